@@ -1,0 +1,52 @@
+# Every target works with Go, git and make alone; `make help` lists them.
+
+FUZZTIME ?= 10s
+ARGS =
+
+.NOTPARALLEL:
+.PHONY: help demo test race cluster fuzz mutants lint bench verify setup fmt clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s  %s\n", $$1, $$2 }' Makefile
+
+demo: ## the shop under fire, both ways side by side (ARGS='--help' for its flags)
+	@go run ./cmd/luatx demo $(ARGS)
+
+test: found ## all tests but the long ones; a few minutes, at most eight
+	@.ci/each go test ./...
+
+race: found ## all tests under the race detector; needs a C compiler
+	@CGO_ENABLED=1 .ci/each go test -race ./...
+
+cluster: found ## the tests on real clusters, again
+	@.ci/each go test -count=1 -run Cluster ./...
+
+fuzz: ## every fuzz target for FUZZTIME (10s)
+	@.ci/each "$$PWD/.ci/fuzz" $(FUZZTIME)
+
+mutants: ## break the code on purpose and see that the tests notice
+	@go run ./internal/mutants $(ARGS)
+
+lint: ## formatting, go vet and golangci-lint
+	@.ci/lint
+
+bench: ## the benchmarks of the core
+	@go test -run '^$$' -bench . -benchmem ./...
+
+verify: race cluster fuzz mutants ## everything that takes longer than make test
+	@LUATX_VERIFY=1 .ci/each go test -count=1 -timeout 60m ./...
+
+setup: ## fetch modules, a Redis server (Debian, Ubuntu) and the linter
+	@.ci/each go mod download
+	@SETUP=1 go run ./internal/redistest/found
+	@.ci/linter >/dev/null
+
+fmt: ## format the Go files
+	@linter=$$(.ci/linter) && .ci/each "$$linter" fmt --config "$$PWD/.golangci.yml"
+
+clean: ## remove what the targets built
+	@rm -rf bin
+
+.PHONY: found
+found:
+	@go run ./internal/redistest/found
