@@ -1,0 +1,37 @@
+package redistest
+
+import (
+	"errors"
+	"math/rand/v2"
+	"net"
+	"strconv"
+)
+
+// Ports are taken from below the range of outgoing connections, so that a stopped server finds its port free again.
+const (
+	firstPort   = 10000
+	portRange   = 12000
+	busDistance = 10000 // a cluster node listens there as well
+	portTries   = 200
+)
+
+// freePort returns a port that was free a moment ago together with its cluster bus port.
+func freePort() (int, error) {
+	for range portTries {
+		port := firstPort + rand.IntN(portRange)
+		if isFree(port) && isFree(port+busDistance) {
+			return port, nil
+		}
+	}
+	return 0, errors.New("no free port found on 127.0.0.1")
+}
+
+func isFree(port int) bool {
+	listener, err := net.Listen("tcp", loopback(port))
+	if err != nil {
+		return false
+	}
+	return listener.Close() == nil
+}
+
+func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
