@@ -1,0 +1,121 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// layers are the packages of the project, each name standing for the tree below it too ("." for the root package
+// alone). A package imports its own tree and the layers below its own, never beside it or above. To let one package
+// of a layer import another, split the layer.
+var layers = [][]string{
+	{"bench", "torture"},
+	{"cmd", "examples", "luatxtest", "internal/mutants", "internal/redistest", "internal/rules"},
+	{"contrib"},
+	{"admin", "stack", "sqltx", "trigger"},
+	{"relay", "repair"},
+	{"outbox", "inbox", "stream", "expiry"},
+	{"."},
+	{"internal/record", "internal/script"},
+	{"internal/command"},
+	{"internal/respproxy", "internal/slot", "lua", "message"},
+}
+
+// only narrows what a package may import of the layers below it.
+var only = map[string][]string{
+	"sqltx":   {"message"},
+	"trigger": {"message"},
+}
+
+// place finds a package, given relative to the module, in the layers.
+func place(pkg string) (name string, layer int, ok bool) {
+	for i, names := range layers {
+		for _, name := range names {
+			if inTree(pkg, name) {
+				return name, i, true
+			}
+		}
+	}
+	return "", 0, false
+}
+
+// relative cuts the module off an import path; the root package becomes ".". It is false for packages of others.
+func relative(importPath string) (string, bool) {
+	if importPath == module {
+		return ".", true
+	}
+	return strings.CutPrefix(importPath, module+"/")
+}
+
+func layerProblems(packages []listed) []string {
+	var problems []string
+	for _, p := range packages {
+		pkg, own := relative(p.ImportPath)
+		from, layer, known := place(pkg)
+		if !own || !known {
+			problems = append(problems, fmt.Sprintf("%s is in no layer: put it into the table of layers", p.ImportPath))
+			continue
+		}
+		for _, imported := range p.Imports {
+			target, own := relative(imported)
+			if !own {
+				continue
+			}
+			to, below, known := place(target)
+			switch {
+			case !known:
+				problems = append(problems, fmt.Sprintf("%s imports %s, which is in no layer", pkg, target))
+			case to == from:
+			case below <= layer:
+				problems = append(problems, fmt.Sprintf("%s imports %s, which is not below it", pkg, target))
+			case only[from] != nil && !slices.Contains(only[from], target):
+				problems = append(problems, fmt.Sprintf("%s imports %s, but may import %q alone", pkg, target, only[from]))
+			}
+		}
+	}
+	return problems
+}
+
+func TestLayerProblems(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name, pkg, imports, want string
+	}{
+		{"one down", "relay", "/outbox", ""},
+		{"far down", "cmd/luatx", "/message", ""},
+		{"own tree, up", "message/middleware", "/message", ""},
+		{"own tree, down", "cmd/luatx", "/cmd/luatx/internal/shop", ""},
+		{"to the root", "outbox", "", ""},
+		{"others", "message", "!fmt", ""},
+		{"up", "outbox", "/relay", "outbox imports relay, which is not below"},
+		{"up to the root", "internal/command", "", "internal/command imports ., which is not below"},
+		{"a helper upward", "internal/slot", "/internal/script", "not below"},
+		{"beside", "inbox", "/outbox", "inbox imports outbox, which is not below"},
+		{"test tools in the product", "stream", "/internal/redistest", "not below"},
+		{"unknown", "surprise", "/message", "surprise is in no layer"},
+		{"not a tree of a known one", "messages", "/message", "messages is in no layer"},
+		{"imports unknown", "relay", "/surprise", "surprise, which is in no layer"},
+		{"narrowed, allowed", "sqltx", "/message", ""},
+		{"narrowed, root", "sqltx", "", "sqltx imports ., but may import"},
+		{"narrowed, below the allowed one", "trigger/driver", "/message/middleware", "but may import"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			imported, foreign := strings.CutPrefix(test.imports, "!")
+			if !foreign {
+				imported = module + test.imports
+			}
+			wantProblem(t, layerProblems([]listed{{ImportPath: module + "/" + test.pkg, Imports: []string{imported}}}), test.want)
+		})
+	}
+}
+
+func TestLayers(t *testing.T) {
+	t.Parallel()
+	for _, dir := range moduleDirs(t) {
+		report(t, layerProblems(goList(t, dir, "./...")))
+	}
+}
