@@ -1,0 +1,103 @@
+package message
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"time"
+)
+
+// CommandHandlerConfig says how a command handler names what it takes and what it returns.
+type CommandHandlerConfig struct {
+	// Source is the source of the events. Defaults to "/" and the handler's name in the Router.
+	Source string
+	// CommandType is the event type of the messages it takes. Defaults to Naming of the command's Go type.
+	CommandType string
+	// Naming gives the event type of each event, from the event's own Go type. Defaults to DottedNaming.
+	Naming Naming
+	// Attributes returns attributes for one event: its subject or destination, say. They come last and so win over
+	// the handler's own. Defaults to none.
+	Attributes func(command, event any) Attributes
+}
+
+// NewCommandHandler makes a Handler from a function without messages: a command in, events out. Each event becomes a
+// message with source, type, time, datacontenttype and specversion, and the correlation id of the input, which is the
+// input's id where it has none. It has no id: an outbox derives one that a second run of the handler gives again, and
+// what publishes without an outbox fills one in (NewID).
+func NewCommandHandler[C, E any](fn func(ctx context.Context, cmd C) ([]E, error), cfg CommandHandlerConfig) Handler {
+	if cfg.Naming == nil {
+		cfg.Naming = DottedNaming
+	}
+	if cfg.CommandType == "" {
+		cfg.CommandType = cfg.Naming(reflect.TypeFor[C]())
+	}
+	return &commandHandler[C, E]{cfg: cfg, fn: fn}
+}
+
+type commandHandler[C, E any] struct {
+	cfg CommandHandlerConfig
+	fn  func(context.Context, C) ([]E, error)
+}
+
+func (h *commandHandler[C, E]) EventType() string { return h.cfg.CommandType }
+func (h *commandHandler[C, E]) NewInput() any     { return new(C) }
+
+func (h *commandHandler[C, E]) Handle(ctx context.Context, msg *Message) ([]*Message, error) {
+	cmd, err := dataAs[C](msg)
+	if err != nil {
+		return nil, err
+	}
+	events, err := h.fn(ctx, cmd)
+	if err != nil {
+		return nil, err
+	}
+	outs := make([]*Message, len(events))
+	for i, event := range events {
+		if outs[i], err = h.output(ctx, msg, cmd, event); err != nil {
+			return nil, fmt.Errorf("event %d: %w", i, err)
+		}
+	}
+	return outs, nil
+}
+
+func (h *commandHandler[C, E]) output(ctx context.Context, in *Message, cmd C, event E) (*Message, error) {
+	eventType := h.cfg.Naming(reflect.TypeOf(event))
+	attrs := Attributes{
+		AttrSpecVersion:     SpecVersion,
+		AttrSource:          h.source(ctx),
+		AttrType:            eventType,
+		AttrTime:            time.Now().UTC(),
+		AttrDataContentType: ContentTypeJSON,
+	}
+	if id := Correlation(in.Attributes); id != "" {
+		attrs[AttrCorrelationID] = id
+	}
+	if h.cfg.Attributes != nil {
+		maps.Copy(attrs, h.cfg.Attributes(cmd, event))
+	}
+	if attrs.Type() == "" {
+		return nil, Permanent(fmt.Errorf("message: an event of Go type %T has no event type: set Naming or return a type from Attributes", event))
+	}
+	return New(event, attrs, nil), nil
+}
+
+func (h *commandHandler[C, E]) source(ctx context.Context) string {
+	if h.cfg.Source != "" {
+		return h.cfg.Source
+	}
+	name, ok := HandlerNameFromContext(ctx)
+	if !ok {
+		name = h.cfg.CommandType
+	}
+	return "/" + name
+}
+
+// Correlation returns what messages that follow from this one should have as their correlation id: its own correlation
+// id, else its id.
+func Correlation(a Attributes) string {
+	if id := a.CorrelationID(); id != "" {
+		return id
+	}
+	return a.ID()
+}

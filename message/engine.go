@@ -1,0 +1,241 @@
+package message
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// EngineConfig says how an Engine works. The zero value works.
+type EngineConfig struct {
+	// Pipe is the config of the Engine's Router. BufferSize is that of each raw output.
+	Pipe PipeConfig
+	// Marshaler decodes inputs and encodes outputs. Defaults to JSONMarshaler.
+	Marshaler Marshaler
+}
+
+// Engine is a Router between encoded messages: it decodes each input to what its handler takes and encodes the outputs.
+type Engine struct {
+	cfg    EngineConfig
+	router *Router
+
+	mu      sync.Mutex
+	started bool
+	inputs  []rawInput
+	outputs []rawOutput
+}
+
+type rawInput struct {
+	name    string
+	matcher Matcher
+	ch      <-chan *RawMessage
+}
+
+type rawOutput struct {
+	name    string
+	matcher Matcher
+	ch      chan *RawMessage
+}
+
+// NewEngine makes an Engine. What is wrong with the config is returned by every method that has an error.
+func NewEngine(cfg EngineConfig) *Engine {
+	if cfg.Marshaler == nil {
+		cfg.Marshaler = JSONMarshaler{}
+	}
+	e := &Engine{cfg: cfg, router: NewRouter(cfg.Pipe)}
+	e.router.decode = e.decode
+	return e
+}
+
+// Router returns the Engine's Router, for its middlewares.
+func (e *Engine) Router() *Router { return e.router }
+
+// AddHandler adds a handler to the Engine's Router.
+func (e *Engine) AddHandler(name string, matcher Matcher, h Handler) error {
+	return e.router.AddHandler(name, matcher, h)
+}
+
+// AddRawInput adds a channel of encoded messages. What does not match is nacked with ErrNoInput and reported.
+// It returns ErrStarted once the Engine runs.
+func (e *Engine) AddRawInput(name string, matcher Matcher, ch <-chan *RawMessage) error {
+	return e.configure(func() error {
+		if name == "" || ch == nil {
+			return fmt.Errorf("message: raw input %q needs a name and a channel", name)
+		}
+		if slices.ContainsFunc(e.inputs, func(in rawInput) bool { return in.name == name }) {
+			return fmt.Errorf("message: there is a raw input %q already: use another name", name)
+		}
+		e.inputs = append(e.inputs, rawInput{name: name, matcher: matcher, ch: ch})
+		return nil
+	})
+}
+
+// AddRawOutput returns a channel of the encoded outputs that match; of several raw outputs that would take an output the
+// first one added does. Read the channel until it is closed. It returns ErrStarted once the Engine runs.
+//
+// An encoded output has an id (a random one where it had none), and the content type of the Marshaler where that
+// encoded it. One that no raw output takes is reported with ErrNoOutput and, under AckForward and AckManual, nacked.
+func (e *Engine) AddRawOutput(name string, matcher Matcher) (<-chan *RawMessage, error) {
+	ch := make(chan *RawMessage, max(e.cfg.Pipe.BufferSize, 0))
+	err := e.configure(func() error {
+		if name == "" {
+			return errors.New("message: a raw output needs a name")
+		}
+		if slices.ContainsFunc(e.outputs, func(out rawOutput) bool { return out.name == name }) {
+			return fmt.Errorf("message: there is a raw output %q already: use another name", name)
+		}
+		e.outputs = append(e.outputs, rawOutput{name: name, matcher: matcher, ch: ch})
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return ch, nil
+}
+
+func (e *Engine) configure(f func() error) error {
+	if e.router.err != nil {
+		return e.router.err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.started {
+		return ErrStarted
+	}
+	return f()
+}
+
+// Run processes the raw inputs until all of them are closed or ctx ends; both are a nil error. It runs once. It stops in
+// this order:
+//
+//  1. Nothing more is taken from the raw inputs; a message that was taken and has no worker yet is nacked with ErrStopped.
+//  2. Messages in flight finish, and their outputs wait for readers, both within PipeConfig.ShutdownTimeout. Then the
+//     contexts of handlers are cancelled, and outputs without a reader are dropped as those of a Pipe are.
+//  3. The raw outputs are closed, and Run returns.
+func (e *Engine) Run(ctx context.Context) error {
+	err := e.configure(func() error {
+		if len(e.inputs) == 0 {
+			return errors.New("message: the Engine has no raw input: call AddRawInput")
+		}
+		e.started = true
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := e.router.start(); err != nil {
+		return err
+	}
+	defer func() {
+		for _, out := range e.outputs {
+			close(out.ch)
+		}
+	}()
+	work, cancel := e.router.workContext(ctx)
+	defer cancel()
+	// The workers end when the inputs have: an input message always finds either a worker or its nack.
+	e.router.pump(context.WithoutCancel(ctx), work, e.merge(ctx), e.deliver)
+	return nil
+}
+
+// merge reads all raw inputs into one channel, which it closes when they have ended.
+func (e *Engine) merge(ctx context.Context) <-chan *Message {
+	merged := make(chan *Message)
+	var wg sync.WaitGroup
+	for _, in := range e.inputs {
+		wg.Go(func() { e.read(ctx, in, merged) })
+	}
+	go func() {
+		wg.Wait()
+		close(merged)
+	}()
+	return merged
+}
+
+func (e *Engine) read(ctx context.Context, in rawInput, merged chan<- *Message) {
+	for {
+		raw, ok := receive(ctx, in.ch)
+		if !ok {
+			return
+		}
+		if raw == nil {
+			e.router.report(ctx, New(nil, nil, nil), fmt.Errorf("raw input %q: %w", in.name, errNilMessage))
+			continue
+		}
+		msg := Copy(raw, any(raw.Data))
+		err := guard(func() error {
+			if !in.matcher.matches(raw.Attributes) {
+				return fmt.Errorf("%w: input %q, type %q, source %q", ErrNoInput, in.name, raw.Type(), raw.Source())
+			}
+			return send(ctx, merged, msg)
+		})
+		if err != nil {
+			e.refuse(ctx, msg, err)
+		}
+	}
+}
+
+// refuse nacks a message that did not get to the Router.
+func (e *Engine) refuse(ctx context.Context, msg *Message, err error) {
+	e.router.report(ctx, msg, err)
+	if err := guard(func() error { msg.Nack(err); return nil }); err != nil {
+		e.router.report(ctx, msg, err)
+	}
+}
+
+// decode makes encoded data the value that the handler takes.
+func (e *Engine) decode(h Handler, msg *Message) error {
+	raw, ok := msg.Data.([]byte)
+	if !ok {
+		return nil
+	}
+	if len(raw) == 0 {
+		msg.Data = nil
+		return nil
+	}
+	input := h.NewInput()
+	switch input.(type) {
+	case *any, *[]byte:
+		return nil
+	}
+	if err := e.cfg.Marshaler.Unmarshal(raw, input); err != nil {
+		return Permanent(fmt.Errorf("%w: data into a %T: %w", ErrDecode, input, err))
+	}
+	msg.Data = input
+	return nil
+}
+
+// deliver encodes an output and hands it to its raw output.
+func (e *Engine) deliver(ctx context.Context, out *Message) error {
+	for _, o := range e.outputs {
+		if !o.matcher.matches(out.Attributes) {
+			continue
+		}
+		raw, err := e.encode(out)
+		if err != nil {
+			return err
+		}
+		return send(ctx, o.ch, raw)
+	}
+	return fmt.Errorf("%w: type %q, source %q", ErrNoOutput, out.Type(), out.Source())
+}
+
+func (e *Engine) encode(out *Message) (*RawMessage, error) {
+	data, encoded := encodedData(out.Data)
+	if !encoded && out.Data != nil {
+		var err error
+		if data, err = e.cfg.Marshaler.Marshal(out.Data); err != nil {
+			return nil, Permanent(fmt.Errorf("%w: data of type %T: %w", ErrEncode, out.Data, err))
+		}
+	}
+	raw := Copy(out, data)
+	if !encoded && out.Data != nil {
+		raw.Attributes[AttrDataContentType] = e.cfg.Marshaler.ContentType()
+	}
+	if raw.ID() == "" {
+		raw.Attributes[AttrID] = NewID()
+	}
+	return raw, nil
+}

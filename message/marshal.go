@@ -1,0 +1,100 @@
+package message
+
+import (
+	"encoding/json"
+	"fmt"
+	"mime"
+	"strings"
+)
+
+// Marshaler encodes and decodes the data of messages.
+type Marshaler interface {
+	// Marshal encodes a value.
+	Marshal(v any) ([]byte, error)
+	// Unmarshal decodes into the value that v points to.
+	Unmarshal(data []byte, v any) error
+	// ContentType is the media type of what Marshal returns.
+	ContentType() string
+}
+
+// JSONMarshaler is the Marshaler for application/json. It does not escape for HTML.
+type JSONMarshaler struct{}
+
+// Marshal implements Marshaler.
+func (JSONMarshaler) Marshal(v any) ([]byte, error) {
+	w := newJSONWriter()
+	if err := w.value(v); err != nil {
+		return nil, err
+	}
+	return w.buf.Bytes(), nil
+}
+
+// Unmarshal implements Marshaler.
+func (JSONMarshaler) Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
+
+// ContentType implements Marshaler.
+func (JSONMarshaler) ContentType() string { return ContentTypeJSON }
+
+// encodedData returns data that is encoded already.
+func encodedData(data any) ([]byte, bool) {
+	switch d := data.(type) {
+	case []byte:
+		return d, true
+	case json.RawMessage:
+		return d, true
+	default:
+		return nil, false
+	}
+}
+
+// dataAs returns the data of a message as a T: as it is, what it points to, or decoded from JSON.
+// No data is the zero value. Errors are permanent and wrap ErrDecode.
+func dataAs[T any](msg *Message) (T, error) {
+	var out T
+	switch d := msg.Data.(type) {
+	case nil:
+		return out, nil
+	case T:
+		return d, nil
+	case *T:
+		if d == nil {
+			return out, nil
+		}
+		return *d, nil
+	}
+	raw, ok := encodedData(msg.Data)
+	if !ok {
+		return out, Permanent(fmt.Errorf("%w: the data is a %T, the handler takes a %T", ErrDecode, msg.Data, out))
+	}
+	switch target := any(&out).(type) {
+	case *[]byte:
+		*target = raw
+		return out, nil
+	case *json.RawMessage:
+		*target = raw
+		return out, nil
+	}
+	if len(raw) == 0 {
+		return out, nil
+	}
+	if ct := msg.DataContentType(); !isJSON(ct) {
+		return out, Permanent(fmt.Errorf("%w: data of content type %q into a %T: decode it before the handler", ErrDecode, ct, out))
+	}
+	if err := json.Unmarshal(raw, &out); err != nil {
+		return out, Permanent(fmt.Errorf("%w: data into a %T: %w", ErrDecode, out, err))
+	}
+	return out, nil
+}
+
+// isJSON says whether a content type means JSON; none does.
+func isJSON(contentType string) bool {
+	if contentType == "" {
+		return true
+	}
+	media, _, err := mime.ParseMediaType(contentType)
+	if err != nil {
+		media, _, _ = strings.Cut(contentType, ";")
+		media = strings.ToLower(strings.TrimSpace(media))
+	}
+	return media == ContentTypeJSON || media == "text/json" || strings.HasSuffix(media, "+json")
+}

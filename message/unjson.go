@@ -1,0 +1,226 @@
+package message
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// UnmarshalJSON decodes a structured CloudEvent; the acking and the in-process values stay. Unknown members are kept as
+// attributes: strings, booleans, int64 for integers that fit and json.Number for other numbers, json.RawMessage for
+// objects and lists; nulls are left out. time and expirytime become time.Time.
+//
+// A []byte gets the data's bytes as they stand, text of a content type other than JSON unquoted, data_base64 decoded.
+// Data of type any becomes json.RawMessage, string or []byte in the same three cases; other types are decoded from JSON.
+// Errors wrap ErrDecode and leave the message as it was.
+func (m *TypedMessage[T]) UnmarshalJSON(text []byte) error {
+	members, err := readMembers(text)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrDecode, err)
+	}
+	attrs, err := members.attributes()
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrDecode, err)
+	}
+	var data T
+	if err := members.data(&data, attrs.DataContentType()); err != nil {
+		return fmt.Errorf("%w: %w", ErrDecode, err)
+	}
+	m.Data, m.Attributes = data, attrs
+	return nil
+}
+
+// members are the members of a JSON object, each as it stands.
+type members map[string]json.RawMessage
+
+// readMembers refuses a member that comes twice: two readers could take it for two different messages.
+func readMembers(text []byte) (members, error) {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	first, err := dec.Token()
+	if err != nil {
+		return nil, jsonError(err)
+	}
+	if first != json.Delim('{') {
+		return nil, errors.New("a CloudEvent is a JSON object")
+	}
+	out := members{}
+	for dec.More() {
+		token, err := dec.Token()
+		if err != nil {
+			return nil, jsonError(err)
+		}
+		name, _ := token.(string) // the decoder lets nothing else pass
+		var raw json.RawMessage
+		if err := dec.Decode(&raw); err != nil {
+			return nil, jsonError(err)
+		}
+		if _, twice := out[name]; twice {
+			return nil, fmt.Errorf("member %q comes twice", name)
+		}
+		out[name] = raw
+	}
+	if _, err := dec.Token(); err != nil {
+		return nil, jsonError(err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("something follows the JSON object")
+	}
+	return out, nil
+}
+
+// jsonError names the end of the text plainly: a bare EOF looks like the end of a stream.
+func jsonError(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+func (ms members) attributes() (Attributes, error) {
+	attrs := Attributes{}
+	for name, raw := range ms {
+		if name == memberData || name == memberBase64 {
+			continue
+		}
+		v, err := attributeValue(name, raw)
+		if err != nil {
+			return nil, err
+		}
+		if v != nil {
+			attrs[name] = v
+		}
+	}
+	if v := attrs.SpecVersion(); v != "" && !strings.HasPrefix(v, "1.") {
+		return nil, fmt.Errorf("specversion %q is not supported, want %q", v, SpecVersion)
+	}
+	return attrs, nil
+}
+
+func attributeValue(name string, raw json.RawMessage) (any, error) {
+	v, err := plainValue(raw)
+	if v == nil || err != nil {
+		return nil, err
+	}
+	if err := checkAttribute(name, v); err != nil {
+		return nil, err
+	}
+	if name == AttrTime || name == AttrExpiryTime {
+		s, _ := v.(string) // checkAttribute has seen it
+		return parseTime(name, s)
+	}
+	return v, nil
+}
+
+func plainValue(raw json.RawMessage) (any, error) {
+	switch raw[0] {
+	case 'n':
+		return nil, nil
+	case 't', 'f':
+		return raw[0] == 't', nil
+	case '{', '[':
+		return raw, nil
+	case '"':
+		var s string
+		err := json.Unmarshal(raw, &s)
+		return s, err
+	default:
+		if i, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
+			return i, nil
+		}
+		return json.Number(raw), nil
+	}
+}
+
+// data decodes the data into what target points to.
+func (ms members) data(target any, contentType string) error {
+	raw, plain := ms[memberData]
+	text, binary := ms[memberBase64]
+	switch {
+	case plain && binary:
+		return errors.New("data and data_base64 are both there, want one")
+	case plain:
+		return setData(target, raw, contentType)
+	case binary:
+		var b []byte
+		if err := setBase64(&b, text); err != nil {
+			return fmt.Errorf("data_base64: %w", err)
+		}
+		return setBytes(target, b, contentType)
+	default:
+		return nil
+	}
+}
+
+// setBase64 leaves dst nil for null.
+func setBase64(dst *[]byte, text json.RawMessage) error {
+	var s *string
+	if err := json.Unmarshal(text, &s); err != nil || s == nil {
+		return err
+	}
+	b, err := base64.StdEncoding.DecodeString(*s)
+	*dst = b
+	return err
+}
+
+// setData takes the data member; with a content type other than JSON a string stands for its own text.
+func setData(target any, raw json.RawMessage, contentType string) error {
+	isText := !isJSON(contentType) && raw[0] == '"'
+	var text string
+	if isText {
+		if err := json.Unmarshal(raw, &text); err != nil {
+			return fmt.Errorf("data: %w", err)
+		}
+	}
+	switch t := target.(type) {
+	case *[]byte:
+		*t = raw
+		if isText {
+			*t = []byte(text)
+		}
+	case *any:
+		*t = raw
+		if isText {
+			*t = text
+		}
+	default:
+		if err := json.Unmarshal(raw, target); err != nil {
+			return fmt.Errorf("data: %w", err)
+		}
+	}
+	return nil
+}
+
+// setBytes takes decoded data_base64.
+func setBytes(target any, b []byte, contentType string) error {
+	switch t := target.(type) {
+	case *[]byte:
+		*t = b
+		return nil
+	case *json.RawMessage:
+		*t = b
+		return nil
+	case *any:
+		if b != nil {
+			*t = b
+		}
+		return nil
+	case *string:
+		*t = string(b)
+		return nil
+	}
+	if b == nil {
+		return nil
+	}
+	if !isJSON(contentType) {
+		return fmt.Errorf("data_base64 of content type %q into a %T: decode it as a RawMessage", contentType, target)
+	}
+	if err := json.Unmarshal(b, target); err != nil {
+		return fmt.Errorf("data_base64: %w", err)
+	}
+	return nil
+}
