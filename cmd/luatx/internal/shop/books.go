@@ -1,0 +1,78 @@
+package shop
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"maps"
+	"slices"
+	"strconv"
+)
+
+// Expected is what exact books say, computed from the orders alone.
+type Expected struct {
+	Messages    int    `json:"messages"` // invoices
+	SpentSHA256 string `json:"spent_sha256"`
+	StockSHA256 string `json:"stock_sha256"`
+
+	Events int              `json:"-"` // lines sold
+	Spent  map[string]int64 `json:"-"` // pence by customer
+	Stock  map[string]int64 `json:"-"` // net units taken by stock code
+}
+
+// Expect computes the books of the orders.
+func Expect(orders []Order) Expected {
+	e := Expected{Messages: len(orders), Spent: map[string]int64{}, Stock: map[string]int64{}}
+	for _, order := range orders {
+		e.Events += len(order.Lines)
+		e.Spent[order.Customer] += int64(order.Total())
+		for _, line := range order.Lines {
+			e.Stock[line.Stock] += line.Units
+		}
+	}
+	e.SpentSHA256, e.StockSHA256 = Digest(e.Spent), Digest(e.Stock)
+	return e
+}
+
+// Digest is the SHA-256, in hexadecimal, of the lines "name<tab>total<newline>"
+// sorted by the bytes of the name, totals of zero included.
+func Digest(totals map[string]int64) string {
+	hash := sha256.New()
+	var line []byte
+	for _, name := range slices.Sorted(maps.Keys(totals)) {
+		line = append(append(line[:0], name...), '\t')
+		line = append(strconv.AppendInt(line, totals[name], 10), '\n')
+		hash.Write(line)
+	}
+	return hex.EncodeToString(hash.Sum(nil))
+}
+
+// Off is the sum of the absolute differences between two books; a name that one
+// of them does not hold counts as zero there.
+func Off(want, got map[string]int64) int64 {
+	var off int64
+	for name, total := range want {
+		off += abs(total - got[name])
+	}
+	for name, total := range got {
+		if _, known := want[name]; !known {
+			off += abs(total)
+		}
+	}
+	return off
+}
+
+// Compare fills in what a result says about the books: their distance from the
+// expected ones and their digests. Spent and stock are as read back after a run.
+func (e Expected) Compare(r *Result, spent, stock map[string]int64) {
+	r.MoneyOffPence, r.StockOff = Off(e.Spent, spent), Off(e.Stock, stock)
+	r.SpentSHA256, r.StockSHA256 = Digest(spent), Digest(stock)
+}
+
+// Exact reports whether a run kept the books exactly: each message applied once,
+// no event lost, and the same totals under the same names.
+func (e Expected) Exact(r Result) bool {
+	return r.Messages == e.Messages && r.Applied == e.Messages &&
+		r.Lost == 0 && r.Doubled == 0 && r.EventsLost == 0 &&
+		r.MoneyOffPence == 0 && r.StockOff == 0 &&
+		r.SpentSHA256 == e.SpentSHA256 && r.StockSHA256 == e.StockSHA256
+}

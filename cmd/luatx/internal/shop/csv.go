@@ -1,0 +1,125 @@
+package shop
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+const csvHeader = "InvoiceNo,StockCode,Description,Quantity,InvoiceDate,UnitPrice,CustomerID,Country"
+
+// The columns that are read, and how many there are.
+const (
+	colInvoice  = 0
+	colStock    = 1
+	colQuantity = 3
+	colPrice    = 5
+	colCustomer = 6
+	columns     = 8
+)
+
+func isHeader(line []byte) bool {
+	fields, err := splitCSV(string(line), nil)
+	return err == nil && strings.Join(fields, ",") == csvHeader
+}
+
+// readCSV reads what follows the header.
+func readCSV(in *lineReader, c *collector) error {
+	var fields []string
+	for {
+		text, err := in.next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case errors.Is(err, errLongLine):
+			c.problem(in.number, err)
+			continue
+		case err != nil:
+			return err
+		case len(bytes.TrimSpace(text)) == 0:
+			continue
+		}
+		if fields, err = splitCSV(string(text), fields[:0]); err == nil {
+			err = c.addRecord(fields)
+		}
+		if err != nil {
+			c.problem(in.number, err)
+		}
+	}
+}
+
+// addRecord adds one line to its invoice.
+func (c *collector) addRecord(fields []string) error {
+	if len(fields) != columns {
+		return fmt.Errorf("has %d fields, not %d", len(fields), columns)
+	}
+	invoice := fields[colInvoice]
+	if err := checkName("invoice", invoice); err != nil {
+		return err
+	}
+	customer, err := parseCustomer(fields[colCustomer])
+	if err != nil {
+		return err
+	}
+	line, err := parseLine(fields[colStock], fields[colQuantity], fields[colPrice])
+	if err != nil {
+		return err
+	}
+	at, known := c.index[invoice]
+	if known && c.orders[at].Customer != customer {
+		return fmt.Errorf("invoice %s is customer %s's, this line names %s", invoice, c.orders[at].Customer, customer)
+	}
+	if err := c.turnover.add(line); err != nil {
+		return err
+	}
+	if !known {
+		at = len(c.orders)
+		invoice = c.name(invoice)
+		c.index[invoice] = at
+		c.orders = append(c.orders, Order{Invoice: invoice, Customer: c.name(customer)})
+	}
+	line.Stock = c.name(line.Stock)
+	c.orders[at].Lines = append(c.orders[at].Lines, line)
+	return nil
+}
+
+// splitCSV appends the fields of one line. A field that begins with a quote ends
+// with one, and holds doubled quotes for its own; elsewhere a quote is a
+// character like any other.
+func splitCSV(line string, fields []string) ([]string, error) {
+	for more := true; more; {
+		var field string
+		if strings.HasPrefix(line, `"`) {
+			end := closingQuote(line)
+			if end < 0 {
+				return fields, errors.New("a quote is not closed")
+			}
+			field, line = strings.ReplaceAll(line[1:end], `""`, `"`), line[end+1:]
+			if line != "" && line[0] != ',' {
+				return fields, errors.New("text follows a closing quote")
+			}
+			line, more = strings.CutPrefix(line, ",")
+		} else {
+			field, line, more = strings.Cut(line, ",")
+		}
+		fields = append(fields, field)
+	}
+	return fields, nil
+}
+
+// closingQuote is the place of the quote that closes the one at the beginning,
+// or -1.
+func closingQuote(line string) int {
+	for i := 1; i < len(line); i++ {
+		if line[i] != '"' {
+			continue
+		}
+		if i+1 == len(line) || line[i+1] != '"' {
+			return i
+		}
+		i++
+	}
+	return -1
+}

@@ -1,0 +1,72 @@
+package shop
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"time"
+)
+
+// Mode says which ways of handling messages a run compares.
+type Mode string
+
+// The modes: the three-step way that teams have today, the script, or one after
+// the other.
+const (
+	Pipeline Mode = "pipeline"
+	Scripted Mode = "scripted"
+	Both     Mode = "both"
+)
+
+// Options are the demo's flags, [Options.Register] gives them their defaults.
+type Options struct {
+	Orders    string        // file of orders, "-" for standard input; "" for the built-in ones
+	Seed      uint64        // of the built-in orders and of the victims
+	Redis     string        // addresses or URL; "" for an embedded server
+	Mode      Mode          // which mode to run
+	Workers   int           // processes that handle messages
+	Rate      int           // messages fed a second; 0 as fast as possible
+	KillEvery int           // messages applied between two kills; 0 kills nobody
+	Work      time.Duration // what a handler takes beside its writes; 0 nothing
+	Keep      bool          // keep the keys after the run
+	JSON      bool          // print one JSON object instead of a table
+}
+
+// Register defines the flags, with their defaults, on a set that fills in o.
+func (o *Options) Register(fs *flag.FlagSet) {
+	fs.StringVar(&o.Orders, "orders", "", "`file` of orders, CSV, CSV.gz or JSON lines of CloudEvents; - is standard input (default built-in orders)")
+	fs.Uint64Var(&o.Seed, "seed", 1, "seed of the built-in orders and of the victims")
+	fs.StringVar(&o.Redis, "redis", "", "`address`[,address…] or URL of Redis (default an embedded one)")
+	fs.StringVar((*string)(&o.Mode), "mode", string(Both), "scripted, pipeline or both")
+	fs.IntVar(&o.Workers, "workers", 4, "worker processes")
+	fs.IntVar(&o.Rate, "rate", 0, "messages a second; 0 is as fast as possible")
+	fs.IntVar(&o.KillEvery, "kill-every", 25, "kill a worker after every so many messages; 0 kills none")
+	fs.DurationVar(&o.Work, "work", 2*time.Millisecond, "time a handler takes for each message")
+	fs.BoolVar(&o.Keep, "keep", false, "keep the demo's keys in Redis")
+	fs.BoolVar(&o.JSON, "json", false, "print one JSON object")
+}
+
+// Validate names every option that is out of its range, and what to do about it.
+func (o *Options) Validate() error {
+	var errs []error
+	refuse := func(bad bool, format string, args ...any) {
+		if bad {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	refuse(o.Mode != Pipeline && o.Mode != Scripted && o.Mode != Both,
+		"--mode %q is unknown: say scripted, pipeline or both", o.Mode)
+	refuse(o.Workers < 1 || o.Workers > 64, "--workers %d: say 1 to 64", o.Workers)
+	refuse(o.Rate < 0, "--rate %d is negative: say 0 for as fast as possible", o.Rate)
+	refuse(o.KillEvery < 0, "--kill-every %d is negative: say 0 to kill nobody", o.KillEvery)
+	refuse(o.Work < 0 || o.Work > time.Minute, "--work %s: say 0 to 1m", o.Work)
+	return errors.Join(errs...)
+}
+
+// Runs lists the modes to run, the pipeline mode first.
+func (o *Options) Runs() []Mode {
+	if o.Mode == Both {
+		return []Mode{Pipeline, Scripted}
+	}
+	return []Mode{o.Mode}
+}

@@ -1,0 +1,160 @@
+package shop
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Guest is the customer of every invoice that names none.
+const Guest = "guest"
+
+// maxName bounds invoice numbers, customers and stock codes, in bytes: they
+// become aggregate ids, which must fit 256 bytes even percent-encoded.
+const maxName = 64
+
+// Order is one invoice. A cancellation is an order with negative units.
+type Order struct {
+	Invoice  string `json:"invoice"`
+	Customer string `json:"customer"`
+	Lines    []Line `json:"lines"`
+}
+
+// Line is one line of an invoice. Units may be negative (returned) and the price
+// of a unit may be zero or negative (adjustments). Equal lines are separate sales.
+type Line struct {
+	Stock string `json:"stock"`
+	Units int64  `json:"quantity"`
+	Price Pence  `json:"price"`
+}
+
+// Total is what the order costs, in pence.
+func (o Order) Total() Pence {
+	var total Pence
+	for _, line := range o.Lines {
+		total += Pence(line.Units) * line.Price
+	}
+	return total
+}
+
+// UnmarshalJSON reads {"invoice", "customer", "lines": [{"stock", "quantity",
+// "price"}]} as strictly as the readers do: every field of a line must be there,
+// numbers are read from their decimal text, and a customer may be a text, a
+// whole number, null, empty or absent (a guest).
+func (o *Order) UnmarshalJSON(data []byte) error {
+	var in struct {
+		Invoice  scalar `json:"invoice"`
+		Customer scalar `json:"customer"`
+		Lines    []struct {
+			Stock    scalar `json:"stock"`
+			Quantity scalar `json:"quantity"`
+			Price    scalar `json:"price"`
+		} `json:"lines"`
+	}
+	if err := json.Unmarshal(data, &in); err != nil {
+		return err
+	}
+	order := Order{Invoice: in.Invoice.text, Lines: make([]Line, len(in.Lines))}
+	if err := checkName("invoice", order.Invoice); err != nil {
+		return err
+	}
+	var err error
+	if order.Customer, err = customerFromJSON(in.Customer); err != nil {
+		return err
+	}
+	if len(in.Lines) == 0 {
+		return errors.New("lines: there are none")
+	}
+	var sum turnover
+	for i, line := range in.Lines {
+		order.Lines[i], err = parseLine(line.Stock.text, line.Quantity.text, line.Price.text)
+		if err == nil {
+			err = sum.add(order.Lines[i])
+		}
+		if err != nil {
+			return fmt.Errorf("lines[%d]: %w", i, err)
+		}
+	}
+	*o = order
+	return nil
+}
+
+// parseLine makes a line of its three texts.
+func parseLine(stock, units, price string) (line Line, err error) {
+	if err := checkName("stock code", stock); err != nil {
+		return Line{}, err
+	}
+	line.Stock = stock
+	if line.Units, err = parseUnits(strings.TrimSpace(units)); err != nil {
+		return Line{}, fmt.Errorf("quantity %q %w", units, err)
+	}
+	if line.Price, err = ParsePence(strings.TrimSpace(price)); err != nil {
+		return Line{}, fmt.Errorf("price %q %w", price, err)
+	}
+	return line, nil
+}
+
+// parseCustomer reads a customer number: 17850.0 and 17850 are the same one,
+// none is a guest.
+func parseCustomer(text string) (string, error) {
+	text = strings.TrimSpace(text)
+	if text == "" || text == Guest {
+		return Guest, nil
+	}
+	number, ok := wholePart(text)
+	if !ok {
+		return "", fmt.Errorf("customer %q %w", text, errWhole)
+	}
+	if number = strings.TrimLeft(number, "0"); number == "" {
+		number = "0"
+	}
+	return number, checkName("customer", number)
+}
+
+// customerFromJSON also lets a text that is no number name a customer.
+func customerFromJSON(in scalar) (string, error) {
+	customer, err := parseCustomer(in.text)
+	if errors.Is(err, errWhole) && in.quoted {
+		return in.text, checkName("customer", in.text)
+	}
+	return customer, err
+}
+
+// scalar is a JSON string, or a number as it was written; null is empty.
+type scalar struct {
+	text   string
+	quoted bool
+}
+
+func (s *scalar) UnmarshalJSON(raw []byte) error {
+	switch {
+	case bytes.Equal(raw, []byte("null")):
+		return nil
+	case raw[0] == '"':
+		s.quoted = true
+		return json.Unmarshal(raw, &s.text)
+	case raw[0] == '-' || raw[0] >= '0' && raw[0] <= '9':
+		s.text = string(raw)
+		return nil
+	}
+	return fmt.Errorf("%.20s is neither a text nor a number", raw)
+}
+
+// checkName refuses what could not be a part of a key or a line of a digest.
+func checkName(what, name string) error {
+	switch {
+	case strings.TrimSpace(name) == "":
+		return fmt.Errorf("%s is missing", what)
+	case len(name) > maxName:
+		return fmt.Errorf("%s is longer than %d bytes", what, maxName)
+	case !utf8.ValidString(name):
+		return fmt.Errorf("%s is not valid UTF-8", what)
+	case strings.ContainsFunc(name, unicode.IsControl):
+		return fmt.Errorf("%s holds a control character", what)
+	}
+	return nil
+}

@@ -1,0 +1,82 @@
+package shop
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+)
+
+// How often progress is written, at most.
+const (
+	redrawEvery = 100 * time.Millisecond
+	printEvery  = 5 * time.Second
+)
+
+const barWidth = 26
+
+// Progress shows how far a run has come: a bar redrawn in place on a terminal,
+// now and then a line elsewhere. It runs nothing in the background and may be
+// used from several goroutines. What the writer answers is ignored: a run does
+// not fail for its progress bar.
+type Progress struct {
+	out      io.Writer
+	terminal bool
+	label    string
+	total    int
+	now      func() time.Time
+
+	mu    sync.Mutex
+	done  int
+	kills int
+	last  time.Time // of the last draw
+}
+
+// NewProgress shows progress up to a total under a label. Terminal says that out
+// understands escape sequences.
+func NewProgress(out io.Writer, terminal bool, label string, total int) *Progress {
+	return &Progress{out: out, terminal: terminal, label: label, total: total, now: time.Now}
+}
+
+// Set shows that so many messages are done and so many workers have been killed.
+// It may be called as often as one likes.
+func (p *Progress) Set(done, kills int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.done, p.kills = done, kills
+	every := printEvery
+	if p.terminal {
+		every = redrawEvery
+	}
+	if now := p.now(); p.last.IsZero() || now.Sub(p.last) >= every {
+		p.last = now
+		p.draw()
+	}
+}
+
+// Finish shows the last state and ends the line.
+func (p *Progress) Finish() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.draw()
+	if p.terminal {
+		fmt.Fprintln(p.out)
+	}
+}
+
+// draw writes the state; the caller holds the lock.
+func (p *Progress) draw() {
+	share := 1.0
+	if p.total > 0 {
+		share = min(max(float64(p.done)/float64(p.total), 0), 1)
+	}
+	text := fmt.Sprintf("%3d%%  %s of %s  %s", int(share*100), group(int64(p.done)), group(int64(p.total)), amount(int64(p.kills), "kill"))
+	if !p.terminal {
+		fmt.Fprintf(p.out, "%s: %s\n", p.label, text)
+		return
+	}
+	full := int(share * barWidth)
+	bar := green + strings.Repeat("█", full) + plain + strings.Repeat("░", barWidth-full)
+	fmt.Fprintf(p.out, "\r\x1b[K%-9s %s %s", p.label, bar, text)
+}
