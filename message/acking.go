@@ -112,16 +112,6 @@ func (a *Acking) settled() <-chan struct{} {
 	return a.done
 }
 
-// isSettled says whether some call has settled, be its callbacks still running or not.
-func (a *Acking) isSettled() bool {
-	if a == nil {
-		return false
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.outcome != unsettled
-}
-
 func (a *Acking) reason() error {
 	if a == nil {
 		return nil

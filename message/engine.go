@@ -2,6 +2,7 @@ package message
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -22,6 +23,7 @@ type Engine struct {
 	router *Router
 
 	mu      sync.Mutex
+	err     error // what is wrong with the config
 	started bool
 	inputs  []rawInput
 	outputs []rawOutput
@@ -44,7 +46,7 @@ func NewEngine(cfg EngineConfig) *Engine {
 	if cfg.Marshaler == nil {
 		cfg.Marshaler = JSONMarshaler{}
 	}
-	e := &Engine{cfg: cfg, router: NewRouter(cfg.Pipe)}
+	e := &Engine{cfg: cfg, router: NewRouter(cfg.Pipe), err: cfg.Pipe.validate()}
 	e.router.decode = e.decode
 	return e
 }
@@ -96,13 +98,13 @@ func (e *Engine) AddRawOutput(name string, matcher Matcher) (<-chan *RawMessage,
 }
 
 func (e *Engine) configure(f func() error) error {
-	if e.router.err != nil {
-		return e.router.err
-	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.started {
 		return ErrStarted
+	}
+	if e.err != nil {
+		return e.err
 	}
 	return f()
 }
@@ -196,8 +198,8 @@ func (e *Engine) decode(h Handler, msg *Message) error {
 		return nil
 	}
 	input := h.NewInput()
-	switch input.(type) {
-	case *any, *[]byte:
+	switch input.(type) { // these take the bytes
+	case *any, *[]byte, *json.RawMessage:
 		return nil
 	}
 	if err := e.cfg.Marshaler.Unmarshal(raw, input); err != nil {

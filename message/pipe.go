@@ -133,15 +133,15 @@ func (r *Router) serve(ctx context.Context, msg *Message, deliver deliverFunc) {
 	}
 }
 
-// hand hands one output over, or else reports it and nacks it. Under AckOnSuccess an output may share its acking with
-// the input, which serve settles; there it is the caller's.
+// hand hands one output over, or else reports it and nacks it. Under AckOnSuccess it is nacked only where it should be
+// made again: its acking may be the input's, and the handler has succeeded.
 func (r *Router) hand(ctx context.Context, out *Message, deliver deliverFunc) error {
 	err := guard(func() error { return deliver(ctx, out) })
 	if err == nil {
 		return nil
 	}
 	r.report(ctx, out, err)
-	if r.cfg.AckStrategy != AckOnSuccess {
+	if r.cfg.AckStrategy != AckOnSuccess || errors.Is(err, ErrStopped) {
 		if err := guard(func() error { out.Nack(err); return nil }); err != nil {
 			r.report(ctx, out, err)
 		}

@@ -18,8 +18,8 @@ const (
 	// AckOnSuccess acks when handler and middlewares return no error and nacks when they do. A Pipe acks after its
 	// outputs were taken over, and nacks where they were not because it stopped.
 	AckOnSuccess AckStrategy = iota
-	// AckManual leaves it to the handler. The Router nacks only what no handler could settle: a message that no
-	// handler takes or can be decoded for, and one whose handling panicked.
+	// AckManual leaves it to the handler, now or later. Only an error makes the Router nack what is not settled yet:
+	// the handler may never have seen the message.
 	AckManual
 	// AckForward acks the input when all outputs have been acked, and at once where there are none; it nacks at the
 	// first nack of an output and at an error. Outputs without in-process values get the input's.
@@ -91,12 +91,11 @@ func (c PipeConfig) validate() error {
 // Acking is outermost, so what a middleware commits is committed before the message is acked.
 type Router struct {
 	cfg PipeConfig
-	err error // what is wrong with cfg
-
 	// decode is the Engine's: it makes encoded data the chosen handler's input.
 	decode func(h Handler, msg *Message) error
 
 	mu         sync.Mutex
+	err        error // what is wrong with the config or a middleware
 	started    bool
 	middleware []Middleware
 	entries    []*entry
@@ -153,11 +152,11 @@ func (r *Router) AddHandler(name string, matcher Matcher, h Handler) error {
 }
 
 func (r *Router) configure(f func() error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.err != nil {
 		return r.err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if r.started {
 		return ErrStarted
 	}
@@ -166,19 +165,22 @@ func (r *Router) configure(f func() error) error {
 
 // start builds the chains, once.
 func (r *Router) start() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.err != nil {
 		return r.err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if r.started {
 		return nil
 	}
 	r.started = true
 	for _, e := range r.entries {
 		e.chain = e.handle
-		for _, mw := range slices.Backward(r.middleware) {
-			e.chain = mw(e.chain)
+		for i, mw := range slices.Backward(r.middleware) {
+			if e.chain = mw(e.chain); e.chain == nil {
+				r.err = fmt.Errorf("message: middleware %d returned a nil ProcessFunc", i)
+				return r.err
+			}
 		}
 	}
 	return nil
@@ -231,19 +233,21 @@ func (r *Router) choose(msg *Message) (*entry, error) {
 		}
 		if r.decode != nil {
 			if err := r.decode(e.handler, msg); err != nil {
-				return nil, &unhandledError{err}
+				return nil, err
 			}
 		}
 		return e, nil
 	}
-	return nil, &unhandledError{fmt.Errorf("%w: id %q, type %q, source %q", ErrNoHandler, msg.ID(), msg.Type(), msg.Source())}
+	return nil, fmt.Errorf("%w: id %q, type %q, source %q", ErrNoHandler, msg.ID(), msg.Type(), msg.Source())
 }
 
 // handle is the innermost step of the chain. A middleware may have passed another message on, which the context must
 // then speak of.
 func (e *entry) handle(ctx context.Context, msg *Message) ([]*Message, error) {
 	if m, ok := MessageFromContext(ctx); !ok || m != msg {
-		ctx = &messageContext{Context: ctx, msg: msg, route: e.route}
+		var cancel context.CancelFunc
+		ctx, cancel = msg.routeContext(ctx, e.route)
+		defer cancel()
 	}
 	outs, err := e.handler.Handle(ctx, msg)
 	if err != nil {
@@ -259,30 +263,16 @@ func checkOutputs(outs []*Message) error {
 	return nil
 }
 
-// settle acks or nacks by the strategy; under AckForward it is for errors alone.
+// settle nacks an error and acks under AckOnSuccess.
 func (r *Router) settle(msg *Message, err error) error {
 	return guard(func() error {
-		switch {
-		case err == nil && r.cfg.AckStrategy == AckOnSuccess:
-			msg.Ack()
-		case err != nil && (r.cfg.AckStrategy != AckManual || beyondHandler(err)):
+		if err != nil {
 			msg.Nack(err)
+		} else if r.cfg.AckStrategy == AckOnSuccess {
+			msg.Ack()
 		}
 		return nil
 	})
-}
-
-// unhandledError marks a message that no handler got to see.
-type unhandledError struct{ err error }
-
-func (e *unhandledError) Error() string { return e.err.Error() }
-func (e *unhandledError) Unwrap() error { return e.err }
-
-// beyondHandler says that no handler can have settled the message.
-func beyondHandler(err error) bool {
-	var unhandled *unhandledError
-	var panicked *PanicError
-	return errors.As(err, &unhandled) || errors.As(err, &panicked)
 }
 
 // forward makes the outputs settle the input. The input may be among them, so its own acking is taken first.

@@ -123,7 +123,9 @@ func plainValue(raw json.RawMessage) (any, error) {
 	case 't', 'f':
 		return raw[0] == 't', nil
 	case '{', '[':
-		return raw, nil
+		var compact bytes.Buffer
+		err := json.Compact(&compact, raw)
+		return json.RawMessage(compact.Bytes()), err
 	case '"':
 		var s string
 		err := json.Unmarshal(raw, &s)
