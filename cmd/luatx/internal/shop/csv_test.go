@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/csv"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -70,6 +71,7 @@ func TestReadCSV(t *testing.T) {
 				line("1", "a", "", "1", "1.005", "5"),
 				"1,a",
 				line("1", "a", "", "1.5", "1", "5"),
+				line("1", "a", "b,c", "1", "1", "5"),
 				line("1", "a", "", "1", "", "5"),
 				line("1", "", "", "1", "1", "5"),
 				line(" ", "a", "", "1", "1", "5"),
@@ -88,16 +90,17 @@ func TestReadCSV(t *testing.T) {
 				`x:2: price "1.005" has more than two decimals`,
 				"x:3: has 2 fields, not 8",
 				`x:4: quantity "1.5" is not a whole number`,
-				`x:5: price "" is not an amount in pounds such as 2.55`,
-				"x:6: stock code is missing",
-				"x:7: invoice is missing",
-				`x:8: customer "17850.5" is not a whole number`,
-				`x:9: customer "bob" is not a whole number`,
-				"x:10: stock code holds a control character",
-				"x:11: stock code is not valid UTF-8",
-				"x:12: stock code is longer than 64 bytes",
-				"x:15: invoice 1 is customer 5's, this line names 6",
-				"x:16: invoice 1 is customer 5's, this line names guest",
+				"x:5: has 9 fields, not 8",
+				`x:6: price "" is not an amount in pounds such as 2.55`,
+				"x:7: stock code is missing",
+				"x:8: invoice is missing",
+				`x:9: customer "17850.5" is not a whole number`,
+				`x:10: customer "bob" is not a whole number`,
+				"x:11: stock code holds a control character",
+				"x:12: stock code is not valid UTF-8",
+				"x:13: stock code is longer than 64 bytes",
+				"x:16: invoice 1 is customer 5's, this line names 6",
+				"x:17: invoice 1 is customer 5's, this line names guest",
 			},
 		},
 		{name: "the header alone"},
@@ -149,6 +152,29 @@ func TestReadSkipsLongLines(t *testing.T) {
 	long := strings.Repeat("x", maxLineBytes+1)
 	text := csvHeader + "\n" + long + "\n1,a,,1,,1,5,\n" + long
 	checkRead(t, text, []Order{{"1", "5", []Line{{"a", 1, 100}}}}, []string{"x:2: is longer than 16 MiB", "x:4: is longer than 16 MiB"})
+}
+
+// No total of a file can overflow: the line that could make one do so is dropped.
+func TestReadRefusesLargeTotals(t *testing.T) {
+	t.Parallel()
+	const most = 9 // lines of 10^18 pence each
+	csv, events := csvHeader+"\n", ""
+	for i := range most + 1 {
+		csv += "1,a,,-1000000000,,10000000,5,\n"
+		events += event(fmt.Sprintf(`{"invoice":%d,"customer":"5","lines":[{"stock":"a","quantity":-1000000000,"price":10000000}]}`, i)) + "\n"
+	}
+	for name, text := range map[string]string{"CSV": csv, "JSON lines": events} {
+		orders, problems, err := Read("x", strings.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := Expect(orders).Spent["5"]; got != -most*1e18 {
+			t.Errorf("%s: the total is %d", name, got)
+		}
+		if len(problems) != 1 || !strings.Contains(problems[0].Text, "totals too large") {
+			t.Errorf("%s: problems are %v", name, problems)
+		}
+	}
 }
 
 func TestReadRefusesFiles(t *testing.T) {

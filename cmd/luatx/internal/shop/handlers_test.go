@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -102,6 +103,37 @@ func checkSold(t *testing.T, order Order, i int, event *message.Message) {
 	}
 }
 
+// The router chooses the right handler for each message and acknowledges it.
+func TestHandlersInARouter(t *testing.T) {
+	t.Parallel()
+	m := newMemory()
+	router := message.NewRouter(message.PipeConfig{})
+	if err := errors.Join(
+		router.AddHandler("book-invoice", nil, BookInvoice(m, HandlerConfig{})),
+		router.AddHandler("take-stock", nil, TakeStock(m, HandlerConfig{})),
+	); err != nil {
+		t.Fatal(err)
+	}
+	orders, acked := smallOrders(), 0
+	for _, order := range orders {
+		in := feed(t, order)
+		in.SetAcking(message.NewAcking(func() { acked++ }, func(err error) { t.Error(err) }))
+		events, err := router.Process(t.Context(), in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, event := range events {
+			if _, err := router.Process(t.Context(), event); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	e := Expect(orders)
+	if acked != e.Messages || !reflect.DeepEqual(m.spent, e.Spent) || !reflect.DeepEqual(m.stock, e.Stock) {
+		t.Errorf("%d acked, spent %v, stock %v", acked, m.spent, m.stock)
+	}
+}
+
 func TestHandlersTypes(t *testing.T) {
 	t.Parallel()
 	if got := BookInvoice(newMemory(), HandlerConfig{}).EventType(); got != TypeInvoice {
@@ -142,12 +174,13 @@ func TestHandlersRefuseBadData(t *testing.T) {
 	m := newMemory()
 	for name, data := range map[string]any{
 		"nothing": nil, "empty": []byte{}, "null": []byte("null"), "no JSON": []byte("{"), "an empty object": []byte("{}"),
+		"too much":     []byte(`{"invoice":"1","lines":[` + strings.Repeat(`{"stock":"a","quantity":1000000000,"price":10000000},`, 9) + `{"stock":"a","quantity":1000000000,"price":10000000}]}`),
 		"half a penny": []byte(`{"invoice":"1","lines":[{"stock":"a","quantity":1,"price":1.005}]}`),
 	} {
 		if _, err := BookInvoice(m, HandlerConfig{}).Handle(t.Context(), message.New(data, nil, nil)); !message.IsPermanent(err) {
 			t.Errorf("invoice of %s: %v", name, err)
 		}
-		if name == "half a penny" {
+		if name == "half a penny" || name == "too much" {
 			continue // no event has a price
 		}
 		if _, err := TakeStock(m, HandlerConfig{}).Handle(t.Context(), message.New(data, nil, nil)); !message.IsPermanent(err) {
