@@ -67,12 +67,15 @@ func (m *TypedMessage[T]) Context(parent context.Context) context.Context {
 
 // routeContext is Context with the router's knowledge, and with a cancel function that lets go of the timer.
 func (m *TypedMessage[T]) routeContext(parent context.Context, r *route) (context.Context, context.CancelFunc) {
-	cancel := context.CancelFunc(func() {})
+	cancel := noCancel
 	if expiry, ok := m.ExpiryTime(); ok {
 		parent, cancel = context.WithDeadline(parent, expiry)
 	}
 	return &messageContext{Context: parent, msg: m, route: r}, cancel
 }
+
+// noCancel is no literal in routeContext, which would cost an allocation in a generic method.
+var noCancel context.CancelFunc = func() {}
 
 // MessageFromContext returns the message that is being handled.
 func MessageFromContext(ctx context.Context) (*Message, bool) {
