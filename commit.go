@@ -1,0 +1,160 @@
+package luatx
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/script"
+)
+
+const (
+	// slack is added to the time by which a commit must arrive: half a round trip, and clocks of masters that
+	// are not quite one.
+	slack = time.Second
+	// resolveTimeout bounds the question what became of a commit whose reply was lost.
+	resolveTimeout = 5 * time.Second
+)
+
+// commit sends a transaction and tells what became of it. The bool says that the input was acknowledged in it.
+func (t *Transactor) commit(ctx context.Context, tx *Tx, input script.Input) (Outcome, bool, error) {
+	tx.close()
+	prepared, cmds, err := tx.prepare()
+	if err != nil {
+		fail(cmds, err)
+		return 0, false, err
+	}
+	if !tx.claimed && len(cmds) == 0 && len(tx.events) == 0 {
+		return Committed, false, nil // nothing to commit, nothing to remember
+	}
+	prepared.Input = input
+	if err := t.ensureChecked(ctx); err != nil {
+		fail(cmds, err)
+		return 0, false, err
+	}
+
+	inline, reserved := t.reserve(&prepared)
+	out, err := t.send(ctx, tx, &prepared)
+	if err == nil {
+		err = outcomeError(out, tx)
+	}
+	if inline != nil && (reserved || err == nil) {
+		var events []Event
+		if err == nil && out.State == script.Committed {
+			events = tx.events
+		}
+		inline.Committed(tx.shard.Slot, events, reserved)
+	}
+	if err != nil {
+		fail(cmds, err)
+		return 0, false, err
+	}
+	switch out.State {
+	case script.Replayed:
+		fail(cmds, ErrRepliesLost)
+		return Replayed, out.Acked, nil
+	case script.Duplicate:
+		fail(cmds, ErrRepliesLost)
+		return Duplicate, out.Acked, nil
+	}
+	if len(cmds) > 0 {
+		if err := t.filler.Fill(cmds, out.Replies); err != nil { // the commands carry the error
+			t.cfg.Logger.Error("luatx: committed, but its replies could not be read", "error", err)
+		}
+	}
+	return Committed, out.Acked, nil
+}
+
+// reserve asks the inline relay for a slot.
+func (t *Transactor) reserve(prepared *script.Tx) (Inline, bool) {
+	attached := t.inline.Load()
+	if attached == nil || len(prepared.Events) == 0 {
+		return nil, false
+	}
+	lease, ok := (*attached).Reserve()
+	if ok {
+		prepared.Delay = lease
+	}
+	return *attached, ok
+}
+
+// send commits under one token after another until there is an answer that holds.
+func (t *Transactor) send(ctx context.Context, tx *Tx, prepared *script.Tx) (script.Outcome, error) {
+	ctx, cancel := context.WithTimeout(ctx, t.cfg.CommitTimeout)
+	defer cancel()
+	for {
+		prepared.Token = tx.delivery.token()
+		prepared.NotAfter = t.notAfter(ctx)
+		outcomes, now, unanswered, err := t.scripts.Commit(ctx, tx.shard, []script.Tx{*prepared})
+		if err != nil {
+			if unanswered {
+				return t.resolve(ctx, tx, prepared, err)
+			}
+			return script.Outcome{}, serverError(err)
+		}
+		out := outcomes[0]
+		late := now.After(prepared.NotAfter)
+		t.observe(now)
+		switch {
+		case out.State == script.Expired && late && ctx.Err() == nil:
+			continue // the clock was off; no copy of this token can take effect any more
+		case unanswered && outcomeError(out, tx) != nil && out.State != script.Broken && out.State != script.Expired:
+			// Not committed by this request; an earlier one that was not answered may still be under way.
+			return t.resolve(ctx, tx, prepared, outcomeError(out, tx))
+		}
+		return out, nil
+	}
+}
+
+// resolve finds out what became of a token, and makes sure that it stays so.
+func (t *Transactor) resolve(ctx context.Context, tx *Tx, prepared *script.Tx, cause error) (script.Outcome, error) {
+	ctx, cancel := tx.lookup(ctx)
+	defer cancel()
+	state, text, err := t.scripts.Resolve(ctx, tx.shard, prepared.Digest, prepared.Token, prepared.NotAfter.Add(slack))
+	switch {
+	case err != nil:
+		return script.Outcome{}, fmt.Errorf("%w: %w; asked what became of it: %w", ErrOutcomeUnknown, cause, err)
+	case state == script.Tombstoned:
+		return script.Outcome{}, fmt.Errorf("luatx: not committed: %w", cause)
+	}
+	return script.Outcome{State: state, Text: text}, nil
+}
+
+// serverError translates an error that came instead of an outcome.
+func serverError(err error) error {
+	var refused *script.ServerError
+	if errors.As(err, &refused) {
+		return &RefusedError{refused.Err.Error()}
+	}
+	return fmt.Errorf("luatx: not committed: %w", err)
+}
+
+// fail gives every recorded command the transaction's error.
+func fail(cmds []redis.Cmder, err error) {
+	for _, cmd := range cmds {
+		cmd.SetErr(err)
+	}
+}
+
+// reading is a look at the server's clock, and the local (monotonic) time it was taken at.
+type reading struct{ server, local time.Time }
+
+func (t *Transactor) observe(server time.Time) {
+	t.clock.Store(&reading{server, time.Now()})
+}
+
+// notAfter is when, in the server's time, a request sent now is too late: after its caller has given up.
+func (t *Transactor) notAfter(ctx context.Context) time.Time {
+	now := time.Now()
+	if r := t.clock.Load(); r != nil {
+		now = r.server.Add(time.Since(r.local))
+	}
+	left := t.cfg.CommitTimeout
+	if deadline, ok := ctx.Deadline(); ok {
+		left = time.Until(deadline)
+	}
+	return now.Add(left + slack)
+}

@@ -1,0 +1,111 @@
+package luatx
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"time"
+
+	"github.com/luatx/luatx/message"
+)
+
+// Config configures a Transactor. Namespace is required; the zero value of everything else works.
+type Config struct {
+	// Namespace leads every key that luatx keeps: two services on one Redis do not see each other's ids and
+	// events. Letters, digits, dots, dashes and underscores, at most 64. Required.
+	Namespace string
+
+	// Keyspace maps aggregates to tags. Defaults to OwnTags().
+	Keyspace Keyspace
+
+	// Aggregate names the aggregate that a message is about, before its handler runs: a redelivery must land on
+	// the same slot. Defaults to the message's subject, else to the tag of the stream it was read from.
+	Aggregate func(*message.Message) (string, error)
+
+	// Retention is how long an id is known at least, and at most twice that. Defaults to 24 hours; at least ten
+	// times CommitTimeout.
+	Retention time.Duration
+
+	// CommitTimeout bounds a commit with its retries, where the caller's deadline does not come first; a copy
+	// of it that the network delivers later than that changes nothing. Defaults to 30 seconds; at most 5 minutes.
+	CommitTimeout time.Duration
+
+	// OutboxCapacity is the most events that may wait in one shard. Defaults to 100,000.
+	OutboxCapacity int
+
+	// MaxCommands is the most commands and events of one transaction. Defaults to 10,000.
+	MaxCommands int
+
+	// MaxBytes is the most bytes of one transaction's commands and events. Defaults to 8 MiB.
+	MaxBytes int
+
+	// UndoBytes is the largest key that is copied in order to undo a command without a cheaper inverse (DEL,
+	// XADD, LPOP …), unless it is the last one. Defaults to 1 MiB.
+	UndoBytes int
+
+	// StrictEviction makes Check fail where the server may evict keys; otherwise it warns.
+	StrictEviction bool
+
+	// Logger defaults to slog.Default().
+	Logger *slog.Logger
+}
+
+const (
+	maxCommitTimeout = 5 * time.Minute
+	// maxArgs is the most arguments of one command: Lua's stack takes no more on every server.
+	maxArgs = 5000
+)
+
+var namespacePattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+
+func (c Config) withDefaults() Config {
+	if c.Retention == 0 {
+		c.Retention = 24 * time.Hour
+	}
+	if c.CommitTimeout == 0 {
+		c.CommitTimeout = 30 * time.Second
+	}
+	if c.OutboxCapacity == 0 {
+		c.OutboxCapacity = 100_000
+	}
+	if c.MaxCommands == 0 {
+		c.MaxCommands = 10_000
+	}
+	if c.MaxBytes == 0 {
+		c.MaxBytes = 8 << 20
+	}
+	if c.UndoBytes == 0 {
+		c.UndoBytes = 1 << 20
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.Aggregate == nil {
+		c.Aggregate = func(msg *message.Message) (string, error) { return msg.Subject(), nil }
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	if c.Namespace == "" {
+		return errors.New("luatx: Config.Namespace is empty: name the service, as in \"orders\"")
+	}
+	if !namespacePattern.MatchString(c.Namespace) {
+		return fmt.Errorf("luatx: Config.Namespace %.80q: use at most 64 letters, digits, dots, dashes and underscores", c.Namespace)
+	}
+	if c.CommitTimeout < 0 || c.CommitTimeout > maxCommitTimeout {
+		return fmt.Errorf("luatx: Config.CommitTimeout is %v: use more than 0 and at most %v", c.CommitTimeout, maxCommitTimeout)
+	}
+	if c.Retention < 10*c.CommitTimeout {
+		return fmt.Errorf("luatx: Config.Retention is %v: use at least ten times CommitTimeout, %v", c.Retention, 10*c.CommitTimeout)
+	}
+	for name, value := range map[string]int{
+		"OutboxCapacity": c.OutboxCapacity, "MaxCommands": c.MaxCommands, "MaxBytes": c.MaxBytes, "UndoBytes": c.UndoBytes,
+	} {
+		if value < 0 {
+			return fmt.Errorf("luatx: Config.%s is %d: use 0 for the default, or more", name, value)
+		}
+	}
+	return c.Keyspace.validate()
+}

@@ -1,0 +1,116 @@
+package luatx
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/luatx/luatx/internal/script"
+)
+
+// What became of a transaction that did not commit, and what to do about it. Test with errors.Is.
+var (
+	// ErrNotCommitted is the error of a recorded command whose reply decides (reads, INCR, SETNX, LPOP …) until
+	// the transaction has committed: there is no reply yet. An adapter that does not need the reply says so by
+	// Queued; one that does must read before the transaction.
+	ErrNotCommitted = errors.New("luatx: the command is recorded and has no reply before the commit")
+
+	// ErrTxClosed is returned by a transaction, and by every command on it, after its function has returned.
+	// Nothing is recorded: do not keep the transaction, nor what CmdableFromContext gave, beyond the handler.
+	ErrTxClosed = errors.New("luatx: the transaction is closed")
+
+	// ErrNested is returned where a transaction is begun, executed or wrapped inside another. Leave one out.
+	ErrNested = errors.New("luatx: there is a transaction already")
+
+	// ErrCrossSlot is returned when a key does not share the slot of the transaction's tag, before anything is
+	// sent, on a single server too. Build keys with Keyspace.Key, or emit an event for the other aggregate.
+	ErrCrossSlot = errors.New("luatx: key of another slot")
+
+	// ErrCommandRefused is returned for a command that cannot stand in a transaction.
+	ErrCommandRefused = errors.New("luatx: command refused in a transaction")
+
+	// ErrTooLarge is returned for a transaction beyond a limit of its Config. Split it.
+	ErrTooLarge = errors.New("luatx: transaction too large")
+
+	// ErrFenced is returned when another consumer has claimed the input: that one works on it now. Nothing was
+	// written. The Middleware releases the message: it is neither acknowledged nor nacked.
+	ErrFenced = errors.New("luatx: the input belongs to another consumer now")
+
+	// ErrOutboxFull is returned when the shard's outbox has no room for the events. Nothing was written; try
+	// again when the relay has caught up.
+	ErrOutboxFull = errors.New("luatx: the outbox is full")
+
+	// ErrExpired is returned when the commit reached the server too late to be let in. Nothing was written, and
+	// no copy of it can be any more: try again.
+	ErrExpired = errors.New("luatx: the commit came too late")
+
+	// ErrOutcomeUnknown is returned when the deadline passed after the commit was sent and before it was
+	// answered. It may have committed, or may still. Ask with the same id: a call or delivery that repeats it
+	// has its effect once.
+	ErrOutcomeUnknown = errors.New("luatx: outcome unknown")
+
+	// ErrKeyspace is returned when the shard was written with another layout, namespace or keyspace. Deploy the
+	// keyspace it was written with, or drain it first.
+	ErrKeyspace = errors.New("luatx: the shard belongs to another keyspace")
+
+	// ErrRepliesLost is the error of a command whose transaction committed under an earlier request, the reply
+	// to which was lost: the effect is there, the replies are not.
+	ErrRepliesLost = errors.New("luatx: committed by an earlier request, whose replies are lost")
+)
+
+// CommandError is a command that the server refused inside the transaction. Everything was undone.
+type CommandError struct {
+	// Index of the command among those recorded, from 0; negative: the event -Index-1.
+	Index int
+	// Command is its name; empty for an event.
+	Command string
+	// Text is the server's error.
+	Text string
+}
+
+func (e *CommandError) Error() string {
+	if e.Index < 0 {
+		return fmt.Sprintf("luatx: event %d: %s", -e.Index-1, e.Text)
+	}
+	return fmt.Sprintf("luatx: command %d (%s): %s", e.Index, e.Command, e.Text)
+}
+
+// RollbackError is a transaction of which a command failed and whose undo failed too. Its id is marked as
+// broken: every redelivery gets this error, until an operator has looked.
+type RollbackError struct {
+	// Text says which command failed and what could not be restored.
+	Text string
+}
+
+func (e *RollbackError) Error() string { return "luatx: rollback failed: " + e.Text }
+
+// RefusedError is a server that takes no writes now: out of memory, read-only, too few replicas, or unable to
+// persist. Nothing was written.
+type RefusedError struct {
+	// Text is the server's error.
+	Text string
+}
+
+func (e *RefusedError) Error() string { return "luatx: the server refuses writes: " + e.Text }
+
+// outcomeError is the error that a script's answer means; nil where the effect is in.
+func outcomeError(out script.Outcome, tx *Tx) error {
+	switch out.State {
+	case script.Committed, script.Replayed, script.Duplicate:
+		return nil
+	case script.Expired, script.Tombstoned, script.Absent:
+		return ErrExpired
+	case script.Fenced:
+		return ErrFenced
+	case script.Full:
+		return ErrOutboxFull
+	case script.Failed:
+		return tx.commandError(out)
+	case script.Broken:
+		return &RollbackError{out.Text}
+	case script.Refused:
+		return &RefusedError{out.Text}
+	case script.Identity:
+		return fmt.Errorf("%w: it holds %q, this is %q", ErrKeyspace, out.Text, tx.t.identity)
+	}
+	return fmt.Errorf("luatx: unexpected outcome %q", out.State)
+}

@@ -1,0 +1,70 @@
+// Package inbox makes a message count once: a handler is applied to it one time, however often it is delivered.
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/message"
+)
+
+// Config configures the inbox of a transaction. Its zero value works. How long an id is known is the
+// Transactor's to say: luatx.Config.Retention.
+type Config struct {
+	// Scope names what a message is applied by: it counts once in each scope. Defaults to the namespace of the
+	// Transactor and the name of the handler, so that each handler of a message applies it.
+	Scope string
+}
+
+// Middleware claims the id of each message for the transaction around it: source and id, as CloudEvents
+// identify an event, within the scope. Whether the message is new is decided at the commit, in the same script
+// as its effect; a duplicate is acknowledged.
+//
+// A duplicate may run the handler, and only its effect is dropped. Where the handler acts outside of the
+// transaction, put Precheck behind.
+func Middleware(cfg Config) message.Middleware {
+	return func(next message.ProcessFunc) message.ProcessFunc {
+		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
+			tx, ok := luatx.TxFromContext(ctx)
+			if !ok {
+				return nil, errors.New("inbox: no transaction in context: put luatx.Middleware before inbox.Middleware")
+			}
+			if msg.ID() == "" {
+				return nil, message.Permanent(errors.New("inbox: message has no ID attribute"))
+			}
+			id := luatx.MessageID{Scope: cfg.Scope, Source: msg.Attributes.Source(), ID: msg.ID()}
+			if id.Scope == "" {
+				handler, _ := message.HandlerNameFromContext(ctx)
+				id.Scope = tx.Namespace() + "/" + handler
+			}
+			if err := tx.Claim(id); err != nil {
+				return nil, fmt.Errorf("inbox: %w", err)
+			}
+			return next(ctx, msg)
+		}
+	}
+}
+
+// Precheck asks the server for the message's id before the handler runs, which costs a round trip, and spares a
+// known one the handler: for handlers that send mail, charge a card or take long. It narrows the window in which
+// such a handler runs twice; it cannot close it. It stands inside Middleware.
+func Precheck() message.Middleware {
+	return func(next message.ProcessFunc) message.ProcessFunc {
+		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
+			tx, ok := luatx.TxFromContext(ctx)
+			if !ok {
+				return nil, errors.New("inbox: no transaction in context: put luatx.Middleware and inbox.Middleware before inbox.Precheck")
+			}
+			seen, err := tx.Seen(ctx)
+			if err != nil {
+				return nil, fmt.Errorf("inbox: %w", err)
+			}
+			if seen {
+				return nil, nil // the commit finds the mark and acknowledges the duplicate
+			}
+			return next(ctx, msg)
+		}
+	}
+}

@@ -1,0 +1,93 @@
+package inbox
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/mark"
+	"github.com/luatx/luatx/lua"
+	"github.com/luatx/luatx/message"
+)
+
+// SetNXConfig configures SetNX. Its zero value works.
+type SetNXConfig struct {
+	// Retention is how long an id is known. Defaults to 24 hours.
+	Retention time.Duration
+	// KeyFunc names the key of a message's mark. Defaults to "inbox:" and the message's id.
+	KeyFunc func(*message.Message) string
+	// Logger defaults to slog.Default().
+	Logger *slog.Logger
+}
+
+// releaseTimeout bounds the deletion of a mark after its handler has failed.
+const releaseTimeout = 5 * time.Second
+
+// SetNX marks each message with SET NX before its handler runs, and takes the mark back when the handler fails.
+// It is the inbox of the three-step way, and stands outside luatx.PipelineMiddleware.
+//
+// Its gap: when the process dies after the SET NX and before the EXEC, the message is marked and not applied.
+// Its redelivery passes for a duplicate and is acknowledged: the message is lost. Only where a redelivery comes
+// after Retention has passed is it applied. Middleware, inside luatx.Middleware, has no such gap.
+func SetNX(client redis.UniversalClient, cfg SetNXConfig) message.Middleware {
+	if cfg.Retention <= 0 {
+		cfg.Retention = 24 * time.Hour
+	}
+	if cfg.KeyFunc == nil {
+		cfg.KeyFunc = func(msg *message.Message) string { return "inbox:" + msg.ID() }
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	s := setNX{client, cfg, redis.NewScript(lua.Source("release"))}
+	return s.wrap
+}
+
+type setNX struct {
+	client  redis.UniversalClient
+	cfg     SetNXConfig
+	release *redis.Script
+}
+
+func (s setNX) wrap(next message.ProcessFunc) message.ProcessFunc {
+	return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
+		if _, ok := luatx.PipelineFromContext(ctx); ok {
+			return nil, errors.New("inbox: SetNX inside a transaction: put inbox.SetNX before luatx.PipelineMiddleware, or inbox.Middleware inside luatx.Middleware")
+		}
+		if msg.ID() == "" {
+			return nil, message.Permanent(errors.New("inbox: message has no ID attribute"))
+		}
+		key, token := s.cfg.KeyFunc(msg), rand.Text()
+		set, err := s.client.SetNX(ctx, key, token, s.cfg.Retention).Result()
+		if err != nil {
+			return nil, fmt.Errorf("inbox setnx: %w", err)
+		}
+		if !set {
+			return nil, nil
+		}
+		applied := false
+		defer func() { // after a panic too
+			if !applied {
+				s.takeBack(ctx, key, token)
+			}
+		}()
+		outputs, err := next(mark.WithSetNX(ctx), msg)
+		applied = err == nil
+		return outputs, err
+	}
+}
+
+// takeBack deletes the mark, so that the message is applied when it comes again.
+func (s setNX) takeBack(ctx context.Context, key, token string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	if err := s.release.Run(ctx, s.client, []string{key}, token).Err(); err != nil {
+		s.cfg.Logger.Error("inbox: the mark of a failed message stays until it expires: the message will pass for a duplicate", "key", key, "error", err)
+	}
+}

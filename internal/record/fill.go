@@ -1,0 +1,154 @@
+package record
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Filler puts replies into commands by go-redis' own parsers: it plays a server that has the replies already.
+// One serves a whole process.
+type Filler struct {
+	client  *redis.Client
+	tickets sync.Map // ticket → []byte, the frames to answer with
+	last    atomic.Int64
+}
+
+// NewFiller returns a Filler.
+func NewFiller() *Filler {
+	f := &Filler{}
+	f.client = redis.NewClient(&redis.Options{
+		Addr:            "filler",
+		Protocol:        2,
+		DisableIdentity: true,
+		MaxRetries:      -1,
+		ReadTimeout:     -1,
+		WriteTimeout:    -1,
+		Dialer: func(context.Context, string, string) (net.Conn, error) {
+			return &conn{filler: f}, nil
+		},
+	})
+	return f
+}
+
+// ticketCommand leads each pipeline and names the frames that answer it.
+const ticketCommand = "luatx.ticket"
+
+// Fill gives each command the reply at its index, as the script answered it.
+func (f *Filler) Fill(cmds []redis.Cmder, replies []any) error {
+	if len(cmds) != len(replies) {
+		return fmt.Errorf("%d replies to %d commands", len(replies), len(cmds))
+	}
+	frames := []byte("+OK\r\n")
+	for _, reply := range replies {
+		frames = appendFrame(frames, reply)
+	}
+	ticket := strconv.FormatInt(f.last.Add(1), 36)
+	f.tickets.Store(ticket, frames)
+	defer f.tickets.Delete(ticket)
+
+	ctx := context.Background()
+	pipe := f.client.Pipeline()
+	_ = pipe.Process(ctx, redis.NewCmd(ctx, ticketCommand, ticket))
+	_ = pipe.BatchProcess(ctx, cmds...)
+	_, err := pipe.Exec(ctx)
+	var reply redis.Error
+	if errors.As(err, &reply) { // nil, or what the command itself answered
+		return nil
+	}
+	return err
+}
+
+// appendFrame writes a reply as a script's reply stands on the wire.
+func appendFrame(b []byte, reply any) []byte {
+	switch v := reply.(type) {
+	case nil:
+		return append(b, "$-1\r\n"...)
+	case string:
+		b = append(strconv.AppendInt(append(b, '$'), int64(len(v)), 10), "\r\n"...)
+		return append(append(b, v...), "\r\n"...)
+	case int64:
+		return append(strconv.AppendInt(append(b, ':'), v, 10), "\r\n"...)
+	case []any:
+		b = append(strconv.AppendInt(append(b, '*'), int64(len(v)), 10), "\r\n"...)
+		for _, element := range v {
+			b = appendFrame(b, element)
+		}
+		return b
+	case error:
+		text := strings.NewReplacer("\r", " ", "\n", " ").Replace(v.Error())
+		return append(append(append(b, '-'), text...), "\r\n"...)
+	default:
+		return appendFrame(b, fmt.Sprint(v))
+	}
+}
+
+// conn is the in-memory connection: what is written to it names a ticket, what is read are its frames.
+type conn struct {
+	filler *Filler
+	reply  bytes.Reader
+}
+
+func (c *conn) Write(b []byte) (int, error) {
+	ticket, err := readTicket(b)
+	if err != nil {
+		if c.reply.Len() > 0 {
+			return len(b), nil // the rest of a pipeline that took several writes
+		}
+		c.reply.Reset([]byte("-ERR only tickets are answered\r\n"))
+		return len(b), nil
+	}
+	frames, ok := c.filler.tickets.Load(ticket)
+	if !ok {
+		return 0, fmt.Errorf("no ticket %s", ticket)
+	}
+	c.reply.Reset(frames.([]byte)) //nolint:forcetypeassert // Fill stores nothing else
+	return len(b), nil
+}
+
+// readTicket reads the first command of a pipeline.
+func readTicket(b []byte) (string, error) {
+	r := bufio.NewReader(bytes.NewReader(b[:min(len(b), 128)]))
+	var words [5]string // *2, $n, luatx.ticket, $n, the ticket
+	for i := range words {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			return "", err
+		}
+		words[i] = strings.TrimSpace(line)
+	}
+	if words[2] != ticketCommand {
+		return "", errors.New("no ticket")
+	}
+	return words[4], nil
+}
+
+func (c *conn) Read(b []byte) (int, error) {
+	if c.reply.Len() == 0 {
+		return 0, io.EOF
+	}
+	return c.reply.Read(b)
+}
+
+func (*conn) Close() error                     { return nil }
+func (*conn) LocalAddr() net.Addr              { return addr{} }
+func (*conn) RemoteAddr() net.Addr             { return addr{} }
+func (*conn) SetDeadline(time.Time) error      { return nil }
+func (*conn) SetReadDeadline(time.Time) error  { return nil }
+func (*conn) SetWriteDeadline(time.Time) error { return nil }
+
+type addr struct{}
+
+func (addr) Network() string { return "memory" }
+func (addr) String() string  { return "filler" }

@@ -1,0 +1,148 @@
+package record_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/record"
+)
+
+var errExec = errors.New("exec")
+
+func keepAll(redis.Cmder) (bool, error) { return true, nil }
+
+func TestRecorderKeepsWhatItIsTold(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	refused := errors.New("refused")
+	r := record.NewSource().New(func(cmd redis.Cmder) (bool, error) {
+		if cmd.Name() == "get" {
+			return false, refused
+		}
+		return true, nil
+	}, func() error { return errExec })
+
+	if err := r.HSet(ctx, "h", "f", 1).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Get(ctx, "k").Err(); !errors.Is(err, refused) {
+		t.Errorf("a refused command answers %v", err)
+	}
+	if _, err := r.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		p.Incr(ctx, "a")
+		p.Do(ctx, "set", "b", 2)
+		return nil
+	}); err != nil {
+		t.Errorf("a pipeline inside the recorder answers %v", err)
+	}
+	nested := r.Pipeline()
+	nested.Get(ctx, "x")
+	if cmds, err := nested.Exec(ctx); !errors.Is(err, refused) || !errors.Is(cmds[0].Err(), refused) {
+		t.Errorf("a refused command in a pipeline answers %v", err)
+	}
+	if _, err := r.Exec(ctx); !errors.Is(err, errExec) {
+		t.Errorf("Exec answers %v", err)
+	}
+	var names []string
+	for _, cmd := range r.Cmds() {
+		names = append(names, cmd.Name())
+	}
+	if got := strings.Join(names, " "); got != "hset incr set" || r.Len() != 3 {
+		t.Errorf("recorded %q", got)
+	}
+	r.Discard()
+	if r.Len() != 0 {
+		t.Error("Discard kept commands")
+	}
+}
+
+func TestFill(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	filler := record.NewFiller()
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 50 {
+				r := record.NewSource().New(keepAll, func() error { return errExec })
+				status := r.Set(ctx, "k", "v", 0)
+				count := r.Incr(ctx, "n")
+				exact := r.IncrBy(ctx, "n", 1)
+				text := r.Get(ctx, "k")
+				missing := r.Get(ctx, "no")
+				score := r.ZScore(ctx, "z", "m")
+				all := r.HGetAll(ctx, "h")
+				some := r.HMGet(ctx, "h", "a", "b")
+				generic := r.Do(ctx, "lrange", "l", 0, -1)
+				stream := r.XRange(ctx, "s", "-", "+")
+				failed := r.Incr(ctx, "bad")
+				err := filler.Fill(r.Cmds(), []any{
+					"OK", int64(7), "9007199254740993", "v\r\n", nil, "1.5",
+					[]any{"a", "1"}, []any{"1", nil}, []any{"x", "y"},
+					[]any{[]any{"1-1", []any{"f", "v"}}}, errors.New("WRONGTYPE no\r\nsuch"),
+				})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if status.Val() != "OK" || count.Val() != 7 || exact.Val() != 9007199254740993 || text.Val() != "v\r\n" ||
+					!errors.Is(missing.Err(), redis.Nil) || score.Val() != 1.5 || all.Val()["a"] != "1" ||
+					some.Val()[0] != "1" || some.Val()[1] != nil || len(generic.Val().([]any)) != 2 ||
+					stream.Val()[0].Values["f"] != "v" || failed.Err() == nil {
+					t.Errorf("filled: %v", r.Cmds())
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestFillLarge(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	filler := record.NewFiller()
+	r := record.NewSource().New(keepAll, func() error { return errExec })
+	large := bytes.Repeat([]byte("x"), 1<<20)
+	var replies []any
+	for range 20 {
+		r.Set(ctx, "k", large, 0)
+		r.Get(ctx, "k")
+		replies = append(replies, "OK", string(large))
+	}
+	if err := filler.Fill(r.Cmds(), replies); err != nil {
+		t.Fatal(err)
+	}
+	last := r.Cmds()[39].(*redis.StringCmd)
+	if len(last.Val()) != len(large) {
+		t.Errorf("%d bytes came back", len(last.Val()))
+	}
+}
+
+func TestFillRefusesAnotherNumber(t *testing.T) {
+	t.Parallel()
+	r := record.NewSource().New(keepAll, func() error { return errExec })
+	r.Get(context.Background(), "k")
+	if err := record.NewFiller().Fill(r.Cmds(), nil); err == nil {
+		t.Error("one command was filled by no reply")
+	}
+}
+
+func BenchmarkRecordAndFill(b *testing.B) {
+	ctx := context.Background()
+	source, filler := record.NewSource(), record.NewFiller()
+	b.ReportAllocs()
+	for b.Loop() {
+		r := source.New(keepAll, func() error { return errExec })
+		r.HSet(ctx, "h", "a", 1, "b", 2)
+		r.Incr(ctx, "n")
+		if err := filler.Fill(r.Cmds(), []any{int64(2), int64(1)}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,200 @@
+package script
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// Ack says what a commit does about the entry that its input was read from.
+type Ack int
+
+// The values of Ack.
+const (
+	AckNone  Ack = iota // the input has no entry in this slot
+	AckFence            // refuse the commit unless the consumer still owns the entry
+	AckFused            // fence, and acknowledge the entry in the commit
+)
+
+// Input is the entry that a transaction's message was read from.
+type Input struct {
+	Ack                            Ack
+	Stream, Group, Consumer, Entry string
+}
+
+// Event is an event as the outbox keeps it.
+type Event struct {
+	ID   string
+	Body []byte
+}
+
+// Command is a recorded command: its head and its arguments, the name first.
+type Command struct {
+	Head string
+	Args []any
+}
+
+// Tx is one transaction, ready to be sent.
+type Tx struct {
+	Digest   string    // of the id, 16 bytes
+	Token    string    // 10 bytes: the base of the delivery or call, and the run
+	NotAfter time.Time // server time
+	Input    Input
+	Delay    time.Duration // until the cold relay may take its events
+	Events   []Event
+	Commands []Command
+	Keys     []string // every key of the commands
+}
+
+// State is what became of a transaction.
+type State string
+
+// The states that the scripts answer.
+const (
+	Committed  State = "committed"
+	Replayed   State = "replayed"   // committed before, by this delivery or call
+	Duplicate  State = "duplicate"  // committed before, by another
+	Expired    State = "expired"    // arrived too late, or after its tombstone
+	Fenced     State = "fenced"     // another consumer owns the entry
+	Full       State = "full"       // the outbox has no room
+	Failed     State = "failed"     // a command failed; everything was undone
+	Refused    State = "refused"    // the server takes no writes; nothing was done
+	Broken     State = "broken"     // a command failed, and so did the undo
+	Identity   State = "identity"   // the shard belongs to another layout or keyspace
+	Absent     State = "absent"     // resolve: not committed
+	Tombstoned State = "tombstoned" // resolve: not committed, and never will be
+)
+
+// Outcome is the answer to one transaction.
+type Outcome struct {
+	State   State
+	Acked   bool  // the entry was acknowledged in the script
+	Replies []any // of the commands, where committed
+	Index   int   // failed: the command that failed, from 1; an event: negative; 0: the script itself
+	Text    string
+}
+
+// Commit sends a batch of transactions of one shard. The bool says whether a copy of the batch may still
+// arrive; the time is the server's.
+func (s *Set) Commit(ctx context.Context, shard Shard, batch []Tx) ([]Outcome, time.Time, bool, error) {
+	keys := shard.keys(keyVoid, keyInboxA, keyInboxB, keyEntries, keyPending, keyBroken)
+	args := []any{strconv.Itoa(len(batch))}
+	for i := range batch {
+		tx := &batch[i]
+		if tx.Input.Ack != AckNone {
+			keys = append(keys, tx.Input.Stream)
+		}
+		keys = append(keys, tx.Keys...)
+		args = tx.append(args)
+	}
+	reply, unanswered, err := s.eval(ctx, s.commit, keys, args)
+	if err != nil {
+		return nil, time.Time{}, unanswered, err
+	}
+	now, rows, err := timed(reply)
+	if err != nil {
+		return nil, time.Time{}, unanswered, err
+	}
+	outcomes := make([]Outcome, len(batch))
+	for i := range outcomes {
+		if outcomes[i], err = outcome(rows[min(i, len(rows)-1)]); err != nil {
+			return nil, now, unanswered, err
+		}
+	}
+	return outcomes, now, unanswered, nil
+}
+
+// append lays the transaction out as lua/commit.lua reads it.
+func (tx *Tx) append(args []any) []any {
+	start := len(args)
+	args = append(args, nil, tx.Digest, tx.Token, millis(tx.NotAfter),
+		strconv.Itoa(int(tx.Input.Ack)), tx.Input.Stream, tx.Input.Group, tx.Input.Consumer, tx.Input.Entry,
+		strconv.FormatInt(tx.Delay.Milliseconds(), 10), strconv.Itoa(len(tx.Events)), strconv.Itoa(len(tx.Commands)))
+	for _, event := range tx.Events {
+		args = append(args, event.ID, event.Body)
+	}
+	for _, command := range tx.Commands {
+		args = append(args, command.Head)
+		args = append(args, command.Args...)
+	}
+	args[start] = strconv.Itoa(len(args) - start)
+	return args
+}
+
+func outcome(row any) (Outcome, error) {
+	fields, _ := row.([]any)
+	if len(fields) == 0 {
+		return Outcome{}, malformed("commit", row)
+	}
+	word, _ := fields[0].(string)
+	out := Outcome{State: State(word)}
+	rest := fields[1:]
+	switch out.State {
+	case Committed:
+		if len(rest) == 0 {
+			return out, malformed("commit", row)
+		}
+		out.Acked, out.Replies = rest[0] == int64(1), rest[1:]
+	case Replayed, Duplicate:
+		out.Acked = len(rest) > 0 && rest[0] == int64(1)
+	case Failed:
+		if len(rest) < 2 {
+			return out, malformed("commit", row)
+		}
+		index, _ := rest[0].(int64)
+		out.Index, out.Text = int(index), fmt.Sprint(rest[1])
+	case Refused, Broken, Identity:
+		if len(rest) > 0 {
+			out.Text = fmt.Sprint(rest[0])
+		}
+	case Expired, Fenced, Full:
+	default:
+		return out, malformed("commit", row)
+	}
+	return out, nil
+}
+
+// Resolve tells what became of a digest, or of a token where it is not empty. With a tombstone it makes sure
+// that no copy of the token's commit takes effect up to that server time.
+func (s *Set) Resolve(ctx context.Context, shard Shard, digest, token string, tombstone time.Time) (State, string, error) {
+	until := ""
+	if !tombstone.IsZero() {
+		until = millis(tombstone)
+	}
+	keys := shard.keys(keyVoid, keyInboxA, keyInboxB, keyBroken)
+	reply, _, err := s.eval(ctx, s.resolve, keys, []any{digest, token, until})
+	if err != nil {
+		return "", "", err
+	}
+	_, rest, err := timed(reply)
+	if err != nil {
+		return "", "", err
+	}
+	word, _ := rest[0].(string)
+	text := ""
+	if len(rest) > 1 {
+		text, _ = rest[1].(string)
+	}
+	return State(word), text, nil
+}
+
+func millis(t time.Time) string { return strconv.FormatInt(t.UnixMilli(), 10) }
+
+// timed takes the server's time off the front of a reply.
+func timed(reply any) (time.Time, []any, error) {
+	rows, _ := reply.([]any)
+	if len(rows) < 2 {
+		return time.Time{}, nil, malformed("any", reply)
+	}
+	text, _ := rows[0].(string)
+	ms, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return time.Time{}, nil, malformed("any", reply)
+	}
+	return time.UnixMilli(ms), rows[1:], nil
+}
+
+func malformed(script string, reply any) error {
+	return fmt.Errorf("script %s: unexpected reply %.200v", script, reply)
+}

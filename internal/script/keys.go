@@ -1,0 +1,59 @@
+package script
+
+import "github.com/luatx/luatx/internal/slot"
+
+// The keys of a shard, under <namespace>:{<text of the slot>}:
+const (
+	keyVoid     = "void"
+	keyInboxA   = "inbox:a"
+	keyInboxB   = "inbox:b"
+	keyEntries  = "entries"
+	keyPending  = "pending"
+	keyAttempts = "attempts"
+	keyErrors   = "errors"
+	keyLeases   = "leases"
+	keyParked   = "parked"
+	keySent     = "sent"
+	keySeq      = "seq"
+	keyBroken   = "broken"
+)
+
+// names lists the keys that business commands may not name; the ones that later layouts use are among them.
+var names = []string{
+	keyVoid, keyInboxA, keyInboxB, "results", "audit", keyEntries, "headers", keyPending, keyAttempts,
+	keyErrors, keyLeases, keyParked, keySent, "due", "lanes", keySeq, keyBroken, "stream",
+}
+
+// Shard is the library's own keys that live in a slot.
+type Shard struct {
+	Slot   int
+	prefix string
+}
+
+// Shard returns the shard of a slot, which must be in [0, slot.Count).
+func (s *Set) Shard(n int) Shard {
+	return Shard{n, s.namespace + ":{" + slot.Text(n) + "}:"}
+}
+
+// Key returns the key of that name.
+func (s Shard) Key(name string) string { return s.prefix + name }
+
+func (s Shard) keys(names ...string) []string {
+	for i, name := range names {
+		names[i] = s.prefix + name
+	}
+	return names
+}
+
+// Owns reports whether a key is one of the shard's own.
+func (s Shard) Owns(key string) bool {
+	if len(key) <= len(s.prefix) || key[:len(s.prefix)] != s.prefix {
+		return false
+	}
+	for _, name := range names {
+		if key[len(s.prefix):] == name {
+			return true
+		}
+	}
+	return false
+}

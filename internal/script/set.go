@@ -1,0 +1,94 @@
+// Package script runs the Lua scripts of luatx: one Go method a script, each an atomic step on one slot.
+package script
+
+import (
+	"crypto/sha1" //nolint:gosec // the name that Redis gives a script
+	"encoding/hex"
+	"fmt"
+	"iter"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/lua"
+)
+
+// Constants are set once for a Set and stand in the text of its scripts.
+type Constants struct {
+	Namespace string        // leads every key of a shard
+	Identity  string        // layout, namespace and keyspace; scripts refuse a shard that holds another
+	Retention time.Duration // of the inbox
+	Capacity  int           // pending events of a shard
+	UndoBytes int           // the largest key that is kept by DUMP for an undo
+}
+
+func (c Constants) text() string {
+	return fmt.Sprintf("local IDENTITY, RETENTION, CAPACITY, UNDO_BYTES = %s, %d, %d, %d\n",
+		quote(c.Identity), c.Retention.Milliseconds(), c.Capacity, c.UndoBytes)
+}
+
+// quote makes a Lua string literal.
+func quote(s string) string {
+	var b strings.Builder
+	b.WriteByte('\'')
+	for i := range len(s) {
+		if c := s[i]; c == '\'' || c == '\\' || c < ' ' || c > '~' {
+			fmt.Fprintf(&b, "\\%03d", c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	b.WriteByte('\'')
+	return b.String()
+}
+
+// source is one script, complete.
+type source struct{ name, text, sha string }
+
+func newSource(name, text string) source {
+	sum := sha1.Sum([]byte(text)) //nolint:gosec // see above
+	return source{name, text, hex.EncodeToString(sum[:])}
+}
+
+// Set is the scripts with their constants, and the client that runs them.
+type Set struct {
+	client    redis.UniversalClient
+	log       *slog.Logger
+	namespace string
+
+	commit, resolve, claim, settle, rearm source
+}
+
+// New composes the scripts. It does no I/O.
+func New(client redis.UniversalClient, c Constants, log *slog.Logger) *Set {
+	constants := c.text()
+	return &Set{
+		client:    client,
+		log:       log,
+		namespace: c.Namespace,
+		commit:    newSource("commit", constants+lua.Source("_time", "_inbox", "_undo", "commit")),
+		resolve:   newSource("resolve", constants+lua.Source("_time", "_inbox", "resolve")),
+		claim:     newSource("claim", constants+lua.Source("_time", "claim")),
+		settle:    newSource("settle", lua.Source("_time", "settle")),
+		rearm:     newSource("rearm", lua.Source("_time", "rearm")),
+	}
+}
+
+// CommitSHA is the name of the commit script on the server.
+func (s *Set) CommitSHA() string { return s.commit.sha }
+
+// Client is the client that the scripts run on.
+func (s *Set) Client() redis.UniversalClient { return s.client }
+
+// SHAs lists the scripts' names and hashes.
+func (s *Set) SHAs() iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		for _, script := range []source{s.commit, s.resolve, s.claim, s.settle, s.rearm} {
+			if !yield(script.name, script.sha) {
+				return
+			}
+		}
+	}
+}

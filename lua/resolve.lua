@@ -1,0 +1,23 @@
+-- Purpose: tells what became of an id, or of the token of a commit whose reply was lost; and writes a
+--          tombstone on request, so that a copy still under way finds it and changes nothing.
+-- KEYS:    1 void, 2 inbox:a, 3 inbox:b, 4 broken
+-- ARGV:    1 digest, 2 token (empty: any), 3 until when (ms) a tombstone is needed (empty: none is written)
+-- Reply:   server time (ms), then 'replayed' (committed under the token's base), 'duplicate' (committed under
+--          another), 'broken' and what was left, 'tombstoned', 'absent', or 'identity' and the one found.
+-- Bound:   constant
+-- Redis:   6.0
+
+local NOW = string.format('%.0f', now)
+local in_a, in_b, start, horizon = open_inbox(now, {'HMGET', A, 'id', 'start', 'b', 'tomb', ARGV[1]})
+if not in_a then return {NOW, 'identity', in_b} end
+
+local seen = in_a[5] or (in_b and in_b[5])
+if seen then
+  local word = verdict(seen, ARGV[2])
+  return {NOW, word, word == 'broken' and redis.call('HGET', KEYS[4], ARGV[1]) or ''}
+end
+if ARGV[3] == '' then return {NOW, 'absent', ''} end
+
+if not start then redis.call('HSET', A, 'id', IDENTITY, 'start', NOW) end
+redis.call('HSET', A, 't' .. ARGV[2], '1', 'tomb', string.format('%.0f', math.max(horizon, tonumber(ARGV[3]))))
+return {NOW, 'tombstoned', ''}

@@ -1,0 +1,109 @@
+package luatx
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/luatx/luatx/internal/mark"
+	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/message"
+)
+
+// deliveryKey is where a message keeps its delivery across runs of its handler.
+type deliveryKey struct{}
+
+// Middleware runs each handler inside a transaction on the tag of its message, and commits it when the handler
+// has returned without error: one script, on one slot. What adapters issue on CmdableFromContext is recorded,
+// inbox.Middleware makes the message count once, outbox.Middleware turns the handler's outputs into events.
+//
+// Under message.AckOnSuccess, and where the input stream shares the transaction's slot, the input is
+// acknowledged in the same script. Where it does not share the slot the message is acknowledged right after the
+// commit, by its router; under the other strategies whenever they say.
+//
+// A handler that fails or panics leaves nothing behind. Where it failed because its message had been committed
+// before, the message is acknowledged as the duplicate it is.
+//
+// Place it outside inbox.Middleware and outbox.Middleware. It refuses to run inside inbox.SetNX or
+// PipelineMiddleware: an inbox of its own, marked before the commit, loses the message when the process dies in
+// between.
+func Middleware(t *Transactor) message.Middleware {
+	return func(next message.ProcessFunc) message.ProcessFunc {
+		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
+			if err := placed(ctx); err != nil {
+				return nil, err
+			}
+			tag, aggregate, err := t.tagOf(msg)
+			if err != nil {
+				return nil, message.Permanent(err)
+			}
+			tx := t.begin(tag, aggregate, deliveryOf(ctx, msg))
+			defer tx.close()
+			outputs, err := next(tx.Context(ctx), msg)
+			if err != nil {
+				if tx.known(ctx) {
+					return nil, nil
+				}
+				return nil, err
+			}
+			return t.settle(ctx, tx, msg, outputs)
+		}
+	}
+}
+
+// placed refuses a stack in which the middleware would not do what it promises.
+func placed(ctx context.Context) error {
+	if mark.SetNX(ctx) {
+		return errors.New("luatx: inbox.SetNX around luatx.Middleware loses messages in a crash: replace it by inbox.Middleware, inside luatx.Middleware")
+	}
+	if _, ok := TxFromContext(ctx); ok {
+		return fmt.Errorf("%w: luatx.Middleware inside luatx.Middleware: leave one out", ErrNested)
+	}
+	if _, ok := PipelineFromContext(ctx); ok {
+		return fmt.Errorf("%w: luatx.Middleware inside luatx.PipelineMiddleware: leave one out", ErrNested)
+	}
+	return nil
+}
+
+// settle commits and settles the input as far as the commit decides it.
+func (t *Transactor) settle(ctx context.Context, tx *Tx, msg *message.Message, outputs []*message.Message) ([]*message.Message, error) {
+	state, acked, err := t.commit(ctx, tx, t.inputOf(ctx, tx, msg))
+	if errors.Is(err, ErrFenced) {
+		msg.Release() // it belongs to somebody else now
+		return nil, err
+	}
+	if err != nil {
+		return nil, err
+	}
+	if acked {
+		msg.Acknowledged()
+	}
+	if state == Duplicate {
+		return nil, nil // its outputs are not from the run that counts
+	}
+	return outputs, nil
+}
+
+// inputOf says what the commit does about the entry the message was read from.
+func (t *Transactor) inputOf(ctx context.Context, tx *Tx, msg *message.Message) script.Input {
+	source, ok := msg.InputSource()
+	if !ok || slot.Of(source.Stream) != tx.shard.Slot {
+		return script.Input{}
+	}
+	input := script.Input{Ack: script.AckFence, Stream: source.Stream, Group: source.Group, Consumer: source.Consumer, Entry: source.Entry}
+	if strategy, ok := message.AckStrategyFromContext(ctx); ok && strategy == message.AckOnSuccess {
+		input.Ack = script.AckFused
+	}
+	return input
+}
+
+// deliveryOf returns the delivery that the message belongs to: the same one for every run of its handler.
+func deliveryOf(ctx context.Context, msg *message.Message) *delivery {
+	if d, ok := msg.Context(ctx).Value(deliveryKey{}).(*delivery); ok && d.msg == msg {
+		return d
+	}
+	d := newDelivery(msg) // a copy of the message carries its original's: that one is not this
+	msg.WithValue(deliveryKey{}, d)
+	return d
+}

@@ -1,0 +1,42 @@
+// Package outbox turns a handler's outputs into events that commit with its transaction, and operates on the
+// events that wait.
+package outbox
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/luatx/luatx/message"
+)
+
+// Encode writes a message as the body of an event: structured CloudEvents JSON, its destination among the
+// attributes.
+func Encode(msg *message.Message) ([]byte, error) {
+	body, err := msg.MarshalJSON()
+	if err != nil {
+		return nil, fmt.Errorf("outbox: encode %q: %w", msg.ID(), err)
+	}
+	return body, nil
+}
+
+// Decode reads the body of an event.
+func Decode(body []byte) (*message.RawMessage, error) {
+	var msg message.RawMessage
+	if err := msg.UnmarshalJSON(body); err != nil {
+		return nil, fmt.Errorf("outbox: decode: %w", err)
+	}
+	return &msg, nil
+}
+
+// bytesOf is the data of a message, encoded.
+func bytesOf(data any) ([]byte, error) {
+	switch v := data.(type) {
+	case nil:
+		return nil, nil
+	case []byte:
+		return v, nil
+	case json.RawMessage:
+		return v, nil
+	}
+	return message.JSONMarshaler{}.Marshal(data)
+}

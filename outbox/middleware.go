@@ -1,0 +1,162 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/message"
+)
+
+// Config configures Middleware. Its zero value works.
+type Config struct {
+	// Destination names where an output is to be published, for outputs that do not say so themselves.
+	// Defaults to none: the relay's Publisher decides.
+	Destination func(*message.Message) (string, error)
+}
+
+// Middleware turns the outputs of the handler into events of the transaction around it. They are not passed on:
+// a relay publishes them once they are committed. An output without an id is given one that is derived from
+// the input and its position, so that a replay makes the same event.
+func Middleware(cfg Config) message.Middleware {
+	return func(next message.ProcessFunc) message.ProcessFunc {
+		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
+			tx, ok := luatx.TxFromContext(ctx)
+			if !ok {
+				return nil, errors.New("outbox: no transaction in context: put luatx.Middleware before outbox.Middleware")
+			}
+			outputs, err := next(ctx, msg)
+			if err != nil {
+				return nil, err
+			}
+			for i, output := range outputs {
+				if err := emit(tx, output, cfg.Destination); err != nil {
+					return nil, fmt.Errorf("outbox: output %d: %w", i, err)
+				}
+			}
+			return nil, nil
+		}
+	}
+}
+
+func emit(tx *luatx.Tx, output *message.Message, destination func(*message.Message) (string, error)) error {
+	event := message.New(output.Data, output.Attributes.Clone(), nil)
+	if event.ID() == "" {
+		event.Attributes[message.AttrID] = tx.EventID()
+	}
+	if err := direct(event, destination); err != nil {
+		return err
+	}
+	body, err := Encode(event)
+	if err != nil {
+		return err
+	}
+	return tx.Emit(luatx.Event{ID: event.ID(), Body: body})
+}
+
+// direct gives an event its destination where it has none.
+func direct(event *message.Message, destination func(*message.Message) (string, error)) error {
+	if destination == nil || event.Destination() != "" {
+		return nil
+	}
+	name, err := destination(event)
+	if err != nil {
+		return fmt.Errorf("destination: %w", err)
+	}
+	if name != "" {
+		event.Attributes[message.AttrDestination] = name
+	}
+	return nil
+}
+
+// PipelineConfig configures PipelineMiddleware.
+type PipelineConfig struct {
+	// Stream is the key that events are added to. Required, unless StreamFor is set.
+	Stream string
+	// StreamFor names the stream by the handler's input: on a cluster it must share the slot of the keys that
+	// the handler writes, or EXEC is no transaction. Defaults to Stream.
+	StreamFor func(input *message.Message) (string, error)
+	// Destination names where an output is to be published, for outputs that do not say so themselves.
+	Destination func(*message.Message) (string, error)
+	// MarshalFunc makes the fields of an entry. Defaults to type, source, destination, data (as it is, or JSON)
+	// and attributes (a JSON object of all of them).
+	MarshalFunc func(*message.Message) (map[string]any, error)
+}
+
+// PipelineMiddleware adds the outputs of the handler to a stream, in the pipeline that luatx.PipelineMiddleware
+// executes. They are not passed on: a stream.NewOutboxSubscriber reads them. It has the gap of the three-step
+// way, which luatx.PipelineMiddleware describes.
+func PipelineMiddleware(cfg PipelineConfig) message.Middleware {
+	if cfg.StreamFor == nil {
+		cfg.StreamFor = func(*message.Message) (string, error) {
+			if cfg.Stream == "" {
+				return "", errors.New("outbox: PipelineConfig.Stream is empty: name the stream that takes the events")
+			}
+			return cfg.Stream, nil
+		}
+	}
+	if cfg.MarshalFunc == nil {
+		cfg.MarshalFunc = marshalEntry
+	}
+	return func(next message.ProcessFunc) message.ProcessFunc {
+		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
+			if _, scripted := luatx.TxFromContext(ctx); scripted {
+				return nil, errors.New("outbox: PipelineMiddleware inside luatx.Middleware: replace it by outbox.Middleware")
+			}
+			pipe, ok := luatx.PipelineFromContext(ctx)
+			if !ok {
+				return nil, errors.New("outbox: no pipeline in context (PipelineMiddleware required)")
+			}
+			stream, err := cfg.StreamFor(msg)
+			if err != nil {
+				return nil, err
+			}
+			outputs, err := next(ctx, msg)
+			if err != nil {
+				return nil, err
+			}
+			for i, output := range outputs {
+				if err := cfg.add(ctx, pipe, stream, output); err != nil {
+					return nil, fmt.Errorf("outbox: output %d: %w", i, err)
+				}
+			}
+			return nil, nil
+		}
+	}
+}
+
+func (cfg PipelineConfig) add(ctx context.Context, pipe redis.Pipeliner, stream string, output *message.Message) error {
+	event := message.New(output.Data, output.Attributes.Clone(), nil)
+	if event.ID() == "" {
+		event.Attributes[message.AttrID] = message.NewID()
+	}
+	if err := direct(event, cfg.Destination); err != nil {
+		return err
+	}
+	values, err := cfg.MarshalFunc(event)
+	if err != nil {
+		return fmt.Errorf("marshal: %w", err)
+	}
+	return pipe.XAdd(ctx, &redis.XAddArgs{Stream: stream, Values: values}).Err()
+}
+
+func marshalEntry(event *message.Message) (map[string]any, error) {
+	data, err := bytesOf(event.Data)
+	if err != nil {
+		return nil, err
+	}
+	attributes, err := message.JSONMarshaler{}.Marshal(event.Attributes)
+	if err != nil {
+		return nil, err
+	}
+	return map[string]any{
+		"type":        event.Type(),
+		"source":      event.Attributes.Source(),
+		"destination": event.Destination(),
+		"data":        data,
+		"attributes":  attributes,
+	}, nil
+}

@@ -1,0 +1,200 @@
+package luatx
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/record"
+	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/message"
+)
+
+// layout is the version of the keys of a shard.
+const layout = 1
+
+// A Transactor commits transactions. One serves a process; it is safe for concurrent use and needs no closing.
+type Transactor struct {
+	cfg      Config
+	client   redis.UniversalClient
+	scripts  *script.Set
+	identity string
+	source   *record.Source
+	filler   *record.Filler
+	clock    atomic.Pointer[reading]
+	inline   atomic.Pointer[Inline]
+
+	checkMu sync.Mutex
+	checked atomic.Bool
+}
+
+// Inline is told of commits in this process, so that their events can be published at once. Package relay
+// implements it.
+type Inline interface {
+	// Reserve takes a free slot for the events of a transaction about to commit; the cold relays leave them
+	// alone for the lease. With ok false there is no slot, and the events are everybody's at once.
+	Reserve() (lease time.Duration, ok bool)
+	// Committed hands over the events of a shard. Events is empty where a reserved transaction did not commit.
+	// It must not block.
+	Committed(slot int, events []Event, reserved bool)
+}
+
+// New returns a Transactor. It does no I/O; the client stays the caller's. A Ring is refused: it does not hash
+// keys as the cluster does.
+func New(client redis.UniversalClient, cfg Config) (*Transactor, error) {
+	if client == nil {
+		return nil, errors.New("luatx: the client is nil")
+	}
+	if _, ring := client.(*redis.Ring); ring {
+		return nil, errors.New("luatx: redis.Ring spreads keys in a way of its own: use redis.NewClient or redis.NewClusterClient")
+	}
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	identity := fmt.Sprintf("luatx %d, namespace %s, %s", layout, cfg.Namespace, cfg.Keyspace.identity())
+	return &Transactor{
+		cfg:      cfg,
+		client:   client,
+		identity: identity,
+		source:   record.NewSource(),
+		filler:   record.NewFiller(),
+		scripts: script.New(client, script.Constants{
+			Namespace: cfg.Namespace,
+			Identity:  identity,
+			Retention: cfg.Retention,
+			Capacity:  cfg.OutboxCapacity,
+			UndoBytes: cfg.UndoBytes,
+		}, cfg.Logger),
+	}, nil
+}
+
+// Config returns the configuration with its defaults.
+func (t *Transactor) Config() Config { return t.cfg }
+
+// Keyspace returns the keyspace of the configuration.
+func (t *Transactor) Keyspace() Keyspace { return t.cfg.Keyspace }
+
+// AttachInline makes inline publish what this Transactor commits. There is one at most.
+func (t *Transactor) AttachInline(inline Inline) error {
+	if !t.inline.CompareAndSwap(nil, &inline) {
+		return errors.New("luatx: a relay is attached to this Transactor already: use one relay, or switch the other's inline publishing off")
+	}
+	return nil
+}
+
+// DetachInline ends what AttachInline began.
+func (t *Transactor) DetachInline() { t.inline.Store(nil) }
+
+// Outcome says how a transaction came to be committed.
+type Outcome int
+
+// The outcomes. The zero value stands beside an error: nothing was committed.
+const (
+	// Committed now.
+	Committed Outcome = iota + 1
+	// Replayed: an earlier request of the same call or delivery had committed. The effect is there once.
+	Replayed
+	// Duplicate: another call or delivery with the same id had committed. The effect is there once, and is not
+	// this one's.
+	Duplicate
+)
+
+// String returns the outcome in lower case.
+func (o Outcome) String() string {
+	if o < Committed || o > Duplicate {
+		return "not committed"
+	}
+	return [...]string{"committed", "replayed", "duplicate"}[o-1]
+}
+
+// Result is what a successful transaction returns.
+type Result struct {
+	// Outcome says whether this call committed, or an earlier one had.
+	Outcome Outcome
+}
+
+// Option changes one call of Transact.
+type Option func(*options)
+
+type options struct{ id MessageID }
+
+// WithID makes the call idempotent: calls with the same id on the same aggregate have their effect once within
+// the retention. Without an id every call is a new one, though it is still committed once.
+func WithID(id string) Option {
+	return func(o *options) { o.id = MessageID{Scope: "transact", ID: id} }
+}
+
+// Transact runs fn and commits what it recorded: commands, events and the mark of its id, whole or not at all.
+// Every key must share the slot of the aggregate's tag. An error of fn commits nothing and is returned as it
+// is. The commit's errors are the ones in this package; each says what to do.
+//
+// An id that is known already does not keep fn from running: the commit decides. Where fn fails and its id is
+// known, Transact answers Duplicate and no error.
+func (t *Transactor) Transact(ctx context.Context, aggregate string, fn func(*Tx) error, opts ...Option) (Result, error) {
+	if _, nested := TxFromContext(ctx); nested {
+		return Result{}, fmt.Errorf("%w: Transact inside a handler's transaction: record on that one", ErrNested)
+	}
+	var o options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	tag, err := t.cfg.Keyspace.Tag(aggregate)
+	if err != nil {
+		return Result{}, err
+	}
+	tx := t.begin(tag, aggregate, newDelivery(nil))
+	defer tx.close()
+	if o.id.Scope != "" {
+		if err := tx.Claim(o.id); err != nil {
+			return Result{}, err
+		}
+	}
+	if err := fn(tx); err != nil {
+		if tx.known(ctx) {
+			return Result{Duplicate}, nil
+		}
+		return Result{}, err
+	}
+	state, _, err := t.commit(ctx, tx, script.Input{})
+	return Result{state}, err
+}
+
+// begin opens a transaction on a tag.
+func (t *Transactor) begin(tag, aggregate string, d *delivery) *Tx {
+	return &Tx{
+		t:         t,
+		tag:       tag,
+		aggregate: aggregate,
+		shard:     t.scripts.Shard(slot.OfTag(tag)),
+		delivery:  d,
+		id:        MessageID{ID: string(d.base[:])},
+	}
+}
+
+// tagOf names the tag and the aggregate of a message.
+func (t *Transactor) tagOf(msg *message.Message) (tag, aggregate string, err error) {
+	aggregate, err = t.cfg.Aggregate(msg)
+	if err != nil {
+		return "", "", fmt.Errorf("luatx: Config.Aggregate: %w", err)
+	}
+	if aggregate != "" {
+		tag, err = t.cfg.Keyspace.Tag(aggregate)
+		return tag, aggregate, err
+	}
+	if source, ok := msg.InputSource(); ok {
+		if tag, ok := tagIn(source.Stream); ok {
+			return tag, "", nil
+		}
+	}
+	return "", "", fmt.Errorf("luatx: message %q has no aggregate: set its subject, or Config.Aggregate", msg.ID())
+}
+
+// Scripts gives luatx's own packages the scripts of the shards.
+func (t *Transactor) Scripts() *script.Set { return t.scripts }

@@ -1,0 +1,311 @@
+package luatx
+
+import (
+	"context"
+	"encoding"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/command"
+	"github.com/luatx/luatx/internal/record"
+	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/slot"
+)
+
+// Tx is a transaction that is being recorded. Nothing reaches the server before the commit. It is safe for
+// concurrent use until its function returns; then everything on it answers ErrTxClosed.
+type Tx struct {
+	t         *Transactor
+	tag       string
+	aggregate string
+	shard     script.Shard
+	delivery  *delivery
+	closed    atomic.Bool
+
+	mu       sync.Mutex
+	recorder *record.Recorder
+	id       MessageID
+	claimed  bool
+	events   []Event
+	refused  error // the first thing that may not be committed
+}
+
+// Context returns a context that carries the transaction, for adapters that use CmdableFromContext.
+func (tx *Tx) Context(parent context.Context) context.Context {
+	return context.WithValue(parent, txKey{}, tx)
+}
+
+// Namespace is that of the Transactor's configuration.
+func (tx *Tx) Namespace() string { return tx.t.cfg.Namespace }
+
+// Tag is the text in the {…} of the transaction's keys.
+func (tx *Tx) Tag() string { return tx.tag }
+
+// Key returns a key of the transaction's aggregate, as Keyspace.Key does.
+func (tx *Tx) Key(parts ...string) (string, error) {
+	return tx.t.cfg.Keyspace.Key(tx.aggregate, parts...)
+}
+
+// Pipeline returns what the transaction's commands are recorded on. Exec on it is an error: the commit comes
+// when the transaction's function has returned.
+func (tx *Tx) Pipeline() redis.Pipeliner {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if tx.recorder == nil {
+		tx.recorder = tx.t.source.New(tx.record, func() error {
+			return fmt.Errorf("%w: Exec on a transaction's pipeline: return from its function instead", ErrNested)
+		})
+	}
+	return tx.recorder
+}
+
+// Emit adds an event. It becomes visible with the commit.
+func (tx *Tx) Emit(event Event) error {
+	if tx.closed.Load() {
+		return ErrTxClosed
+	}
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if event.ID == "" {
+		event.ID = tx.id.eventID(len(tx.events))
+	}
+	if len(event.Body) == 0 {
+		return fmt.Errorf("luatx: event %s has no body", event.ID)
+	}
+	if event.Body[0] == '=' {
+		return fmt.Errorf("luatx: event %s: a body must not begin with '='", event.ID)
+	}
+	tx.events = append(tx.events, event)
+	return nil
+}
+
+// EventID returns the id that the next event is given where it has none.
+func (tx *Tx) EventID() string {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	return tx.id.eventID(len(tx.events))
+}
+
+// Claim makes the commit conditional on an id that no other delivery or call has committed. The inbox calls it;
+// there is one id at most, and it comes before the first event.
+func (tx *Tx) Claim(id MessageID) error {
+	if tx.closed.Load() {
+		return ErrTxClosed
+	}
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	switch {
+	case id.ID == "":
+		return errors.New("luatx: the id is empty")
+	case tx.claimed:
+		return fmt.Errorf("%w: the transaction has an id: use one inbox.Middleware", ErrNested)
+	case len(tx.events) > 0:
+		return errors.New("luatx: the id came after an event: put inbox.Middleware before outbox.Middleware")
+	}
+	tx.id, tx.claimed = id, true
+	return nil
+}
+
+// Seen asks the server whether the claimed id has been committed already. It decides nothing, the commit does;
+// it spares a handler with outside effects a run that would be a duplicate.
+func (tx *Tx) Seen(ctx context.Context) (bool, error) {
+	tx.mu.Lock()
+	claimed, digest := tx.claimed, tx.id.digest()
+	tx.mu.Unlock()
+	if !claimed {
+		return false, nil
+	}
+	ctx, cancel := tx.lookup(ctx)
+	defer cancel()
+	state, text, err := tx.t.scripts.Resolve(ctx, tx.shard, digest, "", time.Time{})
+	switch {
+	case err != nil:
+		return false, err
+	case state == script.Broken:
+		return false, &RollbackError{text}
+	case state == script.Identity:
+		return false, outcomeError(script.Outcome{State: state, Text: text}, tx)
+	}
+	return state == script.Replayed || state == script.Duplicate, nil
+}
+
+// known is Seen for a handler that has failed: its error may come from the id's having been committed.
+func (tx *Tx) known(ctx context.Context) bool {
+	seen, err := tx.Seen(ctx)
+	if err != nil {
+		tx.t.cfg.Logger.Warn("luatx: the handler failed and its id could not be looked up", "error", err)
+	}
+	return seen
+}
+
+// lookup bounds a question about the transaction's id. A delivery must be settled, so it asks even where its
+// context has ended; a caller decides for itself how long it waits.
+func (tx *Tx) lookup(ctx context.Context) (context.Context, context.CancelFunc) {
+	if tx.delivery.msg != nil {
+		ctx = context.WithoutCancel(ctx)
+	}
+	return context.WithTimeout(ctx, resolveTimeout)
+}
+
+func (tx *Tx) close() { tx.closed.Store(true) }
+
+// record is called for each command.
+func (tx *Tx) record(cmd redis.Cmder) (bool, error) {
+	if tx.closed.Load() {
+		return false, ErrTxClosed
+	}
+	spec, err := tx.check(cmd.Args())
+	if err != nil {
+		tx.refuse(err)
+		return false, err
+	}
+	if spec.Decides {
+		return true, ErrNotCommitted
+	}
+	return true, nil
+}
+
+// refuse keeps the first error that makes the transaction uncommittable: an adapter may not look at it.
+func (tx *Tx) refuse(err error) {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if tx.refused == nil {
+		tx.refused = err
+	}
+}
+
+func (tx *Tx) check(args []any) (command.Spec, error) {
+	if len(args) == 0 {
+		return command.Spec{}, fmt.Errorf("%w: it is empty", ErrCommandRefused)
+	}
+	name, _ := args[0].(string)
+	spec, ok := command.Lookup(name)
+	if !ok {
+		return spec, fmt.Errorf("%w: %.40v: luatx knows no way to undo it, or it blocks, changes the connection or hides its keys", ErrCommandRefused, args[0])
+	}
+	if err := spec.Check(len(args)); err != nil {
+		return spec, fmt.Errorf("%w: %w", ErrCommandRefused, err)
+	}
+	if len(args) > maxArgs {
+		return spec, fmt.Errorf("%w: %s has %d arguments, more than %d: split it", ErrTooLarge, spec.Name, len(args), maxArgs)
+	}
+	var err error
+	spec.Keys(len(args), func(i int) {
+		if err == nil {
+			err = tx.checkKey(spec.Name, args[i])
+		}
+	})
+	return spec, err
+}
+
+func (tx *Tx) checkKey(name string, arg any) error {
+	key, ok := text(arg)
+	switch {
+	case !ok || key == "":
+		return fmt.Errorf("%w: %s has the key %#v: use a text that is not empty", ErrCommandRefused, name, arg)
+	case slot.Of(key) != tx.shard.Slot:
+		return fmt.Errorf("%w: %s: key %q hashes to slot %d, tag {%s} of the transaction to slot %d", ErrCrossSlot, name, key, slot.Of(key), tx.tag, tx.shard.Slot)
+	case tx.shard.Owns(key):
+		return fmt.Errorf("%w: %s: key %q is luatx's own: choose another namespace or prefix", ErrCommandRefused, name, key)
+	}
+	return nil
+}
+
+func text(arg any) (string, bool) {
+	switch v := arg.(type) {
+	case string:
+		return v, true
+	case []byte:
+		return string(v), true
+	}
+	return "", false
+}
+
+// prepare lays the transaction out for the script.
+func (tx *Tx) prepare() (script.Tx, []redis.Cmder, error) {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	var cmds []redis.Cmder
+	if tx.recorder != nil {
+		cmds = tx.recorder.Cmds()
+	}
+	if tx.refused != nil {
+		return script.Tx{}, cmds, tx.refused
+	}
+	if n := len(cmds) + len(tx.events); n > tx.t.cfg.MaxCommands {
+		return script.Tx{}, cmds, fmt.Errorf("%w: %d commands and events, more than MaxCommands, %d", ErrTooLarge, n, tx.t.cfg.MaxCommands)
+	}
+	size := 0
+	out := script.Tx{Digest: tx.id.digest()}
+	for _, event := range tx.events {
+		size += len(event.ID) + len(event.Body)
+		out.Events = append(out.Events, script.Event(event))
+	}
+	declared := make(map[string]bool)
+	for _, cmd := range cmds {
+		args, n, err := sendable(cmd.Args())
+		if err != nil {
+			return script.Tx{}, cmds, fmt.Errorf("%w: %s: %w", ErrCommandRefused, cmd.Name(), err)
+		}
+		size += n
+		spec, _ := command.Lookup(cmd.Name())
+		out.Commands = append(out.Commands, script.Command{Head: spec.Head(args), Args: args})
+		spec.Keys(len(args), func(i int) {
+			if key, _ := text(args[i]); !declared[key] {
+				declared[key] = true
+				out.Keys = append(out.Keys, key)
+			}
+		})
+	}
+	if size > tx.t.cfg.MaxBytes {
+		return script.Tx{}, cmds, fmt.Errorf("%w: %d bytes, more than MaxBytes, %d", ErrTooLarge, size, tx.t.cfg.MaxBytes)
+	}
+	return out, cmds, nil
+}
+
+// sendable checks that go-redis can send the arguments, and counts their bytes.
+func sendable(args []any) ([]any, int, error) {
+	size := 0
+	for i, arg := range args {
+		switch v := arg.(type) {
+		case string:
+			size += len(v)
+		case []byte:
+			size += len(v)
+		case nil, int, int8, int16, int32, int64, uint, uint8, uint16, uint32, uint64, float32, float64, bool,
+			time.Time, time.Duration, net.IP, *string, *int, *int64, *float64, *bool:
+			size += 8
+		case encoding.BinaryMarshaler:
+			b, err := v.MarshalBinary()
+			if err != nil {
+				return nil, 0, err
+			}
+			size += len(b)
+		default:
+			return nil, 0, fmt.Errorf("argument %d is a %T, which cannot be sent", i, arg)
+		}
+	}
+	return args, size, nil
+}
+
+// commandError finds the command that a script's failure speaks of.
+func (tx *Tx) commandError(out script.Outcome) error {
+	if out.Index < 0 {
+		return &CommandError{Index: out.Index, Text: out.Text}
+	}
+	failed := &CommandError{Index: out.Index - 1, Text: out.Text}
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if tx.recorder != nil {
+		if cmds := tx.recorder.Cmds(); failed.Index >= 0 && failed.Index < len(cmds) {
+			failed.Command = cmds[failed.Index].Name()
+		}
+	}
+	return failed
+}
