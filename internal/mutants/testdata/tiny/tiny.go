@@ -1,0 +1,10 @@
+// Package tiny is what the test of the mutants command breaks.
+package tiny
+
+// Max returns the greater number.
+func Max(a, b int) int {
+	if a > b {
+		return a
+	}
+	return b
+}
