@@ -1,0 +1,76 @@
+package relay
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// publishCold claims and publishes what has become due.
+func (r *Relay) publishCold(ctx, work context.Context) {
+	for {
+		slot, ok := r.schedule.next(ctx)
+		if !ok {
+			return
+		}
+		again := r.claim(ctx, work, slot)
+		r.schedule.done(slot, again)
+	}
+}
+
+// claim takes one batch of a slot and returns when to look at it again; the zero time: when a commit or a sweep
+// says so.
+func (r *Relay) claim(ctx, work context.Context, slot int) time.Time {
+	if wait := r.outage.left(); wait > 0 {
+		return time.Now().Add(wait)
+	}
+	asked, cancel := context.WithTimeout(ctx, r.cfg.Lease)
+	defer cancel()
+	taken := time.Now()
+	claim, err := r.scripts.Claim(asked, r.scripts.Shard(slot), r.cfg.BatchSize, r.cfg.Lease, r.cfg.Attempts)
+	if err != nil {
+		if ctx.Err() == nil {
+			r.cfg.Logger.Error("relay: claim failed", "slot", slot, "error", err)
+		}
+		return time.Now().Add(r.cfg.PauseCap)
+	}
+	if claim.Parked > 0 {
+		r.cfg.Logger.Warn("relay: events parked: their attempts ended without an answer", "slot", slot, "events", claim.Parked)
+	}
+	if claim.Orphans > 0 {
+		r.cfg.Logger.Warn("relay: index members without a body removed", "slot", slot, "events", claim.Orphans)
+	}
+	events := make([]leased, len(claim.Events))
+	for i, e := range claim.Events {
+		events[i] = leased{slot: slot, id: e.ID, body: e.Body, lease: claim.Lease}
+	}
+	r.publish(work, taken, events)
+	switch {
+	case len(events) == r.cfg.BatchSize:
+		return time.Now()
+	case claim.Next < 0:
+		return time.Time{}
+	}
+	return taken.Add(claim.Next)
+}
+
+// sweep visits every shard once an interval, for events that no commit of this process speaks of.
+func (r *Relay) sweep(ctx context.Context) {
+	chunks := (len(r.shards) + sweepAtOnce - 1) / sweepAtOnce
+	pause := r.cfg.SweepInterval / time.Duration(chunks)
+	for i := rand.IntN(chunks); ; i = (i + 1) % chunks { // relays that start together do not sweep together
+		chunk := r.shards[i*sweepAtOnce : min((i+1)*sweepAtOnce, len(r.shards))]
+		waiting, err := r.scripts.Waiting(ctx, chunk)
+		if err != nil && ctx.Err() == nil {
+			r.cfg.Logger.Warn("relay: sweep failed", "error", err)
+		}
+		for _, slot := range waiting {
+			r.schedule.add(slot, time.Now())
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}

@@ -1,0 +1,99 @@
+package relay
+
+import (
+	"context"
+	"time"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/script"
+)
+
+// givingBack is how often a stopping relay looks whether a reserved slot was given up.
+const givingBack = 10 * time.Millisecond
+
+// Reserve implements luatx.Inline.
+func (r *Relay) Reserve() (time.Duration, bool) {
+	if !r.open.Load() || r.outage.paused() {
+		return 0, false
+	}
+	if r.waiting.Add(1) > int64(r.cfg.InlineSlots) {
+		r.waiting.Add(-1)
+		return 0, false
+	}
+	return r.cfg.Lease, true
+}
+
+// Committed implements luatx.Inline.
+func (r *Relay) Committed(slot int, events []luatx.Event, reserved bool) {
+	switch {
+	case !reserved:
+		if len(events) > 0 {
+			r.schedule.add(slot, time.Now())
+		}
+	case len(events) == 0:
+		r.waiting.Add(-1)
+	default:
+		r.inline <- handover{slot, events} // has room: one place a reservation
+	}
+}
+
+// publishInline publishes what this process has committed, whatever waits in one batch; it never lingers.
+func (r *Relay) publishInline(ctx, work context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case first := <-r.inline:
+			taken := time.Now()
+			batch := r.gather(first)
+			r.waiting.Add(-int64(len(batch)))
+			var events []leased
+			for _, h := range batch {
+				for _, event := range h.events {
+					events = append(events, leased{slot: h.slot, id: event.ID, body: event.Body})
+				}
+			}
+			for len(events) > 0 {
+				n := min(len(events), r.cfg.BatchSize)
+				r.publish(work, taken, events[:n])
+				events = events[n:]
+			}
+		}
+	}
+}
+
+// gather takes what waits beside the first handover, up to a batch.
+func (r *Relay) gather(first handover) []handover {
+	batch := []handover{first}
+	for n := len(first.events); n < r.cfg.BatchSize; {
+		select {
+		case next := <-r.inline:
+			batch = append(batch, next)
+			n += len(next.events)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+// giveBack makes due what still waits for inline publishing when the relay stops, and what commits that had
+// reserved a slot before hand over meanwhile.
+func (r *Relay) giveBack() {
+	ctx, cancel := context.WithTimeout(context.Background(), r.cfg.DrainTimeout)
+	defer cancel()
+	for r.waiting.Load() > 0 {
+		select {
+		case h := <-r.inline:
+			r.waiting.Add(-1)
+			back := make([]script.Settlement, len(h.events))
+			for i, event := range h.events {
+				back[i] = script.Settlement{ID: event.ID, What: "back"}
+			}
+			r.settle(ctx, h.slot, back)
+		case <-time.After(givingBack):
+		case <-ctx.Done():
+			return
+		}
+	}
+}

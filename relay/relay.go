@@ -1,0 +1,185 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/script"
+)
+
+// Config configures a Relay. Its zero value works.
+type Config struct {
+	// NoInline leaves the events that this process commits to the cold relays.
+	NoInline bool
+	// InlineSlots is how many transactions may wait for inline publishing; what does not find a slot is
+	// everybody's at once. Defaults to 256.
+	InlineSlots int
+	// Concurrency is how many batches are published at a time, inline and cold each. Defaults to 4.
+	Concurrency int
+	// BatchSize is the most events of a batch. Defaults to 100; at most 1000.
+	BatchSize int
+	// Lease is how long an event is left to the relay that took it. A publish is given two thirds of it.
+	// Defaults to 30 seconds; at least 100 ms.
+	Lease time.Duration
+	// SweepInterval is how often every shard is looked at, for events of processes that died. An event is
+	// recovered within Lease and SweepInterval. Defaults to 1 second for up to 256 partitions, else 1 minute.
+	SweepInterval time.Duration
+	// Attempts is how often an event is tried before it is parked. Defaults to 10.
+	Attempts int
+	// BackoffBase and BackoffCap bound the pause after a failed attempt: exponential, with full jitter.
+	// They default to 1 second and 5 minutes.
+	BackoffBase, BackoffCap time.Duration
+	// PauseCap is the longest pause while the Publisher is unavailable. Defaults to 5 seconds.
+	PauseCap time.Duration
+	// SentRetention is how long the ids of sent events are kept. Defaults to 1 hour; negative: not at all.
+	SentRetention time.Duration
+	// DrainTimeout is how long Run waits for what is in flight when its context ends. Defaults to 5 seconds.
+	DrainTimeout time.Duration
+	// Logger defaults to slog.Default().
+	Logger *slog.Logger
+}
+
+const (
+	maxBatch     = 1000
+	minLease     = 100 * time.Millisecond
+	manyShards   = 256
+	settleTries  = 15 * time.Second
+	firstPause   = 50 * time.Millisecond
+	sweepAtOnce  = 256
+	idleInterval = time.Hour
+)
+
+func (c Config) withDefaults(shards int) Config {
+	defaulted := func(n *int, v int) {
+		if *n == 0 {
+			*n = v
+		}
+	}
+	lasting := func(d *time.Duration, v time.Duration) {
+		if *d == 0 {
+			*d = v
+		}
+	}
+	defaulted(&c.InlineSlots, 256)
+	defaulted(&c.Concurrency, 4)
+	defaulted(&c.BatchSize, 100)
+	defaulted(&c.Attempts, 10)
+	lasting(&c.Lease, 30*time.Second)
+	lasting(&c.BackoffBase, time.Second)
+	lasting(&c.BackoffCap, 5*time.Minute)
+	lasting(&c.PauseCap, 5*time.Second)
+	lasting(&c.SentRetention, time.Hour)
+	lasting(&c.DrainTimeout, 5*time.Second)
+	if shards <= manyShards {
+		lasting(&c.SweepInterval, time.Second)
+	} else {
+		lasting(&c.SweepInterval, time.Minute)
+	}
+	if c.SentRetention < 0 {
+		c.SentRetention = 0
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	switch {
+	case c.BatchSize < 1 || c.BatchSize > maxBatch:
+		return fmt.Errorf("relay: Config.BatchSize is %d: use 1 to %d", c.BatchSize, maxBatch)
+	case c.Lease < minLease:
+		return fmt.Errorf("relay: Config.Lease is %v: use at least %v", c.Lease, minLease)
+	case c.InlineSlots < 0 || c.Concurrency < 0 || c.Attempts < 0:
+		return errors.New("relay: Config.InlineSlots, Concurrency and Attempts: use 0 for the default, or more")
+	case c.SweepInterval < 0 || c.BackoffBase < 0 || c.PauseCap < 0 || c.DrainTimeout < 0:
+		return errors.New("relay: Config.SweepInterval, BackoffBase, PauseCap and DrainTimeout: use 0 for the default, or more")
+	case c.BackoffCap < c.BackoffBase:
+		return fmt.Errorf("relay: Config.BackoffCap is %v: use at least BackoffBase, %v", c.BackoffCap, c.BackoffBase)
+	}
+	return nil
+}
+
+// A Relay publishes the events of a Transactor's shards. Any number of them, in any number of processes, work
+// side by side.
+type Relay struct {
+	transactor *luatx.Transactor
+	scripts    *script.Set
+	publisher  Publisher
+	cfg        Config
+	shards     []int
+
+	running  atomic.Bool
+	open     atomic.Bool  // for inline publishing
+	waiting  atomic.Int64 // transactions that hold an inline slot
+	inline   chan handover
+	schedule *schedule
+	outage   outage
+}
+
+// handover is the events of one commit.
+type handover struct {
+	slot   int
+	events []luatx.Event
+}
+
+// New returns a Relay, which works while Run does. It does no I/O.
+func New(t *luatx.Transactor, publisher Publisher, cfg Config) (*Relay, error) {
+	if t == nil || publisher == nil {
+		return nil, errors.New("relay: New needs a Transactor and a Publisher")
+	}
+	shards := t.Keyspace().Slots()
+	cfg = cfg.withDefaults(len(shards))
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	return &Relay{
+		transactor: t,
+		scripts:    t.Scripts(),
+		publisher:  publisher,
+		cfg:        cfg,
+		shards:     shards,
+		inline:     make(chan handover, cfg.InlineSlots),
+		schedule:   newSchedule(),
+		outage:     outage{log: cfg.Logger, cap: cfg.PauseCap},
+	}, nil
+}
+
+// Run publishes until ctx ends; then it finishes what is in flight, up to Config.DrainTimeout, gives back what
+// it holds, and returns nil. It runs once at a time.
+func (r *Relay) Run(ctx context.Context) error {
+	if !r.running.CompareAndSwap(false, true) {
+		return errors.New("relay: Run is running already")
+	}
+	defer r.running.Store(false)
+	if !r.cfg.NoInline {
+		if err := r.transactor.AttachInline(r); err != nil {
+			return err
+		}
+		defer r.transactor.DetachInline()
+		r.open.Store(true)
+	}
+
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	var workers sync.WaitGroup
+	for range r.cfg.Concurrency {
+		workers.Go(func() { r.publishInline(ctx, work) })
+		workers.Go(func() { r.publishCold(ctx, work) })
+	}
+	workers.Go(func() { r.sweep(ctx) })
+
+	<-ctx.Done()
+	r.open.Store(false)
+	deadline := time.AfterFunc(r.cfg.DrainTimeout, stop)
+	defer deadline.Stop()
+	workers.Wait()
+	r.giveBack()
+	return nil
+}

@@ -1,0 +1,139 @@
+package relay
+
+import (
+	"container/heap"
+	"context"
+	"sync"
+	"time"
+)
+
+// schedule says which slot to look at next. A slot is looked at by one worker at a time.
+type schedule struct {
+	mu    sync.Mutex
+	due   map[int]*visit
+	queue visits
+	wake  chan struct{} // holds a token when the head may have changed
+}
+
+// visit is a slot that is to be looked at, or is being looked at.
+type visit struct {
+	slot   int
+	at     time.Time
+	index  int  // in the queue; -1: a worker has it
+	missed bool // somebody asked for it meanwhile
+	again  time.Time
+}
+
+func newSchedule() *schedule {
+	return &schedule{due: make(map[int]*visit), wake: make(chan struct{}, 1)}
+}
+
+// add asks for a look at a slot, at the given time or earlier.
+func (s *schedule) add(slot int, at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v, known := s.due[slot]
+	switch {
+	case !known:
+		v = &visit{slot: slot, at: at}
+		s.due[slot] = v
+		heap.Push(&s.queue, v)
+	case v.index < 0:
+		if !v.missed || at.Before(v.again) {
+			v.missed, v.again = true, at
+		}
+		return
+	case at.Before(v.at):
+		v.at = at
+		heap.Fix(&s.queue, v.index)
+	default:
+		return
+	}
+	s.signal()
+}
+
+func (s *schedule) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// next waits for the next slot that is due; false when ctx has ended.
+func (s *schedule) next(ctx context.Context) (int, bool) {
+	for {
+		slot, wait := s.take()
+		if wait <= 0 {
+			return slot, true
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return 0, false
+		case <-s.wake:
+			timer.Stop()
+		case <-timer.C:
+		}
+	}
+}
+
+// take removes the head where it is due, or says how long it is until then.
+func (s *schedule) take() (slot int, wait time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.queue) == 0 {
+		return 0, idleInterval
+	}
+	if wait := time.Until(s.queue[0].at); wait > 0 {
+		return 0, wait
+	}
+	v, _ := heap.Pop(&s.queue).(*visit)
+	v.index, v.missed = -1, false
+	if len(s.queue) > 0 {
+		s.signal() // another worker looks at the new head
+	}
+	return v.slot, 0
+}
+
+// done gives a slot back after a look at it; the zero time: there is nothing to come back for.
+func (s *schedule) done(slot int, again time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := s.due[slot]
+	if v.missed && (again.IsZero() || v.again.Before(again)) {
+		again = v.again
+	}
+	if again.IsZero() {
+		delete(s.due, slot)
+		return
+	}
+	v.at = again
+	heap.Push(&s.queue, v)
+	s.signal()
+}
+
+// visits is a heap by time.
+type visits []*visit
+
+func (q visits) Len() int           { return len(q) }
+func (q visits) Less(i, j int) bool { return q[i].at.Before(q[j].at) }
+func (q visits) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].index, q[j].index = i, j
+}
+
+// Push implements heap.Interface.
+func (q *visits) Push(x any) {
+	v, _ := x.(*visit)
+	v.index = len(*q)
+	*q = append(*q, v)
+}
+
+// Pop implements heap.Interface.
+func (q *visits) Pop() any {
+	old := *q
+	last := old[len(old)-1]
+	*q = old[:len(old)-1]
+	return last
+}

@@ -1,0 +1,83 @@
+// Package stack assembles the middlewares of a handler in either mode from one config. Changing the mode is
+// changing one line:
+//
+//	mw, err := stack.Pipelined(client, cfg)
+//	mw, err := stack.Scripted(transactor, cfg)
+package stack
+
+import (
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/inbox"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/outbox"
+)
+
+// Config configures a stack. What only one mode needs, the other one ignores.
+type Config struct {
+	// Destination names where an output is to be published, for outputs that do not say so themselves.
+	Destination func(*message.Message) (string, error)
+
+	// Scope names what a message is applied by. Scripted only: see inbox.Config.
+	Scope string
+	// Precheck looks a message up before its handler runs. Scripted only: see inbox.Precheck.
+	Precheck bool
+
+	// Retention is how long an id is known. Defaults to 24 hours. Pipelined only: in the scripted mode it is the
+	// Transactor's.
+	Retention time.Duration
+	// KeyFunc names the key of a message's mark. Pipelined only: see inbox.SetNXConfig.
+	KeyFunc func(*message.Message) string
+	// OutboxStream is the key that events are added to; OutboxStreamFor names it by the handler's input, which a
+	// cluster needs. One of them is required. Pipelined only: see outbox.PipelineConfig.
+	OutboxStream    string
+	OutboxStreamFor func(input *message.Message) (string, error)
+
+	// Logger defaults to slog.Default().
+	Logger *slog.Logger
+}
+
+// Pipelined is the three-step way: SET NX, then MULTI … EXEC, then the acknowledgement by the router. Its gap is
+// described at inbox.SetNX and luatx.PipelineMiddleware.
+func Pipelined(client redis.UniversalClient, cfg Config) (message.Middleware, error) {
+	if client == nil {
+		return nil, errors.New("stack: Pipelined needs a client")
+	}
+	if cfg.OutboxStream == "" && cfg.OutboxStreamFor == nil {
+		return nil, errors.New("stack: Config.OutboxStream is empty: name the stream that takes the events")
+	}
+	return chain(
+		inbox.SetNX(client, inbox.SetNXConfig{Retention: cfg.Retention, KeyFunc: cfg.KeyFunc, Logger: cfg.Logger}),
+		luatx.PipelineMiddleware(client),
+		outbox.PipelineMiddleware(outbox.PipelineConfig{
+			Stream: cfg.OutboxStream, StreamFor: cfg.OutboxStreamFor, Destination: cfg.Destination,
+		}),
+	), nil
+}
+
+// Scripted commits everything, the acknowledgement included where the input shares the slot, in one script.
+func Scripted(t *luatx.Transactor, cfg Config) (message.Middleware, error) {
+	if t == nil {
+		return nil, errors.New("stack: Scripted needs a Transactor")
+	}
+	middlewares := []message.Middleware{luatx.Middleware(t), inbox.Middleware(inbox.Config{Scope: cfg.Scope})}
+	if cfg.Precheck {
+		middlewares = append(middlewares, inbox.Precheck())
+	}
+	return chain(append(middlewares, outbox.Middleware(outbox.Config{Destination: cfg.Destination}))...), nil
+}
+
+// chain makes one middleware of several, the first outermost.
+func chain(middlewares ...message.Middleware) message.Middleware {
+	return func(next message.ProcessFunc) message.ProcessFunc {
+		for i := len(middlewares) - 1; i >= 0; i-- {
+			next = middlewares[i](next)
+		}
+		return next
+	}
+}
