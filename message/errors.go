@@ -21,7 +21,7 @@ var (
 	ErrEncode = errors.New("message: cannot encode")
 	// ErrStarted says that something was added to, or started on, what runs already.
 	ErrStarted = errors.New("message: already started")
-	// ErrStopped says that an output found no reader before its Router or Engine stopped.
+	// ErrStopped says that a Pipe or an Engine stopped before a message was handled or an output was read.
 	ErrStopped = errors.New("message: stopped")
 )
 
@@ -72,8 +72,7 @@ func RetryAfter(err error, d time.Duration) error {
 
 // RetryDelay returns how long after now the message should be delivered again; false where err asks for nothing.
 func RetryDelay(err error) (time.Duration, bool) {
-	var r *retryError
-	if errors.As(err, &r) {
+	if r, ok := errors.AsType[*retryError](err); ok {
 		return r.delay, true
 	}
 	return 0, false

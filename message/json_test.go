@@ -27,25 +27,39 @@ func TestMarshalJSON(t *testing.T) {
 		want string
 	}{
 		{"empty", message.New(nil, nil, nil), `{"specversion":"1.0"}`},
-		{"value", message.New(order{"<&>", math.MaxInt64}, message.Attributes{"id": "1", "type": "t", "source": "/s"}, nil),
-			`{"specversion":"1.0","id":"1","source":"/s","type":"t","data":{"id":"<&>","pence":9223372036854775807}}`},
+		{
+			"value", message.New(order{"<&>", math.MaxInt64}, message.Attributes{"id": "1", "type": "t", "source": "/s"}, nil),
+			`{"specversion":"1.0","id":"1","source":"/s","type":"t","data":{"id":"<&>","pence":9223372036854775807}}`,
+		},
 		{"typed", message.NewTyped(order{"a", 1}, nil, nil), `{"specversion":"1.0","data":{"id":"a","pence":1}}`},
-		{"extensions", message.New(nil, message.Attributes{"n": int64(math.MaxInt64), "b": true, "time": at, "nothing": nil, "specversion": "1.0"}, nil),
-			`{"specversion":"1.0","b":true,"n":9223372036854775807,"time":"2024-01-02T03:04:05.0000006+01:00"}`},
-		{"raw JSON stays as it is", message.NewRaw([]byte("\n{ \"a\" : \"<\\u0041>\" , \"n\":1.00 }\n"), nil, nil),
-			`{"specversion":"1.0","data":{ "a" : "<\u0041>" , "n":1.00 }}`},
-		{"raw +json", message.NewRaw([]byte(`[1]`), message.Attributes{"datacontenttype": "application/vnd.x+json; charset=utf-8"}, nil),
-			`{"specversion":"1.0","datacontenttype":"application/vnd.x+json; charset=utf-8","data":[1]}`},
-		{"raw text", message.NewRaw([]byte(`1`), message.Attributes{"datacontenttype": "text/plain"}, nil),
-			`{"specversion":"1.0","datacontenttype":"text/plain","data_base64":"MQ=="}`},
+		{
+			"extensions", message.New(nil, message.Attributes{"n": int64(math.MaxInt64), "b": true, "time": at, "nothing": nil, "specversion": "1.0"}, nil),
+			`{"specversion":"1.0","b":true,"n":9223372036854775807,"time":"2024-01-02T03:04:05.0000006+01:00"}`,
+		},
+		{
+			"raw JSON stays as it is", message.NewRaw([]byte("\n{ \"a\" : \"<\\u0041>\" , \"n\":1.00 }\n"), nil, nil),
+			`{"specversion":"1.0","data":{ "a" : "<\u0041>" , "n":1.00 }}`,
+		},
+		{
+			"raw +json", message.NewRaw([]byte(`[1]`), message.Attributes{"datacontenttype": "application/vnd.x+json; charset=utf-8"}, nil),
+			`{"specversion":"1.0","datacontenttype":"application/vnd.x+json; charset=utf-8","data":[1]}`,
+		},
+		{
+			"raw text", message.NewRaw([]byte(`1`), message.Attributes{"datacontenttype": "text/plain"}, nil),
+			`{"specversion":"1.0","datacontenttype":"text/plain","data_base64":"MQ=="}`,
+		},
 		{"raw binary", message.NewRaw([]byte{0xff, 0}, nil, nil), `{"specversion":"1.0","data_base64":"/wA="}`},
 		{"raw bad UTF-8", message.NewRaw([]byte("\"\xff\""), nil, nil), `{"specversion":"1.0","data_base64":"Iv8i"}`},
 		{"raw empty", message.NewRaw([]byte{}, nil, nil), `{"specversion":"1.0","data_base64":""}`},
 		{"bytes in a message", message.New([]byte(`{}`), nil, nil), `{"specversion":"1.0","data":{}}`},
-		{"string", message.New("x", message.Attributes{"datacontenttype": "text/plain"}, nil),
-			`{"specversion":"1.0","datacontenttype":"text/plain","data":"x"}`},
-		{"string of bytes", message.New("\xff", message.Attributes{"datacontenttype": "text/plain"}, nil),
-			`{"specversion":"1.0","datacontenttype":"text/plain","data_base64":"/w=="}`},
+		{
+			"string", message.New("x", message.Attributes{"datacontenttype": "text/plain"}, nil),
+			`{"specversion":"1.0","datacontenttype":"text/plain","data":"x"}`,
+		},
+		{
+			"string of bytes", message.New("\xff", message.Attributes{"datacontenttype": "text/plain"}, nil),
+			`{"specversion":"1.0","datacontenttype":"text/plain","data_base64":"/w=="}`,
+		},
 	}
 	for _, c := range cases {
 		got, err := c.msg.MarshalJSON()
@@ -115,12 +129,12 @@ func TestUnmarshalJSONData(t *testing.T) {
 		`{"data": { "a" : "<" } }`: []byte(`{ "a" : "<" }`),
 		`{"data": "x"}`:            []byte(`"x"`),
 		`{"data":null}`:            []byte(`null`),
-		`{"data":"a\nb","datacontenttype":"text/plain"}`:  []byte("a\nb"),
-		`{"data":{"a":1},"datacontenttype":"text/plain"}`: []byte(`{"a":1}`),
-		`{"data_base64":"AP8="}`:                          {0, 0xff},
-		`{"data_base64":""}`:                              {},
-		`{"data_base64":null}`:                            nil,
-		`{}`:                                              nil,
+		`{"data":"a\nb","datacontenttype":"text/plain"}`:       []byte("a\nb"),
+		`{"data":{"a":1},"datacontenttype":"text/plain"}`:      []byte(`{"a":1}`),
+		`{"data_base64":"AP8="}`:                               {0, 0xff},
+		`{"data_base64":""}`:                                   {},
+		`{"data_base64":null}`:                                 nil,
+		`{}`:                                                   nil,
 		`{"datacontenttype":"application/json","data":[1, 2]}`: []byte(`[1, 2]`),
 	} {
 		if got := unmarshal[[]byte](t, text); !bytes.Equal(got, want) || (got == nil) != (want == nil) {

@@ -46,8 +46,15 @@ func TestAccessors(t *testing.T) {
 		"time": made, "expirytime": made.Format(time.RFC3339Nano),
 	}, nil)
 	for _, c := range [][2]string{
-		{msg.ID(), "1"}, {msg.Source(), "/s"}, {msg.SpecVersion(), "1.0"}, {msg.Type(), "t"}, {msg.Subject(), "sub"},
-		{msg.DataContentType(), "ct"}, {msg.DataSchema(), "ds"}, {msg.Destination(), "d"}, {msg.CorrelationID(), "c"},
+		{msg.ID(), "1"},
+		{msg.Source(), "/s"},
+		{msg.SpecVersion(), "1.0"},
+		{msg.Type(), "t"},
+		{msg.Subject(), "sub"},
+		{msg.DataContentType(), "ct"},
+		{msg.DataSchema(), "ds"},
+		{msg.Destination(), "d"},
+		{msg.CorrelationID(), "c"},
 		{msg.PartitionKey(), "p"},
 	} {
 		if c[0] != c[1] {
@@ -114,17 +121,14 @@ func TestValues(t *testing.T) {
 	}
 }
 
-func TestBadValueKeys(t *testing.T) {
+func TestValuesUnderBadKeys(t *testing.T) {
 	t.Parallel()
-	for _, key := range []any{nil, []int{1}} {
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Errorf("key %v was taken", key)
-				}
-			}()
-			message.New(nil, nil, nil).WithValue(key, 1)
-		}()
+	msg := message.New(nil, nil, nil)
+	bad := []int{1}
+	msg.WithValue(nil, 1)
+	msg.WithValue(bad, 1)
+	if got := msg.Context(context.Background()).Value(bad); got != nil {
+		t.Errorf("found %v", got)
 	}
 }
 
@@ -136,7 +140,7 @@ func TestValuesCostNothingUnused(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { _ = ctx.Value(key{}) }); n != 0 {
 		t.Errorf("a look-up allocates %v times", n)
 	}
-	if n := testing.AllocsPerRun(100, func() { ctx = msg.Context(parent) }); n > 1 {
+	if n := testing.AllocsPerRun(100, func() { _ = msg.Context(parent) }); n > 1 {
 		t.Errorf("Context allocates %v times, want the context alone", n)
 	}
 	attrs := message.Attributes{}

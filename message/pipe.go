@@ -43,7 +43,7 @@ func send[T any](ctx context.Context, ch chan<- T, v T) error {
 	case ch <- v:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("%w: no reader for an output: %w", ErrStopped, context.Cause(ctx))
+		return fmt.Errorf("%w before it was taken over: %w", ErrStopped, context.Cause(ctx))
 	}
 }
 
@@ -171,5 +171,9 @@ func (r *Router) log(ctx context.Context, msg *Message, err error) {
 	if p := (*PanicError)(nil); errors.As(err, &p) {
 		attrs = append(attrs, slog.String("stack", string(p.Stack)))
 	}
-	r.cfg.Logger.LogAttrs(ctx, slog.LevelError, "message failed", attrs...)
+	level := slog.LevelError
+	if errors.Is(err, ErrStopped) {
+		level = slog.LevelWarn // it comes again
+	}
+	r.cfg.Logger.LogAttrs(ctx, level, "message failed", attrs...)
 }

@@ -54,7 +54,7 @@ type PipeConfig struct {
 	// Logger gets what went wrong where there is no ErrorHandler. Defaults to slog.Default().
 	Logger *slog.Logger
 	// ErrorHandler is told of every message that failed in a Pipe or an Engine and of every output that was not taken
-	// over; several workers may call it at once. It must not settle the message. Defaults to logging.
+	// over; several goroutines may call it at once. It must not settle the message. Defaults to logging.
 	ErrorHandler func(ctx context.Context, msg *Message, err error)
 }
 

@@ -9,11 +9,11 @@ type valueNode struct {
 }
 
 // WithValue adds a value that travels with the message inside this process: it is visible through Context, copied by
-// Copy, and never encoded. As with context.WithValue the key must be comparable and of a type of the caller's own;
-// the call panics otherwise.
+// Copy, and never encoded. As with context.WithValue the key must be comparable and should be of a type of the caller's
+// own; a value under any other key, nil included, is not kept, because nothing could find it.
 func (m *TypedMessage[T]) WithValue(key, val any) {
 	if key == nil || !reflect.TypeOf(key).Comparable() {
-		panic("message: the key of a value must be comparable and not nil")
+		return
 	}
 	for {
 		head := m.values.Load()
