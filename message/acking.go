@@ -8,7 +8,7 @@ type Source struct {
 }
 
 // AckingConfig says how a message is settled. Each function may be nil; none is called more than once, and no lock is
-// held while one runs. A function that panics in the settling call, after everything else has been done.
+// held while one runs. A panic in one comes out of the call that settled, after everything else has been done.
 type AckingConfig struct {
 	// Ack tells the source that the message was handled.
 	Ack func()
