@@ -1,8 +1,8 @@
 package luatx
 
 import (
-	"errors"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"

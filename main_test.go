@@ -1,0 +1,81 @@
+package luatx_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// newTransactor returns a Transactor under a namespace of its own, checked, so that what a test counts on the
+// wire are commits; keys with the prefix of its keyspace are the test's own too.
+func newTransactor(t testing.TB, client redis.UniversalClient, change ...func(*luatx.Config)) *luatx.Transactor {
+	t.Helper()
+	namespace := redistest.Namespace(t)
+	cfg := luatx.Config{
+		Namespace: namespace,
+		Keyspace:  luatx.OwnTags().WithPrefix(namespace),
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	tr, err := luatx.New(client, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tr.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return tr
+}
+
+// newMini returns a client of a miniredis of its own.
+func newMini(t testing.TB) (*miniredis.Miniredis, *redis.Client) {
+	t.Helper()
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	return server, client
+}
+
+// dump returns the state of a Transactor's namespace.
+func dump(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor) redistest.State {
+	t.Helper()
+	state, err := redistest.Dump(t.Context(), client, tr.Config().Namespace+"*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state
+}
+
+func noTrace(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor, before redistest.State) {
+	t.Helper()
+	if diff := redistest.Diff(before, dump(t, client, tr)); diff != "" {
+		t.Errorf("left a trace:\n%s", diff)
+	}
+}
+
+// key returns a key of an aggregate.
+func key(t testing.TB, tr *luatx.Transactor, aggregate string, parts ...string) string {
+	t.Helper()
+	k, err := tr.Keyspace().Key(aggregate, parts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// soon bounds what a test waits for.
+func soon(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}

@@ -1,0 +1,261 @@
+package luatx_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+)
+
+// undone are commands that are followed by one that fails: what they did must be gone. K stands for the key.
+var undone = []struct{ setup, commands string }{
+	{"", "SET K v"},
+	{"SET K old", "SET K v"},
+	{"SET K old PX 100000", "SET K v"},
+	{"SET K old", "SET K v EX 100"},
+	{"HSET K f v", "SET K v"},
+	{"RPUSH K a b", "SETEX K 10 v"},
+	{"SET K old PX 100000", "GETSET K v"},
+	{"SET K old PX 100000", "GETDEL K"},
+	{"SET K old PX 100000", "GETEX K PERSIST"},
+	{"SET K old", "SETNX K v"},
+	{"", "SETNX K v"},
+	{"SET K:1 old", "MSET K:1 a K:2 b"},
+	{"", "MSETNX K:1 a K:2 b"},
+	{"SET K old PX 100000", "APPEND K more"},
+	{"", "APPEND K more"},
+	{"SET K old", "SETRANGE K 5 x"},
+	{"SET K old PX 100000", "SETBIT K 100 1"},
+	{"SET K 10 PX 100000", "INCR K"},
+	{"SET K 10", "DECRBY K 3"},
+	{"", "INCRBY K 3"},
+	{"SET K 1.5", "INCRBYFLOAT K 0.25"},
+	{"HSET K f 1 g 2", "HSET K f 3 h 4"},
+	{"", "HSET K f 3 h 4"},
+	{"HSET K f 1|PEXPIRE K 100000", "HDEL K f nosuch"},
+	{"HSET K f 1 g 2", "HDEL K f"},
+	{"HSET K f 1", "HSETNX K f 2;HSETNX K g 2"},
+	{"HSET K f 1", "HINCRBY K f 4;HINCRBYFLOAT K g 1.5"},
+	{"SADD K a b", "SADD K b c c"},
+	{"SADD K a|PEXPIRE K 100000", "SREM K a nosuch"},
+	{"SADD K a b c", "SPOP K 2"},
+	{"SADD K:1 a b", "SMOVE K:1 K:2 a"},
+	{"SADD K:1 a b|SADD K:2 b", "SUNIONSTORE K:3 K:1 K:2;SINTERSTORE K:1 K:1 K:2"},
+	{"ZADD K 1.5 a 2 b", "ZADD K 3 a 4 c"},
+	{"ZADD K 1 a", "ZADD K NX CH 3 a 4 c"},
+	{"ZADD K 1 a", "ZADD K XX GT INCR 3 a"},
+	{"ZADD K inf a -inf b", "ZADD K 1 a 2 b"},
+	{"ZADD K 0.1 a", "ZINCRBY K 0.2 a;ZINCRBY K 1 b"},
+	{"ZADD K 1 a|PEXPIRE K 100000", "ZREM K a nosuch"},
+	{"ZADD K 1 a 2 b 3 c", "ZPOPMIN K;ZREMRANGEBYRANK K 0 0"},
+	{"RPUSH K a b", "LPUSH K c d;RPUSH K e"},
+	{"", "LPUSH K c d"},
+	{"", "RPUSHX K c"},
+	{"RPUSH K a b c b|PEXPIRE K 100000", "LPOP K;RPOP K;LREM K 1 b"},
+	{"RPUSH K a b c", "LSET K 1 x;LINSERT K BEFORE a y;LTRIM K 1 2"},
+	{"RPUSH K:1 a b", "RPOPLPUSH K:1 K:2"},
+	{"XADD K 5-1 f v|XGROUP CREATE K g 0|XREADGROUP GROUP g c STREAMS K >", "XADD K 9-1 f w"},
+	{"", "XADD K 9-1 f w"},
+	{"XADD K 5-1 f v|XADD K 6-1 f v|XGROUP CREATE K g 0|XREADGROUP GROUP g c STREAMS K >", "XDEL K 5-1;XTRIM K MAXLEN 0"},
+	{"SET K v", "EXPIRE K 100"},
+	{"SET K v PX 100000", "EXPIRE K 500;PERSIST K"},
+	{"SET K v", "PEXPIREAT K 1"},
+	{"HSET K f v", "EXPIRE K -1"},
+	{"SET K:1 a PX 100000|HSET K:2 f v", "DEL K:1 K:2 K:3"},
+	{"ZADD K 1 a", "UNLINK K"},
+	{"SET K:1 a|HSET K:2 f v", "RENAME K:1 K:2"},
+	{"SET K:1 a", "RENAMENX K:1 K:2"},
+	{"PFADD K a b", "PFADD K c"},
+	{"SET K a", "DEL K;HSET K f v;EXPIRE K 100"},
+	{"HSET K f a", "DEL K;SET K v;DEL K;LPUSH K a"},
+}
+
+func TestUndo(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	ctx := t.Context()
+	for _, c := range undone {
+		t.Run(c.setup+"|"+c.commands, func(t *testing.T) {
+			t.Parallel()
+			tr := newTransactor(t, client)
+			k := key(t, tr, "a", "k")
+			for line := range strings.SplitSeq(c.setup, "|") {
+				if line != "" {
+					if err := client.Do(ctx, words(line, k)...).Err(); err != nil {
+						t.Fatalf("%s: %v", line, err)
+					}
+				}
+			}
+			wrong := key(t, tr, "a", "wrong")
+			client.Set(ctx, wrong, "text", 0)
+			before := dump(t, client, tr)
+			count := 0
+			_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+				for line := range strings.SplitSeq(c.commands, ";") {
+					tx.Pipeline().Do(ctx, words(line, k)...)
+					count++
+				}
+				tx.Pipeline().HSet(ctx, wrong, "f", "v")
+				return tx.Emit(luatx.Event{Body: []byte("{}")})
+			}, luatx.WithID("u"))
+			var failed *luatx.CommandError
+			if !errors.As(err, &failed) || failed.Index != count {
+				t.Errorf("error %v, want that of command %d", err, count)
+			}
+			noTrace(t, client, tr, before)
+		})
+	}
+}
+
+// words splits a command; K is the key, K:1 one beside it.
+func words(line, k string) []any {
+	var args []any
+	for _, word := range strings.Fields(line) {
+		if rest, ok := strings.CutPrefix(word, "K"); ok && (rest == "" || rest[0] == ':') {
+			word = k + rest
+		}
+		args = append(args, word)
+	}
+	return args
+}
+
+// TestUndoRandom holds rollback for random transactions over keys of random types, with an error at a random
+// place.
+func TestUndoRandom(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	ctx := t.Context()
+	tr := newTransactor(t, client)
+	runs := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		runs++
+		aggregate := fmt.Sprint("a", runs)
+		keys := []string{key(t, tr, aggregate, "k1"), key(t, tr, aggregate, "k2")}
+		pick := func(label string) []any {
+			c := rapid.SampledFrom(undone).Draw(rt, label)
+			line := rapid.SampledFrom(strings.Split(c.setup+"|"+strings.ReplaceAll(c.commands, ";", "|"), "|")).Draw(rt, label+" line")
+			return words(line, rapid.SampledFrom(keys).Draw(rt, label+" key"))
+		}
+		for range rapid.IntRange(0, 6).Draw(rt, "setup") {
+			if args := pick("setup"); len(args) > 0 {
+				client.Do(ctx, args...)
+			}
+		}
+		wrong := key(t, tr, aggregate, "wrong")
+		client.Set(ctx, wrong, "text", 0)
+		patterns := []string{keys[0] + "*", keys[1] + "*"}
+		before, err := redistest.Dump(ctx, client, patterns...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = tr.Transact(ctx, aggregate, func(tx *luatx.Tx) error {
+			for range rapid.IntRange(1, 8).Draw(rt, "commands") {
+				args := pick("command")
+				if len(args) == 0 || strings.HasPrefix(fmt.Sprint(args[0]), "X") && fmt.Sprint(args[0]) != "XADD" && fmt.Sprint(args[0]) != "XDEL" && fmt.Sprint(args[0]) != "XTRIM" {
+					continue
+				}
+				tx.Pipeline().Do(ctx, args...)
+			}
+			tx.Pipeline().HSet(ctx, wrong, "f", "v")
+			tx.Pipeline().Set(ctx, wrong, "not reached", 0)
+			return nil
+		}, luatx.WithID("u"))
+		var failed *luatx.CommandError
+		if !errors.As(err, &failed) {
+			rt.Fatalf("error %v", err)
+		}
+		after, err := redistest.Dump(ctx, client, patterns...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := redistest.Diff(before, after); diff != "" {
+			rt.Fatalf("after %v:\n%s", failed, diff)
+		}
+	})
+}
+
+// TestUndoThatFails holds that an id whose undo failed is kept as broken, and says so ever after.
+func TestUndoThatFails(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t)
+	admin := server.Client(t)
+	ctx := t.Context()
+	if err := admin.Do(ctx, "ACL", "SETUSER", "app", "on", ">secret", "~*", "+@all", "-restore").Err(); err != nil {
+		t.Fatal(err)
+	}
+	client := server.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", "secret" })
+	tr := newTransactor(t, client)
+	k, wrong := key(t, tr, "a", "k"), key(t, tr, "a", "wrong")
+	admin.HSet(ctx, k, "f", "v")
+	admin.Set(ctx, wrong, "text", 0)
+	run := func() error {
+		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			tx.Pipeline().Del(ctx, k)
+			tx.Pipeline().HSet(ctx, wrong, "f", "v")
+			tx.Pipeline().Set(ctx, k, "not reached", 0)
+			return nil
+		}, luatx.WithID("broken"))
+		return err
+	}
+	for range 2 {
+		var broken *luatx.RollbackError
+		if err := run(); !errors.As(err, &broken) || !strings.Contains(broken.Text, k) || !strings.Contains(broken.Text, "WRONGTYPE") {
+			t.Errorf("error %v", err)
+		}
+	}
+}
+
+// TestUndoOnMiniredis holds that what miniredis cannot undo is refused, and undone as far as it came.
+func TestUndoOnMiniredis(t *testing.T) {
+	t.Parallel()
+	_, client := newMini(t)
+	ctx, tr := t.Context(), newTransactor(t, client)
+	k := key(t, tr, "a", "k")
+	client.RPush(ctx, k, "a", "b")
+	before := dump(t, client, tr)
+	_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+		tx.Pipeline().Set(ctx, k+"2", "v", 0)
+		tx.Pipeline().LPop(ctx, k)
+		tx.Pipeline().Set(ctx, k+"3", "v", 0)
+		return nil
+	})
+	var failed *luatx.CommandError
+	if !errors.As(err, &failed) || failed.Index != 1 || !strings.Contains(failed.Text, "cannot be undone on this server") {
+		t.Errorf("error %v", err)
+	}
+	noTrace(t, client, tr, before)
+}
+
+// TestUndoOfALargeKeyIsRefused holds the cap on what is copied, and that the last command needs no copy.
+func TestUndoOfALargeKeyIsRefused(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	ctx, tr := t.Context(), newTransactor(t, client, func(c *luatx.Config) { c.UndoBytes = 1000 })
+	k := key(t, tr, "a", "k")
+	client.RPush(ctx, k, strings.Repeat("x", 5000))
+	run := func(last bool) error {
+		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			tx.Pipeline().Set(ctx, k+"2", "v", 0)
+			tx.Pipeline().LPop(ctx, k)
+			if !last {
+				tx.Pipeline().Set(ctx, k+"3", "v", 0)
+			}
+			return nil
+		})
+		return err
+	}
+	before := dump(t, client, tr)
+	if err := run(false); err == nil || !strings.Contains(err.Error(), "more than 1000 bytes") {
+		t.Errorf("in the middle: %v", err)
+	}
+	noTrace(t, client, tr, before)
+	if err := run(true); err != nil {
+		t.Errorf("as the last command: %v", err)
+	}
+}
