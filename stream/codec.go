@@ -1,0 +1,202 @@
+package stream
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"mime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/luatx/luatx/message"
+)
+
+// The fields of an entry.
+const (
+	attributePrefix  = "ce_"
+	fieldVersion     = attributePrefix + message.AttrSpecVersion
+	fieldContentType = "content-type"
+	fieldData        = "data"
+)
+
+const contentTypeStructured = "application/cloudevents+json"
+
+// Binary encodes a message in the binary mode of CloudEvents, as a list of fields and values: every attribute a field
+// with the prefix ce_, in the order of their names, the content type content-type, the data data, byte for byte. Message
+// data that is nil gives no field. Attributes that are neither text nor a time come back as text. Errors wrap
+// message.ErrEncode.
+func Binary(msg *message.RawMessage) ([]any, error) {
+	version := msg.SpecVersion()
+	if version == "" {
+		version = message.SpecVersion
+	}
+	fields := []any{fieldVersion, version}
+	for _, name := range slices.Sorted(maps.Keys(msg.Attributes)) {
+		value := msg.Attributes[name]
+		if name == message.AttrSpecVersion || value == nil {
+			continue
+		}
+		text, err := attributeText(name, value)
+		if err != nil {
+			return nil, fmt.Errorf("%w: attribute %q: %w", message.ErrEncode, name, err)
+		}
+		field := attributePrefix + name
+		if name == message.AttrDataContentType {
+			field = fieldContentType
+		}
+		fields = append(fields, field, text)
+	}
+	if msg.Data != nil {
+		fields = append(fields, fieldData, msg.Data)
+	}
+	return fields, nil
+}
+
+// Structured encodes a message in the structured mode of CloudEvents: the field content-type, and all of the message as
+// JSON in data. Errors wrap message.ErrEncode.
+func Structured(msg *message.RawMessage) ([]any, error) {
+	event, err := msg.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	return []any{fieldContentType, contentTypeStructured, fieldData, event}, nil
+}
+
+// Unmarshal makes a message of an entry's fields. A field ce_specversion says binary mode, else a content-type of
+// application/cloudevents+json structured mode. An entry with neither is plain: its data is the field data, or where
+// there is none a JSON object of all fields; the other fields are attributes as well, where their names are such as
+// CloudEvents allows and their values fit. Errors wrap message.ErrDecode.
+func Unmarshal(id string, values map[string]any) (*message.RawMessage, error) {
+	msg, err := unmarshal(values)
+	if err != nil {
+		return nil, fmt.Errorf("stream: entry %s: %w", id, err)
+	}
+	if msg.ID() == "" {
+		msg.Attributes[message.AttrID] = id
+	}
+	return msg, nil
+}
+
+func unmarshal(values map[string]any) (*message.RawMessage, error) {
+	if _, ok := values[fieldVersion]; ok {
+		return unmarshalBinary(values)
+	}
+	media, _, err := mime.ParseMediaType(fieldText(values, fieldContentType))
+	switch {
+	case err == nil && media == contentTypeStructured:
+		return unmarshalStructured(values)
+	case err == nil && strings.HasPrefix(media, "application/cloudevents"):
+		return nil, fmt.Errorf("%w: content type %s is not supported, want %s", message.ErrDecode, media, contentTypeStructured)
+	default:
+		return unmarshalPlain(values)
+	}
+}
+
+func unmarshalBinary(values map[string]any) (*message.RawMessage, error) {
+	if v := fieldText(values, fieldVersion); !strings.HasPrefix(v, "1.") {
+		return nil, fmt.Errorf("%w: %s %q is not supported, want %q", message.ErrDecode, fieldVersion, v, message.SpecVersion)
+	}
+	attrs := message.Attributes{}
+	for field := range values {
+		name, ok := strings.CutPrefix(field, attributePrefix)
+		if !ok || name == message.AttrDataContentType {
+			continue
+		}
+		v, err := attributeValue(name, fieldText(values, field))
+		if err != nil {
+			return nil, fmt.Errorf("%w: field %q: %w", message.ErrDecode, field, err)
+		}
+		attrs[name] = v
+	}
+	if _, ok := values[fieldContentType]; ok {
+		attrs[message.AttrDataContentType] = fieldText(values, fieldContentType)
+	}
+	return message.NewRaw(fieldBytes(values, fieldData), attrs, nil), nil
+}
+
+func unmarshalStructured(values map[string]any) (*message.RawMessage, error) {
+	msg := message.NewRaw(nil, nil, nil)
+	if err := msg.UnmarshalJSON(fieldBytes(values, fieldData)); err != nil {
+		return nil, err
+	}
+	return msg, nil
+}
+
+// unmarshalPlain leaves out what does not fit as an attribute: it says nothing about the message.
+func unmarshalPlain(values map[string]any) (*message.RawMessage, error) {
+	attrs := message.Attributes{message.AttrSpecVersion: message.SpecVersion}
+	for name := range values {
+		if !isAttributeName(name) || name == message.AttrSpecVersion {
+			continue
+		}
+		if v, err := attributeValue(name, fieldText(values, name)); err == nil {
+			attrs[name] = v
+		}
+	}
+	if _, ok := values[fieldData]; ok {
+		if v := fieldText(values, fieldContentType); v != "" {
+			attrs[message.AttrDataContentType] = v
+		}
+		return message.NewRaw(fieldBytes(values, fieldData), attrs, nil), nil
+	}
+	data, err := fieldsJSON(values)
+	if err != nil {
+		return nil, err
+	}
+	attrs[message.AttrDataContentType] = message.ContentTypeJSON
+	return message.NewRaw(data, attrs, nil), nil
+}
+
+// isAttributeName holds to the names that CloudEvents allows; data is the one that is none of them.
+func isAttributeName(name string) bool {
+	return name != "" && name != fieldData && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
+}
+
+// attributeText writes a value in the canonical form that CloudEvents gives its type.
+func attributeText(name string, value any) (string, error) {
+	if t, ok := value.(time.Time); ok {
+		text, err := t.MarshalText()
+		return string(text), err
+	}
+	if name == message.AttrTime || name == message.AttrExpiryTime {
+		text, ok := value.(string)
+		if !ok {
+			return "", fmt.Errorf("is a %T, want a time", value)
+		}
+		_, err := attributeValue(name, text)
+		return text, err
+	}
+	switch v := value.(type) {
+	case string:
+		return v, nil
+	case []byte:
+		return base64.StdEncoding.EncodeToString(v), nil
+	case json.RawMessage:
+		return string(v), nil
+	case json.Number:
+		return v.String(), nil
+	case bool:
+		return strconv.FormatBool(v), nil
+	case int, int8, int16, int32, int64, uint, uint8, uint16, uint32, uint64, float32, float64:
+		return fmt.Sprint(v), nil
+	case fmt.Stringer:
+		return v.String(), nil
+	default:
+		return "", fmt.Errorf("is a %T, want a text, number, boolean, time or bytes", value)
+	}
+}
+
+func attributeValue(name, text string) (any, error) {
+	if name != message.AttrTime && name != message.AttrExpiryTime {
+		return text, nil
+	}
+	var t time.Time
+	if err := t.UnmarshalText([]byte(text)); err != nil {
+		return nil, errors.New("is no RFC 3339 time")
+	}
+	return t, nil
+}

@@ -1,0 +1,87 @@
+package stream
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"time"
+
+	"github.com/luatx/luatx/message"
+)
+
+// SubscriberConfig says what a Subscriber reads, and how. Stream and Group are required.
+type SubscriberConfig struct {
+	// Stream is the key of the stream.
+	Stream string
+	// Group is the consumer group; it is made, and the stream with it, where it does not exist.
+	Group string
+	// Consumer is the name in the group. Two subscribers must not share one at the same time. Defaults to the host
+	// name, the process id and a random part, new for every subscription; such a consumer is removed from the group
+	// when its subscription has ended and nothing of it is pending. Where one is set, what it left pending is read
+	// again at once when it subscribes again; else that is claimed after MaxIdleTime.
+	Consumer string
+	// StartID is where a group begins that is made here: after the entry of this id. Defaults to "0", the whole
+	// stream; "$" means what is added from Subscribe on. It matters again when the group is deleted: it is made anew
+	// at the same place.
+	StartID string
+	// BatchSize is how many entries are read at once at most. Defaults to 10.
+	BatchSize int
+	// MaxInFlight is how many messages are given out and not yet settled at most; those that wait in the channel
+	// count. Defaults to BatchSize.
+	MaxInFlight int
+	// BlockTimeout is how long the server is asked to wait for new entries; a subscription takes as long to end.
+	// At least 1 ms. Defaults to 1 s.
+	BlockTimeout time.Duration
+	// ClaimInterval is how often entries that others left behind are looked for. Defaults to 30 s.
+	ClaimInterval time.Duration
+	// MaxIdleTime is after which time without an ack an entry is claimed from its consumer. It must exceed the time
+	// that the slowest handler takes. Every subscriber of a group should have the same. Defaults to 60 s.
+	MaxIdleTime time.Duration
+	// NackBackoff is when nacked messages are given out again where their error does not say. Past MaxIdleTime
+	// another subscriber may claim them first. Defaults to 100 ms, doubled with each nack up to 30 s, full jitter.
+	NackBackoff message.Backoff
+	// Unmarshal makes a message of an entry. Defaults to Unmarshal of this package. Where the message has no id it
+	// gets the entry's, and where it has no source the stream's key.
+	Unmarshal func(id string, values map[string]any) (*message.RawMessage, error)
+	// Logger defaults to slog.Default().
+	Logger *slog.Logger
+}
+
+var startID = regexp.MustCompile(`^(\$|[0-9]{1,20}(-[0-9]{1,20})?)$`)
+
+func (c SubscriberConfig) withDefaults() SubscriberConfig {
+	c.StartID = cmp.Or(c.StartID, "0")
+	c.BatchSize = cmp.Or(c.BatchSize, 10)
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, c.BatchSize)
+	c.BlockTimeout = cmp.Or(c.BlockTimeout, time.Second)
+	c.ClaimInterval = cmp.Or(c.ClaimInterval, 30*time.Second)
+	c.MaxIdleTime = cmp.Or(c.MaxIdleTime, time.Minute)
+	if c.Unmarshal == nil {
+		c.Unmarshal = Unmarshal
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+func (c SubscriberConfig) validate() error {
+	var errs []error
+	refuse := func(bad bool, field, remedy string) {
+		if bad {
+			errs = append(errs, fmt.Errorf("stream: SubscriberConfig.%s %s", field, remedy))
+		}
+	}
+	refuse(c.Stream == "", "Stream", "is empty: name the key of the stream")
+	refuse(c.Group == "", "Group", "is empty: name the consumer group")
+	refuse(!startID.MatchString(c.StartID), "StartID", `is no entry id: use "0", "$" or an id such as 1700000000000-0`)
+	refuse(c.BatchSize < 0, "BatchSize", "is negative: use 0 for the default")
+	refuse(c.MaxInFlight < 0, "MaxInFlight", "is negative: use 0 for the default")
+	refuse(c.BlockTimeout < time.Millisecond, "BlockTimeout", "is below 1 ms: use 0 for the default")
+	refuse(c.ClaimInterval < time.Millisecond, "ClaimInterval", "is below 1 ms: use 0 for the default")
+	refuse(c.MaxIdleTime < time.Millisecond, "MaxIdleTime", "is below 1 ms: use 0 for the default")
+	refuse(c.NackBackoff.Base < 0 || c.NackBackoff.Max < 0, "NackBackoff", "has a negative time: use 0 for the default")
+	return errors.Join(errs...)
+}

@@ -1,0 +1,227 @@
+package stream
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// entry is a stream entry that the subscription knows to be pending for its consumer.
+type entry struct {
+	id      string
+	nacks   int       // in a row
+	read    time.Time // last given out
+	due     time.Time // when a waiting one is given out again, when a shunned one may be claimed
+	waiting bool
+	shunned bool
+}
+
+// ledger keeps the places for messages in flight, and what is known of entries: those in flight, those waiting for
+// redelivery, and those shunned, which stay pending until they may be claimed.
+//
+// A place is taken before anything is read, by the reader or for a redelivery. Where both want the last place they take
+// turns, so that neither new messages nor failing ones starve the others.
+type ledger struct {
+	max int
+	now func() time.Time
+
+	mu         sync.Mutex
+	taken      int // places
+	entries    map[string]*entry
+	queue      []*entry // waiting ones by due
+	wanted     bool     // the reader waits for a place
+	readerTurn bool
+	closed     bool
+	changed    chan struct{} // closed at the next change
+}
+
+func newLedger(places int) *ledger {
+	return &ledger{max: places, now: time.Now, entries: map[string]*entry{}, changed: make(chan struct{})}
+}
+
+// notify must be called with the lock held.
+func (l *ledger) notify() {
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// reserve takes up to want places for the reader and waits for the first; none when ctx has ended.
+func (l *ledger) reserve(ctx context.Context, want int) int {
+	for ctx.Err() == nil {
+		n, changed := l.tryReserve(want, true)
+		if n > 0 {
+			return n
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		}
+	}
+	return 0
+}
+
+// tryReserve takes up to want places for the reader, which says whether it is going to wait where there is none.
+func (l *ledger) tryReserve(want int, waits bool) (n int, changed <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	free, due := l.max-l.taken, l.countDue()
+	if free <= 0 || due > 0 && !l.readerTurn {
+		l.wanted = waits
+		return 0, l.changed
+	}
+	n = min(want, max(free-due, 1))
+	l.taken += n
+	l.wanted, l.readerTurn = false, false
+	l.notify()
+	return n, nil
+}
+
+// release gives back places that were taken and not used.
+func (l *ledger) release(n int) {
+	if n == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.taken -= n
+	l.notify()
+}
+
+func (l *ledger) countDue() int {
+	now := l.now()
+	n, _ := slices.BinarySearchFunc(l.queue, now, func(e *entry, now time.Time) int {
+		if e.due.After(now) {
+			return 1
+		}
+		return -1
+	})
+	return n
+}
+
+// takeDue takes a place for each waiting entry that is due, as far as there are places. Where it takes none, changed
+// and wait tell when to ask again; wait is negative where only a change can help.
+func (l *ledger) takeDue() (due []*entry, wait time.Duration, changed <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := l.countDue()
+	if n == 0 {
+		wait = -1
+		if len(l.queue) > 0 {
+			wait = l.queue[0].due.Sub(l.now())
+		}
+		return nil, wait, l.changed
+	}
+	n = min(n, l.max-l.taken)
+	if n <= 0 || l.wanted && l.readerTurn {
+		return nil, -1, l.changed
+	}
+	due = slices.Clone(l.queue[:n])
+	l.queue = slices.Delete(l.queue, 0, n)
+	for _, e := range due {
+		e.waiting = false
+	}
+	l.taken += n
+	l.readerTurn = true
+	l.notify()
+	return due, 0, nil
+}
+
+// untilDue is the time until the next redelivery, at most limit.
+func (l *ledger) untilDue(limit time.Duration) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.queue) == 0 {
+		return limit
+	}
+	return min(limit, l.queue[0].due.Sub(l.now()))
+}
+
+// hold notes that an entry is in flight, on a place taken before; false where it is in flight or waiting already.
+func (l *ledger) hold(id string) (*entry, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e, ok := l.entries[id]; ok && !e.shunned {
+		return e, false
+	}
+	e := &entry{id: id, read: l.now()}
+	l.entries[id] = e
+	return e, true
+}
+
+// forget drops an entry in flight and frees its place. It reports whether it was the last place of a closed ledger.
+func (l *ledger) forget(e *entry) (last bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.entries, e.id)
+	return l.free()
+}
+
+// postpone makes an entry in flight wait for redelivery and frees its place; on a closed ledger it is dropped.
+func (l *ledger) postpone(e *entry, delay time.Duration) (last bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		delete(l.entries, e.id)
+		return l.free()
+	}
+	e.waiting, e.due = true, l.now().Add(delay)
+	at, _ := slices.BinarySearchFunc(l.queue, e.due, func(e *entry, due time.Time) int {
+		if e.due.After(due) {
+			return 1
+		}
+		return -1
+	})
+	l.queue = slices.Insert(l.queue, at, e)
+	return l.free()
+}
+
+// shun frees the place of an entry in flight and leaves it alone for d.
+func (l *ledger) shun(e *entry, d time.Duration) (last bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e.shunned, e.due = true, l.now().Add(d)
+	return l.free()
+}
+
+func (l *ledger) free() (last bool) {
+	l.taken--
+	l.notify()
+	return l.closed && l.taken == 0
+}
+
+// known returns the entries that are in flight, waiting or shunned, and lets go of those shunned long enough.
+func (l *ledger) known() map[string]bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	maps.DeleteFunc(l.entries, func(_ string, e *entry) bool { return e.shunned && !e.due.After(now) })
+	ids := make(map[string]bool, len(l.entries))
+	for id := range l.entries {
+		ids[id] = true
+	}
+	return ids
+}
+
+// heldFor is how long ago an entry was given out.
+func (l *ledger) heldFor(id string) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e, ok := l.entries[id]; ok {
+		return l.now().Sub(e.read)
+	}
+	return 0
+}
+
+// close ends redelivery; what is in flight stays. It reports whether there is nothing.
+func (l *ledger) close() (empty bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	for _, e := range l.queue {
+		delete(l.entries, e.id)
+	}
+	l.queue = nil
+	return l.taken == 0
+}

@@ -1,0 +1,60 @@
+package stream
+
+import (
+	"log/slog"
+	"sync"
+)
+
+// outage logs when something begins to fail and when it works again, and nothing in between. While the server cannot be
+// reached, or is not ready, everything fails for that one reason, which is logged once.
+type outage struct {
+	log *slog.Logger
+
+	mu      sync.Mutex
+	failing map[string]bool // operations, notReady for all of them
+}
+
+const notReady = ""
+
+// notReadyCodes begin the replies of a server, or a cluster, that will be well again by itself.
+var notReadyCodes = []string{"LOADING", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "BUSY ", "NOREPLICAS", "UNBLOCKED"}
+
+func isNotReady(err error) bool {
+	if !isReply(err) {
+		return true
+	}
+	for _, code := range notReadyCodes {
+		if hasPrefix(err, code) {
+			return true
+		}
+	}
+	return false
+}
+
+func (o *outage) begins(op string, err error) {
+	cause := op
+	if isNotReady(err) {
+		cause = notReady
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.failing[cause] {
+		return
+	}
+	if o.failing == nil {
+		o.failing = map[string]bool{}
+	}
+	o.failing[cause] = true
+	o.log.Error("stream: subscriber fails and goes on trying", "operation", op, "error", err)
+}
+
+func (o *outage) over(op string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.failing[op] && !o.failing[notReady] {
+		return
+	}
+	delete(o.failing, op)
+	delete(o.failing, notReady)
+	o.log.Info("stream: subscriber works again", "operation", op)
+}

@@ -1,0 +1,204 @@
+package stream
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/message"
+)
+
+// finishTimeout bounds what is done after the end of a context: the last batch of a Publisher.
+const finishTimeout = 5 * time.Second
+
+// PublisherConfig says where and how a Publisher writes. One of Stream and StreamFor is required.
+type PublisherConfig struct {
+	// Stream is the key of the stream.
+	Stream string
+	// StreamFor names the stream of each message, by its destination say.
+	StreamFor func(*message.RawMessage) (string, error)
+	// MaxLen is how many entries a stream keeps; older ones are trimmed, read or not. Defaults to 0: all.
+	MaxLen int64
+	// ExactTrim trims to MaxLen exactly. The default keeps somewhat more and costs the server next to nothing.
+	ExactTrim bool
+	// Marshal makes an entry of a message, as a list of fields and values. Defaults to Binary.
+	Marshal func(*message.RawMessage) ([]any, error)
+	// BatchSize is how many waiting messages Publish writes at once at most. Defaults to 100.
+	BatchSize int
+	// Logger defaults to slog.Default().
+	Logger *slog.Logger
+}
+
+func (c PublisherConfig) withDefaults() PublisherConfig {
+	c.BatchSize = cmp.Or(c.BatchSize, 100)
+	if c.Marshal == nil {
+		c.Marshal = Binary
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+func (c PublisherConfig) validate() error {
+	var errs []error
+	if (c.Stream == "") == (c.StreamFor == nil) {
+		errs = append(errs, errors.New("stream: PublisherConfig.Stream and StreamFor: set exactly one of them"))
+	}
+	if c.MaxLen < 0 {
+		errs = append(errs, errors.New("stream: PublisherConfig.MaxLen is negative: use 0 to keep all entries"))
+	}
+	if c.BatchSize < 0 {
+		errs = append(errs, errors.New("stream: PublisherConfig.BatchSize is negative: use 0 for the default"))
+	}
+	return errors.Join(errs...)
+}
+
+// Publisher writes messages to Redis Streams, at least once: where a reply is lost the client writes again, with the
+// same id. It may be used by several goroutines at once.
+type Publisher struct {
+	client redis.UniversalClient
+	cfg    PublisherConfig
+}
+
+// NewPublisher makes a Publisher; it does no I/O and never closes the client. The error says what is wrong with cfg.
+func NewPublisher(client redis.UniversalClient, cfg PublisherConfig) (*Publisher, error) {
+	if client == nil {
+		return nil, errors.New("stream: the client of the Publisher is nil")
+	}
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	return &Publisher{client: client, cfg: cfg}, nil
+}
+
+// Send writes the messages in one pipeline, in their order for each stream, and settles none of them. It returns nil
+// when all were written, else an error or nil for each message. A message that has no id is given one. What cannot be
+// encoded, and what has no stream, is a permanent error (message.IsPermanent). After any other error the message may
+// have been written all the same.
+func (p *Publisher) Send(ctx context.Context, msgs ...*message.RawMessage) []error {
+	errs := make([]error, len(msgs))
+	cmds := make([]*redis.StringCmd, len(msgs))
+	pipe := p.client.Pipeline()
+	for i, msg := range msgs {
+		args, err := p.entry(msg)
+		if err != nil {
+			errs[i] = message.Permanent(err)
+			continue
+		}
+		cmds[i] = pipe.XAdd(ctx, args)
+	}
+	if pipe.Len() > 0 {
+		// Each command has its own error, also where the pipeline as a whole could not be sent.
+		_, _ = pipe.Exec(ctx)
+	}
+	written := true
+	for i, cmd := range cmds {
+		if cmd != nil && cmd.Err() != nil {
+			errs[i] = fmt.Errorf("stream: write: %w", cmd.Err())
+		}
+		written = written && errs[i] == nil
+	}
+	if written {
+		return nil
+	}
+	return errs
+}
+
+func (p *Publisher) entry(msg *message.RawMessage) (args *redis.XAddArgs, err error) {
+	if msg == nil {
+		return nil, errors.New("stream: the message is nil")
+	}
+	defer recoverTo(&err)
+	if msg.ID() == "" {
+		if msg.Attributes == nil {
+			msg.Attributes = message.Attributes{}
+		}
+		msg.Attributes[message.AttrID] = message.NewID()
+	}
+	key := p.cfg.Stream
+	if p.cfg.StreamFor != nil {
+		if key, err = p.cfg.StreamFor(msg); err != nil {
+			return nil, fmt.Errorf("stream: no stream for message %s: %w", msg.ID(), err)
+		}
+	}
+	if key == "" {
+		return nil, fmt.Errorf("stream: no stream for message %s: StreamFor returned an empty key", msg.ID())
+	}
+	fields, err := p.cfg.Marshal(msg)
+	if err != nil {
+		return nil, fmt.Errorf("stream: message %s: %w", msg.ID(), err)
+	}
+	return &redis.XAddArgs{Stream: key, MaxLen: p.cfg.MaxLen, Approx: !p.cfg.ExactTrim, Values: fields}, nil
+}
+
+// Publish writes what comes from in: all that waits at once, up to BatchSize, and nothing waits for others to come. A
+// message is acked when it has been written, else nacked with the error, which is logged where the message has no
+// acking to take it. The channel returned is closed when in has been closed, or ctx has ended, and what was taken is
+// settled; what ctx leaves in the channel is the sender's. The error is always nil.
+func (p *Publisher) Publish(ctx context.Context, in <-chan *message.RawMessage) (<-chan struct{}, error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			batch := p.waiting(ctx, in)
+			if len(batch) == 0 {
+				return
+			}
+			p.write(ctx, batch)
+		}
+	}()
+	return done, nil
+}
+
+// waiting returns at least one message, none at the end.
+func (p *Publisher) waiting(ctx context.Context, in <-chan *message.RawMessage) []*message.RawMessage {
+	if ctx.Err() != nil {
+		return nil
+	}
+	var batch []*message.RawMessage
+	select {
+	case <-ctx.Done():
+		return nil
+	case msg, ok := <-in:
+		if !ok {
+			return nil
+		}
+		batch = append(batch, msg)
+	}
+	for len(batch) < p.cfg.BatchSize {
+		select {
+		case msg, ok := <-in:
+			if !ok {
+				return batch
+			}
+			batch = append(batch, msg)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+// write outlives the context: the messages have been taken, and a write in doubt helps nobody.
+func (p *Publisher) write(ctx context.Context, batch []*message.RawMessage) {
+	detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
+	defer cancel()
+	errs := p.Send(detached, batch...)
+	for i, msg := range batch {
+		switch {
+		case msg == nil:
+			p.cfg.Logger.ErrorContext(ctx, "stream: a nil message was to be published")
+		case errs == nil || errs[i] == nil:
+			msg.Ack()
+		case !msg.Nack(errs[i]):
+			p.cfg.Logger.ErrorContext(ctx, "stream: message not published", "message_id", msg.ID(), "error", errs[i])
+		}
+	}
+}

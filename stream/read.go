@@ -1,0 +1,130 @@
+package stream
+
+import (
+	"context"
+	"time"
+
+	"github.com/luatx/luatx/message"
+)
+
+// readBackoff is between attempts while the server is sick.
+var readBackoff = message.Backoff{Base: 50 * time.Millisecond, Max: 2 * time.Second}
+
+// minBlock keeps a reader that waits for the next redelivery from spinning.
+const minBlock = 10 * time.Millisecond
+
+// reader is the state of the reading loop.
+type reader struct {
+	*subscription
+	// recoverOwn says that entries may be pending for this consumer that never got here: at the start, and after a
+	// reply was lost.
+	recoverOwn bool
+	claimAt    time.Time
+}
+
+func (s *subscription) read(ctx context.Context) {
+	r := &reader{subscription: s, recoverOwn: true, claimAt: time.Now()}
+	failures := 0
+	for ctx.Err() == nil {
+		err := r.turn(ctx)
+		if err == nil {
+			failures = 0
+			continue
+		}
+		failures++
+		s.failed(ctx, "read", err)
+		pause(ctx, max(readBackoff.Delay(failures), minBlock))
+	}
+}
+
+func (r *reader) turn(ctx context.Context) error {
+	if r.recoverOwn {
+		if err := r.readOwn(ctx); err != nil {
+			return err
+		}
+		r.recoverOwn = false
+	}
+	if !time.Now().Before(r.claimAt) {
+		r.claimAt = time.Now().Add(r.cfg.ClaimInterval)
+		// New entries are read whether this works or not.
+		if err := r.claim(ctx); err != nil {
+			r.recoverOwn = true
+			r.failed(ctx, "claim", err)
+		} else {
+			r.outage.over("claim")
+		}
+	}
+	return r.readNew(ctx)
+}
+
+// readNew gives out new entries, and waits for them until something else is to be done.
+func (r *reader) readNew(ctx context.Context) error {
+	places := r.ledger.reserve(ctx, r.cfg.BatchSize)
+	if places == 0 {
+		return nil
+	}
+	block := max(r.ledger.untilDue(time.Until(r.claimAt)), minBlock)
+	entries, err := r.readGroup(ctx, ">", places, min(block, r.cfg.BlockTimeout))
+	if err != nil {
+		r.ledger.release(places)
+		r.recoverOwn = true
+		return err
+	}
+	r.outage.over("read")
+	for _, x := range entries {
+		if r.give(x.ID, x.Values) {
+			places--
+		}
+	}
+	r.ledger.release(places)
+	return nil
+}
+
+// readOwn gives out what is pending for this consumer and unknown here.
+func (r *reader) readOwn(ctx context.Context) error {
+	known := r.ledger.known()
+	for after := "0"; ; {
+		places := r.ledger.reserve(ctx, r.cfg.BatchSize)
+		if places == 0 {
+			return nil
+		}
+		entries, err := r.readGroup(ctx, after, places, noWait)
+		if err != nil {
+			r.ledger.release(places)
+			return err
+		}
+		r.outage.over("read")
+		left := places
+		for _, x := range entries {
+			if !known[x.ID] && r.give(x.ID, x.Values) {
+				left--
+			}
+		}
+		r.ledger.release(left)
+		if len(entries) < places {
+			return nil
+		}
+		after = entries[len(entries)-1].ID
+	}
+}
+
+// failed answers an error: the log, a new group, a new look at the cluster.
+func (s *subscription) failed(ctx context.Context, op string, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	switch {
+	case hasPrefix(err, "NOGROUP"):
+		made, err := s.makeGroup(ctx)
+		if err != nil {
+			s.outage.begins(op, err)
+		} else if made {
+			s.outage.log.Error("stream: the group was gone and has been made again", "start", s.start)
+		}
+	default:
+		s.outage.begins(op, err)
+		if c, ok := s.client.(interface{ ReloadState(ctx context.Context) }); ok && !isReply(err) {
+			c.ReloadState(ctx)
+		}
+	}
+}

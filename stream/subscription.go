@@ -1,0 +1,200 @@
+package stream
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/luatx/luatx/message"
+)
+
+const (
+	ackAttempts = 3
+	ackTimeout  = 5 * time.Second
+)
+
+// subscription is one run of a Subscriber. The reader takes new entries, those lost on the way here and those that
+// others left behind; the redeliverer takes those that were nacked here.
+type subscription struct {
+	*Subscriber
+	detached context.Context // outlives the subscription: messages in flight are still settled
+	consumer string
+	start    string
+	ledger   *ledger
+	outage   outage
+	// out has room for every message in flight, so that giving out never blocks.
+	out chan *message.RawMessage
+}
+
+func newSubscription(ctx context.Context, s *Subscriber) (*subscription, error) {
+	sub := &subscription{
+		Subscriber: s,
+		detached:   context.WithoutCancel(ctx),
+		consumer:   s.cfg.Consumer,
+		ledger:     newLedger(s.cfg.MaxInFlight),
+		out:        make(chan *message.RawMessage, s.cfg.MaxInFlight),
+	}
+	log := s.cfg.Logger.With("stream", s.cfg.Stream, "group", s.cfg.Group)
+	sub.outage.log = log
+	if sub.consumer == "" {
+		sub.consumer = consumerName()
+	}
+	var err error
+	if sub.start, err = sub.startID(ctx); err != nil {
+		return nil, fmt.Errorf("stream: where to start reading %q: %w", s.cfg.Stream, err)
+	}
+	if _, err := sub.makeGroup(ctx); err != nil {
+		return nil, fmt.Errorf("stream: make group %q of %q: %w", s.cfg.Group, s.cfg.Stream, err)
+	}
+	return sub, nil
+}
+
+func consumerName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "localhost" // the random part is enough
+	}
+	return fmt.Sprintf("%s-%d-%s", host, os.Getpid(), strings.ToLower(rand.Text()[:8]))
+}
+
+func (s *subscription) run(ctx context.Context) {
+	var wg sync.WaitGroup
+	wg.Go(func() { s.redeliver(ctx) })
+	s.read(ctx)
+	wg.Wait()
+	s.giveBack()
+	if s.ledger.close() {
+		s.leave()
+	}
+	s.active.Store(false)
+	close(s.out)
+}
+
+// give gives out an entry on a place taken before. It reports whether the place was needed: not for an entry that is in
+// flight or waits for redelivery already.
+func (s *subscription) give(id string, values map[string]any) bool {
+	e, fresh := s.ledger.hold(id)
+	if fresh {
+		s.hand(e, values)
+	}
+	return fresh
+}
+
+// hand gives out an entry that is held; one that cannot be is no longer held.
+func (s *subscription) hand(e *entry, values map[string]any) {
+	if values == nil {
+		s.ack(e.id)
+		s.noteTrimmed(e.id)
+		s.ledger.forget(e)
+		return
+	}
+	msg, err := s.unmarshal(e.id, values)
+	if err != nil {
+		s.counts.malformed.Add(1)
+		s.outage.log.Error("stream: entry cannot be decoded, it stays pending", "entry", e.id, "error", err)
+		s.ledger.shun(e, s.cfg.MaxIdleTime)
+		return
+	}
+	e.read = time.Now()
+	msg.SetAcking(s.acking(e))
+	s.counts.delivered.Add(1)
+	s.out <- msg
+}
+
+func (s *subscription) unmarshal(id string, values map[string]any) (msg *message.RawMessage, err error) {
+	defer recoverTo(&err)
+	msg, err = s.cfg.Unmarshal(id, values)
+	if err != nil {
+		return nil, err
+	}
+	if msg == nil {
+		return nil, fmt.Errorf("%w: Unmarshal returned neither message nor error", message.ErrDecode)
+	}
+	if msg.Attributes == nil {
+		msg.Attributes = message.Attributes{}
+	}
+	for name, identity := range map[string]string{message.AttrID: id, message.AttrSource: s.cfg.Stream} {
+		if v := msg.Attributes[name]; v == nil || v == "" {
+			msg.Attributes[name] = identity
+		}
+	}
+	return msg, nil
+}
+
+// recoverTo keeps a panic of a user's function from ending the loop that calls it.
+func recoverTo(err *error) {
+	if v := recover(); v != nil {
+		*err = &message.PanicError{Value: v, Stack: debug.Stack()}
+	}
+}
+
+func (s *subscription) acking(e *entry) *message.Acking {
+	var reason error
+	return message.NewAckingFrom(message.AckingConfig{
+		Ack:     func() { s.ack(e.id) },
+		Nack:    func(err error) { reason = err },
+		Settled: func() { s.settled(e, reason) },
+		Source:  message.Source{Stream: s.cfg.Stream, Group: s.cfg.Group, Consumer: s.consumer, Entry: e.id},
+	})
+}
+
+// settled frees the place of a message in flight; nacked is nil for one that was not.
+func (s *subscription) settled(e *entry, nacked error) {
+	var last bool
+	switch {
+	case nacked == nil:
+		last = s.ledger.forget(e)
+	case message.IsPermanent(nacked):
+		s.outage.log.Error("stream: message refused for good, it stays pending", "entry", e.id, "error", nacked)
+		last = s.ledger.shun(e, s.cfg.MaxIdleTime)
+	default:
+		e.nacks++
+		delay, asked := message.RetryDelay(nacked)
+		if !asked {
+			delay = s.cfg.NackBackoff.Delay(e.nacks)
+		}
+		last = s.ledger.postpone(e, delay)
+	}
+	if last {
+		s.leave()
+	}
+}
+
+// ack tries a few times, beyond the end of the subscription. What cannot be acked will be given out again.
+func (s *subscription) ack(id string) {
+	ctx, cancel := context.WithTimeout(s.detached, ackTimeout)
+	defer cancel()
+	var err error
+	for attempt := 1; attempt <= ackAttempts; attempt++ {
+		if err = s.client.XAck(ctx, s.cfg.Stream, s.cfg.Group, id).Err(); err == nil {
+			return
+		}
+		if attempt < ackAttempts && !pause(ctx, message.Backoff{}.Delay(attempt)) {
+			break
+		}
+	}
+	s.counts.ackFailed.Add(1)
+	s.outage.log.Error("stream: handled message not acked, it will be given out again", "entry", id, "error", err)
+}
+
+func (s *subscription) noteTrimmed(id string) {
+	s.counts.trimmed.Add(1)
+	s.outage.log.Error("stream: entry was trimmed before it was acked", "entry", id)
+}
+
+// pause reports whether it waited for all of d.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
