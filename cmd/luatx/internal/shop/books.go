@@ -17,17 +17,36 @@ type Expected struct {
 	Events int              `json:"-"` // lines sold
 	Spent  map[string]int64 `json:"-"` // pence by customer
 	Stock  map[string]int64 `json:"-"` // net units taken by stock code
+
+	lines map[string]map[string]int64 // how many, by invoice and SoldKey
 }
+
+// Written is what a run has left in the store.
+type Written struct {
+	Spent   map[string]int64 // pence by customer
+	Stock   map[string]int64 // net units taken by stock code
+	Applied map[string]int64 // how often, by invoice
+	Sold    map[string]int64 // events that reached the stock, by SoldKey
+}
+
+// SoldKey names the lines of an invoice that sell the same product.
+func SoldKey(invoice, code string) string { return invoice + "\t" + code }
 
 // Expect computes the books of the orders.
 func Expect(orders []Order) Expected {
-	e := Expected{Messages: len(orders), Spent: map[string]int64{}, Stock: map[string]int64{}}
+	e := Expected{
+		Messages: len(orders),
+		Spent:    map[string]int64{}, Stock: map[string]int64{}, lines: map[string]map[string]int64{},
+	}
 	for _, order := range orders {
 		e.Events += len(order.Lines)
 		e.Spent[order.Customer] += int64(order.Total())
+		lines := make(map[string]int64, len(order.Lines))
 		for _, line := range order.Lines {
 			e.Stock[line.Stock] += line.Units
+			lines[SoldKey(order.Invoice, line.Stock)]++
 		}
+		e.lines[order.Invoice] = lines
 	}
 	e.SpentSHA256, e.StockSHA256 = Digest(e.Spent), Digest(e.Stock)
 	return e
@@ -61,11 +80,27 @@ func Off(want, got map[string]int64) int64 {
 	return off
 }
 
-// Compare fills in what a result says about the books: their distance from the
-// expected ones and their digests. Spent and stock are as read back after a run.
-func (e Expected) Compare(r *Result, spent, stock map[string]int64) {
-	r.MoneyOffPence, r.StockOff = Off(e.Spent, spent), Off(e.Stock, stock)
-	r.SpentSHA256, r.StockSHA256 = Digest(spent), Digest(stock)
+// Compare fills in what a result says about the books: how often each invoice was
+// applied, how many events of the applied ones are missing, the distance of the
+// totals from the expected ones, and their digests.
+func (e Expected) Compare(r *Result, w Written) {
+	r.Applied, r.Doubled, r.EventsLost = 0, 0, 0
+	for invoice, lines := range e.lines {
+		times := w.Applied[invoice]
+		if times == 0 {
+			continue
+		}
+		r.Applied++
+		if times > 1 {
+			r.Doubled++
+		}
+		for key, n := range lines {
+			r.EventsLost += int(max(0, n-w.Sold[key]))
+		}
+	}
+	r.Lost = e.Messages - r.Applied
+	r.MoneyOffPence, r.StockOff = Off(e.Spent, w.Spent), Off(e.Stock, w.Stock)
+	r.SpentSHA256, r.StockSHA256 = Digest(w.Spent), Digest(w.Stock)
 }
 
 // Exact reports whether a run kept the books exactly: each message applied once,

@@ -16,8 +16,8 @@ type Books interface {
 
 // Stock is where products are taken from: on the product's slot.
 type Stock interface {
-	// Take takes units of a product, or puts them back where they are negative.
-	Take(ctx context.Context, code string, units int64) error
+	// Take takes the units of an invoice's line off a product, or puts them back where they are negative.
+	Take(ctx context.Context, invoice, code string, units int64) error
 }
 
 // LineSold says that a line of an invoice was sold. Equal lines of an invoice
@@ -88,7 +88,7 @@ func TakeStock(stock Stock, cfg HandlerConfig) message.Handler {
 		if err := cfg.work(ctx); err != nil {
 			return nil, err
 		}
-		return nil, stock.Take(ctx, msg.Data.Stock, msg.Data.Units)
+		return nil, stock.Take(ctx, msg.Data.Invoice, msg.Data.Stock, msg.Data.Units)
 	}
 	return message.NewHandler(take, message.Named(TypeSold))
 }

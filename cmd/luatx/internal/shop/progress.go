@@ -23,6 +23,7 @@ const barWidth = 26
 type Progress struct {
 	out      io.Writer
 	terminal bool
+	paint    func(code, text string) string
 	label    string
 	total    int
 	now      func() time.Time
@@ -34,9 +35,9 @@ type Progress struct {
 }
 
 // NewProgress shows progress up to a total under a label. Terminal says that out
-// understands escape sequences.
-func NewProgress(out io.Writer, terminal bool, label string, total int) *Progress {
-	return &Progress{out: out, terminal: terminal, label: label, total: total, now: time.Now}
+// understands escape sequences, colour that it should be given colours too.
+func NewProgress(out io.Writer, terminal, colour bool, label string, total int) *Progress {
+	return &Progress{out: out, terminal: terminal, paint: painter(colour), label: label, total: total, now: time.Now}
 }
 
 // Set shows that so many messages are done and so many workers have been killed.
@@ -77,6 +78,6 @@ func (p *Progress) draw() {
 		return
 	}
 	full := int(share * barWidth)
-	bar := green + strings.Repeat("█", full) + plain + strings.Repeat("░", barWidth-full)
+	bar := p.paint(green, strings.Repeat("█", full)) + strings.Repeat("░", barWidth-full)
 	fmt.Fprintf(p.out, "\r\x1b[K%-9s %s %s", p.label, bar, text)
 }

@@ -17,7 +17,7 @@ func (c *clock) now() time.Time { return c.time }
 
 func newTestProgress(out io.Writer, terminal bool, label string, total int) (*Progress, *clock) {
 	c := &clock{time.Unix(1, 0)}
-	p := NewProgress(out, terminal, label, total)
+	p := NewProgress(out, terminal, terminal, label, total)
 	p.now = c.now
 	return p, c
 }
@@ -71,7 +71,7 @@ func TestProgressBar(t *testing.T) {
 func TestProgressOfNothing(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	NewProgress(&out, false, "x", 0).Finish()
+	NewProgress(&out, false, false, "x", 0).Finish()
 	if got := out.String(); got != "x: 100%  0 of 0  0 kills\n" {
 		t.Errorf("printed %q", got)
 	}
@@ -80,7 +80,7 @@ func TestProgressOfNothing(t *testing.T) {
 // Run with the race detector.
 func TestProgressFromManyGoroutines(t *testing.T) {
 	t.Parallel()
-	p := NewProgress(io.Discard, true, "x", 1000)
+	p := NewProgress(io.Discard, true, true, "x", 1000)
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
