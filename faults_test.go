@@ -1,0 +1,384 @@
+package luatx_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/respproxy"
+	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/message/middleware"
+)
+
+// quick makes a client give up on a reply early, so that a test need not wait for it.
+func quick(o *redis.Options) { o.ReadTimeout = 100 * time.Millisecond }
+
+// eventually waits for a condition.
+func eventually(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	for ctx := soon(t); ; {
+		if condition() {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("waited in vain: %s", what)
+		case <-ticker.C:
+		}
+	}
+}
+
+var evalshaCalls = regexp.MustCompile(`cmdstat_evalsha:calls=(\d+)`)
+
+// executed is how many EVALSHAs a server has run.
+func executed(t testing.TB, client *redis.Client) int {
+	t.Helper()
+	info, err := client.Info(t.Context(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := evalshaCalls.FindStringSubmatch(info)
+	if m == nil {
+		return 0
+	}
+	n, _ := strconv.Atoi(m[1])
+	return n
+}
+
+// TestLostRepliesAndRepeatedRequests holds that an effect is there once, and its caller knows, whatever the
+// network does to one request.
+func TestLostRepliesAndRepeatedRequests(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		fault respproxy.Action
+		want  luatx.Outcome
+	}{
+		"reply lost, connection cut": {respproxy.CutReply(), luatx.Replayed},
+		"reply lost in silence":      {respproxy.DropReply(), luatx.Replayed},
+		"half a reply":               {respproxy.SplitReply(), luatx.Replayed},
+		"request lost":               {respproxy.DropRequest(), luatx.Committed},
+		"request cut":                {respproxy.SplitRequest(), luatx.Committed},
+		"request twice":              {respproxy.Duplicate(), luatx.Committed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Shared(t)
+			proxy := redistest.Proxy(t, server.Addr())
+			client := redistest.Client(t, proxy.Addr(), quick)
+			ctx, tr := soon(t), newTransactor(t, client)
+			n := key(t, tr, "a", "n")
+			var count *redis.IntCmd
+			add := func() (luatx.Result, error) {
+				return tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+					count = tx.Pipeline().Incr(ctx, n)
+					return nil
+				})
+			}
+			if _, err := add(); err != nil { // loads the script
+				t.Fatal(err)
+			}
+			proxy.Next(1, respproxy.Command("EVALSHA"), c.fault)
+			result, err := add()
+			if err != nil || result.Outcome != c.want {
+				t.Errorf("%v, %v; want %v", result, err, c.want)
+			}
+			if c.want == luatx.Replayed && !errors.Is(count.Err(), luatx.ErrRepliesLost) || c.want == luatx.Committed && count.Val() != 2 {
+				t.Errorf("the command answers %v", count)
+			}
+			if got := server.Client(t).Get(ctx, n).Val(); got != "2" {
+				t.Errorf("applied %s times, want 2", got)
+			}
+		})
+	}
+}
+
+// TestChaos commits through a proxy that does all of that at random.
+func TestChaos(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	proxy := redistest.Proxy(t, server.Addr())
+	client := redistest.Client(t, proxy.Addr(), quick)
+	ctx, tr := soon(t), newTransactor(t, client)
+	n := key(t, tr, "a", "n")
+	stop := proxy.Chaos(respproxy.Chaos{Seed: 7, DropRequest: .04, DropReply: .04, Cut: .04, Duplicate: .05, Delay: .05, MaxDelay: 20 * time.Millisecond, Match: respproxy.Command("EVALSHA")})
+	var wg sync.WaitGroup
+	var known, unknown atomic.Int64
+	const workers, each = 8, 25
+	for w := range workers {
+		wg.Go(func() {
+			for i := range each {
+				_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+					return luatx.Queued(tx.Pipeline().Incr(ctx, n))
+				}, luatx.WithID(fmt.Sprint(w, "-", i)))
+				if err != nil {
+					t.Error(err)
+					unknown.Add(1)
+					continue
+				}
+				known.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	stop()
+	if got := server.Client(t).Get(ctx, n).Val(); got != strconv.Itoa(workers*each) || known.Load() != workers*each {
+		t.Errorf("%s effects of %d commits, %d unknown", got, known.Load(), unknown.Load())
+	}
+}
+
+// TestLateCopyOfAnEarlierRun holds the token of its own that each run of a handler commits under. The first
+// run's requests are held in the network until its deadline has passed; its token is tombstoned, the handler
+// runs again and commits. Then the first run's requests arrive.
+func TestLateCopyOfAnEarlierRun(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own())
+	proxy := redistest.Proxy(t, server.Addr())
+	client, direct := redistest.Client(t, proxy.Addr(), quick), server.Client(t)
+	ctx := soon(t)
+	tr := newTransactor(t, client, func(c *luatx.Config) { c.CommitTimeout = 500 * time.Millisecond })
+	n := key(t, tr, "a", "n")
+	commit := shaOf(t, tr, "commit")
+
+	var runs atomic.Int64
+	hold, commitOf := respproxy.NewHold(), respproxy.Containing(commit)
+	mw := func(next message.ProcessFunc) message.ProcessFunc {
+		return middleware.Retry(middleware.RetryConfig{MaxAttempts: 2})(scripted(t, tr)(next))
+	}
+	r := router(t, message.PipeConfig{}, mw, func(ctx context.Context) ([]*message.Message, error) {
+		runs.Add(1)
+		return nil, luatx.Queued(luatx.CmdableFromContext(ctx, client).IncrBy(ctx, n, runs.Load()))
+	})
+	if err := client.ScriptLoad(ctx, "return 1").Err(); err != nil { // the connection is up
+		t.Fatal(err)
+	}
+	if _, err := tr.Transact(ctx, "b", func(tx *luatx.Tx) error { return tx.Emit(luatx.Event{Body: []byte("{}")}) }); err != nil {
+		t.Fatal(err) // and the script is loaded
+	}
+	proxy.On(func(cmd []string) respproxy.Action {
+		if runs.Load() == 1 && commitOf(cmd) {
+			return respproxy.HoldBy(hold)
+		}
+		return respproxy.Pass()
+	})
+	msg := message.New(nil, order("1"), message.NewAcking(nil, nil))
+	if _, err := r.Process(ctx, msg); err != nil {
+		t.Fatalf("the second run: %v", err)
+	}
+	if got := direct.Get(ctx, n).Val(); got != "2" || runs.Load() != 2 {
+		t.Errorf("%d runs, the effect is %s", runs.Load(), got)
+	}
+	before := executed(t, direct)
+	hold.Release()
+	eventually(t, "the held requests to arrive", func() bool { return executed(t, direct) >= before+1 })
+	if got := direct.Get(ctx, n).Val(); got != "2" {
+		t.Errorf("a late copy of the first run took effect: %s", got)
+	}
+}
+
+func shaOf(t testing.TB, tr *luatx.Transactor, name string) string {
+	t.Helper()
+	for script, sha := range tr.ScriptSHAs() {
+		if script == name {
+			return sha
+		}
+	}
+	t.Fatal("no script " + name)
+	return ""
+}
+
+// TestTooLate holds that a request which the network delivers after its caller has given up changes nothing,
+// and that the same id then commits.
+func TestTooLate(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own())
+	proxy := redistest.Proxy(t, server.Addr())
+	client, direct := redistest.Client(t, proxy.Addr(), quick), server.Client(t)
+	ctx := soon(t)
+	tr := newTransactor(t, client, func(c *luatx.Config) { c.CommitTimeout = 300 * time.Millisecond })
+	n := key(t, tr, "a", "n")
+	add := func() (luatx.Result, error) {
+		return tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			return luatx.Queued(tx.Pipeline().Incr(ctx, n))
+		}, luatx.WithID("1"))
+	}
+	if _, err := tr.Transact(ctx, "b", func(tx *luatx.Tx) error { return tx.Emit(luatx.Event{Body: []byte("{}")}) }); err != nil {
+		t.Fatal(err)
+	}
+	hold := respproxy.NewHold()
+	var holding atomic.Bool
+	holding.Store(true)
+	proxy.On(func(cmd []string) respproxy.Action {
+		if holding.Load() && strings.EqualFold(cmd[0], "evalsha") {
+			return respproxy.HoldBy(hold)
+		}
+		return respproxy.Pass()
+	})
+	sent := time.Now()
+	if _, err := add(); !errors.Is(err, luatx.ErrOutcomeUnknown) {
+		t.Errorf("a commit that is not answered: %v", err)
+	}
+	eventually(t, "the time by which it had to arrive to pass", func() bool { return time.Since(sent) > 1500*time.Millisecond })
+	before := executed(t, direct)
+	holding.Store(false)
+	hold.Release()
+	eventually(t, "the held requests to arrive", func() bool { return executed(t, direct) > before })
+	if direct.Exists(ctx, n).Val() != 0 {
+		t.Error("a request that came too late took effect")
+	}
+	if result, err := add(); err != nil || result.Outcome != luatx.Committed || direct.Get(ctx, n).Val() != "1" {
+		t.Errorf("the same id again: %v, %v, effect %s", result, err, direct.Get(ctx, n).Val())
+	}
+}
+
+// TestSickServer holds that a commit outlasts a server that forgets its scripts, restarts or stands still.
+func TestSickServer(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own(), redistest.Config("appendonly yes", "appendfsync always"))
+	client := server.Client(t, quick)
+	ctx, tr := soon(t), newTransactor(t, client)
+	n := key(t, tr, "a", "n")
+	add := func() error {
+		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error { return luatx.Queued(tx.Pipeline().Incr(ctx, n)) })
+		return err
+	}
+	for name, fault := range map[string]func() error{
+		"script flush": func() error { return client.ScriptFlush(ctx).Err() },
+		"restart": func() error {
+			if err := server.Kill(); err != nil {
+				return err
+			}
+			go func() { _ = server.Restart(ctx) }()
+			return nil
+		},
+	} {
+		if err := fault(); err != nil {
+			t.Fatal(name, err)
+		}
+		if err := add(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if got := client.Get(ctx, n).Val(); got != "2" {
+		t.Errorf("applied %s times, want 2", got)
+	}
+	if err := server.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+	defer cancel()
+	_, err := tr.Transact(short, "a", func(tx *luatx.Tx) error { return luatx.Queued(tx.Pipeline().Incr(ctx, n)) }, luatx.WithID("x"))
+	if !errors.Is(err, luatx.ErrOutcomeUnknown) {
+		t.Errorf("a server that stands still: %v", err)
+	}
+	if err := server.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error { return luatx.Queued(tx.Pipeline().Incr(ctx, n)) }, luatx.WithID("x")); err != nil {
+		t.Errorf("the same id again: %v", err)
+	}
+	if got := client.Get(ctx, n).Val(); got != "3" {
+		t.Errorf("applied %s times, want 3", got)
+	}
+}
+
+// TestServerThatTakesNoWrites holds that nothing is written, and that the error says why.
+func TestServerThatTakesNoWrites(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ config, says string }{
+		"out of memory":    {"maxmemory 1", "OOM"},
+		"too few replicas": {"min-replicas-to-write 3", "NOREPLICAS"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := redistest.Single(t, redistest.Config(c.config)).Client(t)
+			tr := newTransactor(t, client)
+			before := dump(t, client, tr)
+			_, err := tr.Transact(soon(t), "a", func(tx *luatx.Tx) error {
+				return tx.Pipeline().Set(t.Context(), key(t, tr, "a"), 1, 0).Err()
+			}, luatx.WithID("1"))
+			var refused *luatx.RefusedError
+			if !errors.As(err, &refused) || !strings.Contains(refused.Text, c.says) {
+				t.Errorf("error %v", err)
+			}
+			noTrace(t, client, tr, before)
+		})
+	}
+}
+
+// TestClusterMigratingSlot holds the key that never exists: while a slot migrates nothing runs, for a key that
+// a script empties there could not be touched again, and its undo would lose it.
+func TestClusterMigratingSlot(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.Cluster(t)
+	client := cluster.Client(t)
+	ctx, tr := soon(t), newTransactor(t, client)
+	k, wrong := key(t, tr, "a", "k"), key(t, tr, "a", "wrong")
+	if _, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+		tx.Pipeline().Set(ctx, k, "precious", 0)
+		tx.Pipeline().Set(ctx, wrong, "text", 0)
+		return tx.Emit(luatx.Event{Body: []byte("{}")})
+	}, luatx.WithID("1")); err != nil {
+		t.Fatal(err)
+	}
+	// Every other key that the next commit declares exists.
+	n := slot.OfTag("a")
+	shard := tr.Scripts().Shard(n)
+	client.HSet(ctx, shard.Key("inbox:b"), "x", "y")
+	client.HSet(ctx, shard.Key("broken"), "x", "y")
+	source, err := cluster.NodeForSlot(ctx, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	masters, err := cluster.Masters(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	target := masters[0]
+	if target == source {
+		target = masters[1]
+	}
+	migration, err := cluster.BeginMigration(ctx, n, target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	attempts := executed(t, source.Client(t))
+	go func() {
+		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			tx.Pipeline().Del(ctx, k)
+			tx.Pipeline().HSet(ctx, wrong, "f", "v")
+			tx.Pipeline().Set(ctx, k, "not reached", 0)
+			return nil
+		}, luatx.WithID("2"))
+		done <- err
+	}()
+	rejected := regexp.MustCompile(`cmdstat_evalsha:calls=(\d+).*rejected_calls=([1-9]\d*)`)
+	eventually(t, "the commit to be turned away, or to run", func() bool {
+		info, _ := source.Client(t).Info(ctx, "commandstats").Result()
+		return rejected.MatchString(info) || executed(t, source.Client(t)) > attempts || len(done) > 0
+	})
+	if err := migration.Finish(ctx); err != nil {
+		t.Fatal(err)
+	}
+	var failed *luatx.CommandError
+	if err := <-done; !errors.As(err, &failed) || failed.Index != 1 {
+		t.Errorf("error %v", err)
+	}
+	if got := client.Get(ctx, k).Val(); got != "precious" {
+		t.Errorf("the key holds %q", got)
+	}
+}
