@@ -1,0 +1,444 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/outbox"
+	"github.com/luatx/luatx/relay"
+	"github.com/luatx/luatx/stream"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// sink is a Publisher that notes what it is given.
+type sink struct {
+	mu     sync.Mutex
+	times  map[string]int
+	order  []string
+	answer func(id string, times int) error
+}
+
+func newSink() *sink { return &sink{times: make(map[string]int)} }
+
+func (s *sink) Publish(_ context.Context, events []*message.RawMessage) []error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	errs := make([]error, len(events))
+	for i, event := range events {
+		if s.answer != nil {
+			errs[i] = s.answer(event.ID(), s.times[event.ID()]+1)
+		}
+		s.times[event.ID()]++
+		s.order = append(s.order, event.ID())
+	}
+	return errs
+}
+
+func (s *sink) count(id string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.times[id]
+}
+
+func newTransactor(t testing.TB, client redis.UniversalClient, change ...func(*luatx.Config)) *luatx.Transactor {
+	t.Helper()
+	cfg := luatx.Config{Namespace: redistest.Namespace(t), Keyspace: luatx.Partitions(4)}
+	for _, c := range change {
+		c(&cfg)
+	}
+	tr, err := luatx.New(client, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tr
+}
+
+// emit commits one transaction with events of these ids.
+func emit(t testing.TB, tr *luatx.Transactor, aggregate string, ids ...string) {
+	t.Helper()
+	if _, err := tr.Transact(t.Context(), aggregate, func(tx *luatx.Tx) error {
+		for _, id := range ids {
+			body := fmt.Sprintf(`{"specversion":"1.0","id":%q,"source":"/s","type":"t","data":1}`, id)
+			if err := tx.Emit(luatx.Event{ID: id, Body: []byte(body)}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// start runs a relay until the test ends, or stop is called.
+func start(t testing.TB, tr *luatx.Transactor, publisher relay.Publisher, cfg relay.Config) (stop func()) {
+	t.Helper()
+	r, err := relay.New(tr, publisher, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	if !cfg.NoInline {
+		eventually(t, "the relay to take reservations", func() bool {
+			_, ok := r.Reserve()
+			if ok {
+				r.Committed(0, nil, true)
+			}
+			return ok || len(done) > 0
+		})
+	}
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+func eventually(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	deadline := time.After(30 * time.Second)
+	for !condition() {
+		select {
+		case <-deadline:
+			t.Fatalf("waited in vain: %s", what)
+		case <-ticker.C:
+		}
+	}
+}
+
+func counts(t testing.TB, tr *luatx.Transactor) outbox.Counts {
+	t.Helper()
+	c, err := outbox.NewStore(tr).Counts(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func servers(t *testing.T, test func(t *testing.T, client redis.UniversalClient)) {
+	t.Helper()
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		test(t, redistest.Shared(t).Client(t))
+	})
+	t.Run("cluster", func(t *testing.T) {
+		t.Parallel()
+		test(t, redistest.SharedCluster(t).Client(t))
+	})
+	t.Run("miniredis", func(t *testing.T) {
+		t.Parallel()
+		client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+		t.Cleanup(func() { _ = client.Close() })
+		test(t, client)
+	})
+}
+
+// TestInline holds that the committing process publishes at once: nothing else would within the test.
+func TestInline(t *testing.T) {
+	t.Parallel()
+	servers(t, func(t *testing.T, client redis.UniversalClient) {
+		tr, out := newTransactor(t, client), newSink()
+		stop := start(t, tr, out, relay.Config{SweepInterval: time.Hour})
+		var want []string
+		for i := range 20 {
+			id := fmt.Sprint("e", i)
+			want = append(want, id, id+"b")
+			emit(t, tr, fmt.Sprint("a", i), id, id+"b")
+		}
+		for _, id := range want {
+			eventually(t, id+" to be published", func() bool { return out.count(id) == 1 })
+		}
+		eventually(t, "everything to be settled", func() bool {
+			c := counts(t, tr)
+			return c.Pending == 0 && c.Sent == int64(len(want))
+		})
+		stop()
+		for _, id := range want {
+			if out.count(id) != 1 {
+				t.Errorf("%s was published %d times", id, out.count(id))
+			}
+		}
+	})
+}
+
+// TestCold holds that another process publishes what was committed where no relay ran.
+func TestCold(t *testing.T) {
+	t.Parallel()
+	servers(t, func(t *testing.T, client redis.UniversalClient) {
+		tr, out := newTransactor(t, client), newSink()
+		var ids []string
+		for i := range 250 {
+			ids = append(ids, fmt.Sprint("e", i))
+		}
+		emit(t, tr, "a", ids...)
+		emit(t, tr, "b", "last")
+		other, err := luatx.New(client, tr.Config())
+		if err != nil {
+			t.Fatal(err)
+		}
+		start(t, other, out, relay.Config{NoInline: true})
+		for _, id := range append(ids, "last") {
+			eventually(t, id+" to be published", func() bool { return out.count(id) == 1 })
+		}
+		eventually(t, "everything to be settled", func() bool { return counts(t, tr).Pending == 0 })
+	})
+}
+
+// TestFailuresParkAndRearm holds the budget of attempts, that a neighbour is unharmed, and that a parked event
+// is kept with its error until it is re-armed.
+func TestFailuresParkAndRearm(t *testing.T) {
+	t.Parallel()
+	servers(t, func(t *testing.T, client redis.UniversalClient) {
+		tr, out := newTransactor(t, client), newSink()
+		var mended atomic.Bool
+		out.answer = func(id string, _ int) error {
+			switch {
+			case mended.Load():
+				return nil
+			case id == "poison":
+				return errors.New("no such customer")
+			case id == "hopeless":
+				return message.Permanent(errors.New("no such type"))
+			}
+			return nil
+		}
+		start(t, tr, out, relay.Config{Attempts: 3, BackoffBase: time.Millisecond, BackoffCap: 5 * time.Millisecond, SweepInterval: 50 * time.Millisecond})
+		emit(t, tr, "a", "good", "poison", "hopeless")
+		eventually(t, "two events to be parked", func() bool { return counts(t, tr).Parked == 2 })
+		if out.count("poison") != 3 || out.count("hopeless") != 1 || out.count("good") != 1 {
+			t.Errorf("published %v", out.times)
+		}
+		store := outbox.NewStore(tr)
+		slots := make(map[int][]string)
+		for p, err := range store.Parked(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.Message.ID() != p.ID || !strings.Contains(p.Error, "no such") || p.At.IsZero() || p.ID == "poison" && p.Attempts != 3 {
+				t.Errorf("parked: %+v", p)
+			}
+			slots[p.Slot] = append(slots[p.Slot], p.ID)
+		}
+		mended.Store(true)
+		moved := 0
+		for n, ids := range slots {
+			m, err := store.Rearm(t.Context(), n, append(ids, "not parked")...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			moved += m
+		}
+		if moved != 2 {
+			t.Errorf("%d events re-armed, want 2", moved)
+		}
+		eventually(t, "them to be sent", func() bool { return counts(t, tr) == outbox.Counts{Sent: 3} })
+	})
+}
+
+// TestUnavailable holds that an outage costs no attempt, and ends in everything sent.
+func TestUnavailable(t *testing.T) {
+	t.Parallel()
+	servers(t, func(t *testing.T, client redis.UniversalClient) {
+		tr, out := newTransactor(t, client), newSink()
+		var calls atomic.Int64
+		out.answer = func(string, int) error {
+			if calls.Add(1) < 12 {
+				return relay.Unavailable(errors.New("connection refused"))
+			}
+			return nil
+		}
+		start(t, tr, out, relay.Config{Attempts: 1, PauseCap: 20 * time.Millisecond, SweepInterval: 20 * time.Millisecond})
+		emit(t, tr, "a", "e")
+		eventually(t, "the event to be sent", func() bool { return counts(t, tr) == outbox.Counts{Sent: 1} })
+	})
+}
+
+// TestDeadRelay holds that what a dead relay had leased is published by another when the lease has run out, and
+// that what kills its relay every time is parked at last.
+func TestDeadRelay(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	tr, out := newTransactor(t, client), newSink()
+	emit(t, tr, "a", "e")
+	emit(t, tr, "b", "killer")
+	scripts := tr.Scripts()
+	claims := func() (n int) {
+		for _, slot := range tr.Keyspace().Slots() { // as a relay that dies before it settles
+			claim, err := scripts.Claim(t.Context(), scripts.Shard(slot), 10, 10*time.Millisecond, 3)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range claim.Events {
+				if e.ID == "killer" {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	deaths := 0
+	eventually(t, "three relays to have died", func() bool { deaths += claims(); return deaths == 3 })
+	emit(t, tr, "c", "fresh")
+	start(t, tr, out, relay.Config{Attempts: 3, SweepInterval: 10 * time.Millisecond})
+	eventually(t, "the killer to be parked", func() bool { return counts(t, tr).Parked >= 1 })
+	eventually(t, "the others to be sent", func() bool { return out.count("fresh") == 1 })
+	if out.count("killer") != 0 {
+		t.Error("the killer was published")
+	}
+}
+
+// TestStaleSettlementChangesNothing holds the identity of leases: who wakes up late must not move what another
+// works on; but sent is sent.
+func TestStaleSettlementChangesNothing(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	tr := newTransactor(t, client, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(1) })
+	emit(t, tr, "a", "e")
+	scripts, shard := tr.Scripts(), tr.Scripts().Shard(tr.Keyspace().Slots()[0])
+	backoff := scriptBackoff()
+	first, err := scripts.Claim(t.Context(), shard, 10, time.Millisecond, 5)
+	if err != nil || len(first.Events) != 1 {
+		t.Fatal(first, err)
+	}
+	var second = first
+	eventually(t, "the lease to run out", func() bool {
+		second, err = scripts.Claim(t.Context(), shard, 10, time.Hour, 5)
+		return err == nil && len(second.Events) == 1
+	})
+	for _, what := range []string{"failed", "parked", "back"} {
+		done, err := scripts.Settle(t.Context(), shard, backoff, time.Hour, settlement("e", what, first.Lease))
+		if err != nil || done[0] != "stale" {
+			t.Errorf("a late %s: %v, %v", what, done, err)
+		}
+		done, err = scripts.Settle(t.Context(), shard, backoff, time.Hour, settlement("e", what, ""))
+		if err != nil || done[0] != "stale" {
+			t.Errorf("the committer's late %s: %v, %v", what, done, err)
+		}
+	}
+	if c := counts(t, tr); c.Leased != 1 || c.Parked != 0 {
+		t.Errorf("%+v", c)
+	}
+	done, err := scripts.Settle(t.Context(), shard, backoff, time.Hour, settlement("e", "sent", first.Lease))
+	if err != nil || done[0] != "sent" {
+		t.Errorf("a late sent: %v, %v", done, err)
+	}
+	if done, _ := scripts.Settle(t.Context(), shard, backoff, time.Hour, settlement("e", "failed", second.Lease)); done[0] != "stale" {
+		t.Errorf("failed after sent: %v", done)
+	}
+	if c := counts(t, tr); c != (outbox.Counts{Sent: 1}) {
+		t.Errorf("%+v", c)
+	}
+}
+
+// TestStopGivesBack holds that a relay that stops leaves its events due, not leased.
+func TestStopGivesBack(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	tr := newTransactor(t, client)
+	entered := make(chan struct{})
+	blocking := relay.PublisherFunc(func(ctx context.Context, events []*message.RawMessage) []error {
+		close(entered)
+		<-ctx.Done()
+		errs := make([]error, len(events))
+		for i := range errs {
+			errs[i] = ctx.Err()
+		}
+		return errs
+	})
+	stop := start(t, tr, blocking, relay.Config{SweepInterval: 10 * time.Millisecond, DrainTimeout: 10 * time.Millisecond})
+	emit(t, tr, "a", "e")
+	<-entered
+	stop()
+	if c := counts(t, tr); c.Pending != 1 || c.Leased != 0 {
+		t.Errorf("%+v", c)
+	}
+	out := newSink()
+	start(t, tr, out, relay.Config{Attempts: 1, SweepInterval: 10 * time.Millisecond})
+	eventually(t, "another relay to publish it at its first attempt", func() bool { return out.count("e") == 1 })
+}
+
+// TestStreams holds the way to a stream of another slot, an outage included.
+func TestStreams(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own())
+	proxy := redistest.Proxy(t, server.Addr())
+	client, direct := redistest.Client(t, proxy.Addr(), func(o *redis.Options) { o.MaxRetries, o.DialerRetries = -1, 1 }), server.Client(t)
+	tr := newTransactor(t, direct)
+	to := "out:" + redistest.Tag(t)
+	publisher, err := stream.NewPublisher(client, stream.PublisherConfig{Stream: to})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = proxy.Close() // unreachable
+	start(t, tr, relay.Streams(publisher), relay.Config{Attempts: 1, PauseCap: 10 * time.Millisecond, SweepInterval: 10 * time.Millisecond})
+	emit(t, tr, "a", "e")
+	eventually(t, "an outage that cost no attempt", func() bool { return counts(t, tr).Pending == 1 })
+
+	second, err := stream.NewPublisher(direct, stream.PublisherConfig{Stream: to})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := luatx.New(direct, tr.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	start(t, other, relay.Streams(second), relay.Config{Attempts: 1, SweepInterval: 10 * time.Millisecond})
+	eventually(t, "the event in the stream", func() bool { return direct.XLen(t.Context(), to).Val() == 1 })
+	wrong := "list:" + redistest.Tag(t)
+	direct.RPush(t.Context(), wrong, "x")
+	third, err := stream.NewPublisher(direct, stream.PublisherConfig{Stream: wrong})
+	if err != nil {
+		t.Fatal(err)
+	}
+	errs := relay.Streams(third).Publish(t.Context(), []*message.RawMessage{message.NewRaw([]byte("1"), message.Attributes{"id": "x"}, nil)})
+	if len(errs) != 1 || errs[0] == nil || errors.Is(errs[0], relay.ErrUnavailable) {
+		t.Errorf("a key of the wrong type: %v", errs)
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	defer client.Close()
+	tr := newTransactor(t, client)
+	for name, cfg := range map[string]relay.Config{
+		"BatchSize":  {BatchSize: 2000},
+		"Lease":      {Lease: time.Millisecond},
+		"Attempts":   {Attempts: -1},
+		"BackoffCap": {BackoffCap: time.Millisecond},
+	} {
+		if _, err := relay.New(tr, newSink(), cfg); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := relay.New(tr, nil, relay.Config{}); err == nil {
+		t.Error("a relay without a publisher was made")
+	}
+	start(t, tr, newSink(), relay.Config{})
+	second, err := relay.New(tr, newSink(), relay.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "attached") {
+		t.Errorf("a second inline relay: %v", err)
+	}
+}
