@@ -40,6 +40,9 @@ func Binary(msg *message.RawMessage) ([]any, error) {
 		if name == message.AttrSpecVersion || value == nil {
 			continue
 		}
+		if name == "" {
+			return nil, fmt.Errorf("%w: an attribute has no name", message.ErrEncode)
+		}
 		text, err := attributeText(name, value)
 		if err != nil {
 			return nil, fmt.Errorf("%w: attribute %q: %w", message.ErrEncode, name, err)

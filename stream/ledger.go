@@ -109,7 +109,7 @@ func (l *ledger) takeDue() (due []*entry, wait time.Duration, changed <-chan str
 	if n == 0 {
 		wait = -1
 		if len(l.queue) > 0 {
-			wait = l.queue[0].due.Sub(l.now())
+			wait = max(l.queue[0].due.Sub(l.now()), 0)
 		}
 		return nil, wait, l.changed
 	}

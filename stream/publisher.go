@@ -135,7 +135,25 @@ func (p *Publisher) entry(msg *message.RawMessage) (args *redis.XAddArgs, err er
 	if err != nil {
 		return nil, fmt.Errorf("stream: message %s: %w", msg.ID(), err)
 	}
+	if err := checkFields(fields); err != nil {
+		return nil, fmt.Errorf("stream: message %s: %w", msg.ID(), err)
+	}
 	return &redis.XAddArgs{Stream: key, MaxLen: p.cfg.MaxLen, Approx: !p.cfg.ExactTrim, Values: fields}, nil
+}
+
+// checkFields refuses what the client or the server would: the client fails the whole pipeline for it.
+func checkFields(fields []any) error {
+	if len(fields) == 0 || len(fields)%2 != 0 {
+		return fmt.Errorf("%w: Marshal returned %d fields and values, want pairs", message.ErrEncode, len(fields))
+	}
+	for _, v := range fields {
+		switch v.(type) {
+		case string, []byte, bool, int, int8, int16, int32, int64, uint, uint8, uint16, uint32, uint64, float32, float64:
+		default:
+			return fmt.Errorf("%w: Marshal returned a %T, want text, bytes, a number or a boolean", message.ErrEncode, v)
+		}
+	}
+	return nil
 }
 
 // Publish writes what comes from in: all that waits at once, up to BatchSize, and nothing waits for others to come. A

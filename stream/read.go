@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/luatx/luatx/message"
@@ -48,7 +49,7 @@ func (r *reader) turn(ctx context.Context) error {
 		r.claimAt = time.Now().Add(r.cfg.ClaimInterval)
 		// New entries are read whether this works or not.
 		if err := r.claim(ctx); err != nil {
-			r.recoverOwn = true
+			r.lost(err)
 			r.failed(ctx, "claim", err)
 		} else {
 			r.outage.over("claim")
@@ -67,7 +68,7 @@ func (r *reader) readNew(ctx context.Context) error {
 	entries, err := r.readGroup(ctx, ">", places, min(block, r.cfg.BlockTimeout))
 	if err != nil {
 		r.ledger.release(places)
-		r.recoverOwn = true
+		r.lost(err)
 		return err
 	}
 	r.outage.over("read")
@@ -105,6 +106,15 @@ func (r *reader) readOwn(ctx context.Context) error {
 			return nil
 		}
 		after = entries[len(entries)-1].ID
+	}
+}
+
+// lost notes that a reply with entries may have been lost, or be still to come. A cancelled context is neither: it ends a
+// request only before it is sent.
+func (r *reader) lost(err error) {
+	r.recoverOwn = true
+	if !isReply(err) && !errors.Is(err, context.Canceled) {
+		r.doubt = true
 	}
 }
 

@@ -27,6 +27,7 @@ type subscription struct {
 	start    string
 	ledger   *ledger
 	outage   outage
+	doubt    bool // a request that makes entries pending has had no reply, and may yet arrive
 	// out has room for every message in flight, so that giving out never blocks.
 	out chan *message.RawMessage
 }
