@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// scanCount is how many keys a SCAN looks at, cleanPasses how often all of them are looked through at most.
+const (
+	scanCount   = 1000
+	cleanPasses = 5
+)
+
+// clean takes away every key of a namespace, and nothing else.
+func clean(ctx context.Context, client redis.UniversalClient, namespace string) error {
+	for range cleanPasses {
+		gone, err := cleanOnce(ctx, client, namespace)
+		if err != nil {
+			return fmt.Errorf("take away the keys %s:*: %w", namespace, err)
+		}
+		if gone == 0 {
+			return nil
+		}
+	}
+	return fmt.Errorf("keys %s:* keep coming", namespace)
+}
+
+// cleanOnce looks through all masters and returns how many keys it took away.
+func cleanOnce(ctx context.Context, client redis.UniversalClient, namespace string) (int64, error) {
+	var gone atomic.Int64
+	master := func(ctx context.Context, node *redis.Client) error {
+		n, err := cleanNode(ctx, node, namespace)
+		gone.Add(n)
+		return err
+	}
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		err := cluster.ForEachMaster(ctx, master)
+		return gone.Load(), err
+	}
+	node, ok := client.(*redis.Client)
+	if !ok {
+		return 0, fmt.Errorf("cannot scan with a %T", client)
+	}
+	err := master(ctx, node)
+	return gone.Load(), err
+}
+
+func cleanNode(ctx context.Context, node *redis.Client, namespace string) (gone int64, err error) {
+	var cursor uint64
+	for {
+		keys, next, err := node.Scan(ctx, cursor, namespace+":*", scanCount).Result()
+		if err != nil {
+			return gone, err
+		}
+		if len(keys) > 0 {
+			pipe := node.Pipeline()
+			for _, key := range keys { // one each: on a cluster they are of many slots
+				pipe.Unlink(ctx, key)
+			}
+			if _, err := pipe.Exec(ctx); err != nil {
+				return gone, err
+			}
+			gone += int64(len(keys))
+		}
+		if cursor = next; cursor == 0 {
+			return gone, nil
+		}
+	}
+}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"time"
+)
+
+const (
+	// readyTimeout bounds how long a victim is waited for: a worker that does not read yet has nothing to lose.
+	readyTimeout = 10 * time.Second
+	// endTimeout is how long workers may take to end by themselves.
+	endTimeout = 3 * stopTimeout
+)
+
+// crew is the worker processes of a run.
+type crew struct {
+	program string
+	config  []byte // what each is told
+	log     *os.File
+	failed  chan error // a worker that ended by itself
+
+	members []*member
+
+	mu   sync.Mutex
+	took []time.Duration // for each invoice
+}
+
+// member is one process.
+type member struct {
+	cmd     *exec.Cmd
+	stdin   io.WriteCloser
+	ready   chan struct{} // closed when it reads
+	done    chan struct{} // closed when it has ended
+	mu      sync.Mutex
+	leaving bool // it was killed, or told to stop
+}
+
+// startCrew starts the workers. Their log is shown where a run fails.
+func startCrew(workers int, config workerConfig, log *os.File) (*crew, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(config)
+	if err != nil {
+		return nil, err
+	}
+	c := &crew{program: program, config: text, log: log, failed: make(chan error, workers), members: make([]*member, workers)}
+	for i := range c.members {
+		if c.members[i], err = c.start(); err != nil {
+			return nil, errors.Join(err, c.stop(0))
+		}
+	}
+	return c, nil
+}
+
+func (c *crew) start() (*member, error) {
+	cmd := exec.Command(c.program, workerCommand) //nolint:noctx // stop and kill end it
+	cmd.Stderr = c.log
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start a worker: %w", err)
+	}
+	m := &member{cmd: cmd, stdin: stdin, ready: make(chan struct{}), done: make(chan struct{})}
+	go c.watch(m, stdout)
+	if _, err := stdin.Write(c.config); err != nil {
+		return nil, errors.Join(fmt.Errorf("tell a worker what to do: %w", err), m.end(0))
+	}
+	return m, nil
+}
+
+// watch reads what a worker says until it ends.
+func (c *crew) watch(m *member, stdout io.Reader) {
+	defer close(m.done)
+	lines := bufio.NewScanner(stdout)
+	ready := sync.OnceFunc(func() { close(m.ready) })
+	for lines.Scan() {
+		var n note
+		if json.Unmarshal(lines.Bytes(), &n) != nil {
+			continue // a line that a kill has cut off
+		}
+		if n.Ready {
+			ready()
+		} else {
+			c.record(time.Duration(n.TookMicros) * time.Microsecond)
+		}
+	}
+	_ = m.cmd.Wait() // its state says the same
+	if !m.isLeaving() {
+		select {
+		case c.failed <- fmt.Errorf("a worker ended by itself: %s", m.cmd.ProcessState):
+		default: // one is enough
+		}
+	}
+}
+
+func (c *crew) record(took time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.took = append(c.took, took)
+}
+
+func (c *crew) times() []time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.took
+}
+
+// kill ends a worker as a crash would, once it works, and starts it again.
+func (c *crew) kill(ctx context.Context, i int) error {
+	victim := c.members[i]
+	timer := time.NewTimer(readyTimeout)
+	defer timer.Stop()
+	select {
+	case <-victim.ready:
+	case <-victim.done:
+	case <-timer.C:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := victim.end(0); err != nil {
+		return err
+	}
+	next, err := c.start()
+	if err != nil {
+		return err
+	}
+	c.members[i] = next
+	return nil
+}
+
+// stop tells all workers to end, and kills those that have not after the grace.
+func (c *crew) stop(grace time.Duration) error {
+	errs := make([]error, len(c.members))
+	var wg sync.WaitGroup
+	for i, m := range c.members {
+		if m != nil {
+			wg.Go(func() { errs[i] = m.end(grace) })
+		}
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// end tells the worker to stop, kills it when it has not after the grace, and waits.
+func (m *member) end(grace time.Duration) error {
+	m.mu.Lock()
+	m.leaving = true
+	m.mu.Unlock()
+	if grace > 0 {
+		_ = m.stdin.Close() // where that fails, the worker has ended
+		timer := time.NewTimer(grace)
+		defer timer.Stop()
+		select {
+		case <-m.done:
+			return nil
+		case <-timer.C:
+		}
+	}
+	if err := m.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("kill worker %d: %w", m.cmd.Process.Pid, err)
+	}
+	<-m.done
+	_ = m.stdin.Close()
+	return nil
+}
+
+func (m *member) isLeaving() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.leaving
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/cmd/luatx/internal/shop"
+	"github.com/luatx/luatx/stream"
+)
+
+// feedChunk is the most orders that are written at once, feedPause how long is waited for the next to be due.
+const (
+	feedChunk = 50
+	feedPause = 5 * time.Millisecond
+)
+
+// feeder writes the orders to the streams of their customers' tags, and remembers where.
+type feeder struct {
+	client redis.UniversalClient
+	keys   layout
+	orders []shop.Order
+	rate   int // orders a second; 0: as fast as it can
+
+	mu      sync.Mutex
+	entries map[string][]entryID // by stream, in their order
+	fed     int
+}
+
+func newFeeder(client redis.UniversalClient, keys layout, orders []shop.Order, rate int) *feeder {
+	return &feeder{client: client, keys: keys, orders: orders, rate: rate, entries: map[string][]entryID{}}
+}
+
+// run writes all orders, or until ctx ends.
+func (f *feeder) run(ctx context.Context) error {
+	start := time.Now()
+	for next := 0; next < len(f.orders); {
+		n := min(feedChunk, len(f.orders)-next)
+		if f.rate > 0 {
+			n = min(n, int(time.Since(start).Seconds()*float64(f.rate))+1-next)
+		}
+		if n <= 0 {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(feedPause):
+			}
+			continue
+		}
+		if err := f.write(ctx, f.orders[next:next+n]); err != nil {
+			return fmt.Errorf("write orders: %w", err)
+		}
+		next += n
+	}
+	return nil
+}
+
+func (f *feeder) write(ctx context.Context, orders []shop.Order) error {
+	pipe := f.client.Pipeline()
+	keys, cmds := make([]string, len(orders)), make([]*redis.StringCmd, len(orders))
+	for i, order := range orders {
+		tag, err := f.keys.tag(order.Customer)
+		if err != nil {
+			return err
+		}
+		msg, err := order.ToMessage()
+		if err != nil {
+			return err
+		}
+		values, err := stream.Binary(msg)
+		if err != nil {
+			return err
+		}
+		keys[i] = f.keys.orders(tag)
+		cmds[i] = pipe.XAdd(ctx, &redis.XAddArgs{Stream: keys[i], Values: values})
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, cmd := range cmds {
+		id, err := parseEntryID(cmd.Val())
+		if err != nil {
+			return err
+		}
+		f.entries[keys[i]] = append(f.entries[keys[i]], id)
+	}
+	f.fed += len(orders)
+	return nil
+}
+
+// upTo counts the orders in a stream up to an entry, which is how many a group has been given.
+func (f *feeder) upTo(key string, last entryID) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := 0
+	for _, id := range f.entries[key] {
+		if last.before(id) {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// entryID is the id of a stream's entry.
+type entryID struct{ ms, seq uint64 }
+
+func parseEntryID(text string) (id entryID, err error) {
+	ms, seq, whole := strings.Cut(text, "-")
+	if id.ms, err = strconv.ParseUint(ms, 10, 64); err == nil && whole {
+		id.seq, err = strconv.ParseUint(seq, 10, 64)
+	}
+	if err != nil {
+		return entryID{}, fmt.Errorf("entry id %q: %w", text, err)
+	}
+	return id, nil
+}
+
+func (id entryID) before(other entryID) bool {
+	return id.ms < other.ms || id.ms == other.ms && id.seq < other.seq
+}

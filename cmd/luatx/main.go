@@ -1,0 +1,104 @@
+// Command luatx shows, in one run on one machine, what the library is for: `luatx demo` sells a shop's orders with
+// worker processes that are killed and replies that are lost, once in the way that most services use today and once
+// with luatx, and compares the books.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+)
+
+// The exit statuses.
+const (
+	statusFine        = 0
+	statusInexact     = 1 // or a run that did not come to its end
+	statusUsage       = 2 // or an input that cannot be read, or a server that cannot be reached
+	statusInterrupted = 130
+)
+
+const usage = `luatx commits what a message handler does in Redis as one script on one hash slot.
+
+Usage:
+
+    luatx demo [flags]    sell a shop's orders while workers die and replies are lost;
+                          the three-step way and luatx side by side
+    luatx version         print the version
+    luatx help            print this text
+
+luatx demo -h lists the flags of the demo. It needs nothing but this program:
+without --redis it runs on an embedded server.
+`
+
+// standard is where a command reads and writes.
+type standard struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
+	os.Exit(command(ctx, os.Args[1:], standard{os.Stdin, os.Stdout, os.Stderr}))
+}
+
+// command runs one subcommand and returns the exit status.
+func command(ctx context.Context, args []string, std standard) int {
+	name := "help"
+	if len(args) > 0 {
+		name, args = args[0], args[1:]
+	}
+	switch name {
+	case "demo":
+		return demo(ctx, args, std)
+	case workerCommand:
+		return work(std)
+	case "version", "-version", "--version":
+		fmt.Fprintln(std.out, version())
+		return statusFine
+	case "help", "-h", "-help", "--help":
+		fmt.Fprint(std.out, usage)
+		return statusFine
+	}
+	fmt.Fprintf(std.err, "luatx: unknown command %q; luatx help lists them\n", name)
+	return statusUsage
+}
+
+// version is the module's, with the revision where the program was built in its repository.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "luatx (unknown version)"
+	}
+	text := "luatx " + info.Main.Version
+	for _, setting := range info.Settings {
+		if setting.Key == "vcs.revision" {
+			text += " " + setting.Value
+		}
+	}
+	return text + " " + info.GoVersion
+}
+
+// usageError is an error of the one who started the program: a flag, a file, an address.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// status says how the program ends after an error.
+func status(ctx context.Context, err error) int {
+	var wrong usageError
+	switch {
+	case err == nil:
+		return statusFine
+	case ctx.Err() != nil:
+		return statusInterrupted
+	case errors.As(err, &wrong):
+		return statusUsage
+	}
+	return statusInexact
+}

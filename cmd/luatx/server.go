@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	dialTimeout = 5 * time.Second
+	// poolSize has room for a worker's blocking reads beside all that it commits at once.
+	poolSize = 96
+)
+
+// server says how Redis is reached. It travels to the workers, who are given the routes as well.
+type server struct {
+	Addrs    []string `json:"addrs"`
+	Cluster  bool     `json:"cluster"`
+	Username string   `json:"username"`
+	Password string   `json:"password"`
+	DB       int      `json:"db"`
+	TLS      bool     `json:"tls"`
+	TLSName  string   `json:"tls_name"`
+	Insecure bool     `json:"insecure"`
+
+	Routes map[string]string `json:"routes"` // from a node's address to the proxy before it
+}
+
+// parseServer reads the --redis flag: addresses, or a URL.
+func parseServer(text string) (server, error) {
+	if strings.Contains(text, "://") {
+		return parseURL(text)
+	}
+	var s server
+	for addr := range strings.SplitSeq(text, ",") {
+		addr = strings.TrimSpace(addr)
+		if _, port, err := net.SplitHostPort(addr); err != nil || port == "" {
+			return server{}, fmt.Errorf("%q is no address: say host:port", addr)
+		}
+		s.Addrs = append(s.Addrs, addr)
+	}
+	return s, nil
+}
+
+func parseURL(text string) (server, error) {
+	opts, err := redis.ParseURL(text)
+	if err != nil {
+		return server{}, err
+	}
+	if opts.Network != "tcp" {
+		return server{}, errors.New("only redis:// and rediss:// are supported")
+	}
+	s := server{Addrs: []string{opts.Addr}, Username: opts.Username, Password: opts.Password, DB: opts.DB}
+	if opts.TLSConfig != nil {
+		s.TLS, s.TLSName, s.Insecure = true, opts.TLSConfig.ServerName, opts.TLSConfig.InsecureSkipVerify
+	}
+	return s, nil
+}
+
+// tlsConfig is nil for a server without TLS.
+func (s server) tlsConfig() *tls.Config {
+	if !s.TLS {
+		return nil
+	}
+	return &tls.Config{
+		ServerName: s.TLSName, MinVersion: tls.VersionTLS12,
+		InsecureSkipVerify: s.Insecure, //nolint:gosec // the user's URL says so
+	}
+}
+
+// connect returns a client, which reaches a node that has a route through the proxy there.
+func (s server) connect() redis.UniversalClient {
+	if s.Cluster {
+		return redis.NewClusterClient(&redis.ClusterOptions{
+			Addrs: s.Addrs, Username: s.Username, Password: s.Password, PoolSize: poolSize, Dialer: s.dialer(),
+		})
+	}
+	return redis.NewClient(&redis.Options{
+		Addr: s.Addrs[0], Username: s.Username, Password: s.Password, DB: s.DB, PoolSize: poolSize, Dialer: s.dialer(),
+	})
+}
+
+// dialer goes to the proxy where there is one; that one speaks TLS to the server by itself.
+func (s server) dialer() func(ctx context.Context, network, addr string) (net.Conn, error) {
+	plain := redis.NewDialer(&redis.Options{DialTimeout: dialTimeout})
+	direct := redis.NewDialer(&redis.Options{DialTimeout: dialTimeout, TLSConfig: s.tlsConfig()})
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if proxy, ok := s.Routes[addr]; ok {
+			return plain(ctx, network, proxy)
+		}
+		return direct(ctx, network, addr)
+	}
+}
+
+// probe looks for an address that answers and asks whether it belongs to a cluster.
+func (s server) probe(ctx context.Context) (server, error) {
+	var errs []error
+	for i, addr := range s.Addrs {
+		cluster, err := s.ask(ctx, addr)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("Redis at %s: %w", addr, err)) //nolint:staticcheck // a name begins it
+			continue
+		}
+		s.Cluster = cluster
+		s.Addrs = slices.Concat(s.Addrs[i:], s.Addrs[:i]) // the one that answers first
+		switch {
+		case cluster && s.DB != 0:
+			return s, fmt.Errorf("Redis at %s is a cluster, which has no database %d", addr, s.DB) //nolint:staticcheck // a name begins it
+		case !cluster && len(s.Addrs) > 1:
+			return s, fmt.Errorf("Redis at %s is no cluster: name one address", addr) //nolint:staticcheck // a name begins it
+		}
+		return s, nil
+	}
+	return s, errors.Join(errs...)
+}
+
+func (s server) ask(ctx context.Context, addr string) (cluster bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	client := redis.NewClient(&redis.Options{
+		Addr: addr, Username: s.Username, Password: s.Password, Dialer: s.dialer(),
+		MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true,
+	})
+	defer client.Close()
+	if err := client.Ping(ctx).Err(); err != nil {
+		return false, err
+	}
+	info, err := client.Info(ctx, "cluster").Result()
+	var refused redis.Error
+	if errors.As(err, &refused) { // a server that does not say so is none
+		return false, nil
+	}
+	return strings.Contains(info, "cluster_enabled:1"), err
+}
+
+// nodes lists the addresses that clients dial.
+func (s server) nodes(ctx context.Context, client redis.UniversalClient) ([]string, error) {
+	addrs := slices.Clone(s.Addrs)
+	cluster, ok := client.(*redis.ClusterClient)
+	if !ok {
+		return addrs, nil
+	}
+	var mu sync.Mutex
+	err := cluster.ForEachShard(ctx, func(_ context.Context, node *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		addrs = append(addrs, node.Options().Addr)
+		return nil
+	})
+	slices.Sort(addrs)
+	return slices.Compact(addrs), err
+}
+
+// embed starts a server in this process.
+func embed() (s server, stop func(), err error) {
+	embedded := miniredis.NewMiniRedis()
+	if err := embedded.StartAddr("127.0.0.1:0"); err != nil {
+		return server{}, nil, fmt.Errorf("start the embedded Redis: %w", err)
+	}
+	return server{Addrs: []string{embedded.Addr()}}, embedded.Close, nil
+}

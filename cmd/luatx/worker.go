@@ -1,0 +1,293 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/cmd/luatx/internal/shop"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/relay"
+	"github.com/luatx/luatx/stack"
+	"github.com/luatx/luatx/stream"
+)
+
+// workerCommand is how the demo starts its workers; nobody else does.
+const workerCommand = "demo-worker"
+
+// The workers' pace: what a killed one leaves behind is taken over in little more than a second.
+const (
+	inFlight      = 4 // messages a stream
+	blockTimeout  = 500 * time.Millisecond
+	claimInterval = 250 * time.Millisecond
+	minIdleTime   = 1 * time.Second // must exceed what a handler takes
+	lease         = 2 * time.Second
+	stopTimeout   = 5 * time.Second
+)
+
+// workerConfig is what a worker reads from its standard input; the end of that input tells it to stop.
+type workerConfig struct {
+	Server    server        `json:"server"`
+	Namespace string        `json:"namespace"`
+	Mode      shop.Mode     `json:"mode"`
+	Work      time.Duration `json:"work_ns"`
+}
+
+// note is a line on a worker's standard output.
+type note struct {
+	Ready      bool  `json:"ready,omitempty"`   // it reads every stream
+	TookMicros int64 `json:"took_us,omitempty"` // from the receipt of an invoice to its acknowledgement
+}
+
+// work is the worker's process.
+func work(std standard) int {
+	signal.Ignore(os.Interrupt) // the terminal sends it to all; the parent decides
+	log := slog.New(slog.NewTextHandler(std.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	redis.SetLogger(goRedisLog{log})
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+
+	in := json.NewDecoder(std.in)
+	var cfg workerConfig
+	if err := in.Decode(&cfg); err != nil {
+		log.Error("no configuration on standard input", "error", err)
+		return statusUsage
+	}
+	go func() { // ends with the parent, or the process
+		_, _ = io.Copy(io.Discard, std.in)
+		stop()
+		<-time.After(2 * stopTimeout)
+		log.Error("the worker does not come to its end")
+		os.Exit(statusInexact)
+	}()
+	w := worker{cfg: cfg, keys: newLayout(cfg.Namespace), client: cfg.Server.connect(), log: log, out: &notes{out: json.NewEncoder(std.out)}}
+	defer w.client.Close()
+	if err := w.run(ctx); err != nil {
+		log.Error("the worker failed", "error", err)
+		return statusInexact
+	}
+	return statusFine
+}
+
+type worker struct {
+	cfg    workerConfig
+	keys   layout
+	client redis.UniversalClient
+	log    *slog.Logger
+	out    *notes
+}
+
+// run handles messages until ctx ends.
+func (w worker) run(ctx context.Context) error {
+	transactor, err := luatx.New(w.client, w.transactorConfig())
+	if err != nil {
+		return err
+	}
+	mw, err := w.stack(transactor)
+	if err != nil {
+		return err
+	}
+	engine, err := w.engine(mw)
+	if err != nil {
+		return err
+	}
+	if err := w.subscribe(ctx, engine); err != nil {
+		return err
+	}
+
+	var publishing sync.WaitGroup
+	defer publishing.Wait()
+	published, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop() // when the engine has ended
+	if err := w.publish(published, transactor, &publishing); err != nil {
+		return err
+	}
+	w.out.write(note{Ready: true})
+	return engine.Run(ctx)
+}
+
+func (w worker) transactorConfig() luatx.Config {
+	cfg := w.keys.config()
+	cfg.Logger = w.log
+	return cfg
+}
+
+// stack is where the modes differ: in one line.
+func (w worker) stack(transactor *luatx.Transactor) (message.Middleware, error) {
+	cfg := stack.Config{
+		Logger:          w.log,
+		OutboxStreamFor: func(input *message.Message) (string, error) { return w.keyOf(input, w.keys.outbox) },
+		KeyFunc: func(input *message.Message) string {
+			key, _ := w.keyOf(input, func(tag string) string { return w.keys.mark(tag, input.Type(), input.ID()) })
+			return key
+		},
+	}
+	if w.cfg.Mode == shop.Pipeline {
+		return stack.Pipelined(w.client, cfg)
+	}
+	return stack.Scripted(transactor, cfg)
+}
+
+// keyOf names a key on the slot of what a message is about.
+func (w worker) keyOf(msg *message.Message, key func(tag string) string) (string, error) {
+	tag, err := w.keys.tag(msg.Subject())
+	if err != nil {
+		return "", err
+	}
+	return key(tag), nil
+}
+
+// engine has both handlers in the stack.
+func (w worker) engine(mw message.Middleware) (*message.Engine, error) {
+	engine := message.NewEngine(message.EngineConfig{Pipe: message.PipeConfig{
+		Concurrency:     2 * partitions * inFlight, // nothing in flight waits for a worker
+		ShutdownTimeout: stopTimeout,
+		Logger:          w.log,
+	}})
+	if err := engine.Router().Use(w.out.stopwatch, mw); err != nil {
+		return nil, err
+	}
+	books := redisBooks{w.client, w.keys}
+	cfg := shop.HandlerConfig{Work: shop.Pause(w.cfg.Work), Destination: func(code string) string {
+		tag, _ := w.keys.tag(code) // it was checked as the order was read
+		return w.keys.sold(tag)
+	}}
+	if err := engine.AddHandler("book-invoice", nil, shop.BookInvoice(books, cfg)); err != nil {
+		return nil, err
+	}
+	return engine, engine.AddHandler("take-stock", nil, shop.TakeStock(books, cfg))
+}
+
+// subscribe reads the orders and the sold lines of every tag into the engine.
+func (w worker) subscribe(ctx context.Context, engine *message.Engine) error {
+	for _, tag := range w.keys.tags() {
+		for _, key := range []string{w.keys.orders(tag), w.keys.sold(tag)} {
+			sub, err := stream.NewSubscriber(w.client, w.subscriber(key, group))
+			if err != nil {
+				return err
+			}
+			messages, err := sub.Subscribe(ctx)
+			if err != nil {
+				return fmt.Errorf("subscribe to %s: %w", key, err)
+			}
+			if err := engine.AddRawInput(key, nil, messages); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (w worker) subscriber(key, group string) stream.SubscriberConfig {
+	return stream.SubscriberConfig{
+		Stream: key, Group: group, BatchSize: inFlight, BlockTimeout: blockTimeout,
+		ClaimInterval: claimInterval, MaxIdleTime: minIdleTime + 4*w.cfg.Work, Logger: w.log,
+	}
+}
+
+// publish carries events to the streams of the products until ctx ends: the relay what the scripts have put into the
+// outbox, or forwarders what the pipelines have.
+func (w worker) publish(ctx context.Context, transactor *luatx.Transactor, running *sync.WaitGroup) error {
+	publisher, err := stream.NewPublisher(w.client, stream.PublisherConfig{
+		StreamFor: func(event *message.RawMessage) (string, error) { return event.Destination(), nil },
+		Logger:    w.log,
+	})
+	if err != nil {
+		return err
+	}
+	if w.cfg.Mode == shop.Pipeline {
+		return w.forward(ctx, publisher, running)
+	}
+	r, err := relay.New(transactor, toStreams(publisher), relay.Config{
+		Lease: lease, SweepInterval: claimInterval, DrainTimeout: stopTimeout, Logger: w.log,
+	})
+	if err != nil {
+		return err
+	}
+	running.Go(func() {
+		if err := r.Run(ctx); err != nil {
+			w.log.Error("the relay failed", "error", err)
+		}
+	})
+	return nil
+}
+
+// forward publishes what the outbox streams hold.
+func (w worker) forward(ctx context.Context, publisher *stream.Publisher, running *sync.WaitGroup) error {
+	for _, tag := range w.keys.tags() {
+		sub, err := stream.NewOutboxSubscriber(w.client, w.subscriber(w.keys.outbox(tag), ""))
+		if err != nil {
+			return err
+		}
+		events, err := sub.Subscribe(ctx)
+		if err != nil {
+			return fmt.Errorf("subscribe to %s: %w", w.keys.outbox(tag), err)
+		}
+		done, err := publisher.Publish(context.WithoutCancel(ctx), events) // until the subscription has ended
+		if err != nil {
+			return err
+		}
+		running.Go(func() { <-done })
+	}
+	return nil
+}
+
+// toStreams makes the relay's Publisher of one that writes streams. A stream that cannot be written is no fault of
+// the event.
+func toStreams(publisher *stream.Publisher) relay.Publisher {
+	return relay.PublisherFunc(func(ctx context.Context, events []*message.RawMessage) []error {
+		errs := publisher.Send(ctx, events...)
+		for i, err := range errs {
+			if !message.IsPermanent(err) {
+				errs[i] = relay.Unavailable(err)
+			}
+		}
+		return errs
+	})
+}
+
+// notes are what a worker tells its parent.
+type notes struct {
+	mu  sync.Mutex
+	out *json.Encoder
+}
+
+// write ignores what becomes of the note: without a parent there is nobody to hear it, and the worker ends.
+func (n *notes) write(line note) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_ = n.out.Encode(line)
+}
+
+// stopwatch is a middleware that takes the time from the receipt of an invoice to its acknowledgement.
+func (n *notes) stopwatch(next message.ProcessFunc) message.ProcessFunc {
+	return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
+		if msg.Type() == shop.TypeInvoice {
+			received := time.Now()
+			go func() {
+				<-msg.Settled()
+				if msg.Err() == nil {
+					n.write(note{TookMicros: time.Since(received).Microseconds()})
+				}
+			}()
+		}
+		return next(ctx, msg)
+	}
+}
+
+// goRedisLog takes what go-redis has to say of its connections, which break on purpose here.
+type goRedisLog struct{ log *slog.Logger }
+
+// Printf implements go-redis' logger.
+func (l goRedisLog) Printf(ctx context.Context, format string, v ...any) {
+	l.log.DebugContext(ctx, "go-redis", "text", fmt.Sprintf(format, v...))
+}
