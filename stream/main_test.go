@@ -151,7 +151,7 @@ func (f *fixture) wantPending(t *testing.T, want int) {
 	})
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -169,7 +169,7 @@ func eventually(t *testing.T, cond func() bool, say func() string) {
 	}
 }
 
-func wantData(t *testing.T, msg *message.RawMessage, want string) {
+func wantData(t testing.TB, msg *message.RawMessage, want string) {
 	t.Helper()
 	if string(msg.Data) != want {
 		t.Fatalf("data is %q, want %q", msg.Data, want)

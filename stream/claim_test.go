@@ -1,0 +1,167 @@
+package stream_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/luatx/luatx/internal/redistest"
+)
+
+func TestEntriesOfAKilledConsumerAreClaimed(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	f := newFixture(t, server.Client(t))
+	f.add(t, "a", "b", "c")
+	killedConsumer(t, server.Addr(), f.key, "shop", 3)
+	cfg := f.config()
+	cfg.MaxIdleTime, cfg.MaxInFlight = 100*time.Millisecond, 2
+	sub := f.subscribe(t, cfg)
+	for _, want := range []string{"a", "b", "c"} {
+		msg := sub.next(t)
+		wantData(t, msg, want)
+		msg.Ack()
+	}
+	f.wantPending(t, 0)
+	if got := sub.Stats().Claimed; got != 3 {
+		t.Errorf("%d claimed, want 3", got)
+	}
+}
+
+func TestClaimsInCluster(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, redistest.SharedCluster(t).Client(t))
+	f.add(t, "a", "b")
+	f.takeAs(t, "dead", 2)
+	cfg := f.config()
+	cfg.MaxIdleTime = 50 * time.Millisecond
+	sub := f.subscribe(t, cfg)
+	for _, want := range []string{"a", "b"} {
+		msg := sub.next(t)
+		wantData(t, msg, want)
+		msg.Ack()
+	}
+	f.wantPending(t, 0)
+}
+
+func TestClaimLooksAtAllPages(t *testing.T) {
+	t.Parallel()
+	f := shared(t)
+	for range 230 {
+		f.add(t, "x")
+	}
+	last := f.add(t, "last")[0]
+	f.takeAs(t, "dead", 231)
+	must(t, f.client.Do(t.Context(), "xclaim", f.key, "shop", "dead", 0, last, "idle", 120_000, "justid").Err())
+	cfg := f.config()
+	cfg.MaxIdleTime = time.Minute
+	wantData(t, f.subscribe(t, cfg).next(t), "last")
+}
+
+func TestNothingIsClaimedFromItself(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	proxy := redistest.Proxy(t, server.Addr())
+	f := newFixture(t, redistest.Client(t, proxy.Addr()))
+	f.add(t, "a", "b")
+	cfg := f.config()
+	cfg.MaxIdleTime = 10 * time.Millisecond
+	cfg.ClaimInterval = 10 * time.Millisecond
+	sub := f.subscribe(t, cfg)
+	sub.next(t)
+	b := sub.next(t)
+	seen := proxy.Count("XPENDING")
+	eventually(t, func() bool { return proxy.Count("XPENDING") > seen+5 }, func() string { return "it does not look" })
+	if got := sub.Stats(); got.Delivered != 2 || got.Claimed != 0 {
+		t.Fatalf("stats are %+v, want two delivered and none claimed", got)
+	}
+	b.Release() // an entry that is nobody's
+	wantData(t, sub.next(t), "b")
+}
+
+func TestTwoSubscribersShareAndDoNotSteal(t *testing.T) {
+	t.Parallel()
+	f := shared(t)
+	for range 50 {
+		f.add(t, "a", "b")
+	}
+	cfg := f.config()
+	cfg.MaxIdleTime = 20 * time.Second
+	one, two := f.subscribe(t, cfg), f.subscribe(t, cfg)
+	for range 100 {
+		select {
+		case msg := <-one.ch:
+			msg.Ack()
+		case msg := <-two.ch:
+			msg.Ack()
+		case <-time.After(patience):
+			t.Fatal("no message")
+		}
+	}
+	f.wantPending(t, 0)
+	if got := one.Stats().Delivered + two.Stats().Delivered; got != 100 {
+		t.Errorf("%d delivered by both, want 100", got)
+	}
+}
+
+func TestTrimmedEntriesLeaveTheGroup(t *testing.T) {
+	t.Parallel()
+	for name, consumer := range map[string]string{"own": "me", "another's": "dead"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := shared(t)
+			f.add(t, "a", "b", "c")
+			f.takeAs(t, consumer, 3)
+			must(t, f.client.XTrimMaxLen(t.Context(), f.key, 1).Err())
+			cfg := f.config()
+			cfg.Consumer, cfg.MaxIdleTime = "me", time.Nanosecond*1e6
+			sub := f.subscribe(t, cfg)
+			msg := sub.next(t)
+			wantData(t, msg, "c")
+			f.wantPending(t, 1)
+			msg.Ack()
+			if got := sub.Stats().Trimmed; got != 2 {
+				t.Errorf("%d trimmed, want 2", got)
+			}
+			f.logs.want(t, "stream: entry was trimmed before it was acked", 2)
+		})
+	}
+}
+
+func TestNackedAndTrimmed(t *testing.T) {
+	t.Parallel()
+	f := shared(t)
+	f.add(t, "a")
+	sub := f.subscribe(t, f.config())
+	msg := sub.next(t)
+	must(t, f.client.XTrimMaxLen(t.Context(), f.key, 0).Err())
+	msg.Nack(errBusy)
+	f.wantPending(t, 0)
+	eventually(t, func() bool { return sub.Stats().Trimmed == 1 }, func() string { return "not counted" })
+}
+
+// A nil in the reply to XCLAIM, as Redis 6 sends for an entry that is gone, makes the client lose its way: so no reply
+// to XCLAIM may hold entries.
+func TestClaimAsksForIDsAlone(t *testing.T) {
+	t.Parallel()
+	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
+	f := newFixture(t, redistest.Client(t, proxy.Addr()))
+	f.add(t, "a")
+	f.takeAs(t, "dead", 1)
+	cfg := f.config()
+	cfg.MaxIdleTime = time.Millisecond
+	f.subscribe(t, cfg).next(t).Ack()
+	claims := proxy.Commands(func(cmd []string) bool { return cmd[0] == "xclaim" })
+	if len(claims) == 0 {
+		t.Fatal("nothing was claimed")
+	}
+	for _, cmd := range claims {
+		if cmd[len(cmd)-1] != "justid" {
+			t.Errorf("sent %q, want justid at its end", cmd)
+		}
+	}
+	for _, cmd := range proxy.Commands(func(cmd []string) bool { return cmd[0] == "xpending" }) {
+		if len(cmd) > 3 && cmd[3] == "idle" {
+			t.Errorf("sent %q, which Redis 6.0 does not know", cmd)
+		}
+	}
+}

@@ -1,0 +1,287 @@
+package stream_test
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/respproxy"
+)
+
+const (
+	logFails   = "stream: subscriber fails and goes on trying"
+	logWorks   = "stream: subscriber works again"
+	logRemade  = "stream: the group was gone and has been made again"
+	logUnacked = "stream: handled message not acked, it will be given out again"
+)
+
+// drain acks n different messages, whatever comes twice, and returns their data.
+func (s *subscription) drain(t *testing.T, n int) []string {
+	t.Helper()
+	var got []string
+	for len(got) < n {
+		msg := s.next(t)
+		if !slices.Contains(got, string(msg.Data)) {
+			got = append(got, string(msg.Data))
+		}
+		msg.Ack()
+	}
+	return got
+}
+
+func numbers(n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = strconv.Itoa(i)
+	}
+	return out
+}
+
+func isClaim(cmd []string) bool { return strings.EqualFold(cmd[0], "XCLAIM") }
+
+func TestLostRepliesLoseNothing(t *testing.T) {
+	t.Parallel()
+	for name, match := range map[string]respproxy.Matcher{
+		"read":  respproxy.Command("XREADGROUP"),
+		"claim": isClaim,
+		"look":  respproxy.Command("XPENDING"),
+	} {
+		for how, action := range map[string]func() respproxy.Action{
+			"cut reply": respproxy.CutReply, "split reply": respproxy.SplitReply, "cut request": respproxy.CutRequest,
+		} {
+			t.Run(name+" "+how, func(t *testing.T) {
+				t.Parallel()
+				server := redistest.Shared(t)
+				proxy := redistest.Proxy(t, server.Addr())
+				f := newFixture(t, server.Client(t))
+				f.add(t, numbers(20)...)
+				f.takeAs(t, "dead", 10)
+				cfg := f.config()
+				cfg.MaxIdleTime, cfg.MaxInFlight, cfg.BatchSize = 50*time.Millisecond, 8, 4
+				hits := 0
+				proxy.On(func(cmd []string) respproxy.Action {
+					if !match(cmd) {
+						return respproxy.Pass()
+					}
+					if hits++; hits%4 < 2 { // two work after another: what was lost is looked for first
+						return respproxy.Pass()
+					}
+					return action()
+				})
+				direct := f.client
+				f.client = redistest.Client(t, proxy.Addr())
+				sub := f.subscribe(t, cfg)
+				f.client = direct
+				if got := sub.drain(t, 20); len(got) != 20 {
+					t.Fatalf("got %q", got)
+				}
+				f.wantPending(t, 0)
+			})
+		}
+	}
+}
+
+// A reply lost once must not wait for MaxIdleTime: the entries are this consumer's own.
+func TestLostReplyIsReadAgainAtOnce(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	proxy := redistest.Proxy(t, server.Addr())
+	f := newFixture(t, redistest.Client(t, proxy.Addr()))
+	sub := f.subscribe(t, f.config())
+	f.add(t, "held")
+	held := sub.next(t)
+	proxy.DropReply(1, func(cmd []string) bool {
+		return strings.EqualFold(cmd[0], "XREADGROUP") && cmd[len(cmd)-1] == ">"
+	})
+	f.add(t, "a", "b")
+	got := []string{string(sub.next(t).Data), string(sub.next(t).Data)}
+	if !slices.Equal(got, []string{"a", "b"}) {
+		t.Fatalf("got %q, want what the lost reply held", got)
+	}
+	if d := sub.Stats().Delivered; d != 3 {
+		t.Fatalf("%d delivered, want 3: what is in flight is not read again", d)
+	}
+	held.Ack()
+	f.logs.want(t, logFails, 1)
+	f.logs.want(t, logWorks, 1)
+}
+
+func TestChaos(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	proxy := redistest.Proxy(t, server.Addr())
+	f := newFixture(t, server.Client(t))
+	cfg := f.config()
+	cfg.MaxIdleTime, cfg.MaxInFlight = 100*time.Millisecond, 7
+	direct := f.client
+	f.client = redistest.Client(t, proxy.Addr())
+	sub := f.subscribe(t, cfg)
+	f.client = direct
+	stop := proxy.Chaos(respproxy.Chaos{Seed: 7, DropRequest: .05, DropReply: .1, Cut: .05, Delay: .1, MaxDelay: 5 * time.Millisecond})
+	f.add(t, numbers(100)...)
+	seen := map[string]bool{}
+	for n := 0; len(seen) < 100; n++ {
+		msg := sub.next(t)
+		if n%5 == 0 {
+			msg.Nack(errBusy)
+			continue
+		}
+		seen[string(msg.Data)] = true
+		msg.Ack()
+	}
+	stop()
+	eventually(t, func() bool {
+		select {
+		case msg := <-sub.ch: // acked before, and the ack was lost
+			msg.Ack()
+		default:
+		}
+		return len(f.pending(t)) == 0
+	}, func() string { return "entries stay pending" })
+}
+
+func TestDeletedGroupIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		start string
+		ruin  func(*fixture, *testing.T) error
+		want  []string
+	}{
+		"group": {"0", func(f *fixture, t *testing.T) error {
+			t.Helper()
+			return f.client.XGroupDestroy(t.Context(), f.key, "shop").Err()
+		}, []string{"old", "a", "b"}},
+		"group, new entries only": {"$", func(f *fixture, t *testing.T) error {
+			t.Helper()
+			return f.client.XGroupDestroy(t.Context(), f.key, "shop").Err()
+		}, []string{"a", "b"}},
+		"stream": {"0", func(f *fixture, t *testing.T) error {
+			t.Helper()
+			return f.client.Del(t.Context(), f.key).Err()
+		}, []string{"b"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := shared(t)
+			f.add(t, "old")
+			cfg := f.config()
+			cfg.StartID = test.start
+			sub := f.subscribe(t, cfg)
+			if test.start == "0" {
+				sub.next(t).Ack()
+			}
+			f.add(t, "a")
+			sub.next(t).Ack()
+			must(t, test.ruin(f, t))
+			f.logs.want(t, logRemade, 1)
+			f.add(t, "b")
+			for _, want := range test.want {
+				msg := sub.next(t)
+				wantData(t, msg, want)
+				msg.Ack()
+			}
+			f.wantPending(t, 0)
+		})
+	}
+}
+
+func TestRestartedServer(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own(), redistest.Config("appendonly yes", "appendfsync always"))
+	f := newFixture(t, server.Client(t))
+	sub := f.subscribe(t, f.config())
+	f.add(t, "a", "b")
+	a, b := sub.next(t), sub.next(t)
+	must(t, server.Kill())
+	f.logs.want(t, logFails, 1)
+	a.Nack(errBusy) // not while it is down
+	must(t, server.Restart(t.Context()))
+	b.Ack()
+	wantData(t, sub.next(t), "a")
+	f.add(t, "c")
+	wantData(t, sub.next(t), "c")
+	f.wantPending(t, 2)
+	if got := sub.Stats().Delivered; got != 4 {
+		t.Errorf("%d delivered, want 4", got)
+	}
+	f.logs.want(t, logFails, 1)
+}
+
+func TestServerThatLostEverything(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own())
+	f := newFixture(t, server.Client(t))
+	sub := f.subscribe(t, f.config())
+	f.add(t, "a")
+	sub.next(t)
+	must(t, server.Kill())
+	must(t, server.Restart(t.Context()))
+	f.add(t, "b")
+	wantData(t, sub.next(t), "b")
+}
+
+func TestServerThatIsNotReady(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own(), redistest.Config("replica-read-only yes"))
+	f := newFixture(t, server.Client(t, func(o *redis.Options) { o.MaxRetries = -1 }))
+	sub := f.subscribe(t, f.config())
+	admin := server.Client(t)
+	must(t, admin.Do(t.Context(), "replicaof", "127.0.0.1", "1").Err()) // READONLY, or MASTERDOWN
+	f.logs.want(t, logFails, 1)
+	must(t, admin.Do(t.Context(), "replicaof", "no", "one").Err())
+	f.add(t, "a")
+	wantData(t, sub.next(t), "a")
+	f.logs.want(t, logWorks, 1)
+}
+
+func TestAckThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	proxy := redistest.Proxy(t, server.Addr())
+	f := newFixture(t, redistest.Client(t, proxy.Addr(), func(o *redis.Options) { o.MaxRetries = -1 }))
+	f.add(t, "a", "b")
+	cfg := f.config()
+	cfg.MaxIdleTime = 100 * time.Millisecond
+	sub := f.subscribe(t, cfg)
+	a, b := sub.next(t), sub.next(t)
+	proxy.Next(2, respproxy.Command("XACK"), respproxy.CutRequest())
+	a.Ack()
+	f.wantPending(t, 1)
+	proxy.Next(3, respproxy.Command("XACK"), respproxy.CutRequest())
+	b.Ack()
+	f.logs.want(t, logUnacked, 1)
+	if got := sub.Stats().AckFailed; got != 1 {
+		t.Errorf("%d acks failed, want 1", got)
+	}
+	again := sub.next(t)
+	wantData(t, again, "b")
+	again.Ack()
+	f.wantPending(t, 0)
+}
+
+func TestNoBusyLoopInAnOutage(t *testing.T) {
+	t.Parallel()
+	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
+	f := newFixture(t, redistest.Client(t, proxy.Addr()))
+	f.subscribe(t, f.config())
+	proxy.On(func(cmd []string) respproxy.Action {
+		if strings.EqualFold(cmd[0], "XREADGROUP") {
+			return respproxy.CutRequest()
+		}
+		return respproxy.Pass()
+	})
+	seen, begun := proxy.Count("XREADGROUP"), time.Now()
+	eventually(t, func() bool { return time.Since(begun) > time.Second }, func() string { return "" })
+	if n := proxy.Count("XREADGROUP") - seen; n < 1 || n > 50 {
+		t.Errorf("%d attempts within a second", n)
+	}
+	if n := f.logs.count(logFails); n != 1 {
+		t.Errorf("the outage was logged %d times, want once", n)
+	}
+}
