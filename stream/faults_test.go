@@ -149,18 +149,18 @@ func TestDeletedGroupIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		start string
-		ruin  func(*fixture, *testing.T) error
+		ruin  func(*testing.T, *fixture) error
 		want  []string
 	}{
-		"group": {"0", func(f *fixture, t *testing.T) error {
+		"group": {"0", func(t *testing.T, f *fixture) error {
 			t.Helper()
 			return f.client.XGroupDestroy(t.Context(), f.key, "shop").Err()
 		}, []string{"old", "a", "b"}},
-		"group, new entries only": {"$", func(f *fixture, t *testing.T) error {
+		"group, new entries only": {"$", func(t *testing.T, f *fixture) error {
 			t.Helper()
 			return f.client.XGroupDestroy(t.Context(), f.key, "shop").Err()
 		}, []string{"a", "b"}},
-		"stream": {"0", func(f *fixture, t *testing.T) error {
+		"stream": {"0", func(t *testing.T, f *fixture) error {
 			t.Helper()
 			return f.client.Del(t.Context(), f.key).Err()
 		}, []string{"b"}},
@@ -178,7 +178,7 @@ func TestDeletedGroupIsMadeAgain(t *testing.T) {
 			}
 			f.add(t, "a")
 			sub.next(t).Ack()
-			must(t, test.ruin(f, t))
+			must(t, test.ruin(t, f))
 			f.logs.want(t, logRemade, 1)
 			f.add(t, "b")
 			for _, want := range test.want {

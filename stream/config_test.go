@@ -1,0 +1,71 @@
+package stream_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/stream"
+)
+
+func TestConfigErrorsNameTheField(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { client.Close() })
+	tests := map[string]func(*stream.SubscriberConfig){
+		"":              func(*stream.SubscriberConfig) {},
+		"Stream":        func(c *stream.SubscriberConfig) { c.Stream = "" },
+		"Group":         func(c *stream.SubscriberConfig) { c.Group = "" },
+		"StartID":       func(c *stream.SubscriberConfig) { c.StartID = ">" },
+		"BatchSize":     func(c *stream.SubscriberConfig) { c.BatchSize, c.MaxInFlight = -1, 1 },
+		"MaxInFlight":   func(c *stream.SubscriberConfig) { c.MaxInFlight = -1 },
+		"BlockTimeout":  func(c *stream.SubscriberConfig) { c.BlockTimeout = time.Microsecond },
+		"ClaimInterval": func(c *stream.SubscriberConfig) { c.ClaimInterval = -1 },
+		"MaxIdleTime":   func(c *stream.SubscriberConfig) { c.MaxIdleTime = -1 },
+		"NackBackoff":   func(c *stream.SubscriberConfig) { c.NackBackoff.Max = -1 },
+	}
+	for field, change := range tests {
+		cfg := stream.SubscriberConfig{Stream: "s", Group: "g"}
+		change(&cfg)
+		_, err := stream.NewSubscriber(client, cfg)
+		wantFieldError(t, err, "SubscriberConfig", field)
+	}
+	if _, err := stream.NewSubscriber(nil, stream.SubscriberConfig{Stream: "s", Group: "g"}); err == nil {
+		t.Error("a nil client is taken")
+	}
+	if _, err := stream.NewPublisher(nil, stream.PublisherConfig{Stream: "s"}); err == nil {
+		t.Error("a nil client is taken")
+	}
+	if _, err := stream.NewOutboxSubscriber(client, stream.SubscriberConfig{Stream: "s"}); err != nil {
+		t.Error(err)
+	}
+
+	publisher := map[string]func(*stream.PublisherConfig){
+		"":       func(*stream.PublisherConfig) {},
+		"Stream": func(c *stream.PublisherConfig) { c.Stream = "" },
+		"StreamFor": func(c *stream.PublisherConfig) {
+			c.StreamFor = func(*message.RawMessage) (string, error) { return "", nil }
+		},
+		"MaxLen":    func(c *stream.PublisherConfig) { c.MaxLen = -1 },
+		"BatchSize": func(c *stream.PublisherConfig) { c.BatchSize = -1 },
+	}
+	for field, change := range publisher {
+		cfg := stream.PublisherConfig{Stream: "s"}
+		change(&cfg)
+		_, err := stream.NewPublisher(client, cfg)
+		wantFieldError(t, err, "PublisherConfig", field)
+	}
+}
+
+func wantFieldError(t *testing.T, err error, config, field string) {
+	t.Helper()
+	switch {
+	case field == "" && err != nil:
+		t.Errorf("the least config is refused: %v", err)
+	case field != "" && (err == nil || !strings.Contains(err.Error(), config) || !strings.Contains(err.Error(), field)):
+		t.Errorf("error %v does not name %s.%s", err, config, field)
+	}
+}

@@ -1,0 +1,206 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+func inFlight(t *testing.T, l *ledger, ids ...string) []*entry {
+	t.Helper()
+	if n := l.reserve(t.Context(), len(ids)); n != len(ids) {
+		t.Fatalf("%d places, want %d", n, len(ids))
+	}
+	var out []*entry
+	for _, id := range ids {
+		e, fresh := l.hold(id)
+		if !fresh {
+			t.Fatalf("%s is held already", id)
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+func TestLedgerQueueIsByDue(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLedger(3)
+		es := inFlight(t, l, "a", "b", "c")
+		l.postpone(es[0], 3*time.Second)
+		l.postpone(es[1], time.Second)
+		l.postpone(es[2], 2*time.Second)
+		if due, wait, _ := l.takeDue(); len(due) > 0 || wait != time.Second {
+			t.Fatalf("%d due, wait %v, want a wait of 1 s", len(due), wait)
+		}
+		if got := l.untilDue(time.Hour); got != time.Second {
+			t.Fatalf("due in %v", got)
+		}
+		time.Sleep(2 * time.Second)
+		due, _, _ := l.takeDue()
+		if len(due) != 2 || due[0].id != "b" || due[1].id != "c" {
+			t.Fatalf("due are %v, want b and c", due)
+		}
+		if _, fresh := l.hold("a"); fresh {
+			t.Error("a waits, and is held a second time")
+		}
+		if known := l.known(); len(known) != 3 {
+			t.Errorf("known are %v, want all", known)
+		}
+	})
+}
+
+func TestLedgerTakesTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLedger(1)
+		turns := make(chan string)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer synctest.Wait()
+		defer cancel()
+		go func() { // a stream that never ends
+			for n := 0; l.reserve(ctx, 1) == 1; n++ {
+				e, _ := l.hold("new")
+				select {
+				case turns <- "new":
+				case <-ctx.Done():
+				}
+				l.forget(e)
+			}
+		}()
+		e := &entry{id: "nacked"}
+		l.reserve(ctx, 1)
+		l.postpone(e, 0)
+		go func() { // and a message that never succeeds
+			for ctx.Err() == nil {
+				due, wait, changed := l.takeDue()
+				if len(due) == 0 {
+					waitDue(ctx, wait, changed)
+					continue
+				}
+				select {
+				case turns <- "nacked":
+				case <-ctx.Done():
+				}
+				l.postpone(due[0], 0)
+			}
+		}()
+		seen := map[string]int{}
+		for range 100 {
+			seen[<-turns]++
+		}
+		if seen["new"] < 40 || seen["nacked"] < 40 {
+			t.Errorf("turns are %v, want about half each", seen)
+		}
+	})
+}
+
+func TestLedgerShunsForAWhile(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLedger(1)
+		l.shun(inFlight(t, l, "a")[0], time.Minute)
+		time.Sleep(time.Minute - time.Nanosecond)
+		if !l.known()["a"] {
+			t.Error("a may be claimed too early")
+		}
+		time.Sleep(time.Nanosecond)
+		if l.known()["a"] || len(l.entries) != 0 {
+			t.Error("a is never claimed")
+		}
+	})
+}
+
+func TestLedgerKnowsTheLastOne(t *testing.T) {
+	t.Parallel()
+	l := newLedger(3)
+	es := inFlight(t, l, "a", "b", "c")
+	if l.postpone(es[0], 0) || l.close() {
+		t.Fatal("two are in flight")
+	}
+	if l.forget(es[1]) {
+		t.Fatal("one is in flight")
+	}
+	if !l.postpone(es[2], 0) {
+		t.Fatal("none is in flight")
+	}
+	if len(l.entries) != 0 || len(l.queue) != 0 {
+		t.Errorf("left are %v and %v", l.entries, l.queue)
+	}
+	if !newLedger(1).close() {
+		t.Error("an unused ledger is empty")
+	}
+}
+
+func TestReserveEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLedger(1)
+		inFlight(t, l, "a")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if n := l.reserve(ctx, 1); n != 0 {
+			t.Errorf("%d places, want none", n)
+		}
+	})
+}
+
+func TestIDs(t *testing.T) {
+	t.Parallel()
+	top := uint64(math.MaxUint64)
+	for _, id := range [][2]string{{"5-0", "5-1"}, {joinID(4, top), "5-0"}, {"0-0", "0-1"}} {
+		if got := behind(id[0]); got != id[1] {
+			t.Errorf("behind %s is %s, want %s", id[0], got, id[1])
+		}
+		if got := before(id[1]); got != id[0] {
+			t.Errorf("before %s is %s, want %s", id[1], got, id[0])
+		}
+	}
+	if got := before("0-0"); got != "0-0" {
+		t.Errorf("before 0-0 is %s", got)
+	}
+}
+
+// replyError is an error that a server answers.
+type replyError string
+
+func (e replyError) Error() string { return string(e) }
+func (e replyError) RedisError()   {}
+
+var _ redis.Error = replyError("")
+
+func TestOutageIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	var text strings.Builder
+	o := outage{log: slog.New(slog.NewTextHandler(&text, nil))}
+	network, loading := errors.New("connection refused"), replyError("LOADING Redis is loading")
+	o.begins("read", network)
+	o.begins("claim", network)
+	o.begins("redeliver", loading)
+	o.begins("read", loading)
+	o.over("redeliver")
+	o.over("read")
+	o.begins("claim", replyError("NOPERM no"))
+	o.over("read")
+	o.begins("claim", replyError("NOPERM no"))
+	o.begins("read", network)
+	o.over("claim")
+	var got []string
+	for line := range strings.Lines(text.String()) {
+		level, _, _ := strings.Cut(line[strings.Index(line, "level=")+6:], " ")
+		op, _, _ := strings.Cut(line[strings.Index(line, "operation=")+10:], " ")
+		got = append(got, level+" "+strings.TrimSpace(op))
+	}
+	want := []string{"ERROR read", "INFO redeliver", "ERROR claim", "ERROR read", "INFO claim"}
+	if !slices.Equal(got, want) {
+		t.Errorf("logged %q, want %q", got, want)
+	}
+}

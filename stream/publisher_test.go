@@ -1,0 +1,262 @@
+package stream_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/respproxy"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/stream"
+)
+
+func (f *fixture) publisher(t *testing.T, change ...func(*stream.PublisherConfig)) *stream.Publisher {
+	t.Helper()
+	cfg := stream.PublisherConfig{Stream: f.key, Logger: slog.New(f.logs)}
+	for _, c := range change {
+		c(&cfg)
+	}
+	pub, err := stream.NewPublisher(f.client, cfg)
+	must(t, err)
+	return pub
+}
+
+// written are the ids of the messages in a stream.
+func (f *fixture) written(t *testing.T, key string) []string {
+	t.Helper()
+	entries, err := f.client.XRange(t.Context(), key, "-", "+").Result()
+	must(t, err)
+	ids := []string{}
+	for _, x := range entries {
+		msg, err := stream.Unmarshal(x.ID, x.Values)
+		must(t, err)
+		ids = append(ids, msg.ID())
+	}
+	return ids
+}
+
+func TestSendKeepsTheOrderAndFillsIDs(t *testing.T) {
+	t.Parallel()
+	f := shared(t)
+	blank := &message.RawMessage{Data: []byte("x")}
+	if errs := f.publisher(t).Send(t.Context(), order("1"), blank, order("2")); errs != nil {
+		t.Fatal(errs)
+	}
+	if blank.ID() == "" {
+		t.Fatal("the message has no id, a second write would have another")
+	}
+	if got, want := f.written(t, f.key), []string{"1", blank.ID(), "2"}; !slices.Equal(got, want) {
+		t.Errorf("wrote %q, want %q", got, want)
+	}
+	if errs := f.publisher(t).Send(t.Context()); errs != nil {
+		t.Error(errs)
+	}
+}
+
+func TestSendSettlesNothing(t *testing.T) {
+	t.Parallel()
+	f := shared(t)
+	msg := order("1")
+	msg.SetAcking(message.NewAcking(nil, nil))
+	f.publisher(t).Send(t.Context(), msg)
+	if !msg.Ack() {
+		t.Error("the message was settled")
+	}
+}
+
+func TestSendHasAnErrorForEachMessage(t *testing.T) {
+	t.Parallel()
+	for name, client := range map[string]func(*testing.T) redis.UniversalClient{
+		"server":  func(t *testing.T) redis.UniversalClient { t.Helper(); return redistest.Shared(t).Client(t) },
+		"Cluster": func(t *testing.T) redis.UniversalClient { t.Helper(); return redistest.SharedCluster(t).Client(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, client(t))
+			keys := map[string]string{"mail": redistest.Tag(t), "bill": redistest.Tag(t), "text": redistest.Tag(t)}
+			must(t, f.client.Set(t.Context(), keys["text"], "no stream", 0).Err())
+			pub := f.publisher(t, func(c *stream.PublisherConfig) {
+				c.Stream = ""
+				c.StreamFor = func(m *message.RawMessage) (string, error) {
+					switch m.Destination() {
+					case "lost":
+						return "", errBusy
+					case "panic":
+						panic("no")
+					}
+					return keys[m.Destination()], nil
+				}
+				c.Marshal = func(m *message.RawMessage) ([]any, error) {
+					switch m.ID() {
+					case "odd":
+						return []any{"a"}, nil
+					case "struct":
+						return []any{"a", struct{}{}}, nil
+					}
+					return stream.Binary(m)
+				}
+			})
+			to := func(id, destination string) *message.RawMessage {
+				m := order(id)
+				m.Attributes[message.AttrDestination] = destination
+				return m
+			}
+			bad := order("bad")
+			bad.Attributes["x"] = struct{}{}
+			bad.Attributes[message.AttrDestination] = "mail"
+			errs := pub.Send(t.Context(), to("1", "mail"), to("2", "lost"), to("3", "bill"), to("4", "nowhere"),
+				to("5", "text"), bad, nil, to("odd", "mail"), to("struct", "mail"), to("6", "panic"), to("7", "mail"))
+			permanent := []bool{false, true, false, true, false, true, true, true, true, true, false}
+			failed := []bool{false, true, false, true, true, true, true, true, true, true, false}
+			for i, err := range errs {
+				if (err != nil) != failed[i] || message.IsPermanent(err) != permanent[i] {
+					t.Errorf("message %d: error %v, want one: %v, permanent: %v", i, err, failed[i], permanent[i])
+				}
+			}
+			if !errors.Is(errs[1], errBusy) || !redis.HasErrorPrefix(errs[4], "WRONGTYPE") || !errors.Is(errs[5], message.ErrEncode) {
+				t.Errorf("errors are %v", errs)
+			}
+			if got := f.written(t, keys["mail"]); !slices.Equal(got, []string{"1", "7"}) {
+				t.Errorf("mail has %q", got)
+			}
+			if got := f.written(t, keys["bill"]); !slices.Equal(got, []string{"3"}) {
+				t.Errorf("bill has %q", got)
+			}
+		})
+	}
+}
+
+func TestMaxLen(t *testing.T) {
+	t.Parallel()
+	for exact, trim := range map[bool]string{true: "=", false: "~"} {
+		proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
+		f := newFixture(t, redistest.Client(t, proxy.Addr()))
+		pub := f.publisher(t, func(c *stream.PublisherConfig) { c.MaxLen, c.ExactTrim = 2, exact })
+		if errs := pub.Send(t.Context(), order("1"), order("2"), order("3")); errs != nil {
+			t.Fatal(errs)
+		}
+		if got := f.written(t, f.key); exact && !slices.Equal(got, []string{"2", "3"}) {
+			t.Errorf("the stream has %q, want the last two", got)
+		}
+		for _, cmd := range proxy.Commands(respproxy.Command("XADD")) {
+			if !strings.HasPrefix(strings.Join(cmd[2:], " "), "maxlen "+trim+" 2 ") {
+				t.Errorf("sent %q, want maxlen %s 2", cmd, trim)
+			}
+		}
+	}
+}
+
+func TestPublishAcksWhatIsWritten(t *testing.T) {
+	t.Parallel()
+	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
+	f := newFixture(t, redistest.Client(t, proxy.Addr()))
+	in := make(chan *message.RawMessage, 10)
+	var want []string
+	var msgs []*message.RawMessage
+	for _, id := range numbers(10) {
+		msg := order(id)
+		msg.SetAcking(message.NewAcking(nil, nil))
+		msgs = append(msgs, msg)
+		want = append(want, id)
+		in <- msg
+	}
+	bad := message.NewRaw(nil, message.Attributes{"x": struct{}{}}, message.NewAcking(nil, nil))
+	close(in)
+	done, err := f.publisher(t, func(c *stream.PublisherConfig) { c.BatchSize = 4 }).Publish(t.Context(), in)
+	must(t, err)
+	<-done
+	for _, msg := range msgs {
+		<-msg.Settled()
+		must(t, msg.Err())
+	}
+	if got := f.written(t, f.key); !slices.Equal(got, want) {
+		t.Errorf("wrote %q, want %q", got, want)
+	}
+
+	in = make(chan *message.RawMessage, 3)
+	in <- nil
+	in <- bad
+	in <- message.NewRaw(nil, message.Attributes{"x": struct{}{}}, nil)
+	close(in)
+	done, err = f.publisher(t).Publish(t.Context(), in)
+	must(t, err)
+	<-done
+	if err := bad.Err(); !errors.Is(err, message.ErrEncode) || !message.IsPermanent(err) {
+		t.Errorf("nacked with %v, want a permanent ErrEncode", err)
+	}
+	f.logs.want(t, "stream: a nil message was to be published", 1)
+	f.logs.want(t, "stream: message not published", 1)
+}
+
+func TestPublishEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
+	f := newFixture(t, redistest.Client(t, proxy.Addr()))
+	hold := proxy.Hold(respproxy.Command("XADD"))
+	ctx, cancel := context.WithCancel(t.Context())
+	in := make(chan *message.RawMessage)
+	done, err := f.publisher(t).Publish(ctx, in)
+	must(t, err)
+	msg := order("1")
+	msg.SetAcking(message.NewAcking(nil, nil))
+	in <- msg
+	must(t, hold.Wait(t.Context()))
+	cancel()
+	hold.Release()
+	<-done
+	<-msg.Settled()
+	if msg.Err() != nil || !slices.Equal(f.written(t, f.key), []string{"1"}) {
+		t.Errorf("nacked with %v, want what was taken to be written", msg.Err())
+	}
+}
+
+func TestWriteWithALostReplyIsWrittenAgain(t *testing.T) {
+	t.Parallel()
+	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
+	f := newFixture(t, redistest.Client(t, proxy.Addr()))
+	proxy.DropReply(1, respproxy.Command("XADD"))
+	if errs := f.publisher(t).Send(t.Context(), &message.RawMessage{}); errs != nil {
+		t.Fatal(errs)
+	}
+	got := f.written(t, f.key)
+	if len(got) != 2 || got[0] != got[1] || got[0] == "" {
+		t.Errorf("wrote %q, want one id twice", got)
+	}
+}
+
+func TestForwarding(t *testing.T) {
+	t.Parallel()
+	f := shared(t)
+	for _, id := range []string{"1", "2"} {
+		must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: f.key, Values: []any{
+			"type", "order.placed", "source", "/shop", "destination", "mail", "data", `{"order":` + id + `}`,
+			"attributes", `{"specversion":"1.0","id":"` + id + `","type":"order.placed","source":"/shop","destination":"mail"}`,
+		}}).Err())
+	}
+	cfg := f.config()
+	cfg.Group = ""
+	sub, err := stream.NewOutboxSubscriber(f.client, cfg)
+	must(t, err)
+	out := run(t, sub)
+	to := f.key + ":mail"
+	pub := f.publisher(t, func(c *stream.PublisherConfig) { c.Stream = to })
+	done, err := pub.Publish(t.Context(), out.ch)
+	must(t, err)
+	groupIsEmpty := func() bool {
+		p, err := f.client.XPending(t.Context(), f.key, stream.OutboxGroup).Result()
+		must(t, err)
+		return p.Count == 0 && len(f.written(t, to)) == 2
+	}
+	eventually(t, groupIsEmpty, func() string { return "not forwarded" })
+	if got := f.written(t, to); !slices.Equal(got, []string{"1", "2"}) {
+		t.Errorf("forwarded %q", got)
+	}
+	out.cancel()
+	<-done
+}
