@@ -53,12 +53,12 @@ func (r *reader) takeOver(ctx context.Context, ids []string) error {
 	if err != nil {
 		return err
 	}
+	r.counts.claimed.Add(int64(len(claimed)))
 	for i, f := range r.fetch(ctx, claimed) {
 		if f.err != nil {
 			return f.err
 		}
 		if f.ours && r.give(claimed[i], f.values) {
-			r.counts.claimed.Add(1)
 			places--
 		}
 	}

@@ -119,10 +119,10 @@ func TestTrimmedEntriesLeaveTheGroup(t *testing.T) {
 			wantData(t, msg, "c")
 			f.wantPending(t, 1)
 			msg.Ack()
+			f.logs.want(t, "stream: entry was trimmed before it was acked", 2)
 			if got := sub.Stats().Trimmed; got != 2 {
 				t.Errorf("%d trimmed, want 2", got)
 			}
-			f.logs.want(t, "stream: entry was trimmed before it was acked", 2)
 		})
 	}
 }

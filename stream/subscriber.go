@@ -58,7 +58,7 @@ type SubscriberStats struct {
 	Delivered int64
 	// Redelivered is how many of them followed a nack.
 	Redelivered int64
-	// Claimed is how many of them were taken over from other consumers, or from this one after MaxIdleTime.
+	// Claimed is how many entries were taken over from other consumers, or from this one, after MaxIdleTime.
 	Claimed int64
 	// Malformed is how often an entry could not be decoded.
 	Malformed int64
