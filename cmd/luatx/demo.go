@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/term"
 
+	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/cmd/luatx/internal/shop"
 )
 
@@ -101,6 +102,9 @@ func show(ctx context.Context, options shop.Options, std standard) error {
 	defer stop()
 	client := target.connect()
 	defer client.Close()
+	if err := check(ctx, client); err != nil {
+		return usageError{err}
+	}
 
 	report := shop.Report{Expected: shop.Expect(orders)}
 	for _, mode := range options.Runs() {
@@ -158,6 +162,15 @@ func reach(ctx context.Context, text string) (s server, stop func(), err error) 
 	return s, func() {}, nil
 }
 
+// check refuses a server that is too old.
+func check(ctx context.Context, client redis.UniversalClient) error {
+	transactor, err := luatx.New(client, newLayout(newNamespace()).config())
+	if err != nil {
+		return err
+	}
+	return transactor.Check(ctx)
+}
+
 // runMode runs a job, and shows on standard error how it goes.
 func runMode(ctx context.Context, j job, std standard) (shop.Result, error) {
 	terminal, colour := style(std.err)
@@ -167,13 +180,14 @@ func runMode(ctx context.Context, j job, std standard) (shop.Result, error) {
 	}
 	out, err := j.run(ctx)
 	if err != nil {
-		if out.log != "" && ctx.Err() == nil {
-			err = fmt.Errorf("%w; the workers' log is %s", err, out.log)
-		}
-		return out.Result, fmt.Errorf("%s mode: %w", j.mode, err)
+		err = fmt.Errorf("%s mode: %w", j.mode, err)
+	} else {
+		fmt.Fprintln(std.err, out.describe(j.mode))
 	}
-	fmt.Fprintln(std.err, out.describe(j.mode))
-	return out.Result, nil
+	if out.log != "" {
+		fmt.Fprintf(std.err, "%s mode: the workers' log is %s\n", j.mode, out.log)
+	}
+	return out.Result, err
 }
 
 func print(report shop.Report, asJSON bool, out io.Writer) error {

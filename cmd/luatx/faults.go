@@ -78,4 +78,3 @@ func (f *faults) close() error {
 	}
 	return errors.Join(errs...)
 }
-

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -20,12 +21,15 @@ const (
 	feedPause = 5 * time.Millisecond
 )
 
-// feeder writes the orders to the streams of their customers' tags, and remembers where.
+// feeder writes the orders to the streams of their customers' tags, and remembers where. It keeps to the rate, and
+// stops at its limit until that is raised.
 type feeder struct {
 	client redis.UniversalClient
 	keys   layout
 	orders []shop.Order
 	rate   int // orders a second; 0: as fast as it can
+
+	limit atomic.Int64 // orders
 
 	mu      sync.Mutex
 	entries map[string][]entryID // by stream, in their order
@@ -40,7 +44,7 @@ func newFeeder(client redis.UniversalClient, keys layout, orders []shop.Order, r
 func (f *feeder) run(ctx context.Context) error {
 	start := time.Now()
 	for next := 0; next < len(f.orders); {
-		n := min(feedChunk, len(f.orders)-next)
+		n := min(feedChunk, len(f.orders)-next, int(f.limit.Load())-next)
 		if f.rate > 0 {
 			n = min(n, int(time.Since(start).Seconds()*float64(f.rate))+1-next)
 		}

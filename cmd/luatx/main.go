@@ -42,7 +42,7 @@ type standard struct {
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	os.Exit(command(ctx, os.Args[1:], standard{os.Stdin, os.Stdout, os.Stderr}))
 }

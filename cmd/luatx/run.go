@@ -14,14 +14,8 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-const (
-	lookEvery = 10 * time.Millisecond
-	// quietLooks in a row, quietPause apart, make a run quiet.
-	quietLooks = 3
-	quietPause = 100 * time.Millisecond
-	// cleanTimeout bounds what is done after the end of a run.
-	cleanTimeout = 30 * time.Second
-)
+// cleanTimeout bounds what is done after the end of a run.
+const cleanTimeout = 30 * time.Second
 
 // job is the orders in one mode.
 type job struct {
@@ -38,170 +32,104 @@ type job struct {
 // outcome is a result, and what the demo tells beside it.
 type outcome struct {
 	shop.Result
-	dropped int64 // replies
-	parked  int64 // events
-	log     string
+	took    time.Duration   // from the first order until all was quiet
+	each    []time.Duration // for each message
+	dropped int64           // replies
+	parked  int64           // events
+	log     string          // the workers', where it is worth reading
 }
 
-// run handles the orders until all is quiet, and reads the books back. The keys stay only where they were asked for.
+// run handles the orders until all is quiet, and reads the books back. The keys stay only where that was asked for.
 func (j job) run(ctx context.Context) (out outcome, err error) {
+	log, err := os.CreateTemp("", "luatx-demo-*.log")
+	if err != nil {
+		return out, err
+	}
 	defer func() {
-		if j.options.Keep {
+		_ = log.Close() // the workers wrote it
+		if ctx.Err() == nil && (err != nil || j.mode == shop.Scripted && !j.expected.Exact(out.Result)) {
+			out.log = log.Name()
 			return
 		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
-		defer cancel()
-		err = errors.Join(err, clean(ctx, j.client, j.keys.namespace))
+		err = errors.Join(err, os.Remove(log.Name()))
 	}()
+	if !j.options.Keep {
+		defer func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
+			defer cancel()
+			err = errors.Join(err, clean(ctx, j.client, j.keys.namespace))
+		}()
+	}
 	transactor, err := luatx.New(j.client, j.keys.config())
 	if err != nil {
 		return out, err
 	}
-	watched := observer{client: j.client, keys: j.keys, mode: j.mode, store: outbox.NewStore(transactor)}
-
-	out, took, err := j.underFire(ctx, watched)
-	if err != nil {
+	seen := observer{client: j.client, keys: j.keys, mode: j.mode, store: outbox.NewStore(transactor)}
+	if err := j.prepare(ctx); err != nil {
 		return out, err
 	}
-	written, err := watched.read(ctx)
-	if err != nil {
+	if err := j.underFire(ctx, seen, log, &out); err != nil {
 		return out, err
 	}
-	counts, err := watched.store.Counts(ctx)
-	if err != nil {
-		return out, err
-	}
-	out.parked = counts.Parked
-	out.Messages = len(j.orders)
-	j.expected.Compare(&out.Result, written)
-	out.Pace(took.whole, took.each)
-	return out, nil
+	return out, j.judge(ctx, seen, &out)
 }
 
-// durations are how long the run took, and each of its messages.
-type durations struct {
-	whole time.Duration
-	each  []time.Duration
+// prepare makes the groups, which shows whether the server takes writes at all.
+func (j job) prepare(ctx context.Context) error {
+	pipe := j.client.Pipeline()
+	for _, tag := range j.keys.tags() {
+		pipe.XGroupCreateMkStream(ctx, j.keys.orders(tag), group, "0")
+		pipe.XGroupCreateMkStream(ctx, j.keys.sold(tag), group, "0")
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return usageError{fmt.Errorf("Redis takes no writes: %w", err)} //nolint:staticcheck // a name begins it
+	}
+	return nil
 }
 
-// underFire feeds the workers, kills them, and returns when everything is quiet and nothing of them runs any more.
-func (j job) underFire(ctx context.Context, watched observer) (out outcome, took durations, err error) {
+// underFire runs the workers behind faulty connections until everything is quiet. Nothing of them runs any more when
+// it returns.
+func (j job) underFire(ctx context.Context, seen observer, log *os.File, out *outcome) (err error) {
 	faults, err := startFaults(ctx, j.server, j.client, j.options.Seed)
 	if err != nil {
-		return out, took, err
+		return err
 	}
 	defer func() { err = errors.Join(err, faults.close()) }()
-	log, err := os.CreateTemp("", "luatx-demo-*.log")
-	if err != nil {
-		return out, took, err
-	}
-	defer func() {
-		_ = log.Close() // the workers wrote it
-		if err == nil {
-			err = os.Remove(log.Name())
-		} else {
-			out.log = log.Name()
-		}
-	}()
-
 	behind := j.server
 	behind.Routes = faults.routes
 	crew, err := startCrew(j.options.Workers, workerConfig{
 		Server: behind, Namespace: j.keys.namespace, Mode: j.mode, Work: j.options.Work,
 	}, log)
 	if err != nil {
-		return out, took, err
+		return err
 	}
-	start := time.Now()
-	kills, err := j.watch(ctx, watched, crew)
-	took.whole = time.Since(start) - quietLooks*quietPause
+	s := newShift(j, seen, crew)
+	took, err := s.run(ctx)
 	grace := endTimeout
 	if err != nil {
 		grace = 0
 	}
 	err = errors.Join(err, crew.stop(grace))
-	out.Kills, out.dropped, took.each = kills, faults.dropped.Load(), crew.times()
-	return out, took, err
-}
-
-// watch feeds the orders and kills workers as planned until everything is quiet.
-func (j job) watch(ctx context.Context, watched observer, crew *crew) (kills int, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, j.deadline(), errors.New("orders or events are still on their way long after they should have arrived"))
-	defer cancel()
-	fed := newFeeder(j.client, j.keys, j.orders, j.options.Rate)
-	feeding := make(chan error, 1)
-	go func() { feeding <- fed.run(ctx) }()
-	defer func() {
-		cancel()
-		if feeding != nil {
-			err = errors.Join(err, ignoreCancelled(<-feeding))
-		}
-	}()
-	defer j.progress.Finish()
-
-	plan := shop.Kills(j.options.Seed, len(j.orders), j.options.KillEvery, j.options.Workers)
-	ticker := time.NewTicker(lookEvery)
-	defer ticker.Stop()
-	quiet := 0
-	for {
-		select {
-		case <-ctx.Done():
-			return kills, context.Cause(ctx)
-		case err := <-crew.failed:
-			return kills, err
-		case err := <-feeding:
-			feeding = nil
-			if err != nil {
-				return kills, err
-			}
-			continue
-		case <-ticker.C:
-		}
-		settled, err := watched.settled(ctx, fed)
-		if err != nil {
-			return kills, err
-		}
-		j.progress.Set(settled, kills)
-		if kills < len(plan) && settled >= plan[kills].After {
-			if err := crew.kill(ctx, plan[kills].Worker); err != nil {
-				return kills, err
-			}
-			kills++
-			continue
-		}
-		if settled < len(j.orders) {
-			continue
-		}
-		still, err := watched.quiet(ctx)
-		if err != nil {
-			return kills, err
-		}
-		if quiet++; !still {
-			quiet = 0
-		}
-		if quiet > quietLooks {
-			return kills, nil
-		}
-		ticker.Reset(quietPause)
-	}
-}
-
-// deadline is far beyond what a run takes on a slow machine.
-func (j job) deadline() time.Duration {
-	steps := time.Duration(len(j.orders) + j.expected.Events)
-	d := 2*time.Minute + steps*(j.options.Work+25*time.Millisecond)
-	if j.options.Rate > 0 {
-		d += time.Duration(float64(len(j.orders)) / float64(j.options.Rate) * float64(time.Second))
-	}
-	return d
-}
-
-// ignoreCancelled drops the error of what was told to stop.
-func ignoreCancelled(err error) error {
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return nil
-	}
+	out.Kills, out.dropped = s.kills, faults.dropped.Load()
+	out.took, out.each = took, crew.times()
 	return err
+}
+
+// judge reads the books back and compares them with what the orders say.
+func (j job) judge(ctx context.Context, seen observer, out *outcome) error {
+	written, err := seen.read(ctx)
+	if err != nil {
+		return err
+	}
+	counts, err := seen.store.Counts(ctx)
+	if err != nil {
+		return err
+	}
+	out.parked = counts.Parked
+	out.Messages = len(j.orders)
+	j.expected.Compare(&out.Result, written)
+	out.Pace(out.took, out.each)
+	return nil
 }
 
 // describe says in one line what the workers went through.

@@ -30,7 +30,7 @@ const (
 	blockTimeout  = 500 * time.Millisecond
 	claimInterval = 250 * time.Millisecond
 	minIdleTime   = 1 * time.Second // must exceed what a handler takes
-	lease         = 2 * time.Second
+	lease         = minIdleTime
 	stopTimeout   = 5 * time.Second
 )
 

@@ -27,8 +27,8 @@ func TestOptions(t *testing.T) {
 		t.Errorf("defaults are %+v, %v", o, err)
 	}
 	o, err = parseOptions("--orders", "-", "--seed", "7", "--redis", "a:1,b:2", "--mode", "scripted", "--workers", "2",
-		"--rate", "100", "--kill-every", "0", "--work", "0", "--keep", "--json")
-	want := Options{Orders: "-", Seed: 7, Redis: "a:1,b:2", Mode: Scripted, Workers: 2, Rate: 100, Keep: true, JSON: true}
+		"--rate", "70", "--kill-every", "0", "--work", "0", "--keep", "--json")
+	want := Options{Orders: "-", Seed: 7, Redis: "a:1,b:2", Mode: Scripted, Workers: 2, Rate: 70, Keep: true, JSON: true}
 	if err != nil || o != want {
 		t.Errorf("options are %+v, %v", o, err)
 	}

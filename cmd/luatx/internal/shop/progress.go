@@ -32,6 +32,8 @@ type Progress struct {
 	done  int
 	kills int
 	last  time.Time // of the last draw
+
+	printed string // the last line
 }
 
 // NewProgress shows progress up to a total under a label. Terminal says that out
@@ -52,7 +54,7 @@ func (p *Progress) Set(done, kills int) {
 	}
 	if now := p.now(); p.last.IsZero() || now.Sub(p.last) >= every {
 		p.last = now
-		p.draw()
+		p.draw(false)
 	}
 }
 
@@ -60,21 +62,28 @@ func (p *Progress) Set(done, kills int) {
 func (p *Progress) Finish() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.draw()
+	p.draw(true)
 	if p.terminal {
 		fmt.Fprintln(p.out)
 	}
 }
 
-// draw writes the state; the caller holds the lock.
-func (p *Progress) draw() {
+// draw writes the state; the caller holds the lock. What comes after the last
+// message, its events say, takes its time: an ellipsis says so.
+func (p *Progress) draw(final bool) {
 	share := 1.0
 	if p.total > 0 {
 		share = min(max(float64(p.done)/float64(p.total), 0), 1)
 	}
 	text := fmt.Sprintf("%3d%%  %s of %s  %s", int(share*100), group(int64(p.done)), group(int64(p.total)), amount(int64(p.kills), "kill"))
+	if share == 1 && !final {
+		text += " …"
+	}
 	if !p.terminal {
-		fmt.Fprintf(p.out, "%s: %s\n", p.label, text)
+		if text != p.printed {
+			fmt.Fprintf(p.out, "%s: %s\n", p.label, text)
+		}
+		p.printed = text
 		return
 	}
 	full := int(share * barWidth)

@@ -54,8 +54,8 @@ func TestProgressBar(t *testing.T) {
 	if len(draws) != 3 || !strings.HasSuffix(out.String(), "\n") || strings.Count(out.String(), "\n") != 1 {
 		t.Fatalf("drawn %d times: %q", len(draws), out.String())
 	}
-	for i, want := range []string{" 50%  500,000 of 1,000,000  3 kills", "100%  1,000,001 of 1,000,000  100 kills"} {
-		text := escapes.ReplaceAllString(draws[i], "")
+	for i, want := range []string{" 50%  500,000 of 1,000,000  3 kills", "100%  1,000,001 of 1,000,000  100 kills …", "100%  1,000,001 of 1,000,000  100 kills"} {
+		text := strings.TrimSpace(escapes.ReplaceAllString(draws[i], ""))
 		if !strings.HasSuffix(text, want) || strings.Count(text, "█")+strings.Count(text, "░") != barWidth {
 			t.Errorf("draw %d is %q, want %q", i, text, want)
 		}
@@ -74,6 +74,21 @@ func TestProgressOfNothing(t *testing.T) {
 	NewProgress(&out, false, false, "x", 0).Finish()
 	if got := out.String(); got != "x: 100%  0 of 0  0 kills\n" {
 		t.Errorf("printed %q", got)
+	}
+}
+
+// What is said already is not said again, and the end is.
+func TestProgressWaits(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	p, c := newTestProgress(&out, false, "x", 2)
+	for _, done := range []int{0, 2, 2, 2} {
+		p.Set(done, 1)
+		c.time = c.time.Add(printEvery)
+	}
+	p.Finish()
+	if want := "x:   0%  0 of 2  1 kill\nx: 100%  2 of 2  1 kill …\nx: 100%  2 of 2  1 kill\n"; out.String() != want {
+		t.Errorf("printed\n%s, want\n%s", out.String(), want)
 	}
 }
 

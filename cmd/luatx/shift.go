@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/luatx/luatx/cmd/luatx/internal/shop"
+)
+
+const (
+	lookEvery = 10 * time.Millisecond
+	// quietLooks more, quietPause apart, must find nothing new before a run counts as quiet.
+	quietLooks = 3
+	quietPause = 100 * time.Millisecond
+)
+
+var errTooLong = errors.New("orders or events are still on their way long after they should have arrived")
+
+// shift is a crew at work: fed with orders, killed by plan, watched until all is quiet.
+type shift struct {
+	job   job
+	seen  observer
+	crew  *crew
+	fed   *feeder
+	plan  []shop.Kill
+	kills int // done
+	quiet int // looks in a row
+}
+
+func newShift(j job, seen observer, crew *crew) *shift {
+	return &shift{
+		job: j, seen: seen, crew: crew,
+		fed:  newFeeder(j.client, j.keys, j.orders, j.options.Rate),
+		plan: shop.Kills(j.options.Seed, len(j.orders), j.options.KillEvery, j.options.Workers),
+	}
+}
+
+// run returns how long it took until all was quiet.
+func (s *shift) run(ctx context.Context) (took time.Duration, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.deadline(), errTooLong)
+	defer s.job.progress.Finish()
+	feeding := make(chan error, 1)
+	go func() { feeding <- s.fed.run(ctx) }()
+	start := time.Now()
+	err = s.watch(ctx, feeding)
+	took = time.Since(start) - quietLooks*quietPause
+	if ctx.Err() != nil {
+		err = context.Cause(ctx) // whatever was noticed first
+	}
+	cancel()
+	<-feeding
+	return took, err
+}
+
+// watch looks again and again until all is quiet, or something fails.
+func (s *shift) watch(ctx context.Context, feeding chan error) error {
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for s.quiet <= quietLooks {
+		s.allow()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case err := <-s.crew.failed:
+			return err
+		case err := <-feeding:
+			feeding <- err // for run
+			if err != nil {
+				return err
+			}
+			feeding = nil
+		case <-ticker.C:
+			if err := s.look(ctx); err != nil {
+				return err
+			}
+			if s.quiet == 1 {
+				ticker.Reset(quietPause)
+			}
+		}
+	}
+	return nil
+}
+
+// allow lets the feeder go on. Orders wait for the kills that are planned before them, so that these hit both modes at
+// the same shares of their progress, with twice as many orders under way as the workers can hold.
+func (s *shift) allow() {
+	limit := len(s.job.orders)
+	if s.kills < len(s.plan) {
+		limit = s.plan[s.kills].After + 2*s.job.options.Workers*partitions*inFlight
+	}
+	s.fed.limit.Store(int64(limit))
+}
+
+// look kills a worker where it is time, or sees whether all is quiet.
+func (s *shift) look(ctx context.Context) error {
+	settled, err := s.seen.settled(ctx, s.fed)
+	if err != nil {
+		return err
+	}
+	s.job.progress.Set(settled, s.kills)
+	if s.kills < len(s.plan) && settled >= s.plan[s.kills].After {
+		err := s.crew.kill(ctx, s.plan[s.kills].Worker)
+		s.kills++
+		return err
+	}
+	if settled < len(s.job.orders) {
+		return nil
+	}
+	quiet, err := s.seen.quiet(ctx)
+	s.quiet++
+	if !quiet {
+		s.quiet = 0
+	}
+	return err
+}
+
+// deadline is far beyond what a run takes on a slow machine.
+func (s *shift) deadline() time.Duration {
+	options, orders := s.job.options, len(s.job.orders)
+	d := 2*time.Minute + time.Duration(orders+s.job.expected.Events)*(options.Work+25*time.Millisecond)
+	if options.Rate > 0 {
+		d += time.Duration(float64(orders) / float64(options.Rate) * float64(time.Second))
+	}
+	return d
+}
