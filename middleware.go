@@ -9,6 +9,7 @@ import (
 	"github.com/luatx/luatx/internal/script"
 	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/message/middleware"
 )
 
 // deliveryKey is where a message keeps its delivery across runs of its handler.
@@ -30,6 +31,7 @@ type deliveryKey struct{}
 // between.
 func Middleware(t *Transactor) message.Middleware {
 	return func(next message.ProcessFunc) message.ProcessFunc {
+		next = middleware.Recover()(next) // a duplicate may panic as well as fail
 		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
 			if err := placed(ctx); err != nil {
 				return nil, err

@@ -300,13 +300,17 @@ func TestKnownBeforeNack(t *testing.T) {
 		ctx, tr := soon(t), newTransactor(t, client)
 		in := newInput(t, client, key(t, tr, "a", "orders"))
 		account := key(t, tr, "a", "account")
+		calls := 0
 		r := router(t, message.PipeConfig{}, scripted(t, tr), func(ctx context.Context) ([]*message.Message, error) {
 			if client.Exists(ctx, account).Val() == 1 { // a read outside of the transaction
+				if calls++; calls > 1 {
+					panic("exists already")
+				}
 				return nil, errors.New("exists already")
 			}
 			return nil, luatx.CmdableFromContext(ctx, client).Set(ctx, account, "ann", 0).Err()
 		})
-		for range 2 {
+		for range 3 {
 			msg := in.deliver("c", order("1"))
 			if _, err := r.Process(ctx, msg); err != nil {
 				t.Error(err)

@@ -28,16 +28,8 @@ type Filler struct {
 // NewFiller returns a Filler.
 func NewFiller() *Filler {
 	f := &Filler{}
-	f.client = redis.NewClient(&redis.Options{
-		Addr:            "filler",
-		Protocol:        2,
-		DisableIdentity: true,
-		MaxRetries:      -1,
-		ReadTimeout:     -1,
-		WriteTimeout:    -1,
-		Dialer: func(context.Context, string, string) (net.Conn, error) {
-			return &conn{filler: f}, nil
-		},
+	f.client = offline(func(context.Context, string, string) (net.Conn, error) {
+		return &conn{filler: f}, nil
 	})
 	return f
 }

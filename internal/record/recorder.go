@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 // Source makes recorders. One serves a whole process; it never dials.
@@ -15,15 +16,24 @@ type Source struct{ client *redis.Client }
 
 // NewSource returns a Source.
 func NewSource() *Source {
-	return &Source{redis.NewClient(&redis.Options{
-		Addr:            "recorder",
-		Protocol:        2,
-		DisableIdentity: true,
-		MaxRetries:      -1,
-		Dialer: func(context.Context, string, string) (net.Conn, error) {
-			return nil, errors.New("a recorder does not dial")
-		},
+	return &Source{offline(func(context.Context, string, string) (net.Conn, error) {
+		return nil, errors.New("a recorder does not dial")
 	})}
+}
+
+// offline returns a client that reaches nothing but what its dialer gives. The address is never dialled, but
+// go-redis looks a name up.
+func offline(dialer func(context.Context, string, string) (net.Conn, error)) *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Addr:                     "127.0.0.1:0",
+		Protocol:                 2,
+		DisableIdentity:          true,
+		MaxRetries:               -1,
+		ReadTimeout:              -1,
+		WriteTimeout:             -1,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		Dialer:                   dialer,
+	})
 }
 
 // Recorder is a redis.Pipeliner that hands each command, at the call, to a function instead of a server. It is
