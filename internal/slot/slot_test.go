@@ -20,7 +20,7 @@ func TestOf(t *testing.T) {
 		{"123456789", 12739}, // the check value of the cluster specification: 0x31C3
 		{"", 0},
 		{"{user1000}.following", 3443},
-		{"foo{}{bar}", 8363},  // an empty tag: the whole key counts
+		{"foo{}{bar}", 8363},    // an empty tag: the whole key counts
 		{"foo{{bar}}zap", 4015}, // the first { to the next }
 		{"foo{bar}{zap}", 5061},
 		{"open{only", slot.OfTag("open{only")},
