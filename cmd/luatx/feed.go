@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"sort"
 	"strconv"
 	"strings"
 	"sync"
@@ -103,14 +104,7 @@ func (f *feeder) write(ctx context.Context, orders []shop.Order) error {
 func (f *feeder) upTo(key string, last entryID) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	n := 0
-	for _, id := range f.entries[key] {
-		if last.before(id) {
-			break
-		}
-		n++
-	}
-	return n
+	return sort.Search(len(f.entries[key]), func(i int) bool { return last.before(f.entries[key][i]) })
 }
 
 // entryID is the id of a stream's entry.

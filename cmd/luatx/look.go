@@ -37,7 +37,7 @@ func (o observer) settled(ctx context.Context, fed *feeder) (int, error) {
 	}
 	n := 0
 	for _, key := range keys {
-		n += fed.upTo(key, groups[key].last) - int(groups[key].pending)
+		n += max(0, fed.upTo(key, groups[key].last)-int(groups[key].pending)) // what was just fed may not be noted yet
 	}
 	return n, nil
 }

@@ -11,7 +11,10 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // The exit statuses.
@@ -44,8 +47,15 @@ type standard struct {
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
+	redis.SetLogger(silence{})
 	os.Exit(command(ctx, os.Args[1:], standard{os.Stdin, os.Stdout, os.Stderr}))
 }
+
+// silence is what becomes of go-redis' remarks on its connections, which break on purpose here.
+type silence struct{}
+
+// Printf implements go-redis' logger.
+func (silence) Printf(context.Context, string, ...any) {}
 
 // command runs one subcommand and returns the exit status.
 func command(ctx context.Context, args []string, std standard) int {
@@ -75,13 +85,13 @@ func version() string {
 	if !ok {
 		return "luatx (unknown version)"
 	}
-	text := "luatx " + info.Main.Version
+	words := []string{"luatx", info.Main.Version}
 	for _, setting := range info.Settings {
 		if setting.Key == "vcs.revision" {
-			text += " " + setting.Value
+			words = append(words, setting.Value)
 		}
 	}
-	return text + " " + info.GoVersion
+	return strings.Join(append(words, info.GoVersion), " ")
 }
 
 // usageError is an error of the one who started the program: a flag, a file, an address.

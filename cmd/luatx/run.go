@@ -46,12 +46,14 @@ func (j job) run(ctx context.Context) (out outcome, err error) {
 		return out, err
 	}
 	defer func() {
-		_ = log.Close() // the workers wrote it
-		if ctx.Err() == nil && (err != nil || j.mode == shop.Scripted && !j.expected.Exact(out.Result)) {
+		failed := err != nil || j.mode == shop.Scripted && !j.expected.Exact(out.Result)
+		if info, e := log.Stat(); failed && ctx.Err() == nil && e == nil && info.Size() > 0 {
 			out.log = log.Name()
-			return
 		}
-		err = errors.Join(err, os.Remove(log.Name()))
+		_ = log.Close() // the workers wrote it
+		if out.log == "" {
+			err = errors.Join(err, os.Remove(log.Name()))
+		}
 	}()
 	if !j.options.Keep {
 		defer func() {

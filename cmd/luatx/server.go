@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -53,6 +54,9 @@ func parseServer(text string) (server, error) {
 
 func parseURL(text string) (server, error) {
 	opts, err := redis.ParseURL(text)
+	if wrong, ok := errors.AsType[*url.Error](err); ok {
+		err = wrong.Err // without the URL, which may hold a password
+	}
 	if err != nil {
 		return server{}, err
 	}
@@ -135,8 +139,7 @@ func (s server) ask(ctx context.Context, addr string) (cluster bool, err error) 
 		return false, err
 	}
 	info, err := client.Info(ctx, "cluster").Result()
-	var refused redis.Error
-	if errors.As(err, &refused) { // a server that does not say so is none
+	if _, refused := errors.AsType[redis.Error](err); refused { // a server that does not say so is none
 		return false, nil
 	}
 	return strings.Contains(info, "cluster_enabled:1"), err

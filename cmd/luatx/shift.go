@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/luatx/luatx/cmd/luatx/internal/shop"
@@ -38,23 +39,29 @@ func newShift(j job, seen observer, crew *crew) *shift {
 
 // run returns how long it took until all was quiet.
 func (s *shift) run(ctx context.Context) (took time.Duration, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.deadline(), errTooLong)
 	defer s.job.progress.Finish()
-	feeding := make(chan error, 1)
-	go func() { feeding <- s.fed.run(ctx) }()
+	ctx, cancel := context.WithTimeoutCause(ctx, s.deadline(), errTooLong)
+	defer cancel()
+	ctx, stop := context.WithCancelCause(ctx)
+	var feeding sync.WaitGroup
+	feeding.Go(func() {
+		if err := s.fed.run(ctx); err != nil {
+			stop(err)
+		}
+	})
 	start := time.Now()
-	err = s.watch(ctx, feeding)
+	err = s.watch(ctx)
 	took = time.Since(start) - quietLooks*quietPause
 	if ctx.Err() != nil {
 		err = context.Cause(ctx) // whatever was noticed first
 	}
-	cancel()
-	<-feeding
+	stop(nil)
+	feeding.Wait()
 	return took, err
 }
 
 // watch looks again and again until all is quiet, or something fails.
-func (s *shift) watch(ctx context.Context, feeding chan error) error {
+func (s *shift) watch(ctx context.Context) error {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	for s.quiet <= quietLooks {
@@ -64,12 +71,6 @@ func (s *shift) watch(ctx context.Context, feeding chan error) error {
 			return ctx.Err()
 		case err := <-s.crew.failed:
 			return err
-		case err := <-feeding:
-			feeding <- err // for run
-			if err != nil {
-				return err
-			}
-			feeding = nil
 		case <-ticker.C:
 			if err := s.look(ctx); err != nil {
 				return err

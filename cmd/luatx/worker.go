@@ -32,6 +32,7 @@ const (
 	minIdleTime   = 1 * time.Second // must exceed what a handler takes
 	lease         = minIdleTime
 	stopTimeout   = 5 * time.Second
+	attempts      = 100 // to publish an event: relays are killed at it, and it is no fault of the event
 )
 
 // workerConfig is what a worker reads from its standard input; the end of that input tells it to stop.
@@ -52,7 +53,6 @@ type note struct {
 func work(std standard) int {
 	signal.Ignore(os.Interrupt) // the terminal sends it to all; the parent decides
 	log := slog.New(slog.NewTextHandler(std.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	redis.SetLogger(goRedisLog{log})
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 
@@ -70,7 +70,7 @@ func work(std standard) int {
 		os.Exit(statusInexact)
 	}()
 	w := worker{cfg: cfg, keys: newLayout(cfg.Namespace), client: cfg.Server.connect(), log: log, out: &notes{out: json.NewEncoder(std.out)}}
-	defer w.client.Close()
+	defer func() { _ = w.client.Close() }() // at the end of its use
 	if err := w.run(ctx); err != nil {
 		log.Error("the worker failed", "error", err)
 		return statusInexact
@@ -112,7 +112,7 @@ func (w worker) run(ctx context.Context) error {
 		return err
 	}
 	w.out.write(note{Ready: true})
-	return engine.Run(ctx)
+	return engine.Run(context.WithoutCancel(ctx)) // until the subscriptions have ended
 }
 
 func (w worker) transactorConfig() luatx.Config {
@@ -149,9 +149,8 @@ func (w worker) keyOf(msg *message.Message, key func(tag string) string) (string
 // engine has both handlers in the stack.
 func (w worker) engine(mw message.Middleware) (*message.Engine, error) {
 	engine := message.NewEngine(message.EngineConfig{Pipe: message.PipeConfig{
-		Concurrency:     2 * partitions * inFlight, // nothing in flight waits for a worker
-		ShutdownTimeout: stopTimeout,
-		Logger:          w.log,
+		Concurrency: 2 * partitions * inFlight, // nothing in flight waits for a worker
+		Logger:      w.log,
 	}})
 	if err := engine.Router().Use(w.out.stopwatch, mw); err != nil {
 		return nil, err
@@ -209,6 +208,7 @@ func (w worker) publish(ctx context.Context, transactor *luatx.Transactor, runni
 	}
 	r, err := relay.New(transactor, toStreams(publisher), relay.Config{
 		Lease: lease, SweepInterval: claimInterval, DrainTimeout: stopTimeout, Logger: w.log,
+		Attempts: attempts,
 	})
 	if err != nil {
 		return err
@@ -282,12 +282,4 @@ func (n *notes) stopwatch(next message.ProcessFunc) message.ProcessFunc {
 		}
 		return next(ctx, msg)
 	}
-}
-
-// goRedisLog takes what go-redis has to say of its connections, which break on purpose here.
-type goRedisLog struct{ log *slog.Logger }
-
-// Printf implements go-redis' logger.
-func (l goRedisLog) Printf(ctx context.Context, format string, v ...any) {
-	l.log.DebugContext(ctx, "go-redis", "text", fmt.Sprintf(format, v...))
 }

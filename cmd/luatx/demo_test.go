@@ -1,0 +1,269 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/cmd/luatx/internal/shop"
+	"github.com/luatx/luatx/internal/redistest"
+)
+
+// The demo as it comes: the three-step way loses work under fire, and the script does not.
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	status, stdout, stderr := run(t.Context(), "", "demo", "--json")
+	if status != statusFine {
+		t.Fatalf("status %d: %s", status, stderr)
+	}
+	report, orders := parseReport(t, stdout), shop.BuiltIn(1)
+	wantExact(t, report.Scripted, orders, 11)
+	if report.Pipeline == nil {
+		t.Fatal("no result of the pipeline mode")
+	}
+	wantFire(t, report.Pipeline, 11)
+	if report.Expected.Exact(*report.Pipeline) {
+		t.Errorf("the pipeline mode's books are exact: %+v", *report.Pipeline)
+	}
+	if p := *report.Pipeline; p.Messages != len(orders) || p.Applied+p.Lost != p.Messages {
+		t.Errorf("the pipeline mode's numbers do not add up: %+v", p)
+	}
+	if want := shop.Expect(orders); report.Expected.SpentSHA256 != want.SpentSHA256 || report.Expected.StockSHA256 != want.StockSHA256 {
+		t.Errorf("expected is %+v", report.Expected)
+	}
+	for _, want := range []string{"pipeline: 100%  300 of 300  11 kills\n", "scripted mode: 11 workers killed, "} {
+		if !strings.Contains(stderr, want) {
+			t.Errorf("stderr is %q, want %q in it", stderr, want)
+		}
+	}
+	lost := regexp.MustCompile(`scripted mode: 11 workers killed, (\d+) replies lost`).FindStringSubmatch(stderr)
+	if lost == nil || lost[1] == "0" {
+		t.Errorf("no replies were lost: %q", stderr)
+	}
+}
+
+// Without --json there is a table; orders can come on standard input; a bad line costs itself alone.
+func TestDemoTable(t *testing.T) {
+	t.Parallel()
+	csv := `InvoiceNo,StockCode,Description,Quantity,InvoiceDate,UnitPrice,CustomerID,Country
+1,A,"HEART, WHITE",6,2010-12-01 08:26:00,2.55,17850.0,United Kingdom
+1,A,"HEART, WHITE",6,2010-12-01 08:26:00,2.55,17850.0,United Kingdom
+1,B,LANTERN,6,2010-12-01 08:26:00,3.395,17850.0,United Kingdom
+2,a,LANTERN,x,2010-12-01 08:26:00,1,,United Kingdom
+C3,A,"HEART, WHITE",-6,2010-12-01 08:26:00,2.55,,United Kingdom
+`
+	status, stdout, stderr := run(t.Context(), csv, "demo", "--orders", "-", "--mode", "scripted", "--kill-every", "0", "--rate", "50", "--work", "0")
+	if status != statusFine || !strings.Contains(stdout, "scripted mode: books exact, 2 invoices applied once each.") {
+		t.Errorf("status %d: %s\n%s", status, stdout, stderr)
+	}
+	if strings.Contains(stdout+stderr, "\x1b") || strings.Contains(stdout, "pipeline") {
+		t.Errorf("printed %q and %q", stdout, stderr)
+	}
+	for _, want := range []string{"standard input:4: ", "standard input:5: ", "lines dropped: 2\n"} {
+		if !strings.Contains(stderr, want) {
+			t.Errorf("stderr is %q, want %q in it", stderr, want)
+		}
+	}
+}
+
+// On a real server nothing but the demo's own keys comes and goes.
+func TestDemoOnServer(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Single(t, redistest.Own())
+	client := srv.Client(t)
+	for i := range 20 {
+		if err := client.Set(t.Context(), "other:"+strconv.Itoa(i), i, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := dump(t, client)
+	orders := someOrders(100)
+	status, stdout, stderr := run(t.Context(), "", "demo", "--json", "--redis", srv.Addr(), "--orders", ordersFile(t, orders), "--kill-every", "20", "--seed", "3")
+	if status != statusFine {
+		t.Fatalf("status %d: %s", status, stderr)
+	}
+	report := parseReport(t, stdout)
+	wantExact(t, report.Scripted, orders, 4)
+	wantFire(t, report.Pipeline, 4)
+	if diff := redistest.Diff(before, dump(t, client)); diff != "" {
+		t.Errorf("the server's data differ:\n%s", diff)
+	}
+}
+
+func dump(t *testing.T, client redis.UniversalClient) redistest.State {
+	t.Helper()
+	state, err := redistest.Dump(t.Context(), client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state
+}
+
+// Kept keys are what was read, all of them under the namespace that was printed.
+func TestDemoKeepsTheKeys(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Single(t, redistest.Own())
+	client := srv.Client(t)
+	orders := someOrders(30)
+	status, _, stderr := run(t.Context(), "", "demo", "--keep", "--redis", "redis://"+srv.Addr()+"/3", "--orders", ordersFile(t, orders), "--mode", "scripted", "--kill-every", "15")
+	printed := regexp.MustCompile(`the keys (luatx-demo-\w+):\* stay`).FindStringSubmatch(stderr)
+	if status != statusFine || printed == nil {
+		t.Fatalf("status %d: %s", status, stderr)
+	}
+	if n := client.DBSize(t.Context()).Val(); n != 0 {
+		t.Errorf("%d keys in database 0", n)
+	}
+	chosen := srv.Client(t, func(o *redis.Options) { o.DB = 3 })
+	keys, err := chosen.Keys(t.Context(), "*").Result()
+	if err != nil || len(keys) == 0 {
+		t.Fatalf("keys %q, %v", keys, err)
+	}
+	for _, key := range keys {
+		if !strings.HasPrefix(key, printed[1]+":{") {
+			t.Errorf("key %s is not under %s", key, printed[1])
+		}
+	}
+	o := observer{client: chosen, keys: newLayout(printed[1])}
+	written, err := o.read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	result := shop.Result{Messages: len(orders)}
+	expected := shop.Expect(orders)
+	if expected.Compare(&result, written); !expected.Exact(result) {
+		t.Errorf("the books that stayed: %+v", result)
+	}
+	if err := clean(t.Context(), chosen, printed[1]); err != nil {
+		t.Fatal(err)
+	}
+	if n := chosen.DBSize(t.Context()).Val(); n != 0 {
+		t.Errorf("%d keys after they were taken away", n)
+	}
+}
+
+func TestDemoOnCluster(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.SharedCluster(t)
+	client := cluster.Client(t)
+	orders := someOrders(100)
+	status, stdout, stderr := run(t.Context(), "", "demo", "--json", "--redis", strings.Join(cluster.Addrs()[:2], ","), "--orders", ordersFile(t, orders), "--kill-every", "20")
+	if status != statusFine {
+		t.Fatalf("status %d: %s", status, stderr)
+	}
+	report := parseReport(t, stdout)
+	wantExact(t, report.Scripted, orders, 4)
+	wantFire(t, report.Pipeline, 4)
+	err := client.ForEachMaster(t.Context(), func(ctx context.Context, node *redis.Client) error {
+		keys, err := node.Keys(ctx, "luatx-demo-*").Result()
+		if len(keys) > 0 {
+			return fmt.Errorf("%s keeps %q", node.Options().Addr, keys)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	status, _, stderr = run(t.Context(), "", "demo", "--redis", "redis://"+cluster.Addrs()[0]+"/1")
+	if status != statusUsage || !strings.Contains(stderr, "database 1") {
+		t.Errorf("a database of a cluster: status %d, %s", status, stderr)
+	}
+}
+
+// The keys of all runs lie on the slots of several masters.
+func TestLayoutSpreadsOverCluster(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.SharedCluster(t)
+	keys := newLayout(newNamespace())
+	var masters []string
+	for _, slot := range keys.space.Slots() {
+		node, err := cluster.NodeForSlot(t.Context(), slot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		masters = append(masters, node.Addr())
+	}
+	slices.Sort(masters)
+	if n := len(slices.Compact(masters)); n != 3 {
+		t.Errorf("the partitions lie on %d masters", n)
+	}
+}
+
+// Behind TLS and a password, workers are under the same fire.
+func TestDemoOverTLS(t *testing.T) {
+	t.Parallel()
+	web := httptest.NewUnstartedServer(nil) // for its certificate
+	web.StartTLS()
+	certificate := web.TLS.Certificates
+	web.Close()
+	srv := miniredis.NewMiniRedis()
+	if err := srv.StartTLS(&tls.Config{Certificates: certificate, MinVersion: tls.VersionTLS12}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(srv.Close)
+	srv.RequireUserAuth("me", "sesame")
+	orders := someOrders(40)
+	args := []string{"demo", "--json", "--mode", "scripted", "--orders", ordersFile(t, orders), "--kill-every", "10", "--redis"}
+	status, stdout, stderr := run(t.Context(), "", append(args, "rediss://me:sesame@"+srv.Addr()+"?skip_verify=true")...)
+	if status != statusFine {
+		t.Fatalf("status %d: %s", status, stderr)
+	}
+	wantExact(t, parseReport(t, stdout).Scripted, orders, 3)
+	if keys := srv.DB(0).Keys(); len(keys) > 0 {
+		t.Errorf("keys stayed: %q", keys)
+	}
+	status, _, stderr = run(t.Context(), "", append(args, "rediss://me:sesame@"+srv.Addr())...)
+	if status != statusUsage || !strings.Contains(stderr, "certificate") {
+		t.Errorf("a certificate of nobody: status %d, %s", status, stderr)
+	}
+}
+
+// A server that takes no writes is one that cannot be reached.
+func TestDemoOnReplica(t *testing.T) {
+	t.Parallel()
+	_, replica := redistest.WithReplica(t)
+	status, _, stderr := run(t.Context(), "", "demo", "--redis", replica.Addr())
+	if status != statusUsage || !strings.Contains(stderr, "READONLY") || strings.Count(stderr, "\n") != 1 {
+		t.Errorf("status %d: %s", status, stderr)
+	}
+}
+
+// A real month of a real shop, on a real server and on a cluster, as long as it takes.
+func TestRealMonth(t *testing.T) {
+	name := os.Getenv("LUATX_ORDERS")
+	if name == "" || os.Getenv("LUATX_VERIFY") == "" {
+		t.Skip("LUATX_ORDERS does not name a file of orders, or LUATX_VERIFY is not set")
+	}
+	orders, _, err := shop.ReadFile(name, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kills := (len(orders) - 1) / 25
+	for where, addr := range map[string]string{
+		"embedded": "",
+		"server":   redistest.Single(t, redistest.Own()).Addr(),
+		"Cluster":  redistest.Cluster(t).Addrs()[0],
+	} {
+		t.Run(where, func(t *testing.T) { // one after the other: each takes the whole machine
+			start := time.Now()
+			status, stdout, stderr := run(t.Context(), "", "demo", "--json", "--orders", name, "--redis", addr)
+			if status != statusFine {
+				t.Fatalf("status %d: %s", status, stderr)
+			}
+			report := parseReport(t, stdout)
+			wantExact(t, report.Scripted, orders, kills)
+			wantFire(t, report.Pipeline, kills)
+			t.Logf("%s: %s", time.Since(start).Round(time.Second), stdout)
+		})
+	}
+}

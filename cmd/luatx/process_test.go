@@ -1,0 +1,269 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/cmd/luatx/internal/shop"
+	"github.com/luatx/luatx/internal/redistest"
+)
+
+const patience = 30 * time.Second
+
+// eventually waits until check returns nil.
+func eventually(t *testing.T, check func() error) {
+	t.Helper()
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	deadline := time.After(patience)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ticker.C:
+		case <-deadline:
+			t.Fatalf("still, after %s: %v", patience, err)
+		}
+	}
+}
+
+// program starts the program itself, on a server, with more orders than it will get done.
+func program(t *testing.T, addr string) (cmd *exec.Cmd, stderr *bytes.Buffer) {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd = exec.Command(exe, "demo", "--mode", "scripted", "--rate", "5", "--redis", addr)
+	cmd.Env = append(os.Environ(), asMain+"=1")
+	stderr = new(bytes.Buffer)
+	cmd.Stderr = stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() }) // it has ended, else the test has failed
+	return cmd, stderr
+}
+
+// workersOf waits until orders are being applied, and returns the process ids of the demo's workers; none where the
+// system does not tell.
+func workersOf(t *testing.T, cmd *exec.Cmd, client *redis.Client) (pids []int) {
+	t.Helper()
+	eventually(t, func() error {
+		keys, err := client.Keys(t.Context(), "luatx-demo-*:applied").Result()
+		if err == nil && len(keys) == 0 {
+			err = errors.New("nothing is applied")
+		}
+		return err
+	})
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, list := range lists {
+		text, err := os.ReadFile(list)
+		if err != nil && !errors.Is(err, os.ErrNotExist) { // a thread that has ended
+			t.Fatal(err)
+		}
+		for field := range strings.FieldsSeq(string(text)) {
+			pid, err := strconv.Atoi(field)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pids = append(pids, pid)
+		}
+	}
+	if len(lists) > 0 && len(pids) != 4 {
+		t.Fatalf("the workers are %v", pids)
+	}
+	return pids
+}
+
+// wantGone waits until no process of the ids is a worker any more.
+func wantGone(t *testing.T, pids []int) {
+	t.Helper()
+	eventually(t, func() error {
+		for _, pid := range pids {
+			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+			if err == nil && bytes.Contains(text, []byte(workerCommand)) {
+				return fmt.Errorf("worker %d is alive", pid)
+			}
+		}
+		return nil
+	})
+}
+
+// An interrupted demo leaves nothing behind: no key, no process.
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Single(t, redistest.Own())
+	cmd, stderr := program(t, srv.Addr())
+	client := srv.Client(t)
+	workers := workersOf(t, cmd, client)
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	err := cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != statusInterrupted {
+		t.Errorf("it ended with %d, %v: %s", code, err, stderr)
+	}
+	if !strings.Contains(stderr.String(), "luatx demo: interrupted\n") || strings.Contains(stderr.String(), "log") {
+		t.Errorf("it says %q", stderr)
+	}
+	if n, err := client.DBSize(t.Context()).Result(); n != 0 || err != nil {
+		t.Errorf("%d keys stayed, %v", n, err)
+	}
+	wantGone(t, workers)
+}
+
+// Workers do not outlive a demo that was killed.
+func TestKilled(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Single(t, redistest.Own())
+	cmd, _ := program(t, srv.Addr())
+	workers := workersOf(t, cmd, srv.Client(t))
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // it was killed
+	wantGone(t, workers)
+}
+
+func testLog(t *testing.T) *os.File {
+	t.Helper()
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = log.Close() })
+	return log
+}
+
+func testConfig(addr string) workerConfig {
+	return workerConfig{Server: server{Addrs: []string{addr}}, Namespace: newNamespace(), Mode: shop.Scripted}
+}
+
+// Workers that cannot work end the run, with what they had to say.
+func TestCrewThatFails(t *testing.T) {
+	t.Parallel()
+	log := testLog(t)
+	crew, err := startCrew(3, testConfig("127.0.0.1:1"), log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := <-crew.failed; !strings.Contains(err.Error(), "a worker ended by itself: exit status 1") {
+		t.Errorf("the crew failed with %v", err)
+	}
+	if err := crew.stop(0); err != nil {
+		t.Error(err)
+	}
+	text, err := os.ReadFile(log.Name())
+	if err != nil || !bytes.Contains(text, []byte("connection refused")) {
+		t.Errorf("the log is %s, %v", text, err)
+	}
+}
+
+// A killed worker is replaced by another process; the rest end by themselves when they are told to.
+func TestCrew(t *testing.T) {
+	t.Parallel()
+	log := testLog(t)
+	crew, err := startCrew(2, testConfig(redistest.Shared(t).Addr()), log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := crew.stop(0); err != nil {
+			t.Error(err)
+		}
+	})
+	victim, other := crew.members[1], crew.members[0]
+	if err := crew.kill(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	if status := victim.cmd.ProcessState; status.Success() || crew.members[1] == victim || crew.members[0] != other {
+		t.Errorf("the victim ended with %v", status)
+	}
+	for _, m := range crew.members {
+		<-m.ready
+	}
+	if err := crew.stop(patience); err != nil {
+		t.Fatal(err)
+	}
+	for i, m := range crew.members {
+		if !m.cmd.ProcessState.Success() {
+			t.Errorf("worker %d ended with %v", i, m.cmd.ProcessState)
+		}
+	}
+	select {
+	case err := <-crew.failed:
+		t.Error(err)
+	default:
+	}
+	if text, err := os.ReadFile(log.Name()); err != nil || len(text) > 0 {
+		t.Errorf("the log is %s, %v", text, err)
+	}
+}
+
+func TestKillWaitsNoLongerThanItsContext(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	c := crew{members: []*member{{ready: make(chan struct{}), done: make(chan struct{})}}}
+	if err := c.kill(ctx, 0); !errors.Is(err, context.Canceled) {
+		t.Errorf("killed with %v", err)
+	}
+}
+
+// A worker without a configuration says so.
+func TestWorkerWithoutConfig(t *testing.T) {
+	t.Parallel()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe, workerCommand)
+	cmd.Stdin = strings.NewReader("nothing of use")
+	text, err := cmd.CombinedOutput()
+	if cmd.ProcessState.ExitCode() != statusUsage || !strings.Contains(string(text), "configuration") {
+		t.Errorf("%v: %s", err, text)
+	}
+}
+
+// The stopwatch's notes, and lines that a kill has cut off.
+func TestCrewReadsNotes(t *testing.T) {
+	t.Parallel()
+	c := &crew{failed: make(chan error, 1)}
+	m := &member{cmd: exec.Command(os.Args[0], "-test.run=^$"), ready: make(chan struct{}), done: make(chan struct{}), leaving: true}
+	if err := m.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r, w := io.Pipe()
+	go c.watch(m, r)
+	out := &notes{out: json.NewEncoder(w)}
+	out.write(note{TookMicros: 1500})
+	out.write(note{Ready: true})
+	<-m.ready
+	out.write(note{Ready: true})
+	out.write(note{TookMicros: 20})
+	fmt.Fprint(w, `{"took_us":12`)
+	_ = w.Close()
+	<-m.done
+	if times := c.times(); len(times) != 2 || times[0] != 1500*time.Microsecond || times[1] != 20*time.Microsecond {
+		t.Errorf("the times are %v", times)
+	}
+}
