@@ -165,3 +165,16 @@ func TestClaimAsksForIDsAlone(t *testing.T) {
 		}
 	}
 }
+
+func TestEntriesInWorkAreNotClaimed(t *testing.T) {
+	t.Parallel()
+	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
+	f := newFixture(t, redistest.Client(t, proxy.Addr()))
+	f.add(t, "a")
+	f.takeAs(t, "alive", 1)
+	f.subscribe(t, f.config())
+	eventually(t, func() bool { return proxy.Count("XPENDING") > 3 }, func() string { return "it does not look" })
+	if n := proxy.Count("XCLAIM"); n != 0 {
+		t.Errorf("%d claims of entries that are not idle", n)
+	}
+}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/respproxy"
+	"github.com/luatx/luatx/message"
 )
 
 const (
@@ -283,5 +284,51 @@ func TestNoBusyLoopInAnOutage(t *testing.T) {
 	}
 	if n := f.logs.count(logFails); n != 1 {
 		t.Errorf("the outage was logged %d times, want once", n)
+	}
+}
+
+func TestLostClaimIsReadAgainAtOnce(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	proxy := redistest.Proxy(t, server.Addr())
+	f := newFixture(t, redistest.Client(t, proxy.Addr()))
+	id := f.add(t, "a")[0]
+	f.takeAs(t, "dead", 1)
+	must(t, f.client.Do(t.Context(), "xclaim", f.key, "shop", "dead", 0, id, "idle", 2*time.Hour.Milliseconds(), "justid").Err())
+	proxy.DropReply(1, isClaim)
+	wantData(t, f.subscribe(t, f.config()).next(t), "a")
+}
+
+func TestRecoveryLeavesAloneWhatWasRefused(t *testing.T) {
+	t.Parallel()
+	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
+	f := newFixture(t, redistest.Client(t, proxy.Addr()))
+	must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: f.key, Values: []any{"ce_specversion", "9", "data", "bad"}}).Err())
+	f.add(t, "refused")
+	sub := f.subscribe(t, f.config())
+	sub.next(t).Nack(message.Permanent(errBusy))
+	proxy.DropReply(1, respproxy.Command("XREADGROUP"))
+	f.logs.want(t, logWorks, 1)
+	f.add(t, "b")
+	wantData(t, sub.next(t), "b")
+	if got := sub.Stats(); got.Malformed != 1 || got.Delivered != 2 {
+		t.Errorf("stats are %+v, want nothing a second time", got)
+	}
+}
+
+func TestConsumerStaysWhereARequestMayArriveLater(t *testing.T) {
+	t.Parallel()
+	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
+	f := newFixture(t, redistest.Client(t, proxy.Addr()))
+	f.add(t, "a")
+	sub := f.subscribe(t, f.config())
+	sub.next(t).Ack()
+	proxy.Next(1, respproxy.Command("XREADGROUP"), respproxy.CutRequest())
+	f.logs.want(t, logWorks, 1)
+	sub.stop()
+	consumers, err := f.client.XInfoConsumers(t.Context(), f.key, "shop").Result()
+	must(t, err)
+	if len(consumers) != 1 {
+		t.Errorf("%d consumers, want 1: with it would go what it has yet to read", len(consumers))
 	}
 }

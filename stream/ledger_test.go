@@ -58,48 +58,37 @@ func TestLedgerQueueIsByDue(t *testing.T) {
 	})
 }
 
+// One place, a stream that never ends and a message that never succeeds.
 func TestLedgerTakesTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLedger(1)
-		turns := make(chan string)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer synctest.Wait()
-		defer cancel()
-		go func() { // a stream that never ends
-			for n := 0; l.reserve(ctx, 1) == 1; n++ {
-				e, _ := l.hold("new")
-				select {
-				case turns <- "new":
-				case <-ctx.Done():
-				}
-				l.forget(e)
+		reader := func(want int) {
+			t.Helper()
+			if n, _ := l.tryReserve(5, true); n != want {
+				t.Fatalf("the reader got %d places, want %d", n, want)
 			}
-		}()
-		e := &entry{id: "nacked"}
-		l.reserve(ctx, 1)
-		l.postpone(e, 0)
-		go func() { // and a message that never succeeds
-			for ctx.Err() == nil {
-				due, wait, changed := l.takeDue()
-				if len(due) == 0 {
-					waitDue(ctx, wait, changed)
-					continue
-				}
-				select {
-				case turns <- "nacked":
-				case <-ctx.Done():
-				}
-				l.postpone(due[0], 0)
+		}
+		redelivery := func(want int) {
+			t.Helper()
+			due, _, _ := l.takeDue()
+			if len(due) != want {
+				t.Fatalf("%d redelivered, want %d", len(due), want)
 			}
-		}()
-		seen := map[string]int{}
-		for range 100 {
-			seen[<-turns]++
+			for _, e := range due {
+				l.postpone(e, 0)
+			}
 		}
-		if seen["new"] < 40 || seen["nacked"] < 40 {
-			t.Errorf("turns are %v, want about half each", seen)
+		l.postpone(inFlight(t, l, "nacked")[0], 0)
+		for range 3 {
+			reader(0) // it waits, and what is due goes first
+			redelivery(1)
+			redelivery(0) // not twice while the reader waits
+			reader(1)
+			l.release(1)
 		}
+		redelivery(1)
+		redelivery(1) // the reader does not wait
 	})
 }
 
