@@ -74,8 +74,7 @@ func (t *Transactor) checkEviction(ctx context.Context) error {
 
 // denied passes over what the server will not tell; a server that does not answer is an error.
 func (t *Transactor) denied(command string, err error) error {
-	var answer redis.Error
-	if !errors.As(err, &answer) {
+	if _, answered := errors.AsType[redis.Error](err); !answered {
 		return fmt.Errorf("luatx: check: %s: %w", command, err)
 	}
 	t.cfg.Logger.Debug("luatx: check passed over", "command", command, "error", err)

@@ -125,8 +125,7 @@ func (t *Transactor) resolve(ctx context.Context, tx *Tx, prepared *script.Tx, c
 
 // serverError translates an error that came instead of an outcome.
 func serverError(err error) error {
-	var refused *script.ServerError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*script.ServerError](err); ok {
 		return &RefusedError{refused.Err.Error()}
 	}
 	return fmt.Errorf("luatx: not committed: %w", err)

@@ -42,10 +42,23 @@ func PipelineMiddleware(client redis.UniversalClient) message.Middleware {
 				return nil, err
 			}
 			cmds, err := pipe.Exec(ctx)
-			if err != nil && !errors.Is(err, redis.Nil) {
+			if err := failure(cmds, err); err != nil {
 				return nil, &PipelineError{err, cmds}
 			}
 			return outputs, nil
 		}
 	}
+}
+
+// failure returns the first error of an Exec that is one: go-redis reports an empty reply that stands before it.
+func failure(cmds []redis.Cmder, err error) error {
+	if !errors.Is(err, redis.Nil) {
+		return err
+	}
+	for _, cmd := range cmds {
+		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
+			return err
+		}
+	}
+	return nil
 }

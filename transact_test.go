@@ -286,7 +286,7 @@ func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	_, client := newMini(t)
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
-	defer ring.Close()
+	t.Cleanup(func() { _ = ring.Close() })
 	for name, c := range map[string]struct {
 		client redis.UniversalClient
 		cfg    luatx.Config

@@ -46,7 +46,7 @@ var undone = []struct{ setup, commands string }{
 	{"SADD K a|PEXPIRE K 100000", "SREM K a nosuch"},
 	{"SADD K a b c", "SPOP K 2"},
 	{"SADD K:1 a b", "SMOVE K:1 K:2 a"},
-	{"SADD K:1 a b|SADD K:2 b", "SUNIONSTORE K:3 K:1 K:2;SINTERSTORE K:1 K:1 K:2"},
+	{"SADD K:1 a b|SADD K:2 b", "SUNIONSTORE K:3 K:1 K:2;SINTERSTORE K:1 K:2 K:3"},
 	{"ZADD K 1.5 a 2 b", "ZADD K 3 a 4 c"},
 	{"ZADD K 1 a", "ZADD K NX CH 3 a 4 c"},
 	{"ZADD K inf a -inf b", "ZADD K 1 a 2 b"},
@@ -127,7 +127,7 @@ func TestUndo(t *testing.T) {
 // words splits a command; K is the key, K:1 one beside it.
 func words(line, k string) []any {
 	var args []any
-	for _, word := range strings.Fields(line) {
+	for word := range strings.FieldsSeq(line) {
 		if rest, ok := strings.CutPrefix(word, "K"); ok && (rest == "" || rest[0] == ':') {
 			word = k + rest
 		}

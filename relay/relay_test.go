@@ -319,7 +319,7 @@ func TestStaleSettlementChangesNothing(t *testing.T) {
 	if err != nil || len(first.Events) != 1 {
 		t.Fatal(first, err)
 	}
-	var second = first
+	second := first
 	eventually(t, "the lease to run out", func() bool {
 		second, err = scripts.Claim(t.Context(), shard, 10, time.Hour, 5)
 		return err == nil && len(second.Events) == 1

@@ -8,6 +8,7 @@ package stack
 import (
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -75,8 +76,8 @@ func Scripted(t *luatx.Transactor, cfg Config) (message.Middleware, error) {
 // chain makes one middleware of several, the first outermost.
 func chain(middlewares ...message.Middleware) message.Middleware {
 	return func(next message.ProcessFunc) message.ProcessFunc {
-		for i := len(middlewares) - 1; i >= 0; i-- {
-			next = middlewares[i](next)
+		for _, mw := range slices.Backward(middlewares) {
+			next = mw(next)
 		}
 		return next
 	}

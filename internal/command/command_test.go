@@ -50,9 +50,14 @@ func TestCheck(t *testing.T) {
 		args string
 		ok   bool
 	}{
-		{"GET k", true}, {"get k", true}, {"GET", false}, {"GET a b", false},
-		{"MSET a 1 b 2", true}, {"MSET a 1 b", false},
-		{"HSET k f", false}, {"HSET k f v", true},
+		{"GET k", true},
+		{"get k", true},
+		{"GET", false},
+		{"GET a b", false},
+		{"MSET a 1 b 2", true},
+		{"MSET a 1 b", false},
+		{"HSET k f", false},
+		{"HSET k f v", true},
 	} {
 		args := strings.Fields(c.args)
 		spec, ok := Lookup(args[0])

@@ -55,8 +55,7 @@ func (f *Filler) Fill(cmds []redis.Cmder, replies []any) error {
 	_ = pipe.Process(ctx, redis.NewCmd(ctx, ticketCommand, ticket))
 	_ = pipe.BatchProcess(ctx, cmds...)
 	_, err := pipe.Exec(ctx)
-	var reply redis.Error
-	if errors.As(err, &reply) { // nil, or what the command itself answered
+	if _, answered := errors.AsType[redis.Error](err); answered { // nil, or what the command itself answered
 		return nil
 	}
 	return err

@@ -84,8 +84,11 @@ func TestFill(t *testing.T) {
 				failed := r.Incr(ctx, "bad")
 				err := filler.Fill(r.Cmds(), []any{
 					"OK", int64(7), "9007199254740993", "v\r\n", nil, "1.5",
-					[]any{"a", "1"}, []any{"1", nil}, []any{"x", "y"},
-					[]any{[]any{"1-1", []any{"f", "v"}}}, errors.New("WRONGTYPE no\r\nsuch"),
+					[]any{"a", "1"},
+					[]any{"1", nil},
+					[]any{"x", "y"},
+					[]any{[]any{"1-1", []any{"f", "v"}}},
+					errors.New("WRONGTYPE no\r\nsuch"),
 				})
 				if err != nil {
 					t.Error(err)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -105,7 +106,7 @@ func (r *Recorder) Len() int {
 func (r *Recorder) Cmds() []redis.Cmder {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.cmds[:len(r.cmds):len(r.cmds)]
+	return slices.Clip(r.cmds)
 }
 
 // BatchProcess records commands.

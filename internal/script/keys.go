@@ -1,6 +1,11 @@
 package script
 
-import "github.com/luatx/luatx/internal/slot"
+import (
+	"slices"
+	"strings"
+
+	"github.com/luatx/luatx/internal/slot"
+)
 
 // The keys of a shard, under <namespace>:{<text of the slot>}:
 const (
@@ -47,13 +52,6 @@ func (s Shard) keys(names ...string) []string {
 
 // Owns reports whether a key is one of the shard's own.
 func (s Shard) Owns(key string) bool {
-	if len(key) <= len(s.prefix) || key[:len(s.prefix)] != s.prefix {
-		return false
-	}
-	for _, name := range names {
-		if key[len(s.prefix):] == name {
-			return true
-		}
-	}
-	return false
+	name, ok := strings.CutPrefix(key, s.prefix)
+	return ok && slices.Contains(names, name)
 }
