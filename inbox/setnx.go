@@ -64,8 +64,9 @@ func (s setNX) wrap(next message.ProcessFunc) message.ProcessFunc {
 			return nil, message.Permanent(errors.New("inbox: message has no ID attribute"))
 		}
 		key, token := s.cfg.KeyFunc(msg), rand.Text()
-		set, err := s.client.SetNX(ctx, key, token, s.cfg.Retention).Result()
+		set, err := s.mark(ctx, key, token)
 		if err != nil {
+			s.takeBack(ctx, key, token) // it may be set, and only the reply was lost
 			return nil, fmt.Errorf("inbox setnx: %w", err)
 		}
 		if !set {
@@ -83,11 +84,25 @@ func (s setNX) wrap(next message.ProcessFunc) message.ProcessFunc {
 	}
 }
 
+// mark sets the mark, and reports whether it is this run's. A request whose reply was lost is sent again by the
+// client, and finds the mark of the first one: that is no duplicate.
+func (s setNX) mark(ctx context.Context, key, token string) (bool, error) {
+	set, err := s.client.SetNX(ctx, key, token, s.cfg.Retention).Result()
+	if err != nil || set {
+		return set, err
+	}
+	owner, err := s.client.Get(ctx, key).Result()
+	if errors.Is(err, redis.Nil) {
+		return false, nil // given up in between: its own delivery comes again
+	}
+	return owner == token, err
+}
+
 // takeBack deletes the mark, so that the message is applied when it comes again.
 func (s setNX) takeBack(ctx context.Context, key, token string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
 	if err := s.release.Run(ctx, s.client, []string{key}, token).Err(); err != nil {
-		s.cfg.Logger.Error("inbox: the mark of a failed message stays until it expires: the message will pass for a duplicate", "key", key, "error", err)
+		s.cfg.Logger.Error("inbox: the mark of a failed message may stay until it expires: the message would pass for a duplicate", "key", key, "error", err)
 	}
 }

@@ -1,0 +1,151 @@
+package inbox_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/inbox"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/message"
+)
+
+// deliver adds an entry to a stream of the aggregate, reads it, and returns it as a message.
+func deliver(t testing.TB, client redis.UniversalClient, stream, id string) *message.Message {
+	t.Helper()
+	ctx := t.Context()
+	client.XGroupCreateMkStream(ctx, stream, "g", "0") // again: exists
+	client.XAdd(ctx, &redis.XAddArgs{Stream: stream, Values: []any{"id", id}})
+	read, err := client.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{stream, ">"}, Count: 1}).Result()
+	if err != nil || len(read[0].Messages) != 1 {
+		t.Fatal(read, err)
+	}
+	msg := order(id)
+	msg.SetAcking(message.NewAckingFrom(message.AckingConfig{
+		Source: message.Source{Stream: stream, Group: "g", Consumer: "c", Entry: read[0].Messages[0].ID},
+	}))
+	return msg
+}
+
+// TestPrecheck holds that a known message is spared its handler, and that its commit acknowledges it all the
+// same; without Precheck the handler runs, and its effect is dropped.
+func TestPrecheck(t *testing.T) {
+	t.Parallel()
+	servers(t, func(t *testing.T, client redis.UniversalClient) {
+		for name, c := range map[string]struct {
+			inside []message.Middleware
+			runs   int
+		}{
+			"with":    {[]message.Middleware{inbox.Precheck()}, 1},
+			"without": {nil, 3},
+		} {
+			ctx, tr, runs := soon(t), newTransactor(t, client), 0
+			in, n := key(t, tr, "orders"), key(t, tr, "n")
+			mw := append([]message.Middleware{luatx.Middleware(tr), inbox.Middleware(inbox.Config{})}, c.inside...)
+			r := router(t, "bill", func(ctx context.Context) error {
+				runs++
+				return luatx.Queued(luatx.CmdableFromContext(ctx, client).Incr(ctx, n))
+			}, mw...)
+			for delivery := range 3 {
+				msg := deliver(t, client, in, "1")
+				outputs, err := r.Process(ctx, msg)
+				if want := 1 - min(delivery, 1); err != nil || len(outputs) != want {
+					t.Errorf("%s, delivery %d: %d outputs, want %d; %v", name, delivery, len(outputs), want, err)
+				}
+				wantSettled(t, msg, true)
+				pending, err := client.XPending(ctx, in, "g").Result()
+				if err != nil || pending.Count != 0 { // these messages have no ack: it was in the commit
+					t.Errorf("%s, delivery %d: %+v pending, %v", name, delivery, pending, err)
+				}
+			}
+			if got := client.Get(ctx, n).Val(); runs != c.runs || got != "1" {
+				t.Errorf("%s: %d runs, want %d; applied %s times", name, runs, c.runs, got)
+			}
+		}
+	})
+}
+
+// TestScope holds that a message counts once in a scope: that of the handler unless one is given.
+func TestScope(t *testing.T) {
+	t.Parallel()
+	servers(t, func(t *testing.T, client redis.UniversalClient) {
+		for name, c := range map[string]struct {
+			scopes  [2]string
+			applied string
+		}{
+			"by handler":   {[2]string{"", ""}, "2"},
+			"one for both": {[2]string{"billing", "billing"}, "1"},
+			"one for each": {[2]string{"one", "two"}, "2"},
+			"one given":    {[2]string{"billing", ""}, "2"},
+		} {
+			ctx, tr := soon(t), newTransactor(t, client)
+			n := key(t, tr, "n")
+			for i, handler := range []string{"bill", "ship"} {
+				r := router(t, handler, func(ctx context.Context) error {
+					return luatx.Queued(luatx.CmdableFromContext(ctx, client).Incr(ctx, n))
+				}, luatx.Middleware(tr), inbox.Middleware(inbox.Config{Scope: c.scopes[i]}))
+				for range 2 {
+					if _, err := r.Process(ctx, order("1")); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if got := client.Get(ctx, n).Val(); got != c.applied {
+				t.Errorf("%s: applied %s times, want %s", name, got, c.applied)
+			}
+		}
+	})
+}
+
+// TestIdentity holds that a message is its source and its id together, and that there is none without an id.
+func TestIdentity(t *testing.T) {
+	t.Parallel()
+	servers(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tr := soon(t), newTransactor(t, client)
+		n := key(t, tr, "n")
+		r := router(t, "bill", func(ctx context.Context) error {
+			return luatx.Queued(luatx.CmdableFromContext(ctx, client).Incr(ctx, n))
+		}, luatx.Middleware(tr), inbox.Middleware(inbox.Config{}))
+		for _, source := range []string{"/shop", "/web", "", "/shop"} {
+			msg := order("1")
+			msg.Attributes["source"] = source
+			if _, err := r.Process(ctx, msg); err != nil {
+				t.Fatal(err)
+			}
+		}
+		nameless := order("")
+		if _, err := r.Process(ctx, nameless); !message.IsPermanent(err) || err.Error() != "inbox: message has no ID attribute" {
+			t.Errorf("no id: %v", err)
+		}
+		wantSettled(t, nameless, false)
+		if got := client.Get(ctx, n).Val(); got != "3" {
+			t.Errorf("applied %s times, want 3", got)
+		}
+	})
+}
+
+// TestPrecheckFails holds that a lookup without an answer is an error, and that the handler does not run.
+func TestPrecheckFails(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own())
+	client := server.Client(t)
+	tr := newTransactor(t, client)
+	if err := tr.Check(soon(t)); err != nil {
+		t.Fatal(err)
+	}
+	ran := false
+	r := router(t, "bill", func(context.Context) error { ran = true; return nil },
+		luatx.Middleware(tr), inbox.Middleware(inbox.Config{}), inbox.Precheck())
+	if err := client.Do(t.Context(), "ACL", "SETUSER", "default", "-evalsha", "-eval").Err(); err != nil {
+		t.Fatal(err)
+	}
+	msg := order("1")
+	_, err := r.Process(soon(t), msg)
+	if err == nil || !strings.HasPrefix(err.Error(), "inbox: ") || !strings.Contains(err.Error(), "NOPERM") || ran {
+		t.Errorf("error %v, the handler ran: %t", err, ran)
+	}
+	wantSettled(t, msg, false)
+}
