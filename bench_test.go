@@ -1,0 +1,96 @@
+package luatx_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/stack"
+)
+
+// BenchmarkMessage handles a message (three fields, a counter, one event of 300 bytes, the acknowledgement) in
+// either mode, with 1 and with 64 at a time, on one server. Compare the modes within one run.
+func BenchmarkMessage(b *testing.B) {
+	for _, workers := range []int{1, 64} {
+		for _, mode := range []string{"pipelined", "scripted"} {
+			b.Run(fmt.Sprintf("%s/%d", mode, workers), func(b *testing.B) { benchMessage(b, mode, workers) })
+		}
+	}
+}
+
+func benchMessage(b *testing.B, mode string, workers int) {
+	client := redistest.Shared(b).Client(b, func(o *redis.Options) { o.PoolSize = 70 })
+	ctx, tr := b.Context(), newTransactor(b, client, func(c *luatx.Config) { c.OutboxCapacity = 1 << 30 })
+	in := key(b, tr, "a", "in")
+	client.XGroupCreateMkStream(ctx, in, "g", "0")
+	var mw message.Middleware
+	var err error
+	if mode == "scripted" {
+		mw, err = stack.Scripted(tr, stack.Config{})
+	} else {
+		mw, err = stack.Pipelined(client, stack.Config{OutboxStream: key(b, tr, "a", "out"), KeyFunc: func(msg *message.Message) string {
+			return tr.Config().Namespace + "inbox:" + msg.ID()
+		}})
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	body := make([]byte, 300)
+	hash, counter := key(b, tr, "a", "hash"), key(b, tr, "a", "counter")
+	h := message.NewHandler(func(ctx context.Context, _ *message.TypedMessage[any]) ([]*message.Message, error) {
+		c := luatx.CmdableFromContext(ctx, client)
+		c.HSet(ctx, hash, "a", 1, "b", 2, "c", 3)
+		return []*message.Message{message.New(body, message.Attributes{"type": "t", "source": "/s", "datacontenttype": "application/octet-stream"}, nil)},
+			luatx.Queued(c.Incr(ctx, counter))
+	})
+	r := message.NewRouter(message.PipeConfig{})
+	_ = r.Use(mw)
+	_ = r.AddHandler("h", nil, h)
+	entries := make([]string, b.N)
+	for i := range entries {
+		entries[i] = client.XAdd(ctx, &redis.XAddArgs{Stream: in, Values: []any{"f", "v"}}).Val()
+	}
+	for read := 0; read < b.N; {
+		got, err := client.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{in, ">"}, Count: 1000}).Result()
+		if err != nil {
+			b.Fatal(err)
+		}
+		read += len(got[0].Messages)
+	}
+	var next atomic.Int64
+	b.SetParallelism((workers + 1) / 2)
+	b.ResetTimer()
+	b.ReportAllocs()
+	work := func() bool {
+		i := next.Add(1) - 1
+		if i >= int64(b.N) {
+			return false
+		}
+		entry := entries[i]
+		msg := message.New(nil, message.Attributes{"id": entry, "source": "/s", "type": "t", "subject": "a"}, message.NewAckingFrom(message.AckingConfig{
+			Ack:    func() { client.XAck(ctx, in, "g", entry) },
+			Source: message.Source{Stream: in, Group: "g", Consumer: "c", Entry: entry},
+		}))
+		if _, err := r.Process(ctx, msg); err != nil {
+			b.Error(err)
+			return false
+		}
+		return true
+	}
+	if workers == 1 {
+		for work() {
+		}
+		return
+	}
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			work()
+		}
+	})
+}
