@@ -27,7 +27,8 @@ func (e *PipelineError) Unwrap() error { return e.Err }
 // This is the three-step way that most services use today: inbox.SetNX outside, this in the middle,
 // outbox.PipelineMiddleware inside. It has a gap: a process that dies between the inbox's SET NX and the EXEC
 // leaves a message marked and not applied, for as long as the mark is kept. A command that fails inside EXEC
-// does not keep the others from taking effect, and a reply to EXEC that is lost makes go-redis send it again.
+// does not keep the others from taking effect, and a reply to EXEC that is lost is an error of what has been
+// applied: in both cases the inbox takes its mark back, and the redelivery applies the message once more.
 // Middleware closes all three.
 func PipelineMiddleware(client redis.UniversalClient) message.Middleware {
 	return func(next message.ProcessFunc) message.ProcessFunc {
