@@ -43,7 +43,7 @@ func (t *Transactor) commit(ctx context.Context, tx *Tx, input script.Input) (Ou
 	}
 	if inline != nil && (reserved || err == nil) {
 		var events []Event
-		if err == nil && out.State == script.Committed {
+		if err == nil && (out.State == script.Committed || out.Same) {
 			events = tx.events
 		}
 		inline.Committed(tx.shard.Slot, events, reserved)

@@ -8,9 +8,9 @@
 --          its events (ms), number of events, number of commands; then id and body of each event; then of each
 --          command a head (see _undo.lua) and the command itself.
 -- Reply:   server time (ms), then for each transaction: {'committed', 1 if acknowledged, reply of each
---          command …}, {'replayed' | 'duplicate', 1 if acknowledged}, {'expired'}, {'fenced'}, {'full'},
---          {'failed', index of the command (an event: negative), error}, {'refused', the server's error},
---          {'broken', what was left}; or {'identity', the one found} alone for the whole batch.
+--          command …}, {'replayed' | 'duplicate', 1 if acknowledged, 1 if by this very token}, {'expired'},
+--          {'fenced'}, {'full'}, {'failed', index of the command (an event: negative), error}, {'refused', the
+--          server's error}, {'broken', what was left}; or {'identity', the one found} alone for the whole batch.
 -- Bound:   linear in the arguments; the client caps transactions, commands and bytes.
 -- Redis:   6.0
 
@@ -88,7 +88,7 @@ local function commit(p, seen)
   -- 1. Known? Before too late: the late retry of a committed token must hear that it is in.
   if seen then
     local word = verdict(seen, token)
-    return {word, word == 'broken' and redis.call('HGET', BROKEN, digest) or 0}
+    return {word, word == 'broken' and redis.call('HGET', BROKEN, digest) or 0, seen == token and 1 or 0}
   end
   if horizon > now and (redis.call('HEXISTS', A, 't' .. token) == 1 or redis.call('HEXISTS', B, 't' .. token) == 1) then
     return {'expired'}

@@ -24,8 +24,9 @@ type leased struct {
 
 // publish sends a batch, within what is left of its lease, and settles it.
 func (r *Relay) publish(ctx context.Context, taken time.Time, events []leased) {
-	if len(events) == 0 {
-		return
+	deadline := taken.Add(r.cfg.Lease * 2 / 3)
+	if len(events) == 0 || time.Now().After(deadline) {
+		return // what waited too long is left to whoever claims it next
 	}
 	settlements := make(map[int][]script.Settlement)
 	var sound []leased
@@ -38,7 +39,7 @@ func (r *Relay) publish(ctx context.Context, taken time.Time, events []leased) {
 		}
 		sound, messages = append(sound, e), append(messages, msg)
 	}
-	bounded, cancel := context.WithDeadline(ctx, taken.Add(r.cfg.Lease*2/3))
+	bounded, cancel := context.WithDeadline(ctx, deadline)
 	errs := r.send(bounded, messages)
 	cancel()
 	if ctx.Err() != nil { // stopped in the middle: not the events' fault

@@ -15,6 +15,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/respproxy"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/relay"
@@ -178,6 +179,30 @@ func TestInline(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestInlineAfterALostReply holds that a commit whose reply was lost is published inline all the same.
+func TestInlineAfterALostReply(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	proxy := redistest.Proxy(t, server.Addr())
+	tr, out := newTransactor(t, redistest.Client(t, proxy.Addr())), newSink()
+	start(t, tr, out, relay.Config{SweepInterval: time.Hour, Lease: time.Hour})
+	emit(t, tr, "a", "first")
+	eventually(t, "the first event", func() bool { return out.count("first") == 1 })
+	proxy.DropReply(1, respproxy.Command("EVALSHA"))
+	emit(t, tr, "a", "second")
+	eventually(t, "the second event", func() bool { return out.count("second") == 1 })
+}
+
+// TestOwnTags holds that the sweep finds a shard among all 16,384 slots.
+func TestOwnTags(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	tr, out := newTransactor(t, client, func(c *luatx.Config) { c.Keyspace = luatx.OwnTags() }), newSink()
+	emit(t, tr, "anything", "e")
+	start(t, tr, out, relay.Config{NoInline: true, SweepInterval: time.Second})
+	eventually(t, "the event to be published", func() bool { return out.count("e") == 1 })
 }
 
 // TestCold holds that another process publishes what was committed where no relay ran.

@@ -70,6 +70,7 @@ const (
 type Outcome struct {
 	State   State
 	Acked   bool  // the entry was acknowledged in the script
+	Same    bool  // replayed: by this very token, so that its events are these
 	Replies []any // of the commands, where committed
 	Index   int   // failed: the command that failed, from 1; an event: negative; 0: the script itself
 	Text    string
@@ -138,6 +139,7 @@ func outcome(row any) (Outcome, error) {
 		out.Acked, out.Replies = rest[0] == int64(1), rest[1:]
 	case Replayed, Duplicate:
 		out.Acked = len(rest) > 0 && rest[0] == int64(1)
+		out.Same = len(rest) > 1 && rest[1] == int64(1)
 	case Failed:
 		if len(rest) < 2 {
 			return out, malformed("commit", row)
