@@ -77,7 +77,7 @@ type PipelineConfig struct {
 	// Stream is the key that events are added to. Required, unless StreamFor is set.
 	Stream string
 	// StreamFor names the stream by the handler's input: on a cluster it must share the slot of the keys that
-	// the handler writes, or EXEC is no transaction. Defaults to Stream.
+	// the handler writes, or go-redis refuses the transaction. Defaults to Stream.
 	StreamFor func(input *message.Message) (string, error)
 	// Destination names where an output is to be published, for outputs that do not say so themselves.
 	Destination func(*message.Message) (string, error)

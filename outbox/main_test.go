@@ -1,0 +1,147 @@
+package outbox_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/inbox"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/outbox"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// servers runs a test on one server, on a cluster and on miniredis.
+func servers(t *testing.T, test func(t *testing.T, client redis.UniversalClient)) {
+	t.Helper()
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		test(t, redistest.Shared(t).Client(t))
+	})
+	t.Run("cluster", func(t *testing.T) {
+		t.Parallel()
+		test(t, redistest.SharedCluster(t).Client(t))
+	})
+	t.Run("miniredis", func(t *testing.T) {
+		t.Parallel()
+		_, client := newMini(t)
+		test(t, client)
+	})
+}
+
+func newMini(t testing.TB) (*miniredis.Miniredis, *redis.Client) {
+	t.Helper()
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	return server, client
+}
+
+// soon bounds what a test waits for.
+func soon(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// newTransactor returns a Transactor of four partitions under a namespace of its own.
+func newTransactor(t testing.TB, client redis.UniversalClient, change ...func(*luatx.Config)) *luatx.Transactor {
+	t.Helper()
+	namespace := redistest.Namespace(t)
+	cfg := luatx.Config{Namespace: namespace, Keyspace: luatx.Partitions(4).WithPrefix(namespace)}
+	for _, c := range change {
+		c(&cfg)
+	}
+	tr, err := luatx.New(client, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tr
+}
+
+// scripted is the stack whose outputs become events of a transaction.
+func scripted(tr *luatx.Transactor, cfg outbox.Config) []message.Middleware {
+	return []message.Middleware{luatx.Middleware(tr), inbox.Middleware(inbox.Config{}), outbox.Middleware(cfg)}
+}
+
+// pipelined is the stack whose outputs become entries of a stream.
+func pipelined(client redis.UniversalClient, cfg outbox.PipelineConfig) []message.Middleware {
+	return []message.Middleware{luatx.PipelineMiddleware(client), outbox.PipelineMiddleware(cfg)}
+}
+
+// router runs handle under the middlewares, as the handler of a name.
+func router(t testing.TB, name string, handle func(context.Context) ([]*message.Message, error), mw ...message.Middleware) *message.Router {
+	t.Helper()
+	r := message.NewRouter(message.PipeConfig{})
+	if err := r.Use(mw...); err != nil {
+		t.Fatal(err)
+	}
+	h := message.NewHandler(func(ctx context.Context, _ *message.TypedMessage[any]) ([]*message.Message, error) {
+		return handle(ctx)
+	})
+	if err := r.AddHandler(name, nil, h); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// order is a message about aggregate a.
+func order(id string) *message.Message {
+	return message.New(nil, message.Attributes{"id": id, "source": "/shop", "type": "order", "subject": "a"}, message.NewAcking(nil, nil))
+}
+
+// outputs makes handlers that return messages with these data.
+func outputs(data ...any) func(context.Context) ([]*message.Message, error) {
+	return func(context.Context) ([]*message.Message, error) {
+		var out []*message.Message
+		for _, d := range data {
+			out = append(out, message.New(d, message.Attributes{"type": "sold", "source": "/shop"}, nil))
+		}
+		return out, nil
+	}
+}
+
+// claimed takes the due events of all shards, as a relay does.
+func claimed(t testing.TB, tr *luatx.Transactor) []*message.RawMessage {
+	t.Helper()
+	var events []*message.RawMessage
+	for _, slot := range tr.Keyspace().Slots() {
+		claim, err := tr.Scripts().Claim(soon(t), tr.Scripts().Shard(slot), 1000, time.Hour, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range claim.Events {
+			msg, err := outbox.Decode(e.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if msg.ID() != e.ID {
+				t.Errorf("event %q holds the message %q", e.ID, msg.ID())
+			}
+			events = append(events, msg)
+		}
+	}
+	return events
+}
+
+// emit commits one transaction with events of these ids.
+func emit(tr *luatx.Transactor, aggregate string, ids ...string) error {
+	_, err := tr.Transact(context.Background(), aggregate, func(tx *luatx.Tx) error {
+		for _, id := range ids {
+			body := fmt.Appendf(nil, `{"specversion":"1.0","id":%q,"source":"/s","type":"t","data":1}`, id)
+			if err := tx.Emit(luatx.Event{ID: id, Body: body}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return err
+}
