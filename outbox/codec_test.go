@@ -45,8 +45,12 @@ func FuzzRoundTrip(f *testing.F) {
 		if !maps.Equal(got.Attributes, attrs) {
 			t.Errorf("attributes %v, want %v", got.Attributes, attrs)
 		}
-		if !bytes.Equal(got.Data, data) && !(json.Valid(data) && bytes.Equal(got.Data, bytes.TrimSpace(data))) {
-			t.Errorf("data %q, want %q", got.Data, data)
+		want := data
+		if json.Valid(data) {
+			want = bytes.TrimSpace(data)
+		}
+		if !bytes.Equal(got.Data, data) && !bytes.Equal(got.Data, want) {
+			t.Errorf("data %q, want %q", got.Data, want)
 		}
 		again, err := outbox.Encode(message.Copy(got, any(got.Data)))
 		if err != nil || !bytes.Equal(again, body) {

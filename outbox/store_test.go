@@ -1,0 +1,310 @@
+package outbox_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/respproxy"
+	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/outbox"
+)
+
+func onePartition(c *luatx.Config) { c.Keyspace = luatx.Partitions(1).WithPrefix(c.Namespace) }
+
+// settle settles events of one shard that nobody has leased.
+func settle(t testing.TB, tr *luatx.Transactor, slot int, retention time.Duration, what string, ids ...string) {
+	t.Helper()
+	batch := make([]script.Settlement, len(ids))
+	for i, id := range ids {
+		batch[i] = script.Settlement{ID: id, What: what, Error: "refused " + id}
+	}
+	backoff := script.Backoff{Attempts: 10, Base: time.Second, Cap: time.Minute}
+	done, err := tr.Scripts().Settle(soon(t), tr.Scripts().Shard(slot), backoff, retention, batch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, d := range done {
+		if d != what {
+			t.Errorf("%s: %s instead of %s", ids[i], d, what)
+		}
+	}
+}
+
+func numbered(n int) []string {
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("e%04d", i)
+	}
+	return ids
+}
+
+func wantCounts(t testing.TB, store *outbox.Store, want outbox.Counts) {
+	t.Helper()
+	if got, err := store.Counts(soon(t)); err != nil || got != want {
+		t.Errorf("%+v, want %+v; %v", got, want, err)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCounts holds that the events of every shard are counted, each in its state.
+func TestCounts(t *testing.T) {
+	t.Parallel()
+	servers(t, func(t *testing.T, client redis.UniversalClient) {
+		tr := newTransactor(t, client)
+		store := outbox.NewStore(tr)
+		wantCounts(t, store, outbox.Counts{})
+		slots := make(map[int]int) // events of each shard
+		for i := range 20 {
+			aggregate := fmt.Sprint("a", i)
+			must(t, emit(tr, aggregate, aggregate+"-1", aggregate+"-2"))
+			slots[slotOf(t, tr, aggregate)] += 2
+		}
+		if len(slots) != 4 {
+			t.Fatalf("the aggregates live in %d shards", len(slots))
+		}
+		wantCounts(t, store, outbox.Counts{Pending: 40})
+		first := slotOf(t, tr, "a0")
+		settle(t, tr, first, time.Hour, "sent", "a0-1")
+		settle(t, tr, first, time.Hour, "parked", "a0-2")
+		wantCounts(t, store, outbox.Counts{Pending: 38, Parked: 1, Sent: 1})
+		claimed(t, tr)
+		wantCounts(t, store, outbox.Counts{Pending: 38, Leased: 38, Parked: 1, Sent: 1})
+	})
+}
+
+func slotOf(t testing.TB, tr *luatx.Transactor, aggregate string) int {
+	t.Helper()
+	tag, err := tr.Keyspace().Tag(aggregate)
+	must(t, err)
+	return tr.Keyspace().Slots()[slices.Index(tr.Keyspace().Tags(), tag)]
+}
+
+// TestParkedPages holds that each parked event is listed once, over several pages and shards, with all that is
+// known about it.
+func TestParkedPages(t *testing.T) {
+	t.Parallel()
+	servers(t, func(t *testing.T, client redis.UniversalClient) {
+		tr := newTransactor(t, client)
+		many, slot := numbered(250), slotOf(t, tr, "a")
+		must(t, emit(tr, "a", many...))
+		settle(t, tr, slot, time.Hour, "parked", many...)
+		var other int
+		for i := 0; other == 0 || other == slot; i++ {
+			other = slotOf(t, tr, fmt.Sprint("b", i))
+			if other != slot {
+				must(t, emit(tr, fmt.Sprint("b", i), "elsewhere", "waiting"))
+			}
+		}
+		settle(t, tr, other, time.Hour, "parked", "elsewhere")
+
+		seen := make(map[string]bool)
+		for p, err := range outbox.NewStore(tr).Parked(soon(t)) {
+			must(t, err)
+			in := slot
+			if p.ID == "elsewhere" {
+				in = other
+			}
+			if seen[p.ID] || p.Slot != in || p.Message.ID() != p.ID || p.Error != "refused "+p.ID || p.At.IsZero() {
+				t.Errorf("%+v, seen before: %t", p, seen[p.ID])
+			}
+			seen[p.ID] = true
+		}
+		if len(seen) != len(many)+1 {
+			t.Errorf("%d events listed, want %d", len(seen), len(many)+1)
+		}
+	})
+}
+
+// TestParkedStopsEarly holds that nothing is read beyond the page that the reader has left.
+func TestParkedStopsEarly(t *testing.T) {
+	t.Parallel()
+	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
+	tr := newTransactor(t, redistest.Client(t, proxy.Addr()), onePartition)
+	ids := numbered(210)
+	must(t, emit(tr, "a", ids...))
+	settle(t, tr, slotOf(t, tr, "a"), time.Hour, "parked", ids...)
+	for _, c := range []struct{ take, pages int }{{1, 1}, {100, 1}, {101, 2}, {210, 3}} {
+		before, taken := proxy.Count("ZRANGE"), []string(nil)
+		for p, err := range outbox.NewStore(tr).Parked(soon(t)) {
+			must(t, err)
+			if taken = append(taken, p.ID); len(taken) == c.take {
+				break
+			}
+		}
+		if !slices.Equal(taken, ids[:c.take]) { // parked at once: by id
+			t.Errorf("%d events to be read, read %v", c.take, taken)
+		}
+		if pages := proxy.Count("ZRANGE") - before; pages != c.pages {
+			t.Errorf("%d pages were read for %d events, want %d", pages, c.take, c.pages)
+		}
+	}
+}
+
+// TestParkedErrors holds that an event that cannot be decoded does not hide the others, and that a server that
+// does not answer ends the listing with an error.
+func TestParkedErrors(t *testing.T) {
+	t.Parallel()
+	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
+	client := redistest.Client(t, proxy.Addr(), func(o *redis.Options) { o.MaxRetries = -1 })
+	tr := newTransactor(t, client, onePartition)
+	store, slot := outbox.NewStore(tr), slotOf(t, tr, "a")
+	must(t, emit(tr, "a", "1", "3"))
+	if _, err := tr.Transact(soon(t), "a", func(tx *luatx.Tx) error {
+		return tx.Emit(luatx.Event{ID: "2", Body: []byte("no message")})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	settle(t, tr, slot, time.Hour, "parked", "1", "2", "3")
+	var list []string
+	for p, err := range store.Parked(soon(t)) {
+		if (err != nil) != (p.ID == "2") || (p.Message == nil) != (p.ID == "2") {
+			t.Errorf("%+v: %v", p, err)
+		}
+		list = append(list, p.ID)
+	}
+	if !slices.Equal(list, []string{"1", "2", "3"}) {
+		t.Errorf("listed %v", list)
+	}
+	proxy.Next(1, respproxy.Command("ZRANGE"), respproxy.CutReply())
+	turns := 0
+	for p, err := range store.Parked(soon(t)) {
+		if turns++; err == nil || p.ID != "" || !strings.HasPrefix(err.Error(), fmt.Sprintf("outbox: parked events of slot %d: ", slot)) {
+			t.Errorf("%+v: %v", p, err)
+		}
+	}
+	if turns != 1 {
+		t.Errorf("%d turns after an error", turns)
+	}
+}
+
+// TestRearm holds that parked events, and they alone, are due again at once with their attempts counted anew.
+func TestRearm(t *testing.T) {
+	t.Parallel()
+	servers(t, func(t *testing.T, client redis.UniversalClient) {
+		tr := newTransactor(t, client, onePartition)
+		store, slot := outbox.NewStore(tr), slotOf(t, tr, "a")
+		must(t, emit(tr, "a", "1", "2", "3", "4"))
+		settle(t, tr, slot, time.Hour, "parked", "1", "2")
+		settle(t, tr, slot, time.Hour, "sent", "3")
+		for _, bad := range []int{-1, 16384} {
+			if n, err := store.Rearm(soon(t), bad, "1"); n != 0 || err == nil || !strings.Contains(err.Error(), "use 0 to 16383") {
+				t.Errorf("slot %d: %d, %v", bad, n, err)
+			}
+		}
+		for name, c := range map[string]struct {
+			slot int
+			ids  []string
+		}{
+			"no ids":         {slot, nil},
+			"not parked":     {slot, []string{"3", "4", "never heard of"}},
+			"not this shard": {(slot + 1) % 16384, []string{"1", "2"}},
+		} {
+			if n, err := store.Rearm(soon(t), c.slot, c.ids...); n != 0 || err != nil {
+				t.Errorf("%s: %d, %v", name, n, err)
+			}
+		}
+		wantCounts(t, store, outbox.Counts{Pending: 1, Parked: 2, Sent: 1})
+		if n, err := store.Rearm(soon(t), slot, "1", "4", "1"); n != 1 || err != nil {
+			t.Errorf("one parked event, named twice: %d, %v", n, err)
+		}
+		wantCounts(t, store, outbox.Counts{Pending: 2, Parked: 1, Sent: 1})
+		claim, err := tr.Scripts().Claim(soon(t), tr.Scripts().Shard(slot), 10, time.Hour, 10)
+		must(t, err)
+		for _, event := range claim.Events {
+			if event.Attempt != 1 {
+				t.Errorf("%s is at attempt %d", event.ID, event.Attempt)
+			}
+		}
+		if len(claim.Events) != 2 {
+			t.Errorf("%d events are due", len(claim.Events))
+		}
+	})
+}
+
+// TestSentIDs holds that a sent id is known for the retention, to the millisecond, and no longer: it refuses
+// another event under it, and takes the same one for what it is.
+func TestSentIDs(t *testing.T) {
+	t.Parallel()
+	server, client := newMini(t)
+	tr := newTransactor(t, client, onePartition, func(c *luatx.Config) { c.Retention = 1000 * time.Hour })
+	store, slot := outbox.NewStore(tr), slotOf(t, tr, "a")
+	const retention = time.Hour
+	start := time.Now().Truncate(time.Second)
+	at := func(d time.Duration) { server.SetTime(start.Add(d)) }
+	another := func() error {
+		_, err := tr.Transact(soon(t), "a", func(tx *luatx.Tx) error {
+			return tx.Emit(luatx.Event{ID: "1", Body: []byte(`{"id":"1","data":"another"}`)})
+		})
+		return err
+	}
+	at(0)
+	must(t, emit(tr, "a", "1", "2", "3"))
+	settle(t, tr, slot, retention, "sent", "1")
+	at(retention - time.Millisecond)
+	settle(t, tr, slot, retention, "sent", "2")
+	wantCounts(t, store, outbox.Counts{Pending: 1, Sent: 2})
+	if failed := new(luatx.CommandError); !errors.As(another(), &failed) || failed.Text != "the event exists with another body" {
+		t.Errorf("another event under the id of a sent one: %v", failed)
+	}
+	must(t, emit(tr, "a", "1"))
+	wantCounts(t, store, outbox.Counts{Pending: 1, Sent: 2})
+	at(retention)
+	settle(t, tr, slot, retention, "sent", "3")
+	wantCounts(t, store, outbox.Counts{Sent: 2})
+	must(t, another())
+	wantCounts(t, store, outbox.Counts{Pending: 1, Sent: 2})
+}
+
+// TestCapacity holds that a full outbox refuses a transaction whole, takes one without events, and has room again
+// when events have been sent or parked.
+func TestCapacity(t *testing.T) {
+	t.Parallel()
+	servers(t, func(t *testing.T, client redis.UniversalClient) {
+		tr := newTransactor(t, client, onePartition, func(c *luatx.Config) { c.OutboxCapacity = 3 })
+		store, slot := outbox.NewStore(tr), slotOf(t, tr, "a")
+		key, err := tr.Keyspace().Key("a", "n")
+		must(t, err)
+		write := func(ids ...string) error {
+			_, err := tr.Transact(soon(t), "a", func(tx *luatx.Tx) error {
+				for _, id := range ids {
+					if err := tx.Emit(luatx.Event{ID: id, Body: []byte(`{"id":"` + id + `"}`)}); err != nil {
+						return err
+					}
+				}
+				return luatx.Queued(tx.Pipeline().Incr(soon(t), key))
+			})
+			return err
+		}
+		must(t, write("1", "2"))
+		if err := write("3", "4"); !errors.Is(err, luatx.ErrOutboxFull) {
+			t.Errorf("two events into the last place: %v", err)
+		}
+		must(t, write("3"))
+		if err := write("4"); !errors.Is(err, luatx.ErrOutboxFull) {
+			t.Errorf("a full outbox: %v", err)
+		}
+		must(t, write())
+		wantCounts(t, store, outbox.Counts{Pending: 3})
+		settle(t, tr, slot, time.Hour, "sent", "1")
+		settle(t, tr, slot, time.Hour, "parked", "2")
+		must(t, write("4", "5"))
+		wantCounts(t, store, outbox.Counts{Pending: 3, Parked: 1, Sent: 1})
+		if got := client.Get(soon(t), key).Val(); got != "4" {
+			t.Errorf("%s transactions were committed, want 4", got)
+		}
+	})
+}
