@@ -50,7 +50,7 @@ func program(t *testing.T, addr string) (cmd *exec.Cmd, stderr *bytes.Buffer) {
 		t.Fatal(err)
 	}
 	cmd = exec.Command(exe, "demo", "--mode", "scripted", "--rate", "5", "--redis", addr)
-	cmd.Env = append(os.Environ(), asMain+"=1")
+	cmd.Env = append(os.Environ(), asMain+"=1", "TMPDIR="+t.TempDir()) // a killed one leaves its log
 	stderr = new(bytes.Buffer)
 	cmd.Stderr = stderr
 	if err := cmd.Start(); err != nil {

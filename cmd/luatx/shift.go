@@ -25,8 +25,9 @@ type shift struct {
 	crew  *crew
 	fed   *feeder
 	plan  []shop.Kill
-	kills int // done
-	quiet int // looks in a row
+	most  time.Duration // that it may take
+	kills int           // done
+	quiet int           // looks in a row
 }
 
 func newShift(j job, seen observer, crew *crew) *shift {
@@ -34,13 +35,14 @@ func newShift(j job, seen observer, crew *crew) *shift {
 		job: j, seen: seen, crew: crew,
 		fed:  newFeeder(j.client, j.keys, j.orders, j.options.Rate),
 		plan: shop.Kills(j.options.Seed, len(j.orders), j.options.KillEvery, j.options.Workers),
+		most: j.deadline(),
 	}
 }
 
 // run returns how long it took until all was quiet.
 func (s *shift) run(ctx context.Context) (took time.Duration, err error) {
 	defer s.job.progress.Finish()
-	ctx, cancel := context.WithTimeoutCause(ctx, s.deadline(), errTooLong)
+	ctx, cancel := context.WithTimeoutCause(ctx, s.most, errTooLong)
 	defer cancel()
 	ctx, stop := context.WithCancelCause(ctx)
 	var feeding sync.WaitGroup
@@ -117,11 +119,10 @@ func (s *shift) look(ctx context.Context) error {
 }
 
 // deadline is far beyond what a run takes on a slow machine.
-func (s *shift) deadline() time.Duration {
-	options, orders := s.job.options, len(s.job.orders)
-	d := 2*time.Minute + time.Duration(orders+s.job.expected.Events)*(options.Work+25*time.Millisecond)
-	if options.Rate > 0 {
-		d += time.Duration(float64(orders) / float64(options.Rate) * float64(time.Second))
+func (j job) deadline() time.Duration {
+	d := 2*time.Minute + time.Duration(len(j.orders)+j.expected.Events)*(j.options.Work+25*time.Millisecond)
+	if j.options.Rate > 0 {
+		d += time.Duration(float64(len(j.orders)) / float64(j.options.Rate) * float64(time.Second))
 	}
 	return d
 }
