@@ -296,8 +296,11 @@ func sendable(args []any) ([]any, int, error) {
 
 // commandError finds the command that a script's failure speaks of.
 func (tx *Tx) commandError(out script.Outcome) error {
-	if out.Index < 0 {
+	switch {
+	case out.Index < 0:
 		return &CommandError{Index: out.Index, Text: out.Text}
+	case out.Index == 0:
+		return fmt.Errorf("luatx: the commit script failed and was undone: %s", out.Text)
 	}
 	failed := &CommandError{Index: out.Index - 1, Text: out.Text}
 	tx.mu.Lock()

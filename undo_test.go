@@ -75,6 +75,14 @@ var undone = []struct{ setup, commands string }{
 	{"HSET K f a", "DEL K;SET K v;DEL K;LPUSH K a"},
 }
 
+// expiring are such commands on hashes whose fields expire, of Redis 7.4 and later.
+var expiring = []struct{ setup, commands string }{
+	{"HSET K f 1 g 2|HPEXPIRE K 100000 FIELDS 1 f", "HSET K f 3"},
+	{"HSET K f 1 g 2|HPEXPIRE K 100000 FIELDS 2 f g", "HDEL K f g"},
+	{"HSET K f 1 g 2|HPEXPIRE K 100000 FIELDS 1 g", "HINCRBY K f 2;HINCRBYFLOAT K g 0.5;HSETNX K h 1"},
+	{"HSET K f 1|HPEXPIRE K 100000 FIELDS 1 f", "DEL K"},
+}
+
 // newer are such commands of Redis 6.2 and later.
 var newer = []struct{ setup, commands string }{
 	{"SET K old PX 100000", "GETDEL K"},
@@ -88,8 +96,13 @@ func TestUndo(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	ctx := t.Context()
 	rows := undone
-	if known, err := client.Do(ctx, "COMMAND", "INFO", "GETEX").Slice(); err == nil && known[0] != nil {
-		rows = slices.Concat(undone, newer)
+	if known, err := client.Do(ctx, "COMMAND", "INFO", "GETEX", "HPEXPIRE").Slice(); err == nil {
+		if known[0] != nil {
+			rows = slices.Concat(rows, newer)
+		}
+		if known[1] != nil {
+			rows = slices.Concat(rows, expiring)
+		}
 	}
 	for _, c := range rows {
 		t.Run(c.setup+"|"+c.commands, func(t *testing.T) {

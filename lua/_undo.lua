@@ -56,6 +56,17 @@ local function push_string(key, replaced)
   end
 end
 
+-- Keeps the expiry of single fields, where the server knows that (7.4): HSET and HDEL end it.
+local function push_field_expiries(key, was)
+  local ask = {'HPEXPIRETIME', key, 'FIELDS', (#was - 2) / 2}
+  for i = 3, #was, 2 do ask[#ask + 1] = was[i] end
+  local times = redis.pcall(unpack(ask))
+  if times.err then return 'cannot be undone on this server: ' .. times.err end
+  for i, at in ipairs(times) do
+    if at >= 0 then push({'HPEXPIREAT', key, string.format('%.0f', at), 'FIELDS', 1, ask[i + 4]}) end
+  end
+end
+
 local function push_fields(key, first, last, step)
   local ask = {'HMGET', key}
   for i = first, last, step do ask[#ask + 1] = ARGV[i] end
@@ -70,7 +81,10 @@ local function push_fields(key, first, last, step)
     end
   end
   if #came > 2 then push(came) end
-  if #was > 2 then push(was) end -- runs before came: a hash that loses all its fields loses its expiry
+  if #was == 2 then return end
+  local why = (redis.REDIS_VERSION_NUM or 0) >= 0x070400 and push_field_expiries(key, was)
+  push(was) -- runs before came: a hash that loses all its fields loses its expiry
+  return why or nil
 end
 
 local function push_members(key, first, last, gone)

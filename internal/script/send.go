@@ -54,21 +54,18 @@ func (s *Set) eval(ctx context.Context, script source, keys []string, args []any
 		cmd := once{redis.NewCmd(ctx, argv...)}
 		cmd.SetFirstKeyPos(firstKey)
 		err := s.client.Process(ctx, cmd)
-		var answer redis.Error
-		switch {
-		case err == nil || errors.Is(err, redis.Nil):
+		if err == nil || errors.Is(err, redis.Nil) {
 			return cmd.Val(), unanswered, nil
-		case errors.As(err, &answer):
-			if strings.HasPrefix(answer.Error(), "NOSCRIPT") {
-				err = s.load(ctx, script, keys[0])
-				if err == nil {
-					continue
-				}
-			} else if !passes(answer.Error()) {
-				return nil, unanswered, &ServerError{script.name, answer}
+		}
+		if redis.HasErrorPrefix(err, "NOSCRIPT") {
+			if err = s.load(ctx, script, keys[0]); err == nil {
+				continue
 			}
-		case !notSent(err):
+		} else if !answered(err) && !notSent(err) {
 			unanswered = true
+		}
+		if answered(err) && !passes(err.Error()) {
+			return nil, unanswered, &ServerError{script.name, err}
 		}
 		s.log.Debug("luatx: script not answered, trying again", "script", script.name, "try", try+1, "error", err)
 		s.reload(ctx, err)
@@ -83,6 +80,12 @@ func ended(err error, unanswered bool) error {
 		return fmt.Errorf("%w: %w", ErrUnknown, err)
 	}
 	return err
+}
+
+// answered reports whether an error is the server's own.
+func answered(err error) bool {
+	_, ok := errors.AsType[redis.Error](err)
+	return ok
 }
 
 // passes reports whether a server's error goes away by itself; nothing was executed then.
@@ -122,8 +125,7 @@ func (s *Set) load(ctx context.Context, script source, key string) error {
 
 // reload makes a cluster's client look for the masters again: by itself it stays with a dead one for a minute.
 func (s *Set) reload(ctx context.Context, err error) {
-	var answer redis.Error
-	if errors.As(err, &answer) && !strings.HasPrefix(answer.Error(), "READONLY") && !strings.HasPrefix(answer.Error(), "CLUSTERDOWN") {
+	if answered(err) && !redis.HasErrorPrefix(err, "READONLY") && !redis.HasErrorPrefix(err, "CLUSTERDOWN") {
 		return
 	}
 	if cluster, ok := s.client.(interface{ ReloadState(ctx context.Context) }); ok {

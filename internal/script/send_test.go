@@ -31,6 +31,8 @@ type sick struct {
 	reply  any
 	calls  int
 	loaded int
+
+	refusesScripts error
 }
 
 func (s *sick) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -44,7 +46,7 @@ func (s *sick) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 		defer s.mu.Unlock()
 		if cmd.Name() == "script" {
 			s.loaded++
-			return nil
+			return s.refusesScripts
 		}
 		s.calls++
 		if len(s.errs) > 0 {
@@ -120,6 +122,16 @@ func TestEvalSurvives(t *testing.T) {
 func isServerError(err error) bool {
 	refused, ok := errors.AsType[*ServerError](err)
 	return ok && refused.Script == "commit" && strings.Contains(err.Error(), "NOPERM")
+}
+
+// TestEvalOfAScriptThatCannotBeLoaded holds that there is nothing to wait for.
+func TestEvalOfAScriptThatCannotBeLoaded(t *testing.T) {
+	t.Parallel()
+	set, server := newSick(t, "fine", answer("NOSCRIPT No matching script."))
+	server.refusesScripts = answer("NOPERM no SCRIPT LOAD for you")
+	if _, _, err := set.eval(t.Context(), set.commit, []string{"k"}, nil); !isServerError(err) {
+		t.Errorf("error %v", err)
+	}
 }
 
 // TestMalformedReplies holds that a reply which no script gives is an error.
