@@ -1,0 +1,248 @@
+package stack_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/stack"
+	"github.com/luatx/luatx/stream"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// servers runs a test on one server, on a cluster and on miniredis.
+func servers(t *testing.T, test func(t *testing.T, client redis.UniversalClient)) {
+	t.Helper()
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		test(t, redistest.Shared(t).Client(t))
+	})
+	t.Run("cluster", func(t *testing.T) {
+		t.Parallel()
+		test(t, redistest.SharedCluster(t).Client(t))
+	})
+	t.Run("miniredis", func(t *testing.T) {
+		t.Parallel()
+		client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+		t.Cleanup(func() { _ = client.Close() })
+		test(t, client)
+	})
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually waits until the condition holds.
+func eventually(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	deadline := time.After(20 * time.Second)
+	for !condition() {
+		select {
+		case <-deadline:
+			t.Fatalf("waited in vain: %s", what)
+		case <-ticker.C:
+		}
+	}
+}
+
+// mode is one of the two lines that services choose from.
+type mode struct {
+	name string
+	wire func(*service) (message.Middleware, error)
+}
+
+var modes = []mode{
+	{"pipelined", func(s *service) (message.Middleware, error) { return stack.Pipelined(s.client, s.cfg) }},
+	{"scripted", func(s *service) (message.Middleware, error) { return stack.Scripted(s.transactor, s.cfg) }},
+}
+
+// service is a billing service of two partitions, on keys of its own. But for its mode it knows nothing of how
+// its messages are applied.
+type service struct {
+	t          testing.TB
+	mode       mode
+	client     redis.UniversalClient
+	keyspace   luatx.Keyspace
+	transactor *luatx.Transactor
+	cfg        stack.Config
+	name       string
+	subs       []*stream.Subscriber
+}
+
+func newService(t testing.TB, client redis.UniversalClient, m mode) *service {
+	t.Helper()
+	name := redistest.Namespace(t)
+	keyspace := luatx.Partitions(2).WithPrefix(name)
+	transactor, err := luatx.New(client, luatx.Config{Namespace: name, Keyspace: keyspace})
+	must(t, err)
+	return &service{
+		t: t, mode: m, client: client, keyspace: keyspace, transactor: transactor, name: name,
+		cfg: stack.Config{
+			Destination: func(msg *message.Message) (string, error) { return "about-" + msg.Subject(), nil },
+			KeyFunc:     func(msg *message.Message) string { return name + ":inbox:" + msg.ID() },
+			OutboxStreamFor: func(input *message.Message) (string, error) {
+				tag, err := keyspace.Tag(input.Subject())
+				return keyspace.TagKey(tag, "outbox"), err
+			},
+			Logger: slog.New(slog.DiscardHandler),
+		},
+	}
+}
+
+// streams returns the stream of each partition: its inputs, or its outbox.
+func (s *service) streams(name string) []string {
+	var keys []string
+	for _, tag := range s.keyspace.Tags() {
+		keys = append(keys, s.keyspace.TagKey(tag, name))
+	}
+	return keys
+}
+
+// subscriberConfig is quick to stop, to send again, and slow to take from others.
+func (s *service) subscriberConfig(key string) stream.SubscriberConfig {
+	return stream.SubscriberConfig{
+		Stream: key, Group: "billing", BatchSize: 50, BlockTimeout: 20 * time.Millisecond, MaxIdleTime: time.Hour,
+		NackBackoff: message.Backoff{Base: time.Millisecond, Max: 5 * time.Millisecond},
+		Logger:      slog.New(slog.DiscardHandler),
+	}
+}
+
+// start runs the service on its input streams until the test ends.
+func (s *service) start(handler message.Handler, change ...func(*stream.SubscriberConfig)) {
+	s.t.Helper()
+	mw, err := s.mode.wire(s)
+	must(s.t, err)
+	engine := message.NewEngine(message.EngineConfig{Pipe: message.PipeConfig{Concurrency: 4, Logger: slog.New(slog.DiscardHandler)}})
+	must(s.t, engine.Router().Use(mw))
+	must(s.t, engine.AddHandler("charge", nil, handler))
+	ctx, cancel := context.WithCancel(context.Background())
+	for _, key := range s.streams("orders") {
+		cfg := s.subscriberConfig(key)
+		for _, c := range change {
+			c(&cfg)
+		}
+		sub, err := stream.NewSubscriber(s.client, cfg)
+		must(s.t, err)
+		ch, err := sub.Subscribe(ctx)
+		must(s.t, err)
+		must(s.t, engine.AddRawInput(key, nil, ch))
+		s.subs = append(s.subs, sub)
+		s.t.Cleanup(func() {
+			for msg := range ch {
+				msg.Release()
+			}
+		})
+	}
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := engine.Run(ctx); err != nil {
+			s.t.Error(err)
+		}
+	})
+	s.t.Cleanup(func() { cancel(); running.Wait() })
+}
+
+// feed adds the charges to the input streams, each as a message with the id of its order.
+func (s *service) feed(charges []charge) {
+	s.t.Helper()
+	publisher, err := stream.NewPublisher(s.client, stream.PublisherConfig{StreamFor: func(msg *message.RawMessage) (string, error) {
+		tag, err := s.keyspace.Tag(msg.Subject())
+		return s.keyspace.TagKey(tag, "orders"), err
+	}})
+	must(s.t, err)
+	var msgs []*message.RawMessage
+	for _, c := range charges {
+		data, err := json.Marshal(c)
+		must(s.t, err)
+		msgs = append(msgs, message.NewRaw(data, message.Attributes{
+			"id": c.Order, "source": "/shop", "type": "charge", "subject": c.Customer, "datacontenttype": "application/json",
+		}, nil))
+	}
+	for _, err := range publisher.Send(s.t.Context(), msgs...) {
+		must(s.t, err)
+	}
+}
+
+// settled waits until as many messages as were fed have been delivered, and nothing is pending.
+func (s *service) settled(fed int) {
+	s.t.Helper()
+	eventually(s.t, "every message of "+s.mode.name+" to be acked", func() bool {
+		fresh := int64(0)
+		for _, sub := range s.subs {
+			stats := sub.Stats()
+			fresh += stats.Delivered - stats.Redelivered
+		}
+		return fresh >= int64(fed) && s.pending() == 0
+	})
+}
+
+func (s *service) pending() int64 {
+	s.t.Helper()
+	sum := int64(0)
+	for _, key := range s.streams("orders") {
+		pending, err := s.client.XPending(s.t.Context(), key, "billing").Result()
+		must(s.t, err)
+		sum += pending.Count
+	}
+	return sum
+}
+
+// account is what the service has stored about a customer.
+type account struct {
+	Spent, Charges string
+	Orders         []string
+	Journal        []string
+}
+
+func (s *service) account(customer string) account {
+	s.t.Helper()
+	ctx, repo := s.t.Context(), redisAccounts{s.client, s.keyspace}
+	sums, orders, journal, err := repo.keys(customer)
+	must(s.t, err)
+	fields, err := s.client.HGetAll(ctx, sums).Result()
+	must(s.t, err)
+	a := account{Spent: fields["spent"], Charges: fields["charges"]}
+	a.Orders, err = s.client.SMembers(ctx, orders).Result()
+	must(s.t, err)
+	a.Journal, err = s.client.LRange(ctx, journal, 0, -1).Result()
+	must(s.t, err)
+	slices.Sort(a.Orders)
+	slices.Sort(a.Journal) // there are several workers
+	return a
+}
+
+// wantAccounts holds that each charge has been applied a number of times.
+func (s *service) wantAccounts(charges []charge, times int) {
+	s.t.Helper()
+	spent, orders := make(map[string]int), make(map[string][]string)
+	for _, c := range charges {
+		spent[c.Customer] += times * c.Pence
+		orders[c.Customer] = append(orders[c.Customer], c.Order)
+	}
+	for customer, list := range orders {
+		slices.Sort(list)
+		got := s.account(customer)
+		want := fmt.Sprint(spent[customer], times*len(list), list, list)
+		if text := fmt.Sprint(got.Spent, " ", got.Charges, " ", got.Orders, " ", got.Journal); text != want {
+			s.t.Errorf("%s, %s:\n%s, want\n%s", s.mode.name, customer, text, want)
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package stack_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/relay"
+	"github.com/luatx/luatx/stream"
+)
+
+// forward publishes the service's events to a stream, in the way of its mode, until the test ends.
+func (s *service) forward(to string) {
+	s.t.Helper()
+	publisher, err := stream.NewPublisher(s.client, stream.PublisherConfig{Stream: to})
+	must(s.t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	defer s.t.Cleanup(func() { cancel(); running.Wait() }) // registered last, and so the first to run
+	if s.mode.name == "scripted" {
+		r, err := relay.New(s.transactor, relay.Streams(publisher), relay.Config{SweepInterval: 50 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+		must(s.t, err)
+		running.Go(func() {
+			if err := r.Run(ctx); err != nil {
+				s.t.Error(err)
+			}
+		})
+		return
+	}
+	for _, key := range s.streams("outbox") {
+		cfg := s.subscriberConfig(key)
+		cfg.Group = ""
+		sub, err := stream.NewOutboxSubscriber(s.client, cfg)
+		must(s.t, err)
+		events, err := sub.Subscribe(ctx)
+		must(s.t, err)
+		done, err := publisher.Publish(ctx, events)
+		must(s.t, err)
+		s.t.Cleanup(func() {
+			<-done
+			for event := range events {
+				event.Release()
+			}
+		})
+	}
+}
+
+// published waits for a number of events and returns what they say, sorted.
+func (s *service) published(from string, want int) []string {
+	s.t.Helper()
+	var events []string
+	eventually(s.t, fmt.Sprintf("%d events of %s to be published", want, s.mode.name), func() bool {
+		list, err := s.client.XRange(s.t.Context(), from, "-", "+").Result()
+		must(s.t, err)
+		events = nil
+		seen := make(map[string]bool) // published at least once
+		for _, entry := range list {
+			msg, err := stream.Unmarshal(entry.ID, entry.Values)
+			must(s.t, err)
+			if !seen[msg.ID()] {
+				seen[msg.ID()] = true
+				events = append(events, fmt.Sprintf("%s %s %s %s %s", msg.Type(), msg.Subject(), msg.Data, msg.Destination(), msg.CorrelationID()))
+			}
+		}
+		return len(events) >= want
+	})
+	slices.Sort(events)
+	return events
+}
+
+// TestBothModesDoTheSame holds that one handler and one adapter, their source unchanged, leave the same business
+// state and publish the same events in either mode, over messages some of which come twice.
+func TestBothModesDoTheSame(t *testing.T) {
+	t.Parallel()
+	servers(t, func(t *testing.T, client redis.UniversalClient) {
+		charges := chargesOf(240, 12)
+		fed, events := slices.Clone(charges), eventsOf(charges)
+		for i, c := range charges {
+			if i%4 == 0 {
+				at := (i * 3) % len(fed) // before its twin as well as after
+				fed = slices.Insert(fed, at, c)
+			}
+		}
+		var services []*service
+		for _, m := range modes {
+			s := newService(t, client, m)
+			s.forward(s.name + ":events")
+			s.start(newHandler(redisAccounts{client, s.keyspace}))
+			s.feed(fed)
+			services = append(services, s)
+		}
+		var published [][]string
+		for _, s := range services {
+			s.settled(len(fed))
+			s.wantAccounts(charges, 1)
+			published = append(published, s.published(s.name+":events", events))
+		}
+		if len(published[0]) != events || !slices.Equal(published[0], published[1]) {
+			t.Errorf("%d and %d events, want %d; the first ones:\n%s\n%s",
+				len(published[0]), len(published[1]), events, published[0][0], published[1][0])
+		}
+	})
+}
