@@ -121,6 +121,17 @@ func (c *crew) times() []time.Duration {
 	return c.took
 }
 
+// isReady reports whether a worker reads, or has ended.
+func (c *crew) isReady(i int) bool {
+	select {
+	case <-c.members[i].ready:
+	case <-c.members[i].done:
+	default:
+		return false
+	}
+	return true
+}
+
 // kill ends a worker as a crash would, once it works, and starts it again.
 func (c *crew) kill(ctx context.Context, i int) error {
 	victim := c.members[i]

@@ -85,12 +85,16 @@ func (s *shift) watch(ctx context.Context) error {
 	return nil
 }
 
-// allow lets the feeder go on. Orders wait for the kills that are planned before them, so that these hit both modes at
-// the same shares of their progress, with twice as many orders under way as the workers can hold.
+// allow lets the feeder go on. Orders wait for the kills that are planned before them, and for the next victim to be at
+// work, so that kills hit both modes at the same shares of their progress, with as many orders under way as the workers
+// can hold.
 func (s *shift) allow() {
 	limit := len(s.job.orders)
 	if s.kills < len(s.plan) {
-		limit = s.plan[s.kills].After + 2*s.job.options.Workers*partitions*inFlight
+		if !s.crew.isReady(s.plan[s.kills].Worker) {
+			return
+		}
+		limit = s.plan[s.kills].After + s.job.options.Workers*partitions*inFlight
 	}
 	s.fed.limit.Store(int64(limit))
 }

@@ -57,19 +57,29 @@ func TestShiftEnds(t *testing.T) {
 	}
 }
 
-// Orders wait for the kill before them.
+// Orders wait for the kill before them, and for its victim to be at work.
 func TestShiftAllows(t *testing.T) {
 	t.Parallel()
 	s := newTestShift(t, shop.Options{KillEvery: 100, Workers: 1})
-	var limits []int64
-	for s.kills = range len(s.plan) + 1 {
-		s.allow()
-		limits = append(limits, s.fed.limit.Load())
+	victim := &member{ready: make(chan struct{}), done: make(chan struct{})}
+	s.crew.members = []*member{victim}
+	wantLimit := func(want int64) {
+		t.Helper()
+		if s.allow(); s.fed.limit.Load() != want {
+			t.Errorf("after %d kills, %d orders are allowed, want %d", s.kills, s.fed.limit.Load(), want)
+		}
 	}
-	ahead := int64(2 * partitions * inFlight)
-	if len(limits) != 3 || limits[0] != 100+ahead || limits[1] != 200+ahead || limits[2] != 300 {
-		t.Errorf("the limits are %v", limits)
-	}
+	wantLimit(0)
+	close(victim.ready)
+	ahead := int64(partitions * inFlight)
+	wantLimit(100 + ahead)
+	s.kills = 1
+	s.crew.members[0] = &member{ready: make(chan struct{}), done: make(chan struct{})}
+	wantLimit(100 + ahead)
+	close(s.crew.members[0].done) // it has ended: the run will hear of it
+	wantLimit(200 + ahead)
+	s.kills = 2
+	wantLimit(300)
 }
 
 func TestDeadline(t *testing.T) {
