@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	// readyTimeout bounds how long a victim is waited for: a worker that does not read yet has nothing to lose.
-	readyTimeout = 10 * time.Second
+	// busyTimeout bounds how long a victim that works is waited for to begin with an invoice: a worker that does
+	// nothing has nothing to lose.
+	busyTimeout = 250 * time.Millisecond
 	// endTimeout is how long workers may take to end by themselves.
 	endTimeout = 3 * stopTimeout
 )
@@ -38,6 +39,7 @@ type member struct {
 	cmd     *exec.Cmd
 	stdin   io.WriteCloser
 	ready   chan struct{} // closed when it reads
+	busy    chan struct{} // holds a token when it has begun with an invoice
 	done    chan struct{} // closed when it has ended
 	mu      sync.Mutex
 	leaving bool // it was killed, or told to stop
@@ -76,7 +78,7 @@ func (c *crew) start() (*member, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start a worker: %w", err)
 	}
-	m := &member{cmd: cmd, stdin: stdin, ready: make(chan struct{}), done: make(chan struct{})}
+	m := &member{cmd: cmd, stdin: stdin, ready: make(chan struct{}), busy: make(chan struct{}, 1), done: make(chan struct{})}
 	go c.watch(m, stdout)
 	if _, err := stdin.Write(c.config); err != nil {
 		return nil, errors.Join(fmt.Errorf("tell a worker what to do: %w", err), m.end(0))
@@ -94,9 +96,15 @@ func (c *crew) watch(m *member, stdout io.Reader) {
 		if json.Unmarshal(lines.Bytes(), &n) != nil {
 			continue // a line that a kill has cut off
 		}
-		if n.Ready {
+		switch {
+		case n.Ready:
 			ready()
-		} else {
+		case n.Busy:
+			select {
+			case m.busy <- struct{}{}:
+			default:
+			}
+		default:
 			c.record(time.Duration(n.TookMicros) * time.Microsecond)
 		}
 	}
@@ -132,17 +140,11 @@ func (c *crew) isReady(i int) bool {
 	return true
 }
 
-// kill ends a worker as a crash would, once it works, and starts it again.
+// kill ends a worker as a crash would, in the middle of an invoice if there is one, and starts it again.
 func (c *crew) kill(ctx context.Context, i int) error {
 	victim := c.members[i]
-	timer := time.NewTimer(readyTimeout)
-	defer timer.Stop()
-	select {
-	case <-victim.ready:
-	case <-victim.done:
-	case <-timer.C:
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := victim.awaitBusy(ctx); err != nil {
+		return err
 	}
 	if err := victim.end(0); err != nil {
 		return err
@@ -166,6 +168,31 @@ func (c *crew) stop(grace time.Duration) error {
 	}
 	wg.Wait()
 	return errors.Join(errs...)
+}
+
+// awaitBusy waits until the worker begins with an invoice.
+func (m *member) awaitBusy(ctx context.Context) error {
+	select {
+	case <-m.ready:
+	case <-m.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case <-m.busy: // a while ago
+	default:
+	}
+	timer := time.NewTimer(busyTimeout)
+	defer timer.Stop()
+	select {
+	case <-m.busy:
+	case <-m.done:
+	case <-timer.C:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
 }
 
 // end tells the worker to stop, kills it when it has not after the grace, and waits.

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -219,14 +220,35 @@ func TestCrew(t *testing.T) {
 	}
 }
 
-func TestKillWaitsNoLongerThanItsContext(t *testing.T) {
+// A kill waits for the victim to be ready and then to begin with an invoice, but not for ever.
+func TestAwaitBusy(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	c := crew{members: []*member{{ready: make(chan struct{}), done: make(chan struct{})}}}
-	if err := c.kill(ctx, 0); !errors.Is(err, context.Canceled) {
-		t.Errorf("killed with %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		m := &member{ready: make(chan struct{}), busy: make(chan struct{}, 1), done: make(chan struct{})}
+		ended, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if err := m.awaitBusy(ended); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("not ready: %v", err)
+		}
+		wait := func(want time.Duration, when string) {
+			t.Helper()
+			start := time.Now()
+			if err := m.awaitBusy(t.Context()); err != nil || time.Since(start) != want {
+				t.Errorf("%s: waited for %s, %v", when, time.Since(start), err)
+			}
+		}
+		close(m.ready)
+		wait(busyTimeout, "idle")
+		m.busy <- struct{}{}
+		wait(busyTimeout, "busy before")
+		time.AfterFunc(time.Millisecond, func() { m.busy <- struct{}{} })
+		wait(time.Millisecond, "busy soon")
+		if err := m.awaitBusy(ended); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the context has ended: %v", err)
+		}
+		time.AfterFunc(time.Millisecond, func() { close(m.done) })
+		wait(time.Millisecond, "it ends")
+	})
 }
 
 // A worker without a configuration says so.
@@ -248,7 +270,7 @@ func TestWorkerWithoutConfig(t *testing.T) {
 func TestCrewReadsNotes(t *testing.T) {
 	t.Parallel()
 	c := &crew{failed: make(chan error, 1)}
-	m := &member{cmd: exec.Command(os.Args[0], "-test.run=^$"), ready: make(chan struct{}), done: make(chan struct{}), leaving: true}
+	m := &member{cmd: exec.Command(os.Args[0], "-test.run=^$"), ready: make(chan struct{}), busy: make(chan struct{}, 1), done: make(chan struct{}), leaving: true}
 	if err := m.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -259,10 +281,15 @@ func TestCrewReadsNotes(t *testing.T) {
 	out.write(note{Ready: true})
 	<-m.ready
 	out.write(note{Ready: true})
+	out.write(note{Busy: true})
+	out.write(note{Busy: true})
 	out.write(note{TookMicros: 20})
 	fmt.Fprint(w, `{"took_us":12`)
 	_ = w.Close()
 	<-m.done
+	if len(m.busy) != 1 {
+		t.Errorf("%d tokens of a busy worker", len(m.busy))
+	}
 	if times := c.times(); len(times) != 2 || times[0] != 1500*time.Microsecond || times[1] != 20*time.Microsecond {
 		t.Errorf("the times are %v", times)
 	}

@@ -46,6 +46,7 @@ type workerConfig struct {
 // note is a line on a worker's standard output.
 type note struct {
 	Ready      bool  `json:"ready,omitempty"`   // it reads every stream
+	Busy       bool  `json:"busy,omitempty"`    // it handles an invoice
 	TookMicros int64 `json:"took_us,omitempty"` // from the receipt of an invoice to its acknowledgement
 }
 
@@ -156,14 +157,21 @@ func (w worker) engine(mw message.Middleware) (*message.Engine, error) {
 		return nil, err
 	}
 	books := redisBooks{w.client, w.keys}
-	cfg := shop.HandlerConfig{Work: shop.Pause(w.cfg.Work), Destination: func(code string) string {
-		tag, _ := w.keys.tag(code) // it was checked as the order was read
-		return w.keys.sold(tag)
-	}}
-	if err := engine.AddHandler("book-invoice", nil, shop.BookInvoice(books, cfg)); err != nil {
+	pause := shop.Pause(w.cfg.Work)
+	book := shop.BookInvoice(books, shop.HandlerConfig{
+		Work: func(ctx context.Context) error {
+			w.out.write(note{Busy: true})
+			return pause(ctx)
+		},
+		Destination: func(code string) string {
+			tag, _ := w.keys.tag(code) // it was checked as the order was read
+			return w.keys.sold(tag)
+		},
+	})
+	if err := engine.AddHandler("book-invoice", nil, book); err != nil {
 		return nil, err
 	}
-	return engine, engine.AddHandler("take-stock", nil, shop.TakeStock(books, cfg))
+	return engine, engine.AddHandler("take-stock", nil, shop.TakeStock(books, shop.HandlerConfig{Work: pause}))
 }
 
 // subscribe reads the orders and the sold lines of every tag into the engine.
