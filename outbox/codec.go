@@ -3,7 +3,6 @@
 package outbox
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"github.com/luatx/luatx/message"
@@ -26,17 +25,4 @@ func Decode(body []byte) (*message.RawMessage, error) {
 		return nil, fmt.Errorf("outbox: decode: %w", err)
 	}
 	return &msg, nil
-}
-
-// bytesOf is the data of a message, encoded.
-func bytesOf(data any) ([]byte, error) {
-	switch v := data.(type) {
-	case nil:
-		return nil, nil
-	case []byte:
-		return v, nil
-	case json.RawMessage:
-		return v, nil
-	}
-	return message.JSONMarshaler{}.Marshal(data)
 }

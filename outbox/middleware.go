@@ -143,20 +143,28 @@ func (cfg PipelineConfig) add(ctx context.Context, pipe redis.Pipeliner, stream 
 	return pipe.XAdd(ctx, &redis.XAddArgs{Stream: stream, Values: values}).Err()
 }
 
+// marshalEntry encodes data as the body of an event does, so that both modes publish the same.
 func marshalEntry(event *message.Message) (map[string]any, error) {
-	data, err := bytesOf(event.Data)
+	body, err := Encode(event)
 	if err != nil {
 		return nil, err
 	}
-	attributes, err := message.JSONMarshaler{}.Marshal(event.Attributes)
+	raw, err := Decode(body)
 	if err != nil {
 		return nil, err
 	}
-	return map[string]any{
+	attributes, err := message.JSONMarshaler{}.Marshal(raw.Attributes)
+	if err != nil {
+		return nil, err
+	}
+	values := map[string]any{
 		"type":        event.Type(),
 		"source":      event.Attributes.Source(),
 		"destination": event.Destination(),
-		"data":        data,
 		"attributes":  attributes,
-	}, nil
+	}
+	if raw.Data != nil {
+		values["data"] = raw.Data
+	}
+	return values, nil
 }
