@@ -25,6 +25,7 @@ func BenchmarkMessage(b *testing.B) {
 }
 
 func benchMessage(b *testing.B, mode string, workers int) {
+	b.Helper()
 	client := redistest.Shared(b).Client(b, func(o *redis.Options) { o.PoolSize = 70 })
 	ctx, tr := b.Context(), newTransactor(b, client, func(c *luatx.Config) { c.OutboxCapacity = 1 << 30 })
 	in := key(b, tr, "a", "in")

@@ -138,8 +138,15 @@ func TestEvalOfAScriptThatCannotBeLoaded(t *testing.T) {
 func TestMalformedReplies(t *testing.T) {
 	t.Parallel()
 	for _, reply := range []any{
-		nil, "text", int64(1), []any{}, []any{"1"}, []any{"x", []any{"committed"}}, []any{"1", "committed"}, []any{"1", []any{}},
-		[]any{"1", []any{"nosuch"}}, []any{"1", []any{"committed"}}, []any{"1", []any{"failed", int64(1)}},
+		nil, "text", int64(1),
+		[]any{},
+		[]any{"1"},
+		[]any{"x", []any{"committed"}},
+		[]any{"1", "committed"},
+		[]any{"1", []any{}},
+		[]any{"1", []any{"nosuch"}},
+		[]any{"1", []any{"committed"}},
+		[]any{"1", []any{"failed", int64(1)}},
 	} {
 		set, _ := newSick(t, reply)
 		shard := set.Shard(0)
