@@ -8,6 +8,9 @@
 --   z  members, every second, from the digit on                        Z  members that go
 --   l  pushed on the left              r  pushed on the right
 --   t  an expiry                       d  anything, by DUMP: as many keys as the digit says; D  all arguments
+--
+-- A script makes its functions anew at each run, and one costs as much as a short call: the less common ones stand
+-- inside push_other.
 
 local undo, depth = {}, 0
 
@@ -26,26 +29,94 @@ local function push_expiry(key)
   if pttl >= 0 then push({'PEXPIREAT', key, absolute(pttl)}) end
 end
 
-local function push_dump(key)
-  local size = redis.pcall('MEMORY', 'USAGE', key) -- an error where the server has no such command
-  if type(size) == 'number' and size > UNDO_BYTES then
-    return 'cannot be undone: the key takes more than ' .. UNDO_BYTES .. ' bytes; make it the last command'
+-- The less common classes. Returns why the command cannot be undone, or nil.
+local function push_other(class, digit, first, last, key)
+  local function push_dump(key)
+    local size = redis.pcall('MEMORY', 'USAGE', key) -- an error where the server has no such command
+    if type(size) == 'number' and size > UNDO_BYTES then
+      return 'cannot be undone: the key takes more than ' .. UNDO_BYTES .. ' bytes; make it the last command'
+    end
+    local old = redis.pcall('DUMP', key)
+    if not old then
+      push({'UNLINK', key})
+    elseif type(old) == 'table' then
+      return 'cannot be undone on this server: ' .. old.err
+    else
+      local pttl = redis.call('PTTL', key)
+      push({'RESTORE', key, pttl >= 0 and absolute(pttl) or '0', old, 'REPLACE', 'ABSTTL'})
+    end
   end
-  local old = redis.pcall('DUMP', key)
-  if not old then
-    push({'UNLINK', key})
-  elseif type(old) == 'table' then
-    return 'cannot be undone on this server: ' .. old.err
-  else
+
+  local function push_members(key, first, last, gone)
+    local inverse = {gone and 'SADD' or 'SREM', key}
+    for i = first, last do
+      local found = redis.pcall('SISMEMBER', key, ARGV[i])
+      if type(found) == 'table' then return end
+      if (found == 1) == gone then inverse[#inverse + 1] = ARGV[i] end
+    end
+    if #inverse > 2 then push(inverse) end
+  end
+
+  local function push_scores(key, first, last, step)
+    local came, was = {'ZREM', key}, {'ZADD', key}
+    for i = first, last, step do
+      local score = redis.pcall('ZSCORE', key, ARGV[i])
+      if not score then
+        came[#came + 1] = ARGV[i]
+      elseif type(score) == 'table' then
+        return
+      else
+        was[#was + 1], was[#was + 2] = score, ARGV[i]
+      end
+    end
+    if #came > 2 then push(came) end
+    if #was > 2 then push(was) end
+  end
+
+  local function push_list(key, left)
+    local length = redis.pcall('LLEN', key)
+    if type(length) == 'table' then return end
+    if length == 0 then
+      push({'UNLINK', key})
+    else
+      push({'LTRIM', key, left and -length or 0, left and -1 or length - 1})
+    end
+  end
+
+  local function push_ttl(key, name, amount)
+    local unit = ({EXPIRE = 1000, PEXPIRE = 1, EXPIREAT = 1000, PEXPIREAT = 1})[name]
+    if unit then
+      local due = (tonumber(amount) or 0) * unit
+      if string.sub(name, -2) ~= 'AT' then due = due + now end
+      if due <= now + 1000 then return push_dump(key) end -- an expiry in the past deletes
+    end
     local pttl = redis.call('PTTL', key)
-    push({'RESTORE', key, pttl >= 0 and absolute(pttl) or '0', old, 'REPLACE', 'ABSTTL'})
+    if pttl == -1 then
+      push({'PERSIST', key})
+    elseif pttl >= 0 then
+      push({'PEXPIREAT', key, absolute(pttl)})
+    end
+  end
+
+  if class == 's' then return push_members(key, first + 2, last, false) end
+  if class == 'S' then push_expiry(key) return push_members(key, first + 2, last, true) end
+  if class == 'z' then return push_scores(key, first + digit, last, 2) end
+  if class == 'Z' then push_expiry(key) return push_scores(key, first + 2, last, 1) end
+  if class == 'l' then return push_list(key, true) end
+  if class == 'r' then return push_list(key, false) end
+  if class == 't' then return push_ttl(key, string.upper(ARGV[first]), ARGV[first + 2]) end
+  if class == 'd' and first == 0 then return push_dump(key) end
+  if class == 'd' then last = first + digit end
+  for i = first + 1, last do
+    local why = push_dump(ARGV[i])
+    if why then return why end
   end
 end
 
 local function push_string(key, replaced)
   local old = redis.pcall('GET', key)
   if type(old) == 'table' then -- another type: SET replaces it, all others fail by themselves
-    return replaced and push_dump(key) or nil
+    return replaced and push_other('d', 1, 0, 0, key) or nil
   elseif not old then
     push({'UNLINK', key})
   elseif replaced then
@@ -87,93 +158,36 @@ local function push_fields(key, first, last, step)
   return why or nil
 end
 
-local function push_members(key, first, last, gone)
-  local inverse = {gone and 'SADD' or 'SREM', key}
-  for i = first, last do
-    local found = redis.pcall('SISMEMBER', key, ARGV[i])
-    if type(found) == 'table' then return end
-    if (found == 1) == gone then inverse[#inverse + 1] = ARGV[i] end
-  end
-  if #inverse > 2 then push(inverse) end
-end
-
-local function push_scores(key, first, last, step)
-  local came, was = {'ZREM', key}, {'ZADD', key}
-  for i = first, last, step do
-    local score = redis.pcall('ZSCORE', key, ARGV[i])
-    if not score then
-      came[#came + 1] = ARGV[i]
-    elseif type(score) == 'table' then
-      return
-    else
-      was[#was + 1], was[#was + 2] = score, ARGV[i]
-    end
-  end
-  if #came > 2 then push(came) end
-  if #was > 2 then push(was) end
-end
-
-local function push_list(key, left)
-  local length = redis.pcall('LLEN', key)
-  if type(length) == 'table' then return end
-  if length == 0 then
-    push({'UNLINK', key})
-  else
-    push({'LTRIM', key, left and -length or 0, left and -1 or length - 1})
-  end
-end
-
-local UNIT = {EXPIRE = 1000, PEXPIRE = 1, EXPIREAT = 1000, PEXPIREAT = 1}
-
-local function push_ttl(key, name, amount)
-  local unit = UNIT[name]
-  if unit then
-    local due = (tonumber(amount) or 0) * unit
-    if string.sub(name, -2) ~= 'AT' then due = due + now end
-    if due <= now + 1000 then return push_dump(key) end -- an expiry in the past deletes
-  end
-  local pttl = redis.call('PTTL', key)
-  if pttl == -1 then
-    push({'PERSIST', key})
-  elseif pttl >= 0 then
-    push({'PEXPIREAT', key, absolute(pttl)})
-  end
-end
-
 -- Leaves the undo of the command whose arguments stand at first .. last of ARGV. Returns why it cannot be
 -- undone, or nil. Where the read of the old value fails the command will fail too, and change nothing.
-local function remember(class, digit, first, last)
-  local key = ARGV[first + 1]
+local function remember(head, first, last)
+  local class, key = string.sub(head, 1, 1), ARGV[first + 1]
   if class == 'h' then return push_fields(key, first + 2, last, 2) end
   if class == 'i' then return push_string(key, false) end
   if class == 'k' then return push_string(key, true) end
-  if class == 's' then return push_members(key, first + 2, last, false) end
-  if class == 'z' then return push_scores(key, first + digit, last, 2) end
-  if class == 'l' then return push_list(key, true) end
-  if class == 'r' then return push_list(key, false) end
-  if class == 't' then return push_ttl(key, string.upper(ARGV[first]), ARGV[first + 2]) end
+  if class == '-' then return end
   if class == 'H' then push_expiry(key) return push_fields(key, first + 2, last, 1) end
-  if class == 'S' then push_expiry(key) return push_members(key, first + 2, last, true) end
-  if class == 'Z' then push_expiry(key) return push_scores(key, first + 2, last, 1) end
-  local step = class == 'K' and 2 or 1
-  if class == 'd' then last = first + digit end
-  for i = first + 1, last, step do
-    local why
-    if class == 'K' then why = push_string(ARGV[i], true) else why = push_dump(ARGV[i]) end
-    if why then return why end
+  if class == 'K' then
+    for i = first + 1, last, 2 do
+      local why = push_string(ARGV[i], true)
+      if why then return why end
+    end
+    return
   end
+  return push_other(class, tonumber(string.sub(head, 2, 2)), first, last, key)
+end
+
+-- Runs one command of an undo. Returns what is left undone so far, nil for nothing.
+local function restore(command, left)
+  local reply = redis.pcall(unpack(command))
+  if type(reply) ~= 'table' or not reply.err then return left end
+  return (left and left .. '; ' or '') .. command[1] .. ' ' .. command[2] .. ': ' .. reply.err
 end
 
 -- Runs the undo in reverse. Returns nil, or what could not be restored.
 local function rollback()
   local left
-  for i = depth, 1, -1 do
-    local reply = redis.pcall(unpack(undo[i]))
-    if type(reply) == 'table' and reply.err then
-      left = (left and left .. '; ' or '') .. undo[i][1] .. ' ' .. undo[i][2] .. ': ' .. reply.err
-    end
-    undo[i] = nil
-  end
+  for i = depth, 1, -1 do left = restore(undo[i], left) end
   depth = 0
   return left
 end

@@ -39,11 +39,12 @@ local function owned(p)
   return #found > 0
 end
 
+local enqueued = {} -- the events of this transaction, for its undo
+
 local function enqueue(id, body, score)
   if redis.call('HSETNX', ENTRIES, id, body) == 1 then
-    push({'HDEL', ENTRIES, id})
+    enqueued[#enqueued + 1] = id
     redis.call('ZADD', PENDING, score, id)
-    push({'ZREM', PENDING, id})
     return true
   end
   local old = redis.call('HGET', ENTRIES, id) -- the same event again, sent already or not, is no error
@@ -61,7 +62,7 @@ end
 -- Steps 7 and 8. Returns nil, or the index of what failed and why.
 local function run(p, reply)
   local events, commands, q = tonumber(ARGV[p + 10]), tonumber(ARGV[p + 11]), p + 12
-  local score = string.format('%.0f', now + tonumber(ARGV[p + 9]))
+  local score = ARGV[p + 9] == '0' and NOW or string.format('%.0f', now + tonumber(ARGV[p + 9]))
   for i = 1, events do
     if not enqueue(ARGV[q], ARGV[q + 1], score) then return -i, 'the event exists with another body' end
     q = q + 2
@@ -69,9 +70,8 @@ local function run(p, reply)
   for i = 1, commands do
     local head = ARGV[q]
     local first, last = q + 1, q + tonumber(string.sub(head, 3))
-    local class = string.sub(head, 1, 1)
-    if i < commands and class ~= '-' then -- the last one needs no undo: it works or changes nothing
-      local why = remember(class, tonumber(string.sub(head, 2, 2)), first, last)
+    if i < commands then -- the last one needs no undo: it works or changes nothing
+      local why = remember(head, first, last)
       if why then return i, why end
     end
     local r = redis.pcall(unpack(ARGV, first, last))
@@ -115,17 +115,20 @@ local function commit(p, seen)
   local ok, index, why = pcall(run, p, reply)
   if ok and not index then
     waiting, kept = waiting + tonumber(ARGV[p + 10]), true
-    undo, depth = {}, 0
+    depth, enqueued = 0, {}
     return reply
   end
   if not ok then index, why = 0, error_text(index) end
 
   -- 9. Undo, the mark included; what cannot be undone keeps it, and says so to every redelivery.
   local left = rollback()
-  if not left then
-    redis.call('HDEL', A, digest)
-    return {'failed', index, why}
+  for i = #enqueued, 1, -1 do
+    left = restore({'ZREM', PENDING, enqueued[i]}, left)
+    left = restore({'HDEL', ENTRIES, enqueued[i]}, left)
   end
+  enqueued = {}
+  if not left then left = restore({'HDEL', A, digest}) end
+  if not left then return {'failed', index, why} end
   left = 'command ' .. index .. ': ' .. why .. '; not restored: ' .. left
   redis.call('HSET', BROKEN, digest, left)
   redis.call('HSET', A, digest, token .. '!')
@@ -133,29 +136,19 @@ local function commit(p, seen)
   return {'broken', left}
 end
 
-local replies, acks = {NOW}, {}
+local replies = {NOW}
 for i = 1, count do
-  local p = at[i]
-  local reply = commit(p, in_a[4 + i] or (in_b and in_b[4 + i]))
-  replies[i + 1] = reply
-  if ARGV[p + 4] == '2' and (reply[1] == 'committed' or reply[1] == 'replayed' or reply[1] == 'duplicate') then
-    local group = ARGV[p + 5] .. '\0' .. ARGV[p + 6]
-    local ack = acks[group]
-    if not ack then
-      ack = {ids = {'XACK', ARGV[p + 5], ARGV[p + 6]}, replies = {}}
-      acks[group] = ack
-    end
-    ack.ids[#ack.ids + 1] = ARGV[p + 8]
-    ack.replies[#ack.replies + 1] = reply
-  end
+  replies[i + 1] = commit(at[i], in_a[4 + i] or (in_b and in_b[4 + i]))
 end
 if fresh and start and not kept then redis.call('UNLINK', A) end -- nothing happened here after all
 
--- The acknowledgement, last and outside the undo: should it fail, the redelivery finds the mark.
-for _, ack in pairs(acks) do
-  local r = redis.pcall(unpack(ack.ids))
-  if type(r) == 'number' then
-    for _, reply in ipairs(ack.replies) do reply[2] = 1 end
+-- The acknowledgements, last and outside the undo: should one fail, the redelivery finds the mark.
+for i = 1, count do
+  local p, reply = at[i], replies[i + 1]
+  local word = reply[1]
+  if ARGV[p + 4] == '2' and (word == 'committed' or word == 'replayed' or word == 'duplicate') then
+    local r = redis.pcall('XACK', ARGV[p + 5], ARGV[p + 6], ARGV[p + 8])
+    if type(r) == 'number' then reply[2] = 1 end
   end
 end
 return replies
