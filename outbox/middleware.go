@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -143,17 +144,12 @@ func (cfg PipelineConfig) add(ctx context.Context, pipe redis.Pipeliner, stream 
 	return pipe.XAdd(ctx, &redis.XAddArgs{Stream: stream, Values: values}).Err()
 }
 
-// marshalEntry encodes data as the body of an event does, so that both modes publish the same.
 func marshalEntry(event *message.Message) (map[string]any, error) {
-	body, err := Encode(event)
+	data, err := entryData(event)
 	if err != nil {
 		return nil, err
 	}
-	raw, err := Decode(body)
-	if err != nil {
-		return nil, err
-	}
-	attributes, err := message.JSONMarshaler{}.Marshal(raw.Attributes)
+	attributes, err := message.JSONMarshaler{}.Marshal(event.Attributes)
 	if err != nil {
 		return nil, err
 	}
@@ -163,8 +159,32 @@ func marshalEntry(event *message.Message) (map[string]any, error) {
 		"destination": event.Destination(),
 		"attributes":  attributes,
 	}
-	if raw.Data != nil {
-		values["data"] = raw.Data
+	if data != nil {
+		values["data"] = data
 	}
 	return values, nil
+}
+
+// entryData is the data as its content type says, the same bytes that an event of the scripted mode carries.
+func entryData(event *message.Message) ([]byte, error) {
+	switch data := event.Data.(type) {
+	case nil:
+		return nil, nil
+	case []byte:
+		return data, nil
+	case json.RawMessage:
+		return data, nil
+	}
+	body, err := Encode(message.New(event.Data, message.Attributes{
+		message.AttrID: "data", message.AttrSource: "data", message.AttrType: "data",
+		message.AttrDataContentType: event.Attributes.DataContentType(),
+	}, nil))
+	if err != nil {
+		return nil, err
+	}
+	raw, err := Decode(body)
+	if err != nil {
+		return nil, err
+	}
+	return raw.Data, nil
 }
