@@ -17,7 +17,6 @@ import (
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/respproxy"
-	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/message/middleware"
 )
@@ -189,6 +188,48 @@ func TestLateCopyOfAnEarlierRun(t *testing.T) {
 	}
 }
 
+// TestNackedMeansNotApplied holds the tombstone: a commit that was not answered is nacked only when no copy of it
+// can take effect any more, though it arrives in time.
+func TestNackedMeansNotApplied(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own())
+	proxy := redistest.Proxy(t, server.Addr())
+	client, direct := redistest.Client(t, proxy.Addr(), quick), server.Client(t)
+	ctx := soon(t)
+	warm := newTransactor(t, direct)
+	tr := newTransactor(t, client, func(c *luatx.Config) {
+		*c = warm.Config() // with the same scripts, which the server then has
+		c.CommitTimeout = 300 * time.Millisecond
+	})
+	n := key(t, tr, "a", "n")
+	if _, err := warm.Transact(ctx, "b", func(tx *luatx.Tx) error { return tx.Emit(luatx.Event{Body: []byte("{}")}) }); err != nil {
+		t.Fatal(err)
+	}
+	hold, commit := respproxy.NewHold(), respproxy.Containing(shaOf(t, tr, "commit"))
+	proxy.On(func(cmd []string) respproxy.Action {
+		if commit(cmd) {
+			return respproxy.HoldBy(hold)
+		}
+		return respproxy.Pass()
+	})
+	r := router(t, message.PipeConfig{}, scripted(t, tr), func(ctx context.Context) ([]*message.Message, error) {
+		return nil, luatx.Queued(luatx.CmdableFromContext(ctx, client).Incr(ctx, n))
+	})
+	msg := message.New(nil, order("1"), message.NewAcking(nil, nil))
+	if _, err := r.Process(ctx, msg); err == nil || msg.Err() == nil {
+		t.Fatalf("a commit that is not answered: %v, nacked with %v", err, msg.Err())
+	}
+	before := executed(t, direct)
+	hold.Release()
+	eventually(t, "the held requests to arrive", func() bool { return executed(t, direct) > before })
+	if direct.Exists(ctx, n).Val() != 0 {
+		t.Error("the commit took effect after its message was nacked")
+	}
+	if _, err := r.Process(ctx, message.New(nil, order("1"), message.NewAcking(nil, nil))); err != nil || direct.Get(ctx, n).Val() != "1" {
+		t.Errorf("delivered again: %v, applied %s times", err, direct.Get(ctx, n).Val())
+	}
+}
+
 func shaOf(t testing.TB, tr *luatx.Transactor, name string) string {
 	t.Helper()
 	for script, sha := range tr.ScriptSHAs() {
@@ -316,69 +357,5 @@ func TestServerThatTakesNoWrites(t *testing.T) {
 			}
 			noTrace(t, client, tr, before)
 		})
-	}
-}
-
-// TestClusterMigratingSlot holds the key that never exists: while a slot migrates nothing runs, for a key that
-// a script empties there could not be touched again, and its undo would lose it.
-func TestClusterMigratingSlot(t *testing.T) {
-	t.Parallel()
-	cluster := redistest.Cluster(t)
-	client := cluster.Client(t)
-	ctx, tr := soon(t), newTransactor(t, client)
-	k, wrong := key(t, tr, "a", "k"), key(t, tr, "a", "wrong")
-	if _, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
-		tx.Pipeline().Set(ctx, k, "precious", 0)
-		tx.Pipeline().Set(ctx, wrong, "text", 0)
-		return tx.Emit(luatx.Event{Body: []byte("{}")})
-	}, luatx.WithID("1")); err != nil {
-		t.Fatal(err)
-	}
-	// Every other key that the next commit declares exists.
-	n := slot.OfTag("a")
-	shard := tr.Scripts().Shard(n)
-	client.HSet(ctx, shard.Key("inbox:b"), "x", "y")
-	client.HSet(ctx, shard.Key("broken"), "x", "y")
-	source, err := cluster.NodeForSlot(ctx, n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	masters, err := cluster.Masters(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	target := masters[0]
-	if target == source {
-		target = masters[1]
-	}
-	migration, err := cluster.BeginMigration(ctx, n, target)
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	attempts := executed(t, source.Client(t))
-	go func() {
-		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
-			tx.Pipeline().Del(ctx, k)
-			tx.Pipeline().HSet(ctx, wrong, "f", "v")
-			tx.Pipeline().Set(ctx, k, "not reached", 0)
-			return nil
-		}, luatx.WithID("2"))
-		done <- err
-	}()
-	rejected := regexp.MustCompile(`cmdstat_evalsha:calls=(\d+).*rejected_calls=([1-9]\d*)`)
-	eventually(t, "the commit to be turned away, or to run", func() bool {
-		info, _ := source.Client(t).Info(ctx, "commandstats").Result()
-		return rejected.MatchString(info) || executed(t, source.Client(t)) > attempts || len(done) > 0
-	})
-	if err := migration.Finish(ctx); err != nil {
-		t.Fatal(err)
-	}
-	var failed *luatx.CommandError
-	if err := <-done; !errors.As(err, &failed) || failed.Index != 1 {
-		t.Errorf("error %v", err)
-	}
-	if got := client.Get(ctx, k).Val(); got != "precious" {
-		t.Errorf("the key holds %q", got)
 	}
 }

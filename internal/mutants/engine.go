@@ -26,8 +26,8 @@ var engineMutants = []Mutant{
 		Old:     "prepared.NotAfter.Add(slack))",
 		New:     "time.Time{})",
 		Package: ".",
-		Test:    "^TestLateCopyOfAnEarlierRun$",
-		Why:     "a run that was given up cannot be known to have failed",
+		Test:    "^TestNackedMeansNotApplied$",
+		Why:     "a commit takes effect after its message was nacked",
 	},
 	{
 		Name:    "scope-left-out",
