@@ -6,6 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/script"
 	"github.com/luatx/luatx/internal/slot"
 )
@@ -22,7 +23,7 @@ func set(k, v string) script.Command {
 // testBatch commits a batch in which one transaction fails, one comes twice, one is too late and one is fenced;
 // the others are none the worse.
 func testBatch(t *testing.T, client redis.UniversalClient) {
-	ctx, tr := soon(t), newTransactor(t, client)
+	ctx, tr := redistest.Soon(t), newTransactor(t, client)
 	k := func(part string) string { return key(t, tr, "a", part) }
 	in := newInput(t, client, k("in"))
 	owned := entryOf(t, in.deliver("c", order("1")))

@@ -16,7 +16,7 @@ func TestClusterMigratingSlot(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.Cluster(t)
 	client := cluster.Client(t)
-	ctx, tr := soon(t), newTransactor(t, client)
+	ctx, tr := redistest.Soon(t), newTransactor(t, client)
 	k, wrong := key(t, tr, "a", "k"), key(t, tr, "a", "wrong")
 	if _, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
 		tx.Pipeline().Set(ctx, k, "precious", 0)
@@ -58,7 +58,7 @@ func TestClusterMigratingSlot(t *testing.T) {
 		done <- err
 	}()
 	rejected := regexp.MustCompile(`cmdstat_evalsha:calls=(\d+).*rejected_calls=([1-9]\d*)`)
-	eventually(t, "the commit to be turned away, or to run", func() bool {
+	redistest.Eventually(t, "the commit to be turned away, or to run", func() bool {
 		info, _ := source.Client(t).Info(ctx, "commandstats").Result()
 		return rejected.MatchString(info) || executed(t, source.Client(t)) > attempts || len(done) > 0
 	})

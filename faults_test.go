@@ -24,23 +24,6 @@ import (
 // quick makes a client give up on a reply early, so that a test need not wait for it.
 func quick(o *redis.Options) { o.ReadTimeout = 100 * time.Millisecond }
 
-// eventually waits for a condition.
-func eventually(t testing.TB, what string, condition func() bool) {
-	t.Helper()
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	for ctx := soon(t); ; {
-		if condition() {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("waited in vain: %s", what)
-		case <-ticker.C:
-		}
-	}
-}
-
 var evalshaCalls = regexp.MustCompile(`cmdstat_evalsha:calls=(\d+)`)
 
 // executed is how many EVALSHAs a server has run.
@@ -78,7 +61,7 @@ func TestLostRepliesAndRepeatedRequests(t *testing.T) {
 			server := redistest.Shared(t)
 			proxy := redistest.Proxy(t, server.Addr())
 			client := redistest.Client(t, proxy.Addr(), quick)
-			ctx, tr := soon(t), newTransactor(t, client)
+			ctx, tr := redistest.Soon(t), newTransactor(t, client)
 			n := key(t, tr, "a", "n")
 			var count *redis.IntCmd
 			add := func() (luatx.Result, error) {
@@ -111,7 +94,7 @@ func TestChaos(t *testing.T) {
 	server := redistest.Shared(t)
 	proxy := redistest.Proxy(t, server.Addr())
 	client := redistest.Client(t, proxy.Addr(), quick)
-	ctx, tr := soon(t), newTransactor(t, client)
+	ctx, tr := redistest.Soon(t), newTransactor(t, client)
 	n := key(t, tr, "a", "n")
 	stop := proxy.Chaos(respproxy.Chaos{Seed: 7, DropRequest: .04, DropReply: .04, Cut: .04, Duplicate: .05, Delay: .05, MaxDelay: 20 * time.Millisecond, Match: respproxy.Command("EVALSHA")})
 	var wg sync.WaitGroup
@@ -147,7 +130,7 @@ func TestLateCopyOfAnEarlierRun(t *testing.T) {
 	server := redistest.Single(t, redistest.Own())
 	proxy := redistest.Proxy(t, server.Addr())
 	client, direct := redistest.Client(t, proxy.Addr(), quick), server.Client(t)
-	ctx := soon(t)
+	ctx := redistest.Soon(t)
 	tr := newTransactor(t, client, func(c *luatx.Config) { c.CommitTimeout = 500 * time.Millisecond })
 	n := key(t, tr, "a", "n")
 	commit := shaOf(t, tr, "commit")
@@ -182,7 +165,7 @@ func TestLateCopyOfAnEarlierRun(t *testing.T) {
 	}
 	before := executed(t, direct)
 	hold.Release()
-	eventually(t, "the held requests to arrive", func() bool { return executed(t, direct) >= before+1 })
+	redistest.Eventually(t, "the held requests to arrive", func() bool { return executed(t, direct) >= before+1 })
 	if got := direct.Get(ctx, n).Val(); got != "2" {
 		t.Errorf("a late copy of the first run took effect: %s", got)
 	}
@@ -195,7 +178,7 @@ func TestNackedMeansNotApplied(t *testing.T) {
 	server := redistest.Single(t, redistest.Own())
 	proxy := redistest.Proxy(t, server.Addr())
 	client, direct := redistest.Client(t, proxy.Addr(), quick), server.Client(t)
-	ctx := soon(t)
+	ctx := redistest.Soon(t)
 	warm := newTransactor(t, direct)
 	tr := newTransactor(t, client, func(c *luatx.Config) {
 		*c = warm.Config() // with the same scripts, which the server then has
@@ -221,7 +204,7 @@ func TestNackedMeansNotApplied(t *testing.T) {
 	}
 	before := executed(t, direct)
 	hold.Release()
-	eventually(t, "the held requests to arrive", func() bool { return executed(t, direct) > before })
+	redistest.Eventually(t, "the held requests to arrive", func() bool { return executed(t, direct) > before })
 	if direct.Exists(ctx, n).Val() != 0 {
 		t.Error("the commit took effect after its message was nacked")
 	}
@@ -248,7 +231,7 @@ func TestTooLate(t *testing.T) {
 	server := redistest.Single(t, redistest.Own())
 	proxy := redistest.Proxy(t, server.Addr())
 	client, direct := redistest.Client(t, proxy.Addr(), quick), server.Client(t)
-	ctx := soon(t)
+	ctx := redistest.Soon(t)
 	tr := newTransactor(t, client, func(c *luatx.Config) { c.CommitTimeout = 300 * time.Millisecond })
 	n := key(t, tr, "a", "n")
 	add := func() (luatx.Result, error) {
@@ -272,11 +255,11 @@ func TestTooLate(t *testing.T) {
 	if _, err := add(); !errors.Is(err, luatx.ErrOutcomeUnknown) {
 		t.Errorf("a commit that is not answered: %v", err)
 	}
-	eventually(t, "the time by which it had to arrive to pass", func() bool { return time.Since(sent) > 1500*time.Millisecond })
+	redistest.Eventually(t, "the time by which it had to arrive to pass", func() bool { return time.Since(sent) > 1500*time.Millisecond })
 	before := executed(t, direct)
 	holding.Store(false)
 	hold.Release()
-	eventually(t, "the held requests to arrive", func() bool { return executed(t, direct) > before })
+	redistest.Eventually(t, "the held requests to arrive", func() bool { return executed(t, direct) > before })
 	if direct.Exists(ctx, n).Val() != 0 {
 		t.Error("a request that came too late took effect")
 	}
@@ -290,7 +273,7 @@ func TestSickServer(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own(), redistest.Config("appendonly yes", "appendfsync always"))
 	client := server.Client(t, quick)
-	ctx, tr := soon(t), newTransactor(t, client)
+	ctx, tr := redistest.Soon(t), newTransactor(t, client)
 	n := key(t, tr, "a", "n")
 	add := func() error {
 		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error { return luatx.Queued(tx.Pipeline().Incr(ctx, n)) })
@@ -348,7 +331,7 @@ func TestServerThatTakesNoWrites(t *testing.T) {
 			client := redistest.Single(t, redistest.Config(c.config)).Client(t)
 			tr := newTransactor(t, client)
 			before := dump(t, client, tr)
-			_, err := tr.Transact(soon(t), "a", func(tx *luatx.Tx) error {
+			_, err := tr.Transact(redistest.Soon(t), "a", func(tx *luatx.Tx) error {
 				return tx.Pipeline().Set(t.Context(), key(t, tr, "a"), 1, 0).Err()
 			}, luatx.WithID("1"))
 			var refused *luatx.RefusedError

@@ -6,16 +6,17 @@ import (
 	"time"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/slot"
 )
 
 // TestInboxGenerations walks the server's clock through the life of an inbox.
 func TestInboxGenerations(t *testing.T) {
 	t.Parallel()
-	server, client := newMini(t)
+	server, client := redistest.Mini(t)
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	server.SetTime(start)
-	ctx := soon(t)
+	ctx := redistest.Soon(t)
 	tr := newTransactor(t, client)
 	commit := func(id string) luatx.Outcome {
 		t.Helper()
@@ -56,10 +57,10 @@ func TestInboxGenerations(t *testing.T) {
 // that a tombstone does not pass for a duplicate.
 func TestTombstonesOutliveARotation(t *testing.T) {
 	t.Parallel()
-	server, client := newMini(t)
+	server, client := redistest.Mini(t)
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	server.SetTime(start)
-	ctx := soon(t)
+	ctx := redistest.Soon(t)
 	tr := newTransactor(t, client)
 	scripts := tr.Scripts()
 	shard := scripts.Shard(slot.OfTag("a"))
@@ -89,16 +90,16 @@ func TestTombstonesOutliveARotation(t *testing.T) {
 // TestBatch holds that the transactions of one script stand by themselves.
 func TestBatch(t *testing.T) {
 	t.Parallel()
-	servers(t, testBatch)
+	redistest.Every(t, testBatch)
 }
 
 // TestKnownBeforeTooLate holds that the late retry of a committed token hears that it is in.
 func TestKnownBeforeTooLate(t *testing.T) {
 	t.Parallel()
-	server, client := newMini(t)
+	server, client := redistest.Mini(t)
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	server.SetTime(start)
-	ctx := soon(t)
+	ctx := redistest.Soon(t)
 	tr := newTransactor(t, client)
 	shard := tr.Scripts().Shard(slot.OfTag("a"))
 	batch := luatxTx("0123456789abcdef", "base5678\x00\x01", start.Add(time.Minute))

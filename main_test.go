@@ -1,11 +1,8 @@
 package luatx_test
 
 import (
-	"context"
 	"testing"
-	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
@@ -36,15 +33,6 @@ func newTransactor(t testing.TB, client redis.UniversalClient, change ...func(*l
 	return tr
 }
 
-// newMini returns a client of a miniredis of its own.
-func newMini(t testing.TB) (*miniredis.Miniredis, *redis.Client) {
-	t.Helper()
-	server := miniredis.RunT(t)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	t.Cleanup(func() { _ = client.Close() })
-	return server, client
-}
-
 // dump returns the state of a Transactor's namespace.
 func dump(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor) redistest.State {
 	t.Helper()
@@ -70,12 +58,4 @@ func key(t testing.TB, tr *luatx.Transactor, aggregate string, parts ...string) 
 		t.Fatal(err)
 	}
 	return k
-}
-
-// soon bounds what a test waits for.
-func soon(t testing.TB) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	t.Cleanup(cancel)
-	return ctx
 }

@@ -96,7 +96,7 @@ func scripted(t testing.TB, tr *luatx.Transactor) message.Middleware {
 func TestOneEvalshaOnTheWire(t *testing.T) {
 	t.Parallel()
 	run := func(t *testing.T, proxied, direct redis.UniversalClient, seen func() [][]string) {
-		ctx, tr := soon(t), newTransactor(t, proxied)
+		ctx, tr := redistest.Soon(t), newTransactor(t, proxied)
 		in := newInput(t, direct, key(t, tr, "a", "orders"))
 		spent := key(t, tr, "a", "spent")
 		r := router(t, message.PipeConfig{}, scripted(t, tr), func(ctx context.Context) ([]*message.Message, error) {
@@ -154,8 +154,8 @@ func tally(commands [][]string) (all, scripts int) {
 // of the wrong type changes nothing, and leaves its message to be delivered again.
 func TestFailureLeavesNoTraceAndTheEntryPending(t *testing.T) {
 	t.Parallel()
-	servers(t, func(t *testing.T, client redis.UniversalClient) {
-		ctx, tr := soon(t), newTransactor(t, client)
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tr := redistest.Soon(t), newTransactor(t, client)
 		in := newInput(t, client, key(t, tr, "a", "orders"))
 		client.Set(ctx, key(t, tr, "a", "text"), "x", 0)
 		var fault func(redis.Cmdable) error
@@ -219,8 +219,8 @@ func entryOf(t testing.TB, msg *message.Message) string {
 // nor nacks.
 func TestFenced(t *testing.T) {
 	t.Parallel()
-	servers(t, func(t *testing.T, client redis.UniversalClient) {
-		ctx, tr := soon(t), newTransactor(t, client)
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tr := redistest.Soon(t), newTransactor(t, client)
 		in := newInput(t, client, key(t, tr, "a", "orders"))
 		n := key(t, tr, "a", "n")
 		r := router(t, message.PipeConfig{}, scripted(t, tr), func(ctx context.Context) ([]*message.Message, error) {
@@ -258,8 +258,8 @@ func TestFenced(t *testing.T) {
 // and under no other: there the handler, or what comes after, has yet to say.
 func TestFusedAckOnlyUnderAckOnSuccess(t *testing.T) {
 	t.Parallel()
-	_, client := newMini(t)
-	ctx, tr := soon(t), newTransactor(t, client)
+	_, client := redistest.Mini(t)
+	ctx, tr := redistest.Soon(t), newTransactor(t, client)
 	in := newInput(t, client, key(t, tr, "a", "orders"))
 	elsewhere := newInput(t, client, key(t, tr, "b", "orders"))
 	for name, c := range map[string]struct {
@@ -305,8 +305,8 @@ func TestFusedAckOnlyUnderAckOnSuccess(t *testing.T) {
 // TestKnownBeforeNack holds that a duplicate whose handler fails because its effect is there is acknowledged.
 func TestKnownBeforeNack(t *testing.T) {
 	t.Parallel()
-	servers(t, func(t *testing.T, client redis.UniversalClient) {
-		ctx, tr := soon(t), newTransactor(t, client)
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tr := redistest.Soon(t), newTransactor(t, client)
 		in := newInput(t, client, key(t, tr, "a", "orders"))
 		account := key(t, tr, "a", "account")
 		calls := 0

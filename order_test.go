@@ -15,8 +15,8 @@ import (
 // TestScopes holds that a message counts once for each handler, and once for each service.
 func TestScopes(t *testing.T) {
 	t.Parallel()
-	_, client := newMini(t)
-	ctx := soon(t)
+	_, client := redistest.Mini(t)
+	ctx := redistest.Soon(t)
 	n := redistest.Tag(t)
 	apply := func(namespace, handler string) {
 		tr := newTransactor(t, client, func(c *luatx.Config) { c.Namespace, c.Keyspace = namespace, luatx.OwnTags() })
@@ -54,8 +54,8 @@ func TestScopes(t *testing.T) {
 // find the finished transaction of the one before.
 func TestTxTravelsInTheContextOnly(t *testing.T) {
 	t.Parallel()
-	_, client := newMini(t)
-	ctx, tr := soon(t), newTransactor(t, client)
+	_, client := redistest.Mini(t)
+	ctx, tr := redistest.Soon(t), newTransactor(t, client)
 	first := router(t, message.PipeConfig{AckStrategy: message.AckForward}, luatx.Middleware(tr), func(ctx context.Context) ([]*message.Message, error) {
 		msg, _ := message.MessageFromContext(ctx)
 		return []*message.Message{message.Copy(msg, any("copy")), message.New("new", order("2"), nil)}, nil
@@ -80,8 +80,8 @@ func TestTxTravelsInTheContextOnly(t *testing.T) {
 // TestStacksRefuseWrongOrder holds that a stack that would not do what it promises fails at the first message.
 func TestStacksRefuseWrongOrder(t *testing.T) {
 	t.Parallel()
-	_, client := newMini(t)
-	ctx, tr := soon(t), newTransactor(t, client)
+	_, client := redistest.Mini(t)
+	ctx, tr := redistest.Soon(t), newTransactor(t, client)
 	tx, pipeline := luatx.Middleware(tr), luatx.PipelineMiddleware(client)
 	dedup, setnx := inbox.Middleware(inbox.Config{}), inbox.SetNX(client, inbox.SetNXConfig{})
 	events, added := outbox.Middleware(outbox.Config{}), outbox.PipelineMiddleware(outbox.PipelineConfig{Stream: "{a}:out"})

@@ -51,7 +51,7 @@ func TestPipelineOnTheWire(t *testing.T) {
 				return nil
 			}, 1, nil},
 		} {
-			ctx, before := soon(t), len(seen())
+			ctx, before := redistest.Soon(t), len(seen())
 			var count *redis.IntCmd
 			r := pipelined(t, proxied, func(cmds redis.Cmdable) error {
 				if err := cmds.HSet(ctx, tag+name+"h", "f", "v").Err(); err != nil {
@@ -94,9 +94,9 @@ func TestPipelineOnTheWire(t *testing.T) {
 // behind an empty reply, which is none; and that the others have taken effect, as Redis has it.
 func TestPipelineErrors(t *testing.T) {
 	t.Parallel()
-	servers(t, func(t *testing.T, client redis.UniversalClient) {
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tag := "{" + redistest.Tag(t) + "}:"
-		ctx := soon(t)
+		ctx := redistest.Soon(t)
 		client.Set(ctx, tag+"text", "x", 0)
 		for name, c := range map[string]struct {
 			handle func(redis.Cmdable)
@@ -151,7 +151,7 @@ func TestPipelineErrors(t *testing.T) {
 // has been applied and fails, its mark is taken back, and its redelivery applies it once more.
 func TestPipelineUnanswered(t *testing.T) {
 	t.Parallel()
-	ctx, server, n := soon(t), redistest.Shared(t), redistest.Tag(t)
+	ctx, server, n := redistest.Soon(t), redistest.Shared(t), redistest.Tag(t)
 	direct := server.Client(t)
 	proxy := redistest.Proxy(t, server.Addr())
 	client := redistest.Client(t, proxy.Addr())
@@ -178,7 +178,7 @@ func TestPipelineUnanswered(t *testing.T) {
 // TestPipelineRefusesTwoSlots holds that a cluster is not sent half a transaction.
 func TestPipelineRefusesTwoSlots(t *testing.T) {
 	t.Parallel()
-	client, ctx := redistest.SharedCluster(t).Client(t), soon(t)
+	client, ctx := redistest.SharedCluster(t).Client(t), redistest.Soon(t)
 	tag := redistest.Tag(t)
 	r := pipelined(t, client, func(cmds redis.Cmdable) error {
 		cmds.Set(ctx, "{"+tag+"}", 1, 0)
@@ -196,7 +196,7 @@ func TestPipelineRefusesTwoSlots(t *testing.T) {
 // TestPipelineNested holds that there is one pipeline a message.
 func TestPipelineNested(t *testing.T) {
 	t.Parallel()
-	_, client := newMini(t)
+	_, client := redistest.Mini(t)
 	mw := func(next message.ProcessFunc) message.ProcessFunc {
 		return luatx.PipelineMiddleware(client)(luatx.PipelineMiddleware(client)(next))
 	}
@@ -204,7 +204,7 @@ func TestPipelineNested(t *testing.T) {
 		t.Error("the handler ran")
 		return nil, nil
 	})
-	if _, err := r.Process(soon(t), message.New(nil, order("1"), nil)); !errors.Is(err, luatx.ErrNested) {
+	if _, err := r.Process(redistest.Soon(t), message.New(nil, order("1"), nil)); !errors.Is(err, luatx.ErrNested) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -212,8 +212,8 @@ func TestPipelineNested(t *testing.T) {
 // TestContexts holds what adapters find in a context: the transaction, else the pipeline, else their own client.
 func TestContexts(t *testing.T) {
 	t.Parallel()
-	_, client := newMini(t)
-	plain := soon(t)
+	_, client := redistest.Mini(t)
+	plain := redistest.Soon(t)
 	if pipe, ok := luatx.PipelineFromContext(plain); ok || pipe != nil {
 		t.Errorf("a plain context carries %v", pipe)
 	}

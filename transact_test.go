@@ -16,28 +16,10 @@ import (
 	"github.com/luatx/luatx/internal/slot"
 )
 
-// servers are what the engine is tested on.
-func servers(t *testing.T, test func(t *testing.T, client redis.UniversalClient)) {
-	t.Helper()
-	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
-		test(t, redistest.Shared(t).Client(t))
-	})
-	t.Run("cluster", func(t *testing.T) {
-		t.Parallel()
-		test(t, redistest.SharedCluster(t).Client(t))
-	})
-	t.Run("miniredis", func(t *testing.T) {
-		t.Parallel()
-		_, client := newMini(t)
-		test(t, client)
-	})
-}
-
 func TestTransactCommitsAndFillsReplies(t *testing.T) {
 	t.Parallel()
-	servers(t, func(t *testing.T, client redis.UniversalClient) {
-		ctx, tr := soon(t), newTransactor(t, client)
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tr := redistest.Soon(t), newTransactor(t, client)
 		counter, hash := key(t, tr, "a", "counter"), key(t, tr, "a", "hash")
 		client.Set(ctx, counter, "9007199254740992", 0)
 
@@ -72,8 +54,8 @@ func TestTransactCommitsAndFillsReplies(t *testing.T) {
 
 func TestTransactIsIdempotentByID(t *testing.T) {
 	t.Parallel()
-	servers(t, func(t *testing.T, client redis.UniversalClient) {
-		ctx, tr := soon(t), newTransactor(t, client)
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tr := redistest.Soon(t), newTransactor(t, client)
 		counter := key(t, tr, "a", "n")
 		var committed atomic.Int64
 		var wg sync.WaitGroup
@@ -104,8 +86,8 @@ func TestTransactIsIdempotentByID(t *testing.T) {
 // of the function.
 func TestTransactFailureLeavesNoTrace(t *testing.T) {
 	t.Parallel()
-	servers(t, func(t *testing.T, client redis.UniversalClient) {
-		ctx, tr := soon(t), newTransactor(t, client)
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tr := redistest.Soon(t), newTransactor(t, client)
 		text, hash := key(t, tr, "a", "text"), key(t, tr, "a", "hash")
 		client.Set(ctx, text, "x", 0)
 		before := dump(t, client, tr)
@@ -140,8 +122,8 @@ func TestTransactFailureLeavesNoTrace(t *testing.T) {
 // TestTransactRefuses holds that bad input is an error, at the call and at the commit, and changes nothing.
 func TestTransactRefuses(t *testing.T) {
 	t.Parallel()
-	servers(t, func(t *testing.T, client redis.UniversalClient) {
-		ctx := soon(t)
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx := redistest.Soon(t)
 		tr := newTransactor(t, client, func(c *luatx.Config) { c.MaxCommands, c.MaxBytes = 20, 10_000 })
 		own := key(t, tr, "a", "k")
 		other := key(t, tr, "another", "k")
@@ -193,7 +175,7 @@ func TestTransactRefuses(t *testing.T) {
 
 func TestCrossSlotNamesKeysAndSlots(t *testing.T) {
 	t.Parallel()
-	_, client := newMini(t)
+	_, client := redistest.Mini(t)
 	tr := newTransactor(t, client)
 	_, err := tr.Transact(t.Context(), "foo", func(tx *luatx.Tx) error {
 		return tx.Pipeline().Set(t.Context(), "{bar}", 1, 0).Err()
@@ -210,8 +192,8 @@ func TestCrossSlotNamesKeysAndSlots(t *testing.T) {
 
 func TestTxIsClosedAfterItsFunction(t *testing.T) {
 	t.Parallel()
-	_, client := newMini(t)
-	ctx, tr := soon(t), newTransactor(t, client)
+	_, client := redistest.Mini(t)
+	ctx, tr := redistest.Soon(t), newTransactor(t, client)
 	var kept *luatx.Tx
 	var cmdable redis.Cmdable
 	if _, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
@@ -242,8 +224,8 @@ func TestTxIsClosedAfterItsFunction(t *testing.T) {
 
 func TestEvents(t *testing.T) {
 	t.Parallel()
-	servers(t, func(t *testing.T, client redis.UniversalClient) {
-		ctx := soon(t)
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx := redistest.Soon(t)
 		tr := newTransactor(t, client, func(c *luatx.Config) { c.OutboxCapacity = 4 })
 		emit := func(id string, events ...luatx.Event) error {
 			_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
@@ -284,7 +266,7 @@ func TestEvents(t *testing.T) {
 
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
-	_, client := newMini(t)
+	_, client := redistest.Mini(t)
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
 	t.Cleanup(func() { _ = ring.Close() })
 	for name, c := range map[string]struct {
@@ -310,8 +292,8 @@ func TestNewRefuses(t *testing.T) {
 
 func TestAShardRefusesAnotherKeyspace(t *testing.T) {
 	t.Parallel()
-	_, client := newMini(t)
-	ctx := soon(t)
+	_, client := redistest.Mini(t)
+	ctx := redistest.Soon(t)
 	commit := func(keyspace luatx.Keyspace) error {
 		tr := newTransactor(t, client, func(c *luatx.Config) { c.Namespace, c.Keyspace = "same", keyspace })
 		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {

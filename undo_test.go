@@ -238,7 +238,7 @@ func TestUndoThatFails(t *testing.T) {
 // TestUndoOnMiniredis holds that what miniredis cannot undo is refused, and undone as far as it came.
 func TestUndoOnMiniredis(t *testing.T) {
 	t.Parallel()
-	_, client := newMini(t)
+	_, client := redistest.Mini(t)
 	ctx, tr := t.Context(), newTransactor(t, client)
 	k := key(t, tr, "a", "k")
 	client.RPush(ctx, k, "a", "b")

@@ -34,7 +34,7 @@ func deliver(t testing.TB, client redis.UniversalClient, stream, id string) *mes
 // same; without Precheck the handler runs, and its effect is dropped.
 func TestPrecheck(t *testing.T) {
 	t.Parallel()
-	servers(t, func(t *testing.T, client redis.UniversalClient) {
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		for name, c := range map[string]struct {
 			inside []message.Middleware
 			runs   int
@@ -42,7 +42,7 @@ func TestPrecheck(t *testing.T) {
 			"with":    {[]message.Middleware{inbox.Precheck()}, 1},
 			"without": {nil, 3},
 		} {
-			ctx, tr, runs := soon(t), newTransactor(t, client), 0
+			ctx, tr, runs := redistest.Soon(t), newTransactor(t, client), 0
 			in, n := key(t, tr, "orders"), key(t, tr, "n")
 			mw := append([]message.Middleware{luatx.Middleware(tr), inbox.Middleware(inbox.Config{})}, c.inside...)
 			r := router(t, "bill", func(ctx context.Context) error {
@@ -71,7 +71,7 @@ func TestPrecheck(t *testing.T) {
 // TestScope holds that a message counts once in a scope: that of the handler unless one is given.
 func TestScope(t *testing.T) {
 	t.Parallel()
-	servers(t, func(t *testing.T, client redis.UniversalClient) {
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		for name, c := range map[string]struct {
 			scopes  [2]string
 			applied string
@@ -81,7 +81,7 @@ func TestScope(t *testing.T) {
 			"one for each": {[2]string{"one", "two"}, "2"},
 			"one given":    {[2]string{"billing", ""}, "2"},
 		} {
-			ctx, tr := soon(t), newTransactor(t, client)
+			ctx, tr := redistest.Soon(t), newTransactor(t, client)
 			n := key(t, tr, "n")
 			for i, handler := range []string{"bill", "ship"} {
 				r := router(t, handler, func(ctx context.Context) error {
@@ -103,8 +103,8 @@ func TestScope(t *testing.T) {
 // TestIdentity holds that a message is its source and its id together, and that there is none without an id.
 func TestIdentity(t *testing.T) {
 	t.Parallel()
-	servers(t, func(t *testing.T, client redis.UniversalClient) {
-		ctx, tr := soon(t), newTransactor(t, client)
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tr := redistest.Soon(t), newTransactor(t, client)
 		n := key(t, tr, "n")
 		r := router(t, "bill", func(ctx context.Context) error {
 			return luatx.Queued(luatx.CmdableFromContext(ctx, client).Incr(ctx, n))
@@ -133,7 +133,7 @@ func TestPrecheckFails(t *testing.T) {
 	server := redistest.Single(t, redistest.Own())
 	client := server.Client(t)
 	tr := newTransactor(t, client)
-	if err := tr.Check(soon(t)); err != nil {
+	if err := tr.Check(redistest.Soon(t)); err != nil {
 		t.Fatal(err)
 	}
 	ran := false
@@ -143,7 +143,7 @@ func TestPrecheckFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	msg := order("1")
-	_, err := r.Process(soon(t), msg)
+	_, err := r.Process(redistest.Soon(t), msg)
 	if err == nil || !strings.HasPrefix(err.Error(), "inbox: ") || !strings.Contains(err.Error(), "NOPERM") || ran {
 		t.Errorf("error %v, the handler ran: %t", err, ran)
 	}

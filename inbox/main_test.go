@@ -3,9 +3,7 @@ package inbox_test
 import (
 	"context"
 	"testing"
-	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
@@ -14,33 +12,6 @@ import (
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
-
-// servers runs a test on one server, on a cluster and on miniredis.
-func servers(t *testing.T, test func(t *testing.T, client redis.UniversalClient)) {
-	t.Helper()
-	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
-		test(t, redistest.Shared(t).Client(t))
-	})
-	t.Run("cluster", func(t *testing.T) {
-		t.Parallel()
-		test(t, redistest.SharedCluster(t).Client(t))
-	})
-	t.Run("miniredis", func(t *testing.T) {
-		t.Parallel()
-		client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
-		t.Cleanup(func() { _ = client.Close() })
-		test(t, client)
-	})
-}
-
-// soon bounds what a test waits for.
-func soon(t testing.TB) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	t.Cleanup(cancel)
-	return ctx
-}
 
 // router runs handle under the middlewares, as the handler of a name.
 func router(t testing.TB, name string, handle func(context.Context) error, mw ...message.Middleware) *message.Router {

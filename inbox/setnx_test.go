@@ -23,8 +23,8 @@ var errHandler = errors.New("no such customer")
 // that the second is acked without.
 func TestSetNXAppliesOnce(t *testing.T) {
 	t.Parallel()
-	servers(t, func(t *testing.T, client redis.UniversalClient) {
-		ctx, tag := soon(t), redistest.Tag(t)
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tag := redistest.Soon(t), redistest.Tag(t)
 		for name, c := range map[string]struct {
 			cfg       inbox.SetNXConfig
 			key       string
@@ -63,7 +63,7 @@ func TestSetNXAppliesOnce(t *testing.T) {
 // the context of the message has ended meanwhile.
 func TestSetNXTakesTheMarkBack(t *testing.T) {
 	t.Parallel()
-	servers(t, func(t *testing.T, client redis.UniversalClient) {
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		for name, fail := range map[string]func(cancel func()) error{
 			"fails":             func(func()) error { return errHandler },
 			"panics":            func(func()) error { panic(errHandler) },
@@ -71,7 +71,7 @@ func TestSetNXTakesTheMarkBack(t *testing.T) {
 			"panics at the end": func(cancel func()) error { cancel(); panic(errHandler) },
 		} {
 			id, runs := redistest.Tag(t), 0
-			ctx, cancel := context.WithCancel(soon(t))
+			ctx, cancel := context.WithCancel(redistest.Soon(t))
 			r := router(t, "bill", func(context.Context) error {
 				if runs++; runs == 1 {
 					return fail(cancel)
@@ -88,7 +88,7 @@ func TestSetNXTakesTheMarkBack(t *testing.T) {
 				t.Errorf("%s: the mark is still there", name)
 			}
 			again := order(id)
-			if _, err := r.Process(soon(t), again); err != nil {
+			if _, err := r.Process(redistest.Soon(t), again); err != nil {
 				t.Errorf("%s: delivered again: %v", name, err)
 			}
 			wantSettled(t, again, true)
@@ -103,8 +103,8 @@ func TestSetNXTakesTheMarkBack(t *testing.T) {
 // has set since its own expired.
 func TestSetNXLeavesAnothersMark(t *testing.T) {
 	t.Parallel()
-	servers(t, func(t *testing.T, client redis.UniversalClient) {
-		ctx, id := soon(t), redistest.Tag(t)
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, id := redistest.Soon(t), redistest.Tag(t)
 		r := router(t, "bill", func(context.Context) error {
 			client.Set(ctx, "inbox:"+id, "another's", time.Hour)
 			return errHandler
@@ -133,7 +133,7 @@ func TestSetNXLostReply(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ctx, id, runs := soon(t), redistest.Tag(t), 0
+			ctx, id, runs := redistest.Soon(t), redistest.Tag(t), 0
 			proxy := redistest.Proxy(t, server.Addr())
 			client := redistest.Client(t, proxy.Addr(), func(o *redis.Options) { o.MaxRetries = c.retries })
 			if err := client.Ping(ctx).Err(); err != nil {
@@ -172,7 +172,7 @@ func TestSetNXErrors(t *testing.T) {
 	var log bytes.Buffer
 	cfg := inbox.SetNXConfig{Logger: slog.New(slog.NewTextHandler(&log, nil))}
 	client := redistest.Shared(t).Client(t)
-	ctx, runs := soon(t), 0
+	ctx, runs := redistest.Soon(t), 0
 	r := router(t, "bill", func(context.Context) error {
 		runs++
 		_ = client.Close()

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
@@ -17,40 +16,6 @@ import (
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
-
-// servers runs a test on one server, on a cluster and on miniredis.
-func servers(t *testing.T, test func(t *testing.T, client redis.UniversalClient)) {
-	t.Helper()
-	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
-		test(t, redistest.Shared(t).Client(t))
-	})
-	t.Run("cluster", func(t *testing.T) {
-		t.Parallel()
-		test(t, redistest.SharedCluster(t).Client(t))
-	})
-	t.Run("miniredis", func(t *testing.T) {
-		t.Parallel()
-		_, client := newMini(t)
-		test(t, client)
-	})
-}
-
-func newMini(t testing.TB) (*miniredis.Miniredis, *redis.Client) {
-	t.Helper()
-	server := miniredis.RunT(t)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	t.Cleanup(func() { _ = client.Close() })
-	return server, client
-}
-
-// soon bounds what a test waits for.
-func soon(t testing.TB) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	t.Cleanup(cancel)
-	return ctx
-}
 
 // newTransactor returns a Transactor of four partitions under a namespace of its own.
 func newTransactor(t testing.TB, client redis.UniversalClient, change ...func(*luatx.Config)) *luatx.Transactor {
@@ -114,7 +79,7 @@ func claimed(t testing.TB, tr *luatx.Transactor) []*message.RawMessage {
 	t.Helper()
 	var events []*message.RawMessage
 	for _, slot := range tr.Keyspace().Slots() {
-		claim, err := tr.Scripts().Claim(soon(t), tr.Scripts().Shard(slot), 1000, time.Hour, 10)
+		claim, err := tr.Scripts().Claim(redistest.Soon(t), tr.Scripts().Shard(slot), 1000, time.Hour, 10)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,10 +18,10 @@ import (
 // ids processes a message in a fresh data set and returns the ids of its three events.
 func ids(t testing.TB, namespace, handler string, msg *message.Message) []string {
 	t.Helper()
-	_, client := newMini(t)
+	_, client := redistest.Mini(t)
 	tr := newTransactor(t, client, func(c *luatx.Config) { c.Namespace = namespace })
 	r := router(t, handler, outputs(1, 2, 3), scripted(tr, outbox.Config{})...)
-	if _, err := r.Process(soon(t), msg); err != nil {
+	if _, err := r.Process(redistest.Soon(t), msg); err != nil {
 		t.Fatal(err)
 	}
 	var ids []string
@@ -66,8 +66,8 @@ func TestDerivedIDs(t *testing.T) {
 // and otherwise as they are; a run that fails leaves none of them, and does not change the ids of the next.
 func TestEvents(t *testing.T) {
 	t.Parallel()
-	servers(t, func(t *testing.T, client redis.UniversalClient) {
-		ctx, tr := soon(t), newTransactor(t, client)
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tr := redistest.Soon(t), newTransactor(t, client)
 		text, err := tr.Keyspace().Key("a", "text")
 		if err != nil {
 			t.Fatal(err)
@@ -127,7 +127,7 @@ func TestEvents(t *testing.T) {
 // named.
 func TestOutputsThatCannotBeEvents(t *testing.T) {
 	t.Parallel()
-	_, client := newMini(t)
+	_, client := redistest.Mini(t)
 	nowhere := errors.New("nowhere to go")
 	for name, c := range map[string]struct {
 		data        any
@@ -148,11 +148,11 @@ func TestOutputsThatCannotBeEvents(t *testing.T) {
 			return outputs(0, c.data)(ctx)
 		}, scripted(tr, outbox.Config{Destination: c.destination})...)
 		msg := order("1")
-		_, err = r.Process(soon(t), msg)
+		_, err = r.Process(redistest.Soon(t), msg)
 		if err == nil || !errors.Is(err, c.is) || !strings.HasPrefix(err.Error(), c.says) || msg.Err() == nil {
 			t.Errorf("%s: %v, nacked with %v", name, err, msg.Err())
 		}
-		if client.Exists(soon(t), written).Val() != 0 || len(claimed(t, tr)) != 0 {
+		if client.Exists(redistest.Soon(t), written).Val() != 0 || len(claimed(t, tr)) != 0 {
 			t.Errorf("%s: a part was committed", name)
 		}
 	}

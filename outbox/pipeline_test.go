@@ -19,7 +19,7 @@ import (
 
 func entries(t testing.TB, client redis.UniversalClient, key string) []redis.XMessage {
 	t.Helper()
-	list, err := client.XRange(soon(t), key, "-", "+").Result()
+	list, err := client.XRange(redistest.Soon(t), key, "-", "+").Result()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,8 +30,8 @@ func entries(t testing.TB, client redis.UniversalClient, key string) []redis.XMe
 // same EXEC as the handler's writes, and that they are not passed on.
 func TestEntries(t *testing.T) {
 	t.Parallel()
-	servers(t, func(t *testing.T, client redis.UniversalClient) {
-		ctx, tag := soon(t), "{"+redistest.Tag(t)+"}"
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tag := redistest.Soon(t), "{"+redistest.Tag(t)+"}"
 		at := time.Date(2026, 5, 1, 12, 0, 0, 7, time.UTC)
 		out := []*message.Message{
 			message.New(nil, message.Attributes{"type": "sold", "source": "/shop", "subject": "a", "time": at}, nil),
@@ -81,8 +81,8 @@ func TestEntries(t *testing.T) {
 // TestStreamFor holds that the handler's input names the stream, before the handler runs.
 func TestStreamFor(t *testing.T) {
 	t.Parallel()
-	servers(t, func(t *testing.T, client redis.UniversalClient) {
-		ctx, tag := soon(t), redistest.Tag(t)
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tag := redistest.Soon(t), redistest.Tag(t)
 		lost := errors.New("no partition")
 		runs := 0
 		r := router(t, "bill", func(ctx context.Context) ([]*message.Message, error) {
@@ -111,13 +111,13 @@ func TestStreamFor(t *testing.T) {
 // TestMarshalFunc holds that the fields of an entry can be the user's own.
 func TestMarshalFunc(t *testing.T) {
 	t.Parallel()
-	servers(t, func(t *testing.T, client redis.UniversalClient) {
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		key, wrong := "{"+redistest.Tag(t)+"}:out", errors.New("wrong")
 		r := router(t, "bill", outputs(1, 2), pipelined(client, outbox.PipelineConfig{
 			Stream:      key,
 			MarshalFunc: func(msg *message.Message) (map[string]any, error) { return map[string]any{"n": msg.Data}, nil },
 		})...)
-		if _, err := r.Process(soon(t), order("1")); err != nil {
+		if _, err := r.Process(redistest.Soon(t), order("1")); err != nil {
 			t.Fatal(err)
 		}
 		list := entries(t, client, key)
@@ -133,7 +133,7 @@ func TestMarshalFunc(t *testing.T) {
 				return map[string]any{"n": msg.Data}, nil
 			},
 		})...)
-		if _, err := r.Process(soon(t), order("2")); !errors.Is(err, wrong) || err.Error() != "outbox: output 1: marshal: wrong" {
+		if _, err := r.Process(redistest.Soon(t), order("2")); !errors.Is(err, wrong) || err.Error() != "outbox: output 1: marshal: wrong" {
 			t.Errorf("an output that cannot be encoded: %v", err)
 		}
 		if n := len(entries(t, client, key)); n != 2 {
@@ -146,7 +146,7 @@ func TestMarshalFunc(t *testing.T) {
 // run under them.
 func TestPipelineRefuses(t *testing.T) {
 	t.Parallel()
-	_, client := newMini(t)
+	_, client := redistest.Mini(t)
 	tr := newTransactor(t, client)
 	added := outbox.PipelineMiddleware(outbox.PipelineConfig{Stream: "out"})
 	for name, c := range map[string]struct {
@@ -164,7 +164,7 @@ func TestPipelineRefuses(t *testing.T) {
 			return nil, nil
 		}, c.mw...)
 		msg := order(name)
-		if _, err := r.Process(soon(t), msg); err == nil || !strings.HasSuffix(err.Error(), c.says) || msg.Err() == nil {
+		if _, err := r.Process(redistest.Soon(t), msg); err == nil || !strings.HasSuffix(err.Error(), c.says) || msg.Err() == nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -173,10 +173,10 @@ func TestPipelineRefuses(t *testing.T) {
 		out, _ := outputs(1)(t.Context())
 		return out, failing
 	}, pipelined(client, outbox.PipelineConfig{Stream: "out"})...)
-	if _, err := r.Process(soon(t), order("1")); !errors.Is(err, failing) {
+	if _, err := r.Process(redistest.Soon(t), order("1")); !errors.Is(err, failing) {
 		t.Errorf("error %v", err)
 	}
-	if client.Exists(soon(t), "out").Val() != 0 {
+	if client.Exists(redistest.Soon(t), "out").Val() != 0 {
 		t.Error("a handler that failed has added its outputs")
 	}
 }

@@ -27,7 +27,7 @@ func settle(t testing.TB, tr *luatx.Transactor, slot int, retention time.Duratio
 		batch[i] = script.Settlement{ID: id, What: what, Error: "refused " + id}
 	}
 	backoff := script.Backoff{Attempts: 10, Base: time.Second, Cap: time.Minute}
-	done, err := tr.Scripts().Settle(soon(t), tr.Scripts().Shard(slot), backoff, retention, batch)
+	done, err := tr.Scripts().Settle(redistest.Soon(t), tr.Scripts().Shard(slot), backoff, retention, batch)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func numbered(n int) []string {
 
 func wantCounts(t testing.TB, store *outbox.Store, want outbox.Counts) {
 	t.Helper()
-	if got, err := store.Counts(soon(t)); err != nil || got != want {
+	if got, err := store.Counts(redistest.Soon(t)); err != nil || got != want {
 		t.Errorf("%+v, want %+v; %v", got, want, err)
 	}
 }
@@ -63,7 +63,7 @@ func must(t testing.TB, err error) {
 // TestCounts holds that the events of every shard are counted, each in its state.
 func TestCounts(t *testing.T) {
 	t.Parallel()
-	servers(t, func(t *testing.T, client redis.UniversalClient) {
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr := newTransactor(t, client)
 		store := outbox.NewStore(tr)
 		wantCounts(t, store, outbox.Counts{})
@@ -97,7 +97,7 @@ func slotOf(t testing.TB, tr *luatx.Transactor, aggregate string) int {
 // known about it.
 func TestParkedPages(t *testing.T) {
 	t.Parallel()
-	servers(t, func(t *testing.T, client redis.UniversalClient) {
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr := newTransactor(t, client)
 		many, slot := numbered(250), slotOf(t, tr, "a")
 		must(t, emit(tr, "a", many...))
@@ -112,7 +112,7 @@ func TestParkedPages(t *testing.T) {
 		settle(t, tr, other, time.Hour, "parked", "elsewhere")
 
 		seen := make(map[string]bool)
-		for p, err := range outbox.NewStore(tr).Parked(soon(t)) {
+		for p, err := range outbox.NewStore(tr).Parked(redistest.Soon(t)) {
 			must(t, err)
 			in := slot
 			if p.ID == "elsewhere" {
@@ -139,7 +139,7 @@ func TestParkedStopsEarly(t *testing.T) {
 	settle(t, tr, slotOf(t, tr, "a"), time.Hour, "parked", ids...)
 	for _, c := range []struct{ take, pages int }{{1, 1}, {100, 1}, {101, 2}, {210, 3}} {
 		before, taken := proxy.Count("ZRANGE"), []string(nil)
-		for p, err := range outbox.NewStore(tr).Parked(soon(t)) {
+		for p, err := range outbox.NewStore(tr).Parked(redistest.Soon(t)) {
 			must(t, err)
 			if taken = append(taken, p.ID); len(taken) == c.take {
 				break
@@ -163,14 +163,14 @@ func TestParkedErrors(t *testing.T) {
 	tr := newTransactor(t, client, onePartition)
 	store, slot := outbox.NewStore(tr), slotOf(t, tr, "a")
 	must(t, emit(tr, "a", "1", "3"))
-	if _, err := tr.Transact(soon(t), "a", func(tx *luatx.Tx) error {
+	if _, err := tr.Transact(redistest.Soon(t), "a", func(tx *luatx.Tx) error {
 		return tx.Emit(luatx.Event{ID: "2", Body: []byte("no message")})
 	}); err != nil {
 		t.Fatal(err)
 	}
 	settle(t, tr, slot, time.Hour, "parked", "1", "2", "3")
 	var list []string
-	for p, err := range store.Parked(soon(t)) {
+	for p, err := range store.Parked(redistest.Soon(t)) {
 		if (err != nil) != (p.ID == "2") || (p.Message == nil) != (p.ID == "2") {
 			t.Errorf("%+v: %v", p, err)
 		}
@@ -181,7 +181,7 @@ func TestParkedErrors(t *testing.T) {
 	}
 	proxy.Next(1, respproxy.Command("ZRANGE"), respproxy.CutReply())
 	turns := 0
-	for p, err := range store.Parked(soon(t)) {
+	for p, err := range store.Parked(redistest.Soon(t)) {
 		if turns++; err == nil || p.ID != "" || !strings.HasPrefix(err.Error(), fmt.Sprintf("outbox: parked events of slot %d: ", slot)) {
 			t.Errorf("%+v: %v", p, err)
 		}
@@ -194,14 +194,14 @@ func TestParkedErrors(t *testing.T) {
 // TestRearm holds that parked events, and they alone, are due again at once with their attempts counted anew.
 func TestRearm(t *testing.T) {
 	t.Parallel()
-	servers(t, func(t *testing.T, client redis.UniversalClient) {
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr := newTransactor(t, client, onePartition)
 		store, slot := outbox.NewStore(tr), slotOf(t, tr, "a")
 		must(t, emit(tr, "a", "1", "2", "3", "4"))
 		settle(t, tr, slot, time.Hour, "parked", "1", "2")
 		settle(t, tr, slot, time.Hour, "sent", "3")
 		for _, bad := range []int{-1, 16384} {
-			if n, err := store.Rearm(soon(t), bad, "1"); n != 0 || err == nil || !strings.Contains(err.Error(), "use 0 to 16383") {
+			if n, err := store.Rearm(redistest.Soon(t), bad, "1"); n != 0 || err == nil || !strings.Contains(err.Error(), "use 0 to 16383") {
 				t.Errorf("slot %d: %d, %v", bad, n, err)
 			}
 		}
@@ -213,16 +213,16 @@ func TestRearm(t *testing.T) {
 			"not parked":     {slot, []string{"3", "4", "never heard of"}},
 			"not this shard": {(slot + 1) % 16384, []string{"1", "2"}},
 		} {
-			if n, err := store.Rearm(soon(t), c.slot, c.ids...); n != 0 || err != nil {
+			if n, err := store.Rearm(redistest.Soon(t), c.slot, c.ids...); n != 0 || err != nil {
 				t.Errorf("%s: %d, %v", name, n, err)
 			}
 		}
 		wantCounts(t, store, outbox.Counts{Pending: 1, Parked: 2, Sent: 1})
-		if n, err := store.Rearm(soon(t), slot, "1", "4", "1"); n != 1 || err != nil {
+		if n, err := store.Rearm(redistest.Soon(t), slot, "1", "4", "1"); n != 1 || err != nil {
 			t.Errorf("one parked event, named twice: %d, %v", n, err)
 		}
 		wantCounts(t, store, outbox.Counts{Pending: 2, Parked: 1, Sent: 1})
-		claim, err := tr.Scripts().Claim(soon(t), tr.Scripts().Shard(slot), 10, time.Hour, 10)
+		claim, err := tr.Scripts().Claim(redistest.Soon(t), tr.Scripts().Shard(slot), 10, time.Hour, 10)
 		must(t, err)
 		for _, event := range claim.Events {
 			if event.Attempt != 1 {
@@ -239,14 +239,14 @@ func TestRearm(t *testing.T) {
 // another event under it, and takes the same one for what it is.
 func TestSentIDs(t *testing.T) {
 	t.Parallel()
-	server, client := newMini(t)
+	server, client := redistest.Mini(t)
 	tr := newTransactor(t, client, onePartition, func(c *luatx.Config) { c.Retention = 1000 * time.Hour })
 	store, slot := outbox.NewStore(tr), slotOf(t, tr, "a")
 	const retention = time.Hour
 	start := time.Now().Truncate(time.Second)
 	at := func(d time.Duration) { server.SetTime(start.Add(d)) }
 	another := func() error {
-		_, err := tr.Transact(soon(t), "a", func(tx *luatx.Tx) error {
+		_, err := tr.Transact(redistest.Soon(t), "a", func(tx *luatx.Tx) error {
 			return tx.Emit(luatx.Event{ID: "1", Body: []byte(`{"id":"1","data":"another"}`)})
 		})
 		return err
@@ -273,19 +273,19 @@ func TestSentIDs(t *testing.T) {
 // when events have been sent or parked.
 func TestCapacity(t *testing.T) {
 	t.Parallel()
-	servers(t, func(t *testing.T, client redis.UniversalClient) {
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr := newTransactor(t, client, onePartition, func(c *luatx.Config) { c.OutboxCapacity = 3 })
 		store, slot := outbox.NewStore(tr), slotOf(t, tr, "a")
 		key, err := tr.Keyspace().Key("a", "n")
 		must(t, err)
 		write := func(ids ...string) error {
-			_, err := tr.Transact(soon(t), "a", func(tx *luatx.Tx) error {
+			_, err := tr.Transact(redistest.Soon(t), "a", func(tx *luatx.Tx) error {
 				for _, id := range ids {
 					if err := tx.Emit(luatx.Event{ID: id, Body: []byte(`{"id":"` + id + `"}`)}); err != nil {
 						return err
 					}
 				}
-				return luatx.Queued(tx.Pipeline().Incr(soon(t), key))
+				return luatx.Queued(tx.Pipeline().Incr(redistest.Soon(t), key))
 			})
 			return err
 		}
@@ -303,7 +303,7 @@ func TestCapacity(t *testing.T) {
 		settle(t, tr, slot, time.Hour, "parked", "2")
 		must(t, write("4", "5"))
 		wantCounts(t, store, outbox.Counts{Pending: 3, Parked: 1, Sent: 1})
-		if got := client.Get(soon(t), key).Val(); got != "4" {
+		if got := client.Get(redistest.Soon(t), key).Val(); got != "4" {
 			t.Errorf("%s transactions were committed, want 4", got)
 		}
 	})

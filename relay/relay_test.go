@@ -94,7 +94,7 @@ func start(t testing.TB, tr *luatx.Transactor, publisher relay.Publisher, cfg re
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()
 	if !cfg.NoInline {
-		eventually(t, "the relay to take reservations", func() bool {
+		redistest.Eventually(t, "the relay to take reservations", func() bool {
 			_, ok := r.Reserve()
 			if ok {
 				r.Committed(0, nil, true)
@@ -112,20 +112,6 @@ func start(t testing.TB, tr *luatx.Transactor, publisher relay.Publisher, cfg re
 	return stop
 }
 
-func eventually(t testing.TB, what string, condition func() bool) {
-	t.Helper()
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	deadline := time.After(30 * time.Second)
-	for !condition() {
-		select {
-		case <-deadline:
-			t.Fatalf("waited in vain: %s", what)
-		case <-ticker.C:
-		}
-	}
-}
-
 func counts(t testing.TB, tr *luatx.Transactor) outbox.Counts {
 	t.Helper()
 	c, err := outbox.NewStore(tr).Counts(t.Context())
@@ -135,28 +121,10 @@ func counts(t testing.TB, tr *luatx.Transactor) outbox.Counts {
 	return c
 }
 
-func servers(t *testing.T, test func(t *testing.T, client redis.UniversalClient)) {
-	t.Helper()
-	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
-		test(t, redistest.Shared(t).Client(t))
-	})
-	t.Run("cluster", func(t *testing.T) {
-		t.Parallel()
-		test(t, redistest.SharedCluster(t).Client(t))
-	})
-	t.Run("miniredis", func(t *testing.T) {
-		t.Parallel()
-		client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
-		t.Cleanup(func() { _ = client.Close() })
-		test(t, client)
-	})
-}
-
 // TestInline holds that the committing process publishes at once: nothing else would within the test.
 func TestInline(t *testing.T) {
 	t.Parallel()
-	servers(t, func(t *testing.T, client redis.UniversalClient) {
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, out := newTransactor(t, client), newSink()
 		stop := start(t, tr, out, relay.Config{SweepInterval: time.Hour})
 		var want []string
@@ -166,9 +134,9 @@ func TestInline(t *testing.T) {
 			emit(t, tr, fmt.Sprint("a", i), id, id+"b")
 		}
 		for _, id := range want {
-			eventually(t, id+" to be published", func() bool { return out.count(id) == 1 })
+			redistest.Eventually(t, id+" to be published", func() bool { return out.count(id) == 1 })
 		}
-		eventually(t, "everything to be settled", func() bool {
+		redistest.Eventually(t, "everything to be settled", func() bool {
 			c := counts(t, tr)
 			return c.Pending == 0 && c.Sent == int64(len(want))
 		})
@@ -189,10 +157,10 @@ func TestInlineAfterALostReply(t *testing.T) {
 	tr, out := newTransactor(t, redistest.Client(t, proxy.Addr())), newSink()
 	start(t, tr, out, relay.Config{SweepInterval: time.Hour, Lease: time.Hour})
 	emit(t, tr, "a", "first")
-	eventually(t, "the first event", func() bool { return out.count("first") == 1 })
+	redistest.Eventually(t, "the first event", func() bool { return out.count("first") == 1 })
 	proxy.DropReply(1, respproxy.Command("EVALSHA"))
 	emit(t, tr, "a", "second")
-	eventually(t, "the second event", func() bool { return out.count("second") == 1 })
+	redistest.Eventually(t, "the second event", func() bool { return out.count("second") == 1 })
 }
 
 // TestOwnTags holds that the sweep finds a shard among all 16,384 slots.
@@ -202,13 +170,13 @@ func TestOwnTags(t *testing.T) {
 	tr, out := newTransactor(t, client, func(c *luatx.Config) { c.Keyspace = luatx.OwnTags() }), newSink()
 	emit(t, tr, "anything", "e")
 	start(t, tr, out, relay.Config{NoInline: true, SweepInterval: time.Second})
-	eventually(t, "the event to be published", func() bool { return out.count("e") == 1 })
+	redistest.Eventually(t, "the event to be published", func() bool { return out.count("e") == 1 })
 }
 
 // TestCold holds that another process publishes what was committed where no relay ran.
 func TestCold(t *testing.T) {
 	t.Parallel()
-	servers(t, func(t *testing.T, client redis.UniversalClient) {
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, out := newTransactor(t, client), newSink()
 		var ids []string
 		for i := range 250 {
@@ -222,9 +190,9 @@ func TestCold(t *testing.T) {
 		}
 		start(t, other, out, relay.Config{NoInline: true})
 		for _, id := range append(ids, "last") {
-			eventually(t, id+" to be published", func() bool { return out.count(id) == 1 })
+			redistest.Eventually(t, id+" to be published", func() bool { return out.count(id) == 1 })
 		}
-		eventually(t, "everything to be settled", func() bool { return counts(t, tr).Pending == 0 })
+		redistest.Eventually(t, "everything to be settled", func() bool { return counts(t, tr).Pending == 0 })
 	})
 }
 
@@ -232,7 +200,7 @@ func TestCold(t *testing.T) {
 // is kept with its error until it is re-armed.
 func TestFailuresParkAndRearm(t *testing.T) {
 	t.Parallel()
-	servers(t, func(t *testing.T, client redis.UniversalClient) {
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, out := newTransactor(t, client), newSink()
 		var mended atomic.Bool
 		out.answer = func(id string, _ int) error {
@@ -248,7 +216,7 @@ func TestFailuresParkAndRearm(t *testing.T) {
 		}
 		start(t, tr, out, relay.Config{Attempts: 3, BackoffBase: time.Millisecond, BackoffCap: 5 * time.Millisecond, SweepInterval: 50 * time.Millisecond})
 		emit(t, tr, "a", "good", "poison", "hopeless")
-		eventually(t, "two events to be parked", func() bool { return counts(t, tr).Parked == 2 })
+		redistest.Eventually(t, "two events to be parked", func() bool { return counts(t, tr).Parked == 2 })
 		if out.count("poison") != 3 || out.count("hopeless") != 1 || out.count("good") != 1 {
 			t.Errorf("published %v", out.times)
 		}
@@ -275,14 +243,14 @@ func TestFailuresParkAndRearm(t *testing.T) {
 		if moved != 2 {
 			t.Errorf("%d events re-armed, want 2", moved)
 		}
-		eventually(t, "them to be sent", func() bool { return counts(t, tr) == outbox.Counts{Sent: 3} })
+		redistest.Eventually(t, "them to be sent", func() bool { return counts(t, tr) == outbox.Counts{Sent: 3} })
 	})
 }
 
 // TestUnavailable holds that an outage costs no attempt, and ends in everything sent.
 func TestUnavailable(t *testing.T) {
 	t.Parallel()
-	servers(t, func(t *testing.T, client redis.UniversalClient) {
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, out := newTransactor(t, client), newSink()
 		var calls atomic.Int64
 		out.answer = func(string, int) error {
@@ -293,7 +261,7 @@ func TestUnavailable(t *testing.T) {
 		}
 		start(t, tr, out, relay.Config{Attempts: 1, PauseCap: 20 * time.Millisecond, SweepInterval: 20 * time.Millisecond})
 		emit(t, tr, "a", "e")
-		eventually(t, "the event to be sent", func() bool { return counts(t, tr) == outbox.Counts{Sent: 1} })
+		redistest.Eventually(t, "the event to be sent", func() bool { return counts(t, tr) == outbox.Counts{Sent: 1} })
 	})
 }
 
@@ -321,11 +289,11 @@ func TestDeadRelay(t *testing.T) {
 		return n
 	}
 	deaths := 0
-	eventually(t, "three relays to have died", func() bool { deaths += claims(); return deaths == 3 })
+	redistest.Eventually(t, "three relays to have died", func() bool { deaths += claims(); return deaths == 3 })
 	emit(t, tr, "c", "fresh")
 	start(t, tr, out, relay.Config{Attempts: 3, SweepInterval: 10 * time.Millisecond})
-	eventually(t, "the killer to be parked", func() bool { return counts(t, tr).Parked >= 1 })
-	eventually(t, "the others to be sent", func() bool { return out.count("fresh") == 1 })
+	redistest.Eventually(t, "the killer to be parked", func() bool { return counts(t, tr).Parked >= 1 })
+	redistest.Eventually(t, "the others to be sent", func() bool { return out.count("fresh") == 1 })
 	if out.count("killer") != 0 {
 		t.Error("the killer was published")
 	}
@@ -345,7 +313,7 @@ func TestStaleSettlementChangesNothing(t *testing.T) {
 		t.Fatal(first, err)
 	}
 	second := first
-	eventually(t, "the lease to run out", func() bool {
+	redistest.Eventually(t, "the lease to run out", func() bool {
 		second, err = scripts.Claim(t.Context(), shard, 10, time.Hour, 5)
 		return err == nil && len(second.Events) == 1
 	})
@@ -398,7 +366,7 @@ func TestStopGivesBack(t *testing.T) {
 	}
 	out := newSink()
 	start(t, tr, out, relay.Config{Attempts: 1, SweepInterval: 10 * time.Millisecond})
-	eventually(t, "another relay to publish it at its first attempt", func() bool { return out.count("e") == 1 })
+	redistest.Eventually(t, "another relay to publish it at its first attempt", func() bool { return out.count("e") == 1 })
 }
 
 // TestStreams holds the way to a stream of another slot, an outage included.
@@ -416,7 +384,7 @@ func TestStreams(t *testing.T) {
 	_ = proxy.Close() // unreachable
 	start(t, tr, relay.Streams(publisher), relay.Config{Attempts: 1, PauseCap: 10 * time.Millisecond, SweepInterval: 10 * time.Millisecond})
 	emit(t, tr, "a", "e")
-	eventually(t, "an outage that cost no attempt", func() bool { return counts(t, tr).Pending == 1 })
+	redistest.Eventually(t, "an outage that cost no attempt", func() bool { return counts(t, tr).Pending == 1 })
 
 	second, err := stream.NewPublisher(direct, stream.PublisherConfig{Stream: to})
 	if err != nil {
@@ -427,7 +395,7 @@ func TestStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	start(t, other, relay.Streams(second), relay.Config{Attempts: 1, SweepInterval: 10 * time.Millisecond})
-	eventually(t, "the event in the stream", func() bool { return direct.XLen(t.Context(), to).Val() == 1 })
+	redistest.Eventually(t, "the event in the stream", func() bool { return direct.XLen(t.Context(), to).Val() == 1 })
 	wrong := "list:" + redistest.Tag(t)
 	direct.RPush(t.Context(), wrong, "x")
 	third, err := stream.NewPublisher(direct, stream.PublisherConfig{Stream: wrong})

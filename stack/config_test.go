@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/stack"
 )
@@ -35,7 +36,7 @@ func TestRefuses(t *testing.T) {
 // is kept, under which scope an id counts, and whether a known message runs its handler.
 func TestConfigReachesTheMiddlewares(t *testing.T) {
 	t.Parallel()
-	servers(t, func(t *testing.T, client redis.UniversalClient) {
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		process := func(name string, mw message.Middleware) int {
 			runs := 0
 			router := message.NewRouter(message.PipeConfig{})

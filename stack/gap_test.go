@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/stream"
 )
@@ -34,7 +35,7 @@ func (l lostProcess) Charge(ctx context.Context, c charge) error {
 // it, for there is no mark without its effect.
 func TestGap(t *testing.T) {
 	t.Parallel()
-	servers(t, func(t *testing.T, client redis.UniversalClient) {
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		for _, c := range []struct {
 			mode    mode
 			applied string
@@ -51,7 +52,7 @@ func TestGap(t *testing.T) {
 				s.start(newHandler(redisAccounts{client, s.keyspace}), func(cfg *stream.SubscriberConfig) {
 					cfg.MaxIdleTime, cfg.ClaimInterval = 20*time.Millisecond, 10*time.Millisecond
 				})
-				eventually(t, "another process to take the message over", func() bool {
+				redistest.Eventually(t, "another process to take the message over", func() bool {
 					claimed := int64(0)
 					for _, sub := range s.subs {
 						claimed += sub.Stats().Claimed

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
@@ -22,44 +21,10 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// servers runs a test on one server, on a cluster and on miniredis.
-func servers(t *testing.T, test func(t *testing.T, client redis.UniversalClient)) {
-	t.Helper()
-	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
-		test(t, redistest.Shared(t).Client(t))
-	})
-	t.Run("cluster", func(t *testing.T) {
-		t.Parallel()
-		test(t, redistest.SharedCluster(t).Client(t))
-	})
-	t.Run("miniredis", func(t *testing.T) {
-		t.Parallel()
-		client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
-		t.Cleanup(func() { _ = client.Close() })
-		test(t, client)
-	})
-}
-
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-// eventually waits until the condition holds.
-func eventually(t testing.TB, what string, condition func() bool) {
-	t.Helper()
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	deadline := time.After(20 * time.Second)
-	for !condition() {
-		select {
-		case <-deadline:
-			t.Fatalf("waited in vain: %s", what)
-		case <-ticker.C:
-		}
 	}
 }
 
@@ -184,7 +149,7 @@ func (s *service) feed(charges []charge) {
 // settled waits until as many messages as were fed have been delivered, and nothing is pending.
 func (s *service) settled(fed int) {
 	s.t.Helper()
-	eventually(s.t, "every message of "+s.mode.name+" to be acked", func() bool {
+	redistest.Eventually(s.t, "every message of "+s.mode.name+" to be acked", func() bool {
 		fresh := int64(0)
 		for _, sub := range s.subs {
 			stats := sub.Stats()

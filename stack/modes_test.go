@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/relay"
 	"github.com/luatx/luatx/stream"
 )
@@ -55,7 +56,7 @@ func (s *service) forward(to string) {
 func (s *service) published(from string, want int) []string {
 	s.t.Helper()
 	var events []string
-	eventually(s.t, fmt.Sprintf("%d events of %s to be published", want, s.mode.name), func() bool {
+	redistest.Eventually(s.t, fmt.Sprintf("%d events of %s to be published", want, s.mode.name), func() bool {
 		list, err := s.client.XRange(s.t.Context(), from, "-", "+").Result()
 		must(s.t, err)
 		events = nil
@@ -78,7 +79,7 @@ func (s *service) published(from string, want int) []string {
 // state and publish the same events in either mode, over messages some of which come twice.
 func TestBothModesDoTheSame(t *testing.T) {
 	t.Parallel()
-	servers(t, func(t *testing.T, client redis.UniversalClient) {
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		charges := chargesOf(240, 12)
 		fed, events := slices.Clone(charges), eventsOf(charges)
 		for i, c := range charges {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/outbox"
 )
 
@@ -59,7 +60,7 @@ func TestRedelivery(t *testing.T) {
 			return r.chargeInto(ctx, c, sums) // a hash, where a list is wanted
 		}, map[string]int{"pipelined": 2, "scripted": 1}},
 	}
-	servers(t, func(t *testing.T, client redis.UniversalClient) {
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		for name, c := range faults {
 			for _, m := range modes {
 				t.Run(name+", "+m.name, func(t *testing.T) {

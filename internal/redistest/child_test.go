@@ -62,7 +62,7 @@ func TestServersEndWithAKilledTestProcess(t *testing.T) {
 	must(t, err)
 	must(t, process.Signal(syscall.Signal(0)))
 	must(t, cmd.Process.Kill())
-	eventually(t, "the server ends", func() bool { return process.Signal(syscall.Signal(0)) != nil || isZombie(pid) })
+	redistest.Eventually(t, "the server ends", func() bool { return process.Signal(syscall.Signal(0)) != nil || isZombie(pid) })
 	if err := cmd.Wait(); err == nil {
 		t.Error("the child was not killed")
 	}

@@ -11,12 +11,15 @@
 //	cluster := redistest.SharedCluster(t)                  // or Cluster(t), to break it
 //	group := redistest.Sentinel(t)
 //
+//	redistest.Every(t, test)                               // on a server, on a cluster and on miniredis
+//
 //	client := srv.Client(t)                                // closed when the test ends
 //	tag, ns := redistest.Tag(t), redistest.Namespace(t)
 //
 //	proxy := redistest.Proxy(t, srv.Addr())                // see package respproxy
 //	before, err := redistest.Dump(ctx, client, "")         // everything, canonical
 //	diff := redistest.Diff(before, after)                  // "" when equal
+//	redistest.Eventually(t, "what", condition)             // no sleeps
 //
 // # Which server
 //

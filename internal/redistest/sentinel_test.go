@@ -27,7 +27,7 @@ func TestSentinelReplacesTheMaster(t *testing.T) {
 	if successor != group.Servers[1] {
 		t.Errorf("succeeded by %s", successor.Addr())
 	}
-	eventually(t, "the client writes to the successor", func() bool { return client.Set(ctx, "k", "w", 0).Err() == nil })
+	redistest.Eventually(t, "the client writes to the successor", func() bool { return client.Set(ctx, "k", "w", 0).Err() == nil })
 	if got := successor.Client(t).Get(ctx, "k").Val(); got != "w" {
 		t.Errorf("the successor has %q", got)
 	}

@@ -22,22 +22,6 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// eventually waits until the condition holds.
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(20 * time.Second)
-	defer deadline.Stop()
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	for !condition() {
-		select {
-		case <-deadline.C:
-			t.Fatal("not within 20 s: " + what)
-		case <-ticker.C:
-		}
-	}
-}
-
 func TestSingleAnswersAndTakesOptions(t *testing.T) {
 	t.Parallel()
 	s := redistest.Single(t, redistest.Config("maxmemory 7mb", "maxmemory-policy volatile-ttl"))

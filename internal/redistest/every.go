@@ -1,0 +1,64 @@
+package redistest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+)
+
+// patience bounds what a test waits for.
+const patience = 30 * time.Second
+
+// Every runs a test on one server, on a cluster and on miniredis, in parallel. The servers are shared: the test uses
+// keys of its own.
+func Every(t *testing.T, test func(t *testing.T, client redis.UniversalClient)) {
+	t.Helper()
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		test(t, Shared(t).Client(t))
+	})
+	t.Run("cluster", func(t *testing.T) {
+		t.Parallel()
+		test(t, SharedCluster(t).Client(t))
+	})
+	t.Run("miniredis", func(t *testing.T) {
+		t.Parallel()
+		_, client := Mini(t)
+		test(t, client)
+	})
+}
+
+// Mini returns a miniredis of the test's own, and a client of it.
+func Mini(t testing.TB) (*miniredis.Miniredis, *redis.Client) {
+	t.Helper()
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	return server, client
+}
+
+// Soon returns a context that bounds what a test waits for, generously.
+func Soon(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Eventually waits for a condition, and ends the test where it does not come true.
+func Eventually(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	deadline := time.After(patience)
+	for !condition() {
+		select {
+		case <-deadline:
+			t.Fatalf("waited in vain: %s", what)
+		case <-ticker.C:
+		}
+	}
+}
