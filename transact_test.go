@@ -323,3 +323,45 @@ func TestAShardRefusesAnotherKeyspace(t *testing.T) {
 		t.Errorf("it wrote %q", got)
 	}
 }
+
+// TestTxIsSafeForConcurrentUse records and emits from many goroutines.
+func TestTxIsSafeForConcurrentUse(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	ctx, tr := redistest.Soon(t), newTransactor(t, client)
+	n := key(t, tr, "a", "n")
+	const workers, each = 8, 50
+	run := func(also func(redis.Pipeliner)) error {
+		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			var wg sync.WaitGroup
+			for range workers {
+				wg.Go(func() {
+					for range each {
+						if err := luatx.Queued(tx.Pipeline().Incr(ctx, n)); err != nil {
+							t.Error(err)
+						}
+						if err := tx.Emit(luatx.Event{Body: []byte("{}")}); err != nil {
+							t.Error(err)
+						}
+						also(tx.Pipeline())
+					}
+				})
+			}
+			wg.Wait()
+			return nil
+		})
+		return err
+	}
+	if err := run(func(p redis.Pipeliner) { p.FlushAll(ctx) }); !errors.Is(err, luatx.ErrCommandRefused) {
+		t.Errorf("error %v", err)
+	}
+	if client.Exists(ctx, n).Val() != 0 {
+		t.Error("a refused transaction wrote")
+	}
+	if err := run(func(redis.Pipeliner) {}); err != nil {
+		t.Error(err)
+	}
+	if got := client.Get(ctx, n).Val(); got != fmt.Sprint(workers*each) {
+		t.Errorf("applied %s times, want %d", got, workers*each)
+	}
+}

@@ -27,13 +27,13 @@ type Tx struct {
 	shard     script.Shard
 	delivery  *delivery
 	closed    atomic.Bool
+	refused   atomic.Pointer[error] // the first thing that may not be committed
 
-	mu       sync.Mutex
+	mu       sync.Mutex // comes before the recorder's
 	recorder *record.Recorder
 	id       MessageID
 	claimed  bool
 	events   []Event
-	refused  error // the first thing that may not be committed
 }
 
 // Context returns a context that carries the transaction, for adapters that use CmdableFromContext.
@@ -155,29 +155,21 @@ func (tx *Tx) lookup(ctx context.Context) (context.Context, context.CancelFunc) 
 
 func (tx *Tx) close() { tx.closed.Store(true) }
 
-// record is called for each command.
+// record is called for each command, under the recorder's lock: what passes here before the transaction closes is in
+// the commit.
 func (tx *Tx) record(cmd redis.Cmder) (bool, error) {
 	if tx.closed.Load() {
 		return false, ErrTxClosed
 	}
 	spec, err := tx.check(cmd.Args())
 	if err != nil {
-		tx.refuse(err)
+		tx.refused.CompareAndSwap(nil, &err) // an adapter may not look at it
 		return false, err
 	}
 	if spec.Decides {
 		return true, ErrNotCommitted
 	}
 	return true, nil
-}
-
-// refuse keeps the first error that makes the transaction uncommittable: an adapter may not look at it.
-func (tx *Tx) refuse(err error) {
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	if tx.refused == nil {
-		tx.refused = err
-	}
 }
 
 func (tx *Tx) check(args []any) (command.Spec, error) {
@@ -235,8 +227,8 @@ func (tx *Tx) prepare() (script.Tx, []redis.Cmder, error) {
 	if tx.recorder != nil {
 		cmds = tx.recorder.Cmds()
 	}
-	if tx.refused != nil {
-		return script.Tx{}, cmds, tx.refused
+	if refused := tx.refused.Load(); refused != nil {
+		return script.Tx{}, cmds, *refused
 	}
 	if n := len(cmds) + len(tx.events); n > tx.t.cfg.MaxCommands {
 		return script.Tx{}, cmds, fmt.Errorf("%w: %d commands and events, more than MaxCommands, %d", ErrTooLarge, n, tx.t.cfg.MaxCommands)
