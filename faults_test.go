@@ -22,7 +22,7 @@ import (
 )
 
 // quick makes a client give up on a reply early, so that a test need not wait for it.
-func quick(o *redis.Options) { o.ReadTimeout = 100 * time.Millisecond }
+func quick(o *redis.Options) { o.ReadTimeout = 500 * time.Millisecond }
 
 var evalshaCalls = regexp.MustCompile(`cmdstat_evalsha:calls=(\d+)`)
 
@@ -131,7 +131,7 @@ func TestLateCopyOfAnEarlierRun(t *testing.T) {
 	proxy := redistest.Proxy(t, server.Addr())
 	client, direct := redistest.Client(t, proxy.Addr(), quick), server.Client(t)
 	ctx := redistest.Soon(t)
-	tr := newTransactor(t, client, func(c *luatx.Config) { c.CommitTimeout = 500 * time.Millisecond })
+	tr := newTransactor(t, client, func(c *luatx.Config) { c.CommitTimeout = time.Second })
 	n := key(t, tr, "a", "n")
 	commit := shaOf(t, tr, "commit")
 
