@@ -18,8 +18,8 @@ test: found ## all tests but the long ones; a few minutes, at most eight
 race: found ## all tests under the race detector; needs a C compiler
 	@CGO_ENABLED=1 .ci/each go test -race ./...
 
-cluster: found ## the tests on real clusters, again
-	@.ci/each go test -count=1 -run Cluster ./...
+cluster: found ## the tests again, those that run on several servers on the cluster alone
+	@.ci/each go test -count=1 -run '/^cluster$$' ./...
 
 fuzz: ## every fuzz target for FUZZTIME (10s)
 	@.ci/each "$$PWD/.ci/fuzz" $(FUZZTIME)

@@ -18,38 +18,45 @@ import (
 
 func TestTransactCommitsAndFillsReplies(t *testing.T) {
 	t.Parallel()
-	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
-		ctx, tr := redistest.Soon(t), newTransactor(t, client)
-		counter, hash := key(t, tr, "a", "counter"), key(t, tr, "a", "hash")
-		client.Set(ctx, counter, "9007199254740992", 0)
-
-		var fields, count *redis.IntCmd
-		var all *redis.MapStringStringCmd
-		result, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
-			p := tx.Pipeline()
-			fields = p.HSet(ctx, hash, "name", "ann", "n", 7)
-			count = p.Incr(ctx, counter)
-			all = p.HGetAll(ctx, hash)
-			if fields.Err() != nil {
-				t.Errorf("a recorded HSET answers %v", fields.Err())
-			}
-			for _, cmd := range []redis.Cmder{count, all} {
-				if !errors.Is(cmd.Err(), luatx.ErrNotCommitted) || luatx.Queued(cmd) != nil {
-					t.Errorf("a recorded %s answers %v", cmd.Name(), cmd.Err())
-				}
-			}
-			return tx.Emit(luatx.Event{Body: []byte(`{"id":"e"}`)})
-		})
-		if err != nil || result.Outcome != luatx.Committed {
-			t.Fatal(result, err)
-		}
-		if fields.Val() != 2 || count.Val() != 9007199254740993 || all.Val()["name"] != "ann" {
-			t.Errorf("replies: %v, %v, %v", fields, count, all)
-		}
-		if got := client.HGet(ctx, hash, "n").Val(); got != "7" {
-			t.Errorf("the hash holds %q", got)
-		}
+	redistest.Every(t, testCommit)
+	t.Run("RESP2", func(t *testing.T) {
+		t.Parallel()
+		testCommit(t, redistest.Shared(t).Client(t, func(o *redis.Options) { o.Protocol = 2 }))
 	})
+}
+
+func testCommit(t *testing.T, client redis.UniversalClient) {
+	t.Helper()
+	ctx, tr := redistest.Soon(t), newTransactor(t, client)
+	counter, hash := key(t, tr, "a", "counter"), key(t, tr, "a", "hash")
+	client.Set(ctx, counter, "9007199254740992", 0)
+
+	var fields, count *redis.IntCmd
+	var all *redis.MapStringStringCmd
+	result, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+		p := tx.Pipeline()
+		fields = p.HSet(ctx, hash, "name", "ann", "n", 7)
+		count = p.Incr(ctx, counter)
+		all = p.HGetAll(ctx, hash)
+		if fields.Err() != nil {
+			t.Errorf("a recorded HSET answers %v", fields.Err())
+		}
+		for _, cmd := range []redis.Cmder{count, all} {
+			if !errors.Is(cmd.Err(), luatx.ErrNotCommitted) || luatx.Queued(cmd) != nil {
+				t.Errorf("a recorded %s answers %v", cmd.Name(), cmd.Err())
+			}
+		}
+		return tx.Emit(luatx.Event{Body: []byte(`{"id":"e"}`)})
+	})
+	if err != nil || result.Outcome != luatx.Committed {
+		t.Fatal(result, err)
+	}
+	if fields.Val() != 2 || count.Val() != 9007199254740993 || all.Val()["name"] != "ann" {
+		t.Errorf("replies: %v, %v, %v", fields, count, all)
+	}
+	if got := client.HGet(ctx, hash, "n").Val(); got != "7" {
+		t.Errorf("the hash holds %q", got)
+	}
 }
 
 func TestTransactIsIdempotentByID(t *testing.T) {

@@ -1,0 +1,88 @@
+package luatx_test
+
+import (
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+)
+
+// lines is a log that a test reads.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// TestCheck holds what is looked at before the first commit: eviction, which forgets ids, and that a managed
+// service may deny to tell.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own(), redistest.Config("maxmemory-policy allkeys-lru"))
+	admin := server.Client(t)
+	ctx := redistest.Soon(t)
+	if err := admin.Do(ctx, "ACL", "SETUSER", "app", "on", ">secret", "~*", "+@all", "-info", "-config").Err(); err != nil {
+		t.Fatal(err)
+	}
+	denied := server.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", "secret" })
+	for name, c := range map[string]struct {
+		client *redis.Client
+		strict bool
+		err    string
+		log    string
+	}{
+		"warns":     {admin, false, "", "noeviction"},
+		"is strict": {admin, true, "allkeys-lru", ""},
+		"is denied": {denied, true, "", ""},
+	} {
+		log := &lines{}
+		tr, err := luatx.New(c.client, luatx.Config{
+			Namespace: redistest.Namespace(t), StrictEviction: c.strict, Logger: slog.New(slog.NewTextHandler(log, nil)),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		commit := func() error {
+			_, err := tr.Transact(ctx, "a", func(*luatx.Tx) error { return nil }, luatx.WithID("1"))
+			return err
+		}
+		for range 2 {
+			if err := commit(); c.err == "" && err != nil || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if got := strings.Count(log.String(), "level=WARN"); c.log != "" && (got != 1 || !strings.Contains(log.String(), c.log)) || c.log == "" && got != 0 {
+			t.Errorf("%s: the log says %q", name, log)
+		}
+	}
+}
+
+// TestCheckOfNoServer holds that a server which does not answer is an error.
+func TestCheckOfNoServer(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
+	t.Cleanup(func() { _ = client.Close() })
+	tr, err := luatx.New(client, luatx.Config{Namespace: "n"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tr.Check(redistest.Soon(t)); err == nil {
+		t.Error("a server that is not there passes the check")
+	}
+}
