@@ -42,12 +42,12 @@ func TestDemo(t *testing.T) {
 	if want := shop.Expect(orders); report.Expected.SpentSHA256 != want.SpentSHA256 || report.Expected.StockSHA256 != want.StockSHA256 {
 		t.Errorf("expected is %+v", report.Expected)
 	}
-	for _, want := range []string{"pipeline: 100%  300 of 300  11 kills\n", "scripted mode: 11 workers killed, "} {
+	for _, want := range []string{"pipeline: 100%  300 of 300  11 kills\n", "scripted mode: workers killed: 11, "} {
 		if !strings.Contains(stderr, want) {
 			t.Errorf("stderr is %q, want %q in it", stderr, want)
 		}
 	}
-	lost := regexp.MustCompile(`scripted mode: 11 workers killed, (\d+) replies lost`).FindStringSubmatch(stderr)
+	lost := regexp.MustCompile(`scripted mode: workers killed: 11, replies lost on the way: (\d+)`).FindStringSubmatch(stderr)
 	if lost == nil || lost[1] == "0" {
 		t.Errorf("no replies were lost: %q", stderr)
 	}

@@ -136,7 +136,7 @@ func (j job) judge(ctx context.Context, seen observer, out *outcome) error {
 
 // describe says in one line what the workers went through.
 func (o outcome) describe(mode shop.Mode) string {
-	text := fmt.Sprintf("%s mode: %d workers killed, %d replies lost on the way", mode, o.Kills, o.dropped)
+	text := fmt.Sprintf("%s mode: workers killed: %d, replies lost on the way: %d", mode, o.Kills, o.dropped)
 	if o.parked > 0 {
 		text += fmt.Sprintf(", %d events parked", o.parked)
 	}
