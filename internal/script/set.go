@@ -76,12 +76,6 @@ func New(client redis.UniversalClient, c Constants, log *slog.Logger) *Set {
 	}
 }
 
-// CommitSHA is the name of the commit script on the server.
-func (s *Set) CommitSHA() string { return s.commit.sha }
-
-// Client is the client that the scripts run on.
-func (s *Set) Client() redis.UniversalClient { return s.client }
-
 // SHAs lists the scripts' names and hashes.
 func (s *Set) SHAs() iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
