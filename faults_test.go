@@ -24,6 +24,14 @@ import (
 // quick makes a client give up on a reply early, so that a test need not wait for it.
 func quick(o *redis.Options) { o.ReadTimeout = 500 * time.Millisecond }
 
+// proxied returns a proxy before a server of the test's own, a client through it, and one past it.
+func proxied(t testing.TB) (proxy *respproxy.Proxy, through, past *redis.Client) {
+	t.Helper()
+	server := redistest.Single(t, redistest.Own())
+	proxy = redistest.Proxy(t, server.Addr())
+	return proxy, redistest.Client(t, proxy.Addr(), quick), server.Client(t)
+}
+
 var evalshaCalls = regexp.MustCompile(`cmdstat_evalsha:calls=(\d+)`)
 
 // executed is how many EVALSHAs a server has run.
@@ -127,9 +135,7 @@ func TestChaos(t *testing.T) {
 // runs again and commits. Then the first run's requests arrive.
 func TestLateCopyOfAnEarlierRun(t *testing.T) {
 	t.Parallel()
-	server := redistest.Single(t, redistest.Own())
-	proxy := redistest.Proxy(t, server.Addr())
-	client, direct := redistest.Client(t, proxy.Addr(), quick), server.Client(t)
+	proxy, client, direct := proxied(t)
 	ctx := redistest.Soon(t)
 	tr := newTransactor(t, client, func(c *luatx.Config) { c.CommitTimeout = time.Second })
 	n := key(t, tr, "a", "n")
@@ -175,9 +181,7 @@ func TestLateCopyOfAnEarlierRun(t *testing.T) {
 // can take effect any more, though it arrives in time.
 func TestNackedMeansNotApplied(t *testing.T) {
 	t.Parallel()
-	server := redistest.Single(t, redistest.Own())
-	proxy := redistest.Proxy(t, server.Addr())
-	client, direct := redistest.Client(t, proxy.Addr(), quick), server.Client(t)
+	proxy, client, direct := proxied(t)
 	ctx := redistest.Soon(t)
 	warm := newTransactor(t, direct)
 	tr := newTransactor(t, client, func(c *luatx.Config) {
@@ -228,9 +232,7 @@ func shaOf(t testing.TB, tr *luatx.Transactor, name string) string {
 // and that the same id then commits.
 func TestTooLate(t *testing.T) {
 	t.Parallel()
-	server := redistest.Single(t, redistest.Own())
-	proxy := redistest.Proxy(t, server.Addr())
-	client, direct := redistest.Client(t, proxy.Addr(), quick), server.Client(t)
+	proxy, client, direct := proxied(t)
 	ctx := redistest.Soon(t)
 	tr := newTransactor(t, client, func(c *luatx.Config) { c.CommitTimeout = 300 * time.Millisecond })
 	n := key(t, tr, "a", "n")

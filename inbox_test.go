@@ -5,19 +5,29 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
+
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/slot"
 )
 
+// start is when the tests' clocks begin.
+var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// atClock returns a server with a clock of its own, and a Transactor on it.
+func atClock(t testing.TB, now time.Time) (*miniredis.Miniredis, *luatx.Transactor) {
+	t.Helper()
+	server, client := redistest.Mini(t)
+	server.SetTime(now)
+	return server, newTransactor(t, client)
+}
+
 // TestInboxGenerations walks the server's clock through the life of an inbox.
 func TestInboxGenerations(t *testing.T) {
 	t.Parallel()
-	server, client := redistest.Mini(t)
-	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	server.SetTime(start)
 	ctx := redistest.Soon(t)
-	tr := newTransactor(t, client)
+	server, tr := atClock(t, start)
 	commit := func(id string) luatx.Outcome {
 		t.Helper()
 		result, err := tr.Transact(ctx, "a", func(*luatx.Tx) error { return nil }, luatx.WithID(id))
@@ -57,11 +67,8 @@ func TestInboxGenerations(t *testing.T) {
 // that a tombstone does not pass for a duplicate.
 func TestTombstonesOutliveARotation(t *testing.T) {
 	t.Parallel()
-	server, client := redistest.Mini(t)
-	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	server.SetTime(start)
 	ctx := redistest.Soon(t)
-	tr := newTransactor(t, client)
+	server, tr := atClock(t, start)
 	scripts := tr.Scripts()
 	shard := scripts.Shard(slot.OfTag("a"))
 	if _, err := tr.Transact(ctx, "a", func(*luatx.Tx) error { return nil }, luatx.WithID("x")); err != nil {
@@ -96,11 +103,8 @@ func TestBatch(t *testing.T) {
 // TestKnownBeforeTooLate holds that the late retry of a committed token hears that it is in.
 func TestKnownBeforeTooLate(t *testing.T) {
 	t.Parallel()
-	server, client := redistest.Mini(t)
-	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	server.SetTime(start)
 	ctx := redistest.Soon(t)
-	tr := newTransactor(t, client)
+	server, tr := atClock(t, start)
 	shard := tr.Scripts().Shard(slot.OfTag("a"))
 	batch := luatxTx("0123456789abcdef", "base5678\x00\x01", start.Add(time.Minute))
 	for _, want := range []string{"committed", "replayed"} {

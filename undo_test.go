@@ -6,12 +6,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/slot"
 )
 
 // undone are commands that are followed by one that fails: what they did must be gone. K stands for the key.
@@ -231,6 +234,41 @@ func TestUndoThatFails(t *testing.T) {
 		var broken *luatx.RollbackError
 		if err := run(); !errors.As(err, &broken) || !strings.Contains(broken.Text, k) || !strings.Contains(broken.Text, "WRONGTYPE") {
 			t.Errorf("error %v", err)
+		}
+	}
+}
+
+// TestBrokenWithinABatch holds that a second copy in the batch hears what the first one left, too.
+func TestBrokenWithinABatch(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t)
+	admin := server.Client(t)
+	ctx := t.Context()
+	if err := admin.Do(ctx, "ACL", "SETUSER", "app", "on", ">secret", "~*", "+@all", "-restore").Err(); err != nil {
+		t.Fatal(err)
+	}
+	client := server.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", "secret" })
+	tr := newTransactor(t, client)
+	k, wrong := key(t, tr, "a", "k"), key(t, tr, "a", "wrong")
+	admin.HSet(ctx, k, "f", "v")
+	admin.Set(ctx, wrong, "text", 0)
+	broken := script.Tx{
+		Digest: "0123456789abcdef", Token: "base5678\x00\x01", NotAfter: time.Now().Add(time.Minute), Keys: []string{k, wrong},
+		Commands: []script.Command{
+			{Head: "D02", Args: []any{"DEL", k}},
+			{Head: "h04", Args: []any{"HSET", wrong, "f", "v"}},
+			{Head: "k03", Args: []any{"SET", k, "not reached"}},
+		},
+	}
+	copied := broken
+	copied.Token = "another8\x00\x01"
+	outcomes, _, _, err := tr.Scripts().Commit(ctx, tr.Scripts().Shard(slot.OfTag("a")), []script.Tx{broken, copied})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, out := range outcomes {
+		if out.State != script.Broken || !strings.Contains(out.Text, k) {
+			t.Errorf("transaction %d: %+v", i, out)
 		}
 	}
 }

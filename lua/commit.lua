@@ -82,14 +82,17 @@ local function run(p, reply)
   end
 end
 
+-- The answer to an id that has been seen.
+local function known(seen, digest, token)
+  local word = verdict(seen, token)
+  return {word, word == 'broken' and redis.call('HGET', BROKEN, digest) or 0, seen == token and 1 or 0}
+end
+
 local function commit(p, seen)
   local digest, token = ARGV[p + 1], ARGV[p + 2]
 
   -- 1. Known? Before too late: the late retry of a committed token must hear that it is in.
-  if seen then
-    local word = verdict(seen, token)
-    return {word, word == 'broken' and redis.call('HGET', BROKEN, digest) or 0, seen == token and 1 or 0}
-  end
+  if seen then return known(seen, digest, token) end
   if horizon > now and (redis.call('HEXISTS', A, 't' .. token) == 1 or redis.call('HEXISTS', B, 't' .. token) == 1) then
     return {'expired'}
   end
@@ -108,7 +111,7 @@ local function commit(p, seen)
   end
   local marked = redis.pcall('HSETNX', A, digest, token)
   if type(marked) == 'table' then return {'refused', marked.err} end
-  if marked == 0 then return {verdict(redis.call('HGET', A, digest), token), 0} end -- twice in this batch
+  if marked == 0 then return known(redis.call('HGET', A, digest), digest, token) end -- twice in this batch
 
   -- 7, 8. Events and business; all of it under pcall, for a Lua error too would leave the mark behind.
   local reply = {'committed', 0}

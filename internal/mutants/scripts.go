@@ -48,6 +48,15 @@ var scriptMutants = []Mutant{
 		Why:     "a message is applied again over what its first run left",
 	},
 	{
+		Name:    "broken-without-its-text",
+		File:    "lua/commit.lua",
+		Old:     `if marked == 0 then return known(redis.call('HGET', A, digest), digest, token) end`,
+		New:     `if marked == 0 then return {verdict(redis.call('HGET', A, digest), token), 0} end`,
+		Package: ".",
+		Test:    "^TestBrokenWithinABatch$",
+		Why:     "an operator is not told what was left undone",
+	},
+	{
 		Name:    "no-fence",
 		File:    "lua/commit.lua",
 		Old:     `if ARGV[p + 4] ~= '0' and not owned(p) then`,
@@ -68,8 +77,8 @@ var scriptMutants = []Mutant{
 	{
 		Name:    "late-before-known",
 		File:    "lua/commit.lua",
-		Old:     `  if seen then`,
-		New:     `  if seen and now <= tonumber(ARGV[p + 3]) then`,
+		Old:     `  if seen then return`,
+		New:     `  if seen and now <= tonumber(ARGV[p + 3]) then return`,
 		Package: ".",
 		Test:    "^TestKnownBeforeTooLate$",
 		Why:     "the late retry of a commit hears that it failed",

@@ -43,9 +43,7 @@ func TestServersEndWithAKilledTestProcess(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux ends the children of a killed process")
 	}
-	if _, err := redistest.Find(); err != nil {
-		t.Skip(err)
-	}
+	redistest.Need(t)
 	cmd := child(t, envChild+"=wait", "PATH="+os.Getenv("PATH"))
 	out, err := cmd.StdoutPipe()
 	must(t, err)
@@ -99,9 +97,7 @@ func TestMissingServer(t *testing.T) {
 
 func TestServerDirectoryIsRemoved(t *testing.T) {
 	t.Parallel()
-	if _, err := redistest.Find(); err != nil {
-		t.Skip(err)
-	}
+	redistest.Need(t)
 	s, err := redistest.Start(t.Context())
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(s.Dir(), "left"), nil, 0o600))

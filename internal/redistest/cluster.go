@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -26,7 +25,7 @@ type Cluster3 struct {
 func Cluster(t testing.TB, opts ...Option) *Cluster3 {
 	t.Helper()
 	ownServers(t)
-	needBinary(t)
+	Need(t)
 	c, err := StartCluster(t.Context(), opts...)
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +43,7 @@ func Cluster(t testing.TB, opts ...Option) *Cluster3 {
 func SharedCluster(t testing.TB) *Cluster3 {
 	t.Helper()
 	ownServers(t)
-	needBinary(t)
+	Need(t)
 	c, err := sharedCluster()
 	if err != nil {
 		t.Fatal(err)
@@ -196,9 +195,6 @@ func (c *Cluster3) eachNode(ctx context.Context, check func(context.Context, *Se
 		})
 	})
 }
-
-// Nodes are the six servers, whatever their role.
-func (c *Cluster3) Nodes() []*Server { return slices.Clone(c.nodes) }
 
 // Addrs are the servers' addresses.
 func (c *Cluster3) Addrs() []string {

@@ -102,9 +102,7 @@ func TestReplicaFollows(t *testing.T) {
 
 func TestStartReportsBadConfig(t *testing.T) {
 	t.Parallel()
-	if _, err := redistest.Find(); err != nil {
-		t.Skip(err)
-	}
+	redistest.Need(t)
 	_, err := redistest.Start(t.Context(), redistest.Config("no-such-option 1"))
 	if err == nil || !strings.Contains(err.Error(), "no-such-option") {
 		t.Errorf("got %v", err)
@@ -142,10 +140,9 @@ func TestTagsDiffer(t *testing.T) {
 
 func TestFoundNamesTheServer(t *testing.T) {
 	t.Parallel()
+	redistest.Need(t)
 	bin, err := redistest.Find()
-	if err != nil {
-		t.Skip(err)
-	}
+	must(t, err)
 	if got := redistest.Found(); !strings.Contains(got, bin.Version) || !strings.Contains(got, bin.Path) || !strings.Contains(got, "container engine") {
 		t.Error(got)
 	}

@@ -34,7 +34,7 @@ func Shared(t testing.TB) *Server {
 	if addr := os.Getenv(EnvExternal); addr != "" {
 		return externalServer(t, addr)
 	}
-	needBinary(t)
+	Need(t)
 	s, err := sharedServer()
 	if err != nil {
 		t.Fatal(err)
@@ -120,14 +120,9 @@ func Main(m *testing.M, opts ...goleak.Option) {
 	os.Exit(code)
 }
 
-// IgnoreShared lets goleak.VerifyNone of a single test overlook the goroutines that wait for the servers.
-func IgnoreShared() goleak.Option {
-	return goleak.IgnoreAnyFunction("github.com/luatx/luatx/internal/redistest.(*process).run")
-}
-
 func start(t testing.TB, opts ...Option) *Server {
 	t.Helper()
-	needBinary(t)
+	Need(t)
 	s, err := Start(t.Context(), opts...)
 	if err != nil {
 		t.Fatal(err)
@@ -143,8 +138,8 @@ func start(t testing.TB, opts ...Option) *Server {
 	return s
 }
 
-// needBinary skips the test where there is no server, and fails it in CI.
-func needBinary(t testing.TB) {
+// Need skips the test where there is no server, and fails it in CI.
+func Need(t testing.TB) {
 	t.Helper()
 	_, err := Find()
 	switch {

@@ -72,9 +72,6 @@ func NewHold() *Hold {
 	return &Hold{caught: make(chan struct{}), released: make(chan struct{})}
 }
 
-// Caught is closed when a request is held.
-func (h *Hold) Caught() <-chan struct{} { return h.caught }
-
 // Wait waits until a request is held; the error is the context's.
 func (h *Hold) Wait(ctx context.Context) error {
 	select {

@@ -59,7 +59,7 @@ func linkedBy(t *testing.T, chosen func(pkg string) bool) []listed {
 		}
 	}
 	if len(args) == 2 {
-		t.Skip("no such package yet")
+		t.Fatal("no package was chosen: the rule would hold nothing")
 	}
 	return goList(t, root, args...)
 }
