@@ -30,7 +30,7 @@ local function push_expiry(key)
 end
 
 -- The less common classes. Returns why the command cannot be undone, or nil.
-local function push_other(class, digit, first, last, key)
+local function push_other(class, digit, v, first, last, key)
   local function push_dump(key)
     local size = redis.pcall('MEMORY', 'USAGE', key) -- an error where the server has no such command
     if type(size) == 'number' and size > UNDO_BYTES then
@@ -50,9 +50,9 @@ local function push_other(class, digit, first, last, key)
   local function push_members(key, first, last, gone)
     local inverse = {gone and 'SADD' or 'SREM', key}
     for i = first, last do
-      local found = redis.pcall('SISMEMBER', key, ARGV[i])
+      local found = redis.pcall('SISMEMBER', key, v[i])
       if type(found) == 'table' then return end
-      if (found == 1) == gone then inverse[#inverse + 1] = ARGV[i] end
+      if (found == 1) == gone then inverse[#inverse + 1] = v[i] end
     end
     if #inverse > 2 then push(inverse) end
   end
@@ -60,13 +60,13 @@ local function push_other(class, digit, first, last, key)
   local function push_scores(key, first, last, step)
     local came, was = {'ZREM', key}, {'ZADD', key}
     for i = first, last, step do
-      local score = redis.pcall('ZSCORE', key, ARGV[i])
+      local score = redis.pcall('ZSCORE', key, v[i])
       if not score then
-        came[#came + 1] = ARGV[i]
+        came[#came + 1] = v[i]
       elseif type(score) == 'table' then
         return
       else
-        was[#was + 1], was[#was + 2] = score, ARGV[i]
+        was[#was + 1], was[#was + 2] = score, v[i]
       end
     end
     if #came > 2 then push(came) end
@@ -104,11 +104,11 @@ local function push_other(class, digit, first, last, key)
   if class == 'Z' then push_expiry(key) return push_scores(key, first + 2, last, 1) end
   if class == 'l' then return push_list(key, true) end
   if class == 'r' then return push_list(key, false) end
-  if class == 't' then return push_ttl(key, string.upper(ARGV[first]), ARGV[first + 2]) end
+  if class == 't' then return push_ttl(key, string.upper(v[first]), v[first + 2]) end
   if class == 'd' and first == 0 then return push_dump(key) end
   if class == 'd' then last = first + digit end
   for i = first + 1, last do
-    local why = push_dump(ARGV[i])
+    local why = push_dump(v[i])
     if why then return why end
   end
 end
@@ -116,7 +116,7 @@ end
 local function push_string(key, replaced)
   local old = redis.pcall('GET', key)
   if type(old) == 'table' then -- another type: SET replaces it, all others fail by themselves
-    return replaced and push_other('d', 1, 0, 0, key) or nil
+    return replaced and push_other('d', 1, nil, 0, 0, key) or nil
   elseif not old then
     push({'UNLINK', key})
   elseif replaced then
@@ -138,9 +138,9 @@ local function push_field_expiries(key, was)
   end
 end
 
-local function push_fields(key, first, last, step)
+local function push_fields(key, v, first, last, step)
   local ask = {'HMGET', key}
-  for i = first, last, step do ask[#ask + 1] = ARGV[i] end
+  for i = first, last, step do ask[#ask + 1] = v[i] end
   local old = redis.pcall(unpack(ask))
   if old.err then return end
   local came, was = {'HDEL', key}, {'HSET', key}
@@ -158,23 +158,23 @@ local function push_fields(key, first, last, step)
   return why or nil
 end
 
--- Leaves the undo of the command whose arguments stand at first .. last of ARGV. Returns why it cannot be
+-- Leaves the undo of the command whose arguments stand at first .. last of v. Returns why it cannot be
 -- undone, or nil. Where the read of the old value fails the command will fail too, and change nothing.
-local function remember(head, first, last)
-  local class, key = string.sub(head, 1, 1), ARGV[first + 1]
-  if class == 'h' then return push_fields(key, first + 2, last, 2) end
+local function remember(head, v, first, last)
+  local class, key = string.sub(head, 1, 1), v[first + 1]
+  if class == 'h' then return push_fields(key, v, first + 2, last, 2) end
   if class == 'i' then return push_string(key, false) end
   if class == 'k' then return push_string(key, true) end
   if class == '-' then return end
-  if class == 'H' then push_expiry(key) return push_fields(key, first + 2, last, 1) end
+  if class == 'H' then push_expiry(key) return push_fields(key, v, first + 2, last, 1) end
   if class == 'K' then
     for i = first + 1, last, 2 do
-      local why = push_string(ARGV[i], true)
+      local why = push_string(v[i], true)
       if why then return why end
     end
     return
   end
-  return push_other(class, tonumber(string.sub(head, 2, 2)), first, last, key)
+  return push_other(class, tonumber(string.sub(head, 2, 2)), v, first, last, key)
 end
 
 -- Runs one command of an undo. Returns what is left undone so far, nil for nothing.

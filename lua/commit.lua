@@ -3,10 +3,11 @@
 -- KEYS:    1 void (never exists: while a slot migrates, a missing declared key makes the cluster answer
 --          TRYAGAIN before anything runs), 2 inbox:a, 3 inbox:b, 4 entries, 5 pending, 6 broken; then every
 --          input stream and business key of the batch, declared and used by name.
--- ARGV:    1 number of transactions; for each: size (arguments, this one included), digest, token, not after
---          (ms), acknowledge (0 no, 1 fence only, 2 fence and XACK), stream, group, consumer, entry, delay of
---          its events (ms), number of events, number of commands; then id and body of each event; then of each
---          command a head (see _undo.lua) and the command itself.
+-- ARGV:    1 number of transactions, 2 what the server restores by DUMP (2 anything, 1 strings, 0 nothing); for
+--          each transaction: size (arguments, this one included), digest, token, not after (ms), acknowledge (0 no,
+--          1 fence only, 2 fence and XACK), stream, group, consumer, entry, delay of its events (ms), number of
+--          events, number of commands; then id and body of each event; then of each command a head (see _undo.lua)
+--          and the command itself.
 -- Reply:   server time (ms), then for each transaction: {'committed', 1 if acknowledged, reply of each
 --          command …}, {'replayed' | 'duplicate', 1 if acknowledged, 1 if by this very token}, {'expired'},
 --          {'fenced'}, {'full'}, {'failed', index of the command (an event: negative), error}, {'refused', the
@@ -19,7 +20,7 @@ local NOW = string.format('%.0f', now)
 
 -- Where each transaction begins, and one look at the inbox for all of them.
 local count, at, ask = tonumber(ARGV[1]), {}, {'HMGET', A, 'id', 'start', 'b', 'tomb'}
-local next_at = 2
+local next_at = 3
 for i = 1, count do
   at[i] = next_at
   ask[i + 6] = ARGV[next_at + 1]
@@ -71,7 +72,7 @@ local function run(p, reply)
     local head = ARGV[q]
     local first, last = q + 1, q + tonumber(string.sub(head, 3))
     if i < commands then -- the last one needs no undo: it works or changes nothing
-      local why = remember(head, first, last)
+      local why = remember(head, ARGV, first, last)
       if why then return i, why end
     end
     local r = redis.pcall(unpack(ARGV, first, last))

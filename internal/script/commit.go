@@ -80,7 +80,7 @@ type Outcome struct {
 // arrive; the time is the server's.
 func (s *Set) Commit(ctx context.Context, shard Shard, batch []Tx) ([]Outcome, time.Time, bool, error) {
 	keys := shard.keys(keyVoid, keyInboxA, keyInboxB, keyEntries, keyPending, keyBroken)
-	args := []any{strconv.Itoa(len(batch))}
+	args := []any{strconv.Itoa(len(batch)), "2"}
 	for i := range batch {
 		tx := &batch[i]
 		if tx.Input.Ack != AckNone {
