@@ -142,8 +142,8 @@ func TestTransactRefuses(t *testing.T) {
 		}{
 			"another slot":   {func(p redis.Pipeliner) redis.Cmder { return p.Set(ctx, other, 1, 0) }, luatx.ErrCrossSlot, []string{other, "{a}"}},
 			"two keys":       {func(p redis.Pipeliner) redis.Cmder { return p.Rename(ctx, own, other) }, luatx.ErrCrossSlot, []string{other}},
-			"blocks":         {func(p redis.Pipeliner) redis.Cmder { return p.BLPop(ctx, 0, own) }, luatx.ErrCommandRefused, []string{"blpop"}},
-			"whole keyspace": {func(p redis.Pipeliner) redis.Cmder { return p.FlushAll(ctx) }, luatx.ErrCommandRefused, []string{"flushall"}},
+			"blocks":         {func(p redis.Pipeliner) redis.Cmder { return p.BLPop(ctx, 0, own) }, luatx.ErrCommandRefused, []string{"BLPOP"}},
+			"whole keyspace": {func(p redis.Pipeliner) redis.Cmder { return p.FlushAll(ctx) }, luatx.ErrCommandRefused, []string{"FLUSHALL"}},
 			"unknown":        {func(p redis.Pipeliner) redis.Cmder { return p.Do(ctx, "NOSUCH", own) }, luatx.ErrCommandRefused, []string{"NOSUCH"}},
 			"arity":          {func(p redis.Pipeliner) redis.Cmder { return p.Do(ctx, "GET") }, luatx.ErrCommandRefused, []string{"GET"}},
 			"empty key":      {func(p redis.Pipeliner) redis.Cmder { return p.Set(ctx, "", 1, 0) }, luatx.ErrCommandRefused, []string{"empty"}},

@@ -173,27 +173,26 @@ func (tx *Tx) record(cmd redis.Cmder) (bool, error) {
 }
 
 func (tx *Tx) check(args []any) (command.Spec, error) {
-	if len(args) == 0 {
-		return command.Spec{}, fmt.Errorf("%w: it is empty", ErrCommandRefused)
+	spec, err := command.Lookup(args)
+	if err == nil {
+		err = spec.Check(args)
 	}
-	name, _ := args[0].(string)
-	spec, ok := command.Lookup(name)
-	if !ok {
-		return spec, fmt.Errorf("%w: %.40v: luatx knows no way to undo it, or it blocks, changes the connection or hides its keys", ErrCommandRefused, args[0])
-	}
-	if err := spec.Check(len(args)); err != nil {
+	if err != nil {
 		return spec, fmt.Errorf("%w: %w", ErrCommandRefused, err)
 	}
 	if len(args) > maxArgs {
 		return spec, fmt.Errorf("%w: %s has %d arguments, more than %d: split it", ErrTooLarge, spec.Name, len(args), maxArgs)
 	}
-	var err error
-	spec.Keys(len(args), func(i int) {
-		if err == nil {
-			err = tx.checkKey(spec.Name, args[i])
+	keys, err := spec.Keys(args)
+	if err != nil {
+		return spec, fmt.Errorf("%w: %w", ErrCommandRefused, err)
+	}
+	for _, i := range keys {
+		if err := tx.checkKey(spec.Name, args[i]); err != nil {
+			return spec, err
 		}
-	})
-	return spec, err
+	}
+	return spec, nil
 }
 
 func (tx *Tx) checkKey(name string, arg any) error {
@@ -246,14 +245,21 @@ func (tx *Tx) prepare() (script.Tx, []redis.Cmder, error) {
 			return script.Tx{}, cmds, fmt.Errorf("%w: %s: %w", ErrCommandRefused, cmd.Name(), err)
 		}
 		size += n
-		spec, _ := command.Lookup(cmd.Name())
+		spec, err := command.Lookup(args)
+		if err != nil {
+			return script.Tx{}, cmds, fmt.Errorf("%w: %w", ErrCommandRefused, err)
+		}
+		keys, err := spec.Keys(args)
+		if err != nil {
+			return script.Tx{}, cmds, fmt.Errorf("%w: %w", ErrCommandRefused, err)
+		}
 		out.Commands = append(out.Commands, script.Command{Head: spec.Head(args), Args: args})
-		spec.Keys(len(args), func(i int) {
+		for _, i := range keys {
 			if key, _ := text(args[i]); !declared[key] {
 				declared[key] = true
 				out.Keys = append(out.Keys, key)
 			}
-		})
+		}
 	}
 	if size > tx.t.cfg.MaxBytes {
 		return script.Tx{}, cmds, fmt.Errorf("%w: %d bytes, more than MaxBytes, %d", ErrTooLarge, size, tx.t.cfg.MaxBytes)

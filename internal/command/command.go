@@ -1,153 +1,171 @@
 // Package command knows the commands that a transaction may hold: where their keys stand, whether they write,
-// whether a caller needs the reply to go on, and how they are undone.
+// whether a caller needs the reply to go on, how they are undone; and why the others are refused.
+//
+// What a server says of its commands stands in table_gen.go, what no server says in policy.go.
 package command
 
+//go:generate go run ./gen -addr 127.0.0.1:6379 table
+//go:generate go run ./gen docs
+
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 )
 
-// Spec describes one command.
-type Spec struct {
-	// Name in capitals.
-	Name string
-	// Arity counts the name too; negative: at least that many arguments.
-	Arity int
-	// First, Last and Step say where the keys stand, as COMMAND does: Last -1 is the last argument.
-	First, Last, Step int
-	// Decides is true where a caller acts on the reply (GET, INCR, SETNX …): before the commit there is none.
-	Decides bool
-	// Undo is the undo class with its digit, as lua/_undo.lua describes them; "-0" needs none.
-	Undo string
-}
+// Guard says how a read can be run again to see whether its reply is still the same.
+type Guard int
 
-// Writes reports whether the command changes anything.
-func (s Spec) Writes() bool { return s.Undo != none }
-
-const none = "-0"
-
-// The shapes that most commands have.
-var (
-	oneKey  = [3]int{1, 1, 1}
-	twoKeys = [3]int{1, 2, 1}
-	allKeys = [3]int{1, -1, 1}
-	pairs   = [3]int{1, -1, 2}
+// The values of Guard.
+const (
+	GuardNone    Guard = iota // it writes, or its reply differs with chance, time or the server
+	GuardOrdered              // the reply as it is
+	GuardMembers              // an array in no order
+	GuardPairs                // an array of pairs in no order
 )
 
-// table is the set of allowed commands. Not here, and so refused: what blocks, changes the connection, spans
-// the keyspace or hides its keys.
-var table = func() map[string]Spec {
-	specs := make(map[string]Spec)
-	add := func(decides bool, keys [3]int, undo string, commands ...string) {
-		for _, c := range commands {
-			name, arity := c, 0
-			if _, err := fmt.Sscanf(c, "%s %d", &name, &arity); err != nil {
-				continue // a row without arity is caught by the table's test
-			}
-			specs[name] = Spec{name, arity, keys[0], keys[1], keys[2], decides, undo}
-		}
-	}
-	reads := func(keys [3]int, commands ...string) { add(true, keys, none, commands...) }
-	writes := func(keys [3]int, undo string, commands ...string) { add(false, keys, undo, commands...) }
-	decides := func(keys [3]int, undo string, commands ...string) { add(true, keys, undo, commands...) }
+// Spec describes one command in the form that its arguments give it.
+type Spec struct {
+	// Name in capitals, with its subcommand: SET, XGROUP CREATE.
+	Name string
+	// Since is the version of Redis that brought it, Group its chapter in the documentation of Redis.
+	Since, Group string
+	// Arity counts the name, and a subcommand, too; negative: at least that many arguments.
+	Arity int
+	// Decides is true where a caller acts on the reply (GET, INCR, SETNX …): before the commit there is none.
+	Decides bool
+	// Guard says whether and how the read can be guarded.
+	Guard Guard
+	// Undo is the undo class with its digit, as lua/_undo.lua describes them; "-0" needs none.
+	Undo string
 
-	reads(oneKey, "GET 2", "STRLEN 2", "GETRANGE 4", "SUBSTR 4", "GETBIT 3", "BITCOUNT -2", "BITPOS -3",
-		"TYPE 2", "TTL 2", "PTTL 2", "EXPIRETIME 2", "PEXPIRETIME 2", "DUMP 2",
-		"HGET 3", "HMGET -3", "HGETALL 2", "HKEYS 2", "HVALS 2", "HLEN 2", "HEXISTS 3", "HSTRLEN 3",
-		"SISMEMBER 3", "SMISMEMBER -3", "SMEMBERS 2", "SCARD 2", "SRANDMEMBER -2",
-		"ZSCORE 3", "ZMSCORE -3", "ZRANK -3", "ZREVRANK -3", "ZCARD 2", "ZCOUNT 4", "ZLEXCOUNT 4", "ZRANGE -4", "ZREVRANGE -4",
-		"ZRANGEBYSCORE -4", "ZREVRANGEBYSCORE -4", "ZRANGEBYLEX -4", "ZREVRANGEBYLEX -4",
-		"LLEN 2", "LRANGE 4", "LINDEX 3", "LPOS -3", "XLEN 2", "XRANGE -4", "XREVRANGE -4")
-	reads(allKeys, "MGET -2", "EXISTS -2", "TOUCH -2", "SINTER -2", "SUNION -2", "SDIFF -2")
-
-	writes(oneKey, "k0", "SET -3", "SETEX 4", "PSETEX 4")
-	decides(oneKey, "k0", "SETNX 3", "GETSET 3", "GETDEL 2", "GETEX -2")
-	writes(pairs, "K0", "MSET -3")
-	decides(pairs, "K0", "MSETNX -3")
-	writes(oneKey, "i0", "APPEND 3", "SETRANGE 4")
-	decides(oneKey, "i0", "INCR 2", "DECR 2", "INCRBY 3", "DECRBY 3", "INCRBYFLOAT 3", "SETBIT 4")
-
-	writes(oneKey, "h0", "HSET -4", "HMSET -4")
-	decides(oneKey, "h0", "HSETNX 4", "HINCRBY 4", "HINCRBYFLOAT 4")
-	writes(oneKey, "H0", "HDEL -3")
-
-	writes(oneKey, "s0", "SADD -3")
-	writes(oneKey, "S0", "SREM -3")
-	decides(oneKey, "d1", "SPOP -2")
-	decides(twoKeys, "d2", "SMOVE 4")
-	writes(allKeys, "d1", "SINTERSTORE -3", "SUNIONSTORE -3", "SDIFFSTORE -3")
-
-	writes(oneKey, "z0", "ZADD -4") // the digit, where the first member stands, depends on the options
-	decides(oneKey, "z3", "ZINCRBY 4")
-	writes(oneKey, "Z0", "ZREM -3")
-	writes(oneKey, "d1", "ZREMRANGEBYRANK 4", "ZREMRANGEBYSCORE 4", "ZREMRANGEBYLEX 4")
-	decides(oneKey, "d1", "ZPOPMIN -2", "ZPOPMAX -2")
-
-	writes(oneKey, "l0", "LPUSH -3", "LPUSHX -3")
-	writes(oneKey, "r0", "RPUSH -3", "RPUSHX -3")
-	writes(oneKey, "d1", "LSET 4", "LREM 4", "LTRIM 4", "LINSERT 5")
-	decides(oneKey, "d1", "LPOP -2", "RPOP -2")
-	decides(twoKeys, "d2", "RPOPLPUSH 3", "LMOVE 5")
-
-	writes(oneKey, "d1", "XADD -5", "XDEL -3", "XTRIM -4")
-	writes(oneKey, "d1", "PFADD -2")
-
-	writes(oneKey, "t0", "EXPIRE -3", "PEXPIRE -3", "EXPIREAT -3", "PEXPIREAT -3", "PERSIST 2")
-	writes(allKeys, "D0", "DEL -2", "UNLINK -2")
-	writes(twoKeys, "d2", "RENAME 3")
-	decides(twoKeys, "d2", "RENAMENX 3")
-	return specs
-}()
-
-// Lookup finds a command by name, in any case.
-func Lookup(name string) (Spec, bool) {
-	if spec, ok := table[name]; ok {
-		return spec, true
-	}
-	spec, ok := table[strings.ToUpper(name)]
-	return spec, ok
+	keys, changed span                                              // where the keys stand, where fixed
+	find          func(args []any) (keys, changed []int, err error) // else
+	check         func(args []any) error                            // refuses some forms
 }
 
-// Check reports whether n arguments, the name included, suit the command.
-func (s Spec) Check(n int) error {
-	if s.Arity >= 0 && n != s.Arity || s.Arity < 0 && n < -s.Arity || s.Step == 2 && n%2 == 0 {
+// none is the undo of what changes nothing, listed that of what changes the keys at listed positions.
+const (
+	none   = "-0"
+	listed = "m0"
+)
+
+// Lookup finds the command that the arguments begin with, its name and where it has one its subcommand, in any
+// case. The error says why it cannot stand in a transaction, and what to do instead.
+func Lookup(args []any) (Spec, error) {
+	if len(args) == 0 {
+		return Spec{}, errors.New("it is empty")
+	}
+	name, _ := args[0].(string)
+	r := table.find(name)
+	if r != nil && r.subcommands != nil {
+		if len(args) == 1 {
+			return Spec{}, fmt.Errorf("%s needs a subcommand", r.spec.Name)
+		}
+		r = r.subcommands.find(word(args[1]))
+	}
+	switch {
+	case r == nil && len(args) > 1:
+		return Spec{}, fmt.Errorf("%.40v %.40v: luatx does not know it: use the client outside of the transaction", args[0], args[1])
+	case r == nil:
+		return Spec{}, fmt.Errorf("%.40v: luatx does not know it: use the client outside of the transaction", args[0])
+	case r.refusal != nil:
+		return Spec{}, r.refusal
+	case r.adapt != nil:
+		return r.adapt(r.spec, args), nil
+	}
+	return r.spec, nil
+}
+
+// Writes reports whether the command, in this form, changes anything.
+func (s Spec) Writes() bool { return s.Undo != none && s.Name != "PFCOUNT" }
+
+// Check reports whether the arguments, the name included, suit the command, in number and in form.
+func (s Spec) Check(args []any) error {
+	n := len(args)
+	if s.Arity >= 0 && n != s.Arity || s.Arity < 0 && n < -s.Arity || s.keys.step == 2 && n%2 == 0 {
 		return fmt.Errorf("%s: wrong number of arguments", s.Name)
+	}
+	if s.check != nil {
+		return s.check(args)
 	}
 	return nil
 }
 
-// Keys calls yield with the position of each key among n arguments.
-func (s Spec) Keys(n int, yield func(int)) {
-	last := s.Last
-	if last < 0 {
-		last += n
+// Keys returns the position of each key among the arguments, which have passed Check. The slice is shared and
+// must not be changed.
+func (s Spec) Keys(args []any) ([]int, error) {
+	if s.find == nil {
+		return s.keys.positions(len(args)), nil
 	}
-	for i := s.First; i <= last; i += s.Step {
-		yield(i)
-	}
+	keys, _, err := s.find(args)
+	return keys, err
 }
 
-// Head is what the script is told of a command with these arguments: its undo class, a digit, and how many
-// arguments it has.
+// WriteKeys returns the positions of the keys that the command may change, as Keys does.
+func (s Spec) WriteKeys(args []any) ([]int, error) {
+	if s.find == nil {
+		return s.changed.positions(len(args)), nil
+	}
+	_, changed, err := s.find(args)
+	return changed, err
+}
+
+// Head is what the script is told of a command with these arguments: its undo class, a digit, how many arguments
+// it has, and for the class m the positions of the keys it changes.
 func (s Spec) Head(args []any) string {
-	undo := s.Undo
-	if s.Name == "ZADD" {
-		undo = "z" + strconv.Itoa(firstMember(args))
+	if heads, ok := heads[s.Undo]; ok && len(args) < len(heads) {
+		return heads[len(args)]
 	}
-	return undo + strconv.Itoa(len(args))
-}
-
-// firstMember is where the first member of a ZADD stands: after the key, the options and a score.
-func firstMember(args []any) int {
-	i := 2
-	for ; i < len(args)-1; i++ {
-		option, _ := args[i].(string)
-		switch strings.ToUpper(option) {
-		case "NX", "XX", "GT", "LT", "CH", "INCR":
-		default:
-			return i + 1
+	head := s.Undo + strconv.Itoa(len(args))
+	if s.Undo == listed {
+		changed, err := s.WriteKeys(args)
+		if err != nil {
+			return none + strconv.Itoa(len(args)) // Keys has said so before
+		}
+		for _, i := range changed {
+			head += " " + strconv.Itoa(i)
 		}
 	}
-	return i
+	return head
+}
+
+// heads are those of the usual numbers of arguments, made once.
+var heads = func() map[string][]string {
+	all := make(map[string][]string)
+	add := func(undo string) {
+		all[undo] = make([]string, 24)
+		for n := range all[undo] {
+			all[undo][n] = undo + strconv.Itoa(n)
+		}
+	}
+	for _, s := range All() {
+		add(s.Undo)
+	}
+	for d := range 10 {
+		add(digit(scores, d))
+		add(digit(places, d))
+	}
+	add(plainAdd)
+	delete(all, listed)
+	return all
+}()
+
+// LuaTable lists, for procedures, the commands whose keys stand at fixed places whatever the other arguments are:
+// " NAME:first:last:step:undo:arity … ", in the order of their names. It is one line with a space at either end.
+func LuaTable() string {
+	var b strings.Builder
+	b.WriteByte(' ')
+	for _, s := range All() {
+		if s.InProcedures() {
+			fmt.Fprintf(&b, "%s:%d:%d:%d:%s:%d ", s.Name, s.keys.first, s.keys.last, s.keys.step, s.Undo, s.Arity)
+		}
+	}
+	return b.String()
+}
+
+// InProcedures reports whether LuaTable lists the command.
+func (s Spec) InProcedures() bool {
+	return s.find == nil && s.check == nil && s.Undo != listed && !strings.Contains(s.Name, " ")
 }

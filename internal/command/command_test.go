@@ -1,106 +1,298 @@
 package command
 
 import (
-	"context"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/luatx/luatx/internal/redistest"
 )
 
-// TestTableAgreesWithServer holds arity and keys against what a real server says of each command it has.
-func TestTableAgreesWithServer(t *testing.T) {
-	t.Parallel()
-	infos, err := redistest.Shared(t).Client(t).Command(context.Background()).Result()
+// split makes arguments of a line of words.
+func split(line string) []any {
+	var args []any
+	for word := range strings.FieldsSeq(line) {
+		args = append(args, word)
+	}
+	return args
+}
+
+func spec(t *testing.T, line string) Spec {
+	t.Helper()
+	s, err := Lookup(split(line))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%s: %v", line, err)
 	}
-	// Commands that took options only later, or whose options older servers counted in another way.
-	grown := []string{"EXPIRE", "PEXPIRE", "EXPIREAT", "PEXPIREAT", "BITCOUNT", "BITPOS", "LPOP", "RPOP", "ZRANK", "ZREVRANK", "XTRIM"}
-	known := 0
-	for name, spec := range table {
-		info, ok := infos[strings.ToLower(name)]
-		if !ok {
-			continue // newer than the server
-		}
-		known++
-		if int(info.Arity) != spec.Arity && !slices.Contains(grown, name) {
-			t.Errorf("%s: arity %d, the server says %d", name, spec.Arity, info.Arity)
-		}
-		if int(info.FirstKeyPos) != spec.First || int(info.LastKeyPos) != spec.Last || int(info.StepCount) != spec.Step {
-			t.Errorf("%s: keys %d..%d step %d, the server says %d..%d step %d",
-				name, spec.First, spec.Last, spec.Step, info.FirstKeyPos, info.LastKeyPos, info.StepCount)
-		}
-		if writes := slices.Contains(info.Flags, "write"); writes != spec.Writes() {
-			t.Errorf("%s: writes is %t, the server says %t", name, spec.Writes(), writes)
-		}
-		if slices.Contains(info.Flags, "noscript") || slices.Contains(info.Flags, "blocking") {
-			t.Errorf("%s may not stand in a script", name)
-		}
+	return s
+}
+
+func TestPolicyCoversTheTable(t *testing.T) {
+	t.Parallel()
+	for _, problem := range Problems(facts) {
+		t.Error(problem)
 	}
-	if known < 90 {
-		t.Errorf("the server knows %d of the table's commands, which is too few to say anything", known)
+	if n := len(All()); n < 150 {
+		t.Errorf("only %d commands are allowed", n)
+	}
+}
+
+// TestPolicyFitsTheFacts holds that what the server says writes is undone, and what it says reads only is not.
+func TestPolicyFitsTheFacts(t *testing.T) {
+	t.Parallel()
+	writes := make(map[string]bool)
+	for _, f := range facts {
+		writes[f.Name] = f.Flags&Write != 0
+	}
+	for _, s := range All() {
+		if s.Writes() != writes[s.Name] {
+			t.Errorf("%s: writes is %t, the server says %t", s.Name, s.Writes(), writes[s.Name])
+		}
+		if s.Writes() && s.Guard != GuardNone {
+			t.Errorf("%s writes, and can be guarded", s.Name)
+		}
+		if !s.Writes() && !s.Decides {
+			t.Errorf("%s reads, and its reply does not decide", s.Name)
+		}
 	}
 }
 
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		args string
-		ok   bool
-	}{
-		{"GET k", true},
-		{"get k", true},
-		{"GET", false},
-		{"GET a b", false},
-		{"MSET a 1 b 2", true},
-		{"MSET a 1 b", false},
-		{"HSET k f", false},
-		{"HSET k f v", true},
+	for _, c := range []struct{ args, err string }{
+		{"GET k", ""},
+		{"get k", ""},
+		{"gEt k", ""},
+		{"GET", "wrong number"},
+		{"GET a b", "wrong number"},
+		{"MSET a 1 b 2", ""},
+		{"MSET a 1 b", "wrong number"},
+		{"HSET k f", "wrong number"},
+		{"HSET k f v", ""},
+		{"xgroup create k g 0", ""},
+		{"XGROUP CREATE k", "wrong number"},
+		{"XGROUP", "needs a subcommand"},
+		{"XGROUP HELP", "administers"},
+		{"XGROUP NOSUCH k", "does not know it"},
+		{"NOSUCH", "does not know it"},
+		{"VADD k", "does not know it"},
+		{"FLUSHALL", "spans the keyspace"},
+		{"config get x", "administers"},
+		{"BLPOP k 0", "nothing may wait"},
+		{"MULTI", "leave it out"},
+		{"EVAL x 0", "register a Procedure"},
+		{"EVALSHA x 0", "register a Procedure"},
+		{"PUBLISH c m", "emit an event"},
+		{"SCAN 0", "use the client"},
+		{"HSCAN k 0", "HGETALL"},
+		{"MOVE k 1", "another database"},
+		{"COPY a b", ""},
+		{"COPY a b REPLACE", ""},
+		{"COPY a b db 1", "another database"},
+		{"SORT k LIMIT 0 5 ALPHA DESC STORE d", ""},
+		{"SORT k BY w_*", "BY: it reads keys"},
+		{"SORT k LIMIT 0 1 get g_*", "GET: it reads keys"},
+		{"SORT_RO k GET g_*", "GET: it reads keys"},
+		{"SORT k STORE", "STORE without a key"},
+		{"SORT k SIDEWAYS", "no option"},
+		{"XREAD COUNT 1 STREAMS a b 0 0", ""},
+		{"XREAD BLOCK 0 STREAMS a 0", "nothing may wait"},
+		{"XREAD COUNT 1 STREAMS a b 0", "equally many"},
+		{"XREAD COUNT 1 a 0", "no option"},
+		{"XREAD COUNT 1 COUNT 2", "no STREAMS"},
+		{"XREADGROUP GROUP g c block 5 STREAMS a >", "nothing may wait"},
+		{"XREADGROUP GROUP BLOCK STREAMS NOACK STREAMS a >", ""},
+		{"LMPOP 2 a b LEFT", ""},
+		{"LMPOP 3 a b", "number of keys"},
+		{"LMPOP 0 a b", "number of keys"},
+		{"LMPOP x a b", "number of keys"},
+		{"LMPOP 99999999999999999999 a b", "number of keys"},
+		{"ZUNIONSTORE d -1 a", "number of keys"},
 	} {
-		args := strings.Fields(c.args)
-		spec, ok := Lookup(args[0])
-		if !ok {
-			t.Fatalf("%s is not in the table", args[0])
+		args := split(c.args)
+		s, err := Lookup(args)
+		if err == nil {
+			err = s.Check(args)
 		}
-		if err := spec.Check(len(args)); (err == nil) != c.ok {
-			t.Errorf("%s: %v", c.args, err)
+		if err == nil {
+			_, err = s.Keys(args)
+		}
+		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%s: %v, want %q", c.args, err, c.err)
 		}
 	}
-	if _, ok := Lookup("FLUSHALL"); ok {
-		t.Error("FLUSHALL is allowed")
+	if _, err := Lookup(nil); err == nil {
+		t.Error("an empty command is allowed")
+	}
+	if _, err := Lookup([]any{42}); err == nil {
+		t.Error("a number is a command")
+	}
+}
+
+// TestRefusalsEndInARemedy holds that each reason says what to do instead.
+func TestRefusalsEndInARemedy(t *testing.T) {
+	t.Parallel()
+	refused := Refused()
+	if len(refused) < 80 {
+		t.Errorf("only %d commands are refused", len(refused))
+	}
+	for _, r := range refused {
+		if _, remedy, ok := strings.Cut(r.Reason, ": "); !ok || remedy == "" {
+			t.Errorf("%s: %q names no remedy", r.Name, r.Reason)
+		}
 	}
 }
 
 func TestKeysAndHead(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		args, keys, head string
-	}{
-		{"SET k v EX 5", "k", "k05"},
-		{"DEL a b c", "a,b,c", "D04"},
-		{"MSET a 1 b 2", "a,b", "K05"},
-		{"SUNIONSTORE d a b", "d,a,b", "d14"},
-		{"RENAME a b", "a,b", "d23"},
-		{"ZADD k 1 m", "k", "z34"},
-		{"ZADD k nx CH 1 m 2 n", "k", "z58"},
-		{"ZINCRBY k 1 m", "k", "z34"},
-		{"XADD k * f v", "k", "d15"},
+	for _, c := range []struct{ args, keys, changed, head string }{
+		{"GET k", "1", "", "-02"},
+		{"SET k v EX 5", "1", "1", "k05"},
+		{"DEL a b c", "1 2 3", "1 2 3", "D04"},
+		{"MSET a 1 b 2", "1 3", "1 3", "K05"},
+		{"SUNIONSTORE d a b", "1 2 3", "1", "d14"},
+		{"RENAME a b", "1 2", "1 2", "d23"},
+		{"COPY a b", "1 2", "2", "m03 2"},
+		{"ZADD k 1 m", "1", "1", "z34"},
+		{"ZADD k nx CH 1 m 2 n", "1", "1", "z58"},
+		{"ZADD k NX NX NX NX NX NX NX 1 m", "1", "1", "z011"},
+		{"ZINCRBY k 1 m", "1", "1", "z34"},
+		{"GEOADD k 1 2 m", "1", "1", "g45"},
+		{"GEOADD k XX CH 1 2 m 3 4 n", "1", "1", "g610"},
+		{"XADD k MAXLEN ~ 5 LIMIT 1 * f v", "1", "1", "d110"},
+		{"XADD k 1-1 f v", "1", "1", "d15"},
+		{"XADD k * f v g", "1", "1", "d16"},
+		{"XADD k NOMKSTREAM * f v", "1", "1", "d16"},
+		{"BITFIELD k SET u8 0 1", "1", "1", "i06"},
+		{"BITOP AND d a b", "2 3 4", "2", "m05 2"},
+		{"LMPOP 2 a b LEFT", "2 3", "2 3", "m05 2 3"},
+		{"ZMPOP 1 a MIN", "2", "2", "m04 2"},
+		{"ZUNIONSTORE d 2 a b WEIGHTS 1 2", "1 3 4", "1", "d18"},
+		{"ZUNION 2 a b", "2 3", "", "-04"},
+		{"SORT k", "1", "", "-02"},
+		{"SORT k LIMIT 0 1 STORE d", "1 6", "6", "m07 6"},
+		{"SORT k STORE d STORE e", "1 5", "5", "m06 5"},
+		{"GEORADIUS k 1 2 3 m", "1", "", "-06"},
+		{"GEORADIUS k 1 2 3 m COUNT 1 STORE d", "1 9", "9", "m010 9"},
+		{"GEORADIUS k 1 2 3 m STOREDIST d STORE e", "1 9", "9", "m010 9"},
+		{"GEORADIUSBYMEMBER k m 3 m storedist d", "1 6", "6", "m07 6"},
+		{"XREAD STREAMS a b 0 0", "2 3", "", "-06"},
+		{"XREADGROUP GROUP g STREAMS COUNT 1 STREAMS a b > >", "7 8", "7 8", "m011 7 8"},
+		{"XGROUP CREATE k g 0", "2", "2", "m05 2"},
+		{"XINFO STREAM k", "2", "", "-03"},
+		{"PFCOUNT a b", "1 2", "", "i03"},
+		{"PFMERGE d a b", "1 2 3", "1", "d14"},
+		{"OBJECT ENCODING k", "2", "", "-03"},
+		{"LCS a b", "1 2", "", "-03"},
 	} {
-		args := strings.Fields(c.args)
-		anys := make([]any, len(args))
-		for i, a := range args {
-			anys[i] = a
+		args := split(c.args)
+		s := spec(t, c.args)
+		if err := s.Check(args); err != nil {
+			t.Errorf("%s: %v", c.args, err)
 		}
-		spec, _ := Lookup(args[0])
-		var keys []string
-		spec.Keys(len(args), func(i int) { keys = append(keys, args[i]) })
-		if got := strings.Join(keys, ","); got != c.keys {
-			t.Errorf("%s: keys %s, want %s", c.args, got, c.keys)
+		keys, err := s.Keys(args)
+		if got := numbers(keys); err != nil || got != c.keys {
+			t.Errorf("%s: keys at %s, %v, want %s", c.args, got, err, c.keys)
 		}
-		if got := spec.Head(anys); got != c.head {
+		changed, err := s.WriteKeys(args)
+		if got := numbers(changed); err != nil || got != c.changed {
+			t.Errorf("%s: changes keys at %s, %v, want %s", c.args, got, err, c.changed)
+		}
+		if got := s.Head(args); got != c.head {
 			t.Errorf("%s: head %s, want %s", c.args, got, c.head)
 		}
+	}
+}
+
+func numbers(all []int) string {
+	words := make([]string, len(all))
+	for i, n := range all {
+		words[i] = strconv.Itoa(n)
+	}
+	return strings.Join(words, " ")
+}
+
+// TestDecides holds that a reply is missed where a caller goes by it.
+func TestDecides(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]bool{
+		"SET k v": false, "SET k v EX 5": false, "SET k NX": false, "SET k v NX": true, "set k v ex 5 xx": true, "SET k v GET": true,
+		"ZADD k 1 m": false, "ZADD k 1 INCR": false, "ZADD k XX INCR 1 m": true, "GET k": true, "INCR k": true, "SETNX k v": true,
+		"HSETEX k FIELDS 1 f v": false, "HSETEX k FNX FIELDS 1 f v": true, "SORT k": true, "SORT k STORE d": false,
+		"GEORADIUS k 1 2 3 m": true, "GEORADIUS k 1 2 3 m STORE d": false, "XREADGROUP GROUP g c STREAMS k >": true,
+	} {
+		if s := spec(t, line); s.Decides != want {
+			t.Errorf("%s: decides is %t", line, s.Decides)
+		}
+	}
+}
+
+func TestGuard(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]Guard{
+		"GET k": GuardOrdered, "HGETALL k": GuardPairs, "SMEMBERS k": GuardMembers, "HVALS k": GuardMembers, "TTL k": GuardNone,
+		"SRANDMEMBER k": GuardNone, "SET k v": GuardNone, "INCR k": GuardNone, "SORT k": GuardOrdered, "SORT k STORE d": GuardNone,
+		"PFCOUNT k": GuardOrdered, "TOUCH k": GuardNone, "DUMP k": GuardNone, "XPENDING k g": GuardNone,
+	} {
+		if s := spec(t, line); s.Guard != want {
+			t.Errorf("%s: guard %d, want %d", line, s.Guard, want)
+		}
+	}
+}
+
+// TestLongLists holds the positions beyond those that are kept ready.
+func TestLongLists(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{255, 256, 257, 258, 1000} {
+		args := make([]any, n+1)
+		args[0] = "DEL"
+		keys, err := spec(t, "DEL k").Keys(args)
+		if err != nil || len(keys) != n || keys[0] != 1 || keys[n-1] != n || !slices.IsSorted(keys) {
+			t.Errorf("DEL of %d keys: %v, %v", n, keys, err)
+		}
+		args = make([]any, 2*n+1)
+		args[0] = "MSET"
+		keys, err = spec(t, "MSET k v").Keys(args)
+		if err != nil || len(keys) != n || keys[0] != 1 || keys[n-1] != 2*n-1 {
+			t.Errorf("MSET of %d keys: %v, %v", n, keys, err)
+		}
+	}
+}
+
+// TestUsualCommandsAllocateNothing holds what recording costs.
+func TestUsualCommandsAllocateNothing(t *testing.T) {
+	for _, line := range []string{"get k", "SET k v EX 5", "hset k f v", "DEL a b c", "MSET a 1 b 2", "ZADD k NX 1 m", "xadd k * f v", "SUNIONSTORE d a b"} {
+		args := split(line)
+		n := testing.AllocsPerRun(100, func() {
+			s, err := Lookup(args)
+			if err != nil || s.Check(args) != nil {
+				t.Fatal(line)
+			}
+			_, _ = s.Keys(args)
+			_, _ = s.WriteKeys(args)
+			_ = s.Head(args)
+		})
+		if n > 0 {
+			t.Errorf("%s: %v allocations", line, n)
+		}
+	}
+}
+
+func TestLuaTable(t *testing.T) {
+	t.Parallel()
+	table := LuaTable()
+	for _, entry := range []string{
+		" GET:1:1:1:-0:2 ", " DEL:1:-1:1:D0:-2 ", " MSET:1:-1:2:K0:-3 ", " ZADD:1:1:1:z0:-4 ", " GEOADD:1:1:1:g0:-5 ", " XADD:1:1:1:d1:-5 ",
+		" RENAME:1:2:1:d2:3 ",
+	} {
+		if !strings.Contains(table, entry) {
+			t.Errorf("it lacks %q", entry)
+		}
+	}
+	for _, name := range []string{"SORT", "SORT_RO", "XREAD", "LMPOP", "ZUNION", "COPY", "GEORADIUS", "XGROUP", "BITOP"} {
+		if strings.Contains(table, " "+name+":") {
+			t.Errorf("it has %s, whose keys depend on its arguments", name)
+		}
+	}
+	if strings.Contains(table, "  ") || strings.Contains(table, "\n") {
+		t.Error("it is no line of single words")
 	}
 }

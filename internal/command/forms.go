@@ -1,0 +1,203 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"strings"
+)
+
+// form is what the other arguments make of a command: how it is undone, whether it decides, which forms of it are
+// refused, and where its keys stand where no server says so.
+type form struct {
+	adapt func(Spec, []any) Spec
+	check func([]any) error
+	find  func([]any) (keys, changed []int, err error)
+}
+
+var forms = map[string]form{
+	"SET":               {adapt: deciding(3, "NX", "XX", "GET")},
+	"HSETEX":            {adapt: deciding(2, "FNX", "FXX")},
+	"ZADD":              {adapt: zadd},
+	"GEOADD":            {adapt: geoadd},
+	"COPY":              {check: checkCopy},
+	"SORT":              {adapt: storing, check: checkSort, find: sortKeys},
+	"SORT_RO":           {check: checkSort},
+	"GEORADIUS":         {adapt: storing, find: radiusKeys},
+	"GEORADIUSBYMEMBER": {adapt: storing, find: radiusKeys},
+	"XREAD":             {check: checkStreams, find: streamKeys(false)},
+	"XREADGROUP":        {check: checkStreams, find: streamKeys(true)},
+}
+
+// deciding makes the reply decide where one of the options stands from the position on.
+func deciding(from int, options ...string) func(Spec, []any) Spec {
+	return func(s Spec, args []any) Spec {
+		for i := from; i < len(args); i++ {
+			for _, option := range options {
+				s.Decides = s.Decides || strings.EqualFold(word(args[i]), option)
+			}
+		}
+		return s
+	}
+}
+
+// skip returns the position of the first argument, from i on, that is none of the options.
+func skip(args []any, i int, options ...string) int {
+next:
+	for ; i < len(args); i++ {
+		for _, option := range options {
+			if strings.EqualFold(word(args[i]), option) {
+				continue next
+			}
+		}
+		return i
+	}
+	return i
+}
+
+// The undo classes that the arguments choose.
+const (
+	scores   = "z0z1z2z3z4z5z6z7z8z9"
+	places   = "g0g1g2g3g4g5g6g7g8g9"
+	plainAdd = "d1"
+)
+
+// digit returns a class with a digit; with 0 the script looks for the first member itself.
+func digit(classes string, at int) string {
+	if at > 9 {
+		at = 0
+	}
+	return classes[2*at : 2*at+2]
+}
+
+func zadd(s Spec, args []any) Spec {
+	score := skip(args, 2, "NX", "XX", "GT", "LT", "CH", "INCR")
+	s.Undo = digit(scores, score+1)
+	return deciding(2, "INCR")(s, args[:min(score, len(args))])
+}
+
+func geoadd(s Spec, args []any) Spec {
+	s.Undo = digit(places, skip(args, 2, "NX", "XX", "CH")+2)
+	return s
+}
+
+func checkCopy(args []any) error {
+	for i := 3; i < len(args); i++ {
+		if strings.EqualFold(word(args[i]), "DB") {
+			return errors.New("COPY DB: " + elsewhere)
+		}
+	}
+	return nil
+}
+
+// checkSort reads the options as the server does, so that none of them hides a key.
+func checkSort(args []any) error {
+	_, err := sortStore(args)
+	return err
+}
+
+// sortStore returns the position of the key that a SORT stores into, or 0.
+func sortStore(args []any) (int, error) {
+	store := 0
+	for i := 2; i < len(args); i++ {
+		option := strings.ToUpper(word(args[i]))
+		switch option {
+		case "ASC", "DESC", "ALPHA":
+		case "LIMIT":
+			i += 2
+		case "STORE":
+			i++
+			store = i
+		case "BY", "GET":
+			return 0, fmt.Errorf("%.40v %s: it reads keys that the command does not name: sort without it", args[0], option)
+		default:
+			return 0, fmt.Errorf("%.40v: argument %d is no option of it", args[0], i)
+		}
+	}
+	if store >= len(args) {
+		return 0, fmt.Errorf("%.40v: STORE without a key", args[0])
+	}
+	return store, nil
+}
+
+func sortKeys(args []any) (keys, changed []int, err error) {
+	store, err := sortStore(args)
+	if err != nil {
+		return nil, nil, err
+	}
+	keys, changed = stored(store)
+	return keys, changed, nil
+}
+
+// radiusKeys finds the last STORE or STOREDIST, the one that counts.
+func radiusKeys(args []any) (keys, changed []int, err error) {
+	store := 0
+	for i := 5; i < len(args)-1; i++ {
+		if option := word(args[i]); strings.EqualFold(option, "STORE") || strings.EqualFold(option, "STOREDIST") {
+			i++
+			store = i
+		}
+	}
+	keys, changed = stored(store)
+	return keys, changed, nil
+}
+
+// stored are the keys of a command that reads its first argument and may store into another.
+func stored(at int) (keys, changed []int) {
+	if at == 0 {
+		return every[:1:1], nil
+	}
+	return []int{1, at}, []int{at}
+}
+
+// storing is the form of a command that changes something only where it stores.
+func storing(s Spec, args []any) Spec {
+	if _, changed, err := s.find(args); err == nil && changed == nil {
+		s.Undo, s.Decides, s.Guard = none, true, GuardOrdered
+	}
+	return s
+}
+
+// checkStreams refuses BLOCK.
+func checkStreams(args []any) error {
+	_, err := streams(args)
+	return err
+}
+
+// streams returns the position of the first stream of an XREAD or XREADGROUP.
+func streams(args []any) (int, error) {
+	for i := 1; i < len(args); i++ {
+		switch strings.ToUpper(word(args[i])) {
+		case "COUNT":
+			i++
+		case "GROUP":
+			i += 2
+		case "NOACK":
+		case "BLOCK":
+			return 0, fmt.Errorf("%.40v BLOCK: %s", args[0], blocks)
+		case "STREAMS":
+			if n := len(args) - i - 1; n == 0 || n%2 != 0 {
+				return 0, fmt.Errorf("%.40v: the streams and their ids are not equally many", args[0])
+			}
+			return i + 1, nil
+		default:
+			return 0, fmt.Errorf("%.40v: argument %d is no option of it", args[0], i)
+		}
+	}
+	return 0, fmt.Errorf("%.40v: there is no STREAMS", args[0])
+}
+
+func streamKeys(changes bool) func([]any) (keys, changed []int, err error) {
+	return func(args []any) (keys, changed []int, err error) {
+		first, err := streams(args)
+		if err != nil {
+			return nil, nil, err
+		}
+		keys = span{first, first + (len(args)-first)/2 - 1, 1}.positions(math.MaxInt)
+		if changes {
+			changed = keys
+		}
+		return keys, changed, nil
+	}
+}

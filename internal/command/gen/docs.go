@@ -1,0 +1,3 @@
+package main
+
+func docs() string { return "" }

@@ -1,0 +1,139 @@
+package command
+
+import "strings"
+
+// policy is what no server says of a command.
+type policy struct {
+	decides bool
+	guard   Guard
+	undo    string
+	refusal string // why it may not stand in a transaction, and what to do instead
+}
+
+// The reasons of refusal.
+const (
+	blocks     = "it waits, and nothing may wait in a transaction: use the form that does not (LPOP, LMOVE, ZPOPMIN, XREAD without BLOCK …)"
+	connection = "it concerns the connection, and a commit goes over any: send it by the client, outside of the transaction"
+	nests      = "the transaction is atomic by itself: leave it out"
+	subscribes = "it makes the connection a subscription: use the client's Subscribe"
+	publishes  = "what is published cannot be taken back should the transaction fail: emit an event"
+	replicas   = "no script can wait for replicas: set Config.Durability"
+	wide       = "it spans the keyspace, and a transaction has one slot: use the client outside of the transaction"
+	elsewhere  = "it moves a key to another database or server, out of the slot: use RENAME or COPY within it"
+	cursor     = "its cursor means nothing after the commit: read the whole (HGETALL, SMEMBERS, ZRANGE) or scan outside of the transaction"
+	script     = "it is a script of its own, whose writes nothing undoes: register a Procedure"
+	admin      = "it administers or inspects the server, not data: use the client outside of the transaction"
+	cluster    = "it concerns the cluster or one of its nodes, not data: use the client outside of the transaction"
+	former     = "Redis 7.0 has it no more: use LCS"
+	policyLFU  = "it counts under maxmemory-policy *-lfu alone: use the client outside of the transaction"
+)
+
+// policies says how each command is treated. Commands of modules have no policy, and are refused as unknown.
+func policies() map[string]policy {
+	all := make(map[string]policy)
+	add := func(p policy, names string) {
+		for name := range strings.SplitSeq(names, ",") {
+			all[strings.Join(strings.Fields(name), " ")] = p
+		}
+	}
+	reads := func(guard Guard, names string) { add(policy{decides: true, guard: guard, undo: none}, names) }
+	writes := func(undo, names string) { add(policy{undo: undo}, names) }
+	decides := func(undo, names string) { add(policy{decides: true, undo: undo}, names) }
+	refuse := func(reason, names string) { add(policy{refusal: reason}, names) }
+
+	// Reads.
+	reads(GuardOrdered, `GET, STRLEN, GETRANGE, SUBSTR, MGET, LCS, GETBIT, BITCOUNT, BITPOS, BITFIELD_RO,
+		TYPE, EXISTS, EXPIRETIME, PEXPIRETIME, SORT_RO,
+		HGET, HMGET, HLEN, HEXISTS, HSTRLEN, HEXPIRETIME, HPEXPIRETIME,
+		LLEN, LRANGE, LINDEX, LPOS, SISMEMBER, SMISMEMBER, SCARD, SINTERCARD,
+		ZSCORE, ZMSCORE, ZRANK, ZREVRANK, ZCARD, ZCOUNT, ZLEXCOUNT, ZRANGE, ZREVRANGE, ZRANGEBYSCORE, ZREVRANGEBYSCORE,
+		ZRANGEBYLEX, ZREVRANGEBYLEX, ZUNION, ZINTER, ZDIFF, ZINTERCARD,
+		GEODIST, GEOHASH, GEOPOS, GEOSEARCH, GEORADIUS_RO, GEORADIUSBYMEMBER_RO, XLEN, XRANGE, XREVRANGE, XREAD`)
+	reads(GuardMembers, "HKEYS, HVALS, SMEMBERS, SINTER, SUNION, SDIFF")
+	reads(GuardPairs, "HGETALL")
+	reads(GuardNone, `TTL, PTTL, HTTL, HPTTL, DUMP, TOUCH, OBJECT ENCODING, OBJECT IDLETIME, OBJECT REFCOUNT, MEMORY USAGE,
+		HRANDFIELD, SRANDMEMBER, ZRANDMEMBER, XPENDING, XINFO STREAM, XINFO GROUPS, XINFO CONSUMERS`)
+	// It keeps the count that it finds in the key.
+	add(policy{decides: true, guard: GuardOrdered, undo: "i0"}, "PFCOUNT")
+
+	// Strings and bits.
+	writes("k0", "SET, SETEX, PSETEX")
+	decides("k0", "SETNX, GETSET, GETDEL, GETEX")
+	writes("K0", "MSET")
+	decides("K0", "MSETNX")
+	writes("i0", "APPEND, SETRANGE")
+	decides("i0", "INCR, DECR, INCRBY, DECRBY, INCRBYFLOAT, SETBIT, BITFIELD")
+	writes(listed, "BITOP")
+	writes("d1", "PFADD, PFMERGE")
+
+	// Hashes.
+	writes("h0", "HSET, HMSET")
+	decides("h0", "HSETNX, HINCRBY, HINCRBYFLOAT")
+	writes("H0", "HDEL")
+	writes("d1", "HSETEX, HEXPIRE, HPEXPIRE, HEXPIREAT, HPEXPIREAT, HPERSIST")
+	decides("d1", "HGETEX, HGETDEL")
+
+	// Lists.
+	writes("l0", "LPUSH, LPUSHX")
+	writes("r0", "RPUSH, RPUSHX")
+	writes("d1", "LSET, LREM, LTRIM, LINSERT")
+	decides("d1", "LPOP, RPOP")
+	decides("d2", "RPOPLPUSH, LMOVE")
+	decides(listed, "LMPOP")
+
+	// Sets.
+	writes("s0", "SADD")
+	writes("S0", "SREM")
+	decides("d1", "SPOP")
+	decides("d2", "SMOVE")
+	writes("d1", "SINTERSTORE, SUNIONSTORE, SDIFFSTORE")
+
+	// Sorted sets.
+	writes("z0", "ZADD")
+	decides("z3", "ZINCRBY")
+	writes("Z0", "ZREM")
+	writes("g0", "GEOADD")
+	writes("d1", `ZREMRANGEBYRANK, ZREMRANGEBYSCORE, ZREMRANGEBYLEX, ZUNIONSTORE, ZINTERSTORE, ZDIFFSTORE, ZRANGESTORE,
+		GEOSEARCHSTORE`)
+	decides("d1", "ZPOPMIN, ZPOPMAX")
+	decides(listed, "ZMPOP")
+	writes(listed, "GEORADIUS, GEORADIUSBYMEMBER")
+
+	// Streams.
+	writes("d1", "XADD, XDEL, XTRIM, XACK, XSETID")
+	decides("d1", "XCLAIM, XAUTOCLAIM")
+	decides(listed, "XREADGROUP")
+	writes(listed, "XGROUP CREATE, XGROUP CREATECONSUMER, XGROUP DELCONSUMER, XGROUP DESTROY, XGROUP SETID")
+
+	// Keys.
+	writes("t0", "EXPIRE, PEXPIRE, EXPIREAT, PEXPIREAT, PERSIST")
+	writes("D0", "DEL, UNLINK")
+	writes("d2", "RENAME")
+	decides("d2", "RENAMENX")
+	decides(listed, "COPY")
+	writes("d1", "RESTORE")
+	writes(listed, "SORT")
+
+	refuse(blocks, "BLPOP, BRPOP, BLMOVE, BLMPOP, BRPOPLPUSH, BZPOPMIN, BZPOPMAX, BZMPOP")
+	refuse(connection, "AUTH, CLIENT, ECHO, HELLO, PING, QUIT, RESET, SELECT")
+	refuse(nests, "MULTI, EXEC, DISCARD, WATCH, UNWATCH")
+	refuse(subscribes, "SUBSCRIBE, UNSUBSCRIBE, PSUBSCRIBE, PUNSUBSCRIBE, SSUBSCRIBE, SUNSUBSCRIBE")
+	refuse(publishes, "PUBLISH, SPUBLISH")
+	refuse(replicas, "WAIT, WAITAOF")
+	refuse(wide, "KEYS, SCAN, RANDOMKEY, DBSIZE, FLUSHALL, FLUSHDB, SWAPDB")
+	refuse(elsewhere, "MOVE, MIGRATE")
+	refuse(cursor, "HSCAN, SSCAN, ZSCAN")
+	refuse(script, "EVAL, EVAL_RO, EVALSHA, EVALSHA_RO, FCALL, FCALL_RO, FUNCTION, SCRIPT")
+	refuse(admin, `ACL, BGREWRITEAOF, BGSAVE, COMMAND, COMMANDLOG, CONFIG, DEBUG, INFO, LASTSAVE, LATENCY, LOLWUT, MODULE, MONITOR,
+		PFDEBUG, PFSELFTEST, PUBSUB, SAVE, SHUTDOWN, SLOWLOG, TIME,
+		MEMORY DOCTOR, MEMORY HELP, MEMORY MALLOC-STATS, MEMORY PURGE, MEMORY STATS, OBJECT HELP, XGROUP HELP, XINFO HELP`)
+	refuse(cluster, `ASKING, CLUSTER, FAILOVER, PSYNC, READONLY, READWRITE, REPLCONF, REPLICAOF, RESTORE-ASKING, ROLE, SLAVEOF,
+		SYNC`)
+	refuse(former, "STRALGO")
+	refuse(policyLFU, "OBJECT FREQ")
+	return all
+}
+
+// others are commands that have a policy, and that the server which table_gen.go was made from does not know:
+// Valkey's and those of old.
+var others = []string{"COMMANDLOG", "STRALGO"}

@@ -1,0 +1,149 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// row is a command as the table has it.
+type row struct {
+	spec        Spec
+	adapt       func(Spec, []any) Spec // the form that arguments give it
+	refusal     error
+	subcommands rows
+}
+
+// rows are commands by name, in capitals and in small letters, as go-redis writes them.
+type rows map[string]*row
+
+func (r rows) find(name string) *row {
+	if found, ok := r[name]; ok {
+		return found
+	}
+	return r[strings.ToUpper(name)]
+}
+
+func (r rows) add(name string, one *row) {
+	r[name], r[strings.ToLower(name)] = one, one
+}
+
+// table holds every command that a server and the policy know.
+var table = func() rows {
+	all, policies := make(rows), policies()
+	for _, f := range facts {
+		p, ok := policies[f.Name]
+		if !ok {
+			continue // the package's tests and the generator say so
+		}
+		container, subcommand, isSub := strings.Cut(f.Name, " ")
+		if !isSub {
+			all.add(f.Name, newRow(f, p))
+			continue
+		}
+		parent := all[container]
+		if parent == nil {
+			parent = &row{spec: Spec{Name: container}, subcommands: make(rows)}
+			all.add(container, parent)
+		}
+		parent.subcommands.add(subcommand, newRow(f, p))
+	}
+	return all
+}()
+
+func newRow(f Fact, p policy) *row {
+	r := &row{spec: Spec{Name: f.Name, Since: f.Since, Group: f.Group, Arity: f.Arity}}
+	if p.refusal != "" {
+		r.refusal = fmt.Errorf("%s: %s", f.Name, p.refusal)
+		return r
+	}
+	r.spec.Decides, r.spec.Guard, r.spec.Undo = p.decides, p.guard, p.undo
+	r.spec.keys, r.spec.changed, r.spec.find = f.finders()
+	form := forms[f.Name]
+	r.adapt, r.spec.check = form.adapt, form.check
+	if form.find != nil {
+		r.spec.find = form.find
+	}
+	return r
+}
+
+// All returns the allowed commands by name, each in its most general form.
+func All() []Spec {
+	var all []Spec
+	for r := range distinct() {
+		if r.refusal == nil {
+			all = append(all, r.spec)
+		}
+	}
+	slices.SortFunc(all, func(a, b Spec) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// Refusal is a command that cannot stand in a transaction, and why.
+type Refusal struct{ Name, Reason string }
+
+// Refused returns the refused commands by name.
+func Refused() []Refusal {
+	var all []Refusal
+	for r := range distinct() {
+		if r.refusal != nil {
+			reason := strings.TrimPrefix(r.refusal.Error(), r.spec.Name+": ")
+			all = append(all, Refusal{r.spec.Name, reason})
+		}
+	}
+	slices.SortFunc(all, func(a, b Refusal) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// distinct yields each command once, subcommands in place of their containers.
+func distinct() func(yield func(*row) bool) {
+	return func(yield func(*row) bool) {
+		for name, r := range table {
+			if name != strings.ToUpper(name) {
+				continue
+			}
+			if r.subcommands == nil && !yield(r) {
+				return
+			}
+			for name, sub := range r.subcommands {
+				if name == strings.ToUpper(name) && !yield(sub) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Problems says where a server's commands and the policy do not fit together.
+func Problems(facts []Fact) []error {
+	var all []error
+	policies := policies()
+	for _, f := range facts {
+		p, ok := policies[f.Name]
+		delete(policies, f.Name)
+		_, blocks := forms[f.Name]
+		switch {
+		case !ok:
+			all = append(all, fmt.Errorf("%s has no policy", f.Name))
+		case p.refusal != "":
+		case f.Flags&NoScript != 0:
+			all = append(all, fmt.Errorf("%s is allowed, and no script may call it", f.Name))
+		case f.Flags&Blocking != 0 && !blocks:
+			all = append(all, fmt.Errorf("%s is allowed, and blocks", f.Name))
+		}
+	}
+	for _, name := range others {
+		delete(policies, name)
+	}
+	for name := range policies {
+		all = append(all, errors.New(name+" has a policy, and is no command"))
+	}
+	return all
+}
+
+// Policed reports whether the policy has a row for the name.
+func Policed(name string) bool {
+	_, ok := policies()[name]
+	return ok
+}
