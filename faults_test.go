@@ -3,11 +3,9 @@ package luatx_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -93,40 +91,6 @@ func TestLostRepliesAndRepeatedRequests(t *testing.T) {
 				t.Errorf("applied %s times, want 2", got)
 			}
 		})
-	}
-}
-
-// TestChaos commits through a proxy that does all of that at random.
-func TestChaos(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	proxy := redistest.Proxy(t, server.Addr())
-	client := redistest.Client(t, proxy.Addr(), quick)
-	ctx, tr := redistest.Soon(t), newTransactor(t, client)
-	n := key(t, tr, "a", "n")
-	stop := proxy.Chaos(respproxy.Chaos{Seed: 7, DropRequest: .04, DropReply: .04, Cut: .04, Duplicate: .05, Delay: .05, MaxDelay: 20 * time.Millisecond, Match: respproxy.Command("EVALSHA")})
-	var wg sync.WaitGroup
-	var known, unknown atomic.Int64
-	const workers, each = 8, 25
-	for w := range workers {
-		wg.Go(func() {
-			for i := range each {
-				_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
-					return luatx.Queued(tx.Pipeline().Incr(ctx, n))
-				}, luatx.WithID(fmt.Sprint(w, "-", i)))
-				if err != nil {
-					t.Error(err)
-					unknown.Add(1)
-					continue
-				}
-				known.Add(1)
-			}
-		})
-	}
-	wg.Wait()
-	stop()
-	if got := server.Client(t).Get(ctx, n).Val(); got != strconv.Itoa(workers*each) || known.Load() != workers*each {
-		t.Errorf("%s effects of %d commits, %d unknown", got, known.Load(), unknown.Load())
 	}
 }
 
