@@ -200,7 +200,7 @@ func (l *load) count(n *told, c *call) {
 // kind is what errors have in common that differ in addresses and numbers.
 func kind(err error) string {
 	text := err.Error()
-	for _, word := range []string{"outcome unknown", "came too late", "READONLY", "refused", "deadline exceeded", "reset by peer", "EOF"} {
+	for _, word := range []string{"outcome unknown", "came too late", "READONLY", "deadline exceeded", "refused", "reset by peer", "EOF"} {
 		if strings.Contains(text, word) {
 			return word
 		}

@@ -180,23 +180,6 @@ func TestTransactRefuses(t *testing.T) {
 	})
 }
 
-func TestCrossSlotNamesKeysAndSlots(t *testing.T) {
-	t.Parallel()
-	_, client := redistest.Mini(t)
-	tr := newTransactor(t, client)
-	_, err := tr.Transact(t.Context(), "foo", func(tx *luatx.Tx) error {
-		return tx.Pipeline().Set(t.Context(), "{bar}", 1, 0).Err()
-	})
-	if !errors.Is(err, luatx.ErrCrossSlot) {
-		t.Fatal(err)
-	}
-	for _, text := range []string{`"{bar}"`, "5061", "{foo}", "12182"} {
-		if !strings.Contains(err.Error(), text) {
-			t.Errorf("%v does not say %s", err, text)
-		}
-	}
-}
-
 func TestTxIsClosedAfterItsFunction(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)

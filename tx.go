@@ -28,6 +28,7 @@ type Tx struct {
 	delivery  *delivery
 	closed    atomic.Bool
 	refused   atomic.Pointer[error] // the first thing that may not be committed
+	firstKey  string                // under the recorder's lock
 
 	mu       sync.Mutex // comes before the recorder's
 	recorder *record.Recorder
@@ -201,11 +202,23 @@ func (tx *Tx) checkKey(name string, arg any) error {
 	case !ok || key == "":
 		return fmt.Errorf("%w: %s has the key %#v: use a text that is not empty", ErrCommandRefused, name, arg)
 	case slot.Of(key) != tx.shard.Slot:
-		return fmt.Errorf("%w: %s: key %q hashes to slot %d, tag {%s} of the transaction to slot %d", ErrCrossSlot, name, key, slot.Of(key), tx.tag, tx.shard.Slot)
+		return tx.crossSlot(name, key)
 	case tx.shard.Owns(key):
 		return fmt.Errorf("%w: %s: key %q is luatx's own: choose another namespace or prefix", ErrCommandRefused, name, key)
 	}
+	if tx.firstKey == "" {
+		tx.firstKey = key
+	}
 	return nil
+}
+
+// crossSlot names what does not go together: the key, and the tag of the transaction with its first key, if any.
+func (tx *Tx) crossSlot(name, key string) error {
+	home := "tag {" + tx.tag + "}"
+	if tx.firstKey != "" {
+		home = fmt.Sprintf("key %q and %s", tx.firstKey, home)
+	}
+	return fmt.Errorf("%w: %s: key %q hashes to slot %d, %s of the transaction to slot %d", ErrCrossSlot, name, key, slot.Of(key), home, tx.shard.Slot)
 }
 
 func text(arg any) (string, bool) {

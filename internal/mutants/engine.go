@@ -116,7 +116,7 @@ var engineMutants = []Mutant{
 		Old:     `case slot.Of(key) != tx.shard.Slot:`,
 		New:     `case false:`,
 		Package: ".",
-		Test:    "^TestCrossSlotNamesKeysAndSlots$",
+		Test:    "^TestCrossSlotIsRefusedBeforeSending$",
 		Why:     "what works on a laptop fails on the cluster",
 	},
 	{

@@ -75,14 +75,18 @@ func (p *process) kill() error { return p.end(syscall.SIGKILL) }
 func poll(ctx context.Context, every time.Duration, ready func() error) error {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
+	var last error
 	for {
 		err := ready()
 		if err == nil {
 			return nil
 		}
+		if last == nil || !errors.Is(err, ctx.Err()) { // that the context ended says nothing
+			last = err
+		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+			return fmt.Errorf("%w: %w", context.Cause(ctx), last)
 		case <-ticker.C:
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -130,4 +131,50 @@ func (g *SentinelGroup) WaitMaster(ctx context.Context, not *Server) (*Server, e
 		return err
 	})
 	return master, err
+}
+
+// Failover makes a sentinel promote the replica, as an operator would; WaitMaster waits for it.
+func (g *SentinelGroup) Failover(ctx context.Context) error {
+	return poll(ctx, 20*pollEvery, func() error { // refused while an earlier one is not over
+		return g.Sentinels[0].do(ctx, "SENTINEL", "FAILOVER", MasterName).Err()
+	})
+}
+
+// Rejoin makes a former master a replica of its successor, as the sentinels would after a while; it is started where it
+// was killed. It returns when the replica is in sync and every sentinel counts on it.
+func (g *SentinelGroup) Rejoin(ctx context.Context, server, successor *Server) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err := server.startAgain(ctx); err != nil {
+		return err
+	}
+	if err := server.do(ctx, "REPLICAOF", "127.0.0.1", successor.port).Err(); err != nil {
+		return err
+	}
+	err := poll(ctx, pollEvery, func() error {
+		info, err := server.do(ctx, "INFO", "replication").Text()
+		if err == nil && !strings.Contains(info, "master_link_status:up") {
+			err = fmt.Errorf("replica %s is not in sync", server.addr)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return parallel(len(g.Sentinels), func(i int) error {
+		return poll(ctx, 4*pollEvery, func() error { return g.Sentinels[i].counts(ctx, server) })
+	})
+}
+
+// counts checks that the sentinel takes the server for a replica that it could promote.
+func (s *Server) counts(ctx context.Context, replica *Server) error {
+	list, err := s.do(ctx, "SENTINEL", "REPLICAS", MasterName).Slice()
+	if err != nil {
+		return err
+	}
+	text := fmt.Sprint(list)
+	if len(list) != 1 || !strings.Contains(text, "flags slave ") || !strings.Contains(text, "master-link-status ok") || !strings.Contains(text, fmt.Sprint(replica.port)) {
+		return fmt.Errorf("sentinel %s does not count on %s: %s", s.addr, replica.addr, text)
+	}
+	return nil
 }

@@ -236,7 +236,20 @@ func (s *Server) Restart(ctx context.Context) error {
 	if err := s.Stop(); err != nil {
 		return err
 	}
-	return s.start(ctx)
+	return s.startAgain(ctx)
+}
+
+// startAgain starts a server that ran before, and waits where another process has taken its port meanwhile.
+func (s *Server) startAgain(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	return poll(ctx, 20*pollEvery, func() error {
+		err := s.start(ctx)
+		if err != nil && !errors.Is(err, errEnded) {
+			cancel()
+		}
+		return err
+	})
 }
 
 // Close kills the server and removes its directory; for servers made by Start. An external one is left alone.

@@ -7,7 +7,11 @@ import (
 	"time"
 )
 
-const keysPerMove = 100
+const (
+	keysPerMove = 100
+	// failoverTimeout is how long a replica tries to take over in agreement, and a little.
+	failoverTimeout = 6 * time.Second
+)
 
 // NodeForSlot returns the running master that serves the slot by its own account; of several the one elected last.
 func (c *Cluster3) NodeForSlot(ctx context.Context, slot int) (*Server, error) {
@@ -82,10 +86,22 @@ func (c *Cluster3) Failover(ctx context.Context, slot int) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := replica.do(ctx, "CLUSTER", "FAILOVER").Err(); err != nil {
-		return nil, err
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	for { // it fails where the others have voted for a replica of this master within two node timeouts
+		if err := replica.do(ctx, "CLUSTER", "FAILOVER").Err(); err != nil {
+			return nil, err
+		}
+		attempt, cancel := context.WithTimeout(ctx, failoverTimeout)
+		_, err := c.newMaster(attempt, slot, master)
+		cancel()
+		if err == nil {
+			return c.WaitMaster(ctx, slot, master)
+		}
+		if ctx.Err() != nil {
+			return nil, err
+		}
 	}
-	return c.WaitMaster(ctx, slot, master)
 }
 
 // KillMaster kills the slot's master and returns it; WaitMaster waits for its successor, some 3 s later.
@@ -101,17 +117,21 @@ func (c *Cluster3) KillMaster(ctx context.Context, slot int) (*Server, error) {
 func (c *Cluster3) WaitMaster(ctx context.Context, slot int, not *Server) (*Server, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	var master *Server
-	err := poll(ctx, 10*pollEvery, func() (err error) {
+	master, err := c.newMaster(ctx, slot, not)
+	if err != nil {
+		return nil, err
+	}
+	return master, c.WaitReady(ctx)
+}
+
+func (c *Cluster3) newMaster(ctx context.Context, slot int, not *Server) (master *Server, err error) {
+	err = poll(ctx, 10*pollEvery, func() error {
 		if master, err = c.NodeForSlot(ctx, slot); err == nil && master == not {
 			err = fmt.Errorf("%s still serves slot %d", not.addr, slot)
 		}
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return master, c.WaitReady(ctx)
+	return master, err
 }
 
 // Migration is a slot on its way from one master to another.

@@ -1,0 +1,194 @@
+package luatx_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/message"
+)
+
+// counter is a hook that counts the commands a client sends.
+type counter struct{ n atomic.Int64 }
+
+func (c *counter) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		c.n.Add(1)
+		return next(ctx, cmd)
+	}
+}
+
+func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		c.n.Add(int64(len(cmds)))
+		return next(ctx, cmds)
+	}
+}
+
+// TestCrossSlotIsRefusedBeforeSending holds that a laptop finds what a cluster would refuse, and is told which keys do
+// not go together, and why.
+func TestCrossSlotIsRefusedBeforeSending(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tr := t.Context(), newTransactor(t, client)
+		sent := &counter{}
+		client.AddHook(sent)
+		for name, c := range map[string]struct {
+			record func(p redis.Pipeliner)
+			says   string
+		}{
+			"the first key": {func(p redis.Pipeliner) {
+				p.Set(ctx, "{bar}", 1, 0)
+			}, `set: key "{bar}" hashes to slot 5061, tag {foo} of the transaction to slot 12182`},
+			"the second key": {func(p redis.Pipeliner) {
+				p.Set(ctx, "{foo}:x", 1, 0)
+				p.Set(ctx, "{bar}", 1, 0)
+			}, `set: key "{bar}" hashes to slot 5061, key "{foo}:x" and tag {foo} of the transaction to slot 12182`},
+			"two keys of one command": {func(p redis.Pipeliner) {
+				p.Rename(ctx, "{foo}:x", "bar")
+			}, `rename: key "bar" hashes to slot 5061, key "{foo}:x" and tag {foo} of the transaction to slot 12182`},
+		} {
+			_, err := tr.Transact(ctx, "foo", func(tx *luatx.Tx) error {
+				c.record(tx.Pipeline()) // by an adapter that does not look at the error
+				return nil
+			}, luatx.WithID("1"))
+			if !errors.Is(err, luatx.ErrCrossSlot) || !strings.Contains(strings.ToLower(err.Error()), strings.ToLower(c.says)) {
+				t.Errorf("%s: %v\nwant %s", name, err, c.says)
+			}
+		}
+		if n := sent.n.Load(); n != 0 {
+			t.Errorf("%d commands were sent", n)
+		}
+	})
+}
+
+// TestIdentityIsFrozen holds the text that a shard is held against: another one would lock every service out of its
+// shards at its next deployment.
+func TestIdentityIsFrozen(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	for _, c := range []struct {
+		keyspace luatx.Keyspace
+		want     string
+	}{
+		{luatx.Keyspace{}, "luatx 1, namespace shop.eu-1, own tags"},
+		{luatx.OwnTags().WithPrefix("p"), "luatx 1, namespace shop.eu-1, own tags"}, // a prefix moves nothing to another slot
+		{luatx.Partitions(7), "luatx 1, namespace shop.eu-1, 7 partitions"},
+	} {
+		client.FlushAll(t.Context())
+		tr := newTransactor(t, client, func(cfg *luatx.Config) { cfg.Namespace, cfg.Keyspace = "shop.eu-1", c.keyspace })
+		if _, err := tr.Transact(t.Context(), "a", func(*luatx.Tx) error { return nil }, luatx.WithID("1")); err != nil {
+			t.Fatal(err)
+		}
+		tag, err := c.keyspace.Tag("a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		inbox := "shop.eu-1:{" + slot.Text(slot.OfTag(tag)) + "}:inbox:a"
+		if got := client.HGet(t.Context(), inbox, "id").Val(); got != c.want {
+			t.Errorf("the shard is %q, want %q", got, c.want)
+		}
+	}
+}
+
+// TestClusterMigratingSlotTurnsEveryScriptAway holds the key that never exists for each script that writes: none runs
+// while its slot migrates, though every other key that it declares is there; each runs when the slot has moved.
+func TestClusterMigratingSlotTurnsEveryScriptAway(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.Cluster(t)
+	client := cluster.Client(t)
+	ctx, tr := redistest.Soon(t), newTransactor(t, client)
+	scripts, n := tr.Scripts(), slot.OfTag("a")
+	shard := scripts.Shard(n)
+	for _, id := range []string{"claimed", "settled", "parked"} {
+		if _, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			return tx.Emit(luatx.Event{ID: id, Body: []byte(id)})
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Every key that any script declares exists, but for the one that never does.
+	for _, hash := range []string{"inbox:b", "broken", "attempts", "leases", "errors"} {
+		client.HSet(ctx, shard.Key(hash), "x", "y")
+	}
+	client.ZAdd(ctx, shard.Key("parked"), redis.Z{Member: "parked"})
+	client.ZAdd(ctx, shard.Key("sent"), redis.Z{Score: 1e18, Member: "x"})
+	client.Set(ctx, shard.Key("seq"), 1, 0)
+	count := key(t, tr, "a", "count")
+	client.Set(ctx, count, 0, 0)
+	in := newInput(t, client, key(t, tr, "a", "orders"))
+	msg := in.deliver("c", order("1"))
+	r := router(t, message.PipeConfig{}, scripted(t, tr), func(ctx context.Context) ([]*message.Message, error) {
+		return nil, luatx.Queued(luatx.CmdableFromContext(ctx, client).Incr(ctx, count))
+	})
+
+	work := map[string]func(context.Context) error{
+		"commit": func(ctx context.Context) error {
+			_, err := r.Process(ctx, in.message("c", entryOf(t, msg), order("1")))
+			return err
+		},
+		"resolve": func(ctx context.Context) error {
+			_, _, err := scripts.Resolve(ctx, shard, "0123456789abcdef", "base5678\x00\x01", time.Now().Add(time.Minute))
+			return err
+		},
+		"claim": func(ctx context.Context) error {
+			_, err := scripts.Claim(ctx, shard, 1, time.Minute, 3)
+			return err
+		},
+		"settle": func(ctx context.Context) error {
+			_, err := scripts.Settle(ctx, shard, script.Backoff{Attempts: 3}, time.Hour, []script.Settlement{{ID: "settled", What: "sent"}})
+			return err
+		},
+		"re-arm": func(ctx context.Context) error {
+			_, err := scripts.Rearm(ctx, shard, []string{"parked"})
+			return err
+		},
+	}
+	source, err := cluster.NodeForSlot(ctx, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	masters, err := cluster.Masters(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	target := masters[0]
+	if target == source {
+		target = masters[1]
+	}
+	before := dump(t, client, tr)
+	migration, err := cluster.BeginMigration(ctx, n, target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, do := range work {
+		short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+		if err := do(short); err == nil || !strings.Contains(err.Error(), "TRYAGAIN") {
+			t.Errorf("%s on a slot that migrates: %v", name, err)
+		}
+		cancel()
+	}
+	noTrace(t, client, tr, before)
+	if err := migration.Finish(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for name, do := range work {
+		if err := do(ctx); err != nil {
+			t.Errorf("%s on a slot that has migrated: %v", name, err)
+		}
+	}
+	if client.Get(ctx, count).Val() != "1" || in.pending() != 0 {
+		t.Errorf("applied %s times, %d entries pending", client.Get(ctx, count).Val(), in.pending())
+	}
+}
