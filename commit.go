@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -28,6 +30,9 @@ func (t *Transactor) commit(ctx context.Context, tx *Tx, input script.Input) (Ou
 		return 0, false, err
 	}
 	if !tx.claimed && len(cmds) == 0 && len(tx.events) == 0 {
+		if err := tx.verify(ctx); err != nil { // though its function has decided on what it read
+			return 0, false, err
+		}
 		return Committed, false, nil // nothing to commit, nothing to remember
 	}
 	prepared.Input = input
@@ -45,6 +50,9 @@ func (t *Transactor) commit(ctx context.Context, tx *Tx, input script.Input) (Ou
 		var events []Event
 		if err == nil && (out.State == script.Committed || out.Same) {
 			events = tx.events
+			for _, event := range out.Emitted {
+				events = append(slices.Clip(events), Event(event))
+			}
 		}
 		inline.Committed(tx.shard.Slot, events, reserved)
 	}
@@ -52,26 +60,36 @@ func (t *Transactor) commit(ctx context.Context, tx *Tx, input script.Input) (Ou
 		fail(cmds, err)
 		return 0, false, err
 	}
-	switch out.State {
-	case script.Replayed:
-		fail(cmds, ErrRepliesLost)
-		return Replayed, out.Acked, nil
-	case script.Duplicate:
-		fail(cmds, ErrRepliesLost)
-		return Duplicate, out.Acked, nil
-	}
 	if len(cmds) > 0 {
-		if err := t.filler.Fill(cmds, out.Replies); err != nil { // the commands carry the error
-			t.cfg.Logger.Error("luatx: committed, but its replies could not be read", "error", err)
-		}
+		t.fill(cmds, out)
 	}
-	return Committed, out.Acked, nil
+	return outcomes[out.State], out.Acked, nil
+}
+
+var outcomes = map[script.State]Outcome{
+	script.Committed: Committed, script.Replayed: Replayed, script.Duplicate: Duplicate,
+}
+
+// fill gives the recorded commands their replies, or the first commit's where it has kept them.
+func (t *Transactor) fill(cmds []redis.Cmder, out script.Outcome) {
+	var err error
+	switch {
+	case out.State == script.Committed:
+		err = t.filler.Fill(cmds, out.Replies)
+	case out.Kept != "":
+		err = t.filler.FillFrames(cmds, out.Kept)
+	default:
+		fail(cmds, ErrRepliesLost)
+	}
+	if err != nil { // the commands carry the error
+		t.cfg.Logger.Error("luatx: committed, but its replies could not be read", "error", err)
+	}
 }
 
 // reserve asks the inline relay for a slot.
 func (t *Transactor) reserve(prepared *script.Tx) (Inline, bool) {
 	attached := t.inline.Load()
-	if attached == nil || len(prepared.Events) == 0 {
+	if attached == nil || !prepared.MayEmit() {
 		return nil, false
 	}
 	lease, ok := (*attached).Reserve()
@@ -93,7 +111,7 @@ func (t *Transactor) send(ctx context.Context, tx *Tx, prepared *script.Tx) (scr
 			if unanswered {
 				return t.resolve(ctx, tx, prepared, err)
 			}
-			return script.Outcome{}, serverError(err)
+			return script.Outcome{}, t.serverError(err)
 		}
 		out := outcomes[0]
 		late := now.After(prepared.NotAfter)
@@ -116,7 +134,7 @@ func (t *Transactor) resolve(ctx context.Context, tx *Tx, prepared *script.Tx, c
 	state, text, err := t.scripts.Resolve(ctx, tx.shard, prepared.Digest, prepared.Token, prepared.NotAfter.Add(slack))
 	switch {
 	case err != nil:
-		return script.Outcome{}, fmt.Errorf("%w: %w; asked what became of it: %w", ErrOutcomeUnknown, cause, err)
+		return script.Outcome{}, &UnknownError{newReceipt(tx, prepared), fmt.Errorf("%w; asked what became of it: %w", cause, err)}
 	case state == script.Tombstoned:
 		return script.Outcome{}, fmt.Errorf("luatx: not committed: %w", cause)
 	}
@@ -124,8 +142,11 @@ func (t *Transactor) resolve(ctx context.Context, tx *Tx, prepared *script.Tx, c
 }
 
 // serverError translates an error that came instead of an outcome.
-func serverError(err error) error {
+func (t *Transactor) serverError(err error) error {
 	if refused, ok := errors.AsType[*script.ServerError](err); ok {
+		if text := refused.Err.Error(); strings.Contains(text, "rror compiling script") {
+			return fmt.Errorf("luatx: script %s: %s", refused.Script, t.scripts.Locate(text))
+		}
 		return &RefusedError{refused.Err.Error()}
 	}
 	return fmt.Errorf("luatx: not committed: %w", err)

@@ -44,6 +44,21 @@ type Config struct {
 	// XADD, LPOP …), unless it is the last one. Defaults to 1 MiB.
 	UndoBytes int
 
+	// ConflictRetries is how often a handler, or the function of a call, runs again because what it had read has
+	// changed before its commit. Defaults to 32; negative: never.
+	ConflictRetries int
+
+	// Procedures are what Tx.Call can call. Their text is part of the commit script.
+	Procedures []Procedure
+
+	// ProcedureCalls is the most calls of redis.call and redis.pcall in one run of a procedure: a script that has
+	// written cannot be stopped from outside. Defaults to 1,000.
+	ProcedureCalls int
+
+	// KeepBytes is the most bytes of replies that a transaction with KeepReplies keeps; beyond it they are not
+	// kept. Defaults to 64 KiB.
+	KeepBytes int
+
 	// StrictEviction makes Check fail where the server may evict keys; otherwise it warns.
 	StrictEviction bool
 
@@ -78,6 +93,15 @@ func (c Config) withDefaults() Config {
 	if c.UndoBytes == 0 {
 		c.UndoBytes = 1 << 20
 	}
+	if c.ConflictRetries == 0 {
+		c.ConflictRetries = 32
+	}
+	if c.ProcedureCalls == 0 {
+		c.ProcedureCalls = 1000
+	}
+	if c.KeepBytes == 0 {
+		c.KeepBytes = 64 << 10
+	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -102,10 +126,14 @@ func (c Config) validate() error {
 	}
 	for name, value := range map[string]int{
 		"OutboxCapacity": c.OutboxCapacity, "MaxCommands": c.MaxCommands, "MaxBytes": c.MaxBytes, "UndoBytes": c.UndoBytes,
+		"ProcedureCalls": c.ProcedureCalls, "KeepBytes": c.KeepBytes,
 	} {
 		if value < 0 {
 			return fmt.Errorf("luatx: Config.%s is %d: use 0 for the default, or more", name, value)
 		}
+	}
+	if err := validateProcedures(c.Procedures); err != nil {
+		return err
 	}
 	return c.Keyspace.validate()
 }

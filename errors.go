@@ -35,6 +35,15 @@ var (
 	// written. The Middleware releases the message: it is neither acknowledged nor nacked.
 	ErrFenced = errors.New("luatx: the input belongs to another consumer now")
 
+	// ErrConflict is returned when what a guarded read had returned has changed before the commit, and the handler
+	// had run as often as Config.ConflictRetries allows. Nothing was written; try again, or use a procedure, which
+	// reads and writes at once.
+	ErrConflict = errors.New("luatx: what was read has changed")
+
+	// ErrReadAfterWrite is returned by a guarded read of a key that the transaction has a recorded write for: the
+	// write has not happened yet. Read first, or use a procedure.
+	ErrReadAfterWrite = errors.New("luatx: read of a key that is written in this transaction")
+
 	// ErrOutboxFull is returned when the shard's outbox has no room for the events. Nothing was written; try
 	// again when the relay has caught up.
 	ErrOutboxFull = errors.New("luatx: the outbox is full")
@@ -43,9 +52,9 @@ var (
 	// no copy of it can be any more: try again.
 	ErrExpired = errors.New("luatx: the commit came too late")
 
-	// ErrOutcomeUnknown is returned when the deadline passed after the commit was sent and before it was
-	// answered. It may have committed, or may still. Ask with the same id: a call or delivery that repeats it
-	// has its effect once.
+	// ErrOutcomeUnknown is returned, in an UnknownError, when the deadline passed after the commit was sent and
+	// before it was answered. It may have committed, or may still. Resolve tells, by the error's receipt; or
+	// repeat the call or delivery with the same id: it has its effect once.
 	ErrOutcomeUnknown = errors.New("luatx: outcome unknown")
 
 	// ErrKeyspace is returned when the shard was written with another layout, namespace or keyspace. Deploy the
@@ -53,7 +62,7 @@ var (
 	ErrKeyspace = errors.New("luatx: the shard belongs to another keyspace")
 
 	// ErrRepliesLost is the error of a command whose transaction committed under an earlier request, the reply
-	// to which was lost: the effect is there, the replies are not.
+	// to which was lost: the effect is there, the replies are not. KeepReplies keeps them.
 	ErrRepliesLost = errors.New("luatx: committed by an earlier request, whose replies are lost")
 )
 
@@ -72,6 +81,20 @@ func (e *CommandError) Error() string {
 		return fmt.Sprintf("luatx: event %d: %s", -e.Index-1, e.Text)
 	}
 	return fmt.Sprintf("luatx: command %d (%s): %s", e.Index, e.Command, e.Text)
+}
+
+// AbortError is a transaction that a procedure ended with abort. Everything was undone.
+type AbortError struct {
+	// Index of the procedure among the recorded commands, from 0.
+	Index int
+	// Procedure is its name.
+	Procedure string
+	// Reason is what it gave to abort.
+	Reason string
+}
+
+func (e *AbortError) Error() string {
+	return fmt.Sprintf("luatx: procedure %s aborted: %s", e.Procedure, e.Reason)
 }
 
 // RollbackError is a transaction of which a command failed and whose undo failed too. Its id is marked as
@@ -101,6 +124,10 @@ func outcomeError(out script.Outcome, tx *Tx) error {
 		return ErrExpired
 	case script.Fenced:
 		return ErrFenced
+	case script.Conflict:
+		return ErrConflict
+	case script.Aborted:
+		return tx.abortError(out)
 	case script.Full:
 		return ErrOutboxFull
 	case script.Failed:

@@ -23,6 +23,9 @@ type deliveryKey struct{}
 // acknowledged in the same script. Where it does not share the slot the message is acknowledged right after the
 // commit, by its router; under the other strategies whenever they say.
 //
+// Where what a handler has read by Tx.Read changes before the commit, the handler runs again, up to
+// Config.ConflictRetries times.
+//
 // A handler that fails or panics leaves nothing behind. Where it failed because its message had been committed
 // before, the message is acknowledged as the duplicate it is.
 //
@@ -40,16 +43,19 @@ func Middleware(t *Transactor) message.Middleware {
 			if err != nil {
 				return nil, message.Permanent(err)
 			}
-			tx := t.begin(tag, aggregate, deliveryOf(ctx, msg))
-			defer tx.close()
-			outputs, err := next(tx.Context(ctx), msg)
-			if err != nil {
-				if tx.known(ctx) {
-					return nil, nil
+			var outputs []*message.Message
+			delivery := deliveryOf(ctx, msg)
+			err = t.again(ctx, func() error {
+				tx := t.begin(tag, aggregate, delivery)
+				defer tx.close()
+				if outputs, err = next(tx.Context(ctx), msg); err != nil {
+					outputs = nil
+					return tx.failed(ctx, err)
 				}
-				return nil, err
-			}
-			return t.settle(ctx, tx, msg, outputs)
+				outputs, err = t.settle(ctx, tx, msg, outputs)
+				return err
+			})
+			return outputs, err
 		}
 	}
 }

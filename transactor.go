@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/internal/command"
 	"github.com/luatx/luatx/internal/record"
 	"github.com/luatx/luatx/internal/script"
 	"github.com/luatx/luatx/internal/slot"
@@ -58,6 +59,10 @@ func New(client redis.UniversalClient, cfg Config) (*Transactor, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
+	procedures, commands := make([]script.Procedure, len(cfg.Procedures)), ""
+	for i, p := range cfg.Procedures {
+		procedures[i], commands = script.Procedure(p), command.LuaTable()
+	}
 	identity := fmt.Sprintf("luatx %d, namespace %s, %s", layout, cfg.Namespace, cfg.Keyspace.identity())
 	return &Transactor{
 		cfg:      cfg,
@@ -66,11 +71,15 @@ func New(client redis.UniversalClient, cfg Config) (*Transactor, error) {
 		source:   record.NewSource(),
 		filler:   record.NewFiller(),
 		scripts: script.New(client, script.Constants{
-			Namespace: cfg.Namespace,
-			Identity:  identity,
-			Retention: cfg.Retention,
-			Capacity:  cfg.OutboxCapacity,
-			UndoBytes: cfg.UndoBytes,
+			Namespace:  cfg.Namespace,
+			Identity:   identity,
+			Retention:  cfg.Retention,
+			Capacity:   cfg.OutboxCapacity,
+			UndoBytes:  cfg.UndoBytes,
+			KeptBytes:  cfg.KeepBytes,
+			Procedures: procedures,
+			Budget:     cfg.ProcedureCalls,
+			Commands:   commands,
 		}, cfg.Logger),
 	}, nil
 }
@@ -123,7 +132,10 @@ type Result struct {
 // Option changes one call of Transact.
 type Option func(*options)
 
-type options struct{ id MessageID }
+type options struct {
+	id   MessageID
+	keep bool
+}
 
 // WithID makes the call idempotent: calls with the same id on the same aggregate have their effect once within
 // the retention. Without an id every call is a new one, though it is still committed once.
@@ -131,9 +143,17 @@ func WithID(id string) Option {
 	return func(o *options) { o.id = MessageID{Scope: "transact", ID: id} }
 }
 
+// KeepReplies keeps the replies of the call's commands beside its id, for the retention: a call that is answered
+// Replayed or Duplicate then finds the first one's replies in its own commands, provided that it records as many.
+// It needs WithID. More than Config.KeepBytes are not kept: such commands answer ErrRepliesLost.
+func KeepReplies() Option {
+	return func(o *options) { o.keep = true }
+}
+
 // Transact runs fn and commits what it recorded: commands, events and the mark of its id, whole or not at all.
 // Every key must share the slot of the aggregate's tag. An error of fn commits nothing and is returned as it
-// is. The commit's errors are the ones in this package; each says what to do.
+// is. The commit's errors are the ones in this package; each says what to do. Where what fn has read by Tx.Read
+// changes before the commit fn runs again, on a new Tx, up to Config.ConflictRetries times.
 //
 // An id that is known already does not keep fn from running: the commit decides. Where fn fails and its id is
 // known, Transact answers Duplicate and no error.
@@ -149,21 +169,31 @@ func (t *Transactor) Transact(ctx context.Context, aggregate string, fn func(*Tx
 	if err != nil {
 		return Result{}, err
 	}
-	tx := t.begin(tag, aggregate, newDelivery(nil))
-	defer tx.close()
-	if o.id.Scope != "" {
-		if err := tx.Claim(o.id); err != nil {
-			return Result{}, err
-		}
+	if o.keep && o.id.Scope == "" {
+		return Result{}, errors.New("luatx: KeepReplies without WithID: there is nothing to find the replies by")
 	}
-	if err := fn(tx); err != nil {
-		if tx.known(ctx) {
-			return Result{Duplicate}, nil
+	var result Result
+	delivery := newDelivery(nil)
+	err = t.again(ctx, func() error {
+		tx := t.begin(tag, aggregate, delivery)
+		defer tx.close()
+		tx.keep = o.keep
+		if o.id.Scope != "" {
+			if err := tx.Claim(o.id); err != nil {
+				return err
+			}
 		}
+		if err := fn(tx); err != nil {
+			result.Outcome = Duplicate
+			return tx.failed(ctx, err)
+		}
+		result.Outcome, _, err = t.commit(ctx, tx, script.Input{})
+		return err
+	})
+	if err != nil {
 		return Result{}, err
 	}
-	state, _, err := t.commit(ctx, tx, script.Input{})
-	return Result{state}, err
+	return result, nil
 }
 
 // begin opens a transaction on a tag.

@@ -30,11 +30,15 @@ type Tx struct {
 	refused   atomic.Pointer[error] // the first thing that may not be committed
 	firstKey  string                // under the recorder's lock
 
-	mu       sync.Mutex // comes before the recorder's
-	recorder *record.Recorder
-	id       MessageID
-	claimed  bool
-	events   []Event
+	mu        sync.Mutex // comes before the recorder's
+	recorder  *record.Recorder
+	reader    *redis.Conn
+	guards    []script.Guard
+	guardKeys []string
+	id        MessageID
+	keep      bool // the replies, for a retry
+	claimed   bool
+	events    []Event
 }
 
 // Context returns a context that carries the transaction, for adapters that use CmdableFromContext.
@@ -162,15 +166,24 @@ func (tx *Tx) record(cmd redis.Cmder) (bool, error) {
 	if tx.closed.Load() {
 		return false, ErrTxClosed
 	}
-	spec, err := tx.check(cmd.Args())
+	decides, err := tx.admit(cmd.Args())
 	if err != nil {
 		tx.refused.CompareAndSwap(nil, &err) // an adapter may not look at it
 		return false, err
 	}
-	if spec.Decides {
+	if decides {
 		return true, ErrNotCommitted
 	}
 	return true, nil
+}
+
+// admit checks a command that is to be recorded, and tells whether its caller needs the reply.
+func (tx *Tx) admit(args []any) (bool, error) {
+	if len(args) > 0 && args[0] == callCommand {
+		return true, tx.checkCall(args)
+	}
+	spec, err := tx.check(args)
+	return spec.Decides, err
 }
 
 func (tx *Tx) check(args []any) (command.Spec, error) {
@@ -246,38 +259,54 @@ func (tx *Tx) prepare() (script.Tx, []redis.Cmder, error) {
 		return script.Tx{}, cmds, fmt.Errorf("%w: %d commands and events, more than MaxCommands, %d", ErrTooLarge, n, tx.t.cfg.MaxCommands)
 	}
 	size := 0
-	out := script.Tx{Digest: tx.id.digest()}
+	out := script.Tx{Digest: tx.id.digest(), Keep: tx.keep, Guards: tx.guards}
 	for _, event := range tx.events {
 		size += len(event.ID) + len(event.Body)
 		out.Events = append(out.Events, script.Event(event))
 	}
 	declared := make(map[string]bool)
+	declare := func(key string) {
+		if !declared[key] {
+			declared[key] = true
+			out.Keys = append(out.Keys, key)
+		}
+	}
 	for _, cmd := range cmds {
 		args, n, err := sendable(cmd.Args())
 		if err != nil {
 			return script.Tx{}, cmds, fmt.Errorf("%w: %s: %w", ErrCommandRefused, cmd.Name(), err)
 		}
 		size += n
-		spec, err := command.Lookup(args)
+		command, keys, err := lay(args)
 		if err != nil {
 			return script.Tx{}, cmds, fmt.Errorf("%w: %w", ErrCommandRefused, err)
 		}
-		keys, err := spec.Keys(args)
-		if err != nil {
-			return script.Tx{}, cmds, fmt.Errorf("%w: %w", ErrCommandRefused, err)
-		}
-		out.Commands = append(out.Commands, script.Command{Head: spec.Head(args), Args: args})
+		out.Commands = append(out.Commands, command)
 		for _, i := range keys {
-			if key, _ := text(args[i]); !declared[key] {
-				declared[key] = true
-				out.Keys = append(out.Keys, key)
-			}
+			key, _ := text(args[i])
+			declare(key)
 		}
+	}
+	for _, key := range tx.guardKeys {
+		declare(key)
 	}
 	if size > tx.t.cfg.MaxBytes {
 		return script.Tx{}, cmds, fmt.Errorf("%w: %d bytes, more than MaxBytes, %d", ErrTooLarge, size, tx.t.cfg.MaxBytes)
 	}
 	return out, cmds, nil
+}
+
+// lay makes a recorded command one of the script's, and lists where its keys stand.
+func lay(args []any) (script.Command, []int, error) {
+	if call, keys, ok := layCall(args); ok {
+		return call, keys, nil
+	}
+	spec, err := command.Lookup(args)
+	if err != nil {
+		return script.Command{}, nil, err
+	}
+	keys, err := spec.Keys(args)
+	return script.Command{Head: spec.Head(args), Args: args}, keys, err
 }
 
 // sendable checks that go-redis can send the arguments, and counts their bytes.
@@ -313,13 +342,9 @@ func (tx *Tx) commandError(out script.Outcome) error {
 	case out.Index == 0:
 		return fmt.Errorf("luatx: the commit script failed and was undone: %s", out.Text)
 	}
-	failed := &CommandError{Index: out.Index - 1, Text: out.Text}
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	if tx.recorder != nil {
-		if cmds := tx.recorder.Cmds(); failed.Index >= 0 && failed.Index < len(cmds) {
-			failed.Command = cmds[failed.Index].Name()
-		}
+	failed := &CommandError{Index: out.Index - 1, Text: tx.t.scripts.Locate(out.Text)}
+	if cmds := tx.recorded(); failed.Index >= 0 && failed.Index < len(cmds) {
+		failed.Command = cmds[failed.Index].Name()
 	}
 	return failed
 }

@@ -35,17 +35,29 @@ func NewFiller() *Filler {
 }
 
 // ticketCommand leads each pipeline and names the frames that answer it.
-const ticketCommand = "luatx.ticket"
+const (
+	ticketCommand = "luatx.ticket"
+	ticketReply   = "+OK\r\n"
+)
 
 // Fill gives each command the reply at its index, as the script answered it.
 func (f *Filler) Fill(cmds []redis.Cmder, replies []any) error {
 	if len(cmds) != len(replies) {
 		return fmt.Errorf("%d replies to %d commands", len(replies), len(cmds))
 	}
-	frames := []byte("+OK\r\n")
+	frames := []byte(ticketReply)
 	for _, reply := range replies {
 		frames = appendFrame(frames, reply)
 	}
+	return f.fill(cmds, frames)
+}
+
+// FillFrames gives each command the reply at its index, in frames of RESP2.
+func (f *Filler) FillFrames(cmds []redis.Cmder, frames string) error {
+	return f.fill(cmds, []byte(ticketReply+frames))
+}
+
+func (f *Filler) fill(cmds []redis.Cmder, frames []byte) error {
 	ticket := strconv.FormatInt(f.last.Add(1), 36)
 	f.tickets.Store(ticket, frames)
 	defer f.tickets.Delete(ticket)

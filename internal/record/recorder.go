@@ -67,6 +67,34 @@ func (s *Source) New(record func(redis.Cmder) (keep bool, err error), exec func(
 	return r
 }
 
+// Conn returns a connection whose commands are handed to run, those of a pipeline all at once. Run gives each
+// command its reply or its error.
+func (s *Source) Conn(run func(ctx context.Context, cmds []redis.Cmder) error) *redis.Conn {
+	conn := s.client.Conn()
+	conn.AddHook(runHook(run))
+	return conn
+}
+
+type runHook func(ctx context.Context, cmds []redis.Cmder) error
+
+func (runHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (run runHook) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { return run(ctx, []redis.Cmder{cmd}) }
+}
+
+func (run runHook) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error { return run(ctx, withoutMulti(cmds)) }
+}
+
+// withoutMulti leaves out what a TxPipeline puts around its commands.
+func withoutMulti(cmds []redis.Cmder) []redis.Cmder {
+	if len(cmds) > 1 && cmds[0].Name() == "multi" && cmds[len(cmds)-1].Name() == "exec" {
+		return cmds[1 : len(cmds)-1]
+	}
+	return cmds
+}
+
 // hook ends commands and pipelines in the recorder.
 type hook struct{ r *Recorder }
 
@@ -79,11 +107,7 @@ func (h hook) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 func (h hook) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(_ context.Context, cmds []redis.Cmder) error {
 		var first error
-		for _, cmd := range cmds {
-			switch cmd.Name() { // what a TxPipeline puts around its commands
-			case "multi", "exec":
-				continue
-			}
+		for _, cmd := range withoutMulti(cmds) {
 			if err := h.r.record(cmd); err != nil {
 				cmd.SetErr(err)
 				if first == nil {

@@ -3,7 +3,9 @@ package script
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -35,6 +37,13 @@ type Command struct {
 	Args []any
 }
 
+// Guard is a read that must still have its reply when the transaction commits.
+type Guard struct {
+	Order  byte // of the reply, as lua/_reply.lua says
+	Args   []any
+	Digest string
+}
+
 // Tx is one transaction, ready to be sent.
 type Tx struct {
 	Digest   string    // of the id, 16 bytes
@@ -44,7 +53,14 @@ type Tx struct {
 	Delay    time.Duration // until the cold relay may take its events
 	Events   []Event
 	Commands []Command
-	Keys     []string // every key of the commands
+	Guards   []Guard
+	Keys     []string // every key of the commands and guards
+	Keep     bool     // the replies, for a retry
+}
+
+// MayEmit reports whether the transaction has events, or procedures that may emit some.
+func (tx *Tx) MayEmit() bool {
+	return len(tx.Events) > 0 || slices.ContainsFunc(tx.Commands, func(c Command) bool { return c.Head[0] == 'p' })
 }
 
 // State is what became of a transaction.
@@ -58,6 +74,8 @@ const (
 	Expired    State = "expired"    // arrived too late, or after its tombstone
 	Fenced     State = "fenced"     // another consumer owns the entry
 	Full       State = "full"       // the outbox has no room
+	Conflict   State = "conflict"   // what a guard read has changed
+	Aborted    State = "aborted"    // a procedure ended the transaction; everything was undone
 	Failed     State = "failed"     // a command failed; everything was undone
 	Refused    State = "refused"    // the server takes no writes; nothing was done
 	Broken     State = "broken"     // a command failed, and so did the undo
@@ -69,10 +87,12 @@ const (
 // Outcome is the answer to one transaction.
 type Outcome struct {
 	State   State
-	Acked   bool  // the entry was acknowledged in the script
-	Same    bool  // replayed: by this very token, so that its events are these
-	Replies []any // of the commands, where committed
-	Index   int   // failed: the command that failed, from 1; an event: negative; 0: the script itself
+	Acked   bool    // the entry was acknowledged in the script
+	Same    bool    // replayed: by this very token, so that its events are these
+	Replies []any   // of the commands, where committed
+	Emitted []Event // by procedures, where committed
+	Kept    string  // the replies of the commit that was, in RESP, where it kept them
+	Index   int     // failed: the command that failed, from 1; an event: negative; 0: the script itself
 	Text    string
 }
 
@@ -87,6 +107,9 @@ func (s *Set) Commit(ctx context.Context, shard Shard, batch []Tx) ([]Outcome, t
 			keys = append(keys, tx.Input.Stream)
 		}
 		keys = append(keys, tx.Keys...)
+		if tx.Keep {
+			keys = append(keys, shard.Key(keyResults), shard.Key(keyResultsB))
+		}
 		args = tx.append(args)
 	}
 	reply, unanswered, err := s.eval(ctx, s.commit, keys, args)
@@ -99,7 +122,7 @@ func (s *Set) Commit(ctx context.Context, shard Shard, batch []Tx) ([]Outcome, t
 	}
 	outcomes := make([]Outcome, len(batch))
 	for i := range outcomes {
-		if outcomes[i], err = outcome(rows[min(i, len(rows)-1)]); err != nil {
+		if outcomes[i], err = outcome(rows[min(i, len(rows)-1)], len(batch[i].Commands)); err != nil {
 			return nil, now, unanswered, err
 		}
 	}
@@ -111,7 +134,12 @@ func (tx *Tx) append(args []any) []any {
 	start := len(args)
 	args = append(args, nil, tx.Digest, tx.Token, millis(tx.NotAfter),
 		strconv.Itoa(int(tx.Input.Ack)), tx.Input.Stream, tx.Input.Group, tx.Input.Consumer, tx.Input.Entry,
-		strconv.FormatInt(tx.Delay.Milliseconds(), 10), strconv.Itoa(len(tx.Events)), strconv.Itoa(len(tx.Commands)))
+		strconv.FormatInt(tx.Delay.Milliseconds(), 10), strconv.Itoa(len(tx.Events)), strconv.Itoa(len(tx.Commands)),
+		strconv.Itoa(len(tx.Guards)), digit(tx.Keep))
+	for _, guard := range tx.Guards {
+		args = append(args, guard.head(), guard.Digest)
+		args = append(args, guard.Args...)
+	}
 	for _, event := range tx.Events {
 		args = append(args, event.ID, event.Body)
 	}
@@ -123,7 +151,17 @@ func (tx *Tx) append(args []any) []any {
 	return args
 }
 
-func outcome(row any) (Outcome, error) {
+func (g Guard) head() string { return string(g.Order) + strconv.Itoa(len(g.Args)) }
+
+func digit(b bool) string {
+	if b {
+		return "1"
+	}
+	return "0"
+}
+
+// outcome reads the answer to a transaction of so many commands.
+func outcome(row any, commands int) (Outcome, error) {
 	fields, _ := row.([]any)
 	if len(fields) == 0 {
 		return Outcome{}, malformed("commit", row)
@@ -133,14 +171,25 @@ func outcome(row any) (Outcome, error) {
 	rest := fields[1:]
 	switch out.State {
 	case Committed:
-		if len(rest) == 0 {
+		if len(rest) < 1+commands || (len(rest)-1-commands)%2 != 0 {
 			return out, malformed("commit", row)
 		}
-		out.Acked, out.Replies = rest[0] == int64(1), rest[1:]
+		out.Acked, out.Replies = rest[0] == int64(1), rest[1:1+commands]
+		for emitted := rest[1+commands:]; len(emitted) > 0; emitted = emitted[2:] {
+			id, _ := emitted[0].(string)
+			body, _ := emitted[1].(string)
+			out.Emitted = append(out.Emitted, Event{id, []byte(body)})
+		}
 	case Replayed, Duplicate:
 		out.Acked = len(rest) > 0 && rest[0] == int64(1)
 		out.Same = len(rest) > 1 && rest[1] == int64(1)
-	case Failed:
+		if len(rest) > 2 {
+			kept, _ := rest[2].(string)
+			if number, frames, _ := strings.Cut(kept, ":"); number == strconv.Itoa(commands) {
+				out.Kept = frames
+			}
+		}
+	case Failed, Aborted:
 		if len(rest) < 2 {
 			return out, malformed("commit", row)
 		}
@@ -150,7 +199,7 @@ func outcome(row any) (Outcome, error) {
 		if len(rest) > 0 {
 			out.Text = fmt.Sprint(rest[0])
 		}
-	case Expired, Fenced, Full:
+	case Expired, Fenced, Full, Conflict:
 	default:
 		return out, malformed("commit", row)
 	}

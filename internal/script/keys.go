@@ -21,11 +21,13 @@ const (
 	keySent     = "sent"
 	keySeq      = "seq"
 	keyBroken   = "broken"
+	keyResults  = "results"
+	keyResultsB = "results:b"
 )
 
 // names lists the keys that business commands may not name; the ones that later layouts use are among them.
 var names = []string{
-	keyVoid, keyInboxA, keyInboxB, "results", "audit", keyEntries, "headers", keyPending, keyAttempts,
+	keyVoid, keyInboxA, keyInboxB, keyResults, keyResultsB, "audit", keyEntries, "headers", keyPending, keyAttempts,
 	keyErrors, keyLeases, keyParked, keySent, "due", "lanes", keySeq, keyBroken, "stream",
 }
 

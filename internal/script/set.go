@@ -22,11 +22,19 @@ type Constants struct {
 	Retention time.Duration // of the inbox
 	Capacity  int           // pending events of a shard
 	UndoBytes int           // the largest key that is kept by DUMP for an undo
+	KeptBytes int           // the most bytes of replies that one transaction keeps
+
+	Procedures []Procedure
+	Budget     int    // the most calls of one run of a procedure
+	Commands   string // those that procedures may call, as lua/_procedure.lua reads them
 }
 
+// keptCount is the most transactions whose replies are kept in one generation.
+const keptCount = 100_000
+
 func (c Constants) text() string {
-	return fmt.Sprintf("local IDENTITY, RETENTION, CAPACITY, UNDO_BYTES = %s, %d, %d, %d\n",
-		quote(c.Identity), c.Retention.Milliseconds(), c.Capacity, c.UndoBytes)
+	return fmt.Sprintf("local IDENTITY, RETENTION, CAPACITY, UNDO_BYTES, KEPT_BYTES, KEPT_COUNT = %s, %d, %d, %d, %d, %d\n",
+		quote(c.Identity), c.Retention.Milliseconds(), c.Capacity, c.UndoBytes, c.KeptBytes, keptCount)
 }
 
 // quote makes a Lua string literal.
@@ -58,7 +66,7 @@ type Set struct {
 	log       *slog.Logger
 	namespace string
 
-	commit, resolve, claim, settle, rearm source
+	commit, resolve, read, claim, settle, rearm source
 }
 
 // New composes the scripts. It does no I/O.
@@ -68,18 +76,20 @@ func New(client redis.UniversalClient, c Constants, log *slog.Logger) *Set {
 		client:    client,
 		log:       log,
 		namespace: c.Namespace,
-		commit:    newSource("commit", constants+lua.Source("_time", "_inbox", "_undo", "commit")),
-		resolve:   newSource("resolve", constants+lua.Source("_time", "_inbox", "resolve")),
-		claim:     newSource("claim", constants+lua.Source("_time", "claim")),
-		settle:    newSource("settle", lua.Source("_time", "settle")),
-		rearm:     newSource("rearm", lua.Source("_time", "rearm")),
+		commit: newSource("commit", constants+c.procedures()+
+			lua.Source("_time", "_inbox", "_undo", "_reply", "_events", "_results", "_procedure", "commit")),
+		resolve: newSource("resolve", constants+lua.Source("_time", "_inbox", "resolve")),
+		read:    newSource("read", lua.Source("_reply", "read")),
+		claim:   newSource("claim", constants+lua.Source("_time", "claim")),
+		settle:  newSource("settle", lua.Source("_time", "settle")),
+		rearm:   newSource("rearm", lua.Source("_time", "rearm")),
 	}
 }
 
 // SHAs lists the scripts' names and hashes.
 func (s *Set) SHAs() iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
-		for _, script := range []source{s.commit, s.resolve, s.claim, s.settle, s.rearm} {
+		for _, script := range []source{s.commit, s.resolve, s.read, s.claim, s.settle, s.rearm} {
 			if !yield(script.name, script.sha) {
 				return
 			}

@@ -1,0 +1,32 @@
+-- Purpose: the replies of a commit, kept beside the inbox in two generations of their own, for a retry to hear. They
+-- are a courtesy: where the server does not take them the commit stands, and the retry hears that they are lost.
+-- A field is the id's digest, its value the number of commands, a colon and the replies. Expects now, NOW, RETENTION (ms), KEPT_BYTES of one transaction and KEPT_COUNT of one generation.
+
+local function results_keys()
+  local prefix = string.sub(KEYS[1], 1, -5)
+  return prefix .. 'results', prefix .. 'results:b'
+end
+
+local function keep(digest, reply, commands)
+  local R, R_B = results_keys()
+  local parts, size = {}, 0
+  for i = 1, commands do
+    parts[i] = encode(reply[i + 2])
+    size = size + #parts[i]
+    if size > KEPT_BYTES then return end
+  end
+  local began = redis.pcall('HGET', R, 'start')
+  if type(began) == 'string' and (now - tonumber(began) >= RETENTION or redis.call('HLEN', R) > KEPT_COUNT) then
+    redis.pcall('RENAME', R, R_B)
+    began = false
+  end
+  if not began then redis.pcall('HSET', R, 'start', NOW) end
+  redis.pcall('HSET', R, digest, commands .. ':' .. table.concat(parts))
+end
+
+-- The replies that an id has left, or 0.
+local function kept(digest)
+  local R, R_B = results_keys()
+  local found = redis.pcall('HGET', R, digest) or redis.pcall('HGET', R_B, digest)
+  return type(found) == 'string' and found or 0
+end

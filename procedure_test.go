@@ -1,0 +1,237 @@
+package luatx_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/outbox"
+)
+
+// transfer moves money between two hashes, and says so.
+var transfer = luatx.Procedure{
+	Name: "transfer",
+	Keys: []string{"from", "to"},
+	Args: []string{"amount"},
+	Source: `
+amount = tonumber(amount)
+local balance = tonumber(redis.call('HGET', from, 'balance') or 0)
+if balance < amount then abort('insufficient funds') end
+redis.call('HINCRBY', from, 'balance', -amount)
+redis.call('HINCRBY', to, 'balance', amount)
+emit{type = 'transferred', source = '/bank', data = {amount = amount}}
+return balance - amount`,
+}
+
+func withProcedures(procedures ...luatx.Procedure) func(*luatx.Config) {
+	return func(c *luatx.Config) { c.Procedures = procedures }
+}
+
+func TestProcedure(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tr := redistest.Soon(t), newTransactor(t, client, withProcedures(transfer))
+		from, to, log := key(t, tr, "a", "from"), key(t, tr, "a", "to"), key(t, tr, "a", "log")
+		client.HSet(ctx, from, "balance", 10)
+		var left *redis.Cmd
+		var logged *redis.IntCmd
+		run := func(amount int) error {
+			_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+				tx.Pipeline().HSet(ctx, to, "touched", amount)
+				left = tx.Call("transfer", []string{from, to}, amount)
+				if !errors.Is(left.Err(), luatx.ErrNotCommitted) {
+					t.Errorf("before the commit it answers %v", left.Err())
+				}
+				logged = tx.Pipeline().RPush(ctx, log, amount)
+				return nil
+			}, luatx.WithID(fmt.Sprint(amount)))
+			return err
+		}
+		if err := run(7); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := left.Int64(); err != nil || n != 3 || logged.Val() != 1 {
+			t.Errorf("replies %v, %v", left, logged)
+		}
+		if client.HGet(ctx, from, "balance").Val() != "3" || client.HGet(ctx, to, "balance").Val() != "7" {
+			t.Errorf("balances %v, %v", client.HGetAll(ctx, from).Val(), client.HGetAll(ctx, to).Val())
+		}
+		events, bodies := eventsOf(t, client, tr)
+		if len(events) != 1 {
+			t.Fatalf("events: %v", events)
+		}
+		msg, err := outbox.Decode([]byte(bodies[0]))
+		if err != nil || msg.ID() != events[0] || msg.Type() != "transferred" || string(msg.Data) != `{"amount":7}` {
+			t.Errorf("event %s: %s, %v", events[0], bodies[0], err)
+		}
+
+		before := dump(t, client, tr)
+		var aborted *luatx.AbortError
+		if err := run(8); !errors.As(err, &aborted) || aborted.Reason != "insufficient funds" || aborted.Procedure != "transfer" || aborted.Index != 1 {
+			t.Errorf("error %v", err)
+		}
+		if !errors.As(left.Err(), &aborted) {
+			t.Errorf("the call answers %v", left.Err())
+		}
+		noTrace(t, client, tr, before)
+	})
+}
+
+// eventsOf lists the events of aggregate a's shard.
+func eventsOf(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor) (ids, bodies []string) {
+	t.Helper()
+	for id, body := range client.HGetAll(t.Context(), shardKey(tr, "a", "entries")).Val() {
+		ids, bodies = append(ids, id), append(bodies, body)
+	}
+	return ids, bodies
+}
+
+// TestProceduresAreHeldToTheirRules runs procedures that break one rule each: nothing of them stays, and the error
+// says which.
+func TestProceduresAreHeldToTheirRules(t *testing.T) {
+	t.Parallel()
+	const write = "redis.call('SET', k, 'written') "
+	for _, c := range []struct{ name, source, want string }{
+		{"undeclared key", write + "redis.call('SET', k .. '2', 'v')", "was not declared"},
+		{"undeclared by pcall", write + "redis.pcall('GET', k .. '2')", "was not declared"},
+		{"one of several keys", write + "redis.call('DEL', k, k .. '2')", "was not declared"},
+		{"a key of luatx", write + "redis.call('DEL', (string.gsub(k, '}.*', '}:entries')))", "was not declared"},
+		{"too many calls", write + "while true do redis.call('GET', k) end", "more than 50 calls"},
+		{"too many by pcall", write + "while true do redis.pcall('GET', k) end", "more than 50 calls"},
+		{"blocks", write + "redis.call('BLPOP', k, 1)", "not for procedures"},
+		{"spans the keyspace", write + "redis.call('FLUSHALL')", "not for procedures"},
+		{"nothing luatx knows", write + "redis.call('get:2', k)", "not for procedures"},
+		{"arity", write + "redis.call('SET', k)", "wrong number of arguments"},
+		{"server's error", write + "redis.call('HSET', k, 'f', 'v')", "WRONGTYPE"},
+		{"server's error, returned", write + "return redis.pcall('HSET', k, 'f', 'v')", "WRONGTYPE"},
+		{"error of its own", write + "return redis.error_reply('MINE no')", "MINE no"},
+		{"raised", write + "error('raised')", "raised"},
+		{"Lua error", write + "local x = nil\nreturn x.y", "procedure rule:2"},
+		{"past its redis", write + "return _G.redis.call('SET', 'x', 'y')", "procedure rule:1"},
+		{"text as code", write + "loadstring('return 1')()", "procedure rule:1"},
+		{"an event without a type", write + "emit{source = 's'}", "no type"},
+		{"no event", write + "emit(5)", "neither"},
+		{"the same event with another body", write + "emit('a', 'id') emit('b', 'id')", "another body"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+				rule := luatx.Procedure{Name: "rule", Keys: []string{"k"}, Source: c.source}
+				ctx := redistest.Soon(t)
+				tr := newTransactor(t, client, withProcedures(rule), func(cfg *luatx.Config) { cfg.ProcedureCalls = 50 })
+				k := key(t, tr, "a", "k")
+				client.Set(ctx, k, "old", 0)
+				before := dump(t, client, tr)
+				for _, last := range []bool{true, false} {
+					_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+						tx.Pipeline().Append(ctx, k, "more")
+						tx.Call("rule", []string{k})
+						if !last {
+							tx.Pipeline().Set(ctx, k, "after", 0)
+						}
+						return nil
+					}, luatx.WithID("rule"))
+					var failed *luatx.CommandError
+					if !errors.As(err, &failed) || failed.Index != 1 || !strings.Contains(failed.Text, c.want) {
+						t.Errorf("error %v, want %s", err, c.want)
+					}
+					noTrace(t, client, tr, before)
+				}
+			})
+		})
+	}
+}
+
+// TestProcedureFillsTheOutbox holds that events of procedures count, and that a full outbox undoes what was written.
+func TestProcedureFillsTheOutbox(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	flood := luatx.Procedure{Name: "flood", Keys: []string{"k"}, Args: []string{"n"}, Source: `
+redis.call('SET', k, n)
+for i = 1, n do emit('body ' .. i, k .. i) end`}
+	ctx := redistest.Soon(t)
+	tr := newTransactor(t, client, withProcedures(flood), func(c *luatx.Config) { c.OutboxCapacity = 5 })
+	k := key(t, tr, "a", "k")
+	run := func(n int, own int) error {
+		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			for i := range own {
+				if err := tx.Emit(luatx.Event{ID: fmt.Sprint(k, n, "own", i), Body: []byte("own")}); err != nil {
+					return err
+				}
+			}
+			tx.Call("flood", []string{k}, n)
+			return nil
+		})
+		return err
+	}
+	before := dump(t, client, tr)
+	for _, c := range [][2]int{{6, 0}, {4, 2}} {
+		if err := run(c[0], c[1]); !errors.Is(err, luatx.ErrOutboxFull) {
+			t.Errorf("%d emitted and %d of its own: %v", c[0], c[1], err)
+		}
+		noTrace(t, client, tr, before)
+	}
+	if err := run(3, 2); err != nil {
+		t.Error(err)
+	}
+	if ids, _ := eventsOf(t, client, tr); len(ids) != 5 {
+		t.Errorf("%d events", len(ids))
+	}
+}
+
+func TestWrongProcedures(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	ctx := redistest.Soon(t)
+	for name, p := range map[string]luatx.Procedure{
+		"no name":     {Source: "return 1"},
+		"quoted name": {Name: "a'b", Source: "return 1"},
+		"no source":   {Name: "a"},
+		"a keyword":   {Name: "a", Keys: []string{"end"}, Source: "return 1"},
+		"redis":       {Name: "a", Args: []string{"redis"}, Source: "return 1"},
+		"twice":       {Name: "a", Keys: []string{"x"}, Args: []string{"x"}, Source: "return 1"},
+	} {
+		if _, err := luatx.New(client, luatx.Config{Namespace: "n", Procedures: []luatx.Procedure{p}}); err == nil || !strings.Contains(err.Error(), "Config.Procedures") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := luatx.New(client, luatx.Config{Namespace: "n", Procedures: []luatx.Procedure{transfer, transfer}}); err == nil {
+		t.Error("two procedures of one name")
+	}
+
+	tr := newTransactor(t, client, withProcedures(transfer))
+	k := key(t, tr, "a", "k")
+	for name, c := range map[string]struct {
+		call func(*luatx.Tx) *redis.Cmd
+		want error
+	}{
+		"unknown":      {func(tx *luatx.Tx) *redis.Cmd { return tx.Call("no", nil) }, luatx.ErrCommandRefused},
+		"keys":         {func(tx *luatx.Tx) *redis.Cmd { return tx.Call("transfer", []string{k}, 1) }, luatx.ErrCommandRefused},
+		"arguments":    {func(tx *luatx.Tx) *redis.Cmd { return tx.Call("transfer", []string{k, k}) }, luatx.ErrCommandRefused},
+		"another slot": {func(tx *luatx.Tx) *redis.Cmd { return tx.Call("transfer", []string{k, key(t, tr, "b", "k")}, 1) }, luatx.ErrCrossSlot},
+	} {
+		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			c.call(tx)
+			return nil
+		})
+		if !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+
+	broken, err := luatx.New(client, luatx.Config{Namespace: redistest.Namespace(t), Procedures: []luatx.Procedure{
+		transfer, {Name: "broken", Source: "local x = 1\nreturn x +"},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = broken.Transact(ctx, "a", func(tx *luatx.Tx) error { tx.Call("broken", nil); return nil })
+	if err == nil || !strings.Contains(err.Error(), "procedure broken:") {
+		t.Errorf("a source that does not compile: %v", err)
+	}
+}

@@ -1,0 +1,169 @@
+package luatx
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/command"
+	"github.com/luatx/luatx/internal/script"
+)
+
+// Read returns what reads now, from the master, and guards the transaction by what it read: the commit runs the
+// reads again, and where a reply has changed it writes nothing and the handler runs again, up to
+// Config.ConflictRetries times; then ErrConflict. Only what was read counts: a guarded HGET does not mind a change of
+// another field, unlike WATCH. Reads of one pipeline are made at one moment.
+//
+// Deterministic reads of keys in the transaction's slot are allowed, as docs/commands.md lists them; a key that has
+// a recorded write is ErrReadAfterWrite. An error of the server (WRONGTYPE …) is guarded as a reply is.
+//
+// A handler that fails, or commits nothing, is held to its reads as well: it may have decided on two that never
+// were true together.
+func (tx *Tx) Read() redis.Cmdable {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if tx.reader == nil {
+		tx.reader = tx.t.source.Conn(tx.read)
+	}
+	return tx.reader
+}
+
+// ReaderFromContext returns what an adapter reads with: the guarded reads of the transaction in the context,
+// elsewhere fallback.
+func ReaderFromContext(ctx context.Context, fallback redis.Cmdable) redis.Cmdable {
+	if tx, ok := TxFromContext(ctx); ok {
+		return tx.Read()
+	}
+	return fallback
+}
+
+// read executes commands now, and keeps their digests.
+func (tx *Tx) read(ctx context.Context, cmds []redis.Cmder) error {
+	err := tx.guard(ctx, cmds)
+	if err != nil {
+		fail(cmds, err)
+		return err
+	}
+	for _, cmd := range cmds {
+		if err := cmd.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (tx *Tx) guard(ctx context.Context, cmds []redis.Cmder) error {
+	if tx.closed.Load() {
+		return ErrTxClosed
+	}
+	written := tx.writtenKeys()
+	guards, keys := make([]script.Guard, len(cmds)), make([]string, 0, len(cmds))
+	for i, cmd := range cmds {
+		args, _, err := sendable(cmd.Args())
+		if err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrCommandRefused, cmd.Name(), err)
+		}
+		spec, err := tx.check(args)
+		if err != nil {
+			return err
+		}
+		if spec.Guard == command.GuardNone {
+			return fmt.Errorf("%w: %s cannot be a guarded read: its reply may differ although nothing has changed, or it writes", ErrCommandRefused, spec.Name)
+		}
+		positions, err := spec.Keys(args)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrCommandRefused, err)
+		}
+		for _, at := range positions {
+			key, _ := text(args[at])
+			if written[key] {
+				return fmt.Errorf("%w: %s: key %q", ErrReadAfterWrite, spec.Name, key)
+			}
+			keys = append(keys, key)
+		}
+		guards[i] = script.Guard{Order: orders[spec.Guard], Args: args}
+	}
+	if len(guards) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, tx.t.cfg.CommitTimeout)
+	defer cancel()
+	reads, err := tx.t.scripts.Read(ctx, tx.shard, keys, guards)
+	if err != nil {
+		return fmt.Errorf("luatx: read: %w", err)
+	}
+	replies := make([]any, len(reads))
+	for i, read := range reads {
+		guards[i].Digest = read.Digest
+		replies[i] = read.Reply
+	}
+	if err := tx.t.filler.Fill(cmds, replies); err != nil {
+		return fmt.Errorf("luatx: read: %w", err)
+	}
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	tx.guards, tx.guardKeys = append(tx.guards, guards...), append(tx.guardKeys, keys...)
+	return nil
+}
+
+// writtenKeys are the keys that recorded commands may write.
+func (tx *Tx) writtenKeys() map[string]bool {
+	written := make(map[string]bool)
+	for _, cmd := range tx.recorded() {
+		args := cmd.Args()
+		if _, keys, _, ok := splitCall(args); ok && cmd.Name() == callCommand {
+			for _, key := range keys {
+				name, _ := text(key)
+				written[name] = true
+			}
+			continue
+		}
+		spec, err := command.Lookup(args)
+		if err != nil {
+			continue // refused at its recording
+		}
+		positions, _ := spec.WriteKeys(args)
+		for _, at := range positions {
+			key, _ := text(args[at])
+			written[key] = true
+		}
+	}
+	return written
+}
+
+// orders are what lua/_reply.lua calls the guard classes.
+var orders = map[command.Guard]byte{command.GuardOrdered: 'o', command.GuardMembers: 'm', command.GuardPairs: 'p'}
+
+// verify tells whether what was read still holds: ErrConflict, or why it could not be asked.
+func (tx *Tx) verify(ctx context.Context) error {
+	tx.mu.Lock()
+	guards, keys := tx.guards, tx.guardKeys
+	tx.mu.Unlock()
+	if len(guards) == 0 {
+		return nil
+	}
+	ctx, cancel := tx.lookup(ctx)
+	defer cancel()
+	reads, err := tx.t.scripts.Read(ctx, tx.shard, keys, guards)
+	if err != nil {
+		tx.t.cfg.Logger.Warn("luatx: the guarded reads could not be verified", "error", err)
+		return fmt.Errorf("luatx: verify the guarded reads: %w", err)
+	}
+	for i, read := range reads {
+		if read.Digest != guards[i].Digest {
+			return ErrConflict
+		}
+	}
+	return nil
+}
+
+// recorded returns the recorded commands.
+func (tx *Tx) recorded() []redis.Cmder {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if tx.recorder == nil {
+		return nil
+	}
+	return tx.recorder.Cmds()
+}
