@@ -86,10 +86,14 @@ func New(client redis.UniversalClient, c Constants, log *slog.Logger) *Set {
 	}
 }
 
+func (s *Set) all() []source {
+	return []source{s.commit, s.resolve, s.read, s.claim, s.settle, s.rearm}
+}
+
 // SHAs lists the scripts' names and hashes.
 func (s *Set) SHAs() iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
-		for _, script := range []source{s.commit, s.resolve, s.read, s.claim, s.settle, s.rearm} {
+		for _, script := range s.all() {
 			if !yield(script.name, script.sha) {
 				return
 			}
