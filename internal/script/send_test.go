@@ -185,6 +185,7 @@ func TestScriptsAreComplete(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	files = slices.DeleteFunc(files, func(name string) bool { return filepath.Base(name) == "release.lua" }) // of inbox.SetNX
 	set, _ := newSick(t, nil)
 	if len(set.all()) != len(files) {
 		t.Errorf("%d scripts are built of %d", len(set.all()), len(files))
