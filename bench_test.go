@@ -15,9 +15,9 @@ import (
 )
 
 // BenchmarkMessage handles a message (three fields, a counter, one event of 300 bytes, the acknowledgement) in
-// either mode, with 1 and with 64 at a time, on one server. Compare the modes within one run.
+// either mode, with 1 to 256 at a time, on one server. Compare the modes within one run.
 func BenchmarkMessage(b *testing.B) {
-	for _, workers := range []int{1, 64} {
+	for _, workers := range []int{1, 8, 64, 256} {
 		for _, mode := range []string{"pipelined", "scripted"} {
 			b.Run(fmt.Sprintf("%s/%d", mode, workers), func(b *testing.B) { benchMessage(b, mode, workers) })
 		}
@@ -86,6 +86,51 @@ func benchMessage(b *testing.B, mode string, workers int) {
 	}
 	if workers == 1 {
 		for work() {
+		}
+		return
+	}
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			work()
+		}
+	})
+}
+
+// BenchmarkTransact commits the same without a message, with 1 to 256 at a time: all on one slot, and spread over
+// many.
+func BenchmarkTransact(b *testing.B) {
+	for _, tags := range []int{1, 256} {
+		for _, workers := range []int{1, 8, 64, 256} {
+			b.Run(fmt.Sprintf("tags=%d/%d", tags, workers), func(b *testing.B) { benchTransact(b, tags, workers) })
+		}
+	}
+}
+
+func benchTransact(b *testing.B, tags, workers int) {
+	b.Helper()
+	client := redistest.Shared(b).Client(b, func(o *redis.Options) { o.PoolSize = 300 })
+	ctx, tr := b.Context(), newTransactor(b, client, func(c *luatx.Config) { c.OutboxCapacity = 1 << 30 })
+	body := make([]byte, 300)
+	var next atomic.Int64
+	b.SetParallelism((workers + 1) / 2)
+	b.ReportAllocs()
+	work := func() {
+		aggregate := fmt.Sprint("a", next.Add(1)%int64(tags))
+		if _, err := tr.Transact(ctx, aggregate, func(tx *luatx.Tx) error {
+			hash, _ := tx.Key("hash")
+			counter, _ := tx.Key("counter")
+			tx.Pipeline().HSet(ctx, hash, "a", 1, "b", 2, "c", 3)
+			if err := luatx.Queued(tx.Pipeline().Incr(ctx, counter)); err != nil {
+				return err
+			}
+			return tx.Emit(luatx.Event{Body: body})
+		}); err != nil {
+			b.Error(err)
+		}
+	}
+	if workers == 1 {
+		for b.Loop() {
+			work()
 		}
 		return
 	}

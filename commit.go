@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -21,49 +22,80 @@ const (
 	resolveTimeout = 5 * time.Second
 )
 
-// commit sends a transaction and tells what became of it. The bool says that the input was acknowledged in it.
-func (t *Transactor) commit(ctx context.Context, tx *Tx, input script.Input) (Outcome, bool, error) {
+// A committed transaction, as far as its caller is told.
+type committed struct {
+	Result
+	acked bool // the input, in the same script
+}
+
+// prepared is a transaction that is ready to be sent, and what became of it.
+type prepared struct {
+	script.Sending
+	tx       *Tx
+	cmds     []redis.Cmder
+	inline   Inline // nil: nothing to tell a relay
+	reserved bool
+	err      error // nil: Outcome holds
+}
+
+// commit sends a transaction and tells what became of it.
+func (t *Transactor) commit(ctx context.Context, tx *Tx, input script.Input) (committed, error) {
+	p, err := t.prepare(ctx, tx, input)
+	if err != nil {
+		return committed{}, err
+	}
+	if p == nil {
+		return committed{Result: Result{Outcome: Committed}}, nil
+	}
+	t.send(ctx, []*prepared{p})
+	return t.finish(p)
+}
+
+// prepare closes a transaction and makes it ready to be sent; nil where there is nothing to commit, and nothing to
+// remember.
+func (t *Transactor) prepare(ctx context.Context, tx *Tx, input script.Input) (*prepared, error) {
 	tx.close()
-	prepared, cmds, err := tx.prepare()
+	out, cmds, err := tx.prepare()
+	if err == nil && !tx.claimed && len(cmds) == 0 && len(tx.events) == 0 {
+		return nil, tx.verify(ctx) // though its function has decided on what it read
+	}
+	if err == nil {
+		err = t.ensureChecked(ctx)
+	}
 	if err != nil {
 		fail(cmds, err)
-		return 0, false, err
+		return nil, err
 	}
-	if !tx.claimed && len(cmds) == 0 && len(tx.events) == 0 {
-		if err := tx.verify(ctx); err != nil { // though its function has decided on what it read
-			return 0, false, err
-		}
-		return Committed, false, nil // nothing to commit, nothing to remember
-	}
-	prepared.Input = input
-	if err := t.ensureChecked(ctx); err != nil {
-		fail(cmds, err)
-		return 0, false, err
-	}
+	out.Input = input
+	p := &prepared{tx: tx, cmds: cmds, Sending: script.Sending{Shard: tx.shard, Tx: out}}
+	p.inline, p.reserved = t.reserve(&p.Tx)
+	return p, nil
+}
 
-	inline, reserved := t.reserve(&prepared)
-	out, err := t.send(ctx, tx, &prepared)
+// finish tells everybody what became of a transaction: the relay, the recorded commands, the caller.
+func (t *Transactor) finish(p *prepared) (committed, error) {
+	out, err := p.Outcome, p.err
 	if err == nil {
-		err = outcomeError(out, tx)
+		err = outcomeError(out, p.tx)
 	}
-	if inline != nil && (reserved || err == nil) {
+	if p.inline != nil && (p.reserved || err == nil) {
 		var events []Event
 		if err == nil && (out.State == script.Committed || out.Same) {
-			events = tx.events
+			events = p.tx.events
 			for _, event := range out.Emitted {
 				events = append(slices.Clip(events), Event(event))
 			}
 		}
-		inline.Committed(tx.shard.Slot, events, reserved)
+		p.inline.Committed(p.tx.shard.Slot, events, p.reserved)
 	}
 	if err != nil {
-		fail(cmds, err)
-		return 0, false, err
+		fail(p.cmds, err)
+		return committed{}, err
 	}
-	if len(cmds) > 0 {
-		t.fill(cmds, out)
+	if len(p.cmds) > 0 {
+		t.fill(p.cmds, out)
 	}
-	return outcomes[out.State], out.Acked, nil
+	return committed{Result: Result{Outcome: outcomes[out.State]}, acked: out.Acked}, nil
 }
 
 var outcomes = map[script.State]Outcome{
@@ -87,58 +119,104 @@ func (t *Transactor) fill(cmds []redis.Cmder, out script.Outcome) {
 }
 
 // reserve asks the inline relay for a slot.
-func (t *Transactor) reserve(prepared *script.Tx) (Inline, bool) {
+func (t *Transactor) reserve(tx *script.Tx) (Inline, bool) {
 	attached := t.inline.Load()
-	if attached == nil || !prepared.MayEmit() {
+	if attached == nil || !tx.MayEmit() {
 		return nil, false
 	}
 	lease, ok := (*attached).Reserve()
 	if ok {
-		prepared.Delay = lease
+		tx.Delay = lease
 	}
 	return *attached, ok
 }
 
-// send commits under one token after another until there is an answer that holds.
-func (t *Transactor) send(ctx context.Context, tx *Tx, prepared *script.Tx) (script.Outcome, error) {
+// send commits transactions, each under one token after another, until for each there is an answer that holds.
+func (t *Transactor) send(ctx context.Context, batch []*prepared) {
 	ctx, cancel := context.WithTimeout(ctx, t.cfg.CommitTimeout)
 	defer cancel()
-	for {
-		prepared.Token = tx.delivery.token()
-		prepared.NotAfter = t.notAfter(ctx)
-		outcomes, now, unanswered, err := t.scripts.Commit(ctx, tx.shard, []script.Tx{*prepared})
-		if err != nil {
-			if unanswered {
-				return t.resolve(ctx, tx, prepared, err)
-			}
-			return script.Outcome{}, t.serverError(err)
+	for len(batch) > 0 {
+		sendings := make([]*script.Sending, len(batch))
+		for i, p := range batch {
+			p.Tx.Token = p.tx.delivery.token()
+			p.Tx.NotAfter = t.notAfter(ctx)
+			sendings[i] = &p.Sending
 		}
-		out := outcomes[0]
-		late := now.After(prepared.NotAfter)
-		t.observe(now)
-		switch {
-		case out.State == script.Expired && late && ctx.Err() == nil:
-			continue // the clock was off; no copy of this token can take effect any more
-		case unanswered && outcomeError(out, tx) != nil && out.State != script.Broken && out.State != script.Expired:
-			// Not committed by this request; an earlier one that was not answered may still be under way.
-			return t.resolve(ctx, tx, prepared, outcomeError(out, tx))
-		}
-		return out, nil
+		t.scripts.Send(ctx, sendings)
+		batch = t.judge(ctx, batch)
 	}
 }
 
+// judge decides which answers hold, asks what became of the transactions without one, and returns those that are
+// to be sent again.
+func (t *Transactor) judge(ctx context.Context, batch []*prepared) []*prepared {
+	var again, unclear []*prepared
+	for _, p := range batch {
+		switch verdict := p.verdict(); {
+		case verdict == unknown:
+			unclear = append(unclear, p)
+		case verdict == late && ctx.Err() == nil:
+			again = append(again, p)
+		}
+		if p.Err == nil {
+			t.observe(p.Now)
+		}
+	}
+	var wg sync.WaitGroup
+	for _, p := range unclear[min(1, len(unclear)):] {
+		wg.Go(func() { t.resolve(ctx, p) })
+	}
+	if len(unclear) > 0 {
+		t.resolve(ctx, unclear[0])
+	}
+	wg.Wait()
+	return again
+}
+
+type verdict int
+
+const (
+	holds   verdict = iota
+	late            // the clock was off; no copy of this token can take effect any more
+	unknown         // not committed by this request; an earlier one that was not answered may still be under way
+)
+
+func (p *prepared) verdict() verdict {
+	switch {
+	case p.Err != nil && p.Unanswered:
+		p.err = p.Err
+		return unknown
+	case p.Err != nil:
+		p.err = p.tx.t.serverError(p.Err)
+		return holds
+	}
+	if p.Outcome.State == script.Expired {
+		if p.Now.After(p.Tx.NotAfter) {
+			return late
+		}
+		return holds
+	}
+	if err := outcomeError(p.Outcome, p.tx); p.Unanswered && err != nil && p.Outcome.State != script.Broken {
+		p.err = err
+		return unknown
+	}
+	return holds
+}
+
 // resolve finds out what became of a token, and makes sure that it stays so.
-func (t *Transactor) resolve(ctx context.Context, tx *Tx, prepared *script.Tx, cause error) (script.Outcome, error) {
-	ctx, cancel := tx.lookup(ctx)
+func (t *Transactor) resolve(ctx context.Context, p *prepared) {
+	ctx, cancel := p.tx.lookup(ctx)
 	defer cancel()
-	state, text, err := t.scripts.Resolve(ctx, tx.shard, prepared.Digest, prepared.Token, prepared.NotAfter.Add(slack))
+	cause := p.err
+	state, text, err := t.scripts.Resolve(ctx, p.Shard, p.Tx.Digest, p.Tx.Token, p.Tx.NotAfter.Add(slack))
 	switch {
 	case err != nil:
-		return script.Outcome{}, &UnknownError{newReceipt(tx, prepared), fmt.Errorf("%w; asked what became of it: %w", cause, err)}
+		p.err = &UnknownError{newReceipt(p.tx, &p.Tx), fmt.Errorf("%w; asked what became of it: %w", cause, err)}
 	case state == script.Tombstoned:
-		return script.Outcome{}, fmt.Errorf("luatx: not committed: %w", cause)
+		p.err = fmt.Errorf("luatx: not committed: %w", cause)
+	default:
+		p.Outcome, p.err = script.Outcome{State: state, Text: text}, nil
 	}
-	return script.Outcome{State: state, Text: text}, nil
 }
 
 // serverError translates an error that came instead of an outcome.

@@ -76,7 +76,7 @@ func placed(ctx context.Context) error {
 
 // settle commits and settles the input as far as the commit decides it.
 func (t *Transactor) settle(ctx context.Context, tx *Tx, msg *message.Message, outputs []*message.Message) ([]*message.Message, error) {
-	state, acked, err := t.commit(ctx, tx, t.inputOf(ctx, tx, msg))
+	done, err := t.commit(ctx, tx, t.inputOf(ctx, tx, msg))
 	if errors.Is(err, ErrFenced) {
 		msg.Release() // it belongs to somebody else now
 		return nil, err
@@ -84,10 +84,10 @@ func (t *Transactor) settle(ctx context.Context, tx *Tx, msg *message.Message, o
 	if err != nil {
 		return nil, err
 	}
-	if acked {
+	if done.acked {
 		msg.Acknowledged()
 	}
-	if state == Duplicate {
+	if done.Outcome == Duplicate {
 		return nil, nil // its outputs are not from the run that counts
 	}
 	return outputs, nil

@@ -187,7 +187,8 @@ func (t *Transactor) Transact(ctx context.Context, aggregate string, fn func(*Tx
 			result.Outcome = Duplicate
 			return tx.failed(ctx, err)
 		}
-		result.Outcome, _, err = t.commit(ctx, tx, script.Input{})
+		done, err := t.commit(ctx, tx, script.Input{})
+		result = done.Result
 		return err
 	})
 	if err != nil {

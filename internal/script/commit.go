@@ -96,37 +96,16 @@ type Outcome struct {
 	Text    string
 }
 
-// Commit sends a batch of transactions of one shard. The bool says whether a copy of the batch may still
-// arrive; the time is the server's.
-func (s *Set) Commit(ctx context.Context, shard Shard, batch []Tx) ([]Outcome, time.Time, bool, error) {
-	keys := shard.keys(keyVoid, keyInboxA, keyInboxB, keyEntries, keyPending, keyBroken)
-	args := []any{strconv.Itoa(len(batch)), "2"}
-	for i := range batch {
-		tx := &batch[i]
-		if tx.Input.Ack != AckNone {
-			keys = append(keys, tx.Input.Stream)
-		}
-		keys = append(keys, tx.Keys...)
-		if tx.Keep {
-			keys = append(keys, shard.Key(keyResults), shard.Key(keyResultsB))
-		}
-		args = tx.append(args)
+// arguments is how many append appends.
+func (tx *Tx) arguments() int {
+	n := 14 + 2*len(tx.Events)
+	for _, guard := range tx.Guards {
+		n += 2 + len(guard.Args)
 	}
-	reply, unanswered, err := s.eval(ctx, s.commit, keys, args)
-	if err != nil {
-		return nil, time.Time{}, unanswered, err
+	for _, command := range tx.Commands {
+		n += 1 + len(command.Args)
 	}
-	now, rows, err := timed(reply)
-	if err != nil {
-		return nil, time.Time{}, unanswered, err
-	}
-	outcomes := make([]Outcome, len(batch))
-	for i := range outcomes {
-		if outcomes[i], err = outcome(rows[min(i, len(rows)-1)], len(batch[i].Commands)); err != nil {
-			return nil, now, unanswered, err
-		}
-	}
-	return outcomes, now, unanswered, nil
+	return n
 }
 
 // append lays the transaction out as lua/commit.lua reads it.
@@ -214,7 +193,7 @@ func (s *Set) Resolve(ctx context.Context, shard Shard, digest, token string, to
 		until = millis(tombstone)
 	}
 	keys := shard.keys(keyVoid, keyInboxA, keyInboxB, keyBroken)
-	reply, _, err := s.eval(ctx, s.resolve, keys, []any{digest, token, until})
+	reply, err := s.eval(ctx, s.resolve, keys, []any{digest, token, until})
 	if err != nil {
 		return "", "", err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,61 +26,102 @@ type ServerError struct {
 func (e *ServerError) Error() string { return fmt.Sprintf("script %s: %v", e.Script, e.Err) }
 func (e *ServerError) Unwrap() error { return e.Err }
 
-// once is a command that go-redis sends once: a lost reply must not become a second execution that nobody
-// counted. Redirections of a cluster are still followed.
-type once struct{ *redis.Cmd }
+// request is one call of a script, sent until it is answered. The script must bear being run twice with the same
+// arguments: that is what its tokens, leases and ids are for. Its caller alone changes it; what others read while
+// it travels (script, argv, keys, slot, size, alone) stands still then.
+type request struct {
+	script source
+	argv   []any // EVALSHA, its hash, the number of keys, the keys, the arguments
+	keys   int
+	slot   int  // of the keys
+	size   int  // see seal
+	alone  bool // shares a round trip with no other request
 
-func (once) NoRetry() bool { return true }
+	reply      any
+	row        int   // commit: which of the reply's transactions it is
+	err        error // of the last round; nil: answered
+	shared     bool  // the last round trip, with other requests
+	unanswered bool  // a copy of an earlier request may still arrive
+}
 
 // firstKey is where the first key of an EVALSHA stands.
 const firstKey = 3
 
-// eval runs a script until it is answered or ctx ends. The script must bear being run twice with the same
-// arguments: that is what its tokens, leases and ids are for.
-//
-// The bool says whether an earlier request went unanswered: a copy of it may still arrive.
-func (s *Set) eval(ctx context.Context, script source, keys []string, args []any) (any, bool, error) {
-	argv := make([]any, 0, firstKey+len(keys)+len(args))
-	argv = append(argv, "evalsha", script.sha, len(keys))
-	for _, key := range keys {
-		argv = append(argv, key)
-	}
-	argv = append(argv, args...)
+func newRequest(script source, keys, args int) *request {
+	argv := make([]any, 0, firstKey+keys+args)
+	return &request{script: script, argv: append(argv, "evalsha", script.sha, keys), keys: keys}
+}
 
-	unanswered := false
+// eval runs a script until it is answered or ctx ends.
+func (s *Set) eval(ctx context.Context, script source, keys []string, args []any) (any, error) {
+	r := newRequest(script, len(keys), len(args))
+	for _, key := range keys {
+		r.argv = append(r.argv, key)
+	}
+	r.argv = append(r.argv, args...)
+	s.evalAll(ctx, []*request{r}, s.direct)
+	return r.reply, r.err
+}
+
+// evalAll makes one round after the other, with what is left to be answered, until nothing is or ctx ends. It
+// changes the slice.
+func (s *Set) evalAll(ctx context.Context, open []*request, round func(context.Context, []*request)) {
 	for try := 0; ; try++ {
-		if err := ctx.Err(); err != nil {
-			return nil, unanswered, ended(err, unanswered)
+		if ctx.Err() != nil {
+			giveUp(ctx, open)
+			return
 		}
-		cmd := once{redis.NewCmd(ctx, argv...)}
-		cmd.SetFirstKeyPos(firstKey)
-		err := s.client.Process(ctx, cmd)
-		if err == nil || errors.Is(err, redis.Nil) {
-			return cmd.Val(), unanswered, nil
+		round(ctx, open)
+		open = slices.DeleteFunc(open, (*request).settled)
+		if len(open) == 0 {
+			return
 		}
-		if redis.HasErrorPrefix(err, "NOSCRIPT") {
-			if err = s.load(ctx, script, keys[0]); err == nil {
-				continue
-			}
-		} else if !answered(err) && !notSent(err) {
-			unanswered = true
+		last := open[0]
+		s.log.Debug("luatx: script not answered, trying again",
+			"script", last.script.name, "try", try+1, "requests", len(open), "error", last.err)
+		for _, r := range open {
+			s.reload(ctx, r.err)
 		}
-		if answered(err) && !passes(err.Error()) {
-			return nil, unanswered, &ServerError{script.name, err}
-		}
-		s.log.Debug("luatx: script not answered, trying again", "script", script.name, "try", try+1, "error", err)
-		s.reload(ctx, err)
 		if !pause(ctx, try) {
-			return nil, unanswered, ended(fmt.Errorf("%w; last: %w", context.Cause(ctx), err), unanswered)
+			giveUp(ctx, open)
+			return
 		}
 	}
 }
 
-func ended(err error, unanswered bool) error {
-	if unanswered {
-		return fmt.Errorf("%w: %w", ErrUnknown, err)
+// giveUp ends the requests of a caller whose time is over.
+func giveUp(ctx context.Context, open []*request) {
+	for _, r := range open {
+		err := context.Cause(ctx)
+		if r.err != nil && !errors.Is(r.err, err) {
+			err = fmt.Errorf("%w; last: %w", err, r.err)
+		}
+		if r.unanswered {
+			err = fmt.Errorf("%w: %w", ErrUnknown, err)
+		}
+		r.err = err
 	}
-	return err
+}
+
+// settled reports whether there is nothing left to do for a request after a round, and says what the next one is
+// to be like.
+func (r *request) settled() bool {
+	switch {
+	case r.err == nil:
+		return true
+	case notSent(r.err):
+		return false
+	case !answered(r.err):
+		r.unanswered, r.alone = true, r.alone || r.shared // one of the others may be what breaks the connection
+		return false
+	case passes(r.err):
+		return false
+	case r.shared:
+		r.alone, r.shared = true, false // the error may be about one of the others
+		return false
+	}
+	r.err = &ServerError{r.script.name, r.err}
+	return true
 }
 
 // answered reports whether an error is the server's own.
@@ -89,17 +131,27 @@ func answered(err error) bool {
 }
 
 // passes reports whether a server's error goes away by itself; nothing was executed then.
-func passes(text string) bool {
-	word, _, _ := strings.Cut(text, " ")
+func passes(err error) bool {
+	server, _ := errors.AsType[redis.Error](err)
+	word, _, _ := strings.Cut(server.Error(), " ")
 	switch word {
-	case "TRYAGAIN", "CLUSTERDOWN", "LOADING", "BUSY", "MASTERDOWN", "READONLY", "MOVED", "ASK":
+	case "TRYAGAIN", "CLUSTERDOWN", "LOADING", "BUSY", "MASTERDOWN", "READONLY", "MOVED", "ASK", "NOSCRIPT":
 		return true
 	}
-	return strings.Contains(text, "max number of clients")
+	return strings.Contains(server.Error(), "max number of clients")
 }
 
-// notSent reports whether an error shows that no byte of the request left.
+// unsentError says that no byte of a request left.
+type unsentError struct{ err error }
+
+func (e unsentError) Error() string { return "not sent: " + e.err.Error() }
+func (e unsentError) Unwrap() error { return e.err }
+
+// notSent reports whether an error shows that no byte of the request left, and that none will.
 func notSent(err error) bool {
+	if _, unsent := errors.AsType[unsentError](err); unsent {
+		return !answered(err) // a script that may not be loaded is an answer
+	}
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "dial" {
 		return true
@@ -107,25 +159,10 @@ func notSent(err error) bool {
 	return errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) || errors.Is(err, redis.ErrClosed)
 }
 
-// load puts a script where the key lives.
-func (s *Set) load(ctx context.Context, script source, key string) error {
-	var err error
-	if cluster, ok := s.client.(interface {
-		MasterForKey(ctx context.Context, key string) (*redis.Client, error)
-	}); ok {
-		var master *redis.Client
-		if master, err = cluster.MasterForKey(ctx, key); err == nil {
-			err = master.ScriptLoad(ctx, script.text).Err()
-		}
-	} else {
-		err = s.client.ScriptLoad(ctx, script.text).Err()
-	}
-	return err
-}
-
 // reload makes a cluster's client look for the masters again: by itself it stays with a dead one for a minute.
 func (s *Set) reload(ctx context.Context, err error) {
-	if answered(err) && !redis.HasErrorPrefix(err, "READONLY") && !redis.HasErrorPrefix(err, "CLUSTERDOWN") {
+	if answered(err) && !redis.HasErrorPrefix(err, "READONLY") && !redis.HasErrorPrefix(err, "CLUSTERDOWN") &&
+		!redis.HasErrorPrefix(err, "MOVED") && !redis.HasErrorPrefix(err, "NOSCRIPT") {
 		return
 	}
 	if cluster, ok := s.client.(interface{ ReloadState(ctx context.Context) }); ok {

@@ -65,6 +65,7 @@ type Set struct {
 	client    redis.UniversalClient
 	log       *slog.Logger
 	namespace string
+	queue     *queue
 
 	commit, resolve, read, claim, settle, rearm source
 }
@@ -72,7 +73,7 @@ type Set struct {
 // New composes the scripts. It does no I/O.
 func New(client redis.UniversalClient, c Constants, log *slog.Logger) *Set {
 	constants := c.text()
-	return &Set{
+	s := &Set{
 		client:    client,
 		log:       log,
 		namespace: c.Namespace,
@@ -84,6 +85,8 @@ func New(client redis.UniversalClient, c Constants, log *slog.Logger) *Set {
 		settle:  newSource("settle", lua.Source("_time", "settle")),
 		rearm:   newSource("rearm", lua.Source("_time", "rearm")),
 	}
+	s.queue = &queue{set: s, lanes: make(map[string]*lane)}
+	return s
 }
 
 func (s *Set) all() []source {

@@ -1,0 +1,134 @@
+package script
+
+import (
+	"context"
+	"errors"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// call is one EVALSHA on the wire. What travelled in it reads its answer when the exchange is over.
+type call struct {
+	script source
+	argv   []any
+	reply  any
+	err    error
+	shared bool // the round trip, or the script, with other requests
+}
+
+// once is a command that go-redis sends once, and with it all of its pipeline: a lost reply must not become a
+// second execution that nobody counted. Redirections of a cluster are still followed.
+type once struct{ *redis.Cmd }
+
+func (once) NoRetry() bool { return true }
+
+func (c *call) command(ctx context.Context) once {
+	cmd := once{redis.NewCmd(ctx, c.argv...)}
+	cmd.SetFirstKeyPos(firstKey)
+	return cmd
+}
+
+func (c *call) take(cmd once) {
+	c.reply, c.err = cmd.Val(), cmd.Err()
+	if errors.Is(c.err, redis.Nil) {
+		c.err = nil
+	}
+}
+
+// direct makes a round trip for one request alone.
+func (s *Set) direct(ctx context.Context, reqs []*request) {
+	for _, r := range reqs {
+		c := call{script: r.script, argv: r.argv}
+		s.exchange(ctx, []*call{&c})
+		r.take(&c, 0)
+	}
+}
+
+// pipeline makes a round trip for requests of one node that share it with nobody else, and with the tail.
+func (s *Set) pipeline(ctx context.Context, reqs []*request, tail ...redis.Cmder) {
+	batch := make([]*waiter, len(reqs))
+	for i, r := range reqs {
+		batch[i] = &waiter{request: r}
+	}
+	s.exchange(ctx, share(batch), tail...)
+	for _, w := range batch {
+		w.take(w.call, w.row)
+	}
+}
+
+func (r *request) take(c *call, row int) {
+	r.reply, r.row, r.err, r.shared = c.reply, row, c.err, c.shared
+}
+
+// exchange makes one round trip with calls of one script on one node; a second one, where the server had
+// forgotten the script. The tail goes out once, behind them, and bears its own errors.
+func (s *Set) exchange(ctx context.Context, calls []*call, tail ...redis.Cmder) {
+	s.transmit(ctx, calls, tail...)
+	var forgotten []*call
+	for _, c := range calls {
+		if redis.HasErrorPrefix(c.err, "NOSCRIPT") {
+			forgotten = append(forgotten, c)
+		}
+	}
+	if len(forgotten) == 0 {
+		return
+	}
+	if err := s.load(ctx, forgotten[0]); err != nil {
+		for _, c := range forgotten {
+			c.err = unsentError{err}
+		}
+		return
+	}
+	s.transmit(ctx, forgotten)
+}
+
+func (s *Set) transmit(ctx context.Context, calls []*call, tail ...redis.Cmder) {
+	if len(calls) == 1 && len(tail) == 0 {
+		cmd := calls[0].command(ctx)
+		_ = s.client.Process(ctx, cmd) // the command bears it
+		calls[0].take(cmd)
+		return
+	}
+	pipe := s.client.Pipeline()
+	cmds := make([]once, len(calls))
+	for i, c := range calls {
+		cmds[i] = c.command(ctx)
+		_ = pipe.Process(ctx, cmds[i]) // queues it
+	}
+	_ = pipe.BatchProcess(ctx, tail...)
+	_, _ = pipe.Exec(ctx) // the commands bear their errors
+	for i, c := range calls {
+		c.take(cmds[i])
+		c.shared = c.shared || len(calls) > 1
+		if redis.HasErrorPrefix(c.err, "MOVED") || redis.HasErrorPrefix(c.err, "ASK") {
+			c.err = redirectError{c.err.Error()}
+		}
+	}
+}
+
+// redirectError is a redirection that a pipeline did not get through. It is not the server's last word: when the
+// node that a pipeline was redirected to does not answer, go-redis leaves the redirection standing.
+type redirectError struct{ text string }
+
+func (e redirectError) Error() string { return "redirected: " + e.text }
+
+// load puts a script where the call's first key lives.
+func (s *Set) load(ctx context.Context, c *call) error {
+	node, err := s.master(ctx, c.argv)
+	if err != nil {
+		return err
+	}
+	return node.ScriptLoad(ctx, c.script.text).Err()
+}
+
+// master is the client of the node where the first key of an EVALSHA lives.
+func (s *Set) master(ctx context.Context, argv []any) (redis.UniversalClient, error) {
+	cluster, ok := s.client.(interface {
+		MasterForKey(ctx context.Context, key string) (*redis.Client, error)
+	})
+	if !ok {
+		return s.client, nil
+	}
+	key, _ := argv[firstKey].(string)
+	return cluster.MasterForKey(ctx, key)
+}

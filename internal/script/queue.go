@@ -1,0 +1,227 @@
+package script
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// maxFlights is the most round trips to one node at a time: one would leave the network idle while the
+	// server works, more would be too small to share anything.
+	maxFlights = 4
+	// maxBatch is the most transactions of one flight. A script of so many holds the server up for half a
+	// millisecond; beyond, nothing is gained.
+	maxBatch = 64
+	// maxBatchSize is the most bytes of a flight, counted as seal does: they hold the server up for a
+	// millisecond. A larger transaction flies alone.
+	maxBatchSize = 1 << 20
+)
+
+// queue lets callers that commit at the same time share round trips. As long as fewer than maxFlights are under
+// way to a node, a caller makes its own, at once, in its own goroutine. While they are, callers wait, and the
+// flight that returns first takes along what has gathered. Nobody ever waits for company.
+//
+// A flight is one round trip. What the server turned away, or did not answer, goes back to its caller, who tries
+// again: a slot that migrates or a transaction that cannot be carried out holds nobody else up.
+type queue struct {
+	set *Set
+
+	mu    sync.Mutex
+	lanes map[string]*lane // by the node's address
+}
+
+type lane struct {
+	flights int
+	waiting []*waiter
+}
+
+// waiter is a request in the queue or in flight. A caller who leaves it in flight does not look at it again.
+type waiter struct {
+	*request
+	ctx  context.Context
+	lane *lane
+	row  int
+
+	done chan struct{} // closed when call is complete
+	call *call
+}
+
+// round makes a round trip for each request, or fewer, since they are shared with others.
+func (q *queue) round(ctx context.Context, reqs []*request) {
+	if len(reqs) == 1 {
+		if l := q.lane(q.node(ctx, reqs[0])); q.enter(l) {
+			defer q.leave(l)
+			q.set.direct(ctx, reqs)
+			return
+		}
+	}
+	waiters := make([]*waiter, len(reqs))
+	for i, r := range reqs {
+		r.seal()
+		waiters[i] = &waiter{request: r, ctx: ctx, done: make(chan struct{})}
+		waiters[i].lane = q.lane(q.node(ctx, r))
+	}
+	q.push(waiters)
+	for _, w := range waiters {
+		q.await(ctx, w)
+	}
+}
+
+// node names the node of a request. Where the cluster is not known yet, the round trip will find out.
+func (q *queue) node(ctx context.Context, r *request) string {
+	master, err := q.set.master(ctx, r.argv)
+	if err != nil {
+		return ""
+	}
+	if node, ok := master.(*redis.Client); ok && master != q.set.client {
+		return node.Options().Addr
+	}
+	return ""
+}
+
+// maxLanes is how many lanes are kept when nobody uses them: a cluster's addresses come and go.
+const maxLanes = 1000
+
+func (q *queue) lane(node string) *lane {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l := q.lanes[node]
+	if l == nil {
+		if len(q.lanes) >= maxLanes {
+			clear(q.lanes) // those in use live on until they are empty
+		}
+		l = &lane{}
+		q.lanes[node] = l
+	}
+	return l
+}
+
+// enter takes a free flight.
+func (q *queue) enter(l *lane) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if l.flights == maxFlights {
+		return false
+	}
+	l.flights++
+	return true
+}
+
+// leave gives the flight to those who wait.
+func (q *queue) leave(l *lane) {
+	if batch := q.next(l); len(batch) > 0 {
+		go q.fly(l, batch)
+	}
+}
+
+// push lets requests wait, and takes the flights that are free.
+func (q *queue) push(waiters []*waiter) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, w := range waiters {
+		w.lane.waiting = append(w.lane.waiting, w)
+	}
+	for _, w := range waiters {
+		for l := w.lane; l.flights < maxFlights && len(l.waiting) > 0; {
+			l.flights++
+			go q.fly(l, l.take())
+		}
+	}
+}
+
+// fly makes one flight after the other, as long as somebody waits.
+func (q *queue) fly(l *lane, batch []*waiter) {
+	for ; len(batch) > 0; batch = q.next(l) {
+		q.set.flight(batch)
+	}
+}
+
+// next takes the next batch, or gives the flight up where nobody waits.
+func (q *queue) next(l *lane) []*waiter {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	batch := l.take()
+	if len(batch) == 0 {
+		l.flights--
+	}
+	return batch
+}
+
+// take takes what flies together off the front.
+func (l *lane) take() []*waiter {
+	n, size := 0, 0
+	for n < min(len(l.waiting), maxBatch) {
+		w := l.waiting[n]
+		size += w.size
+		if n > 0 && (w.alone || l.waiting[0].alone || size > maxBatchSize) {
+			break
+		}
+		n++
+	}
+	batch := slices.Clone(l.waiting[:n])
+	l.waiting = slices.Delete(l.waiting, 0, n)
+	return batch
+}
+
+// await waits for the answer, as long as the caller does.
+func (q *queue) await(ctx context.Context, w *waiter) {
+	select {
+	case <-w.done:
+		w.take(w.call, w.row)
+		return
+	case <-ctx.Done():
+	}
+	if q.withdraw(w) {
+		w.err = unsentError{context.Cause(ctx)}
+		return
+	}
+	select {
+	case <-w.done:
+		w.take(w.call, w.row)
+	default:
+		w.err, w.unanswered = context.Cause(ctx), true // the flight goes on, for the others
+	}
+}
+
+// withdraw takes a request back that has not been sent.
+func (q *queue) withdraw(w *waiter) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	i := slices.Index(w.lane.waiting, w)
+	if i < 0 {
+		return false
+	}
+	w.lane.waiting = slices.Delete(w.lane.waiting, i, i+1)
+	return true
+}
+
+// flight makes one round trip for a batch, and tells everybody.
+func (s *Set) flight(batch []*waiter) {
+	ctx, cancel := together(batch)
+	defer cancel()
+	s.exchange(ctx, share(batch))
+	for _, w := range batch {
+		close(w.done)
+	}
+}
+
+// together is the context of a flight: it lasts as long as its most patient caller, and no caller's end ends it.
+// Its values are those of the first.
+func together(batch []*waiter) (context.Context, context.CancelFunc) {
+	ctx := context.WithoutCancel(batch[0].ctx)
+	var last time.Time
+	for _, w := range batch {
+		deadline, ok := w.ctx.Deadline()
+		if !ok {
+			return ctx, func() {}
+		}
+		if deadline.After(last) {
+			last = deadline
+		}
+	}
+	return context.WithDeadline(ctx, last)
+}

@@ -1,0 +1,318 @@
+package script
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// counter is a hook that plays a server for commits: it counts round trips, holds them while it is told to, and
+// refuses what names a poisoned key.
+type counter struct {
+	mu      sync.Mutex
+	hold    chan struct{} // round trips wait until it is closed
+	now     int           // round trips under way
+	most    int           // at a time
+	trips   [][]int       // of each: transactions of each of its calls
+	digests []string      // in the order in which they were executed
+	fail    []error       // of the next round trips
+	poison  string
+}
+
+func (c *counter) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *counter) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(_ context.Context, cmd redis.Cmder) error { return c.trip([]redis.Cmder{cmd}) }
+}
+
+func (c *counter) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(_ context.Context, cmds []redis.Cmder) error { return c.trip(cmds) }
+}
+
+func (c *counter) trip(cmds []redis.Cmder) error {
+	c.mu.Lock()
+	c.now++
+	c.most = max(c.most, c.now)
+	hold := c.hold
+	c.mu.Unlock()
+	if hold != nil {
+		<-hold
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now--
+	var trip []int
+	var failure error
+	if len(c.fail) > 0 {
+		failure, c.fail = c.fail[0], c.fail[1:]
+	}
+	for _, cmd := range cmds {
+		if call, ok := cmd.(once); ok {
+			n, err := c.execute(call, failure)
+			call.SetErr(err)
+			trip = append(trip, n)
+		}
+	}
+	c.trips = append(c.trips, trip)
+	return cmds[0].Err()
+}
+
+func (c *counter) execute(call once, failure error) (int, error) {
+	args := call.Args()
+	keys := args[2].(int)
+	n, _ := strconv.Atoi(args[firstKey+keys].(string))
+	if failure != nil {
+		return n, failure
+	}
+	if c.poison != "" && slices.Contains(args[firstKey:firstKey+keys], any(c.poison)) {
+		return n, answer("NOPERM no access to a key")
+	}
+	reply := []any{"1000"}
+	for at := firstKey + keys + commitHead; at < len(args); {
+		size, _ := strconv.Atoi(args[at].(string))
+		digest := args[at+1].(string)
+		c.digests = append(c.digests, digest)
+		reply = append(reply, []any{"failed", int64(1), digest}) // so that everybody knows his own
+		at += size
+	}
+	call.SetVal(reply)
+	return n, nil
+}
+
+func newCounter(t *testing.T) (*Set, *counter) {
+	t.Helper()
+	c := &counter{}
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:0"})
+	client.AddHook(c)
+	t.Cleanup(func() { _ = client.Close() })
+	return New(client, Constants{Namespace: "n", Identity: "i"}, slog.New(slog.DiscardHandler)), c
+}
+
+// sending is a transaction of slot n that names keys of its own.
+func sending(set *Set, n int, digest string, keys ...string) *Sending {
+	b := &Sending{Shard: set.Shard(n), Tx: Tx{Digest: digest, Token: "t", Keys: keys}}
+	for _, key := range keys {
+		b.Tx.Commands = append(b.Tx.Commands, Command{"k02", []any{"GET", key}})
+	}
+	return b
+}
+
+// own fails the test unless the answer is the transaction's own.
+func own(t *testing.T, b *Sending) {
+	t.Helper()
+	if b.Err != nil || b.Outcome.Text != b.Tx.Digest {
+		t.Errorf("transaction %s was answered %+v, %v", b.Tx.Digest, b.Outcome, b.Err)
+	}
+}
+
+// TestQueue holds that a lone caller sends at once, that callers who come while all flights are out share the next,
+// that a slot shares a script, and that everybody hears about his own transaction.
+func TestQueue(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		set, server := newCounter(t)
+		server.hold = make(chan struct{})
+		var callers sync.WaitGroup
+		for i := range maxFlights + 100 {
+			b := sending(set, i%2, fmt.Sprint(i), fmt.Sprint("key", i))
+			callers.Go(func() { set.Send(t.Context(), []*Sending{b}); own(t, b) })
+			synctest.Wait() // one after the other
+		}
+		if server.now != maxFlights {
+			t.Errorf("%d round trips are under way", server.now)
+		}
+		close(server.hold)
+		callers.Wait()
+		if want := [][]int{{1}, {1}, {1}, {1}, {32, 32}, {18, 18}}; server.most != maxFlights ||
+			!slices.EqualFunc(sorted(server.trips), sorted(want), slices.Equal) {
+			t.Errorf("the round trips carried %v, %d at a time", server.trips, server.most)
+		}
+		if len(server.digests) != maxFlights+100 {
+			t.Errorf("%d transactions were executed", len(server.digests))
+		}
+	})
+}
+
+func sorted(trips [][]int) [][]int {
+	slices.SortFunc(trips, slices.Compare)
+	return trips
+}
+
+// TestQueueKeepsOrder holds that who came first flies first.
+func TestQueueKeepsOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		set, server := newCounter(t)
+		server.hold = make(chan struct{})
+		var callers sync.WaitGroup
+		var want []string
+		for i := range maxFlights + 50 {
+			b := sending(set, 0, fmt.Sprintf("%03d", i))
+			if i >= maxFlights {
+				want = append(want, b.Tx.Digest)
+			}
+			callers.Go(func() { set.Send(t.Context(), []*Sending{b}) })
+			synctest.Wait()
+		}
+		close(server.hold)
+		callers.Wait()
+		got := slices.DeleteFunc(server.digests, func(digest string) bool { return !slices.Contains(want, digest) })
+		if !slices.Equal(got, want) {
+			t.Errorf("executed in the order %v", got)
+		}
+	})
+}
+
+// TestQueueCapsBytes holds that a flight carries no more than it may, and that a larger transaction flies alone.
+func TestQueueCapsBytes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		set, server := newCounter(t)
+		batch := make([]*Sending, 6)
+		for i, size := range []int{maxBatchSize / 3, maxBatchSize / 3, maxBatchSize / 3, 2 * maxBatchSize, 1, 1} {
+			batch[i] = sending(set, 0, fmt.Sprint(i))
+			batch[i].Tx.Events = []Event{{ID: "e", Body: make([]byte, size)}}
+		}
+		set.Send(t.Context(), batch)
+		for _, b := range batch {
+			own(t, b)
+		}
+		if want := [][]int{{1}, {1}, {2}, {2}}; !slices.EqualFunc(sorted(server.trips), want, slices.Equal) {
+			t.Errorf("the round trips carried %v", server.trips)
+		}
+	})
+}
+
+// TestDepartingCaller holds that a caller whose time is over goes his way: before his request has left, knowing
+// that it was not sent; in flight, knowing that it may have been executed. The flight goes on for the others, and
+// does not look at his memory.
+func TestDepartingCaller(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		set, server := newCounter(t)
+		server.hold = make(chan struct{})
+		first := server.hold
+		var callers sync.WaitGroup
+		for i := range maxFlights {
+			b := sending(set, 0, fmt.Sprint(i))
+			callers.Go(func() { set.Send(t.Context(), []*Sending{b}); own(t, b) })
+		}
+		synctest.Wait()
+		start := func(ctx context.Context, b *Sending) {
+			callers.Go(func() { set.Send(ctx, []*Sending{b}) })
+			synctest.Wait()
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		queued, flying, stays := sending(set, 0, "queued"), sending(set, 0, "flying"), sending(set, 0, "stays")
+		body := []byte("body")
+		flying.Tx.Events = []Event{{ID: "e", Body: body}}
+
+		start(ctx, queued)
+		cancel()
+		synctest.Wait()
+		if !errors.Is(queued.Err, context.Canceled) || errors.Is(queued.Err, ErrUnknown) || queued.Unanswered {
+			t.Errorf("left the queue: %v, %t", queued.Err, queued.Unanswered)
+		}
+
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start(ctx, flying)
+		start(t.Context(), stays)
+		server.mu.Lock()
+		server.hold = make(chan struct{}) // for the flight with both
+		server.mu.Unlock()
+		close(first)
+		synctest.Wait()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if !errors.Is(flying.Err, ErrUnknown) || !errors.Is(flying.Err, context.DeadlineExceeded) || !flying.Unanswered {
+			t.Errorf("left in flight: %v, %t", flying.Err, flying.Unanswered)
+		}
+		body[0] = 'X' // the race detector sees whether the flight still reads it
+		close(server.hold)
+		callers.Wait()
+		own(t, stays)
+		if slices.Contains(server.digests, "queued") || !slices.Contains(server.digests, "flying") {
+			t.Errorf("executed %v", server.digests)
+		}
+	})
+}
+
+// TestPoisonedNeighbour holds that a transaction which the server refuses as a whole script, or which breaks the
+// connection, harms nobody that shared its round trip.
+func TestPoisonedNeighbour(t *testing.T) {
+	t.Parallel()
+	for name, failure := range map[string]error{"refused": nil, "connection cut": io.EOF, "half forgotten": answer("NOSCRIPT")} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				set, server := newCounter(t)
+				server.poison = "poison"
+				if failure != nil {
+					server.fail = []error{failure}
+				}
+				batch := make([]*Sending, 9)
+				for i := range batch {
+					batch[i] = sending(set, i%3, fmt.Sprint(i), "k")
+				}
+				batch[4] = sending(set, 1, "4", "poison")
+				set.Send(t.Context(), batch)
+				for i, b := range batch {
+					if i != 4 {
+						own(t, b)
+					} else if refused, ok := errors.AsType[*ServerError](b.Err); !ok || !strings.Contains(refused.Error(), "NOPERM") {
+						t.Errorf("the poisoned one was answered %+v, %v", b.Outcome, b.Err)
+					}
+					if b.Unanswered != (failure == io.EOF) { //nolint:errorlint // it is that very value
+						t.Errorf("transaction %d: unanswered is %t", i, b.Unanswered)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestTail holds that what goes out with a batch goes out once, in its pipeline.
+func TestTail(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		set, server := newCounter(t)
+		server.fail = []error{answer("TRYAGAIN")}
+		batch := []*Sending{sending(set, 0, "a"), sending(set, 0, "b")}
+		tail := redis.NewStringCmd(t.Context(), "get", "k")
+		set.Send(t.Context(), batch, tail)
+		own(t, batch[0])
+		own(t, batch[1])
+		if want := [][]int{{2}, {2}}; !slices.EqualFunc(server.trips, want, slices.Equal) {
+			t.Errorf("the round trips carried %v", server.trips)
+		}
+	})
+}
+
+// TestFrozen holds that what travels for a caller does not change when the caller's memory does.
+func TestFrozen(t *testing.T) {
+	t.Parallel()
+	text, number, bytes, when := "text", 7, []byte("bytes"), time.Unix(1, 0)
+	args := []any{"s", 1, int64(2), bytes, &text, &number, (*string)(nil), when, &when, 1.5, time.Second}
+	want := []any{"s", 1, int64(2), []byte("bytes"), "text", 7, (*string)(nil), when, when, 1.5, time.Second}
+	for i, arg := range args {
+		args[i] = frozen(arg)
+	}
+	text, number, bytes[0], when = "changed", 8, 'X', time.Unix(2, 0)
+	for i, arg := range args {
+		if fmt.Sprintf("%T %v", arg, arg) != fmt.Sprintf("%T %v", want[i], want[i]) {
+			t.Errorf("argument %d is %v, want %v", i, arg, want[i])
+		}
+	}
+}

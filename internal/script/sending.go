@@ -1,0 +1,117 @@
+package script
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// What every commit of a shard begins with: the shard's keys, and the head of the arguments.
+const (
+	commitKeys = 6
+	commitHead = 2
+)
+
+// Sending is a transaction that is sent, and what became of it.
+type Sending struct {
+	Shard Shard
+	Tx    Tx
+
+	Outcome    Outcome
+	Now        time.Time // the server's, with the outcome
+	Unanswered bool      // a copy of an earlier request may still arrive
+	Err        error     // there is no outcome
+
+	request *request
+}
+
+// Send commits each transaction, and returns when each is answered or ctx has ended. They share round trips and
+// scripts with each other, and with what others send at the same time; each is whole or absent for itself. There
+// is no order among them.
+//
+// The tail goes out with them, once, behind them in the same pipeline, for what a consumer does next; its commands
+// bear their own errors. Such a batch shares nothing with others.
+func (s *Set) Send(ctx context.Context, batch []*Sending, tail ...redis.Cmder) {
+	open := make([]*request, len(batch))
+	for i, b := range batch {
+		b.request = s.request(b.Shard, &b.Tx)
+		open[i] = b.request
+	}
+	round := s.queue.round
+	if len(tail) > 0 {
+		round = func(ctx context.Context, open []*request) {
+			round = s.queue.round
+			s.pipeline(ctx, open, tail...)
+		}
+	}
+	s.evalAll(ctx, open, func(ctx context.Context, open []*request) { round(ctx, open) })
+	for _, b := range batch {
+		b.read()
+	}
+}
+
+// Commit sends a batch of transactions of one shard. The bool says whether a copy of one may still arrive; the time
+// is the server's. The error is the first.
+func (s *Set) Commit(ctx context.Context, shard Shard, batch []Tx) ([]Outcome, time.Time, bool, error) {
+	sendings := make([]*Sending, len(batch))
+	for i := range batch {
+		sendings[i] = &Sending{Shard: shard, Tx: batch[i]}
+	}
+	s.Send(ctx, sendings)
+	var now time.Time
+	unanswered, outcomes := false, make([]Outcome, len(batch))
+	for i, b := range sendings {
+		if b.Err != nil {
+			return nil, now, b.Unanswered, b.Err
+		}
+		outcomes[i], now, unanswered = b.Outcome, b.Now, unanswered || b.Unanswered
+	}
+	return outcomes, now, unanswered, nil
+}
+
+// request lays a transaction out as lua/commit.lua reads a batch of one.
+func (s *Set) request(shard Shard, tx *Tx) *request {
+	keys, args := commitKeys+len(tx.Keys), commitHead+tx.arguments()
+	if tx.Input.Ack != AckNone {
+		keys++
+	}
+	if tx.Keep {
+		keys += 2
+	}
+	r := newRequest(s.commit, keys, args)
+	r.slot = shard.Slot
+	for _, key := range shard.keys(keyVoid, keyInboxA, keyInboxB, keyEntries, keyPending, keyBroken) {
+		r.argv = append(r.argv, key)
+	}
+	if tx.Input.Ack != AckNone {
+		r.argv = append(r.argv, tx.Input.Stream)
+	}
+	if tx.Keep {
+		r.argv = append(r.argv, shard.Key(keyResults), shard.Key(keyResultsB))
+	}
+	for _, key := range tx.Keys {
+		r.argv = append(r.argv, key)
+	}
+	r.argv = append(r.argv, strconv.Itoa(1), "2")
+	r.argv = tx.append(r.argv)
+	return r
+}
+
+// read reads the answer.
+func (b *Sending) read() {
+	r := b.request
+	b.Unanswered, b.Err = r.unanswered, r.err
+	if b.Err != nil {
+		return
+	}
+	var rows []any
+	b.Now, rows, b.Err = timed(r.reply)
+	if b.Err == nil {
+		b.Outcome, b.Err = outcome(rows[min(r.row, len(rows)-1)], len(b.Tx.Commands)) // a shard of another keyspace gives one for all
+	}
+	if b.Err != nil {
+		b.Unanswered = true // whatever it says
+	}
+}
