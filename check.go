@@ -4,25 +4,31 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// Check looks at the server once: its version (6.0 at least), its clock, and whether it may evict keys, which
-// would forget ids (a warning, or an error under Config.StrictEviction). What a managed service denies, CONFIG
-// or INFO, is passed over. The first commit runs Check where the caller has not.
+// Check looks at the server once: its version (6.0 at least), its clock, whether it may evict keys, which would
+// forget ids (a warning, or an error under Config.StrictEviction), and what its user may do. Without a command that
+// takes writes back it fails, with a RefusedError that names it; without DUMP and RESTORE it goes on, and a
+// transaction that cannot be undone without them is refused. What a managed service denies, CONFIG or INFO, is
+// passed over. The first commit runs Check where the caller has not.
 func (t *Transactor) Check(ctx context.Context) error {
 	now, err := t.client.Time(ctx).Result()
 	if err != nil {
-		return fmt.Errorf("luatx: check: TIME: %w", err)
+		return checkError("TIME", err)
 	}
 	t.observe(now)
 	if err := t.checkVersion(ctx); err != nil {
 		return err
 	}
 	if err := t.checkEviction(ctx); err != nil {
+		return err
+	}
+	if err := t.checkUndo(ctx); err != nil {
 		return err
 	}
 	t.checked.Store(true)
@@ -72,10 +78,37 @@ func (t *Transactor) checkEviction(ctx context.Context) error {
 	return nil
 }
 
+// checkUndo asks for the rights of the undo, on any shard: another one where it is asked again.
+func (t *Transactor) checkUndo(ctx context.Context) error {
+	slots := t.cfg.Keyspace.Slots()
+	lacks, restores, err := t.scripts.Probe(ctx, t.scripts.Shard(slots[rand.N(len(slots))]))
+	switch {
+	case err != nil:
+		return checkError("the rights of the undo", err)
+	case len(lacks) > 0:
+		return &RefusedError{
+			Code:   "NOPERM",
+			Text:   "check: the user may not run, or the server does not know, what takes writes back: " + strings.Join(lacks, ", "),
+			Remedy: "grant +" + strings.ToLower(strings.Join(lacks, " +")) + " to the user, as docs/acl.md says",
+		}
+	case !restores:
+		t.cfg.Logger.Info("luatx: DUMP or RESTORE is denied, or knows strings only: a transaction that cannot be undone without them is refused; docs/acl.md says how to grant them")
+	}
+	return nil
+}
+
+// checkError is what kept the server from being looked at: its own refusal, or its silence.
+func checkError(what string, err error) error {
+	if refused := refusal(err); refused != nil {
+		return refused
+	}
+	return fmt.Errorf("luatx: check: %s: %w", what, err)
+}
+
 // denied passes over what the server will not tell; a server that does not answer is an error.
 func (t *Transactor) denied(command string, err error) error {
 	if _, answered := errors.AsType[redis.Error](err); !answered {
-		return fmt.Errorf("luatx: check: %s: %w", command, err)
+		return checkError(command, err)
 	}
 	t.cfg.Logger.Debug("luatx: check passed over", "command", command, "error", err)
 	return nil

@@ -93,7 +93,7 @@ func (t *Transactor) finish(p *prepared) (committed, error) {
 		return committed{}, err
 	}
 	if len(p.cmds) > 0 {
-		t.fill(p.cmds, out)
+		t.fill(ran(p.cmds, p.Tx.Order), out)
 	}
 	return committed{Result: Result{Outcome: outcomes[out.State]}, acked: out.Acked}, nil
 }
@@ -221,11 +221,13 @@ func (t *Transactor) resolve(ctx context.Context, p *prepared) {
 
 // serverError translates an error that came instead of an outcome.
 func (t *Transactor) serverError(err error) error {
-	if refused, ok := errors.AsType[*script.ServerError](err); ok {
-		if text := refused.Err.Error(); strings.Contains(text, "rror compiling script") {
-			return fmt.Errorf("luatx: script %s: %s", refused.Script, t.scripts.Locate(text))
+	if ended, ok := errors.AsType[*script.ServerError](err); ok {
+		if text := ended.Err.Error(); strings.Contains(text, "rror compiling script") {
+			return fmt.Errorf("luatx: script %s: %s", ended.Script, t.scripts.Locate(text))
 		}
-		return &RefusedError{refused.Err.Error()}
+	}
+	if refused := refusal(err); refused != nil {
+		return refused
 	}
 	return fmt.Errorf("luatx: not committed: %w", err)
 }

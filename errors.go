@@ -74,13 +74,19 @@ type CommandError struct {
 	Command string
 	// Text is the server's error.
 	Text string
+	// Remedy says what to do where the command is not at fault: the user lacks a right.
+	Remedy string
 }
 
 func (e *CommandError) Error() string {
+	text := fmt.Sprintf("luatx: command %d (%s): %s", e.Index, e.Command, e.Text)
 	if e.Index < 0 {
-		return fmt.Sprintf("luatx: event %d: %s", -e.Index-1, e.Text)
+		text = fmt.Sprintf("luatx: event %d: %s", -e.Index-1, e.Text)
 	}
-	return fmt.Sprintf("luatx: command %d (%s): %s", e.Index, e.Command, e.Text)
+	if e.Remedy != "" {
+		text += ": " + e.Remedy
+	}
+	return text
 }
 
 // AbortError is a transaction that a procedure ended with abort. Everything was undone.
@@ -106,15 +112,6 @@ type RollbackError struct {
 
 func (e *RollbackError) Error() string { return "luatx: rollback failed: " + e.Text }
 
-// RefusedError is a server that takes no writes now: out of memory, read-only, too few replicas, or unable to
-// persist. Nothing was written.
-type RefusedError struct {
-	// Text is the server's error.
-	Text string
-}
-
-func (e *RefusedError) Error() string { return "luatx: the server refuses writes: " + e.Text }
-
 // outcomeError is the error that a script's answer means; nil where the effect is in.
 func outcomeError(out script.Outcome, tx *Tx) error {
 	switch out.State {
@@ -135,7 +132,7 @@ func outcomeError(out script.Outcome, tx *Tx) error {
 	case script.Broken:
 		return &RollbackError{out.Text}
 	case script.Refused:
-		return &RefusedError{out.Text}
+		return refused(out.Text, nil)
 	case script.Identity:
 		return fmt.Errorf("%w: it holds %q, this is %q", ErrKeyspace, out.Text, tx.t.identity)
 	}

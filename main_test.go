@@ -50,6 +50,29 @@ func noTrace(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor, b
 	}
 }
 
+// newUser starts a server and returns a client logged in as a user with the rights, on every key, and one of the
+// administrator's.
+func newUser(t testing.TB, rights ...string) (client, admin *redis.Client) {
+	t.Helper()
+	server := redistest.Single(t, redistest.Own())
+	admin = server.Client(t)
+	grant(t, admin, append([]string{"on", ">secret", "~*"}, rights...)...)
+	client = server.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", "secret" })
+	return client, admin
+}
+
+// grant changes the rights of newUser's user.
+func grant(t testing.TB, admin *redis.Client, rules ...string) {
+	t.Helper()
+	args := []any{"ACL", "SETUSER", "app"}
+	for _, rule := range rules {
+		args = append(args, rule)
+	}
+	if err := admin.Do(t.Context(), args...).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // key returns a key of an aggregate.
 func key(t testing.TB, tr *luatx.Transactor, aggregate string, parts ...string) string {
 	t.Helper()

@@ -290,6 +290,7 @@ func (tx *Tx) prepare() (script.Tx, []redis.Cmder, error) {
 	for _, key := range tx.guardKeys {
 		declare(key)
 	}
+	out.Commands, out.Order = streamsLast(cmds, out.Commands)
 	if size > tx.t.cfg.MaxBytes {
 		return script.Tx{}, cmds, fmt.Errorf("%w: %d bytes, more than MaxBytes, %d", ErrTooLarge, size, tx.t.cfg.MaxBytes)
 	}
@@ -337,12 +338,17 @@ func sendable(args []any) ([]any, int, error) {
 // commandError finds the command that a script's failure speaks of.
 func (tx *Tx) commandError(out script.Outcome) error {
 	switch {
+	case out.Index <= 0 && denied(out.Text): // of what luatx itself runs
+		return refused(out.Text, nil)
 	case out.Index < 0:
 		return &CommandError{Index: out.Index, Text: out.Text}
 	case out.Index == 0:
 		return fmt.Errorf("luatx: the commit script failed and was undone: %s", out.Text)
 	}
 	failed := &CommandError{Index: out.Index - 1, Text: tx.t.scripts.Locate(out.Text)}
+	if denied(out.Text) {
+		failed.Remedy = remedies["NOPERM"]
+	}
 	if cmds := tx.recorded(); failed.Index >= 0 && failed.Index < len(cmds) {
 		failed.Command = cmds[failed.Index].Name()
 	}

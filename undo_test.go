@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
 	"github.com/luatx/luatx"
@@ -210,14 +209,9 @@ func TestUndoRandom(t *testing.T) {
 // TestUndoThatFails holds that an id whose undo failed is kept as broken, and says so ever after.
 func TestUndoThatFails(t *testing.T) {
 	t.Parallel()
-	server := redistest.Single(t)
-	admin := server.Client(t)
-	ctx := t.Context()
-	if err := admin.Do(ctx, "ACL", "SETUSER", "app", "on", ">secret", "~*", "+@all", "-restore").Err(); err != nil {
-		t.Fatal(err)
-	}
-	client := server.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", "secret" })
-	tr := newTransactor(t, client)
+	client, admin := newUser(t, "+@all")
+	ctx, tr := t.Context(), newTransactor(t, client)
+	grant(t, admin, "-restore") // since the check
 	k, wrong := key(t, tr, "a", "k"), key(t, tr, "a", "wrong")
 	admin.HSet(ctx, k, "f", "v")
 	admin.Set(ctx, wrong, "text", 0)
@@ -241,14 +235,9 @@ func TestUndoThatFails(t *testing.T) {
 // TestBrokenWithinABatch holds that a second copy in the batch hears what the first one left, too.
 func TestBrokenWithinABatch(t *testing.T) {
 	t.Parallel()
-	server := redistest.Single(t)
-	admin := server.Client(t)
-	ctx := t.Context()
-	if err := admin.Do(ctx, "ACL", "SETUSER", "app", "on", ">secret", "~*", "+@all", "-restore").Err(); err != nil {
-		t.Fatal(err)
-	}
-	client := server.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", "secret" })
-	tr := newTransactor(t, client)
+	client, admin := newUser(t, "+@all")
+	ctx, tr := t.Context(), newTransactor(t, client)
+	grant(t, admin, "-restore")
 	k, wrong := key(t, tr, "a", "k"), key(t, tr, "a", "wrong")
 	admin.HSet(ctx, k, "f", "v")
 	admin.Set(ctx, wrong, "text", 0)

@@ -3,12 +3,12 @@
 -- KEYS:    1 void (never exists: while a slot migrates, a missing declared key makes the cluster answer
 --          TRYAGAIN before anything runs), 2 inbox:a, 3 inbox:b, 4 entries, 5 pending, 6 broken; then results and
 --          results:b where replies are kept, every input stream and every key of the batch, used by name.
--- ARGV:    1 number of transactions, 2 what the server restores by DUMP (2 anything, 1 strings, 0 nothing); for
---          each transaction: size (arguments, this one included), digest, token, not after (ms), acknowledge (0 no,
---          1 fence only, 2 fence and XACK), stream, group, consumer, entry, delay of its events (ms), number of
---          events, of commands, of guards, 1 to keep the replies; then of each guard a head (order of the reply, see
---          _reply.lua, and number of arguments), the digest and the read; id and body of each event; of each command
---          a head (see _undo.lua) and the command itself. Class p is a procedure: name, number of keys, keys, arguments.
+-- ARGV:    1 number of transactions, 2 what can be restored whole (2 any key, 1 strings); for each transaction: size
+--          (arguments, this one included), digest, token, not after (ms), acknowledge (0 no, 1 fence only, 2 fence
+--          and XACK), stream, group, consumer, entry, delay of its events (ms), number of events, of commands, of
+--          guards, 1 to keep the replies; then of each guard a head (order of the reply, see _reply.lua, and number
+--          of arguments), the digest and the read; id and body of each event; of each command a head (see _undo.lua)
+--          and the command itself. Class p is a procedure: name, number of keys, keys, arguments.
 -- Reply:   server time (ms), then for each transaction: {'committed', 1 if acknowledged, reply of each
 --          command …, id and body of each event of its procedures …}, {'replayed' | 'duplicate', 1 if acknowledged,
 --          1 if by this very token, the replies if kept}, {'expired'}, {'fenced'}, {'conflict', index of the guard},
@@ -79,7 +79,7 @@ local function run(p, q, reply)
   for i = 1, commands do
     step = i
     local head = ARGV[q]
-    local first, last = q + 1, q + tonumber(string.sub(head, 3))
+    local first, last = q + 1, q + (tonumber(string.sub(head, 3)) or tonumber(string.match(head, '^%d+', 3)))
     local r
     if string.byte(head) == 112 then -- p
       emitted = emitted or emitter(ARGV[p + 1], events, score)
@@ -87,10 +87,14 @@ local function run(p, q, reply)
       if r == nil then r = false end
     else
       if i < commands then -- the last one needs no undo: it works or changes nothing
-        local why = remember(head, ARGV, first, last)
-        if why then error({err = why}) end
+        local why, ahead = remember(head, ARGV, first, last)
+        if why then
+          step = i + (ahead or 0)
+          error({err = why})
+        end
       end
       r = redis.pcall(unpack(ARGV, first, last))
+      if added then added[3], added = r, nil end -- the id that its undo lacks
       if type(r) == 'number' and (r >= 9007199254740992 or r <= -9007199254740992) then r = exact(r, first) end
     end
     if type(r) == 'table' and r.err then error(r) end
@@ -134,6 +138,12 @@ local function commit(p, seen)
   if changed then return {'conflict', changed} end
   -- 5. Capacity.
   if ARGV[p + 10] ~= '0' and waiting + tonumber(ARGV[p + 10]) > CAPACITY then return {'full'} end
+  -- What cannot be undone is refused before the first write, where the server shows it that early.
+  if rehearse then
+    local ok, index, why = pcall(rehearse, ARGV, q + 2 * ARGV[p + 10], tonumber(ARGV[p + 11]))
+    if not ok then index, why = 0, error_text(index) end
+    if index then return {'failed', index, why} end
+  end
 
   -- 6. Mark: the first write, so that a server that takes none says so with nothing done.
   if not start then

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
-
+	"strconv"
 	"strings"
 )
 
@@ -21,6 +21,7 @@ var forms = map[string]form{
 	"HSETEX":            {adapt: deciding(2, "FNX", "FXX")},
 	"ZADD":              {adapt: zadd},
 	"GEOADD":            {adapt: geoadd},
+	"XADD":              {adapt: xadd},
 	"COPY":              {check: checkCopy},
 	"SORT":              {adapt: storing, check: checkSort, find: sortKeys},
 	"SORT_RO":           {check: checkSort},
@@ -60,7 +61,7 @@ next:
 const (
 	scores   = "z0z1z2z3z4z5z6z7z8z9"
 	places   = "g0g1g2g3g4g5g6g7g8g9"
-	plainAdd = "d1"
+	plainAdd = "x0"
 )
 
 // digit returns a class with a digit; with 0 the script looks for the first member itself.
@@ -79,6 +80,26 @@ func zadd(s Spec, args []any) Spec {
 
 func geoadd(s Spec, args []any) Spec {
 	s.Undo = digit(places, skip(args, 2, "NX", "XX", "CH")+2)
+	return s
+}
+
+// xadd knows the form whose entry is taken back by the id that the server chose:
+// XADD key [MAXLEN [=|~] count] * field value …, where nothing but the key can be wrong.
+func xadd(s Spec, args []any) Spec {
+	i := 2
+	if i < len(args) && strings.EqualFold(word(args[i]), "MAXLEN") {
+		i = skip(args, i+1, "=", "~")
+		if i == len(args) {
+			return s
+		}
+		if n, err := strconv.Atoi(word(args[i])); err != nil || n < 0 {
+			return s
+		}
+		i++
+	}
+	if pairs := len(args) - i - 1; pairs >= 2 && pairs%2 == 0 && word(args[i]) == "*" {
+		s.Undo = plainAdd
+	}
 	return s
 }
 

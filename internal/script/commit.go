@@ -54,6 +54,7 @@ type Tx struct {
 	Events   []Event
 	Commands []Command
 	Guards   []Guard
+	Order    []int    // where each of Commands was recorded; nil: where it stands
 	Keys     []string // every key of the commands and guards
 	Keep     bool     // the replies, for a retry
 }
@@ -89,9 +90,9 @@ type Outcome struct {
 	State   State
 	Acked   bool    // the entry was acknowledged in the script
 	Same    bool    // replayed: by this very token, so that its events are these
-	Replies []any   // of the commands, where committed
+	Replies []any   // of the commands, where committed, in the order they ran
 	Emitted []Event // by procedures, where committed
-	Kept    string  // the replies of the commit that was, in RESP, where it kept them
+	Kept    string  // the replies of the commit that was, in RESP and that order, where it kept them
 	Index   int     // failed: the command that failed, from 1; an event: negative; 0: the script itself
 	Text    string
 }

@@ -144,7 +144,7 @@ func TestMalformedReplies(t *testing.T) {
 	for _, reply := range []any{
 		nil, "text", int64(1),
 		[]any{},
-		[]any{"1"},
+		[]any{"3"},
 		[]any{"x", []any{"committed"}},
 		[]any{"1", "committed"},
 		[]any{"1", []any{}},

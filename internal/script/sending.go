@@ -94,7 +94,7 @@ func (s *Set) request(shard Shard, tx *Tx) *request {
 	for _, key := range tx.Keys {
 		r.argv = append(r.argv, key)
 	}
-	r.argv = append(r.argv, strconv.Itoa(1), "2")
+	r.argv = append(r.argv, strconv.Itoa(1), s.restores())
 	r.argv = tx.append(r.argv)
 	return r
 }
@@ -110,6 +110,9 @@ func (b *Sending) read() {
 	b.Now, rows, b.Err = timed(r.reply)
 	if b.Err == nil {
 		b.Outcome, b.Err = outcome(rows[min(r.row, len(rows)-1)], len(b.Tx.Commands)) // a shard of another keyspace gives one for all
+	}
+	if out, order := &b.Outcome, b.Tx.Order; out.Index > 0 && out.Index <= len(order) {
+		out.Index = order[out.Index-1] + 1
 	}
 	if b.Err != nil {
 		b.Unanswered = true // whatever it says

@@ -8,6 +8,7 @@ import (
 	"iter"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -67,7 +68,9 @@ type Set struct {
 	namespace string
 	queue     *queue
 
-	commit, resolve, read, claim, settle, rearm source
+	commit, resolve, read, claim, settle, rearm, probe source
+
+	stringsOnly atomic.Bool // what Probe found: other keys cannot be restored whole
 }
 
 // New composes the scripts. It does no I/O.
@@ -84,13 +87,14 @@ func New(client redis.UniversalClient, c Constants, log *slog.Logger) *Set {
 		claim:   newSource("claim", constants+lua.Source("_time", "claim")),
 		settle:  newSource("settle", lua.Source("_time", "settle")),
 		rearm:   newSource("rearm", lua.Source("_time", "rearm")),
+		probe:   newSource("probe", lua.Source("probe")),
 	}
 	s.queue = &queue{set: s, lanes: make(map[string]*lane)}
 	return s
 }
 
 func (s *Set) all() []source {
-	return []source{s.commit, s.resolve, s.read, s.claim, s.settle, s.rearm}
+	return []source{s.commit, s.resolve, s.read, s.claim, s.settle, s.rearm, s.probe}
 }
 
 // SHAs lists the scripts' names and hashes.

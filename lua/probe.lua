@@ -1,0 +1,64 @@
+-- Purpose: tells what the undo may do on this server, as this user: the commands it needs that are denied or
+--          missing, and whether RESTORE takes back what DUMP gave. Where the server cannot be asked (before 7.0)
+--          the commands are tried on the void key, in forms that change nothing, or nothing that stays.
+-- KEYS:    1 void
+-- ARGV:    none
+-- Reply:   2 any key can be restored, 1 strings only; then the names of the commands that the undo lacks; or an
+--          error of a server that takes no writes, from which nothing follows.
+-- Bound:   constant
+-- Redis:   6.0
+
+local VOID = KEYS[1]
+local VERSION = redis.REDIS_VERSION_NUM or 0
+
+-- Each command of _undo.lua, in a form that changes nothing while the key does not exist.
+local needed = {
+  {'GETRANGE', VOID, '0', '1'}, {'EXISTS', VOID}, {'TYPE', VOID}, {'HMGET', VOID, 'f'}, {'SISMEMBER', VOID, 'm'},
+  {'ZSCORE', VOID, 'm'}, {'LLEN', VOID}, {'XLEN', VOID}, {VERSION >= 0x070000 and 'PEXPIRETIME' or 'PTTL', VOID},
+  {'UNLINK', VOID}, {'SET', VOID, 'v', 'XX'}, {'HDEL', VOID, 'f'}, {'SREM', VOID, 'm'}, {'ZREM', VOID, 'm'},
+  {'ZADD', VOID, 'XX', '1', 'm'}, {'LTRIM', VOID, '0', '0'}, {'XDEL', VOID, '1-1'}, {'PERSIST', VOID},
+  {'PEXPIREAT', VOID, '1'},
+}
+local fields_expire = VERSION >= 0x070400 or (redis.VALKEY_VERSION_NUM or 0) >= 0x090000
+if fields_expire then
+  needed[#needed + 1] = {'HPEXPIRETIME', VOID, 'FIELDS', '1', 'f'}
+  needed[#needed + 1] = {'HPEXPIREAT', VOID, '1', 'FIELDS', '1', 'f'}
+end
+
+local sick -- what a server says that takes no writes
+
+local function allowed(command)
+  if redis.acl_check_cmd then
+    local ok, may = pcall(redis.acl_check_cmd, unpack(command)) -- an error: no such command
+    return ok and may
+  end
+  local reply = redis.pcall(unpack(command))
+  if type(reply) ~= 'table' or not reply.err then return true end
+  for _, word in ipairs({'OOM', 'READONLY', 'NOREPLICAS', 'MISCONF'}) do
+    if string.find(reply.err, word, 1, true) then sick = reply.err end
+  end
+  return false
+end
+
+local reply = {'1'}
+for _, command in ipairs(needed) do
+  if not allowed(command) then reply[#reply + 1] = command[1] end
+end
+
+-- HSET and SADD change something in every form: tried last, and only where UNLINK can take it back.
+local restores
+if redis.acl_check_cmd then
+  if not allowed({'HSET', VOID, 'f', 'v'}) then reply[#reply + 1] = 'HSET' end
+  if not allowed({'SADD', VOID, 'm'}) then reply[#reply + 1] = 'SADD' end
+  restores = allowed({'DUMP', VOID}) and allowed({'RESTORE', VOID, '0', '', 'REPLACE', 'ABSTTL'})
+elseif #reply == 1 then
+  if not allowed({'SADD', VOID, 'm'}) then reply[#reply + 1] = 'SADD' end
+  redis.call('UNLINK', VOID)
+  if not allowed({'HSET', VOID, 'f', 'v'}) then reply[#reply + 1] = 'HSET' end
+  local dump = redis.pcall('DUMP', VOID)
+  restores = type(dump) == 'string' and allowed({'RESTORE', VOID, '0', dump, 'REPLACE', 'ABSTTL'})
+  redis.call('UNLINK', VOID)
+end
+if sick then return {err = sick} end
+if restores then reply[1] = '2' end
+return reply

@@ -1,0 +1,138 @@
+package luatx_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+)
+
+// transact commits lines of commands, K standing for the key, and returns the recorded commands.
+func transact(t testing.TB, tr *luatx.Transactor, k, lines string) ([]redis.Cmder, error) {
+	t.Helper()
+	ctx := redistest.Soon(t)
+	var cmds []redis.Cmder
+	_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+		for line := range strings.SplitSeq(lines, ";") {
+			cmds = append(cmds, tx.Pipeline().Do(ctx, words(line, k)...))
+		}
+		return nil
+	}, luatx.WithID(redistest.Tag(t)))
+	return cmds, err
+}
+
+// run sends lines of commands.
+func run(t testing.TB, client redis.UniversalClient, k, lines string) {
+	t.Helper()
+	for line := range strings.SplitSeq(lines, ";") {
+		if line == "" {
+			continue
+		}
+		if err := client.Do(t.Context(), words(line, k)...).Err(); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+	}
+}
+
+// large is a stream, K, that is larger than what is kept for an undo; and a list, K:list.
+const large = "XADD K 1-1 f xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx;" +
+	"RPUSH K:list xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx y"
+
+// TestXAddNeedsNoCopy holds that an XADD to a large stream may stand anywhere, that the replies stay with their
+// commands, and that an error names the command as it was recorded.
+func TestXAddNeedsNoCopy(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		commands string
+		replies  []string // "" for any
+		failed   int      // the index of the command that fails; -1: none
+		says     string
+	}{
+		"last":                 {"SET K:a 1;XADD K * f v", []string{"OK", ""}, -1, ""},
+		"first":                {"XADD K * f v;SET K:a 1;INCR K:a", []string{"", "OK", "2"}, -1, ""},
+		"many":                 {"XADD K * f v;SET K:a 1;XADD K:2 MAXLEN ~ 100 * f v;GET K:a;XADD K * f w", []string{"", "OK", "", "1", ""}, -1, ""},
+		"counted behind":       {"XADD K * f v;XLEN K;SET K:a 1", []string{"", "2", "OK"}, 0, "more than 50 bytes"},
+		"not plain":            {"XADD K NOMKSTREAM * f v;SET K:a 1", nil, 0, "more than 50 bytes"},
+		"a later one fails":    {"XADD K * f v;SET K:a 1;LPUSH K:a x;XADD K * f w", nil, 2, "WRONGTYPE"},
+		"no stream":            {"SET K:a 1;XADD K * f v;XADD K:list * f v;SET K:b 1", nil, 2, "WRONGTYPE"},
+		"a list last but one":  {"SET K:a 1;XADD K * f v;LPOP K:list", []string{"OK", "", ""}, -1, ""},
+		"two lists":            {"LPOP K:list;XADD K * f v;LPOP K:list", nil, 0, "more than 50 bytes"},
+		"a list and no stream": {"LPOP K:list;XADD K:string * f v", nil, 0, "more than 50 bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := redistest.Shared(t).Client(t)
+			tr := newTransactor(t, client, func(c *luatx.Config) { c.UndoBytes = 50 })
+			k := key(t, tr, "a", "k")
+			run(t, client, k, large+";SET K:string v")
+			before := dump(t, client, tr)
+			cmds, err := transact(t, tr, k, c.commands)
+			if c.failed >= 0 {
+				var failed *luatx.CommandError
+				if !errors.As(err, &failed) || failed.Index != c.failed || !strings.Contains(failed.Text, c.says) {
+					t.Errorf("error %v", err)
+				}
+				noTrace(t, client, tr, before)
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, cmd := range cmds {
+				got, err := cmd.(*redis.Cmd).Text()
+				if n, isInt := cmd.(*redis.Cmd).Val().(int64); isInt {
+					got, err = "", nil
+					if n == 2 {
+						got = "2"
+					}
+				}
+				if err != nil || c.replies[i] != "" && got != c.replies[i] || c.replies[i] == "" && got == "OK" {
+					t.Errorf("%v: %q, %v", cmd, got, err)
+				}
+			}
+		})
+	}
+}
+
+// TestXAddTakenBack holds what becomes of the XADDs at the end where one of them fails after all, as only an ACL on
+// single keys makes it: the entries before it go, and what MAXLEN trimmed is owned up to.
+func TestXAddTakenBack(t *testing.T) {
+	t.Parallel()
+	client, admin := newUser(t, "+@all")
+	if err := admin.Do(t.Context(), "ACL", "SETUSER", "app", "-xadd", "(+xadd ~*:open* ~*:void)").Err(); err != nil {
+		t.Skip("the server knows no selectors: ", err)
+	}
+	for name, c := range map[string]struct{ setup, commands, left string }{
+		"new":     {"", "SET K:a 1;XADD K:open * f v;XADD K:open * f w;XADD K:shut * f v", ""},
+		"trimmed": {"XADD K:open 1-1 f v;XADD K:open 1-2 f v", "SET K:a 1;XADD K:open MAXLEN 1 * f v;XADD K:shut * f v", "MAXLEN"},
+		"no id is left": {
+			large + ";XADD K:open 18446744073709551615-18446744073709551615 f v", "LPOP K:list;XADD K:open * f v", "LPOP",
+		},
+		"the last": {"", "SET K:a 1;XADD K:shut * f v", ""},
+		"unsure":   {large, "LPOP K:list;XADD K:open * f v;XADD K:shut * f v", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tr := newTransactor(t, client, func(c *luatx.Config) { c.UndoBytes = 50 })
+			k := key(t, tr, "a", "k")
+			run(t, admin, k, c.setup)
+			before := dump(t, admin, tr)
+			_, err := transact(t, tr, k, c.commands)
+			if c.left != "" {
+				var broken *luatx.RollbackError
+				if !errors.As(err, &broken) || !strings.Contains(broken.Text, c.left) {
+					t.Errorf("error %v", err)
+				}
+				return
+			}
+			if _, ok := errors.AsType[*luatx.CommandError](err); !ok {
+				t.Errorf("error %v", err)
+			}
+			noTrace(t, admin, tr, before)
+		})
+	}
+}
