@@ -24,7 +24,7 @@ var forms = map[string]form{
 	"XADD":              {adapt: xadd},
 	"COPY":              {check: checkCopy},
 	"SORT":              {adapt: storing, check: checkSort, find: sortKeys},
-	"SORT_RO":           {check: checkSort},
+	"SORT_RO":           {check: checkSort, find: firstKey},
 	"GEORADIUS":         {adapt: storing, find: radiusKeys},
 	"GEORADIUSBYMEMBER": {adapt: storing, find: radiusKeys},
 	"XREAD":             {check: checkStreams, find: streamKeys(false)},
@@ -83,21 +83,22 @@ func geoadd(s Spec, args []any) Spec {
 	return s
 }
 
-// xadd knows the form whose entry is taken back by the id that the server chose:
-// XADD key [MAXLEN [=|~] count] * field value …, where nothing but the key can be wrong.
+// xadd tells the plain form, XADD key [MAXLEN [=|~] count] * field value …, which cannot fail where the key is a
+// stream or absent.
 func xadd(s Spec, args []any) Spec {
 	i := 2
-	if i < len(args) && strings.EqualFold(word(args[i]), "MAXLEN") {
-		i = skip(args, i+1, "=", "~")
-		if i == len(args) {
-			return s
+	if len(args) > 3 && strings.EqualFold(word(args[2]), "MAXLEN") {
+		i = skip(args, 3, "=", "~")
+		count, err := int64(-1), error(nil)
+		if i < min(len(args), 5) {
+			count, err = strconv.ParseInt(word(args[i]), 10, 64)
 		}
-		if n, err := strconv.Atoi(word(args[i])); err != nil || n < 0 {
+		if err != nil || count < 0 {
 			return s
 		}
 		i++
 	}
-	if pairs := len(args) - i - 1; pairs >= 2 && pairs%2 == 0 && word(args[i]) == "*" {
+	if fields := len(args) - i - 1; fields >= 2 && fields%2 == 0 && word(args[i]) == "*" {
 		s.Undo = plainAdd
 	}
 	return s
@@ -127,7 +128,7 @@ func sortStore(args []any) (int, error) {
 		case "ASC", "DESC", "ALPHA":
 		case "LIMIT":
 			i += 2
-		case "STORE":
+		case "STORE": // the last one counts, as the server sees it too
 			i++
 			store = i
 		case "BY", "GET":
@@ -147,30 +148,24 @@ func sortKeys(args []any) (keys, changed []int, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	keys, changed = stored(store)
-	return keys, changed, nil
+	if store == 0 {
+		return every[:1:1], nil, nil
+	}
+	return []int{1, store}, []int{store}, nil
 }
 
-// radiusKeys finds the last STORE or STOREDIST, the one that counts.
+// radiusKeys finds every STORE and STOREDIST, though the last alone counts.
 func radiusKeys(args []any) (keys, changed []int, err error) {
-	store := 0
 	for i := 5; i < len(args)-1; i++ {
 		if option := word(args[i]); strings.EqualFold(option, "STORE") || strings.EqualFold(option, "STOREDIST") {
 			i++
-			store = i
+			changed = append(changed, i)
 		}
 	}
-	keys, changed = stored(store)
-	return keys, changed, nil
+	return append(every[:1:1], changed...), changed, nil
 }
 
-// stored are the keys of a command that reads its first argument and may store into another.
-func stored(at int) (keys, changed []int) {
-	if at == 0 {
-		return every[:1:1], nil
-	}
-	return []int{1, at}, []int{at}
-}
+func firstKey([]any) (keys, changed []int, err error) { return every[:1:1], nil, nil }
 
 // storing is the form of a command that changes something only where it stores.
 func storing(s Spec, args []any) Spec {

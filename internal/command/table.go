@@ -96,6 +96,23 @@ func Refused() []Refusal {
 	return all
 }
 
+// RefusedForms returns the forms of allowed commands that are refused.
+func RefusedForms() []Refusal {
+	var all []Refusal
+	for _, line := range []string{"COPY a b DB 1", "SORT k BY p", "SORT k GET p", "SORT_RO k BY p", "SORT_RO k GET p", "XREAD BLOCK 0", "XREADGROUP BLOCK 0"} {
+		name, _, _ := strings.Cut(line, " ")
+		var args []any
+		for word := range strings.FieldsSeq(line) {
+			args = append(args, word)
+		}
+		if err := forms[name].check(args); err != nil {
+			form, reason, _ := strings.Cut(err.Error(), ": ")
+			all = append(all, Refusal{form, reason})
+		}
+	}
+	return all
+}
+
 // distinct yields each command once, subcommands in place of their containers.
 func distinct() func(yield func(*row) bool) {
 	return func(yield func(*row) bool) {
