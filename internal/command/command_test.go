@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// split makes arguments of a line of words.
-func split(line string) []any {
+// words makes arguments of a line of words.
+func words(line string) []any {
 	var args []any
 	for word := range strings.FieldsSeq(line) {
 		args = append(args, word)
@@ -18,7 +18,7 @@ func split(line string) []any {
 
 func spec(t *testing.T, line string) Spec {
 	t.Helper()
-	s, err := Lookup(split(line))
+	s, err := Lookup(words(line))
 	if err != nil {
 		t.Fatalf("%s: %v", line, err)
 	}
@@ -107,7 +107,7 @@ func TestCheck(t *testing.T) {
 		{"LMPOP 99999999999999999999 a b", "number of keys"},
 		{"ZUNIONSTORE d -1 a", "number of keys"},
 	} {
-		args := split(c.args)
+		args := words(c.args)
 		s, err := Lookup(args)
 		if err == nil {
 			err = s.Check(args)
@@ -188,7 +188,7 @@ func TestKeysAndHead(t *testing.T) {
 		{"OBJECT ENCODING k", "2", "", "-03"},
 		{"LCS a b", "1 2", "", "-03"},
 	} {
-		args := split(c.args)
+		args := words(c.args)
 		s := spec(t, c.args)
 		if err := s.Check(args); err != nil {
 			t.Errorf("%s: %v", c.args, err)
@@ -265,7 +265,7 @@ func TestLongLists(t *testing.T) {
 // TestUsualCommandsAllocateNothing holds what recording costs.
 func TestUsualCommandsAllocateNothing(t *testing.T) {
 	for _, line := range []string{"get k", "SET k v EX 5", "hset k f v", "DEL a b c", "MSET a 1 b 2", "ZADD k NX 1 m", "xadd k * f v", "SUNIONSTORE d a b"} {
-		args := split(line)
+		args := words(line)
 		n := testing.AllocsPerRun(100, func() {
 			s, err := Lookup(args)
 			if err != nil || s.Check(args) != nil {

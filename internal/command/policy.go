@@ -134,6 +134,8 @@ func policies() map[string]policy {
 	return all
 }
 
-// others are commands that have a policy, and that the server which table_gen.go was made from does not know:
-// Valkey's and those of old.
-var others = []string{"COMMANDLOG", "STRALGO"}
+// others are commands that the server of table_gen.go does not know: Valkey's, and those of old.
+var others = []Fact{
+	{Name: "COMMANDLOG", Since: "Valkey 8.1", Group: "server", Arity: -2},
+	{Name: "STRALGO", Since: "6.0.0", Group: "string", Arity: -2},
+}

@@ -32,7 +32,7 @@ func (r rows) add(name string, one *row) {
 // table holds every command that a server and the policy know.
 var table = func() rows {
 	all, policies := make(rows), policies()
-	for _, f := range facts {
+	for _, f := range slices.Concat(facts, others) {
 		p, ok := policies[f.Name]
 		if !ok {
 			continue // the package's tests and the generator say so
@@ -150,8 +150,8 @@ func Problems(facts []Fact) []error {
 			all = append(all, fmt.Errorf("%s is allowed, and blocks", f.Name))
 		}
 	}
-	for _, name := range others {
-		delete(policies, name)
+	for _, f := range others {
+		delete(policies, f.Name)
 	}
 	for name := range policies {
 		all = append(all, errors.New(name+" has a policy, and is no command"))

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/command"
 )
 
 // Filler puts replies into commands by go-redis' own parsers: it plays a server that has the replies already.
@@ -40,13 +42,16 @@ const (
 	ticketReply   = "+OK\r\n"
 )
 
-// Fill gives each command the reply at its index, as the script answered it.
+// Fill gives each command the reply at its index, as the script answered to what command.Exact made of it.
 func (f *Filler) Fill(cmds []redis.Cmder, replies []any) error {
 	if len(cmds) != len(replies) {
 		return fmt.Errorf("%d replies to %d commands", len(replies), len(cmds))
 	}
 	frames := []byte(ticketReply)
-	for _, reply := range replies {
+	for i, reply := range replies {
+		if _, read := command.Exact(cmds[i].Args()); read != nil {
+			reply = read(reply)
+		}
 		frames = appendFrame(frames, reply)
 	}
 	return f.fill(cmds, frames)

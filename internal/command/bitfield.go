@@ -1,0 +1,105 @@
+package command
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// inexact is the width from which on the integers of a bit field are not exact as Lua's numbers.
+const inexact = 54
+
+// Exact returns the arguments to send in place of these, and how to read the reply to them, nil where it is as it
+// was. A script cannot return integers beyond 2^53 as they are: a BITFIELD reads those in two halves beside.
+func Exact(args []any) (sent []any, read func(reply any) any) {
+	if len(args) < 5 || !isBitfield(args[0]) {
+		return args, nil
+	}
+	sent = slices.Clone(args[:2])
+	var values []halves // of each value of the original reply
+	length, some := 0, false
+	for i := 2; i < len(args); {
+		op := strings.ToUpper(word(args[i]))
+		n := map[string]int{"GET": 3, "SET": 4, "INCRBY": 4, "OVERFLOW": 2}[op]
+		if n == 0 || i+n > len(args) {
+			return args, nil // the server will say why
+		}
+		part := args[i : i+n]
+		i += n
+		if op == "OVERFLOW" {
+			sent = append(sent, part...)
+			continue
+		}
+		value := halves{whole: length, high: -1}
+		extra := split(part)
+		switch {
+		case extra == nil:
+			sent = append(sent, part...)
+			length++
+		case op == "INCRBY": // it returns the new value
+			sent = append(append(sent, part...), extra...)
+			value.high = length + 1
+			length += 3
+		default: // they return the old one
+			sent = append(append(sent, extra...), part...)
+			value = halves{whole: length + 2, high: length}
+			length += 3
+		}
+		some = some || extra != nil
+		values = append(values, value)
+	}
+	if !some {
+		return args, nil
+	}
+	return sent, func(reply any) any { return join(reply, values, length) }
+}
+
+func isBitfield(name any) bool {
+	text, _ := name.(string)
+	return len(text) >= 8 && strings.EqualFold(text[:8], "BITFIELD")
+}
+
+// halves says where a value stands in a reply, and where its high half, -1 if it has none; the low half follows.
+type halves struct{ whole, high int }
+
+// split returns the GETs of the two halves of what GET, SET or INCRBY touches, or nil where that is not wide.
+func split(part []any) []any {
+	kind, at := word(part[1]), word(part[2])
+	if kind == "" {
+		return nil
+	}
+	width, err := strconv.Atoi(kind[1:])
+	if err != nil || width < inexact || width > 64 {
+		return nil
+	}
+	index, isIndex := strings.CutPrefix(at, "#")
+	offset, err := strconv.ParseInt(index, 10, 64)
+	if err != nil || offset < 0 || offset > 1<<40 {
+		return nil
+	}
+	if isIndex {
+		offset *= int64(width)
+	}
+	return []any{"GET", kind[:1] + strconv.Itoa(width-32), offset, "GET", "u32", offset + int64(width) - 32}
+}
+
+// join makes the original reply of one with halves.
+func join(reply any, values []halves, length int) any {
+	all, ok := reply.([]any)
+	if !ok || len(all) != length {
+		return reply
+	}
+	out := make([]any, len(values))
+	for i, v := range values {
+		out[i] = all[v.whole]
+		if v.high < 0 || out[i] == nil { // nil: an overflow that failed
+			continue
+		}
+		high, okHigh := all[v.high].(int64)
+		low, okLow := all[v.high+1].(int64)
+		if okHigh && okLow {
+			out[i] = high<<32 | low
+		}
+	}
+	return out
+}
