@@ -10,9 +10,34 @@ import (
 const inexact = 54
 
 // Exact returns the arguments to send in place of these, and how to read the reply to them, nil where it is as it
-// was. A script cannot return integers beyond 2^53 as they are: a BITFIELD reads those in two halves beside.
+// was. A script cannot return integers beyond 2^53 as such: counters come as texts, and a BITFIELD reads wide
+// integers in two halves beside.
 func Exact(args []any) (sent []any, read func(reply any) any) {
-	if len(args) < 5 || !isBitfield(args[0]) {
+	name, _ := args[0].(string)
+	switch {
+	case isOne(name, "INCR", "DECR", "INCRBY", "DECRBY", "HINCRBY"):
+		return args, toInteger
+	case isOne(name, "BITFIELD", "BITFIELD_RO"):
+		return exactBitfield(args)
+	}
+	return args, nil
+}
+
+func isOne(name string, of ...string) bool {
+	return slices.ContainsFunc(of, func(one string) bool { return strings.EqualFold(name, one) })
+}
+
+func toInteger(reply any) any {
+	if text, ok := reply.(string); ok {
+		if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+			return n
+		}
+	}
+	return reply
+}
+
+func exactBitfield(args []any) (sent []any, read func(reply any) any) {
+	if len(args) < 5 {
 		return args, nil
 	}
 	sent = slices.Clone(args[:2])
@@ -52,11 +77,6 @@ func Exact(args []any) (sent []any, read func(reply any) any) {
 		return args, nil
 	}
 	return sent, func(reply any) any { return join(reply, values, length) }
-}
-
-func isBitfield(name any) bool {
-	text, _ := name.(string)
-	return len(text) >= 8 && strings.EqualFold(text[:8], "BITFIELD")
 }
 
 // halves says where a value stands in a reply, and where its high half, -1 if it has none; the low half follows.
