@@ -82,6 +82,7 @@ func (tx *Tx) guard(ctx context.Context, cmds []redis.Cmder) error {
 			}
 			keys = append(keys, key)
 		}
+		args, _ = command.Exact(args)
 		guards[i] = script.Guard{Order: orders[spec.Guard], Args: args}
 	}
 	if len(guards) == 0 {

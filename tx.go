@@ -307,6 +307,7 @@ func lay(args []any) (script.Command, []int, error) {
 		return script.Command{}, nil, err
 	}
 	keys, err := spec.Keys(args)
+	args, _ = command.Exact(args)
 	return script.Command{Head: spec.Head(args), Args: args}, keys, err
 }
 

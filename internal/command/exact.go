@@ -13,6 +13,9 @@ const inexact = 54
 // was. A script cannot return integers beyond 2^53 as such: counters come as texts, and a BITFIELD reads wide
 // integers in two halves beside.
 func Exact(args []any) (sent []any, read func(reply any) any) {
+	if len(args) == 0 {
+		return args, nil
+	}
 	name, _ := args[0].(string)
 	switch {
 	case isOne(name, "INCR", "DECR", "INCRBY", "DECRBY", "HINCRBY"):

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -57,9 +58,31 @@ func (f *Filler) Fill(cmds []redis.Cmder, replies []any) error {
 	return f.fill(cmds, frames)
 }
 
-// FillFrames gives each command the reply at its index, in frames of RESP2.
+// FillFrames gives each command the reply at its index, in frames of RESP2, as Fill does.
 func (f *Filler) FillFrames(cmds []redis.Cmder, frames string) error {
-	return f.fill(cmds, []byte(ticketReply+frames))
+	if !slices.ContainsFunc(cmds, inexact) {
+		return f.fill(cmds, []byte(ticketReply+frames))
+	}
+	plain, replies := make([]redis.Cmder, len(cmds)), make([]any, len(cmds))
+	for i := range plain {
+		plain[i] = redis.NewCmd(context.Background(), ticketCommand)
+	}
+	if err := f.fill(plain, []byte(ticketReply+frames)); err != nil {
+		return err
+	}
+	for i, cmd := range plain {
+		reply, err := cmd.(*redis.Cmd).Result() //nolint:forcetypeassert // made above
+		if replies[i] = reply; err != nil && !errors.Is(err, redis.Nil) {
+			replies[i] = err
+		}
+	}
+	return f.Fill(cmds, replies)
+}
+
+// inexact reports whether a script cannot return the command's reply as it is.
+func inexact(cmd redis.Cmder) bool {
+	_, read := command.Exact(cmd.Args())
+	return read != nil
 }
 
 func (f *Filler) fill(cmds []redis.Cmder, frames []byte) error {
