@@ -355,7 +355,7 @@ func (d *differential) compareData(trials []trial) {
 		}
 		a, b := own("diff-a-"), own("diff-b-")
 		if !maps.EqualFunc(a, b, sameEntry) {
-			d.t.Errorf("%s %q: left %+v, directly %+v", c.name, c.words, a, b)
+			d.t.Errorf("%s %q: another state directly:\n%s", c.name, c.words, redistest.Diff(redistest.State{Keys: a}, redistest.State{Keys: b}))
 		}
 	}
 	for k := range state.Keys {
