@@ -32,7 +32,7 @@ func TestDifferential(t *testing.T) {
 		seed, _ = strconv.ParseUint(text, 10, 64)
 	}
 	t.Logf("LUATX_SEED=%d", seed)
-	rounds := 4
+	rounds := 20
 	if os.Getenv("LUATX_VERIFY") != "" {
 		rounds *= 20
 	}
