@@ -1,7 +1,8 @@
 package luatx_test
 
 // differentialRows holds, of every allowed command, argument lists whose words that begin with $ stand for keys and
-// random values, and after => how go-redis reads the reply and how it is compared (see fetch and compare). The first
+// random values, and after => how go-redis reads the reply (see fetchers) and how it is compared (see sameReply). A key
+// with ! is never drawn for another. The first
 // list of a row succeeds on every server that has the command.
 const differentialRows = `
 APPEND: $str $v => int | $int $v => int
@@ -14,7 +15,7 @@ COPY: $hash $none => int | $stream $none => int | $zset $str REPLACE => int | $n
 DECR: $int => int | $none => int
 DECRBY: $int 3 => int | $int $i => int
 DEL: $str $none $hash => int | $any => int
-DUMP: $str => str | $list => str | $none => str | $hash => str any
+DUMP: $str! => str | $list! => str | $none! => str | $any => str any
 EXISTS: $str $none $any => int
 EXPIRE: $str 1000 => int | $exp $sec NX => int | $exp $sec GT => int | $any $sec => int | $hash -1 => int
 EXPIREAT: $str $at => int | $exp $at XX => int | $hash 1 => int

@@ -187,12 +187,14 @@ func (d *differential) draw(name string, round int) trial {
 	all := slices.Sorted(maps.Keys(differentialKeys))
 	for word := range strings.FieldsSeq(line) {
 		token, isToken := strings.CutPrefix(word, "$")
+		token, fixed := strings.CutSuffix(token, "!")
 		_, isKey := differentialKeys[token]
 		switch {
-		case token == "any", isKey && round > 0 && d.random.IntN(12) == 0:
+		case token == "any", isKey && !fixed && round > 0 && d.random.IntN(12) == 0:
 			word = "$" + all[d.random.IntN(len(all))]
 			c.keys = append(c.keys, word[1:])
 		case isKey:
+			word = "$" + token
 			c.keys = append(c.keys, token)
 		case isToken:
 			word = d.value(token, round > 0)
