@@ -121,8 +121,8 @@ SMISMEMBER: $set $m $m => bools
 SMOVE: $set $set2 m1 => bool | $set $none $m => bool
 SORT: $nums => strs | $nums LIMIT 0 2 DESC => strs | $set ALPHA DESC => strs | $nums STORE $none => int | $set ALPHA STORE $hash => int | $set => strs
 SORT_RO: $nums => strs | $set ALPHA LIMIT 1 2 => strs
-SPOP: $set 100 => strs set | $none => str
-SRANDMEMBER: $set 100 => strs set | $set -5 => strs len | $none => str
+SPOP: $set 100 => strs set | $none! => str
+SRANDMEMBER: $set 100 => strs set | $set -5 => strs len | $none! => str
 SREM: $set m1 $m => int | $set m1 m2 m3 m4 => int
 STRLEN: $str => int
 SUBSTR: $str $n $n => str

@@ -300,7 +300,7 @@ func (d *differential) run(c trial) {
 	if direct.Err() != nil {
 		want = direct.Err().Error()
 	}
-	if c.tail && (direct.Err() == nil || errors.Is(direct.Err(), redis.Nil)) {
+	if c.tail && !refusedByServer(direct.Err()) {
 		d.client.Set(ctx, key(d.t, d.tr, outside, "tail"), "v", 0)
 	}
 	if errorText(text) != errorText(want) {
@@ -317,6 +317,12 @@ func (d *differential) run(c trial) {
 	if !sameReply(got, direct2, c.look) {
 		d.t.Errorf("%q: reply %s, directly %s", recorded.Args(), render(got), render(direct2))
 	}
+}
+
+// refusedByServer tells a server's error from nil and from a reply that go-redis could not read.
+func refusedByServer(err error) bool {
+	_, answered := errors.AsType[redis.Error](err)
+	return answered && !errors.Is(err, redis.Nil)
 }
 
 // errorText is an error without what differs between a script and a direct call.
