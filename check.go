@@ -15,7 +15,7 @@ import (
 // forget ids (a warning, or an error under Config.StrictEviction), and what its user may do. Without a command that
 // takes writes back it fails, with a RefusedError that names it; without DUMP and RESTORE it goes on, and a
 // transaction that cannot be undone without them is refused. What a managed service denies, CONFIG or INFO, is
-// passed over. The first commit runs Check where the caller has not.
+// passed over with a warning. The first commit runs Check where the caller has not.
 func (t *Transactor) Check(ctx context.Context) error {
 	now, err := t.client.Time(ctx).Result()
 	if err != nil {
@@ -105,12 +105,12 @@ func checkError(what string, err error) error {
 	return fmt.Errorf("luatx: check: %s: %w", what, err)
 }
 
-// denied passes over what the server will not tell; a server that does not answer is an error.
+// denied passes over what the server will not tell, and says so; a server that does not answer is an error.
 func (t *Transactor) denied(command string, err error) error {
 	if _, answered := errors.AsType[redis.Error](err); !answered {
 		return checkError(command, err)
 	}
-	t.cfg.Logger.Debug("luatx: check passed over", "command", command, "error", err)
+	t.cfg.Logger.Warn("luatx: the server denies what the check asks it by: see to its version (6.0 or later) and maxmemory-policy (noeviction) yourself", "command", command, "error", err)
 	return nil
 }
 
