@@ -2,6 +2,7 @@ package luatx_test
 
 import (
 	"fmt"
+	"net/url"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -78,29 +79,40 @@ func TestPartitionsSpread(t *testing.T) {
 	}
 }
 
-// FuzzKey holds that whatever an aggregate is called, its keys share the slot of its tag, and that two
-// aggregates never share a key.
+// FuzzKey holds that whatever an aggregate is called, its keys have one tag and share its slot, that two aggregates never
+// share a key, and that what a key was made of can be read from it.
 func FuzzKey(f *testing.F) {
 	f.Add("order-17", "order-18", "lines")
 	f.Add("{", "}", "{}")
 	f.Add("a:b", "a", "b")
 	f.Add("%7B", "{", "x")
+	f.Add("a\x00\x7f", "\n", strings.Repeat("ü", 129))
 	f.Fuzz(func(t *testing.T, a, b, part string) {
 		for _, keyspace := range []luatx.Keyspace{luatx.OwnTags(), luatx.Partitions(7).WithPrefix("p")} {
 			key, err := keyspace.Key(a, part)
+			if (err == nil) != (isID(a) && isID(part)) {
+				t.Fatalf("Key(%q, %q): %v", a, part, err)
+			}
 			if err != nil {
-				if a != "" && part != "" && len(a) <= 256 && len(part) <= 256 && utf8.ValidString(a) && utf8.ValidString(part) {
-					t.Fatalf("Key(%q, %q): %v", a, part, err)
-				}
 				continue
 			}
 			tag, err := keyspace.Tag(a)
-			if err != nil || slot.Of(key) != slot.OfTag(tag) {
-				t.Errorf("key %q is not in the slot of tag %q (%v)", key, tag, err)
+			if err != nil || slot.Of(key) != slot.OfTag(tag) || strings.Count(key, "{") != 1 || strings.Count(key, "}") != 1 {
+				t.Errorf("key %q does not stand on tag %q alone (%v)", key, tag, err)
 			}
 			if other, err := keyspace.Key(b, part); err == nil && (other == key) != (a == b) {
 				t.Errorf("aggregates %q and %q: keys %q and %q", a, b, key, other)
 			}
+			pieces := strings.Split(key, ":")
+			for i, want := range map[int]string{len(pieces) - 2: a, len(pieces) - 1: part} {
+				piece := strings.TrimSuffix(strings.TrimPrefix(pieces[i], "{"), "}")
+				if got, err := url.PathUnescape(piece); err != nil || got != want || strings.ContainsAny(piece, "\x00\n\x1f\x7f") {
+					t.Errorf("key %q: %q is %q again (%v), want %q", key, piece, got, err, want)
+				}
+			}
 		}
 	})
 }
+
+// isID reports whether the keyspace takes a text as an id or a part.
+func isID(s string) bool { return s != "" && len(s) <= 256 && utf8.ValidString(s) }

@@ -2,9 +2,14 @@ package luatx_test
 
 import (
 	"context"
+	"net"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/internal/redistest"
 )
@@ -42,12 +47,14 @@ func (s *sentinels) failover(ctx context.Context, kill bool) {
 	}
 	successor, err := s.group.WaitMaster(ctx, master)
 	must(err)
-	took := time.Now()
+	out.to = time.Now()
 	before := s.ackedOn("hot")
 	redistest.Eventually(s.t, "commits", func() bool { return s.ackedOn("hot") > before })
-	s.resumed = append(s.resumed, time.Since(took))
+	s.resumed = append(s.resumed, time.Since(out.to))
 	must(s.group.Rejoin(ctx, master, successor))
-	out.to = time.Now() // until then the old master may have been written to
+	if !kill {
+		out.to = time.Now() // until then the old master may have been written to
+	}
 	s.outages = append(s.outages, out)
 }
 
@@ -76,5 +83,39 @@ func TestSentinelFailover(t *testing.T) {
 		if verifying() && d > 5*time.Second {
 			t.Errorf("work resumed %v after the new master had taken over", d)
 		}
+	}
+}
+
+// TestDemotedMaster holds that a commit leaves a master that has become a replica, as behind a name that is moved: the
+// connections to it still stand, and it answers.
+func TestDemotedMaster(t *testing.T) {
+	t.Parallel()
+	master, replica := redistest.WithReplica(t)
+	var current atomic.Pointer[redistest.Server]
+	current.Store(master)
+	client := redistest.Client(t, "redis.internal:6379", func(o *redis.Options) {
+		o.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, network, current.Load().Addr())
+		}
+	})
+	ctx, tr := redistest.Soon(t), newTransactor(t, client)
+	l := newLoad(t, tr, "a")
+	l.call(ctx, "before", "a", "1")
+	redistest.Eventually(t, "the replica to have it", func() bool {
+		return replica.Client(t).Exists(ctx, key(t, tr, "a", "effects")).Val() == 1
+	})
+	for _, err := range []error{
+		replica.Client(t).SlaveOf(ctx, "no", "one").Err(),
+		master.Client(t).SlaveOf(ctx, "127.0.0.1", strconv.Itoa(replica.Port())).Err(),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	current.Store(replica)
+	l.call(ctx, "after", "a", "2")
+	if n := l.audit(ctx, client, func(*call) bool { return false }); n.committed != 2 {
+		t.Errorf("%v", n)
 	}
 }

@@ -19,7 +19,7 @@ const (
 const MasterName = "luatx"
 
 // SentinelGroup is a master with a replica, watched by three sentinels with a quorum of two. A master that is silent for
-// 1 s is replaced.
+// 3 s is replaced: sooner, a busy machine would replace one that is well.
 type SentinelGroup struct {
 	Servers   []*Server // at first the master, then the replica
 	Sentinels []*Server
@@ -34,7 +34,7 @@ func Sentinel(t testing.TB, opts ...Option) *SentinelGroup {
 	for range sentinels {
 		g.Sentinels = append(g.Sentinels, start(t, sentinelMode(), Config(
 			fmt.Sprintf("sentinel monitor %s 127.0.0.1 %d %d", MasterName, master.port, quorum),
-			"sentinel down-after-milliseconds "+MasterName+" 1000",
+			"sentinel down-after-milliseconds "+MasterName+" 3000",
 			"sentinel failover-timeout "+MasterName+" 5000",
 		)))
 	}
