@@ -14,7 +14,7 @@
 --          1 if by this very token, the replies if kept}, {'expired'}, {'fenced'}, {'conflict', index of the guard},
 --          {'full'}, {'failed', index of the command (an event: negative), error}, {'aborted', index of the procedure,
 --          reason}, {'refused', the server's error}, {'broken', what was left}; or {'identity', the one found} alone
---          for the whole batch.
+--          for the whole batch; or the server's error READONLY.
 -- Bound:   linear in the arguments, which the client caps; for procedures BUDGET calls each.
 -- Redis:   6.0
 
@@ -178,7 +178,11 @@ end
 
 local replies = {NOW}
 for i = 1, count do
-  replies[i + 1] = commit(at[i], in_a[4 + i] or (in_b and in_b[4 + i]))
+  local reply = commit(at[i], in_a[4 + i] or (in_b and in_b[4 + i]))
+  if reply[1] == 'refused' and string.find(reply[2], '^READONLY') then
+    return redis.error_reply(reply[2]) -- a master no more: at an error the client drops the connection, not at data
+  end
+  replies[i + 1] = reply
 end
 if fresh and start and not kept_mark then redis.call('UNLINK', A) end -- nothing happened here after all
 

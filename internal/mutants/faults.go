@@ -50,8 +50,8 @@ var faultMutants = []Mutant{
 	{
 		Name:    "unknown-passes-for-failed",
 		File:    "commit.go",
-		Old:     `asked what became of it: %w", ErrOutcomeUnknown, cause, err)`,
-		New:     `asked what became of it: %w", ErrExpired, cause, err)`,
+		Old:     `p.err = &UnknownError{newReceipt(p.tx, &p.Tx), fmt.Errorf("%w; asked what became of it: %w", cause, err)}`,
+		New:     `p.err = fmt.Errorf("%w; asked what became of it: %w", cause, err)`,
 		Package: ".",
 		Test:    "^TestTooLate$",
 		Why:     "a caller is told that nothing was written while its commit may still arrive",
@@ -82,6 +82,15 @@ var faultMutants = []Mutant{
 		Package: ".",
 		Test:    "^TestClusterNemesis$",
 		Why:     "work stands still for a minute after a master's death",
+	},
+	{
+		Name:    "read-only-is-data",
+		File:    "lua/commit.lua",
+		Old:     `string.find(reply[2], '^READONLY')`,
+		New:     `string.find(reply[2], '^NEVER')`,
+		Package: ".",
+		Test:    "^TestDemotedMaster$",
+		Why:     "a client stays connected to a master that has become a replica, and every commit fails",
 	},
 	{
 		Name:    "denied-is-fatal",
