@@ -24,7 +24,7 @@ var deniedCommands = []string{"config", "debug", "info", "wait", "memory", "comm
 func restricted(t testing.TB, addrs ...string) (name string) {
 	t.Helper()
 	name = redistest.Tag(t)
-	args := []any{"ACL", "SETUSER", name, "on", ">secret", "~*", "&*", "+@all"}
+	args := []any{"ACL", "SETUSER", name, "on", ">secret", "~*", "+@all"}
 	for _, command := range deniedCommands {
 		args = append(args, "-"+command)
 	}

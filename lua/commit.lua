@@ -179,9 +179,8 @@ end
 local replies = {NOW}
 for i = 1, count do
   local reply = commit(at[i], in_a[4 + i] or (in_b and in_b[4 + i]))
-  if reply[1] == 'refused' and string.find(reply[2], '^READONLY') then
-    return redis.error_reply(reply[2]) -- a master no more: at an error the client drops the connection, not at data
-  end
+  local demoted = reply[1] == 'refused' and string.match(reply[2], 'READONLY[^\r\n]*')
+  if demoted then return redis.error_reply(demoted) end -- at an error the client drops the connection, not at data
   replies[i + 1] = reply
 end
 if fresh and start and not kept_mark then redis.call('UNLINK', A) end -- nothing happened here after all

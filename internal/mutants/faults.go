@@ -86,8 +86,8 @@ var faultMutants = []Mutant{
 	{
 		Name:    "read-only-is-data",
 		File:    "lua/commit.lua",
-		Old:     `string.find(reply[2], '^READONLY')`,
-		New:     `string.find(reply[2], '^NEVER')`,
+		Old:     `string.match(reply[2], 'READONLY[^\r\n]*')`,
+		New:     `nil`,
 		Package: ".",
 		Test:    "^TestDemotedMaster$",
 		Why:     "a client stays connected to a master that has become a replica, and every commit fails",
