@@ -3,6 +3,8 @@ package luatx_test
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -68,6 +70,7 @@ func benchMessage(b *testing.B, mode string, workers int) {
 	b.SetParallelism((workers + 1) / 2)
 	b.ResetTimer()
 	b.ReportAllocs()
+	defer serverTime(b, client)()
 	work := func() bool {
 		i := next.Add(1) - 1
 		if i >= int64(b.N) {
@@ -114,6 +117,7 @@ func benchTransact(b *testing.B, tags, workers int) {
 	var next atomic.Int64
 	b.SetParallelism((workers + 1) / 2)
 	b.ReportAllocs()
+	defer serverTime(b, client)()
 	work := func() {
 		aggregate := fmt.Sprint("a", next.Add(1)%int64(tags))
 		if _, err := tr.Transact(ctx, aggregate, func(tx *luatx.Tx) error {
@@ -139,4 +143,23 @@ func benchTransact(b *testing.B, tags, workers int) {
 			work()
 		}
 	})
+}
+
+// serverTime reports what the server's processor had to do for each operation: on a machine that has other work it
+// says more than the time that passed.
+func serverTime(b *testing.B, client redis.UniversalClient) (report func()) {
+	b.Helper()
+	used := func() (seconds float64) {
+		for line := range strings.Lines(client.Info(b.Context(), "cpu").Val()) {
+			for _, name := range []string{"used_cpu_sys:", "used_cpu_user:"} {
+				if value, ok := strings.CutPrefix(line, name); ok {
+					n, _ := strconv.ParseFloat(strings.TrimSpace(value), 64)
+					seconds += n
+				}
+			}
+		}
+		return seconds
+	}
+	before := used()
+	return func() { b.ReportMetric((used()-before)*1e6/float64(b.N), "server-µs/op") }
 }
