@@ -67,9 +67,7 @@ func (t *Transactor) prepare(ctx context.Context, tx *Tx, input script.Input) (*
 		return nil, err
 	}
 	out.Input = input
-	p := &prepared{tx: tx, cmds: cmds, Sending: script.Sending{Shard: tx.shard, Tx: out}}
-	p.inline, p.reserved = t.reserve(&p.Tx)
-	return p, nil
+	return &prepared{tx: tx, cmds: cmds, Sending: script.Sending{Shard: tx.shard, Tx: out}}, nil
 }
 
 // finish tells everybody what became of a transaction: the relay, the recorded commands, the caller.
@@ -135,6 +133,9 @@ func (t *Transactor) reserve(tx *script.Tx) (Inline, bool) {
 func (t *Transactor) send(ctx context.Context, batch []*prepared) {
 	ctx, cancel := context.WithTimeout(ctx, t.cfg.CommitTimeout)
 	defer cancel()
+	for _, p := range batch {
+		p.inline, p.reserved = t.reserve(&p.Tx)
+	}
 	for len(batch) > 0 {
 		sendings := make([]*script.Sending, len(batch))
 		for i, p := range batch {

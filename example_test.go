@@ -119,3 +119,37 @@ func ExampleTransactor_Transact() {
 	// balance 250
 	// duplicate
 }
+
+// Many transactions at once take few round trips; each is whole or absent for itself.
+func ExampleTransactor_TransactBatch() {
+	ctx := context.Background()
+	server, err := miniredis.Run() // or your own
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close()
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer client.Close()
+	transactor, err := luatx.New(client, luatx.Config{Namespace: "accounts"})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	var items []luatx.BatchItem
+	for _, account := range []string{"ann", "bob", "ann"} {
+		items = append(items, luatx.BatchItem{Aggregate: account, Func: func(tx *luatx.Tx) error {
+			key, err := tx.Key("interest")
+			if err != nil {
+				return err
+			}
+			return luatx.Queued(tx.Pipeline().Incr(ctx, key))
+		}, Options: []luatx.Option{luatx.WithID("2026-10")}})
+	}
+	for i, result := range transactor.TransactBatch(ctx, items) {
+		fmt.Println(items[i].Aggregate, result.Outcome, result.Err)
+	}
+	// Output:
+	// ann committed <nil>
+	// bob committed <nil>
+	// ann duplicate <nil>
+}

@@ -158,43 +158,22 @@ func KeepReplies() Option {
 // An id that is known already does not keep fn from running: the commit decides. Where fn fails and its id is
 // known, Transact answers Duplicate and no error.
 func (t *Transactor) Transact(ctx context.Context, aggregate string, fn func(*Tx) error, opts ...Option) (Result, error) {
-	if _, nested := TxFromContext(ctx); nested {
-		return Result{}, fmt.Errorf("%w: Transact inside a handler's transaction: record on that one", ErrNested)
-	}
-	var o options
-	for _, opt := range opts {
-		opt(&o)
-	}
-	tag, err := t.cfg.Keyspace.Tag(aggregate)
+	c, err := t.newCall(ctx, aggregate, fn, opts)
 	if err != nil {
 		return Result{}, err
 	}
-	if o.keep && o.id.Scope == "" {
-		return Result{}, errors.New("luatx: KeepReplies without WithID: there is nothing to find the replies by")
-	}
 	var result Result
-	delivery := newDelivery(nil)
 	err = t.again(ctx, func() error {
-		tx := t.begin(tag, aggregate, delivery)
-		defer tx.close()
-		tx.keep = o.keep
-		if o.id.Scope != "" {
-			if err := tx.Claim(o.id); err != nil {
-				return err
-			}
+		var p *prepared
+		if p, result, err = t.run(ctx, c); p == nil {
+			return err
 		}
-		if err := fn(tx); err != nil {
-			result.Outcome = Duplicate
-			return tx.failed(ctx, err)
-		}
-		done, err := t.commit(ctx, tx, script.Input{})
+		t.send(ctx, []*prepared{p})
+		done, err := t.finish(p)
 		result = done.Result
 		return err
 	})
-	if err != nil {
-		return Result{}, err
-	}
-	return result, nil
+	return result, err
 }
 
 // begin opens a transaction on a tag.

@@ -1,0 +1,133 @@
+package luatx
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/luatx/luatx/internal/script"
+)
+
+// BatchItem is one transaction of TransactBatch.
+type BatchItem struct {
+	// Aggregate is what the transaction is about; every key shares the slot of its tag. Required.
+	Aggregate string
+	// Func records the transaction, as Transact's does. Required.
+	Func func(*Tx) error
+	// Options are those of Transact. Defaults to none.
+	Options []Option
+}
+
+// BatchResult is what became of one item of a batch.
+type BatchResult struct {
+	Result
+	// Err is the error that Transact would have returned.
+	Err error
+}
+
+// TransactBatch commits many transactions in few round trips: those of one slot share a script, those of one node
+// a pipeline, and all nodes work at once. It answers in the order of the items.
+//
+// Each item is a transaction for itself, and is committed, refused or repeated as Transact would: what becomes of
+// one changes nothing for the others, and the batch as a whole is not atomic. The functions run one after the
+// other, before anything is sent; the commits have no order among them.
+func (t *Transactor) TransactBatch(ctx context.Context, items []BatchItem) []BatchResult {
+	results := make([]BatchResult, len(items))
+	open := make([]*batchCall, 0, len(items))
+	for i, item := range items {
+		c, err := t.newCall(ctx, item.Aggregate, item.Func, item.Options)
+		if err != nil {
+			results[i].Err = err
+			continue
+		}
+		open = append(open, &batchCall{call: c, BatchResult: &results[i]})
+	}
+	_ = t.again(ctx, func() error {
+		if open = t.attempt(ctx, open); len(open) > 0 {
+			return ErrConflict // each item has its own
+		}
+		return nil
+	})
+	return results
+}
+
+type batchCall struct {
+	*call
+	*BatchResult
+	prepared *prepared
+}
+
+// attempt runs the functions of the calls and commits what they recorded. It returns the calls to be run again.
+func (t *Transactor) attempt(ctx context.Context, calls []*batchCall) []*batchCall {
+	var batch []*prepared
+	for _, c := range calls {
+		if c.prepared, c.Result, c.Err = t.run(ctx, c.call); c.prepared != nil {
+			batch = append(batch, c.prepared)
+		}
+	}
+	t.send(ctx, batch)
+	var again []*batchCall
+	for _, c := range calls {
+		if c.prepared != nil {
+			done, err := t.finish(c.prepared)
+			c.Result, c.Err = done.Result, err
+		}
+		if errors.Is(c.Err, ErrConflict) {
+			again = append(again, c)
+		}
+	}
+	return again
+}
+
+// call is one call of Transact, or one item of a batch, over all runs of its function.
+type call struct {
+	options
+	fn             func(*Tx) error
+	tag, aggregate string
+	delivery       *delivery
+}
+
+func (t *Transactor) newCall(ctx context.Context, aggregate string, fn func(*Tx) error, opts []Option) (*call, error) {
+	if _, nested := TxFromContext(ctx); nested {
+		return nil, fmt.Errorf("%w: Transact inside a handler's transaction: record on that one", ErrNested)
+	}
+	if fn == nil {
+		return nil, errors.New("luatx: the transaction's function is nil")
+	}
+	tag, err := t.cfg.Keyspace.Tag(aggregate)
+	if err != nil {
+		return nil, err
+	}
+	c := &call{fn: fn, tag: tag, aggregate: aggregate, delivery: newDelivery(nil)}
+	for _, opt := range opts {
+		opt(&c.options)
+	}
+	if c.keep && c.id.Scope == "" {
+		return nil, errors.New("luatx: KeepReplies without WithID: there is nothing to find the replies by")
+	}
+	return c, nil
+}
+
+// run runs the call's function once, and prepares what it recorded. Without it, the result and the error are the
+// call's.
+func (t *Transactor) run(ctx context.Context, c *call) (*prepared, Result, error) {
+	tx := t.begin(c.tag, c.aggregate, c.delivery)
+	defer tx.close()
+	tx.keep = c.keep
+	if c.id.Scope != "" {
+		if err := tx.Claim(c.id); err != nil {
+			return nil, Result{}, err
+		}
+	}
+	if err := c.fn(tx); err != nil {
+		if err := tx.failed(ctx, err); err != nil {
+			return nil, Result{}, err
+		}
+		return nil, Result{Outcome: Duplicate}, nil
+	}
+	p, err := t.prepare(ctx, tx, script.Input{})
+	if err != nil {
+		return nil, Result{}, err
+	}
+	return p, Result{Outcome: Committed}, nil
+}
