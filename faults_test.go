@@ -284,27 +284,3 @@ func TestSickServer(t *testing.T) {
 		t.Errorf("applied %s times, want 3", got)
 	}
 }
-
-// TestServerThatTakesNoWrites holds that nothing is written, and that the error says why.
-func TestServerThatTakesNoWrites(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct{ config, says string }{
-		"out of memory":    {"maxmemory 1", "OOM"},
-		"too few replicas": {"min-replicas-to-write 3", "NOREPLICAS"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			client := redistest.Single(t, redistest.Config(c.config)).Client(t)
-			tr := newTransactor(t, client)
-			before := dump(t, client, tr)
-			_, err := tr.Transact(redistest.Soon(t), "a", func(tx *luatx.Tx) error {
-				return tx.Pipeline().Set(t.Context(), key(t, tr, "a"), 1, 0).Err()
-			}, luatx.WithID("1"))
-			var refused *luatx.RefusedError
-			if !errors.As(err, &refused) || !strings.Contains(refused.Text, c.says) {
-				t.Errorf("error %v", err)
-			}
-			noTrace(t, client, tr, before)
-		})
-	}
-}
