@@ -1,6 +1,7 @@
 package luatx_test
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -76,4 +77,38 @@ func testBatch(t *testing.T, client redis.UniversalClient) {
 			t.Errorf("key %s: want %d", name, exists)
 		}
 	}
+}
+
+// TestBatchOfEntriesAmongOthers holds that the fence of a batch sees every entry of it, though its consumer has more
+// pending between them, and nothing of what another one has.
+func TestBatchOfEntriesAmongOthers(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tr := redistest.Soon(t), newTransactor(t, client)
+		in := newInput(t, client, key(t, tr, "a", "in"))
+		owners := []string{"c", "c", "other", "c", "c", "c", "c"}
+		entries := make([]string, len(owners))
+		for i, owner := range owners {
+			entries[i] = entryOf(t, in.deliver(owner, order(strconv.Itoa(i))))
+		}
+		var batch []script.Tx
+		for _, i := range []int{6, 0, 2} {
+			batch = append(batch, script.Tx{
+				Digest: strconv.Itoa(i) + "23456789abcdef0", Token: strconv.Itoa(i) + "base567\x00\x01", NotAfter: time.Now().Add(time.Minute),
+				Input: script.Input{Ack: script.AckFused, Stream: in.stream, Group: "g", Consumer: "c", Entry: entries[i]},
+			})
+		}
+		outcomes, _, _, err := tr.Scripts().Commit(ctx, tr.Scripts().Shard(slot.OfTag("a")), batch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []script.State{"committed", "committed", "fenced"} {
+			if out := outcomes[i]; out.State != want || out.Acked != (want == "committed") {
+				t.Errorf("transaction %d: %+v, want %s", i, out, want)
+			}
+		}
+		if in.pending() != 5 {
+			t.Errorf("%d entries are pending, want 5", in.pending())
+		}
+	})
 }

@@ -37,11 +37,28 @@ local function error_text(e)
   return type(e) == 'table' and (e.err or e.abort and 'aborted: ' .. e.abort or 'the outbox is full') or tostring(e)
 end
 
--- The entry is still pending for this consumer: nobody claimed it while the handler ran.
+-- The input of a transaction: a stream as one consumer of a group reads it.
+local function input_of(p) return ARGV[p + 5] .. '\0' .. ARGV[p + 6] .. '\0' .. ARGV[p + 7] end
+
+local pending = {} -- entries of this batch, and their neighbours, that are pending for the consumer; by input
+
+-- The entry is still pending for this consumer: nobody claimed it while the handler ran. In a batch one look shows most
+-- of an input's entries; the look has a COUNT, and one that it cut off, or that is gone, is looked at by itself.
 local function owned(p)
-  local found = redis.pcall('XPENDING', ARGV[p + 5], ARGV[p + 6], ARGV[p + 8], ARGV[p + 8], 1, ARGV[p + 7])
-  if found.err then return false end -- NOGROUP: nobody owns it any more
-  return #found > 0
+  local stream, group, consumer, entry = ARGV[p + 5], ARGV[p + 6], ARGV[p + 7], ARGV[p + 8]
+  if count > 1 then
+    local input = input_of(p)
+    local seen = pending[input]
+    if not seen then
+      seen = {}
+      local found = redis.pcall('XPENDING', stream, group, entry, '+', count, consumer)
+      for i = 1, #found do seen[found[i][1]] = true end
+      pending[input] = seen
+    end
+    if seen[entry] then return true end
+  end
+  local found = redis.pcall('XPENDING', stream, group, entry, entry, 1, consumer)
+  return #found > 0 -- an error, such as NOGROUP, means that nobody owns it any more
 end
 
 -- Runs the guarded reads again. Returns the index of the one that has changed, if any, and where the events begin.
@@ -186,12 +203,20 @@ end
 if fresh and start and not kept_mark then redis.call('UNLINK', A) end -- nothing happened here after all
 
 -- The acknowledgements, last and outside the undo: should one fail, the redelivery finds the mark.
+local acks = {}
 for i = 1, count do
-  local p, reply = at[i], replies[i + 1]
-  local word = reply[1]
+  local p, word = at[i], replies[i + 1][1]
   if ARGV[p + 4] == '2' and (word == 'committed' or word == 'replayed' or word == 'duplicate') then
-    local r = redis.pcall('XACK', ARGV[p + 5], ARGV[p + 6], ARGV[p + 8])
-    if type(r) == 'number' then reply[2] = 1 end
+    local input = input_of(p)
+    local ack = acks[input] or {command = {'XACK', ARGV[p + 5], ARGV[p + 6]}, replies = {}}
+    ack.command[#ack.command + 1] = ARGV[p + 8]
+    ack.replies[#ack.replies + 1] = replies[i + 1]
+    acks[input] = ack
+  end
+end
+for _, ack in pairs(acks) do
+  if type(redis.pcall(unpack(ack.command))) == 'number' then
+    for _, reply in ipairs(ack.replies) do reply[2] = 1 end
   end
 end
 return replies
