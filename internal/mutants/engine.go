@@ -23,7 +23,7 @@ var engineMutants = []Mutant{
 	{
 		Name:    "no-tombstone",
 		File:    "commit.go",
-		Old:     "prepared.NotAfter.Add(slack))",
+		Old:     "p.Tx.NotAfter.Add(slack))",
 		New:     "time.Time{})",
 		Package: ".",
 		Test:    "^TestNackedMeansNotApplied$",
@@ -85,7 +85,7 @@ var engineMutants = []Mutant{
 	},
 	{
 		Name:    "nack-without-asking",
-		File:    "middleware.go",
+		File:    "conflict.go",
 		Old:     `if tx.known(ctx) {`,
 		New:     `if false && tx.known(ctx) {`,
 		Package: ".",

@@ -5,8 +5,8 @@ var scriptMutants = []Mutant{
 	{
 		Name:    "no-undo",
 		File:    "lua/commit.lua",
-		Old:     `local left = rollback()`,
-		New:     `local left = nil`,
+		Old:     `withdraw(rollback())`,
+		New:     `withdraw(nil)`,
 		Package: ".",
 		Test:    "^TestFailureLeavesNoTraceAndTheEntryPending$",
 		Why:     "a transaction that fails is there by half",
@@ -50,7 +50,7 @@ var scriptMutants = []Mutant{
 	{
 		Name:    "broken-without-its-text",
 		File:    "lua/commit.lua",
-		Old:     `if marked == 0 then return known(redis.call('HGET', A, digest), digest, token) end`,
+		Old:     `if marked == 0 then return known(redis.call('HGET', A, digest), p) end`,
 		New:     `if marked == 0 then return {verdict(redis.call('HGET', A, digest), token), 0} end`,
 		Package: ".",
 		Test:    "^TestBrokenWithinABatch$",
@@ -104,8 +104,8 @@ var scriptMutants = []Mutant{
 	{
 		Name:    "failed-neighbour-ends-the-batch",
 		File:    "lua/commit.lua",
-		Old:     `local ok, index, why = pcall(run, p, reply)`,
-		New:     `local ok, index, why = true, run(p, reply)`,
+		Old:     `local ok, result = pcall(run, p, q, reply)`,
+		New:     `local ok, result = true, run(p, q, reply)`,
 		Package: ".",
 		Test:    "^TestBatch$",
 		Why:     "an error of one transaction leaves the others without an answer",
