@@ -59,8 +59,8 @@ var faultMutants = []Mutant{
 	{
 		Name:    "anybodys-entry",
 		File:    "lua/commit.lua",
-		Old:     `ARGV[p + 8], ARGV[p + 8], 1, ARGV[p + 7])`,
-		New:     `ARGV[p + 8], ARGV[p + 8], 1)`,
+		Old:     `entry, entry, 1, consumer)`,
+		New:     `entry, entry, 1)`,
 		Package: ".",
 		Test:    "^TestFight$",
 		Why:     "a consumer that stalled commits under the hands of the one that took its message over",
@@ -68,8 +68,8 @@ var faultMutants = []Mutant{
 	{
 		Name:    "no-group-no-fence",
 		File:    "lua/commit.lua",
-		Old:     `if found.err then return false end`,
-		New:     `if found.err then return true end`,
+		Old:     `return #found > 0 -- an error`,
+		New:     `return found.err or #found > 0 -- an error`,
 		Package: ".",
 		Test:    "^TestFight$",
 		Why:     "a message of a group that was made anew is applied by two consumers",

@@ -100,7 +100,7 @@ func TestEvalSurvives(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
 			if c.calls == 0 { // until the deadline
-				ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
+				ctx, cancel = context.WithTimeout(t.Context(), 500*time.Millisecond)
 				defer cancel()
 			}
 			r := newRequest(set.commit, 1, 0)
