@@ -295,6 +295,7 @@ func (d *differential) run(c trial) {
 	}
 
 	direct := fetchers[fetch](ctx, d.args(ctx, c, outside))
+	d.compareKeys(ctx, direct.Args())
 	_ = d.client.Process(ctx, direct)
 	want := ""
 	if direct.Err() != nil {
@@ -316,6 +317,25 @@ func (d *differential) run(c trial) {
 	got, direct2 := reply(recorded), reply(direct)
 	if !sameReply(got, direct2, c.look) {
 		d.t.Errorf("%q: reply %s, directly %s", recorded.Args(), render(got), render(direct2))
+	}
+}
+
+// compareKeys holds the keys that a transaction declares against those that the server finds.
+func (d *differential) compareKeys(ctx context.Context, args []any) {
+	want, err := d.client.Do(ctx, append([]any{"COMMAND", "GETKEYS"}, args...)...).StringSlice()
+	if err != nil {
+		return // arguments that are wrong
+	}
+	spec, _ := command.Lookup(args)
+	positions, err := spec.Keys(args)
+	got := make([]string, len(positions))
+	for i, at := range positions {
+		got[i] = fmt.Sprint(args[at])
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if err != nil || !slices.Equal(got, want) {
+		d.t.Errorf("%q: keys %q, %v; the server says %q", args, got, err, want)
 	}
 }
 

@@ -58,18 +58,16 @@ func Lookup(args []any) (Spec, error) {
 		return Spec{}, errors.New("it is empty")
 	}
 	name, _ := args[0].(string)
-	r := table.find(name)
+	r, called := table.find(name), args[:1]
 	if r != nil && r.subcommands != nil {
 		if len(args) == 1 {
 			return Spec{}, fmt.Errorf("%s needs a subcommand", r.spec.Name)
 		}
-		r = r.subcommands.find(word(args[1]))
+		r, called = r.subcommands.find(word(args[1])), args[:2]
 	}
 	switch {
-	case r == nil && len(args) > 1:
-		return Spec{}, fmt.Errorf("%.40v %.40v: luatx does not know it: use the client outside of the transaction", args[0], args[1])
 	case r == nil:
-		return Spec{}, fmt.Errorf("%.40v: luatx does not know it: use the client outside of the transaction", args[0])
+		return Spec{}, fmt.Errorf("%.60v: luatx does not know it: use the client outside of the transaction", called)
 	case r.refusal != nil:
 		return Spec{}, r.refusal
 	case r.adapt != nil:

@@ -28,12 +28,17 @@ const (
 	policyLFU  = "it counts under maxmemory-policy *-lfu alone: use the client outside of the transaction"
 )
 
-// policies says how each command is treated. Commands of modules have no policy, and are refused as unknown.
-func policies() map[string]policy {
-	all := make(map[string]policy)
+// policies says how each command is treated, and which are named twice. Commands of modules have no policy, and are
+// refused as unknown.
+func policies() (all map[string]policy, twice []string) {
+	all = make(map[string]policy)
 	add := func(p policy, names string) {
 		for name := range strings.SplitSeq(names, ",") {
-			all[strings.Join(strings.Fields(name), " ")] = p
+			name = strings.Join(strings.Fields(name), " ")
+			if _, ok := all[name]; ok {
+				twice = append(twice, name)
+			}
+			all[name] = p
 		}
 	}
 	reads := func(guard Guard, names string) { add(policy{decides: true, guard: guard, undo: none}, names) }
@@ -131,7 +136,7 @@ func policies() map[string]policy {
 		SYNC`)
 	refuse(former, "STRALGO")
 	refuse(policyLFU, "OBJECT FREQ")
-	return all
+	return all, twice
 }
 
 // others are commands that the server of table_gen.go does not know: Valkey's, and those of old.

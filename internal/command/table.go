@@ -31,7 +31,8 @@ func (r rows) add(name string, one *row) {
 
 // table holds every command that a server and the policy know.
 var table = func() rows {
-	all, policies := make(rows), policies()
+	all := make(rows)
+	policies, _ := policies()
 	for _, f := range slices.Concat(facts, others) {
 		p, ok := policies[f.Name]
 		if !ok {
@@ -135,7 +136,10 @@ func distinct() func(yield func(*row) bool) {
 // Problems says where a server's commands and the policy do not fit together.
 func Problems(facts []Fact) []error {
 	var all []error
-	policies := policies()
+	policies, twice := policies()
+	for _, name := range twice {
+		all = append(all, errors.New(name+" has two policies"))
+	}
 	for _, f := range facts {
 		p, ok := policies[f.Name]
 		delete(policies, f.Name)
@@ -161,6 +165,7 @@ func Problems(facts []Fact) []error {
 
 // Policed reports whether the policy has a row for the name.
 func Policed(name string) bool {
-	_, ok := policies()[name]
+	policies, _ := policies()
+	_, ok := policies[name]
 	return ok
 }

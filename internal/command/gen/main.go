@@ -1,6 +1,6 @@
 // Command gen writes what the package command knows from a server, and the page that lists all commands.
 //
-//	docker run --rm -p 6379:6379 redis:8.0 redis-server --save "''"
+//	docker run --rm -p 6379:6379 redis:8.0
 //	go generate ./internal/command
 //
 // It is run in the directory of the package: "gen table" asks the server and writes table_gen.go, "gen docs" writes
