@@ -13,8 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-func fetcher[C redis.Cmder](make func(context.Context, ...any) C) func(context.Context, []any) redis.Cmder {
-	return func(ctx context.Context, args []any) redis.Cmder { return make(ctx, args...) }
+func fetcher[C redis.Cmder](newCmd func(context.Context, ...any) C) func(context.Context, []any) redis.Cmder {
+	return func(ctx context.Context, args []any) redis.Cmder { return newCmd(ctx, args...) }
 }
 
 func text(arg any) string { return fmt.Sprint(arg) }

@@ -153,7 +153,7 @@ XREADGROUP: GROUP g c2 STREAMS $stream > => streams | GROUP g c1 COUNT 1 STREAMS
 XREVRANGE: $stream + - => messages | $stream + $id COUNT 2 => messages
 XSETID: $stream 9-9 => status | $stream $id => status
 XTRIM: $stream MAXLEN 1 => int | $stream MAXLEN $c => int | $stream MINID $id => int
-ZADD: $zset 5 m9 => int | $zset $s $m $s $m => int | $zset XX CH $s $m => int | $zset INCR $s $m => float | $none $s $m => int | $zset GT $s m1 => int | $zset NX NX NX NX NX NX NX CH 2 m8 => int
+ZADD: $zset 5 m9 => int | $zset $s $m $s $m => int | $zset XX CH $s $m => int | $zset INCR $s $m => float | $none $s $m => int | $zset GT $s m1 => int | $zset NX nx NX nx NX nx NX CH 2 m8 => int
 ZCARD: $zset => int
 ZCOUNT: $zset -inf $s => int | $zset (1 +inf => int
 ZDIFF: 2 $zset $zset2 => strs | 2 $zset $none WITHSCORES => zs

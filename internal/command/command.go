@@ -122,9 +122,11 @@ func (s Spec) Head(args []any) string {
 		if err != nil {
 			return none + strconv.Itoa(len(args)) // Keys has said so before
 		}
+		b := []byte(head)
 		for _, i := range changed {
-			head += " " + strconv.Itoa(i)
+			b = strconv.AppendInt(append(b, ' '), int64(i), 10)
 		}
+		return string(b)
 	}
 	return head
 }

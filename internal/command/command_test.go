@@ -153,7 +153,7 @@ func TestKeysAndHead(t *testing.T) {
 		{"COPY a b", "1 2", "2", "m03 2"},
 		{"ZADD k 1 m", "1", "1", "z34"},
 		{"ZADD k nx CH 1 m 2 n", "1", "1", "z58"},
-		{"ZADD k NX NX NX NX NX NX NX 1 m", "1", "1", "z011"},
+		{"ZADD k NX nx NX nx NX nx NX 1 m", "1", "1", "z011"},
 		{"ZINCRBY k 1 m", "1", "1", "z34"},
 		{"GEOADD k 1 2 m", "1", "1", "g45"},
 		{"GEOADD k XX CH 1 2 m 3 4 n", "1", "1", "g610"},
