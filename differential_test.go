@@ -370,6 +370,9 @@ func (d *differential) compareData(trials []trial) {
 			}
 		}
 	}
+	if len(sides["diff-a-"]) < len(trials)/2 {
+		d.t.Errorf("%d trials left %d keys: nothing is compared", len(trials), len(sides["diff-a-"]))
+	}
 	for _, c := range trials {
 		own := func(side string) map[string]redistest.Entry {
 			all := make(map[string]redistest.Entry)
