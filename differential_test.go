@@ -32,9 +32,9 @@ func TestDifferential(t *testing.T) {
 		seed, _ = strconv.ParseUint(text, 10, 64)
 	}
 	t.Logf("LUATX_SEED=%d", seed)
-	rounds := 20
+	rounds := 8
 	if os.Getenv("LUATX_VERIFY") != "" {
-		rounds *= 20
+		rounds *= 50
 	}
 	for _, protocol := range []int{2, 3} {
 		t.Run(fmt.Sprint("RESP", protocol), func(t *testing.T) {
@@ -159,7 +159,7 @@ func (d *differential) round(round int) {
 	}
 	var workers sync.WaitGroup
 	next := make(chan trial)
-	for range 4 {
+	for range 2 {
 		workers.Go(func() {
 			for c := range next {
 				d.run(c)
