@@ -47,7 +47,11 @@ func (t *Transactor) commit(ctx context.Context, tx *Tx, input script.Input) (co
 	if p == nil {
 		return committed{Result: Result{Outcome: Committed}}, nil
 	}
-	t.send(ctx, []*prepared{p})
+	if g, ok := ctx.Value(gatheringKey{}).(*Gathering); ok {
+		g.join(p)
+	} else {
+		t.send(ctx, []*prepared{p})
+	}
 	return t.finish(p)
 }
 
@@ -129,8 +133,9 @@ func (t *Transactor) reserve(tx *script.Tx) (Inline, bool) {
 	return *attached, ok
 }
 
-// send commits transactions, each under one token after another, until for each there is an answer that holds.
-func (t *Transactor) send(ctx context.Context, batch []*prepared) {
+// send commits transactions, each under one token after another, until for each there is an answer that holds. The
+// tail goes out once, behind them.
+func (t *Transactor) send(ctx context.Context, batch []*prepared, tail ...redis.Cmder) {
 	ctx, cancel := context.WithTimeout(ctx, t.cfg.CommitTimeout)
 	defer cancel()
 	for _, p := range batch {
@@ -143,7 +148,8 @@ func (t *Transactor) send(ctx context.Context, batch []*prepared) {
 			p.Tx.NotAfter = t.notAfter(ctx)
 			sendings[i] = &p.Sending
 		}
-		t.scripts.Send(ctx, sendings)
+		t.scripts.Send(ctx, sendings, tail...)
+		tail = nil
 		batch = t.judge(ctx, batch)
 	}
 }

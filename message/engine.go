@@ -142,6 +142,28 @@ func (e *Engine) Run(ctx context.Context) error {
 	return nil
 }
 
+// Process takes one encoded message through decoding, handler and middlewares and acknowledges it by the strategy, as
+// Router.Process does. It returns the encoded outputs, or the error that the message was nacked with.
+func (e *Engine) Process(ctx context.Context, raw *RawMessage) ([]*RawMessage, error) {
+	if e.err != nil {
+		return nil, e.err
+	}
+	if raw == nil {
+		return nil, errNilMessage
+	}
+	outs, err := e.router.Process(ctx, Copy(raw, any(raw.Data)))
+	if err != nil {
+		return nil, err
+	}
+	encoded := make([]*RawMessage, len(outs))
+	for i, out := range outs {
+		if encoded[i], err = e.encode(out); err != nil {
+			return nil, err
+		}
+	}
+	return encoded, nil
+}
+
 // merge reads all raw inputs into one channel, which it closes when they have ended.
 func (e *Engine) merge(ctx context.Context) <-chan *Message {
 	merged := make(chan *Message)

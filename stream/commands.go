@@ -27,8 +27,7 @@ func (claimOnce) NoRetry() bool { return true }
 
 // readGroup reads up to count entries: new ones after ">", else those pending for this consumer after an id.
 func (s *subscription) readGroup(ctx context.Context, after string, count int, block time.Duration) ([]redis.XMessage, error) {
-	// A pipeline that is never executed builds the command, read timeout and all.
-	cmd := s.client.Pipeline().XReadGroup(ctx, s.readArgs(after, count, block))
+	cmd := s.groupCommand(ctx, after, count, block)
 	if err := s.client.Process(ctx, readOnce{cmd}); err != nil {
 		if errors.Is(err, redis.Nil) {
 			return nil, nil
@@ -36,6 +35,11 @@ func (s *subscription) readGroup(ctx context.Context, after string, count int, b
 		return nil, err
 	}
 	return entriesOf(cmd), nil
+}
+
+// groupCommand builds the command of readGroup: a pipeline that is never executed does it, read timeout and all.
+func (s *subscription) groupCommand(ctx context.Context, after string, count int, block time.Duration) *redis.XStreamSliceCmd {
+	return s.client.Pipeline().XReadGroup(ctx, s.readArgs(after, count, block))
 }
 
 func (s *subscription) readArgs(after string, count int, block time.Duration) *redis.XReadGroupArgs {

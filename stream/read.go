@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/luatx/luatx/message"
 )
 
@@ -23,22 +25,33 @@ type reader struct {
 	claimAt    time.Time
 }
 
-func (s *subscription) read(ctx context.Context) {
-	r := &reader{subscription: s, recoverOwn: true, claimAt: time.Now()}
+func newReader(s *subscription) *reader {
+	return &reader{subscription: s, recoverOwn: true, claimAt: time.Now()}
+}
+
+func (r *reader) loop(ctx context.Context) {
 	failures := 0
 	for ctx.Err() == nil {
-		err := r.turn(ctx)
+		err := r.upkeep(ctx)
 		if err == nil {
-			failures = 0
-			continue
+			err = r.readNew(ctx)
 		}
-		failures++
-		s.failed(ctx, "read", err)
-		pause(ctx, max(readBackoff.Delay(failures), minBlock))
+		failures = r.rest(ctx, failures, err)
 	}
 }
 
-func (r *reader) turn(ctx context.Context) error {
+// rest pauses after an error, the longer the more there were. It returns how many there are now in a row.
+func (r *reader) rest(ctx context.Context, failures int, err error) int {
+	if err == nil {
+		return 0
+	}
+	r.failed(ctx, "read", err)
+	pause(ctx, max(readBackoff.Delay(failures+1), minBlock))
+	return failures + 1
+}
+
+// upkeep gives out what is pending and was not given out: here, and in its turn at others.
+func (r *reader) upkeep(ctx context.Context) error {
 	if r.recoverOwn {
 		if err := r.readOwn(ctx); err != nil {
 			return err
@@ -55,7 +68,7 @@ func (r *reader) turn(ctx context.Context) error {
 			r.outage.over("claim")
 		}
 	}
-	return r.readNew(ctx)
+	return nil
 }
 
 // readNew gives out new entries, and waits for them until something else is to be done.
@@ -65,19 +78,24 @@ func (r *reader) readNew(ctx context.Context) error {
 		return nil
 	}
 	block := max(r.ledger.untilDue(time.Until(r.claimAt)), minBlock)
-	entries, err := r.readGroup(ctx, ">", places, min(block, r.cfg.BlockTimeout))
-	if err != nil {
-		r.ledger.release(places)
+	cmd := r.groupCommand(ctx, ">", places, min(block, r.cfg.BlockTimeout))
+	_ = r.client.Process(ctx, readOnce{cmd}) // the command bears it
+	return r.take(cmd, places)
+}
+
+// take gives out what a command has read.
+func (r *reader) take(cmd *redis.XStreamSliceCmd, places int) error {
+	defer func() { r.ledger.release(places) }()
+	if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
 		r.lost(err)
 		return err
 	}
 	r.outage.over("read")
-	for _, x := range entries {
+	for _, x := range entriesOf(cmd) {
 		if r.give(x.ID, x.Values) {
 			places--
 		}
 	}
-	r.ledger.release(places)
 	return nil
 }
 

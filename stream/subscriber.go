@@ -43,12 +43,12 @@ func (s *Subscriber) Subscribe(ctx context.Context) (<-chan *message.RawMessage,
 	if !s.active.CompareAndSwap(false, true) {
 		return nil, ErrSubscribed
 	}
-	sub, err := newSubscription(ctx, s)
+	sub, err := newSubscription(ctx, s, s.cfg.MaxInFlight)
 	if err != nil {
 		s.active.Store(false)
 		return nil, err
 	}
-	go sub.run(ctx)
+	go sub.run(ctx, newReader(sub).loop)
 	return sub.out, nil
 }
 

@@ -32,13 +32,13 @@ type subscription struct {
 	out chan *message.RawMessage
 }
 
-func newSubscription(ctx context.Context, s *Subscriber) (*subscription, error) {
+func newSubscription(ctx context.Context, s *Subscriber, inFlight int) (*subscription, error) {
 	sub := &subscription{
 		Subscriber: s,
 		detached:   context.WithoutCancel(ctx),
 		consumer:   s.cfg.Consumer,
-		ledger:     newLedger(s.cfg.MaxInFlight),
-		out:        make(chan *message.RawMessage, s.cfg.MaxInFlight),
+		ledger:     newLedger(inFlight),
+		out:        make(chan *message.RawMessage, inFlight),
 	}
 	log := s.cfg.Logger.With("stream", s.cfg.Stream, "group", s.cfg.Group)
 	sub.outage.log = log
@@ -63,10 +63,11 @@ func consumerName() string {
 	return fmt.Sprintf("%s-%d-%s", host, os.Getpid(), strings.ToLower(rand.Text()[:8]))
 }
 
-func (s *subscription) run(ctx context.Context) {
+// run reads by loop until ctx ends.
+func (s *subscription) run(ctx context.Context, loop func(context.Context)) {
 	var wg sync.WaitGroup
 	wg.Go(func() { s.redeliver(ctx) })
-	s.read(ctx)
+	loop(ctx)
 	wg.Wait()
 	s.giveBack()
 	if s.ledger.close() {

@@ -1,0 +1,116 @@
+package luatx
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Gathering lets messages that were read together commit together, in one round trip, though each handler runs for
+// itself: a commit under its context waits until the others have come as far, or have ended. Each stays a transaction
+// of its own, with its own outcome. It is what stream.Subscriber.Consume is made of.
+type Gathering struct {
+	t       *Transactor
+	ctx     context.Context
+	linger  time.Duration
+	tail    func() []redis.Cmder
+	mu      sync.Mutex
+	missing int // handlers that neither wait nor have ended
+	waiting []*gathered
+	timer   *time.Timer
+}
+
+type gathered struct {
+	*prepared
+	done chan struct{}
+}
+
+// Gather begins a gathering of n handlers. Each runs under the gathering's Context and calls Leave when it has ended.
+//
+// What commits goes out when all others wait or have left, or after linger; zero lingers for ever. The tail's
+// commands, which read what comes next, go out once, behind the first commits in the same pipeline, and bear their
+// own errors; it is not called where nothing is committed. Ctx bounds the commits.
+func (t *Transactor) Gather(ctx context.Context, n int, linger time.Duration, tail func() []redis.Cmder) *Gathering {
+	return &Gathering{t: t, ctx: ctx, linger: linger, tail: tail, missing: n}
+}
+
+type gatheringKey struct{}
+
+// Context returns a context under which Middleware's commits gather.
+func (g *Gathering) Context(parent context.Context) context.Context {
+	return context.WithValue(parent, gatheringKey{}, g)
+}
+
+// Leave says that a handler has ended.
+func (g *Gathering) Leave() {
+	g.mu.Lock()
+	g.missing--
+	batch := g.complete()
+	g.mu.Unlock()
+	g.commit(batch)
+}
+
+// join commits a transaction with the others', and returns when it is answered.
+func (g *Gathering) join(p *prepared) {
+	me := &gathered{p, make(chan struct{})}
+	g.mu.Lock()
+	g.missing--
+	g.waiting = append(g.waiting, me)
+	batch := g.complete()
+	if batch == nil && g.timer == nil && g.linger > 0 {
+		g.timer = time.AfterFunc(g.linger, g.late)
+	}
+	g.mu.Unlock()
+	g.commit(batch)
+	<-me.done
+}
+
+// late commits what waits for a handler that takes long.
+func (g *Gathering) late() {
+	g.mu.Lock()
+	batch := g.take()
+	g.mu.Unlock()
+	g.commit(batch)
+}
+
+// complete takes what waits where there is nobody left to wait for. The lock is held.
+func (g *Gathering) complete() []*gathered {
+	if g.missing > 0 {
+		return nil
+	}
+	return g.take()
+}
+
+// take takes what waits; those handlers are under way again. The lock is held.
+func (g *Gathering) take() []*gathered {
+	if g.timer != nil {
+		g.timer.Stop()
+		g.timer = nil
+	}
+	batch := g.waiting
+	g.waiting = nil
+	g.missing += len(batch)
+	return batch
+}
+
+func (g *Gathering) commit(batch []*gathered) {
+	if len(batch) == 0 {
+		return
+	}
+	var tail []redis.Cmder
+	g.mu.Lock()
+	if g.tail != nil {
+		tail, g.tail = g.tail(), nil
+	}
+	g.mu.Unlock()
+	prepared := make([]*prepared, len(batch))
+	for i, one := range batch {
+		prepared[i] = one.prepared
+	}
+	g.t.send(g.ctx, prepared, tail...)
+	for _, one := range batch {
+		close(one.done)
+	}
+}
