@@ -129,5 +129,5 @@ func (t *Transactor) run(ctx context.Context, c *call) (*prepared, Result, error
 	if err != nil {
 		return nil, Result{}, err
 	}
-	return p, Result{Outcome: Committed}, nil
+	return p, t.nothing(), nil
 }

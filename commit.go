@@ -45,7 +45,7 @@ func (t *Transactor) commit(ctx context.Context, tx *Tx, input script.Input) (co
 		return committed{}, err
 	}
 	if p == nil {
-		return committed{Result: Result{Outcome: Committed}}, nil
+		return committed{Result: t.nothing()}, nil
 	}
 	if g, ok := ctx.Value(gatheringKey{}).(*Gathering); ok {
 		g.join(p)
@@ -97,7 +97,7 @@ func (t *Transactor) finish(p *prepared) (committed, error) {
 	if len(p.cmds) > 0 {
 		t.fill(ran(p.cmds, p.Tx.Order), out)
 	}
-	return committed{Result: Result{Outcome: outcomes[out.State]}, acked: out.Acked}, nil
+	return committed{Result: Result{Outcome: outcomes[out.State], Replicated: p.Replicated}, acked: out.Acked}, nil
 }
 
 var outcomes = map[script.State]Outcome{
@@ -222,7 +222,7 @@ func (t *Transactor) resolve(ctx context.Context, p *prepared) {
 	case state == script.Tombstoned:
 		p.err = fmt.Errorf("luatx: not committed: %w", cause)
 	default:
-		p.Outcome, p.err = script.Outcome{State: state, Text: text}, nil
+		p.Outcome, p.Replicated, p.err = script.Outcome{State: state, Text: text}, false, nil
 	}
 }
 

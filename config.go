@@ -59,6 +59,9 @@ type Config struct {
 	// kept. Defaults to 64 KiB.
 	KeepBytes int
 
+	// Durability makes a commit wait until replicas, or disks, have it. Defaults to no wait.
+	Durability Durability
+
 	// StrictEviction makes Check fail where the server may evict keys; otherwise it warns.
 	StrictEviction bool
 
@@ -102,6 +105,7 @@ func (c Config) withDefaults() Config {
 	if c.KeepBytes == 0 {
 		c.KeepBytes = 64 << 10
 	}
+	c.Durability = c.Durability.withDefaults()
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -133,6 +137,9 @@ func (c Config) validate() error {
 		}
 	}
 	if err := validateProcedures(c.Procedures); err != nil {
+		return err
+	}
+	if err := c.Durability.validate(); err != nil {
 		return err
 	}
 	return c.Keyspace.validate()

@@ -59,12 +59,15 @@ func New(client redis.UniversalClient, cfg Config) (*Transactor, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
+	if err := cfg.Durability.fits(client); err != nil {
+		return nil, err
+	}
 	procedures, commands := make([]script.Procedure, len(cfg.Procedures)), ""
 	for i, p := range cfg.Procedures {
 		procedures[i], commands = script.Procedure(p), command.LuaTable()
 	}
 	identity := fmt.Sprintf("luatx %d, namespace %s, %s", layout, cfg.Namespace, cfg.Keyspace.identity())
-	return &Transactor{
+	t := &Transactor{
 		cfg:      cfg,
 		client:   client,
 		identity: identity,
@@ -81,7 +84,9 @@ func New(client redis.UniversalClient, cfg Config) (*Transactor, error) {
 			Budget:     cfg.ProcedureCalls,
 			Commands:   commands,
 		}, cfg.Logger),
-	}, nil
+	}
+	t.scripts.Durability = cfg.Durability.script()
+	return t, nil
 }
 
 // Config returns the configuration with its defaults.
@@ -127,6 +132,9 @@ func (o Outcome) String() string {
 type Result struct {
 	// Outcome says whether this call committed, or an earlier one had.
 	Outcome Outcome
+	// Replicated says that the effect has reached what Config.Durability asks for; false where it asks for
+	// nothing, or where that is not known.
+	Replicated bool
 }
 
 // Option changes one call of Transact.

@@ -14,6 +14,8 @@ type call struct {
 	reply  any
 	err    error
 	shared bool // the round trip, or the script, with other requests
+
+	replicated bool
 }
 
 // once is a command that go-redis sends once, and with it all of its pipeline: a lost reply must not become a
@@ -57,7 +59,7 @@ func (s *Set) pipeline(ctx context.Context, reqs []*request, tail ...redis.Cmder
 }
 
 func (r *request) take(c *call, row int) {
-	r.reply, r.row, r.err, r.shared = c.reply, row, c.err, c.shared
+	r.reply, r.row, r.err, r.shared, r.replicated = c.reply, row, c.err, c.shared, c.replicated
 }
 
 // exchange makes one round trip with calls of one script on one node; a second one, where the server had
@@ -83,26 +85,36 @@ func (s *Set) exchange(ctx context.Context, calls []*call, tail ...redis.Cmder) 
 }
 
 func (s *Set) transmit(ctx context.Context, calls []*call, tail ...redis.Cmder) {
-	if len(calls) == 1 && len(tail) == 0 {
+	switch {
+	case s.Durability.On() && calls[0].script.name == s.commit.name:
+		s.transmitDurably(ctx, calls, tail...)
+	case len(calls) == 1 && len(tail) == 0:
 		cmd := calls[0].command(ctx)
 		_ = s.client.Process(ctx, cmd) // the command bears it
 		calls[0].take(cmd)
-		return
+	default:
+		pipe(ctx, s.client, calls, tail...)
+		for _, c := range calls {
+			if redis.HasErrorPrefix(c.err, "MOVED") || redis.HasErrorPrefix(c.err, "ASK") {
+				c.err = redirectError{c.err.Error()}
+			}
+		}
 	}
-	pipe := s.client.Pipeline()
+}
+
+// pipe makes the round trip as one pipeline.
+func pipe(ctx context.Context, client redis.UniversalClient, calls []*call, tail ...redis.Cmder) {
+	p := client.Pipeline()
 	cmds := make([]once, len(calls))
 	for i, c := range calls {
 		cmds[i] = c.command(ctx)
-		_ = pipe.Process(ctx, cmds[i]) // queues it
+		_ = p.Process(ctx, cmds[i]) // queues it
 	}
-	_ = pipe.BatchProcess(ctx, tail...)
-	_, _ = pipe.Exec(ctx) // the commands bear their errors
+	_ = p.BatchProcess(ctx, tail...)
+	_, _ = p.Exec(ctx) // the commands bear their errors
 	for i, c := range calls {
 		c.take(cmds[i])
 		c.shared = c.shared || len(calls) > 1
-		if redis.HasErrorPrefix(c.err, "MOVED") || redis.HasErrorPrefix(c.err, "ASK") {
-			c.err = redirectError{c.err.Error()}
-		}
 	}
 }
 

@@ -41,7 +41,8 @@ type request struct {
 	row        int   // commit: which of the reply's transactions it is
 	err        error // of the last round; nil: answered
 	shared     bool  // the last round trip, with other requests
-	unanswered bool  // a copy of an earlier request may still arrive
+	replicated bool
+	unanswered bool // a copy of an earlier request may still arrive
 }
 
 // firstKey is where the first key of an EVALSHA stands.

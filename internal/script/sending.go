@@ -22,6 +22,7 @@ type Sending struct {
 	Outcome    Outcome
 	Now        time.Time // the server's, with the outcome
 	Unanswered bool      // a copy of an earlier request may still arrive
+	Replicated bool      // as far as Set.Durability asks
 	Err        error     // there is no outcome
 
 	request *request
@@ -37,6 +38,7 @@ func (s *Set) Send(ctx context.Context, batch []*Sending, tail ...redis.Cmder) {
 	open := make([]*request, len(batch))
 	for i, b := range batch {
 		b.request = s.request(b.Shard, &b.Tx)
+		b.request.alone = s.Durability.On() && !s.Durability.patient(ctx)
 		open[i] = b.request
 	}
 	round := s.queue.round
@@ -102,7 +104,7 @@ func (s *Set) request(shard Shard, tx *Tx) *request {
 // read reads the answer.
 func (b *Sending) read() {
 	r := b.request
-	b.Unanswered, b.Err = r.unanswered, r.err
+	b.Unanswered, b.Replicated, b.Err = r.unanswered, r.replicated, r.err
 	if b.Err != nil {
 		return
 	}

@@ -63,10 +63,14 @@ func newSource(name, text string) source {
 
 // Set is the scripts with their constants, and the client that runs them.
 type Set struct {
+	// Durability is set before the first use.
+	Durability Durability
+
 	client    redis.UniversalClient
 	log       *slog.Logger
 	namespace string
 	queue     *queue
+	warned    atomic.Bool // that Durability cannot be had
 
 	commit, resolve, read, claim, settle, rearm, probe source
 

@@ -1,0 +1,69 @@
+package script
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Durability is what a commit waits for behind its script, on the connection that wrote: there the server knows
+// which of its writes to wait for. One wait serves everything that shares the round trip.
+type Durability struct {
+	Replicas int
+	Fsync    bool
+	Timeout  time.Duration
+}
+
+// On reports whether a commit waits for anything.
+func (d Durability) On() bool { return d.Replicas > 0 || d.Fsync }
+
+// patient reports whether the caller has time for a full wait. One who has not shares it with nobody: his
+// deadline would cut theirs short.
+func (d Durability) patient(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return !ok || time.Until(deadline) >= 2*d.Timeout
+}
+
+// wait is the command that waits: half the time that is left at most, so that the reply of the script arrives.
+func (d Durability) wait(ctx context.Context) *redis.Cmd {
+	timeout := d.Timeout
+	if deadline, ok := ctx.Deadline(); ok {
+		timeout = min(timeout, time.Until(deadline)/2)
+	}
+	ms := max(1, timeout.Milliseconds()) // none would be for ever
+	if d.Fsync {
+		return redis.NewCmd(ctx, "waitaof", 1, d.Replicas, ms)
+	}
+	return redis.NewCmd(ctx, "wait", d.Replicas, ms)
+}
+
+// reached reports whether the wait's reply says that all is there.
+func (d Durability) reached(reply any) bool {
+	if !d.Fsync {
+		return number(reply) >= d.Replicas
+	}
+	counts, _ := reply.([]any)
+	return len(counts) == 2 && number(counts[0]) >= 1 && number(counts[1]) >= d.Replicas
+}
+
+// transmitDurably makes the round trip on the node itself: a cluster's client would send the wait to any. What
+// the node does not have any more it says, and the client looks for the new one.
+func (s *Set) transmitDurably(ctx context.Context, calls []*call, tail ...redis.Cmder) {
+	node, err := s.master(ctx, calls[0].argv)
+	if err != nil {
+		for _, c := range calls {
+			c.err = unsentError{err}
+		}
+		return
+	}
+	wait := s.Durability.wait(ctx)
+	pipe(ctx, node, calls, append([]redis.Cmder{wait}, tail...)...)
+	reached := wait.Err() == nil && s.Durability.reached(wait.Val())
+	for _, c := range calls {
+		c.replicated = reached
+	}
+	if answered(wait.Err()) && s.warned.CompareAndSwap(false, true) {
+		s.log.Warn("luatx: commits are not known to be replicated: the server refuses to wait for it", "error", wait.Err())
+	}
+}
