@@ -68,7 +68,7 @@ func testDenied(t *testing.T, client redis.UniversalClient, said ...string) {
 	t.Helper()
 	ctx, log := redistest.Soon(t), &lines{}
 	tr := newTransactor(t, client, func(c *luatx.Config) {
-		c.Keyspace = luatx.Partitions(2)
+		c.Keyspace = luatx.Partitions(2).WithPrefix(c.Namespace)
 		c.Logger = slog.New(slog.NewTextHandler(log, nil))
 	})
 	stop := consumeAndPublish(ctx, t, client, tr)
