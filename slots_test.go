@@ -3,6 +3,7 @@ package luatx_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -108,7 +109,10 @@ func TestClusterMigratingSlotTurnsEveryScriptAway(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.Cluster(t)
 	client := cluster.Client(t)
-	ctx, tr := redistest.Soon(t), newTransactor(t, client)
+	ctx, log := redistest.Soon(t), &lines{}
+	tr := newTransactor(t, client, func(c *luatx.Config) {
+		c.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
 	scripts, n := tr.Scripts(), slot.OfTag("a")
 	shard := scripts.Shard(n)
 	for _, id := range []string{"claimed", "settled", "parked"} {
@@ -150,7 +154,7 @@ func TestClusterMigratingSlotTurnsEveryScriptAway(t *testing.T) {
 			_, err := scripts.Settle(ctx, shard, script.Backoff{Attempts: 3}, time.Hour, []script.Settlement{{ID: "settled", What: "sent"}})
 			return err
 		},
-		"re-arm": func(ctx context.Context) error {
+		"rearm": func(ctx context.Context) error {
 			_, err := scripts.Rearm(ctx, shard, []string{"parked"})
 			return err
 		},
@@ -173,11 +177,14 @@ func TestClusterMigratingSlotTurnsEveryScriptAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, do := range work {
-		short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
-		if err := do(short); err == nil || !strings.Contains(err.Error(), "TRYAGAIN") {
+		short, cancel := context.WithCancel(ctx)
+		done := make(chan error, 1)
+		go func() { done <- do(short) }()
+		redistest.Eventually(t, name+" to be turned away, or to end", func() bool { return turnedAway(log, name) || len(done) > 0 })
+		cancel()
+		if err := <-done; err == nil || !turnedAway(log, name) {
 			t.Errorf("%s on a slot that migrates: %v", name, err)
 		}
-		cancel()
 	}
 	noTrace(t, client, tr, before)
 	if err := migration.Finish(ctx); err != nil {
@@ -191,4 +198,14 @@ func TestClusterMigratingSlotTurnsEveryScriptAway(t *testing.T) {
 	if client.Get(ctx, count).Val() != "1" || in.pending() != 0 {
 		t.Errorf("applied %s times, %d entries pending", client.Get(ctx, count).Val(), in.pending())
 	}
+}
+
+// turnedAway reports whether a script was answered TRYAGAIN.
+func turnedAway(log *lines, script string) bool {
+	for line := range strings.Lines(log.String()) {
+		if strings.Contains(line, "script="+script+" ") && strings.Contains(line, "TRYAGAIN") {
+			return true
+		}
+	}
+	return false
 }
