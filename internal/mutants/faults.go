@@ -59,8 +59,8 @@ var faultMutants = []Mutant{
 	{
 		Name:    "anybodys-entry",
 		File:    "lua/commit.lua",
-		Old:     `entry, entry, 1, consumer)`,
-		New:     `entry, entry, 1)`,
+		Old:     `entry, 1, consumer)`,
+		New:     `entry, 1)`,
 		Package: ".",
 		Test:    "^TestFight$",
 		Why:     "a consumer that stalled commits under the hands of the one that took its message over",
