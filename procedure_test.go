@@ -124,12 +124,12 @@ func TestProceduresAreHeldToTheirRules(t *testing.T) {
 				rule := luatx.Procedure{Name: "rule", Keys: []string{"k"}, Source: c.source}
 				ctx := redistest.Soon(t)
 				tr := newTransactor(t, client, withProcedures(rule), func(cfg *luatx.Config) { cfg.ProcedureCalls = 50 })
-				k := key(t, tr, "a", "k")
+				k, other := key(t, tr, "a", "k"), key(t, tr, "a", "other")
 				client.Set(ctx, k, "old", 0)
 				before := dump(t, client, tr)
 				for _, last := range []bool{true, false} {
 					_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
-						tx.Pipeline().Append(ctx, k, "more")
+						tx.Pipeline().Append(ctx, other, "more")
 						tx.Call("rule", []string{k})
 						if !last {
 							tx.Pipeline().Set(ctx, k, "after", 0)

@@ -16,7 +16,7 @@ import (
 // TestResolve holds that a receipt tells what became of a commit which nobody answered: in; or not, and never.
 func TestResolve(t *testing.T) {
 	t.Parallel()
-	for name, executed := range map[string]bool{"executed": true, "still on its way": false} {
+	for name, arrives := range map[string]bool{"executed": true, "still on its way": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			proxy, through, past := proxied(t)
@@ -24,7 +24,7 @@ func TestResolve(t *testing.T) {
 			tr := newTransactor(t, through)
 			n := key(t, tr, "a", "n")
 			warm(t, tr)
-			// A copy of the first commit goes through or waits; everything after it gets no answer.
+			// The first commit is executed or waits; nothing after it arrives.
 			hold := respproxy.NewHold()
 			var deaf, first atomic.Bool
 			deaf.Store(true)
@@ -32,7 +32,9 @@ func TestResolve(t *testing.T) {
 				switch {
 				case !deaf.Load() || !strings.EqualFold(cmd[0], "evalsha"):
 					return respproxy.Pass()
-				case first.CompareAndSwap(false, true) && executed:
+				case !first.CompareAndSwap(false, true):
+					return respproxy.DropRequest()
+				case arrives:
 					return respproxy.CutReply()
 				}
 				return respproxy.HoldBy(hold)
@@ -49,11 +51,18 @@ func TestResolve(t *testing.T) {
 			deaf.Store(false)
 			for range 2 {
 				result, err := tr.Resolve(ctx, unknown.Receipt)
-				if executed && (err != nil || result.Outcome != luatx.Replayed) || !executed && !errors.Is(err, luatx.ErrExpired) {
+				if arrives && (err != nil || result.Outcome != luatx.Replayed) || !arrives && !errors.Is(err, luatx.ErrExpired) {
 					t.Errorf("resolved: %v, %v", result, err)
 				}
 			}
+			before := executed(t, past)
 			hold.Release()
+			if !arrives {
+				redistest.Eventually(t, "the held commit to arrive", func() bool { return executed(t, past) > before })
+				if past.Exists(ctx, n).Val() != 0 {
+					t.Error("it took effect after it was resolved")
+				}
+			}
 			if _, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
 				return luatx.Queued(tx.Pipeline().Incr(ctx, n))
 			}, luatx.WithID("x")); err != nil {

@@ -355,3 +355,22 @@ func TestTxIsSafeForConcurrentUse(t *testing.T) {
 		t.Errorf("applied %s times, want %d", got, workers*each)
 	}
 }
+
+// TestATypeMayChange holds that nobody looks at types before the commands do: a key that is deleted first may become
+// another one.
+func TestATypeMayChange(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tr := redistest.Soon(t), newTransactor(t, client)
+		k := key(t, tr, "a", "k")
+		client.Set(ctx, k, "text", 0)
+		if _, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			if err := tx.Pipeline().Del(ctx, k).Err(); err != nil {
+				return err
+			}
+			return tx.Pipeline().HSet(ctx, k, "f", "v").Err()
+		}); err != nil || client.HGet(ctx, k, "f").Val() != "v" {
+			t.Errorf("%v, %v", err, client.HGetAll(ctx, k))
+		}
+	})
+}
