@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -92,6 +93,37 @@ func TestReplicated(t *testing.T) {
 	expect("asked after it went on", result, err, luatx.Duplicate, true)
 	if text := log.String(); strings.Contains(text, "replicated") {
 		t.Errorf("the log says %s", text)
+	}
+}
+
+// TestHurryBehindOthers holds that a caller with less time than the wait takes gets his answer though others, who
+// have more, wait at the same time.
+func TestHurryBehindOthers(t *testing.T) {
+	t.Parallel()
+	master, replica := redistest.WithReplica(t, redistest.Own())
+	ctx := redistest.Soon(t)
+	const timeout = time.Second
+	tr, _ := durable(t, master.Client(t), luatx.Durability{Replicas: 1, Timeout: timeout})
+	if err := replica.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	hurry, cancel := context.WithTimeout(ctx, timeout*18/10)
+	defer cancel()
+	var callers sync.WaitGroup
+	for i := range 12 {
+		callers.Go(func() {
+			ctx := ctx
+			if i%6 == 0 {
+				ctx = hurry
+			}
+			if result, err := note(ctx, tr, "a"); err != nil || result.Outcome != luatx.Committed || result.Replicated {
+				t.Errorf("caller %d: %+v, %v", i, result, err)
+			}
+		})
+	}
+	callers.Wait()
+	if err := replica.Resume(); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -209,6 +241,32 @@ func TestReplicatedOnACluster(t *testing.T) {
 		if got.Err != nil || !got.Replicated {
 			t.Errorf("item %d: %+v", i, got)
 		}
+	}
+
+	master, err := cluster.NodeForSlot(ctx, slot.OfTag("a1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	replica, err := cluster.ReplicaOf(ctx, master)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := replica.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	cfg := tr.Config()
+	cfg.Durability.Timeout = 50 * time.Millisecond
+	hasty, err := luatx.New(client, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		if result, err := note(ctx, hasty, "a1"); err != nil || result.Replicated {
+			t.Errorf("with a replica that stands still: %+v, %v", result, err)
+		}
+	}
+	if err := replica.Resume(); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -18,8 +18,8 @@ type Durability struct {
 // On reports whether a commit waits for anything.
 func (d Durability) On() bool { return d.Replicas > 0 || d.Fsync }
 
-// patient reports whether the caller has time for a full wait. One who has not shares it with nobody: his
-// deadline would cut theirs short.
+// patient reports whether the caller has time for a full wait. One who has not shares it with nobody: he would
+// have to leave before his answer comes.
 func (d Durability) patient(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
 	return !ok || time.Until(deadline) >= 2*d.Timeout

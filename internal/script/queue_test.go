@@ -26,6 +26,7 @@ type counter struct {
 	most    int           // at a time
 	trips   [][]int       // of each: transactions of each of its calls
 	digests []string      // in the order in which they were executed
+	bodies  []string      // of their events
 	fail    []error       // of the next round trips
 	poison  string
 }
@@ -33,27 +34,31 @@ type counter struct {
 func (c *counter) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (c *counter) ProcessHook(redis.ProcessHook) redis.ProcessHook {
-	return func(_ context.Context, cmd redis.Cmder) error { return c.trip([]redis.Cmder{cmd}) }
+	return func(ctx context.Context, cmd redis.Cmder) error { return c.trip(ctx, []redis.Cmder{cmd}) }
 }
 
 func (c *counter) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(_ context.Context, cmds []redis.Cmder) error { return c.trip(cmds) }
+	return func(ctx context.Context, cmds []redis.Cmder) error { return c.trip(ctx, cmds) }
 }
 
-func (c *counter) trip(cmds []redis.Cmder) error {
+func (c *counter) trip(ctx context.Context, cmds []redis.Cmder) error {
 	c.mu.Lock()
 	c.now++
 	c.most = max(c.most, c.now)
 	hold := c.hold
 	c.mu.Unlock()
+	var failure error
 	if hold != nil {
-		<-hold
+		select {
+		case <-hold:
+		case <-ctx.Done():
+			failure = ctx.Err()
+		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now--
 	var trip []int
-	var failure error
 	if len(c.fail) > 0 {
 		failure, c.fail = c.fail[0], c.fail[1:]
 	}
@@ -79,6 +84,11 @@ func (c *counter) execute(call once, failure error) (int, error) {
 		return n, answer("NOPERM no access to a key")
 	}
 	reply := []any{"1000"}
+	for _, arg := range args {
+		if body, ok := arg.([]byte); ok {
+			c.bodies = append(c.bodies, string(body))
+		}
+	}
 	for at := firstKey + keys + commitHead; at < len(args); {
 		size, _ := strconv.Atoi(args[at].(string))
 		digest := args[at+1].(string)
@@ -239,14 +249,43 @@ func TestDepartingCaller(t *testing.T) {
 		if !errors.Is(flying.Err, ErrUnknown) || !errors.Is(flying.Err, context.DeadlineExceeded) || !flying.Unanswered {
 			t.Errorf("left in flight: %v, %t", flying.Err, flying.Unanswered)
 		}
-		body[0] = 'X' // the race detector sees whether the flight still reads it
+		body[0] = 'X'
 		close(server.hold)
 		callers.Wait()
 		own(t, stays)
+		if stays.Unanswered {
+			t.Error("the flight ended with one of its callers")
+		}
 		if slices.Contains(server.digests, "queued") || !slices.Contains(server.digests, "flying") {
 			t.Errorf("executed %v", server.digests)
 		}
+		if !slices.Equal(server.bodies, []string{"body"}) {
+			t.Errorf("the flight carried what its caller had made of the body since: %q", server.bodies)
+		}
 	})
+}
+
+// TestRedirectionInAPipeline holds that a redirection which a pipeline leaves standing is no answer: the node that
+// it led to may have executed the script. A single request's is the server's last word.
+func TestRedirectionInAPipeline(t *testing.T) {
+	t.Parallel()
+	for _, requests := range []int{1, 2} {
+		synctest.Test(t, func(t *testing.T) {
+			set, server := newCounter(t)
+			server.fail = []error{answer("MOVED 1 127.0.0.1:1")}
+			batch := make([]*Sending, requests)
+			for i := range batch {
+				batch[i] = sending(set, i, fmt.Sprint(i))
+			}
+			set.Send(t.Context(), batch)
+			for _, b := range batch {
+				own(t, b)
+				if b.Unanswered != (requests > 1) {
+					t.Errorf("%d requests: unanswered is %t", requests, b.Unanswered)
+				}
+			}
+		})
+	}
 }
 
 // TestPoisonedNeighbour holds that a transaction which the server refuses as a whole script, or which breaks the
