@@ -62,7 +62,7 @@ func Middleware(t *Transactor) message.Middleware {
 
 // placed refuses a stack in which the middleware would not do what it promises.
 func placed(ctx context.Context) error {
-	if mark.SetNX(ctx) {
+	if mark.In(ctx, mark.SetNX) {
 		return errors.New("luatx: inbox.SetNX around luatx.Middleware loses messages in a crash: replace it by inbox.Middleware, inside luatx.Middleware")
 	}
 	if _, ok := TxFromContext(ctx); ok {

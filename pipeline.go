@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/internal/mark"
 	"github.com/luatx/luatx/message"
 )
 
@@ -26,7 +27,8 @@ func (e *PipelineError) Unwrap() error { return e.Err }
 //
 // This is the three-step way that most services use today: inbox.SetNX outside, this in the middle,
 // outbox.PipelineMiddleware inside. It has a gap: a process that dies between the inbox's SET NX and the EXEC
-// leaves a message marked and not applied, for as long as the mark is kept. A command that fails inside EXEC
+// leaves a message marked and not applied, for as long as the mark is kept: at most as many as it worked on at
+// once. A command that fails inside EXEC
 // does not keep the others from taking effect, and a reply to EXEC that is lost is an error of what has been
 // applied: in both cases the inbox takes its mark back, and the redelivery applies the message once more.
 // Middleware closes all three.
@@ -35,6 +37,9 @@ func PipelineMiddleware(client redis.UniversalClient) message.Middleware {
 		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
 			if _, ok := PipelineFromContext(ctx); ok {
 				return nil, fmt.Errorf("%w: luatx.PipelineMiddleware inside another transaction: leave one out", ErrNested)
+			}
+			if mark.In(ctx, mark.Overlap) {
+				return nil, errors.New("luatx: luatx.PipelineMiddleware inside inbox.Overlap: replace inbox.Overlap by inbox.SetNX")
 			}
 			pipe := client.TxPipeline()
 			outputs, err := next(ContextWithPipeline(ctx, pipe), msg)

@@ -103,6 +103,9 @@ func (t *Transactor) AttachInline(inline Inline) error {
 	return nil
 }
 
+// HasInline reports whether an Inline is attached.
+func (t *Transactor) HasInline() bool { return t.inline.Load() != nil }
+
 // DetachInline ends what AttachInline began.
 func (t *Transactor) DetachInline() { t.inline.Store(nil) }
 

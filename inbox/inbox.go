@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/mark"
 	"github.com/luatx/luatx/message"
 )
 
@@ -29,7 +30,7 @@ func Middleware(cfg Config) message.Middleware {
 		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
 			tx, ok := luatx.TxFromContext(ctx)
 			if !ok {
-				return nil, errors.New("inbox: no transaction in context: put luatx.Middleware before inbox.Middleware")
+				return nil, misplaced(ctx)
 			}
 			if msg.ID() == "" {
 				return nil, message.Permanent(errors.New("inbox: message has no ID attribute"))
@@ -42,9 +43,17 @@ func Middleware(cfg Config) message.Middleware {
 			if err := tx.Claim(id); err != nil {
 				return nil, fmt.Errorf("inbox: %w", err)
 			}
-			return next(ctx, msg)
+			return next(mark.With(ctx, mark.Inbox), msg)
 		}
 	}
+}
+
+// misplaced says what to do about a stack without a transaction around.
+func misplaced(ctx context.Context) error {
+	if _, ok := luatx.PipelineFromContext(ctx); ok {
+		return errors.New("inbox: inbox.Middleware inside luatx.PipelineMiddleware: replace it by inbox.SetNX, before luatx.PipelineMiddleware, or PipelineMiddleware by luatx.Middleware")
+	}
+	return errors.New("inbox: no transaction in context: put luatx.Middleware before inbox.Middleware")
 }
 
 // Precheck asks the server for the message's id before the handler runs, which costs a round trip, and spares a
@@ -56,6 +65,9 @@ func Precheck() message.Middleware {
 			tx, ok := luatx.TxFromContext(ctx)
 			if !ok {
 				return nil, errors.New("inbox: no transaction in context: put luatx.Middleware and inbox.Middleware before inbox.Precheck")
+			}
+			if !mark.In(ctx, mark.Inbox) {
+				return nil, errors.New("inbox: inbox.Precheck before inbox.Middleware: put inbox.Middleware before it")
 			}
 			seen, err := tx.Seen(ctx)
 			if err != nil {

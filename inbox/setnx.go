@@ -26,16 +26,7 @@ type SetNXConfig struct {
 	Logger *slog.Logger
 }
 
-// releaseTimeout bounds the deletion of a mark after its handler has failed.
-const releaseTimeout = 5 * time.Second
-
-// SetNX marks each message with SET NX before its handler runs, and takes the mark back when the handler fails.
-// It is the inbox of the three-step way, and stands outside luatx.PipelineMiddleware.
-//
-// Its gap: when the process dies after the SET NX and before the EXEC, the message is marked and not applied.
-// Its redelivery passes for a duplicate and is acknowledged: the message is lost. Only where a redelivery comes
-// after Retention has passed is it applied. Middleware, inside luatx.Middleware, has no such gap.
-func SetNX(client redis.UniversalClient, cfg SetNXConfig) message.Middleware {
+func (cfg SetNXConfig) withDefaults() SetNXConfig {
 	if cfg.Retention <= 0 {
 		cfg.Retention = 24 * time.Hour
 	}
@@ -45,7 +36,22 @@ func SetNX(client redis.UniversalClient, cfg SetNXConfig) message.Middleware {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	s := setNX{client, cfg, redis.NewScript(lua.Source("release"))}
+	return cfg
+}
+
+// releaseTimeout bounds what is done about a mark after its handler.
+const releaseTimeout = 5 * time.Second
+
+// SetNX marks each message with SET NX before its handler runs, and takes the mark back when the handler fails.
+// It is the inbox of the three-step way, and stands outside luatx.PipelineMiddleware.
+//
+// Its gap: when the process dies after the SET NX and before the EXEC, the message is marked and not applied.
+// Its redelivery passes for a duplicate and is acknowledged: the message is lost. Only where a redelivery comes
+// after Retention has passed is it applied. That bounds the gap: at most the messages that the process worked on
+// when it died, from their SET NX to their EXEC, and no longer than Retention where the broker still has them.
+// Middleware, inside luatx.Middleware, has no such gap.
+func SetNX(client redis.UniversalClient, cfg SetNXConfig) message.Middleware {
+	s := setNX{client, cfg.withDefaults(), redis.NewScript(lua.Source("release"))}
 	return s.wrap
 }
 
@@ -59,6 +65,12 @@ func (s setNX) wrap(next message.ProcessFunc) message.ProcessFunc {
 	return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
 		if _, ok := luatx.PipelineFromContext(ctx); ok {
 			return nil, errors.New("inbox: SetNX inside a transaction: put inbox.SetNX before luatx.PipelineMiddleware, or inbox.Middleware inside luatx.Middleware")
+		}
+		if mark.In(ctx, mark.Overlap) {
+			return nil, errors.New("inbox: inbox.SetNX inside inbox.Overlap: leave one out")
+		}
+		if mark.In(ctx, mark.SetNX) {
+			return nil, errors.New("inbox: inbox.SetNX inside inbox.SetNX would take every message for a duplicate: leave one out")
 		}
 		if msg.ID() == "" {
 			return nil, message.Permanent(errors.New("inbox: message has no ID attribute"))
@@ -78,7 +90,7 @@ func (s setNX) wrap(next message.ProcessFunc) message.ProcessFunc {
 				s.takeBack(ctx, key, token)
 			}
 		}()
-		outputs, err := next(mark.WithSetNX(ctx), msg)
+		outputs, err := next(mark.With(ctx, mark.SetNX), msg)
 		applied = err == nil
 		return outputs, err
 	}

@@ -6,6 +6,7 @@
 package stack
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"slices"
@@ -39,6 +40,16 @@ type Config struct {
 	OutboxStream    string
 	OutboxStreamFor func(input *message.Message) (string, error)
 
+	// OutboxMarshal makes the fields of an entry: outbox.JSON, the default, or outbox.MessagePack. Pipelined only.
+	OutboxMarshal func(*message.Message) (map[string]any, error)
+
+	// Overlap is the client of the pipeline mode's marks, while a service changes from one mode to the other; see
+	// inbox.Overlap and docs/swap.md. Defaults to none. Scripted only; Retention and KeyFunc are those of the marks.
+	Overlap redis.UniversalClient
+	// RelayElsewhere says that no relay runs in this process on purpose. Defaults to a warning, once, where events
+	// were committed and no relay was attached to the Transactor for 10 seconds. Scripted only.
+	RelayElsewhere bool
+
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
 }
@@ -53,10 +64,11 @@ func Pipelined(client redis.UniversalClient, cfg Config) (message.Middleware, er
 		return nil, errors.New("stack: Config.OutboxStream is empty: name the stream that takes the events")
 	}
 	return chain(
-		inbox.SetNX(client, inbox.SetNXConfig{Retention: cfg.Retention, KeyFunc: cfg.KeyFunc, Logger: cfg.Logger}),
+		inbox.SetNX(client, cfg.marks()),
 		luatx.PipelineMiddleware(client),
 		outbox.PipelineMiddleware(outbox.PipelineConfig{
 			Stream: cfg.OutboxStream, StreamFor: cfg.OutboxStreamFor, Destination: cfg.Destination,
+			MarshalFunc: cfg.OutboxMarshal,
 		}),
 	), nil
 }
@@ -66,11 +78,25 @@ func Scripted(t *luatx.Transactor, cfg Config) (message.Middleware, error) {
 	if t == nil {
 		return nil, errors.New("stack: Scripted needs a Transactor")
 	}
-	middlewares := []message.Middleware{luatx.Middleware(t), inbox.Middleware(inbox.Config{Scope: cfg.Scope})}
+	var middlewares []message.Middleware
+	if cfg.Overlap != nil {
+		middlewares = append(middlewares, inbox.Overlap(cfg.Overlap, cfg.marks()))
+	}
+	middlewares = append(middlewares, luatx.Middleware(t), inbox.Middleware(inbox.Config{Scope: cfg.Scope}))
 	if cfg.Precheck {
 		middlewares = append(middlewares, inbox.Precheck())
 	}
-	return chain(append(middlewares, outbox.Middleware(outbox.Config{Destination: cfg.Destination}))...), nil
+	middlewares = append(middlewares, outbox.Middleware(outbox.Config{Destination: cfg.Destination}))
+	if !cfg.RelayElsewhere {
+		w := relayWatch{attached: t.HasInline, logger: cmp.Or(cfg.Logger, slog.Default())}
+		middlewares = append(middlewares, w.wrap)
+	}
+	return chain(middlewares...), nil
+}
+
+// marks configures what both modes do about the marks of SetNX.
+func (c Config) marks() inbox.SetNXConfig {
+	return inbox.SetNXConfig{Retention: c.Retention, KeyFunc: c.KeyFunc, Logger: c.Logger}
 }
 
 // chain makes one middleware of several, the first outermost.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/internal/msgpack"
 	"github.com/luatx/luatx/message"
 )
 
@@ -28,12 +29,12 @@ func NewOutboxSubscriber(client redis.UniversalClient, cfg SubscriberConfig) (*S
 	return NewSubscriber(client, cfg)
 }
 
-// UnmarshalOutbox makes a message of an outbox entry: the field attributes is a JSON object of all attributes, data the
-// encoded data; type, source and destination count where attributes lacks them. Errors wrap message.ErrDecode.
+// UnmarshalOutbox makes a message of an outbox entry: the field attributes is a JSON object or a MessagePack map of all
+// attributes, data the encoded data; type, source and destination count where attributes lacks them. Errors wrap message.ErrDecode.
 func UnmarshalOutbox(id string, values map[string]any) (*message.RawMessage, error) {
 	msg := message.NewRaw(nil, nil, nil)
 	if attributes := fieldBytes(values, fieldAttributes); attributes != nil {
-		if err := msg.UnmarshalJSON(attributes); err != nil {
+		if err := unmarshalAttributes(msg, attributes); err != nil {
 			return nil, fmt.Errorf("stream: outbox entry %s: field %q: %w", id, fieldAttributes, err)
 		}
 	}
@@ -50,4 +51,17 @@ func UnmarshalOutbox(id string, values map[string]any) (*message.RawMessage, err
 	}
 	msg.Data = fieldBytes(values, fieldData)
 	return msg, nil
+}
+
+// unmarshalAttributes tells the two encodings apart by the first byte: no MessagePack map begins as JSON does.
+func unmarshalAttributes(msg *message.RawMessage, text []byte) error {
+	if len(text) == 0 || text[0] < 0x80 {
+		return msg.UnmarshalJSON(text)
+	}
+	attributes, err := msgpack.ReadMap(text)
+	if err != nil {
+		return fmt.Errorf("%w: %w", message.ErrDecode, err)
+	}
+	msg.Attributes = attributes
+	return nil
 }

@@ -1,15 +1,21 @@
-// Package mark carries what one middleware must know of another that stands around it.
+// Package mark carries in a context what one middleware must know of another that stands around it.
 package mark
 
 import "context"
 
-type setNX struct{}
+// Kind is a middleware that has left its mark.
+type Kind int
 
-// WithSetNX returns a context that says: a SetNX inbox stands around.
-func WithSetNX(ctx context.Context) context.Context { return context.WithValue(ctx, setNX{}, true) }
+// The middlewares whose place others look at.
+const (
+	SetNX Kind = iota
+	Overlap
+	Inbox
+	Outbox
+)
 
-// SetNX reports whether one does.
-func SetNX(ctx context.Context) bool {
-	marked, _ := ctx.Value(setNX{}).(bool)
-	return marked
-}
+// With returns a context that says: a middleware of this kind stands around.
+func With(ctx context.Context, kind Kind) context.Context { return context.WithValue(ctx, kind, true) }
+
+// In reports whether one does.
+func In(ctx context.Context, kind Kind) bool { return ctx.Value(kind) != nil }

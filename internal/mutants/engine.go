@@ -95,8 +95,8 @@ var engineMutants = []Mutant{
 	{
 		Name:    "setnx-around-scripted",
 		File:    "middleware.go",
-		Old:     `if mark.SetNX(ctx) {`,
-		New:     `if false && mark.SetNX(ctx) {`,
+		Old:     `if mark.In(ctx, mark.SetNX) {`,
+		New:     `if false && mark.In(ctx, mark.SetNX) {`,
 		Package: ".",
 		Test:    "^TestStacksRefuseWrongOrder$",
 		Why:     "the gap is open again, in silence",

@@ -76,7 +76,7 @@ var pipelineMutants = []Mutant{
 	},
 	{
 		Name:    "entries-passed-on",
-		File:    "outbox/middleware.go",
+		File:    "outbox/pipeline.go",
 		Old:     "cfg.add(ctx, pipe, stream, output); err != nil {\n\t\t\t\t\treturn nil, fmt.Errorf(\"outbox: output %d: %w\", i, err)\n\t\t\t\t}\n\t\t\t}\n\t\t\treturn nil, nil",
 		New:     "cfg.add(ctx, pipe, stream, output); err != nil {\n\t\t\t\t\treturn nil, fmt.Errorf(\"outbox: output %d: %w\", i, err)\n\t\t\t\t}\n\t\t\t}\n\t\t\treturn outputs, nil",
 		Package: "outbox",

@@ -1,0 +1,185 @@
+package stack_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/inbox"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/outbox"
+	"github.com/luatx/luatx/stack"
+)
+
+// layer is a middleware of either mode, under the name that an error must give.
+type layer struct {
+	name string
+	mw   message.Middleware
+}
+
+func layers(client redis.UniversalClient, t *luatx.Transactor) []layer {
+	quiet := inbox.SetNXConfig{Logger: slog.New(slog.DiscardHandler)}
+	return []layer{
+		{"inbox.Overlap", inbox.Overlap(client, quiet)},
+		{"luatx.Middleware", luatx.Middleware(t)},
+		{"inbox.Middleware", inbox.Middleware(inbox.Config{})},
+		{"inbox.Precheck", inbox.Precheck()},
+		{"outbox.Middleware", outbox.Middleware(outbox.Config{})},
+		{"inbox.SetNX", inbox.SetNX(client, quiet)},
+		{"luatx.PipelineMiddleware", luatx.PipelineMiddleware(client)},
+		{"outbox.PipelineMiddleware", outbox.PipelineMiddleware(outbox.PipelineConfig{Stream: "{a}:out"})},
+	}
+}
+
+// inOrder says whether the names come in the order given, each at most once, and the needed ones are there.
+func inOrder(names, order []string) bool {
+	last := -1
+	for _, name := range names {
+		at := slices.Index(order, name)
+		if at <= last {
+			return false
+		}
+		last = at
+	}
+	return true
+}
+
+// sound says what the documentation does: which stacks keep what they promise. Within a transaction the outbox may
+// stand around the inbox, and a look before the handler may come twice.
+func sound(names []string) bool {
+	has := func(name string) bool { return slices.Contains(names, name) }
+	if has("outbox.PipelineMiddleware") && !has("luatx.PipelineMiddleware") || has("inbox.Precheck") && !has("inbox.Middleware") {
+		return false
+	}
+	if (has("inbox.Middleware") || has("outbox.Middleware")) && !has("luatx.Middleware") {
+		return false
+	}
+	once := func(name string) []string {
+		if i := slices.Index(names, name); i >= 0 {
+			return slices.Concat(names[:i+1], slices.DeleteFunc(slices.Clone(names[i+1:]), func(n string) bool { return n == name }))
+		}
+		return names
+	}
+	rest := once("inbox.Precheck")
+	scripted := []string{"inbox.Overlap", "luatx.Middleware"}
+	return inOrder(rest, append(scripted, "inbox.Middleware", "inbox.Precheck", "outbox.Middleware")) ||
+		inOrder(rest, append(scripted, "inbox.Middleware", "outbox.Middleware", "inbox.Precheck")) ||
+		inOrder(rest, append(scripted, "outbox.Middleware", "inbox.Middleware", "inbox.Precheck")) ||
+		inOrder(rest, []string{"inbox.SetNX", "luatx.PipelineMiddleware", "outbox.PipelineMiddleware"})
+}
+
+// TestEveryOrder tries every stack of up to four of the eight middlewares: it works where it is sound, and else fails
+// at the first message, before the handler, with an error that names two lines, or one that is missing, and says what
+// to do with them; and nothing is left behind.
+func TestEveryOrder(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	ctx := redistest.Soon(t)
+	transactor, err := luatx.New(client, luatx.Config{Namespace: "order", Logger: slog.New(slog.DiscardHandler)})
+	must(t, err)
+	all := layers(client, transactor)
+	tried, works := 0, 0
+	var try func(stack []layer)
+	try = func(stack []layer) {
+		if len(stack) > 0 {
+			tried++
+			if tryStack(ctx, t, client, stack, fmt.Sprint("m", tried)) {
+				works++
+			}
+		}
+		if len(stack) < 4 {
+			for _, l := range all {
+				try(append(slices.Clip(stack), l))
+			}
+		}
+	}
+	try(nil)
+	if tried != 8+8*8+8*8*8+8*8*8*8 || works < 20 || works > 60 {
+		t.Errorf("%d stacks, of which %d work", tried, works)
+	}
+}
+
+func tryStack(ctx context.Context, t *testing.T, client redis.UniversalClient, stack []layer, id string) (works bool) {
+	t.Helper()
+	var names []string
+	router := message.NewRouter(message.PipeConfig{Logger: slog.New(slog.DiscardHandler)})
+	for _, l := range stack {
+		names = append(names, l.name)
+		must(t, router.Use(l.mw))
+	}
+	runs := 0
+	must(t, router.AddHandler("h", nil, message.NewHandler(func(context.Context, *message.TypedMessage[any]) ([]*message.Message, error) {
+		runs++
+		return nil, nil
+	})))
+	msg := message.New(nil, message.Attributes{"id": id, "source": "/s", "type": "t", "subject": "a"}, message.NewAcking(nil, nil))
+	before := client.DBSize(ctx).Val()
+	_, err := router.Process(ctx, msg)
+	if sound(names) {
+		if err != nil || runs != 1 || msg.Err() != nil {
+			t.Errorf("%v: %d runs, error %v", names, runs, err)
+		}
+		return true
+	}
+	switch {
+	case err == nil || runs != 0 || msg.Err() == nil:
+		t.Errorf("%v: %d runs, error %v, nacked with %v", names, runs, err, msg.Err())
+	case client.DBSize(ctx).Val() != before:
+		t.Errorf("%v: something was left behind", names)
+	default:
+		wantAdvice(t, names, err.Error())
+	}
+	return false
+}
+
+// wantAdvice holds that an error says which line to do what with: one of the stack, and what about it.
+func wantAdvice(t *testing.T, names []string, text string) {
+	t.Helper()
+	if text == "outbox: no pipeline in context (PipelineMiddleware required)" {
+		return
+	}
+	named := slices.ContainsFunc(names, func(name string) bool { return strings.Contains(text, name) })
+	if !named || !strings.Contains(text, "put ") && !strings.Contains(text, "replace ") && !strings.Contains(text, "leave one out") && !strings.Contains(text, "use one ") {
+		t.Errorf("%v: the error says not what to do: %s", names, text)
+	}
+}
+
+// TestMixedStacks holds the same of the two stacks inside one another.
+func TestMixedStacks(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	transactor, err := luatx.New(client, luatx.Config{Namespace: "mixed", Logger: slog.New(slog.DiscardHandler)})
+	must(t, err)
+	cfg := stack.Config{OutboxStream: "{a}:out", Logger: slog.New(slog.DiscardHandler)}
+	pipelined, err := stack.Pipelined(client, cfg)
+	must(t, err)
+	scripted, err := stack.Scripted(transactor, cfg)
+	must(t, err)
+	cfg.Overlap = client
+	overlap, err := stack.Scripted(transactor, cfg)
+	must(t, err)
+	both := map[string]message.Middleware{"pipelined": pipelined, "scripted": scripted, "overlap": overlap}
+	for outer, first := range both {
+		for inner, second := range both {
+			ran := false
+			router := message.NewRouter(message.PipeConfig{})
+			must(t, router.Use(first, second))
+			must(t, router.AddHandler("h", nil, message.NewHandler(func(context.Context, *message.TypedMessage[any]) ([]*message.Message, error) {
+				ran = true
+				return nil, nil
+			})))
+			attrs := message.Attributes{"id": outer + inner, "source": "/s", "type": "t", "subject": "a"}
+			_, err := router.Process(redistest.Soon(t), message.New(nil, attrs, message.NewAcking(nil, nil)))
+			if err == nil || ran || !strings.Contains(err.Error(), "put ") && !strings.Contains(err.Error(), "leave one out") && !strings.Contains(err.Error(), "replace ") {
+				t.Errorf("%s around %s: ran %t, error %v", outer, inner, ran, err)
+			}
+		}
+	}
+}
