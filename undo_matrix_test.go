@@ -168,14 +168,18 @@ func (m *matrix) transact(k string, lines []string) error {
 			return err
 		}
 		for _, line := range lines {
-			args := words(line, k)
-			if args[0] == "CALL" {
-				tx.Call(args[1].(string), []string{args[2].(string), args[3].(string)})
-			} else {
-				tx.Pipeline().Do(ctx, args...)
-			}
+			record(ctx, tx, words(line, k))
 		}
 		return nil
 	}, luatx.WithID("matrix"))
 	return err
+}
+
+// record records a command, or the call of a procedure with two keys.
+func record(ctx context.Context, tx *luatx.Tx, args []any) {
+	if args[0] == "CALL" {
+		tx.Call(args[1].(string), []string{args[2].(string), args[3].(string)})
+		return
+	}
+	tx.Pipeline().Do(ctx, args...)
 }
