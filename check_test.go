@@ -35,7 +35,7 @@ func (l *lines) String() string {
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own(), redistest.Config("maxmemory-policy allkeys-lru"))
-	admin := server.Client(t)
+	admin := server.Admin(t)
 	ctx := redistest.Soon(t)
 	if err := admin.Do(ctx, "ACL", "SETUSER", "app", "on", ">secret", "~*", "+@all", "-info", "-config").Err(); err != nil {
 		t.Fatal(err)

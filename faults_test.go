@@ -246,7 +246,7 @@ func TestSickServer(t *testing.T) {
 		return err
 	}
 	for name, fault := range map[string]func() error{
-		"script flush": func() error { return client.ScriptFlush(ctx).Err() },
+		"script flush": func() error { return server.Admin(t).ScriptFlush(ctx).Err() },
 		"restart": func() error {
 			if err := server.Kill(); err != nil {
 				return err

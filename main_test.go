@@ -55,7 +55,7 @@ func noTrace(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor, b
 func newUser(t testing.TB, rights ...string) (client, admin *redis.Client) {
 	t.Helper()
 	server := redistest.Single(t, redistest.Own())
-	admin = server.Client(t)
+	admin = server.Admin(t)
 	grant(t, admin, append([]string{"on", ">secret", "~*"}, rights...)...)
 	client = server.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", "secret" })
 	return client, admin

@@ -70,7 +70,7 @@ func flushScripts(t testing.TB, addrs []string) (stop func()) {
 	done := make(chan struct{})
 	var running sync.WaitGroup
 	for _, addr := range addrs {
-		client := redistest.Client(t, addr, func(o *redis.Options) { o.MaxRetries, o.DialerRetries = -1, 1 })
+		client := redistest.Admin(t, addr, func(o *redis.Options) { o.MaxRetries, o.DialerRetries = -1, 1 })
 		running.Go(func() {
 			ticker := time.NewTicker(100 * time.Millisecond)
 			defer ticker.Stop()

@@ -118,13 +118,14 @@ func TestCrowdSharesScripts(t *testing.T) {
 // TestCrowdWithoutScripts holds that a crowd outlasts a server that keeps forgetting its scripts.
 func TestCrowdWithoutScripts(t *testing.T) {
 	t.Parallel()
-	client := redistest.Single(t, redistest.Own()).Client(t)
+	server := redistest.Single(t, redistest.Own())
+	client, admin := server.Client(t), server.Admin(t)
 	c := crowd{tr: newTransactor(t, client), callers: 32, turns: 20, aggregates: 8}
 	ctx, cancel := context.WithCancel(t.Context())
 	var flush sync.WaitGroup
 	flush.Go(func() {
 		for ticker := time.NewTicker(time.Millisecond); ctx.Err() == nil; <-ticker.C {
-			client.ScriptFlush(t.Context())
+			admin.ScriptFlush(t.Context())
 		}
 	})
 	c.run(t, client)
@@ -148,7 +149,7 @@ func TestCrowdOnABadNetwork(t *testing.T) {
 func TestNeighbourWithoutRights(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
-	admin := server.Client(t)
+	admin := server.Admin(t)
 	if !server.Binary().AtLeast(7, 0) {
 		t.Skip("before 7.0 the server does not look at the keys of a script as a whole")
 	}

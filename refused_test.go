@@ -89,7 +89,7 @@ func TestServerThatTakesNoWrites(t *testing.T) {
 			k := key(t, tr, "a", "k")
 			run(t, client, k, "RPUSH K a b")
 			before := dump(t, client, tr)
-			c.sicken(t, server, client)
+			c.sicken(t, server, server.Admin(t))
 
 			refusedWith(t, tr, k, code)
 			fresh, err := luatx.New(client, tr.Config())
@@ -136,9 +136,9 @@ func demote(t testing.TB, _ *redistest.Server, admin *redis.Client) {
 func TestCommitWaitsForAMaster(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
-	client := server.Client(t)
+	client, admin := server.Client(t), server.Admin(t)
 	tr := newTransactor(t, client)
-	demote(t, server, client)
+	demote(t, server, admin)
 	before := executed(t, client)
 	done := make(chan error, 1)
 	go func() {
@@ -146,7 +146,7 @@ func TestCommitWaitsForAMaster(t *testing.T) {
 		done <- err
 	}()
 	redistest.Eventually(t, "the commit is refused twice", func() bool { return executed(t, client) >= before+2 })
-	if err := client.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err(); err != nil {
+	if err := admin.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err(); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-done; err != nil {

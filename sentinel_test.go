@@ -106,8 +106,8 @@ func TestDemotedMaster(t *testing.T) {
 		return replica.Client(t).Exists(ctx, key(t, tr, "a", "effects")).Val() == 1
 	})
 	for _, err := range []error{
-		replica.Client(t).ReplicaOf(ctx, "no", "one").Err(),
-		master.Client(t).ReplicaOf(ctx, "127.0.0.1", strconv.Itoa(replica.Port())).Err(),
+		replica.Admin(t).ReplicaOf(ctx, "no", "one").Err(),
+		master.Admin(t).ReplicaOf(ctx, "127.0.0.1", strconv.Itoa(replica.Port())).Err(),
 	} {
 		if err != nil {
 			t.Fatal(err)

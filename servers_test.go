@@ -29,7 +29,7 @@ func restricted(t testing.TB, addrs ...string) (name string) {
 		args = append(args, "-"+command)
 	}
 	for _, addr := range addrs {
-		if err := redistest.Client(t, addr).Do(t.Context(), args...).Err(); err != nil {
+		if err := redistest.Admin(t, addr).Do(t.Context(), args...).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,6 +1,7 @@
 package inbox_test
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"testing"
@@ -139,7 +140,8 @@ func TestPrecheckFails(t *testing.T) {
 	ran := false
 	r := router(t, "bill", func(context.Context) error { ran = true; return nil },
 		luatx.Middleware(tr), inbox.Middleware(inbox.Config{}), inbox.Precheck())
-	if err := client.Do(t.Context(), "ACL", "SETUSER", "default", "-evalsha", "-eval").Err(); err != nil {
+	user := cmp.Or(client.Options().Username, "default")
+	if err := server.Admin(t).Do(t.Context(), "ACL", "SETUSER", user, "-evalsha", "-eval").Err(); err != nil {
 		t.Fatal(err)
 	}
 	msg := order("1")

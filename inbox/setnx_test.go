@@ -136,7 +136,7 @@ func TestSetNXLostReply(t *testing.T) {
 			ctx, id, runs := redistest.Soon(t), redistest.Tag(t), 0
 			proxy := redistest.Proxy(t, server.Addr())
 			client := redistest.Client(t, proxy.Addr(), func(o *redis.Options) { o.MaxRetries = c.retries })
-			if err := client.Ping(ctx).Err(); err != nil {
+			if err := client.Get(ctx, id).Err(); !errors.Is(err, redis.Nil) {
 				t.Fatal(err)
 			}
 			proxy.Next(1+c.failures*max(c.retries, 0), respproxy.Command("SET"), respproxy.CutReply())

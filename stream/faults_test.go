@@ -232,7 +232,7 @@ func TestServerThatIsNotReady(t *testing.T) {
 	server := redistest.Single(t, redistest.Own(), redistest.Config("replica-read-only yes"))
 	f := newFixture(t, server.Client(t, func(o *redis.Options) { o.MaxRetries = -1 }))
 	sub := f.subscribe(t, f.config())
-	admin := server.Client(t)
+	admin := server.Admin(t)
 	must(t, admin.Do(t.Context(), "replicaof", "127.0.0.1", "1").Err()) // READONLY, or MASTERDOWN
 	f.logs.want(t, logFails, 1)
 	must(t, admin.Do(t.Context(), "replicaof", "no", "one").Err())

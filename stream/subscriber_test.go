@@ -21,7 +21,7 @@ func TestJourney(t *testing.T) {
 		"Cluster": func(t *testing.T) redis.UniversalClient { t.Helper(); return redistest.SharedCluster(t).Client(t) },
 		"miniredis": func(t *testing.T) redis.UniversalClient {
 			t.Helper()
-			return redistest.Client(t, miniredis.RunT(t).Addr())
+			return redistest.Admin(t, miniredis.RunT(t).Addr())
 		},
 	}
 	for name, client := range servers {

@@ -209,6 +209,7 @@ func (c *Cluster3) Addrs() []string {
 func (c *Cluster3) Client(t testing.TB, change ...func(*redis.ClusterOptions)) *redis.ClusterClient {
 	t.Helper()
 	opts := &redis.ClusterOptions{Addrs: c.Addrs()}
+	login(&opts.Username, &opts.Password)
 	for _, f := range change {
 		f(opts)
 	}

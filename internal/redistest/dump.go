@@ -37,6 +37,8 @@ type Entry struct {
 // Dump reads every key that matches one of the patterns (SCAN … MATCH), or all keys, of the server or of all masters
 // of the cluster. It is not a snapshot: nothing should write meanwhile.
 func Dump(ctx context.Context, client redis.UniversalClient, patterns ...string) (State, error) {
+	client, done := asAdmin(client)
+	defer done()
 	d := dumper{client: client, state: State{Keys: map[string]Entry{}}}
 	if err := d.run(ctx, patterns); err != nil {
 		return State{}, fmt.Errorf("redistest: dump: %w", err)

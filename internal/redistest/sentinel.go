@@ -77,6 +77,7 @@ func (g *SentinelGroup) Options() *redis.FailoverOptions {
 func (g *SentinelGroup) Client(t testing.TB, change ...func(*redis.FailoverOptions)) *redis.Client {
 	t.Helper()
 	opts := g.Options()
+	login(&opts.Username, &opts.Password)
 	for _, f := range change {
 		f(opts)
 	}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -108,7 +109,11 @@ func (s *Server) configure(opts []Option) error {
 	}
 	s.args = append([]string{filepath.Join(s.dir, "redis.conf")}, o.args...)
 	if len(o.args) == 0 { // a sentinel knows none of these
-		o.lines = append(serverLines(s.bin), o.lines...)
+		users, err := aclLines(s.bin)
+		if err != nil {
+			return err
+		}
+		o.lines = slices.Concat(serverLines(s.bin), users, o.lines)
 	}
 	return os.WriteFile(s.args[0], []byte(strings.Join(o.lines, "\n")+"\n"), 0o600)
 }

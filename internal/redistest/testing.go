@@ -74,10 +74,11 @@ func waitReplica(ctx context.Context, client *redis.Client) error {
 }
 
 // Client returns a new client of the address with go-redis' defaults, changed by the functions given; it is closed
-// when the test ends.
+// when the test ends. With LUATX_TEST_ACL it is the user of docs/acl.md, as are all clients but those of Admin.
 func Client(t testing.TB, addr string, change ...func(*redis.Options)) *redis.Client {
 	t.Helper()
 	opts := &redis.Options{Addr: addr}
+	login(&opts.Username, &opts.Password)
 	for _, f := range change {
 		f(opts)
 	}

@@ -1,0 +1,133 @@
+package luatx_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/outbox"
+	"github.com/luatx/luatx/relay"
+	"github.com/luatx/luatx/stream"
+)
+
+// documented makes a user on the server as docs/acl.md says, for the keys, and returns a client of its own.
+func documented(t testing.TB, server *redistest.Server, user string, keys ...string) *redis.Client {
+	t.Helper()
+	granted, err := server.Binary().Rules(user)
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := []any{"ACL", "SETUSER", user, "reset", "on", ">secret"}
+	for _, rule := range slices.Concat(keys, granted) {
+		args = append(args, rule)
+	}
+	if err := server.Admin(t).Do(t.Context(), args...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	return server.Client(t, func(o *redis.Options) { o.Username, o.Password = user, "secret" })
+}
+
+// TestDocumentedUsers holds that the users of docs/acl.md can do their work with what it grants them, each on its own
+// keys: an application consumes, commits and undoes, a relay publishes, an operator re-arms.
+func TestDocumentedUsers(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own())
+	app := documented(t, server, "app", "~shop:*", "~order:*")
+	shop := func(c *luatx.Config) { c.Namespace, c.Keyspace = "shop", luatx.Partitions(2).WithPrefix("order") }
+	tr := newTransactor(t, app, shop)
+	k := key(t, tr, "a", "k")
+
+	n := key(t, tr, "a", "n")
+	stop := consumeAndPublish(redistest.Soon(t), t, app, tr)
+	publish(t, app, key(t, tr, "a", "orders"), message.Attributes{"id": "1", "source": "/shop", "type": "order", "subject": "a"})
+	redistest.Eventually(t, "the message to be applied, its event to be published", func() bool {
+		return app.Get(t.Context(), n).Val() == "1" && app.XLen(t.Context(), key(t, tr, "a", "published")).Val() == 1
+	})
+	stop()
+	if _, err := transact(t, tr, k, "HSET K:h f v;RPUSH K:l a b;SET K 1"); err != nil {
+		t.Fatal(err)
+	}
+	before := dump(t, app, tr)
+	if _, err := transact(t, tr, k, "INCR K;HDEL K:h f;LPOP K:l;RENAME K:l K:m;SADD K:l x;LPUSH K x"); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
+		t.Errorf("a transaction that fails: %v", err)
+	}
+	noTrace(t, app, tr, before)
+	if err := app.Set(t.Context(), "another", "v", 0).Err(); err == nil {
+		t.Error("the user writes keys that are not its own")
+	}
+
+	if _, err := tr.Transact(t.Context(), "a", func(tx *luatx.Tx) error {
+		return tx.Emit(luatx.Event{ID: "e", Body: []byte(`{"specversion":"1.0","id":"e","type":"t","source":"/s"}`)})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	cfg := relay.Config{Attempts: 1, NoInline: true, SweepInterval: 10 * time.Millisecond}
+	publisher := documented(t, server, "relay", "~shop:*", "~events:*")
+	stop = runRelay(t, newUnchecked(t, publisher, shop), relay.PublisherFunc(func(context.Context, []*message.RawMessage) []error {
+		return []error{errors.New("never")}
+	}), cfg)
+	operator := outbox.NewStore(newUnchecked(t, documented(t, server, "operator", "~shop:*"), shop))
+	var parked []outbox.Parked
+	redistest.Eventually(t, "the event to be parked", func() bool {
+		for p, err := range operator.Parked(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			parked = append(parked, p)
+		}
+		return len(parked) > 0
+	})
+	stop()
+	if n, err := operator.Rearm(t.Context(), parked[0].Slot, parked[0].ID); n != 1 || err != nil {
+		t.Errorf("%d re-armed, %v", n, err)
+	}
+	if counts, err := operator.Counts(t.Context()); err != nil || counts.Pending != 1 {
+		t.Errorf("%+v, %v", counts, err)
+	}
+	events, err := stream.NewPublisher(publisher, stream.PublisherConfig{Stream: "events:sold"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop = runRelay(t, newUnchecked(t, publisher, shop), relay.Streams(events), cfg)
+	redistest.Eventually(t, "the event to be published", func() bool {
+		return server.Admin(t).XLen(t.Context(), "events:sold").Val() == 1
+	})
+	stop()
+}
+
+// newUnchecked returns a Transactor of one who does not commit.
+func newUnchecked(t testing.TB, client redis.UniversalClient, change func(*luatx.Config)) *luatx.Transactor {
+	t.Helper()
+	var cfg luatx.Config
+	change(&cfg)
+	tr, err := luatx.New(client, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tr
+}
+
+func runRelay(t testing.TB, tr *luatx.Transactor, publisher relay.Publisher, cfg relay.Config) (stop func()) {
+	t.Helper()
+	r, err := relay.New(tr, publisher, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	return func() {
+		cancel()
+		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}
+}

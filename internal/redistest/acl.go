@@ -1,0 +1,125 @@
+package redistest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// envACL set: clients log in as the user of docs/acl.md, and only those of Admin as the administrator.
+const envACL = "LUATX_TEST_ACL"
+
+const password = "secret"
+
+// Rules returns the rules that docs/acl.md gives a user on the program's servers, without password and keys.
+func (b Binary) Rules(user string) ([]string, error) {
+	if strings.Contains(b.Path, "valkey") {
+		b.Version = "7.2.4" // of Redis, whose commands it has
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	for ; ; dir = filepath.Dir(dir) { // tests run in the directory of their package
+		text, err := os.ReadFile(filepath.Join(dir, "docs", "acl.md"))
+		if err == nil {
+			return rules(string(text), user, b)
+		}
+		if dir == filepath.Dir(dir) {
+			return nil, err
+		}
+	}
+}
+
+var aclBlock = regexp.MustCompile("(?ms)^```acl ?([0-9.]*)\n(.*?)^```")
+
+func rules(text, user string, b Binary) ([]string, error) {
+	var all []string
+	for _, block := range aclBlock.FindAllStringSubmatch(text, -1) {
+		if !b.AtLeast(splitVersion(block[1])) {
+			continue
+		}
+		for line := range strings.Lines(block[2]) {
+			words := strings.Fields(line)
+			if len(words) < 4 || words[0] != "ACL" || words[1] != "SETUSER" {
+				return nil, fmt.Errorf("docs/acl.md: %q is no ACL SETUSER", line)
+			}
+			for _, word := range words[3:] {
+				if words[2] == user && word[0] == '+' {
+					all = append(all, word)
+				}
+			}
+		}
+	}
+	if len(all) == 0 {
+		return nil, errors.New("docs/acl.md has no rules for " + user)
+	}
+	return all, nil
+}
+
+func splitVersion(version string) (major, minor int) {
+	a, b, _ := strings.Cut(version, ".")
+	major, _ = strconv.Atoi(a)
+	minor, _ = strconv.Atoi(b)
+	return major, minor
+}
+
+// aclLines are lines of a server's configuration: the user of the tests.
+func aclLines(bin Binary) ([]string, error) {
+	if os.Getenv(envACL) == "" {
+		return nil, nil
+	}
+	granted, err := bin.Rules("app")
+	if err != nil {
+		return nil, err
+	}
+	return []string{"user app on >" + password + " ~* " + strings.Join(granted, " ")}, nil
+}
+
+// login makes a client log in as the user of the tests, where there is one.
+func login(username, secret *string) {
+	if os.Getenv(envACL) != "" && os.Getenv(EnvExternal) == "" {
+		*username, *secret = "app", password
+	}
+}
+
+// Admin is Client for the administrator, to configure and look at a server with.
+func Admin(t testing.TB, addr string, change ...func(*redis.Options)) *redis.Client {
+	t.Helper()
+	anybody := func(o *redis.Options) { o.Username, o.Password = "", "" }
+	return Client(t, addr, append([]func(*redis.Options){anybody}, change...)...)
+}
+
+// Admin returns a new client of the administrator, to configure and look at the server with.
+func (s *Server) Admin(t testing.TB) *redis.Client {
+	t.Helper()
+	return Admin(t, s.addr)
+}
+
+// asAdmin returns a client of the same server that may do everything, and what ends it.
+func asAdmin(client redis.UniversalClient) (redis.UniversalClient, func()) {
+	switch c := client.(type) {
+	case *redis.Client:
+		if c.Options().Username != "" {
+			opts := *c.Options()
+			opts.Username, opts.Password = "", ""
+			admin := redis.NewClient(&opts)
+			return admin, func() { _ = admin.Close() }
+		}
+	case *redis.ClusterClient:
+		if c.Options().Username != "" {
+			opts := *c.Options()
+			opts.Username, opts.Password = "", ""
+			admin := redis.NewClusterClient(&opts)
+			return admin, func() { _ = admin.Close() }
+		}
+	}
+	return client, func() {}
+}

@@ -1,0 +1,36 @@
+package redistest
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestRules(t *testing.T) {
+	t.Parallel()
+	const text = "# Users\n\n```acl\nACL SETUSER app reset on >secret ~a:*\nACL SETUSER app +get +set\nACL SETUSER relay +del\n```\n\n" +
+		"```sh\nredis-cli\n```\n\n```acl 7.2\nACL SETUSER app +waitaof\n```\n"
+	for _, c := range []struct {
+		user, version, want string
+	}{
+		{"app", "6.0.16", "+get +set"},
+		{"app", "7.0.15", "+get +set"},
+		{"app", "7.2.0", "+get +set +waitaof"},
+		{"app", "8.0.2", "+get +set +waitaof"},
+		{"relay", "8.0.2", "+del"},
+		{"nobody", "8.0.2", ""},
+	} {
+		got, err := rules(text, c.user, Binary{Version: c.version})
+		if !slices.Equal(got, strings.Fields(c.want)) || (err == nil) != (c.want != "") {
+			t.Errorf("%s on %s: %q, %v", c.user, c.version, got, err)
+		}
+	}
+	if _, err := rules("```acl\nCONFIG SET x y\n```\n", "app", Binary{Version: "7.0.0"}); err == nil {
+		t.Error("what is no rule is taken for one")
+	}
+	for _, user := range []string{"app", "relay", "operator"} {
+		if granted, err := (Binary{Version: "6.0.0"}).Rules(user); err != nil || !slices.Contains(granted, "+evalsha") {
+			t.Errorf("docs/acl.md: %s: %q, %v", user, granted, err)
+		}
+	}
+}
