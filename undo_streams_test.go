@@ -2,6 +2,7 @@ package luatx_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -107,8 +108,9 @@ func TestXAddTakenBack(t *testing.T) {
 		t.Skip("the server knows no selectors: ", err)
 	}
 	for name, c := range map[string]struct{ setup, commands, left string }{
-		"new":     {"", "SET K:a 1;XADD K:open * f v;XADD K:open * f w;XADD K:shut * f v", ""},
-		"trimmed": {"XADD K:open 1-1 f v;XADD K:open 1-2 f v", "SET K:a 1;XADD K:open MAXLEN 1 * f v;XADD K:shut * f v", "MAXLEN"},
+		"existing": {"XADD K:open 1-1 f v", "SET K:a 1;XADD K:open * f v;XADD K:shut * f v", ""},
+		"new":      {"", "SET K:a 1;XADD K:open * f v;XADD K:open * f w;XADD K:shut * f v", ""},
+		"trimmed":  {"XADD K:open 1-1 f v;XADD K:open 1-2 f v", "SET K:a 1;XADD K:open MAXLEN 1 * f v;XADD K:shut * f v", "MAXLEN"},
 		"no id is left": {
 			large + ";XADD K:open 18446744073709551615-18446744073709551615 f v", "LPOP K:list;XADD K:open * f v", "LPOP",
 		},
@@ -132,7 +134,18 @@ func TestXAddTakenBack(t *testing.T) {
 			if _, ok := errors.AsType[*luatx.CommandError](err); !ok {
 				t.Errorf("error %v", err)
 			}
-			noTrace(t, admin, tr, before)
+			if diff := redistest.Diff(withoutCounters(before), withoutCounters(dump(t, admin, tr))); diff != "" {
+				t.Errorf("left a trace:\n%s", diff)
+			}
 		})
 	}
+}
+
+// withoutCounters leaves out what no XDEL takes back: the last id of a stream and what it has counted.
+func withoutCounters(state redistest.State) redistest.State {
+	for name, entry := range state.Keys {
+		entry.Value = slices.DeleteFunc(entry.Value, func(line string) bool { return strings.HasPrefix(line, "last-generated-id") })
+		state.Keys[name] = entry
+	}
+	return state
 }

@@ -95,9 +95,8 @@ var undoMutants = []Mutant{
 	{
 		Name:    "fields-without-cap",
 		File:    "lua/_undo.lua",
-		Old:     `if size > UNDO_BYTES then return TOO_LARGE end
-  local ok`,
-		New:     `local ok`,
+		Old:     "\n  if size > UNDO_BYTES then return TOO_LARGE end\n",
+		New:     "\n",
 		Package: ".",
 		Test:    "^TestUndoKeepsToTheCap$",
 		Why:     "one transaction copies fields of any size within the server",
@@ -186,8 +185,8 @@ var undoMutants = []Mutant{
 	{
 		Name:    "waited-in-vain-without-a-code",
 		File:    "refused.go",
-		Old:     `return refused(answer.Error(), err)`,
-		New:     `return nil`,
+		Old:     `if !ok || errors.Is(err, script.ErrUnknown) {`,
+		New:     `if !ok || answer != nil {`,
 		Package: ".",
 		Test:    "^TestServerThatTakesNoWrites$",
 		Why:     "a client of a replica hears of a deadline, and not that it needs the master",
