@@ -249,16 +249,27 @@ func fail(cmds []redis.Cmder, err error) {
 // reading is a look at the server's clock, and the local (monotonic) time it was taken at.
 type reading struct{ server, local time.Time }
 
+// drift is how far off the server's clock may be before it is read anew.
+const drift = 100 * time.Millisecond
+
 func (t *Transactor) observe(server time.Time) {
-	t.clock.Store(&reading{server, time.Now()})
+	if d := server.Sub(t.serverTime()); d < -drift || d > drift || t.clock.Load() == nil {
+		t.clock.Store(&reading{server, time.Now()})
+	}
+}
+
+// serverTime is what the server's clock says now, as far as is known.
+func (t *Transactor) serverTime() time.Time {
+	now := time.Now()
+	if r := t.clock.Load(); r != nil {
+		return r.server.Add(now.Sub(r.local))
+	}
+	return now
 }
 
 // notAfter is when, in the server's time, a request sent now is too late: after its caller has given up.
 func (t *Transactor) notAfter(ctx context.Context) time.Time {
-	now := time.Now()
-	if r := t.clock.Load(); r != nil {
-		now = r.server.Add(time.Since(r.local))
-	}
+	now := t.serverTime()
 	left := t.cfg.CommitTimeout
 	if deadline, ok := ctx.Deadline(); ok {
 		left = time.Until(deadline)

@@ -99,7 +99,7 @@ type Outcome struct {
 
 // arguments is how many append appends.
 func (tx *Tx) arguments() int {
-	n := 14 + 2*len(tx.Events)
+	n := commitHeader + 2*len(tx.Events)
 	for _, guard := range tx.Guards {
 		n += 2 + len(guard.Args)
 	}
@@ -109,13 +109,16 @@ func (tx *Tx) arguments() int {
 	return n
 }
 
-// append lays the transaction out as lua/commit.lua reads it.
+// commitHeader is how many arguments of a transaction come before the caller's.
+const commitHeader = 14
+
+// append lays the transaction out as lua/commit.lua reads it. Numbers and the header's texts go as they are, or by
+// pointer: either costs no memory of its own.
 func (tx *Tx) append(args []any) []any {
 	start := len(args)
-	args = append(args, nil, tx.Digest, tx.Token, millis(tx.NotAfter),
-		strconv.Itoa(int(tx.Input.Ack)), tx.Input.Stream, tx.Input.Group, tx.Input.Consumer, tx.Input.Entry,
-		strconv.FormatInt(tx.Delay.Milliseconds(), 10), strconv.Itoa(len(tx.Events)), strconv.Itoa(len(tx.Commands)),
-		strconv.Itoa(len(tx.Guards)), digit(tx.Keep))
+	args = append(args, nil, &tx.Digest, &tx.Token, tx.NotAfter.UnixMilli(),
+		int(tx.Input.Ack), &tx.Input.Stream, &tx.Input.Group, &tx.Input.Consumer, &tx.Input.Entry,
+		tx.Delay.Milliseconds(), len(tx.Events), len(tx.Commands), len(tx.Guards), digit(tx.Keep))
 	for _, guard := range tx.Guards {
 		args = append(args, guard.head(), guard.Digest)
 		args = append(args, guard.Args...)
@@ -127,17 +130,17 @@ func (tx *Tx) append(args []any) []any {
 		args = append(args, command.Head)
 		args = append(args, command.Args...)
 	}
-	args[start] = strconv.Itoa(len(args) - start)
+	args[start] = len(args) - start
 	return args
 }
 
 func (g Guard) head() string { return string(g.Order) + strconv.Itoa(len(g.Args)) }
 
-func digit(b bool) string {
+func digit(b bool) int {
 	if b {
-		return "1"
+		return 1
 	}
-	return "0"
+	return 0
 }
 
 // outcome reads the answer to a transaction of so many commands.

@@ -35,11 +35,20 @@ var names = []string{
 type Shard struct {
 	Slot   int
 	prefix string
+	commit *[commitKeys]any // the keys of every commit, as arguments
 }
 
 // Shard returns the shard of a slot, which must be in [0, slot.Count).
 func (s *Set) Shard(n int) Shard {
-	return Shard{n, s.namespace + ":{" + slot.Text(n) + "}:"}
+	if known := s.shards[n].Load(); known != nil {
+		return *known
+	}
+	shard := Shard{Slot: n, prefix: s.namespace + ":{" + slot.Text(n) + "}:", commit: new([commitKeys]any)}
+	for i, key := range shard.keys(keyVoid, keyInboxA, keyInboxB, keyEntries, keyPending, keyBroken) {
+		shard.commit[i] = key
+	}
+	s.shards[n].Store(&shard)
+	return shard
 }
 
 // Key returns the key of that name.

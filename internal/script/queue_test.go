@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -76,12 +75,14 @@ func (c *counter) trip(ctx context.Context, cmds []redis.Cmder) error {
 func (c *counter) execute(call once, failure error) (int, error) {
 	args := call.Args()
 	keys := args[2].(int)
-	n, _ := strconv.Atoi(args[firstKey+keys].(string))
+	n := args[firstKey+keys].(int)
 	if failure != nil {
 		return n, failure
 	}
-	if c.poison != "" && slices.Contains(args[firstKey:firstKey+keys], any(c.poison)) {
-		return n, answer("NOPERM no access to a key")
+	for _, key := range args[firstKey : firstKey+keys] {
+		if key, ok := key.(*string); ok && c.poison != "" && *key == c.poison {
+			return n, answer("NOPERM no access to a key")
+		}
 	}
 	reply := []any{"1000"}
 	for _, arg := range args {
@@ -90,8 +91,7 @@ func (c *counter) execute(call once, failure error) (int, error) {
 		}
 	}
 	for at := firstKey + keys + commitHead; at < len(args); {
-		size, _ := strconv.Atoi(args[at].(string))
-		digest := args[at+1].(string)
+		size, digest := args[at].(int), *args[at+1].(*string)
 		c.digests = append(c.digests, digest)
 		reply = append(reply, []any{"failed", int64(1), digest}) // so that everybody knows his own
 		at += size

@@ -34,6 +34,7 @@ type request struct {
 	argv   []any // EVALSHA, its hash, the number of keys, the keys, the arguments
 	keys   int
 	slot   int  // of the keys
+	own    int  // the caller's memory begins here
 	size   int  // see seal
 	alone  bool // shares a round trip with no other request
 

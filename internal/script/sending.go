@@ -2,7 +2,6 @@ package script
 
 import (
 	"context"
-	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -84,19 +83,18 @@ func (s *Set) request(shard Shard, tx *Tx) *request {
 	}
 	r := newRequest(s.commit, keys, args)
 	r.slot = shard.Slot
-	for _, key := range shard.keys(keyVoid, keyInboxA, keyInboxB, keyEntries, keyPending, keyBroken) {
-		r.argv = append(r.argv, key)
-	}
+	r.argv = append(r.argv, shard.commit[:]...)
 	if tx.Input.Ack != AckNone {
-		r.argv = append(r.argv, tx.Input.Stream)
+		r.argv = append(r.argv, &tx.Input.Stream)
 	}
 	if tx.Keep {
 		r.argv = append(r.argv, shard.Key(keyResults), shard.Key(keyResultsB))
 	}
-	for _, key := range tx.Keys {
-		r.argv = append(r.argv, key)
+	for i := range tx.Keys {
+		r.argv = append(r.argv, &tx.Keys[i])
 	}
-	r.argv = append(r.argv, strconv.Itoa(1), s.restores())
+	r.argv = append(r.argv, 1, s.restores())
+	r.own = len(r.argv) + commitHeader
 	r.argv = tx.append(r.argv)
 	return r
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/lua"
 )
 
@@ -70,7 +71,8 @@ type Set struct {
 	log       *slog.Logger
 	namespace string
 	queue     *queue
-	warned    atomic.Bool // that Durability cannot be had
+	shards    [slot.Count]atomic.Pointer[Shard] // those that were asked for
+	warned    atomic.Bool                       // that Durability cannot be had
 
 	commit, resolve, read, claim, settle, rearm, probe source
 

@@ -4,7 +4,6 @@ import (
 	"encoding"
 	"net"
 	"slices"
-	"strconv"
 	"time"
 )
 
@@ -18,8 +17,10 @@ func (r *request) seal() {
 		return
 	}
 	for i, arg := range r.argv {
-		arg = frozen(arg)
-		r.argv[i] = arg
+		if i >= r.own {
+			arg = frozen(arg)
+			r.argv[i] = arg
+		}
 		r.size += perArg
 		switch v := arg.(type) {
 		case string:
@@ -120,6 +121,6 @@ func join(batch []*waiter, c *call) []any {
 			argv = append(argv, rest[commitHead:]...)
 		}
 	}
-	argv[head] = strconv.Itoa(parts)
+	argv[head] = parts
 	return argv
 }
