@@ -152,7 +152,7 @@ func TestDurabilityThatCannotBeHad(t *testing.T) {
 	t.Run("denied", func(t *testing.T) {
 		t.Parallel()
 		server := redistest.Single(t, redistest.Own())
-		if err := server.Client(t).Do(t.Context(), "acl", "setuser", "u", "on", ">p", "+@all", "-wait", "~*", "&*").Err(); err != nil {
+		if err := server.Admin(t).Do(t.Context(), "acl", "setuser", "u", "on", ">p", "+@all", "-wait", "~*", "&*").Err(); err != nil {
 			t.Fatal(err)
 		}
 		client := server.Client(t, func(o *redis.Options) { o.Username, o.Password = "u", "p" })

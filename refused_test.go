@@ -36,6 +36,9 @@ func busy(t testing.TB, tr *luatx.Transactor, k string) (err, command error) {
 func refusedWith(t testing.TB, tr *luatx.Transactor, k, code string) {
 	t.Helper()
 	err, command := busy(t, tr, k)
+	for try := 0; try < 10 && errors.Is(err, luatx.ErrOutcomeUnknown); try++ { // the deadline came between request and answer
+		err, command = busy(t, tr, k)
+	}
 	var refused *luatx.RefusedError
 	if !errors.As(err, &refused) || !errors.Is(err, &luatx.RefusedError{Code: code}) || !errors.Is(err, &luatx.RefusedError{}) {
 		t.Errorf("error %v, want code %s", err, code)
@@ -98,7 +101,7 @@ func TestServerThatTakesNoWrites(t *testing.T) {
 			}
 			refusedWith(t, fresh, k, code)
 			if code == "READONLY" {
-				if err, _ := busy(t, tr, k); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, luatx.ErrOutcomeUnknown) {
+				if err, _ := busy(t, tr, k); !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("after waiting for a master: %v", err)
 				}
 			}
