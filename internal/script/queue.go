@@ -2,6 +2,7 @@ package script
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -115,6 +116,7 @@ func (q *queue) enter(l *lane) bool {
 func (q *queue) leave(l *lane) {
 	if batch := q.next(l); len(batch) > 0 {
 		go q.fly(l, batch)
+		runtime.Gosched() // they leave before this caller goes on with his work
 	}
 }
 
