@@ -14,7 +14,7 @@ var layers = [][]string{
 	{"bench", "matrix", "torture"},
 	{"cmd", "examples", "luatxtest", "internal/mutants", "internal/redistest", "internal/rules"},
 	{"contrib"},
-	{"admin", "stack", "sqltx", "trigger"},
+	{"admin", "internal/rekey", "stack", "sqltx", "trigger"},
 	{"relay", "repair"},
 	{"outbox", "inbox", "stream", "expiry"},
 	{"."},

@@ -1,0 +1,162 @@
+package rekey_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/rekey"
+)
+
+// afterEach is a hook that is called behind every command.
+type afterEach func(name string, args []any)
+
+func (f afterEach) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (f afterEach) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		f(cmd.Name(), cmd.Args())
+		return err
+	}
+}
+
+func (f afterEach) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// halt stops the process where it sends, or has sent, a command for the n-th time, and says so.
+type halt struct {
+	command string
+	after   bool
+	left    *atomic.Int64
+}
+
+func (h halt) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h halt) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		hit := cmd.Name() == h.command && h.left.Add(-1) <= 0 // those that come later stop as well
+		if hit && !h.after {
+			h.stop()
+		}
+		err := next(ctx, cmd)
+		if hit {
+			h.stop()
+		}
+		return err
+	}
+}
+
+func (h halt) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h halt) stop() {
+	_, _ = os.Stdout.WriteString("stopped\n")
+	select {} // until the process is killed
+}
+
+const envChild = "LUATX_REKEY_CHILD"
+
+// TestChild is the process that is killed.
+func TestChild(t *testing.T) {
+	words := strings.Fields(os.Getenv(envChild))
+	if len(words) != 5 {
+		t.Skip("runs as a child of TestKilled only")
+	}
+	addrs, lead, command, place := strings.Split(words[0], ","), words[1], words[2], words[3]
+	var client redis.UniversalClient = redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
+	if len(addrs) == 1 {
+		client = redis.NewClient(&redis.Options{Addr: addrs[0]})
+	}
+	h := halt{command: command, after: place == "after", left: new(atomic.Int64)}
+	nth := int64(0)
+	_, err := fmt.Sscan(words[4], &nth)
+	must(t, err)
+	h.left.Store(nth)
+	client.(interface{ AddHook(redis.Hook) }).AddHook(h)
+	m, err := rekey.ParseMap(lead+":{id}:{part}", lead, "{part}")
+	must(t, err)
+	must(t, rekey.Run(context.Background(), client, rekey.Config{
+		Pattern: lead + ":*", Map: m, Keyspace: luatx.Partitions(16), Apply: true,
+	}, func(rekey.Step) {}))
+	_, err = os.Stdout.WriteString("came to its end\n")
+	must(t, err)
+}
+
+// TestKilled holds that a run which is killed before or after any of its commands loses nothing, and that the next run
+// goes on from there to the same end.
+func TestKilled(t *testing.T) {
+	t.Parallel()
+	t.Run("cluster", func(t *testing.T) {
+		t.Parallel()
+		cluster := redistest.SharedCluster(t)
+		for _, command := range []string{"restore", "evalsha"} {
+			testKilled(t, cluster.Client(t), cluster.Addrs(), command)
+		}
+	})
+	t.Run("server", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Shared(t)
+		testKilled(t, server.Client(t), []string{server.Addr()}, "renamenx")
+	})
+}
+
+func testKilled(t *testing.T, client redis.UniversalClient, addrs []string, command string) {
+	t.Helper()
+	for _, place := range []string{"before", "after"} {
+		for _, nth := range []int{1, 9} {
+			t.Run(fmt.Sprintf("%s %s %d", place, command, nth), func(t *testing.T) {
+				t.Parallel()
+				d := fill(t, client, 10)
+				before := d.dump(t)
+				killChild(t, fmt.Sprint(strings.Join(addrs, ","), " ", d.lead, " ", command, " ", place, " ", nth))
+				between := d.dump(t)
+				for old, name := range d.names {
+					_, hasOld := between.Keys[old]
+					_, hasNew := between.Keys[name]
+					if !hasOld && !hasNew {
+						t.Errorf("%s is lost", old)
+					}
+				}
+				counts, _ := d.run(t, d.cfg)
+				if counts[rekey.Taken]+counts[rekey.Failed]+counts[rekey.Unfit] != 0 {
+					t.Errorf("the next run: %v", counts)
+				}
+				d.wantRenamed(t, before)
+			})
+		}
+	}
+}
+
+// killChild runs the process until it has stopped at its place, and kills it.
+func killChild(t *testing.T, env string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestChild$", "-test.v")
+	cmd.Env = append(os.Environ(), envChild+"="+env)
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	said := ""
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		said += lines.Text() + "\n"
+		if lines.Text() == "stopped" {
+			break
+		}
+	}
+	must(t, cmd.Process.Kill())
+	_ = cmd.Wait() // it was killed
+	if !strings.HasSuffix(said, "stopped\n") {
+		t.Fatalf("the child did not stop at its place:\n%s", said)
+	}
+}

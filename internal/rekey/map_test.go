@@ -1,0 +1,146 @@
+package rekey
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/luatx/luatx"
+)
+
+func TestRename(t *testing.T) {
+	t.Parallel()
+	own, shop := luatx.OwnTags(), luatx.OwnTags().WithPrefix("shop")
+	for _, c := range []struct {
+		template, parts string
+		keyspace        luatx.Keyspace
+		old, want       string // empty: it does not fit
+	}{
+		{"account:{id}:{part}", "", own, "account:17:balance", "{17}:balance"},
+		{"account:{id}:{part}", "", shop, "account:17:balance", "shop:{17}:balance"},
+		{"account:{id}:{part}", "account,{part}", own, "account:17:balance", "{17}:account:balance"},
+		{"account:{id}:{part}", "{part},v2", own, "account:17:balance", "{17}:balance:v2"},
+		{"account:{id}", "", own, "account:17", "{17}"},
+		{"account:{id}", "account", own, "account:17", "{17}:account"},
+		{"{kind}:{id}", "", own, "account:17", "{17}:account"},
+		{"{kind}:{id}:{a}:{b}", "{b},{kind},{a}", own, "account:17:x:y", "{17}:y:account:x"},
+		{"user-{id}-{part}", "", own, "user-a-b-c", "{a}:b-c"},
+		{"user-{id}", "", own, "user-3f9-a2", "{3f9-a2}"},
+		{"account:{{{id}}}:{part}", "", own, "account:{17}:balance", "{17}:balance"},
+		{"account:{id}:{part}", "", own, "account:100%:balance", "{100%25}:balance"},
+		{"account:{id}:{part}", "", own, "account:a\nb:x", "{a%0Ab}:x"},
+		{"a.c:{id}", "", own, "a.c:1", "{1}"},
+		{"a.c:{id}", "", own, "abc:1", ""},
+		{"account:{id}:{part}", "", own, "account:17", ""},
+		{"account:{id}:{part}", "", own, "account:17:a:b", ""},
+		{"account:{id}:{part}", "", own, "account::balance", ""},
+		{"account:{id}:{part}", "", own, "account:{17}:balance", ""},
+		{"account:{id}:{part}", "", own, "account:17:balance\n", "{17}:balance%0A"},
+		{"account:{id}:{part}", "", own, "my:account:17:balance", ""},
+		{"account:{id}", "", own, "account:\xff", ""},
+		{"account:{id}", "", own, "account:" + strings.Repeat("x", 257), ""},
+	} {
+		var parts []string
+		if c.parts != "" {
+			parts = strings.Split(c.parts, ",")
+		}
+		m, err := ParseMap(c.template, parts...)
+		if err != nil {
+			t.Errorf("%s: %v", c.template, err)
+			continue
+		}
+		got, err := m.rename(c.keyspace, c.old)
+		if got != c.want || (err != nil) != (c.want == "") {
+			t.Errorf("%s (%s): %q becomes %q, want %q (%v)", c.template, c.parts, c.old, got, c.want, err)
+		}
+		if got != "" && !isNamed(c.keyspace, got) {
+			t.Errorf("the new name %q is not recognised", got)
+		}
+	}
+}
+
+func TestParseMapRefuses(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ template, parts, says string }{
+		{"account:*", "", "there is no {id}"},
+		{"account:{id", "", "a brace at 8"},
+		{"account:id}", "", "a brace at 10"},
+		{"account:{ID}", "", "a brace at 8"},
+		{"{id}:{id}", "", "comes twice"},
+		{"{id}{part}", "", "side by side"},
+		{"{id}:{part}", "x", "{part} is missing"},
+		{"{id}:{part}", "{part},{other}", "{other} is not in the map"},
+		{"{id}", "x,,y", "one is empty"},
+	} {
+		var parts []string
+		if c.parts != "" {
+			parts = strings.Split(c.parts, ",")
+		}
+		if _, err := ParseMap(c.template, parts...); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s (%s): error %v, want %q", c.template, c.parts, err, c.says)
+		}
+	}
+}
+
+// TestIsNamed holds that keys that only look like those of a keyspace are not taken for them.
+func TestIsNamed(t *testing.T) {
+	t.Parallel()
+	parts := luatx.Partitions(16)
+	key, err := parts.Key("order-17", "lines")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tag := parts.Tags()
+	i := slices.IndexFunc(tag, func(tag string) bool { return strings.HasPrefix(key, "{"+tag+"}") })
+	for text, c := range map[string]struct {
+		keyspace luatx.Keyspace
+		want     bool
+	}{
+		key:                       {parts, true},
+		"p:" + key:                {parts.WithPrefix("p"), true},
+		"q:" + key:                {parts.WithPrefix("p"), false},
+		key + "x{y}":              {parts, false},
+		"{" + tag[i] + "}":        {parts, false},
+		"{" + tag[i] + "}:":       {parts, false},
+		"{1}:a":                   {luatx.OwnTags(), true},
+		"{1}":                     {luatx.OwnTags(), true},
+		"{1}a":                    {luatx.OwnTags(), false},
+		"{1}:a:":                  {luatx.OwnTags(), false},
+		"{1":                      {luatx.OwnTags(), false},
+		"{}:a":                    {luatx.OwnTags(), false},
+		"{a%2":                    {luatx.OwnTags(), false},
+		"{a%2}:b":                 {luatx.OwnTags(), false},
+		"{a%3Ab}:c":               {luatx.OwnTags(), true},
+		"{a%3ab}:c":               {luatx.OwnTags(), false},
+		"x:{1}:a":                 {luatx.OwnTags(), false},
+		"{" + tag[i] + "}:17:a2b": {luatx.Partitions(16), false},
+	} {
+		if got := isNamed(c.keyspace, text); got != c.want {
+			t.Errorf("%q: %t, want %t", text, got, c.want)
+		}
+	}
+}
+
+// FuzzRename holds that no two keys get one name, that every new name is recognised, and that nothing panics.
+func FuzzRename(f *testing.F) {
+	f.Add("account:{id}:{part}", "account:17:balance", "account:18:balance")
+	f.Add("{a}-{id}", "x-1", "x-%31")
+	f.Fuzz(func(t *testing.T, template, one, two string) {
+		m, err := ParseMap(template)
+		if err != nil {
+			return
+		}
+		for _, keyspace := range []luatx.Keyspace{luatx.OwnTags(), luatx.Partitions(3).WithPrefix("p")} {
+			a, err := m.rename(keyspace, one)
+			if err != nil {
+				continue
+			}
+			if !isNamed(keyspace, a) {
+				t.Errorf("%q becomes %q, which is not recognised", one, a)
+			}
+			if b, err := m.rename(keyspace, two); err == nil && one != two && a == b {
+				t.Errorf("%q and %q both become %q", one, two, a)
+			}
+		}
+	})
+}

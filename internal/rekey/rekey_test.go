@@ -1,0 +1,323 @@
+package rekey_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/rekey"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// data is keys of every type under old names, and what they are to be called.
+type data struct {
+	client redis.UniversalClient
+	lead   string
+	cfg    rekey.Config
+	names  map[string]string // new names by old ones
+}
+
+// fill writes n accounts of every type of key, some with an expiry time.
+func fill(t testing.TB, client redis.UniversalClient, n int) data {
+	t.Helper()
+	ctx, lead := t.Context(), redistest.Tag(t)
+	m, err := rekey.ParseMap(lead+":{id}:{part}", lead, "{part}")
+	must(t, err)
+	d := data{client, lead, rekey.Config{Pattern: lead + ":*", Map: m, Keyspace: luatx.Partitions(16), Apply: true}, map[string]string{}}
+	pipe := client.Pipeline()
+	for i := range n {
+		key := func(part string) string {
+			old := fmt.Sprintf("%s:%d:%s", lead, i, part)
+			name, err := d.cfg.Keyspace.Key(fmt.Sprint(i), lead, part)
+			must(t, err)
+			d.names[old] = name
+			return old
+		}
+		pipe.Set(ctx, key("text"), fmt.Sprint("value", i), time.Duration(i%2)*time.Hour)
+		small, big := map[string]any{}, map[string]any{}
+		for f := range 300 {
+			big[fmt.Sprint("field", f)] = i * f
+		}
+		small["a"] = i
+		pipe.HSet(ctx, key("small"), small)
+		pipe.HSet(ctx, key("big"), big)
+		pipe.Expire(ctx, key("big"), 2*time.Hour)
+		pipe.RPush(ctx, key("list"), i, "b", "a", "b")
+		for f := range 300 {
+			pipe.SAdd(ctx, key("set"), fmt.Sprint("member", f))
+			pipe.ZAdd(ctx, key("zset"), redis.Z{Score: float64(f%7) / 3, Member: f})
+		}
+		pipe.XAdd(ctx, &redis.XAddArgs{Stream: key("stream"), Values: []any{"f", i}})
+		pipe.XGroupCreate(ctx, key("stream"), "g", "0")
+		pipe.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{key("stream"), ">"}, Block: -1})
+	}
+	_, err = pipe.Exec(ctx)
+	must(t, err)
+	return d
+}
+
+func (d data) dump(t testing.TB) redistest.State {
+	t.Helper()
+	state, err := redistest.Dump(t.Context(), d.client, d.lead+":*", "*:"+d.lead+":*")
+	must(t, err)
+	return state
+}
+
+// renamed is what the state must become.
+func (d data) renamed(t testing.TB, state redistest.State) redistest.State {
+	t.Helper()
+	want := redistest.State{Keys: map[string]redistest.Entry{}}
+	for key, entry := range state.Keys {
+		if name, ok := d.names[key]; ok {
+			key = name
+		}
+		want.Keys[key] = entry
+	}
+	return want
+}
+
+// run returns how many keys had each outcome, and the steps that matter.
+func (d data) run(t testing.TB, cfg rekey.Config) (counts [rekey.Outcomes]int, steps map[string]rekey.Step) {
+	t.Helper()
+	steps = map[string]rekey.Step{}
+	must(t, rekey.Run(redistest.Soon(t), d.client, cfg, func(s rekey.Step) {
+		counts[s.Outcome]++
+		steps[s.Old] = s
+	}))
+	return counts, steps
+}
+
+// wantRenamed holds that everything has its new name and is what it was, but for the milliseconds that a copy takes
+// from an expiry time.
+func (d data) wantRenamed(t testing.TB, before redistest.State) {
+	t.Helper()
+	want, got := d.renamed(t, before), d.dump(t)
+	for key, entry := range got.Keys {
+		was := want.Keys[key]
+		if off := entry.ExpireAt - was.ExpireAt; was.ExpireAt > 0 && entry.ExpireAt > 0 && max(off, -off) < 2000 {
+			was.ExpireAt = entry.ExpireAt
+			want.Keys[key] = was
+		}
+	}
+	if diff := redistest.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestRun holds that a dry run changes nothing and says what there is to do, that applying does it, whatever the type,
+// with groups, pending entries and expiry times, and that there is nothing to do then.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		d := fill(t, client, 12)
+		n := len(d.names)
+		before := d.dump(t)
+		dry := d.cfg
+		dry.Apply = false
+		counts, steps := d.run(t, dry)
+		if counts[rekey.Renamed] != n || len(steps) != n {
+			t.Errorf("dry run: %v, want %d to be renamed", counts, n)
+		}
+		for old, s := range steps {
+			if s.New != d.names[old] {
+				t.Errorf("%s is to become %s, want %s", old, s.New, d.names[old])
+			}
+		}
+		if diff := redistest.Diff(before, d.dump(t)); diff != "" {
+			t.Fatalf("the dry run has changed something:\n%s", diff)
+		}
+
+		if counts, _ := d.run(t, d.cfg); counts[rekey.Renamed] != n || counts[rekey.Failed]+counts[rekey.Taken]+counts[rekey.Unfit] != 0 {
+			t.Errorf("applied: %v, want %d renamed", counts, n)
+		}
+		d.wantRenamed(t, before)
+		if counts, _ := d.run(t, d.cfg); counts != [rekey.Outcomes]int{} {
+			t.Errorf("again: %v", counts)
+		}
+		d.cfg.Pattern = "*:" + d.lead + ":*"
+		if counts, _ := d.run(t, d.cfg); counts[rekey.Named] != n {
+			t.Errorf("of the new names: %v", counts)
+		}
+	})
+}
+
+// TestNothingIsOverwritten holds that a new name that is taken, and a key that the map does not know, are left alone and
+// named.
+func TestNothingIsOverwritten(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		d := fill(t, client, 3)
+		ctx := t.Context()
+		taken := d.lead + ":1:big"
+		must(t, client.HSet(ctx, d.names[taken], "another's", 1).Err())
+		odd := d.lead + ":odd"
+		must(t, client.Set(ctx, odd, "x", 0).Err())
+		before := d.dump(t)
+		delete(d.names, taken)
+		for _, apply := range []bool{false, true, true} {
+			d.cfg.Apply = apply
+			counts, steps := d.run(t, d.cfg)
+			if s := steps[taken]; s.Outcome != rekey.Taken || counts[rekey.Taken] != 1 {
+				t.Errorf("the taken name: %+v, %v", s, counts)
+			}
+			if s := steps[odd]; s.Outcome != rekey.Unfit || s.Err == nil {
+				t.Errorf("the odd key: %+v", s)
+			}
+		}
+		d.wantRenamed(t, before)
+	})
+}
+
+// TestCopyWithoutItsDeletion holds what a run that was killed leaves on a cluster: a copy is recognised, also where it
+// lists its members in another order, completed, and told from a key that is somebody else's.
+func TestCopyWithoutItsDeletion(t *testing.T) {
+	t.Parallel()
+	client, ctx := redistest.SharedCluster(t).Client(t), t.Context()
+	d := fill(t, client, 6)
+	before := d.dump(t)
+	copies := slices.Sorted(maps.Keys(d.names))
+	for _, old := range copies {
+		dump, err := client.Dump(ctx, old).Result()
+		must(t, err)
+		left := max(client.PTTL(ctx, old).Val(), 0)
+		must(t, client.Restore(ctx, d.names[old], left, dump).Err())
+	}
+	shuffled := d.names[d.lead+":2:set"] // the same members, added in another order
+	must(t, client.Del(ctx, shuffled).Err())
+	for f := range 300 {
+		must(t, client.SAdd(ctx, shuffled, fmt.Sprint("member", 299-f)).Err())
+	}
+	others := []string{d.lead + ":3:list", d.lead + ":3:zset", d.lead + ":3:big", d.lead + ":3:set", d.lead + ":3:text", d.lead + ":3:stream", d.lead + ":4:small"}
+	for _, old := range others[:6] {
+		must(t, client.Del(ctx, d.names[old]).Err())
+		must(t, client.RPush(ctx, d.names[old], "somebody else's").Err())
+	}
+	must(t, client.Expire(ctx, d.names[others[6]], time.Hour).Err()) // the same but for its expiry
+	for _, apply := range []bool{false, true} {
+		d.cfg.Apply = apply
+		counts, steps := d.run(t, d.cfg)
+		for _, old := range others {
+			if steps[old].Outcome != rekey.Taken {
+				t.Errorf("%s: %+v", old, steps[old])
+			}
+		}
+		// On one slot there are no copies: a rename has no moment between.
+		if counts[rekey.Taken] < len(others) || counts[rekey.Completed] < len(copies)/2 || counts[rekey.Renamed]+counts[rekey.Failed] != 0 {
+			t.Errorf("%v", counts)
+		}
+	}
+	left := d.dump(t)
+	for old, name := range d.names {
+		_, hasOld := left.Keys[old]
+		entry, hasNew := left.Keys[name]
+		if slices.Contains(others, old) {
+			if !hasOld || !hasNew {
+				t.Errorf("%s: a key was lost", old)
+			}
+			continue
+		}
+		if !hasNew || !slices.Equal(entry.Value, before.Keys[old].Value) {
+			t.Errorf("%s: its copy is %v", old, entry)
+		}
+	}
+}
+
+// TestWriters holds that a key that somebody writes to while it is moved loses nothing: it is moved whole, or has its
+// old name and is reported.
+func TestWriters(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.SharedCluster(t)
+	client, writer := cluster.Client(t), cluster.Client(t)
+	d := fill(t, client, 8)
+	ctx := t.Context()
+	client.AddHook(afterEach(func(command string, args []any) {
+		if command == "restore" { // between the copy and the deletion
+			for old, name := range d.names {
+				if name == args[1] && strings.HasSuffix(old, ":small") {
+					writer.HIncrBy(ctx, old, "late", 1)
+				}
+			}
+		}
+	}))
+	counts, steps := d.run(t, d.cfg)
+	failed := 0
+	for old, s := range steps {
+		if !strings.HasSuffix(old, ":small") || !s.Moved {
+			continue
+		}
+		failed++
+		if s.Outcome != rekey.Failed || s.Err == nil || !strings.Contains(s.Err.Error(), "stop what writes to it") {
+			t.Errorf("%s: %+v", old, s)
+		}
+		if writer.HGet(ctx, old, "late").Val() == "" || writer.Exists(ctx, s.New).Val() != 0 {
+			t.Errorf("%s: the late write is %q, the outdated copy is there: %d", old, writer.HGet(ctx, old, "late").Val(), writer.Exists(ctx, s.New).Val())
+		}
+	}
+	if failed == 0 || counts[rekey.Failed] != failed {
+		t.Errorf("%d failed, %v", failed, counts)
+	}
+}
+
+// TestRunErrors holds that a run which cannot go on names the key it stopped at, and one that is told too little says
+// so.
+func TestRunErrors(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	d := fill(t, client, 2)
+	none := func(rekey.Step) {}
+	if err := rekey.Run(t.Context(), client, rekey.Config{}, none); err == nil || !strings.Contains(err.Error(), "Pattern and Map") {
+		t.Errorf("an empty config: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := rekey.Run(ctx, client, d.cfg, none); err == nil {
+		t.Error("no error of a context that has ended")
+	}
+	broken := redistest.Shared(t).Client(t)
+	broken.AddHook(afterEach(func(name string, _ []any) {
+		if name == "scan" {
+			_ = broken.Close()
+		}
+	}))
+	if err := rekey.Run(t.Context(), broken, d.cfg, none); err == nil || !strings.Contains(err.Error(), `rekey: key "`+d.lead+":") {
+		t.Errorf("a closed client: %v", err)
+	}
+}
+
+// TestRefusalsAreSteps holds that a server that refuses does not end the run.
+func TestRefusalsAreSteps(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own())
+	client := server.Client(t)
+	d := fill(t, client, 2)
+	before := d.dump(t)
+	must(t, client.Do(t.Context(), "ACL", "SETUSER", "default", "-renamenx").Err())
+	counts, steps := d.run(t, d.cfg)
+	if counts[rekey.Failed] != len(d.names) {
+		t.Errorf("%v", counts)
+	}
+	for _, s := range steps {
+		if s.Err == nil || !strings.HasPrefix(s.Err.Error(), "NOPERM") {
+			t.Errorf("%+v", s)
+		}
+	}
+	must(t, client.Do(t.Context(), "ACL", "SETUSER", "default", "+renamenx").Err())
+	d.run(t, d.cfg)
+	d.wantRenamed(t, before)
+}
