@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/redis/go-redis/v9"
@@ -21,12 +22,9 @@ func (r *reader) claim(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		var idle []string
-		for _, p := range page {
-			if p.Idle >= r.cfg.MaxIdleTime && !known[p.ID] {
-				idle = append(idle, p.ID)
-			}
-		}
+		idle := slices.DeleteFunc(slices.Clone(page), func(p redis.XPendingExt) bool {
+			return p.Idle < r.cfg.MaxIdleTime || known[p.ID]
+		})
 		for len(idle) > 0 {
 			places, _ := r.ledger.tryReserve(len(idle), false)
 			if places == 0 {
@@ -46,23 +44,64 @@ func (r *reader) claim(ctx context.Context) error {
 }
 
 // takeOver claims entries and gives them out, on a place taken for each.
-func (r *reader) takeOver(ctx context.Context, ids []string) error {
-	places := len(ids)
+func (r *reader) takeOver(ctx context.Context, idle []redis.XPendingExt) error {
+	places := len(idle)
 	defer func() { r.ledger.release(places) }()
+	ids := make([]string, len(idle))
+	for i, p := range idle {
+		ids[i] = p.ID
+	}
 	claimed, err := r.claimIDs(ctx, ids)
 	if err != nil {
 		return err
 	}
 	r.counts.claimed.Add(int64(len(claimed)))
-	for i, f := range r.fetch(ctx, claimed) {
-		if f.err != nil {
-			return f.err
+	isClaimed := func(id string) bool { return slices.Contains(claimed, id) }
+	left, err := r.takeIn(ctx, slices.DeleteFunc(slices.Clone(idle), func(p redis.XPendingExt) bool { return !isClaimed(p.ID) }))
+	places -= len(claimed) - left
+	if err != nil {
+		return err
+	}
+	return r.findTrimmed(ctx, slices.DeleteFunc(ids, isClaimed))
+}
+
+// takeIn gives out entries that are pending for this consumer, on a place taken for each; one that has been delivered
+// often enough goes to the dead-letter stream instead. It returns how many places are left.
+func (r *reader) takeIn(ctx context.Context, own []redis.XPendingExt) (left int, err error) {
+	left = len(own)
+	ids := make([]string, 0, len(own))
+	kept := make(map[string]redis.XPendingExt, len(own))
+	for _, p := range own {
+		if !r.usedUp(p.RetryCount) {
+			ids = append(ids, p.ID)
+			kept[p.ID] = p
+			continue
 		}
-		if f.ours && r.give(claimed[i], f.values) {
-			places--
+		if e, fresh := r.ledger.hold(p.ID); fresh {
+			left--
+			since(e, p)
+			r.bury(e, fmt.Sprintf("delivered %d times and never settled: its consumer died, hung or lost it", p.RetryCount))
 		}
 	}
-	return r.findTrimmed(ctx, slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return slices.Contains(claimed, id) }))
+	found, err := r.fetch(ctx, ids)
+	for i, f := range found {
+		if f.deliveries == 0 {
+			continue
+		}
+		if e, fresh := r.ledger.hold(ids[i]); fresh {
+			left--
+			since(e, kept[ids[i]])
+			r.hand(e, f)
+		}
+	}
+	return left, err
+}
+
+// since notes what the group knew of an entry before it came here.
+func since(e *entry, p redis.XPendingExt) {
+	e.deliveries, e.from = p.RetryCount, p.Consumer
+	e.first = e.first.Add(-p.Idle)
+	e.read = e.first
 }
 
 // findTrimmed notes which of the entries that could not be claimed are gone from the stream: since Redis 7.0 the claim

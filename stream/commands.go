@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -25,27 +26,12 @@ func (readOnce) NoRetry() bool { return true }
 // NoRetry tells the client.
 func (claimOnce) NoRetry() bool { return true }
 
-// readGroup reads up to count entries: new ones after ">", else those pending for this consumer after an id.
-func (s *subscription) readGroup(ctx context.Context, after string, count int, block time.Duration) ([]redis.XMessage, error) {
-	cmd := s.groupCommand(ctx, after, count, block)
-	if err := s.client.Process(ctx, readOnce{cmd}); err != nil {
-		if errors.Is(err, redis.Nil) {
-			return nil, nil
-		}
-		return nil, err
-	}
-	return entriesOf(cmd), nil
-}
-
-// groupCommand builds the command of readGroup: a pipeline that is never executed does it, read timeout and all.
-func (s *subscription) groupCommand(ctx context.Context, after string, count int, block time.Duration) *redis.XStreamSliceCmd {
-	return s.client.Pipeline().XReadGroup(ctx, s.readArgs(after, count, block))
-}
-
-func (s *subscription) readArgs(after string, count int, block time.Duration) *redis.XReadGroupArgs {
-	return &redis.XReadGroupArgs{
-		Group: s.cfg.Group, Consumer: s.consumer, Streams: []string{s.cfg.Stream, after}, Count: int64(count), Block: block,
-	}
+// groupCommand builds the command that reads up to count new entries: a pipeline that is never executed does it, read
+// timeout and all.
+func (s *subscription) groupCommand(ctx context.Context, count int, block time.Duration) *redis.XStreamSliceCmd {
+	return s.client.Pipeline().XReadGroup(ctx, &redis.XReadGroupArgs{
+		Group: s.cfg.Group, Consumer: s.consumer, Streams: []string{s.cfg.Stream, ">"}, Count: int64(count), Block: block,
+	})
 }
 
 func entriesOf(cmd *redis.XStreamSliceCmd) []redis.XMessage {
@@ -57,31 +43,64 @@ func entriesOf(cmd *redis.XStreamSliceCmd) []redis.XMessage {
 
 // fetched is an entry that was asked for by its id.
 type fetched struct {
-	ours   bool           // it is pending for this consumer
-	values map[string]any // nil where the entry is gone from the stream
-	err    error
+	deliveries int64          // this one included; 0 where it is not pending for this consumer
+	values     map[string]any // nil where the entry is gone from the stream
 }
 
-// fetch reads entries pending for this consumer. Nothing is taken from another one: reading what is pending is atomic
-// with looking whose it is.
-func (s *subscription) fetch(ctx context.Context, ids []string) []fetched {
-	pipe := s.client.Pipeline()
-	cmds := make([]*redis.XStreamSliceCmd, len(ids))
-	for i, id := range ids {
-		cmds[i] = pipe.XReadGroup(ctx, s.readArgs(before(id), 1, noWait))
+// fetch delivers entries once more, of those that are still this consumer's.
+func (s *subscription) fetch(ctx context.Context, ids []string) ([]fetched, error) {
+	if len(ids) == 0 {
+		return nil, nil
 	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
+	args := []any{s.cfg.Group, s.consumer}
+	for _, id := range ids {
+		args = append(args, id)
+	}
+	reply, err := fetchScript.Run(ctx, s.client, []string{s.cfg.Stream}, args...).Slice()
+	if err != nil {
+		return nil, err
+	}
+	if len(reply) != len(ids) {
+		return nil, fmt.Errorf("script fetch: %d answers to %d entries", len(reply), len(ids))
+	}
 	out := make([]fetched, len(ids))
-	for i, cmd := range cmds {
-		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
-			out[i].err = err
+	for i, item := range reply {
+		row, _ := item.([]any)
+		if len(row) == 0 {
 			continue
 		}
-		if found := entriesOf(cmd); len(found) > 0 && found[0].ID == ids[i] {
-			out[i] = fetched{ours: true, values: found[0].Values}
+		out[i].deliveries, _ = row[0].(int64)
+		if len(row) > 1 && row[1] != nil {
+			out[i].values = fieldMap(row[1])
 		}
 	}
-	return out
+	return out, nil
+}
+
+// fieldMap makes of names and values what the client makes of them.
+func fieldMap(reply any) map[string]any {
+	list, _ := reply.([]any)
+	values := make(map[string]any, len(list)/2)
+	for i := 0; i+1 < len(list); i += 2 {
+		values[fmt.Sprint(list[i])] = list[i+1]
+	}
+	return values
+}
+
+// pendingOf lists what is pending for this consumer, from an id on. It asks inside a transaction: outside of one the
+// client may ask a replica, which may not know yet.
+func (s *subscription) pendingOf(ctx context.Context, from string, count int64) ([]redis.XPendingExt, error) {
+	var cmd *redis.XPendingExtCmd
+	_, err := s.client.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
+		cmd = pipe.XPendingExt(ctx, &redis.XPendingExtArgs{
+			Stream: s.cfg.Stream, Group: s.cfg.Group, Start: from, End: "+", Count: count, Consumer: s.consumer,
+		})
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return cmd.Val(), nil
 }
 
 // claimIDs makes this consumer the owner of entries that are still idle. Ids alone are asked for: Redis 6 answers a nil
@@ -122,6 +141,9 @@ func hasPrefix(err error, code string) bool {
 	var reply redis.Error
 	return errors.As(err, &reply) && strings.HasPrefix(reply.Error(), code)
 }
+
+// isNoGroup tells the reply for a group that is gone; before Redis 7 the error of a script begins otherwise.
+func isNoGroup(err error) bool { return isReply(err) && strings.Contains(err.Error(), "NOGROUP") }
 
 // isReply is false for an error of the network: no server has answered.
 func isReply(err error) bool {

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/message"
 )
 
@@ -36,9 +37,21 @@ type SubscriberConfig struct {
 	BlockTimeout time.Duration
 	// ClaimInterval is how often entries that others left behind are looked for. Defaults to 30 s.
 	ClaimInterval time.Duration
-	// MaxIdleTime is after which time without an ack an entry is claimed from its consumer. It must exceed the time
-	// that the slowest handler takes. Every subscriber of a group should have the same. Defaults to 60 s.
+	// MaxIdleTime is after which time without a sign of its consumer an entry is claimed from it. Consumers that have
+	// nothing pending are removed after ten times that, and ten times ClaimInterval. Every subscriber of a group should
+	// have the same. Defaults to 60 s.
 	MaxIdleTime time.Duration
+	// NoHeartbeat gives no signs while a message is worked on. MaxIdleTime must then exceed the time that the slowest
+	// handler takes, waiting for a free worker included; and a handler that hangs loses its message to another consumer.
+	// By default a slow one keeps it, as long as its process lives and reaches the server.
+	NoHeartbeat bool
+	// MaxDeliveries is after how many deliveries, by whichever process, an entry that is not acked goes to the
+	// dead-letter stream. Defaults to 0: it is delivered for ever.
+	MaxDeliveries int
+	// DeadLetter is the key of the dead-letter stream; it must hash to the slot of Stream. Where it is set, or
+	// MaxDeliveries is, what was refused for good (message.Permanent) and what cannot be decoded goes there at once.
+	// Defaults to DeadLetterKey(Stream) with MaxDeliveries, to none without.
+	DeadLetter string
 	// NackBackoff is when nacked messages are given out again where their error does not say. Past MaxIdleTime
 	// another subscriber may claim them first. Defaults to 100 ms, doubled with each nack up to 30 s, full jitter.
 	NackBackoff message.Backoff
@@ -58,6 +71,9 @@ func (c SubscriberConfig) withDefaults() SubscriberConfig {
 	c.BlockTimeout = cmp.Or(c.BlockTimeout, time.Second)
 	c.ClaimInterval = cmp.Or(c.ClaimInterval, 30*time.Second)
 	c.MaxIdleTime = cmp.Or(c.MaxIdleTime, time.Minute)
+	if c.MaxDeliveries > 0 && c.DeadLetter == "" {
+		c.DeadLetter = DeadLetterKey(c.Stream)
+	}
 	if c.Unmarshal == nil {
 		c.Unmarshal = Unmarshal
 	}
@@ -82,6 +98,9 @@ func (c SubscriberConfig) validate() error {
 	refuse(c.BlockTimeout < time.Millisecond, "BlockTimeout", "is below 1 ms: use 0 for the default")
 	refuse(c.ClaimInterval < time.Millisecond, "ClaimInterval", "is below 1 ms: use 0 for the default")
 	refuse(c.MaxIdleTime < time.Millisecond, "MaxIdleTime", "is below 1 ms: use 0 for the default")
+	refuse(c.MaxDeliveries < 0, "MaxDeliveries", "is negative: use 0 for no bound")
+	refuse(c.DeadLetter != "" && (c.DeadLetter == c.Stream || slot.Of(c.DeadLetter) != slot.Of(c.Stream)),
+		"DeadLetter", "is the stream itself or hashes to another slot: use DeadLetterKey, or the stream's tag in braces")
 	refuse(c.NackBackoff.Base < 0 || c.NackBackoff.Max < 0, "NackBackoff", "has a negative time: use 0 for the default")
 	return errors.Join(errs...)
 }

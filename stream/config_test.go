@@ -25,6 +25,8 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 		"BlockTimeout":  func(c *stream.SubscriberConfig) { c.BlockTimeout = time.Microsecond },
 		"ClaimInterval": func(c *stream.SubscriberConfig) { c.ClaimInterval = -1 },
 		"MaxIdleTime":   func(c *stream.SubscriberConfig) { c.MaxIdleTime = -1 },
+		"MaxDeliveries": func(c *stream.SubscriberConfig) { c.MaxDeliveries = -1 },
+		"DeadLetter":    func(c *stream.SubscriberConfig) { c.DeadLetter = "other" },
 		"NackBackoff":   func(c *stream.SubscriberConfig) { c.NackBackoff.Max = -1 },
 	}
 	for field, change := range tests {

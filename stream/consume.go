@@ -100,7 +100,7 @@ func (c *consumption) handle(ctx context.Context, batch []*message.RawMessage) e
 		if places == 0 {
 			return nil
 		}
-		next = c.groupCommand(c.work, ">", places, noWait)
+		next = c.groupCommand(c.work, places, noWait)
 		return []redis.Cmder{readOnce{next}}
 	})
 	var handlers sync.WaitGroup

@@ -5,14 +5,22 @@
 //
 // A Subscriber gives out the entries of one stream as messages, at least once each, and never more at a time than
 // SubscriberConfig.MaxInFlight. Acking a message is XACK. A nacked one is given out again by the same subscriber after a
-// backoff, or as its error asks (message.RetryAfter). One whose error is permanent (message.Permanent), and an entry
-// that cannot be decoded, stay pending: they are logged, and given out again no sooner than MaxIdleTime after.
+// backoff, or as its error asks (message.RetryAfter).
 //
-// Entries that another consumer holds for MaxIdleTime without acking are claimed from it: it died, or it hangs.
-// MaxIdleTime must therefore exceed the time that the slowest handler takes, waiting for a free worker included.
-// Otherwise two consumers work on the same message, and all but one of them have lost it.
+// A subscriber shows that it lives by a heartbeat for every message in flight, so that a slow handler keeps its message.
+// Entries of which nothing was heard for MaxIdleTime are claimed by another consumer: theirs died. Whoever lost an entry
+// like that takes nothing back, and a commit of it is fenced.
+//
+// # Dead letters
+//
+// With SubscriberConfig.MaxDeliveries an entry that was delivered so many times, by whichever processes, goes to the
+// dead-letter stream, and with it what is refused for good (message.Permanent) or cannot be decoded: one script writes
+// it there, with the reason and its history, and acknowledges it here. DeadLetters lists them, PutBack and PutBackAll
+// send them round again. Without dead letters, what is refused for good stays pending: it is logged, and given out again
+// no sooner than MaxIdleTime after.
 //
 // A Subscriber survives whatever the server does: lost connections and replies, restarts, failovers, a deleted group.
+// Consumers of processes that died are removed when nothing is pending for them any more.
 //
 // # Writing
 //

@@ -39,3 +39,10 @@ func behind(id string) string {
 	}
 	return joinID(ms, seq+1)
 }
+
+// after reports whether id a is greater than b.
+func after(a, b string) bool {
+	ams, aseq := splitID(a)
+	bms, bseq := splitID(b)
+	return ams > bms || ams == bms && aseq > bseq
+}

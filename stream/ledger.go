@@ -10,12 +10,19 @@ import (
 
 // entry is a stream entry that the subscription knows to be pending for its consumer.
 type entry struct {
-	id      string
-	nacks   int       // in a row
-	read    time.Time // last given out
-	due     time.Time // when a waiting one is given out again, when a shunned one may be claimed
-	waiting bool
-	shunned bool
+	id         string
+	deliveries int64     // as the group counts them
+	nacks      int       // in a row
+	first      time.Time // when it was first delivered, as far as is known here
+	read       time.Time // last delivered
+	from       string    // to this consumer
+	beat       time.Time // when it was last new to the group's clock
+	due        time.Time // when a waiting one is given out again, when a shunned one may be claimed
+	waiting    bool
+	shunned    bool
+
+	grave  string // why it goes to the dead-letter stream instead of being given out
+	graves int    // attempts at that
 }
 
 // ledger keeps the places for messages in flight, and what is known of entries: those in flight, those waiting for
@@ -145,9 +152,43 @@ func (l *ledger) hold(id string) (*entry, bool) {
 	if e, ok := l.entries[id]; ok && !e.shunned {
 		return e, false
 	}
-	e := &entry{id: id, read: l.now()}
+	now := l.now()
+	e := &entry{id: id, first: now, read: now, beat: now}
 	l.entries[id] = e
 	return e, true
+}
+
+// delivered notes that an entry in flight was delivered to this consumer just now.
+func (l *ledger) delivered(e *entry, consumer string, deliveries int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e.deliveries = deliveries
+	e.from, e.read, e.beat = consumer, l.now(), l.now()
+}
+
+// toBeat returns the entries in flight that the group has not heard of for d, and takes it that it is about to.
+func (l *ledger) toBeat(d time.Duration) (ids []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	for id, e := range l.entries {
+		if !e.waiting && !e.shunned && now.Sub(e.beat) >= d {
+			e.beat = now
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// unbeaten takes back what toBeat took for granted.
+func (l *ledger) unbeaten(ids []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, id := range ids {
+		if e, ok := l.entries[id]; ok {
+			e.beat = time.Time{}
+		}
+	}
 }
 
 // forget drops an entry in flight and frees its place. It reports whether it was the last place of a closed ledger.
@@ -202,16 +243,6 @@ func (l *ledger) known() map[string]bool {
 		ids[id] = true
 	}
 	return ids
-}
-
-// heldFor is how long ago an entry was given out.
-func (l *ledger) heldFor(id string) time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if e, ok := l.entries[id]; ok {
-		return l.now().Sub(e.read)
-	}
-	return 0
 }
 
 // close ends redelivery; what is in flight stays. It reports whether there is nothing.

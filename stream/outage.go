@@ -11,7 +11,7 @@ type outage struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
-	failing map[string]bool // operations, notReady for all of them
+	failing map[string]map[string]bool // by cause, an operation or notReady: the operations that failed for it
 }
 
 const notReady = ""
@@ -38,20 +38,21 @@ func (o *outage) begins(op string, err error) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.failing[cause] {
+	if ops := o.failing[cause]; ops != nil {
+		ops[op] = true
 		return
 	}
 	if o.failing == nil {
-		o.failing = map[string]bool{}
+		o.failing = map[string]map[string]bool{}
 	}
-	o.failing[cause] = true
+	o.failing[cause] = map[string]bool{op: true}
 	o.log.Error("stream: subscriber fails and goes on trying", "operation", op, "error", err)
 }
 
 func (o *outage) over(op string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.failing[op] && !o.failing[notReady] {
+	if !o.failing[op][op] && !o.failing[notReady][op] {
 		return
 	}
 	delete(o.failing, op)

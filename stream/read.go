@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -66,6 +67,7 @@ func (r *reader) upkeep(ctx context.Context) error {
 			r.failed(ctx, "claim", err)
 		} else {
 			r.outage.over("claim")
+			r.dismiss(ctx)
 		}
 	}
 	return nil
@@ -78,7 +80,7 @@ func (r *reader) readNew(ctx context.Context) error {
 		return nil
 	}
 	block := max(r.ledger.untilDue(time.Until(r.claimAt)), minBlock)
-	cmd := r.groupCommand(ctx, ">", places, min(block, r.cfg.BlockTimeout))
+	cmd := r.groupCommand(ctx, places, min(block, r.cfg.BlockTimeout))
 	_ = r.client.Process(ctx, readOnce{cmd}) // the command bears it
 	return r.take(cmd, places)
 }
@@ -102,28 +104,28 @@ func (r *reader) take(cmd *redis.XStreamSliceCmd, places int) error {
 // readOwn gives out what is pending for this consumer and unknown here.
 func (r *reader) readOwn(ctx context.Context) error {
 	known := r.ledger.known()
-	for after := "0"; ; {
-		places := r.ledger.reserve(ctx, r.cfg.BatchSize)
-		if places == 0 {
-			return nil
-		}
-		entries, err := r.readGroup(ctx, after, places, noWait)
+	for from := "-"; ; {
+		page, err := r.pendingOf(ctx, from, pendingPage)
 		if err != nil {
-			r.ledger.release(places)
 			return err
 		}
-		r.outage.over("read")
-		left := places
-		for _, x := range entries {
-			if !known[x.ID] && r.give(x.ID, x.Values) {
-				left--
+		lost := slices.DeleteFunc(slices.Clone(page), func(p redis.XPendingExt) bool { return known[p.ID] })
+		for len(lost) > 0 {
+			places := r.ledger.reserve(ctx, min(len(lost), r.cfg.BatchSize))
+			if places == 0 {
+				return nil
 			}
+			left, err := r.takeIn(ctx, lost[:places])
+			r.ledger.release(left)
+			if err != nil {
+				return err
+			}
+			lost = lost[places:]
 		}
-		r.ledger.release(left)
-		if len(entries) < places {
+		if len(page) < pendingPage {
 			return nil
 		}
-		after = entries[len(entries)-1].ID
+		from = behind(page[len(page)-1].ID)
 	}
 }
 
@@ -142,7 +144,7 @@ func (s *subscription) failed(ctx context.Context, op string, err error) {
 		return
 	}
 	switch {
-	case hasPrefix(err, "NOGROUP"):
+	case isNoGroup(err):
 		made, err := s.makeGroup(ctx)
 		if err != nil {
 			s.outage.begins(op, err)

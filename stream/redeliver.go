@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -38,30 +39,36 @@ func waitDue(ctx context.Context, wait time.Duration, changed <-chan struct{}) {
 }
 
 func (s *subscription) redeliverDue(ctx context.Context, due []*entry, failures int) (ok bool) {
+	due = slices.DeleteFunc(due, func(e *entry) bool {
+		if e.grave != "" {
+			s.bury(e, e.grave)
+		}
+		return e.grave != ""
+	})
+	if len(due) == 0 {
+		return true
+	}
 	ids := make([]string, len(due))
 	for i, e := range due {
 		ids[i] = e.id
 	}
-	ok = true
-	for i, f := range s.fetch(ctx, ids) {
-		e := due[i]
-		switch {
-		case f.err != nil:
-			if ok {
-				s.failed(ctx, "redeliver", f.err)
-			}
-			ok = false
+	found, err := s.fetch(ctx, ids)
+	if err != nil {
+		s.failed(ctx, "redeliver", err)
+		for _, e := range due {
 			s.ledger.postpone(e, max(readBackoff.Delay(failures+1), minBlock))
-		case f.ours:
-			s.counts.redelivered.Add(1)
-			s.hand(e, f.values)
-		default:
-			s.outage.log.Debug("stream: nacked entry was claimed by another consumer", "entry", e.id)
-			s.ledger.forget(e)
 		}
+		return false
 	}
-	if ok {
-		s.outage.over("redeliver")
+	s.outage.over("redeliver")
+	for i, f := range found {
+		if f.deliveries > 0 {
+			s.counts.redelivered.Add(1)
+			s.hand(due[i], f)
+			continue
+		}
+		s.outage.log.Debug("stream: nacked entry was claimed by another consumer", "entry", ids[i])
+		s.ledger.forget(due[i])
 	}
-	return ok
+	return true
 }

@@ -66,10 +66,14 @@ type SubscriberStats struct {
 	Trimmed int64
 	// AckFailed is how often an ack could not be written; such a message will be given out again.
 	AckFailed int64
+	// DeadLettered is how many entries went to the dead-letter stream.
+	DeadLettered int64
+	// Dismissed is how many consumers were removed that had nothing pending and were not heard of for long.
+	Dismissed int64
 }
 
 type counts struct {
-	delivered, redelivered, claimed, malformed, trimmed, ackFailed atomic.Int64
+	delivered, redelivered, claimed, malformed, trimmed, ackFailed, deadLettered, dismissed atomic.Int64
 }
 
 // Stats returns the counts.
@@ -77,5 +81,6 @@ func (s *Subscriber) Stats() SubscriberStats {
 	return SubscriberStats{
 		Delivered: s.counts.delivered.Load(), Redelivered: s.counts.redelivered.Load(), Claimed: s.counts.claimed.Load(),
 		Malformed: s.counts.malformed.Load(), Trimmed: s.counts.trimmed.Load(), AckFailed: s.counts.ackFailed.Load(),
+		DeadLettered: s.counts.deadLettered.Load(), Dismissed: s.counts.dismissed.Load(),
 	}
 }

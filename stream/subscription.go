@@ -67,7 +67,10 @@ func consumerName() string {
 func (s *subscription) run(ctx context.Context, loop func(context.Context)) {
 	var wg sync.WaitGroup
 	wg.Go(func() { s.redeliver(ctx) })
+	beating, stop := context.WithCancel(s.detached) // as long as the loop, which may wait for handlers
+	wg.Go(func() { s.heartbeat(beating) })
 	loop(ctx)
+	stop()
 	wg.Wait()
 	s.giveBack()
 	if s.ledger.close() {
@@ -77,35 +80,43 @@ func (s *subscription) run(ctx context.Context, loop func(context.Context)) {
 	close(s.out)
 }
 
-// give gives out an entry on a place taken before. It reports whether the place was needed: not for an entry that is in
-// flight or waits for redelivery already.
+// give gives out a new entry on a place taken before. It reports whether the place was needed: not for an entry that is
+// in flight or waits for redelivery already.
 func (s *subscription) give(id string, values map[string]any) bool {
 	e, fresh := s.ledger.hold(id)
 	if fresh {
-		s.hand(e, values)
+		s.hand(e, fetched{1, values})
 	}
 	return fresh
 }
 
 // hand gives out an entry that is held; one that cannot be is no longer held.
-func (s *subscription) hand(e *entry, values map[string]any) {
-	if values == nil {
+func (s *subscription) hand(e *entry, f fetched) {
+	if f.values == nil {
 		s.ack(e.id)
 		s.noteTrimmed(e.id)
 		s.ledger.forget(e)
 		return
 	}
-	msg, err := s.unmarshal(e.id, values)
+	s.ledger.delivered(e, s.consumer, f.deliveries)
+	msg, err := s.unmarshal(e.id, f.values)
 	if err != nil {
-		s.counts.malformed.Add(1)
-		s.outage.log.Error("stream: entry cannot be decoded, it stays pending", "entry", e.id, "error", err)
-		s.ledger.shun(e, s.cfg.MaxIdleTime)
+		s.malformed(e, err)
 		return
 	}
-	e.read = time.Now()
 	msg.SetAcking(s.acking(e))
 	s.counts.delivered.Add(1)
 	s.out <- msg
+}
+
+func (s *subscription) malformed(e *entry, err error) {
+	s.counts.malformed.Add(1)
+	if s.cfg.DeadLetter != "" {
+		s.bury(e, err.Error())
+		return
+	}
+	s.outage.log.Error("stream: entry cannot be decoded, it stays pending", "entry", e.id, "error", err)
+	s.ledger.shun(e, s.cfg.MaxIdleTime)
 }
 
 func (s *subscription) unmarshal(id string, values map[string]any) (msg *message.RawMessage, err error) {
@@ -151,6 +162,8 @@ func (s *subscription) settled(e *entry, nacked error) {
 	switch {
 	case nacked == nil:
 		last = s.ledger.forget(e)
+	case s.cfg.DeadLetter != "" && (message.IsPermanent(nacked) || s.usedUp(e.deliveries)):
+		last = s.bury(e, nacked.Error())
 	case message.IsPermanent(nacked):
 		s.outage.log.Error("stream: message refused for good, it stays pending", "entry", e.id, "error", nacked)
 		last = s.ledger.shun(e, s.cfg.MaxIdleTime)

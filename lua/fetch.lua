@@ -1,0 +1,23 @@
+-- Purpose: delivers entries once more to the consumer for which they are pending, and counts that. What is another's is
+--          left alone; what is gone from the stream leaves the group.
+-- KEYS:    1 stream
+-- ARGV:    1 group, 2 consumer, then entries
+-- Reply:   for each entry: nothing (not this consumer's), or the number of deliveries and the fields; no fields where
+--          it is gone from the stream
+-- Bound:   linear in the entries
+-- Redis:   6.0
+
+local STREAM, GROUP, CONSUMER = KEYS[1], ARGV[1], ARGV[2]
+local reply = {}
+for i = 3, #ARGV do
+  local id = ARGV[i]
+  local pending = redis.call('XPENDING', STREAM, GROUP, id, id, 1, CONSUMER)
+  if not pending[1] then
+    reply[i - 2] = false
+  else
+    local entry = redis.call('XCLAIM', STREAM, GROUP, CONSUMER, 0, id)[1]
+    if not entry then redis.call('XACK', STREAM, GROUP, id) end
+    reply[i - 2] = {pending[1][4] + 1, entry and entry[2] or false}
+  end
+end
+return reply

@@ -1,0 +1,17 @@
+-- Purpose: puts an entry of a dead-letter stream back at the end of the stream that it came from.
+-- KEYS:    1 dead-letter stream, 2 stream
+-- ARGV:    1 entry of the dead-letter stream
+-- Reply:   the new entry's id, or nothing where there is no such entry
+-- Bound:   linear in the entry
+-- Redis:   6.0
+
+local found = redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[1])
+if not found[1] then return false end
+local fields = found[1][2]
+-- The first 16 are the names and values that lua/deadletter.lua has put there.
+if fields[1] ~= 'dead-reason' or fields[4] ~= KEYS[2] then
+  return redis.error_reply('ERR not a dead letter of this stream')
+end
+local id = redis.call('XADD', KEYS[2], '*', unpack(fields, 17))
+redis.call('XDEL', KEYS[1], ARGV[1])
+return id

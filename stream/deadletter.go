@@ -1,0 +1,182 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/slot"
+)
+
+// deadFields is how many fields lua/deadletter.lua puts before those of the entry.
+const deadFields = 8
+
+// ErrNotDeadLetter says that an entry of a dead-letter stream was not written by a Subscriber.
+var ErrNotDeadLetter = errors.New("stream: not a dead letter")
+
+// DeadLetterKey returns the default key of a stream's dead-letter stream: the stream's key with :dead behind it, in
+// braces where it needs them to hash to the stream's slot.
+func DeadLetterKey(stream string) string {
+	for _, key := range []string{stream + ":dead", "{" + stream + "}:dead"} {
+		if slot.Of(key) == slot.Of(stream) {
+			return key
+		}
+	}
+	return "{" + slot.Text(slot.Of(stream)) + "}:" + stream + ":dead"
+}
+
+// DeadLetter is an entry that a consumer group has given up.
+type DeadLetter struct {
+	// ID is the entry's id in the dead-letter stream.
+	ID string
+	// Stream, Entry and Group are where it was read.
+	Stream, Entry, Group string
+	// Consumer is whom it was last delivered to.
+	Consumer string
+	// Reason is the text of the last error, at most 1,024 bytes of it.
+	Reason string
+	// Deliveries is how often it was delivered to the group.
+	Deliveries int64
+	// First and Last are when it was delivered, by the server's clock: first as far as the consumer knew that gave it
+	// up, to which deliveries by others before may be unknown.
+	First, Last time.Time
+	// Values are the entry's fields, as Unmarshal takes them.
+	Values map[string]any
+}
+
+// DeadLetters lists a dead-letter stream, oldest first. An entry that is none comes with ErrNotDeadLetter, and the
+// list goes on; another error ends it.
+func DeadLetters(ctx context.Context, client redis.UniversalClient, key string) iter.Seq2[DeadLetter, error] {
+	return func(yield func(DeadLetter, error) bool) {
+		for from := "-"; ; {
+			page, err := entriesRaw(ctx, client, key, from, "+", pendingPage)
+			if err != nil {
+				yield(DeadLetter{}, fmt.Errorf("stream: list dead letters of %q: %w", key, err))
+				return
+			}
+			for _, raw := range page {
+				if !yield(readDead(raw)) {
+					return
+				}
+			}
+			if len(page) < pendingPage {
+				return
+			}
+			from = behind(page[len(page)-1].id)
+		}
+	}
+}
+
+// PutBack moves entries of a dead-letter stream, by their ids there, back to the end of the streams that they came from,
+// each in one step. It returns how many; those that are there no more do not count. Every group of a stream reads what
+// comes back, as a message of the same id where the entry carries one.
+func PutBack(ctx context.Context, client redis.UniversalClient, key string, ids ...string) (int, error) {
+	n := 0
+	for _, id := range ids {
+		found, err := entriesRaw(ctx, client, key, id, id, 1)
+		if err != nil {
+			return n, fmt.Errorf("stream: put back %s of %q: %w", id, key, err)
+		}
+		if len(found) == 0 {
+			continue
+		}
+		dead, err := readDead(found[0])
+		if err != nil {
+			return n, err
+		}
+		err = putBackScript.Run(ctx, client, []string{key, dead.Stream}, id).Err()
+		if errors.Is(err, redis.Nil) {
+			continue
+		}
+		if err != nil {
+			return n, fmt.Errorf("stream: put back %s of %q: %w", id, key, err)
+		}
+		n++
+	}
+	return n, nil
+}
+
+// PutBackAll puts back what is in a dead-letter stream now, and nothing that comes to it meanwhile. It returns how many
+// entries were put back; those that are no dead letters stay.
+func PutBackAll(ctx context.Context, client redis.UniversalClient, key string) (int, error) {
+	last, err := client.XRevRangeN(ctx, key, "+", "-", 1).Result()
+	if err != nil || len(last) == 0 {
+		return 0, err
+	}
+	n := 0
+	for dead, err := range DeadLetters(ctx, client, key) {
+		if err != nil && !errors.Is(err, ErrNotDeadLetter) {
+			return n, err
+		}
+		if after(dead.ID, last[0].ID) {
+			break
+		}
+		if err != nil {
+			continue
+		}
+		moved, err := PutBack(ctx, client, key, dead.ID)
+		if n += moved; err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+func readDead(raw rawEntry) (DeadLetter, error) {
+	if len(raw.fields) < 2*deadFields || raw.fields[0] != "dead-reason" {
+		return DeadLetter{ID: raw.id}, fmt.Errorf("%w: entry %s", ErrNotDeadLetter, raw.id)
+	}
+	own, rest := raw.values(0, 2*deadFields), raw.values(2*deadFields, len(raw.fields))
+	at := func(field string) time.Time {
+		ms, _ := strconv.ParseInt(fieldText(own, field), 10, 64)
+		return time.UnixMilli(ms)
+	}
+	deliveries, _ := strconv.ParseInt(fieldText(own, "dead-deliveries"), 10, 64)
+	return DeadLetter{
+		ID: raw.id, Stream: fieldText(own, "dead-stream"), Entry: fieldText(own, "dead-entry"), Group: fieldText(own, "dead-group"),
+		Consumer: fieldText(own, "dead-consumer"), Reason: fieldText(own, "dead-reason"), Deliveries: deliveries,
+		First: at("dead-first"), Last: at("dead-last"), Values: rest,
+	}, nil
+}
+
+// rawEntry is an entry with its fields in their order.
+type rawEntry struct {
+	id     string
+	fields []string // names and values
+}
+
+func (r rawEntry) values(from, to int) map[string]any {
+	out := make(map[string]any, (to-from)/2)
+	for i := from; i+1 < to; i += 2 {
+		out[r.fields[i]] = r.fields[i+1]
+	}
+	return out
+}
+
+// entriesRaw reads entries without losing the order of their fields, as XRANGE of the client does.
+func entriesRaw(ctx context.Context, client redis.UniversalClient, key, from, to string, count int) ([]rawEntry, error) {
+	cmd := redis.NewSliceCmd(ctx, "xrange", key, from, to, "count", count)
+	cmd.SetFirstKeyPos(1)
+	if err := client.Process(ctx, cmd); err != nil {
+		return nil, err
+	}
+	var out []rawEntry
+	for _, item := range cmd.Val() {
+		pair, _ := item.([]any)
+		if len(pair) != 2 {
+			return nil, fmt.Errorf("unexpected entry %.100v", item)
+		}
+		list, _ := pair[1].([]any)
+		raw := rawEntry{id: fmt.Sprint(pair[0]), fields: make([]string, len(list))}
+		for i, v := range list {
+			raw.fields[i] = fmt.Sprint(v)
+		}
+		out = append(out, raw)
+	}
+	return out, nil
+}

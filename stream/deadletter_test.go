@@ -1,0 +1,345 @@
+package stream_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/respproxy"
+	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/stream"
+)
+
+const logDead = "stream: entry went to the dead-letter stream"
+
+func (f *fixture) dead(t *testing.T) []stream.DeadLetter {
+	t.Helper()
+	var all []stream.DeadLetter
+	for dead, err := range stream.DeadLetters(t.Context(), f.client, stream.DeadLetterKey(f.key)) {
+		must(t, err)
+		all = append(all, dead)
+	}
+	return all
+}
+
+func TestDeadLetterKey(t *testing.T) {
+	t.Parallel()
+	for key, want := range map[string]string{
+		"orders": "{orders}:dead", "{shop}:orders": "{shop}:orders:dead", "a{b}c": "a{b}c:dead",
+		"a}b": "", "{}": "", "a{}b": "", "{": "", "}{": "", "": "",
+	} {
+		got := stream.DeadLetterKey(key)
+		if slot.Of(got) != slot.Of(key) || !strings.HasSuffix(got, ":dead") || want != "" && got != want {
+			t.Errorf("the key of %q is %q, want %q in its slot", key, got, want)
+		}
+	}
+}
+
+func FuzzDeadLetterKey(f *testing.F) {
+	f.Add("orders")
+	f.Add("{}}{")
+	f.Fuzz(func(t *testing.T, key string) {
+		if got := stream.DeadLetterKey(key); got == key || slot.Of(got) != slot.Of(key) {
+			t.Errorf("the key of %q is %q, in another slot", key, got)
+		}
+	})
+}
+
+func TestMaxDeliveries(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		t.Helper()
+		f := newFixture(t, client)
+		ids := f.add(t, "bad", "good")
+		cfg := f.config()
+		cfg.MaxDeliveries, cfg.Consumer = 3, "me"
+		sub := f.subscribe(t, cfg)
+		begun := time.Now()
+		for tries := 0; tries < 3; {
+			msg := sub.next(t)
+			if string(msg.Data) == "good" {
+				msg.Ack()
+				continue
+			}
+			tries++
+			msg.Nack(fmt.Errorf("attempt %d", tries))
+		}
+		f.wantPending(t, 0)
+		f.logs.want(t, logDead, 1)
+		if got := sub.Stats(); got.Delivered != 4 || got.DeadLettered != 1 {
+			t.Errorf("stats are %+v, want three deliveries of the bad one", got)
+		}
+		all := f.dead(t)
+		if len(all) != 1 {
+			t.Fatalf("dead letters are %+v, want one", all)
+		}
+		got := all[0]
+		for _, at := range []time.Time{got.First, got.Last} {
+			if at.Before(begun.Add(-time.Second)) || at.After(time.Now().Add(time.Second)) {
+				t.Errorf("delivered first at %v and last at %v, want in this test", got.First, got.Last)
+			}
+		}
+		if got.First.After(got.Last) {
+			t.Errorf("first %v is after last %v", got.First, got.Last)
+		}
+		want := stream.DeadLetter{
+			ID: got.ID, Stream: f.key, Entry: ids[0], Group: "shop", Consumer: "me", Reason: "attempt 3", Deliveries: 3,
+			First: got.First, Last: got.Last, Values: map[string]any{"type": "order.placed", "data": "bad"},
+		}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("got  %+v\nwant %+v", got, want)
+		}
+	})
+}
+
+// Deliveries count over the processes that died of a message.
+func TestPoisonOfProcesses(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	f := newFixture(t, server.Client(t))
+	f.add(t, "poison")
+	for range 2 {
+		killedConsumer(t, server.Addr(), f.key, "shop", 1)
+		p := f.pending(t)[0]
+		must(t, f.client.Do(t.Context(), "xclaim", f.key, "shop", p.Consumer, 0, p.ID, "idle", 2*time.Minute.Milliseconds(), "justid").Err())
+	}
+	if n := f.pending(t)[0].RetryCount; n != 2 {
+		t.Fatalf("%d deliveries, want 2", n)
+	}
+	cfg := f.config()
+	cfg.MaxDeliveries, cfg.MaxIdleTime = 2, time.Minute
+	f.add(t, "good")
+	sub := f.subscribe(t, cfg)
+	wantData(t, sub.next(t), "good")
+	f.logs.want(t, logDead, 1)
+	all := f.dead(t)
+	if len(all) != 1 || !strings.Contains(all[0].Reason, "delivered 2 times and never settled") || all[0].Last.After(time.Now().Add(-time.Minute)) {
+		t.Errorf("dead letters are %+v", all)
+	}
+}
+
+// What a named consumer was given before it crashed is buried by the next one of the name.
+func TestPoisonOfANamedConsumer(t *testing.T) {
+	t.Parallel()
+	f := shared(t)
+	f.add(t, "poison", "good")
+	f.takeAs(t, "me", 2)
+	cfg := f.config()
+	cfg.Consumer, cfg.MaxDeliveries = "me", 2
+	sub := f.subscribe(t, cfg)
+	sub.next(t).Release() // the second delivery
+	sub.next(t).Ack()
+	sub.stop()
+	run(t, sub.Subscriber)
+	f.wantPending(t, 0)
+	if all := f.dead(t); len(all) != 1 || all[0].Values["data"] != "poison" || all[0].Deliveries != 2 {
+		t.Errorf("dead letters are %+v", all)
+	}
+}
+
+func TestGoesToTheDeadLettersAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, malformed := range []bool{true, false} {
+		t.Run(fmt.Sprintf("malformed %v", malformed), func(t *testing.T) {
+			t.Parallel()
+			f := shared(t)
+			f.add(t, "bad")
+			cfg := f.config()
+			cfg.DeadLetter = stream.DeadLetterKey(f.key)
+			cfg.Unmarshal = func(id string, values map[string]any) (*message.RawMessage, error) {
+				if malformed && values["data"] == "bad" {
+					return nil, errBusy
+				}
+				return stream.Unmarshal(id, values)
+			}
+			sub := f.subscribe(t, cfg)
+			if !malformed {
+				sub.next(t).Nack(message.Permanent(errBusy))
+			}
+			f.logs.want(t, logDead, 1)
+			f.wantPending(t, 0)
+			all := f.dead(t)
+			if len(all) != 1 || all[0].Reason != errBusy.Error() || all[0].Deliveries != 1 || all[0].Values["data"] != "bad" {
+				t.Errorf("dead letters are %+v", all)
+			}
+			for range 30 {
+				f.add(t, "good")
+				sub.next(t).Ack() // its place is free
+			}
+		})
+	}
+}
+
+// A consumer that lost its entry moves nothing.
+func TestStaleOwnerBuriesNothing(t *testing.T) {
+	t.Parallel()
+	f := shared(t)
+	id := f.add(t, "a")[0]
+	cfg := f.config()
+	cfg.MaxDeliveries = 1
+	sub := f.subscribe(t, cfg)
+	msg := sub.next(t)
+	must(t, f.client.XClaimJustID(t.Context(), &redis.XClaimArgs{Stream: f.key, Group: "shop", Consumer: "other", Messages: []string{id}}).Err())
+	msg.Nack(errBusy)
+	f.logs.want(t, "stream: refused entry was claimed by another consumer", 1)
+	if p := f.pending(t); len(p) != 1 || p[0].Consumer != "other" || len(f.dead(t)) != 0 {
+		t.Errorf("pending %+v, dead %+v, want it with its new owner", p, f.dead(t))
+	}
+}
+
+// Whatever happens on the way: it is in one place.
+func TestBuriedOnceDespiteFaults(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]func() respproxy.Action{
+		"cut request": respproxy.CutRequest, "cut reply": respproxy.CutReply, "lost reply": respproxy.DropReply,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Shared(t)
+			proxy := redistest.Proxy(t, server.Addr())
+			f := newFixture(t, redistest.Client(t, proxy.Addr(), func(o *redis.Options) { o.MaxRetries = -1; o.ReadTimeout = 300 * time.Millisecond }))
+			f.add(t, "a")
+			cfg := f.config()
+			cfg.MaxDeliveries = 1
+			sub := f.subscribe(t, cfg)
+			msg := sub.next(t)
+			proxy.Next(1, func(cmd []string) bool {
+				return strings.HasPrefix(strings.ToLower(cmd[0]), "eval") && len(cmd) > 7 && cmd[8] == errBusy.Error()
+			}, fault())
+			msg.Nack(errBusy)
+			f.wantPending(t, 0)
+			if n := len(f.dead(t)); n != 1 {
+				t.Errorf("%d dead letters, want 1", n)
+			}
+			if d := sub.Stats().Delivered; d != 1 {
+				t.Errorf("%d deliveries, want 1: what could not be buried is not delivered again", d)
+			}
+		})
+	}
+}
+
+// A dead-letter stream that takes nothing: the entry stays where it is, and goes as soon as it can.
+func TestDeadLetterStreamThatTakesNothing(t *testing.T) {
+	t.Parallel()
+	f := shared(t)
+	dead := stream.DeadLetterKey(f.key)
+	must(t, f.client.Set(t.Context(), dead, "no stream", time.Minute).Err())
+	f.add(t, "a")
+	cfg := f.config()
+	cfg.MaxDeliveries = 1
+	sub := f.subscribe(t, cfg)
+	sub.next(t).Nack(errBusy)
+	f.logs.want(t, logFails, 1)
+	f.wantPending(t, 1)
+	must(t, f.client.Del(t.Context(), dead).Err())
+	f.wantPending(t, 0)
+	if n := len(f.dead(t)); n != 1 || sub.Stats().Delivered != 1 {
+		t.Errorf("%d dead letters after %d deliveries, want one each", n, sub.Stats().Delivered)
+	}
+	f.logs.want(t, logWorks, 1)
+}
+
+func TestReasonIsBounded(t *testing.T) {
+	t.Parallel()
+	f := shared(t)
+	f.add(t, "a")
+	cfg := f.config()
+	cfg.MaxDeliveries = 1
+	f.subscribe(t, cfg).next(t).Nack(errors.New("x" + strings.Repeat("é", 600)))
+	f.wantPending(t, 0)
+	if reason := f.dead(t)[0].Reason; len(reason) != 1023 || !strings.HasSuffix(reason, "é") {
+		t.Errorf("the reason has %d bytes and ends with %q", len(reason), reason[len(reason)-3:])
+	}
+}
+
+func TestPutBack(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		t.Helper()
+		f := newFixture(t, client)
+		// A field twice, and one that looks like the reader's own.
+		odd := []any{"dead-reason", "mine", "data", "odd", "x", "1", "x", "2"}
+		must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: f.key, Values: odd}).Err())
+		f.add(t, "a", "b", "c")
+		cfg := f.config()
+		cfg.MaxDeliveries = 1
+		sub := f.subscribe(t, cfg)
+		for range 4 {
+			sub.next(t).Nack(errBusy)
+		}
+		f.wantPending(t, 0)
+		sub.stop()
+		key := stream.DeadLetterKey(f.key)
+		all := f.dead(t)
+		if len(all) != 4 || all[0].Reason != errBusy.Error() || all[0].Values["dead-reason"] != "mine" {
+			t.Fatalf("dead letters are %+v", all)
+		}
+		n, err := stream.PutBack(t.Context(), f.client, key, all[0].ID, "1-1")
+		if err != nil || n != 1 {
+			t.Fatalf("put back %d, error %v, want one", n, err)
+		}
+		last, err := f.client.Do(t.Context(), "xrevrange", f.key, "+", "-", "count", 1).Slice()
+		must(t, err)
+		if got := last[0].([]any)[1]; fmt.Sprint(got) != fmt.Sprint(odd) {
+			t.Errorf("came back as %v, want %v", got, odd)
+		}
+		foreign, err := f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: key, Values: []any{"a", "b"}}).Result()
+		must(t, err)
+		if _, err := stream.PutBack(t.Context(), f.client, key, foreign); !errors.Is(err, stream.ErrNotDeadLetter) {
+			t.Errorf("error is %v, want ErrNotDeadLetter", err)
+		}
+		if n, err := stream.PutBackAll(t.Context(), f.client, key); n != 3 || err != nil {
+			t.Errorf("put back %d, error %v, want 3", n, err)
+		}
+		if left := f.client.XLen(t.Context(), key).Val(); left != 1 {
+			t.Errorf("%d left, want what is no dead letter", left)
+		}
+		cfg.MaxDeliveries = 0
+		again := f.subscribe(t, cfg)
+		var got []string
+		for range 4 {
+			msg := again.next(t)
+			got = append(got, string(msg.Data))
+			msg.Ack()
+		}
+		if !slices.Equal(got[1:], []string{"a", "b", "c"}) {
+			t.Errorf("came back: %q", got)
+		}
+		if n, err := stream.PutBackAll(t.Context(), f.client, f.key+"none"); n != 0 || err != nil {
+			t.Errorf("of no stream %d came back, error %v", n, err)
+		}
+	})
+}
+
+// Poison that comes back and fails at once must not keep PutBackAll going.
+func TestPutBackAllTakesWhatIsThere(t *testing.T) {
+	t.Parallel()
+	f := shared(t)
+	f.add(t, numbers(120)...)
+	cfg := f.config()
+	cfg.MaxDeliveries, cfg.BatchSize = 1, 50
+	sub := f.subscribe(t, cfg)
+	refused := make(chan struct{})
+	go func() {
+		defer close(refused)
+		for msg := range sub.ch {
+			msg.Nack(errBusy)
+		}
+	}()
+	t.Cleanup(func() { <-refused })
+	t.Cleanup(sub.cancel)
+	eventually(t, func() bool { return sub.Stats().DeadLettered == 120 }, func() string { return "not all refused" })
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if n, err := stream.PutBackAll(ctx, f.client, stream.DeadLetterKey(f.key)); n != 120 || err != nil {
+		t.Errorf("put back %d, error %v, want 120", n, err)
+	}
+}

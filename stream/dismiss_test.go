@@ -1,0 +1,92 @@
+package stream_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/redistest"
+)
+
+func (f *fixture) consumers(t *testing.T) []string {
+	t.Helper()
+	all, err := f.client.XInfoConsumers(t.Context(), f.key, "shop").Result()
+	must(t, err)
+	names := []string{}
+	for _, c := range all {
+		names = append(names, c.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Consumers of processes that are gone leave the group when nothing is pending for them, and not before. (miniredis does
+// not note when a consumer reads.)
+func TestIdleConsumersAreRemoved(t *testing.T) {
+	t.Parallel()
+	for name, client := range map[string]func(*testing.T) redis.UniversalClient{
+		"redis":   func(t *testing.T) redis.UniversalClient { t.Helper(); return redistest.Shared(t).Client(t) },
+		"cluster": func(t *testing.T) redis.UniversalClient { t.Helper(); return redistest.SharedCluster(t).Client(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, client(t))
+			f.add(t, "a")
+			f.takeAs(t, "dead", 1)
+			must(t, f.client.XReadGroup(t.Context(), &redis.XReadGroupArgs{Group: "shop", Consumer: "idle", Streams: []string{f.key, "0"}}).Err())
+			cfg := f.config()
+			cfg.Consumer, cfg.MaxIdleTime = "me", 20*time.Millisecond
+			sub := f.subscribe(t, cfg)
+			msg := sub.next(t) // claimed from the dead one
+			eventually(t, func() bool { return sub.Stats().Dismissed == 2 }, func() string {
+				return "the idle ones are still there"
+			})
+			msg.Ack()
+			if got := f.consumers(t); !slices.Equal(got, []string{"me"}) {
+				t.Errorf("consumers are %q", got)
+			}
+		})
+	}
+}
+
+// Whoever has something pending stays, however long it was not heard of: with it would go its entries.
+func TestIdleConsumerWithEntriesStays(t *testing.T) {
+	t.Parallel()
+	f := shared(t)
+	f.add(t, "a", "b")
+	f.takeAs(t, "slow", 1)
+	cfg := f.config()
+	cfg.Consumer, cfg.MaxInFlight, cfg.MaxIdleTime = "me", 1, 10*time.Millisecond
+	sub := f.subscribe(t, cfg)
+	msg := sub.next(t) // and no place to claim the other's
+	begun := time.Now()
+	eventually(t, func() bool { return time.Since(begun) > 30*cfg.MaxIdleTime }, func() string { return "" })
+	first := string(msg.Data)
+	msg.Ack()
+	msg = sub.next(t)
+	if string(msg.Data) == first {
+		t.Errorf("%q came twice", first)
+	}
+	msg.Ack()
+	f.wantPending(t, 0)
+}
+
+// A consumer of a quiet stream is heard of, on every server.
+func TestQuietConsumerStays(t *testing.T) {
+	t.Parallel()
+	f := shared(t)
+	cfg := f.config()
+	cfg.Consumer, cfg.MaxIdleTime = "quiet", 200*time.Millisecond
+	quiet := f.subscribe(t, cfg)
+	f.add(t, "a")
+	quiet.next(t).Ack()
+	cfg.Consumer = "me"
+	sub := f.subscribe(t, cfg)
+	begun := time.Now()
+	eventually(t, func() bool { return time.Since(begun) > 15*cfg.MaxIdleTime }, func() string { return "" })
+	if got := f.consumers(t); !slices.Equal(got, []string{"me", "quiet"}) || sub.Stats().Dismissed+quiet.Stats().Dismissed != 0 {
+		t.Errorf("consumers are %q, want both", got)
+	}
+}

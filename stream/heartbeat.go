@@ -1,0 +1,56 @@
+package stream
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// heartbeat keeps the entries in flight from being claimed, until ctx ends. What another consumer has claimed all the
+// same stays its own.
+func (s *subscription) heartbeat(ctx context.Context) {
+	if s.cfg.NoHeartbeat {
+		return
+	}
+	// An entry is beaten between a third and a half of the time after which it may be claimed, and again where that fails.
+	tick := time.NewTicker(max(s.cfg.MaxIdleTime/6, time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			s.beat(ctx)
+		}
+	}
+}
+
+func (s *subscription) beat(ctx context.Context) {
+	ids := s.ledger.toBeat(s.cfg.MaxIdleTime / 3)
+	if len(ids) == 0 {
+		return
+	}
+	if err := s.hold(ctx, ids, 0, false); err != nil {
+		s.ledger.unbeaten(ids)
+		if ctx.Err() == nil && !isNoGroup(err) { // the reader makes it again
+			s.outage.begins("heartbeat", err)
+		}
+		return
+	}
+	s.outage.over("heartbeat")
+}
+
+// hold says how long entries have been idle, of those that are still this consumer's. Undelivered takes back their last
+// delivery.
+func (s *subscription) hold(ctx context.Context, ids []string, idle time.Duration, undelivered bool) error {
+	for some := range slices.Chunk(ids, pendingPage) {
+		args := []any{s.cfg.Group, s.consumer, idle.Milliseconds(), undelivered}
+		for _, id := range some {
+			args = append(args, id)
+		}
+		if err := holdScript.Run(ctx, s.client, []string{s.cfg.Stream}, args...).Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

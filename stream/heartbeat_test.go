@@ -1,0 +1,147 @@
+package stream_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/respproxy"
+)
+
+// isBeat finds the script that holds entries, by its arguments.
+func isBeat(cmd []string) bool {
+	return strings.HasPrefix(strings.ToLower(cmd[0]), "eval") && len(cmd) > 7 && cmd[6] == "0" && cmd[7] == "0"
+}
+
+func beats(proxy *respproxy.Proxy) int { return len(proxy.Commands(isBeat)) }
+
+// A slow handler keeps its message, however long it takes, and no delivery is counted for it.
+func TestSlowHandlerKeepsItsMessage(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		t.Helper()
+		f := newFixture(t, client)
+		f.add(t, "slow", "waits in the channel")
+		cfg := f.config()
+		cfg.MaxIdleTime, cfg.MaxDeliveries = 600*time.Millisecond, 1
+		slow := f.subscribe(t, cfg)
+		msg := slow.next(t)
+		begun := time.Now()
+		cfg.ClaimInterval = 10 * time.Millisecond
+		other := f.subscribe(t, cfg)
+		eventually(t, func() bool { return time.Since(begun) > 3*cfg.MaxIdleTime }, func() string { return "" })
+		for _, p := range f.pending(t) {
+			if p.RetryCount != 1 {
+				t.Errorf("%d deliveries counted, want 1", p.RetryCount)
+			}
+		}
+		msg.Ack()
+		slow.next(t).Ack()
+		f.wantPending(t, 0)
+		if got := other.Stats(); got.Claimed != 0 || got.Delivered != 0 || got.DeadLettered != 0 {
+			t.Errorf("the other took what is in work: %+v", got)
+		}
+	})
+}
+
+func TestNoHeartbeat(t *testing.T) {
+	t.Parallel()
+	f := shared(t)
+	f.add(t, "a")
+	cfg := f.config()
+	cfg.MaxIdleTime, cfg.NoHeartbeat = 50*time.Millisecond, true
+	f.subscribe(t, cfg).next(t)
+	other := f.subscribe(t, cfg)
+	wantData(t, other.next(t), "a")
+}
+
+// An entry that another has claimed is not claimed back, though its first owner works on.
+func TestHeartbeatTakesNothingBack(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	proxy := redistest.Proxy(t, server.Addr())
+	f := newFixture(t, redistest.Client(t, proxy.Addr()))
+	ids := f.add(t, "a", "b")
+	cfg := f.config()
+	cfg.MaxIdleTime, cfg.ClaimInterval = 60*time.Millisecond, time.Hour
+	sub := f.subscribe(t, cfg)
+	a, b := sub.next(t), sub.next(t)
+	direct := server.Client(t)
+	must(t, direct.Do(t.Context(), "xclaim", f.key, "shop", "other", 0, ids[0], "justid").Err())
+	seen := beats(proxy)
+	eventually(t, func() bool { return beats(proxy) > seen+6 }, func() string { return "no beats" })
+	for _, p := range f.pending(t) {
+		mine := p.Consumer != "other"
+		if mine != (p.ID == ids[1]) {
+			t.Errorf("%s is pending for %s", p.ID, p.Consumer)
+		}
+		if !mine && p.Idle < cfg.MaxIdleTime/2 {
+			t.Errorf("the other's entry looks fresh: idle for %v", p.Idle)
+		}
+	}
+	a.Release()
+	b.Ack()
+	f.wantPending(t, 1)
+}
+
+// A beat that was on its way for long finds the entry with another, and leaves it there.
+func TestLateHeartbeat(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	proxy := redistest.Proxy(t, server.Addr())
+	f := newFixture(t, redistest.Client(t, proxy.Addr()))
+	id := f.add(t, "a")[0]
+	cfg := f.config()
+	cfg.MaxIdleTime, cfg.ClaimInterval = 60*time.Millisecond, time.Hour
+	hold := proxy.Hold(isBeat)
+	sub := f.subscribe(t, cfg)
+	msg := sub.next(t)
+	must(t, hold.Wait(t.Context()))
+	direct := server.Client(t)
+	must(t, direct.Do(t.Context(), "xclaim", f.key, "shop", "other", 0, id, "justid").Err())
+	hold.Release()
+	seen := beats(proxy)
+	eventually(t, func() bool { return beats(proxy) > seen+2 }, func() string { return "no beats" })
+	if p := f.pending(t); p[0].Consumer != "other" {
+		t.Errorf("pending for %s, want the one that claimed it", p[0].Consumer)
+	}
+	msg.Release()
+}
+
+// To claim what was trimmed would take it from the group, and its commit would be refused for good.
+func TestHeartbeatKeepsATrimmedEntryPending(t *testing.T) {
+	t.Parallel()
+	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
+	f := newFixture(t, redistest.Client(t, proxy.Addr()))
+	f.add(t, "a")
+	cfg := f.config()
+	cfg.MaxIdleTime, cfg.ClaimInterval = 60*time.Millisecond, time.Hour
+	msg := f.subscribe(t, cfg).next(t)
+	must(t, f.client.XTrimMaxLen(t.Context(), f.key, 0).Err())
+	seen := beats(proxy)
+	eventually(t, func() bool { return beats(proxy) > seen+2 }, func() string { return "no beats" })
+	f.wantPending(t, 1)
+	msg.Ack()
+	f.wantPending(t, 0)
+}
+
+func TestHeartbeatEndsWithTheMessage(t *testing.T) {
+	t.Parallel()
+	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
+	f := newFixture(t, redistest.Client(t, proxy.Addr()))
+	f.add(t, "a")
+	cfg := f.config()
+	cfg.MaxIdleTime = 60 * time.Millisecond
+	msg := f.subscribe(t, cfg).next(t)
+	eventually(t, func() bool { return beats(proxy) > 1 }, func() string { return "no beats" })
+	msg.Ack()
+	eventually(t, func() bool { // one may be on its way
+		seen := beats(proxy)
+		looks := proxy.Count("XPENDING")
+		eventually(t, func() bool { return proxy.Count("XPENDING") > looks+10 }, func() string { return "it does not look" })
+		return beats(proxy) == seen
+	}, func() string { return "beats go on" })
+}

@@ -1,0 +1,16 @@
+package stream
+
+import (
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/lua"
+)
+
+// Each script may be sent again after a lost reply: the second run finds the work done. Fetch counts a delivery for each.
+var (
+	deadLetterScript = redis.NewScript(lua.Source("_time", "deadletter"))
+	putBackScript    = redis.NewScript(lua.Source("putback"))
+	fetchScript      = redis.NewScript(lua.Source("fetch"))
+	holdScript       = redis.NewScript(lua.Source("hold"))
+	dismissScript    = redis.NewScript(lua.Source("dismiss"))
+)
