@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/luatx/luatx/internal/slot"
@@ -58,6 +59,14 @@ type SubscriberConfig struct {
 	// Unmarshal makes a message of an entry. Defaults to Unmarshal of this package. Where the message has no id it
 	// gets the entry's, and where it has no source the stream's key.
 	Unmarshal func(id string, values map[string]any) (*message.RawMessage, error)
+	// Codecs undo what the codecs of the Publisher did, by their names. Defaults to none: data is given out as it is.
+	Codecs []Codec
+	// DeleteAcked deletes an entry with its acknowledgement, in one step: for a stream that no other group reads. What a
+	// commit acknowledges (luatx.Middleware) stays; TrimAcked takes that.
+	DeleteAcked bool
+	// TrimAcked trims what every group has acknowledged, once every ClaimInterval: for a stream that several groups read.
+	// See the function TrimAcked.
+	TrimAcked bool
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
 }
@@ -74,6 +83,7 @@ func (c SubscriberConfig) withDefaults() SubscriberConfig {
 	if c.MaxDeliveries > 0 && c.DeadLetter == "" {
 		c.DeadLetter = DeadLetterKey(c.Stream)
 	}
+	c.Codecs = slices.Clone(c.Codecs)
 	if c.Unmarshal == nil {
 		c.Unmarshal = Unmarshal
 	}
@@ -102,5 +112,9 @@ func (c SubscriberConfig) validate() error {
 	refuse(c.DeadLetter != "" && (c.DeadLetter == c.Stream || slot.Of(c.DeadLetter) != slot.Of(c.Stream)),
 		"DeadLetter", "is the stream itself or hashes to another slot: use DeadLetterKey, or the stream's tag in braces")
 	refuse(c.NackBackoff.Base < 0 || c.NackBackoff.Max < 0, "NackBackoff", "has a negative time: use 0 for the default")
+	refuse(c.DeleteAcked && c.TrimAcked, "DeleteAcked", "is set, and TrimAcked: one of them is enough")
+	if err := checkCodecs(c.Codecs); err != nil {
+		errs = append(errs, fmt.Errorf("stream: SubscriberConfig.Codecs: %w", err))
+	}
 	return errors.Join(errs...)
 }

@@ -27,6 +27,7 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 		"MaxIdleTime":   func(c *stream.SubscriberConfig) { c.MaxIdleTime = -1 },
 		"MaxDeliveries": func(c *stream.SubscriberConfig) { c.MaxDeliveries = -1 },
 		"DeadLetter":    func(c *stream.SubscriberConfig) { c.DeadLetter = "other" },
+		"DeleteAcked":   func(c *stream.SubscriberConfig) { c.DeleteAcked, c.TrimAcked = true, true },
 		"NackBackoff":   func(c *stream.SubscriberConfig) { c.NackBackoff.Max = -1 },
 	}
 	for field, change := range tests {
@@ -51,8 +52,11 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 		"StreamFor": func(c *stream.PublisherConfig) {
 			c.StreamFor = func(*message.RawMessage) (string, error) { return "", nil }
 		},
-		"MaxLen":    func(c *stream.PublisherConfig) { c.MaxLen = -1 },
-		"BatchSize": func(c *stream.PublisherConfig) { c.BatchSize = -1 },
+		"TrimAcked":    func(c *stream.PublisherConfig) { c.TrimAcked, c.MaxLen = true, 5 },
+		"TrimInterval": func(c *stream.PublisherConfig) { c.TrimInterval = -1 },
+		"MaxBytes":     func(c *stream.PublisherConfig) { c.MaxBytes = -1 },
+		"MaxLen":       func(c *stream.PublisherConfig) { c.MaxLen = -1 },
+		"BatchSize":    func(c *stream.PublisherConfig) { c.BatchSize = -1 },
 	}
 	for field, change := range publisher {
 		cfg := stream.PublisherConfig{Stream: "s"}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -15,6 +16,12 @@ import (
 
 // finishTimeout bounds what is done after the end of a context: the last batch of a Publisher.
 const finishTimeout = 5 * time.Second
+
+// defaultMaxBytes bounds an entry, and what a codec makes of one.
+const defaultMaxBytes = 64 << 20
+
+// ErrTooLarge says that a message is larger than PublisherConfig.MaxBytes allows.
+var ErrTooLarge = errors.New("stream: the message is too large")
 
 // PublisherConfig says where and how a Publisher writes. One of Stream and StreamFor is required.
 type PublisherConfig struct {
@@ -26,6 +33,18 @@ type PublisherConfig struct {
 	MaxLen int64
 	// ExactTrim trims to MaxLen exactly. The default keeps somewhat more and costs the server next to nothing.
 	ExactTrim bool
+	// TrimAcked trims what every group of the stream has read and acknowledged, and nothing else: after a write, at most
+	// once every TrimInterval for each stream. A stream without groups keeps all; so does one with a group that nobody
+	// reads any more, until the group is destroyed. What is trimmed is gone for groups that are made later. It excludes
+	// MaxLen. See the function TrimAcked.
+	TrimAcked bool
+	// TrimInterval is how long after a trim there is no other one. Defaults to 1 s.
+	TrimInterval time.Duration
+	// MaxBytes is the largest entry, all names and values of its fields counted; a larger message is refused with
+	// ErrTooLarge. Defaults to 64 MiB.
+	MaxBytes int
+	// Codecs change the data of every message on its way into the stream, one after the other. Defaults to none.
+	Codecs []Codec
 	// Marshal makes an entry of a message, as a list of fields and values. Defaults to Binary.
 	Marshal func(*message.RawMessage) ([]any, error)
 	// BatchSize is how many waiting messages Publish writes at once at most. Defaults to 100.
@@ -36,6 +55,9 @@ type PublisherConfig struct {
 
 func (c PublisherConfig) withDefaults() PublisherConfig {
 	c.BatchSize = cmp.Or(c.BatchSize, 100)
+	c.TrimInterval = cmp.Or(c.TrimInterval, time.Second)
+	c.MaxBytes = cmp.Or(c.MaxBytes, defaultMaxBytes)
+	c.Codecs = slices.Clone(c.Codecs)
 	if c.Marshal == nil {
 		c.Marshal = Binary
 	}
@@ -53,6 +75,18 @@ func (c PublisherConfig) validate() error {
 	if c.MaxLen < 0 {
 		errs = append(errs, errors.New("stream: PublisherConfig.MaxLen is negative: use 0 to keep all entries"))
 	}
+	if c.TrimAcked && c.MaxLen > 0 {
+		errs = append(errs, errors.New("stream: PublisherConfig.TrimAcked keeps what was not acknowledged, MaxLen does not: set one of them"))
+	}
+	if c.TrimInterval < 0 {
+		errs = append(errs, errors.New("stream: PublisherConfig.TrimInterval is negative: use 0 for the default"))
+	}
+	if c.MaxBytes < 0 {
+		errs = append(errs, errors.New("stream: PublisherConfig.MaxBytes is negative: use 0 for the default"))
+	}
+	if err := checkCodecs(c.Codecs); err != nil {
+		errs = append(errs, fmt.Errorf("stream: PublisherConfig.Codecs: %w", err))
+	}
 	if c.BatchSize < 0 {
 		errs = append(errs, errors.New("stream: PublisherConfig.BatchSize is negative: use 0 for the default"))
 	}
@@ -64,6 +98,7 @@ func (c PublisherConfig) validate() error {
 type Publisher struct {
 	client redis.UniversalClient
 	cfg    PublisherConfig
+	trimmer
 }
 
 // NewPublisher makes a Publisher; it does no I/O and never closes the client. The error says what is wrong with cfg.
@@ -80,7 +115,7 @@ func NewPublisher(client redis.UniversalClient, cfg PublisherConfig) (*Publisher
 
 // Send writes the messages in one pipeline, in their order for each stream, and settles none of them. It returns nil
 // when all were written, else an error or nil for each message. A message that has no id is given one. What cannot be
-// encoded, and what has no stream, is a permanent error (message.IsPermanent). After any other error the message may
+// encoded, is too large or has no stream is a permanent error (message.IsPermanent). After any other error the message may
 // have been written all the same.
 func (p *Publisher) Send(ctx context.Context, msgs ...*message.RawMessage) []error {
 	errs := make([]error, len(msgs))
@@ -98,6 +133,7 @@ func (p *Publisher) Send(ctx context.Context, msgs ...*message.RawMessage) []err
 		// Each command has its own error, also where the pipeline as a whole could not be sent.
 		_, _ = pipe.Exec(ctx)
 	}
+	p.trimWritten(ctx, cmds)
 	written := true
 	for i, cmd := range cmds {
 		if cmd != nil && cmd.Err() != nil {
@@ -131,27 +167,40 @@ func (p *Publisher) entry(msg *message.RawMessage) (args *redis.XAddArgs, err er
 	if key == "" {
 		return nil, fmt.Errorf("stream: no stream for message %s: StreamFor returned an empty key", msg.ID())
 	}
-	fields, err := p.cfg.Marshal(msg)
+	encoded, err := encode(p.cfg.Codecs, msg)
 	if err != nil {
 		return nil, fmt.Errorf("stream: message %s: %w", msg.ID(), err)
 	}
-	if err := checkFields(fields); err != nil {
+	fields, err := p.cfg.Marshal(encoded)
+	if err != nil {
+		return nil, fmt.Errorf("stream: message %s: %w", msg.ID(), err)
+	}
+	if err := p.checkFields(fields); err != nil {
 		return nil, fmt.Errorf("stream: message %s: %w", msg.ID(), err)
 	}
 	return &redis.XAddArgs{Stream: key, MaxLen: p.cfg.MaxLen, Approx: !p.cfg.ExactTrim, Values: fields}, nil
 }
 
 // checkFields refuses what the client or the server would: the client fails the whole pipeline for it.
-func checkFields(fields []any) error {
+func (p *Publisher) checkFields(fields []any) error {
 	if len(fields) == 0 || len(fields)%2 != 0 {
 		return fmt.Errorf("%w: Marshal returned %d fields and values, want pairs", message.ErrEncode, len(fields))
 	}
+	size := 0
 	for _, v := range fields {
-		switch v.(type) {
-		case string, []byte, bool, int, int8, int16, int32, int64, uint, uint8, uint16, uint32, uint64, float32, float64:
+		switch v := v.(type) {
+		case string:
+			size += len(v)
+		case []byte:
+			size += len(v)
+		case bool, int, int8, int16, int32, int64, uint, uint8, uint16, uint32, uint64, float32, float64:
+			size += 8 // about
 		default:
 			return fmt.Errorf("%w: Marshal returned a %T, want text, bytes, a number or a boolean", message.ErrEncode, v)
 		}
+	}
+	if size > p.cfg.MaxBytes {
+		return fmt.Errorf("%w: %d bytes, PublisherConfig.MaxBytes is %d", ErrTooLarge, size, p.cfg.MaxBytes)
 	}
 	return nil
 }

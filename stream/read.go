@@ -68,6 +68,7 @@ func (r *reader) upkeep(ctx context.Context) error {
 		} else {
 			r.outage.over("claim")
 			r.dismiss(ctx)
+			r.trim(ctx)
 		}
 	}
 	return nil

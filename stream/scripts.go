@@ -13,4 +13,5 @@ var (
 	fetchScript      = redis.NewScript(lua.Source("fetch"))
 	holdScript       = redis.NewScript(lua.Source("hold"))
 	dismissScript    = redis.NewScript(lua.Source("dismiss"))
+	trimScript       = redis.NewScript(lua.Source("trim"))
 )

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/luatx/luatx/message"
 )
 
@@ -131,6 +133,9 @@ func (s *subscription) unmarshal(id string, values map[string]any) (msg *message
 	if msg.Attributes == nil {
 		msg.Attributes = message.Attributes{}
 	}
+	if err := decode(s.cfg.Codecs, msg); err != nil {
+		return nil, err
+	}
 	for name, identity := range map[string]string{message.AttrID: id, message.AttrSource: s.cfg.Stream} {
 		if v := msg.Attributes[name]; v == nil || v == "" {
 			msg.Attributes[name] = identity
@@ -186,7 +191,7 @@ func (s *subscription) ack(id string) {
 	defer cancel()
 	var err error
 	for attempt := 1; attempt <= ackAttempts; attempt++ {
-		if err = s.client.XAck(ctx, s.cfg.Stream, s.cfg.Group, id).Err(); err == nil {
+		if err = s.acknowledge(ctx, id); err == nil {
 			return
 		}
 		if attempt < ackAttempts && !pause(ctx, message.Backoff{}.Delay(attempt)) {
@@ -195,6 +200,18 @@ func (s *subscription) ack(id string) {
 	}
 	s.counts.ackFailed.Add(1)
 	s.outage.log.Error("stream: handled message not acked, it will be given out again", "entry", id, "error", err)
+}
+
+func (s *subscription) acknowledge(ctx context.Context, id string) error {
+	if !s.cfg.DeleteAcked {
+		return s.client.XAck(ctx, s.cfg.Stream, s.cfg.Group, id).Err()
+	}
+	_, err := s.client.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
+		pipe.XAck(ctx, s.cfg.Stream, s.cfg.Group, id)
+		pipe.XDel(ctx, s.cfg.Stream, id)
+		return nil
+	})
+	return err
 }
 
 func (s *subscription) noteTrimmed(id string) {

@@ -1,0 +1,226 @@
+package stream_test
+
+import (
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/respproxy"
+	"github.com/luatx/luatx/stream"
+)
+
+func (f *fixture) entries(t testing.TB) []string {
+	t.Helper()
+	all, err := f.client.XRange(t.Context(), f.key, "-", "+").Result()
+	must(t, err)
+	ids := []string{}
+	for _, x := range all {
+		ids = append(ids, x.ID)
+	}
+	return ids
+}
+
+func (f *fixture) read(t testing.TB, group string, count int64) {
+	t.Helper()
+	err := f.client.XReadGroup(t.Context(), &redis.XReadGroupArgs{Group: group, Consumer: "c", Streams: []string{f.key, ">"}, Count: count, Block: -1}).Err()
+	must(t, err)
+}
+
+func (f *fixture) trim(t testing.TB) int64 {
+	t.Helper()
+	n, err := stream.TrimAcked(t.Context(), f.client, f.key, true)
+	must(t, err)
+	return n
+}
+
+func TestTrimAcked(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		t.Helper()
+		f := newFixture(t, client)
+		if n := f.trim(t); n != 0 {
+			t.Errorf("%d trimmed of no stream", n)
+		}
+		ids := f.add(t, numbers(10)...)
+		want := func(step string, from int) {
+			t.Helper()
+			f.trim(t)
+			if got := f.entries(t); !slices.Equal(got, ids[from:]) {
+				t.Fatalf("%s: left %d of 10, want %d", step, len(got), 10-from)
+			}
+		}
+		want("no groups", 0)
+		for _, group := range []string{"quick", "slow"} {
+			must(t, f.client.XGroupCreate(t.Context(), f.key, group, "0").Err())
+		}
+		f.read(t, "quick", 10)
+		must(t, f.client.XAck(t.Context(), f.key, "quick", ids...).Err())
+		want("slow has read nothing", 0)
+		f.read(t, "slow", 6)
+		want("all pending", 0)
+		must(t, f.client.XAck(t.Context(), f.key, "slow", ids[0], ids[1], ids[4]).Err())
+		want("the third is pending", 2)
+		must(t, f.client.XAck(t.Context(), f.key, "slow", ids[2], ids[3], ids[5]).Err())
+		want("six were read", 6)
+		f.read(t, "slow", 4)
+		must(t, f.client.XAck(t.Context(), f.key, "slow", ids[6:]...).Err())
+		want("all acknowledged", 10)
+	})
+}
+
+// Ids beyond 2^53, where numbers of Lua are equal that are not.
+func TestTrimAckedComparesIDsExactly(t *testing.T) {
+	t.Parallel()
+	f := shared(t)
+	ids := []string{"9007199254740992-9", "9007199254740992-10", "9007199254740993-1", "9007199254740993-18446744073709551614", "18446744073709551615-3"}
+	for _, id := range ids {
+		must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: f.key, ID: id, Values: []any{"a", "b"}}).Err())
+	}
+	must(t, f.client.XGroupCreate(t.Context(), f.key, "a", "0").Err())
+	must(t, f.client.XGroupCreate(t.Context(), f.key, "b", "0").Err())
+	f.read(t, "b", 9)
+	must(t, f.client.XAck(t.Context(), f.key, "b", ids...).Err())
+	for i := range ids {
+		f.read(t, "a", 1)
+		f.trim(t)
+		if got := f.entries(t); !slices.Equal(got, ids[i:]) {
+			t.Errorf("%s is pending: left %q", ids[i], got)
+		}
+		must(t, f.client.XAck(t.Context(), f.key, "a", ids[i]).Err())
+	}
+}
+
+// Whatever the groups do: nothing is trimmed that one of them has not acknowledged.
+func TestTrimAckedLosesNothing(t *testing.T) {
+	t.Parallel()
+	f := shared(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		must(t, f.client.Del(t.Context(), f.key).Err())
+		groups := []string{"a", "b", "c"}[:rapid.IntRange(1, 3).Draw(rt, "groups")]
+		acked := map[string]map[string]bool{}
+		for _, g := range groups {
+			must(t, f.client.XGroupCreateMkStream(t.Context(), f.key, g, "0").Err())
+			acked[g] = map[string]bool{}
+		}
+		all := []string{}
+		for range rapid.IntRange(1, 30).Draw(rt, "steps") {
+			g := rapid.SampledFrom(groups).Draw(rt, "group")
+			switch rapid.IntRange(0, 3).Draw(rt, "step") {
+			case 0:
+				for range rapid.IntRange(1, 5).Draw(rt, "entries") {
+					id := "1-" + strconv.Itoa(len(all)+1)
+					must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: f.key, ID: id, Values: []any{"a", "b"}}).Err())
+					all = append(all, id)
+				}
+			case 1:
+				err := f.client.XReadGroup(t.Context(), &redis.XReadGroupArgs{Group: g, Consumer: "c", Streams: []string{f.key, ">"}, Count: 3, Block: -1}).Err()
+				if err != nil && err != redis.Nil { //nolint:errorlint // the client returns it as it is
+					rt.Fatal(err)
+				}
+			case 2:
+				pending, err := f.client.XPendingExt(t.Context(), &redis.XPendingExtArgs{Stream: f.key, Group: g, Start: "-", End: "+", Count: 100}).Result()
+				must(t, err)
+				if len(pending) > 0 {
+					id := rapid.SampledFrom(pending).Draw(rt, "ack").ID
+					must(t, f.client.XAck(t.Context(), f.key, g, id).Err())
+					acked[g][id] = true
+				}
+			case 3:
+				f.trim(t)
+			}
+		}
+		f.trim(t)
+		left := f.entries(t)
+		for _, id := range all {
+			needed := false
+			for _, g := range groups {
+				needed = needed || !acked[g][id]
+			}
+			if needed && !slices.Contains(left, id) {
+				rt.Fatalf("%s is gone, which a group has not acknowledged", id)
+			}
+		}
+	})
+}
+
+func TestPublisherTrims(t *testing.T) {
+	t.Parallel()
+	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
+	f := newFixture(t, redistest.Client(t, proxy.Addr()))
+	sub := f.subscribe(t, f.config())
+	pub := f.publisher(t, func(c *stream.PublisherConfig) {
+		c.TrimAcked, c.ExactTrim, c.TrimInterval = true, true, 300*time.Millisecond
+	})
+	for _, n := range numbers(5) {
+		if errs := pub.Send(t.Context(), order(n)); errs != nil {
+			t.Fatal(errs)
+		}
+		sub.next(t).Ack()
+	}
+	f.wantPending(t, 0)
+	trims := func() int {
+		return len(proxy.Commands(func(cmd []string) bool { return len(cmd) == 5 && cmd[4] == "=" }))
+	}
+	if n := trims(); n > 2 { // EVALSHA, and EVAL where the server does not know it
+		t.Errorf("%d trims within the interval", n)
+	}
+	eventually(t, func() bool {
+		if errs := pub.Send(t.Context(), order("more")); errs != nil {
+			t.Fatal(errs)
+		}
+		sub.next(t).Ack()
+		return len(f.entries(t)) < 5
+	}, func() string { return "not trimmed" })
+}
+
+// What was written counts as written, whether the trim works or not.
+func TestTrimThatFails(t *testing.T) {
+	t.Parallel()
+	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
+	f := newFixture(t, redistest.Client(t, proxy.Addr(), func(o *redis.Options) { o.MaxRetries = -1 }))
+	proxy.Next(1, respproxy.Command("EVALSHA"), respproxy.CutRequest())
+	if errs := f.publisher(t, func(c *stream.PublisherConfig) { c.TrimAcked = true }).Send(t.Context(), order("1")); errs != nil {
+		t.Error(errs)
+	}
+	f.logs.want(t, "stream: not trimmed", 1)
+	if got := f.written(t, f.key); len(got) != 1 {
+		t.Errorf("wrote %q", got)
+	}
+}
+
+func TestSubscriberTrimsOrDeletes(t *testing.T) {
+	t.Parallel()
+	for name, set := range map[string]func(*stream.SubscriberConfig){
+		"trims":   func(c *stream.SubscriberConfig) { c.TrimAcked = true },
+		"deletes": func(c *stream.SubscriberConfig) { c.DeleteAcked = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := shared(t)
+			f.add(t, numbers(250)...)
+			cfg := f.config()
+			cfg.BatchSize = 50
+			set(&cfg)
+			sub := f.subscribe(t, cfg)
+			held := sub.next(t)
+			source, _ := held.InputSource()
+			for range 249 {
+				sub.next(t).Ack()
+			}
+			f.wantPending(t, 1)
+			if name == "deletes" {
+				if got := f.entries(t); !slices.Equal(got, []string{source.Entry}) {
+					t.Errorf("left %d entries, want the one that is in flight", len(got))
+				}
+			}
+			held.Ack()
+			eventually(t, func() bool { return len(f.entries(t)) < 100 }, func() string { return "entries stay" })
+			f.wantPending(t, 0)
+		})
+	}
+}
