@@ -7,7 +7,7 @@ local function results_keys()
   return prefix .. 'results', prefix .. 'results:b'
 end
 
-local function keep(digest, reply, commands)
+local function keep_replies(digest, reply, commands)
   local R, R_B = results_keys()
   local parts, size = {}, 0
   for i = 1, commands do
@@ -25,7 +25,7 @@ local function keep(digest, reply, commands)
 end
 
 -- The replies that an id has left, or 0.
-local function kept(digest)
+local function kept_replies(digest)
   local R, R_B = results_keys()
   local found = redis.pcall('HGET', R, digest) or redis.pcall('HGET', R_B, digest)
   return type(found) == 'string' and found or 0

@@ -37,12 +37,12 @@ local function error_text(e)
   return type(e) == 'table' and (e.err or e.abort and 'aborted: ' .. e.abort or 'the outbox is full') or tostring(e)
 end
 
--- The input of a transaction: a stream as one consumer of a group reads it.
+-- For 3, and the acknowledgement: the input of a transaction, a stream as one consumer of a group reads it.
 local function input_of(p) return ARGV[p + 5] .. '\0' .. ARGV[p + 6] .. '\0' .. ARGV[p + 7] end
 
 local pending = {} -- entries of this batch, and their neighbours, that are pending for the consumer; by input
 
--- The entry is still pending for this consumer: nobody claimed it while the handler ran. In a batch one look shows most
+-- 3. The entry is still pending for this consumer: nobody claimed it while the handler ran. In a batch one look shows most
 -- of an input's entries; the look has a COUNT, and one that it cut off, or that is gone, is looked at by itself.
 local function owned(p)
   local stream, group, consumer, entry = ARGV[p + 5], ARGV[p + 6], ARGV[p + 7], ARGV[p + 8]
@@ -61,7 +61,7 @@ local function owned(p)
   return #found > 0 -- an error, such as NOGROUP, means that nobody owns it any more
 end
 
--- Runs the guarded reads again. Returns the index of the one that has changed, if any, and where the events begin.
+-- 4. Runs the guarded reads again. Returns the index of the one that has changed, if any, and where the events begin.
 local function conflict(p)
   local q = p + 14
   for i = 1, tonumber(ARGV[p + 12]) do
@@ -73,7 +73,7 @@ local function conflict(p)
   return nil, q
 end
 
--- The reply of an integer command, exact: Lua's numbers are not from 2^53 on.
+-- 8. The reply of an integer command, exact: Lua's numbers are not from 2^53 on.
 local function exact(reply, p)
   local name = string.upper(ARGV[p])
   if string.find(name, '^HINCR') then return redis.call('HGET', ARGV[p + 1], ARGV[p + 2]) end
@@ -83,7 +83,7 @@ end
 
 local step = 0 -- the command that runs now, from 1; an event: negative
 
--- Steps 7 and 8, from argument q on. Raises what fails, and step says where.
+-- 7, 8. Events and commands, from argument q on. Raises what fails, and step says where.
 local function run(p, q, reply)
   local events, commands = tonumber(ARGV[p + 10]), tonumber(ARGV[p + 11])
   local score = ARGV[p + 9] == '0' and NOW or string.format('%.0f', now + tonumber(ARGV[p + 9]))
@@ -123,21 +123,22 @@ local function run(p, q, reply)
   return events + #emitted / 2
 end
 
--- The answer to a transaction that was undone.
+-- 9. The answer to a transaction that was undone.
 local function failure(e)
   if type(e) == 'table' and e.full then return {'full'} end
   if type(e) == 'table' and e.abort then return {'aborted', step, e.abort} end
   return {'failed', step, error_text(e)}
 end
 
--- The answer to an id that has been seen.
+-- 1. The answer to an id that has been seen.
 local function known(seen, p)
   local digest, token = ARGV[p + 1], ARGV[p + 2]
   local word = verdict(seen, token)
   if word == 'broken' then return {word, redis.call('HGET', BROKEN, digest)} end
-  return {word, 0, seen == token and 1 or 0, ARGV[p + 13] == '1' and kept(digest) or 0}
+  return {word, 0, seen == token and 1 or 0, ARGV[p + 13] == '1' and kept_replies(digest) or 0}
 end
 
+-- One transaction, whose arguments begin at p. The order of the steps is the guarantee.
 local function commit(p, seen)
   local digest, token = ARGV[p + 1], ARGV[p + 2]
 
@@ -178,7 +179,7 @@ local function commit(p, seen)
   if ok then
     waiting, kept_mark = waiting + result, true
     depth, enqueued = 0, {}
-    if ARGV[p + 13] == '1' then keep(digest, reply, tonumber(ARGV[p + 11])) end
+    if ARGV[p + 13] == '1' then keep_replies(digest, reply, tonumber(ARGV[p + 11])) end
     return reply
   end
 
