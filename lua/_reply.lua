@@ -29,3 +29,15 @@ local function digest_of(order, reply)
   table.sort(parts)
   return redis.sha1hex(#parts .. table.concat(parts))
 end
+
+-- Runs guarded reads again, which stand from q on. Returns the index of the one that has changed, if any, and where
+-- they end.
+local function conflict(q, guards)
+  for i = 1, guards do
+    local head = ARGV[q]
+    local last = q + 1 + tonumber(string.sub(head, 2))
+    if digest_of(string.sub(head, 1, 1), redis.pcall(unpack(ARGV, q + 2, last))) ~= ARGV[q + 1] then return i end
+    q = last + 1
+  end
+  return nil, q
+end

@@ -33,10 +33,6 @@ if not in_a then return {NOW, {'identity', in_b}} end
 waiting = redis.call('ZCARD', PENDING)
 local fresh, kept_mark = not start, false -- the shard's first transaction; a mark that stays
 
-local function error_text(e)
-  return type(e) == 'table' and (e.err or e.abort and 'aborted: ' .. e.abort or 'the outbox is full') or tostring(e)
-end
-
 -- For 3, and the acknowledgement: the input of a transaction, a stream as one consumer of a group reads it.
 local function input_of(p) return ARGV[p + 5] .. '\0' .. ARGV[p + 6] .. '\0' .. ARGV[p + 7] end
 
@@ -61,26 +57,6 @@ local function owned(p)
   return #found > 0 -- an error, such as NOGROUP, means that nobody owns it any more
 end
 
--- 4. Runs the guarded reads again. Returns the index of the one that has changed, if any, and where the events begin.
-local function conflict(p)
-  local q = p + 14
-  for i = 1, tonumber(ARGV[p + 12]) do
-    local head = ARGV[q]
-    local last = q + 1 + tonumber(string.sub(head, 2))
-    if digest_of(string.sub(head, 1, 1), redis.pcall(unpack(ARGV, q + 2, last))) ~= ARGV[q + 1] then return i end
-    q = last + 1
-  end
-  return nil, q
-end
-
--- 8. The reply of an integer command, exact: Lua's numbers are not from 2^53 on.
-local function exact(reply, p)
-  local name = string.upper(ARGV[p])
-  if string.find(name, '^HINCR') then return redis.call('HGET', ARGV[p + 1], ARGV[p + 2]) end
-  if string.find(name, '^INCR') or string.find(name, '^DECR') then return redis.call('GET', ARGV[p + 1]) end
-  return reply
-end
-
 local step = 0 -- the command that runs now, from 1; an event: negative
 
 -- 7, 8. Events and commands, from argument q on. Raises what fails, and step says where.
@@ -99,8 +75,8 @@ local function run(p, q, reply)
     local first, last = q + 1, q + (tonumber(string.sub(head, 3)) or tonumber(string.match(head, '^%d+', 3)))
     local r
     if string.byte(head) == 112 then -- p
-      emitted = emitted or emitter(ARGV[p + 1], events, score)
-      r = call_procedure(first, last, emitted.emit)
+      emitted = emitted or rare().emitter(ARGV[p + 1], events, score)
+      r = rare().call_procedure(first, last, emitted.emit)
       if r == nil then r = false end
     else
       if i < commands then -- the last one needs no undo: it works or changes nothing
@@ -112,7 +88,7 @@ local function run(p, q, reply)
       end
       r = redis.pcall(unpack(ARGV, first, last))
       if added then added[3], added = r, nil end -- the id that its undo lacks
-      if type(r) == 'number' and (r >= 9007199254740992 or r <= -9007199254740992) then r = exact(r, first) end
+      if type(r) == 'number' and (r >= 9007199254740992 or r <= -9007199254740992) then r = rare().exact(r, first) end
     end
     if type(r) == 'table' and r.err then error(r) end
     reply[i + 2] = r
@@ -123,19 +99,12 @@ local function run(p, q, reply)
   return events + #emitted / 2
 end
 
--- 9. The answer to a transaction that was undone.
-local function failure(e)
-  if type(e) == 'table' and e.full then return {'full'} end
-  if type(e) == 'table' and e.abort then return {'aborted', step, e.abort} end
-  return {'failed', step, error_text(e)}
-end
-
 -- 1. The answer to an id that has been seen.
 local function known(seen, p)
   local digest, token = ARGV[p + 1], ARGV[p + 2]
   local word = verdict(seen, token)
   if word == 'broken' then return {word, redis.call('HGET', BROKEN, digest)} end
-  return {word, 0, seen == token and 1 or 0, ARGV[p + 13] == '1' and kept_replies(digest) or 0}
+  return {word, 0, seen == token and 1 or 0, ARGV[p + 13] == '1' and rare().kept_replies(digest) or 0}
 end
 
 -- One transaction, whose arguments begin at p. The order of the steps is the guarantee.
@@ -152,14 +121,18 @@ local function commit(p, seen)
   -- 3. Fence.
   if ARGV[p + 4] ~= '0' and not owned(p) then return {'fenced'} end
   -- 4. Guards.
-  local changed, q = conflict(p)
-  if changed then return {'conflict', changed} end
+  local q = p + 14
+  if ARGV[p + 12] ~= '0' then
+    local changed
+    changed, q = rare().conflict(q, tonumber(ARGV[p + 12]))
+    if changed then return {'conflict', changed} end
+  end
   -- 5. Capacity.
   if ARGV[p + 10] ~= '0' and waiting + tonumber(ARGV[p + 10]) > CAPACITY then return {'full'} end
   -- What cannot be undone is refused before the first write, where the server shows it that early.
-  if rehearse then
-    local ok, index, why = pcall(rehearse, ARGV, q + 2 * ARGV[p + 10], tonumber(ARGV[p + 11]))
-    if not ok then index, why = 0, error_text(index) end
+  if ARGV[2] ~= '2' then
+    local ok, index, why = pcall(rare().rehearse, ARGV, q + 2 * ARGV[p + 10], tonumber(ARGV[p + 11]))
+    if not ok then index, why = 0, rare().error_text(index) end
     if index then return {'failed', index, why} end
   end
 
@@ -178,16 +151,17 @@ local function commit(p, seen)
   local ok, result = pcall(run, p, q, reply)
   if ok then
     waiting, kept_mark = waiting + result, true
-    depth, enqueued = 0, {}
-    if ARGV[p + 13] == '1' then keep_replies(digest, reply, tonumber(ARGV[p + 11])) end
+    depth, dumped, streams, enqueued = 0, nil, nil, {}
+    if ARGV[p + 13] == '1' then rare().keep_replies(digest, reply, tonumber(ARGV[p + 11])) end
     return reply
   end
 
   -- 9. Undo, the mark included; what cannot be undone keeps it, and says so to every redelivery.
-  local left = withdraw(rollback())
-  if not left then left = restore({'HDEL', A, digest}) end
-  if not left then return failure(result) end
-  left = 'command ' .. step .. ': ' .. error_text(result) .. '; not restored: ' .. left
+  local undoing = rare()
+  local left = undoing.withdraw(undoing.rollback())
+  if not left then left = undoing.restore({'HDEL', A, digest}) end
+  if not left then return undoing.failure(result, step) end
+  left = 'command ' .. step .. ': ' .. undoing.error_text(result) .. '; not restored: ' .. left
   redis.call('HSET', BROKEN, digest, left)
   redis.call('HSET', A, digest, token .. '!')
   kept_mark = true
@@ -204,20 +178,20 @@ end
 if fresh and start and not kept_mark then redis.call('UNLINK', A) end -- nothing happened here after all
 
 -- The acknowledgements, last and outside the undo: should one fail, the redelivery finds the mark.
-local acks = {}
+local acks = {} -- by input
 for i = 1, count do
   local p, word = at[i], replies[i + 1][1]
   if ARGV[p + 4] == '2' and (word == 'committed' or word == 'replayed' or word == 'duplicate') then
-    local input = input_of(p)
-    local ack = acks[input] or {command = {'XACK', ARGV[p + 5], ARGV[p + 6]}, replies = {}}
+    local input = count == 1 or input_of(p)
+    local ack = acks[input] or {command = {'XACK', ARGV[p + 5], ARGV[p + 6]}}
     ack.command[#ack.command + 1] = ARGV[p + 8]
-    ack.replies[#ack.replies + 1] = replies[i + 1]
+    ack[#ack + 1] = replies[i + 1]
     acks[input] = ack
   end
 end
 for _, ack in pairs(acks) do
   if type(redis.pcall(unpack(ack.command))) == 'number' then
-    for _, reply in ipairs(ack.replies) do reply[2] = 1 end
+    for _, reply in ipairs(ack) do reply[2] = 1 end
   end
 end
 return replies

@@ -22,7 +22,9 @@ const hidden = "_G, load, loadstring, loadfile, dofile, require, module, getfenv
 // procedure sees what it is given.
 func (c Constants) procedures() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "local BUDGET, COMMANDS = %d, %s\n", c.Budget, quote(c.Commands))
+	if len(c.Procedures) == 0 {
+		return ""
+	}
 	b.WriteString("local function procedure(name, redis, KEYS, ARGV, NOW, emit, abort)\n")
 	b.WriteString("local " + hidden + "\n")
 	for _, p := range c.Procedures {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -34,9 +35,19 @@ type Constants struct {
 // keptCount is the most transactions whose replies are kept in one generation.
 const keptCount = 100_000
 
-func (c Constants) text() string {
-	return fmt.Sprintf("local IDENTITY, RETENTION, CAPACITY, UNDO_BYTES, KEPT_BYTES, KEPT_COUNT = %s, %d, %d, %d, %d, %d\n",
-		quote(c.Identity), c.Retention.Milliseconds(), c.Capacity, c.UndoBytes, c.KeptBytes, keptCount)
+// in puts the constants into the text of a script, in the place of their names: a local would cost every function
+// that uses it.
+func (c Constants) in(text string) string {
+	return strings.NewReplacer(
+		"IDENTITY", quote(c.Identity),
+		"RETENTION", strconv.FormatInt(c.Retention.Milliseconds(), 10),
+		"CAPACITY", strconv.Itoa(c.Capacity),
+		"UNDO_BYTES", strconv.Itoa(c.UndoBytes),
+		"KEPT_BYTES", strconv.Itoa(c.KeptBytes),
+		"KEPT_COUNT", strconv.Itoa(keptCount),
+		"BUDGET", strconv.Itoa(c.Budget),
+		"COMMANDS", quote(c.Commands),
+	).Replace(text)
 }
 
 // quote makes a Lua string literal.
@@ -81,19 +92,17 @@ type Set struct {
 
 // New composes the scripts. It does no I/O.
 func New(client redis.UniversalClient, c Constants, log *slog.Logger) *Set {
-	constants := c.text()
 	s := &Set{
 		client:    client,
 		log:       log,
 		namespace: c.Namespace,
-		commit: newSource("commit", constants+c.procedures()+
-			lua.Source("_time", "_inbox", "_undo", "_reply", "_events", "_results", "_procedure", "commit")),
-		resolve: newSource("resolve", constants+lua.Source("_time", "_inbox", "resolve")),
-		read:    newSource("read", lua.Source("_reply", "read")),
-		claim:   newSource("claim", constants+lua.Source("_time", "claim")),
-		settle:  newSource("settle", lua.Source("_time", "settle")),
-		rearm:   newSource("rearm", lua.Source("_time", "rearm")),
-		probe:   newSource("probe", lua.Source("probe")),
+		commit:    newSource("commit", c.procedures()+c.in(commitText)),
+		resolve:   newSource("resolve", c.in(lua.Source("_time", "_inbox", "resolve"))),
+		read:      newSource("read", lua.Source("_reply", "read")),
+		claim:     newSource("claim", c.in(lua.Source("_time", "claim"))),
+		settle:    newSource("settle", lua.Source("_time", "settle")),
+		rearm:     newSource("rearm", lua.Source("_time", "rearm")),
+		probe:     newSource("probe", lua.Source("probe")),
 	}
 	s.queue = &queue{set: s, lanes: make(map[string]*lane)}
 	return s
