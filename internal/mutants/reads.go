@@ -112,7 +112,7 @@ var readMutants = []Mutant{
 	},
 	{
 		Name:    "emitted-beyond-capacity",
-		File:    "lua/_events.lua",
+		File:    "lua/_emit.lua",
 		Old:     `if waiting + before + n + 1 > CAPACITY then`,
 		New:     `if false then`,
 		Package: ".",
