@@ -69,11 +69,25 @@ func Structured(msg *message.RawMessage) ([]any, error) {
 	return []any{fieldContentType, contentTypeStructured, fieldData, event}, nil
 }
 
-// Unmarshal makes a message of an entry's fields. A field ce_specversion says binary mode, else a content-type of
-// application/cloudevents+json structured mode. An entry with neither is plain: its data is the field data, or where
-// there is none a JSON object of all fields; the other fields are attributes as well, where their names are such as
-// CloudEvents allows and their values fit. Errors wrap message.ErrDecode.
+// Unmarshal makes a message of an entry's fields, by what it finds first:
+//
+//  1. a field ce_specversion: binary mode;
+//  2. a content-type of application/cloudevents+json: structured mode;
+//  3. a field _watermill_message_uuid: see UnmarshalWatermill;
+//  4. the fields data and metadata and no others, metadata being a JSON object of texts: see UnmarshalDapr;
+//  5. anything else is plain: its data is the field data, or where there is none a JSON object of all fields; the other
+//     fields are attributes as well, where their names are such as CloudEvents allows and their values fit.
+//
+// An entry of Dapr without metadata is plain: set SubscriberConfig.Unmarshal to UnmarshalDapr. Errors wrap
+// message.ErrDecode.
 func Unmarshal(id string, values map[string]any) (*message.RawMessage, error) {
+	switch {
+	case hasField(values, fieldVersion) || isCloudEvents(values):
+	case hasField(values, fieldWatermillID):
+		return UnmarshalWatermill(id, values)
+	case isDapr(values):
+		return UnmarshalDapr(id, values)
+	}
 	msg, err := unmarshal(values)
 	if err != nil {
 		return nil, fmt.Errorf("stream: entry %s: %w", id, err)
@@ -84,8 +98,17 @@ func Unmarshal(id string, values map[string]any) (*message.RawMessage, error) {
 	return msg, nil
 }
 
+func hasField(values map[string]any, name string) bool {
+	_, ok := values[name]
+	return ok
+}
+
+func isCloudEvents(values map[string]any) bool {
+	return strings.HasPrefix(strings.ToLower(fieldText(values, fieldContentType)), "application/cloudevents")
+}
+
 func unmarshal(values map[string]any) (*message.RawMessage, error) {
-	if _, ok := values[fieldVersion]; ok {
+	if hasField(values, fieldVersion) {
 		return unmarshalBinary(values)
 	}
 	media, _, err := mime.ParseMediaType(fieldText(values, fieldContentType))

@@ -181,7 +181,9 @@ func FuzzUnmarshal(f *testing.F) {
 	f.Add("content-type", "application/cloudevents+json", "data", `{"id":5}`, "", "")
 	f.Add("type", "a", "time", "b", "attributes", `{"type":"x"}`)
 	f.Fuzz(func(t *testing.T, a, b, c, d, e, g string) {
-		for _, unmarshal := range []func(string, map[string]any) (*message.RawMessage, error){stream.Unmarshal, stream.UnmarshalOutbox} {
+		for _, unmarshal := range []func(string, map[string]any) (*message.RawMessage, error){
+			stream.Unmarshal, stream.UnmarshalOutbox, stream.UnmarshalWatermill, stream.UnmarshalDapr,
+		} {
 			msg, err := unmarshal("1-0", map[string]any{a: b, c: d, e: g})
 			switch {
 			case err != nil && !errors.Is(err, message.ErrDecode):

@@ -1,0 +1,128 @@
+package stream
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/luatx/luatx/message"
+)
+
+// The fields of entries that Watermill and Dapr write.
+const (
+	fieldWatermillID = "_watermill_message_uuid"
+	fieldPayload     = "payload"
+	fieldMetadata    = "metadata"
+)
+
+// watermillName is the metadata in which Watermill's CQRS component keeps the kind of a message.
+const watermillName = "name"
+
+// UnmarshalWatermill makes a message of an entry written by Watermill: the UUID is the id, the payload the data. Metadata
+// become attributes, under their names in small letters with everything but letters and digits left out
+// (correlation_id is correlationid); the type is the metadata type, or else name. Errors wrap message.ErrDecode.
+func UnmarshalWatermill(id string, values map[string]any) (*message.RawMessage, error) {
+	metadata, err := textMap(fieldBytes(values, fieldMetadata))
+	if err != nil {
+		return nil, fmt.Errorf("stream: entry %s: %w: field %q %w", id, message.ErrDecode, fieldMetadata, err)
+	}
+	attrs := message.Attributes{message.AttrSpecVersion: message.SpecVersion}
+	spread(attrs, metadata)
+	if attrs.Type() == "" && metadata[watermillName] != "" {
+		attrs[message.AttrType] = metadata[watermillName]
+	}
+	attrs[message.AttrID] = fieldText(values, fieldWatermillID)
+	if attrs.ID() == "" {
+		attrs[message.AttrID] = id
+	}
+	return message.NewRaw(fieldBytes(values, fieldPayload), attrs, nil), nil
+}
+
+// UnmarshalDapr makes a message of an entry written by Dapr: the field data holds a CloudEvent as JSON, or where the
+// payload is raw, the data as it is. Metadata, a JSON object of texts, become attributes as UnmarshalWatermill says,
+// where the event has none of the name. Errors wrap message.ErrDecode.
+func UnmarshalDapr(id string, values map[string]any) (*message.RawMessage, error) {
+	metadata, err := daprMetadata(values)
+	if err != nil {
+		return nil, fmt.Errorf("stream: entry %s: %w: field %q: %w", id, message.ErrDecode, fieldMetadata, err)
+	}
+	msg := message.NewRaw(fieldBytes(values, fieldData), message.Attributes{}, nil)
+	if isEvent(msg.Data) {
+		if msg, err = unmarshalStructured(values); err != nil {
+			return nil, fmt.Errorf("stream: entry %s: %w", id, err)
+		}
+	}
+	spread(msg.Attributes, metadata)
+	for name, value := range map[string]string{message.AttrSpecVersion: message.SpecVersion, message.AttrID: id} {
+		if msg.Attributes[name] == nil || msg.Attributes[name] == "" {
+			msg.Attributes[name] = value
+		}
+	}
+	return msg, nil
+}
+
+// isDapr is true for entries with the fields data and metadata alone, the latter a JSON object of texts.
+func isDapr(values map[string]any) bool {
+	if len(values) != 2 || values[fieldData] == nil || values[fieldMetadata] == nil {
+		return false
+	}
+	_, err := daprMetadata(values)
+	return err == nil
+}
+
+func daprMetadata(values map[string]any) (metadata map[string]string, err error) {
+	if text := fieldBytes(values, fieldMetadata); len(text) > 0 {
+		err = json.Unmarshal(text, &metadata)
+	}
+	return metadata, err
+}
+
+// isEvent says whether data is a CloudEvent as JSON.
+func isEvent(data []byte) bool {
+	var event struct {
+		SpecVersion string `json:"specversion"`
+	}
+	return json.Unmarshal(data, &event) == nil && event.SpecVersion != ""
+}
+
+// spread adds metadata to the attributes that are not there. An exact name goes before one that had to be changed.
+func spread(attrs message.Attributes, metadata map[string]string) {
+	names := slices.SortedFunc(maps.Keys(metadata), func(a, b string) int {
+		if exact := isAttributeName(a); exact != isAttributeName(b) {
+			if exact {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(a, b)
+	})
+	for _, name := range names {
+		plain := attributeName(name)
+		if plain == "" || attrs[plain] != nil {
+			continue
+		}
+		if v, err := attributeValue(plain, metadata[name]); err == nil {
+			attrs[plain] = v
+		}
+	}
+}
+
+// attributeName makes of a name one that CloudEvents allows, "" where nothing is left or it is the data's.
+func attributeName(name string) string {
+	plain := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r - 'A' + 'a'
+		default:
+			return -1
+		}
+	}, name)
+	if !isAttributeName(plain) {
+		return ""
+	}
+	return plain
+}
