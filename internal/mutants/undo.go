@@ -122,8 +122,8 @@ var undoMutants = []Mutant{
 	{
 		Name:    "dumps-of-the-neighbour",
 		File:    "lua/commit.lua",
-		Old:     `depth, dumped, streams, enqueued = 0, nil, nil, {}`,
-		New:     `depth, streams, enqueued = 0, nil, {}`,
+		Old:     `depth, dumped, streams, enqueued = 0`,
+		New:     `depth, fresh, streams, enqueued = 0`,
 		Package: ".",
 		Test:    "^TestUndoWithinABatch$",
 		Why:     "a transaction is not undone, for another one in its batch had touched the key",
