@@ -15,7 +15,8 @@
 --          {'full'}, {'failed', index of the command (an event: negative), error}, {'aborted', index of the procedure,
 --          reason}, {'refused', the server's error}, {'broken', what was left}; or {'identity', the one found} alone
 --          for the whole batch; or the server's error READONLY.
--- Bound:   linear in the arguments, which the client caps; for procedures BUDGET calls each.
+-- Bound:   linear in the arguments, which the client caps; for procedures BUDGET calls each. What few transactions need
+--          is made when one does, by undos() and rare() (see internal/script/compose.go).
 -- Redis:   6.0
 
 local BROKEN = KEYS[6]
