@@ -54,7 +54,12 @@ type service struct {
 
 func newService(t testing.TB, client redis.UniversalClient, m mode) *service {
 	t.Helper()
-	name := redistest.Namespace(t)
+	return namedService(t, client, m, redistest.Namespace(t))
+}
+
+// namedService is a service on keys that others know of.
+func namedService(t testing.TB, client redis.UniversalClient, m mode, name string) *service {
+	t.Helper()
 	keyspace := luatx.Partitions(2).WithPrefix(name)
 	transactor, err := luatx.New(client, luatx.Config{Namespace: name, Keyspace: keyspace})
 	must(t, err)
@@ -90,15 +95,19 @@ func (s *service) subscriberConfig(key string) stream.SubscriberConfig {
 	}
 }
 
-// start runs the service on its input streams until the test ends.
-func (s *service) start(handler message.Handler, change ...func(*stream.SubscriberConfig)) {
+// workers is how many messages a process handles at once.
+const workers = 4
+
+// start runs the service on its input streams until stop, or the end of the test.
+func (s *service) start(handler message.Handler, change ...func(*stream.SubscriberConfig)) (stop func()) {
 	s.t.Helper()
 	mw, err := s.mode.wire(s)
 	must(s.t, err)
-	engine := message.NewEngine(message.EngineConfig{Pipe: message.PipeConfig{Concurrency: 4, Logger: slog.New(slog.DiscardHandler)}})
+	engine := message.NewEngine(message.EngineConfig{Pipe: message.PipeConfig{Concurrency: workers, Logger: slog.New(slog.DiscardHandler)}})
 	must(s.t, engine.Router().Use(mw))
 	must(s.t, engine.AddHandler("charge", nil, handler))
 	ctx, cancel := context.WithCancel(context.Background())
+	var inputs []<-chan *message.RawMessage
 	for _, key := range s.streams("orders") {
 		cfg := s.subscriberConfig(key)
 		for _, c := range change {
@@ -110,11 +119,7 @@ func (s *service) start(handler message.Handler, change ...func(*stream.Subscrib
 		must(s.t, err)
 		must(s.t, engine.AddRawInput(key, nil, ch))
 		s.subs = append(s.subs, sub)
-		s.t.Cleanup(func() {
-			for msg := range ch {
-				msg.Release()
-			}
-		})
+		inputs = append(inputs, ch)
 	}
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -122,7 +127,20 @@ func (s *service) start(handler message.Handler, change ...func(*stream.Subscrib
 			s.t.Error(err)
 		}
 	})
-	s.t.Cleanup(func() { cancel(); running.Wait() })
+	var once sync.Once
+	stop = func() {
+		once.Do(func() {
+			cancel()
+			running.Wait()
+			for _, ch := range inputs {
+				for msg := range ch {
+					msg.Release()
+				}
+			}
+		})
+	}
+	s.t.Cleanup(stop)
+	return stop
 }
 
 // feed adds the charges to the input streams, each as a message with the id of its order.

@@ -1,0 +1,246 @@
+package stack_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/rekey"
+	"github.com/luatx/luatx/internal/respproxy"
+	"github.com/luatx/luatx/stream"
+)
+
+// legacyAccounts is the adapter as it was: its keys have no tags.
+type legacyAccounts struct {
+	client redis.UniversalClient
+	lead   string
+}
+
+func (l legacyAccounts) key(customer, part string) string {
+	return l.lead + ":account:" + customer + ":" + part
+}
+
+func (l legacyAccounts) Charge(ctx context.Context, c charge) error {
+	cmds := luatx.CmdableFromContext(ctx, l.client)
+	for _, cmd := range []redis.Cmder{
+		cmds.HIncrBy(ctx, l.key(c.Customer, "sums"), "spent", int64(c.Pence)),
+		cmds.SAdd(ctx, l.key(c.Customer, "orders"), c.Order),
+		cmds.LPush(ctx, l.key(c.Customer, "journal"), c.Order),
+		cmds.HIncrBy(ctx, l.key(c.Customer, "sums"), "charges", 1),
+	} {
+		if err := cmd.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// load feeds a service without a pause, charges with new ids, and after every third one of old.
+type load struct {
+	s    *service
+	quit chan struct{}
+	done sync.WaitGroup
+	fed  []charge // without those that came again; to be read after stop
+}
+
+const loadCustomers = 6
+
+func (s *service) load() *load {
+	l := &load{s: s, quit: make(chan struct{})}
+	l.done.Go(func() {
+		ticker := time.NewTicker(4 * time.Millisecond)
+		defer ticker.Stop()
+		for i := 0; ; i++ {
+			select {
+			case <-l.quit:
+				return
+			case <-ticker.C:
+			}
+			c := charge{fmt.Sprint("c", i%loadCustomers), fmt.Sprintf("order-%05d", i), 1 + i*7919%1000}
+			l.fed = append(l.fed, c)
+			batch := []charge{c}
+			if i%3 == 0 {
+				batch = append(batch, l.fed[i/2])
+			}
+			s.feed(batch)
+		}
+	})
+	return l
+}
+
+func (l *load) stop() []charge {
+	close(l.quit)
+	l.done.Wait()
+	return l.fed
+}
+
+// charges sums up how many charges were applied, under names of either kind.
+func (s *service) charges() int {
+	s.t.Helper()
+	sum := 0
+	for i := range loadCustomers {
+		customer := fmt.Sprint("c", i)
+		sums, _, _, err := redisAccounts{s.client, s.keyspace}.keys(customer)
+		must(s.t, err)
+		for _, key := range []string{sums, legacyAccounts{lead: s.name}.key(customer, "sums")} {
+			n, _ := strconv.Atoi(s.client.HGet(s.t.Context(), key, "charges").Val())
+			sum += n
+		}
+	}
+	return sum
+}
+
+// progress waits until a number of charges more have been applied.
+func (s *service) progress() {
+	s.t.Helper()
+	from := s.charges()
+	redistest.Eventually(s.t, "the service to get on", func() bool { return s.charges() >= from+60 })
+}
+
+// dieUnacknowledged kills a process whose messages are applied and not acknowledged: none of them is in the gap.
+func (s *service) dieUnacknowledged(proxy *respproxy.Proxy, kill func()) {
+	s.t.Helper()
+	never := respproxy.NewHold()
+	acks := respproxy.Command("XACK")
+	var held atomic.Int64
+	proxy.On(func(cmd []string) respproxy.Action {
+		if acks(cmd) {
+			held.Add(1)
+			return respproxy.HoldBy(never)
+		}
+		return respproxy.Pass()
+	})
+	redistest.Eventually(s.t, "its workers to stand still", func() bool { return held.Load() >= workers })
+	if applied := s.pendingAndApplied(); applied < workers {
+		s.t.Errorf("%d messages are applied and not acknowledged", applied)
+	}
+	kill()
+}
+
+// pendingAndApplied counts the messages of the legacy names that were applied and are pending; none may be marked alone.
+func (s *service) pendingAndApplied() (n int) {
+	s.t.Helper()
+	ctx := s.t.Context()
+	for _, key := range s.streams("orders") {
+		pending, err := s.client.XPendingExt(ctx, &redis.XPendingExtArgs{Stream: key, Group: "billing", Start: "-", End: "+", Count: 1000}).Result()
+		must(s.t, err)
+		for _, p := range pending {
+			entries, err := s.client.XRange(ctx, key, p.ID, p.ID).Result()
+			must(s.t, err)
+			msg, err := stream.Unmarshal(p.ID, entries[0].Values)
+			must(s.t, err)
+			c := charge{Order: msg.ID()}
+			applied := s.client.SIsMember(ctx, legacyAccounts{lead: s.name}.key(msg.Subject(), "orders"), msg.ID()).Val()
+			if applied {
+				n++
+			}
+			if applied != s.marked(c) {
+				s.t.Errorf("%s: applied %t, marked %t", c.Order, applied, s.marked(c))
+			}
+		}
+	}
+	return n
+}
+
+// TestTheWalk does what docs/swap.md says, step by step, to a service under load, and back again: keys are renamed, the
+// line is changed while processes of both modes run, one that has died left an applied message unacknowledged, messages
+// come again on the other side of every step, and in the end each counts once and each event is published.
+func TestTheWalk(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	client := server.Client(t)
+	was := newService(t, client, modes[0])
+	now := namedService(t, client, modes[1], was.name)
+	now.cfg.Overlap, now.cfg.Retention = client, was.cfg.Retention
+	quick := func(cfg *stream.SubscriberConfig) {
+		cfg.MaxIdleTime, cfg.ClaimInterval = time.Second, 50*time.Millisecond
+	}
+
+	// Both ways of publishing run throughout.
+	was.forward(was.name + ":events")
+	now.forward(was.name + ":events")
+
+	// The service as it was, on keys without tags; one of its processes dies between the EXEC and the XACK.
+	proxy := redistest.Proxy(t, server.Addr())
+	stop := was.start(newHandler(legacyAccounts{client, was.name}), quick)
+	kill := was.startChild(proxy.Addr(), "legacy")
+	feeder := was.load()
+	redistest.Eventually(t, "both processes to be at work", func() bool { return proxy.Count("XACK") > 5 })
+	stop()
+	was.dieUnacknowledged(proxy, kill)
+
+	// Keys first. What writes to them has stopped; the streams keep what comes meanwhile.
+	m, err := rekey.ParseMap(was.name + ":account:{id}:{part}")
+	must(t, err)
+	renamed := 0
+	must(t, rekey.Run(redistest.Soon(t), client, rekey.Config{
+		Pattern: was.name + ":account:*", Map: m, Keyspace: was.keyspace, Apply: true,
+	}, func(s rekey.Step) {
+		if renamed++; s.Outcome != rekey.Renamed {
+			t.Errorf("%+v", s)
+		}
+	}))
+	if renamed != 3*loadCustomers {
+		t.Errorf("%d keys were renamed", renamed)
+	}
+	stop = was.start(newHandler(redisAccounts{client, was.keyspace}), quick)
+	was.progress()
+
+	// The line. The new processes start, then the old ones end.
+	stopScripted := now.start(newHandler(redisAccounts{client, now.keyspace}), quick)
+	now.progress()
+	stop()
+	now.progress()
+
+	// And back, and forth again.
+	stop = was.start(newHandler(redisAccounts{client, was.keyspace}), quick)
+	stopScripted()
+	was.progress()
+	now.start(newHandler(redisAccounts{client, now.keyspace}), quick)
+	stop()
+	now.progress()
+
+	fed := feeder.stop()
+	redistest.Eventually(t, "everything to be acknowledged", now.drained)
+	now.wantAccounts(fed, 1)
+	if got := now.published(was.name+":events", eventsOf(fed)); len(got) != eventsOf(fed) {
+		t.Errorf("%d events, want %d", len(got), eventsOf(fed))
+	}
+}
+
+// TestDrain holds the other way: where the old processes end before the new ones start, and nothing is pending, no
+// mark is needed; and the forwarder has done its work when its group says so.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		was := newService(t, client, modes[0])
+		now := namedService(t, client, modes[1], was.name)
+		was.forward(was.name + ":events")
+		charges := chargesOf(120, 5)
+		stop := was.start(newHandler(redisAccounts{client, was.keyspace}))
+		was.feed(charges[:60])
+		redistest.Eventually(t, "half of the messages to be acknowledged", was.drained)
+		stop()
+		was.feed(charges[60:])
+		if n := was.pending(); n != 0 {
+			t.Errorf("%d messages are pending", n)
+		}
+		redistest.Eventually(t, "the forwarder to be done", func() bool { return was.isRead("outbox", stream.OutboxGroup) })
+
+		now.forward(was.name + ":events")
+		now.start(newHandler(redisAccounts{client, now.keyspace}))
+		redistest.Eventually(t, "the other half to be acknowledged", now.drained)
+		now.wantAccounts(charges, 1)
+		if got := now.published(was.name+":events", eventsOf(charges)); len(got) != eventsOf(charges) {
+			t.Errorf("%d events, want %d", len(got), eventsOf(charges))
+		}
+	})
+}
