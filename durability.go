@@ -76,5 +76,5 @@ func (d Durability) script() script.Durability {
 
 // nothing is the result of a transaction in which there was nothing to commit.
 func (t *Transactor) nothing() Result {
-	return Result{Outcome: Committed, Replicated: t.scripts.Durability.On()}
+	return Result{Outcome: Committed, Replicated: t.cfg.Durability.script().On()}
 }

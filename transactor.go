@@ -67,7 +67,7 @@ func New(client redis.UniversalClient, cfg Config) (*Transactor, error) {
 		procedures[i], commands = script.Procedure(p), command.LuaTable()
 	}
 	identity := fmt.Sprintf("luatx %d, namespace %s, %s", layout, cfg.Namespace, cfg.Keyspace.identity())
-	t := &Transactor{
+	return &Transactor{
 		cfg:      cfg,
 		client:   client,
 		identity: identity,
@@ -80,13 +80,12 @@ func New(client redis.UniversalClient, cfg Config) (*Transactor, error) {
 			Capacity:   cfg.OutboxCapacity,
 			UndoBytes:  cfg.UndoBytes,
 			KeptBytes:  cfg.KeepBytes,
+			Durability: cfg.Durability.script(),
 			Procedures: procedures,
 			Budget:     cfg.ProcedureCalls,
 			Commands:   commands,
 		}, cfg.Logger),
-	}
-	t.scripts.Durability = cfg.Durability.script()
-	return t, nil
+	}, nil
 }
 
 // Config returns the configuration with its defaults.

@@ -178,6 +178,9 @@ for i = 1, count do
 end
 if fresh and start and not kept_mark then redis.call('UNLINK', A) end -- nothing happened here after all
 
+-- WAIT is about what the connection has written: a batch of duplicates writes, so that it means their first commit.
+if DURABLE and start and not kept_mark then redis.pcall('HSET', A, 'start', string.format('%.0f', start)) end
+
 -- The acknowledgements, last and outside the undo: should one fail, the redelivery finds the mark.
 local acks = {} -- by input
 for i = 1, count do

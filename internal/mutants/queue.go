@@ -113,8 +113,8 @@ var queueMutants = []Mutant{
 	{
 		Name:    "impatient-callers-wait-with-the-others",
 		File:    "internal/script/sending.go",
-		Old:     `s.Durability.On() && !s.Durability.patient(ctx)`,
-		New:     `false && !s.Durability.patient(ctx)`,
+		Old:     `s.durability.On() && !s.durability.patient(ctx)`,
+		New:     `false && !s.durability.patient(ctx)`,
 		Package: ".",
 		Test:    "^TestHurryBehindOthers$",
 		Why:     "a caller with little time leaves before the answer that the server has given",

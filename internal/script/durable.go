@@ -57,9 +57,9 @@ func (s *Set) transmitDurably(ctx context.Context, calls []*call, tail ...redis.
 		}
 		return
 	}
-	wait := s.Durability.wait(ctx)
+	wait := s.durability.wait(ctx)
 	pipe(ctx, node, calls, append([]redis.Cmder{wait}, tail...)...)
-	reached := wait.Err() == nil && s.Durability.reached(wait.Val())
+	reached := wait.Err() == nil && s.durability.reached(wait.Val())
 	for _, c := range calls {
 		c.replicated = reached
 	}

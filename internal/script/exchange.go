@@ -86,7 +86,7 @@ func (s *Set) exchange(ctx context.Context, calls []*call, tail ...redis.Cmder) 
 
 func (s *Set) transmit(ctx context.Context, calls []*call, tail ...redis.Cmder) {
 	switch {
-	case s.Durability.On() && calls[0].script.name == s.commit.name:
+	case s.durability.On() && calls[0].script.name == s.commit.name:
 		s.transmitDurably(ctx, calls, tail...)
 	case len(calls) == 1 && len(tail) == 0:
 		cmd := calls[0].command(ctx)

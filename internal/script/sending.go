@@ -21,7 +21,7 @@ type Sending struct {
 	Outcome    Outcome
 	Now        time.Time // the server's, with the outcome
 	Unanswered bool      // a copy of an earlier request may still arrive
-	Replicated bool      // as far as Set.Durability asks
+	Replicated bool      // as far as Constants.Durability asks
 	Err        error     // there is no outcome
 
 	request *request
@@ -37,7 +37,7 @@ func (s *Set) Send(ctx context.Context, batch []*Sending, tail ...redis.Cmder) {
 	open := make([]*request, len(batch))
 	for i, b := range batch {
 		b.request = s.request(b.Shard, &b.Tx)
-		b.request.alone = s.Durability.On() && !s.Durability.patient(ctx)
+		b.request.alone = s.durability.On() && !s.durability.patient(ctx)
 		open[i] = b.request
 	}
 	round := s.queue.round

@@ -27,6 +27,8 @@ type Constants struct {
 	UndoBytes int           // the largest key that is kept by DUMP for an undo
 	KeptBytes int           // the most bytes of replies that one transaction keeps
 
+	Durability Durability
+
 	Procedures []Procedure
 	Budget     int    // the most calls of one run of a procedure
 	Commands   string // those that procedures may call, as lua/_procedure.lua reads them
@@ -45,6 +47,7 @@ func (c Constants) in(text string) string {
 		"UNDO_BYTES", strconv.Itoa(c.UndoBytes),
 		"KEPT_BYTES", strconv.Itoa(c.KeptBytes),
 		"KEPT_COUNT", strconv.Itoa(keptCount),
+		"DURABLE", strconv.FormatBool(c.Durability.On()),
 		"BUDGET", strconv.Itoa(c.Budget),
 		"COMMANDS", quote(c.Commands),
 	).Replace(text)
@@ -75,15 +78,13 @@ func newSource(name, text string) source {
 
 // Set is the scripts with their constants, and the client that runs them.
 type Set struct {
-	// Durability is set before the first use.
-	Durability Durability
-
-	client    redis.UniversalClient
-	log       *slog.Logger
-	namespace string
-	queue     *queue
-	shards    [slot.Count]atomic.Pointer[Shard] // those that were asked for
-	warned    atomic.Bool                       // that Durability cannot be had
+	client     redis.UniversalClient
+	log        *slog.Logger
+	namespace  string
+	durability Durability
+	queue      *queue
+	shards     [slot.Count]atomic.Pointer[Shard] // those that were asked for
+	warned     atomic.Bool                       // that Durability cannot be had
 
 	commit, resolve, read, claim, settle, rearm, probe source
 
@@ -93,16 +94,17 @@ type Set struct {
 // New composes the scripts. It does no I/O.
 func New(client redis.UniversalClient, c Constants, log *slog.Logger) *Set {
 	s := &Set{
-		client:    client,
-		log:       log,
-		namespace: c.Namespace,
-		commit:    newSource("commit", c.procedures()+c.in(commitText)),
-		resolve:   newSource("resolve", c.in(lua.Source("_time", "_inbox", "resolve"))),
-		read:      newSource("read", lua.Source("_reply", "read")),
-		claim:     newSource("claim", c.in(lua.Source("_time", "claim"))),
-		settle:    newSource("settle", lua.Source("_time", "settle")),
-		rearm:     newSource("rearm", lua.Source("_time", "rearm")),
-		probe:     newSource("probe", lua.Source("probe")),
+		client:     client,
+		log:        log,
+		namespace:  c.Namespace,
+		durability: c.Durability,
+		commit:     newSource("commit", c.procedures()+c.in(commitText)),
+		resolve:    newSource("resolve", c.in(lua.Source("_time", "_inbox", "resolve"))),
+		read:       newSource("read", lua.Source("_reply", "read")),
+		claim:      newSource("claim", c.in(lua.Source("_time", "claim"))),
+		settle:     newSource("settle", lua.Source("_time", "settle")),
+		rearm:      newSource("rearm", lua.Source("_time", "rearm")),
+		probe:      newSource("probe", lua.Source("probe")),
 	}
 	s.queue = &queue{set: s, lanes: make(map[string]*lane)}
 	return s
