@@ -14,6 +14,7 @@ import (
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/rekey"
+	"github.com/luatx/luatx/internal/slot"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -217,6 +218,11 @@ func TestCopyWithoutItsDeletion(t *testing.T) {
 				t.Errorf("%s: %+v", old, steps[old])
 			}
 		}
+		for old, s := range steps {
+			if s.Moved && !slices.Contains(others, old) && s.Outcome != rekey.Completed {
+				t.Errorf("the copy of %s: %+v", old, s)
+			}
+		}
 		// On one slot there are no copies: a rename has no moment between.
 		if counts[rekey.Taken] < len(others) || counts[rekey.Completed] < len(copies)/2 || counts[rekey.Renamed]+counts[rekey.Failed] != 0 {
 			t.Errorf("%v", counts)
@@ -231,6 +237,9 @@ func TestCopyWithoutItsDeletion(t *testing.T) {
 				t.Errorf("%s: a key was lost", old)
 			}
 			continue
+		}
+		if hasOld && slot.Of(old) != slot.Of(name) {
+			t.Errorf("%s is still there", old)
 		}
 		if !hasNew || !slices.Equal(entry.Value, before.Keys[old].Value) {
 			t.Errorf("%s: its copy is %v", old, entry)
