@@ -34,10 +34,10 @@ type Config struct {
 	// OutboxCapacity is the most events that may wait in one shard. Defaults to 100,000.
 	OutboxCapacity int
 
-	// MaxCommands is the most commands and events of one transaction. Defaults to 10,000.
+	// MaxCommands is the most commands, events and guarded reads of one transaction. Defaults to 10,000.
 	MaxCommands int
 
-	// MaxBytes is the most bytes of one transaction's commands and events. Defaults to 8 MiB.
+	// MaxBytes is the most bytes of one transaction's commands, events and guarded reads. Defaults to 8 MiB.
 	MaxBytes int
 
 	// UndoBytes is the largest key that is copied in order to undo a command without a cheaper inverse (DEL,

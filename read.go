@@ -58,12 +58,13 @@ func (tx *Tx) guard(ctx context.Context, cmds []redis.Cmder) error {
 		return ErrTxClosed
 	}
 	written := tx.writtenKeys()
-	guards, keys := make([]script.Guard, len(cmds)), make([]string, 0, len(cmds))
+	guards, keys, size := make([]script.Guard, len(cmds)), make([]string, 0, len(cmds)), 0
 	for i, cmd := range cmds {
-		args, _, err := sendable(cmd.Args())
+		args, n, err := sendable(cmd.Args())
 		if err != nil {
 			return fmt.Errorf("%w: %s: %w", ErrCommandRefused, cmd.Name(), err)
 		}
+		size += n
 		spec, err := tx.check(args)
 		if err != nil {
 			return err
@@ -88,6 +89,9 @@ func (tx *Tx) guard(ctx context.Context, cmds []redis.Cmder) error {
 	if len(guards) == 0 {
 		return nil
 	}
+	if limit := tx.t.cfg.MaxCommands; len(guards) > limit {
+		return fmt.Errorf("%w: %d guarded reads in one pipeline, more than MaxCommands, %d", ErrTooLarge, len(guards), limit)
+	}
 	ctx, cancel := context.WithTimeout(ctx, tx.t.cfg.CommitTimeout)
 	defer cancel()
 	reads, err := tx.t.scripts.Read(ctx, tx.shard, keys, guards)
@@ -105,6 +109,7 @@ func (tx *Tx) guard(ctx context.Context, cmds []redis.Cmder) error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	tx.guards, tx.guardKeys = append(tx.guards, guards...), append(tx.guardKeys, keys...)
+	tx.guardBytes += size
 	return nil
 }
 
@@ -143,6 +148,9 @@ func (tx *Tx) verify(ctx context.Context) error {
 	tx.mu.Unlock()
 	if len(guards) == 0 {
 		return nil
+	}
+	if limit := tx.t.cfg.MaxCommands; len(guards) > limit {
+		return fmt.Errorf("%w: %d guarded reads in one pipeline, more than MaxCommands, %d", ErrTooLarge, len(guards), limit)
 	}
 	ctx, cancel := tx.lookup(ctx)
 	defer cancel()

@@ -247,3 +247,41 @@ func TestGuardedReadsInAHandler(t *testing.T) {
 		}
 	})
 }
+
+// TestGuardedReadsAreBounded holds that they count among what makes a transaction too large.
+func TestGuardedReadsAreBounded(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	ctx := redistest.Soon(t)
+	tr := newTransactor(t, client, func(c *luatx.Config) { c.MaxCommands, c.MaxBytes = 5, 2000 })
+	k := key(t, tr, "a", "k")
+	run := func(reads int, field string) error {
+		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			for range reads {
+				tx.Read().HGet(ctx, k, field)
+			}
+			return tx.Pipeline().HSet(ctx, k, "g", 1).Err()
+		})
+		return err
+	}
+	if err := run(4, "f"); err != nil {
+		t.Error(err)
+	}
+	for field, reads := range map[string]int{"f": 5, strings.Repeat("f", 1000): 2} {
+		if err := run(reads, field); !errors.Is(err, luatx.ErrTooLarge) {
+			t.Errorf("%d reads of a field of %d bytes: %v", reads, len(field), err)
+		}
+	}
+	_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+		_, err := tx.Read().Pipelined(ctx, func(p redis.Pipeliner) error {
+			for range 6 {
+				p.HGet(ctx, k, "f")
+			}
+			return nil
+		})
+		return err
+	})
+	if !errors.Is(err, luatx.ErrTooLarge) {
+		t.Errorf("six reads in a pipeline: %v", err)
+	}
+}

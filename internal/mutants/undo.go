@@ -4,7 +4,7 @@ package main
 var undoMutants = []Mutant{
 	{
 		Name:    "xadds-stay",
-		File:    "tx.go",
+		File:    "prepare.go",
 		Old:     `out.Commands, out.Order = streamsLast(cmds, out.Commands)`,
 		New:     ``,
 		Package: ".",
