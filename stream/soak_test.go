@@ -114,7 +114,7 @@ func (s *soak) sample(t *testing.T) sample {
 }
 
 // TestSoak holds that nothing grows: memory of process and server, goroutines, what is pending.
-func TestSoak(t *testing.T) { //nolint:tparallel // measures the process
+func TestSoak(t *testing.T) {
 	length := soakFor(t)
 	f := newFixture(t, redistest.Single(t, redistest.Own()).Client(t))
 	s := &soak{fixture: f}
