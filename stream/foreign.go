@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/luatx/luatx/internal/msgpack"
 	"github.com/luatx/luatx/message"
 )
 
@@ -26,7 +27,7 @@ const watermillName = "name"
 func UnmarshalWatermill(id string, values map[string]any) (*message.RawMessage, error) {
 	metadata, err := textMap(fieldBytes(values, fieldMetadata))
 	if err != nil {
-		return nil, fmt.Errorf("stream: entry %s: %w: field %q %w", id, message.ErrDecode, fieldMetadata, err)
+		return nil, fmt.Errorf("stream: entry %s: %w: field %q: %w", id, message.ErrDecode, fieldMetadata, err)
 	}
 	attrs := message.Attributes{message.AttrSpecVersion: message.SpecVersion}
 	spread(attrs, metadata)
@@ -38,6 +39,27 @@ func UnmarshalWatermill(id string, values map[string]any) (*message.RawMessage, 
 		attrs[message.AttrID] = id
 	}
 	return message.NewRaw(fieldBytes(values, fieldPayload), attrs, nil), nil
+}
+
+// textMap decodes a MessagePack map of texts; nothing at all counts as an empty one.
+func textMap(data []byte) (map[string]string, error) {
+	if len(data) == 0 {
+		return nil, nil
+	}
+	values, err := msgpack.ReadMap(data)
+	if err != nil {
+		return nil, err
+	}
+	texts := make(map[string]string, len(values))
+	for name, value := range values {
+		switch value.(type) {
+		case string, []byte:
+			texts[name] = fieldText(values, name)
+		default:
+			return nil, fmt.Errorf("%q is a %T, want a text", name, value)
+		}
+	}
+	return texts, nil
 }
 
 // UnmarshalDapr makes a message of an entry written by Dapr: the field data holds a CloudEvent as JSON, or where the

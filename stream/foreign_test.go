@@ -125,6 +125,31 @@ func TestUnmarshalDapr(t *testing.T) {
 	}
 }
 
+func TestUnmarshalWatermill(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 300)
+	for metadata, want := range map[string]message.Attributes{
+		"\x80":                                  {},
+		"\x81\xa1a\xa2bc":                       {"a": "bc"},
+		"\x81\xa1a\xc4\x01b":                    {"a": "b"},
+		"\x81\xa1a\xda\x01\x2c" + long:          {"a": long},
+		"\xde\x00\x01\xa4Type\xa1t":             {"type": "t"},
+		"\x82\xa4name\xa1n\xa4type\xa1t":        {"type": "t", "name": "n"},
+		"\xdf\x00\x00\x00\x01\xa4name\xd9\x01n": {"type": "n", "name": "n"},
+	} {
+		msg, err := stream.UnmarshalWatermill("1-0", map[string]any{"_watermill_message_uuid": "7", "metadata": metadata, "payload": "x"})
+		must(t, err)
+		want["id"], want["specversion"] = "7", "1.0"
+		wantAttributes(t, msg.Attributes, want)
+		wantData(t, msg, "x")
+	}
+	for _, metadata := range []string{"\x81\xa1a\x05", "\x81\xa1a\xa5b", "\x80\x80", "\x91\xa1a", "\xdf\xff\xff\xff\xff"} {
+		if _, err := stream.UnmarshalWatermill("1-0", map[string]any{"metadata": metadata}); !errors.Is(err, message.ErrDecode) {
+			t.Errorf("metadata %q: error is %v, want ErrDecode", metadata, err)
+		}
+	}
+}
+
 func TestMetadataNames(t *testing.T) {
 	t.Parallel()
 	msg, err := stream.UnmarshalDapr("1-0", map[string]any{"data": "x", "metadata": `{"a_b":"changed","ab":"exact","A-C":"1","a.c":"2","---":"x","da-ta":"x","time":"noon","id":"7"}`})

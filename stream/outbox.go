@@ -20,7 +20,9 @@ const fieldAttributes = "attributes"
 var outboxFields = []string{message.AttrType, message.AttrSource, message.AttrDestination}
 
 // NewOutboxSubscriber makes a Subscriber of an outbox stream, whose messages are to be published elsewhere: ack each
-// one when it has been. Group defaults to OutboxGroup and Unmarshal to UnmarshalOutbox.
+// one when it has been, and nack it otherwise, as Publisher.Publish does. Group defaults to OutboxGroup and Unmarshal to
+// UnmarshalOutbox. Entries that were published stay in the stream, unless DeleteAcked is set, or TrimAcked where other
+// groups read it as well.
 func NewOutboxSubscriber(client redis.UniversalClient, cfg SubscriberConfig) (*Subscriber, error) {
 	cfg.Group = cmp.Or(cfg.Group, OutboxGroup)
 	if cfg.Unmarshal == nil {

@@ -260,3 +260,33 @@ func TestForwarding(t *testing.T) {
 	out.cancel()
 	<-done
 }
+
+// An outbox entry stays until its destination has taken it, and goes with its acknowledgement.
+func TestForwardingWaitsForTheDestination(t *testing.T) {
+	t.Parallel()
+	f := shared(t)
+	must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: f.key, Values: []any{"type", "order.placed", "data", "x"}}).Err())
+	cfg := f.config()
+	cfg.Group, cfg.DeleteAcked = "", true
+	sub, err := stream.NewOutboxSubscriber(f.client, cfg)
+	must(t, err)
+	out := run(t, sub)
+	to := f.key + ":mail"
+	must(t, f.client.Set(t.Context(), to, "takes nothing", 0).Err())
+	done, err := f.publisher(t, func(c *stream.PublisherConfig) { c.Stream = to }).Publish(t.Context(), out.ch)
+	must(t, err)
+	eventually(t, func() bool { return sub.Stats().Redelivered > 2 }, func() string { return "not tried again" })
+	if p := f.client.XPending(t.Context(), f.key, stream.OutboxGroup).Val(); p.Count != 1 {
+		t.Errorf("%d pending, want the one that was not taken", p.Count)
+	}
+	must(t, f.client.Del(t.Context(), to).Err())
+	eventually(t, func() bool { return f.client.XLen(t.Context(), f.key).Val() == 0 }, func() string { return "the entry stays" })
+	if got := f.written(t, to); len(got) != 1 {
+		t.Errorf("forwarded %q", got)
+	}
+	if p := f.client.XPending(t.Context(), f.key, stream.OutboxGroup).Val(); p.Count != 0 {
+		t.Errorf("%d pending, want none", p.Count)
+	}
+	out.cancel()
+	<-done
+}
