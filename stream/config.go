@@ -47,7 +47,8 @@ type SubscriberConfig struct {
 	// By default a slow one keeps it, as long as its process lives and reaches the server.
 	NoHeartbeat bool
 	// MaxDeliveries is after how many deliveries, by whichever process, an entry that is not acked goes to the
-	// dead-letter stream. Defaults to 0: it is delivered for ever.
+	// dead-letter stream. One whose reply was lost on the way counts too, so leave some room. Defaults to 0: it is
+	// delivered for ever.
 	MaxDeliveries int
 	// DeadLetter is the key of the dead-letter stream; it must hash to the slot of Stream. Where it is set, or
 	// MaxDeliveries is, what was refused for good (message.Permanent) and what cannot be decoded goes there at once.

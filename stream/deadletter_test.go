@@ -343,3 +343,50 @@ func TestPutBackAllTakesWhatIsThere(t *testing.T) {
 		t.Errorf("put back %d, error %v, want 120", n, err)
 	}
 }
+
+// What was read and never taken is nobody's delivery: restarts alone bury nothing.
+func TestUntakenMessagesAreNotDelivered(t *testing.T) {
+	t.Parallel()
+	f := shared(t)
+	f.add(t, "a", "b")
+	cfg := f.config()
+	cfg.MaxDeliveries = 1
+	for range 3 {
+		sub := f.subscribe(t, cfg)
+		eventually(t, func() bool { return len(sub.ch) == 2 }, func() string { return "no messages in the channel" })
+		sub.cancel()
+		eventually(t, func() bool {
+			p := f.pending(t)
+			return p[0].RetryCount == 0 && p[1].RetryCount == 0
+		}, func() string { return "deliveries were counted" })
+		sub.stop()
+	}
+	sub := f.subscribe(t, cfg)
+	sub.next(t).Ack()
+	sub.next(t).Ack()
+	f.wantPending(t, 0)
+	if all := f.dead(t); len(all) != 0 {
+		t.Errorf("dead letters are %+v", all)
+	}
+}
+
+// A lost reply makes the subscriber look at what it has; that is no delivery of what is in work.
+func TestRecoveryCountsNoDeliveries(t *testing.T) {
+	t.Parallel()
+	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
+	f := newFixture(t, redistest.Client(t, proxy.Addr()))
+	f.add(t, "held")
+	sub := f.subscribe(t, f.config())
+	held := sub.next(t)
+	for range 3 {
+		proxy.DropReply(1, func(cmd []string) bool { return strings.EqualFold(cmd[0], "XREADGROUP") && cmd[len(cmd)-1] == ">" })
+		f.add(t, "next")
+		wantData(t, sub.next(t), "next")
+	}
+	for _, p := range f.pending(t) {
+		if source, _ := held.InputSource(); p.ID == source.Entry && p.RetryCount != 1 {
+			t.Errorf("%d deliveries counted, want 1", p.RetryCount)
+		}
+	}
+	held.Ack()
+}

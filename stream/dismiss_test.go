@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/lua"
 )
 
 func (f *fixture) consumers(t *testing.T) []string {
@@ -57,20 +58,13 @@ func TestIdleConsumerWithEntriesStays(t *testing.T) {
 	f := shared(t)
 	f.add(t, "a", "b")
 	f.takeAs(t, "slow", 1)
-	cfg := f.config()
-	cfg.Consumer, cfg.MaxInFlight, cfg.MaxIdleTime = "me", 1, 10*time.Millisecond
-	sub := f.subscribe(t, cfg)
-	msg := sub.next(t) // and no place to claim the other's
-	begun := time.Now()
-	eventually(t, func() bool { return time.Since(begun) > 30*cfg.MaxIdleTime }, func() string { return "" })
-	first := string(msg.Data)
-	msg.Ack()
-	msg = sub.next(t)
-	if string(msg.Data) == first {
-		t.Errorf("%q came twice", first)
+	must(t, f.client.XReadGroup(t.Context(), &redis.XReadGroupArgs{Group: "shop", Consumer: "idle", Streams: []string{f.key, "0"}}).Err())
+	gone, err := f.client.Eval(t.Context(), lua.Source("dismiss"), []string{f.key}, "shop", "me", -1).Int()
+	must(t, err)
+	if got := f.consumers(t); gone != 1 || !slices.Equal(got, []string{"me", "slow"}) {
+		t.Errorf("%d were removed, left %q", gone, got)
 	}
-	msg.Ack()
-	f.wantPending(t, 0)
+	f.wantPending(t, 1)
 }
 
 // A consumer of a quiet stream is heard of, on every server.

@@ -76,22 +76,26 @@ func TestTrimAcked(t *testing.T) {
 // Ids beyond 2^53, where numbers of Lua are equal that are not.
 func TestTrimAckedComparesIDsExactly(t *testing.T) {
 	t.Parallel()
-	f := shared(t)
-	ids := []string{"9007199254740992-9", "9007199254740992-10", "9007199254740993-1", "9007199254740993-18446744073709551614", "18446744073709551615-3"}
-	for _, id := range ids {
-		must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: f.key, ID: id, Values: []any{"a", "b"}}).Err())
-	}
-	must(t, f.client.XGroupCreate(t.Context(), f.key, "a", "0").Err())
-	must(t, f.client.XGroupCreate(t.Context(), f.key, "b", "0").Err())
-	f.read(t, "b", 9)
-	must(t, f.client.XAck(t.Context(), f.key, "b", ids...).Err())
-	for i := range ids {
-		f.read(t, "a", 1)
-		f.trim(t)
-		if got := f.entries(t); !slices.Equal(got, ids[i:]) {
-			t.Errorf("%s is pending: left %q", ids[i], got)
+	ids := []string{"9007199254740992-9", "9007199254740992-10", "9007199254740993-1", "9007199254740993-9007199254740993", "18446744073709551615-3"}
+	for _, slow := range []string{"a", "z"} { // before and behind the quick one
+		for read := 1; read <= len(ids); read++ {
+			f := shared(t)
+			for _, id := range ids[:read] {
+				must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: f.key, ID: id, Values: []any{"a", "b"}}).Err())
+			}
+			must(t, f.client.XGroupCreate(t.Context(), f.key, "quick", "0").Err())
+			must(t, f.client.XGroupCreate(t.Context(), f.key, slow, "0").Err())
+			f.read(t, "quick", 9)
+			must(t, f.client.XAck(t.Context(), f.key, "quick", ids...).Err())
+			for i := range read {
+				f.read(t, slow, 1)
+				f.trim(t)
+				if got := f.entries(t); !slices.Equal(got, ids[i:read]) {
+					t.Errorf("of %q %s is pending: left %q", ids[:read], ids[i], got)
+				}
+				must(t, f.client.XAck(t.Context(), f.key, slow, ids[i]).Err())
+			}
 		}
-		must(t, f.client.XAck(t.Context(), f.key, "a", ids[i]).Err())
 	}
 }
 
