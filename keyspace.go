@@ -88,7 +88,7 @@ func (k Keyspace) TagKey(tag string, parts ...string) string {
 
 // Tags returns the tags of all partitions, in order; none for own tags, whose number is open.
 func (k Keyspace) Tags() []string {
-	tags := make([]string, k.partitions)
+	tags := make([]string, max(k.partitions, 0))
 	for i := range tags {
 		tags[i] = k.partitionTag(i)
 	}

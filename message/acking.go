@@ -14,7 +14,9 @@ type AckingConfig struct {
 	Ack func()
 	// Nack gives the message back to the source, with the reason.
 	Nack func(error)
-	// Settled runs after any settlement, and after Ack or Nack where there is one: for counting messages in flight.
+	// Release tells the source that the message was given up with nothing said about it: it is another's by now.
+	Release func()
+	// Settled runs after any settlement, and after Ack, Nack or Release where there is one: for counting messages in flight.
 	Settled func()
 	// Source is where the message was read. Defaults to unknown.
 	Source Source
@@ -78,6 +80,8 @@ func (a *Acking) settle(o outcome, err error) bool {
 		a.cfg.Ack()
 	case o == nacked && a.cfg.Nack != nil:
 		a.cfg.Nack(err)
+	case o == released && a.cfg.Release != nil:
+		a.cfg.Release()
 	}
 	return true
 }

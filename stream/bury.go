@@ -27,6 +27,12 @@ func (s *subscription) bury(e *entry, reason string) (last bool) {
 		e.graves++
 		return s.ledger.postpone(e, max(readBackoff.Delay(e.graves), minBlock))
 	}
+	s.buried(e, outcome, reason)
+	return s.ledger.forget(e)
+}
+
+// buried counts and logs what became of an entry that was to be moved.
+func (s *subscription) buried(e *entry, outcome, reason string) {
 	s.outage.over("dead-letter")
 	switch outcome {
 	case "moved":
@@ -38,7 +44,6 @@ func (s *subscription) bury(e *entry, reason string) (last bool) {
 	default:
 		s.outage.log.Debug("stream: refused entry was claimed by another consumer", "entry", e.id)
 	}
-	return s.ledger.forget(e)
 }
 
 func (s *subscription) moveToDead(e *entry, reason string) (string, error) {

@@ -29,6 +29,9 @@ type PublisherConfig struct {
 	Stream string
 	// StreamFor names the stream of each message, by its destination say.
 	StreamFor func(*message.RawMessage) (string, error)
+	// Aggregate names what a message is about, and so its partition: for NewPartitionedPublisher alone. Defaults to the
+	// subject there.
+	Aggregate func(*message.RawMessage) (string, error)
 	// MaxLen is how many entries a stream keeps; older ones are trimmed, read or not. Defaults to 0: all.
 	MaxLen int64
 	// ExactTrim trims to MaxLen exactly. The default keeps somewhat more and costs the server next to nothing.
@@ -71,6 +74,9 @@ func (c PublisherConfig) validate() error {
 	var errs []error
 	if (c.Stream == "") == (c.StreamFor == nil) {
 		errs = append(errs, errors.New("stream: PublisherConfig.Stream and StreamFor: set exactly one of them"))
+	}
+	if c.Aggregate != nil {
+		errs = append(errs, errors.New("stream: PublisherConfig.Aggregate is for partitions: use NewPartitionedPublisher"))
 	}
 	if c.MaxLen < 0 {
 		errs = append(errs, errors.New("stream: PublisherConfig.MaxLen is negative: use 0 to keep all entries"))

@@ -1,0 +1,53 @@
+package stream
+
+import (
+	"context"
+	"sync"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/message"
+)
+
+// offer gives out the one message of a run by a channel. It stays pending where nobody takes it before ctx ends.
+func (p *partition) offer(ctx context.Context, out chan<- *message.RawMessage, run []*item) {
+	select {
+	case out <- run[0].msg:
+		p.counts.delivered.Add(1)
+		p.await(run)
+	case <-ctx.Done():
+	}
+}
+
+// await waits until messages are settled, or handlers have no more time.
+func (p *partition) await(run []*item) {
+	for _, it := range run {
+		select {
+		case <-it.settled:
+		case <-p.m.work.Done():
+			return
+		}
+	}
+}
+
+// handle runs the handlers of a run and commits what they recorded together.
+func (p *partition) handle(t *luatx.Transactor, process func(context.Context, *message.RawMessage) error, run []*item) {
+	p.counts.delivered.Add(int64(len(run)))
+	g := t.Gather(p.m.work, len(run), consumeLinger, nil)
+	var handlers sync.WaitGroup
+	for _, it := range run {
+		handlers.Go(func() {
+			defer g.Leave()
+			if err := processed(g.Context(p.m.work), process, it.msg); err != nil {
+				it.msg.Nack(err) // where that was not done
+				p.outage.log.Error("stream: message not handled", "id", it.msg.ID(), "error", err)
+			}
+		})
+	}
+	handlers.Wait()
+	p.await(run)
+}
+
+func processed(ctx context.Context, process func(context.Context, *message.RawMessage) error, msg *message.RawMessage) (err error) {
+	defer recoverTo(&err)
+	return process(ctx, msg)
+}

@@ -1,0 +1,122 @@
+package stream
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// partition is a partition as a member sees it. The embedded subscription reads nothing by itself: it knows the group,
+// and how to make messages of entries, ack and bury them.
+type partition struct {
+	*subscription
+	m           *member
+	void, lease string
+
+	// The member's lock guards these.
+	busy    bool // being tried for, or held
+	surplus bool // held, and to be given to others
+
+	until  atomic.Int64 // when the lease ends at the earliest, in ns since the member began
+	lost   atomic.Bool  // the lease is another's
+	since  atomic.Int64 // when what is unsettled was given out; 0: nothing is
+	begun  time.Time
+	ahead  []*item // read and not settled, in order
+	fresh  bool    // nothing was read since the lease was taken
+	logged string  // the entry that the partition was last said to wait for
+}
+
+func newPartition(ctx context.Context, m *member, i int) (*partition, error) {
+	sub, err := newSubscription(ctx, m.subs[i], 1)
+	if err != nil {
+		return nil, err
+	}
+	sub.consumer = m.name
+	return &partition{subscription: sub, m: m, void: m.void[i], lease: m.leases[i], begun: time.Now()}, nil
+}
+
+// take tries for the lease. Where the reply is lost it may be taken all the same: then it ends by itself.
+func (p *partition) take(ctx context.Context, patience time.Duration) bool {
+	ok, err := p.bid(ctx, "take", patience)
+	if err != nil {
+		p.failed(ctx, "lease", err)
+		return false
+	}
+	p.outage.over("lease")
+	return ok
+}
+
+func (p *partition) bid(ctx context.Context, what string, patience time.Duration) (bool, error) {
+	asked := time.Since(p.begun)
+	done, err := leaseScript.Run(ctx, p.client, []string{p.void, p.lease}, what, p.m.name, p.m.cfg.Lease.Milliseconds(), patience.Milliseconds()).Bool()
+	if err == nil && done && what != "free" {
+		p.until.Store(int64(asked + p.m.cfg.Lease))
+	}
+	return done, err
+}
+
+// mine says whether the lease cannot be another's yet.
+func (p *partition) mine() bool { return int64(time.Since(p.begun)) < p.until.Load() }
+
+// hold reads the partition until ctx ends, the lease is lost, or the partition is to be given to others.
+func (p *partition) hold(ctx context.Context) {
+	reading, stop := context.WithCancel(ctx)
+	defer stop()
+	p.lost.Store(false)
+	p.ahead, p.fresh = nil, true
+	done := make(chan struct{})
+	var keeper sync.WaitGroup
+	keeper.Go(func() { p.keep(done, stop) })
+	p.serve(reading)
+	close(done)
+	keeper.Wait()
+	if p.lost.Load() {
+		p.outage.log.Warn("stream: partition went to another member: this one stalled for longer than its lease", "member", p.m.name)
+		return
+	}
+	p.free()
+}
+
+// keep extends the lease until done, and calls stop when nothing more is to be read.
+func (p *partition) keep(done <-chan struct{}, stop func()) {
+	ticker := time.NewTicker(p.m.interval())
+	defer ticker.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-ticker.C:
+		}
+		if p.m.tooMany(p) {
+			stop()
+		}
+		if p.hangs() {
+			continue
+		}
+		switch ok, err := p.bid(p.detached, "keep", 0); {
+		case err != nil:
+			p.outage.begins("lease", err)
+		case !ok:
+			p.lost.Store(true)
+			stop()
+			return
+		default:
+			p.outage.over("lease")
+		}
+	}
+}
+
+// hangs says whether a handler takes so long that others are to take over.
+func (p *partition) hangs() bool {
+	since := p.since.Load()
+	return p.cfg.NoHeartbeat && since != 0 && time.Since(p.begun)-time.Duration(since) > p.cfg.MaxIdleTime
+}
+
+func (p *partition) free() {
+	ctx, cancel := context.WithTimeout(p.detached, finishTimeout)
+	defer cancel()
+	if _, err := p.bid(ctx, "free", 0); err != nil {
+		p.outage.log.Warn("stream: lease could not be given back, it ends by itself", "lease", p.lease, "error", err)
+	}
+}

@@ -1,0 +1,211 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+)
+
+// orphanAfter is for how many leases a partition must have been free before somebody takes it beyond his share: whose
+// it would be cannot take it.
+const orphanAfter = 2
+
+// member is one run of a PartitionedSubscriber.
+type member struct {
+	*PartitionedSubscriber
+	name       string
+	detached   context.Context // outlives ctx: leases are kept and given back
+	work       context.Context // of the handlers: ends some time after ctx
+	most       int             // messages of a partition given out at once
+	give       giver
+	partitions []*partition
+	outage     outage
+	tenures    sync.WaitGroup
+
+	mu     sync.Mutex
+	share  int // of the partitions, as many as are this member's to hold
+	held   int
+	trying int // attempts at a lease within the share
+}
+
+// giver gives out messages, and returns when they are settled, or when that is not to be waited for any more. Ctx ends
+// when nothing more is to be given out.
+type giver func(ctx context.Context, p *partition, run []*item)
+
+// join makes the groups and enters the list of members.
+func (s *PartitionedSubscriber) join(ctx context.Context, most int, give giver) (m *member, err error) {
+	if !s.active.CompareAndSwap(false, true) {
+		return nil, ErrSubscribed
+	}
+	defer func() {
+		if err != nil {
+			s.active.Store(false)
+		}
+	}()
+	m = &member{PartitionedSubscriber: s, name: consumerName(), detached: context.WithoutCancel(ctx), most: most, give: give}
+	m.outage.log = s.cfg.Logger.With("stream", s.cfg.Stream, "group", s.cfg.Group)
+	for i := range s.subs {
+		p, err := newPartition(ctx, m, i)
+		if err != nil {
+			return nil, err
+		}
+		m.partitions = append(m.partitions, p)
+	}
+	if err := m.beat(ctx); err != nil {
+		return nil, fmt.Errorf("stream: join group %q of %q: %w", s.cfg.Group, s.cfg.Stream, err)
+	}
+	return m, nil
+}
+
+// interval is between two looks at leases and members.
+func (s *PartitionedSubscriber) interval() time.Duration { return s.cfg.Lease / 3 }
+
+// run holds the member's share until ctx ends.
+func (m *member) run(ctx context.Context) {
+	work, cancel := context.WithCancel(m.detached)
+	defer cancel()
+	m.work = work
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(consumeShutdown, cancel) })()
+	ticker := time.NewTicker(m.interval())
+	defer ticker.Stop()
+	looked := time.Now()
+	for ctx.Err() == nil {
+		orphans := time.Since(looked) >= m.cfg.Lease
+		if orphans {
+			looked = time.Now()
+		}
+		m.acquire(ctx, orphans)
+		select {
+		case <-ctx.Done():
+		case <-ticker.C:
+			if err := m.beat(ctx); err != nil && ctx.Err() == nil {
+				m.outage.begins("beat", err)
+			} else {
+				m.outage.over("beat")
+			}
+		}
+	}
+	m.leave()
+	m.tenures.Wait()
+	m.active.Store(false)
+}
+
+// beat tells the others that this member lives, and finds out how many partitions are its share. Where that fails the
+// share stays as it is.
+func (m *member) beat(ctx context.Context) error {
+	names, err := m.tell(ctx, "beat")
+	if err != nil {
+		return err
+	}
+	slices.Sort(names)
+	rank, _ := slices.BinarySearch(names, m.name)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.share = share(rank, len(names), len(m.partitions))
+	return nil
+}
+
+// share is how many of n partitions are the share of the member of this rank, from 0. The shares add up to n, and no
+// two differ by more than one.
+func share(rank, members, n int) int {
+	if rank < n%members {
+		return n/members + 1
+	}
+	return n / members
+}
+
+func (m *member) leave() {
+	ctx, cancel := context.WithTimeout(m.detached, finishTimeout)
+	defer cancel()
+	if _, err := m.tell(ctx, "leave"); err != nil {
+		m.outage.log.Warn("stream: member stays in the list until its lease ends", "member", m.name, "error", err)
+	}
+}
+
+func (m *member) tell(ctx context.Context, what string) ([]string, error) {
+	return membersScript.Run(ctx, m.client, []string{m.void[0], m.members}, what, m.name, m.cfg.Lease.Milliseconds()).StringSlice()
+}
+
+// acquire takes free partitions up to the share, and beyond it those that nobody else takes. A master that does not
+// answer holds up its own partitions, and the others for an interval each time.
+func (m *member) acquire(ctx context.Context, orphans bool) {
+	for _, i := range rand.Perm(len(m.partitions)) {
+		p := m.partitions[i]
+		within, ok := m.wants(p, orphans)
+		if !ok {
+			continue
+		}
+		answered := make(chan struct{})
+		m.tenures.Go(func() { m.tenure(ctx, p, within, answered) })
+		timer := time.NewTimer(m.interval())
+		select {
+		case <-answered:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// wants says whether to try for a partition, and whether that is within the share.
+func (m *member) wants(p *partition, orphans bool) (within, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	within = m.held+m.trying < m.share
+	if p.busy || !within && !orphans {
+		return false, false
+	}
+	p.busy = true
+	if within {
+		m.trying++
+	}
+	return within, true
+}
+
+// tenure tries for a partition, and reads it as long as it is to be this member's.
+func (m *member) tenure(ctx context.Context, p *partition, within bool, answered chan<- struct{}) {
+	var patience time.Duration
+	if !within {
+		patience = orphanAfter * m.cfg.Lease
+	}
+	taken := p.take(ctx, patience)
+	m.mu.Lock()
+	if within {
+		m.trying--
+	}
+	if taken {
+		m.held++
+		p.surplus = false
+	}
+	m.mu.Unlock()
+	close(answered)
+	if taken {
+		m.holding.Add(1)
+		p.hold(ctx)
+		m.holding.Add(-1)
+	}
+	m.mu.Lock()
+	if taken && !p.surplus {
+		m.held--
+	}
+	p.busy = false
+	m.mu.Unlock()
+}
+
+// tooMany says whether a partition that is held is to be given to others.
+func (m *member) tooMany(p *partition) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p.surplus || m.held <= m.share {
+		return false
+	}
+	p.surplus = true
+	m.held--
+	return true
+}

@@ -1,0 +1,265 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/message"
+)
+
+// idlePause is between two looks at a partition for which there is no connection to wait on.
+const idlePause = 50 * time.Millisecond
+
+// item is an entry of a partition that was read and is not settled.
+type item struct {
+	entry
+	aggregate string
+	msg       *message.RawMessage
+	err       error         // why there is no message, or why it was nacked
+	again     bool          // it was nacked: it is to be read again, at due
+	released  bool          // it is another's
+	settled   chan struct{} // closed when it is, and the fields above are final
+}
+
+// serve reads and gives out until ctx ends.
+func (p *partition) serve(ctx context.Context) {
+	for failures := 0; ctx.Err() == nil; {
+		err := p.turn(ctx)
+		if err == nil {
+			failures = 0
+			continue
+		}
+		failures++
+		p.failed(ctx, "read", err)
+		pause(ctx, max(readBackoff.Delay(failures), minBlock))
+	}
+}
+
+// turn gives out what comes next, and reads it first where that is needed. What was nacked is read again: that counts
+// the delivery, and shows that the partition is still this member's.
+func (p *partition) turn(ctx context.Context) error {
+	if !p.mine() {
+		p.ahead = nil // what is pending by then is read again
+	}
+	if len(p.ahead) == 0 || p.ahead[0].again {
+		if len(p.ahead) > 0 && !pause(ctx, time.Until(p.ahead[0].due)) {
+			return nil
+		}
+		if err := p.read(ctx); err != nil || len(p.ahead) == 0 || ctx.Err() != nil {
+			return err
+		}
+		p.outage.over("read")
+	}
+	if head := p.ahead[0]; head.msg == nil {
+		p.refuse(ctx, head)
+		return nil
+	}
+	run := p.run()
+	p.since.Store(int64(time.Since(p.begun)))
+	p.m.give(ctx, p, run)
+	p.since.Store(0)
+	p.judge(ctx, run)
+	return nil
+}
+
+// run is what may be given out together: messages of different aggregates that follow one another.
+func (p *partition) run() []*item {
+	seen := map[string]bool{}
+	for i, it := range p.ahead {
+		if i == p.m.most || it.msg == nil || it.again || seen[it.aggregate] {
+			return p.ahead[:i]
+		}
+		seen[it.aggregate] = true
+	}
+	return p.ahead
+}
+
+// judge keeps of a run what failed, before anything behind it.
+func (p *partition) judge(ctx context.Context, run []*item) {
+	var failed []*item
+	for _, it := range run {
+		switch {
+		case !isSettled(it) || it.released:
+			p.ahead = nil // it is pending still, or another's: the next read says so
+			return
+		case it.err != nil && p.fails(ctx, it):
+			failed = append(failed, it)
+		}
+	}
+	p.ahead = append(failed, p.ahead[len(run):]...)
+}
+
+func isSettled(it *item) bool {
+	select {
+	case <-it.settled:
+		return true
+	default:
+		return false
+	}
+}
+
+// refuse answers an entry that cannot be decoded.
+func (p *partition) refuse(ctx context.Context, it *item) {
+	p.counts.malformed.Add(1)
+	it.err = message.Permanent(it.err)
+	if p.fails(ctx, it) {
+		return
+	}
+	p.ahead = p.ahead[1:]
+}
+
+// fails says whether an item waits to be given out again; else it is buried.
+func (p *partition) fails(ctx context.Context, it *item) (waits bool) {
+	permanent := message.IsPermanent(it.err)
+	if p.cfg.DeadLetter != "" && (permanent || p.usedUp(it.deliveries)) {
+		return !p.dig(ctx, it, it.err.Error())
+	}
+	it.again = true
+	it.nacks++
+	delay, asked := message.RetryDelay(it.err)
+	switch {
+	case permanent:
+		delay = p.cfg.MaxIdleTime
+		if p.logged != it.id {
+			p.logged = it.id
+			p.outage.log.Error("stream: partition stands still behind a message that is refused for good: set MaxDeliveries",
+				"entry", it.id, "error", it.err)
+		}
+	case !asked:
+		delay = p.cfg.NackBackoff.Delay(it.nacks)
+	}
+	it.due = time.Now().Add(delay)
+	return true
+}
+
+// dig buries an item, and tries until that is done, or ctx has ended.
+func (p *partition) dig(ctx context.Context, it *item, reason string) bool {
+	for failures := 1; ; failures++ {
+		outcome, err := p.moveToDead(&it.entry, bounded(reason))
+		if err == nil {
+			p.buried(&it.entry, outcome, reason)
+			return true
+		}
+		p.outage.begins("dead-letter", err)
+		if !pause(ctx, max(readBackoff.Delay(failures), minBlock)) {
+			return false
+		}
+	}
+}
+
+// read reads what comes next into ahead, and waits for it where there is nothing.
+func (p *partition) read(ctx context.Context) error {
+	reply, err := partitionScript.Run(ctx, p.client, []string{p.void, p.lease, p.cfg.Stream},
+		p.m.name, p.cfg.Group, p.cfg.BatchSize, p.cfg.MaxDeliveries, p.fresh).Slice()
+	if err != nil {
+		return err
+	}
+	if len(reply) == 0 {
+		return errors.New("script partition: the reply is empty")
+	}
+	if kind := fmt.Sprint(reply[0]); kind == "lost" {
+		return p.lostLease(ctx)
+	}
+	p.fresh = false
+	return p.answer(ctx, fmt.Sprint(reply[0]), reply[1:])
+}
+
+// lostLease waits for the keeper, which finds out by itself.
+func (p *partition) lostLease(ctx context.Context) error {
+	p.ahead = nil
+	<-ctx.Done()
+	return nil
+}
+
+func (p *partition) answer(ctx context.Context, kind string, reply []any) error {
+	was := p.ahead
+	p.ahead = nil
+	if len(reply) == 0 {
+		return fmt.Errorf("script partition: %s and nothing", kind)
+	}
+	id := fmt.Sprint(reply[0])
+	switch kind {
+	case "none":
+		return p.wait(ctx, id)
+	case "new":
+		entries, _ := reply[0].([]any)
+		for _, e := range entries {
+			if pair, _ := e.([]any); len(pair) == 2 {
+				p.ahead = append(p.ahead, p.item(fmt.Sprint(pair[0]), 1, pair[1]))
+			}
+		}
+	case "old":
+		deliveries, _ := reply[1].(int64)
+		it := p.item(id, deliveries, reply[2])
+		p.counts.redelivered.Add(1)
+		p.ahead = []*item{it}
+		if len(was) > 0 && was[0].id == id {
+			it.nacks, it.first = was[0].nacks, was[0].first
+			p.ahead = append(p.ahead, was[1:]...)
+		}
+	case "used":
+		deliveries, _ := reply[1].(int64)
+		now := time.Now()
+		it := &item{entry: entry{id: id, deliveries: deliveries, from: p.consumer, first: now, read: now}}
+		p.dig(ctx, it, fmt.Sprintf("delivered %d times and never settled: its consumers died or hung", deliveries))
+	case "trimmed":
+		p.noteTrimmed(id)
+	default:
+		return fmt.Errorf("script partition: unexpected reply %q", kind)
+	}
+	return nil
+}
+
+// item makes an item of an entry.
+func (p *partition) item(id string, deliveries int64, fields any) *item {
+	now := time.Now()
+	it := &item{entry: entry{id: id, deliveries: deliveries, from: p.consumer, first: now, read: now}, settled: make(chan struct{})}
+	if it.msg, it.err = p.unmarshal(id, fieldMap(fields)); it.err != nil {
+		it.msg = nil
+		return it
+	}
+	// What has no aggregate, or hides it, is handled for itself among the like.
+	it.aggregate, _ = p.aggregateOf(it.msg)
+	it.msg.SetAcking(message.NewAckingFrom(message.AckingConfig{
+		Ack:     func() { p.ack(id) },
+		Nack:    func(err error) { it.err = err },
+		Release: func() { it.released = true },
+		Settled: func() { close(it.settled) },
+		Source:  message.Source{Stream: p.cfg.Stream, Group: p.cfg.Group, Consumer: p.consumer, Entry: id},
+	}))
+	return it
+}
+
+func (p *partition) aggregateOf(msg *message.RawMessage) (id string, err error) {
+	defer recoverTo(&err)
+	return p.m.cfg.Aggregate(msg)
+}
+
+// wait waits for an entry behind the last one. It reads nothing for the group, so that nobody needs to wait for its end.
+func (p *partition) wait(ctx context.Context, last string) error {
+	select {
+	case p.m.waits <- struct{}{}:
+	default:
+		pause(ctx, idlePause)
+		return nil
+	}
+	done := make(chan error, 1)
+	p.m.tenures.Go(func() {
+		err := p.client.XRead(ctx, &redis.XReadArgs{Streams: []string{p.cfg.Stream, last}, Count: 1, Block: p.cfg.BlockTimeout}).Err()
+		if errors.Is(err, redis.Nil) {
+			err = nil
+		}
+		<-p.m.waits
+		done <- err
+	})
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-done:
+		return err
+	}
+}

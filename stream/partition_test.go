@@ -1,0 +1,414 @@
+package stream_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/stream"
+)
+
+func sortedWords(text string) string {
+	words := strings.Fields(text)
+	slices.Sort(words)
+	return strings.Join(words, " ")
+}
+
+// Members that come and go share the partitions evenly, and nothing is given out twice or out of order meanwhile.
+func TestMembersShare(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		t.Helper()
+		const aggregates = 30
+		p, book := newParted(t, client, 8), &handledBook{}
+		handle := func(msg *message.RawMessage) {
+			book.note(msg)
+			msg.Ack()
+		}
+		steps := 0
+		publish := func() { p.publish(t, aggregates, steps, steps+3); steps += 3 }
+
+		publish()
+		a := p.join(t, p.config(), handle)
+		p.wantHolding(t, "8", a)
+		publish()
+		b, c := p.join(t, p.config(), handle), p.join(t, p.config(), handle)
+		publish()
+		p.wantHolding(t, "2 3 3", a, b, c)
+		publish()
+		b.stop()
+		publish()
+		p.wantHolding(t, "4 4", a, c)
+		publish()
+		book.wantInOrder(t, aggregates, steps)
+		redistest.Eventually(t, "all to be acknowledged", func() bool { return p.open(t.Context()) == 0 })
+
+		a.stop()
+		c.stop()
+		for i := range p.keys() {
+			if key, lease := p.lease(t, i); lease["owner"] != "" {
+				t.Errorf("the lease %s is held: %v", key, lease)
+			}
+		}
+		if left := client.ZCard(t.Context(), p.keyspace.TagKey(p.keyspace.Tags()[0], "orders", "shop", "members")).Val(); left != 0 {
+			t.Errorf("%d members are left", left)
+		}
+	})
+}
+
+// abandon leaves entries pending, and a lease, as a member that died.
+func (p *parted) abandon(t *testing.T, i int, count int64, lease time.Duration) {
+	t.Helper()
+	ctx, key := t.Context(), p.keys()[i]
+	must(t, ignoreBusy(p.client.XGroupCreateMkStream(ctx, key, "shop", "0").Err()))
+	must(t, p.client.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "shop", Consumer: "dead", Streams: []string{key, ">"}, Count: count, Block: -1}).Err())
+	name, _ := p.lease(t, i)
+	must(t, p.client.HSet(ctx, name, "owner", "dead", "until", time.Now().Add(lease).UnixMilli()).Err())
+}
+
+// A new owner waits for the end of the lease, and begins with what the old one has left.
+func TestTakesOverWhatADeadMemberLeft(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		t.Helper()
+		p, book := newParted(t, client, 1), &handledBook{}
+		p.publish(t, 1, 0, 250)
+		const lease = time.Second
+		begun := time.Now()
+		p.abandon(t, 0, 120, lease)
+		var first atomic.Int64
+		m := p.join(t, p.config(), func(msg *message.RawMessage) {
+			first.CompareAndSwap(0, int64(time.Since(begun)))
+			book.note(msg)
+			msg.Ack()
+		})
+		book.wantInOrder(t, 1, 250)
+		// The lease's end is in whole milliseconds.
+		if took := time.Duration(first.Load()); took < lease-50*time.Millisecond {
+			t.Errorf("taken over after %v, before the lease has ended", took)
+		}
+		if got := m.Stats(); got.Redelivered != 120 || got.Delivered != 250 {
+			t.Errorf("stats are %+v", got)
+		}
+		consumers, err := client.XInfoConsumers(t.Context(), p.keys()[0], "shop").Result()
+		must(t, err)
+		if len(consumers) != 1 || consumers[0].Name == "dead" {
+			t.Errorf("consumers are %+v, want that of the member alone", consumers)
+		}
+	})
+}
+
+// A nacked message comes again before anything behind it, at every place of a batch.
+func TestOrderUnderNacks(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		t.Helper()
+		for _, mode := range []string{"subscribe", "consume"} {
+			p := newParted(t, client, 2)
+			p.publish(t, 5, 0, 20)
+			var mu sync.Mutex
+			tries := map[string]int{}
+			fails := func(id string) bool {
+				mu.Lock()
+				defer mu.Unlock()
+				tries[id]++
+				return len(id)%2 == 0 && tries[id] <= 1+len(tries)%3
+			}
+			cfg := p.config()
+			if mode == "consume" {
+				p.consume(t, client, cfg, func(_ context.Context, id string) error {
+					if fails(id) {
+						return errors.New("not yet")
+					}
+					return nil
+				})
+				p.wantApplied(t, 5, 20)
+				continue
+			}
+			book := &handledBook{}
+			p.join(t, cfg, func(msg *message.RawMessage) {
+				if fails(msg.ID()) {
+					msg.Nack(errors.New("not yet"))
+					return
+				}
+				book.note(msg)
+				msg.Ack()
+			})
+			book.wantInOrder(t, 5, 20)
+		}
+	})
+}
+
+// With MaxDeliveries the order goes on behind a message that cannot be handled; each partition has its dead letters.
+func TestPartitionGoesOnBehindADeadLetter(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		t.Helper()
+		p, book := newParted(t, client, 1), &handledBook{}
+		key := p.keys()[0]
+		p.publish(t, 1, 0, 1)
+		must(t, client.XAdd(t.Context(), &redis.XAddArgs{Stream: key, Values: []any{"ce_specversion", "9"}}).Err())
+		p.publish(t, 1, 1, 3)
+		p.publish(t, 1, 7, 8)
+		p.publish(t, 1, 3, 5)
+		cfg := p.config()
+		cfg.MaxDeliveries = 3
+		var tries []int
+		m := p.join(t, cfg, func(msg *message.RawMessage) {
+			switch string(msg.Data) {
+			case "7":
+				tries = append(tries, book.count())
+				msg.Nack(errors.New("poison"))
+			default:
+				book.note(msg)
+				msg.Ack()
+			}
+		})
+		book.wantInOrder(t, 1, 5)
+		m.stop()
+		if fmt.Sprint(tries) != "[3 3 3]" {
+			t.Errorf("the poison came behind %v messages, want three times behind 3", tries)
+		}
+		var reasons []string
+		for dead, err := range stream.DeadLetters(t.Context(), client, stream.DeadLetterKey(key)) {
+			must(t, err)
+			reasons = append(reasons, fmt.Sprintf("%d %.6s", dead.Deliveries, dead.Reason))
+		}
+		if fmt.Sprint(reasons) != "[1 stream 3 poison]" {
+			t.Errorf("dead letters are %q", reasons)
+		}
+		if got := m.Stats(); got.DeadLettered != 2 || got.Malformed != 1 {
+			t.Errorf("stats are %+v", got)
+		}
+	})
+}
+
+// What killed its consumers every time is not given out again.
+func TestPoisonOfMembers(t *testing.T) {
+	t.Parallel()
+	f := shared(t)
+	p, book := newParted(t, f.client, 1), &handledBook{}
+	p.publish(t, 1, 7, 8)
+	p.publish(t, 1, 0, 3)
+	p.abandon(t, 0, 1, 0)
+	must(t, f.client.Do(t.Context(), "xclaim", p.keys()[0], "shop", "dead", 0, p.pendingIDs(t)[0], "retrycount", 2).Err())
+	cfg := p.config()
+	cfg.MaxDeliveries = 2
+	p.join(t, cfg, func(msg *message.RawMessage) { book.note(msg); msg.Ack() })
+	book.wantInOrder(t, 1, 3)
+	p.logs.want(t, logDead, 1)
+}
+
+// pendingIDs are the entries pending in the first partition.
+func (p *parted) pendingIDs(t *testing.T) (ids []string) {
+	t.Helper()
+	found, err := p.client.XPendingExt(t.Context(), &redis.XPendingExtArgs{Stream: p.keys()[0], Group: "shop", Start: "-", End: "+", Count: 1000}).Result()
+	must(t, err)
+	for _, e := range found {
+		ids = append(ids, e.ID)
+	}
+	return ids
+}
+
+// Without MaxDeliveries a partition stands still behind what is refused for good, and says so; the others go on.
+func TestPartitionStandsStill(t *testing.T) {
+	t.Parallel()
+	f := shared(t)
+	p, book := newParted(t, f.client, 2), &handledBook{}
+	keys := p.keys()
+	must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: keys[0], Values: []any{"ce_specversion", "9"}}).Err())
+	var second string // an aggregate of the other partition
+	for i := 0; second == ""; i++ {
+		if tag, _ := p.keyspace.Tag(strconv.Itoa(i)); tag == p.keyspace.Tags()[1] {
+			second = strconv.Itoa(i)
+		}
+	}
+	pub, err := stream.NewPartitionedPublisher(f.client, p.keyspace, stream.PublisherConfig{Stream: "orders"})
+	must(t, err)
+	for i := range 5 {
+		if errs := pub.Send(t.Context(), numbered(second, i)); errs != nil {
+			t.Fatal(errs)
+		}
+	}
+	must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: keys[0], Values: []any{"type", "late", "data", "0"}}).Err())
+	p.join(t, p.config(), func(msg *message.RawMessage) { book.note(msg); msg.Ack() })
+	book.wantInOrder(t, 1, 5)
+	p.logs.want(t, "stream: partition stands still behind a message that is refused for good: set MaxDeliveries", 1)
+}
+
+// What is deleted under a member's hands is made again, and what was trimmed is acknowledged.
+func TestPartitionSurvives(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		t.Helper()
+		ctx := t.Context()
+		p := newParted(t, client, 2)
+		key := p.keys()[0]
+		p.publish(t, 20, 0, 1)
+		p.abandon(t, 0, 1, 0)
+		must(t, client.XDel(ctx, key, p.pendingIDs(t)...).Err())
+		var handled sync.Map
+		m := p.join(t, p.config(), func(msg *message.RawMessage) { handled.Store(msg.ID(), true); msg.Ack() })
+		done := func(n int) func() bool {
+			return func() (ok bool) {
+				seen := 0
+				handled.Range(func(any, any) bool { seen++; return true })
+				return seen >= n
+			}
+		}
+		redistest.Eventually(t, "the others", done(19))
+		must(t, client.XGroupDestroy(ctx, key, "shop").Err())
+		p.publish(t, 20, 1, 2)
+		redistest.Eventually(t, "what came after the group was deleted", done(39))
+		must(t, client.Del(ctx, key).Err())
+		p.publish(t, 20, 2, 3)
+		redistest.Eventually(t, "what came after the stream was deleted", done(59))
+		name, _ := p.lease(t, 0)
+		must(t, client.Del(ctx, name).Err())
+		p.publish(t, 20, 3, 4)
+		redistest.Eventually(t, "what came after the lease was deleted", done(79))
+		if got := m.Stats().Trimmed; got > 1 {
+			t.Errorf("%d trimmed, want one at most", got)
+		}
+	})
+}
+
+// A handler that hangs keeps its partition by default; with NoHeartbeat it loses it.
+func TestHangingHandler(t *testing.T) {
+	t.Parallel()
+	f := shared(t)
+	p, book := newParted(t, f.client, 2), &handledBook{}
+	p.publish(t, 4, 0, 3)
+	cfg := p.config()
+	cfg.Lease, cfg.MaxIdleTime, cfg.NoHeartbeat = 300*time.Millisecond, 100*time.Millisecond, true
+	stuck := make(chan *message.RawMessage, 4)
+	end := make(chan struct{})
+	first := p.join(t, cfg, func(msg *message.RawMessage) {
+		stuck <- msg
+		<-end
+		msg.Ack()
+	})
+	held := []*message.RawMessage{<-stuck, <-stuck}
+	p.join(t, cfg, func(msg *message.RawMessage) { book.note(msg); msg.Ack() })
+	book.wantInOrder(t, 4, 3)
+	close(end)
+	redistest.Eventually(t, "the first one to have a partition again", func() bool { return first.Stats().Holding == 1 })
+	for _, msg := range held {
+		if msg.Err() != nil {
+			t.Error(msg.Err())
+		}
+	}
+}
+
+func TestPartitionedPublisherRoutes(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	keyspace := luatx.Partitions(16).WithPrefix("shop")
+	byKey := func(msg *message.RawMessage) (string, error) { return msg.PartitionKey(), nil }
+	pub, err := stream.NewPartitionedPublisher(client, keyspace, stream.PublisherConfig{Stream: "orders", Aggregate: byKey})
+	must(t, err)
+	for i := range 50 {
+		aggregate := "order-" + strconv.Itoa(i)
+		msg := message.NewRaw(nil, message.Attributes{message.AttrType: "placed", message.AttrPartitionKey: aggregate}, nil)
+		if errs := pub.Send(t.Context(), msg); errs != nil {
+			t.Fatal(errs)
+		}
+		key, err := keyspace.Key(aggregate)
+		must(t, err)
+		found := 0
+		for _, in := range stream.PartitionKeys(keyspace, "orders") {
+			if last := client.XRevRangeN(t.Context(), in, "+", "-", 1).Val(); len(last) > 0 && last[0].Values["ce_id"] == msg.ID() {
+				found++
+				if slot.Of(in) != slot.Of(key) || !strings.HasPrefix(in, "shop:{") || !strings.HasSuffix(in, "}:orders") {
+					t.Errorf("%s is in %s, its keys are %s", aggregate, in, key)
+				}
+			}
+		}
+		if found != 1 {
+			t.Errorf("%s is in %d streams", aggregate, found)
+		}
+	}
+	errs := pub.Send(t.Context(), message.NewRaw(nil, message.Attributes{message.AttrType: "placed"}, nil))
+	if len(errs) != 1 || !message.IsPermanent(errs[0]) || !strings.Contains(errs[0].Error(), "has no aggregate") {
+		t.Errorf("without an aggregate: %v", errs)
+	}
+}
+
+func TestPartitionedRefuses(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	type cfg = stream.PartitionedConfig
+	sixteen := luatx.Partitions(16)
+	for says, c := range map[string]struct {
+		keyspace luatx.Keyspace
+		change   func(*cfg)
+	}{
+		"the keyspace has no partitions":      {luatx.OwnTags(), func(*cfg) {}},
+		"use luatx.Partitions(n) with 1":      {luatx.Partitions(-1), func(*cfg) {}},
+		"hides its tag":                       {sixteen.WithPrefix("{a}"), func(*cfg) {}},
+		"Stream is empty":                     {sixteen, func(c *cfg) { c.Stream = "" }},
+		"SubscriberConfig.Group is empty":     {sixteen, func(c *cfg) { c.Group = "" }},
+		"SubscriberConfig.BatchSize is neg":   {sixteen, func(c *cfg) { c.BatchSize = -1 }},
+		"PartitionedConfig.Lease is below":    {sixteen, func(c *cfg) { c.Lease = time.Millisecond }},
+		"PartitionedConfig.Consumer is set":   {sixteen, func(c *cfg) { c.Consumer = "me" }},
+		"PartitionedConfig.MaxInFlight is":    {sixteen, func(c *cfg) { c.MaxInFlight = 1 }},
+		"PartitionedConfig.ClaimInterval is":  {sixteen, func(c *cfg) { c.ClaimInterval = time.Second }},
+		"PartitionedConfig.DeadLetter is set": {sixteen, func(c *cfg) { c.DeadLetter = "dead" }},
+		"PartitionedConfig.TrimAcked is set":  {sixteen, func(c *cfg) { c.TrimAcked = true }},
+		"client of the Subscriber is nil":     {sixteen, nil},
+	} {
+		config := cfg{SubscriberConfig: stream.SubscriberConfig{Stream: "orders", Group: "g"}}
+		var with redis.UniversalClient = client
+		if c.change == nil {
+			with = nil
+		} else {
+			c.change(&config)
+		}
+		if _, err := stream.NewPartitionedSubscriber(with, c.keyspace, config); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("error %v, want %q", err, says)
+		}
+	}
+	other := stream.PublisherConfig{Stream: "s", StreamFor: func(*message.RawMessage) (string, error) { return "", nil }}
+	_, noParts := stream.NewPartitionedPublisher(client, luatx.OwnTags(), stream.PublisherConfig{Stream: "s"})
+	_, both := stream.NewPartitionedPublisher(client, sixteen, other)
+	_, plain := stream.NewPublisher(client, stream.PublisherConfig{Stream: "s", Aggregate: other.StreamFor})
+	for says, err := range map[string]error{"no partitions": noParts, "StreamFor is set": both, "use NewPartitionedPublisher": plain} {
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("error %v, want %q", err, says)
+		}
+	}
+}
+
+func TestPartitionedSubscribesOnce(t *testing.T) {
+	t.Parallel()
+	f := shared(t)
+	p := newParted(t, f.client, 2)
+	m := p.join(t, p.config(), func(msg *message.RawMessage) { msg.Ack() })
+	if _, err := m.Subscribe(t.Context()); !errors.Is(err, stream.ErrSubscribed) {
+		t.Errorf("error %v, want ErrSubscribed", err)
+	}
+	if err := m.Consume(t.Context(), nil, nil); err == nil {
+		t.Error("Consume took nothing for something")
+	}
+	m.stop()
+	ctx, cancel := context.WithCancel(t.Context())
+	ch, err := m.Subscribe(ctx)
+	must(t, err)
+	cancel()
+	for msg := range ch {
+		msg.Release()
+	}
+}
