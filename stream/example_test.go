@@ -2,7 +2,9 @@ package stream_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -54,4 +56,50 @@ func Example() {
 		cancel() // and the channel is closed
 	}
 	// Output: order-7 order.placed {"total":5}
+}
+
+// What cannot be handled goes to the dead letters, and comes back when its fault is mended.
+func ExampleDeadLetters() {
+	server, err := miniredis.Run()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer server.Close()
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer client.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	client.XAdd(ctx, &redis.XAddArgs{Stream: "orders", Values: []any{"type", "order.placed", "data", "{}"}})
+
+	sub, err := stream.NewSubscriber(client, stream.SubscriberConfig{
+		Stream: "orders", Group: "billing", MaxDeliveries: 2, BlockTimeout: 50 * time.Millisecond,
+		NackBackoff: message.Backoff{Base: time.Millisecond}, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	msgs, err := sub.Subscribe(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for range 2 {
+		msg := <-msgs
+		msg.Nack(errors.New("no such customer"))
+	}
+
+	key := stream.DeadLetterKey("orders")
+	for dead, err := range stream.DeadLetters(ctx, client, key) {
+		fmt.Println(dead.Stream, dead.Group, dead.Deliveries, dead.Reason, err)
+	}
+	n, err := stream.PutBackAll(ctx, client, key)
+	fmt.Println(n, err)
+	msg := <-msgs
+	fmt.Println(msg.Type(), msg.Ack())
+	// Output:
+	// orders billing 2 no such customer <nil>
+	// 1 <nil>
+	// order.placed true
 }

@@ -14,8 +14,8 @@ var streamMutants = []Mutant{
 	{
 		Name:    "dead-letters-of-a-stale-owner",
 		File:    "lua/deadletter.lua",
-		Old:     `ID, ID, 1, CONSUMER)`,
-		New:     `ID, ID, 1)`,
+		Old:     `1, CONSUMER)`,
+		New:     `1)`,
 		Package: "stream",
 		Test:    "^TestStaleOwnerBuriesNothing$",
 		Why:     "a consumer that lost an entry takes it from the one that works on it",
@@ -77,8 +77,8 @@ var streamMutants = []Mutant{
 	{
 		Name:    "heartbeat-steals",
 		File:    "lua/hold.lua",
-		Old:     `id, id, 1, CONSUMER)`,
-		New:     `id, id, 1)`,
+		Old:     `1, CONSUMER)`,
+		New:     `1)`,
 		Package: "stream",
 		Test:    "^(TestHeartbeatTakesNothingBack|TestLateHeartbeat)$",
 		Why:     "a consumer that was given up takes its message back from the one that works on it",
