@@ -235,3 +235,20 @@ func TestWrongProcedures(t *testing.T) {
 		t.Errorf("a source that does not compile: %v", err)
 	}
 }
+
+// TestScriptSHA holds that the text of a Transactor's script is constant, depends on its configuration alone, and is
+// what the server has.
+func TestScriptSHA(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	ctx, tr := redistest.Soon(t), newTransactor(t, client, withProcedures(transfer))
+	same, err := luatx.New(client, tr.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := newTransactor(t, client, withProcedures(transfer, luatx.Procedure{Name: "more", Source: "return 1"}))
+	warm(t, tr)
+	if sha := tr.ScriptSHA(); len(sha) != 40 || sha != same.ScriptSHA() || sha == other.ScriptSHA() || !client.ScriptExists(ctx, sha).Val()[0] {
+		t.Errorf("SHA1s %s, %s, %s", sha, same.ScriptSHA(), other.ScriptSHA())
+	}
+}
