@@ -108,6 +108,14 @@ func (t *Transactor) HasInline() bool { return t.inline.Load() != nil }
 // DetachInline ends what AttachInline began.
 func (t *Transactor) DetachInline() { t.inline.Store(nil) }
 
+// Announce tells the attached Inline, if any, of events that entered a shard's outbox beside a transaction, so that it
+// need not wait for its next look.
+func (t *Transactor) Announce(slot int, events ...Event) {
+	if inline := t.inline.Load(); inline != nil && len(events) > 0 {
+		(*inline).Committed(slot, events, false)
+	}
+}
+
 // Outcome says how a transaction came to be committed.
 type Outcome int
 

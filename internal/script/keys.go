@@ -23,12 +23,14 @@ const (
 	keyBroken   = "broken"
 	keyResults  = "results"
 	keyResultsB = "results:b"
+	keyDue      = "due"
+	keyDecided  = "decided"
 )
 
 // names lists the keys that business commands may not name; the ones that later layouts use are among them.
 var names = []string{
 	keyVoid, keyInboxA, keyInboxB, keyResults, keyResultsB, "audit", keyEntries, "headers", keyPending, keyAttempts,
-	keyErrors, keyLeases, keyParked, keySent, "due", "lanes", keySeq, keyBroken, "stream",
+	keyErrors, keyLeases, keyParked, keySent, keyDue, keyDecided, "lanes", keySeq, keyBroken, "stream",
 }
 
 // Shard is the library's own keys that live in a slot.

@@ -87,6 +87,7 @@ type Set struct {
 	warned     atomic.Bool                       // that Durability cannot be had
 
 	commit, resolve, read, claim, settle, rearm, probe source
+	timer, due, decide, revoke                         source
 
 	stringsOnly atomic.Bool // what Probe found: other keys cannot be restored whole
 }
@@ -105,13 +106,20 @@ func New(client redis.UniversalClient, c Constants, log *slog.Logger) *Set {
 		settle:     newSource("settle", lua.Source("_time", "settle")),
 		rearm:      newSource("rearm", lua.Source("_time", "rearm")),
 		probe:      newSource("probe", lua.Source("probe")),
+		timer:      newSource("timer", c.in(lua.Source("_time", "_timers", "timer"))),
+		due:        newSource("due", c.in(lua.Source("_time", "due"))),
+		decide:     newSource("decide", c.in(lua.Source("_time", "_events", "_timers", "decide"))),
+		revoke:     newSource("revoke", c.in(lua.Source("_time", "_events", "_timers", "revoke"))),
 	}
 	s.queue = &queue{set: s, lanes: make(map[string]*lane)}
 	return s
 }
 
 func (s *Set) all() []source {
-	return []source{s.commit, s.resolve, s.read, s.claim, s.settle, s.rearm, s.probe}
+	return []source{
+		s.commit, s.resolve, s.read, s.claim, s.settle, s.rearm, s.probe,
+		s.timer, s.due, s.decide, s.revoke,
+	}
 }
 
 // SHAs lists the scripts' names and hashes.

@@ -1,0 +1,409 @@
+package expiry_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/expiry"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/message"
+)
+
+// TestDecisions walks a timer through its life, a subject each; then each has the one event that it is to have.
+func TestDecisions(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		f := newFixture(t, client, expiry.Config{})
+		ctx := redistest.Soon(t)
+		moved := past.Add(time.Hour)
+		steps := []struct {
+			subject string
+			want    string // its event
+			walk    func(subject string)
+		}{
+			{"fires", "expired", func(s string) {
+				f.record(s, past)
+				f.decides(s, past, expiry.Enqueued)
+				f.decides(s, past, expiry.AlreadyEnqueued)
+				f.record(s, past) // a late copy of what recorded it
+				f.decides(s, past, expiry.AlreadyEnqueued)
+				f.revokes(s, false)
+			}},
+			{"revoked", "revoked", func(s string) {
+				f.record(s, past)
+				f.revokes(s, true)
+				f.revokes(s, true)
+				f.decides(s, past, expiry.Revoked)
+				if err := f.Record(ctx, s, past); !errors.Is(err, expiry.ErrRevoked) {
+					t.Errorf("recorded after it was revoked: %v", err)
+				}
+				f.decides(s, past, expiry.Revoked)
+			}},
+			{"extended between find and decide", "", func(s string) {
+				f.record(s, past)
+				if ok, err := f.Extend(ctx, s, future); !ok || err != nil {
+					t.Errorf("extended: %t, %v", ok, err)
+				}
+				f.decides(s, past, expiry.NotDue)
+				f.decides(s, future, expiry.NotDue)
+			}},
+			{"moved to another due time", "expired", func(s string) {
+				f.record(s, past)
+				if ok, err := f.Extend(ctx, s, moved); !ok || err != nil {
+					t.Errorf("extended: %t, %v", ok, err)
+				}
+				f.decides(s, past, expiry.NotDue)
+				f.decides(s, moved, expiry.Enqueued)
+			}},
+			{"cancelled between find and decide", "", func(s string) {
+				f.record(s, past)
+				for _, want := range []bool{true, false} {
+					if ok, err := f.Cancel(ctx, s); ok != want || err != nil {
+						t.Errorf("cancelled: %t, %v, want %t", ok, err, want)
+					}
+				}
+				f.decides(s, past, expiry.NotDue)
+				f.revokes(s, false)
+			}},
+			{"cancelled and recorded again", "expired", func(s string) {
+				f.record(s, past)
+				_, err := f.Cancel(ctx, s)
+				must(t, err)
+				f.record(s, moved)
+				f.decides(s, moved, expiry.Enqueued)
+			}},
+			{"recorded twice", "", func(s string) {
+				f.record(s, future)
+				f.record(s, future)
+				if err := f.Record(ctx, s, past); !errors.Is(err, expiry.ErrOpen) {
+					t.Errorf("recorded for another time: %v", err)
+				}
+				f.decides(s, past, expiry.NotDue)
+			}},
+			{"never recorded", "", func(s string) {
+				f.decides(s, past, expiry.NotDue)
+				f.revokes(s, false)
+				if ok, err := f.Extend(ctx, s, past); ok || err != nil {
+					t.Errorf("extended: %t, %v", ok, err)
+				}
+			}},
+			{"after the cut-off", "", func(s string) {
+				f.record(s, past)
+				timer := expiry.Timer{Subject: s, Due: past}
+				if got, err := f.Decide(ctx, timer, expired(s), past.Add(-time.Millisecond)); got != expiry.NotDue || err != nil {
+					t.Errorf("%v, %v", got, err)
+				}
+			}},
+			{"at the cut-off", "expired", func(s string) {
+				f.record(s, past)
+				timer := expiry.Timer{Subject: s, Due: past}
+				if got, err := f.Decide(ctx, timer, expired(s), past); got != expiry.Enqueued || err != nil {
+					t.Errorf("%v, %v", got, err)
+				}
+			}},
+			{"identity", "expired", func(s string) { // a word of the scripts
+				f.record(s, past)
+				f.decides(s, past, expiry.Enqueued)
+			}},
+		}
+		want := make(map[string]string)
+		for _, step := range steps {
+			step.walk(step.subject)
+			if step.want != "" {
+				want[step.subject] = step.want
+			}
+		}
+		f.has(want)
+	})
+}
+
+// TestRevokedWithoutAnEvent holds that a revocation need not tell anybody.
+func TestRevokedWithoutAnEvent(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, redistest.Shared(t).Client(t), expiry.Config{})
+	f.record("a", past)
+	if ok, err := f.Revoke(redistest.Soon(t), "a", nil); !ok || err != nil {
+		t.Errorf("%t, %v", ok, err)
+	}
+	f.decides("a", past, expiry.Revoked)
+	f.has(nil)
+}
+
+// TestRevokedKey holds that a key which a transaction of the service writes revokes as well, and that it must share the
+// timer's slot.
+func TestRevokedKey(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		var keys luatx.Keyspace
+		f := newFixture(t, client, expiry.Config{RevokedKey: func(subject string) (string, error) {
+			if subject == "astray" {
+				return "elsewhere", nil
+			}
+			return keys.Key(subject, "revoked")
+		}})
+		keys = f.tr.Keyspace()
+		f.record("a", past)
+		f.record("b", past)
+		_, err := f.tr.Transact(redistest.Soon(t), "a", func(tx *luatx.Tx) error {
+			key, err := tx.Key("revoked")
+			if err != nil {
+				return err
+			}
+			return tx.Pipeline().Set(redistest.Soon(t), key, 1, 0).Err()
+		})
+		must(t, err)
+		f.decides("a", past, expiry.Revoked)
+		f.decides("b", past, expiry.Enqueued)
+		if left := f.due(10); len(left) > 0 {
+			t.Errorf("%q are due still", left)
+		}
+		f.has(map[string]string{"b": "expired"})
+		timer := expiry.Timer{Subject: "astray", Due: past}
+		if _, err := f.Decide(redistest.Soon(t), timer, expired("astray"), time.Time{}); !errors.Is(err, luatx.ErrCrossSlot) {
+			t.Errorf("a key of another slot: %v", err)
+		}
+	})
+}
+
+// TestDueIsOldestFirst holds the order over the shards, and the limit.
+func TestDueIsOldestFirst(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		f := newFixture(t, client, expiry.Config{})
+		var want []string
+		for i := range 40 {
+			subject := fmt.Sprintf("s%02d", i)
+			f.record(subject, past.Add(time.Duration(i)*time.Millisecond))
+			want = append(want, subject)
+		}
+		f.record("not yet", future)
+		for _, limit := range []int{1, 7, 40, 100} {
+			if got := f.due(limit); !slices.Equal(got, want[:min(limit, 40)]) {
+				t.Errorf("limit %d: %q", limit, got)
+			}
+		}
+		for timer, err := range f.Due(redistest.Soon(t), 1) {
+			if err != nil || !timer.Due.Equal(past) || timer.EventID() != expiry.EventID("s00", past) {
+				t.Errorf("%v, %v", timer, err)
+			}
+		}
+	})
+}
+
+// TestDueOverAllSlots holds that timers of own tags are found.
+func TestDueOverAllSlots(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, redistest.Shared(t).Client(t), expiry.Config{}, func(c *luatx.Config) { c.Keyspace = luatx.OwnTags() })
+	f.record("a", past.Add(1e6))
+	f.record("b", past)
+	if got := f.due(10); !slices.Equal(got, []string{"b", "a"}) {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestAggregate holds that a subject's timer lives where its aggregate does.
+func TestAggregate(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, redistest.Shared(t).Client(t), expiry.Config{Aggregate: func(subject string) (string, error) {
+		order, _, ok := strings.Cut(subject, "/")
+		if !ok {
+			return "", errors.New("no order")
+		}
+		return order, nil
+	}})
+	f.record("order-1/payment", past)
+	f.record("order-1/delivery", past)
+	tag, err := f.tr.Keyspace().Tag("order-1")
+	must(t, err)
+	at := f.tr.Keyspace().Slots()[slices.Index(f.tr.Keyspace().Tags(), tag)]
+	found, _, err := f.tr.Scripts().DueTimers(redistest.Soon(t), f.tr.Scripts().Shard(at), 0, 10)
+	if err != nil || len(found) != 2 {
+		t.Errorf("%v, %v", found, err)
+	}
+	if err := f.Record(redistest.Soon(t), "astray", past); err == nil || !strings.Contains(err.Error(), "no order") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestFullOutbox holds that nothing changes where the outbox has no room, and that it is tried again.
+func TestFullOutbox(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		f := newFixture(t, client, expiry.Config{}, func(c *luatx.Config) {
+			c.Keyspace, c.OutboxCapacity = luatx.Partitions(1).WithPrefix(c.Namespace), 1
+		})
+		ctx := redistest.Soon(t)
+		for _, subject := range []string{"a", "b", "c"} {
+			f.record(subject, past)
+		}
+		f.decides("a", past, expiry.Enqueued)
+		if _, err := f.Decide(ctx, expiry.Timer{Subject: "b", Due: past}, expired("b"), time.Time{}); !errors.Is(err, luatx.ErrOutboxFull) {
+			t.Errorf("decided: %v", err)
+		}
+		if _, err := f.Revoke(ctx, "c", revoked("c")); !errors.Is(err, luatx.ErrOutboxFull) {
+			t.Errorf("revoked: %v", err)
+		}
+		f.decides("a", past, expiry.AlreadyEnqueued)
+		if left := f.due(10); !slices.Equal(left, []string{"b", "c"}) {
+			t.Errorf("%q are due", left)
+		}
+		must(t, client.Del(ctx, f.tr.Scripts().Shard(f.tr.Keyspace().Slots()[0]).Key("pending")).Err())
+		f.decides("b", past, expiry.Enqueued)
+	})
+}
+
+// TestForeignShard holds that a shard of another keyspace is left alone, and that a timer alone makes it this one's.
+func TestForeignShard(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		f := newFixture(t, client, expiry.Config{}, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(1) })
+		f.record("a", past)
+		other := newFixture(t, client, expiry.Config{}, func(c *luatx.Config) {
+			c.Namespace, c.Keyspace = f.tr.Config().Namespace, luatx.OwnTags()
+		})
+		aggregate := f.tr.Keyspace().Tags()[0] // as a tag of its own it has the partition's slot
+		ctx := redistest.Soon(t)
+		for what, err := range map[string]error{
+			"record": other.Record(ctx, aggregate, past),
+			"decide": second(other.Decide(ctx, expiry.Timer{Subject: aggregate, Due: past}, expired("a"), time.Time{})),
+			"revoke": second(other.Revoke(ctx, aggregate, revoked("a"))),
+			"due":    firstError(other.Due(ctx, 1)),
+		} {
+			if err == nil || !strings.Contains(err.Error(), "belongs to") {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		f.decides("a", past, expiry.Enqueued)
+	})
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func firstError(timers func(func(expiry.Timer, error) bool)) error {
+	for _, err := range timers {
+		return err
+	}
+	return nil
+}
+
+// TestLateRecord holds that a late copy of what recorded a timer does not bring it back, though the outbox has forgotten
+// the event.
+func TestLateRecord(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	f := newFixture(t, client, expiry.Config{}, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(1) })
+	f.record("a", past)
+	f.decides("a", past, expiry.Enqueued)
+	shard := f.tr.Scripts().Shard(f.tr.Keyspace().Slots()[0])
+	must(t, client.Del(redistest.Soon(t), shard.Key("pending"), shard.Key("entries")).Err())
+	f.record("a", past)
+	if left := f.due(1); len(left) > 0 {
+		t.Errorf("%q are due again", left)
+	}
+	f.decides("a", past, expiry.AlreadyEnqueued)
+	f.has(nil)
+}
+
+// TestForgotten holds that decisions are forgotten after the retention, by the server's clock, and not before.
+func TestForgotten(t *testing.T) {
+	t.Parallel()
+	server, client := redistest.Mini(t)
+	now := time.Now()
+	server.SetTime(now)
+	f := newFixture(t, client, expiry.Config{}, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(1) })
+	f.record("a", past)
+	f.revokes("a", true)
+	another := func(subject string) {
+		f.record(subject, past)
+		f.decides(subject, past, expiry.Enqueued)
+	}
+	server.SetTime(now.Add(f.tr.Config().Retention - time.Millisecond))
+	another("b")
+	f.decides("a", past, expiry.Revoked)
+	server.SetTime(now.Add(f.tr.Config().Retention))
+	another("c")
+	f.decides("a", past, expiry.NotDue)
+	f.decides("b", past, expiry.AlreadyEnqueued)
+	decided := f.tr.Scripts().Shard(f.tr.Keyspace().Slots()[0]).Key("decided")
+	if n := client.ZCard(redistest.Soon(t), decided).Val(); n != 2 {
+		t.Errorf("%d decisions are known, want 2", n)
+	}
+}
+
+// TestServersClock holds that a timer is due by the server's clock, to the millisecond, whatever ours says.
+func TestServersClock(t *testing.T) {
+	t.Parallel()
+	server, client := redistest.Mini(t)
+	f := newFixture(t, client, expiry.Config{})
+	server.SetTime(future.Add(-time.Millisecond))
+	f.record("a", future)
+	if got := f.due(1); len(got) > 0 {
+		t.Errorf("%q are due", got)
+	}
+	f.decides("a", future, expiry.NotDue)
+	server.SetTime(future)
+	if got := f.due(1); len(got) != 1 {
+		t.Errorf("nothing is due")
+	}
+	f.decides("a", future, expiry.Enqueued)
+}
+
+// TestRefused holds what is refused before anything is sent, and that the error says why.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer client.Close()
+	f := newFixture(t, client, expiry.Config{})
+	ctx, timer := t.Context(), expiry.Timer{Subject: "a", Due: past}
+	named := expired("a")
+	named.Attributes["id"] = "mine"
+	untyped := message.New(nil, message.Attributes{"source": "/s"}, nil)
+	for want, err := range map[string]error{
+		"256 bytes":         f.Record(ctx, strings.Repeat("x", 257), past),
+		"UTF-8":             f.Record(ctx, "a\xff", past),
+		"1970 to 9999":      f.Record(ctx, "a", time.Time{}),
+		"is no event":       second(f.Decide(ctx, timer, nil, time.Time{})),
+		`id is "mine"`:      second(f.Decide(ctx, timer, named, time.Time{})),
+		"no type":           second(f.Decide(ctx, timer, untyped, time.Time{})),
+		"set both":          second(f.Revoke(ctx, "a", untyped)),
+		"limit 0":           firstError(f.Due(ctx, 0)),
+		"limit 10001":       firstError(f.Due(ctx, 10_001)),
+		"a Transactor":      second(expiry.New(nil, expiry.Config{})),
+		"a Store":           second(expiry.NewWorker(nil, expiry.WorkerConfig{})),
+		"Event is nil":      second(expiry.NewWorker(f.Store, expiry.WorkerConfig{})),
+		"BatchSize is -1":   second(expiry.NewWorker(f.Store, expiry.WorkerConfig{Event: expiredEvent, BatchSize: -1})),
+		"BatchSize is 1001": second(expiry.NewWorker(f.Store, expiry.WorkerConfig{Event: expiredEvent, BatchSize: 1001})),
+		"SweepInterval is":  second(expiry.NewWorker(f.Store, expiry.WorkerConfig{Event: expiredEvent, SweepInterval: -1})),
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q in it", err, want)
+		}
+	}
+}
+
+// TestOtherBody holds that a revocation does not pass for one whose event is another.
+func TestOtherBody(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, redistest.Shared(t).Client(t), expiry.Config{}, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(1) })
+	for _, subject := range []string{"a", "b"} {
+		f.record(subject, past)
+		event := revoked(subject)
+		event.Attributes["id"] = "same"
+		ok, err := f.Revoke(context.WithoutCancel(redistest.Soon(t)), subject, event)
+		if ok != (subject == "a") || (err == nil) != ok {
+			t.Errorf("%s: %t, %v", subject, ok, err)
+		}
+	}
+	if left := f.due(2); !slices.Equal(left, []string{"b"}) {
+		t.Errorf("%q are open", left)
+	}
+	f.has(map[string]string{"a": "revoked"})
+}

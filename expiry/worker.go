@@ -1,0 +1,236 @@
+package expiry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/message"
+)
+
+// WorkerConfig configures a Worker. Event is required; the zero value of everything else works.
+type WorkerConfig struct {
+	// Event makes the event of a timer that is due. It may run more than once for a timer, and for one that turns out
+	// to be revoked; its id is the timer's EventID. An error leaves the timer open, for the next sweep. Required.
+	Event func(context.Context, Timer) (*message.Message, error)
+
+	// SweepInterval is how often every shard is looked at: a timer is decided at most that long after it is due, give
+	// or take a tenth. Defaults to 1 second for up to 256 partitions, else 1 minute.
+	SweepInterval time.Duration
+
+	// BatchSize is the most timers that one script decides. Defaults to 100; at most 1000.
+	BatchSize int
+
+	// Logger defaults to slog.Default().
+	Logger *slog.Logger
+}
+
+const (
+	maxBatch   = 1000
+	manyShards = 256
+)
+
+func (c WorkerConfig) withDefaults(shards int) WorkerConfig {
+	if c.SweepInterval == 0 {
+		c.SweepInterval = time.Second
+		if shards > manyShards {
+			c.SweepInterval = time.Minute
+		}
+	}
+	if c.BatchSize == 0 {
+		c.BatchSize = 100
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+func (c WorkerConfig) validate() error {
+	switch {
+	case c.Event == nil:
+		return errors.New("expiry: WorkerConfig.Event is nil: make the event of a timer there")
+	case c.SweepInterval < 0:
+		return fmt.Errorf("expiry: WorkerConfig.SweepInterval is %v: use 0 for the default, or more", c.SweepInterval)
+	case c.BatchSize < 0 || c.BatchSize > maxBatch:
+		return fmt.Errorf("expiry: WorkerConfig.BatchSize is %d: use 0 for the default, or up to %d", c.BatchSize, maxBatch)
+	}
+	return nil
+}
+
+// Counts is what a Worker has done since it was made, in timers. One that stays open is counted at each sweep.
+type Counts struct {
+	// Enqueued, Revoked, AlreadyEnqueued and NotDue are the decisions.
+	Enqueued, Revoked, AlreadyEnqueued, NotDue int64
+	// Full could not be decided: the outbox had no room.
+	Full int64
+	// Failed have no event: WorkerConfig.Event gave an error, or what cannot be an event.
+	Failed int64
+}
+
+// A Worker finds timers that are due, and decides them, while Run does.
+type Worker struct {
+	store   *Store
+	cfg     WorkerConfig
+	slots   []int
+	running atomic.Bool
+	asleep  map[int]rest // Run's own
+
+	enqueued, revoked, already, notDue, full, failed atomic.Int64
+}
+
+// rest is a slot in which nothing is due: while its first timer is this one there is nothing to do until then.
+type rest struct{ first, until time.Time }
+
+// NewWorker returns a Worker of a store. It does no I/O.
+func NewWorker(store *Store, cfg WorkerConfig) (*Worker, error) {
+	if store == nil {
+		return nil, errors.New("expiry: NewWorker needs a Store")
+	}
+	slots := store.keyspace.Slots()
+	cfg = cfg.withDefaults(len(slots))
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	return &Worker{store: store, cfg: cfg, slots: slots, asleep: make(map[int]rest)}, nil
+}
+
+// Counts returns what the worker has done so far.
+func (w *Worker) Counts() Counts {
+	return Counts{
+		Enqueued: w.enqueued.Load(), Revoked: w.revoked.Load(), AlreadyEnqueued: w.already.Load(), NotDue: w.notDue.Load(),
+		Full: w.full.Load(), Failed: w.failed.Load(),
+	}
+}
+
+// Run decides until ctx ends, and returns nil then. Errors are logged, and what they left is tried at the next sweep:
+// a decision whose answer was lost is found made. It runs once at a time.
+func (w *Worker) Run(ctx context.Context) error {
+	if !w.running.CompareAndSwap(false, true) {
+		return errors.New("expiry: Run is running already")
+	}
+	defer w.running.Store(false)
+	chunks := (len(w.slots) + shardsAtOnce - 1) / shardsAtOnce
+	pause := w.cfg.SweepInterval / time.Duration(chunks)
+	for i := rand.IntN(chunks); ; i = (i + 1) % chunks { // workers that start together do not sweep together
+		w.sweep(ctx, w.slots[i*shardsAtOnce:min((i+1)*shardsAtOnce, len(w.slots))])
+		timer := time.NewTimer(jittered(pause))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C:
+		}
+	}
+}
+
+// jittered is a pause with a tenth more or less.
+func jittered(d time.Duration) time.Duration { return d - d/10 + rand.N(d/5+1) }
+
+// sweep visits those of the slots in which a timer may be due.
+func (w *Worker) sweep(ctx context.Context, slots []int) {
+	first, err := w.store.scripts.FirstTimers(ctx, slots)
+	if err != nil && ctx.Err() == nil {
+		w.cfg.Logger.Warn("expiry: sweep failed", "error", err)
+	}
+	for _, slot := range slots {
+		head, some := first[slot]
+		if !some {
+			delete(w.asleep, slot)
+			continue
+		}
+		if known, ok := w.asleep[slot]; ok && known.first.Equal(head) && time.Now().Before(known.until) {
+			continue
+		}
+		next, err := w.visit(ctx, slot)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			w.cfg.Logger.Error("expiry: timers not decided", "slot", slot, "error", err)
+		}
+		if err == nil && next > 0 {
+			w.asleep[slot] = rest{head, time.Now().Add(next)}
+		} else {
+			delete(w.asleep, slot)
+		}
+	}
+}
+
+// visit decides what is due in a slot, and returns how long nothing more is; 0 where something was left.
+func (w *Worker) visit(ctx context.Context, slot int) (time.Duration, error) {
+	left, failed := 0, error(nil) // what stays is passed over, so that it holds up nobody
+	for {
+		found, next, err := w.store.due(ctx, slot, left, w.cfg.BatchSize)
+		switch {
+		case err != nil:
+			return 0, errors.Join(failed, err)
+		case len(found) == 0 && left == 0:
+			return next, nil
+		case len(found) == 0:
+			return 0, failed
+		}
+		batch, err := w.batch(ctx, slot, found)
+		if failed == nil {
+			failed = err
+		}
+		stay, err := w.decide(ctx, slot, batch)
+		if err != nil {
+			return 0, errors.Join(failed, err)
+		}
+		left += stay + len(found) - len(batch)
+	}
+}
+
+// batch makes the events of timers. The error is that of the first which has none.
+func (w *Worker) batch(ctx context.Context, slot int, found []Timer) ([]script.Expiring, error) {
+	batch := make([]script.Expiring, 0, len(found))
+	var failed error
+	for _, timer := range found {
+		event, err := w.cfg.Event(ctx, timer)
+		var expiring script.Expiring
+		if err == nil {
+			expiring, err = w.store.prepare(w.store.scripts.Shard(slot), timer, event)
+		}
+		if err != nil {
+			w.failed.Add(1)
+			if failed == nil {
+				failed = fmt.Errorf("event of the timer of %q: %w", timer.Subject, err)
+			}
+			continue
+		}
+		batch = append(batch, expiring)
+	}
+	return batch, failed
+}
+
+// decide decides a batch, and returns how many of it may still be there. A full outbox is an error: it ends the visit.
+func (w *Worker) decide(ctx context.Context, slot int, batch []script.Expiring) (int, error) {
+	if len(batch) == 0 {
+		return 0, nil
+	}
+	done, err := w.store.decide(ctx, w.store.scripts.Shard(slot), batch, time.Time{})
+	if err != nil {
+		return 0, err
+	}
+	counters := map[Decision]*atomic.Int64{
+		Enqueued: &w.enqueued, Revoked: &w.revoked, AlreadyEnqueued: &w.already, NotDue: &w.notDue, full: &w.full,
+	}
+	stay := 0
+	for _, decision := range done {
+		counters[decision].Add(1)
+		switch decision {
+		case NotDue:
+			stay++
+		case full:
+			err = luatx.ErrOutboxFull
+		}
+	}
+	return stay, err
+}

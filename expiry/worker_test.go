@@ -1,0 +1,318 @@
+package expiry_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/expiry"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/respproxy"
+	"github.com/luatx/luatx/message"
+)
+
+// working runs a worker until the test, or the function it returns, ends it.
+func (f fixture) working(cfg expiry.WorkerConfig) (*expiry.Worker, func()) {
+	f.t.Helper()
+	if cfg.Event == nil {
+		cfg.Event = expiredEvent
+	}
+	if cfg.SweepInterval == 0 {
+		cfg.SweepInterval = 10 * time.Millisecond
+	}
+	w, err := expiry.NewWorker(f.Store, cfg)
+	must(f.t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	stop := sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			f.t.Error(err)
+		}
+	})
+	f.t.Cleanup(stop)
+	return w, stop
+}
+
+// TestWorker holds that a worker finds what is due in every shard, in batches, now and later, and leaves the rest.
+func TestWorker(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		f := newFixture(t, client, expiry.Config{})
+		want := make(map[string]string)
+		for i := range 50 {
+			subject := fmt.Sprint("s", i)
+			f.record(subject, past)
+			want[subject] = "expired"
+		}
+		f.record("not yet", future)
+		w, stop := f.working(expiry.WorkerConfig{BatchSize: 3})
+		redistest.Eventually(t, "all that is due to be decided", func() bool { return w.Counts().Enqueued == 50 })
+		f.record("later", past)
+		want["later"] = "expired"
+		redistest.Eventually(t, "a timer recorded later to be decided", func() bool { return w.Counts().Enqueued == 51 })
+		stop()
+		f.has(want)
+		if c := w.Counts(); c != (expiry.Counts{Enqueued: 51}) {
+			t.Errorf("%+v", c)
+		}
+	})
+}
+
+// TestWorkersSideBySide holds that several find the same timers and decide each once.
+func TestWorkersSideBySide(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, redistest.Shared(t).Client(t), expiry.Config{})
+	want := make(map[string]string)
+	for i := range 300 {
+		subject := fmt.Sprint("s", i)
+		f.record(subject, past)
+		want[subject] = "expired"
+	}
+	workers := make([]*expiry.Worker, 3)
+	for i := range workers {
+		workers[i], _ = f.working(expiry.WorkerConfig{BatchSize: 10})
+	}
+	redistest.Eventually(t, "all to be decided", func() bool {
+		var n int64
+		for _, w := range workers {
+			n += w.Counts().Enqueued
+		}
+		return n == 300
+	})
+	f.has(want)
+}
+
+// TestWorkerIsCheapAndPunctual holds that a worker does not ask again for what is not due yet, and comes back when it
+// is, or when an earlier one was recorded.
+func TestWorkerIsCheapAndPunctual(t *testing.T) {
+	t.Parallel()
+	server, client := redistest.Mini(t)
+	now := time.Now()
+	server.SetTime(now)
+	f := newFixture(t, client, expiry.Config{}, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(1) })
+	f.record("late", now.Add(time.Hour))
+	var sweeps, finds atomic.Int64
+	client.AddHook(watch{func(cmd redis.Cmder) {
+		switch cmd.Name() {
+		case "zrange":
+			sweeps.Add(1)
+		case "evalsha":
+			finds.Add(1)
+		}
+	}})
+	w, _ := f.working(expiry.WorkerConfig{SweepInterval: time.Millisecond})
+	redistest.Eventually(t, "some sweeps", func() bool { return sweeps.Load() > 30 })
+	if n := finds.Load(); n > 2 { // the first finds the script unknown
+		t.Errorf("%d looks in %d sweeps, want one", n, sweeps.Load())
+	}
+	f.record("soon", now.Add(100*time.Millisecond))
+	f.record("sooner", past)
+	redistest.Eventually(t, "the sooner one to be decided", func() bool { return w.Counts().Enqueued == 1 })
+	server.SetTime(now.Add(100 * time.Millisecond))
+	redistest.Eventually(t, "the other to be decided", func() bool { return w.Counts().Enqueued == 2 })
+}
+
+// watch tells of each command of a client.
+type watch struct{ saw func(redis.Cmder) }
+
+func (w watch) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (w watch) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		w.saw(cmd)
+		return next(ctx, cmd)
+	}
+}
+
+func (w watch) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			w.saw(cmd)
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// logged collects what is logged.
+type logged struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) has(text string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Contains(l.text.String(), text)
+}
+
+// TestTimersWithoutAnEventHoldUpNobody holds that more of them than a batch takes, the oldest of all, stay open, are
+// counted and logged, and keep no other from firing.
+func TestTimersWithoutAnEventHoldUpNobody(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, redistest.Shared(t).Client(t), expiry.Config{}, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(1) })
+	for i := range 7 {
+		f.record(fmt.Sprint("bad", i), past)
+	}
+	f.record("good", past.Add(time.Hour))
+	var said logged
+	w, stop := f.working(expiry.WorkerConfig{
+		BatchSize: 3,
+		Logger:    slog.New(slog.NewTextHandler(&said, nil)),
+		Event: func(_ context.Context, timer expiry.Timer) (*message.Message, error) {
+			if strings.HasPrefix(timer.Subject, "bad") {
+				return nil, errors.New("no such ticket")
+			}
+			return expired(timer.Subject), nil
+		},
+	})
+	redistest.Eventually(t, "the good one to be decided", func() bool { return w.Counts().Enqueued == 1 })
+	redistest.Eventually(t, "the others to be logged", func() bool { return said.has("no such ticket") && said.has("bad0") })
+	stop()
+	f.has(map[string]string{"good": "expired"})
+	if left := f.due(10); len(left) != 7 || w.Counts().Failed < 7 {
+		t.Errorf("%q are open, %+v", left, w.Counts())
+	}
+}
+
+// TestWorkerWaitsForRoom holds that a full outbox is logged and counted, and what it left is decided once there is room.
+func TestWorkerWaitsForRoom(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, redistest.Shared(t).Client(t), expiry.Config{}, func(c *luatx.Config) {
+		c.Keyspace, c.OutboxCapacity = luatx.Partitions(1), 2
+	})
+	for _, subject := range []string{"a", "b", "c"} {
+		f.record(subject, past)
+	}
+	var said logged
+	w, _ := f.working(expiry.WorkerConfig{Logger: slog.New(slog.NewTextHandler(&said, nil))})
+	redistest.Eventually(t, "the outbox to be full", func() bool { return w.Counts().Full > 0 && said.has("outbox is full") })
+	if c := w.Counts(); c.Enqueued != 2 {
+		t.Errorf("%+v", c)
+	}
+	pending := f.tr.Scripts().Shard(f.tr.Keyspace().Slots()[0]).Key("pending")
+	must(t, redistest.Shared(t).Client(t).Del(redistest.Soon(t), pending).Err())
+	redistest.Eventually(t, "the last one to be decided", func() bool { return w.Counts().Enqueued == 3 })
+}
+
+// TestLostReply holds that a decision whose answer is lost is found made, and made once.
+func TestLostReply(t *testing.T) {
+	t.Parallel()
+	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
+	f := newFixture(t, redistest.Client(t, proxy.Addr()), expiry.Config{})
+	for _, subject := range []string{"a", "b", "known", "known, too"} {
+		f.record(subject, past)
+	}
+	f.decides("known", past, expiry.Enqueued) // the server knows the scripts
+	f.revokes("known, too", true)
+	proxy.DropReply(1, respproxy.Command("EVALSHA"))
+	f.decides("a", past, expiry.AlreadyEnqueued)
+	proxy.DropReply(1, respproxy.Command("EVALSHA"))
+	f.revokes("b", true)
+	f.has(map[string]string{"a": "expired", "b": "revoked", "known": "expired", "known, too": "revoked"})
+}
+
+// TestInlineRelayIsTold holds that a relay of this process hears of the events at once.
+func TestInlineRelayIsTold(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, redistest.Shared(t).Client(t), expiry.Config{})
+	var told inline
+	must(t, f.tr.AttachInline(&told))
+	f.record("a", past)
+	f.record("b", past)
+	f.decides("a", past, expiry.Enqueued)
+	f.decides("a", past, expiry.AlreadyEnqueued)
+	f.revokes("b", true)
+	if want := []string{expiry.EventID("a", past), expiry.RevokedID("b")}; !slices.Equal(told, want) {
+		t.Errorf("told of %q, want %q", told, want)
+	}
+}
+
+type inline []string
+
+func (i *inline) Reserve() (time.Duration, bool) { return 0, false }
+func (i *inline) Committed(_ int, events []luatx.Event, _ bool) {
+	for _, event := range events {
+		*i = append(*i, event.ID)
+	}
+}
+
+// TestRunIsOne holds that Run refuses to run twice at a time, and ends in the middle of a pause.
+func TestRunIsOne(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	f := newFixture(t, client, expiry.Config{})
+	f.record("a", past)
+	w, stop := f.working(expiry.WorkerConfig{SweepInterval: time.Hour})
+	redistest.Eventually(t, "the worker to run", func() bool { return w.Counts().Enqueued == 1 })
+	if err := w.Run(t.Context()); err == nil {
+		t.Error("ran twice")
+	}
+	stop()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := w.Run(ctx); err != nil {
+		t.Errorf("after a stop: %v", err)
+	}
+}
+
+// TestSweepIntervals holds that workers look at every shard once an interval, none too seldom and none in step.
+func TestSweepIntervals(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client := redis.NewClient(&redis.Options{Addr: "none"})
+		defer client.Close()
+		var at []time.Time
+		client.AddHook(refusing{func() { at = append(at, time.Now()) }})
+		f := newFixture(t, client, expiry.Config{}, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(512) })
+		w, err := expiry.NewWorker(f.Store, expiry.WorkerConfig{Event: expiredEvent, Logger: slog.New(slog.DiscardHandler)})
+		must(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		must(t, w.Run(ctx))
+		if len(at) < 110 || len(at) > 132 { // two chunks a minute
+			t.Errorf("%d looks in an hour", len(at))
+		}
+		pauses := make(map[time.Duration]bool)
+		for i := range at[1:] {
+			pause := at[i+1].Sub(at[i])
+			pauses[pause] = true
+			if pause < 27*time.Second || pause > 33*time.Second {
+				t.Errorf("a pause of %v", pause)
+			}
+		}
+		if len(pauses) < 10 {
+			t.Errorf("%d different pauses", len(pauses))
+		}
+	})
+}
+
+// refusing answers every pipeline with an error.
+type refusing struct{ saw func() }
+
+func (r refusing) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (r refusing) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (r refusing) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(context.Context, []redis.Cmder) error {
+		r.saw()
+		return errors.New("refused")
+	}
+}

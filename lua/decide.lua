@@ -1,0 +1,45 @@
+-- Purpose: decides timers that are due: each that was not revoked leaves an event in the outbox, once. What revokes is
+--          read here, not by the caller: there is no time between the look and the decision.
+-- KEYS:    1 void, 2 inbox:a, 3 due, 4 entries, 5 pending, 6 decided; then every marker
+-- ARGV:    1 cut-off (ms, empty: none); then of each timer: subject, due (ms) as it was found, id and body of its event,
+--          marker (a key whose existence revokes, empty: none)
+-- Reply:   server time (ms), then for each timer: enqueued, revoked, already (the event is in the outbox, or was), not
+--          due (or due at another time by now, or not open), full (the outbox: nothing was done); or 'identity' and the
+--          one found.
+-- Bound:   linear in the arguments
+-- Redis:   6.0
+
+local identity = redis.call('HGET', KEYS[2], 'id')
+if identity and identity ~= IDENTITY then return {NOW, 'identity', identity} end
+
+waiting = redis.call('ZCARD', PENDING)
+local latest = math.min(now, tonumber(ARGV[1]) or now)
+
+local function is_revoked(subject, marker)
+  return is_decided(revoked_member(subject)) or (marker ~= '' and redis.call('EXISTS', marker) == 1)
+end
+
+local function decide(subject, due, id, body, marker)
+  local open = due_of(subject)
+  local current = open == tonumber(due)
+  if is_revoked(subject, marker) then
+    if open then redis.call('ZREM', DUE, subject) end
+    return 'revoked'
+  end
+  if is_decided(fired_member(subject, due)) or redis.call('HEXISTS', ENTRIES, id) == 1 then
+    if current then redis.call('ZREM', DUE, subject) end
+    return 'already'
+  end
+  if not current or open > latest then return 'not due' end
+  if waiting + #enqueued >= CAPACITY then return 'full' end
+  enqueue(id, body, NOW)
+  decided(subject, fired_member(subject, due))
+  return 'enqueued'
+end
+
+local reply = {NOW}
+for p = 2, #ARGV, 5 do
+  reply[#reply + 1] = decide(ARGV[p], ARGV[p + 1], ARGV[p + 2], ARGV[p + 3], ARGV[p + 4])
+end
+forget(#reply)
+return reply

@@ -1,0 +1,29 @@
+-- Purpose: records, moves or cancels the timer of a subject.
+-- KEYS:    1 void, 2 inbox:a, 3 due, 4 entries, 5 pending, 6 decided
+-- ARGV:    1 what (record, extend, cancel), 2 subject, 3 due (ms)
+-- Reply:   server time (ms), then recorded (now, or before for the same due), open (there is one for another due),
+--          revoked, extended, cancelled, or none (no timer is open); or 'identity' and the one found.
+-- Bound:   constant
+-- Redis:   6.0
+
+local what, subject, due = ARGV[1], ARGV[2], ARGV[3]
+local NOW = string.format('%.0f', now)
+local identity = redis.call('HGET', KEYS[2], 'id')
+if identity and identity ~= IDENTITY then return {NOW, 'identity', identity} end
+
+local open = due_of(subject)
+if what == 'record' then
+  if is_decided(revoked_member(subject)) then return {NOW, 'revoked'} end
+  if open then return {NOW, open == tonumber(due) and 'recorded' or 'open'} end
+  if is_decided(fired_member(subject, due)) then return {NOW, 'recorded'} end
+  if not identity then redis.call('HSET', KEYS[2], 'id', IDENTITY, 'start', NOW) end
+  redis.call('ZADD', DUE, due, subject)
+  return {NOW, 'recorded'}
+end
+if not open then return {NOW, 'none'} end
+if what == 'extend' then
+  redis.call('ZADD', DUE, due, subject)
+  return {NOW, 'extended'}
+end
+redis.call('ZREM', DUE, subject)
+return {NOW, 'cancelled'}
