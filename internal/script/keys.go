@@ -25,12 +25,14 @@ const (
 	keyResultsB = "results:b"
 	keyDue      = "due"
 	keyDecided  = "decided"
+	keyRepair   = "repair"
 )
 
 // names lists the keys that business commands may not name; the ones that later layouts use are among them.
 var names = []string{
 	keyVoid, keyInboxA, keyInboxB, keyResults, keyResultsB, "audit", keyEntries, "headers", keyPending, keyAttempts,
 	keyErrors, keyLeases, keyParked, keySent, keyDue, keyDecided, "lanes", keySeq, keyBroken, "stream",
+	keyRepair,
 }
 
 // Shard is the library's own keys that live in a slot.

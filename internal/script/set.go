@@ -88,6 +88,7 @@ type Set struct {
 
 	commit, resolve, read, claim, settle, rearm, probe source
 	timer, due, decide, revoke                         source
+	repair, turn                                       source
 
 	stringsOnly atomic.Bool // what Probe found: other keys cannot be restored whole
 }
@@ -110,6 +111,8 @@ func New(client redis.UniversalClient, c Constants, log *slog.Logger) *Set {
 		due:        newSource("due", c.in(lua.Source("_time", "due"))),
 		decide:     newSource("decide", c.in(lua.Source("_time", "_events", "_timers", "decide"))),
 		revoke:     newSource("revoke", c.in(lua.Source("_time", "_events", "_timers", "revoke"))),
+		repair:     newSource("repair", c.in(lua.Source("_time", "repair"))),
+		turn:       newSource("turn", lua.Source("_time", "turn")),
 	}
 	s.queue = &queue{set: s, lanes: make(map[string]*lane)}
 	return s
@@ -119,6 +122,7 @@ func (s *Set) all() []source {
 	return []source{
 		s.commit, s.resolve, s.read, s.claim, s.settle, s.rearm, s.probe,
 		s.timer, s.due, s.decide, s.revoke,
+		s.repair, s.turn,
 	}
 }
 

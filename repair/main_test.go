@@ -1,0 +1,135 @@
+package repair_test
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/repair"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+const retention = 24 * time.Hour
+
+// shop is a Transactor under a namespace of its own, the only shard it writes to, and a client to damage that with.
+type shop struct {
+	tr     *luatx.Transactor
+	client redis.UniversalClient
+	slot   int
+}
+
+func newShop(t testing.TB, client redis.UniversalClient, change ...func(*luatx.Config)) *shop {
+	t.Helper()
+	namespace := redistest.Namespace(t)
+	cfg := luatx.Config{Namespace: namespace, Keyspace: luatx.Partitions(1).WithPrefix(namespace), Retention: retention}
+	for _, c := range change {
+		c(&cfg)
+	}
+	tr, err := luatx.New(client, cfg)
+	must(t, err)
+	return &shop{tr, client, tr.Keyspace().Slots()[0]}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func body(id string) string {
+	return fmt.Sprintf(`{"specversion":"1.0","id":%q,"source":"/s","type":"t","data":1}`, id)
+}
+
+func (s *shop) key(name string) string { return s.tr.Scripts().Shard(s.slot).Key(name) }
+
+func (s *shop) emit(ctx context.Context, ids ...string) error {
+	_, err := s.tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+		for _, id := range ids {
+			if err := tx.Emit(luatx.Event{ID: id, Body: []byte(body(id))}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, luatx.WithID("tx of "+ids[0]))
+	return err
+}
+
+func (s *shop) settle(t testing.TB, what string, ids ...string) {
+	t.Helper()
+	batch := make([]script.Settlement, len(ids))
+	for i, id := range ids {
+		batch[i] = script.Settlement{ID: id, What: what, Error: "refused"}
+	}
+	backoff := script.Backoff{Attempts: 10, Base: time.Second, Cap: time.Minute}
+	done, err := s.tr.Scripts().Settle(redistest.Soon(t), s.tr.Scripts().Shard(s.slot), backoff, time.Hour, batch)
+	must(t, err)
+	for i, d := range done {
+		if d != what {
+			t.Fatalf("%s: %s instead of %s", ids[i], d, what)
+		}
+	}
+}
+
+// furnish makes a shard with an event in every state: leased, pending, parked and sent.
+func (s *shop) furnish(t testing.TB) {
+	t.Helper()
+	must(t, s.emit(redistest.Soon(t), "leased", "pending", "parked", "sent"))
+	s.settle(t, "parked", "parked")
+	s.settle(t, "sent", "sent")
+	claim, err := s.tr.Scripts().Claim(redistest.Soon(t), s.tr.Scripts().Shard(s.slot), 1, time.Hour, 10)
+	must(t, err)
+	if len(claim.Events) != 1 || claim.Events[0].ID != "leased" {
+		t.Fatalf("claimed %+v", claim.Events)
+	}
+}
+
+func (s *shop) do(t testing.TB, args ...any) {
+	t.Helper()
+	must(t, s.client.Do(redistest.Soon(t), args...).Err())
+}
+
+func newWorker(t testing.TB, tr *luatx.Transactor, cfg repair.Config) *repair.Worker {
+	t.Helper()
+	w, err := repair.New(tr, cfg)
+	must(t, err)
+	return w
+}
+
+// named returns what a listing names, in a short form: kind, key and id.
+func named(t testing.TB, list iter.Seq2[repair.Finding, error]) []string {
+	t.Helper()
+	var lines []string
+	for f, err := range list {
+		must(t, err)
+		lines = append(lines, name(f))
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+func name(f repair.Finding) string {
+	line := string(f.Kind) + " " + f.Key
+	if f.ID != "" {
+		line += " " + f.ID
+	}
+	return line
+}
+
+// left returns what of named findings no fix settles.
+func left(lines []string) []string {
+	return slices.DeleteFunc(slices.Clone(lines), func(line string) bool {
+		var kind, rest string
+		_, _ = fmt.Sscan(line, &kind, &rest)
+		return repair.Kind(kind).Fixable()
+	})
+}

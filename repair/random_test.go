@@ -1,0 +1,146 @@
+package repair_test
+
+import (
+	"encoding/hex"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/repair"
+)
+
+func hexOf(s string) string { return hex.EncodeToString([]byte(s)) }
+
+// TestRandomCorruptions holds, over some 1,000 corruptions in 100 shards of each kind of server, that Check names what
+// the rules name, that it changes nothing, that Fix settles just that and loses no body, and that nothing is found after it.
+func TestRandomCorruptions(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		rapid.Check(t, func(rt *rapid.T) {
+			s := newShop(t, client)
+			s.furnish(t)
+			for range rapid.IntRange(5, 15).Draw(rt, "corruptions") {
+				command := corruption(rt, s)
+				if err := client.Do(redistest.Soon(t), command...).Err(); err != nil && !strings.Contains(err.Error(), "WRONGTYPE") {
+					rt.Fatalf("%v: %v", command, err)
+				}
+			}
+			healed(rt, t, s)
+			for _, name := range slices.Sorted(maps.Keys(wantedTypes)) {
+				client.Del(redistest.Soon(t), s.key(name))
+			}
+		})
+	})
+}
+
+// step is one id at a time, but for miniredis: its ZSCAN passes members over where others are removed meanwhile.
+func step(t testing.TB) int {
+	t.Helper()
+	if strings.Contains(t.Name(), "miniredis") {
+		return 1000
+	}
+	return 1
+}
+
+// healed checks a damaged shard, fixes it, and checks it again.
+func healed(rt rapid.TB, t testing.TB, s *shop) {
+	rt.Helper()
+	before := s.read(t)
+	want, w := before.disagreements(), newWorker(t, s.tr, repair.Config{Step: step(t)})
+	if got := named(t, w.Check(redistest.Soon(t))); !slices.Equal(got, want) {
+		rt.Fatalf("Check named\n%s\nthe rules\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if again := s.read(t); !equal(again, before) {
+		rt.Fatalf("a dry run has changed\n%v\nto\n%v", before, again)
+	}
+	for f, err := range w.Fix(redistest.Soon(t)) {
+		must(t, err)
+		if f.Fixed != f.Kind.Fixable() {
+			rt.Fatalf("%s: fixed %t", f, f.Fixed)
+		}
+	}
+	after := s.read(t)
+	if got := named(t, w.Check(redistest.Soon(t))); !slices.Equal(got, left(want)) || !slices.Equal(got, after.disagreements()) {
+		rt.Fatalf("after a fix of\n%s\nCheck named\n%s\nthe rules\n%s", strings.Join(want, "\n"), strings.Join(got, "\n"), after.disagreements())
+	}
+	if !maps.Equal(before.hashes["entries"], after.hashes["entries"]) {
+		rt.Fatalf("entries were\n%v\nand are\n%v", before.hashes["entries"], after.hashes["entries"])
+	}
+	for name, kind := range before.types {
+		if kind != wantedTypes[name] && kind != "none" && after.types[name] != kind {
+			rt.Fatalf("%s was a %s and is a %s", name, kind, after.types[name])
+		}
+	}
+	if !before.sound("inbox:a", "entries", "pending", "parked", "sent") {
+		for name, was := range before.zsets {
+			if !maps.Equal(was, after.zsets[name]) {
+				rt.Fatalf("%s was changed beside a key of another type: %v, %v", name, was, after.zsets[name])
+			}
+		}
+		return
+	}
+	for id := range before.bodies() {
+		_, parked := before.zsets["parked"][id]
+		_, kept := after.zsets["parked"][id]
+		_, pending := after.zsets["pending"][id]
+		if parked != kept || pending == parked {
+			rt.Fatalf("%s: parked before %t, parked %t, pending %t", id, parked, kept, pending)
+		}
+	}
+}
+
+func equal(a, b state) bool {
+	return maps.Equal(a.types, b.types) && a.seq == b.seq &&
+		maps.EqualFunc(a.hashes, b.hashes, maps.Equal[map[string]string, map[string]string]) &&
+		maps.EqualFunc(a.zsets, b.zsets, maps.Equal[map[string]float64, map[string]float64])
+}
+
+// corruption draws a command that damages a shard. It may be refused: an earlier one has changed a type.
+func corruption(rt *rapid.T, s *shop) []any {
+	one := func(label string, of ...string) string { return rapid.SampledFrom(of).Draw(rt, label) }
+	id := one("id", "leased", "pending", "parked", "sent", "x", "y")
+	detail := one("detail", "attempts", "errors", "leases")
+	index := one("index", "pending", "parked", "sent")
+	generation := one("generation", "inbox:a", "inbox:b", "results", "results:b")
+	retentions := rapid.IntRange(-1, 4).Draw(rt, "retentions")
+	start := time.Now().Add(-time.Duration(retentions)*retention - time.Hour).UnixMilli()
+	key := s.key
+	switch rapid.IntRange(0, 14).Draw(rt, "corruption") {
+	case 0:
+		return []any{"HDEL", key("entries"), id}
+	case 1:
+		return []any{"HSET", key("entries"), id, body(id)}
+	case 2:
+		return []any{"HSET", key("entries"), id, "=0123456789012345678901234567890123456789"}
+	case 3, 4:
+		return []any{"ZADD", key(index), one("score", "1", "1e12", "inf", "-inf"), id}
+	case 5, 6:
+		return []any{"ZREM", key(index), id}
+	case 7:
+		return []any{"HSET", key(detail), id, one("value", "1", "77", "many", "-1", "99999999999999999999")}
+	case 8:
+		return []any{"HDEL", key(detail), id}
+	case 9:
+		return []any{"DEL", key(one("deleted", "entries", "pending", "parked", "sent", "inbox:a", "inbox:b", "results", "leases"))}
+	case 10:
+		return []any{"HSET", key(generation), "start", strconv.FormatInt(start, 10)}
+	case 11:
+		return []any{"HSET", key(generation), one("field", "start", "b"), one("junk", "1e99", "soon")}
+	case 12:
+		return []any{"HDEL", key("inbox:a"), one("field", "start", "b", "id")}
+	case 13:
+		return []any{"HSET", key("broken"), "0123456789abcdef", "HSET k: WRONGTYPE"}
+	}
+	if rapid.IntRange(0, 4).Draw(rt, "often") > 0 { // it hides what else is wrong
+		return []any{"SET", key("seq"), one("seq", "7", "x", "1.5")}
+	}
+	names := slices.Sorted(maps.Keys(wantedTypes))
+	return []any{"SET", key(one("name", names...)), "v"}
+}

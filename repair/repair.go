@@ -1,0 +1,200 @@
+// Package repair makes the indexes and the bodies of a Transactor's shards agree again, after keys were lost, restored
+// or changed by hand. The scripts of luatx leave nothing to repair.
+//
+// Check names what disagrees, Fix settles it, and a Worker's Run does so on a schedule, in one process at a time.
+package repair
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/slot"
+)
+
+// Config configures a Worker. Its zero value works.
+type Config struct {
+	// Interval is how often every shard is looked at, by all processes together. Defaults to 10 minutes.
+	Interval time.Duration
+	// Step is about how many ids one script looks at, which blocks the server meanwhile. Defaults to 100; at most
+	// 1000.
+	Step int
+	// Lease is how long a round is left to a process that is not heard of any more. Defaults to 30 seconds; at
+	// least 100 ms.
+	Lease time.Duration
+	// Logger defaults to slog.Default().
+	Logger *slog.Logger
+}
+
+const (
+	maxStep     = 1000
+	minLease    = 100 * time.Millisecond
+	minInterval = time.Millisecond
+	// stepTimeout bounds one script of a round, with its retries.
+	stepTimeout = 5 * time.Second
+	// shardsAtOnce are asked in one pipeline whether they hold anything.
+	shardsAtOnce = 256
+)
+
+func (c Config) withDefaults() Config {
+	if c.Interval == 0 {
+		c.Interval = 10 * time.Minute
+	}
+	if c.Step == 0 {
+		c.Step = 100
+	}
+	if c.Lease == 0 {
+		c.Lease = 30 * time.Second
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	switch {
+	case c.Interval < minInterval:
+		return fmt.Errorf("repair: Config.Interval is %v: use 0 for the default, or at least %v", c.Interval, minInterval)
+	case c.Step < 1 || c.Step > maxStep:
+		return fmt.Errorf("repair: Config.Step is %d: use 1 to %d", c.Step, maxStep)
+	case c.Lease < minLease:
+		return fmt.Errorf("repair: Config.Lease is %v: use at least %v", c.Lease, minLease)
+	}
+	return nil
+}
+
+// A Worker repairs the shards of a Transactor. It is safe for concurrent use, beside commits and relays: each step
+// judges and settles at one moment.
+type Worker struct {
+	scripts *script.Set
+	shards  []int
+	cfg     Config
+	name    string // in the lease
+	running atomic.Bool
+	stats   stats
+}
+
+// New returns the Worker of a Transactor. It does no I/O.
+func New(t *luatx.Transactor, cfg Config) (*Worker, error) {
+	if t == nil {
+		return nil, errors.New("repair: New needs a Transactor")
+	}
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	return &Worker{scripts: t.Scripts(), shards: t.Keyspace().Slots(), cfg: cfg, name: rand.Text()}, nil
+}
+
+// Check lists what disagrees in the shards of the slots given, or in all shards, and changes nothing. A slot that could
+// not be looked at yields an error, and the others follow; the listing ends with ctx. It is no snapshot: shards and
+// steps are looked at one after the other.
+func (w *Worker) Check(ctx context.Context, slots ...int) iter.Seq2[Finding, error] {
+	return w.list(ctx, false, slots)
+}
+
+// Fix lists what Check would and settles it meanwhile: who leaves the listing leaves the rest as it is. What is not
+// fixable is listed, and never overwritten.
+func (w *Worker) Fix(ctx context.Context, slots ...int) iter.Seq2[Finding, error] {
+	return w.list(ctx, true, slots)
+}
+
+func (w *Worker) list(ctx context.Context, fix bool, slots []int) iter.Seq2[Finding, error] {
+	return func(yield func(Finding, error) bool) {
+		for _, n := range slots {
+			if n < 0 || n >= slot.Count {
+				yield(Finding{}, fmt.Errorf("repair: slot %d: use 0 to %d", n, slot.Count-1))
+				return
+			}
+		}
+		if len(slots) == 0 {
+			slots = w.shards
+		}
+		look{w, fix, yield, nil}.shards(ctx, slots)
+	}
+}
+
+// look is a walk through shards. Its methods return false when it is over.
+type look struct {
+	*Worker
+	fix   bool
+	yield func(Finding, error) bool
+	step  func(context.Context) (context.Context, context.CancelFunc, error) // before each script; nil: nothing
+}
+
+func (l look) shards(ctx context.Context, slots []int) bool {
+	for len(slots) > 0 {
+		chunk := slots[:min(len(slots), shardsAtOnce)]
+		slots = slots[len(chunk):]
+		existing, ok := l.existing(ctx, chunk)
+		if !ok {
+			return false
+		}
+		for _, n := range existing {
+			if !l.shard(ctx, n) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// existing returns which of the shards hold anything: most of 16,384 do not.
+func (l look) existing(ctx context.Context, slots []int) ([]int, bool) {
+	bounded, done, err := l.begin(ctx)
+	if err != nil {
+		return nil, l.failed(ctx, err)
+	}
+	defer done()
+	existing, err := l.scripts.Existing(bounded, slots)
+	if err != nil && !l.failed(ctx, fmt.Errorf("repair: looking for shards from slot %d on: %w", slots[0], err)) {
+		return nil, false
+	}
+	return existing, true
+}
+
+// shard looks at one shard, step by step.
+func (l look) shard(ctx context.Context, n int) bool {
+	var at script.RepairAt
+	for done := false; !done; {
+		bounded, end, err := l.begin(ctx)
+		if err != nil {
+			return l.failed(ctx, err)
+		}
+		var found []script.RepairFinding
+		found, at, done, err = l.scripts.Repair(bounded, l.scripts.Shard(n), l.fix, at, l.cfg.Step)
+		end()
+		if err != nil {
+			return l.failed(ctx, fmt.Errorf("repair: slot %d: %w", n, err))
+		}
+		if l.fix {
+			l.stats.step(found, done)
+		}
+		for _, f := range found {
+			if !l.yield(finding(n, f), nil) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (l look) begin(ctx context.Context) (context.Context, context.CancelFunc, error) {
+	if l.step == nil {
+		return ctx, func() {}, ctx.Err()
+	}
+	return l.step(ctx)
+}
+
+// failed reports an error, after which the walk goes on unless its time is over.
+func (l look) failed(ctx context.Context, err error) bool {
+	return l.yield(Finding{}, err) && ctx.Err() == nil && !errors.Is(err, errTurnLost)
+}

@@ -1,0 +1,334 @@
+package repair_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/repair"
+)
+
+const digest = "=da39a3ee5e6b4b0d3255bfef95601890afd80709"
+
+// ago is a time in the past, as the shard keeps it.
+func ago(d time.Duration) string { return strconv.FormatInt(time.Now().Add(-d).UnixMilli(), 10) }
+
+// invariants are the cases of TestInvariants: what was done to a furnished shard (keys stand as @name), and what is named.
+var invariants = []struct {
+	name    string
+	corrupt [][]any
+	want    []string
+}{
+	{"sound", nil, nil},
+	{"pending without a body", [][]any{{"ZADD", "@pending", 1, "x"}}, []string{"orphan pending x"}},
+	{"parked without a body", [][]any{{"ZADD", "@parked", 1, "x"}}, []string{"orphan parked x"}},
+	{"sent without a body", [][]any{{"ZADD", "@sent", 1, "x"}}, []string{"orphan sent x"}},
+	{"no bodies at all", [][]any{{"DEL", "@entries"}}, []string{
+		"leftover attempts leased", "leftover errors parked", "leftover leases leased",
+		"orphan parked parked", "orphan pending leased", "orphan pending pending", "orphan sent sent",
+	}},
+	{"body in no index", [][]any{{"ZREM", "@pending", "pending"}}, []string{"unindexed pending pending"}},
+	{"leased body in no index", [][]any{{"ZREM", "@pending", "leased"}}, []string{"unindexed pending leased"}},
+	{"new body in no index", [][]any{{"HSET", "@entries", "x", body("x")}}, []string{"unindexed pending x"}},
+	{"sent in no index", [][]any{{"ZREM", "@sent", "sent"}}, []string{"unindexed sent sent"}},
+	{"indexes lost", [][]any{{"DEL", "@pending", "@parked", "@sent"}}, []string{
+		"unindexed pending leased", "unindexed pending parked", "unindexed pending pending", "unindexed sent sent",
+	}},
+	{"pending and parked", [][]any{{"ZADD", "@parked", 1, "pending"}}, []string{"misplaced pending pending"}},
+	{"leased and parked", [][]any{{"ZADD", "@parked", 1, "leased"}}, []string{"leftover leases leased", "misplaced pending leased"}},
+	{"sent and pending", [][]any{{"ZADD", "@pending", 1, "sent"}}, []string{"misplaced pending sent"}},
+	{"sent and parked", [][]any{{"ZADD", "@parked", 1, "sent"}}, []string{"misplaced parked sent"}},
+	{"pending and said to be sent", [][]any{{"ZADD", "@sent", 1, "pending"}}, []string{"misplaced sent pending"}},
+	{
+		"body that is said to be sent",
+		[][]any{{"ZADD", "@sent", 1, "pending"}, {"ZREM", "@pending", "pending"}},
+		[]string{"misplaced sent pending", "unindexed pending pending"},
+	},
+	{"digest in pending alone", [][]any{{"HSET", "@entries", "pending", digest}}, []string{"misplaced pending pending", "unindexed sent pending"}},
+	{"attempts without a body", [][]any{{"HSET", "@attempts", "x", 1}}, []string{"leftover attempts x"}},
+	{"attempts of a sent one", [][]any{{"HSET", "@attempts", "sent", 1}}, []string{"leftover attempts sent"}},
+	{"error without a body", [][]any{{"HSET", "@errors", "x", "e"}}, []string{"leftover errors x"}},
+	{"lease without a body", [][]any{{"HSET", "@leases", "x", 1}}, []string{"leftover leases x"}},
+	{"lease of a parked one", [][]any{{"HSET", "@leases", "parked", 1}}, []string{"leftover leases parked"}},
+	{"attempts that are none", [][]any{{"HSET", "@attempts", "leased", "many"}}, []string{"value attempts leased"}},
+	{"never due", [][]any{{"ZADD", "@pending", "inf", "pending"}}, []string{"value pending pending"}},
+	{"inbox past its retention", [][]any{{"HSET", "@inbox:a", "start", ago(2*retention + time.Minute)}}, []string{"stale inbox:a"}},
+	{"inbox within its retention", [][]any{{"HSET", "@inbox:a", "start", ago(2*retention - time.Minute)}}, nil},
+	{
+		"both generations",
+		[][]any{{"HSET", "@inbox:a", "start", ago(2*retention + time.Minute), "b", 1}, {"HSET", "@inbox:b", "start", ago(3 * retention)}},
+		[]string{"stale inbox:a", "stale inbox:b"},
+	},
+	{
+		"older generation",
+		[][]any{{"HSET", "@inbox:a", "start", ago(retention + time.Minute), "b", 1}, {"HSET", "@inbox:b", "start", ago(3 * retention)}},
+		[]string{"stale inbox:b"},
+	},
+	{
+		"older generation within its retention",
+		[][]any{{"HSET", "@inbox:a", "start", ago(retention - time.Minute), "b", 1}, {"HSET", "@inbox:b", "start", ago(3 * retention)}},
+		nil,
+	},
+	{"newer generation lost", [][]any{{"RENAME", "@inbox:a", "@inbox:b"}}, []string{"unlinked inbox:b"}},
+	{
+		"newer generation lost long ago",
+		[][]any{{"RENAME", "@inbox:a", "@inbox:b"}, {"HSET", "@inbox:b", "start", ago(3*retention + time.Minute)}},
+		[]string{"stale inbox:b"},
+	},
+	{"older generation not looked at", [][]any{{"HSET", "@inbox:b", "start", ago(retention)}}, []string{"unlinked inbox:b"}},
+	{"older generation lost", [][]any{{"HSET", "@inbox:a", "b", 1}}, []string{"value inbox:a b"}},
+	{"inbox of nobody", [][]any{{"HDEL", "@inbox:a", "id"}}, []string{"value inbox:a id"}},
+	{"inbox from the future", [][]any{{"HSET", "@inbox:a", "start", ago(-time.Hour)}}, []string{"value inbox:a start"}},
+	{"inbox without a time", [][]any{{"HDEL", "@inbox:a", "start"}}, []string{"value inbox:a start"}},
+	{"replies past the retention", [][]any{
+		{"HSET", "@results", "start", ago(2*retention + time.Minute), "d", "1:x"},
+		{"HSET", "@results:b", "start", ago(2*retention - time.Minute), "d", "1:x"},
+	}, []string{"stale results"}},
+	{"replies without a time", [][]any{{"HSET", "@results:b", "d", "1:x"}}, []string{"value results:b start"}},
+	{"broken", [][]any{{"HSET", "@broken", "0123456789abcdef", "HSET k"}}, []string{"broken broken 30313233343536373839616263646566"}},
+	{"leases of another type", [][]any{{"DEL", "@leases"}, {"SADD", "@leases", "v"}, {"ZADD", "@pending", 1, "x"}}, []string{"orphan pending x", "type leases"}},
+	{"bodies of another type", [][]any{{"DEL", "@entries"}, {"SET", "@entries", "v"}}, []string{"type entries"}},
+	{"index of another type", [][]any{{"DEL", "@pending"}, {"RPUSH", "@pending", "v"}}, []string{"type pending"}},
+	{"a void that is there", [][]any{{"SET", "@void", "v"}}, []string{"type void"}},
+	{"leases that do not count", [][]any{{"SET", "@seq", "v"}}, []string{"type seq"}},
+	{"turn of another type", [][]any{{"SET", "@repair", "v"}}, []string{"type repair"}},
+}
+
+func (s *shop) damage(t testing.TB, command []any) {
+	t.Helper()
+	command = slices.Clone(command)
+	for i, arg := range command {
+		if name, ok := strings.CutPrefix(fmt.Sprint(arg), "@"); ok {
+			command[i] = s.key(name)
+		}
+	}
+	s.do(t, command...)
+}
+
+// TestInvariants holds for every invariant that Check names what breaks it, and Fix heals it; see healed.
+func TestInvariants(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		for _, c := range invariants {
+			s := newShop(t, client)
+			s.furnish(t)
+			for _, command := range c.corrupt {
+				s.damage(t, command)
+			}
+			if got := named(t, newWorker(t, s.tr, repair.Config{}).Check(redistest.Soon(t))); !slices.Equal(got, c.want) {
+				t.Errorf("%s: named %q, want %q", c.name, got, c.want)
+			}
+			healed(t, t, s)
+		}
+	})
+}
+
+// TestHealedWorksAgain holds that what was fixed goes on as if nothing had been: lost ids are known again, a lost event
+// is due, a sent id refuses another body, and the events of a shard whose inbox went keep their owner.
+func TestHealedWorksAgain(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		s := newShop(t, client)
+		s.furnish(t)
+		s.do(t, "RENAME", s.key("inbox:a"), s.key("inbox:b"))
+		s.do(t, "DEL", s.key("pending"), s.key("sent"))
+		w := newWorker(t, s.tr, repair.Config{})
+		named(t, w.Fix(redistest.Soon(t)))
+		result, err := s.tr.Transact(redistest.Soon(t), "a", func(*luatx.Tx) error { return nil }, luatx.WithID("tx of leased"))
+		if err != nil || result.Outcome != luatx.Duplicate {
+			t.Errorf("an id of the older generation: %v, %v", result.Outcome, err)
+		}
+		_, err = s.tr.Transact(redistest.Soon(t), "a", func(tx *luatx.Tx) error {
+			return tx.Emit(luatx.Event{ID: "sent", Body: []byte("another")})
+		})
+		if failed := new(luatx.CommandError); !errors.As(err, &failed) {
+			t.Errorf("another event under the id of a sent one: %v", err)
+		}
+		claim, err := s.tr.Scripts().Claim(redistest.Soon(t), s.tr.Scripts().Shard(s.slot), 10, time.Hour, 10)
+		must(t, err)
+		ids := map[string]int{}
+		for _, e := range claim.Events {
+			ids[e.ID] = e.Attempt
+		}
+		if !maps.Equal(ids, map[string]int{"leased": 2, "pending": 1}) {
+			t.Errorf("due with their attempts: %v", ids)
+		}
+		s.do(t, "HSET", s.key("inbox:a"), "start", ago(3*retention))
+		named(t, w.Fix(redistest.Soon(t)))
+		other, err := luatx.New(client, luatx.Config{Namespace: s.tr.Config().Namespace, Keyspace: luatx.OwnTags()})
+		must(t, err)
+		if got := named(t, newWorker(t, other, repair.Config{}).Fix(redistest.Soon(t), s.slot)); !slices.Equal(got, []string{"foreign inbox:a"}) {
+			t.Errorf("a Transactor of another keyspace found %q", got)
+		}
+		s.do(t, "DEL", s.key("entries"))
+		named(t, w.Fix(redistest.Soon(t)))
+		named(t, w.Fix(redistest.Soon(t)))
+		if n := client.Exists(redistest.Soon(t), s.key("inbox:a")).Val(); n != 0 {
+			t.Error("the identity of an empty shard stays for ever")
+		}
+	})
+}
+
+// TestForeign holds that a shard of another keyspace is reported and left alone, in every generation of its inbox.
+func TestForeign(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		s := newShop(t, client)
+		s.furnish(t)
+		s.do(t, "ZADD", s.key("pending"), 1, "x")
+		other, err := luatx.New(client, luatx.Config{Namespace: s.tr.Config().Namespace, Keyspace: luatx.OwnTags()})
+		must(t, err)
+		w := newWorker(t, other, repair.Config{})
+		for _, generation := range []string{"inbox:a", "inbox:b"} {
+			if generation == "inbox:b" {
+				s.do(t, "RENAME", s.key("inbox:a"), s.key("inbox:b"))
+			}
+			before := s.read(t)
+			found := 0
+			for f, err := range w.Fix(redistest.Soon(t), s.slot) {
+				must(t, err)
+				if found++; f.Kind != repair.Foreign || f.Fixed || !strings.Contains(f.Detail, "1 partitions") || found > 1 {
+					t.Errorf("found %s", f)
+				}
+			}
+			if got := s.read(t); !equal(got, before) || found != 1 {
+				t.Errorf("%d findings; %v became %v", found, before, got)
+			}
+		}
+	})
+}
+
+// TestSteps holds that a large shard is looked at in bounded steps, each id once, and healed whole.
+func TestSteps(t *testing.T) {
+	t.Parallel()
+	const n, step = 3000, 50
+	for name, client := range map[string]redis.UniversalClient{"redis": redistest.Shared(t).Client(t), "cluster": redistest.SharedCluster(t).Client(t)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newShop(t, client)
+			ids := make([]string, n)
+			for i := range ids {
+				ids[i] = fmt.Sprintf("e%04d", i)
+			}
+			must(t, s.emit(redistest.Soon(t), ids...))
+			var args []any
+			for _, id := range ids[:n/2] {
+				args = append(args, id)
+			}
+			s.do(t, append([]any{"ZREM", s.key("pending")}, args...)...)
+			s.do(t, append([]any{"HDEL", s.key("entries")}, args[:n/4]...)...)
+			for i := range n {
+				args = append(args[:0:0], "ZADD", s.key("pending"), 1)
+				if i%10 == 0 {
+					s.do(t, append(args, fmt.Sprint("orphan", i))...)
+				}
+			}
+			want := n/4 + n/10
+			w := newWorker(t, s.tr, repair.Config{Step: step})
+			if got := named(t, w.Check(redistest.Soon(t))); len(slices.Compact(got)) != want {
+				t.Errorf("%d findings, want %d", len(got), want)
+			}
+			named(t, w.Fix(redistest.Soon(t)))
+			stats := w.Stats()
+			if stats.Fixed[repair.Unindexed] != n/4 || stats.Fixed[repair.Orphan] != n/10 || stats.Steps < n/step {
+				t.Errorf("%+v", stats)
+			}
+			if got := s.read(t).disagreements(); len(got) > 0 {
+				t.Errorf("left: %q", got)
+			}
+		})
+	}
+}
+
+// TestSweep holds that empty shards cost no script: of 16,384 the two that hold something are looked at.
+func TestSweep(t *testing.T) {
+	t.Parallel()
+	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
+	s := newShop(t, redistest.Client(t, proxy.Addr()), func(c *luatx.Config) { c.Keyspace = luatx.OwnTags() })
+	must(t, s.emit(redistest.Soon(t), "1"))
+	_, err := s.tr.Transact(redistest.Soon(t), "b", func(tx *luatx.Tx) error { return tx.Emit(luatx.Event{ID: "2", Body: []byte(body("2"))}) })
+	must(t, err)
+	w := newWorker(t, s.tr, repair.Config{})
+	named(t, w.Fix(redistest.Soon(t))) // the server learns the script
+	before := proxy.Count("EVALSHA")
+	if got := named(t, w.Fix(redistest.Soon(t))); len(got) > 0 || proxy.Count("EVALSHA")-before != 2 || w.Stats().Shards != 4 {
+		t.Errorf("%q in %d scripts; %+v", got, proxy.Count("EVALSHA")-before, w.Stats())
+	}
+}
+
+// TestListing holds that a listing ends where its reader leaves it, refuses slots that there are none of, reports what
+// could not be looked at and goes on, and ends with its context.
+func TestListing(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own())
+	must(t, server.Admin(t).Do(t.Context(), "ACL", "SETUSER", "limited", "on", ">secret", "~*", "+@all", "-hscan").Err())
+	client := server.Client(t, func(o *redis.Options) { o.Username, o.Password = "limited", "secret" })
+	s := newShop(t, client, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(4).WithPrefix(c.Namespace) })
+	for _, n := range s.tr.Keyspace().Slots() {
+		s.do(t, "ZADD", s.tr.Scripts().Shard(n).Key("pending"), 1, "x", 1, "y")
+	}
+	w := newWorker(t, s.tr, repair.Config{})
+	for _, n := range []int{-1, 16384} {
+		turns := 0
+		for _, err := range w.Fix(redistest.Soon(t), s.slot, n) {
+			if turns++; err == nil || !strings.Contains(err.Error(), "use 0 to 16383") || turns > 1 {
+				t.Errorf("slot %d: %v", n, err)
+			}
+		}
+	}
+	for range w.Check(redistest.Soon(t)) {
+		break
+	}
+	if got := named(t, w.Check(redistest.Soon(t), s.slot)); len(got) != 2 {
+		t.Errorf("one slot: %q", got)
+	}
+	s.do(t, "HSET", s.key("entries"), "z", body("z")) // which this user may not scan
+	findings, failures := 0, 0
+	for f, err := range w.Check(redistest.Soon(t)) {
+		if err != nil {
+			failures++
+		} else if f.String() != fmt.Sprintf("slot %d: pending %q has no body: to be removed", f.Slot, f.ID) {
+			t.Errorf("a line: %s", f)
+		} else {
+			findings++
+		}
+	}
+	if findings != 6 || failures != 1 {
+		t.Errorf("%d findings, %d failures", findings, failures)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	failures = 0
+	for _, err := range w.Check(ended) {
+		if failures++; !errors.Is(err, context.Canceled) || failures > 1 {
+			t.Errorf("a listing whose time is over: %v", err)
+		}
+	}
+}
+
+// TestNew holds that a configuration that cannot work is refused by name.
+func TestNew(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	s := newShop(t, client)
+	for field, cfg := range map[string]repair.Config{
+		"Step": {Step: 1001}, "Lease": {Lease: time.Millisecond}, "Interval": {Interval: -1}, "Step is -1": {Step: -1},
+	} {
+		if _, err := repair.New(s.tr, cfg); err == nil || !strings.Contains(err.Error(), "repair: Config."+field) {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	if _, err := repair.New(nil, repair.Config{}); err == nil {
+		t.Error("no Transactor was taken")
+	}
+}

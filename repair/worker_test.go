@@ -1,0 +1,331 @@
+package repair_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/respproxy"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/outbox"
+	"github.com/luatx/luatx/relay"
+	"github.com/luatx/luatx/repair"
+)
+
+// run runs a worker until the test ends, or stop is called.
+func run(t testing.TB, w *repair.Worker) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// logs is a place for log lines that goroutines share.
+type logs struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logs) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.b.String(), text)
+}
+
+func (l *logs) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+// TestRun holds that damage is fixed within an interval, again and again, in one log line a sort, and counted.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		s, out := newShop(t, client), &logs{}
+		s.furnish(t)
+		s.do(t, "SET", s.key("void"), "v")
+		w := newWorker(t, s.tr, repair.Config{Interval: 5 * time.Millisecond, Logger: out.logger()})
+		stop := run(t, w)
+		if err := w.Run(t.Context()); err == nil {
+			t.Error("it runs twice")
+		}
+		for turn := range int64(2) {
+			s.do(t, "ZADD", s.key("pending"), 1, "x", 1, "y", 1, "z")
+			redistest.Eventually(t, "the orphans to be removed", func() bool { return w.Stats().Fixed[repair.Orphan] >= 3*(turn+1) })
+		}
+		redistest.Eventually(t, "more rounds", func() bool { return w.Stats().Rounds > 3 })
+		stop()
+		stats := w.Stats()
+		if stats.Fixed[repair.Orphan] != 6 || stats.Reported[repair.WrongType] < 3 || stats.Errors != 0 || stats.LastRound.IsZero() || stats.Took <= 0 {
+			t.Errorf("%+v", stats)
+		}
+		if out.count("repair: fixed") != 2 || out.count("findings=3") != 2 || out.count("needs a person") < 3 {
+			t.Errorf("logged\n%s", out.b.String())
+		}
+		if got := named(t, w.Check(redistest.Soon(t))); !slices.Equal(got, []string{"type void"}) {
+			t.Errorf("left: %q", got)
+		}
+	})
+}
+
+// TestOneAtATime holds that of several processes one makes a round each interval, that a stopped one leaves its turn to
+// the others at once, and that one that died leaves it when its lease has run out.
+func TestOneAtATime(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		s := newShop(t, client)
+		s.furnish(t)
+		turn := func(who string, hold, interval, next time.Duration) (bool, time.Duration) {
+			mine, wait, err := s.tr.Scripts().Turn(redistest.Soon(t), s.tr.Scripts().Shard(s.slot), who, hold, interval, next)
+			must(t, err)
+			return mine, wait
+		}
+		w := newWorker(t, s.tr, repair.Config{Interval: time.Hour, Lease: time.Hour})
+		stop := run(t, w)
+		redistest.Eventually(t, "the first round", func() bool { return w.Stats().Rounds == 1 })
+		redistest.Eventually(t, "its end", func() bool {
+			mine, wait := turn("another", time.Hour, time.Hour, 0)
+			if mine {
+				t.Fatal("a second round within the interval")
+			}
+			return wait <= time.Hour && client.HGet(t.Context(), s.key("repair"), "owner").Err() == redis.Nil //nolint:errorlint // as documented
+		})
+		stop()
+		if mine, _ := turn("another", time.Hour, time.Minute, 0); !mine {
+			t.Error("a time further away than the interval counts")
+		}
+		if mine, wait := turn("a third", time.Hour, time.Minute, 0); mine || wait < 59*time.Minute {
+			t.Errorf("two at a time: %t, %v", mine, wait)
+		}
+		if mine, _ := turn("a third", 0, time.Minute, 0); mine {
+			t.Error("one ends the turn of another")
+		}
+		if mine, _ := turn("another", 50*time.Millisecond, time.Minute, 0); !mine {
+			t.Error("the one whose turn it is does not keep it")
+		}
+		redistest.Eventually(t, "the lease to run out", func() bool { mine, _ := turn("a third", time.Hour, time.Minute, 0); return mine })
+		turn("a third", 0, time.Minute, 0)
+		if mine, _ := turn("another", time.Hour, time.Minute, 0); !mine {
+			t.Error("a turn that was given back is not to be had")
+		}
+	})
+}
+
+// TestTurnLost holds that a worker that was slow ends its round when another has taken over.
+func TestTurnLost(t *testing.T) {
+	t.Parallel()
+	proxy, out := redistest.Proxy(t, redistest.Shared(t).Addr()), &logs{}
+	s := newShop(t, redistest.Client(t, proxy.Addr()))
+	s.furnish(t)
+	w := newWorker(t, s.tr, repair.Config{Interval: time.Hour, Lease: 100 * time.Millisecond, Logger: out.logger()})
+	hold := respproxy.NewHold()
+	proxy.Next(1, respproxy.Command("EXISTS"), respproxy.HoldBy(hold))
+	run(t, w)
+	redistest.Eventually(t, "another to take over", func() bool {
+		admin := redistest.Shared(t).Client(t)
+		other, err := luatx.New(admin, s.tr.Config())
+		must(t, err)
+		if n, err := admin.Exists(t.Context(), s.key("repair")).Result(); err != nil || n == 0 {
+			return false
+		}
+		mine, _, err := other.Scripts().Turn(redistest.Soon(t), other.Scripts().Shard(s.slot), "another", time.Hour, time.Hour, 0)
+		must(t, err)
+		return mine
+	})
+	hold.Release()
+	redistest.Eventually(t, "the round to end", func() bool { return out.count("taken the round over") == 1 })
+	if stats := w.Stats(); stats.Rounds != 0 || stats.Steps != 0 {
+		t.Errorf("%+v", stats)
+	}
+}
+
+// TestSickServer holds that Run survives errors, and repairs when they have passed.
+func TestSickServer(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own())
+	admin := server.Admin(t)
+	must(t, admin.Do(t.Context(), "ACL", "SETUSER", "sick", "on", ">secret", "~*", "+@all", "-zscan", "-hscan").Err())
+	s := newShop(t, server.Client(t, func(o *redis.Options) { o.Username, o.Password = "sick", "secret" }))
+	s.furnish(t)
+	s.do(t, "ZADD", s.key("pending"), 1, "x")
+	w := newWorker(t, s.tr, repair.Config{Interval: time.Millisecond, Logger: (&logs{}).logger()})
+	run(t, w)
+	redistest.Eventually(t, "errors", func() bool { return w.Stats().Errors > 3 })
+	must(t, admin.Do(t.Context(), "SET", s.key("repair"), "v").Err())
+	errs := w.Stats().Errors
+	redistest.Eventually(t, "an error about the turn", func() bool { return w.Stats().Errors > errs+1 })
+	must(t, admin.Do(t.Context(), "DEL", s.key("repair")).Err())
+	must(t, admin.Do(t.Context(), "ACL", "SETUSER", "sick", "+@all").Err())
+	redistest.Eventually(t, "the orphan to be removed", func() bool { return w.Stats().Fixed[repair.Orphan] == 1 })
+}
+
+// TestDocumentedUser holds that the user of docs/acl.md can do all that repairing takes.
+func TestDocumentedUser(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own())
+	granted, err := server.Binary().Rules("repair")
+	must(t, err)
+	s := newShop(t, server.Admin(t))
+	args := []any{"ACL", "SETUSER", "repair", "reset", "on", ">secret", "~" + s.tr.Config().Namespace + ":*"}
+	for _, rule := range granted {
+		args = append(args, rule)
+	}
+	s.do(t, args...)
+	limited, err := luatx.New(server.Client(t, func(o *redis.Options) { o.Username, o.Password = "repair", "secret" }), s.tr.Config())
+	must(t, err)
+	for _, c := range invariants {
+		if c.name == "turn of another type" {
+			continue
+		}
+		s.furnish(t)
+		for _, command := range c.corrupt {
+			s.damage(t, command)
+		}
+		for _, err := range newWorker(t, limited, repair.Config{}).Fix(redistest.Soon(t)) {
+			must(t, err)
+		}
+		for name := range maps.Keys(wantedTypes) {
+			s.do(t, "DEL", s.key(name))
+		}
+	}
+	s.furnish(t)
+	w := newWorker(t, limited, repair.Config{Interval: time.Millisecond, Logger: (&logs{}).logger()})
+	run(t, w)
+	redistest.Eventually(t, "rounds", func() bool { return w.Stats().Rounds > 2 })
+	if w.Stats().Errors > 0 {
+		t.Errorf("%+v", w.Stats())
+	}
+}
+
+// published notes what a relay publishes; it refuses now and then.
+type published struct {
+	mu    sync.Mutex
+	times map[string]int
+	calls int
+}
+
+func (p *published) Publish(_ context.Context, events []*message.RawMessage) []error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	errs := make([]error, len(events))
+	for i, e := range events {
+		if p.calls++; p.calls%7 == 0 {
+			errs[i] = fmt.Errorf("no")
+			continue
+		}
+		p.times[e.ID()]++
+	}
+	return errs
+}
+
+func (p *published) number() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.times)
+}
+
+// TestBesideCommitsAndRelays holds that nothing under way is taken for damage: while callers commit and a relay
+// publishes, nothing is ever found; and when events vanish from the index meanwhile, all are published all the same.
+func TestBesideCommitsAndRelays(t *testing.T) {
+	t.Parallel()
+	for name, client := range map[string]redis.UniversalClient{"redis": redistest.Shared(t).Client(t), "cluster": redistest.SharedCluster(t).Client(t)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newShop(t, client)
+			const callers, each, perTx = 4, 50, 3
+			w := newWorker(t, s.tr, repair.Config{Step: 20, Interval: time.Millisecond, Logger: (&logs{}).logger()})
+			out := &published{times: map[string]int{}}
+			startRelay(t, s.tr, out)
+			stop := run(t, w)
+			commit := func(phase string) {
+				var all sync.WaitGroup
+				for c := range callers {
+					all.Go(func() {
+						for i := range each {
+							id := fmt.Sprint(phase, c, "-", i, "-")
+							if err := s.emit(redistest.Soon(t), id+"a", id+"b", id+"c"); err != nil {
+								t.Error(err)
+							}
+						}
+					})
+				}
+				all.Wait()
+			}
+			commit("sound")
+			redistest.Eventually(t, "all to be published", func() bool { return out.number() == callers*each*perTx })
+			redistest.Eventually(t, "a round more", func() bool { return w.Stats().Rounds > 3 })
+			if stats := w.Stats(); len(stats.Fixed) > 0 || len(stats.Reported) > 0 || stats.Errors > 0 {
+				t.Errorf("found in a sound shard: %+v", stats)
+			}
+
+			ended, vandal := make(chan struct{}), sync.WaitGroup{}
+			vandal.Go(func() {
+				for i := 0; ; i++ {
+					select {
+					case <-ended:
+						return
+					default:
+						client.ZPopMin(t.Context(), s.key("pending"), 2)
+						client.ZAdd(t.Context(), s.key("pending"), redis.Z{Score: 1, Member: fmt.Sprint("ghost", i)})
+						client.HDel(t.Context(), s.key("leases"), "no such")
+					}
+				}
+			})
+			commit("damaged")
+			close(ended)
+			vandal.Wait()
+			redistest.Eventually(t, "all to be published", func() bool { return out.number() == 2*callers*each*perTx })
+			redistest.Eventually(t, "all to be settled", func() bool {
+				c, err := outbox.NewStore(s.tr).Counts(t.Context())
+				must(t, err)
+				return c.Pending == 0 && c.Leased == 0 && c.Parked == 0 && c.Sent == 2*callers*each*perTx
+			})
+			if stats := w.Stats(); stats.Fixed[repair.Unindexed] == 0 || stats.Errors > 0 {
+				t.Errorf("%+v", stats)
+			}
+			stop()
+			if got := named(t, w.Check(redistest.Soon(t))); len(got) > 0 {
+				t.Errorf("left: %q", got)
+			}
+		})
+	}
+}
+
+func startRelay(t testing.TB, tr *luatx.Transactor, p relay.Publisher) {
+	t.Helper()
+	r, err := relay.New(tr, p, relay.Config{
+		SweepInterval: 20 * time.Millisecond, BackoffBase: time.Millisecond, BackoffCap: 10 * time.Millisecond, Attempts: 1000,
+	})
+	must(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
