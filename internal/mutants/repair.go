@@ -1,0 +1,90 @@
+package main
+
+// repairMutants break what repairing rests on.
+var repairMutants = []Mutant{
+	{
+		Name: "repair-dry-run-writes", File: "lua/repair.lua", Package: "repair", Test: "^TestInvariants$/^redis$",
+		Old: `if FIX then redis.call(...) end`, New: `redis.call(...)`,
+		Why: "looking changes what is looked at",
+	},
+	{
+		Name: "repair-forgets-lost-events", File: "lua/repair.lua", Package: "repair", Test: "^TestInvariants$/^redis$",
+		Old: `if not pending and not parked then settle`, New: `if false then settle`,
+		Why: "an event that left the index is never published",
+	},
+	{
+		Name: "repair-believes-the-index", File: "lua/repair.lua", Package: "repair", Test: "^TestInvariants$/^redis$",
+		Old: `if sent then misplaced('sent', id, 'not sent') end`, New: `if sent then return end`,
+		Why: "an event that was not sent is deleted with the sent ids",
+	},
+	{
+		Name: "repair-publishes-parked", File: "lua/repair.lua", Package: "repair", Test: "^TestInvariants$/^redis$",
+		Old: `misplaced('pending', id, 'parked')`, New: `misplaced('parked', id, 'parked')`,
+		Why: "an event that a person is to look at goes out",
+	},
+	{
+		Name: "repair-beside-a-wrong-type", File: "lua/repair.lua", Package: "repair", Test: "^TestInvariants$/^redis$",
+		Old: `if exists[name] and sound[name] and (outbox or name == 'broken') then`, New: `if exists[name] and sound[name] then`,
+		Why: "where one key cannot be read, the others are emptied, or the step fails",
+	},
+	{
+		Name: "repair-of-a-foreign-shard", File: "lua/repair.lua", Package: "repair", Test: "^TestForeign$/^redis$",
+		Old: `if identity and identity ~= IDENTITY then`, New: `if false then`,
+		Why: "a service repairs the shard of another configuration",
+	},
+	{
+		Name: "repair-drops-a-live-inbox", File: "lua/repair.lua", Package: "repair", Test: "^TestInvariants$/^redis$",
+		Old: `if empty or start and now - start >= 2 * RETENTION then`, New: `if empty or start and now - start >= RETENTION then`,
+		Why: "ids are forgotten within the retention, and messages count twice",
+	},
+	{
+		Name: "repair-leaves-a-generation-unlinked", File: "lua/repair.lua", Package: "repair", Test: "^TestHealedWorksAgain$/^redis$",
+		Old: `'HSET', A, 'id', IDENTITY, 'start', NOW, 'b', '1', 'tomb', tomb)`, New: `'HSET', A, 'id', IDENTITY, 'start', NOW, 'tomb', tomb)`,
+		Why: "messages of the older generation count twice",
+	},
+	{
+		Name: "repair-loses-the-owner", File: "lua/repair.lua", Package: "repair", Test: "^TestHealedWorksAgain$/^redis$",
+		Old: `if FIX and exists.entries then redis.call`, New: `if false then redis.call`,
+		Why: "another keyspace claims the events of a shard whose inbox has passed",
+	},
+	{
+		Name: "repair-lease-of-parked", File: "lua/repair.lua", Package: "repair", Test: "^TestInvariants$/^redis$",
+		Old: `elseif name == 'leases' and scored('parked', id) then`, New: `elseif false then`,
+		Why: "a lease is left over for ever",
+	},
+	{
+		Name: "repair-one-step-only", File: "lua/repair.lua", Package: "repair", Test: "^TestSteps$/^redis$",
+		Old: `if cursor == '0' then part = part + 1 end`, New: `part, cursor = part + 1, '0'`,
+		Why: "of a large shard the first hundred ids are looked at",
+	},
+	{
+		Name: "repair-unbounded", File: "lua/repair.lua", Package: "repair", Test: "^TestSteps$/^redis$",
+		Old: `while parts[part] and seen < LIMIT do`, New: `while parts[part] do`,
+		Why: "a large shard blocks the server",
+	},
+	{
+		Name: "repair-two-at-a-time", File: "lua/turn.lua", Package: "repair", Test: "^TestOneAtATime$/^redis$",
+		Old: `if not mine and state[1] and left > 0 then`, New: `if false then`,
+		Why: "every process repairs at once",
+	},
+	{
+		Name: "repair-every-process-its-round", File: "lua/turn.lua", Package: "repair", Test: "^TestOneAtATime$/^redis$",
+		Old: `if not mine and due > 0 and`, New: `if false and`,
+		Why: "ten processes make ten rounds an interval",
+	},
+	{
+		Name: "repair-goes-on-without-its-turn", File: "repair/worker.go", Package: "repair", Test: "^TestTurnLost$",
+		Old: `if err != nil || !mine {`, New: `if err != nil {`,
+		Why: "a worker that was slow repairs beside its successor",
+	},
+	{
+		Name: "repair-sweeps-with-scripts", File: "internal/script/repair.go", Package: "repair", Test: "^TestSweep$",
+		Old: `if reply.Err() == nil && reply.Val() > 0 {`, New: `if reply.Err() == nil {`,
+		Why: "16,384 scripts a round, most of them for nothing",
+	},
+	{
+		Name: "repair-stops-at-the-first-error", File: "repair/repair.go", Package: "repair", Test: "^TestListing$",
+		Old: `return l.yield(Finding{}, err) && ctx.Err() == nil &&`, New: `return l.yield(Finding{}, err) && false &&`,
+		Why: "one sick shard keeps all others from being repaired",
+	},
+}
