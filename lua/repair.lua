@@ -1,7 +1,7 @@
 -- Purpose: one step of a look at a shard, which names what disagrees with the bodies, and settles it when asked to. What
 --          is looked at is judged and settled at one moment, so that nothing that is under way is taken for damage.
 -- KEYS:    1 void, 2 inbox:a, 3 inbox:b, 4 results, 5 results:b, 6 entries, 7 pending, 8 parked, 9 sent, 10 attempts,
---          11 errors, 12 leases, 13 broken, 14 seq, 15 repair
+--          11 errors, 12 leases, 13 broken, 14 seq, 15 repair, 16 due, 17 decided
 -- ARGV:    1 'fix' or empty, 2 part (0: the first), 3 cursor in it, 4 about how many ids to look at
 -- Reply:   server time (ms), next part (-1: done) and its cursor, then of each finding: kind, key, id, detail, 1 if it
 --          was settled; or server time, 'identity' and the one found.
@@ -14,7 +14,7 @@ local NOW = string.format('%.0f', now)
 local wanted = {
   {'void', 'none'}, {'inbox:a', 'hash'}, {'inbox:b', 'hash'}, {'results', 'hash'}, {'results:b', 'hash'}, {'entries', 'hash'},
   {'pending', 'zset'}, {'parked', 'zset'}, {'sent', 'zset'}, {'attempts', 'hash'}, {'errors', 'hash'}, {'leases', 'hash'},
-  {'broken', 'hash'}, {'seq', 'string'}, {'repair', 'hash'},
+  {'broken', 'hash'}, {'seq', 'string'}, {'repair', 'hash'}, {'due', 'zset'}, {'decided', 'zset'},
 }
 local key, exists, sound = {}, {}, {} -- by name; sound: it has its type, or is not there
 for i, w in ipairs(wanted) do
@@ -76,11 +76,12 @@ end
 local function inbox()
   local a, fields = redis.call('HMGET', A, 'id', 'start', 'b'), redis.call('HLEN', A)
   local start = past(a[2])
-  local empty = fields == 1 and a[1] and not exists.entries -- an identity that guards nothing
+  local guarded = exists.entries or exists.due or exists.decided -- events and timers, by the identity
+  local empty = fields == 1 and a[1] and not guarded
   if empty or start and now - start >= 2 * RETENTION then
     if exists['inbox:b'] then settle('stale', 'inbox:b', '', '', 'UNLINK', B) end
     settle('stale', 'inbox:a', '', '', 'UNLINK', A)
-    if FIX and exists.entries then redis.call('HSET', A, 'id', IDENTITY) end -- the events keep their owner
+    if FIX and guarded then redis.call('HSET', A, 'id', IDENTITY) end -- they keep their owner
     return
   end
   if exists['inbox:a'] then

@@ -105,7 +105,7 @@ func newWorker(t testing.TB, tr *luatx.Transactor, cfg repair.Config) *repair.Wo
 	return w
 }
 
-// named returns what a listing names, in a short form: kind, key and id.
+// named returns what a listing names, in a short form: kind, key/id.
 func named(t testing.TB, list iter.Seq2[repair.Finding, error]) []string {
 	t.Helper()
 	var lines []string
@@ -120,7 +120,7 @@ func named(t testing.TB, list iter.Seq2[repair.Finding, error]) []string {
 func name(f repair.Finding) string {
 	line := string(f.Kind) + " " + f.Key
 	if f.ID != "" {
-		line += " " + f.ID
+		line += "/" + f.ID
 	}
 	return line
 }

@@ -1,6 +1,7 @@
 package repair_test
 
 import (
+	"fmt"
 	"math"
 	"regexp"
 	"slices"
@@ -26,7 +27,7 @@ type state struct {
 var wantedTypes = map[string]string{
 	"void": "none", "inbox:a": "hash", "inbox:b": "hash", "results": "hash", "results:b": "hash", "entries": "hash",
 	"pending": "zset", "parked": "zset", "sent": "zset", "attempts": "hash", "errors": "hash", "leases": "hash",
-	"broken": "hash", "seq": "string", "repair": "hash",
+	"broken": "hash", "seq": "string", "repair": "hash", "due": "zset", "decided": "zset",
 }
 
 func (s *shop) read(t testing.TB) state {
@@ -48,7 +49,7 @@ func (s *shop) read(t testing.TB) state {
 			list, err = s.client.ZRangeWithScores(ctx, s.key(name), 0, -1).Result()
 			st.zsets[name] = map[string]float64{}
 			for _, z := range list {
-				st.zsets[name][z.Member.(string)] = z.Score //nolint:errcheck,forcetypeassert // go-redis gives texts
+				st.zsets[name][fmt.Sprint(z.Member)] = z.Score
 			}
 		case "string":
 			st.seq, err = s.client.Get(ctx, s.key(name)).Result()
@@ -95,7 +96,7 @@ var count = regexp.MustCompile(`^[0-9]{1,9}$`)
 // disagreements is what Check has to name, from the rules of docs/repair.md and nothing else.
 func (st state) disagreements() []string {
 	var list []string
-	say := func(words ...string) { list = append(list, strings.Join(words, " ")) }
+	say := func(kind string, where ...string) { list = append(list, kind+" "+strings.Join(where, "/")) }
 	for name := range wantedTypes {
 		if !st.sound(name) {
 			say("type", name)
@@ -124,13 +125,13 @@ func (st state) disagreements() []string {
 	return list
 }
 
-func (st state) inbox(say func(...string)) {
+func (st state) inbox(say func(string, ...string)) {
 	a, hasA, hasB := st.hashes["inbox:a"], st.there("inbox:a"), st.there("inbox:b")
 	age, ok := st.age("inbox:a")
 	_, flag := a["b"]
 	_, id := a["id"]
 	alone := len(a) == 1 && id
-	if ok && age >= 2*retention || alone && !st.there("entries") {
+	if ok && age >= 2*retention || alone && !st.there("entries") && !st.there("due") && !st.there("decided") {
 		say("stale", "inbox:a")
 		if hasB {
 			say("stale", "inbox:b")
@@ -154,7 +155,7 @@ func (st state) inbox(say func(...string)) {
 	}
 }
 
-func (st state) events(say func(...string)) {
+func (st state) events(say func(string, ...string)) {
 	entries, bodies := st.hashes["entries"], st.bodies()
 	for _, name := range []string{"pending", "parked", "sent"} {
 		for id, score := range st.zsets[name] {

@@ -50,7 +50,7 @@ func step(t testing.TB) int {
 }
 
 // healed checks a damaged shard, fixes it, and checks it again.
-func healed(rt rapid.TB, t testing.TB, s *shop) {
+func healed(rt rapid.TB, t testing.TB, s *shop) { //nolint:thelper // rapid has a TB of its own
 	rt.Helper()
 	before := s.read(t)
 	want, w := before.disagreements(), newWorker(t, s.tr, repair.Config{Step: step(t)})

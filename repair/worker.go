@@ -133,11 +133,12 @@ func (l *log) note(f Finding) {
 func (l *log) flush() {
 	for _, of := range l.order {
 		g := l.groups[of]
-		level, text := slog.LevelWarn, "repair: fixed"
-		if !g.first.Fixed {
-			level, text = slog.LevelError, "repair: needs a person"
+		about := []any{"kind", string(of.kind), "findings", g.count, "first", g.first.String()}
+		if g.first.Fixed {
+			l.logger.Warn("repair: fixed", about...)
+		} else {
+			l.logger.Error("repair: needs a person", about...)
 		}
-		l.logger.Log(context.Background(), level, text, "kind", string(of.kind), "findings", g.count, "first", g.first.String())
 	}
 	l.order = nil
 	clear(l.groups)

@@ -44,7 +44,7 @@ var repairMutants = []Mutant{
 	},
 	{
 		Name: "repair-loses-the-owner", File: "lua/repair.lua", Package: "repair", Test: "^TestHealedWorksAgain$/^redis$",
-		Old: `if FIX and exists.entries then redis.call`, New: `if false then redis.call`,
+		Old: `if FIX and guarded then redis.call`, New: `if false then redis.call`,
 		Why: "another keyspace claims the events of a shard whose inbox has passed",
 	},
 	{

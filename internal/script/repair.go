@@ -27,7 +27,7 @@ const RepairForeign = "foreign"
 // repairKeys are what a look at a shard takes in, in the script's order.
 func (s Shard) repairKeys() []string {
 	return s.keys(keyVoid, keyInboxA, keyInboxB, keyResults, keyResultsB, keyEntries, keyPending, keyParked, keySent,
-		keyAttempts, keyErrors, keyLeases, keyBroken, keySeq, keyRepair)
+		keyAttempts, keyErrors, keyLeases, keyBroken, keySeq, keyRepair, keyDue, keyDecided)
 }
 
 // Repair makes one step of a look at a shard, and fixes what it finds where that is asked for. It returns where the
