@@ -34,7 +34,7 @@ bench: ## the benchmarks of the core
 	@go test -run '^$$' -bench . -benchmem ./...
 
 verify: race cluster fuzz mutants ## everything that takes longer than make test
-	@LUATX_TEST_ACL=1 go test -count=1 . ./inbox ./outbox ./relay ./repair ./stack ./stream
+	@LUATX_TEST_ACL=1 go test -count=1 . ./expiry ./inbox ./outbox ./relay ./repair ./stack ./stream
 	@LUATX_VERIFY=1 .ci/each go test -count=1 -timeout 60m ./...
 
 setup: ## fetch modules, a Redis server (Debian, Ubuntu) and the linter

@@ -94,7 +94,12 @@ func (s *Store) Extend(ctx context.Context, subject string, due time.Time) (bool
 // Cancel ends the open timer of a subject, with no event and no memory of it; false where none is open. The subject may
 // be recorded again.
 func (s *Store) Cancel(ctx context.Context, subject string) (bool, error) {
-	done, err := s.set(ctx, "cancel", subject, time.UnixMilli(0))
+	return s.cancel(ctx, Timer{Subject: subject, Due: time.UnixMilli(0)})
+}
+
+// cancel ends a timer that is due when this one is; at the epoch: whenever.
+func (s *Store) cancel(ctx context.Context, timer Timer) (bool, error) {
+	done, err := s.set(ctx, "cancel", timer.Subject, timer.Due)
 	return done == "cancelled", err
 }
 

@@ -17,7 +17,8 @@ import (
 // WorkerConfig configures a Worker. Event is required; the zero value of everything else works.
 type WorkerConfig struct {
 	// Event makes the event of a timer that is due. It may run more than once for a timer, and for one that turns out
-	// to be revoked; its id is the timer's EventID. An error leaves the timer open, for the next sweep. Required.
+	// to be revoked; its id is the timer's EventID. A nil message cancels the timer, as found: there is nothing that
+	// could expire. An error leaves it open, for the next sweep. Required.
 	Event func(context.Context, Timer) (*message.Message, error)
 
 	// SweepInterval is how often every shard is looked at: a timer is decided at most that long after it is due, give
@@ -70,6 +71,8 @@ type Counts struct {
 	Enqueued, Revoked, AlreadyEnqueued, NotDue int64
 	// Full could not be decided: the outbox had no room.
 	Full int64
+	// Cancelled had nothing that could expire: WorkerConfig.Event gave no message.
+	Cancelled int64
 	// Failed have no event: WorkerConfig.Event gave an error, or what cannot be an event.
 	Failed int64
 }
@@ -82,7 +85,7 @@ type Worker struct {
 	running atomic.Bool
 	asleep  map[int]rest // Run's own
 
-	enqueued, revoked, already, notDue, full, failed atomic.Int64
+	enqueued, revoked, already, notDue, full, cancelled, failed atomic.Int64
 }
 
 // rest is a slot in which nothing is due: while its first timer is this one there is nothing to do until then.
@@ -105,7 +108,7 @@ func NewWorker(store *Store, cfg WorkerConfig) (*Worker, error) {
 func (w *Worker) Counts() Counts {
 	return Counts{
 		Enqueued: w.enqueued.Load(), Revoked: w.revoked.Load(), AlreadyEnqueued: w.already.Load(), NotDue: w.notDue.Load(),
-		Full: w.full.Load(), Failed: w.failed.Load(),
+		Full: w.full.Load(), Cancelled: w.cancelled.Load(), Failed: w.failed.Load(),
 	}
 }
 
@@ -176,7 +179,7 @@ func (w *Worker) visit(ctx context.Context, slot int) (time.Duration, error) {
 		case len(found) == 0:
 			return 0, failed
 		}
-		batch, err := w.batch(ctx, slot, found)
+		batch, cancelled, err := w.batch(ctx, slot, found)
 		if failed == nil {
 			failed = err
 		}
@@ -184,30 +187,44 @@ func (w *Worker) visit(ctx context.Context, slot int) (time.Duration, error) {
 		if err != nil {
 			return 0, errors.Join(failed, err)
 		}
-		left += stay + len(found) - len(batch)
+		left += stay + len(found) - len(batch) - cancelled
 	}
 }
 
-// batch makes the events of timers. The error is that of the first which has none.
-func (w *Worker) batch(ctx context.Context, slot int, found []Timer) ([]script.Expiring, error) {
-	batch := make([]script.Expiring, 0, len(found))
-	var failed error
+// batch makes the events of timers, and cancels those that need none. The error is that of the first which failed.
+func (w *Worker) batch(ctx context.Context, slot int, found []Timer) (batch []script.Expiring, cancelled int, failed error) {
 	for _, timer := range found {
-		event, err := w.cfg.Event(ctx, timer)
-		var expiring script.Expiring
-		if err == nil {
-			expiring, err = w.store.prepare(w.store.scripts.Shard(slot), timer, event)
-		}
-		if err != nil {
+		expiring, needed, err := w.event(ctx, slot, timer)
+		switch {
+		case err != nil:
 			w.failed.Add(1)
 			if failed == nil {
 				failed = fmt.Errorf("event of the timer of %q: %w", timer.Subject, err)
 			}
-			continue
+		case needed:
+			batch = append(batch, expiring)
+		default:
+			cancelled++
 		}
-		batch = append(batch, expiring)
 	}
-	return batch, failed
+	return batch, cancelled, failed
+}
+
+// event makes the event of a timer; false: none is needed, and the timer is cancelled, or was moved.
+func (w *Worker) event(ctx context.Context, slot int, timer Timer) (script.Expiring, bool, error) {
+	msg, err := w.cfg.Event(ctx, timer)
+	if err != nil {
+		return script.Expiring{}, false, err
+	}
+	if msg != nil {
+		expiring, err := w.store.prepare(w.store.scripts.Shard(slot), timer, msg)
+		return expiring, true, err
+	}
+	cancelled, err := w.store.cancel(ctx, timer)
+	if cancelled {
+		w.cancelled.Add(1)
+	}
+	return script.Expiring{}, false, err
 }
 
 // decide decides a batch, and returns how many of it may still be there. A full outbox is an error: it ends the visit.

@@ -193,6 +193,41 @@ func TestTimersWithoutAnEventHoldUpNobody(t *testing.T) {
 	}
 }
 
+// TestTimersOfNothingAreCancelled holds that a timer for which there is no message is cancelled as it was found: one that
+// was extended meanwhile stays. More than a batch of them hold up nobody.
+func TestTimersOfNothingAreCancelled(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		f := newFixture(t, client, expiry.Config{}, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(1).WithPrefix(c.Namespace) })
+		for i := range 7 {
+			f.record(fmt.Sprint("nothing", i), past)
+		}
+		f.record("extended", past)
+		f.record("something", past.Add(time.Hour))
+		w, stop := f.working(expiry.WorkerConfig{
+			BatchSize: 3,
+			Event: func(ctx context.Context, timer expiry.Timer) (*message.Message, error) {
+				switch timer.Subject {
+				case "something":
+					return expired(timer.Subject), nil
+				case "extended":
+					_, err := f.Extend(ctx, timer.Subject, future)
+					return nil, err
+				}
+				return nil, nil
+			},
+		})
+		redistest.Eventually(t, "all to be decided", func() bool {
+			return w.Counts() == expiry.Counts{Enqueued: 1, Cancelled: 7}
+		})
+		stop()
+		f.has(map[string]string{"something": "expired"})
+		if ok, err := f.Cancel(redistest.Soon(t), "extended"); !ok || err != nil {
+			t.Errorf("the extended timer is open: %t, %v", ok, err)
+		}
+	})
+}
+
 // TestWorkerWaitsForRoom holds that a full outbox is logged and counted, and what it left is decided once there is room.
 func TestWorkerWaitsForRoom(t *testing.T) {
 	t.Parallel()
@@ -278,7 +313,7 @@ func TestRunIsOne(t *testing.T) {
 func TestSweepIntervals(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		client := redis.NewClient(&redis.Options{Addr: "none"})
+		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 		defer client.Close()
 		var at []time.Time
 		client.AddHook(refusing{func() { at = append(at, time.Now()) }})

@@ -1,6 +1,6 @@
 -- Purpose: records, moves or cancels the timer of a subject.
 -- KEYS:    1 void, 2 inbox:a, 3 due, 4 entries, 5 pending, 6 decided
--- ARGV:    1 what (record, extend, cancel), 2 subject, 3 due (ms)
+-- ARGV:    1 what (record, extend, cancel), 2 subject, 3 due (ms); cancel: what the timer must be due at, 0: any time
 -- Reply:   server time (ms), then recorded (now, or before for the same due), open (there is one for another due),
 --          revoked, extended, cancelled, or none (no timer is open); or 'identity' and the one found.
 -- Bound:   constant
@@ -25,5 +25,6 @@ if what == 'extend' then
   redis.call('ZADD', DUE, due, subject)
   return {NOW, 'extended'}
 end
+if due ~= '0' and open ~= tonumber(due) then return {NOW, 'none'} end
 redis.call('ZREM', DUE, subject)
 return {NOW, 'cancelled'}

@@ -149,11 +149,20 @@ var expiryMutants = []Mutant{
 	{
 		Name:    "poison-holds-up-the-rest",
 		File:    "expiry/worker.go",
-		Old:     `left += stay + len(found) - len(batch)`,
-		New:     `if left += stay; len(batch) == 0 { return 0, failed }`,
+		Old:     `left += stay + len(found) - len(batch) - cancelled`,
+		New:     `if left += stay; len(batch)+cancelled == 0 { return 0, failed }`,
 		Package: "expiry",
 		Test:    "^TestTimersWithoutAnEventHoldUpNobody$",
 		Why:     "a batch of timers without an event keeps all later ones from firing",
+	},
+	{
+		Name:    "cancels-what-was-moved",
+		File:    "lua/timer.lua",
+		Old:     `if due ~= '0' and open ~= tonumber(due) then`,
+		New:     `if false then`,
+		Package: "expiry",
+		Test:    "^TestTimersOfNothingAreCancelled$",
+		Why:     "a timer that was extended meanwhile is lost",
 	},
 	{
 		Name:    "sweeps-ask-again",

@@ -1,0 +1,81 @@
+package expiry_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/expiry"
+	"github.com/luatx/luatx/internal/redistest"
+)
+
+// TestRevokedWithoutAnEvent holds that a revocation need not tell anybody.
+func TestRevokedWithoutAnEvent(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, redistest.Shared(t).Client(t), expiry.Config{})
+	f.record("a", past)
+	if ok, err := f.Revoke(redistest.Soon(t), "a", nil); !ok || err != nil {
+		t.Errorf("%t, %v", ok, err)
+	}
+	f.decides("a", past, expiry.Revoked)
+	f.has(nil)
+}
+
+// TestRevokedKey holds that a key which a transaction of the service writes revokes as well, and that it must share the
+// timer's slot.
+func TestRevokedKey(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		var keys luatx.Keyspace
+		f := newFixture(t, client, expiry.Config{RevokedKey: func(subject string) (string, error) {
+			if subject == "astray" {
+				return "elsewhere", nil
+			}
+			return keys.Key(subject, "revoked")
+		}})
+		keys = f.tr.Keyspace()
+		f.record("a", past)
+		f.record("b", past)
+		_, err := f.tr.Transact(redistest.Soon(t), "a", func(tx *luatx.Tx) error {
+			key, err := tx.Key("revoked")
+			if err != nil {
+				return err
+			}
+			return tx.Pipeline().Set(redistest.Soon(t), key, 1, 0).Err()
+		})
+		must(t, err)
+		f.decides("a", past, expiry.Revoked)
+		f.decides("b", past, expiry.Enqueued)
+		if left := f.due(10); len(left) > 0 {
+			t.Errorf("%q are due still", left)
+		}
+		f.has(map[string]string{"b": "expired"})
+		timer := expiry.Timer{Subject: "astray", Due: past}
+		if _, err := f.Decide(redistest.Soon(t), timer, expired("astray"), time.Time{}); !errors.Is(err, luatx.ErrCrossSlot) {
+			t.Errorf("a key of another slot: %v", err)
+		}
+	})
+}
+
+// TestOtherBody holds that a revocation does not pass for one whose event is another.
+func TestOtherBody(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, redistest.Shared(t).Client(t), expiry.Config{}, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(1) })
+	for _, subject := range []string{"a", "b"} {
+		f.record(subject, past)
+		event := revoked(subject)
+		event.Attributes["id"] = "same"
+		ok, err := f.Revoke(redistest.Soon(t), subject, event)
+		if ok != (subject == "a") || (err == nil) != ok {
+			t.Errorf("%s: %t, %v", subject, ok, err)
+		}
+	}
+	if left := f.due(2); !slices.Equal(left, []string{"b"}) {
+		t.Errorf("%q are open", left)
+	}
+	f.has(map[string]string{"a": "revoked"})
+}
