@@ -74,7 +74,7 @@ var repairMutants = []Mutant{
 	},
 	{
 		Name: "repair-goes-on-without-its-turn", File: "repair/worker.go", Package: "repair", Test: "^TestTurnLost$",
-		Old: `if err != nil || !mine {`, New: `if err != nil {`,
+		Old: `if err != nil || !mine {`, New: `if err != nil || mine && !mine {`,
 		Why: "a worker that was slow repairs beside its successor",
 	},
 	{
