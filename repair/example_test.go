@@ -3,7 +3,6 @@ package repair_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"strings"
 
@@ -23,9 +22,9 @@ func ExampleWorker_Fix() {
 	}
 	defer server.Close()
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	defer client.Close() //nolint:errcheck // an example
+	defer client.Close()
 	transactor, err := luatx.New(client, luatx.Config{
-		Namespace: "orders", Keyspace: luatx.Partitions(1), Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Namespace: "orders", Keyspace: luatx.Partitions(1), Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		fmt.Println(err)
