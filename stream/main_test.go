@@ -27,6 +27,10 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(1)
 	}
+	if os.Getenv(envMember) != "" {
+		fmt.Fprintln(os.Stderr, memberMain())
+		os.Exit(1)
+	}
 	redistest.Main(m)
 }
 

@@ -3,7 +3,9 @@ package stream_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,7 +38,7 @@ func newParted(t *testing.T, client redis.UniversalClient, partitions int) *part
 func (p *parted) config() stream.PartitionedConfig {
 	return stream.PartitionedConfig{
 		SubscriberConfig: stream.SubscriberConfig{
-			Stream: "orders", Group: "shop", BlockTimeout: 50 * time.Millisecond, Logger: slog.New(p.logs),
+			Stream: "orders", Group: "shop", BlockTimeout: 50 * time.Millisecond, Logger: slog.New(p.logs), BatchSize: 20,
 			NackBackoff: message.Backoff{Base: time.Millisecond, Max: 5 * time.Millisecond},
 		},
 		Lease: time.Second,
@@ -172,6 +174,7 @@ type applier struct {
 	client redis.UniversalClient
 	tr     *luatx.Transactor
 	engine *message.Engine
+	failed func(error) // is told of what was not handled
 }
 
 // newApplier makes a member that works through a client; before runs in each handler, and may fail it.
@@ -189,7 +192,7 @@ func (p *parted) newApplier(client redis.UniversalClient, cfg stream.Partitioned
 	if err := engine.Router().Use(luatx.Middleware(tr), inbox.Middleware(inbox.Config{})); err != nil {
 		return nil, err
 	}
-	a := &applier{sub, p, client, tr, engine}
+	a := &applier{sub, p, client, tr, engine, func(error) {}}
 	err = engine.AddHandler("apply", nil, message.NewHandler(func(ctx context.Context, msg *message.TypedMessage[any]) ([]*message.Message, error) {
 		if err := before(ctx, msg.ID()); err != nil {
 			return nil, err
@@ -227,6 +230,9 @@ func (p *parted) listKey(aggregate string) (string, error) {
 func (a *applier) run(ctx context.Context) error {
 	return a.Consume(ctx, a.tr, func(ctx context.Context, raw *message.RawMessage) error {
 		_, err := a.engine.Process(ctx, raw)
+		if err != nil {
+			a.failed(err)
+		}
 		return err
 	})
 }
@@ -288,4 +294,35 @@ func (p *parted) wantApplied(t *testing.T, aggregates, n int) {
 	if gaps := p.client.Get(t.Context(), p.ns+":gaps").Val(); gaps != "" {
 		t.Errorf("%s handlers ran before the effect of the message before theirs", gaps)
 	}
+}
+
+const envMember = "LUATX_STREAM_TEST_MEMBER"
+
+// memberMain is a member in a process of its own: the environment names the namespace, the number of partitions, the
+// lease and the servers. It ends with its parent.
+func memberMain() error {
+	args := strings.Fields(os.Getenv(envMember))
+	partitions, err := strconv.Atoi(args[1])
+	if err != nil {
+		return err
+	}
+	lease, err := time.ParseDuration(args[2])
+	if err != nil {
+		return err
+	}
+	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: args[3:]})
+	defer client.Close()
+	p := &parted{client: client, ns: args[0], keyspace: luatx.Partitions(partitions).WithPrefix(args[0])}
+	cfg := p.config()
+	cfg.Logger, cfg.Lease, cfg.BatchSize = slog.New(slog.DiscardHandler), lease, 20
+	a, err := p.newApplier(client, cfg, nothing)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin) // until the parent ends
+		cancel()
+	}()
+	return a.run(ctx)
 }

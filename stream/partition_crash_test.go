@@ -1,0 +1,197 @@
+//go:build unix
+
+package stream_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/respproxy"
+)
+
+// crew is some members in processes of their own, of which one after the other dies.
+type crew struct {
+	t        *testing.T
+	p        *parted
+	env      string
+	children []*exec.Cmd
+	inHand   int64 // entries that were pending for members when they were killed
+}
+
+func newCrew(t *testing.T, p *parted, partitions, size int, lease time.Duration, addrs []string) *crew {
+	t.Helper()
+	c := &crew{t: t, p: p, env: fmt.Sprintf("%s=%s %d %s %s", envMember, p.ns, partitions, lease, strings.Join(addrs, " "))}
+	for range size {
+		c.children = append(c.children, c.start())
+	}
+	t.Cleanup(func() {
+		for _, child := range c.children {
+			end(child)
+		}
+	})
+	return c
+}
+
+func (c *crew) start() *exec.Cmd {
+	child := exec.CommandContext(c.t.Context(), os.Args[0])
+	child.Env = append(os.Environ(), c.env)
+	child.Stderr = os.Stderr
+	_, err := child.StdinPipe() // a member ends when its parent does
+	must(c.t, err)
+	must(c.t, child.Start())
+	return child
+}
+
+func end(child *exec.Cmd) {
+	_ = child.Process.Kill()
+	_ = child.Wait() // killed
+}
+
+// killOne kills a member in the midst of its work and puts another in its place.
+func (c *crew) killOne(ctx context.Context) {
+	i := rand.N(len(c.children))
+	end(c.children[i])
+	for _, key := range c.p.keys() {
+		if pending, err := c.p.client.XPending(ctx, key, "shop").Result(); err == nil {
+			for consumer, n := range pending.Consumers {
+				if strings.Contains(consumer, fmt.Sprintf("-%d-", c.children[i].Process.Pid)) {
+					c.inHand += n
+				}
+			}
+		}
+	}
+	c.children[i] = c.start()
+}
+
+// stall stops a member, which returns to life when the function returned is called.
+func (c *crew) stall() (wake func()) {
+	child := c.children[rand.N(len(c.children))]
+	must(c.t, child.Process.Signal(syscall.SIGSTOP))
+	return func() { _ = child.Process.Signal(syscall.SIGCONT) } // it may be dead by then
+}
+
+// Members that are killed and stalled every second lose nothing, apply nothing twice, and keep the order of every key:
+// seen from what their handlers wrote.
+func TestKilledMembers(t *testing.T) {
+	t.Parallel()
+	kills, rounds, aggregates := 3, 15, 200
+	if os.Getenv("LUATX_VERIFY") != "" {
+		kills, rounds, aggregates = 60, 100, 500
+	}
+	test := func(t *testing.T, client redis.UniversalClient, addrs []string) {
+		t.Helper()
+		const lease = 500 * time.Millisecond
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(kills)*3*time.Second+30*time.Second)
+		defer cancel()
+		p := newParted(t, client, 16)
+		p.publish(t, aggregates, 0, 1)
+		c := newCrew(t, p, 16, 3, lease, addrs)
+		redistest.Eventually(t, "the first messages", func() bool { return len(p.wrong(ctx, aggregates, 1)) == 0 })
+		begun, published, wake, stalls := time.Now(), 1, func() {}, 0
+		second := time.NewTicker(time.Second)
+		defer second.Stop()
+		for k := range kills {
+			<-second.C
+			wake()
+			until := 1 + (rounds-1)*(k+1)/kills
+			p.publish(t, aggregates, published, until) // work to be killed in
+			published = until
+			if wake = func() {}; k%2 == 1 {
+				wake = c.stall()
+				stalls++
+			}
+			c.killOne(ctx)
+		}
+		last := time.Now()
+		<-second.C
+		wake()
+		for p.open(ctx) != 0 && ctx.Err() == nil {
+			<-second.C
+		}
+		done := time.Now()
+		p.wantApplied(t, aggregates, rounds)
+		t.Logf("%d messages of %d keys, %d kills, %d stalls of two leases, %d entries in the hands of the killed: all done %v after the start, %v after the last kill",
+			aggregates*rounds, aggregates, kills, stalls, c.inHand, done.Sub(begun).Round(time.Millisecond), done.Sub(last).Round(time.Millisecond))
+	}
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Shared(t)
+		test(t, server.Client(t), []string{server.Addr()})
+	})
+	t.Run("cluster", func(t *testing.T) {
+		t.Parallel()
+		cluster := redistest.SharedCluster(t)
+		test(t, cluster.Client(t), cluster.Addrs())
+	})
+}
+
+// A member that stalls in a handler, and whose requests arrive when another has taken over, changes nothing.
+func TestStalledMemberIsFenced(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own())
+	proxy := redistest.Proxy(t, server.Addr())
+	through := redistest.Client(t, proxy.Addr(), func(o *redis.Options) { o.ReadTimeout = 300 * time.Millisecond })
+	p := newParted(t, server.Client(t), 1)
+	p.publish(t, 3, 0, 10)
+	cfg := p.config()
+	cfg.Lease, cfg.BatchSize = 500*time.Millisecond, 8
+
+	hold, stalled, wake := respproxy.NewHold(), make(chan struct{}), make(chan struct{})
+	var stalls, fenced atomic.Int64
+	proxy.On(func(cmd []string) respproxy.Action {
+		if stalls.Load() > 0 && strings.EqualFold(cmd[0], "evalsha") {
+			return respproxy.HoldBy(hold)
+		}
+		return respproxy.Pass()
+	})
+	old, err := p.newApplier(through, cfg, func(_ context.Context, id string) error {
+		if id == "a1/4" && stalls.Add(1) == 1 {
+			close(stalled)
+			<-wake
+		}
+		return nil
+	})
+	must(t, err)
+	old.failed = func(err error) {
+		if errors.Is(err, luatx.ErrFenced) {
+			fenced.Add(1)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- old.run(ctx) }()
+	defer func() { cancel(); must(t, <-ended) }()
+
+	<-stalled
+	taken, goOn := make(chan struct{}), make(chan struct{})
+	taking := sync.OnceFunc(func() { close(taken) })
+	p.consume(t, p.client, cfg, func(_ context.Context, id string) error {
+		if id == "a1/4" {
+			taking()
+			<-goOn
+		}
+		return nil
+	})
+	<-taken
+	close(wake)
+	hold.Release()
+	redistest.Eventually(t, "the late commit to be turned away", func() bool { return fenced.Load() > 0 })
+	close(goOn)
+	p.wantApplied(t, 3, 10)
+	p.publish(t, 3, 10, 20)
+	p.wantApplied(t, 3, 20)
+}
