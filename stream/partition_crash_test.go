@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,6 +22,8 @@ import (
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/respproxy"
+	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/message"
 )
 
 // crew is some members in processes of their own, of which one after the other dies.
@@ -194,4 +197,66 @@ func TestStalledMemberIsFenced(t *testing.T) {
 	p.wantApplied(t, 3, 10)
 	p.publish(t, 3, 10, 20)
 	p.wantApplied(t, 3, 20)
+}
+
+// What a former owner asks for late, it is not given: here while the new owner works on a message.
+func TestLateReadOfAFormerOwner(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own())
+	proxy := redistest.Proxy(t, server.Addr())
+	p := newParted(t, server.Client(t), 1)
+	cfg := p.config()
+	cfg.Lease = 500 * time.Millisecond
+
+	slow := newParted(t, redistest.Client(t, proxy.Addr()), 1)
+	slow.ns, slow.keyspace = p.ns, p.keyspace
+	old := slow.join(t, cfg, func(msg *message.RawMessage) { msg.Release() })
+	p.wantHolding(t, "1", old)
+	hold := respproxy.NewHold()
+	proxy.On(func(cmd []string) respproxy.Action {
+		if strings.EqualFold(cmd[0], "evalsha") {
+			return respproxy.HoldBy(hold)
+		}
+		return respproxy.Pass()
+	})
+	taken, goOn, book := make(chan struct{}, 9), make(chan struct{}), &handledBook{}
+	p.join(t, cfg, func(msg *message.RawMessage) {
+		taken <- struct{}{}
+		<-goOn
+		book.note(msg)
+		msg.Ack()
+	})
+	p.publish(t, 1, 0, 3)
+	<-taken
+	hold.Release()
+	p.logs.want(t, "stream: partition went to another member: this one stalled for longer than its lease", 1)
+	if got := old.Stats(); got.Delivered != 0 {
+		t.Errorf("the former owner was given %d messages", got.Delivered)
+	}
+	close(goOn)
+	book.wantInOrder(t, 1, 3)
+}
+
+// While the slot of a partition migrates its scripts are turned away; then it goes on where it was.
+func TestPartitionMigrates(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.Cluster(t)
+	client := cluster.Client(t)
+	ctx := redistest.Soon(t)
+	p := newParted(t, client, 4)
+	moving := slot.OfTag(p.keyspace.Tags()[0])
+	cfg := p.config()
+	p.publish(t, 20, 0, 5)
+	p.consume(t, client, cfg, nothing)
+	p.consume(t, client, cfg, nothing)
+	for round := range 3 {
+		from, err := cluster.NodeForSlot(ctx, moving)
+		must(t, err)
+		masters, err := cluster.Masters(ctx)
+		must(t, err)
+		to := masters[slices.IndexFunc(masters, func(s *redistest.Server) bool { return s != from })]
+		p.publish(t, 20, 5+5*round, 10+5*round)
+		must(t, cluster.MigrateSlot(ctx, moving, to))
+	}
+	p.wantApplied(t, 20, 20)
 }
