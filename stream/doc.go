@@ -22,6 +22,12 @@
 // A Subscriber survives whatever the server does: lost connections and replies, restarts, failovers, a deleted group.
 // Consumers of processes that died are removed when nothing is pending for them any more.
 //
+// # Partitions
+//
+// A PartitionedSubscriber reads one logical stream that is a stream for each tag of a luatx.Keyspace, which a
+// Publisher of NewPartitionedPublisher writes by aggregate. The members of a group share the partitions by leases, and
+// each partition is read in order.
+//
 // # Writing
 //
 // A Publisher writes at least once: where the reply to a write is lost, the write is sent again, and readers see the
