@@ -311,7 +311,7 @@ func memberMain() error {
 		return err
 	}
 	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: args[3:]})
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	p := &parted{client: client, ns: args[0], keyspace: luatx.Partitions(partitions).WithPrefix(args[0])}
 	cfg := p.config()
 	cfg.Logger, cfg.Lease, cfg.BatchSize = slog.New(slog.DiscardHandler), lease, 20

@@ -84,9 +84,9 @@ var partitionMutants = []Mutant{
 		Why:     "new members have nothing to do",
 	},
 	{
-		Name:    "leases-are-not-given-back",
-		File:    "stream/partition_lease.go",
-		Old:     `	p.free()
+		Name: "leases-are-not-given-back",
+		File: "stream/partition_lease.go",
+		Old: `	p.free()
 }`,
 		New:     `}`,
 		Package: "stream",
