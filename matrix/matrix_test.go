@@ -21,7 +21,7 @@ func images() []string {
 }
 
 // packages are the ones whose tests take a server that is already there.
-var packages = []string{".", "./inbox", "./outbox", "./relay", "./stack", "./stream", "./internal/command/...", "./internal/redistest"}
+var packages = []string{".", "./inbox", "./outbox", "./relay", "./stack", "./stream", "./expiry", "./repair", "./internal/command/...", "./internal/redistest"}
 
 // TestMatrix holds the core's tests on every version. Tests that start servers of their own skip themselves.
 //
