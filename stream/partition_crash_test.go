@@ -260,3 +260,35 @@ func TestPartitionMigrates(t *testing.T) {
 	}
 	p.wantApplied(t, 20, 20)
 }
+
+// Members outlast a server that stands still for longer than their leases, forgets its scripts, or is killed and comes
+// back.
+func TestPartitionsOfASickServer(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own(), redistest.Config("appendonly yes", "appendfsync always"))
+	client := server.Client(t, func(o *redis.Options) { o.ReadTimeout = 300 * time.Millisecond })
+	ctx := redistest.Soon(t)
+	p := newParted(t, client, 4)
+	cfg := p.config()
+	cfg.Lease = 300 * time.Millisecond
+	faults := []func(){
+		func() { must(t, client.ScriptFlush(ctx).Err()) },
+		func() {
+			must(t, server.Pause())
+			paused := time.Now()
+			redistest.Eventually(t, "two leases to pass", func() bool { return time.Since(paused) > 2*cfg.Lease })
+			must(t, server.Resume())
+		},
+		func() {
+			must(t, server.Kill())
+			must(t, server.Restart(ctx))
+		},
+	}
+	p.publish(t, 20, 0, 5)
+	p.wantHolding(t, "2 2", p.consume(t, client, cfg, nothing), p.consume(t, client, cfg, nothing))
+	for round, fault := range faults {
+		p.publish(t, 20, 5+5*round, 10+5*round)
+		fault()
+	}
+	p.wantApplied(t, 20, 20)
+}

@@ -245,7 +245,7 @@ func (p *parted) consume(t *testing.T, client redis.UniversalClient, cfg stream.
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
-		if err := a.run(ctx); err != nil {
+		if err := a.run(ctx); err != nil && ctx.Err() == nil {
 			t.Error(err)
 		}
 	})
