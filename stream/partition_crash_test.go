@@ -153,7 +153,8 @@ func TestStalledMemberIsFenced(t *testing.T) {
 	cfg := p.config()
 	cfg.Lease, cfg.BatchSize = 500*time.Millisecond, 8
 
-	hold, stalled, wake := respproxy.NewHold(), make(chan struct{}), make(chan struct{})
+	hold, stalled, woken := respproxy.NewHold(), make(chan struct{}), make(chan struct{})
+	wake := sync.OnceFunc(func() { close(woken) })
 	var stalls, fenced atomic.Int64
 	proxy.On(func(cmd []string) respproxy.Action {
 		if stalls.Load() > 0 && strings.EqualFold(cmd[0], "evalsha") {
@@ -164,7 +165,7 @@ func TestStalledMemberIsFenced(t *testing.T) {
 	old, err := p.newApplier(through, cfg, func(_ context.Context, id string) error {
 		if id == "a1/4" && stalls.Add(1) == 1 {
 			close(stalled)
-			<-wake
+			<-woken
 		}
 		return nil
 	})
@@ -177,11 +178,12 @@ func TestStalledMemberIsFenced(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- old.run(ctx) }()
-	defer func() { cancel(); must(t, <-ended) }()
+	defer func() { wake(); cancel(); must(t, <-ended) }()
 
 	<-stalled
 	taken, goOn := make(chan struct{}), make(chan struct{})
-	taking := sync.OnceFunc(func() { close(taken) })
+	taking, release := sync.OnceFunc(func() { close(taken) }), sync.OnceFunc(func() { close(goOn) })
+	defer release()
 	p.consume(t, p.client, cfg, func(_ context.Context, id string) error {
 		if id == "a1/4" {
 			taking()
@@ -190,10 +192,10 @@ func TestStalledMemberIsFenced(t *testing.T) {
 		return nil
 	})
 	<-taken
-	close(wake)
+	wake()
 	hold.Release()
 	redistest.Eventually(t, "the late commit to be turned away", func() bool { return fenced.Load() > 0 })
-	close(goOn)
+	release()
 	p.wantApplied(t, 3, 10)
 	p.publish(t, 3, 10, 20)
 	p.wantApplied(t, 3, 20)
@@ -220,6 +222,8 @@ func TestLateReadOfAFormerOwner(t *testing.T) {
 		return respproxy.Pass()
 	})
 	taken, goOn, book := make(chan struct{}, 9), make(chan struct{}), &handledBook{}
+	release := sync.OnceFunc(func() { close(goOn) })
+	defer release()
 	p.join(t, cfg, func(msg *message.RawMessage) {
 		taken <- struct{}{}
 		<-goOn
@@ -233,7 +237,7 @@ func TestLateReadOfAFormerOwner(t *testing.T) {
 	if got := old.Stats(); got.Delivered != 0 {
 		t.Errorf("the former owner was given %d messages", got.Delivered)
 	}
-	close(goOn)
+	release()
 	book.wantInOrder(t, 1, 3)
 }
 

@@ -296,6 +296,8 @@ func TestHangingHandler(t *testing.T) {
 	cfg.Lease, cfg.MaxIdleTime, cfg.NoHeartbeat = 300*time.Millisecond, 100*time.Millisecond, true
 	stuck := make(chan *message.RawMessage, 4)
 	end := make(chan struct{})
+	release := sync.OnceFunc(func() { close(end) })
+	defer release()
 	first := p.join(t, cfg, func(msg *message.RawMessage) {
 		stuck <- msg
 		<-end
@@ -304,7 +306,7 @@ func TestHangingHandler(t *testing.T) {
 	held := []*message.RawMessage{<-stuck, <-stuck}
 	p.join(t, cfg, func(msg *message.RawMessage) { book.note(msg); msg.Ack() })
 	book.wantInOrder(t, 4, 3)
-	close(end)
+	release()
 	redistest.Eventually(t, "the first one to have a partition again", func() bool { return first.Stats().Holding == 1 })
 	for _, msg := range held {
 		if msg.Err() != nil {
