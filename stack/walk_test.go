@@ -181,7 +181,7 @@ func TestTheWalk(t *testing.T) {
 	m, err := rekey.ParseMap(was.name + ":account:{id}:{part}")
 	must(t, err)
 	renamed := 0
-	must(t, rekey.Run(redistest.Soon(t), client, rekey.Config{
+	must(t, rekey.Run(redistest.Soon(t), server.Admin(t), rekey.Config{
 		Pattern: was.name + ":account:*", Map: m, Keyspace: was.keyspace, Apply: true,
 	}, func(s rekey.Step) {
 		if renamed++; s.Outcome != rekey.Renamed {

@@ -276,7 +276,7 @@ func TestPartitionsOfASickServer(t *testing.T) {
 	cfg := p.config()
 	cfg.Lease = 300 * time.Millisecond
 	faults := []func(){
-		func() { must(t, client.ScriptFlush(ctx).Err()) },
+		func() { must(t, server.Admin(t).ScriptFlush(ctx).Err()) },
 		func() {
 			must(t, server.Pause())
 			paused := time.Now()
