@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	redistest.Main(m)
 }
 
-const patience = 8 * time.Second
+const patience = time.Minute
 
 // fixture is a stream of a test's own.
 type fixture struct {
