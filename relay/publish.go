@@ -3,10 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/luatx/luatx/internal/script"
@@ -28,62 +25,18 @@ func (r *Relay) publish(ctx context.Context, taken time.Time, events []leased) {
 	if len(events) == 0 || time.Now().After(deadline) {
 		return // what waited too long is left to whoever claims it next
 	}
-	settlements := make(map[int][]script.Settlement)
+	fates := make(settlements)
 	var sound []leased
 	var messages []*message.RawMessage
 	for _, e := range events {
 		msg, err := outbox.Decode(e.body)
 		if err != nil {
-			settlements[e.slot] = append(settlements[e.slot], script.Settlement{ID: e.id, What: "parked", Lease: e.lease, Error: err.Error()})
+			fates.add(e.slot, script.Settlement{ID: e.id, What: "parked", Lease: e.lease, Error: err.Error()})
 			continue
 		}
 		sound, messages = append(sound, e), append(messages, msg)
 	}
-	bounded, cancel := context.WithDeadline(ctx, deadline)
-	errs := r.send(bounded, messages)
-	cancel()
-	if ctx.Err() != nil { // stopped in the middle: not the events' fault
-		for i := range errs {
-			if errs[i] != nil {
-				errs[i] = Unavailable(errs[i])
-			}
-		}
-	}
-	pause := r.outage.note(errs)
-	for i, e := range sound {
-		settlements[e.slot] = append(settlements[e.slot], settlement(e, errs[i], pause))
-	}
-	for slot, batch := range settlements {
-		r.settle(ctx, slot, batch)
-	}
-}
-
-// send calls the publisher and returns an error for each message.
-func (r *Relay) send(ctx context.Context, messages []*message.RawMessage) (errs []error) {
-	n := len(messages)
-	defer func() {
-		if p := recover(); p != nil {
-			errs = fill(n, fmt.Errorf("relay: the publisher panicked: %v", p))
-		}
-	}()
-	if n == 0 {
-		return nil
-	}
-	switch errs = r.publisher.Publish(ctx, messages); {
-	case errs == nil:
-		return make([]error, n)
-	case len(errs) != n:
-		return fill(n, fmt.Errorf("relay: the publisher answered %d times to %d events", len(errs), n))
-	}
-	return errs
-}
-
-func fill(n int, err error) []error {
-	errs := make([]error, n)
-	for i := range errs {
-		errs[i] = err
-	}
-	return errs
+	r.dispatch(ctx, deadline, r.groups(sound, messages), fates)
 }
 
 // maxError is how much of an error is kept with an event, in bytes.
@@ -97,6 +50,9 @@ func settlement(e leased, err error, pause time.Duration) script.Settlement {
 	s.Error = err.Error()
 	s.Error = s.Error[:min(len(s.Error), maxError)]
 	switch {
+	case errors.Is(err, ErrLater):
+		wait, _ := message.RetryDelay(err)
+		s.What, s.Number = "back", float64(wait.Milliseconds())
 	case errors.Is(err, ErrUnavailable):
 		s.What, s.Number = "back", float64(pause.Milliseconds())
 	case message.IsPermanent(err):
@@ -130,49 +86,3 @@ func (r *Relay) settle(ctx context.Context, slot int, batch []script.Settlement)
 		r.schedule.add(slot, time.Now())
 	}
 }
-
-// outage is a Publisher that is unavailable.
-type outage struct {
-	log *slog.Logger
-	cap time.Duration
-
-	mu    sync.Mutex
-	tries int
-	until time.Time
-}
-
-// note looks at the answers to a batch, and returns how long to pause.
-func (o *outage) note(errs []error) time.Duration {
-	var down error
-	for _, err := range errs {
-		if errors.Is(err, ErrUnavailable) {
-			down = err
-			break
-		}
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if down == nil {
-		if o.tries > 0 && len(errs) > 0 {
-			o.log.Info("relay: the publisher is available again", "tries", o.tries)
-			o.tries, o.until = 0, time.Time{}
-		}
-		return 0
-	}
-	if o.tries == 0 {
-		o.log.Error("relay: the publisher is unavailable; pausing", "error", down)
-	}
-	o.tries++
-	ceiling := min(firstPause<<min(o.tries, 20), o.cap)
-	pause := ceiling/2 + rand.N(ceiling/2+1)
-	o.until = time.Now().Add(pause)
-	return pause
-}
-
-func (o *outage) left() time.Duration {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return time.Until(o.until)
-}
-
-func (o *outage) paused() bool { return o.left() > 0 }

@@ -120,7 +120,8 @@ type Relay struct {
 	waiting  atomic.Int64 // transactions that hold an inline slot
 	inline   chan handover
 	schedule *schedule
-	outage   outage
+	outage   outages
+	probes   sync.WaitGroup // batches that see whether an outage is over
 }
 
 // handover is the events of one commit.
@@ -147,7 +148,7 @@ func New(t *luatx.Transactor, publisher Publisher, cfg Config) (*Relay, error) {
 		shards:     shards,
 		inline:     make(chan handover, cfg.InlineSlots),
 		schedule:   newSchedule(),
-		outage:     outage{log: cfg.Logger, cap: cfg.PauseCap},
+		outage:     outages{log: cfg.Logger, cap: cfg.PauseCap},
 	}, nil
 }
 
@@ -180,6 +181,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	deadline := time.AfterFunc(r.cfg.DrainTimeout, stop)
 	defer deadline.Stop()
 	workers.Wait()
+	r.probes.Wait()
 	r.giveBack()
 	return nil
 }

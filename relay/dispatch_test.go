@@ -1,0 +1,161 @@
+package relay_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/outbox"
+	"github.com/luatx/luatx/relay"
+)
+
+// emitTo commits one transaction with events of these ids for a destination.
+func emitTo(t testing.TB, tr *luatx.Transactor, aggregate, destination string, ids ...string) {
+	t.Helper()
+	if _, err := tr.Transact(t.Context(), aggregate, func(tx *luatx.Tx) error {
+		for _, id := range ids {
+			body, err := outbox.Encode(message.New(map[string]string{"for": destination}, message.Attributes{
+				"id": id, "source": "/s", "type": "sold", "destination": destination,
+			}, nil))
+			if err != nil {
+				return err
+			}
+			if err := tx.Emit(luatx.Event{ID: id, Body: body}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// logs is a log that tests read while others write it.
+type logs struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logs) count(what string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), what)
+}
+
+func (l *logs) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+func byDestination(event *message.RawMessage) string { return event.Destination() }
+
+// TestOneDestinationDown holds that a destination which is unavailable stops no other, costs its events no attempt, and is
+// told of once.
+func TestOneDestinationDown(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr, sent := newTransactor(t, client), newSink()
+		var mended atomic.Bool
+		publisher := relay.WithScope(relay.PublisherFunc(func(ctx context.Context, events []*message.RawMessage) []error {
+			if events[0].Destination() == "dead" && !mended.Load() {
+				errs := make([]error, len(events))
+				for i := range errs {
+					errs[i] = relay.Unavailable(errors.New("connection refused"))
+				}
+				return errs
+			}
+			return sent.Publish(ctx, events)
+		}), byDestination)
+		var log logs
+		start(t, tr, publisher, relay.Config{Attempts: 1, PauseCap: 100 * time.Millisecond, Logger: log.logger()})
+		for i := range 30 {
+			emitTo(t, tr, fmt.Sprint("a", i), "dead", fmt.Sprint("dead", i))
+			emitTo(t, tr, fmt.Sprint("a", i), "alive", fmt.Sprint("alive", i))
+		}
+		for i := range 30 {
+			redistest.Eventually(t, "the other destination", func() bool { return sent.count(fmt.Sprint("alive", i)) == 1 })
+		}
+		redistest.Eventually(t, "them to be settled", func() bool {
+			c := counts(t, tr)
+			return c.Pending == 30 && c.Sent == 30 && c.Parked == 0
+		})
+		if n := log.count("destination=dead"); n != 1 {
+			t.Errorf("%d lines of the log about one outage", n)
+		}
+		mended.Store(true)
+		redistest.Eventually(t, "everything to be sent", func() bool { return counts(t, tr) == outbox.Counts{Sent: 60} })
+	})
+}
+
+// TestProbeHoldsNobodyUp holds that a destination that swallows everything occupies no worker for good.
+func TestProbeHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	tr, sent := newTransactor(t, client, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(1) }), newSink()
+	hangs := make(chan struct{}, 100)
+	var first atomic.Bool
+	publisher := relay.WithScope(relay.PublisherFunc(func(ctx context.Context, events []*message.RawMessage) []error {
+		if events[0].Destination() == "alive" {
+			return sent.Publish(ctx, events)
+		}
+		if !first.CompareAndSwap(false, true) {
+			hangs <- struct{}{}
+			<-ctx.Done()
+		}
+		errs := make([]error, len(events))
+		for i := range errs {
+			errs[i] = relay.Unavailable(errors.New("no answer"))
+		}
+		return errs
+	}), byDestination)
+	emitTo(t, tr, "a", "dead", "dead")
+	start(t, tr, publisher, relay.Config{
+		NoInline: true, Concurrency: 1, Lease: time.Minute, PauseCap: 10 * time.Millisecond,
+		SweepInterval: 10 * time.Millisecond, DrainTimeout: time.Millisecond,
+	})
+	<-hangs
+	for i := range 5 {
+		id := fmt.Sprint("alive", i)
+		emitTo(t, tr, "a", "alive", id)
+		redistest.Eventually(t, "an event of another destination beside the probe", func() bool { return sent.count(id) == 1 })
+	}
+	if len(hangs) > 0 {
+		t.Error("two probes at a time")
+	}
+}
+
+// TestLater holds that an event which has to wait its turn pauses nobody and loses no attempt.
+func TestLater(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr, out := newTransactor(t, client), newSink()
+		out.answer = func(id string, times int) error {
+			if id == "waits" && times < 5 {
+				return relay.Later(errors.New("no room"), 5*time.Millisecond)
+			}
+			return nil
+		}
+		var log logs
+		start(t, tr, out, relay.Config{Attempts: 1, SweepInterval: 10 * time.Millisecond, Logger: log.logger()})
+		emit(t, tr, "a", "waits", "goes")
+		redistest.Eventually(t, "both to be sent", func() bool { return counts(t, tr) == outbox.Counts{Sent: 2} })
+		if out.count("goes") != 1 || out.count("waits") != 5 || log.count("unavailable") != 0 {
+			t.Errorf("published %v, log %s", out.times, log.text.String())
+		}
+	})
+}

@@ -1,0 +1,156 @@
+package relay
+
+import (
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/luatx/luatx/message"
+)
+
+const (
+	// heldEach spreads the events of a destination that is unavailable: a long backlog must not be claimed and given
+	// back over and over.
+	heldEach = time.Millisecond
+	// heldCap bounds the spread, and so how long after an outage the last of them is due.
+	heldCap = time.Minute
+	// manyOutages is when scopes that nobody has asked for during idleOutage are forgotten.
+	manyOutages = 1000
+	idleOutage  = time.Hour
+)
+
+// outages are the scopes of a Publisher that are unavailable. One line of the log tells of the beginning of each, and
+// one of its end.
+type outages struct {
+	log *slog.Logger
+	cap time.Duration
+
+	mu   sync.Mutex
+	down map[string]*outage
+}
+
+type outage struct {
+	tries   int
+	until   time.Time
+	probing bool // a batch is on its way to see whether it is over
+	held    int  // events given back unsent
+}
+
+// entry says what may happen to a group of events.
+type entry struct {
+	open  bool
+	probe bool          // it shows whether the outage is over
+	wait  time.Duration // where it is not open
+}
+
+// enter asks whether n events may be sent. After a pause one group may, and the others wait for what it finds.
+func (o *outages) enter(scope string, n int) entry {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	out := o.down[scope]
+	if out == nil {
+		return entry{open: true}
+	}
+	left := time.Until(out.until)
+	if left <= 0 && !out.probing {
+		out.probing = true
+		return entry{open: true, probe: true}
+	}
+	out.held += n
+	return entry{wait: max(left, o.ceiling(out.tries)/2) + min(time.Duration(out.held)*heldEach, heldCap)}
+}
+
+// note looks at the answers to a group that was let in, and returns how long its events are to wait that were answered
+// Unavailable.
+func (o *outages) note(scope string, in entry, errs []error) time.Duration {
+	asked, there, down := verdict(errs)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	out := o.down[scope]
+	if out != nil && in.probe {
+		out.probing = false
+	}
+	if down == nil {
+		if out != nil && there {
+			delete(o.down, scope)
+			o.tell(scope).Info("relay: the publisher is available again", "tries", out.tries)
+		}
+		return 0
+	}
+	if out == nil {
+		out = o.begin(scope)
+		o.tell(scope).Error("relay: the publisher is unavailable; pausing", "error", down)
+	}
+	now := time.Now()
+	if in.probe || out.tries == 0 { // else it was under way when the outage began
+		out.tries++
+		out.held /= 2
+		ceiling := o.ceiling(out.tries)
+		out.until = now.Add(ceiling/2 + rand.N(ceiling/2+1))
+	}
+	if end := now.Add(asked); end.After(out.until) {
+		out.until = end
+	}
+	return max(time.Until(out.until), 0)
+}
+
+// verdict finds in the answers of a destination: for how long it wants to be left alone, whether it answered anything but
+// that it is unavailable, and why it is.
+func verdict(errs []error) (asked time.Duration, there bool, down error) {
+	for _, err := range errs {
+		switch {
+		case errors.Is(err, ErrLater):
+		case errors.Is(err, ErrUnavailable):
+			down = err
+			d, _ := message.RetryDelay(err)
+			asked = max(asked, d)
+		default:
+			there = true
+		}
+	}
+	return asked, there, down
+}
+
+// begin notes a new outage; called with the lock held.
+func (o *outages) begin(scope string) *outage {
+	if o.down == nil {
+		o.down = make(map[string]*outage)
+	}
+	if len(o.down) >= manyOutages {
+		for name, out := range o.down {
+			if time.Since(out.until) > idleOutage {
+				delete(o.down, name)
+			}
+		}
+	}
+	out := new(outage)
+	o.down[scope] = out
+	return out
+}
+
+func (o *outages) ceiling(tries int) time.Duration { return min(firstPause<<min(tries, 20), o.cap) }
+
+func (o *outages) tell(scope string) *slog.Logger {
+	if scope == "" {
+		return o.log
+	}
+	return o.log.With("destination", scope)
+}
+
+// left is how long nothing at all can be sent.
+func (o *outages) left() time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	out := o.down[""]
+	switch {
+	case out == nil:
+		return 0
+	case out.probing:
+		return max(time.Until(out.until), o.ceiling(0))
+	}
+	return time.Until(out.until)
+}
+
+func (o *outages) paused() bool { return o.left() > 0 }

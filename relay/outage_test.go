@@ -1,0 +1,135 @@
+package relay
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/luatx/luatx/message"
+)
+
+var errRefusedConnection = errors.New("connection refused")
+
+func newOutages(out *bytes.Buffer) *outages {
+	return &outages{log: slog.New(slog.NewTextHandler(out, nil)), cap: time.Second}
+}
+
+// TestOutageOfAScope holds that an outage is one of its destination, told once, seen over by one batch at a time, and
+// longer with every probe that fails.
+func TestOutageOfAScope(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		o := newOutages(&log)
+		down := []error{nil, Unavailable(errRefusedConnection)}
+		first, second := o.enter("a", 2), o.enter("a", 2)
+		if !first.open || first.probe || !second.open || o.note("a", first, down) <= 0 {
+			t.Fatal("two batches go out side by side while nothing is known to be wrong")
+		}
+		before := o.down["a"].until
+		o.note("a", second, down)
+		if o.down["a"].tries != 1 || o.down["a"].until != before {
+			t.Error("what was under way when the outage began made it longer")
+		}
+		if o.left() > 0 || !o.enter("b", 1).open {
+			t.Error("another destination is held up")
+		}
+		for tries := 1; tries < 10; tries++ {
+			left := time.Until(o.down["a"].until)
+			if ceiling := o.ceiling(tries); left < ceiling/2 || left > ceiling {
+				t.Errorf("try %d: a pause of %v, want %v to %v", tries, left, ceiling/2, ceiling)
+			}
+			if held := o.enter("a", 1); held.open || held.wait < left {
+				t.Errorf("try %d: %+v while paused for %v", tries, held, left)
+			}
+			time.Sleep(left)
+			probe := o.enter("a", 1)
+			if !probe.open || !probe.probe {
+				t.Fatalf("try %d: no probe after the pause: %+v", tries, probe)
+			}
+			if other := o.enter("a", 1); other.open || other.wait <= 0 {
+				t.Errorf("try %d: %+v beside a probe", tries, other)
+			}
+			o.note("a", probe, down[1:])
+		}
+		time.Sleep(time.Second)
+		o.note("a", o.enter("a", 1), []error{errors.New("refused: it answers")})
+		if !o.enter("a", 1).open || o.enter("a", 1).probe {
+			t.Error("the outage does not end")
+		}
+		if n := strings.Count(log.String(), "destination=a"); n != 2 {
+			t.Errorf("%d lines of the log, want one for the beginning and one for the end:\n%s", n, log.String())
+		}
+	})
+}
+
+// TestOutageLasts holds that a destination is left alone for as long as it asks, and that what was given back unsent comes
+// back spread out.
+func TestOutageLasts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := newOutages(new(bytes.Buffer))
+		asked := Unavailable(message.RetryAfter(errRefusedConnection, time.Minute))
+		if pause := o.note("", o.enter("", 1), []error{asked}); pause != time.Minute || o.left() != time.Minute {
+			t.Errorf("a pause of %v, %v left, want a minute", pause, o.left())
+		}
+		near, far := o.enter("", 1).wait, o.enter("", 10_000).wait
+		if near < time.Minute || near > time.Minute+time.Second || far < time.Minute+10*time.Second || far > time.Minute+heldCap {
+			t.Errorf("one event waits for %v, ten thousand after it for %v", near, far)
+		}
+		time.Sleep(time.Minute)
+		probe := o.enter("", 1)
+		if !probe.probe || !o.paused() {
+			t.Error("others are claimed beside a probe")
+		}
+		o.note("", probe, []error{Later(errors.New("no room"), 0)})
+		if again := o.enter("", 1); !again.probe {
+			t.Errorf("a probe that was not sent shows nothing: %+v", again)
+		}
+	})
+}
+
+func TestClass(t *testing.T) {
+	t.Parallel()
+	plain := errors.New("x")
+	for want, err := range map[string]error{
+		"failed":    plain,
+		"http_422":  Unavailable(Classify("http_422", plain)),
+		"two_words": message.Permanent(Classify(" two\n words ", plain)),
+		"refused":   Classify("", plain),
+	} {
+		otherwise := "failed"
+		if want == "refused" {
+			otherwise = want
+		}
+		if got := classOf(err, otherwise); got != want {
+			t.Errorf("class %q, want %q", got, want)
+		}
+	}
+	if Classify("x", nil) != nil || Later(nil, 1) != nil || Unavailable(nil) != nil {
+		t.Error("an error was made of none")
+	}
+}
+
+// TestForgottenOutages holds that scopes which nobody asks for any more do not pile up.
+func TestForgottenOutages(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := newOutages(new(bytes.Buffer))
+		for range manyOutages {
+			scope := rand8()
+			o.note(scope, o.enter(scope, 1), []error{Unavailable(errRefusedConnection)})
+		}
+		time.Sleep(2 * idleOutage)
+		o.note("new", o.enter("new", 1), []error{Unavailable(errRefusedConnection)})
+		if len(o.down) != 1 {
+			t.Errorf("%d outages are remembered", len(o.down))
+		}
+	})
+}
+
+func rand8() string { return message.NewID()[:8] }
