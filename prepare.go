@@ -16,10 +16,7 @@ import (
 func (tx *Tx) prepare() (script.Tx, []redis.Cmder, error) {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	var cmds []redis.Cmder
-	if tx.recorder != nil {
-		cmds = tx.recorder.Cmds()
-	}
+	cmds := tx.recorder.Cmds()
 	if refused := tx.refused.Load(); refused != nil {
 		return script.Tx{}, cmds, *refused
 	}

@@ -154,7 +154,7 @@ func layCall(args []any) (script.Command, []int, bool) {
 
 func (tx *Tx) abortError(out script.Outcome) error {
 	err := &AbortError{Index: out.Index - 1, Reason: out.Text}
-	if cmds := tx.recorded(); err.Index >= 0 && err.Index < len(cmds) {
+	if cmds := tx.recorder.Cmds(); err.Index >= 0 && err.Index < len(cmds) {
 		err.Procedure, _, _, _ = splitCall(cmds[err.Index].Args())
 	}
 	return err

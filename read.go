@@ -116,7 +116,7 @@ func (tx *Tx) guard(ctx context.Context, cmds []redis.Cmder) error {
 // writtenKeys are the keys that recorded commands may write.
 func (tx *Tx) writtenKeys() map[string]bool {
 	written := make(map[string]bool)
-	for _, cmd := range tx.recorded() {
+	for _, cmd := range tx.recorder.Cmds() {
 		args := cmd.Args()
 		if _, keys, _, ok := splitCall(args); ok && cmd.Name() == callCommand {
 			for _, key := range keys {
@@ -165,14 +165,4 @@ func (tx *Tx) verify(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// recorded returns the recorded commands.
-func (tx *Tx) recorded() []redis.Cmder {
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	if tx.recorder == nil {
-		return nil
-	}
-	return tx.recorder.Cmds()
 }

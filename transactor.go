@@ -196,7 +196,7 @@ func (t *Transactor) Transact(ctx context.Context, aggregate string, fn func(*Tx
 
 // begin opens a transaction on a tag.
 func (t *Transactor) begin(tag, aggregate string, d *delivery) *Tx {
-	return &Tx{
+	tx := &Tx{
 		t:         t,
 		tag:       tag,
 		aggregate: aggregate,
@@ -204,6 +204,8 @@ func (t *Transactor) begin(tag, aggregate string, d *delivery) *Tx {
 		delivery:  d,
 		id:        MessageID{ID: string(d.base[:])},
 	}
+	t.source.Init(&tx.recorder, (*recording)(tx))
+	return tx
 }
 
 // tagOf names the tag and the aggregate of a message.

@@ -26,10 +26,10 @@ type Tx struct {
 	delivery  *delivery
 	closed    atomic.Bool
 	refused   atomic.Pointer[error] // the first thing that may not be committed
-	firstKey  string                // under the recorder's lock
+	recorder  record.Recorder
+	firstKey  string // under the recorder's lock
 
 	mu         sync.Mutex // comes before the recorder's
-	recorder   *record.Recorder
 	reader     *redis.Conn
 	guards     []script.Guard
 	guardKeys  []string
@@ -58,15 +58,15 @@ func (tx *Tx) Key(parts ...string) (string, error) {
 
 // Pipeline returns what the transaction's commands are recorded on. Exec on it is an error: the commit comes
 // when the transaction's function has returned.
-func (tx *Tx) Pipeline() redis.Pipeliner {
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	if tx.recorder == nil {
-		tx.recorder = tx.t.source.New(tx.record, func() error {
-			return fmt.Errorf("%w: Exec on a transaction's pipeline: return from its function instead", ErrNested)
-		})
-	}
-	return tx.recorder
+func (tx *Tx) Pipeline() redis.Pipeliner { return &tx.recorder }
+
+// recording is a transaction as its recorder sees it.
+type recording Tx
+
+func (r *recording) Record(cmd redis.Cmder) (bool, error) { return (*Tx)(r).record(cmd) }
+
+func (*recording) Exec() error {
+	return fmt.Errorf("%w: Exec on a transaction's pipeline: return from its function instead", ErrNested)
 }
 
 // Emit adds an event. It becomes visible with the commit.
@@ -257,7 +257,7 @@ func (tx *Tx) commandError(out script.Outcome) error {
 	if denied(out.Text) {
 		failed.Remedy = remedies["NOPERM"]
 	}
-	if cmds := tx.recorded(); failed.Index >= 0 && failed.Index < len(cmds) {
+	if cmds := tx.recorder.Cmds(); failed.Index >= 0 && failed.Index < len(cmds) {
 		failed.Command = cmds[failed.Index].Name()
 	}
 	return failed

@@ -48,14 +48,62 @@ func (f *Filler) Fill(cmds []redis.Cmder, replies []any) error {
 	if len(cmds) != len(replies) {
 		return fmt.Errorf("%d replies to %d commands", len(replies), len(cmds))
 	}
-	frames := []byte(ticketReply)
+	var rest []redis.Cmder
+	var frames []byte
 	for i, reply := range replies {
 		if _, read := command.Exact(cmds[i].Args()); read != nil {
 			reply = read(reply)
 		}
+		if set(cmds[i], reply) {
+			continue
+		}
+		if rest == nil {
+			rest, frames = make([]redis.Cmder, 0, len(cmds)-i), []byte(ticketReply)
+		}
+		rest = append(rest, cmds[i])
 		frames = appendFrame(frames, reply)
 	}
-	return f.fill(cmds, frames)
+	if rest == nil {
+		return nil
+	}
+	return f.fill(rest, frames)
+}
+
+// set gives a command its reply where go-redis' parser would find nothing but just that.
+func set(cmd redis.Cmder, reply any) bool {
+	text, isText := reply.(string)
+	number, isNumber := reply.(int64)
+	switch cmd := cmd.(type) {
+	case *redis.IntCmd:
+		if !isNumber {
+			return false
+		}
+		cmd.SetVal(number)
+	case *redis.BoolCmd:
+		if !isNumber {
+			return false
+		}
+		cmd.SetVal(number == 1)
+	case *redis.StatusCmd:
+		if !isText {
+			return false
+		}
+		cmd.SetVal(text)
+	case *redis.StringCmd:
+		if !isText {
+			return false
+		}
+		cmd.SetVal(text)
+	case *redis.Cmd:
+		if !isText && !isNumber {
+			return false
+		}
+		cmd.SetVal(reply)
+	default:
+		return false
+	}
+	cmd.SetErr(nil)
+	return true
 }
 
 // FillFrames gives each command the reply at its index, in frames of RESP2, as Fill does.

@@ -15,18 +15,34 @@ import (
 
 var errExec = errors.New("exec")
 
-func keepAll(redis.Cmder) (bool, error) { return true, nil }
+// owner keeps what a function says, all where there is none.
+type owner func(redis.Cmder) (bool, error)
+
+func (o owner) Record(cmd redis.Cmder) (bool, error) {
+	if o == nil {
+		return true, nil
+	}
+	return o(cmd)
+}
+
+func (owner) Exec() error { return errExec }
+
+func newRecorder(source *record.Source, o owner) *record.Recorder {
+	var r record.Recorder
+	source.Init(&r, o)
+	return &r
+}
 
 func TestRecorderKeepsWhatItIsTold(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	refused := errors.New("refused")
-	r := record.NewSource().New(func(cmd redis.Cmder) (bool, error) {
+	r := newRecorder(record.NewSource(), func(cmd redis.Cmder) (bool, error) {
 		if cmd.Name() == "get" {
 			return false, refused
 		}
 		return true, nil
-	}, func() error { return errExec })
+	})
 
 	if err := r.HSet(ctx, "h", "f", 1).Err(); err != nil {
 		t.Fatal(err)
@@ -70,7 +86,7 @@ func TestFill(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 50 {
-				r := record.NewSource().New(keepAll, func() error { return errExec })
+				r := newRecorder(record.NewSource(), nil)
 				status := r.Set(ctx, "k", "v", 0)
 				count := r.Incr(ctx, "n")
 				exact := r.IncrBy(ctx, "n", 1)
@@ -110,7 +126,7 @@ func TestFillLarge(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	filler := record.NewFiller()
-	r := record.NewSource().New(keepAll, func() error { return errExec })
+	r := newRecorder(record.NewSource(), nil)
 	large := bytes.Repeat([]byte("x"), 1<<20)
 	var replies []any
 	for range 20 {
@@ -129,7 +145,7 @@ func TestFillLarge(t *testing.T) {
 
 func TestFillRefusesAnotherNumber(t *testing.T) {
 	t.Parallel()
-	r := record.NewSource().New(keepAll, func() error { return errExec })
+	r := newRecorder(record.NewSource(), nil)
 	r.Get(context.Background(), "k")
 	if err := record.NewFiller().Fill(r.Cmds(), nil); err == nil {
 		t.Error("one command was filled by no reply")
@@ -141,7 +157,7 @@ func BenchmarkRecordAndFill(b *testing.B) {
 	source, filler := record.NewSource(), record.NewFiller()
 	b.ReportAllocs()
 	for b.Loop() {
-		r := source.New(keepAll, func() error { return errExec })
+		r := newRecorder(source, nil)
 		r.HSet(ctx, "h", "a", 1, "b", 2)
 		r.Incr(ctx, "n")
 		if err := filler.Fill(r.Cmds(), []any{int64(2), int64(1)}); err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"reflect"
 	"slices"
 	"sync"
 
@@ -12,15 +13,27 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
+//go:generate go run ./gen
+
 // Source makes recorders. One serves a whole process; it never dials.
-type Source struct{ client *redis.Client }
+type Source struct {
+	client   *redis.Client
+	maker    *redis.Conn // makes commands, for Recorder.made
+	complete bool        // recorder_gen.go has every command of this go-redis
+}
 
 // NewSource returns a Source.
 func NewSource() *Source {
-	return &Source{offline(func(context.Context, string, string) (net.Conn, error) {
+	s := &Source{client: offline(func(context.Context, string, string) (net.Conn, error) {
 		return nil, errors.New("a recorder does not dial")
 	})}
+	s.maker = s.Conn(func(context.Context, []redis.Cmder) error { return errMade })
+	s.complete = reflect.TypeFor[redis.Pipeliner]().NumMethod() == pipelinerMethods
+	return s
 }
+
+// errMade is the error of a command that the maker has made.
+var errMade = errors.New("made, and not recorded")
 
 // offline returns a client that reaches nothing but what its dialer gives. The address is never dialled, but
 // go-redis looks a name up.
@@ -37,34 +50,63 @@ func offline(dialer func(context.Context, string, string) (net.Conn, error)) *re
 	})
 }
 
-// Recorder is a redis.Pipeliner that hands each command, at the call, to a function instead of a server. It is
-// a go-redis connection whose hook ends every command, so that whatever go-redis can say is recorded, in
-// pipelines inside the pipeline too.
+// Recorder is a redis.Pipeliner that hands each command, at the call, to its owner instead of a server. The source
+// makes the command and forgets it: so a Recorder costs nothing but its own memory, which its owner may be part of.
+//
+// What the source cannot make for it, commands in pipelines inside the pipeline and those of a later go-redis than
+// recorder_gen.go was made from, goes over a go-redis connection of its own whose hook ends every command: whatever
+// go-redis can say is recorded.
 type Recorder struct {
-	*redis.Conn
-	record func(redis.Cmder) error
-	exec   func() error
+	redis.StatefulCmdable // for what only a later go-redis can say; else nil
+
+	source *Source
+	owner  Owner
 
 	mu   sync.Mutex
 	cmds []redis.Cmder
+	few  [4]redis.Cmder // where cmds begins
 }
 
-// New returns a Recorder. Record is called for each command, one at a time; its error becomes the command's, and
-// it says whether the command is kept. Exec answers those who call Exec on the recorder itself.
-func (s *Source) New(record func(redis.Cmder) (keep bool, err error), exec func() error) *Recorder {
-	r := &Recorder{exec: exec}
-	r.record = func(cmd redis.Cmder) error {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		keep, err := record(cmd)
-		if keep {
-			r.cmds = append(r.cmds, cmd)
-		}
-		return err
+// Owner is whose commands a Recorder records.
+type Owner interface {
+	// Record is called for each command, one at a time. Its error becomes the command's, and it says whether the
+	// command is kept.
+	Record(cmd redis.Cmder) (keep bool, err error)
+	// Exec answers those who call Exec on the recorder itself.
+	Exec() error
+}
+
+// Init makes a zero Recorder ready.
+func (s *Source) Init(r *Recorder, owner Owner) {
+	r.source, r.owner = s, owner
+	r.cmds = r.few[:0]
+	if !s.complete {
+		r.StatefulCmdable = r.conn()
 	}
-	r.Conn = s.client.Conn()
-	r.AddHook(hook{r})
-	return r
+}
+
+// conn makes a connection that records all commands.
+func (r *Recorder) conn() *redis.Conn {
+	conn := r.source.client.Conn()
+	conn.AddHook(hook{r})
+	return conn
+}
+
+// made records a command that the source has made, unless go-redis has found it wrong.
+func (r *Recorder) made(cmd redis.Cmder) {
+	if cmd.Err() == errMade { //nolint:errorlint // it is nobody else's
+		cmd.SetErr(r.record(cmd))
+	}
+}
+
+func (r *Recorder) record(cmd redis.Cmder) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	keep, err := r.owner.Record(cmd)
+	if keep {
+		r.cmds = append(r.cmds, cmd)
+	}
+	return err
 }
 
 // Conn returns a connection whose commands are handed to run, those of a pipeline all at once. Run gives each
@@ -133,6 +175,13 @@ func (r *Recorder) Cmds() []redis.Cmder {
 	return slices.Clip(r.cmds)
 }
 
+// Process records a command.
+func (r *Recorder) Process(_ context.Context, cmd redis.Cmder) error {
+	err := r.record(cmd)
+	cmd.SetErr(err)
+	return err
+}
+
 // BatchProcess records commands.
 func (r *Recorder) BatchProcess(ctx context.Context, cmds ...redis.Cmder) error {
 	for _, cmd := range cmds {
@@ -151,6 +200,22 @@ func (r *Recorder) Discard() {
 }
 
 // Exec answers a caller who would execute the commands early.
-func (r *Recorder) Exec(context.Context) ([]redis.Cmder, error) { return nil, r.exec() }
+func (r *Recorder) Exec(context.Context) ([]redis.Cmder, error) { return nil, r.owner.Exec() }
+
+// Pipeline returns a pipeline whose commands are recorded when it is executed.
+func (r *Recorder) Pipeline() redis.Pipeliner { return r.conn().Pipeline() }
+
+// TxPipeline is Pipeline: the transaction is one already.
+func (r *Recorder) TxPipeline() redis.Pipeliner { return r.conn().TxPipeline() }
+
+// Pipelined records what fn queues.
+func (r *Recorder) Pipelined(ctx context.Context, fn func(redis.Pipeliner) error) ([]redis.Cmder, error) {
+	return r.conn().Pipelined(ctx, fn)
+}
+
+// TxPipelined records what fn queues.
+func (r *Recorder) TxPipelined(ctx context.Context, fn func(redis.Pipeliner) error) ([]redis.Cmder, error) {
+	return r.conn().TxPipelined(ctx, fn)
+}
 
 var _ redis.Pipeliner = (*Recorder)(nil)
