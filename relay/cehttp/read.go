@@ -1,0 +1,67 @@
+package cehttp
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/luatx/luatx/message"
+)
+
+// defaultMaxBytes bounds the body of a request.
+const defaultMaxBytes = 4 << 20
+
+// errCut says that the body could not be read to its end.
+var errCut = errors.New("cehttp: read")
+
+// ReadConfig says what Read accepts. Its zero value accepts requests that nobody has signed.
+type ReadConfig struct {
+	// Secrets of which one must have signed the request; two while they are exchanged. Defaults to none: signatures
+	// are not looked at.
+	Secrets [][]byte
+	// MaxAge is how long ago. Defaults to 5 minutes.
+	MaxAge time.Duration
+	// MaxBytes is the longest body. Defaults to 4 MiB.
+	MaxBytes int64
+}
+
+// Read verifies a request and returns its events. See Status for what to answer to an error. A receiver is given an event
+// at least once: it tells a duplicate by source and id.
+func Read(w http.ResponseWriter, r *http.Request, cfg ReadConfig) ([]*message.RawMessage, error) {
+	limit := cfg.MaxBytes
+	if limit <= 0 {
+		limit = defaultMaxBytes
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errCut, err)
+	}
+	if len(cfg.Secrets) > 0 {
+		if err := Verify(r.Header, body, cfg.MaxAge, cfg.Secrets...); err != nil {
+			return nil, err
+		}
+	}
+	return Decode(r.Header, body)
+}
+
+// Status is the status that tells a relay what an error of Read means: it parks the event where that is no CloudEvent
+// (400) or too large (413), and goes on trying where the request was not whole (408), or a secret is wrong (401, and 500
+// where it is the receiver's own).
+func Status(err error) int {
+	var tooLarge *http.MaxBytesError
+	switch {
+	case err == nil:
+		return http.StatusNoContent
+	case errors.Is(err, ErrSignature):
+		return http.StatusUnauthorized
+	case errors.Is(err, message.ErrDecode):
+		return http.StatusBadRequest
+	case errors.As(err, &tooLarge):
+		return http.StatusRequestEntityTooLarge
+	case errors.Is(err, errCut):
+		return http.StatusRequestTimeout
+	}
+	return http.StatusInternalServerError
+}
