@@ -71,7 +71,7 @@ func CheckSecret(secret []byte) error {
 //	"v1ce" LF <Webhook-Id> LF <Webhook-Timestamp> LF
 //	then of Content-Type and each header whose name begins with ce-, in the order of the names in small letters:
 //	<name> ":" <value, blanks around it cut off> LF
-//	LF <body>
+//	LF, and <body>
 func Sign(header http.Header, body []byte, id string, at time.Time, secrets ...[]byte) {
 	header.Set(HeaderID, escape(id))
 	header.Set(HeaderTimestamp, strconv.FormatInt(at.Unix(), 10))

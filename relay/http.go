@@ -1,0 +1,204 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/relay/cehttp"
+)
+
+// HTTPConfig configures HTTP. One of URL and URLFor is required.
+type HTTPConfig struct {
+	// URL is where events are sent to, by POST.
+	URL string
+	// URLFor names the URL of each event, by its destination say; do not let others choose it, or they send requests from
+	// within your network. An event for which it returns an error is refused. Outages are of one host then.
+	URLFor func(*message.RawMessage) (string, error)
+	// Mode is how events are put into requests; see cehttp. Defaults to cehttp.Structured. Use cehttp.Batched for
+	// receivers that have asked for it.
+	Mode cehttp.Mode
+	// BatchSize is the most events of a request in Batched mode. Defaults to 100.
+	BatchSize int
+	// Header returns headers to add to a request, an Authorization say. Where it returns an error the events are not sent,
+	// and the error is their answer. Defaults to none.
+	Header func(ctx context.Context, events []*message.RawMessage) (http.Header, error)
+	// Secrets sign each request, one signature a secret; see cehttp.Sign. To exchange a secret, sign with both until every
+	// receiver knows the new one. Defaults to none: requests are not signed.
+	Secrets [][]byte
+	// Client sends the requests: TLS and proxies are its matter. Redirects are not followed unless it has a CheckRedirect:
+	// most would turn the POST into a GET. Defaults to a client of the publisher's own, with timeouts.
+	Client *http.Client
+	// Timeout bounds one request, its answer included. Defaults to 10 seconds.
+	Timeout time.Duration
+	// Concurrency is how many requests of one batch are under way at a time. Defaults to 8.
+	Concurrency int
+	// RetryAfterCap bounds how long a receiver may have itself left alone. Defaults to 5 minutes.
+	RetryAfterCap time.Duration
+}
+
+func (c HTTPConfig) withDefaults() HTTPConfig {
+	if c.BatchSize == 0 {
+		c.BatchSize = 100
+	}
+	if c.Timeout == 0 {
+		c.Timeout = 10 * time.Second
+	}
+	if c.Concurrency == 0 {
+		c.Concurrency = 8
+	}
+	if c.RetryAfterCap == 0 {
+		c.RetryAfterCap = 5 * time.Minute
+	}
+	return c
+}
+
+func (c HTTPConfig) validate() error {
+	var errs []error
+	if (c.URL == "") == (c.URLFor == nil) {
+		errs = append(errs, errors.New("relay: HTTPConfig.URL and URLFor: set exactly one of them"))
+	}
+	if c.URL != "" {
+		if _, err := parseURL(c.URL); err != nil {
+			errs = append(errs, fmt.Errorf("relay: HTTPConfig.URL: %w", err))
+		}
+	}
+	if c.Mode != cehttp.Structured && c.Mode != cehttp.Binary && c.Mode != cehttp.Batched {
+		errs = append(errs, fmt.Errorf("relay: HTTPConfig.Mode is %d: use cehttp.Structured, Binary or Batched", c.Mode))
+	}
+	for i, secret := range c.Secrets {
+		if err := cehttp.CheckSecret(secret); err != nil {
+			errs = append(errs, fmt.Errorf("relay: HTTPConfig.Secrets[%d]: %w", i, err))
+		}
+	}
+	if c.BatchSize < 0 || c.Timeout < 0 || c.Concurrency < 0 || c.RetryAfterCap < 0 {
+		errs = append(errs, errors.New("relay: HTTPConfig.BatchSize, Timeout, Concurrency and RetryAfterCap: use 0 for the default, or more"))
+	}
+	return errors.Join(errs...)
+}
+
+func parseURL(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	if err != nil {
+		return nil, errors.New("it cannot be parsed") // the error holds the URL, and that may hold a password
+	}
+	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, errors.New("use an absolute one of http or https")
+	}
+	return u, nil
+}
+
+// HTTPPublisher sends events as CloudEvents by HTTP.
+type HTTPPublisher struct {
+	cfg    HTTPConfig
+	client http.Client
+	own    *http.Transport // nil where the client is the user's
+}
+
+// HTTP returns a Publisher that sends events as CloudEvents by HTTP. What it makes of an answer:
+//
+//   - 2xx: sent.
+//   - 429, 503, 408, 425, and no connection: unavailable, which costs no attempt. Retry-After, in seconds or as a date, is
+//     how long the receiver is left alone.
+//   - 401, 403, 404, 407, any redirect, and the other 5xx: refused, which counts an attempt. Somebody has to mend the
+//     receiver or the address, or the event makes the receiver fail.
+//   - No answer within Timeout to a request that was sent in full: refused as well, class no_answer. An event that hangs or
+//     kills its receiver must reach its budget.
+//   - The other 4xx: parked.
+//
+// The class of an answer is http_ and its status; of no connection, network. In Batched mode one answer is that of all
+// events of the request; a batch that is refused is sent again in halves, until the event is found that the receiver
+// cannot take. Events with one partition key are sent one after the other.
+func HTTP(cfg HTTPConfig) (*HTTPPublisher, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	p := &HTTPPublisher{cfg: cfg}
+	if cfg.Client != nil {
+		p.client = *cfg.Client
+	} else {
+		p.own = transport(cfg)
+		p.client.Transport = p.own
+	}
+	if p.client.CheckRedirect == nil {
+		p.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	}
+	return p, nil
+}
+
+const (
+	dialTimeout = 5 * time.Second
+	idleTimeout = 90 * time.Second
+	pingEvery   = 15 * time.Second
+)
+
+// transport has a bound on everything that can hang.
+func transport(cfg HTTPConfig) *http.Transport {
+	return &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: dialTimeout, KeepAlive: pingEvery}).DialContext,
+		TLSHandshakeTimeout:   dialTimeout,
+		ResponseHeaderTimeout: cfg.Timeout,
+		IdleConnTimeout:       idleTimeout,
+		MaxIdleConnsPerHost:   2 * cfg.Concurrency,
+		MaxIdleConns:          100,
+		ForceAttemptHTTP2:     true,
+		HTTP2:                 &http.HTTP2Config{SendPingTimeout: pingEvery, PingTimeout: dialTimeout}, // finds dead connections
+	}
+}
+
+// Close closes idle connections, where the client is the publisher's own. Call it when no relay uses it any more.
+func (p *HTTPPublisher) Close() {
+	if p.own != nil {
+		p.own.CloseIdleConnections()
+	}
+}
+
+// Scope implements Scoped: the host where each event has its own URL.
+func (p *HTTPPublisher) Scope(event *message.RawMessage) string {
+	if p.cfg.URLFor == nil {
+		return ""
+	}
+	target, err := p.target(event)
+	if err != nil {
+		return "no URL"
+	}
+	return target.Scheme + "://" + target.Host
+}
+
+// target is the URL of an event.
+func (p *HTTPPublisher) target(event *message.RawMessage) (*url.URL, error) {
+	text := p.cfg.URL
+	if p.cfg.URLFor != nil {
+		var err error
+		if text, err = p.cfg.URLFor(event); err != nil {
+			return nil, Classify(classOf(err, "unrouted"), fmt.Errorf("relay: no URL for event %q: %w", event.ID(), err))
+		}
+	}
+	target, err := parseURL(text)
+	if err != nil {
+		return nil, Classify("unrouted", fmt.Errorf("relay: the URL for event %q: %w", event.ID(), err))
+	}
+	return target, nil
+}
+
+// Publish implements Publisher.
+func (p *HTTPPublisher) Publish(ctx context.Context, events []*message.RawMessage) []error {
+	if p.cfg.Mode == cehttp.Batched {
+		return p.publishBatches(ctx, events)
+	}
+	cfg := FuncConfig{Concurrency: p.cfg.Concurrency}.withDefaults()
+	return each(ctx, events, cfg, p.Scope, func(ctx context.Context, event *message.RawMessage) error {
+		target, err := p.target(event)
+		if err != nil {
+			return err
+		}
+		return p.send(ctx, target, event)
+	})
+}

@@ -1,0 +1,258 @@
+package relay_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/relay"
+	"github.com/luatx/luatx/relay/cehttp"
+)
+
+func newHTTP(t testing.TB, cfg relay.HTTPConfig) *relay.HTTPPublisher {
+	t.Helper()
+	p, err := relay.HTTP(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+// receiver is a server of one handler.
+func receiver(t testing.TB, handle http.HandlerFunc) *httptest.Server {
+	t.Helper()
+	server := httptest.NewServer(handle)
+	t.Cleanup(server.Close)
+	return server
+}
+
+func class(err error) string {
+	var c relay.Classified
+	if !errors.As(err, &c) {
+		return ""
+	}
+	return c.Class()
+}
+
+// fate names what an answer means.
+func fate(err error) string {
+	switch {
+	case err == nil:
+		return "sent"
+	case errors.Is(err, relay.ErrLater):
+		return "later"
+	case errors.Is(err, relay.ErrUnavailable):
+		return "unavailable"
+	case message.IsPermanent(err):
+		return "parked"
+	}
+	return "refused"
+}
+
+func TestHTTPStatus(t *testing.T) {
+	t.Parallel()
+	tests := map[int]string{
+		200: "sent", 202: "sent", 204: "sent", 299: "sent",
+		301: "refused", 302: "refused", 303: "refused", 307: "refused", 308: "refused",
+		400: "parked", 405: "parked", 409: "parked", 410: "parked", 413: "parked", 415: "parked", 422: "parked", 431: "parked",
+		401: "refused", 403: "refused", 404: "refused", 407: "refused",
+		408: "unavailable", 425: "unavailable", 429: "unavailable", 503: "unavailable",
+		500: "refused", 501: "refused", 502: "refused", 504: "refused", 599: "refused",
+	}
+	for status, want := range tests {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			t.Parallel()
+			var requests atomic.Int64
+			server := receiver(t, func(w http.ResponseWriter, r *http.Request) {
+				requests.Add(1)
+				w.Header().Set("Location", "/elsewhere")
+				w.WriteHeader(status)
+				if status >= 300 {
+					_, _ = io.WriteString(w, "because\n\tof \xff"+strings.Repeat("x", 10_000))
+				}
+			})
+			p := newHTTP(t, relay.HTTPConfig{URL: strings.Replace(server.URL, "http://", "http://user:password@", 1) + "/path?token=secret"})
+			err := p.Publish(t.Context(), rawEvents(1))[0]
+			if fate(err) != want || requests.Load() != 1 {
+				t.Fatalf("%v after %d requests, want it %s after one", err, requests.Load(), want)
+			}
+			if err == nil {
+				return
+			}
+			if got := class(err); got != fmt.Sprintf("http_%d", status) {
+				t.Errorf("class %q", got)
+			}
+			text := err.Error()
+			if !strings.Contains(text, server.URL+"/path: ") || !strings.Contains(text, "because of �xxx") || len(text) > 700 {
+				t.Errorf("%d bytes: %s", len(text), text)
+			}
+			if strings.Contains(text, "password") || strings.Contains(text, "secret") {
+				t.Errorf("the error tells secrets: %s", text)
+			}
+		})
+	}
+}
+
+func TestHTTPRetryAfter(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 21, 4, 0, 0, 0, time.UTC)
+	tests := map[string]struct {
+		text  string
+		want  time.Duration
+		asked bool
+	}{
+		"seconds":     {"7", 7 * time.Second, true},
+		"date":        {now.Add(9 * time.Second).Format(http.TimeFormat), 9 * time.Second, true},
+		"a past date": {now.Add(-time.Hour).Format(http.TimeFormat), 0, true},
+		"too long":    {"100000", time.Minute, true},
+		"none":        {"", 0, false},
+		"nonsense":    {"soon", 0, false},
+		"negative":    {"-3", 0, false},
+	}
+	for name, test := range tests {
+		for _, status := range []int{429, 503} {
+			t.Run(fmt.Sprint(name, "/", status), func(t *testing.T) {
+				t.Parallel()
+				server := receiver(t, func(w http.ResponseWriter, _ *http.Request) {
+					w.Header().Set("Date", now.Format(http.TimeFormat)) // a clock of its own
+					if test.text != "" {
+						w.Header().Set("Retry-After", test.text)
+					}
+					w.WriteHeader(status)
+				})
+				p := newHTTP(t, relay.HTTPConfig{URL: server.URL, RetryAfterCap: time.Minute})
+				err := p.Publish(t.Context(), rawEvents(1))[0]
+				if d, asked := message.RetryDelay(err); d != test.want || asked != test.asked || fate(err) != "unavailable" {
+					t.Errorf("%v, %v, %v", err, d, asked)
+				}
+			})
+		}
+	}
+}
+
+// TestHTTPNetwork holds the difference between a receiver that is not there and one that a request has hung or killed.
+func TestHTTPNetwork(t *testing.T) {
+	t.Parallel()
+	closed := httptest.NewServer(http.NotFoundHandler())
+	closed.Close()
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // takes connections, and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = silent.Close() })
+	quit := make(chan struct{})
+	hangs := receiver(t, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		select {
+		case <-quit:
+		case <-r.Context().Done():
+		}
+	})
+	t.Cleanup(func() { close(quit) })
+	dies := receiver(t, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		panic(http.ErrAbortHandler)
+	})
+	plain := receiver(t, func(http.ResponseWriter, *http.Request) {})
+	tests := map[string]struct{ url, fate, class string }{
+		"closed":   {closed.URL, "unavailable", "network"},
+		"no name":  {"http://no-such-host.invalid", "unavailable", "network"},
+		"no TLS":   {strings.Replace(plain.URL, "http:", "https:", 1), "unavailable", "network"},
+		"no hello": {"https://" + silent.Addr().String(), "unavailable", "network"},
+		"hangs":    {hangs.URL, "refused", "no_answer"},
+		"dies":     {dies.URL, "refused", "no_answer"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newHTTP(t, relay.HTTPConfig{URL: test.url + "?token=secret", Timeout: 300 * time.Millisecond})
+			err := p.Publish(t.Context(), rawEvents(1))[0]
+			if fate(err) != test.fate || class(err) != test.class || strings.Contains(err.Error(), "secret") {
+				t.Errorf("%s (%s): %v", fate(err), class(err), err)
+			}
+		})
+	}
+}
+
+// TestHTTPLeaseEnds holds that what had no time left has lost nothing.
+func TestHTTPLeaseEnds(t *testing.T) {
+	t.Parallel()
+	server := receiver(t, func(http.ResponseWriter, *http.Request) {})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, mode := range []cehttp.Mode{cehttp.Structured, cehttp.Batched} {
+		for _, err := range newHTTP(t, relay.HTTPConfig{URL: server.URL, Mode: mode}).Publish(ctx, rawEvents(20)) {
+			if fate(err) != "later" {
+				t.Errorf("%v", err)
+			}
+		}
+	}
+}
+
+// TestHTTPTLS holds that certificates are looked at, and that the user's client is used.
+func TestHTTPTLS(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		events, err := cehttp.Read(w, r, cehttp.ReadConfig{})
+		if err == nil && (len(events) != 1 || r.TLS == nil || r.Method != http.MethodPost) {
+			err = errors.New("not one event by TLS")
+		}
+		w.WriteHeader(cehttp.Status(err))
+	}))
+	t.Cleanup(server.Close)
+	if err := newHTTP(t, relay.HTTPConfig{URL: server.URL, Client: server.Client()}).Publish(t.Context(), rawEvents(1))[0]; err != nil {
+		t.Error(err)
+	}
+	var unknown *tls.CertificateVerificationError
+	if err := newHTTP(t, relay.HTTPConfig{URL: server.URL}).Publish(t.Context(), rawEvents(1))[0]; fate(err) != "unavailable" || !errors.As(err, &unknown) {
+		t.Errorf("an unknown certificate: %v", err)
+	}
+	if server.Client().CheckRedirect != nil {
+		t.Error("the user's client was changed")
+	}
+}
+
+// TestHTTPFollows holds that a client which wants to follow redirects may.
+func TestHTTPFollows(t *testing.T) {
+	t.Parallel()
+	server := receiver(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/" {
+			http.Redirect(w, r, "/moved", http.StatusPermanentRedirect)
+			return
+		}
+		_, err := cehttp.Read(w, r, cehttp.ReadConfig{})
+		w.WriteHeader(cehttp.Status(err))
+	})
+	client := *server.Client()
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return nil }
+	if err := newHTTP(t, relay.HTTPConfig{URL: server.URL, Client: &client}).Publish(t.Context(), rawEvents(1))[0]; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestHTTPRefuses(t *testing.T) {
+	t.Parallel()
+	for field, cfg := range map[string]relay.HTTPConfig{
+		"URL and URLFor":    {},
+		"HTTPConfig.URL: u": {URL: "ftp://host"},
+		"HTTPConfig.URL: i": {URL: "http://user:password@\x00"},
+		"Mode":              {URL: "http://host", Mode: 9},
+		"Secrets[1]":        {URL: "http://host", Secrets: [][]byte{[]byte("0123456789abcdef"), []byte("short")}},
+		"Timeout":           {URL: "http://host", Timeout: -1},
+	} {
+		if _, err := relay.HTTP(cfg); err == nil || !strings.Contains(err.Error(), field) || strings.Contains(err.Error(), "password") {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+}

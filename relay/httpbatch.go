@@ -1,0 +1,101 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"sync"
+
+	"github.com/luatx/luatx/message"
+)
+
+// publishBatches sends the events of each URL in batches, one after the other, and those of several URLs side by side.
+func (p *HTTPPublisher) publishBatches(ctx context.Context, events []*message.RawMessage) []error {
+	b := &batches{p: p, events: events, errs: make([]error, len(events))}
+	positions := make(map[string][]int)
+	targets := make(map[string]*url.URL)
+	for i, event := range events {
+		target, err := p.target(event)
+		if err != nil {
+			b.errs[i] = err
+			continue
+		}
+		text := target.String()
+		targets[text] = target
+		positions[text] = append(positions[text], i)
+	}
+	places := make(chan struct{}, p.cfg.Concurrency)
+	var side sync.WaitGroup
+	for text, all := range positions {
+		side.Go(func() {
+			places <- struct{}{}
+			defer func() { <-places }()
+			b.to(ctx, targets[text], all)
+		})
+	}
+	side.Wait()
+	return b.errs
+}
+
+// batches are the events of one Publish.
+type batches struct {
+	p      *HTTPPublisher
+	events []*message.RawMessage
+	errs   []error
+}
+
+func (b *batches) answer(positions []int, err error) {
+	for _, i := range positions {
+		b.errs[i] = err
+	}
+}
+
+// to sends the events of one URL. Once it is unavailable, nothing more is sent to it.
+func (b *batches) to(ctx context.Context, target *url.URL, positions []int) {
+	var down error
+	for len(positions) > 0 {
+		n := min(len(positions), b.p.cfg.BatchSize)
+		if down == nil {
+			down = b.send(ctx, target, positions[:n])
+		} else {
+			b.answer(positions[:n], down)
+		}
+		positions = positions[n:]
+	}
+}
+
+// send sends one batch and returns its error where the receiver is unavailable. A batch that is refused is sent again in
+// halves.
+func (b *batches) send(ctx context.Context, target *url.URL, positions []int) (down error) {
+	if ctx.Err() != nil {
+		b.answer(positions, Later(errNoTime, 0))
+		return nil //nolint:nilerr // it is the time that is up
+	}
+	some := make([]*message.RawMessage, len(positions))
+	for i, position := range positions {
+		some[i] = b.events[position]
+	}
+	err := b.p.send(ctx, target, some...)
+	switch {
+	case errors.Is(err, ErrUnavailable):
+		down = err
+	case len(positions) > 1 && onesFault(err):
+		half := len(positions) / 2
+		if down = b.send(ctx, target, positions[:half]); down == nil {
+			return b.send(ctx, target, positions[half:])
+		}
+		b.answer(positions[half:], down)
+		return down
+	}
+	b.answer(positions, err)
+	return down
+}
+
+// onesFault says whether one event of a batch can be what an answer speaks of: not where the address or the receiver's
+// trust is wrong.
+func onesFault(err error) bool {
+	if status, ok := errors.AsType[*StatusError](err); ok {
+		return message.IsPermanent(err) || status.Status >= 500
+	}
+	return message.IsPermanent(err) || classOf(err, "") == "no_answer"
+}
