@@ -215,7 +215,7 @@ func (tx *Tx) checkKey(name string, arg any) error {
 		return fmt.Errorf("%w: %s has the key %#v: use a text that is not empty", ErrCommandRefused, name, arg)
 	case slot.Of(key) != tx.shard.Slot:
 		return tx.crossSlot(name, key)
-	case tx.shard.Owns(key):
+	case tx.shard.Owns(key) && !isOwn(arg):
 		return fmt.Errorf("%w: %s: key %q is luatx's own: choose another namespace or prefix", ErrCommandRefused, name, key)
 	}
 	if tx.firstKey == "" {
@@ -239,8 +239,16 @@ func text(arg any) (string, bool) {
 		return v, true
 	case []byte:
 		return string(v), true
+	case script.Own:
+		return string(v), true
 	}
 	return "", false
+}
+
+// isOwn reports whether luatx itself names a key of the shard.
+func isOwn(arg any) bool {
+	_, own := arg.(script.Own)
+	return own
 }
 
 // commandError finds the command that a script's failure speaks of.

@@ -145,8 +145,8 @@ func (s *Store) set(ctx context.Context, what, subject string, due time.Time) (s
 	if err != nil {
 		return "", err
 	}
-	if y := due.UTC().Year(); y < 1970 || y > 9999 {
-		return "", fmt.Errorf("expiry: %s %q: the year %d: use 1970 to 9999", what, subject, y)
+	if err := checkDue(what, subject, due); err != nil {
+		return "", err
 	}
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -155,6 +155,13 @@ func (s *Store) set(ctx context.Context, what, subject string, due time.Time) (s
 		return "", fmt.Errorf("expiry: %s %q: %w", what, subject, err)
 	}
 	return done, nil
+}
+
+func checkDue(what, subject string, due time.Time) error {
+	if y := due.UTC().Year(); y < 1970 || y > 9999 {
+		return fmt.Errorf("expiry: %s %q: the year %d: use 1970 to 9999", what, subject, y)
+	}
+	return nil
 }
 
 func (s *Store) bounded(ctx context.Context) (context.Context, context.CancelFunc) {

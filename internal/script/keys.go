@@ -70,3 +70,9 @@ func (s Shard) Owns(key string) bool {
 	name, ok := strings.CutPrefix(key, s.prefix)
 	return ok && slices.Contains(names, name)
 }
+
+// Own is a key of the shard as a recorded command names it: only luatx can.
+type Own string
+
+// MarshalBinary makes it an argument that can be sent.
+func (o Own) MarshalBinary() ([]byte, error) { return []byte(o), nil }

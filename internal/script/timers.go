@@ -143,3 +143,6 @@ func moment(text string) time.Time {
 	ms, _ := strconv.ParseInt(text, 10, 64)
 	return time.UnixMilli(ms)
 }
+
+// TimersKey names the open timers of a shard.
+func (s Shard) TimersKey() Own { return Own(s.Key(keyDue)) }

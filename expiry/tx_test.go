@@ -1,0 +1,105 @@
+package expiry_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/expiry"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/slot"
+)
+
+// transact runs a transaction of the ticket's aggregate, which writes the ticket too.
+func (f fixture) transact(ticket string, act func(*luatx.Tx) error) error {
+	_, err := f.tr.Transact(redistest.Soon(f.t), ticket, func(tx *luatx.Tx) error {
+		key, err := tx.Key("ticket")
+		if err != nil {
+			return err
+		}
+		tx.Pipeline().Set(f.t.Context(), key, "minted", 0)
+		return act(tx)
+	})
+	return err
+}
+
+func TestTimersInTransactions(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		f := newFixture(t, client, expiry.Config{})
+		for _, ticket := range []string{"a", "b", "c"} {
+			must(t, f.transact(ticket, func(tx *luatx.Tx) error { return f.RecordIn(tx, ticket, past) }))
+		}
+		must(t, f.transact("a", func(tx *luatx.Tx) error { return f.RecordIn(tx, "a", future) })) // is open
+		must(t, f.transact("b", func(tx *luatx.Tx) error { return f.ExtendIn(tx, "b", future) }))
+		must(t, f.transact("c", func(tx *luatx.Tx) error { return f.CancelIn(tx, "c") }))
+		must(t, f.transact("d", func(tx *luatx.Tx) error { return f.ExtendIn(tx, "d", past) })) // is not open
+		f.decides("a", past, expiry.Enqueued)
+		f.decides("b", future, expiry.NotDue)
+		f.decides("c", past, expiry.NotDue)
+		f.decides("d", past, expiry.NotDue)
+		f.has(map[string]string{"a": "expired"})
+	})
+}
+
+// TestTimerOfAFailedTransaction holds that a timer comes, moves and goes with its transaction alone.
+func TestTimerOfAFailedTransaction(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		f := newFixture(t, client, expiry.Config{})
+		for _, subject := range []string{"extended", "cancelled"} {
+			f.record(subject, past)
+		}
+		for subject, act := range map[string]func(*luatx.Tx) error{
+			"recorded":  func(tx *luatx.Tx) error { return f.RecordIn(tx, "recorded", past) },
+			"extended":  func(tx *luatx.Tx) error { return f.ExtendIn(tx, "extended", future) },
+			"cancelled": func(tx *luatx.Tx) error { return f.CancelIn(tx, "cancelled") },
+		} {
+			err := f.transact(subject, func(tx *luatx.Tx) error {
+				if err := act(tx); err != nil {
+					return err
+				}
+				key, err := tx.Key("ticket")
+				if err != nil {
+					return err
+				}
+				return luatx.Queued(tx.Pipeline().LPush(t.Context(), key, "it is a string"))
+			})
+			if failed := new(luatx.CommandError); !errors.As(err, &failed) {
+				t.Errorf("%s: %v", subject, err)
+			}
+		}
+		f.decides("recorded", past, expiry.NotDue)
+		f.decides("extended", past, expiry.Enqueued)
+		f.decides("cancelled", past, expiry.Enqueued)
+	})
+}
+
+func TestTimersOfOthersAreRefused(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	f := newFixture(t, client, expiry.Config{Aggregate: func(string) (string, error) { return "elsewhere", nil }})
+	if err := f.transact("a", func(tx *luatx.Tx) error { return f.RecordIn(tx, "a", past) }); !errors.Is(err, luatx.ErrCrossSlot) {
+		t.Errorf("a timer of another slot: %v", err)
+	}
+	if err := f.transact("elsewhere", func(tx *luatx.Tx) error { return f.RecordIn(tx, "", past) }); err == nil {
+		t.Error("a timer of no subject was recorded")
+	}
+	if err := f.transact("elsewhere", func(tx *luatx.Tx) error { return f.RecordIn(tx, "a", time.Time{}) }); err == nil {
+		t.Error("a timer of the year 1 was recorded")
+	}
+	err := f.transact("elsewhere", func(tx *luatx.Tx) error {
+		key, err := tx.Key()
+		if err != nil {
+			return err
+		}
+		own := f.tr.Scripts().Shard(slot.Of(key)).TimersKey()
+		return tx.Pipeline().ZAdd(t.Context(), string(own), redis.Z{Score: 1, Member: "a"}).Err()
+	})
+	if !errors.Is(err, luatx.ErrCommandRefused) {
+		t.Errorf("a handler on luatx's own key: %v", err)
+	}
+}
