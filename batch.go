@@ -42,13 +42,14 @@ func (t *Transactor) TransactBatch(ctx context.Context, items []BatchItem) []Bat
 		}
 		open = append(open, &batchCall{call: c, BatchResult: &results[i]})
 	}
-	_ = t.again(ctx, func() error {
-		if open = t.attempt(ctx, open); len(open) > 0 {
-			return ErrConflict // each item has its own
+	for n := 0; ; n++ {
+		if open = t.attempt(ctx, open); len(open) == 0 {
+			return results
 		}
-		return nil
-	})
-	return results
+		if again, _ := t.again(ctx, n, ErrConflict); !again { // each item has its own
+			return results
+		}
+	}
 }
 
 type batchCall struct {
@@ -84,7 +85,7 @@ type call struct {
 	options
 	fn             func(*Tx) error
 	tag, aggregate string
-	delivery       *delivery
+	delivery       delivery
 }
 
 func (t *Transactor) newCall(ctx context.Context, aggregate string, fn func(*Tx) error, opts []Option) (*call, error) {
@@ -111,7 +112,7 @@ func (t *Transactor) newCall(ctx context.Context, aggregate string, fn func(*Tx)
 // run runs the call's function once, and prepares what it recorded. Without it, the result and the error are the
 // call's.
 func (t *Transactor) run(ctx context.Context, c *call) (*prepared, Result, error) {
-	tx := t.begin(c.tag, c.aggregate, c.delivery)
+	tx := t.begin(c.tag, c.aggregate, &c.delivery)
 	defer tx.close()
 	tx.keep = c.keep
 	if c.id.Scope != "" {

@@ -36,6 +36,12 @@ type prepared struct {
 	inline   Inline // nil: nothing to tell a relay
 	reserved bool
 	err      error // nil: Outcome holds
+
+	few struct { // where the lists of Sending.Tx begin
+		events   [1]script.Event
+		commands [4]script.Command
+		keys     [4]string
+	}
 }
 
 // commit sends a transaction and tells what became of it.
@@ -59,19 +65,20 @@ func (t *Transactor) commit(ctx context.Context, tx *Tx, input script.Input) (co
 // remember.
 func (t *Transactor) prepare(ctx context.Context, tx *Tx, input script.Input) (*prepared, error) {
 	tx.close()
-	out, cmds, err := tx.prepare()
-	if err == nil && !tx.claimed && len(cmds) == 0 && len(tx.events) == 0 {
+	p := &tx.prepared
+	p.tx, p.Shard, p.Tx.Input = tx, tx.shard, input
+	err := tx.prepare(p)
+	if err == nil && !tx.claimed && len(p.cmds) == 0 && len(tx.events) == 0 {
 		return nil, tx.verify(ctx) // though its function has decided on what it read
 	}
 	if err == nil {
 		err = t.ensureChecked(ctx)
 	}
 	if err != nil {
-		fail(cmds, err)
+		fail(p.cmds, err)
 		return nil, err
 	}
-	out.Input = input
-	return &prepared{tx: tx, cmds: cmds, Sending: script.Sending{Shard: tx.shard, Tx: out}}, nil
+	return p, nil
 }
 
 // finish tells everybody what became of a transaction: the relay, the recorded commands, the caller.
@@ -142,11 +149,12 @@ func (t *Transactor) send(ctx context.Context, batch []*prepared, tail ...redis.
 		p.inline, p.reserved = t.reserve(&p.Tx)
 	}
 	for len(batch) > 0 {
-		sendings := make([]*script.Sending, len(batch))
-		for i, p := range batch {
+		var few [4]*script.Sending
+		sendings := few[:0]
+		for _, p := range batch {
 			p.Tx.Token = p.tx.delivery.token()
 			p.Tx.NotAfter = t.notAfter(ctx)
-			sendings[i] = &p.Sending
+			sendings = append(sendings, &p.Sending)
 		}
 		t.scripts.Send(ctx, sendings, tail...)
 		tail = nil
@@ -169,15 +177,19 @@ func (t *Transactor) judge(ctx context.Context, batch []*prepared) []*prepared {
 			t.observe(p.Now)
 		}
 	}
+	if len(unclear) > 0 {
+		t.resolveAll(ctx, unclear)
+	}
+	return again
+}
+
+func (t *Transactor) resolveAll(ctx context.Context, unclear []*prepared) {
 	var wg sync.WaitGroup
-	for _, p := range unclear[min(1, len(unclear)):] {
+	for _, p := range unclear[1:] {
 		wg.Go(func() { t.resolve(ctx, p) })
 	}
-	if len(unclear) > 0 {
-		t.resolve(ctx, unclear[0])
-	}
+	t.resolve(ctx, unclear[0])
 	wg.Wait()
-	return again
 }
 
 type verdict int

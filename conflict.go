@@ -13,20 +13,19 @@ const (
 	lastConflictPause  = 64 * time.Millisecond
 )
 
-// again runs attempt, and once more as long as what it has read changes before its commit, up to the bound.
-func (t *Transactor) again(ctx context.Context, attempt func() error) error {
-	for n := 0; ; n++ {
-		err := attempt()
-		if !errors.Is(err, ErrConflict) || n >= t.cfg.ConflictRetries {
-			return err
-		}
-		timer := time.NewTimer(rand.N(min(firstConflictPause<<min(n, 10), lastConflictPause)))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return errors.Join(err, ctx.Err())
-		case <-timer.C:
-		}
+// again pauses, and reports true, where the run n of a handler, from 0, ended with an error that asks for another
+// one: what it has read changed before its commit. Else it returns what to tell the caller.
+func (t *Transactor) again(ctx context.Context, n int, err error) (bool, error) {
+	if err == nil || !errors.Is(err, ErrConflict) || n >= t.cfg.ConflictRetries {
+		return false, err
+	}
+	timer := time.NewTimer(rand.N(min(firstConflictPause<<min(n, 10), lastConflictPause)))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false, errors.Join(err, ctx.Err())
+	case <-timer.C:
+		return true, nil
 	}
 }
 

@@ -75,13 +75,22 @@ func (k Keyspace) Key(aggregate string, parts ...string) (string, error) {
 
 // TagKey returns a key that all aggregates of a tag share, such as the input stream of a partition.
 func (k Keyspace) TagKey(tag string, parts ...string) string {
-	var b strings.Builder
-	if k.prefix != "" {
-		b.WriteString(k.prefix + ":")
-	}
-	b.WriteString("{" + tag + "}")
+	size := len(k.prefix) + len(":{}") + len(tag)
 	for _, part := range parts {
-		b.WriteString(":" + escape(part))
+		size += len(":") + len(part)
+	}
+	var b strings.Builder
+	b.Grow(size)
+	if k.prefix != "" {
+		b.WriteString(k.prefix)
+		b.WriteByte(':')
+	}
+	b.WriteByte('{')
+	b.WriteString(tag)
+	b.WriteByte('}')
+	for _, part := range parts {
+		b.WriteByte(':')
+		b.WriteString(escape(part))
 	}
 	return b.String()
 }

@@ -43,21 +43,25 @@ func Middleware(t *Transactor) message.Middleware {
 			if err != nil {
 				return nil, message.Permanent(err)
 			}
-			var outputs []*message.Message
 			delivery := deliveryOf(ctx, msg)
-			err = t.again(ctx, func() error {
-				tx := t.begin(tag, aggregate, delivery)
-				defer tx.close()
-				if outputs, err = next(tx.Context(ctx), msg); err != nil {
-					outputs = nil
-					return tx.failed(ctx, err)
+			for n := 0; ; n++ {
+				outputs, err := t.handle(ctx, t.begin(tag, aggregate, delivery), msg, next)
+				if again, err := t.again(ctx, n, err); !again {
+					return outputs, err
 				}
-				outputs, err = t.settle(ctx, tx, msg, outputs)
-				return err
-			})
-			return outputs, err
+			}
 		}
 	}
+}
+
+// handle runs a handler once, in a transaction, and commits it.
+func (t *Transactor) handle(ctx context.Context, tx *Tx, msg *message.Message, next message.ProcessFunc) ([]*message.Message, error) {
+	defer tx.close()
+	outputs, err := next(tx.Context(ctx), msg)
+	if err != nil {
+		return nil, tx.failed(ctx, err)
+	}
+	return t.settle(ctx, tx, msg, outputs)
 }
 
 // placed refuses a stack in which the middleware would not do what it promises.
@@ -112,6 +116,6 @@ func deliveryOf(ctx context.Context, msg *message.Message) *delivery {
 		return d
 	}
 	d := newDelivery(msg) // a copy of the message carries its original's: that one is not this
-	msg.WithValue(deliveryKey{}, d)
-	return d
+	msg.WithValue(deliveryKey{}, &d)
+	return &d
 }

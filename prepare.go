@@ -4,62 +4,82 @@ import (
 	"encoding"
 	"fmt"
 	"net"
+	"slices"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/internal/command"
 	"github.com/luatx/luatx/internal/script"
 )
 
 // prepare lays the transaction out for the script.
-func (tx *Tx) prepare() (script.Tx, []redis.Cmder, error) {
+func (tx *Tx) prepare(p *prepared) error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	cmds := tx.recorder.Cmds()
+	p.cmds = tx.recorder.Cmds()
 	if refused := tx.refused.Load(); refused != nil {
-		return script.Tx{}, cmds, *refused
+		return *refused
 	}
-	if n := len(cmds) + len(tx.events) + len(tx.guards); n > tx.t.cfg.MaxCommands {
-		return script.Tx{}, cmds, fmt.Errorf("%w: %d commands, events and guarded reads, more than MaxCommands, %d", ErrTooLarge, n, tx.t.cfg.MaxCommands)
+	if n := len(p.cmds) + len(tx.events) + len(tx.guards); n > tx.t.cfg.MaxCommands {
+		return fmt.Errorf("%w: %d commands, events and guarded reads, more than MaxCommands, %d", ErrTooLarge, n, tx.t.cfg.MaxCommands)
 	}
 	size := tx.guardBytes
-	out := script.Tx{Digest: tx.id.digest(), Keep: tx.keep, Guards: tx.guards}
+	out := &p.Tx
+	out.Digest, out.Keep, out.Guards = tx.id.digest(), tx.keep, tx.guards
+	out.Events = p.few.events[:0]
 	for _, event := range tx.events {
 		size += len(event.ID) + len(event.Body)
 		out.Events = append(out.Events, script.Event(event))
 	}
-	declared := make(map[string]bool)
-	declare := func(key string) {
-		if !declared[key] {
-			declared[key] = true
-			out.Keys = append(out.Keys, key)
-		}
-	}
-	for _, cmd := range cmds {
+	declared := keySet{keys: p.few.keys[:0]}
+	out.Commands = slices.Grow(p.few.commands[:0], len(p.cmds))
+	for _, cmd := range p.cmds {
 		args, n, err := sendable(cmd.Args())
 		if err != nil {
-			return script.Tx{}, cmds, fmt.Errorf("%w: %s: %w", ErrCommandRefused, cmd.Name(), err)
+			return fmt.Errorf("%w: %s: %w", ErrCommandRefused, cmd.Name(), err)
 		}
 		size += n
 		command, keys, err := lay(args)
 		if err != nil {
-			return script.Tx{}, cmds, fmt.Errorf("%w: %w", ErrCommandRefused, err)
+			return fmt.Errorf("%w: %w", ErrCommandRefused, err)
 		}
 		out.Commands = append(out.Commands, command)
 		for _, i := range keys {
 			key, _ := text(args[i])
-			declare(key)
+			declared.add(key)
 		}
 	}
 	for _, key := range tx.guardKeys {
-		declare(key)
+		declared.add(key)
 	}
-	out.Commands, out.Order = streamsLast(cmds, out.Commands)
+	out.Keys = declared.keys
+	out.Commands, out.Order = streamsLast(p.cmds, out.Commands)
 	if size > tx.t.cfg.MaxBytes {
-		return script.Tx{}, cmds, fmt.Errorf("%w: %d bytes, more than MaxBytes, %d", ErrTooLarge, size, tx.t.cfg.MaxBytes)
+		return fmt.Errorf("%w: %d bytes, more than MaxBytes, %d", ErrTooLarge, size, tx.t.cfg.MaxBytes)
 	}
-	return out, cmds, nil
+	return nil
+}
+
+// keySet lists keys once each. Few are looked through, many are known.
+type keySet struct {
+	keys  []string
+	known map[string]bool
+}
+
+func (s *keySet) add(key string) {
+	const few = 16
+	if len(s.keys) < few && slices.Contains(s.keys, key) || s.known[key] {
+		return
+	}
+	s.keys = append(s.keys, key)
+	switch {
+	case s.known != nil:
+		s.known[key] = true
+	case len(s.keys) == few:
+		s.known = make(map[string]bool)
+		for _, key := range s.keys {
+			s.known[key] = true
+		}
+	}
 }
 
 // lay makes a recorded command one of the script's, and lists where its keys stand.

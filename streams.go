@@ -28,7 +28,8 @@ func streamsLast(cmds []redis.Cmder, commands []script.Command) ([]script.Comman
 			moves++
 			continue
 		} else if xadd {
-			commands[i].Head = "d1" + strings.TrimPrefix(commands[i].Head, "x0")
+			head, _ := commands[i].Head.(string)
+			commands[i].Head = "d1" + strings.TrimPrefix(head, "x0")
 		}
 		_, keys, _ := lay(args) // it has been laid before
 		for _, at := range keys {
@@ -66,7 +67,7 @@ func ran(cmds []redis.Cmder, order []int) []redis.Cmder {
 }
 
 // isXAdd reports whether a command is undone by the id of the entry it added.
-func isXAdd(c script.Command) bool { return strings.HasPrefix(c.Head, "x") }
+func isXAdd(c script.Command) bool { return c.Class() == 'x' }
 
 func keyOf(arg any) string {
 	key, _ := text(arg)

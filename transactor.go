@@ -180,18 +180,18 @@ func (t *Transactor) Transact(ctx context.Context, aggregate string, fn func(*Tx
 	if err != nil {
 		return Result{}, err
 	}
-	var result Result
-	err = t.again(ctx, func() error {
-		var p *prepared
-		if p, result, err = t.run(ctx, c); p == nil {
-			return err
+	for n := 0; ; n++ {
+		p, result, err := t.run(ctx, c)
+		if p != nil {
+			t.send(ctx, []*prepared{p})
+			var done committed
+			done, err = t.finish(p)
+			result = done.Result
 		}
-		t.send(ctx, []*prepared{p})
-		done, err := t.finish(p)
-		result = done.Result
-		return err
-	})
-	return result, err
+		if again, err := t.again(ctx, n, err); !again {
+			return result, err
+		}
+	}
 }
 
 // begin opens a transaction on a tag.
@@ -202,8 +202,9 @@ func (t *Transactor) begin(tag, aggregate string, d *delivery) *Tx {
 		aggregate: aggregate,
 		shard:     t.scripts.Shard(slot.OfTag(tag)),
 		delivery:  d,
-		id:        MessageID{ID: string(d.base[:])},
+		id:        MessageID{ID: d.base()},
 	}
+	tx.events = tx.few[:0]
 	t.source.Init(&tx.recorder, (*recording)(tx))
 	return tx
 }

@@ -38,6 +38,9 @@ type Tx struct {
 	keep       bool // the replies, for a retry
 	claimed    bool
 	events     []Event
+	few        [1]Event // where events begins
+
+	prepared prepared
 }
 
 // Context returns a context that carries the transaction, for adapters that use CmdableFromContext.
@@ -167,7 +170,7 @@ func (tx *Tx) record(cmd redis.Cmder) (bool, error) {
 	}
 	decides, err := tx.admit(cmd.Args())
 	if err != nil {
-		tx.refused.CompareAndSwap(nil, &err) // an adapter may not look at it
+		tx.refuse(err) // an adapter may not look at it
 		return false, err
 	}
 	if decides {
@@ -175,6 +178,9 @@ func (tx *Tx) record(cmd redis.Cmder) (bool, error) {
 	}
 	return true, nil
 }
+
+// refuse keeps the first error that stands against the commit.
+func (tx *Tx) refuse(err error) { tx.refused.CompareAndSwap(nil, &err) }
 
 // admit checks a command that is to be recorded, and tells whether its caller needs the reply.
 func (tx *Tx) admit(args []any) (bool, error) {

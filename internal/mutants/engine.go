@@ -32,8 +32,8 @@ var engineMutants = []Mutant{
 	{
 		Name:    "scope-left-out",
 		File:    "event.go",
-		Old:     `[]string{m.Scope, m.Source, m.ID}`,
-		New:     `[]string{m.Source, m.ID}`,
+		Old:     `[...]string{m.Scope, m.Source, m.ID}`,
+		New:     `[...]string{m.Source, m.ID}`,
 		Package: ".",
 		Test:    "^TestScopes$",
 		Why:     "the second handler of a message takes it for a duplicate",
@@ -59,7 +59,7 @@ var engineMutants = []Mutant{
 	{
 		Name:    "id-parts-without-lengths",
 		File:    "event.go",
-		Old:     "\t\th.Write(length[:])\n",
+		Old:     "\tb = binary.BigEndian.AppendUint64(b, uint64(len(part)))\n",
 		New:     "",
 		Package: ".",
 		Test:    "^TestScopes$",
@@ -140,8 +140,8 @@ var engineMutants = []Mutant{
 	{
 		Name:    "events-share-an-id",
 		File:    "event.go",
-		Old:     `binary.BigEndian.AppendUint64(nil, uint64(index))`,
-		New:     `binary.BigEndian.AppendUint64(nil, uint64(index*0))`,
+		Old:     `binary.BigEndian.PutUint64(position[:], uint64(index))`,
+		New:     `binary.BigEndian.PutUint64(position[:], uint64(index*0))`,
 		Package: ".",
 		Test:    "^TestEvents$",
 		Why:     "of two equal events of one message, one is lost",
@@ -149,7 +149,7 @@ var engineMutants = []Mutant{
 	{
 		Name:    "refused-command-dropped-in-silence",
 		File:    "tx.go",
-		Old:     "\t\ttx.refused.CompareAndSwap(nil, &err) // an adapter may not look at it\n",
+		Old:     "\t\ttx.refuse(err) // an adapter may not look at it\n",
 		New:     "",
 		Package: ".",
 		Test:    "^TestTransactRefuses$",

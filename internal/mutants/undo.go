@@ -5,7 +5,7 @@ var undoMutants = []Mutant{
 	{
 		Name:    "xadds-stay",
 		File:    "prepare.go",
-		Old:     `out.Commands, out.Order = streamsLast(cmds, out.Commands)`,
+		Old:     `out.Commands, out.Order = streamsLast(p.cmds, out.Commands)`,
 		New:     ``,
 		Package: ".",
 		Test:    "^TestXAddNeedsNoCopy$",

@@ -64,7 +64,7 @@ func call(on any, m reflect.Method, r *Recorder) (text string) {
 	} else {
 		out = method.Call(arguments)
 	}
-	cmd, _ := out[0].Interface().(redis.Cmder)
+	cmd, _ := reflect.TypeAssert[redis.Cmder](out[0])
 	text = fmt.Sprintf("%T, %#v, error %v, recorded:", cmd, cmd.Args(), cmd.Err())
 	for _, recorded := range r.Cmds() {
 		text += fmt.Sprintf(" %#v", recorded.Args())

@@ -27,13 +27,27 @@ func NewSource() *Source {
 	s := &Source{client: offline(func(context.Context, string, string) (net.Conn, error) {
 		return nil, errors.New("a recorder does not dial")
 	})}
-	s.maker = s.Conn(func(context.Context, []redis.Cmder) error { return errMade })
+	s.maker = s.client.Conn()
+	s.maker.AddHook(maker{})
 	s.complete = reflect.TypeFor[redis.Pipeliner]().NumMethod() == pipelinerMethods
 	return s
 }
 
 // errMade is the error of a command that the maker has made.
 var errMade = errors.New("made, and not recorded")
+
+// maker ends commands with errMade.
+type maker struct{}
+
+func (maker) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (maker) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(context.Context, redis.Cmder) error { return errMade }
+}
+
+func (maker) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
 
 // offline returns a client that reaches nothing but what its dialer gives. The address is never dialled, but
 // go-redis looks a name up.

@@ -31,9 +31,10 @@ type Event struct {
 	Body []byte
 }
 
-// Command is a recorded command: its head and its arguments, the name first.
+// Command is a recorded command: its head, a string that is made an argument once for all, and its arguments, the
+// name first.
 type Command struct {
-	Head string
+	Head any
 	Args []any
 }
 
@@ -57,11 +58,19 @@ type Tx struct {
 	Order    []int    // where each of Commands was recorded; nil: where it stands
 	Keys     []string // every key of the commands and guards
 	Keep     bool     // the replies, for a retry
+
+	notAfter, delay int64 // in ms, as they are sent
 }
 
 // MayEmit reports whether the transaction has events, or procedures that may emit some.
 func (tx *Tx) MayEmit() bool {
-	return len(tx.Events) > 0 || slices.ContainsFunc(tx.Commands, func(c Command) bool { return c.Head[0] == 'p' })
+	return len(tx.Events) > 0 || slices.ContainsFunc(tx.Commands, func(c Command) bool { return c.Class() == 'p' })
+}
+
+// Class is the first letter of the head.
+func (c Command) Class() byte {
+	head, _ := c.Head.(string)
+	return head[0]
 }
 
 // State is what became of a transaction.
@@ -116,15 +125,16 @@ const commitHeader = 14
 // pointer: either costs no memory of its own.
 func (tx *Tx) append(args []any) []any {
 	start := len(args)
-	args = append(args, nil, &tx.Digest, &tx.Token, tx.NotAfter.UnixMilli(),
+	tx.notAfter, tx.delay = tx.NotAfter.UnixMilli(), tx.Delay.Milliseconds()
+	args = append(args, nil, &tx.Digest, &tx.Token, &tx.notAfter,
 		int(tx.Input.Ack), &tx.Input.Stream, &tx.Input.Group, &tx.Input.Consumer, &tx.Input.Entry,
-		tx.Delay.Milliseconds(), len(tx.Events), len(tx.Commands), len(tx.Guards), digit(tx.Keep))
+		&tx.delay, len(tx.Events), len(tx.Commands), len(tx.Guards), digit(tx.Keep))
 	for _, guard := range tx.Guards {
 		args = append(args, guard.head(), guard.Digest)
 		args = append(args, guard.Args...)
 	}
-	for _, event := range tx.Events {
-		args = append(args, event.ID, event.Body)
+	for i := range tx.Events {
+		args = append(args, &tx.Events[i].ID, tx.Events[i].Body)
 	}
 	for _, command := range tx.Commands {
 		args = append(args, command.Head)
@@ -197,7 +207,7 @@ func (s *Set) Resolve(ctx context.Context, shard Shard, digest, token string, to
 		until = millis(tombstone)
 	}
 	keys := shard.keys(keyVoid, keyInboxA, keyInboxB, keyBroken)
-	reply, err := s.eval(ctx, s.resolve, keys, []any{digest, token, until})
+	reply, err := s.eval(ctx, &s.resolve, keys, []any{digest, token, until})
 	if err != nil {
 		return "", "", err
 	}

@@ -9,7 +9,7 @@ import (
 
 // call is one EVALSHA on the wire. What travelled in it reads its answer when the exchange is over.
 type call struct {
-	script source
+	script *source
 	argv   []any
 	reply  any
 	err    error
@@ -40,26 +40,28 @@ func (c *call) take(cmd once) {
 // direct makes a round trip for one request alone.
 func (s *Set) direct(ctx context.Context, reqs []*request) {
 	for _, r := range reqs {
-		c := call{script: r.script, argv: r.argv}
-		s.exchange(ctx, []*call{&c})
-		r.take(&c, 0)
+		r.flight.own = call{script: r.script, argv: r.argv}
+		r.flight.call, r.flight.row = &r.flight.own, 0
+		s.exchange(ctx, []*call{r.flight.call})
+		r.take()
 	}
 }
 
 // pipeline makes a round trip for requests of one node that share it with nobody else, and with the tail.
 func (s *Set) pipeline(ctx context.Context, reqs []*request, tail ...redis.Cmder) {
-	batch := make([]*waiter, len(reqs))
-	for i, r := range reqs {
-		batch[i] = &waiter{request: r}
+	for _, r := range reqs {
+		r.flight = flight{}
 	}
-	s.exchange(ctx, share(batch), tail...)
-	for _, w := range batch {
-		w.take(w.call, w.row)
+	s.exchange(ctx, share(reqs), tail...)
+	for _, r := range reqs {
+		r.take()
 	}
 }
 
-func (r *request) take(c *call, row int) {
-	r.reply, r.row, r.err, r.shared, r.replicated = c.reply, row, c.err, c.shared, c.replicated
+// take takes the answer out of the call that the request travelled in.
+func (r *request) take() {
+	c := r.flight.call
+	r.reply, r.row, r.err, r.shared, r.replicated = c.reply, r.flight.row, c.err, c.shared, c.replicated
 }
 
 // exchange makes one round trip with calls of one script on one node; a second one, where the server had
@@ -68,7 +70,7 @@ func (s *Set) exchange(ctx context.Context, calls []*call, tail ...redis.Cmder) 
 	s.transmit(ctx, calls, tail...)
 	var forgotten []*call
 	for _, c := range calls {
-		if redis.HasErrorPrefix(c.err, "NOSCRIPT") {
+		if c.err != nil && redis.HasErrorPrefix(c.err, "NOSCRIPT") {
 			forgotten = append(forgotten, c)
 		}
 	}
@@ -95,6 +97,9 @@ func (s *Set) transmit(ctx context.Context, calls []*call, tail ...redis.Cmder) 
 	default:
 		pipe(ctx, s.client, calls, tail...)
 		for _, c := range calls {
+			if c.err == nil {
+				continue
+			}
 			if redis.HasErrorPrefix(c.err, "MOVED") || redis.HasErrorPrefix(c.err, "ASK") {
 				c.err = redirectError{c.err.Error()}
 			}

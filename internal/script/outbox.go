@@ -29,7 +29,7 @@ type Claim struct {
 // Claim takes up to limit due events of a shard under a lease.
 func (s *Set) Claim(ctx context.Context, shard Shard, limit int, lease time.Duration, attempts int) (Claim, error) {
 	keys := shard.keys(keyVoid, keyInboxA, keyEntries, keyPending, keyAttempts, keyLeases, keyErrors, keyParked, keySeq)
-	reply, err := s.eval(ctx, s.claim, keys, []any{limit, lease.Milliseconds(), attempts})
+	reply, err := s.eval(ctx, &s.claim, keys, []any{limit, lease.Milliseconds(), attempts})
 	if err != nil {
 		return Claim{}, err
 	}
@@ -88,7 +88,7 @@ func (s *Set) Settle(ctx context.Context, shard Shard, backoff Backoff, retentio
 	for _, b := range batch {
 		args = append(args, b.ID, b.What, b.Lease, b.Number, b.Error)
 	}
-	reply, err := s.eval(ctx, s.settle, keys, args)
+	reply, err := s.eval(ctx, &s.settle, keys, args)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +110,7 @@ func (s *Set) Rearm(ctx context.Context, shard Shard, ids []string) (int, error)
 	for i, id := range ids {
 		args[i] = id
 	}
-	reply, err := s.eval(ctx, s.rearm, keys, args)
+	reply, err := s.eval(ctx, &s.rearm, keys, args)
 	return number(reply), err
 }
 

@@ -8,7 +8,8 @@ const (
 	restoresAll     = "2"
 )
 
-func (s *Set) restores() string {
+// restores is an argument of every commit.
+func (s *Set) restores() any {
 	if s.stringsOnly.Load() {
 		return restoresStrings
 	}
@@ -18,7 +19,7 @@ func (s *Set) restores() string {
 // Probe asks a server what the undo may do there, and keeps the answer for every commit after it. It returns the
 // commands that the undo lacks, without which nothing should be committed, and whether it can restore every key.
 func (s *Set) Probe(ctx context.Context, shard Shard) (lacks []string, restores bool, err error) {
-	reply, err := s.eval(ctx, s.probe, shard.keys(keyVoid, keyInboxA), nil)
+	reply, err := s.eval(ctx, &s.probe, shard.keys(keyVoid, keyInboxA), nil)
 	if err != nil {
 		return nil, false, err
 	}

@@ -37,18 +37,17 @@ type queue struct {
 
 type lane struct {
 	flights int
-	waiting []*waiter
+	waiting []*request
 }
 
-// waiter is a request in the queue or in flight. A caller who leaves it in flight does not look at it again.
-type waiter struct {
-	*request
+// flight is a request's way to its answer. A caller who leaves the request in flight does not look at it again.
+type flight struct {
 	ctx  context.Context
 	lane *lane
-	row  int
-
 	done chan struct{} // closed when call is complete
 	call *call
+	row  int  // of the call's reply
+	own  call // where it is nobody else's
 }
 
 // round makes a round trip for each request, or fewer, since they are shared with others.
@@ -60,15 +59,13 @@ func (q *queue) round(ctx context.Context, reqs []*request) {
 			return
 		}
 	}
-	waiters := make([]*waiter, len(reqs))
-	for i, r := range reqs {
+	for _, r := range reqs {
 		r.seal()
-		waiters[i] = &waiter{request: r, ctx: ctx, done: make(chan struct{})}
-		waiters[i].lane = q.lane(q.node(ctx, r))
+		r.flight = flight{ctx: ctx, lane: q.lane(q.node(ctx, r)), done: make(chan struct{})}
 	}
-	q.push(waiters)
-	for _, w := range waiters {
-		q.await(ctx, w)
+	q.push(reqs)
+	for _, r := range reqs {
+		q.await(ctx, r)
 	}
 }
 
@@ -121,14 +118,15 @@ func (q *queue) leave(l *lane) {
 }
 
 // push lets requests wait, and takes the flights that are free.
-func (q *queue) push(waiters []*waiter) {
+func (q *queue) push(reqs []*request) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, w := range waiters {
-		w.lane.waiting = append(w.lane.waiting, w)
+	for _, r := range reqs {
+		l := r.flight.lane
+		l.waiting = append(l.waiting, r)
 	}
-	for _, w := range waiters {
-		for l := w.lane; l.flights < maxFlights && len(l.waiting) > 0; {
+	for _, r := range reqs {
+		for l := r.flight.lane; l.flights < maxFlights && len(l.waiting) > 0; {
 			l.flights++
 			go q.fly(l, l.take())
 		}
@@ -136,14 +134,14 @@ func (q *queue) push(waiters []*waiter) {
 }
 
 // fly makes one flight after the other, as long as somebody waits.
-func (q *queue) fly(l *lane, batch []*waiter) {
+func (q *queue) fly(l *lane, batch []*request) {
 	for ; len(batch) > 0; batch = q.next(l) {
-		q.set.flight(batch)
+		q.set.fly(batch)
 	}
 }
 
 // next takes the next batch, or gives the flight up where nobody waits.
-func (q *queue) next(l *lane) []*waiter {
+func (q *queue) next(l *lane) []*request {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	batch := l.take()
@@ -154,12 +152,12 @@ func (q *queue) next(l *lane) []*waiter {
 }
 
 // take takes what flies together off the front.
-func (l *lane) take() []*waiter {
+func (l *lane) take() []*request {
 	n, size := 0, 0
 	for n < min(len(l.waiting), maxBatch) {
-		w := l.waiting[n]
-		size += w.size
-		if n > 0 && (w.alone || l.waiting[0].alone || size > maxBatchSize) {
+		r := l.waiting[n]
+		size += r.size
+		if n > 0 && (r.alone || l.waiting[0].alone || size > maxBatchSize) {
 			break
 		}
 		n++
@@ -170,54 +168,55 @@ func (l *lane) take() []*waiter {
 }
 
 // await waits for the answer, as long as the caller does.
-func (q *queue) await(ctx context.Context, w *waiter) {
+func (q *queue) await(ctx context.Context, r *request) {
 	select {
-	case <-w.done:
-		w.take(w.call, w.row)
+	case <-r.flight.done:
+		r.take()
 		return
 	case <-ctx.Done():
 	}
-	if q.withdraw(w) {
-		w.err = unsentError{context.Cause(ctx)}
+	if q.withdraw(r) {
+		r.err = unsentError{context.Cause(ctx)}
 		return
 	}
 	select {
-	case <-w.done:
-		w.take(w.call, w.row)
+	case <-r.flight.done:
+		r.take()
 	default:
-		w.err, w.unanswered = context.Cause(ctx), true // the flight goes on, for the others
+		r.err, r.unanswered = context.Cause(ctx), true // the flight goes on, for the others
 	}
 }
 
 // withdraw takes a request back that has not been sent.
-func (q *queue) withdraw(w *waiter) bool {
+func (q *queue) withdraw(r *request) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	i := slices.Index(w.lane.waiting, w)
+	l := r.flight.lane
+	i := slices.Index(l.waiting, r)
 	if i < 0 {
 		return false
 	}
-	w.lane.waiting = slices.Delete(w.lane.waiting, i, i+1)
+	l.waiting = slices.Delete(l.waiting, i, i+1)
 	return true
 }
 
-// flight makes one round trip for a batch, and tells everybody.
-func (s *Set) flight(batch []*waiter) {
+// fly makes one round trip for a batch, and tells everybody.
+func (s *Set) fly(batch []*request) {
 	ctx, cancel := together(batch)
 	defer cancel()
 	s.exchange(ctx, share(batch))
-	for _, w := range batch {
-		close(w.done)
+	for _, r := range batch {
+		close(r.flight.done)
 	}
 }
 
 // together is the context of a flight: it lasts as long as its most patient caller, and no caller's end ends it.
 // Its values are those of the first.
-func together(batch []*waiter) (context.Context, context.CancelFunc) {
-	ctx := context.WithoutCancel(batch[0].ctx)
+func together(batch []*request) (context.Context, context.CancelFunc) {
+	ctx := context.WithoutCancel(batch[0].flight.ctx)
 	var last time.Time
-	for _, w := range batch {
-		deadline, ok := w.ctx.Deadline()
+	for _, r := range batch {
+		deadline, ok := r.flight.ctx.Deadline()
 		if !ok {
 			return ctx, func() {}
 		}

@@ -18,7 +18,7 @@ func (s *Set) Read(ctx context.Context, shard Shard, keys []string, reads []Guar
 		args = append(args, read.head())
 		args = append(args, read.Args...)
 	}
-	reply, err := s.eval(ctx, s.read, append(shard.keys(keyVoid), keys...), args)
+	reply, err := s.eval(ctx, &s.read, append(shard.keys(keyVoid), keys...), args)
 	if err != nil {
 		return nil, err
 	}

@@ -40,7 +40,7 @@ func (s *Set) Repair(ctx context.Context, shard Shard, fix bool, at RepairAt, li
 	if at.Cursor == "" {
 		at.Cursor = "0"
 	}
-	reply, err := s.eval(ctx, s.repair, shard.repairKeys(), []any{mode, at.Part, at.Cursor, limit})
+	reply, err := s.eval(ctx, &s.repair, shard.repairKeys(), []any{mode, at.Part, at.Cursor, limit})
 	if err != nil {
 		return nil, at, false, err
 	}
@@ -70,7 +70,7 @@ func (s *Set) Repair(ctx context.Context, shard Shard, fix bool, at RepairAt, li
 // With hold 0 it ends, and the next one comes after next.
 func (s *Set) Turn(ctx context.Context, shard Shard, owner string, hold, interval, next time.Duration) (mine bool, wait time.Duration, err error) {
 	args := []any{owner, hold.Milliseconds(), interval.Milliseconds(), next.Milliseconds()}
-	reply, err := s.eval(ctx, s.turn, shard.keys(keyVoid, keyRepair), args)
+	reply, err := s.eval(ctx, &s.turn, shard.keys(keyVoid, keyRepair), args)
 	if err != nil {
 		return false, 0, err
 	}

@@ -30,7 +30,7 @@ func (e *ServerError) Unwrap() error { return e.Err }
 // arguments: that is what its tokens, leases and ids are for. Its caller alone changes it; what others read while
 // it travels (script, argv, keys, slot, size, alone) stands still then.
 type request struct {
-	script source
+	script *source
 	argv   []any // EVALSHA, its hash, the number of keys, the keys, the arguments
 	keys   int
 	slot   int  // of the keys
@@ -44,36 +44,54 @@ type request struct {
 	shared     bool  // the last round trip, with other requests
 	replicated bool
 	unanswered bool // a copy of an earlier request may still arrive
+
+	flight flight
 }
 
 // firstKey is where the first key of an EVALSHA stands.
 const firstKey = 3
 
-func newRequest(script source, keys, args int) *request {
+func newRequest(script *source, keys, args int) request {
 	argv := make([]any, 0, firstKey+keys+args)
-	return &request{script: script, argv: append(argv, "evalsha", script.sha, keys), keys: keys}
+	return request{script: script, argv: append(argv, "evalsha", script.argument, keys), keys: keys}
 }
 
 // eval runs a script until it is answered or ctx ends.
-func (s *Set) eval(ctx context.Context, script source, keys []string, args []any) (any, error) {
+func (s *Set) eval(ctx context.Context, script *source, keys []string, args []any) (any, error) {
 	r := newRequest(script, len(keys), len(args))
 	for _, key := range keys {
 		r.argv = append(r.argv, key)
 	}
 	r.argv = append(r.argv, args...)
-	s.evalAll(ctx, []*request{r}, s.direct)
+	s.evalAll(ctx, []*request{&r}, alone)
 	return r.reply, r.err
 }
 
-// evalAll makes one round after the other, with what is left to be answered, until nothing is or ctx ends. It
-// changes the slice.
-func (s *Set) evalAll(ctx context.Context, open []*request, round func(context.Context, []*request)) {
+// way is how a round goes.
+type way int
+
+const (
+	alone  way = iota // a round trip for each request
+	queued            // shared with others
+)
+
+// evalAll makes one round after the other, with what is left to be answered, until nothing is or ctx ends. The tail
+// goes out once, in the first. It changes the slice.
+func (s *Set) evalAll(ctx context.Context, open []*request, way way, tail ...redis.Cmder) {
 	for try := 0; ; try++ {
 		if ctx.Err() != nil {
 			giveUp(ctx, open)
 			return
 		}
-		round(ctx, open)
+		switch {
+		case len(tail) > 0:
+			s.pipeline(ctx, open, tail...)
+			tail = nil
+		case way == queued:
+			s.queue.round(ctx, open)
+		default:
+			s.direct(ctx, open)
+		}
 		open = slices.DeleteFunc(open, (*request).settled)
 		if len(open) == 0 {
 			return

@@ -103,9 +103,9 @@ func TestEvalSurvives(t *testing.T) {
 				ctx, cancel = context.WithTimeout(t.Context(), 500*time.Millisecond)
 				defer cancel()
 			}
-			r := newRequest(set.commit, 1, 0)
+			r := newRequest(&set.commit, 1, 0)
 			r.argv = append(r.argv, "k")
-			set.evalAll(ctx, []*request{r}, set.direct)
+			set.evalAll(ctx, []*request{&r}, alone)
 			reply, unanswered, err := r.reply, r.unanswered, r.err
 			if c.check == nil && (err != nil || reply != "fine") || c.check != nil && !c.check(err) {
 				t.Errorf("%v, %v", reply, err)
@@ -133,7 +133,7 @@ func TestEvalOfAScriptThatCannotBeLoaded(t *testing.T) {
 	t.Parallel()
 	set, server := newSick(t, "fine", answer("NOSCRIPT No matching script."))
 	server.refusesScripts = answer("NOPERM no SCRIPT LOAD for you")
-	if _, err := set.eval(t.Context(), set.commit, []string{"k"}, nil); !isServerError(err) {
+	if _, err := set.eval(t.Context(), &set.commit, []string{"k"}, nil); !isServerError(err) {
 		t.Errorf("error %v", err)
 	}
 }

@@ -24,7 +24,7 @@ type Sending struct {
 	Replicated bool      // as far as Constants.Durability asks
 	Err        error     // there is no outcome
 
-	request *request
+	request request
 }
 
 // Send commits each transaction, and returns when each is answered or ctx has ended. They share round trips and
@@ -34,20 +34,14 @@ type Sending struct {
 // The tail goes out with them, once, behind them in the same pipeline, for what a consumer does next; its commands
 // bear their own errors. Such a batch shares nothing with others.
 func (s *Set) Send(ctx context.Context, batch []*Sending, tail ...redis.Cmder) {
-	open := make([]*request, len(batch))
-	for i, b := range batch {
+	var few [4]*request
+	open := few[:0]
+	for _, b := range batch {
 		b.request = s.request(b.Shard, &b.Tx)
 		b.request.alone = s.durability.On() && !s.durability.patient(ctx)
-		open[i] = b.request
+		open = append(open, &b.request)
 	}
-	round := s.queue.round
-	if len(tail) > 0 {
-		round = func(ctx context.Context, open []*request) {
-			round = s.queue.round
-			s.pipeline(ctx, open, tail...)
-		}
-	}
-	s.evalAll(ctx, open, func(ctx context.Context, open []*request) { round(ctx, open) })
+	s.evalAll(ctx, open, queued, tail...)
 	for _, b := range batch {
 		b.read()
 	}
@@ -73,7 +67,7 @@ func (s *Set) Commit(ctx context.Context, shard Shard, batch []Tx) ([]Outcome, t
 }
 
 // request lays a transaction out as lua/commit.lua reads a batch of one.
-func (s *Set) request(shard Shard, tx *Tx) *request {
+func (s *Set) request(shard Shard, tx *Tx) request {
 	keys, args := commitKeys+len(tx.Keys), commitHead+tx.arguments()
 	if tx.Input.Ack != AckNone {
 		keys++
@@ -81,7 +75,7 @@ func (s *Set) request(shard Shard, tx *Tx) *request {
 	if tx.Keep {
 		keys += 2
 	}
-	r := newRequest(s.commit, keys, args)
+	r := newRequest(&s.commit, keys, args)
 	r.slot = shard.Slot
 	r.argv = append(r.argv, shard.commit[:]...)
 	if tx.Input.Ack != AckNone {
@@ -101,7 +95,7 @@ func (s *Set) request(shard Shard, tx *Tx) *request {
 
 // read reads the answer.
 func (b *Sending) read() {
-	r := b.request
+	r := &b.request
 	b.Unanswered, b.Replicated, b.Err = r.unanswered, r.replicated, r.err
 	if b.Err != nil {
 		return

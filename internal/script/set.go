@@ -69,11 +69,15 @@ func quote(s string) string {
 }
 
 // source is one script, complete.
-type source struct{ name, text, sha string }
+type source struct {
+	name, text, sha string
+	argument        any // the sha
+}
 
 func newSource(name, text string) source {
 	sum := sha1.Sum([]byte(text)) //nolint:gosec // see above
-	return source{name, text, hex.EncodeToString(sum[:])}
+	sha := hex.EncodeToString(sum[:])
+	return source{name, text, sha, sha}
 }
 
 // Set is the scripts with their constants, and the client that runs them.

@@ -70,19 +70,19 @@ func pointed[T any](p *T) any {
 }
 
 // share lays a batch out as calls: what is of one slot shares a script.
-func share(batch []*waiter) []*call {
+func share(batch []*request) []*call {
 	var calls []*call
 	for i, first := range batch {
-		if first.call != nil {
+		if first.flight.call != nil {
 			continue
 		}
 		c := &call{script: first.script, argv: first.argv}
 		calls = append(calls, c)
-		first.call = c
+		first.flight.call = c
 		rows := 1
-		for _, w := range batch[i+1:] {
-			if w.slot == first.slot {
-				w.call, w.row = c, rows
+		for _, r := range batch[i+1:] {
+			if r.slot == first.slot {
+				r.flight.call, r.flight.row = c, rows
 				rows++
 			}
 		}
@@ -94,28 +94,28 @@ func share(batch []*waiter) []*call {
 }
 
 // join makes one call of the commits that share it: the keys of the shard and the head of the arguments once.
-func join(batch []*waiter, c *call) []any {
+func join(batch []*request, c *call) []any {
 	parts, keys, args := 0, commitKeys, firstKey+commitKeys+commitHead
-	for _, w := range batch {
-		if w.call == c {
+	for _, r := range batch {
+		if r.flight.call == c {
 			parts++
-			keys += w.keys - commitKeys
-			args += len(w.argv) - firstKey - commitKeys - commitHead
+			keys += r.keys - commitKeys
+			args += len(r.argv) - firstKey - commitKeys - commitHead
 		}
 	}
 	argv := append(make([]any, 0, args), c.argv[:firstKey+commitKeys]...)
 	argv[firstKey-1] = keys
-	for _, w := range batch {
-		if w.call == c {
-			argv = append(argv, w.argv[firstKey+commitKeys:firstKey+w.keys]...)
+	for _, r := range batch {
+		if r.flight.call == c {
+			argv = append(argv, r.argv[firstKey+commitKeys:firstKey+r.keys]...)
 		}
 	}
 	head := len(argv)
-	for _, w := range batch {
-		if w.call != c {
+	for _, r := range batch {
+		if r.flight.call != c {
 			continue
 		}
-		if rest := w.argv[firstKey+w.keys:]; len(argv) == head {
+		if rest := r.argv[firstKey+r.keys:]; len(argv) == head {
 			argv = append(argv, rest...)
 		} else {
 			argv = append(argv, rest[commitHead:]...)

@@ -30,7 +30,7 @@ func (s Shard) timerKeys() []string {
 
 // SetTimer records, extends or cancels the timer of a subject, and returns what lua/timer.lua says became of it.
 func (s *Set) SetTimer(ctx context.Context, shard Shard, what string, timer Timer) (string, error) {
-	reply, err := s.evalTimers(ctx, s.timer, shard, shard.timerKeys(), []any{what, timer.Subject, timer.Due.UnixMilli()})
+	reply, err := s.evalTimers(ctx, &s.timer, shard, shard.timerKeys(), []any{what, timer.Subject, timer.Due.UnixMilli()})
 	if err != nil {
 		return "", err
 	}
@@ -40,7 +40,7 @@ func (s *Set) SetTimer(ctx context.Context, shard Shard, what string, timer Time
 // DueTimers returns timers that are due, oldest first, after the first offset of them; and how long after that the next
 // one will be, negative where there is none.
 func (s *Set) DueTimers(ctx context.Context, shard Shard, offset, limit int) ([]Timer, time.Duration, error) {
-	reply, err := s.evalTimers(ctx, s.due, shard, shard.keys(keyVoid, keyInboxA, keyDue), []any{offset, limit})
+	reply, err := s.evalTimers(ctx, &s.due, shard, shard.keys(keyVoid, keyInboxA, keyDue), []any{offset, limit})
 	if err != nil {
 		return nil, 0, err
 	}
@@ -71,7 +71,7 @@ func (s *Set) Decide(ctx context.Context, shard Shard, cutoff time.Time, batch [
 			keys = append(keys, e.Marker)
 		}
 	}
-	reply, err := s.evalTimers(ctx, s.decide, shard, keys, args)
+	reply, err := s.evalTimers(ctx, &s.decide, shard, keys, args)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func (s *Set) Revoke(ctx context.Context, shard Shard, subject string, event *Ev
 	if event != nil {
 		args = append(args, event.ID, event.Body)
 	}
-	reply, err := s.evalTimers(ctx, s.revoke, shard, shard.timerKeys(), args)
+	reply, err := s.evalTimers(ctx, &s.revoke, shard, shard.timerKeys(), args)
 	if err != nil {
 		return "", err
 	}
@@ -122,7 +122,7 @@ type timersReply struct {
 }
 
 // evalTimers runs a script of timers, and refuses a shard of another keyspace.
-func (s *Set) evalTimers(ctx context.Context, script source, shard Shard, keys []string, args []any) (timersReply, error) {
+func (s *Set) evalTimers(ctx context.Context, script *source, shard Shard, keys []string, args []any) (timersReply, error) {
 	reply, err := s.eval(ctx, script, keys, args)
 	if err != nil {
 		return timersReply{}, err
