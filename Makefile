@@ -37,9 +37,10 @@ verify: race cluster fuzz mutants ## everything that takes longer than make test
 	@LUATX_TEST_ACL=1 go test -count=1 . ./expiry ./inbox ./outbox ./relay ./repair ./stack ./stream
 	@LUATX_VERIFY=1 .ci/each go test -count=1 -timeout 60m ./...
 
-setup: ## fetch modules, a Redis server (Debian, Ubuntu) and the linter
+setup: ## fetch modules, servers to test with (Debian, Ubuntu) and the linter
 	@.ci/each go mod download
 	@SETUP=1 go run ./internal/redistest/found
+	@SETUP=1 go run ./sqltx/sqltest/found
 	@.ci/linter >/dev/null
 
 fmt: ## format the Go files
@@ -51,3 +52,4 @@ clean: ## remove what the targets built
 .PHONY: found
 found:
 	@go run ./internal/redistest/found
+	@go run ./sqltx/sqltest/found

@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,8 +19,11 @@ func isHandlerFile(name string) bool {
 	return inProgram && strings.HasPrefix(base, "handler") && strings.HasSuffix(base, ".go") && !strings.HasSuffix(base, "_test.go")
 }
 
-// handlerProblems names the imports by which a handler file would know of Redis: a client of it, or a package of the
-// project that is neither message nor of the program's own tree.
+// knowsStore matches clients and drivers of Redis and of SQL databases.
+var knowsStore = regexp.MustCompile(`redis|sql|pgx|lib/pq|maria|gorm`)
+
+// handlerProblems names the imports by which a handler file would know where its state lives: a client of Redis or of an
+// SQL database, or a package of the project that is neither message nor of the program's own tree.
 func handlerProblems(name, source string) []string {
 	file, err := parser.ParseFile(token.NewFileSet(), name, source, parser.ImportsOnly)
 	if err != nil {
@@ -34,7 +38,7 @@ func handlerProblems(name, source string) []string {
 		}
 		pkg, own := relative(imported)
 		allowed := inTree(pkg, "message") || inTree(pkg, program)
-		if own && !allowed || !own && strings.Contains(imported, "redis") {
+		if own && !allowed || !own && knowsStore.MatchString(imported) {
 			problems = append(problems, fmt.Sprintf("%s imports %s: a handler takes what it needs as an interface", name, imported))
 		}
 	}
@@ -55,6 +59,9 @@ func TestHandlerProblems(t *testing.T) {
 		{module + "/cmd/other/internal/domain", "imports " + module + "/cmd/other"},
 		{goRedis, "imports " + goRedis},
 		{"github.com/gomodule/redigo/redis", "redigo"},
+		{"database/sql", "imports database/sql"},
+		{"github.com/jackc/pgx/v5/pgxpool", "pgx"},
+		{module + "/sqltx", "imports " + module + "/sqltx"},
 	}
 	for _, test := range tests {
 		t.Run(test.imported, func(t *testing.T) {
@@ -66,7 +73,7 @@ func TestHandlerProblems(t *testing.T) {
 	wantProblem(t, handlerProblems("examples/handler.go", "not Go"), "expected 'package'")
 }
 
-func TestHandlersKnowNothingOfRedis(t *testing.T) {
+func TestHandlersKnowNoStore(t *testing.T) {
 	t.Parallel()
 	files := trackedFiles(t, ".go")
 	handlers := 0
@@ -78,6 +85,6 @@ func TestHandlersKnowNothingOfRedis(t *testing.T) {
 	}
 	inCommand := func(name string) bool { return strings.HasPrefix(name, "cmd/luatx/") }
 	if handlers == 0 && slices.ContainsFunc(files, inCommand) {
-		t.Error("the demo has no file handler*.go: its handlers must stand in one, free of Redis")
+		t.Error("the demo has no file handler*.go: its handlers must stand in one, free of Redis and SQL")
 	}
 }

@@ -11,7 +11,7 @@ import (
 // alone). A package imports its own tree and the layers below its own, never beside it or above. To let one package
 // of a layer import another, split the layer.
 var layers = [][]string{
-	{"bench", "matrix", "torture"},
+	{"bench", "matrix", "sqltx/sqltest", "torture"},
 	{"cmd", "examples", "luatxtest", "internal/mutants", "internal/redistest", "internal/rules"},
 	{"contrib"},
 	{"admin", "internal/rekey", "stack", "sqltx", "trigger"},

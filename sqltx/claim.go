@@ -1,0 +1,299 @@
+package sqltx
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+const columns = "id, topic, event_type, data, data_base64, attributes, ordering_key, attempts"
+
+// due is which rows may be claimed: not those whose ordering key has an earlier one that is not published, or one that
+// somebody holds. %[2]s is more about the earlier one.
+const due = `o.published = FALSE AND o.parked = FALSE AND o.next_attempt_at <= NOW_MS
+	AND (o.ordering_key IS NULL OR (
+		NOT EXISTS (SELECT 1 FROM %[1]s e WHERE e.ordering_key = o.ordering_key AND e.published = FALSE AND e.id < o.id%[2]s)
+		AND NOT EXISTS (SELECT 1 FROM %[1]s l WHERE l.ordering_key = o.ordering_key AND l.published = FALSE AND l.lease IS NOT NULL AND l.next_attempt_at > NOW_MS)))
+	ORDER BY o.next_attempt_at, o.id LIMIT ?`
+
+// claim takes a batch, and says whether there may be more.
+func (s *pump) claim(ctx context.Context) (more bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, min(s.cfg.Lease, writeTimeout))
+	defer cancel()
+	s.claims++
+	lease, until, room := fmt.Sprintf("%s/%d", s.owner, s.claims), time.Now().Add(s.cfg.Lease), s.room()
+	rows, err := s.take(ctx, lease, room)
+	if err != nil {
+		s.cfg.Logger.Error("outbox: claim failed", "table", s.cfg.Table, "error", err)
+		return false, err
+	}
+	more = len(rows) == room
+	var heads []*held
+	for _, r := range rows {
+		h := &held{row: r, lease: lease, counted: true, until: until}
+		s.holds[h] = true
+		switch {
+		case r.attempts > s.cfg.Attempts: // those who tried died of it
+			s.settle(h, parked, errors.New("its attempts ended without an answer"))
+		case r.key != "":
+			heads = append(heads, h)
+		default:
+			s.ready = append(s.ready, h)
+		}
+	}
+	if len(heads) > 0 {
+		if err = s.claimKeys(ctx, lease, heads, room-len(rows)); err != nil {
+			s.cfg.Logger.Error("outbox: claim of ordered events failed", "table", s.cfg.Table, "error", err)
+		}
+	}
+	return more, err
+}
+
+// claimKeys makes sure of the ordering keys of claimed rows, and takes more of their rows. Two publishers may have claimed
+// rows of one key at the same moment, where one of them committed late, and not have seen each other. Now that both
+// claims are committed, at least the later one of the two sees the other's, and gives way.
+func (s *pump) claimKeys(ctx context.Context, lease string, heads []*held, room int) error {
+	others, err := s.contested(ctx, lease, heads)
+	if err != nil {
+		for _, h := range heads {
+			s.giveBack(h)
+		}
+		return err
+	}
+	var mine []*held
+	for _, h := range heads {
+		if others[h.key] {
+			s.giveBack(h)
+			continue
+		}
+		mine = append(mine, h)
+		s.lanes[h.key] = &lane{head: h}
+		s.ready = append(s.ready, h)
+	}
+	if room <= 0 || len(mine) == 0 {
+		return nil
+	}
+	later, err := s.followers(ctx, lease, mine, room)
+	for _, h := range later {
+		s.holds[h] = true
+		if err != nil {
+			s.giveBack(h)
+			continue
+		}
+		l := s.lanes[h.key]
+		l.later = append(l.later, h)
+	}
+	return err
+}
+
+// take leases the rows that are due, and counts an attempt for each.
+func (s *pump) take(ctx context.Context, lease string, n int) (rows []row, err error) {
+	earlier := ""
+	if s.cfg.SkipParked {
+		earlier = " AND e.parked = FALSE"
+	}
+	if s.dialect.Returning {
+		rows, err = s.rows(ctx, s.cfg.DB, s.dialect.statement(
+			"WITH due AS MATERIALIZED (SELECT o.id FROM %[1]s o WHERE "+due+s.dialect.SkipLocked+")"+
+				" UPDATE %[1]s SET lease = ?, next_attempt_at = NOW_MS + ?, attempts = attempts + 1 WHERE id IN (SELECT id FROM due) RETURNING "+columns,
+			s.table, earlier), n, lease, s.cfg.Lease.Milliseconds())
+	} else {
+		err = s.inTx(ctx, func(tx *sql.Tx) error {
+			ids, err := s.ids(ctx, tx, s.dialect.statement("SELECT o.id FROM %[1]s o WHERE "+due+s.dialect.SkipLocked, s.table, earlier), n)
+			if err != nil || len(ids) == 0 {
+				return err
+			}
+			in := "id IN (" + marks(len(ids)) + ")"
+			update := s.dialect.statement("UPDATE %[1]s SET lease = ?, next_attempt_at = NOW_MS + ?, attempts = attempts + 1 WHERE "+in, s.table)
+			if _, err := tx.ExecContext(ctx, update, append([]any{lease, s.cfg.Lease.Milliseconds()}, ids...)...); err != nil {
+				return err
+			}
+			rows, err = s.rows(ctx, tx, s.dialect.statement("SELECT "+columns+" FROM %[1]s WHERE "+in, s.table), ids...)
+			return err
+		})
+	}
+	slices.SortFunc(rows, func(a, b row) int { return cmp.Compare(a.id, b.id) })
+	return rows, err
+}
+
+// contested are the ordering keys that another lease holds, too.
+func (s *pump) contested(ctx context.Context, lease string, heads []*held) (map[string]bool, error) {
+	args := []any{lease}
+	for _, h := range heads {
+		args = append(args, h.key)
+	}
+	rows, err := s.cfg.DB.QueryContext(ctx, s.dialect.statement(
+		"SELECT DISTINCT ordering_key FROM %[1]s WHERE published = FALSE AND lease IS NOT NULL AND lease <> ? AND next_attempt_at > NOW_MS AND ordering_key IN ("+marks(len(heads))+")",
+		s.table), args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }() // its error is that of Err
+	others := map[string]bool{}
+	for rows.Next() {
+		var key string
+		if err := rows.Scan(&key); err != nil {
+			return nil, err
+		}
+		others[key] = true
+	}
+	return others, rows.Err()
+}
+
+// followers leases the rows behind claimed ones, in order: nobody else may claim them, since nobody has published what
+// they wait for.
+func (s *pump) followers(ctx context.Context, lease string, heads []*held, room int) (later []*held, err error) {
+	first := map[string]*held{}
+	args := []any{}
+	for _, h := range heads {
+		first[h.key] = h
+		args = append(args, h.key)
+	}
+	rows, err := s.cfg.DB.QueryContext(ctx, s.dialect.statement(
+		"SELECT "+columns+", parked, next_attempt_at > NOW_MS FROM %[1]s WHERE published = FALSE AND ordering_key IN ("+marks(len(heads))+") ORDER BY id LIMIT ?",
+		s.table), append(args, room+len(heads))...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }() // its error is that of Err
+	ids := []any{}
+	for rows.Next() {
+		var r row
+		var isParked, waits bool
+		if err := r.scan(rows, &isParked, &waits); err != nil {
+			return nil, err
+		}
+		head := first[r.key]
+		switch {
+		case head == nil || r.id <= head.id || isParked && s.cfg.SkipParked:
+		case isParked || r.attempts > 0 && waits || r.attempts >= s.cfg.Attempts:
+			delete(first, r.key) // what is behind it waits
+		default:
+			later = append(later, &held{row: r, lease: lease, until: head.until})
+			ids = append(ids, r.id)
+		}
+	}
+	if err := rows.Err(); err != nil || len(ids) == 0 {
+		return nil, err
+	}
+	_ = rows.Close() // before the next statement: there may be one connection
+	result, err := s.cfg.DB.ExecContext(ctx, s.dialect.statement(
+		"UPDATE %[1]s SET lease = ?, next_attempt_at = NOW_MS + ? WHERE published = FALSE AND parked = FALSE AND id IN ("+marks(len(ids))+")", s.table),
+		append([]any{lease, s.cfg.Lease.Milliseconds()}, ids...)...)
+	if err != nil {
+		return nil, err
+	}
+	if n, err := result.RowsAffected(); err != nil || n != int64(len(ids)) {
+		return later, errors.Join(err, fmt.Errorf("%d of %d events were left", n, len(ids)))
+	}
+	return later, nil
+}
+
+// renew extends the leases of all that is held.
+func (s *pump) renew(ctx context.Context) {
+	if len(s.holds) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Lease/3)
+	defer cancel()
+	leases, ids := map[string]bool{}, []any{}
+	until := time.Now().Add(s.cfg.Lease)
+	for h := range s.holds {
+		leases[h.lease] = true
+		ids = append(ids, h.id)
+	}
+	args := []any{s.cfg.Lease.Milliseconds()}
+	for lease := range leases {
+		args = append(args, lease)
+	}
+	_, err := s.cfg.DB.ExecContext(ctx, s.dialect.statement(
+		"UPDATE %[1]s SET next_attempt_at = NOW_MS + ? WHERE published = FALSE AND lease IN ("+marks(len(leases))+") AND id IN ("+marks(len(ids))+")", s.table),
+		append(args, ids...)...)
+	if err != nil {
+		s.cfg.Logger.Warn("outbox: leases were not renewed", "table", s.cfg.Table, "events", len(ids), "error", err)
+		return
+	}
+	for h := range s.holds {
+		if !time.Now().After(h.until) { // else another one may have had it
+			h.until = until
+		}
+	}
+}
+
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+func (s *pump) rows(ctx context.Context, db querier, query string, args ...any) (out []row, err error) {
+	rows, err := db.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }() // its error is that of Err
+	for rows.Next() {
+		var r row
+		if err := r.scan(rows); err != nil {
+			return nil, err
+		}
+		out = append(out, r)
+	}
+	return out, rows.Err()
+}
+
+func (s *pump) ids(ctx context.Context, db querier, query string, args ...any) (ids []any, err error) {
+	rows, err := db.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }() // its error is that of Err
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, rows.Err()
+}
+
+// scan reads the columns, and what follows them.
+func (r *row) scan(rows *sql.Rows, more ...any) error {
+	var key sql.NullString
+	err := rows.Scan(append([]any{&r.id, &r.topic, &r.eventType, &r.data, &r.base64, &r.attributes, &key, &r.attempts}, more...)...)
+	r.key = key.String
+	return err
+}
+
+func (p *OutboxPublisher) inTx(ctx context.Context, fn func(*sql.Tx) error) error {
+	tx, err := p.cfg.DB.BeginTx(ctx, &sql.TxOptions{Isolation: p.dialect.Isolation})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // has no effect after the commit
+	if err := fn(tx); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+func anys[T any](list []T) []any {
+	out := make([]any, len(list))
+	for i, v := range list {
+		out[i] = v
+	}
+	return out
+}
+
+// clip cuts an error's text to what is kept of it.
+func clip(err error) string {
+	text := strings.ToValidUTF8(strings.ReplaceAll(err.Error(), "\x00", ""), "")
+	if len(text) > maxError {
+		text = strings.ToValidUTF8(text[:maxError], "")
+	}
+	return text
+}

@@ -1,0 +1,74 @@
+package sqltx
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/luatx/luatx/message"
+)
+
+// row is an event as the outbox keeps it.
+type row struct {
+	id         int64
+	topic      string
+	eventType  string
+	data       string // JSON; the data's bytes in base64, as a JSON string, where base64 says so
+	base64     bool
+	attributes string // a JSON object
+	key        string // ordering key; empty for none
+	attempts   int
+}
+
+// noData is what a message without data has in the data column.
+const noData = "null"
+
+// encode makes the columns of an event: the attributes and the data of a structured CloudEvent, apart.
+func encode(event *message.Message) (row, error) {
+	attributes, err := message.New(nil, event.Attributes, nil).MarshalJSON()
+	if err != nil {
+		return row{}, fmt.Errorf("marshal attributes: %w", err)
+	}
+	whole, err := event.MarshalJSON()
+	if err != nil {
+		return row{}, fmt.Errorf("marshal data: %w", err)
+	}
+	var parts struct {
+		Data   json.RawMessage `json:"data"`
+		Base64 json.RawMessage `json:"data_base64"`
+	}
+	if err := json.Unmarshal(whole, &parts); err != nil {
+		return row{}, fmt.Errorf("marshal data: %w", err)
+	}
+	r := row{topic: event.Destination(), eventType: event.Type(), attributes: string(attributes), data: noData}
+	switch {
+	case parts.Base64 != nil:
+		r.data, r.base64 = string(parts.Base64), true
+	case parts.Data != nil:
+		r.data = string(parts.Data)
+	}
+	return r, nil
+}
+
+// decode makes the message of an event again. Where it is to go is among its attributes.
+func (r row) decode() (*message.RawMessage, error) {
+	n := len(r.attributes)
+	if n < 2 || r.attributes[n-1] != '}' {
+		return nil, errors.New("the attributes are no JSON object")
+	}
+	text := r.attributes
+	switch {
+	case r.base64:
+		text = r.attributes[:n-1] + `,"data_base64":` + r.data + "}"
+	case r.data != noData:
+		text = r.attributes[:n-1] + `,"data":` + r.data + "}"
+	}
+	var msg message.RawMessage
+	if err := msg.UnmarshalJSON([]byte(text)); err != nil {
+		return nil, err
+	}
+	if msg.Destination() == "" && r.topic != "" {
+		msg.Attributes[message.AttrDestination] = r.topic
+	}
+	return &msg, nil
+}

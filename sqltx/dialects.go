@@ -1,0 +1,186 @@
+package sqltx
+
+import (
+	"database/sql"
+	"slices"
+	"strings"
+)
+
+// PostgresInboxSchema and PostgresOutboxSchema are the tables on PostgreSQL; %[1]s is the quoted name of the table.
+const (
+	PostgresInboxSchema = `CREATE TABLE IF NOT EXISTS %[1]s (
+    subscriber  TEXT NOT NULL,
+    source      TEXT NOT NULL,
+    message_id  TEXT NOT NULL,
+    created_at  TIMESTAMPTZ NOT NULL DEFAULT now(),
+    PRIMARY KEY (subscriber, source, message_id)
+)`
+	PostgresOutboxSchema = `CREATE TABLE IF NOT EXISTS %[1]s (
+    id               BIGSERIAL PRIMARY KEY,
+    created_at       TIMESTAMPTZ NOT NULL DEFAULT now(),
+    topic            TEXT NOT NULL,
+    event_type       TEXT NOT NULL,
+    data             JSON NOT NULL,
+    data_base64      BOOLEAN NOT NULL DEFAULT FALSE,
+    attributes       JSON NOT NULL,
+    ordering_key     TEXT,
+    published        BOOLEAN NOT NULL DEFAULT FALSE,
+    parked           BOOLEAN NOT NULL DEFAULT FALSE,
+    attempts         INTEGER NOT NULL DEFAULT 0,
+    next_attempt_at  BIGINT NOT NULL DEFAULT 0,
+    lease            TEXT,
+    last_error       TEXT
+)`
+)
+
+// PostgreSQL is the dialect of PostgreSQL, from version 13 on.
+func PostgreSQL() Dialect {
+	return Dialect{
+		Name:     "PostgreSQL",
+		Numbered: true,
+		Quote:    `"`,
+		InboxSchema: []string{
+			PostgresInboxSchema,
+			`CREATE INDEX IF NOT EXISTS "%[2]s_created" ON %[1]s (created_at)`,
+		},
+		OutboxSchema: []string{
+			PostgresOutboxSchema,
+			`CREATE INDEX IF NOT EXISTS "%[2]s_due" ON %[1]s (next_attempt_at, id) WHERE published = FALSE AND parked = FALSE`,
+			`CREATE INDEX IF NOT EXISTS "%[2]s_order" ON %[1]s (ordering_key, id) WHERE published = FALSE AND ordering_key IS NOT NULL`,
+			`CREATE INDEX IF NOT EXISTS "%[2]s_leased" ON %[1]s (ordering_key) WHERE published = FALSE AND ordering_key IS NOT NULL AND lease IS NOT NULL`,
+			`CREATE INDEX IF NOT EXISTS "%[2]s_parked" ON %[1]s (id) WHERE parked = TRUE`,
+			`CREATE INDEX IF NOT EXISTS "%[2]s_created" ON %[1]s (created_at)`,
+		},
+		InitLock:    `SELECT pg_advisory_xact_lock(7237954630001)`, // IF NOT EXISTS fails where two create at the same time
+		OnDuplicate: ` ON CONFLICT DO NOTHING`,
+		SkipLocked:  ` FOR UPDATE SKIP LOCKED`,
+		Returning:   true,
+		NowMillis:   `CAST(extract(epoch FROM now()) * 1000 AS BIGINT)`,
+		Ago:         `now() - CAST(? AS BIGINT) * interval '1 millisecond'`,
+		DeleteSome:  `DELETE FROM %[1]s WHERE ctid = ANY (ARRAY(SELECT ctid FROM %[1]s WHERE %[2]s LIMIT ? FOR UPDATE SKIP LOCKED))`,
+		Notify:      `SELECT pg_notify(?, '')`,
+		Isolation:   sql.LevelReadCommitted,
+		Retryable: func(err error) bool {
+			return slices.Contains([]string{"40001", "40P01"}, sqlState(err)) // serialization failure, deadlock
+		},
+	}
+}
+
+// MySQLInboxSchema and MySQLOutboxSchema are the tables on MySQL and MariaDB. Ids are bytes: texts would be compared
+// without case and trailing spaces. Events are texts: the JSON of MySQL would not keep their bytes.
+const (
+	MySQLInboxSchema = `CREATE TABLE IF NOT EXISTS %[1]s (
+    subscriber  VARBINARY(255) NOT NULL,
+    source      VARBINARY(255) NOT NULL,
+    message_id  VARBINARY(255) NOT NULL,
+    created_at  TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6),
+    deliveries  INTEGER NOT NULL DEFAULT 1,
+    PRIMARY KEY (subscriber, source, message_id),
+    INDEX luatx_created (created_at)
+) ENGINE=InnoDB`
+	MySQLOutboxSchema = `CREATE TABLE IF NOT EXISTS %[1]s (
+    id               BIGINT AUTO_INCREMENT PRIMARY KEY,
+    created_at       TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6),
+    topic            VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+    event_type       VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+    data             LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+    data_base64      BOOLEAN NOT NULL DEFAULT FALSE,
+    attributes       LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+    ordering_key     VARBINARY(255),
+    published        BOOLEAN NOT NULL DEFAULT FALSE,
+    parked           BOOLEAN NOT NULL DEFAULT FALSE,
+    attempts         INTEGER NOT NULL DEFAULT 0,
+    next_attempt_at  BIGINT NOT NULL DEFAULT 0,
+    lease            VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin,
+    last_error       TEXT CHARACTER SET utf8mb4,
+    INDEX luatx_due (published, parked, next_attempt_at, id),
+    INDEX luatx_order (ordering_key, published, id),
+    INDEX luatx_leased (ordering_key, lease),
+    INDEX luatx_created (published, created_at)
+) ENGINE=InnoDB`
+)
+
+// MySQL is the dialect of MySQL, from version 8.0.1 on, and of MariaDB, from 10.6 on.
+func MySQL() Dialect {
+	return Dialect{
+		Name:         "MySQL",
+		Quote:        "`",
+		InboxSchema:  []string{MySQLInboxSchema},
+		OutboxSchema: []string{MySQLOutboxSchema},
+		// INSERT IGNORE would take a row that cannot be written for one that exists, and the counter tells the two apart
+		// however the connection counts rows.
+		OnDuplicate: ` ON DUPLICATE KEY UPDATE deliveries = deliveries + 1`,
+		SkipLocked:  ` FOR UPDATE SKIP LOCKED`,
+		NowMillis:   `CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)`,
+		Ago:         `NOW(6) - INTERVAL (? * 1000) MICROSECOND`,
+		DeleteSome:  `DELETE FROM %[1]s WHERE %[2]s LIMIT ?`,
+		// After a deadlock the server has rolled back and takes every statement that follows for a transaction of its own,
+		// unless the connection says otherwise.
+		Before:    []string{`SET autocommit = 0`},
+		After:     []string{`SET autocommit = 1`},
+		Guarded:   true,
+		Isolation: sql.LevelReadCommitted, // no locks on the gaps that others insert into
+		Retryable: func(err error) bool {
+			number, ok := errorNumber(err, "Number")
+			return ok && (number == 1213 || number == 1020) // deadlock, snapshot too old
+		},
+	}
+}
+
+// SQLiteInboxSchema and SQLiteOutboxSchema are the tables on SQLite.
+const (
+	SQLiteInboxSchema = `CREATE TABLE IF NOT EXISTS %[1]s (
+    subscriber  TEXT NOT NULL,
+    source      TEXT NOT NULL,
+    message_id  TEXT NOT NULL,
+    created_at  TEXT NOT NULL DEFAULT (strftime('%%Y-%%m-%%dT%%H:%%M:%%fZ', 'now')),
+    PRIMARY KEY (subscriber, source, message_id)
+)`
+	SQLiteOutboxSchema = `CREATE TABLE IF NOT EXISTS %[1]s (
+    id               INTEGER PRIMARY KEY AUTOINCREMENT,
+    created_at       TEXT NOT NULL DEFAULT (strftime('%%Y-%%m-%%dT%%H:%%M:%%fZ', 'now')),
+    topic            TEXT NOT NULL,
+    event_type       TEXT NOT NULL,
+    data             TEXT NOT NULL,
+    data_base64      BOOLEAN NOT NULL DEFAULT FALSE,
+    attributes       TEXT NOT NULL,
+    ordering_key     TEXT,
+    published        BOOLEAN NOT NULL DEFAULT FALSE,
+    parked           BOOLEAN NOT NULL DEFAULT FALSE,
+    attempts         INTEGER NOT NULL DEFAULT 0,
+    next_attempt_at  INTEGER NOT NULL DEFAULT 0,
+    lease            TEXT,
+    last_error       TEXT
+)`
+)
+
+// SQLite is the dialect of SQLite, from version 3.35 on. Open the database with transactions that lock at once
+// (_txlock=immediate) and a busy timeout, as docs/sql.md shows: two that read before they write block each other.
+func SQLite() Dialect {
+	return Dialect{
+		Name:  "SQLite",
+		Quote: `"`,
+		InboxSchema: []string{
+			SQLiteInboxSchema,
+			`CREATE INDEX IF NOT EXISTS "%[2]s_created" ON %[1]s (created_at)`,
+		},
+		OutboxSchema: []string{
+			SQLiteOutboxSchema,
+			`CREATE INDEX IF NOT EXISTS "%[2]s_due" ON %[1]s (next_attempt_at, id) WHERE published = FALSE AND parked = FALSE`,
+			`CREATE INDEX IF NOT EXISTS "%[2]s_order" ON %[1]s (ordering_key, id) WHERE published = FALSE AND ordering_key IS NOT NULL`,
+			`CREATE INDEX IF NOT EXISTS "%[2]s_leased" ON %[1]s (ordering_key) WHERE published = FALSE AND ordering_key IS NOT NULL AND lease IS NOT NULL`,
+			`CREATE INDEX IF NOT EXISTS "%[2]s_parked" ON %[1]s (id) WHERE parked = TRUE`,
+			`CREATE INDEX IF NOT EXISTS "%[2]s_created" ON %[1]s (created_at)`,
+		},
+		OnDuplicate: ` ON CONFLICT DO NOTHING`,
+		Returning:   true,
+		NowMillis:   `CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)`,
+		Ago:         `strftime('%Y-%m-%dT%H:%M:%fZ', 'now', (? / -1000.0) || ' seconds')`,
+		DeleteSome:  `DELETE FROM %[1]s WHERE rowid IN (SELECT rowid FROM %[1]s WHERE %[2]s LIMIT ?)`,
+		Guarded:     true,
+		Retryable: func(err error) bool {
+			number, ok := errorNumber(err, "Code")
+			return ok && (number&0xff == 5 || number&0xff == 6) || err != nil && strings.Contains(err.Error(), "database is locked")
+		},
+	}
+}

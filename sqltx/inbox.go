@@ -1,0 +1,126 @@
+package sqltx
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/luatx/luatx/message"
+)
+
+// InboxConfig configures an inbox.
+type InboxConfig struct {
+	// DB is the database, for Init and to tell the dialect. May be nil where Dialect is set and Init is not called.
+	DB *sql.DB
+	// Table is its table, with or without a schema before it. Defaults to "processed_messages".
+	Table string
+	// Subscriber names what a message is applied by: it counts once for each. Defaults to the name of the handler in
+	// the Router. At most 255 bytes.
+	Subscriber string
+	// Dialect defaults to that of the driver.
+	Dialect Dialect
+}
+
+// The names of tables where none is given.
+const (
+	DefaultInboxTable  = "processed_messages"
+	DefaultOutboxTable = "outbox"
+)
+
+// maxKey is the longest text of an inbox's key and of an ordering key, in bytes: what every dialect can index.
+const maxKey = 255
+
+type inbox struct {
+	cfg     InboxConfig
+	dialect Dialect
+	table   table
+	insert  string
+}
+
+func newInbox(cfg InboxConfig) (*inbox, error) {
+	if cfg.Table == "" {
+		cfg.Table = DefaultInboxTable
+	}
+	i := &inbox{cfg: cfg}
+	var err error
+	if i.dialect, err = dialectOr(cfg.Dialect, cfg.DB); err != nil {
+		return nil, fmt.Errorf("inbox: InboxConfig: %w", err)
+	}
+	if i.table, err = i.dialect.table(cfg.Table); err != nil {
+		return nil, fmt.Errorf("inbox: InboxConfig.Table: %w", err)
+	}
+	i.insert = i.dialect.statement("INSERT INTO %[1]s (subscriber, source, message_id) VALUES (?, ?, ?)%[2]s", i.table, i.dialect.OnDuplicate)
+	return i, nil
+}
+
+// claimKey is where a context says which message is claimed: an inbox inside of an inbox would take its own mark for that
+// of an earlier delivery.
+type claimKey struct{ table, subscriber, source, id string }
+
+// InboxMiddleware makes a message count once: its id, which is unique within its source, is written to a table in the
+// handler's transaction, and where it is there already the handler does not run, and the message is acknowledged. A
+// message whose handler failed leaves no mark. Place it inside TxMiddleware.
+//
+// A message is known for as long as its row is there: see Cleanup.
+func InboxMiddleware(cfg InboxConfig) message.Middleware {
+	i, err := newInbox(cfg)
+	return func(next message.ProcessFunc) message.ProcessFunc {
+		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
+			if err != nil {
+				return nil, err
+			}
+			tx, ok := scopeFrom(ctx)
+			if !ok {
+				return nil, errors.New("inbox: no transaction in context (TxMiddleware required)")
+			}
+			key, err := i.key(ctx, msg)
+			if err != nil {
+				return nil, message.Permanent(err)
+			}
+			if ctx.Value(key) != nil {
+				return nil, errors.New("inbox: InboxMiddleware inside InboxMiddleware: leave one out")
+			}
+			affected, err := tx.exec.Exec(ctx, i.insert, key.subscriber, key.source, key.id)
+			if err != nil {
+				return nil, fmt.Errorf("inbox: %w", err)
+			}
+			if affected != 1 {
+				return nil, nil // handled already
+			}
+			return next(context.WithValue(ctx, key, true), msg)
+		}
+	}
+}
+
+// key says what identifies the message in the inbox.
+func (i *inbox) key(ctx context.Context, msg *message.Message) (claimKey, error) {
+	key := claimKey{table: i.table.quoted, subscriber: i.cfg.Subscriber, source: msg.Source(), id: msg.ID()}
+	if key.id == "" {
+		return key, errors.New("inbox: message has no ID attribute")
+	}
+	if key.subscriber == "" {
+		if key.subscriber, _ = message.HandlerNameFromContext(ctx); key.subscriber == "" {
+			return key, errors.New("inbox: InboxConfig.Subscriber is empty, and no Router says a handler's name: name who applies the messages")
+		}
+	}
+	for _, part := range []struct{ name, text string }{{"Subscriber", key.subscriber}, {"message source", key.source}, {"message id", key.id}} {
+		if err := storable(part.name, part.text); err != nil {
+			return key, fmt.Errorf("inbox: %w", err)
+		}
+	}
+	return key, nil
+}
+
+// storable says whether every dialect can keep a text as it is.
+func storable(name, text string) error {
+	switch {
+	case len(text) > maxKey:
+		return fmt.Errorf("%s has %d bytes: at most %d", name, len(text), maxKey)
+	case !utf8.ValidString(text) || strings.ContainsRune(text, 0):
+		return fmt.Errorf("%s %q is no text: UTF-8 without zero bytes is needed", name, text)
+	}
+	return nil
+}

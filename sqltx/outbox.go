@@ -1,0 +1,189 @@
+package sqltx
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/base32"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/luatx/luatx/message"
+)
+
+// OutboxConfig configures an outbox.
+type OutboxConfig struct {
+	// DB is the database, for Init and to tell the dialect. May be nil where Dialect is set and Init is not called.
+	DB *sql.DB
+	// Table is its table, with or without a schema before it. Defaults to "outbox".
+	Table string
+	// Topic is where an output is to be published that names no destination of its own. Defaults to none: whoever
+	// publishes decides.
+	Topic string
+	// OrderingKey gives the key whose events are published one after the other; empty for none. At most 255 bytes.
+	// Defaults to the partitionkey attribute of the output.
+	OrderingKey func(output *message.Message) string
+	// Publisher is woken after each commit of this process that holds events, rather than with its next poll.
+	Publisher *OutboxPublisher
+	// Notify wakes the publishers of other processes, those with OutboxPublisherConfig.Listen, at the commit. PostgreSQL
+	// alone, which lets transactions that notify commit one at a time.
+	Notify bool
+	// Dialect defaults to that of the driver.
+	Dialect Dialect
+}
+
+type outbox struct {
+	cfg     OutboxConfig
+	dialect Dialect
+	table   table
+	notify  string
+}
+
+func newOutbox(cfg OutboxConfig) (*outbox, error) {
+	if cfg.Table == "" {
+		cfg.Table = DefaultOutboxTable
+	}
+	if cfg.OrderingKey == nil {
+		cfg.OrderingKey = (*message.Message).PartitionKey
+	}
+	o := &outbox{cfg: cfg}
+	var err error
+	if o.dialect, err = dialectOr(cfg.Dialect, cfg.DB); err != nil {
+		return nil, fmt.Errorf("outbox: OutboxConfig: %w", err)
+	}
+	if o.table, err = o.dialect.table(cfg.Table); err != nil {
+		return nil, fmt.Errorf("outbox: OutboxConfig.Table: %w", err)
+	}
+	if cfg.Notify && o.dialect.Notify == "" {
+		return nil, fmt.Errorf("outbox: OutboxConfig.Notify: %s cannot, leave it out: publishers poll", o.dialect.Name)
+	}
+	o.notify = o.dialect.Bind(o.dialect.Notify)
+	return o, nil
+}
+
+// OutboxMiddleware writes the outputs of the handler to a table, in the handler's transaction. They are not passed on: an
+// OutboxPublisher hands them out once they are committed. An output without an id is given one that is derived from the
+// input and its position, so that another run of the handler makes the same event. Place it inside InboxMiddleware.
+func OutboxMiddleware(cfg OutboxConfig) message.Middleware {
+	o, err := newOutbox(cfg)
+	return func(next message.ProcessFunc) message.ProcessFunc {
+		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
+			if err != nil {
+				return nil, err
+			}
+			tx, ok := scopeFrom(ctx)
+			if !ok {
+				return nil, errors.New("outbox: no transaction in context (TxMiddleware required)")
+			}
+			outputs, err := next(ctx, msg)
+			if err != nil {
+				return nil, err
+			}
+			if len(outputs) == 0 {
+				return nil, nil
+			}
+			rows := make([]row, len(outputs))
+			for i, output := range outputs {
+				if rows[i], err = o.row(output, func() string { return eventID(ctx, msg, i) }); err != nil {
+					return nil, message.Permanent(fmt.Errorf("outbox: %w", err))
+				}
+			}
+			return nil, o.write(ctx, tx, rows)
+		}
+	}
+}
+
+// Emit writes messages to the outbox in the transaction that the context carries, for work outside of handlers: in a
+// function that Transact runs, say. A message without an id is given a random one.
+func Emit(ctx context.Context, cfg OutboxConfig, outputs ...*message.Message) error {
+	o, err := newOutbox(cfg)
+	if err != nil {
+		return err
+	}
+	tx, ok := scopeFrom(ctx)
+	if !ok {
+		return errors.New("outbox: no transaction in context (Transact required)")
+	}
+	if len(outputs) == 0 {
+		return nil
+	}
+	rows := make([]row, len(outputs))
+	for i, output := range outputs {
+		if rows[i], err = o.row(output, message.NewID); err != nil {
+			return fmt.Errorf("outbox: %w", err)
+		}
+	}
+	return o.write(ctx, tx, rows)
+}
+
+// row makes the row of an output, which itself is left as it is.
+func (o *outbox) row(output *message.Message, id func() string) (row, error) {
+	event := message.New(output.Data, output.Attributes.Clone(), nil)
+	if event.ID() == "" {
+		event.Attributes[message.AttrID] = id()
+	}
+	r, err := encode(event)
+	if err != nil {
+		return row{}, err
+	}
+	if r.topic == "" {
+		r.topic = o.cfg.Topic
+	}
+	r.key = o.cfg.OrderingKey(output)
+	for _, part := range []struct{ name, text string }{{"topic", r.topic}, {"event type", r.eventType}, {"ordering key", r.key}} {
+		if err := storable(part.name, part.text); err != nil {
+			return row{}, err
+		}
+	}
+	return r, nil
+}
+
+// insertAtOnce is how many rows a statement inserts at most.
+const insertAtOnce = 100
+
+// write inserts rows, in their order.
+func (o *outbox) write(ctx context.Context, tx *scope, rows []row) error {
+	for len(rows) > 0 {
+		n := min(len(rows), insertAtOnce)
+		values := strings.TrimSuffix(strings.Repeat("(?, ?, ?, ?, ?, ?, NOW_MS), ", n), ", ")
+		insert := o.dialect.statement("INSERT INTO %[1]s (topic, event_type, data, data_base64, attributes, ordering_key, next_attempt_at) VALUES "+values, o.table)
+		args := make([]any, 0, 6*n)
+		for _, r := range rows[:n] {
+			args = append(args, r.topic, r.eventType, r.data, r.base64, r.attributes, sql.NullString{String: r.key, Valid: r.key != ""})
+		}
+		if _, err := tx.exec.Exec(ctx, insert, args...); err != nil {
+			return fmt.Errorf("outbox: insert: %w", err)
+		}
+		rows = rows[n:]
+	}
+	if o.cfg.Notify { // any number of them is one at the commit
+		if _, err := tx.exec.Exec(ctx, o.notify, o.table.channel()); err != nil {
+			return fmt.Errorf("outbox: notify: %w", err)
+		}
+	}
+	if o.cfg.Publisher != nil {
+		tx.afterCommit(o.cfg.Publisher.Wake)
+	}
+	return nil
+}
+
+// channel is what those who wait for rows of a table listen to.
+func (t table) channel() string { return "luatx_" + t.plain }
+
+// eventID derives an id from the input, who handles it, and the output's position; a random one where the input has none.
+func eventID(ctx context.Context, input *message.Message, position int) string {
+	if input.ID() == "" {
+		return message.NewID()
+	}
+	handler, _ := message.HandlerNameFromContext(ctx)
+	hash := sha256.New()
+	for _, part := range []string{handler, input.Source(), input.ID()} {
+		_, _ = hash.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part)))) // a hash takes everything
+		_, _ = hash.Write([]byte(part))
+	}
+	sum := hash.Sum(binary.BigEndian.AppendUint64(nil, uint64(position))) //nolint:gosec // a position in a slice
+	whole := sha256.Sum256(sum)
+	return base32.StdEncoding.EncodeToString(whole[:])[:26]
+}

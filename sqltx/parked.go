@@ -1,0 +1,93 @@
+package sqltx
+
+import (
+	"context"
+	"iter"
+
+	"github.com/luatx/luatx/message"
+)
+
+// ParkedEvent is an event whose attempts are used up, or that cannot be published.
+type ParkedEvent struct {
+	// ID is the number of its row, for Rearm and Discard.
+	ID int64
+	// Topic and Type are where it was to be published, and what it is.
+	Topic, Type string
+	// Attempts is how often it was tried.
+	Attempts int
+	// Error is what the last attempt failed with.
+	Error string
+	// Message is the event itself; nil where it cannot be decoded.
+	Message *message.RawMessage
+}
+
+const parkedPage = 100
+
+// Parked lists the parked events, oldest first, in pages. They stay until they are re-armed or discarded.
+func (p *OutboxPublisher) Parked(ctx context.Context) iter.Seq2[ParkedEvent, error] {
+	return func(yield func(ParkedEvent, error) bool) {
+		if p.err != nil {
+			yield(ParkedEvent{}, p.err)
+			return
+		}
+		for last := int64(0); ; {
+			page, err := p.parkedAfter(ctx, last)
+			if err != nil {
+				yield(ParkedEvent{}, err)
+				return
+			}
+			for _, e := range page {
+				if !yield(e, nil) {
+					return
+				}
+				last = e.ID
+			}
+			if len(page) < parkedPage {
+				return
+			}
+		}
+	}
+}
+
+func (p *OutboxPublisher) parkedAfter(ctx context.Context, last int64) (page []ParkedEvent, err error) {
+	rows, err := p.cfg.DB.QueryContext(ctx, p.dialect.statement(
+		"SELECT "+columns+", COALESCE(last_error, '') FROM %[1]s WHERE parked = TRUE AND published = FALSE AND id > ? ORDER BY id LIMIT ?", p.table), last, parkedPage)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }() // its error is that of Err
+	for rows.Next() {
+		var r row
+		e := ParkedEvent{}
+		if err := r.scan(rows, &e.Error); err != nil {
+			return nil, err
+		}
+		e.ID, e.Topic, e.Type, e.Attempts = r.id, r.topic, r.eventType, r.attempts
+		if msg, err := r.decode(); err == nil {
+			e.Message = msg
+		}
+		page = append(page, e)
+	}
+	return page, rows.Err()
+}
+
+// Rearm gives parked events all of their attempts again, and returns how many of them were parked.
+func (p *OutboxPublisher) Rearm(ctx context.Context, ids ...int64) (int, error) {
+	n, err := p.onParked(ctx, "UPDATE %[1]s SET parked = FALSE, attempts = 0, lease = NULL, next_attempt_at = NOW_MS", ids)
+	p.Wake()
+	return n, err
+}
+
+// Discard deletes parked events, and returns how many of them were parked.
+func (p *OutboxPublisher) Discard(ctx context.Context, ids ...int64) (int, error) {
+	n, err := p.onParked(ctx, "DELETE FROM %[1]s", ids)
+	p.Wake() // what waited for them need not any more
+	return n, err
+}
+
+func (p *OutboxPublisher) onParked(ctx context.Context, statement string, ids []int64) (int, error) {
+	if p.err != nil || len(ids) == 0 {
+		return 0, p.err
+	}
+	return p.affect(ctx, statement+" WHERE parked = TRUE AND published = FALSE AND id IN ("+marks(len(ids))+")", anys(ids)...)
+}

@@ -1,0 +1,238 @@
+package sqltx
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/luatx/luatx/message"
+)
+
+// pump is what one Source runs: a loop that claims rows and hands them out, and beside it one that writes how they were
+// settled.
+type pump struct {
+	*OutboxPublisher
+	owner  string
+	out    chan *message.RawMessage
+	signal chan struct{} // holds a token when something has happened
+	writer chan struct{} // the same for the one who writes
+
+	mu      sync.Mutex
+	woken   bool
+	settled []settlement // not seen by the loop yet
+	unsaved []settlement // not written yet
+	saved   []*held      // written, not seen by the loop yet
+	ended   bool         // nobody writes any more: whoever settles does
+
+	// The loop's own.
+	ready  []*held          // may be handed out
+	lanes  map[string]*lane // by ordering key
+	holds  map[*held]bool   // all that is claimed and not written
+	claims int
+}
+
+// lane is the events of an ordering key that this process has claimed.
+type lane struct {
+	head  *held   // ready or handed out
+	later []*held // wait for it
+}
+
+// held is a row that this process has claimed.
+type held struct {
+	row
+	lease   string
+	counted bool      // its claim counted an attempt
+	until   time.Time // when another one may claim it
+	out     bool      // it was handed out
+	msg     *message.RawMessage
+}
+
+func newPump(p *OutboxPublisher) *pump {
+	return &pump{
+		OutboxPublisher: p, owner: message.NewID(), out: make(chan *message.RawMessage),
+		signal: make(chan struct{}, 1), writer: make(chan struct{}, 1),
+		lanes: map[string]*lane{}, holds: map[*held]bool{},
+	}
+}
+
+func notify(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+func (s *pump) wake() {
+	s.mu.Lock()
+	s.woken = true
+	s.mu.Unlock()
+	notify(s.signal)
+}
+
+// run hands out until ctx ends, and then waits for what it has handed out.
+func (s *pump) run(ctx context.Context) {
+	work := context.WithoutCancel(ctx)
+	var writing sync.WaitGroup
+	stop := make(chan struct{})
+	writing.Go(func() { s.write(work, stop) })
+	defer func() {
+		close(stop)
+		writing.Wait()
+	}()
+
+	poll := time.NewTimer(0)
+	defer poll.Stop()
+	renew := time.NewTicker(s.cfg.Lease / 3)
+	defer renew.Stop()
+	for look := false; ctx.Err() == nil; {
+		look = s.absorb() || look
+		if look && s.room() > 0 {
+			more, err := s.claim(work)
+			look = more && err == nil
+			if !look {
+				poll.Reset(s.cfg.PollInterval)
+			}
+		}
+		out, next := s.next()
+		select {
+		case <-ctx.Done():
+		case out <- next:
+			s.handedOut()
+		case <-s.signal:
+		case <-poll.C:
+			look = true
+		case <-renew.C:
+			s.renew(work)
+		}
+	}
+	close(s.out)
+	s.drain(work, renew)
+}
+
+// drain gives back what was not handed out, and waits for the rest.
+func (s *pump) drain(ctx context.Context, renew *time.Ticker) {
+	deadline := time.NewTimer(s.cfg.DrainTimeout)
+	defer deadline.Stop()
+	s.absorb()
+	for h := range s.holds {
+		if !h.out {
+			s.giveBack(h)
+		}
+	}
+	s.ready, s.lanes = nil, map[string]*lane{}
+	for s.absorb(); len(s.holds) > 0; s.absorb() {
+		select {
+		case <-s.signal:
+		case <-renew.C:
+			s.renew(ctx)
+		case <-deadline.C:
+			s.cfg.Logger.Warn("outbox: stopped with events that were handed out and not settled; they are handed out again when their lease has run out",
+				"table", s.cfg.Table, "events", len(s.holds))
+			return
+		}
+	}
+}
+
+// absorb takes in what has happened, and says whether there may be something to claim.
+func (s *pump) absorb() (look bool) {
+	s.mu.Lock()
+	settled, saved, woken := s.settled, s.saved, s.woken
+	s.settled, s.saved, s.woken = nil, nil, false
+	s.mu.Unlock()
+	for _, e := range settled {
+		s.advance(e)
+	}
+	for _, h := range saved {
+		delete(s.holds, h)
+		look = look || h.key != "" // the next of its key may be had now
+	}
+	return look || woken
+}
+
+// advance lets the next event of an ordering key out, or gives the later ones back. A settlement that is heard of late,
+// when its key was claimed anew, concerns nobody.
+func (s *pump) advance(e settlement) {
+	l := s.lanes[e.key]
+	if l == nil || l.head != e.held {
+		return
+	}
+	goOn := e.what == sent || e.what == told || e.what == parked && s.cfg.SkipParked
+	if goOn && len(l.later) > 0 {
+		l.head, l.later = l.later[0], l.later[1:]
+		s.ready = append(s.ready, l.head)
+		return
+	}
+	delete(s.lanes, e.key)
+	for _, h := range l.later {
+		s.giveBack(h)
+	}
+}
+
+// room is how many rows may be claimed now: none while most of what can be held is.
+func (s *pump) room() int {
+	free := min(2*s.cfg.BatchSize-len(s.holds), s.cfg.BatchSize)
+	if free < (s.cfg.BatchSize+1)/2 {
+		return 0
+	}
+	return free
+}
+
+// next is what to hand out, and where; a nil channel for nothing.
+func (s *pump) next() (chan<- *message.RawMessage, *message.RawMessage) {
+	for len(s.ready) > 0 {
+		h := s.ready[0]
+		if time.Now().After(h.until) { // it may be another's by now
+			s.drop(h)
+			continue
+		}
+		if h.msg == nil {
+			var err error
+			if h.msg, err = h.decode(); err != nil {
+				s.ready = s.ready[1:]
+				s.settle(h, parked, err)
+				continue
+			}
+			h.msg.SetAcking(s.acking(h))
+		}
+		return s.out, h.msg
+	}
+	return nil, nil
+}
+
+func (s *pump) handedOut() {
+	s.ready[0].out = true
+	s.ready = s.ready[1:]
+}
+
+// drop forgets the first of what is ready, and what waits for it: their lease has run out.
+func (s *pump) drop(h *held) {
+	s.ready = s.ready[1:]
+	delete(s.holds, h)
+	l := s.lanes[h.key]
+	if l == nil || l.head != h {
+		return
+	}
+	for _, later := range l.later {
+		delete(s.holds, later)
+	}
+	delete(s.lanes, h.key)
+}
+
+// acking tells the pump of what becomes of a row.
+func (s *pump) acking(h *held) *message.Acking {
+	said := false
+	say := func(what outcome, err error) {
+		said = true
+		s.settle(h, what, err)
+	}
+	return message.NewAckingFrom(message.AckingConfig{
+		Ack:     func() { say(sent, nil) },
+		Nack:    func(err error) { say(failed, err) },
+		Release: func() { say(back, nil) },
+		Settled: func() {
+			if !said { // somebody has written it already
+				say(told, nil)
+			}
+		},
+	})
+}

@@ -1,0 +1,72 @@
+package sqltx
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"fmt"
+)
+
+// Migrations holds what Init does, for the default names of the tables, as files for migration tools:
+// migrations/goose/<dialect> and migrations/migrate/<dialect>, with postgres, mysql and sqlite for dialect.
+//
+//go:embed migrations
+var Migrations embed.FS
+
+// Init creates the inbox's table where it does not exist. It may be called any number of times, by any number of
+// processes at once; nothing else here creates tables.
+func (c InboxConfig) Init(ctx context.Context) error {
+	i, err := newInbox(c)
+	if err != nil {
+		return err
+	}
+	return i.dialect.init(ctx, c.DB, "inbox", i.table, i.dialect.InboxSchema)
+}
+
+// Init creates the outbox's table where it does not exist, as that of an inbox does.
+func (c OutboxConfig) Init(ctx context.Context) error {
+	o, err := newOutbox(c)
+	if err != nil {
+		return err
+	}
+	return o.dialect.init(ctx, c.DB, "outbox", o.table, o.dialect.OutboxSchema)
+}
+
+// InitInbox is cfg.Init(ctx).
+func InitInbox(ctx context.Context, cfg InboxConfig) error { return cfg.Init(ctx) }
+
+// InitOutbox is cfg.Init(ctx).
+func InitOutbox(ctx context.Context, cfg OutboxConfig) error { return cfg.Init(ctx) }
+
+func (d Dialect) init(ctx context.Context, db *sql.DB, what string, t table, schema []string) error {
+	if db == nil {
+		return fmt.Errorf("%s: init: DB is nil", what)
+	}
+	statements := d.render(t, schema)
+	if d.InitLock != "" {
+		statements = append([]string{d.InitLock}, statements...)
+	}
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("%s: init: %w", what, err)
+	}
+	defer func() { _ = tx.Rollback() }() // has no effect after the commit
+	for _, statement := range statements {
+		if _, err := tx.ExecContext(ctx, statement); err != nil {
+			return fmt.Errorf("%s: init: %w", what, err)
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("%s: init: %w", what, err)
+	}
+	return nil
+}
+
+// render writes a schema for a table.
+func (d Dialect) render(t table, schema []string) []string {
+	out := make([]string, len(schema))
+	for i, statement := range schema {
+		out[i] = fmt.Sprintf(statement, t.quoted, t.plain)
+	}
+	return out
+}

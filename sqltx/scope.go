@@ -1,0 +1,101 @@
+package sqltx
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+)
+
+// scope is a transaction as a context carries it. What began elsewhere has no db and no options.
+type scope struct {
+	tx   *sql.Tx
+	exec Transaction
+	db   *sql.DB
+	opts TxOptions
+
+	savepoints atomic.Int64
+
+	mu     sync.Mutex
+	broken error    // why it must not be committed
+	after  []func() // what to do once it is committed
+}
+
+// carries says whether this transaction can hold another one as a savepoint.
+func (s *scope) carries(r runner) error {
+	switch {
+	case s.tx == nil:
+		return errors.New("sqltx: inside a transaction of another library: nest with that one's own means")
+	case s.db != nil && s.db != r.db:
+		return errors.New("sqltx: inside a transaction of another database: no transaction spans both, send an event to the other one instead")
+	case r.opts.Isolation != sql.LevelDefault && s.db != nil && r.opts.Isolation != s.opts.Isolation:
+		return fmt.Errorf("sqltx: isolation %v inside a transaction of %v: ask for it outside", r.opts.Isolation, s.opts.Isolation)
+	}
+	return nil
+}
+
+// savepoint runs fn such that what it does is undone alone where it fails or panics.
+func (s *scope) savepoint(ctx context.Context, fn func(context.Context) error) (err error) {
+	name := fmt.Sprintf("luatx_%d", s.savepoints.Add(1))
+	if _, err := s.tx.ExecContext(ctx, "SAVEPOINT "+name); err != nil {
+		return fmt.Errorf("begin tx: %w", err)
+	}
+	released := false
+	defer func() {
+		if !released {
+			err = also(err, s.rollbackTo(ctx, name))
+		}
+	}()
+	if err := fn(ctx); err != nil {
+		return err
+	}
+	if _, err := s.tx.ExecContext(ctx, "RELEASE SAVEPOINT "+name); err != nil {
+		return fmt.Errorf("commit tx: %w", err)
+	}
+	released = true
+	return nil
+}
+
+// rollbackTo undoes to a savepoint. Where that fails nothing more may be done in the transaction: a deadlock may have
+// ended it, and what followed would be committed on its own.
+func (s *scope) rollbackTo(ctx context.Context, name string) error {
+	_, err := s.tx.ExecContext(context.WithoutCancel(ctx), "ROLLBACK TO SAVEPOINT "+name)
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("rollback tx: %w", err)
+	s.mu.Lock()
+	s.broken = err
+	s.mu.Unlock()
+	return also(err, rollback(s.tx))
+}
+
+func (s *scope) commit(ctx context.Context) error {
+	s.mu.Lock()
+	broken, after := s.broken, s.after
+	s.mu.Unlock()
+	if broken != nil {
+		return fmt.Errorf("commit tx: %w", broken)
+	}
+	if s.opts.Dialect.Guarded {
+		if _, err := s.tx.ExecContext(ctx, "RELEASE SAVEPOINT luatx"); err != nil {
+			return fmt.Errorf("commit tx: rolled back by the database before: %w", err)
+		}
+	}
+	if err := s.tx.Commit(); err != nil {
+		return fmt.Errorf("commit tx: %w", err)
+	}
+	for _, f := range after {
+		f()
+	}
+	return nil
+}
+
+// afterCommit has f run once the transaction is committed; never for one that began elsewhere.
+func (s *scope) afterCommit(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.after = append(s.after, f)
+}

@@ -1,0 +1,203 @@
+package sqltest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/sqltx"
+)
+
+// testInbox holds that a message counts once for a subscriber, and is not forgotten for another one or by a failure.
+func testInbox(t *testing.T, s *suite) {
+	runs := 0
+	fail := errHandler
+	handle := func(ctx context.Context, id string) ([]string, error) {
+		runs++
+		return []string{"e"}, errors.Join(s.enter(ctx, id+strings.Repeat("x", runs)), fail)
+	}
+	router := s.stack(t, handle)
+	deliver := func(wantOutcome string, wantRuns int) {
+		t.Helper()
+		msg, outcome := order("1")
+		outputs, _ := router.Process(t.Context(), msg)
+		if *outcome != wantOutcome || runs != wantRuns || len(outputs) != 0 {
+			t.Errorf("%q after %d runs, want %q after %d; %d outputs", *outcome, runs, wantOutcome, wantRuns, len(outputs))
+		}
+	}
+	deliver("nacked", 1)
+	fail = nil
+	deliver("acked", 2)
+	deliver("acked", 2)
+	deliver("acked", 2)
+	if n := s.rows(t, s.business); n != 1 {
+		t.Errorf("applied %d times", n)
+	}
+	if n := s.rows(t, s.outbox); n != 1 {
+		t.Errorf("%d events", n)
+	}
+
+	// Ids are unique within a source, for each subscriber, as they are written.
+	for _, other := range []struct{ subscriber, source, id string }{
+		{"billing", "/shop", "1"}, {"orders", "/market", "1"}, {"orders", "/shop", "1 "}, {"orders", "/shop", "a"}, {"orders", "/shop", "A"}, {"orders", "/shop", "ä"},
+		{"orders", "/shop", strings.Repeat("i", 255)},
+	} {
+		cfg := s.inboxConfig()
+		cfg.Subscriber = other.subscriber
+		ran, err := s.claim(t, cfg, message.Attributes{message.AttrID: other.id, message.AttrSource: other.source})
+		if !ran || err != nil {
+			t.Errorf("%v was taken for a duplicate: %v", other, err)
+		}
+		if ran, err = s.claim(t, cfg, message.Attributes{message.AttrID: other.id, message.AttrSource: other.source}); ran || err != nil {
+			t.Errorf("%v was not taken for a duplicate: %v", other, err)
+		}
+	}
+	for text, attrs := range map[string]message.Attributes{
+		"inbox: message has no ID attribute": {},
+		"at most 255":                        {message.AttrID: strings.Repeat("i", 256)},
+		"is no text":                         {message.AttrID: "a\x00"},
+	} {
+		if _, err := s.claim(t, s.inboxConfig(), attrs); err == nil || !strings.Contains(err.Error(), text) || !message.IsPermanent(err) {
+			t.Errorf("%v, want %q", err, text)
+		}
+	}
+	none := sqltx.InboxMiddleware(s.inboxConfig())(nil)
+	if _, err := none(t.Context(), message.New(nil, nil, nil)); err == nil || err.Error() != "inbox: no transaction in context (TxMiddleware required)" {
+		t.Error(err)
+	}
+}
+
+// claim runs the inbox in a transaction, and says whether what is behind it ran.
+func (s *suite) claim(t testing.TB, cfg sqltx.InboxConfig, attrs message.Attributes) (ran bool, err error) {
+	t.Helper()
+	process := sqltx.TxMiddleware(s.db, &sqltx.TxOptions{Dialect: s.Dialect})(sqltx.InboxMiddleware(cfg)(
+		func(context.Context, *message.Message) ([]*message.Message, error) {
+			ran = true
+			return nil, nil
+		}))
+	_, err = process(t.Context(), message.New(nil, attrs, nil))
+	return ran, err
+}
+
+// testInboxRace delivers messages many times at once, with a handler that fails now and then.
+func testInboxRace(t *testing.T, s *suite) {
+	var runs atomic.Int64
+	router := s.stack(t, func(ctx context.Context, id string) ([]string, error) {
+		if runs.Add(1)%3 == 0 {
+			return nil, errHandler
+		}
+		return []string{id}, s.enter(ctx, id)
+	})
+	const messages, copies = 20, 6
+	var all sync.WaitGroup
+	for _, id := range numbered("m", messages) {
+		for range copies {
+			all.Go(func() {
+				for {
+					msg, outcome := order(id)
+					_, err := router.Process(t.Context(), msg)
+					if *outcome == "acked" {
+						return
+					}
+					if !errors.Is(err, errHandler) && !s.Dialect.Retryable(err) {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	for _, table := range []string{s.business, s.inbox, s.outbox} {
+		if n := s.rows(t, table); n != messages {
+			t.Errorf("%d rows in %s, want %d", n, table, messages)
+		}
+	}
+}
+
+// testOutbox holds what the outbox keeps of outputs.
+func testOutbox(t *testing.T, s *suite) {
+	router := s.stack(t, func(_ context.Context, id string) ([]string, error) { return []string{id + "a", id + "b"}, nil })
+	for range 2 {
+		msg, _ := order("1")
+		if _, err := router.Process(t.Context(), msg); err != nil {
+			t.Fatal(err)
+		}
+		s.exec(t, "DELETE FROM "+s.inbox) // as after the retention
+	}
+	seen := map[string]int{}
+	source := s.source(t, s.publisher())
+	for range 4 {
+		msg := receive(t, source)
+		seen[name(t, msg)+" "+msg.ID()]++
+		if msg.Type() != "order.placed" || msg.Destination() != "order-events" || msg.CorrelationID() != "1" || msg.Source() != "/orders" {
+			t.Errorf("%v", msg.Attributes)
+		}
+		msg.Ack()
+	}
+	if len(seen) != 2 { // an id does not change when its handler runs again
+		t.Errorf("%v", seen)
+	}
+	if n := s.rows(t, s.outbox, "topic = 'order-events' AND event_type = 'order.placed'"); n != 4 {
+		t.Errorf("%d rows", n)
+	}
+	none := sqltx.OutboxMiddleware(s.outboxConfig())(func(context.Context, *message.Message) ([]*message.Message, error) {
+		t.Error("the handler ran without a transaction")
+		return nil, nil
+	})
+	if _, err := none(t.Context(), message.New(nil, nil, nil)); err == nil || err.Error() != "outbox: no transaction in context (TxMiddleware required)" {
+		t.Error(err)
+	}
+}
+
+// testFidelity holds that data and attributes come out as they went in.
+func testFidelity(t *testing.T, s *suite) {
+	attrs := func(contentType string) message.Attributes {
+		return message.Attributes{
+			message.AttrID: "1", message.AttrSource: "/o", message.AttrType: "t", message.AttrDataContentType: contentType,
+			"number": int64(9007199254740993), "flag": true, "text": "ä\u2028\x01\"'\\", message.AttrDestination: "elsewhere",
+		}
+	}
+	tests := []struct {
+		contentType string
+		data        any
+		want        string
+	}{
+		{"application/json", []byte(`{"b": 1.0, "a": 12345678901234567890, "a2": "\u0000<>&"}`), `{"b": 1.0, "a": 12345678901234567890, "a2": "\u0000<>&"}`},
+		{"application/json", []byte(`"text"`), `"text"`},
+		{"application/json", map[string]string{"k": "<é>"}, `{"k":"<é>"}`},
+		{"text/plain", "plain ? $1 text", "plain ? $1 text"},
+		{"application/octet-stream", []byte{0, 255, 1, '"'}, "\x00\xff\x01\""},
+		{"application/json", nil, ""},
+		{"application/octet-stream", bytes.Repeat([]byte{0xfe}, 300_000), strings.Repeat("\xfe", 300_000)},
+	}
+	err := sqltx.Transact(t.Context(), s.db, &sqltx.TxOptions{Dialect: s.Dialect}, func(ctx context.Context) error {
+		for _, test := range tests {
+			if err := sqltx.Emit(ctx, s.outboxConfig(), message.New(test.data, attrs(test.contentType), nil)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := s.source(t, s.publisher())
+	for i, test := range tests {
+		msg := receive(t, source)
+		if string(msg.Data) != test.want {
+			t.Errorf("%d: %.100q, want %.100q", i, msg.Data, test.want)
+		}
+		for key, want := range attrs(test.contentType) {
+			if got := msg.Attributes[key]; got != want {
+				t.Errorf("%d: %s is %#v, want %#v", i, key, got, want)
+			}
+		}
+		msg.Ack()
+	}
+}

@@ -1,0 +1,302 @@
+package sqltest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/sqltx"
+)
+
+// testPublish holds that an ack marks an event published, also when the context has ended, and that it is not handed
+// out again.
+func testPublish(t *testing.T, s *suite) {
+	s.emit(t, "", numbered("a", 25)...)
+	p := s.publisher(func(c *sqltx.OutboxPublisherConfig) { c.BatchSize = 10 })
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	source, err := p.Source(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last *message.RawMessage
+	var names []string
+	for range 25 {
+		last = receive(t, source)
+		names = append(names, name(t, last))
+		if len(names) < 25 {
+			last.Ack()
+		}
+	}
+	if slices.Sort(names); !slices.Equal(names, numbered("a", 25)) {
+		t.Errorf("%q", names)
+	}
+	eventually(t, "24 are published", func() bool { return s.rows(t, s.outbox, "published = TRUE") == 24 })
+	silent(t, source, 50*time.Millisecond)
+	cancel()
+	if _, open := <-source; open {
+		t.Error("an event after the end")
+	}
+	last.Ack()
+	p.Wait()
+	if n := s.rows(t, s.outbox, "published = TRUE"); n != 25 {
+		t.Errorf("%d are published", n)
+	}
+}
+
+// testFailures holds that what fails comes again until its attempts are used up, that a release costs none, and that a
+// permanent error parks at once.
+func testFailures(t *testing.T, s *suite) {
+	s.emit(t, "", "a")
+	p := s.publisher(func(c *sqltx.OutboxPublisherConfig) { c.Attempts = 3 })
+	source := s.source(t, p)
+	for range 5 {
+		receive(t, source).Release()
+	}
+	for i := range 3 {
+		receive(t, source).Nack(fmt.Errorf("broker said no, %d", i))
+	}
+	eventually(t, "it is parked", func() bool { return s.rows(t, s.outbox, "parked = TRUE") == 1 })
+	silent(t, source, 50*time.Millisecond)
+	s.emit(t, "", "b")
+	receive(t, source).Nack(message.Permanent(errors.New("too large\x00")))
+	eventually(t, "it is parked", func() bool { return s.rows(t, s.outbox, "parked = TRUE") == 2 })
+	s.emit(t, "", "c")
+	receive(t, source).Nack(message.RetryAfter(errors.New("later"), time.Hour))
+	eventually(t, "it waits", func() bool { return s.rows(t, s.outbox, "last_error = 'later' AND lease IS NULL") == 1 })
+	silent(t, source, 50*time.Millisecond)
+}
+
+// testLateCommit holds that an event which commits after later ones were published is published.
+func testLateCommit(t *testing.T, s *suite) {
+	source := s.source(t, s.publisher())
+	begun, committed := make(chan struct{}), make(chan struct{})
+	if s.Locked {
+		close(committed) // nobody else can write meanwhile
+	}
+	done := make(chan error, 1)
+	go func() {
+		done <- sqltx.Transact(t.Context(), s.db, &sqltx.TxOptions{Dialect: s.Dialect}, func(ctx context.Context) error {
+			err := sqltx.Emit(ctx, s.outboxConfig(), events("", "early")...)
+			close(begun)
+			<-committed
+			return err
+		})
+	}()
+	<-begun
+	s.emit(t, "", numbered("late", 30)...)
+	seen := map[string]bool{}
+	for range 30 {
+		msg := receive(t, source)
+		seen[name(t, msg)] = true
+		msg.Ack()
+	}
+	if !s.Locked {
+		if seen["early"] {
+			t.Error("published before its commit")
+		}
+		close(committed)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	msg := receive(t, source)
+	seen[name(t, msg)] = true
+	msg.Ack()
+	if !seen["early"] || len(seen) != 31 {
+		t.Errorf("%d events, early: %v", len(seen), seen["early"])
+	}
+}
+
+// testLeases holds that an event in flight is nobody else's for as long as its holder lives, however slow it is, and
+// that it is, once its holder is dead.
+func testLeases(t *testing.T, s *suite) {
+	s.emit(t, "", "a")
+	short := func(c *sqltx.OutboxPublisherConfig) { c.Lease = 300 * time.Millisecond }
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	p := s.publisher(short)
+	var sources [2]<-chan *message.RawMessage
+	for i := range sources {
+		var err error
+		if sources[i], err = p.Source(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var slow *message.RawMessage
+	select {
+	case slow = <-sources[0]:
+	case slow = <-sources[1]:
+	}
+	silent(t, sources[0], time.Second/2)
+	silent(t, sources[1], time.Second/2)
+	slow.Ack()
+	cancel()
+	p.Wait()
+	if n := s.rows(t, s.outbox, "published = TRUE"); n != 1 {
+		t.Errorf("%d are published", n)
+	}
+
+	s.emit(t, "k", "b", "c") // claimed by a process that dies: nobody renews
+	s.exec(t, "UPDATE "+s.outbox+" SET lease = 'dead', attempts = 1, next_attempt_at = "+s.Dialect.NowMillis+" + 400 WHERE published = FALSE")
+	other := s.source(t, s.publisher(short))
+	start := time.Now()
+	for _, want := range []string{"b", "c"} {
+		msg := receive(t, other)
+		if got := name(t, msg); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		msg.Ack()
+	}
+	if took := time.Since(start); took < 200*time.Millisecond {
+		t.Errorf("handed out %v after it was claimed", took)
+	}
+	// What takes its process down each time is parked, too.
+	s.emit(t, "", "poison")
+	s.exec(t, "UPDATE "+s.outbox+" SET attempts = 10 WHERE published = FALSE")
+	eventually(t, "it is parked", func() bool { return s.rows(t, s.outbox, "parked = TRUE") == 1 })
+}
+
+// testShutdown holds that a source which ends gives back what it holds, at no cost of attempts.
+func testShutdown(t *testing.T, s *suite) {
+	s.emit(t, "", numbered("a", 10)...)
+	s.emit(t, "k", numbered("b", 10)...)
+	p := s.publisher(func(c *sqltx.OutboxPublisherConfig) { c.DrainTimeout = 50 * time.Millisecond })
+	ctx, cancel := context.WithCancel(t.Context())
+	source, err := p.Source(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	msg := receive(t, source)
+	cancel()
+	p.Wait()
+	if n := s.rows(t, s.outbox, "attempts = 0 AND lease IS NULL"); n < 19 {
+		t.Errorf("%d of 19 events were given back", n)
+	}
+	msg.Ack() // nobody waits for it any more
+	if n := s.rows(t, s.outbox, "published = TRUE"); n != 1 {
+		t.Errorf("%d are published", n)
+	}
+	other := s.source(t, s.publisher())
+	for range 19 {
+		receive(t, other).Ack()
+	}
+}
+
+// testParked holds what operators do about parked events, and that the later ones of a key wait for them.
+func testParked(t *testing.T, s *suite) {
+	second := s.outboxConfig()
+	second.Table = Table("outbox")
+	if err := second.Init(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.exec(t, "DROP TABLE "+second.Table) })
+	p := s.publisher(func(c *sqltx.OutboxPublisherConfig) { c.Attempts = 1 })
+	source := s.source(t, p)
+	s.emit(t, "k", "a", "b", "c")
+	s.emit(t, "", numbered("x", 130)...)
+	for range 131 {
+		receive(t, source).Nack(errors.New("no"))
+	}
+	silent(t, source, 100*time.Millisecond)
+	eventually(t, "all are parked", func() bool { return s.rows(t, s.outbox, "parked = TRUE") == 131 })
+	var ids []int64
+	for e, err := range p.Parked(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Attempts != 1 || e.Error != "no" || e.Topic != "order-events" || e.Type != "order.placed" || e.Message == nil || !strings.HasPrefix(e.Message.ID(), "event-") {
+			t.Errorf("%+v", e)
+		}
+		ids = append(ids, e.ID)
+	}
+	if len(ids) != 131 || !slices.IsSorted(ids) {
+		t.Fatalf("%d parked events", len(ids))
+	}
+	if n, err := p.Discard(t.Context(), ids[1:]...); n != 130 || err != nil {
+		t.Errorf("%d discarded, %v", n, err)
+	}
+	if n, err := p.Rearm(t.Context(), ids...); n != 1 || err != nil {
+		t.Errorf("%d re-armed, %v", n, err)
+	}
+	for _, want := range []string{"a", "b", "c"} {
+		msg := receive(t, source)
+		if got := name(t, msg); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		msg.Ack()
+	}
+
+	// Or they go on, and it comes when it is re-armed.
+	eventually(t, "all is published", func() bool { return s.rows(t, s.outbox, "published = FALSE") == 0 })
+	on := s.publisher(func(c *sqltx.OutboxPublisherConfig) {
+		c.Table, c.Attempts, c.SkipParked = second.Table, 1, true
+	})
+	source = s.source(t, on)
+	s.emitTo(t, second, "q", "d", "e", "f")
+	receive(t, source).Nack(errors.New("no"))
+	for _, want := range []string{"e", "f", "d"} {
+		if want == "d" {
+			eventually(t, "it is parked", func() bool { return s.rows(t, second.Table, "parked = TRUE") == 1 })
+			for e, err := range on.Parked(t.Context()) {
+				if n, rearmErr := on.Rearm(t.Context(), e.ID); n != 1 || err != nil || rearmErr != nil {
+					t.Error(n, err, rearmErr)
+				}
+			}
+		}
+		msg := receive(t, source)
+		if got := name(t, msg); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		msg.Ack()
+	}
+	eventually(t, "all is published", func() bool { return s.rows(t, second.Table, "published = FALSE") == 0 })
+}
+
+// testCleanup holds that old rows go, and those that are new, or wait, do not.
+func testCleanup(t *testing.T, s *suite) {
+	s.emit(t, "", numbered("a", 30)...)
+	s.exec(t, "UPDATE "+s.outbox+" SET published = TRUE WHERE id % 3 <> 0")
+	old := func(table, condition string) {
+		moment := strings.ReplaceAll(s.Dialect.Ago, "?", fmt.Sprint((8 * 24 * time.Hour).Milliseconds()))
+		s.exec(t, strings.ReplaceAll("UPDATE "+table+" SET created_at = MOMENT WHERE "+condition, "MOMENT", moment))
+	}
+	old(s.outbox, "id % 2 = 0")
+	waiting, young := s.rows(t, s.outbox, "published = FALSE"), s.rows(t, s.outbox, "published = TRUE AND id % 2 = 1")
+	cfg := sqltx.OutboxCleanup(s.outboxConfig())
+	cfg.ChunkSize = 3
+	ctx, cancel := context.WithCancel(t.Context())
+	done, err := sqltx.StartCleanup(ctx, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the old ones are gone", func() bool { return s.rows(t, s.outbox) == waiting+young })
+	cancel()
+	<-done
+	if n := s.rows(t, s.outbox, "published = FALSE"); n != waiting {
+		t.Errorf("%d events wait, want %d", n, waiting)
+	}
+
+	for _, id := range numbered("m", 10) {
+		s.exec(t, "INSERT INTO "+s.inbox+" (subscriber, source, message_id) VALUES ('s', '', ?)", id)
+	}
+	old(s.inbox, "message_id < 'm0004'")
+	inbox := sqltx.InboxCleanup(s.inboxConfig())
+	inbox.Condition = " AND message_id <> 'm0000'"
+	if n, err := sqltx.Cleanup(t.Context(), inbox); n != 3 || err != nil {
+		t.Errorf("%d deleted, %v", n, err)
+	}
+	inbox.Condition, inbox.Retention = "", time.Millisecond
+	eventually(t, "a short retention is kept", func() bool {
+		_, err := sqltx.Cleanup(t.Context(), inbox)
+		return err == nil && s.rows(t, s.inbox) == 0
+	})
+	if _, err := sqltx.Cleanup(t.Context(), sqltx.CleanupConfig{DB: s.db, Dialect: s.Dialect, Table: "outbox"}); err == nil || !strings.Contains(err.Error(), "OutboxCleanup") {
+		t.Error(err)
+	}
+}

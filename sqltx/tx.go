@@ -1,0 +1,198 @@
+package sqltx
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/luatx/luatx/message"
+)
+
+// TxOptions says how transactions are run. Nil and the zero value work.
+type TxOptions struct {
+	// Isolation is the isolation level. Defaults to the database's.
+	Isolation sql.IsolationLevel
+	// ReadOnly makes the transaction one that does not write.
+	ReadOnly bool
+	// Retries is how often a transaction is run again that failed for one beside it: a serialization failure, a deadlock,
+	// a locked database. The handler runs again, too. Defaults to none: the message is nacked, and delivered again.
+	Retries int
+	// Backoff is the pause before a retry. Defaults to at most 10 ms, doubled each time, up to 1 s.
+	Backoff message.Backoff
+	// Dialect defaults to that of the database's driver.
+	Dialect Dialect
+}
+
+func (o TxOptions) withDefaults(db *sql.DB) (TxOptions, error) {
+	if o.Backoff.Base == 0 {
+		o.Backoff.Base = 10 * time.Millisecond
+	}
+	if o.Backoff.Max == 0 {
+		o.Backoff.Max = time.Second
+	}
+	if o.Retries < 0 {
+		return o, fmt.Errorf("sqltx: TxOptions.Retries is %d: use 0 or more", o.Retries)
+	}
+	if db == nil {
+		return o, errors.New("sqltx: the *sql.DB is nil")
+	}
+	var err error
+	if o.Dialect, err = dialectOr(o.Dialect, db); err != nil {
+		return o, fmt.Errorf("sqltx: TxOptions: %w", err)
+	}
+	return o, nil
+}
+
+// TxMiddleware runs each handler inside a transaction of the database: it commits when the handler has returned without
+// an error, and rolls back when it failed or panicked. Place it before InboxMiddleware and OutboxMiddleware. The Router
+// acknowledges the message after the commit. Adapters get the transaction by ExecutorFromContext.
+//
+// Inside of another TxMiddleware of the same database it is a savepoint: what fails in it is undone alone.
+func TxMiddleware(db *sql.DB, opts *TxOptions) message.Middleware {
+	r, err := newRunner(db, opts)
+	return func(next message.ProcessFunc) message.ProcessFunc {
+		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
+			if err != nil {
+				return nil, err
+			}
+			var outputs []*message.Message
+			if err := r.run(ctx, func(ctx context.Context) (err error) {
+				outputs, err = next(ctx, msg)
+				return err
+			}); err != nil {
+				return nil, err
+			}
+			return outputs, nil
+		}
+	}
+}
+
+// Transact runs fn inside a transaction of the database, as TxMiddleware runs a handler: for work outside of handlers.
+// Where the context carries a transaction already, it is a savepoint of that one.
+func Transact(ctx context.Context, db *sql.DB, opts *TxOptions, fn func(ctx context.Context) error) error {
+	r, err := newRunner(db, opts)
+	if err != nil {
+		return err
+	}
+	return r.run(ctx, fn)
+}
+
+type runner struct {
+	db   *sql.DB
+	opts TxOptions
+}
+
+func newRunner(db *sql.DB, opts *TxOptions) (runner, error) {
+	var o TxOptions
+	if opts != nil {
+		o = *opts
+	}
+	o, err := o.withDefaults(db)
+	return runner{db: db, opts: o}, err
+}
+
+func (r runner) run(ctx context.Context, fn func(context.Context) error) error {
+	if outer, nested := scopeFrom(ctx); nested {
+		if err := outer.carries(r); err != nil {
+			return err
+		}
+		return outer.savepoint(ctx, fn)
+	}
+	for attempt := 1; ; attempt++ {
+		err := r.once(ctx, fn)
+		if err == nil || attempt > r.opts.Retries || ctx.Err() != nil || !r.retryable(err) {
+			return err
+		}
+		timer := time.NewTimer(r.opts.Backoff.Delay(attempt))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return err
+		case <-timer.C:
+		}
+	}
+}
+
+func (r runner) retryable(err error) bool {
+	return r.opts.Dialect.Retryable != nil && r.opts.Dialect.Retryable(err)
+}
+
+// once is one transaction.
+func (r runner) once(ctx context.Context, fn func(context.Context) error) (err error) {
+	tx, release, err := r.begin(ctx)
+	if err != nil {
+		return fmt.Errorf("begin tx: %w", err)
+	}
+	s := &scope{tx: tx, exec: sqlTransaction{tx}, db: r.db, opts: r.opts}
+	defer func() { err = also(err, release(tx)) }() // after a panic, too
+	if r.opts.Dialect.Guarded {
+		if _, err := tx.ExecContext(ctx, "SAVEPOINT luatx"); err != nil {
+			return fmt.Errorf("begin tx: %w", err)
+		}
+	}
+	if err := fn(context.WithValue(ctx, scopeKey{}, s)); err != nil {
+		return err
+	}
+	return s.commit(ctx)
+}
+
+// begin begins a transaction, and returns what ends it where it has not been committed, and lets go of its connection.
+func (r runner) begin(ctx context.Context) (*sql.Tx, func(*sql.Tx) error, error) {
+	opts := &sql.TxOptions{Isolation: r.opts.Isolation, ReadOnly: r.opts.ReadOnly}
+	if len(r.opts.Dialect.Before) == 0 {
+		tx, err := r.db.BeginTx(ctx, opts)
+		return tx, rollback, err
+	}
+	conn, err := r.db.Conn(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	release := func(tx *sql.Tx) error {
+		err := rollback(tx)
+		if restoreErr := all(context.WithoutCancel(ctx), conn, r.opts.Dialect.After); restoreErr != nil {
+			_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // nobody else gets a connection like that
+		}
+		_ = conn.Close() // gives it back to the pool
+		return err
+	}
+	if err := all(ctx, conn, r.opts.Dialect.Before); err != nil {
+		return nil, nil, also(err, release(nil))
+	}
+	tx, err := conn.BeginTx(ctx, opts)
+	if err != nil {
+		return nil, nil, also(err, release(nil))
+	}
+	return tx, release, nil
+}
+
+func all(ctx context.Context, conn *sql.Conn, statements []string) error {
+	for _, statement := range statements {
+		if _, err := conn.ExecContext(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// also adds what went wrong while cleaning up to an error, and leaves that as it is where nothing did.
+func also(err, more error) error {
+	if more == nil {
+		return err
+	}
+	return errors.Join(err, more)
+}
+
+// rollback rolls back what has not been committed. A connection that is gone has been rolled back by the server.
+func rollback(tx *sql.Tx) error {
+	if tx == nil {
+		return nil
+	}
+	err := tx.Rollback()
+	if err == nil || errors.Is(err, sql.ErrTxDone) || errors.Is(err, driver.ErrBadConn) {
+		return nil
+	}
+	return fmt.Errorf("rollback tx: %w", err)
+}
