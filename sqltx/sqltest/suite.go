@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -132,14 +133,10 @@ func (s *suite) count(t testing.TB, query string, args ...any) int {
 	return n
 }
 
-// rows is how many rows a table has, under a condition where one is given.
-func (s *suite) rows(t testing.TB, table string, condition ...string) int {
+// rows is how many rows a table has, under conditions where some are given.
+func (s *suite) rows(t testing.TB, table string, conditions ...string) int {
 	t.Helper()
-	query := "SELECT count(*) FROM " + table
-	for _, c := range condition {
-		query += " WHERE " + c
-	}
-	return s.count(t, query)
+	return s.count(t, "SELECT count(*) FROM "+table+" WHERE "+strings.Join(append(conditions, "1 = 1"), " AND "))
 }
 
 // stack is the whole of it around a handler.

@@ -44,7 +44,12 @@ func testInbox(t *testing.T, s *suite) {
 
 	// Ids are unique within a source, for each subscriber, as they are written.
 	for _, other := range []struct{ subscriber, source, id string }{
-		{"billing", "/shop", "1"}, {"orders", "/market", "1"}, {"orders", "/shop", "1 "}, {"orders", "/shop", "a"}, {"orders", "/shop", "A"}, {"orders", "/shop", "ä"},
+		{"billing", "/shop", "1"},
+		{"orders", "/market", "1"},
+		{"orders", "/shop", "1 "},
+		{"orders", "/shop", "a"},
+		{"orders", "/shop", "A"},
+		{"orders", "/shop", "ä"},
 		{"orders", "/shop", strings.Repeat("i", 255)},
 	} {
 		cfg := s.inboxConfig()

@@ -2,12 +2,11 @@ package sqltest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
-
-	"errors"
 
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/sqltx"
