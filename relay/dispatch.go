@@ -41,8 +41,15 @@ type settlements map[int][]script.Settlement
 
 func (s settlements) add(slot int, one script.Settlement) { s[slot] = append(s[slot], one) }
 
+const (
+	// patience is how long a worker waits for the answers of a Scoped publisher before it turns to the next batch.
+	patience = 10 * time.Millisecond
+	// maxBehind is how many batches nobody waits for at a time.
+	maxBehind = 256
+)
+
 // dispatch publishes the groups side by side and settles each when it has been answered, so that none waits for a slower
-// one. What goes to see whether an outage is over holds nobody up.
+// one. A destination that is slow, or gives no answer at all, holds up no worker for long.
 func (r *Relay) dispatch(ctx context.Context, deadline time.Time, groups []*group, fates settlements) {
 	answers := make(chan settlements, len(groups))
 	running := 0
@@ -51,30 +58,54 @@ func (r *Relay) dispatch(ctx context.Context, deadline time.Time, groups []*grou
 			continue
 		}
 		g.in = r.outage.enter(g.scope, len(g.events))
-		switch {
-		case !g.in.open:
+		if !g.in.open {
 			for _, e := range g.events {
 				fates.add(e.slot, script.Settlement{ID: e.id, Lease: e.lease, What: "back", Number: float64(g.in.wait.Milliseconds())})
 			}
-		case g.in.probe:
-			r.probes.Go(func() { r.settleAll(ctx, r.answer(ctx, deadline, g)) })
-		default:
-			running++
-			go func() { answers <- r.answer(ctx, deadline, g) }()
+			continue
 		}
+		running++
+		go func() { answers <- r.answer(ctx, deadline, g) }()
 	}
-	for {
-		r.settleAll(ctx, fates)
-		if running == 0 {
-			return
+	r.settleAll(ctx, fates)
+	if _, ok := r.publisher.(Scoped); !ok {
+		r.collect(ctx, answers, running, nil)
+		return
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	running = r.collect(ctx, answers, running, timer.C)
+	if running == 0 {
+		return
+	}
+	if r.late.Add(1) > maxBehind {
+		r.late.Add(-1)
+		r.collect(ctx, answers, running, nil)
+		return
+	}
+	r.behind.Go(func() {
+		defer r.late.Add(-1)
+		r.collect(ctx, answers, running, nil)
+	})
+}
+
+// collect settles what is answered until so many groups are, or the time is up, and returns how many are not.
+func (r *Relay) collect(ctx context.Context, answers <-chan settlements, running int, up <-chan time.Time) int {
+	for running > 0 {
+		var fates settlements
+		select {
+		case fates = <-answers:
+		case <-up:
+			return running
 		}
-		fates = <-answers
 		for running--; len(answers) > 0; running-- { // those that have come meanwhile as well
 			for slot, more := range <-answers {
 				fates[slot] = append(fates[slot], more...)
 			}
 		}
+		r.settleAll(ctx, fates)
 	}
+	return 0
 }
 
 // answer publishes a group, within what is left of its lease, and says how each of its events is to be settled.

@@ -21,21 +21,23 @@ const (
 	idleOutage  = time.Hour
 )
 
-// outages are the scopes of a Publisher that are unavailable. One line of the log tells of the beginning of each, and
-// one of its end.
+// outages are the scopes of a Publisher that something is on its way to, or that are unavailable. One line of the log
+// tells of the beginning of each outage, and one of its end.
 type outages struct {
-	log *slog.Logger
-	cap time.Duration
+	log  *slog.Logger
+	cap  time.Duration
+	most int // batches on their way to one scope
 
 	mu   sync.Mutex
 	down map[string]*outage
 }
 
 type outage struct {
-	tries   int
+	flying  int // batches on their way
+	held    int // events given back unsent
+	tries   int // 0: there is no outage
 	until   time.Time
 	probing bool // a batch is on its way to see whether it is over
-	held    int  // events given back unsent
 }
 
 // entry says what may happen to a group of events.
@@ -45,16 +47,19 @@ type entry struct {
 	wait  time.Duration // where it is not open
 }
 
-// enter asks whether n events may be sent. After a pause one group may, and the others wait for what it finds.
+// enter asks whether n events may be sent. After a pause one batch may, and the others wait for what it finds. Beside an
+// outage it is what has enough on its way already that has to wait.
 func (o *outages) enter(scope string, n int) entry {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	out := o.down[scope]
-	if out == nil {
-		return entry{open: true}
-	}
+	out := o.of(scope)
 	left := time.Until(out.until)
-	if left <= 0 && !out.probing {
+	switch {
+	case out.tries == 0 && out.flying < o.most:
+		out.flying++
+		return entry{open: true}
+	case out.tries > 0 && left <= 0 && !out.probing:
+		out.flying++
 		out.probing = true
 		return entry{open: true, probe: true}
 	}
@@ -68,25 +73,28 @@ func (o *outages) note(scope string, in entry, errs []error) time.Duration {
 	asked, there, down := verdict(errs)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	out := o.down[scope]
-	if out != nil && in.probe {
+	out := o.of(scope)
+	out.flying--
+	out.held /= 2
+	if in.probe {
 		out.probing = false
 	}
 	if down == nil {
-		if out != nil && there {
-			delete(o.down, scope)
+		if out.tries > 0 && there {
 			o.tell(scope).Info("relay: the publisher is available again", "tries", out.tries)
+			out.tries = 0
+		}
+		if out.tries == 0 && out.flying == 0 {
+			delete(o.down, scope)
 		}
 		return 0
 	}
-	if out == nil {
-		out = o.begin(scope)
+	if out.tries == 0 {
 		o.tell(scope).Error("relay: the publisher is unavailable; pausing", "error", down)
 	}
 	now := time.Now()
 	if in.probe || out.tries == 0 { // else it was under way when the outage began
 		out.tries++
-		out.held /= 2
 		ceiling := o.ceiling(out.tries)
 		out.until = now.Add(ceiling/2 + rand.N(ceiling/2+1))
 	}
@@ -113,19 +121,23 @@ func verdict(errs []error) (asked time.Duration, there bool, down error) {
 	return asked, there, down
 }
 
-// begin notes a new outage; called with the lock held.
-func (o *outages) begin(scope string) *outage {
+// of finds a scope, a new one where it is not known; called with the lock held.
+func (o *outages) of(scope string) *outage {
+	out := o.down[scope]
+	if out != nil {
+		return out
+	}
 	if o.down == nil {
 		o.down = make(map[string]*outage)
 	}
 	if len(o.down) >= manyOutages {
-		for name, out := range o.down {
-			if time.Since(out.until) > idleOutage {
+		for name, old := range o.down {
+			if old.flying == 0 && time.Since(old.until) > idleOutage {
 				delete(o.down, name)
 			}
 		}
 	}
-	out := new(outage)
+	out = new(outage)
 	o.down[scope] = out
 	return out
 }
@@ -145,9 +157,9 @@ func (o *outages) left() time.Duration {
 	defer o.mu.Unlock()
 	out := o.down[""]
 	switch {
-	case out == nil:
+	case out == nil, out.tries == 0 && out.flying < o.most:
 		return 0
-	case out.probing:
+	case out.tries == 0, out.probing:
 		return max(time.Until(out.until), o.ceiling(0))
 	}
 	return time.Until(out.until)

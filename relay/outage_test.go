@@ -15,7 +15,7 @@ import (
 var errRefusedConnection = errors.New("connection refused")
 
 func newOutages(out *bytes.Buffer) *outages {
-	return &outages{log: slog.New(slog.NewTextHandler(out, nil)), cap: time.Second}
+	return &outages{log: slog.New(slog.NewTextHandler(out, nil)), cap: time.Second, most: 2}
 }
 
 // TestOutageOfAScope holds that an outage is one of its destination, told once, seen over by one batch at a time, and
@@ -35,9 +35,11 @@ func TestOutageOfAScope(t *testing.T) {
 		if o.down["a"].tries != 1 || o.down["a"].until != before {
 			t.Error("what was under way when the outage began made it longer")
 		}
-		if o.left() > 0 || !o.enter("b", 1).open {
+		other := o.enter("b", 1)
+		if o.left() > 0 || !other.open {
 			t.Error("another destination is held up")
 		}
+		o.note("b", other, []error{nil})
 		for tries := 1; tries < 10; tries++ {
 			left := time.Until(o.down["a"].until)
 			if ceiling := o.ceiling(tries); left < ceiling/2 || left > ceiling {
@@ -58,8 +60,14 @@ func TestOutageOfAScope(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		o.note("a", o.enter("a", 1), []error{errors.New("refused: it answers")})
-		if !o.enter("a", 1).open || o.enter("a", 1).probe {
-			t.Error("the outage does not end")
+		one, two, three := o.enter("a", 1), o.enter("a", 1), o.enter("a", 1)
+		if !one.open || one.probe || !two.open || three.open {
+			t.Errorf("the outage does not end, or lets too many in: %+v %+v %+v", one, two, three)
+		}
+		o.note("a", one, []error{nil})
+		o.note("a", two, []error{nil})
+		if len(o.down) != 0 {
+			t.Errorf("%v is remembered of a scope that is well", o.down)
 		}
 		if n := strings.Count(log.String(), "destination=a"); n != 2 {
 			t.Errorf("%d lines of the log, want one for the beginning and one for the end:\n%s", n, log.String())

@@ -20,7 +20,8 @@ type Config struct {
 	// InlineSlots is how many transactions may wait for inline publishing; what does not find a slot is
 	// everybody's at once. Defaults to 256.
 	InlineSlots int
-	// Concurrency is how many batches are published at a time, inline and cold each. Defaults to 4.
+	// Concurrency is how many batches are published at a time, inline and cold each. Where the Publisher is Scoped,
+	// those that take long count no more, but of one scope eight times as many are on their way at most. Defaults to 4.
 	Concurrency int
 	// BatchSize is the most events of a batch. Defaults to 100; at most 1000.
 	BatchSize int
@@ -53,6 +54,7 @@ const (
 	firstPause   = 50 * time.Millisecond
 	sweepAtOnce  = 256
 	idleInterval = time.Hour
+	perScope     = 8
 )
 
 func (c Config) withDefaults(shards int) Config {
@@ -121,7 +123,8 @@ type Relay struct {
 	inline   chan handover
 	schedule *schedule
 	outage   outages
-	probes   sync.WaitGroup // batches that see whether an outage is over
+	behind   sync.WaitGroup // batches that no worker waits for
+	late     atomic.Int64   // how many
 }
 
 // handover is the events of one commit.
@@ -148,7 +151,7 @@ func New(t *luatx.Transactor, publisher Publisher, cfg Config) (*Relay, error) {
 		shards:     shards,
 		inline:     make(chan handover, cfg.InlineSlots),
 		schedule:   newSchedule(),
-		outage:     outages{log: cfg.Logger, cap: cfg.PauseCap},
+		outage:     outages{log: cfg.Logger, cap: cfg.PauseCap, most: perScope * cfg.Concurrency},
 	}, nil
 }
 
@@ -181,7 +184,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	deadline := time.AfterFunc(r.cfg.DrainTimeout, stop)
 	defer deadline.Stop()
 	workers.Wait()
-	r.probes.Wait()
+	r.behind.Wait()
 	r.giveBack()
 	return nil
 }

@@ -1,0 +1,56 @@
+package relay
+
+import "time"
+
+// bucket is a token bucket. Its rate is in tokens a second; 0: there are always tokens. It begins full.
+type bucket struct {
+	rate, burst float64
+	tokens      float64
+	at          time.Time // when tokens was so
+}
+
+func newBucket(rate, burst float64) bucket {
+	return bucket{rate: rate, burst: burst, tokens: burst, at: time.Now()}
+}
+
+// almost one token is one: what a wait has earned is not exact.
+const almost = 1 - 1e-6
+
+func (b *bucket) refill(now time.Time) {
+	if earned := now.Sub(b.at).Seconds() * b.rate; earned > 0 {
+		b.tokens, b.at = min(b.burst, b.tokens+earned), now
+	}
+}
+
+// take takes a token where there is one.
+func (b *bucket) take(now time.Time) bool {
+	if b.rate == 0 {
+		return true
+	}
+	b.refill(now)
+	if b.tokens < almost {
+		return false
+	}
+	b.tokens = max(0, b.tokens-1)
+	return true
+}
+
+// wait is how long it is until there is a token.
+func (b *bucket) wait(now time.Time) time.Duration {
+	b.refill(now)
+	if b.rate == 0 || b.tokens >= almost {
+		return 0
+	}
+	return time.Duration((1 - b.tokens) / b.rate * float64(time.Second))
+}
+
+// has is how many tokens there are.
+func (b *bucket) has(now time.Time) int {
+	b.refill(now)
+	return int(b.tokens + 1 - almost)
+}
+
+func (b *bucket) full(now time.Time) bool {
+	b.refill(now)
+	return b.rate == 0 || b.tokens >= b.burst
+}

@@ -1,0 +1,289 @@
+package relay
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+)
+
+var errTurn = errors.New("relay: the event waits for its turn: its destination is limited")
+
+const (
+	// manyTenants is when those that nobody waits for are forgotten.
+	manyTenants = 1000
+	// furthest is how far ahead an event is given back: what is expected now may have changed by then.
+	furthest = time.Minute
+	// smoothing is the weight of the last call in what a call is expected to take.
+	smoothing = 0.1
+)
+
+// limiter decides what of one scope goes out next. Tenants that wait take turns, in a ring: deficit round robin, an event
+// costing 1.
+type limiter struct {
+	cfg   LimitConfig
+	users int // guarded by limited
+
+	mu      sync.Mutex
+	bucket  bucket
+	flying  int // calls
+	waiting int // tickets
+	tenants map[string]*tenant
+	ring    []*tenant // those with a queue
+	turn    int       // whose turn it is in the ring
+	took    float64   // seconds an event of a call takes, smoothed
+	armed   bool      // a timer waits for a token
+}
+
+type tenant struct {
+	weight  int
+	credit  int // events left of its turn
+	queue   []*ticket
+	horizon time.Time // when the last that was given back is due
+}
+
+func newLimiter(cfg LimitConfig) *limiter {
+	return &limiter{cfg: cfg, bucket: newBucket(cfg.Rate, float64(cfg.Burst)), tenants: make(map[string]*tenant)}
+}
+
+// join queues tickets, or answers those that would have to wait for too long.
+func (l *limiter) join(tickets []*ticket) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	for _, t := range tickets {
+		t.call.waiting.Add(1)
+		whose := l.tenant(t.tenant, now)
+		whose.weight = max(1, t.weight)
+		if t.call.ctx.Err() != nil { // cancel has been called, or never is
+			t.finish(Later(errNoTime, 0))
+			continue
+		}
+		if wait := l.estimate(whose); l.waiting >= l.room(now) && len(whose.queue) > 0 && wait > l.cfg.Wait {
+			t.finish(Later(errTurn, l.postpone(whose, now.Add(wait), now)))
+			continue
+		}
+		l.queue(whose, t)
+	}
+	l.pump()
+}
+
+func (l *limiter) tenant(name string, now time.Time) *tenant {
+	whose := l.tenants[name]
+	if whose != nil {
+		return whose
+	}
+	if len(l.tenants) >= manyTenants {
+		for other, t := range l.tenants {
+			if len(t.queue) == 0 && t.horizon.Before(now) {
+				delete(l.tenants, other)
+			}
+		}
+	}
+	whose = &tenant{weight: 1}
+	l.tenants[name] = whose
+	return whose
+}
+
+func (l *limiter) queue(whose *tenant, t *ticket) {
+	if len(whose.queue) == 0 {
+		l.ring = append(l.ring, whose)
+		if len(l.ring) == 1 {
+			l.turn, whose.credit = 0, whose.weight
+		}
+	}
+	whose.queue = append(whose.queue, t)
+	l.waiting++
+}
+
+// room is how many tickets could go at once.
+func (l *limiter) room(now time.Time) int {
+	room := l.waiting + 1
+	if l.cfg.Rate > 0 {
+		room = min(room, l.bucket.has(now))
+	}
+	if l.cfg.Concurrency > 0 {
+		room = min(room, (l.cfg.Concurrency-l.flying)*l.cfg.Batch)
+	}
+	return room
+}
+
+// pace is how long it takes until one more event goes out.
+func (l *limiter) pace() time.Duration {
+	var pace float64
+	if l.cfg.Rate > 0 {
+		pace = 1 / l.cfg.Rate
+	}
+	if l.cfg.Concurrency > 0 {
+		pace = max(pace, l.took/float64(l.cfg.Concurrency))
+	}
+	return time.Duration(pace * float64(time.Second))
+}
+
+// estimate is how long another ticket of a tenant would wait.
+func (l *limiter) estimate(whose *tenant) time.Duration {
+	weights := 0
+	for _, other := range l.ring {
+		weights += other.weight
+	}
+	if len(whose.queue) == 0 {
+		weights += whose.weight
+	}
+	return l.pace() * time.Duration((len(whose.queue)+1)*weights/whose.weight)
+}
+
+// postpone is for how long an event is given back, one behind the other.
+func (l *limiter) postpone(whose *tenant, earliest, now time.Time) time.Duration {
+	if whose.horizon.Before(earliest) {
+		whose.horizon = earliest
+	}
+	whose.horizon = whose.horizon.Add(l.pace())
+	if wait := whose.horizon.Sub(now); wait < furthest {
+		return wait
+	}
+	whose.horizon = now.Add(furthest)
+	return furthest/2 + rand.N(furthest/2)
+}
+
+// next is whose turn it is; nil where nobody waits.
+func (l *limiter) next() *tenant {
+	if len(l.ring) == 0 {
+		return nil
+	}
+	return l.ring[l.turn]
+}
+
+// pop takes the first ticket of the tenant whose turn it is.
+func (l *limiter) pop() *ticket {
+	whose := l.ring[l.turn]
+	t := whose.queue[0]
+	whose.queue = whose.queue[1:]
+	whose.credit--
+	l.waiting--
+	switch {
+	case len(whose.queue) == 0:
+		l.ring = slices.Delete(l.ring, l.turn, l.turn+1)
+		l.begin(l.turn)
+	case whose.credit <= 0:
+		l.begin(l.turn + 1)
+	}
+	return t
+}
+
+// begin begins the turn of the tenant at a place of the ring.
+func (l *limiter) begin(place int) {
+	if len(l.ring) == 0 {
+		return
+	}
+	l.turn = place % len(l.ring)
+	l.ring[l.turn].credit = l.ring[l.turn].weight
+}
+
+// pump lets out what may go.
+func (l *limiter) pump() {
+	for l.cfg.Concurrency == 0 || l.flying < l.cfg.Concurrency {
+		batch := l.batch()
+		if len(batch) == 0 {
+			return
+		}
+		l.flying++
+		go l.fly(batch)
+	}
+}
+
+// batch takes tickets of one call, as the turns have them.
+func (l *limiter) batch() (batch []*ticket) {
+	now := time.Now()
+	for len(batch) < l.cfg.Batch {
+		whose := l.next()
+		if whose == nil || len(batch) > 0 && whose.queue[0].call != batch[0].call {
+			return batch
+		}
+		if !l.bucket.take(now) {
+			l.arm(l.bucket.wait(now))
+			return batch
+		}
+		batch = append(batch, l.pop())
+	}
+	return batch
+}
+
+// arm looks again when there is a token.
+func (l *limiter) arm(wait time.Duration) {
+	if l.armed {
+		return
+	}
+	l.armed = true
+	time.AfterFunc(wait, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.armed = false
+		l.pump()
+	})
+}
+
+// fly publishes a batch; where the destination is unavailable, what waits for it hears so as well.
+func (l *limiter) fly(batch []*ticket) {
+	begun := time.Now()
+	n := len(batch)
+	again, down := batch[0].call.publish(batch)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.flying--
+	took := time.Since(begun).Seconds() / float64(n)
+	if l.took == 0 {
+		l.took = took
+	}
+	l.took += smoothing * (took - l.took)
+	now := time.Now()
+	for _, t := range again {
+		if t.call.ctx.Err() != nil {
+			t.finish(Later(errNoTime, 0))
+			continue
+		}
+		l.queue(l.tenant(t.tenant, now), t)
+	}
+	if down != nil {
+		l.drop(nil, func(*tenant) error { return down })
+	}
+	l.pump()
+}
+
+// cancel answers what still waits of a call whose time is up.
+func (l *limiter) cancel(c *call) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	l.drop(c, func(whose *tenant) error {
+		return Later(errTurn, l.postpone(whose, now.Add(l.estimate(whose)), now))
+	})
+	l.pump()
+}
+
+// drop answers what waits of a call; nil: of all.
+func (l *limiter) drop(c *call, answer func(*tenant) error) {
+	ring := l.ring
+	l.ring = nil
+	for _, whose := range ring {
+		whose.queue = slices.DeleteFunc(whose.queue, func(t *ticket) bool {
+			if c != nil && t.call != c {
+				return false
+			}
+			t.finish(answer(whose))
+			l.waiting--
+			return true
+		})
+		if len(whose.queue) > 0 {
+			l.ring = append(l.ring, whose)
+		}
+	}
+	l.begin(l.turn)
+}
+
+// idle says whether the limiter remembers nothing.
+func (l *limiter) idle() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.waiting == 0 && l.flying == 0 && !l.armed && l.bucket.full(time.Now())
+}

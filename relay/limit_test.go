@@ -1,0 +1,361 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/relay"
+)
+
+// meter notes what it is given, and when.
+type meter struct {
+	took   time.Duration
+	answer func(*message.RawMessage) error
+
+	mu     sync.Mutex
+	events []*message.RawMessage
+	times  []time.Time
+	calls  int
+	inside int
+	most   int
+}
+
+func (m *meter) Publish(_ context.Context, events []*message.RawMessage) []error {
+	m.mu.Lock()
+	for _, e := range events {
+		m.events, m.times = append(m.events, e), append(m.times, time.Now())
+	}
+	m.calls++
+	m.inside++
+	m.most = max(m.most, m.inside)
+	m.mu.Unlock()
+	if m.took > 0 {
+		time.Sleep(m.took)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.inside--
+	errs := make([]error, len(events))
+	for i, e := range events {
+		if m.answer != nil {
+			errs[i] = m.answer(e)
+		}
+	}
+	return errs
+}
+
+func (m *meter) ids() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	ids := make([]string, len(m.events))
+	for i, e := range m.events {
+		ids[i] = e.ID()
+	}
+	return ids
+}
+
+func limit(t testing.TB, p relay.Publisher, cfg relay.LimitConfig) relay.Scoped {
+	t.Helper()
+	l, err := relay.Limit(p, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func byTenant(event *message.RawMessage) string {
+	tenant, _ := event.Attributes["tenant"].(string)
+	return tenant
+}
+
+func ofTenant(name string) func(int, message.Attributes) {
+	return func(i int, a message.Attributes) { a["tenant"], a["id"] = name, fmt.Sprint(name, i) }
+}
+
+// TestLimitRate holds that no more goes out than the rate and the burst allow, over any time, and no less either.
+func TestLimitRate(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]relay.LimitConfig{
+		"alone":           {Rate: 10, Burst: 5, Wait: time.Hour},
+		"one by one":      {Rate: 10, Burst: 5, Wait: time.Hour, Batch: 1},
+		"and concurrency": {Rate: 10, Burst: 5, Wait: time.Hour, Concurrency: 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				out := &meter{}
+				l := limit(t, out, cfg)
+				var side sync.WaitGroup
+				begun := time.Now()
+				for range 7 {
+					side.Go(func() {
+						for _, err := range l.Publish(t.Context(), rawEvents(5)) {
+							if err != nil {
+								t.Error(err)
+							}
+						}
+					})
+				}
+				side.Wait()
+				if took := time.Since(begun).Round(time.Millisecond); took != 3*time.Second {
+					t.Errorf("35 events took %v, want 3s for 30 behind a burst of 5", took)
+				}
+				for i := range out.times {
+					for j := i; j < len(out.times); j++ {
+						if n, most := j-i+1, 5+10*out.times[j].Sub(out.times[i]).Seconds()+0.01; float64(n) > most {
+							t.Fatalf("%d events within %v", n, out.times[j].Sub(out.times[i]))
+						}
+					}
+				}
+				time.Sleep(time.Hour)
+				begun = time.Now()
+				l.Publish(t.Context(), rawEvents(5))
+				if time.Since(begun) > 0 {
+					t.Error("no burst after a pause")
+				}
+			})
+		})
+	}
+}
+
+// TestLimitGivesBack holds that what would wait for too long does not, and comes back one behind the other.
+func TestLimitGivesBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := limit(t, &meter{}, relay.LimitConfig{Rate: 10, Burst: 1})
+		begun := time.Now()
+		errs := l.Publish(t.Context(), rawEvents(2000))
+		if took := time.Since(begun); took > 200*time.Millisecond {
+			t.Errorf("it waited for %v", took)
+		}
+		sent, waits := 0, []time.Duration(nil)
+		for _, err := range errs {
+			if err == nil {
+				sent++
+				continue
+			}
+			d, asked := message.RetryDelay(err)
+			if !errors.Is(err, relay.ErrLater) || errors.Is(err, relay.ErrUnavailable) || !asked {
+				t.Fatal(err)
+			}
+			waits = append(waits, d)
+		}
+		if sent < 1 || sent > 3 || !slices.IsSorted(waits[:500]) || slices.Max(waits) > time.Minute {
+			t.Errorf("%d sent, the others wait for %v to %v", sent, slices.Min(waits), slices.Max(waits))
+		}
+		if n := waits[100].Seconds(); n < 9 || n > 12 {
+			t.Errorf("the hundredth waits for %v at ten a second", waits[100])
+		}
+	})
+}
+
+// TestLimitConcurrency holds the number of calls under way, of all batches together.
+func TestLimitConcurrency(t *testing.T) {
+	t.Parallel()
+	for batch, calls := range map[int]int{0: 60, 10: 6} {
+		synctest.Test(t, func(t *testing.T) {
+			out := &meter{took: time.Second}
+			l := limit(t, out, relay.LimitConfig{Concurrency: 3, Batch: batch, Wait: time.Hour})
+			var side sync.WaitGroup
+			begun := time.Now()
+			for range 3 {
+				side.Go(func() { l.Publish(t.Context(), rawEvents(20)) })
+			}
+			side.Wait()
+			if took := time.Since(begun); out.most != 3 || out.calls != calls || took != time.Duration(calls/3)*time.Second {
+				t.Errorf("batch %d: %d at a time, %d calls, %v", batch, out.most, out.calls, took)
+			}
+		})
+	}
+}
+
+// TestLimitFairness holds that a tenant with a long queue does not make the others wait for it.
+func TestLimitFairness(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]relay.LimitConfig{
+		"rate":        {Rate: 1000, Burst: 1, Wait: time.Hour, Tenant: byTenant},
+		"concurrency": {Concurrency: 10, Wait: time.Hour, Tenant: byTenant},
+		"weights":     {Rate: 1000, Burst: 1, Wait: time.Hour, Tenant: byTenant, Weight: func(tenant string) int { return map[string]int{"a": 4}[tenant] }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				out := &meter{took: 10 * time.Millisecond}
+				l := limit(t, out, cfg)
+				var side sync.WaitGroup
+				for range 100 {
+					side.Go(func() { l.Publish(t.Context(), rawEvents(100, ofTenant("a"))) })
+				}
+				synctest.Wait()
+				begun := time.Now()
+				l.Publish(t.Context(), rawEvents(10, ofTenant("b")))
+				took := time.Since(begun)
+				side.Wait()
+				if all := time.Since(begun); all < 9*time.Second || len(out.events) != 10_010 {
+					t.Errorf("all %d took %v", len(out.events), all)
+				}
+				share := 10 * 2 * time.Millisecond // ten of a thousand a second, half of it for each
+				if name == "weights" {
+					share = 10 * 5 * time.Millisecond
+				}
+				if took > 2*share+2*out.took {
+					t.Errorf("ten events took %v, their share is %v", took, share)
+				}
+				if name == "weights" && took < share {
+					t.Errorf("ten events of a light tenant took %v, their share is %v", took, share)
+				}
+			})
+		})
+	}
+}
+
+// TestLimitEnds holds that nobody waits beyond the time of a batch, and that nothing is sent afterwards.
+func TestLimitEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		out := &meter{}
+		l := limit(t, out, relay.LimitConfig{Rate: 1, Burst: 1, Wait: time.Hour})
+		ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
+		defer cancel()
+		begun := time.Now()
+		errs := l.Publish(ctx, append(rawEvents(10), rawEvents(10, func(_ int, a message.Attributes) { a["partitionkey"] = "k" })...))
+		if took := time.Since(begun); took != 2500*time.Millisecond {
+			t.Errorf("it took %v", took)
+		}
+		for i, err := range errs {
+			if err != nil && !errors.Is(err, relay.ErrLater) {
+				t.Errorf("event %d: %v", i, err)
+			}
+		}
+		if n := len(out.ids()); n != 3 {
+			t.Errorf("%d sent", n)
+		}
+		if err := l.Publish(ctx, rawEvents(1))[0]; !errors.Is(err, relay.ErrLater) {
+			t.Errorf("a batch without time: %v", err)
+		}
+		time.Sleep(time.Minute)
+		if n := len(out.ids()); n != 3 {
+			t.Errorf("%d sent after the end", n-3)
+		}
+	})
+}
+
+// TestLimitOutage holds that who waits for a destination which is unavailable hears so, and others do not.
+func TestLimitOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		out := &meter{took: time.Second, answer: func(e *message.RawMessage) error {
+			if e.Destination() == "dead" {
+				return relay.Unavailable(errors.New("connection refused"))
+			}
+			return nil
+		}}
+		l := limit(t, relay.WithScope(out, byDestination), relay.LimitConfig{Concurrency: 2, Wait: time.Hour})
+		errs := l.Publish(t.Context(), rawEvents(20, func(i int, a message.Attributes) { a["destination"] = []string{"dead", "alive"}[i%2] }))
+		for i, err := range errs {
+			if errors.Is(err, relay.ErrUnavailable) != (i%2 == 0) || i%2 == 1 && err != nil {
+				t.Errorf("event %d: %v", i, err)
+			}
+		}
+		if out.calls != 12 {
+			t.Errorf("%d calls, want 2 that fail and 10", out.calls)
+		}
+	})
+}
+
+// TestLimitOrder holds that events of a key go out one after the other, and none after one that failed.
+func TestLimitOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		out := &meter{took: time.Second, answer: func(e *message.RawMessage) error {
+			if e.ID() == "15" {
+				return errors.New("refused")
+			}
+			return nil
+		}}
+		l := limit(t, out, relay.LimitConfig{Concurrency: 50, Wait: time.Hour})
+		errs := l.Publish(t.Context(), rawEvents(20, func(i int, a message.Attributes) {
+			if i >= 10 {
+				a["partitionkey"] = "k"
+			}
+		}))
+		ids := out.ids()
+		keyed := slices.DeleteFunc(ids, func(id string) bool { return len(id) == 1 })
+		if !slices.Equal(keyed, []string{"10", "11", "12", "13", "14", "15"}) {
+			t.Errorf("%v", keyed)
+		}
+		for i, err := range errs {
+			if errors.Is(err, relay.ErrLater) != (i > 15) || (err != nil) != (i >= 15) {
+				t.Errorf("event %d: %v", i, err)
+			}
+		}
+	})
+}
+
+func TestLimitRefuses(t *testing.T) {
+	t.Parallel()
+	for want, cfg := range map[string]relay.LimitConfig{
+		"set one of them": {},
+		"Rate is -1":      {Rate: -1},
+		"Wait":            {Rate: 1, Wait: -1},
+	} {
+		if _, err := relay.Limit(newSink(), cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	if _, err := relay.Limit(nil, relay.LimitConfig{Rate: 1}); err == nil {
+		t.Error("a limit of nothing")
+	}
+}
+
+// TestFairnessThroughARelay holds that a tenant's few events overtake another's long backlog that waits in the outbox.
+func TestFairnessThroughARelay(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	tr := newTransactor(t, client)
+	for i := range 10 {
+		emitTo(t, tr, fmt.Sprint("big", i), "big", ids(fmt.Sprint("big", i, "-"), 1000)...)
+	}
+	emitTo(t, tr, "small", "small", ids("small-", 10)...)
+	out := &meter{}
+	l := limit(t, out, relay.LimitConfig{Rate: 500, Tenant: byDestination})
+	start(t, tr, l, relay.Config{NoInline: true, Attempts: 1, SweepInterval: 100 * time.Millisecond})
+	var before int
+	redistest.Eventually(t, "the small tenant's events", func() bool {
+		sent := out.ids()
+		small := 0
+		for i, id := range sent {
+			if strings.HasPrefix(id, "small") {
+				if small++; small == 10 {
+					before = i
+					return true
+				}
+			}
+		}
+		return false
+	})
+	t.Logf("ten events went out behind %d of another tenant's ten thousand", before)
+	if before > 2500 {
+		t.Error("a tenant waits for another's backlog")
+	}
+	if c := counts(t, tr); c.Parked > 0 || c.Sent+c.Pending != 10_010 {
+		t.Errorf("%+v", c)
+	}
+}
+
+func ids(prefix string, n int) []string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprint(prefix, i)
+	}
+	return list
+}
