@@ -39,7 +39,7 @@ func (m *meter) Publish(_ context.Context, events []*message.RawMessage) []error
 	m.most = max(m.most, m.inside)
 	m.mu.Unlock()
 	if m.took > 0 {
-		time.Sleep(m.took)
+		<-time.After(m.took)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
