@@ -129,9 +129,12 @@ func (t *Transactor) fill(cmds []redis.Cmder, out script.Outcome) {
 
 // reserve asks the inline relay for a slot.
 func (t *Transactor) reserve(tx *script.Tx) (Inline, bool) {
-	attached := t.inline.Load()
-	if attached == nil || !tx.MayEmit() {
+	attached, calls := t.inline.Load(), tx.Calls()
+	if attached == nil || !calls && len(tx.Events) == 0 {
 		return nil, false
+	}
+	if !calls && !slices.ContainsFunc(tx.Events, func(e script.Event) bool { return e.Plain() }) {
+		return *attached, false
 	}
 	lease, ok := (*attached).Reserve()
 	if ok {

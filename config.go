@@ -31,8 +31,19 @@ type Config struct {
 	// of it that the network delivers later than that changes nothing. Defaults to 30 seconds; at most 5 minutes.
 	CommitTimeout time.Duration
 
-	// OutboxCapacity is the most events that may wait in one shard. Defaults to 100,000.
+	// OutboxCapacity is the most events that may wait in one shard; parked ones count apart. Defaults to 100,000.
 	OutboxCapacity int
+
+	// OutboxBytes is the most bytes of their bodies. Defaults to 64 MiB.
+	OutboxBytes int
+
+	// ParkedCapacity is the number of parked events of one shard from which on it takes no more events; what it holds
+	// may still be parked. Defaults to 100,000.
+	ParkedCapacity int
+
+	// LaneCapacity is the most events of one ordering key, a parked one at its head included: a lane that stands still
+	// leaves the others their room. Defaults to 10,000.
+	LaneCapacity int
 
 	// MaxCommands is the most commands, events and guarded reads of one transaction. Defaults to 10,000.
 	MaxCommands int
@@ -87,6 +98,15 @@ func (c Config) withDefaults() Config {
 	if c.OutboxCapacity == 0 {
 		c.OutboxCapacity = 100_000
 	}
+	if c.OutboxBytes == 0 {
+		c.OutboxBytes = 64 << 20
+	}
+	if c.ParkedCapacity == 0 {
+		c.ParkedCapacity = 100_000
+	}
+	if c.LaneCapacity == 0 {
+		c.LaneCapacity = 10_000
+	}
 	if c.MaxCommands == 0 {
 		c.MaxCommands = 10_000
 	}
@@ -129,7 +149,8 @@ func (c Config) validate() error {
 		return fmt.Errorf("luatx: Config.Retention is %v: use at least ten times CommitTimeout, %v", c.Retention, 10*c.CommitTimeout)
 	}
 	for name, value := range map[string]int{
-		"OutboxCapacity": c.OutboxCapacity, "MaxCommands": c.MaxCommands, "MaxBytes": c.MaxBytes, "UndoBytes": c.UndoBytes,
+		"OutboxCapacity": c.OutboxCapacity, "OutboxBytes": c.OutboxBytes, "ParkedCapacity": c.ParkedCapacity,
+		"LaneCapacity": c.LaneCapacity, "MaxCommands": c.MaxCommands, "MaxBytes": c.MaxBytes, "UndoBytes": c.UndoBytes,
 		"ProcedureCalls": c.ProcedureCalls, "KeepBytes": c.KeepBytes,
 	} {
 		if value < 0 {

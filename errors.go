@@ -44,8 +44,8 @@ var (
 	// write has not happened yet. Read first, or use a procedure.
 	ErrReadAfterWrite = errors.New("luatx: read of a key that is written in this transaction")
 
-	// ErrOutboxFull is returned when the shard's outbox has no room for the events. Nothing was written; try
-	// again when the relay has caught up.
+	// ErrOutboxFull is returned, in an OutboxFullError, when the shard's outbox has no room for the events. Nothing was
+	// written; try again when the relay has caught up.
 	ErrOutboxFull = errors.New("luatx: the outbox is full")
 
 	// ErrExpired is returned when the commit reached the server too late to be let in. Nothing was written, and
@@ -89,6 +89,41 @@ func (e *CommandError) Error() string {
 	return text
 }
 
+// OutboxFullError is ErrOutboxFull with what is full. Nothing was written.
+type OutboxFullError struct {
+	// What is full: events (Config.OutboxCapacity), bytes (OutboxBytes), parked (ParkedCapacity: a person has to act)
+	// or lane (LaneCapacity: the events of one ordering key).
+	What string
+	// Limit is the configured one.
+	Limit int
+	// Slot is that of the shard.
+	Slot int
+}
+
+func (e *OutboxFullError) Error() string {
+	text := fmt.Sprintf("%v: slot %d: ", ErrOutboxFull, e.Slot)
+	switch e.What {
+	case "bytes":
+		return text + fmt.Sprintf("%d bytes may wait", e.Limit)
+	case "parked":
+		return text + fmt.Sprintf("%d events are parked: re-arm or discard them", e.Limit)
+	case "lane":
+		return text + fmt.Sprintf("%d events of one ordering key may wait", e.Limit)
+	}
+	return text + fmt.Sprintf("%d events may wait", e.Limit)
+}
+
+// Is makes errors.Is find ErrOutboxFull.
+func (e *OutboxFullError) Is(target error) bool { return target == ErrOutboxFull }
+
+// outboxFull says what is full.
+func (t *Transactor) outboxFull(slot int, what string) error {
+	limits := map[string]int{
+		"events": t.cfg.OutboxCapacity, "bytes": t.cfg.OutboxBytes, "parked": t.cfg.ParkedCapacity, "lane": t.cfg.LaneCapacity,
+	}
+	return &OutboxFullError{What: what, Limit: limits[what], Slot: slot}
+}
+
 // AbortError is a transaction that a procedure ended with abort. Everything was undone.
 type AbortError struct {
 	// Index of the procedure among the recorded commands, from 0.
@@ -126,7 +161,7 @@ func outcomeError(out script.Outcome, tx *Tx) error {
 	case script.Aborted:
 		return tx.abortError(out)
 	case script.Full:
-		return ErrOutboxFull
+		return tx.t.outboxFull(tx.shard.Slot, out.Text)
 	case script.Failed:
 		return tx.commandError(out)
 	case script.Broken:

@@ -5,6 +5,10 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
 
 	"github.com/luatx/luatx/message"
 )
@@ -17,6 +21,36 @@ type Event struct {
 	ID string
 	// Body is the encoded message. Package outbox encodes and decodes it.
 	Body []byte
+	// Key orders: the events of one key, on one tag, are published one after the other, as they were committed; each
+	// waits until the one before was sent. At most 256 bytes of UTF-8. Empty: the event waits for nobody.
+	Key string
+	// At schedules: the event is not published before that time, by the server's clock, in ms. It has no Key. Zero: it
+	// is published at once.
+	At time.Time
+}
+
+// maxTime is the first time, in ms, that a sorted set cannot tell from its neighbours.
+const maxTime = 1 << 53
+
+// check says what is wrong with an event.
+func (e *Event) check(cfg *Config) error {
+	switch {
+	case e.ID == "":
+		return errors.New("luatx: an event has no id")
+	case len(e.Body) == 0:
+		return fmt.Errorf("luatx: event %s has no body", e.ID)
+	case e.Body[0] == '=' || e.Body[0] == '!':
+		return fmt.Errorf("luatx: event %s: a body must not begin with %q", e.ID, e.Body[0])
+	case len(e.Body) > cfg.OutboxBytes:
+		return fmt.Errorf("%w: event %s: %d bytes, more than OutboxBytes, %d", ErrTooLarge, e.ID, len(e.Body), cfg.OutboxBytes)
+	case e.Key != "" && !e.At.IsZero():
+		return fmt.Errorf("luatx: event %s is ordered and scheduled: set Key or At, not both", e.ID)
+	case len(e.Key) > maxID || !utf8.ValidString(e.Key):
+		return fmt.Errorf("luatx: event %s: key %.40q: use at most %d bytes of UTF-8", e.ID, e.Key, maxID)
+	case !e.At.IsZero() && (e.At.Before(time.UnixMilli(0)) || !e.At.Before(time.UnixMilli(maxTime))):
+		return fmt.Errorf("luatx: event %s: At is %v: use a time since 1970", e.ID, e.At)
+	}
+	return nil
 }
 
 // MessageID names a message for the inbox. Two messages are the same where all three agree, within one shard:

@@ -22,7 +22,8 @@ import (
 //     procedures; at most Config.ProcedureCalls of them a run. Integers from 2^53 on are inexact, as ever in Lua;
 //   - NOW, the server's time in milliseconds;
 //   - emit(event), which adds an event to the outbox and returns its id. An event is a table of CloudEvents
-//     attributes, type and source at least, and data; or emit(body, id) with a body as it is to be published;
+//     attributes, type and source at least, and data; or emit(body, id) with a body as it is to be published. A third
+//     argument orders it, {key = "an ordering key"}, or schedules it, {at = milliseconds}; see Event;
 //   - abort(reason), which undoes the transaction; its caller gets an *AbortError;
 //   - string, table, math, cjson and what else Redis gives a script, but nothing that runs text as code.
 //

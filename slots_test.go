@@ -147,11 +147,11 @@ func TestClusterMigratingSlotTurnsEveryScriptAway(t *testing.T) {
 			return err
 		},
 		"claim": func(ctx context.Context) error {
-			_, err := scripts.Claim(ctx, shard, 1, time.Minute, 3)
+			_, err := scripts.Claim(ctx, shard, script.Claiming{Limit: 1, Lease: time.Minute, Attempts: 3})
 			return err
 		},
 		"settle": func(ctx context.Context) error {
-			_, err := scripts.Settle(ctx, shard, script.Backoff{Attempts: 3}, time.Hour, []script.Settlement{{ID: "settled", What: "sent"}})
+			_, err := scripts.Settle(ctx, shard, script.Settling{Attempts: 3, Retention: time.Hour}, []script.Settlement{{ID: "settled", What: "sent"}})
 			return err
 		},
 		"rearm": func(ctx context.Context) error {

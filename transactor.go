@@ -41,8 +41,8 @@ type Inline interface {
 	// Reserve takes a free slot for the events of a transaction about to commit; the cold relays leave them
 	// alone for the lease. With ok false there is no slot, and the events are everybody's at once.
 	Reserve() (lease time.Duration, ok bool)
-	// Committed hands over the events of a shard. Events is empty where a reserved transaction did not commit.
-	// It must not block.
+	// Committed hands over the events of a shard. Those that are ordered or scheduled are never the committer's own, even
+	// where a slot was reserved. Events is empty where a reserved transaction did not commit. It must not block.
 	Committed(slot int, events []Event, reserved bool)
 }
 
@@ -78,6 +78,9 @@ func New(client redis.UniversalClient, cfg Config) (*Transactor, error) {
 			Identity:   identity,
 			Retention:  cfg.Retention,
 			Capacity:   cfg.OutboxCapacity,
+			Bytes:      cfg.OutboxBytes,
+			Parked:     cfg.ParkedCapacity,
+			Lane:       cfg.LaneCapacity,
 			UndoBytes:  cfg.UndoBytes,
 			KeptBytes:  cfg.KeepBytes,
 			Durability: cfg.Durability.script(),

@@ -82,11 +82,8 @@ func (tx *Tx) Emit(event Event) error {
 	if event.ID == "" {
 		event.ID = tx.id.eventID(len(tx.events))
 	}
-	if len(event.Body) == 0 {
-		return fmt.Errorf("luatx: event %s has no body", event.ID)
-	}
-	if event.Body[0] == '=' {
-		return fmt.Errorf("luatx: event %s: a body must not begin with '='", event.ID)
+	if err := event.check(&tx.t.cfg); err != nil {
+		return err
 	}
 	tx.events = append(tx.events, event)
 	return nil

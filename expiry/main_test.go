@@ -10,6 +10,7 @@ import (
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/expiry"
 	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/script"
 	"github.com/luatx/luatx/message"
 )
 
@@ -97,7 +98,7 @@ func (f fixture) events() map[string][]string {
 	f.t.Helper()
 	events := make(map[string][]string)
 	for _, slot := range f.tr.Keyspace().Slots() {
-		claim, err := f.tr.Scripts().Claim(redistest.Soon(f.t), f.tr.Scripts().Shard(slot), 10_000, time.Hour, 10)
+		claim, err := f.tr.Scripts().Claim(redistest.Soon(f.t), f.tr.Scripts().Shard(slot), script.Claiming{Limit: 10_000, Lease: time.Hour, Attempts: 10})
 		must(f.t, err)
 		for _, e := range claim.Events {
 			var msg message.RawMessage

@@ -206,7 +206,7 @@ func TestFullOutbox(t *testing.T) {
 		if left := f.due(10); !slices.Equal(left, []string{"b", "c"}) {
 			t.Errorf("%q are due", left)
 		}
-		must(t, client.Del(ctx, f.tr.Scripts().Shard(f.tr.Keyspace().Slots()[0]).Key("pending")).Err())
+		must(t, client.Del(ctx, f.tr.Scripts().Shard(f.tr.Keyspace().Slots()[0]).Key("counts")).Err())
 		f.decides("b", past, expiry.Enqueued)
 	})
 }

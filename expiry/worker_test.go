@@ -243,8 +243,8 @@ func TestWorkerWaitsForRoom(t *testing.T) {
 	if c := w.Counts(); c.Enqueued != 2 {
 		t.Errorf("%+v", c)
 	}
-	pending := f.tr.Scripts().Shard(f.tr.Keyspace().Slots()[0]).Key("pending")
-	must(t, redistest.Shared(t).Client(t).Del(redistest.Soon(t), pending).Err())
+	counts := f.tr.Scripts().Shard(f.tr.Keyspace().Slots()[0]).Key("counts")
+	must(t, redistest.Shared(t).Client(t).Del(redistest.Soon(t), counts).Err())
 	redistest.Eventually(t, "the last one to be decided", func() bool { return w.Counts().Enqueued == 3 })
 }
 

@@ -1,12 +1,34 @@
--- Purpose: events of procedures; see _events.lua, whose locals it uses. Expects CAPACITY.
+-- Purpose: events of procedures; see _events.lua, whose locals it uses.
 
--- Makes what a procedure calls to emit an event; emits id, body, id, body …
-local function emitter(digest, before, score)
+-- The head of an event: of its options, a table with key (ordered) or at (scheduled, ms), or nil.
+local function head_of(options)
+  if options == nil then return '' end
+  if type(options) ~= 'table' then error({err = 'emit: the options are no table'}, 0) end
+  local key, at = options.key, options.at
+  if key ~= nil and at ~= nil then error({err = 'emit: an event is ordered or scheduled, not both'}, 0) end
+  if at ~= nil then
+    if type(at) ~= 'number' or at < 0 or at >= 9007199254740992 then error({err = 'emit: at is no time in ms'}, 0) end
+    return 'a' .. string.format('%.0f', at)
+  end
+  if key == nil then return '' end
+  if type(key) ~= 'string' or key == '' or #key > 256 then error({err = 'emit: key is no text of 1 to 256 bytes'}, 0) end
+  return 'k' .. string.gsub(string.gsub(key, '%%', '%%25'), '%z', '%%00')
+end
+
+-- Makes what a procedure calls to emit an event; emits id, head, body, id, head, body …
+local function emitter(digest, score)
   local emits = {}
+
+  local function add(id, head, body)
+    local ok, fine, full = pcall(enqueue, id, head, body, score)
+    if not ok or full then emits.failed = ok and {full = full} or fine end
+    if emits.failed then error(emits.failed, 0) end
+    if not fine then error({err = 'emit: the event ' .. id .. ' exists with another body'}, 0) end
+  end
+
   -- An event is a table of CloudEvents attributes and data, or a body as it is to be published, with its id.
-  function emits.emit(event, id)
-    local n = #emits / 2
-    if waiting + before + n + 1 > CAPACITY then error({full = true}, 0) end
+  function emits.emit(event, id, options)
+    local n, head = #emits / 3, head_of(options)
     if not id then -- derived, so that a replay makes the same event; in the form of a UUID
       local sum = redis.sha1hex(digest .. ':' .. n)
       id = string.gsub(sum, '^(%x%x%x%x%x%x%x%x)(%x%x%x%x).(%x%x%x).(%x%x%x)(%x%x%x%x%x%x%x%x%x%x%x%x).*$', '%1-%2-8%3-8%4-%5')
@@ -20,12 +42,11 @@ local function emitter(digest, before, score)
       for name, value in pairs(event) do copy[name] = value end
       id, body = copy.id, cjson.encode(copy)
     end
-    if type(id) ~= 'string' or type(body) ~= 'string' or body == '' or string.byte(body) == 61 then
+    if type(id) ~= 'string' or type(body) ~= 'string' or body == '' or string.find(body, '^[=!]') then
       error({err = 'emit: the event is neither a table of attributes nor a body'}, 0)
     end
-    if not enqueue(id, body, score) then error({err = 'emit: the event ' .. id .. ' exists with another body'}, 0) end
-    emits[#emits + 1] = id
-    emits[#emits + 1] = body
+    add(id, head, body)
+    for _, v in ipairs({id, head, body}) do emits[#emits + 1] = v end
     return id
   end
   return emits

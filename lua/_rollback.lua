@@ -1,32 +1,10 @@
--- Purpose: takes back what a transaction has done so far; see _undo.lua, whose locals it uses.
-
--- Runs one command of an undo. Returns what is left undone so far, nil for nothing.
-local function restore(command, left)
-  local ok, reply = true, nil
-  if not command.lost then ok, reply = pcall(redis.pcall, unpack(command)) end
-  local why = command.lost or not ok and tostring(reply) or type(reply) == 'table' and reply.err
-  if not why and command.length and redis.call('XLEN', command[2]) < command.length then
-    why = 'MAXLEN has trimmed entries'
-  end
-  if not why then return left end
-  return (left and left .. '; ' or '') .. command[1] .. ' ' .. command[2] .. ': ' .. why
-end
+-- Purpose: takes back what a transaction has done so far; see _undo.lua and _withdraw.lua, whose locals it uses.
 
 -- Runs the undo in reverse. Returns nil, or what could not be restored.
 local function rollback()
   local left
   for i = depth, 1, -1 do left = restore(undo[i], left) end
   depth, dumped, streams = 0, nil, nil
-  return left
-end
-
--- Takes the transaction's events back. The business does not know these keys: the inverse is known.
-local function withdraw(left)
-  for i = #enqueued, 1, -1 do
-    left = restore({'ZREM', PENDING, enqueued[i]}, left)
-    left = restore({'HDEL', ENTRIES, enqueued[i]}, left)
-  end
-  enqueued = {}
   return left
 end
 
@@ -47,14 +25,26 @@ local function rehearse(v, q, commands)
   return index, why
 end
 
+-- What has no room for the n events that stand from q on, as far as it shows before the first write; known ones need
+-- none.
+local function no_room(q, n)
+  local more, size = 0, 0
+  for i = q, q + 3 * (n - 1), 3 do
+    if redis.call('HEXISTS', ENTRIES, ARGV[i]) == 0 then more, size = more + 1, size + #ARGV[i + 2] end
+  end
+  if more == 0 then return nil end
+  return events + more > CAPACITY and 'events' or bytes + size > OUTBOX_BYTES and 'bytes' or
+    parked >= PARKED_CAPACITY and 'parked' or nil
+end
+
 -- What went wrong, in words.
 local function error_text(e)
-  return type(e) == 'table' and (e.err or e.abort and 'aborted: ' .. e.abort or 'the outbox is full') or tostring(e)
+  return type(e) == 'table' and (e.err or e.abort and 'aborted: ' .. e.abort or 'the outbox is full: ' .. tostring(e.full)) or tostring(e)
 end
 
 -- The answer to a transaction that was undone, because of an error at a step.
 local function failure(e, step)
-  if type(e) == 'table' and e.full then return {'full'} end
+  if type(e) == 'table' and e.full then return {'full', e.full} end
   if type(e) == 'table' and e.abort then return {'aborted', step, e.abort} end
   return {'failed', step, error_text(e)}
 end

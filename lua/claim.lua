@@ -1,17 +1,15 @@
 -- Purpose: claims a batch of due events for a relay, oldest due first: counts the attempt, gives a lease, and
 --          moves each event's next attempt past the lease. An event that used up its attempts (its relay died
 --          every time) is parked instead; an index member without a body goes.
--- KEYS:    1 void, 2 inbox:a, 3 entries, 4 pending, 5 attempts, 6 leases, 7 errors, 8 parked, 9 seq
--- ARGV:    1 limit, 2 lease (ms), 3 attempts allowed
+-- KEYS:    1 void; then those of _outbox.lua
+-- ARGV:    1 limit, 2 lease (ms), 3 attempts allowed, 4 1: a lane continues without its parked events
 -- Reply:   server time (ms), when the next event is due (ms, empty: none waits), lease, number parked, number
---          of orphans, then id, attempt and body of each event; or server time, 'identity' and the one found.
+--          of orphans, then id, attempt, destination (empty: as its body says) and body of each event; or server time,
+--          'identity' and the one found.
 -- Bound:   linear in the limit
 -- Redis:   6.0
 
-local INBOX, ENTRIES, PENDING, ATTEMPTS = KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local LEASES, ERRORS, PARKED, SEQ = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
-local NOW = string.format('%.0f', now)
-local budget, until_ = tonumber(ARGV[3]), string.format('%.0f', now + tonumber(ARGV[2]))
+local budget, until_, continues = tonumber(ARGV[3]), string.format('%.0f', now + tonumber(ARGV[2])), ARGV[4] == '1'
 
 local function next_due()
   local first = redis.call('ZRANGE', PENDING, 0, 0, 'WITHSCORES')
@@ -23,31 +21,29 @@ if #ids == 0 then return {NOW, next_due(), '', 0, 0} end
 local identity = redis.call('HGET', INBOX, 'id')
 if identity and identity ~= IDENTITY then return {NOW, 'identity', identity} end
 
-local ask, tries = {'HMGET', ENTRIES}, {'HMGET', ATTEMPTS}
-for i, id in ipairs(ids) do ask[i + 2], tries[i + 2] = id, id end
-local bodies, attempts = redis.call(unpack(ask)), redis.call(unpack(tries))
+local bodies, attempts = redis.call('HMGET', ENTRIES, unpack(ids)), redis.call('HMGET', ATTEMPTS, unpack(ids))
+local routes = redis.call('HMGET', ROUTES, unpack(ids))
 
-local lease
 local reply, parked, orphans = {NOW, '', '', 0, 0}, 0, 0
 for i, id in ipairs(ids) do
   local body, attempt = bodies[i], (tonumber(attempts[i]) or 0) + 1
-  if not body then
+  if not body or string.byte(body) == 61 then -- =: sent
     redis.call('ZREM', PENDING, id)
+    leave(id)
     orphans = orphans + 1
+    if not body then count('events', -1) end
   elseif attempt > budget then
-    redis.call('ZREM', PENDING, id)
-    redis.call('ZADD', PARKED, NOW, id)
-    redis.call('HDEL', LEASES, id)
-    redis.call('HSETNX', ERRORS, id, 'the lease ran out at the last attempt: its relay died or hung')
+    note(id, attempt - 1, 'crashed', 'the lease ran out at the last attempt: its relay died or hung')
+    park(id, body, continues)
     parked = parked + 1
   else
-    lease = lease or string.format('%.0f', redis.call('INCR', SEQ))
-    redis.call('HSET', ATTEMPTS, id, attempt)
-    redis.call('HSET', LEASES, id, lease)
-    redis.call('ZADD', PENDING, until_, id)
+    take(id, attempt, until_)
     local n = #reply
-    reply[n + 1], reply[n + 2], reply[n + 3] = id, attempt, body
+    reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = id, attempt, routes[i] or '', body
   end
 end
-reply[2], reply[3], reply[4], reply[5] = next_due(), lease or '', parked, orphans
+count('orphans', orphans)
+keep_counts()
+reply[3], reply[4], reply[5] = grant(), parked, orphans
+reply[2] = next_due()
 return reply

@@ -1,18 +1,19 @@
 -- Purpose: commits a batch of transactions of one slot: inbox mark, events, business commands and the
 --          acknowledgement of the input, each transaction whole or not at all.
 -- KEYS:    1 void (never exists: while a slot migrates, a missing declared key makes the cluster answer
---          TRYAGAIN before anything runs), 2 inbox:a, 3 inbox:b, 4 entries, 5 pending, 6 broken; then results and
---          results:b where replies are kept, every input stream and every key of the batch, used by name.
+--          TRYAGAIN before anything runs), 2 inbox:a, 3 inbox:b, 4 entries, 5 pending, 6 broken, 7 counts; then results and
+--          results:b where replies are kept, headers, lanes, seq and attempts where events may be ordered or scheduled,
+--          every input stream and every key of the batch, used by name.
 -- ARGV:    1 number of transactions, 2 what can be restored whole (2 any key, 1 strings); for each transaction: size
 --          (arguments, this one included), digest, token, not after (ms), acknowledge (0 no, 1 fence only, 2 fence
 --          and XACK), stream, group, consumer, entry, delay of its events (ms), number of events, of commands, of
 --          guards, 1 to keep the replies; then of each guard a head (order of the reply, see _reply.lua, and number
---          of arguments), the digest and the read; id and body of each event; of each command a head (see _undo.lua)
+--          of arguments), the digest and the read; id, head (see _events.lua) and body of each event; of each command a head (see _undo.lua)
 --          and the command itself. Class p is a procedure: name, number of keys, keys, arguments.
--- Reply:   server time (ms), then for each transaction: {'committed', 1 if acknowledged, reply of each
---          command …, id and body of each event of its procedures …}, {'replayed' | 'duplicate', 1 if acknowledged,
+-- Reply:   server time (ms), then for each transaction: {'committed', 1 if acknowledged + 2 if the shard
+--          had no events and has some now, reply of each command …, id, head and body of each event of its procedures …}, {'replayed' | 'duplicate', 1 if acknowledged,
 --          1 if by this very token, the replies if kept}, {'expired'}, {'fenced'}, {'conflict', index of the guard},
---          {'full'}, {'failed', index of the command (an event: negative), error}, {'aborted', index of the procedure,
+--          {'full', what}, {'failed', index of the command (an event: negative), error}, {'aborted', index of the procedure,
 --          reason}, {'refused', the server's error}, {'broken', what was left}; or {'identity', the one found} alone
 --          for the whole batch; or the server's error READONLY.
 -- Bound:   linear in the arguments, which the client caps; for procedures BUDGET calls each. What few transactions need
@@ -31,8 +32,8 @@ for i = 1, count do
 end
 local in_a, in_b, start, horizon = open_inbox(now, ask)
 if not in_a then return {NOW, {'identity', in_b}} end
-waiting = redis.call('ZCARD', PENDING)
 local fresh, kept_mark = not start, false -- the shard's first transaction; a mark that stays
+local first_to_come -- the reply of the first transaction with new events
 
 -- For 3, and the acknowledgement: the input of a transaction, a stream as one consumer of a group reads it.
 local function input_of(p) return ARGV[p + 5] .. '\0' .. ARGV[p + 6] .. '\0' .. ARGV[p + 7] end
@@ -67,8 +68,9 @@ local function run(p, q, reply)
   local emitted
   for i = 1, events do
     step = -i
-    if not enqueue(ARGV[q], ARGV[q + 1], score) then error({err = 'the event exists with another body'}) end
-    q = q + 2
+    local ok, full = enqueue(ARGV[q], ARGV[q + 1], ARGV[q + 2], score)
+    if not ok then error(full and {full = full} or {err = 'the event exists with another body'}) end
+    q = q + 3
   end
   for i = 1, commands do
     step = i
@@ -76,8 +78,9 @@ local function run(p, q, reply)
     local first, last = q + 1, q + (tonumber(string.sub(head, 3)) or tonumber(string.match(head, '^%d+', 3)))
     local r
     if string.byte(head) == 112 then -- p
-      emitted = emitted or rare().emitter(ARGV[p + 1], events, score)
+      emitted = emitted or rare().emitter(ARGV[p + 1], score)
       r = rare().call_procedure(first, last, emitted.emit)
+      if emitted.failed then error(emitted.failed, 0) end -- though the procedure may have gone on
       if r == nil then r = false end
     else
       if i < commands then -- the last one needs no undo: it works or changes nothing
@@ -95,9 +98,7 @@ local function run(p, q, reply)
     reply[i + 2] = r
     q = last + 1
   end
-  if not emitted then return events end
-  for i, v in ipairs(emitted) do reply[commands + 2 + i] = v end
-  return events + #emitted / 2
+  for i, v in ipairs(emitted or {}) do reply[commands + 2 + i] = v end
 end
 
 -- 1. The answer to an id that has been seen.
@@ -129,10 +130,14 @@ local function commit(p, seen)
     if changed then return {'conflict', changed} end
   end
   -- 5. Capacity.
-  if ARGV[p + 10] ~= '0' and waiting + tonumber(ARGV[p + 10]) > CAPACITY then return {'full'} end
+  local n = tonumber(ARGV[p + 10])
+  if n > 0 and (events + n > CAPACITY or 2 * bytes > OUTBOX_BYTES or parked >= PARKED_CAPACITY) then
+    local full = rare().no_room(q, n)
+    if full then return {'full', full} end
+  end
   -- What cannot be undone is refused before the first write, where the server shows it that early.
   if ARGV[2] ~= '2' then
-    local ok, index, why = pcall(rare().rehearse, ARGV, q + 2 * ARGV[p + 10], tonumber(ARGV[p + 11]))
+    local ok, index, why = pcall(rare().rehearse, ARGV, q + 3 * n, tonumber(ARGV[p + 11]))
     if not ok then index, why = 0, rare().error_text(index) end
     if index then return {'failed', index, why} end
   end
@@ -149,10 +154,11 @@ local function commit(p, seen)
 
   -- 7, 8. Events and business; all of it under pcall, for a Lua error too would leave the mark behind.
   local reply = {'committed', 0}
+  local had_events, had_bytes, had_come, had_again = events, bytes, came, again
   local ok, result = pcall(run, p, q, reply)
   if ok then
-    waiting, kept_mark = waiting + result, true
-    depth, dumped, streams, enqueued = 0, nil, nil, {}
+    if came > 0 then first_to_come = first_to_come or reply end
+    depth, dumped, streams, enqueued, entered, kept_mark = 0, nil, nil, {}, nil, true
     if ARGV[p + 13] == '1' then rare().keep_replies(digest, reply, tonumber(ARGV[p + 11])) end
     return reply
   end
@@ -160,6 +166,7 @@ local function commit(p, seen)
   -- 9. Undo, the mark included; what cannot be undone keeps it, and says so to every redelivery.
   local undoing = rare()
   local left = undoing.withdraw(undoing.rollback())
+  events, bytes, came, again = had_events, had_bytes, had_come, had_again
   if not left then left = undoing.restore({'HDEL', A, digest}) end
   if not left then return undoing.failure(result, step) end
   left = 'command ' .. step .. ': ' .. undoing.error_text(result) .. '; not restored: ' .. left
@@ -177,6 +184,8 @@ for i = 1, count do
   replies[i + 1] = reply
 end
 if fresh and start and not kept_mark then redis.call('UNLINK', A) end -- nothing happened here after all
+keep_events()
+if first_to_come and before <= 0 then first_to_come[2] = 2 end
 
 -- WAIT is about what the connection has written: a batch of duplicates writes, so that it means their first commit.
 if DURABLE and start and not kept_mark then redis.pcall('HSET', A, 'start', string.format('%.0f', start)) end
@@ -195,7 +204,7 @@ for i = 1, count do
 end
 for _, ack in pairs(acks) do
   if type(redis.pcall(unpack(ack.command))) == 'number' then
-    for _, reply in ipairs(ack) do reply[2] = 1 end
+    for _, reply in ipairs(ack) do reply[2] = reply[2] + 1 end
   end
 end
 return replies

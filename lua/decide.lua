@@ -1,6 +1,6 @@
 -- Purpose: decides timers that are due: each that was not revoked leaves an event in the outbox, once. What revokes is
 --          read here, not by the caller: there is no time between the look and the decision.
--- KEYS:    1 void, 2 inbox:a, 3 due, 4 entries, 5 pending, 6 decided; then every marker
+-- KEYS:    1 void, 2 inbox:a, 3 due, 4 entries, 5 pending, 6 decided, 7 counts; then every marker
 -- ARGV:    1 cut-off (ms, empty: none); then of each timer: subject, due (ms) as it was found, id and body of its event,
 --          marker (a key whose existence revokes, empty: none)
 -- Reply:   server time (ms), then for each timer: enqueued, revoked, already (the event is in the outbox, or was), not
@@ -12,7 +12,6 @@
 local identity = redis.call('HGET', KEYS[2], 'id')
 if identity and identity ~= IDENTITY then return {NOW, 'identity', identity} end
 
-waiting = redis.call('ZCARD', PENDING)
 local latest = math.min(now, tonumber(ARGV[1]) or now)
 
 local function is_revoked(subject, marker)
@@ -31,8 +30,7 @@ local function decide(subject, due, id, body, marker)
     return 'already'
   end
   if not current or open > latest then return 'not due' end
-  if waiting + #enqueued >= CAPACITY then return 'full' end
-  enqueue(id, body, NOW)
+  if not enqueue(id, '', body, NOW) then return 'full' end
   decided(subject, fired_member(subject, due))
   return 'enqueued'
 end
@@ -41,5 +39,6 @@ local reply = {NOW}
 for p = 2, #ARGV, 5 do
   reply[#reply + 1] = decide(ARGV[p], ARGV[p + 1], ARGV[p + 2], ARGV[p + 3], ARGV[p + 4])
 end
+keep_events()
 forget(#reply)
 return reply

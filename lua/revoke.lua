@@ -1,6 +1,6 @@
 -- Purpose: revokes the open timer of a subject: it will never fire, and the event that says so enters the outbox in the
 --          same step.
--- KEYS:    1 void, 2 inbox:a, 3 due, 4 entries, 5 pending, 6 decided
+-- KEYS:    1 void, 2 inbox:a, 3 due, 4 entries, 5 pending, 6 decided, 7 counts
 -- ARGV:    1 subject; where there is an event, 2 its id and 3 its body
 -- Reply:   server time (ms), then revoked (now or before), none (no timer is open: it fired, was cancelled, or never
 --          was), full (the outbox: nothing was done), other (the event's id is known with another body: nothing was
@@ -12,12 +12,12 @@ local identity = redis.call('HGET', KEYS[2], 'id')
 if identity and identity ~= IDENTITY then return {NOW, 'identity', identity} end
 
 local subject, id, body = ARGV[1], ARGV[2], ARGV[3]
-waiting = redis.call('ZCARD', PENDING)
 if is_decided(revoked_member(subject)) then return {NOW, 'revoked'} end
 if not due_of(subject) then return {NOW, 'none'} end
 if id then
-  if waiting >= CAPACITY and redis.call('HEXISTS', ENTRIES, id) == 0 then return {NOW, 'full'} end
-  if not enqueue(id, body, NOW) then return {NOW, 'other'} end
+  local ok, full = enqueue(id, '', body, NOW)
+  if not ok then return {NOW, full and 'full' or 'other'} end
+  keep_events()
 end
 decided(subject, revoked_member(subject))
 forget(1)

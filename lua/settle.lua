@@ -1,69 +1,112 @@
 -- Purpose: settles a batch of events after a publish. Sent always wins. Failed, parked and back apply only
---          under the event's current lease: a late waker must not move what another publishes now.
--- KEYS:    1 void, 2 entries, 3 pending, 4 attempts, 5 leases, 6 errors, 7 parked, 8 sent
--- ARGV:    1 attempts allowed, 2 backoff base (ms), 3 backoff cap (ms), 4 retention of sent ids (ms); then of
---          each event: id, what (sent, failed, parked, back), lease (empty: the committer's own, before any
---          claim), a number (failed: in [0, 1), for the jitter; back: ms from now), error
--- Reply:   server time (ms), then for each event: sent, failed, parked, back, or stale where nothing was done.
+--          under the event's current lease: a late waker must not move what another publishes now. The next event of a
+--          lane is due at once, and leased to the caller where he asks for it.
+-- KEYS:    1 void; then those of _outbox.lua
+-- ARGV:    1 attempts allowed, 2 backoff base (ms), 3 backoff cap (ms), 4 retention of sent ids (ms, negative: forgotten
+--          at once), 5 1: sent bodies are kept, 6 1: a lane continues without its parked events, 7 lease of promoted
+--          events (ms, 0: they are everybody's); then of each event: id, what (sent, failed, parked, back), lease
+--          (empty: the committer's own, before any claim), a number (failed: in [0, 1), for the jitter; back: ms from
+--          now), class (of failed: may be empty) and error
+-- Reply:   server time (ms), lease of promoted events, how many events have become heads of lanes, then for each event: sent,
+--          failed, parked, back, or stale where nothing was done; then id, attempt, destination and body of each that was
+--          leased to the caller.
 -- Bound:   linear in the arguments, and 100 sent ids whose retention has passed
 -- Redis:   6.0
 
-local ENTRIES, PENDING, ATTEMPTS, LEASES = KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local ERRORS, PARKED, SENT = KEYS[6], KEYS[7], KEYS[8]
-local NOW = string.format('%.0f', now)
-local budget, base, cap = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local budget, base, cap, retention = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local keep, continues, hold = ARGV[5] == '1', ARGV[6] == '1', tonumber(ARGV[7])
+local FIRST, WIDTH = 8, 6
 
-local function sent(id)
-  local body = redis.call('HGET', ENTRIES, id)
-  if not body or string.sub(body, 1, 1) == '=' then return 'stale' end
-  redis.call('HSET', ENTRIES, id, '=' .. redis.sha1hex(body)) -- keeps the id, so that the same event is known
-  redis.call('ZREM', PENDING, id)
-  redis.call('ZREM', PARKED, id)
-  redis.call('HDEL', ATTEMPTS, id)
-  redis.call('HDEL', LEASES, id)
-  redis.call('HDEL', ERRORS, id)
-  redis.call('ZADD', SENT, NOW, id)
+-- Events that were published as soon as they were committed have nothing but their body and their place in pending.
+local plain = redis.call('EXISTS', ATTEMPTS, LEASES, ERRORS, PARKED, ROUTES, HEADERS) == 0
+
+local gone, gone_ids, digests, scores = {}, {}, {'HSET', ENTRIES}, {'ZADD', SENT} -- those sent now
+
+local function sent(id, body)
+  local state = body and string.byte(body)
+  if not body or state == 61 or gone[id] then return 'stale' end -- =
+  gone[id], gone_ids[#gone_ids + 1] = true, id
+  local n = #digests
+  digests[n + 1] = id -- the id is kept, so that the same event is known
+  digests[n + 2] = state == 33 and '=' .. string.sub(body, 2) or '=' .. redis.sha1hex(body) .. (keep and body or '') -- !
+  scores[n + 1], scores[n + 2] = NOW, id
+  count('sent', 1)
+  if plain or not unpark(id, body) then
+    count('events', -1)
+    count('bytes', -#body)
+  end
+  if not plain then leave(id) end
   return 'sent'
 end
 
-local function park(id, why)
-  redis.call('ZREM', PENDING, id)
-  redis.call('ZADD', PARKED, NOW, id)
-  redis.call('HDEL', LEASES, id)
-  redis.call('HSET', ERRORS, id, why)
-  return 'parked'
+-- Keeps what was sent.
+local function keep_sent()
+  if #gone_ids == 0 then return end
+  redis.call('ZREM', PENDING, unpack(gone_ids))
+  if retention < 0 then
+    redis.call('HDEL', ENTRIES, unpack(gone_ids))
+  else
+    redis.call(unpack(digests))
+    redis.call(unpack(scores))
+  end
+  if plain then return end
+  for _, key in ipairs({ATTEMPTS, LEASES, ERRORS, ROUTES}) do redis.call('HDEL', key, unpack(gone_ids)) end
 end
 
-local function unsent(id, what, lease, number, why)
-  if not redis.call('ZSCORE', PENDING, id) or (redis.call('HGET', LEASES, id) or '') ~= lease then return 'stale' end
-  if what == 'parked' then return park(id, why) end
+local function unsent(id, body, what, lease, number, class, text)
+  if not body or gone[id] or not redis.call('ZSCORE', PENDING, id) then return 'stale' end
+  if (redis.call('HGET', LEASES, id) or '') ~= lease then return 'stale' end
+  plain = false
   local claimed = lease ~= '' -- the claim has counted the attempt; the committer's own counts when it fails
   if what == 'back' then
     redis.call('ZADD', PENDING, string.format('%.0f', now + number), id)
-    if claimed then redis.call('HINCRBY', ATTEMPTS, id, -1) end
+    if claimed and redis.call('HINCRBY', ATTEMPTS, id, -1) <= 0 then redis.call('HDEL', ATTEMPTS, id) end
     redis.call('HDEL', LEASES, id)
     return 'back'
   end
   local attempts = redis.call('HINCRBY', ATTEMPTS, id, claimed and 0 or 1)
-  if attempts >= budget then return park(id, why) end
-  local delay = math.floor(math.min(cap, base * 2 ^ math.min(attempts - 1, 30)) * number)
-  redis.call('ZADD', PENDING, string.format('%.0f', now + delay), id)
-  redis.call('HDEL', LEASES, id)
-  redis.call('HSET', ERRORS, id, why)
-  return 'failed'
+  count('failed', 1)
+  if what == 'failed' and attempts < budget then
+    local delay = math.floor(math.min(cap, base * 2 ^ math.min(attempts - 1, 30)) * number)
+    redis.call('ZADD', PENDING, string.format('%.0f', now + delay), id)
+    redis.call('HDEL', LEASES, id)
+    note(id, attempts, class == '' and 'failed' or class, text)
+    return 'failed'
+  end
+  note(id, attempts, class == '' and what == 'failed' and 'exhausted' or class, text)
+  park(id, body, continues)
+  return 'parked'
 end
 
-local reply = {NOW}
-for p = 5, #ARGV, 5 do
-  local id, what = ARGV[p], ARGV[p + 1]
-  if what == 'sent' then
-    reply[#reply + 1] = sent(id)
+local ask = {}
+for p = FIRST, #ARGV, WIDTH do ask[#ask + 1] = ARGV[p] end
+local bodies = redis.call('HMGET', ENTRIES, unpack(ask))
+local reply = {NOW, '', 0}
+for i, id in ipairs(ask) do
+  local p = FIRST + (i - 1) * WIDTH
+  if ARGV[p + 1] == 'sent' then
+    reply[i + 3] = sent(id, bodies[i])
   else
-    reply[#reply + 1] = unsent(id, what, ARGV[p + 2], tonumber(ARGV[p + 3]), ARGV[p + 4])
+    reply[i + 3] = unsent(id, bodies[i], ARGV[p + 1], ARGV[p + 2], tonumber(ARGV[p + 3]), ARGV[p + 4], ARGV[p + 5])
   end
 end
+keep_sent()
 
-local old = redis.call('ZRANGEBYSCORE', SENT, '-inf', string.format('%.0f', now - tonumber(ARGV[4])), 'LIMIT', 0, 100)
+-- Leases an event that has become the head of its lane to the caller.
+local function adopt(id)
+  local body, attempt = redis.call('HGET', ENTRIES, id), (tonumber(redis.call('HGET', ATTEMPTS, id)) or 0) + 1
+  if not body or string.byte(body) == 61 or attempt > budget or gone[id] then return end -- a claim's to judge
+  take(id, attempt, string.format('%.0f', now + hold))
+  local n = #reply
+  reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = id, attempt, redis.call('HGET', ROUTES, id) or '', body
+end
+if hold > 0 then
+  for _, id in ipairs(promoted) do adopt(id) end
+end
+reply[2], reply[3] = grant(), #promoted
+keep_counts()
+
+local old = redis.call('ZRANGEBYSCORE', SENT, '-inf', string.format('%.0f', now - math.max(0, retention)), 'LIMIT', 0, 100)
 if #old > 0 then
   redis.call('HDEL', ENTRIES, unpack(old))
   redis.call('ZREM', SENT, unpack(old))

@@ -1,5 +1,5 @@
 -- Purpose: records, moves or cancels the timer of a subject.
--- KEYS:    1 void, 2 inbox:a, 3 due, 4 entries, 5 pending, 6 decided
+-- KEYS:    1 void, 2 inbox:a, 3 due, 4 entries, 5 pending, 6 decided, 7 counts
 -- ARGV:    1 what (record, extend, cancel), 2 subject, 3 due (ms); cancel: what the timer must be due at, 0: any time
 -- Reply:   server time (ms), then recorded (now, or before for the same due), open (there is one for another due),
 --          revoked, extended, cancelled, or none (no timer is open); or 'identity' and the one found.
@@ -7,7 +7,6 @@
 -- Redis:   6.0
 
 local what, subject, due = ARGV[1], ARGV[2], ARGV[3]
-local NOW = string.format('%.0f', now)
 local identity = redis.call('HGET', KEYS[2], 'id')
 if identity and identity ~= IDENTITY then return {NOW, 'identity', identity} end
 

@@ -56,6 +56,7 @@ type Parked struct {
 	At       time.Time // when it was parked, by the server's clock
 	Attempts int
 	Error    string // of the last attempt
+	Class    string // of that error, in a word
 	Message  *message.RawMessage
 }
 
@@ -75,7 +76,11 @@ func (s *Store) Parked(ctx context.Context) iter.Seq2[Parked, error] {
 				}
 				for _, p := range page {
 					msg, err := Decode(p.Body)
-					if !yield(Parked{n, p.ID, p.At, p.Attempts, p.Error, msg}, err) {
+					parked := Parked{Slot: n, ID: p.ID, At: p.At, Attempts: p.Attempts, Message: msg}
+					if len(p.Failures) > 0 {
+						parked.Error, parked.Class = p.Failures[0].Text, p.Failures[0].Class
+					}
+					if !yield(parked, err) {
 						return
 					}
 				}

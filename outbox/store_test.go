@@ -26,12 +26,12 @@ func settle(t testing.TB, tr *luatx.Transactor, slot int, retention time.Duratio
 	for i, id := range ids {
 		batch[i] = script.Settlement{ID: id, What: what, Error: "refused " + id}
 	}
-	backoff := script.Backoff{Attempts: 10, Base: time.Second, Cap: time.Minute}
-	done, err := tr.Scripts().Settle(redistest.Soon(t), tr.Scripts().Shard(slot), backoff, retention, batch)
+	how := script.Settling{Attempts: 10, Base: time.Second, Cap: time.Minute, Retention: retention}
+	settled, err := tr.Scripts().Settle(redistest.Soon(t), tr.Scripts().Shard(slot), how, batch)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, d := range done {
+	for i, d := range settled.Done {
 		if d != what {
 			t.Errorf("%s: %s instead of %s", ids[i], d, what)
 		}
@@ -222,7 +222,7 @@ func TestRearm(t *testing.T) {
 			t.Errorf("one parked event, named twice: %d, %v", n, err)
 		}
 		wantCounts(t, store, outbox.Counts{Pending: 2, Parked: 1, Sent: 1})
-		claim, err := tr.Scripts().Claim(redistest.Soon(t), tr.Scripts().Shard(slot), 10, time.Hour, 10)
+		claim, err := tr.Scripts().Claim(redistest.Soon(t), tr.Scripts().Shard(slot), script.Claiming{Limit: 10, Lease: time.Hour, Attempts: 10})
 		must(t, err)
 		for _, event := range claim.Events {
 			if event.Attempt != 1 {

@@ -4,7 +4,13 @@ import (
 	"context"
 	"math/rand/v2"
 	"time"
+
+	"github.com/luatx/luatx/internal/script"
 )
+
+// maxRounds is how many settlements of one claim take along what follows in the lanes: then others of the slot have
+// their turn.
+const maxRounds = 64
 
 // publishCold claims and publishes what has become due.
 func (r *Relay) publishCold(ctx, work context.Context) {
@@ -27,7 +33,9 @@ func (r *Relay) claim(ctx, work context.Context, slot int) time.Time {
 	asked, cancel := context.WithTimeout(ctx, r.cfg.Lease)
 	defer cancel()
 	taken := time.Now()
-	claim, err := r.scripts.Claim(asked, r.scripts.Shard(slot), r.cfg.BatchSize, r.cfg.Lease, r.cfg.Attempts)
+	claim, err := r.scripts.Claim(asked, r.scripts.Shard(slot), script.Claiming{
+		Limit: r.cfg.BatchSize, Lease: r.cfg.Lease, Attempts: r.cfg.Attempts, Continues: r.cfg.OnPark == LaneContinues,
+	})
 	if err != nil {
 		if ctx.Err() == nil {
 			r.cfg.Logger.Error("relay: claim failed", "slot", slot, "error", err)
@@ -40,18 +48,26 @@ func (r *Relay) claim(ctx, work context.Context, slot int) time.Time {
 	if claim.Orphans > 0 {
 		r.cfg.Logger.Warn("relay: index members without a body removed", "slot", slot, "events", claim.Orphans)
 	}
-	events := make([]leased, len(claim.Events))
-	for i, e := range claim.Events {
-		events[i] = leased{slot: slot, id: e.ID, body: e.Body, lease: claim.Lease}
-	}
-	r.publish(work, taken, events)
+	r.publish(work, taken, leases(slot, claim.Lease, claim.Events), r.holdIn(ctx))
 	switch {
-	case len(events) == r.cfg.BatchSize:
+	case len(claim.Events) == r.cfg.BatchSize:
 		return time.Now()
 	case claim.Next < 0:
 		return time.Time{}
 	}
 	return taken.Add(claim.Next)
+}
+
+// holdIn says for how long what follows in a lane is leased: nobody else need look for it, but when this relay stops, or
+// others of the slot have waited long enough.
+func (r *Relay) holdIn(ctx context.Context) hold {
+	rounds := 0
+	return func() time.Duration {
+		if rounds++; rounds > maxRounds || ctx.Err() != nil {
+			return 0
+		}
+		return r.cfg.Lease
+	}
 }
 
 // sweep visits every shard once an interval, for events that no commit of this process speaks of.

@@ -48,64 +48,82 @@ const (
 	maxBehind = 256
 )
 
-// dispatch publishes the groups side by side and settles each when it has been answered, so that none waits for a slower
-// one. A destination that is slow, or gives no answer at all, holds up no worker for long.
-func (r *Relay) dispatch(ctx context.Context, deadline time.Time, groups []*group, fates settlements) {
-	answers := make(chan settlements, len(groups))
-	running := 0
-	for _, g := range groups {
-		if len(g.events) == 0 {
-			continue
-		}
-		g.in = r.outage.enter(g.scope, len(g.events))
-		if !g.in.open {
-			for _, e := range g.events {
-				fates.add(e.slot, script.Settlement{ID: e.id, Lease: e.lease, What: "back", Number: float64(g.in.wait.Milliseconds())})
-			}
-			continue
-		}
-		running++
-		go func() { answers <- r.answer(ctx, deadline, g) }()
-	}
-	r.settleAll(ctx, fates)
+// flight is a batch on its way in groups, with what follows it in its lanes.
+type flight struct {
+	relay   *Relay
+	next    hold
+	answers chan settlements
+	running int // groups without an answer
+}
+
+// dispatch publishes a batch in groups, side by side, and settles each when it has been answered, so that none waits for
+// a slower one; what follows in the lanes goes out the same way. A destination that is slow, or gives no answer at all,
+// holds up no worker for long.
+func (r *Relay) dispatch(ctx context.Context, deadline time.Time, events []leased, next hold) {
+	f := &flight{relay: r, next: next, answers: make(chan settlements, 16)}
+	f.launch(ctx, deadline, events)
 	if _, ok := r.publisher.(Scoped); !ok {
-		r.collect(ctx, answers, running, nil)
+		f.collect(ctx, nil)
 		return
 	}
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
-	running = r.collect(ctx, answers, running, timer.C)
-	if running == 0 {
+	if f.collect(ctx, timer.C) {
 		return
 	}
 	if r.late.Add(1) > maxBehind {
 		r.late.Add(-1)
-		r.collect(ctx, answers, running, nil)
+		f.collect(ctx, nil)
 		return
 	}
 	r.behind.Go(func() {
 		defer r.late.Add(-1)
-		r.collect(ctx, answers, running, nil)
+		f.collect(ctx, nil)
 	})
 }
 
-// collect settles what is answered until so many groups are, or the time is up, and returns how many are not.
-func (r *Relay) collect(ctx context.Context, answers <-chan settlements, running int, up <-chan time.Time) int {
-	for running > 0 {
+// launch sends events on their way. What is settled at once, unsent, may take others along.
+func (f *flight) launch(ctx context.Context, deadline time.Time, events []leased) {
+	r := f.relay
+	for len(events) > 0 {
+		fates := make(settlements)
+		for _, g := range r.groups(decode(events, fates)) {
+			if len(g.events) == 0 || time.Now().After(deadline) {
+				continue // what waited too long is left to whoever claims it next
+			}
+			g.in = r.outage.enter(g.scope, len(g.events))
+			if !g.in.open {
+				for _, e := range g.events {
+					fates.add(e.slot, script.Settlement{ID: e.id, Lease: e.lease, What: "back", Number: float64(g.in.wait.Milliseconds())})
+				}
+				continue
+			}
+			f.running++
+			go func() { f.answers <- r.answer(ctx, deadline, g) }()
+		}
+		deadline = r.deadline(time.Now())
+		events = r.settleAll(ctx, fates, f.next)
+	}
+}
+
+// collect settles what is answered until everything is, or the time is up, and reports whether everything is.
+func (f *flight) collect(ctx context.Context, up <-chan time.Time) bool {
+	for f.running > 0 {
 		var fates settlements
 		select {
-		case fates = <-answers:
+		case fates = <-f.answers:
 		case <-up:
-			return running
+			return false
 		}
-		for running--; len(answers) > 0; running-- { // those that have come meanwhile as well
-			for slot, more := range <-answers {
+		for f.running--; len(f.answers) > 0; f.running-- { // those that have come meanwhile as well
+			for slot, more := range <-f.answers {
 				fates[slot] = append(fates[slot], more...)
 			}
 		}
-		r.settleAll(ctx, fates)
+		deadline := f.relay.deadline(time.Now())
+		f.launch(ctx, deadline, f.relay.settleAll(ctx, fates, f.next))
 	}
-	return 0
+	return true
 }
 
 // answer publishes a group, within what is left of its lease, and says how each of its events is to be settled.
@@ -126,8 +144,11 @@ func (r *Relay) answer(ctx context.Context, deadline time.Time, g *group) settle
 	return fates
 }
 
-func (r *Relay) settleAll(ctx context.Context, fates settlements) {
+// settleAll returns the events that follow in their lanes.
+func (r *Relay) settleAll(ctx context.Context, fates settlements, next hold) []leased {
+	var following []leased
 	for slot, batch := range fates {
-		r.settle(ctx, slot, batch)
+		following = append(following, r.settle(ctx, slot, batch, next)...)
 	}
+	return following
 }

@@ -25,15 +25,22 @@ func (r *Relay) Reserve() (time.Duration, bool) {
 
 // Committed implements luatx.Inline.
 func (r *Relay) Committed(slot int, events []luatx.Event, reserved bool) {
-	switch {
-	case !reserved:
-		if len(events) > 0 {
+	var own []luatx.Event
+	for _, event := range events {
+		switch {
+		case !event.At.IsZero():
+			r.schedule.add(slot, event.At)
+		case event.Key != "" || !reserved:
 			r.schedule.add(slot, time.Now())
+		default:
+			own = append(own, event)
 		}
-	case len(events) == 0:
+	}
+	switch {
+	case len(own) > 0:
+		r.inline <- handover{slot, own} // has room: one place a reservation
+	case reserved:
 		r.waiting.Add(-1)
-	default:
-		r.inline <- handover{slot, events} // has room: one place a reservation
 	}
 }
 
@@ -55,7 +62,7 @@ func (r *Relay) publishInline(ctx, work context.Context) {
 			}
 			for len(events) > 0 {
 				n := min(len(events), r.cfg.BatchSize)
-				r.publish(work, taken, events[:n])
+				r.publish(work, taken, events[:n], nothing)
 				events = events[n:]
 			}
 		}
@@ -90,7 +97,7 @@ func (r *Relay) giveBack() {
 			for i, event := range h.events {
 				back[i] = script.Settlement{ID: event.ID, What: "back"}
 			}
-			r.settle(ctx, h.slot, back)
+			r.settle(ctx, h.slot, back, nothing)
 		case <-time.After(givingBack):
 		case <-ctx.Done():
 			return

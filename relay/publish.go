@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -17,26 +18,45 @@ type leased struct {
 	id    string
 	body  []byte
 	lease string // empty: this process committed it
+	route string // its destination, where an operator has changed it
 }
 
-// publish sends a batch, within what is left of its lease, and settles it.
-func (r *Relay) publish(ctx context.Context, taken time.Time, events []leased) {
-	deadline := taken.Add(r.cfg.Lease * 2 / 3)
-	if len(events) == 0 || time.Now().After(deadline) {
-		return // what waited too long is left to whoever claims it next
+func leases(slot int, lease string, claimed []script.Claimed) []leased {
+	events := make([]leased, len(claimed))
+	for i, e := range claimed {
+		events[i] = leased{slot: slot, id: e.ID, body: e.Body, lease: lease, route: e.Route}
 	}
-	fates := make(settlements)
-	var sound []leased
-	var messages []*message.RawMessage
+	return events
+}
+
+// hold says for how long the events are leased that follow in the lanes of settled ones, to be published with them; 0:
+// they are everybody's.
+type hold func() time.Duration
+
+func nothing() time.Duration { return 0 }
+
+// publish sends a batch, within what is left of its lease, and settles it; and what follows it in its lanes, as long as
+// the hold says so.
+func (r *Relay) publish(ctx context.Context, taken time.Time, events []leased, next hold) {
+	r.dispatch(ctx, r.deadline(taken), events, next)
+}
+
+func (r *Relay) deadline(taken time.Time) time.Time { return taken.Add(r.cfg.Lease * 2 / 3) }
+
+// decode reads the bodies of events; what is none it parks.
+func decode(events []leased, fates settlements) (sound []leased, messages []*message.RawMessage) {
 	for _, e := range events {
 		msg, err := outbox.Decode(e.body)
 		if err != nil {
-			fates.add(e.slot, script.Settlement{ID: e.id, What: "parked", Lease: e.lease, Error: err.Error()})
+			fates.add(e.slot, script.Settlement{ID: e.id, What: "parked", Lease: e.lease, Class: "malformed", Error: cut(err)})
 			continue
+		}
+		if e.route != "" {
+			msg.Attributes[message.AttrDestination] = e.route
 		}
 		sound, messages = append(sound, e), append(messages, msg)
 	}
-	r.dispatch(ctx, deadline, r.groups(sound, messages), fates)
+	return sound, messages
 }
 
 // maxError is how much of an error is kept with an event, in bytes.
@@ -47,8 +67,7 @@ func settlement(e leased, err error, pause time.Duration) script.Settlement {
 	if err == nil {
 		return s
 	}
-	s.Error = err.Error()
-	s.Error = s.Error[:min(len(s.Error), maxError)]
+	s.Error, s.Class = cut(err), classOf(err, "")
 	switch {
 	case errors.Is(err, ErrLater):
 		wait, _ := message.RetryDelay(err)
@@ -56,33 +75,42 @@ func settlement(e leased, err error, pause time.Duration) script.Settlement {
 	case errors.Is(err, ErrUnavailable):
 		s.What, s.Number = "back", float64(pause.Milliseconds())
 	case message.IsPermanent(err):
-		s.What = "parked"
+		s.What, s.Class = "parked", cmp.Or(s.Class, "refused")
 	default:
 		s.What, s.Number = "failed", rand.Float64()
 	}
 	return s
 }
 
-// settle tells the shard. What cannot be told is published again when its lease has run out.
-func (r *Relay) settle(ctx context.Context, slot int, batch []script.Settlement) {
+func cut(err error) string {
+	text := err.Error()
+	return text[:min(len(text), maxError)]
+}
+
+// settle tells the shard. What cannot be told is published again when its lease has run out. It returns the events that
+// follow in their lanes, leased for as long as the hold says.
+func (r *Relay) settle(ctx context.Context, slot int, batch []script.Settlement, next hold) []leased {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(settleTries, r.cfg.Lease))
 	defer cancel()
-	backoff := script.Backoff{Attempts: r.cfg.Attempts, Base: r.cfg.BackoffBase, Cap: r.cfg.BackoffCap}
-	done, err := r.scripts.Settle(ctx, r.scripts.Shard(slot), backoff, r.cfg.SentRetention, batch)
+	settled, err := r.scripts.Settle(ctx, r.scripts.Shard(slot), script.Settling{
+		Attempts: r.cfg.Attempts, Base: r.cfg.BackoffBase, Cap: r.cfg.BackoffCap, Retention: r.cfg.SentRetention,
+		KeepBody: r.cfg.KeepSentBodies, Continues: r.cfg.OnPark == LaneContinues, Lease: next(),
+	}, batch)
 	if err != nil {
 		r.cfg.Logger.Error("relay: events could not be settled and will be published again", "slot", slot, "events", len(batch), "error", err)
-		return
+		return nil
 	}
-	retry := false
-	for i, what := range done {
+	due := settled.Heads > len(settled.Promoted)
+	for i, what := range settled.Done {
 		switch what {
 		case "parked":
 			r.cfg.Logger.Error("relay: event parked", "slot", slot, "event", batch[i].ID, "error", batch[i].Error)
 		case "failed", "back":
-			retry = true
+			due = true
 		}
 	}
-	if retry {
+	if due {
 		r.schedule.add(slot, time.Now())
 	}
+	return leases(slot, settled.Lease, settled.Promoted)
 }

@@ -38,13 +38,30 @@ type Config struct {
 	BackoffBase, BackoffCap time.Duration
 	// PauseCap is the longest pause while the Publisher is unavailable. Defaults to 5 seconds.
 	PauseCap time.Duration
-	// SentRetention is how long the ids of sent events are kept. Defaults to 1 hour; negative: not at all.
+	// OnPark is what becomes of the events behind a parked one of their lane: all relays of a namespace must agree.
+	// Defaults to LaneBlocks.
+	OnPark OnPark
+	// SentRetention is how long the ids of sent events are kept, so that the same event is known. Defaults to 1 hour;
+	// negative: not at all.
 	SentRetention time.Duration
+	// KeepSentBodies keeps the bodies of sent events for as long as their ids, so that they can be replayed.
+	KeepSentBodies bool
 	// DrainTimeout is how long Run waits for what is in flight when its context ends. Defaults to 5 seconds.
 	DrainTimeout time.Duration
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
 }
+
+// OnPark says what becomes of a lane when one of its events is parked.
+type OnPark int
+
+// The values of OnPark.
+const (
+	// LaneBlocks: the events behind wait until a person has re-armed or discarded it. Order is kept.
+	LaneBlocks OnPark = iota
+	// LaneContinues: they go out. Re-armed, the parked one goes out beside its lane.
+	LaneContinues
+)
 
 const (
 	maxBatch     = 1000
@@ -83,9 +100,6 @@ func (c Config) withDefaults(shards int) Config {
 	} else {
 		lasting(&c.SweepInterval, time.Minute)
 	}
-	if c.SentRetention < 0 {
-		c.SentRetention = 0
-	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -96,6 +110,8 @@ func (c Config) validate() error {
 	switch {
 	case c.BatchSize < 1 || c.BatchSize > maxBatch:
 		return fmt.Errorf("relay: Config.BatchSize is %d: use 1 to %d", c.BatchSize, maxBatch)
+	case c.OnPark != LaneBlocks && c.OnPark != LaneContinues:
+		return fmt.Errorf("relay: Config.OnPark is %d: use LaneBlocks or LaneContinues", c.OnPark)
 	case c.Lease < minLease:
 		return fmt.Errorf("relay: Config.Lease is %v: use at least %v", c.Lease, minLease)
 	case c.InlineSlots < 0 || c.Concurrency < 0 || c.Attempts < 0:

@@ -16,6 +16,7 @@ import (
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/respproxy"
+	"github.com/luatx/luatx/internal/script"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/relay"
@@ -276,7 +277,7 @@ func TestDeadRelay(t *testing.T) {
 	scripts := tr.Scripts()
 	claims := func() (n int) {
 		for _, slot := range tr.Keyspace().Slots() { // as a relay that dies before it settles
-			claim, err := scripts.Claim(t.Context(), scripts.Shard(slot), 10, 10*time.Millisecond, 3)
+			claim, err := scripts.Claim(t.Context(), scripts.Shard(slot), script.Claiming{Limit: 10, Lease: 10 * time.Millisecond, Attempts: 3})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -307,34 +308,33 @@ func TestStaleSettlementChangesNothing(t *testing.T) {
 	tr := newTransactor(t, client, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(1) })
 	emit(t, tr, "a", "e")
 	scripts, shard := tr.Scripts(), tr.Scripts().Shard(tr.Keyspace().Slots()[0])
-	backoff := scriptBackoff()
-	first, err := scripts.Claim(t.Context(), shard, 10, time.Millisecond, 5)
+	first, err := scripts.Claim(t.Context(), shard, script.Claiming{Limit: 10, Lease: time.Millisecond, Attempts: 5})
 	if err != nil || len(first.Events) != 1 {
 		t.Fatal(first, err)
 	}
 	second := first
 	redistest.Eventually(t, "the lease to run out", func() bool {
-		second, err = scripts.Claim(t.Context(), shard, 10, time.Hour, 5)
+		second, err = scripts.Claim(t.Context(), shard, script.Claiming{Limit: 10, Lease: time.Hour, Attempts: 5})
 		return err == nil && len(second.Events) == 1
 	})
 	for _, what := range []string{"failed", "parked", "back"} {
-		done, err := scripts.Settle(t.Context(), shard, backoff, time.Hour, settlement("e", what, first.Lease))
-		if err != nil || done[0] != "stale" {
+		done, err := settle(t, tr, shard, "e", what, first.Lease)
+		if err != nil || done != "stale" {
 			t.Errorf("a late %s: %v, %v", what, done, err)
 		}
-		done, err = scripts.Settle(t.Context(), shard, backoff, time.Hour, settlement("e", what, ""))
-		if err != nil || done[0] != "stale" {
+		done, err = settle(t, tr, shard, "e", what, "")
+		if err != nil || done != "stale" {
 			t.Errorf("the committer's late %s: %v, %v", what, done, err)
 		}
 	}
 	if c := counts(t, tr); c.Leased != 1 || c.Parked != 0 {
 		t.Errorf("%+v", c)
 	}
-	done, err := scripts.Settle(t.Context(), shard, backoff, time.Hour, settlement("e", "sent", first.Lease))
-	if err != nil || done[0] != "sent" {
+	done, err := settle(t, tr, shard, "e", "sent", first.Lease)
+	if err != nil || done != "sent" {
 		t.Errorf("a late sent: %v, %v", done, err)
 	}
-	if done, _ := scripts.Settle(t.Context(), shard, backoff, time.Hour, settlement("e", "failed", second.Lease)); done[0] != "stale" {
+	if done, _ := settle(t, tr, shard, "e", "failed", second.Lease); done != "stale" {
 		t.Errorf("failed after sent: %v", done)
 	}
 	if c := counts(t, tr); c != (outbox.Counts{Sent: 1}) {

@@ -70,10 +70,10 @@ func (s *shop) settle(t testing.TB, what string, ids ...string) {
 	for i, id := range ids {
 		batch[i] = script.Settlement{ID: id, What: what, Error: "refused"}
 	}
-	backoff := script.Backoff{Attempts: 10, Base: time.Second, Cap: time.Minute}
-	done, err := s.tr.Scripts().Settle(redistest.Soon(t), s.tr.Scripts().Shard(s.slot), backoff, time.Hour, batch)
+	how := script.Settling{Attempts: 10, Base: time.Second, Cap: time.Minute, Retention: time.Hour}
+	settled, err := s.tr.Scripts().Settle(redistest.Soon(t), s.tr.Scripts().Shard(s.slot), how, batch)
 	must(t, err)
-	for i, d := range done {
+	for i, d := range settled.Done {
 		if d != what {
 			t.Fatalf("%s: %s instead of %s", ids[i], d, what)
 		}
@@ -86,7 +86,7 @@ func (s *shop) furnish(t testing.TB) {
 	must(t, s.emit(redistest.Soon(t), "leased", "pending", "parked", "sent"))
 	s.settle(t, "parked", "parked")
 	s.settle(t, "sent", "sent")
-	claim, err := s.tr.Scripts().Claim(redistest.Soon(t), s.tr.Scripts().Shard(s.slot), 1, time.Hour, 10)
+	claim, err := s.tr.Scripts().Claim(redistest.Soon(t), s.tr.Scripts().Shard(s.slot), script.Claiming{Limit: 1, Lease: time.Hour, Attempts: 10})
 	must(t, err)
 	if len(claim.Events) != 1 || claim.Events[0].ID != "leased" {
 		t.Fatalf("claimed %+v", claim.Events)

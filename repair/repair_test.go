@@ -15,6 +15,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/script"
 	"github.com/luatx/luatx/repair"
 )
 
@@ -34,7 +35,7 @@ var invariants = []struct {
 	{"parked without a body", [][]any{{"ZADD", "@parked", 1, "x"}}, []string{"orphan parked/x"}},
 	{"sent without a body", [][]any{{"ZADD", "@sent", 1, "x"}}, []string{"orphan sent/x"}},
 	{"no bodies at all", [][]any{{"DEL", "@entries"}}, []string{
-		"leftover attempts/leased", "leftover errors/parked", "leftover leases/leased",
+		"leftover attempts/leased", "leftover attempts/parked", "leftover errors/parked", "leftover leases/leased",
 		"orphan parked/parked", "orphan pending/leased", "orphan pending/pending", "orphan sent/sent",
 	}},
 	{"body in no index", [][]any{{"ZREM", "@pending", "pending"}}, []string{"unindexed pending/pending"}},
@@ -155,7 +156,7 @@ func TestHealedWorksAgain(t *testing.T) {
 		if failed := new(luatx.CommandError); !errors.As(err, &failed) {
 			t.Errorf("another event under the id of a sent one: %v", err)
 		}
-		claim, err := s.tr.Scripts().Claim(redistest.Soon(t), s.tr.Scripts().Shard(s.slot), 10, time.Hour, 10)
+		claim, err := s.tr.Scripts().Claim(redistest.Soon(t), s.tr.Scripts().Shard(s.slot), script.Claiming{Limit: 10, Lease: time.Hour, Attempts: 10})
 		must(t, err)
 		ids := map[string]int{}
 		for _, e := range claim.Events {

@@ -25,12 +25,6 @@ type Input struct {
 	Stream, Group, Consumer, Entry string
 }
 
-// Event is an event as the outbox keeps it.
-type Event struct {
-	ID   string
-	Body []byte
-}
-
 // Command is a recorded command: its head, a string that is made an argument once for all, and its arguments, the
 // name first.
 type Command struct {
@@ -62,9 +56,14 @@ type Tx struct {
 	notAfter, delay int64 // in ms, as they are sent
 }
 
-// MayEmit reports whether the transaction has events, or procedures that may emit some.
-func (tx *Tx) MayEmit() bool {
-	return len(tx.Events) > 0 || slices.ContainsFunc(tx.Commands, func(c Command) bool { return c.Class() == 'p' })
+// Calls reports whether the transaction calls procedures, which may emit events.
+func (tx *Tx) Calls() bool {
+	return slices.ContainsFunc(tx.Commands, func(c Command) bool { return c.Class() == 'p' })
+}
+
+// special reports whether events may come that are not plain.
+func (tx *Tx) special() bool {
+	return slices.ContainsFunc(tx.Events, func(e Event) bool { return !e.Plain() }) || tx.Calls()
 }
 
 // Class is the first letter of the head.
@@ -83,7 +82,7 @@ const (
 	Duplicate  State = "duplicate"  // committed before, by another
 	Expired    State = "expired"    // arrived too late, or after its tombstone
 	Fenced     State = "fenced"     // another consumer owns the entry
-	Full       State = "full"       // the outbox has no room
+	Full       State = "full"       // the outbox has no room: Text says of what
 	Conflict   State = "conflict"   // what a guard read has changed
 	Aborted    State = "aborted"    // a procedure ended the transaction; everything was undone
 	Failed     State = "failed"     // a command failed; everything was undone
@@ -98,6 +97,7 @@ const (
 type Outcome struct {
 	State   State
 	Acked   bool    // the entry was acknowledged in the script
+	Woken   bool    // the shard had no events before the script, and has some now
 	Same    bool    // replayed: by this very token, so that its events are these
 	Replies []any   // of the commands, where committed, in the order they ran
 	Emitted []Event // by procedures, where committed
@@ -108,7 +108,7 @@ type Outcome struct {
 
 // arguments is how many append appends.
 func (tx *Tx) arguments() int {
-	n := commitHeader + 2*len(tx.Events)
+	n := commitHeader + 3*len(tx.Events)
 	for _, guard := range tx.Guards {
 		n += 2 + len(guard.Args)
 	}
@@ -134,7 +134,7 @@ func (tx *Tx) append(args []any) []any {
 		args = append(args, guard.Args...)
 	}
 	for i := range tx.Events {
-		args = append(args, &tx.Events[i].ID, tx.Events[i].Body)
+		args = tx.Events[i].append(args)
 	}
 	for _, command := range tx.Commands {
 		args = append(args, command.Head)
@@ -159,19 +159,17 @@ func outcome(row any, commands int) (Outcome, error) {
 	if len(fields) == 0 {
 		return Outcome{}, malformed("commit", row)
 	}
-	word, _ := fields[0].(string)
-	out := Outcome{State: State(word)}
+	out := Outcome{State: State(word(fields[0]))}
 	rest := fields[1:]
 	switch out.State {
 	case Committed:
-		if len(rest) < 1+commands || (len(rest)-1-commands)%2 != 0 {
+		if len(rest) < 1+commands || (len(rest)-1-commands)%3 != 0 {
 			return out, malformed("commit", row)
 		}
-		out.Acked, out.Replies = rest[0] == int64(1), rest[1:1+commands]
-		for emitted := rest[1+commands:]; len(emitted) > 0; emitted = emitted[2:] {
-			id, _ := emitted[0].(string)
-			body, _ := emitted[1].(string)
-			out.Emitted = append(out.Emitted, Event{id, []byte(body)})
+		flags := number(rest[0])
+		out.Acked, out.Woken, out.Replies = flags&1 != 0, flags&2 != 0, rest[1:1+commands]
+		for emitted := rest[1+commands:]; len(emitted) > 0; emitted = emitted[3:] {
+			out.Emitted = append(out.Emitted, readEvent(word(emitted[0]), word(emitted[1]), word(emitted[2])))
 		}
 	case Replayed, Duplicate:
 		out.Acked = len(rest) > 0 && rest[0] == int64(1)
@@ -188,11 +186,11 @@ func outcome(row any, commands int) (Outcome, error) {
 		}
 		index, _ := rest[0].(int64)
 		out.Index, out.Text = int(index), fmt.Sprint(rest[1])
-	case Refused, Broken, Identity:
+	case Refused, Broken, Identity, Full:
 		if len(rest) > 0 {
 			out.Text = fmt.Sprint(rest[0])
 		}
-	case Expired, Fenced, Full, Conflict:
+	case Expired, Fenced, Conflict:
 	default:
 		return out, malformed("commit", row)
 	}

@@ -26,13 +26,19 @@ const (
 	keyDue      = "due"
 	keyDecided  = "decided"
 	keyRepair   = "repair"
+	keyHeaders  = "headers"
+	keyLanes    = "lanes"
+	keyCounts   = "counts"
+	keyParkedBy = "parked:by"
+	keyRoutes   = "routes"
+	keyAudit    = "audit"
 )
 
 // names lists the keys that business commands may not name; the ones that later layouts use are among them.
 var names = []string{
-	keyVoid, keyInboxA, keyInboxB, keyResults, keyResultsB, "audit", keyEntries, "headers", keyPending, keyAttempts,
-	keyErrors, keyLeases, keyParked, keySent, keyDue, keyDecided, "lanes", keySeq, keyBroken, "stream",
-	keyRepair,
+	keyVoid, keyInboxA, keyInboxB, keyResults, keyResultsB, keyAudit, keyEntries, keyHeaders, keyPending, keyAttempts,
+	keyErrors, keyLeases, keyParked, keySent, keyDue, keyDecided, keyLanes, keySeq, keyBroken, "stream",
+	keyRepair, keyCounts, keyParkedBy, keyRoutes,
 }
 
 // Shard is the library's own keys that live in a slot.
@@ -48,7 +54,7 @@ func (s *Set) Shard(n int) Shard {
 		return *known
 	}
 	shard := Shard{Slot: n, prefix: s.namespace + ":{" + slot.Text(n) + "}:", commit: new([commitKeys]any)}
-	for i, key := range shard.keys(keyVoid, keyInboxA, keyInboxB, keyEntries, keyPending, keyBroken) {
+	for i, key := range shard.keys(keyVoid, keyInboxA, keyInboxB, keyEntries, keyPending, keyBroken, keyCounts) {
 		shard.commit[i] = key
 	}
 	s.shards[n].Store(&shard)
@@ -64,6 +70,15 @@ func (s Shard) keys(names ...string) []string {
 	}
 	return names
 }
+
+// outboxKeys are those that lua/_outbox.lua names, the void first.
+func (s Shard) outboxKeys() []string {
+	return s.keys(keyVoid, keyInboxA, keyEntries, keyPending, keyAttempts, keyLeases, keyErrors, keyParked, keySent, keySeq,
+		keyCounts, keyParkedBy, keyRoutes, keyHeaders, keyLanes)
+}
+
+// entranceKeys are what events that are not plain need to enter the outbox.
+func (s Shard) entranceKeys() []string { return s.keys(keyHeaders, keyLanes, keySeq, keyAttempts) }
 
 // Owns reports whether a key is one of the shard's own.
 func (s Shard) Owns(key string) bool {

@@ -9,10 +9,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Claimed is a due event under a lease.
+// Claimed is an event under a lease.
 type Claimed struct {
 	ID      string
 	Attempt int
+	Route   string // its destination; empty: as its body says
 	Body    []byte
 }
 
@@ -26,36 +27,53 @@ type Claim struct {
 	Next time.Duration
 }
 
-// Claim takes up to limit due events of a shard under a lease.
-func (s *Set) Claim(ctx context.Context, shard Shard, limit int, lease time.Duration, attempts int) (Claim, error) {
-	keys := shard.keys(keyVoid, keyInboxA, keyEntries, keyPending, keyAttempts, keyLeases, keyErrors, keyParked, keySeq)
-	reply, err := s.eval(ctx, &s.claim, keys, []any{limit, lease.Milliseconds(), attempts})
+// Claiming is how due events are taken.
+type Claiming struct {
+	Limit     int
+	Lease     time.Duration
+	Attempts  int
+	Continues bool // a lane, without its parked events
+}
+
+// Claim takes due events of a shard under a lease.
+func (s *Set) Claim(ctx context.Context, shard Shard, how Claiming) (Claim, error) {
+	args := []any{how.Limit, how.Lease.Milliseconds(), how.Attempts, digit(how.Continues)}
+	reply, err := s.eval(ctx, &s.claim, shard.outboxKeys(), args)
 	if err != nil {
 		return Claim{}, err
 	}
-	now, rows, err := timed(reply)
+	now, rows, err := ownTimed(shard, reply)
 	if err != nil {
 		return Claim{}, err
 	}
-	if rows[0] == string(Identity) {
-		return Claim{}, fmt.Errorf("the shard of slot %d belongs to %q", shard.Slot, rows[1])
-	}
-	if len(rows) < 4 || len(rows)%3 != 1 {
+	if len(rows) < 4 || len(rows)%4 != 0 {
 		return Claim{}, malformed("claim", reply)
 	}
 	claim := Claim{Next: -1}
-	if due, _ := rows[0].(string); due != "" {
-		ms, _ := strconv.ParseInt(due, 10, 64)
-		claim.Next = max(0, time.UnixMilli(ms).Sub(now))
+	if due := word(rows[0]); due != "" {
+		claim.Next = max(0, moment(due).Sub(now))
 	}
-	claim.Lease, _ = rows[1].(string)
-	claim.Parked, claim.Orphans = number(rows[2]), number(rows[3])
-	for row := rows[4:]; len(row) > 0; row = row[3:] {
-		id, _ := row[0].(string)
-		body, _ := row[2].(string)
-		claim.Events = append(claim.Events, Claimed{id, number(row[1]), []byte(body)})
-	}
+	claim.Lease, claim.Parked, claim.Orphans = word(rows[1]), number(rows[2]), number(rows[3])
+	claim.Events = claimedIn(rows[4:])
 	return claim, nil
+}
+
+// claimedIn reads events as lua/claim.lua and lua/settle.lua hand them out.
+func claimedIn(rows []any) []Claimed {
+	var events []Claimed
+	for ; len(rows) > 3; rows = rows[4:] {
+		events = append(events, Claimed{word(rows[0]), number(rows[1]), word(rows[2]), []byte(word(rows[3]))})
+	}
+	return events
+}
+
+// ownTimed is timed, and refuses a shard of another keyspace.
+func ownTimed(shard Shard, reply any) (time.Time, []any, error) {
+	now, rows, err := timed(reply)
+	if err == nil && rows[0] == string(Identity) && len(rows) == 2 {
+		err = fmt.Errorf("the shard of slot %d belongs to %q", shard.Slot, rows[1])
+	}
+	return now, rows, err
 }
 
 func number(v any) int {
@@ -70,47 +88,66 @@ type Settlement struct {
 	Lease string // empty: the committer's own
 	// Number is the jitter in [0, 1) of a failed one, and the pause in ms of one that is given back.
 	Number float64
+	Class  string // of the error; may be empty for a failed one
 	Error  string
 }
 
-// Backoff is how a failed event is tried again.
-type Backoff struct {
+// Settling is how events are settled.
+type Settling struct {
 	Attempts  int
-	Base, Cap time.Duration
+	Base, Cap time.Duration // of the pause after a failure
+	Retention time.Duration // of sent ids; negative: none
+	KeepBody  bool          // of sent events
+	Continues bool          // a lane, without its parked events
+	Lease     time.Duration // for events that become the heads of their lanes; 0: they are everybody's
 }
 
-// Settle settles a batch of events and returns for each what was done: its What, parked where a failed one
-// used up its attempts, or stale where nothing was.
-func (s *Set) Settle(ctx context.Context, shard Shard, backoff Backoff, retention time.Duration, batch []Settlement) ([]string, error) {
-	keys := shard.keys(keyVoid, keyEntries, keyPending, keyAttempts, keyLeases, keyErrors, keyParked, keySent)
-	args := make([]any, 0, 4+5*len(batch))
-	args = append(args, backoff.Attempts, backoff.Base.Milliseconds(), backoff.Cap.Milliseconds(), retention.Milliseconds())
-	for _, b := range batch {
-		args = append(args, b.ID, b.What, b.Lease, b.Number, b.Error)
+// Settled is what became of a batch.
+type Settled struct {
+	Done     []string // of each: its What, parked where a failed one used up its attempts, stale where nothing was done
+	Heads    int      // events that have become the heads of their lanes
+	Lease    string   // of the promoted ones: those of them that are leased to the caller
+	Promoted []Claimed
+}
+
+// settleFields is how many arguments an event is to lua/settle.lua.
+const settleFields = 6
+
+// Settle settles a batch of events.
+func (s *Set) Settle(ctx context.Context, shard Shard, how Settling, batch []Settlement) (Settled, error) {
+	if len(batch) == 0 {
+		return Settled{}, nil
 	}
-	reply, err := s.eval(ctx, &s.settle, keys, args)
+	args := make([]any, 0, 7+settleFields*len(batch))
+	args = append(args, how.Attempts, how.Base.Milliseconds(), how.Cap.Milliseconds(), how.Retention.Milliseconds(),
+		digit(how.KeepBody), digit(how.Continues), how.Lease.Milliseconds())
+	for _, b := range batch {
+		args = append(args, b.ID, b.What, b.Lease, b.Number, b.Class, b.Error)
+	}
+	reply, err := s.eval(ctx, &s.settle, shard.outboxKeys(), args)
 	if err != nil {
-		return nil, err
+		return Settled{}, err
 	}
 	_, rows, err := timed(reply)
-	if err != nil || len(rows) != len(batch) {
-		return nil, malformed("settle", reply)
+	if err != nil || len(rows) < 2+len(batch) || (len(rows)-2-len(batch))%4 != 0 {
+		return Settled{}, malformed("settle", reply)
 	}
-	done := make([]string, len(rows))
-	for i, row := range rows {
-		done[i], _ = row.(string)
+	settled := Settled{
+		Lease: word(rows[0]), Heads: number(rows[1]), Done: make([]string, len(batch)), Promoted: claimedIn(rows[2+len(batch):]),
 	}
-	return done, nil
+	for i := range batch {
+		settled.Done[i] = word(rows[2+i])
+	}
+	return settled, nil
 }
 
 // Rearm puts parked events back into pending and returns how many it moved.
 func (s *Set) Rearm(ctx context.Context, shard Shard, ids []string) (int, error) {
-	keys := shard.keys(keyVoid, keyEntries, keyPending, keyAttempts, keyParked)
 	args := make([]any, len(ids))
 	for i, id := range ids {
 		args[i] = id
 	}
-	reply, err := s.eval(ctx, &s.rearm, keys, args)
+	reply, err := s.eval(ctx, &s.rearm, shard.outboxKeys(), args)
 	return number(reply), err
 }
 
@@ -133,7 +170,7 @@ type Parked struct {
 	ID       string
 	At       time.Time
 	Attempts int
-	Error    string
+	Failures []Failure // newest first
 	Body     []byte
 }
 
@@ -160,7 +197,7 @@ func (s *Set) Parked(ctx context.Context, shard Shard, offset, limit int64) ([]P
 		tries, _ := attempts.Val()[i].(string)
 		list[i].Body = []byte(body)
 		list[i].Attempts, _ = strconv.Atoi(tries)
-		list[i].Error, _ = failures.Val()[i].(string)
+		list[i].Failures = history(word(failures.Val()[i]))
 	}
 	return list, nil
 }

@@ -157,15 +157,15 @@ func TestMalformedReplies(t *testing.T) {
 		if out, _, _, err := set.Commit(t.Context(), shard, []Tx{{}}); err == nil {
 			t.Errorf("commit %v: %+v", reply, out)
 		}
-		if _, err := set.Settle(t.Context(), shard, Backoff{}, 0, make([]Settlement, 3)); err == nil {
+		if _, err := set.Settle(t.Context(), shard, Settling{}, make([]Settlement, 3)); err == nil {
 			t.Errorf("settle %v", reply)
 		}
-		if claim, err := set.Claim(t.Context(), shard, 1, time.Second, 1); err == nil {
+		if claim, err := set.Claim(t.Context(), shard, Claiming{Limit: 1, Lease: time.Second, Attempts: 1}); err == nil {
 			t.Errorf("claim %v: %+v", reply, claim)
 		}
 	}
 	set, _ := newSick(t, []any{"1", "identity", "another"})
-	if _, err := set.Claim(t.Context(), set.Shard(0), 1, time.Second, 1); err == nil || !strings.Contains(err.Error(), "another") {
+	if _, err := set.Claim(t.Context(), set.Shard(0), Claiming{Limit: 1, Lease: time.Second, Attempts: 1}); err == nil || !strings.Contains(err.Error(), "another") {
 		t.Errorf("a claim on another's shard: %v", err)
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 // What every commit of a shard begins with: the shard's keys, and the head of the arguments.
 const (
-	commitKeys = 6
+	commitKeys = 7
 	commitHead = 2
 )
 
@@ -75,6 +75,11 @@ func (s *Set) request(shard Shard, tx *Tx) request {
 	if tx.Keep {
 		keys += 2
 	}
+	var entrance []string
+	if tx.special() {
+		entrance = shard.entranceKeys()
+		keys += len(entrance)
+	}
 	r := newRequest(&s.commit, keys, args)
 	r.slot = shard.Slot
 	r.argv = append(r.argv, shard.commit[:]...)
@@ -83,6 +88,9 @@ func (s *Set) request(shard Shard, tx *Tx) request {
 	}
 	if tx.Keep {
 		r.argv = append(r.argv, shard.Key(keyResults), shard.Key(keyResultsB))
+	}
+	for _, key := range entrance {
+		r.argv = append(r.argv, key)
 	}
 	for i := range tx.Keys {
 		r.argv = append(r.argv, &tx.Keys[i])

@@ -23,7 +23,10 @@ type Constants struct {
 	Namespace string        // leads every key of a shard
 	Identity  string        // layout, namespace and keyspace; scripts refuse a shard that holds another
 	Retention time.Duration // of the inbox
-	Capacity  int           // pending events of a shard
+	Capacity  int           // events of a shard that are neither sent nor parked
+	Bytes     int           // of their bodies
+	Parked    int           // parked events of a shard beyond which it takes no more events
+	Lane      int           // events of a lane
 	UndoBytes int           // the largest key that is kept by DUMP for an undo
 	KeptBytes int           // the most bytes of replies that one transaction keeps
 
@@ -43,7 +46,10 @@ func (c Constants) in(text string) string {
 	return strings.NewReplacer(
 		"IDENTITY", quote(c.Identity),
 		"RETENTION", strconv.FormatInt(c.Retention.Milliseconds(), 10),
+		"PARKED_CAPACITY", strconv.Itoa(c.Parked),
+		"LANE_CAPACITY", strconv.Itoa(c.Lane),
 		"CAPACITY", strconv.Itoa(c.Capacity),
+		"OUTBOX_BYTES", strconv.Itoa(c.Bytes),
 		"UNDO_BYTES", strconv.Itoa(c.UndoBytes),
 		"KEPT_BYTES", strconv.Itoa(c.KeptBytes),
 		"KEPT_COUNT", strconv.Itoa(keptCount),
@@ -90,9 +96,10 @@ type Set struct {
 	shards     [slot.Count]atomic.Pointer[Shard] // those that were asked for
 	warned     atomic.Bool                       // that Durability cannot be had
 
-	commit, resolve, read, claim, settle, rearm, probe source
-	timer, due, decide, revoke                         source
-	repair, turn                                       source
+	commit, resolve, read, probe             source
+	enqueue, scheduled, claim, settle, rearm source
+	timer, due, decide, revoke               source
+	repair, turn                             source
 
 	stringsOnly atomic.Bool // what Probe found: other keys cannot be restored whole
 }
@@ -107,9 +114,11 @@ func New(client redis.UniversalClient, c Constants, log *slog.Logger) *Set {
 		commit:     newSource("commit", c.procedures()+c.in(commitText)),
 		resolve:    newSource("resolve", c.in(lua.Source("_time", "_inbox", "resolve"))),
 		read:       newSource("read", lua.Source("_reply", "read")),
-		claim:      newSource("claim", c.in(lua.Source("_time", "claim"))),
-		settle:     newSource("settle", lua.Source("_time", "settle")),
-		rearm:      newSource("rearm", lua.Source("_time", "rearm")),
+		claim:      newSource("claim", c.in(onOutbox("claim"))),
+		settle:     newSource("settle", c.in(onOutbox("settle"))),
+		rearm:      newSource("rearm", c.in(onOutbox("rearm"))),
+		enqueue:    newSource("enqueue", c.in(enqueueText)),
+		scheduled:  newSource("scheduled", c.in(onOutbox("scheduled"))),
 		probe:      newSource("probe", lua.Source("probe")),
 		timer:      newSource("timer", c.in(lua.Source("_time", "_timers", "timer"))),
 		due:        newSource("due", c.in(lua.Source("_time", "due"))),
@@ -124,7 +133,8 @@ func New(client redis.UniversalClient, c Constants, log *slog.Logger) *Set {
 
 func (s *Set) all() []source {
 	return []source{
-		s.commit, s.resolve, s.read, s.claim, s.settle, s.rearm, s.probe,
+		s.commit, s.resolve, s.read, s.probe,
+		s.enqueue, s.scheduled, s.claim, s.settle, s.rearm,
 		s.timer, s.due, s.decide, s.revoke,
 		s.repair, s.turn,
 	}

@@ -25,7 +25,7 @@ type Expiring struct {
 
 // timerKeys are what the scripts that change timers work on.
 func (s Shard) timerKeys() []string {
-	return s.keys(keyVoid, keyInboxA, keyDue, keyEntries, keyPending, keyDecided)
+	return s.keys(keyVoid, keyInboxA, keyDue, keyEntries, keyPending, keyDecided, keyCounts)
 }
 
 // SetTimer records, extends or cancels the timer of a subject, and returns what lua/timer.lua says became of it.

@@ -1,0 +1,28 @@
+-- Purpose: enqueues events beside any transaction: all of them, or none.
+-- KEYS:    those of commit.lua, 1 to 7; then headers, lanes, seq, attempts
+-- ARGV:    id, head (see _events.lua) and body of each event
+-- Reply:   server time (ms), then enqueued, the number of events that were new, 1 if the shard had none and has some now;
+--          or full and what; or other and the index of the event whose id is known with another body; or 'identity' and
+--          the one found.
+-- Bound:   linear in the arguments
+-- Redis:   6.0
+
+local identity = redis.call('HGET', KEYS[2], 'id')
+if identity and identity ~= IDENTITY then return {NOW, 'identity', identity} end
+
+local function add_all()
+  for q = 1, #ARGV, 3 do
+    local ok, full = enqueue(ARGV[q], ARGV[q + 1], ARGV[q + 2], NOW)
+    if not ok then return full and {NOW, 'full', full} or {NOW, 'other', (q + 2) / 3} end
+  end
+end
+
+local ok, refusal = pcall(add_all)
+if not ok or refusal then
+  local left = undoing().withdraw()
+  if left then return redis.error_reply('ERR events not withdrawn: ' .. left) end
+  return ok and refusal or redis.error_reply(type(refusal) == 'table' and refusal.err or tostring(refusal))
+end
+if not identity and came > 0 then redis.call('HSET', KEYS[2], 'id', IDENTITY, 'start', NOW) end
+keep_events()
+return {NOW, 'enqueued', came, came > 0 and before <= 0 and 1 or 0}

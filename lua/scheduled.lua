@@ -1,0 +1,25 @@
+-- Purpose: cancels or moves an event that is scheduled, and that no relay has taken yet.
+-- KEYS:    1 void; then those of _outbox.lua
+-- ARGV:    1 id, 2 the new time (ms; empty: it is cancelled)
+-- Reply:   server time (ms), then 1 where it was done, 0 where there is no such event, or 'identity' and the one found.
+-- Bound:   constant
+-- Redis:   6.0
+
+local id, at = ARGV[1], ARGV[2]
+local identity = redis.call('HGET', INBOX, 'id')
+if identity and identity ~= IDENTITY then return {NOW, 'identity', identity} end
+
+if redis.call('HGET', ATTEMPTS, id) ~= '0' or not redis.call('ZSCORE', PENDING, id) then return {NOW, 0} end
+if at ~= '' then
+  redis.call('ZADD', PENDING, at, id)
+  return {NOW, 1}
+end
+local body = redis.call('HGET', ENTRIES, id)
+if not body then return {NOW, 0} end
+redis.call('ZREM', PENDING, id)
+redis.call('HDEL', ATTEMPTS, id)
+redis.call('HDEL', ENTRIES, id)
+count('events', -1)
+count('bytes', -#body)
+keep_counts()
+return {NOW, 1}
