@@ -39,7 +39,7 @@ func BenchmarkMessage(b *testing.B) {
 func benchMessage(b *testing.B, mode string, workers int) {
 	b.Helper()
 	client := redistest.Shared(b).Client(b, func(o *redis.Options) { o.PoolSize = 70 })
-	ctx, tr := b.Context(), newTransactor(b, client, func(c *luatx.Config) { c.OutboxCapacity = 1 << 30 })
+	ctx, tr := b.Context(), newTransactor(b, client, func(c *luatx.Config) { c.OutboxCapacity, c.OutboxBytes = 1<<30, 1<<40 })
 	in := key(b, tr, "a", "in")
 	client.XGroupCreateMkStream(ctx, in, "g", "0")
 	var mw message.Middleware
@@ -128,7 +128,7 @@ func BenchmarkTransact(b *testing.B) {
 func benchTransact(b *testing.B, tags, workers int) {
 	b.Helper()
 	client := redistest.Shared(b).Client(b, func(o *redis.Options) { o.PoolSize = 300 })
-	ctx, tr := b.Context(), newTransactor(b, client, func(c *luatx.Config) { c.OutboxCapacity = 1 << 30 })
+	ctx, tr := b.Context(), newTransactor(b, client, func(c *luatx.Config) { c.OutboxCapacity, c.OutboxBytes = 1<<30, 1<<40 })
 	body := make([]byte, 300)
 	var next atomic.Int64
 	b.SetParallelism((workers + 1) / 2)

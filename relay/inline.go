@@ -26,15 +26,23 @@ func (r *Relay) Reserve() (time.Duration, bool) {
 // Committed implements luatx.Inline.
 func (r *Relay) Committed(slot int, events []luatx.Event, reserved bool) {
 	var own []luatx.Event
+	var first time.Time // when one of the others is due
+	now := time.Now()
 	for _, event := range events {
+		due := now
 		switch {
 		case !event.At.IsZero():
-			r.schedule.add(slot, event.At)
-		case event.Key != "" || !reserved:
-			r.schedule.add(slot, time.Now())
-		default:
+			due = event.At
+		case event.Key == "" && reserved:
 			own = append(own, event)
+			continue
 		}
+		if first.IsZero() || due.Before(first) {
+			first = due
+		}
+	}
+	if !first.IsZero() { // once: the look at it finds all
+		r.schedule.add(slot, first)
 	}
 	switch {
 	case len(own) > 0:

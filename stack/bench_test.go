@@ -31,7 +31,7 @@ func benchStream(b *testing.B, way string) {
 	ctx, stop := context.WithCancel(b.Context())
 	defer stop()
 	quiet := slog.New(slog.DiscardHandler)
-	tr, err := luatx.New(client, luatx.Config{Namespace: redistest.Namespace(b), OutboxCapacity: 1 << 30, Logger: quiet})
+	tr, err := luatx.New(client, luatx.Config{Namespace: redistest.Namespace(b), OutboxCapacity: 1 << 30, OutboxBytes: 1 << 40, Logger: quiet})
 	must(b, err)
 	tag := redistest.Tag(b)
 	name := func(part string) string { return "{" + tag + "}:" + part }

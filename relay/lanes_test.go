@@ -1,0 +1,315 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/outbox"
+	"github.com/luatx/luatx/relay"
+)
+
+// ordered makes events of one ordering key.
+func ordered(key string, ids ...string) []luatx.Event {
+	events := make([]luatx.Event, len(ids))
+	for i, id := range ids {
+		events[i] = luatx.Event{ID: id, Key: key, Body: body(id)}
+	}
+	return events
+}
+
+func body(id string) []byte {
+	return fmt.Appendf(nil, `{"specversion":"1.0","id":%q,"source":"/s","type":"t","data":1}`, id)
+}
+
+// commit commits events in one transaction.
+func commit(t testing.TB, tr *luatx.Transactor, aggregate string, events ...luatx.Event) {
+	t.Helper()
+	if _, err := tr.Transact(redistest.Soon(t), aggregate, func(tx *luatx.Tx) error {
+		for _, event := range events {
+			if err := tx.Emit(event); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func names(prefix string, n int) []string {
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("%s%03d", prefix, i)
+	}
+	return ids
+}
+
+// of returns those that the sink was given whose ids begin with the prefix, in order.
+func (s *sink) of(prefix string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var ids []string
+	for _, id := range s.order {
+		if len(id) > len(prefix) && id[:len(prefix)] == prefix {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// scriptCounter counts the scripts that a client runs, by name.
+type scriptCounter struct {
+	names map[string]string
+	mu    sync.Mutex
+	runs  map[string]int
+}
+
+func countScripts(client redis.UniversalClient, tr *luatx.Transactor) *scriptCounter {
+	c := &scriptCounter{names: make(map[string]string), runs: make(map[string]int)}
+	for name, sha := range tr.ScriptSHAs() {
+		c.names[sha] = name
+	}
+	client.AddHook(c)
+	return c
+}
+
+func (c *scriptCounter) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
+}
+
+func (c *scriptCounter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if args := cmd.Args(); len(args) > 1 && err == nil {
+			sha, _ := args[1].(string)
+			c.mu.Lock()
+			c.runs[c.names[sha]]++
+			c.mu.Unlock()
+		}
+		return err
+	}
+}
+
+func (c *scriptCounter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (c *scriptCounter) of(name string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.runs[name]
+}
+
+// TestLaneInOneTurn holds that the events of a lane go out one after the other without a poll between: the settlement
+// of one takes the next along.
+func TestLaneInOneTurn(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr, out := newTransactor(t, client), newSink()
+		ran := countScripts(client, tr)
+		start(t, tr, out, relay.Config{SweepInterval: time.Hour})
+		ids := names("e", 10)
+		commit(t, tr, "a", ordered("k", ids...)...)
+		redistest.Eventually(t, "everything to be settled", func() bool { return counts(t, tr) == outbox.Counts{Sent: 10} })
+		if got := out.of("e"); !slices.Equal(got, ids) {
+			t.Errorf("published %v", got)
+		}
+		if claims, settles := ran.of("claim"), ran.of("settle"); claims != 1 || settles != 10 {
+			t.Errorf("%d claims and %d settlements, want 1 and 10", claims, settles)
+		}
+	})
+}
+
+// TestLanesKeepOrder holds the order of every lane over failures, outages and two relays, and that an event is
+// published while no other of its lane is.
+func TestLanesKeepOrder(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr := newTransactor(t, client)
+		out, busy := newSink(), make(map[byte]int)
+		var mu sync.Mutex
+		out.answer = func(id string, times int) error {
+			switch {
+			case times == 1 && id[3] == '3':
+				return errors.New("not today")
+			case times == 1 && id[3] == '7':
+				return relay.Unavailable(errors.New("down"))
+			}
+			return nil
+		}
+		alone := relay.PublisherFunc(func(ctx context.Context, events []*message.RawMessage) []error {
+			mark := func(by int) {
+				mu.Lock()
+				defer mu.Unlock()
+				for _, e := range events {
+					if busy[e.ID()[0]] += by; busy[e.ID()[0]] > 1 {
+						t.Errorf("two events of lane %c at once", e.ID()[0])
+					}
+				}
+			}
+			mark(1)
+			defer mark(-1)
+			return out.Publish(ctx, events)
+		})
+		cfg := relay.Config{BackoffBase: time.Millisecond, BackoffCap: 5 * time.Millisecond, PauseCap: 10 * time.Millisecond, SweepInterval: 10 * time.Millisecond}
+		start(t, tr, alone, cfg)
+		other, err := luatx.New(client, tr.Config())
+		if err != nil {
+			t.Fatal(err)
+		}
+		start(t, other, alone, cfg)
+		const each = 20
+		var want []string
+		for _, lane := range []string{"x", "y", "z"} {
+			want = append(want, names(lane, each)...)
+		}
+		for i := range each { // lanes that grow while they are worked on
+			var events []luatx.Event
+			for _, lane := range []string{"x", "y", "z"} {
+				events = append(events, ordered(lane, names(lane, each)[i])...)
+			}
+			commit(t, tr, "a", events...)
+		}
+		redistest.Eventually(t, "everything to be sent", func() bool { return counts(t, tr) == outbox.Counts{Sent: int64(len(want))} })
+		for _, lane := range []string{"x", "y", "z"} {
+			var sent []string // a failed attempt is followed by the same event
+			for _, id := range out.of(lane) {
+				if len(sent) == 0 || sent[len(sent)-1] != id {
+					sent = append(sent, id)
+				}
+			}
+			if !slices.Equal(sent, names(lane, each)) {
+				t.Errorf("lane %s: %v", lane, sent)
+			}
+		}
+	})
+}
+
+// TestParkedInALane holds what becomes of the events behind a parked one, and that other lanes do not notice.
+func TestParkedInALane(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		policy        relay.OnPark
+		before, after []string
+	}{
+		{relay.LaneBlocks, []string{"a1"}, []string{"a1", "a1", "a2", "a3"}},
+		{relay.LaneContinues, []string{"a1", "a2", "a3"}, []string{"a1", "a2", "a3", "a1"}},
+	} {
+		redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+			tr, out := newTransactor(t, client), newSink()
+			out.answer = func(id string, times int) error {
+				if id == "a1" && times == 1 {
+					return message.Permanent(errors.New("no such customer"))
+				}
+				return nil
+			}
+			start(t, tr, out, relay.Config{OnPark: c.policy, SweepInterval: 10 * time.Millisecond})
+			commit(t, tr, "a", append(ordered("k", "a1", "a2", "a3"), ordered("l", "b1", "b2")...)...)
+			redistest.Eventually(t, "the other lane", func() bool { return len(out.of("b")) == 2 })
+			redistest.Eventually(t, "the lane", func() bool { return slices.Equal(out.of("a"), c.before) && counts(t, tr).Parked == 1 })
+			redistest.Eventually(t, "all to be settled", func() bool { return counts(t, tr).Sent == int64(len(c.before)+1) })
+			store := outbox.NewStore(tr)
+			for p, err := range store.Parked(t.Context()) {
+				if err != nil || p.ID != "a1" || p.Class != "refused" {
+					t.Errorf("parked: %+v, %v", p, err)
+				}
+				if n, err := store.Rearm(t.Context(), p.Slot, p.ID); n != 1 || err != nil {
+					t.Errorf("%d re-armed, %v", n, err)
+				}
+			}
+			redistest.Eventually(t, "everything to be sent", func() bool { return counts(t, tr) == outbox.Counts{Sent: 5} })
+			if got := out.of("a"); !slices.Equal(got, c.after) {
+				t.Errorf("published %v, want %v", got, c.after)
+			}
+		})
+	}
+}
+
+// TestScheduled holds that an event is published at its time, and not before, by the relay of the process.
+func TestScheduled(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr, out := newTransactor(t, client), newSink()
+		start(t, tr, out, relay.Config{SweepInterval: time.Hour})
+		at := time.Now().Add(300 * time.Millisecond)
+		var published time.Time
+		out.answer = func(id string, _ int) error {
+			if id == "e-later" {
+				published = time.Now()
+			}
+			return nil
+		}
+		commit(t, tr, "a", luatx.Event{ID: "e-later", At: at, Body: body("e-later")}, luatx.Event{ID: "e-now", Body: body("e-now")},
+			luatx.Event{ID: "e-long-ago", At: time.UnixMilli(1), Body: body("e-long-ago")})
+		redistest.Eventually(t, "all three", func() bool { return len(out.of("e-")) == 3 })
+		out.mu.Lock()
+		defer out.mu.Unlock()
+		if out.order[2] != "e-later" || published.Before(at.Truncate(time.Millisecond)) {
+			t.Errorf("published %v, the last at %v, which is %v too early", out.order, published, at.Sub(published))
+		}
+	})
+}
+
+// TestStopGivesLanesBack holds that a relay that stops leaves what follows in its lanes to others, unleased.
+func TestStopGivesLanesBack(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	tr := newTransactor(t, client)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	first := sync.OnceFunc(func() { close(entered) })
+	r, err := relay.New(tr, relay.PublisherFunc(func(context.Context, []*message.RawMessage) []error {
+		first()
+		<-leave
+		return nil
+	}), relay.Config{SweepInterval: 10 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stopped := make(chan error, 1)
+	go func() { stopped <- r.Run(ctx) }()
+	commit(t, tr, "a", ordered("k", names("e", 5)...)...)
+	<-entered
+	stop()
+	redistest.Eventually(t, "the relay to stop", func() bool {
+		_, open := r.Reserve()
+		if open {
+			r.Committed(0, nil, true)
+		}
+		return !open
+	})
+	close(leave)
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+	if c := counts(t, tr); c.Leased != 0 || c.Sent != 1 || c.Pending != 1 {
+		t.Errorf("%+v", c)
+	}
+	scripts, shard := tr.Scripts(), tr.Scripts().Shard(slotWith(t, tr))
+	claim, err := scripts.Claim(t.Context(), shard, script.Claiming{Limit: 10, Lease: time.Hour, Attempts: 1})
+	if err != nil || len(claim.Events) != 1 || claim.Events[0].ID != "e001" || claim.Events[0].Attempt != 1 {
+		t.Errorf("%+v, %v", claim, err)
+	}
+}
+
+// slotWith is the slot in which events are pending.
+func slotWith(t testing.TB, tr *luatx.Transactor) int {
+	t.Helper()
+	waiting, err := tr.Scripts().Waiting(t.Context(), tr.Keyspace().Slots())
+	if err != nil || len(waiting) != 1 {
+		t.Fatal(waiting, err)
+	}
+	return waiting[0]
+}
