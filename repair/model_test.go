@@ -1,7 +1,10 @@
 package repair_test
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -27,7 +30,8 @@ type state struct {
 var wantedTypes = map[string]string{
 	"void": "none", "inbox:a": "hash", "inbox:b": "hash", "results": "hash", "results:b": "hash", "entries": "hash",
 	"pending": "zset", "parked": "zset", "sent": "zset", "attempts": "hash", "errors": "hash", "leases": "hash",
-	"broken": "hash", "seq": "string", "repair": "hash", "due": "zset", "decided": "zset",
+	"broken": "hash", "seq": "string", "repair": "hash", "due": "zset", "decided": "zset", "headers": "hash", "lanes": "zset",
+	"routes": "hash", "counts": "hash", "parked:by": "hash", "audit": "stream",
 }
 
 func (s *shop) read(t testing.TB) state {
@@ -118,7 +122,7 @@ func (st state) disagreements() []string {
 	if st.sound("inbox:a", "inbox:b") {
 		st.inbox(say)
 	}
-	if st.sound("inbox:a", "entries", "pending", "parked", "sent") {
+	if st.sound(outboxKeys...) {
 		st.events(say)
 	}
 	slices.Sort(list)
@@ -155,13 +159,21 @@ func (st state) inbox(say func(string, ...string)) {
 	}
 }
 
+// outboxKeys tell what belongs together: where one of them has another type nothing is said about events.
+var outboxKeys = []string{"inbox:a", "entries", "pending", "parked", "sent", "headers", "lanes"}
+
+func (st state) in(index, id string) bool {
+	_, ok := st.zsets[index][id]
+	return ok
+}
+
 func (st state) events(say func(string, ...string)) {
 	entries, bodies := st.hashes["entries"], st.bodies()
+	st.lanes(say)
 	for _, name := range []string{"pending", "parked", "sent"} {
 		for id, score := range st.zsets[name] {
 			_, known := entries[id]
 			_, live := bodies[id]
-			_, parked := st.zsets["parked"][id]
 			switch {
 			case !known:
 				say("orphan", name, id)
@@ -169,31 +181,129 @@ func (st state) events(say func(string, ...string)) {
 			case math.IsInf(score, 0):
 				say("value", name, id)
 			}
-			if live != (name != "sent") || live && parked && name == "pending" {
+			behind := live && !st.parked(id) && st.head(id) != id
+			if live != (name != "sent") || name == "pending" && live && (st.parked(id) || behind) {
 				say("misplaced", name, id)
 			}
 		}
 	}
-	for id := range entries {
+	for id, body := range entries {
 		_, live := bodies[id]
-		_, pending := st.zsets["pending"][id]
-		_, parked := st.zsets["parked"][id]
-		_, sent := st.zsets["sent"][id]
-		if live && !pending && !parked {
-			say("unindexed", "pending", id)
-		} else if !live && !sent {
+		switch {
+		case !live && !st.in("sent", id):
 			say("unindexed", "sent", id)
+		case live && strings.HasPrefix(body, "!") && !st.in("parked", id):
+			say("unindexed", "parked", id)
+		case live && !st.parked(id) && !st.in("pending", id) && st.head(id) == id:
+			say("unindexed", "pending", id)
 		}
 	}
-	for _, name := range []string{"attempts", "errors", "leases"} {
+	for _, name := range []string{"attempts", "errors", "leases", "routes"} {
 		for id, value := range st.hashes[name] {
 			_, live := bodies[id]
-			_, parked := st.zsets["parked"][id]
-			if !live || name == "leases" && parked {
+			if !live || name == "leases" && (st.in("parked", id) || !st.in("pending", id)) {
 				say("leftover", name, id)
 			} else if name == "attempts" && !count.MatchString(value) {
 				say("value", name, id)
 			}
+		}
+	}
+	if st.sound("counts", "parked:by", "errors") {
+		st.counts(say)
+	}
+}
+
+// parked says whether an event that was not sent belongs among the parked ones.
+func (st state) parked(id string) bool {
+	return st.in("parked", id) || strings.HasPrefix(st.hashes["entries"][id], "!")
+}
+
+var headerForm, memberForm = regexp.MustCompile(`(?s)^[0-9]{16}.`), regexp.MustCompile("(?s)^([^\x00]+)\x00([0-9]{16})\x00(.+)$")
+
+func memberOf(id, header string) string { return header[16:] + "\x00" + header[:16] + "\x00" + id }
+
+func (st state) lanes(say func(string, ...string)) {
+	live := st.bodies()
+	for id, header := range st.hashes["headers"] {
+		if _, ok := live[id]; !ok {
+			say("leftover", "headers", id)
+		} else if !headerForm.MatchString(header) {
+			say("value", "headers", id)
+		} else if !st.in("lanes", memberOf(id, header)) {
+			say("unindexed", "lanes", id)
+		}
+	}
+	for member, score := range st.zsets["lanes"] {
+		id, ok := st.laneMember(member)
+		switch _, known := st.hashes["headers"][id]; {
+		case !ok:
+			say("orphan", "lanes", id)
+		case score != 0:
+			say("value", "lanes", id)
+		case !known:
+			say("unlinked", "headers", id)
+		}
+	}
+}
+
+// laneMember returns the event of a lane's member; ok: it belongs there.
+func (st state) laneMember(member string) (id string, ok bool) {
+	parts := memberForm.FindStringSubmatch(member)
+	if parts == nil {
+		return member, false
+	}
+	_, live := st.bodies()[parts[3]]
+	header, known := st.hashes["headers"][parts[3]]
+	return parts[3], live && (!known || header == parts[2]+parts[1])
+}
+
+// head returns the event that goes out next in an event's lane: itself, where it has none.
+func (st state) head(id string) string {
+	header := st.hashes["headers"][id]
+	if !headerForm.MatchString(header) {
+		return id
+	}
+	for _, member := range slices.Sorted(maps.Keys(st.zsets["lanes"])) {
+		if of, ok := st.laneMember(member); ok && strings.HasPrefix(member, header[16:]+"\x00") {
+			return of
+		}
+	}
+	return id
+}
+
+// counts says which of the counts are not what the bodies add up to.
+func (st state) counts(say func(string, ...string)) {
+	gauges, by := map[string]int{"events": 0, "bytes": 0, "parked": 0}, map[string]int{}
+	for id, body := range st.bodies() {
+		if !st.parked(id) {
+			gauges["events"]++
+			gauges["bytes"] += len(body)
+			continue
+		}
+		gauges["parked"]++
+		var event struct{ Destination, Type string }
+		_ = json.Unmarshal([]byte(body), &event)
+		class := "-"
+		if words := strings.Fields(st.hashes["errors"][id]); len(words) > 2 {
+			class = words[2]
+		}
+		by["d:"+event.Destination]++
+		by["t:"+event.Type]++
+		by["c:"+class]++
+	}
+	for name, n := range gauges {
+		if has := cmp.Or(st.hashes["counts"][name], "0"); has != strconv.Itoa(n) {
+			say("value", "counts", name)
+		}
+	}
+	for field, n := range by {
+		if st.hashes["parked:by"][field] != strconv.Itoa(n) {
+			say("value", "parked:by", field)
+		}
+	}
+	for field := range st.hashes["parked:by"] {
+		if by[field] == 0 {
+			say("value", "parked:by", field)
 		}
 	}
 }

@@ -78,7 +78,7 @@ func healed(rt rapid.TB, t testing.TB, s *shop) { //nolint:thelper // rapid has 
 			rt.Fatalf("%s was a %s and is a %s", name, kind, after.types[name])
 		}
 	}
-	if !before.sound("inbox:a", "entries", "pending", "parked", "sent") {
+	if !before.sound(outboxKeys...) {
 		for name, was := range before.zsets {
 			if !maps.Equal(was, after.zsets[name]) {
 				rt.Fatalf("%s was changed beside a key of another type: %v, %v", name, was, after.zsets[name])
@@ -87,11 +87,9 @@ func healed(rt rapid.TB, t testing.TB, s *shop) { //nolint:thelper // rapid has 
 		return
 	}
 	for id := range before.bodies() {
-		_, parked := before.zsets["parked"][id]
-		_, kept := after.zsets["parked"][id]
-		_, pending := after.zsets["pending"][id]
-		if parked != kept || pending == parked {
-			rt.Fatalf("%s: parked before %t, parked %t, pending %t", id, parked, kept, pending)
+		parked, pending := before.parked(id), after.in("pending", id)
+		if parked != after.in("parked", id) || pending != (!parked && after.head(id) == id) {
+			rt.Fatalf("%s: parked before %t, parked %t, pending %t, head of its lane %s", id, parked, after.in("parked", id), pending, after.head(id))
 		}
 	}
 }
@@ -105,14 +103,14 @@ func equal(a, b state) bool {
 // corruption draws a command that damages a shard. It may be refused: an earlier one has changed a type.
 func corruption(rt *rapid.T, s *shop) []any {
 	one := func(label string, of ...string) string { return rapid.SampledFrom(of).Draw(rt, label) }
-	id := one("id", "leased", "pending", "parked", "sent", "x", "y")
-	detail := one("detail", "attempts", "errors", "leases")
+	id := one("id", "leased", "pending", "parked", "sent", "first", "second", "third", "x", "y")
+	detail := one("detail", "attempts", "errors", "leases", "routes")
 	index := one("index", "pending", "parked", "sent")
 	generation := one("generation", "inbox:a", "inbox:b", "results", "results:b")
 	retentions := rapid.IntRange(-1, 4).Draw(rt, "retentions")
 	start := time.Now().Add(-time.Duration(retentions)*retention - time.Hour).UnixMilli()
 	key := s.key
-	switch rapid.IntRange(0, 14).Draw(rt, "corruption") {
+	switch rapid.IntRange(0, 20).Draw(rt, "corruption") {
 	case 0:
 		return []any{"HDEL", key("entries"), id}
 	case 1:
@@ -128,7 +126,7 @@ func corruption(rt *rapid.T, s *shop) []any {
 	case 8:
 		return []any{"HDEL", key(detail), id}
 	case 9:
-		return []any{"DEL", key(one("deleted", "entries", "pending", "parked", "sent", "inbox:a", "inbox:b", "results", "leases"))}
+		return []any{"DEL", key(one("deleted", "entries", "pending", "parked", "sent", "inbox:a", "inbox:b", "results", "leases", "headers", "lanes", "counts", "parked:by"))}
 	case 10:
 		return []any{"HSET", key(generation), "start", strconv.FormatInt(start, 10)}
 	case 11:
@@ -136,6 +134,20 @@ func corruption(rt *rapid.T, s *shop) []any {
 	case 12:
 		return []any{"HDEL", key("inbox:a"), one("field", "start", "b", "id")}
 	case 13:
+		return []any{"HSET", key("headers"), id, one("header", "0000000000000002lane", "0000000000000099lane", "0000000000000001other", "lane", "")}
+	case 14:
+		return []any{"HDEL", key("headers"), id}
+	case 15:
+		return []any{"ZADD", key("lanes"), 0, one("member", "lane\x000000000000000000\x00"+id, "other\x000000000000000007\x00"+id, "lane", "lane\x00")}
+	case 16:
+		return []any{"ZREMRANGEBYRANK", key("lanes"), rapid.IntRange(0, 2).Draw(rt, "rank"), one("rank to", "0", "1", "2")}
+	case 17:
+		return []any{"HSET", key("counts"), one("gauge", "events", "bytes", "parked"), one("count", "0", "1", "7", "-3", "many")}
+	case 18:
+		return []any{"HSET", key("parked:by"), one("field", "d:", "t:t", "t:x", "c:-", "c:refused"), one("n", "0", "1", "5")}
+	case 19:
+		return []any{"HSET", key("entries"), id, "!0123456789012345678901234567890123456789"}
+	case 20:
 		return []any{"HSET", key("broken"), "0123456789abcdef", "HSET k: WRONGTYPE"}
 	}
 	if rapid.IntRange(0, 4).Draw(rt, "often") > 0 { // it hides what else is wrong

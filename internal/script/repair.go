@@ -13,6 +13,7 @@ import (
 type RepairAt struct {
 	Part   int
 	Cursor string
+	Sums   []any // of what was passed
 }
 
 // RepairFinding is one disagreement within a shard, as lua/repair.lua names it.
@@ -27,7 +28,8 @@ const RepairForeign = "foreign"
 // repairKeys are what a look at a shard takes in, in the script's order.
 func (s Shard) repairKeys() []string {
 	return s.keys(keyVoid, keyInboxA, keyInboxB, keyResults, keyResultsB, keyEntries, keyPending, keyParked, keySent,
-		keyAttempts, keyErrors, keyLeases, keyBroken, keySeq, keyRepair, keyDue, keyDecided)
+		keyAttempts, keyErrors, keyLeases, keyBroken, keySeq, keyRepair, keyDue, keyDecided, keyHeaders, keyLanes,
+		keyRoutes, keyCounts, keyParkedBy, keyAudit)
 }
 
 // Repair makes one step of a look at a shard, and fixes what it finds where that is asked for. It returns where the
@@ -40,7 +42,7 @@ func (s *Set) Repair(ctx context.Context, shard Shard, fix bool, at RepairAt, li
 	if at.Cursor == "" {
 		at.Cursor = "0"
 	}
-	reply, err := s.eval(ctx, &s.repair, shard.repairKeys(), []any{mode, at.Part, at.Cursor, limit})
+	reply, err := s.eval(ctx, &s.repair, shard.repairKeys(), append([]any{mode, at.Part, at.Cursor, limit}, at.Sums...))
 	if err != nil {
 		return nil, at, false, err
 	}
@@ -51,12 +53,13 @@ func (s *Set) Repair(ctx context.Context, shard Shard, fix bool, at RepairAt, li
 	if rows[0] == string(Identity) {
 		return []RepairFinding{{Kind: RepairForeign, Key: keyInboxA, Detail: fmt.Sprint(rows[1])}}, at, true, nil
 	}
-	if len(rows)%5 != 2 {
+	if len(rows)%5 != 3 {
 		return nil, at, false, malformed("repair", reply)
 	}
 	next.Part = number(rows[0])
 	next.Cursor, _ = rows[1].(string)
-	for row := rows[2:]; len(row) > 0; row = row[5:] {
+	next.Sums, _ = rows[2].([]any)
+	for row := rows[3:]; len(row) > 0; row = row[5:] {
 		f := RepairFinding{Fixed: number(row[4]) == 1}
 		for i, field := range []*string{&f.Kind, &f.Key, &f.ID, &f.Detail} {
 			*field, _ = row[i].(string)

@@ -1,0 +1,48 @@
+-- Purpose: what a look at a shard is made of: its keys, whether each has its type, and how a finding is noted and settled.
+-- Expects now (ms), IDENTITY, and the keys of repair.lua.
+
+local FIX, LIMIT = ARGV[1] == 'fix', tonumber(ARGV[4])
+local NOW = string.format('%.0f', now)
+
+local wanted = {
+  {'void', 'none'}, {'inbox:a', 'hash'}, {'inbox:b', 'hash'}, {'results', 'hash'}, {'results:b', 'hash'}, {'entries', 'hash'},
+  {'pending', 'zset'}, {'parked', 'zset'}, {'sent', 'zset'}, {'attempts', 'hash'}, {'errors', 'hash'}, {'leases', 'hash'},
+  {'broken', 'hash'}, {'seq', 'string'}, {'repair', 'hash'}, {'due', 'zset'}, {'decided', 'zset'},
+  {'headers', 'hash'}, {'lanes', 'zset'}, {'routes', 'hash'}, {'counts', 'hash'}, {'parked:by', 'hash'}, {'audit', 'stream'},
+}
+local key, exists, sound = {}, {}, {} -- by name; sound: it has its type, or is not there
+for i, w in ipairs(wanted) do
+  local found = redis.call('TYPE', KEYS[i])
+  found = type(found) == 'table' and found.ok or found
+  key[w[1]], exists[w[1]], sound[w[1]], w[3] = KEYS[i], found ~= 'none', found == 'none' or found == w[2], found
+end
+local A, B = key['inbox:a'], key['inbox:b']
+
+-- A shard of another keyspace is its owner's to repair.
+if sound['inbox:a'] and sound['inbox:b'] then
+  local identity = redis.call('HGET', A, 'id') or not exists['inbox:a'] and redis.call('HGET', B, 'id')
+  if identity and identity ~= IDENTITY then return {NOW, 'identity', identity} end
+end
+
+-- Where one of these has another type nothing tells what belongs into the others.
+local outbox = sound['inbox:a'] and sound.entries and sound.pending and sound.parked and sound.sent and sound.headers and sound.lanes
+
+local reply = {NOW, -1, '0', {}}
+local function note(kind, name, id, detail, fixed)
+  local n = #reply
+  reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4], reply[n + 5] = kind, name, id, detail, fixed and 1 or 0
+end
+
+-- Notes a finding, and settles it by a command.
+local function settle(kind, name, id, detail, ...)
+  if FIX then redis.call(...) end
+  note(kind, name, id, detail, FIX)
+end
+
+local function types()
+  for _, w in ipairs(wanted) do
+    if not sound[w[1]] then note('type', w[1], '', w[3] .. ' instead of ' .. w[2]) end
+  end
+  local seq = exists.seq and sound.seq and redis.call('GET', key.seq)
+  if seq and (not string.match(seq, '^%-?%d+$') or #seq > 18) then note('type', 'seq', '', 'no integer') end
+end

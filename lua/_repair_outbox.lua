@@ -1,0 +1,115 @@
+-- Purpose: a look at the events of a shard, one at a time. Uses the names of _repair.lua.
+
+local function is_sent(body) return string.sub(body, 1, 1) == '=' end
+local function is_erased(body) return string.sub(body, 1, 1) == '!' end
+local function scored(name, id) return redis.call('ZSCORE', key[name], id) end
+local function misplaced(name, id, detail) settle('misplaced', name, id, detail, 'ZREM', key[name], id) end
+
+local function is_live(id)
+  local body = redis.call('HGET', key.entries, id)
+  return body and not is_sent(body)
+end
+
+-- What is left of an event that is gone: 'sent', 'no body', or nil.
+local function end_of(id)
+  local body = redis.call('HGET', key.entries, id)
+  return not body and 'no body' or is_sent(body) and 'sent' or nil
+end
+
+-- A header is its event's sequence in 16 digits, and its lane.
+local function lane_of(header)
+  return header and string.match(header, '^%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d(.*)$')
+end
+
+local function member_of(id, header) return lane_of(header) .. '\0' .. string.sub(header, 1, 16) .. '\0' .. id end
+
+-- A member of a lane, taken apart: header and id; nil: it is none.
+local function parse(member)
+  local lane, sequence, id = string.match(member, '^(%Z+)%z(%d+)%z(.+)$')
+  if lane and #sequence == 16 then return sequence .. lane, id end
+end
+
+-- The header decides: it says whether an event has a lane, and where in it.
+local function header(_, id, text)
+  local over = end_of(id)
+  if over then
+    settle('leftover', 'headers', id, over, 'HDEL', key.headers, id)
+  elseif lane_of(text) == nil or lane_of(text) == '' then
+    settle('value', 'headers', id, text, 'HDEL', key.headers, id)
+  elseif not redis.call('ZSCORE', key.lanes, member_of(id, text)) then
+    settle('unindexed', 'lanes', id, '', 'ZADD', key.lanes, 0, member_of(id, text))
+  end
+end
+
+local function lane_member(_, member, score)
+  local text, id = parse(member)
+  local known = id and redis.call('HGET', key.headers, id)
+  if not id or end_of(id) or known and known ~= text then
+    settle('orphan', 'lanes', id or member, string.gsub(member, '%z', ' '), 'ZREM', key.lanes, member)
+  elseif tonumber(score) ~= 0 then
+    settle('value', 'lanes', id, score, 'ZADD', key.lanes, 0, member)
+  elseif not known then
+    settle('unlinked', 'headers', id, '', 'HSET', key.headers, id, text)
+  end
+end
+
+-- The event of a lane that goes out next: the first that is still to go.
+local function head_of(lane)
+  local offset = 0
+  repeat
+    local members = redis.call('ZRANGEBYLEX', key.lanes, '[' .. lane .. '\0', '(' .. lane .. '\1', 'LIMIT', offset, 100)
+    for _, member in ipairs(members) do
+      local text, id = parse(member)
+      local known = id and redis.call('HGET', key.headers, id)
+      if id and is_live(id) and (not known or known == text) then return id end
+    end
+    offset = offset + 100
+  until #members < 100
+end
+
+-- The body decides: what leaves a digest was sent; what has its body was not, whatever an index says, and must not be
+-- lost. Parked goes before pending: an operator can re-arm it, and nobody can take a publish back. In a lane only the
+-- head is pending.
+local function entry(id, body)
+  total.seen = total.seen + 1
+  local pending, parked, sent = scored('pending', id), scored('parked', id), scored('sent', id)
+  if is_sent(body) then
+    if pending then misplaced('pending', id, 'sent') end
+    if parked then misplaced('parked', id, 'sent') end
+    if not sent then settle('unindexed', 'sent', id, '', 'ZADD', key.sent, NOW, id) end
+    return
+  end
+  if sent then misplaced('sent', id, 'not sent') end
+  if is_erased(body) and not parked then -- there is nothing to publish
+    settle('unindexed', 'parked', id, 'erased', 'ZADD', key.parked, NOW, id)
+    parked = true
+  end
+  sum(id, body, parked)
+  if parked then
+    if pending then misplaced('pending', id, 'parked') end
+    return
+  end
+  local lane = lane_of(redis.call('HGET', key.headers, id))
+  local head = lane and lane ~= '' and head_of(lane) or id
+  if pending and head ~= id then misplaced('pending', id, 'behind ' .. head) end
+  if not pending and head == id then settle('unindexed', 'pending', id, '', 'ZADD', key.pending, NOW, id) end
+end
+
+local function member(name, id, score)
+  if redis.call('HEXISTS', key.entries, id) == 0 then
+    settle('orphan', name, id, '', 'ZREM', key[name], id)
+  elseif string.find(string.lower(score), 'inf', 1, true) then
+    settle('value', name, id, score, 'ZADD', key[name], NOW, id)
+  end
+end
+
+local function detail(name, id, value)
+  local over = end_of(id)
+  if over then
+    settle('leftover', name, id, over, 'HDEL', key[name], id)
+  elseif name == 'leases' and (scored('parked', id) or not scored('pending', id)) then
+    settle('leftover', name, id, scored('parked', id) and 'parked' or 'not pending', 'HDEL', key[name], id)
+  elseif name == 'attempts' and (not string.match(value, '^%d+$') or #value > 9) then
+    settle('value', name, id, value, 'HDEL', key[name], id)
+  end
+end
