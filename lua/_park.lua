@@ -2,14 +2,19 @@
 --
 -- parked:by counts them by destination (d:), type (t:) and class (c:).
 
--- Counts a parked event in or out by what its body says. The body is nil where there is none to read.
-local function tally(body, class, n)
+-- The fields that count a parked event, by what its body says and by the class of its last failure.
+local function fields_of(body, class)
   local ok, event = pcall(cjson.decode, body)
   local function text(name)
     local value = ok and type(event) == 'table' and event[name]
     return type(value) == 'string' and value or ''
   end
-  for _, field in ipairs({'d:' .. text('destination'), 't:' .. text('type'), 'c:' .. class}) do
+  return {'d:' .. text('destination'), 't:' .. text('type'), 'c:' .. class}
+end
+
+-- Counts a parked event in or out.
+local function tally(body, class, n)
+  for _, field in ipairs(fields_of(body, class)) do
     if redis.call('HINCRBY', PARKED_BY, field, n) <= 0 then redis.call('HDEL', PARKED_BY, field) end
   end
 end

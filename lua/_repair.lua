@@ -2,7 +2,6 @@
 -- Expects now (ms), IDENTITY, and the keys of repair.lua.
 
 local FIX, LIMIT = ARGV[1] == 'fix', tonumber(ARGV[4])
-local NOW = string.format('%.0f', now)
 
 local wanted = {
   {'void', 'none'}, {'inbox:a', 'hash'}, {'inbox:b', 'hash'}, {'results', 'hash'}, {'results:b', 'hash'}, {'entries', 'hash'},
@@ -28,7 +27,7 @@ end
 local outbox = sound['inbox:a'] and sound.entries and sound.pending and sound.parked and sound.sent and sound.headers and sound.lanes
 
 local reply = {NOW, -1, '0', {}}
-local function note(kind, name, id, detail, fixed)
+local function report(kind, name, id, detail, fixed)
   local n = #reply
   reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4], reply[n + 5] = kind, name, id, detail, fixed and 1 or 0
 end
@@ -36,13 +35,13 @@ end
 -- Notes a finding, and settles it by a command.
 local function settle(kind, name, id, detail, ...)
   if FIX then redis.call(...) end
-  note(kind, name, id, detail, FIX)
+  report(kind, name, id, detail, FIX)
 end
 
 local function types()
   for _, w in ipairs(wanted) do
-    if not sound[w[1]] then note('type', w[1], '', w[3] .. ' instead of ' .. w[2]) end
+    if not sound[w[1]] then report('type', w[1], '', w[3] .. ' instead of ' .. w[2]) end
   end
   local seq = exists.seq and sound.seq and redis.call('GET', key.seq)
-  if seq and (not string.match(seq, '^%-?%d+$') or #seq > 18) then note('type', 'seq', '', 'no integer') end
+  if seq and (not string.match(seq, '^%-?%d+$') or #seq > 18) then report('type', 'seq', '', 'no integer') end
 end

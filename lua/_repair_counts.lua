@@ -1,5 +1,5 @@
 -- Purpose: the counts of a shard, added up anew from the bodies while a look passes over them. Uses the names of
--- _repair.lua, fields_of() of _tally.lua and class_of() of _errors.lua. What the steps before have added up stands in
+-- _repair.lua, fields_of() of _park.lua and class_of() of _errors.lua. What the steps before have added up stands in
 -- ARGV[5] and the following, and goes on in the reply: the version, how many bodies were seen, events, bytes and parked; then
 -- the fields of parked:by, each with its number.
 
@@ -38,12 +38,8 @@ local function sums()
 end
 
 local function compare(name, field, has, is)
-  if (has or '0') == string.format('%.0f', is) then return end
-  if is == 0 then
-    settle('value', name, field, has, 'HDEL', key[name], field)
-  else
-    settle('value', name, field, has or '', 'HSET', key[name], field, string.format('%.0f', is))
-  end
+  is = string.format('%.0f', is)
+  if (has or '0') ~= is then settle('value', name, field, has or '', 'HSET', key[name], field, is) end
 end
 
 -- Holds the counts against the sums, unless the outbox did not stand still, or a step has seen a body twice.
@@ -53,7 +49,7 @@ local function counts()
   local flat, has = redis.call('HGETALL', key['parked:by']), {}
   for i = 1, #flat, 2 do
     has[flat[i]] = flat[i + 1]
-    if not by[flat[i]] then compare('parked:by', flat[i], flat[i + 1], 0) end
+    if not by[flat[i]] then settle('value', 'parked:by', flat[i], flat[i + 1], 'HDEL', key['parked:by'], flat[i]) end
   end
   for field, n in pairs(by) do compare('parked:by', field, has[field], n) end
 end

@@ -31,7 +31,6 @@ for i, id in ipairs(ids) do
     redis.call('ZREM', PENDING, id)
     leave(id)
     orphans = orphans + 1
-    if not body then count('events', -1) end
   elseif attempt > budget then
     note(id, attempt - 1, 'crashed', 'the lease ran out at the last attempt: its relay died or hung')
     park(id, body, continues)

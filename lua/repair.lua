@@ -16,7 +16,7 @@ local parts = {
   {'pending', 'ZSCAN', member}, {'parked', 'ZSCAN', member}, {'sent', 'ZSCAN', member},
   {'attempts', 'HSCAN', detail}, {'errors', 'HSCAN', detail}, {'leases', 'HSCAN', detail},
   {'routes', 'HSCAN', detail},
-  {'broken', 'HSCAN', function(name, digest, left) note('broken', name, digest, left) end},
+  {'broken', 'HSCAN', function(name, digest, left) report('broken', name, digest, left) end},
 }
 
 local part, cursor, seen = tonumber(ARGV[2]), ARGV[3], 0

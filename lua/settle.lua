@@ -95,7 +95,7 @@ keep_sent()
 -- Leases an event that has become the head of its lane to the caller.
 local function adopt(id)
   local body, attempt = redis.call('HGET', ENTRIES, id), (tonumber(redis.call('HGET', ATTEMPTS, id)) or 0) + 1
-  if not body or string.byte(body) == 61 or attempt > budget or gone[id] then return end -- a claim's to judge
+  if gone[id] or attempt > budget or not redis.call('ZSCORE', PENDING, id) then return end -- settled here too; or a claim's to judge
   take(id, attempt, string.format('%.0f', now + hold))
   local n = #reply
   reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = id, attempt, redis.call('HGET', ROUTES, id) or '', body

@@ -12,22 +12,24 @@ type Kind string
 
 // What Check names. The first seven are settled by Fix; the others need a person.
 const (
-	// Orphan is a member of pending, parked or sent that has no body. It is removed.
+	// Orphan is a member of pending, parked or sent that has no body, or a place in a lane of no event that waits
+	// there. It is removed.
 	Orphan Kind = "orphan"
 	// Unindexed is an event that is in no index. It goes back into pending, due at once; one that was sent back
-	// into sent, for another retention.
+	// into sent, for another retention. Or it is an event that is not in its lane, and is given its place there.
 	Unindexed Kind = "unindexed"
 	// Misplaced is a member of an index in which the event does not belong: what was sent belongs into sent alone,
 	// what was not belongs into parked or into pending, and into parked where it is in both. It is removed.
 	Misplaced Kind = "misplaced"
-	// Leftover is a count of attempts, an error or a lease of an event that has no body any more, or a lease of one
-	// that is parked. It is removed.
+	// Leftover is a count of attempts, an error, a header, a route or a lease of an event that has no body any more,
+	// or a lease of one that is not pending. It is removed.
 	Leftover Kind = "leftover"
-	// BadValue is a score, a count, a time or a flag that cannot be. It is removed, or set to now.
+	// BadValue is a score, a count, a time or a flag that cannot be. It is removed, or set to now, or to the sum.
 	BadValue Kind = "value"
 	// Stale is a generation of the inbox or of the kept replies whose retention has passed. It is removed.
 	Stale Kind = "stale"
-	// Unlinked is an older generation of the inbox that nobody looks at. It is linked: its ids count again.
+	// Unlinked is an older generation of the inbox that nobody looks at, or a place in a lane that its event does not
+	// know of. It is linked: its ids count again, the event knows its lane.
 	Unlinked Kind = "unlinked"
 
 	// WrongType is a key of another type than luatx gives it. It is left alone, and where it hides what belongs

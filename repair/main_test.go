@@ -80,7 +80,7 @@ func (s *shop) settle(t testing.TB, what string, ids ...string) {
 	}
 }
 
-// furnish makes a shard with an event in every state: leased, pending, parked and sent.
+// furnish makes a shard with an event in every state: leased, pending, parked and sent, and a lane of three.
 func (s *shop) furnish(t testing.TB) {
 	t.Helper()
 	must(t, s.emit(redistest.Soon(t), "leased", "pending", "parked", "sent"))
@@ -91,7 +91,12 @@ func (s *shop) furnish(t testing.TB) {
 	if len(claim.Events) != 1 || claim.Events[0].ID != "leased" {
 		t.Fatalf("claimed %+v", claim.Events)
 	}
+	_, err = s.tr.Enqueue(redistest.Soon(t), "a", laned("first"), laned("second"), laned("third"))
+	must(t, err)
 }
+
+// laned is an event of the one lane.
+func laned(id string) luatx.Event { return luatx.Event{ID: id, Key: "lane", Body: []byte(body(id))} }
 
 func (s *shop) do(t testing.TB, args ...any) {
 	t.Helper()

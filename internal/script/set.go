@@ -124,7 +124,8 @@ func New(client redis.UniversalClient, c Constants, log *slog.Logger) *Set {
 		due:        newSource("due", c.in(lua.Source("_time", "due"))),
 		decide:     newSource("decide", c.in(lua.Source("_time", "_events", "_timers", "decide"))),
 		revoke:     newSource("revoke", c.in(lua.Source("_time", "_events", "_timers", "revoke"))),
-		repair:     newSource("repair", c.in(lua.Source("_time", "repair"))),
+		repair:     newSource("repair", c.in(lua.Source("_time", "_outbox", "_lanes", "_errors", "_park",
+			"_repair", "_repair_inbox", "_repair_counts", "_repair_outbox", "repair"))),
 		turn:       newSource("turn", lua.Source("_time", "turn")),
 	}
 	s.queue = &queue{set: s, lanes: make(map[string]*lane)}

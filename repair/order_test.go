@@ -1,0 +1,56 @@
+package repair_test
+
+import "strings"
+
+// ofCounts says whether a finding is about the counts of a shard.
+func ofCounts(line string) bool {
+	return strings.HasPrefix(line, "value counts/") || strings.HasPrefix(line, "value parked:by/")
+}
+
+const (
+	firstHeader  = "0000000000000002lane"
+	firstMember  = "lane\x000000000000000002\x00first"
+	secondMember = "lane\x000000000000000003\x00second"
+	thirdMember  = "lane\x000000000000000004\x00third"
+)
+
+// orderInvariants are those of lanes, of what operators have asked for, and of the counts. A furnished shard has a lane of
+// three: first is pending, second and third wait.
+var orderInvariants = []invariant{
+	{"head in no index", [][]any{{"ZREM", "@pending", "first"}}, []string{"unindexed pending/first"}},
+	{"parked head", [][]any{{"ZREM", "@pending", "first"}, {"ZADD", "@parked", 1, "first"}}, nil},
+	{"behind the head and pending", [][]any{{"ZADD", "@pending", 1, "second"}}, []string{"misplaced pending/second"}},
+	{"head that is gone", [][]any{{"HDEL", "@entries", "first"}}, []string{
+		"leftover headers/first", "orphan lanes/first", "orphan pending/first", "unindexed pending/second",
+	}},
+	{"head that was sent", [][]any{{"HSET", "@entries", "first", digest}, {"ZREM", "@pending", "first"}, {"ZADD", "@sent", 1, "first"}}, []string{
+		"leftover headers/first", "orphan lanes/first", "unindexed pending/second",
+	}},
+	{"not in its lane", [][]any{{"ZREM", "@lanes", secondMember}}, []string{"unindexed lanes/second"}},
+	{"head not in its lane", [][]any{{"ZREM", "@lanes", firstMember}}, []string{
+		"misplaced pending/first", "unindexed lanes/first", "unindexed pending/second", // as it stands; healed, first is the head again
+	}},
+	{"lanes lost", [][]any{{"DEL", "@lanes"}}, []string{
+		"unindexed lanes/first", "unindexed lanes/second", "unindexed lanes/third", "unindexed pending/second", "unindexed pending/third",
+	}},
+	{"headers lost", [][]any{{"DEL", "@headers"}}, []string{
+		"unindexed pending/second", "unindexed pending/third", "unlinked headers/first", "unlinked headers/second", "unlinked headers/third",
+	}},
+	{"two places in lanes", [][]any{{"ZADD", "@lanes", 0, "other\x000000000000000001\x00second"}}, []string{"orphan lanes/second"}},
+	{"no place in a lane", [][]any{{"ZADD", "@lanes", 0, "lane"}}, []string{"orphan lanes/lane"}},
+	{"place of nobody", [][]any{{"ZADD", "@lanes", 0, "lane\x000000000000000001\x00x"}}, []string{"orphan lanes/x"}},
+	{"place out of order", [][]any{{"ZADD", "@lanes", 1, thirdMember}}, []string{"value lanes/third"}},
+	{"header that is none", [][]any{{"HSET", "@headers", "pending", "lane"}}, []string{"value headers/pending"}},
+	{"header of nobody", [][]any{{"HSET", "@headers", "x", firstHeader}}, []string{"leftover headers/x"}},
+	{"lanes of another type", [][]any{{"SET", "@lanes", "v"}}, []string{"type lanes"}},
+	{"route of nobody", [][]any{{"HSET", "@routes", "x", "d"}}, []string{"leftover routes/x"}},
+	{"audit of another type", [][]any{{"SET", "@audit", "v"}}, []string{"type audit"}},
+	{"erased and pending", [][]any{{"HSET", "@entries", "pending", "!" + digest[1:]}}, []string{"misplaced pending/pending", "unindexed parked/pending"}},
+	{"counts that are off", [][]any{{"HINCRBY", "@counts", "events", 1}, {"HSET", "@counts", "bytes", "many"}, {"HDEL", "@counts", "parked"}}, []string{
+		"value counts/bytes", "value counts/events", "value counts/parked",
+	}},
+	{"counts of parked events that are off", [][]any{{"HINCRBY", "@parked:by", "t:t", 1}, {"HSET", "@parked:by", "t:x", 0}, {"HDEL", "@parked:by", "d:"}}, []string{
+		"value parked:by/d:", "value parked:by/t:t", "value parked:by/t:x",
+	}},
+	{"counts of another type", [][]any{{"DEL", "@counts"}, {"SET", "@counts", "v"}}, []string{"type counts"}},
+}
