@@ -112,7 +112,10 @@ func (t *Transactor) inputOf(ctx context.Context, tx *Tx, msg *message.Message) 
 
 // deliveryOf returns the delivery that the message belongs to: the same one for every run of its handler.
 func deliveryOf(ctx context.Context, msg *message.Message) *delivery {
-	if d, ok := msg.Context(ctx).Value(deliveryKey{}).(*delivery); ok && d.msg == msg {
+	if m, ok := message.MessageFromContext(ctx); !ok || m != msg {
+		ctx = msg.Context(ctx)
+	}
+	if d, ok := ctx.Value(deliveryKey{}).(*delivery); ok && d.msg == msg {
 		return d
 	}
 	d := newDelivery(msg) // a copy of the message carries its original's: that one is not this

@@ -33,49 +33,82 @@ var timeAttributes = []string{AttrTime, AttrExpiryTime}
 //
 // json.Marshal compacts and escapes what this method returns; call the method itself to keep the data's bytes.
 func (m *TypedMessage[T]) MarshalJSON() ([]byte, error) {
-	w := newJSONWriter()
-	w.buf.WriteByte('{')
+	w := newJSONWriter(m.Attributes, m.Data)
+	w.byte('{')
 	if err := w.attributes(m.Attributes); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrEncode, err)
 	}
 	if err := w.data(m.Data, m.DataContentType()); err != nil {
 		return nil, fmt.Errorf("%w: data: %w", ErrEncode, err)
 	}
-	w.buf.WriteByte('}')
-	return w.buf.Bytes(), nil
+	w.byte('}')
+	return w.buf, nil
 }
 
 type jsonWriter struct {
-	buf     *bytes.Buffer
-	enc     *json.Encoder
+	buf     []byte
+	enc     *json.Encoder // made when it is needed
 	members int
 }
 
-func newJSONWriter() *jsonWriter {
-	buf := new(bytes.Buffer)
-	enc := json.NewEncoder(buf)
-	enc.SetEscapeHTML(false)
-	return &jsonWriter{buf: buf, enc: enc}
+// newJSONWriter makes a writer with about as much room as the message takes.
+func newJSONWriter(attrs Attributes, data any) *jsonWriter {
+	raw, _ := encodedData(data)
+	return &jsonWriter{buf: make([]byte, 0, 64*(len(attrs)+1)+base64.StdEncoding.EncodedLen(len(raw)))}
 }
 
-// value writes any value, without the line feed that an Encoder adds.
+// Write implements io.Writer.
+func (w *jsonWriter) Write(b []byte) (int, error) {
+	w.buf = append(w.buf, b...)
+	return len(b), nil
+}
+
+func (w *jsonWriter) byte(b byte) { w.buf = append(w.buf, b) }
+
+// value writes any value.
 func (w *jsonWriter) value(v any) error {
+	if s, ok := v.(string); ok && isPlain(s) {
+		w.plain(s)
+		return nil
+	}
+	if w.enc == nil {
+		w.enc = json.NewEncoder(w)
+		w.enc.SetEscapeHTML(false)
+	}
 	if err := w.enc.Encode(v); err != nil {
 		return err
 	}
-	w.buf.Truncate(w.buf.Len() - 1)
+	w.buf = w.buf[:len(w.buf)-1] // the line feed that an Encoder adds
 	return nil
+}
+
+// isPlain reports whether a text is written in JSON as it is.
+func isPlain(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' || s[i] == '"' || s[i] == '\\' {
+			return false
+		}
+	}
+	return true
+}
+
+func (w *jsonWriter) plain(s string) {
+	w.byte('"')
+	w.buf = append(w.buf, s...)
+	w.byte('"')
 }
 
 func (w *jsonWriter) name(name string) error {
 	if w.members > 0 {
-		w.buf.WriteByte(',')
+		w.byte(',')
 	}
 	w.members++
-	if err := w.value(name); err != nil {
+	if isPlain(name) {
+		w.plain(name)
+	} else if err := w.value(name); err != nil {
 		return err
 	}
-	w.buf.WriteByte(':')
+	w.byte(':')
 	return nil
 }
 
@@ -95,7 +128,10 @@ func (w *jsonWriter) attributes(attrs Attributes) error {
 	if err := w.attribute(AttrSpecVersion, version); err != nil {
 		return err
 	}
-	for _, name := range slices.Sorted(maps.Keys(attrs)) {
+	var few [16]string
+	names := slices.AppendSeq(few[:0], maps.Keys(attrs))
+	slices.Sort(names)
+	for _, name := range names {
 		if name == AttrSpecVersion || attrs[name] == nil {
 			continue
 		}
@@ -167,11 +203,17 @@ func (w *jsonWriter) encoded(raw []byte, contentType string) error {
 	}
 	// Invalid UTF-8 inside a JSON string would make the whole event unreadable for others.
 	if !isJSON(contentType) || !json.Valid(raw) || !utf8.Valid(raw) {
-		return w.member(memberBase64, base64.StdEncoding.EncodeToString(raw))
+		if err := w.name(memberBase64); err != nil {
+			return err
+		}
+		w.byte('"')
+		w.buf = base64.StdEncoding.AppendEncode(w.buf, raw)
+		w.byte('"')
+		return nil
 	}
 	if err := w.name(memberData); err != nil {
 		return err
 	}
-	w.buf.Write(bytes.Trim(raw, " \t\r\n"))
+	w.buf = append(w.buf, bytes.Trim(raw, " \t\r\n")...)
 	return nil
 }

@@ -272,3 +272,24 @@ func FuzzRawData(f *testing.F) {
 		}
 	})
 }
+
+// TestPlainTexts holds that texts are written as encoding/json writes them, each byte and some that are not ASCII.
+func TestPlainTexts(t *testing.T) {
+	t.Parallel()
+	texts := []string{"", "plain text", "a<b>&c", "é", "\u2028", "\xff", "~\x7f"}
+	for b := range 256 {
+		texts = append(texts, "x"+string([]byte{byte(b)})+"y")
+	}
+	for _, text := range texts {
+		var want bytes.Buffer
+		enc := json.NewEncoder(&want)
+		enc.SetEscapeHTML(false)
+		if err := enc.Encode(map[string]string{text: text}); err != nil {
+			t.Fatal(err)
+		}
+		got, err := message.New(nil, message.Attributes{text: text}, nil).MarshalJSON()
+		if end := strings.TrimPrefix(strings.TrimSpace(want.String()), "{"); err != nil || string(got) != `{"specversion":"1.0",`+end {
+			t.Errorf("%q: %s, want the end %s; %v", text, got, end, err)
+		}
+	}
+}

@@ -3,7 +3,6 @@ package message
 import (
 	"encoding/json"
 	"fmt"
-	"mime"
 	"strings"
 )
 
@@ -22,11 +21,11 @@ type JSONMarshaler struct{}
 
 // Marshal implements Marshaler.
 func (JSONMarshaler) Marshal(v any) ([]byte, error) {
-	w := newJSONWriter()
+	var w jsonWriter
 	if err := w.value(v); err != nil {
 		return nil, err
 	}
-	return w.buf.Bytes(), nil
+	return w.buf, nil
 }
 
 // Unmarshal implements Marshaler.
@@ -91,10 +90,7 @@ func isJSON(contentType string) bool {
 	if contentType == "" {
 		return true
 	}
-	media, _, err := mime.ParseMediaType(contentType)
-	if err != nil {
-		media, _, _ = strings.Cut(contentType, ";")
-		media = strings.ToLower(strings.TrimSpace(media))
-	}
+	media, _, _ := strings.Cut(contentType, ";")
+	media = strings.ToLower(strings.TrimSpace(media))
 	return media == ContentTypeJSON || media == "text/json" || strings.HasSuffix(media, "+json")
 }

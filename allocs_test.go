@@ -1,0 +1,113 @@
+package luatx_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/stack"
+)
+
+// The most allocations beyond those of go-redis: of a transaction, and of a message through the scripted stack, itself
+// and its output included.
+const (
+	maxAllocs        = 12
+	maxMessageAllocs = 40
+)
+
+// TestAllocs holds what a commit of three fields, a counter and an event allocates against go-redis alone, which makes
+// the same commands and sends one EVALSHA of as many arguments, ready to be sent.
+func TestAllocs(t *testing.T) { // not parallel: all allocations of the process count
+	client := redistest.Shared(t).Client(t)
+	ctx, tr := t.Context(), newTransactor(t, client)
+	hash, counter, body := key(t, tr, "a", "hash"), key(t, tr, "a", "counter"), make([]byte, 300)
+	record := func(c redis.Cmdable) error {
+		c.HSet(ctx, hash, "a", 1, "b", 2, "c", 3)
+		return luatx.Queued(c.Incr(ctx, counter))
+	}
+	transact := func() {
+		if _, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			if err := record(tx.Pipeline()); err != nil {
+				return err
+			}
+			return tx.Emit(luatx.Event{Body: body})
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mw, err := stack.Scripted(tr, stack.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	router := message.NewRouter(message.PipeConfig{})
+	_ = router.Use(mw)
+	_ = router.AddHandler("h", nil, message.NewHandler(func(ctx context.Context, _ *message.TypedMessage[any]) ([]*message.Message, error) {
+		output := message.New(body, message.Attributes{"type": "t", "source": "/s", "datacontenttype": "application/octet-stream"}, nil)
+		return []*message.Message{output}, record(luatx.CmdableFromContext(ctx, client))
+	}))
+	handle := func() {
+		msg := message.New(nil, message.Attributes{"id": message.NewID(), "source": "/s", "type": "t", "subject": "a"}, nil)
+		if _, err := router.Process(ctx, msg); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	const runs = 300
+	pipe, sent := client.Pipeline(), evalsha(t, client, transact)
+	own := testing.AllocsPerRun(runs, func() {
+		_ = record(pipe)
+		pipe.Discard()
+		if err := client.Do(ctx, sent...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	for name, c := range map[string]struct {
+		work func()
+		most float64
+	}{"transaction": {transact, maxAllocs}, "message": {handle, maxMessageAllocs}} {
+		got := testing.AllocsPerRun(runs, c.work) - own
+		t.Logf("a %s: %v allocations and go-redis' %v", name, got, own)
+		if got > c.most {
+			t.Errorf("a %s allocates %v times more than go-redis alone, %v at most were enough", name, got, c.most)
+		}
+	}
+}
+
+// evalsha returns the arguments of the EVALSHA that commit sends, for a script in its place that does nothing and
+// answers the like.
+func evalsha(t *testing.T, client *redis.Client, commit func()) []any {
+	t.Helper()
+	s := &sentArgs{}
+	client.AddHook(s)
+	commit()
+	sha, err := client.ScriptLoad(t.Context(), "return {'1795000000000', {'committed', 0, 3, '1'}}").Result()
+	if err != nil || len(s.args) < 30 {
+		t.Fatal(s.args, err)
+	}
+	args := slices.Clone(s.args)
+	args[1] = sha
+	return args
+}
+
+// sentArgs is a hook that keeps the arguments of the last EVALSHA.
+type sentArgs struct{ args []any }
+
+func (*sentArgs) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (s *sentArgs) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "evalsha" {
+			s.args = cmd.Args()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (*sentArgs) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
