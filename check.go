@@ -56,9 +56,12 @@ func (t *Transactor) checkVersion(ctx context.Context) error {
 	}
 	version := field(info, "redis_version:")
 	major, _, _ := strings.Cut(version, ".")
-	if n, err := strconv.Atoi(major); err == nil && n < 6 {
+	n, err := strconv.Atoi(major)
+	known := err == nil
+	if known && n < 6 {
 		return fmt.Errorf("luatx: check: the server is Redis %s: 6.0 or later is needed", version)
 	}
+	t.scripts.WakePlainly(known && n < 7)
 	return nil
 }
 

@@ -101,6 +101,9 @@ func (t *Transactor) finish(p *prepared) (committed, error) {
 		fail(p.cmds, err)
 		return committed{}, err
 	}
+	if out.Woken && (p.inline == nil || p.turnedAway()) {
+		t.WakeRelays(p.tx.shard.Slot)
+	}
 	if len(p.cmds) > 0 {
 		t.fill(ran(p.cmds, p.Tx.Order), out)
 	}
@@ -141,6 +144,11 @@ func (t *Transactor) reserve(tx *script.Tx) (Inline, bool) {
 		tx.Delay = lease
 	}
 	return *attached, ok
+}
+
+// turnedAway reports whether the inline relay had no slot: what would be published at once may wait there.
+func (p *prepared) turnedAway() bool {
+	return !p.reserved && slices.ContainsFunc(p.Tx.Events, func(e script.Event) bool { return e.Plain() })
 }
 
 // send commits transactions, each under one token after another, until for each there is an answer that holds. The

@@ -73,6 +73,10 @@ type Config struct {
 	// Durability makes a commit wait until replicas, or disks, have it. Defaults to no wait.
 	Durability Durability
 
+	// NoWakeUps switches off what tells the relays of other processes of a commit that has events due, where no relay
+	// of this process publishes them: a PUBLISH on the side, SPUBLISH from Redis 7.0 on. They find them by their sweep.
+	NoWakeUps bool
+
 	// StrictEviction makes Check fail where the server may evict keys; otherwise it warns.
 	StrictEviction bool
 

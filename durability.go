@@ -57,13 +57,7 @@ func (d Durability) validate() error {
 
 // fits checks that the client waits for a reply as long as the server does.
 func (d Durability) fits(client redis.UniversalClient) error {
-	var reads time.Duration // 0: for ever
-	switch c := client.(type) {
-	case *redis.Client:
-		reads = c.Options().ReadTimeout
-	case *redis.ClusterClient:
-		reads = c.Options().ReadTimeout
-	}
+	reads := script.ReadTimeout(client)
 	if reads > 0 && d.Timeout >= reads {
 		return fmt.Errorf("luatx: Config.Durability.Timeout is %v, and the client gives up after its ReadTimeout, %v: use less, or a longer ReadTimeout", d.Timeout, reads)
 	}

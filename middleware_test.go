@@ -96,7 +96,7 @@ func scripted(t testing.TB, tr *luatx.Transactor) message.Middleware {
 func TestOneEvalshaOnTheWire(t *testing.T) {
 	t.Parallel()
 	run := func(t *testing.T, proxied, direct redis.UniversalClient, seen func() [][]string) {
-		ctx, tr := redistest.Soon(t), newTransactor(t, proxied)
+		ctx, tr := redistest.Soon(t), newTransactor(t, proxied, func(c *luatx.Config) { c.NoWakeUps = true })
 		in := newInput(t, direct, key(t, tr, "a", "orders"))
 		spent := key(t, tr, "a", "spent")
 		r := router(t, message.PipeConfig{}, scripted(t, tr), func(ctx context.Context) ([]*message.Message, error) {

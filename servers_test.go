@@ -25,6 +25,9 @@ func restricted(t testing.TB, addrs ...string) (name string) {
 	t.Helper()
 	name = redistest.Tag(t)
 	args := []any{"ACL", "SETUSER", name, "on", ">secret", "~*", "+@all"}
+	if bin, err := redistest.Find(); err == nil && bin.AtLeast(6, 2) {
+		args = append(args, "&*")
+	}
 	for _, command := range deniedCommands {
 		args = append(args, "-"+command)
 	}

@@ -111,11 +111,23 @@ func (t *Transactor) HasInline() bool { return t.inline.Load() != nil }
 // DetachInline ends what AttachInline began.
 func (t *Transactor) DetachInline() { t.inline.Store(nil) }
 
-// Announce tells the attached Inline, if any, of events that entered a shard's outbox beside a transaction, so that it
-// need not wait for its next look.
+// Announce tells the attached Inline of events that entered a shard's outbox beside a transaction, so that it need not
+// wait for its next look; where none is attached, the relays of other processes.
 func (t *Transactor) Announce(slot int, events ...Event) {
-	if inline := t.inline.Load(); inline != nil && len(events) > 0 {
+	switch inline := t.inline.Load(); {
+	case len(events) == 0:
+	case inline != nil:
 		(*inline).Committed(slot, events, false)
+	default:
+		t.WakeRelays(slot)
+	}
+}
+
+// WakeRelays tells the relays of other processes to look at a shard. It does not wait, and what gets lost on the way
+// they find when they sweep. Config.NoWakeUps switches it off.
+func (t *Transactor) WakeRelays(slot int) {
+	if !t.cfg.NoWakeUps {
+		t.scripts.Wake(slot)
 	}
 }
 

@@ -10,8 +10,8 @@
 --          guards, 1 to keep the replies; then of each guard a head (order of the reply, see _reply.lua, and number
 --          of arguments), the digest and the read; id, head (see _events.lua) and body of each event; of each command a head (see _undo.lua)
 --          and the command itself. Class p is a procedure: name, number of keys, keys, arguments.
--- Reply:   server time (ms), then for each transaction: {'committed', 1 if acknowledged + 2 if the shard
---          had no events and has some now, reply of each command …, id, head and body of each event of its procedures …}, {'replayed' | 'duplicate', 1 if acknowledged,
+-- Reply:   server time (ms), then for each transaction: {'committed', 1 if acknowledged + 2 if events
+--          came that nobody has yet, and nothing else is due, reply of each command …, id, head and body of each event of its procedures …}, {'replayed' | 'duplicate', 1 if acknowledged,
 --          1 if by this very token, the replies if kept}, {'expired'}, {'fenced'}, {'conflict', index of the guard},
 --          {'full', what}, {'failed', index of the command (an event: negative), error}, {'aborted', index of the procedure,
 --          reason}, {'refused', the server's error}, {'broken', what was left}; or {'identity', the one found} alone
@@ -33,7 +33,7 @@ end
 local in_a, in_b, start, horizon = open_inbox(now, ask)
 if not in_a then return {NOW, {'identity', in_b}} end
 local fresh, kept_mark = not start, false -- the shard's first transaction; a mark that stays
-local first_to_come -- the reply of the first transaction with new events
+local first_to_come -- the reply of the first transaction with new events that nobody has yet
 
 -- For 3, and the acknowledgement: the input of a transaction, a stream as one consumer of a group reads it.
 local function input_of(p) return ARGV[p + 5] .. '\0' .. ARGV[p + 6] .. '\0' .. ARGV[p + 7] end
@@ -157,7 +157,7 @@ local function commit(p, seen)
   local had_events, had_bytes, had_come, had_again = events, bytes, came, again
   local ok, result = pcall(run, p, q, reply)
   if ok then
-    if came > 0 then first_to_come = first_to_come or reply end
+    if came > had_come and ARGV[p + 9] == '0' then first_to_come = first_to_come or reply end
     depth, dumped, streams, enqueued, entered, kept_mark = 0, nil, nil, {}, nil, true
     if ARGV[p + 13] == '1' then rare().keep_replies(digest, reply, tonumber(ARGV[p + 11])) end
     return reply
@@ -185,7 +185,10 @@ for i = 1, count do
 end
 if fresh and start and not kept_mark then redis.call('UNLINK', A) end -- nothing happened here after all
 keep_events()
-if first_to_come and before <= 0 then first_to_come[2] = 2 end
+if first_to_come then -- a sign for relays that look only when told: nothing here is due before what came
+  local head = before > 0 and redis.pcall('ZRANGE', PENDING, 0, 0, 'WITHSCORES')
+  if not head or (tonumber(head[2]) or 0) >= now then first_to_come[2] = 2 end
+end
 
 -- WAIT is about what the connection has written: a batch of duplicates writes, so that it means their first commit.
 if DURABLE and start and not kept_mark then redis.pcall('HSET', A, 'start', string.format('%.0f', start)) end

@@ -2,7 +2,6 @@ package relay
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
 
 	"github.com/luatx/luatx/internal/script"
@@ -27,7 +26,7 @@ func (r *Relay) publishCold(ctx, work context.Context) {
 // claim takes one batch of a slot and returns when to look at it again; the zero time: when a commit or a sweep
 // says so.
 func (r *Relay) claim(ctx, work context.Context, slot int) time.Time {
-	if wait := r.outage.left(); wait > 0 {
+	if wait := max(r.outage.left(), r.barrier.left()); wait > 0 {
 		return time.Now().Add(wait)
 	}
 	asked, cancel := context.WithTimeout(ctx, r.cfg.Lease)
@@ -35,6 +34,7 @@ func (r *Relay) claim(ctx, work context.Context, slot int) time.Time {
 	taken := time.Now()
 	claim, err := r.scripts.Claim(asked, r.scripts.Shard(slot), script.Claiming{
 		Limit: r.cfg.BatchSize, Lease: r.cfg.Lease, Attempts: r.cfg.Attempts, Continues: r.cfg.OnPark == LaneContinues,
+		Wait: r.barrier.Durability,
 	})
 	if err != nil {
 		if ctx.Err() == nil {
@@ -48,7 +48,10 @@ func (r *Relay) claim(ctx, work context.Context, slot int) time.Time {
 	if claim.Orphans > 0 {
 		r.cfg.Logger.Warn("relay: index members without a body removed", "slot", slot, "events", claim.Orphans)
 	}
-	r.publish(work, taken, leases(slot, claim.Lease, claim.Events), r.holdIn(ctx))
+	events := leases(slot, claim.Lease, claim.Events)
+	if r.letThrough(ctx, claim, slot, events) {
+		r.publish(work, taken, events, r.holdIn(ctx))
+	}
 	switch {
 	case len(claim.Events) == r.cfg.BatchSize:
 		return time.Now()
@@ -67,26 +70,5 @@ func (r *Relay) holdIn(ctx context.Context) hold {
 			return 0
 		}
 		return r.cfg.Lease
-	}
-}
-
-// sweep visits every shard once an interval, for events that no commit of this process speaks of.
-func (r *Relay) sweep(ctx context.Context) {
-	chunks := (len(r.shards) + sweepAtOnce - 1) / sweepAtOnce
-	pause := r.cfg.SweepInterval / time.Duration(chunks)
-	for i := rand.IntN(chunks); ; i = (i + 1) % chunks { // relays that start together do not sweep together
-		chunk := r.shards[i*sweepAtOnce : min((i+1)*sweepAtOnce, len(r.shards))]
-		waiting, err := r.scripts.Waiting(ctx, chunk)
-		if err != nil && ctx.Err() == nil {
-			r.cfg.Logger.Warn("relay: sweep failed", "error", err)
-		}
-		for _, slot := range waiting {
-			r.schedule.add(slot, time.Now())
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(pause):
-		}
 	}
 }

@@ -86,6 +86,7 @@ func (r *Relay) dispatch(ctx context.Context, deadline time.Time, events []lease
 func (f *flight) launch(ctx context.Context, deadline time.Time, events []leased) {
 	r := f.relay
 	for len(events) > 0 {
+		events = r.replicated(ctx, events)
 		fates := make(settlements)
 		for _, g := range r.groups(decode(events, fates)) {
 			if len(g.events) == 0 || time.Now().After(deadline) {

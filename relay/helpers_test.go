@@ -1,6 +1,10 @@
 package relay_test
 
 import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,4 +22,34 @@ func settle(t testing.TB, tr *luatx.Transactor, shard script.Shard, id, what, le
 		return "", err
 	}
 	return settled.Done[0], nil
+}
+
+// lines is a log to look into.
+type lines struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *lines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+func (l *lines) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// count is how many lines hold the text.
+func (l *lines) count(text string) (n int) {
+	for line := range strings.Lines(l.text()) {
+		if strings.Contains(line, text) {
+			n++
+		}
+	}
+	return n
 }

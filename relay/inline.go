@@ -13,7 +13,7 @@ const givingBack = 10 * time.Millisecond
 
 // Reserve implements luatx.Inline.
 func (r *Relay) Reserve() (time.Duration, bool) {
-	if !r.open.Load() || r.outage.paused() {
+	if !r.open.Load() || r.outage.paused() || r.barrier.left() > 0 {
 		return 0, false
 	}
 	if r.waiting.Add(1) > int64(r.cfg.InlineSlots) {

@@ -19,6 +19,8 @@ type leased struct {
 	body  []byte
 	lease string // empty: this process committed it
 	route string // its destination, where an operator has changed it
+
+	replicated bool // Config.Barrier has let it through
 }
 
 func leases(slot int, lease string, claimed []script.Claimed) []leased {
@@ -111,6 +113,9 @@ func (r *Relay) settle(ctx context.Context, slot int, batch []script.Settlement,
 	}
 	if due {
 		r.schedule.add(slot, time.Now())
+		if r.stopping.Load() {
+			r.transactor.WakeRelays(slot)
+		}
 	}
 	return leases(slot, settled.Lease, settled.Promoted)
 }

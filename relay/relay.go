@@ -28,9 +28,12 @@ type Config struct {
 	// Lease is how long an event is left to the relay that took it. A publish is given two thirds of it.
 	// Defaults to 30 seconds; at least 100 ms.
 	Lease time.Duration
-	// SweepInterval is how often every shard is looked at, for events of processes that died. An event is
-	// recovered within Lease and SweepInterval. Defaults to 1 second for up to 256 partitions, else 1 minute.
+	// SweepInterval is how often every shard is looked at, for events of processes that died: by all relays
+	// together, of which the shortest interval counts. An event is recovered within Lease and SweepInterval of its
+	// relay's death. Defaults to 1 second for up to 256 partitions, else 1 minute.
 	SweepInterval time.Duration
+	// NoWakeUps switches off the subscription by which commits of processes without a relay are heard of at once.
+	NoWakeUps bool
 	// Attempts is how often an event is tried before it is parked. Defaults to 10.
 	Attempts int
 	// BackoffBase and BackoffCap bound the pause after a failed attempt: exponential, with full jitter.
@@ -41,6 +44,8 @@ type Config struct {
 	// OnPark is what becomes of the events behind a parked one of their lane: all relays of a namespace must agree.
 	// Defaults to LaneBlocks.
 	OnPark OnPark
+	// Barrier keeps events from being published before replicas have what was committed. Defaults to none.
+	Barrier Barrier
 	// SentRetention is how long the ids of sent events are kept, so that the same event is known. Defaults to 1 hour;
 	// negative: not at all.
 	SentRetention time.Duration
@@ -69,7 +74,6 @@ const (
 	manyShards   = 256
 	settleTries  = 15 * time.Second
 	firstPause   = 50 * time.Millisecond
-	sweepAtOnce  = 256
 	idleInterval = time.Hour
 	perScope     = 8
 )
@@ -100,6 +104,7 @@ func (c Config) withDefaults(shards int) Config {
 	} else {
 		lasting(&c.SweepInterval, time.Minute)
 	}
+	c.Barrier = c.Barrier.withDefaults(c.Lease)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -121,7 +126,7 @@ func (c Config) validate() error {
 	case c.BackoffCap < c.BackoffBase:
 		return fmt.Errorf("relay: Config.BackoffCap is %v: use at least BackoffBase, %v", c.BackoffCap, c.BackoffBase)
 	}
-	return nil
+	return c.Barrier.validate(c.Lease)
 }
 
 // A Relay publishes the events of a Transactor's shards. Any number of them, in any number of processes, work
@@ -134,6 +139,7 @@ type Relay struct {
 	shards     []int
 
 	running  atomic.Bool
+	stopping atomic.Bool  // others are told of what is given back
 	open     atomic.Bool  // for inline publishing
 	waiting  atomic.Int64 // transactions that hold an inline slot
 	inline   chan handover
@@ -141,6 +147,7 @@ type Relay struct {
 	outage   outages
 	behind   sync.WaitGroup // batches that no worker waits for
 	late     atomic.Int64   // how many
+	barrier  barrier
 }
 
 // handover is the events of one commit.
@@ -159,6 +166,9 @@ func New(t *luatx.Transactor, publisher Publisher, cfg Config) (*Relay, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
+	if reads := t.Scripts().ReadTimeout(); cfg.Barrier.Replicas > 0 && reads > 0 && cfg.Barrier.Timeout >= reads {
+		return nil, fmt.Errorf("relay: Config.Barrier.Timeout is %v, and the client gives up after its ReadTimeout, %v: use less, or a longer ReadTimeout", cfg.Barrier.Timeout, reads)
+	}
 	return &Relay{
 		transactor: t,
 		scripts:    t.Scripts(),
@@ -168,6 +178,7 @@ func New(t *luatx.Transactor, publisher Publisher, cfg Config) (*Relay, error) {
 		inline:     make(chan handover, cfg.InlineSlots),
 		schedule:   newSchedule(),
 		outage:     outages{log: cfg.Logger, cap: cfg.PauseCap, most: perScope * cfg.Concurrency},
+		barrier:    barrier{Durability: cfg.Barrier.script(), log: cfg.Logger, cap: cfg.PauseCap},
 	}, nil
 }
 
@@ -194,9 +205,14 @@ func (r *Relay) Run(ctx context.Context) error {
 		workers.Go(func() { r.publishCold(ctx, work) })
 	}
 	workers.Go(func() { r.sweep(ctx) })
+	if !r.cfg.NoWakeUps {
+		workers.Go(func() { r.listen(ctx) })
+	}
 
 	<-ctx.Done()
 	r.open.Store(false)
+	r.stopping.Store(true)
+	defer r.stopping.Store(false)
 	deadline := time.AfterFunc(r.cfg.DrainTimeout, stop)
 	defer deadline.Stop()
 	workers.Wait()

@@ -18,7 +18,8 @@ const envACL = "LUATX_TEST_ACL"
 
 const password = "secret"
 
-// Rules returns the rules that docs/acl.md gives a user on the program's servers, without password and keys.
+// Rules returns the rules that docs/acl.md gives a user on the program's servers, without password, keys and
+// channels.
 func (b Binary) Rules(user string) ([]string, error) {
 	if strings.Contains(b.Path, "valkey") {
 		b.Version = "7.2.4" // of Redis, whose commands it has
@@ -80,7 +81,11 @@ func aclLines(bin Binary) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []string{"user app on >" + password + " ~* " + strings.Join(granted, " ")}, nil
+	all := "~* "
+	if bin.AtLeast(6, 2) {
+		all += "&* "
+	}
+	return []string{"user app on >" + password + " " + all + strings.Join(granted, " ")}, nil
 }
 
 // login makes a client log in as the user of the tests, where there is one.

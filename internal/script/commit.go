@@ -97,7 +97,7 @@ const (
 type Outcome struct {
 	State   State
 	Acked   bool    // the entry was acknowledged in the script
-	Woken   bool    // the shard had no events before the script, and has some now
+	Woken   bool    // nothing was due in the shard before the script, and something came that no relay has yet
 	Same    bool    // replayed: by this very token, so that its events are these
 	Replies []any   // of the commands, where committed, in the order they ran
 	Emitted []Event // by procedures, where committed

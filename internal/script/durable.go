@@ -7,7 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Durability is what a commit waits for behind its script, on the connection that wrote: there the server knows
+// Durability is what a commit, or a relay's claim, waits for behind its script, on the connection that wrote: there the server knows
 // which of its writes to wait for. One wait serves everything that shares the round trip.
 type Durability struct {
 	Replicas int
@@ -47,6 +47,20 @@ func (d Durability) reached(reply any) bool {
 	return len(counts) == 2 && number(counts[0]) >= 1 && number(counts[1]) >= d.Replicas
 }
 
+// ReadTimeout is how long the client waits for a reply; 0: for ever, or nobody knows.
+func (s *Set) ReadTimeout() time.Duration { return ReadTimeout(s.client) }
+
+// ReadTimeout is how long a client waits for a reply; 0: for ever, or nobody knows.
+func ReadTimeout(client redis.UniversalClient) time.Duration {
+	switch c := client.(type) {
+	case *redis.Client:
+		return c.Options().ReadTimeout
+	case *redis.ClusterClient:
+		return c.Options().ReadTimeout
+	}
+	return 0
+}
+
 // transmitDurably makes the round trip on the node itself: a cluster's client would send the wait to any. What
 // the node does not have any more it says, and the client looks for the new one.
 func (s *Set) transmitDurably(ctx context.Context, calls []*call, tail ...redis.Cmder) {
@@ -57,9 +71,10 @@ func (s *Set) transmitDurably(ctx context.Context, calls []*call, tail ...redis.
 		}
 		return
 	}
-	wait := s.durability.wait(ctx)
+	d := calls[0].durability
+	wait := d.wait(ctx)
 	pipe(ctx, node, calls, append([]redis.Cmder{wait}, tail...)...)
-	reached := wait.Err() == nil && s.durability.reached(wait.Val())
+	reached := wait.Err() == nil && d.reached(wait.Val())
 	for _, c := range calls {
 		c.replicated = reached
 	}

@@ -15,6 +15,7 @@ type call struct {
 	err    error
 	shared bool // the round trip, or the script, with other requests
 
+	durability Durability
 	replicated bool
 }
 
@@ -40,7 +41,7 @@ func (c *call) take(cmd once) {
 // direct makes a round trip for one request alone.
 func (s *Set) direct(ctx context.Context, reqs []*request) {
 	for _, r := range reqs {
-		r.flight.own = call{script: r.script, argv: r.argv}
+		r.flight.own = call{script: r.script, argv: r.argv, durability: r.durability}
 		r.flight.call, r.flight.row = &r.flight.own, 0
 		s.exchange(ctx, []*call{r.flight.call})
 		r.take()
@@ -88,7 +89,7 @@ func (s *Set) exchange(ctx context.Context, calls []*call, tail ...redis.Cmder) 
 
 func (s *Set) transmit(ctx context.Context, calls []*call, tail ...redis.Cmder) {
 	switch {
-	case s.durability.On() && calls[0].script.name == s.commit.name:
+	case calls[0].durability.On():
 		s.transmitDurably(ctx, calls, tail...)
 	case len(calls) == 1 && len(tail) == 0:
 		cmd := calls[0].command(ctx)

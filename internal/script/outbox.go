@@ -23,6 +23,8 @@ type Claim struct {
 	Events  []Claimed
 	Parked  int // events that had used up their attempts
 	Orphans int // index members without a body, removed
+	// Replicated: everything that the shard had taken is as far as Claiming.Wait asks. Not meant where there are no Events.
+	Replicated bool
 	// Next is how long after the claim the next event is due; negative: none waits.
 	Next time.Duration
 }
@@ -33,12 +35,13 @@ type Claiming struct {
 	Lease     time.Duration
 	Attempts  int
 	Continues bool // a lane, without its parked events
+	Wait      Durability
 }
 
 // Claim takes due events of a shard under a lease.
 func (s *Set) Claim(ctx context.Context, shard Shard, how Claiming) (Claim, error) {
 	args := []any{how.Limit, how.Lease.Milliseconds(), how.Attempts, digit(how.Continues)}
-	reply, err := s.eval(ctx, &s.claim, shard.outboxKeys(), args)
+	reply, replicated, err := s.evalDurably(ctx, how.Wait, &s.claim, shard.outboxKeys(), args)
 	if err != nil {
 		return Claim{}, err
 	}
@@ -49,7 +52,7 @@ func (s *Set) Claim(ctx context.Context, shard Shard, how Claiming) (Claim, erro
 	if len(rows) < 4 || len(rows)%4 != 0 {
 		return Claim{}, malformed("claim", reply)
 	}
-	claim := Claim{Next: -1}
+	claim := Claim{Next: -1, Replicated: replicated}
 	if due := word(rows[0]); due != "" {
 		claim.Next = max(0, moment(due).Sub(now))
 	}

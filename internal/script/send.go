@@ -38,6 +38,8 @@ type request struct {
 	size   int  // see seal
 	alone  bool // shares a round trip with no other request
 
+	durability Durability // what it waits for; the same for all that share a round trip
+
 	reply      any
 	row        int   // commit: which of the reply's transactions it is
 	err        error // of the last round; nil: answered
@@ -58,13 +60,20 @@ func newRequest(script *source, keys, args int) request {
 
 // eval runs a script until it is answered or ctx ends.
 func (s *Set) eval(ctx context.Context, script *source, keys []string, args []any) (any, error) {
+	reply, _, err := s.evalDurably(ctx, Durability{}, script, keys, args)
+	return reply, err
+}
+
+// evalDurably is eval, which waits behind the script, and reports whether its effect is where it is to be.
+func (s *Set) evalDurably(ctx context.Context, d Durability, script *source, keys []string, args []any) (reply any, replicated bool, err error) {
 	r := newRequest(script, len(keys), len(args))
+	r.durability = d
 	for _, key := range keys {
 		r.argv = append(r.argv, key)
 	}
 	r.argv = append(r.argv, args...)
 	s.evalAll(ctx, []*request{&r}, alone)
-	return r.reply, r.err
+	return r.reply, r.replicated, r.err
 }
 
 // way is how a round goes.

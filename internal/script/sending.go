@@ -81,6 +81,7 @@ func (s *Set) request(shard Shard, tx *Tx) request {
 		keys += len(entrance)
 	}
 	r := newRequest(&s.commit, keys, args)
+	r.durability = s.durability
 	r.slot = shard.Slot
 	r.argv = append(r.argv, shard.commit[:]...)
 	if tx.Input.Ack != AckNone {

@@ -93,6 +93,7 @@ type Set struct {
 	namespace  string
 	durability Durability
 	queue      *queue
+	wakes      wakes
 	shards     [slot.Count]atomic.Pointer[Shard] // those that were asked for
 	warned     atomic.Bool                       // that Durability cannot be had
 
@@ -100,6 +101,7 @@ type Set struct {
 	enqueue, scheduled, claim, settle, rearm source
 	timer, due, decide, revoke               source
 	repair, turn                             source
+	sweep, extend                            source
 
 	stringsOnly atomic.Bool // what Probe found: other keys cannot be restored whole
 }
@@ -127,8 +129,11 @@ func New(client redis.UniversalClient, c Constants, log *slog.Logger) *Set {
 		repair:     newSource("repair", c.in(lua.Source("_time", "_outbox", "_lanes", "_errors", "_park",
 			"_repair", "_repair_inbox", "_repair_counts", "_repair_outbox", "repair"))),
 		turn:       newSource("turn", lua.Source("_time", "turn")),
+		sweep:      newSource("sweep", lua.Source("_time", "sweep")),
+		extend:     newSource("extend", lua.Source("_time", "extend")),
 	}
 	s.queue = &queue{set: s, lanes: make(map[string]*lane)}
+	s.wakes.set = s
 	return s
 }
 
@@ -138,6 +143,7 @@ func (s *Set) all() []source {
 		s.enqueue, s.scheduled, s.claim, s.settle, s.rearm,
 		s.timer, s.due, s.decide, s.revoke,
 		s.repair, s.turn,
+		s.sweep, s.extend,
 	}
 }
 

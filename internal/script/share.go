@@ -76,7 +76,7 @@ func share(batch []*request) []*call {
 		if first.flight.call != nil {
 			continue
 		}
-		c := &call{script: first.script, argv: first.argv}
+		c := &call{script: first.script, argv: first.argv, durability: first.durability}
 		calls = append(calls, c)
 		first.flight.call = c
 		rows := 1

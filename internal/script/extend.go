@@ -1,0 +1,33 @@
+package script
+
+import (
+	"context"
+	"time"
+)
+
+// Held is an event that somebody is about to publish, and his lease; empty: the committer's own.
+type Held struct{ ID, Lease string }
+
+// Extend moves the leases of events, waits behind that as far as d asks, and tells which of them are still held and
+// whether everything that their shard had taken is where it is to be.
+func (s *Set) Extend(ctx context.Context, shard Shard, lease time.Duration, events []Held, d Durability) (held []bool, replicated bool, err error) {
+	args := make([]any, 0, 1+2*len(events))
+	args = append(args, lease.Milliseconds())
+	for _, e := range events {
+		args = append(args, e.ID, e.Lease)
+	}
+	keys := shard.keys(keyVoid, keyPending, keyLeases, keySeq)
+	reply, replicated, err := s.evalDurably(ctx, d, &s.extend, keys, args)
+	if err != nil {
+		return nil, false, err
+	}
+	_, rows, err := timed(reply)
+	if err != nil || len(rows) != len(events) {
+		return nil, false, malformed("extend", reply)
+	}
+	held = make([]bool, len(rows))
+	for i, row := range rows {
+		held[i] = number(row) == 1
+	}
+	return held, replicated, nil
+}

@@ -1,0 +1,178 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/luatx/luatx/internal/script"
+)
+
+// Barrier keeps events from being published before replicas have what was committed: a failover that loses a commit
+// then never leaves an event without one behind it. While too few replicas answer nothing is published; events wait,
+// at the cost of no attempt.
+type Barrier struct {
+	// Replicas is how many replicas must have a commit before its events are published. Defaults to 0: none.
+	Replicas int
+	// Timeout bounds one wait for them (WAIT). Defaults to 1 second, or a third of the lease if that is less; at most
+	// that, and less than the client's ReadTimeout.
+	Timeout time.Duration
+}
+
+func (b Barrier) withDefaults(lease time.Duration) Barrier {
+	if b.Timeout == 0 {
+		b.Timeout = min(time.Second, lease/3)
+	}
+	return b
+}
+
+func (b Barrier) validate(lease time.Duration) error {
+	switch {
+	case b.Replicas == 0:
+		return nil
+	case b.Replicas < 0:
+		return fmt.Errorf("relay: Config.Barrier.Replicas is %d: use 0, or more", b.Replicas)
+	case b.Timeout < time.Millisecond || b.Timeout > lease/3:
+		return fmt.Errorf("relay: Config.Barrier.Timeout is %v: use 1ms to a third of Lease, %v", b.Timeout, lease/3)
+	}
+	return nil
+}
+
+func (b Barrier) script() script.Durability {
+	return script.Durability{Replicas: b.Replicas, Timeout: b.Timeout}
+}
+
+// barrier is a Barrier and whether it holds events back.
+type barrier struct {
+	script.Durability
+	log *slog.Logger
+	cap time.Duration
+
+	mu    sync.Mutex
+	tries int
+	until time.Time
+}
+
+// note says whether the replicas were reached, and returns how long events are to wait where they were not. One line
+// of the log tells of the beginning of an outage, and one of its end.
+func (b *barrier) note(reached bool) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if reached {
+		if b.tries > 0 {
+			b.log.Info("relay: enough replicas have what was committed again; publishing goes on", "tries", b.tries)
+		}
+		b.tries, b.until = 0, time.Time{}
+		return 0
+	}
+	if b.tries == 0 {
+		b.log.Error("relay: too few replicas have what was committed; its events are held back", "replicas", b.Replicas, "waited", b.Timeout)
+	}
+	b.tries++
+	ceiling := min(firstPause<<min(b.tries, 20), b.cap)
+	pause := ceiling/2 + rand.N(ceiling/2+1)
+	b.until = time.Now().Add(pause)
+	return pause
+}
+
+// left is how long nothing is to be published.
+func (b *barrier) left() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return time.Until(b.until)
+}
+
+// barrierAtOnce is how many shards a batch waits for at a time.
+const barrierAtOnce = 8
+
+// letThrough reports whether the events of a claim may be published; else it gives them back.
+func (r *Relay) letThrough(ctx context.Context, claim script.Claim, slot int, events []leased) bool {
+	if !r.barrier.On() || len(events) == 0 {
+		return true
+	}
+	if !claim.Replicated {
+		r.holdBack(ctx, slot, events)
+		return false
+	}
+	r.barrier.note(true)
+	for i := range events {
+		events[i].replicated = true
+	}
+	return true
+}
+
+// replicated returns those of the events that may be published: this relay still holds them, and replicas have their
+// commits. What replicas lack is given back.
+func (r *Relay) replicated(ctx context.Context, events []leased) []leased {
+	if !r.barrier.On() {
+		return events
+	}
+	may, waiting := make([]bool, len(events)), make(map[int][]int)
+	for i, e := range events {
+		if may[i] = e.replicated; !may[i] {
+			waiting[e.slot] = append(waiting[e.slot], i)
+		}
+	}
+	var shards sync.WaitGroup
+	places := make(chan struct{}, barrierAtOnce)
+	for slot, which := range waiting {
+		shards.Go(func() {
+			places <- struct{}{}
+			defer func() { <-places }()
+			batch := make([]leased, len(which))
+			for j, i := range which {
+				batch[j] = events[i]
+			}
+			for j, held := range r.awaitReplicas(ctx, slot, batch) {
+				may[which[j]] = held
+			}
+		})
+	}
+	shards.Wait()
+	var left []leased
+	for i, e := range events {
+		if may[i] {
+			left = append(left, e)
+		}
+	}
+	return left
+}
+
+// awaitReplicas waits for the replicas of one shard, and tells which of its events may be published; none: nil.
+func (r *Relay) awaitReplicas(ctx context.Context, slot int, events []leased) []bool {
+	asked, cancel := context.WithTimeout(ctx, r.cfg.Lease*2/3)
+	defer cancel()
+	ids := make([]script.Held, len(events))
+	for i, e := range events {
+		ids[i] = script.Held{ID: e.id, Lease: e.lease}
+	}
+	held, reached, err := r.scripts.Extend(asked, r.scripts.Shard(slot), r.cfg.Lease, ids, r.barrier.Durability)
+	switch {
+	case err != nil:
+		if ctx.Err() == nil {
+			r.cfg.Logger.Error("relay: cannot learn whether replicas have what was committed; its events wait for their lease to end", "slot", slot, "error", err)
+		}
+		return nil
+	case !slices.Contains(held, true): // nothing was written, and nothing waited for
+		return nil
+	case !reached:
+		r.holdBack(ctx, slot, events)
+		return nil
+	}
+	r.barrier.note(true)
+	return held
+}
+
+// holdBack gives events back that replicas may not have.
+func (r *Relay) holdBack(ctx context.Context, slot int, events []leased) {
+	pause := r.barrier.note(false)
+	back := make([]script.Settlement, len(events))
+	for i, e := range events {
+		back[i] = script.Settlement{ID: e.id, What: "back", Lease: e.lease, Number: float64(pause.Milliseconds())}
+	}
+	r.settle(ctx, slot, back, nothing)
+}

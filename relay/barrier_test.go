@@ -1,0 +1,178 @@
+package relay_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/outbox"
+	"github.com/luatx/luatx/relay"
+)
+
+// TestBarrier holds that nothing is published while a replica lacks what was committed, whichever way an event would
+// go out; that waiting costs no attempt and one line of the log; and that all goes out when the replica is back.
+func TestBarrier(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]relay.Config{"inline": {}, "cold": {NoInline: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			master, replica := redistest.WithReplica(t, redistest.Own())
+			client := master.Client(t)
+			tr, out := newTransactor(t, client), newSink()
+			var log lines
+			cfg.Barrier = relay.Barrier{Replicas: 1, Timeout: 50 * time.Millisecond}
+			cfg.Attempts, cfg.Lease, cfg.PauseCap, cfg.SweepInterval, cfg.Logger = 2, time.Second, 20*time.Millisecond, 10*time.Millisecond, log.logger()
+			start(t, tr, out, cfg)
+			commit := func(n string) {
+				emit(t, tr, "a", "plain"+n)
+				if _, err := tr.Transact(t.Context(), "a", func(tx *luatx.Tx) error {
+					for i := range 3 {
+						id := fmt.Sprint("ordered", n, i)
+						if err := tx.Emit(luatx.Event{ID: id, Body: body(id), Key: "k"}); err != nil {
+							return err
+						}
+					}
+					return nil
+				}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			commit("A")
+			redistest.Eventually(t, "the first to be published", func() bool { return counts(t, tr).Sent == 4 })
+
+			if err := replica.Pause(); err != nil {
+				t.Fatal(err)
+			}
+			before := calls(t, master.Admin(t), "wait")
+			commit("B")
+			redistest.Eventually(t, "many waits in vain", func() bool { return calls(t, master.Admin(t), "wait") > before+10 })
+			if early := out.having("B"); len(early) > 0 {
+				t.Errorf("%v were published, and no replica has them", early)
+			}
+			if n := log.count("too few replicas"); n != 1 {
+				t.Errorf("%d lines about it:\n%s", n, log.text())
+			}
+			if err := replica.Resume(); err != nil {
+				t.Fatal(err)
+			}
+			redistest.Eventually(t, "the others to be published", func() bool { return counts(t, tr) == outbox.Counts{Sent: 8} })
+			if n := log.count("publishing goes on"); n != 1 {
+				t.Errorf("%d lines about the end:\n%s", n, log.text())
+			}
+		})
+	}
+}
+
+// having returns what was published whose id holds the text.
+func (s *sink) having(text string) (ids []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range s.order {
+		if strings.Contains(id, text) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// TestBarrierInAFailover holds that a failover loses nothing that was published: every event that went out is in the
+// replica that takes over.
+func TestBarrierInAFailover(t *testing.T) {
+	t.Parallel()
+	master, replica := redistest.WithReplica(t, redistest.Own())
+	tr, out := newTransactor(t, master.Client(t)), newSink()
+	stop := start(t, tr, out, relay.Config{
+		Barrier: relay.Barrier{Replicas: 1, Timeout: 50 * time.Millisecond}, Lease: time.Second,
+		PauseCap: 20 * time.Millisecond, SweepInterval: 10 * time.Millisecond,
+	})
+	commit := func(from, to int) {
+		for i := from; i < to; i++ {
+			emit(t, tr, fmt.Sprint("a", i), fmt.Sprint("e", i))
+		}
+	}
+	commit(0, 50)
+	redistest.Eventually(t, "some to be published", func() bool { return out.count("e0") > 0 })
+	after := replica.Admin(t)
+	if err := after.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err(); err != nil { // what is committed now is lost
+		t.Fatal(err)
+	}
+	before := calls(t, master.Admin(t), "wait")
+	commit(50, 100)
+	redistest.Eventually(t, "waits in vain", func() bool { return calls(t, master.Admin(t), "wait") > before+5 })
+	stop()
+	if err := master.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	lost := 0
+	for i := range 100 {
+		id := fmt.Sprint("e", i)
+		known := has(t, after, tr, id)
+		if !known {
+			lost++
+		}
+		if out.count(id) > 0 && !known {
+			t.Errorf("%s was published, and its commit is lost", id)
+		}
+	}
+	if lost == 0 {
+		t.Error("the failover lost nothing: there was nothing to see")
+	}
+	successor := elsewhere(t, replica.Client(t), tr)
+	start(t, successor, out, relay.Config{SweepInterval: 10 * time.Millisecond})
+	redistest.Eventually(t, "what is left to be published", func() bool {
+		c := counts(t, successor)
+		return c.Sent == int64(100-lost) && c.Pending == 0
+	})
+}
+
+// has reports whether a server has an event, sent or not.
+func has(t testing.TB, client *redis.Client, tr *luatx.Transactor, id string) bool {
+	t.Helper()
+	for _, n := range tr.Keyspace().Slots() {
+		if client.HExists(t.Context(), tr.Scripts().Shard(n).Key("entries"), id).Val() {
+			return true
+		}
+	}
+	return false
+}
+
+// TestBarrierOfACluster holds the same for the node that a shard lives on.
+func TestBarrierOfACluster(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.Cluster(t)
+	client := cluster.Client(t)
+	tr, out := newTransactor(t, client, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(1) }), newSink()
+	start(t, tr, out, relay.Config{
+		Barrier: relay.Barrier{Replicas: 1, Timeout: 50 * time.Millisecond}, Lease: time.Second,
+		PauseCap: 20 * time.Millisecond, SweepInterval: 10 * time.Millisecond,
+	})
+	emit(t, tr, "a", "first")
+	redistest.Eventually(t, "an event to be published", func() bool { return out.count("first") == 1 })
+	ctx := redistest.Soon(t)
+	master, err := cluster.NodeForSlot(ctx, tr.Keyspace().Slots()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	replica, err := cluster.ReplicaOf(ctx, master)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := replica.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	before := calls(t, master.Admin(t), "wait")
+	emit(t, tr, "a", "second")
+	redistest.Eventually(t, "waits in vain", func() bool { return calls(t, master.Admin(t), "wait") > before+5 })
+	if out.count("second") > 0 {
+		t.Error("it was published, and no replica has it")
+	}
+	if err := replica.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	redistest.Eventually(t, "the other to be published", func() bool { return out.count("second") == 1 })
+}

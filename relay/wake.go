@@ -1,0 +1,78 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/luatx/luatx/internal/script"
+)
+
+const (
+	listenPause   = 100 * time.Millisecond
+	listenCap     = 10 * time.Second
+	listenRefused = time.Minute // after the server's own no
+)
+
+// listen hears of shards to look at from processes that do not publish by themselves. It is a courtesy: whatever it
+// misses the sweep finds.
+func (r *Relay) listen(ctx context.Context) {
+	ours := make(map[int]bool, len(r.shards))
+	for _, slot := range r.shards {
+		ours[slot] = true
+	}
+	heard := func(slot int) {
+		if ours[slot] {
+			r.schedule.add(slot, time.Now())
+		}
+	}
+	var outage listenOutage
+	var subscriptions sync.WaitGroup
+	for _, channels := range r.scripts.WakeSubscriptions(r.shards) {
+		subscriptions.Go(func() { r.subscribe(ctx, channels, heard, &outage) })
+	}
+	subscriptions.Wait()
+}
+
+// subscribe makes one subscription after the other, as they end.
+func (r *Relay) subscribe(ctx context.Context, channels []string, heard func(int), outage *listenOutage) {
+	for try := 0; ctx.Err() == nil; try++ {
+		began := time.Now()
+		err := r.scripts.Listen(ctx, channels, heard)
+		if time.Since(began) > listenCap {
+			try = 0
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		pause, denied := min(listenPause<<min(try, 10), listenCap), script.Denied(err) || errors.Is(err, script.ErrNoChannels)
+		if denied {
+			pause = listenRefused
+		}
+		if (denied || try > 0) && outage.first() {
+			r.cfg.Logger.Warn("relay: wake-ups are not heard; events of other processes are found by the sweep", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause/2 + rand.N(pause)):
+		}
+	}
+}
+
+// listenOutage lets one line an hour be logged about subscriptions that end.
+type listenOutage struct {
+	mu   sync.Mutex
+	last time.Time
+}
+
+func (o *listenOutage) first() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.last.IsZero() && time.Since(o.last) < time.Hour {
+		return false
+	}
+	o.last = time.Now()
+	return true
+}

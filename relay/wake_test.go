@@ -1,0 +1,278 @@
+package relay_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/respproxy"
+	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/relay"
+)
+
+// elsewhere returns a Transactor of the same shards, as another process has one: no relay is attached to it.
+func elsewhere(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor) *luatx.Transactor {
+	t.Helper()
+	other, err := luatx.New(client, tr.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return other
+}
+
+// masters are administrators' clients of a server, or of all masters of a cluster.
+func masters(t testing.TB, client redis.UniversalClient) (admins []*redis.Client) {
+	t.Helper()
+	switch c := client.(type) {
+	case *redis.Client:
+		admins = append(admins, redistest.Admin(t, c.Options().Addr))
+	case *redis.ClusterClient:
+		var mu sync.Mutex
+		if err := c.ForEachMaster(t.Context(), func(_ context.Context, node *redis.Client) error {
+			mu.Lock()
+			defer mu.Unlock()
+			admins = append(admins, redistest.Admin(t, node.Options().Addr))
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return admins
+}
+
+// waitListening waits until relays are subscribed, so many of them, to all channels.
+func waitListening(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor, relays int) {
+	t.Helper()
+	channels, admins := slices.Concat(tr.Scripts().WakeSubscriptions(tr.Keyspace().Slots())...), masters(t, client)
+	redistest.Eventually(t, "the relays to listen", func() bool {
+		listening := int64(0)
+		for _, admin := range admins {
+			numbers, err := admin.PubSubShardNumSub(t.Context(), channels...).Result()
+			if err != nil { // before 7.0
+				numbers = admin.PubSubNumSub(t.Context(), channels...).Val()
+			}
+			for _, n := range numbers {
+				listening += n
+			}
+		}
+		return listening == int64(relays*len(channels))
+	})
+}
+
+// TestWakeUp holds that what a process without a relay commits is published at once by another: nothing else would
+// find it within the test. It measures how long that takes.
+func TestWakeUp(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr := newTransactor(t, client, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(64) })
+		var mu sync.Mutex
+		published := make(map[string]time.Time)
+		out := relay.PublisherFunc(func(_ context.Context, events []*message.RawMessage) []error {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, event := range events {
+				published[event.ID()] = time.Now()
+			}
+			return nil
+		})
+		start(t, tr, out, relay.Config{NoInline: true, SweepInterval: time.Hour})
+		waitListening(t, client, tr, 1)
+		committer, rounds := elsewhere(t, client, tr), 200
+		var took []time.Duration
+		for i := range rounds {
+			id := fmt.Sprint("e", i)
+			emit(t, committer, id, id)
+			committed := time.Now()
+			redistest.Eventually(t, id+" to be published", func() bool {
+				mu.Lock()
+				defer mu.Unlock()
+				at, ok := published[id]
+				if ok {
+					took = append(took, max(0, at.Sub(committed)))
+				}
+				return ok
+			})
+		}
+		slices.Sort(took)
+		p50, p99 := took[len(took)/2], took[len(took)*99/100]
+		t.Logf("from commit to publish: p50 %v, p99 %v", p50, p99)
+		if limit := 5 * time.Millisecond; os.Getenv("LUATX_VERIFY") != "" && p50 > limit {
+			t.Errorf("half of the events took more than %v, want %v at most", p50, limit)
+		}
+	})
+}
+
+// TestWakeUpOfAnEarlierEvent holds that a shard in which events wait for later, here in the lease of a relay that
+// hangs, does not keep new ones from being told of.
+func TestWakeUpOfAnEarlierEvent(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr := newTransactor(t, client, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(1) })
+		committer := elsewhere(t, client, tr)
+		emit(t, committer, "a", "leased")
+		scripts := tr.Scripts()
+		if claim, err := scripts.Claim(t.Context(), scripts.Shard(tr.Keyspace().Slots()[0]), script.Claiming{Limit: 10, Lease: time.Hour, Attempts: 3}); err != nil || len(claim.Events) != 1 {
+			t.Fatal(claim, err)
+		}
+		out := newSink()
+		start(t, tr, out, relay.Config{NoInline: true, SweepInterval: time.Hour})
+		waitListening(t, client, tr, 1)
+		for _, id := range []string{"first", "second"} {
+			emit(t, committer, "a", id)
+			redistest.Eventually(t, id+" to be published", func() bool { return out.count(id) == 1 })
+		}
+	})
+}
+
+// TestStopWakesOthers holds that what a relay gives back when it stops is published by another at once.
+func TestStopWakesOthers(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]relay.Config{"inline": {}, "cold": {NoInline: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := redistest.Shared(t).Client(t)
+			tr, out, entered := newTransactor(t, client), newSink(), make(chan struct{})
+			cfg.SweepInterval, cfg.DrainTimeout = time.Hour, 10*time.Millisecond
+			stop := start(t, tr, relay.PublisherFunc(func(ctx context.Context, events []*message.RawMessage) []error {
+				close(entered)
+				<-ctx.Done()
+				return slices.Repeat([]error{ctx.Err()}, len(events))
+			}), cfg)
+			waitListening(t, client, tr, 1)
+			emit(t, tr, "a", "e")
+			<-entered
+			start(t, elsewhere(t, client, tr), out, relay.Config{NoInline: true, SweepInterval: time.Hour})
+			waitListening(t, client, tr, 2)
+			stop()
+			redistest.Eventually(t, "the other to publish it", func() bool { return out.count("e") == 1 })
+		})
+	}
+}
+
+// TestListenersSurvive holds that relays listen again to a server that was killed, and to a slot that has moved.
+func TestListenersSurvive(t *testing.T) {
+	t.Parallel()
+	try := func(t *testing.T, client redis.UniversalClient, harm func(tr *luatx.Transactor)) {
+		t.Helper()
+		tr, out := newTransactor(t, client), newSink()
+		start(t, tr, out, relay.Config{NoInline: true, SweepInterval: time.Hour})
+		waitListening(t, client, tr, 1)
+		harm(tr)
+		waitListening(t, client, tr, 1)
+		emit(t, elsewhere(t, client, tr), "a", "e")
+		redistest.Eventually(t, "the event to be published", func() bool { return out.count("e") == 1 })
+	}
+	t.Run("killed", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Single(t, redistest.Own())
+		try(t, server.Client(t), func(*luatx.Transactor) {
+			if err := server.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			if err := server.Restart(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		})
+	})
+	t.Run("migrated", func(t *testing.T) {
+		t.Parallel()
+		cluster := redistest.Cluster(t)
+		try(t, cluster.Client(t), func(tr *luatx.Transactor) {
+			ctx := redistest.Soon(t)
+			n := slot.Of(tr.Scripts().WakeSubscriptions(tr.Keyspace().Slots())[0][0])
+			from, err := cluster.NodeForSlot(ctx, n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			masters, err := cluster.Masters(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			to := masters[slices.IndexFunc(masters, func(s *redistest.Server) bool { return s != from })]
+			if err := cluster.MigrateSlot(ctx, n, to); err != nil {
+				t.Fatal(err)
+			}
+		})
+	})
+}
+
+// TestWakeUpsAreCoalesced holds that a shard is told of once, however often it was to be while the last telling is
+// under way, and that nobody waits for that.
+func TestWakeUpsAreCoalesced(t *testing.T) {
+	t.Parallel()
+	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
+	tr := newTransactor(t, redistest.Client(t, proxy.Addr()))
+	hold := proxy.Hold(respproxy.Command("SPUBLISH"))
+	tr.WakeRelays(0)
+	if err := hold.Wait(redistest.Soon(t)); err != nil {
+		t.Fatal(err)
+	}
+	for range 1000 {
+		tr.WakeRelays(0)
+		tr.WakeRelays(1)
+	}
+	hold.Release()
+	redistest.Eventually(t, "the others to be sent", func() bool { return proxy.Count("SPUBLISH") == 3 })
+	emit(t, tr, "a", "e")
+	redistest.Eventually(t, "the commit to be told of", func() bool { return proxy.Count("SPUBLISH") == 4 })
+}
+
+// TestNoWakeUps holds what switches them off, and that nobody is woken for what this process publishes itself.
+func TestNoWakeUps(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]relay.Config{"inline": {SweepInterval: time.Hour}, "off": {NoInline: true, SweepInterval: 10 * time.Millisecond, NoWakeUps: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
+			tr, out := newTransactor(t, redistest.Client(t, proxy.Addr()), func(c *luatx.Config) { c.NoWakeUps = cfg.NoWakeUps }), newSink()
+			start(t, tr, out, cfg)
+			emit(t, tr, "a", "e")
+			redistest.Eventually(t, "the event to be published", func() bool { return out.count("e") == 1 })
+			if n := proxy.Count("SPUBLISH") + proxy.Count("PUBLISH"); n != 0 {
+				t.Errorf("%d wake-ups were sent", n)
+			}
+			if n := proxy.Count("SSUBSCRIBE"); cfg.NoWakeUps && n != 0 {
+				t.Errorf("%d subscriptions were made", n)
+			}
+		})
+	}
+}
+
+// TestDeniedWakeUps holds that a user who may not publish or subscribe commits and publishes all the same, and is told
+// once of each.
+func TestDeniedWakeUps(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own())
+	if err := server.Admin(t).Do(t.Context(), "ACL", "SETUSER", "mute", "reset", "on", ">secret", "~*", "+@all", "-@pubsub").Err(); err != nil {
+		t.Fatal(err)
+	}
+	client := server.Client(t, func(o *redis.Options) { o.Username, o.Password = "mute", "secret" })
+	var log lines
+	tr, out := newTransactor(t, client, func(c *luatx.Config) { c.Logger = log.logger() }), newSink()
+	start(t, tr, out, relay.Config{NoInline: true, SweepInterval: 10 * time.Millisecond, Logger: log.logger()})
+	for i := range 20 {
+		id := fmt.Sprint("e", i)
+		emit(t, tr, "a", id)
+		redistest.Eventually(t, id+" to be published", func() bool { return out.count(id) == 1 })
+	}
+	for _, word := range []string{"are not woken", "not heard"} {
+		redistest.Eventually(t, "a line about it", func() bool { return log.count(word) > 0 })
+		if n := log.count(word); n != 1 {
+			t.Errorf("%d lines say %q", n, word)
+		}
+	}
+	if n := strings.Count(log.text(), "NOPERM"); n != 2 {
+		t.Errorf("the log names NOPERM %d times:\n%s", n, log.text())
+	}
+}
