@@ -1,6 +1,7 @@
 -- Purpose: claims a batch of due events for a relay, oldest due first: counts the attempt, gives a lease, and
 --          moves each event's next attempt past the lease. An event that used up its attempts (its relay died
---          every time) is parked instead; an index member without a body goes.
+--          every time) is parked instead; an index member without a body goes. What ran out of its lease may be what
+--          killed its relay: it is taken with fewer and fewer others like it, at its last attempt alone.
 -- KEYS:    1 void; then those of _outbox.lua
 -- ARGV:    1 limit, 2 lease (ms), 3 attempts allowed, 4 1: a lane continues without its parked events
 -- Reply:   server time (ms), when the next event is due (ms, empty: none waits), lease, number parked, number
@@ -23,6 +24,21 @@ if identity and identity ~= IDENTITY then return {NOW, 'identity', identity} end
 
 local bodies, attempts = redis.call('HMGET', ENTRIES, unpack(ids)), redis.call('HMGET', ATTEMPTS, unpack(ids))
 local routes = redis.call('HMGET', ROUTES, unpack(ids))
+local again = false -- one at least has been tried before
+for i = 1, #ids do again = again or attempts[i] end
+local ran_out = again and redis.call('HMGET', LEASES, unpack(ids)) or {}
+
+local taken, room, suspects = 0, tonumber(ARGV[1]), nil -- so far; of them all; whether they are suspects
+
+-- Reports whether an event may be taken beside those that were.
+local function joins(suspect, attempt)
+  if suspects == nil then suspects = suspect end
+  if suspect ~= suspects then return false end
+  if suspect then room = math.min(room, attempt >= budget and 1 or math.floor(ARGV[1] / 4 ^ (attempt - 1))) end
+  if taken > 0 and taken >= room then return false end
+  taken = taken + 1
+  return true
+end
 
 local reply, parked, orphans = {NOW, '', '', 0, 0}, 0, 0
 for i, id in ipairs(ids) do
@@ -35,7 +51,7 @@ for i, id in ipairs(ids) do
     note(id, attempt - 1, 'crashed', 'the lease ran out at the last attempt: its relay died or hung')
     park(id, body, continues)
     parked = parked + 1
-  else
+  elseif joins(ran_out[i] and true or false, attempt) then
     take(id, attempt, until_)
     local n = #reply
     reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = id, attempt, routes[i] or '', body

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,7 +24,13 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(envChild) != "" {
+		fmt.Fprintln(os.Stderr, childMain())
+		os.Exit(1)
+	}
+	redistest.Main(m)
+}
 
 // sink is a Publisher that notes what it is given.
 type sink struct {

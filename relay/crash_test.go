@@ -1,0 +1,464 @@
+package relay_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/outbox"
+	"github.com/luatx/luatx/relay"
+)
+
+// envChild makes the test process a relay, as a child in JSON says.
+const envChild = "LUATX_RELAY_TEST_CHILD"
+
+// child is a relay in a process of its own. It publishes to a stream, from which the order of everything can be read.
+type child struct {
+	Addrs      []string // of the server with the events
+	Namespace  string
+	Partitions int
+	Broker     string // address of the server with the stream
+	Stream     string
+	Refuses    float64 // how many publishes fail at random
+	Poison     string  // the id of an event that is always refused
+	Killer     string  // the id of an event that ends the process
+	Attempts   int
+	Takes      time.Duration // a publish, on average
+}
+
+const childLease = time.Second
+
+func (c child) transactor(client redis.UniversalClient) (*luatx.Transactor, error) {
+	return luatx.New(client, luatx.Config{
+		Namespace: c.Namespace, Keyspace: luatx.Partitions(c.Partitions), Logger: slog.New(slog.DiscardHandler),
+	})
+}
+
+// down is a key of the broker: while it exists, the broker is out of reach.
+func (c child) down() string { return c.Stream + ":down" }
+
+func childMain() error {
+	var c child
+	if err := json.Unmarshal([]byte(os.Getenv(envChild)), &c); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin) // until the parent ends
+		cancel()
+	}()
+	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: c.Addrs})
+	defer func() { _ = client.Close() }()
+	broker := redis.NewClient(&redis.Options{Addr: c.Broker})
+	defer func() { _ = broker.Close() }()
+	tr, err := c.transactor(client)
+	if err != nil {
+		return err
+	}
+	r, err := relay.New(tr, relay.PublisherFunc(func(ctx context.Context, events []*message.RawMessage) []error {
+		return c.publish(ctx, broker, events)
+	}), relay.Config{
+		Lease: childLease, Attempts: c.Attempts, BackoffBase: 20 * time.Millisecond, BackoffCap: 500 * time.Millisecond,
+		PauseCap: 200 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return err
+	}
+	return r.Run(ctx)
+}
+
+func (c child) publish(ctx context.Context, broker *redis.Client, events []*message.RawMessage) []error {
+	errs := make([]error, len(events))
+	pipe := broker.Pipeline()
+	down := pipe.Exists(ctx, c.down())
+	if _, err := pipe.Exec(ctx); err != nil || down.Val() > 0 {
+		for i := range errs {
+			errs[i] = relay.Unavailable(errors.New("the broker is down"))
+		}
+		return errs
+	}
+	added := make([]*redis.StringCmd, len(events))
+	for i, event := range events {
+		switch {
+		case event.ID() == c.Killer:
+			_, _ = pipe.Exec(ctx) // what came before has gone out
+			os.Exit(1)
+		case event.ID() == c.Poison || rand.Float64() < c.Refuses:
+			errs[i] = errors.New("refused")
+		default:
+			added[i] = pipe.XAdd(ctx, &redis.XAddArgs{Stream: c.Stream, Values: []any{"id", event.ID(), "data", event.Data}})
+		}
+	}
+	_, _ = pipe.Exec(ctx)               // the commands bear their errors
+	<-time.After(rand.N(2*c.Takes + 1)) // to be killed in, with events published and not settled
+	for i, cmd := range added {
+		if cmd != nil {
+			errs[i] = relay.Unavailable(cmd.Err())
+		}
+	}
+	return errs
+}
+
+// team is relays in processes of their own, of which one after the other dies.
+type team struct {
+	t        *testing.T
+	env      string
+	children []*exec.Cmd
+}
+
+func newTeam(t *testing.T, c child, size int) *team {
+	t.Helper()
+	text, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	crew := &team{t: t, env: envChild + "=" + string(text)}
+	for range size {
+		crew.children = append(crew.children, crew.start())
+	}
+	t.Cleanup(crew.end)
+	return crew
+}
+
+func (c *team) start() *exec.Cmd {
+	c.t.Helper()
+	cmd := exec.CommandContext(c.t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), c.env)
+	cmd.Stderr = os.Stderr
+	if _, err := cmd.StdinPipe(); err != nil { // it ends when its parent does
+		c.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	return cmd
+}
+
+func (c *team) end() {
+	for _, cmd := range c.children {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // killed
+	}
+	c.children = nil
+}
+
+// killOne kills a relay in the midst of its work and puts another in its place.
+func (c *team) killOne() {
+	i := rand.N(len(c.children))
+	_ = c.children[i].Process.Kill()
+	_ = c.children[i].Wait() // killed
+	c.children[i] = c.start()
+}
+
+// feeder commits events: some plain, some ordered in lanes; an id is the lane and a number.
+type feeder struct {
+	tr    *luatx.Transactor
+	lanes int
+	next  []int // of each lane
+	plain int
+	sum   int
+}
+
+// feed commits one transaction of ten events, five of them ordered.
+func (f *feeder) feed(ctx context.Context) error {
+	const each = 5
+	lane := rand.N(f.lanes)
+	aggregate := fmt.Sprint("lane", lane)
+	_, err := f.tr.Transact(ctx, aggregate, func(tx *luatx.Tx) error {
+		for i := range each {
+			ordered := fmt.Sprintf("%s/%d", aggregate, f.next[lane]+i)
+			if err := tx.Emit(luatx.Event{ID: ordered, Body: bodyOf(ordered), Key: aggregate}); err != nil {
+				return err
+			}
+			if err := tx.Emit(luatx.Event{ID: fmt.Sprintf("plain/%d", f.plain+i), Body: bodyOf(fmt.Sprintf("plain/%d", f.plain+i))}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		f.next[lane] += each
+		f.plain += each
+		f.sum += 2 * each
+	}
+	return err
+}
+
+// bodyOf is the event of an id; its data is that id again.
+func bodyOf(id string) []byte {
+	return fmt.Appendf(nil, `{"specversion":"1.0","id":%q,"source":"/s","type":"t","data":%q}`, id, id)
+}
+
+// published reads the stream: the ids in the order of their first publication, and how many came again.
+func published(t *testing.T, broker *redis.Client, stream string) (first []string, again int) {
+	t.Helper()
+	seen := make(map[string]bool)
+	for at := "-"; ; {
+		entries, err := broker.XRangeN(redistest.Soon(t), stream, at, "+", 10_000).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, entry := range entries {
+			at = "(" + entry.ID
+			id := fmt.Sprint(entry.Values["id"])
+			if data := fmt.Sprint(entry.Values["data"]); data != id && data != fmt.Sprintf("%q", id) {
+				t.Fatalf("event %s has the data %s", id, data)
+			}
+			if seen[id] {
+				again++
+				continue
+			}
+			seen[id] = true
+			first = append(first, id)
+		}
+		if len(entries) == 0 {
+			return first, again
+		}
+	}
+}
+
+// wantAll wants every event published, none that was not committed, and each lane in order.
+func (f *feeder) wantAll(t *testing.T, ids []string) {
+	t.Helper()
+	if len(ids) != f.sum {
+		t.Errorf("%d events published, %d committed", len(ids), f.sum)
+	}
+	next := make(map[string]int)
+	for _, id := range ids {
+		lane, number, _ := strings.Cut(id, "/")
+		if lane == "plain" {
+			continue
+		}
+		if number != fmt.Sprint(next[lane]) {
+			t.Fatalf("%s was published where %s/%d was to be", id, lane, next[lane])
+		}
+		next[lane]++
+	}
+}
+
+// TestKilledRelays holds that relays that are killed all the time lose nothing: every event is published, under its id,
+// ordered ones in order; an outage of the broker costs no attempt, though it lasts for longer than all attempts would;
+// and nothing is left behind.
+func TestKilledRelays(t *testing.T) {
+	t.Parallel()
+	run := func(t *testing.T, client redis.UniversalClient, addrs []string, plan plan) {
+		t.Helper()
+		broker := redistest.Single(t, redistest.Own())
+		c := child{
+			Addrs: addrs, Namespace: redistest.Namespace(t), Partitions: 32, Broker: broker.Addr(), Stream: "published",
+			Refuses: 0.05, Attempts: 10, Takes: 10 * time.Millisecond,
+		}
+		tr, err := c.transactor(client)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := &feeder{tr: tr, lanes: plan.lanes, next: make([]int, plan.lanes)}
+		crew := newTeam(t, c, 4)
+		plan.run(t, f, crew, broker.Admin(t), c.down())
+		store, admin := outbox.NewStore(tr), broker.Admin(t)
+		began := time.Now()
+		waitFor(t, time.Minute, "everything to be sent", func() bool {
+			counts, err := store.Counts(t.Context())
+			return err == nil && counts.Sent == int64(f.sum)
+		})
+		crew.end()
+		ids, again := published(t, admin, c.Stream)
+		t.Logf("%d events in %d lanes and none, %d kills: all sent %v after the last, %d published more than once",
+			f.sum, plan.lanes, plan.kills, time.Since(began).Round(time.Millisecond), again)
+		f.wantAll(t, ids)
+		if got := counts(t, tr); got.Leased != 0 || got.Pending != 0 || got.Parked != 0 {
+			t.Errorf("left: %+v", got)
+		}
+		wantClean(t, client, tr, f.sum)
+	}
+	full, short := plan{events: 100_000, lanes: 400, kills: 120, down: 5 * time.Second}, plan{events: 5_000, lanes: 100, kills: 12, down: time.Second}
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		p := short
+		if os.Getenv("LUATX_VERIFY") != "" {
+			p = full
+		}
+		server := redistest.Shared(t)
+		run(t, server.Client(t), []string{server.Addr()}, p)
+	})
+	t.Run("cluster", func(t *testing.T) {
+		t.Parallel()
+		cluster := redistest.SharedCluster(t)
+		run(t, cluster.Client(t), cluster.Addrs(), short)
+	})
+}
+
+// plan is what happens: a kill every half second, events all the while, and two outages of the broker.
+type plan struct {
+	events, lanes, kills int
+	down                 time.Duration
+}
+
+func (p plan) run(t *testing.T, f *feeder, crew *team, broker *redis.Client, down string) {
+	t.Helper()
+	ctx := t.Context()
+	var killed atomic.Int64
+	var feeding sync.WaitGroup
+	feeding.Go(func() { // as many as belong to the kills so far
+		for f.sum < p.events && ctx.Err() == nil {
+			if f.sum >= p.events*int(killed.Load()+1)/p.kills {
+				<-time.After(time.Millisecond)
+				continue
+			}
+			if err := f.feed(ctx); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for k := range p.kills {
+		<-tick.C
+		if slices.Contains([]int{p.kills / 4, p.kills * 5 / 8}, k) {
+			if err := broker.Set(ctx, down, 1, p.down).Err(); err != nil {
+				t.Error(err)
+			}
+		}
+		crew.killOne()
+		killed.Add(1)
+	}
+	feeding.Wait()
+}
+
+func waitFor(t *testing.T, patience time.Duration, what string, condition func() bool) {
+	t.Helper()
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for deadline := time.Now().Add(patience); !condition(); <-ticker.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
+
+// wantClean wants nothing left of so many events that are sent but their ids, and exact counts.
+func wantClean(t *testing.T, client redis.UniversalClient, tr *luatx.Transactor, sum int) {
+	t.Helper()
+	total := make(map[string]int)
+	for _, n := range tr.Keyspace().Slots() {
+		shard := tr.Scripts().Shard(n)
+		for _, name := range []string{"pending", "attempts", "leases", "errors", "parked", "headers", "lanes"} {
+			if key := shard.Key(name); client.Exists(t.Context(), key).Val() != 0 {
+				t.Errorf("%s is left", key)
+			}
+		}
+		for field, text := range client.HGetAll(t.Context(), shard.Key("counts")).Val() {
+			count, err := strconv.Atoi(text)
+			if err != nil || count < 0 {
+				t.Errorf("slot %d: %s is %q", n, field, text)
+			}
+			total[field] += count
+		}
+	}
+	if total["events"] != 0 || total["bytes"] != 0 || total["parked"] != 0 || total["enqueued"] != sum || total["sent"] != sum {
+		t.Errorf("counts of %d events: %v", sum, total)
+	}
+}
+
+// TestPoison holds that an event that is always refused, and one that ends the process of its relay, are parked when
+// their attempts are used up, that those beside them are published all the same, and that both go out when they were
+// re-armed, to a publisher that bears them.
+func TestPoison(t *testing.T) {
+	t.Parallel()
+	client, broker := redistest.Shared(t).Client(t), redistest.Single(t, redistest.Own())
+	c := child{
+		Addrs: []string{client.Options().Addr}, Namespace: redistest.Namespace(t), Partitions: 2, Broker: broker.Addr(), Stream: "published",
+		Poison: "poison", Killer: "killer", Attempts: 3,
+	}
+	tr, err := c.transactor(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var neighbours []string
+	for i := range 40 {
+		neighbours = append(neighbours, fmt.Sprint("n", i))
+	}
+	if _, err := tr.Transact(t.Context(), "a", func(tx *luatx.Tx) error {
+		for _, id := range slices.Concat(neighbours[:20], []string{c.Poison, c.Killer}, neighbours[20:]) {
+			if err := tx.Emit(luatx.Event{ID: id, Body: bodyOf(id)}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	deaths := newTeam(t, c, 0).keep(ctx, 2)
+	waitFor(t, time.Minute, "the two to be parked and the others sent", func() bool {
+		got := counts(t, tr)
+		return got.Parked == 2 && got.Sent == 40
+	})
+	stop()
+	if n := deaths(); n != c.Attempts {
+		t.Errorf("the killer has killed %d relays, want %d", n, c.Attempts)
+	}
+	if ids, _ := published(t, broker.Admin(t), c.Stream); len(ids) != len(neighbours) {
+		t.Errorf("%d events published: %v", len(ids), ids)
+	}
+	store, why := outbox.NewStore(tr), map[string]string{c.Poison: "exhausted refused", c.Killer: "crashed the lease ran out"}
+	for p, err := range store.Parked(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.Class + " " + p.Error; !strings.HasPrefix(got, why[p.ID]) || p.Attempts != c.Attempts || p.Message.ID() != p.ID {
+			t.Errorf("parked: %+v", p)
+		}
+		if n, err := store.Rearm(t.Context(), p.Slot, p.ID); n != 1 || err != nil {
+			t.Errorf("%d re-armed, %v", n, err)
+		}
+	}
+	out := newSink()
+	start(t, tr, out, relay.Config{Attempts: 1, SweepInterval: 10 * time.Millisecond})
+	redistest.Eventually(t, "both to be published", func() bool { return out.count(c.Poison) == 1 && out.count(c.Killer) == 1 })
+	redistest.Eventually(t, "nothing to be left", func() bool { return counts(t, tr) == outbox.Counts{Sent: 42} })
+}
+
+// keep keeps so many relays alive until ctx ends. It returns a function that waits for their end and tells how many have
+// ended by themselves.
+func (c *team) keep(ctx context.Context, size int) (deaths func() int) {
+	var running sync.WaitGroup
+	var died atomic.Int64
+	for range size {
+		running.Go(func() {
+			for ctx.Err() == nil {
+				cmd := c.start()
+				ended := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
+				_ = cmd.Wait() // how it ended does not matter
+				if ended() {
+					died.Add(1)
+				}
+			}
+		})
+	}
+	wait := func() int {
+		running.Wait()
+		return int(died.Load())
+	}
+	c.t.Cleanup(func() { wait() })
+	return wait
+}
