@@ -49,7 +49,7 @@ type held struct {
 
 func newPump(p *OutboxPublisher) *pump {
 	return &pump{
-		OutboxPublisher: p, owner: message.NewID(), out: make(chan *message.RawMessage),
+		OutboxPublisher: p, owner: message.NewID(), out: make(chan *message.RawMessage, p.cfg.BatchSize),
 		signal: make(chan struct{}, 1), writer: make(chan struct{}, 1),
 		lanes: map[string]*lane{}, holds: map[*held]bool{},
 	}
@@ -105,8 +105,21 @@ func (s *pump) run(ctx context.Context) {
 			s.renew(work)
 		}
 	}
+	s.takeBack()
 	close(s.out)
 	s.drain(work, renew)
+}
+
+// takeBack gives back what nobody has taken.
+func (s *pump) takeBack() {
+	for {
+		select {
+		case msg := <-s.out:
+			msg.Release()
+		default:
+			return
+		}
+	}
 }
 
 // drain gives back what was not handed out, and waits for the rest.

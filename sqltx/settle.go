@@ -2,6 +2,7 @@ package sqltx
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -54,6 +55,12 @@ func (s *pump) settle(h *held, what outcome, err error) {
 // giveBack notes that a row was not tried.
 func (s *pump) giveBack(h *held) { s.settle(h, back, nil) }
 
+// untried is an error that costs no attempt, as relay.Drive gives one for an event that it could not send on.
+type untried interface {
+	error
+	Untried() bool
+}
+
 // judge decides what a failed attempt leads to.
 func (s *pump) judge(h *held, what outcome, err error) settlement {
 	e := settlement{held: h, what: what, err: err, tried: h.attempts}
@@ -63,12 +70,17 @@ func (s *pump) judge(h *held, what outcome, err error) settlement {
 	if what != failed {
 		return e
 	}
+	asked, hasAsked := message.RetryDelay(err)
+	if tried, ok := errors.AsType[untried](err); ok && tried.Untried() {
+		e.what, e.delay = back, asked
+		return e
+	}
 	if message.IsPermanent(err) || e.tried >= s.cfg.Attempts {
 		e.what = parked
 		return e
 	}
 	e.delay = message.Backoff{Base: s.cfg.BackoffBase, Max: s.cfg.BackoffCap}.Delay(e.tried)
-	if asked, ok := message.RetryDelay(err); ok {
+	if hasAsked {
 		e.delay = asked
 	}
 	return e
@@ -143,6 +155,7 @@ func (s *pump) save(ctx context.Context, batch []settlement) error {
 type returned struct {
 	lease   string
 	counted bool
+	delay   time.Duration
 }
 
 func (s *pump) saveSome(ctx context.Context, batch []settlement) error {
@@ -153,7 +166,7 @@ func (s *pump) saveSome(ctx context.Context, batch []settlement) error {
 		case sent:
 			published = append(published, e.id)
 		case back:
-			group := returned{e.lease, e.counted}
+			group := returned{e.lease, e.counted, e.delay}
 			backs[group] = append(backs[group], e.id)
 		case failed, parked:
 			if err := s.exec(ctx, "UPDATE %[1]s SET lease = NULL, next_attempt_at = NOW_MS + ?, attempts = ?, parked = ?, last_error = ? WHERE published = FALSE AND lease = ? AND id = ?",
@@ -173,8 +186,8 @@ func (s *pump) saveSome(ctx context.Context, batch []settlement) error {
 		if group.counted {
 			counted = 1
 		}
-		if err := s.exec(ctx, "UPDATE %[1]s SET lease = NULL, next_attempt_at = NOW_MS, attempts = attempts - ? WHERE published = FALSE AND lease = ? AND id IN ("+marks(len(ids))+")",
-			append([]any{counted, group.lease}, ids...)...); err != nil {
+		if err := s.exec(ctx, "UPDATE %[1]s SET lease = NULL, next_attempt_at = NOW_MS + ?, attempts = attempts - ? WHERE published = FALSE AND lease = ? AND id IN ("+marks(len(ids))+")",
+			append([]any{group.delay.Milliseconds(), counted, group.lease}, ids...)...); err != nil {
 			return err
 		}
 	}

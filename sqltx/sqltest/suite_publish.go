@@ -57,7 +57,9 @@ func testFailures(t *testing.T, s *suite) {
 	source := s.source(t, p)
 	for range 5 {
 		receive(t, source).Release()
+		receive(t, source).Nack(untried{message.RetryAfter(errors.New("the broker is down"), time.Millisecond)})
 	}
+	receive(t, source).Nack(untried{errors.New("the broker is down")})
 	for i := range 3 {
 		receive(t, source).Nack(fmt.Errorf("broker said no, %d", i))
 	}
@@ -71,6 +73,10 @@ func testFailures(t *testing.T, s *suite) {
 	eventually(t, "it waits", func() bool { return s.rows(t, s.outbox, "last_error = 'later' AND lease IS NULL") == 1 })
 	silent(t, source, 50*time.Millisecond)
 }
+
+type untried struct{ error }
+
+func (untried) Untried() bool { return true }
 
 // testLateCommit holds that an event which commits after later ones were published is published.
 func testLateCommit(t *testing.T, s *suite) {

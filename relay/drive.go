@@ -1,0 +1,188 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/luatx/luatx/message"
+)
+
+// A Source hands out events that settle themselves: an ack says that one was published, a nack that it failed. A nack
+// whose error has a method Untried, which returns true, costs the event no attempt; like every error it may say when the
+// event is to come again (message.RetryDelay). *sqltx.OutboxPublisher is one.
+type Source interface {
+	// Source returns a channel of events, which is closed some time after ctx has ended.
+	Source(ctx context.Context) (<-chan *message.RawMessage, error)
+}
+
+// DriveConfig configures Drive. Its zero value works.
+type DriveConfig struct {
+	// BatchSize is the most events that the Publisher is given at once. Defaults to 100.
+	BatchSize int
+	// Concurrency is how many batches are published at a time. Defaults to 4.
+	Concurrency int
+	// Timeout bounds one call of the Publisher. Defaults to 20 seconds.
+	Timeout time.Duration
+	// PauseCap is the longest pause while the Publisher is unavailable. Defaults to 5 seconds.
+	PauseCap time.Duration
+	// DrainTimeout is how long Drive waits for what is in flight when its context ends. Defaults to 5 seconds.
+	DrainTimeout time.Duration
+	// Logger defaults to slog.Default().
+	Logger *slog.Logger
+}
+
+func (c DriveConfig) withDefaults() DriveConfig {
+	if c.BatchSize == 0 {
+		c.BatchSize = 100
+	}
+	if c.Concurrency == 0 {
+		c.Concurrency = 4
+	}
+	if c.Timeout == 0 {
+		c.Timeout = 20 * time.Second
+	}
+	if c.PauseCap == 0 {
+		c.PauseCap = 5 * time.Second
+	}
+	if c.DrainTimeout == 0 {
+		c.DrainTimeout = 5 * time.Second
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+func (c DriveConfig) validate() error {
+	switch {
+	case c.BatchSize < 0 || c.BatchSize > maxBatch:
+		return fmt.Errorf("relay: DriveConfig.BatchSize is %d: use 1 to %d, or 0 for the default", c.BatchSize, maxBatch)
+	case c.Concurrency < 0:
+		return fmt.Errorf("relay: DriveConfig.Concurrency is %d: use 0 for the default, or more", c.Concurrency)
+	case c.Timeout < 0 || c.PauseCap < 0 || c.DrainTimeout < 0:
+		return errors.New("relay: DriveConfig.Timeout, PauseCap and DrainTimeout: use 0 for the default, or more")
+	}
+	return nil
+}
+
+// Drive publishes the events of a source, such as the outbox of an SQL database, with the Publisher of a relay. The
+// Publisher's answers mean what they do to a Relay, and an outage of a destination pauses that one alone. Drive returns
+// nil when ctx has ended and what was in flight is settled.
+func Drive(ctx context.Context, source Source, publisher Publisher, cfg DriveConfig) error {
+	if source == nil || publisher == nil {
+		return errors.New("relay: Drive needs a Source and a Publisher")
+	}
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return err
+	}
+	events, err := source.Source(ctx)
+	if err != nil {
+		return err
+	}
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(cfg.DrainTimeout, stop) })()
+
+	d := driver{events: events, publisher: publisher, cfg: cfg, outage: outages{log: cfg.Logger, cap: cfg.PauseCap}}
+	var workers sync.WaitGroup
+	for range cfg.Concurrency {
+		workers.Go(func() { d.run(work) })
+	}
+	workers.Wait()
+	d.probes.Wait()
+	if writes, ok := source.(interface{ Wait() }); ok {
+		writes.Wait() // the last acks
+	}
+	return nil
+}
+
+type driver struct {
+	events    <-chan *message.RawMessage
+	publisher Publisher
+	cfg       DriveConfig
+	outage    outages
+	probes    sync.WaitGroup
+}
+
+func (d *driver) run(ctx context.Context) {
+	for batch := d.batch(); len(batch) > 0; batch = d.batch() {
+		scopes := make(map[string][]*message.RawMessage)
+		for _, msg := range batch {
+			scope := scopeOf(d.publisher, msg)
+			scopes[scope] = append(scopes[scope], msg)
+		}
+		var groups sync.WaitGroup
+		for scope, group := range scopes {
+			switch in := d.outage.enter(scope, len(group)); {
+			case !in.open:
+				for _, msg := range group {
+					msg.Nack(untried{Later(ErrUnavailable, in.wait)})
+				}
+			case in.probe: // holds nobody up
+				d.probes.Go(func() { d.publish(ctx, scope, in, group) })
+			default:
+				groups.Go(func() { d.publish(ctx, scope, in, group) })
+			}
+		}
+		groups.Wait()
+	}
+}
+
+// publish sends what has one scope, and settles it.
+func (d *driver) publish(ctx context.Context, scope string, in entry, group []*message.RawMessage) {
+	bounded, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
+	errs := ask(bounded, d.publisher, group)
+	cancel()
+	if ctx.Err() != nil { // stopped in the middle: not the events' fault, nor the destination's
+		for i, err := range errs {
+			errs[i] = Later(err, 0)
+		}
+	}
+	pause := d.outage.note(scope, in, errs)
+	for i, msg := range group {
+		switch err := errs[i]; {
+		case err == nil:
+			msg.Ack()
+		case errors.Is(err, ErrLater):
+			msg.Nack(untried{err})
+		case errors.Is(err, ErrUnavailable):
+			msg.Nack(untried{message.RetryAfter(err, pause)})
+		default:
+			msg.Nack(err)
+		}
+	}
+}
+
+// untried is the reason of a nack that costs no attempt. A source knows it by its method.
+type untried struct{ error }
+
+func (u untried) Unwrap() error { return u.error }
+
+// Untried says that the event was not tried.
+func (untried) Untried() bool { return true }
+
+// batch waits for an event, and takes those that are there with it; none: the source has ended.
+func (d *driver) batch() []*message.RawMessage {
+	first, open := <-d.events
+	if !open {
+		return nil
+	}
+	batch := []*message.RawMessage{first}
+	for len(batch) < d.cfg.BatchSize {
+		select {
+		case msg, open := <-d.events:
+			if !open {
+				return batch
+			}
+			batch = append(batch, msg)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
