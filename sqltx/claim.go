@@ -18,7 +18,7 @@ const columns = "id, topic, event_type, data, data_base64, attributes, ordering_
 const due = `o.published = FALSE AND o.parked = FALSE AND o.next_attempt_at <= NOW_MS
 	AND (o.ordering_key IS NULL OR (
 		NOT EXISTS (SELECT 1 FROM %[1]s e WHERE e.ordering_key = o.ordering_key AND e.published = FALSE AND e.id < o.id%[2]s)
-		AND NOT EXISTS (SELECT 1 FROM %[1]s l WHERE l.ordering_key = o.ordering_key AND l.published = FALSE AND l.lease IS NOT NULL AND l.next_attempt_at > NOW_MS)))
+		AND NOT EXISTS (SELECT 1 FROM %[1]s l WHERE l.ordering_key = o.ordering_key AND l.ordering_key IS NOT NULL AND l.id <> o.id AND l.published = FALSE AND l.lease IS NOT NULL AND l.next_attempt_at > NOW_MS)))
 	ORDER BY o.next_attempt_at, o.id LIMIT ?`
 
 // claim takes a batch, and says whether there may be more.

@@ -47,7 +47,7 @@ func PostgreSQL() Dialect {
 			PostgresOutboxSchema,
 			`CREATE INDEX IF NOT EXISTS "%[2]s_due" ON %[1]s (next_attempt_at, id) WHERE published = FALSE AND parked = FALSE`,
 			`CREATE INDEX IF NOT EXISTS "%[2]s_order" ON %[1]s (ordering_key, id) WHERE published = FALSE AND ordering_key IS NOT NULL`,
-			`CREATE INDEX IF NOT EXISTS "%[2]s_leased" ON %[1]s (ordering_key) WHERE published = FALSE AND ordering_key IS NOT NULL AND lease IS NOT NULL`,
+			`CREATE INDEX IF NOT EXISTS "%[2]s_leased" ON %[1]s (ordering_key, next_attempt_at) WHERE published = FALSE AND ordering_key IS NOT NULL AND lease IS NOT NULL`,
 			`CREATE INDEX IF NOT EXISTS "%[2]s_parked" ON %[1]s (id) WHERE parked = TRUE`,
 			`CREATE INDEX IF NOT EXISTS "%[2]s_created" ON %[1]s (created_at)`,
 		},
@@ -95,7 +95,7 @@ const (
     last_error       TEXT CHARACTER SET utf8mb4,
     INDEX luatx_due (published, parked, next_attempt_at, id),
     INDEX luatx_order (ordering_key, published, id),
-    INDEX luatx_leased (ordering_key, lease),
+    INDEX luatx_leased (ordering_key, published, lease),
     INDEX luatx_created (published, created_at)
 ) ENGINE=InnoDB`
 )
@@ -168,7 +168,7 @@ func SQLite() Dialect {
 			SQLiteOutboxSchema,
 			`CREATE INDEX IF NOT EXISTS "%[2]s_due" ON %[1]s (next_attempt_at, id) WHERE published = FALSE AND parked = FALSE`,
 			`CREATE INDEX IF NOT EXISTS "%[2]s_order" ON %[1]s (ordering_key, id) WHERE published = FALSE AND ordering_key IS NOT NULL`,
-			`CREATE INDEX IF NOT EXISTS "%[2]s_leased" ON %[1]s (ordering_key) WHERE published = FALSE AND ordering_key IS NOT NULL AND lease IS NOT NULL`,
+			`CREATE INDEX IF NOT EXISTS "%[2]s_leased" ON %[1]s (ordering_key, next_attempt_at) WHERE published = FALSE AND ordering_key IS NOT NULL AND lease IS NOT NULL`,
 			`CREATE INDEX IF NOT EXISTS "%[2]s_parked" ON %[1]s (id) WHERE parked = TRUE`,
 			`CREATE INDEX IF NOT EXISTS "%[2]s_created" ON %[1]s (created_at)`,
 		},

@@ -1,14 +1,31 @@
 package sqltest_test
 
 import (
+	"os"
 	"testing"
 
 	"github.com/luatx/luatx/sqltx/sqltest"
 )
 
-func TestMain(m *testing.M) { sqltest.Main(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(envChild) != "" {
+		os.Exit(runChild())
+	}
+	sqltest.Main(m)
+}
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	sqltest.Every(t, sqltest.Conformance)
+}
+
+// long says whether tests take as long as they need to show what they are for, rather than a few seconds.
+var long = os.Getenv("LUATX_VERIFY") != ""
+
+// size is the size of a test: the short one in `make test`.
+func size(short, full int) int {
+	if long {
+		return full
+	}
+	return short
 }

@@ -26,7 +26,7 @@ CREATE TABLE IF NOT EXISTS `outbox` (
     last_error       TEXT CHARACTER SET utf8mb4,
     INDEX luatx_due (published, parked, next_attempt_at, id),
     INDEX luatx_order (ordering_key, published, id),
-    INDEX luatx_leased (ordering_key, lease),
+    INDEX luatx_leased (ordering_key, published, lease),
     INDEX luatx_created (published, created_at)
 ) ENGINE=InnoDB;
 

@@ -30,7 +30,7 @@ CREATE INDEX IF NOT EXISTS "outbox_due" ON "outbox" (next_attempt_at, id) WHERE 
 
 CREATE INDEX IF NOT EXISTS "outbox_order" ON "outbox" (ordering_key, id) WHERE published = FALSE AND ordering_key IS NOT NULL;
 
-CREATE INDEX IF NOT EXISTS "outbox_leased" ON "outbox" (ordering_key) WHERE published = FALSE AND ordering_key IS NOT NULL AND lease IS NOT NULL;
+CREATE INDEX IF NOT EXISTS "outbox_leased" ON "outbox" (ordering_key, next_attempt_at) WHERE published = FALSE AND ordering_key IS NOT NULL AND lease IS NOT NULL;
 
 CREATE INDEX IF NOT EXISTS "outbox_parked" ON "outbox" (id) WHERE parked = TRUE;
 

@@ -1,0 +1,287 @@
+package sqltest_test
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/sqltx"
+	"github.com/luatx/luatx/sqltx/sqltest"
+)
+
+// broker hands messages to children, delivers again what they did not ack, and counts what they publish.
+type broker struct {
+	t   *testing.T
+	cfg childConfig
+
+	mu     sync.Mutex
+	queue  []string       // to be delivered
+	acks   map[string]int // what is left to be acked, by id
+	events map[string]int // published, by id
+	kills  int
+}
+
+// run starts a child after the other on one place, and kills each at the end of its time, until stop is closed.
+func (b *broker) run(stop <-chan struct{}, life time.Duration) {
+	for running := true; running; {
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			b.child(ctx)
+		}()
+		timer := time.NewTimer(life)
+		select {
+		case <-stop:
+			running = false
+		case <-timer.C:
+			b.mu.Lock()
+			b.kills++
+			b.mu.Unlock()
+		}
+		timer.Stop()
+		cancel() // SIGKILL
+		<-ended
+	}
+}
+
+// window is how many messages a child has at a time.
+const window = 64
+
+// child runs one child until it is killed.
+func (b *broker) child(ctx context.Context) {
+	env, err := json.Marshal(b.cfg)
+	if err != nil {
+		b.t.Error(err)
+		return
+	}
+	self, err := os.Executable()
+	if err != nil {
+		b.t.Error(err)
+		return
+	}
+	cmd := exec.CommandContext(ctx, self)
+	cmd.Env = append(os.Environ(), envChild+"="+string(env))
+	cmd.Stderr = os.Stderr
+	in, errIn := cmd.StdinPipe()
+	out, errOut := cmd.StdoutPipe()
+	if errIn != nil || errOut != nil {
+		b.t.Error(errIn, errOut)
+		return
+	}
+	if err := cmd.Start(); err != nil {
+		if ctx.Err() == nil {
+			b.t.Error(err)
+		}
+		return
+	}
+	b.serve(in, out)
+	_ = cmd.Wait() // it was killed
+	if ctx.Err() == nil {
+		b.t.Error("a child ended by itself")
+	}
+}
+
+func (b *broker) serve(in io.Writer, out io.Reader) {
+	given := map[string]bool{}
+	give := func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for b.cfg.Consume && len(given) < window && len(b.queue) > 0 {
+			id := b.queue[0]
+			b.queue = b.queue[1:]
+			if given[id] { // the copy of one that is on its way
+				b.queue = append(b.queue, id)
+				return
+			}
+			given[id] = true
+			_, _ = io.WriteString(in, id+"\n") // one that is dead does not read, and is noticed below
+		}
+	}
+	give()
+	for scanner := bufio.NewScanner(out); scanner.Scan(); give() {
+		var what, id string
+		if n, _ := fmt.Sscan(scanner.Text(), &what, &id); n != 2 {
+			continue // cut off
+		}
+		b.mu.Lock()
+		switch what {
+		case "event":
+			b.events[id]++
+		case "ack":
+			if b.acks[id]--; b.acks[id] == 0 {
+				delete(b.acks, id)
+			}
+			delete(given, id)
+		case "nack":
+			b.queue = append(b.queue, id)
+			delete(given, id)
+		}
+		b.mu.Unlock()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id := range given { // never acked
+		b.queue = append(b.queue, id)
+	}
+}
+
+func (b *broker) left() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.acks)
+}
+
+// tables makes the tables of a child.
+func tables(t *testing.T, db *sql.DB, cfg childConfig) {
+	t.Helper()
+	ctx := t.Context()
+	if err := sqltx.InitInbox(ctx, sqltx.InboxConfig{DB: db, Table: cfg.Inbox}); err != nil {
+		t.Fatal(err)
+	}
+	if err := sqltx.InitOutbox(ctx, sqltx.OutboxConfig{DB: db, Table: cfg.Outbox}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.ExecContext(ctx, "CREATE TABLE "+cfg.Business+" (id VARCHAR(32) NOT NULL)"); err != nil { // no key: twice is twice
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, table := range []string{cfg.Inbox, cfg.Outbox, cfg.Business} {
+			_, _ = db.ExecContext(context.Background(), "DROP TABLE "+table) // of a test server
+		}
+	})
+}
+
+func number(t *testing.T, db *sql.DB, query string) int {
+	t.Helper()
+	var n int
+	if err := db.QueryRowContext(t.Context(), query).Scan(&n); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	return n
+}
+
+func waitFor(t *testing.T, what string, limit time.Duration, condition func() bool) {
+	t.Helper()
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	deadline := time.After(limit)
+	for !condition() {
+		select {
+		case <-deadline:
+			t.Errorf("waited in vain: %s", what)
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// TestKilledConsumers holds that business rows, inbox and outbox agree, and that every event is published, of a service
+// that is killed over and over, whose handlers fail at random, and whose messages come twice now and then.
+func TestKilledConsumers(t *testing.T) {
+	t.Parallel()
+	sqltest.Every(t, func(t *testing.T, d sqltest.Database) {
+		db, cfg := d.Open(t), childOf(d)
+		cfg.Consume, cfg.Delay = true, 10*time.Millisecond
+		tables(t, db, cfg)
+		total := size(1500, 10_000)
+		b := &broker{t: t, cfg: cfg, acks: map[string]int{}, events: map[string]int{}}
+		for i := range total {
+			id := fmt.Sprintf("m%05d", i)
+			b.queue, b.acks[id] = append(b.queue, id), 1
+			if i%20 == 0 {
+				b.queue, b.acks[id] = append(b.queue, id), 2
+			}
+		}
+		stop := make(chan struct{})
+		var running sync.WaitGroup
+		running.Go(func() { b.run(stop, time.Duration(size(400, 1000))*time.Millisecond) })
+		waitFor(t, "all is acked", 5*time.Minute, func() bool { return b.left() == 0 })
+		waitFor(t, "all is published", time.Minute, func() bool {
+			return number(t, db, "SELECT count(*) FROM "+cfg.Outbox+" WHERE published = FALSE") == 0
+		})
+		close(stop)
+		running.Wait()
+		for what, query := range map[string]string{
+			"business rows": "SELECT count(*) FROM " + cfg.Business,
+			"business ids":  "SELECT count(DISTINCT id) FROM " + cfg.Business,
+			"inbox":         "SELECT count(*) FROM " + cfg.Inbox,
+			"outbox":        "SELECT count(*) FROM " + cfg.Outbox,
+		} {
+			if n := number(t, db, query); n != total {
+				t.Errorf("%s: %d, want %d", what, n, total)
+			}
+		}
+		again := 0
+		for _, n := range b.events {
+			again += n - 1
+		}
+		if len(b.events) != total || b.kills < 2 {
+			t.Errorf("%d events of %d were published; %d kills", len(b.events), total, b.kills)
+		}
+		t.Logf("%d messages, %d kills, %d events published again", total, b.kills, again)
+	})
+}
+
+// TestKilledPublishers holds that of several publishers on one table, one of which is killed now and then, each row is
+// published and none is stuck.
+func TestKilledPublishers(t *testing.T) {
+	t.Parallel()
+	sqltest.Every(t, func(t *testing.T, d sqltest.Database) {
+		db, cfg := d.Open(t), childOf(d)
+		cfg.Delay = 4 * time.Millisecond
+		tables(t, db, cfg)
+		total := size(4000, 50_000)
+		fill(t, db, cfg.Outbox, total)
+		b := &broker{t: t, cfg: cfg, events: map[string]int{}}
+		stop := make(chan struct{})
+		var running sync.WaitGroup
+		life := time.Duration(size(400, 1000)) * time.Millisecond
+		for i := range 4 { // one of the four is killed each life
+			running.Go(func() { b.run(stop, 4*life+time.Duration(i)*life) })
+		}
+		waitFor(t, "all is published", 5*time.Minute, func() bool {
+			return number(t, db, "SELECT count(*) FROM "+cfg.Outbox+" WHERE published = FALSE") == 0
+		})
+		close(stop)
+		running.Wait()
+		again := 0
+		for _, n := range b.events {
+			again += n - 1
+		}
+		if len(b.events) != total {
+			t.Errorf("%d events of %d were published", len(b.events), total)
+		}
+		t.Logf("%d rows, %d kills, %d events published again", total, b.kills, again)
+	})
+}
+
+// fill commits events, every third of which has an ordering key.
+func fill(t *testing.T, db *sql.DB, table string, total int) {
+	t.Helper()
+	for from := 0; from < total; from += 1000 {
+		err := sqltx.Transact(t.Context(), db, nil, func(ctx context.Context) error {
+			var events []*message.Message
+			for i := from; i < min(from+1000, total); i++ {
+				attrs := message.Attributes{message.AttrID: fmt.Sprintf("e%06d", i), message.AttrSource: "/fill", message.AttrType: "filled"}
+				if i%3 == 0 {
+					attrs[message.AttrPartitionKey] = fmt.Sprintf("k%d", i%300)
+				}
+				events = append(events, message.New(map[string]int{"i": i}, attrs, nil))
+			}
+			return sqltx.Emit(ctx, sqltx.OutboxConfig{DB: db, Table: table}, events...)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
