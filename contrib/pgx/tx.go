@@ -1,0 +1,134 @@
+package pgx
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/sqltx"
+)
+
+// TxOptions says how transactions are run. Nil and the zero value work.
+type TxOptions struct {
+	// TxOptions are those of pgx: isolation level, access mode. Default to the server's.
+	pgx.TxOptions
+	// Retries is how often a transaction is run again that failed for one beside it: a serialization failure, a
+	// deadlock. The handler runs again, too. Defaults to none: the message is nacked, and delivered again.
+	Retries int
+	// Backoff is the pause before a retry. Defaults to at most 10 ms, doubled each time, up to 1 s.
+	Backoff message.Backoff
+}
+
+// TxMiddleware runs each handler inside a transaction of the pool: it commits when the handler has returned without an
+// error, and rolls back when it failed or panicked. Place it before sqltx.InboxMiddleware and sqltx.OutboxMiddleware.
+// The Router acknowledges the message after the commit.
+//
+// Inside of another TxMiddleware of the same pool it is a savepoint: what fails in it is undone alone.
+func TxMiddleware(pool *pgxpool.Pool, opts *TxOptions) message.Middleware {
+	return func(next message.ProcessFunc) message.ProcessFunc {
+		return func(ctx context.Context, msg *message.Message) (outputs []*message.Message, err error) {
+			err = Transact(ctx, pool, opts, func(ctx context.Context) (err error) {
+				outputs, err = next(ctx, msg)
+				return err
+			})
+			if err != nil {
+				return nil, err
+			}
+			return outputs, nil
+		}
+	}
+}
+
+// Transact runs fn inside a transaction of the pool, as TxMiddleware runs a handler: for work outside of handlers. Where
+// the context carries a transaction already, it is a savepoint of that one.
+func Transact(ctx context.Context, pool *pgxpool.Pool, opts *TxOptions, fn func(ctx context.Context) error) error {
+	o, err := opts.withDefaults(pool)
+	if err != nil {
+		return err
+	}
+	if outer, nested := ctx.Value(txKey{}).(carried); nested {
+		if err := outer.carries(pool, o); err != nil {
+			return err
+		}
+		return once(ctx, outer.tx.Begin, carried{pool: outer.pool, opts: outer.opts}, fn)
+	}
+	if _, other := sqltx.TxFromContext(ctx); other {
+		return errors.New("pgx: inside a transaction of sqltx: nest with sqltx.Transact, or replace sqltx.TxMiddleware by that of pgx")
+	}
+	begin := func(ctx context.Context) (pgx.Tx, error) { return pool.BeginTx(ctx, o.TxOptions) }
+	for attempt := 1; ; attempt++ {
+		err := once(ctx, begin, carried{pool: pool, opts: o.TxOptions}, fn)
+		if err == nil || attempt > o.Retries || ctx.Err() != nil || !retryable(err) {
+			return err
+		}
+		timer := time.NewTimer(o.Backoff.Delay(attempt))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return err
+		case <-timer.C:
+		}
+	}
+}
+
+func (o *TxOptions) withDefaults(pool *pgxpool.Pool) (TxOptions, error) {
+	var out TxOptions
+	if o != nil {
+		out = *o
+	}
+	if out.Backoff.Base == 0 {
+		out.Backoff.Base = 10 * time.Millisecond
+	}
+	if out.Backoff.Max == 0 {
+		out.Backoff.Max = time.Second
+	}
+	switch {
+	case pool == nil:
+		return out, errors.New("pgx: the pool is nil")
+	case out.Retries < 0:
+		return out, fmt.Errorf("pgx: TxOptions.Retries is %d: use 0 or more", out.Retries)
+	}
+	return out, nil
+}
+
+// carries says whether this transaction can hold another one as a savepoint.
+func (c carried) carries(pool *pgxpool.Pool, o TxOptions) error {
+	switch {
+	case c.pool != nil && c.pool != pool:
+		return errors.New("pgx: inside a transaction of another pool: no transaction spans both, send an event to the other one instead")
+	case c.pool != nil && o.IsoLevel != "" && o.IsoLevel != c.opts.IsoLevel:
+		return fmt.Errorf("pgx: isolation %q inside a transaction of %q: ask for it outside", o.IsoLevel, c.opts.IsoLevel)
+	}
+	return nil
+}
+
+// once is one transaction, or one savepoint.
+func once(ctx context.Context, begin func(context.Context) (pgx.Tx, error), c carried, fn func(context.Context) error) (err error) {
+	if c.tx, err = begin(ctx); err != nil {
+		return fmt.Errorf("begin tx: %w", err)
+	}
+	defer func() { // after a panic, too; has no effect after the commit
+		if rollback := c.tx.Rollback(context.WithoutCancel(ctx)); rollback != nil && !errors.Is(rollback, pgx.ErrTxClosed) {
+			err = errors.Join(err, fmt.Errorf("rollback tx: %w", rollback))
+		}
+	}()
+	if err := fn(with(ctx, c)); err != nil {
+		return err
+	}
+	if err := c.tx.Commit(ctx); err != nil {
+		return fmt.Errorf("commit tx: %w", err)
+	}
+	return nil
+}
+
+// retryable says whether a transaction failed for one that ran beside it.
+func retryable(err error) bool {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (pgErr.Code == "40001" || pgErr.Code == "40P01")
+}
