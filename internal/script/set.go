@@ -126,11 +126,11 @@ func New(client redis.UniversalClient, c Constants, log *slog.Logger) *Set {
 		due:        newSource("due", c.in(lua.Source("_time", "due"))),
 		decide:     newSource("decide", c.in(lua.Source("_time", "_events", "_timers", "decide"))),
 		revoke:     newSource("revoke", c.in(lua.Source("_time", "_events", "_timers", "revoke"))),
-		repair:     newSource("repair", c.in(lua.Source("_time", "_outbox", "_lanes", "_errors", "_park",
+		repair: newSource("repair", c.in(lua.Source("_time", "_outbox", "_lanes", "_errors", "_park",
 			"_repair", "_repair_inbox", "_repair_counts", "_repair_outbox", "repair"))),
-		turn:       newSource("turn", lua.Source("_time", "turn")),
-		sweep:      newSource("sweep", lua.Source("_time", "sweep")),
-		extend:     newSource("extend", lua.Source("_time", "extend")),
+		turn:   newSource("turn", lua.Source("_time", "turn")),
+		sweep:  newSource("sweep", lua.Source("_time", "sweep")),
+		extend: newSource("extend", lua.Source("_time", "extend")),
 	}
 	s.queue = &queue{set: s, lanes: make(map[string]*lane)}
 	s.wakes.set = s

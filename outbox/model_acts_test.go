@@ -1,0 +1,308 @@
+package outbox_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/script"
+)
+
+// commit commits a transaction of some events, or puts them into the outbox beside one: all of them, or none.
+func (m *model) commit(rt *rapid.T) {
+	var batch []luatx.Event
+	for range rapid.IntRange(1, 3).Draw(rt, "events") {
+		m.made++
+		e := luatx.Event{ID: fmt.Sprint("e", m.made)}
+		e.Body = []byte(fmt.Sprintf(`{"type":"t","n":"%s"}`, strings.Repeat("x", rapid.IntRange(0, 60).Draw(rt, "size"))))
+		switch known := m.ids(nil); rapid.IntRange(0, 9).Draw(rt, "event") {
+		case 0:
+			e.At = time.Now().Add(time.Hour)
+		case 1:
+			e.At = time.UnixMilli(1)
+		case 2:
+			if len(known) > 0 { // again
+				e.ID = rapid.SampledFrom(known).Draw(rt, "again")
+				e.Body = []byte(m.events[e.ID].body)
+			}
+		case 3:
+			if len(known) > 0 && rapid.Bool().Draw(rt, "clash") {
+				e.ID = rapid.SampledFrom(known).Draw(rt, "other")
+				e.Body = []byte(`{"other":true}`)
+			}
+		case 4, 5, 6, 7:
+			e.Key = rapid.SampledFrom([]string{"a", "b", "a%00"}).Draw(rt, "key")
+		}
+		if !slices.ContainsFunc(batch, func(other luatx.Event) bool { return other.ID == e.ID }) {
+			batch = append(batch, e)
+		}
+	}
+	var err error
+	if rapid.Bool().Draw(rt, "beside") {
+		_, err = m.tr.Enqueue(redistest.Soon(m.t), "a", batch...)
+	} else {
+		_, err = m.tr.Transact(redistest.Soon(m.t), "a", func(tx *luatx.Tx) error {
+			for _, e := range batch {
+				if err := tx.Emit(e); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	full, clash := m.refuses(batch)
+	var command *luatx.CommandError
+	switch {
+	case err == nil && !full && !clash:
+		m.enter(batch)
+	case full && errors.Is(err, luatx.ErrOutboxFull):
+	case clash && errors.As(err, &command):
+	default:
+		rt.Fatalf("commit of %+v: %v; full %t, known with another body %t", batch, err, full, clash)
+	}
+}
+
+// refuses says why a batch cannot be committed.
+func (m *model) refuses(batch []luatx.Event) (full, clash bool) {
+	events, bytes, lanes := m.count("pending")+m.count("waiting"), m.bytes(), map[string]int{}
+	for _, e := range batch {
+		if known, ok := m.events[e.ID]; ok {
+			clash = clash || known.body != string(e.Body)
+			continue
+		}
+		lanes[e.Key]++
+		events, bytes = events+1, bytes+len(e.Body)
+		full = full || events > modelEvents || bytes > modelBytes || m.count("parked") >= modelParked ||
+			e.Key != "" && len(m.lane(e.Key))+lanes[e.Key] > modelLane
+	}
+	return full, clash
+}
+
+func (m *model) enter(batch []luatx.Event) {
+	for _, e := range batch {
+		if _, ok := m.events[e.ID]; ok {
+			continue
+		}
+		m.committed++
+		added := &modelled{body: string(e.Body), state: "pending", due: e.At.Before(time.Now()), fresh: !e.At.IsZero()}
+		if e.Key != "" {
+			if len(m.lane(e.Key)) > 0 {
+				added.state, added.due = "waiting", false
+			}
+			added.key, added.sequence = e.Key, m.committed
+		}
+		m.events[e.ID] = added
+	}
+}
+
+// leave takes an event out of its lane, and returns the one that becomes its head.
+func (m *model) leave(id string) []string {
+	e := m.events[id]
+	if e.key == "" {
+		return nil
+	}
+	lane := m.lane(e.key)
+	e.key = ""
+	if lane[0] != id || len(lane) == 1 || m.events[lane[1]].state == "parked" {
+		return nil
+	}
+	heir := m.events[lane[1]]
+	heir.state, heir.due = "pending", true
+	return lane[1:2]
+}
+
+func (m *model) park(id string) []string {
+	e := m.events[id]
+	e.state, e.lease, e.due = "parked", "", false
+	if m.continues {
+		return m.leave(id)
+	}
+	return nil
+}
+
+func (m *model) claim(rt *rapid.T) {
+	limit := rapid.Int64Range(1, 5).Draw(rt, "limit")
+	ctx := redistest.Soon(m.t)
+	due, err := m.client.ZRangeByScore(ctx, m.shard.Key("pending"), &redis.ZRangeBy{Min: "-inf", Max: strconv.FormatInt(time.Now().UnixMilli(), 10), Count: limit}).Result()
+	must(m.t, err)
+	claim, err := m.tr.Scripts().Claim(ctx, m.shard, script.Claiming{Limit: int(limit), Lease: time.Hour, Attempts: modelBudget, Continues: m.continues})
+	must(m.t, err)
+	var want, got []string
+	parked := 0
+	for _, id := range due {
+		e := m.events[id]
+		if e == nil || e.state != "pending" || !e.due {
+			rt.Fatalf("%s is due, the model has %+v", id, e)
+		}
+		e.fresh = false
+		if e.attempts >= modelBudget {
+			m.park(id)
+			parked++
+			continue
+		}
+		e.attempts, e.lease, e.due = e.attempts+1, claim.Lease, false
+		want = append(want, fmt.Sprintf("%s %d %s", id, e.attempts, e.body))
+	}
+	for _, e := range claim.Events {
+		got = append(got, fmt.Sprintf("%s %d %s", e.ID, e.Attempt, e.Body))
+	}
+	if !slices.Equal(got, want) || claim.Parked != parked || claim.Orphans != 0 {
+		rt.Fatalf("claimed %q and parked %d, want %q and %d", got, claim.Parked, want, parked)
+	}
+}
+
+// settle settles some events, in whichever state they are, under their lease or another.
+func (m *model) settle(rt *rapid.T) {
+	if len(m.events) == 0 {
+		return
+	}
+	how := script.Settling{Attempts: modelBudget, Base: time.Hour, Cap: time.Hour, Retention: time.Minute, Continues: m.continues}
+	if rapid.Bool().Draw(rt, "hold") {
+		how.Lease = time.Hour
+	}
+	var batch []script.Settlement
+	var want, promoted []string
+	for _, id := range rapid.SliceOfNDistinct(rapid.SampledFrom(m.ids(nil)), 1, 4, rapid.ID).Draw(rt, "settled") {
+		s := script.Settlement{ID: id, Class: "refused", Error: "no\nway"}
+		s.What = rapid.SampledFrom([]string{"sent", "sent", "failed", "parked", "back"}).Draw(rt, "what")
+		s.Lease = rapid.SampledFrom([]string{m.events[id].lease, m.events[id].lease, "", "0"}).Draw(rt, "lease")
+		s.Number = rapid.SampledFrom([]float64{0, 0.9}).Draw(rt, "number")
+		if s.What == "back" {
+			s.Number *= 1e9 // ms
+		}
+		batch = append(batch, s)
+		what, heirs := m.fate(s)
+		want, promoted = append(want, what), append(promoted, heirs...)
+	}
+	settled, err := m.tr.Scripts().Settle(redistest.Soon(m.t), m.shard, how, batch)
+	must(m.t, err)
+	if !slices.Equal(settled.Done, want) {
+		rt.Fatalf("%+v: done %q, want %q", batch, settled.Done, want)
+	}
+	m.adopt(rt, settled, promoted, how.Lease > 0)
+	maps.DeleteFunc(m.events, func(_ string, e *modelled) bool { // sent long ago
+		old := e.state == "sent" && e.due
+		if old {
+			m.ended++
+		}
+		return old
+	})
+}
+
+// fate is what a settlement does.
+func (m *model) fate(s script.Settlement) (what string, promoted []string) {
+	e := m.events[s.ID]
+	switch {
+	case s.What == "sent" && e.state == "sent", s.What != "sent" && (e.state != "pending" || e.lease != s.Lease):
+		return "stale", nil
+	case s.What == "sent":
+		promoted = m.leave(s.ID)
+		*e = modelled{body: e.body, state: "sent"}
+		return "sent", promoted
+	}
+	claimed := e.lease != ""
+	if s.What == "back" {
+		if claimed {
+			e.attempts--
+		}
+		e.lease, e.due = "", s.Number == 0
+		return "back", nil
+	}
+	e.fresh = false
+	if !claimed {
+		e.attempts++
+	}
+	e.lease = ""
+	if s.What == "failed" && e.attempts < modelBudget {
+		e.due = s.Number == 0
+		return "failed", nil
+	}
+	return "parked", m.park(s.ID)
+}
+
+// adopt takes over the events that have become heads of their lanes.
+func (m *model) adopt(rt *rapid.T, settled script.Settled, promoted []string, hold bool) {
+	var want, got []string
+	for _, id := range promoted {
+		e := m.events[id]
+		if !hold || e.state != "pending" || e.attempts >= modelBudget {
+			continue
+		}
+		e.attempts, e.lease, e.due = e.attempts+1, settled.Lease, false
+		want = append(want, fmt.Sprintf("%s %d", id, e.attempts))
+	}
+	for _, e := range settled.Promoted {
+		got = append(got, fmt.Sprintf("%s %d", e.ID, e.Attempt))
+	}
+	if !slices.Equal(got, want) {
+		rt.Fatalf("promoted %q, want %q", got, want)
+	}
+}
+
+func (m *model) rearm(rt *rapid.T) {
+	if len(m.events) == 0 {
+		return
+	}
+	ids := rapid.SliceOfNDistinct(rapid.SampledFrom(m.ids(nil)), 1, 4, rapid.ID).Draw(rt, "re-armed")
+	want := 0
+	for _, id := range ids {
+		e := m.events[id]
+		if e.state != "parked" {
+			continue
+		}
+		want++
+		e.state, e.attempts, e.due = "pending", 0, true
+		if e.key != "" && m.lane(e.key)[0] != id {
+			e.state, e.due = "waiting", false
+		}
+	}
+	got, err := m.tr.Scripts().Rearm(redistest.Soon(m.t), m.shard, ids)
+	must(m.t, err)
+	if got != want {
+		rt.Fatalf("re-armed %d of %q, want %d", got, ids, want)
+	}
+}
+
+// schedule moves or cancels an event, which only one that is scheduled and was never claimed lets happen.
+func (m *model) schedule(rt *rapid.T) {
+	if len(m.events) == 0 {
+		return
+	}
+	id := rapid.SampledFrom(m.ids(nil)).Draw(rt, "scheduled")
+	at := rapid.SampledFrom([]time.Time{{}, time.UnixMilli(1), time.Now().Add(time.Hour)}).Draw(rt, "at")
+	e := m.events[id]
+	want := e.fresh && e.state == "pending"
+	got, err := m.tr.Scripts().Schedule(redistest.Soon(m.t), m.shard, id, at)
+	must(m.t, err)
+	if got != want {
+		rt.Fatalf("%s, %+v, moved to %v: %t", id, e, at, got)
+	}
+	switch {
+	case want && at.IsZero():
+		delete(m.events, id)
+		m.ended++
+	case want:
+		e.due = at.Before(time.Now())
+	}
+}
+
+// wait lets time pass for one event: its attempt comes, its lease runs out, its retention ends.
+func (m *model) wait(rt *rapid.T) {
+	ids := m.ids(func(e *modelled) bool { return e.state == "pending" || e.state == "sent" })
+	if len(ids) == 0 {
+		return
+	}
+	id := rapid.SampledFrom(ids).Draw(rt, "waits")
+	e := m.events[id]
+	e.due = true
+	must(m.t, m.client.ZAddXX(redistest.Soon(m.t), m.shard.Key(e.state), redis.Z{Score: 1, Member: id}).Err())
+}
