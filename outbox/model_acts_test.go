@@ -137,18 +137,22 @@ func (m *model) claim(rt *rapid.T) {
 	claim, err := m.tr.Scripts().Claim(ctx, m.shard, script.Claiming{Limit: int(limit), Lease: time.Hour, Attempts: modelBudget, Continues: m.continues})
 	must(m.t, err)
 	var want, got []string
-	parked := 0
+	parked, together := 0, company{limit: int(limit)}
 	for _, id := range due {
 		e := m.events[id]
 		if e == nil || e.state != "pending" || !e.due {
 			rt.Fatalf("%s is due, the model has %+v", id, e)
 		}
-		e.fresh = false
 		if e.attempts >= modelBudget {
+			e.fresh = false
 			m.park(id)
 			parked++
 			continue
 		}
+		if !together.joins(e) {
+			continue
+		}
+		e.fresh = false
 		e.attempts, e.lease, e.due = e.attempts+1, claim.Lease, false
 		want = append(want, fmt.Sprintf("%s %d %s", id, e.attempts, e.body))
 	}
@@ -158,6 +162,34 @@ func (m *model) claim(rt *rapid.T) {
 	if !slices.Equal(got, want) || claim.Parked != parked || claim.Orphans != 0 {
 		rt.Fatalf("claimed %q and parked %d, want %q and %d", got, claim.Parked, want, parked)
 	}
+}
+
+// company is what is claimed together: events whose lease ran out, one of which may have killed its relay, are taken with
+// fewer and fewer others like them, at the last attempt alone.
+type company struct {
+	limit, taken, room int
+	suspects           bool
+}
+
+func (c *company) joins(e *modelled) bool {
+	suspect := e.lease != ""
+	if c.taken == 0 {
+		c.suspects, c.room = suspect, c.limit
+	}
+	if suspect != c.suspects {
+		return false
+	}
+	if suspect {
+		c.room = min(c.room, c.limit>>(2*e.attempts))
+	}
+	if suspect && e.attempts+1 == modelBudget {
+		c.room = 1
+	}
+	if c.taken > 0 && c.taken >= c.room {
+		return false
+	}
+	c.taken++
+	return true
 }
 
 // settle settles some events, in whichever state they are, under their lease or another.
