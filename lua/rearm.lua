@@ -1,21 +1,36 @@
--- Purpose: puts parked events back into pending, due at once, or behind the others of their lane; their attempts counted
---          anew.
--- KEYS:    1 void; then those of _outbox.lua
--- ARGV:    the ids
--- Reply:   how many were re-armed; ids that are not parked, and those whose bodies were erased, are left alone.
+-- Purpose: puts parked events back into pending, due at once, or behind the others of their lane; their attempts are
+--          counted anew, their history stays.
+-- KEYS:    1 void; then those of _outbox.lua, and audit
+-- ARGV:    1 to 4 see _act.lua, 5 cut-off (ms, empty: none), 6 destination (empty: as before); then the ids
+-- Reply:   server time (ms), and a letter for each id, see _act.lua
 -- Bound:   linear in the arguments
 -- Redis:   6.0
 
-local armed = 0
-for _, id in ipairs(ARGV) do
-  local body = redis.call('HGET', ENTRIES, id)
-  if body and string.byte(body) ~= 33 and unpark(id, body) then -- !
-    redis.call('HDEL', ATTEMPTS, id)
-    if not is_behind(id) then redis.call('ZADD', PENDING, NOW, id) end
-    count('events', 1)
-    count('bytes', #body)
-    armed = armed + 1
-  end
+local FIRST = 7
+local cutoff, route = tonumber(ARGV[5]), ARGV[6]
+local room = redis.call('HMGET', COUNTS, 'events', 'bytes')
+local events, bytes = tonumber(room[1]) or 0, tonumber(room[2]) or 0
+local bodies = redis.call('HMGET', ENTRIES, unpack(ARGV, FIRST))
+
+local function rearm(id, body)
+  if not body then return 'u' end
+  local parked = redis.call('ZSCORE', PARKED, id)
+  if not parked or string.byte(body) == 61 then return 'w' end -- =: sent
+  if string.byte(body) == 33 then return 'e' end -- !
+  if cutoff and tonumber(parked) > cutoff then return 'n' end
+  if events >= CAPACITY or bytes + #body > OUTBOX_BYTES then return 'f' end
+  unpark(id, body)
+  redis.call('HDEL', ATTEMPTS, id)
+  if route ~= '' then redis.call('HSET', ROUTES, id, route) end
+  if not is_behind(id) then redis.call('ZADD', PENDING, NOW, id) end
+  events, bytes = events + 1, bytes + #body
+  count('events', 1)
+  count('bytes', #body)
+  return 'd'
 end
-keep_counts()
-return armed
+
+for i, body in ipairs(bodies) do
+  local id = ARGV[FIRST + i - 1]
+  answer(id, rearm(id, body))
+end
+return finish('rearm')

@@ -2,108 +2,138 @@ package outbox
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
 	"fmt"
-	"iter"
-	"time"
+	"slices"
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/script"
 	"github.com/luatx/luatx/internal/slot"
-	"github.com/luatx/luatx/message"
 )
 
-// Store operates on the events of a Transactor's shards.
+// Store operates on the events of a Transactor's shards. It is safe for concurrent use, beside commits and relays.
+//
+// With own tags its listings and sums ask all 16,384 slots what they hold, and look closer at those that hold something.
+// Its errors are *StorageError where a server could not do what was asked.
 type Store struct {
-	scripts  *script.Set
-	keyspace luatx.Keyspace
+	transactor *luatx.Transactor
+	scripts    *script.Set
+	keyspace   luatx.Keyspace
+	operator   string
 }
 
 // NewStore returns the store of a Transactor. It does no I/O.
 func NewStore(t *luatx.Transactor) *Store {
-	return &Store{t.Scripts(), t.Keyspace()}
+	return &Store{transactor: t, scripts: t.Scripts(), keyspace: t.Keyspace()}
 }
 
-// Counts is how many events are in each state.
-type Counts struct {
-	// Pending wait for a relay, or for their next attempt; Leased are those of them that a relay works on.
-	Pending, Leased int64
-	// Parked need an operator.
-	Parked int64
-	// Sent are kept by their id, for a while.
-	Sent int64
+// As returns the store as an operator uses it: every act on events is recorded under this name, of at most 256 bytes.
+// See Audit.
+func (s *Store) As(operator string) *Store {
+	named := *s
+	named.operator = operator
+	return &named
 }
 
-// Counts adds up the events of all shards. With own tags it visits all 16,384 slots.
-func (s *Store) Counts(ctx context.Context) (Counts, error) {
-	var sum Counts
-	for _, n := range s.keyspace.Slots() {
-		c, err := s.scripts.Counts(ctx, s.scripts.Shard(n))
-		if err != nil {
-			return sum, fmt.Errorf("outbox: counts of slot %d: %w", n, err)
-		}
-		sum.Pending += c.Pending
-		sum.Leased += c.Leased
-		sum.Parked += c.Parked
-		sum.Sent += c.Sent
-	}
-	return sum, nil
-}
-
-// Parked is an event that used up its attempts, or was refused for good. It stays until an operator acts.
-type Parked struct {
-	Slot     int
-	ID       string
-	At       time.Time // when it was parked, by the server's clock
-	Attempts int
-	Error    string // of the last attempt
-	Class    string // of that error, in a word
-	Message  *message.RawMessage
-}
-
-// parkedPage is how many parked events are read at a time.
-const parkedPage = 100
-
-// Parked lists the parked events of all shards, the oldest of each first. An event that is parked or re-armed
-// meanwhile may be missed or seen. With own tags it visits all 16,384 slots.
-func (s *Store) Parked(ctx context.Context) iter.Seq2[Parked, error] {
-	return func(yield func(Parked, error) bool) {
-		for _, n := range s.keyspace.Slots() {
-			for offset := int64(0); ; offset += parkedPage {
-				page, err := s.scripts.Parked(ctx, s.scripts.Shard(n), offset, parkedPage)
-				if err != nil {
-					yield(Parked{}, fmt.Errorf("outbox: parked events of slot %d: %w", n, err))
-					return
-				}
-				for _, p := range page {
-					msg, err := Decode(p.Body)
-					parked := Parked{Slot: n, ID: p.ID, At: p.At, Attempts: p.Attempts, Message: msg}
-					if len(p.Failures) > 0 {
-						parked.Error, parked.Class = p.Failures[0].Text, p.Failures[0].Class
-					}
-					if !yield(parked, err) {
-						return
-					}
-				}
-				if len(page) < parkedPage {
-					break
-				}
-			}
-		}
-	}
-}
-
-// Rearm puts parked events of a slot back into pending: due at once, attempts counted anew. It returns how many
-// it moved; ids that are not parked are left alone.
-func (s *Store) Rearm(ctx context.Context, slotNumber int, ids ...string) (int, error) {
-	if slotNumber < 0 || slotNumber >= slot.Count {
-		return 0, fmt.Errorf("outbox: slot %d: use 0 to %d", slotNumber, slot.Count-1)
-	}
-	if len(ids) == 0 {
-		return 0, nil
-	}
-	n, err := s.scripts.Rearm(ctx, s.scripts.Shard(slotNumber), ids)
+// Slot returns the slot whose shard holds the events of an aggregate.
+func (s *Store) Slot(aggregate string) (int, error) {
+	tag, err := s.keyspace.Tag(aggregate)
 	if err != nil {
-		return 0, fmt.Errorf("outbox: re-arm: %w", err)
+		return 0, err
 	}
-	return n, nil
+	return slot.OfTag(tag), nil
+}
+
+// StorageError is an operation that the server did not do.
+type StorageError struct {
+	// Op is what was asked for: counts, list, re-arm …
+	Op string
+	// Slot is the shard's, or -1 where there is no single one.
+	Slot int
+	Err  error
+}
+
+func (e *StorageError) Error() string {
+	if e.Slot < 0 {
+		return fmt.Sprintf("outbox: %s: %v", e.Op, e.Err)
+	}
+	return fmt.Sprintf("outbox: %s of slot %d: %v", e.Op, e.Slot, e.Err)
+}
+
+// Unwrap returns the server's, the client's or the context's error.
+func (e *StorageError) Unwrap() error { return e.Err }
+
+// storageError makes a StorageError, unless there is no error.
+func storageError(op string, slot int, err error) error {
+	if err == nil {
+		return nil
+	}
+	if of, ok := errors.AsType[*script.SlotError](err); ok {
+		slot, err = of.Slot, of.Err
+	}
+	return &StorageError{op, slot, err}
+}
+
+// shard returns the shard of a slot.
+func (s *Store) shard(n int) (script.Shard, error) {
+	if n < 0 || n >= slot.Count {
+		return script.Shard{}, fmt.Errorf("outbox: slot %d: use 0 to %d", n, slot.Count-1)
+	}
+	return s.scripts.Shard(n), nil
+}
+
+// slotsAtOnce are asked in one pipeline.
+const slotsAtOnce = 256
+
+// chunks calls ask with the slots given, or those of all shards, some at a time.
+func (s *Store) chunks(slots []int, ask func([]int) error) error {
+	if len(slots) == 0 {
+		slots = s.keyspace.Slots()
+	}
+	for chunk := range slices.Chunk(slots, slotsAtOnce) {
+		if err := ask(chunk); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bounded is a context for one script, which is tried again until it ends.
+func (s *Store) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, s.transactor.Config().CommitTimeout)
+}
+
+// maxOperator is the longest name of an operator, in bytes; maxReason that of a reason.
+const (
+	maxOperator = 256
+	maxReason   = 1024
+)
+
+// errNobody says that a store does not know who acts.
+var errNobody = errors.New("outbox: nobody is named for the audit: use store.As(\"alice\")")
+
+// operation is one act of an operator, of any number of calls.
+type operation struct {
+	store *Store
+	act   script.Act
+}
+
+// begin names an operation in the audit.
+func (s *Store) begin(why string) (*operation, error) {
+	switch {
+	case s.operator == "":
+		return nil, errNobody
+	case len(s.operator) > maxOperator:
+		return nil, fmt.Errorf("outbox: the operator's name has %d bytes: use at most %d", len(s.operator), maxOperator)
+	case len(why) > maxReason:
+		return nil, fmt.Errorf("outbox: the reason has %d bytes: use at most %d", len(why), maxReason)
+	}
+	return &operation{s, script.Act{Operation: rand.Text()[:16], Who: s.operator, Why: why}}, nil
+}
+
+// next is the operation's next call.
+func (o *operation) next() script.Act {
+	o.act.Call++
+	return o.act
 }

@@ -29,8 +29,8 @@ var enqueueText = "local undoing, lanes\n" +
 var lazyLanes = lazily("lanes", []string{"_outbox", "_lanes", "_enter"}, "crowded", "enter")
 
 // onOutbox is a script on a shard's outbox, with everything that they share.
-func onOutbox(name string) string {
-	return lua.Source("_time", "_outbox", "_lanes", "_errors", "_park", "_lease", name)
+func onOutbox(names ...string) string {
+	return lua.Source(append([]string{"_time", "_outbox", "_lanes", "_errors", "_park", "_lease"}, names...)...)
 }
 
 // lazily is a function that returns a table of what fragments define, made at its first call.

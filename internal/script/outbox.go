@@ -3,10 +3,7 @@ package script
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Claimed is an event under a lease.
@@ -142,65 +139,4 @@ func (s *Set) Settle(ctx context.Context, shard Shard, how Settling, batch []Set
 		settled.Done[i] = word(rows[2+i])
 	}
 	return settled, nil
-}
-
-// Rearm puts parked events back into pending and returns how many it moved.
-func (s *Set) Rearm(ctx context.Context, shard Shard, ids []string) (int, error) {
-	args := make([]any, len(ids))
-	for i, id := range ids {
-		args[i] = id
-	}
-	reply, err := s.eval(ctx, &s.rearm, shard.outboxKeys(), args)
-	return number(reply), err
-}
-
-// Counts is how many events of a shard are in each state.
-type Counts struct{ Pending, Leased, Parked, Sent int64 }
-
-// Counts reads the sizes of a shard's indexes; leased events are among the pending ones.
-func (s *Set) Counts(ctx context.Context, shard Shard) (Counts, error) {
-	pipe := s.client.Pipeline()
-	pending, leased := pipe.ZCard(ctx, shard.Key(keyPending)), pipe.HLen(ctx, shard.Key(keyLeases))
-	parked, sent := pipe.ZCard(ctx, shard.Key(keyParked)), pipe.ZCard(ctx, shard.Key(keySent))
-	if _, err := pipe.Exec(ctx); err != nil {
-		return Counts{}, err
-	}
-	return Counts{pending.Val(), leased.Val(), parked.Val(), sent.Val()}, nil
-}
-
-// Parked is an event that an operator has to look at.
-type Parked struct {
-	ID       string
-	At       time.Time
-	Attempts int
-	Failures []Failure // newest first
-	Body     []byte
-}
-
-// Parked lists parked events of a shard by age, oldest first.
-func (s *Set) Parked(ctx context.Context, shard Shard, offset, limit int64) ([]Parked, error) {
-	members, err := s.client.ZRangeWithScores(ctx, shard.Key(keyParked), offset, offset+limit-1).Result()
-	if err != nil || len(members) == 0 {
-		return nil, err
-	}
-	list, ids := make([]Parked, len(members)), make([]string, len(members))
-	for i, m := range members {
-		ids[i], _ = m.Member.(string)
-		list[i] = Parked{ID: ids[i], At: time.UnixMilli(int64(m.Score))}
-	}
-	pipe := s.client.Pipeline()
-	bodies := pipe.HMGet(ctx, shard.Key(keyEntries), ids...)
-	attempts := pipe.HMGet(ctx, shard.Key(keyAttempts), ids...)
-	failures := pipe.HMGet(ctx, shard.Key(keyErrors), ids...)
-	if _, err := pipe.Exec(ctx); err != nil && err != redis.Nil { //nolint:errorlint // Nil is compared as go-redis documents
-		return nil, err
-	}
-	for i := range list {
-		body, _ := bodies.Val()[i].(string)
-		tries, _ := attempts.Val()[i].(string)
-		list[i].Body = []byte(body)
-		list[i].Attempts, _ = strconv.Atoi(tries)
-		list[i].Failures = history(word(failures.Val()[i]))
-	}
-	return list, nil
 }

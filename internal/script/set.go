@@ -97,11 +97,13 @@ type Set struct {
 	shards     [slot.Count]atomic.Pointer[Shard] // those that were asked for
 	warned     atomic.Bool                       // that Durability cannot be had
 
-	commit, resolve, read, probe             source
-	enqueue, scheduled, claim, settle, rearm source
-	timer, due, decide, revoke               source
-	repair, turn                             source
-	sweep, extend                            source
+	commit, resolve, read, probe           source
+	enqueue, scheduled, claim, settle      source
+	rearm, discard, erase, replay, imports source
+	list                                   source
+	timer, due, decide, revoke             source
+	repair, turn                           source
+	sweep, extend                          source
 
 	stringsOnly atomic.Bool // what Probe found: other keys cannot be restored whole
 }
@@ -118,7 +120,12 @@ func New(client redis.UniversalClient, c Constants, log *slog.Logger) *Set {
 		read:       newSource("read", lua.Source("_reply", "read")),
 		claim:      newSource("claim", c.in(onOutbox("claim"))),
 		settle:     newSource("settle", c.in(onOutbox("settle"))),
-		rearm:      newSource("rearm", c.in(onOutbox("rearm"))),
+		rearm:      newSource("rearm", c.in(onOutbox("_act", "rearm"))),
+		discard:    newSource("discard", c.in(onOutbox("_act", "discard"))),
+		erase:      newSource("erase", c.in(onOutbox("_act", "erase"))),
+		replay:     newSource("replay", c.in(onOutbox("_act", "replay"))),
+		imports:    newSource("import", c.in(onOutbox("_act", "import"))),
+		list:       newSource("list", c.in(onOutbox("list"))),
 		enqueue:    newSource("enqueue", c.in(enqueueText)),
 		scheduled:  newSource("scheduled", c.in(onOutbox("scheduled"))),
 		probe:      newSource("probe", lua.Source("probe")),
@@ -140,7 +147,8 @@ func New(client redis.UniversalClient, c Constants, log *slog.Logger) *Set {
 func (s *Set) all() []source {
 	return []source{
 		s.commit, s.resolve, s.read, s.probe,
-		s.enqueue, s.scheduled, s.claim, s.settle, s.rearm,
+		s.enqueue, s.scheduled, s.claim, s.settle,
+		s.rearm, s.discard, s.erase, s.replay, s.imports, s.list,
 		s.timer, s.due, s.decide, s.revoke,
 		s.repair, s.turn,
 		s.sweep, s.extend,

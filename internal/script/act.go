@@ -1,0 +1,117 @@
+package script
+
+import (
+	"context"
+	"strconv"
+	"time"
+)
+
+// Act is what the audit stream says of a call of an operator.
+type Act struct {
+	Operation string // its id
+	Call      int    // within the operation: the same call, sent again, does nothing new
+	Who, Why  string
+}
+
+// What lua/_act.lua answers for an event.
+const (
+	ActDone    = 'd'
+	ActUnknown = 'u'
+	ActState   = 'w'
+	ActNewer   = 'n'
+	ActErased  = 'e'
+	ActNoBody  = 'b'
+	ActLeased  = 'l'
+	ActFull    = 'f'
+	ActKnown   = 'k'
+	ActOther   = 'o'
+)
+
+// Rearm puts parked events back into pending, those that were parked until the cut-off, unless that is zero; to the
+// destination, unless that is empty. It returns a letter for each.
+func (s *Set) Rearm(ctx context.Context, shard Shard, act Act, cutoff time.Time, destination string, ids []string) (string, error) {
+	until := ""
+	if !cutoff.IsZero() {
+		until = millis(cutoff)
+	}
+	return s.act(ctx, s.rearm, shard, act, []any{until, destination}, ids)
+}
+
+// Discard removes parked events and returns a letter for each.
+func (s *Set) Discard(ctx context.Context, shard Shard, act Act, ids []string) (string, error) {
+	return s.act(ctx, s.discard, shard, act, nil, ids)
+}
+
+// Erase erases the bodies of events and returns a letter for each.
+func (s *Set) Erase(ctx context.Context, shard Shard, act Act, ids []string) (string, error) {
+	return s.act(ctx, s.erase, shard, act, nil, ids)
+}
+
+// Replay puts events that were sent until the cut-off back into pending, and returns a letter for each.
+func (s *Set) Replay(ctx context.Context, shard Shard, act Act, cutoff time.Time, ids []string) (string, error) {
+	return s.act(ctx, s.replay, shard, act, []any{millis(cutoff)}, ids)
+}
+
+// Imported is an event that comes in as a parked one.
+type Imported struct {
+	ID       string
+	Key      string // of its lane; empty: none
+	Parked   time.Time
+	Attempts int
+	History  string // as the shard keeps it
+	Route    string
+	Body     []byte
+	Digest   string // of a body that was erased, in hex; Body is empty then
+}
+
+// Import takes events in as parked ones and returns a letter for each.
+func (s *Set) Import(ctx context.Context, shard Shard, act Act, events []Imported) (string, error) {
+	args := make([]any, 0, 7*len(events))
+	for _, e := range events {
+		var body any = e.Body
+		if e.Digest != "" {
+			body = "!" + e.Digest
+		}
+		args = append(args, e.ID, escapeKey(e.Key), millis(e.Parked), strconv.Itoa(e.Attempts), e.History, e.Route, body)
+	}
+	return s.act(ctx, s.imports, shard, act, args, nil)
+}
+
+// act runs a script that begins with lua/_act.lua.
+func (s *Set) act(ctx context.Context, script source, shard Shard, act Act, args []any, ids []string) (string, error) {
+	all := make([]any, 0, 4+len(args)+len(ids))
+	all = append(all, act.Operation, act.Call, act.Who, act.Why)
+	all = append(all, args...)
+	for _, id := range ids {
+		all = append(all, id)
+	}
+	reply, err := s.eval(ctx, script, append(shard.outboxKeys(), shard.Key(keyAudit)), all)
+	if err != nil {
+		return "", err
+	}
+	_, rows, err := ownTimed(shard, reply)
+	if err != nil {
+		return "", err
+	}
+	letters := word(rows[0])
+	if ids != nil && len(letters) != len(ids) {
+		return "", malformed(script.name, reply)
+	}
+	return letters, nil
+}
+
+// AuditRecord is an entry of the audit stream.
+type AuditRecord struct {
+	ID     string
+	Fields map[string]any
+}
+
+// Audit reads records of a shard from an id on, oldest first.
+func (s *Set) Audit(ctx context.Context, shard Shard, from string, limit int64) ([]AuditRecord, error) {
+	entries, err := s.client.XRangeN(ctx, shard.Key(keyAudit), from, "+", limit).Result()
+	records := make([]AuditRecord, len(entries))
+	for i, e := range entries {
+		records[i] = AuditRecord{e.ID, e.Values}
+	}
+	return records, err
+}

@@ -1,0 +1,35 @@
+-- Purpose: erases the bodies of events. What was not sent is parked then, for nothing can publish it, and leaves its lane.
+--          The texts of its failures go too: they may quote the body.
+-- KEYS:    1 void; then those of _outbox.lua, and audit
+-- ARGV:    1 to 4 see _act.lua; then the ids
+-- Reply:   server time (ms), and a letter for each id, see _act.lua
+-- Bound:   linear in the arguments
+-- Redis:   6.0
+
+local function is_leased(id)
+  if redis.call('HEXISTS', LEASES, id) == 0 then return false end
+  return (tonumber(redis.call('ZSCORE', PENDING, id) or 0)) > now
+end
+
+local function erase(id)
+  local body = redis.call('HGET', ENTRIES, id)
+  if not body then return 'u' end
+  if string.byte(body) == 33 then return 'e' end -- !
+  if string.byte(body) == 61 then -- =: sent
+    if #body == 41 then return 'e' end
+    redis.call('HSET', ENTRIES, id, string.sub(body, 1, 41))
+    return 'd'
+  end
+  if is_leased(id) then return 'l' end
+  if not redis.call('ZSCORE', PARKED, id) then park(id, body, false) end
+  tally(body, class_of(id), -1)
+  redis.call('HDEL', ERRORS, id)
+  note(id, redis.call('HGET', ATTEMPTS, id) or '0', 'erased', WHY)
+  redis.call('HSET', ENTRIES, id, '!' .. redis.sha1hex(body))
+  tally('', 'erased', 1)
+  leave(id)
+  return 'd'
+end
+
+for p = 5, #ARGV do answer(ARGV[p], erase(ARGV[p])) end
+return finish('erase')

@@ -1,0 +1,39 @@
+-- Purpose: takes events in as parked ones, each once. One with an ordering key goes to the end of its lane.
+-- KEYS:    1 void; then those of _outbox.lua, and audit
+-- ARGV:    1 to 4 see _act.lua; then of each event: id, escaped ordering key (empty: none), when it was parked (ms),
+--          attempts, history, destination (empty: as its body says), body (! and its digest: it was erased)
+-- Reply:   server time (ms), and a letter for each event, see _act.lua
+-- Bound:   linear in the arguments
+-- Redis:   6.0
+
+local parked = tonumber(redis.call('HGET', COUNTS, 'parked')) or 0
+if not identity then redis.call('HSET', INBOX, 'id', IDENTITY, 'start', NOW) end
+
+local function digest(body)
+  local first = string.byte(body)
+  return (first == 33 or first == 61) and string.sub(body, 2, 41) or redis.sha1hex(body) -- ! or =
+end
+
+local function import(id, key, at, attempts, history, route, body)
+  local old = redis.call('HGET', ENTRIES, id)
+  if old then return digest(old) == digest(body) and 'k' or 'o' end
+  if parked >= PARKED_CAPACITY then return 'f' end
+  parked = parked + 1
+  redis.call('HSET', ENTRIES, id, body)
+  redis.call('ZADD', PARKED, string.format('%.0f', math.min(now, tonumber(at))), id)
+  if attempts ~= '0' then redis.call('HSET', ATTEMPTS, id, attempts) end
+  if history ~= '' then redis.call('HSET', ERRORS, id, history) end
+  if route ~= '' then redis.call('HSET', ROUTES, id, route) end
+  if key ~= '' then
+    local sequence = string.format('%016.0f', redis.call('INCR', SEQ))
+    redis.call('HSET', HEADERS, id, sequence .. key)
+    redis.call('ZADD', LANES, 0, key .. '\0' .. sequence .. '\0' .. id)
+  end
+  tally(body, class_of(id), 1)
+  count('parked', 1)
+  count('imported', 1)
+  return 'd'
+end
+
+for p = 5, #ARGV, 7 do answer(ARGV[p], import(unpack(ARGV, p, p + 6))) end
+return finish('import')

@@ -1,0 +1,33 @@
+-- Purpose: puts sent events whose bodies were kept back into pending, due at once. They go out beside their lanes.
+-- KEYS:    1 void; then those of _outbox.lua, and audit
+-- ARGV:    1 to 4 see _act.lua, 5 cut-off (ms): what was sent after it stays; then the ids
+-- Reply:   server time (ms), and a letter for each id, see _act.lua
+-- Bound:   linear in the arguments
+-- Redis:   6.0
+
+local FIRST = 6
+local cutoff = tonumber(ARGV[5])
+local room = redis.call('HMGET', COUNTS, 'events', 'bytes')
+local events, bytes = tonumber(room[1]) or 0, tonumber(room[2]) or 0
+
+local function replay(id)
+  local kept = redis.call('HGET', ENTRIES, id)
+  if not kept then return 'u' end
+  local at = redis.call('ZSCORE', SENT, id)
+  if string.byte(kept) ~= 61 or not at then return 'w' end -- =
+  if tonumber(at) > cutoff then return 'n' end
+  local body = string.sub(kept, 42)
+  if body == '' then return 'b' end
+  if events >= CAPACITY or bytes + #body > OUTBOX_BYTES then return 'f' end
+  redis.call('ZREM', SENT, id)
+  redis.call('HSET', ENTRIES, id, body)
+  redis.call('ZADD', PENDING, NOW, id)
+  events, bytes = events + 1, bytes + #body
+  count('events', 1)
+  count('bytes', #body)
+  count('replayed', 1)
+  return 'd'
+end
+
+for p = FIRST, #ARGV do answer(ARGV[p], replay(ARGV[p])) end
+return finish('replay')

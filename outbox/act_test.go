@@ -1,0 +1,384 @@
+package outbox_test
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/respproxy"
+	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/outbox"
+)
+
+// yard is a shard of one partition, and what a test does to it.
+type yard struct {
+	t      testing.TB
+	tr     *luatx.Transactor
+	client redis.UniversalClient
+	store  *outbox.Store // as an operator uses it
+	slot   int
+}
+
+func newYard(t testing.TB, client redis.UniversalClient, change ...func(*luatx.Config)) yard {
+	t.Helper()
+	tr := newTransactor(t, client, append([]func(*luatx.Config){onePartition}, change...)...)
+	return yard{t, tr, client, outbox.NewStore(tr).As("alice"), slotOf(t, tr, "a")}
+}
+
+// emit commits events of one type, destination and ordering key.
+func (y yard) emit(typ, destination, key string, ids ...string) {
+	y.t.Helper()
+	_, err := y.tr.Transact(redistest.Soon(y.t), "a", func(tx *luatx.Tx) error {
+		for _, id := range ids {
+			body := fmt.Appendf(nil, `{"specversion":"1.0","id":%q,"source":"/s","type":%q,"destination":%q,"data":1}`, id, typ, destination)
+			if err := tx.Emit(luatx.Event{ID: id, Body: body, Key: key}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	must(y.t, err)
+}
+
+// claim takes what is due, and returns the lease and the ids.
+func (y yard) claim(lease time.Duration) (string, []string) {
+	y.t.Helper()
+	claim, err := y.tr.Scripts().Claim(redistest.Soon(y.t), y.tr.Scripts().Shard(y.slot), script.Claiming{Limit: 1000, Lease: lease, Attempts: 100})
+	must(y.t, err)
+	ids := make([]string, len(claim.Events))
+	for i, e := range claim.Events {
+		ids[i] = e.ID
+	}
+	return claim.Lease, ids
+}
+
+// settle settles events under a lease, whatever comes of it.
+func (y yard) settle(what, lease, class, text string, ids ...string) {
+	y.t.Helper()
+	batch := make([]script.Settlement, len(ids))
+	for i, id := range ids {
+		batch[i] = script.Settlement{ID: id, What: what, Lease: lease, Number: 0.9, Class: class, Error: text}
+	}
+	how := script.Settling{Attempts: 100, Base: time.Hour, Cap: time.Hour, Retention: time.Hour, KeepBody: true}
+	_, err := y.tr.Scripts().Settle(redistest.Soon(y.t), y.tr.Scripts().Shard(y.slot), how, batch)
+	must(y.t, err)
+}
+
+// park parks pending events that nobody has leased.
+func (y yard) park(class string, ids ...string) {
+	y.t.Helper()
+	y.settle("parked", "", class, "no: "+class, ids...)
+	for _, id := range ids {
+		y.want(id, outbox.Parked)
+	}
+}
+
+func (y yard) want(id string, state outbox.State) outbox.Event {
+	y.t.Helper()
+	e, err := y.store.Show(redistest.Soon(y.t), y.slot, id)
+	if err != nil || e.State != state {
+		y.t.Errorf("%s is %q, want %q; %v", id, e.State, state, err)
+	}
+	return e
+}
+
+func (y yard) counts() outbox.Counts {
+	y.t.Helper()
+	c, err := y.store.Counts(redistest.Soon(y.t))
+	must(y.t, err)
+	return c
+}
+
+// overview checks the sums of parked events against the events.
+func (y yard) overview() outbox.Overview {
+	y.t.Helper()
+	want := outbox.Overview{ByDestination: map[string]int64{}, ByType: map[string]int64{}, ByClass: map[string]int64{}}
+	for e, err := range y.store.Parked(redistest.Soon(y.t), outbox.Filter{}) {
+		must(y.t, err)
+		destination, typ := "", ""
+		if e.Message != nil {
+			destination, typ = e.Message.Destination(), e.Message.Type()
+		}
+		want.Total++
+		want.ByDestination[destination]++
+		want.ByType[typ]++
+		want.ByClass[cmp.Or(e.Class, "-")]++
+	}
+	got, err := y.store.Overview(redistest.Soon(y.t))
+	must(y.t, err)
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		y.t.Errorf("overview %+v, want %+v", got, want)
+	}
+	return got
+}
+
+func (y yard) audit() []outbox.Record {
+	y.t.Helper()
+	var records []outbox.Record
+	for r, err := range y.store.Audit(redistest.Soon(y.t), time.Time{}) {
+		must(y.t, err)
+		records = append(records, r)
+	}
+	return records
+}
+
+func wantAnswers(t testing.TB, got outbox.Answers, err error, want ...outbox.Outcome) {
+	t.Helper()
+	var list []outbox.Outcome
+	for _, a := range got {
+		list = append(list, a.Outcome)
+	}
+	if err != nil || !slices.Equal(list, want) {
+		t.Errorf("answers %v, want %v; %v", list, want, err)
+	}
+}
+
+// TestRearm holds that parked events, and they alone, are due again at once with their attempts counted anew and their
+// history kept.
+func TestRearm(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		y := newYard(t, client)
+		y.emit("t", "", "", "1", "2", "3", "4")
+		y.park("odd", "1", "2")
+		y.settle("sent", "", "", "", "3")
+		for _, bad := range []int{-1, 16384} {
+			if _, err := y.store.Rearm(redistest.Soon(t), bad, "1"); err == nil || !strings.Contains(err.Error(), "use 0 to 16383") {
+				t.Errorf("slot %d: %v", bad, err)
+			}
+		}
+		got, err := y.store.Rearm(redistest.Soon(t), y.slot)
+		wantAnswers(t, got, err)
+		got, err = y.store.Rearm(redistest.Soon(t), (y.slot+1)%16384, "1", "2")
+		wantAnswers(t, got, err, outbox.Unknown, outbox.Unknown)
+		got, err = y.store.Rearm(redistest.Soon(t), y.slot, "3", "4", "never heard of")
+		wantAnswers(t, got, err, outbox.WrongState, outbox.WrongState, outbox.Unknown)
+		wantCounts(t, y.store, outbox.Counts{Pending: 1, Parked: 2, Sent: 1})
+		if records := y.audit(); len(records) != 0 {
+			t.Errorf("nothing was done, and recorded: %v", records)
+		}
+		got, err = y.store.Rearm(redistest.Soon(t), y.slot, "1", "4", "1")
+		wantAnswers(t, got, err, outbox.Done, outbox.WrongState, outbox.WrongState)
+		wantCounts(t, y.store, outbox.Counts{Pending: 2, Parked: 1, Sent: 1})
+		e := y.want("1", outbox.Pending)
+		if e.Attempts != 0 || e.Class != "odd" || e.Error != "no: odd" || len(e.History) != 1 || e.History[0].Attempt != 1 {
+			t.Errorf("re-armed: %+v", e)
+		}
+		if _, ids := y.claim(time.Hour); !slices.Equal(ids, []string{"4", "1"}) {
+			t.Errorf("due are %v", ids)
+		}
+		if e := y.want("1", outbox.Leased); e.Attempts != 1 {
+			t.Errorf("claimed after a re-arm: %+v", e)
+		}
+		y.overview()
+	})
+}
+
+// TestActsNeedAName holds that nobody acts without a name and a reason.
+func TestActsNeedAName(t *testing.T) {
+	t.Parallel()
+	y := newYard(t, redistest.Shared(t).Client(t))
+	nobody, ctx := outbox.NewStore(y.tr), redistest.Soon(t)
+	acts := map[string]func(s *outbox.Store) error{
+		"rearm":   func(s *outbox.Store) error { _, err := s.Rearm(ctx, y.slot, "1"); return err },
+		"all":     func(s *outbox.Store) error { _, err := s.RearmAll(ctx, outbox.Filter{}, outbox.RearmOptions{}); return err },
+		"discard": func(s *outbox.Store) error { _, err := s.Discard(ctx, y.slot, "why", "1"); return err },
+		"erase":   func(s *outbox.Store) error { _, err := s.Erase(ctx, y.slot, "why", "1"); return err },
+		"replay":  func(s *outbox.Store) error { _, err := s.Replay(ctx, time.Now(), outbox.Filter{}, outbox.ReplayOptions{}); return err },
+		"import":  func(s *outbox.Store) error { _, err := s.Import(ctx, strings.NewReader("")); return err },
+	}
+	for name, act := range acts {
+		if err := act(nobody); err == nil || !strings.Contains(err.Error(), `store.As("alice")`) {
+			t.Errorf("%s by nobody: %v", name, err)
+		}
+		if err := act(nobody.As(strings.Repeat("x", 257))); err == nil || !strings.Contains(err.Error(), "at most 256") {
+			t.Errorf("%s by a long name: %v", name, err)
+		}
+		if err := act(nobody.As("alice")); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, act := range map[string]func(reason string) error{
+		"discard": func(reason string) error { _, err := y.store.Discard(ctx, y.slot, reason, "1"); return err },
+		"erase":   func(reason string) error { _, err := y.store.Erase(ctx, y.slot, reason, "1"); return err },
+	} {
+		if err := act(""); err == nil || !strings.Contains(err.Error(), "without a reason") {
+			t.Errorf("%s without a reason: %v", name, err)
+		}
+		if err := act(strings.Repeat("x", 1025)); err == nil || !strings.Contains(err.Error(), "at most 1024") {
+			t.Errorf("%s with a long reason: %v", name, err)
+		}
+	}
+}
+
+// TestDiscard holds that a parked event goes with all that was kept of it, and that its lane goes on.
+func TestDiscard(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		y := newYard(t, client)
+		y.emit("t", "d", "", "plain", "stays", "sent")
+		y.emit("t", "d", "k", "head", "second", "third")
+		y.settle("sent", "", "", "", "sent")
+		y.park("odd", "plain", "head")
+		if c := y.counts(); c.Waiting != 2 || c.Parked != 2 || c.Pending != 1 {
+			t.Errorf("%+v", c)
+		}
+		got, err := y.store.Discard(redistest.Soon(t), y.slot, "double", "plain", "stays", "sent", "head", "second", "gone", "plain")
+		wantAnswers(t, got, err, outbox.Done, outbox.WrongState, outbox.WrongState, outbox.Done, outbox.WrongState, outbox.Unknown, outbox.Unknown)
+		if _, err := y.store.Show(redistest.Soon(t), y.slot, "plain"); !errors.Is(err, outbox.ErrNotFound) {
+			t.Errorf("discarded and there: %v", err)
+		}
+		y.want("second", outbox.Pending)
+		y.want("third", outbox.Waiting)
+		if c := y.counts(); c.Totals.Discarded != 2 || c.Parked != 0 || c.Pending != 2 || c.Waiting != 1 {
+			t.Errorf("%+v", c)
+		}
+		if view := y.overview(); view.Total != 0 {
+			t.Errorf("%+v", view)
+		}
+		for _, name := range []string{"errors", "attempts", "headers", "routes", "parked:by"} {
+			fields := client.HKeys(redistest.Soon(t), y.tr.Scripts().Shard(y.slot).Key(name)).Val()
+			if slices.Contains(fields, "plain") || slices.Contains(fields, "head") || name == "parked:by" && len(fields) > 0 {
+				t.Errorf("%s still holds %v", name, fields)
+			}
+		}
+		if _, ids := y.claim(time.Hour); !slices.Contains(ids, "second") || slices.Contains(ids, "third") {
+			t.Errorf("due are %v", ids)
+		}
+	})
+}
+
+// TestErase holds that an erased body is in no key any more, whatever state its event was in, and that the event stays.
+func TestErase(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		y := newYard(t, client)
+		const secret = "Erika-Mustermann"
+		y.emit("t", secret, "", "parked", "pending", "sent", "leased")
+		y.emit("t", secret, "k", "head", "waiting", "last")
+		y.park("odd", "parked")
+		y.settle("failed", "", "", secret+" is not known", "pending")
+		y.settle("sent", "", "", "", "sent")
+		lease, ids := y.claim(time.Hour)
+		if !slices.Contains(ids, "leased") || !slices.Contains(ids, "head") {
+			t.Fatalf("claimed %v", ids)
+		}
+		y.settle("back", lease, "", "", "head")
+		all := []string{"parked", "pending", "sent", "leased", "head", "waiting", "never heard of"}
+		got, err := y.store.Erase(redistest.Soon(t), y.slot, "asked to", all...)
+		wantAnswers(t, got, err, outbox.Done, outbox.Done, outbox.Done, outbox.InUse, outbox.Done, outbox.Done, outbox.Unknown)
+		y.settle("sent", lease, "", "", "leased")
+		got, err = y.store.Erase(redistest.Soon(t), y.slot, "asked to", "leased", "last", "parked", "sent")
+		wantAnswers(t, got, err, outbox.Done, outbox.Done, outbox.NoBody, outbox.NoBody)
+
+		state, err := redistest.Dump(redistest.Soon(t), client, "*"+y.tr.Config().Namespace+"*")
+		must(t, err)
+		if text := fmt.Sprintf("%+v", state); strings.Contains(text, secret) || !strings.Contains(text, "waiting") {
+			t.Errorf("the body is still there: %s", text)
+		}
+		for _, id := range []string{"parked", "pending", "head", "waiting", "last"} {
+			if e := y.want(id, outbox.Parked); !e.Erased || e.Class != "erased" || e.Error != "asked to" || e.Message != nil || len(e.History) != 1 {
+				t.Errorf("erased: %+v", e)
+			}
+		}
+		y.want("sent", outbox.Sent)
+		if c := y.counts(); c.Parked != 5 || c.Sent != 2 || c.Pending != 0 || c.Waiting != 0 || c.Bytes != 0 {
+			t.Errorf("%+v", c)
+		}
+		if view := y.overview(); view.ByClass["erased"] != 5 || view.ByDestination[""] != 5 {
+			t.Errorf("%+v", view)
+		}
+		got, err = y.store.Rearm(redistest.Soon(t), y.slot, "parked", "waiting")
+		wantAnswers(t, got, err, outbox.NoBody, outbox.NoBody)
+		y.emitAgain(secret, "parked")
+		got, err = y.store.Discard(redistest.Soon(t), y.slot, "done with it", "parked", "waiting", "head")
+		wantAnswers(t, got, err, outbox.Done, outbox.Done, outbox.Done)
+		y.overview()
+	})
+}
+
+// emitAgain commits an event that is known: it is a duplicate, and changes nothing.
+func (y yard) emitAgain(destination, id string) {
+	y.t.Helper()
+	before := y.counts()
+	y.emit("t", destination, "", id)
+	after := y.counts()
+	if before.Totals.Duplicate++; after != before {
+		y.t.Errorf("the same event again: %+v, want %+v", after, before)
+	}
+}
+
+// TestErasedLaneGoesOn holds that an event without a body holds up nobody, were it parked before or not.
+func TestErasedLaneGoesOn(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		y := newYard(t, client)
+		y.emit("t", "", "k", "1", "2", "3", "4")
+		y.park("odd", "1")
+		y.want("2", outbox.Waiting)
+		for i, id := range []string{"1", "2", "3"} {
+			got, err := y.store.Erase(redistest.Soon(t), y.slot, "asked to", id)
+			wantAnswers(t, got, err, outbox.Done)
+			y.want(fmt.Sprint(i+2), outbox.Pending)
+		}
+		if _, ids := y.claim(time.Hour); !slices.Equal(ids, []string{"4"}) {
+			t.Errorf("due are %v", ids)
+		}
+	})
+}
+
+// TestLostAnswer holds that an act whose answer was lost tells what it did, and is not done twice: between two copies of
+// it the event was claimed and parked again.
+func TestLostAnswer(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		y := newYard(t, client)
+		y.emit("t", "", "", "1", "2")
+		y.park("odd", "1")
+		scripts, act := y.tr.Scripts(), script.Act{Operation: "op", Call: 7, Who: "bob", Why: "why"}
+		send := func() {
+			t.Helper()
+			letters, err := scripts.Rearm(redistest.Soon(t), scripts.Shard(y.slot), act, time.Time{}, "", []string{"1", "2"})
+			if err != nil || letters != "dw" {
+				t.Errorf("answered %q, %v", letters, err)
+			}
+		}
+		send()
+		lease, _ := y.claim(time.Hour)
+		y.settle("parked", lease, "odd", "no", "1")
+		send()
+		y.want("1", outbox.Parked)
+		act.Call++
+		y.settle("sent", lease, "", "", "2")
+		send()
+		y.want("1", outbox.Pending)
+		if records := y.audit(); len(records) != 2 || records[0].Call != 7 || records[1].Call != 8 {
+			t.Errorf("recorded %v", records)
+		}
+	})
+}
+
+// TestCutReply holds the same from outside.
+func TestCutReply(t *testing.T) {
+	t.Parallel()
+	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
+	y := newYard(t, redistest.Client(t, proxy.Addr()))
+	y.emit("t", "", "", "1", "2")
+	y.park("odd", "1", "2")
+	got, err := y.store.Discard(redistest.Soon(t), y.slot, "loads the script", "none")
+	wantAnswers(t, got, err, outbox.Unknown)
+	proxy.Next(1, respproxy.Command("EVALSHA"), respproxy.CutReply())
+	got, err = y.store.Discard(redistest.Soon(t), y.slot, "double", "1", "2", "3")
+	wantAnswers(t, got, err, outbox.Done, outbox.Done, outbox.Unknown)
+	if records := y.audit(); len(records) != 1 || records[0].Done != 2 || records[0].Asked != 3 {
+		t.Errorf("recorded %v", records)
+	}
+}

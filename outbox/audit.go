@@ -1,0 +1,159 @@
+package outbox
+
+import (
+	"cmp"
+	"container/heap"
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/luatx/luatx/internal/script"
+)
+
+// Record is what an operator did to the events of one shard, in one step. The steps of one operation share its id.
+type Record struct {
+	Slot int
+	// At is when, by the server's clock.
+	At time.Time
+	// Operation is the id of the operation, Call the number of the step within it.
+	Operation string
+	Call      int
+	// Who did it, see Store.As; Act is rearm, discard, erase, replay or import; Why the reason, or the filter.
+	Who, Act, Why string
+	// Done is how many events it was done to, of those Asked for.
+	Done, Asked int
+	// IDs are the first 100 of those.
+	IDs []string
+}
+
+// auditPage is how many records of a shard are read at a time.
+const auditPage = 50
+
+// Audit lists what operators did since a time, over all shards, oldest first. Steps that changed nothing are not
+// recorded. A shard keeps about its last 10,000 records.
+func (s *Store) Audit(ctx context.Context, since time.Time) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		from := strconv.FormatInt(max(0, since.UnixMilli()), 10)
+		var open trails
+		err := s.chunks(nil, func(slots []int) error {
+			found, err := s.scripts.HasAudit(ctx, slots)
+			if err != nil {
+				return storageError("audit", -1, err)
+			}
+			for _, n := range found {
+				t := &trail{slot: n, next: from}
+				if err := t.fill(ctx, s.scripts); err != nil {
+					return err
+				}
+				if len(t.page) > 0 {
+					open = append(open, t)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			yield(Record{}, err)
+			return
+		}
+		heap.Init(&open)
+		for len(open) > 0 {
+			t := open[0]
+			record := t.page[0]
+			if t.page = t.page[1:]; len(t.page) == 0 && t.more {
+				err = t.fill(ctx, s.scripts)
+			}
+			if len(t.page) == 0 {
+				heap.Pop(&open)
+			} else {
+				heap.Fix(&open, 0)
+			}
+			if !yield(record, nil) {
+				return
+			}
+			if err != nil {
+				yield(Record{}, err)
+				return
+			}
+		}
+	}
+}
+
+// trail is the audit stream of one shard, read page by page.
+type trail struct {
+	slot int
+	page []Record
+	next string // where the next page begins
+	more bool
+}
+
+func (t *trail) fill(ctx context.Context, scripts *script.Set) error {
+	entries, err := scripts.Audit(ctx, scripts.Shard(t.slot), t.next, auditPage)
+	if err != nil {
+		return storageError("audit", t.slot, err)
+	}
+	for _, e := range entries {
+		t.page = append(t.page, record(t.slot, e))
+		t.next = behind(e.ID)
+	}
+	t.more = len(entries) == auditPage
+	return nil
+}
+
+// behind is the first id of a stream that may follow the given one.
+func behind(id string) string {
+	ms, text, _ := strings.Cut(id, "-")
+	sequence, _ := strconv.ParseUint(text, 10, 64)
+	return ms + "-" + strconv.FormatUint(sequence+1, 10)
+}
+
+func record(slot int, e script.AuditRecord) Record {
+	text := func(name string) string {
+		value, _ := e.Fields[name].(string)
+		return value
+	}
+	number := func(name string) int {
+		n, _ := strconv.Atoi(text(name))
+		return n
+	}
+	ms, _, _ := strings.Cut(e.ID, "-")
+	at, _ := strconv.ParseInt(ms, 10, 64)
+	r := Record{
+		Slot: slot, At: time.UnixMilli(at), Operation: text("operation"), Call: number("call"), Who: text("who"),
+		Act: text("act"), Why: text("why"), Done: number("done"), Asked: number("asked"),
+	}
+	_ = json.Unmarshal([]byte(text("ids")), &r.IDs) // a record that was written by hand has none
+	return r
+}
+
+// String returns a line for people.
+func (r Record) String() string {
+	return fmt.Sprintf("%s %s %s %d of %d in slot %d (%s %d): %s",
+		r.At.UTC().Format(time.RFC3339), r.Who, r.Act, r.Done, r.Asked, r.Slot, r.Operation, r.Call, r.Why)
+}
+
+// trails are a heap by the time of their next record.
+type trails []*trail
+
+func (h trails) Len() int      { return len(h) }
+func (h trails) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h trails) Less(i, j int) bool {
+	return cmp.Or(h[i].page[0].At.Compare(h[j].page[0].At), cmp.Compare(h[i].slot, h[j].slot)) < 0
+}
+
+// Push implements heap.Interface.
+func (h *trails) Push(x any) {
+	if t, ok := x.(*trail); ok {
+		*h = append(*h, t)
+	}
+}
+
+// Pop implements heap.Interface.
+func (h *trails) Pop() any {
+	last := (*h)[len(*h)-1]
+	*h = (*h)[:len(*h)-1]
+	return last
+}

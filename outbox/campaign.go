@@ -1,0 +1,312 @@
+package outbox
+
+import (
+	"context"
+	"iter"
+	"maps"
+	"slices"
+	"time"
+)
+
+// ground is the events that a campaign re-arms.
+type ground interface {
+	// each lists what is to be re-armed.
+	each(ctx context.Context, yield func(Event, error) bool)
+	// rearm re-arms events of one slot.
+	rearm(ctx context.Context, slot int, ids []string) (Answers, error)
+	// look returns those of the events that are there, as they are now.
+	look(ctx context.Context, slot int, ids []string) ([]Event, error)
+	// failures returns what has been parked in a slot since the last call.
+	failures(ctx context.Context, slot int) ([]Event, error)
+}
+
+const (
+	// maxCanary bounds what is asked about at once.
+	maxCanary = 1000
+	// lookEvery is how often the fate of the canary is asked for, and of the others.
+	lookEvery = 50 * time.Millisecond
+	// rearmBatch is the most events that are re-armed between two looks.
+	rearmBatch = 500
+	// turnsPerSecond is how often events are re-armed where they have a rate.
+	turnsPerSecond = 10
+)
+
+// campaign re-arms events: a canary, and then the others, at a rate, as long as they do not park again.
+type campaign struct {
+	ground
+
+	opts   RearmOptions
+	result RearmResult
+
+	next  func() (Event, error, bool)
+	own   map[int]map[string]bool // by slot: what was re-armed and has not parked again
+	since time.Time               // the last look at failures
+	pause time.Duration           // until the next one
+}
+
+func (c *campaign) run(ctx context.Context) error {
+	c.result.Skipped, c.result.Classes, c.own = map[Outcome]int{}, map[string]int{}, map[int]map[string]bool{}
+	var stop func()
+	c.next, stop = iter.Pull2(func(yield func(Event, error) bool) { c.each(ctx, yield) })
+	defer stop()
+	if c.opts.DryRun {
+		return c.count()
+	}
+	if c.opts.Canary > 0 {
+		if err := c.canary(ctx); err != nil || c.result.Stopped != "" {
+			return err
+		}
+	}
+	return c.others(ctx)
+}
+
+// count is a dry run.
+func (c *campaign) count() error {
+	for {
+		batch, err := c.take(rearmBatch)
+		for _, e := range batch {
+			c.result.Classes[e.Class]++
+		}
+		if err != nil || len(batch) == 0 {
+			return err
+		}
+	}
+}
+
+// take takes up to n events, as far as the limit goes. In a dry run it counts them as if they were re-armed.
+func (c *campaign) take(n int) ([]Event, error) {
+	if c.opts.Limit > 0 {
+		armed := c.result.Rearmed
+		if c.opts.DryRun {
+			armed = c.result.Matched
+		}
+		n = min(n, c.opts.Limit-armed)
+	}
+	var batch []Event
+	for len(batch) < n {
+		e, err, more := c.next()
+		switch {
+		case !more:
+			return batch, nil
+		case err != nil && e.ID == "":
+			return batch, err
+		}
+		c.result.Matched++ // also one whose body cannot be decoded: another relay may know how
+		if e.bare {
+			c.result.Skipped[NoBody]++
+			continue
+		}
+		batch = append(batch, e)
+	}
+	return batch, nil
+}
+
+// send re-arms a batch, by slots.
+func (c *campaign) send(ctx context.Context, batch []Event) (armed []Event, err error) {
+	for len(batch) > 0 {
+		n := slices.IndexFunc(batch, func(e Event) bool { return e.Slot != batch[0].Slot })
+		if n < 0 {
+			n = len(batch)
+		}
+		ids := make([]string, n)
+		for i, e := range batch[:n] {
+			ids[i] = e.ID
+		}
+		answers, err := c.rearm(ctx, batch[0].Slot, ids)
+		if err != nil {
+			return armed, err
+		}
+		for i, answer := range answers {
+			if answer.Outcome == Done {
+				armed = append(armed, batch[i])
+				c.note(batch[i])
+				continue
+			}
+			c.result.Skipped[answer.Outcome]++
+			if answer.Outcome == Full {
+				c.result.Stopped = StoppedFull
+			}
+		}
+		if c.result.Stopped != "" {
+			return armed, nil
+		}
+		batch = batch[n:]
+	}
+	return armed, nil
+}
+
+func (c *campaign) note(e Event) {
+	c.result.Rearmed++
+	if c.own[e.Slot] == nil {
+		c.own[e.Slot] = map[string]bool{}
+	}
+	c.own[e.Slot][e.ID] = true
+}
+
+// canary re-arms the first events and waits for what becomes of them.
+func (c *campaign) canary(ctx context.Context) error {
+	var first []Event
+	for len(first) < c.opts.Canary && c.result.Stopped == "" {
+		batch, err := c.take(c.opts.Canary - len(first))
+		if err != nil {
+			return err
+		}
+		if len(batch) == 0 {
+			break
+		}
+		armed, err := c.send(ctx, batch)
+		if first = append(first, armed...); err != nil {
+			return err
+		}
+	}
+	deadline := time.NewTimer(c.opts.CanaryWait)
+	defer deadline.Stop()
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for over := false; ; {
+		failed, err := c.fates(ctx, first)
+		if err != nil {
+			return err
+		}
+		state := c.result.Canary
+		if c.tooMany(state.ParkedAgain) || over && c.tooMany(state.ParkedAgain+state.Trying) {
+			c.result.Stopped, c.result.Class = StoppedByCanary, commonest(failed)
+			return nil
+		}
+		if over || state.Trying == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-deadline.C:
+			over = true
+		case <-ticker.C:
+		}
+	}
+}
+
+func (c *campaign) tooMany(n int) bool {
+	return c.opts.MaxParkedAgain >= 0 && n > c.opts.MaxParkedAgain
+}
+
+// fates looks at what has become of the canary, and returns the classes of its failures.
+func (c *campaign) fates(ctx context.Context, first []Event) (map[string]int, error) {
+	fate, failed := Canary{Sent: len(first)}, map[string]int{} // what is gone was sent, and is not remembered
+	type name struct {
+		slot int
+		id   string
+	}
+	before, ids := map[name]Failure{}, map[int][]string{}
+	for _, e := range first {
+		before[name{e.Slot, e.ID}] = e.last()
+		ids[e.Slot] = append(ids[e.Slot], e.ID)
+	}
+	again := map[string]int{}
+	for _, n := range slices.Sorted(maps.Keys(ids)) {
+		now, err := c.look(ctx, n, ids[n])
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range now {
+			switch {
+			case e.State == Sent:
+				continue
+			case e.State == Parked:
+				fate.ParkedAgain++
+				again[e.Class]++
+				failed[e.Class]++
+			default:
+				fate.Trying++
+				if e.last() != before[name{n, e.ID}] { // it has failed since
+					failed[e.Class]++
+				}
+			}
+			fate.Sent--
+		}
+	}
+	c.result.Canary, c.result.ParkedAgain, c.result.Classes = fate, fate.ParkedAgain, again
+	return failed, nil
+}
+
+// commonest is the class that most failures have.
+func commonest(classes map[string]int) string {
+	best := ""
+	for _, class := range slices.Sorted(maps.Keys(classes)) {
+		if best == "" || classes[class] > classes[best] {
+			best = class
+		}
+	}
+	return best
+}
+
+// others re-arms what is left.
+func (c *campaign) others(ctx context.Context) error {
+	batch, start, armed := rearmBatch, time.Now(), 0
+	if c.opts.Rate > 0 {
+		batch = max(1, min(rearmBatch, int(c.opts.Rate/turnsPerSecond)))
+	}
+	c.forgetCanary()
+	for {
+		events, err := c.take(batch)
+		if err != nil {
+			return err
+		}
+		if len(events) == 0 {
+			return c.check(ctx)
+		}
+		done, err := c.send(ctx, events)
+		if err != nil || c.result.Stopped != "" {
+			return err
+		}
+		if time.Since(c.since) >= c.pause {
+			if err := c.check(ctx); err != nil || c.result.Stopped != "" {
+				return err
+			}
+		}
+		if armed += len(done); c.opts.Rate > 0 {
+			due := start.Add(time.Duration(float64(armed) / c.opts.Rate * float64(time.Second)))
+			if err := sleepUntil(ctx, due); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// forgetCanary leaves the count of its failures to check, which finds them all.
+func (c *campaign) forgetCanary() { c.result.ParkedAgain, c.result.Classes = 0, map[string]int{} }
+
+// check counts what has parked again, and stops where that is too much.
+func (c *campaign) check(ctx context.Context) error {
+	start := time.Now()
+	for _, n := range slices.Sorted(maps.Keys(c.own)) {
+		parked, err := c.failures(ctx, n)
+		if err != nil {
+			return err
+		}
+		for _, e := range parked {
+			if c.own[n][e.ID] {
+				delete(c.own[n], e.ID)
+				c.result.ParkedAgain++
+				c.result.Classes[e.Class]++
+			}
+		}
+	}
+	c.since = time.Now()
+	c.pause = max(lookEvery, 10*c.since.Sub(start)) // many shards take long
+	if c.tooMany(c.result.ParkedAgain) {
+		c.result.Stopped, c.result.Class = StoppedByFailures, commonest(c.result.Classes)
+	}
+	return nil
+}
+
+func sleepUntil(ctx context.Context, at time.Time) error {
+	timer := time.NewTimer(time.Until(at))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}

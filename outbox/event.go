@@ -1,0 +1,143 @@
+package outbox
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/message"
+)
+
+// State is where an event is on its way.
+type State string
+
+// The states. An event is in one of them.
+const (
+	// Pending: it is due, or will be at its time.
+	Pending State = "pending"
+	// Leased: a relay has it.
+	Leased State = "leased"
+	// Waiting: it stands behind others of its lane.
+	Waiting State = "waiting"
+	// Sent: it was published. Its id is known for a while.
+	Sent State = "sent"
+	// Parked: it used up its attempts, was refused for good, or was erased. It stays until an operator acts.
+	Parked State = "parked"
+)
+
+// letters are the states as lua/list.lua says them.
+var letters = map[byte]State{'p': Pending, 'l': Leased, 'w': Waiting, 's': Sent, 'k': Parked}
+
+// Event is an event in the outbox, with all that is known about it.
+type Event struct {
+	Slot  int
+	ID    string
+	State State
+	// At is, by the server's clock: of a Pending event when it is tried next, of a Leased one when its lease runs out,
+	// of a Sent one when it was sent, of a Parked one when it was parked; zero of a Waiting one.
+	At time.Time
+	// Attempts since it came or was re-armed, the current one included.
+	Attempts int
+	// Lease is the identity of the last claim; empty: nobody has it.
+	Lease string
+	// Key is its ordering key, as long as it is in a lane.
+	Key string
+	// Destination is where it is to be published: as its body says, or an operator.
+	Destination string
+	// Error is the text of its last failure, and Class what kind of failure that was: what a parked one was parked for.
+	// Both are empty where there was none.
+	Error, Class string
+	// History is of its last five failures, newest first. It stays when the event is re-armed.
+	History []Failure
+	// Message is its body; nil where it was not kept, was erased or cannot be decoded.
+	Message *message.RawMessage
+	// Body is the body as it was committed; nil where there is none.
+	Body []byte
+	// Erased: an operator has erased its body; it cannot be re-armed.
+	Erased bool
+
+	route  string
+	bare   bool   // there is no body
+	digest string // of a body that was erased
+}
+
+// Failure is an attempt that did not succeed.
+type Failure struct {
+	At      time.Time // by the server's clock
+	Attempt int
+	// Class is what kind of failure it was, without blanks: what its error says by a method Class() string, else
+	// refused, exhausted, malformed, crashed, failed, or erased. See docs/operations.md.
+	Class string
+	Text  string
+}
+
+func (e Event) last() Failure {
+	if len(e.History) == 0 {
+		return Failure{}
+	}
+	return e.History[0]
+}
+
+// event reads what a listing says. The error is that of a body that cannot be decoded.
+func event(slot int, row script.Listed) (Event, error) {
+	e := Event{
+		Slot: slot, ID: row.ID, State: letters[row.State], At: row.At, Attempts: row.Attempts, Lease: row.Lease, Key: row.Key,
+		Destination: row.Route, History: history(row.History), route: row.Route,
+	}
+	e.Error, e.Class = e.last().Text, e.last().Class
+	if !row.HasBody {
+		e.bare, e.digest, e.Erased = true, string(row.Body), e.State == Parked
+		return e, nil
+	}
+	if len(row.Body) == 0 {
+		return e, nil
+	}
+	e.Body = row.Body
+	msg, err := Decode(row.Body)
+	if err != nil {
+		return e, err
+	}
+	if e.Message = msg; e.Destination == "" {
+		e.Destination = msg.Destination()
+	}
+	return e, nil
+}
+
+// history reads the lines of a shard's errors.
+func history(lines string) []Failure {
+	if lines == "" {
+		return nil
+	}
+	var list []Failure
+	for line := range strings.SplitSeq(lines, "\n") {
+		fields := strings.SplitN(line, " ", 4)
+		if len(fields) < 3 {
+			list = append(list, Failure{Text: line})
+			continue
+		}
+		f := Failure{Class: fields[2]}
+		ms, _ := strconv.ParseInt(fields[0], 10, 64)
+		f.At = time.UnixMilli(ms)
+		f.Attempt, _ = strconv.Atoi(fields[1])
+		if len(fields) > 3 {
+			f.Text = fields[3]
+		}
+		list = append(list, f)
+	}
+	return list
+}
+
+// historyLines writes what history reads.
+func historyLines(list []Failure) string {
+	lines := make([]string, len(list))
+	blank := strings.NewReplacer("\r", " ", "\n", " ")
+	for i, f := range list {
+		class := strings.Join(strings.Fields(f.Class), "_")
+		if class == "" {
+			class = "-"
+		}
+		lines[i] = strconv.FormatInt(f.At.UnixMilli(), 10) + " " + strconv.Itoa(f.Attempt) + " " + class + " " + blank.Replace(f.Text)
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,171 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/luatx/luatx/internal/script"
+)
+
+// Filter says which events are meant: those that match all that is set. Its zero value means all.
+type Filter struct {
+	// Slots and Aggregate name shards.
+	Slots     []int
+	Aggregate string
+	// IDs name events.
+	IDs []string
+	// Destination and Type are those of the event's body; Key is its ordering key, as long as it is in a lane.
+	Destination, Type, Key string
+	// Class is that of its last failure, and Text stands in the text of that.
+	Class, Text string
+	// OlderThan is for how long it has been parked at least, or sent where sent events are meant.
+	OlderThan time.Duration
+}
+
+// String tells what is set, as the audit does.
+func (f Filter) String() string {
+	var set []string
+	add := func(name, value string) {
+		if value != "" {
+			set = append(set, fmt.Sprintf("%s=%q", name, value))
+		}
+	}
+	if len(f.Slots) > 0 {
+		set = append(set, fmt.Sprintf("slots=%v", f.Slots[:min(len(f.Slots), 16)]))
+	}
+	add("aggregate", f.Aggregate)
+	if len(f.IDs) > 0 {
+		set = append(set, fmt.Sprintf("%d ids", len(f.IDs)))
+	}
+	add("destination", f.Destination)
+	add("type", f.Type)
+	add("key", f.Key)
+	add("class", f.Class)
+	add("text", f.Text)
+	if f.OlderThan > 0 {
+		set = append(set, "older than "+f.OlderThan.String())
+	}
+	if len(set) == 0 {
+		return "all"
+	}
+	return strings.Join(set, " ")
+}
+
+// matches reports whether an event is meant, apart from its shard and id.
+func (f Filter) matches(e Event, now time.Time) bool {
+	switch {
+	case f.Key != "" && e.Key != f.Key,
+		f.Class != "" && e.Class != f.Class,
+		f.Text != "" && !strings.Contains(e.Error, f.Text),
+		f.OlderThan > 0 && now.Sub(e.At) < f.OlderThan:
+		return false
+	case f.Type == "" && f.Destination == "":
+		return true
+	case e.Message == nil:
+		return false
+	}
+	return (f.Type == "" || e.Message.Type() == f.Type) && (f.Destination == "" || e.Message.Destination() == f.Destination)
+}
+
+// needsBodies reports whether the bodies decide.
+func (f Filter) needsBodies() bool { return f.Type != "" || f.Destination != "" }
+
+// slots are those of the shards that are meant; none: all.
+func (s *Store) slots(f Filter) ([]int, error) {
+	for _, n := range f.Slots {
+		if _, err := s.shard(n); err != nil {
+			return nil, err
+		}
+	}
+	if f.Aggregate == "" {
+		return f.Slots, nil
+	}
+	n, err := s.Slot(f.Aggregate)
+	if err != nil {
+		return nil, err
+	}
+	if len(f.Slots) > 0 && !slices.Contains(f.Slots, n) {
+		return nil, fmt.Errorf("outbox: Filter.Slots do not hold slot %d of the aggregate %q: name one of the two", n, f.Aggregate)
+	}
+	return []int{n}, nil
+}
+
+// Parked lists the parked events that the filter means, the oldest of each shard first. It is no snapshot: an event that
+// is parked or re-armed meanwhile may be missed or seen. A body that cannot be decoded comes with the error, and the list
+// goes on; a *StorageError ends it.
+func (s *Store) Parked(ctx context.Context, f Filter) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		edges, err := s.edges("list parked events", f, func(slots []int) ([]script.Edge, error) { return s.scripts.LastParked(ctx, slots) })
+		if err != nil {
+			yield(Event{}, err)
+			return
+		}
+		for i := range edges {
+			edges[i].At = time.Time{} // what comes meanwhile may be listed
+		}
+		s.matching(ctx, f, script.Listing{Of: "parked", Only: "k", Bodies: true}, edges)(yield)
+	}
+}
+
+// edges finds the shards that a filter means and that hold something.
+func (s *Store) edges(op string, f Filter, find func([]int) ([]script.Edge, error)) ([]script.Edge, error) {
+	slots, err := s.slots(f)
+	if err != nil {
+		return nil, err
+	}
+	var edges []script.Edge
+	err = s.chunks(slots, func(slots []int) error {
+		found, err := find(slots)
+		edges = append(edges, found...)
+		return storageError(op, -1, err)
+	})
+	return edges, err
+}
+
+// matching lists events of shards that a filter means, in each until its edge unless that is zero.
+func (s *Store) matching(ctx context.Context, f Filter, of script.Listing, edges []script.Edge) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		for _, edge := range edges {
+			of := of
+			of.Until = edge.At
+			if !s.matchShard(ctx, edge.Slot, f, of, yield) {
+				return
+			}
+		}
+	}
+}
+
+// matchShard returns false when the reader has left, or after an error of the server.
+func (s *Store) matchShard(ctx context.Context, n int, f Filter, of script.Listing, yield func(Event, error) bool) bool {
+	ids := f.IDs
+	for {
+		of.Limit = listPage
+		if !of.Bodies {
+			of.Limit = thinPage
+		}
+		if len(f.IDs) > 0 {
+			of.Of, of.IDs = "ids", ids[:min(len(ids), listPage)]
+			ids = ids[len(of.IDs):]
+		}
+		page, err := s.list(ctx, n, of)
+		if err != nil {
+			yield(Event{}, err)
+			return false
+		}
+		for _, row := range page.rows {
+			e, err := event(n, row)
+			late := len(f.IDs) > 0 && !of.Until.IsZero() && e.At.After(of.Until)
+			if !late && f.matches(e, page.now) && !yield(e, err) {
+				return false
+			}
+		}
+		if len(f.IDs) > 0 && len(ids) == 0 || len(f.IDs) == 0 && !page.more {
+			return true
+		}
+		of.After = page.next
+	}
+}

@@ -1,0 +1,193 @@
+package outbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/luatx/luatx/internal/script"
+)
+
+// ErrNotFound is returned for an event that a shard does not know, or not any more.
+var ErrNotFound = errors.New("outbox: no such event")
+
+// ListOptions say what List lists. The zero value lists all.
+type ListOptions struct {
+	// Slots are those of the shards. Defaults to all.
+	Slots []int
+	// NoBodies leaves the bodies out: the events have no Message, and their Destination only where an operator gave one.
+	NoBodies bool
+}
+
+// listPage is how many members of an index one script looks at; thinPage is how many where few are of the state
+// asked for, or bodies are left out.
+const (
+	listPage = 100
+	thinPage = 1000
+)
+
+// List lists the events of a state, shard by shard: by their time, waiting ones by their lanes. It is no snapshot: an
+// event that moves meanwhile may be missed or seen again. A body that cannot be decoded comes with the error, and the
+// list goes on; a *StorageError ends it.
+func (s *Store) List(ctx context.Context, state State, opts ListOptions) iter.Seq2[Event, error] {
+	of := script.Listing{Limit: listPage, Bodies: !opts.NoBodies}
+	if opts.NoBodies {
+		of.Limit = thinPage
+	}
+	find := s.scripts.Firsts
+	switch state {
+	case Pending:
+		of.Of, of.Only = "pending", "p"
+	case Leased:
+		of.Of, of.Only, of.Limit = "pending", "l", thinPage
+	case Waiting:
+		of.Of, of.Only, find = "waiting", "w", s.lanes
+	case Sent:
+		of.Of, of.Only, find = "sent", "s", s.scripts.LastSent
+	case Parked:
+		of.Of, of.Only, find = "parked", "k", s.scripts.LastParked
+	default:
+		return func(yield func(Event, error) bool) {
+			yield(Event{}, fmt.Errorf("outbox: no state is called %q", state))
+		}
+	}
+	return func(yield func(Event, error) bool) {
+		err := s.chunks(opts.Slots, func(slots []int) error {
+			edges, err := find(ctx, slots)
+			if err != nil {
+				return storageError("list "+string(state)+" events", -1, err)
+			}
+			for _, edge := range edges {
+				if err := s.listShard(ctx, edge.Slot, of, yield); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, errEnough) {
+			yield(Event{}, err)
+		}
+	}
+}
+
+// errEnough says that the reader of a listing has left.
+var errEnough = errors.New("enough")
+
+// lanes finds the shards with ordered events, as edges do the others.
+func (s *Store) lanes(ctx context.Context, slots []int) ([]script.Edge, error) {
+	found, err := s.scripts.HasLanes(ctx, slots)
+	edges := make([]script.Edge, len(found))
+	for i, n := range found {
+		edges[i].Slot = n
+	}
+	return edges, err
+}
+
+func (s *Store) listShard(ctx context.Context, n int, of script.Listing, yield func(Event, error) bool) error {
+	for {
+		page, err := s.list(ctx, n, of)
+		if err != nil {
+			return err
+		}
+		for _, row := range page.rows {
+			if !yield(event(n, row)) {
+				return errEnough
+			}
+		}
+		if !page.more {
+			return nil
+		}
+		of.After = page.next
+	}
+}
+
+type page struct {
+	rows []script.Listed
+	now  time.Time
+	next script.Place
+	more bool
+}
+
+func (s *Store) list(ctx context.Context, n int, of script.Listing) (p page, err error) {
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	p.rows, p.now, p.next, p.more, err = s.scripts.List(ctx, s.scripts.Shard(n), of)
+	return p, storageError("list "+of.Of+" events", n, err)
+}
+
+// Show returns one event, in whatever state it is; ErrNotFound where the shard does not know it. Slot tells the slot of
+// an aggregate. A body that cannot be decoded is an error beside the event.
+func (s *Store) Show(ctx context.Context, slotNumber int, id string) (Event, error) {
+	if _, err := s.shard(slotNumber); err != nil {
+		return Event{}, err
+	}
+	page, err := s.list(ctx, slotNumber, script.Listing{Of: "ids", Bodies: true, IDs: []string{id}})
+	if err != nil {
+		return Event{}, err
+	}
+	if len(page.rows) == 0 {
+		return Event{}, fmt.Errorf("%w: %q in slot %d", ErrNotFound, id, slotNumber)
+	}
+	return event(slotNumber, page.rows[0])
+}
+
+// maxPending bounds what FindPending returns.
+const maxPending = 10_000
+
+// FindPending returns up to limit events that are due, the one that is due the longest first, over all shards; 10,000 at
+// most. It claims nothing: a relay may have them next. A body that cannot be decoded leaves Message nil.
+func (s *Store) FindPending(ctx context.Context, limit int) ([]Event, error) {
+	if limit < 1 || limit > maxPending {
+		return nil, fmt.Errorf("outbox: FindPending of %d events: use 1 to %d", limit, maxPending)
+	}
+	var shards []script.Edge
+	err := s.chunks(nil, func(slots []int) error {
+		firsts, err := s.scripts.Firsts(ctx, slots)
+		shards = append(shards, firsts...)
+		return storageError("find pending events", -1, err)
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(shards, func(a, b script.Edge) int { return a.At.Compare(b.At) })
+	var found []Event
+	for _, shard := range shards {
+		if len(found) == limit && !shard.At.Before(found[limit-1].At) {
+			break // what is due in this shard and in those behind it is younger
+		}
+		if found, err = s.due(ctx, shard.Slot, limit, found); err != nil {
+			return nil, err
+		}
+		slices.SortStableFunc(found, func(a, b Event) int {
+			return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Slot, b.Slot))
+		})
+		found = found[:min(limit, len(found))]
+	}
+	return found, nil
+}
+
+// due appends up to limit events of a shard that are due.
+func (s *Store) due(ctx context.Context, n, limit int, found []Event) ([]Event, error) {
+	of := script.Listing{Of: "due", Bodies: true}
+	for left := limit; left > 0; {
+		of.Limit = min(left, listPage)
+		page, err := s.list(ctx, n, of)
+		if err != nil {
+			return nil, err
+		}
+		for _, row := range page.rows {
+			e, _ := event(n, row) // it is due all the same
+			found = append(found, e)
+		}
+		left -= len(page.rows)
+		if !page.more {
+			break
+		}
+		of.After = page.next
+	}
+	return found, nil
+}
