@@ -101,8 +101,7 @@ func (y yard) counts() outbox.Counts {
 func (y yard) overview() outbox.Overview {
 	y.t.Helper()
 	want := outbox.Overview{ByDestination: map[string]int64{}, ByType: map[string]int64{}, ByClass: map[string]int64{}}
-	for e, err := range y.store.Parked(redistest.Soon(y.t), outbox.Filter{}) {
-		must(y.t, err)
+	for _, e := range parkedIn(y.t, y.store) {
 		destination, typ := "", ""
 		if e.Message != nil {
 			destination, typ = e.Message.Destination(), e.Message.Type()

@@ -116,7 +116,11 @@ func (s *Store) list(ctx context.Context, n int, of script.Listing) (p page, err
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	p.rows, p.now, p.next, p.more, err = s.scripts.List(ctx, s.scripts.Shard(n), of)
-	return p, storageError("list "+of.Of+" events", n, err)
+	op := "list " + of.Of + " events"
+	if of.Of == "ids" {
+		op = "show"
+	}
+	return p, storageError(op, n, err)
 }
 
 // Show returns one event, in whatever state it is; ErrNotFound where the shard does not know it. Slot tells the slot of

@@ -1,0 +1,234 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// field is a ground in memory: events of a class that is published, or parked again, after a while.
+type field struct {
+	events []Event
+	now    map[string]Event     // what was re-armed
+	armed  map[string]time.Time // when
+	fate   func(Event) (State, time.Duration)
+	told   map[string]bool // failures that were told
+	room   int             // negative: any number
+	fail   error
+	batch  []int
+}
+
+func newField(n int, fate func(Event) (State, time.Duration)) *field {
+	f := &field{now: map[string]Event{}, armed: map[string]time.Time{}, told: map[string]bool{}, fate: fate, room: -1}
+	for i := range n {
+		class := "odd"
+		if i%2 == 0 {
+			class = "even"
+		}
+		f.events = append(f.events, Event{Slot: i * 3 / n, ID: fmt.Sprint(i), State: Parked, Class: class, History: []Failure{{Class: class, Text: "first"}}})
+	}
+	return f
+}
+
+func (f *field) each(_ context.Context, yield func(Event, error) bool) {
+	for _, e := range f.events {
+		if !yield(e, nil) {
+			return
+		}
+	}
+}
+
+func (f *field) rearm(_ context.Context, slot int, ids []string) (Answers, error) {
+	if f.fail != nil {
+		return nil, f.fail
+	}
+	f.batch = append(f.batch, len(ids))
+	list := make(Answers, len(ids))
+	for i, id := range ids {
+		list[i] = Answer{id, Done}
+		n := slices.IndexFunc(f.events, func(e Event) bool { return e.ID == id })
+		switch {
+		case f.events[n].Slot != slot:
+			list[i].Outcome = Unknown
+		case f.room == 0:
+			list[i].Outcome = Full
+		default:
+			f.room--
+			f.now[id], f.armed[id] = f.events[n], time.Now()
+		}
+	}
+	return list, nil
+}
+
+func (f *field) state(e Event) Event {
+	state, after := f.fate(e)
+	if e.State = Pending; time.Since(f.armed[e.ID]) >= after {
+		e.State = state
+		if state != Sent {
+			e.History = append([]Failure{{Class: e.Class, Text: "again"}}, e.History...)
+		}
+	}
+	return e
+}
+
+func (f *field) look(_ context.Context, slot int, ids []string) ([]Event, error) {
+	var list []Event
+	for _, id := range ids {
+		if e, ok := f.now[id]; ok && e.Slot == slot {
+			list = append(list, f.state(e))
+		}
+	}
+	return list, nil
+}
+
+func (f *field) failures(_ context.Context, slot int) ([]Event, error) {
+	var list []Event
+	for id, e := range f.now {
+		if e = f.state(e); e.Slot == slot && e.State == Parked && !f.told[id] {
+			f.told[id] = true
+			list = append(list, e)
+		}
+	}
+	return list, nil
+}
+
+// after makes every event the same fate.
+func after(d time.Duration, state State) func(Event) (State, time.Duration) {
+	return func(Event) (State, time.Duration) { return state, d }
+}
+
+// byClass publishes the odd ones and parks the even ones again.
+func byClass(e Event) (State, time.Duration) {
+	if e.Class == "odd" {
+		return Sent, time.Second
+	}
+	return Parked, time.Second
+}
+
+func TestCampaign(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		ground
+		opts  RearmOptions
+		want  RearmResult
+		takes time.Duration // at least, and a second more at most
+	}{
+		{"all at once", newField(1000, after(0, Sent)), RearmOptions{}, RearmResult{Matched: 1000, Rearmed: 1000}, 0},
+		{"a limit", newField(1000, after(0, Sent)), RearmOptions{Limit: 700}, RearmResult{Matched: 700, Rearmed: 700}, 0},
+		{"a dry run", newField(1000, nil), RearmOptions{DryRun: true, Canary: 5}, RearmResult{Matched: 1000}, 0},
+		{"a limited dry run", newField(1000, nil), RearmOptions{DryRun: true, Limit: 7}, RearmResult{Matched: 7}, 0},
+		{
+			"a rate", newField(1000, after(0, Sent)), RearmOptions{Rate: 100},
+			RearmResult{Matched: 1000, Rearmed: 1000}, 10 * time.Second,
+		},
+		{
+			"a low rate", newField(3, after(0, Sent)), RearmOptions{Rate: 0.5},
+			RearmResult{Matched: 3, Rearmed: 3}, 6 * time.Second,
+		},
+		{
+			"a canary that lives", newField(1000, after(3*time.Second, Sent)), RearmOptions{Canary: 10},
+			RearmResult{Matched: 1000, Rearmed: 1000, Canary: Canary{Sent: 10}}, 3 * time.Second,
+		},
+		{
+			"a canary and the limit", newField(1000, after(time.Second, Sent)), RearmOptions{Canary: 10, Limit: 4},
+			RearmResult{Matched: 4, Rearmed: 4, Canary: Canary{Sent: 4}}, time.Second,
+		},
+		{
+			"a canary that dies", newField(1000, after(3*time.Second, Parked)), RearmOptions{Canary: 11},
+			RearmResult{Matched: 11, Rearmed: 11, Canary: Canary{ParkedAgain: 11}, ParkedAgain: 11, Stopped: StoppedByCanary, Class: "even"}, 3 * time.Second,
+		},
+		{
+			"a canary that is slow", newField(1000, after(time.Minute, Sent)), RearmOptions{Canary: 10, CanaryWait: 5 * time.Second},
+			RearmResult{Matched: 10, Rearmed: 10, Canary: Canary{Trying: 10}, Stopped: StoppedByCanary}, 5 * time.Second,
+		},
+		{
+			"a canary that fails and is tried again", newField(1000, after(0, Pending)), RearmOptions{Canary: 11},
+			RearmResult{Matched: 11, Rearmed: 11, Canary: Canary{Trying: 11}, Stopped: StoppedByCanary, Class: "even"}, 30 * time.Second,
+		},
+		{
+			"a canary of which some may die", newField(100, byClass), RearmOptions{Canary: 10, MaxParkedAgain: 5, Rate: 10},
+			RearmResult{
+				Matched: 21, Rearmed: 21, Canary: Canary{Sent: 5, ParkedAgain: 5}, ParkedAgain: 6, Stopped: StoppedByFailures, Class: "even",
+			}, time.Second,
+		},
+		{
+			"failures later", newField(1000, byClass), RearmOptions{Rate: 100, MaxParkedAgain: 10},
+			RearmResult{Matched: 130, Rearmed: 130, ParkedAgain: 15, Stopped: StoppedByFailures, Class: "even"}, time.Second,
+		},
+		{
+			"failures that do not matter", newField(1000, byClass), RearmOptions{Rate: 100, MaxParkedAgain: -1},
+			RearmResult{Matched: 1000, Rearmed: 1000, ParkedAgain: 455}, 10 * time.Second,
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				c := campaign{ground: test.ground, opts: test.opts.withDefaults()}
+				if err := c.run(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				got := c.result
+				if test.opts.DryRun && got.Classes["even"] != (got.Matched+1)/2 {
+					t.Errorf("classes of a dry run: %v", got.Classes)
+				}
+				if n := got.ParkedAgain; !test.opts.DryRun && got.Classes["even"]+got.Classes["odd"] != n {
+					t.Errorf("%d parked again: %v", n, got.Classes)
+				}
+				got.Skipped, got.Classes = nil, nil
+				if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", test.want) {
+					t.Errorf("%+v, want\n%+v", got, test.want)
+				}
+				if took := time.Since(start); took < test.takes || took > test.takes+time.Second {
+					t.Errorf("took %v, want %v", took, test.takes)
+				}
+			})
+		})
+	}
+}
+
+// TestCampaignStops holds that it ends with its context, with an error, and where there is no room, and tells how far it
+// came.
+func TestCampaignStops(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		for _, opts := range []RearmOptions{{Canary: 10}, {Rate: 10}} {
+			c := campaign{ground: newField(1000, after(time.Hour, Sent)), opts: opts.withDefaults()}
+			if err := c.run(ctx); !errors.Is(err, context.DeadlineExceeded) || c.result.Rearmed == 0 || c.result.Rearmed > 30 {
+				t.Errorf("%+v: %v", c.result, err)
+			}
+		}
+		f := newField(1000, after(0, Sent))
+		f.room = 600
+		c := campaign{ground: f}
+		if err := c.run(t.Context()); err != nil || c.result.Stopped != StoppedFull || c.result.Rearmed != 600 || c.result.Skipped[Full] == 0 {
+			t.Errorf("%+v: %v", c.result, err)
+		}
+		f.fail = errors.New("down")
+		c = campaign{ground: f}
+		if err := c.run(t.Context()); !errors.Is(err, f.fail) || c.result.Rearmed != 0 {
+			t.Errorf("%+v: %v", c.result, err)
+		}
+		f = newField(20, after(0, Sent))
+		for i := range f.events {
+			f.events[i].bare = i%2 == 0
+		}
+		c = campaign{ground: f, opts: RearmOptions{Canary: 4}.withDefaults()}
+		if err := c.run(t.Context()); err != nil || c.result.Skipped[NoBody] != 10 || c.result.Rearmed != 10 || c.result.Canary.Sent != 4 {
+			t.Errorf("%+v: %v", c.result, err)
+		}
+		for _, n := range f.batch {
+			if n > rearmBatch {
+				t.Errorf("a batch of %d", n)
+			}
+		}
+	})
+}

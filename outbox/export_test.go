@@ -1,0 +1,273 @@
+package outbox_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/outbox"
+)
+
+// parkedIn reads what is parked, by id, without what a lane adds.
+func parkedIn(t testing.TB, store *outbox.Store) map[string]outbox.Event {
+	t.Helper()
+	found := map[string]outbox.Event{}
+	for e, err := range store.Parked(redistest.Soon(t), outbox.Filter{}) {
+		if err != nil && e.ID == "" {
+			t.Fatal(err)
+		}
+		found[e.ID] = e
+	}
+	return found
+}
+
+// TestExportImport holds that what is exported comes back as it was: in another namespace, after a discard, and once.
+func TestExportImport(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		y := newYard(t, client)
+		bodies := map[string]string{
+			"plain": `{"id":"plain","type":"t","source":"/s","destination":"d"}`, "spaced": `{ "id":"spaced" }`, "text": "no message, <b>&",
+			"bytes": "\x00\xff\xfe", "number": "12", "unicode": "{\"id\":\"\u2028\"}", "escaped": `{"id":"\u003c"}`,
+		}
+		for id, body := range bodies {
+			key := ""
+			if id == "number" {
+				key = "k"
+			}
+			_, err := y.tr.Transact(redistest.Soon(t), "a", func(tx *luatx.Tx) error {
+				return tx.Emit(luatx.Event{ID: id, Body: []byte(body), Key: key})
+			})
+			must(t, err)
+			y.settle("failed", "", "slow", "took too long", id)
+			y.settle("parked", "", "odd", "no", id)
+		}
+		y.emit("t", "", "", "erased")
+		got, err := y.store.Erase(redistest.Soon(t), y.slot, "asked to", "erased")
+		wantAnswers(t, got, err, outbox.Done)
+		before := parkedIn(t, y.store)
+		if len(before) != len(bodies)+1 {
+			t.Fatalf("%d are parked", len(before))
+		}
+
+		var file bytes.Buffer
+		n, err := y.store.Export(redistest.Soon(t), &file, outbox.Filter{})
+		if err != nil || n != len(before) || strings.Count(file.String(), "\n") != n {
+			t.Fatalf("%d exported, %v: %s", n, err, &file)
+		}
+		if !strings.Contains(file.String(), `"body":{"id":"plain"`) {
+			t.Errorf("a body in JSON is not written as it is: %s", &file)
+		}
+
+		other := newYard(t, client)
+		for turn, want := range []outbox.ImportResult{{Read: n, Imported: n}, {Read: n, Skipped: map[outbox.Outcome]int{outbox.Known: n}}} {
+			result, err := other.store.Import(redistest.Soon(t), bytes.NewReader(file.Bytes()))
+			if want.Operation = result.Operation; want.Skipped == nil {
+				want.Skipped = map[outbox.Outcome]int{}
+			}
+			if err != nil || !reflect.DeepEqual(result, want) {
+				t.Errorf("import %d: %+v, %v", turn, result, err)
+			}
+			if after := parkedIn(t, other.store); !reflect.DeepEqual(after, before) {
+				t.Errorf("imported\n%+v, want\n%+v", after, before)
+			}
+			other.overview()
+		}
+		if c := other.counts(); c.Totals.Imported != int64(n) || c.Parked != int64(n) {
+			t.Errorf("%+v", c)
+		}
+
+		for id, body := range bodies {
+			if e := before[id]; string(e.Body) != body || e.Attempts != 2 || len(e.History) != 2 || e.Class != "odd" || e.History[1].Class != "slow" {
+				t.Errorf("%+v", e)
+			}
+		}
+		discarded, err := y.store.Discard(redistest.Soon(t), y.slot, "moved", "plain", "text")
+		wantAnswers(t, discarded, err, outbox.Done, outbox.Done)
+		result, err := y.store.Import(redistest.Soon(t), &file)
+		if err != nil || result.Imported != 2 || result.Skipped[outbox.Known] != n-2 {
+			t.Errorf("%+v, %v", result, err)
+		}
+		if after := parkedIn(t, y.store); !reflect.DeepEqual(after, before) {
+			t.Errorf("imported\n%+v, want\n%+v", after, before)
+		}
+		y.settle("sent", "", "", "", "plain")
+		line := fmt.Sprintf(`{"slot":%d,"id":"plain","body":%s}`, y.slot, bodies["plain"])
+		conflict := fmt.Sprintf(`{"slot":%d,"id":"plain","body":{"another":1}}`, y.slot)
+		result, err = y.store.Import(redistest.Soon(t), strings.NewReader(line+conflict))
+		if err != nil || result.Skipped[outbox.Known] != 1 || result.Skipped[outbox.Conflicting] != 1 {
+			t.Errorf("a sent one: %+v, %v", result, err)
+		}
+	})
+}
+
+// TestImportRefuses holds that a line that cannot be is an error that names it, and that those before it are in.
+func TestImportRefuses(t *testing.T) {
+	t.Parallel()
+	y := newYard(t, redistest.Shared(t).Client(t), func(c *luatx.Config) { c.OutboxBytes, c.ParkedCapacity = 1000, 30 })
+	good := func(id string) string { return fmt.Sprintf(`{"aggregate":"a","id":%q,"body":{"n":1}}`+"\n", id) }
+	for i, c := range []struct{ line, want string }{
+		{`{"id":"x","body":1}`, "neither a slot nor an aggregate"},
+		{`{"id":"x","body":1,"slot":16384}`, "no shard of this keyspace is in slot 16384"},
+		{fmt.Sprintf(`{"id":"x","body":1,"slot":%d}`, y.slot+1), "no shard of this keyspace"},
+		{fmt.Sprintf(`{"id":"x","body":1,"slot":%d,"aggregate":"a"}`, y.slot), "leave one out"},
+		{fmt.Sprintf(`{"id":"x","body":1,"slot":%d,"tag":"x"}`, y.slot), `the tag "x" is not of slot`},
+		{`{"aggregate":"a","body":1}`, "it has no id"},
+		{`{"aggregate":"a","id":"x"}`, "it has no body"},
+		{`{"aggregate":"a","id":"x","body":1,"body_base64":"aGVsbG8="}`, "two bodies"},
+		{`{"aggregate":"a","id":"x","body_base64":"PWhlbGxv"}`, "begins with '='"},
+		{`{"aggregate":"a","id":"x","erased":"abc"}`, "SHA-1"},
+		{`{"aggregate":"a","id":"x","body":1,"attempts":-1}`, "-1 attempts"},
+		{`{"aggregate":"a","id":"x","body":"` + strings.Repeat("x", 1000) + `"}`, "more than OutboxBytes"},
+		{`{"aggregate":"a","id":"x","body":`, "unexpected EOF"},
+		{`}`, "invalid character"},
+		{`{"aggregate":"a","id":7}`, "cannot unmarshal"},
+	} {
+		text := good(fmt.Sprint(i, "-1")) + good(fmt.Sprint(i, "-2")) + c.line + "\n" + good(fmt.Sprint(i, "-3"))
+		result, err := y.store.Import(redistest.Soon(t), strings.NewReader(text))
+		if err == nil || !strings.Contains(err.Error(), "import: line 3: ") || !strings.Contains(err.Error(), c.want) || result.Imported != 2 {
+			t.Errorf("%.80s: %+v, %v", c.line, result, err)
+		}
+	}
+	if n := len(parkedIn(t, y.store)); n != 30 {
+		t.Errorf("%d are parked", n)
+	}
+	result, err := y.store.Import(redistest.Soon(t), strings.NewReader(good("one more")+good("0-1")))
+	if err != nil || result.Skipped[outbox.Full] != 1 || result.Skipped[outbox.Known] != 1 {
+		t.Errorf("beyond the capacity: %+v, %v", result, err)
+	}
+}
+
+// TestExportErrors holds that neither a reader nor a writer that fails is taken for the end.
+func TestExportErrors(t *testing.T) {
+	t.Parallel()
+	y := newYard(t, redistest.Shared(t).Client(t))
+	y.emit("t", "", "", "1")
+	y.park("odd", "1")
+	if n, err := y.store.Export(redistest.Soon(t), broken{}, outbox.Filter{}); n != 0 || !errors.Is(err, errBroken) {
+		t.Errorf("%d, %v", n, err)
+	}
+	if result, err := y.store.Import(redistest.Soon(t), broken{}); result.Read != 0 || !errors.Is(err, errBroken) {
+		t.Errorf("%+v, %v", result, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if n, err := y.store.Export(ctx, broken{}, outbox.Filter{}); n != 0 || !errors.Is(err, context.Canceled) {
+		t.Errorf("%d, %v", n, err)
+	}
+}
+
+var errBroken = errors.New("broken")
+
+type broken struct{}
+
+func (broken) Write([]byte) (int, error) { return 0, errBroken }
+func (broken) Read([]byte) (int, error)  { return 0, errBroken }
+
+// TestReplay holds that sent events whose bodies were kept go out again under their ids: those of the time and the filter
+// asked for, and none that was sent after it began.
+func TestReplay(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		y := newYard(t, client)
+		y.emit("sold", "", "", "1", "2", "3")
+		y.emit("paid", "", "k", "4")
+		settle(t, y.tr, y.slot, time.Hour, "sent", "3") // without its body
+		y.settle("sent", "", "", "", "1", "2", "4")
+		key := y.tr.Scripts().Shard(y.slot).Key("sent")
+		since := time.Now().Add(-time.Hour).Truncate(time.Millisecond)
+		must(t, client.ZAdd(redistest.Soon(t), key, redis.Z{Score: float64(since.UnixMilli() - 1), Member: "1"}, redis.Z{Score: float64(since.UnixMilli()), Member: "2"}).Err())
+
+		replay := func(since time.Time, f outbox.Filter, opts outbox.ReplayOptions, matched, replayed, bare int) {
+			t.Helper()
+			r, err := y.store.Replay(redistest.Soon(t), since, f, opts)
+			if err != nil || r.Matched != matched || r.Replayed != replayed || r.Skipped[outbox.NoBody] != bare {
+				t.Errorf("%+v, %v", r, err)
+			}
+		}
+		replay(time.Now().Add(time.Hour), outbox.Filter{}, outbox.ReplayOptions{}, 0, 0, 0)
+		replay(since, outbox.Filter{}, outbox.ReplayOptions{DryRun: true}, 3, 0, 1)
+		replay(since, outbox.Filter{IDs: []string{"1", "2"}}, outbox.ReplayOptions{DryRun: true}, 1, 0, 0)
+		replay(since, outbox.Filter{Type: "sold"}, outbox.ReplayOptions{}, 1, 1, 0)
+		y.want("2", outbox.Pending)
+		y.want("1", outbox.Sent)
+		c := y.counts()
+		if c.Pending != 1 || c.Sent != 3 || c.Totals.Replayed != 1 || c.Bytes != int64(len(y.want("2", outbox.Pending).Body)) {
+			t.Errorf("%+v", c)
+		}
+		replay(time.Time{}, outbox.Filter{}, outbox.ReplayOptions{Limit: 1}, 1, 1, 0)
+		replay(time.Time{}, outbox.Filter{}, outbox.ReplayOptions{}, 2, 1, 1)
+		if _, ids := y.claim(time.Hour); len(ids) != 3 {
+			t.Errorf("due are %v", ids)
+		}
+		y.settle("sent", "", "", "", "1", "2", "4")
+		wantCounts(t, y.store, outbox.Counts{Sent: 4})
+		records := y.audit()
+		if len(records) != 3 || records[0].Act != "replay" || !strings.HasSuffix(records[0].Why, `: type="sold"`) {
+			t.Errorf("recorded %v", records)
+		}
+		for _, bad := range []outbox.ReplayOptions{{Limit: -1}, {Rate: -1}} {
+			if _, err := y.store.Replay(redistest.Soon(t), since, outbox.Filter{}, bad); err == nil {
+				t.Errorf("%+v is taken", bad)
+			}
+		}
+	})
+}
+
+// TestAudit holds that the records of all shards come by time, page by page, and say who did what, why and to which.
+func TestAudit(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr := newTransactor(t, client)
+		alice, bob := outbox.NewStore(tr).As("alice"), outbox.NewStore(tr).As("bob \"the\" builder")
+		slots, before := map[int]int{}, time.Time{}
+		for i := range 130 {
+			aggregate, id := fmt.Sprint("a", i%20), fmt.Sprint("e", i)
+			must(t, emit(tr, aggregate, id))
+			n := slotOf(t, tr, aggregate)
+			slots[n]++
+			settle(t, tr, n, time.Hour, "parked", id)
+			got, err := alice.Discard(redistest.Soon(t), n, "reason "+id, id, "gone")
+			wantAnswers(t, got, err, outbox.Done, outbox.Unknown)
+			if i == 99 {
+				acted := time.Now()
+				redistest.Eventually(t, "a millisecond to pass", func() bool { return time.Since(acted) > 2*time.Millisecond })
+				before = time.Now()
+			}
+		}
+		i, last := 0, time.Time{}
+		for r, err := range bob.Audit(redistest.Soon(t), time.Time{}) {
+			must(t, err)
+			if r.At.Before(last) || r.Who != "alice" || r.Act != "discard" || r.Done != 1 || r.Asked != 2 || len(r.IDs) != 1 || r.Why != "reason "+r.IDs[0] || r.Call != 1 || r.Operation == "" || slots[r.Slot] == 0 {
+				t.Errorf("%d: %+v", i, r)
+			}
+			i, last = i+1, r.At
+		}
+		if i != 130 {
+			t.Errorf("%d records", i)
+		}
+		i = 0
+		for r, err := range bob.Audit(redistest.Soon(t), before) {
+			must(t, err)
+			if i++; !strings.Contains(r.String(), "alice discard 1 of 2 in slot") {
+				t.Error(r)
+			}
+		}
+		if i != 30 {
+			t.Errorf("%d records since %v", i, before)
+		}
+		for range bob.Audit(redistest.Soon(t), time.Time{}) {
+			break
+		}
+	})
+}
+

@@ -1,0 +1,296 @@
+package outbox_test
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/outbox"
+)
+
+// listed reads a listing.
+func listed(t testing.TB, events iter.Seq2[outbox.Event, error]) []string {
+	t.Helper()
+	list := []string{}
+	for e, err := range events {
+		must(t, err)
+		list = append(list, e.ID)
+	}
+	return list
+}
+
+// TestListStates holds that each event is listed in the state it is in, and in no other, with what is known about it.
+func TestListStates(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		y := newYard(t, client)
+		y.emit("t", "d", "", "leased", "sent", "bare")
+		_, taken := y.claim(time.Hour)
+		y.settle("sent", "", "", "", "sent", "bare")
+		y.emit("t", "d", "a\x00%", "head", "second", "third")
+		y.emit("t", "d", "b", "blocks", "blocked")
+		y.emit("t", "d", "", "due", "failed", "parked")
+		y.park("odd", "blocks", "parked")
+		for range 7 {
+			y.settle("failed", "", "slow", "took\ntoo long", "failed")
+		}
+		_, err := y.store.Erase(redistest.Soon(t), y.slot, "asked to", "bare")
+		must(t, err)
+		later := time.Now().Add(time.Hour).Truncate(time.Millisecond)
+		_, err = y.tr.Transact(redistest.Soon(t), "a", func(tx *luatx.Tx) error {
+			return tx.Emit(luatx.Event{ID: "scheduled", Body: []byte(`{"specversion":"1.0","id":"scheduled","source":"/s","type":"t"}`), At: later})
+		})
+		must(t, err)
+		if len(taken) != 3 {
+			t.Fatalf("claimed %v", taken)
+		}
+		for state, want := range map[outbox.State][]string{
+			outbox.Leased:  {"leased"},
+			outbox.Sent:    {"bare", "sent"},
+			outbox.Waiting: {"blocked", "second", "third"},
+			outbox.Parked:  {"blocks", "parked"},
+			outbox.Pending: {"due", "failed", "head", "scheduled"},
+		} {
+			for _, opts := range []outbox.ListOptions{{}, {NoBodies: true}, {Slots: []int{y.slot}}} {
+				got := listed(t, y.store.List(redistest.Soon(t), state, opts))
+				slices.Sort(got)
+				if !slices.Equal(got, want) {
+					t.Errorf("%s %+v: %v, want %v", state, opts, got, want)
+				}
+			}
+			if got := listed(t, y.store.List(redistest.Soon(t), state, outbox.ListOptions{Slots: []int{y.slot + 1}})); len(got) > 0 {
+				t.Errorf("another shard's: %v", got)
+			}
+			for _, id := range want {
+				e := y.want(id, state)
+				if e.Slot != y.slot || e.ID != id || (e.Message == nil) != (id == "bare") || e.At.IsZero() != (state == outbox.Waiting) {
+					t.Errorf("%+v", e)
+				}
+			}
+		}
+		if e := y.want("second", outbox.Waiting); e.Key != "a\x00%" || e.Destination != "d" || e.Message.ID() != "second" || len(e.Body) == 0 {
+			t.Errorf("%+v", e)
+		}
+		e := y.want("failed", outbox.Pending)
+		if len(e.History) != 5 || e.Attempts != 7 || e.Class != "slow" || e.Error != "took too long" || e.History[0].Attempt != 7 || e.History[4].Attempt != 3 || e.History[0].At.IsZero() {
+			t.Errorf("%+v", e)
+		}
+		if e := y.want("leased", outbox.Leased); e.Lease == "" || e.Attempts != 1 || time.Until(e.At) < 50*time.Minute {
+			t.Errorf("%+v", e)
+		}
+		if e := y.want("scheduled", outbox.Pending); !e.At.Equal(later) {
+			t.Errorf("%+v", e)
+		}
+		for _, err := range y.store.List(redistest.Soon(t), "lost", outbox.ListOptions{}) {
+			if err == nil || !strings.Contains(err.Error(), `"lost"`) {
+				t.Error(err)
+			}
+		}
+		c := y.counts()
+		want := outbox.Counts{
+			Pending: 5, Leased: 1 + 2, Waiting: 3, Parked: 2, Sent: 2, Bytes: c.Bytes,
+			Totals: outbox.Totals{Enqueued: 12, Sent: 2, Failed: 9, Parked: 2},
+		}
+		if want.Leased = c.Leased; c != want || c.Leased < 1 {
+			t.Errorf("%+v, want\n%+v", c, want)
+		}
+	})
+}
+
+// TestPages holds that a listing of many pages yields each event once, in order, while those behind it go.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		y := newYard(t, client)
+		plain, ordered := numbered(1300), make([]string, 450)
+		y.emit("t", "", "", plain...)
+		for i := range ordered {
+			ordered[i] = fmt.Sprintf("o%04d", i)
+		}
+		y.emit("t", "", "k", ordered...)
+		if got := listed(t, y.store.List(redistest.Soon(t), outbox.Pending, outbox.ListOptions{})); len(got) != len(plain)+1 || got[0] != plain[0] || !slices.IsSorted(got) {
+			t.Errorf("%d pending", len(got))
+		}
+		if got := listed(t, y.store.List(redistest.Soon(t), outbox.Waiting, outbox.ListOptions{})); !slices.Equal(got, ordered[1:]) {
+			t.Errorf("%d waiting", len(got))
+		}
+		for chunk := range slices.Chunk(plain, 650) {
+			y.settle("parked", "", "odd", "no", chunk...)
+		}
+		var seen []string
+		for e, err := range y.store.Parked(redistest.Soon(t), outbox.Filter{}) {
+			must(t, err)
+			if seen = append(seen, e.ID); len(seen)%60 == 0 { // what was listed goes, and the place in the list with it
+				_, err := y.store.Discard(redistest.Soon(t), y.slot, "seen", seen[len(seen)-60:]...)
+				must(t, err)
+			}
+		}
+		if !slices.Equal(seen, plain) {
+			t.Errorf("listed %d of %d", len(seen), len(plain))
+		}
+	})
+}
+
+// TestFindPending holds that the events of all shards come by the time they are due, those alone that are, and orphans
+// not at all.
+func TestFindPending(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr := newTransactor(t, client)
+		store := outbox.NewStore(tr)
+		var want []string
+		for i := range 40 {
+			id, aggregate := fmt.Sprintf("e%02d", i), fmt.Sprint("a", i)
+			must(t, emit(tr, aggregate, id))
+			key := tr.Scripts().Shard(slotOf(t, tr, aggregate)).Key("pending")
+			score := float64(1000 + 7*i%40)
+			if i >= 30 {
+				score = float64(time.Now().Add(time.Hour).UnixMilli())
+			} else {
+				want = append(want, id)
+			}
+			must(t, client.ZAdd(redistest.Soon(t), key, redis.Z{Score: score, Member: id}, redis.Z{Score: 1, Member: "orphan"}).Err())
+		}
+		slices.SortFunc(want, func(a, b string) int {
+			at := func(id string) (n int) { _, _ = fmt.Sscanf(id, "e%d", &n); return 7 * n % 40 }
+			return at(a) - at(b)
+		})
+		for _, limit := range []int{1, 7, 29, 30, 100} {
+			found, err := store.FindPending(redistest.Soon(t), limit)
+			must(t, err)
+			var got []string
+			for _, e := range found {
+				if got = append(got, e.ID); e.State != outbox.Pending || e.Message.ID() != e.ID {
+					t.Errorf("%+v", e)
+				}
+			}
+			if !slices.Equal(got, want[:min(limit, 30)]) {
+				t.Errorf("limit %d: %v, want %v", limit, got, want[:min(limit, 30)])
+			}
+		}
+		for _, limit := range []int{-1, 0, 10_001} {
+			if _, err := store.FindPending(redistest.Soon(t), limit); err == nil || !strings.Contains(err.Error(), "use 1 to 10000") {
+				t.Errorf("limit %d: %v", limit, err)
+			}
+		}
+	})
+}
+
+// TestOldest holds that it is the age of what is due, by the server's clock.
+func TestOldest(t *testing.T) {
+	t.Parallel()
+	server, client := redistest.Mini(t)
+	tr := newTransactor(t, client)
+	store, start := outbox.NewStore(tr), time.Now().Truncate(time.Second)
+	want := func(d time.Duration) {
+		t.Helper()
+		if got, err := store.Oldest(redistest.Soon(t)); err != nil || got != d {
+			t.Errorf("%v, want %v; %v", got, d, err)
+		}
+	}
+	want(0)
+	server.SetTime(start)
+	must(t, emit(tr, "a", "1"))
+	server.SetTime(start.Add(time.Minute))
+	must(t, emit(tr, "b", "2"))
+	want(time.Minute)
+	server.SetTime(start.Add(3 * time.Minute))
+	want(3 * time.Minute)
+	claimed(t, tr)
+	want(0)
+	server.SetTime(start.Add(time.Hour + 5*time.Minute))
+	want(2 * time.Minute) // the leases have run out
+}
+
+// TestOwnTags holds that shards are found among all slots, for sums, listings and acts.
+func TestOwnTags(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		if testing.Short() {
+			t.Skip("looks at 16,384 slots")
+		}
+		tr := newTransactor(t, client, func(c *luatx.Config) { c.Keyspace = luatx.OwnTags() })
+		store := outbox.NewStore(tr).As("alice")
+		var all []string
+		for i := range 9 {
+			aggregate := fmt.Sprint(tr.Config().Namespace, i)
+			id := fmt.Sprint("e", i)
+			must(t, emit(tr, aggregate, id))
+			n, err := store.Slot(aggregate)
+			must(t, err)
+			settle(t, tr, n, time.Hour, "parked", id)
+			all = append(all, id)
+		}
+		got := listed(t, store.Parked(redistest.Soon(t), outbox.Filter{}))
+		if slices.Sort(got); !slices.Equal(got, all) {
+			t.Errorf("parked: %v", got)
+		}
+		if view, err := store.Overview(redistest.Soon(t)); err != nil || view.Total != 9 {
+			t.Errorf("%+v, %v", view, err)
+		}
+		result, err := store.RearmAll(redistest.Soon(t), outbox.Filter{}, outbox.RearmOptions{})
+		if err != nil || result.Rearmed != 9 {
+			t.Errorf("%+v, %v", result, err)
+		}
+		wantCounts(t, store, outbox.Counts{Pending: 9})
+		records := 0
+		for r, err := range store.Audit(redistest.Soon(t), time.Time{}) {
+			must(t, err)
+			if records++; r.Operation != result.Operation || r.Call != records {
+				t.Errorf("%+v", r)
+			}
+		}
+		if records != 9 {
+			t.Errorf("%d records", records)
+		}
+	})
+}
+
+// TestStorageErrors holds that what a server does not do is a typed error, that names the operation and the slot.
+func TestStorageErrors(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	y := newYard(t, client)
+	for _, name := range []string{"entries", "pending", "parked", "sent", "counts", "parked:by", "audit", "lanes"} {
+		must(t, client.Set(redistest.Soon(t), y.tr.Scripts().Shard(y.slot).Key(name), "of another type", 0).Err())
+	}
+	last := func(events iter.Seq2[outbox.Event, error]) (err error) {
+		for _, err = range events {
+		}
+		return err
+	}
+	ctx := redistest.Soon(t)
+	for op, err := range map[string]error{
+		"counts":              second(y.store.Counts(ctx)),
+		"overview":            second(y.store.Overview(ctx)),
+		"oldest":              second(y.store.Oldest(ctx)),
+		"find pending events": second(y.store.FindPending(ctx, 1)),
+		"list parked events":  last(y.store.Parked(ctx, outbox.Filter{})),
+		"list sent events":    last(y.store.List(ctx, outbox.Sent, outbox.ListOptions{})),
+		"show":     second(y.store.Show(ctx, y.slot, "1")),
+		"re-arm":              second(y.store.Rearm(ctx, y.slot, "1")),
+		"discard":             second(y.store.Discard(ctx, y.slot, "why", "1")),
+		"erase":               second(y.store.Erase(ctx, y.slot, "why", "1")),
+		"replay":              second(y.store.Replay(ctx, time.Time{}, outbox.Filter{}, outbox.ReplayOptions{})),
+		"import":              second(y.store.Import(ctx, strings.NewReader(fmt.Sprintf(`{"id":"1","slot":%d,"body":1}`, y.slot)))),
+	} {
+		var failed *outbox.StorageError
+		if !errors.As(err, &failed) || failed.Op != op || failed.Slot != y.slot {
+			t.Errorf("%s: %#v: %v", op, failed, err)
+			continue
+		}
+		if !strings.Contains(err.Error(), "WRONGTYPE") || !redis.HasErrorPrefix(failed.Err, "WRONGTYPE") && !strings.Contains(failed.Err.Error(), "script") {
+			t.Errorf("%s: %v", op, err)
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }

@@ -1,0 +1,283 @@
+package outbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/outbox"
+	"github.com/luatx/luatx/relay"
+)
+
+// classified is an error that says what kind of failure it is.
+type classified struct{ class string }
+
+func (c classified) Error() string { return "refused as " + c.class }
+func (c classified) Class() string { return c.class }
+
+// market is where events are published: it refuses those of a type for good, with a class, until it is mended.
+type market struct {
+	refused atomic.Pointer[string]
+	sold    atomic.Int64
+	to      atomic.Pointer[string] // the last destination
+}
+
+func (m *market) Publish(_ context.Context, events []*message.RawMessage) []error {
+	errs := make([]error, len(events))
+	for i, e := range events {
+		if refused := m.refused.Load(); refused != nil && e.Type() == *refused {
+			errs[i] = message.Permanent(classified{"http_422"})
+			continue
+		}
+		to := e.Destination()
+		m.to.Store(&to)
+		m.sold.Add(1)
+	}
+	return errs
+}
+
+// publish runs a relay until the test ends.
+func publish(t testing.TB, tr *luatx.Transactor, to relay.Publisher, cfg relay.Config) {
+	t.Helper()
+	cfg.SweepInterval = 20 * time.Millisecond
+	r, err := relay.New(tr, to, cfg)
+	must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestFilter holds that each part of a filter means what it says, for listing and for re-arming, and that all parts count.
+func TestFilter(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		y := newYard(t, client)
+		y.emit("sold", "shop", "", "1", "2")
+		y.emit("sold", "bank", "", "3")
+		y.emit("paid", "bank", "k", "4")
+		y.emit("paid", "bank", "l", "5")
+		y.park("odd", "1", "3", "4")
+		y.park("even", "2", "5")
+		old := client.ZAdd(redistest.Soon(t), y.tr.Scripts().Shard(y.slot).Key("parked"),
+			redis.Z{Score: float64(time.Now().Add(-time.Hour).UnixMilli()), Member: "2"}, redis.Z{Score: float64(time.Now().Add(-2 * time.Hour).UnixMilli()), Member: "4"})
+		must(t, old.Err())
+		for _, c := range []struct {
+			filter outbox.Filter
+			want   string
+			text   string
+		}{
+			{outbox.Filter{}, "1 2 3 4 5", "all"},
+			{outbox.Filter{Type: "sold"}, "1 2 3", `type="sold"`},
+			{outbox.Filter{Destination: "bank"}, "3 4 5", `destination="bank"`},
+			{outbox.Filter{Class: "odd"}, "1 3 4", `class="odd"`},
+			{outbox.Filter{Text: ": ev"}, "2 5", `text=": ev"`},
+			{outbox.Filter{Key: "k"}, "4", `key="k"`},
+			{outbox.Filter{OlderThan: 30 * time.Minute}, "2 4", "older than 30m0s"},
+			{outbox.Filter{IDs: []string{"2", "5", "9"}}, "2 5", "3 ids"},
+			{outbox.Filter{IDs: []string{"2", "5"}, OlderThan: time.Minute}, "2", "2 ids older than 1m0s"},
+			{outbox.Filter{Slots: []int{y.slot}}, "1 2 3 4 5", fmt.Sprintf("slots=[%d]", y.slot)},
+			{outbox.Filter{Slots: []int{y.slot + 1}}, "", fmt.Sprintf("slots=[%d]", y.slot+1)},
+			{outbox.Filter{Aggregate: "a"}, "1 2 3 4 5", `aggregate="a"`},
+			{outbox.Filter{Aggregate: "a", Type: "paid", Class: "odd", Destination: "bank"}, "4", `aggregate="a" destination="bank" type="paid" class="odd"`},
+		} {
+			got := listed(t, y.store.Parked(redistest.Soon(t), c.filter))
+			if slices.Sort(got); strings.Join(got, " ") != c.want {
+				t.Errorf("%v: %v, want %s", c.filter, got, c.want)
+			}
+			result, err := y.store.RearmAll(redistest.Soon(t), c.filter, outbox.RearmOptions{DryRun: true})
+			if err != nil || result.Matched != len(strings.Fields(c.want)) || result.Rearmed != 0 {
+				t.Errorf("%v: a dry run: %+v, %v", c.filter, result, err)
+			}
+			if !sameFields(c.filter.String(), c.text) {
+				t.Errorf("%q, want %q", c.filter, c.text)
+			}
+		}
+		for _, bad := range []outbox.Filter{{Slots: []int{-1}}, {Slots: []int{16384}}, {Slots: []int{y.slot + 1}, Aggregate: "a"}, {Aggregate: strings.Repeat("x", 257)}} {
+			if _, err := y.store.RearmAll(redistest.Soon(t), bad, outbox.RearmOptions{}); err == nil {
+				t.Errorf("%+v is taken", bad)
+			}
+			for _, err := range y.store.Parked(redistest.Soon(t), bad) {
+				if err == nil {
+					t.Errorf("%+v is taken", bad)
+				}
+			}
+		}
+		for _, bad := range []outbox.RearmOptions{{Limit: -1}, {Canary: -1}, {Canary: 1001}, {Rate: -1}, {CanaryWait: -1}, {Destination: "a\nb"}} {
+			if _, err := y.store.RearmAll(redistest.Soon(t), outbox.Filter{}, bad); err == nil || !strings.Contains(err.Error(), "RearmOptions.") {
+				t.Errorf("%+v: %v", bad, err)
+			}
+		}
+		if records := y.audit(); len(records) > 0 {
+			t.Errorf("dry runs are recorded: %v", records)
+		}
+		result, err := y.store.RearmAll(redistest.Soon(t), outbox.Filter{Type: "paid"}, outbox.RearmOptions{})
+		if err != nil || result.Rearmed != 2 || result.Stopped != "" {
+			t.Errorf("%+v, %v", result, err)
+		}
+		y.want("4", outbox.Pending)
+		y.want("5", outbox.Pending)
+		if records := y.audit(); len(records) != 1 || records[0].Why != `type="paid"` || records[0].Operation != result.Operation || records[0].Done != 2 {
+			t.Errorf("recorded %v", records)
+		}
+		y.overview()
+	})
+}
+
+// sameFields compares texts by their words.
+func sameFields(a, b string) bool {
+	x, y := strings.Fields(a), strings.Fields(b)
+	slices.Sort(x)
+	slices.Sort(y)
+	return slices.Equal(x, y)
+}
+
+// TestCutoff holds that an operation leaves alone what is parked after it began, or again.
+func TestCutoff(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		y := newYard(t, client)
+		y.emit("t", "", "", "1", "2", "3")
+		y.park("odd", "1", "2")
+		scripts := y.tr.Scripts()
+		edges, err := scripts.LastParked(redistest.Soon(t), []int{y.slot})
+		must(t, err)
+		redistest.Eventually(t, "a millisecond to pass", func() bool { return time.Since(edges[0].At) > 5*time.Millisecond })
+		y.park("odd", "3")
+		rearm := func(call int, want string) {
+			t.Helper()
+			letters, err := scripts.Rearm(redistest.Soon(t), scripts.Shard(y.slot), script.Act{Operation: "op", Call: call}, edges[0].At, "", []string{"1", "2", "3"})
+			if err != nil || letters != want {
+				t.Errorf("%q, want %q; %v", letters, want, err)
+			}
+		}
+		rearm(1, "ddn")
+		y.park("odd", "2")
+		rearm(2, "wnn")
+		y.want("1", outbox.Pending)
+		y.want("3", outbox.Parked)
+	})
+}
+
+// TestPoisonIsNotRearmedForEver holds the same of a whole operation, beside a relay: what parks again at once is re-armed
+// once.
+func TestPoisonIsNotRearmedForEver(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		y := newYard(t, client)
+		many := numbered(3000)
+		for chunk := range slices.Chunk(many, 500) {
+			y.emit("bad", "", "", chunk...)
+			y.settle("parked", "", "odd", "no", chunk...)
+		}
+		m, bad := &market{}, "bad"
+		m.refused.Store(&bad)
+		publish(t, y.tr, m, relay.Config{})
+		result, err := y.store.RearmAll(redistest.Soon(t), outbox.Filter{}, outbox.RearmOptions{MaxParkedAgain: -1})
+		if err != nil || result.Rearmed != len(many) || result.Matched != len(many) {
+			t.Errorf("%+v, %v", result, err)
+		}
+		redistest.Eventually(t, "all to be parked again", func() bool { return y.counts().Parked == int64(len(many)) })
+		if c := y.counts(); c.Totals.Parked != int64(2*len(many)) {
+			t.Errorf("%+v", c)
+		}
+		if view := y.overview(); view.ByClass["http_422"] != int64(len(many)) {
+			t.Errorf("%+v", view)
+		}
+	})
+}
+
+// TestAnotherDestination holds that a re-armed event goes where the operator says, and that the route goes with it.
+func TestAnotherDestination(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		y := newYard(t, client)
+		y.emit("t", "here", "", "1")
+		y.park("odd", "1")
+		result, err := y.store.RearmAll(redistest.Soon(t), outbox.Filter{IDs: []string{"1"}}, outbox.RearmOptions{Destination: "there"})
+		if err != nil || result.Rearmed != 1 {
+			t.Errorf("%+v, %v", result, err)
+		}
+		if e := y.want("1", outbox.Pending); e.Destination != "there" || e.Message.Destination() != "here" {
+			t.Errorf("%+v", e)
+		}
+		m := &market{}
+		publish(t, y.tr, m, relay.Config{})
+		redistest.Eventually(t, "the event to be sent", func() bool { return m.sold.Load() == 1 })
+		if to := *m.to.Load(); to != "there" {
+			t.Errorf("published to %q", to)
+		}
+		redistest.Eventually(t, "the event to be settled", func() bool { return y.counts().Sent == 1 })
+		if n := client.Exists(redistest.Soon(t), y.tr.Scripts().Shard(y.slot).Key("routes")).Val(); n != 0 {
+			t.Error("the route has stayed")
+		}
+	})
+}
+
+// TestRearmKeepsOrder holds that parked events of a lane that are re-armed in any order go out in theirs.
+func TestRearmKeepsOrder(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		y := newYard(t, client)
+		for _, id := range []string{"1", "2", "3", "4"} {
+			line := fmt.Sprintf(`{"aggregate":"a","id":%q,"key":"k","body":{"id":%q,"type":"t","source":"/s"}}`, id, id)
+			result, err := y.store.Import(redistest.Soon(t), strings.NewReader(line))
+			if err != nil || result.Imported != 1 {
+				t.Fatalf("%+v, %v", result, err)
+			}
+		}
+		var sent []string
+		for _, id := range []string{"4", "2", "1", "3"} {
+			got, err := y.store.Rearm(redistest.Soon(t), y.slot, id)
+			wantAnswers(t, got, err, outbox.Done)
+			for {
+				lease, due := y.claim(time.Hour)
+				if len(due) == 0 {
+					break
+				}
+				y.settle("sent", lease, "", "", due...)
+				sent = append(sent, due...)
+			}
+		}
+		if !slices.Equal(sent, []string{"1", "2", "3", "4"}) {
+			t.Errorf("sent %v", sent)
+		}
+	})
+}
+
+// TestRearmIntoFullOutbox holds that re-arming leaves no shard with more than it may hold.
+func TestRearmIntoFullOutbox(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		y := newYard(t, client, func(c *luatx.Config) { c.OutboxCapacity = 5 })
+		y.emit("t", "", "", "1", "2", "3")
+		y.park("odd", "1", "2", "3")
+		y.emit("t", "", "", "4", "5", "6")
+		result, err := y.store.RearmAll(redistest.Soon(t), outbox.Filter{}, outbox.RearmOptions{})
+		if err != nil || result.Rearmed != 2 || result.Stopped != outbox.StoppedFull || result.Skipped[outbox.Full] != 1 {
+			t.Errorf("%+v, %v", result, err)
+		}
+		if c := y.counts(); c.Pending != 5 || c.Parked != 1 {
+			t.Errorf("%+v", c)
+		}
+		if err := emit(y.tr, "a", "7"); !errors.Is(err, luatx.ErrOutboxFull) {
+			t.Error(err)
+		}
+	})
+}
