@@ -1,7 +1,7 @@
 -- Purpose: removes parked events for good. A lane goes on behind one.
 -- KEYS:    1 void; then those of _outbox.lua, and audit
--- ARGV:    1 to 4 see _act.lua; then the ids
--- Reply:   server time (ms), and a letter for each id, see _act.lua
+-- ARGV:    1 to 4 see _audit.lua; then the ids
+-- Reply:   server time (ms), and a letter for each id, see _audit.lua
 -- Bound:   linear in the arguments
 -- Redis:   6.0
 
@@ -16,4 +16,5 @@ local function discard(id)
 end
 
 for p = 5, #ARGV do answer(ARGV[p], discard(ARGV[p])) end
+keep_counts()
 return finish('discard')

@@ -1,8 +1,8 @@
 -- Purpose: erases the bodies of events. What was not sent is parked then, for nothing can publish it, and leaves its lane.
 --          The texts of its failures go too: they may quote the body.
 -- KEYS:    1 void; then those of _outbox.lua, and audit
--- ARGV:    1 to 4 see _act.lua; then the ids
--- Reply:   server time (ms), and a letter for each id, see _act.lua
+-- ARGV:    1 to 4 see _audit.lua; then the ids
+-- Reply:   server time (ms), and a letter for each id, see _audit.lua
 -- Bound:   linear in the arguments
 -- Redis:   6.0
 
@@ -32,4 +32,5 @@ local function erase(id)
 end
 
 for p = 5, #ARGV do answer(ARGV[p], erase(ARGV[p])) end
+keep_counts()
 return finish('erase')

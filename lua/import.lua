@@ -1,8 +1,8 @@
 -- Purpose: takes events in as parked ones, each once. One with an ordering key goes to the end of its lane.
 -- KEYS:    1 void; then those of _outbox.lua, and audit
--- ARGV:    1 to 4 see _act.lua; then of each event: id, escaped ordering key (empty: none), when it was parked (ms),
+-- ARGV:    1 to 4 see _audit.lua; then of each event: id, escaped ordering key (empty: none), when it was parked (ms),
 --          attempts, history, destination (empty: as its body says), body (! and its digest: it was erased)
--- Reply:   server time (ms), and a letter for each event, see _act.lua
+-- Reply:   server time (ms), and a letter for each event, see _audit.lua
 -- Bound:   linear in the arguments
 -- Redis:   6.0
 
@@ -36,4 +36,5 @@ local function import(id, key, at, attempts, history, route, body)
 end
 
 for p = 5, #ARGV, 7 do answer(ARGV[p], import(unpack(ARGV, p, p + 6))) end
+keep_counts()
 return finish('import')

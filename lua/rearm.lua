@@ -1,8 +1,8 @@
 -- Purpose: puts parked events back into pending, due at once, or behind the others of their lane; their attempts are
 --          counted anew, their history stays.
 -- KEYS:    1 void; then those of _outbox.lua, and audit
--- ARGV:    1 to 4 see _act.lua, 5 cut-off (ms, empty: none), 6 destination (empty: as before); then the ids
--- Reply:   server time (ms), and a letter for each id, see _act.lua
+-- ARGV:    1 to 4 see _audit.lua, 5 cut-off (ms, empty: none), 6 destination (empty: as before); then the ids
+-- Reply:   server time (ms), and a letter for each id, see _audit.lua
 -- Bound:   linear in the arguments
 -- Redis:   6.0
 
@@ -33,4 +33,5 @@ for i, body in ipairs(bodies) do
   local id = ARGV[FIRST + i - 1]
   answer(id, rearm(id, body))
 end
+keep_counts()
 return finish('rearm')

@@ -1,7 +1,7 @@
 -- Purpose: puts sent events whose bodies were kept back into pending, due at once. They go out beside their lanes.
 -- KEYS:    1 void; then those of _outbox.lua, and audit
--- ARGV:    1 to 4 see _act.lua, 5 cut-off (ms): what was sent after it stays; then the ids
--- Reply:   server time (ms), and a letter for each id, see _act.lua
+-- ARGV:    1 to 4 see _audit.lua, 5 cut-off (ms): what was sent after it stays; then the ids
+-- Reply:   server time (ms), and a letter for each id, see _audit.lua
 -- Bound:   linear in the arguments
 -- Redis:   6.0
 
@@ -30,4 +30,5 @@ local function replay(id)
 end
 
 for p = FIRST, #ARGV do answer(ARGV[p], replay(ARGV[p])) end
+keep_counts()
 return finish('replay')

@@ -96,7 +96,7 @@ func (t *trail) fill(ctx context.Context, scripts *script.Set) error {
 		return storageError("audit", t.slot, err)
 	}
 	for _, e := range entries {
-		t.page = append(t.page, record(t.slot, e))
+		t.page = append(t.page, ParseRecord(t.slot, e.ID, e.Fields))
 		t.next = behind(e.ID)
 	}
 	t.more = len(entries) == auditPage
@@ -110,16 +110,17 @@ func behind(id string) string {
 	return ms + "-" + strconv.FormatUint(sequence+1, 10)
 }
 
-func record(slot int, e script.AuditRecord) Record {
+// ParseRecord reads an entry of an audit stream; slot is that of the stream.
+func ParseRecord(slot int, id string, fields map[string]any) Record {
 	text := func(name string) string {
-		value, _ := e.Fields[name].(string)
+		value, _ := fields[name].(string)
 		return value
 	}
 	number := func(name string) int {
 		n, _ := strconv.Atoi(text(name))
 		return n
 	}
-	ms, _, _ := strings.Cut(e.ID, "-")
+	ms, _, _ := strings.Cut(id, "-")
 	at, _ := strconv.ParseInt(ms, 10, 64)
 	r := Record{
 		Slot: slot, At: time.UnixMilli(at), Operation: text("operation"), Call: number("call"), Who: text("who"),

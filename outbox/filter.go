@@ -55,8 +55,19 @@ func (f Filter) String() string {
 	return strings.Join(set, " ")
 }
 
-// matches reports whether an event is meant, apart from its shard and id.
-func (f Filter) matches(e Event, now time.Time) bool {
+// Matches reports whether an event is meant, at a time by the server's clock, by all but Aggregate.
+func (f Filter) Matches(e Event, now time.Time) bool {
+	switch {
+	case len(f.Slots) > 0 && !slices.Contains(f.Slots, e.Slot),
+		len(f.IDs) > 0 && !slices.Contains(f.IDs, e.ID),
+		!f.meant(e, now):
+		return false
+	}
+	return true
+}
+
+// meant is Matches without what a listing has seen to.
+func (f Filter) meant(e Event, now time.Time) bool {
 	switch {
 	case f.Key != "" && e.Key != f.Key,
 		f.Class != "" && e.Class != f.Class,
@@ -159,7 +170,7 @@ func (s *Store) matchShard(ctx context.Context, n int, f Filter, of script.Listi
 		for _, row := range page.rows {
 			e, err := event(n, row)
 			late := len(f.IDs) > 0 && !of.Until.IsZero() && e.At.After(of.Until)
-			if !late && f.matches(e, page.now) && !yield(e, err) {
+			if !late && f.meant(e, page.now) && !yield(e, err) {
 				return false
 			}
 		}

@@ -13,7 +13,7 @@ type Act struct {
 	Who, Why  string
 }
 
-// What lua/_act.lua answers for an event.
+// What lua/_audit.lua answers for an event.
 const (
 	ActDone    = 'd'
 	ActUnknown = 'u'
@@ -77,7 +77,7 @@ func (s *Set) Import(ctx context.Context, shard Shard, act Act, events []Importe
 	return s.act(ctx, s.imports, shard, act, args, nil)
 }
 
-// act runs a script that begins with lua/_act.lua.
+// act runs a script that begins with lua/_audit.lua.
 func (s *Set) act(ctx context.Context, script source, shard Shard, act Act, args []any, ids []string) (string, error) {
 	all := make([]any, 0, 4+len(args)+len(ids))
 	all = append(all, act.Operation, act.Call, act.Who, act.Why)

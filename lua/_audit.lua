@@ -1,17 +1,13 @@
--- Purpose: what an operator does is recorded in the shard's audit stream, by the script that does it. Uses the names of
--- _outbox.lua; expects IDENTITY.
+-- Purpose: what an operator does is recorded in an audit stream, by the script that does it. Expects NOW.
 --
--- The first four arguments of such a script are the operation's id, the number of the call within it, who acts and why.
--- It answers with a letter for each event: d done, u unknown, w in a state that the act is not for, n parked or sent after
--- the cut-off, e its body was erased, b its body was not kept, l leased, f the outbox is full, k known already, o known
--- with another body.
+-- The last key of such a script is the audit stream; its first four arguments are the operation's id, the number of the
+-- call within it, who acts and why. It answers with a letter for each event: d done, u unknown, w in a state that the act
+-- is not for, n parked or sent after the cut-off, e its body was erased, b its body was not kept, l leased, f the outbox is
+-- full, k known already, o known with another body.
 
-local AUDIT = shard .. 'audit'
+local AUDIT = KEYS[#KEYS]
 local OPERATION, CALL, WHO, WHY = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local AUDITED, NAMED, LATELY = 10000, 100, 16 -- records kept, about; ids in a record; records in which a copy is sought
-
-local identity = redis.call('HGET', INBOX, 'id')
-if identity and identity ~= IDENTITY then return {NOW, 'identity', identity} end
 
 -- A call whose answer was lost comes again. What it did must not be done twice: an event may have been parked anew.
 for _, record in ipairs(redis.call('XREVRANGE', AUDIT, '+', '-', 'COUNT', LATELY)) do
@@ -28,9 +24,8 @@ local function answer(id, letter)
   if done <= NAMED then names[done] = id end
 end
 
--- Keeps the counts, records the act where it did anything, and returns the reply.
+-- Records the act where it did anything, and returns the reply.
 local function finish(act)
-  keep_counts()
   local letters = table.concat(answers)
   if done > 0 then
     redis.call('XADD', AUDIT, 'MAXLEN', '~', AUDITED, '*', 'operation', OPERATION, 'call', CALL, 'who', WHO, 'act', act,

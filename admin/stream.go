@@ -1,0 +1,246 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/lua"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/outbox"
+	"github.com/luatx/luatx/stream"
+)
+
+// StreamConfig says which stream a Stream is about. Stream and Operator are required.
+type StreamConfig struct {
+	// Stream is the key that outbox.PipelineMiddleware adds events to.
+	Stream string
+	// Group is the consumer group that publishes them. Defaults to stream.OutboxGroup.
+	Group string
+	// DeadLetter is the key of the dead-letter stream, as in stream.SubscriberConfig. Defaults to
+	// stream.DeadLetterKey(Stream).
+	DeadLetter string
+	// Audit is the key of the stream that acts are recorded in; it must share the slot of Stream. Defaults to DeadLetter
+	// with :audit behind it.
+	Audit string
+	// Operator is who acts, for the audit.
+	Operator string
+	// Unmarshal makes a message of an entry. Defaults to stream.UnmarshalOutbox.
+	Unmarshal func(id string, values map[string]any) (*message.RawMessage, error)
+}
+
+// Stream is the outbox of the three-step way: a stream whose entries a group publishes, and its dead letters, which are
+// its parked events. It is safe for concurrent use.
+type Stream struct {
+	client redis.UniversalClient
+	cfg    StreamConfig
+	slot   int
+}
+
+// NewStream makes a Stream. It does no I/O.
+func NewStream(client redis.UniversalClient, cfg StreamConfig) (*Stream, error) {
+	cfg.Group = cmp.Or(cfg.Group, stream.OutboxGroup)
+	cfg.DeadLetter = cmp.Or(cfg.DeadLetter, stream.DeadLetterKey(cfg.Stream))
+	cfg.Audit = cmp.Or(cfg.Audit, cfg.DeadLetter+":audit")
+	if cfg.Unmarshal == nil {
+		cfg.Unmarshal = stream.UnmarshalOutbox
+	}
+	n := slot.Of(cfg.Stream)
+	switch {
+	case client == nil:
+		return nil, errors.New("admin: NewStream needs a client")
+	case cfg.Stream == "" || cfg.Operator == "":
+		return nil, errors.New("admin: StreamConfig.Stream and Operator: name the stream, and who acts on it")
+	case slot.Of(cfg.DeadLetter) != n || slot.Of(cfg.Audit) != n:
+		return nil, fmt.Errorf("admin: StreamConfig.DeadLetter %q and Audit %q: use keys of the slot of Stream %q: write its part that is hashed in braces",
+			cfg.DeadLetter, cfg.Audit, cfg.Stream)
+	}
+	return &Stream{client, cfg, n}, nil
+}
+
+// Slot is that of the stream, under which its events are listed.
+func (s *Stream) Slot() int { return s.slot }
+
+// Counts counts as pending what the group has not acknowledged, of that as leased what a consumer has, and as parked the
+// dead letters. What was sent is not known. A server before 7.0 reads what no consumer has read to count it.
+func (s *Stream) Counts(ctx context.Context) (outbox.Counts, error) {
+	var c outbox.Counts
+	dead, err := s.client.XLen(ctx, s.cfg.DeadLetter).Result()
+	if err != nil {
+		return c, s.failed("counts", err)
+	}
+	c.Parked = dead
+	groups, err := s.client.XInfoGroups(ctx, s.cfg.Stream).Result()
+	if err != nil && !strings.Contains(err.Error(), "no such key") {
+		return c, s.failed("counts", err)
+	}
+	last := "0-0" // a group that does not exist yet reads all
+	for _, g := range groups {
+		if g.Name != s.cfg.Group {
+			continue
+		}
+		if c.Leased, last = g.Pending, g.LastDeliveredID; g.Lag > 0 || g.Lag == 0 && g.EntriesRead > 0 {
+			c.Pending = g.Pending + g.Lag
+			return c, nil
+		}
+	}
+	unread, err := s.unread(ctx, last)
+	c.Pending = c.Leased + unread
+	return c, s.failed("counts", err)
+}
+
+// page is how many entries are read at a time.
+const page = 1000
+
+// unread counts the entries behind one.
+func (s *Stream) unread(ctx context.Context, last string) (n int64, err error) {
+	for {
+		entries, err := s.client.XRangeN(ctx, s.cfg.Stream, behind(last), "+", page).Result()
+		n += int64(len(entries))
+		if err != nil || len(entries) < page {
+			return n, err
+		}
+		last = entries[len(entries)-1].ID
+	}
+}
+
+// behind is the first id of a stream that may follow the given one.
+func behind(id string) string {
+	ms, text, _ := strings.Cut(id, "-")
+	sequence, _ := strconv.ParseUint(text, 10, 64)
+	return ms + "-" + strconv.FormatUint(sequence+1, 10)
+}
+
+// Parked lists the dead letters that the filter means, oldest first. An event's ID is that of the entry in the
+// dead-letter stream, its Attempts its deliveries; it has no class. Filter.Aggregate means nothing here. An entry that is
+// no dead letter, or whose message cannot be decoded, comes with the error, and the list goes on.
+func (s *Stream) Parked(ctx context.Context, f outbox.Filter) iter.Seq2[outbox.Event, error] {
+	return func(yield func(outbox.Event, error) bool) {
+		if f.Aggregate != "" {
+			yield(outbox.Event{}, errors.New("admin: Filter.Aggregate: a stream does not know aggregates"))
+			return
+		}
+		now, err := s.client.Time(ctx).Result()
+		if err != nil {
+			yield(outbox.Event{}, s.failed("list parked events", err))
+			return
+		}
+		for dead, err := range stream.DeadLetters(ctx, s.client, s.cfg.DeadLetter) {
+			if err != nil && !errors.Is(err, stream.ErrNotDeadLetter) {
+				yield(outbox.Event{}, s.failed("list parked events", err))
+				return
+			}
+			e := s.event(dead)
+			if err == nil {
+				e.Message, err = s.cfg.Unmarshal(dead.Entry, dead.Values)
+			}
+			if e.Message != nil {
+				e.Destination = e.Message.Destination()
+			}
+			if f.Matches(e, now) && !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+func (s *Stream) event(dead stream.DeadLetter) outbox.Event {
+	text, _, _ := strings.Cut(dead.ID, "-")
+	ms, _ := strconv.ParseInt(text, 10, 64)
+	e := outbox.Event{
+		Slot: s.slot, ID: dead.ID, State: outbox.Parked, At: time.UnixMilli(ms), Attempts: int(dead.Deliveries), Error: dead.Reason,
+	}
+	if dead.Reason != "" {
+		e.History = []outbox.Failure{{At: dead.Last, Attempt: e.Attempts, Text: dead.Reason}}
+	}
+	return e
+}
+
+// deadScript acts on dead letters.
+var deadScript = redis.NewScript(lua.Source("_time", "_audit", "dead"))
+
+// Rearm puts dead letters back at the end of the stream, by their ids. Every group of the stream reads them.
+func (s *Stream) Rearm(ctx context.Context, slotNumber int, ids ...string) (outbox.Answers, error) {
+	return s.act(ctx, "rearm", "by id", slotNumber, ids)
+}
+
+// Discard removes dead letters for good, by their ids.
+func (s *Stream) Discard(ctx context.Context, slotNumber int, reason string, ids ...string) (outbox.Answers, error) {
+	if reason == "" {
+		return nil, errors.New("admin: discard without a reason: name one, it is recorded")
+	}
+	return s.act(ctx, "discard", reason, slotNumber, ids)
+}
+
+// maxIDs is how many entries one script acts on.
+const maxIDs = 100
+
+func (s *Stream) act(ctx context.Context, what, why string, slotNumber int, ids []string) (outbox.Answers, error) {
+	if slotNumber != s.slot {
+		return nil, fmt.Errorf("admin: slot %d: the stream %q is in slot %d", slotNumber, s.cfg.Stream, s.slot)
+	}
+	keys, operation := []string{s.cfg.DeadLetter, s.cfg.Stream, s.cfg.Audit}, rand.Text()[:16]
+	var all outbox.Answers
+	call := 0
+	for chunk := range slices.Chunk(ids, maxIDs) {
+		call++
+		args := []any{operation, call, s.cfg.Operator, why, what}
+		for _, id := range chunk {
+			args = append(args, id)
+		}
+		reply, err := deadScript.Run(ctx, s.client, keys, args...).StringSlice()
+		if err == nil && (len(reply) != 2 || len(reply[1]) != len(chunk)) {
+			err = fmt.Errorf("unexpected reply %.100q", reply)
+		}
+		if err != nil {
+			return all, s.failed(what, err)
+		}
+		for i, id := range chunk {
+			all = append(all, outbox.Answer{ID: id, Outcome: outcomes[reply[1][i]]})
+		}
+	}
+	return all, nil
+}
+
+var outcomes = map[byte]outbox.Outcome{'d': outbox.Done, 'u': outbox.Unknown, 'w': outbox.WrongState}
+
+// Audit lists what operators did to the stream's dead letters since a time, oldest first. It keeps about the last 10,000
+// records.
+func (s *Stream) Audit(ctx context.Context, since time.Time) iter.Seq2[outbox.Record, error] {
+	return func(yield func(outbox.Record, error) bool) {
+		for from := strconv.FormatInt(max(0, since.UnixMilli()), 10); ; {
+			entries, err := s.client.XRangeN(ctx, s.cfg.Audit, from, "+", maxIDs).Result()
+			if err != nil {
+				yield(outbox.Record{}, s.failed("audit", err))
+				return
+			}
+			for _, e := range entries {
+				if !yield(outbox.ParseRecord(s.slot, e.ID, e.Values), nil) {
+					return
+				}
+				from = behind(e.ID)
+			}
+			if len(entries) < maxIDs {
+				return
+			}
+		}
+	}
+}
+
+// failed makes an error of the server a typed one.
+func (s *Stream) failed(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &outbox.StorageError{Op: op + " of stream " + s.cfg.Stream, Slot: s.slot, Err: err}
+}
