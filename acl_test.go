@@ -82,10 +82,10 @@ func TestDocumentedUsers(t *testing.T) {
 	stop = runRelay(t, newUnchecked(t, publisher, shop), relay.PublisherFunc(func(context.Context, []*message.RawMessage) []error {
 		return []error{errors.New("never")}
 	}), cfg)
-	operator := outbox.NewStore(newUnchecked(t, documented(t, server, "operator", "~shop:*"), shop))
-	var parked []outbox.Parked
+	operator := outbox.NewStore(newUnchecked(t, documented(t, server, "operator", "~shop:*"), shop)).As("alice")
+	var parked []outbox.Event
 	redistest.Eventually(t, "the event to be parked", func() bool {
-		for p, err := range operator.Parked(t.Context()) {
+		for p, err := range operator.Parked(t.Context(), outbox.Filter{}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -94,8 +94,8 @@ func TestDocumentedUsers(t *testing.T) {
 		return len(parked) > 0
 	})
 	stop()
-	if n, err := operator.Rearm(t.Context(), parked[0].Slot, parked[0].ID); n != 1 || err != nil {
-		t.Errorf("%d re-armed, %v", n, err)
+	if n, err := operator.Rearm(t.Context(), parked[0].Slot, parked[0].ID); n.Done() != 1 || err != nil {
+		t.Errorf("re-armed: %v, %v", n, err)
 	}
 	if counts, err := operator.Counts(t.Context()); err != nil || counts.Pending != 1 {
 		t.Errorf("%+v, %v", counts, err)

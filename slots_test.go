@@ -126,6 +126,11 @@ func TestClusterMigratingSlotTurnsEveryScriptAway(t *testing.T) {
 	for _, hash := range []string{"inbox:b", "broken", "attempts", "leases", "errors"} {
 		client.HSet(ctx, shard.Key(hash), "x", "y")
 	}
+	for _, hash := range []string{"counts", "parked:by", "routes", "headers"} {
+		client.HSet(ctx, shard.Key(hash), "x", "1")
+	}
+	client.ZAdd(ctx, shard.Key("lanes"), redis.Z{Member: "k\x000000000000000001\x00x"})
+	client.XAdd(ctx, &redis.XAddArgs{Stream: shard.Key("audit"), Values: []string{"operation", "0"}})
 	client.ZAdd(ctx, shard.Key("parked"), redis.Z{Member: "parked"})
 	client.ZAdd(ctx, shard.Key("sent"), redis.Z{Score: 1e18, Member: "x"})
 	client.Set(ctx, shard.Key("seq"), 1, 0)
@@ -155,7 +160,23 @@ func TestClusterMigratingSlotTurnsEveryScriptAway(t *testing.T) {
 			return err
 		},
 		"rearm": func(ctx context.Context) error {
-			_, err := scripts.Rearm(ctx, shard, []string{"parked"})
+			_, err := scripts.Rearm(ctx, shard, script.Act{Operation: "1"}, time.Time{}, "", []string{"parked"})
+			return err
+		},
+		"discard": func(ctx context.Context) error {
+			_, err := scripts.Discard(ctx, shard, script.Act{Operation: "2"}, []string{"discarded"})
+			return err
+		},
+		"erase": func(ctx context.Context) error {
+			_, err := scripts.Erase(ctx, shard, script.Act{Operation: "3"}, []string{"erased"})
+			return err
+		},
+		"replay": func(ctx context.Context) error {
+			_, err := scripts.Replay(ctx, shard, script.Act{Operation: "4"}, time.Now(), []string{"replayed"})
+			return err
+		},
+		"import": func(ctx context.Context) error {
+			_, err := scripts.Import(ctx, shard, script.Act{Operation: "5"}, []script.Imported{{ID: "imported", Parked: time.Now(), Body: []byte("x")}})
 			return err
 		},
 	}

@@ -71,6 +71,9 @@ func NewStream(client redis.UniversalClient, cfg StreamConfig) (*Stream, error) 
 // Slot is that of the stream, under which its events are listed.
 func (s *Stream) Slot() int { return s.slot }
 
+// DeadLetter is the key of the dead-letter stream.
+func (s *Stream) DeadLetter() string { return s.cfg.DeadLetter }
+
 // Counts counts as pending what the group has not acknowledged, of that as leased what a consumer has, and as parked the
 // dead letters. What was sent is not known. A server before 7.0 reads what no consumer has read to count it.
 func (s *Stream) Counts(ctx context.Context) (outbox.Counts, error) {

@@ -187,12 +187,18 @@ func TestActsNeedAName(t *testing.T) {
 	y := newYard(t, redistest.Shared(t).Client(t))
 	nobody, ctx := outbox.NewStore(y.tr), redistest.Soon(t)
 	acts := map[string]func(s *outbox.Store) error{
-		"rearm":   func(s *outbox.Store) error { _, err := s.Rearm(ctx, y.slot, "1"); return err },
-		"all":     func(s *outbox.Store) error { _, err := s.RearmAll(ctx, outbox.Filter{}, outbox.RearmOptions{}); return err },
+		"rearm": func(s *outbox.Store) error { _, err := s.Rearm(ctx, y.slot, "1"); return err },
+		"all": func(s *outbox.Store) error {
+			_, err := s.RearmAll(ctx, outbox.Filter{}, outbox.RearmOptions{})
+			return err
+		},
 		"discard": func(s *outbox.Store) error { _, err := s.Discard(ctx, y.slot, "why", "1"); return err },
 		"erase":   func(s *outbox.Store) error { _, err := s.Erase(ctx, y.slot, "why", "1"); return err },
-		"replay":  func(s *outbox.Store) error { _, err := s.Replay(ctx, time.Now(), outbox.Filter{}, outbox.ReplayOptions{}); return err },
-		"import":  func(s *outbox.Store) error { _, err := s.Import(ctx, strings.NewReader("")); return err },
+		"replay": func(s *outbox.Store) error {
+			_, err := s.Replay(ctx, time.Now(), outbox.Filter{}, outbox.ReplayOptions{})
+			return err
+		},
+		"import": func(s *outbox.Store) error { _, err := s.Import(ctx, strings.NewReader("")); return err },
 	}
 	for name, act := range acts {
 		if err := act(nobody); err == nil || !strings.Contains(err.Error(), `store.As("alice")`) {

@@ -83,7 +83,10 @@ func (e Event) last() Failure {
 func event(slot int, row script.Listed) (Event, error) {
 	e := Event{
 		Slot: slot, ID: row.ID, State: letters[row.State], At: row.At, Attempts: row.Attempts, Lease: row.Lease, Key: row.Key,
-		Destination: row.Route, History: history(row.History), route: row.Route,
+		Destination: row.Route, route: row.Route,
+	}
+	for _, f := range row.Failures {
+		e.History = append(e.History, Failure(f))
 	}
 	e.Error, e.Class = e.last().Text, e.last().Class
 	if !row.HasBody {
@@ -104,31 +107,7 @@ func event(slot int, row script.Listed) (Event, error) {
 	return e, nil
 }
 
-// history reads the lines of a shard's errors.
-func history(lines string) []Failure {
-	if lines == "" {
-		return nil
-	}
-	var list []Failure
-	for line := range strings.SplitSeq(lines, "\n") {
-		fields := strings.SplitN(line, " ", 4)
-		if len(fields) < 3 {
-			list = append(list, Failure{Text: line})
-			continue
-		}
-		f := Failure{Class: fields[2]}
-		ms, _ := strconv.ParseInt(fields[0], 10, 64)
-		f.At = time.UnixMilli(ms)
-		f.Attempt, _ = strconv.Atoi(fields[1])
-		if len(fields) > 3 {
-			f.Text = fields[3]
-		}
-		list = append(list, f)
-	}
-	return list
-}
-
-// historyLines writes what history reads.
+// historyLines writes failures as lua/_errors.lua keeps them.
 func historyLines(list []Failure) string {
 	lines := make([]string, len(list))
 	blank := strings.NewReplacer("\r", " ", "\n", " ")

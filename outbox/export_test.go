@@ -270,4 +270,3 @@ func TestAudit(t *testing.T) {
 		}
 	})
 }
-

@@ -275,7 +275,7 @@ func TestStorageErrors(t *testing.T) {
 		"find pending events": second(y.store.FindPending(ctx, 1)),
 		"list parked events":  last(y.store.Parked(ctx, outbox.Filter{})),
 		"list sent events":    last(y.store.List(ctx, outbox.Sent, outbox.ListOptions{})),
-		"show":     second(y.store.Show(ctx, y.slot, "1")),
+		"show":                second(y.store.Show(ctx, y.slot, "1")),
 		"re-arm":              second(y.store.Rearm(ctx, y.slot, "1")),
 		"discard":             second(y.store.Discard(ctx, y.slot, "why", "1")),
 		"erase":               second(y.store.Erase(ctx, y.slot, "why", "1")),

@@ -3,6 +3,7 @@ package outbox_test
 import (
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,12 +49,12 @@ func parkMany(t testing.TB, tr *luatx.Transactor, n int, typ string) {
 func TestManyParked(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
-		n := 10_000
+		n := 20_000
 		switch {
-		case t.Name() == "TestManyParked/redis" || os.Getenv("LUATX_VERIFY") != "" && t.Name() == "TestManyParked/cluster":
-			n = 100_000
-		case t.Name() == "TestManyParked/miniredis":
+		case strings.HasSuffix(t.Name(), "/miniredis"):
 			n = 4000
+		case os.Getenv("LUATX_VERIFY") != "":
+			n = 100_000
 		}
 		tr := newTransactor(t, client)
 		store, paid := outbox.NewStore(tr).As("alice"), "paid"

@@ -220,13 +220,13 @@ func TestParkedInALane(t *testing.T) {
 			redistest.Eventually(t, "the other lane", func() bool { return len(out.of("b")) == 2 })
 			redistest.Eventually(t, "the lane", func() bool { return slices.Equal(out.of("a"), c.before) && counts(t, tr).Parked == 1 })
 			redistest.Eventually(t, "all to be settled", func() bool { return counts(t, tr).Sent == int64(len(c.before)+1) })
-			store := outbox.NewStore(tr)
-			for p, err := range store.Parked(t.Context()) {
+			store := outbox.NewStore(tr).As("operator")
+			for p, err := range store.Parked(t.Context(), outbox.Filter{}) {
 				if err != nil || p.ID != "a1" || p.Class != "refused" {
 					t.Errorf("parked: %+v, %v", p, err)
 				}
-				if n, err := store.Rearm(t.Context(), p.Slot, p.ID); n != 1 || err != nil {
-					t.Errorf("%d re-armed, %v", n, err)
+				if n, err := store.Rearm(t.Context(), p.Slot, p.ID); n.Done() != 1 || err != nil {
+					t.Errorf("re-armed: %v, %v", n, err)
 				}
 			}
 			redistest.Eventually(t, "everything to be sent", func() bool { return counts(t, tr) == outbox.Counts{Sent: 5} })

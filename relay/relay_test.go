@@ -126,6 +126,7 @@ func counts(t testing.TB, tr *luatx.Transactor) outbox.Counts {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.Bytes, c.Totals = 0, outbox.Totals{}
 	return c
 }
 
@@ -228,9 +229,9 @@ func TestFailuresParkAndRearm(t *testing.T) {
 		if out.count("poison") != 3 || out.count("hopeless") != 1 || out.count("good") != 1 {
 			t.Errorf("published %v", out.times)
 		}
-		store := outbox.NewStore(tr)
+		store := outbox.NewStore(tr).As("operator")
 		slots := make(map[int][]string)
-		for p, err := range store.Parked(t.Context()) {
+		for p, err := range store.Parked(t.Context(), outbox.Filter{}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -246,7 +247,7 @@ func TestFailuresParkAndRearm(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			moved += m
+			moved += m.Done()
 		}
 		if moved != 2 {
 			t.Errorf("%d events re-armed, want 2", moved)

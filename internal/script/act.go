@@ -34,22 +34,22 @@ func (s *Set) Rearm(ctx context.Context, shard Shard, act Act, cutoff time.Time,
 	if !cutoff.IsZero() {
 		until = millis(cutoff)
 	}
-	return s.act(ctx, s.rearm, shard, act, []any{until, destination}, ids)
+	return s.act(ctx, &s.rearm, shard, act, []any{until, destination}, ids)
 }
 
 // Discard removes parked events and returns a letter for each.
 func (s *Set) Discard(ctx context.Context, shard Shard, act Act, ids []string) (string, error) {
-	return s.act(ctx, s.discard, shard, act, nil, ids)
+	return s.act(ctx, &s.discard, shard, act, nil, ids)
 }
 
 // Erase erases the bodies of events and returns a letter for each.
 func (s *Set) Erase(ctx context.Context, shard Shard, act Act, ids []string) (string, error) {
-	return s.act(ctx, s.erase, shard, act, nil, ids)
+	return s.act(ctx, &s.erase, shard, act, nil, ids)
 }
 
 // Replay puts events that were sent until the cut-off back into pending, and returns a letter for each.
 func (s *Set) Replay(ctx context.Context, shard Shard, act Act, cutoff time.Time, ids []string) (string, error) {
-	return s.act(ctx, s.replay, shard, act, []any{millis(cutoff)}, ids)
+	return s.act(ctx, &s.replay, shard, act, []any{millis(cutoff)}, ids)
 }
 
 // Imported is an event that comes in as a parked one.
@@ -74,11 +74,11 @@ func (s *Set) Import(ctx context.Context, shard Shard, act Act, events []Importe
 		}
 		args = append(args, e.ID, escapeKey(e.Key), millis(e.Parked), strconv.Itoa(e.Attempts), e.History, e.Route, body)
 	}
-	return s.act(ctx, s.imports, shard, act, args, nil)
+	return s.act(ctx, &s.imports, shard, act, args, nil)
 }
 
 // act runs a script that begins with lua/_audit.lua.
-func (s *Set) act(ctx context.Context, script source, shard Shard, act Act, args []any, ids []string) (string, error) {
+func (s *Set) act(ctx context.Context, script *source, shard Shard, act Act, args []any, ids []string) (string, error) {
 	all := make([]any, 0, 4+len(args)+len(ids))
 	all = append(all, act.Operation, act.Call, act.Who, act.Why)
 	all = append(all, args...)

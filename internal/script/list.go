@@ -29,7 +29,7 @@ type Listed struct {
 	Attempts int
 	Lease    string
 	Key      string
-	History  string
+	Failures []Failure // newest first
 	Route    string
 	HasBody  bool
 	Body     []byte
@@ -49,7 +49,7 @@ func (s *Set) List(ctx context.Context, shard Shard, l Listing) (rows []Listed, 
 	for _, id := range l.IDs {
 		args = append(args, id)
 	}
-	reply, err := s.eval(ctx, s.list, shard.outboxKeys(), args)
+	reply, err := s.eval(ctx, &s.list, shard.outboxKeys(), args)
 	if err != nil {
 		return nil, now, next, false, err
 	}
@@ -66,7 +66,7 @@ func (s *Set) List(ctx context.Context, shard Shard, l Listing) (rows []Listed, 
 
 func listed(row []any) Listed {
 	l := Listed{
-		ID: word(row[0]), At: when(word(row[2])), Lease: word(row[4]), History: word(row[6]), Route: word(row[7]),
+		ID: word(row[0]), At: when(word(row[2])), Lease: word(row[4]), Failures: history(word(row[6])), Route: word(row[7]),
 		HasBody: number(row[8]) == 1, Body: []byte(word(row[9])),
 	}
 	if state := word(row[1]); state != "" {

@@ -1,0 +1,51 @@
+package admin_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/luatx/luatx/message"
+)
+
+// till is where events are published.
+type till struct {
+	mu  sync.Mutex
+	ids []string
+}
+
+func (l *till) take(e *message.RawMessage, refuse bool) error {
+	if refuse {
+		return message.Permanent(errors.New("no such bank"))
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ids = append(l.ids, e.ID())
+	return nil
+}
+
+func (l *till) list() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	sorted := slices.Clone(l.ids)
+	slices.Sort(sorted)
+	return sorted
+}
+
+// running runs what ends with its context, until stop or the end of the test.
+func running(t testing.TB, run func(context.Context) error) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
