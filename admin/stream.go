@@ -92,7 +92,7 @@ func (s *Stream) Counts(ctx context.Context) (outbox.Counts, error) {
 		if g.Name != s.cfg.Group {
 			continue
 		}
-		if c.Leased, last = g.Pending, g.LastDeliveredID; g.Lag > 0 || g.Lag == 0 && g.EntriesRead > 0 {
+		if c.Leased, last = g.Pending, g.LastDeliveredID; g.EntriesRead > 0 && g.Lag >= 0 {
 			c.Pending = g.Pending + g.Lag
 			return c, nil
 		}
