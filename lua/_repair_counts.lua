@@ -7,7 +7,8 @@ local FIRST = 5
 
 -- Changes with every act on the outbox: a sum is worth something only where that stood still.
 local function version()
-  local known = redis.call('HMGET', key.counts, 'events', 'bytes', 'parked', 'enqueued', 'sent', 'parkings')
+  local known = redis.call('HMGET', key.counts, 'events', 'bytes', 'parked', 'enqueued', 'sent', 'parkings',
+    'discarded', 'erased', 'imported')
   for i = 1, #known do known[i] = tostring(known[i]) end
   return table.concat(known, ',')
 end

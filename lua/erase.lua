@@ -28,6 +28,7 @@ local function erase(id)
   redis.call('HSET', ENTRIES, id, '!' .. redis.sha1hex(body))
   tally('', 'erased', 1)
   leave(id)
+  count('erased', 1)
   return 'd'
 end
 

@@ -32,8 +32,8 @@ type Totals struct {
 	Sent, Failed, Parked int64
 	// Orphans are members of an index that had no body and were removed.
 	Orphans int64
-	// Discarded, Imported and Replayed are what operators did.
-	Discarded, Imported, Replayed int64
+	// Discarded, Imported, Replayed and Erased (of bodies that were not sent) are what operators did.
+	Discarded, Imported, Replayed, Erased int64
 }
 
 // Counts adds up the events of all shards. The shards are asked one after the other, so that an event on its way from
@@ -60,7 +60,7 @@ func (c *Counts) add(shard script.Counts) {
 	t := &c.Totals
 	for name, total := range map[string]*int64{
 		"enqueued": &t.Enqueued, "duplicate": &t.Duplicate, "sent": &t.Sent, "failed": &t.Failed, "parkings": &t.Parked,
-		"orphans": &t.Orphans, "discarded": &t.Discarded, "imported": &t.Imported, "replayed": &t.Replayed,
+		"orphans": &t.Orphans, "discarded": &t.Discarded, "imported": &t.Imported, "replayed": &t.Replayed, "erased": &t.Erased,
 	} {
 		*total += shard.Totals[name]
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/outbox"
 )
 
 // commit commits a transaction of some events, or puts them into the outbox beside one: all of them, or none.
@@ -297,10 +298,10 @@ func (m *model) rearm(rt *rapid.T) {
 			e.state, e.due = "waiting", false
 		}
 	}
-	got, err := m.tr.Scripts().Rearm(redistest.Soon(m.t), m.shard, ids)
+	got, err := outbox.NewStore(m.tr).As("operator").Rearm(redistest.Soon(m.t), m.shard.Slot, ids...)
 	must(m.t, err)
-	if got != want {
-		rt.Fatalf("re-armed %d of %q, want %d", got, ids, want)
+	if got.Done() != want {
+		rt.Fatalf("re-armed %v, want %d", got, want)
 	}
 }
 

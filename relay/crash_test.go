@@ -420,16 +420,16 @@ func TestPoison(t *testing.T) {
 	if ids, _ := published(t, broker.Admin(t), c.Stream); len(ids) != len(neighbours) {
 		t.Errorf("%d events published: %v", len(ids), ids)
 	}
-	store, why := outbox.NewStore(tr), map[string]string{c.Poison: "exhausted refused", c.Killer: "crashed the lease ran out"}
-	for p, err := range store.Parked(t.Context()) {
+	store, why := outbox.NewStore(tr).As("operator"), map[string]string{c.Poison: "exhausted refused", c.Killer: "crashed the lease ran out"}
+	for p, err := range store.Parked(t.Context(), outbox.Filter{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := p.Class + " " + p.Error; !strings.HasPrefix(got, why[p.ID]) || p.Attempts != c.Attempts || p.Message.ID() != p.ID {
 			t.Errorf("parked: %+v", p)
 		}
-		if n, err := store.Rearm(t.Context(), p.Slot, p.ID); n != 1 || err != nil {
-			t.Errorf("%d re-armed, %v", n, err)
+		if n, err := store.Rearm(t.Context(), p.Slot, p.ID); n.Done() != 1 || err != nil {
+			t.Errorf("re-armed: %v, %v", n, err)
 		}
 	}
 	out := newSink()
