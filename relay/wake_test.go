@@ -126,9 +126,9 @@ func TestWakeUpOfAnEarlierEvent(t *testing.T) {
 			t.Fatal(claim, err)
 		}
 		out := newSink()
-		start(t, tr, out, relay.Config{NoInline: true, SweepInterval: time.Hour})
+		start(t, tr, out, relay.Config{NoInline: true, SweepInterval: time.Hour, Lease: time.Hour})
 		waitListening(t, client, tr, 1)
-		for _, id := range []string{"first", "second"} {
+		for _, id := range []string{"first", "second", "third"} {
 			emit(t, committer, "a", id)
 			redistest.Eventually(t, id+" to be published", func() bool { return out.count(id) == 1 })
 		}

@@ -105,7 +105,7 @@ var findMutants = []Mutant{
 		Name:    "barrier-does-not-hold-inline",
 		File:    "relay/barrier.go",
 		Old:     `case !reached:`,
-		New:     `case false:`,
+		New:     `case !reached && len(events) == 0:`,
 		Package: "relay",
 		Test:    "^TestBarrier$/^inline$",
 		Why:     "a failover leaves events published inline without a commit",
