@@ -15,7 +15,6 @@ import (
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/script"
-	"github.com/luatx/luatx/outbox"
 )
 
 // commit commits a transaction of some events, or puts them into the outbox beside one: all of them, or none.
@@ -202,6 +201,7 @@ func (m *model) settle(rt *rapid.T) {
 	if rapid.Bool().Draw(rt, "hold") {
 		how.Lease = time.Hour
 	}
+	how.KeepBody = rapid.Bool().Draw(rt, "keep")
 	var batch []script.Settlement
 	var want, promoted []string
 	for _, id := range rapid.SliceOfNDistinct(rapid.SampledFrom(m.ids(nil)), 1, 4, rapid.ID).Draw(rt, "settled") {
@@ -214,6 +214,9 @@ func (m *model) settle(rt *rapid.T) {
 		}
 		batch = append(batch, s)
 		what, heirs := m.fate(s)
+		if what == "sent" {
+			m.events[id].kept = how.KeepBody && !m.events[id].erased
+		}
 		want, promoted = append(want, what), append(promoted, heirs...)
 	}
 	settled, err := m.tr.Scripts().Settle(redistest.Soon(m.t), m.shard, how, batch)
@@ -239,7 +242,7 @@ func (m *model) fate(s script.Settlement) (what string, promoted []string) {
 		return "stale", nil
 	case s.What == "sent":
 		promoted = m.leave(s.ID)
-		*e = modelled{body: e.body, state: "sent"}
+		*e = modelled{body: e.body, state: "sent", erased: e.erased}
 		return "sent", promoted
 	}
 	claimed := e.lease != ""
@@ -281,28 +284,97 @@ func (m *model) adopt(rt *rapid.T, settled script.Settled, promoted []string, ho
 	}
 }
 
-func (m *model) rearm(rt *rapid.T) {
+// operate is what a person does to some events, in whichever state they are.
+func (m *model) operate(rt *rapid.T) {
 	if len(m.events) == 0 {
 		return
 	}
-	ids := rapid.SliceOfNDistinct(rapid.SampledFrom(m.ids(nil)), 1, 4, rapid.ID).Draw(rt, "re-armed")
-	want := 0
+	ids := rapid.SliceOfNDistinct(rapid.SampledFrom(m.ids(nil)), 1, 4, rapid.ID).Draw(rt, "operated")
+	m.made++
+	ctx, scripts := redistest.Soon(m.t), m.tr.Scripts()
+	act, shard := script.Act{Operation: fmt.Sprint("op", m.made), Call: 1, Who: "operator", Why: "test"}, m.shard
+	var answer func(string, *modelled) byte
+	var call func() (string, error)
+	what := rapid.SampledFrom([]string{"rearm", "rearm", "discard", "erase", "replay"}).Draw(rt, "operation")
+	switch what {
+	case "rearm":
+		answer, call = m.rearm, func() (string, error) { return scripts.Rearm(ctx, shard, act, time.Time{}, "", ids) }
+	case "discard":
+		answer, call = m.discard, func() (string, error) { return scripts.Discard(ctx, shard, act, ids) }
+	case "erase":
+		answer, call = m.erase, func() (string, error) { return scripts.Erase(ctx, shard, act, ids) }
+	case "replay":
+		answer, call = m.replay, func() (string, error) { return scripts.Replay(ctx, shard, act, time.Now().Add(time.Hour), ids) }
+	}
+	var want []byte
 	for _, id := range ids {
-		e := m.events[id]
-		if e.state != "parked" {
-			continue
-		}
-		want++
-		e.state, e.attempts, e.due = "pending", 0, true
-		if e.key != "" && m.lane(e.key)[0] != id {
-			e.state, e.due = "waiting", false
-		}
+		want = append(want, answer(id, m.events[id]))
 	}
-	got, err := outbox.NewStore(m.tr).As("operator").Rearm(redistest.Soon(m.t), m.shard.Slot, ids...)
+	got, err := call()
 	must(m.t, err)
-	if got.Done() != want {
-		rt.Fatalf("re-armed %v, want %d", got, want)
+	if got != string(want) {
+		rt.Fatalf("%s of %q: %q, want %q", what, ids, got, want)
 	}
+	maps.DeleteFunc(m.events, func(_ string, e *modelled) bool { return e.state == "" })
+}
+
+// room says whether an operator may put an event back.
+func (m *model) room(e *modelled) bool {
+	return m.count("pending")+m.count("waiting") < modelEvents && m.bytes()+len(e.body) <= modelBytes
+}
+
+func (m *model) rearm(id string, e *modelled) byte {
+	switch {
+	case e.state != "parked":
+		return script.ActState
+	case e.erased:
+		return script.ActErased
+	case !m.room(e):
+		return script.ActFull
+	}
+	e.state, e.attempts, e.due = "pending", 0, true
+	if e.key != "" && m.lane(e.key)[0] != id {
+		e.state, e.due = "waiting", false
+	}
+	return script.ActDone
+}
+
+func (m *model) discard(id string, e *modelled) byte {
+	if e.state != "parked" {
+		return script.ActState
+	}
+	m.leave(id)
+	m.ended++
+	e.state = "" // gone, when all have been answered
+	return script.ActDone
+}
+
+func (m *model) erase(id string, e *modelled) byte {
+	switch {
+	case e.erased, e.state == "sent" && !e.kept:
+		return script.ActErased
+	case e.state == "sent":
+		e.kept = false
+		return script.ActDone
+	case e.lease != "" && !e.due:
+		return script.ActLeased
+	}
+	e.state, e.lease, e.due, e.fresh, e.erased = "parked", "", false, false, true
+	m.leave(id)
+	return script.ActDone
+}
+
+func (m *model) replay(_ string, e *modelled) byte {
+	switch {
+	case e.state != "sent":
+		return script.ActState
+	case !e.kept:
+		return script.ActNoBody
+	case !m.room(e):
+		return script.ActFull
+	}
+	e.state, e.due, e.kept = "pending", true, false
+	return script.ActDone
 }
 
 // schedule moves or cancels an event, which only one that is scheduled and was never claimed lets happen.
