@@ -88,7 +88,7 @@ func Drive(ctx context.Context, source Source, publisher Publisher, cfg DriveCon
 	defer stop()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(cfg.DrainTimeout, stop) })()
 
-	d := driver{events: events, publisher: publisher, cfg: cfg, outage: outages{log: cfg.Logger, cap: cfg.PauseCap}}
+	d := driver{events: events, publisher: publisher, cfg: cfg, outage: outages{log: cfg.Logger, cap: cfg.PauseCap, most: perScope * cfg.Concurrency}}
 	var workers sync.WaitGroup
 	for range cfg.Concurrency {
 		workers.Go(func() { d.run(work) })
