@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -29,7 +30,7 @@ func documented(t testing.TB, server *redistest.Server, user string, rules ...st
 		t.Fatal(err)
 	}
 	granted = slices.DeleteFunc(granted, func(rule string) bool { return strings.HasPrefix(rule, "+@") })
-	if server.Binary().AtLeast(6, 2) && user != "operator" { // who neither wakes nor listens
+	if server.Binary().AtLeast(6, 2) {
 		rules = append(rules, "&shop:*")
 	}
 	args := []any{"ACL", "SETUSER", user, "reset", "on", ">secret"}
@@ -97,6 +98,7 @@ func TestDocumentedUsers(t *testing.T) {
 	if n, err := operator.Rearm(t.Context(), parked[0].Slot, parked[0].ID); n.Done() != 1 || err != nil {
 		t.Errorf("re-armed: %v, %v", n, err)
 	}
+	operate(t, operator, parked[0])
 	if counts, err := operator.Counts(t.Context()); err != nil || counts.Pending != 1 {
 		t.Errorf("%+v, %v", counts, err)
 	}
@@ -114,6 +116,50 @@ func TestDocumentedUsers(t *testing.T) {
 		if strings.Contains(denied, word) {
 			t.Errorf("a wake-up was denied: %s", denied)
 		}
+	}
+}
+
+// operate does what else an operator may do, and leaves an event as it is.
+func operate(t testing.TB, store *outbox.Store, e outbox.Event) {
+	t.Helper()
+	ctx, line := t.Context(), `{"aggregate":"a","id":"x","key":"k","attempts":1,"destination":"d","history":[{"attempt":1,"class":"c"}],"body":{"id":"x"}}`
+	do := func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	_, err := store.Show(ctx, e.Slot, e.ID)
+	do("show", err)
+	_, err = store.Overview(ctx)
+	do("overview", err)
+	_, err = store.FindPending(ctx, 10)
+	do("find", err)
+	_, err = store.Oldest(ctx)
+	do("oldest", err)
+	for _, state := range []outbox.State{outbox.Pending, outbox.Leased, outbox.Waiting, outbox.Sent, outbox.Parked} {
+		for _, err := range store.List(ctx, state, outbox.ListOptions{}) {
+			do("list", err)
+		}
+	}
+	_, err = store.Import(ctx, strings.NewReader(line))
+	do("import", err)
+	n, err := store.Slot("a")
+	do("slot", err)
+	_, err = store.RearmAll(ctx, outbox.Filter{IDs: []string{"x"}}, outbox.RearmOptions{Destination: "e"})
+	do("re-arm", err)
+	_, err = store.Export(ctx, io.Discard, outbox.Filter{})
+	do("export", err)
+	_, err = store.Erase(ctx, n, "asked to", "x")
+	do("erase", err)
+	_, err = store.Replay(ctx, time.Time{}, outbox.Filter{}, outbox.ReplayOptions{})
+	do("replay", err)
+	answers, err := store.Discard(ctx, n, "done with it", "x")
+	if do("discard", err); answers.Done() != 1 {
+		t.Errorf("discard: %v", answers)
+	}
+	for _, err := range store.Audit(ctx, time.Time{}) {
+		do("audit", err)
 	}
 }
 

@@ -115,11 +115,11 @@ func streamed(t testing.TB, client redis.UniversalClient) mode {
 // TestOneView holds that an operator does the same with either way of keeping events, and sees the same.
 func TestOneView(t *testing.T) {
 	t.Parallel()
-	for name, make := range map[string]func(testing.TB, redis.UniversalClient) mode{"scripted": scripted, "streamed": streamed} {
+	for name, keep := range map[string]func(testing.TB, redis.UniversalClient) mode{"scripted": scripted, "streamed": streamed} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
-				m := make(t, client)
+				m := keep(t, client)
 				counts := func() outbox.Counts {
 					c, err := m.backlog.Counts(redistest.Soon(t))
 					must(t, err)

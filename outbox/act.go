@@ -104,7 +104,7 @@ func (s *Store) actOn(ctx context.Context, op, why string, slotNumber int, ids [
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.shard(slotNumber); err != nil {
+	if err := checkSlot(slotNumber); err != nil {
 		return nil, err
 	}
 	if why == "" {

@@ -209,10 +209,10 @@ func (c *campaign) fates(ctx context.Context, first []Event) (map[string]int, er
 			return nil, err
 		}
 		for _, e := range now {
-			switch {
-			case e.State == Sent:
+			switch e.State {
+			case Sent:
 				continue
-			case e.State == Parked:
+			case Parked:
 				fate.ParkedAgain++
 				again[e.Class]++
 				failed[e.Class]++

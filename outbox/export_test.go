@@ -265,7 +265,8 @@ func TestAudit(t *testing.T) {
 		if i != 30 {
 			t.Errorf("%d records since %v", i, before)
 		}
-		for range bob.Audit(redistest.Soon(t), time.Time{}) {
+		for _, err := range bob.Audit(redistest.Soon(t), time.Time{}) {
+			must(t, err)
 			break
 		}
 	})

@@ -88,7 +88,7 @@ func (f Filter) needsBodies() bool { return f.Type != "" || f.Destination != "" 
 // slots are those of the shards that are meant; none: all.
 func (s *Store) slots(f Filter) ([]int, error) {
 	for _, n := range f.Slots {
-		if _, err := s.shard(n); err != nil {
+		if err := checkSlot(n); err != nil {
 			return nil, err
 		}
 	}

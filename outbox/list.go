@@ -126,7 +126,7 @@ func (s *Store) list(ctx context.Context, n int, of script.Listing) (p page, err
 // Show returns one event, in whatever state it is; ErrNotFound where the shard does not know it. Slot tells the slot of
 // an aggregate. A body that cannot be decoded is an error beside the event.
 func (s *Store) Show(ctx context.Context, slotNumber int, id string) (Event, error) {
-	if _, err := s.shard(slotNumber); err != nil {
+	if err := checkSlot(slotNumber); err != nil {
 		return Event{}, err
 	}
 	page, err := s.list(ctx, slotNumber, script.Listing{Of: "ids", Bodies: true, IDs: []string{id}})

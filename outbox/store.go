@@ -75,12 +75,11 @@ func storageError(op string, slot int, err error) error {
 	return &StorageError{op, slot, err}
 }
 
-// shard returns the shard of a slot.
-func (s *Store) shard(n int) (script.Shard, error) {
+func checkSlot(n int) error {
 	if n < 0 || n >= slot.Count {
-		return script.Shard{}, fmt.Errorf("outbox: slot %d: use 0 to %d", n, slot.Count-1)
+		return fmt.Errorf("outbox: slot %d: use 0 to %d", n, slot.Count-1)
 	}
-	return s.scripts.Shard(n), nil
+	return nil
 }
 
 // slotsAtOnce are asked in one pipeline.

@@ -138,8 +138,9 @@ func TestParkedStopsEarly(t *testing.T) {
 	ids := numbered(210)
 	must(t, emit(tr, "a", ids...))
 	settle(t, tr, slotOf(t, tr, "a"), time.Hour, "parked", ids...)
-	for range outbox.NewStore(tr).Parked(redistest.Soon(t), outbox.Filter{}) {
-		break // the server may not know the script yet
+	for _, err := range outbox.NewStore(tr).Parked(redistest.Soon(t), outbox.Filter{}) {
+		must(t, err)
+		break // the server may not have known the script
 	}
 	for _, c := range []struct{ take, pages int }{{1, 1}, {100, 1}, {101, 2}, {210, 3}} {
 		before, taken := proxy.Count("EVALSHA"), []string(nil)
