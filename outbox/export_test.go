@@ -14,6 +14,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/script"
 	"github.com/luatx/luatx/outbox"
 )
 
@@ -219,6 +220,23 @@ func TestReplay(t *testing.T) {
 			if _, err := y.store.Replay(redistest.Soon(t), since, outbox.Filter{}, bad); err == nil {
 				t.Errorf("%+v is taken", bad)
 			}
+		}
+	})
+}
+
+// TestReplayCutoff holds that what was sent after a replay began stays.
+func TestReplayCutoff(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		y := newYard(t, client)
+		y.emit("t", "", "", "1", "2", "3")
+		y.settle("sent", "", "", "", "1", "2")
+		scripts := y.tr.Scripts()
+		shard, began := scripts.Shard(y.slot), time.Now().Add(-time.Hour)
+		must(t, client.ZAdd(redistest.Soon(t), shard.Key("sent"), redis.Z{Score: float64(began.UnixMilli()), Member: "1"}).Err())
+		letters, err := scripts.Replay(redistest.Soon(t), shard, script.Act{Operation: "op"}, began, []string{"1", "2", "3", "4"})
+		if err != nil || letters != "dnwu" {
+			t.Errorf("%q, %v", letters, err)
 		}
 	})
 }
