@@ -103,7 +103,13 @@ func (c *scriptCounter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 }
 
 func (c *scriptCounter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.runs[cmds[0].Name()]++
+		return err
+	}
 }
 
 func (c *scriptCounter) of(name string) int {
@@ -120,6 +126,7 @@ func TestLaneInOneTurn(t *testing.T) {
 		tr, out := newTransactor(t, client), newSink()
 		ran := countScripts(client, tr)
 		start(t, tr, out, relay.Config{SweepInterval: time.Hour})
+		redistest.Eventually(t, "the first sweep to be over", func() bool { return ran.of("exists") > 0 })
 		ids := names("e", 10)
 		commit(t, tr, "a", ordered("k", ids...)...)
 		redistest.Eventually(t, "everything to be settled", func() bool { return counts(t, tr) == outbox.Counts{Sent: 10} })
