@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	// The drivers that a DSN can ask for.
+	_ "github.com/go-sql-driver/mysql"
+	_ "github.com/jackc/pgx/v5/stdlib"
+	_ "modernc.org/sqlite"
+
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/relay"
+	"github.com/luatx/luatx/sqltx"
+)
+
+// sqlBook is the book in an SQL database.
+type sqlBook struct {
+	db   *sql.DB
+	bind func(statement string) string
+}
+
+func (b sqlBook) Place(ctx context.Context, order PlaceOrder) error {
+	_, err := sqltx.ExecutorFromContext(ctx, b.db).ExecContext(ctx,
+		b.bind("INSERT INTO orders (customer, id, pence) VALUES (?, ?, ?)"), order.Customer, order.Order, order.Pence)
+	return err
+}
+
+// Spent returns how many orders a customer has placed, and what they came to.
+func (b sqlBook) Spent(ctx context.Context, customer string) (orders int, pence int64, err error) {
+	err = sqltx.ExecutorFromContext(ctx, b.db).QueryRowContext(ctx,
+		b.bind("SELECT count(*), COALESCE(SUM(pence), 0) FROM orders WHERE customer = ?"), customer).Scan(&orders, &pence)
+	return orders, pence, err
+}
+
+// onSQL puts the service together on a database; without a DSN on SQLite, in a file of its own.
+func onSQL(ctx context.Context, dsn string) (service, error) {
+	dir, err := os.MkdirTemp("", "either-")
+	if err != nil {
+		return service{}, err
+	}
+	driver, source := driverOf(dsn, filepath.Join(dir, "orders.db"))
+	db, err := sql.Open(driver, source)
+	if err != nil {
+		return service{}, errors.Join(err, os.RemoveAll(dir))
+	}
+	closing := func() error { return errors.Join(db.Close(), os.RemoveAll(dir)) }
+	dialect, err := sqltx.DialectOf(db)
+	if err != nil {
+		return service{}, errors.Join(err, closing())
+	}
+	events := sqltx.NewOutboxPublisher(sqltx.OutboxPublisherConfig{DB: db})
+	inbox := sqltx.InboxConfig{DB: db}
+	outbox := sqltx.OutboxConfig{DB: db, Topic: "order-events", Publisher: events}
+	_, err = db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS orders (customer VARCHAR(64) NOT NULL, id VARCHAR(64) PRIMARY KEY, pence BIGINT NOT NULL)")
+	if err := errors.Join(err, inbox.Init(ctx), outbox.Init(ctx)); err != nil {
+		return service{}, errors.Join(err, closing())
+	}
+	return service{
+		middleware: chain(sqltx.TxMiddleware(db, &sqltx.TxOptions{Retries: 3}), sqltx.InboxMiddleware(inbox), sqltx.OutboxMiddleware(outbox)),
+		book:       sqlBook{db, dialect.Bind},
+		publish: func(ctx context.Context, publisher relay.Publisher) error {
+			return relay.Drive(ctx, events, publisher, relay.DriveConfig{})
+		},
+		close: closing,
+	}, nil
+}
+
+// driverOf tells by the DSN which driver it is for, and what that one takes.
+func driverOf(dsn, file string) (driver, source string) {
+	if rest, ok := strings.CutPrefix(dsn, "mysql://"); ok {
+		return "mysql", rest
+	}
+	if dsn == "" {
+		return "sqlite", "file:" + file + "?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)"
+	}
+	return "pgx", dsn
+}
+
+// chain makes one middleware of several, the first outermost.
+func chain(middlewares ...message.Middleware) message.Middleware {
+	return func(next message.ProcessFunc) message.ProcessFunc {
+		for _, mw := range slices.Backward(middlewares) {
+			next = mw(next)
+		}
+		return next
+	}
+}
