@@ -95,6 +95,7 @@ type cleanup struct {
 	cfg       CleanupConfig
 	dialect   Dialect
 	statement string
+	args      []any
 }
 
 func newCleanup(cfg CleanupConfig) (*cleanup, error) {
@@ -114,6 +115,10 @@ func newCleanup(cfg CleanupConfig) (*cleanup, error) {
 	if c.cfg.Condition != "" {
 		condition = "(" + c.cfg.Condition + ") AND " + condition
 	}
+	for range strings.Count(c.dialect.DeleteSome, "%[2]s") {
+		c.args = append(c.args, c.cfg.Retention.Milliseconds())
+	}
+	c.args = append(c.args, c.cfg.ChunkSize)
 	c.statement = c.dialect.statement(c.dialect.DeleteSome, t, condition)
 	return c, nil
 }
@@ -171,7 +176,7 @@ func (c *cleanup) chunk(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	defer func() { _ = tx.Rollback() }() // has no effect after the commit
-	result, err := tx.ExecContext(ctx, c.statement, c.cfg.Retention.Milliseconds(), c.cfg.ChunkSize)
+	result, err := tx.ExecContext(ctx, c.statement, c.args...)
 	if err != nil {
 		return 0, err
 	}

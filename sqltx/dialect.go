@@ -39,7 +39,8 @@ type Dialect struct {
 	// Ago is the moment a number of milliseconds before now, in the type of the created_at columns; its one argument is
 	// that number.
 	Ago string
-	// DeleteSome deletes at most as many rows as its last argument says. %[1]s is the table, %[2]s the condition.
+	// DeleteSome deletes about as many rows as its last argument says. %[1]s is the table, %[2]s the condition, which has
+	// one argument and may occur more than once.
 	DeleteSome string
 	// Notify wakes those who listen to the channel that is its one argument, at the commit. Defaults to none.
 	Notify string

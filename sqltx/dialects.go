@@ -57,7 +57,7 @@ func PostgreSQL() Dialect {
 		Returning:   true,
 		NowMillis:   `CAST(extract(epoch FROM now()) * 1000 AS BIGINT)`,
 		Ago:         `now() - CAST(? AS BIGINT) * interval '1 millisecond'`,
-		DeleteSome:  `DELETE FROM %[1]s WHERE ctid = ANY (ARRAY(SELECT ctid FROM %[1]s WHERE %[2]s LIMIT ? FOR UPDATE SKIP LOCKED))`,
+		DeleteSome:  `DELETE FROM %[1]s WHERE %[2]s AND ctid = ANY (ARRAY(SELECT ctid FROM %[1]s WHERE %[2]s LIMIT ? FOR UPDATE SKIP LOCKED))`, // the same ctid is in every partition
 		Notify:      `SELECT pg_notify(?, '')`,
 		Isolation:   sql.LevelReadCommitted,
 		Retryable: func(err error) bool {

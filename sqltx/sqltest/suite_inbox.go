@@ -71,6 +71,10 @@ func testInbox(t *testing.T, s *suite) {
 			t.Errorf("%v, want %q", err, text)
 		}
 	}
+	twice := sqltx.TxMiddleware(s.db, &sqltx.TxOptions{Dialect: s.Dialect})(sqltx.InboxMiddleware(s.inboxConfig())(sqltx.InboxMiddleware(s.inboxConfig())(nil)))
+	if _, err := twice(t.Context(), message.New(nil, message.Attributes{message.AttrID: "twice"}, nil)); err == nil || !strings.Contains(err.Error(), "leave one out") {
+		t.Errorf("an inbox inside of an inbox: %v", err)
+	}
 	none := sqltx.InboxMiddleware(s.inboxConfig())(nil)
 	if _, err := none(t.Context(), message.New(nil, nil, nil)); err == nil || err.Error() != "inbox: no transaction in context (TxMiddleware required)" {
 		t.Error(err)
