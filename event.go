@@ -29,9 +29,6 @@ type Event struct {
 	At time.Time
 }
 
-// maxTime is the first time, in ms, that a sorted set cannot tell from its neighbours.
-const maxTime = 1 << 53
-
 // check says what is wrong with an event.
 func (e *Event) check(cfg *Config) error {
 	switch {
@@ -47,8 +44,8 @@ func (e *Event) check(cfg *Config) error {
 		return fmt.Errorf("luatx: event %s is ordered and scheduled: set Key or At, not both", e.ID)
 	case len(e.Key) > maxID || !utf8.ValidString(e.Key):
 		return fmt.Errorf("luatx: event %s: key %.40q: use at most %d bytes of UTF-8", e.ID, e.Key, maxID)
-	case !e.At.IsZero() && (e.At.Before(time.UnixMilli(0)) || !e.At.Before(time.UnixMilli(maxTime))):
-		return fmt.Errorf("luatx: event %s: At is %v: use a time since 1970", e.ID, e.At)
+	case !e.At.IsZero() && (e.At.Before(time.UnixMilli(0)) || e.At.Year() > 9999):
+		return fmt.Errorf("luatx: event %s: At is %v: use the years 1970 to 9999", e.ID, e.At)
 	}
 	return nil
 }

@@ -159,6 +159,14 @@ func TestClusterMigratingSlotTurnsEveryScriptAway(t *testing.T) {
 			_, err := scripts.Settle(ctx, shard, script.Settling{Attempts: 3, Retention: time.Hour}, []script.Settlement{{ID: "settled", What: "sent"}})
 			return err
 		},
+		"enqueue": func(ctx context.Context) error {
+			_, err := scripts.Enqueue(ctx, shard, []script.Event{{ID: "enqueued", Body: []byte("x")}})
+			return err
+		},
+		"scheduled": func(ctx context.Context) error {
+			_, err := scripts.Schedule(ctx, shard, "scheduled", time.Now())
+			return err
+		},
 		"rearm": func(ctx context.Context) error {
 			_, err := scripts.Rearm(ctx, shard, script.Act{Operation: "1"}, time.Time{}, "", []string{"parked"})
 			return err

@@ -7,7 +7,7 @@ local function head_of(options)
   local key, at = options.key, options.at
   if key ~= nil and at ~= nil then error({err = 'emit: an event is ordered or scheduled, not both'}, 0) end
   if at ~= nil then
-    if type(at) ~= 'number' or at < 0 or at >= 9007199254740992 then error({err = 'emit: at is no time in ms'}, 0) end
+    if type(at) ~= 'number' or at < 0 or at >= 253402300800000 then error({err = 'emit: at is no time in ms, of the years 1970 to 9999'}, 0) end
     return 'a' .. string.format('%.0f', at)
   end
   if key == nil then return '' end

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/mark"
@@ -15,7 +16,17 @@ type Config struct {
 	// Destination names where an output is to be published, for outputs that do not say so themselves.
 	// Defaults to none: the relay's Publisher decides.
 	Destination func(*message.Message) (string, error)
+	// OrderingKey names the lane of an output: the events of one key, on one tag, are published one after the other, in
+	// the order in which they were committed. An empty key: the event waits for nobody. Defaults to none; see
+	// ByPartitionKey.
+	OrderingKey func(*message.Message) (string, error)
+	// At says when an output may be published, by the server's clock: it is scheduled, and in no lane. The zero time: at
+	// once. Defaults to at once.
+	At func(*message.Message) (time.Time, error)
 }
+
+// ByPartitionKey orders events by their attribute partitionkey, for Config.OrderingKey.
+func ByPartitionKey(event *message.Message) (string, error) { return event.PartitionKey(), nil }
 
 // Middleware turns the outputs of the handler into events of the transaction around it. They are not passed on:
 // a relay publishes them once they are committed. An output without an id is given one that is derived from
@@ -35,7 +46,7 @@ func Middleware(cfg Config) message.Middleware {
 				return nil, err
 			}
 			for i, output := range outputs {
-				if err := emit(tx, output, cfg.Destination); err != nil {
+				if err := cfg.emit(tx, output); err != nil {
 					return nil, fmt.Errorf("outbox: output %d: %w", i, err)
 				}
 			}
@@ -52,19 +63,37 @@ func misplaced(ctx context.Context) error {
 	return errors.New("outbox: no transaction in context: put luatx.Middleware before outbox.Middleware")
 }
 
-func emit(tx *luatx.Tx, output *message.Message, destination func(*message.Message) (string, error)) error {
-	event := message.New(output.Data, output.Attributes.Clone(), nil)
-	if event.ID() == "" {
-		event.Attributes[message.AttrID] = tx.EventID()
-	}
-	if err := direct(event, destination); err != nil {
-		return err
-	}
-	body, err := Encode(event)
+func (cfg Config) emit(tx *luatx.Tx, output *message.Message) error {
+	event, err := cfg.event(output, tx.EventID)
 	if err != nil {
 		return err
 	}
-	return tx.Emit(luatx.Event{ID: event.ID(), Body: body})
+	return tx.Emit(event)
+}
+
+// event makes an event of an output, under an id of its own or that one.
+func (cfg Config) event(output *message.Message, id func() string) (luatx.Event, error) {
+	msg := message.New(output.Data, output.Attributes.Clone(), nil)
+	if msg.ID() == "" {
+		msg.Attributes[message.AttrID] = id()
+	}
+	if err := direct(msg, cfg.Destination); err != nil {
+		return luatx.Event{}, err
+	}
+	event := luatx.Event{ID: msg.ID()}
+	var err error
+	if cfg.OrderingKey != nil {
+		if event.Key, err = cfg.OrderingKey(msg); err != nil {
+			return luatx.Event{}, fmt.Errorf("ordering key: %w", err)
+		}
+	}
+	if cfg.At != nil {
+		if event.At, err = cfg.At(msg); err != nil {
+			return luatx.Event{}, fmt.Errorf("at: %w", err)
+		}
+	}
+	event.Body, err = Encode(msg)
+	return event, err
 }
 
 // direct gives an event its destination where it has none.

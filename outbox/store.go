@@ -21,6 +21,7 @@ type Store struct {
 	scripts    *script.Set
 	keyspace   luatx.Keyspace
 	operator   string
+	events     Config // of Enqueue
 }
 
 // NewStore returns the store of a Transactor. It does no I/O.

@@ -50,7 +50,7 @@ func decode(events []leased, fates settlements) (sound []leased, messages []*mes
 	for _, e := range events {
 		msg, err := outbox.Decode(e.body)
 		if err != nil {
-			fates.add(e.slot, script.Settlement{ID: e.id, What: "parked", Lease: e.lease, Class: "malformed", Error: cut(err)})
+			fates.add(e.slot, script.Settlement{ID: e.id, What: "parked", Lease: e.lease, Class: "malformed", Error: err.Error()})
 			continue
 		}
 		if e.route != "" {
@@ -61,15 +61,12 @@ func decode(events []leased, fates settlements) (sound []leased, messages []*mes
 	return sound, messages
 }
 
-// maxError is how much of an error is kept with an event, in bytes.
-const maxError = 1024
-
 func settlement(e leased, err error, pause time.Duration) script.Settlement {
 	s := script.Settlement{ID: e.id, Lease: e.lease, What: "sent"}
 	if err == nil {
 		return s
 	}
-	s.Error, s.Class = cut(err), classOf(err, "")
+	s.Error, s.Class = err.Error(), classOf(err, "")
 	switch {
 	case errors.Is(err, ErrLater):
 		wait, _ := message.RetryDelay(err)
@@ -82,11 +79,6 @@ func settlement(e leased, err error, pause time.Duration) script.Settlement {
 		s.What, s.Number = "failed", rand.Float64()
 	}
 	return s
-}
-
-func cut(err error) string {
-	text := err.Error()
-	return text[:min(len(text), maxError)]
 }
 
 // settle tells the shard. What cannot be told is published again when its lease has run out. It returns the events that

@@ -25,6 +25,10 @@ type Config struct {
 	// Destination names where an output is to be published, for outputs that do not say so themselves.
 	Destination func(*message.Message) (string, error)
 
+	// OrderingKey and At order and schedule outputs. Scripted only: see outbox.Config.
+	OrderingKey func(*message.Message) (string, error)
+	At          func(*message.Message) (time.Time, error)
+
 	// Scope names what a message is applied by. Scripted only: see inbox.Config.
 	Scope string
 	// Precheck looks a message up before its handler runs. Scripted only: see inbox.Precheck.
@@ -86,7 +90,9 @@ func Scripted(t *luatx.Transactor, cfg Config) (message.Middleware, error) {
 	if cfg.Precheck {
 		middlewares = append(middlewares, inbox.Precheck())
 	}
-	middlewares = append(middlewares, outbox.Middleware(outbox.Config{Destination: cfg.Destination}))
+	middlewares = append(middlewares, outbox.Middleware(outbox.Config{
+		Destination: cfg.Destination, OrderingKey: cfg.OrderingKey, At: cfg.At,
+	}))
 	if !cfg.RelayElsewhere {
 		w := relayWatch{attached: t.HasInline, logger: cmp.Or(cfg.Logger, slog.Default())}
 		middlewares = append(middlewares, w.wrap)

@@ -113,8 +113,8 @@ var readMutants = []Mutant{
 	{
 		Name:    "emitted-beyond-capacity",
 		File:    "lua/_emit.lua",
-		Old:     `if waiting + before + n + 1 > CAPACITY then`,
-		New:     `if false then`,
+		Old:     `emits.failed = ok and {full = full} or fine end`,
+		New:     `fine = true end`,
 		Package: ".",
 		Test:    "^TestProcedureFillsTheOutbox$",
 		Why:     "a procedure's events fill the server",

@@ -121,9 +121,9 @@ var scriptMutants = []Mutant{
 	},
 	{
 		Name:    "capacity-ignored",
-		File:    "lua/commit.lua",
-		Old:     `> CAPACITY then`,
-		New:     `> CAPACITY + 1000 then`,
+		File:    "lua/_events.lua",
+		Old:     `(events >= CAPACITY and 'events')`,
+		New:     `(events >= CAPACITY + 1000 and 'events')`,
 		Package: ".",
 		Test:    "^TestEvents$",
 		Why:     "an outbox grows until the server is full",

@@ -58,7 +58,7 @@ var undoMutants = []Mutant{
 	},
 	{
 		Name:    "trimmed-in-silence",
-		File:    "lua/_rollback.lua",
+		File:    "lua/_withdraw.lua",
 		Old:     `if not why and command.length and`,
 		New:     `if not why and false and`,
 		Package: ".",
@@ -67,7 +67,7 @@ var undoMutants = []Mutant{
 	},
 	{
 		Name:    "lost-in-silence",
-		File:    "lua/_rollback.lua",
+		File:    "lua/_withdraw.lua",
 		Old:     `local why = command.lost or not ok`,
 		New:     `local why = not ok`,
 		Package: ".",
@@ -122,8 +122,8 @@ var undoMutants = []Mutant{
 	{
 		Name:    "dumps-of-the-neighbour",
 		File:    "lua/commit.lua",
-		Old:     `depth, dumped, streams, enqueued = 0`,
-		New:     `depth, fresh, streams, enqueued = 0`,
+		Old:     `depth, dumped, streams, enqueued, entered, kept_mark = 0`,
+		New:     `depth, fresh, streams, enqueued, entered, kept_mark = 0`,
 		Package: ".",
 		Test:    "^TestUndoWithinABatch$",
 		Why:     "a transaction is not undone, for another one in its batch had touched the key",

@@ -110,6 +110,9 @@ type Settled struct {
 	Promoted []Claimed
 }
 
+// maxError is how much of an error is kept with an event, in bytes.
+const maxError = 1024
+
 // settleFields is how many arguments an event is to lua/settle.lua.
 const settleFields = 6
 
@@ -122,7 +125,7 @@ func (s *Set) Settle(ctx context.Context, shard Shard, how Settling, batch []Set
 	args = append(args, how.Attempts, how.Base.Milliseconds(), how.Cap.Milliseconds(), how.Retention.Milliseconds(),
 		digit(how.KeepBody), digit(how.Continues), how.Lease.Milliseconds())
 	for _, b := range batch {
-		args = append(args, b.ID, b.What, b.Lease, b.Number, b.Class, b.Error)
+		args = append(args, b.ID, b.What, b.Lease, b.Number, b.Class, b.Error[:min(len(b.Error), maxError)])
 	}
 	reply, err := s.eval(ctx, &s.settle, shard.outboxKeys(), args)
 	if err != nil {

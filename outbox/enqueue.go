@@ -1,0 +1,75 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/message"
+)
+
+// With returns the store with a configuration of events: Enqueue makes events of messages as Middleware(cfg) does.
+func (s *Store) With(cfg Config) *Store {
+	configured := *s
+	configured.events = cfg
+	return &configured
+}
+
+// Enqueue puts events into the outbox of an aggregate's shard outside of any handler: all of them, or none. It is
+// idempotent by their ids, which they must have, and returns how many were not known yet; see luatx.Transactor.Enqueue
+// for its errors. The relay of this process is told.
+func (s *Store) Enqueue(ctx context.Context, aggregate string, events ...*message.Message) (int, error) {
+	batch := make([]luatx.Event, len(events))
+	for i, msg := range events {
+		if msg == nil || msg.ID() == "" {
+			return 0, fmt.Errorf("outbox: enqueue: event %d has no id: set one that is the same when the call is repeated", i)
+		}
+		event, err := s.events.event(msg, nil)
+		if err != nil {
+			return 0, fmt.Errorf("outbox: enqueue: event %d: %w", i, err)
+		}
+		batch[i] = event
+	}
+	n, err := s.transactor.Enqueue(ctx, aggregate, batch...)
+	if err != nil {
+		return 0, fmt.Errorf("outbox: enqueue: %w", err)
+	}
+	return n, nil
+}
+
+// Cancel takes a scheduled event back, and reports whether it did: false where there is none of that id in the
+// aggregate's shard, where it is not a scheduled one, or where a relay has taken it. Its id may be used again.
+func (s *Store) Cancel(ctx context.Context, aggregate, id string) (bool, error) {
+	_, done, err := s.schedule(ctx, "cancel", aggregate, id, time.Time{})
+	return done, err
+}
+
+// Move gives a scheduled event another time, and reports whether it did, as Cancel does.
+func (s *Store) Move(ctx context.Context, aggregate, id string, at time.Time) (bool, error) {
+	if at.Before(time.UnixMilli(0)) || at.Year() > 9999 {
+		return false, fmt.Errorf("outbox: move %q: to %v: use the years 1970 to 9999", id, at)
+	}
+	shard, done, err := s.schedule(ctx, "move", aggregate, id, at)
+	if done {
+		s.transactor.Announce(shard.Slot, luatx.Event{ID: id, At: at})
+	}
+	return done, err
+}
+
+func (s *Store) schedule(ctx context.Context, op, aggregate, id string, at time.Time) (script.Shard, bool, error) {
+	tag, err := s.keyspace.Tag(aggregate)
+	if err != nil {
+		return script.Shard{}, false, err
+	}
+	if id == "" {
+		return script.Shard{}, false, fmt.Errorf("outbox: %s: the id is empty", op)
+	}
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	shard := s.scripts.Shard(slot.OfTag(tag))
+	done, err := s.scripts.Schedule(ctx, shard, id, at)
+	return shard, done, storageError(op, shard.Slot, err)
+}
