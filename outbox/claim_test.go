@@ -1,0 +1,216 @@
+package outbox_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/outbox"
+)
+
+type classified struct{ error }
+
+func (classified) Class() string { return "out of\nstock" }
+
+// shard reads the keys of the only partition.
+type shard struct {
+	t      testing.TB
+	client redis.UniversalClient
+	tr     *luatx.Transactor
+}
+
+func (s shard) key(name string) string {
+	return s.tr.Scripts().Shard(s.tr.Keyspace().Slots()[0]).Key(name)
+}
+
+func (s shard) hash(name string) map[string]string {
+	s.t.Helper()
+	values, err := s.client.HGetAll(redistest.Soon(s.t), s.key(name)).Result()
+	must(s.t, err)
+	return values
+}
+
+func (s shard) members(name string) []string {
+	s.t.Helper()
+	ids, err := s.client.ZRange(redistest.Soon(s.t), s.key(name), 0, -1).Result()
+	must(s.t, err)
+	return ids
+}
+
+func wantDone(t testing.TB, got []int, err error, want ...int) {
+	t.Helper()
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v, %v, want %v", got, err, want)
+	}
+}
+
+// TestSettlements holds what a settlement answers: 1 where something was done; what is terminal, or another's, stays as it
+// is.
+func TestSettlements(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr, ctx := newTransactor(t, client, onePartition), redistest.Soon(t)
+		s, store, slot := shard{t, client, tr}, outbox.NewStore(tr), tr.Keyspace().Slots()[0]
+		work := outbox.Work{Lease: time.Hour, BackoffBase: time.Millisecond, Attempts: 2}
+		must(t, emit(tr, "a", "1", "2", "3", "4"))
+		taken, err := store.Claim(ctx, slot, work)
+		must(t, err)
+		if ids := idsOf(taken); len(ids) != 4 {
+			t.Fatal(ids)
+		}
+		done, err := store.Sent(ctx, slot, work, "1", "1", "unknown")
+		wantDone(t, done, err, 1, 0, 0)
+		sent, _ := client.ZScore(ctx, s.key("sent"), "1").Result()
+		done, err = store.Sent(ctx, slot, work, "1")
+		wantDone(t, done, err, 0)
+		if again, _ := client.ZScore(ctx, s.key("sent"), "1").Result(); again != sent || sent == 0 {
+			t.Errorf("sent at %v, then %v", sent, again)
+		}
+		done, err = store.Failed(ctx, taken, work, outbox.Failure{ID: "1", Err: errors.New("late")}, outbox.Failure{ID: "2", Err: errors.New("no")},
+			outbox.Failure{ID: "3", Err: message.Permanent(classified{errors.New("two\r\nlines")})})
+		wantDone(t, done, err, 0, 1, 1)
+		done, err = store.Failed(ctx, taken, work, outbox.Failure{ID: "2", Err: errors.New("again")}, outbox.Failure{ID: "3", Err: errors.New("again")})
+		wantDone(t, done, err, 0, 0)
+		done, err = store.GiveBack(ctx, taken, work, 0, "4", "2", "1")
+		wantDone(t, done, err, 1, 0, 0)
+		done, err = store.GiveBack(ctx, outbox.Leased{Slot: slot}, work, 0, "4")
+		wantDone(t, done, err, 0)
+		if _, err := store.Failed(ctx, taken, work, outbox.Failure{ID: "4"}); err == nil {
+			t.Error("a failure without an error")
+		}
+		for p, err := range store.Parked(ctx) {
+			if must(t, err); p.ID != "3" || p.Class != "out_of_stock" || p.Error != "two  lines" || p.Attempts != 1 {
+				t.Errorf("%+v", p)
+			}
+		}
+		done, err = store.Sent(ctx, slot, work, "3") // sent always wins
+		wantDone(t, done, err, 1)
+		if left := s.hash("parked:by"); len(left) != 0 {
+			t.Errorf("parked by %v", left)
+		}
+		wantCounts(t, store, outbox.Counts{Pending: 2, Sent: 2})
+		if got, want := s.hash("counts"), "map[bytes:128 enqueued:4 events:2 failed:2 parked:0 parkings:1 sent:2]"; fmt.Sprint(got) != want {
+			t.Errorf("%v, want %v", got, want)
+		}
+	})
+}
+
+// TestHistory holds that the last five failures are kept, newest first, over re-arming, and go with a success; and what
+// class they have.
+func TestHistory(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr, ctx := newTransactor(t, client, onePartition), redistest.Soon(t)
+		s, store, slot := shard{t, client, tr}, outbox.NewStore(tr), tr.Keyspace().Slots()[0]
+		work := outbox.Work{Lease: time.Hour, BackoffBase: time.Nanosecond, BackoffCap: time.Nanosecond, Attempts: 7}
+		must(t, emit(tr, "a", "e"))
+		for i := range 7 {
+			taken, err := store.Claim(ctx, slot, work)
+			must(t, err)
+			done, err := store.Failed(ctx, taken, work, outbox.Failure{ID: "e", Err: fmt.Errorf("failure %d", i)})
+			wantDone(t, done, err, 1)
+		}
+		var lines []string
+		for line := range strings.SplitSeq(s.hash("errors")["e"], "\n") {
+			_, rest, _ := strings.Cut(line, " ")
+			lines = append(lines, rest)
+		}
+		want := []string{"7 exhausted failure 6", "6 failed failure 5", "5 failed failure 4", "4 failed failure 3", "3 failed failure 2"}
+		if !slices.Equal(lines, want) {
+			t.Errorf("%q", lines)
+		}
+		if by := s.hash("parked:by"); fmt.Sprint(by) != "map[c:exhausted:1 d::1 t:t:1]" {
+			t.Errorf("parked by %v", by)
+		}
+		if n, err := store.Rearm(ctx, slot, "e"); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		if by := s.hash("parked:by"); len(by) != 0 || s.hash("errors")["e"] == "" {
+			t.Errorf("parked by %v, errors %v", by, s.hash("errors"))
+		}
+		work.Lease = time.Millisecond
+		for crashes := 0; crashes < 7; { // whoever has it dies
+			taken, err := store.Claim(ctx, slot, work)
+			must(t, err)
+			crashes += len(taken.Events)
+		}
+		redistest.Eventually(t, "it to be parked", func() bool {
+			taken, err := store.Claim(ctx, slot, work)
+			return err == nil && taken.Parked == 1
+		})
+		if first, _, _ := strings.Cut(s.hash("errors")["e"], "\n"); !strings.Contains(first, " 7 crashed the lease ran out") {
+			t.Errorf("%q", first)
+		}
+		done, err := store.Sent(ctx, slot, work, "e")
+		wantDone(t, done, err, 1)
+		for _, name := range []string{"errors", "attempts", "leases", "parked:by"} {
+			if left := s.hash(name); len(left) != 0 {
+				t.Errorf("%s: %v", name, left)
+			}
+		}
+	})
+}
+
+// TestSentBodies holds what is left of a sent event: its id, with the body where that is asked for, or nothing.
+func TestSentBodies(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr, ctx := newTransactor(t, client, onePartition), redistest.Soon(t)
+		s, store, slot := shard{t, client, tr}, outbox.NewStore(tr), tr.Keyspace().Slots()[0]
+		must(t, emit(tr, "a", "1", "2", "3"))
+		bodies := s.hash("entries")
+		done, err := store.Sent(ctx, slot, outbox.Work{}, "1")
+		wantDone(t, done, err, 1)
+		done, err = store.Sent(ctx, slot, outbox.Work{KeepSentBodies: true}, "2")
+		wantDone(t, done, err, 1)
+		left := s.hash("entries")
+		if len(left["1"]) != 41 || left["2"][:1] != "=" || left["2"][41:] != bodies["2"] || !slices.Equal(s.members("sent"), []string{"1", "2"}) {
+			t.Errorf("%v, sent %v", left, s.members("sent"))
+		}
+		must(t, emit(tr, "a", "1", "2")) // known
+		wantCounts(t, store, outbox.Counts{Pending: 1, Sent: 2})
+		if n := s.hash("counts")["duplicate"]; n != "2" {
+			t.Errorf("%s duplicates", n)
+		}
+		done, err = store.Sent(ctx, slot, outbox.Work{SentRetention: -1}, "3")
+		wantDone(t, done, err, 1)
+		if left := s.hash("entries"); left["3"] != "" || slices.Contains(s.members("sent"), "3") {
+			t.Errorf("%v", left)
+		}
+		must(t, emit(tr, "a", "3"))
+		if n := s.hash("counts"); n["events"] != "1" || n["enqueued"] != "4" {
+			t.Errorf("%v", n)
+		}
+	})
+}
+
+// TestRoute holds that a claim hands out the destination that an operator has chosen.
+func TestRoute(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr, ctx := newTransactor(t, client, onePartition), redistest.Soon(t)
+		s, store, slot := shard{t, client, tr}, outbox.NewStore(tr), tr.Keyspace().Slots()[0]
+		must(t, emit(tr, "a", "1", "2"))
+		must(t, client.HSet(ctx, s.key("routes"), "2", "elsewhere").Err())
+		taken, err := store.Claim(ctx, slot, outbox.Work{})
+		must(t, err)
+		for _, e := range taken.Events {
+			if want := map[string]string{"2": "elsewhere"}[e.ID]; e.Err != nil || e.Message.Destination() != want {
+				t.Errorf("%s to %q, %v", e.ID, e.Message.Destination(), e.Err)
+			}
+		}
+		_, err = store.Sent(ctx, slot, outbox.Work{}, "1", "2")
+		must(t, err)
+		if left := s.hash("routes"); len(left) != 0 {
+			t.Errorf("%v", left)
+		}
+	})
+}

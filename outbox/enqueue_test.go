@@ -1,0 +1,236 @@
+package outbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/outbox"
+)
+
+func sold(id string, more ...string) *message.Message {
+	attributes := message.Attributes{"id": id, "source": "/shop", "type": "sold"}
+	for i := 0; i < len(more); i += 2 {
+		attributes[more[i]] = more[i+1]
+	}
+	return message.New([]byte(`{"n":1}`), attributes, nil)
+}
+
+// told is an Inline that notes what it is told.
+type told struct{ events chan luatx.Event }
+
+func (told) Reserve() (time.Duration, bool) { return 0, false }
+func (i told) Committed(_ int, events []luatx.Event, _ bool) {
+	for _, event := range events {
+		i.events <- event
+	}
+}
+
+// TestEnqueue holds that events enter the outbox outside of a handler: all or none, once by their ids, and that the
+// relay of the process is told of new ones.
+func TestEnqueue(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr := newTransactor(t, client, onePartition, func(c *luatx.Config) { c.OutboxCapacity = 3 })
+		heard := told{make(chan luatx.Event, 100)}
+		must(t, tr.AttachInline(heard))
+		store, ctx := outbox.NewStore(tr).With(outbox.Config{
+			OrderingKey: outbox.ByPartitionKey,
+			Destination: func(*message.Message) (string, error) { return "there", nil },
+		}), redistest.Soon(t)
+		enqueue := func(want int, wanted string, events ...*message.Message) {
+			t.Helper()
+			n, err := store.Enqueue(ctx, "a", events...)
+			if n != want || (err == nil) != (wanted == "") || err != nil && !strings.Contains(err.Error(), wanted) {
+				t.Errorf("%d new, %v; want %d, %q", n, err, want, wanted)
+			}
+		}
+		enqueue(0, "")
+		enqueue(2, "", sold("1"), sold("2", "partitionkey", "k"))
+		enqueue(0, "", sold("1"), sold("2", "partitionkey", "k"), sold("1"))
+		if len(heard.events) != 2 {
+			t.Errorf("told of %d events", len(heard.events))
+		}
+		if first, second := <-heard.events, <-heard.events; first.ID != "1" || first.Key != "" || second.ID != "2" || second.Key != "k" {
+			t.Errorf("told of %+v, %+v", first, second)
+		}
+		before := state(t, client, tr)
+		enqueue(0, "event 1: the event exists with another body", sold("3"), sold("1", "subject", "other"))
+		enqueue(0, "event 1 has no id", sold("3"), sold(""))
+		enqueue(0, "the outbox is full", sold("3", "partitionkey", "k"), sold("4", "partitionkey", "l"))
+		if diff := redistest.Diff(before, state(t, client, tr)); diff != "" {
+			t.Errorf("left a trace: %s", diff)
+		}
+		enqueue(1, "", sold("1"), sold("3", "partitionkey", "k"))
+		for _, event := range claimed(t, tr) {
+			if event.Destination() != "there" {
+				t.Errorf("event %s to %q", event.ID(), event.Destination())
+			}
+			if event.ID() == "3" {
+				t.Error("3 is before 2")
+			}
+		}
+		if _, err := outbox.NewStore(newTransactor(t, client, func(c *luatx.Config) {
+			c.Namespace, c.Keyspace = tr.Config().Namespace, luatx.OwnTags()
+		})).Enqueue(ctx, tagIn(tr), sold("x")); !errors.Is(err, luatx.ErrKeyspace) {
+			t.Errorf("into a shard of another keyspace: %v", err)
+		}
+	})
+}
+
+// tagIn is a tag of the only partition, as an aggregate of its own tag.
+func tagIn(tr *luatx.Transactor) string { return tr.Keyspace().Tags()[0] }
+
+// state is a Transactor's namespace but for the sequence, which does not go back.
+func state(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor) redistest.State {
+	t.Helper()
+	st, err := redistest.Dump(redistest.Soon(t), client, tr.Config().Namespace+"*")
+	must(t, err)
+	delete(st.Keys, tr.Scripts().Shard(tr.Keyspace().Slots()[0]).Key("seq"))
+	return st
+}
+
+// TestCancelAndMove holds that a scheduled event can be cancelled and moved until a relay takes it, and no other can.
+func TestCancelAndMove(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr, ctx := newTransactor(t, client, onePartition), redistest.Soon(t)
+		heard := told{make(chan luatx.Event, 100)}
+		must(t, tr.AttachInline(heard))
+		hour := time.Now().Add(time.Hour).Truncate(time.Millisecond)
+		store := outbox.NewStore(tr)
+		scheduled := store.With(outbox.Config{At: func(msg *message.Message) (time.Time, error) {
+			if msg.Subject() == "bad" {
+				return time.Time{}, errors.New("when?")
+			}
+			return hour, nil
+		}})
+		if _, err := scheduled.Enqueue(ctx, "a", sold("x", "subject", "bad")); err == nil || !strings.Contains(err.Error(), "when?") {
+			t.Errorf("%v", err)
+		}
+		if n, err := scheduled.Enqueue(ctx, "a", sold("1"), sold("2"), sold("3")); n != 3 || err != nil {
+			t.Fatal(n, err)
+		}
+		must(t, emit(tr, "a", "plain"))
+		_, err := store.With(outbox.Config{OrderingKey: outbox.ByPartitionKey}).Enqueue(ctx, "a", sold("head", "partitionkey", "k"), sold("waits", "partitionkey", "k"))
+		must(t, err)
+		cancels := func(id string, want bool) {
+			t.Helper()
+			if done, err := store.Cancel(ctx, "a", id); done != want || err != nil {
+				t.Errorf("cancel %s: %t, %v", id, done, err)
+			}
+		}
+		moves := func(id string, at time.Time, want bool) {
+			t.Helper()
+			if done, err := store.Move(ctx, "a", id, at); done != want || err != nil {
+				t.Errorf("move %s: %t, %v", id, done, err)
+			}
+		}
+		for _, id := range []string{"plain", "head", "waits", "never heard of"} {
+			cancels(id, false)
+			moves(id, hour, false)
+		}
+		cancels("1", true)
+		cancels("1", false)
+		slot := tr.Keyspace().Slots()[0]
+		taken, err := store.Claim(ctx, slot, outbox.Work{})
+		must(t, err)
+		if ids := idsOf(taken); !slices.Equal(ids, []string{"head", "plain"}) {
+			t.Errorf("due: %v", ids)
+		}
+		for len(heard.events) > 0 {
+			<-heard.events
+		}
+		moves("2", hour.Add(time.Hour), true)
+		moves("3", time.UnixMilli(1), true)
+		if first, second := <-heard.events, <-heard.events; !first.At.Equal(hour.Add(time.Hour)) || second.ID != "3" {
+			t.Errorf("told of %+v, %+v", first, second)
+		}
+		pending := client.ZScore(ctx, tr.Scripts().Shard(slot).Key("pending"), "2").Val()
+		if int64(pending) != hour.Add(time.Hour).UnixMilli() {
+			t.Errorf("2 is due at %v", pending)
+		}
+		taken, err = store.Claim(ctx, slot, outbox.Work{})
+		must(t, err)
+		if ids := idsOf(taken); !slices.Equal(ids, []string{"3"}) {
+			t.Errorf("due: %v", ids)
+		}
+		cancels("3", false)
+		moves("3", hour, false)
+		_, err = store.GiveBack(ctx, taken, outbox.Work{}, 0, "3")
+		must(t, err)
+		cancels("3", false)
+		if n, err := scheduled.Enqueue(ctx, "a", sold("1")); n != 1 || err != nil {
+			t.Errorf("the id of a cancelled one: %d, %v", n, err)
+		}
+		for _, at := range []time.Time{time.UnixMilli(-1), hour.AddDate(9000, 0, 0)} {
+			if done, err := store.Move(ctx, "a", "2", at); done || err == nil {
+				t.Errorf("moved to %v", at)
+			}
+		}
+		if _, err := store.Cancel(ctx, "a", ""); err == nil {
+			t.Error("an empty id was cancelled")
+		}
+	})
+}
+
+func idsOf(leased outbox.Leased) []string {
+	var ids []string
+	for _, e := range leased.Events {
+		ids = append(ids, e.ID)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// TestMiddlewareOrdersAndSchedules holds that a handler's outputs become ordered and scheduled events.
+func TestMiddlewareOrdersAndSchedules(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr := newTransactor(t, client, onePartition)
+		hour := time.Now().Add(time.Hour)
+		r := router(t, "bill", func(context.Context) ([]*message.Message, error) {
+			return []*message.Message{sold("1", "partitionkey", "k"), sold("2", "partitionkey", "k"), sold("3", "subject", "later"), sold("4")}, nil
+		}, scripted(tr, outbox.Config{OrderingKey: outbox.ByPartitionKey, At: func(msg *message.Message) (time.Time, error) {
+			if msg.Subject() == "later" {
+				return hour, nil
+			}
+			return time.Time{}, nil
+		}})...)
+		if _, err := r.Process(redistest.Soon(t), order("1")); err != nil {
+			t.Fatal(err)
+		}
+		var ids []string
+		for _, event := range claimed(t, tr) {
+			ids = append(ids, event.ID())
+		}
+		slices.Sort(ids)
+		if fmt.Sprint(ids) != "[1 4]" {
+			t.Errorf("due: %v", ids)
+		}
+		if done, err := outbox.NewStore(tr).Cancel(redistest.Soon(t), "a", "3"); !done || err != nil {
+			t.Errorf("cancel: %t, %v", done, err)
+		}
+		for _, cfg := range []outbox.Config{
+			{OrderingKey: func(*message.Message) (string, error) { return "", errors.New("no") }},
+			{At: func(*message.Message) (time.Time, error) { return hour, errors.New("no") }},
+			{OrderingKey: outbox.ByPartitionKey, At: func(*message.Message) (time.Time, error) { return hour, nil }},
+		} {
+			r := router(t, "other", func(context.Context) ([]*message.Message, error) {
+				return []*message.Message{sold("5", "partitionkey", "k")}, nil
+			}, scripted(tr, cfg)...)
+			if _, err := r.Process(redistest.Soon(t), order("2")); err == nil {
+				t.Errorf("%+v: no error", cfg)
+			}
+		}
+	})
+}
