@@ -16,9 +16,9 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-type classified struct{ error }
+type wordy struct{ error }
 
-func (classified) Class() string { return "out of\nstock" }
+func (wordy) Class() string { return "out of\nstock" }
 
 // shard reads the keys of the only partition.
 type shard struct {
@@ -74,19 +74,19 @@ func TestSettlements(t *testing.T) {
 		if again, _ := client.ZScore(ctx, s.key("sent"), "1").Result(); again != sent || sent == 0 {
 			t.Errorf("sent at %v, then %v", sent, again)
 		}
-		done, err = store.Failed(ctx, taken, work, outbox.Failure{ID: "1", Err: errors.New("late")}, outbox.Failure{ID: "2", Err: errors.New("no")},
-			outbox.Failure{ID: "3", Err: message.Permanent(classified{errors.New("two\r\nlines")})})
+		done, err = store.Failed(ctx, taken, work, outbox.Fault{ID: "1", Err: errors.New("late")}, outbox.Fault{ID: "2", Err: errors.New("no")},
+			outbox.Fault{ID: "3", Err: message.Permanent(wordy{errors.New("two\r\nlines")})})
 		wantDone(t, done, err, 0, 1, 1)
-		done, err = store.Failed(ctx, taken, work, outbox.Failure{ID: "2", Err: errors.New("again")}, outbox.Failure{ID: "3", Err: errors.New("again")})
+		done, err = store.Failed(ctx, taken, work, outbox.Fault{ID: "2", Err: errors.New("again")}, outbox.Fault{ID: "3", Err: errors.New("again")})
 		wantDone(t, done, err, 0, 0)
 		done, err = store.GiveBack(ctx, taken, work, 0, "4", "2", "1")
 		wantDone(t, done, err, 1, 0, 0)
-		done, err = store.GiveBack(ctx, outbox.Leased{Slot: slot}, work, 0, "4")
+		done, err = store.GiveBack(ctx, outbox.Batch{Slot: slot}, work, 0, "4")
 		wantDone(t, done, err, 0)
-		if _, err := store.Failed(ctx, taken, work, outbox.Failure{ID: "4"}); err == nil {
+		if _, err := store.Failed(ctx, taken, work, outbox.Fault{ID: "4"}); err == nil {
 			t.Error("a failure without an error")
 		}
-		for p, err := range store.Parked(ctx) {
+		for p, err := range store.Parked(ctx, outbox.Filter{}) {
 			if must(t, err); p.ID != "3" || p.Class != "out_of_stock" || p.Error != "two  lines" || p.Attempts != 1 {
 				t.Errorf("%+v", p)
 			}
@@ -115,7 +115,7 @@ func TestHistory(t *testing.T) {
 		for i := range 7 {
 			taken, err := store.Claim(ctx, slot, work)
 			must(t, err)
-			done, err := store.Failed(ctx, taken, work, outbox.Failure{ID: "e", Err: fmt.Errorf("failure %d", i)})
+			done, err := store.Failed(ctx, taken, work, outbox.Fault{ID: "e", Err: fmt.Errorf("failure %d", i)})
 			wantDone(t, done, err, 1)
 		}
 		var lines []string
@@ -130,7 +130,7 @@ func TestHistory(t *testing.T) {
 		if by := s.hash("parked:by"); fmt.Sprint(by) != "map[c:exhausted:1 d::1 t:t:1]" {
 			t.Errorf("parked by %v", by)
 		}
-		if n, err := store.Rearm(ctx, slot, "e"); n != 1 || err != nil {
+		if n, err := store.As("alice").Rearm(ctx, slot, "e"); n.Done() != 1 || err != nil {
 			t.Fatal(n, err)
 		}
 		if by := s.hash("parked:by"); len(by) != 0 || s.hash("errors")["e"] == "" {

@@ -183,7 +183,7 @@ func TestCancelAndMove(t *testing.T) {
 	})
 }
 
-func idsOf(leased outbox.Leased) []string {
+func idsOf(leased outbox.Batch) []string {
 	var ids []string
 	for _, e := range leased.Events {
 		ids = append(ids, e.ID)
