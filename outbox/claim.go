@@ -67,13 +67,12 @@ type BatchEvent struct {
 // The attempt is counted now, so that an event which kills its process is parked at last.
 func (s *Store) Claim(ctx context.Context, slotNumber int, work Work) (Batch, error) {
 	work = work.withDefaults()
-	shard, err := s.shard(slotNumber)
-	if err != nil {
+	if err := checkSlot(slotNumber); err != nil {
 		return Batch{}, err
 	}
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	claim, err := s.scripts.Claim(ctx, shard, script.Claiming{
+	claim, err := s.scripts.Claim(ctx, s.scripts.Shard(slotNumber), script.Claiming{
 		Limit: work.Limit, Lease: work.Lease, Attempts: work.Attempts, Continues: work.LaneContinues,
 	})
 	if err != nil {
@@ -146,8 +145,7 @@ func (s *Store) settleClaimed(ctx context.Context, taken Batch, work Work, rows 
 
 func (s *Store) settle(ctx context.Context, slotNumber int, work Work, rows []script.Settlement) ([]int, error) {
 	work = work.withDefaults()
-	shard, err := s.shard(slotNumber)
-	if err != nil {
+	if err := checkSlot(slotNumber); err != nil {
 		return nil, err
 	}
 	if len(rows) > maxClaim {
@@ -155,7 +153,7 @@ func (s *Store) settle(ctx context.Context, slotNumber int, work Work, rows []sc
 	}
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	settled, err := s.scripts.Settle(ctx, shard, script.Settling{
+	settled, err := s.scripts.Settle(ctx, s.scripts.Shard(slotNumber), script.Settling{
 		Attempts: work.Attempts, Base: work.BackoffBase, Cap: work.BackoffCap, Retention: work.SentRetention,
 		KeepBody: work.KeepSentBodies, Continues: work.LaneContinues,
 	}, rows)
