@@ -139,6 +139,40 @@ func TestProbeHoldsNobodyUp(t *testing.T) {
 	}
 }
 
+// TestSlowDestination holds that events of another destination need not wait for a slow one, which is not given everything
+// at once either.
+func TestSlowDestination(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	tr, sent := newTransactor(t, client, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(1) }), newSink()
+	release := make(chan struct{})
+	var inside, most atomic.Int64
+	publisher := relay.WithScope(relay.PublisherFunc(func(ctx context.Context, events []*message.RawMessage) []error {
+		if events[0].Destination() == "slow" {
+			n := inside.Add(1)
+			defer inside.Add(-1)
+			for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+			}
+			<-release
+		}
+		return sent.Publish(ctx, events)
+	}), byDestination)
+	var log logs
+	start(t, tr, publisher, relay.Config{NoInline: true, Concurrency: 1, BatchSize: 10, Attempts: 1, SweepInterval: 10 * time.Millisecond, Logger: log.logger()})
+	emitTo(t, tr, "a", "slow", ids("slow", 200)...)
+	redistest.Eventually(t, "enough to be on its way", func() bool { return inside.Load() == 8 })
+	for i := range 5 {
+		id := fmt.Sprint("quick", i)
+		emitTo(t, tr, "a", "quick", id)
+		redistest.Eventually(t, "an event of another destination", func() bool { return sent.count(id) == 1 })
+	}
+	close(release)
+	redistest.Eventually(t, "everything to be sent", func() bool { return counts(t, tr) == outbox.Counts{Sent: 205} })
+	if most.Load() != 8 || log.count("unavailable") > 0 {
+		t.Errorf("%d batches at a time, log %s", most.Load(), log.text.String())
+	}
+}
+
 // TestLater holds that an event which has to wait its turn pauses nobody and loses no attempt.
 func TestLater(t *testing.T) {
 	t.Parallel()
