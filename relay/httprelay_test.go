@@ -3,6 +3,7 @@ package relay_test
 import (
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -50,9 +51,7 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.answer != nil {
 		s.answer(answer, events[0], times)
 	}
-	for name, values := range answer.Header() {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), answer.Header())
 	if answer.Code/100 == 2 {
 		s.mu.Lock()
 		s.taken[id]++
