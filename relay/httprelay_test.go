@@ -109,18 +109,22 @@ func TestHTTPThroughARelay(t *testing.T) {
 				t.Errorf("%s was sent %d times and taken %d times, want %v", id, times, taken, want)
 			}
 		}
+		store := outbox.NewStore(tr).As("operator")
+		view, err := store.Overview(t.Context())
+		if want := map[string]int64{"http_500": 1, "http_403": 1, "http_422": 1, "http_410": 1}; err != nil || !maps.Equal(view.ByClass, want) {
+			t.Errorf("parked by class: %v, %v, want %v", view.ByClass, err, want)
+		}
 		mended.Store(true)
-		store := outbox.NewStore(tr)
 		bySlot := map[int][]string{}
-		for p, err := range store.Parked(t.Context()) {
+		for p, err := range store.Parked(t.Context(), outbox.Filter{}) {
 			if err != nil {
 				t.Fatal(err)
 			}
 			bySlot[p.Slot] = append(bySlot[p.Slot], p.ID)
 		}
 		for slot, parked := range bySlot {
-			if _, err := store.Rearm(t.Context(), slot, parked...); err != nil {
-				t.Fatal(err)
+			if n, err := store.Rearm(t.Context(), slot, parked...); n.Done() != len(parked) || err != nil {
+				t.Fatal(n, err)
 			}
 		}
 		redistest.Eventually(t, "the re-armed to be sent", func() bool { return counts(t, tr) == outbox.Counts{Sent: 7} })
