@@ -51,6 +51,7 @@ func BenchmarkStack(b *testing.B) {
 			return err
 		}
 	}
+	var n atomic.Int64 // ids are new in every run, or they would be duplicates
 	for _, way := range []struct {
 		name   string
 		handle func(ctx context.Context, id string) error
@@ -69,9 +70,8 @@ func BenchmarkStack(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/%d", way.name, workers), func(b *testing.B) {
 				b.ReportAllocs()
 				b.SetParallelism(max(1, workers/2)) // times GOMAXPROCS, where that is 2
-				var n atomic.Int64
 				handle := func() {
-					if err := way.handle(b.Context(), fmt.Sprint(b.Name(), b.N, "-", n.Add(1))); err != nil {
+					if err := way.handle(b.Context(), fmt.Sprint("message-", n.Add(1))); err != nil {
 						b.Error(err)
 					}
 				}

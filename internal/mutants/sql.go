@@ -75,7 +75,7 @@ var sqlMutants = []Mutant{
 	},
 	{
 		Name: "sql-driven-outage-costs-attempts", File: "relay/drive.go", Package: "relay", Test: "^TestDrive$",
-		Old: `msg.Nack(untried{message.RetryAfter(err, pause)})`, New: `msg.Nack(err)`,
+		Old: `msg.Nack(untried{message.RetryAfter(err, pause)})`, New: `msg.Nack(message.RetryAfter(err, pause))`,
 		Why: "an outage of the broker parks everything",
 	},
 	{
