@@ -163,8 +163,16 @@ func testLeases(t *testing.T, s *suite) {
 		t.Errorf("handed out %v after it was claimed", took)
 	}
 	// What takes its process down each time is parked, too.
-	s.emit(t, "", "poison")
-	s.exec(t, "UPDATE "+s.outbox+" SET attempts = 10 WHERE published = FALSE")
+	err := sqltx.Transact(t.Context(), s.db, &sqltx.TxOptions{Dialect: s.Dialect}, func(ctx context.Context) error {
+		if err := sqltx.Emit(ctx, s.outboxConfig(), events("", "poison")...); err != nil {
+			return err
+		}
+		_, err := sqltx.ExecutorFromContext(ctx, s.db).ExecContext(ctx, "UPDATE "+s.outbox+" SET attempts = 10 WHERE published = FALSE")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	eventually(t, "it is parked", func() bool { return s.rows(t, s.outbox, "parked = TRUE") == 1 })
 }
 
