@@ -103,9 +103,9 @@ var pipelineMutants = []Mutant{
 	},
 	{
 		Name:    "parked-stops-at-a-page",
-		File:    "outbox/store.go",
-		Old:     `if len(page) < parkedPage {`,
-		New:     `if len(page) <= parkedPage {`,
+		File:    "outbox/list.go",
+		Old:     "if !page.more {\n\t\t\treturn",
+		New:     "if true {\n\t\t\treturn",
 		Package: "outbox",
 		Test:    "^TestParkedPages$",
 		Why:     "an operator sees the first hundred parked events alone",
