@@ -165,11 +165,13 @@ func TestHealedWorksAgain(t *testing.T) {
 		if failed := new(luatx.CommandError); !errors.As(err, &failed) {
 			t.Errorf("another event under the id of a sent one: %v", err)
 		}
-		claim, err := s.tr.Scripts().Claim(redistest.Soon(t), s.tr.Scripts().Shard(s.slot), script.Claiming{Limit: 10, Lease: time.Hour, Attempts: 10})
-		must(t, err)
 		ids := map[string]int{}
-		for _, e := range claim.Events {
-			ids[e.ID] = e.Attempt
+		for range 3 { // what was leased before is claimed by itself
+			claim, err := s.tr.Scripts().Claim(redistest.Soon(t), s.tr.Scripts().Shard(s.slot), script.Claiming{Limit: 10, Lease: time.Hour, Attempts: 10})
+			must(t, err)
+			for _, e := range claim.Events {
+				ids[e.ID] = e.Attempt
+			}
 		}
 		if !maps.Equal(ids, map[string]int{"leased": 2, "pending": 1, "first": 1}) {
 			t.Errorf("due with their attempts: %v", ids)
