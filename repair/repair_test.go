@@ -108,7 +108,7 @@ var invariants = []invariant{
 	{"a void that is there", [][]any{{"SET", "@void", "v"}}, []string{"type void"}},
 	{"leases that do not count", [][]any{{"SET", "@seq", "v"}}, []string{"type seq"}},
 	{"timers of another type", [][]any{{"SET", "@due", "v"}, {"SADD", "@decided", "v"}}, []string{"type decided", "type due"}},
-	{"turn of another type", [][]any{{"SET", "@repair", "v"}}, []string{"type repair"}},
+	{"turns of another type", [][]any{{"SET", "@repair", "v"}, {"SET", "@sweep", "v"}}, []string{"type repair", "type sweep"}},
 }
 
 func (s *shop) damage(t testing.TB, command []any) {
