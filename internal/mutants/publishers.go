@@ -113,8 +113,8 @@ var publisherMutants = []Mutant{
 	{
 		Name:    "slow-destination-holds-workers",
 		File:    "relay/dispatch.go",
-		Old:     `running = r.collect(ctx, answers, running, timer.C)`,
-		New:     `running = r.collect(ctx, answers, running, nil)`,
+		Old:     `if f.collect(ctx, timer.C) {`,
+		New:     `if f.collect(ctx, nil) {`,
 		Package: "relay",
 		Test:    "^TestSlowDestination$",
 		Why:     "a slow destination stops all the others",
