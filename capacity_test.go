@@ -100,7 +100,7 @@ func TestCapacityIsExact(t *testing.T) {
 					if what == "lane" {
 						event.Key = "k"
 					}
-					if err := emitAll(t, tr, "a", event); err != nil {
+					if _, err := tr.Enqueue(redistest.Soon(t), "a", event); err != nil {
 						wantFull(t, err, what)
 						break
 					}
@@ -152,6 +152,8 @@ func TestParkedCapacity(t *testing.T) {
 		}
 		park("4")
 		wantFull(t, emitAll(t, tr, "a", event("9", "")), "parked")
+		_, err := tr.Enqueue(redistest.Soon(t), "a", event("9", ""))
+		wantFull(t, err, "parked")
 		if err := emitAll(t, tr, "a"); err != nil {
 			t.Errorf("a transaction without events: %v", err)
 		}

@@ -180,13 +180,21 @@ func TestSentBodies(t *testing.T) {
 		if n := s.hash("counts")["duplicate"]; n != "2" {
 			t.Errorf("%s duplicates", n)
 		}
-		done, err = store.Sent(ctx, slot, outbox.Work{SentRetention: -1}, "3")
-		wantDone(t, done, err, 1)
+		many := numbered(120)
+		must(t, emit(tr, "a", many...))
+		_, err = store.Sent(ctx, slot, outbox.Work{}, many...)
+		must(t, err)
+		must(t, emit(tr, "a", "zz"))
+		done, err = store.Sent(ctx, slot, outbox.Work{SentRetention: -1}, "3", "zz") // more ids have to go than go at once
+		wantDone(t, done, err, 1, 1)
+		if left := s.hash("entries"); left["zz"] != "" || len(left) < 20 {
+			t.Errorf("%d ids are left, zz with %q", len(left), left["zz"])
+		}
 		if left := s.hash("entries"); left["3"] != "" || slices.Contains(s.members("sent"), "3") {
 			t.Errorf("%v", left)
 		}
 		must(t, emit(tr, "a", "3"))
-		if n := s.hash("counts"); n["events"] != "1" || n["enqueued"] != "4" {
+		if n := s.hash("counts"); n["events"] != "1" || n["enqueued"] != "125" {
 			t.Errorf("%v", n)
 		}
 	})

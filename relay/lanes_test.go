@@ -139,6 +139,27 @@ func TestLaneInOneTurn(t *testing.T) {
 	})
 }
 
+// TestOrderedBesidePlain holds that what is ordered waits for its turn, though it was committed with what is published
+// at once.
+func TestOrderedBesidePlain(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr, out := newTransactor(t, client), newSink()
+		out.answer = func(id string, times int) error {
+			if id == "e000" && times == 1 {
+				return errors.New("not today")
+			}
+			return nil
+		}
+		start(t, tr, out, relay.Config{SweepInterval: time.Hour, BackoffBase: time.Millisecond, BackoffCap: time.Millisecond})
+		commit(t, tr, "a", append(ordered("k", names("e", 2)...), luatx.Event{ID: "plain", Body: body("plain")})...)
+		redistest.Eventually(t, "everything to be settled", func() bool { return counts(t, tr) == outbox.Counts{Sent: 3} })
+		if got := out.of("e"); !slices.Equal(got, []string{"e000", "e000", "e001"}) {
+			t.Errorf("published %v", got)
+		}
+	})
+}
+
 // TestLanesKeepOrder holds the order of every lane over failures, outages and two relays, and that an event is
 // published while no other of its lane is.
 func TestLanesKeepOrder(t *testing.T) {

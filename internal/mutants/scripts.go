@@ -125,7 +125,7 @@ var scriptMutants = []Mutant{
 		Old:     `(events >= CAPACITY and 'events')`,
 		New:     `(events >= CAPACITY + 1000 and 'events')`,
 		Package: ".",
-		Test:    "^TestEvents$",
+		Test:    "^TestCapacityIsExact$/^events$/^redis$",
 		Why:     "an outbox grows until the server is full",
 	},
 	{

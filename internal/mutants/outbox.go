@@ -1,0 +1,120 @@
+package main
+
+// outboxMutants break what events are promised between their commit and their end.
+var outboxMutants = []Mutant{
+	{
+		Name: "lane-goes-out-at-once", File: "lua/_enter.lua", Package: "relay", Test: "^TestLanesKeepOrder$/^redis$",
+		Old: `if not waits then redis.call`, New: `if true then redis.call`,
+		Why: "the events of a lane overtake each other",
+	},
+	{
+		Name: "lane-stops-after-its-head", File: "lua/_lanes.lua", Package: "relay", Test: "^TestLaneInOneTurn$/^redis$",
+		Old: `redis.call('ZADD', PENDING, NOW, heir)`, New: ``,
+		Why: "what stands behind the first event of a lane is never published",
+	},
+	{
+		Name: "lane-waits-for-a-poll", File: "lua/settle.lua", Package: "relay", Test: "^TestLaneInOneTurn$/^redis$",
+		Old: `if hold > 0 then`, New: `if false then`,
+		Why: "ten ordered events of a transaction take ten polls",
+	},
+	{
+		Name: "parked-head-does-not-block", File: "lua/_park.lua", Package: "relay", Test: "^TestParkedInALane$",
+		Old: `if continues then leave(id) end`, New: `leave(id)`,
+		Why: "later events of a key go out while an earlier one waits for a person",
+	},
+	{
+		Name: "parked-head-blocks-for-ever", File: "lua/_park.lua", Package: "relay", Test: "^TestParkedInALane$",
+		Old: `if continues then leave(id) end`, New: ``,
+		Why: "LaneContinues does not",
+	},
+	{
+		Name: "one-blocked-lane-closes-the-shard", File: "lua/_enter.lua", Package: ".", Test: "^TestParkedCapacity$/^redis$",
+		Old: `>= LANE_CAPACITY and 'lane'`, New: `>= 1000 * LANE_CAPACITY and 'lane'`,
+		Why: "the events behind one that is parked use up the room of all others",
+	},
+	{
+		Name: "lane-capacity-with-one-too-many", File: "lua/_enter.lua", Package: ".", Test: "^TestCapacityIsExact$/^lane$/^redis$",
+		Old: `>= LANE_CAPACITY and 'lane'`, New: `> LANE_CAPACITY and 'lane'`,
+		Why: "a lane holds more than it may",
+	},
+	{
+		Name: "bytes-not-bounded", File: "lua/_events.lua", Package: ".", Test: "^TestCapacityIsExact$/^bytes$/^redis$",
+		Old: `(bytes + size > OUTBOX_BYTES and 'bytes')`, New: `(bytes > OUTBOX_BYTES and 'bytes')`,
+		Why: "large events fill the server",
+	},
+	{
+		Name: "parked-capacity-ignored", File: "lua/_events.lua", Package: ".", Test: "^TestParkedCapacity$/^redis$",
+		Old: `(parked >= PARKED_CAPACITY and 'parked')`, New: `false`,
+		Why: "a broken destination parks events until the server is full",
+	},
+	{
+		Name: "counts-not-taken-back", File: "lua/commit.lua", Package: ".", Test: "^TestOrderedEventsTakenBack$/^redis$",
+		Old: `events, bytes, came, again = had_events, had_bytes, had_come, had_again`, New: ``,
+		Why: "transactions that fail use up the capacity of the outbox",
+	},
+	{
+		Name: "lane-not-taken-back", File: "lua/_withdraw.lua", Package: ".", Test: "^TestOrderedEventsTakenBack$/^redis$",
+		Old: `for i = entered and #entered or 0, 1, -1 do`, New: `for i = 0, 1, -1 do`,
+		Why: "a transaction that failed blocks a lane for ever",
+	},
+	{
+		Name: "neighbours-lane-taken-back", File: "lua/commit.lua", Package: ".", Test: "^TestOrderedEventsTakenBack$/^redis$",
+		Old: `enqueued, entered, kept_mark = 0, nil, nil, {}, nil, true`, New: `enqueued, kept_mark = 0, nil, nil, {}, true`,
+		Why: "a transaction that fails takes events of another one out of their lane",
+	},
+	{
+		Name: "procedure-loses-an-event", File: "lua/commit.lua", Package: ".", Test: "^TestProcedureEmitsInOrder$/^redis$",
+		Old: `if emitted.failed then error(emitted.failed, 0) end`, New: ``,
+		Why: "a procedure that hides an error commits without its event",
+	},
+	{
+		Name: "parked-uncounted", File: "lua/_park.lua", Package: "outbox", Test: "^TestSettlements$/^redis$",
+		Old: `tally(body, class_of(id), -1)`, New: ``,
+		Why: "the overview of parked events shows those that were re-armed long ago",
+	},
+	{
+		Name: "history-without-an-end", File: "lua/_errors.lua", Package: "outbox", Test: "^TestHistory$/^redis$",
+		Old: `(ends and string.sub(old, 1, ends - 1) or old)`, New: `old`,
+		Why: "an event that fails for a year fills the server with its errors",
+	},
+	{
+		Name: "given-back-with-its-attempt", File: "lua/settle.lua", Package: "relay", Test: "^TestUnavailable$/^redis$",
+		Old: `redis.call('HINCRBY', ATTEMPTS, id, -1) <= 0`, New: `redis.call('HINCRBY', ATTEMPTS, id, 0) <= 0`,
+		Why: "a relay that restarts often parks events that nobody has refused",
+	},
+	{
+		Name: "sent-twice", File: "lua/settle.lua", Package: "outbox", Test: "^TestSettlements$/^redis$",
+		Old: `or state == 61 or gone[id] then`, New: `or false then`,
+		Why: "a late settlement changes what was sent",
+	},
+	{
+		Name: "sent-id-kept-where-it-must-not-be", File: "lua/settle.lua", Package: "outbox", Test: "^TestSentBodies$/^redis$",
+		Old: `if retention < 0 then`, New: `if false then`,
+		Why: "ids that should be forgotten at once are kept",
+	},
+	{
+		Name: "sent-body-lost", File: "lua/settle.lua", Package: "outbox", Test: "^TestSentBodies$/^redis$",
+		Old: `(keep and body or '')`, New: `''`,
+		Why: "there is nothing to replay",
+	},
+	{
+		Name: "cancelled-in-a-relays-hands", File: "lua/scheduled.lua", Package: "outbox", Test: "^TestCancelAndMove$/^redis$",
+		Old: `if redis.call('HGET', ATTEMPTS, id) ~= '0' or not`, New: `if not`,
+		Why: "an event is published that was cancelled, and its caller told that it was in time",
+	},
+	{
+		Name: "enqueued-by-half", File: "lua/enqueue.lua", Package: "outbox", Test: "^TestEnqueue$/^redis$",
+		Old: `local left = undoing().withdraw()`, New: `local left = nil`,
+		Why: "of a call that is refused some events are published",
+	},
+	{
+		Name: "ordered-events-inline", File: "relay/inline.go", Package: "relay", Test: "^TestOrderedBesidePlain$/^redis$",
+		Old: `case event.Key == "" && reserved:`, New: `case reserved:`,
+		Why: "the committer publishes ordered events at once, before those that wait",
+	},
+	{
+		Name: "stopping-relay-keeps-the-lane", File: "relay/cold.go", Package: "relay", Test: "^TestStopGivesLanesBack$",
+		Old: `rounds > maxRounds || ctx.Err() != nil`, New: `rounds > maxRounds`,
+		Why: "a relay that is to stop goes on with its lanes until it is killed",
+	},
+}
