@@ -121,8 +121,12 @@ func (s *Set) Settle(ctx context.Context, shard Shard, how Settling, batch []Set
 	if len(batch) == 0 {
 		return Settled{}, nil
 	}
+	retention := how.Retention.Milliseconds()
+	if how.Retention < 0 { // however little
+		retention = -1
+	}
 	args := make([]any, 0, 7+settleFields*len(batch))
-	args = append(args, how.Attempts, how.Base.Milliseconds(), how.Cap.Milliseconds(), how.Retention.Milliseconds(),
+	args = append(args, how.Attempts, how.Base.Milliseconds(), how.Cap.Milliseconds(), retention,
 		digit(how.KeepBody), digit(how.Continues), how.Lease.Milliseconds())
 	for _, b := range batch {
 		args = append(args, b.ID, b.What, b.Lease, b.Number, b.Class, b.Error[:min(len(b.Error), maxError)])
