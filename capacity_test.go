@@ -20,6 +20,7 @@ import (
 
 // emitAll commits events in one transaction.
 func emitAll(t testing.TB, tr *luatx.Transactor, aggregate string, events ...luatx.Event) error {
+	t.Helper()
 	_, err := tr.Transact(redistest.Soon(t), aggregate, func(tx *luatx.Tx) error {
 		for _, event := range events {
 			if err := tx.Emit(event); err != nil {

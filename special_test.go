@@ -44,8 +44,10 @@ func TestOrderedEventsTakenBack(t *testing.T) {
 		later := time.Now().Add(time.Hour)
 		events := func(name string) []luatx.Event {
 			return []luatx.Event{
-				{ID: name + "1", Key: "k%\x00", Body: []byte("{}")}, {ID: name + "2", Key: "k%\x00", Body: []byte("{}")},
-				{ID: name + "3", At: later, Body: []byte("{}")}, {ID: name + "4", Body: []byte("{}")},
+				{ID: name + "1", Key: "k%\x00", Body: []byte("{}")},
+				{ID: name + "2", Key: "k%\x00", Body: []byte("{}")},
+				{ID: name + "3", At: later, Body: []byte("{}")},
+				{ID: name + "4", Body: []byte("{}")},
 			}
 		}
 		text := key(t, tr, "a", "text")

@@ -59,7 +59,7 @@ var outboxMutants = []Mutant{
 	},
 	{
 		Name: "neighbours-lane-taken-back", File: "lua/commit.lua", Package: ".", Test: "^TestOrderedEventsTakenBack$/^redis$",
-		Old: `enqueued, entered, kept_mark = 0, nil, nil, {}, nil, true`, New: `enqueued, kept_mark = 0, nil, nil, {}, true`,
+		Old: `depth, dumped, streams, enqueued, entered, kept_mark =`, New: `depth, dumped, streams, enqueued, fresh, kept_mark =`,
 		Why: "a transaction that fails takes events of another one out of their lane",
 	},
 	{
