@@ -428,6 +428,9 @@ func TestPoison(t *testing.T) {
 		if got := p.Class + " " + p.Error; !strings.HasPrefix(got, why[p.ID]) || p.Attempts != c.Attempts || p.Message.ID() != p.ID {
 			t.Errorf("parked: %+v", p)
 		}
+		if len(p.History) == 0 || p.History[0].Attempt != c.Attempts || p.History[0].Text != p.Error { // who dies tells of no attempt
+			t.Errorf("%s has the history %+v", p.ID, p.History)
+		}
 		if n, err := store.Rearm(t.Context(), p.Slot, p.ID); n.Done() != 1 || err != nil {
 			t.Errorf("re-armed: %v, %v", n, err)
 		}
