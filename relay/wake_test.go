@@ -223,9 +223,10 @@ func TestWakeUpsAreCoalesced(t *testing.T) {
 		tr.WakeRelays(1)
 	}
 	hold.Release()
-	redistest.Eventually(t, "the others to be sent", func() bool { return proxy.Count("SPUBLISH") == 3 })
+	told := func() int { return max(proxy.Count("SPUBLISH"), proxy.Count("PUBLISH")) } // the latter where the server is older
+	redistest.Eventually(t, "the others to be sent", func() bool { return told() == 3 })
 	emit(t, tr, "a", "e")
-	redistest.Eventually(t, "the commit to be told of", func() bool { return proxy.Count("SPUBLISH") == 4 })
+	redistest.Eventually(t, "the commit to be told of", func() bool { return told() == 4 })
 }
 
 // TestNoWakeUps holds what switches them off, and that nobody is woken for what this process publishes itself.
