@@ -100,7 +100,8 @@ func (f *flight) launch(ctx context.Context, deadline time.Time, events []leased
 				continue
 			}
 			f.running++
-			go func() { f.answers <- r.answer(ctx, deadline, g) }()
+			until := deadline
+			go func() { f.answers <- r.answer(ctx, until, g) }()
 		}
 		deadline = r.deadline(time.Now())
 		events = r.settleAll(ctx, fates, f.next)

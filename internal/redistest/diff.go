@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	expiryTolerance = 5 // ms
+	expiryTolerance = 250 // ms: before 7.0 an undo reckons with two looks at the clock
 	diffLines       = 20
 	diffWidth       = 160
 )
