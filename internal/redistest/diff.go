@@ -15,7 +15,7 @@ const (
 	diffWidth       = 160
 )
 
-// Diff says what b has other than a, line by line, or "" when they are equal. Expiry times may differ by 5 ms.
+// Diff says what b has other than a, line by line, or "" when they are equal. Expiry times may differ by 250 ms.
 func Diff(a, b State) string {
 	var out strings.Builder
 	keys := maps.Clone(a.Keys)
