@@ -9,12 +9,27 @@ local function push_many(command)
   for i = 3, #command, 4000 do push({command[1], command[2], unpack(command, i, math.min(#command, i + 3999))}) end
 end
 
+-- What PEXPIRETIME says from 7.0 on: the clock goes on while a script runs, so it is read before and after.
+local function left_at(key)
+  local at
+  for _ = 1, 10 do
+    local before = redis.call('TIME')
+    local left = redis.call('PTTL', key)
+    local after = redis.call('TIME')
+    local ms = math.floor(tonumber(before[2]) / 1000)
+    at = tonumber(before[1]) * 1000 + ms + math.max(1, left)
+    if before[1] == after[1] and ms == math.floor(tonumber(after[2]) / 1000) then break end
+  end
+  return at
+end
+
 -- The time a key expires at (ms), nil for never; and -2 where it does not exist. PTTL is 0 for a key that expires
 -- while the script runs, which RESTORE would take for never.
 local function expiry(key)
   local left = redis.call(VERSION >= 0x070000 and 'PEXPIRETIME' or 'PTTL', key)
   if left < 0 then return nil, left end
-  return string.format('%.0f', VERSION >= 0x070000 and left or now + math.max(1, left))
+  if VERSION < 0x070000 then left = left_at(key) end
+  return string.format('%.0f', left)
 end
 
 -- Keeps the expiry of a key that the command, or its undo, may empty. Pushed first: restored last.

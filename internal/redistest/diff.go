@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	expiryTolerance = 250 // ms: before 7.0 an undo reckons with two looks at the clock
+	expiryTolerance = 5 // ms
 	diffLines       = 20
 	diffWidth       = 160
 )
 
-// Diff says what b has other than a, line by line, or "" when they are equal. Expiry times may differ by 250 ms.
+// Diff says what b has other than a, line by line, or "" when they are equal. Expiry times may differ by 5 ms.
 func Diff(a, b State) string {
 	var out strings.Builder
 	keys := maps.Clone(a.Keys)

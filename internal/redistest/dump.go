@@ -195,10 +195,18 @@ func (d *dumper) zset(ctx context.Context, key string) ([]string, error) {
 	return lines, err
 }
 
-// expireScript serves servers without PEXPIRETIME: one moment for both numbers.
-const expireScript = `local t, left = redis.call('TIME'), redis.call('PTTL', KEYS[1])
+// expireScript serves servers without PEXPIRETIME: one moment for both numbers, as far as the clock shows.
+const expireScript = `local function ms()
+  local t = redis.call('TIME')
+  return tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
+end
+local before, left
+for _ = 1, 10 do
+  before, left = ms(), redis.call('PTTL', KEYS[1])
+  if before == ms() then break end
+end
 if left < 0 then return 0 end
-return tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000) + left`
+return before + left`
 
 func (d *dumper) expiry(ctx context.Context, key string) (int64, error) {
 	if d.frozen {

@@ -167,11 +167,11 @@ func TestDiffToleratesMillisecondsAndShortensLines(t *testing.T) {
 	state := func(expireAt int64, value ...string) redistest.State {
 		return redistest.State{Keys: map[string]redistest.Entry{"k": {Type: "list", Value: value, ExpireAt: expireAt}}}
 	}
-	if diff := redistest.Diff(state(1000), state(1250)); diff != "" {
-		t.Errorf("250 ms apart: %s", diff)
+	if diff := redistest.Diff(state(1000), state(1005)); diff != "" {
+		t.Errorf("5 ms apart: %s", diff)
 	}
-	if diff := redistest.Diff(state(1000), state(1251)); diff == "" {
-		t.Error("251 ms apart shows nothing")
+	if diff := redistest.Diff(state(1000), state(1006)); diff == "" {
+		t.Error("6 ms apart shows nothing")
 	}
 	if diff := redistest.Diff(state(0, "a", "a", "b"), state(0, "a", "b", "b")); !strings.Contains(diff, "- a\n    + b\n") {
 		t.Errorf("got %s", diff)
