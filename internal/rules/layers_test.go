@@ -13,7 +13,7 @@ import (
 var layers = [][]string{
 	{"bench", "matrix", "sqltx/sqltest", "torture"},
 	{"cmd", "examples", "luatxtest", "internal/mutants", "internal/redistest", "internal/rules"},
-	{"contrib"},
+	{"contrib", "internal/measure"},
 	{"admin", "internal/rekey", "stack", "sqltx", "trigger"},
 	{"relay", "repair"},
 	{"outbox", "inbox", "stream", "expiry"},

@@ -1,0 +1,8 @@
+package main
+
+import "github.com/luatx/luatx/bench/internal/suite"
+
+// groups are all measurements, in the order of the report.
+func groups() []suite.Group {
+	return []suite.Group{}
+}

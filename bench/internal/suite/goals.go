@@ -1,0 +1,46 @@
+package suite
+
+// Goal is what a figure has to be.
+type Goal struct {
+	// Figure is its name in the JSON.
+	Figure string
+	// What it is, for the report.
+	What string
+	// Bound is what it must be at least, or at most where Most is set; 0: there is no bound.
+	Bound float64
+	Most  bool
+}
+
+// Goals are the figures of a full run.
+func Goals() []Goal {
+	return []Goal{
+		{"commit_c1_vs_three_step", "commits a second, one caller, to the three-step way", 1.7, false},
+		{"commit_rtt1ms_vs_three_step", "the same with 64 callers and a round trip of 1 ms", 2.5, false},
+		{"commit_c64_vs_three_step", "the same with 64 callers", 2.6, false},
+		{"server_cpu_c64_vs_three_step", "server CPU a transaction, 64 callers, to the three-step way", .5, true},
+		{"server_cpu_unbatched_vs_handwritten", "server CPU of a transaction alone in its script, to a handwritten script", 1.7, true},
+		{"server_cpu_3masters_vs_one", "server CPU a transaction on 3 masters with 16 tags, to one master", 1.25, true},
+		{"consume_vs_three_step", "consume, transact, acknowledge: the batch consumer to the three-step way with 16 workers", 4, false},
+		{"way_vs_asynq", "the whole way, 64 in flight, to asynq", 3, false},
+		{"way_vs_watermill", "the whole way, 64 in flight, to watermill-redisstream with a deduplicator", 3, false},
+		{"relay_vs_stream_loop", "relay drain, to a loop of XREADGROUP 100 and XACK with XDEL", 1, false},
+		{"relay_vs_one_by_one", "relay drain, to one event at a time", 10, false},
+		{"inline_p50_vs_commit", "from the commit's reply to the publish, inline, p50, to the commit's round trip", 1, true},
+		{"other_process_p99_ms", "from the commit's reply to the publish in another process, p99, ms", 10, true},
+		{"sweep_core_percent", "a server core's share for sweeping 16,384 empty shards, %", 1, true},
+		{"inbox_bytes", "bytes of an id of 36 characters in the inbox, at 1 million", 100, true},
+		{"allocs_over_goredis", "client allocations a transaction beyond go-redis' own", 12, true},
+	}
+}
+
+// Met tells whether a value reaches the goal.
+func (g Goal) Met(value float64) bool {
+	switch {
+	case g.Bound == 0:
+		return true
+	case g.Most:
+		return value <= g.Bound
+	default:
+		return value >= g.Bound
+	}
+}
