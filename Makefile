@@ -30,8 +30,8 @@ mutants: ## break the code on purpose and see that the tests notice
 lint: ## formatting, go vet and golangci-lint
 	@.ci/lint
 
-bench: ## the benchmarks of the core
-	@go test -run '^$$' -bench . -benchmem ./...
+bench: ## luatx beside what else does its work, into docs/performance.md (ARGS=--short for 3 minutes)
+	@cd bench && go run . $(ARGS)
 
 verify: race cluster fuzz mutants ## everything that takes longer than make test
 	@LUATX_TEST_ACL=1 go test -count=1 . ./expiry ./inbox ./outbox ./relay ./repair ./stack ./stream

@@ -1,13 +1,184 @@
-// Command bench measures luatx beside what else does its work, in one run, and writes docs/performance.md.
+// Command bench measures luatx beside what else does its work, in one run, as ratios, and writes the results into
+// docs/performance.md. Run it in its directory: go run . --help lists the flags.
 package main
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
 	"fmt"
+	"io"
 	"os"
+	"os/signal"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/bench/internal/suite"
+	"github.com/luatx/luatx/internal/measure"
+	"github.com/luatx/luatx/internal/redistest"
 )
 
 func main() {
-	for _, g := range groups() {
-		fmt.Fprintln(os.Stdout, g.Name)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
+	redis.SetLogger(silence{})
+	os.Exit(bench(ctx, groups(), os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// silence is what becomes of go-redis' remarks on connections to servers that have been ended.
+type silence struct{}
+
+// Printf implements go-redis' logger.
+func (silence) Printf(context.Context, string, ...any) {}
+
+// options are the flags.
+type options struct {
+	short, json bool
+	only        *regexp.Regexp
+	rounds      int
+	per         time.Duration
+	out         string
+}
+
+// bench measures the groups and returns the exit status.
+func bench(ctx context.Context, groups []suite.Group, args []string, out, progress io.Writer) int {
+	o, err := parse(args, progress)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		return 2
 	}
+	server, err := redistest.Find()
+	if err != nil {
+		fmt.Fprintln(progress, "bench:", err)
+		return 2
+	}
+	results := results{Machine: suite.Machine(server.Version), Short: o.short, Rounds: o.rounds, Figures: map[string]float64{}, Spreads: map[string]measure.Spread{}}
+	status := 0
+	for _, g := range groups {
+		if !o.wants(g.Name) {
+			continue
+		}
+		if err := o.run(ctx, g, &results, out, progress); err != nil {
+			fmt.Fprintf(progress, "bench: %s: %v\n", g.Name, err)
+			status = 1
+		}
+		if ctx.Err() != nil {
+			return 130
+		}
+	}
+	if o.json {
+		encoder := json.NewEncoder(out)
+		encoder.SetIndent("", "  ")
+		if err := encoder.Encode(results); err != nil {
+			fmt.Fprintln(progress, "bench:", err)
+			return 1
+		}
+	}
+	return status
+}
+
+func parse(args []string, usage io.Writer) (o options, err error) {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(usage)
+	only := ""
+	flags.BoolVar(&o.short, "short", false, "measure what matters most, within 3 minutes, and leave docs alone")
+	flags.BoolVar(&o.json, "json", false, "print JSON instead of Markdown")
+	flags.StringVar(&only, "only", "", "`regexp` of the groups, or of group/cell, to measure; defaults to all")
+	flags.IntVar(&o.rounds, "rounds", 0, "interleaved rounds; defaults to 5, with --short to 3")
+	flags.DurationVar(&o.per, "per", 0, "about how long a way's round takes; defaults to 600ms, with --short to 150ms")
+	flags.StringVar(&o.out, "out", "", "`directory` of performance.md, whose sections are written anew; - for nowhere; defaults to ../docs, nowhere with --short or --only")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	if o.only, err = regexp.Compile(only); err == nil && flags.NArg() > 0 {
+		err = fmt.Errorf("%q is no flag", flags.Args())
+	}
+	if err != nil {
+		fmt.Fprintln(usage, "bench:", err)
+		return o, err
+	}
+	if o.rounds == 0 {
+		o.rounds = 5
+		if o.short {
+			o.rounds = 3
+		}
+	}
+	if o.per == 0 {
+		o.per = 600 * time.Millisecond
+		if o.short {
+			o.per = 150 * time.Millisecond
+		}
+	}
+	switch {
+	case o.out == "-" || o.out == "" && (o.short || only != ""):
+		o.out = ""
+	case o.out == "":
+		o.out = "../docs"
+	}
+	return o, nil
+}
+
+// wants tells whether a group, or a part of it, is to be measured.
+func (o options) wants(group string) bool {
+	name, _, _ := strings.Cut(o.only.String(), "/")
+	part, err := regexp.Compile(name)
+	return err != nil || part.MatchString(group)
+}
+
+func (o options) run(ctx context.Context, g suite.Group, results *results, out, progress io.Writer) error {
+	start := time.Now()
+	report, err := g.Run(ctx, suite.Env{
+		Short: o.short, Rounds: o.rounds, Per: o.per,
+		Wanted: func(cell string) bool {
+			return !strings.Contains(o.only.String(), "/") || o.only.MatchString(g.Name+"/"+cell)
+		},
+		Log: func(format string, args ...any) {
+			fmt.Fprintf(progress, "%7.1fs %s: %s\n", time.Since(start).Seconds(), g.Name, fmt.Sprintf(format, args...))
+		},
+	})
+	if err != nil {
+		return err
+	}
+	results.add(g.Name, report)
+	section := report.Markdown(fmt.Sprintf("%s. Medians of %d interleaved rounds, the lowest and the highest in brackets.", results.Machine, o.rounds))
+	if !o.json {
+		fmt.Fprintln(out, section)
+	}
+	if o.out == "" {
+		return nil
+	}
+	return suite.Write(o.out, g.Name, section, report.Plots)
+}
+
+// results is the JSON.
+type results struct {
+	Machine string                     `json:"machine"`
+	Short   bool                       `json:"short"`
+	Rounds  int                        `json:"rounds"`
+	Figures map[string]float64         `json:"figures"`
+	Missed  []string                   `json:"missed"`
+	Spreads map[string]measure.Spread  `json:"spreads"`
+	Groups  map[string][]measure.Table `json:"groups"`
+}
+
+func (r *results) add(group string, report suite.Report) {
+	for _, goal := range suite.Goals() {
+		if got, ok := report.Figures[goal.Figure]; ok && !goal.Met(got.Median) {
+			r.Missed = append(r.Missed, goal.Figure)
+		}
+	}
+	for name, figure := range report.Figures {
+		r.Figures[name], r.Spreads[name] = figure.Median, figure
+	}
+	if r.Groups == nil {
+		r.Groups = map[string][]measure.Table{}
+	}
+	r.Groups[group] = report.Measured
 }

@@ -66,56 +66,85 @@ func (p *place) keyspace() luatx.Keyspace { return luatx.OwnTags().WithPrefix(p.
 // prepare puts n messages into the input streams and reads them, so that they are pending for the consumer; the events
 // of the round before are removed.
 func (p *place) prepare(ctx context.Context, n int) error {
+	if err := p.clear(ctx); err != nil {
+		return err
+	}
 	p.inputs = slices.Grow(p.inputs[:0], n)[:n]
 	each := make([][]int, len(p.tags)) // the inputs of each tag
 	for i := range n {
 		at := i / run % len(p.tags)
 		each[at] = append(each[at], i)
 	}
+	f := feed{pipe: p.client.Pipeline()}
 	for at := range p.tags {
-		t := &p.tags[at]
-		if err := p.clear(ctx, t); err != nil {
-			return err
-		}
 		for part := range slices.Chunk(each[at], chunk) {
-			if err := p.feed(ctx, t, part); err != nil {
-				return err
+			f.add(ctx, p, &p.tags[at], part)
+			if f.pipe.Len() >= chunk {
+				if err := f.send(ctx); err != nil {
+					return err
+				}
 			}
 		}
 	}
-	return nil
+	return f.send(ctx)
 }
 
 // clear removes the inputs and the events of the last round. The stream itself stays, or it would give ids again.
-func (p *place) clear(ctx context.Context, t *tag) error {
-	if err := p.client.XGroupCreateMkStream(ctx, t.in, group, "$").Err(); err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") {
-		return err
+func (p *place) clear(ctx context.Context) error {
+	pipe := p.client.Pipeline()
+	for _, t := range p.tags {
+		pipe.XGroupCreateMkStream(ctx, t.in, group, "$")
+		pipe.XTrimMaxLen(ctx, t.in, 0)
+		pipe.Unlink(ctx, t.events...)
 	}
-	if err := p.client.XTrimMaxLen(ctx, t.in, 0).Err(); err != nil {
-		return err
+	cmds, err := pipe.Exec(ctx)
+	for _, cmd := range cmds {
+		if err := cmd.Err(); err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") {
+			return err
+		}
 	}
-	return p.client.Unlink(ctx, t.events...).Err()
+	if redis.HasErrorPrefix(err, "BUSYGROUP") {
+		return nil
+	}
+	return err
 }
 
-// feed adds a message for each of the inputs of a tag, and reads them.
-func (p *place) feed(ctx context.Context, t *tag, inputs []int) error {
-	pipe := p.client.Pipeline()
+// feed adds messages, and reads them, in few round trips.
+type feed struct {
+	pipe redis.Pipeliner
+	done []func() error // to be called when the pipeline is answered
+}
+
+// add adds a message for each of the inputs of a tag.
+func (f *feed) add(ctx context.Context, p *place, t *tag, inputs []int) {
 	added := make([]*redis.StringCmd, len(inputs))
 	for i := range inputs {
-		added[i] = pipe.XAdd(ctx, &redis.XAddArgs{Stream: t.in, Values: []any{"data", "1"}})
+		added[i] = f.pipe.XAdd(ctx, &redis.XAddArgs{Stream: t.in, Values: []any{"data", "1"}})
 	}
-	read := pipe.XReadGroup(ctx, &redis.XReadGroupArgs{
+	read := f.pipe.XReadGroup(ctx, &redis.XReadGroupArgs{
 		Group: group, Consumer: consumer, Streams: []string{t.in, ">"}, Count: int64(len(inputs)), Block: -1,
 	})
-	if _, err := pipe.Exec(ctx); err != nil {
+	f.done = append(f.done, func() error {
+		if got := len(read.Val()[0].Messages); got != len(inputs) {
+			return fmt.Errorf("%d messages of %d were read from %s", got, len(inputs), t.in)
+		}
+		for i, n := range inputs {
+			p.inputs[n] = input{t, added[i].Val()}
+		}
+		return nil
+	})
+}
+
+func (f *feed) send(ctx context.Context) error {
+	if _, err := f.pipe.Exec(ctx); err != nil {
 		return err
 	}
-	if got := len(read.Val()[0].Messages); got != len(inputs) {
-		return fmt.Errorf("%d messages of %d were read from %s", got, len(inputs), t.in)
+	for _, done := range f.done {
+		if err := done(); err != nil {
+			return err
+		}
 	}
-	for i, n := range inputs {
-		p.inputs[n] = input{t, added[i].Val()}
-	}
+	f.done = nil
 	return nil
 }
 

@@ -1,0 +1,97 @@
+package commit
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/luatx/luatx/internal/measure"
+	"github.com/luatx/luatx/internal/measure/ways"
+)
+
+// cell is a point of an axis.
+type cell struct {
+	measure.Cell
+	on        kind
+	roundTrip time.Duration
+	ways      []string
+	label     string // on the axis
+	short     bool   // measured in a short run, too
+}
+
+// axis is a row of cells that differ in one thing.
+type axis struct {
+	name, caption, label string
+	cells                []cell
+}
+
+// Few ways are enough to see what an axis does; the base and the number of callers have all.
+var (
+	everyWay = ways.Names()
+	mainWays = []string{ways.ThreeStep, ways.Watch, ways.Luatx, ways.SeparateAck, ways.StreamOutbox, ways.Batch, ways.Handwritten, ways.Pipeline16}
+	fewWays  = []string{ways.ThreeStep, ways.Luatx, ways.Unbatched, ways.Handwritten}
+)
+
+const (
+	baseCallers = 64
+	basePayload = 300
+)
+
+// base is what all axes start from.
+func base() cell {
+	return cell{
+		Cell: measure.Cell{Name: "base", Callers: baseCallers, Payload: basePayload, Tags: 1},
+		on:   plain, ways: everyWay, label: "base", short: true,
+	}
+}
+
+// vary returns the base with one thing changed.
+func vary(name, label string, change func(*cell)) cell {
+	c := base()
+	c.Name, c.label, c.ways, c.short = name, label, mainWays, false
+	change(&c)
+	return c
+}
+
+func axes() []axis {
+	callers := axis{"callers", "Callers at once, on one server, events of 300 bytes.", "callers", nil}
+	for _, n := range []int{1, 8, baseCallers, 256} {
+		if n == baseCallers {
+			c := base()
+			c.label = fmt.Sprint(n)
+			callers.cells = append(callers.cells, c)
+			continue
+		}
+		callers.cells = append(callers.cells, vary(fmt.Sprintf("callers %d", n), fmt.Sprint(n), func(c *cell) {
+			c.Callers, c.ways, c.short = n, everyWay, n == 1
+		}))
+	}
+	distance := axis{"distance", "Servers whose replies take 1 ms longer, 64 callers and one.", "callers", []cell{
+		vary("round trip 1 ms, 1 caller", "1", func(c *cell) { c.roundTrip, c.Callers = time.Millisecond, 1 }),
+		vary("round trip 1 ms", "64", func(c *cell) { c.roundTrip, c.short = time.Millisecond, true }),
+	}}
+	tags := axis{"tags", "Three masters; transactions spread over so many tags.", "tags", nil}
+	for _, n := range []int{1, 3, 16, 256} {
+		tags.cells = append(tags.cells, vary(fmt.Sprintf("masters 3, tags %d", n), fmt.Sprint(n), func(c *cell) { c.on, c.Tags = masters, n }))
+	}
+	payload := axis{"payload", "Bytes of an event.", "bytes", nil}
+	for _, n := range []int{100, 10_000, 100_000} {
+		payload.cells = append(payload.cells, vary(fmt.Sprintf("payload %d", n), fmt.Sprint(n), func(c *cell) { c.Payload = n }))
+	}
+	aof := axis{"aof", "Servers that write an append-only file.", "appendfsync", []cell{
+		vary("AOF everysec", "everysec", func(c *cell) { c.on = everysec }),
+		vary("AOF always", "always", func(c *cell) { c.on = always }),
+	}}
+	return []axis{callers, distance, tags, payload, aof}
+}
+
+// shortened keeps what a short run measures.
+func shortened(all []axis) []axis {
+	for i := range all {
+		all[i].cells = slices.DeleteFunc(all[i].cells, func(c cell) bool { return !c.short })
+		for j := range all[i].cells {
+			all[i].cells[j].ways = fewWays
+		}
+	}
+	return slices.DeleteFunc(all, func(a axis) bool { return len(a.cells) == 0 })
+}

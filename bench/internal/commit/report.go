@@ -1,0 +1,179 @@
+package commit
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/luatx/luatx/bench/internal/suite"
+	"github.com/luatx/luatx/internal/measure"
+	"github.com/luatx/luatx/internal/measure/ways"
+)
+
+// results are what was measured, by the cells' names.
+type results struct {
+	tables map[string]measure.Table
+	allocs float64 // negative or 0: not measured
+}
+
+// figures are the ratios that have a goal.
+var figures = []struct {
+	name, cell, way, base string
+	metric                measure.Metric
+}{
+	{"commit_c1_vs_three_step", "callers 1", ways.Luatx, ways.ThreeStep, measure.Throughput},
+	{"commit_rtt1ms_vs_three_step", "round trip 1 ms", ways.Luatx, ways.ThreeStep, measure.Throughput},
+	{"commit_c64_vs_three_step", "base", ways.Luatx, ways.ThreeStep, measure.Throughput},
+	{"server_cpu_c64_vs_three_step", "base", ways.Luatx, ways.ThreeStep, measure.ServerCPUs},
+	{"server_cpu_unbatched_vs_handwritten", "base", ways.Unbatched, ways.Handwritten, measure.ServerCPUs},
+	{"server_cpu_3masters_vs_one", spread, string(masters), string(plain), measure.ServerCPUs},
+}
+
+const intro = `One transaction, many ways: a message is checked to be new, and known for 24 hours; three fields of a hash
+are set, a counter goes up, an event is put where a relay finds it, and the message is acknowledged. The messages are
+pending in a stream before a round begins. All ways keep what they promise but *plain pipeline*, which is the limit
+without atomicity, and *three-step* and *WATCH*, which lose the message or apply it twice where the process dies in
+between. *handwritten script* is a script for this very transaction, which undoes nothing and knows no fence: the floor.`
+
+func (r results) report(all []axis) (suite.Report, error) {
+	report := suite.Report{Title: "Commit", Intro: intro, Figures: map[string]measure.Spread{}}
+	for _, name := range slices.Sorted(maps.Keys(r.tables)) {
+		report.Measured = append(report.Measured, r.tables[name])
+	}
+	for _, f := range figures {
+		table, ok := r.tables[f.cell]
+		if !ok {
+			continue
+		}
+		var err error
+		if report.Figures[f.name], err = table.Ratio(f.way, f.base, f.metric); err != nil {
+			return report, err
+		}
+	}
+	if r.allocs > 0 {
+		report.Figures["allocs_over_goredis"] = measure.Spread{Median: r.allocs, Low: r.allocs, High: r.allocs}
+	}
+	if table, ok := r.tables["base"]; ok {
+		report.Grids = append(report.Grids, baseGrid(table))
+	}
+	for _, a := range all {
+		a.cells = slices.DeleteFunc(a.cells, func(c cell) bool { _, ok := r.tables[c.Name]; return !ok })
+		if len(a.cells) == 0 {
+			continue
+		}
+		report.Grids = append(report.Grids, r.axisGrid(a))
+		if len(a.cells) > 1 {
+			report.Plots = append(report.Plots, r.plot(a, "throughput", measure.Throughput), r.plot(a, "server-cpu", measure.ServerCPUs))
+		}
+	}
+	if table, ok := r.tables[spread]; ok {
+		report.Grids = append(report.Grids, spreadGrid(table))
+	}
+	return report, nil
+}
+
+// to is a ratio to the three-step way as text, and "" where the way was not measured.
+func to(table measure.Table, way string, metric measure.Metric) string {
+	ratio, err := table.Ratio(way, ways.ThreeStep, metric)
+	if err != nil {
+		return ""
+	}
+	return suite.Spread(ratio)
+}
+
+// value is a median as text.
+func value(table measure.Table, way string, metric measure.Metric) string {
+	v, err := table.Value(way, metric)
+	if err != nil {
+		return ""
+	}
+	return suite.Number(v.Median)
+}
+
+// baseGrid has everything of the base cell.
+func baseGrid(table measure.Table) suite.Grid {
+	grid := suite.Grid{
+		Caption: "64 callers, one server, events of 300 bytes; × is to the three-step way. CPU is a transaction's.",
+		Head:    []string{"way", "a second", "throughput ×", "server CPU ×", "server µs", "client µs", "allocations", "p50 ms", "p99 ms"},
+	}
+	for _, way := range table.Ways {
+		grid.Rows = append(grid.Rows, []string{
+			way, value(table, way, measure.Throughput), to(table, way, measure.Throughput), to(table, way, measure.ServerCPUs),
+			value(table, way, measure.ServerCPUs), value(table, way, measure.ClientCPUs), value(table, way, measure.Allocs),
+			value(table, way, measure.P50), value(table, way, measure.P99),
+		})
+	}
+	return grid
+}
+
+// axisGrid has throughput and server CPU of each way at each point, and absolute numbers of the base of the ratios.
+func (r results) axisGrid(a axis) suite.Grid {
+	grid := suite.Grid{Caption: a.caption + " Throughput × · server CPU a transaction ×, to the three-step way.", Head: []string{"way"}}
+	var names []string
+	for _, c := range a.cells {
+		grid.Head = append(grid.Head, a.label+" "+c.label)
+		for _, way := range r.tables[c.Name].Ways {
+			if !slices.Contains(names, way) {
+				names = append(names, way)
+			}
+		}
+	}
+	for _, way := range names {
+		row := []string{way}
+		for _, c := range a.cells {
+			row = append(row, r.point(r.tables[c.Name], way))
+		}
+		grid.Rows = append(grid.Rows, row)
+	}
+	return grid
+}
+
+func (results) point(table measure.Table, way string) string {
+	if way == ways.ThreeStep {
+		return fmt.Sprintf("%s a second · %s µs", value(table, way, measure.Throughput), value(table, way, measure.ServerCPUs))
+	}
+	throughput, cpu := to(table, way, measure.Throughput), to(table, way, measure.ServerCPUs)
+	if throughput == "" {
+		return ""
+	}
+	return throughput + " · " + cpu
+}
+
+func (r results) plot(a axis, kind string, metric measure.Metric) suite.Plot {
+	p := suite.Plot{
+		Name: "commit-" + a.name + "-" + kind, Title: "Commit: " + kind + " by " + a.label + ", to the three-step way",
+		XLabel: a.label, YLabel: "× three-step", LogY: kind == "throughput",
+	}
+	for _, c := range a.cells {
+		p.X = append(p.X, c.label)
+	}
+	for _, way := range mainWays {
+		s := suite.Series{Name: way}
+		for _, c := range a.cells {
+			ratio, _ := r.tables[c.Name].Ratio(way, ways.ThreeStep, metric) // zero is left out
+			s.Y = append(s.Y, ratio)
+		}
+		p.Series = append(p.Series, s)
+	}
+	return p
+}
+
+// spreadGrid has one master beside three.
+func spreadGrid(table measure.Table) suite.Grid {
+	grid := suite.Grid{
+		Caption: "luatx with 64 callers on 16 tags, one server beside three masters; the machine's cores are shared by all.",
+		Head:    []string{"", "a second", "server µs a transaction", "throughput × one server", "server CPU × one server"},
+	}
+	for _, way := range table.Ways {
+		row := []string{way, value(table, way, measure.Throughput), value(table, way, measure.ServerCPUs)}
+		for _, metric := range []measure.Metric{measure.Throughput, measure.ServerCPUs} {
+			ratio, err := table.Ratio(way, string(plain), metric)
+			if err != nil {
+				continue
+			}
+			row = append(row, suite.Spread(ratio))
+		}
+		grid.Rows = append(grid.Rows, row)
+	}
+	return grid
+}
