@@ -1,0 +1,88 @@
+package way
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	asynqIn  = "in"
+	asynqOut = "out"
+)
+
+// onAsynq is a service on asynq: its handler marks the task's id, writes, and enqueues the next task; the server settles
+// the task in a script of its own. As its documentation recommends, Concurrency is what is to be in flight, and one
+// client serves all; the pool of that has a connection for each worker. The intervals of its housekeeping are the
+// defaults: they are seconds, and cost nothing here.
+type onAsynq struct {
+	work
+	client   redis.UniversalClient
+	inFlight int
+}
+
+// feed enqueues as a service would, side by side.
+func (a *onAsynq) feed(ctx context.Context, n int) error {
+	client := asynq.NewClientFromRedisClient(a.client)
+	errs := make([]error, a.inFlight)
+	var feeders sync.WaitGroup
+	for f := range errs {
+		feeders.Go(func() {
+			for i := f; i < n && errs[f] == nil; i += a.inFlight {
+				_, errs[f] = client.EnqueueContext(ctx, asynq.NewTask("order", []byte(input)), asynq.TaskID(orderID(i)), asynq.Queue(asynqIn))
+			}
+		})
+	}
+	feeders.Wait()
+	return errors.Join(errs...)
+}
+
+func (a *onAsynq) begin(ctx context.Context, failed func(error)) (stop func()) {
+	next := asynq.NewClientFromRedisClient(a.client)
+	server := asynq.NewServerFromRedisClient(a.client, asynq.Config{
+		Concurrency:  a.inFlight,
+		Queues:       map[string]int{asynqIn: 1},
+		BaseContext:  func() context.Context { return ctx },
+		LogLevel:     asynq.FatalLevel,
+		ErrorHandler: asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) { failed(err) }),
+	})
+	err := server.Start(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error { return a.handle(ctx, next) }))
+	if err != nil {
+		failed(err)
+		return func() {}
+	}
+	return server.Shutdown
+}
+
+func (a *onAsynq) handle(ctx context.Context, next *asynq.Client) error {
+	id, ok := asynq.GetTaskID(ctx)
+	if !ok {
+		return errors.New("a task without an id")
+	}
+	fresh, err := a.mark(ctx, a.client, id).Result()
+	if err != nil || !fresh {
+		return err
+	}
+	pipe := a.client.TxPipeline()
+	a.business(ctx, pipe)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return err
+	}
+	_, err = next.EnqueueContext(ctx, asynq.NewTask("placed", a.event), asynq.TaskID(id+"-placed"), asynq.Queue(asynqOut))
+	return err
+}
+
+// through asks whether every task has been settled, and every next one enqueued.
+func (a *onAsynq) through(ctx context.Context, n int) (bool, error) {
+	lengths := func(ctx context.Context, client redis.UniversalClient, n int) (bool, error) {
+		active, out := client.LLen(ctx, asynqKey(asynqIn, "active")), client.LLen(ctx, asynqKey(asynqOut, "pending"))
+		return active.Val() == 0 && out.Val() == int64(n), errors.Join(active.Err(), out.Err())
+	}
+	return all(ctx, a.client, n, a.handled, lengths)
+}
+
+func asynqKey(queue, name string) string { return fmt.Sprintf("asynq:{%s}:%s", queue, name) }

@@ -1,0 +1,72 @@
+package way
+
+import (
+	"context"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// plainLoop is the limit: what it costs when a loop reads many messages and pipelines the raw commands of all of them.
+// Nothing of it is atomic: a death loses or repeats a whole batch.
+type plainLoop struct {
+	work
+	client redis.UniversalClient
+	batch  int
+	loops  int
+	events string // the stream for events
+}
+
+func (l *plainLoop) feed(ctx context.Context, n int) error { return l.feedStream(ctx, l.client, n) }
+
+func (l *plainLoop) begin(ctx context.Context, failed func(error)) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	for range l.loops {
+		running.Go(func() {
+			for ctx.Err() == nil {
+				batch, err := l.readGroup(ctx, l.client, l.batch)
+				if err == nil && len(batch) > 0 {
+					err = l.handle(context.WithoutCancel(ctx), batch)
+				}
+				if err != nil {
+					failed(err)
+					return
+				}
+			}
+		})
+	}
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+// handle takes two round trips for a batch: the checks, and everything else.
+func (l *plainLoop) handle(ctx context.Context, batch []redis.XMessage) error {
+	pipe := l.client.Pipeline()
+	fresh := make([]*redis.BoolCmd, len(batch))
+	for i, entry := range batch {
+		id, _ := entry.Values["ce_id"].(string)
+		fresh[i] = l.mark(ctx, pipe, id)
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return err
+	}
+	ids := make([]string, len(batch))
+	for i, entry := range batch {
+		ids[i] = entry.ID
+		if fresh[i].Val() {
+			id, _ := entry.Values["ce_id"].(string)
+			l.business(ctx, pipe)
+			pipe.XAdd(ctx, &redis.XAddArgs{Stream: l.events, Values: []any{"id", id + "-placed", "data", l.event}})
+		}
+	}
+	pipe.XAck(ctx, l.in, group, ids...)
+	_, err := pipe.Exec(ctx)
+	return err
+}
+
+func (l *plainLoop) through(ctx context.Context, n int) (bool, error) {
+	return all(ctx, l.client, n, l.acknowledged, entries(l.events))
+}

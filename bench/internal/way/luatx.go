@@ -1,0 +1,149 @@
+package way
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/relay"
+	"github.com/luatx/luatx/stack"
+	"github.com/luatx/luatx/stream"
+)
+
+// service is a service on this library: an Engine with a stack, and a relay where its events are to be published.
+type service struct {
+	work
+	client    redis.UniversalClient
+	tr        *luatx.Transactor
+	inFlight  int  // workers, or messages of a batch
+	batches   bool // Consume instead of Subscribe
+	pipelined bool // the three-step way's stack
+	publish   bool
+	noInline  bool
+}
+
+// connect gives the service its Transactor.
+func (s *service) connect() (line, error) {
+	var err error
+	s.tr, err = luatx.New(s.client, luatx.Config{
+		Namespace: "bench", Keyspace: keyspace, Logger: quiet,
+		OutboxCapacity: 1 << 30, OutboxBytes: 1 << 40, // without a relay the events of a round wait there
+	})
+	return s, err
+}
+
+var quiet = slog.New(slog.DiscardHandler)
+
+func (s *service) feed(ctx context.Context, n int) error { return s.feedStream(ctx, s.client, n) }
+
+func (s *service) begin(ctx context.Context, failed func(error)) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	run := func(f func(context.Context) error) {
+		running.Go(func() {
+			if err := f(ctx); err != nil {
+				failed(err)
+			}
+		})
+	}
+	if s.publish {
+		run(s.relay)
+	}
+	run(func(ctx context.Context) error { return s.consume(ctx, failed) })
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+func (s *service) relay(ctx context.Context) error {
+	publisher, err := stream.NewPublisher(s.client, stream.PublisherConfig{Stream: outStream, Logger: quiet})
+	if err != nil {
+		return err
+	}
+	events, err := relay.New(s.tr, relay.Streams(publisher), relay.Config{NoInline: s.noInline, Logger: quiet})
+	if err != nil {
+		return err
+	}
+	return events.Run(ctx)
+}
+
+func (s *service) consume(ctx context.Context, failed func(error)) error {
+	engine, err := s.engine(failed)
+	if err != nil {
+		return err
+	}
+	sub, err := stream.NewSubscriber(s.client, stream.SubscriberConfig{Stream: s.in, Group: group, BatchSize: s.inFlight, BlockTimeout: blockFor, Logger: quiet})
+	if err != nil {
+		return err
+	}
+	if s.batches {
+		return sub.Consume(ctx, s.tr, func(ctx context.Context, raw *message.RawMessage) error {
+			_, err := engine.Process(ctx, raw)
+			if err != nil {
+				failed(err)
+			}
+			return err
+		})
+	}
+	in, err := sub.Subscribe(ctx)
+	if err != nil {
+		return err
+	}
+	if err := engine.AddRawInput("in", nil, in); err != nil {
+		return err
+	}
+	return engine.Run(ctx)
+}
+
+func (s *service) engine(failed func(error)) (*message.Engine, error) {
+	engine := message.NewEngine(message.EngineConfig{Pipe: message.PipeConfig{
+		Concurrency: s.inFlight, Logger: quiet, ErrorHandler: func(_ context.Context, _ *message.Message, err error) { failed(err) },
+	}})
+	mw, err := stack.Scripted(s.tr, stack.Config{RelayElsewhere: true, Logger: quiet})
+	if s.pipelined {
+		mw, err = stack.Pipelined(s.client, stack.Config{
+			OutboxStream: s.outbox, KeyFunc: func(msg *message.Message) string { return s.markKey(msg.ID()) }, Logger: quiet,
+		})
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := engine.Router().Use(mw); err != nil {
+		return nil, err
+	}
+	return engine, engine.AddHandler("place-order", nil, message.NewHandler(s.handle, message.Named("order")))
+}
+
+func (s *service) handle(ctx context.Context, _ *message.TypedMessage[json.RawMessage]) ([]*message.Message, error) {
+	s.business(ctx, luatx.CmdableFromContext(ctx, s.client))
+	return []*message.Message{message.New(json.RawMessage(s.event), message.Attributes{
+		message.AttrType: "placed", message.AttrSource: "/orders",
+	}, nil)}, nil
+}
+
+// through asks for the outbox too: without a relay all events wait there, with one none.
+func (s *service) through(ctx context.Context, n int) (bool, error) {
+	switch {
+	case s.pipelined:
+		return all(ctx, s.client, n, s.acknowledged, entries(s.outbox))
+	case s.publish:
+		return all(ctx, s.client, n, s.acknowledged, entries(outStream), s.waiting(0))
+	default:
+		return all(ctx, s.client, n, s.acknowledged, s.waiting(n))
+	}
+}
+
+// waiting asks whether so many events are in the outbox.
+func (s *service) waiting(events int) question {
+	return func(ctx context.Context, client redis.UniversalClient, _ int) (bool, error) {
+		shard := s.tr.Scripts().Shard(keyspace.Slots()[0])
+		pending, err := client.ZCard(ctx, shard.Key("pending")).Result()
+		return pending == int64(events), err
+	}
+}

@@ -1,0 +1,71 @@
+package way
+
+import (
+	"context"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// threeStep is how services do it by hand: one reader, workers, and three round trips of a worker for each message. The
+// event goes to an outbox stream, in the MULTI … EXEC of the business writes.
+type threeStep struct {
+	work
+	client  redis.UniversalClient
+	workers int
+}
+
+func (t *threeStep) feed(ctx context.Context, n int) error { return t.feedStream(ctx, t.client, n) }
+
+func (t *threeStep) begin(ctx context.Context, failed func(error)) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	read := make(chan redis.XMessage, t.workers)
+	var running sync.WaitGroup
+	running.Go(func() {
+		defer close(read)
+		for ctx.Err() == nil {
+			batch, err := t.readGroup(ctx, t.client, t.workers)
+			if err != nil {
+				failed(err)
+				return
+			}
+			for _, entry := range batch {
+				read <- entry
+			}
+		}
+	})
+	for range t.workers {
+		running.Go(func() {
+			for entry := range read {
+				if err := t.handle(context.WithoutCancel(ctx), entry); err != nil {
+					failed(err)
+				}
+			}
+		})
+	}
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+func (t *threeStep) handle(ctx context.Context, entry redis.XMessage) error {
+	id, _ := entry.Values["ce_id"].(string)
+	fresh, err := t.mark(ctx, t.client, id).Result()
+	if err != nil {
+		return err
+	}
+	if fresh {
+		pipe := t.client.TxPipeline()
+		t.business(ctx, pipe)
+		pipe.XAdd(ctx, &redis.XAddArgs{Stream: t.outbox, Values: []any{"id", id + "-placed", "data", t.event}})
+		if _, err := pipe.Exec(ctx); err != nil {
+			return err
+		}
+	}
+	return t.client.XAck(ctx, t.in, group, entry.ID).Err()
+}
+
+func (t *threeStep) through(ctx context.Context, n int) (bool, error) {
+	return all(ctx, t.client, n, t.acknowledged, entries(t.outbox))
+}

@@ -1,0 +1,146 @@
+package way
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/measure"
+)
+
+// The ways' names, where figures are made of them.
+const (
+	ThreeStep = "three-step, 16 workers"
+	Batches   = "luatx, batches of 64"
+	Inline    = "luatx, batches of 64, inline relay"
+	Asynq     = "asynq"
+	Watermill = "watermill-redisstream"
+)
+
+// line is a way that takes messages from one end to the other.
+type line interface {
+	// feed adds n messages to an empty server.
+	feed(ctx context.Context, n int) error
+	// begin starts what takes them; failed is told what goes wrong. Stop returns when nothing runs any more.
+	begin(ctx context.Context, failed func(error)) (stop func())
+	// through reports whether all of n messages are through, and nothing is left of them. It fails where more than
+	// them was done.
+	through(ctx context.Context, n int) (bool, error)
+}
+
+// Consume compares how messages are consumed, transacted and acknowledged; their events wait in an outbox.
+func Consume() []measure.Way {
+	return []measure.Way{
+		lined(ThreeStep, func(w work, c redis.UniversalClient) (line, error) { return &threeStep{w, c, 16}, nil }),
+		lined("luatx' pipelined stack, 16 workers", func(w work, c redis.UniversalClient) (line, error) {
+			return (&service{work: w, client: c, inFlight: 16, pipelined: true}).connect()
+		}),
+		lined("luatx, 16 workers", func(w work, c redis.UniversalClient) (line, error) {
+			return (&service{work: w, client: c, inFlight: 16}).connect()
+		}),
+		lined("luatx, batches of 16", func(w work, c redis.UniversalClient) (line, error) {
+			return (&service{work: w, client: c, inFlight: 16, batches: true}).connect()
+		}),
+		lined(Batches, func(w work, c redis.UniversalClient) (line, error) {
+			return (&service{work: w, client: c, inFlight: 64, batches: true}).connect()
+		}),
+		lined("plain loop, 64 at a time", func(w work, c redis.UniversalClient) (line, error) {
+			return &plainLoop{work: w, client: c, batch: 64, loops: 1, events: w.outbox}, nil
+		}),
+	}
+}
+
+// Whole compares the whole way: consume, transact, publish, settle, with 64 messages in flight.
+func Whole() []measure.Way {
+	const inFlight = 64
+	return []measure.Way{
+		lined(Inline, func(w work, c redis.UniversalClient) (line, error) {
+			return (&service{work: w, client: c, inFlight: inFlight, batches: true, publish: true}).connect()
+		}),
+		lined("luatx, batches of 64, cold relay", func(w work, c redis.UniversalClient) (line, error) {
+			return (&service{work: w, client: c, inFlight: inFlight, batches: true, publish: true, noInline: true}).connect()
+		}),
+		lined("luatx, 64 workers, inline relay", func(w work, c redis.UniversalClient) (line, error) {
+			return (&service{work: w, client: c, inFlight: inFlight, publish: true}).connect()
+		}),
+		lined(Asynq, func(w work, c redis.UniversalClient) (line, error) { return &onAsynq{w, c, inFlight}, nil }),
+		lined(Watermill, func(w work, c redis.UniversalClient) (line, error) { return &onWatermill{w, c, inFlight}, nil }),
+		lined("plain loops, 2 of 32", func(w work, c redis.UniversalClient) (line, error) {
+			return &plainLoop{work: w, client: c, batch: inFlight / 2, loops: 2, events: outStream}, nil
+		}),
+	}
+}
+
+// lined makes a Way of a line. Its rounds begin on an empty server: the server must be the caller's alone.
+func lined(name string, build func(work, redis.UniversalClient) (line, error)) measure.Way {
+	return measure.Way{Name: name, Setup: func(_ context.Context, c measure.Cell) (*measure.Running, error) {
+		work, err := newWork(c.Payload)
+		if err != nil {
+			return nil, err
+		}
+		c.Callers = connections
+		r := &rounds{client: c.Client()}
+		if r.line, err = build(work, r.client); err != nil {
+			_ = r.client.Close()
+			return nil, err
+		}
+		return &measure.Running{Prepare: r.prepare, Round: r.run, CPU: measure.ServerCPU(r.client), Close: r.close}, nil
+	}}
+}
+
+const (
+	// connections is enough for 64 handlers, and for as many readers that wait.
+	connections = 160
+	// lookEvery is how often a round asks whether it is over.
+	lookEvery = 2 * time.Millisecond
+	// roundTimeout is after how long without an end a round is given up.
+	roundTimeout = 2 * time.Minute
+)
+
+// rounds runs a line again and again.
+type rounds struct {
+	line
+	client redis.UniversalClient
+	ending sync.WaitGroup // of the round before
+}
+
+func (r *rounds) prepare(ctx context.Context, n int) error {
+	r.ending.Wait()
+	if err := r.client.FlushAll(ctx).Err(); err != nil {
+		return err
+	}
+	return r.feed(ctx, n)
+}
+
+// run takes n messages through. What has taken them ends afterwards: that its readers wait is no part of the work.
+func (r *rounds) run(ctx context.Context, n int) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, roundTimeout, fmt.Errorf("a round of %d messages does not end", n))
+	failing, fail := context.WithCancelCause(ctx)
+	stop := r.begin(context.WithoutCancel(ctx), fail)
+	defer r.ending.Go(func() {
+		stop()
+		cancel()
+		fail(nil)
+	})
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	for {
+		select {
+		case <-failing.Done():
+			return context.Cause(failing)
+		case <-look.C:
+		}
+		if done, err := r.through(failing, n); done || err != nil {
+			return errors.Join(err, context.Cause(failing))
+		}
+	}
+}
+
+func (r *rounds) close() {
+	r.ending.Wait()
+	_ = r.client.Close()
+}

@@ -1,0 +1,127 @@
+package way
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/measure"
+	"github.com/luatx/luatx/internal/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// TestWays holds that each way does all of the work: the writes, an event of the right size for each message, and
+// nothing is left pending. Twice, since rounds follow each other.
+func TestWays(t *testing.T) {
+	t.Parallel()
+	const n = 300
+	for cell, ways := range map[string][]measure.Way{"consume": Consume(), "whole": Whole()} {
+		for _, way := range ways {
+			t.Run(cell+"/"+strings.ReplaceAll(way.Name, " ", "_"), func(t *testing.T) {
+				t.Parallel()
+				server := redistest.Single(t, redistest.Own())
+				running, err := way.Setup(t.Context(), measure.Cell{Payload: 300, Options: redis.UniversalOptions{Addrs: []string{server.Addr()}}})
+				must(t, err)
+				defer running.Close()
+				for range 2 {
+					must(t, running.Prepare(t.Context(), n))
+					must(t, running.Round(t.Context(), n))
+				}
+				used, err := running.CPU(t.Context())
+				must(t, err)
+				if used <= 0 {
+					t.Error("the server used no processor")
+				}
+				checkWork(t, server.Client(t), n)
+			})
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func checkWork(t *testing.T, client *redis.Client, n int) {
+	t.Helper()
+	ctx := t.Context()
+	w, err := newWork(300)
+	must(t, err)
+	if got := client.HGetAll(ctx, w.hash).Val(); len(got) != 3 || got["status"] != "placed" {
+		t.Errorf("the hash is %v", got)
+	}
+	if got := client.Get(ctx, w.counter).Val(); got != "300" {
+		t.Errorf("the counter is %s", got)
+	}
+	if got := events(t, client, w); got != n {
+		t.Errorf("%d events of at least 300 bytes, want %d", got, n)
+	}
+	marked := len(client.Keys(ctx, w.markKey("*")).Val())
+	for _, key := range client.Keys(ctx, "bench:*:inbox:a").Val() {
+		marked += int(client.HLen(ctx, key).Val()) - 2 // the identity, and since when
+	}
+	if marked != n {
+		t.Errorf("%d ids are known, want %d", marked, n)
+	}
+	if pending, err := client.XPending(ctx, w.in, group).Result(); err == nil && pending.Count != 0 {
+		t.Errorf("%d messages are pending", pending.Count)
+	}
+}
+
+// events counts them wherever the way has put them.
+func events(t *testing.T, client *redis.Client, w work) (n int) {
+	t.Helper()
+	ctx := t.Context()
+	count := func(body string) {
+		if strings.Contains(body, string(w.event)) {
+			n++
+		}
+	}
+	for _, stream := range []string{outStream, w.outbox} {
+		for _, entry := range client.XRange(ctx, stream, "-", "+").Val() {
+			for _, value := range entry.Values {
+				count(value.(string))
+			}
+		}
+	}
+	for _, key := range client.Keys(ctx, "bench:*:entries").Val() {
+		for _, body := range client.HGetAll(ctx, key).Val() {
+			count(body)
+		}
+	}
+	for _, id := range client.LRange(ctx, asynqKey(asynqOut, "pending"), 0, -1).Val() {
+		count(client.HGet(ctx, asynqKey(asynqOut, "t:"+id), "msg").Val())
+	}
+	return n
+}
+
+// TestRoundTellsOfFailures holds that a way which cannot do its work ends the round, with the reason.
+func TestRoundTellsOfFailures(t *testing.T) {
+	t.Parallel()
+	for _, way := range append(Consume(), Whole()...) {
+		t.Run(strings.ReplaceAll(way.Name, " ", "_"), func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Single(t, redistest.Own())
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			running, err := way.Setup(ctx, measure.Cell{Payload: 300, Options: redis.UniversalOptions{Addrs: []string{server.Addr()}}})
+			must(t, err)
+			defer running.Close()
+			must(t, running.Prepare(ctx, 10))
+			w, err := newWork(300)
+			must(t, err)
+			client := server.Client(t)
+			must(t, client.Set(ctx, w.hash, "no hash", 0).Err())
+			if err := running.Round(ctx, 10); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
+				t.Errorf("error %v, want that of HSET", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,145 @@
+package way
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+)
+
+const (
+	group     = "g"
+	outStream = "published" // what the whole way publishes to, of a slot of its own
+
+	retention  = 24 * time.Hour
+	feedAtOnce = 1000
+	// blockFor is how long a reader waits for new entries, and a round for its readers to end.
+	blockFor = 100 * time.Millisecond
+)
+
+// keyspace has one tag: the server's work does not depend on it, and a relay has one shard to look at.
+var keyspace = luatx.Partitions(1)
+
+// work is what a message stands for.
+type work struct {
+	tag                       string
+	in, hash, counter, outbox string // keys of the tag's slot
+	event                     []byte // its body
+}
+
+// newWork makes work whose event has a body of so many bytes, which is JSON.
+func newWork(payload int) (work, error) {
+	tag, err := keyspace.Tag("a")
+	const frame = len(`{"note":""}`)
+	w := work{tag: tag, event: fmt.Appendf(nil, `{"note":"%s"}`, bytes.Repeat([]byte{'x'}, max(payload-frame, 0)))}
+	for key, part := range map[*string]string{&w.in: "in", &w.hash: "order", &w.counter: "orders", &w.outbox: "outbox"} {
+		*key = keyspace.TagKey(tag, part)
+	}
+	return w, err
+}
+
+// business queues or runs what a handler writes.
+func (w *work) business(ctx context.Context, c redis.Cmdable) {
+	c.HSet(ctx, w.hash, "product", "book", "status", "placed", "price", 1200)
+	c.Incr(ctx, w.counter)
+}
+
+// mark is the dedup check of those who mark an id by a key: false where it was marked before.
+func (w *work) mark(ctx context.Context, client redis.Cmdable, id string) *redis.BoolCmd {
+	return client.SetNX(ctx, w.markKey(id), 1, retention)
+}
+
+func (w *work) markKey(id string) string { return "{" + w.tag + "}:seen:" + id }
+
+// feedStream adds messages to the input stream, in the binary mode of CloudEvents.
+func (w *work) feedStream(ctx context.Context, client redis.UniversalClient, n int) error {
+	if err := client.XGroupCreateMkStream(ctx, w.in, group, "0").Err(); err != nil {
+		return err
+	}
+	return inPipelines(ctx, client, n, func(pipe redis.Pipeliner, i int) {
+		pipe.XAdd(ctx, &redis.XAddArgs{Stream: w.in, Values: []any{
+			"ce_specversion", "1.0", "ce_id", orderID(i), "ce_source", "/shop", "ce_type", "order", "ce_subject", "a",
+			"content-type", "application/json", "data", input,
+		}})
+	})
+}
+
+// input is the body of every message.
+const input = `{"product":"book"}`
+
+func orderID(i int) string { return "order-" + strconv.Itoa(i) }
+
+// inPipelines queues n things to do, and sends them some at a time.
+func inPipelines(ctx context.Context, client redis.UniversalClient, n int, do func(pipe redis.Pipeliner, i int)) error {
+	for from := 0; from < n; from += feedAtOnce {
+		pipe := client.Pipeline()
+		for i := from; i < min(from+feedAtOnce, n); i++ {
+			do(pipe, i)
+		}
+		if _, err := pipe.Exec(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readGroup reads new entries as the only consumer of the group; it waits for them, but not for long.
+func (w *work) readGroup(ctx context.Context, client redis.UniversalClient, count int) ([]redis.XMessage, error) {
+	read, err := client.XReadGroup(ctx, &redis.XReadGroupArgs{
+		Group: group, Consumer: "c", Streams: []string{w.in, ">"}, Count: int64(count), Block: blockFor,
+	}).Result()
+	if errors.Is(err, redis.Nil) || ctx.Err() != nil {
+		return nil, nil
+	}
+	if err != nil || len(read) == 0 {
+		return nil, err
+	}
+	return read[0].Messages, nil
+}
+
+// handled reports whether n messages have taken effect, each once.
+func (w *work) handled(ctx context.Context, client redis.UniversalClient, n int) (bool, error) {
+	orders, err := client.Get(ctx, w.counter).Int()
+	if errors.Is(err, redis.Nil) {
+		return false, nil
+	}
+	if orders > n {
+		return false, fmt.Errorf("%d messages took effect %d times", n, orders)
+	}
+	return orders == n, err
+}
+
+// acknowledged reports whether n messages of the input stream are handled and acknowledged.
+func (w *work) acknowledged(ctx context.Context, client redis.UniversalClient, n int) (bool, error) {
+	if done, err := w.handled(ctx, client, n); !done || err != nil {
+		return false, err
+	}
+	pending, err := client.XPending(ctx, w.in, group).Result()
+	return err == nil && pending.Count == 0, err
+}
+
+// all asks one question after the other, as long as the answer is yes.
+func all(ctx context.Context, client redis.UniversalClient, n int, questions ...question) (bool, error) {
+	for _, ask := range questions {
+		if yes, err := ask(ctx, client, n); !yes || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+type question func(ctx context.Context, client redis.UniversalClient, n int) (bool, error)
+
+// entries asks a stream for n entries.
+func entries(stream string) question {
+	return func(ctx context.Context, client redis.UniversalClient, n int) (bool, error) {
+		length, err := client.XLen(ctx, stream).Result()
+		return length == int64(n), err
+	}
+}
