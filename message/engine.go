@@ -143,7 +143,8 @@ func (e *Engine) Run(ctx context.Context) error {
 }
 
 // Process takes one encoded message through decoding, handler and middlewares and acknowledges it by the strategy, as
-// Router.Process does. It returns the encoded outputs, or the error that the message was nacked with.
+// Router.Process does. It returns the encoded outputs, or the error that the message was nacked with. The attributes that
+// middlewares change are the encoded message's own.
 func (e *Engine) Process(ctx context.Context, raw *RawMessage) ([]*RawMessage, error) {
 	if e.err != nil {
 		return nil, e.err
@@ -151,7 +152,7 @@ func (e *Engine) Process(ctx context.Context, raw *RawMessage) ([]*RawMessage, e
 	if raw == nil {
 		return nil, errNilMessage
 	}
-	outs, err := e.router.Process(ctx, Copy(raw, any(raw.Data)))
+	outs, err := e.router.Process(ctx, opened(raw))
 	if err != nil {
 		return nil, err
 	}
@@ -162,6 +163,14 @@ func (e *Engine) Process(ctx context.Context, raw *RawMessage) ([]*RawMessage, e
 		}
 	}
 	return encoded, nil
+}
+
+// opened is a message whose data can be anything. The encoded one is its from then on: the attributes are the same.
+func opened(raw *RawMessage) *Message {
+	msg := New(raw.Data, raw.Attributes, nil)
+	msg.acking = raw.acking
+	msg.values.Store(raw.values.Load())
+	return msg
 }
 
 // merge reads all raw inputs into one channel, which it closes when they have ended.
@@ -188,7 +197,7 @@ func (e *Engine) read(ctx context.Context, in rawInput, merged chan<- *Message) 
 			e.router.report(ctx, New(nil, nil, nil), fmt.Errorf("raw input %q: %w", in.name, errNilMessage))
 			continue
 		}
-		msg := Copy(raw, any(raw.Data))
+		msg := opened(raw)
 		err := guard(func() error {
 			if !in.matcher.matches(raw.Attributes) {
 				return fmt.Errorf("%w: input %q, type %q, source %q", ErrNoInput, in.name, raw.Type(), raw.Source())

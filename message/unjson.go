@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 )
@@ -35,64 +34,18 @@ func (m *TypedMessage[T]) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// members are the members of a JSON object, each as it stands.
-type members map[string]json.RawMessage
-
-// readMembers refuses a member that comes twice: two readers could take it for two different messages.
-func readMembers(text []byte) (members, error) {
-	dec := json.NewDecoder(bytes.NewReader(text))
-	first, err := dec.Token()
-	if err != nil {
-		return nil, jsonError(err)
-	}
-	if first != json.Delim('{') {
-		return nil, errors.New("a CloudEvent is a JSON object")
-	}
-	out := members{}
-	for dec.More() {
-		token, err := dec.Token()
-		if err != nil {
-			return nil, jsonError(err)
-		}
-		name, _ := token.(string) // the decoder lets nothing else pass
-		var raw json.RawMessage
-		if err := dec.Decode(&raw); err != nil {
-			return nil, jsonError(err)
-		}
-		if _, twice := out[name]; twice {
-			return nil, fmt.Errorf("member %q comes twice", name)
-		}
-		out[name] = raw
-	}
-	if _, err := dec.Token(); err != nil {
-		return nil, jsonError(err)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("something follows the JSON object")
-	}
-	return out, nil
-}
-
-// jsonError names the end of the text plainly: a bare EOF looks like the end of a stream.
-func jsonError(err error) error {
-	if errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
-	}
-	return err
-}
-
 func (ms members) attributes() (Attributes, error) {
-	attrs := Attributes{}
-	for name, raw := range ms {
-		if name == memberData || name == memberBase64 {
+	attrs := make(Attributes, len(ms))
+	for _, m := range ms {
+		if m.name == memberData || m.name == memberBase64 {
 			continue
 		}
-		v, err := attributeValue(name, raw)
+		v, err := attributeValue(m.name, m.value)
 		if err != nil {
 			return nil, err
 		}
 		if v != nil {
-			attrs[name] = v
+			attrs[m.name] = v
 		}
 	}
 	if v := attrs.SpecVersion(); v != "" && !strings.HasPrefix(v, "1.") {
@@ -127,9 +80,7 @@ func plainValue(raw json.RawMessage) (any, error) {
 		err := json.Compact(&compact, raw)
 		return json.RawMessage(compact.Bytes()), err
 	case '"':
-		var s string
-		err := json.Unmarshal(raw, &s)
-		return s, err
+		return readText(raw)
 	default:
 		if i, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
 			return i, nil
@@ -140,8 +91,8 @@ func plainValue(raw json.RawMessage) (any, error) {
 
 // data decodes the data into what target points to.
 func (ms members) data(target any, contentType string) error {
-	raw, plain := ms[memberData]
-	text, binary := ms[memberBase64]
+	raw, plain := ms.find(memberData)
+	text, binary := ms.find(memberBase64)
 	switch {
 	case plain && binary:
 		return errors.New("data and data_base64 are both there, want one")
@@ -174,20 +125,23 @@ func setData(target any, raw json.RawMessage, contentType string) error {
 	isText := !isJSON(contentType) && raw[0] == '"'
 	var text string
 	if isText {
-		if err := json.Unmarshal(raw, &text); err != nil {
+		var err error
+		if text, err = readText(raw); err != nil {
 			return fmt.Errorf("data: %w", err)
 		}
 	}
 	switch t := target.(type) {
 	case *[]byte:
-		*t = raw
 		if isText {
 			*t = []byte(text)
+		} else {
+			*t = bytes.Clone(raw)
 		}
 	case *any:
-		*t = raw
 		if isText {
 			*t = text
+		} else {
+			*t = json.RawMessage(bytes.Clone(raw))
 		}
 	default:
 		if err := json.Unmarshal(raw, target); err != nil {

@@ -15,14 +15,17 @@ import (
 const (
 	// consumeLinger is how long handlers that are done wait for the slower ones of their batch.
 	consumeLinger = 20 * time.Millisecond
+	// consumeTurns is how many batches there are at a time: one may commit while the other is handled.
+	consumeTurns = 2
 	// consumeShutdown is how long handlers may go on after the context has ended.
 	consumeShutdown = 10 * time.Second
 )
 
 // Consume reads up to BatchSize messages at a time, runs process on each, all of them at once, and commits what their
-// handlers recorded together: one script for the batch, and the next read in the same pipeline. Process is an
-// Engine's, or a Router's, with luatx.Middleware in it; it settles the message, and its error is logged. Handlers
-// that are done wait up to 20 ms for the slower ones of their batch.
+// handlers recorded together: one script for the batch, and the next read in the same pipeline. Two batches take turns:
+// while one commits, the handlers of the other run. Process is an Engine's, or a Router's, with luatx.Middleware in it;
+// it settles the message, and its error is logged. Handlers that are done wait up to 20 ms for the slower ones of their
+// batch.
 //
 // Every message is a transaction for itself, as under Subscribe; what one does changes nothing for the others. A
 // larger BatchSize makes for larger scripts: 64 take a server about half a millisecond.
@@ -37,7 +40,7 @@ func (s *Subscriber) Consume(ctx context.Context, t *luatx.Transactor, process f
 		return ErrSubscribed
 	}
 	// The next batch is read while this one commits.
-	sub, err := newSubscription(ctx, s, max(s.cfg.MaxInFlight, 2*s.cfg.BatchSize))
+	sub, err := newSubscription(ctx, s, max(s.cfg.MaxInFlight, 2*consumeTurns*s.cfg.BatchSize))
 	if err != nil {
 		s.active.Store(false)
 		return err
@@ -45,7 +48,7 @@ func (s *Subscriber) Consume(ctx context.Context, t *luatx.Transactor, process f
 	work, cancel := context.WithCancel(sub.detached)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(consumeShutdown, cancel) })()
-	c := &consumption{newReader(sub), work, t, process}
+	c := &consumption{newReader(sub), work, t, process, make(chan struct{}, 1)}
 	sub.run(ctx, c.loop)
 	return nil
 }
@@ -56,28 +59,62 @@ type consumption struct {
 	work    context.Context // of the handlers
 	t       *luatx.Transactor
 	process func(context.Context, *message.RawMessage) error
+	reading chan struct{} // has what the one batch put there that uses the reader
 }
 
 func (c *consumption) loop(ctx context.Context) {
-	failures := 0
-	for ctx.Err() == nil {
-		failures = c.rest(ctx, failures, c.turn(ctx))
+	var turns sync.WaitGroup
+	for range consumeTurns {
+		turns.Go(func() {
+			h := newHandlers(c)
+			defer h.end()
+			failures := 0
+			for ctx.Err() == nil {
+				failures = c.rest(ctx, failures, c.turn(ctx, h))
+			}
+		})
 	}
+	turns.Wait()
 }
 
-func (c *consumption) turn(ctx context.Context) error {
+// turn takes a batch of what has been read, or reads where nothing has, and handles it.
+func (c *consumption) turn(ctx context.Context, h *handlers) error {
+	var batch []*message.RawMessage
+	select {
+	case <-ctx.Done():
+		return nil
+	case first := <-c.out: // also while the other one waits for something to read
+		batch = c.collect(first)
+	case c.reading <- struct{}{}:
+		var err error
+		batch, err = c.read(ctx)
+		<-c.reading
+		if err != nil {
+			return err
+		}
+	}
+	if len(batch) == 0 {
+		return nil
+	}
+	return c.handle(ctx, h, batch)
+}
+
+// read is for one at a time.
+func (c *consumption) read(ctx context.Context) ([]*message.RawMessage, error) {
 	if err := c.upkeep(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	if batch := c.collect(); len(batch) > 0 {
-		return c.handle(ctx, batch)
+		return batch, nil
 	}
-	return c.readNew(ctx)
+	if err := c.readNew(ctx); err != nil {
+		return nil, err
+	}
+	return c.collect(), nil
 }
 
-// collect takes what has been read off the channel.
-func (c *consumption) collect() []*message.RawMessage {
-	var batch []*message.RawMessage
+// collect takes what has been read off the channel, behind what was taken before.
+func (c *consumption) collect(batch ...*message.RawMessage) []*message.RawMessage {
 	for len(batch) < c.cfg.BatchSize {
 		select {
 		case msg := <-c.out:
@@ -90,7 +127,7 @@ func (c *consumption) collect() []*message.RawMessage {
 }
 
 // handle runs the handlers of a batch, commits it, and reads the next.
-func (c *consumption) handle(ctx context.Context, batch []*message.RawMessage) error {
+func (c *consumption) handle(ctx context.Context, h *handlers, batch []*message.RawMessage) error {
 	var next *redis.XStreamSliceCmd
 	places := 0
 	if ctx.Err() == nil {
@@ -103,16 +140,7 @@ func (c *consumption) handle(ctx context.Context, batch []*message.RawMessage) e
 		next = c.groupCommand(c.work, places, noWait)
 		return []redis.Cmder{readOnce{next}}
 	})
-	var handlers sync.WaitGroup
-	for _, msg := range batch {
-		handlers.Go(func() {
-			defer g.Leave()
-			if err := c.run(g.Context(c.work), msg); err != nil {
-				c.outage.log.Error("stream: message not handled", "id", msg.ID(), "error", err)
-			}
-		})
-	}
-	handlers.Wait()
+	h.run(g, batch)
 	if next == nil {
 		c.ledger.release(places)
 		return nil
@@ -123,4 +151,57 @@ func (c *consumption) handle(ctx context.Context, batch []*message.RawMessage) e
 func (c *consumption) run(ctx context.Context, msg *message.RawMessage) (err error) {
 	defer recoverTo(&err)
 	return c.process(ctx, msg)
+}
+
+// handlers run process on the messages of a batch, each in a goroutine of its own. Those stay for the next batch: what
+// is costly about a new one is that its stack has to grow.
+type handlers struct {
+	*consumption
+	tasks   chan task
+	started int            // goroutines
+	serving sync.WaitGroup // for them
+	open    sync.WaitGroup // for the tasks of a batch
+}
+
+type task struct {
+	ctx context.Context
+	g   *luatx.Gathering
+	msg *message.RawMessage
+}
+
+func newHandlers(c *consumption) *handlers {
+	return &handlers{consumption: c, tasks: make(chan task, c.cfg.BatchSize)}
+}
+
+// run returns when all messages of the batch have been handled.
+func (h *handlers) run(g *luatx.Gathering, batch []*message.RawMessage) {
+	ctx := g.Context(h.work)
+	h.open.Add(len(batch))
+	for ; h.started < len(batch); h.started++ {
+		h.serving.Go(h.serve)
+	}
+	for _, msg := range batch {
+		h.tasks <- task{ctx, g, msg}
+	}
+	h.open.Wait()
+}
+
+func (h *handlers) serve() {
+	for t := range h.tasks {
+		h.one(t)
+	}
+}
+
+func (h *handlers) one(t task) {
+	defer h.open.Done()
+	defer t.g.Leave()
+	if err := h.consumption.run(t.ctx, t.msg); err != nil {
+		h.outage.log.Error("stream: message not handled", "id", t.msg.ID(), "error", err)
+	}
+}
+
+// end lets the goroutines go.
+func (h *handlers) end() {
+	close(h.tasks)
+	h.serving.Wait()
 }

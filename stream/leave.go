@@ -29,7 +29,7 @@ func (s *subscription) offer(ids []string) {
 
 // leave removes a consumer whose name will not be used again, unless something is pending for it, or may yet become so.
 func (s *subscription) leave() {
-	if s.cfg.Consumer != "" || s.doubt {
+	if s.cfg.Consumer != "" || s.doubt.Load() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(s.detached, finishTimeout)

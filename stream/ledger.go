@@ -41,17 +41,27 @@ type ledger struct {
 	wanted     bool     // the reader waits for a place
 	readerTurn bool
 	closed     bool
-	changed    chan struct{} // closed at the next change
+	changed    chan struct{} // closed at the next change; nil where nobody waits for one
 }
 
 func newLedger(places int) *ledger {
-	return &ledger{max: places, now: time.Now, entries: map[string]*entry{}, changed: make(chan struct{})}
+	return &ledger{max: places, now: time.Now, entries: map[string]*entry{}}
 }
 
 // notify must be called with the lock held.
 func (l *ledger) notify() {
-	close(l.changed)
-	l.changed = make(chan struct{})
+	if l.changed != nil {
+		close(l.changed)
+		l.changed = nil
+	}
+}
+
+// change must be called with the lock held.
+func (l *ledger) change() <-chan struct{} {
+	if l.changed == nil {
+		l.changed = make(chan struct{})
+	}
+	return l.changed
 }
 
 // reserve takes up to want places for the reader and waits for the first; none when ctx has ended.
@@ -76,7 +86,7 @@ func (l *ledger) tryReserve(want int, waits bool) (n int, changed <-chan struct{
 	free, due := l.max-l.taken, l.countDue()
 	if free <= 0 || due > 0 && !l.readerTurn {
 		l.wanted = waits
-		return 0, l.changed
+		return 0, l.change()
 	}
 	n = min(want, max(free-due, 1))
 	l.taken += n
@@ -118,11 +128,11 @@ func (l *ledger) takeDue() (due []*entry, wait time.Duration, changed <-chan str
 		if len(l.queue) > 0 {
 			wait = max(l.queue[0].due.Sub(l.now()), 0)
 		}
-		return nil, wait, l.changed
+		return nil, wait, l.change()
 	}
 	n = min(n, l.max-l.taken)
 	if n <= 0 || l.wanted && l.readerTurn {
-		return nil, -1, l.changed
+		return nil, -1, l.change()
 	}
 	due = slices.Clone(l.queue[:n])
 	l.queue = slices.Delete(l.queue, 0, n)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,12 +23,14 @@ type reader struct {
 	*subscription
 	// recoverOwn says that entries may be pending for this consumer that never got here: at the start, and after a
 	// reply was lost.
-	recoverOwn bool
+	recoverOwn atomic.Bool
 	claimAt    time.Time
 }
 
 func newReader(s *subscription) *reader {
-	return &reader{subscription: s, recoverOwn: true, claimAt: time.Now()}
+	r := &reader{subscription: s, claimAt: time.Now()}
+	r.recoverOwn.Store(true)
+	return r
 }
 
 func (r *reader) loop(ctx context.Context) {
@@ -53,11 +56,11 @@ func (r *reader) rest(ctx context.Context, failures int, err error) int {
 
 // upkeep gives out what is pending and was not given out: here, and in its turn at others.
 func (r *reader) upkeep(ctx context.Context) error {
-	if r.recoverOwn {
+	if r.recoverOwn.Swap(false) {
 		if err := r.readOwn(ctx); err != nil {
+			r.recoverOwn.Store(true)
 			return err
 		}
-		r.recoverOwn = false
 	}
 	if !time.Now().Before(r.claimAt) {
 		r.claimAt = time.Now().Add(r.cfg.ClaimInterval)
@@ -133,9 +136,9 @@ func (r *reader) readOwn(ctx context.Context) error {
 // lost notes that a reply with entries may have been lost, or be still to come. A cancelled context is neither: it ends a
 // request only before it is sent.
 func (r *reader) lost(err error) {
-	r.recoverOwn = true
+	r.recoverOwn.Store(true)
 	if !isReply(err) && !errors.Is(err, context.Canceled) {
-		r.doubt = true
+		r.doubt.Store(true)
 	}
 }
 

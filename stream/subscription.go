@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -29,7 +30,7 @@ type subscription struct {
 	start    string
 	ledger   *ledger
 	outage   outage
-	doubt    bool // a request that makes entries pending has had no reply, and may yet arrive
+	doubt    atomic.Bool // a request that makes entries pending has had no reply, and may yet arrive
 	// out has room for every message in flight, so that giving out never blocks.
 	out chan *message.RawMessage
 }
@@ -136,12 +137,16 @@ func (s *subscription) unmarshal(id string, values map[string]any) (msg *message
 	if err := decode(s.cfg.Codecs, msg); err != nil {
 		return nil, err
 	}
-	for name, identity := range map[string]string{message.AttrID: id, message.AttrSource: s.cfg.Stream} {
-		if v := msg.Attributes[name]; v == nil || v == "" {
-			msg.Attributes[name] = identity
-		}
-	}
+	identify(msg.Attributes, message.AttrID, id)
+	identify(msg.Attributes, message.AttrSource, s.cfg.Stream)
 	return msg, nil
+}
+
+// identify gives an attribute a value where it has none.
+func identify(attrs message.Attributes, name, identity string) {
+	if v := attrs[name]; v == nil || v == "" {
+		attrs[name] = identity
+	}
 }
 
 // recoverTo keeps a panic of a user's function from ending the loop that calls it.
