@@ -94,11 +94,11 @@ func (w *work) readGroup(ctx context.Context, client redis.UniversalClient, coun
 	read, err := client.XReadGroup(ctx, &redis.XReadGroupArgs{
 		Group: group, Consumer: "c", Streams: []string{w.in, ">"}, Count: int64(count), Block: blockFor,
 	}).Result()
-	if errors.Is(err, redis.Nil) || ctx.Err() != nil {
-		return nil, nil
-	}
-	if err != nil || len(read) == 0 {
+	if err != nil && !errors.Is(err, redis.Nil) && ctx.Err() == nil {
 		return nil, err
+	}
+	if len(read) == 0 {
+		return nil, nil
 	}
 	return read[0].Messages, nil
 }
