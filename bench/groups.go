@@ -3,9 +3,10 @@ package main
 import (
 	"github.com/luatx/luatx/bench/internal/commit"
 	"github.com/luatx/luatx/bench/internal/suite"
+	"github.com/luatx/luatx/bench/internal/way"
 )
 
 // groups are all measurements, in the order of the report.
 func groups() []suite.Group {
-	return []suite.Group{commit.Group()}
+	return []suite.Group{commit.Group(), way.Group()}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
@@ -17,8 +18,8 @@ const (
 
 // onAsynq is a service on asynq: its handler marks the task's id, writes, and enqueues the next task; the server settles
 // the task in a script of its own. As its documentation recommends, Concurrency is what is to be in flight, and one
-// client serves all; the pool of that has a connection for each worker. The intervals of its housekeeping are the
-// defaults: they are seconds, and cost nothing here.
+// client serves all; the pool of that has a connection for each worker. The intervals are the defaults, seconds, but for
+// the look at an empty queue, for which the end of a round would wait.
 type onAsynq struct {
 	work
 	client   redis.UniversalClient
@@ -44,11 +45,12 @@ func (a *onAsynq) feed(ctx context.Context, n int) error {
 func (a *onAsynq) begin(ctx context.Context, failed func(error)) (stop func()) {
 	next := asynq.NewClientFromRedisClient(a.client)
 	server := asynq.NewServerFromRedisClient(a.client, asynq.Config{
-		Concurrency:  a.inFlight,
-		Queues:       map[string]int{asynqIn: 1},
-		BaseContext:  func() context.Context { return ctx },
-		LogLevel:     asynq.FatalLevel,
-		ErrorHandler: asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) { failed(err) }),
+		Concurrency:       a.inFlight,
+		TaskCheckInterval: 100 * time.Millisecond,
+		Queues:            map[string]int{asynqIn: 1},
+		BaseContext:       func() context.Context { return ctx },
+		LogLevel:          asynq.FatalLevel,
+		ErrorHandler:      asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) { failed(err) }),
 	})
 	err := server.Start(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error { return a.handle(ctx, next) }))
 	if err != nil {

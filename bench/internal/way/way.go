@@ -34,21 +34,22 @@ type line interface {
 
 // Consume compares how messages are consumed, transacted and acknowledged; their events wait in an outbox.
 func Consume() []measure.Way {
+	var t turns
 	return []measure.Way{
-		lined(ThreeStep, func(w work, c redis.UniversalClient) (line, error) { return &threeStep{w, c, 16}, nil }),
-		lined("luatx' pipelined stack, 16 workers", func(w work, c redis.UniversalClient) (line, error) {
+		t.way(ThreeStep, func(w work, c redis.UniversalClient) (line, error) { return &threeStep{w, c, 16}, nil }),
+		t.way("luatx' pipelined stack, 16 workers", func(w work, c redis.UniversalClient) (line, error) {
 			return (&service{work: w, client: c, inFlight: 16, pipelined: true}).connect()
 		}),
-		lined("luatx, 16 workers", func(w work, c redis.UniversalClient) (line, error) {
+		t.way("luatx, 16 workers", func(w work, c redis.UniversalClient) (line, error) {
 			return (&service{work: w, client: c, inFlight: 16}).connect()
 		}),
-		lined("luatx, batches of 16", func(w work, c redis.UniversalClient) (line, error) {
+		t.way("luatx, batches of 16", func(w work, c redis.UniversalClient) (line, error) {
 			return (&service{work: w, client: c, inFlight: 16, batches: true}).connect()
 		}),
-		lined(Batches, func(w work, c redis.UniversalClient) (line, error) {
+		t.way(Batches, func(w work, c redis.UniversalClient) (line, error) {
 			return (&service{work: w, client: c, inFlight: 64, batches: true}).connect()
 		}),
-		lined("plain loop, 64 at a time", func(w work, c redis.UniversalClient) (line, error) {
+		t.way("plain loop, 64 at a time", func(w work, c redis.UniversalClient) (line, error) {
 			return &plainLoop{work: w, client: c, batch: 64, loops: 1, events: w.outbox}, nil
 		}),
 	}
@@ -57,33 +58,40 @@ func Consume() []measure.Way {
 // Whole compares the whole way: consume, transact, publish, settle, with 64 messages in flight.
 func Whole() []measure.Way {
 	const inFlight = 64
+	var t turns
 	return []measure.Way{
-		lined(Inline, func(w work, c redis.UniversalClient) (line, error) {
+		t.way(Inline, func(w work, c redis.UniversalClient) (line, error) {
 			return (&service{work: w, client: c, inFlight: inFlight, batches: true, publish: true}).connect()
 		}),
-		lined("luatx, batches of 64, cold relay", func(w work, c redis.UniversalClient) (line, error) {
+		t.way("luatx, batches of 64, cold relay", func(w work, c redis.UniversalClient) (line, error) {
 			return (&service{work: w, client: c, inFlight: inFlight, batches: true, publish: true, noInline: true}).connect()
 		}),
-		lined("luatx, 64 workers, inline relay", func(w work, c redis.UniversalClient) (line, error) {
+		t.way("luatx, 64 workers, inline relay", func(w work, c redis.UniversalClient) (line, error) {
 			return (&service{work: w, client: c, inFlight: inFlight, publish: true}).connect()
 		}),
-		lined(Asynq, func(w work, c redis.UniversalClient) (line, error) { return &onAsynq{w, c, inFlight}, nil }),
-		lined(Watermill, func(w work, c redis.UniversalClient) (line, error) { return &onWatermill{w, c, inFlight}, nil }),
-		lined("plain loops, 2 of 32", func(w work, c redis.UniversalClient) (line, error) {
+		t.way(Asynq, func(w work, c redis.UniversalClient) (line, error) { return &onAsynq{w, c, inFlight}, nil }),
+		t.way(Watermill, func(w work, c redis.UniversalClient) (line, error) { return &onWatermill{w, c, inFlight}, nil }),
+		t.way("plain loops, 2 of 32", func(w work, c redis.UniversalClient) (line, error) {
 			return &plainLoop{work: w, client: c, batch: inFlight / 2, loops: 2, events: outStream}, nil
 		}),
 	}
 }
 
-// lined makes a Way of a line. Its rounds begin on an empty server: the server must be the caller's alone.
-func lined(name string, build func(work, redis.UniversalClient) (line, error)) measure.Way {
+// turns is what ways share that take turns on one server. Their rounds begin with emptying it: it must be the caller's
+// alone.
+type turns struct {
+	ending sync.WaitGroup // what took the messages of the round before
+}
+
+// way makes a Way of a line.
+func (t *turns) way(name string, build func(work, redis.UniversalClient) (line, error)) measure.Way {
 	return measure.Way{Name: name, Setup: func(_ context.Context, c measure.Cell) (*measure.Running, error) {
 		work, err := newWork(c.Payload)
 		if err != nil {
 			return nil, err
 		}
 		c.Callers = connections
-		r := &rounds{client: c.Client()}
+		r := &rounds{turns: t, client: c.Client()}
 		if r.line, err = build(work, r.client); err != nil {
 			_ = r.client.Close()
 			return nil, err
@@ -103,9 +111,9 @@ const (
 
 // rounds runs a line again and again.
 type rounds struct {
+	*turns
 	line
 	client redis.UniversalClient
-	ending sync.WaitGroup // of the round before
 }
 
 func (r *rounds) prepare(ctx context.Context, n int) error {
