@@ -14,25 +14,25 @@ const (
 	cleanPasses = 5
 )
 
-// clean takes away every key of a namespace, and nothing else.
-func clean(ctx context.Context, client redis.UniversalClient, namespace string) error {
+// clean takes away every key that matches a pattern of SCAN, and nothing else.
+func clean(ctx context.Context, client redis.UniversalClient, pattern string) error {
 	for range cleanPasses {
-		gone, err := cleanOnce(ctx, client, namespace)
+		gone, err := cleanOnce(ctx, client, pattern)
 		if err != nil {
-			return fmt.Errorf("take away the keys %s:*: %w", namespace, err)
+			return fmt.Errorf("take away the keys %s: %w", pattern, err)
 		}
 		if gone == 0 {
 			return nil
 		}
 	}
-	return fmt.Errorf("keys %s:* keep coming", namespace)
+	return fmt.Errorf("keys %s keep coming", pattern)
 }
 
 // cleanOnce looks through all masters and returns how many keys it took away.
-func cleanOnce(ctx context.Context, client redis.UniversalClient, namespace string) (int64, error) {
+func cleanOnce(ctx context.Context, client redis.UniversalClient, pattern string) (int64, error) {
 	var gone atomic.Int64
 	master := func(ctx context.Context, node *redis.Client) error {
-		n, err := cleanNode(ctx, node, namespace)
+		n, err := cleanNode(ctx, node, pattern)
 		gone.Add(n)
 		return err
 	}
@@ -48,10 +48,10 @@ func cleanOnce(ctx context.Context, client redis.UniversalClient, namespace stri
 	return gone.Load(), err
 }
 
-func cleanNode(ctx context.Context, node *redis.Client, namespace string) (gone int64, err error) {
+func cleanNode(ctx context.Context, node *redis.Client, pattern string) (gone int64, err error) {
 	var cursor uint64
 	for {
-		keys, next, err := node.Scan(ctx, cursor, namespace+":*", scanCount).Result()
+		keys, next, err := node.Scan(ctx, cursor, pattern, scanCount).Result()
 		if err != nil {
 			return gone, err
 		}

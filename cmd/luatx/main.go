@@ -1,6 +1,7 @@
 // Command luatx shows, in one run on one machine, what the library is for: `luatx demo` sells a shop's orders with
 // worker processes that are killed and replies that are lost, once in the way that most services use today and once
-// with luatx, and compares the books. `luatx keys rename` gives existing keys the names that transactions need.
+// with luatx, and compares the books. `luatx bench` compares the ways to commit on a server. `luatx keys rename` gives
+// existing keys the names that transactions need.
 package main
 
 import (
@@ -31,11 +32,12 @@ Usage:
 
     luatx demo [flags]    sell a shop's orders while workers die and replies are lost;
                           the three-step way and luatx side by side
+    luatx bench           compare the ways to commit on your own server or cluster
     luatx keys rename     give existing keys the names of a luatx.Keyspace
     luatx version         print the version
     luatx help            print this text
 
-luatx demo -h and luatx keys rename -h list the flags. The demo needs nothing but this program:
+luatx demo -h, luatx bench -h and luatx keys rename -h list the flags. The demo needs nothing but this program:
 without --redis it runs on an embedded server.
 `
 
@@ -67,6 +69,8 @@ func command(ctx context.Context, args []string, std standard) int {
 	switch name {
 	case "demo":
 		return demo(ctx, args, std)
+	case "bench":
+		return bench(ctx, args, std)
 	case "keys":
 		return keys(ctx, args, std)
 	case workerCommand:

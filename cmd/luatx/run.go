@@ -59,7 +59,7 @@ func (j job) run(ctx context.Context) (out outcome, err error) {
 		defer func() {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
 			defer cancel()
-			err = errors.Join(err, clean(ctx, j.client, j.keys.namespace))
+			err = errors.Join(err, clean(ctx, j.client, j.keys.namespace+":*"))
 		}()
 	}
 	transactor, err := luatx.New(j.client, j.keys.config())

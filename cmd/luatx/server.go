@@ -82,7 +82,10 @@ func (s server) tlsConfig() *tls.Config {
 }
 
 // connect returns a client, which reaches a node that has a route through the proxy there.
-func (s server) connect() redis.UniversalClient {
+func (s server) connect() redis.UniversalClient { return s.connectAs(poolSize) }
+
+// connectAs is connect for so many users at once.
+func (s server) connectAs(poolSize int) redis.UniversalClient {
 	if s.Cluster {
 		return redis.NewClusterClient(&redis.ClusterOptions{
 			Addrs: s.Addrs, Username: s.Username, Password: s.Password, PoolSize: poolSize, Dialer: s.dialer(),

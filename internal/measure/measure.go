@@ -24,7 +24,7 @@ type Cell struct {
 	Ops int
 	// Options say where the servers are.
 	Options redis.UniversalOptions
-	// Prefix leads the name of every key, and begins every namespace, that a way makes: it is removed afterwards.
+	// Prefix leads the name of every key, and begins every namespace, that a way makes.
 	Prefix string
 }
 

@@ -82,7 +82,9 @@ func handwritten(p *place, _ measure.Cell) (*measure.Running, error) {
 // pipeline is the limit without scripts: all commands in one round trip, whatever becomes of each.
 func pipeline(p *place, _ measure.Cell) (*measure.Running, error) { return p.pipelineOf(1), nil }
 
-func pipeline16(p *place, _ measure.Cell) (*measure.Running, error) { return p.pipelineOf(run), nil }
+func pipeline16(p *place, _ measure.Cell) (*measure.Running, error) {
+	return p.pipelineOf(BatchSize), nil
+}
 
 func (p *place) pipelineOf(size int) *measure.Running {
 	return p.batches(size, func(ctx context.Context, inputs []input) error {

@@ -153,7 +153,7 @@ func batch(p *place, _ measure.Cell) (*measure.Running, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p.batches(run, func(ctx context.Context, inputs []input) error {
+	return p.batches(BatchSize, func(ctx context.Context, inputs []input) error {
 		gathering := c.transactor.Gather(ctx, len(inputs), 0, nil)
 		under := gathering.Context(ctx)
 		errs := make([]error, len(inputs))

@@ -14,8 +14,9 @@ import (
 const (
 	group    = "g"
 	consumer = "c"
-	// run is how many inputs in a row are of the same tag: as they are where a consumer reads a stream in batches.
-	run = 16
+	// BatchSize is the transactions of a batch, and how many inputs in a row are of one tag: as they are where a consumer
+	// reads a stream in batches.
+	BatchSize = 16
 	// chunk is how many commands preparing sends at once.
 	chunk = 500
 )
@@ -72,7 +73,7 @@ func (p *place) prepare(ctx context.Context, n int) error {
 	p.inputs = slices.Grow(p.inputs[:0], n)[:n]
 	each := make([][]int, len(p.tags)) // the inputs of each tag
 	for i := range n {
-		at := i / run % len(p.tags)
+		at := i / BatchSize % len(p.tags)
 		each[at] = append(each[at], i)
 	}
 	f := feed{pipe: p.client.Pipeline()}

@@ -62,7 +62,7 @@ func Names() []string {
 }
 
 // Commit returns the ways of the given names, all where there is none. The client stays the caller's. What they write
-// begins with the cell's prefix: Remove removes it.
+// begins with the cell's prefix and a dash, and stays.
 func Commit(client redis.UniversalClient, names ...string) []measure.Way {
 	wanted := map[string]bool{}
 	for _, name := range names {

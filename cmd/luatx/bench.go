@@ -1,0 +1,296 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"flag"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/measure"
+	"github.com/luatx/luatx/internal/measure/ways"
+)
+
+const benchUsage = `luatx bench compares the ways to commit a transaction on your own server or cluster: the three-step way, WATCH,
+luatx, a script written by hand for that very transaction, and plain pipelines, which are the limit without atomicity.
+
+    luatx bench --redis localhost:6379
+
+A transaction checks that a message is new, sets three fields of a hash, counts, puts an event where a relay finds it and
+acknowledges the message. The ways take turns, round by round; what counts are the ratios within a round. The server is
+kept busy meanwhile: where others use it, luatx bench says so and waits a moment before it begins. Its keys have a
+namespace of their own and are taken away at the end, by a SCAN through all keys of the server.
+
+The exit status is 0; 1 where the comparison did not come to its end; 2 for wrong flags and a Redis that cannot be reached.
+
+Flags:
+
+`
+
+// benchOptions are the flags of luatx bench.
+type benchOptions struct {
+	redis, callerList     string
+	callers               []int
+	tags, payload, rounds int
+	per                   time.Duration
+	json, yes             bool
+}
+
+// The bounds of the flags: what is beyond measures the machine.
+const (
+	benchCallers = 1000
+	benchTags    = 16384
+	benchPayload = 1 << 20
+)
+
+// benchPause is how long a busy server's user has to think again.
+const benchPause = 5 * time.Second
+
+// bench runs the subcommand and returns the exit status.
+func bench(ctx context.Context, args []string, std standard) int {
+	options, err := parseBenchOptions(args, std)
+	if errors.Is(err, flag.ErrHelp) {
+		return statusFine
+	}
+	if err == nil {
+		err = compare(ctx, options, std)
+	}
+	code := status(ctx, err)
+	switch {
+	case code == statusInterrupted:
+		fmt.Fprintln(std.err, "luatx bench: interrupted")
+	case err != nil:
+		fmt.Fprintf(std.err, "luatx bench: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	return code
+}
+
+func parseBenchOptions(args []string, std standard) (benchOptions, error) {
+	var o benchOptions
+	var complaint bytes.Buffer
+	flags := flag.NewFlagSet("luatx bench", flag.ContinueOnError)
+	flags.SetOutput(&complaint)
+	flags.Usage = func() {}
+	flags.StringVar(&o.redis, "redis", "", "`address` of the server or the cluster (host:port,…), or its redis:// URL; required")
+	flags.StringVar(&o.callerList, "callers", "1,64", "how many `goroutines` commit at once; a comparison for each number")
+	flags.IntVar(&o.tags, "tags", 1, "over how many tags the transactions are spread; on a cluster a few for each master")
+	flags.IntVar(&o.payload, "payload", 300, "`bytes` of an event")
+	flags.IntVar(&o.rounds, "rounds", 5, "interleaved rounds")
+	flags.DurationVar(&o.per, "per", 300*time.Millisecond, "about how long each way's round takes")
+	flags.BoolVar(&o.json, "json", false, "print JSON, with every sample")
+	flags.BoolVar(&o.yes, "yes", false, "begin at once where others use the server")
+	err := flags.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(std.out, benchUsage)
+		flags.SetOutput(std.out)
+		flags.PrintDefaults()
+		return o, err
+	case err != nil:
+		return o, usageError{fmt.Errorf("%w; luatx bench -h lists the flags", err)}
+	case flags.NArg() > 0:
+		return o, usageError{fmt.Errorf("unexpected argument %q; luatx bench -h lists the flags", flags.Arg(0))}
+	case o.redis == "":
+		return o, usageError{errors.New("--redis is missing; luatx bench -h lists the flags")}
+	}
+	if err := o.validate(); err != nil {
+		return o, usageError{err}
+	}
+	return o, nil
+}
+
+func (o *benchOptions) validate() error {
+	for text := range strings.SplitSeq(o.callerList, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(text))
+		if err != nil || n < 1 || n > benchCallers {
+			return fmt.Errorf("--callers %q: say numbers from 1 to %d", text, benchCallers)
+		}
+		o.callers = append(o.callers, n)
+	}
+	switch {
+	case o.tags < 1 || o.tags > benchTags:
+		return fmt.Errorf("--tags %d: say 1 to %d", o.tags, benchTags)
+	case o.payload < 1 || o.payload > benchPayload:
+		return fmt.Errorf("--payload %d: say 1 to %d bytes", o.payload, benchPayload)
+	case o.rounds < 1:
+		return fmt.Errorf("--rounds %d: say 1 or more", o.rounds)
+	case o.per <= 0 || o.per > time.Minute:
+		return fmt.Errorf("--per %v: say more than 0, up to 1m", o.per)
+	}
+	return nil
+}
+
+// compare measures on the server and prints what came of it.
+func compare(ctx context.Context, o benchOptions, std standard) (err error) {
+	target, err := parseServer(o.redis)
+	if err == nil {
+		target, err = target.probe(ctx)
+	}
+	if err != nil {
+		return usageError{fmt.Errorf("--redis: %w", err)}
+	}
+	client := target.connectAs(max(poolSize, benchCallers+8))
+	defer func() { _ = client.Close() }() // at the end of its use
+	if err := o.warn(ctx, client, std); err != nil {
+		return err
+	}
+	run := benchRun{options: o, client: client, prefix: "luatx-bench-" + strings.ToLower(rand.Text()[:10]), std: std}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Minute)
+		defer cancel()
+		err = errors.Join(err, clean(ctx, client, run.prefix+"-*"))
+	}()
+	result, err := run.all(ctx)
+	if err != nil {
+		return err
+	}
+	return result.write(std.out, o.json)
+}
+
+// warn says that others use the server, and leaves a moment to interrupt.
+func (o benchOptions) warn(ctx context.Context, client redis.UniversalClient, std standard) error {
+	others, err := otherClients(ctx, client)
+	if err != nil {
+		fmt.Fprintf(std.err, "luatx bench: whether others use the server is not known: %v\n", err)
+		return ctx.Err()
+	}
+	if others == 0 {
+		return nil
+	}
+	took := time.Duration(len(o.callers)*(o.rounds+2)*2*len(ways.Names())) * o.per
+	fmt.Fprintf(std.err, "luatx bench: %d other clients use this server, which will be kept busy for about %v; interrupt to leave it alone\n", others, took.Round(time.Second))
+	if o.yes {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(benchPause):
+		return nil
+	}
+}
+
+// otherClients asks some times: the server may not have seen yet that a connection of this process was closed.
+func otherClients(ctx context.Context, client redis.UniversalClient) (n int, err error) {
+	for range 5 {
+		if n, err = countOthers(ctx, client); n == 0 || err != nil {
+			return n, err
+		}
+		select {
+		case <-ctx.Done():
+			return n, ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	return n, nil
+}
+
+// countOthers counts the clients of the busiest master, without this one's only connection to it.
+func countOthers(ctx context.Context, client redis.UniversalClient) (int, error) {
+	cluster, ok := client.(*redis.ClusterClient)
+	if !ok {
+		return connected(ctx, client)
+	}
+	var mu sync.Mutex
+	most := 0
+	err := cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		n, err := connected(ctx, node)
+		mu.Lock()
+		defer mu.Unlock()
+		most = max(most, n)
+		return err
+	})
+	return most, err
+}
+
+func connected(ctx context.Context, node redis.Cmdable) (int, error) {
+	info, err := node.Info(ctx, "clients").Result()
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(info) {
+		if number, ok := strings.CutPrefix(line, "connected_clients:"); ok {
+			n, err := strconv.Atoi(strings.TrimSpace(number))
+			return max(n-1, 0), err
+		}
+	}
+	return 0, errors.New("INFO clients says nothing of connected_clients")
+}
+
+// benchRun is one run of luatx bench.
+type benchRun struct {
+	options benchOptions
+	client  redis.UniversalClient
+	prefix  string
+	std     standard
+}
+
+// all compares the ways that the server lets work, for each number of callers.
+func (r benchRun) all(ctx context.Context) (benchResult, error) {
+	result := benchResult{Figures: map[string]float64{}, LeftOut: map[string]string{}}
+	fine, err := r.usable(ctx, result.LeftOut)
+	if err != nil {
+		return result, err
+	}
+	for _, n := range r.options.callers {
+		cell := r.cell(n)
+		fmt.Fprintf(r.std.err, "luatx bench: %s, %d ways, %d rounds\n", cell.Name, len(fine), r.options.rounds)
+		table, err := measure.Interleave(ctx, cell, fine, r.options.rounds, r.options.per)
+		if err != nil {
+			return result, err
+		}
+		result.add(n, table)
+	}
+	return result, nil
+}
+
+func (r benchRun) cell(callers int) measure.Cell {
+	return measure.Cell{
+		Name: fmt.Sprintf("%d callers", callers), Callers: callers, Payload: r.options.payload, Tags: r.options.tags, Prefix: r.prefix,
+	}
+}
+
+// usable tries each way, and leaves out what the server refuses: this one's user may lack the rights for some.
+func (r benchRun) usable(ctx context.Context, leftOut map[string]string) ([]measure.Way, error) {
+	var fine []measure.Way
+	_, unknown := measure.ServerCPU(r.client)(ctx)
+	if unknown != nil {
+		fmt.Fprintf(r.std.err, "luatx bench: server CPU is not known: %v\n", unknown)
+	}
+	for _, way := range ways.Commit(r.client) {
+		if unknown != nil {
+			way = withoutCPU(way)
+		}
+		trial := r.cell(1)
+		trial.Name, trial.Ops = "a trial", 2*ways.BatchSize
+		if _, err := measure.Interleave(ctx, trial, []measure.Way{way}, 0, 0); err != nil {
+			if ctx.Err() != nil || way.Name == ways.ThreeStep {
+				return nil, err
+			}
+			leftOut[way.Name] = err.Error()
+			fmt.Fprintf(r.std.err, "luatx bench: left out: %v\n", err)
+			continue
+		}
+		fine = append(fine, way)
+	}
+	return fine, nil
+}
+
+func withoutCPU(way measure.Way) measure.Way {
+	setup := way.Setup
+	way.Setup = func(ctx context.Context, c measure.Cell) (*measure.Running, error) {
+		running, err := setup(ctx, c)
+		if running != nil {
+			running.CPU = nil
+		}
+		return running, err
+	}
+	return way
+}

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/measure"
+	"github.com/luatx/luatx/internal/measure/ways"
+	"github.com/luatx/luatx/internal/redistest"
+)
+
+// quick are flags of a run that measures next to nothing.
+func quick(addr string, more ...string) []string {
+	return append([]string{"bench", "--redis", addr, "--rounds", "1", "--per", "1ms", "--callers", "1,4", "--yes"}, more...)
+}
+
+// TestBench compares on a server and on a cluster, and leaves no key there.
+func TestBench(t *testing.T) {
+	t.Parallel()
+	compare := func(t *testing.T, client redis.UniversalClient, addr string) {
+		before := benchKeys(t, client)
+		status, out, errs := run(redistest.Soon(t), "", quick(addr, "--json", "--tags", "3")...)
+		if status != statusFine {
+			t.Fatal(status, errs)
+		}
+		var got benchResult
+		if err := json.Unmarshal([]byte(out), &got); err != nil {
+			t.Fatal(err, out)
+		}
+		if len(got.Cells) != 2 || got.Cells[1].Cell != "4 callers" || !slices.Equal(got.Cells[0].Ways, ways.Names()) || len(got.LeftOut) != 0 {
+			t.Errorf("%d cells, left out %v", len(got.Cells), got.LeftOut)
+		}
+		for _, figure := range []string{
+			"commit_c1_vs_three_step", "commit_c4_vs_three_step", "server_cpu_c4_vs_three_step", "server_cpu_c4_unbatched_vs_handwritten",
+		} {
+			if got.Figures[figure] <= 0 {
+				t.Errorf("no %s in %v", figure, got.Figures)
+			}
+		}
+		if after := benchKeys(t, client); len(after) > len(before) {
+			t.Errorf("left: %v", after)
+		}
+	}
+	t.Run("server", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Single(t, redistest.Own())
+		compare(t, server.Client(t), server.Addr())
+	})
+	t.Run("cluster", func(t *testing.T) {
+		t.Parallel()
+		cluster := redistest.SharedCluster(t)
+		compare(t, cluster.Client(t), strings.Join(cluster.Addrs(), ","))
+	})
+}
+
+func benchKeys(t *testing.T, client redis.UniversalClient) []string {
+	t.Helper()
+	state, err := redistest.Dump(t.Context(), client, "luatx-bench-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys []string
+	for key := range state.Keys {
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+// TestBenchTable holds what a reader sees, with known numbers.
+func TestBenchTable(t *testing.T) {
+	t.Parallel()
+	sample := func(ops int) measure.Sample {
+		return measure.Sample{Ops: ops, Took: time.Second, ServerCPU: 10 * time.Millisecond, ClientCPU: 2 * time.Second, P50: 1500 * time.Microsecond, P99: 3 * time.Millisecond}
+	}
+	var result benchResult
+	result.Figures = map[string]float64{}
+	result.add(64, measure.Table{Cell: "64 callers", Ways: []string{ways.ThreeStep, ways.Luatx}, Rounds: [][]measure.Sample{
+		{sample(1000), sample(2000)}, {sample(1000), sample(4000)}, {sample(1000), sample(3000)},
+	}})
+	if got := result.Figures["commit_c64_vs_three_step"]; got != 3 {
+		t.Error(got)
+	}
+	var out strings.Builder
+	if err := result.write(&out, false); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(strings.Fields(out.String()), " ")
+	for _, want := range []string{"64 callers a second × server CPU ×", "three-step 1000 1.00 (1.00–1.00) 1.00 10.00", "luatx 3000 3.00 (2.00–4.00) 0.33 3.33", "1.50 3.00"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, &out)
+		}
+	}
+}
+
+// TestBenchWarns holds that others on the server are spoken of, and that one may leave them alone then.
+func TestBenchWarns(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own())
+	client := server.Client(t)
+	if err := client.Ping(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(redistest.Soon(t))
+	errs := &until{text: "interrupt to leave it alone", then: cancel}
+	args := slices.DeleteFunc(quick(server.Addr()), func(arg string) bool { return arg == "--yes" })
+	status := command(ctx, args, standard{strings.NewReader(""), &strings.Builder{}, errs})
+	if status != statusInterrupted || !strings.Contains(errs.String(), "1 other clients use this server") {
+		t.Errorf("status %d, %s", status, errs)
+	}
+	if n, err := client.DBSize(t.Context()).Result(); n != 0 || err != nil {
+		t.Errorf("%d keys, %v", n, err)
+	}
+}
+
+// until calls a function when a text has been written.
+type until struct {
+	strings.Builder
+	text string
+	then func()
+}
+
+func (u *until) Write(b []byte) (int, error) {
+	n, err := u.Builder.Write(b)
+	if strings.Contains(u.String(), u.text) {
+		u.then()
+	}
+	return n, err
+}
+
+// TestBenchLeavesOutWhatIsRefused holds that a user without the rights for one way compares the others.
+func TestBenchLeavesOutWhatIsRefused(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own())
+	admin := server.Admin(t)
+	if err := admin.Do(t.Context(), "ACL", "SETUSER", "some", "on", ">secret", "~*", "&*", "+@all", "-dump", "-watch", "-info").Err(); err != nil {
+		t.Fatal(err)
+	}
+	status, out, errs := run(redistest.Soon(t), "", quick("redis://some:secret@"+server.Addr(), "--json")...)
+	var got benchResult
+	if err := json.Unmarshal([]byte(out), &got); status != statusFine || err != nil {
+		t.Fatal(status, err, errs)
+	}
+	if len(got.LeftOut) != 2 || got.LeftOut[ways.DumpUndo] == "" || !strings.Contains(got.LeftOut[ways.Watch], "NOPERM") {
+		t.Errorf("left out: %v", got.LeftOut)
+	}
+	if !strings.Contains(errs, "server CPU is not known") || !strings.Contains(errs, "whether others use the server is not known") || got.Figures["server_cpu_c1_vs_three_step"] != 0 {
+		t.Errorf("%s\n%v", errs, got.Figures)
+	}
+	if left, err := admin.DBSize(t.Context()).Result(); err != nil || left != 0 {
+		t.Errorf("%d keys are left, %v", left, err)
+	}
+}
+
+func TestBenchFlags(t *testing.T) {
+	t.Parallel()
+	for says, args := range map[string][]string{
+		"--redis is missing":                      nil,
+		"say numbers from 1 to 1000":              {"--redis", "localhost:1", "--callers", "1,0"},
+		"--tags 0":                                {"--redis", "localhost:1", "--tags", "0"},
+		"--payload 0":                             {"--redis", "localhost:1", "--payload", "0"},
+		"--rounds 0":                              {"--redis", "localhost:1", "--rounds", "0"},
+		"--per 2m0s":                              {"--redis", "localhost:1", "--per", "2m"},
+		`unexpected argument "x"`:                 {"x"},
+		"flag provided but not defined: -nosuch":  {"--nosuch"},
+		"--redis: \"nowhere\" is no address":      {"--redis", "nowhere"},
+		"--redis: Redis at 127.0.0.1:1: dial tcp": {"--redis", "127.0.0.1:1"},
+	} {
+		status, _, errs := run(t.Context(), "", append([]string{"bench"}, args...)...)
+		if status != statusUsage || !strings.Contains(errs, says) {
+			t.Errorf("%v: status %d, %s", args, status, errs)
+		}
+	}
+	if status, out, _ := run(t.Context(), "", "bench", "-h"); status != statusFine || !strings.Contains(out, "-callers") {
+		t.Errorf("help: %d, %s", status, out)
+	}
+}

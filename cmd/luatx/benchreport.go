@@ -1,0 +1,79 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/luatx/luatx/internal/measure"
+	"github.com/luatx/luatx/internal/measure/ways"
+)
+
+// benchResult is what luatx bench found, and its JSON.
+type benchResult struct {
+	// Figures are ratios of medians of rounds, such as commit_c64_vs_three_step.
+	Figures map[string]float64 `json:"figures"`
+	// LeftOut are the ways that the server refused, and its reasons.
+	LeftOut map[string]string `json:"left_out"`
+	// Cells have every sample.
+	Cells []measure.Table `json:"cells"`
+}
+
+func (r *benchResult) add(callers int, table measure.Table) {
+	r.Cells = append(r.Cells, table)
+	for _, f := range []struct {
+		name, way, base string
+		metric          measure.Metric
+	}{
+		{"commit_c%d_vs_three_step", ways.Luatx, ways.ThreeStep, measure.Throughput},
+		{"server_cpu_c%d_vs_three_step", ways.Luatx, ways.ThreeStep, measure.ServerCPUs},
+		{"server_cpu_c%d_unbatched_vs_handwritten", ways.Unbatched, ways.Handwritten, measure.ServerCPUs},
+	} {
+		if ratio, err := table.Ratio(f.way, f.base, f.metric); err == nil && ratio.Median > 0 { // else it was not measured
+			r.Figures[fmt.Sprintf(f.name, callers)] = ratio.Median
+		}
+	}
+}
+
+func (r *benchResult) write(out io.Writer, asJSON bool) error {
+	if asJSON {
+		encoder := json.NewEncoder(out)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(r)
+	}
+	for _, table := range r.Cells {
+		if err := writeBenchTable(out, table); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintln(out, "\n×: to the three-step way, the median of the ratios within each round (lowest–highest). CPU is a transaction's.")
+	return nil
+}
+
+func writeBenchTable(out io.Writer, table measure.Table) error {
+	tabs := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(tabs, "\n%s\ta second\t×\t\tserver CPU ×\tserver µs\tclient µs\tp50 ms\tp99 ms\t\n", table.Cell)
+	for _, way := range table.Ways {
+		throughput, err := table.Ratio(way, ways.ThreeStep, measure.Throughput)
+		if err != nil {
+			return err
+		}
+		cpu, err := table.Ratio(way, ways.ThreeStep, measure.ServerCPUs)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(tabs, "%s\t%.0f\t%.2f\t(%.2f–%.2f)\t%.2f\t", way, median(table, way, measure.Throughput), throughput.Median, throughput.Low, throughput.High, cpu.Median)
+		for _, metric := range []measure.Metric{measure.ServerCPUs, measure.ClientCPUs, measure.P50, measure.P99} {
+			fmt.Fprintf(tabs, "%.2f\t", median(table, way, metric))
+		}
+		fmt.Fprintln(tabs)
+	}
+	return tabs.Flush()
+}
+
+// median is that of a way that the table has.
+func median(table measure.Table, way string, metric measure.Metric) float64 {
+	spread, _ := table.Value(way, metric)
+	return spread.Median
+}
