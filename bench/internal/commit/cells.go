@@ -22,7 +22,8 @@ type cell struct {
 // axis is a row of cells that differ in one thing.
 type axis struct {
 	name, caption, label string
-	cells                []cell
+	ways                 []string // the rows of its table
+	cells                []cell   // the base may be among them
 }
 
 // Few ways are enough to see what an axis does; the base and the number of callers have all.
@@ -45,6 +46,13 @@ func base() cell {
 	}
 }
 
+// baseAs is the base, under the label that it has on an axis.
+func baseAs(label string) cell {
+	c := base()
+	c.label = label
+	return c
+}
+
 // vary returns the base with one thing changed.
 func vary(name, label string, change func(*cell)) cell {
 	c := base()
@@ -54,31 +62,35 @@ func vary(name, label string, change func(*cell)) cell {
 }
 
 func axes() []axis {
-	callers := axis{"callers", "Callers at once, on one server, events of 300 bytes.", "callers", nil}
+	callers := axis{"callers", "Callers at once, on one server, events of 300 bytes.", "callers", everyWay, nil}
 	for _, n := range []int{1, 8, baseCallers, 256} {
 		if n == baseCallers {
-			c := base()
-			c.label = fmt.Sprint(n)
-			callers.cells = append(callers.cells, c)
+			callers.cells = append(callers.cells, baseAs("64"))
 			continue
 		}
 		callers.cells = append(callers.cells, vary(fmt.Sprintf("callers %d", n), fmt.Sprint(n), func(c *cell) {
 			c.Callers, c.ways, c.short = n, everyWay, n == 1
 		}))
 	}
-	distance := axis{"distance", "Servers whose replies take 1 ms longer, 64 callers and one.", "callers", []cell{
-		vary("round trip 1 ms, 1 caller", "1", func(c *cell) { c.roundTrip, c.Callers = time.Millisecond, 1 }),
-		vary("round trip 1 ms", "64", func(c *cell) { c.roundTrip, c.short = time.Millisecond, true }),
+	distance := axis{"distance", "Servers whose replies take 1 ms longer.", "round trip", mainWays, []cell{
+		baseAs("loopback, 64 callers"),
+		vary("round trip 1 ms, 1 caller", "1 ms, 1 caller", func(c *cell) { c.roundTrip, c.Callers = time.Millisecond, 1 }),
+		vary("round trip 1 ms", "1 ms, 64 callers", func(c *cell) { c.roundTrip, c.short = time.Millisecond, true }),
 	}}
-	tags := axis{"tags", "Three masters; transactions spread over so many tags.", "tags", nil}
+	tags := axis{"tags", "Three masters; transactions spread over so many tags.", "tags", mainWays, nil}
 	for _, n := range []int{1, 3, 16, 256} {
 		tags.cells = append(tags.cells, vary(fmt.Sprintf("masters 3, tags %d", n), fmt.Sprint(n), func(c *cell) { c.on, c.Tags = masters, n }))
 	}
-	payload := axis{"payload", "Bytes of an event.", "bytes", nil}
-	for _, n := range []int{100, 10_000, 100_000} {
+	payload := axis{"payload", "Bytes of an event.", "bytes", mainWays, nil}
+	for _, n := range []int{100, basePayload, 10_000, 100_000} {
+		if n == basePayload {
+			payload.cells = append(payload.cells, baseAs("300"))
+			continue
+		}
 		payload.cells = append(payload.cells, vary(fmt.Sprintf("payload %d", n), fmt.Sprint(n), func(c *cell) { c.Payload = n }))
 	}
-	aof := axis{"aof", "Servers that write an append-only file.", "appendfsync", []cell{
+	aof := axis{"aof", "Servers that write an append-only file.", "appendfsync", mainWays, []cell{
+		baseAs("none"),
 		vary("AOF everysec", "everysec", func(c *cell) { c.on = everysec }),
 		vary("AOF always", "always", func(c *cell) { c.on = always }),
 	}}
@@ -88,10 +100,10 @@ func axes() []axis {
 // shortened keeps what a short run measures.
 func shortened(all []axis) []axis {
 	for i := range all {
-		all[i].cells = slices.DeleteFunc(all[i].cells, func(c cell) bool { return !c.short })
+		all[i].cells, all[i].ways = slices.DeleteFunc(all[i].cells, func(c cell) bool { return !c.short }), fewWays
 		for j := range all[i].cells {
 			all[i].cells[j].ways = fewWays
 		}
 	}
-	return slices.DeleteFunc(all, func(a axis) bool { return len(a.cells) == 0 })
+	return slices.DeleteFunc(all, func(a axis) bool { return len(a.cells) < 2 })
 }

@@ -25,7 +25,7 @@ func run(ctx context.Context, env suite.Env) (report suite.Report, err error) {
 	r := results{tables: map[string]measure.Table{}}
 	for _, axis := range all {
 		for _, c := range axis.cells {
-			if !env.Wanted(c.Name) {
+			if _, done := r.tables[c.Name]; done || !env.Wanted(c.Name) {
 				continue
 			}
 			env.Log("%s", c.Name)

@@ -58,7 +58,7 @@ func (r results) report(all []axis) (suite.Report, error) {
 	}
 	for _, a := range all {
 		a.cells = slices.DeleteFunc(a.cells, func(c cell) bool { _, ok := r.tables[c.Name]; return !ok })
-		if len(a.cells) == 0 {
+		if len(a.cells) == 0 || len(a.cells) == 1 && a.cells[0].Name == "base" { // it has a table of its own
 			continue
 		}
 		report.Grids = append(report.Grids, r.axisGrid(a))
@@ -109,16 +109,10 @@ func baseGrid(table measure.Table) suite.Grid {
 // axisGrid has throughput and server CPU of each way at each point, and absolute numbers of the base of the ratios.
 func (r results) axisGrid(a axis) suite.Grid {
 	grid := suite.Grid{Caption: a.caption + " Throughput × · server CPU a transaction ×, to the three-step way.", Head: []string{"way"}}
-	var names []string
 	for _, c := range a.cells {
 		grid.Head = append(grid.Head, a.label+" "+c.label)
-		for _, way := range r.tables[c.Name].Ways {
-			if !slices.Contains(names, way) {
-				names = append(names, way)
-			}
-		}
 	}
-	for _, way := range names {
+	for _, way := range a.ways {
 		row := []string{way}
 		for _, c := range a.cells {
 			row = append(row, r.point(r.tables[c.Name], way))

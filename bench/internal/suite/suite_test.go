@@ -1,6 +1,7 @@
 package suite
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/luatx/luatx/internal/measure"
@@ -67,5 +68,16 @@ func TestPlotOfNothing(t *testing.T) {
 		if svg, err := p.SVG(); err != nil || len(svg) == 0 {
 			t.Errorf("log %t: %d bytes, %v", log, len(svg), err)
 		}
+	}
+}
+
+func TestTicks(t *testing.T) {
+	t.Parallel()
+	var got []string
+	for _, tick := range ticks(.3, 21) {
+		got = append(got, tick.Label)
+	}
+	if want := "0.5 1 2 5 10 20"; strings.Join(got, " ") != want {
+		t.Errorf("%v, want %s", got, want)
 	}
 }

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"image/color"
 	"math"
+	"strconv"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 )
@@ -16,6 +18,9 @@ const (
 	width  = 20 * vg.Centimeter
 	height = 11 * vg.Centimeter
 )
+
+// family is the font that the canvas reckons with; not everybody has it.
+const family = "Liberation Sans"
 
 // palette tells the lines apart, also for those who do not see all colours.
 var palette = []color.Color{
@@ -36,12 +41,17 @@ var shapes = []draw.GlyphDrawer{
 // SVG draws the plot, with a bar from the lowest to the highest round at each point.
 func (p Plot) SVG() ([]byte, error) {
 	canvas := plot.New()
+	for _, text := range []*text.Style{
+		&canvas.Title.TextStyle, &canvas.X.Label.TextStyle, &canvas.Y.Label.TextStyle, &canvas.X.Tick.Label,
+		&canvas.Y.Tick.Label, &canvas.Legend.TextStyle,
+	} {
+		text.Font.Variant = "Sans"
+	}
 	canvas.Title.Text, canvas.X.Label.Text, canvas.Y.Label.Text = p.Title, p.XLabel, p.YLabel
 	canvas.BackgroundColor = color.White
 	canvas.NominalX(p.X...)
 	canvas.X.Padding = vg.Centimeter / 2
-	canvas.Legend.Left = false
-	canvas.Legend.Top = true
+	canvas.Legend.Top, canvas.Legend.XOffs, canvas.Legend.Padding = true, -vg.Centimeter/4, vg.Points(2)
 	canvas.Add(plotter.NewGrid())
 	for i, series := range p.Series {
 		if err := p.draw(canvas, i, series); err != nil {
@@ -52,18 +62,31 @@ func (p Plot) SVG() ([]byte, error) {
 	case canvas.Y.Min > canvas.Y.Max: // nothing was drawn
 		canvas.Y.Min, canvas.Y.Max = 0, 1
 	case p.LogY:
-		canvas.Y.Scale, canvas.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
+		canvas.Y.Scale, canvas.Y.Tick.Marker = plot.LogScale{}, plot.TickerFunc(ticks)
 	default:
 		canvas.Y.Min = 0
 	}
-	canvas.X.Max = max(canvas.X.Max, float64(len(p.X)-1)*1.35) // room for the legend
+	canvas.X.Max = max(canvas.X.Max, float64(max(len(p.X)-1, 1))*1.45) // room for the legend
 	writer, err := canvas.WriterTo(width, height, "svg")
 	if err != nil {
 		return nil, err
 	}
 	var out bytes.Buffer
 	_, err = writer.WriteTo(&out)
-	return out.Bytes(), err
+	return bytes.ReplaceAll(out.Bytes(), []byte("font-family:"+family), []byte("font-family:"+family+",Arial,Helvetica,sans-serif")), err
+}
+
+// ticks are those of a logarithmic axis: 1, 2 and 5 of each power of ten.
+func ticks(low, high float64) []plot.Tick {
+	var all []plot.Tick
+	for power := math.Pow(10, math.Floor(math.Log10(low))); power <= high; power *= 10 {
+		for _, n := range []float64{1, 2, 5} {
+			if at := n * power; at >= low && at <= high {
+				all = append(all, plot.Tick{Value: at, Label: strconv.FormatFloat(at, 'g', 3, 64)})
+			}
+		}
+	}
+	return all
 }
 
 // points are the measured ones of a series; errors are as far as the rounds went from the median.
