@@ -20,13 +20,9 @@ type Gathering struct {
 	tail    func() []redis.Cmder
 	mu      sync.Mutex
 	missing int // handlers that neither wait nor have ended
-	waiting []*gathered
+	waiting []*prepared
+	done    chan struct{} // closed when those that wait are answered
 	timer   *time.Timer
-}
-
-type gathered struct {
-	*prepared
-	done chan struct{}
 }
 
 // Gather begins a gathering of n handlers. Each runs under the gathering's Context and calls Leave when it has ended.
@@ -36,6 +32,12 @@ type gathered struct {
 // own errors; it is not called where nothing is committed. Ctx bounds the commits.
 func (t *Transactor) Gather(ctx context.Context, n int, linger time.Duration, tail func() []redis.Cmder) *Gathering {
 	return &Gathering{t: t, ctx: ctx, linger: linger, tail: tail, missing: n}
+}
+
+// gathered is what commits together.
+type gathered struct {
+	waiting []*prepared
+	done    chan struct{}
 }
 
 type gatheringKey struct{}
@@ -56,17 +58,20 @@ func (g *Gathering) Leave() {
 
 // join commits a transaction with the others', and returns when it is answered.
 func (g *Gathering) join(p *prepared) {
-	me := &gathered{p, make(chan struct{})}
 	g.mu.Lock()
 	g.missing--
-	g.waiting = append(g.waiting, me)
+	if g.waiting == nil {
+		g.waiting, g.done = make([]*prepared, 0, g.missing+1), make(chan struct{})
+	}
+	g.waiting = append(g.waiting, p)
+	done := g.done
 	batch := g.complete()
-	if batch == nil && g.timer == nil && g.linger > 0 {
+	if batch.waiting == nil && g.timer == nil && g.linger > 0 {
 		g.timer = time.AfterFunc(g.linger, g.late)
 	}
 	g.mu.Unlock()
 	g.commit(batch)
-	<-me.done
+	<-done
 }
 
 // late commits what waits for a handler that takes long.
@@ -78,27 +83,27 @@ func (g *Gathering) late() {
 }
 
 // complete takes what waits where there is nobody left to wait for. The lock is held.
-func (g *Gathering) complete() []*gathered {
+func (g *Gathering) complete() gathered {
 	if g.missing > 0 {
-		return nil
+		return gathered{}
 	}
 	return g.take()
 }
 
 // take takes what waits; those handlers are under way again. The lock is held.
-func (g *Gathering) take() []*gathered {
+func (g *Gathering) take() gathered {
 	if g.timer != nil {
 		g.timer.Stop()
 		g.timer = nil
 	}
-	batch := g.waiting
-	g.waiting = nil
-	g.missing += len(batch)
+	batch := gathered{g.waiting, g.done}
+	g.waiting, g.done = nil, nil
+	g.missing += len(batch.waiting)
 	return batch
 }
 
-func (g *Gathering) commit(batch []*gathered) {
-	if len(batch) == 0 {
+func (g *Gathering) commit(batch gathered) {
+	if len(batch.waiting) == 0 {
 		return
 	}
 	var tail []redis.Cmder
@@ -107,21 +112,15 @@ func (g *Gathering) commit(batch []*gathered) {
 		tail, g.tail = g.tail(), nil
 	}
 	g.mu.Unlock()
-	inOrder(batch)
-	prepared := make([]*prepared, len(batch))
-	for i, one := range batch {
-		prepared[i] = one.prepared
-	}
-	g.t.send(g.ctx, prepared, tail...)
-	for _, one := range batch {
-		close(one.done)
-	}
+	inOrder(batch.waiting)
+	g.t.send(g.ctx, batch.waiting, tail...)
+	close(batch.done)
 }
 
 // inOrder sorts by entry, as far as they come from streams: one look of the script shows who owns the entries behind the
 // first. Ids whose sequence numbers differ in length may stand a little off, which costs a look more.
-func inOrder(batch []*gathered) {
-	slices.SortStableFunc(batch, func(a, b *gathered) int {
+func inOrder(batch []*prepared) {
+	slices.SortStableFunc(batch, func(a, b *prepared) int {
 		x, y := a.Tx.Input.Entry, b.Tx.Input.Entry
 		return cmp.Or(cmp.Compare(len(x), len(y)), cmp.Compare(x, y))
 	})

@@ -54,7 +54,11 @@ type jsonWriter struct {
 // newJSONWriter makes a writer with about as much room as the message takes.
 func newJSONWriter(attrs Attributes, data any) *jsonWriter {
 	raw, _ := encodedData(data)
-	return &jsonWriter{buf: make([]byte, 0, 64*(len(attrs)+1)+base64.StdEncoding.EncodedLen(len(raw)))}
+	size := len(raw)
+	if !isJSON(attrs.DataContentType()) {
+		size = base64.StdEncoding.EncodedLen(size)
+	}
+	return &jsonWriter{buf: make([]byte, 0, 64*(len(attrs)+1)+size)}
 }
 
 // Write implements io.Writer.

@@ -34,8 +34,12 @@ func Binary(msg *message.RawMessage) ([]any, error) {
 	if version == "" {
 		version = message.SpecVersion
 	}
-	fields := []any{fieldVersion, version}
-	for _, name := range slices.Sorted(maps.Keys(msg.Attributes)) {
+	fields := make([]any, 0, 2*len(msg.Attributes)+4)
+	fields = append(fields, fieldVersion, version)
+	var few [16]string
+	names := slices.AppendSeq(few[:0], maps.Keys(msg.Attributes))
+	slices.Sort(names)
+	for _, name := range names {
 		value := msg.Attributes[name]
 		if name == message.AttrSpecVersion || value == nil {
 			continue
@@ -47,16 +51,34 @@ func Binary(msg *message.RawMessage) ([]any, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: attribute %q: %w", message.ErrEncode, name, err)
 		}
-		field := attributePrefix + name
-		if name == message.AttrDataContentType {
-			field = fieldContentType
+		if sent, ok := value.(string); !ok || sent != text {
+			value = text
 		}
-		fields = append(fields, field, text)
+		fields = append(fields, fieldName(name), value) // as they are, they need no copy
 	}
 	if msg.Data != nil {
 		fields = append(fields, fieldData, msg.Data)
 	}
 	return fields, nil
+}
+
+// fieldNames are the fields of attributes that many messages have, ready to be sent.
+var fieldNames = map[string]any{
+	message.AttrDataContentType: fieldContentType,
+	message.AttrID:              attributePrefix + message.AttrID,
+	message.AttrSource:          attributePrefix + message.AttrSource,
+	message.AttrType:            attributePrefix + message.AttrType,
+	message.AttrSubject:         attributePrefix + message.AttrSubject,
+	message.AttrTime:            attributePrefix + message.AttrTime,
+	message.AttrCorrelationID:   attributePrefix + message.AttrCorrelationID,
+	message.AttrDestination:     attributePrefix + message.AttrDestination,
+}
+
+func fieldName(attribute string) any {
+	if name, ok := fieldNames[attribute]; ok {
+		return name
+	}
+	return attributePrefix + attribute
 }
 
 // Structured encodes a message in the structured mode of CloudEvents: the field content-type, and all of the message as
@@ -126,17 +148,19 @@ func unmarshalBinary(values map[string]any) (*message.RawMessage, error) {
 	if v := fieldText(values, fieldVersion); !strings.HasPrefix(v, "1.") {
 		return nil, fmt.Errorf("%w: %s %q is not supported, want %q", message.ErrDecode, fieldVersion, v, message.SpecVersion)
 	}
-	attrs := message.Attributes{}
-	for field := range values {
+	attrs := make(message.Attributes, len(values))
+	for field, value := range values {
 		name, ok := strings.CutPrefix(field, attributePrefix)
 		if !ok || name == message.AttrDataContentType {
 			continue
 		}
-		v, err := attributeValue(name, fieldText(values, field))
-		if err != nil {
-			return nil, fmt.Errorf("%w: field %q: %w", message.ErrDecode, field, err)
+		if _, isText := value.(string); !isText || isTime(name) { // text stays as it is
+			var err error
+			if value, err = attributeValue(name, fieldText(values, field)); err != nil {
+				return nil, fmt.Errorf("%w: field %q: %w", message.ErrDecode, field, err)
+			}
 		}
-		attrs[name] = v
+		attrs[name] = value
 	}
 	if _, ok := values[fieldContentType]; ok {
 		attrs[message.AttrDataContentType] = fieldText(values, fieldContentType)
@@ -188,7 +212,7 @@ func attributeText(name string, value any) (string, error) {
 		text, err := t.MarshalText()
 		return string(text), err
 	}
-	if name == message.AttrTime || name == message.AttrExpiryTime {
+	if isTime(name) {
 		text, ok := value.(string)
 		if !ok {
 			return "", fmt.Errorf("is a %T, want a time", value)
@@ -216,8 +240,12 @@ func attributeText(name string, value any) (string, error) {
 	}
 }
 
+func isTime(attribute string) bool {
+	return attribute == message.AttrTime || attribute == message.AttrExpiryTime
+}
+
 func attributeValue(name, text string) (any, error) {
-	if name != message.AttrTime && name != message.AttrExpiryTime {
+	if !isTime(name) {
 		return text, nil
 	}
 	var t time.Time

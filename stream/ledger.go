@@ -85,8 +85,10 @@ func (l *ledger) tryReserve(want int, waits bool) (n int, changed <-chan struct{
 	defer l.mu.Unlock()
 	free, due := l.max-l.taken, l.countDue()
 	if free <= 0 || due > 0 && !l.readerTurn {
-		l.wanted = waits
-		return 0, l.change()
+		if l.wanted = waits; waits {
+			changed = l.change()
+		}
+		return 0, changed
 	}
 	n = min(want, max(free-due, 1))
 	l.taken += n

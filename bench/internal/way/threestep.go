@@ -7,45 +7,61 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// threeStep is how services do it by hand: one reader, workers, and three round trips of a worker for each message. The
-// event goes to an outbox stream, in the MULTI … EXEC of the business writes.
+// threeStep is how services do it by hand: workers, and three round trips of a worker for each message. The event goes
+// to an outbox stream, in the MULTI … EXEC of the business writes. One reader reads for all workers, many messages at a
+// time, which takes the fewest round trips; or each worker reads for itself, a message at a time.
 type threeStep struct {
 	work
 	client  redis.UniversalClient
 	workers int
+	alone   bool // each worker reads for itself
 }
 
 func (t *threeStep) feed(ctx context.Context, n int) error { return t.feedStream(ctx, t.client, n) }
 
 func (t *threeStep) begin(ctx context.Context, failed func(error)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	read := make(chan redis.XMessage, t.workers)
 	var running sync.WaitGroup
-	running.Go(func() {
-		defer close(read)
-		for ctx.Err() == nil {
-			batch, err := t.readGroup(ctx, t.client, t.workers)
-			if err != nil {
-				failed(err)
-				return
-			}
-			for _, entry := range batch {
-				read <- entry
-			}
+	handle := func(entry redis.XMessage) {
+		if err := t.handle(context.WithoutCancel(ctx), entry); err != nil {
+			failed(err)
 		}
-	})
-	for range t.workers {
+	}
+	if t.alone {
+		for range t.workers {
+			running.Go(func() { t.read(ctx, 1, failed, handle) })
+		}
+	} else {
+		entries := make(chan redis.XMessage, t.workers)
 		running.Go(func() {
-			for entry := range read {
-				if err := t.handle(context.WithoutCancel(ctx), entry); err != nil {
-					failed(err)
-				}
-			}
+			defer close(entries)
+			t.read(ctx, t.workers, failed, func(entry redis.XMessage) { entries <- entry })
 		})
+		for range t.workers {
+			running.Go(func() {
+				for entry := range entries {
+					handle(entry)
+				}
+			})
+		}
 	}
 	return func() {
 		cancel()
 		running.Wait()
+	}
+}
+
+// read gives out new entries until ctx ends.
+func (t *threeStep) read(ctx context.Context, count int, failed func(error), give func(redis.XMessage)) {
+	for ctx.Err() == nil {
+		batch, err := t.readGroup(ctx, t.client, count)
+		if err != nil {
+			failed(err)
+			return
+		}
+		for _, entry := range batch {
+			give(entry)
+		}
 	}
 }
 
