@@ -43,6 +43,9 @@ func Interleave(ctx context.Context, cell Cell, ways []Way, rounds int, per time
 			if samples[w], err = runs[w].round(ctx, runs[w].ops); err != nil {
 				return table, fmt.Errorf("%s: %s: %w", cell.Name, runs[w].name, err)
 			}
+			if cell.Ops == 0 {
+				runs[w].fit(samples[w], per)
+			}
 		}
 		table.Rounds = append(table.Rounds, samples)
 	}
@@ -71,10 +74,17 @@ func (r *run) warmUp(ctx context.Context, ops int, per time.Duration) error {
 			return err
 		}
 		if s.Took >= per/3 {
-			r.ops = max(int(float64(n)*per.Seconds()/s.Took.Seconds()), r.callers*r.Batch)
+			r.ops = n
+			r.fit(s, per)
 			return nil
 		}
 	}
+}
+
+// fit makes the next round as long as it is to be: the last one may have been held up, and is not to be trusted alone.
+func (r *run) fit(s Sample, per time.Duration) {
+	want := int(float64(s.Ops) * per.Seconds() / max(s.Took.Seconds(), 1e-9))
+	r.ops = max(min(max(want, r.ops/4), r.ops*4), r.callers*r.Batch)
 }
 
 func (r *run) round(ctx context.Context, n int) (s Sample, err error) {

@@ -183,6 +183,35 @@ func TestInterleave(t *testing.T) {
 	})
 }
 
+// TestRoundsKeepTheirLength has a way that is held up in its warm-up, and is ten times faster from then on.
+func TestRoundsKeepTheirLength(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &sleeper{d: 10 * time.Millisecond}
+		var log []string
+		way := s.way("way", &log)
+		setup := way.Setup
+		way.Setup = func(ctx context.Context, c Cell) (*Running, error) {
+			r, err := setup(ctx, c)
+			prepare := r.Prepare
+			r.Prepare = func(ctx context.Context, n int) error {
+				if s.rounds >= 2 { // those of the warm-up
+					s.d = time.Millisecond
+				}
+				return prepare(ctx, n)
+			}
+			return r, err
+		}
+		table, err := Interleave(t.Context(), Cell{}, []Way{way}, 6, 200*time.Millisecond)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last := table.Rounds[5][0]; last.Took < 190*time.Millisecond || last.Took > 210*time.Millisecond {
+			t.Errorf("the last round took %v with %d operations", last.Took, last.Ops)
+		}
+	})
+}
+
 func TestInterleaveFixedAndBatched(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
