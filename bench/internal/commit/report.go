@@ -31,9 +31,11 @@ var figures = []struct {
 
 const intro = `One transaction, many ways: a message is checked to be new, and known for 24 hours; three fields of a hash
 are set, a counter goes up, an event is put where a relay finds it, and the message is acknowledged. The messages are
-pending in a stream before a round begins. All ways keep what they promise but *plain pipeline*, which is the limit
-without atomicity, and *three-step* and *WATCH*, which lose the message or apply it twice where the process dies in
-between. *handwritten script* is a script for this very transaction, which undoes nothing and knows no fence: the floor.`
+pending in a stream before a round begins. *three-step* loses the message where the process dies behind its first step,
+and applies it twice where the reply to its second is lost; *plain pipeline* is the limit without any atomicity.
+*handwritten script* is a script for this very transaction, which undoes nothing and knows no fence: the floor. In
+*luatx* the acknowledgement is part of the commit, callers at the same time share scripts, and the event waits in the
+outbox; the rows below it change one of these, or add a guarded read or a command that is undone by a dump.`
 
 func (r results) report(all []axis) (suite.Report, error) {
 	report := suite.Report{Title: "Commit", Intro: intro, Figures: map[string]measure.Spread{}}
