@@ -1,0 +1,39 @@
+package ground
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Connect returns a client of the servers, through the proxies where there are some.
+func (p Plan) Connect() redis.UniversalClient {
+	if p.Cluster {
+		return redis.NewClusterClient(&redis.ClusterOptions{
+			Addrs: p.Addrs, PoolSize: 64, ReadTimeout: time.Second, DialTimeout: time.Second, ContextTimeoutEnabled: true, Dialer: p.dial,
+		})
+	}
+	return redis.NewClient(&redis.Options{
+		Addr: p.Addrs[0], PoolSize: 64, ReadTimeout: time.Second, DialTimeout: time.Second, ContextTimeoutEnabled: true, Dialer: p.dial,
+	})
+}
+
+// ConnectBroker returns a client of the server that takes what is published. Nothing happens to that one.
+func (p Plan) ConnectBroker() *redis.Client {
+	return redis.NewClient(&redis.Options{Addr: p.Broker, PoolSize: 32})
+}
+
+// Past returns the plan without the proxies.
+func (p Plan) Past() Plan {
+	p.Routes = nil
+	return p
+}
+
+func (p Plan) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	if proxy, ok := p.Routes[addr]; ok {
+		addr = proxy
+	}
+	return (&net.Dialer{Timeout: time.Second}).DialContext(ctx, network, addr)
+}

@@ -1,0 +1,50 @@
+package ground
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Effect is what an applied id did: the text of its field in Branch.Effects.
+type Effect struct {
+	Kind     string // move, send, credit or order
+	From, To string // accounts; of an order: its product
+	Amount   int64
+	Event    string // the id of the event that was committed with it
+	Lane     string // of the event; "-": none
+	N        int64  // the event's place in its lane
+}
+
+// Kinds of effects.
+const (
+	Move   = "move"   // between two accounts of a branch
+	Send   = "send"   // from an account to another branch, by the event
+	Credit = "credit" // what was sent arrives
+	Order  = "order"  // units of a product leave the stock
+)
+
+// NoLane is the lane of an event without one.
+const NoLane = "-"
+
+// String is the text that ParseEffect reads.
+func (e Effect) String() string {
+	return fmt.Sprintf("%s %s %s %d %s %s %d", e.Kind, e.From, e.To, e.Amount, e.Event, e.Lane, e.N)
+}
+
+// ParseEffect reads an effect.
+func ParseEffect(text string) (Effect, error) {
+	f := strings.Fields(text)
+	if len(f) != 7 {
+		return Effect{}, fmt.Errorf("effect %q has %d fields", text, len(f))
+	}
+	amount, err := strconv.ParseInt(f[3], 10, 64)
+	if err != nil {
+		return Effect{}, fmt.Errorf("effect %q: %w", text, err)
+	}
+	n, err := strconv.ParseInt(f[6], 10, 64)
+	if err != nil {
+		return Effect{}, fmt.Errorf("effect %q: %w", text, err)
+	}
+	return Effect{Kind: f[0], From: f[1], To: f[2], Amount: amount, Event: f[4], Lane: f[5], N: n}, nil
+}

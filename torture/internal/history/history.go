@@ -1,0 +1,140 @@
+// Package history keeps what the processes of a run did and were told, a line of JSON each, written at once: what a
+// process has written outlives its being killed.
+package history
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+// Kinds of lines.
+const (
+	Begun = "begun" // a call is about to be made for the first time
+	Told  = "told"  // one try of it was answered
+	Put   = "put"   // an input was written to a stream, or may have been
+	Ran   = "ran"   // a handler ran for an input, which the event would belong to
+)
+
+// Operations of calls, beside the kinds of effects.
+const (
+	Guarded   = "guarded"
+	Procedure = "procedure"
+	Send      = "send"
+	Doomed    = "doomed" // must fail, and leave nothing
+	Deposit   = "deposit"
+	CellMove  = "cell-guarded"
+	CellCall  = "cell-procedure"
+	Peek      = "peek"
+)
+
+// Line is one line. Times are in nanoseconds of the machine's clock.
+type Line struct {
+	Kind   string `json:"k"`
+	ID     string `json:"id"`
+	Op     string `json:"op,omitempty"`
+	Branch int    `json:"b"`
+	From   string `json:"f,omitempty"`
+	To     string `json:"to,omitempty"`
+	Amount int64  `json:"a,omitempty"`
+	Cell   int64  `json:"c,omitempty"` // its epoch; 0: none
+	Start  int64  `json:"s,omitempty"`
+	End    int64  `json:"e,omitempty"`
+
+	Outcome    Outcome `json:"o,omitempty"`
+	Replicated bool    `json:"r,omitempty"`
+	Value      string  `json:"v,omitempty"` // what the call returned; empty: not known
+	Event      string  `json:"ev,omitempty"`
+	Err        string  `json:"err,omitempty"`
+	Again      bool    `json:"more,omitempty"` // another try follows
+}
+
+// Outcome is what a try was told.
+type Outcome string
+
+// Outcomes.
+const (
+	Committed Outcome = "committed"
+	Replayed  Outcome = "replayed"
+	Duplicate Outcome = "duplicate"
+	Short     Outcome = "short"   // insufficient funds: it did nothing, on what it read
+	Nothing   Outcome = "nothing" // any other error that says that nothing was written
+	Unknown   Outcome = "unknown"
+)
+
+// In says that the effect is there.
+func (o Outcome) In() bool { return o == Committed || o == Replayed || o == Duplicate }
+
+// Log is the history of one process. It is safe for concurrent use.
+type Log struct {
+	mu   sync.Mutex
+	file *os.File
+}
+
+// Create begins a history in the directory.
+func Create(dir, name string) (*Log, error) {
+	file, err := os.OpenFile(filepath.Join(dir, name+".history"), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return &Log{file: file}, nil
+}
+
+// Add writes a line.
+func (l *Log) Add(line Line) error {
+	text, err := json.Marshal(line)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, err = l.file.Write(append(text, '\n'))
+	return err
+}
+
+// Close ends the history.
+func (l *Log) Close() error { return l.file.Close() }
+
+// Read calls each with every line of all histories of the directory, one process after the other.
+func Read(dir string, each func(Line) error) error {
+	names, err := filepath.Glob(filepath.Join(dir, "*.history"))
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := readFile(name, each); err != nil {
+			return fmt.Errorf("%s: %w", filepath.Base(name), err)
+		}
+	}
+	return nil
+}
+
+func readFile(name string, each func(Line) error) error {
+	file, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+	in := bufio.NewReaderSize(file, 1<<16)
+	for {
+		text, err := in.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return nil // what stands behind the last line end was cut off by a kill
+		}
+		if err != nil {
+			return err
+		}
+		var line Line
+		if err := json.Unmarshal(text, &line); err != nil {
+			return fmt.Errorf("%q: %w", text, err)
+		}
+		if err := each(line); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,281 @@
+// Package nemesis breaks what a run works on, as a seed says.
+package nemesis
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/outbox"
+	"github.com/luatx/luatx/torture/internal/crew"
+	"github.com/luatx/luatx/torture/internal/ground"
+	"github.com/luatx/luatx/torture/internal/pulse"
+	"github.com/luatx/luatx/torture/internal/site"
+)
+
+// recoverWithin is how long a fault that was lifted may keep its branches from committing.
+const recoverWithin = 30 * time.Second
+
+// lagBefore is how far behind its master a replica may be on a busy machine, before anything is done to it.
+const lagBefore = 2 * time.Second
+
+// Config says what is broken, and what is watched meanwhile.
+type Config struct {
+	Site     *site.Site
+	Crew     *crew.Crew
+	Pulse    *pulse.Pulse
+	Branches []ground.Branch
+	Seed     uint64
+	// Only names the kinds of faults, by the beginnings of their names. Defaults to all that fit.
+	Only []string
+	// Client and Transactor go past the proxies.
+	Client     redis.UniversalClient
+	Transactor *luatx.Transactor
+	// Log gets a line for each fault.
+	Log io.Writer
+}
+
+// Fault is one that was inflicted.
+type Fault struct {
+	Kind   string
+	Target string
+	From   time.Time
+	To     time.Time // when it was lifted
+	// Recovery is how long it took from then to the next commit of what it had concerned; negative: there was none.
+	Recovery time.Duration
+	Err      string // why it was not done, or not as meant
+}
+
+// Outage is a failure after which commits may be gone that were acknowledged, for replication is asynchronous.
+type Outage struct {
+	Branches []int
+	From, To time.Time
+}
+
+// Covers says whether what was acknowledged for a branch at a time, in nanoseconds, may be gone.
+func (o Outage) Covers(branch int, at int64) bool {
+	return slices.Contains(o.Branches, branch) && at >= o.From.Add(-lagBefore).UnixNano() && at <= o.To.UnixNano()
+}
+
+// Nemeses is all that goes wrong in a run.
+type Nemeses struct {
+	Config
+	store  *outbox.Store
+	behind sync.WaitGroup // what is still being lifted
+
+	mu      sync.Mutex
+	faults  []Fault
+	outages []Outage
+	stale   Stale
+	taken   map[string]bool // events that were taken from their index
+}
+
+// Stale is what was tried under leases that had run out and been given to others.
+type Stale struct {
+	Tried   int
+	Changed []string // what had an effect all the same
+}
+
+// New returns the nemeses of a run.
+func New(cfg Config) *Nemeses {
+	return &Nemeses{Config: cfg, store: outbox.NewStore(cfg.Transactor), taken: map[string]bool{}}
+}
+
+// injury is what a fault has done.
+type injury struct {
+	target   string
+	branches []int // that it concerned; nil: all
+}
+
+// kind is a kind of fault. Those of one track come one after the other; tracks run side by side.
+type kind struct {
+	name  string
+	track string
+	fits  func(n *Nemeses) bool
+	// inflict breaks something, and returns when that is lifted again.
+	inflict func(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error)
+}
+
+// Kinds are the names of all kinds.
+func Kinds() []string {
+	var names []string
+	for _, k := range kinds() {
+		names = append(names, k.name)
+	}
+	return names
+}
+
+func kinds() []kind {
+	return slices.Concat(processKinds, networkKinds, serverKinds, clusterKinds, outboxKinds)
+}
+
+// Fitting are the kinds that this run has.
+func (n *Nemeses) Fitting() []string {
+	var names []string
+	for _, k := range n.fitting() {
+		names = append(names, k.name)
+	}
+	return names
+}
+
+func (n *Nemeses) fitting() []kind {
+	var found []kind
+	for _, k := range kinds() {
+		if (k.fits == nil || k.fits(n)) && n.wanted(k.name) {
+			found = append(found, k)
+		}
+	}
+	return found
+}
+
+func (n *Nemeses) wanted(name string) bool {
+	return len(n.Only) == 0 || slices.ContainsFunc(n.Only, func(begin string) bool { return strings.HasPrefix(name, begin) })
+}
+
+// Run breaks things until ctx ends, and returns when all is lifted.
+func (n *Nemeses) Run(ctx context.Context) {
+	tracks := make(map[string][]kind)
+	for _, k := range n.fitting() {
+		tracks[k.track] = append(tracks[k.track], k)
+	}
+	var running sync.WaitGroup
+	for name, chosen := range tracks {
+		running.Go(func() { n.track(ctx, name, chosen) })
+	}
+	running.Wait()
+	n.behind.Wait()
+}
+
+// pauses between two faults of a track.
+const shortestPause, longestPause = 200 * time.Millisecond, 1500 * time.Millisecond
+
+// track inflicts every kind as often as the others, in an order that the seed and the track say.
+func (n *Nemeses) track(ctx context.Context, name string, chosen []kind) {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name)) // never fails
+	rng := rand.New(rand.NewPCG(n.Seed, h.Sum64()))
+	var bag []kind
+	for {
+		if len(bag) == 0 {
+			bag = slices.Clone(chosen)
+			rng.Shuffle(len(bag), func(i, j int) { bag[i], bag[j] = bag[j], bag[i] })
+		}
+		pause := shortestPause + time.Duration(rng.Int64N(int64(longestPause-shortestPause)))
+		each := rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64())) // however many draws a fault takes
+		if !wait(ctx, pause) {
+			return
+		}
+		n.inflict(ctx, bag[0], each)
+		bag = bag[1:]
+	}
+}
+
+func (n *Nemeses) inflict(ctx context.Context, k kind, rng *rand.Rand) {
+	f := Fault{Kind: k.name, From: time.Now()}
+	done, err := k.inflict(ctx, n, rng)
+	f.Target, f.To = done.target, time.Now()
+	if err != nil {
+		f.Err = err.Error()
+	}
+	if ctx.Err() == nil && err == nil {
+		f.Recovery = n.recovery(ctx, done.branches, f.To)
+	}
+	fmt.Fprintf(n.Log, "%s %s %s, for %v, commits again after %v %s\n",
+		f.From.Format("15:04:05.000"), f.Kind, f.Target, f.To.Sub(f.From).Round(time.Millisecond), f.Recovery.Round(time.Millisecond), f.Err)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.faults = append(n.faults, f)
+}
+
+// recovery is how long it takes until something of the branches commits again; negative: too long.
+func (n *Nemeses) recovery(ctx context.Context, branches []int, lifted time.Time) time.Duration {
+	if branches == nil {
+		for _, b := range n.Branches {
+			branches = append(branches, b.N)
+		}
+	}
+	timer := time.NewTimer(recoverWithin)
+	defer timer.Stop()
+	select {
+	case at := <-n.Pulse.Next(branches, lifted):
+		return max(0, time.Unix(0, at).Sub(lifted))
+	case <-ctx.Done():
+		return 0 // it is not asked for at the end
+	case <-timer.C:
+		return -1
+	}
+}
+
+// lost declares an outage.
+func (n *Nemeses) lost(o Outage) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.outages = append(n.outages, o)
+}
+
+// Faults are those that were inflicted, Outages those after which commits may be gone, Stale what stale leases did.
+func (n *Nemeses) Faults() []Fault {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.faults)
+}
+
+// Outages are the failures that may have lost commits.
+func (n *Nemeses) Outages() []Outage {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.outages)
+}
+
+// Stale is what became of what was tried under leases of others.
+func (n *Nemeses) Stale() Stale {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.stale
+}
+
+// Taken are the events that were taken from their index: with it went the time for which they were scheduled.
+func (n *Nemeses) Taken() map[string]bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return maps.Clone(n.taken)
+}
+
+// wait waits, and reports false where ctx has ended meanwhile.
+func wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// between draws a duration.
+func between(rng *rand.Rand, least, most time.Duration) time.Duration {
+	return least + time.Duration(rng.Int64N(int64(most-least)))
+}
+
+// insist tries for as long as it takes a sick server to recover: what was broken must be lifted.
+func insist(do func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), recoverWithin)
+	defer cancel()
+	for {
+		err := do(ctx)
+		if err == nil || !wait(ctx, 50*time.Millisecond) {
+			return err
+		}
+	}
+}

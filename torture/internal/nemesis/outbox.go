@@ -1,0 +1,131 @@
+package nemesis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/outbox"
+	"github.com/luatx/luatx/torture/internal/ground"
+)
+
+var outboxKinds = []kind{
+	{name: "lose-index", track: "outbox", inflict: loseIndex},
+	{name: "stale-lease", track: "outbox", inflict: staleLease},
+}
+
+// loseIndex makes the indexes of a shard disagree with its bodies, as eviction, an old backup or a hand does: events that
+// are in no index, members without an event, details of nobody's. Repair is to settle it.
+func loseIndex(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
+	b := n.Branches[rng.IntN(len(n.Branches))]
+	shard := n.Transactor.Scripts().Shard(b.Slot)
+	done := injury{target: b.Name, branches: []int{b.N}}
+	taken := 0
+	for range 50 { // most of the time nothing waits there
+		members, err := n.Client.ZRange(ctx, shard.Key("pending"), 0, 2).Result()
+		if err != nil {
+			return done, err
+		}
+		for _, member := range members {
+			removed, err := n.Client.ZRem(ctx, shard.Key("pending"), member).Result()
+			if err != nil {
+				return done, err
+			}
+			taken += int(removed)
+			n.mu.Lock()
+			n.taken[member] = true
+			n.mu.Unlock()
+		}
+		if taken > 2 || !wait(ctx, 5*time.Millisecond) {
+			break
+		}
+	}
+	done.target = fmt.Sprintf("%s: %d", b.Name, taken)
+	orphan := fmt.Sprintf("orphan-%d", rng.Uint64())
+	pipe := n.Client.Pipeline()
+	pipe.ZAdd(ctx, shard.Key([]string{"pending", "parked", "sent"}[rng.IntN(3)]), redis.Z{Score: 1, Member: orphan})
+	pipe.HSet(ctx, shard.Key([]string{"attempts", "errors", "leases"}[rng.IntN(3)]), orphan, "1")
+	_, err := pipe.Exec(ctx)
+	return done, err
+}
+
+// What is tried under a stale lease.
+var (
+	staleWork = outbox.Work{Limit: 20, Lease: 100 * time.Millisecond, SentRetention: 24 * time.Hour}
+	errStale  = errors.New("by a stale lease")
+)
+
+// staleLease claims events, lets its lease run out, and settles them when somebody else has them: nothing may come of it.
+func staleLease(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
+	b := n.Branches[rng.IntN(len(n.Branches))]
+	done := injury{target: b.Name, branches: []int{b.N}}
+	until := time.Now().Add(2 * time.Second)
+	for tried := 0; tried == 0 && time.Now().Before(until) && ctx.Err() == nil; {
+		batch, err := n.store.Claim(ctx, b.Slot, staleWork)
+		if err != nil {
+			return done, err
+		}
+		if len(batch.Events) == 0 {
+			wait(ctx, 2*time.Millisecond)
+			continue
+		}
+		mine, err := n.store.Show(ctx, b.Slot, batch.Events[0].ID)
+		if err != nil || mine.State != outbox.Leased {
+			return done, err
+		}
+		wait(ctx, staleWork.Lease)
+		for _, event := range batch.Events {
+			was, err := n.settleStale(ctx, b, batch, mine.Lease, event.ID, rng)
+			if err != nil {
+				return done, err
+			}
+			if was {
+				tried++
+			}
+		}
+		done.target = fmt.Sprintf("%s: %d", b.Name, tried)
+	}
+	return done, nil
+}
+
+// settleStale waits until an event is another one's, and settles it then. It reports whether that came about.
+func (n *Nemeses) settleStale(ctx context.Context, b ground.Branch, batch outbox.Batch, mine, id string, rng *rand.Rand) (bool, error) {
+	var event outbox.Event
+	for until := time.Now().Add(time.Second); ; {
+		var err error
+		if event, err = n.store.Show(ctx, b.Slot, id); err != nil {
+			return false, err
+		}
+		if event.State == outbox.Sent || event.State == outbox.Leased && event.Lease != mine {
+			break
+		}
+		if time.Now().After(until) || ctx.Err() != nil {
+			return false, nil
+		}
+	}
+	var changed []int
+	var err error
+	switch rng.IntN(3) {
+	case 0:
+		changed, err = n.store.Failed(ctx, batch, staleWork, outbox.Fault{ID: id, Err: errStale})
+	case 1:
+		changed, err = n.store.Failed(ctx, batch, staleWork, outbox.Fault{ID: id, Err: message.Permanent(errStale)})
+	default:
+		changed, err = n.store.GiveBack(ctx, batch, staleWork, time.Hour, id)
+	}
+	if err != nil {
+		return false, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.stale.Tried++
+	if len(changed) > 0 && changed[0] != 0 {
+		n.stale.Changed = append(n.stale.Changed, fmt.Sprintf("event %s, which was %s, moved", id, event.State))
+	}
+	return true, nil
+}

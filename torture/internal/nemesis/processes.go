@@ -1,0 +1,97 @@
+package nemesis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/luatx/luatx/internal/respproxy"
+	"github.com/luatx/luatx/torture/internal/crew"
+	"github.com/luatx/luatx/torture/internal/ground"
+	"github.com/luatx/luatx/torture/internal/work"
+)
+
+// stopped is how long what stands still does so at least: longer than leases and idle times.
+const stopped = max(ground.Lease, ground.MaxIdle) + 300*time.Millisecond
+
+var processKinds = []kind{
+	{name: "kill-worker", track: "processes", fits: has(work.Worker), inflict: killProcess(work.Worker)},
+	{name: "kill-relay", track: "processes", fits: has(work.Relay), inflict: killProcess(work.Relay)},
+	{name: "stop-worker", track: "processes", fits: has(work.Worker), inflict: stopProcess(work.Worker)},
+	{name: "stop-relay", track: "processes", fits: has(work.Relay), inflict: stopProcess(work.Relay)},
+	{name: "clock", track: "processes", fits: func(n *Nemeses) bool { return n.Crew.CanSkew() }, inflict: wrongClock},
+}
+
+func has(role string) func(n *Nemeses) bool {
+	return func(n *Nemeses) bool { return len(n.Crew.Members(role)) > 0 }
+}
+
+func (n *Nemeses) victim(rng *rand.Rand, role string) *crew.Member {
+	members := n.Crew.Members(role)
+	return members[rng.IntN(len(members))]
+}
+
+// killProcess ends a process as a crash does (SIGKILL), and starts it again.
+func killProcess(role string) func(context.Context, *Nemeses, *rand.Rand) (injury, error) {
+	return func(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
+		m := n.victim(rng, role)
+		if err := m.Kill(); err != nil {
+			return injury{target: m.Name()}, err
+		}
+		wait(ctx, between(rng, 0, 500*time.Millisecond))
+		return injury{target: m.Name()}, m.Start(0)
+	}
+}
+
+// stopProcess lets a process stand still (SIGSTOP) for longer than its leases.
+func stopProcess(role string) func(context.Context, *Nemeses, *rand.Rand) (injury, error) {
+	return func(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
+		m := n.victim(rng, role)
+		if err := m.Pause(); err != nil {
+			return injury{target: m.Name()}, err
+		}
+		wait(ctx, between(rng, stopped, stopped+time.Second))
+		return injury{target: m.Name()}, m.Resume()
+	}
+}
+
+// wrongClock replaces a worker by one whose clock is an hour off, for some seconds.
+func wrongClock(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
+	m := n.victim(rng, work.Worker)
+	off := time.Hour
+	if rng.IntN(2) == 0 {
+		off = -off
+	}
+	done := injury{target: fmt.Sprintf("%s by %v", m.Name(), off)}
+	if err := errors.Join(m.Kill(), m.Start(off)); err != nil {
+		return done, err
+	}
+	wait(ctx, between(rng, 2*time.Second, 5*time.Second))
+	return done, errors.Join(m.Kill(), m.Start(0))
+}
+
+var networkKinds = []kind{
+	{name: "drop-replies", track: "network", inflict: chaos(respproxy.Chaos{DropReply: 0.05})},
+	{name: "duplicate-requests", track: "network", inflict: chaos(respproxy.Chaos{Duplicate: 0.2})},
+	{name: "delay", track: "network", inflict: chaos(respproxy.Chaos{Delay: 0.2, MaxDelay: 100 * time.Millisecond})},
+	{name: "cut", track: "network", inflict: chaos(respproxy.Chaos{Cut: 0.03, DropRequest: 0.02})},
+	{name: "silence", track: "network", inflict: chaos(respproxy.Chaos{Silent: 0.01})},
+	{name: "cut-all", track: "network", inflict: func(_ context.Context, n *Nemeses, _ *rand.Rand) (injury, error) {
+		n.Site.Cut()
+		return injury{}, nil
+	}},
+}
+
+// chaos does things to requests and replies for a while.
+func chaos(c respproxy.Chaos) func(context.Context, *Nemeses, *rand.Rand) (injury, error) {
+	return func(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
+		for _, proxy := range n.Site.Proxies {
+			c.Seed = rng.Uint64()
+			defer proxy.Chaos(c)()
+		}
+		wait(ctx, between(rng, 300*time.Millisecond, 1500*time.Millisecond))
+		return injury{}, nil
+	}
+}

@@ -1,0 +1,138 @@
+package nemesis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/torture/internal/site"
+)
+
+func single(n *Nemeses) bool { return n.Site.Single != nil }
+
+var serverKinds = []kind{
+	{name: "kill-server", track: "servers", fits: single, inflict: killServer},
+	{name: "stop-server", track: "servers", fits: single, inflict: stopServer},
+	{name: "full-disk", track: "servers", fits: func(n *Nemeses) bool { return n.Site.Disk != nil }, inflict: fullDisk},
+	{name: "flush-scripts", track: "servers", inflict: flushScripts},
+	{name: "full-memory", track: "servers", inflict: fullMemory},
+	{name: "no-connections", track: "servers", inflict: noConnections},
+}
+
+// killServer ends the server (SIGKILL) and starts it again on what it has on disk.
+func killServer(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
+	server := n.Site.Single
+	if err := server.Kill(); err != nil {
+		return injury{}, err
+	}
+	wait(ctx, between(rng, 0, 500*time.Millisecond))
+	return injury{}, insist(server.Restart)
+}
+
+// stopServer lets the server stand still (SIGSTOP) for longer than leases.
+func stopServer(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
+	if err := n.Site.Single.Pause(); err != nil {
+		return injury{}, err
+	}
+	wait(ctx, between(rng, stopped, stopped+2*time.Second))
+	return injury{}, n.Site.Single.Resume()
+}
+
+// fullDisk takes the room from the disk of the append-only file: the server ends at its next write, and starts again
+// once there is room.
+func fullDisk(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
+	server, disk := n.Site.Single, n.Site.Disk
+	err := disk.Fill(ctx)
+	deadline := time.Now().Add(10 * time.Second)
+	for err == nil && server.Pid() != 0 && time.Now().Before(deadline) && wait(ctx, 20*time.Millisecond) {
+		continue
+	}
+	target := "the server ended"
+	if server.Pid() != 0 {
+		target = "the server was not writing"
+	}
+	wait(ctx, between(rng, 0, 200*time.Millisecond))
+	return injury{target: target}, errors.Join(err, insist(disk.Empty), insist(func(ctx context.Context) error {
+		if server.Pid() != 0 {
+			return nil
+		}
+		return server.Restart(ctx)
+	}))
+}
+
+// admins calls do with a client of every server, or of one that is drawn.
+func (n *Nemeses) admins(addrs []string, do func(client *redis.Client) error) error {
+	var errs []error
+	for _, addr := range addrs {
+		client := site.Admin(addr)
+		if err := do(client); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", addr, err))
+		}
+		_ = client.Close() // at the end of its use
+	}
+	return errors.Join(errs...)
+}
+
+// flushScripts makes all servers forget their scripts, again and again.
+func flushScripts(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
+	until := time.Now().Add(between(rng, 100*time.Millisecond, time.Second))
+	for {
+		if err := n.admins(n.Site.Addrs(), func(c *redis.Client) error { return c.ScriptFlush(context.WithoutCancel(ctx)).Err() }); err != nil {
+			return injury{}, err
+		}
+		if time.Now().After(until) || !wait(ctx, 100*time.Millisecond) {
+			return injury{}, nil
+		}
+	}
+}
+
+var usedMemory = regexp.MustCompile(`(?m)^used_memory:(\d+)`)
+
+// fullMemory lets every server have reached its maxmemory, with a policy that evicts nothing.
+func fullMemory(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
+	ctx = context.WithoutCancel(ctx)
+	err := n.admins(n.Site.Addrs(), func(c *redis.Client) error {
+		info, err := c.Info(ctx, "memory").Result()
+		if err != nil {
+			return err
+		}
+		match := usedMemory.FindStringSubmatch(info)
+		if match == nil {
+			return errors.New("INFO memory does not tell used_memory")
+		}
+		used, _ := strconv.ParseInt(match[1], 10, 64) // digits
+		return c.ConfigSet(ctx, "maxmemory", strconv.FormatInt(used/2, 10)).Err()
+	})
+	wait(ctx, between(rng, 200*time.Millisecond, time.Second))
+	return injury{}, errors.Join(err, insist(func(ctx context.Context) error {
+		return n.admins(n.Site.Addrs(), func(c *redis.Client) error { return c.ConfigSet(ctx, "maxmemory", "0").Err() })
+	}))
+}
+
+// noConnections closes every client's connection to one server, which takes no new ones for a while.
+func noConnections(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
+	ctx = context.WithoutCancel(ctx)
+	addrs := n.Site.Addrs()
+	addr := addrs[rng.IntN(len(addrs))]
+	client := site.Admin(addr)
+	defer func() { _ = client.Close() }() // at the end of its use
+	done := injury{target: addr}
+	before, err := client.ConfigGet(ctx, "maxclients").Result()
+	if err != nil {
+		return done, err
+	}
+	if err := client.ConfigSet(ctx, "maxclients", "1").Err(); err != nil {
+		return done, err
+	}
+	err = client.Do(ctx, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err()
+	wait(ctx, between(rng, 200*time.Millisecond, time.Second))
+	return done, errors.Join(err, insist(func(ctx context.Context) error { // by the connection that it has
+		return client.ConfigSet(ctx, "maxclients", before["maxclients"]).Err()
+	}))
+}

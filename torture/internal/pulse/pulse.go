@@ -1,0 +1,99 @@
+// Package pulse is when commits were acknowledged, by branch.
+package pulse
+
+import (
+	"sync"
+	"time"
+
+	"github.com/luatx/luatx/torture/internal/work"
+)
+
+// Every is the resolution.
+const Every = 100 * time.Millisecond
+
+// Pulse is fed by the notes of all processes. It is safe for concurrent use.
+type Pulse struct {
+	start time.Time
+
+	mu    sync.Mutex
+	beats [][]int   // commits by time and branch
+	last  []int64   // by branch: when the last commit was acknowledged
+	waits []waiting // for the next one
+}
+
+type waiting struct {
+	branches []int
+	after    int64
+	first    chan int64
+}
+
+// New begins to measure.
+func New(start time.Time, branches int) *Pulse {
+	return &Pulse{start: start, last: make([]int64, branches)}
+}
+
+// Add takes a note.
+func (p *Pulse) Add(n work.Note) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for b, c := range n.Commits {
+		if c.N == 0 || b >= len(p.last) {
+			continue
+		}
+		at := int(time.Unix(0, c.Last).Sub(p.start) / Every)
+		for len(p.beats) <= max(at, 0) {
+			p.beats = append(p.beats, make([]int, len(p.last)))
+		}
+		p.beats[max(at, 0)][b] += c.N
+		p.last[b] = max(p.last[b], c.Last)
+		p.wake(b, c)
+	}
+}
+
+func (p *Pulse) wake(branch int, c work.Count) {
+	kept := p.waits[:0]
+	for _, w := range p.waits {
+		if !w.takes(branch) || c.Last < w.after {
+			kept = append(kept, w)
+			continue
+		}
+		at := c.First
+		if at < w.after {
+			at = c.Last
+		}
+		w.first <- at
+	}
+	p.waits = kept
+}
+
+func (w waiting) takes(branch int) bool {
+	for _, b := range w.branches {
+		if b == branch {
+			return true
+		}
+	}
+	return false
+}
+
+// Next returns a channel that gets the time, in nanoseconds, of the first commit in one of the branches that was
+// acknowledged after the time given.
+func (p *Pulse) Next(branches []int, after time.Time) <-chan int64 {
+	w := waiting{branches, after.UnixNano(), make(chan int64, 1)}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waits = append(p.waits, w)
+	return w.first
+}
+
+// Beats are the commits so far, all branches together: one number for each Every.
+func (p *Pulse) Beats() []int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	sums := make([]int, len(p.beats))
+	for i, beat := range p.beats {
+		for _, n := range beat {
+			sums[i] += n
+		}
+	}
+	return sums
+}

@@ -1,0 +1,48 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"text/tabwriter"
+)
+
+// Text writes what matters for a terminal.
+func (r *Report) Text(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	fmt.Fprintf(w, "seed\t%d\t%s\n", r.Seed, r.Replay)
+	fmt.Fprintf(w, "commits\t%d\t%.0f a second, %d calls, %d runs of handlers, %d published, %d of them again\n", r.Commits, r.PerSecond, r.Calls, r.Runs, r.Published, r.Repeated)
+	for _, told := range slices.Sorted(maps.Keys(r.Tries)) {
+		fmt.Fprintf(w, "tries\t%d\t%s\n", r.Tries[told], told)
+	}
+	fmt.Fprintf(w, "faults\t%d\t\n", r.FaultsAll)
+	for _, kind := range slices.Sorted(maps.Keys(r.Faults)) {
+		s := r.Recovery[kind]
+		fmt.Fprintf(w, "\t%d\t%s, commits again after %.0f ms, at most %.0f ms\n", r.Faults[kind], kind, s.Median, s.Most)
+	}
+	for _, what := range r.Unfit {
+		fmt.Fprintf(w, "left out\t\t%s\n", what)
+	}
+	fmt.Fprintf(w, "lost in failovers\t%d\tcommits, %d inputs; %d of their events were published\n", r.Lost.Commits, r.Lost.Inputs, r.Lost.Ghosts)
+	fmt.Fprintf(w, "drained\t%d\tms after the last fault\n", r.DrainedMS)
+	for _, c := range r.Invariants {
+		word := "holds"
+		if !c.OK {
+			word = fmt.Sprintf("BROKEN %d times", c.Failed)
+		}
+		fmt.Fprintf(w, "%s\t%d\t%s %s\n", word, c.Checked, c.Name, c.Note)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, c := range r.Invariants {
+		for _, problem := range c.Problems {
+			fmt.Fprintf(out, "%s: %s\n", c.Name, problem)
+		}
+	}
+	if r.Void != "" {
+		fmt.Fprintf(out, "void: %s\n", r.Void)
+	}
+	return nil
+}

@@ -1,0 +1,94 @@
+package site
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+)
+
+const (
+	diskSize = 3 << 30
+	// diskLeft is what a full disk has left, so that it is full in the middle of a write.
+	diskLeft = 256 << 10
+	pageSize = 4 << 10
+)
+
+// Disk is a file system in memory.
+type Disk struct{ dir string }
+
+// CanMount says why there can be no file system of the run's own; empty: there can.
+func CanMount() string {
+	switch {
+	case runtime.GOOS != "linux":
+		return "needs Linux"
+	case os.Geteuid() != 0:
+		return "needs root"
+	}
+	return ""
+}
+
+func mountDisk(ctx context.Context) (*Disk, error) {
+	dir, err := os.MkdirTemp("", "luatx-torture-disk-")
+	if err != nil {
+		return nil, err
+	}
+	if err := mount(ctx, "-t", "tmpfs", "-o", fmt.Sprint("size=", diskSize), "tmpfs", dir); err != nil {
+		return nil, errors.Join(err, os.Remove(dir))
+	}
+	return &Disk{dir}, nil
+}
+
+// Fill leaves next to no room on the disk, Empty takes that back.
+func (d *Disk) Fill(ctx context.Context) error {
+	used := int64(0)
+	err := filepath.WalkDir(d.dir, func(_ string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return ignoreGone(err)
+		}
+		info, err := entry.Info()
+		if err == nil {
+			used += (info.Size() + pageSize - 1) / pageSize * pageSize
+		}
+		return ignoreGone(err)
+	})
+	if err != nil {
+		return err
+	}
+	return d.resize(ctx, used+diskLeft)
+}
+
+// ignoreGone forgives a file that the server has just deleted.
+func ignoreGone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// Empty gives the disk its room again.
+func (d *Disk) Empty(ctx context.Context) error { return d.resize(ctx, diskSize) }
+
+func (d *Disk) resize(ctx context.Context, bytes int64) error {
+	return mount(ctx, "-o", fmt.Sprint("remount,size=", bytes), d.dir)
+}
+
+func (d *Disk) unmount() error {
+	out, err := exec.CommandContext(context.Background(), "umount", d.dir).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("umount %s: %w: %s", d.dir, err, out)
+	}
+	return os.Remove(d.dir)
+}
+
+func mount(ctx context.Context, args ...string) error {
+	out, err := exec.CommandContext(ctx, "mount", args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("mount %v: %w: %s", args, err, out)
+	}
+	return nil
+}

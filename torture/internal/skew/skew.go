@@ -1,0 +1,81 @@
+// Package skew builds a program whose clock is off: the same program, on a time package of which the clock on the wall
+// is moved by what the environment says. Clocks that measure time that passes are left alone, as on a machine whose
+// clock somebody has set wrong.
+package skew
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// Env names the variable with the seconds by which the clock is off.
+const Env = "LUATX_TORTURE_SKEW"
+
+const (
+	clock = "\tsec, nsec, mono := runtimeNow()\n"
+	moved = clock + "\tsec += torturedBy\n"
+)
+
+const addition = `package time
+
+import "syscall"
+
+// torturedBy is by how many seconds this clock is off.
+var torturedBy = func() (n int64) {
+	text, _ := syscall.Getenv("` + Env + `")
+	negative := text != "" && text[0] == '-'
+	for _, digit := range []byte(text) {
+		if '0' <= digit && digit <= '9' {
+			n = 10*n + int64(digit-'0')
+		}
+	}
+	if negative {
+		return -n
+	}
+	return n
+}()
+`
+
+// Build builds the program of the package in the working directory, with such a clock, into the directory, and returns
+// its path. It takes a minute where nothing is cached.
+func Build(ctx context.Context, dir string) (string, error) {
+	root, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
+	if err != nil {
+		return "", fmt.Errorf("skew: go env GOROOT: %w", err)
+	}
+	source := filepath.Join(strings.TrimSpace(string(root)), "src", "time")
+	original, err := os.ReadFile(filepath.Join(source, "time.go"))
+	if err != nil {
+		return "", fmt.Errorf("skew: %w", err)
+	}
+	if bytes.Count(original, []byte(clock)) != 1 {
+		return "", errors.New("skew: this version of Go reads its clock in another way")
+	}
+	edited, added, overlay := filepath.Join(dir, "time.go"), filepath.Join(dir, "tortured.go"), filepath.Join(dir, "overlay.json")
+	replaced, err := json.Marshal(map[string]any{"Replace": map[string]string{
+		filepath.Join(source, "time.go"): edited, filepath.Join(source, "tortured.go"): added,
+	}})
+	if err != nil {
+		return "", err
+	}
+	for name, text := range map[string][]byte{
+		edited: bytes.Replace(original, []byte(clock), []byte(moved), 1), added: []byte(addition), overlay: replaced,
+	} {
+		if err := os.WriteFile(name, text, 0o600); err != nil {
+			return "", fmt.Errorf("skew: %w", err)
+		}
+	}
+	program := filepath.Join(dir, "skewed")
+	cmd := exec.CommandContext(ctx, "go", "build", "-overlay", overlay, "-o", program, "github.com/luatx/luatx/torture")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("skew: %w\n%s", err, out)
+	}
+	return program, nil
+}

@@ -1,0 +1,76 @@
+package verdict
+
+import (
+	"github.com/luatx/luatx/torture/internal/history"
+)
+
+// Call is what is known of one call: what it means, and every try that was answered.
+type Call struct {
+	history.Line
+	Tries []history.Line
+}
+
+// Story is the histories of all processes.
+type Story struct {
+	Calls  map[string]*Call
+	Puts   []history.Line
+	Peeks  []history.Line
+	Events map[string]map[string]bool // by input: the ids of the events that its runs would have made
+	Runs   int                        // of handlers
+}
+
+// Tell reads the histories of a directory.
+func Tell(dir string) (*Story, error) {
+	s := &Story{Calls: map[string]*Call{}, Events: map[string]map[string]bool{}}
+	err := history.Read(dir, func(line history.Line) error {
+		s.add(line)
+		return nil
+	})
+	return s, err
+}
+
+func (s *Story) add(line history.Line) {
+	switch line.Kind {
+	case history.Begun:
+		s.Calls[line.ID] = &Call{Line: line}
+	case history.Told:
+		if line.Op == history.Peek {
+			s.Peeks = append(s.Peeks, line)
+		} else if call := s.Calls[line.ID]; call != nil {
+			call.Tries = append(call.Tries, line)
+		}
+	case history.Put:
+		s.Puts = append(s.Puts, line)
+	case history.Ran:
+		s.Runs++
+		if s.Events[line.ID] == nil {
+			s.Events[line.ID] = map[string]bool{}
+		}
+		s.Events[line.ID][line.Event] = true
+	}
+}
+
+// acked is the first try that was told that the effect is there.
+func (c *Call) acked() (history.Line, bool) {
+	for _, try := range c.Tries {
+		if try.Outcome.In() {
+			return try, true
+		}
+	}
+	return history.Line{}, false
+}
+
+// open says that a try may be in of which nobody was told.
+func (c *Call) open() bool {
+	if len(c.Tries) == 0 || c.Tries[len(c.Tries)-1].Again {
+		return true // its process died with it
+	}
+	for _, try := range c.Tries {
+		if try.Outcome == history.Unknown {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *Call) isCell() bool { return c.Cell != 0 }

@@ -1,0 +1,141 @@
+package verdict
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/luatx/luatx/torture/internal/ground"
+	"github.com/luatx/luatx/torture/internal/work"
+)
+
+// published holds what the broker has against what was committed.
+func (j *judge) published() {
+	seen := make(map[string]bool)
+	for _, p := range j.World.Published {
+		j.Hold(LeaseOutlasts, p.LeftToPublish <= ground.Lease.Milliseconds(), "%s was given %d ms to be published, longer than its lease", p.ID, p.LeftToPublish)
+		if p.Due != 0 && !j.Taken[p.ID] {
+			j.Hold(NotEarly, p.MS >= p.Due, "%s was published %d ms early", p.ID, p.Due-p.MS)
+		}
+		if seen[p.ID] {
+			continue
+		}
+		seen[p.ID] = true
+		if _, found := j.events[p.ID]; found {
+			j.Hold(NoGhosts, true, "")
+			continue
+		}
+		branch := j.origin(p)
+		excused := branch >= 0 && j.excused(branch, p.At)
+		j.Hold(NoGhosts, excused && !j.Barrier, "%s, a %s of %s, was published, and nothing was committed", p.ID, p.Type, p.Of)
+		if excused {
+			j.losses.Ghosts++
+		}
+	}
+	for id, c := range j.events {
+		j.Hold(PublishedAll, seen[id], "event %s of %s in %s was not published", id, c.id, j.World.Branches[c.branch].Name)
+	}
+	for _, id := range j.World.Refused {
+		if _, committed := j.events[id]; committed {
+			j.Hold(ParkedKept, seen[id], "event %s was parked, and is not published", id)
+		}
+	}
+}
+
+// origin is the branch whose commit an event is of; negative: none.
+func (j *judge) origin(p Publication) int {
+	if c := j.Story.Calls[p.Of]; c != nil {
+		return c.Branch
+	}
+	if h := j.byName[p.Subject]; h != nil {
+		return h.N
+	}
+	return -1
+}
+
+// lanes holds that the events of a lane went out in the order of their commits, late repetitions aside, and that every
+// place of a lane is taken once.
+func (j *judge) lanes() {
+	type lane struct {
+		branch int
+		name   string
+	}
+	places, last, seen := make(map[lane][]int64), make(map[lane]int64), make(map[string]bool)
+	for _, c := range j.events {
+		if c.Lane != ground.NoLane {
+			l := lane{c.branch, c.Lane}
+			places[l] = append(places[l], c.N)
+		}
+	}
+	for _, p := range j.World.Published {
+		c, found := j.events[p.ID]
+		if !found || c.Lane == ground.NoLane || seen[p.ID] {
+			continue
+		}
+		seen[p.ID] = true
+		l := lane{c.branch, c.Lane}
+		j.Hold(LaneOrder, c.N > last[l], "%s, number %d of lane %s in %s, was published after number %d",
+			p.ID, c.N, c.Lane, j.World.Branches[c.branch].Name, last[l])
+		last[l] = max(last[l], c.N)
+	}
+	for l, numbers := range places {
+		slices.Sort(numbers)
+		h := j.World.Branches[l.branch]
+		for i, n := range numbers {
+			j.Hold(LaneOrder, n == int64(i+1), "place %d of lane %s in %s has number %d", i+1, l.name, h.Name, n)
+		}
+		j.Hold(LaneOrder, h.Lanes[l.name] == int64(len(numbers)), "lane %s in %s counts %d of %d", l.name, h.Name, h.Lanes[l.name], len(numbers))
+	}
+}
+
+// arrivals holds that money which one branch has sent is in the other, once: the event's id is the input's.
+func (j *judge) arrivals() {
+	at := make(map[string]int64) // when it was published first
+	for _, p := range j.World.Published {
+		if _, found := at[p.ID]; p.Type == work.SentType && !found {
+			at[p.ID] = p.At
+		}
+	}
+	for id, c := range j.events {
+		if c.Kind != ground.Send {
+			continue
+		}
+		name, account, _ := strings.Cut(c.To, "/")
+		h := j.byName[name]
+		if h == nil {
+			j.Hold(Arrives, false, "%s went to %q", id, c.To)
+			continue
+		}
+		got, arrived := h.Effects[id]
+		if !arrived && j.excused(h.N, at[id]) {
+			j.losses.Inputs++ // the stream that took it has lost it
+			continue
+		}
+		j.Hold(Arrives, arrived && got.Amount == c.Amount && got.To == account, "%d from %s to %s by %s: %+v", c.Amount, c.id, c.To, id, got)
+	}
+	for i := range j.World.Branches {
+		h := &j.World.Branches[i]
+		for id, e := range h.Effects {
+			if e.Kind != ground.Credit {
+				continue
+			}
+			if _, sent := j.events[id]; !sent && !j.ghost(id) {
+				j.Hold(Arrives, false, "%d arrived in %s by %s, and nobody has sent it", e.Amount, h.Name, id)
+			}
+		}
+	}
+}
+
+// ghost says that an event was published whose commit a failover has taken: published has counted it.
+func (j *judge) ghost(id string) bool {
+	return slices.ContainsFunc(j.World.Published, func(p Publication) bool {
+		return p.ID == id && j.origin(p) >= 0 && j.excused(j.origin(p), p.At)
+	})
+}
+
+// stable holds that all runs of a handler for one input would have made the same event.
+func (j *judge) stable() {
+	for id, events := range j.Story.Events {
+		j.Hold(StableEvents, len(events) == 1, "the runs for %s would have made the events %v", id, slices.Sorted(maps.Keys(events)))
+	}
+}

@@ -1,0 +1,232 @@
+package verdict
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/luatx/luatx/torture/internal/ground"
+	"github.com/luatx/luatx/torture/internal/history"
+	"github.com/luatx/luatx/torture/internal/nemesis"
+)
+
+// Evidence is all that a run has left behind.
+type Evidence struct {
+	World   *World
+	Story   *Story
+	Outages []nemesis.Outage
+	// Taken are events that were taken from their index, and so are due at once.
+	Taken map[string]bool
+	// Barrier says that nothing was published before replicas had it.
+	Barrier bool
+}
+
+// Losses are what failovers have taken: commits that were acknowledged, inputs that were, and events that were published
+// without a commit that is there.
+type Losses struct {
+	Commits int `json:"commits"`
+	Inputs  int `json:"inputs"`
+	Ghosts  int `json:"ghosts"`
+}
+
+// judge is one judging of the evidence.
+type judge struct {
+	Evidence
+	*Checks
+	losses Losses
+
+	byName map[string]*Holding
+	events map[string]committed // by id
+}
+
+// committed is an effect with the branch that it is in.
+type committed struct {
+	ground.Effect
+	id     string
+	branch int
+}
+
+// Judge holds the invariants against the evidence.
+func Judge(e Evidence, checks *Checks) Losses {
+	j := &judge{Evidence: e, Checks: checks, byName: map[string]*Holding{}, events: map[string]committed{}}
+	for i := range e.World.Branches {
+		h := &e.World.Branches[i]
+		j.byName[h.Name] = h
+		for id, effect := range h.Effects {
+			j.events[effect.Event] = committed{effect, id, h.N}
+		}
+	}
+	for i := range e.World.Branches {
+		j.branch(&e.World.Branches[i])
+	}
+	j.calls()
+	j.inputs()
+	j.published()
+	j.lanes()
+	j.arrivals()
+	j.stable()
+	return j.losses
+}
+
+// excused says whether a failover may have taken what was acknowledged then.
+func (j *judge) excused(branch int, at int64) bool {
+	return slices.ContainsFunc(j.Outages, func(o nemesis.Outage) bool { return o.Covers(branch, at) })
+}
+
+// branch holds what one branch shows by itself: its effects explain all that is there.
+func (j *judge) branch(h *Holding) {
+	balances, sums, stock := make(map[string]int64), map[string]int64{"count": int64(len(h.Effects))}, make(map[string]int64)
+	for n := range ground.Accounts {
+		balances[ground.Account(n)] = ground.Opening
+	}
+	for id, e := range h.Effects {
+		j.Hold(AppliedOnce, h.Times[id] == 1, "%s in %s was applied %d times", id, h.Name, h.Times[id])
+		switch e.Kind {
+		case ground.Move:
+			balances[e.From] -= e.Amount
+			balances[e.To] += e.Amount
+		case ground.Send:
+			balances[e.From] -= e.Amount
+			sums["out"] += e.Amount
+		case ground.Credit:
+			balances[e.To] += e.Amount
+			sums["in"] += e.Amount
+		case ground.Order:
+			stock[e.From] -= e.Amount
+		}
+		j.Hold(OutboxSet, h.Entries[e.Event], "%s in %s has no event %s in the outbox", id, h.Name, e.Event)
+	}
+	for id := range h.Entries {
+		_, found := j.events[id]
+		j.Hold(OutboxSet, found, "the outbox of %s has an event %s of no commit", h.Name, id)
+	}
+	for account, held := range h.Balances {
+		j.Hold(Money, held == balances[account], "%s of %s holds %d, and its effects say %d", account, h.Name, held, balances[account])
+		j.Hold(NoDebt, held >= 0, "%s of %s holds %d", account, h.Name, held)
+	}
+	for name, sum := range sums {
+		j.Hold(Money, h.Sums[name] == sum, "%s of %s is %d, and its effects say %d", name, h.Name, h.Sums[name], sum)
+	}
+	for product, left := range h.Stock {
+		j.Hold(AppliedOnce, left == stock[product], "the stock of %s in %s is %d, and its effects say %d", product, h.Name, left, stock[product])
+	}
+	j.Hold(ErrorsNothing, h.Doomed == "", "transactions that failed have changed %s: %s", h.Name, h.Doomed)
+	for id, n := range h.Times {
+		_, found := h.Effects[id]
+		j.Hold(AppliedOnce, found, "%s in %s is counted %d times and has no effect", id, h.Name, n)
+	}
+	j.ticks(h)
+}
+
+// ticks holds that each entry had its effect once, though no inbox knows them: its consumer did, and nobody else.
+func (j *judge) ticks(h *Holding) {
+	there := make(map[string]bool, len(h.Ticks))
+	for _, id := range h.Ticks {
+		there[id] = true
+		j.Hold(FencedOnce, h.Ticked[id] == 1, "tick %s of %s was applied %d times", id, h.Name, h.Ticked[id])
+	}
+	for id, n := range h.Ticked {
+		if !there[id] { // in the replica that took over the effect had come without the entry: it cannot
+			j.Hold(FencedOnce, false, "tick %s of %s was applied %d times and is not there", id, h.Name, n)
+		}
+	}
+}
+
+// calls holds what callers were told against what is there.
+func (j *judge) calls() {
+	for id, c := range j.Story.Calls {
+		j.retries(c)
+		if c.isCell() {
+			continue // a window's checker knows better
+		}
+		_, there := j.World.Branches[c.Branch].Effects[id]
+		try, acked := c.acked()
+		switch {
+		case c.Op == history.Doomed:
+			j.Hold(ErrorsNothing, !acked && !there, "%s must fail, and was told %s", id, told(c))
+		case acked && !there:
+			excused := j.excused(c.Branch, try.End)
+			j.Hold(AckedApplied, excused, "%s was told %s and is not there", id, told(c))
+			j.Hold(Replicated, !c.replicated(), "%s was told that replicas have it, and is not there", id)
+			if excused {
+				j.losses.Commits++
+			}
+		case acked:
+			j.Hold(AckedApplied, true, "")
+			if c.replicated() {
+				j.Hold(Replicated, true, "")
+			}
+		case !c.open():
+			j.Hold(ErrorsNothing, !there, "%s was told %s and is there", id, told(c))
+		}
+	}
+}
+
+func (c *Call) replicated() bool {
+	return slices.ContainsFunc(c.Tries, func(try history.Line) bool { return try.Outcome.In() && try.Replicated })
+}
+
+// told is what the tries of a call were told.
+func told(c *Call) string {
+	var words []string
+	for _, try := range c.Tries {
+		words = append(words, strings.TrimSpace(fmt.Sprintf("%s %s", try.Outcome, try.Err)))
+	}
+	return strings.Join(words, ", then ")
+}
+
+// retries holds that a call has one first result, and that whoever asks again is told that one.
+func (j *judge) retries(c *Call) {
+	firsts, value := 0, ""
+	for _, try := range c.Tries {
+		if !try.Outcome.In() {
+			continue
+		}
+		if try.Outcome == history.Committed {
+			firsts++
+		}
+		if try.Value == "" {
+			continue
+		}
+		if value != "" {
+			j.Hold(FirstResult, value == try.Value || j.lostBetween(c), "%s was told %s and then %s", c.ID, value, try.Value)
+		}
+		value = try.Value
+	}
+	if firsts > 0 {
+		j.Hold(FirstResult, firsts == 1 || j.lostBetween(c), "%s was committed %d times: %s", c.ID, firsts, told(c))
+	}
+}
+
+// lostBetween says that a failover may have taken the call's effect between two of its tries.
+func (j *judge) lostBetween(c *Call) bool {
+	return slices.ContainsFunc(c.Tries, func(try history.Line) bool { return try.Outcome.In() && j.excused(c.Branch, try.End) })
+}
+
+// inputs holds that every order in a stream was applied, and that those are in it that were acknowledged to a producer.
+func (j *judge) inputs() {
+	in := make(map[string]bool)
+	for i := range j.World.Branches {
+		h := &j.World.Branches[i]
+		for _, id := range h.Orders {
+			in[id] = true
+			_, applied := h.Effects[id]
+			j.Hold(AckedApplied, applied, "input %s of %s was not applied", id, h.Name)
+		}
+		for id, e := range h.Effects {
+			if e.Kind == ground.Order || e.Kind == ground.Credit { // also after a failover: it was written before its effect
+				j.Hold(AppliedOnce, in[id], "%s of %s was applied, and is no input", id, h.Name)
+			}
+		}
+	}
+	for _, put := range j.Story.Puts {
+		if put.Outcome != history.Committed || in[put.ID] {
+			continue
+		}
+		excused := j.excused(put.Branch, put.End)
+		j.Hold(AckedApplied, excused, "input %s was acknowledged to its producer and is not there", put.ID)
+		if excused {
+			j.losses.Inputs++
+		}
+	}
+}

@@ -1,0 +1,50 @@
+package work
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/torture/internal/ground"
+	"github.com/luatx/luatx/torture/internal/history"
+)
+
+// twiceShare of all orders are written twice, as a producer does that has not heard of its first write.
+const twiceShare = 0.05
+
+// OrderType, TickType and SentType are the types of inputs.
+const (
+	OrderType = "order"
+	TickType  = "tick"
+	SentType  = "sent"
+)
+
+// produce writes an input: an order, which counts once by its id, or a tick, which has none and counts once by being
+// acknowledged with its effect.
+func (t *teller) produce(ctx context.Context) {
+	b := t.branches[t.rng.IntN(len(t.branches))]
+	if t.rng.IntN(3) == 0 {
+		_ = t.client.XAdd(ctx, &redis.XAddArgs{Stream: b.Ticks(), Values: []any{
+			"ce_specversion", "1.0", "ce_type", TickType, "ce_subject", b.Name, "data", "{}",
+		}}).Err() // what has arrived is read from the stream in the end
+		return
+	}
+	line := history.Line{Kind: history.Put, ID: t.newID("o"), Branch: b.N, Outcome: history.Committed, Start: t.now()}
+	product, units := fmt.Sprintf("p%d", t.rng.IntN(ground.Products)), 1+t.rng.IntN(9)
+	times := 1
+	if t.rng.Float64() < twiceShare {
+		times = 2
+	}
+	for range times {
+		err := t.client.XAdd(ctx, &redis.XAddArgs{Stream: b.Orders(), Values: []any{
+			"ce_specversion", "1.0", "ce_id", line.ID, "ce_source", "/torture", "ce_type", OrderType, "ce_subject", b.Name,
+			"data", fmt.Sprintf(`{"product":%q,"units":%d}`, product, units),
+		}}).Err()
+		if err != nil {
+			line.Outcome, line.Err = history.Unknown, err.Error()
+		}
+	}
+	line.End = t.now()
+	t.note(line)
+}

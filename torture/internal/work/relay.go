@@ -1,0 +1,172 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/relay"
+	"github.com/luatx/luatx/repair"
+	"github.com/luatx/luatx/stream"
+	"github.com/luatx/luatx/torture/internal/ground"
+)
+
+// Shares of the events, by their ids.
+const (
+	refusedOf = 200 // one of so many is refused for good, until an operator has re-armed it
+	failedOf  = 50  // one of so many is refused once
+	slowOf    = 300 // one of so many takes slow, nearly as long as a publish is given
+	slow      = 500 * time.Millisecond
+)
+
+// relay publishes what others have committed, and repairs.
+func (p *process) relay(ctx context.Context) error {
+	relays, err := p.newRelay(true)
+	if err != nil {
+		return err
+	}
+	worker, err := repair.New(p.tr, repair.Config{Interval: time.Second, Lease: time.Second, Logger: p.log})
+	if err != nil {
+		return err
+	}
+	var running sync.WaitGroup
+	running.Go(func() { p.check(worker.Run(ctx)) })
+	err = relays.Run(ctx)
+	running.Wait()
+	return err
+}
+
+func (p *process) newRelay(cold bool) (*relay.Relay, error) {
+	sink, err := p.newSink()
+	if err != nil {
+		return nil, err
+	}
+	cfg := relay.Config{
+		NoInline: cold, Lease: ground.Lease, SweepInterval: 250 * time.Millisecond, BackoffBase: 50 * time.Millisecond,
+		BackoffCap: 500 * time.Millisecond, PauseCap: 500 * time.Millisecond, SentRetention: 24 * time.Hour, Logger: p.log,
+	}
+	if p.Plan.Wait > 0 {
+		cfg.Barrier = relay.Barrier{Replicas: p.Plan.Wait}
+	}
+	return relay.New(p.tr, sink, cfg)
+}
+
+// sink publishes to the broker's stream of everything that was published, and what is for another branch to that one's
+// stream as well.
+type sink struct {
+	*process
+	broker   *redis.Client
+	branches *stream.Publisher
+}
+
+func (p *process) newSink() (*sink, error) {
+	branches, err := stream.NewPublisher(p.client, stream.PublisherConfig{
+		StreamFor: func(msg *message.RawMessage) (string, error) {
+			b, found := p.branch(msg.Subject())
+			if !found {
+				return "", message.Permanent(fmt.Errorf("there is no branch %q", msg.Subject()))
+			}
+			return b.Orders(), nil
+		},
+		Logger: p.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &sink{process: p, broker: p.Plan.ConnectBroker(), branches: branches}, nil
+}
+
+// Publish implements relay.Publisher.
+func (s *sink) Publish(ctx context.Context, events []*message.RawMessage) []error {
+	left := time.Duration(0)
+	if deadline, ok := ctx.Deadline(); ok {
+		left = time.Until(deadline)
+	}
+	errs := s.judge(ctx, events)
+	s.forward(ctx, events, errs)
+	s.publish(ctx, events, errs, left)
+	return errs
+}
+
+// judge says which events the broker does not take this time, and takes its time.
+func (s *sink) judge(ctx context.Context, events []*message.RawMessage) []error {
+	errs := make([]error, len(events))
+	pipe := s.broker.Pipeline()
+	verdicts := make(map[int]*redis.IntCmd)
+	long := false
+	for i, event := range events {
+		switch n := hash(event.ID()); {
+		case n%refusedOf == 0:
+			verdicts[i] = pipe.SAdd(ctx, s.Plan.Refused(), event.ID())
+		case n%failedOf == 1:
+			verdicts[i] = pipe.SAdd(ctx, s.Plan.Failed(), event.ID())
+		case n%slowOf == 2:
+			long = true
+		}
+	}
+	_, err := pipe.Exec(ctx)
+	if long && err == nil {
+		err = pause(ctx, slow)
+	}
+	for i := range events {
+		verdict := verdicts[i]
+		switch {
+		case err != nil:
+			errs[i] = relay.Unavailable(err)
+		case verdict == nil || verdict.Val() == 0: // or turned away once already
+		case hash(events[i].ID())%refusedOf == 0:
+			errs[i] = message.Permanent(relay.Classify("torture", errors.New("refused until somebody has looked")))
+		default:
+			errs[i] = errors.New("refused once")
+		}
+	}
+	return errs
+}
+
+// forward writes what is for another branch to its stream.
+func (s *sink) forward(ctx context.Context, events []*message.RawMessage, errs []error) {
+	var sent []*message.RawMessage
+	var which []int
+	for i, event := range events {
+		if errs[i] == nil && event.Type() == SentType {
+			sent, which = append(sent, event), append(which, i)
+		}
+	}
+	if len(sent) == 0 {
+		return
+	}
+	for i, err := range s.branches.Send(ctx, sent...) {
+		errs[which[i]] = relay.Unavailable(err)
+	}
+}
+
+// publish writes to the broker what is left, in its order, with the time that the relay had given.
+func (s *sink) publish(ctx context.Context, events []*message.RawMessage, errs []error, left time.Duration) {
+	pipe := s.broker.Pipeline()
+	added := make([]*redis.StringCmd, len(events))
+	for i, event := range events {
+		if errs[i] == nil {
+			lane := event.PartitionKey()
+			if lane == "" {
+				lane = ground.NoLane
+			}
+			due, _ := event.Attributes[attrDue].(string)
+			added[i] = pipe.XAdd(ctx, &redis.XAddArgs{Stream: s.Plan.Published(), Values: []any{
+				"id", event.ID(), "of", event.CorrelationID(), "branch", event.Subject(), "source", event.Source(), "type", event.Type(), "lane", lane,
+				"due", due, "left", strconv.FormatInt(left.Milliseconds(), 10),
+			}})
+		}
+	}
+	_, _ = pipe.Exec(ctx) // the commands bear their errors
+	for i, cmd := range added {
+		if cmd != nil {
+			errs[i] = relay.Unavailable(cmd.Err())
+		}
+	}
+}

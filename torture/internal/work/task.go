@@ -1,0 +1,159 @@
+// Package work is the processes of a run: workers, which are callers, producers and handlers, and relays.
+package work
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/torture/internal/ground"
+	"github.com/luatx/luatx/torture/internal/history"
+)
+
+// Roles of processes.
+const (
+	Worker = "worker" // calls, produces and handles; every other one publishes what it commits
+	Relay  = "relay"  // publishes and repairs
+)
+
+// Task is what a process reads from its standard input, in one line. The line "quiet" tells it to begin nothing any
+// more, and the end of its input to stop.
+type Task struct {
+	Plan   ground.Plan   `json:"plan"`
+	Name   string        `json:"name"` // of this process, once in a run
+	Role   string        `json:"role"`
+	Number int           `json:"number"` // among those of its role
+	Seed   uint64        `json:"seed"`
+	Rate   float64       `json:"rate"` // calls and inputs a second
+	Dir    string        `json:"dir"`  // for its history
+	Skew   time.Duration `json:"skew"` // its clock is off by that
+}
+
+// Quiet is the line that tells a process to begin nothing any more.
+const Quiet = "quiet"
+
+// stopTimeout is how long a process may take to end by itself.
+const stopTimeout = 15 * time.Second
+
+// process is one of the run's.
+type process struct {
+	Task
+	log      *slog.Logger
+	history  *history.Log
+	client   redis.UniversalClient
+	tr       *luatx.Transactor
+	branches []ground.Branch
+	notes    *notes
+	quiet    chan struct{} // closed when it is to begin nothing any more
+	broken   atomic.Pointer[error]
+}
+
+// Main is the process: it returns its exit status.
+func Main(in io.Reader, out, errs io.Writer) int {
+	signal.Ignore(os.Interrupt) // the terminal sends it to all; the parent decides
+	log := slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: slog.LevelError}))
+	if err := run(bufio.NewReader(in), out, log); err != nil {
+		log.Error("the process failed", "error", err)
+		return 1
+	}
+	return 0
+}
+
+func run(in *bufio.Reader, out io.Writer, log *slog.Logger) error {
+	var task Task
+	line, err := in.ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, &task)
+	}
+	if err != nil {
+		return fmt.Errorf("no task on standard input: %w", err)
+	}
+	p := &process{Task: task, log: log, client: task.Plan.Connect(), quiet: make(chan struct{})}
+	defer func() { _ = p.client.Close() }() // at the end of its use
+	if p.branches, err = task.Plan.Branches(); err != nil {
+		return err
+	}
+	if p.history, err = history.Create(task.Dir, task.Name); err != nil {
+		return err
+	}
+	defer func() { _ = p.history.Close() }() // each line is written at once
+	if p.tr, err = luatx.New(p.client, task.Plan.Transactor(log)); err != nil {
+		return err
+	}
+	p.notes = newNotes(out, len(p.branches), p.now)
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	go p.obey(in, stop)
+	if err := p.work(ctx); err != nil {
+		return err
+	}
+	if broken := p.broken.Load(); broken != nil {
+		return *broken
+	}
+	return nil
+}
+
+// obey reads what the parent says until that ends.
+func (p *process) obey(in *bufio.Reader, stop func()) {
+	quiet := sync.OnceFunc(func() { close(p.quiet) })
+	for {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			break
+		}
+		if line == Quiet+"\n" {
+			quiet()
+		}
+	}
+	quiet()
+	stop()
+	<-time.After(stopTimeout)
+	p.log.Error("the process does not come to its end")
+	os.Exit(1)
+}
+
+func (p *process) work(ctx context.Context) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	running.Go(func() { p.notes.run(ctx) })
+	if p.Role == Relay {
+		return p.relay(ctx)
+	}
+	if p.Number%2 == 0 {
+		relays, err := p.newRelay(false)
+		if err != nil {
+			return err
+		}
+		running.Go(func() { p.check(relays.Run(ctx)) })
+	}
+	p.call(ctx, &running)
+	return p.handle(ctx, &running)
+}
+
+// now is the machine's clock, also where this process has another.
+func (p *process) now() int64 { return time.Now().Add(-p.Skew).UnixNano() }
+
+// check keeps an error with which the process cannot go on, and says so at its end.
+func (p *process) check(err error) {
+	if err != nil && !errors.Is(err, context.Canceled) {
+		p.log.Error("cannot go on", "error", err)
+		p.broken.CompareAndSwap(nil, &err)
+	}
+}
+
+// note writes a line of the history.
+func (p *process) note(line history.Line) { p.check(p.history.Add(line)) }

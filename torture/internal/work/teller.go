@@ -1,0 +1,253 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/torture/internal/ground"
+	"github.com/luatx/luatx/torture/internal/history"
+)
+
+const (
+	tellers = 8
+	// batchShare of all turns are a TransactBatch, of at most batchMost calls.
+	batchShare, batchMost = 0.1, 5
+	// hurryShare of all tries have a deadline of hurry at most.
+	hurryShare, hurry = 0.3, 500 * time.Millisecond
+	againShare        = 0.15 // of what is in, is sent once more
+	persistShare      = 0.5  // of what failed, is tried once more
+)
+
+// errShort is a teller's refusal.
+var errShort = errors.New("insufficient funds")
+
+// teller makes calls, one after the other.
+type teller struct {
+	*process
+	rng *rand.Rand
+	ids *atomic.Int64
+}
+
+// call starts everybody who begins something: tellers and a producer share the rate.
+func (p *process) call(ctx context.Context, running *sync.WaitGroup) {
+	turns := make(chan struct{}, 64)
+	running.Go(func() { p.pace(ctx, turns) })
+	var ids atomic.Int64
+	for n := range tellers {
+		t := teller{process: p, rng: rand.New(rand.NewPCG(p.Seed, uint64(n))), ids: &ids}
+		running.Go(func() {
+			for range turns {
+				t.turn(ctx)
+			}
+		})
+	}
+}
+
+// pace gives out turns at the rate until the process is quiet.
+func (p *process) pace(ctx context.Context, turns chan<- struct{}) {
+	defer close(turns)
+	const every = 5 * time.Millisecond
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for due := 0.0; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.quiet:
+			return
+		case <-ticker.C:
+		}
+		for due = min(due+p.Rate*every.Seconds(), 2*tellers); due >= 1; due-- {
+			select {
+			case turns <- struct{}{}:
+			default: // all are busy
+			}
+		}
+	}
+}
+
+// call is one call of a teller: an id, what it means, and how its transaction is recorded. The answer is
+// what it returned, once the transaction has ended.
+type call struct {
+	line   history.Line
+	branch ground.Branch
+	record func(ctx context.Context, tx *luatx.Tx) error
+	answer func(history.Outcome) string
+}
+
+func (c *call) item(ctx context.Context) luatx.BatchItem {
+	options := []luatx.Option{luatx.WithID(c.line.ID)}
+	if kept(c.line.ID) {
+		options = append(options, luatx.KeepReplies())
+	}
+	return luatx.BatchItem{
+		Aggregate: c.branch.Name, Options: options,
+		Func: func(tx *luatx.Tx) error { return c.record(ctx, tx) },
+	}
+}
+
+// kept says whether the replies of a call are kept for its repetitions.
+func kept(id string) bool { return hash(id)%3 == 0 }
+
+func hash(text string) uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(text)) // never fails
+	return h.Sum32()
+}
+
+func (t *teller) turn(ctx context.Context) {
+	switch at := t.rng.Float64(); {
+	case at < 0.25:
+		t.produce(ctx)
+	case at < 0.4:
+		t.carry(ctx, t.cellCall())
+	case at < 0.45:
+		t.peek(ctx)
+	case at < 0.5:
+		t.carry(ctx, t.doomed())
+	case at < 0.5+batchShare:
+		t.batch(ctx)
+	default:
+		t.carry(ctx, t.bankCall())
+	}
+}
+
+// newID names a call or an input. Names sort by process.
+func (t *teller) newID(kind string) string {
+	return fmt.Sprintf("%s-%s-%d", kind, t.Name, t.ids.Add(1))
+}
+
+// carry makes a call until its caller knows what became of it, and now and then once more.
+func (t *teller) carry(ctx context.Context, c *call) {
+	t.begin(c)
+	for {
+		line := t.try(ctx, c)
+		again := t.wants(ctx, line.Outcome)
+		t.tell(c, line, again)
+		if !again {
+			return
+		}
+	}
+}
+
+func (t *teller) begin(c *call) {
+	line := c.line
+	line.Kind, line.Start = history.Begun, t.now()
+	t.note(line)
+}
+
+// tell writes down the answer to a try, and whether another one follows.
+func (t *teller) tell(c *call, line history.Line, again bool) {
+	line.Again = again
+	t.note(line)
+	if line.Outcome == history.Committed || line.Outcome == history.Replayed {
+		t.notes.committed(c.branch.N)
+	}
+}
+
+// wants says whether a call is made again.
+func (t *teller) wants(ctx context.Context, outcome history.Outcome) bool {
+	if ctx.Err() != nil {
+		return false
+	}
+	switch outcome {
+	case history.Unknown:
+		return true
+	case history.Nothing:
+		select {
+		case <-t.quiet: // of what was refused, only what is not known matters any more
+			return false
+		default:
+			return t.rng.Float64() < persistShare
+		}
+	case history.Committed, history.Replayed:
+		return t.rng.Float64() < againShare
+	default:
+		return false
+	}
+}
+
+// try makes a call once, with as much time as this caller has.
+func (t *teller) try(ctx context.Context, c *call) history.Line {
+	bounded, cancel := t.hurried(ctx)
+	defer cancel()
+	line := c.line
+	line.Start = t.now()
+	item := c.item(bounded)
+	result, err := t.tr.Transact(bounded, item.Aggregate, item.Func, item.Options...)
+	return t.told(ctx, c, line, result, err)
+}
+
+func (t *teller) hurried(ctx context.Context) (context.Context, context.CancelFunc) {
+	if t.rng.Float64() < hurryShare {
+		return context.WithTimeout(ctx, time.Duration(t.rng.Int64N(int64(hurry))))
+	}
+	return context.WithCancel(ctx)
+}
+
+// told completes the line of a try. Every other outcome that is unknown is asked for by its receipt.
+func (t *teller) told(ctx context.Context, c *call, line history.Line, result luatx.Result, err error) history.Line {
+	line.Kind = history.Told
+	if unknown, ok := errors.AsType[*luatx.UnknownError](err); ok && t.rng.IntN(2) == 0 {
+		if found, asked := t.tr.Resolve(ctx, unknown.Receipt); asked == nil || errors.Is(asked, luatx.ErrExpired) {
+			result, err = found, asked
+		}
+	}
+	line.End = t.now()
+	line.Outcome, line.Replicated = outcome(result, err), result.Replicated
+	if err != nil && line.Outcome != history.Short {
+		line.Err = err.Error()
+	}
+	if line.Outcome.In() || line.Outcome == history.Short {
+		line.Value = c.answer(line.Outcome)
+	}
+	return line
+}
+
+func outcome(result luatx.Result, err error) history.Outcome {
+	var aborted *luatx.AbortError
+	switch {
+	case err == nil:
+		return history.Outcome(result.Outcome.String())
+	case errors.Is(err, luatx.ErrOutcomeUnknown):
+		return history.Unknown
+	case errors.Is(err, errShort), errors.As(err, &aborted) && aborted.Reason == errShort.Error():
+		return history.Short
+	default:
+		return history.Nothing
+	}
+}
+
+// batch makes some calls at once. What becomes of one says nothing of the others.
+func (t *teller) batch(ctx context.Context) {
+	calls := make([]*call, 2+t.rng.IntN(batchMost-1))
+	items := make([]luatx.BatchItem, len(calls))
+	bounded, cancel := t.hurried(ctx)
+	defer cancel()
+	for i := range calls {
+		calls[i] = t.bankCall()
+		items[i] = calls[i].item(bounded)
+		t.begin(calls[i])
+	}
+	start := t.now()
+	results := t.tr.TransactBatch(bounded, items)
+	for i, c := range calls {
+		line := c.line
+		line.Start = start
+		line = t.told(ctx, c, line, results[i].Result, results[i].Err)
+		again := t.wants(ctx, line.Outcome)
+		t.tell(c, line, again)
+		for again {
+			line = t.try(ctx, c)
+			again = t.wants(ctx, line.Outcome)
+			t.tell(c, line, again)
+		}
+	}
+}

@@ -1,0 +1,178 @@
+// Command torture breaks everything around luatx that can break, and holds what is promised against what is left.
+//
+// A bank and a shop run in several processes: callers, producers, handlers, relays. Nemeses, scheduled by a seed, kill
+// and stop processes and servers, lose and repeat messages, fill memory and disk, move slots, fail over, damage
+// indexes. Every call is recorded; in the end the invariants are checked.
+//
+//	go run . --for 10m --seed 7 --topology cluster --wait 1 --json
+//
+// The exit status is 0 where every invariant holds, 1 where one is broken, 2 where the run shows nothing.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/luatx/luatx/torture/internal/nemesis"
+	"github.com/luatx/luatx/torture/internal/report"
+	"github.com/luatx/luatx/torture/internal/work"
+)
+
+// memberCommand is how the program starts its processes; nobody else does.
+const memberCommand = "torture-member"
+
+const (
+	singleTopology  = "single"
+	clusterTopology = "cluster"
+)
+
+const (
+	statusFine = iota
+	statusBroken
+	statusVoid
+)
+
+// options are what a run is asked for.
+type options struct {
+	For      time.Duration
+	Seed     uint64
+	Topology string
+	Wait     int
+	Rate     float64
+	Floor    float64
+	Workers  int
+	Relays   int
+	Nemeses  []string
+	NoClock  bool
+	NoDisk   bool
+	Keep     bool
+	Dir      string
+	Out      string
+	JSON     bool
+
+	Env []string // of the processes, beside this one's
+}
+
+func main() {
+	if len(os.Args) == 2 && os.Args[1] == memberCommand {
+		os.Exit(work.Main(os.Stdin, os.Stdout, os.Stderr))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	status := command(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(status)
+}
+
+func command(ctx context.Context, args []string, out, errs io.Writer) int {
+	o, err := parse(args, errs)
+	if errors.Is(err, flag.ErrHelp) {
+		return statusFine
+	}
+	if err != nil {
+		fmt.Fprintln(errs, "torture:", err)
+		return statusVoid
+	}
+	r, err := torture(ctx, o, errs)
+	if err == nil {
+		err = write(r, o, out)
+	}
+	switch {
+	case err != nil:
+		fmt.Fprintln(errs, "torture:", err)
+		return statusVoid
+	case !r.OK:
+		return statusBroken
+	case r.Void != "":
+		return statusVoid
+	}
+	return statusFine
+}
+
+func parse(args []string, errs io.Writer) (options, error) {
+	o := options{}
+	flags := flag.NewFlagSet("torture", flag.ContinueOnError)
+	flags.SetOutput(errs)
+	flags.DurationVar(&o.For, "for", time.Minute, "how long things are broken")
+	flags.Uint64Var(&o.Seed, "seed", 0, "of the schedule; 0: a new one")
+	flags.StringVar(&o.Topology, "topology", singleTopology, "single: one server with AOF always; cluster: three masters, three replicas")
+	flags.IntVar(&o.Wait, "wait", 0, "`replicas` that commits and publishes wait for")
+	flags.Float64Var(&o.Rate, "rate", 1500, "calls and inputs a second at most")
+	flags.Float64Var(&o.Floor, "floor", 50, "commits a second below which a run shows nothing")
+	flags.IntVar(&o.Workers, "workers", 3, "processes that call and handle")
+	flags.IntVar(&o.Relays, "relays", 2, "processes that publish and repair")
+	nemeses := flags.String("nemeses", "", "only these `kinds`, by the beginnings of their names, with commas: "+strings.Join(nemesis.Kinds(), " "))
+	flags.BoolVar(&o.NoClock, "no-clock", false, "leave out the wrong clock, for which the program is built once more")
+	flags.BoolVar(&o.NoDisk, "no-disk", false, "leave out the full disk; the server's files are then on the real one")
+	flags.BoolVar(&o.Keep, "keep", false, "keep histories and logs")
+	flags.StringVar(&o.Dir, "dir", "", "`directory` for them; the default is that for temporary files")
+	flags.StringVar(&o.Out, "out", "", "`directory` for report.json and report.html")
+	flags.BoolVar(&o.JSON, "json", false, "print the report as JSON")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	if *nemeses != "" {
+		o.Nemeses = strings.Split(*nemeses, ",")
+	}
+	if o.Seed == 0 {
+		o.Seed = uint64(rand.Uint32())
+	}
+	return o, o.validate()
+}
+
+func (o options) validate() error {
+	known := func(begin string) bool {
+		return slices.ContainsFunc(nemesis.Kinds(), func(kind string) bool { return strings.HasPrefix(kind, begin) })
+	}
+	switch {
+	case o.Topology != singleTopology && o.Topology != clusterTopology:
+		return fmt.Errorf("--topology %s: use single or cluster", o.Topology)
+	case o.For < time.Second:
+		return fmt.Errorf("--for %v: use at least a second", o.For)
+	case o.Workers < 1 || o.Relays < 0:
+		return fmt.Errorf("--workers %d, --relays %d: use at least one worker", o.Workers, o.Relays)
+	case o.Rate <= 0:
+		return fmt.Errorf("--rate %v: use more than 0", o.Rate)
+	case o.Wait < 0 || o.Wait > 0 && o.Topology == singleTopology:
+		return fmt.Errorf("--wait %d: use 0, or 1 with a cluster", o.Wait)
+	}
+	for _, begin := range o.Nemeses {
+		if !known(begin) {
+			return fmt.Errorf("--nemeses %s: use some of %s", begin, strings.Join(nemesis.Kinds(), ", "))
+		}
+	}
+	return nil
+}
+
+// write prints the report, and keeps it where that is asked for.
+func write(r *report.Report, o options, out io.Writer) error {
+	if o.Out != "" {
+		for name, render := range map[string]func(io.Writer) error{"report.json": r.JSON, "report.html": r.HTML} {
+			if err := writeFile(filepath.Join(o.Out, name), render); err != nil {
+				return err
+			}
+		}
+	}
+	if o.JSON {
+		return r.JSON(out)
+	}
+	return r.Text(out)
+}
+
+func writeFile(name string, render func(io.Writer) error) error {
+	file, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(render(file), file.Close())
+}

@@ -1,0 +1,339 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/outbox"
+	"github.com/luatx/luatx/repair"
+	"github.com/luatx/luatx/torture/internal/crew"
+	"github.com/luatx/luatx/torture/internal/ground"
+	"github.com/luatx/luatx/torture/internal/nemesis"
+	"github.com/luatx/luatx/torture/internal/pulse"
+	"github.com/luatx/luatx/torture/internal/report"
+	"github.com/luatx/luatx/torture/internal/site"
+	"github.com/luatx/luatx/torture/internal/skew"
+	"github.com/luatx/luatx/torture/internal/verdict"
+	"github.com/luatx/luatx/torture/internal/work"
+)
+
+const (
+	tickEvery = time.Second
+	// drainWithin is how long after the last fault everything must be done.
+	drainWithin = 30 * time.Second
+	stopWithin  = 12 * time.Second
+	warmUp      = 500 * time.Millisecond
+)
+
+// run is one run of the program.
+type run struct {
+	options
+	site     *site.Site
+	client   redis.UniversalClient // past the proxies
+	tr       *luatx.Transactor
+	branches []ground.Branch
+	crew     *crew.Crew
+	pulse    *pulse.Pulse
+	nemeses  *nemesis.Nemeses
+	checks   verdict.Checks
+	log      io.Writer
+	dir      string // histories and the processes' log
+	unfit    []string
+
+	began, ended time.Time // ended: the last fault was lifted
+	drained      time.Duration
+	losses       verdict.Losses
+	story        *verdict.Story
+	world        *verdict.World
+}
+
+// torture runs the program once. The report says what became of it; the error, why there is none.
+func torture(ctx context.Context, o options, log io.Writer) (_ *report.Report, err error) {
+	r := &run{options: o, log: log}
+	if r.dir, err = os.MkdirTemp(o.Dir, "luatx-torture-"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err == nil && !o.Keep {
+			err = os.RemoveAll(r.dir)
+		}
+	}()
+	fmt.Fprintf(log, "histories and logs in %s\n", r.dir)
+	if r.site, err = site.Open(ctx, site.Config{Cluster: o.Topology == clusterTopology, Wait: o.Wait, Disk: r.wantsDisk()}); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, r.site.Close()) }()
+	if err = r.open(); err != nil {
+		return nil, err
+	}
+	defer func() { _ = r.client.Close() }()
+	if err = r.staff(ctx); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, r.crew.Stop(0)) }()
+	r.fight(ctx)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	r.drain(ctx)
+	if err := r.crew.Stop(stopWithin); err != nil {
+		r.checks.Hold(verdict.ProcessesLast, false, "at the end: %v", err)
+	}
+	if err = r.judge(ctx); err != nil {
+		return nil, err
+	}
+	return r.report(), nil
+}
+
+// wantsDisk says whether the server is to have a file system of its own, and notes where it cannot.
+func (r *run) wantsDisk() bool {
+	if r.Topology == clusterTopology || r.NoDisk {
+		return false
+	}
+	if why := site.CanMount(); why != "" {
+		r.unfit = append(r.unfit, "full-disk: "+why)
+		return false
+	}
+	return true
+}
+
+func (r *run) open() (err error) {
+	if r.branches, err = r.site.Plan.Branches(); err != nil {
+		return err
+	}
+	past := r.site.Plan.Past()
+	r.client = past.Connect()
+	cfg := past.Transactor(slog.New(slog.DiscardHandler))
+	cfg.Durability = luatx.Durability{}
+	r.tr, err = luatx.New(r.client, cfg)
+	return err
+}
+
+// staff starts the processes.
+func (r *run) staff(ctx context.Context) error {
+	skewed, err := r.skewed(ctx)
+	if err != nil {
+		return err
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	log, err := os.Create(filepath.Join(r.dir, "log"))
+	if err != nil {
+		return err
+	}
+	var tasks []work.Task
+	for role, n := range map[string]int{work.Worker: r.Workers, work.Relay: r.Relays} {
+		for i := range n {
+			tasks = append(tasks, work.Task{
+				Plan: r.site.Plan, Role: role, Number: i, Seed: r.Seed + uint64(len(tasks)), Dir: r.dir, //nolint:gosec // an index
+				Rate: r.Rate / float64(r.Workers),
+			})
+		}
+	}
+	r.began = time.Now()
+	r.pulse = pulse.New(r.began, len(r.branches))
+	r.crew, err = crew.Start(crew.Config{Program: program, Args: []string{memberCommand}, Env: r.Env, Skewed: skewed, Log: log, Noted: r.pulse.Add}, tasks)
+	return err
+}
+
+// skewed builds the program with a wrong clock, where that is wanted.
+func (r *run) skewed(ctx context.Context) (string, error) {
+	if r.NoClock {
+		r.unfit = append(r.unfit, "clock: not asked for")
+		return "", nil
+	}
+	fmt.Fprintln(r.log, "building the program once more, with a clock that is off")
+	program, err := skew.Build(ctx, r.dir)
+	if err != nil {
+		r.unfit = append(r.unfit, "clock: "+err.Error())
+		return "", ctx.Err()
+	}
+	return program, nil
+}
+
+// fight lets the nemeses loose for as long as the run is to take.
+func (r *run) fight(ctx context.Context) {
+	r.nemeses = nemesis.New(nemesis.Config{
+		Site: r.site, Crew: r.crew, Pulse: r.pulse, Branches: r.branches, Seed: r.Seed, Only: r.Nemeses,
+		Client: r.client, Transactor: r.tr, Log: r.log,
+	})
+	fmt.Fprintf(r.log, "faults: %s\n", strings.Join(r.nemeses.Fitting(), " "))
+	limited, cancel := context.WithTimeout(ctx, r.For)
+	defer cancel()
+	watched := make(chan struct{})
+	watching, stop := context.WithCancel(ctx)
+	go func() {
+		defer close(watched)
+		r.watch(watching)
+	}()
+	<-r.pulse.Next([]int{0}, r.began) // once work has begun
+	r.nemeses.Run(limited)
+	<-limited.Done() // also where there are no nemeses
+	r.ended = time.Now()
+	r.crew.Quiet()
+	stop()
+	<-watched
+}
+
+// watch holds at every tick what must be so at every moment, and plays the operator who re-arms what was parked.
+func (r *run) watch(ctx context.Context) {
+	ticker := time.NewTicker(tickEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		bounded, cancel := context.WithTimeout(ctx, 2*tickEvery)
+		verdict.Tick(bounded, r.branches, r.client, r.tr, &r.checks)
+		r.rearm(bounded)
+		cancel()
+	}
+}
+
+// rearm re-arms all that is parked; what the servers do not do now, they do at the next tick.
+func (r *run) rearm(ctx context.Context) {
+	_, _ = outbox.NewStore(r.tr).As("operator").RearmAll(ctx, outbox.Filter{}, outbox.RearmOptions{MaxParkedAgain: -1})
+}
+
+// drain waits until everything is done that was begun.
+func (r *run) drain(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, drainWithin+10*time.Second)
+	defer cancel()
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	left := errors.New("it was not looked at")
+	for quiet := 0; quiet < 5; {
+		select {
+		case <-ctx.Done():
+			r.drained = time.Since(r.ended)
+			r.checks.Hold(verdict.Drains, false, "after %v: %v", r.drained.Round(time.Second), left)
+			return
+		case <-ticker.C:
+		}
+		r.rearm(ctx)
+		if left = r.left(ctx); left != nil {
+			quiet = 0
+			continue
+		}
+		if quiet == 0 {
+			r.drained = time.Since(r.ended)
+		}
+		quiet++
+	}
+	r.checks.Hold(verdict.Drains, r.drained <= drainWithin, "it took %v", r.drained)
+}
+
+// left says what is still to be done; nil: nothing.
+func (r *run) left(ctx context.Context) error {
+	for _, b := range r.branches {
+		for _, key := range []string{b.Orders(), b.Ticks()} {
+			if err := unread(ctx, r.client, key); err != nil {
+				return err
+			}
+		}
+	}
+	counts, err := outbox.NewStore(r.tr).Counts(ctx)
+	if err != nil {
+		return err
+	}
+	if counts.Pending+counts.Leased+counts.Waiting+counts.Parked > 0 {
+		return fmt.Errorf("%d events are pending, %d leased, %d waiting, %d parked", counts.Pending, counts.Leased, counts.Waiting, counts.Parked)
+	}
+	return nil
+}
+
+// unread says what of a stream is not read, or not acknowledged.
+func unread(ctx context.Context, client redis.UniversalClient, key string) error {
+	groups, err := client.XInfoGroups(ctx, key).Result()
+	if err != nil {
+		return err
+	}
+	last, err := client.XRevRangeN(ctx, key, "+", "-", 1).Result()
+	if err != nil {
+		return err
+	}
+	for _, group := range groups {
+		if group.Pending > 0 || len(last) > 0 && group.LastDeliveredID != last[0].ID {
+			return fmt.Errorf("%s: %d pending, read up to %s", key, group.Pending, group.LastDeliveredID)
+		}
+	}
+	return nil
+}
+
+// judge holds everything against everything, once all stands still.
+func (r *run) judge(ctx context.Context) (err error) {
+	fmt.Fprintln(r.log, "judging")
+	if r.story, err = verdict.Tell(r.dir); err != nil {
+		return err
+	}
+	if r.world, err = verdict.Look(ctx, r.site.Plan, r.client, r.tr); err != nil {
+		return err
+	}
+	evidence := verdict.Evidence{World: r.world, Story: r.story, Outages: r.nemeses.Outages(), Taken: r.nemeses.Taken(), Barrier: r.Wait > 0}
+	r.losses = verdict.Judge(evidence, &r.checks)
+	if err := verdict.Linear(ctx, evidence, r.client, r.Seed, &r.checks); err != nil {
+		return err
+	}
+	r.judgeNemeses()
+	return r.judgeOutbox(ctx)
+}
+
+func (r *run) judgeNemeses() {
+	stale := r.nemeses.Stale()
+	for range stale.Tried - len(stale.Changed) {
+		r.checks.Hold(verdict.StaleNothing, true, "")
+	}
+	for _, what := range stale.Changed {
+		r.checks.Hold(verdict.StaleNothing, false, "%s", what)
+	}
+	for _, f := range r.nemeses.Faults() {
+		r.checks.Hold(verdict.FaultsInflicted, f.Err == "" || !strings.Contains(f.Kind, "kill") && !strings.Contains(f.Kind, "stop"), "%s %s: %s", f.Kind, f.Target, f.Err)
+		r.checks.Hold(verdict.Recovers, f.Recovery >= 0, "%s %s at %v: no commit within 30 s", f.Kind, f.Target, f.From.Sub(r.began))
+	}
+	select {
+	case err := <-r.crew.Failed():
+		r.checks.Hold(verdict.ProcessesLast, false, "%v", err)
+	default:
+		r.checks.Hold(verdict.ProcessesLast, true, "")
+	}
+}
+
+// judgeOutbox holds that every event is sent and counted once, and that there is nothing left to repair.
+func (r *run) judgeOutbox(ctx context.Context) error {
+	store := outbox.NewStore(r.tr)
+	counts, err := store.Counts(ctx)
+	if err != nil {
+		return err
+	}
+	effects := int64(0)
+	for _, h := range r.world.Branches {
+		effects += int64(len(h.Effects))
+	}
+	r.checks.Hold(verdict.StatesAddUp, counts.Sent == effects && counts.Pending+counts.Leased+counts.Waiting+counts.Parked == 0,
+		"of %d events %d are sent, %d pending, %d leased, %d waiting, %d parked", effects, counts.Sent, counts.Pending, counts.Leased, counts.Waiting, counts.Parked)
+	worker, err := repair.New(r.tr, repair.Config{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return err
+	}
+	for finding, err := range worker.Check(ctx) {
+		if err != nil {
+			return err
+		}
+		r.checks.Hold(verdict.StatesAddUp, false, "repair would find: %v", finding)
+	}
+	return nil
+}
