@@ -61,7 +61,8 @@ type options struct {
 	Out      string
 	JSON     bool
 
-	Env []string // of the processes, beside this one's
+	FailFast bool     // ends as soon as an invariant is seen to be broken
+	Env      []string // of the processes, beside this one's
 }
 
 func main() {
@@ -114,6 +115,7 @@ func parse(args []string, errs io.Writer) (options, error) {
 	nemeses := flags.String("nemeses", "", "only these `kinds`, by the beginnings of their names, with commas: "+strings.Join(nemesis.Kinds(), " "))
 	flags.BoolVar(&o.NoClock, "no-clock", false, "leave out the wrong clock, for which the program is built once more")
 	flags.BoolVar(&o.NoDisk, "no-disk", false, "leave out the full disk; the server's files are then on the real one")
+	flags.BoolVar(&o.FailFast, "fail-fast", false, "end as soon as an invariant is seen to be broken")
 	flags.BoolVar(&o.Keep, "keep", false, "keep histories and logs")
 	flags.StringVar(&o.Dir, "dir", "", "`directory` for them; the default is that for temporary files")
 	flags.StringVar(&o.Out, "out", "", "`directory` for report.json and report.html")

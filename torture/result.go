@@ -70,12 +70,12 @@ func (r *run) replay() string {
 	if len(r.Nemeses) > 0 {
 		words = append(words, "--nemeses", strings.Join(r.Nemeses, ","))
 	}
-	for name, left := range map[string]bool{"--no-clock": r.NoClock, "--no-disk": r.NoDisk} {
-		if left {
-			words = append(words, name)
-		}
+	if r.NoClock {
+		words = append(words, "--no-clock")
 	}
-	slices.Sort(words[7:])
+	if r.NoDisk {
+		words = append(words, "--no-disk")
+	}
 	return strings.Join(append(words, "--rate", fmt.Sprint(r.Rate)), " ")
 }
 

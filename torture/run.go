@@ -59,6 +59,7 @@ type run struct {
 
 // torture runs the program once. The report says what became of it; the error, why there is none.
 func torture(ctx context.Context, o options, log io.Writer) (_ *report.Report, err error) {
+	redis.SetLogger(silent{}) // servers are down on purpose
 	r := &run{options: o, log: log}
 	if r.dir, err = os.MkdirTemp(o.Dir, "luatx-torture-"); err != nil {
 		return nil, err
@@ -85,7 +86,9 @@ func torture(ctx context.Context, o options, log io.Writer) (_ *report.Report, e
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	r.drain(ctx)
+	if !r.FailFast || r.checks.OK() {
+		r.drain(ctx)
+	}
 	if err := r.crew.Stop(stopWithin); err != nil {
 		r.checks.Hold(verdict.ProcessesLast, false, "at the end: %v", err)
 	}
@@ -94,6 +97,12 @@ func torture(ctx context.Context, o options, log io.Writer) (_ *report.Report, e
 	}
 	return r.report(), nil
 }
+
+// silent is a logger of go-redis.
+type silent struct{}
+
+// Printf implements go-redis' interface of loggers.
+func (silent) Printf(context.Context, string, ...any) {}
 
 // wantsDisk says whether the server is to have a file system of its own, and notes where it cannot.
 func (r *run) wantsDisk() bool {
@@ -176,7 +185,7 @@ func (r *run) fight(ctx context.Context) {
 	watching, stop := context.WithCancel(ctx)
 	go func() {
 		defer close(watched)
-		r.watch(watching)
+		r.watch(watching, cancel)
 	}()
 	<-r.pulse.Next([]int{0}, r.began) // once work has begun
 	r.nemeses.Run(limited)
@@ -188,7 +197,8 @@ func (r *run) fight(ctx context.Context) {
 }
 
 // watch holds at every tick what must be so at every moment, and plays the operator who re-arms what was parked.
-func (r *run) watch(ctx context.Context) {
+func (r *run) watch(ctx context.Context, broken func()) {
+	at := verdict.Ticker{Branches: r.branches, Client: r.client, Transactor: r.tr, Checks: &r.checks}
 	ticker := time.NewTicker(tickEvery)
 	defer ticker.Stop()
 	for {
@@ -198,9 +208,12 @@ func (r *run) watch(ctx context.Context) {
 		case <-ticker.C:
 		}
 		bounded, cancel := context.WithTimeout(ctx, 2*tickEvery)
-		verdict.Tick(bounded, r.branches, r.client, r.tr, &r.checks)
+		at.Tick(bounded)
 		r.rearm(bounded)
 		cancel()
+		if r.FailFast && !r.checks.OK() {
+			broken()
+		}
 	}
 }
 

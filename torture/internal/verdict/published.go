@@ -60,7 +60,7 @@ func (j *judge) lanes() {
 		branch int
 		name   string
 	}
-	places, last, seen := make(map[lane][]int64), make(map[lane]int64), make(map[string]bool)
+	places, last, seen := make(map[lane][]int64), make(map[lane]int64), j.publishedBefore()
 	for _, c := range j.events {
 		if c.Lane != ground.NoLane {
 			l := lane{c.branch, c.Lane}
@@ -86,6 +86,18 @@ func (j *judge) lanes() {
 		}
 		j.Hold(LaneOrder, h.Lanes[l.name] == int64(len(numbers)), "lane %s in %s counts %d of %d", l.name, h.Name, h.Lanes[l.name], len(numbers))
 	}
+}
+
+// publishedBefore are events that were published as a failover was under way: their commit may have been lost and made
+// again, at another place in the lane.
+func (j *judge) publishedBefore() map[string]bool {
+	before := make(map[string]bool)
+	for _, p := range j.World.Published {
+		if c, found := j.events[p.ID]; found && j.excused(c.branch, p.At) {
+			before[p.ID] = true
+		}
+	}
+	return before
 }
 
 // arrivals holds that money which one branch has sent is in the other, once: the event's id is the input's.

@@ -10,8 +10,9 @@ import (
 	"github.com/luatx/luatx/torture/internal/ground"
 )
 
-// tick looks at a branch at one moment. Its first key never exists: while the slot migrates it is refused.
-var tick = redis.NewScript(`
+// atOnce looks at a branch at one moment. Its first key never exists: while the slot migrates it is refused. The last number
+// is of events that are in no state: those behind others in their lanes are in no index but that of lanes.
+var atOnce = redis.NewScript(`
 local sum, least = 0, 0
 local held = redis.call('HGETALL', KEYS[2])
 for i = 2, #held, 2 do
@@ -19,22 +20,57 @@ for i = 2, #held, 2 do
   least = math.min(least, held[i])
 end
 local moved = redis.call('HMGET', KEYS[3], 'in', 'out', 'count')
+local waiting, lane = 0, nil
+for _, member in ipairs(redis.call('ZRANGE', KEYS[10], 0, -1)) do
+  local own = string.match(member, '^%Z+')
+  if own == lane then waiting = waiting + 1 end
+  lane = own
+end
+local entries = redis.call('HLEN', KEYS[6])
+local indexed = redis.call('ZCARD', KEYS[7]) + redis.call('ZCARD', KEYS[8]) + redis.call('ZCARD', KEYS[9])
 return {sum, least, tonumber(moved[1]) or 0, tonumber(moved[2]) or 0, tonumber(moved[3]) or 0,
-  redis.call('HLEN', KEYS[4]), redis.call('HLEN', KEYS[5]), redis.call('HLEN', KEYS[6])}`)
+  redis.call('HLEN', KEYS[4]), redis.call('HLEN', KEYS[5]), entries, entries - indexed - waiting}`)
 
-// Tick holds what must be so at every moment, whatever goes on. A branch that does not answer is left to the next tick.
-func Tick(ctx context.Context, branches []ground.Branch, client redis.UniversalClient, tr *luatx.Transactor, checks *Checks) {
-	for _, b := range branches {
-		keys := []string{b.Void(), b.Balances(), b.Sums(), b.Effects(), b.Times(), tr.Scripts().Shard(b.Slot).Key("entries")}
-		n, err := tick.Run(ctx, client, keys).Int64Slice()
-		if err != nil {
-			continue
+// patience is for how many ticks in a row the states of a branch may not add up: indexes are damaged, and repaired.
+const patience = 15
+
+// Ticker holds what must be so at every moment, whatever goes on.
+type Ticker struct {
+	Branches   []ground.Branch
+	Client     redis.UniversalClient
+	Transactor *luatx.Transactor
+	Checks     *Checks
+
+	off map[int]int // by branch: for how many ticks in a row its states have not added up
+}
+
+// Tick looks at all branches. One that does not answer is left to the next tick.
+func (t *Ticker) Tick(ctx context.Context) {
+	for _, b := range t.Branches {
+		shard := t.Transactor.Scripts().Shard(b.Slot)
+		keys := []string{
+			b.Void(), b.Balances(), b.Sums(), b.Effects(), b.Times(), shard.Key("entries"),
+			shard.Key("pending"), shard.Key("parked"), shard.Key("sent"), shard.Key("lanes"),
 		}
-		sum, least, in, out, count, effects, times, entries := n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7]
-		where := func(what string) string { return fmt.Sprintf("at a tick, %s: %s", b.Name, what) }
-		checks.Hold(Money, sum == ground.Accounts*ground.Opening+in-out, where("the accounts hold %d, with %d from and %d to others"), sum, in, out)
-		checks.Hold(NoDebt, least >= 0, where("an account holds %d"), least)
-		checks.Hold(AppliedOnce, count == effects && times == effects, where("%d effects, %d ids, %d counted"), effects, times, count)
-		checks.Hold(OutboxSet, entries == effects, where("%d effects and %d events"), effects, entries)
+		if n, err := atOnce.Run(ctx, t.Client, keys).Int64Slice(); err == nil {
+			t.hold(b, n)
+		}
 	}
+}
+
+func (t *Ticker) hold(b ground.Branch, n []int64) {
+	sum, least, in, out, count, effects, times, entries, missing := n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8]
+	where := func(what string) string { return fmt.Sprintf("at a tick, %s: %s", b.Name, what) }
+	t.Checks.Hold(Money, sum == ground.Accounts*ground.Opening+in-out, where("the accounts hold %d, with %d from and %d to others"), sum, in, out)
+	t.Checks.Hold(NoDebt, least >= 0, where("an account holds %d"), least)
+	t.Checks.Hold(AppliedOnce, count == effects && times == effects, where("%d effects, %d ids, %d counted"), effects, times, count)
+	t.Checks.Hold(OutboxSet, entries == effects, where("%d effects and %d events"), effects, entries)
+	if t.off == nil {
+		t.off = make(map[int]int)
+	}
+	t.off[b.N]++
+	if missing == 0 {
+		t.off[b.N] = 0
+	}
+	t.Checks.Hold(StatesAddUp, t.off[b.N] < patience, where("%d events are in no state, for %d ticks"), missing, t.off[b.N])
 }

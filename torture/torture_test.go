@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/torture/internal/report"
+	"github.com/luatx/luatx/torture/internal/work"
+)
+
+// asMember makes the test program one of a run's processes.
+const asMember = "LUATX_TORTURE_MEMBER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asMember) != "" {
+		os.Exit(work.Main(os.Stdin, os.Stdout, os.Stderr))
+	}
+	redistest.Main(m)
+}
+
+// tortured runs the program, and holds that its invariants hold.
+func tortured(t *testing.T, args ...string) *report.Report {
+	t.Helper()
+	redistest.Need(t)
+	var log, out bytes.Buffer
+	o, err := parse(args, &log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Dir, o.Env, o.FailFast = t.TempDir(), []string{asMember + "=1"}, true
+	r, err := torture(t.Context(), o, &log)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, log.String())
+	}
+	if err := r.Text(&out); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("\n%s", out.String())
+	if !r.OK || r.Void != "" {
+		t.Errorf("an invariant is broken, or nothing was shown; the log:\n%s", log.String())
+	}
+	return r
+}
+
+// TestProcesses holds all invariants for 30 s in which processes are killed and stopped, indexes are damaged, and
+// settlements come late.
+func TestProcesses(t *testing.T) {
+	r := tortured(t, "--for", "30s", "--rate", "600", "--seed", "1", "--no-clock", "--no-disk",
+		"--nemeses", "kill-worker,kill-relay,stop-worker,stop-relay,lose-index,stale-lease")
+	for _, kind := range []string{"kill-worker", "kill-relay", "stop-worker", "stop-relay", "lose-index", "stale-lease"} {
+		if r.Faults[kind] == 0 {
+			t.Errorf("no %s", kind)
+		}
+	}
+	for _, check := range r.Invariants {
+		if check.Checked == 0 {
+			t.Errorf("%s was held against nothing", check.Name)
+		}
+	}
+}
+
+// verifying skips what takes long.
+func verifying(t *testing.T) {
+	t.Helper()
+	if os.Getenv("LUATX_VERIFY") == "" {
+		t.Skip("takes minutes: set LUATX_VERIFY=1")
+	}
+}
+
+// TestSingle holds all invariants on one server, with faults of all kinds.
+func TestSingle(t *testing.T) {
+	verifying(t)
+	inflicted(t, tortured(t, "--for", "2m", "--seed", "2"))
+}
+
+// TestCluster holds them on a cluster, where failovers may lose commits, but nothing else.
+func TestCluster(t *testing.T) {
+	verifying(t)
+	inflicted(t, tortured(t, "--for", "2m", "--seed", "3", "--topology", "cluster"))
+}
+
+// TestBarrier holds that nothing is lost of what replicas had, and that nothing is published before they had it.
+func TestBarrier(t *testing.T) {
+	verifying(t)
+	r := tortured(t, "--for", "1m", "--seed", "4", "--topology", "cluster", "--wait", "1", "--no-clock", "--nemeses", "lag-then-kill")
+	if r.Faults["lag-then-kill"] < 5 || r.Lost.Ghosts > 0 {
+		t.Errorf("%d masters were killed, %d events of lost commits published", r.Faults["lag-then-kill"], r.Lost.Ghosts)
+	}
+}
+
+// inflicted holds that every kind of fault that the run has was inflicted.
+func inflicted(t *testing.T, r *report.Report) {
+	t.Helper()
+	fit := 0
+	for _, e := range r.Events {
+		if e.Err == "" {
+			fit++
+		}
+	}
+	if len(r.Faults) < 15 || fit < 30 {
+		t.Errorf("%d faults of %d kinds", fit, len(r.Faults))
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"--topology ring":            "use single or cluster",
+		"--for 1ms":                  "use at least a second",
+		"--workers 0":                "use at least one worker",
+		"--rate 0":                   "use more than 0",
+		"--wait 1":                   "with a cluster",
+		"--nemeses kill-worker,rain": "rain",
+	} {
+		if _, err := parse(strings.Fields(args), &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", args, err, want)
+		}
+	}
+	o, err := parse([]string{"--for", "10m"}, &bytes.Buffer{})
+	if err != nil || o.Seed == 0 || o.For != 10*time.Minute {
+		t.Errorf("%+v, %v", o, err)
+	}
+}
