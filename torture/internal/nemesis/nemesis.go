@@ -159,24 +159,38 @@ func (n *Nemeses) Run(ctx context.Context) {
 // pauses between two faults of a track.
 const shortestPause, longestPause = 200 * time.Millisecond, 1500 * time.Millisecond
 
-// track inflicts every kind as often as the others, in an order that the seed and the track say.
-func (n *Nemeses) track(ctx context.Context, name string, chosen []kind) {
+// schedule draws the faults of a track: the same seed, track and kinds make the same ones.
+type schedule struct {
+	rng   *rand.Rand
+	kinds []kind
+	bag   []kind // what is left before every kind has its turn again
+}
+
+func newSchedule(seed uint64, track string, chosen []kind) *schedule {
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(name)) // never fails
-	rng := rand.New(rand.NewPCG(n.Seed, h.Sum64()))
-	var bag []kind
+	_, _ = h.Write([]byte(track)) // never fails
+	return &schedule{rng: rand.New(rand.NewPCG(seed, h.Sum64())), kinds: chosen}
+}
+
+// next is the next fault: how long to wait for it, and what it draws from, however many draws it takes.
+func (s *schedule) next() (pause time.Duration, k kind, rng *rand.Rand) {
+	if len(s.bag) == 0 {
+		s.bag = slices.Clone(s.kinds)
+		s.rng.Shuffle(len(s.bag), func(i, j int) { s.bag[i], s.bag[j] = s.bag[j], s.bag[i] })
+	}
+	k, s.bag = s.bag[0], s.bag[1:]
+	return between(s.rng, shortestPause, longestPause), k, rand.New(rand.NewPCG(s.rng.Uint64(), s.rng.Uint64()))
+}
+
+// track inflicts what the schedule says until ctx ends.
+func (n *Nemeses) track(ctx context.Context, name string, chosen []kind) {
+	s := newSchedule(n.Seed, name, chosen)
 	for {
-		if len(bag) == 0 {
-			bag = slices.Clone(chosen)
-			rng.Shuffle(len(bag), func(i, j int) { bag[i], bag[j] = bag[j], bag[i] })
-		}
-		pause := shortestPause + time.Duration(rng.Int64N(int64(longestPause-shortestPause)))
-		each := rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64())) // however many draws a fault takes
+		pause, k, rng := s.next()
 		if !wait(ctx, pause) {
 			return
 		}
-		n.inflict(ctx, bag[0], each)
-		bag = bag[1:]
+		n.inflict(ctx, k, rng)
 	}
 }
 

@@ -1,0 +1,61 @@
+package history_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/luatx/luatx/torture/internal/history"
+)
+
+func TestWhatAKilledProcessHasWrittenIsRead(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var want []history.Line
+	for _, name := range []string{"w0.1", "w1.1"} {
+		log, err := history.Create(dir, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var writing sync.WaitGroup
+		for range 4 {
+			line := history.Line{Kind: history.Told, ID: name, Outcome: history.Committed, Value: "\n", Again: true}
+			want = append(want, line)
+			writing.Go(func() {
+				if err := log.Add(line); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		writing.Wait()
+		if err := log.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	killed := filepath.Join(dir, "w1.1.history")
+	whole, err := os.ReadFile(killed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(killed, append(whole, `{"k":"told","id":"cut o`...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var got []history.Line
+	if err := history.Read(dir, func(line history.Line) error { got = append(got, line); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if _, err := history.Create(dir, "w0.1"); err == nil {
+		t.Error("a history was begun twice")
+	}
+	if err := os.WriteFile(killed, []byte("{}\nnonsense\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := history.Read(dir, func(history.Line) error { return nil }); err == nil {
+		t.Error("nonsense was read")
+	}
+}

@@ -1,0 +1,73 @@
+package nemesis
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+// drawn lists the first faults of a schedule, with a draw of each.
+func drawn(seed uint64, track string, n int) (list []string, kinds map[string]int) {
+	kinds = make(map[string]int)
+	s := newSchedule(seed, track, processKinds)
+	for range n {
+		pause, k, rng := s.next()
+		list = append(list, fmt.Sprint(pause, k.name, rng.Uint64()))
+		kinds[k.name]++
+	}
+	return list, kinds
+}
+
+func TestTheSeedIsTheSchedule(t *testing.T) {
+	t.Parallel()
+	first, kinds := drawn(7, "processes", 50)
+	again, _ := drawn(7, "processes", 50)
+	if !slices.Equal(first, again) {
+		t.Error("one seed made two schedules")
+	}
+	for name, other := range map[string][]string{
+		"another seed":  func() []string { list, _ := drawn(8, "processes", 50); return list }(),
+		"another track": func() []string { list, _ := drawn(7, "network", 50); return list }(),
+	} {
+		if slices.Equal(first, other) {
+			t.Errorf("%s made the same schedule", name)
+		}
+	}
+	for name, n := range kinds {
+		if n != 50/len(processKinds) {
+			t.Errorf("%s has %d of 50 turns", name, n)
+		}
+	}
+}
+
+func TestKindsHaveNamesOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	names := Kinds()
+	slices.Sort(names)
+	if compact := slices.Compact(slices.Clone(names)); len(compact) != len(names) || len(names) < 20 {
+		t.Errorf("%v", names)
+	}
+}
+
+func TestOutageCovers(t *testing.T) {
+	t.Parallel()
+	from := time.Unix(1000, 0)
+	o := Outage{Branches: []int{1, 3}, From: from, To: from.Add(4 * time.Second)}
+	for _, c := range []struct {
+		branch int
+		at     time.Duration
+		want   bool
+	}{
+		{1, 0, true},
+		{3, 4 * time.Second, true},
+		{3, -lagBefore, true}, // a replica is behind
+		{2, time.Second, false},
+		{1, -lagBefore - 1, false},
+		{1, 4*time.Second + 1, false},
+	} {
+		if got := o.Covers(c.branch, from.Add(c.at).UnixNano()); got != c.want {
+			t.Errorf("branch %d at %v: %v", c.branch, c.at, got)
+		}
+	}
+}

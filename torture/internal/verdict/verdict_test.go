@@ -1,0 +1,230 @@
+package verdict
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/luatx/luatx/torture/internal/ground"
+	"github.com/luatx/luatx/torture/internal/history"
+	"github.com/luatx/luatx/torture/internal/nemesis"
+)
+
+const second = int64(time.Second)
+
+// sound is a small world in which everything is as it should be: a transfer, money that is sent and arrives, an order, a
+// transaction that failed, a tick.
+func sound() Evidence {
+	a := Holding{
+		Branch:   ground.Branch{N: 0, Name: "a"},
+		Balances: map[string]int64{"a0": 880, "a1": 1100},
+		Effects: map[string]ground.Effect{
+			"c1": {Kind: ground.Move, From: "a0", To: "a1", Amount: 100, Event: "e1", Lane: "a0", N: 1},
+			"c2": {Kind: ground.Send, From: "a0", To: "b/a3", Amount: 20, Event: "e2", Lane: ground.NoLane},
+			"o1": {Kind: ground.Order, From: "p1", To: "-", Amount: 5, Event: "e3", Lane: "p1", N: 1},
+			"c3": {Kind: ground.Move, From: "a0", To: "a0", Event: "e5", Lane: "a0", N: 2},
+		},
+		Times:   map[string]int64{"c1": 1, "c2": 1, "o1": 1, "c3": 1},
+		Sums:    map[string]int64{"out": 20, "count": 4},
+		Lanes:   map[string]int64{"a0": 2, "p1": 1},
+		Stock:   map[string]int64{"p1": -5},
+		Entries: map[string]bool{"e1": true, "e2": true, "e3": true, "e5": true},
+		Orders:  []string{"o1", "o1"},
+		Ticks:   []string{"1-1"}, Ticked: map[string]int64{"1-1": 1},
+	}
+	b := Holding{
+		Branch:   ground.Branch{N: 1, Name: "b"},
+		Balances: map[string]int64{"a3": 1020},
+		Effects:  map[string]ground.Effect{"e2": {Kind: ground.Credit, From: "-", To: "a3", Amount: 20, Event: "e4", Lane: ground.NoLane}},
+		Times:    map[string]int64{"e2": 1}, Sums: map[string]int64{"in": 20, "count": 1},
+		Entries: map[string]bool{"e4": true}, Orders: []string{"e2"},
+	}
+	call := func(id, op string, tries ...history.Line) *Call {
+		c := &Call{Line: history.Line{ID: id, Op: op}}
+		for i, try := range tries {
+			try.ID, try.Op, try.Start, try.End = id, op, second*int64(10+i), second*int64(11+i)
+			try.Again = i < len(tries)-1
+			c.Tries = append(c.Tries, try)
+		}
+		return c
+	}
+	return Evidence{
+		World: &World{Branches: []Holding{a, b}, Refused: []string{"e3"}, Published: []Publication{
+			{ID: "e1", Of: "c1", Subject: "a", Lane: "a0", At: 12 * second},
+			{ID: "e2", Of: "c2", Subject: "b", Lane: ground.NoLane, Type: "sent", At: 12 * second, MS: 12_000, Due: 11_000},
+			{ID: "e3", Of: "o1", Subject: "a", Lane: "p1", At: 13 * second, LeftToPublish: 600},
+			{ID: "e5", Of: "c3", Subject: "a", Lane: "a0", At: 13 * second},
+			{ID: "e1", Of: "c1", Subject: "a", Lane: "a0", At: 14 * second}, // late, again
+			{ID: "e4", Of: "e2", Subject: "b", Lane: ground.NoLane, At: 14 * second},
+		}},
+		Story: &Story{
+			Calls: map[string]*Call{
+				"c1": call("c1", history.Guarded, history.Line{Outcome: history.Unknown}, history.Line{Outcome: history.Replayed, Value: "7", Replicated: true}, history.Line{Outcome: history.Duplicate, Value: "7"}),
+				"c2": call("c2", history.Send, history.Line{Outcome: history.Committed}),
+				"c3": call("c3", history.Guarded), // its process died
+				"c4": call("c4", history.Guarded, history.Line{Outcome: history.Short}),
+				"d1": call("d1", history.Doomed, history.Line{Outcome: history.Nothing, Err: "no integer"}),
+			},
+			Puts:   []history.Line{{Kind: history.Put, ID: "o1", Outcome: history.Committed, End: 10 * second}},
+			Events: map[string]map[string]bool{"o1": {"e3": true}},
+		},
+	}
+}
+
+func broken(checks *Checks) []string {
+	var names []string
+	for _, c := range checks.List() {
+		if !c.OK {
+			names = append(names, c.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func TestASoundWorldIsFoundSound(t *testing.T) {
+	t.Parallel()
+	var checks Checks
+	if lost := Judge(sound(), &checks); !checks.OK() || lost != (Losses{}) {
+		t.Errorf("%+v, lost %+v", checks.List(), lost)
+	}
+}
+
+// TestEveryInvariantCanBreak breaks the sound world in one place at a time, and holds that the invariants see it.
+func TestEveryInvariantCanBreak(t *testing.T) {
+	t.Parallel()
+	branch := func(e Evidence) *Holding { return &e.World.Branches[0] }
+	for name, c := range map[string]struct {
+		damage func(e *Evidence)
+		want   []string
+	}{
+		"a balance":               {func(e *Evidence) { branch(*e).Balances["a0"]++ }, []string{Money}},
+		"debt":                    {func(e *Evidence) { branch(*e).Balances["a1"] = -1 }, []string{Money, NoDebt}},
+		"applied twice":           {func(e *Evidence) { branch(*e).Times["o1"] = 2 }, []string{AppliedOnce}},
+		"taken twice":             {func(e *Evidence) { branch(*e).Stock["p1"] = -10 }, []string{AppliedOnce}},
+		"a half of it":            {func(e *Evidence) { branch(*e).Times["c9"] = 1 }, []string{AppliedOnce}},
+		"count":                   {func(e *Evidence) { branch(*e).Sums["count"]++ }, []string{Money}},
+		"commit without event":    {func(e *Evidence) { delete(branch(*e).Entries, "e1") }, []string{OutboxSet}},
+		"event without commit":    {func(e *Evidence) { branch(*e).Entries["e9"] = true }, []string{OutboxSet}},
+		"undone by half":          {func(e *Evidence) { branch(*e).Doomed = "text is gone" }, []string{ErrorsNothing}},
+		"must fail and did not":   {func(e *Evidence) { e.Story.Calls["d1"].Tries[0].Outcome = history.Committed }, []string{ErrorsNothing}},
+		"told nothing, but in":    {func(e *Evidence) { e.Story.Calls["c2"].Tries[0].Outcome = history.Nothing }, []string{ErrorsNothing}},
+		"told in, but not":        {func(e *Evidence) { e.Story.Calls["c4"].Tries[0].Outcome = history.Committed }, []string{AckedApplied}},
+		"two results":             {func(e *Evidence) { e.Story.Calls["c1"].Tries[2].Value = "8" }, []string{FirstResult}},
+		"committed twice":         {func(e *Evidence) { twice(e.Story.Calls["c1"]) }, []string{FirstResult}},
+		"input not applied":       {func(e *Evidence) { branch(*e).Orders = append(branch(*e).Orders, "o2") }, []string{AckedApplied}},
+		"input lost":              {func(e *Evidence) { e.Story.Puts[0].ID = "o3" }, []string{AckedApplied}},
+		"effect without input":    {func(e *Evidence) { branch(*e).Orders = nil }, []string{AppliedOnce, AckedApplied}},
+		"tick twice":              {func(e *Evidence) { branch(*e).Ticked["1-1"] = 2 }, []string{FencedOnce}},
+		"tick never":              {func(e *Evidence) { delete(branch(*e).Ticked, "1-1") }, []string{FencedOnce}},
+		"tick of nothing":         {func(e *Evidence) { branch(*e).Ticked["1-2"] = 1 }, []string{FencedOnce}},
+		"not published":           {func(e *Evidence) { e.unpublish("e5") }, []string{PublishedAll}},
+		"parked and gone":         {func(e *Evidence) { e.unpublish("e3") }, []string{PublishedAll, ParkedKept}},
+		"ghost":                   {func(e *Evidence) { e.publish(Publication{ID: "e8", Of: "c4", Subject: "a"}) }, []string{NoGhosts}},
+		"lease outlived":          {func(e *Evidence) { e.World.Published[2].LeftToPublish = 1001 }, []string{LeaseOutlasts}},
+		"early":                   {func(e *Evidence) { e.World.Published[1].Due = 12_001 }, []string{NotEarly}},
+		"lane overtaken":          {func(e *Evidence) { p := e.World.Published; p[0], p[3] = p[3], p[0]; e.unpublishLast("e1") }, []string{LaneOrder}},
+		"place taken twice":       {func(e *Evidence) { place(branch(*e), "c3", 1) }, []string{LaneOrder}},
+		"lane miscounted":         {func(e *Evidence) { branch(*e).Lanes["p1"] = 2 }, []string{LaneOrder}},
+		"money on its way is not": {func(e *Evidence) { arrive(e, false, 20) }, []string{AckedApplied, Arrives, Money, NoGhosts, OutboxSet}},
+		"less arrives":            {func(e *Evidence) { arrive(e, true, 19) }, []string{Arrives, Money}},
+		"another event":           {func(e *Evidence) { e.Story.Events["o1"]["e7"] = true }, []string{StableEvents}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := sound()
+			c.damage(&e)
+			var checks Checks
+			Judge(e, &checks)
+			slices.Sort(c.want)
+			if got := broken(&checks); !slices.Equal(got, c.want) {
+				t.Errorf("broken: %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func twice(c *Call) {
+	c.Tries[0].Outcome, c.Tries[1].Outcome = history.Committed, history.Committed
+}
+
+func place(h *Holding, id string, n int64) {
+	effect := h.Effects[id]
+	effect.N = n
+	h.Effects[id] = effect
+}
+
+func arrive(e *Evidence, arrived bool, amount int64) {
+	b := &e.World.Branches[1]
+	effect := b.Effects["e2"]
+	effect.Amount = amount
+	b.Effects["e2"] = effect
+	if !arrived {
+		delete(b.Effects, "e2")
+		delete(b.Times, "e2")
+	}
+}
+
+func (e *Evidence) publish(p Publication) { e.World.Published = append(e.World.Published, p) }
+
+func (e *Evidence) unpublish(id string) {
+	e.World.Published = slices.DeleteFunc(e.World.Published, func(p Publication) bool { return p.ID == id })
+}
+
+// unpublishLast takes the last repetition of an event away.
+func (e *Evidence) unpublishLast(id string) {
+	for i, p := range slices.Backward(e.World.Published) {
+		if p.ID == id {
+			e.World.Published = slices.Delete(e.World.Published, i, i+1)
+			return
+		}
+	}
+}
+
+// TestFailoversExcuse holds what a failover excuses: what was acknowledged for its branches at its time, counted, and
+// nothing with a barrier or confirmed by replicas.
+func TestFailoversExcuse(t *testing.T) {
+	t.Parallel()
+	outage := func(branch int) []nemesis.Outage {
+		return []nemesis.Outage{{Branches: []int{branch}, From: time.Unix(10, 0), To: time.Unix(15, 0)}}
+	}
+	loseCommit := func(e *Evidence) { e.Story.Calls["c4"].Tries[0].Outcome = history.Committed }
+	for name, c := range map[string]struct {
+		damage func(e *Evidence)
+		branch int
+		want   []string
+		lost   Losses
+	}{
+		"a commit":                 {loseCommit, 0, nil, Losses{Commits: 1}},
+		"of another branch":        {loseCommit, 1, []string{AckedApplied}, Losses{}},
+		"that replicas had":        {func(e *Evidence) { loseCommit(e); e.Story.Calls["c4"].Tries[0].Replicated = true }, 0, []string{Replicated}, Losses{Commits: 1}},
+		"an input":                 {func(e *Evidence) { e.Story.Puts[0].ID = "o3" }, 0, nil, Losses{Inputs: 1}},
+		"a ghost":                  {func(e *Evidence) { e.publish(Publication{ID: "e8", Of: "c4", At: 12 * second}) }, 0, nil, Losses{Ghosts: 1}},
+		"a ghost behind a barrier": {func(e *Evidence) { e.Barrier = true; e.publish(Publication{ID: "e8", Of: "c4", At: 12 * second}) }, 0, []string{NoGhosts}, Losses{Ghosts: 1}},
+		"a ghost much later":       {func(e *Evidence) { e.publish(Publication{ID: "e8", Of: "c4", At: 16 * second}) }, 0, []string{NoGhosts}, Losses{}},
+		"half a commit":            {func(e *Evidence) { e.World.Branches[0].Balances["a0"]++ }, 0, []string{Money}, Losses{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := sound()
+			e.Outages = outage(c.branch)
+			c.damage(&e)
+			var checks Checks
+			if lost := Judge(e, &checks); lost != c.lost || !slices.Equal(broken(&checks), c.want) {
+				t.Errorf("lost %+v, want %+v; broken %q, want %q", lost, c.lost, broken(&checks), c.want)
+			}
+		})
+	}
+}
+
+func TestChecksKeepTheFirstProblems(t *testing.T) {
+	t.Parallel()
+	var checks Checks
+	for i := range 3 * shown {
+		checks.Hold("a", i%2 == 0, "problem %d", i)
+	}
+	got := checks.List()[0]
+	if got.OK || got.Checked != 3*shown || got.Failed != 3*shown/2 || len(got.Problems) != shown || got.Problems[0] != "problem 1" {
+		t.Errorf("%+v", got)
+	}
+}
