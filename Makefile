@@ -4,7 +4,7 @@ FUZZTIME ?= 10s
 ARGS =
 
 .NOTPARALLEL:
-.PHONY: help demo test race cluster fuzz mutants lint bench verify setup fmt clean
+.PHONY: help demo test race cluster fuzz mutants torture lint bench verify setup fmt clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s  %s\n", $$1, $$2 }' Makefile
@@ -26,6 +26,9 @@ fuzz: ## every fuzz target for FUZZTIME (10s)
 
 mutants: ## break the code on purpose and see that the tests notice
 	@go run ./internal/mutants $(ARGS)
+
+torture: ## break everything that can break, and judge what is left; see docs/reliability.md
+	@cd torture && go run . $(ARGS)
 
 lint: ## formatting, go vet and golangci-lint
 	@.ci/lint

@@ -4,6 +4,7 @@ package ground
 import (
 	"fmt"
 	"log/slog"
+	"strconv"
 	"time"
 
 	"github.com/luatx/luatx"
@@ -12,8 +13,9 @@ import (
 
 const (
 	partitions = 6
-	// Accounts and Products are how many there are in each branch.
+	// Accounts is how many there are in each branch.
 	Accounts = 10
+	// Products is how many there are in each branch.
 	Products = 5
 	// Opening is what every account holds at first.
 	Opening = 1000
@@ -44,18 +46,38 @@ type Branch struct {
 // Key returns a key of the branch.
 func (b Branch) Key(parts ...string) string { return b.space.TagKey(b.Tag, parts...) }
 
-// The keys of a branch. Effects holds what each applied id did, Times how often it was applied.
-func (b Branch) Balances() string        { return b.Key("balances") }
-func (b Branch) Effects() string         { return b.Key("effects") }
-func (b Branch) Times() string           { return b.Key("times") }
-func (b Branch) Sums() string            { return b.Key("sums") } // in, out: money from and to other branches; count
-func (b Branch) Lanes() string           { return b.Key("lanes") }
-func (b Branch) Stock() string           { return b.Key("stock") }
-func (b Branch) Ticked() string          { return b.Key("ticked") }
-func (b Branch) Orders() string          { return b.Key("stream", "orders") }
-func (b Branch) Ticks() string           { return b.Key("stream", "ticks") }
-func (b Branch) Cell(epoch int64) string { return b.Key("cell", fmt.Sprint(epoch)) }
-func (b Branch) Done(epoch int64) string { return b.Key("cell", fmt.Sprint(epoch), "done") }
+// Balances is the hash of what the accounts hold.
+func (b Branch) Balances() string { return b.Key("balances") }
+
+// Effects is the hash of what each applied id did.
+func (b Branch) Effects() string { return b.Key("effects") }
+
+// Times is the hash of how often each id was applied.
+func (b Branch) Times() string { return b.Key("times") }
+
+// Sums is a hash: in and out, the money from and to other branches, and count, the number of effects.
+func (b Branch) Sums() string { return b.Key("sums") }
+
+// Lanes is the hash of the last place that was taken in each lane.
+func (b Branch) Lanes() string { return b.Key("lanes") }
+
+// Stock is the hash of the units that each product has left.
+func (b Branch) Stock() string { return b.Key("stock") }
+
+// Ticked is the hash of how often each tick was applied.
+func (b Branch) Ticked() string { return b.Key("ticked") }
+
+// Orders is the stream of orders, and of money that others have sent.
+func (b Branch) Orders() string { return b.Key("stream", "orders") }
+
+// Ticks is the stream of inputs that no inbox knows.
+func (b Branch) Ticks() string { return b.Key("stream", "ticks") }
+
+// Cell is the hash of the accounts that calls of one second go to.
+func (b Branch) Cell(epoch int64) string { return b.Key("cell", strconv.FormatInt(epoch, 10)) }
+
+// Done is the hash of the calls that are in a cell.
+func (b Branch) Done(epoch int64) string { return b.Key("cell", strconv.FormatInt(epoch, 10), "done") }
 
 // Doomed are keys that only transactions write which must fail: text is a string that is no number.
 func (b Branch) Doomed() (text, list, set, zset, stream, fresh string) {
@@ -82,9 +104,11 @@ type Plan struct {
 // Published is the broker's stream of everything that was published.
 func (p Plan) Published() string { return p.Namespace + ":published" }
 
-// Refused and Failed are the broker's sets of events that it has turned away once.
+// Refused is the broker's set of events that it has turned away for good, once.
 func (p Plan) Refused() string { return p.Namespace + ":refused" }
-func (p Plan) Failed() string  { return p.Namespace + ":failed" }
+
+// Failed is the broker's set of events that it has turned away for now, once.
+func (p Plan) Failed() string { return p.Namespace + ":failed" }
 
 // Space is the keyspace of the run.
 func (p Plan) Space() luatx.Keyspace {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 )
 
 // Kinds of lines.
@@ -83,6 +84,18 @@ func Create(dir, name string) (*Log, error) {
 		return nil, err
 	}
 	return &Log{file: file}, nil
+}
+
+// CheckClock holds that this process' clock is off by so much, of the kernel's that has just dated the file.
+func (l *Log) CheckClock(skew time.Duration) error {
+	info, err := l.file.Stat()
+	if err != nil {
+		return err
+	}
+	if off := time.Since(info.ModTime()); (off - skew).Abs() > time.Minute {
+		return fmt.Errorf("the clock is off by %v, and not by %v", off.Round(time.Second), skew)
+	}
+	return nil
 }
 
 // Add writes a line.

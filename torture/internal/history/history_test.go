@@ -6,9 +6,27 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/luatx/luatx/torture/internal/history"
 )
+
+func TestCheckClock(t *testing.T) {
+	t.Parallel()
+	log, err := history.Create(t.TempDir(), "w0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = log.Close() }()
+	if err := log.CheckClock(0); err != nil {
+		t.Error(err)
+	}
+	for _, off := range []time.Duration{time.Hour, -time.Hour} {
+		if err := log.CheckClock(off); err == nil {
+			t.Errorf("a clock that is right was taken for one that is off by %v", off)
+		}
+	}
+}
 
 func TestWhatAKilledProcessHasWrittenIsRead(t *testing.T) {
 	t.Parallel()

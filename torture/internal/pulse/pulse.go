@@ -2,6 +2,7 @@
 package pulse
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -66,14 +67,7 @@ func (p *Pulse) wake(branch int, c work.Count) {
 	p.waits = kept
 }
 
-func (w waiting) takes(branch int) bool {
-	for _, b := range w.branches {
-		if b == branch {
-			return true
-		}
-	}
-	return false
-}
+func (w waiting) takes(branch int) bool { return slices.Contains(w.branches, branch) }
 
 // Next returns a channel that gets the time, in nanoseconds, of the first commit in one of the branches that was
 // acknowledged after the time given.

@@ -18,7 +18,9 @@ func (t *teller) doomed() *call {
 	number, list, set, zset, stream, fresh := b.Doomed()
 	writes := []func(ctx context.Context, p redis.Pipeliner){
 		func(ctx context.Context, p redis.Pipeliner) { p.HIncrBy(ctx, b.Balances(), line.From, line.Amount) },
-		func(ctx context.Context, p redis.Pipeliner) { p.HSet(ctx, b.Effects(), line.ID, ground.Effect{Kind: history.Doomed, From: "-", To: "-", Event: "-", Lane: ground.NoLane}.String()) },
+		func(ctx context.Context, p redis.Pipeliner) {
+			p.HSet(ctx, b.Effects(), line.ID, ground.Effect{Kind: history.Doomed, From: "-", To: "-", Event: "-", Lane: ground.NoLane}.String())
+		},
 		func(ctx context.Context, p redis.Pipeliner) { p.RPush(ctx, list, line.ID) },
 		func(ctx context.Context, p redis.Pipeliner) { p.LPop(ctx, list) },
 		func(ctx context.Context, p redis.Pipeliner) { p.SAdd(ctx, set, line.ID) },

@@ -89,6 +89,9 @@ func run(in *bufio.Reader, out io.Writer, log *slog.Logger) error {
 		return err
 	}
 	defer func() { _ = p.history.Close() }() // each line is written at once
+	if err := p.history.CheckClock(task.Skew); err != nil {
+		return err
+	}
 	if p.tr, err = luatx.New(p.client, task.Plan.Transactor(log)); err != nil {
 		return err
 	}
