@@ -36,7 +36,9 @@ type line interface {
 func Consume() []measure.Way {
 	var t turns
 	return []measure.Way{
-		t.way(ThreeStep, func(w work, c redis.UniversalClient) (line, error) { return &threeStep{work: w, client: c, workers: 16}, nil }),
+		t.way(ThreeStep, func(w work, c redis.UniversalClient) (line, error) {
+			return &threeStep{work: w, client: c, workers: 16}, nil
+		}),
 		t.way("three-step, 16 workers that read for themselves", func(w work, c redis.UniversalClient) (line, error) {
 			return &threeStep{work: w, client: c, workers: 16, alone: true}, nil
 		}),

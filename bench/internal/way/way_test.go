@@ -14,15 +14,18 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
+var cells = map[string]func() []measure.Way{"consume": Consume, "whole way": Whole}
+
 // TestWays holds that each way does all of the work: the writes, an event of the right size for each message, and
 // nothing is left pending. Twice, since rounds follow each other.
 func TestWays(t *testing.T) {
 	t.Parallel()
 	const n = 300
-	for cell, ways := range map[string][]measure.Way{"consume": Consume(), "whole": Whole()} {
-		for _, way := range ways {
+	for cell, ways := range cells {
+		for i, way := range ways() {
 			t.Run(cell+"/"+strings.ReplaceAll(way.Name, " ", "_"), func(t *testing.T) {
 				t.Parallel()
+				way := ways()[i] // those of one call take turns
 				server := redistest.Single(t, redistest.Own())
 				running, err := way.Setup(t.Context(), measure.Cell{Payload: 300, Options: redis.UniversalOptions{Addrs: []string{server.Addr()}}})
 				must(t, err)
@@ -105,23 +108,26 @@ func events(t *testing.T, client *redis.Client, w work) (n int) {
 // TestRoundTellsOfFailures holds that a way which cannot do its work ends the round, with the reason.
 func TestRoundTellsOfFailures(t *testing.T) {
 	t.Parallel()
-	for _, way := range append(Consume(), Whole()...) {
-		t.Run(strings.ReplaceAll(way.Name, " ", "_"), func(t *testing.T) {
-			t.Parallel()
-			server := redistest.Single(t, redistest.Own())
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-			defer cancel()
-			running, err := way.Setup(ctx, measure.Cell{Payload: 300, Options: redis.UniversalOptions{Addrs: []string{server.Addr()}}})
-			must(t, err)
-			defer running.Close()
-			must(t, running.Prepare(ctx, 10))
-			w, err := newWork(300)
-			must(t, err)
-			client := server.Client(t)
-			must(t, client.Set(ctx, w.hash, "no hash", 0).Err())
-			if err := running.Round(ctx, 10); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
-				t.Errorf("error %v, want that of HSET", err)
-			}
-		})
+	for cell, ways := range cells {
+		for i, way := range ways() {
+			t.Run(cell+"/"+strings.ReplaceAll(way.Name, " ", "_"), func(t *testing.T) {
+				t.Parallel()
+				way := ways()[i]
+				server := redistest.Single(t, redistest.Own())
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				running, err := way.Setup(ctx, measure.Cell{Payload: 300, Options: redis.UniversalOptions{Addrs: []string{server.Addr()}}})
+				must(t, err)
+				defer running.Close()
+				must(t, running.Prepare(ctx, 10))
+				w, err := newWork(300)
+				must(t, err)
+				client := server.Client(t)
+				must(t, client.Set(ctx, w.hash, "no hash", 0).Err())
+				if err := running.Round(ctx, 10); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
+					t.Errorf("error %v, want that of HSET", err)
+				}
+			})
+		}
 	}
 }
