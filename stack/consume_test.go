@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -133,6 +134,49 @@ func TestConsumeSharesRoundTrips(t *testing.T) {
 	}
 	if reads := proxy.Count("XREADGROUP"); commits > 20 || reads > 40 || acks > 0 {
 		t.Errorf("320 messages in batches of 32 took %d commits, %d reads and %d acks", commits, reads, acks)
+	}
+}
+
+// TestConsumeTakesTurns holds that a batch whose handlers take long does not keep the next one from being handled.
+func TestConsumeTakesTurns(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	b := newBatcher(t, client, client)
+	b.feed(0, 200) // more than the places of one batch, and of what is read ahead of it
+	release := make(chan struct{})
+	var released sync.Once
+	t.Cleanup(func() { released.Do(func() { close(release) }) })
+	b.consume(client, func(ctx context.Context, id string) error {
+		if n, _ := strconv.Atoi(id); n < 32 { // the first batch
+			select {
+			case <-release:
+			case <-ctx.Done():
+			}
+		}
+		return nil
+	})
+	redistest.Eventually(t, "the others to be committed", func() bool { return client.HLen(t.Context(), b.ids).Val() == 168 })
+	released.Do(func() { close(release) })
+	b.wantOnce(200)
+}
+
+// TestConsumeLooksOnce holds that one look at the pending list serves for a batch, in whichever order its handlers end.
+func TestConsumeLooksOnce(t *testing.T) {
+	t.Parallel()
+	client := redistest.Single(t, redistest.Own()).Client(t)
+	b := newBatcher(t, client, client)
+	b.feed(0, 640)
+	b.consume(client, none)
+	b.wantOnce(640)
+	looks := 0
+	for line := range strings.Lines(client.Info(t.Context(), "commandstats").Val()) {
+		if rest, ok := strings.CutPrefix(line, "cmdstat_xpending:calls="); ok {
+			calls, _, _ := strings.Cut(rest, ",")
+			looks, _ = strconv.Atoi(calls)
+		}
+	}
+	if looks == 0 || looks > 320 {
+		t.Errorf("%d looks at the pending list for 640 messages in batches of 32", looks)
 	}
 }
 

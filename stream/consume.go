@@ -59,62 +59,64 @@ type consumption struct {
 	work    context.Context // of the handlers
 	t       *luatx.Transactor
 	process func(context.Context, *message.RawMessage) error
-	reading chan struct{} // has what the one batch put there that uses the reader
+	reading chan struct{} // holds something while one of the turns uses the reader
 }
 
 func (c *consumption) loop(ctx context.Context) {
 	var turns sync.WaitGroup
 	for range consumeTurns {
-		turns.Go(func() {
-			h := newHandlers(c)
-			defer h.end()
-			failures := 0
-			for ctx.Err() == nil {
-				failures = c.rest(ctx, failures, c.turn(ctx, h))
-			}
-		})
+		turns.Go(func() { c.turns(ctx) })
 	}
 	turns.Wait()
 }
 
-// turn takes a batch of what has been read, or reads where nothing has, and handles it.
-func (c *consumption) turn(ctx context.Context, h *handlers) error {
+// turns handles one batch after the other.
+func (c *consumption) turns(ctx context.Context) {
+	h := newHandlers(c)
+	defer h.end()
 	var batch []*message.RawMessage
-	select {
-	case <-ctx.Done():
-		return nil
-	case first := <-c.out: // also while the other one waits for something to read
-		batch = c.collect(first)
-	case c.reading <- struct{}{}:
-		var err error
-		batch, err = c.read(ctx)
-		<-c.reading
-		if err != nil {
-			return err
+	var err error
+	failures := 0
+	for ctx.Err() == nil {
+		if batch, err = c.next(ctx, batch); err == nil && len(batch) > 0 {
+			batch, err = c.handle(ctx, h, batch)
 		}
+		failures = c.rest(ctx, failures, err)
 	}
-	if len(batch) == 0 {
-		return nil
+	for _, msg := range batch {
+		c.out <- msg // to be given back
 	}
-	return c.handle(ctx, h, batch)
 }
 
-// read is for one at a time.
-func (c *consumption) read(ctx context.Context) ([]*message.RawMessage, error) {
-	if err := c.upkeep(ctx); err != nil {
-		return nil, err
+// next adds what others have read, or waits for something to read where there is nothing.
+func (c *consumption) next(ctx context.Context, batch []*message.RawMessage) ([]*message.RawMessage, error) {
+	select {
+	case c.reading <- struct{}{}:
+		defer func() { <-c.reading }()
+		if err := c.upkeep(ctx); err != nil {
+			return batch, err
+		}
+		if batch = c.collect(batch); len(batch) > 0 {
+			return batch, nil
+		}
+		return c.await(ctx)
+	default:
 	}
-	if batch := c.collect(); len(batch) > 0 {
+	if batch = c.collect(batch); len(batch) > 0 {
 		return batch, nil
 	}
-	if err := c.readNew(ctx); err != nil {
-		return nil, err
+	select { // the other one reads
+	case <-ctx.Done():
+	case msg := <-c.out:
+		batch = append(batch, msg)
+	case c.reading <- struct{}{}:
+		<-c.reading
 	}
-	return c.collect(), nil
+	return batch, nil
 }
 
-// collect takes what has been read off the channel, behind what was taken before.
-func (c *consumption) collect(batch ...*message.RawMessage) []*message.RawMessage {
+// collect adds what has been read off the channel.
+func (c *consumption) collect(batch []*message.RawMessage) []*message.RawMessage {
 	for len(batch) < c.cfg.BatchSize {
 		select {
 		case msg := <-c.out:
@@ -126,8 +128,8 @@ func (c *consumption) collect(batch ...*message.RawMessage) []*message.RawMessag
 	return batch
 }
 
-// handle runs the handlers of a batch, commits it, and reads the next.
-func (c *consumption) handle(ctx context.Context, h *handlers, batch []*message.RawMessage) error {
+// handle runs the handlers of a batch, commits it, and returns the next.
+func (c *consumption) handle(ctx context.Context, h *handlers, batch []*message.RawMessage) ([]*message.RawMessage, error) {
 	var next *redis.XStreamSliceCmd
 	places := 0
 	if ctx.Err() == nil {
@@ -143,7 +145,7 @@ func (c *consumption) handle(ctx context.Context, h *handlers, batch []*message.
 	h.run(g, batch)
 	if next == nil {
 		c.ledger.release(places)
-		return nil
+		return nil, nil
 	}
 	return c.take(next, places)
 }

@@ -77,11 +77,20 @@ func (r *reader) upkeep(ctx context.Context) error {
 	return nil
 }
 
-// readNew gives out new entries, and waits for them until something else is to be done.
+// readNew gives out new entries.
 func (r *reader) readNew(ctx context.Context) error {
+	batch, err := r.await(ctx)
+	for _, msg := range batch {
+		r.out <- msg
+	}
+	return err
+}
+
+// await reads new entries, and waits for them until something else is to be done.
+func (r *reader) await(ctx context.Context) ([]*message.RawMessage, error) {
 	places := r.ledger.reserve(ctx, r.cfg.BatchSize)
 	if places == 0 {
-		return nil
+		return nil, nil
 	}
 	block := max(r.ledger.untilDue(time.Until(r.claimAt)), minBlock)
 	cmd := r.groupCommand(ctx, places, min(block, r.cfg.BlockTimeout))
@@ -89,20 +98,28 @@ func (r *reader) readNew(ctx context.Context) error {
 	return r.take(cmd, places)
 }
 
-// take gives out what a command has read.
-func (r *reader) take(cmd *redis.XStreamSliceCmd, places int) error {
+// take opens what a command has read, on places taken before. Those that are in flight, or wait for redelivery, already
+// need none.
+func (r *reader) take(cmd *redis.XStreamSliceCmd, places int) ([]*message.RawMessage, error) {
 	defer func() { r.ledger.release(places) }()
 	if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
 		r.lost(err)
-		return err
+		return nil, err
 	}
 	r.outage.over("read")
-	for _, x := range entriesOf(cmd) {
-		if r.give(x.ID, x.Values) {
-			places--
+	entries := entriesOf(cmd)
+	batch := make([]*message.RawMessage, 0, len(entries))
+	for _, x := range entries {
+		e, fresh := r.ledger.hold(x.ID)
+		if !fresh {
+			continue
+		}
+		places--
+		if msg := r.open(e, fetched{1, x.Values}); msg != nil {
+			batch = append(batch, msg)
 		}
 	}
-	return nil
+	return batch, nil
 }
 
 // readOwn gives out what is pending for this consumer and unknown here.

@@ -83,33 +83,30 @@ func (s *subscription) run(ctx context.Context, loop func(context.Context)) {
 	close(s.out)
 }
 
-// give gives out a new entry on a place taken before. It reports whether the place was needed: not for an entry that is
-// in flight or waits for redelivery already.
-func (s *subscription) give(id string, values map[string]any) bool {
-	e, fresh := s.ledger.hold(id)
-	if fresh {
-		s.hand(e, fetched{1, values})
-	}
-	return fresh
-}
-
 // hand gives out an entry that is held; one that cannot be is no longer held.
 func (s *subscription) hand(e *entry, f fetched) {
+	if msg := s.open(e, f); msg != nil {
+		s.out <- msg
+	}
+}
+
+// open makes a message of an entry that is held, to be given out; nil where it cannot be, and is no longer held.
+func (s *subscription) open(e *entry, f fetched) *message.RawMessage {
 	if f.values == nil {
 		s.ack(e.id)
 		s.noteTrimmed(e.id)
 		s.ledger.forget(e)
-		return
+		return nil
 	}
 	s.ledger.delivered(e, s.consumer, f.deliveries)
 	msg, err := s.unmarshal(e.id, f.values)
 	if err != nil {
 		s.malformed(e, err)
-		return
+		return nil
 	}
 	msg.SetAcking(s.acking(e))
 	s.counts.delivered.Add(1)
-	s.out <- msg
+	return msg
 }
 
 func (s *subscription) malformed(e *entry, err error) {
