@@ -1,15 +1,16 @@
 -- Purpose: leases, in batches. Uses the names of _outbox.lua.
 
 local lease -- of what this script takes, by the shard's sequence
-local tries, holders, scores = {'HSET', ATTEMPTS}, {'HSET', LEASES}, {'ZADD', PENDING}
+local tries, holders, scores, last = {'HSET', ATTEMPTS}, {'HSET', LEASES}, {'ZADD', PENDING}, 2
 
--- Takes an event under the lease, until then (ms).
+-- Takes an event under the lease, until then (ms). A number is slow to become a text, and most attempts are the first.
 local function take(id, attempt, until_)
   lease = lease or string.format('%.0f', redis.call('INCR', SEQ))
-  local n = #tries
-  tries[n + 1], tries[n + 2] = id, attempt
-  holders[n + 1], holders[n + 2] = id, lease
-  scores[n + 1], scores[n + 2] = until_, id
+  local at, to = last + 1, last + 2
+  tries[at], tries[to] = id, attempt == 1 and '1' or attempt
+  holders[at], holders[to] = id, lease
+  scores[at], scores[to] = until_, id
+  last = to
 end
 
 -- Keeps what was taken, once a script. Returns the lease, empty where nothing was.

@@ -22,16 +22,22 @@ if #ids == 0 then return {NOW, next_due(), '', 0, 0} end
 local identity = redis.call('HGET', INBOX, 'id')
 if identity and identity ~= IDENTITY then return {NOW, 'identity', identity} end
 
-local bodies, attempts = redis.call('HMGET', ENTRIES, unpack(ids)), redis.call('HMGET', ATTEMPTS, unpack(ids))
-local routes = redis.call('HMGET', ROUTES, unpack(ids))
+-- What a hash says of each event; most shards have no such hash, and its fields are asked for one by one.
+local function of_each(key)
+  return redis.call('EXISTS', key) == 1 and redis.call('HMGET', key, unpack(ids)) or {}
+end
+
+local bodies = redis.call('HMGET', ENTRIES, unpack(ids))
+local attempts, routes = of_each(ATTEMPTS), of_each(ROUTES)
 local again = false -- one at least has been tried before
 for i = 1, #ids do again = again or attempts[i] end
-local ran_out = again and redis.call('HMGET', LEASES, unpack(ids)) or {}
+local ran_out = again and of_each(LEASES) or {}
 
 local taken, room, suspects = 0, tonumber(ARGV[1]), nil -- so far; of them all; whether they are suspects
 
 -- Reports whether an event may be taken beside those that were.
 local function joins(suspect, attempt)
+  if not again then return true end
   if suspects == nil then suspects = suspect end
   if suspect ~= suspects then return false end
   if suspect then room = math.min(room, attempt >= budget and 1 or math.floor(ARGV[1] / 4 ^ (attempt - 1))) end
@@ -40,7 +46,7 @@ local function joins(suspect, attempt)
   return true
 end
 
-local reply, parked, orphans = {NOW, '', '', 0, 0}, 0, 0
+local reply, last_row, parked, orphans = {NOW, '', '', 0, 0}, 5, 0, 0
 for i, id in ipairs(ids) do
   local body, attempt = bodies[i], (tonumber(attempts[i]) or 0) + 1
   if not body or string.byte(body) == 61 then -- =: sent
@@ -53,8 +59,9 @@ for i, id in ipairs(ids) do
     parked = parked + 1
   elseif joins(ran_out[i] and true or false, attempt) then
     take(id, attempt, until_)
-    local n = #reply
+    local n = last_row
     reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = id, attempt, routes[i] or '', body
+    last_row = n + 4
   end
 end
 count('orphans', orphans)

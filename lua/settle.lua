@@ -4,27 +4,30 @@
 -- KEYS:    1 void; then those of _outbox.lua
 -- ARGV:    1 attempts allowed, 2 backoff base (ms), 3 backoff cap (ms), 4 retention of sent ids (ms, negative: forgotten
 --          at once), 5 1: sent bodies are kept, 6 1: a lane continues without its parked events, 7 lease of promoted
---          events (ms, 0: they are everybody's); then of each event: id, what (sent, failed, parked, back), lease
---          (empty: the committer's own, before any claim), a number (failed: in [0, 1), for the jitter; back: ms from
---          now), class (of failed: may be empty) and error
--- Reply:   server time (ms), lease of promoted events, how many events have become heads of lanes, then for each event: sent,
---          failed, parked, back, or stale where nothing was done; then id, attempt, destination and body of each that was
---          leased to the caller.
+--          events (ms, 0: they are everybody's), 8 number of sent ones, 9 the bytes of their bodies (empty: the caller has
+--          not got them); then of each sent one id and =, followed by the SHA-1 of its body in hex (empty: see 9); then of
+--          each other one id, what (failed, parked, back), lease (empty: the committer's own, before any claim), a number
+--          (failed: in [0, 1), for the jitter; back: ms from now), class (of failed: may be empty) and error
+-- Reply:   server time (ms), lease of promoted events, how many events have become heads of lanes, a letter for each event, s
+--          sent, f failed, p parked, b back, or - where nothing was done; then id, attempt, destination and body of each that
+--          was leased to the caller.
 -- Bound:   linear in the arguments, and 100 sent ids whose retention has passed
 -- Redis:   6.0
 
 local budget, base, cap, retention = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local keep, continues, hold = ARGV[5] == '1', ARGV[6] == '1', tonumber(ARGV[7])
-local FIRST, WIDTH = 8, 6
+local SENT_ONES, BYTES, FIRST, WIDTH = tonumber(ARGV[8]), tonumber(ARGV[9]), 10, 6
+local OTHERS = FIRST + 2 * SENT_ONES
 
 -- Events that were published as soon as they were committed have nothing but their body and their place in pending.
 local plain = redis.call('EXISTS', ATTEMPTS, LEASES, ERRORS, PARKED, ROUTES, HEADERS) == 0
 
 local gone, gone_ids, digests, scores = {}, {}, {'HSET', ENTRIES}, {'ZADD', SENT} -- those sent now
+local at_once = false -- they are out of pending
 
 local function sent(id, body)
   local state = body and string.byte(body)
-  if not body or state == 61 or gone[id] then return 'stale' end -- =
+  if not body or state == 61 or gone[id] then return '-' end -- =
   gone[id], gone_ids[#gone_ids + 1] = true, id
   local n = #digests
   digests[n + 1] = id -- the id is kept, so that the same event is known
@@ -36,13 +39,13 @@ local function sent(id, body)
     count('bytes', -#body)
   end
   if not plain then leave(id) end
-  return 'sent'
+  return 's'
 end
 
 -- Keeps what was sent.
 local function keep_sent()
   if #gone_ids == 0 then return end
-  redis.call('ZREM', PENDING, unpack(gone_ids))
+  if not at_once then redis.call('ZREM', PENDING, unpack(gone_ids)) end
   if retention < 0 then
     redis.call('HDEL', ENTRIES, unpack(gone_ids))
   else
@@ -50,19 +53,44 @@ local function keep_sent()
     redis.call(unpack(scores))
   end
   if plain then return end
-  for _, key in ipairs({ATTEMPTS, LEASES, ERRORS, ROUTES}) do redis.call('HDEL', key, unpack(gone_ids)) end
+  for _, key in ipairs({ATTEMPTS, LEASES, ERRORS, ROUTES}) do
+    if redis.call('EXISTS', key) == 1 then redis.call('HDEL', key, unpack(gone_ids)) end
+  end
+end
+
+-- Reports whether none of these is in a lane.
+local function unordered(ids)
+  if plain or redis.call('EXISTS', HEADERS) == 0 then return true end
+  for _, header in ipairs(redis.call('HMGET', HEADERS, unpack(ids))) do
+    if header then return false end
+  end
+  return true
+end
+
+-- What was sent, without a look at the bodies, where the caller knows them, nobody stands behind, and all of it is pending
+-- still: so none was sent before, parked, or erased. Returns false where that is not so; then the look finds out.
+local function sent_at_once(ids)
+  if not BYTES or keep or not unordered(ids) or redis.call('ZREM', PENDING, unpack(ids)) < #ids then return false end
+  for i, id in ipairs(ids) do
+    scores[2 * i + 1], scores[2 * i + 2], gone[id] = NOW, id, true
+  end
+  digests, gone_ids = {'HSET', ENTRIES, unpack(ARGV, FIRST, OTHERS - 1)}, ids
+  count('sent', #ids)
+  count('events', -#ids)
+  count('bytes', -BYTES)
+  return true
 end
 
 local function unsent(id, body, what, lease, number, class, text)
-  if not body or gone[id] or not redis.call('ZSCORE', PENDING, id) then return 'stale' end
-  if (redis.call('HGET', LEASES, id) or '') ~= lease then return 'stale' end
+  if not body or gone[id] or not redis.call('ZSCORE', PENDING, id) then return '-' end
+  if (redis.call('HGET', LEASES, id) or '') ~= lease then return '-' end
   plain = false
   local claimed = lease ~= '' -- the claim has counted the attempt; the committer's own counts when it fails
   if what == 'back' then
     redis.call('ZADD', PENDING, string.format('%.0f', now + number), id)
     if claimed and redis.call('HINCRBY', ATTEMPTS, id, -1) <= 0 then redis.call('HDEL', ATTEMPTS, id) end
     redis.call('HDEL', LEASES, id)
-    return 'back'
+    return 'b'
   end
   local attempts = redis.call('HINCRBY', ATTEMPTS, id, claimed and 0 or 1)
   count('failed', 1)
@@ -71,25 +99,27 @@ local function unsent(id, body, what, lease, number, class, text)
     redis.call('ZADD', PENDING, string.format('%.0f', now + delay), id)
     redis.call('HDEL', LEASES, id)
     note(id, attempts, class == '' and 'failed' or class, text)
-    return 'failed'
+    return 'f'
   end
   note(id, attempts, class == '' and what == 'failed' and 'exhausted' or class, text)
   park(id, body, continues)
-  return 'parked'
+  return 'p'
 end
 
-local ask = {}
-for p = FIRST, #ARGV, WIDTH do ask[#ask + 1] = ARGV[p] end
-local bodies = redis.call('HMGET', ENTRIES, unpack(ask))
-local reply = {NOW, '', 0}
-for i, id in ipairs(ask) do
-  local p = FIRST + (i - 1) * WIDTH
-  if ARGV[p + 1] == 'sent' then
-    reply[i + 3] = sent(id, bodies[i])
-  else
-    reply[i + 3] = unsent(id, bodies[i], ARGV[p + 1], ARGV[p + 2], tonumber(ARGV[p + 3]), ARGV[p + 4], ARGV[p + 5])
-  end
+local ask, letters = {}, {}
+for p = FIRST, OTHERS - 1, 2 do ask[#ask + 1] = ARGV[p] end
+at_once = SENT_ONES > 0 and sent_at_once(ask)
+if at_once then
+  letters[1] = string.rep('s', SENT_ONES)
+else
+  for i, body in ipairs(SENT_ONES > 0 and redis.call('HMGET', ENTRIES, unpack(ask)) or {}) do letters[i] = sent(ask[i], body) end
 end
+for p = OTHERS, #ARGV, WIDTH do
+  local id = ARGV[p]
+  local body = redis.call('HGET', ENTRIES, id)
+  letters[#letters + 1] = unsent(id, body, ARGV[p + 1], ARGV[p + 2], tonumber(ARGV[p + 3]), ARGV[p + 4], ARGV[p + 5])
+end
+local reply = {NOW, '', 0, table.concat(letters)}
 keep_sent()
 
 -- Leases an event that has become the head of its lane to the caller.

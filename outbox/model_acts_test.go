@@ -202,8 +202,8 @@ func (m *model) settle(rt *rapid.T) {
 		how.Lease = time.Hour
 	}
 	how.KeepBody = rapid.Bool().Draw(rt, "keep")
+	bodies := rapid.Bool().Draw(rt, "bodies")
 	var batch []script.Settlement
-	var want, promoted []string
 	for _, id := range rapid.SliceOfNDistinct(rapid.SampledFrom(m.ids(nil)), 1, 4, rapid.ID).Draw(rt, "settled") {
 		s := script.Settlement{ID: id, Class: "refused", Error: "no\nway"}
 		s.What = rapid.SampledFrom([]string{"sent", "sent", "failed", "parked", "back"}).Draw(rt, "what")
@@ -212,13 +212,12 @@ func (m *model) settle(rt *rapid.T) {
 		if s.What == "back" {
 			s.Number *= 1e9 // ms
 		}
-		batch = append(batch, s)
-		what, heirs := m.fate(s)
-		if what == "sent" {
-			m.events[id].kept = how.KeepBody && !m.events[id].erased
+		if bodies {
+			s.Body = []byte(m.events[id].body)
 		}
-		want, promoted = append(want, what), append(promoted, heirs...)
+		batch = append(batch, s)
 	}
+	want, promoted := m.fates(batch, how.KeepBody)
 	settled, err := m.tr.Scripts().Settle(redistest.Soon(m.t), m.shard, how, batch)
 	must(m.t, err)
 	if !slices.Equal(settled.Done, want) {
@@ -232,6 +231,25 @@ func (m *model) settle(rt *rapid.T) {
 		}
 		return old
 	})
+}
+
+// fates are what the settlements of a batch do: those of sent events come first.
+func (m *model) fates(batch []script.Settlement, keep bool) (want, promoted []string) {
+	want = make([]string, len(batch))
+	for _, sent := range []bool{true, false} {
+		for i, s := range batch {
+			if sent != (s.What == "sent") {
+				continue
+			}
+			var heirs []string
+			want[i], heirs = m.fate(s)
+			if want[i] == "sent" {
+				m.events[s.ID].kept = keep && !m.events[s.ID].erased
+			}
+			promoted = append(promoted, heirs...)
+		}
+	}
+	return want, promoted
 }
 
 // fate is what a settlement does.

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/luatx/luatx/internal/script"
@@ -18,16 +19,38 @@ func (r *Relay) publishCold(ctx, work context.Context) {
 		if !ok {
 			return
 		}
-		again := r.claim(ctx, work, slot)
+		r.claim(ctx, work, slot)
+	}
+}
+
+// claim takes one batch of a slot, publishes it, and gives the slot back: while this one is published another worker
+// takes the next, where there is more than a batch. What has been tried before is no such haste's: a poison event must
+// not take others along.
+func (r *Relay) claim(ctx, work context.Context, slot int) {
+	taken := time.Now()
+	claim, again := r.take(ctx, slot)
+	more := len(claim.Events) == r.cfg.BatchSize
+	hurry := more && !slices.ContainsFunc(claim.Events, func(e script.Claimed) bool { return e.Attempt > 1 })
+	if hurry {
+		r.schedule.done(slot, taken)
+	}
+	events := leases(slot, claim.Lease, claim.Events)
+	if r.letThrough(ctx, claim, slot, events) {
+		r.publish(work, taken, events, r.holdIn(ctx))
+	}
+	switch {
+	case hurry:
+	case more:
+		r.schedule.done(slot, time.Now())
+	default:
 		r.schedule.done(slot, again)
 	}
 }
 
-// claim takes one batch of a slot and returns when to look at it again; the zero time: when a commit or a sweep
-// says so.
-func (r *Relay) claim(ctx, work context.Context, slot int) time.Time {
+// take leases one batch of a slot, and returns when to look at it again; the zero time: when a commit or a sweep says so.
+func (r *Relay) take(ctx context.Context, slot int) (claim script.Claim, again time.Time) {
 	if wait := max(r.outage.left(), r.barrier.left()); wait > 0 {
-		return time.Now().Add(wait)
+		return claim, time.Now().Add(wait)
 	}
 	asked, cancel := context.WithTimeout(ctx, r.cfg.Lease)
 	defer cancel()
@@ -40,7 +63,7 @@ func (r *Relay) claim(ctx, work context.Context, slot int) time.Time {
 		if ctx.Err() == nil {
 			r.cfg.Logger.Error("relay: claim failed", "slot", slot, "error", err)
 		}
-		return time.Now().Add(r.cfg.PauseCap)
+		return claim, time.Now().Add(r.cfg.PauseCap)
 	}
 	if claim.Parked > 0 {
 		r.cfg.Logger.Warn("relay: events parked: their attempts ended without an answer", "slot", slot, "events", claim.Parked)
@@ -48,17 +71,10 @@ func (r *Relay) claim(ctx, work context.Context, slot int) time.Time {
 	if claim.Orphans > 0 {
 		r.cfg.Logger.Warn("relay: index members without a body removed", "slot", slot, "events", claim.Orphans)
 	}
-	events := leases(slot, claim.Lease, claim.Events)
-	if r.letThrough(ctx, claim, slot, events) {
-		r.publish(work, taken, events, r.holdIn(ctx))
+	if claim.Next < 0 {
+		return claim, time.Time{}
 	}
-	switch {
-	case len(claim.Events) == r.cfg.BatchSize:
-		return time.Now()
-	case claim.Next < 0:
-		return time.Time{}
-	}
-	return taken.Add(claim.Next)
+	return claim, taken.Add(claim.Next)
 }
 
 // holdIn says for how long what follows in a lane is leased: nobody else need look for it, but when this relay stops, or

@@ -64,6 +64,7 @@ func decode(events []leased, fates settlements) (sound []leased, messages []*mes
 func settlement(e leased, err error, pause time.Duration) script.Settlement {
 	s := script.Settlement{ID: e.id, Lease: e.lease, What: "sent"}
 	if err == nil {
+		s.Body = e.body
 		return s
 	}
 	s.Error, s.Class = err.Error(), classOf(err, "")

@@ -2,6 +2,8 @@ package script
 
 import (
 	"context"
+	"crypto/sha1" //nolint:gosec // see Settlement.mark
+	"encoding/hex"
 	"fmt"
 	"time"
 )
@@ -86,6 +88,7 @@ type Settlement struct {
 	ID    string
 	What  string // sent, failed, parked, back
 	Lease string // empty: the committer's own
+	Body  []byte // of a sent one, as it was committed; empty: the script looks at it, which takes it longer
 	// Number is the jitter in [0, 1) of a failed one, and the pause in ms of one that is given back.
 	Number float64
 	Class  string // of the error; may be empty for a failed one
@@ -113,37 +116,77 @@ type Settled struct {
 // maxError is how much of an error is kept with an event, in bytes.
 const maxError = 1024
 
-// settleFields is how many arguments an event is to lua/settle.lua.
-const settleFields = 6
+// settleFields is how many arguments an event that was not sent is to lua/settle.lua; sentFields one that was.
+const (
+	settleFields = 6
+	sentFields   = 2
+)
 
 // Settle settles a batch of events.
 func (s *Set) Settle(ctx context.Context, shard Shard, how Settling, batch []Settlement) (Settled, error) {
 	if len(batch) == 0 {
 		return Settled{}, nil
 	}
-	retention := how.Retention.Milliseconds()
-	if how.Retention < 0 { // however little
-		retention = -1
-	}
-	args := make([]any, 0, 7+settleFields*len(batch))
-	args = append(args, how.Attempts, how.Base.Milliseconds(), how.Cap.Milliseconds(), retention,
-		digit(how.KeepBody), digit(how.Continues), how.Lease.Milliseconds())
-	for _, b := range batch {
-		args = append(args, b.ID, b.What, b.Lease, b.Number, b.Class, b.Error[:min(len(b.Error), maxError)])
-	}
+	args, order := how.args(batch)
 	reply, err := s.eval(ctx, &s.settle, shard.outboxKeys(), args)
 	if err != nil {
 		return Settled{}, err
 	}
 	_, rows, err := timed(reply)
-	if err != nil || len(rows) < 2+len(batch) || (len(rows)-2-len(batch))%4 != 0 {
+	if err != nil || len(rows) < 3 || (len(rows)-3)%4 != 0 || len(word(rows[2])) != len(batch) {
 		return Settled{}, malformed("settle", reply)
 	}
 	settled := Settled{
-		Lease: word(rows[0]), Heads: number(rows[1]), Done: make([]string, len(batch)), Promoted: claimedIn(rows[2+len(batch):]),
+		Lease: word(rows[0]), Heads: number(rows[1]), Done: make([]string, len(batch)), Promoted: claimedIn(rows[3:]),
 	}
-	for i := range batch {
-		settled.Done[i] = word(rows[2+i])
+	letters := word(rows[2])
+	for i, at := range order {
+		settled.Done[at] = fates[letters[i]]
 	}
 	return settled, nil
+}
+
+// fates are the letters of lua/settle.lua.
+var fates = map[byte]string{'s': "sent", 'f': "failed", 'p': "parked", 'b': "back", '-': "stale"}
+
+// args are the arguments of lua/settle.lua: those that were sent come first. The order says where each stood.
+func (how Settling) args(batch []Settlement) (args []any, order []int) {
+	retention := how.Retention.Milliseconds()
+	if how.Retention < 0 { // however little
+		retention = -1
+	}
+	args = make([]any, 0, 9+settleFields*len(batch))
+	args = append(args, how.Attempts, how.Base.Milliseconds(), how.Cap.Milliseconds(), retention,
+		digit(how.KeepBody), digit(how.Continues), how.Lease.Milliseconds(), 0, "")
+	order = make([]int, 0, len(batch))
+	size, known := 0, true
+	for i := range batch {
+		if b := &batch[i]; b.What == "sent" {
+			args = append(args, b.ID, b.mark())
+			order = append(order, i)
+			size, known = size+len(b.Body), known && len(b.Body) > 0
+		}
+	}
+	if args[7] = len(order); known {
+		args[8] = size
+	}
+	for i := range batch {
+		if b := &batch[i]; b.What != "sent" {
+			args = append(args, b.ID, b.What, b.Lease, b.Number, b.Class, b.Error[:min(len(b.Error), maxError)])
+			order = append(order, i)
+		}
+	}
+	return args, order
+}
+
+// mark is what the shard keeps of an event that was sent; empty where its body is not known.
+func (s *Settlement) mark() string {
+	if len(s.Body) == 0 {
+		return ""
+	}
+	sum := sha1.Sum(s.Body) //nolint:gosec // it tells bodies apart, and scripts can compute no other
+	var text [1 + 2*sha1.Size]byte
+	text[0] = '='
+	hex.Encode(text[1:], sum[:])
+	return string(text[:])
 }
