@@ -1,0 +1,250 @@
+package relaying
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/bench/internal/suite"
+	"github.com/luatx/luatx/internal/measure"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/outbox"
+	"github.com/luatx/luatx/relay"
+)
+
+// The ways to drain a backlog.
+const (
+	theRelay      = "luatx relay"
+	relayForgets  = "luatx relay that keeps no sent ids"
+	relayOfMany   = "luatx relay, 16 tags"
+	streamLoop    = "XREADGROUP 100, then XACK with XDEL"
+	decodingLoop  = "the same loop, decoding the events"
+	fusedLoop     = "the same loop, with the next read"
+	oneByOne      = "XREADGROUP 1, then XACK with XDEL"
+	drainBacklog  = 100_000
+	drainTimeout  = 2 * time.Minute
+	readAtOnce    = 100
+	streamAtOnce  = 1000 // entries of a pipeline that fills a stream
+	drainedStream = "bench:stream"
+)
+
+func drain(ctx context.Context, env suite.Env, b *bed, report *suite.Report) error {
+	cell := measure.Cell{Name: "drain", Ops: drainBacklog}
+	if env.Short {
+		cell.Ops /= 10
+	}
+	env.Log("drain of %d", cell.Ops)
+	table, err := measure.Interleave(ctx, cell, drainers(b), env.Rounds, env.Per)
+	if err != nil {
+		return err
+	}
+	report.Measured = append(report.Measured, table)
+	grid := suite.Grid{
+		Caption: fmt.Sprintf("A backlog of %d events of 300 bytes, published to nobody; one server, one process.", cell.Ops),
+		Head:    []string{"way", "events a second", "× the loop", "server µs an event", "client µs an event"},
+	}
+	for _, way := range table.Ways {
+		row := []string{way}
+		speed, err := table.Ratio(way, streamLoop, measure.Throughput)
+		if err != nil {
+			return err
+		}
+		for _, metric := range []measure.Metric{measure.Throughput, measure.ServerCPUs, measure.ClientCPUs} {
+			value, err := table.Value(way, metric)
+			if err != nil {
+				return err
+			}
+			row = append(row, suite.Number(value.Median))
+		}
+		row = append(row[:2], append([]string{suite.Spread(speed)}, row[2:]...)...)
+		grid.Rows = append(grid.Rows, row)
+	}
+	report.Grids = append(report.Grids, grid)
+	for name, base := range map[string]string{"relay_vs_stream_loop": streamLoop, "relay_vs_one_by_one": oneByOne} {
+		if report.Figures[name], err = table.Ratio(theRelay, base, measure.Throughput); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// drainer has a backlog of so many events, and gets rid of it.
+type drainer struct {
+	fill  func(ctx context.Context, n int) error
+	drain func(ctx context.Context, n int) error
+	left  func(ctx context.Context) (int64, error) // events that wait or are being published
+}
+
+func drainers(b *bed) []measure.Way {
+	relays := func(name string, tags int, cfg relay.Config) measure.Way {
+		return way(name, b, func() (drainer, error) { return newRelayDrainer(b.client, tags, cfg) })
+	}
+	loops := func(name string, l loop) measure.Way {
+		l.client = b.client
+		return way(name, b, func() (drainer, error) { return drainer{l.fill, l.drain, l.left}, nil })
+	}
+	return []measure.Way{
+		relays(theRelay, 1, relay.Config{}),
+		relays(relayForgets, 1, relay.Config{SentRetention: -1}),
+		relays(relayOfMany, 16, relay.Config{}),
+		loops(streamLoop, loop{count: readAtOnce}),
+		loops(decodingLoop, loop{count: readAtOnce, decode: true}),
+		loops(fusedLoop, loop{count: readAtOnce, fused: true}),
+		loops(oneByOne, loop{count: 1}),
+	}
+}
+
+// way makes a way of a drainer: each round begins with an empty server and a new backlog, and ends with none.
+func way(name string, b *bed, make func() (drainer, error)) measure.Way {
+	return measure.Way{Name: name, Setup: func(context.Context, measure.Cell) (*measure.Running, error) {
+		d, err := make()
+		if err != nil {
+			return nil, err
+		}
+		return &measure.Running{
+			Prepare: func(ctx context.Context, n int) error {
+				return errors.Join(b.client.FlushAll(ctx).Err(), d.fill(ctx, n))
+			},
+			Round: func(ctx context.Context, n int) error {
+				bounded, cancel := context.WithTimeout(ctx, drainTimeout)
+				defer cancel()
+				if err := d.drain(bounded, n); err != nil {
+					return err
+				}
+				left, err := d.left(ctx)
+				if err == nil && left > 0 {
+					err = fmt.Errorf("%d events are left", left)
+				}
+				return err
+			},
+			CPU: measure.ServerCPU(b.client),
+		}, nil
+	}}
+}
+
+// newRelayDrainer is a relay as users have it, which finds the backlog when it starts.
+func newRelayDrainer(client redis.UniversalClient, tags int, cfg relay.Config) (drainer, error) {
+	keyspace := luatx.Partitions(tags)
+	tr, err := transactor(client, keyspace, quiet)
+	if err != nil {
+		return drainer{}, err
+	}
+	cfg.Logger = tr.Config().Logger
+	return drainer{
+		fill: func(ctx context.Context, n int) error { return fill(ctx, tr, aggregates(keyspace, tags), 0, n) },
+		drain: func(ctx context.Context, n int) error {
+			var published atomic.Int64
+			ctx, all := context.WithCancel(ctx)
+			defer all()
+			r, err := relay.New(tr, relay.PublisherFunc(func(_ context.Context, events []*message.RawMessage) []error {
+				if published.Add(int64(len(events))) >= int64(n) {
+					all()
+				}
+				return nil
+			}), cfg)
+			if err != nil {
+				return err
+			}
+			if err := r.Run(ctx); err != nil {
+				return err
+			}
+			if got := published.Load(); got != int64(n) {
+				return fmt.Errorf("%d events were published of %d", got, n)
+			}
+			return nil
+		},
+		left: func(ctx context.Context) (int64, error) { return pending(ctx, tr) },
+	}, nil
+}
+
+// pending is how many events wait, or are leased.
+func pending(ctx context.Context, tr *luatx.Transactor) (int64, error) {
+	counts, err := outbox.NewStore(tr).Counts(ctx)
+	return counts.Pending + counts.Leased, err
+}
+
+// loop is what a person would write over a stream: read, publish, acknowledge and delete, read again.
+type loop struct {
+	client *redis.Client
+	count  int64
+	fused  bool // the next read stands in the pipeline of what was read before
+	decode bool
+}
+
+func (l loop) fill(ctx context.Context, n int) error {
+	for i := 0; i < n; i += streamAtOnce {
+		_, err := l.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			for j := i; j < min(i+streamAtOnce, n); j++ {
+				e, err := event(j)
+				if err != nil {
+					return err
+				}
+				pipe.XAdd(ctx, &redis.XAddArgs{Stream: drainedStream, Values: []any{"body", e.Body}})
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return l.client.XGroupCreate(ctx, drainedStream, "g", "0").Err()
+}
+
+func (l loop) drain(ctx context.Context, n int) error {
+	ids, err := l.publish(l.read(ctx, l.client))
+	for published := len(ids); err == nil; published += len(ids) {
+		pipe := l.client.Pipeline()
+		pipe.XAck(ctx, drainedStream, "g", ids...)
+		pipe.XDel(ctx, drainedStream, ids...)
+		more := published < n
+		var next *redis.XStreamSliceCmd
+		if l.fused && more {
+			next = l.read(ctx, pipe)
+		}
+		if _, err = pipe.Exec(ctx); err != nil || !more {
+			return err
+		}
+		if next == nil {
+			next = l.read(ctx, l.client)
+		}
+		ids, err = l.publish(next)
+	}
+	return err
+}
+
+func (l loop) read(ctx context.Context, on redis.Cmdable) *redis.XStreamSliceCmd {
+	return on.XReadGroup(ctx, &redis.XReadGroupArgs{
+		Group: "g", Consumer: "c", Streams: []string{drainedStream, ">"}, Count: l.count, Block: -1,
+	})
+}
+
+// publish looks at what was read, and returns its ids.
+func (l loop) publish(read *redis.XStreamSliceCmd) ([]string, error) {
+	streams, err := read.Result()
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]string, 0, l.count)
+	for _, entry := range streams[0].Messages {
+		body, ok := entry.Values["body"].(string)
+		if !ok {
+			return nil, fmt.Errorf("entry %s has no body", entry.ID)
+		}
+		if l.decode {
+			if _, err := outbox.Decode([]byte(body)); err != nil {
+				return nil, err
+			}
+		}
+		ids = append(ids, entry.ID)
+	}
+	return ids, nil
+}
+
+func (l loop) left(ctx context.Context) (int64, error) {
+	return l.client.XLen(ctx, drainedStream).Result()
+}

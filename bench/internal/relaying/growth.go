@@ -1,0 +1,192 @@
+package relaying
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/bench/internal/suite"
+	"github.com/luatx/luatx/internal/measure"
+	"github.com/luatx/luatx/internal/script"
+)
+
+// growth measures a claim, a settlement and a commit with more and more events pending. The backlogs are there side by
+// side, and take turns.
+func growth(ctx context.Context, env suite.Env, b *bed, report *suite.Report) error {
+	sizes := []int{10_000, 100_000, 1_000_000}
+	if env.Short {
+		sizes = sizes[:2]
+	}
+	var backlogs []*backlog
+	for _, size := range sizes {
+		env.Log("%d pending", size)
+		l, err := newBacklog(ctx, b, size)
+		if err != nil {
+			return err
+		}
+		backlogs = append(backlogs, l)
+	}
+	grid := suite.Grid{Caption: "Server µs an event while so many are pending, and what that is of the first.", Head: []string{"script"}}
+	plot := suite.Plot{Name: "relay-growth", Title: "Server CPU an event, to that with 10,000 pending", XLabel: "pending", YLabel: "×"}
+	for _, l := range backlogs {
+		grid.Head, plot.X = append(grid.Head, suite.Number(float64(l.size))), append(plot.X, suite.Number(float64(l.size)))
+	}
+	for _, step := range []struct {
+		name string
+		way  func(*backlog) *measure.Running
+	}{
+		{"commit of one event", (*backlog).commits},
+		{"claim of 100", (*backlog).claims},
+		{"settle of 100", (*backlog).settles},
+	} {
+		env.Log("growth: %s", step.name)
+		var ways []measure.Way
+		for _, l := range backlogs {
+			ways = append(ways, measure.Way{Name: l.name(), Setup: func(context.Context, measure.Cell) (*measure.Running, error) {
+				return step.way(l), nil
+			}})
+		}
+		cell := measure.Cell{Name: "growth: " + step.name, Ops: growthOps}
+		table, err := measure.Interleave(ctx, cell, ways, env.Rounds, env.Per)
+		if err != nil {
+			return err
+		}
+		report.Measured = append(report.Measured, table)
+		row, series := []string{step.name}, suite.Series{Name: step.name}
+		for _, l := range backlogs {
+			value, err := table.Value(l.name(), measure.ServerCPUs)
+			if err != nil {
+				return err
+			}
+			ratio, err := table.Ratio(l.name(), backlogs[0].name(), measure.ServerCPUs)
+			if err != nil {
+				return err
+			}
+			row, series.Y = append(row, suite.Number(value.Median)+" · "+suite.Spread(ratio)), append(series.Y, ratio)
+		}
+		grid.Rows, plot.Series = append(grid.Rows, row), append(plot.Series, series)
+	}
+	report.Grids, report.Plots = append(report.Grids, grid), append(report.Plots, plot)
+	return nil
+}
+
+const (
+	growthOps   = 2000 // events of a round, few beside the smallest backlog
+	growthBatch = 100
+)
+
+// backlog is a shard with so many events pending.
+type backlog struct {
+	*bed
+	size    int
+	tr      *luatx.Transactor
+	scripts *script.Set
+	shard   script.Shard
+	next    int // the number of the next event
+	held    []script.Claim
+}
+
+func newBacklog(ctx context.Context, b *bed, size int) (*backlog, error) {
+	tr, err := transactor(b.client, luatx.Partitions(1), quiet, func(c *luatx.Config) { c.Namespace = fmt.Sprint("bench-", size) })
+	if err != nil {
+		return nil, err
+	}
+	l := &backlog{bed: b, size: size, tr: tr, scripts: tr.Scripts(), shard: tr.Scripts().Shard(tr.Keyspace().Slots()[0])}
+	return l, l.refill(ctx)
+}
+
+func (l *backlog) name() string { return fmt.Sprint(l.size, " pending") }
+
+// refill brings the backlog to its size again, give or take what a round takes.
+func (l *backlog) refill(ctx context.Context) error {
+	waiting, err := pending(ctx, l.tr)
+	if n := l.size - int(waiting); err == nil && n > 0 {
+		err = fill(ctx, l.tr, []string{"a"}, l.next, n)
+		l.next += n
+	}
+	return err
+}
+
+// commits adds events.
+func (l *backlog) commits() *measure.Running {
+	first := 0
+	return &measure.Running{
+		Prepare: func(ctx context.Context, n int) error {
+			first = l.next
+			l.next += n
+			return nil
+		},
+		Op: func(ctx context.Context, _, i int) error {
+			e, err := event(first + i)
+			if err != nil {
+				return err
+			}
+			_, err = l.tr.Transact(ctx, "a", func(tx *luatx.Tx) error { return tx.Emit(e) })
+			return err
+		},
+		CPU: measure.ServerCPU(l.client),
+	}
+}
+
+// claims takes events; between rounds they are settled, and others come in their place.
+func (l *backlog) claims() *measure.Running {
+	return &measure.Running{
+		Prepare: func(ctx context.Context, _ int) error {
+			for len(l.held) > 0 {
+				if err := l.settle(ctx); err != nil {
+					return err
+				}
+			}
+			return l.refill(ctx)
+		},
+		Op:    func(ctx context.Context, _, _ int) error { return l.claim(ctx) },
+		Batch: growthBatch,
+		CPU:   measure.ServerCPU(l.client),
+	}
+}
+
+// settles settles what was claimed between rounds.
+func (l *backlog) settles() *measure.Running {
+	return &measure.Running{
+		Prepare: func(ctx context.Context, n int) error {
+			if err := l.refill(ctx); err != nil {
+				return err
+			}
+			for len(l.held) < n/growthBatch {
+				if err := l.claim(ctx); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		Op:    func(ctx context.Context, _, _ int) error { return l.settle(ctx) },
+		Batch: growthBatch,
+		CPU:   measure.ServerCPU(l.client),
+	}
+}
+
+func (l *backlog) claim(ctx context.Context) error {
+	claim, err := l.scripts.Claim(ctx, l.shard, script.Claiming{Limit: growthBatch, Lease: time.Hour, Attempts: 10})
+	if err == nil && len(claim.Events) != growthBatch {
+		err = fmt.Errorf("%d events were claimed, want %d", len(claim.Events), growthBatch)
+	}
+	l.held = append(l.held, claim)
+	return err
+}
+
+func (l *backlog) settle(ctx context.Context) error {
+	claim := l.held[0]
+	l.held = l.held[1:]
+	batch := make([]script.Settlement, len(claim.Events))
+	for i, e := range claim.Events {
+		batch[i] = script.Settlement{ID: e.ID, What: "sent", Lease: claim.Lease, Body: e.Body}
+	}
+	done, err := l.scripts.Settle(ctx, l.shard, script.Settling{Attempts: 10, Base: time.Second, Cap: time.Minute, Retention: time.Hour}, batch)
+	for _, what := range done.Done {
+		if what != "sent" {
+			return fmt.Errorf("an event was settled as %s", what)
+		}
+	}
+	return err
+}

@@ -1,0 +1,151 @@
+package relaying
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/bench/internal/suite"
+	"github.com/luatx/luatx/internal/measure"
+)
+
+const (
+	inboxIDs     = 1_000_000
+	inboxAtOnce  = 500
+	keptFor      = 24 * time.Hour
+	inboxNames   = 36 // characters of an id
+	inboxCaption = "Memory of the server for each of %s ids of %d characters that are known for 24 hours."
+)
+
+// bucketed is the note on another layout.
+const bucketed = `**A bucketed inbox** would keep the digests in many small hashes, of up to about 100 each, which Redis holds as one packed
+list: 42 bytes an id in a prototype, less than half of what one hash takes. It would buy memory alone: 1,000 messages a second
+for 24 hours take about 8 GB in one hash, and would take 3.6 GB. It would cost a key for each bucket, which a script must
+declare: a batch of 64 transactions would touch up to 128 buckets more, and every look would read through half a list, at one to
+two microseconds instead of half a one; the turn of the generations, one RENAME now, would become thousands of keys to
+delete, or a time to live on each, which policies such as volatile-lru may then evict: ids would be forgotten in silence.`
+
+// inbox measures what an id takes, in luatx' inbox and as a key of its own.
+func inbox(ctx context.Context, env suite.Env, b *bed, report *suite.Report) error {
+	n := inboxIDs
+	if env.Short {
+		n /= 10
+	}
+	grid := suite.Grid{
+		Caption: fmt.Sprintf(inboxCaption, suite.Number(float64(n)), inboxNames), Head: []string{"way", "bytes an id"},
+	}
+	for _, way := range []struct {
+		name, figure string
+		fill         func(context.Context, *bed, int, int) error
+	}{
+		{"luatx' inbox", "inbox_bytes", fillInbox},
+		{"a key each: SET NX with EX", "", fillKeys},
+	} {
+		env.Log("%d ids, %s", n, way.name)
+		bytes, err := b.memory(ctx, n, way.fill)
+		if err != nil {
+			return fmt.Errorf("%s: %w", way.name, err)
+		}
+		grid.Rows = append(grid.Rows, []string{way.name, suite.Number(bytes)})
+		if way.figure != "" {
+			report.Figures[way.figure] = measure.Spread{Median: bytes, Low: bytes, High: bytes}
+		}
+	}
+	report.Grids = append(report.Grids, grid)
+	return nil
+}
+
+// memory is what each of n ids takes: what is there without them, scripts and buffers, does not count.
+func (b *bed) memory(ctx context.Context, n int, fill func(ctx context.Context, b *bed, from, n int) error) (float64, error) {
+	if err := errors.Join(b.client.FlushAll(ctx).Err(), fill(ctx, b, 0, inboxAtOnce)); err != nil {
+		return 0, err
+	}
+	empty, err := b.usedMemory(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if err := fill(ctx, b, inboxAtOnce, n); err != nil {
+		return 0, err
+	}
+	full, err := b.usedMemory(ctx)
+	return float64(full-empty) / float64(n), err
+}
+
+// usedMemory is what the data takes, its indexes included: without the clients' buffers.
+func (b *bed) usedMemory(ctx context.Context) (int64, error) {
+	info, err := b.client.Info(ctx, "memory").Result()
+	if err != nil {
+		return 0, err
+	}
+	var sum int64
+	for line := range strings.Lines(info) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		sign := map[string]int64{"used_memory": 1, "mem_clients_normal": -1}[name]
+		if sign == 0 {
+			continue
+		}
+		bytes, err := strconv.ParseInt(value, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("INFO memory: %w", err)
+		}
+		sum += sign * bytes
+	}
+	if sum <= 0 {
+		return 0, errors.New("INFO memory says nothing of used_memory")
+	}
+	return sum, nil
+}
+
+func idOf(i int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", i) }
+
+// fillInbox commits transactions, each with an id.
+func fillInbox(ctx context.Context, b *bed, from, n int) error {
+	tr, err := transactor(b.client, luatx.Partitions(1), quiet)
+	if err != nil {
+		return err
+	}
+	counter, err := tr.Keyspace().Key("a", "counter")
+	if err != nil {
+		return err
+	}
+	items := make([]luatx.BatchItem, 0, inboxAtOnce)
+	for i := from; i < from+n; i += len(items) {
+		items = items[:0]
+		for j := i; j < min(i+inboxAtOnce, from+n); j++ {
+			items = append(items, luatx.BatchItem{Aggregate: "a", Options: []luatx.Option{luatx.WithID(idOf(j))}, Func: func(tx *luatx.Tx) error {
+				return luatx.Queued(tx.Pipeline().Incr(ctx, counter))
+			}})
+		}
+		for _, result := range tr.TransactBatch(ctx, items) {
+			if result.Err != nil {
+				return result.Err
+			}
+			if result.Outcome != luatx.Committed {
+				return fmt.Errorf("an id was known before: %v", result.Outcome)
+			}
+		}
+	}
+	return nil
+}
+
+// fillKeys is the usual way.
+func fillKeys(ctx context.Context, b *bed, from, n int) error {
+	for i := from; i < from+n; i += inboxAtOnce {
+		_, err := b.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			for j := i; j < min(i+inboxAtOnce, from+n); j++ {
+				pipe.SetNX(ctx, "bench:inbox:"+idOf(j), 1, keptFor)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package relaying
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/bench/internal/suite"
+	"github.com/luatx/luatx/internal/measure"
+	"github.com/luatx/luatx/relay"
+)
+
+const (
+	// usualSweep is how long a relay takes by default to look at all 16,384 shards.
+	usualSweep = time.Minute
+	// quickSweep is how long it is given here; its cost is counted as if it had been a usual one.
+	quickSweep = 2 * time.Second
+)
+
+// sweep measures the server while nothing happens, with a relay that looks for work in every slot and without one.
+func sweep(ctx context.Context, env suite.Env, b *bed, report *suite.Report) error {
+	env.Log("sweep of empty shards")
+	tr, err := transactor(b.client, luatx.OwnTags(), quiet)
+	if err != nil {
+		return err
+	}
+	var cores, idle []float64
+	table := measure.Table{Cell: "sweep", Ways: []string{"nothing", "relay"}}
+	for range env.Rounds {
+		nothing, err := b.used(ctx, func(context.Context) error { return nil })
+		if err != nil {
+			return err
+		}
+		sweeping, err := b.used(ctx, func(ctx context.Context) error {
+			r, err := relay.New(tr, noting(func(int, int64) {}), relay.Config{
+				NoInline: true, NoWakeUps: true, SweepInterval: quickSweep, Logger: tr.Config().Logger,
+			})
+			if err != nil {
+				return err
+			}
+			return r.Run(ctx)
+		})
+		if err != nil {
+			return err
+		}
+		idle = append(idle, 100*share(nothing))
+		cores = append(cores, 100*max(0, share(sweeping)-share(nothing))*quickSweep.Seconds()/usualSweep.Seconds())
+		table.Rounds = append(table.Rounds, []measure.Sample{nothing, sweeping})
+	}
+	report.Measured = append(report.Measured, table)
+	report.Figures["sweep_core_percent"] = measure.Over(cores)
+	report.Grids = append(report.Grids, suite.Grid{
+		Caption: fmt.Sprintf("A server's core for the sweep of %d empty shards once a minute, however many relays share it; measured at once every %v. An idle server by itself: %s %%.",
+			len(tr.Keyspace().Slots()), quickSweep, suite.Number(measure.Over(idle).Median)),
+		Head: []string{"% of a core", "server ms a sweep"},
+		Rows: [][]string{{suite.Spread(measure.Over(cores)), suite.Number(measure.Over(cores).Median / 100 * usualSweep.Seconds() * 1e3)}},
+	})
+	return nil
+}
+
+func share(s measure.Sample) float64 { return s.ServerCPU.Seconds() / s.Took.Seconds() }
+
+// used measures the server for as long as a quick sweep takes, while something runs.
+func (b *bed) used(ctx context.Context, run func(context.Context) error) (s measure.Sample, err error) {
+	cpu := measure.ServerCPU(b.client)
+	before, err := cpu(ctx)
+	if err != nil {
+		return s, err
+	}
+	begun := time.Now()
+	bounded, cancel := context.WithTimeout(ctx, quickSweep)
+	defer cancel()
+	if err := run(bounded); err != nil {
+		return s, err
+	}
+	<-bounded.Done()
+	if ctx.Err() != nil {
+		return s, ctx.Err()
+	}
+	after, err := cpu(ctx)
+	return measure.Sample{Ops: 1, Took: time.Since(begun), ServerCPU: after - before}, err
+}
