@@ -24,7 +24,7 @@ end
 local function park(id, body, continues)
   redis.call('ZREM', PENDING, id)
   redis.call('ZADD', PARKED, NOW, id)
-  redis.call('HDEL', LEASES, id)
+  if redis.call('HDEL', LEASES, id) == 1 then redis.call('HSETNX', ATTEMPTS, id, 1) end -- see _lease.lua
   tally(body, class_of(id), 1)
   count('events', -1)
   count('bytes', -#body)

@@ -28,10 +28,9 @@ local function of_each(key)
 end
 
 local bodies = redis.call('HMGET', ENTRIES, unpack(ids))
-local attempts, routes = of_each(ATTEMPTS), of_each(ROUTES)
+local attempts, ran_out, routes = of_each(ATTEMPTS), of_each(LEASES), of_each(ROUTES)
 local again = false -- one at least has been tried before
-for i = 1, #ids do again = again or attempts[i] end
-local ran_out = again and of_each(LEASES) or {}
+for i = 1, #ids do again = again or attempts[i] or ran_out[i] end
 
 local taken, room, suspects = 0, tonumber(ARGV[1]), nil -- so far; of them all; whether they are suspects
 
@@ -48,7 +47,7 @@ end
 
 local reply, last_row, parked, orphans = {NOW, '', '', 0, 0}, 5, 0, 0
 for i, id in ipairs(ids) do
-  local body, attempt = bodies[i], (tonumber(attempts[i]) or 0) + 1
+  local body, attempt = bodies[i], attempts_of(attempts[i], ran_out[i]) + 1
   if not body or string.byte(body) == 61 then -- =: sent
     redis.call('ZREM', PENDING, id)
     leave(id)
@@ -58,7 +57,7 @@ for i, id in ipairs(ids) do
     park(id, body, continues)
     parked = parked + 1
   elseif joins(ran_out[i] and true or false, attempt) then
-    take(id, attempt, until_)
+    take(id, attempt, attempts[i], until_)
     local n = last_row
     reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = id, attempt, routes[i] or '', body
     last_row = n + 4

@@ -93,7 +93,7 @@ for i, id in ipairs(ids) do
   if state and (ONLY == '' or ONLY == state) then
     local body, there = content(stored)
     local n = #reply
-    reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = id, state, at and ms(at) or '', attempts[i] or '0'
+    reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = id, state, at and ms(at) or '', attempts[i] or leases[i] and '1' or '0'
     reply[n + 5], reply[n + 6], reply[n + 7], reply[n + 8] = leases[i] or '', headers[i] or '', errors[i] or '', routes[i] or ''
     reply[n + 9], reply[n + 10] = there, body
     size = size + #body

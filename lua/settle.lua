@@ -92,6 +92,7 @@ local function unsent(id, body, what, lease, number, class, text)
     redis.call('HDEL', LEASES, id)
     return 'b'
   end
+  if claimed then redis.call('HSETNX', ATTEMPTS, id, 1) end -- see _lease.lua
   local attempts = redis.call('HINCRBY', ATTEMPTS, id, claimed and 0 or 1)
   count('failed', 1)
   if what == 'failed' and attempts < budget then
@@ -124,9 +125,10 @@ keep_sent()
 
 -- Leases an event that has become the head of its lane to the caller.
 local function adopt(id)
-  local body, attempt = redis.call('HGET', ENTRIES, id), (tonumber(redis.call('HGET', ATTEMPTS, id)) or 0) + 1
+  local body, attempts = redis.call('HGET', ENTRIES, id), redis.call('HGET', ATTEMPTS, id)
+  local attempt = attempts_of(attempts, redis.call('HEXISTS', LEASES, id) == 1) + 1
   if gone[id] or attempt > budget or not redis.call('ZSCORE', PENDING, id) then return end -- settled here too; or a claim's to judge
-  take(id, attempt, string.format('%.0f', now + hold))
+  take(id, attempt, attempts, string.format('%.0f', now + hold))
   local n = #reply
   reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = id, attempt, redis.call('HGET', ROUTES, id) or '', body
 end

@@ -37,7 +37,7 @@ var invariants = []invariant{
 	{"parked without a body", [][]any{{"ZADD", "@parked", 1, "x"}}, []string{"orphan parked/x"}},
 	{"sent without a body", [][]any{{"ZADD", "@sent", 1, "x"}}, []string{"orphan sent/x"}},
 	{"no bodies at all", [][]any{{"DEL", "@entries"}}, []string{
-		"leftover attempts/leased", "leftover attempts/parked", "leftover errors/parked",
+		"leftover attempts/parked", "leftover errors/parked",
 		"leftover headers/first", "leftover headers/second", "leftover headers/third", "leftover leases/leased",
 		"orphan lanes/first", "orphan lanes/second", "orphan lanes/third",
 		"orphan parked/parked", "orphan pending/first", "orphan pending/leased", "orphan pending/pending", "orphan sent/sent",

@@ -88,6 +88,26 @@ var outboxMutants = []Mutant{
 		Why: "a late settlement changes what was sent",
 	},
 	{
+		Name: "sent-without-a-look-twice", File: "lua/settle.lua", Package: "outbox", Test: "^TestModel$",
+		Old: `or redis.call('ZREM', PENDING, unpack(ids)) < #ids then`, New: `or redis.call('ZREM', PENDING, unpack(ids)) < 0 then`,
+		Why: "what was sent, parked or erased before is counted as sent again",
+	},
+	{
+		Name: "sent-without-a-look-at-the-lane", File: "lua/settle.lua", Package: "outbox", Test: "^TestModel$",
+		Old: `if header then return false end`, New: ``,
+		Why: "the events behind one that was sent are never published",
+	},
+	{
+		Name: "first-attempt-uncounted", File: "lua/_lease.lua", Package: "outbox", Test: "^TestModel$",
+		Old: `return tonumber(attempts) or (ran_out and 1 or 0)`, New: `return tonumber(attempts) or 0`,
+		Why: "the attempt of a relay that died is forgotten",
+	},
+	{
+		Name: "first-failure-uncounted", File: "lua/settle.lua", Package: "outbox", Test: "^TestModel$",
+		Old: `if claimed then redis.call('HSETNX', ATTEMPTS, id, 1) end`, New: ``,
+		Why: "an event gets an attempt more than it is allowed",
+	},
+	{
 		Name: "sent-id-kept-where-it-must-not-be", File: "lua/settle.lua", Package: "outbox", Test: "^TestSentBodies$/^redis$",
 		Old: `if retention < 0 then`, New: `if false then`,
 		Why: "ids that should be forgotten at once are kept",

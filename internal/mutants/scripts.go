@@ -149,7 +149,7 @@ var scriptMutants = []Mutant{
 	{
 		Name:    "attempt-not-counted-at-the-claim",
 		File:    "lua/claim.lua",
-		Old:     `(tonumber(attempts[i]) or 0) + 1`,
+		Old:     `attempts_of(attempts[i], ran_out[i]) + 1`,
 		New:     `(tonumber(attempts[i]) or 1)`,
 		Package: "relay",
 		Test:    "^TestDeadRelay$",
