@@ -29,31 +29,36 @@ func (ms members) find(name string) (json.RawMessage, bool) {
 // readMembers refuses a member that comes twice: two readers could take it for two different messages. The values are
 // parts of the text.
 func readMembers(text []byte) (members, error) {
-	if !json.Valid(text) {
-		return nil, invalidJSON(text)
-	}
 	w := walker{text: text}
-	if w.next() != '{' {
+	switch {
+	case w.take('{'):
+	case json.Valid(text):
 		return nil, errors.New("a CloudEvent is a JSON object")
+	default:
+		return nil, invalidJSON(text)
 	}
 	out := make(members, 0, 8)
 	var known names
-	for w.at++; w.next() != '}'; {
-		if text[w.at] == ',' {
-			w.at++
-			w.next()
+	for closed := w.take('}'); !closed; {
+		raw, ok := w.value()
+		if !ok || raw[0] != '"' || !w.take(':') {
+			return nil, invalidJSON(text)
 		}
-		name, err := readText(w.value())
+		name, err := nameOf(raw)
 		if err != nil {
 			return nil, err
 		}
 		if known.has(out, name) {
 			return nil, fmt.Errorf("member %q comes twice", name)
 		}
-		w.next()
-		w.at++ // the colon
-		w.next()
-		out = append(out, member{name, w.value()})
+		value, ok := w.value()
+		if closed = w.take('}'); !ok || !closed && !w.take(',') {
+			return nil, invalidJSON(text)
+		}
+		out = append(out, member{name, value})
+	}
+	if w.next(); w.at < len(text) {
+		return nil, invalidJSON(text)
 	}
 	return out, nil
 }
@@ -101,65 +106,124 @@ func (n *names) has(ms members, name string) bool {
 	return found
 }
 
-// walker walks through a text that is valid JSON.
+// nameOf decodes the name of a member; those that most events have are not made anew.
+func nameOf(raw json.RawMessage) (string, error) {
+	switch string(raw[1 : len(raw)-1]) {
+	case AttrID:
+		return AttrID, nil
+	case AttrSource:
+		return AttrSource, nil
+	case AttrSpecVersion:
+		return AttrSpecVersion, nil
+	case AttrType:
+		return AttrType, nil
+	case AttrSubject:
+		return AttrSubject, nil
+	case AttrTime:
+		return AttrTime, nil
+	case AttrDataContentType:
+		return AttrDataContentType, nil
+	case memberData:
+		return memberData, nil
+	case memberBase64:
+		return memberBase64, nil
+	}
+	return readText(raw)
+}
+
+// walker walks through a text that may be JSON, and sees where it is not.
 type walker struct {
 	text []byte
 	at   int
 }
 
-// next is the next byte that is no space.
+// next is the next byte that is no space; 0 at the end.
 func (w *walker) next() byte {
-	for {
+	for ; w.at < len(w.text); w.at++ {
 		switch c := w.text[w.at]; c {
 		case ' ', '\t', '\r', '\n':
-			w.at++
 		default:
 			return c
 		}
 	}
+	return 0
 }
 
-// value passes a value and returns it.
-func (w *walker) value() json.RawMessage {
-	start, depth := w.at, 0
-	for {
-		switch c := w.text[w.at]; c {
-		case '"':
-			w.quoted()
-		case '{', '[':
-			depth++
-			w.at++
-		case '}', ']':
-			depth--
-			w.at++
-		case ',', ':', ' ', '\t', '\r', '\n':
-			w.at++
-		default:
-			w.scalar()
-		}
-		if depth == 0 {
-			return w.text[start:w.at:w.at]
-		}
-	}
-}
-
-// quoted passes a string.
-func (w *walker) quoted() {
-	for w.at++; w.text[w.at] != '"'; w.at++ {
-		if w.text[w.at] == '\\' {
-			w.at++
-		}
+// take passes a byte, where it is the next.
+func (w *walker) take(c byte) bool {
+	if w.next() != c {
+		return false
 	}
 	w.at++
+	return true
+}
+
+// value passes a value and returns it; false where there is none.
+func (w *walker) value() (raw json.RawMessage, ok bool) {
+	sound := false
+	first := w.next()
+	start := w.at
+	switch first {
+	case '"':
+		sound, ok = w.quoted()
+	case '{', '[':
+		ok = w.nested()
+	default:
+		ok = w.scalar()
+	}
+	raw = w.text[start:w.at:w.at]
+	return raw, ok && (sound || json.Valid(raw))
+}
+
+// quoted passes a string. It is sound for sure where nothing in it is escaped.
+func (w *walker) quoted() (sound, ok bool) {
+	sound = true
+	for w.at++; w.at < len(w.text); w.at++ {
+		switch c := w.text[w.at]; {
+		case c == '"':
+			w.at++
+			return sound, true
+		case c == '\\':
+			w.at++
+			sound = false
+		case c < ' ':
+			return false, false
+		}
+	}
+	w.at = len(w.text)
+	return false, false
+}
+
+// nested passes an object or a list.
+func (w *walker) nested() bool {
+	for depth := 0; w.at < len(w.text); {
+		switch w.text[w.at] {
+		case '"':
+			if _, ok := w.quoted(); !ok {
+				return false
+			}
+			continue
+		case '{', '[':
+			depth++
+		case '}', ']':
+			depth--
+		}
+		w.at++
+		if depth == 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // scalar passes a number, a boolean or null.
-func (w *walker) scalar() {
-	for {
+func (w *walker) scalar() bool {
+	start := w.at
+	for ; w.at < len(w.text); w.at++ {
 		switch w.text[w.at] {
 		case ',', ':', '}', ']', ' ', '\t', '\r', '\n':
-			return
+			return w.at > start
 		}
-		w.at++
 	}
+	return w.at > start
 }

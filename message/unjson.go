@@ -111,11 +111,17 @@ func (ms members) data(target any, contentType string) error {
 
 // setBase64 leaves dst nil for null.
 func setBase64(dst *[]byte, text json.RawMessage) error {
-	var s *string
-	if err := json.Unmarshal(text, &s); err != nil || s == nil {
+	if text[0] == 'n' {
+		return nil
+	}
+	if text[0] != '"' {
+		return errors.New("no string")
+	}
+	s, err := readText(text)
+	if err != nil {
 		return err
 	}
-	b, err := base64.StdEncoding.DecodeString(*s)
+	b, err := base64.StdEncoding.DecodeString(s)
 	*dst = b
 	return err
 }

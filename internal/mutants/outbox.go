@@ -78,7 +78,7 @@ var outboxMutants = []Mutant{
 		Why: "an event that fails for a year fills the server with its errors",
 	},
 	{
-		Name: "given-back-with-its-attempt", File: "lua/settle.lua", Package: "relay", Test: "^TestUnavailable$/^redis$",
+		Name: "given-back-with-its-attempt", File: "lua/settle.lua", Package: "outbox", Test: "^TestModel$",
 		Old: `redis.call('HINCRBY', ATTEMPTS, id, -1) <= 0`, New: `redis.call('HINCRBY', ATTEMPTS, id, 0) <= 0`,
 		Why: "a relay that restarts often parks events that nobody has refused",
 	},
