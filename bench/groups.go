@@ -2,11 +2,12 @@ package main
 
 import (
 	"github.com/luatx/luatx/bench/internal/commit"
+	"github.com/luatx/luatx/bench/internal/relaying"
 	"github.com/luatx/luatx/bench/internal/suite"
 	"github.com/luatx/luatx/bench/internal/way"
 )
 
 // groups are all measurements, in the order of the report.
 func groups() []suite.Group {
-	return []suite.Group{commit.Group(), way.Group()}
+	return []suite.Group{commit.Group(), way.Group(), relaying.Group()}
 }

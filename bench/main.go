@@ -18,6 +18,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/bench/internal/relaying"
 	"github.com/luatx/luatx/bench/internal/suite"
 	"github.com/luatx/luatx/internal/measure"
 	"github.com/luatx/luatx/internal/redistest"
@@ -27,6 +28,13 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	redis.SetLogger(silence{})
+	if was, err := relaying.Child(ctx); was {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "bench: relay:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	os.Exit(bench(ctx, groups(), os.Args[1:], os.Stdout, os.Stderr))
 }
 

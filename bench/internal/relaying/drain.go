@@ -25,7 +25,7 @@ const (
 	streamLoop    = "XREADGROUP 100, then XACK with XDEL"
 	decodingLoop  = "the same loop, decoding the events"
 	fusedLoop     = "the same loop, with the next read"
-	oneByOne      = "XREADGROUP 1, then XACK with XDEL"
+	oneByOne      = "XREADGROUP 1, XACK, XDEL, one by one"
 	drainBacklog  = 100_000
 	drainTimeout  = 2 * time.Minute
 	readAtOnce    = 100
@@ -95,7 +95,7 @@ func drainers(b *bed) []measure.Way {
 		loops(streamLoop, loop{count: readAtOnce}),
 		loops(decodingLoop, loop{count: readAtOnce, decode: true}),
 		loops(fusedLoop, loop{count: readAtOnce, fused: true}),
-		loops(oneByOne, loop{count: 1}),
+		loops(oneByOne, loop{count: 1, apart: true}),
 	}
 }
 
@@ -174,6 +174,7 @@ type loop struct {
 	count  int64
 	fused  bool // the next read stands in the pipeline of what was read before
 	decode bool
+	apart  bool // a round trip for each command
 }
 
 func (l loop) fill(ctx context.Context, n int) error {
@@ -198,16 +199,10 @@ func (l loop) fill(ctx context.Context, n int) error {
 func (l loop) drain(ctx context.Context, n int) error {
 	ids, err := l.publish(l.read(ctx, l.client))
 	for published := len(ids); err == nil; published += len(ids) {
-		pipe := l.client.Pipeline()
-		pipe.XAck(ctx, drainedStream, "g", ids...)
-		pipe.XDel(ctx, drainedStream, ids...)
 		more := published < n
-		var next *redis.XStreamSliceCmd
-		if l.fused && more {
-			next = l.read(ctx, pipe)
-		}
-		if _, err = pipe.Exec(ctx); err != nil || !more {
-			return err
+		next, failed := l.settle(ctx, ids, more)
+		if failed != nil || !more {
+			return failed
 		}
 		if next == nil {
 			next = l.read(ctx, l.client)
@@ -215,6 +210,23 @@ func (l loop) drain(ctx context.Context, n int) error {
 		ids, err = l.publish(next)
 	}
 	return err
+}
+
+// settle acknowledges and deletes, and reads on where that is to go along.
+func (l loop) settle(ctx context.Context, ids []string, more bool) (next *redis.XStreamSliceCmd, err error) {
+	if l.apart {
+		return nil, errors.Join(
+			l.client.XAck(ctx, drainedStream, "g", ids...).Err(),
+			l.client.XDel(ctx, drainedStream, ids...).Err())
+	}
+	pipe := l.client.Pipeline()
+	pipe.XAck(ctx, drainedStream, "g", ids...)
+	pipe.XDel(ctx, drainedStream, ids...)
+	if l.fused && more {
+		next = l.read(ctx, pipe)
+	}
+	_, err = pipe.Exec(ctx)
+	return next, err
 }
 
 func (l loop) read(ctx context.Context, on redis.Cmdable) *redis.XStreamSliceCmd {
