@@ -7,8 +7,8 @@
 local lease -- of what this script takes, by the shard's sequence
 local tries, holders, scores, last = {'HSET', ATTEMPTS}, {'HSET', LEASES}, {'ZADD', PENDING}, 2
 
--- The attempts of an event that is not under a lease now, by what the hashes say.
-local function attempts_of(attempts, ran_out) return tonumber(attempts) or (ran_out and 1 or 0) end
+-- The attempts of an event, by what the hash says, and whether it is or was under a lease.
+local function attempts_of(attempts, leased) return tonumber(attempts) or (leased and 1 or 0) end
 
 -- Takes an event under the lease, until then (ms). The attempts are what the hash said so far.
 local function take(id, attempt, attempts, until_)

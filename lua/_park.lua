@@ -24,7 +24,9 @@ end
 local function park(id, body, continues)
   redis.call('ZREM', PENDING, id)
   redis.call('ZADD', PARKED, NOW, id)
-  if redis.call('HDEL', LEASES, id) == 1 then redis.call('HSETNX', ATTEMPTS, id, 1) end -- see _lease.lua
+  if redis.call('HDEL', LEASES, id) == 1 and not redis.call('HGET', ATTEMPTS, id) then
+    redis.call('HSET', ATTEMPTS, id, 1) -- the first one, see _lease.lua
+  end
   tally(body, class_of(id), 1)
   count('events', -1)
   count('bytes', -#body)

@@ -92,8 +92,8 @@ local function unsent(id, body, what, lease, number, class, text)
     redis.call('HDEL', LEASES, id)
     return 'b'
   end
-  if claimed then redis.call('HSETNX', ATTEMPTS, id, 1) end -- see _lease.lua
-  local attempts = redis.call('HINCRBY', ATTEMPTS, id, claimed and 0 or 1)
+  local attempts = attempts_of(redis.call('HGET', ATTEMPTS, id), claimed) + (claimed and 0 or 1)
+  redis.call('HSET', ATTEMPTS, id, attempts)
   count('failed', 1)
   if what == 'failed' and attempts < budget then
     local delay = math.floor(math.min(cap, base * 2 ^ math.min(attempts - 1, 30)) * number)
@@ -126,7 +126,7 @@ keep_sent()
 -- Leases an event that has become the head of its lane to the caller.
 local function adopt(id)
   local body, attempts = redis.call('HGET', ENTRIES, id), redis.call('HGET', ATTEMPTS, id)
-  local attempt = attempts_of(attempts, redis.call('HEXISTS', LEASES, id) == 1) + 1
+  local attempt = attempts_of(attempts, redis.call('HGET', LEASES, id)) + 1
   if gone[id] or attempt > budget or not redis.call('ZSCORE', PENDING, id) then return end -- settled here too; or a claim's to judge
   take(id, attempt, attempts, string.format('%.0f', now + hold))
   local n = #reply

@@ -99,13 +99,13 @@ var outboxMutants = []Mutant{
 	},
 	{
 		Name: "first-attempt-uncounted", File: "lua/_lease.lua", Package: "outbox", Test: "^TestModel$",
-		Old: `return tonumber(attempts) or (ran_out and 1 or 0)`, New: `return tonumber(attempts) or 0`,
+		Old: `return tonumber(attempts) or (leased and 1 or 0)`, New: `return tonumber(attempts) or 0`,
 		Why: "the attempt of a relay that died is forgotten",
 	},
 	{
-		Name: "first-failure-uncounted", File: "lua/settle.lua", Package: "outbox", Test: "^TestModel$",
-		Old: `if claimed then redis.call('HSETNX', ATTEMPTS, id, 1) end`, New: ``,
-		Why: "an event gets an attempt more than it is allowed",
+		Name: "parked-attempt-uncounted", File: "lua/_park.lua", Package: "outbox", Test: "^TestModel$",
+		Old: `redis.call('HSET', ATTEMPTS, id, 1)`, New: ``,
+		Why: "a parked event seems never to have been tried",
 	},
 	{
 		Name: "sent-id-kept-where-it-must-not-be", File: "lua/settle.lua", Package: "outbox", Test: "^TestSentBodies$/^redis$",

@@ -100,9 +100,9 @@ func drainers(b *bed) []measure.Way {
 }
 
 // way makes a way of a drainer: each round begins with an empty server and a new backlog, and ends with none.
-func way(name string, b *bed, make func() (drainer, error)) measure.Way {
+func way(name string, b *bed, begin func() (drainer, error)) measure.Way {
 	return measure.Way{Name: name, Setup: func(context.Context, measure.Cell) (*measure.Running, error) {
-		d, err := make()
+		d, err := begin()
 		if err != nil {
 			return nil, err
 		}

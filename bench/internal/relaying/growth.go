@@ -146,7 +146,7 @@ func (l *backlog) claims() *measure.Running {
 	}
 }
 
-// settles settles what was claimed between rounds.
+// settles gets rid of what was claimed between rounds.
 func (l *backlog) settles() *measure.Running {
 	return &measure.Running{
 		Prepare: func(ctx context.Context, n int) error {

@@ -239,7 +239,10 @@ func (t *times) commit(ctx context.Context, tr *luatx.Transactor, aggregates []s
 	var wg sync.WaitGroup
 	for caller := range callers {
 		wg.Go(func() {
-			time.Sleep(time.Duration(caller) * every / time.Duration(callers))
+			select { // they do not begin together
+			case <-ctx.Done():
+			case <-time.After(time.Duration(caller) * every / time.Duration(callers)):
+			}
 			tick := time.NewTicker(every)
 			defer tick.Stop()
 			for i := caller; i < len(t.trips) && ctx.Err() == nil; i += callers {
