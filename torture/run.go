@@ -297,6 +297,11 @@ func (r *run) judge(ctx context.Context) (err error) {
 		return err
 	}
 	evidence := verdict.Evidence{World: r.world, Story: r.story, Outages: r.nemeses.Outages(), Taken: r.nemeses.Taken(), Barrier: r.Wait > 0}
+	for _, f := range r.nemeses.Faults() {
+		if f.Kind == nemesis.Repeating {
+			evidence.Repeats = append(evidence.Repeats, verdict.Span{From: f.From.UnixNano(), To: f.To.UnixNano()})
+		}
+	}
 	r.losses = verdict.Judge(evidence, &r.checks)
 	if err := verdict.Linear(ctx, evidence, r.client, r.Seed, &r.checks); err != nil {
 		return err

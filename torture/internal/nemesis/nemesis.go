@@ -106,6 +106,9 @@ type kind struct {
 	inflict func(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error)
 }
 
+// Repeating is the kind that repeats requests without their senders' knowing.
+const Repeating = "duplicate-requests"
+
 // Kinds are the names of all kinds.
 func Kinds() []string {
 	var names []string

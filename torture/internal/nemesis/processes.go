@@ -74,7 +74,7 @@ func wrongClock(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error)
 
 var networkKinds = []kind{
 	{name: "drop-replies", track: "network", inflict: chaos(respproxy.Chaos{DropReply: 0.05})},
-	{name: "duplicate-requests", track: "network", inflict: chaos(respproxy.Chaos{Duplicate: 0.2})},
+	{name: Repeating, track: "network", inflict: chaos(respproxy.Chaos{Duplicate: 0.2})},
 	{name: "delay", track: "network", inflict: chaos(respproxy.Chaos{Delay: 0.2, MaxDelay: 100 * time.Millisecond})},
 	{name: "cut", track: "network", inflict: chaos(respproxy.Chaos{Cut: 0.03, DropRequest: 0.02})},
 	{name: "silence", track: "network", inflict: chaos(respproxy.Chaos{Silent: 0.01})},

@@ -15,11 +15,17 @@ type Evidence struct {
 	World   *World
 	Story   *Story
 	Outages []nemesis.Outage
+	// Repeats are when the network repeated requests by itself. No caller knows of such a copy: what was refused, for what
+	// it found, may be let in by the copy that comes after it.
+	Repeats []Span
 	// Taken are events that were taken from their index, and so are due at once.
 	Taken map[string]bool
 	// Barrier says that nothing was published before replicas had it.
 	Barrier bool
 }
+
+// Span is a time, in nanoseconds.
+type Span struct{ From, To int64 }
 
 // Losses are what failovers have taken: commits that were acknowledged, inputs that were, and events that were published
 // without a commit that is there.
@@ -156,10 +162,17 @@ func (j *judge) calls() {
 			if c.replicated() {
 				j.Hold(Replicated, true, "")
 			}
-		case !c.open():
+		case !c.open() && !j.repeated(c):
 			j.Hold(ErrorsNothing, !there, "%s was told %s and is there", id, told(c))
 		}
 	}
+}
+
+// repeated says whether the network repeated requests during one of the tries.
+func (j *judge) repeated(c *Call) bool {
+	return slices.ContainsFunc(c.Tries, func(try history.Line) bool {
+		return slices.ContainsFunc(j.Repeats, func(s Span) bool { return try.Start <= s.To && try.End >= s.From })
+	})
 }
 
 func (c *Call) replicated() bool {

@@ -217,6 +217,27 @@ func TestFailoversExcuse(t *testing.T) {
 	}
 }
 
+// TestRepeatsExcuse holds that only what was refused while the network repeated requests may be in.
+func TestRepeatsExcuse(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		span Span
+		want []string
+	}{
+		{Span{10 * second, 11 * second}, nil},
+		{Span{0, 9 * second}, []string{ErrorsNothing}},
+		{Span{12 * second, 20 * second}, []string{ErrorsNothing}},
+	} {
+		e := sound()
+		e.Story.Calls["c2"].Tries[0].Outcome = history.Short
+		e.Repeats = []Span{c.span}
+		var checks Checks
+		if Judge(e, &checks); !slices.Equal(broken(&checks), c.want) {
+			t.Errorf("%+v: broken %q, want %q", c.span, broken(&checks), c.want)
+		}
+	}
+}
+
 func TestChecksKeepTheFirstProblems(t *testing.T) {
 	t.Parallel()
 	var checks Checks
