@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/torture/internal/ground"
 )
@@ -16,8 +18,8 @@ func clustered(n *Nemeses) bool { return n.Site.Cluster != nil }
 const replicaLag = 900 * time.Millisecond
 
 var clusterKinds = []kind{
-	{name: "kill-master", track: "servers", fits: clustered, inflict: killMaster(0)},
-	{name: "lag-then-kill", track: "servers", fits: clustered, inflict: killMaster(replicaLag)},
+	{name: "kill-master", track: "servers", fits: clustered, inflict: killMaster(false)},
+	{name: "lag-then-kill", track: "servers", fits: clustered, inflict: killMaster(true)},
 	{name: "kill-replica", track: "servers", fits: clustered, inflict: killReplica},
 	{name: "stop-master", track: "servers", fits: clustered, inflict: stopMaster},
 	{name: "failover", track: "servers", fits: clustered, inflict: failover},
@@ -53,8 +55,8 @@ func (n *Nemeses) target(ctx context.Context, rng *rand.Rand) (b ground.Branch, 
 	return b, master, beside, err
 }
 
-// killMaster kills a master, whose replica has heard nothing for the lag, and lets it come back as a replica.
-func killMaster(lag time.Duration) func(context.Context, *Nemeses, *rand.Rand) (injury, error) {
+// killMaster kills a master, whose replica may have heard nothing for a while, and lets it come back as a replica.
+func killMaster(lagging bool) func(context.Context, *Nemeses, *rand.Rand) (injury, error) {
 	return func(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
 		ctx = context.WithoutCancel(ctx)
 		b, master, beside, err := n.target(ctx, rng)
@@ -63,17 +65,12 @@ func killMaster(lag time.Duration) func(context.Context, *Nemeses, *rand.Rand) (
 		}
 		done := injury{target: master.Addr(), branches: beside}
 		out := Outage{Branches: beside, From: time.Now()}
-		if lag > 0 {
+		if lagging {
 			replica, err := n.Site.Cluster.ReplicaOf(ctx, master)
 			if err != nil {
 				return done, err
 			}
-			if err := replica.Pause(); err != nil {
-				return done, err
-			}
-			wait(ctx, lag)
-			defer func() { _ = replica.Resume() }() // again does no harm
-			if err := errors.Join(master.Kill(), replica.Resume()); err != nil {
+			if err := errors.Join(n.sever(ctx, master, replica), master.Kill(), replica.Resume()); err != nil {
 				return done, err
 			}
 		} else if err := master.Kill(); err != nil {
@@ -85,6 +82,19 @@ func killMaster(lag time.Duration) func(context.Context, *Nemeses, *rand.Rand) (
 		n.behind.Go(func() { _ = insist(master.Restart) }) // commits do not wait for it; the next fault does
 		return done, err
 	}
+}
+
+// sever lets a replica hear nothing of its master for the lag: it stands still, and the connection between them is closed,
+// for else the kernel would keep for it what the master sends.
+func (n *Nemeses) sever(ctx context.Context, master, replica *redistest.Server) error {
+	if err := replica.Pause(); err != nil {
+		return err
+	}
+	err := n.admins([]string{master.Addr()}, func(c *redis.Client) error {
+		return c.Do(ctx, "CLIENT", "KILL", "TYPE", "replica").Err()
+	})
+	wait(ctx, replicaLag)
+	return err
 }
 
 func killReplica(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {

@@ -63,8 +63,11 @@ type Outage struct {
 }
 
 // Covers says whether what was acknowledged for a branch at a time, in nanoseconds, may be gone.
-func (o Outage) Covers(branch int, at int64) bool {
-	return slices.Contains(o.Branches, branch) && at >= o.From.Add(-lagBefore).UnixNano() && at <= o.To.UnixNano()
+func (o Outage) Covers(branch int, at int64) bool { return o.Meets(branch, at, at) }
+
+// Meets says the same of what happened at some time between two.
+func (o Outage) Meets(branch int, from, to int64) bool {
+	return slices.Contains(o.Branches, branch) && to >= o.From.Add(-lagBefore).UnixNano() && from <= o.To.UnixNano()
 }
 
 // Nemeses is all that goes wrong in a run.

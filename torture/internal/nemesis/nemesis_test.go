@@ -70,4 +70,8 @@ func TestOutageCovers(t *testing.T) {
 			t.Errorf("branch %d at %v: %v", c.branch, c.at, got)
 		}
 	}
+	at := func(d time.Duration) int64 { return from.Add(d).UnixNano() }
+	if !o.Meets(1, at(-time.Hour), at(time.Hour)) || o.Meets(1, at(5*time.Second), at(time.Hour)) || o.Meets(2, at(0), at(1)) {
+		t.Error("an outage within a call, after one, of another branch")
+	}
 }

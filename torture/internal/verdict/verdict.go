@@ -79,6 +79,12 @@ func (j *judge) excused(branch int, at int64) bool {
 	return slices.ContainsFunc(j.Outages, func(o nemesis.Outage) bool { return o.Covers(branch, at) })
 }
 
+// excusedCall says whether a failover may have taken what happened at some time between two: callers of a batch are told
+// when all of it is done.
+func (j *judge) excusedCall(line history.Line) bool {
+	return slices.ContainsFunc(j.Outages, func(o nemesis.Outage) bool { return o.Meets(line.Branch, line.Start, line.End) })
+}
+
 // branch holds what one branch shows by itself: its effects explain all that is there.
 func (j *judge) branch(h *Holding) {
 	balances, sums, stock := make(map[string]int64), map[string]int64{"count": int64(len(h.Effects))}, make(map[string]int64)
@@ -151,7 +157,7 @@ func (j *judge) calls() {
 		case c.Op == history.Doomed:
 			j.Hold(ErrorsNothing, !acked && !there, "%s must fail, and was told %s", id, told(c))
 		case acked && !there:
-			excused := j.excused(c.Branch, try.End)
+			excused := j.excusedCall(try)
 			j.Hold(AckedApplied, excused, "%s was told %s and is not there", id, told(c))
 			j.Hold(Replicated, !c.replicated(), "%s was told that replicas have it, and is not there", id)
 			if excused {
@@ -213,7 +219,7 @@ func (j *judge) retries(c *Call) {
 
 // lostBetween says that a failover may have taken the call's effect between two of its tries.
 func (j *judge) lostBetween(c *Call) bool {
-	return slices.ContainsFunc(c.Tries, func(try history.Line) bool { return try.Outcome.In() && j.excused(c.Branch, try.End) })
+	return slices.ContainsFunc(c.Tries, func(try history.Line) bool { return try.Outcome.In() && j.excusedCall(try) })
 }
 
 // inputs holds that every order in a stream was applied, and that those are in it that were acknowledged to a producer.
@@ -236,7 +242,7 @@ func (j *judge) inputs() {
 		if put.Outcome != history.Committed || in[put.ID] {
 			continue
 		}
-		excused := j.excused(put.Branch, put.End)
+		excused := j.excusedCall(put)
 		j.Hold(AckedApplied, excused, "input %s was acknowledged to its producer and is not there", put.ID)
 		if excused {
 			j.losses.Inputs++

@@ -65,7 +65,7 @@ func sound() Evidence {
 				"c4": call("c4", history.Guarded, history.Line{Outcome: history.Short}),
 				"d1": call("d1", history.Doomed, history.Line{Outcome: history.Nothing, Err: "no integer"}),
 			},
-			Puts:   []history.Line{{Kind: history.Put, ID: "o1", Outcome: history.Committed, End: 10 * second}},
+			Puts:   []history.Line{{Kind: history.Put, ID: "o1", Outcome: history.Committed, Start: 9 * second, End: 10 * second}},
 			Events: map[string]map[string]bool{"o1": {"e3": true}},
 		},
 	}
