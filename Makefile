@@ -4,7 +4,7 @@ FUZZTIME ?= 10s
 ARGS =
 
 .NOTPARALLEL:
-.PHONY: help demo test race cluster fuzz mutants torture lint bench verify setup fmt clean
+.PHONY: help demo test race cluster fuzz mutants torture matrix lint bench verify setup fmt clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s  %s\n", $$1, $$2 }' Makefile
@@ -29,6 +29,9 @@ mutants: ## break the code on purpose and see that the tests notice
 
 torture: ## break everything that can break, and judge what is left; see docs/reliability.md
 	@cd torture && go run . $(ARGS)
+
+matrix: ## the core on several servers in containers; writes docs/compatibility.md
+	@cd matrix && LUATX_MATRIX=all LUATX_MATRIX_TABLE="$$PWD/../docs/compatibility.md" go test -count=1 -timeout 2h .
 
 lint: ## formatting, go vet and golangci-lint
 	@.ci/lint

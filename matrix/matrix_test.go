@@ -2,64 +2,125 @@
 package matrix
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/testcontainers/testcontainers-go"
 	"github.com/testcontainers/testcontainers-go/wait"
 )
 
-// images are the versions: LUATX_MATRIX_IMAGES names others, separated by commas.
+// Environment variables.
+const (
+	envMatrix = "LUATX_MATRIX"        // 1: the tests that take a server; all: everything; each fails without an engine
+	envImages = "LUATX_MATRIX_IMAGES" // other images, separated by commas
+	envSetup  = "LUATX_MATRIX_SETUP"  // a program that prepares the images
+	envTable  = "LUATX_MATRIX_TABLE"  // the file that gets the table; without it, none is written
+)
+
+// images are the versions.
 func images() []string {
-	list := os.Getenv("LUATX_MATRIX_IMAGES")
+	list := os.Getenv(envImages)
 	if list == "" {
 		list = "redis:6.0,redis:7.0,redis:8.0,valkey/valkey:8.1"
 	}
 	return strings.Split(list, ",")
 }
 
-// packages are the ones whose tests take a server that is already there.
-var packages = []string{".", "./inbox", "./outbox", "./relay", "./stack", "./stream", "./expiry", "./repair", "./internal/command/...", "./internal/redistest"}
+// served are the packages whose tests take a server that is already there.
+var served = []string{".", "./inbox", "./outbox", "./relay", "./stack", "./stream", "./expiry", "./repair", "./internal/command/...", "./internal/redistest"}
 
-// TestMatrix holds the core's tests on every version. Tests that start servers of their own skip themselves.
-//
-// It takes a minute, and so runs only where LUATX_MATRIX or LUATX_VERIFY is set; under the first a missing container
-// engine, or a container that does not start, is a failure.
-func TestMatrix(t *testing.T) {
-	wanted := os.Getenv("LUATX_MATRIX") != ""
-	if !wanted && os.Getenv("LUATX_VERIFY") == "" {
-		t.Skip("the version matrix takes a minute: set LUATX_MATRIX=1")
+// core are all packages whose tests have to do with a server.
+var core = append([]string{"./admin/...", "./cmd/...", "./internal/record", "./internal/rekey", "./internal/script"}, served...)
+
+// wanted says what is asked for.
+func wanted(t *testing.T) (must, all bool) {
+	t.Helper()
+	asked := os.Getenv(envMatrix)
+	if asked == "" && os.Getenv("LUATX_VERIFY") == "" {
+		t.Skip("the version matrix takes minutes: set LUATX_MATRIX=1, or all")
 	}
-	if !wanted {
+	if asked == "" {
 		testcontainers.SkipIfProviderIsNotHealthy(t)
 	}
-	for _, image := range images() {
+	return asked != "", asked == "all"
+}
+
+// prepared runs the program that prepares the images, once.
+var prepared = sync.OnceValue(func() error {
+	setup := os.Getenv(envSetup)
+	if setup == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
+	defer cancel()
+	if out, err := exec.CommandContext(ctx, setup).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", setup, err, out)
+	}
+	return nil
+})
+
+// TestMatrix holds the core's tests on every version: those that take a server on one in a container; where everything is
+// asked for all of them, clusters and kills included, on the image's program; and commits on a cluster of containers
+// whose network is cut and healed.
+//
+// A minute with LUATX_MATRIX=1, which leaves the cluster to the last image; half an hour with LUATX_MATRIX=all.
+func TestMatrix(t *testing.T) {
+	required, all := wanted(t)
+	must(t, prepared())
+	list := images()
+	rows := make([]row, len(list))
+	for i, image := range list {
+		r := &rows[i]
+		r.image = image
 		t.Run(image, func(t *testing.T) {
-			container, err := testcontainers.Run(t.Context(), image,
-				testcontainers.WithExposedPorts("6379/tcp"),
-				testcontainers.WithWaitStrategy(wait.ForListeningPort("6379/tcp")))
-			testcontainers.CleanupContainer(t, container)
-			if err != nil && wanted {
-				t.Fatal(err)
+			defer func() { r.failed = t.Failed() }()
+			t.Run("container", func(t *testing.T) { r.container = onContainer(t, image, required, r) })
+			if all {
+				t.Run("program", func(t *testing.T) {
+					r.program = suite(t, core, "LUATX_REDIS_SERVER="+program(t, image)).String()
+				})
 			}
-			if err != nil {
-				t.Skipf("image %s could not be started: make it, or let the engine pull it: %v", image, err)
+			if all || i == len(list)-1 {
+				t.Run("cut", func(t *testing.T) {
+					r.cut = partition(t, image)
+					t.Log(r.cut)
+				})
 			}
-			addr, err := container.PortEndpoint(t.Context(), "6379/tcp", "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			run := exec.CommandContext(t.Context(), "go", append([]string{"test", "-count=1"}, packages...)...)
-			run.Dir = ".."
-			run.Env = append(os.Environ(), "LUATX_TEST_REDIS="+addr, "CI=")
-			out, err := run.CombinedOutput()
-			if err != nil {
-				t.Errorf("%v\n%s", err, out)
-				return
-			}
-			t.Logf("\n%s", out)
 		})
 	}
+	if name := os.Getenv(envTable); name != "" {
+		must(t, writeTable(name, rows))
+	}
+}
+
+// onContainer runs the tests that take a server on one in a container.
+func onContainer(t *testing.T, image string, required bool, r *row) string {
+	t.Helper()
+	container, err := testcontainers.Run(t.Context(), image,
+		testcontainers.WithExposedPorts("6379/tcp"),
+		testcontainers.WithWaitStrategy(wait.ForListeningPort("6379/tcp")))
+	testcontainers.CleanupContainer(t, container)
+	if err != nil && required {
+		t.Fatal(err)
+	}
+	if err != nil {
+		t.Skipf("image %s could not be started: make it, or let the engine pull it: %v", image, err)
+	}
+	addr, err := container.PortEndpoint(t.Context(), "6379/tcp", "")
+	must(t, err)
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	defer func() { _ = client.Close() }()
+	info, err := client.Info(t.Context(), "server").Result()
+	must(t, err)
+	r.version = versionOf(info)
+	n := suite(t, served, "LUATX_TEST_REDIS="+addr)
+	t.Log(n)
+	return n.String()
 }
