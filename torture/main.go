@@ -60,9 +60,8 @@ type options struct {
 	Dir      string
 	Out      string
 	JSON     bool
-
-	FailFast bool     // ends as soon as an invariant is seen to be broken
-	Env      []string // of the processes, beside this one's
+	FailFast bool
+	Row      bool
 }
 
 func main() {
@@ -119,6 +118,7 @@ func parse(args []string, errs io.Writer) (options, error) {
 	flags.BoolVar(&o.Keep, "keep", false, "keep histories and logs")
 	flags.StringVar(&o.Dir, "dir", "", "`directory` for them; the default is that for temporary files")
 	flags.StringVar(&o.Out, "out", "", "`directory` for report.json and report.html")
+	flags.BoolVar(&o.Row, "row", false, "print the report as a row of the table in docs/reliability.md")
 	flags.BoolVar(&o.JSON, "json", false, "print the report as JSON")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -165,8 +165,11 @@ func write(r *report.Report, o options, out io.Writer) error {
 			}
 		}
 	}
-	if o.JSON {
+	switch {
+	case o.JSON:
 		return r.JSON(out)
+	case o.Row:
+		return r.Row(out)
 	}
 	return r.Text(out)
 }

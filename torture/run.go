@@ -153,7 +153,7 @@ func (r *run) staff(ctx context.Context) error {
 	}
 	r.began = time.Now()
 	r.pulse = pulse.New(r.began, len(r.branches))
-	r.crew, err = crew.Start(crew.Config{Program: program, Args: []string{memberCommand}, Env: r.Env, Skewed: skewed, Log: log, Noted: r.pulse.Add}, tasks)
+	r.crew, err = crew.Start(crew.Config{Program: program, Args: []string{memberCommand}, Skewed: skewed, Log: log, Noted: r.pulse.Add}, tasks)
 	return err
 }
 

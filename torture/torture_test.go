@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +21,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asMember) != "" {
 		os.Exit(work.Main(os.Stdin, os.Stdout, os.Stderr))
 	}
+	if err := os.Setenv(asMember, "1"); err != nil { // of all that this process starts
+		panic(err)
+	}
 	redistest.Main(m)
 }
 
@@ -31,7 +36,7 @@ func tortured(t *testing.T, args ...string) *report.Report {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Dir, o.Env, o.FailFast = t.TempDir(), []string{asMember + "=1"}, true
+	o.Dir, o.FailFast = t.TempDir(), true
 	r, err := torture(t.Context(), o, &log)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, log.String())
@@ -104,6 +109,43 @@ func inflicted(t *testing.T, r *report.Report) {
 	if len(r.Faults) < 15 || fit < 30 {
 		t.Errorf("%d faults of %d kinds", fit, len(r.Faults))
 	}
+}
+
+// TestExitStatus holds what the program says to its caller, and that it leaves nothing behind.
+func TestExitStatus(t *testing.T) {
+	redistest.Need(t)
+	for _, c := range []struct {
+		args []string
+		want int
+	}{
+		{[]string{"--for", "1ms"}, statusVoid},
+		{[]string{"--help"}, statusFine},
+		{[]string{"--floor", "1e9"}, statusVoid},
+		{[]string{"--floor", "1", "--json"}, statusFine},
+	} {
+		dir := t.TempDir()
+		var out, errs bytes.Buffer
+		args := append([]string{"--for", "1s", "--rate", "200", "--no-clock", "--no-disk", "--nemeses", "cut-all", "--dir", dir, "--out", dir}, c.args...)
+		if got := command(t.Context(), args, &out, &errs); got != c.want {
+			t.Errorf("%v: status %d, want %d\n%s%s", c.args, got, c.want, out.String(), errs.String())
+		}
+		left, err := filepath.Glob(filepath.Join(dir, "luatx-torture-*"))
+		if err != nil || len(left) > 0 {
+			t.Errorf("left behind: %v, %v", left, err)
+		}
+		if len(c.args) == 3 && (!json.Valid(out.Bytes()) || !strings.Contains(readFile(t, filepath.Join(dir, "report.html")), "every invariant holds")) {
+			t.Errorf("the report is none:\n%s", out.String())
+		}
+	}
+}
+
+func readFile(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 func TestParseRefuses(t *testing.T) {

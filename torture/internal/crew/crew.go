@@ -22,7 +22,6 @@ import (
 type Config struct {
 	Program string   // this program
 	Args    []string // with which it is one of the crew
-	Env     []string // beside this process'
 	Skewed  string   // the same program, whose clock is off by what its environment says; empty: there is none
 	Log     io.Writer
 	Noted   func(work.Note) // called for each note; by several goroutines at once
@@ -126,7 +125,7 @@ func (m *Member) Start(off time.Duration) error {
 		program = cfg.Skewed
 	}
 	cmd := exec.Command(program, cfg.Args...) //nolint:noctx // end ends it
-	cmd.Env = append(append(os.Environ(), cfg.Env...), fmt.Sprintf("%s=%d", skew.Env, int64(off.Seconds())))
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", skew.Env, int64(off.Seconds())))
 	cmd.Stderr = prefixed{m.crew, task.Name}
 	cmd.SysProcAttr = childAttributes()
 	stdin, err := cmd.StdinPipe()

@@ -94,6 +94,10 @@ func TestText(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
 	}
+	out.Reset()
+	if err := sample().Row(&out); err != nil || out.String() != "| cluster | 7 | 20 s | 9000 | 3 of 2 kinds | 0.0 s | 4, 0, 2 | 0.9 s | broken | 7.0.15, abc |\n" {
+		t.Errorf("%v, %s", err, out.String())
+	}
 	if got := report.Milliseconds(1234567 * time.Nanosecond); got != 1.23 {
 		t.Error(got)
 	}

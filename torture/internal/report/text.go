@@ -46,3 +46,26 @@ func (r *Report) Text(out io.Writer) error {
 	}
 	return nil
 }
+
+// Row writes a row of a table in Markdown: topology, seed, seconds, commits, faults, the longest recovery, what was lost,
+// how long it took to drain, whether all held, server and commit.
+func (r *Report) Row(out io.Writer) error {
+	longest := 0.0
+	for _, s := range r.Recovery {
+		longest = max(longest, s.Most)
+	}
+	topology, holds := r.Topology, "all hold"
+	if r.Wait > 0 {
+		topology += fmt.Sprintf(", WAIT %d", r.Wait)
+	}
+	if !r.OK {
+		holds = "broken"
+	}
+	if r.Void != "" {
+		holds = "void"
+	}
+	_, err := fmt.Fprintf(out, "| %s | %d | %.0f s | %d | %d of %d kinds | %.1f s | %d, %d, %d | %.1f s | %s | %s, %s |\n",
+		topology, r.Seed, r.Seconds, r.Commits, r.FaultsAll, len(r.Faults), longest/1000, r.Lost.Commits, r.Lost.Inputs, r.Lost.Ghosts,
+		float64(r.DrainedMS)/1000, holds, r.Server, r.Commit)
+	return err
+}
