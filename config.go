@@ -45,7 +45,7 @@ type Config struct {
 	// leaves the others their room. Defaults to 10,000.
 	LaneCapacity int
 
-	// MaxCommands is the most commands, events and guarded reads of one transaction. Defaults to 10,000.
+	// MaxCommands is the most commands, events and guarded reads of one transaction, at most 65,535. Defaults to 10,000.
 	MaxCommands int
 
 	// MaxBytes is the most bytes of one transaction's commands, events and guarded reads. Defaults to 8 MiB.
@@ -86,6 +86,7 @@ type Config struct {
 
 const (
 	maxCommitTimeout = 5 * time.Minute
+	maxCommands      = 1<<16 - 1 // as many as a plan can count
 	// maxArgs is the most arguments of one command: Lua's stack takes no more on every server.
 	maxArgs = 5000
 )
@@ -160,6 +161,9 @@ func (c Config) validate() error {
 		if value < 0 {
 			return fmt.Errorf("luatx: Config.%s is %d: use 0 for the default, or more", name, value)
 		}
+	}
+	if c.MaxCommands > maxCommands {
+		return fmt.Errorf("luatx: Config.MaxCommands is %d: use at most %d", c.MaxCommands, maxCommands)
 	}
 	if err := validateProcedures(c.Procedures); err != nil {
 		return err

@@ -28,8 +28,7 @@ func streamsLast(cmds []redis.Cmder, commands []script.Command) ([]script.Comman
 			moves++
 			continue
 		} else if xadd {
-			head, _ := commands[i].Head.(string)
-			commands[i].Head = "d1" + strings.TrimPrefix(head, "x0")
+			commands[i].Head = "d1" + strings.TrimPrefix(commands[i].Head, "x0")
 		}
 		_, keys, _ := lay(args) // it has been laid before
 		for _, at := range keys {

@@ -12,19 +12,18 @@ end
 -- takes it: only so can it be cancelled.
 local function enter(id, head)
   local rest = string.sub(head, 2)
-  entered = entered or {}
   if string.byte(head) == 97 then -- a
     redis.call('ZADD', PENDING, rest, id)
     redis.call('HSET', ATTEMPTS, id, 0)
-    entered[#entered + 1] = {'HDEL', ATTEMPTS, id}
+    undo[#undo + 1] = {'HDEL', ATTEMPTS, id}
     return
   end
   local sequence = string.format('%016.0f', redis.call('INCR', SEQ))
   local member = rest .. '\0' .. sequence .. '\0' .. id
   local waits = first_of(rest)
   redis.call('ZADD', LANES, 0, member)
-  entered[#entered + 1] = {'ZREM', LANES, member}
+  undo[#undo + 1] = {'ZREM', LANES, member}
   redis.call('HSET', HEADERS, id, sequence .. rest)
-  entered[#entered + 1] = {'HDEL', HEADERS, id}
+  undo[#undo + 1] = {'HDEL', HEADERS, id}
   if not waits then redis.call('ZADD', PENDING, NOW, id) end
 end

@@ -4,30 +4,38 @@
 -- An event is an id, a head and a body. The head is empty (plain), k and an escaped key (ordered), or a and a time in
 -- ms (scheduled).
 
-local ENTRIES, PENDING, COUNTS = KEYS[4], KEYS[5], KEYS[7]
-local counted = redis.call('HMGET', COUNTS, 'events', 'bytes', 'parked', 'enqueued')
-local events, bytes = tonumber(counted[1]) or 0, tonumber(counted[2]) or 0 -- neither sent nor parked, with this script's
-local parked, before = tonumber(counted[3]) or 0, events
-local came, again = 0, 0 -- new to the outbox by this script, and known to it
-local enqueued, entered = {}, nil -- what this transaction has to withdraw: events; commands, where they were not plain
+-- What takes back what the script has done so far, oldest first: the id of a plain event, or a command; and see _undo.lua.
+local undo = {nil, nil, nil, nil, step = 0}
+
+-- Events and bytes are what is neither sent nor parked, with this script's (events is false until they are read); came
+-- are those that are new to the outbox, again those that it knew; enqueued is how many ever came, before this script.
+local outbox = {events = false, bytes = 0, parked = 0, came = 0}
+
+local function open_outbox()
+  local counted = redis.call('HMGET', KEYS[7], 'events', 'bytes', 'parked', 'enqueued')
+  outbox.events, outbox.bytes = tonumber(counted[1] or 0), tonumber(counted[2] or 0)
+  outbox.parked, outbox.enqueued = tonumber(counted[3] or 0), counted[4]
+end
 
 -- Adds an event. Returns false where it cannot be: with what is full (events, bytes, parked or lane), or, its id being
 -- known with another body, with nothing. The same event again, sent already or not, is no error.
 local function enqueue(id, head, body, score)
-  local size = #body
-  local full = (events >= CAPACITY and 'events') or (bytes + size > OUTBOX_BYTES and 'bytes') or
-    (parked >= PARKED_CAPACITY and 'parked') or (head ~= '' and lanes().crowded(head))
-  if full and redis.call('HEXISTS', ENTRIES, id) == 0 then return false, full end
-  if redis.call('HSETNX', ENTRIES, id, body) == 0 then
-    local old = redis.call('HGET', ENTRIES, id) -- = or !: sent, or its body erased
+  local o = outbox
+  if not o.events then open_outbox() end
+  local bytes = o.bytes + #body
+  local full = (o.events >= CAPACITY and 'events') or (bytes > OUTBOX_BYTES and 'bytes') or
+    (o.parked >= PARKED_CAPACITY and 'parked') or (head ~= '' and lanes().crowded(head))
+  if full and redis.call('HEXISTS', KEYS[4], id) == 0 then return false, full end
+  if redis.call('HSETNX', KEYS[4], id, body) == 0 then
+    local old = redis.call('HGET', KEYS[4], id) -- = or !: sent, or its body erased
     local same = old == body or string.find(old, '^[=!]') and string.sub(old, 2, 41) == redis.sha1hex(body)
-    if same then again = again + 1 end
+    if same then o.again = (o.again or 0) + 1 end
     return same or false
   end
-  enqueued[#enqueued + 1] = id
-  events, bytes, came = events + 1, bytes + size, came + 1
+  undo[#undo + 1] = id
+  o.events, o.bytes, o.came = o.events + 1, bytes, o.came + 1
   if head == '' then
-    redis.call('ZADD', PENDING, score, id)
+    redis.call('ZADD', KEYS[5], score, id)
   else
     lanes().enter(id, head)
   end
@@ -36,8 +44,9 @@ end
 
 -- Keeps the counts, once a script. What is committed stands, counted or not.
 local function keep_events()
-  if came > 0 then
-    redis.pcall('HSET', COUNTS, 'events', events, 'bytes', bytes, 'enqueued', (tonumber(counted[4]) or 0) + came)
+  if outbox.came > 0 then
+    redis.pcall('HSET', KEYS[7], 'events', string.format('%d', outbox.events), 'bytes', string.format('%d', outbox.bytes),
+      'enqueued', string.format('%d', (outbox.enqueued or 0) + outbox.came))
   end
-  if again > 0 then redis.pcall('HINCRBY', COUNTS, 'duplicate', again) end
+  if outbox.again then redis.pcall('HINCRBY', KEYS[7], 'duplicate', outbox.again) end
 end

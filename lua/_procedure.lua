@@ -23,8 +23,8 @@ local function call_procedure(first, last, emit_event)
     if spec then return spec end
     local _, colon = string.find(COMMANDS, ' ' .. command .. ':', 1, true)
     if not colon then fail(command .. ' is not for procedures') end
-    local from, to, step, undo, arity = string.match(COMMANDS, '^(%-?%d+):(%-?%d+):(%d+):(%S%d):(%-?%d+)', colon + 1)
-    spec = {from = tonumber(from), to = tonumber(to), step = tonumber(step), undo = undo, arity = tonumber(arity)}
+    local from, to, step, head, arity = string.match(COMMANDS, '^(%-?%d+):(%-?%d+):(%d+):(%S%d):(%-?%d+)', colon + 1)
+    spec = {from = tonumber(from), to = tonumber(to), step = tonumber(step), class = string.byte(head), digit = tonumber(string.sub(head, 2)), arity = tonumber(arity)}
     specs[command] = spec
     return spec
   end
@@ -39,10 +39,8 @@ local function call_procedure(first, last, emit_event)
     for i = spec.from, spec.to < 0 and #v + spec.to or spec.to, spec.step do
       if not declared[v[i + 1]] then fail(command .. ': key ' .. tostring(v[i + 1]) .. ' was not declared') end
     end
-    if spec.undo ~= '-0' then
-      local why = remember(spec.undo .. #v, v, 1, #v)
-      if why then fail(command .. ' ' .. why) end
-    end
+    local why = remember(spec.class, spec.digit, v, 1, #v)
+    if why then fail(command .. ' ' .. why) end
   end
 
   local guarded = {sha1hex = redis.sha1hex, error_reply = redis.error_reply, status_reply = redis.status_reply}

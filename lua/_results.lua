@@ -7,11 +7,11 @@ local function results_keys()
   return prefix .. 'results', prefix .. 'results:b'
 end
 
-local function keep_replies(digest, reply, commands)
+local function keep_replies(digest, out, n, commands)
   local R, R_B = results_keys()
   local parts, size = {}, 0
   for i = 1, commands do
-    parts[i] = encode(reply[i + 2])
+    parts[i] = encode(out[n + i])
     size = size + #parts[i]
     if size > KEPT_BYTES then return end
   end

@@ -1,58 +1,59 @@
--- Purpose: takes back what a transaction has done so far; see _undo.lua and _withdraw.lua, whose locals it uses.
+-- Purpose: takes back what a script has done so far; see _events.lua, whose undo it uses.
 
--- Runs the undo in reverse. Returns nil, or what could not be restored.
-local function rollback()
-  local left
-  for i = depth, 1, -1 do left = restore(undo[i], left) end
-  depth, dumped, streams = 0, nil, nil
+-- Runs one command of an undo. Returns what is left undone so far, nil for nothing.
+local function restore(command, left)
+  local ok, reply = true, nil
+  if not command.lost then ok, reply = pcall(redis.pcall, unpack(command)) end
+  local why = command.lost or not ok and tostring(reply) or type(reply) == 'table' and reply.err
+  if not why and command.length and redis.call('XLEN', command[2]) < command.length then
+    why = 'MAXLEN has trimmed entries'
+  end
+  if not why then return left end
+  return (left and left .. '; ' or '') .. command[1] .. ' ' .. command[2] .. ': ' .. why
+end
+
+-- Restores the fields of a hash, as they were read. Those that were there come first: a hash that is emptied loses its
+-- expiry.
+local function restore_fields(ask, old, left)
+  local key = ask[2]
+  local came, was = {'HDEL', key}, {}
+  for i = 1, #ask - 2 do
+    if old[i] then
+      was[#was + 1], was[#was + 2] = ask[i + 2], old[i]
+    else
+      came[#came + 1] = ask[i + 2]
+    end
+  end
+  for i = 1, #was, 4000 do left = restore({'HSET', key, unpack(was, i, math.min(#was, i + 3999))}, left) end
+  for i, at in ipairs(old.times or {}) do
+    if at >= 0 then left = restore({'HPEXPIREAT', key, string.format('%.0f', at), 'FIELDS', 1, ask[i + 2]}, left) end
+  end
+  if #came > 2 then left = restore(came, left) end
   return left
 end
 
--- Where the server restores strings alone: returns the index of a command that cannot be undone and why, as far as
--- it shows before the first write. The commands stand from q on.
-local function rehearse(v, q, commands)
-  local index, why, ahead
-  for i = 1, commands - 1 do -- the last one needs no undo
-    local last = q + (tonumber(string.sub(v[q], 3)) or tonumber(string.match(v[q], '^%d+', 3)))
-    why, ahead = remember(v[q], v, q + 1, last)
-    if why then
-      index = i + (ahead or 0)
-      break
+-- Forgets the undo. The table stays: functions share it.
+local function forget()
+  for name in pairs(undo) do
+    if name ~= 'strings' then undo[name] = nil end
+  end
+end
+
+-- Runs the undo in reverse. Returns nil, or what could not be restored. The business does not know the keys of events:
+-- their inverse is known. Where pending has another type nothing came into it.
+local function rollback()
+  local left
+  for i = #undo, 1, -1 do
+    local it = undo[i]
+    if type(it) == 'string' then
+      if type(redis.pcall('ZCARD', KEYS[5])) == 'number' then left = restore({'ZREM', KEYS[5], it}, left) end
+      left = restore({'HDEL', KEYS[4], it}, left)
+    elseif type(it[2]) == 'table' then
+      left = restore_fields(it[1], it[2], left)
+    else
+      left = restore(it, left)
     end
-    q = last + 1
   end
-  depth, dumped, streams = 0, nil, nil
-  return index, why
-end
-
--- What has no room for the n events that stand from q on, as far as it shows before the first write; known ones need
--- none.
-local function no_room(q, n)
-  local more, size = 0, 0
-  for i = q, q + 3 * (n - 1), 3 do
-    if redis.call('HEXISTS', ENTRIES, ARGV[i]) == 0 then more, size = more + 1, size + #ARGV[i + 2] end
-  end
-  if more == 0 then return nil end
-  return events + more > CAPACITY and 'events' or bytes + size > OUTBOX_BYTES and 'bytes' or
-    parked >= PARKED_CAPACITY and 'parked' or nil
-end
-
--- What went wrong, in words.
-local function error_text(e)
-  return type(e) == 'table' and (e.err or e.abort and 'aborted: ' .. e.abort or 'the outbox is full: ' .. tostring(e.full)) or tostring(e)
-end
-
--- The answer to a transaction that was undone, because of an error at a step.
-local function failure(e, step)
-  if type(e) == 'table' and e.full then return {'full', e.full} end
-  if type(e) == 'table' and e.abort then return {'aborted', step, e.abort} end
-  return {'failed', step, error_text(e)}
-end
-
--- The reply of an integer command, exact: Lua's numbers are not from 2^53 on.
-local function exact(reply, p)
-  local name = string.upper(ARGV[p])
-  if string.find(name, '^HINCR') then return redis.call('HGET', ARGV[p + 1], ARGV[p + 2]) end
-  if string.find(name, '^INCR') or string.find(name, '^DECR') then return redis.call('GET', ARGV[p + 1]) end
-  return reply
+  forget()
+  return left
 end

@@ -1,5 +1,6 @@
--- Purpose: the server's time in ms, the only clock that scripts go by.
+-- Purpose: the server's time in ms, the only clock that scripts go by; as text too, which costs less than formatting a
+-- number.
 
 local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-local NOW = string.format('%.0f', now)
+local NOW = time[1] .. string.sub('00000' .. time[2], -6, -4)
+local now = tonumber(NOW)

@@ -1,7 +1,9 @@
 -- Purpose: the less common classes of the undo; see _undo.lua, whose locals they use.
 
-local RESTORES = ARGV[2] == '2'
+local VERSION = redis.REDIS_VERSION_NUM or 0
 local too_large = 'cannot be undone: it takes more than ' .. UNDO_BYTES .. ' bytes to keep; make it the last command'
+
+local function push(command) undo[#undo + 1] = command end
 
 -- Pushes one command on a key, {name, key, value …}, in pieces: unpack takes 5,115 values on every server. A piece
 -- holds pairs whole.
@@ -46,16 +48,16 @@ end
 
 -- Keeps a key whole.
 local function push_whole(key)
-  if dumped and dumped[key] then return end
-  local kind = RESTORES or redis.call('TYPE', key).ok
+  if undo.dumped and undo.dumped[key] then return end
+  local kind = not undo.strings or redis.call('TYPE', key).ok
   if kind == 'string' then return push_string(key, true) end
   if kind ~= true and kind ~= 'none' then
     return 'cannot be undone on this server: ' .. key .. ' is a ' .. kind .. ', and DUMP or RESTORE is denied or '
       .. 'knows strings only; grant +dump +restore, or make it the last command'
   end
-  local size = RESTORES and redis.pcall('MEMORY', 'USAGE', key) -- an error where it is denied
+  local size = not undo.strings and redis.pcall('MEMORY', 'USAGE', key) -- an error where it is denied
   if type(size) == 'number' and size > UNDO_BYTES then return too_large end
-  local old = RESTORES and redis.pcall('DUMP', key)
+  local old = not undo.strings and redis.pcall('DUMP', key)
   if not old then
     push({'UNLINK', key})
   elseif type(old) == 'table' then
@@ -65,8 +67,8 @@ local function push_whole(key)
   else
     push({'RESTORE', key, expiry(key) or '0', old, 'REPLACE', 'ABSTTL'})
   end
-  dumped = dumped or {}
-  dumped[key] = true
+  undo.dumped = undo.dumped or {}
+  undo.dumped[key] = true
 end
 
 -- Keeps the keys at first .. last of v whole; of a string class, as strings where they are such.
@@ -135,48 +137,56 @@ local function push_ttl(key, name, amount)
   end
 end
 
+-- How many arguments the i-th command of a plan has.
+local function size_of(plan, i)
+  local high, low = string.byte(plan, 14 + 4 * i, 15 + 4 * i)
+  return high * 256 + low
+end
+
+-- Whether the i-th command of a plan is an XADD at its end.
+local function is_added(plan, i) return plan and string.byte(plan, 12 + 4 * i) == 120 end -- x
+
 -- An XADD is undone by the id it was given. Before the first of those at the end runs, a look at all their keys:
 -- none of them fails then, but for what an ACL says of single keys.
-local function push_added(key, v, first)
-  if not streams or first > streams.last then
-    local lengths = {}
-    streams = {last = first, lengths = lengths}
-    local q, ahead = first - 1, 0
-    while v[q] and string.sub(v[q], 1, 1) == 'x' do
-      local stream = v[q + 2]
+local function push_added(key, v, first, plan, i)
+  if not undo.streams or first > undo.streams.last then
+    local lengths, at, ahead = {}, first, 0
+    undo.streams = {lengths = lengths, last = first}
+    while is_added(plan, i + ahead) do
+      local stream = v[at + 1]
       local length = redis.pcall('XLEN', stream)
       if type(length) == 'table' then return length.err, ahead end
       if length > 0 or redis.call('EXISTS', stream) == 1 then lengths[stream] = length end
-      streams.last = q + 1
-      q, ahead = q + tonumber(string.sub(v[q], 3)) + 1, ahead + 1
+      undo.streams.last = at
+      at, ahead = at + size_of(plan, i + ahead), ahead + 1
     end
   end
-  local length = streams.lengths[key]
-  if dumped and dumped[key] then
+  local length = undo.streams.lengths[key]
+  if undo.dumped and undo.dumped[key] then
     return
   elseif length then
-    added = {'XDEL', key, '0-0', length = length}
-    push(added)
+    undo.added = {'XDEL', key, '0-0', length = length}
+    push(undo.added)
   else
     push({'UNLINK', key})
   end
 end
 
 -- Returns why the command cannot be undone, or nil.
-local function push_other(class, head, v, first, last, key)
-  if class == 'x' then return push_added(key, v, first) end
-  local digit = tonumber(string.sub(head, 2, 2))
+local function push_other(letter, digit, v, first, last, plan, i)
+  local class, key = string.char(letter), v[first + 1]
+  if class == 'x' then return push_added(key, v, first, plan, i) end
   if class == 'd' then return push_keys(v, first + 1, first + digit, 1, push_whole) end
   if class == 'D' then return push_keys(v, first + 1, last, 1, push_whole) end
   if class == 'K' then return push_keys(v, first + 1, last, 2, push_string) end
   if class == 'm' then
-    for position in string.gmatch(head, ' (%d+)') do
-      local why = push_whole(v[first + position])
+    for position in string.gmatch(v[first], '%d+') do
+      local why = push_whole(v[first + 1 + position])
       if why then return why end
     end
     return
   end
-  if dumped and dumped[key] then return end
+  if undo.dumped and undo.dumped[key] then return end
   if class == 's' then return push_members(key, v, first + 2, last, false) end
   if class == 'z' then return push_scores(key, v, first, last, digit, 2) end
   if class == 'g' then return push_scores(key, v, first, last, digit, 3) end
@@ -191,14 +201,15 @@ end
 
 -- A command that cannot be undone may stand before the XADDs at the end, where they cannot fail: then it is the last
 -- one that can. An id that no server takes shows what an ACL says.
-local function excuse(why, ahead, v, first, last)
-  local q = last + 1
-  if ahead or string.sub(v[q] or '', 1, 1) ~= 'x' then return why, ahead end
-  while string.sub(v[q] or '', 1, 1) == 'x' do
-    local length = redis.pcall('XLEN', v[q + 2])
-    local tried = redis.pcall('XADD', v[q + 2], '0-0', 'f', 'v')
+local function excuse(why, ahead, class, v, first, last, plan, i)
+  local at, n = last + 1, (i or 0) + 1
+  if ahead or not is_added(plan, n) then return why, ahead end
+  while is_added(plan, n) do
+    local length = redis.pcall('XLEN', v[at + 1])
+    local tried = redis.pcall('XADD', v[at + 1], '0-0', 'f', 'v')
     if type(length) == 'table' or not string.find(tried.err or '', 'greater than 0-0', 1, true) then return why end
-    q = q + 1 + tonumber(string.sub(v[q], 3))
+    at, n = at + size_of(plan, n), n + 1
   end
+  if class == 109 then first = first + 1 end -- m
   push({v[first], v[first + 1], lost = why})
 end

@@ -25,7 +25,7 @@ local function decide(subject, due, id, body, marker)
     if open then redis.call('ZREM', DUE, subject) end
     return 'revoked'
   end
-  if is_decided(fired_member(subject, due)) or redis.call('HEXISTS', ENTRIES, id) == 1 then
+  if is_decided(fired_member(subject, due)) or redis.call('HEXISTS', KEYS[4], id) == 1 then
     if current then redis.call('ZREM', DUE, subject) end
     return 'already'
   end

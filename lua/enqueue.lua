@@ -19,10 +19,11 @@ end
 
 local ok, refusal = pcall(add_all)
 if not ok or refusal then
-  local left = undoing().withdraw()
+  local left = undoing().rollback()
   if left then return redis.error_reply('ERR events not withdrawn: ' .. left) end
   return ok and refusal or redis.error_reply(type(refusal) == 'table' and refusal.err or tostring(refusal))
 end
-if not identity and came > 0 then redis.call('HSET', KEYS[2], 'id', IDENTITY, 'start', NOW) end
+if not identity and outbox.came > 0 then redis.call('HSET', KEYS[2], 'id', IDENTITY, 'start', NOW) end
 keep_events()
-return {NOW, 'enqueued', came, came > 0 and before <= 0 and 1 or 0}
+local came = outbox.came
+return {NOW, 'enqueued', came, came > 0 and outbox.events == came and 1 or 0}

@@ -7,8 +7,7 @@
 -- Bound:   constant
 -- Redis:   6.0
 
-local NOW = string.format('%.0f', now)
-local in_a, in_b, start, horizon = open_inbox(now, {'HMGET', A, 'id', 'start', 'b', 'tomb', ARGV[1]})
+local in_a, in_b, start, horizon = open_inbox(now, {'HMGET', KEYS[2], 'id', 'start', 'b', 'tomb', ARGV[1]}, 7)
 if not in_a then return {NOW, 'identity', in_b} end
 
 local seen = in_a[5] or (in_b and in_b[5])
@@ -18,6 +17,6 @@ if seen then
 end
 if ARGV[3] == '' then return {NOW, 'absent', ''} end
 
-if not start then redis.call('HSET', A, 'id', IDENTITY, 'start', NOW) end
-redis.call('HSET', A, 't' .. ARGV[2], '1', 'tomb', string.format('%.0f', math.max(horizon, tonumber(ARGV[3]))))
+if not start then redis.call('HSET', KEYS[2], 'id', IDENTITY, 'start', NOW) end
+redis.call('HSET', KEYS[2], 't' .. ARGV[2], '1', 'tomb', string.format('%.0f', math.max(horizon, tonumber(ARGV[3]))))
 return {NOW, 'tombstoned', ''}

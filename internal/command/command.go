@@ -111,8 +111,8 @@ func (s Spec) WriteKeys(args []any) ([]int, error) {
 }
 
 // Head is what the script is told of a command with these arguments: its undo class, a digit, how many arguments
-// it has, and for the class m the positions of the keys it changes. It is a string.
-func (s Spec) Head(args []any) any {
+// it has, and for the class m the positions of the keys it changes.
+func (s Spec) Head(args []any) string {
 	if heads, ok := heads[s.Undo]; ok && len(args) < len(heads) {
 		return heads[len(args)]
 	}
@@ -132,10 +132,10 @@ func (s Spec) Head(args []any) any {
 }
 
 // heads are those of the usual numbers of arguments, made once.
-var heads = func() map[string][]any {
-	all := make(map[string][]any)
+var heads = func() map[string][]string {
+	all := make(map[string][]string)
 	add := func(undo string) {
-		all[undo] = make([]any, 24)
+		all[undo] = make([]string, 24)
 		for n := range all[undo] {
 			all[undo][n] = undo + strconv.Itoa(n)
 		}

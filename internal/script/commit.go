@@ -28,7 +28,7 @@ type Input struct {
 // Command is a recorded command: its head, a string that is made an argument once for all, and its arguments, the
 // name first.
 type Command struct {
-	Head any
+	Head string
 	Args []any
 }
 
@@ -53,7 +53,7 @@ type Tx struct {
 	Keys     []string // every key of the commands and guards
 	Keep     bool     // the replies, for a retry
 
-	notAfter, delay int64 // in ms, as they are sent
+	notAfter int64 // in ms, as it is sent
 }
 
 // Calls reports whether the transaction calls procedures, which may emit events.
@@ -63,13 +63,21 @@ func (tx *Tx) Calls() bool {
 
 // special reports whether events may come that are not plain.
 func (tx *Tx) special() bool {
-	return slices.ContainsFunc(tx.Events, func(e Event) bool { return !e.Plain() }) || tx.Calls()
+	return !tx.plainEvents() || tx.Calls()
+}
+
+func (tx *Tx) plainEvents() bool {
+	for i := range tx.Events {
+		if !tx.Events[i].Plain() {
+			return false
+		}
+	}
+	return true
 }
 
 // Class is the first letter of the head.
 func (c Command) Class() byte {
-	head, _ := c.Head.(string)
-	return head[0]
+	return c.Head[0]
 }
 
 // State is what became of a transaction.
@@ -108,63 +116,92 @@ type Outcome struct {
 
 // arguments is how many append appends.
 func (tx *Tx) arguments() int {
-	n := commitHeader + 3*len(tx.Events)
+	n := tx.header() + 2*len(tx.Events)
+	if !tx.plainEvents() {
+		n += len(tx.Events)
+	}
 	for _, guard := range tx.Guards {
 		n += 2 + len(guard.Args)
 	}
 	for _, command := range tx.Commands {
-		n += 1 + len(command.Args)
+		n += command.arguments()
 	}
 	return n
 }
 
-// commitHeader is how many arguments of a transaction come before the caller's.
-const commitHeader = 14
+// arguments is how many a command takes, with the positions that it may bring.
+func (c Command) arguments() int {
+	if c.Class() == 'm' {
+		return len(c.Args) + 1
+	}
+	return len(c.Args)
+}
 
-// append lays the transaction out as lua/commit.lua reads it. Numbers and the header's texts go as they are, or by
-// pointer: either costs no memory of its own.
-func (tx *Tx) append(args []any) []any {
-	start := len(args)
-	tx.notAfter, tx.delay = tx.NotAfter.UnixMilli(), tx.Delay.Milliseconds()
-	args = append(args, nil, &tx.Digest, &tx.Token, &tx.notAfter,
-		int(tx.Input.Ack), &tx.Input.Stream, &tx.Input.Group, &tx.Input.Consumer, &tx.Input.Entry,
-		&tx.delay, len(tx.Events), len(tx.Commands), len(tx.Guards), digit(tx.Keep))
+// header is how many arguments come before the caller's.
+func (tx *Tx) header() int {
+	if tx.Input.Ack == AckNone {
+		return 3
+	}
+	return 4
+}
+
+// append lays the transaction, of so many arguments, out as lua/commit.lua reads it. The header's texts go by pointer,
+// which costs no memory of their own.
+func (tx *Tx) append(args []any, plan any) []any {
+	tx.notAfter = tx.NotAfter.UnixMilli()
+	args = append(args, plan, &tx.Token, &tx.notAfter)
+	if tx.Input.Ack != AckNone {
+		args = append(args, &tx.Input.Entry)
+	}
 	for _, guard := range tx.Guards {
 		args = append(args, guard.head(), guard.Digest)
 		args = append(args, guard.Args...)
 	}
+	heads := !tx.plainEvents()
 	for i := range tx.Events {
-		args = tx.Events[i].append(args)
+		args = tx.Events[i].append(args, heads)
 	}
 	for _, command := range tx.Commands {
-		args = append(args, command.Head)
+		if command.Class() == 'm' {
+			_, positions, _ := strings.Cut(command.Head, " ")
+			args = append(args, positions)
+		}
 		args = append(args, command.Args...)
 	}
-	args[start] = len(args) - start
 	return args
 }
 
 func (g Guard) head() string { return string(g.Order) + strconv.Itoa(len(g.Args)) }
 
-func digit(b bool) int {
-	if b {
-		return 1
+// answerTo finds the answer to the n-th transaction: how many elements it has stands before each. A shard of another
+// keyspace gives one for all.
+func answerTo(rows []any, n int) []any {
+	for {
+		size, _ := rows[0].(int64)
+		if size < 1 || int(size) >= len(rows) {
+			return nil
+		}
+		if row := rows[1 : 1+size]; n == 0 || State(word(row[0])) == Identity {
+			return row
+		}
+		rows, n = rows[1+size:], n-1
+		if len(rows) == 0 {
+			return nil
+		}
 	}
-	return 0
 }
 
 // outcome reads the answer to a transaction of so many commands.
-func outcome(row any, commands int) (Outcome, error) {
-	fields, _ := row.([]any)
+func outcome(fields []any, commands int) (Outcome, error) {
 	if len(fields) == 0 {
-		return Outcome{}, malformed("commit", row)
+		return Outcome{}, malformed("commit", fields)
 	}
 	out := Outcome{State: State(word(fields[0]))}
 	rest := fields[1:]
 	switch out.State {
 	case Committed:
 		if len(rest) < 1+commands || (len(rest)-1-commands)%3 != 0 {
-			return out, malformed("commit", row)
+			return out, malformed("commit", fields)
 		}
 		flags := number(rest[0])
 		out.Acked, out.Woken, out.Replies = flags&1 != 0, flags&2 != 0, rest[1:1+commands]
@@ -182,7 +219,7 @@ func outcome(row any, commands int) (Outcome, error) {
 		}
 	case Failed, Aborted:
 		if len(rest) < 2 {
-			return out, malformed("commit", row)
+			return out, malformed("commit", fields)
 		}
 		index, _ := rest[0].(int64)
 		out.Index, out.Text = int(index), fmt.Sprint(rest[1])
@@ -192,7 +229,7 @@ func outcome(row any, commands int) (Outcome, error) {
 		}
 	case Expired, Fenced, Conflict:
 	default:
-		return out, malformed("commit", row)
+		return out, malformed("commit", fields)
 	}
 	return out, nil
 }

@@ -8,20 +8,20 @@ import (
 
 // commitText is the commit script behind its constants. A script makes its functions anew at each run, and that
 // costs: those that few transactions need are made when one does, by undos() and rare().
-var commitText = "local undos, rare, lanes\n" +
-	lua.Source("_time", "_inbox", "_undo", "_events") +
+var commitText = made + "local undos, rare, lanes\n" +
+	lua.Source("_time", "_inbox", "_events", "_undo") +
 	lazily("undos", []string{"_undo_more"},
-		"too_large", "unread", "push_many", "push_expiry", "push_whole", "push_other", "excuse") +
-	lazily("rare", []string{"_withdraw", "_rollback", "_reply", "_results", "_emit", "_procedure"},
-		"restore", "rollback", "withdraw", "rehearse", "no_room", "error_text", "failure", "exact",
-		"conflict", "keep_replies", "kept_replies", "emitter", "call_procedure") +
+		"too_large", "unread", "push_expiry", "push_whole", "push_other", "excuse") +
+	lazily("rare", []string{"_rollback", "_reply", "_results", "_refusal", "_emit", "_procedure"},
+		"restore", "rollback", "forget", "rehearse", "no_room", "error_text", "failure", "exact", "known",
+		"conflict", "keep_replies", "emitter", "call_procedure") +
 	lazyLanes +
 	lua.Source("commit")
 
 // enqueueText is the script that enqueues beside a transaction.
-var enqueueText = "local undoing, lanes\n" +
+var enqueueText = made + "local undoing, lanes\n" +
 	lua.Source("_time", "_events") +
-	lazily("undoing", []string{"_withdraw"}, "withdraw") +
+	lazily("undoing", []string{"_rollback"}, "rollback") +
 	lazyLanes +
 	lua.Source("enqueue")
 
@@ -33,15 +33,18 @@ func onOutbox(names ...string) string {
 	return lua.Source(append([]string{"_time", "_outbox", "_lanes", "_errors", "_park", "_lease"}, names...)...)
 }
 
+// made is where lazily keeps what it has made.
+const made = "local made = {}\n"
+
 // lazily is a function that returns a table of what fragments define, made at its first call.
 func lazily(name string, fragments []string, defined ...string) string {
 	var b strings.Builder
-	b.WriteString("local made_" + name + "\nfunction " + name + "()\nif made_" + name + " then return made_" + name + " end\n")
+	b.WriteString("function " + name + "()\nif made." + name + " then return made." + name + " end\n")
 	b.WriteString(lua.Source(fragments...))
-	b.WriteString("made_" + name + " = {")
+	b.WriteString("made." + name + " = {")
 	for _, d := range defined {
 		b.WriteString(d + " = " + d + ", ")
 	}
-	b.WriteString("}\nreturn made_" + name + "\nend\n")
+	b.WriteString("}\nreturn made." + name + "\nend\n")
 	return b.String()
 }

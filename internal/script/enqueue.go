@@ -23,7 +23,7 @@ func (s *Set) Enqueue(ctx context.Context, shard Shard, events []Event) (Entranc
 	}
 	args := make([]any, 0, 3*len(events))
 	for i := range events {
-		args = events[i].append(args)
+		args = events[i].append(args, true)
 	}
 	reply, err := s.eval(ctx, &s.enqueue, append(keys, shard.entranceKeys()...), args)
 	if err != nil {

@@ -17,12 +17,13 @@ type Event struct {
 // Plain reports whether an event is neither ordered nor scheduled.
 func (e *Event) Plain() bool { return e.Key == "" && e.At.IsZero() }
 
-// append lays an event out as lua/_events.lua reads it.
-func (e *Event) append(args []any) []any {
-	if e.Plain() {
-		return append(args, &e.ID, "", e.Body)
+// append lays an event out as lua/_events.lua reads it, with its head where such are sent.
+func (e *Event) append(args []any, head bool) []any {
+	args = append(args, &e.ID)
+	if head {
+		args = append(args, e.head())
 	}
-	return append(args, &e.ID, e.head(), e.Body)
+	return append(args, e.Body)
 }
 
 func (e *Event) head() string {

@@ -17,6 +17,9 @@ type call struct {
 
 	durability Durability
 	replicated bool
+
+	slot  int
+	input *Input // of all that travel in it
 }
 
 // once is a command that go-redis sends once, and with it all of its pipeline: a lost reply must not become a

@@ -190,3 +190,10 @@ func (s *Settlement) mark() string {
 	hex.Encode(text[1:], sum[:])
 	return string(text[:])
 }
+
+func digit(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -2,19 +2,11 @@ package script
 
 import "context"
 
-// What the commit script is told of the server and the user: which keys can be restored whole.
+// What the probe says of the server and the user: which keys can be restored whole.
 const (
 	restoresStrings = "1"
 	restoresAll     = "2"
 )
-
-// restores is an argument of every commit.
-func (s *Set) restores() any {
-	if s.stringsOnly.Load() {
-		return restoresStrings
-	}
-	return restoresAll
-}
 
 // Probe asks a server what the undo may do there, and keeps the answer for every commit after it. It returns the
 // commands that the undo lacks, without which nothing should be committed, and whether it can restore every key.

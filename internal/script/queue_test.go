@@ -90,11 +90,10 @@ func (c *counter) execute(call once, failure error) (int, error) {
 			c.bodies = append(c.bodies, string(body))
 		}
 	}
-	for at := firstKey + keys + commitHead; at < len(args); {
-		size, digest := args[at].(int), *args[at+1].(*string)
+	for _, arg := range args[firstKey+keys+commitHead:][:n] {
+		digest := *arg.(*string)
 		c.digests = append(c.digests, digest)
-		reply = append(reply, []any{"failed", int64(1), digest}) // so that everybody knows his own
-		at += size
+		reply = append(reply, int64(3), "failed", int64(1), digest) // so that everybody knows his own
 	}
 	call.SetVal(reply)
 	return n, nil

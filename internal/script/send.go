@@ -33,10 +33,11 @@ type request struct {
 	script *source
 	argv   []any // EVALSHA, its hash, the number of keys, the keys, the arguments
 	keys   int
-	slot   int  // of the keys
-	own    int  // the caller's memory begins here
-	size   int  // see seal
-	alone  bool // shares a round trip with no other request
+	slot   int    // of the keys
+	input  *Input // commit: what it acknowledges, or only owns
+	own    int    // the caller's memory begins here
+	size   int    // see seal
+	alone  bool   // shares a round trip with no other request
 
 	durability Durability // what it waits for; the same for all that share a round trip
 

@@ -145,12 +145,14 @@ func TestMalformedReplies(t *testing.T) {
 		nil, "text", int64(1),
 		[]any{},
 		[]any{"3"},
-		[]any{"x", []any{"committed"}},
+		[]any{"x", int64(2), "committed", int64(0)},
 		[]any{"1", "committed"},
-		[]any{"1", []any{}},
-		[]any{"1", []any{"nosuch"}},
-		[]any{"1", []any{"committed"}},
-		[]any{"1", []any{"failed", int64(1)}},
+		[]any{"1", int64(0)},
+		[]any{"1", int64(-1), "committed"},
+		[]any{"1", int64(3), "committed", int64(0)},
+		[]any{"1", int64(1), "nosuch"},
+		[]any{"1", int64(1), "committed"},
+		[]any{"1", int64(2), "failed", int64(1)},
 	} {
 		set, _ := newSick(t, reply)
 		shard := set.Shard(0)

@@ -10,7 +10,7 @@ import (
 // What every commit of a shard begins with: the shard's keys, and the head of the arguments.
 const (
 	commitKeys = 7
-	commitHead = 2
+	commitHead = 4 // the digests come next
 )
 
 // Sending is a transaction that is sent, and what became of it.
@@ -68,7 +68,8 @@ func (s *Set) Commit(ctx context.Context, shard Shard, batch []Tx) ([]Outcome, t
 
 // request lays a transaction out as lua/commit.lua reads a batch of one.
 func (s *Set) request(shard Shard, tx *Tx) request {
-	keys, args := commitKeys+len(tx.Keys), commitHead+tx.arguments()
+	size := tx.arguments()
+	keys, args := commitKeys+len(tx.Keys), commitHead+1+size
 	if tx.Input.Ack != AckNone {
 		keys++
 	}
@@ -96,9 +97,12 @@ func (s *Set) request(shard Shard, tx *Tx) request {
 	for i := range tx.Keys {
 		r.argv = append(r.argv, &tx.Keys[i])
 	}
-	r.argv = append(r.argv, 1, s.restores())
-	r.own = len(r.argv) + commitHeader
-	r.argv = tx.append(r.argv)
+	r.argv = append(r.argv, 1, &tx.Input.Stream, &tx.Input.Group, &tx.Input.Consumer, &tx.Digest)
+	r.own = len(r.argv) + tx.header()
+	r.argv = tx.append(r.argv, s.plans.of(tx, size, s.stringsOnly.Load()))
+	if tx.Input.Ack != AckNone {
+		r.input = &tx.Input
+	}
 	return r
 }
 
@@ -112,7 +116,7 @@ func (b *Sending) read() {
 	var rows []any
 	b.Now, rows, b.Err = timed(r.reply)
 	if b.Err == nil {
-		b.Outcome, b.Err = outcome(rows[min(r.row, len(rows)-1)], len(b.Tx.Commands)) // a shard of another keyspace gives one for all
+		b.Outcome, b.Err = outcome(answerTo(rows, r.row), len(b.Tx.Commands))
 	}
 	if out, order := &b.Outcome, b.Tx.Order; out.Index > 0 && out.Index <= len(order) {
 		out.Index = order[out.Index-1] + 1

@@ -93,6 +93,7 @@ type Set struct {
 	namespace  string
 	durability Durability
 	queue      *queue
+	plans      plans
 	wakes      wakes
 	shards     [slot.Count]atomic.Pointer[Shard] // those that were asked for
 	warned     atomic.Bool                       // that Durability cannot be had

@@ -69,19 +69,19 @@ func pointed[T any](p *T) any {
 	return *p
 }
 
-// share lays a batch out as calls: what is of one slot shares a script.
+// share lays a batch out as calls: what is of one slot shares a script, and the input, where there is one.
 func share(batch []*request) []*call {
 	var calls []*call
 	for i, first := range batch {
 		if first.flight.call != nil {
 			continue
 		}
-		c := &call{script: first.script, argv: first.argv, durability: first.durability}
+		c := &call{script: first.script, argv: first.argv, durability: first.durability, slot: first.slot, input: first.input}
 		calls = append(calls, c)
 		first.flight.call = c
 		rows := 1
 		for _, r := range batch[i+1:] {
-			if r.slot == first.slot {
+			if r.flight.call == nil && c.admits(r) {
 				r.flight.call, r.flight.row = c, rows
 				rows++
 			}
@@ -91,6 +91,20 @@ func share(batch []*request) []*call {
 		}
 	}
 	return calls
+}
+
+// admits reports whether a request may travel in the call, and takes its input for that of all.
+func (c *call) admits(r *request) bool {
+	switch {
+	case r.slot != c.slot:
+		return false
+	case r.input == nil:
+		return true
+	case c.input == nil:
+		c.input = r.input
+		return true
+	}
+	return r.input.Stream == c.input.Stream && r.input.Group == c.input.Group && r.input.Consumer == c.input.Consumer
 }
 
 // join makes one call of the commits that share it: the keys of the shard and the head of the arguments once.
@@ -111,16 +125,20 @@ func join(batch []*request, c *call) []any {
 		}
 	}
 	head := len(argv)
+	argv = append(argv, c.argv[firstKey+batch[0].keys:][:commitHead]...)
 	for _, r := range batch {
-		if r.flight.call != c {
-			continue
+		if r.flight.call == c {
+			argv = append(argv, r.argv[firstKey+r.keys+commitHead])
 		}
-		if rest := r.argv[firstKey+r.keys:]; len(argv) == head {
-			argv = append(argv, rest...)
-		} else {
-			argv = append(argv, rest[commitHead:]...)
+	}
+	for _, r := range batch {
+		if r.flight.call == c {
+			argv = append(argv, r.argv[firstKey+r.keys+commitHead+1:]...)
 		}
 	}
 	argv[head] = parts
+	if c.input != nil {
+		argv[head+1], argv[head+2], argv[head+3] = c.input.Stream, c.input.Group, c.input.Consumer
+	}
 	return argv
 }
