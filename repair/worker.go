@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -85,12 +86,18 @@ func (w *Worker) round(ctx context.Context) bool {
 			w.cfg.Logger.Error("repair: a step failed", "error", err)
 		}
 		return true
-	}, step}.shards(ctx, w.shards)
+	}, step}.shards(ctx, anywhere(w.shards))
 	log.flush()
 	if ended {
 		w.stats.round(began)
 	}
 	return ended
+}
+
+// anywhere returns the shards from one of them on, and around: rounds that never come to their end still come to all.
+func anywhere(shards []int) []int {
+	first := rand.IntN(len(shards))
+	return slices.Concat(shards[first:], shards[:first])
 }
 
 // log says what was found in one line a shard and sort, however much it is.

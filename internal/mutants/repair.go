@@ -107,4 +107,9 @@ var repairMutants = []Mutant{
 		Old: `return l.yield(Finding{}, err) && ctx.Err() == nil &&`, New: `return l.yield(Finding{}, err) && false &&`,
 		Why: "one sick shard keeps all others from being repaired",
 	},
+	{
+		Name: "rounds-begin-at-the-first-shard", File: "repair/worker.go", Package: "repair", Test: "^TestRoundsBeginAnywhere$",
+		Old: `first := rand.IntN(len(shards))`, New: `first := 0`,
+		Why: "the last shards are never repaired where rounds are cut short",
+	},
 }

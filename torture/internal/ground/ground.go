@@ -31,6 +31,8 @@ const (
 	MaxIdle = time.Second
 	// CommitTimeout bounds every commit.
 	CommitTimeout = 5 * time.Second
+	// Retention is how long ids are known at least: the generations of the inbox turn over while things break.
+	Retention = 10 * CommitTimeout
 )
 
 // Branch is a branch of the bank with the shop beside it: everything in it shares a slot.
@@ -139,7 +141,7 @@ func (p Plan) Branches() ([]Branch, error) {
 // Transactor is the configuration of every transactor of the run.
 func (p Plan) Transactor(log *slog.Logger) luatx.Config {
 	cfg := luatx.Config{
-		Namespace: p.Namespace, Keyspace: p.Space(), CommitTimeout: CommitTimeout, Procedures: procedures, Logger: log,
+		Namespace: p.Namespace, Keyspace: p.Space(), CommitTimeout: CommitTimeout, Retention: Retention, Procedures: procedures, Logger: log,
 	}
 	if p.Wait > 0 {
 		cfg.Durability = luatx.Durability{Replicas: p.Wait, Timeout: 300 * time.Millisecond}

@@ -32,7 +32,7 @@ return {sum, least, tonumber(moved[1]) or 0, tonumber(moved[2]) or 0, tonumber(m
   redis.call('HLEN', KEYS[4]), redis.call('HLEN', KEYS[5]), entries, entries - indexed - waiting}`)
 
 // patience is for how many ticks in a row the states of a branch may not add up: indexes are damaged, and repaired.
-const patience = 15
+const patience = 20
 
 // Ticker holds what must be so at every moment, whatever goes on.
 type Ticker struct {

@@ -26,8 +26,8 @@ const (
 	claimInterval = 250 * time.Millisecond
 )
 
-// handle reads the streams of all branches until ctx ends: orders one message at a time, through inbox and outbox;
-// ticks in batches that commit together, without an inbox.
+// handle reads the streams of all branches until ctx ends: orders through inbox and outbox, ticks without an inbox. Some
+// processes read the one as single messages and the other in batches, some the other way round.
 func (p *process) handle(ctx context.Context, running *sync.WaitGroup) error {
 	scripted, err := stack.Scripted(p.tr, stack.Config{OrderingKey: outbox.ByPartitionKey, RelayElsewhere: true, Logger: p.log})
 	if err != nil {
@@ -44,13 +44,18 @@ func (p *process) handle(ctx context.Context, running *sync.WaitGroup) error {
 	if err != nil {
 		return err
 	}
+	single, batched := orders, ticks // which engine reads one message at a time, and which in batches that commit together
+	stream, other := ground.Branch.Orders, ground.Branch.Ticks
+	if p.Number%2 == 1 {
+		single, batched, stream, other = ticks, orders, other, stream
+	}
 	for _, b := range p.branches {
-		if err := p.subscribe(ctx, orders, b.Orders()); err != nil {
+		if err := p.subscribe(ctx, single, stream(b)); err != nil {
 			return err
 		}
-		running.Go(func() { p.consume(ctx, ticks, b.Ticks()) })
+		running.Go(func() { p.consume(ctx, batched, other(b)) })
 	}
-	return orders.Run(context.WithoutCancel(ctx)) // until the subscriptions have ended
+	return single.Run(context.WithoutCancel(ctx)) // until the subscriptions have ended
 }
 
 func (p *process) engine(mw message.Middleware, handlers map[string]message.Handler) (*message.Engine, error) {
