@@ -74,8 +74,8 @@ func axes() []axis {
 	}
 	distance := axis{"distance", "Servers whose replies take 1 ms longer.", "round trip", mainWays, []cell{
 		baseAs("loopback, 64 callers"),
-		vary("round trip 1 ms, 1 caller", "1 ms, 1 caller", func(c *cell) { c.roundTrip, c.Callers = time.Millisecond, 1 }),
-		vary("round trip 1 ms", "1 ms, 64 callers", func(c *cell) { c.roundTrip, c.short = time.Millisecond, true }),
+		vary("round trip 1 ms", "1 ms, 1 caller", func(c *cell) { c.roundTrip, c.Callers, c.short = time.Millisecond, 1, true }),
+		vary("round trip 1 ms, 64 callers", "1 ms, 64 callers", func(c *cell) { c.roundTrip = time.Millisecond }),
 	}}
 	tags := axis{"tags", "Three masters; transactions spread over so many tags.", "tags", mainWays, nil}
 	for _, n := range []int{1, 3, 16, 256} {

@@ -15,12 +15,12 @@ type Goal struct {
 func Goals() []Goal {
 	return []Goal{
 		{"commit_c1_vs_three_step", "commits a second, one caller, to the three-step way", 1.7, false},
-		{"commit_rtt1ms_vs_three_step", "the same with 64 callers and a round trip of 1 ms", 2.5, false},
-		{"commit_c64_vs_three_step", "the same with 64 callers", 2.6, false},
+		{"commit_rtt1ms_vs_three_step", "the same with a round trip of 1 ms", 2.5, false},
+		{"commit_c64_vs_three_step", "the same with 64 callers on loopback", 2.6, false},
 		{"server_cpu_c64_vs_three_step", "server CPU a transaction, 64 callers, to the three-step way", .5, true},
 		{"server_cpu_unbatched_vs_handwritten", "server CPU of a transaction alone in its script, to a handwritten script", 1.7, true},
 		{"server_cpu_3masters_vs_one", "server CPU a transaction on 3 masters with 16 tags, to one master", 1.25, true},
-		{"consume_vs_three_step", "consume, transact, acknowledge: the batch consumer to the three-step way with 16 workers", 4, false},
+		{"consume_vs_three_step", "consume, transact, acknowledge: the batch consumer to `stack.Pipelined`, the three-step way, with 16 workers", 4, false},
 		{"way_vs_asynq", "the whole way, 64 in flight, to asynq", 3, false},
 		{"way_vs_watermill", "the whole way, 64 in flight, to watermill-redisstream with a deduplicator", 3, false},
 		{"relay_vs_stream_loop", "relay drain, to a loop of XREADGROUP 100 and XACK with XDEL", 1, false},

@@ -14,7 +14,7 @@ import (
 
 // The ways' names, where figures are made of them.
 const (
-	ThreeStep = "three-step, 16 workers"
+	ThreeStep = "stack.Pipelined, 16 workers"
 	Batches   = "luatx, batches of 64"
 	Inline    = "luatx, batches of 64, inline relay"
 	Asynq     = "asynq"
@@ -36,13 +36,13 @@ type line interface {
 func Consume() []measure.Way {
 	var t turns
 	return []measure.Way{
-		t.way(ThreeStep, func(w work, c redis.UniversalClient) (line, error) {
+		t.way("three-step by hand, 16 workers", func(w work, c redis.UniversalClient) (line, error) {
 			return &threeStep{work: w, client: c, workers: 16}, nil
 		}),
-		t.way("three-step, 16 workers that read for themselves", func(w work, c redis.UniversalClient) (line, error) {
+		t.way("three-step by hand, 16 workers that read for themselves", func(w work, c redis.UniversalClient) (line, error) {
 			return &threeStep{work: w, client: c, workers: 16, alone: true}, nil
 		}),
-		t.way("luatx' pipelined stack, 16 workers", func(w work, c redis.UniversalClient) (line, error) {
+		t.way(ThreeStep, func(w work, c redis.UniversalClient) (line, error) {
 			return (&service{work: w, client: c, inFlight: 16, pipelined: true}).connect()
 		}),
 		t.way("luatx, 16 workers", func(w work, c redis.UniversalClient) (line, error) {
