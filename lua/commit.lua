@@ -28,8 +28,8 @@ local count = tonumber(ARGV[1])
 local in_a, in_b, start, horizon = open_inbox(now, {'HMGET', KEYS[2], 'id', 'start', 'b', 'tomb', unpack(ARGV, 5, 4 + count)})
 if not in_a then return {NOW, 2, 'identity', in_b} end
 
--- 7, 8. Events and commands, from argument q on. Raises what fails, and undo.step says where. What it
--- replies stands in out, from n on.
+-- 7, 8. Events and commands, from argument q on; undo.step is the command that runs, from 1, or an event, negative.
+-- Raises what fails. The replies come into out, behind n; returns the last one's place.
 local function run(q, plan, events, width, commands, score, digest, out, n)
   for i = 1, events do
     undo.step = -i
@@ -175,7 +175,7 @@ for i = 1, count do
       if not woken and delay == 0 and o.came > had_come then woken = size + 3 end
       if input == 2 then ack[#ack + 1], acked[#acked + 1] = ARGV[p + 3], size + 3 end
       for n = #undo, 1, -1 do undo[n] = nil end
-      if undo.dumped or undo.streams then rare().forget() end
+      undo.dumped, undo.streams = nil, nil
       if keep then rare().keep_replies(digest, out, size + 3, commands) end
       size, kept_mark = result, true
       break
@@ -185,7 +185,7 @@ for i = 1, count do
     local undoing = rare()
     local step = undo.step
     local left = undoing.rollback()
-    for n = #out, size + 1, -1 do out[n] = nil end
+    for n = size + 4, size + 3 + commands do out[n] = nil end
     o.events, o.bytes, o.came, o.again = had_events, had_bytes, had_come, had_again
     if not left then left = undoing.restore({'HDEL', KEYS[2], digest}) end
     if not left then

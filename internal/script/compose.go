@@ -13,7 +13,7 @@ var commitText = made + "local undos, rare, lanes\n" +
 	lazily("undos", []string{"_undo_more"},
 		"too_large", "unread", "push_expiry", "push_whole", "push_other", "excuse") +
 	lazily("rare", []string{"_rollback", "_reply", "_results", "_refusal", "_emit", "_procedure"},
-		"restore", "rollback", "forget", "rehearse", "no_room", "error_text", "failure", "exact", "known",
+		"restore", "rollback", "rehearse", "no_room", "error_text", "failure", "exact", "known",
 		"conflict", "keep_replies", "emitter", "call_procedure") +
 	lazyLanes +
 	lua.Source("commit")
