@@ -44,7 +44,8 @@ func program(t *testing.T, image string) string {
 		t.Fatalf("%s has no dynamic loader that is known here", image)
 	}
 	command := filepath.Join(t.TempDir(), server(image))
-	text := fmt.Sprintf("#!/bin/sh\nexec %q --library-path %q %q \"$@\"\n", loaders[0], strings.Join(libraries, ":"), binary)
+	modules := filepath.Join(libraries[0], "lua", "5.1", "?.so") // where a distribution keeps cjson apart
+	text := fmt.Sprintf("#!/bin/sh\nLUA_CPATH=%q exec %q --library-path %q %q \"$@\"\n", modules, loaders[0], strings.Join(libraries, ":"), binary)
 	must(t, os.WriteFile(command, []byte(text), 0o700)) //nolint:gosec // it is a program
 	return command
 }
