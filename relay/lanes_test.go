@@ -129,7 +129,9 @@ func TestLaneInOneTurn(t *testing.T) {
 		redistest.Eventually(t, "the first sweep to be over", func() bool { return ran.of("exists") > 0 })
 		ids := names("e", 10)
 		commit(t, tr, "a", ordered("k", ids...)...)
-		redistest.Eventually(t, "everything to be settled", func() bool { return counts(t, tr) == outbox.Counts{Sent: 10} })
+		redistest.Eventually(t, "everything to be settled, and the relay to have heard of it", func() bool {
+			return counts(t, tr) == outbox.Counts{Sent: 10} && ran.of("settle") >= 10
+		})
 		if got := out.of("e"); !slices.Equal(got, ids) {
 			t.Errorf("published %v", got)
 		}
