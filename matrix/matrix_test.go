@@ -79,7 +79,7 @@ func TestMatrix(t *testing.T) {
 	for i, image := range list {
 		r := &rows[i]
 		r.image = image
-		t.Run(image, func(t *testing.T) {
+		t.Run(strings.ReplaceAll(image, "/", " "), func(t *testing.T) { // a name with / is one of two levels
 			defer func() { r.failed = t.Failed() }()
 			t.Run("container", func(t *testing.T) { r.container = onContainer(t, image, required, r) })
 			if all {

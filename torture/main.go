@@ -115,7 +115,7 @@ func parse(args []string, errs io.Writer) (options, error) {
 	flags.BoolVar(&o.NoClock, "no-clock", false, "leave out the wrong clock, for which the program is built once more")
 	flags.BoolVar(&o.NoDisk, "no-disk", false, "leave out the full disk; the server's files are then on the real one")
 	flags.BoolVar(&o.FailFast, "fail-fast", false, "end as soon as an invariant is seen to be broken")
-	flags.BoolVar(&o.Keep, "keep", false, "keep histories and logs")
+	flags.BoolVar(&o.Keep, "keep", false, "keep histories and logs where all went well, too")
 	flags.StringVar(&o.Dir, "dir", "", "`directory` for them; the default is that for temporary files")
 	flags.StringVar(&o.Out, "out", "", "`directory` for report.json and report.html")
 	flags.BoolVar(&o.Row, "row", false, "print the report as a row of the table in docs/reliability.md")

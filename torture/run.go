@@ -58,19 +58,19 @@ type run struct {
 }
 
 // torture runs the program once. The report says what became of it; the error, why there is none.
-func torture(ctx context.Context, o options, log io.Writer) (_ *report.Report, err error) {
+func torture(ctx context.Context, o options, log io.Writer) (shown *report.Report, err error) {
 	redis.SetLogger(silent{}) // servers are down on purpose
 	r := &run{options: o, log: log}
 	if r.dir, err = os.MkdirTemp(o.Dir, "luatx-torture-"); err != nil {
 		return nil, err
 	}
 	defer func() {
-		if err == nil && !o.Keep {
+		if err == nil && shown.OK && !o.Keep { // what went wrong is to be looked at
 			err = os.RemoveAll(r.dir)
 		}
 	}()
 	fmt.Fprintf(log, "histories and logs in %s\n", r.dir)
-	if r.site, err = site.Open(ctx, site.Config{Cluster: o.Topology == clusterTopology, Wait: o.Wait, Disk: r.wantsDisk()}); err != nil {
+	if r.site, err = site.Open(ctx, site.Config{Cluster: o.Topology == clusterTopology, Wait: o.Wait, Disk: r.disk()}); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, r.site.Close()) }()
@@ -104,16 +104,16 @@ type silent struct{}
 // Printf implements go-redis' interface of loggers.
 func (silent) Printf(context.Context, string, ...any) {}
 
-// wantsDisk says whether the server is to have a file system of its own, and notes where it cannot.
-func (r *run) wantsDisk() bool {
+// disk is where the server gets a file system of its own; empty: nowhere, and why that cannot be is noted.
+func (r *run) disk() string {
 	if r.Topology == clusterTopology || r.NoDisk {
-		return false
+		return ""
 	}
 	if why := site.CanMount(); why != "" {
 		r.unfit = append(r.unfit, "full-disk: "+why)
-		return false
+		return ""
 	}
-	return true
+	return r.dir
 }
 
 func (r *run) open() (err error) {

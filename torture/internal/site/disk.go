@@ -32,8 +32,8 @@ func CanMount() string {
 	return ""
 }
 
-func mountDisk(ctx context.Context) (*Disk, error) {
-	dir, err := os.MkdirTemp("", "luatx-torture-disk-")
+func mountDisk(ctx context.Context, under string) (*Disk, error) {
+	dir, err := os.MkdirTemp(under, "disk-")
 	if err != nil {
 		return nil, err
 	}

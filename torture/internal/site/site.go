@@ -23,8 +23,9 @@ type Config struct {
 	Cluster bool
 	// Wait is how many replicas commits and publishes wait for. Defaults to 0.
 	Wait int
-	// Disk asks for a file system of the one server's own, which can be filled: root alone can have one.
-	Disk bool
+	// Disk is the directory under which the one server gets a file system of its own, which can be filled: root alone can
+	// have one. Defaults to none.
+	Disk string
 }
 
 // Site is the servers of a run.
@@ -73,10 +74,10 @@ func (s *Site) open(ctx context.Context, cfg Config) (err error) {
 	return s.fund(ctx)
 }
 
-func (s *Site) openSingle(ctx context.Context, own bool) (err error) {
+func (s *Site) openSingle(ctx context.Context, disk string) (err error) {
 	options := []redistest.Option{redistest.Config("appendonly yes", "appendfsync always")}
-	if own {
-		if s.Disk, err = mountDisk(ctx); err != nil {
+	if disk != "" {
+		if s.Disk, err = mountDisk(ctx, disk); err != nil {
 			return err
 		}
 		options = append(options, redistest.Config("dir "+s.Disk.dir))
