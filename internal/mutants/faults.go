@@ -41,8 +41,8 @@ var faultMutants = []Mutant{
 	{
 		Name:    "anybodys-entry",
 		File:    "lua/commit.lua",
-		Old:     `entry, 1, consumer)`,
-		New:     `entry, 1)`,
+		Old:     `entry, entry, '1', ARGV[4])`,
+		New:     `entry, entry, '1')`,
 		Package: ".",
 		Test:    "^TestFight$",
 		Why:     "a consumer that stalled commits under the hands of the one that took its message over",
@@ -50,8 +50,8 @@ var faultMutants = []Mutant{
 	{
 		Name:    "no-group-no-fence",
 		File:    "lua/commit.lua",
-		Old:     `return #found > 0 -- an error`,
-		New:     `return found.err or #found > 0 -- an error`,
+		Old:     `entry, entry, '1', ARGV[4]) == 0`,
+		New:     `entry, entry, '1', ARGV[4]) == 0 and not redis.pcall('XPENDING', ARGV[2], ARGV[3]).err`,
 		Package: ".",
 		Test:    "^TestFight$",
 		Why:     "a message of a group that was made anew is applied by two consumers",

@@ -14,8 +14,8 @@ var findMutants = []Mutant{
 	{
 		Name:    "wake-up-of-an-empty-shard-only",
 		File:    "lua/commit.lua",
-		Old:     `(tonumber(head[2]) or 0) >= now`,
-		New:     `false`,
+		Old:     `redis.pcall('ZCOUNT', KEYS[5], '-inf', '(' .. NOW) or 0`,
+		New:     `1 or 0`,
 		Package: "relay",
 		Test:    "^TestWakeUpOfAnEarlierEvent$/^redis$",
 		Why:     "events behind one that is leased, or due later, wait for the next sweep",

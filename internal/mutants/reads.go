@@ -4,9 +4,9 @@ package main
 var readMutants = []Mutant{
 	{
 		Name:    "guards-not-verified",
-		File:    "lua/commit.lua",
-		Old:     `if changed then return {'conflict', changed} end`,
-		New:     ``,
+		File:    "lua/_reply.lua",
+		Old:     `~= ARGV[q + 1] then return i end`,
+		New:     `== nil then return i end`,
 		Package: ".",
 		Test:    "^TestGuardedReads$",
 		Why:     "two transfers that read the same balance lose one of them",
@@ -86,8 +86,8 @@ var readMutants = []Mutant{
 	{
 		Name:    "procedures-without-undo",
 		File:    "lua/_procedure.lua",
-		Old:     `if spec.undo ~= '-0' then`,
-		New:     `if false then`,
+		Old:     `local why = remember(spec.class, spec.digit, v, 1, #v)`,
+		New:     `local why = nil`,
 		Package: ".",
 		Test:    "^TestProceduresAreHeldToTheirRules$/^undeclared_key$",
 		Why:     "a procedure that aborts leaves what it wrote",
@@ -149,8 +149,8 @@ var readMutants = []Mutant{
 	{
 		Name:    "no-second-look",
 		File:    "lua/commit.lua",
-		Old:     `if seen[entry] then return true end`,
-		New:     `do return seen[entry] end`,
+		Old:     `if not (pending and pending[entry]) and`,
+		New:     `if pending and not pending[entry] or not pending and`,
 		Package: ".",
 		Test:    "^TestBatchOfEntriesAmongOthers$",
 		Why:     "a busy consumer is told that its own messages belong to another",

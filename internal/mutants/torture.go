@@ -4,17 +4,17 @@ package main
 var tortureMutants = []Mutant{
 	{
 		Name: "torture-mark-before-effect", File: "lua/commit.lua", Package: "torture", Test: "^TestProcesses$",
-		Old: `if not left then left = undoing.restore({'HDEL', A, digest}) end`, New: ``,
+		Old: `if not left then left = undoing.restore({'HDEL', KEYS[2], digest}) end`, New: ``,
 		Why: "a message whose effect failed passes for applied",
 	},
 	{
 		Name: "torture-no-fence", File: "lua/commit.lua", Package: "torture", Test: "^TestProcesses$",
-		Old: `if ARGV[p + 4] ~= '0' and not owned(p) then`, New: `if false then`,
+		Old: `if not (pending and pending[entry]) and`, New: `if false and`,
 		Why: "a consumer that stalled commits what another one has taken over",
 	},
 	{
 		Name: "torture-no-undo", File: "lua/commit.lua", Package: "torture", Test: "^TestProcesses$",
-		Old: `undoing.withdraw(undoing.rollback())`, New: `undoing.withdraw(nil)`,
+		Old: `local left = undoing.rollback()`, New: `local left = nil`,
 		Why: "a transaction that failed leaves what came before its failure",
 	},
 	{

@@ -41,8 +41,8 @@ var undoMutants = []Mutant{
 	{
 		Name:    "entries-kept",
 		File:    "lua/commit.lua",
-		Old:     `if added then added[3], added = r, nil end`,
-		New:     ``,
+		Old:     `if undo.added then undo.added[3], undo.added = r, nil end`,
+		New:     `undo.added = nil`,
 		Package: ".",
 		Test:    "^TestXAddTakenBack$",
 		Why:     "entries of a failed transaction are in the stream",
@@ -58,7 +58,7 @@ var undoMutants = []Mutant{
 	},
 	{
 		Name:    "trimmed-in-silence",
-		File:    "lua/_withdraw.lua",
+		File:    "lua/_rollback.lua",
 		Old:     `if not why and command.length and`,
 		New:     `if not why and false and`,
 		Package: ".",
@@ -67,7 +67,7 @@ var undoMutants = []Mutant{
 	},
 	{
 		Name:    "lost-in-silence",
-		File:    "lua/_withdraw.lua",
+		File:    "lua/_rollback.lua",
 		Old:     `local why = command.lost or not ok`,
 		New:     `local why = not ok`,
 		Package: ".",
@@ -113,7 +113,7 @@ var undoMutants = []Mutant{
 	{
 		Name:    "field-level-undo-over-a-dump",
 		File:    "lua/_undo_more.lua",
-		Old:     "  if dumped and dumped[key] then return end\n  if class == 's'",
+		Old:     "  if undo.dumped and undo.dumped[key] then return end\n  if class == 's'",
 		New:     "  if class == 's'",
 		Package: ".",
 		Test:    "^TestUndo$",
@@ -122,8 +122,8 @@ var undoMutants = []Mutant{
 	{
 		Name:    "dumps-of-the-neighbour",
 		File:    "lua/commit.lua",
-		Old:     `depth, dumped, streams, enqueued, entered, kept_mark = 0`,
-		New:     `depth, fresh, streams, enqueued, entered, kept_mark = 0`,
+		Old:     `if undo.dumped or undo.streams then rare().forget() end`,
+		New:     ``,
 		Package: ".",
 		Test:    "^TestUndoWithinABatch$",
 		Why:     "a transaction is not undone, for another one in its batch had touched the key",
@@ -149,8 +149,8 @@ var undoMutants = []Mutant{
 	{
 		Name:    "refused-after-the-first-write",
 		File:    "lua/commit.lua",
-		Old:     `if ARGV[2] ~= '2' then`,
-		New:     `if false then`,
+		Old:     "    if flags >= 4 then\n      undo.strings = true\n",
+		New:     "    undo.strings = flags >= 4\n    if false then\n",
 		Package: ".",
 		Test:    "^TestUndoWithoutRestore$",
 		Why:     "what a user without RESTORE cannot undo is found out after half of it is done",
