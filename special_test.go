@@ -88,6 +88,34 @@ func TestOrderedEventsTakenBack(t *testing.T) {
 	})
 }
 
+// TestDelaysWithinABatch holds that the events of each transaction of a script are due when it says, whatever its
+// neighbours say.
+func TestDelaysWithinABatch(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr := newTransactor(t, client)
+		delays := []time.Duration{0, 10 * 24 * time.Hour, 0, time.Hour, 10 * 24 * time.Hour}
+		var batch []script.Tx
+		for i, delay := range delays {
+			name := fmt.Sprint("e", i)
+			batch = append(batch, script.Tx{
+				Digest: fmt.Sprintf("%-16s", name), Token: fmt.Sprintf("%-10s", name), NotAfter: time.Now().Add(time.Minute),
+				Delay: delay, Events: []script.Event{{ID: name, Body: []byte("{}")}},
+			})
+		}
+		outcomes, now, _, err := tr.Scripts().Commit(redistest.Soon(t), shardOf(tr), batch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, out := range outcomes {
+			at := client.ZScore(t.Context(), shardOf(tr).Key("pending"), fmt.Sprint("e", i)).Val()
+			if want := now.Add(delays[i]).UnixMilli(); out.State != script.Committed || int64(at) != want {
+				t.Errorf("event %d, delayed by %v: %+v, due at %.0f, want %d", i, delays[i], out, at, want)
+			}
+		}
+	})
+}
+
 // TestWoken holds that the script which puts events into an empty shard says so, once, and none without new events does.
 func TestWoken(t *testing.T) {
 	t.Parallel()

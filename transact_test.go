@@ -271,6 +271,7 @@ func TestNewRefuses(t *testing.T) {
 		"a long timeout":   {client, luatx.Config{Namespace: "n", CommitTimeout: 6 * 60e9}, "CommitTimeout"},
 		"short retention":  {client, luatx.Config{Namespace: "n", Retention: 60e9}, "Retention"},
 		"negative":         {client, luatx.Config{Namespace: "n", MaxBytes: -1}, "MaxBytes"},
+		"many commands":    {client, luatx.Config{Namespace: "n", MaxCommands: 1 << 16}, "at most 65535"},
 		"many partitions":  {client, luatx.Config{Namespace: "n", Keyspace: luatx.Partitions(20_000)}, "Keyspace"},
 		"a brace prefixed": {client, luatx.Config{Namespace: "n", Keyspace: luatx.OwnTags().WithPrefix("{")}, "prefix"},
 	} {
@@ -308,6 +309,12 @@ func TestAShardRefusesAnotherKeyspace(t *testing.T) {
 	})
 	if !errors.Is(err, luatx.ErrKeyspace) || !strings.Contains(fmt.Sprint(err), "1 partitions") {
 		t.Errorf("own tags on the shard of a partition: %v", err)
+	}
+	item := luatx.BatchItem{Aggregate: tag, Func: func(tx *luatx.Tx) error { return tx.Pipeline().Set(ctx, "{"+tag+"}:k", 2, 0).Err() }}
+	for i, c := range tr.TransactBatch(ctx, []luatx.BatchItem{item, item, item}) { // one answer for all of a script
+		if !errors.Is(c.Err, luatx.ErrKeyspace) {
+			t.Errorf("item %d of a batch: %v", i, c.Err)
+		}
 	}
 	if got := client.Get(ctx, "{"+tag+"}:k").Val(); got != "" {
 		t.Errorf("it wrote %q", got)

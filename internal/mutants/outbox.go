@@ -58,6 +58,16 @@ var outboxMutants = []Mutant{
 		Why: "a transaction that failed blocks a lane for ever",
 	},
 	{
+		Name: "header-not-taken-back", File: "lua/_enter.lua", Package: ".", Test: "^TestOrderedEventsTakenBack$/^redis$",
+		Old: `undo[#undo + 1] = {'HDEL', HEADERS, id}`, New: ``,
+		Why: "transactions that fail leave headers of events that never were",
+	},
+	{
+		Name: "schedule-not-taken-back", File: "lua/_enter.lua", Package: ".", Test: "^TestOrderedEventsTakenBack$/^redis$",
+		Old: `undo[#undo + 1] = {'HDEL', ATTEMPTS, id}`, New: ``,
+		Why: "transactions that fail leave attempts of events that never were",
+	},
+	{
 		Name: "neighbours-lane-taken-back", File: "lua/commit.lua", Package: ".", Test: "^TestOrderedEventsTakenBack$/^redis$",
 		Old: `for n = #undo, 1, -1 do undo[n] = nil end`, New: ``,
 		Why: "a transaction that fails takes events of another one out of their lane",

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -26,6 +27,7 @@ type counter struct {
 	trips   [][]int       // of each: transactions of each of its calls
 	digests []string      // in the order in which they were executed
 	bodies  []string      // of their events
+	inputs  []string      // stream, group and consumer that each of them was executed with
 	fail    []error       // of the next round trips
 	poison  string
 }
@@ -90,10 +92,22 @@ func (c *counter) execute(call once, failure error) (int, error) {
 			c.bodies = append(c.bodies, string(body))
 		}
 	}
+	var input []string
+	for _, arg := range args[firstKey+keys+1:][:commitHead-1] {
+		if text, ok := arg.(*string); ok {
+			arg = *text
+		}
+		input = append(input, arg.(string))
+	}
 	for _, arg := range args[firstKey+keys+commitHead:][:n] {
+		c.inputs = append(c.inputs, strings.Join(input, " "))
 		digest := *arg.(*string)
 		c.digests = append(c.digests, digest)
-		reply = append(reply, int64(3), "failed", int64(1), digest) // so that everybody knows his own
+		if len(c.digests)%2 == 0 {
+			reply = append(reply, int64(3), "failed", int64(1), digest) // so that everybody knows his own
+		} else {
+			reply = append(reply, int64(2), "full", digest) // answers are not of one size
+		}
 	}
 	call.SetVal(reply)
 	return n, nil
@@ -156,6 +170,34 @@ func TestQueue(t *testing.T) {
 func sorted(trips [][]int) [][]int {
 	slices.SortFunc(trips, slices.Compare)
 	return trips
+}
+
+// TestInputsShareNoScript holds that a script is of one input, since its names stand there once: what has another stream,
+// group or consumer goes in another script, and what has none goes with any.
+func TestInputsShareNoScript(t *testing.T) {
+	t.Parallel()
+	set, server := newCounter(t)
+	want := []string{"", "s g c", "", "s2 g c", "s g2 c", "s g c2", "s g c", "s2 g c", ""}
+	batch := make([]*Sending, len(want))
+	for i, input := range want {
+		batch[i] = sending(set, 0, fmt.Sprint(i))
+		if names := strings.Fields(input); len(names) > 0 {
+			batch[i].Tx.Input = Input{AckFused, names[0], names[1], names[2], "1-1"}
+		}
+	}
+	set.Send(t.Context(), batch)
+	for _, b := range batch {
+		own(t, b)
+	}
+	if trips := [][]int{{5, 2, 1, 1}}; !slices.EqualFunc(server.trips, trips, slices.Equal) {
+		t.Errorf("the round trips carried %v", server.trips)
+	}
+	for i, digest := range server.digests {
+		n, _ := strconv.Atoi(digest)
+		if want[n] != "" && server.inputs[i] != want[n] {
+			t.Errorf("transaction %d, of input %q, was executed with %q", n, want[n], server.inputs[i])
+		}
+	}
 }
 
 // TestQueueKeepsOrder holds that who came first flies first.

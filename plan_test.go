@@ -1,0 +1,69 @@
+package luatx_test
+
+import (
+	"crypto/sha1" //nolint:gosec // as the script compares what it reads
+	"encoding/hex"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/script"
+)
+
+// TestMoreThanAByteCounts holds that what a plan counts in more than one byte is read so: a transaction with hundreds of
+// guards, events and commands, and thousands of arguments, is whole, and its neighbours in the script are found behind it.
+func TestMoreThanAByteCounts(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		const many = 300
+		ctx, tr := redistest.Soon(t), newTransactor(t, client)
+		n, list, missing := key(t, tr, "a", "n"), key(t, tr, "a", "list"), key(t, tr, "a", "missing")
+		tx := func(name string) script.Tx {
+			return script.Tx{
+				Digest: fmt.Sprintf("%-16s", name), Token: fmt.Sprintf("%-10s", name), NotAfter: time.Now().Add(time.Minute),
+				Keys: []string{n, list, missing},
+			}
+		}
+		sum := sha1.Sum([]byte("$-1\r\n")) //nolint:gosec // see above
+		unset := script.Guard{Order: 'o', Args: []any{"GET", missing}, Digest: hex.EncodeToString(sum[:])}
+		large, changed, wide, last := tx("large"), tx("changed"), tx("wide"), tx("last")
+		for i := range many {
+			large.Guards = append(large.Guards, unset)
+			large.Events = append(large.Events, script.Event{ID: fmt.Sprint(i), Body: []byte("{}")})
+			large.Commands = append(large.Commands, script.Command{Head: "i02", Args: []any{"INCR", n}})
+		}
+		changed.Guards = append(changed.Guards, large.Guards...)
+		changed.Guards[many-1].Args = []any{"GET", n}
+		values := make([]any, 4000)
+		for i := range values {
+			values[i] = i
+		}
+		wide.Commands = []script.Command{{Head: "r0", Args: append([]any{"RPUSH", list}, values...)}, set(n+"x", "v")}
+		wide.Keys = append(wide.Keys, n+"x")
+		last.Commands = []script.Command{{Head: "r03", Args: []any{"RPUSH", list, "last"}}}
+		outcomes, _, _, err := tr.Scripts().Commit(ctx, shardOf(tr), []script.Tx{large, changed, wide, last})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []script.State{script.Committed, script.Conflict, script.Committed, script.Committed} {
+			if outcomes[i].State != want {
+				t.Errorf("transaction %d: %.200v, want %s", i, outcomes[i], want)
+			}
+		}
+		if replies := outcomes[0].Replies; len(replies) != many || replies[many-1] != int64(many) {
+			t.Errorf("the replies: %.200v", replies)
+		}
+		if got := client.Get(ctx, n).Val(); got != fmt.Sprint(many) {
+			t.Errorf("%s commands ran, want %d", got, many)
+		}
+		if got := client.HLen(ctx, shardOf(tr).Key("entries")).Val(); got != many {
+			t.Errorf("%d events came, want %d", got, many)
+		}
+		if got := client.LLen(ctx, list).Val(); got != int64(len(values))+1 || client.LIndex(ctx, list, -1).Val() != "last" {
+			t.Errorf("%d values were pushed", got)
+		}
+	})
+}
