@@ -43,8 +43,8 @@ var queueMutants = []Mutant{
 		File:    "internal/script/commit.go",
 		Old:     `n == 0 || State(word(row[0])) == Identity`,
 		New:     `n == 0`,
-		Package: ".",
-		Test:    "^TestAShardRefusesAnotherKeyspace$",
+		Package: "internal/script",
+		Test:    "^TestForeignShardAnswersAll$",
 		Why:     "of a batch under another keyspace one hears so, and the others that the reply is damaged",
 	},
 	{

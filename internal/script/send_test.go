@@ -172,6 +172,21 @@ func TestMalformedReplies(t *testing.T) {
 	}
 }
 
+// TestForeignShardAnswersAll holds that everybody who shares a script hears the one answer of a shard of another keyspace.
+func TestForeignShardAnswersAll(t *testing.T) {
+	t.Parallel()
+	set, _ := newSick(t, []any{"1", int64(2), "identity", "another"})
+	outcomes, _, _, err := set.Commit(t.Context(), set.Shard(0), make([]Tx, 3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, out := range outcomes {
+		if out.State != Identity || out.Text != "another" {
+			t.Errorf("transaction %d: %+v", i, out)
+		}
+	}
+}
+
 func FuzzQuote(f *testing.F) {
 	f.Add("luatx 1, namespace n, own tags")
 	f.Add("'\\\n\x00\xff]]")
