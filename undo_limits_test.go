@@ -119,12 +119,13 @@ func TestUndoWithinABatch(t *testing.T) {
 	tx := func(n byte, commands ...script.Command) script.Tx {
 		return script.Tx{
 			Digest: string([]byte{n}) + "23456789abcdef0", Token: string([]byte{n}) + "base567\x00\x01",
-			NotAfter: time.Now().Add(time.Minute), Keys: []string{k, k + "2"}, Commands: commands,
+			NotAfter: time.Now().Add(time.Minute), Keys: []string{k, k + "2", k + "3"}, Commands: commands,
 		}
 	}
 	push := script.Command{Head: "d13", Args: []any{"RPUSH", k, "v"}} // by DUMP
 	batch := []script.Tx{
 		tx('a', push, set(k+"2", "1")),
+		tx('d', set(k+"3", "kept"), set(k+"2", "d")),
 		tx('b', set(k+"2", "2"), push, script.Command{Head: "h04", Args: []any{"HSET", k, "f", "v"}}, set(k+"2", "3")),
 		tx('c', push, set(k+"2", "4")),
 	}
@@ -132,10 +133,13 @@ func TestUndoWithinABatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []script.State{script.Committed, script.Failed, script.Committed} {
+	for i, want := range []script.State{script.Committed, script.Committed, script.Failed, script.Committed} {
 		if outcomes[i].State != want {
 			t.Errorf("transaction %d: %+v", i, outcomes[i])
 		}
+	}
+	if got := client.Get(ctx, k+"3").Val(); got != "kept" {
+		t.Errorf("the neighbour's string is %q", got)
 	}
 	if n := client.LLen(ctx, k).Val(); n != 2 {
 		t.Errorf("%d values were pushed, want 2", n)

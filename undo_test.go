@@ -73,6 +73,7 @@ var undone = []struct{ setup, commands string }{
 	{"SET K a", "DEL K;HSET K f v;EXPIRE K 100"},
 	{"HSET K f a", "DEL K;SET K v;DEL K;LPUSH K a"},
 	{"HSET K f a", "DEL K;ZADD K 1 a;SET K v"},
+	{"SET K a", "DEL K;HSET K f v;DEL K;SET K v"},
 	{"HSET K f a", "DEL K;ZADD K 1 a;MSET K v K:2 w;XADD K:3 * f v"},
 }
 
