@@ -41,8 +41,8 @@ var faultMutants = []Mutant{
 	{
 		Name:    "anybodys-entry",
 		File:    "lua/commit.lua",
-		Old:     `entry, entry, '1', ARGV[4])`,
-		New:     `entry, entry, '1')`,
+		Old:     `entry, '1', ARGV[4])`,
+		New:     `entry, '1')`,
 		Package: ".",
 		Test:    "^TestFight$",
 		Why:     "a consumer that stalled commits under the hands of the one that took its message over",
@@ -68,8 +68,8 @@ var faultMutants = []Mutant{
 	{
 		Name:    "no-group-no-fence",
 		File:    "lua/commit.lua",
-		Old:     `entry, entry, '1', ARGV[4]) == 0`,
-		New:     `entry, entry, '1', ARGV[4]) == 0 and not redis.pcall('XPENDING', ARGV[2], ARGV[3]).err`,
+		Old:     `entry, '1', ARGV[4]) == 0`,
+		New:     `entry, '1', ARGV[4]) == 0 and not redis.pcall('XPENDING', ARGV[2], ARGV[3]).err`,
 		Package: ".",
 		Test:    "^TestFight$",
 		Why:     "a message of a group that was made anew is applied by two consumers",
