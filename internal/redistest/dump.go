@@ -196,17 +196,16 @@ func (d *dumper) zset(ctx context.Context, key string) ([]string, error) {
 }
 
 // expireScript serves servers without PEXPIRETIME: one moment for both numbers, as far as the clock shows.
-const expireScript = `local function ms()
+const expireScript = `
+local function ms()
   local t = redis.call('TIME')
   return tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
 end
-local before, left
-for _ = 1, 10 do
-  before, left = ms(), redis.call('PTTL', KEYS[1])
-  if before == ms() then break end
-end
-if left < 0 then return 0 end
-return before + left`
+local before, left, tries = 0, 0, 0
+repeat
+  before, left, tries = ms(), redis.call('PTTL', KEYS[1]), tries + 1
+until before == ms() or tries == 10
+return left < 0 and 0 or before + left`
 
 func (d *dumper) expiry(ctx context.Context, key string) (int64, error) {
 	if d.frozen {
