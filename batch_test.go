@@ -118,3 +118,33 @@ func TestBatchOfEntriesAmongOthers(t *testing.T) {
 		}
 	})
 }
+
+// TestCountsThatCannotBeRead holds that a batch outlives counts of another type: what brings events fails before its
+// mark, what brings none commits and hears so.
+func TestCountsThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tr := redistest.Soon(t), newTransactor(t, client)
+		shard := tr.Scripts().Shard(slot.OfTag("a"))
+		client.Set(ctx, shard.Key("counts"), "no hash", 0)
+		tx := func(n byte, events ...script.Event) script.Tx {
+			k := key(t, tr, "a", string(n))
+			return script.Tx{
+				Digest: string([]byte{n}) + "23456789abcdef0", Token: string([]byte{n}) + "base567\x00\x01",
+				NotAfter: time.Now().Add(time.Minute), Events: events, Commands: []script.Command{set(k, "v")}, Keys: []string{k},
+			}
+		}
+		outcomes, _, _, err := tr.Scripts().Commit(ctx, shard, []script.Tx{tx('a'), tx('b', script.Event{ID: "1", Body: []byte("x")}), tx('c')})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []script.State{script.Committed, script.Failed, script.Committed} {
+			if outcomes[i].State != want {
+				t.Errorf("transaction %d: %+v, want %s", i, outcomes[i], want)
+			}
+		}
+		if n := client.Exists(ctx, key(t, tr, "a", "b"), shard.Key("entries")).Val(); n != 0 {
+			t.Errorf("what failed left %d keys", n)
+		}
+	})
+}

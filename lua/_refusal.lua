@@ -24,7 +24,7 @@ end
 local function no_room(q, n, width)
   local more, size = 0, 0
   for i = q, q + width * (n - 1), width do
-    if redis.call('HEXISTS', KEYS[4], ARGV[i]) == 0 then more, size = more + 1, size + #ARGV[i + width - 1] end
+    if redis.pcall('HEXISTS', KEYS[4], ARGV[i]) == 0 then more, size = more + 1, size + #ARGV[i + width - 1] end
   end
   if more == 0 then return nil end
   return outbox.events + more > CAPACITY and 'events' or outbox.bytes + size > OUTBOX_BYTES and 'bytes' or
@@ -54,6 +54,9 @@ end
 -- The answer to an id that has been seen.
 local function known(seen, digest, token, keep)
   local word = verdict(seen, token)
-  if word == 'broken' then return {word, redis.call('HGET', KEYS[6], digest)} end
+  if word == 'broken' then
+    local left = redis.pcall('HGET', KEYS[6], digest)
+    return {word, type(left) == 'string' and left or ''}
+  end
   return {word, 0, seen == token and 1 or 0, keep and kept_replies(digest) or 0}
 end

@@ -128,7 +128,12 @@ for i = 1, count do
     -- 5. Capacity.
     local o = outbox
     if events > 0 then
-      if not o.events then open_outbox() end
+      local ok, why = o.events, nil
+      if not ok then ok, why = pcall(open_outbox) end -- a neighbour may have committed: nothing may end the script
+      if not ok then
+        reply = {'failed', 0, rare().error_text(why)}
+        break
+      end
       if o.events + events > CAPACITY or 2 * o.bytes > OUTBOX_BYTES or o.parked >= PARKED_CAPACITY then
         local full = rare().no_room(q, events, width)
         if full then
