@@ -117,7 +117,7 @@ func parse(args []string, errs io.Writer) (options, error) {
 	flags.BoolVar(&o.FailFast, "fail-fast", false, "end as soon as an invariant is seen to be broken")
 	flags.BoolVar(&o.Keep, "keep", false, "keep histories and logs where all went well, too")
 	flags.StringVar(&o.Dir, "dir", "", "`directory` for them; the default is that for temporary files")
-	flags.StringVar(&o.Out, "out", "", "`directory` for report.json and report.html")
+	flags.StringVar(&o.Out, "out", "", "`directory` for report.json and report.html, made where it is missing")
 	flags.BoolVar(&o.Row, "row", false, "print the report as a row of the table in docs/reliability.md")
 	flags.BoolVar(&o.JSON, "json", false, "print the report as JSON")
 	if err := flags.Parse(args); err != nil {
@@ -159,6 +159,9 @@ func (o options) validate() error {
 // write prints the report, and keeps it where that is asked for.
 func write(r *report.Report, o options, out io.Writer) error {
 	if o.Out != "" {
+		if err := os.MkdirAll(o.Out, 0o755); err != nil {
+			return err
+		}
 		for name, render := range map[string]func(io.Writer) error{"report.json": r.JSON, "report.html": r.HTML} {
 			if err := writeFile(filepath.Join(o.Out, name), render); err != nil {
 				return err
