@@ -127,7 +127,7 @@ type look struct {
 	*Worker
 	fix   bool
 	yield func(Finding, error) bool
-	step  func(context.Context) (context.Context, context.CancelFunc, error) // before each script; nil: nothing
+	step  func(ctx context.Context, slot int) (context.Context, context.CancelFunc, error) // before each script; nil: nothing
 }
 
 func (l look) shards(ctx context.Context, slots []int) bool {
@@ -149,7 +149,7 @@ func (l look) shards(ctx context.Context, slots []int) bool {
 
 // existing returns which of the shards hold anything: most of 16,384 do not.
 func (l look) existing(ctx context.Context, slots []int) ([]int, bool) {
-	bounded, done, err := l.begin(ctx)
+	bounded, done, err := l.begin(ctx, slots[0])
 	if err != nil {
 		return nil, l.failed(ctx, err)
 	}
@@ -165,7 +165,7 @@ func (l look) existing(ctx context.Context, slots []int) ([]int, bool) {
 func (l look) shard(ctx context.Context, n int) bool {
 	var at script.RepairAt
 	for done := false; !done; {
-		bounded, end, err := l.begin(ctx)
+		bounded, end, err := l.begin(ctx, n)
 		if err != nil {
 			return l.failed(ctx, err)
 		}
@@ -187,11 +187,11 @@ func (l look) shard(ctx context.Context, n int) bool {
 	return true
 }
 
-func (l look) begin(ctx context.Context) (context.Context, context.CancelFunc, error) {
+func (l look) begin(ctx context.Context, slot int) (context.Context, context.CancelFunc, error) {
 	if l.step == nil {
 		return ctx, func() {}, ctx.Err()
 	}
-	return l.step(ctx)
+	return l.step(ctx, slot)
 }
 
 // failed reports an error, after which the walk goes on unless its time is over.

@@ -7,10 +7,15 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/luatx/luatx/internal/script"
 )
 
 // errTurnLost ends a round: another process has taken it over.
 var errTurnLost = errors.New("repair: another process has taken the round over")
+
+// noteEvery is how often a round notes where it stands.
+const noteEvery = time.Second
 
 // Run repairs every shard once an interval until ctx ends; then it ends its step, gives back its turn, and returns nil.
 // Of any number of processes one does so at a time. It runs once at a time.
@@ -31,7 +36,7 @@ func (w *Worker) Run(ctx context.Context) error {
 
 // turn makes a round where it is this process' turn, and returns how long to wait until it may be the next time.
 func (w *Worker) turn(ctx context.Context) time.Duration {
-	mine, wait, err := w.ask(ctx, w.cfg.Lease, 0)
+	turn, err := w.ask(ctx, script.Turning{Hold: w.cfg.Lease, At: script.NoPlace})
 	if err != nil {
 		if ctx.Err() == nil {
 			w.stats.failed()
@@ -39,33 +44,38 @@ func (w *Worker) turn(ctx context.Context) time.Duration {
 		}
 		return min(w.cfg.Interval, stepTimeout)
 	}
-	if !mine {
-		return min(wait, w.cfg.Interval) + rand.N(minLease) // those who wait for the same do not ask together
+	if !turn.Mine {
+		return min(turn.Wait, w.cfg.Interval) + rand.N(minLease) // those who wait for the same do not ask together
 	}
-	next := w.cfg.Interval
-	if !w.round(ctx) {
-		next = 0
+	end := script.Turning{Next: w.cfg.Interval}
+	var complete bool
+	if end.At, complete = w.round(ctx, turn.At); !complete {
+		end.Next = 0
 	}
-	if _, _, err := w.ask(context.WithoutCancel(ctx), 0, next); err != nil {
+	if _, err := w.ask(context.WithoutCancel(ctx), end); err != nil {
 		w.cfg.Logger.Warn("repair: could not end the round; the next one begins when its lease has run out", "error", err)
 	}
 	return w.cfg.Interval
 }
 
-// ask takes, keeps or (with hold 0) ends the turn. It lies in the first shard.
-func (w *Worker) ask(ctx context.Context, hold, next time.Duration) (bool, time.Duration, error) {
+// ask takes, keeps or ends the turn. It lies in the first shard.
+func (w *Worker) ask(ctx context.Context, turn script.Turning) (script.Turned, error) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	return w.scripts.Turn(ctx, w.scripts.Shard(w.shards[0]), w.name, hold, w.cfg.Interval, next)
+	turn.Owner, turn.Interval = w.name, w.cfg.Interval
+	return w.scripts.Turn(ctx, w.scripts.Shard(w.shards[0]), turn)
 }
 
-// round repairs every shard, and reports whether it came to its end.
-func (w *Worker) round(ctx context.Context) bool {
+// round repairs every shard, the one first at which the last round stood. It returns where it stands in the end, and
+// whether that is its end.
+func (w *Worker) round(ctx context.Context, at int) (stands int, complete bool) {
 	began, asked := time.Now(), time.Now()
-	step := func(ctx context.Context) (context.Context, context.CancelFunc, error) {
-		if time.Since(asked) > w.cfg.Lease/3 {
-			mine, _, err := w.ask(ctx, w.cfg.Lease, 0)
-			if err != nil || !mine {
+	stands = script.NoPlace
+	step := func(ctx context.Context, slot int) (context.Context, context.CancelFunc, error) {
+		stands = slot
+		if time.Since(asked) > min(w.cfg.Lease/3, noteEvery) {
+			turn, err := w.ask(ctx, script.Turning{Hold: w.cfg.Lease, At: slot})
+			if err != nil || !turn.Mine {
 				return nil, nil, errors.Join(errTurnLost, err)
 			}
 			asked = time.Now()
@@ -77,7 +87,7 @@ func (w *Worker) round(ctx context.Context) bool {
 		return bounded, cancel, nil
 	}
 	log := newLog(w.cfg.Logger)
-	ended := look{w, true, func(f Finding, err error) bool {
+	complete = look{w, true, func(f Finding, err error) bool {
 		switch {
 		case err == nil:
 			log.note(f)
@@ -86,17 +96,22 @@ func (w *Worker) round(ctx context.Context) bool {
 			w.cfg.Logger.Error("repair: a step failed", "error", err)
 		}
 		return true
-	}, step}.shards(ctx, anywhere(w.shards))
+	}, step}.shards(ctx, around(w.shards, at))
 	log.flush()
-	if ended {
+	if complete {
 		w.stats.round(began)
 	}
-	return ended
+	return stands, complete
 }
 
-// anywhere returns the shards from one of them on, and around: rounds that never come to their end still come to all.
-func anywhere(shards []int) []int {
-	first := rand.IntN(len(shards))
+// around returns the shards from a slot on, and around: rounds that are cut short, each by the end of its process, come
+// to all of them together. Without a place, it begins at any shard.
+func around(shards []int, at int) []int {
+	first, _ := slices.BinarySearch(shards, at)
+	if at == script.NoPlace {
+		first = rand.IntN(len(shards))
+	}
+	first %= len(shards)
 	return slices.Concat(shards[first:], shards[:first])
 }
 

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +19,7 @@ import (
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/respproxy"
+	"github.com/luatx/luatx/internal/script"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/relay"
@@ -59,6 +62,12 @@ func (l *logs) count(text string) int {
 
 func (l *logs) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
+func (l *logs) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
 // TestRun holds that damage is fixed within an interval, again and again, in one log line a sort, and counted.
 func TestRun(t *testing.T) {
 	t.Parallel()
@@ -83,7 +92,7 @@ func TestRun(t *testing.T) {
 			t.Errorf("%+v", stats)
 		}
 		if out.count("repair: fixed") != 2 || out.count("findings=3") != 2 || out.count("needs a person") < 3 {
-			t.Errorf("logged\n%s", out.b.String())
+			t.Errorf("logged\n%s", out.text())
 		}
 		if got := named(t, w.Check(redistest.Soon(t))); !slices.Equal(got, []string{"type void"}) {
 			t.Errorf("left: %q", got)
@@ -99,9 +108,9 @@ func TestOneAtATime(t *testing.T) {
 		s := newShop(t, client)
 		s.furnish(t)
 		turn := func(who string, hold, interval, next time.Duration) (bool, time.Duration) {
-			mine, wait, err := s.tr.Scripts().Turn(redistest.Soon(t), s.tr.Scripts().Shard(s.slot), who, hold, interval, next)
+			turned, err := s.tr.Scripts().Turn(redistest.Soon(t), s.tr.Scripts().Shard(s.slot), script.Turning{Owner: who, Hold: hold, Interval: interval, Next: next, At: script.NoPlace})
 			must(t, err)
-			return mine, wait
+			return turned.Mine, turned.Wait
 		}
 		w := newWorker(t, s.tr, repair.Config{Interval: time.Hour, Lease: time.Hour})
 		stop := run(t, w)
@@ -151,14 +160,59 @@ func TestTurnLost(t *testing.T) {
 		if n, err := admin.Exists(t.Context(), s.key("repair")).Result(); err != nil || n == 0 {
 			return false
 		}
-		mine, _, err := other.Scripts().Turn(redistest.Soon(t), other.Scripts().Shard(s.slot), "another", time.Hour, time.Hour, 0)
+		turned, err := other.Scripts().Turn(redistest.Soon(t), other.Scripts().Shard(s.slot), script.Turning{Owner: "another", Hold: time.Hour, Interval: time.Hour, At: script.NoPlace})
 		must(t, err)
-		return mine
+		return turned.Mine
 	})
 	hold.Release()
 	redistest.Eventually(t, "the round to end", func() bool { return out.count("taken the round over") == 1 })
 	if stats := w.Stats(); stats.Rounds != 0 || stats.Steps != 0 {
 		t.Errorf("%+v", stats)
+	}
+}
+
+// TestRoundsGoOn holds that a round which is cut short by the end of its process goes on where it stood: where processes
+// are replaced more often than a round takes, the last shards would never be repaired.
+func TestRoundsGoOn(t *testing.T) {
+	t.Parallel()
+	proxy, out, hold := redistest.Proxy(t, redistest.Shared(t).Addr()), &logs{}, respproxy.NewHold()
+	s := newShop(t, redistest.Shared(t).Client(t), func(c *luatx.Config) { c.Keyspace = luatx.Partitions(4).WithPrefix(c.Namespace) })
+	slots := s.tr.Keyspace().Slots()
+	damage := func() {
+		for _, n := range slots {
+			must(t, s.client.ZAdd(t.Context(), s.tr.Scripts().Shard(n).Key("pending"), redis.Z{Score: 1, Member: "gone"}).Err())
+		}
+	}
+	damage()
+	must(t, s.client.HSet(t.Context(), s.key("repair"), "at", slots[0]).Err())
+	third := respproxy.Containing(s.tr.Scripts().Shard(slots[2]).Key("pending"))
+	proxy.On(func(cmd []string) respproxy.Action {
+		switch {
+		case strings.ToUpper(cmd[0]) != "EVALSHA":
+			return respproxy.Pass()
+		case third(cmd):
+			return respproxy.HoldBy(hold)
+		}
+		return respproxy.Delay(60 * time.Millisecond) // longer than a third of the lease: the worker says where it stands
+	})
+	other, err := luatx.New(redistest.Client(t, proxy.Addr()), s.tr.Config())
+	must(t, err)
+	run(t, newWorker(t, other, repair.Config{Interval: time.Hour, Lease: 150 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)}))
+	must(t, hold.Wait(redistest.Soon(t)))
+	defer hold.Release()
+
+	damage()
+	w := newWorker(t, s.tr, repair.Config{Interval: time.Hour, Logger: out.logger()})
+	run(t, w)
+	redistest.Eventually(t, "a round", func() bool { return w.Stats().Rounds == 1 })
+	var order []int
+	for _, found := range regexp.MustCompile(`slot (\d+):`).FindAllStringSubmatch(out.text(), -1) {
+		n, err := strconv.Atoi(found[1])
+		must(t, err)
+		order = append(order, n)
+	}
+	if want := slices.Concat(slots[2:], slots[:2]); !slices.Equal(order, want) {
+		t.Errorf("repaired in the order %v, want %v", order, want)
 	}
 }
 

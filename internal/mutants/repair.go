@@ -93,8 +93,13 @@ var repairMutants = []Mutant{
 		Why: "ten processes make ten rounds an interval",
 	},
 	{
+		Name: "repair-rounds-begin-anew", File: "lua/turn.lua", Package: "repair", Test: "^TestRoundsGoOn$",
+		Old: `if mine and ARGV[5] ~= '' then`, New: `if false then`,
+		Why: "the last shards are never repaired where processes are replaced often",
+	},
+	{
 		Name: "repair-goes-on-without-its-turn", File: "repair/worker.go", Package: "repair", Test: "^TestTurnLost$",
-		Old: `if err != nil || !mine {`, New: `if err != nil || mine && !mine {`,
+		Old: `if err != nil || !turn.Mine {`, New: `if err != nil || turn.Mine && !turn.Mine {`,
 		Why: "a worker that was slow repairs beside its successor",
 	},
 	{
@@ -108,8 +113,8 @@ var repairMutants = []Mutant{
 		Why: "one sick shard keeps all others from being repaired",
 	},
 	{
-		Name: "rounds-begin-at-the-first-shard", File: "repair/worker.go", Package: "repair", Test: "^TestRoundsBeginAnywhere$",
-		Old: `first := rand.IntN(len(shards))`, New: `first := 0`,
+		Name: "rounds-begin-at-the-first-shard", File: "repair/worker.go", Package: "repair", Test: "^TestAround$",
+		Old: `first = rand.IntN(len(shards))`, New: `first = 0`,
 		Why: "the last shards are never repaired where rounds are cut short",
 	},
 }

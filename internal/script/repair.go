@@ -69,24 +69,55 @@ func (s *Set) Repair(ctx context.Context, shard Shard, fix bool, at RepairAt, li
 	return found, next, next.Part < 0, nil
 }
 
-// Turn takes, or keeps, the turn to repair for as long as hold; not mine: it is another's, or not yet time, for wait.
-// With hold 0 it ends, and the next one comes after next.
-func (s *Set) Turn(ctx context.Context, shard Shard, owner string, hold, interval, next time.Duration) (mine bool, wait time.Duration, err error) {
-	args := []any{owner, hold.Milliseconds(), interval.Milliseconds(), next.Milliseconds()}
+// NoPlace is where a round stands that has not begun.
+const NoPlace = -1
+
+// Turning is a question for the turn to repair.
+type Turning struct {
+	Owner    string        // who asks
+	Hold     time.Duration // how long the turn is the owner's unless it asks again; 0 ends it
+	Interval time.Duration // of rounds
+	Next     time.Duration // until the next turn, where this one ends
+	At       int           // the slot at which the owner's round stands, or NoPlace
+}
+
+// Turned is the answer.
+type Turned struct {
+	Mine bool
+	Wait time.Duration // where it is another's, or not yet time
+	At   int           // where the last round stood, or NoPlace
+}
+
+// Turn takes, keeps or ends the turn to repair.
+func (s *Set) Turn(ctx context.Context, shard Shard, ask Turning) (Turned, error) {
+	at := ""
+	if ask.At != NoPlace {
+		at = strconv.Itoa(ask.At)
+	}
+	args := []any{ask.Owner, ask.Hold.Milliseconds(), ask.Interval.Milliseconds(), ask.Next.Milliseconds(), at}
 	reply, err := s.eval(ctx, &s.turn, shard.keys(keyVoid, keyRepair), args)
 	if err != nil {
-		return false, 0, err
+		return Turned{}, err
 	}
 	_, rows, err := timed(reply)
 	if err != nil {
-		return false, 0, err
+		return Turned{}, err
 	}
-	text, _ := rows[len(rows)-1].(string)
-	ms, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || len(rows) != 2 {
-		return false, 0, malformed("turn", reply)
+	if len(rows) != 3 {
+		return Turned{}, malformed("turn", reply)
 	}
-	return number(rows[0]) == 1, time.Duration(ms) * time.Millisecond, nil
+	turned := Turned{Mine: number(rows[0]) == 1, At: NoPlace}
+	wait, _ := rows[1].(string)
+	ms, err := strconv.ParseInt(wait, 10, 64)
+	if err != nil {
+		return Turned{}, malformed("turn", reply)
+	}
+	turned.Wait = time.Duration(ms) * time.Millisecond
+	place, _ := rows[2].(string)
+	if n, err := strconv.Atoi(place); err == nil { // what a person has written there is no place
+		turned.At = n
+	}
+	return turned, nil
 }
 
 // Existing returns the slots, of those given, whose shards hold anything. It only reads; slots that it could not ask

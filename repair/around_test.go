@@ -1,0 +1,35 @@
+package repair
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/luatx/luatx/internal/script"
+)
+
+// TestAround holds that a round comes to each shard once, from where the last one stood; and that those that know of none
+// begin at each of them now and then.
+func TestAround(t *testing.T) {
+	t.Parallel()
+	shards := []int{3, 5, 8, 13}
+	for at, want := range map[int][]int{3: shards, 8: {8, 13, 3, 5}, 9: {13, 3, 5, 8}, 14: shards, -5: shards} {
+		if got := around(shards, at); !slices.Equal(got, want) {
+			t.Errorf("from %d: %v, want %v", at, got, want)
+		}
+	}
+	first := make(map[int]bool)
+	for range 1000 {
+		round := around(shards, script.NoPlace)
+		first[round[0]] = true
+		slices.Sort(round)
+		if !slices.Equal(round, shards) {
+			t.Fatalf("a round over %v", round)
+		}
+	}
+	if len(first) != len(shards) {
+		t.Errorf("a thousand rounds began at %v alone", first)
+	}
+	if !slices.IsSorted(shards) {
+		t.Error("the shards themselves have moved")
+	}
+}
