@@ -32,7 +32,7 @@ func (r *Relay) claim(ctx, work context.Context, slot int) {
 	more := len(claim.Events) == r.cfg.BatchSize
 	hurry := more && !slices.ContainsFunc(claim.Events, func(e script.Claimed) bool { return e.Attempt > 1 })
 	if hurry {
-		r.schedule.done(slot, taken)
+		r.schedule.done(slot, taken, true)
 	}
 	events := leases(slot, claim.Lease, claim.Events)
 	if r.letThrough(ctx, claim, slot, events) {
@@ -41,9 +41,9 @@ func (r *Relay) claim(ctx, work context.Context, slot int) {
 	switch {
 	case hurry:
 	case more:
-		r.schedule.done(slot, time.Now())
+		r.schedule.done(slot, time.Now(), false)
 	default:
-		r.schedule.done(slot, again)
+		r.schedule.done(slot, again, false)
 	}
 }
 

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// schedule says which slot to look at next. A slot is looked at by one worker at a time.
+// schedule says which slot to look at next. A slot is looked at by one worker at a time, unless it is rich: a claim waits
+// for the server, and where there is more than a batch others need not wait for it.
 type schedule struct {
 	mu    sync.Mutex
 	due   map[int]*visit
@@ -19,7 +20,9 @@ type schedule struct {
 type visit struct {
 	slot   int
 	at     time.Time
-	index  int  // in the queue; -1: a worker has it
+	index  int  // in the queue; -1: it is not there, workers have it
+	busy   int  // how many
+	rich   bool // the last look has left more
 	missed bool // somebody asked for it meanwhile
 	again  time.Time
 }
@@ -38,7 +41,7 @@ func (s *schedule) add(slot int, at time.Time) {
 		v = &visit{slot: slot, at: at}
 		s.due[slot] = v
 		heap.Push(&s.queue, v)
-	case v.index < 0:
+	case v.busy > 0:
 		if !v.missed || at.Before(v.again) {
 			v.missed, v.again = true, at
 		}
@@ -88,28 +91,44 @@ func (s *schedule) take() (slot int, wait time.Duration) {
 	if wait := time.Until(s.queue[0].at); wait > 0 {
 		return 0, wait
 	}
-	v, _ := heap.Pop(&s.queue).(*visit)
-	v.index, v.missed = -1, false
+	v := s.queue[0]
+	if v.rich {
+		v.at = time.Now() // those that are due have their turn before it
+		heap.Fix(&s.queue, 0)
+	} else {
+		heap.Pop(&s.queue)
+	}
+	v.busy++
 	if len(s.queue) > 0 {
 		s.signal() // another worker looks at the new head
 	}
 	return v.slot, 0
 }
 
-// done gives a slot back after a look at it; the zero time: there is nothing to come back for.
-func (s *schedule) done(slot int, again time.Time) {
+// done gives a slot back after a look at it; the zero time: there is nothing to come back for. Rich: there is more.
+func (s *schedule) done(slot int, again time.Time, rich bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v := s.due[slot]
+	v.busy--
+	v.rich = rich
 	if v.missed && (again.IsZero() || v.again.Before(again)) {
 		again = v.again
 	}
-	if again.IsZero() {
+	v.missed = false
+	switch {
+	case again.IsZero() && v.index < 0 && v.busy == 0:
 		delete(s.due, slot)
 		return
+	case again.IsZero(): // another one looks at it
+		return
+	case v.index < 0:
+		v.at = again
+		heap.Push(&s.queue, v)
+	case again.Before(v.at):
+		v.at = again
+		heap.Fix(&s.queue, v.index)
 	}
-	v.at = again
-	heap.Push(&s.queue, v)
 	s.signal()
 }
 
@@ -134,6 +153,7 @@ func (q *visits) Push(x any) {
 func (q *visits) Pop() any {
 	old := *q
 	last := old[len(old)-1]
+	last.index = -1
 	*q = old[:len(old)-1]
 	return last
 }

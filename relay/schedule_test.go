@@ -1,0 +1,99 @@
+package relay
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// handed takes what is due, until nothing is or n were taken.
+func handed(t *testing.T, s *schedule, n int) (slots []int) {
+	t.Helper()
+	for len(slots) < n {
+		time.Sleep(time.Nanosecond) // of the test's clock: no two are due at once
+		slot, wait := s.take()
+		if wait > 0 {
+			return slots
+		}
+		slots = append(slots, slot)
+	}
+	return slots
+}
+
+// TestScheduleHandsOut holds that a slot has one worker at a time, that one which has more than a batch has several, that
+// it holds up no other, and that nothing that is asked for meanwhile is forgotten.
+func TestScheduleHandsOut(t *testing.T) {
+	t.Parallel()
+	ago := func(d time.Duration) time.Time { return time.Now().Add(-d) }
+	for name, test := range map[string]func(t *testing.T, s *schedule){
+		"one worker each": func(t *testing.T, s *schedule) {
+			s.add(1, ago(2*time.Second))
+			s.add(2, ago(time.Second))
+			want(t, handed(t, s, 5), 1, 2)
+			s.done(1, time.Now(), false)
+			want(t, handed(t, s, 5), 1)
+		},
+		"several for a rich one": func(t *testing.T, s *schedule) {
+			s.add(1, time.Now())
+			want(t, handed(t, s, 2), 1)
+			s.done(1, time.Now(), true)
+			want(t, handed(t, s, 3), 1, 1, 1)
+			s.done(1, time.Time{}, false)
+			want(t, handed(t, s, 3), 1) // those that were rich are seen to their end
+			s.done(1, time.Time{}, false)
+			s.done(1, time.Time{}, false)
+			if len(s.due) != 1 {
+				t.Error("it was given up under a worker")
+			}
+			s.done(1, time.Time{}, false)
+			if len(s.due) != 0 || len(s.queue) != 0 {
+				t.Errorf("left: %d, %d in the queue", len(s.due), len(s.queue))
+			}
+		},
+		"a rich one and others": func(t *testing.T, s *schedule) {
+			s.add(1, time.Now())
+			want(t, handed(t, s, 1), 1)
+			s.done(1, time.Now(), true)
+			want(t, handed(t, s, 1), 1)
+			time.Sleep(time.Second)
+			s.add(2, ago(time.Millisecond))
+			want(t, handed(t, s, 3), 1, 2, 1)
+		},
+		"asked for meanwhile": func(t *testing.T, s *schedule) {
+			s.add(1, time.Now())
+			want(t, handed(t, s, 1), 1)
+			s.add(1, time.Now().Add(time.Second))
+			s.add(1, time.Now().Add(time.Minute))
+			s.done(1, time.Time{}, false)
+			want(t, handed(t, s, 1))
+			time.Sleep(time.Second)
+			want(t, handed(t, s, 1), 1)
+		},
+		"asked for a rich one meanwhile": func(t *testing.T, s *schedule) {
+			s.add(1, time.Now())
+			want(t, handed(t, s, 1), 1)
+			s.done(1, time.Now(), true)
+			want(t, handed(t, s, 2), 1, 1)
+			s.done(1, time.Now().Add(time.Hour), false)
+			want(t, handed(t, s, 2), 1)
+			s.add(1, time.Now())
+			s.done(1, time.Now().Add(time.Hour), false)
+			want(t, handed(t, s, 2), 1)
+		},
+		"earlier than it was": func(t *testing.T, s *schedule) {
+			s.add(1, time.Now().Add(time.Hour))
+			s.add(1, time.Now())
+			want(t, handed(t, s, 2), 1)
+		},
+	} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { test(t, newSchedule()) }) })
+	}
+}
+
+func want(t *testing.T, got []int, slots ...int) {
+	t.Helper()
+	if !slices.Equal(got, slots) {
+		t.Errorf("handed out %v, want %v", got, slots)
+	}
+}
