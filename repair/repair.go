@@ -118,7 +118,7 @@ func (w *Worker) list(ctx context.Context, fix bool, slots []int) iter.Seq2[Find
 		if len(slots) == 0 {
 			slots = w.shards
 		}
-		look{w, fix, yield, nil}.shards(ctx, slots)
+		look{Worker: w, fix: fix, yield: yield}.shards(ctx, slots)
 	}
 }
 
@@ -128,6 +128,7 @@ type look struct {
 	fix   bool
 	yield func(Finding, error) bool
 	step  func(ctx context.Context, slot int) (context.Context, context.CancelFunc, error) // before each script; nil: nothing
+	left  func(slots ...int)                                                               // could not be looked at; nil: nobody asks
 }
 
 func (l look) shards(ctx context.Context, slots []int) bool {
@@ -154,8 +155,8 @@ func (l look) existing(ctx context.Context, slots []int) ([]int, bool) {
 		return nil, l.failed(ctx, err)
 	}
 	defer done()
-	existing, err := l.scripts.Existing(bounded, slots)
-	if err != nil && !l.failed(ctx, fmt.Errorf("repair: looking for shards from slot %d on: %w", slots[0], err)) {
+	existing, unasked, err := l.scripts.Existing(bounded, slots)
+	if err != nil && !l.failed(ctx, fmt.Errorf("repair: looking for shards from slot %d on: %w", slots[0], err), unasked...) {
 		return nil, false
 	}
 	return existing, true
@@ -173,7 +174,7 @@ func (l look) shard(ctx context.Context, n int) bool {
 		found, at, done, err = l.scripts.Repair(bounded, l.scripts.Shard(n), l.fix, at, l.cfg.Step)
 		end()
 		if err != nil {
-			return l.failed(ctx, fmt.Errorf("repair: slot %d: %w", n, err))
+			return l.failed(ctx, fmt.Errorf("repair: slot %d: %w", n, err), n)
 		}
 		if l.fix {
 			l.stats.step(found, done)
@@ -195,6 +196,9 @@ func (l look) begin(ctx context.Context, slot int) (context.Context, context.Can
 }
 
 // failed reports an error, after which the walk goes on unless its time is over.
-func (l look) failed(ctx context.Context, err error) bool {
+func (l look) failed(ctx context.Context, err error, slots ...int) bool {
+	if l.left != nil {
+		l.left(slots...)
+	}
 	return l.yield(Finding{}, err) && ctx.Err() == nil && !errors.Is(err, errTurnLost)
 }

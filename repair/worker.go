@@ -86,8 +86,8 @@ func (w *Worker) round(ctx context.Context, at int) (stands int, complete bool) 
 		bounded, cancel := context.WithTimeout(ctx, stepTimeout)
 		return bounded, cancel, nil
 	}
-	log := newLog(w.cfg.Logger)
-	complete = look{w, true, func(f Finding, err error) bool {
+	log, left := newLog(w.cfg.Logger), []int(nil)
+	note := func(f Finding, err error) bool {
 		switch {
 		case err == nil:
 			log.note(f)
@@ -96,7 +96,12 @@ func (w *Worker) round(ctx context.Context, at int) (stands int, complete bool) 
 			w.cfg.Logger.Error("repair: a step failed", "error", err)
 		}
 		return true
-	}, step}.shards(ctx, around(w.shards, at))
+	}
+	l := look{w, true, note, step, func(slots ...int) { left = append(left, slots...) }}
+	complete = l.shards(ctx, around(w.shards, at))
+	if again := left; complete && len(again) > 0 { // their server may have had a successor meanwhile
+		complete = l.shards(ctx, again)
+	}
 	log.flush()
 	if complete {
 		w.stats.round(began)

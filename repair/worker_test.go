@@ -216,6 +216,35 @@ func TestRoundsGoOn(t *testing.T) {
 	}
 }
 
+// TestRoundsComeBack holds that a round comes back to a shard that it could not look at: a master that has a successor
+// moments later must not cost an interval.
+func TestRoundsComeBack(t *testing.T) {
+	t.Parallel()
+	for name, commands := range map[string][]string{"a step fails": {"EVALSHA"}, "the look for shards fails": {"EXISTS"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
+			s := newShop(t, redistest.Client(t, proxy.Addr()), func(c *luatx.Config) { c.Keyspace = luatx.Partitions(4).WithPrefix(c.Namespace) })
+			for _, n := range s.tr.Keyspace().Slots() {
+				must(t, s.client.ZAdd(t.Context(), s.tr.Scripts().Shard(n).Key("pending"), redis.Z{Score: 1, Member: "gone"}).Err())
+			}
+			w := newWorker(t, s.tr, repair.Config{Interval: time.Hour, Logger: slog.New(slog.DiscardHandler)})
+			third := respproxy.Containing(s.tr.Scripts().Shard(s.tr.Keyspace().Slots()[2]).Key("pending"))
+			proxy.On(func(cmd []string) respproxy.Action {
+				if slices.Contains(commands, strings.ToUpper(cmd[0])) && third(cmd) && w.Stats().Errors == 0 {
+					return respproxy.CutRequest()
+				}
+				return respproxy.Pass()
+			})
+			run(t, w)
+			redistest.Eventually(t, "a round", func() bool { return w.Stats().Rounds == 1 })
+			if stats := w.Stats(); stats.Fixed[repair.Orphan] != 4 || stats.Errors != 1 {
+				t.Errorf("%+v", stats)
+			}
+		})
+	}
+}
+
 // TestSickServer holds that Run survives errors, and repairs when they have passed.
 func TestSickServer(t *testing.T) {
 	t.Parallel()

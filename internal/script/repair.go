@@ -120,20 +120,22 @@ func (s *Set) Turn(ctx context.Context, shard Shard, ask Turning) (Turned, error
 	return turned, nil
 }
 
-// Existing returns the slots, of those given, whose shards hold anything. It only reads; slots that it could not ask
-// for are left out, and the error is that of one of them.
-func (s *Set) Existing(ctx context.Context, slots []int) ([]int, error) {
+// Existing returns the slots, of those given, whose shards hold anything, and those that it could not ask for, with the
+// error of one of them. It only reads.
+func (s *Set) Existing(ctx context.Context, slots []int) (existing, unasked []int, err error) {
 	pipe := s.client.Pipeline()
 	replies := make([]*redis.IntCmd, len(slots))
 	for i, n := range slots {
 		replies[i] = pipe.Exists(ctx, s.Shard(n).repairKeys()...)
 	}
-	_, err := pipe.Exec(ctx)
-	var existing []int
+	_, err = pipe.Exec(ctx)
 	for i, reply := range replies {
-		if reply.Err() == nil && reply.Val() > 0 {
+		switch {
+		case reply.Err() != nil:
+			unasked = append(unasked, slots[i])
+		case reply.Val() > 0:
 			existing = append(existing, slots[i])
 		}
 	}
-	return existing, err
+	return existing, unasked, err
 }

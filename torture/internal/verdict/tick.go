@@ -3,6 +3,7 @@ package verdict
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -31,8 +32,9 @@ local indexed = redis.call('ZCARD', KEYS[7]) + redis.call('ZCARD', KEYS[8]) + re
 return {sum, least, tonumber(moved[1]) or 0, tonumber(moved[2]) or 0, tonumber(moved[3]) or 0,
   redis.call('HLEN', KEYS[4]), redis.call('HLEN', KEYS[5]), entries, entries - indexed - waiting}`)
 
-// patience is for how many ticks in a row the states of a branch may not add up: indexes are damaged, and repaired.
-const patience = 20
+// patience is for how long the states of a branch may not add up: indexes are damaged, and repaired, by processes and
+// servers that are not left in peace either.
+const patience = 30 * time.Second
 
 // Ticker holds what must be so at every moment, whatever goes on.
 type Ticker struct {
@@ -41,7 +43,8 @@ type Ticker struct {
 	Transactor *luatx.Transactor
 	Checks     *Checks
 
-	off map[int]int // by branch: for how many ticks in a row its states have not added up
+	off     map[int]time.Time // by branch: since when its states have not added up
+	longest time.Duration     // that they did not
 }
 
 // Tick looks at all branches. One that does not answer is left to the next tick.
@@ -66,11 +69,18 @@ func (t *Ticker) hold(b ground.Branch, n []int64) {
 	t.Checks.Hold(AppliedOnce, count == effects && times == effects, where("%d effects, %d ids, %d counted"), effects, times, count)
 	t.Checks.Hold(OutboxSet, entries == effects, where("%d effects and %d events"), effects, entries)
 	if t.off == nil {
-		t.off = make(map[int]int)
+		t.off = make(map[int]time.Time)
 	}
-	t.off[b.N]++
-	if missing == 0 {
-		t.off[b.N] = 0
+	var off time.Duration
+	switch since, known := t.off[b.N]; {
+	case missing == 0:
+		delete(t.off, b.N)
+	case known:
+		off = time.Since(since)
+	default:
+		t.off[b.N] = time.Now()
 	}
-	t.Checks.Hold(StatesAddUp, t.off[b.N] < patience, where("%d events are in no state, for %d ticks"), missing, t.off[b.N])
+	t.longest = max(t.longest, off)
+	t.Checks.Note(StatesAddUp, "events were in no state for %v at most", t.longest.Round(100*time.Millisecond))
+	t.Checks.Hold(StatesAddUp, off < patience, where("%d events are in no state, for %v"), missing, off.Round(100*time.Millisecond))
 }

@@ -24,7 +24,7 @@ const (
 
 // bankCall draws a call that moves money, within a branch or to another one.
 func (t *teller) bankCall() *call {
-	b := t.branches[t.rng.IntN(len(t.branches))]
+	b := t.somewhere()
 	if t.rng.IntN(3) == 0 {
 		b = t.branches[0] // the hot one
 	}

@@ -29,7 +29,7 @@ func (t *teller) cellCall() *call {
 }
 
 func (t *teller) cell() (ground.Branch, history.Line) {
-	b := t.branches[t.rng.IntN(len(t.branches))]
+	b := t.somewhere()
 	from := t.rng.IntN(len(CellAccounts))
 	to := (from + 1 + t.rng.IntN(len(CellAccounts)-1)) % len(CellAccounts)
 	return b, history.Line{

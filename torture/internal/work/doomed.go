@@ -13,7 +13,7 @@ import (
 
 // doomed is a transaction whose last but one command fails, after writes of all sorts: nothing of them may stay.
 func (t *teller) doomed() *call {
-	b := t.branches[t.rng.IntN(len(t.branches))]
+	b := t.somewhere()
 	line := history.Line{ID: t.newID("d"), Op: history.Doomed, Branch: b.N, From: ground.Account(t.rng.IntN(ground.Accounts)), Amount: 1 + t.rng.Int64N(100)}
 	number, list, set, zset, stream, fresh := b.Doomed()
 	writes := []func(ctx context.Context, p redis.Pipeliner){

@@ -23,7 +23,7 @@ const (
 // produce writes an input: an order, which counts once by its id, or a tick, which has none and counts once by being
 // acknowledged with its effect.
 func (t *teller) produce(ctx context.Context) {
-	b := t.branches[t.rng.IntN(len(t.branches))]
+	b := t.somewhere()
 	if t.rng.IntN(3) == 0 {
 		_ = t.client.XAdd(ctx, &redis.XAddArgs{Stream: b.Ticks(), Values: []any{
 			"ce_specversion", "1.0", "ce_type", TickType, "ce_subject", b.Name, "data", "{}",

@@ -16,7 +16,9 @@ import (
 )
 
 const (
-	tellers = 8
+	// travellers of a process call on any branch; of the others each stays with one, so that a branch which does not answer
+	// holds up its own callers and not everybody in the end.
+	travellers = 8
 	// batchShare of all turns are a TransactBatch, of at most batchMost calls.
 	batchShare, batchMost = 0.1, 5
 	// hurryShare of all tries have a deadline of hurry at most.
@@ -31,8 +33,9 @@ var errShort = errors.New("insufficient funds")
 // teller makes calls, one after the other.
 type teller struct {
 	*process
-	rng *rand.Rand
-	ids *atomic.Int64
+	rng  *rand.Rand
+	ids  *atomic.Int64
+	home *ground.Branch // nil: a traveller
 }
 
 // call starts everybody who begins something: tellers and a producer share the rate.
@@ -40,8 +43,11 @@ func (p *process) call(ctx context.Context, running *sync.WaitGroup) {
 	turns := make(chan struct{}, 64)
 	running.Go(func() { p.pace(ctx, turns) })
 	var ids atomic.Int64
-	for n := range tellers {
+	for n := range travellers + len(p.branches) {
 		t := teller{process: p, rng: rand.New(rand.NewPCG(p.Seed, uint64(n))), ids: &ids}
+		if n >= travellers {
+			t.home = &p.branches[n-travellers]
+		}
 		running.Go(func() {
 			for range turns {
 				t.turn(ctx)
@@ -56,6 +62,7 @@ func (p *process) pace(ctx context.Context, turns chan<- struct{}) {
 	const every = 5 * time.Millisecond
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
+	most := float64(2 * (travellers + len(p.branches)))
 	for due := 0.0; ; {
 		select {
 		case <-ctx.Done():
@@ -64,7 +71,7 @@ func (p *process) pace(ctx context.Context, turns chan<- struct{}) {
 			return
 		case <-ticker.C:
 		}
-		for due = min(due+p.Rate*every.Seconds(), 2*tellers); due >= 1; due-- {
+		for due = min(due+p.Rate*every.Seconds(), most); due >= 1; due-- {
 			select {
 			case turns <- struct{}{}:
 			default: // all are busy
@@ -117,6 +124,14 @@ func (t *teller) turn(ctx context.Context) {
 	default:
 		t.carry(ctx, t.bankCall())
 	}
+}
+
+// somewhere is a branch to call on.
+func (t *teller) somewhere() ground.Branch {
+	if t.home != nil {
+		return *t.home
+	}
+	return t.branches[t.rng.IntN(len(t.branches))]
 }
 
 // newID names a call or an input. Names sort by process.
