@@ -57,8 +57,8 @@ func (p *process) newRelay(cold bool) (*relay.Relay, error) {
 	return relay.New(p.tr, sink, cfg)
 }
 
-// sink publishes to the broker's stream of everything that was published, and what is for another branch to that one's
-// stream as well.
+// sink publishes to the broker's stream of everything that was published, and then what is for another branch to that
+// one's stream.
 type sink struct {
 	*process
 	broker   *redis.Client
@@ -89,8 +89,8 @@ func (s *sink) Publish(ctx context.Context, events []*message.RawMessage) []erro
 		left = time.Until(deadline)
 	}
 	errs := s.judge(ctx, events)
+	s.publish(ctx, events, errs, left) // first: nothing arrives anywhere that the broker has not seen
 	s.forward(ctx, events, errs)
-	s.publish(ctx, events, errs, left)
 	return errs
 }
 
