@@ -64,6 +64,11 @@ var sqlMutants = []Mutant{
 		Why: "the events of a key come in any order",
 	},
 	{
+		Name: "sql-two-owners-of-a-key", File: "sqltx/claim.go", Package: "sqltx/sqltest", Test: "^TestClaimsAtTheSameMoment$",
+		Old: `if others[h.key] {`, New: `if others[h.key] && false {`,
+		Why: "two publishers that claim at the same moment publish events of one key side by side",
+	},
+	{
 		Name: "sql-parked-do-not-hold", File: "sqltx/claim.go", Package: "sqltx/sqltest", Test: "^TestConformance$/^postgres$/^Parked$",
 		Old: `if s.cfg.SkipParked {`, New: `if !s.cfg.SkipParked {`,
 		Why: "later events of a key overtake one that is parked",

@@ -1,0 +1,125 @@
+package sqltest_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/sqltx"
+	"github.com/luatx/luatx/sqltx/sqltest"
+)
+
+// TestClaimsAtTheSameMoment holds that of two publishers which claim events of one key at the same moment, neither seeing
+// the other's claim, at most one hands its event out. An advisory lock in a trigger holds both claims up before they commit.
+func TestClaimsAtTheSameMoment(t *testing.T) {
+	t.Parallel()
+	d := sqltest.Postgres(t)
+	db, table, gate := d.Open(t), sqltest.Table("outbox"), rand.Int32()
+	cfg := sqltx.OutboxConfig{DB: db, Table: table, Topic: "events"}
+	if err := cfg.Init(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, statement := range []string{
+		`CREATE FUNCTION ` + table + `_gate() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock_shared(` + fmt.Sprint(gate) + `); RETURN NEW; END $$`,
+		`CREATE TRIGGER gate BEFORE UPDATE ON ` + table + ` FOR EACH ROW WHEN (NEW.lease IS NOT NULL) EXECUTE FUNCTION ` + table + `_gate()`,
+	} {
+		execute(t, db, statement)
+	}
+	late, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sqltx.Emit(sqltx.ContextWithTx(t.Context(), late), cfg, keyed("commits-late")...); err != nil {
+		t.Fatal(err)
+	}
+	if err := sqltx.Transact(t.Context(), db, nil, func(ctx context.Context) error { return sqltx.Emit(ctx, cfg, keyed("commits-first")...) }); err != nil {
+		t.Fatal(err)
+	}
+	release := closeGate(t, db, gate)
+	first := sourceOf(t, db, table)
+	awaitGate(t, db, gate, 1)
+	if err := late.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	second := sourceOf(t, db, table)
+	awaitGate(t, db, gate, 2)
+	release()
+
+	either := func(wait time.Duration) *message.RawMessage {
+		select {
+		case msg := <-first:
+			return msg
+		case msg := <-second:
+			return msg
+		case <-time.After(wait):
+			return nil
+		}
+	}
+	for range 2 {
+		msg := either(30 * time.Second)
+		if msg == nil {
+			t.Fatal("waited in vain for an event")
+		}
+		if other := either(200 * time.Millisecond); other != nil {
+			t.Fatalf("%s was handed out beside %s", other.Data, msg.Data)
+		}
+		msg.Ack()
+	}
+}
+
+func keyed(name string) []*message.Message {
+	return []*message.Message{message.New(name, message.Attributes{
+		message.AttrID: name, message.AttrType: "t", message.AttrSource: "s", message.AttrPartitionKey: "k",
+	}, nil)}
+}
+
+// closeGate holds up whoever goes through, until it is opened.
+func closeGate(t *testing.T, db *sql.DB, gate int32) (open func()) {
+	t.Helper()
+	conn, err := db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.ExecContext(t.Context(), "SELECT pg_advisory_lock($1)", gate); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		_, err := conn.ExecContext(t.Context(), "SELECT pg_advisory_unlock($1)", gate)
+		if err = errors.Join(err, conn.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func awaitGate(t *testing.T, db *sql.DB, gate int32, n int) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; {
+		var waiting int
+		err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = $1", gate).Scan(&waiting)
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case waiting == n:
+			return
+		case time.Now().After(deadline):
+			t.Fatalf("%d claims wait, want %d", waiting, n)
+		}
+	}
+}
+
+func sourceOf(t *testing.T, db *sql.DB, table string) <-chan *message.RawMessage {
+	t.Helper()
+	p := sqltx.NewOutboxPublisher(sqltx.OutboxPublisherConfig{DB: db, Table: table, PollInterval: 20 * time.Millisecond})
+	ctx, cancel := context.WithCancel(context.Background())
+	source, err := p.Source(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cancel(); p.Wait() })
+	return source
+}
