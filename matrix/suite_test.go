@@ -28,7 +28,7 @@ func (n tally) String() string {
 // suite runs the tests of packages of the core, with the environment given, and counts them.
 func suite(t *testing.T, packages []string, env ...string) tally {
 	t.Helper()
-	run := exec.CommandContext(t.Context(), "go", append([]string{"test", "-json", "-count=1", "-timeout=10m"}, packages...)...)
+	run := exec.CommandContext(t.Context(), "go", append([]string{"test", "-json", "-count=1", "-timeout=20m"}, packages...)...)
 	run.Dir = ".."
 	run.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "LUATX_VERIFY=") || strings.HasPrefix(v, "LUATX_TEST_")
