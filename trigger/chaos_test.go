@@ -1,0 +1,261 @@
+package trigger_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/respproxy"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/trigger"
+)
+
+// resumesWithin is after which time a pub/sub trigger must hear again when its server is back.
+const resumesWithin = 2 * time.Second
+
+// storm is triggers of every kind under load, on a server whose every write is on disk before it is answered.
+type storm struct {
+	t       *testing.T
+	server  *redistest.Server
+	proxy   *respproxy.Proxy
+	client  *redis.Client // past the proxy
+	stream  *stream
+	channel string
+
+	grouped, heard    *effects
+	plain             *effects
+	triggers          map[string]*started
+	confirmed, unsure []string
+	resumed           []time.Duration
+}
+
+func newStorm(t *testing.T) *storm {
+	t.Helper()
+	server := redistest.Single(t, redistest.Config("appendonly yes", "appendfsync always"))
+	x := &storm{
+		t: t, server: server, proxy: redistest.Proxy(t, server.Addr()), channel: "news",
+		client:  server.Admin(t),
+		grouped: &effects{}, heard: &effects{}, plain: &effects{}, triggers: map[string]*started{},
+	}
+	x.stream = newStream(t, x.client)
+	note := func(e *effects) trigger.Func {
+		return func(_ context.Context, msg *message.RawMessage) error {
+			if rand.N(50) == 0 {
+				return fmt.Errorf("bad luck with %s", msg.ID())
+			}
+			e.add(text(t, msg))
+			return nil
+		}
+	}
+	url := trigger.Connector{URL: "redis://" + x.proxy.Addr() + "?read_timeout=1s&dial_timeout=1s"}
+	config := func(run trigger.Func, group string) trigger.Config {
+		cfg := x.stream.config(run)
+		cfg.Connector, cfg.Group, cfg.Concurrency = url, group, 3
+		cfg.ClaimInterval, cfg.MaxIdleTime = time.Second, 5*time.Second
+		return cfg
+	}
+	through := redistest.Client(t, x.proxy.Addr(), func(o *redis.Options) { o.ContextTimeoutEnabled = true })
+	x.triggers["transactions"] = begin(t, config(transactional(t, through, x.counts(), nil), "transactions"))
+	x.triggers["group"] = begin(t, config(note(x.grouped), "plain"))
+	without := config(note(x.plain), "")
+	without.LastID, without.Concurrency, without.LastIDKey = "0", 1, x.stream.key+":last"
+	x.triggers["no group"] = begin(t, without)
+	listens := hears(t, url, x.heard, x.channel)
+	x.triggers["pub/sub"] = begin(t, listens)
+	return x
+}
+
+func (x *storm) counts() string { return x.stream.key + ":counts" }
+
+// load adds entries and publishes messages until stop is called; what was not answered may be there or not.
+func (x *storm) load() (stop func()) {
+	done := make(chan struct{})
+	var running sync.WaitGroup
+	running.Go(func() {
+		ticker := time.NewTicker(2 * time.Millisecond)
+		defer ticker.Stop()
+		for n := 0; ; n++ {
+			select {
+			case <-done:
+				return
+			case <-ticker.C:
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+			number := fmt.Sprint(n)
+			err := x.client.XAdd(ctx, &redis.XAddArgs{Stream: x.stream.key, Values: []any{"data", number}}).Err()
+			if err == nil {
+				x.confirmed = append(x.confirmed, number)
+			} else {
+				x.unsure = append(x.unsure, number)
+			}
+			x.client.Publish(ctx, x.channel, number)
+			cancel()
+		}
+	})
+	return func() { close(done); running.Wait() }
+}
+
+// hearsAgain waits until the pub/sub trigger hears what is published from now on, and notes how long that took.
+func (x *storm) hearsAgain() {
+	x.t.Helper()
+	from := time.Now()
+	word := "again " + redistest.Tag(x.t)
+	redistest.Eventually(x.t, "the pub/sub trigger to hear", func() bool {
+		x.client.Publish(x.t.Context(), x.channel, word)
+		for _, heard := range x.heard.list() {
+			if heard == word {
+				return true
+			}
+		}
+		return false
+	})
+	x.resumed = append(x.resumed, time.Since(from))
+}
+
+// judge holds that nothing that was confirmed is lost, and that what was done in a transaction was done once.
+func (x *storm) judge() {
+	x.t.Helper()
+	for name, effects := range map[string]*effects{"group": x.grouped, "no group": x.plain} {
+		x.wantAll(name, effects)
+	}
+	redistest.Eventually(x.t, "nothing to be pending", func() bool {
+		groups, err := x.client.XInfoGroups(x.t.Context(), x.stream.key).Result()
+		for _, group := range groups {
+			if group.Pending > 0 || group.Lag > 0 {
+				return false
+			}
+		}
+		return err == nil && len(groups) == 2
+	})
+	wantOnce(x.t, x.client, x.counts(), x.confirmed)
+	slowest := time.Duration(0)
+	for _, d := range x.resumed {
+		slowest = max(slowest, d)
+	}
+	if slowest > resumesWithin {
+		x.t.Errorf("pub/sub resumed after %v", slowest)
+	}
+	stats := x.triggers["pub/sub"].Stats()
+	x.t.Logf("%d entries, %d more unanswered; pub/sub resumed %d times within %v, %d gaps of %v together", len(x.confirmed),
+		len(x.unsure), len(x.resumed), slowest, stats.Gaps.Count, stats.Gaps.Total)
+	for name, tr := range x.triggers {
+		stats := tr.Stats()
+		x.t.Logf("%s: %+v", name, stats)
+		if stats.InFlight != 0 || stats.Owed != 0 || !tr.Health().Ready {
+			x.t.Errorf("%s: %+v, %+v", name, stats, tr.Health())
+		}
+	}
+}
+
+// wantAll waits until all that was confirmed has run.
+func (x *storm) wantAll(name string, e *effects) {
+	x.t.Helper()
+	missing := func() (left []string) {
+		ran := map[string]bool{}
+		for _, n := range e.list() {
+			ran[n] = true
+		}
+		for _, n := range x.confirmed {
+			if !ran[n] {
+				left = append(left, n)
+			}
+		}
+		return left
+	}
+	deadline := time.Now().Add(20 * time.Second)
+	redistest.Eventually(x.t, name+": all to run", func() bool {
+		left := missing()
+		if len(left) > 0 && time.Now().After(deadline) {
+			x.t.Fatalf("%s: %v never ran", name, left)
+		}
+		return len(left) == 0
+	})
+}
+
+// often is how often something is done: less, where tests are to be quick.
+func often(quick, long int) int {
+	if verifying() {
+		return long
+	}
+	return quick
+}
+
+// TestKills kills the server under load and starts it again.
+func TestKills(t *testing.T) {
+	t.Parallel()
+	x := newStorm(t)
+	stop := x.load()
+	for range often(2, 10) {
+		x.hearsAgain()
+		x.must(x.server.Kill())
+		x.must(x.server.Restart(redistest.Soon(t)))
+		x.hearsAgain()
+	}
+	stop()
+	x.judge()
+	if n := x.triggers["pub/sub"].Stats().Gaps.Count; n < int64(often(2, 10)) {
+		t.Errorf("%d gaps were counted", n)
+	}
+}
+
+// TestCuts cuts every connection, again and again, under load.
+func TestCuts(t *testing.T) {
+	t.Parallel()
+	x := newStorm(t)
+	stop := x.load()
+	ticker := time.NewTicker(30 * time.Millisecond)
+	defer ticker.Stop()
+	for n := range often(20, 100) {
+		<-ticker.C
+		x.proxy.CutAll()
+		if n%10 == 9 {
+			x.hearsAgain()
+		}
+	}
+	stop()
+	x.judge()
+}
+
+// TestPause stops the server's process under load, and lets it go on.
+func TestPause(t *testing.T) {
+	t.Parallel()
+	x := newStorm(t)
+	stop := x.load()
+	x.hearsAgain()
+	x.must(x.server.Pause())
+	timer := time.NewTimer(time.Duration(often(1500, 5000)) * time.Millisecond)
+	defer timer.Stop()
+	<-timer.C
+	x.must(x.server.Resume())
+	x.hearsAgain()
+	stop()
+	x.judge()
+}
+
+// TestTornConnections loses requests and replies at random, under load.
+func TestTornConnections(t *testing.T) {
+	t.Parallel()
+	x := newStorm(t)
+	stop := x.load()
+	calm := x.proxy.Chaos(respproxy.Chaos{Seed: 9, DropRequest: 0.02, DropReply: 0.02, Cut: 0.02, Duplicate: 0, Delay: 0.05})
+	timer := time.NewTimer(time.Duration(often(3000, 30000)) * time.Millisecond)
+	defer timer.Stop()
+	<-timer.C
+	calm()
+	x.hearsAgain()
+	stop()
+	x.judge()
+}
+
+func (x *storm) must(err error) {
+	x.t.Helper()
+	if err != nil {
+		x.t.Fatal(err)
+	}
+}

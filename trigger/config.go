@@ -1,0 +1,215 @@
+package trigger
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/luatx/luatx/message"
+)
+
+// Mode chooses a driver.
+type Mode string
+
+// The modes of the drivers of this package.
+const (
+	ModePubSub Mode = "pubsub"
+	ModeStream Mode = "stream"
+)
+
+// Func is what a trigger runs for each delivery. The data of the message is the Payload as JSON. A nil error acks the
+// entry, any other leaves it pending: message.RetryAfter says when to try again, message.Permanent that it is useless.
+//
+// The message may be given to an Engine's Process, whose middlewares may acknowledge it in a commit. Settling it otherwise
+// is not needed; an error counts more than an Ack. ctx ends when the trigger stops and its ShutdownTimeout is over: a
+// function that does not heed it keeps Run from returning.
+type Func func(ctx context.Context, msg *message.RawMessage) error
+
+// Config says what a trigger waits for, and what it runs then. Function, Run, a Connector and a Mode with what it needs
+// are required.
+type Config struct {
+	// Function is the name of what is run: in every log line, and in the names of consumers.
+	Function string
+	// Run is called for each delivery.
+	Run Func
+
+	// Connector says how to reach the server.
+	Connector Connector
+	// Mode is ModePubSub or ModeStream; with a Driver, whatever its log lines are to say.
+	Mode Mode
+
+	// Channels and Patterns are subscribed to in ModePubSub; at least one of either.
+	Channels, Patterns []string
+	// Sharded subscribes to shard channels (Redis 7.0), which in a cluster stay in the shard of their slot. Those that do
+	// not share a tag in braces take a connection each.
+	Sharded bool
+
+	// Stream is the key of the stream in ModeStream.
+	Stream string
+	// Group is the consumer group, made where it does not exist. Defaults to none: every such trigger reads all entries
+	// by itself, and remembers in memory how far it came.
+	Group string
+	// LastID is the id behind which reading begins: of a group that is made here, or of a trigger without one. "0" is the
+	// whole stream, "$" what is added from the start on. Defaults to "0" with a Group, and to "$" without.
+	LastID string
+	// LastIDKey is a key in which a trigger without Group keeps how far it has come, so that the next process goes on
+	// there. Triggers must not share one. Defaults to none.
+	LastIDKey string
+	// BlockTimeout is how long the server is asked to wait for an entry. A failed entry of one place may have to wait as
+	// long for another place that reads, and stopping takes as long. At least 1 ms. Defaults to 1 s.
+	BlockTimeout time.Duration
+	// ClaimInterval is how often entries of other consumers of the Group are looked for. Defaults to 30 s.
+	ClaimInterval time.Duration
+	// MaxIdleTime is after which time without a sign of its consumer an entry is claimed. A function that takes longer
+	// keeps its entry by a heartbeat. Every trigger of a group should have the same. Defaults to 60 s.
+	MaxIdleTime time.Duration
+	// MaxDeliveries is after how many deliveries, by whichever process, an entry goes to the dead letters. Without Group
+	// those of this process count. Defaults to 0: it is tried for ever.
+	MaxDeliveries int
+	// DeadLetter is the key of the stream for what has failed MaxDeliveries times or for good (message.Permanent), and
+	// for what no payload can be built of. It must share the tag of Stream. Defaults to DeadLetterKey(Stream), in
+	// ModePubSub to none: what cannot be built is logged and dropped.
+	DeadLetter string
+	// NoDeadLetter leaves all of that pending. It is tried again for ever, at the longest delay.
+	NoDeadLetter bool
+
+	// Driver is one of your own, in place of Mode and what belongs to it. It is closed when Run returns.
+	Driver Driver
+
+	// Retry goes before that of the Connector, time by time.
+	Retry Retry
+	// Concurrency is how many deliveries are worked on at most; nothing is read while there are as many. With 1 entries
+	// run in their order, and a failing one holds up those behind it. Defaults to 1.
+	Concurrency int
+	// ShutdownTimeout is how long functions may go on when Run is to end, before their contexts end. Defaults to 10 s.
+	ShutdownTimeout time.Duration
+	// Logger defaults to slog.Default().
+	Logger *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	c.Channels, c.Patterns = slices.Clone(c.Channels), slices.Clone(c.Patterns)
+	if c.Mode == ModeStream {
+		if c.LastID == "" {
+			c.LastID = "$"
+			if c.Group != "" {
+				c.LastID = "0"
+			}
+		}
+		if c.DeadLetter == "" && !c.NoDeadLetter {
+			c.DeadLetter = DeadLetterKey(c.Stream)
+		}
+	}
+	if c.Driver != nil {
+		c.Mode = cmp.Or(c.Mode, "custom")
+	}
+	c.BlockTimeout = cmp.Or(c.BlockTimeout, time.Second)
+	c.ClaimInterval = cmp.Or(c.ClaimInterval, 30*time.Second)
+	c.MaxIdleTime = cmp.Or(c.MaxIdleTime, time.Minute)
+	c.Retry = c.Retry.over(c.Connector.Retry).over(defaultRetry)
+	c.Concurrency = cmp.Or(c.Concurrency, 1)
+	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, 10*time.Second)
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+var entryID = regexp.MustCompile(`^(\$|[0-9]{1,20}(-[0-9]{1,20})?)$`)
+
+// Validate says what is wrong with the options, without asking anybody: all of it, each an *OptionError that wraps
+// ErrOption. Run says the same.
+func (c Config) Validate() error {
+	c = c.withDefaults()
+	var errs []error
+	refuse := func(bad bool, option, remedy string) {
+		if bad {
+			errs = append(errs, wrong(option, remedy))
+		}
+	}
+	refuse(c.Function == "", "Function", "name what is run")
+	refuse(c.Run == nil, "Run", "give the function to run")
+	refuse(c.Concurrency < 0, "Concurrency", "use 0 for the default")
+	refuse(c.ShutdownTimeout < 0, "ShutdownTimeout", "use 0 for the default")
+	refuse(c.Retry.negative(), "Retry", "use 0 for a default")
+	refuse(c.MaxDeliveries < 0, "MaxDeliveries", "use 0 for no bound")
+	refuse(c.NoDeadLetter && (c.MaxDeliveries > 0 || c.DeadLetter != ""), "NoDeadLetter", "leave MaxDeliveries and DeadLetter empty with it")
+	if c.Driver != nil {
+		return errors.Join(errs...)
+	}
+	if err := c.Connector.validate(); err != nil {
+		errs = append(errs, err)
+	}
+	switch c.Mode {
+	case ModePubSub:
+		c.refusePubSub(refuse)
+	case ModeStream:
+		c.refuseStream(refuse)
+	default:
+		refuse(true, "Mode", `use "pubsub" or "stream"`)
+	}
+	return errors.Join(errs...)
+}
+
+func (c Config) refusePubSub(refuse func(bool, string, string)) {
+	refuse(len(c.Channels)+len(c.Patterns) == 0, "Channels", "name a channel or a pattern")
+	refuse(slices.Contains(c.Channels, ""), "Channels", "leave out the empty name")
+	refuse(slices.Contains(c.Patterns, ""), "Patterns", "leave out the empty pattern")
+	refuse(c.Sharded && len(c.Patterns) > 0, "Patterns", "name channels: shard channels have no patterns")
+	refuse(c.Stream != "", "Stream", "use ModeStream for it")
+	refuse(c.Group != "", "Group", "use ModeStream for it")
+	refuse(c.LastID != "" || c.LastIDKey != "", "LastID", "use ModeStream for it: what was published is gone")
+	refuse(c.MaxDeliveries > 0, "MaxDeliveries", "use ModeStream for it: a message comes once")
+}
+
+func (c Config) refuseStream(refuse func(bool, string, string)) {
+	refuse(c.Stream == "", "Stream", "name the key of the stream")
+	refuse(len(c.Channels)+len(c.Patterns) > 0 || c.Sharded, "Channels", "use ModePubSub for them")
+	refuse(!entryID.MatchString(c.LastID), "LastID", `use "0", "$" or an id such as 1700000000000-0`)
+	refuse(c.LastIDKey != "" && c.Group != "", "LastIDKey", "leave it empty: the group knows how far it has come")
+	refuse(c.LastIDKey != "" && c.LastIDKey == c.Stream, "LastIDKey", "use another key than the stream's")
+	refuse(c.BlockTimeout < time.Millisecond, "BlockTimeout", "use at least 1 ms, or 0 for the default")
+	refuse(c.ClaimInterval < time.Millisecond, "ClaimInterval", "use at least 1 ms, or 0 for the default")
+	refuse(c.MaxIdleTime < time.Millisecond, "MaxIdleTime", "use at least 1 ms, or 0 for the default")
+	refuse(c.Stream != "" && c.DeadLetter != "" && (c.DeadLetter == c.Stream || hashed(c.DeadLetter) != hashed(c.Stream)),
+		"DeadLetter", "use DeadLetterKey, or another key with the stream's tag in braces; or set NoDeadLetter")
+}
+
+// DeadLetterKey returns the default key of a stream's dead letters: :dead behind the stream's key, which is put in braces
+// where it has no tag.
+func DeadLetterKey(stream string) string {
+	if hashed(stream) != stream {
+		return stream + ":dead"
+	}
+	return "{" + stream + "}:dead"
+}
+
+// hashed is the part of a key that decides its slot.
+func hashed(key string) string {
+	if _, rest, ok := strings.Cut(key, "{"); ok {
+		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
+			return tag
+		}
+	}
+	return key
+}
+
+// logger names mode, function, and stream or channels on every line.
+func (c Config) logger() *slog.Logger {
+	log := c.Logger.With("mode", string(c.Mode), "function", c.Function)
+	switch {
+	case c.Driver != nil:
+	case c.Mode == ModePubSub:
+		return log.With("channels", slices.Concat(c.Channels, c.Patterns))
+	case c.Mode == ModeStream && c.Group != "":
+		return log.With("stream", c.Stream, "group", c.Group)
+	case c.Mode == ModeStream:
+		return log.With("stream", c.Stream)
+	}
+	return log
+}

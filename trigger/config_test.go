@@ -1,0 +1,200 @@
+package trigger
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/message"
+)
+
+func nothing(context.Context, *message.RawMessage) error { return nil }
+
+// wrongOptions returns the options that an error names.
+func wrongOptions(t *testing.T, err error) (names []string) {
+	t.Helper()
+	joined, ok := err.(interface{ Unwrap() []error })
+	if err == nil || !ok {
+		return nil
+	}
+	for _, err := range joined.Unwrap() {
+		wrong, ok := errors.AsType[*OptionError](err)
+		if !ok || wrong.Remedy == "" || !errors.Is(err, ErrOption) || !strings.Contains(err.Error(), wrong.Option) {
+			t.Errorf("%v is no OptionError that says what to do", err)
+			continue
+		}
+		names = append(names, wrong.Option)
+	}
+	return names
+}
+
+func TestWrongOptions(t *testing.T) {
+	t.Parallel()
+	stream := func(change func(*Config)) Config {
+		c := Config{Function: "f", Run: nothing, Connector: Connector{URL: "redis://localhost"}, Mode: ModeStream, Stream: "s", Group: "g"}
+		change(&c)
+		return c
+	}
+	pubsub := func(change func(*Config)) Config {
+		c := Config{Function: "f", Run: nothing, Connector: Connector{URL: "redis://localhost"}, Mode: ModePubSub, Channels: []string{"c"}}
+		change(&c)
+		return c
+	}
+	client := redis.NewClient(&redis.Options{})
+	defer client.Close()
+	for name, c := range map[string]struct {
+		cfg  Config
+		want []string
+	}{
+		"stream":            {stream(func(*Config) {}), nil},
+		"pubsub":            {pubsub(func(*Config) {}), nil},
+		"driver":            {Config{Function: "f", Run: nothing, Driver: newFake(t, 0)}, nil},
+		"all":               {Config{}, []string{"Function", "Run", "Connector.URL", "Mode"}},
+		"mode":              {stream(func(c *Config) { c.Mode = "queue" }), []string{"Mode"}},
+		"no channel":        {pubsub(func(c *Config) { c.Channels = nil }), []string{"Channels"}},
+		"pattern alone":     {pubsub(func(c *Config) { c.Channels, c.Patterns = nil, []string{"a*"} }), nil},
+		"empty names":       {pubsub(func(c *Config) { c.Channels, c.Patterns = []string{""}, []string{""} }), []string{"Channels", "Patterns"}},
+		"sharded pattern":   {pubsub(func(c *Config) { c.Sharded, c.Patterns = true, []string{"a*"} }), []string{"Patterns"}},
+		"stream of channel": {pubsub(func(c *Config) { c.Stream, c.Group, c.LastID = "s", "g", "0" }), []string{"Stream", "Group", "LastID"}},
+		"deliveries":        {pubsub(func(c *Config) { c.MaxDeliveries = 3 }), []string{"MaxDeliveries"}},
+		"no stream":         {stream(func(c *Config) { c.Stream = "" }), []string{"Stream"}},
+		"channel of stream": {stream(func(c *Config) { c.Channels = []string{"c"} }), []string{"Channels"}},
+		"last id":           {stream(func(c *Config) { c.LastID = "yesterday" }), []string{"LastID"}},
+		"last id key":       {stream(func(c *Config) { c.LastIDKey = "k" }), []string{"LastIDKey"}},
+		"last id in stream": {stream(func(c *Config) { c.Group, c.LastIDKey = "", "s" }), []string{"LastIDKey"}},
+		"negative": {stream(func(c *Config) {
+			c.BlockTimeout, c.ClaimInterval, c.MaxIdleTime, c.ShutdownTimeout = -1, -1, -1, -1
+			c.Concurrency, c.MaxDeliveries, c.Retry.Entry.Max = -1, -1, -1
+		}), []string{"Concurrency", "ShutdownTimeout", "Retry", "MaxDeliveries", "BlockTimeout", "ClaimInterval", "MaxIdleTime"}},
+		"dead letter of another slot": {stream(func(c *Config) { c.DeadLetter = "elsewhere" }), []string{"DeadLetter"}},
+		"dead letter in the stream":   {stream(func(c *Config) { c.DeadLetter = "s" }), []string{"DeadLetter"}},
+		"dead letter and none":        {stream(func(c *Config) { c.NoDeadLetter, c.MaxDeliveries = true, 2 }), []string{"NoDeadLetter"}},
+		"no URL":                      {stream(func(c *Config) { c.Connector.URL = "" }), []string{"Connector.URL"}},
+		"no scheme":                   {stream(func(c *Config) { c.Connector.URL = "localhost:6379" }), []string{"Connector.URL"}},
+		"database":                    {stream(func(c *Config) { c.Connector.URL = "redis://localhost/x" }), []string{"Connector.URL"}},
+		"option of the URL":           {stream(func(c *Config) { c.Connector.URL = "redis://localhost?poolsize=1" }), []string{"Connector.URL"}},
+		"option of a cluster":         {stream(func(c *Config) { c.Connector.Cluster, c.Connector.URL = true, "redis://localhost?x=1" }), []string{"Connector.URL"}},
+		"TLS without rediss":          {stream(func(c *Config) { c.Connector.TLS = &tls.Config{MinVersion: tls.VersionTLS12} }), []string{"Connector.TLS"}},
+		"client and URL":              {stream(func(c *Config) { c.Connector.Client = client }), []string{"Connector.Client"}},
+		"client":                      {stream(func(c *Config) { c.Connector = Connector{Client: client} }), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			err := c.cfg.Validate()
+			if got := wrongOptions(t, err); !slices.Equal(got, c.want) {
+				t.Errorf("names %q, want %q; %v", got, c.want, err)
+			}
+			if err == nil {
+				return
+			}
+			c.cfg.Logger = slog.New(slog.DiscardHandler)
+			r := New(c.cfg)
+			if got := r.Run(t.Context()); got == nil || got.Error() != err.Error() {
+				t.Errorf("Run returned %v", got)
+			}
+			if h := r.Health(); h.State != BuildFailed || h.Ready || h.LastError == nil {
+				t.Errorf("%+v", h)
+			}
+		})
+	}
+}
+
+// TestSecretsAreNotShown holds that neither a connector nor an error about one tells its password.
+func TestSecretsAreNotShown(t *testing.T) {
+	t.Parallel()
+	const secret = "hunter2"
+	for name, c := range map[string]Connector{
+		"in the URL":     {URL: "redis://user:" + secret + "@localhost:6379/1"},
+		"beside it":      {URL: "redis://localhost", Username: "user", Password: secret},
+		"bad port":       {URL: "redis://user:" + secret + "@localhost:port"},
+		"bad escape":     {URL: "redis://user:" + secret + "%@localhost"},
+		"bad scheme":     {URL: "amqp://user:" + secret + "@localhost"},
+		"bad option":     {URL: "redis://user:" + secret + "@localhost?x=y"},
+		"bad path":       {URL: "redis://user:" + secret + "@localhost/a/b"},
+		"as the name":    {URL: "redis://" + secret + "@local host"},
+		"cluster":        {URL: "redis://user:" + secret + "@localhost?x=y", Cluster: true},
+		"cluster scheme": {URL: "x://user:" + secret + "@localhost", Cluster: true},
+	} {
+		var log strings.Builder
+		slog.New(slog.NewTextHandler(&log, nil)).Info("x", "connector", c)
+		slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "connector", &c)
+		asJSON, err := json.Marshal(c)
+		if err != nil {
+			t.Error(err)
+		}
+		text := fmt.Sprintf("%v %+v %#v %s %v %s %s", c, &c, c, c, c.validate(), asJSON, log.String())
+		if strings.Contains(text, secret) {
+			t.Errorf("%s: %s", name, text)
+		}
+	}
+}
+
+// TestRetryIsMerged holds that a trigger's settings go before those of its connector, and those before the defaults.
+func TestRetryIsMerged(t *testing.T) {
+	t.Parallel()
+	c := Config{
+		Connector: Connector{Retry: Retry{
+			Reconnect: message.Backoff{Base: 1, Max: 2}, Entry: message.Backoff{Max: 3},
+		}},
+		Retry: Retry{Reconnect: message.Backoff{Max: 4}},
+	}
+	want := Retry{Reconnect: message.Backoff{Base: 1, Max: 4}, Entry: message.Backoff{Base: 100 * time.Millisecond, Max: 3}}
+	if got := c.withDefaults().Retry; got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+func TestDeadLetterKey(t *testing.T) {
+	t.Parallel()
+	for stream, want := range map[string]string{
+		"orders": "{orders}:dead", "{7}:orders": "{7}:orders:dead", "{}orders": "{{}orders}:dead", "a{7}b": "a{7}b:dead",
+	} {
+		if got := DeadLetterKey(stream); got != want {
+			t.Errorf("%s: %s, want %s", stream, got, want)
+		}
+	}
+}
+
+func TestCausesAreTold(t *testing.T) {
+	t.Parallel()
+	reply := func(text string) error { return replyError(text) }
+	for _, c := range []struct {
+		err    error
+		option string
+		kind   error
+	}{
+		{reply("WRONGPASS invalid username-password pair or user is disabled."), "Connector.Password", ErrAuth},
+		{reply("NOAUTH Authentication required."), "Connector.Password", ErrAuth},
+		{reply("ERR invalid password"), "Connector.Password", ErrAuth},
+		{reply("NOPERM User app has no permissions to run the 'xreadgroup' command"), "Connector.Username", ErrDenied},
+		{reply("WRONGTYPE Operation against a key holding the wrong kind of value"), "Stream", ErrWrongType},
+		{reply("MOVED 1 127.0.0.1:7000"), "Connector.Cluster", ErrUnreachable},
+		{reply("ERR This instance has cluster support disabled"), "Connector.Cluster", ErrUnreachable},
+		{reply("LOADING Redis is loading the dataset in memory"), "Connector.URL", ErrUnreachable},
+		{tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}, "Connector.TLS", ErrTLS},
+		{errors.New("remote error: tls: certificate required"), "Connector.TLS", ErrTLS},
+		{errors.New("EOF"), "Connector.URL", ErrUnreachable},
+		{reply("ERR unknown"), "Connector", nil},
+	} {
+		err := fmt.Errorf("wrapped: %w", c.err)
+		got, ok := errors.AsType[*OptionError](explain(err))
+		if !ok || got.Option != c.option || !errors.Is(got, c.err) || c.kind != nil && !errors.Is(got, c.kind) {
+			t.Errorf("%v: %v", c.err, got)
+		}
+	}
+}
+
+// replyError is an error reply of a server.
+type replyError string
+
+func (e replyError) Error() string { return string(e) }
+func (replyError) RedisError()     {}

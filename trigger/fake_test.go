@@ -1,0 +1,232 @@
+package trigger
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+var errFake = errors.New("the server is sick")
+
+// fakeDriver is a stream of entries in memory. What it does wrong is asked of the functions, where they are set.
+type fakeDriver struct {
+	t                        testing.TB
+	next, ack, connect, dead func() error
+	// again says that an entry is delivered though it is in flight, as a driver may that knows no better.
+	again func() bool
+
+	receiving atomic.Int32 // calls of NextDelivery and Reconnect at this moment
+	closed    atomic.Int32
+
+	mu       sync.Mutex
+	entries  []*fakeEntry
+	asked    []time.Time // calls of NextDelivery
+	connects []time.Time
+}
+
+type fakeEntry struct {
+	id       string
+	fields   map[string]string
+	attempts int64
+	held     int
+	acked    bool
+	dead     string
+}
+
+func newFake(t testing.TB, entries int) *fakeDriver {
+	f := &fakeDriver{t: t}
+	for range entries {
+		f.add(map[string]string{"data": "x"})
+	}
+	return f
+}
+
+func (f *fakeDriver) add(fields map[string]string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	id := strconv.Itoa(len(f.entries)+1) + "-0"
+	f.entries = append(f.entries, &fakeEntry{id: id, fields: fields})
+	return id
+}
+
+// ask calls what may have been set meanwhile.
+func (f *fakeDriver) ask(what *func() error) error {
+	f.mu.Lock()
+	call := *what
+	f.mu.Unlock()
+	if call == nil {
+		return nil
+	}
+	return call()
+}
+
+// set changes what goes wrong.
+func (f *fakeDriver) set(next, connect, ack func() error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.next, f.connect, f.ack = next, connect, ack
+}
+
+// connected returns when it was asked to connect, and forgets that.
+func (f *fakeDriver) connected() []time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	times := f.connects
+	f.connects = nil
+	return times
+}
+
+// alone fails the test where receiving and connecting overlap.
+func (f *fakeDriver) alone() func() {
+	if f.receiving.Add(1) != 1 {
+		f.t.Error("the driver is called twice at once")
+	}
+	if f.closed.Load() > 0 {
+		f.t.Error("the driver is called after Close")
+	}
+	return func() { f.receiving.Add(-1) }
+}
+
+func (f *fakeDriver) NextDelivery(ctx context.Context) (*Delivery, error) {
+	defer f.alone()()
+	f.note(&f.asked)
+	if err := f.ask(&f.next); err != nil {
+		return nil, err
+	}
+	if d := f.choose(); d != nil {
+		return d, nil
+	}
+	pause(ctx, 100*time.Millisecond)
+	return nil, ctx.Err()
+}
+
+func (f *fakeDriver) note(list *[]time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	*list = append(*list, time.Now())
+}
+
+func (f *fakeDriver) choose() *Delivery {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, e := range f.entries {
+		if e.acked || e.dead != "" || e.held > 0 && (e.held > 1 || f.again == nil || !f.again()) {
+			continue
+		}
+		e.held++
+		e.attempts++
+		return &Delivery{
+			Stream: "s", Group: "g", Consumer: "c", ID: e.id, Fields: e.fields, Attempt: e.attempts, Time: time.Now(),
+			Done: func(bool) {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				if e.held--; e.held < 0 {
+					f.t.Errorf("entry %s was let go twice", e.id)
+				}
+			},
+		}
+	}
+	return nil
+}
+
+func (f *fakeDriver) find(id string) *fakeEntry {
+	i := slices.IndexFunc(f.entries, func(e *fakeEntry) bool { return e.id == id })
+	return f.entries[i]
+}
+
+func (f *fakeDriver) Ack(ctx context.Context, d *Delivery) error {
+	if err := errors.Join(ctx.Err(), f.ask(&f.ack)); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.find(d.ID).acked = true
+	return nil
+}
+
+func (f *fakeDriver) DeadLetter(ctx context.Context, d *Delivery, reason string) error {
+	if err := errors.Join(ctx.Err(), f.ask(&f.dead)); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.find(d.ID).dead = reason
+	return nil
+}
+
+func (f *fakeDriver) Reconnect(ctx context.Context) error {
+	defer f.alone()()
+	f.note(&f.connects)
+	return errors.Join(ctx.Err(), f.ask(&f.connect))
+}
+
+func (f *fakeDriver) Close() error {
+	if f.closed.Add(1) != 1 {
+		f.t.Error("the driver is closed twice")
+	}
+	return nil
+}
+
+// settled counts the entries that are acked, and those that are dead.
+func (f *fakeDriver) settled() (acked, dead int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, e := range f.entries {
+		if e.acked {
+			acked++
+		}
+		if e.dead != "" {
+			dead++
+		}
+	}
+	return acked, dead
+}
+
+// pass lets time go by, in a bubble.
+func pass(d time.Duration) { <-time.After(d) }
+
+// times fails the first n calls.
+func times(n int) func() error {
+	var calls atomic.Int32
+	return func() error {
+		if int(calls.Add(1)) <= n {
+			return errFake
+		}
+		return nil
+	}
+}
+
+// sometimes fails with a probability, until it is switched off.
+func sometimes(rng *lockedRand, off *atomic.Bool, p float64) func() error {
+	return func() error {
+		if !off.Load() && rng.float() < p {
+			return errFake
+		}
+		return nil
+	}
+}
+
+type lockedRand struct {
+	mu  sync.Mutex
+	rng *rand.Rand
+}
+
+func newRand(seed uint64) *lockedRand { return &lockedRand{rng: rand.New(rand.NewPCG(seed, seed))} }
+
+func (r *lockedRand) float() float64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.rng.Float64()
+}
+
+func (r *lockedRand) int(n int) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.rng.IntN(n)
+}

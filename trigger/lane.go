@@ -1,0 +1,203 @@
+package trigger
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// lane is one place of a trigger's Concurrency: it goes through the states by itself. Of all lanes one has the turn, and
+// with it the driver: it receives, sleeps and reconnects for all. With a delivery in hand it passes the turn on.
+type lane struct {
+	*running
+	hasTurn bool
+	work    *work         // in hand
+	seen    int64         // the connection on which the work was acked
+	delay   time.Duration // of Backoff
+}
+
+// run goes through the states until ctx ends. What happens in a state is decided here, where that leads in the table.
+func (l *lane) run(ctx context.Context) error {
+	state := Receiving
+	for !state.Final() {
+		event := l.act(ctx, state)
+		next, ok := state.Next(event)
+		if !ok {
+			l.giveTurn()
+			return fmt.Errorf("trigger: %q cannot happen while %s", event, state)
+		}
+		l.board.show(state, event, next, l.hasTurn)
+		state = next
+	}
+	l.giveTurn()
+	return nil
+}
+
+func (l *lane) act(ctx context.Context, s State) Event {
+	switch s {
+	case Receiving:
+		return l.receive(ctx)
+	case Executing:
+		return l.execute()
+	case Completed:
+		return l.complete()
+	case Idle:
+		return l.idle(ctx)
+	case Reconnecting:
+		return l.reconnect(ctx)
+	case Backoff:
+		return l.backoff(ctx)
+	default:
+		return EventShutdown
+	}
+}
+
+// takeTurn waits for the turn; false when ctx has ended.
+func (l *lane) takeTurn(ctx context.Context, s State) bool {
+	if l.hasTurn {
+		return ctx.Err() == nil
+	}
+	select {
+	case l.turn <- struct{}{}:
+		l.hasTurn = true
+		l.board.taken(s)
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (l *lane) giveTurn() {
+	if l.hasTurn {
+		l.hasTurn = false
+		l.board.given()
+		<-l.turn
+	}
+}
+
+func (l *lane) receive(ctx context.Context) Event {
+	if !l.takeTurn(ctx, Receiving) {
+		return EventShutdown
+	}
+	err := l.payDue()
+	var d *Delivery
+	if err == nil {
+		d, err = l.driver.NextDelivery(ctx)
+	}
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return EventShutdown
+	case err != nil:
+		l.refused++
+		l.trouble("receive", err)
+		return EventReceiveFailed
+	}
+	l.well()
+	if d == nil {
+		return EventNothing
+	}
+	l.giveTurn()
+	l.counts.delivered.Add(1)
+	l.work = &work{d: d, before: l.owed.find(d)}
+	if l.work.before != nil {
+		return EventDoneBefore
+	}
+	l.counts.inFlight.Add(1)
+	return EventDelivered
+}
+
+// complete tells the source what became of the delivery.
+func (l *lane) complete() Event {
+	l.seen = l.connection.Load()
+	w := l.work
+	l.work = nil
+	if w.before != nil {
+		if !l.payAgain(w) {
+			return EventAckFailed
+		}
+		return EventAcked
+	}
+	if err := l.settle(w); err != nil {
+		l.owe(w, err)
+		return EventAckFailed
+	}
+	return EventAcked
+}
+
+func (l *lane) idle(ctx context.Context) Event {
+	if ctx.Err() != nil {
+		return EventShutdown
+	}
+	if l.hasTurn { // the backoff was reset when nothing came without an error
+		if !pause(ctx, idleTime) {
+			return EventShutdown
+		}
+	}
+	return EventTick
+}
+
+// reconnect connects anew, unless another lane has done so since this one failed.
+func (l *lane) reconnect(ctx context.Context) Event {
+	had := l.hasTurn
+	if !l.takeTurn(ctx, Reconnecting) {
+		return EventShutdown
+	}
+	if had || l.seen == l.connection.Load() {
+		if err := l.driver.Reconnect(ctx); err != nil {
+			if ctx.Err() != nil {
+				return EventShutdown
+			}
+			l.trouble("reconnect", err)
+			l.delay = l.reconnectDelay(l.failures - 1)
+			return EventReconnectFailed
+		}
+		l.connection.Add(1)
+		l.counts.reconnects.Add(1)
+		l.log.Info("trigger: reconnected")
+	}
+	if l.refused <= 1 {
+		l.board.connected(true)
+	} else if !pause(ctx, l.reconnectDelay(l.refused-1)) { // what connects and cannot receive must not spin
+		return EventShutdown
+	}
+	return EventReconnected
+}
+
+func (l *lane) backoff(ctx context.Context) Event {
+	waited := pause(ctx, l.delay)
+	event := EventReconnectDue
+	if l.work != nil {
+		l.drop(l.work.d, false)
+		l.work = nil
+		event = EventEntryDue
+	}
+	if !waited {
+		return EventShutdown
+	}
+	return event
+}
+
+func (l *lane) reconnectDelay(failures int) time.Duration {
+	return max(l.cfg.Retry.Reconnect.Delay(max(failures, 1)), minDelay)
+}
+
+// trouble notes that receiving or connecting failed; the log hears of it when it begins, and of every other error.
+func (l *lane) trouble(op string, err error) {
+	l.failures++
+	l.board.connected(false)
+	if last := l.board.report().LastError; l.failures == 1 || last == nil || last.Error() != err.Error() {
+		l.log.Error("trigger: fails and goes on trying", "operation", op, "error", err)
+	} else {
+		l.log.Debug("trigger: fails again", "operation", op, "failures", l.failures, "error", err)
+	}
+	l.board.failed(err)
+}
+
+// well notes that receiving works.
+func (l *lane) well() {
+	if l.failures > 0 {
+		l.log.Info("trigger: receives again", "failures", l.failures)
+		l.failures, l.refused = 0, 0
+		l.board.connected(true)
+	}
+}

@@ -1,0 +1,206 @@
+package trigger_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/trigger"
+)
+
+// said is everything that go-redis has logged in this process.
+var said lines
+
+func TestMain(m *testing.M) {
+	redis.SetLogger(&said)
+	redistest.Main(m)
+}
+
+// verifying reports whether tests are to take their time.
+func verifying() bool { return os.Getenv("LUATX_VERIFY") != "" }
+
+// lines keeps what is logged.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+// Printf implements go-redis' interface of loggers.
+func (l *lines) Printf(_ context.Context, format string, v ...any) {
+	fmt.Fprintf(l, format+"\n", v...)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// effects notes what functions did, by entry or by payload.
+type effects struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (e *effects) add(what string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.all = append(e.all, what)
+}
+
+func (e *effects) list() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.all)
+}
+
+// has says whether there are as many as wanted, or more.
+func (e *effects) has(n int) func() bool { return func() bool { return len(e.list()) >= n } }
+
+// text is the text of a message's payload.
+func text(t testing.TB, msg *message.RawMessage) string {
+	t.Helper()
+	p := payload(t, msg)
+	if p.Body == nil || p.Body.Text == nil {
+		return ""
+	}
+	return *p.Body.Text
+}
+
+// started is a trigger that runs.
+type started struct {
+	*trigger.Runtime
+	log  *lines
+	stop func() // and wait for the end, which must be without error
+}
+
+// begin runs a trigger until the end of the test, and waits until it receives.
+func begin(t testing.TB, cfg trigger.Config) *started {
+	t.Helper()
+	s := start(t, cfg)
+	redistest.Eventually(t, "the trigger to begin", func() bool { return s.Health().State != trigger.Initializing })
+	if h := s.Health(); h.State == trigger.BuildFailed {
+		t.Fatal(h.LastError)
+	}
+	return s
+}
+
+func start(t testing.TB, cfg trigger.Config) *started {
+	t.Helper()
+	s := &started{log: &lines{}}
+	if cfg.Function == "" {
+		cfg.Function = "f"
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	if cfg.Mode == trigger.ModeStream && cfg.BlockTimeout == 0 {
+		cfg.BlockTimeout = 50 * time.Millisecond
+	}
+	s.Runtime = trigger.New(cfg)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	s.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil && s.Health().State != trigger.BuildFailed {
+			t.Errorf("the trigger ended with %v", err)
+		}
+		if h := s.Health(); !h.State.Final() {
+			t.Errorf("ended as %+v", h)
+		}
+	})
+	t.Cleanup(func() {
+		s.stop()
+		if t.Failed() {
+			t.Logf("log of the trigger:\n%s", s.log)
+		}
+	})
+	return s
+}
+
+// stream is a stream of a test's own.
+type stream struct {
+	t      testing.TB
+	client redis.UniversalClient
+	key    string
+}
+
+func newStream(t testing.TB, client redis.UniversalClient) *stream {
+	t.Helper()
+	return &stream{t, client, "{" + redistest.Tag(t) + "}:orders"}
+}
+
+// config is a trigger of group g on the stream.
+func (s *stream) config(run trigger.Func) trigger.Config {
+	return trigger.Config{
+		Run: run, Connector: trigger.Connector{Client: s.client}, Mode: trigger.ModeStream, Stream: s.key, Group: "g",
+		Retry: trigger.Retry{Entry: message.Backoff{Base: time.Millisecond, Max: 5 * time.Millisecond}},
+	}
+}
+
+// add writes entries whose data are the numbers from a to b.
+func (s *stream) add(from, to int) {
+	s.t.Helper()
+	for n := from; n <= to; n++ {
+		s.addText(fmt.Sprint(n))
+	}
+}
+
+func (s *stream) addText(data string) {
+	s.t.Helper()
+	if err := s.client.XAdd(s.t.Context(), &redis.XAddArgs{Stream: s.key, Values: []any{"data", data}}).Err(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *stream) pending() int64 {
+	s.t.Helper()
+	pending, err := s.client.XPending(s.t.Context(), s.key, "g").Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		s.t.Fatal(err)
+	}
+	if pending == nil {
+		return 0
+	}
+	return pending.Count
+}
+
+// wantDone waits until nothing is pending.
+func (s *stream) wantDone() {
+	s.t.Helper()
+	redistest.Eventually(s.t, "nothing to be pending", func() bool { return s.pending() == 0 })
+}
+
+// numbers are the texts from a to b.
+func numbers(from, to int) (texts []string) {
+	for n := from; n <= to; n++ {
+		texts = append(texts, fmt.Sprint(n))
+	}
+	return texts
+}
+
+func wantEffects(t testing.TB, e *effects, want []string) {
+	t.Helper()
+	redistest.Eventually(t, fmt.Sprintf("%d effects", len(want)), e.has(len(want)))
+	if got := e.list(); !slices.Equal(got, want) {
+		t.Errorf("effects %v, want %v", got, want)
+	}
+}

@@ -1,0 +1,181 @@
+package trigger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// plain reads a stream without a group. It keeps in memory how far it has read, and which entries since then are not done;
+// where there is a LastIDKey, it holds the last entry up to which all are.
+type plain struct {
+	link
+
+	mu       sync.Mutex
+	position string       // the last entry read; empty: nothing was asked yet
+	open     []*openEntry // by id: those not done, and those done behind one that is not
+	mark     string       // up to it all is done
+
+	storing sync.Mutex
+	stored  string // what LastIDKey holds
+}
+
+// openEntry is an entry that was read.
+type openEntry struct {
+	id       string
+	fields   map[string]string
+	attempts int64
+	held     bool // given out
+	settled  bool
+}
+
+func newPlain(l link) *plain { return &plain{link: l} }
+
+// Reconnect finds out where to begin, once, and then that the stream can be read.
+func (p *plain) Reconnect(ctx context.Context) error {
+	start, err := p.startID(ctx)
+	if err == nil && p.position == "" && p.cfg.LastIDKey != "" {
+		start, err = p.restore(ctx, start)
+	}
+	if err != nil {
+		p.reload(ctx, err)
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.position == "" {
+		p.position, p.mark = start, start
+	}
+	return nil
+}
+
+// restore reads what an earlier process has kept.
+func (p *plain) restore(ctx context.Context, otherwise string) (string, error) {
+	kept, err := p.client.Get(ctx, p.cfg.LastIDKey).Result()
+	switch {
+	case errors.Is(err, redis.Nil):
+		return otherwise, nil
+	case hasPrefix(err, "WRONGTYPE") || err == nil && (kept == "$" || !entryID.MatchString(kept)):
+		return "", &OptionError{Option: "LastIDKey", Remedy: "name a key of its own", Err: fmt.Errorf("%w: the key holds no entry id", ErrOption)}
+	default:
+		p.stored = kept
+		return kept, err
+	}
+}
+
+// NextDelivery gives out what was given back, lowest id first, and then what is new.
+func (p *plain) NextDelivery(ctx context.Context) (*Delivery, error) {
+	if d := p.again(); d != nil {
+		return d, nil
+	}
+	ctx, cancel := within(ctx, p.cfg.BlockTimeout)
+	defer cancel()
+	entry, ok, err := readOne(p.client.XRead(ctx, &redis.XReadArgs{
+		Streams: []string{p.cfg.Stream, p.position}, Count: 1, Block: p.cfg.BlockTimeout,
+	}))
+	if err != nil || !ok {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.position = entry.ID
+	e := &openEntry{id: entry.ID, fields: textFields(entry.Values)}
+	p.open = append(p.open, e)
+	return p.deliver(e), nil
+}
+
+// again gives out an entry that was given back.
+func (p *plain) again() *Delivery {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, e := range p.open {
+		if !e.held && !e.settled {
+			return p.deliver(e)
+		}
+	}
+	return nil
+}
+
+// deliver must be called with the lock held.
+func (p *plain) deliver(e *openEntry) *Delivery {
+	e.held = true
+	e.attempts++
+	return &Delivery{
+		Stream: p.cfg.Stream, ID: e.id, Fields: e.fields, Attempt: e.attempts, Time: time.Now(),
+		Done: func(settled bool) { p.done(e, settled) },
+	}
+}
+
+func (p *plain) done(e *openEntry, settled bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e.held = false
+	if settled {
+		p.settle(e.id)
+	}
+}
+
+// settle notes that an entry is done, and how far all is. It must be called with the lock held.
+func (p *plain) settle(id string) {
+	for _, e := range p.open {
+		if e.id == id {
+			e.settled = true
+		}
+	}
+	for len(p.open) > 0 && p.open[0].settled {
+		p.mark = p.open[0].id
+		p.open = slices.Delete(p.open, 0, 1)
+	}
+}
+
+// Ack notes that an entry is done, and keeps how far all is.
+func (p *plain) Ack(ctx context.Context, d *Delivery) error {
+	p.storing.Lock() // an older mark must not overtake a newer one
+	defer p.storing.Unlock()
+	p.mu.Lock()
+	p.settle(d.ID)
+	mark := p.mark
+	p.mu.Unlock()
+	if p.cfg.LastIDKey == "" || mark == p.stored {
+		return nil
+	}
+	if err := p.client.Set(ctx, p.cfg.LastIDKey, mark, 0).Err(); err != nil {
+		return err
+	}
+	p.stored = mark
+	return nil
+}
+
+// DeadLetter implements DeadLetterer. The copy is written first: a crash between may write it twice.
+func (p *plain) DeadLetter(ctx context.Context, d *Delivery, reason string) error {
+	if err := p.bury(ctx, d, reason, d.Fields); err != nil {
+		return err
+	}
+	return p.Ack(ctx, d)
+}
+
+// Close ends the client.
+func (p *plain) Close() error { return p.end() }
+
+// bury writes a dead letter in the form that deadletter.lua gives it.
+func (l *link) bury(ctx context.Context, d *Delivery, reason string, fields map[string]string) error {
+	at := d.Time.UnixMilli()
+	values := []any{
+		"dead-reason", bounded(reason), "dead-stream", d.Stream, "dead-entry", d.ID, "dead-group", d.Group,
+		"dead-consumer", d.Consumer, "dead-deliveries", d.Attempt, "dead-first", at, "dead-last", at,
+	}
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		values = append(values, name, fields[name])
+	}
+	if err := l.client.XAdd(ctx, &redis.XAddArgs{Stream: l.cfg.DeadLetter, Values: values}).Err(); err != nil {
+		return err
+	}
+	l.log.With(d.subject()...).Error("trigger: delivery given up", "dead_letter", l.cfg.DeadLetter)
+	return nil
+}

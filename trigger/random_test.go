@@ -1,0 +1,193 @@
+package trigger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/luatx/luatx/message"
+)
+
+const (
+	sequences  = 1000
+	troubled   = 20 * time.Second // how long things go wrong
+	calmedDown = 15 * time.Second // how long what is left may take: the longest backoff, several times
+)
+
+// seenLines counts the lines of the table that were run.
+type seenLines struct {
+	mu   sync.Mutex
+	seen map[Transition]int
+}
+
+func (s *seenLines) note(from State, on Event, to State) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.seen == nil {
+		s.seen = map[Transition]int{}
+	}
+	s.seen[Transition{From: from, On: on, To: to}]++
+}
+
+// TestRandomSequences lets everything go wrong at random, by a thousand seeds: no trigger is stuck, none leaks (the bubble
+// would not end), no entry is lost, none runs again once it has succeeded, and every line of the table is run.
+func TestRandomSequences(t *testing.T) {
+	t.Parallel()
+	lines := &seenLines{}
+	for seed := range uint64(sequences) {
+		synctest.Test(t, func(t *testing.T) { randomSequence(t, seed, lines) })
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+	for _, line := range transitions {
+		if lines.seen[Transition{From: line.From, On: line.On, To: line.To}] == 0 {
+			t.Errorf("%s, %s was never run", line.From, line.On)
+		}
+	}
+}
+
+// randomRun is what one sequence is about.
+type randomRun struct {
+	t     *testing.T
+	rng   *lockedRand
+	calm  atomic.Bool
+	fake  *fakeDriver
+	limit int
+	now   atomic.Int32
+
+	mu   sync.Mutex
+	done map[string]int // entries whose function has succeeded
+}
+
+func randomSequence(t *testing.T, seed uint64, lines *seenLines) {
+	t.Helper()
+	x := &randomRun{t: t, rng: newRand(seed), done: map[string]int{}}
+	x.fake = newFake(t, 10+x.rng.int(20))
+	x.fake.next = sometimes(x.rng, &x.calm, x.rng.float()/2)
+	x.fake.ack = sometimes(x.rng, &x.calm, x.rng.float()/2)
+	x.fake.dead = sometimes(x.rng, &x.calm, x.rng.float()/2)
+	x.fake.connect = sometimes(x.rng, &x.calm, x.rng.float()/4)
+	if x.limit = 1 + x.rng.int(4); x.limit == 1 { // what is in flight and not worked on is owed its ack
+		x.fake.again = func() bool { return x.rng.float() < 0.3 }
+	}
+	r := New(Config{
+		Function: "f", Run: x.function, Driver: x.fake, Concurrency: x.limit, MaxDeliveries: x.rng.int(4),
+		Retry:           Retry{Entry: message.Backoff{Max: 5 * time.Second}},
+		ShutdownTimeout: time.Second, Logger: slog.New(slog.DiscardHandler),
+	})
+	r.board.watch = lines.note
+	ctx, cancel := context.WithCancel(t.Context())
+	if seed%50 == 0 { // it is to end while it begins
+		cancel()
+		x.fake.connect = nil
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	pass(troubled)
+	if seed%5 == 0 { // it is to end in trouble
+		cancel()
+	} else {
+		x.calm.Store(true)
+		pass(calmedDown)
+	}
+	x.judge(r, ctx.Err() == nil)
+	cancel()
+	err := <-ended
+	var wrong *OptionError
+	if state := r.Health().State; err == nil && state != Stopped || err != nil && (state != BuildFailed || !errors.As(err, &wrong)) {
+		t.Errorf("state %s, error %v", state, err)
+	}
+	if n := r.Stats().InFlight; n != 0 {
+		t.Errorf("%d in flight", n)
+	}
+	if x.fake.closed.Load() != 1 {
+		t.Error("the driver is not closed")
+	}
+}
+
+// function succeeds, fails, refuses, hangs, panics, or loses its entry.
+func (x *randomRun) function(ctx context.Context, msg *message.RawMessage) error {
+	if n := x.now.Add(1); int(n) > x.limit {
+		x.t.Errorf("%d functions at once, want at most %d", n, x.limit)
+	}
+	defer x.now.Add(-1)
+	x.mu.Lock()
+	ran := x.done[msg.ID()]
+	x.mu.Unlock()
+	if ran > 0 {
+		x.t.Errorf("entry %s runs again", msg.ID())
+	}
+	what := x.rng.int(20)
+	if x.calm.Load() {
+		what = 19
+	}
+	switch what {
+	case 0:
+		panic("what is this")
+	case 1:
+		return message.Permanent(errFake)
+	case 2:
+		return message.RetryAfter(errFake, time.Duration(x.rng.int(2000))*time.Millisecond)
+	case 3:
+		msg.Release()
+		return fmt.Errorf("fenced: %w", errFake)
+	case 4:
+		if !pause(ctx, time.Duration(x.rng.int(5000))*time.Millisecond) {
+			return ctx.Err()
+		}
+	case 5, 6, 7:
+		return errFake
+	case 8: // as a commit does
+		x.succeeded(msg.ID())
+		_ = x.fake.Ack(context.Background(), &Delivery{ID: msg.ID()})
+		if x.entry(msg.ID()).acked {
+			msg.Acknowledged()
+		}
+		return nil
+	}
+	x.succeeded(msg.ID())
+	return nil
+}
+
+func (x *randomRun) succeeded(id string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.done[id]++
+}
+
+func (x *randomRun) entry(id string) fakeEntry {
+	x.fake.mu.Lock()
+	defer x.fake.mu.Unlock()
+	return *x.fake.find(id)
+}
+
+// judge holds that what is acked has succeeded, and where the trigger had its time, that all is settled and it receives.
+func (x *randomRun) judge(r *Runtime, complete bool) {
+	x.t.Helper()
+	x.fake.mu.Lock()
+	defer x.fake.mu.Unlock()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	health := r.Health()
+	if health.State.Final() {
+		return // it could not begin, or has ended
+	}
+	for _, e := range x.fake.entries {
+		if e.acked && x.done[e.id] == 0 {
+			x.t.Errorf("entry %s is acked and has not succeeded", e.id)
+		}
+		if complete && !e.acked && e.dead == "" {
+			x.t.Errorf("entry %s is stuck after %d deliveries, in state %s", e.id, e.attempts, health.State)
+		}
+	}
+	if complete && !health.Ready {
+		x.t.Errorf("not ready: %+v", health)
+	}
+}

@@ -1,0 +1,209 @@
+package trigger
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// idleTime is how long a trigger sleeps where nothing had come.
+	idleTime = 50 * time.Millisecond
+	// tellTimeout bounds an ack, a dead letter, and all of the last ones together.
+	tellTimeout = 5 * time.Second
+	// minDelay keeps a trigger from spinning where full jitter chose next to nothing.
+	minDelay = 10 * time.Millisecond
+)
+
+// Runtime runs one trigger.
+type Runtime struct {
+	cfg     Config
+	started atomic.Bool
+	board   board
+	counts  counts
+	driver  atomic.Pointer[Driver]
+}
+
+// New makes a Runtime. It does no I/O, and looks at no option: Run does, so that what is wrong shows in Health as well;
+// Config.Validate says it before.
+func New(cfg Config) *Runtime {
+	r := &Runtime{cfg: cfg.withDefaults()}
+	r.board.health = Health{
+		Function: cfg.Function, Transport: "redis." + string(r.cfg.Mode), State: Initializing, Since: time.Now(),
+	}
+	if cfg.Driver != nil {
+		r.board.health.Transport = string(r.cfg.Mode)
+	}
+	return r
+}
+
+// Health says where the trigger stands.
+func (r *Runtime) Health() Health { return r.board.report() }
+
+// Stats returns the counts.
+func (r *Runtime) Stats() Stats {
+	stats := r.counts.stats()
+	if d := r.driver.Load(); d != nil {
+		if counter, ok := (*d).(GapCounter); ok {
+			stats.Gaps = counter.Gaps()
+		}
+	}
+	return stats
+}
+
+// Run runs the trigger until ctx ends, once. Where it cannot begin it returns one or several *OptionError at once, and the
+// state is BuildFailed; once it has begun it goes on whatever the server does.
+//
+// When ctx ends nothing more is received, what is in flight may go on for ShutdownTimeout, then the contexts of the
+// functions end too, and Run returns when they have returned. What was not acked by then stays pending.
+func (r *Runtime) Run(ctx context.Context) error {
+	if !r.started.CompareAndSwap(false, true) {
+		return ErrStarted
+	}
+	log := r.cfg.logger()
+	driver, err := r.build(ctx, log)
+	switch {
+	case err == nil:
+		r.board.connected(true)
+		r.board.show(Initializing, EventBuilt, Receiving, true)
+	case ctx.Err() != nil && !errors.Is(err, ErrOption):
+		r.board.show(Initializing, EventShutdown, Stopped, true)
+		return nil
+	default:
+		r.board.failed(err)
+		r.board.show(Initializing, EventBuildFailed, BuildFailed, true)
+		log.Error("trigger: cannot begin", "error", err)
+		return err
+	}
+	log.Info("trigger: receives")
+	err = newRunning(r, driver, log).run(ctx)
+	r.board.ended()
+	log.Info("trigger: stopped")
+	return errors.Join(err, driver.Close())
+}
+
+// build makes the driver and connects it.
+func (r *Runtime) build(ctx context.Context, log *slog.Logger) (Driver, error) {
+	if err := r.cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if driver := r.cfg.Driver; driver != nil {
+		if err := driver.Reconnect(ctx); err != nil {
+			return nil, errors.Join(&OptionError{Option: "Driver", Remedy: "see its error", Err: err}, driver.Close())
+		}
+		r.driver.Store(&driver)
+		return driver, nil
+	}
+	driver, err := newDriver(r.cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	if err := driver.Reconnect(ctx); err != nil {
+		return nil, errors.Join(explain(err), driver.Close())
+	}
+	r.driver.Store(&driver)
+	return driver, nil
+}
+
+func newDriver(cfg Config, log *slog.Logger) (Driver, error) {
+	client, end, err := cfg.Connector.connect()
+	if err != nil {
+		return nil, err
+	}
+	link := link{client: client, end: end, cfg: cfg, log: log}
+	switch {
+	case cfg.Mode == ModePubSub:
+		return newPubSub(link), nil
+	case cfg.Group != "":
+		return newGroup(link), nil
+	default:
+		return newPlain(link), nil
+	}
+}
+
+// running is a Runtime that receives.
+type running struct {
+	*Runtime
+	driver Driver
+	log    *slog.Logger
+	life   context.Context // of the functions
+	stop   context.CancelFunc
+
+	// turn is taken by the lane that receives for all.
+	turn     chan struct{}
+	failures int // of receiving and connecting, in a row; of whoever has the turn
+	refused  int // of receiving alone, whatever became of connecting
+	// connection counts how often the driver was connected.
+	connection atomic.Int64
+	owed       owed
+}
+
+func newRunning(r *Runtime, driver Driver, log *slog.Logger) *running {
+	return &running{Runtime: r, driver: driver, log: log, turn: make(chan struct{}, 1)}
+}
+
+// run lets the lanes run until ctx ends. The error is one of the machine itself, which its tests rule out.
+func (r *running) run(ctx context.Context) error {
+	r.life, r.stop = context.WithCancel(context.WithoutCancel(ctx))
+	defer r.stop()
+	loop, cancel := context.WithCancel(ctx)
+	defer cancel()
+	errs := make(chan error, r.cfg.Concurrency)
+	var lanes sync.WaitGroup
+	for range r.cfg.Concurrency {
+		lanes.Go(func() {
+			if err := (&lane{running: r}).run(loop); err != nil {
+				errs <- err
+				cancel()
+			}
+		})
+	}
+	ended := make(chan struct{})
+	go func() { lanes.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-loop.Done():
+		r.await(ended)
+	}
+	r.payAll()
+	select {
+	case err := <-errs:
+		return err
+	default:
+		return nil
+	}
+}
+
+// await gives what is in flight its time, and then ends its context.
+func (r *running) await(ended <-chan struct{}) {
+	timer := time.NewTimer(r.cfg.ShutdownTimeout)
+	defer timer.Stop()
+	select {
+	case <-ended:
+		return
+	case <-timer.C:
+	}
+	r.log.Warn("trigger: functions take longer than ShutdownTimeout, their contexts end", "in_flight", r.counts.inFlight.Load())
+	r.stop()
+	<-ended
+}
+
+// tell returns a context to tell the source something by, also when the trigger is to stop.
+func (r *running) tell() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(r.life), tellTimeout)
+}
+
+// pause reports whether it waited for all of d.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return ctx.Err() == nil
+	}
+}

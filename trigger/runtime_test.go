@@ -1,0 +1,473 @@
+package trigger
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/luatx/luatx/message"
+)
+
+// started is a Runtime that runs in a bubble.
+type started struct {
+	*Runtime
+	t      *testing.T
+	cancel context.CancelFunc
+	ended  chan error
+	log    *records
+}
+
+func begin(t *testing.T, cfg Config) *started {
+	t.Helper()
+	s := &started{t: t, log: &records{}, ended: make(chan error, 1)}
+	cfg.Function = "mailer"
+	if cfg.Run == nil {
+		cfg.Run = func(context.Context, *message.RawMessage) error { return nil }
+	}
+	cfg.Logger = slog.New(s.log)
+	s.Runtime = New(cfg)
+	var ctx context.Context
+	ctx, s.cancel = context.WithCancel(t.Context())
+	go func() { s.ended <- s.Run(ctx) }()
+	return s
+}
+
+// end stops it and returns how long that took.
+func (s *started) end() time.Duration {
+	s.t.Helper()
+	from := time.Now()
+	s.cancel()
+	if err := <-s.ended; err != nil {
+		s.t.Error(err)
+	}
+	if h := s.Health(); h.State != Stopped || h.Ready {
+		s.t.Errorf("ended as %+v", h)
+	}
+	return time.Since(from)
+}
+
+// ran notes when a function ran on which entry.
+type ran struct {
+	mu  sync.Mutex
+	ids []string
+	at  []time.Time
+}
+
+func (r *ran) note(msg *message.RawMessage) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ids, r.at = append(r.ids, msg.ID()), append(r.at, time.Now())
+}
+
+func (r *ran) all() ([]string, []time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.ids), slices.Clone(r.at)
+}
+
+func TestEntriesRunInOrderAndAreAcked(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		fake, ran := newFake(t, 5), &ran{}
+		s := begin(t, Config{Driver: fake, Run: func(_ context.Context, msg *message.RawMessage) error {
+			ran.note(msg)
+			return nil
+		}})
+		time.Sleep(time.Second)
+		if ids, _ := ran.all(); !slices.Equal(ids, []string{"1-0", "2-0", "3-0", "4-0", "5-0"}) {
+			t.Errorf("ran %v", ids)
+		}
+		want := Stats{Delivered: 5, Acked: 5}
+		if got := s.Stats(); got != want {
+			t.Errorf("stats %+v, want %+v", got, want)
+		}
+		s.end()
+	})
+}
+
+// TestFailedEntryGoesFirst holds that an entry that failed is tried again, after the documented time, before those behind
+// it run.
+func TestFailedEntryGoesFirst(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		err      error
+		min, max time.Duration
+	}{
+		"backoff":     {errFake, minDelay, 100 * time.Millisecond},
+		"retry after": {message.RetryAfter(errFake, time.Minute), time.Minute, time.Minute},
+		"panic":       {nil, minDelay, 100 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				fake, ran := newFake(t, 3), &ran{}
+				s := begin(t, Config{Driver: fake, Run: func(_ context.Context, msg *message.RawMessage) error {
+					ran.note(msg)
+					if ids, _ := ran.all(); len(ids) > 1 {
+						return nil
+					}
+					if c.err == nil {
+						panic("what is this")
+					}
+					return c.err
+				}})
+				time.Sleep(2 * time.Minute)
+				ids, at := ran.all()
+				if !slices.Equal(ids, []string{"1-0", "1-0", "2-0", "3-0"}) {
+					t.Fatalf("ran %v", ids)
+				}
+				if took := at[1].Sub(at[0]); took < c.min || took > c.max {
+					t.Errorf("tried again after %v, want %v to %v", took, c.min, c.max)
+				}
+				s.end()
+				if acked, dead := fake.settled(); acked != 3 || dead != 0 {
+					t.Errorf("%d acked, %d dead", acked, dead)
+				}
+			})
+		})
+	}
+}
+
+// TestAckComesAfterTheFunction holds that nothing is acked while its function runs, or after it failed.
+func TestAckComesAfterTheFunction(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		fake := newFake(t, 1)
+		s := begin(t, Config{Driver: fake, Run: func(ctx context.Context, msg *message.RawMessage) error {
+			msg.Ack() // means nothing yet
+			time.Sleep(time.Second)
+			if acked, _ := fake.settled(); acked != 0 {
+				t.Error("acked while the function runs")
+			}
+			return errFake
+		}})
+		time.Sleep(5 * time.Second)
+		if acked, _ := fake.settled(); acked != 0 {
+			t.Error("acked though the function failed")
+		}
+		if s.Stats().Failed < 2 {
+			t.Errorf("%+v", s.Stats())
+		}
+		s.end()
+	})
+}
+
+// TestAckThatFails holds that it is logged with what it is about, that other entries run meanwhile, and that its entry does
+// not run again, even where the driver delivers it.
+func TestAckThatFails(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		fake, ran := newFake(t, 3), &ran{}
+		fake.ack = times(10)
+		fake.again = func() bool { return true }
+		s := begin(t, Config{Driver: fake, Run: func(_ context.Context, msg *message.RawMessage) error {
+			ran.note(msg)
+			return nil
+		}})
+		time.Sleep(30 * time.Second)
+		if ids, _ := ran.all(); !slices.Equal(ids, []string{"1-0", "2-0", "3-0"}) {
+			t.Errorf("ran %v", ids)
+		}
+		if acked, _ := fake.settled(); acked != 3 {
+			t.Errorf("%d acked", acked)
+		}
+		if got := s.Stats(); got.AckFailed != 10 || got.Acked != 3 || got.Owed != 0 || got.InFlight != 0 {
+			t.Errorf("%+v", got)
+		}
+		line := s.log.find("could not be told")
+		if line["stream"] != "s" || line["group"] != "g" || line["entry"] != "1-0" || line["function"] != "mailer" {
+			t.Errorf("logged as %v", line)
+		}
+		s.end()
+	})
+}
+
+// TestTooManyOwedAcks holds that a server that takes no acks ends in a trigger that takes no entries.
+func TestTooManyOwedAcks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		fake := newFake(t, 2*maxOwed)
+		fake.ack = times(1 << 30)
+		s := begin(t, Config{Driver: fake})
+		time.Sleep(time.Hour)
+		if got := s.Stats(); got.Owed != maxOwed || got.Delivered != maxOwed {
+			t.Errorf("%+v, want %d owed", got, maxOwed)
+		}
+		if h := s.Health(); h.Ready || !errors.Is(h.LastError, errOwed) && !errors.Is(h.LastError, errFake) {
+			t.Errorf("%+v", h)
+		}
+		fake.set(nil, nil, nil)
+		time.Sleep(time.Minute)
+		if acked, _ := fake.settled(); acked != 2*maxOwed {
+			t.Errorf("%d acked", acked)
+		}
+		s.end()
+	})
+}
+
+func TestDeadLetters(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		cfg      Config
+		err      error
+		fields   map[string]string
+		attempts int64
+		dead     string
+	}{
+		"permanent":        {Config{}, message.Permanent(errFake), nil, 1, errFake.Error()},
+		"after deliveries": {Config{MaxDeliveries: 3}, errFake, nil, 3, errFake.Error()},
+		"malformed":        {Config{}, nil, map[string]string{"a": "\xff"}, 1, `no payload can be built: field "a" is not UTF-8: only the field data may be`},
+		"none":             {Config{NoDeadLetter: true}, message.Permanent(errFake), nil, 3, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				fake := newFake(t, 0)
+				fake.add(c.fields)
+				fake.dead = times(2) // it is tried again
+				c.cfg.Driver, c.cfg.Run = fake, func(context.Context, *message.RawMessage) error { return c.err }
+				s := begin(t, c.cfg)
+				time.Sleep(70 * time.Second)
+				e := fake.find("1-0")
+				if e.acked || e.dead != c.dead || e.attempts != c.attempts {
+					t.Errorf("%+v, want dead as %q after %d", e, c.dead, c.attempts)
+				}
+				if want := int64(min(len(c.dead), 1)); s.Stats().DeadLettered != want {
+					t.Errorf("%+v", s.Stats())
+				}
+				s.end()
+			})
+		})
+	}
+}
+
+// TestPoison holds that an entry that was delivered too often, and never settled, is not tried once more.
+func TestPoison(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		fake := newFake(t, 1)
+		fake.entries[0].attempts = 5
+		s := begin(t, Config{Driver: fake, MaxDeliveries: 5, Run: func(context.Context, *message.RawMessage) error {
+			t.Error("it runs")
+			return nil
+		}})
+		time.Sleep(time.Second)
+		if e := fake.find("1-0"); !strings.Contains(e.dead, "delivered 5 times") {
+			t.Errorf("%+v", e)
+		}
+		s.end()
+	})
+}
+
+// TestConcurrency holds that as many run at once as may, and that nothing is read while they do.
+func TestConcurrency(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		fake := newFake(t, 10)
+		s := begin(t, Config{Driver: fake, Concurrency: 3, Run: func(context.Context, *message.RawMessage) error {
+			time.Sleep(time.Minute)
+			return nil
+		}})
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got, h := s.Stats(), s.Health(); got.InFlight != 3 || got.Delivered != 3 || h.State != Receiving && h.State != Executing || !h.Ready {
+			t.Errorf("%+v, %+v", got, h)
+		}
+		fake.mu.Lock()
+		asked := len(fake.asked)
+		fake.mu.Unlock()
+		if asked != 3 {
+			t.Errorf("asked %d times for 3 places", asked)
+		}
+		time.Sleep(4 * time.Minute)
+		if acked, _ := fake.settled(); acked != 10 {
+			t.Errorf("%d acked", acked)
+		}
+		s.end()
+	})
+}
+
+// TestIdle holds that a trigger that finds nothing sleeps about 50 ms between.
+func TestIdle(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		fake := newFake(t, 0)
+		s := begin(t, Config{Driver: fake})
+		time.Sleep(15*time.Second + 75*time.Millisecond)
+		if h := s.Health(); h.State != Receiving && h.State != Idle || !h.Ready || h.LastError != nil {
+			t.Errorf("%+v", h)
+		}
+		s.end()
+		if n := len(fake.asked); n != 101 { // 100 ms in the driver, 50 ms of sleep
+			t.Errorf("asked %d times in 15 s", n)
+		}
+	})
+}
+
+// TestReconnects holds the times between attempts: at once first, then the longer the more there were, and from the
+// beginning after a success.
+func TestReconnects(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		fake := newFake(t, 0)
+		s := begin(t, Config{Driver: fake})
+		time.Sleep(time.Second)
+		down := func() error { return errFake }
+		for range 2 {
+			fake.connected()
+			fake.set(down, down, nil)
+			time.Sleep(time.Minute)
+			if h := s.Health(); h.Ready || h.State != Backoff || !errors.Is(h.LastError, errFake) || time.Since(h.Since) > time.Second {
+				t.Errorf("%+v", h)
+			}
+			connects := fake.connected()
+			for i, at := range connects[:5] {
+				limit := 50 * time.Millisecond << i
+				if i > 0 && at.Sub(connects[i-1]) > limit {
+					t.Errorf("attempt %d after %v, want at most %v", i, at.Sub(connects[i-1]), limit)
+				}
+			}
+			if n := len(connects); n < 60 || n > 300 {
+				t.Errorf("%d attempts in a minute", n)
+			}
+			fake.set(nil, nil, nil)
+			healed := time.Now()
+			for !s.Health().Ready {
+				time.Sleep(time.Millisecond)
+			}
+			if took := time.Since(healed); took > time.Second+200*time.Millisecond { // the longest delay, and one call of the driver
+				t.Errorf("ready after %v", took)
+			}
+			time.Sleep(time.Second)
+		}
+		if n := s.log.count("fails and goes on trying"); n != 2 {
+			t.Errorf("two outages were logged %d times", n)
+		}
+		if n := s.log.count("receives again"); n != 2 {
+			t.Errorf("their ends were logged %d times", n)
+		}
+		if s.Stats().Reconnects != 2 {
+			t.Errorf("%+v", s.Stats())
+		}
+		s.end()
+	})
+}
+
+// TestReceivesNeverThoughItConnects holds that a driver that connects and cannot receive is not asked without end.
+func TestReceivesNeverThoughItConnects(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		fake := newFake(t, 0)
+		s := begin(t, Config{Driver: fake})
+		time.Sleep(time.Second)
+		fake.set(func() error { return errFake }, nil, nil)
+		time.Sleep(time.Minute)
+		s.end()
+		if n := len(fake.connected()); n < 60 || n > 300 {
+			t.Errorf("%d attempts in a minute", n)
+		}
+	})
+}
+
+// TestShutdown holds that what is in flight gets its time, and that its context ends then.
+func TestShutdown(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		takes, want time.Duration
+		acked       int
+	}{
+		"in time":  {5 * time.Second, 5 * time.Second, 1},
+		"too long": {time.Hour, 10 * time.Second, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				fake := newFake(t, 2)
+				s := begin(t, Config{Driver: fake, Run: func(ctx context.Context, _ *message.RawMessage) error {
+					if !pause(ctx, c.takes) {
+						return ctx.Err()
+					}
+					return nil
+				}})
+				synctest.Wait()
+				if took := s.end(); took != c.want {
+					t.Errorf("ended after %v, want %v", took, c.want)
+				}
+				if acked, _ := fake.settled(); acked != c.acked || s.Stats().Delivered != 1 || s.Stats().InFlight != 0 {
+					t.Errorf("%d acked, %+v", acked, s.Stats())
+				}
+			})
+		})
+	}
+}
+
+// TestOwedAcksAreWrittenAtTheEnd holds that the last thing a trigger does is to tell what it owes.
+func TestOwedAcksAreWrittenAtTheEnd(t *testing.T) {
+	t.Parallel()
+	for name, fails := range map[string]int{"written": 1, "not written": 1 << 20} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				fake := newFake(t, 1)
+				fake.ack = times(fails)
+				ending := make(chan struct{})
+				s := begin(t, Config{Driver: fake, Run: func(context.Context, *message.RawMessage) error {
+					<-ending
+					return nil
+				}})
+				synctest.Wait()
+				s.cancel()
+				close(ending)
+				s.end()
+				acked, _ := fake.settled()
+				if want := fails == 1; (acked == 1) != want || s.Stats().InFlight != 0 {
+					t.Errorf("%d acked, %+v", acked, s.Stats())
+				}
+				if warned := s.log.count("will run again") == 1; warned == (fails == 1) {
+					t.Errorf("warned: %v", warned)
+				}
+			})
+		})
+	}
+}
+
+func TestEveryLineNamesWhatItIsAbout(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		fake := newFake(t, 20)
+		fake.next, fake.ack, fake.connect = times(3), times(3), nil
+		n := 0
+		s := begin(t, Config{Driver: fake, MaxDeliveries: 2, Mode: "mine", Run: func(context.Context, *message.RawMessage) error {
+			n++
+			return []error{nil, errFake, message.Permanent(errFake)}[n%3]
+		}})
+		time.Sleep(10 * time.Minute)
+		s.end()
+		if s.log.len() < 20 {
+			t.Errorf("%d lines", s.log.len())
+		}
+		for _, line := range s.log.all() {
+			if line["function"] != "mailer" || line["mode"] != "mine" || !strings.HasPrefix(line["msg"], "trigger: ") {
+				t.Errorf("%v", line)
+			}
+		}
+	})
+}
+
+func TestRunsOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := begin(t, Config{Driver: newFake(t, 0)})
+		synctest.Wait()
+		if err := s.Run(t.Context()); !errors.Is(err, ErrStarted) {
+			t.Error(err)
+		}
+		s.end()
+	})
+}
