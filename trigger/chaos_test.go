@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,6 +33,7 @@ type storm struct {
 	plain             *effects
 	triggers          map[string]*started
 	confirmed, unsure []string
+	added             atomic.Int64
 	resumed           []time.Duration
 }
 
@@ -91,6 +93,7 @@ func (x *storm) load() (stop func()) {
 			err := x.client.XAdd(ctx, &redis.XAddArgs{Stream: x.stream.key, Values: []any{"data", number}}).Err()
 			if err == nil {
 				x.confirmed = append(x.confirmed, number)
+				x.added.Add(1)
 			} else {
 				x.unsure = append(x.unsure, number)
 			}
@@ -116,6 +119,13 @@ func (x *storm) hearsAgain() {
 		return false
 	})
 	x.resumed = append(x.resumed, time.Since(from))
+}
+
+// more waits until so many more entries were added.
+func (x *storm) more(n int64) {
+	x.t.Helper()
+	want := x.added.Load() + n
+	redistest.Eventually(x.t, "entries to be added", func() bool { return x.added.Load() >= want })
 }
 
 // judge holds that nothing that was confirmed is lost, and that what was done in a transaction was done once.
@@ -192,7 +202,7 @@ func TestKills(t *testing.T) {
 	x := newStorm(t)
 	stop := x.load()
 	for range often(2, 10) {
-		x.hearsAgain()
+		x.more(200)
 		x.must(x.server.Kill())
 		x.must(x.server.Restart(redistest.Soon(t)))
 		x.hearsAgain()
@@ -228,6 +238,7 @@ func TestPause(t *testing.T) {
 	x := newStorm(t)
 	stop := x.load()
 	x.hearsAgain()
+	x.more(200)
 	x.must(x.server.Pause())
 	timer := time.NewTimer(time.Duration(often(1500, 5000)) * time.Millisecond)
 	defer timer.Stop()

@@ -60,7 +60,7 @@ var causes = []struct {
 	{ErrWrongType, "Stream", "name the key of a stream, or of nothing yet", replies("WRONGTYPE")},
 	{ErrUnreachable, "Connector.Cluster", "set it for a cluster, and only for one", replies("MOVED", "CROSSSLOT", "ERR This instance has cluster support disabled")},
 	{ErrTLS, "Connector.TLS", "trust the CA of the server, show a certificate that it trusts, and use rediss:// where it speaks TLS", isTLS},
-	{ErrUnreachable, "Connector.URL", "check host and port, and that the server is up", isNetwork},
+	{ErrUnreachable, "Connector.URL", "check host and port, that the server is up, and whether it speaks TLS there", isNetwork},
 }
 
 // explain names the option behind an error of the first connection.

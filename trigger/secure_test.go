@@ -149,7 +149,12 @@ func TestCannotBegin(t *testing.T) {
 		{"wrong user", change(func(c *trigger.Connector) { c.Username = "nobody" }), "Connector.Password", trigger.ErrAuth, "WRONGPASS"},
 		{"unknown CA", change(func(c *trigger.Connector) { c.TLS = newAuthority(t).config(s.authority.issue("other")) }), "Connector.TLS", trigger.ErrTLS, "unknown authority"},
 		{"wrong name", change(func(c *trigger.Connector) { c.TLS = s.connector.TLS.Clone(); c.TLS.ServerName = "redis.internal" }), "Connector.TLS", trigger.ErrTLS, "redis.internal"},
-		{"TLS to a plain port", change(func(c *trigger.Connector) { c.URL = "rediss://trigger:" + secret + "@" + s.Addr() + "?max_retries=-1" }), "Connector.TLS", trigger.ErrTLS, "handshake"},
+		{"TLS to a plain port", change(func(c *trigger.Connector) {
+			c.URL = "rediss://trigger:" + secret + "@" + s.Addr() + "?max_retries=-1&dial_timeout=300ms"
+		}), "Connector.URL", trigger.ErrUnreachable, "speaks TLS"},
+		{"no TLS to a port of it", change(func(c *trigger.Connector) {
+			plainURL(c, "redis://trigger:"+secret+"@"+s.addr+"?max_retries=-1")
+		}), "Connector.URL", trigger.ErrUnreachable, "speaks TLS"},
 		{"unknown host", change(func(c *trigger.Connector) {
 			plainURL(c, "redis://trigger:"+secret+"@no-such-host.invalid:6379?max_retries=-1&dial_timeout=2s")
 		}), "Connector.URL", trigger.ErrUnreachable, "no-such-host.invalid"},
