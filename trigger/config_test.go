@@ -50,7 +50,7 @@ func TestWrongOptions(t *testing.T) {
 		return c
 	}
 	client := redis.NewClient(&redis.Options{})
-	defer client.Close()
+	t.Cleanup(func() { _ = client.Close() })
 	for name, c := range map[string]struct {
 		cfg  Config
 		want []string

@@ -40,6 +40,7 @@ type fakeEntry struct {
 }
 
 func newFake(t testing.TB, entries int) *fakeDriver {
+	t.Helper()
 	f := &fakeDriver{t: t}
 	for range entries {
 		f.add(map[string]string{"data": "x"})

@@ -59,10 +59,7 @@ func (p *pubSub) Reconnect(ctx context.Context) error {
 		old.close()
 		p.lose(time.Now()) // where it was sound
 	}
-	select {
-	case <-p.broken: // of the old ones
-	default:
-	}
+	p.broken = make(chan error, 1) // the old connections are heard no more
 	next := &subscriptions{done: make(chan struct{})}
 	for _, set := range p.sets() {
 		if err := p.subscribe(ctx, next, set); err != nil {

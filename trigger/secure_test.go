@@ -76,6 +76,7 @@ func freePort(t testing.TB) string {
 
 // configs are triggers of every kind, by name.
 func (s *secured) configs(t testing.TB, connector trigger.Connector, done *effects) map[string]trigger.Config {
+	t.Helper()
 	run := func(_ context.Context, msg *message.RawMessage) error {
 		if data := text(t, msg); data != "bad" {
 			done.add(data)

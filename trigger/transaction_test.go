@@ -3,7 +3,6 @@ package trigger_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -193,6 +192,6 @@ func TestConcurrentTransactions(t *testing.T) {
 	wantOnce(t, client, s.key+":counts", numbers(1, n))
 	s.wantDone()
 	if t.Failed() {
-		t.Log(fmt.Sprintf("%+v %+v", all[0].Stats(), all[1].Stats()))
+		t.Logf("%+v %+v", all[0].Stats(), all[1].Stats())
 	}
 }

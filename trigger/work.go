@@ -95,7 +95,7 @@ func (l *lane) fail(err error) Event {
 	}
 	delay, asked := message.RetryDelay(err)
 	if !asked {
-		delay = max(l.cfg.Retry.Entry.Delay(int(max(d.Attempt, 1))), minDelay)
+		delay = l.cfg.Retry.Entry.Delay(int(max(d.Attempt, 1)))
 	}
 	return l.failed(err, delay)
 }
