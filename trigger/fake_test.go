@@ -136,9 +136,24 @@ func (f *fakeDriver) choose() *Delivery {
 	return nil
 }
 
+// find must be called with the lock held.
 func (f *fakeDriver) find(id string) *fakeEntry {
 	i := slices.IndexFunc(f.entries, func(e *fakeEntry) bool { return e.id == id })
 	return f.entries[i]
+}
+
+// look returns an entry as it is now.
+func (f *fakeDriver) look(id string) fakeEntry {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return *f.find(id)
+}
+
+// count returns how often it was asked for a delivery.
+func (f *fakeDriver) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.asked)
 }
 
 func (f *fakeDriver) Ack(ctx context.Context, d *Delivery) error {

@@ -147,7 +147,7 @@ func (x *randomRun) function(ctx context.Context, msg *message.RawMessage) error
 	case 8: // as a commit does
 		x.succeeded(msg.ID())
 		_ = x.fake.Ack(context.Background(), &Delivery{ID: msg.ID()})
-		if x.entry(msg.ID()).acked {
+		if x.fake.look(msg.ID()).acked {
 			msg.Acknowledged()
 		}
 		return nil
@@ -160,12 +160,6 @@ func (x *randomRun) succeeded(id string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.done[id]++
-}
-
-func (x *randomRun) entry(id string) fakeEntry {
-	x.fake.mu.Lock()
-	defer x.fake.mu.Unlock()
-	return *x.fake.find(id)
 }
 
 // judge holds that what is acked has succeeded, and where the trigger had its time, that all is settled and it receives.

@@ -234,7 +234,7 @@ func TestDeadLetters(t *testing.T) {
 				c.cfg.Driver, c.cfg.Run = fake, func(context.Context, *message.RawMessage) error { return c.err }
 				s := begin(t, c.cfg)
 				time.Sleep(70 * time.Second)
-				e := fake.find("1-0")
+				e := fake.look("1-0")
 				if e.acked || e.dead != c.dead || e.attempts != c.attempts {
 					t.Errorf("%+v, want dead as %q after %d", e, c.dead, c.attempts)
 				}
@@ -258,7 +258,7 @@ func TestPoison(t *testing.T) {
 			return nil
 		}})
 		time.Sleep(time.Second)
-		if e := fake.find("1-0"); !strings.Contains(e.dead, "delivered 5 times") {
+		if e := fake.look("1-0"); !strings.Contains(e.dead, "delivered 5 times") {
 			t.Errorf("%+v", e)
 		}
 		s.end()
@@ -279,10 +279,7 @@ func TestConcurrency(t *testing.T) {
 		if got, h := s.Stats(), s.Health(); got.InFlight != 3 || got.Delivered != 3 || h.State != Receiving && h.State != Executing || !h.Ready {
 			t.Errorf("%+v, %+v", got, h)
 		}
-		fake.mu.Lock()
-		asked := len(fake.asked)
-		fake.mu.Unlock()
-		if asked != 3 {
+		if asked := fake.count(); asked != 3 {
 			t.Errorf("asked %d times for 3 places", asked)
 		}
 		time.Sleep(4 * time.Minute)
@@ -304,7 +301,7 @@ func TestIdle(t *testing.T) {
 			t.Errorf("%+v", h)
 		}
 		s.end()
-		if n := len(fake.asked); n != 101 { // 100 ms in the driver, 50 ms of sleep
+		if n := fake.count(); n != 101 { // 100 ms in the driver, 50 ms of sleep
 			t.Errorf("asked %d times in 15 s", n)
 		}
 	})
