@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -16,15 +15,6 @@ const (
 	memberData   = "data"
 	memberBase64 = "data_base64"
 )
-
-// textAttributes must be strings where they are present.
-var textAttributes = []string{
-	AttrID, AttrSource, AttrSpecVersion, AttrType, AttrSubject, AttrDataContentType, AttrDataSchema,
-	AttrDestination, AttrCorrelationID, AttrPartitionKey, AttrTraceParent, AttrTraceState,
-}
-
-// timeAttributes must be times where they are present.
-var timeAttributes = []string{AttrTime, AttrExpiryTime}
 
 // MarshalJSON encodes the message as a structured CloudEvent in the JSON format. The same message always gives the same
 // bytes. Data that is a []byte is written as it is where it is valid JSON and the content type is JSON or absent, only
@@ -51,14 +41,22 @@ type jsonWriter struct {
 	members int
 }
 
-// newJSONWriter makes a writer with about as much room as the message takes.
+// newJSONWriter makes a writer with as much room as the message takes, unless something in it must be escaped.
 func newJSONWriter(attrs Attributes, data any) *jsonWriter {
 	raw, _ := encodedData(data)
 	size := len(raw)
 	if !isJSON(attrs.DataContentType()) {
 		size = base64.StdEncoding.EncodedLen(size)
 	}
-	return &jsonWriter{buf: make([]byte, 0, 64*(len(attrs)+1)+size)}
+	size += len(`{"specversion":"1.0","data_base64":""}`)
+	for name, v := range attrs {
+		text, ok := v.(string)
+		if !ok {
+			text = time.RFC3339Nano // about as long as most
+		}
+		size += len(`,"":""`) + len(name) + len(text)
+	}
+	return &jsonWriter{buf: make([]byte, 0, size)}
 }
 
 // Write implements io.Writer.
@@ -133,12 +131,14 @@ func (w *jsonWriter) attributes(attrs Attributes) error {
 		return err
 	}
 	var few [16]string
-	names := slices.AppendSeq(few[:0], maps.Keys(attrs))
+	names := few[:0]
+	for name, v := range attrs {
+		if name != AttrSpecVersion && v != nil {
+			names = append(names, name)
+		}
+	}
 	slices.Sort(names)
 	for _, name := range names {
-		if name == AttrSpecVersion || attrs[name] == nil {
-			continue
-		}
 		if err := w.attribute(name, attrs[name]); err != nil {
 			return err
 		}
@@ -161,14 +161,19 @@ func (w *jsonWriter) attribute(name string, v any) error {
 
 // checkAttribute holds the attributes with accessors to their types.
 func checkAttribute(name string, v any) error {
-	if slices.Contains(textAttributes, name) {
+	switch name {
+	case AttrID, AttrSource, AttrSpecVersion, AttrType, AttrSubject, AttrDataContentType, AttrDataSchema,
+		AttrDestination, AttrCorrelationID, AttrPartitionKey, AttrTraceParent, AttrTraceState:
 		if _, ok := v.(string); !ok {
 			return fmt.Errorf("attribute %q is a %T, want a string", name, v)
 		}
+	case AttrTime, AttrExpiryTime:
+		return checkTime(name, v)
 	}
-	if !slices.Contains(timeAttributes, name) {
-		return nil
-	}
+	return nil
+}
+
+func checkTime(name string, v any) error {
 	switch t := v.(type) {
 	case time.Time:
 		return nil
@@ -206,7 +211,7 @@ func (w *jsonWriter) encoded(raw []byte, contentType string) error {
 		return nil
 	}
 	// Invalid UTF-8 inside a JSON string would make the whole event unreadable for others.
-	if !isJSON(contentType) || !json.Valid(raw) || !utf8.Valid(raw) {
+	if !isJSON(contentType) || !isValid(raw) || !utf8.Valid(raw) {
 		if err := w.name(memberBase64); err != nil {
 			return err
 		}

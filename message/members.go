@@ -26,9 +26,9 @@ func (ms members) find(name string) (json.RawMessage, bool) {
 	return nil, false
 }
 
-// readMembers refuses a member that comes twice: two readers could take it for two different messages. The values are
-// parts of the text.
-func readMembers(text []byte) (members, error) {
+// readMembers appends the members of an object to out. It refuses one that comes twice: two readers could take it for two
+// different messages. The values are parts of the text.
+func readMembers(text []byte, out members) (members, error) {
 	w := walker{text: text}
 	switch {
 	case w.take('{'):
@@ -37,7 +37,6 @@ func readMembers(text []byte) (members, error) {
 	default:
 		return nil, invalidJSON(text)
 	}
-	out := make(members, 0, 8)
 	var known names
 	for closed := w.take('}'); !closed; {
 		raw, ok := w.value()
@@ -131,99 +130,10 @@ func nameOf(raw json.RawMessage) (string, error) {
 	return readText(raw)
 }
 
-// walker walks through a text that may be JSON, and sees where it is not.
-type walker struct {
-	text []byte
-	at   int
-}
-
-// next is the next byte that is no space; 0 at the end.
-func (w *walker) next() byte {
-	for ; w.at < len(w.text); w.at++ {
-		switch c := w.text[w.at]; c {
-		case ' ', '\t', '\r', '\n':
-		default:
-			return c
-		}
-	}
-	return 0
-}
-
-// take passes a byte, where it is the next.
-func (w *walker) take(c byte) bool {
-	if w.next() != c {
-		return false
-	}
-	w.at++
-	return true
-}
-
 // value passes a value and returns it; false where there is none.
 func (w *walker) value() (raw json.RawMessage, ok bool) {
-	sound := false
-	first := w.next()
+	w.next()
 	start := w.at
-	switch first {
-	case '"':
-		sound, ok = w.quoted()
-	case '{', '[':
-		ok = w.nested()
-	default:
-		ok = w.scalar()
-	}
-	raw = w.text[start:w.at:w.at]
-	return raw, ok && (sound || json.Valid(raw))
-}
-
-// quoted passes a string. It is sound for sure where nothing in it is escaped.
-func (w *walker) quoted() (sound, ok bool) {
-	sound = true
-	for w.at++; w.at < len(w.text); w.at++ {
-		switch c := w.text[w.at]; {
-		case c == '"':
-			w.at++
-			return sound, true
-		case c == '\\':
-			w.at++
-			sound = false
-		case c < ' ':
-			return false, false
-		}
-	}
-	w.at = len(w.text)
-	return false, false
-}
-
-// nested passes an object or a list.
-func (w *walker) nested() bool {
-	for depth := 0; w.at < len(w.text); {
-		switch w.text[w.at] {
-		case '"':
-			if _, ok := w.quoted(); !ok {
-				return false
-			}
-			continue
-		case '{', '[':
-			depth++
-		case '}', ']':
-			depth--
-		}
-		w.at++
-		if depth == 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// scalar passes a number, a boolean or null.
-func (w *walker) scalar() bool {
-	start := w.at
-	for ; w.at < len(w.text); w.at++ {
-		switch w.text[w.at] {
-		case ',', ':', '}', ']', ' ', '\t', '\r', '\n':
-			return w.at > start
-		}
-	}
-	return w.at > start
+	ok = w.pass(0)
+	return w.text[start:w.at:w.at], ok
 }

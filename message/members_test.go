@@ -18,7 +18,7 @@ func FuzzMembers(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		found, err := readMembers(text)
+		found, err := readMembers(text, nil)
 		var want map[string]json.RawMessage
 		wantErr := json.Unmarshal(text, &want)
 		switch {
@@ -49,11 +49,11 @@ func TestMembersComeOnce(t *testing.T) {
 			for i := range n {
 				fmt.Fprintf(&text, `"m%d":%d,`, i, i)
 			}
-			if _, err := readMembers([]byte("{" + strings.TrimSuffix(text.String(), ",") + "}")); err != nil {
+			if _, err := readMembers([]byte("{"+strings.TrimSuffix(text.String(), ",")+"}"), nil); err != nil {
 				t.Errorf("%d members: %v", n, err)
 			}
 			fmt.Fprintf(&text, `"m%d":0`, again)
-			if _, err := readMembers([]byte("{" + text.String() + "}")); err == nil || !strings.Contains(err.Error(), "comes twice") {
+			if _, err := readMembers([]byte("{"+text.String()+"}"), nil); err == nil || !strings.Contains(err.Error(), "comes twice") {
 				t.Errorf("%d members, number %d again: %v", n, again, err)
 			}
 		}

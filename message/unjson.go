@@ -18,7 +18,8 @@ import (
 // Data of type any becomes json.RawMessage, string or []byte in the same three cases; other types are decoded from JSON.
 // Errors wrap ErrDecode and leave the message as it was.
 func (m *TypedMessage[T]) UnmarshalJSON(text []byte) error {
-	members, err := readMembers(text)
+	var few [8]member
+	members, err := readMembers(text, few[:0])
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrDecode, err)
 	}
