@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/luatx/luatx"
@@ -73,6 +74,9 @@ func (cfg Config) emit(tx *luatx.Tx, output *message.Message) error {
 
 // event makes an event of an output, under an id of its own or that one.
 func (cfg Config) event(output *message.Message, id func() string) (luatx.Event, error) {
+	if cfg.Destination == nil && cfg.OrderingKey == nil && cfg.At == nil {
+		return plainEvent(output, id)
+	}
 	msg := message.New(output.Data, output.Attributes.Clone(), nil)
 	if msg.ID() == "" {
 		msg.Attributes[message.AttrID] = id()
@@ -94,6 +98,18 @@ func (cfg Config) event(output *message.Message, id func() string) (luatx.Event,
 	}
 	event.Body, err = Encode(msg)
 	return event, err
+}
+
+// plainEvent is event for a Config that asks for nothing: nobody else sees the message, so that its attributes need no
+// memory of their own.
+func plainEvent(output *message.Message, id func() string) (luatx.Event, error) {
+	msg := message.Message{Data: output.Data, Attributes: make(message.Attributes, 8)}
+	maps.Copy(msg.Attributes, output.Attributes)
+	if msg.ID() == "" {
+		msg.Attributes[message.AttrID] = id()
+	}
+	body, err := Encode(&msg)
+	return luatx.Event{ID: msg.ID(), Body: body}, err
 }
 
 // direct gives an event its destination where it has none.

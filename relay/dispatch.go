@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/luatx/luatx/internal/script"
@@ -40,6 +41,15 @@ func (r *Relay) groups(events []leased, messages []*message.RawMessage) []*group
 type settlements map[int][]script.Settlement
 
 func (s settlements) add(slot int, one script.Settlement) { s[slot] = append(s[slot], one) }
+
+// expect makes room for the events of a slot that these begin with.
+func (s settlements) expect(slot int, events []leased) {
+	n := 0
+	for n < len(events) && events[n].slot == slot {
+		n++
+	}
+	s[slot] = slices.Grow(s[slot], n)
+}
 
 const (
 	// patience is how long a worker waits for the answers of a Scoped publisher before it turns to the next batch.
@@ -141,6 +151,9 @@ func (r *Relay) answer(ctx context.Context, deadline time.Time, g *group) settle
 	pause := r.outage.note(g.scope, g.in, errs)
 	fates := make(settlements)
 	for i, e := range g.events {
+		if i == 0 || e.slot != g.events[i-1].slot {
+			fates.expect(e.slot, g.events[i:])
+		}
 		fates.add(e.slot, settlement(e, errs[i], pause))
 	}
 	return fates

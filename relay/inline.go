@@ -25,7 +25,7 @@ func (r *Relay) Reserve() (time.Duration, bool) {
 
 // Committed implements luatx.Inline.
 func (r *Relay) Committed(slot int, events []luatx.Event, reserved bool) {
-	var own []luatx.Event
+	own := events[:0]   // they are this relay's
 	var first time.Time // when one of the others is due
 	now := time.Now()
 	for _, event := range events {
@@ -62,7 +62,7 @@ func (r *Relay) publishInline(ctx, work context.Context) {
 			taken := time.Now()
 			batch := r.gather(first)
 			r.waiting.Add(-int64(len(batch)))
-			var events []leased
+			events := make([]leased, 0, len(batch))
 			for _, h := range batch {
 				for _, event := range h.events {
 					events = append(events, leased{slot: h.slot, id: event.ID, body: event.Body})

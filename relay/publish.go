@@ -47,6 +47,7 @@ func (r *Relay) deadline(taken time.Time) time.Time { return taken.Add(r.cfg.Lea
 
 // decode reads the bodies of events; what is none it parks.
 func decode(events []leased, fates settlements) (sound []leased, messages []*message.RawMessage) {
+	sound, messages = make([]leased, 0, len(events)), make([]*message.RawMessage, 0, len(events))
 	for _, e := range events {
 		msg, err := outbox.Decode(e.body)
 		if err != nil {

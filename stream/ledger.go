@@ -174,8 +174,9 @@ func (l *ledger) hold(id string) (*entry, bool) {
 func (l *ledger) delivered(e *entry, consumer string, deliveries int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	now := l.now()
 	e.deliveries = deliveries
-	e.from, e.read, e.beat = consumer, l.now(), l.now()
+	e.from, e.read, e.beat = consumer, now, now
 }
 
 // toBeat returns the entries in flight that the group has not heard of for d, and takes it that it is about to.

@@ -62,7 +62,7 @@ func (s *Set) Claim(ctx context.Context, shard Shard, how Claiming) (Claim, erro
 
 // claimedIn reads events as lua/claim.lua and lua/settle.lua hand them out.
 func claimedIn(rows []any) []Claimed {
-	var events []Claimed
+	events := make([]Claimed, 0, len(rows)/4)
 	for ; len(rows) > 3; rows = rows[4:] {
 		events = append(events, Claimed{word(rows[0]), number(rows[1]), word(rows[2]), []byte(word(rows[3]))})
 	}
@@ -162,7 +162,7 @@ func (how Settling) args(batch []Settlement) (args []any, order []int) {
 	size, known := 0, true
 	for i := range batch {
 		if b := &batch[i]; b.What == "sent" {
-			args = append(args, b.ID, b.mark())
+			args = append(args, &b.ID, b.mark())
 			order = append(order, i)
 			size, known = size+len(b.Body), known && len(b.Body) > 0
 		}
@@ -172,7 +172,7 @@ func (how Settling) args(batch []Settlement) (args []any, order []int) {
 	}
 	for i := range batch {
 		if b := &batch[i]; b.What != "sent" {
-			args = append(args, b.ID, b.What, b.Lease, b.Number, b.Class, b.Error[:min(len(b.Error), maxError)])
+			args = append(args, &b.ID, b.What, b.Lease, b.Number, b.Class, b.Error[:min(len(b.Error), maxError)])
 			order = append(order, i)
 		}
 	}
