@@ -35,7 +35,7 @@ type prepared struct {
 	cmds     []redis.Cmder
 	inline   Inline // nil: nothing to tell a relay
 	reserved bool
-	err      error // nil: Outcome holds
+	err      error // nil: it is in, as Outcome says
 
 	few struct { // where the lists of Sending.Tx begin
 		events   [1]script.Event
@@ -68,7 +68,7 @@ func (t *Transactor) prepare(ctx context.Context, tx *Tx, input script.Input) (*
 	p := &tx.prepared
 	p.tx, p.Shard, p.Tx.Input = tx, tx.shard, input
 	err := tx.prepare(p)
-	if err == nil && !tx.claimed && len(p.cmds) == 0 && len(tx.events) == 0 {
+	if err == nil && !tx.claimed && len(p.cmds) == 0 && len(p.Tx.Events) == 0 {
 		return nil, tx.verify(ctx) // though its function has decided on what it read
 	}
 	if err == nil {
@@ -81,26 +81,13 @@ func (t *Transactor) prepare(ctx context.Context, tx *Tx, input script.Input) (*
 	return p, nil
 }
 
-// finish tells everybody what became of a transaction: the relay, the recorded commands, the caller.
+// finish tells the recorded commands and the caller what became of a transaction.
 func (t *Transactor) finish(p *prepared) (committed, error) {
-	out, err := p.Outcome, p.err
-	if err == nil {
-		err = outcomeError(out, p.tx)
+	if p.err != nil {
+		fail(p.cmds, p.err)
+		return committed{}, p.err
 	}
-	if p.inline != nil && (p.reserved || err == nil) {
-		var events []Event
-		if err == nil && (out.State == script.Committed || out.Same) {
-			events = p.tx.events
-			for _, event := range out.Emitted {
-				events = append(slices.Clip(events), Event(event))
-			}
-		}
-		p.inline.Committed(p.tx.shard.Slot, events, p.reserved)
-	}
-	if err != nil {
-		fail(p.cmds, err)
-		return committed{}, err
-	}
+	out := &p.Outcome
 	if out.Woken && (p.inline == nil || p.turnedAway()) {
 		t.WakeRelays(p.tx.shard.Slot)
 	}
@@ -110,12 +97,35 @@ func (t *Transactor) finish(p *prepared) (committed, error) {
 	return committed{Result: Result{Outcome: outcomes[out.State], Replicated: p.Replicated}, acked: out.Acked}, nil
 }
 
+// tell tells the inline relay what became of a transaction.
+func (p *prepared) tell() {
+	if p.inline == nil || p.err != nil && !p.reserved {
+		return
+	}
+	var events []Event
+	if p.err == nil && (p.Outcome.State == script.Committed || p.Outcome.Same) {
+		events = p.events()
+	}
+	p.inline.Committed(p.tx.shard.Slot, events, p.reserved)
+}
+
+// events are those of a transaction that is committed.
+func (p *prepared) events() []Event {
+	all := make([]Event, 0, len(p.Tx.Events)+len(p.Outcome.Emitted))
+	for _, list := range [...][]script.Event{p.Tx.Events, p.Outcome.Emitted} {
+		for _, event := range list {
+			all = append(all, Event(event))
+		}
+	}
+	return all
+}
+
 var outcomes = map[script.State]Outcome{
 	script.Committed: Committed, script.Replayed: Replayed, script.Duplicate: Duplicate,
 }
 
 // fill gives the recorded commands their replies, or the first commit's where it has kept them.
-func (t *Transactor) fill(cmds []redis.Cmder, out script.Outcome) {
+func (t *Transactor) fill(cmds []redis.Cmder, out *script.Outcome) {
 	var err error
 	switch {
 	case out.State == script.Committed:
@@ -151,44 +161,58 @@ func (p *prepared) turnedAway() bool {
 	return !p.reserved && slices.ContainsFunc(p.Tx.Events, func(e script.Event) bool { return e.Plain() })
 }
 
-// send commits transactions, each under one token after another, until for each there is an answer that holds. The
-// tail goes out once, behind them.
+// send commits transactions, each under one token after another, until for each there is an answer that holds, which
+// the relay is told of at once, so that it publishes together what was committed together. The tail goes out once,
+// behind them.
 func (t *Transactor) send(ctx context.Context, batch []*prepared, tail ...redis.Cmder) {
-	ctx, cancel := context.WithTimeout(ctx, t.cfg.CommitTimeout)
-	defer cancel()
+	until := time.Now().Add(t.cfg.CommitTimeout)
+	patience := until
+	if deadline, ok := ctx.Deadline(); ok && deadline.Before(until) {
+		until, patience = deadline, time.Time{} // his context says when
+	}
 	for _, p := range batch {
 		p.inline, p.reserved = t.reserve(&p.Tx)
 	}
-	for len(batch) > 0 {
+	for open := batch; len(open) > 0; {
 		var few [4]*script.Sending
-		sendings := few[:0]
-		for _, p := range batch {
-			p.Tx.Token = p.tx.delivery.token()
-			p.Tx.NotAfter = t.notAfter(ctx)
+		// In the server's time, a request sent now is too late after its caller has given up.
+		sendings, notAfter := few[:0], t.serverTime(until).Add(slack)
+		for _, p := range open {
+			p.Tx.Token, p.Tx.NotAfter = p.tx.delivery.token(), notAfter
 			sendings = append(sendings, &p.Sending)
 		}
-		t.scripts.Send(ctx, sendings, tail...)
+		t.scripts.Send(ctx, patience, sendings, tail...)
 		tail = nil
-		batch = t.judge(ctx, batch)
+		open = t.judge(ctx, until, open)
+	}
+	for _, p := range batch {
+		if p.err == nil {
+			p.err = outcomeError(&p.Outcome, p.tx)
+		}
+		p.tell()
 	}
 }
 
 // judge decides which answers hold, asks what became of the transactions without one, and returns those that are
 // to be sent again.
-func (t *Transactor) judge(ctx context.Context, batch []*prepared) []*prepared {
+func (t *Transactor) judge(ctx context.Context, until time.Time, batch []*prepared) []*prepared {
 	var again, unclear []*prepared
+	var now time.Time // those that shared a script share the time
 	for _, p := range batch {
 		switch verdict := p.verdict(); {
 		case verdict == unknown:
 			unclear = append(unclear, p)
-		case verdict == late && ctx.Err() == nil:
+		case verdict == late && ctx.Err() == nil && time.Now().Before(until):
 			again = append(again, p)
 		}
-		if p.Err == nil {
-			t.observe(p.Now)
+		if p.Err == nil && !p.Now.Equal(now) {
+			now = p.Now
+			t.observe(now)
 		}
 	}
 	if len(unclear) > 0 {
+		ctx, cancel := context.WithDeadline(ctx, until)
+		defer cancel()
 		t.resolveAll(ctx, unclear)
 	}
 	return again
@@ -226,8 +250,10 @@ func (p *prepared) verdict() verdict {
 		}
 		return holds
 	}
-	if err := outcomeError(p.Outcome, p.tx); p.Unanswered && err != nil && p.Outcome.State != script.Broken {
-		p.err = err
+	if !p.Unanswered || p.Outcome.State == script.Broken {
+		return holds
+	}
+	if p.err = outcomeError(&p.Outcome, p.tx); p.err != nil {
 		return unknown
 	}
 	return holds
@@ -276,26 +302,16 @@ type reading struct{ server, local time.Time }
 const drift = 100 * time.Millisecond
 
 func (t *Transactor) observe(server time.Time) {
-	if d := server.Sub(t.serverTime()); d < -drift || d > drift || t.clock.Load() == nil {
-		t.clock.Store(&reading{server, time.Now()})
-	}
-}
-
-// serverTime is what the server's clock says now, as far as is known.
-func (t *Transactor) serverTime() time.Time {
 	now := time.Now()
-	if r := t.clock.Load(); r != nil {
-		return r.server.Add(now.Sub(r.local))
+	if d := server.Sub(t.serverTime(now)); d < -drift || d > drift || t.clock.Load() == nil {
+		t.clock.Store(&reading{server, now})
 	}
-	return now
 }
 
-// notAfter is when, in the server's time, a request sent now is too late: after its caller has given up.
-func (t *Transactor) notAfter(ctx context.Context) time.Time {
-	now := t.serverTime()
-	left := t.cfg.CommitTimeout
-	if deadline, ok := ctx.Deadline(); ok {
-		left = time.Until(deadline)
+// serverTime is what the server's clock says at a local time, as far as is known.
+func (t *Transactor) serverTime(local time.Time) time.Time {
+	if r := t.clock.Load(); r != nil {
+		return r.server.Add(local.Sub(r.local))
 	}
-	return now.Add(left + slack)
+	return local
 }

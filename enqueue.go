@@ -37,7 +37,7 @@ func (t *Transactor) Enqueue(ctx context.Context, aggregate string, events ...Ev
 	case entrance.State == script.Failed:
 		return 0, &CommandError{Index: -entrance.Index, Text: entrance.Text}
 	case entrance.State != script.Committed:
-		return 0, outcomeError(script.Outcome{State: entrance.State, Text: entrance.Text}, &Tx{t: t, shard: shard})
+		return 0, outcomeError(&script.Outcome{State: entrance.State, Text: entrance.Text}, &Tx{t: t, shard: shard})
 	}
 	if entrance.New > 0 {
 		t.Announce(shard.Slot, events...)

@@ -148,7 +148,7 @@ type RollbackError struct {
 func (e *RollbackError) Error() string { return "luatx: rollback failed: " + e.Text }
 
 // outcomeError is the error that a script's answer means; nil where the effect is in.
-func outcomeError(out script.Outcome, tx *Tx) error {
+func outcomeError(out *script.Outcome, tx *Tx) error {
 	switch out.State {
 	case script.Committed, script.Replayed, script.Duplicate:
 		return nil

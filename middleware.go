@@ -72,7 +72,7 @@ func placed(ctx context.Context) error {
 	if _, ok := TxFromContext(ctx); ok {
 		return fmt.Errorf("%w: luatx.Middleware inside luatx.Middleware: leave one out", ErrNested)
 	}
-	if _, ok := PipelineFromContext(ctx); ok {
+	if ctx.Value(pipelineKey{}) != nil {
 		return fmt.Errorf("%w: luatx.Middleware inside luatx.PipelineMiddleware: leave one out", ErrNested)
 	}
 	return nil

@@ -19,16 +19,14 @@ func (tx *Tx) prepare(p *prepared) error {
 	if refused := tx.refused.Load(); refused != nil {
 		return *refused
 	}
-	if n := len(p.cmds) + len(tx.events) + len(tx.guards); n > tx.t.cfg.MaxCommands {
+	out := &p.Tx
+	if n := len(p.cmds) + len(out.Events) + len(tx.guards); n > tx.t.cfg.MaxCommands {
 		return fmt.Errorf("%w: %d commands, events and guarded reads, more than MaxCommands, %d", ErrTooLarge, n, tx.t.cfg.MaxCommands)
 	}
 	size := tx.guardBytes
-	out := &p.Tx
 	out.Digest, out.Keep, out.Guards = tx.id.digest(), tx.keep, tx.guards
-	out.Events = p.few.events[:0]
-	for _, event := range tx.events {
-		size += len(event.ID) + len(event.Body)
-		out.Events = append(out.Events, script.Event(event))
+	for i := range out.Events {
+		size += len(out.Events[i].ID) + len(out.Events[i].Body)
 	}
 	declared := keySet{keys: p.few.keys[:0]}
 	out.Commands = slices.Grow(p.few.commands[:0], len(p.cmds))

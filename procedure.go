@@ -153,7 +153,7 @@ func layCall(args []any) (script.Command, []int, bool) {
 	return script.Command{Head: "p0" + strconv.Itoa(len(args)-1), Args: args[1:]}, positions, ok
 }
 
-func (tx *Tx) abortError(out script.Outcome) error {
+func (tx *Tx) abortError(out *script.Outcome) error {
 	err := &AbortError{Index: out.Index - 1, Reason: out.Text}
 	if cmds := tx.recorder.Cmds(); err.Index >= 0 && err.Index < len(cmds) {
 		err.Procedure, _, _, _ = splitCall(cmds[err.Index].Args())

@@ -66,11 +66,12 @@ func (t *Transactor) Resolve(ctx context.Context, receipt Receipt) (Result, erro
 	}
 	ctx, cancel := context.WithTimeout(ctx, t.cfg.CommitTimeout)
 	defer cancel()
-	state, text, err := t.scripts.Resolve(ctx, t.scripts.Shard(n), digest, token, until)
+	shard := t.scripts.Shard(n)
+	state, text, err := t.scripts.Resolve(ctx, shard, digest, token, until)
 	if err != nil {
 		return Result{}, fmt.Errorf("luatx: resolve: %w", err)
 	}
-	if err := outcomeError(script.Outcome{State: state, Text: text}, &Tx{t: t}); err != nil {
+	if err := outcomeError(&script.Outcome{State: state, Text: text}, &Tx{t: t, shard: shard}); err != nil {
 		return Result{}, err
 	}
 	return Result{Outcome: outcomes[state]}, nil

@@ -42,7 +42,8 @@ type Inline interface {
 	// alone for the lease. With ok false there is no slot, and the events are everybody's at once.
 	Reserve() (lease time.Duration, ok bool)
 	// Committed hands over the events of a shard. Those that are ordered or scheduled are never the committer's own, even
-	// where a slot was reserved. Events is empty where a reserved transaction did not commit. It must not block.
+	// where a slot was reserved. Events is empty where a reserved transaction did not commit; where it did, the slice is
+	// the receiver's to keep and to change. It must not block.
 	Committed(slot int, events []Event, reserved bool)
 }
 
@@ -219,7 +220,7 @@ func (t *Transactor) begin(tag, aggregate string, d *delivery) *Tx {
 		delivery:  d,
 		id:        MessageID{ID: d.base()},
 	}
-	tx.events = tx.few[:0]
+	tx.prepared.Tx.Events = tx.prepared.few.events[:0]
 	t.source.Init(&tx.recorder, (*recording)(tx))
 	return tx
 }

@@ -37,10 +37,8 @@ type Tx struct {
 	id         MessageID
 	keep       bool // the replies, for a retry
 	claimed    bool
-	events     []Event
-	few        [1]Event // where events begins
 
-	prepared prepared
+	prepared prepared // its events come as they are emitted, the rest at the end
 }
 
 // Context returns a context that carries the transaction, for adapters that use CmdableFromContext.
@@ -74,18 +72,19 @@ func (*recording) Exec() error {
 
 // Emit adds an event. It becomes visible with the commit.
 func (tx *Tx) Emit(event Event) error {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
 	if tx.closed.Load() {
 		return ErrTxClosed
 	}
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
 	if event.ID == "" {
-		event.ID = tx.id.eventID(len(tx.events))
+		event.ID = tx.id.eventID(len(tx.prepared.Tx.Events))
 	}
 	if err := event.check(&tx.t.cfg); err != nil {
 		return err
 	}
-	tx.events = append(tx.events, event)
+	out := &tx.prepared.Tx
+	out.Events = append(out.Events, script.Event(event))
 	return nil
 }
 
@@ -93,23 +92,22 @@ func (tx *Tx) Emit(event Event) error {
 func (tx *Tx) EventID() string {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	return tx.id.eventID(len(tx.events))
+	return tx.id.eventID(len(tx.prepared.Tx.Events))
 }
 
 // Claim makes the commit conditional on an id that no other delivery or call has committed. The inbox calls it;
 // there is one id at most, and it comes before the first event.
 func (tx *Tx) Claim(id MessageID) error {
-	if tx.closed.Load() {
-		return ErrTxClosed
-	}
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	switch {
+	case tx.closed.Load():
+		return ErrTxClosed
 	case id.ID == "":
 		return errors.New("luatx: the id is empty")
 	case tx.claimed:
 		return fmt.Errorf("%w: the transaction has an id: use one inbox.Middleware", ErrNested)
-	case len(tx.events) > 0:
+	case len(tx.prepared.Tx.Events) > 0:
 		return errors.New("luatx: the id came after an event: put inbox.Middleware before outbox.Middleware")
 	}
 	tx.id, tx.claimed = id, true
@@ -134,7 +132,7 @@ func (tx *Tx) Seen(ctx context.Context) (bool, error) {
 	case state == script.Broken:
 		return false, &RollbackError{text}
 	case state == script.Identity:
-		return false, outcomeError(script.Outcome{State: state, Text: text}, tx)
+		return false, outcomeError(&script.Outcome{State: state, Text: text}, tx)
 	}
 	return state == script.Replayed || state == script.Duplicate, nil
 }
@@ -255,7 +253,7 @@ func isOwn(arg any) bool {
 }
 
 // commandError finds the command that a script's failure speaks of.
-func (tx *Tx) commandError(out script.Outcome) error {
+func (tx *Tx) commandError(out *script.Outcome) error {
 	switch {
 	case out.Index <= 0 && denied(out.Text): // of what luatx itself runs
 		return refused(out.Text, nil)

@@ -17,17 +17,17 @@ func Exact(args []any) (sent []any, read func(reply any) any) {
 		return args, nil
 	}
 	name, _ := args[0].(string)
-	switch {
-	case isOne(name, "INCR", "DECR", "INCRBY", "DECRBY", "HINCRBY"):
+	r := table.find(name)
+	if r == nil {
+		return args, nil
+	}
+	switch r.spec.Name {
+	case "INCR", "DECR", "INCRBY", "DECRBY", "HINCRBY":
 		return args, toInteger
-	case isOne(name, "BITFIELD", "BITFIELD_RO"):
+	case "BITFIELD", "BITFIELD_RO":
 		return exactBitfield(args)
 	}
 	return args, nil
-}
-
-func isOne(name string, of ...string) bool {
-	return slices.ContainsFunc(of, func(one string) bool { return strings.EqualFold(name, one) })
 }
 
 func toInteger(reply any) any {

@@ -158,8 +158,8 @@ var readMutants = []Mutant{
 	{
 		Name:    "resolve-leaves-no-word",
 		File:    "receipt.go",
-		Old:     `t.scripts.Shard(n), digest, token, until)`,
-		New:     `t.scripts.Shard(n), digest, token, until.AddDate(-1, 0, 0))`,
+		Old:     `shard, digest, token, until)`,
+		New:     `shard, digest, token, until.AddDate(-1, 0, 0))`,
 		Package: ".",
 		Test:    "^TestResolve$",
 		Why:     "a commit that was resolved as lost takes effect after all",

@@ -145,7 +145,15 @@ func (tx *Tx) header() int {
 	return 4
 }
 
-// append lays the transaction, of so many arguments, out as lua/commit.lua reads it. The header's texts go by pointer,
+// input is what the transaction acknowledges, or only owns; nil: nothing.
+func (tx *Tx) input() *Input {
+	if tx.Input.Ack == AckNone {
+		return nil
+	}
+	return &tx.Input
+}
+
+// append lays the transaction out as lua/commit.lua reads it, with its plan. The header's texts go by pointer,
 // which costs no memory of their own.
 func (tx *Tx) append(args []any, plan any) []any {
 	tx.notAfter = tx.NotAfter.UnixMilli()
@@ -172,24 +180,6 @@ func (tx *Tx) append(args []any, plan any) []any {
 }
 
 func (g Guard) head() string { return string(g.Order) + strconv.Itoa(len(g.Args)) }
-
-// answerTo finds the answer to the n-th transaction: how many elements it has stands before each. A shard of another
-// keyspace gives one for all.
-func answerTo(rows []any, n int) []any {
-	for {
-		size, _ := rows[0].(int64)
-		if size < 1 || int(size) >= len(rows) {
-			return nil
-		}
-		if row := rows[1 : 1+size]; n == 0 || State(word(row[0])) == Identity {
-			return row
-		}
-		rows, n = rows[1+size:], n-1
-		if len(rows) == 0 {
-			return nil
-		}
-	}
-}
 
 // outcome reads the answer to a transaction of so many commands.
 func outcome(fields []any, commands int) (Outcome, error) {

@@ -20,8 +20,8 @@ func (d Durability) On() bool { return d.Replicas > 0 || d.Fsync }
 
 // patient reports whether the caller has time for a full wait. One who has not shares it with nobody: he would
 // have to leave before his answer comes.
-func (d Durability) patient(ctx context.Context) bool {
-	deadline, ok := ctx.Deadline()
+func (d Durability) patient(ctx context.Context, until time.Time) bool {
+	deadline, ok := ends(ctx, until)
 	return !ok || time.Until(deadline) >= 2*d.Timeout
 }
 
@@ -64,7 +64,7 @@ func ReadTimeout(client redis.UniversalClient) time.Duration {
 // transmitDurably makes the round trip on the node itself: a cluster's client would send the wait to any. What
 // the node does not have any more it says, and the client looks for the new one.
 func (s *Set) transmitDurably(ctx context.Context, calls []*call, tail ...redis.Cmder) {
-	node, err := s.master(ctx, calls[0].argv)
+	node, err := s.master(ctx, calls[0].argv[firstKey])
 	if err != nil {
 		for _, c := range calls {
 			c.err = unsentError{err}

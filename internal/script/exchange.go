@@ -3,6 +3,7 @@ package script
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -18,8 +19,13 @@ type call struct {
 	durability Durability
 	replicated bool
 
-	slot  int
-	input *Input // of all that travel in it
+	// Of commits:
+	shard     Shard
+	input     *Input // of all that travel in it
+	now       time.Time
+	rows      []any // the answers, the size of each before it
+	at        int   // the next
+	malformed error // there are none
 }
 
 // once is a command that go-redis sends once, and with it all of its pipeline: a lost reply must not become a
@@ -41,22 +47,58 @@ func (c *call) take(cmd once) {
 	}
 }
 
+// answer is the answer to the next of the call's commits. A shard of another keyspace gives one for all.
+func (c *call) answer() []any {
+	if c.rows == nil {
+		c.now, c.rows, c.malformed = timed(c.reply)
+	}
+	if c.at >= len(c.rows) {
+		return nil
+	}
+	size, _ := c.rows[c.at].(int64)
+	if size < 1 || int(size) >= len(c.rows)-c.at {
+		return nil
+	}
+	row := c.rows[c.at+1:][:size]
+	if c.at > 0 || State(word(row[0])) != Identity {
+		c.at += 1 + int(size)
+	}
+	return row
+}
+
+// handOut gives commits their answers.
+func handOut(batch []*request) {
+	for _, r := range batch {
+		if c := r.flight.call; c.err == nil {
+			r.flight.answer = c.answer()
+		}
+	}
+}
+
 // direct makes a round trip for one request alone.
 func (s *Set) direct(ctx context.Context, reqs []*request) {
 	for _, r := range reqs {
-		r.flight.own = call{script: r.script, argv: r.argv, durability: r.durability}
-		r.flight.call, r.flight.row = &r.flight.own, 0
-		s.exchange(ctx, []*call{r.flight.call})
+		bounded, cancel := within(ctx, r.until)
+		r.lay()
+		r.flight = flight{call: &call{script: r.script, argv: r.argv, durability: r.durability}}
+		s.exchange(bounded, []*call{r.flight.call})
+		if r.part.tx != nil {
+			handOut([]*request{r})
+		}
 		r.take()
+		cancel()
 	}
 }
 
 // pipeline makes a round trip for requests of one node that share it with nobody else, and with the tail.
 func (s *Set) pipeline(ctx context.Context, reqs []*request, tail ...redis.Cmder) {
+	ctx, cancel := within(ctx, reqs[0].until)
+	defer cancel()
 	for _, r := range reqs {
 		r.flight = flight{}
 	}
 	s.exchange(ctx, share(reqs), tail...)
+	handOut(reqs)
 	for _, r := range reqs {
 		r.take()
 	}
@@ -65,7 +107,7 @@ func (s *Set) pipeline(ctx context.Context, reqs []*request, tail ...redis.Cmder
 // take takes the answer out of the call that the request travelled in.
 func (r *request) take() {
 	c := r.flight.call
-	r.reply, r.row, r.err, r.shared, r.replicated = c.reply, r.flight.row, c.err, c.shared, c.replicated
+	r.err, r.shared, r.replicated = c.err, c.shared, c.replicated
 }
 
 // exchange makes one round trip with calls of one script on one node; a second one, where the server had
@@ -135,21 +177,21 @@ func (e redirectError) Error() string { return "redirected: " + e.text }
 
 // load puts a script where the call's first key lives.
 func (s *Set) load(ctx context.Context, c *call) error {
-	node, err := s.master(ctx, c.argv)
+	node, err := s.master(ctx, c.argv[firstKey])
 	if err != nil {
 		return err
 	}
 	return node.ScriptLoad(ctx, c.script.text).Err()
 }
 
-// master is the client of the node where the first key of an EVALSHA lives.
-func (s *Set) master(ctx context.Context, argv []any) (redis.UniversalClient, error) {
+// master is the client of the node where a key lives.
+func (s *Set) master(ctx context.Context, key any) (redis.UniversalClient, error) {
 	cluster, ok := s.client.(interface {
 		MasterForKey(ctx context.Context, key string) (*redis.Client, error)
 	})
 	if !ok {
 		return s.client, nil
 	}
-	key, _ := argv[firstKey].(string)
-	return cluster.MasterForKey(ctx, key)
+	name, _ := key.(string)
+	return cluster.MasterForKey(ctx, name)
 }

@@ -41,23 +41,25 @@ var names = []string{
 	keyRepair, keyCounts, keyParkedBy, keyRoutes, keySweep,
 }
 
-// Shard is the library's own keys that live in a slot.
-type Shard struct {
+// Shard is the library's own keys that live in a slot: a pointer, since there is one in all that is made of it.
+type Shard struct{ *place }
+
+type place struct {
 	Slot   int
 	prefix string
-	commit *[commitKeys]any // the keys of every commit, as arguments
+	commit [commitKeys]any // the keys of every commit, as arguments
 }
 
 // Shard returns the shard of a slot, which must be in [0, slot.Count).
 func (s *Set) Shard(n int) Shard {
 	if known := s.shards[n].Load(); known != nil {
-		return *known
+		return Shard{known}
 	}
-	shard := Shard{Slot: n, prefix: s.namespace + ":{" + slot.Text(n) + "}:", commit: new([commitKeys]any)}
+	shard := Shard{&place{Slot: n, prefix: s.namespace + ":{" + slot.Text(n) + "}:"}}
 	for i, key := range shard.keys(keyVoid, keyInboxA, keyInboxB, keyEntries, keyPending, keyBroken, keyCounts) {
 		shard.commit[i] = key
 	}
-	s.shards[n].Store(&shard)
+	s.shards[n].Store(shard.place)
 	return shard
 }
 
@@ -77,8 +79,14 @@ func (s Shard) outboxKeys() []string {
 		keyCounts, keyParkedBy, keyRoutes, keyHeaders, keyLanes)
 }
 
-// entranceKeys are what events that are not plain need to enter the outbox.
-func (s Shard) entranceKeys() []string { return s.keys(keyHeaders, keyLanes, keySeq, keyAttempts) }
+// entrance is what events that are not plain need to enter the outbox.
+var entrance = [...]string{keyHeaders, keyLanes, keySeq, keyAttempts}
+
+// entranceKeys are the keys of the entrance.
+func (s Shard) entranceKeys() []string {
+	names := entrance
+	return s.keys(names[:]...)
+}
 
 // Owns reports whether a key is one of the shard's own.
 func (s Shard) Owns(key string) bool {

@@ -31,6 +31,8 @@ const (
 type queue struct {
 	set *Set
 
+	timers sync.Pool // of those who wait
+
 	mu    sync.Mutex
 	lanes map[string]*lane // by the node's address
 }
@@ -44,10 +46,10 @@ type lane struct {
 type flight struct {
 	ctx  context.Context
 	lane *lane
-	done chan struct{} // closed when call is complete
+	done chan struct{} // closed when it is there
 	call *call
-	row  int  // of the call's reply
-	own  call // where it is nobody else's
+
+	answer []any // in the call's reply, of a commit
 }
 
 // round makes a round trip for each request, or fewer, since they are shared with others.
@@ -71,7 +73,7 @@ func (q *queue) round(ctx context.Context, reqs []*request) {
 
 // node names the node of a request. Where the cluster is not known yet, the round trip will find out.
 func (q *queue) node(ctx context.Context, r *request) string {
-	master, err := q.set.master(ctx, r.argv)
+	master, err := q.set.master(ctx, r.part.shard.commit[0])
 	if err != nil {
 		return ""
 	}
@@ -169,22 +171,52 @@ func (l *lane) take() []*request {
 
 // await waits for the answer, as long as the caller does.
 func (q *queue) await(ctx context.Context, r *request) {
-	select {
-	case <-r.flight.done:
+	over := q.wait(ctx, r)
+	if over == nil {
 		r.take()
 		return
-	case <-ctx.Done():
 	}
 	if q.withdraw(r) {
-		r.err = unsentError{context.Cause(ctx)}
+		r.err = unsentError{over}
 		return
 	}
 	select {
 	case <-r.flight.done:
 		r.take()
 	default:
-		r.err, r.unanswered = context.Cause(ctx), true // the flight goes on, for the others
+		r.err, r.unanswered = over, true // the flight goes on, for the others
 	}
+}
+
+// wait returns nil when the request is answered, else why its caller waits no longer.
+func (q *queue) wait(ctx context.Context, r *request) error {
+	var up <-chan time.Time
+	if !r.until.IsZero() {
+		timer := q.timer(time.Until(r.until))
+		defer func() {
+			timer.Stop()
+			q.timers.Put(timer)
+		}()
+		up = timer.C
+	}
+	select {
+	case <-r.flight.done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-up:
+		return context.DeadlineExceeded
+	}
+}
+
+// timer returns a timer that is in use nowhere else.
+func (q *queue) timer(d time.Duration) *time.Timer {
+	timer, known := q.timers.Get().(*time.Timer)
+	if !known {
+		return time.NewTimer(d)
+	}
+	timer.Reset(d)
+	return timer
 }
 
 // withdraw takes a request back that has not been sent.
@@ -205,6 +237,7 @@ func (s *Set) fly(batch []*request) {
 	ctx, cancel := together(batch)
 	defer cancel()
 	s.exchange(ctx, share(batch))
+	handOut(batch)
 	for _, r := range batch {
 		close(r.flight.done)
 	}
@@ -216,7 +249,7 @@ func together(batch []*request) (context.Context, context.CancelFunc) {
 	ctx := context.WithoutCancel(batch[0].flight.ctx)
 	var last time.Time
 	for _, r := range batch {
-		deadline, ok := r.flight.ctx.Deadline()
+		deadline, ok := ends(r.flight.ctx, r.until)
 		if !ok {
 			return ctx, func() {}
 		}

@@ -149,7 +149,7 @@ func TestQueue(t *testing.T) {
 		var callers sync.WaitGroup
 		for i := range maxFlights + 100 {
 			b := sending(set, i%2, fmt.Sprint(i), fmt.Sprint("key", i))
-			callers.Go(func() { set.Send(t.Context(), []*Sending{b}); own(t, b) })
+			callers.Go(func() { set.Send(t.Context(), time.Time{}, []*Sending{b}); own(t, b) })
 			synctest.Wait() // one after the other
 		}
 		if server.now != maxFlights {
@@ -185,7 +185,7 @@ func TestInputsShareNoScript(t *testing.T) {
 			batch[i].Tx.Input = Input{AckFused, names[0], names[1], names[2], "1-1"}
 		}
 	}
-	set.Send(t.Context(), batch)
+	set.Send(t.Context(), time.Time{}, batch)
 	for _, b := range batch {
 		own(t, b)
 	}
@@ -213,7 +213,7 @@ func TestQueueKeepsOrder(t *testing.T) {
 			if i >= maxFlights {
 				want = append(want, b.Tx.Digest)
 			}
-			callers.Go(func() { set.Send(t.Context(), []*Sending{b}) })
+			callers.Go(func() { set.Send(t.Context(), time.Time{}, []*Sending{b}) })
 			synctest.Wait()
 		}
 		close(server.hold)
@@ -235,7 +235,7 @@ func TestQueueCapsBytes(t *testing.T) {
 			batch[i] = sending(set, 0, fmt.Sprint(i))
 			batch[i].Tx.Events = []Event{{ID: "e", Body: make([]byte, size)}}
 		}
-		set.Send(t.Context(), batch)
+		set.Send(t.Context(), time.Time{}, batch)
 		for _, b := range batch {
 			own(t, b)
 		}
@@ -247,9 +247,36 @@ func TestQueueCapsBytes(t *testing.T) {
 
 // TestDepartingCaller holds that a caller whose time is over goes his way: before his request has left, knowing
 // that it was not sent; in flight, knowing that it may have been executed. The flight goes on for the others, and
-// does not look at his memory.
+// does not look at his memory. His context says when, or he himself.
 func TestDepartingCaller(t *testing.T) {
 	t.Parallel()
+	for name, c := range map[string]struct {
+		after func(context.Context, time.Duration) (context.Context, time.Time)
+		why   error
+	}{
+		"cancelled": {func(ctx context.Context, d time.Duration) (context.Context, time.Time) {
+			ctx, cancel := context.WithCancel(ctx)
+			time.AfterFunc(d, cancel)
+			return ctx, time.Now().Add(time.Hour)
+		}, context.Canceled},
+		"deadline": {func(ctx context.Context, d time.Duration) (context.Context, time.Time) {
+			ctx, cancel := context.WithTimeout(ctx, d)
+			time.AfterFunc(2*d, cancel)
+			return ctx, time.Time{}
+		}, context.DeadlineExceeded},
+		"patience": {func(ctx context.Context, d time.Duration) (context.Context, time.Time) {
+			return ctx, time.Now().Add(d)
+		}, context.DeadlineExceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			departing(t, c.after, c.why)
+		})
+	}
+}
+
+func departing(t *testing.T, after func(context.Context, time.Duration) (context.Context, time.Time), why error) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		set, server := newCounter(t)
 		server.hold = make(chan struct{})
@@ -257,29 +284,28 @@ func TestDepartingCaller(t *testing.T) {
 		var callers sync.WaitGroup
 		for i := range maxFlights {
 			b := sending(set, 0, fmt.Sprint(i))
-			callers.Go(func() { set.Send(t.Context(), []*Sending{b}); own(t, b) })
+			callers.Go(func() { set.Send(t.Context(), time.Time{}, []*Sending{b}); own(t, b) })
 		}
 		synctest.Wait()
-		start := func(ctx context.Context, b *Sending) {
-			callers.Go(func() { set.Send(ctx, []*Sending{b}) })
+		start := func(ctx context.Context, until time.Time, b *Sending) {
+			callers.Go(func() { set.Send(ctx, until, []*Sending{b}) })
 			synctest.Wait()
 		}
-		ctx, cancel := context.WithCancel(t.Context())
+		ctx, until := after(t.Context(), time.Second)
 		queued, flying, stays := sending(set, 0, "queued"), sending(set, 0, "flying"), sending(set, 0, "stays")
 		body := []byte("body")
 		flying.Tx.Events = []Event{{ID: "e", Body: body}}
 
-		start(ctx, queued)
-		cancel()
+		start(ctx, until, queued)
+		time.Sleep(time.Second)
 		synctest.Wait()
-		if !errors.Is(queued.Err, context.Canceled) || errors.Is(queued.Err, ErrUnknown) || queued.Unanswered {
+		if !errors.Is(queued.Err, why) || errors.Is(queued.Err, ErrUnknown) || queued.Unanswered {
 			t.Errorf("left the queue: %v, %t", queued.Err, queued.Unanswered)
 		}
 
-		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		start(ctx, flying)
-		start(t.Context(), stays)
+		ctx, until = after(t.Context(), time.Second)
+		start(ctx, until, flying)
+		start(t.Context(), time.Now().Add(time.Hour), stays)
 		server.mu.Lock()
 		server.hold = make(chan struct{}) // for the flight with both
 		server.mu.Unlock()
@@ -287,7 +313,7 @@ func TestDepartingCaller(t *testing.T) {
 		synctest.Wait()
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if !errors.Is(flying.Err, ErrUnknown) || !errors.Is(flying.Err, context.DeadlineExceeded) || !flying.Unanswered {
+		if !errors.Is(flying.Err, ErrUnknown) || !errors.Is(flying.Err, why) || !flying.Unanswered {
 			t.Errorf("left in flight: %v, %t", flying.Err, flying.Unanswered)
 		}
 		body[0] = 'X'
@@ -318,7 +344,7 @@ func TestRedirectionInAPipeline(t *testing.T) {
 			for i := range batch {
 				batch[i] = sending(set, i, fmt.Sprint(i))
 			}
-			set.Send(t.Context(), batch)
+			set.Send(t.Context(), time.Time{}, batch)
 			for _, b := range batch {
 				own(t, b)
 				if b.Unanswered != (requests > 1) {
@@ -347,7 +373,7 @@ func TestPoisonedNeighbour(t *testing.T) {
 					batch[i] = sending(set, i%3, fmt.Sprint(i), "k")
 				}
 				batch[4] = sending(set, 1, "4", "poison")
-				set.Send(t.Context(), batch)
+				set.Send(t.Context(), time.Time{}, batch)
 				for i, b := range batch {
 					if i != 4 {
 						own(t, b)
@@ -371,7 +397,7 @@ func TestTail(t *testing.T) {
 		server.fail = []error{answer("TRYAGAIN")}
 		batch := []*Sending{sending(set, 0, "a"), sending(set, 0, "b")}
 		tail := redis.NewStringCmd(t.Context(), "get", "k")
-		set.Send(t.Context(), batch, tail)
+		set.Send(t.Context(), time.Time{}, batch, tail)
 		own(t, batch[0])
 		own(t, batch[1])
 		if want := [][]int{{2}, {2}}; !slices.EqualFunc(server.trips, want, slices.Equal) {

@@ -28,22 +28,21 @@ func (e *ServerError) Unwrap() error { return e.Err }
 
 // request is one call of a script, sent until it is answered. The script must bear being run twice with the same
 // arguments: that is what its tokens, leases and ids are for. Its caller alone changes it; what others read while
-// it travels (script, argv, keys, slot, size, alone) stands still then.
+// it travels (script, argv, keys, part, size, alone) stands still then.
 type request struct {
 	script *source
-	argv   []any // EVALSHA, its hash, the number of keys, the keys, the arguments
+	argv   []any // EVALSHA, its hash, the number of keys, the keys, the arguments; of a commit: see lay
 	keys   int
-	slot   int    // of the keys
-	input  *Input // commit: what it acknowledges, or only owns
-	own    int    // the caller's memory begins here
-	size   int    // see seal
-	alone  bool   // shares a round trip with no other request
+	part   part // of a commit
+	own    int  // the caller's memory begins here
+	size   int  // see seal
+
+	until time.Time // when its caller gives up, where that is not his context's to say
 
 	durability Durability // what it waits for; the same for all that share a round trip
 
-	reply      any
-	row        int   // commit: which of the reply's transactions it is
 	err        error // of the last round; nil: answered
+	alone      bool  // shares a round trip with no other request
 	shared     bool  // the last round trip, with other requests
 	replicated bool
 	unanswered bool // a copy of an earlier request may still arrive
@@ -74,7 +73,10 @@ func (s *Set) evalDurably(ctx context.Context, d Durability, script *source, key
 	}
 	r.argv = append(r.argv, args...)
 	s.evalAll(ctx, []*request{&r}, alone)
-	return r.reply, r.replicated, r.err
+	if r.err != nil {
+		return nil, false, r.err
+	}
+	return r.flight.call.reply, r.replicated, nil
 }
 
 // way is how a round goes.
@@ -85,38 +87,60 @@ const (
 	queued            // shared with others
 )
 
-// evalAll makes one round after the other, with what is left to be answered, until nothing is or ctx ends. The tail
-// goes out once, in the first. It changes the slice.
+// evalAll makes one round after the other, with what is left to be answered, until nothing is, ctx ends, or the callers'
+// time is over, which is the same for all. The tail goes out once, in the first. It changes the slice.
 func (s *Set) evalAll(ctx context.Context, open []*request, way way, tail ...redis.Cmder) {
-	for try := 0; ; try++ {
-		if ctx.Err() != nil {
-			giveUp(ctx, open)
-			return
-		}
-		switch {
-		case len(tail) > 0:
-			s.pipeline(ctx, open, tail...)
-			tail = nil
-		case way == queued:
-			s.queue.round(ctx, open)
-		default:
-			s.direct(ctx, open)
-		}
-		open = slices.DeleteFunc(open, (*request).settled)
-		if len(open) == 0 {
-			return
-		}
+	if ctx.Err() != nil {
+		giveUp(ctx, open)
+		return
+	}
+	if open = s.round(ctx, open, way, tail...); len(open) == 0 {
+		return // as nearly always: without the timer of a context, which costs as much as all the rest here
+	}
+	ctx, cancel := within(ctx, open[0].until)
+	defer cancel()
+	for try := 1; len(open) > 0; try++ {
 		last := open[0]
 		s.log.Debug("luatx: script not answered, trying again",
-			"script", last.script.name, "try", try+1, "requests", len(open), "error", last.err)
+			"script", last.script.name, "try", try, "requests", len(open), "error", last.err)
 		for _, r := range open {
 			s.reload(ctx, r.err)
 		}
-		if !pause(ctx, try) {
+		if !pause(ctx, try-1) || ctx.Err() != nil {
 			giveUp(ctx, open)
 			return
 		}
+		open = s.round(ctx, open, way)
 	}
+}
+
+// round makes one round, and returns what is left to be answered.
+func (s *Set) round(ctx context.Context, open []*request, way way, tail ...redis.Cmder) []*request {
+	switch {
+	case len(tail) > 0:
+		s.pipeline(ctx, open, tail...)
+	case way == queued:
+		s.queue.round(ctx, open)
+	default:
+		s.direct(ctx, open)
+	}
+	return slices.DeleteFunc(open, (*request).settled)
+}
+
+// within is a context that ends at a time besides, unless that is zero.
+func within(ctx context.Context, until time.Time) (context.Context, context.CancelFunc) {
+	if until.IsZero() {
+		return ctx, func() {}
+	}
+	return context.WithDeadline(ctx, until)
+}
+
+// ends is when a caller gives up; false: never.
+func ends(ctx context.Context, until time.Time) (time.Time, bool) {
+	if until.IsZero() {
+		return ctx.Deadline()
+	}
+	return until, true
 }
 
 // giveUp ends the requests of a caller whose time is over.

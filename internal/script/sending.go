@@ -27,18 +27,19 @@ type Sending struct {
 	request request
 }
 
-// Send commits each transaction, and returns when each is answered or ctx has ended. They share round trips and
-// scripts with each other, and with what others send at the same time; each is whole or absent for itself. There
-// is no order among them.
+// Send commits each transaction, and returns when each is answered, ctx has ended, or it is the time until; zero: ctx
+// alone says when. They share round trips and scripts with each other, and with what others send at the same time; each
+// is whole or absent for itself. There is no order among them.
 //
 // The tail goes out with them, once, behind them in the same pipeline, for what a consumer does next; its commands
 // bear their own errors. Such a batch shares nothing with others.
-func (s *Set) Send(ctx context.Context, batch []*Sending, tail ...redis.Cmder) {
+func (s *Set) Send(ctx context.Context, until time.Time, batch []*Sending, tail ...redis.Cmder) {
 	var few [4]*request
 	open := few[:0]
 	for _, b := range batch {
 		b.request = s.request(b.Shard, &b.Tx)
-		b.request.alone = s.durability.On() && !s.durability.patient(ctx)
+		b.request.until = until
+		b.request.alone = s.durability.On() && !s.durability.patient(ctx, until)
 		open = append(open, &b.request)
 	}
 	s.evalAll(ctx, open, queued, tail...)
@@ -54,7 +55,7 @@ func (s *Set) Commit(ctx context.Context, shard Shard, batch []Tx) ([]Outcome, t
 	for i := range batch {
 		sendings[i] = &Sending{Shard: shard, Tx: batch[i]}
 	}
-	s.Send(ctx, sendings)
+	s.Send(ctx, time.Time{}, sendings)
 	var now time.Time
 	unanswered, outcomes := false, make([]Outcome, len(batch))
 	for i, b := range sendings {
@@ -66,44 +67,65 @@ func (s *Set) Commit(ctx context.Context, shard Shard, batch []Tx) ([]Outcome, t
 	return outcomes, now, unanswered, nil
 }
 
-// request lays a transaction out as lua/commit.lua reads a batch of one.
+// part is a transaction's part of a script.
+type part struct {
+	tx    *Tx
+	shard Shard
+	plan  any
+	args  int // how many come behind the head and the digests
+}
+
+// request asks for a commit of a transaction.
 func (s *Set) request(shard Shard, tx *Tx) request {
 	size := tx.arguments()
-	keys, args := commitKeys+len(tx.Keys), commitHead+1+size
+	keys := commitKeys + len(tx.Keys)
 	if tx.Input.Ack != AckNone {
 		keys++
 	}
 	if tx.Keep {
 		keys += 2
 	}
-	var entrance []string
 	if tx.special() {
-		entrance = shard.entranceKeys()
 		keys += len(entrance)
 	}
-	r := newRequest(&s.commit, keys, args)
-	r.durability = s.durability
-	r.slot = shard.Slot
-	r.argv = append(r.argv, shard.commit[:]...)
+	return request{
+		script: &s.commit, keys: keys, durability: s.durability,
+		part: part{tx, shard, s.plans.of(tx, size, s.stringsOnly.Load()), size},
+	}
+}
+
+// lay lays a commit out as lua/commit.lua reads a batch of one. Where it shares a script there is no need to.
+func (r *request) lay() {
+	if r.argv != nil {
+		return
+	}
+	p := &r.part
+	argv := make([]any, 0, firstKey+r.keys+commitHead+1+p.args)
+	argv = append(argv, "evalsha", r.script.argument, r.keys)
+	argv = p.appendKeys(append(argv, p.shard.commit[:]...))
+	argv = append(argv, 1, &p.tx.Input.Stream, &p.tx.Input.Group, &p.tx.Input.Consumer, &p.tx.Digest)
+	r.own = len(argv) + p.tx.header()
+	r.argv = p.tx.append(argv, p.plan)
+}
+
+// appendKeys appends the keys that are not those of every commit.
+func (p *part) appendKeys(argv []any) []any {
+	tx := p.tx
 	if tx.Input.Ack != AckNone {
-		r.argv = append(r.argv, &tx.Input.Stream)
+		argv = append(argv, &tx.Input.Stream)
 	}
 	if tx.Keep {
-		r.argv = append(r.argv, shard.Key(keyResults), shard.Key(keyResultsB))
+		argv = append(argv, p.shard.Key(keyResults), p.shard.Key(keyResultsB))
 	}
-	for _, key := range entrance {
-		r.argv = append(r.argv, key)
+	if tx.special() {
+		for _, key := range p.shard.entranceKeys() {
+			argv = append(argv, key)
+		}
 	}
 	for i := range tx.Keys {
-		r.argv = append(r.argv, &tx.Keys[i])
+		argv = append(argv, &tx.Keys[i])
 	}
-	r.argv = append(r.argv, 1, &tx.Input.Stream, &tx.Input.Group, &tx.Input.Consumer, &tx.Digest)
-	r.own = len(r.argv) + tx.header()
-	r.argv = tx.append(r.argv, s.plans.of(tx, size, s.stringsOnly.Load()))
-	if tx.Input.Ack != AckNone {
-		r.input = &tx.Input
-	}
-	return r
+	return argv
 }
 
 // read reads the answer.
@@ -113,10 +135,8 @@ func (b *Sending) read() {
 	if b.Err != nil {
 		return
 	}
-	var rows []any
-	b.Now, rows, b.Err = timed(r.reply)
-	if b.Err == nil {
-		b.Outcome, b.Err = outcome(answerTo(rows, r.row), len(b.Tx.Commands))
+	if b.Now, b.Err = r.flight.call.now, r.flight.call.malformed; b.Err == nil {
+		b.Outcome, b.Err = outcome(r.flight.answer, len(b.Tx.Commands))
 	}
 	if out, order := &b.Outcome, b.Tx.Order; out.Index > 0 && out.Index <= len(order) {
 		out.Index = order[out.Index-1] + 1

@@ -95,7 +95,7 @@ type Set struct {
 	queue      *queue
 	plans      plans
 	wakes      wakes
-	shards     [slot.Count]atomic.Pointer[Shard] // those that were asked for
+	shards     [slot.Count]atomic.Pointer[place] // those that were asked for
 	warned     atomic.Bool                       // that Durability cannot be had
 
 	commit, resolve, read, probe           source

@@ -16,6 +16,7 @@ func (r *request) seal() {
 	if r.size > 0 {
 		return
 	}
+	r.lay()
 	for i, arg := range r.argv {
 		if i >= r.own {
 			arg = frozen(arg)
@@ -76,18 +77,19 @@ func share(batch []*request) []*call {
 		if first.flight.call != nil {
 			continue
 		}
-		c := &call{script: first.script, argv: first.argv, durability: first.durability, slot: first.slot, input: first.input}
+		c := &call{script: first.script, durability: first.durability, shard: first.part.shard, input: first.part.tx.input()}
 		calls = append(calls, c)
 		first.flight.call = c
-		rows := 1
 		for _, r := range batch[i+1:] {
 			if r.flight.call == nil && c.admits(r) {
-				r.flight.call, r.flight.row = c, rows
-				rows++
+				r.flight.call, c.shared = c, true
 			}
 		}
-		if rows > 1 {
-			c.argv, c.shared = join(batch[i:], c), true
+		if c.shared {
+			c.join(batch[i:])
+		} else {
+			first.lay()
+			c.argv = first.argv
 		}
 	}
 	return calls
@@ -95,50 +97,66 @@ func share(batch []*request) []*call {
 
 // admits reports whether a request may travel in the call, and takes its input for that of all.
 func (c *call) admits(r *request) bool {
+	input := r.part.tx.input()
 	switch {
-	case r.slot != c.slot:
+	case r.part.shard != c.shard:
 		return false
-	case r.input == nil:
+	case input == nil:
 		return true
 	case c.input == nil:
-		c.input = r.input
+		c.input = input
 		return true
 	}
-	return r.input.Stream == c.input.Stream && r.input.Group == c.input.Group && r.input.Consumer == c.input.Consumer
+	return input.Stream == c.input.Stream && input.Group == c.input.Group && input.Consumer == c.input.Consumer
 }
 
-// join makes one call of the commits that share it: the keys of the shard and the head of the arguments once.
-func join(batch []*request, c *call) []any {
-	parts, keys, args := 0, commitKeys, firstKey+commitKeys+commitHead
+// join lays out the commits that share the call: the keys of the shard and the head of the arguments once.
+func (c *call) join(batch []*request) {
+	parts, keys, args := 0, commitKeys, commitHead
 	for _, r := range batch {
 		if r.flight.call == c {
 			parts++
 			keys += r.keys - commitKeys
-			args += len(r.argv) - firstKey - commitKeys - commitHead
+			args += 1 + r.part.args
 		}
 	}
-	argv := append(make([]any, 0, args), c.argv[:firstKey+commitKeys]...)
-	argv[firstKey-1] = keys
+	argv := append(make([]any, 0, firstKey+keys+args), "evalsha", c.script.argument, keys)
+	argv = append(argv, c.shard.commit[:]...)
 	for _, r := range batch {
 		if r.flight.call == c {
-			argv = append(argv, r.argv[firstKey+commitKeys:firstKey+r.keys]...)
+			argv = r.appendKeys(argv)
 		}
 	}
-	head := len(argv)
-	argv = append(argv, c.argv[firstKey+batch[0].keys:][:commitHead]...)
+	input := c.input
+	if input == nil {
+		input = &Input{}
+	}
+	argv = append(argv, parts, &input.Stream, &input.Group, &input.Consumer)
 	for _, r := range batch {
 		if r.flight.call == c {
-			argv = append(argv, r.argv[firstKey+r.keys+commitHead])
+			argv = append(argv, &r.part.tx.Digest)
 		}
 	}
 	for _, r := range batch {
 		if r.flight.call == c {
-			argv = append(argv, r.argv[firstKey+r.keys+commitHead+1:]...)
+			argv = r.appendArgs(argv)
 		}
 	}
-	argv[head] = parts
-	if c.input != nil {
-		argv[head+1], argv[head+2], argv[head+3] = c.input.Stream, c.input.Group, c.input.Consumer
+	c.argv = argv
+}
+
+// appendKeys appends the keys of a commit that are not those of every one.
+func (r *request) appendKeys(argv []any) []any {
+	if r.argv == nil {
+		return r.part.appendKeys(argv)
 	}
-	return argv
+	return append(argv, r.argv[firstKey+commitKeys:firstKey+r.keys]...)
+}
+
+// appendArgs appends the arguments of a commit behind the head and the digests.
+func (r *request) appendArgs(argv []any) []any {
+	if r.argv == nil {
+		return r.part.tx.append(argv, r.part.plan)
+	}
+	return append(argv, r.argv[firstKey+r.keys+commitHead+1:]...)
 }
