@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"time"
 
@@ -17,6 +18,9 @@ const (
 	consumeLinger = 20 * time.Millisecond
 	// consumeTurns is how many batches there are at a time: one may commit while the other is handled.
 	consumeTurns = 2
+	// handlerRoom is how many bytes of its stack a waiting handler uses: the collector would halve a stack of which a
+	// quarter is not used, and the next message would have to let it grow again.
+	handlerRoom = 2 << 10
 	// consumeShutdown is how long handlers may go on after the context has ended.
 	consumeShutdown = 10 * time.Second
 )
@@ -189,9 +193,11 @@ func (h *handlers) run(g *luatx.Gathering, batch []*message.RawMessage) {
 }
 
 func (h *handlers) serve() {
+	var room [handlerRoom]byte
 	for t := range h.tasks {
 		h.one(t)
 	}
+	runtime.KeepAlive(&room)
 }
 
 func (h *handlers) one(t task) {
