@@ -17,6 +17,8 @@ import (
 // transaction that cannot be undone without them is refused. What a managed service denies, CONFIG or INFO, is
 // passed over with a warning. The first commit runs Check where the caller has not.
 func (t *Transactor) Check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, t.cfg.CommitTimeout) // some of it is asked for until there is an answer
+	defer cancel()
 	now, err := t.client.Time(ctx).Result()
 	if err != nil {
 		return checkError("TIME", err)
@@ -44,8 +46,6 @@ func (t *Transactor) ensureChecked(ctx context.Context) error {
 	if t.checked.Load() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, t.cfg.CommitTimeout)
-	defer cancel()
 	return t.Check(ctx)
 }
 
