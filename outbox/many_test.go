@@ -66,7 +66,7 @@ func TestManyParked(t *testing.T) {
 		publish(t, tr, m, relay.Config{NoInline: true, BatchSize: 1000})
 
 		begun = time.Now()
-		first, err := store.RearmAll(redistest.Soon(t), outbox.Filter{Class: "unrouted"}, outbox.RearmOptions{Canary: 20, MaxParkedAgain: 50, Rate: 50_000})
+		first, err := store.RearmAll(redistest.Soon(t), outbox.Filter{Class: "unrouted"}, outbox.RearmOptions{Canary: 20, MaxParkedAgain: 50, Rate: min(50_000, 5*float64(n)/2)})
 		t.Logf("%+v after %v", first, time.Since(begun))
 		if err != nil || first.Canary.Sent != 20 || first.Stopped != outbox.StoppedByFailures || first.Class != "http_422" || first.Rearmed >= n {
 			t.Errorf("the first: %+v, %v", first, err)

@@ -216,8 +216,11 @@ func published(t *testing.T, broker *redis.Client, stream string) (first []strin
 		if err != nil {
 			t.Fatal(err)
 		}
+		if len(entries) > 0 && entries[0].ID == at { // a range without its first one needs 6.2
+			entries = entries[1:]
+		}
 		for _, entry := range entries {
-			at = "(" + entry.ID
+			at = entry.ID
 			id := fmt.Sprint(entry.Values["id"])
 			if data := fmt.Sprint(entry.Values["data"]); data != id && data != fmt.Sprintf("%q", id) {
 				t.Fatalf("event %s has the data %s", id, data)

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"log/slog"
+	"strings"
 	"sync"
 )
 
@@ -28,7 +29,7 @@ func isNotReady(err error) bool {
 			return true
 		}
 	}
-	return false
+	return strings.Contains(err.Error(), " -READONLY ") // before 7.0, of a script's first write
 }
 
 func (o *outage) begins(op string, err error) {

@@ -192,7 +192,8 @@ func passes(err error) bool {
 	case "TRYAGAIN", "CLUSTERDOWN", "LOADING", "BUSY", "MASTERDOWN", "READONLY", "MOVED", "ASK", "NOSCRIPT":
 		return true
 	}
-	return strings.Contains(server.Error(), "max number of clients")
+	return strings.Contains(server.Error(), "max number of clients") ||
+		strings.Contains(server.Error(), " -READONLY ") // before 7.0, of a script's first write
 }
 
 // unsentError says that no byte of a request left.
