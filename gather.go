@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -117,11 +118,18 @@ func (g *Gathering) commit(batch gathered) {
 	close(batch.done)
 }
 
-// inOrder sorts by entry, as far as they come from streams: one look of the script shows who owns the entries behind the
-// first. Ids whose sequence numbers differ in length may stand a little off, which costs a look more.
+// inOrder sorts by entry, as far as they come from streams: one look of the script shows who owns all of them, where each
+// that is out of order costs a look more.
 func inOrder(batch []*prepared) {
-	slices.SortStableFunc(batch, func(a, b *prepared) int {
-		x, y := a.Tx.Input.Entry, b.Tx.Input.Entry
-		return cmp.Or(cmp.Compare(len(x), len(y)), cmp.Compare(x, y))
-	})
+	slices.SortFunc(batch, func(a, b *prepared) int { return compareEntries(a.Tx.Input.Entry, b.Tx.Input.Entry) })
+}
+
+// compareEntries compares ids of entries, as servers write them.
+func compareEntries(a, b string) int {
+	aTime, aNumber, _ := strings.Cut(a, "-")
+	bTime, bNumber, _ := strings.Cut(b, "-")
+	return cmp.Or(
+		cmp.Compare(len(aTime), len(bTime)), cmp.Compare(aTime, bTime),
+		cmp.Compare(len(aNumber), len(bNumber)), cmp.Compare(aNumber, bNumber),
+	)
 }
