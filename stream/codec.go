@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"mime"
 	"slices"
 	"strconv"
@@ -30,20 +29,28 @@ const contentTypeStructured = "application/cloudevents+json"
 // data that is nil gives no field. Attributes that are neither text nor a time come back as text. Errors wrap
 // message.ErrEncode.
 func Binary(msg *message.RawMessage) ([]any, error) {
+	return appendBinary(make([]any, 0, binarySize(msg)), msg)
+}
+
+// binarySize is the most fields and values that appendBinary appends.
+func binarySize(msg *message.RawMessage) int { return 2*len(msg.Attributes) + 4 }
+
+func appendBinary(fields []any, msg *message.RawMessage) ([]any, error) {
 	version := msg.SpecVersion()
 	if version == "" {
 		version = message.SpecVersion
 	}
-	fields := make([]any, 0, 2*len(msg.Attributes)+4)
 	fields = append(fields, fieldVersion, version)
 	var few [16]string
-	names := slices.AppendSeq(few[:0], maps.Keys(msg.Attributes))
+	names := few[:0]
+	for name, value := range msg.Attributes {
+		if name != message.AttrSpecVersion && value != nil {
+			names = append(names, name)
+		}
+	}
 	slices.Sort(names)
 	for _, name := range names {
 		value := msg.Attributes[name]
-		if name == message.AttrSpecVersion || value == nil {
-			continue
-		}
 		if name == "" {
 			return nil, fmt.Errorf("%w: an attribute has no name", message.ErrEncode)
 		}

@@ -41,27 +41,29 @@ type ledger struct {
 	wanted     bool     // the reader waits for a place
 	readerTurn bool
 	closed     bool
-	changed    chan struct{} // closed at the next change; nil where nobody waits for one
+	changed    signal // of the places and turns
+	queued     signal // of the queue: who waits for an entry has nothing to do with those that come and go
+}
+
+// signal wakes all that wait for it. It is used under a lock.
+type signal struct{ next chan struct{} }
+
+func (s *signal) notify() {
+	if s.next != nil {
+		close(s.next)
+		s.next = nil
+	}
+}
+
+func (s *signal) wait() <-chan struct{} {
+	if s.next == nil {
+		s.next = make(chan struct{})
+	}
+	return s.next
 }
 
 func newLedger(places int) *ledger {
 	return &ledger{max: places, now: time.Now, entries: map[string]*entry{}}
-}
-
-// notify must be called with the lock held.
-func (l *ledger) notify() {
-	if l.changed != nil {
-		close(l.changed)
-		l.changed = nil
-	}
-}
-
-// change must be called with the lock held.
-func (l *ledger) change() <-chan struct{} {
-	if l.changed == nil {
-		l.changed = make(chan struct{})
-	}
-	return l.changed
 }
 
 // reserve takes up to want places for the reader and waits for the first; none when ctx has ended.
@@ -86,14 +88,14 @@ func (l *ledger) tryReserve(want int, waits bool) (n int, changed <-chan struct{
 	free, due := l.max-l.taken, l.countDue()
 	if free <= 0 || due > 0 && !l.readerTurn {
 		if l.wanted = waits; waits {
-			changed = l.change()
+			changed = l.changed.wait()
 		}
 		return 0, changed
 	}
 	n = min(want, max(free-due, 1))
 	l.taken += n
 	l.wanted, l.readerTurn = false, false
-	l.notify()
+	l.changed.notify()
 	return n, nil
 }
 
@@ -105,7 +107,7 @@ func (l *ledger) release(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.taken -= n
-	l.notify()
+	l.changed.notify()
 }
 
 func (l *ledger) countDue() int {
@@ -130,11 +132,11 @@ func (l *ledger) takeDue() (due []*entry, wait time.Duration, changed <-chan str
 		if len(l.queue) > 0 {
 			wait = max(l.queue[0].due.Sub(l.now()), 0)
 		}
-		return nil, wait, l.change()
+		return nil, wait, l.queued.wait()
 	}
 	n = min(n, l.max-l.taken)
 	if n <= 0 || l.wanted && l.readerTurn {
-		return nil, -1, l.change()
+		return nil, -1, l.changed.wait()
 	}
 	due = slices.Clone(l.queue[:n])
 	l.queue = slices.Delete(l.queue, 0, n)
@@ -143,7 +145,7 @@ func (l *ledger) takeDue() (due []*entry, wait time.Duration, changed <-chan str
 	}
 	l.taken += n
 	l.readerTurn = true
-	l.notify()
+	l.changed.notify()
 	return due, 0, nil
 }
 
@@ -228,6 +230,7 @@ func (l *ledger) postpone(e *entry, delay time.Duration) (last bool) {
 		return -1
 	})
 	l.queue = slices.Insert(l.queue, at, e)
+	l.queued.notify()
 	return l.free()
 }
 
@@ -241,7 +244,7 @@ func (l *ledger) shun(e *entry, d time.Duration) (last bool) {
 
 func (l *ledger) free() (last bool) {
 	l.taken--
-	l.notify()
+	l.changed.notify()
 	return l.closed && l.taken == 0
 }
 

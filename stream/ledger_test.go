@@ -59,6 +59,33 @@ func TestLedgerQueueIsByDue(t *testing.T) {
 }
 
 // One place, a stream that never ends and a message that never succeeds.
+// TestLedgerWakesWhomItConcerns holds that who waits for an entry to become due hears of new ones, and not of every
+// message that comes and goes.
+func TestLedgerWakesWhomItConcerns(t *testing.T) {
+	t.Parallel()
+	l := newLedger(3)
+	_, _, changed := l.takeDue()
+	es := inFlight(t, l, "a", "b", "c")
+	_, place := l.tryReserve(1, true)
+	l.forget(es[0])
+	if !isOpen(changed) || isOpen(place) {
+		t.Error("who waits for an entry was told of a place, or who waits for a place was not")
+	}
+	l.postpone(es[1], time.Hour)
+	if isOpen(changed) {
+		t.Error("an entry waits, and nobody was told")
+	}
+}
+
+func isOpen(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return false
+	default:
+		return true
+	}
+}
+
 func TestLedgerTakesTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -61,9 +61,6 @@ func (c PublisherConfig) withDefaults() PublisherConfig {
 	c.TrimInterval = cmp.Or(c.TrimInterval, time.Second)
 	c.MaxBytes = cmp.Or(c.MaxBytes, defaultMaxBytes)
 	c.Codecs = slices.Clone(c.Codecs)
-	if c.Marshal == nil {
-		c.Marshal = Binary
-	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -133,7 +130,8 @@ func (p *Publisher) Send(ctx context.Context, msgs ...*message.RawMessage) []err
 			errs[i] = message.Permanent(err)
 			continue
 		}
-		cmds[i] = pipe.XAdd(ctx, args)
+		cmds[i] = redis.NewStringCmd(ctx, args...)
+		_ = pipe.Process(ctx, cmds[i]) // queues it
 	}
 	if pipe.Len() > 0 {
 		// Each command has its own error, also where the pipeline as a whole could not be sent.
@@ -153,7 +151,8 @@ func (p *Publisher) Send(ctx context.Context, msgs ...*message.RawMessage) []err
 	return errs
 }
 
-func (p *Publisher) entry(msg *message.RawMessage) (args *redis.XAddArgs, err error) {
+// entry is the XADD of a message.
+func (p *Publisher) entry(msg *message.RawMessage) (args []any, err error) {
 	if msg == nil {
 		return nil, errors.New("stream: the message is nil")
 	}
@@ -177,14 +176,37 @@ func (p *Publisher) entry(msg *message.RawMessage) (args *redis.XAddArgs, err er
 	if err != nil {
 		return nil, fmt.Errorf("stream: message %s: %w", msg.ID(), err)
 	}
-	fields, err := p.cfg.Marshal(encoded)
+	args = append(make([]any, 0, xaddHead+binarySize(encoded)), "xadd", key)
+	if p.cfg.MaxLen > 0 {
+		args = append(args, "maxlen", p.cfg.trims(), p.cfg.MaxLen)
+	}
+	args = append(args, "*")
+	head := len(args)
+	if args, err = p.cfg.appendFields(args, encoded); err == nil {
+		err = p.checkFields(args[head:])
+	}
 	if err != nil {
 		return nil, fmt.Errorf("stream: message %s: %w", msg.ID(), err)
 	}
-	if err := p.checkFields(fields); err != nil {
-		return nil, fmt.Errorf("stream: message %s: %w", msg.ID(), err)
+	return args, nil
+}
+
+// xaddHead is how many arguments come before the fields: XADD key MAXLEN ~ n *.
+const xaddHead = 6
+
+func (c *PublisherConfig) trims() string {
+	if c.ExactTrim {
+		return "="
 	}
-	return &redis.XAddArgs{Stream: key, MaxLen: p.cfg.MaxLen, Approx: !p.cfg.ExactTrim, Values: fields}, nil
+	return "~"
+}
+
+func (c *PublisherConfig) appendFields(args []any, msg *message.RawMessage) ([]any, error) {
+	if c.Marshal == nil {
+		return appendBinary(args, msg)
+	}
+	fields, err := c.Marshal(msg)
+	return append(args, fields...), err
 }
 
 // checkFields refuses what the client or the server would: the client fails the whole pipeline for it.
