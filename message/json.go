@@ -22,10 +22,13 @@ const (
 // A missing specversion becomes "1.0"; attributes that are nil are left out. Errors wrap ErrEncode.
 //
 // json.Marshal compacts and escapes what this method returns; call the method itself to keep the data's bytes.
-func (m *TypedMessage[T]) MarshalJSON() ([]byte, error) {
+func (m *TypedMessage[T]) MarshalJSON() ([]byte, error) { return m.MarshalJSONAs("") }
+
+// MarshalJSONAs is MarshalJSON of the message under another id, unless that is empty. The message stays as it is.
+func (m *TypedMessage[T]) MarshalJSONAs(id string) ([]byte, error) {
 	w := newJSONWriter(m.Attributes, m.Data)
 	w.byte('{')
-	if err := w.attributes(m.Attributes); err != nil {
+	if err := w.attributes(m.Attributes, id); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrEncode, err)
 	}
 	if err := w.data(m.Data, m.DataContentType()); err != nil {
@@ -48,7 +51,7 @@ func newJSONWriter(attrs Attributes, data any) *jsonWriter {
 	if !isJSON(attrs.DataContentType()) {
 		size = base64.StdEncoding.EncodedLen(size)
 	}
-	size += len(`{"specversion":"1.0","data_base64":""}`)
+	size += len(`{"specversion":"1.0","id":"12345678-9abc-8def-0123-456789abcdef","data_base64":""}`)
 	for name, v := range attrs {
 		text, ok := v.(string)
 		if !ok {
@@ -121,8 +124,8 @@ func (w *jsonWriter) member(name string, v any) error {
 	return w.value(v)
 }
 
-// attributes writes the version first and the others by name.
-func (w *jsonWriter) attributes(attrs Attributes) error {
+// attributes writes the version first and the others by name; id is another one than theirs, or empty.
+func (w *jsonWriter) attributes(attrs Attributes, id string) error {
 	version := any(SpecVersion)
 	if v := attrs[AttrSpecVersion]; v != nil {
 		version = v
@@ -133,13 +136,20 @@ func (w *jsonWriter) attributes(attrs Attributes) error {
 	var few [16]string
 	names := few[:0]
 	for name, v := range attrs {
-		if name != AttrSpecVersion && v != nil {
+		if name != AttrSpecVersion && v != nil && (id == "" || name != AttrID) {
 			names = append(names, name)
 		}
 	}
+	if id != "" {
+		names = append(names, AttrID)
+	}
 	slices.Sort(names)
 	for _, name := range names {
-		if err := w.attribute(name, attrs[name]); err != nil {
+		v := attrs[name]
+		if id != "" && name == AttrID {
+			v = id
+		}
+		if err := w.attribute(name, v); err != nil {
 			return err
 		}
 	}

@@ -69,6 +69,30 @@ func TestMarshalJSON(t *testing.T) {
 	}
 }
 
+// TestMarshalJSONAs holds that another id stands where the message's own would, and that the message keeps its own.
+func TestMarshalJSONAs(t *testing.T) {
+	t.Parallel()
+	for _, attrs := range []message.Attributes{
+		nil, {"id": ""}, {"id": "1", "a": "b", "type": "t"}, {"id": 5, "source": "/s", "z": nil},
+	} {
+		for _, id := range []string{"", "2", "\"\n"} {
+			msg := message.New("x", attrs.Clone(), nil)
+			got, err := msg.MarshalJSONAs(id)
+			other := attrs.Clone()
+			if id != "" {
+				other["id"] = id
+			}
+			want, wantErr := message.New("x", other, nil).MarshalJSON()
+			if string(got) != string(want) || (err == nil) != (wantErr == nil) {
+				t.Errorf("%v as %q: %s, %v, want %s, %v", attrs, id, got, err, want, wantErr)
+			}
+			if !reflect.DeepEqual(msg.Attributes, attrs.Clone()) {
+				t.Errorf("%v became %v", attrs, msg.Attributes)
+			}
+		}
+	}
+}
+
 func TestMarshalJSONOmitsValues(t *testing.T) {
 	t.Parallel()
 	type key struct{}

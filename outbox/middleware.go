@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/luatx/luatx"
@@ -100,16 +99,17 @@ func (cfg Config) event(output *message.Message, id func() string) (luatx.Event,
 	return event, err
 }
 
-// plainEvent is event for a Config that asks for nothing: nobody else sees the message, so that its attributes need no
-// memory of their own.
+// plainEvent is event for a Config that asks for nothing, so that nobody sees the message with its id.
 func plainEvent(output *message.Message, id func() string) (luatx.Event, error) {
-	msg := message.Message{Data: output.Data, Attributes: make(message.Attributes, 8)}
-	maps.Copy(msg.Attributes, output.Attributes)
-	if msg.ID() == "" {
-		msg.Attributes[message.AttrID] = id()
+	event := luatx.Event{ID: output.ID()}
+	if event.ID == "" {
+		event.ID = id()
 	}
-	body, err := Encode(&msg)
-	return luatx.Event{ID: msg.ID(), Body: body}, err
+	var err error
+	if event.Body, err = output.MarshalJSONAs(event.ID); err != nil {
+		return event, fmt.Errorf("outbox: encode %q: %w", event.ID, err)
+	}
+	return event, nil
 }
 
 // direct gives an event its destination where it has none.
