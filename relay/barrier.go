@@ -83,6 +83,9 @@ func (b *barrier) note(reached bool) time.Duration {
 func (b *barrier) left() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.until.IsZero() {
+		return 0
+	}
 	return time.Until(b.until)
 }
 

@@ -27,15 +27,14 @@ func (r *Relay) Reserve() (time.Duration, bool) {
 func (r *Relay) Committed(slot int, events []luatx.Event, reserved bool) {
 	own := events[:0]   // they are this relay's
 	var first time.Time // when one of the others is due
-	now := time.Now()
 	for _, event := range events {
-		due := now
-		switch {
-		case !event.At.IsZero():
-			due = event.At
-		case event.Key == "" && reserved:
+		if event.Key == "" && event.At.IsZero() && reserved {
 			own = append(own, event)
 			continue
+		}
+		due := event.At
+		if due.IsZero() {
+			due = time.Now()
 		}
 		if first.IsZero() || due.Before(first) {
 			first = due
@@ -79,7 +78,7 @@ func (r *Relay) publishInline(ctx, work context.Context) {
 
 // gather takes what waits beside the first handover, up to a batch.
 func (r *Relay) gather(first handover) []handover {
-	batch := []handover{first}
+	batch := append(make([]handover, 0, 1+min(len(r.inline), r.cfg.BatchSize)), first)
 	for n := len(first.events); n < r.cfg.BatchSize; {
 		select {
 		case next := <-r.inline:

@@ -144,7 +144,7 @@ var outboxMutants = []Mutant{
 	},
 	{
 		Name: "ordered-events-inline", File: "relay/inline.go", Package: "relay", Test: "^TestOrderedBesidePlain$/^redis$",
-		Old: `case event.Key == "" && reserved:`, New: `case reserved:`,
+		Old: `if event.Key == "" && event.At.IsZero() && reserved {`, New: `if event.At.IsZero() && reserved {`,
 		Why: "the committer publishes ordered events at once, before those that wait",
 	},
 	{

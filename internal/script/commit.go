@@ -156,7 +156,6 @@ func (tx *Tx) input() *Input {
 // append lays the transaction out as lua/commit.lua reads it, with its plan. The header's texts go by pointer,
 // which costs no memory of their own.
 func (tx *Tx) append(args []any, plan any) []any {
-	tx.notAfter = tx.NotAfter.UnixMilli()
 	args = append(args, plan, &tx.Token, &tx.notAfter)
 	if tx.Input.Ack != AckNone {
 		args = append(args, &tx.Input.Entry)

@@ -34,7 +34,6 @@ type request struct {
 	argv   []any // EVALSHA, its hash, the number of keys, the keys, the arguments; of a commit: see lay
 	keys   int
 	part   part // of a commit
-	own    int  // the caller's memory begins here
 	size   int  // see seal
 
 	until time.Time // when its caller gives up, where that is not his context's to say

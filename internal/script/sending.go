@@ -77,6 +77,7 @@ type part struct {
 
 // request asks for a commit of a transaction.
 func (s *Set) request(shard Shard, tx *Tx) request {
+	tx.notAfter = tx.NotAfter.UnixMilli()
 	size := tx.arguments()
 	keys := commitKeys + len(tx.Keys)
 	if tx.Input.Ack != AckNone {
@@ -104,7 +105,6 @@ func (r *request) lay() {
 	argv = append(argv, "evalsha", r.script.argument, r.keys)
 	argv = p.appendKeys(append(argv, p.shard.commit[:]...))
 	argv = append(argv, 1, &p.tx.Input.Stream, &p.tx.Input.Group, &p.tx.Input.Consumer, &p.tx.Digest)
-	r.own = len(argv) + p.tx.header()
 	r.argv = p.tx.append(argv, p.plan)
 }
 

@@ -10,26 +10,54 @@ import (
 // perArg is what an argument weighs beside its bytes: it costs the server as much as they.
 const perArg = 60
 
-// seal makes a request independent of its caller, who may leave it in flight and go on with the memory that it
-// was made of, and weighs it.
+// seal makes a commit independent of its caller, who may leave it in flight and go on with the memory that it was
+// made of, and weighs it.
 func (r *request) seal() {
-	if r.size > 0 {
-		return
+	if r.size == 0 {
+		r.size = perArg*(firstKey+r.keys+commitHead+1+r.part.args) + r.part.tx.freeze()
 	}
-	r.lay()
-	for i, arg := range r.argv {
-		if i >= r.own {
-			arg = frozen(arg)
-			r.argv[i] = arg
-		}
-		r.size += perArg
+}
+
+// freeze replaces what a transaction has of its caller by copies, and counts their bytes.
+func (tx *Tx) freeze() (size int) {
+	n := 0
+	for i := range tx.Guards {
+		n += len(tx.Guards[i].Args)
+	}
+	for i := range tx.Commands {
+		n += len(tx.Commands[i].Args)
+	}
+	copies := make([]any, 0, n)
+	for i := range tx.Guards {
+		args := &tx.Guards[i].Args
+		copies = appendFrozen(copies, *args, &size)
+		*args = copies[len(copies)-len(*args):]
+	}
+	for i := range tx.Commands {
+		args := &tx.Commands[i].Args
+		copies = appendFrozen(copies, *args, &size)
+		*args = copies[len(copies)-len(*args):]
+	}
+	for i := range tx.Events {
+		e := &tx.Events[i]
+		e.Body = slices.Clone(e.Body)
+		size += len(e.ID) + len(e.Body)
+	}
+	return size
+}
+
+func appendFrozen(copies, args []any, size *int) []any {
+	for _, arg := range args {
+		arg = frozen(arg)
 		switch v := arg.(type) {
 		case string:
-			r.size += len(v)
+			*size += len(v)
 		case []byte:
-			r.size += len(v)
+			*size += len(v)
 		}
+		copies = append(copies, arg)
 	}
+	return copies
 }
 
 // frozen returns an argument that nobody else can change, and that go-redis sends as it would the original.
@@ -124,7 +152,7 @@ func (c *call) join(batch []*request) {
 	argv = append(argv, c.shard.commit[:]...)
 	for _, r := range batch {
 		if r.flight.call == c {
-			argv = r.appendKeys(argv)
+			argv = r.part.appendKeys(argv)
 		}
 	}
 	input := c.input
@@ -139,24 +167,8 @@ func (c *call) join(batch []*request) {
 	}
 	for _, r := range batch {
 		if r.flight.call == c {
-			argv = r.appendArgs(argv)
+			argv = r.part.tx.append(argv, r.part.plan)
 		}
 	}
 	c.argv = argv
-}
-
-// appendKeys appends the keys of a commit that are not those of every one.
-func (r *request) appendKeys(argv []any) []any {
-	if r.argv == nil {
-		return r.part.appendKeys(argv)
-	}
-	return append(argv, r.argv[firstKey+commitKeys:firstKey+r.keys]...)
-}
-
-// appendArgs appends the arguments of a commit behind the head and the digests.
-func (r *request) appendArgs(argv []any) []any {
-	if r.argv == nil {
-		return r.part.tx.append(argv, r.part.plan)
-	}
-	return append(argv, r.argv[firstKey+r.keys+commitHead+1:]...)
 }
