@@ -198,9 +198,11 @@ func TestKills(t *testing.T) {
 	t.Parallel()
 	x := newStorm(t)
 	stop := x.load()
-	for range often(2, 10) {
+	for n := range often(2, 10) {
 		x.more(200)
 		x.must(x.server.Kill())
+		down := time.NewTimer(time.Duration(often(0, n%3)) * 2 * time.Second)
+		<-down.C // for as long as backoffs grow to their longest
 		x.must(x.server.Restart(redistest.Soon(t)))
 		x.hearsAgain()
 	}

@@ -305,3 +305,42 @@ func TestTrimmed(t *testing.T) {
 		}
 	})
 }
+
+// TestStaleOwner holds that a trigger that has lost its entry takes nothing from the one that has it: no heartbeat, no
+// other run, no dead letter.
+func TestStaleOwner(t *testing.T) {
+	t.Parallel()
+	for name, err := range map[string]error{"fails": errors.New("not yet"), "gives up": message.Permanent(errors.New("never"))} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := redistest.Shared(t).Client(t)
+			s, done := newStream(t, client), &effects{}
+			cfg := s.config(func(ctx context.Context, msg *message.RawMessage) error {
+				done.add(text(t, msg))
+				if text(t, msg) != "1" {
+					return nil
+				}
+				steal := &redis.XClaimArgs{Stream: s.key, Group: "g", Consumer: "thief", Messages: []string{msg.ID()}}
+				if err := client.XClaim(ctx, steal).Err(); err != nil {
+					t.Error(err)
+				}
+				from := time.Now()
+				redistest.Eventually(t, "some heartbeats", func() bool { return time.Since(from) > 200*time.Millisecond })
+				return err
+			})
+			cfg.MaxIdleTime, cfg.ClaimInterval = 100*time.Millisecond, time.Hour
+			begin(t, cfg)
+			redistest.Eventually(t, "it to begin", func() bool { return client.XInfoGroups(t.Context(), s.key).Val() != nil })
+			s.add(1, 2)
+			wantEffects(t, done, numbers(1, 2))
+			redistest.Eventually(t, "the other entry to be acked", func() bool { return s.pending() == 1 })
+			pending, err := client.XPendingExt(t.Context(), &redis.XPendingExtArgs{Stream: s.key, Group: "g", Start: "-", End: "+", Count: 10}).Result()
+			if err != nil || pending[0].Consumer != "thief" || pending[0].RetryCount != 2 || pending[0].Idle < 200*time.Millisecond {
+				t.Errorf("pending %+v, %v", pending, err)
+			}
+			if n := client.XLen(t.Context(), trigger.DeadLetterKey(s.key)).Val(); n != 0 {
+				t.Errorf("%d dead letters", n)
+			}
+		})
+	}
+}
