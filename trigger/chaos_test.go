@@ -128,16 +128,12 @@ func (x *storm) more(n int64) {
 func (x *storm) judge() {
 	x.t.Helper()
 	for name, effects := range map[string]*effects{"group": x.grouped, "no group": x.plain} {
-		x.wantAll(name, effects)
+		x.wantAll(name, func() []string { return effects.list() })
 	}
+	x.wantAll("transactions", func() []string { return x.client.HKeys(x.t.Context(), x.counts()).Val() })
 	redistest.Eventually(x.t, "nothing to be pending", func() bool {
 		groups, err := x.client.XInfoGroups(x.t.Context(), x.stream.key).Result()
-		for _, group := range groups {
-			if group.Pending > 0 || group.Lag > 0 {
-				return false
-			}
-		}
-		return err == nil && len(groups) == 2
+		return err == nil && len(groups) == 2 && groups[0].Pending == 0 && groups[1].Pending == 0
 	})
 	wantOnce(x.t, x.client, x.counts(), x.confirmed)
 	slowest := time.Duration(0)
@@ -161,11 +157,11 @@ func (x *storm) judge() {
 }
 
 // wantAll waits until all that was confirmed has run.
-func (x *storm) wantAll(name string, e *effects) {
+func (x *storm) wantAll(name string, effects func() []string) {
 	x.t.Helper()
 	missing := func() (left []string) {
 		ran := map[string]bool{}
-		for _, n := range e.list() {
+		for _, n := range effects() {
 			ran[n] = true
 		}
 		for _, n := range x.confirmed {

@@ -68,6 +68,10 @@ func (c Connector) validate() error {
 	return err
 }
 
+// retries is how often the client itself tries again, for a connection that had ended in the pool: the trigger has backoffs
+// of its own.
+const retries = 1
+
 // options are those of a client: of one server, or of a cluster.
 func (c Connector) options() (*redis.Options, *redis.ClusterOptions, error) {
 	if c.URL == "" {
@@ -92,7 +96,7 @@ func (c Connector) options() (*redis.Options, *redis.ClusterOptions, error) {
 			return nil, nil, badURL(err)
 		}
 		opts.Username, opts.Password = user, password
-		opts.ContextTimeoutEnabled, opts.DialerRetries = true, 1
+		opts.ContextTimeoutEnabled, opts.DialerRetries, opts.MaxRetries = true, 1, cmp.Or(opts.MaxRetries, retries)
 		opts.TLSConfig = mergeTLS(opts.TLSConfig, c.TLS)
 		opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		return nil, opts, nil
@@ -102,7 +106,7 @@ func (c Connector) options() (*redis.Options, *redis.ClusterOptions, error) {
 		return nil, nil, badURL(err)
 	}
 	opts.Username, opts.Password = user, password
-	opts.ContextTimeoutEnabled, opts.DialerRetries = true, 1
+	opts.ContextTimeoutEnabled, opts.DialerRetries, opts.MaxRetries = true, 1, cmp.Or(opts.MaxRetries, retries)
 	opts.TLSConfig = mergeTLS(opts.TLSConfig, c.TLS)
 	opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return opts, nil, nil
