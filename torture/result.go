@@ -36,7 +36,7 @@ func (r *run) report() *report.Report {
 	}
 	out.Repeated = len(r.world.Published) - len(seen)
 	for _, h := range r.world.Branches {
-		out.Commits += len(h.Effects) + len(h.Ticked)
+		out.Commits += len(h.Effects) + len(h.Ticked) + len(h.Signalled)
 	}
 	out.PerSecond = float64(out.Commits) / out.Seconds
 	for _, f := range r.nemeses.Faults() {

@@ -253,7 +253,7 @@ func (r *run) drain(ctx context.Context) {
 // left says what is still to be done; nil: nothing.
 func (r *run) left(ctx context.Context) error {
 	for _, b := range r.branches {
-		for _, key := range []string{b.Orders(), b.Ticks()} {
+		for _, key := range []string{b.Orders(), b.Ticks(), b.Signals()} {
 			if err := unread(ctx, r.client, key); err != nil {
 				return err
 			}

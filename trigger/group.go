@@ -262,7 +262,7 @@ func fieldList(reply any) map[string]string {
 func (g *group) Ack(ctx context.Context, d *Delivery) error {
 	n, err := g.client.XAck(ctx, g.cfg.Stream, g.cfg.Group, d.ID).Result()
 	if err == nil && n == 0 {
-		g.log.Warn("trigger: acked entry was pending for nobody: it may have run elsewhere too", "entry", d.ID)
+		g.log.Info("trigger: acked entry was pending for nobody: it was acked before, or claimed by another", "entry", d.ID)
 	}
 	return err
 }

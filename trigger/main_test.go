@@ -129,6 +129,11 @@ func start(t testing.TB, cfg trigger.Config) *started {
 	})
 	t.Cleanup(func() {
 		s.stop()
+		for line := range strings.Lines(s.log.String()) {
+			if !strings.Contains(line, " mode=") || !strings.Contains(line, " function=") || !strings.Contains(line, " stream=") && !strings.Contains(line, " channels=") {
+				t.Errorf("a line does not name mode, function, and stream or channels: %s", line)
+			}
+		}
 		if t.Failed() {
 			t.Logf("log of the trigger:\n%s", s.log)
 		}

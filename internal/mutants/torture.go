@@ -46,6 +46,11 @@ var tortureMutants = []Mutant{
 		Why: "an event is published by two relays at a time",
 	},
 	{
+		Name: "torture-trigger-acks-first", File: "trigger/work.go", Package: "torture", Test: "^TestProcesses$",
+		Old: `	err = l.call(msg, &out)`, New: "	_ = l.driver.Ack(l.life, w.d)\n	err = l.call(msg, &out)",
+		Why: "an entry whose function fails, or whose process dies, is lost",
+	},
+	{
 		Name: "torture-settle-without-lease-identity", File: "lua/settle.lua", Package: "torture", Test: "^TestProcesses$",
 		Old: `(redis.call('HGET', LEASES, id) or '') ~= lease`, New: `false`,
 		Why: "a relay that wakes up late moves what another one publishes",

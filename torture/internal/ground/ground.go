@@ -69,11 +69,17 @@ func (b Branch) Stock() string { return b.Key("stock") }
 // Ticked is the hash of how often each tick was applied.
 func (b Branch) Ticked() string { return b.Key("ticked") }
 
+// Signalled is the hash of how often each signal was applied.
+func (b Branch) Signalled() string { return b.Key("signalled") }
+
 // Orders is the stream of orders, and of money that others have sent.
 func (b Branch) Orders() string { return b.Key("stream", "orders") }
 
 // Ticks is the stream of inputs that no inbox knows.
 func (b Branch) Ticks() string { return b.Key("stream", "ticks") }
+
+// Signals is the stream of inputs that triggers read.
+func (b Branch) Signals() string { return b.Key("stream", "signals") }
 
 // Cell is the hash of the accounts that calls of one second go to.
 func (b Branch) Cell(epoch int64) string { return b.Key("cell", strconv.FormatInt(epoch, 10)) }

@@ -20,7 +20,7 @@ func TestBranchesShareTheirSlot(t *testing.T) {
 		if b.N != i || err != nil || tag != b.Tag {
 			t.Errorf("%+v, %q, %v", b, tag, err)
 		}
-		for _, key := range []string{b.Balances(), b.Effects(), b.Orders(), b.Ticks(), b.Cell(5), b.Done(5), b.Void()} {
+		for _, key := range []string{b.Balances(), b.Effects(), b.Orders(), b.Ticks(), b.Signals(), b.Signalled(), b.Cell(5), b.Done(5), b.Void()} {
 			if slot.Of(key) != b.Slot {
 				t.Errorf("%s is in slot %d, its branch in %d", key, slot.Of(key), b.Slot)
 			}

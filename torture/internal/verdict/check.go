@@ -96,6 +96,7 @@ const (
 	ParkedKept      = "parked events never vanish"
 	StaleNothing    = "a stale lease changes nothing"
 	FencedOnce      = "a stale consumer changes nothing"
+	TriggeredOnce   = "what a trigger reads has its effect once"
 	LeaseOutlasts   = "a publish ends before its lease"
 	Linearizable    = "sampled windows are linearizable"
 	Recovers        = "work goes on after every fault"

@@ -127,19 +127,21 @@ func (j *judge) branch(h *Holding) {
 		_, found := h.Effects[id]
 		j.Hold(AppliedOnce, found, "%s in %s is counted %d times and has no effect", id, h.Name, n)
 	}
-	j.ticks(h)
+	// No inbox knows these: who read an entry has applied it, and nobody else.
+	j.entries(FencedOnce, "tick", h, h.Ticks, h.Ticked)
+	j.entries(TriggeredOnce, "signal", h, h.Signals, h.Signalled)
 }
 
-// ticks holds that each entry had its effect once, though no inbox knows them: its consumer did, and nobody else.
-func (j *judge) ticks(h *Holding) {
-	there := make(map[string]bool, len(h.Ticks))
-	for _, id := range h.Ticks {
+// entries holds that each entry of a stream had its effect once.
+func (j *judge) entries(invariant, what string, h *Holding, ids []string, applied map[string]int64) {
+	there := make(map[string]bool, len(ids))
+	for _, id := range ids {
 		there[id] = true
-		j.Hold(FencedOnce, h.Ticked[id] == 1, "tick %s of %s was applied %d times", id, h.Name, h.Ticked[id])
+		j.Hold(invariant, applied[id] == 1, "%s %s of %s was applied %d times", what, id, h.Name, applied[id])
 	}
-	for id, n := range h.Ticked {
+	for id, n := range applied {
 		if !there[id] { // in the replica that took over the effect had come without the entry: it cannot
-			j.Hold(FencedOnce, false, "tick %s of %s was applied %d times and is not there", id, h.Name, n)
+			j.Hold(invariant, false, "%s %s of %s was applied %d times and is not there", what, id, h.Name, n)
 		}
 	}
 }

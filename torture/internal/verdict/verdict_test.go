@@ -31,6 +31,7 @@ func sound() Evidence {
 		Entries: map[string]bool{"e1": true, "e2": true, "e3": true, "e5": true},
 		Orders:  []string{"o1", "o1"},
 		Ticks:   []string{"1-1"}, Ticked: map[string]int64{"1-1": 1},
+		Signals: []string{"1-1"}, Signalled: map[string]int64{"1-1": 1},
 	}
 	b := Holding{
 		Branch:   ground.Branch{N: 1, Name: "b"},
@@ -117,6 +118,9 @@ func TestEveryInvariantCanBreak(t *testing.T) {
 		"effect without input":    {func(e *Evidence) { branch(*e).Orders = nil }, []string{AppliedOnce, AckedApplied}},
 		"tick twice":              {func(e *Evidence) { branch(*e).Ticked["1-1"] = 2 }, []string{FencedOnce}},
 		"tick never":              {func(e *Evidence) { delete(branch(*e).Ticked, "1-1") }, []string{FencedOnce}},
+		"signal twice":            {func(e *Evidence) { branch(*e).Signalled["1-1"] = 2 }, []string{TriggeredOnce}},
+		"signal never":            {func(e *Evidence) { delete(branch(*e).Signalled, "1-1") }, []string{TriggeredOnce}},
+		"signal of nothing":       {func(e *Evidence) { branch(*e).Signalled["1-2"] = 1 }, []string{TriggeredOnce}},
 		"tick of nothing":         {func(e *Evidence) { branch(*e).Ticked["1-2"] = 1 }, []string{FencedOnce}},
 		"not published":           {func(e *Evidence) { e.unpublish("e5") }, []string{PublishedAll}},
 		"parked and gone":         {func(e *Evidence) { e.unpublish("e3") }, []string{PublishedAll, ParkedKept}},

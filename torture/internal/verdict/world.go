@@ -24,17 +24,19 @@ type World struct {
 // Holding is what one branch holds.
 type Holding struct {
 	ground.Branch
-	Balances map[string]int64
-	Effects  map[string]ground.Effect
-	Times    map[string]int64
-	Sums     map[string]int64
-	Lanes    map[string]int64
-	Stock    map[string]int64
-	Entries  map[string]bool // ids of the outbox
-	Orders   []string        // ids of the inputs in the stream, repetitions as well
-	Ticks    []string        // ids of the entries
-	Ticked   map[string]int64
-	Doomed   string // what is wrong with the keys of transactions that must fail
+	Balances  map[string]int64
+	Effects   map[string]ground.Effect
+	Times     map[string]int64
+	Sums      map[string]int64
+	Lanes     map[string]int64
+	Stock     map[string]int64
+	Entries   map[string]bool // ids of the outbox
+	Orders    []string        // ids of the inputs in the stream, repetitions as well
+	Ticks     []string        // ids of the entries
+	Ticked    map[string]int64
+	Signals   []string // ids of the entries
+	Signalled map[string]int64
+	Doomed    string // what is wrong with the keys of transactions that must fail
 }
 
 // Publication is an entry of the broker's stream.
@@ -82,6 +84,7 @@ func look(ctx context.Context, b ground.Branch, client redis.UniversalClient, tr
 	var err error
 	for key, numbers := range map[string]*map[string]int64{
 		b.Balances(): &h.Balances, b.Times(): &h.Times, b.Sums(): &h.Sums, b.Lanes(): &h.Lanes, b.Stock(): &h.Stock, b.Ticked(): &h.Ticked,
+		b.Signalled(): &h.Signalled,
 	} {
 		if *numbers, err = ints(ctx, client, key); err != nil {
 			return h, err
@@ -111,6 +114,10 @@ func look(ctx context.Context, b ground.Branch, client redis.UniversalClient, tr
 		}),
 		entries(ctx, client, b.Ticks(), func(m redis.XMessage) error {
 			h.Ticks = append(h.Ticks, m.ID)
+			return nil
+		}),
+		entries(ctx, client, b.Signals(), func(m redis.XMessage) error {
+			h.Signals = append(h.Signals, m.ID)
 			return nil
 		}),
 	)

@@ -44,6 +44,10 @@ func (p *process) handle(ctx context.Context, running *sync.WaitGroup) error {
 	if err != nil {
 		return err
 	}
+	triggers, err := newSignals(p)
+	if err != nil {
+		return err
+	}
 	single, batched := orders, ticks // which engine reads one message at a time, and which in batches that commit together
 	stream, other := ground.Branch.Orders, ground.Branch.Ticks
 	if p.Number%2 == 1 {
@@ -54,6 +58,7 @@ func (p *process) handle(ctx context.Context, running *sync.WaitGroup) error {
 			return err
 		}
 		running.Go(func() { p.consume(ctx, batched, other(b)) })
+		running.Go(func() { triggers.run(ctx, b) })
 	}
 	return single.Run(context.WithoutCancel(ctx)) // until the subscriptions have ended
 }

@@ -20,14 +20,18 @@ const (
 	SentType  = "sent"
 )
 
-// produce writes an input: an order, which counts once by its id, or a tick, which has none and counts once by being
-// acknowledged with its effect.
+// produce writes an input: an order, which counts once by its id, or a tick or a signal, which have none and count once by
+// being acknowledged with their effect.
 func (t *teller) produce(ctx context.Context) {
 	b := t.somewhere()
-	if t.rng.IntN(3) == 0 {
+	switch t.rng.IntN(6) {
+	case 0, 1:
 		_ = t.client.XAdd(ctx, &redis.XAddArgs{Stream: b.Ticks(), Values: []any{
 			"ce_specversion", "1.0", "ce_type", TickType, "ce_subject", b.Name, "data", "{}",
 		}}).Err() // what has arrived is read from the stream in the end
+		return
+	case 2:
+		_ = t.client.XAdd(ctx, &redis.XAddArgs{Stream: b.Signals(), Values: []any{fieldSubject, b.Name, "data", "!"}}).Err()
 		return
 	}
 	line := history.Line{Kind: history.Put, ID: t.newID("o"), Branch: b.N, Outcome: history.Committed, Start: t.now()}
