@@ -89,10 +89,15 @@ func TestPlainFailures(t *testing.T) {
 		if last := client.Get(t.Context(), s.key+":last").Val(); last != first[3].ID {
 			t.Errorf("the position is %s, want that of the last entry, %s", last, first[3].ID)
 		}
+		letters := 0
 		for letter, err := range streams.DeadLetters(t.Context(), client, trigger.DeadLetterKey(s.key)) {
 			if err != nil || letter.Reason != "bad" || letter.Deliveries != 3 || letter.Stream != s.key || letter.Values["data"] != "2" {
 				t.Errorf("%+v, %v", letter, err)
 			}
+			letters++
+		}
+		if letters != 1 {
+			t.Errorf("%d dead letters", letters)
 		}
 	})
 }
