@@ -16,8 +16,8 @@ import (
 // The most allocations beyond those of go-redis: of a transaction, and of a message through the scripted stack, itself
 // and its output included.
 const (
-	maxAllocs        = 12
-	maxMessageAllocs = 40
+	maxAllocs        = 11
+	maxMessageAllocs = 36
 )
 
 // TestAllocs holds what a commit of three fields, a counter and an event allocates against go-redis alone, which makes
