@@ -77,8 +77,8 @@ func appendPart(b []byte, part string) []byte {
 	return append(b, part...)
 }
 
-// digest is the field of the inbox.
-func (m MessageID) digest() string {
+// Digest is what the inbox keeps of it: 16 bytes.
+func (m MessageID) Digest() string {
 	sum := m.sum()
 	return string(sum[:16])
 }

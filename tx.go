@@ -118,7 +118,7 @@ func (tx *Tx) Claim(id MessageID) error {
 // it spares a handler with outside effects a run that would be a duplicate.
 func (tx *Tx) Seen(ctx context.Context) (bool, error) {
 	tx.mu.Lock()
-	claimed, digest := tx.claimed, tx.id.digest()
+	claimed, digest := tx.claimed, tx.id.Digest()
 	tx.mu.Unlock()
 	if !claimed {
 		return false, nil

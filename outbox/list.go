@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/luatx/luatx/internal/script"
@@ -21,6 +22,8 @@ type ListOptions struct {
 	Slots []int
 	// NoBodies leaves the bodies out: the events have no Message, and their Destination only where an operator gave one.
 	NoBodies bool
+	// Since leaves out events whose time is before it, by the server's clock; waiting ones have none. Defaults to none.
+	Since time.Time
 }
 
 // listPage is how many members of an index one script looks at; thinPage is how many where few are of the state
@@ -37,6 +40,9 @@ func (s *Store) List(ctx context.Context, state State, opts ListOptions) iter.Se
 	of := script.Listing{Limit: listPage, Bodies: !opts.NoBodies}
 	if opts.NoBodies {
 		of.Limit = thinPage
+	}
+	if !opts.Since.IsZero() && state != Waiting {
+		of.After = script.Place{Score: strconv.FormatInt(opts.Since.UnixMilli()-1, 10), Member: behindAll}
 	}
 	find := s.scripts.Firsts
 	switch state {

@@ -1,7 +1,7 @@
 // Command luatx shows, in one run on one machine, what the library is for: `luatx demo` sells a shop's orders with
 // worker processes that are killed and replies that are lost, once in the way that most services use today and once
 // with luatx, and compares the books. `luatx bench` compares the ways to commit on a server. `luatx keys rename` gives
-// existing keys the names that transactions need.
+// existing keys the names that transactions need. The other commands are for the operator of a service.
 package main
 
 import (
@@ -37,9 +37,22 @@ Usage:
     luatx version         print the version
     luatx help            print this text
 
-luatx demo -h, luatx bench -h and luatx keys rename -h list the flags. The demo needs nothing but this program:
-without --redis it runs on an embedded server.
+For the operator of a service:
+
+%s
+Each with -h lists its flags. The demo needs nothing but this program: without --redis it runs on an embedded server.
+The exit status is 0 where all is well; 1 where something is not, or is left to be done; 2 for wrong flags, a missing
+--yes and a Redis that cannot be reached; 130 after an interrupt.
 `
+
+// help is usage with the operator's commands.
+func help() string {
+	var list strings.Builder
+	for _, v := range verbs() {
+		fmt.Fprintf(&list, "    luatx %-16s%s\n", v.name, v.short)
+	}
+	return fmt.Sprintf(usage, list.String())
+}
 
 // standard is where a command reads and writes.
 type standard struct {
@@ -62,6 +75,9 @@ func (silence) Printf(context.Context, string, ...any) {}
 
 // command runs one subcommand and returns the exit status.
 func command(ctx context.Context, args []string, std standard) int {
+	if code, found := operate(ctx, args, std); found {
+		return code
+	}
 	name := "help"
 	if len(args) > 0 {
 		name, args = args[0], args[1:]
@@ -79,8 +95,11 @@ func command(ctx context.Context, args []string, std standard) int {
 		fmt.Fprintln(std.out, version())
 		return statusFine
 	case "help", "-h", "-help", "--help":
-		fmt.Fprint(std.out, usage)
+		fmt.Fprint(std.out, help())
 		return statusFine
+	}
+	if len(args) > 0 && (name == "parked" || name == "inbox") {
+		name += " " + args[0]
 	}
 	fmt.Fprintf(std.err, "luatx: unknown command %q; luatx help lists them\n", name)
 	return statusUsage

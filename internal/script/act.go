@@ -79,13 +79,21 @@ func (s *Set) Import(ctx context.Context, shard Shard, act Act, events []Importe
 
 // act runs a script that begins with lua/_audit.lua.
 func (s *Set) act(ctx context.Context, script *source, shard Shard, act Act, args []any, ids []string) (string, error) {
-	all := make([]any, 0, 4+len(args)+len(ids))
-	all = append(all, act.Operation, act.Call, act.Who, act.Why)
-	all = append(all, args...)
+	all := append(make([]any, 0, len(args)+len(ids)), args...)
 	for _, id := range ids {
 		all = append(all, id)
 	}
-	reply, err := s.eval(ctx, script, append(shard.outboxKeys(), shard.Key(keyAudit)), all)
+	letters, err := s.actOn(ctx, script, shard, shard.outboxKeys(), act, all)
+	if err == nil && ids != nil && len(letters) != len(ids) {
+		return "", malformed(script.name, letters)
+	}
+	return letters, err
+}
+
+// actOn is act on other keys, the audit's behind them.
+func (s *Set) actOn(ctx context.Context, script *source, shard Shard, keys []string, act Act, args []any) (string, error) {
+	all := append([]any{act.Operation, act.Call, act.Who, act.Why}, args...)
+	reply, err := s.eval(ctx, script, append(keys, shard.Key(keyAudit)), all)
 	if err != nil {
 		return "", err
 	}
@@ -93,11 +101,7 @@ func (s *Set) act(ctx context.Context, script *source, shard Shard, act Act, arg
 	if err != nil {
 		return "", err
 	}
-	letters := word(rows[0])
-	if ids != nil && len(letters) != len(ids) {
-		return "", malformed(script.name, reply)
-	}
-	return letters, nil
+	return word(rows[0]), nil
 }
 
 // AuditRecord is an entry of the audit stream.

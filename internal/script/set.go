@@ -91,6 +91,7 @@ type Set struct {
 	client     redis.UniversalClient
 	log        *slog.Logger
 	namespace  string
+	identity   string
 	durability Durability
 	queue      *queue
 	plans      plans
@@ -105,6 +106,7 @@ type Set struct {
 	timer, due, decide, revoke             source
 	repair, turn                           source
 	sweep, extend                          source
+	forget, rights                         source
 
 	stringsOnly atomic.Bool // what Probe found: other keys cannot be restored whole
 }
@@ -115,6 +117,7 @@ func New(client redis.UniversalClient, c Constants, log *slog.Logger) *Set {
 		client:     client,
 		log:        log,
 		namespace:  c.Namespace,
+		identity:   c.Identity,
 		durability: c.Durability,
 		commit:     newSource("commit", c.procedures()+c.in(commitText)),
 		resolve:    newSource("resolve", c.in(lua.Source("_time", "_inbox", "resolve"))),
@@ -139,6 +142,8 @@ func New(client redis.UniversalClient, c Constants, log *slog.Logger) *Set {
 		turn:   newSource("turn", lua.Source("_time", "turn")),
 		sweep:  newSource("sweep", lua.Source("_time", "sweep")),
 		extend: newSource("extend", lua.Source("_time", "extend")),
+		forget: newSource("forget", c.in(lua.Source("_time", "_outbox", "_owned", "_audit", "forget"))),
+		rights: newSource("rights", lua.Source("rights")),
 	}
 	s.queue = &queue{set: s, lanes: make(map[string]*lane)}
 	s.wakes.set = s
@@ -153,6 +158,7 @@ func (s *Set) all() []source {
 		s.timer, s.due, s.decide, s.revoke,
 		s.repair, s.turn,
 		s.sweep, s.extend,
+		s.forget, s.rights,
 	}
 }
 

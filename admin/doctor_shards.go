@@ -1,0 +1,99 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// scriptCache asks whether the scripts are there. A server that has none yet is as good: each is loaded at its first use.
+func (d *doctor) scriptCache(ctx context.Context) {
+	var names, shas []string
+	for name, sha := range d.operator.transactor.ScriptSHAs() {
+		names, shas = append(names, name), append(shas, sha)
+	}
+	loaded, err := d.operator.cfg.Client.ScriptExists(ctx, shas...).Result()
+	if err != nil || len(loaded) != len(names) {
+		d.add("script-cache", Remark, "", "the server does not tell which scripts it keeps", "nothing is to be done: what it lacks is loaded")
+		return
+	}
+	missing := 0
+	for _, there := range loaded {
+		if !there {
+			missing++
+		}
+	}
+	if missing == len(names) {
+		d.add("script-cache", Remark, "", "none of this configuration's scripts is loaded", "nothing is to be done: each is loaded at its first use; if a service works there, its configuration is another")
+	}
+}
+
+// rights asks the server what the user of this connection may not do.
+func (d *doctor) rights(ctx context.Context) error {
+	o := d.operator
+	needed, err := Commands(d.how.Role, d.version[0], d.version[1])
+	if err != nil {
+		return err
+	}
+	slots := o.transactor.Keyspace().Slots()
+	denied, known, err := o.scripts.Denied(ctx, o.scripts.Shard(slots[rand.N(len(slots))]), needed)
+	line, _ := ACL(d.how.Role, d.version[0], d.version[1])
+	if refused, ok := errors.AsType[redis.Error](err); ok {
+		d.add("acl", Failing, "", "the user may run no scripts: "+refused.Error(), line)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	switch {
+	case !known:
+		d.add("acl", Remark, "", "a server before 7.0 cannot be asked what a user may do", "compare: "+line)
+	case len(denied) > 0:
+		d.add("acl", Failing, "", "the user may not run "+strings.Join(denied, ", ")+", or the server does not know it", "ACL SETUSER <user> +"+strings.Join(denied, " +"))
+	}
+	return nil
+}
+
+// shards looks at the keys of those that exist.
+func (d *doctor) shards(ctx context.Context) error {
+	o := d.operator
+	slots, err := o.existing(ctx)
+	if err != nil {
+		return err
+	}
+	for chunk := range slices.Chunk(slots, slotsAtOnce) {
+		owners, err := o.scripts.Identities(ctx, chunk)
+		if err != nil {
+			return err
+		}
+		foreign := map[string][]int{}
+		for n, owner := range owners {
+			if owner != o.scripts.Identity() {
+				foreign[owner] = append(foreign[owner], n)
+			}
+		}
+		for owner, slots := range foreign {
+			slices.Sort(slots)
+			d.add("layout", Failing, "", fmt.Sprintf("%d shards, of slot %d first, belong to %q; this is %q", len(slots), slots[0], owner, o.scripts.Identity()),
+				"use that layout, namespace and keyspace, or another namespace")
+		}
+		wrong, err := o.scripts.WrongTypes(ctx, chunk)
+		if refused, ok := errors.AsType[redis.Error](err); ok {
+			d.add("denied", Remark, "", "TYPE is denied: "+refused.Error(), "grant +type to who runs this")
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		for _, key := range slices.Sorted(maps.Keys(wrong)) {
+			d.add("key-type", Failing, "", fmt.Sprintf("%q is a %s", key, wrong[key]), "find out who wrote it, and move it away or delete it: its shard cannot work")
+		}
+	}
+	return nil
+}

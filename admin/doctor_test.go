@@ -1,0 +1,196 @@
+package admin_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/internal/redistest"
+)
+
+// sound are the lines of a server that nothing is wrong with, but for a replica.
+var sound = []string{"appendonly yes", "appendfsync everysec", "min-replicas-to-write 1", "maxmemory-policy noeviction"}
+
+// examined is what the doctor says of a server, in the eyes of a client.
+func examined(t testing.TB, client redis.UniversalClient, how admin.Examination) []admin.Diagnosis {
+	t.Helper()
+	tr, err := luatx.New(client, luatx.Config{Namespace: "shop", Keyspace: luatx.Partitions(4)})
+	must(t, err)
+	op, err := admin.NewOperator(tr, admin.OperatorConfig{Client: client, Name: "alice"})
+	must(t, err)
+	found, err := op.Examine(redistest.Soon(t), how)
+	must(t, err)
+	for _, d := range found {
+		if d.Check == "" || d.Text == "" || d.Remedy == "" {
+			t.Errorf("a diagnosis without words: %+v", d)
+		}
+	}
+	return found
+}
+
+func serious(found []admin.Diagnosis) []string {
+	var all []string
+	for _, d := range found {
+		if d.Severity != admin.Remark {
+			all = append(all, string(d.Severity)+" "+d.Check)
+		}
+	}
+	return all
+}
+
+// TestDoctorOfASoundServer: nothing to say but remarks.
+func TestDoctorOfASoundServer(t *testing.T) {
+	t.Parallel()
+	master, _ := redistest.WithReplica(t, redistest.Config(sound...))
+	client := master.Admin(t)
+	redistest.Eventually(t, "the replica to be known", func() bool {
+		return strings.Contains(client.Info(t.Context(), "replication").Val(), "connected_slaves:1")
+	})
+	if found := serious(examined(t, client, admin.Examination{})); len(found) > 0 {
+		t.Errorf("%q", found)
+	}
+}
+
+// TestDoctor examines servers of which each has one thing wrong, or what goes with it.
+func TestDoctor(t *testing.T) {
+	t.Parallel()
+	without := func(name string, more ...string) []string {
+		return append(slices.DeleteFunc(slices.Clone(sound), func(line string) bool { return strings.HasPrefix(line, name) }), more...)
+	}
+	for _, c := range []struct {
+		name    string
+		lines   []string
+		prepare func(t *testing.T, server *redistest.Server) redis.UniversalClient
+		want    []string
+	}{
+		{"evicts", without("maxmemory-policy", "maxmemory 100mb", "maxmemory-policy allkeys-lru"), nil, []string{"error eviction"}},
+		{"would evict", without("maxmemory-policy", "maxmemory-policy volatile-ttl"), nil, []string{"warning eviction"}},
+		{"keeps nothing", without("append"), nil, []string{"error persistence"}},
+		{"snapshots", without("append", "save 3600 1"), nil, []string{"warning persistence"}},
+		{"never syncs", without("appendfsync", "appendfsync no"), nil, []string{"warning persistence"}},
+		{"full", append(slices.Clone(sound), "maxmemory 1500kb"), func(t *testing.T, server *redistest.Server) redis.UniversalClient {
+			client := server.Admin(t)
+			for i := 0; client.Set(t.Context(), fmt.Sprint("k", i), strings.Repeat("v", 10_000), 0).Err() == nil; i++ {
+			}
+			return client
+		}, []string{"warning memory"}},
+		{"user without rights", sound, func(t *testing.T, server *redistest.Server) redis.UniversalClient {
+			must(t, server.Admin(t).Do(t.Context(), "ACL", "SETUSER", "me", "on", ">secret", "~*", "+@all", "-hset", "-script|load").Err())
+			return server.Client(t, func(o *redis.Options) { o.Username, o.Password = "me", "secret" })
+		}, []string{"error acl"}},
+		{"cluster without slots", append(slices.Clone(sound), "cluster-enabled yes"), nil, []string{"error cluster"}},
+		{"wrong type", sound, func(t *testing.T, server *redistest.Server) redis.UniversalClient {
+			client := server.Admin(t)
+			tr, err := luatx.New(client, luatx.Config{Namespace: "shop", Keyspace: luatx.Partitions(4)})
+			must(t, err)
+			must(t, client.Set(t.Context(), tr.Scripts().Shard(tr.Keyspace().Slots()[2]).Key("pending"), "v", 0).Err())
+			return client
+		}, []string{"error key-type"}},
+		{"another layout", sound, func(t *testing.T, server *redistest.Server) redis.UniversalClient {
+			client := server.Admin(t)
+			tr, err := luatx.New(client, luatx.Config{Namespace: "shop", Keyspace: luatx.Partitions(4)})
+			must(t, err)
+			must(t, client.HSet(t.Context(), tr.Scripts().Shard(tr.Keyspace().Slots()[2]).Key("inbox:a"), "id", "luatx 0").Err())
+			return client
+		}, []string{"error layout"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			lines := slices.DeleteFunc(slices.Clone(c.lines), func(line string) bool { return strings.HasPrefix(line, "min-replicas") })
+			server := redistest.Single(t, redistest.Config(lines...))
+			var client redis.UniversalClient = server.Admin(t)
+			if c.prepare != nil {
+				client = c.prepare(t, server)
+			}
+			found := examined(t, client, admin.Examination{})
+			got := slices.DeleteFunc(serious(found), func(text string) bool { return text == "warning replicas" }) // each is alone
+			if !slices.Equal(got, c.want) {
+				t.Errorf("%q, want %q:\n%v", got, c.want, found)
+			}
+		})
+	}
+	t.Run("replica", func(t *testing.T) {
+		t.Parallel()
+		master, replica := redistest.WithReplica(t, redistest.Config("appendonly yes"))
+		if got := serious(examined(t, replica.Admin(t), admin.Examination{})); !slices.Equal(got, []string{"error role"}) {
+			t.Errorf("%q", got)
+		}
+		if got := serious(examined(t, master.Admin(t), admin.Examination{})); !slices.Contains(got, "warning min-replicas") {
+			t.Errorf("%q", got)
+		}
+	})
+}
+
+// TestDoctorOfACluster: every node is looked at.
+func TestDoctorOfACluster(t *testing.T) {
+	t.Parallel()
+	nodes := map[string]bool{}
+	for _, d := range examined(t, redistest.SharedCluster(t).Client(t), admin.Examination{NoShards: true}) {
+		if d.Check == "persistence" {
+			nodes[d.Node] = true
+		}
+	}
+	if len(nodes) < 3 {
+		t.Errorf("only %v were looked at", nodes)
+	}
+}
+
+// TestDoctorIsDenied: what a user may not ask is a remark, and what cannot be reached an error.
+func TestDoctorIsDenied(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own())
+	must(t, server.Admin(t).Do(t.Context(), "ACL", "SETUSER", "me", "on", ">secret", "~*", "+@all", "-info", "-config").Err())
+	me := server.Client(t, func(o *redis.Options) { o.Username, o.Password = "me", "secret" })
+	found := examined(t, me, admin.Examination{})
+	if !slices.ContainsFunc(found, func(d admin.Diagnosis) bool { return d.Check == "denied" && d.Severity == admin.Remark }) {
+		t.Errorf("%v", found)
+	}
+	must(t, server.Kill())
+	tr, err := luatx.New(me, luatx.Config{Namespace: "shop"})
+	must(t, err)
+	op, err := admin.NewOperator(tr, admin.OperatorConfig{Client: me, Name: "alice"})
+	must(t, err)
+	ctx, cancel := context.WithTimeout(redistest.Soon(t), 5*time.Second)
+	defer cancel()
+	if found, err := op.Examine(ctx, admin.Examination{}); err == nil {
+		t.Errorf("a server that is gone: %v", found)
+	}
+	if _, err := op.Examine(ctx, admin.Examination{Role: "king"}); err == nil || !strings.Contains(err.Error(), "king") {
+		t.Errorf("a role that is none: %v", err)
+	}
+}
+
+// TestRoles holds the lists of commands against docs/acl.md, which grants at least those.
+func TestRoles(t *testing.T) {
+	t.Parallel()
+	for _, role := range admin.Roles() {
+		for _, version := range []struct {
+			text         string
+			major, minor int
+		}{{"6.0.20", 6, 0}, {"7.0.15", 7, 0}, {"8.0.0", 8, 0}} {
+			rules, err := redistest.Binary{Version: version.text}.Rules(string(role))
+			must(t, err)
+			commands, err := admin.Commands(role, version.major, version.minor)
+			must(t, err)
+			for _, name := range commands {
+				if !slices.Contains(rules, "+"+name) {
+					t.Errorf("docs/acl.md does not grant %s to %s on %s", name, role, version.text)
+				}
+			}
+			line, err := admin.ACL(role, version.major, version.minor)
+			if err != nil || !strings.HasPrefix(line, "ACL SETUSER "+string(role)+" reset on ") || strings.Count(line, "+") != len(commands) {
+				t.Errorf("%s, %v", line, err)
+			}
+		}
+	}
+	if _, err := admin.ACL("king", 7, 0); err == nil {
+		t.Error("a role that is none")
+	}
+}

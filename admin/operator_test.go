@@ -1,0 +1,358 @@
+package admin_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/inbox"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/outbox"
+	"github.com/luatx/luatx/relay"
+	"github.com/luatx/luatx/stream"
+)
+
+// service is a Transactor with an operator.
+func service(t testing.TB, client redis.UniversalClient, partitions int) (*luatx.Transactor, *admin.Operator) {
+	t.Helper()
+	namespace := redistest.Namespace(t)
+	tr, err := luatx.New(client, luatx.Config{Namespace: namespace, Keyspace: luatx.Partitions(partitions).WithPrefix(namespace)})
+	must(t, err)
+	op, err := admin.NewOperator(tr, admin.OperatorConfig{Client: client, Name: "alice"})
+	must(t, err)
+	return tr, op
+}
+
+// emit puts events of these ids into the outbox of an aggregate.
+func emit(t testing.TB, tr *luatx.Transactor, aggregate string, ids ...string) {
+	t.Helper()
+	for _, id := range ids {
+		_, err := tr.Enqueue(redistest.Soon(t), aggregate, luatx.Event{
+			ID: id, Body: []byte(`{"specversion":"1.0","id":"` + id + `","type":"sold","source":"/shop","destination":"bank"}`),
+		})
+		must(t, err)
+	}
+}
+
+// park parks the events that are due.
+func park(t testing.TB, tr *luatx.Transactor, n int64) {
+	t.Helper()
+	r, err := relay.New(tr, relay.PublisherFunc(func(_ context.Context, events []*message.RawMessage) []error {
+		errs := make([]error, len(events))
+		for i := range errs {
+			errs[i] = relay.Classify("http_422", message.Permanent(errors.New("no such bank")))
+		}
+		return errs
+	}), relay.Config{SweepInterval: 10 * time.Millisecond, NoInline: true})
+	must(t, err)
+	stop := running(t, r.Run)
+	defer stop()
+	store := outbox.NewStore(tr)
+	redistest.Eventually(t, "the events to be parked", func() bool {
+		c, err := store.Counts(t.Context())
+		return err == nil && c.Parked == n
+	})
+}
+
+// TestStats holds what an operator sees first, and that the rates are what happened in between.
+func TestStats(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx := redistest.Soon(t)
+		tr, op := service(t, client, 4)
+		before, err := op.Stats(ctx)
+		must(t, err)
+		if before.Counts != (outbox.Counts{}) || len(before.Top(5)) != 0 || before.At.IsZero() {
+			t.Errorf("a service that has done nothing: %+v", before)
+		}
+		emit(t, tr, "a", "1", "2")
+		emit(t, tr, "b", "3")
+		park(t, tr, 3)
+		emit(t, tr, "c", "4")
+		after, err := op.Stats(ctx)
+		must(t, err)
+		if after.Counts.Parked != 3 || after.Counts.Pending != 1 || after.Parked.ByDestination["bank"] != 3 {
+			t.Errorf("%+v", after)
+		}
+		if top := after.Top(5); len(top) != 1 || top[0] != (admin.Reason{Class: "http_422", Events: 3}) {
+			t.Errorf("top %v", top)
+		}
+		after.At = before.At.Add(2 * time.Second)
+		if got := after.Rates(before); got != (admin.Rates{Enqueued: 2, Failed: 1.5, Parked: 1.5}) {
+			t.Errorf("rates %+v of %+v", got, after.Counts.Totals)
+		}
+		if got := before.Rates(after); got != (admin.Rates{}) {
+			t.Errorf("rates backwards: %+v", got)
+		}
+	})
+}
+
+// TestFind holds that an id is found in each shard that has it, in its state.
+func TestFind(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr, op := service(t, client, 64)
+		emit(t, tr, "a", "1", "2")
+		park(t, tr, 2)
+		emit(t, tr, "another", "1")
+		states := map[outbox.State]int{}
+		for e, err := range op.Find(redistest.Soon(t), "1") {
+			must(t, err)
+			if e.ID != "1" {
+				t.Errorf("found %q", e.ID)
+			}
+			states[e.State]++
+		}
+		if len(states) != 2 || states[outbox.Parked] != 1 || states[outbox.Pending] != 1 {
+			t.Errorf("found %v", states)
+		}
+		for e, err := range op.Find(redistest.Soon(t), "nobody") {
+			t.Errorf("found %+v, %v", e, err)
+		}
+	})
+}
+
+// TestForget holds that a message that was forgotten counts again, that no other does, and that it is recorded.
+func TestForget(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx := redistest.Soon(t)
+		tr, op := service(t, client, 4)
+		key, err := tr.Keyspace().Key("a", "n")
+		must(t, err)
+		deliver := func(id string) {
+			t.Helper()
+			r := message.NewRouter(message.PipeConfig{})
+			must(t, r.Use(luatx.Middleware(tr), inbox.Middleware(inbox.Config{})))
+			must(t, r.AddHandler("count", nil, message.NewHandler(func(ctx context.Context, _ *message.TypedMessage[any]) ([]*message.Message, error) {
+				return nil, luatx.Queued(luatx.CmdableFromContext(ctx, client).Incr(ctx, key))
+			})))
+			_, err := r.Process(ctx, message.New(nil, message.Attributes{"id": id, "source": "/shop", "type": "order", "subject": "a"}, message.NewAcking(nil, nil)))
+			must(t, err)
+		}
+		count := func(want string) {
+			t.Helper()
+			if got := client.Get(ctx, key).Val(); got != want {
+				t.Errorf("counted %s, want %s", got, want)
+			}
+		}
+		name := func(id string) luatx.MessageID {
+			return luatx.MessageID{Scope: tr.Config().Namespace + "/count", Source: "/shop", ID: id}
+		}
+		deliver("1")
+		deliver("2")
+		deliver("1")
+		count("2")
+		m, err := op.Known(ctx, "a", name("1"))
+		if err != nil || !m.Known || m.Older || m.Broken != "" || m.Begun.IsZero() {
+			t.Errorf("known: %+v, %v", m, err)
+		}
+		known, err := op.Forget(ctx, "a", name("1"), "the bank lost it")
+		if !known || err != nil {
+			t.Errorf("forget: %v, %v", known, err)
+		}
+		if m, err = op.Known(ctx, "a", name("1")); err != nil || m.Known {
+			t.Errorf("known after that: %+v, %v", m, err)
+		}
+		deliver("2")
+		deliver("1")
+		count("3")
+		if known, err = op.Forget(ctx, "a", name("nobody"), "why not"); known || err != nil {
+			t.Errorf("forget what is not known: %v, %v", known, err)
+		}
+		if _, err = op.Forget(ctx, "a", name("1"), ""); err == nil {
+			t.Error("forgot without a reason")
+		}
+		if m, _ = op.Known(ctx, "a", name("1")); !m.Known {
+			t.Error("forgotten without a reason")
+		}
+		var acts []string
+		for r, err := range op.Audit(ctx, time.Time{}) {
+			must(t, err)
+			acts = append(acts, r.Who+" "+r.Act+" "+r.Why+" "+strings.Join(r.IDs, ","))
+		}
+		if want := "alice forget the bank lost it " + tr.Config().Namespace + "/count /shop 1"; len(acts) != 1 || acts[0] != want {
+			t.Errorf("the audit says %q, want %q", acts, want)
+		}
+	})
+}
+
+// TestForgetWholly holds that both generations, the kept replies and the note of a broken undo go, and that a shard of
+// another keyspace is left alone.
+func TestForgetWholly(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx := redistest.Soon(t)
+		tr, op := service(t, client, 1)
+		shard := tr.Scripts().Shard(tr.Keyspace().Slots()[0])
+		id := luatx.MessageID{Scope: "s", ID: "1"}
+		emit(t, tr, "a", "e")
+		for _, name := range []string{"inbox:b", "results", "results:b", "broken"} {
+			must(t, client.HSet(ctx, shard.Key(name), id.Digest(), "left").Err())
+			must(t, client.HSet(ctx, shard.Key(name), "another", "v").Err())
+		}
+		m, err := op.Known(ctx, "a", id)
+		if err != nil || !m.Known || !m.Older || m.Broken != "left" || !m.Replies {
+			t.Errorf("known: %+v, %v", m, err)
+		}
+		if known, err := op.Forget(ctx, "a", id, "why"); !known || err != nil {
+			t.Errorf("forget: %v, %v", known, err)
+		}
+		for _, name := range []string{"inbox:b", "results", "results:b", "broken"} {
+			if got := client.HKeys(ctx, shard.Key(name)).Val(); len(got) != 1 || got[0] != "another" {
+				t.Errorf("%s holds %q", name, got)
+			}
+		}
+		must(t, client.HSet(ctx, shard.Key("inbox:a"), "id", "another's", id.Digest(), "t").Err())
+		if known, err := op.Forget(ctx, "a", id, "why"); known || err == nil || !strings.Contains(err.Error(), "another's") {
+			t.Errorf("forget in a foreign shard: %v, %v", known, err)
+		}
+		if _, err := op.Known(ctx, "a", id); err == nil {
+			t.Error("a foreign shard is read")
+		}
+	})
+}
+
+// TestStreams holds the groups, the lag and the pending entries, by consumer.
+func TestStreams(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx := redistest.Soon(t)
+		_, op := service(t, client, 1)
+		key, never := "{"+redistest.Tag(t)+"}:orders", redistest.Tag(t)
+		for range 5 {
+			must(t, client.XAdd(ctx, &redis.XAddArgs{Stream: key, Values: []string{"f", "v"}}).Err())
+		}
+		must(t, client.XAdd(ctx, &redis.XAddArgs{Stream: stream.DeadLetterKey(key), Values: []string{"f", "v"}}).Err())
+		must(t, client.XGroupCreate(ctx, key, "g", "0").Err())
+		must(t, client.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{key, ">"}, Count: 2}).Err())
+		var all []admin.StreamState
+		for s, err := range op.Streams(ctx, key, never) {
+			must(t, err)
+			all = append(all, s)
+		}
+		if len(all) != 2 || all[0].Length != 5 || all[0].DeadLetters != 1 || len(all[0].Groups) != 1 || all[0].Drained() {
+			t.Fatalf("%+v", all)
+		}
+		g := all[0].Groups[0]
+		if g.Name != "g" || g.Pending != 2 || g.Lag == 0 || g.Oldest == "" || len(g.Consumers) != 1 || g.Consumers[0].Name != "c" || g.Consumers[0].Pending != 2 {
+			t.Errorf("%+v", g)
+		}
+		if all[1].Length != 0 || !all[1].Drained() {
+			t.Errorf("a stream that is not there: %+v", all[1])
+		}
+	})
+}
+
+// TestDrain holds that a keyspace is given up only when nothing is left in it.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx := redistest.Soon(t)
+		tr, op := service(t, client, 8)
+		key := "{" + redistest.Tag(t) + "}:orders"
+		check := func(done bool, shards, streams int) admin.Drain {
+			t.Helper()
+			d, err := op.Drain(ctx, key)
+			must(t, err)
+			if d.Done() != done || len(d.Shards) != shards || len(d.Streams) != streams {
+				t.Errorf("%+v", d)
+			}
+			return d
+		}
+		check(true, 0, 0)
+		must(t, client.XAdd(ctx, &redis.XAddArgs{Stream: key, Values: []string{"f", "v"}}).Err())
+		check(false, 0, 1)
+		must(t, client.Del(ctx, key).Err())
+		emit(t, tr, "a", "1", "2")
+		if d := check(false, 1, 0); d.Shards[0].Pending != 2 {
+			t.Errorf("%+v", d)
+		}
+		park(t, tr, 2)
+		d := check(false, 1, 0)
+		if d.Shards[0].Pending != 0 || d.Shards[0].Parked != 2 {
+			t.Errorf("%+v", d)
+		}
+		answers, err := op.Outbox().Discard(ctx, d.Shards[0].Slot, "given up", "1", "2")
+		if err != nil || answers.Done() != 2 {
+			t.Errorf("%v, %v", answers, err)
+		}
+		check(true, 0, 0)
+	})
+}
+
+func TestOperatorConfig(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	tr, err := luatx.New(client, luatx.Config{Namespace: "n"})
+	must(t, err)
+	for _, c := range []struct {
+		tr   *luatx.Transactor
+		cfg  admin.OperatorConfig
+		want string
+	}{
+		{nil, admin.OperatorConfig{Client: client, Name: "a"}, "Transactor"},
+		{tr, admin.OperatorConfig{Name: "a"}, "Client"},
+		{tr, admin.OperatorConfig{Client: client}, "Name"},
+		{tr, admin.OperatorConfig{Client: client, Name: "a", AtOnce: 65}, "AtOnce"},
+		{tr, admin.OperatorConfig{Client: client, Name: "a"}, ""},
+	} {
+		_, err := admin.NewOperator(c.tr, c.cfg)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v", c.cfg, err)
+		}
+	}
+}
+
+// TestOperatorsRights holds that the user of docs/acl.md can do an operator's work.
+func TestOperatorsRights(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own())
+	tr, _ := service(t, server.Admin(t), 4)
+	emit(t, tr, "a", "1")
+	park(t, tr, 1)
+	rules, err := server.Binary().Rules("operator")
+	must(t, err)
+	args := []any{"ACL", "SETUSER", "operator", "reset", "on", ">secret", "~" + tr.Config().Namespace + ":*", "~*orders*"}
+	for _, rule := range rules {
+		args = append(args, rule)
+	}
+	must(t, server.Admin(t).Do(t.Context(), args...).Err())
+	client := server.Client(t, func(o *redis.Options) { o.Username, o.Password = "operator", "secret" })
+	cfg := tr.Config()
+	own, err := luatx.New(client, luatx.Config{Namespace: cfg.Namespace, Keyspace: cfg.Keyspace, NoWakeUps: true})
+	must(t, err)
+	op, err := admin.NewOperator(own, admin.OperatorConfig{Client: client, Name: "alice"})
+	must(t, err)
+	ctx := redistest.Soon(t)
+	_, err = op.Stats(ctx)
+	must(t, err)
+	for _, err := range op.Find(ctx, "1") {
+		must(t, err)
+	}
+	id := luatx.MessageID{Scope: "s", ID: "1"}
+	_, err = op.Known(ctx, "a", id)
+	must(t, err)
+	_, err = op.Forget(ctx, "a", id, "why")
+	must(t, err)
+	must(t, server.Admin(t).XAdd(ctx, &redis.XAddArgs{Stream: "orders", Values: []string{"f", "v"}}).Err())
+	must(t, server.Admin(t).XGroupCreate(ctx, "orders", "g", "0").Err())
+	must(t, server.Admin(t).XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{"orders", ">"}}).Err())
+	for _, err := range op.Streams(ctx, "orders") {
+		must(t, err)
+	}
+	_, err = op.Drain(ctx)
+	must(t, err)
+	slot, err := op.Outbox().Slot("a")
+	must(t, err)
+	if answers, err := op.Outbox().Rearm(ctx, slot, "1"); answers.Done() != 1 || err != nil {
+		t.Errorf("re-arm: %v, %v", answers, err)
+	}
+}

@@ -1,0 +1,84 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/luatx/luatx/outbox"
+)
+
+// tailWindow is how far back each look of Tail goes: servers' clocks differ, and a page is no snapshot.
+const tailWindow = 10 * time.Second
+
+// sighting is an event that Tail has told of.
+type sighting struct {
+	slot  int
+	id    string
+	state outbox.State
+	at    int64
+}
+
+// Tail lists events as they are parked and sent, from now on, until ctx ends; it looks once an interval. Sent events come
+// without their bodies. An event that was forgotten between two looks is missed. An error of the server comes alone, and
+// the next look is made all the same.
+func (o *Operator) Tail(ctx context.Context, every time.Duration) iter.Seq2[outbox.Event, error] {
+	return func(yield func(outbox.Event, error) bool) {
+		if every <= 0 {
+			yield(outbox.Event{}, fmt.Errorf("admin: tail every %v: use more than 0", every))
+			return
+		}
+		ticker := time.NewTicker(every)
+		defer ticker.Stop()
+		t := tail{operator: o, seen: map[sighting]bool{}}
+		for t.look(ctx, yield) {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+			}
+		}
+	}
+}
+
+type tail struct {
+	operator *Operator
+	begun    time.Time // by the server's clock
+	seen     map[sighting]bool
+}
+
+// look tells of what is new, and reports whether the reader goes on.
+func (t *tail) look(ctx context.Context, yield func(outbox.Event, error) bool) bool {
+	now, err := t.operator.cfg.Client.Time(ctx).Result()
+	if err != nil {
+		return ctx.Err() == nil && yield(outbox.Event{}, fmt.Errorf("admin: tail: %w", err))
+	}
+	if t.begun.IsZero() {
+		t.begun = now
+	}
+	since := now.Add(-tailWindow)
+	if since.Before(t.begun) {
+		since = t.begun
+	}
+	for _, state := range []outbox.State{outbox.Parked, outbox.Sent} {
+		for e, err := range t.operator.store.List(ctx, state, outbox.ListOptions{NoBodies: state == outbox.Sent, Since: since}) {
+			s := sighting{e.Slot, e.ID, state, e.At.UnixMilli()}
+			if e.ID != "" && t.seen[s] {
+				continue
+			}
+			if ctx.Err() != nil || !yield(e, err) {
+				return false
+			}
+			if e.ID != "" {
+				t.seen[s] = true
+			}
+		}
+	}
+	for s := range t.seen {
+		if s.at < since.UnixMilli() {
+			delete(t.seen, s)
+		}
+	}
+	return ctx.Err() == nil
+}

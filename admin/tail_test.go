@@ -1,0 +1,93 @@
+package admin_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/outbox"
+)
+
+// TestTail holds that what is parked and sent is told of, once each, and nothing from before.
+func TestTail(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, cancel := context.WithCancel(redistest.Soon(t))
+		tr, op := service(t, client, 4)
+		slot, err := op.Outbox().Slot("b")
+		must(t, err)
+		publish := func(id string) {
+			t.Helper()
+			emit(t, tr, "b", id)
+			_, err := op.Outbox().Sent(ctx, slot, outbox.Work{}, id)
+			must(t, err)
+		}
+		publish("before")
+		at := client.Time(ctx).Val().UnixMilli()
+		redistest.Eventually(t, "the clock to go on", func() bool { return client.Time(ctx).Val().UnixMilli() > at })
+
+		news := make(chan string)
+		go func() {
+			defer close(news)
+			for e, err := range op.Tail(ctx, time.Millisecond) {
+				if err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+				select {
+				case news <- string(e.State) + " " + e.ID:
+				case <-ctx.Done():
+				}
+			}
+		}()
+		told := map[string]int{}
+		begun := false
+		for i := 0; !begun; i++ { // until it looks
+			publish(fmt.Sprint("warm", i))
+			select {
+			case text := <-news:
+				told[text]++
+				begun = true
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+		publish("2")
+		emit(t, tr, "a", "3")
+		park(t, tr, 1)
+		for told["sent 2"] == 0 || told["parked 3"] == 0 {
+			text, ok := <-news
+			if !ok {
+				t.Fatalf("told only of %v", told)
+			}
+			told[text]++
+		}
+		publish("4")
+		for told["sent 4"] == 0 {
+			told[<-news]++
+		}
+		cancel()
+		for range news {
+		}
+		for text, n := range told {
+			if n != 1 || text == "sent before" {
+				t.Errorf("told %d times of %s", n, text)
+			}
+		}
+	})
+}
+
+func TestTailOfNoInterval(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	_, op := service(t, client, 1)
+	for _, err := range op.Tail(t.Context(), 0) {
+		if err == nil {
+			t.Error("no error")
+		}
+		return
+	}
+	t.Error("nothing is said")
+}

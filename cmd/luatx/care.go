@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"time"
+
+	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/outbox"
+)
+
+var auditVerb = verb{
+	name: "audit", short: "who did what, when and why",
+	flags: func(flags *flag.FlagSet) action {
+		since := flags.Duration("since", 24*time.Hour, "how far back")
+		return func(ctx context.Context, s *session, _ []string) error {
+			for r, err := range s.operator.Audit(ctx, time.Now().Add(-*since)) {
+				if err != nil {
+					return err
+				}
+				s.out.row(auditRow(r), "AT WHO ACT DONE ASKED SLOT WHY", when(r.At), r.Who, r.Act, r.Done, r.Asked, r.Slot, r.Why)
+			}
+			return nil
+		}
+	},
+}
+
+// auditRow is an outbox.Record as JSON.
+type auditRow struct {
+	Slot      int       `json:"slot"`
+	At        time.Time `json:"at"`
+	Operation string    `json:"operation"`
+	Call      int       `json:"call"`
+	Who       string    `json:"who"`
+	Act       string    `json:"act"`
+	Why       string    `json:"why"`
+	Done      int       `json:"done"`
+	Asked     int       `json:"asked"`
+	IDs       []string  `json:"ids"`
+}
+
+var tailVerb = verb{
+	name: "tail", short: "events as they are parked and sent, until it is interrupted",
+	flags: func(flags *flag.FlagSet) action {
+		every := flags.Duration("every", time.Second, "how often it looks")
+		parked := flags.Bool("parked", false, "parked ones alone")
+		limit := flags.Int("limit", 0, "end after so many events (default never)")
+		return func(ctx context.Context, s *session, _ []string) error {
+			if *every <= 0 {
+				return usageError{errors.New("--every: use more than 0")}
+			}
+			n := 0
+			for e, err := range s.operator.Tail(ctx, *every) {
+				if err != nil && e.ID == "" {
+					fmt.Fprintf(s.std.err, "luatx tail: %s\n", err)
+					continue
+				}
+				if *parked && e.State != outbox.Parked {
+					continue
+				}
+				s.out.event(e)
+				if err := s.out.flush(); err != nil {
+					return err
+				}
+				if n++; n == *limit {
+					break
+				}
+			}
+			return nil
+		}
+	},
+}
+
+var repairVerb = verb{
+	name: "repair", retaining: true, short: "name what disagrees in the shards, and settle it",
+	long: `luatx repair names what disagrees in the shards, after keys were lost or changed by hand, and settles it. With --dry-run it
+changes nothing. --retention must be Config.Retention of the service: what is older in the inbox is removed. The exit
+status is 1 where something is left to be done.`,
+	flags: func(flags *flag.FlagSet) action {
+		dry := flags.Bool("dry-run", false, "change nothing")
+		yes := flags.Bool("yes", false, "settle what can be settled")
+		return func(ctx context.Context, s *session, _ []string) error {
+			switch {
+			case *dry == *yes:
+				return usageError{errors.New("say --dry-run to look, or --yes to settle what is found")}
+			case s.retention <= 0:
+				return usageError{errors.New("--retention: say Config.Retention of the service: what is older is taken for stale")}
+			}
+			return s.repair(ctx, *yes)
+		}
+	},
+}
+
+type findingRow struct {
+	Slot   int    `json:"slot"`
+	Kind   string `json:"kind"`
+	Key    string `json:"key"`
+	ID     string `json:"id,omitempty"`
+	Detail string `json:"detail,omitempty"`
+	Fixed  bool   `json:"fixed"`
+}
+
+func (s *session) repair(ctx context.Context, fix bool) error {
+	look := s.operator.Check
+	if fix {
+		look = s.operator.Fix
+	}
+	found, fixed := 0, 0
+	var errs []error
+	for f, err := range look(ctx) {
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if found++; f.Fixed {
+			fixed++
+		}
+		if s.json {
+			s.out.row(findingRow{f.Slot, string(f.Kind), f.Key, f.ID, f.Detail, f.Fixed}, "")
+		} else {
+			s.out.say("%s", f.String())
+		}
+	}
+	s.out.say("%d found, %d settled", found, fixed)
+	switch {
+	case len(errs) > 0:
+		return errors.Join(errs...)
+	case found > fixed:
+		return toldError{errors.New("something is left")}
+	}
+	return nil
+}
+
+var doctorVerb = verb{
+	name: "doctor", anywhere: true, short: "what is wrong with the servers, the user's rights and the shards",
+	long: `luatx doctor examines every node (version and known flaws of its scripting engine, eviction, persistence, replicas, cluster,
+clock), the rights of the user whom it logs in as, and, where it is given the service's namespace and keyspace, the shards
+(types of keys, layout). Each finding has a remedy. The exit status is 0, or 1 where there is an error or a warning.
+With --acl it prints a minimal ACL line of a role and asks no server for more than its version.`,
+	flags: func(flags *flag.FlagSet) action {
+		role := flags.String("role", string(admin.RoleApplication), "whose rights are needed: app, relay, operator or repair")
+		acl := flags.Bool("acl", false, "print a minimal ACL line of the role")
+		return func(ctx context.Context, s *session, _ []string) error { return s.doctor(ctx, admin.Role(*role), *acl) }
+	},
+}
+
+type diagnosisRow struct {
+	Check    string         `json:"check"`
+	Severity admin.Severity `json:"severity"`
+	Node     string         `json:"node,omitempty"`
+	Text     string         `json:"text"`
+	Remedy   string         `json:"remedy"`
+}
+
+func (s *session) doctor(ctx context.Context, role admin.Role, acl bool) error {
+	if _, err := admin.Commands(role, 7, 0); err != nil {
+		return usageError{err}
+	}
+	if acl {
+		line, err := s.operator.ACL(ctx, role)
+		if err != nil {
+			return err
+		}
+		s.out.row(map[string]string{"role": string(role), "acl": line}, "MINIMAL-ACL", line)
+		return nil
+	}
+	found, err := s.operator.Examine(ctx, admin.Examination{Role: role, NoShards: s.namespace == ""})
+	if err != nil {
+		return err
+	}
+	serious := 0
+	for _, d := range found {
+		if d.Severity != admin.Remark {
+			serious++
+		}
+		if s.json {
+			s.out.row(diagnosisRow(d), "")
+			continue
+		}
+		where := ""
+		if d.Node != "" {
+			where = " at " + d.Node
+		}
+		s.out.say("%s: %s%s: %s", string(d.Severity), d.Check, where, d.Text)
+		s.out.say("    remedy: %s", d.Remedy)
+	}
+	if s.namespace == "" {
+		s.out.say("the shards were not looked at: say --namespace and --keyspace")
+	}
+	if serious > 0 {
+		return toldError{fmt.Errorf("%d findings", serious)}
+	}
+	s.out.say("nothing is wrong")
+	return nil
+}
+
+var scriptsVerb = verb{
+	name: "scripts", short: "names and SHA1s of the scripts, and whether the server has them",
+	long: `luatx scripts lists the scripts of a configuration. Their text holds its constants, so that those of a service with other
+limits, or with procedures, have other SHA1s.`,
+	limited: true,
+	flags: func(*flag.FlagSet) action {
+		return func(ctx context.Context, s *session, _ []string) error {
+			for name, sha := range s.transactor.ScriptSHAs() {
+				loaded, err := s.client.ScriptExists(ctx, sha).Result()
+				if err != nil {
+					return err
+				}
+				s.out.row(map[string]any{"name": name, "sha1": sha, "loaded": loaded[0]}, "NAME SHA1 LOADED", name, sha, loaded[0])
+			}
+			return nil
+		}
+	},
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+)
+
+var completionVerb = verb{
+	name: "completion", args: "bash|zsh|fish", offline: true, short: "completion for a shell",
+	long: `luatx completion prints what makes a shell complete commands and flags: source <(luatx completion bash), the same for zsh,
+or luatx completion fish | source.`,
+}
+
+// The verb's action lists the verbs, so that it cannot stand in their table.
+func completionFlags(*flag.FlagSet) action {
+	return func(_ context.Context, s *session, shells []string) error {
+		if len(shells) != 1 {
+			return usageError{errors.New("name one shell: bash, zsh or fish")}
+		}
+		switch shells[0] {
+		case "bash":
+			completeBash(s.std.out)
+		case "zsh":
+			fmt.Fprintln(s.std.out, "autoload -U +X bashcompinit && bashcompinit")
+			completeBash(s.std.out)
+		case "fish":
+			completeFish(s.std.out)
+		default:
+			return usageError{fmt.Errorf("no completion for %q: name bash, zsh or fish", shells[0])}
+		}
+		return nil
+	}
+}
+
+// candidates are the words that may follow others: the commands, their second words, their flags.
+func candidates() (order []string, next map[string][]string) {
+	next = map[string][]string{}
+	add := func(before, word string) {
+		if _, known := next[before]; !known {
+			order = append(order, before)
+		}
+		next[before] = append(next[before], word)
+	}
+	for _, name := range []string{"demo", "bench", "keys", "version", "help"} {
+		add("", name)
+	}
+	add("keys", "rename")
+	group := ""
+	for _, v := range verbs() {
+		first, second, double := strings.Cut(v.name, " ")
+		if first != group {
+			add("", first)
+		}
+		if group = first; double {
+			add(first, second)
+		}
+		flags := flag.NewFlagSet(v.name, flag.ContinueOnError)
+		new(place).flags(flags, v)
+		v.define(flags)
+		flags.VisitAll(func(f *flag.Flag) { add(v.name, "--"+f.Name) })
+	}
+	return order, next
+}
+
+func completeBash(out io.Writer) {
+	order, next := candidates()
+	fmt.Fprint(out, `_luatx() {
+	local cur="${COMP_WORDS[COMP_CWORD]}" words="" path="${COMP_WORDS[*]:1:COMP_CWORD-1}"
+	case "$path" in
+`)
+	for _, before := range order {
+		if before == "" {
+			fmt.Fprintf(out, "\t'') words=%q ;;\n", strings.Join(next[""], " "))
+		}
+	}
+	// Longer names first: the flags of "parked list" stand behind "parked".
+	for _, exact := range []bool{true, false} {
+		for _, before := range order {
+			switch {
+			case before == "":
+			case exact && !strings.HasPrefix(next[before][0], "-"):
+				fmt.Fprintf(out, "\t%q) words=%q ;;\n", before, strings.Join(next[before], " "))
+			case !exact && strings.HasPrefix(next[before][0], "-"):
+				fmt.Fprintf(out, "\t%q*) words=%q ;;\n", before, strings.Join(next[before], " "))
+			}
+		}
+	}
+	fmt.Fprint(out, `	esac
+	COMPREPLY=($(compgen -W "$words" -- "$cur"))
+}
+complete -o default -F _luatx luatx
+`)
+}
+
+func completeFish(out io.Writer) {
+	order, next := candidates()
+	for _, before := range order {
+		condition := "__fish_use_subcommand"
+		if before != "" {
+			condition = "__fish_seen_subcommand_from " + strings.ReplaceAll(before, " ", "; and __fish_seen_subcommand_from ")
+		}
+		for _, word := range next[before] {
+			if name, isFlag := strings.CutPrefix(word, "--"); isFlag {
+				fmt.Fprintf(out, "complete -c luatx -n '%s' -l %s\n", condition, name)
+			} else {
+				fmt.Fprintf(out, "complete -c luatx -f -n '%s' -a %s\n", condition, word)
+			}
+		}
+	}
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+const (
+	cliDocs  = "../../docs/cli.md"
+	cliBegin = "<!-- the help of the commands begins -->\n"
+	cliEnd   = "<!-- the help of the commands ends -->\n"
+)
+
+// TestDocs holds docs/cli.md against the help that the commands print; LUATX_UPDATE=1 writes it.
+func TestDocs(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(cliDocs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(text), cliBegin)
+	_, after, more := strings.Cut(rest, cliEnd)
+	if !ok || !more {
+		t.Fatalf("%s has no place for the help", cliDocs)
+	}
+	var all strings.Builder
+	all.WriteString(before + cliBegin)
+	_, out, _ := run(t.Context(), "", "help")
+	all.WriteString("\n```text\n" + out + "```\n")
+	for _, v := range verbs() {
+		status, out, errs := run(t.Context(), "", append(strings.Fields(v.name), "--help")...)
+		if status != 0 || errs != "" {
+			t.Errorf("luatx %s --help: status %d, %s", v.name, status, errs)
+		}
+		all.WriteString("\n## " + v.name + "\n\n```text\n" + strings.ReplaceAll(out, "\t", "    ") + "```\n")
+	}
+	all.WriteString("\n" + cliEnd + after)
+	if os.Getenv("LUATX_UPDATE") != "" {
+		if err := os.WriteFile(cliDocs, []byte(all.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if all.String() != string(text) {
+		t.Errorf("%s is not what the commands print: LUATX_UPDATE=1 go test ./cmd/luatx -run TestDocs", cliDocs)
+	}
+}

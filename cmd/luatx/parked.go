@@ -1,0 +1,229 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/luatx/luatx/outbox"
+)
+
+var parkedVerbs = []verb{
+	{
+		name: "parked list", short: "parked events, the oldest of each shard first",
+		flags: func(flags *flag.FlagSet) action {
+			f := filterFlags(flags)
+			limit := flags.Int("limit", 100, "the most events to list; 0: all")
+			return func(ctx context.Context, s *session, _ []string) error { return s.parkedList(ctx, *f, *limit) }
+		},
+	},
+	{
+		name: "parked show", args: "id…", short: "all that is known of events, in whatever state they are",
+		long: `luatx parked show tells all that is known of the events of an id, in whatever state they are: attempts, when the next one
+is, and the last five failures. Bodies may hold what is nobody's business: they are shown with --body alone.`,
+		flags: func(flags *flag.FlagSet) action {
+			body := flags.Bool("body", false, "show the bodies")
+			return func(ctx context.Context, s *session, ids []string) error { return s.parkedShow(ctx, ids, *body) }
+		},
+	},
+	{
+		name: "parked rearm", args: "[id…]", acts: true, limited: true, short: "let parked events be published again, by id or by filter",
+		long: `luatx parked rearm lets parked events be published again: those of the ids, or those that the filter means. A filter shows
+first what it means, and needs --yes. What is parked meanwhile, or again, is left alone. With --canary some go first, and
+the others follow when those were sent. The exit status is 1 where not all were re-armed.`,
+		flags: rearmFlags,
+	},
+	{
+		name: "parked discard", args: "[id…]", acts: true, short: "remove parked events for good, by id or by filter",
+		long: `luatx parked discard removes parked events for good, bodies and ids: the same event would be new again. It shows first what
+it means, and needs --yes and a --reason, which is recorded. Export them before.`,
+		flags: discardFlags,
+	},
+	{
+		name: "parked export", short: "write parked events as lines of JSON",
+		flags: func(flags *flag.FlagSet) action {
+			f := filterFlags(flags)
+			name := flags.String("o", "", "`file` to write, which must not exist (default the standard output)")
+			return func(ctx context.Context, s *session, _ []string) error { return s.parkedExport(ctx, *f, *name) }
+		},
+	},
+	{
+		name: "parked import", args: "file", acts: true, limited: true, short: "take in what export wrote, as parked events; - is the standard input",
+		long: `luatx parked import takes in what export wrote, as parked events. What is known already stays as it is, so that it may be
+run again. The exit status is 1 where some had another body, or found no room.`,
+		flags: func(*flag.FlagSet) action {
+			return func(ctx context.Context, s *session, args []string) error { return s.parkedImport(ctx, args) }
+		},
+	},
+}
+
+// filterFlags are those that say which events are meant.
+func filterFlags(flags *flag.FlagSet) *outbox.Filter {
+	var f outbox.Filter
+	flags.StringVar(&f.Aggregate, "aggregate", "", "events of the shard of this aggregate")
+	flags.StringVar(&f.Destination, "destination", "", "events for this destination")
+	flags.StringVar(&f.Type, "type", "", "events of this type")
+	flags.StringVar(&f.Key, "key", "", "events of this ordering key")
+	flags.StringVar(&f.Class, "class", "", "events whose last failure is of this class, as luatx stats names them")
+	flags.StringVar(&f.Text, "text", "", "events whose last failure says this")
+	flags.DurationVar(&f.OlderThan, "older-than", 0, "events that have been parked for so long")
+	return &f
+}
+
+func (s *session) parkedList(ctx context.Context, f outbox.Filter, limit int) error {
+	n := 0
+	for e, err := range s.operator.Outbox().Parked(ctx, f) {
+		if err != nil && e.ID == "" {
+			return err
+		}
+		if n++; limit > 0 && n > limit {
+			s.out.say("and more: --limit 0 lists all")
+			break
+		}
+		s.out.event(e)
+	}
+	if n == 0 {
+		s.out.say("no parked event is meant")
+	}
+	return nil
+}
+
+func (s *session) parkedShow(ctx context.Context, ids []string, body bool) error {
+	if len(ids) == 0 {
+		return usageError{errors.New("name an id; luatx parked list names those of parked events")}
+	}
+	var missing []error
+	for _, id := range ids {
+		found := false
+		for e, err := range s.operator.Find(ctx, id) {
+			if err != nil && e.ID == "" {
+				return err
+			}
+			found = true
+			s.showEvent(e, body)
+		}
+		if !found {
+			missing = append(missing, fmt.Errorf("no shard knows an event %q", id))
+		}
+	}
+	return errors.Join(missing...)
+}
+
+func (s *session) showEvent(e outbox.Event, body bool) {
+	row := newEventRow(e)
+	for _, f := range e.History {
+		row.History = append(row.History, failureRow(f))
+	}
+	if body && len(e.Body) > 0 {
+		raw := json.RawMessage(e.Body)
+		if !json.Valid(raw) {
+			raw, _ = json.Marshal(e.Body) // in base64
+		}
+		row.Body = &raw
+	}
+	if s.json {
+		s.out.row(row, "")
+		return
+	}
+	s.out.section("")
+	at := map[outbox.State]string{outbox.Pending: "next attempt", outbox.Leased: "lease ends", outbox.Sent: "sent", outbox.Parked: "parked"}[e.State]
+	for _, line := range [][2]string{
+		{"id", e.ID},
+		{"slot", fmt.Sprint(e.Slot)},
+		{"state", string(e.State)},
+		{cmp.Or(at, "time"), when(row.At)},
+		{"attempts", fmt.Sprint(e.Attempts)},
+		{"destination", row.Destination},
+		{"type", row.Type},
+		{"ordering key", row.Key},
+	} {
+		if line[1] != "" {
+			s.out.say("%s\t%s", line[0], line[1])
+		}
+	}
+	if e.Erased {
+		s.out.say("body\twas erased: it cannot be re-armed")
+	}
+	for _, f := range e.History {
+		s.out.say("attempt %d\t%s  %s  %s", f.Attempt, when(f.At), f.Class, f.Text)
+	}
+	if row.Body != nil {
+		var indented bytes.Buffer
+		_ = json.Indent(&indented, *row.Body, "", "  ") // it is valid
+		for line := range bytes.Lines(indented.Bytes()) {
+			s.out.say("%s", string(bytes.TrimRight(line, "\n")))
+		}
+	}
+}
+
+func (s *session) parkedExport(ctx context.Context, f outbox.Filter, name string) error {
+	if name == "" {
+		_, err := s.operator.Outbox().Export(ctx, s.std.out, f)
+		return err
+	}
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return usageError{err}
+	}
+	n, err := s.operator.Outbox().Export(ctx, io.MultiWriter(file, s.progress("exported")), f)
+	if err = errors.Join(err, file.Close()); err == nil {
+		s.out.row(map[string]int{"exported": n}, "EXPORTED", n)
+	}
+	return err
+}
+
+func (s *session) parkedImport(ctx context.Context, args []string) error {
+	if len(args) != 1 {
+		return usageError{errors.New("name one file, or - for the standard input")}
+	}
+	in := s.std.in
+	if args[0] != "-" {
+		file, err := os.Open(args[0])
+		if err != nil {
+			return usageError{err}
+		}
+		defer file.Close() //nolint:errcheck // it was only read
+		in = file
+	}
+	result, err := s.operator.Outbox().Import(ctx, in)
+	s.out.row(map[string]any{"operation": result.Operation, "read": result.Read, "imported": result.Imported, "skipped": result.Skipped},
+		"READ IMPORTED SKIPPED", result.Read, result.Imported, outcomes(result.Skipped))
+	if err == nil && result.Skipped[outbox.Conflicting]+result.Skipped[outbox.Full] > 0 {
+		err = toldError{errors.New("some were not imported")}
+	}
+	return err
+}
+
+// progress counts what is written, on a terminal.
+func (s *session) progress(what string) io.Writer {
+	terminal, _ := style(s.std.err)
+	return &progress{out: s.std.err, what: what, silent: !terminal}
+}
+
+type progress struct {
+	out    io.Writer
+	what   string
+	silent bool
+	n      int
+	last   time.Time
+}
+
+// Write counts one.
+func (p *progress) Write(b []byte) (int, error) {
+	p.add(1)
+	return len(b), nil
+}
+
+func (p *progress) add(n int) {
+	if p.n += n; !p.silent && time.Since(p.last) > 100*time.Millisecond {
+		p.last = time.Now()
+		fmt.Fprintf(p.out, "\r%d %s\x1b[K\r", p.n, p.what)
+	}
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"github.com/luatx/luatx/outbox"
+)
+
+// printer prints rows: as a table for people, or as JSON, an object a line.
+type printer struct {
+	out     io.Writer
+	encoder *json.Encoder // nil: a table
+	table   *tabwriter.Writer
+	headed  bool
+	err     error
+}
+
+func newPrinter(out io.Writer, asJSON bool) *printer {
+	p := &printer{out: out}
+	if asJSON {
+		p.encoder = json.NewEncoder(out)
+		p.encoder.SetEscapeHTML(false)
+		return p
+	}
+	p.table = tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	return p
+}
+
+// row prints an object, or its cells under the names of the columns, which the first row says.
+func (p *printer) row(object any, columns string, cells ...any) {
+	if p.encoder != nil {
+		p.keep(p.encoder.Encode(object))
+		return
+	}
+	if !p.headed {
+		p.headed = true
+		p.line(strings.ReplaceAll(columns, " ", "\t"))
+	}
+	texts := make([]string, len(cells))
+	for i, cell := range cells {
+		texts[i] = plain(fmt.Sprint(cell))
+	}
+	p.line(strings.Join(texts, "\t"))
+}
+
+// say prints text for people.
+func (p *printer) say(format string, args ...any) {
+	if p.encoder == nil {
+		for i, arg := range args {
+			if text, ok := arg.(string); ok {
+				args[i] = plain(text)
+			}
+		}
+		p.line(fmt.Sprintf(format, args...))
+	}
+}
+
+func (p *printer) line(text string) {
+	_, err := fmt.Fprintln(p.table, text)
+	p.keep(err)
+}
+
+func (p *printer) keep(err error) {
+	if p.err == nil {
+		p.err = err
+	}
+}
+
+// flush shows the rows so far; the next row begins another table.
+func (p *printer) flush() error {
+	if p.table != nil {
+		p.keep(p.table.Flush())
+	}
+	return p.err
+}
+
+// section begins another table.
+func (p *printer) section(title string) {
+	p.keep(p.flush())
+	p.headed = false
+	if title != "" {
+		p.say("\n%s", title)
+	}
+}
+
+// plain is text from a server that a terminal may show: nothing in it moves the cursor, or breaks the table.
+func plain(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '·'
+	}, text)
+}
+
+// eventRow is an event as JSON.
+type eventRow struct {
+	Slot        int              `json:"slot"`
+	ID          string           `json:"id"`
+	State       outbox.State     `json:"state"`
+	At          time.Time        `json:"at,omitzero"`
+	Attempts    int              `json:"attempts"`
+	Destination string           `json:"destination,omitempty"`
+	Type        string           `json:"type,omitempty"`
+	Key         string           `json:"key,omitempty"`
+	Class       string           `json:"class,omitempty"`
+	Error       string           `json:"error,omitempty"`
+	Erased      bool             `json:"erased,omitempty"`
+	History     []failureRow     `json:"history,omitempty"`
+	Body        *json.RawMessage `json:"body,omitempty"`
+}
+
+type failureRow struct {
+	At      time.Time `json:"at"`
+	Attempt int       `json:"attempt"`
+	Class   string    `json:"class"`
+	Text    string    `json:"text"`
+}
+
+func newEventRow(e outbox.Event) eventRow {
+	row := eventRow{
+		Slot: e.Slot, ID: e.ID, State: e.State, At: e.At.UTC(), Attempts: e.Attempts, Destination: e.Destination, Key: e.Key,
+		Class: e.Class, Error: e.Error, Erased: e.Erased,
+	}
+	if e.At.IsZero() {
+		row.At = e.At
+	}
+	if e.Message != nil {
+		row.Type = e.Message.Type()
+	}
+	return row
+}
+
+const eventColumns = "SLOT ID STATE AT ATTEMPTS DESTINATION TYPE CLASS ERROR"
+
+func (p *printer) event(e outbox.Event) {
+	row := newEventRow(e)
+	p.row(row, eventColumns, row.Slot, row.ID, row.State, when(row.At), row.Attempts, row.Destination, row.Type, row.Class, cut(row.Error))
+}
+
+func when(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+// cut is what of a long text stands in a table.
+func cut(text string) string {
+	const most = 60
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most-1]) + "…"
+	}
+	return text
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/luatx/luatx/admin"
+)
+
+var statsVerb = verb{
+	name: "stats", short: "how many events are in each state, the oldest one due, and what is parked for which reason",
+	long: `luatx stats tells how many events are in each state, for how long the oldest one has been due, how many events a second
+came and went while it looked, and what is parked for which reason. A time that grows says that nobody publishes.`,
+	flags: func(flags *flag.FlagSet) action {
+		over := flags.Duration("over", time.Second, "the time over which rates are measured; 0: none")
+		top := flags.Int("top", 10, "how many classes of failures are named")
+		return func(ctx context.Context, s *session, _ []string) error { return s.stats(ctx, *over, *top) }
+	},
+}
+
+type statsRow struct {
+	Pending     int64            `json:"pending"`
+	Leased      int64            `json:"leased"`
+	Waiting     int64            `json:"waiting"`
+	Parked      int64            `json:"parked"`
+	Sent        int64            `json:"sent"`
+	Bytes       int64            `json:"bytes"`
+	Oldest      float64          `json:"oldest_due_seconds"`
+	Rates       *admin.Rates     `json:"rates,omitempty"`
+	Top         []admin.Reason   `json:"top,omitempty"`
+	Destination map[string]int64 `json:"parked_by_destination,omitempty"`
+}
+
+func (s *session) stats(ctx context.Context, over time.Duration, top int) error {
+	now, err := s.operator.Stats(ctx)
+	if err != nil {
+		return err
+	}
+	var rates *admin.Rates
+	if over > 0 {
+		timer := time.NewTimer(over)
+		defer timer.Stop()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-timer.C:
+		}
+		before := now
+		if now, err = s.operator.Stats(ctx); err != nil {
+			return err
+		}
+		measured := now.Rates(before)
+		rates = &measured
+	}
+	c := now.Counts
+	if s.json {
+		s.out.row(statsRow{
+			c.Pending, c.Leased, c.Waiting, c.Parked, c.Sent, c.Bytes, now.Oldest.Seconds(), rates, now.Top(top), now.Parked.ByDestination,
+		}, "")
+		return nil
+	}
+	s.out.row(nil, "PENDING LEASED WAITING PARKED SENT BYTES OLDEST-DUE",
+		c.Pending, c.Leased, c.Waiting, c.Parked, c.Sent, c.Bytes, now.Oldest.Round(time.Millisecond))
+	if rates != nil {
+		s.out.section("a second:")
+		s.out.row(nil, "ENQUEUED SENT FAILED PARKED", figure(rates.Enqueued), figure(rates.Sent), figure(rates.Failed), figure(rates.Parked))
+	}
+	if reasons := now.Top(top); len(reasons) > 0 {
+		s.out.section("parked, by class:")
+		for _, r := range reasons {
+			s.out.row(nil, "EVENTS CLASS", r.Events, r.Class)
+		}
+		s.out.section("parked, by destination:")
+		for _, name := range slices.Sorted(maps.Keys(now.Parked.ByDestination)) {
+			if n := now.Parked.ByDestination[name]; n > 0 {
+				s.out.row(nil, "EVENTS DESTINATION", n, name)
+			}
+		}
+	}
+	return nil
+}
+
+func figure(f float64) string { return fmt.Sprintf("%.1f", f) }
+
+var drainVerb = verb{
+	name: "drain", args: "[stream…]", short: "what is left to be done before the number of partitions is changed",
+	long: `luatx drain tells what is left in the shards of a keyspace, and in the input streams that are named, before the number of
+partitions is changed. With new input stopped the change is safe when nothing is left: the exit status is 0 then, else 1.`,
+	flags: func(*flag.FlagSet) action {
+		return func(ctx context.Context, s *session, keys []string) error {
+			d, err := s.operator.Drain(ctx, keys...)
+			if err != nil {
+				return err
+			}
+			for _, l := range d.Shards {
+				s.out.row(l, "SLOT PENDING LEASED WAITING PARKED NEXT-TIMER", l.Slot, l.Pending, l.Leased, l.Waiting, l.Parked, when(l.Timer))
+			}
+			if len(d.Streams) > 0 {
+				s.out.section("streams:")
+			}
+			for _, state := range d.Streams {
+				s.streamRows(state)
+			}
+			if d.Done() {
+				s.out.say("nothing is left")
+				return nil
+			}
+			return toldError{fmt.Errorf("%d shards and %d streams are not done", len(d.Shards), len(d.Streams))}
+		}
+	},
+}
+
+var streamsVerb = verb{
+	name: "streams", args: "key…", anywhere: true, short: "groups of streams, their lag, what is pending by consumer, and dead letters",
+	long: `luatx streams tells of streams, by their keys: who reads them, how far behind, what is pending for each consumer, and how
+many dead letters there are. A lag of -1 is not known. With --per-tag each name stands for the streams of all partitions.`,
+	flags: func(flags *flag.FlagSet) action {
+		perTag := flags.Bool("per-tag", false, "the arguments are names of streams that every partition has")
+		return func(ctx context.Context, s *session, names []string) error {
+			if len(names) == 0 {
+				return usageError{fmt.Errorf("name a stream; luatx streams -h says more")}
+			}
+			keys := names
+			if *perTag {
+				if keys = nil; len(s.transactor.Keyspace().Tags()) == 0 || s.namespace == "" {
+					return usageError{fmt.Errorf("--per-tag: say --namespace and --keyspace partitions=n")}
+				}
+				for _, name := range names {
+					for _, tag := range s.transactor.Keyspace().Tags() {
+						keys = append(keys, s.transactor.Keyspace().TagKey(tag, name))
+					}
+				}
+			}
+			for state, err := range s.operator.Streams(ctx, keys...) {
+				if err != nil {
+					return err
+				}
+				s.streamRows(state)
+			}
+			return nil
+		}
+	},
+}
+
+func (s *session) streamRows(state admin.StreamState) {
+	if s.json {
+		s.out.row(state, "")
+		return
+	}
+	const columns = "STREAM LENGTH DEAD GROUP LAG PENDING OLDEST CONSUMER ITS-PENDING IDLE"
+	if len(state.Groups) == 0 {
+		s.out.row(nil, columns, state.Key, state.Length, state.DeadLetters, "-", "-", "-", "-", "-", "-", "-")
+	}
+	for _, g := range state.Groups {
+		oldest := g.Oldest
+		if oldest == "" {
+			oldest = "-"
+		}
+		consumers := g.Consumers
+		if len(consumers) == 0 {
+			consumers = []admin.Consumer{{Name: "-"}}
+		}
+		for _, c := range consumers {
+			s.out.row(nil, columns, state.Key, state.Length, state.DeadLetters, g.Name, g.Lag, g.Pending, oldest, c.Name, c.Pending, c.Idle)
+		}
+	}
+}
