@@ -1,0 +1,116 @@
+package main
+
+// adminMutants break what an operator's commands rest on.
+var adminMutants = []Mutant{
+	{
+		Name: "admin-forgets-without-audit", File: "lua/forget.lua", Package: "admin", Test: "^TestForget$/^redis$",
+		Old: `return finish('forget')`, New: `return {NOW, table.concat(answers)}`,
+		Why: "nobody knows why a message counted twice",
+	},
+	{
+		Name: "admin-forgets-one-generation", File: "lua/forget.lua", Package: "admin", Test: "^TestForgetWholly$/^redis$",
+		Old: `ipairs({'inbox:a', 'inbox:b'})`, New: `ipairs({'inbox:a'})`,
+		Why: "a message that is to be applied again is a duplicate still",
+	},
+	{
+		Name: "admin-forgets-and-keeps-replies", File: "lua/forget.lua", Package: "admin", Test: "^TestForgetWholly$/^redis$",
+		Old: `ipairs({'results', 'results:b', 'broken'})`, New: `ipairs({'broken'})`,
+		Why: "a retry hears the replies of another run",
+	},
+	{
+		Name: "admin-forgets-in-a-foreign-shard", File: "internal/script/set.go", Package: "admin", Test: "^TestForgetWholly$/^redis$",
+		Old: `lua.Source("_time", "_outbox", "_owned", "_audit", "forget")`, New: `lua.Source("_time", "_outbox", "_audit", "forget")`,
+		Why: "an operator with a wrong keyspace changes another service's inbox",
+	},
+	{
+		Name: "admin-forgets-without-a-reason", File: "admin/inbox.go", Package: "admin", Test: "^TestForget$/^redis$",
+		Old: `case reason == "" || len(reason) > maxReason:`, New: `case len(reason) > maxReason:`,
+		Why: "the audit says who, and not why",
+	},
+	{
+		Name: "admin-drained-with-parked-events", File: "admin/drain.go", Package: "admin", Test: "^TestDrain$/^redis$",
+		Old: `if l.Pending+l.Waiting+l.Parked > 0 ||`, New: `if l.Pending+l.Waiting > 0 ||`,
+		Why: "parked events stay behind under the old number of partitions",
+	},
+	{
+		Name: "admin-drained-before-it-is-read", File: "admin/streams.go", Package: "admin", Test: "^TestDrain$/^redis$",
+		Old: `return len(s.Groups) > 0 || s.Length == 0`, New: `return true`,
+		Why: "input that nobody has read stays behind",
+	},
+	{
+		Name: "admin-tells-twice", File: "admin/tail.go", Package: "admin", Test: "^TestTail$/^redis$",
+		Old: `if e.ID != "" && t.seen[s] {`, New: `if false {`,
+		Why: "every look repeats the last ten seconds",
+	},
+	{
+		Name: "admin-tells-of-before", File: "admin/tail.go", Package: "admin", Test: "^TestTail$/^redis$",
+		Old: "	if since.Before(t.begun) {\n		since = t.begun\n	}\n", New: "",
+		Why: "old events look as if they were parked now",
+	},
+	{
+		Name: "admin-doctor-misses-eviction", File: "admin/doctor_server.go", Package: "admin", Test: "^TestDoctor$",
+		Old: `if policy != "" && policy != "noeviction" {`, New: `if policy == "allkeys-random" {`,
+		Why: "a server that forgets ids passes for sound",
+	},
+	{
+		Name: "admin-doctor-misses-rights", File: "lua/rights.lua", Package: "admin", Test: "^TestDoctor$",
+		Old: `if not ok or not may then`, New: `if not ok then`,
+		Why: "a user who may not run what scripts call passes for sound",
+	},
+	{
+		Name: "admin-doctor-misses-layout", File: "admin/doctor_shards.go", Package: "admin", Test: "^TestDoctor$",
+		Old: `if owner != o.scripts.Identity() {`, New: `if false {`,
+		Why: "two keyspaces in one namespace pass for sound",
+	},
+	{
+		Name: "admin-discards-without-yes", File: "cmd/luatx/parkedacts.go", Package: "cmd/luatx", Test: "^TestParkedWalk$/^redis$",
+		Old: `		if !yes {
+			continue
+		}`, New: ``,
+		Why: "a look at what would be removed removes it",
+	},
+	{
+		Name: "admin-discards-all-by-default", File: "cmd/luatx/parkedacts.go", Package: "cmd/luatx", Test: "^TestParkedWalk$/^redis$",
+		Old: `case f.String() == "all" && !*all:`, New: `case false && !*all:`,
+		Why: "a forgotten filter removes everything",
+	},
+	{
+		Name: "admin-rearms-without-yes", File: "cmd/luatx/parkedacts.go", Package: "cmd/luatx", Test: "^TestParkedWalk$/^redis$",
+		Old: `o.DryRun = len(ids) == 0 && !*yes`, New: `o.DryRun = false && !*yes`,
+		Why: "a preview of what a filter means sends it",
+	},
+	{
+		Name: "admin-forgets-without-yes", File: "cmd/luatx/inbox.go", Package: "cmd/luatx", Test: "^TestInboxCommands$/^redis$",
+		Old: `	case !yes:
+		if err`, New: `	case !yes && m == nil:
+		if err`,
+		Why: "a look at a message lets it count twice",
+	},
+	{
+		Name: "admin-repairs-in-a-dry-run", File: "cmd/luatx/care.go", Package: "cmd/luatx", Test: "^TestRepairCommand$/^redis$",
+		Old: `	if fix {
+		look`, New: `	if fix || !fix {
+		look`,
+		Why: "a look changes what it looks at",
+	},
+	{
+		Name: "admin-repairs-without-a-retention", File: "cmd/luatx/care.go", Package: "cmd/luatx", Test: "^TestRepairCommand$/^redis$",
+		Old: `case s.retention <= 0:`, New: `case s.retention < 0:`,
+		Why: "a service that keeps ids for a week loses them after a day",
+	},
+	{
+		Name: "admin-export-overwrites", File: "cmd/luatx/parked.go", Package: "cmd/luatx", Test: "^TestExportToFile$/^redis$",
+		Old: `os.O_WRONLY|os.O_CREATE|os.O_EXCL`, New: `os.O_WRONLY|os.O_CREATE|os.O_TRUNC`,
+		Why: "the only copy of what was discarded is lost",
+	},
+	{
+		Name: "admin-shows-bodies", File: "cmd/luatx/parked.go", Package: "cmd/luatx", Test: "^TestParkedWalk$/^redis$",
+		Old: `if body && len(e.Body) > 0 {`, New: `if (body || !body) && len(e.Body) > 0 {`,
+		Why: "what is nobody's business stands on a screen",
+	},
+	{
+		Name: "admin-prints-control-characters", File: "cmd/luatx/print.go", Package: "cmd/luatx", Test: "^TestParkedWalk$/^redis$",
+		Old: `if unicode.IsPrint(r) {`, New: `if r > 0 || unicode.IsPrint(r) {`,
+		Why: "an error's text moves the cursor of a terminal",
+	},
+}
