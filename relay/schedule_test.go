@@ -87,7 +87,10 @@ func TestScheduleHandsOut(t *testing.T) {
 			want(t, handed(t, s, 2), 1)
 		},
 	} {
-		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { test(t, newSchedule()) }) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { test(t, newSchedule()) })
+		})
 	}
 }
 
