@@ -34,7 +34,7 @@ return {sum, least, tonumber(moved[1]) or 0, tonumber(moved[2]) or 0, tonumber(m
 
 // patience is for how long the states of a branch may not add up: indexes are damaged, and repaired, by processes and
 // servers that are not left in peace either.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // Ticker holds what must be so at every moment, whatever goes on.
 type Ticker struct {
@@ -43,8 +43,14 @@ type Ticker struct {
 	Transactor *luatx.Transactor
 	Checks     *Checks
 
-	off     map[int]time.Time // by branch: since when its states have not added up
-	longest time.Duration     // that they did not
+	off     map[int]damage // by branch
+	longest time.Duration  // that states did not add up
+}
+
+// damage is so many events in no state, and since when nobody has repaired any of them.
+type damage struct {
+	missing int64
+	since   time.Time
 }
 
 // Tick looks at all branches. One that does not answer is left to the next tick.
@@ -69,16 +75,17 @@ func (t *Ticker) hold(b ground.Branch, n []int64) {
 	t.Checks.Hold(AppliedOnce, count == effects && times == effects, where("%d effects, %d ids, %d counted"), effects, times, count)
 	t.Checks.Hold(OutboxSet, entries == effects, where("%d effects and %d events"), effects, entries)
 	if t.off == nil {
-		t.off = make(map[int]time.Time)
+		t.off = make(map[int]damage)
 	}
 	var off time.Duration
-	switch since, known := t.off[b.N]; {
+	switch known := t.off[b.N]; {
 	case missing == 0:
 		delete(t.off, b.N)
-	case known:
-		off = time.Since(since)
+	case known.since.IsZero() || missing < known.missing: // what is left of a repair was damaged after it
+		t.off[b.N] = damage{missing, time.Now()}
 	default:
-		t.off[b.N] = time.Now()
+		off = time.Since(known.since)
+		t.off[b.N] = damage{missing, known.since}
 	}
 	t.longest = max(t.longest, off)
 	t.Checks.Note(StatesAddUp, "events were in no state for %v at most", t.longest.Round(100*time.Millisecond))

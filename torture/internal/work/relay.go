@@ -31,7 +31,7 @@ func (p *process) relay(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	worker, err := repair.New(p.tr, repair.Config{Interval: time.Second, Lease: 3 * time.Second, Step: 1000, Logger: p.log})
+	worker, err := repair.New(p.tr, repair.Config{Interval: time.Second, Lease: time.Second, Step: 1000, Logger: p.log})
 	if err != nil {
 		return err
 	}
