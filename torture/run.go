@@ -198,7 +198,8 @@ func (r *run) fight(ctx context.Context) {
 
 // watch holds at every tick what must be so at every moment, and plays the operator who re-arms what was parked.
 func (r *run) watch(ctx context.Context, broken func()) {
-	at := verdict.Ticker{Branches: r.branches, Client: r.client, Transactor: r.tr, Checks: &r.checks}
+	patience := min(max(r.For/10, 15*time.Second), time.Minute)
+	at := verdict.Ticker{Branches: r.branches, Client: r.client, Transactor: r.tr, Checks: &r.checks, Patience: patience}
 	ticker := time.NewTicker(tickEvery)
 	defer ticker.Stop()
 	for {

@@ -32,16 +32,15 @@ local indexed = redis.call('ZCARD', KEYS[7]) + redis.call('ZCARD', KEYS[8]) + re
 return {sum, least, tonumber(moved[1]) or 0, tonumber(moved[2]) or 0, tonumber(moved[3]) or 0,
   redis.call('HLEN', KEYS[4]), redis.call('HLEN', KEYS[5]), entries, entries - indexed - waiting}`)
 
-// patience is for how long the states of a branch may not add up: indexes are damaged, and repaired, by processes and
-// servers that are not left in peace either.
-const patience = time.Minute
-
 // Ticker holds what must be so at every moment, whatever goes on.
 type Ticker struct {
 	Branches   []ground.Branch
 	Client     redis.UniversalClient
 	Transactor *luatx.Transactor
 	Checks     *Checks
+	// Patience is for how long the states of a branch may not add up: indexes are damaged, and repaired, by processes and
+	// servers that are not left in peace either, and by rounds that take longer the more there is.
+	Patience time.Duration
 
 	off     map[int]damage // by branch
 	longest time.Duration  // that states did not add up
@@ -89,5 +88,5 @@ func (t *Ticker) hold(b ground.Branch, n []int64) {
 	}
 	t.longest = max(t.longest, off)
 	t.Checks.Note(StatesAddUp, "events were in no state for %v at most", t.longest.Round(100*time.Millisecond))
-	t.Checks.Hold(StatesAddUp, off < patience, where("%d events are in no state, for %v"), missing, off.Round(100*time.Millisecond))
+	t.Checks.Hold(StatesAddUp, off < t.Patience, where("%d events are in no state, for %v"), missing, off.Round(100*time.Millisecond))
 }
