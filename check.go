@@ -15,7 +15,7 @@ import (
 // forget ids (a warning, or an error under Config.StrictEviction), and what its user may do. Without a command that
 // takes writes back it fails, with a RefusedError that names it; without DUMP and RESTORE it goes on, and a
 // transaction that cannot be undone without them is refused. What a managed service denies, CONFIG or INFO, is
-// passed over with a warning. The first commit runs Check where the caller has not.
+// passed over with a warning. It takes Config.CommitTimeout at most. The first commit runs Check where the caller has not.
 func (t *Transactor) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, t.cfg.CommitTimeout) // some of it is asked for until there is an answer
 	defer cancel()

@@ -5,11 +5,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/respproxy"
 )
 
 // lines is a log that a test reads.
@@ -89,5 +91,25 @@ func TestCheckOfNoServer(t *testing.T) {
 	}
 	if err := tr.Check(redistest.Soon(t)); err == nil {
 		t.Error("a server that is not there passes the check")
+	}
+}
+
+// TestCheckEnds holds that a server which does not answer does not hold Check up for as long as its caller would wait.
+func TestCheckEnds(t *testing.T) {
+	t.Parallel()
+	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
+	proxy.On(func(cmd []string) respproxy.Action {
+		if strings.EqualFold(cmd[0], "EVALSHA") {
+			return respproxy.CutRequest()
+		}
+		return respproxy.Pass()
+	})
+	tr, err := luatx.New(redistest.Client(t, proxy.Addr()), luatx.Config{Namespace: redistest.Namespace(t), CommitTimeout: 200 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := redistest.Soon(t)
+	if err := tr.Check(ctx); err == nil || ctx.Err() != nil {
+		t.Errorf("%v; its caller waits: %v", err, ctx.Err())
 	}
 }

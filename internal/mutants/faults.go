@@ -3,6 +3,11 @@ package main
 // faultMutants break what holds when networks, consumers, masters and operators misbehave, and what names keys.
 var faultMutants = []Mutant{
 	{
+		Name: "check-waits-for-ever", File: "check.go", Package: ".", Test: "^TestCheckEnds$",
+		Old: `context.WithTimeout(ctx, t.cfg.CommitTimeout) // some of it`, New: `context.WithCancel(ctx) // some of it`,
+		Why: "a service that starts beside a sick server hangs without a word",
+	},
+	{
 		Name:    "resolve-runs-in-a-migration",
 		File:    "internal/script/commit.go",
 		Old:     `shard.keys(keyVoid, keyInboxA, keyInboxB, keyBroken)`,
