@@ -204,6 +204,16 @@ func (f *fakeDriver) settled() (acked, dead int) {
 	return acked, dead
 }
 
+// held counts the deliveries that nobody has let go of.
+func (f *fakeDriver) held() (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, e := range f.entries {
+		n += e.held
+	}
+	return n
+}
+
 // pass lets time go by, in a bubble.
 func pass(d time.Duration) { <-time.After(d) }
 

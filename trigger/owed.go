@@ -145,7 +145,7 @@ func (r *running) payAll() {
 			continue
 		}
 		for _, left := range r.owed.all() {
-			r.drop(left.d, false)
+			r.letGo(left, false)
 			r.log.Warn("trigger: entry is done and not acked, it will run again", left.d.subject()...)
 		}
 		return

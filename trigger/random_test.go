@@ -107,6 +107,9 @@ func randomSequence(t *testing.T, seed uint64, lines *seenLines) {
 	if n := r.Stats().InFlight; n != 0 {
 		t.Errorf("%d in flight", n)
 	}
+	if n := x.fake.held(); n != 0 {
+		t.Errorf("%d deliveries were never let go", n)
+	}
 	if x.fake.closed.Load() != 1 {
 		t.Error("the driver is not closed")
 	}

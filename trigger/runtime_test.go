@@ -434,6 +434,26 @@ func TestOwedAcksAreWrittenAtTheEnd(t *testing.T) {
 	}
 }
 
+// TestRepeatsAreLetGo holds that a driver hears the end of each delivery, also of those that came while an ack was owed that
+// is never written.
+func TestRepeatsAreLetGo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		fake := newFake(t, 1)
+		fake.ack = times(1 << 20)
+		fake.again = func() bool { return true }
+		s := begin(t, Config{Driver: fake})
+		time.Sleep(10 * time.Second)
+		if n := fake.held(); n != 2 {
+			t.Errorf("%d deliveries of an entry are in hand, want 2", n)
+		}
+		s.end()
+		if n := fake.held(); n != 0 {
+			t.Errorf("%d deliveries were never let go", n)
+		}
+	})
+}
+
 func TestEveryLineNamesWhatItIsAbout(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -144,11 +144,16 @@ func (r *running) settle(w *work) error {
 	if err := r.tellOf(ctx, w); err != nil {
 		return err
 	}
-	r.drop(w.d, true)
-	for _, d := range w.again {
-		d.done(true)
-	}
+	r.letGo(w, true)
 	return nil
+}
+
+// letGo lets go of an entry, and of what came of it again while its ack was owed.
+func (r *running) letGo(w *work, settled bool) {
+	r.drop(w.d, settled)
+	for _, d := range w.again {
+		d.done(settled)
+	}
 }
 
 func (r *running) tellOf(ctx context.Context, w *work) error {

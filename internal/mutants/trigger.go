@@ -147,6 +147,15 @@ var triggerMutants = []Mutant{
 		Why:     "an ack that failed once is never written",
 	},
 	{
+		Name:    "trigger-repeats-kept",
+		File:    "trigger/work.go",
+		Old:     `	for _, d := range w.again {`,
+		New:     `	for _, d := range w.again[:0] {`,
+		Package: "trigger",
+		Test:    "^TestRepeatsAreLetGo$",
+		Why:     "a driver waits for the end of a delivery that nobody has",
+	},
+	{
 		Name:    "trigger-owes-without-end",
 		File:    "trigger/owed.go",
 		Old:     `	if len(list) >= maxOwed {`,
