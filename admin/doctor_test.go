@@ -35,10 +35,11 @@ func examined(t testing.TB, client redis.UniversalClient, how admin.Examination)
 	return found
 }
 
+// serious leaves out the flaws of the very program that the tests run on; another test has their versions.
 func serious(found []admin.Diagnosis) []string {
 	var all []string
 	for _, d := range found {
-		if d.Severity != admin.Remark {
+		if d.Severity != admin.Remark && d.Check != "cve" {
 			all = append(all, string(d.Severity)+" "+d.Check)
 		}
 	}
@@ -82,7 +83,7 @@ func TestDoctor(t *testing.T) {
 			return client
 		}, []string{"warning memory"}},
 		{"user without rights", sound, func(t *testing.T, server *redistest.Server) redis.UniversalClient {
-			must(t, server.Admin(t).Do(t.Context(), "ACL", "SETUSER", "me", "on", ">secret", "~*", "+@all", "-hset", "-script|load").Err())
+			must(t, server.Admin(t).Do(t.Context(), "ACL", "SETUSER", "me", "on", ">secret", "~*", "+@all", "-hset", "-script").Err())
 			return server.Client(t, func(o *redis.Options) { o.Username, o.Password = "me", "secret" })
 		}, []string{"error acl"}},
 		{"cluster without slots", append(slices.Clone(sound), "cluster-enabled yes"), nil, []string{"error cluster"}},
