@@ -14,7 +14,7 @@ var layers = [][]string{
 	{"bench", "matrix", "sqltx/sqltest", "torture"},
 	{"cmd", "examples", "luatxtest", "internal/mutants", "internal/redistest", "internal/rules"},
 	{"contrib", "internal/measure"},
-	{"admin", "internal/rekey", "stack", "sqltx", "trigger"},
+	{"admin", "idempotency", "internal/rekey", "stack", "sqltx", "trigger"},
 	{"relay", "repair"},
 	{"outbox", "inbox", "stream", "expiry"},
 	{"."},
@@ -25,8 +25,9 @@ var layers = [][]string{
 
 // only narrows what a package may import of the layers below it.
 var only = map[string][]string{
-	"sqltx":   {"message"},
-	"trigger": {"message"},
+	"idempotency": {"."},
+	"sqltx":       {"message"},
+	"trigger":     {"message"},
 }
 
 // place finds a package, given relative to the module, in the layers.

@@ -1,0 +1,53 @@
+package idempotency
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+)
+
+// Config configures New. Aggregate is required.
+type Config struct {
+	// Aggregate names the aggregate that a request is about, on whose slot it writes; where it returns an error the
+	// request is refused with 400. A repeated request must name the same one.
+	Aggregate func(*http.Request) (string, error)
+	// Scope names whose keys they are, a tenant or user: two of them may use one key, and never see each other's
+	// responses. Defaults to one for all.
+	Scope func(*http.Request) string
+	// Header carries the key. Defaults to "Idempotency-Key".
+	Header string
+	// KeyOptional lets requests in that carry no key. Each runs in a transaction, and is a new one every time.
+	KeyOptional bool
+	// MaxRequest is the most bytes of a request's body. Defaults to 1 MiB.
+	MaxRequest int64
+	// MaxResponse is the most bytes of a response's body, which is kept for the Transactor's Retention. A handler that
+	// writes more fails. Defaults to 256 KiB.
+	MaxResponse int
+	// Logger defaults to slog.Default().
+	Logger *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	c.Header = cmp.Or(c.Header, "Idempotency-Key")
+	c.MaxRequest = cmp.Or(c.MaxRequest, 1<<20)
+	c.MaxResponse = cmp.Or(c.MaxResponse, 256<<10)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	if c.Scope == nil {
+		c.Scope = func(*http.Request) string { return "" }
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	switch {
+	case c.Aggregate == nil:
+		return errors.New("idempotency: Config.Aggregate is nil: name the aggregate that a request writes to")
+	case c.MaxRequest < 0:
+		return fmt.Errorf("idempotency: Config.MaxRequest is %d: use 0 for the default, or bytes", c.MaxRequest)
+	case c.MaxResponse < 0:
+		return fmt.Errorf("idempotency: Config.MaxResponse is %d: use 0 for the default, or bytes", c.MaxResponse)
+	}
+	return nil
+}

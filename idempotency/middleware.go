@@ -1,0 +1,261 @@
+package idempotency
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+)
+
+// Replayed is the header of an answer that was given before. Stripe's API names it so.
+const Replayed = "Idempotent-Replayed"
+
+const maxKey = 255
+
+// New returns a middleware that runs handlers in transactions of t. The handler records its writes on
+// luatx.CmdableFromContext or luatx.TxFromContext of the request's context; its answer goes out when they are committed.
+//
+//   - A status below 500 commits, and is kept for t's Retention: the same request again is given it, with the header
+//     Idempotent-Replayed, and the handler does not run. That holds for requests at the same time too.
+//   - From 500 on nothing is written, nothing is kept, and the key may be used again.
+//   - The same key with another method, address or body is refused with 422, no key with 400.
+//   - Where Redis cannot commit, or does not say whether it has, the answer is 503 with Retry-After: the client sends
+//     the request again under its key. A procedure that aborts is answered 409 with its reason.
+//
+// A handler may run more than once, of which one run counts: see luatx.Tx.Read. It must not begin a transaction of its
+// own. GET, HEAD, OPTIONS and TRACE pass by. A kept response whose memory was evicted is answered 409: the effect is there.
+func New(t *luatx.Transactor, cfg Config) (func(http.Handler) http.Handler, error) {
+	if t == nil {
+		return nil, errors.New("idempotency: New needs a Transactor")
+	}
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	return func(next http.Handler) http.Handler { return &middleware{t, cfg, next} }, nil
+}
+
+type middleware struct {
+	t    *luatx.Transactor
+	cfg  Config
+	next http.Handler
+}
+
+func (m *middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		m.next.ServeHTTP(w, r)
+		return
+	}
+	c, err := m.read(w, r)
+	if err == nil {
+		err = c.commit()
+	}
+	var p *problem
+	switch {
+	case err == nil:
+		if c.replayed {
+			w.Header().Set(Replayed, "true")
+		}
+		c.answer.write(w)
+	case errors.As(err, &p):
+		p.write(w)
+	default:
+		m.explain(r, err).write(w)
+	}
+}
+
+// call is one request on its way.
+type call struct {
+	*middleware
+	r         *http.Request
+	aggregate string
+	body      []byte
+	id        string // of the key in its scope; empty without a key
+	asked     string // a digest of what is asked
+
+	answer   *response
+	replayed bool
+}
+
+// read reads a request whole, and refuses what cannot be repeated.
+func (m *middleware) read(w http.ResponseWriter, r *http.Request) (*call, error) {
+	key, err := m.key(r)
+	if err != nil {
+		return nil, err
+	}
+	aggregate, err := m.cfg.Aggregate(r)
+	if err == nil {
+		_, err = m.t.Keyspace().Tag(aggregate)
+	}
+	if err != nil {
+		return nil, &problem{"Unknown aggregate", http.StatusBadRequest, err.Error()}
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, m.cfg.MaxRequest))
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return nil, &problem{"Request too large", http.StatusRequestEntityTooLarge, fmt.Sprintf("a body has at most %d bytes", large.Limit)}
+	case err != nil:
+		return nil, &problem{"Request not read", http.StatusBadRequest, "the body ended early"}
+	}
+	c := &call{middleware: m, r: r, aggregate: aggregate, body: body, asked: digest(r.Method, r.URL.RequestURI(), string(body))}
+	if key != "" {
+		c.id = digest(m.cfg.Scope(r), key)
+	}
+	return c, nil
+}
+
+// digest keeps its parts apart.
+func digest(parts ...string) string {
+	h := sha256.New()
+	for _, p := range parts {
+		fmt.Fprintf(h, "%d:%s", len(p), p)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// key returns the key of a request; empty where it has none and need not.
+func (m *middleware) key(r *http.Request) (string, error) {
+	values := r.Header.Values(m.cfg.Header)
+	if len(values) == 0 && m.cfg.KeyOptional {
+		return "", nil
+	}
+	refused := func(detail string) (string, error) {
+		return "", &problem{"Idempotency key missing or wrong", http.StatusBadRequest, m.cfg.Header + detail}
+	}
+	if len(values) != 1 {
+		return refused(fmt.Sprintf(" must be there once, and is %d times: send a key of your own with each new request", len(values)))
+	}
+	key := values[0]
+	if len(key) > 1 && key[0] == '"' && key[len(key)-1] == '"' { // as the draft writes it
+		key = key[1 : len(key)-1]
+	}
+	if key == "" || len(key) > maxKey || strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r > '~' }) {
+		return refused(fmt.Sprintf(" must be 1 to %d printable ASCII characters", maxKey))
+	}
+	return key, nil
+}
+
+var (
+	errKept   = errors.New("idempotency: answered before")
+	errFailed = errors.New("idempotency: the handler answered an error of the server")
+)
+
+// commit runs the handler and commits, or finds what was answered before.
+func (c *call) commit() error {
+	for range 2 { // what committed beside the first time has its answer kept the second
+		c.answer, c.replayed = nil, false
+		result, err := c.t.Transact(c.r.Context(), c.aggregate, c.run, c.options()...)
+		switch {
+		case c.replayed && (err == nil || errors.Is(err, errKept)):
+			if c.answer.Request != c.asked {
+				return &problem{
+					"Idempotency key used before", http.StatusUnprocessableEntity,
+					"another request had this key: send each new request with a key of its own",
+				}
+			}
+			return nil
+		case errors.Is(err, errFailed), err == nil && result.Outcome != luatx.Duplicate:
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+	return &problem{"Answer not kept", http.StatusConflict, "the request was applied before, and what was answered is not kept any more"}
+}
+
+func (c *call) options() []luatx.Option {
+	if c.id == "" {
+		return nil
+	}
+	return []luatx.Option{luatx.WithID("http:" + c.id)}
+}
+
+// run is the transaction.
+func (c *call) run(tx *luatx.Tx) error {
+	c.answer, c.replayed = nil, false
+	ctx := tx.Context(c.r.Context())
+	key, err := c.kept(ctx, tx)
+	if err != nil {
+		return err
+	}
+	w := newRecorder(c.cfg.MaxResponse)
+	r := c.r.WithContext(ctx)
+	r.Body = io.NopCloser(bytes.NewReader(c.body))
+	c.next.ServeHTTP(w, r)
+	if c.answer, err = w.response(c.asked); err != nil {
+		return err
+	}
+	switch {
+	case c.answer.Status >= http.StatusInternalServerError:
+		return errFailed
+	case key == "":
+		return nil
+	}
+	text, err := json.Marshal(c.answer)
+	if err != nil {
+		return err
+	}
+	return luatx.Queued(tx.Pipeline().Set(ctx, key, text, c.t.Config().Retention))
+}
+
+// kept returns the key under which the answer is kept, and errKept where there is one.
+func (c *call) kept(ctx context.Context, tx *luatx.Tx) (string, error) {
+	if c.id == "" {
+		return "", nil
+	}
+	key, err := tx.Key("idempotency", c.id)
+	if err != nil {
+		return "", err
+	}
+	text, err := tx.Read().Get(ctx, key).Bytes()
+	switch {
+	case errors.Is(err, redis.Nil):
+		return key, nil
+	case err != nil:
+		return "", err
+	}
+	c.answer = new(response)
+	if err := json.Unmarshal(text, c.answer); err != nil {
+		return "", fmt.Errorf("idempotency: the answer kept as %q cannot be read: %w", key, err)
+	}
+	c.replayed = true
+	return "", errKept
+}
+
+// faults are errors that the same request would meet again.
+var faults = []error{
+	luatx.ErrCrossSlot, luatx.ErrCommandRefused, luatx.ErrTooLarge, luatx.ErrNested, luatx.ErrTxClosed,
+	luatx.ErrReadAfterWrite, luatx.ErrKeyspace, errLarge,
+}
+
+// explain says what a client is to do about an error of a transaction.
+func (m *middleware) explain(r *http.Request, err error) *problem {
+	level, p := m.cfg.Logger.Warn, &problem{
+		"Not committed", http.StatusServiceUnavailable, "send the same request again, under the same key: it has its effect once",
+	}
+	var aborted *luatx.AbortError
+	var command *luatx.CommandError
+	var broken *luatx.RollbackError
+	switch {
+	case errors.As(err, &aborted):
+		return &problem{"Refused", http.StatusConflict, aborted.Reason}
+	case errors.As(err, &command), errors.As(err, &broken),
+		slices.ContainsFunc(faults, func(fault error) bool { return errors.Is(err, fault) }):
+		level, p = m.cfg.Logger.Error, &problem{"Not committed", http.StatusInternalServerError, "the request cannot be applied as it is"}
+	}
+	level("idempotency: request not committed", "method", r.Method, "path", r.URL.Path, "status", p.Status, "error", err)
+	return p
+}

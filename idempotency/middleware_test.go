@@ -1,0 +1,409 @@
+package idempotency_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/idempotency"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/respproxy"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// service books payments: each adds to the sum of an account and emits an event.
+type service struct {
+	t       *testing.T
+	tr      *luatx.Transactor
+	client  redis.UniversalClient
+	handler http.Handler
+	runs    atomic.Int64
+	status  atomic.Int64
+}
+
+func newService(t *testing.T, client redis.UniversalClient, change ...func(*idempotency.Config)) *service {
+	t.Helper()
+	namespace := redistest.Namespace(t)
+	tr, err := luatx.New(client, luatx.Config{
+		Namespace: namespace, Keyspace: luatx.Partitions(4).WithPrefix(namespace),
+		Procedures: []luatx.Procedure{{Name: "refuse", Source: `return abort('no money')`}},
+	})
+	must(t, err)
+	cfg := idempotency.Config{Aggregate: account}
+	for _, f := range change {
+		f(&cfg)
+	}
+	once, err := idempotency.New(tr, cfg)
+	must(t, err)
+	s := &service{t: t, tr: tr, client: client}
+	s.status.Store(http.StatusCreated)
+	s.handler = once(http.HandlerFunc(s.pay))
+	return s
+}
+
+func account(r *http.Request) (string, error) {
+	if a := r.URL.Query().Get("account"); a != "" {
+		return a, nil
+	}
+	return "", errors.New("name an account")
+}
+
+func (s *service) pay(w http.ResponseWriter, r *http.Request) {
+	run := s.runs.Add(1)
+	ctx := r.Context()
+	amount, err := io.ReadAll(r.Body)
+	must(s.t, err)
+	tx, ok := luatx.TxFromContext(ctx)
+	if !ok {
+		s.t.Error("no transaction")
+		return
+	}
+	key, err := tx.Key("sum")
+	must(s.t, err)
+	luatx.CmdableFromContext(ctx, s.client).IncrBy(ctx, key, int64(len(amount)))
+	must(s.t, tx.Emit(luatx.Event{Body: []byte(`{"id":"e"}`)}))
+	w.Header().Set("X-Run", fmt.Sprint(run))
+	w.WriteHeader(int(s.status.Load()))
+	w.Header().Set("X-Late", "is not sent")
+	fmt.Fprintf(w, "run %d", run)
+}
+
+func (s *service) sum() int {
+	s.t.Helper()
+	key, err := s.tr.Keyspace().Key("a", "sum")
+	must(s.t, err)
+	n, err := s.client.Get(redistest.Soon(s.t), key).Int()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		s.t.Fatal(err)
+	}
+	return n
+}
+
+// post sends a payment; the amount is the length of its body.
+func (s *service) post(key, body string) *httptest.ResponseRecorder {
+	return s.send("POST", "/pay?account=a", key, body)
+}
+
+func (s *service) send(method, target, key, body string) *httptest.ResponseRecorder {
+	r := httptest.NewRequestWithContext(redistest.Soon(s.t), method, target, strings.NewReader(body))
+	if key != "" {
+		r.Header.Set("Idempotency-Key", key)
+	}
+	w := httptest.NewRecorder()
+	s.handler.ServeHTTP(w, r)
+	return w
+}
+
+func (s *service) want(r *httptest.ResponseRecorder, status int, replayed bool, body string) {
+	s.t.Helper()
+	if r.Code != status || (r.Header().Get(idempotency.Replayed) == "true") != replayed || !strings.Contains(r.Body.String(), body) {
+		s.t.Errorf("%d %q %v, want %d %q, replayed %t", r.Code, r.Body, r.Header(), status, body, replayed)
+	}
+}
+
+func TestARequestCountsOnce(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		s := newService(t, client)
+		first := s.post("k1", "12345")
+		if first.Header().Get("X-Run") != "1" || first.Header().Get("X-Late") != "" {
+			t.Errorf("%v", first.Header())
+		}
+		s.want(first, http.StatusCreated, false, "run 1")
+		for range 3 {
+			again := s.post("k1", "12345")
+			if again.Header().Get("X-Run") != "1" {
+				t.Errorf("%v", again.Header())
+			}
+			s.want(again, http.StatusCreated, true, "run 1")
+		}
+		s.want(s.post(`"k1"`, "12345"), http.StatusCreated, true, "run 1") // as the draft writes it
+		s.want(s.post("k2", "123"), http.StatusCreated, false, "run 2")
+		if n := s.sum(); n != 8 {
+			t.Errorf("the sum is %d, want 8", n)
+		}
+		ttl := client.PTTL(redistest.Soon(t), keptKey(t, s)).Val()
+		if ttl <= 23*time.Hour || ttl > 24*time.Hour {
+			t.Errorf("the answer is kept for %v", ttl)
+		}
+	})
+}
+
+// keptKey finds the key of an answer.
+func keptKey(t testing.TB, s *service) string {
+	t.Helper()
+	pattern, err := s.tr.Keyspace().Key("a", "idempotency", "x")
+	must(t, err)
+	var found []string
+	scan := func(client redis.UniversalClient) {
+		iter := client.Scan(redistest.Soon(t), 0, strings.TrimSuffix(pattern, "x")+"*", 1000).Iterator()
+		for iter.Next(redistest.Soon(t)) {
+			found = append(found, iter.Val())
+		}
+	}
+	if cluster, ok := s.client.(*redis.ClusterClient); ok {
+		master, err := cluster.MasterForKey(redistest.Soon(t), pattern)
+		must(t, err)
+		scan(master)
+	} else {
+		scan(s.client)
+	}
+	if len(found) == 0 {
+		t.Fatal("nothing is kept")
+	}
+	return found[0]
+}
+
+// TestAtTheSameTime holds that of many copies one counts, and all are told its answer.
+func TestAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		s := newService(t, client)
+		var fresh atomic.Int64
+		bodies := sync.Map{}
+		var all sync.WaitGroup
+		for range 30 {
+			all.Go(func() {
+				r := s.post("k", "1234567")
+				if r.Header().Get(idempotency.Replayed) == "" {
+					fresh.Add(1)
+				}
+				if r.Code != http.StatusCreated {
+					t.Errorf("%d", r.Code)
+				}
+				bodies.Store(r.Body.String(), true)
+			})
+		}
+		all.Wait()
+		answers := 0
+		bodies.Range(func(any, any) bool { answers++; return true })
+		if s.sum() != 7 || fresh.Load() != 1 || answers != 1 {
+			t.Errorf("sum %d, want 7; %d fresh answers of %d kinds, want 1 of 1", s.sum(), fresh.Load(), answers)
+		}
+	})
+}
+
+func TestWhatIsRefused(t *testing.T) {
+	t.Parallel()
+	s := newService(t, redistest.Shared(t).Client(t), func(c *idempotency.Config) { c.MaxRequest = 10 })
+	s.want(s.post("k", "12345"), http.StatusCreated, false, "run 1")
+	for name, c := range map[string]struct {
+		method, target, key, body string
+		want                      int
+	}{
+		"no key":            {"POST", "/pay?account=a", "", "12345", http.StatusBadRequest},
+		"a long key":        {"POST", "/pay?account=a", strings.Repeat("k", 256), "12345", http.StatusBadRequest},
+		"a key of others":   {"POST", "/pay?account=a", "schlüssel", "12345", http.StatusBadRequest},
+		"an empty key":      {"POST", "/pay?account=a", `""`, "12345", http.StatusBadRequest},
+		"no account":        {"POST", "/pay", "k3", "12345", http.StatusBadRequest},
+		"a large body":      {"POST", "/pay?account=a", "k3", "12345678901", http.StatusRequestEntityTooLarge},
+		"another body":      {"POST", "/pay?account=a", "k", "54321", http.StatusUnprocessableEntity},
+		"another method":    {"PATCH", "/pay?account=a", "k", "12345", http.StatusUnprocessableEntity},
+		"another address":   {"POST", "/pay?account=a&x=1", "k", "12345", http.StatusUnprocessableEntity},
+		"the key of others": {"DELETE", "/pay?account=a", "k", "", http.StatusUnprocessableEntity},
+	} {
+		r := s.send(c.method, c.target, c.key, c.body)
+		if body := r.Body.String(); r.Code != c.want || r.Header().Get("Content-Type") != "application/problem+json" || !strings.Contains(body, fmt.Sprint(c.want)) {
+			t.Errorf("%s: %d %q, want %d", name, r.Code, body, c.want)
+		}
+	}
+	if s.runs.Load() != 1 || s.sum() != 5 {
+		t.Errorf("%d runs, sum %d", s.runs.Load(), s.sum())
+	}
+}
+
+// TestFailuresLeaveNothing holds that an error of the server writes nothing, keeps nothing, and frees the key.
+func TestFailuresLeaveNothing(t *testing.T) {
+	t.Parallel()
+	s := newService(t, redistest.Shared(t).Client(t))
+	s.status.Store(http.StatusBadGateway)
+	s.want(s.post("k", "12345"), http.StatusBadGateway, false, "run 1")
+	if n := s.sum(); n != 0 {
+		t.Errorf("the sum is %d", n)
+	}
+	s.status.Store(http.StatusConflict)
+	s.want(s.post("k", "12345"), http.StatusConflict, false, "run 2")
+	s.want(s.post("k", "12345"), http.StatusConflict, true, "run 2")
+}
+
+func TestWithoutKey(t *testing.T) {
+	t.Parallel()
+	s := newService(t, redistest.Shared(t).Client(t), func(c *idempotency.Config) { c.KeyOptional = true })
+	for n := range 2 {
+		s.want(s.post("", "12"), http.StatusCreated, false, fmt.Sprint("run ", n+1))
+	}
+	if n := s.sum(); n != 4 {
+		t.Errorf("the sum is %d", n)
+	}
+}
+
+// TestScopes holds that one's keys say nothing of another's.
+func TestScopes(t *testing.T) {
+	t.Parallel()
+	tenant := "ann"
+	s := newService(t, redistest.Shared(t).Client(t), func(c *idempotency.Config) {
+		c.Scope = func(*http.Request) string { return tenant }
+	})
+	s.want(s.post("k", "12"), http.StatusCreated, false, "run 1")
+	tenant = "bob"
+	s.want(s.post("k", "12"), http.StatusCreated, false, "run 2")
+	tenant = "ann"
+	s.want(s.post("k", "12"), http.StatusCreated, true, "run 1")
+}
+
+// TestLostReplies drops requests and replies: a client that repeats until it is answered pays once a key.
+func TestLostReplies(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	proxy := redistest.Proxy(t, server.Addr())
+	s := newService(t, redistest.Client(t, proxy.Addr(), func(o *redis.Options) { o.ReadTimeout = time.Second }))
+	stop := proxy.Chaos(respproxy.Chaos{DropRequest: 0.1, DropReply: 0.1, Seed: 7})
+	defer stop()
+	for k := range 20 {
+		for {
+			r := s.post(fmt.Sprint("k", k), "123")
+			if r.Code == http.StatusCreated {
+				break
+			}
+			if r.Code != http.StatusServiceUnavailable {
+				t.Fatalf("%d %q", r.Code, r.Body.String())
+			}
+		}
+	}
+	stop()
+	if n := s.sum(); n != 60 {
+		t.Errorf("the sum is %d, want 60", n)
+	}
+}
+
+// TestWhatAHandlerMayDo holds what becomes of a handler that breaks a rule.
+func TestWhatAHandlerMayDo(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	for name, c := range map[string]struct {
+		handler func(t *testing.T, tx *luatx.Tx, w http.ResponseWriter, r *http.Request)
+		want    int
+		detail  string
+	}{
+		"writes elsewhere": {func(_ *testing.T, tx *luatx.Tx, _ http.ResponseWriter, r *http.Request) {
+			tx.Pipeline().Set(r.Context(), "elsewhere", 1, 0)
+		}, http.StatusInternalServerError, "cannot be applied"},
+		"a command that fails": {func(t *testing.T, tx *luatx.Tx, _ http.ResponseWriter, r *http.Request) {
+			key, err := tx.Key("list")
+			must(t, err)
+			tx.Pipeline().RPush(r.Context(), key, 1)
+			tx.Pipeline().Incr(r.Context(), key)
+		}, http.StatusInternalServerError, "cannot be applied"},
+		"a procedure that aborts": {func(t *testing.T, tx *luatx.Tx, _ http.ResponseWriter, _ *http.Request) {
+			key, err := tx.Key("x")
+			must(t, err)
+			tx.Call("refuse", []string{key})
+		}, http.StatusConflict, "no money"},
+		"a long answer": {func(t *testing.T, _ *luatx.Tx, w http.ResponseWriter, _ *http.Request) {
+			if _, err := w.Write(make([]byte, 101)); err == nil {
+				t.Error("it was taken")
+			}
+		}, http.StatusInternalServerError, "cannot be applied"},
+		"no answer": {func(*testing.T, *luatx.Tx, http.ResponseWriter, *http.Request) {}, http.StatusOK, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newService(t, client)
+			once, err := idempotency.New(s.tr, idempotency.Config{Aggregate: account, MaxResponse: 100})
+			must(t, err)
+			s.handler = once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				tx, _ := luatx.TxFromContext(r.Context())
+				c.handler(t, tx, w, r)
+			}))
+			s.want(s.post("k", "1"), c.want, false, c.detail)
+		})
+	}
+}
+
+// TestPanics holds that a panic reaches the server, and leaves nothing behind.
+func TestPanics(t *testing.T) {
+	t.Parallel()
+	s := newService(t, redistest.Shared(t).Client(t))
+	pay := s.handler
+	once, err := idempotency.New(s.tr, idempotency.Config{Aggregate: account})
+	must(t, err)
+	s.handler = once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.pay(w, r)
+		panic(http.ErrAbortHandler)
+	}))
+	func() {
+		defer func() {
+			if v := recover(); v != any(http.ErrAbortHandler) {
+				t.Errorf("recovered %v", v)
+			}
+		}()
+		s.post("k", "12")
+	}()
+	s.handler = pay
+	s.want(s.post("k", "12"), http.StatusCreated, false, "run 2")
+	if n := s.sum(); n != 2 {
+		t.Errorf("the sum is %d", n)
+	}
+}
+
+// TestAnswerGone holds that an effect whose answer was evicted is not made again.
+func TestAnswerGone(t *testing.T) {
+	t.Parallel()
+	s := newService(t, redistest.Shared(t).Client(t))
+	s.want(s.post("k", "12"), http.StatusCreated, false, "run 1")
+	must(t, s.client.Del(redistest.Soon(t), keptKey(t, s)).Err())
+	s.want(s.post("k", "12"), http.StatusConflict, false, "applied before")
+	if n := s.sum(); n != 2 {
+		t.Errorf("the sum is %d", n)
+	}
+}
+
+func TestSafeMethodsPass(t *testing.T) {
+	t.Parallel()
+	s := newService(t, redistest.Shared(t).Client(t))
+	once, err := idempotency.New(s.tr, idempotency.Config{Aggregate: account})
+	must(t, err)
+	s.handler = once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, ok := luatx.TxFromContext(r.Context()); ok {
+			t.Error("a transaction")
+		}
+		fmt.Fprint(w, "here")
+	}))
+	s.want(s.send("GET", "/", "", ""), http.StatusOK, false, "here")
+}
+
+func TestConfig(t *testing.T) {
+	t.Parallel()
+	s := newService(t, redistest.Shared(t).Client(t))
+	for name, c := range map[string]struct {
+		tr  *luatx.Transactor
+		cfg idempotency.Config
+	}{
+		"Transactor":  {nil, idempotency.Config{Aggregate: account}},
+		"Aggregate":   {s.tr, idempotency.Config{}},
+		"MaxRequest":  {s.tr, idempotency.Config{Aggregate: account, MaxRequest: -1}},
+		"MaxResponse": {s.tr, idempotency.Config{Aggregate: account, MaxResponse: -1}},
+	} {
+		if _, err := idempotency.New(c.tr, c.cfg); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

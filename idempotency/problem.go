@@ -1,0 +1,24 @@
+package idempotency
+
+import (
+	"encoding/json"
+	"net/http"
+)
+
+// problem is an answer of the middleware itself, as RFC 9457 has it.
+type problem struct {
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+}
+
+func (p *problem) Error() string { return p.Detail }
+
+func (p *problem) write(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	if p.Status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode(p) // to a client that has gone
+}

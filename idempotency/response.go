@@ -1,0 +1,61 @@
+package idempotency
+
+import (
+	"bytes"
+	"errors"
+	"maps"
+	"net/http"
+)
+
+// response is what a handler answered, as it is kept.
+type response struct {
+	Request string      `json:"request"` // the digest of what was asked
+	Status  int         `json:"status"`
+	Header  http.Header `json:"header"`
+	Body    []byte      `json:"body"`
+}
+
+func (r *response) write(w http.ResponseWriter) {
+	maps.Copy(w.Header(), r.Header)
+	w.WriteHeader(r.Status)
+	_, _ = w.Write(r.Body) // to a client that has gone
+}
+
+var errLarge = errors.New("idempotency: the response is larger than Config.MaxResponse")
+
+// recorder is the ResponseWriter of a handler whose answer goes out after the commit. It knows no Flush and no Hijack.
+type recorder struct {
+	header  http.Header // the handler's
+	sent    http.Header // as it was when the status was written
+	status  int
+	body    bytes.Buffer
+	limit   int
+	tooLong bool
+}
+
+func newRecorder(limit int) *recorder { return &recorder{header: http.Header{}, limit: limit} }
+
+func (r *recorder) Header() http.Header { return r.header }
+
+func (r *recorder) WriteHeader(status int) {
+	if r.status == 0 && status >= http.StatusOK { // what goes before an answer has nowhere to go
+		r.status, r.sent = status, r.header.Clone()
+	}
+}
+
+func (r *recorder) Write(p []byte) (int, error) {
+	r.WriteHeader(http.StatusOK)
+	if r.body.Len()+len(p) > r.limit {
+		r.tooLong = true
+		return 0, errLarge
+	}
+	return r.body.Write(p)
+}
+
+func (r *recorder) response(request string) (*response, error) {
+	if r.tooLong {
+		return nil, errLarge
+	}
+	r.WriteHeader(http.StatusOK)
+	return &response{request, r.status, r.sent, r.body.Bytes()}, nil
+}
