@@ -42,7 +42,7 @@ var idempotencyMutants = []Mutant{
 		Name:    "http-answer-not-kept",
 		File:    "idempotency/middleware.go",
 		Old:     `	return luatx.Queued(tx.Pipeline().Set(ctx, key, text, c.t.Config().Retention))`,
-		New:     `	return nil`,
+		New:     `	return luatx.Queued(tx.Pipeline().Set(ctx, key+"x", text, c.t.Config().Retention))`,
 		Package: "idempotency",
 		Test:    "^TestARequestCountsOnce$",
 		Why:     "a repeated request is told that its answer is gone",
