@@ -70,7 +70,7 @@ func (t *Transactor) attempt(ctx context.Context, calls []*batchCall) []*batchCa
 	var again []*batchCall
 	for _, c := range calls {
 		if c.prepared != nil {
-			done, err := t.finish(c.prepared)
+			done, err := t.finish(ctx, c.prepared)
 			c.Result, c.Err = done.Result, err
 		}
 		if errors.Is(c.Err, ErrConflict) {

@@ -35,7 +35,8 @@ type prepared struct {
 	cmds     []redis.Cmder
 	inline   Inline // nil: nothing to tell a relay
 	reserved bool
-	err      error // nil: it is in, as Outcome says
+	err      error     // nil: it is in, as Outcome says
+	began    time.Time // where there is an Observer
 
 	few struct { // where the lists of Sending.Tx begin
 		events   [1]script.Event
@@ -58,7 +59,7 @@ func (t *Transactor) commit(ctx context.Context, tx *Tx, input script.Input) (co
 	} else {
 		t.send(ctx, []*prepared{p})
 	}
-	return t.finish(p)
+	return t.finish(ctx, p)
 }
 
 // prepare closes a transaction and makes it ready to be sent; nil where there is nothing to commit, and nothing to
@@ -67,6 +68,9 @@ func (t *Transactor) prepare(ctx context.Context, tx *Tx, input script.Input) (*
 	tx.close()
 	p := &tx.prepared
 	p.tx, p.Shard, p.Tx.Input = tx, tx.shard, input
+	if t.cfg.Observer.Committed != nil {
+		p.began = time.Now()
+	}
 	err := tx.prepare(p)
 	if err == nil && !tx.claimed && len(p.cmds) == 0 && len(p.Tx.Events) == 0 {
 		return nil, tx.verify(ctx) // though its function has decided on what it read
@@ -75,14 +79,18 @@ func (t *Transactor) prepare(ctx context.Context, tx *Tx, input script.Input) (*
 		err = t.ensureChecked(ctx)
 	}
 	if err != nil {
-		fail(p.cmds, err)
+		p.err = err
+		_, err := t.finish(ctx, p)
 		return nil, err
 	}
 	return p, nil
 }
 
-// finish tells the recorded commands and the caller what became of a transaction.
-func (t *Transactor) finish(p *prepared) (committed, error) {
+// finish tells the recorded commands, the Observer and the caller what became of a transaction.
+func (t *Transactor) finish(ctx context.Context, p *prepared) (committed, error) {
+	if t.cfg.Observer.Committed != nil {
+		defer t.observed(ctx, p)
+	}
 	if p.err != nil {
 		fail(p.cmds, p.err)
 		return committed{}, p.err

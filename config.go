@@ -80,6 +80,9 @@ type Config struct {
 	// StrictEviction makes Check fail where the server may evict keys; otherwise it warns.
 	StrictEviction bool
 
+	// Observer is told what became of each commit. Defaults to nobody, which costs nothing.
+	Observer Observer
+
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
 }

@@ -201,7 +201,7 @@ func (t *Transactor) Transact(ctx context.Context, aggregate string, fn func(*Tx
 		if p != nil {
 			t.send(ctx, []*prepared{p})
 			var done committed
-			done, err = t.finish(p)
+			done, err = t.finish(ctx, p)
 			result = done.Result
 		}
 		if again, err := t.again(ctx, n, err); !again {

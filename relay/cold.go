@@ -67,6 +67,7 @@ func (r *Relay) take(ctx context.Context, slot int) (claim script.Claim, again t
 	}
 	if claim.Parked > 0 {
 		r.cfg.Logger.Warn("relay: events parked: their attempts ended without an answer", "slot", slot, "events", claim.Parked)
+		r.cfg.Observer.crashed(ctx, r.cfg.Logger, slot, claim.Parked)
 	}
 	if claim.Orphans > 0 {
 		r.cfg.Logger.Warn("relay: index members without a body removed", "slot", slot, "events", claim.Orphans)

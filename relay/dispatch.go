@@ -141,14 +141,16 @@ func (f *flight) collect(ctx context.Context, up <-chan time.Time) bool {
 // answer publishes a group, within what is left of its lease, and says how each of its events is to be settled.
 func (r *Relay) answer(ctx context.Context, deadline time.Time, g *group) settlements {
 	bounded, cancel := context.WithDeadline(ctx, deadline)
+	began := time.Now()
 	errs := ask(bounded, r.publisher, g.messages)
 	cancel()
+	r.cfg.Observer.published(ctx, r.cfg.Logger, g.scope, began, errs)
 	if ctx.Err() != nil { // stopped in the middle: not the events' fault, nor the destination's
 		for i, err := range errs {
 			errs[i] = Later(err, 0)
 		}
 	}
-	pause := r.outage.note(g.scope, g.in, errs)
+	pause := r.outage.note(ctx, g.scope, g.in, errs)
 	fates := make(settlements)
 	for i, e := range g.events {
 		if i == 0 || e.slot != g.events[i-1].slot {

@@ -31,6 +31,8 @@ type DriveConfig struct {
 	PauseCap time.Duration
 	// DrainTimeout is how long Drive waits for what is in flight when its context ends. Defaults to 5 seconds.
 	DrainTimeout time.Duration
+	// Observer is told of calls of the Publisher and of outages; what is settled only the source knows. Defaults to nobody.
+	Observer Observer
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
 }
@@ -88,7 +90,7 @@ func Drive(ctx context.Context, source Source, publisher Publisher, cfg DriveCon
 	defer stop()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(cfg.DrainTimeout, stop) })()
 
-	d := driver{events: events, publisher: publisher, cfg: cfg, outage: outages{log: cfg.Logger, cap: cfg.PauseCap, most: perScope * cfg.Concurrency}}
+	d := driver{events: events, publisher: publisher, cfg: cfg, outage: outages{log: cfg.Logger, tell: cfg.Observer.Outage, cap: cfg.PauseCap, most: perScope * cfg.Concurrency}}
 	var workers sync.WaitGroup
 	for range cfg.Concurrency {
 		workers.Go(func() { d.run(work) })
@@ -136,14 +138,16 @@ func (d *driver) run(ctx context.Context) {
 // publish sends what has one scope, and settles it.
 func (d *driver) publish(ctx context.Context, scope string, in entry, group []*message.RawMessage) {
 	bounded, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
+	began := time.Now()
 	errs := ask(bounded, d.publisher, group)
 	cancel()
+	d.cfg.Observer.published(ctx, d.cfg.Logger, scope, began, errs)
 	if ctx.Err() != nil { // stopped in the middle: not the events' fault, nor the destination's
 		for i, err := range errs {
 			errs[i] = Later(err, 0)
 		}
 	}
-	pause := d.outage.note(scope, in, errs)
+	pause := d.outage.note(ctx, scope, in, errs)
 	for i, msg := range group {
 		switch err := errs[i]; {
 		case err == nil:

@@ -1,12 +1,14 @@
 package relay
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"time"
 
+	"github.com/luatx/luatx/internal/observe"
 	"github.com/luatx/luatx/message"
 )
 
@@ -25,6 +27,7 @@ const (
 // tells of the beginning of each outage, and one of its end.
 type outages struct {
 	log  *slog.Logger
+	tell func(context.Context, Outage)
 	cap  time.Duration
 	most int // batches on their way to one scope
 
@@ -69,8 +72,27 @@ func (o *outages) enter(scope string, n int) entry {
 
 // note looks at the answers to a group that was let in, and returns how long its events are to wait that were answered
 // Unavailable.
-func (o *outages) note(scope string, in entry, errs []error) time.Duration {
+func (o *outages) note(ctx context.Context, scope string, in entry, errs []error) time.Duration {
 	asked, there, down := verdict(errs)
+	pause, tries, at := o.judge(scope, in, asked, there, down)
+	if at.IsZero() {
+		return pause
+	}
+	log := o.log
+	if scope != "" {
+		log = log.With("destination", scope)
+	}
+	if down == nil {
+		log.Info("relay: the publisher is available again", "tries", tries)
+	} else {
+		log.Error("relay: the publisher is unavailable; pausing", "error", down)
+	}
+	observe.Tell(ctx, o.log, o.tell, Outage{Destination: scope, At: at, Over: down == nil, Err: down})
+	return pause
+}
+
+// judge is note without telling anybody: at is when an outage begins, or ends after so many tries; zero: neither.
+func (o *outages) judge(scope string, in entry, asked time.Duration, there bool, down error) (pause time.Duration, tries int, at time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	out := o.of(scope)
@@ -79,21 +101,21 @@ func (o *outages) note(scope string, in entry, errs []error) time.Duration {
 	if in.probe {
 		out.probing = false
 	}
+	tries = out.tries
 	if down == nil {
-		if out.tries > 0 && there {
-			o.tell(scope).Info("relay: the publisher is available again", "tries", out.tries)
-			out.tries = 0
+		if tries > 0 && there {
+			out.tries, at = 0, time.Now()
 		}
 		if out.tries == 0 && out.flying == 0 {
 			delete(o.down, scope)
 		}
-		return 0
-	}
-	if out.tries == 0 {
-		o.tell(scope).Error("relay: the publisher is unavailable; pausing", "error", down)
+		return 0, tries, at
 	}
 	now := time.Now()
-	if in.probe || out.tries == 0 { // else it was under way when the outage began
+	if tries == 0 {
+		at = now
+	}
+	if in.probe || tries == 0 { // else it was under way when the outage began
 		out.tries++
 		ceiling := o.ceiling(out.tries)
 		out.until = now.Add(ceiling/2 + rand.N(ceiling/2+1))
@@ -101,7 +123,7 @@ func (o *outages) note(scope string, in entry, errs []error) time.Duration {
 	if end := now.Add(asked); end.After(out.until) {
 		out.until = end
 	}
-	return max(time.Until(out.until), 0)
+	return max(time.Until(out.until), 0), tries, at
 }
 
 // verdict finds in the answers of a destination: for how long it wants to be left alone, whether it answered anything but
@@ -143,13 +165,6 @@ func (o *outages) of(scope string) *outage {
 }
 
 func (o *outages) ceiling(tries int) time.Duration { return min(firstPause<<min(tries, 20), o.cap) }
-
-func (o *outages) tell(scope string) *slog.Logger {
-	if scope == "" {
-		return o.log
-	}
-	return o.log.With("destination", scope)
-}
 
 // left is how long nothing at all can be sent.
 func (o *outages) left() time.Duration {

@@ -27,11 +27,11 @@ func TestOutageOfAScope(t *testing.T) {
 		o := newOutages(&log)
 		down := []error{nil, Unavailable(errRefusedConnection)}
 		first, second := o.enter("a", 2), o.enter("a", 2)
-		if !first.open || first.probe || !second.open || o.note("a", first, down) <= 0 {
+		if !first.open || first.probe || !second.open || o.note(t.Context(), "a", first, down) <= 0 {
 			t.Fatal("two batches go out side by side while nothing is known to be wrong")
 		}
 		before := o.down["a"].until
-		o.note("a", second, down)
+		o.note(t.Context(), "a", second, down)
 		if o.down["a"].tries != 1 || o.down["a"].until != before {
 			t.Error("what was under way when the outage began made it longer")
 		}
@@ -39,7 +39,7 @@ func TestOutageOfAScope(t *testing.T) {
 		if o.left() > 0 || !other.open {
 			t.Error("another destination is held up")
 		}
-		o.note("b", other, []error{nil})
+		o.note(t.Context(), "b", other, []error{nil})
 		for tries := 1; tries < 10; tries++ {
 			left := time.Until(o.down["a"].until)
 			if ceiling := o.ceiling(tries); left < ceiling/2 || left > ceiling {
@@ -56,16 +56,16 @@ func TestOutageOfAScope(t *testing.T) {
 			if other := o.enter("a", 1); other.open || other.wait <= 0 {
 				t.Errorf("try %d: %+v beside a probe", tries, other)
 			}
-			o.note("a", probe, down[1:])
+			o.note(t.Context(), "a", probe, down[1:])
 		}
 		time.Sleep(time.Second)
-		o.note("a", o.enter("a", 1), []error{errors.New("refused: it answers")})
+		o.note(t.Context(), "a", o.enter("a", 1), []error{errors.New("refused: it answers")})
 		one, two, three := o.enter("a", 1), o.enter("a", 1), o.enter("a", 1)
 		if !one.open || one.probe || !two.open || three.open {
 			t.Errorf("the outage does not end, or lets too many in: %+v %+v %+v", one, two, three)
 		}
-		o.note("a", one, []error{nil})
-		o.note("a", two, []error{nil})
+		o.note(t.Context(), "a", one, []error{nil})
+		o.note(t.Context(), "a", two, []error{nil})
 		if len(o.down) != 0 {
 			t.Errorf("%v is remembered of a scope that is well", o.down)
 		}
@@ -82,7 +82,7 @@ func TestOutageLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOutages(new(bytes.Buffer))
 		asked := Unavailable(message.RetryAfter(errRefusedConnection, time.Minute))
-		if pause := o.note("", o.enter("", 1), []error{asked}); pause != time.Minute || o.left() != time.Minute {
+		if pause := o.note(t.Context(), "", o.enter("", 1), []error{asked}); pause != time.Minute || o.left() != time.Minute {
 			t.Errorf("a pause of %v, %v left, want a minute", pause, o.left())
 		}
 		near, far := o.enter("", 1).wait, o.enter("", 10_000).wait
@@ -94,7 +94,7 @@ func TestOutageLasts(t *testing.T) {
 		if !probe.probe || !o.paused() {
 			t.Error("others are claimed beside a probe")
 		}
-		o.note("", probe, []error{Later(errors.New("no room"), 0)})
+		o.note(t.Context(), "", probe, []error{Later(errors.New("no room"), 0)})
 		if again := o.enter("", 1); !again.probe {
 			t.Errorf("a probe that was not sent shows nothing: %+v", again)
 		}
@@ -130,10 +130,10 @@ func TestForgottenOutages(t *testing.T) {
 		o := newOutages(new(bytes.Buffer))
 		for range manyOutages {
 			scope := rand8()
-			o.note(scope, o.enter(scope, 1), []error{Unavailable(errRefusedConnection)})
+			o.note(t.Context(), scope, o.enter(scope, 1), []error{Unavailable(errRefusedConnection)})
 		}
 		time.Sleep(2 * idleOutage)
-		o.note("new", o.enter("new", 1), []error{Unavailable(errRefusedConnection)})
+		o.note(t.Context(), "new", o.enter("new", 1), []error{Unavailable(errRefusedConnection)})
 		if len(o.down) != 1 {
 			t.Errorf("%d outages are remembered", len(o.down))
 		}

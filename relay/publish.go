@@ -96,6 +96,7 @@ func (r *Relay) settle(ctx context.Context, slot int, batch []script.Settlement,
 		r.cfg.Logger.Error("relay: events could not be settled and will be published again", "slot", slot, "events", len(batch), "error", err)
 		return nil
 	}
+	r.cfg.Observer.settled(ctx, r.cfg.Logger, slot, batch, settled.Done)
 	due := settled.Heads > len(settled.Promoted)
 	for i, what := range settled.Done {
 		switch what {

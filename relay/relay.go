@@ -53,6 +53,8 @@ type Config struct {
 	KeepSentBodies bool
 	// DrainTimeout is how long Run waits for what is in flight when its context ends. Defaults to 5 seconds.
 	DrainTimeout time.Duration
+	// Observer is told what the relay does. Defaults to nobody.
+	Observer Observer
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
 }
@@ -177,7 +179,7 @@ func New(t *luatx.Transactor, publisher Publisher, cfg Config) (*Relay, error) {
 		shards:     shards,
 		inline:     make(chan handover, cfg.InlineSlots),
 		schedule:   newSchedule(),
-		outage:     outages{log: cfg.Logger, cap: cfg.PauseCap, most: perScope * cfg.Concurrency},
+		outage:     outages{log: cfg.Logger, tell: cfg.Observer.Outage, cap: cfg.PauseCap, most: perScope * cfg.Concurrency},
 		barrier:    barrier{Durability: cfg.Barrier.script(), log: cfg.Logger, cap: cfg.PauseCap},
 	}, nil
 }

@@ -37,6 +37,7 @@ func (s *subscription) buried(e *entry, outcome, reason string) {
 	switch outcome {
 	case "moved":
 		s.counts.deadLettered.Add(1)
+		s.tellDeadLettered(e, reason)
 		s.outage.log.Error("stream: entry went to the dead-letter stream", "entry", e.id, "deliveries", e.deliveries,
 			"dead_letter", s.cfg.DeadLetter, "reason", reason)
 	case "trimmed":

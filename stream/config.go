@@ -68,6 +68,8 @@ type SubscriberConfig struct {
 	// TrimAcked trims what every group has acknowledged, once every ClaimInterval: for a stream that several groups read.
 	// See the function TrimAcked.
 	TrimAcked bool
+	// Observer is told what becomes of entries. Defaults to nobody.
+	Observer Observer
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
 }

@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/message"
@@ -10,9 +11,10 @@ import (
 
 // offer gives out the one message of a run by a channel. It stays pending where nobody takes it before ctx ends.
 func (p *partition) offer(ctx context.Context, out chan<- *message.RawMessage, run []*item) {
+	run[0].read = time.Now()
 	select {
 	case out <- run[0].msg:
-		p.counts.delivered.Add(1)
+		p.given(&run[0].entry, "")
 		p.await(run)
 	case <-ctx.Done():
 	}
@@ -31,7 +33,10 @@ func (p *partition) await(run []*item) {
 
 // handle runs the handlers of a run and commits what they recorded together.
 func (p *partition) handle(t *luatx.Transactor, process func(context.Context, *message.RawMessage) error, run []*item) {
-	p.counts.delivered.Add(int64(len(run)))
+	for _, it := range run {
+		it.read = time.Now()
+		p.given(&it.entry, "")
+	}
 	g := t.Gather(p.m.work, len(run), consumeLinger, nil)
 	var handlers sync.WaitGroup
 	for _, it := range run {

@@ -228,8 +228,11 @@ func (p *partition) item(id string, deliveries int64, fields any) *item {
 		Ack:     func() { p.ack(id) },
 		Nack:    func(err error) { it.err = err },
 		Release: func() { it.released = true },
-		Settled: func() { close(it.settled) },
-		Source:  message.Source{Stream: p.cfg.Stream, Group: p.cfg.Group, Consumer: p.consumer, Entry: id},
+		Settled: func() {
+			p.tellSettled(&it.entry, it.err, it.released)
+			close(it.settled)
+		},
+		Source: p.source(&it.entry),
 	}))
 	return it
 }

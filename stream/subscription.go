@@ -98,6 +98,7 @@ func (s *subscription) open(e *entry, f fetched) *message.RawMessage {
 		s.ledger.forget(e)
 		return nil
 	}
+	before := e.from
 	s.ledger.delivered(e, s.consumer, f.deliveries)
 	msg, err := s.unmarshal(e.id, f.values)
 	if err != nil {
@@ -105,7 +106,7 @@ func (s *subscription) open(e *entry, f fetched) *message.RawMessage {
 		return nil
 	}
 	msg.SetAcking(s.acking(e))
-	s.counts.delivered.Add(1)
+	s.given(e, before)
 	return msg
 }
 
@@ -154,13 +155,23 @@ func recoverTo(err *error) {
 }
 
 func (s *subscription) acking(e *entry) *message.Acking {
-	var reason error
-	return message.NewAckingFrom(message.AckingConfig{
-		Ack:     func() { s.ack(e.id) },
-		Nack:    func(err error) { reason = err },
-		Settled: func() { s.settled(e, reason) },
-		Source:  message.Source{Stream: s.cfg.Stream, Group: s.cfg.Group, Consumer: s.consumer, Entry: e.id},
-	})
+	var by struct {
+		nack     error
+		released bool
+	}
+	cfg := message.AckingConfig{
+		Ack:  func() { s.ack(e.id) },
+		Nack: func(err error) { by.nack = err },
+		Settled: func() {
+			s.tellSettled(e, by.nack, by.released)
+			s.settled(e, by.nack)
+		},
+		Source: s.source(e),
+	}
+	if s.cfg.Observer.Settled != nil {
+		cfg.Release = func() { by.released = true }
+	}
+	return message.NewAckingFrom(cfg)
 }
 
 // settled frees the place of a message in flight; nacked is nil for one that was not.

@@ -15,6 +15,7 @@ type call struct {
 	reply  any
 	err    error
 	shared bool // the round trip, or the script, with other requests
+	parts  uint16
 
 	durability Durability
 	replicated bool
@@ -107,7 +108,7 @@ func (s *Set) pipeline(ctx context.Context, reqs []*request, tail ...redis.Cmder
 // take takes the answer out of the call that the request travelled in.
 func (r *request) take() {
 	c := r.flight.call
-	r.err, r.shared, r.replicated = c.err, c.shared, c.replicated
+	r.err, r.shared, r.replicated, r.batch = c.err, c.shared, c.replicated, max(1, c.parts)
 }
 
 // exchange makes one round trip with calls of one script on one node; a second one, where the server had

@@ -45,6 +45,8 @@ type request struct {
 	shared     bool  // the last round trip, with other requests
 	replicated bool
 	unanswered bool // a copy of an earlier request may still arrive
+	tries      uint16
+	batch      uint16 // how many commits shared the last script
 
 	flight flight
 }
@@ -115,6 +117,9 @@ func (s *Set) evalAll(ctx context.Context, open []*request, way way, tail ...red
 
 // round makes one round, and returns what is left to be answered.
 func (s *Set) round(ctx context.Context, open []*request, way way, tail ...redis.Cmder) []*request {
+	for _, r := range open {
+		r.tries++
+	}
 	switch {
 	case len(tail) > 0:
 		s.pipeline(ctx, open, tail...)

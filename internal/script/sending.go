@@ -23,6 +23,8 @@ type Sending struct {
 	Unanswered bool      // a copy of an earlier request may still arrive
 	Replicated bool      // as far as Constants.Durability asks
 	Err        error     // there is no outcome
+	Tries      int       // round trips
+	Batch      int       // how many transactions shared the last script
 
 	request request
 }
@@ -132,6 +134,7 @@ func (p *part) appendKeys(argv []any) []any {
 func (b *Sending) read() {
 	r := &b.request
 	b.Unanswered, b.Replicated, b.Err = r.unanswered, r.replicated, r.err
+	b.Tries, b.Batch = b.Tries+int(r.tries), int(r.batch)
 	if b.Err != nil {
 		return
 	}

@@ -148,6 +148,7 @@ func (c *call) join(batch []*request) {
 			args += 1 + r.part.args
 		}
 	}
+	c.parts = uint16(parts) //nolint:gosec // maxBatch at most
 	argv := append(make([]any, 0, firstKey+keys+args), "evalsha", c.script.argument, keys)
 	argv = append(argv, c.shard.commit[:]...)
 	for _, r := range batch {
