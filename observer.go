@@ -2,6 +2,7 @@ package luatx
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/luatx/luatx/internal/observe"
@@ -44,6 +45,42 @@ type Commit struct {
 	Result Result
 	// Err is what the caller is told: nil where the effect is there once.
 	Err error
+}
+
+// Outcome is what became of it in a word, for labels of metrics: committed, replayed, duplicate, conflict, fenced, full,
+// expired, unknown, keyspace, broken (its undo failed), failed (the server refused a command, and all was undone), aborted
+// (by a procedure), denied (the server lets nothing in), refused (what was recorded may not be committed) or error.
+func (c Commit) Outcome() string {
+	if c.Err == nil {
+		return c.Result.Outcome.String()
+	}
+	for _, known := range outcomesOfErrors {
+		if errors.Is(c.Err, known.err) {
+			return known.word
+		}
+	}
+	if _, is := errors.AsType[*RollbackError](c.Err); is {
+		return "broken"
+	}
+	if _, is := errors.AsType[*CommandError](c.Err); is {
+		return "failed"
+	}
+	if _, is := errors.AsType[*RefusedError](c.Err); is {
+		return "denied"
+	}
+	if _, is := errors.AsType[*AbortError](c.Err); is {
+		return "aborted"
+	}
+	return "error"
+}
+
+var outcomesOfErrors = []struct {
+	err  error
+	word string
+}{
+	{ErrConflict, "conflict"}, {ErrFenced, "fenced"}, {ErrOutboxFull, "full"}, {ErrExpired, "expired"},
+	{ErrOutcomeUnknown, "unknown"}, {ErrKeyspace, "keyspace"}, {ErrCrossSlot, "refused"}, {ErrCommandRefused, "refused"},
+	{ErrTooLarge, "refused"}, {ErrReadAfterWrite, "refused"},
 }
 
 // observed tells the Observer what became of a transaction.

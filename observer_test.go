@@ -70,7 +70,7 @@ func TestObserver(t *testing.T) {
 		if _, err := tr.Transact(ctx, "a", set, luatx.WithID("1")); err != nil {
 			t.Fatal(err)
 		}
-		if c := seen.one(t); c.Result.Outcome != luatx.Duplicate {
+		if c := seen.one(t); c.Outcome() != "duplicate" {
 			t.Errorf("duplicate: %+v", c)
 		}
 		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
@@ -78,14 +78,14 @@ func TestObserver(t *testing.T) {
 			tx.Pipeline().HSet(ctx, k, "f", "v") // it is a string
 			return nil
 		})
-		if c := seen.one(t); err == nil || !errors.Is(c.Err, err) || c.Result != (luatx.Result{}) {
+		if c := seen.one(t); err == nil || !errors.Is(c.Err, err) || c.Outcome() != "failed" || c.Result != (luatx.Result{}) {
 			t.Errorf("failed with %v: %+v", err, c)
 		}
 		_, err = tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
 			tx.Pipeline().Set(ctx, key(t, tr, "another", "k"), "v", 0)
 			return nil
 		})
-		if c := seen.one(t); !errors.Is(err, luatx.ErrCrossSlot) || !errors.Is(c.Err, luatx.ErrCrossSlot) || c.Attempts != 0 {
+		if c := seen.one(t); !errors.Is(err, luatx.ErrCrossSlot) || !errors.Is(c.Err, luatx.ErrCrossSlot) || c.Attempts != 0 || c.Outcome() != "refused" {
 			t.Errorf("refused with %v: %+v", err, c)
 		}
 		if _, err := tr.Transact(ctx, "a", func(*luatx.Tx) error { return nil }); err != nil {

@@ -150,7 +150,7 @@ func TestObserverOfPartitions(t *testing.T) {
 			})
 		}
 		redistest.Eventually(t, "the partitions to be held", func() bool { return sub.Stats().Holding == 2 })
-		for _, id := range strings.SplitSeq("abcdef", "") {
+		for id := range strings.SplitSeq("abcdef", "") {
 			errs := out.Send(t.Context(), message.NewRaw(nil, message.Attributes{"id": id, "type": "t", "source": "/s", "subject": id}, nil))
 			must(t, errors.Join(errs...))
 		}
