@@ -71,6 +71,13 @@ func NewOperator(t *luatx.Transactor, cfg OperatorConfig) (*Operator, error) {
 	return &Operator{t, t.Scripts(), outbox.NewStore(t).As(cfg.Name), worker, cfg}, nil
 }
 
+// As returns the operator in another name: it acts, and is recorded, as that.
+func (o *Operator) As(name string) *Operator {
+	named := *o
+	named.cfg.Name, named.store = name, o.store.As(name)
+	return &named
+}
+
 // Outbox lists, shows, re-arms, discards, erases, exports and imports events, in the operator's name.
 func (o *Operator) Outbox() *outbox.Store { return o.store }
 

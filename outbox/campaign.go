@@ -70,7 +70,18 @@ func (c *campaign) count() error {
 		if err != nil || len(batch) == 0 {
 			return err
 		}
+		c.tell()
 	}
+}
+
+// tell reports how far it is.
+func (c *campaign) tell() {
+	if c.opts.Progress == nil {
+		return
+	}
+	now := c.result
+	now.Skipped, now.Classes = maps.Clone(now.Skipped), maps.Clone(now.Classes)
+	c.opts.Progress(now)
 }
 
 // take takes up to n events, as far as the limit goes. In a dry run it counts them as if they were re-armed.
@@ -168,6 +179,7 @@ func (c *campaign) canary(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		c.tell()
 		state := c.result.Canary
 		if c.tooMany(state.ParkedAgain) || over && c.tooMany(state.ParkedAgain+state.Trying) {
 			c.result.Stopped, c.result.Class = StoppedByCanary, commonest(failed)
@@ -256,6 +268,7 @@ func (c *campaign) others(ctx context.Context) error {
 			return c.check(ctx)
 		}
 		done, err := c.send(ctx, events)
+		c.tell()
 		if err != nil || c.result.Stopped != "" {
 			return err
 		}

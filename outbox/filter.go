@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -105,20 +106,40 @@ func (s *Store) slots(f Filter) ([]int, error) {
 	return []int{n}, nil
 }
 
-// Parked lists the parked events that the filter means, the oldest of each shard first. It is no snapshot: an event that
-// is parked or re-armed meanwhile may be missed or seen. A body that cannot be decoded comes with the error, and the list
-// goes on; a *StorageError ends it.
+// Parked lists the parked events that the filter means, shard by shard, the oldest of each first. It is no snapshot: an
+// event that is parked or re-armed meanwhile may be missed or seen. A body that cannot be decoded comes with the error, and
+// the list goes on; a *StorageError ends it.
 func (s *Store) Parked(ctx context.Context, f Filter) iter.Seq2[Event, error] {
+	return s.parked(ctx, f, -1, script.Place{})
+}
+
+// ParkedBehind is Parked from behind an event on, of which Slot, At and ID count: how a list goes on. The event may have
+// gone meanwhile. A filter with IDs has no such order: its list begins anew.
+func (s *Store) ParkedBehind(ctx context.Context, f Filter, last Event) iter.Seq2[Event, error] {
+	return s.parked(ctx, f, last.Slot, script.Place{Score: strconv.FormatInt(last.At.UnixMilli(), 10), Member: last.ID})
+}
+
+// parked lists from the shard of a slot on, in that from behind a place on.
+func (s *Store) parked(ctx context.Context, f Filter, first int, behind script.Place) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		edges, err := s.edges("list parked events", f, func(slots []int) ([]script.Edge, error) { return s.scripts.LastParked(ctx, slots) })
 		if err != nil {
 			yield(Event{}, err)
 			return
 		}
-		for i := range edges {
-			edges[i].At = time.Time{} // what comes meanwhile may be listed
+		slices.SortFunc(edges, func(a, b script.Edge) int { return a.Slot - b.Slot })
+		of := script.Listing{Of: "parked", Only: "k", Bodies: true}
+		for _, edge := range edges {
+			if edge.Slot < first {
+				continue
+			}
+			if of.After = (script.Place{}); edge.Slot == first {
+				of.After = behind
+			}
+			if !s.matchShard(ctx, edge.Slot, f, of, yield) {
+				return
+			}
 		}
-		s.matching(ctx, f, script.Listing{Of: "parked", Only: "k", Bodies: true}, edges)(yield)
 	}
 }
 

@@ -29,6 +29,8 @@ type RearmOptions struct {
 	MaxParkedAgain int
 	// Destination is where they are published instead of where their bodies say. Defaults to none.
 	Destination string
+	// Progress is told now and then how far it is, in the goroutine of the operation. Defaults to nil: nobody is.
+	Progress func(RearmResult)
 }
 
 func (o RearmOptions) withDefaults() RearmOptions {
@@ -38,7 +40,8 @@ func (o RearmOptions) withDefaults() RearmOptions {
 	return o
 }
 
-func (o RearmOptions) validate() error {
+// Validate says what of the options RearmAll would refuse.
+func (o RearmOptions) Validate() error {
 	switch {
 	case o.Limit < 0 || o.Canary < 0 || o.CanaryWait < 0 || o.Rate < 0:
 		return fmt.Errorf("outbox: RearmOptions.Limit %d, Canary %d, CanaryWait %v, Rate %v: use 0 for the default, or more",
@@ -95,7 +98,7 @@ const (
 // error, and where it stopped, the result tells what was done. The store must name who acts: see As.
 func (s *Store) RearmAll(ctx context.Context, f Filter, opts RearmOptions) (RearmResult, error) {
 	opts = opts.withDefaults()
-	if err := opts.validate(); err != nil {
+	if err := opts.Validate(); err != nil {
 		return RearmResult{}, err
 	}
 	why := f.String()

@@ -1,0 +1,4 @@
+package admin
+
+// console adds the pages for people.
+func (h *Handler) console(*routes) {}

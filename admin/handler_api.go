@@ -1,0 +1,47 @@
+package admin
+
+import (
+	_ "embed" // openapi.json
+	"net/http"
+)
+
+//go:embed openapi.json
+var openAPI []byte
+
+// api adds the routes that openapi.json describes.
+func (h *Handler) api(rs *routes) {
+	rs.all = append(rs.all,
+		route{method: http.MethodGet, pattern: "/livez", probe: true, do: h.live},
+		route{method: http.MethodGet, pattern: "/readyz", probe: true, do: h.ready},
+	)
+	get := func(path string, do func(*call) error) { rs.json(http.MethodGet, "/api/"+path, MayView, do) }
+	post := func(path string, needs Access, do func(*call) error) {
+		rs.json(http.MethodPost, "/api/"+path, needs, do)
+	}
+
+	get("openapi.json", func(c *call) error {
+		c.w.Header().Set("Content-Type", "application/json")
+		_, _ = c.w.Write(openAPI) // a reader that has gone needs no answer
+		return nil
+	})
+	get("stats", h.stats)
+	get("samples", h.history)
+	get("parked", h.listParked)
+	get("parked/export", h.export)
+	post("parked/rearm", MayRetry, h.rearm)
+	post("parked/discard", MayPurge, h.discard)
+	get("event", h.show)
+	get("find", h.find)
+	post("events/erase", MayPurge, h.erase)
+	get("operations", h.listOperations)
+	get("operations/{id}", h.operation)
+	post("operations/{id}/stop", MayRetry, h.stop)
+	get("inbox", h.inbox)
+	post("inbox/forget", MayPurge, h.forget)
+	get("streams", h.streams)
+	get("drain", h.drain)
+	get("audit", h.audit)
+	get("check", h.checkShards)
+	post("fix", MayRetry, h.fix)
+	get("doctor", h.doctor)
+}
