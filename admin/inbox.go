@@ -2,13 +2,11 @@ package admin
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/luatx/luatx"
-	"github.com/luatx/luatx/internal/script"
 	"github.com/luatx/luatx/internal/slot"
 )
 
@@ -60,8 +58,7 @@ func (o *Operator) Forget(ctx context.Context, aggregate string, id luatx.Messag
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.transactor.Config().CommitTimeout)
 	defer cancel()
-	act := script.Act{Operation: rand.Text()[:16], Call: 1, Who: o.cfg.Name, Why: reason}
-	known, err := o.scripts.Forget(ctx, o.scripts.Shard(n), act, id.Digest(), fmt.Sprintf("%s %s %s", id.Scope, id.Source, id.ID))
+	known, err := o.scripts.Forget(ctx, o.scripts.Shard(n), o.act(reason), id.Digest(), fmt.Sprintf("%s %s %s", id.Scope, id.Source, id.ID))
 	if err != nil {
 		return false, fmt.Errorf("admin: forget in slot %d: %w", n, err)
 	}

@@ -107,6 +107,8 @@ type Stats struct {
 	Oldest time.Duration
 	// Parked says what is parked, and why.
 	Parked outbox.Overview
+	// Paused are the destinations that nothing is published to for now.
+	Paused []Pause
 }
 
 // Stats adds up all shards. It reads sums that are kept, and no events.
@@ -114,11 +116,12 @@ func (o *Operator) Stats(ctx context.Context) (s Stats, err error) {
 	if s.At, err = o.cfg.Client.Time(ctx).Result(); err != nil {
 		return s, fmt.Errorf("admin: stats: %w", err)
 	}
-	var errs [3]error
+	var errs [4]error
 	var group sync.WaitGroup
 	group.Go(func() { s.Counts, errs[0] = o.store.Counts(ctx) })
 	group.Go(func() { s.Oldest, errs[1] = o.store.Oldest(ctx) })
 	group.Go(func() { s.Parked, errs[2] = o.store.Overview(ctx) })
+	group.Go(func() { s.Paused, errs[3] = o.Paused(ctx) })
 	group.Wait()
 	return s, errors.Join(errs[:]...)
 }

@@ -36,7 +36,7 @@ var grants = map[Role][]struct {
 		{7, 4, "hpexpiretime hpexpireat"},
 	},
 	RoleRelay: {
-		{6, 0, common + "exists zrange zrangebyscore zadd zrem zscore hget hmget hset hdel hincrby incr zrangebylex"},
+		{6, 0, common + "exists zrange zrangebyscore zadd zrem zscore hget hmget hgetall hset hdel hincrby incr zrangebylex"},
 	},
 	RoleOperator: {
 		{6, 0, common + "exists zcard hlen zrange zrangebylex zscore hget hmget hgetall xrange zadd zrem hset hdel hexists hincrby incr xrevrange xadd"},

@@ -8,7 +8,7 @@ local wanted = {
   {'pending', 'zset'}, {'parked', 'zset'}, {'sent', 'zset'}, {'attempts', 'hash'}, {'errors', 'hash'}, {'leases', 'hash'},
   {'broken', 'hash'}, {'seq', 'string'}, {'repair', 'hash'}, {'due', 'zset'}, {'decided', 'zset'},
   {'headers', 'hash'}, {'lanes', 'zset'}, {'routes', 'hash'}, {'counts', 'hash'}, {'parked:by', 'hash'}, {'audit', 'stream'},
-  {'sweep', 'hash'},
+  {'sweep', 'hash'}, {'pauses', 'hash'},
 }
 local key, exists, sound = {}, {}, {} -- by name; sound: it has its type, or is not there
 for i, w in ipairs(wanted) do

@@ -57,7 +57,7 @@ local function members()
   for i = 1, #page, 2 do
     if tonumber(page[i + 1]) > MAX then return ids, places, false end
     ids[#ids + 1] = page[i]
-    places[#places + 1] = {ms(page[i + 1]), page[i]}
+    places[#places + 1] = {page[i + 1], page[i]} -- exactly: a held one stands between two ms
   end
   return ids, places, #page == 2 * LIMIT
 end

@@ -2,7 +2,7 @@
 --          is looked at is judged and settled at one moment, so that nothing that is under way is taken for damage.
 -- KEYS:    1 void, 2 inbox:a, 3 inbox:b, 4 results, 5 results:b, 6 entries, 7 pending, 8 parked, 9 sent, 10 attempts,
 --          11 errors, 12 leases, 13 broken, 14 seq, 15 repair, 16 due, 17 decided, 18 headers, 19 lanes, 20 routes,
---          21 counts, 22 parked:by, 23 audit, 24 sweep
+--          21 counts, 22 parked:by, 23 audit, 24 sweep, 25 pauses
 -- ARGV:    1 'fix' or empty, 2 part (0: the first), 3 cursor in it, 4 about how many ids to look at; then, but for the
 --          first step, the sums of the one before
 -- Reply:   server time (ms), next part (-1: done) and its cursor, the sums, then of each finding: kind, key, id, detail,

@@ -6,8 +6,8 @@
 --          at once), 5 1: sent bodies are kept, 6 1: a lane continues without its parked events, 7 lease of promoted
 --          events (ms, 0: they are everybody's), 8 number of sent ones, 9 the bytes of their bodies (empty: the caller has
 --          not got them); then of each sent one id and =, followed by the SHA-1 of its body in hex (empty: see 9); then of
---          each other one id, what (failed, parked, back), lease (empty: the committer's own, before any claim), a number
---          (failed: in [0, 1), for the jitter; back: ms from now), class (of failed: may be empty) and error
+--          each other one id, what (failed, parked, back, hold: back until unhold.lua), lease (empty: the committer's own, before any claim), a number
+--          (failed: in [0, 1), for the jitter; back, hold: ms from now), class (of failed: may be empty) and error
 -- Reply:   server time (ms), lease of promoted events, how many events have become heads of lanes, a letter for each event, s
 --          sent, f failed, p parked, b back, or - where nothing was done; then id, attempt, destination and body of each that
 --          was leased to the caller.
@@ -86,8 +86,9 @@ local function unsent(id, body, what, lease, number, class, text)
   if (redis.call('HGET', LEASES, id) or '') ~= lease then return '-' end
   plain = false
   local claimed = lease ~= '' -- the claim has counted the attempt; the committer's own counts when it fails
-  if what == 'back' then
-    redis.call('ZADD', PENDING, string.format('%.0f', now + number), id)
+  if what == 'back' or what == 'hold' then
+    local half = what == 'hold' and '.5' or '' -- see unhold.lua
+    redis.call('ZADD', PENDING, string.format('%.0f', now + number) .. half, id)
     if claimed and redis.call('HINCRBY', ATTEMPTS, id, -1) <= 0 then redis.call('HDEL', ATTEMPTS, id) end
     redis.call('HDEL', LEASES, id)
     return 'b'

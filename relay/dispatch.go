@@ -98,7 +98,10 @@ func (f *flight) launch(ctx context.Context, deadline time.Time, events []leased
 	for len(events) > 0 {
 		events = r.replicated(ctx, events)
 		fates := make(settlements)
-		for _, g := range r.groups(decode(events, fates)) {
+		sound, messages := decode(events, fates)
+		ends := r.pauses.ends.Load()
+		sound, messages, held := r.withoutPaused(sound, messages, fates)
+		for _, g := range r.groups(sound, messages) {
 			if len(g.events) == 0 || time.Now().After(deadline) {
 				continue // what waited too long is left to whoever claims it next
 			}
@@ -115,6 +118,9 @@ func (f *flight) launch(ctx context.Context, deadline time.Time, events []leased
 		}
 		deadline = r.deadline(time.Now())
 		events = r.settleAll(ctx, fates, f.next)
+		if len(held) > 0 && r.pauses.ends.Load() != ends { // else whoever sees a pause end sees these
+			r.unhold(ctx, held)
+		}
 	}
 }
 

@@ -150,6 +150,7 @@ type Relay struct {
 	behind   sync.WaitGroup // batches that no worker waits for
 	late     atomic.Int64   // how many
 	barrier  barrier
+	pauses   pauses
 }
 
 // handover is the events of one commit.
@@ -191,6 +192,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		return errors.New("relay: Run is running already")
 	}
 	defer r.running.Store(false)
+	r.lookAtPauses(ctx)
 	if !r.cfg.NoInline {
 		if err := r.transactor.AttachInline(r); err != nil {
 			return err
@@ -207,6 +209,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		workers.Go(func() { r.publishCold(ctx, work) })
 	}
 	workers.Go(func() { r.sweep(ctx) })
+	workers.Go(func() { r.watchPauses(ctx) })
 	if !r.cfg.NoWakeUps {
 		workers.Go(func() { r.listen(ctx) })
 	}

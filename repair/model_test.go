@@ -32,7 +32,7 @@ var wantedTypes = map[string]string{
 	"pending": "zset", "parked": "zset", "sent": "zset", "attempts": "hash", "errors": "hash", "leases": "hash",
 	"broken": "hash", "seq": "string", "repair": "hash", "due": "zset", "decided": "zset", "headers": "hash", "lanes": "zset",
 	"routes": "hash", "counts": "hash", "parked:by": "hash", "audit": "stream",
-	"sweep": "hash",
+	"sweep": "hash", "pauses": "hash",
 }
 
 func (s *shop) read(t testing.TB) state {

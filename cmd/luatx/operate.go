@@ -43,6 +43,7 @@ func verbs() []verb {
 		[]verb{statsVerb, drainVerb},
 		parkedVerbs,
 		inboxVerbs,
+		pauseVerbs,
 		[]verb{auditVerb, tailVerb, streamsVerb, repairVerb, doctorVerb, scriptsVerb, completionVerb},
 	)
 }

@@ -14,7 +14,7 @@ import (
 var statsVerb = verb{
 	name: "stats", short: "how many events are in each state, the oldest one due, and what is parked for which reason",
 	long: `luatx stats tells how many events are in each state, for how long the oldest one has been due, how many events a second
-came and went while it looked, and what is parked for which reason. A time that grows says that nobody publishes.`,
+came and went while it looked, what is parked for which reason, and which destinations are paused. A time that grows says that nobody publishes.`,
 	flags: func(flags *flag.FlagSet) action {
 		over := flags.Duration("over", time.Second, "the time over which rates are measured; 0: none")
 		top := flags.Int("top", 10, "how many classes of failures are named")
@@ -33,6 +33,7 @@ type statsRow struct {
 	Rates       *admin.Rates     `json:"rates,omitempty"`
 	Top         []admin.Reason   `json:"top,omitempty"`
 	Destination map[string]int64 `json:"parked_by_destination,omitempty"`
+	Paused      []admin.Pause    `json:"paused,omitempty"`
 }
 
 func (s *session) stats(ctx context.Context, over time.Duration, top int) error {
@@ -59,7 +60,7 @@ func (s *session) stats(ctx context.Context, over time.Duration, top int) error 
 	c := now.Counts
 	if s.json {
 		s.out.row(statsRow{
-			c.Pending, c.Leased, c.Waiting, c.Parked, c.Sent, c.Bytes, now.Oldest.Seconds(), rates, now.Top(top), now.Parked.ByDestination,
+			c.Pending, c.Leased, c.Waiting, c.Parked, c.Sent, c.Bytes, now.Oldest.Seconds(), rates, now.Top(top), now.Parked.ByDestination, now.Paused,
 		}, "")
 		return nil
 	}
@@ -79,6 +80,12 @@ func (s *session) stats(ctx context.Context, over time.Duration, top int) error 
 			if n := now.Parked.ByDestination[name]; n > 0 {
 				s.out.row(nil, "EVENTS DESTINATION", n, name)
 			}
+		}
+	}
+	if len(now.Paused) > 0 {
+		s.out.section("paused:")
+		for _, p := range now.Paused {
+			s.out.pause(p)
 		}
 	}
 	return nil

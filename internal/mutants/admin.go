@@ -114,3 +114,62 @@ var adminMutants = []Mutant{
 		Why: "an error's text moves the cursor of a terminal",
 	},
 }
+
+// pauseMutants break what a pause of a destination is.
+var pauseMutants = []Mutant{
+	{
+		Name: "pause-publishes-all-the-same", File: "relay/pause.go", Package: "admin", Test: "^TestPause$/^redis$",
+		Old: `if known[msg.Destination()] || known[scopeOf(r.publisher, msg)] {`, New: `if known[scopeOf(r.publisher, msg)] {`,
+		Why: "what an operator has paused goes out",
+	},
+	{
+		Name: "pause-knows-no-scope", File: "relay/pause.go", Package: "admin", Test: "^TestPauseEnds$/^redis$",
+		Old: `if known[msg.Destination()] || known[scopeOf(r.publisher, msg)] {`, New: `if known[msg.Destination()] {`,
+		Why: "a host that is paused under its name in the log is sent to",
+	},
+	{
+		Name: "pause-begins-too-late", File: "relay/relay.go", Package: "admin", Test: "^TestPause$/^redis$",
+		Old: "	r.lookAtPauses(ctx)\n", New: "",
+		Why: "a relay that is restarted publishes to paused destinations at first",
+	},
+	{
+		Name: "pause-spins", File: "relay/pause.go", Package: "admin", Test: "^TestPause$/^redis$",
+		Old: `wait := script.HeldFor/2 + rand.N(script.HeldFor/2)`, New: `wait := rand.N(script.HeldFor / 1000)`,
+		Why: "relays claim what is paused over and over",
+	},
+	{
+		Name: "pause-costs-attempts", File: "lua/settle.lua", Package: "admin", Test: "^TestPause$/^redis$",
+		Old: `if claimed and redis.call('HINCRBY', ATTEMPTS, id, -1) <= 0 then`, New: `if claimed and redis.call('HINCRBY', ATTEMPTS, id, 0) <= 0 then`,
+		Why: "a long pause parks what waits for it",
+	},
+	{
+		Name: "pause-wakes-the-scheduled", File: "lua/unhold.lua", Package: "admin", Test: "^TestUnhold$/^redis$",
+		Old: `return tonumber(score) % 1 ~= 0 end`, New: `return score end`,
+		Why: "the end of a pause publishes what is scheduled for later",
+	},
+	{
+		Name: "pause-ends-for-some", File: "lua/unhold.lua", Package: "admin", Test: "^TestUnhold$/^redis$",
+		Old: `if #page < 2 * LIMIT then return {NOW, n, ''} end`, New: `if n >= 0 then return {NOW, n, ''} end`,
+		Why: "what was held waits for ten minutes more",
+	},
+	{
+		Name: "pause-is-never-seen-to-end", File: "relay/pause.go", Package: "admin", Test: "^TestPauseEnds$/^redis$",
+		Old: `case old == nil && now.Sub(pause.Until) < script.HeldFor:`, New: `case old == nil && now.Before(pause.Until):`,
+		Why: "events of a pause that ended while no relay ran wait for ten minutes more",
+	},
+	{
+		Name: "pause-forgets-what-it-knew", File: "relay/pause.go", Package: "admin", Test: "^TestPauseUnread$",
+		Old: "		r.pauses.failed = true\n", New: "		r.pauses.failed = true\n		r.pauses.take(nil, now)\n",
+		Why: "a relay that cannot read the pauses ends them",
+	},
+	{
+		Name: "pause-without-a-record", File: "lua/pause.lua", Package: "admin", Test: "^TestPausesAreRecorded$/^redis$",
+		Old: `return finish('pause')`, New: `return {NOW, table.concat(answers)}`,
+		Why: "nobody knows who stopped the events",
+	},
+	{
+		Name: "pause-has-no-end", File: "internal/script/pause.go", Package: "admin", Test: "^TestPauseEnds$/^redis$",
+		Old: `return p.Until.IsZero() || p.Until.After(now)`, New: `return p.Since.Before(now.Add(time.Minute))`,
+		Why: "a pause for an hour lasts until somebody thinks of it",
+	},
+}

@@ -38,7 +38,7 @@ const (
 var names = []string{
 	keyVoid, keyInboxA, keyInboxB, keyResults, keyResultsB, keyAudit, keyEntries, keyHeaders, keyPending, keyAttempts,
 	keyErrors, keyLeases, keyParked, keySent, keyDue, keyDecided, keyLanes, keySeq, keyBroken, "stream",
-	keyRepair, keyCounts, keyParkedBy, keyRoutes, keySweep,
+	keyRepair, keyCounts, keyParkedBy, keyRoutes, keySweep, keyPauses,
 }
 
 // Shard is the library's own keys that live in a slot: a pointer, since there is one in all that is made of it.

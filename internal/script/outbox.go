@@ -86,10 +86,10 @@ func number(v any) int {
 // Settlement is the fate of one event after a publish.
 type Settlement struct {
 	ID    string
-	What  string // sent, failed, parked, back
+	What  string // sent, failed, parked, back, hold: back until Unhold
 	Lease string // empty: the committer's own
 	Body  []byte // of a sent one, as it was committed; empty: the script looks at it, which takes it longer
-	// Number is the jitter in [0, 1) of a failed one, and the pause in ms of one that is given back.
+	// Number is the jitter in [0, 1) of a failed one, and the pause in ms of one that is given back or held.
 	Number float64
 	Class  string // of the error; may be empty for a failed one
 	Error  string

@@ -29,7 +29,7 @@ const RepairForeign = "foreign"
 func (s Shard) repairKeys() []string {
 	return s.keys(keyVoid, keyInboxA, keyInboxB, keyResults, keyResultsB, keyEntries, keyPending, keyParked, keySent,
 		keyAttempts, keyErrors, keyLeases, keyBroken, keySeq, keyRepair, keyDue, keyDecided, keyHeaders, keyLanes,
-		keyRoutes, keyCounts, keyParkedBy, keyAudit, keySweep)
+		keyRoutes, keyCounts, keyParkedBy, keyAudit, keySweep, keyPauses)
 }
 
 // Repair makes one step of a look at a shard, and fixes what it finds where that is asked for. It returns where the

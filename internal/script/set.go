@@ -107,6 +107,7 @@ type Set struct {
 	repair, turn                           source
 	sweep, extend                          source
 	forget, rights                         source
+	pause, resume, pauses, unhold          source
 
 	stringsOnly atomic.Bool // what Probe found: other keys cannot be restored whole
 }
@@ -144,6 +145,10 @@ func New(client redis.UniversalClient, c Constants, log *slog.Logger) *Set {
 		extend: newSource("extend", lua.Source("_time", "extend")),
 		forget: newSource("forget", c.in(lua.Source("_time", "_outbox", "_owned", "_audit", "forget"))),
 		rights: newSource("rights", lua.Source("rights")),
+		pause:  newSource("pause", c.in(lua.Source("_time", "_outbox", "_owned", "_audit", "pause"))),
+		resume: newSource("resume", c.in(lua.Source("_time", "_outbox", "_owned", "_audit", "resume"))),
+		pauses: newSource("pauses", lua.Source("_time", "pauses")),
+		unhold: newSource("unhold", lua.Source("_time", "unhold")),
 	}
 	s.queue = &queue{set: s, lanes: make(map[string]*lane)}
 	s.wakes.set = s
@@ -159,6 +164,7 @@ func (s *Set) all() []source {
 		s.repair, s.turn,
 		s.sweep, s.extend,
 		s.forget, s.rights,
+		s.pause, s.resume, s.pauses, s.unhold,
 	}
 }
 

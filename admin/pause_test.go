@@ -1,0 +1,307 @@
+package admin_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/outbox"
+	"github.com/luatx/luatx/relay"
+)
+
+// sorter is a publisher that notes what it sends to each destination, in order.
+type sorter struct {
+	mu   sync.Mutex
+	sent map[string][]string
+}
+
+func (s *sorter) Publish(_ context.Context, events []*message.RawMessage) []error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range events {
+		s.sent[e.Destination()] = append(s.sent[e.Destination()], e.ID())
+	}
+	return nil
+}
+
+func (s *sorter) to(destination string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.sent[destination])
+}
+
+// order puts events for a destination into the outbox of an aggregate, by a commit, in one lane where a key is given.
+func order(t testing.TB, tr *luatx.Transactor, aggregate, destination, key string, ids ...string) {
+	t.Helper()
+	for _, id := range ids {
+		_, err := tr.Transact(redistest.Soon(t), aggregate, func(tx *luatx.Tx) error {
+			return tx.Emit(luatx.Event{ID: id, Key: key, Body: []byte(
+				`{"specversion":"1.0","id":"` + id + `","type":"sold","source":"/shop","destination":"` + destination + `"}`)})
+		})
+		must(t, err)
+	}
+}
+
+func ids(prefix string, n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprintf("%s%02d", prefix, i)
+	}
+	return all
+}
+
+// held waits until so many events stay in the outbox, none in a relay's hands.
+func held(t testing.TB, op *admin.Operator, pending, waiting int64) {
+	t.Helper()
+	redistest.Eventually(t, "the events to be held", func() bool {
+		now, err := op.Stats(redistest.Soon(t))
+		return err == nil && now.Oldest == 0 && now.Counts.Leased == 0 && now.Counts.Pending == pending && now.Counts.Waiting == waiting
+	})
+}
+
+// TestPause holds what a pause is: nothing goes to its destination, from whichever relay, inline or cold, and it costs no
+// attempt; others go on; after it all goes out, lanes in order, and what is scheduled at its time.
+func TestPause(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx := redistest.Soon(t)
+		tr, op := service(t, client, 4)
+		out := &sorter{sent: map[string][]string{}}
+		must(t, op.Pause(ctx, "bank", "they move house", time.Time{}))
+		order(t, tr, "a", "bank", "", ids("early", 5)...)
+		for _, cfg := range []relay.Config{{}, {NoInline: true, SweepInterval: 10 * time.Millisecond}} {
+			r, err := relay.New(tr, out, cfg)
+			must(t, err)
+			running(t, r.Run)
+		}
+		order(t, tr, "a", "bank", "", ids("late", 5)...)
+		order(t, tr, "b", "bank", "lane", ids("lane", 5)...)
+		order(t, tr, "a", "shop", "", ids("other", 5)...)
+		redistest.Eventually(t, "another destination to go on", func() bool { return len(out.to("shop")) == 5 })
+		_, err := tr.Enqueue(ctx, "a", luatx.Event{ID: "scheduled", At: time.Now().Add(5 * time.Minute), Body: []byte(`{"id":"scheduled","type":"t","source":"/s","specversion":"1.0","destination":"bank"}`)})
+		must(t, err)
+		held(t, op, 12, 4)
+		if got := out.to("bank"); len(got) > 0 {
+			t.Fatalf("published to a paused destination: %v", got)
+		}
+		for e, err := range op.Outbox().List(ctx, outbox.Pending, outbox.ListOptions{}) {
+			must(t, err)
+			if e.Attempts != 0 || len(e.History) != 0 || time.Until(e.At) < 4*time.Minute {
+				t.Errorf("%s: %d attempts, %v, looked at again in %v", e.ID, e.Attempts, e.History, time.Until(e.At))
+			}
+		}
+		began := time.Now()
+		if was, err := op.Resume(ctx, "bank"); err != nil || !was {
+			t.Errorf("resumed: %v, %v", was, err)
+		}
+		redistest.Eventually(t, "what was held to go out", func() bool { return len(out.to("bank")) >= 15 })
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		got := out.to("bank")
+		lane := slices.DeleteFunc(slices.Clone(got), func(id string) bool { return !strings.HasPrefix(id, "lane") })
+		if !slices.Equal(lane, ids("lane", 5)) {
+			t.Errorf("the lane went out as %v", lane)
+		}
+		slices.Sort(got)
+		if want := slices.Sorted(slices.Values(slices.Concat(ids("early", 5), ids("late", 5), ids("lane", 5)))); !slices.Equal(got, want) {
+			t.Errorf("published %v, want %v", got, want)
+		}
+	})
+}
+
+// TestPauseEnds holds that a pause ends by itself, for a relay too that has begun after its end, and that the scope of a
+// publisher may be paused.
+func TestPauseEnds(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx := redistest.Soon(t)
+		tr, op := service(t, client, 4)
+		out := &sorter{sent: map[string][]string{}}
+		scoped := relay.WithScope(out, func(*message.RawMessage) string { return "host.example" })
+		must(t, op.Pause(ctx, "host.example", "for a while", time.Now().Add(3*time.Second)))
+		must(t, op.Pause(ctx, "elsewhere", "for ever", time.Time{}))
+		r, err := relay.New(tr, scoped, relay.Config{})
+		must(t, err)
+		stop := running(t, r.Run)
+		order(t, tr, "a", "bank", "", "1", "2")
+		held(t, op, 2, 0)
+		stop()
+		redistest.Eventually(t, "the pause to end", func() bool {
+			paused, err := op.Paused(ctx)
+			must(t, err)
+			return len(paused) == 1 && paused[0].Destination == "elsewhere"
+		})
+		if was, err := op.Resume(ctx, "host.example"); err != nil || was {
+			t.Errorf("resumed: %v, %v", was, err)
+		}
+		if got := out.to("bank"); len(got) > 0 {
+			t.Errorf("published too early: %v", got)
+		}
+		next, err := relay.New(tr, scoped, relay.Config{})
+		must(t, err)
+		running(t, next.Run)
+		redistest.Eventually(t, "what was held to go out", func() bool { return len(out.to("bank")) == 2 })
+	})
+}
+
+// TestPausesAreRecorded holds what is told of a pause, what is refused, and the audit.
+func TestPausesAreRecorded(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx := redistest.Soon(t)
+		_, op := service(t, client, 4)
+		if paused, err := op.Paused(ctx); err != nil || len(paused) > 0 {
+			t.Errorf("%v, %v", paused, err)
+		}
+		if was, err := op.Resume(ctx, "bank"); err != nil || was {
+			t.Errorf("resumed what was not paused: %v, %v", was, err)
+		}
+		for name, err := range map[string]error{
+			"names none":        op.Pause(ctx, "", "why", time.Time{}),
+			"says not why":      op.Pause(ctx, "bank", "", time.Time{}),
+			"is over":           op.Pause(ctx, "bank", "why", time.Now().Add(-time.Minute)),
+			"has a long name":   op.Pause(ctx, strings.Repeat("x", 1025), "why", time.Time{}),
+			"has a long reason": op.Pause(ctx, "bank", strings.Repeat("x", 1025), time.Time{}),
+		} {
+			if err == nil {
+				t.Errorf("a pause that %s is taken", name)
+			}
+		}
+		until := time.Now().Add(time.Hour).Truncate(time.Millisecond)
+		must(t, op.Pause(ctx, "bank", `they "move"`, time.Time{}))
+		first, err := op.Paused(ctx)
+		must(t, err)
+		must(t, op.Pause(ctx, "bank", "longer", until))
+		must(t, op.Pause(ctx, "atelier", "closed\n", until))
+		paused, err := op.Paused(ctx)
+		must(t, err)
+		if len(first) != 1 || len(paused) != 2 {
+			t.Fatalf("%v, then %v", first, paused)
+		}
+		bank := admin.Pause{Destination: "bank", Who: "alice", Why: "longer", Since: first[0].Since, Until: until}
+		if since := first[0].Since; paused[1] != bank || first[0].Why != `they "move"` || time.Since(since).Abs() > time.Minute || !first[0].Until.IsZero() {
+			t.Errorf("%+v, then %+v, want %+v", first[0], paused[1], bank)
+		}
+		if was, err := op.Resume(ctx, "bank"); err != nil || !was {
+			t.Errorf("resumed: %v, %v", was, err)
+		}
+		now, err := op.Stats(ctx)
+		must(t, err)
+		if len(now.Paused) != 1 || now.Paused[0].Destination != "atelier" {
+			t.Errorf("stats tell of %v", now.Paused)
+		}
+		var acts []string
+		for record, err := range op.Audit(ctx, time.Time{}) {
+			must(t, err)
+			acts = append(acts, record.Who+" "+record.Act+" "+strings.Join(record.IDs, ",")+" "+record.Why)
+		}
+		ends := " (until " + until.UTC().Format(time.RFC3339) + ")"
+		want := []string{`alice pause bank they "move"`, "alice pause bank longer" + ends, "alice pause atelier closed\n" + ends, "alice resume bank resumed"}
+		if !slices.Equal(acts, want) {
+			t.Errorf("audit %q\nwant  %q", acts, want)
+		}
+	})
+}
+
+// TestManyPauses holds that their number is bounded, and that those that have long ended make room.
+func TestManyPauses(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx := redistest.Soon(t)
+		tr, op := service(t, client, 4)
+		key := tr.Scripts().Shard(tr.Keyspace().Slots()[0]).Key("pauses")
+		fill := func(until int64) {
+			var fields []any
+			for i := range 1000 {
+				fields = append(fields, fmt.Sprint(i), fmt.Sprintf(`{"who":"bob","why":"x","since":"1","until":"%d"}`, until))
+			}
+			must(t, client.HSet(ctx, key, fields...).Err())
+		}
+		fill(time.Now().Add(time.Hour).UnixMilli())
+		if err := op.Pause(ctx, "bank", "why", time.Time{}); !errors.Is(err, admin.ErrTooManyPauses) {
+			t.Errorf("%v", err)
+		}
+		must(t, op.Pause(ctx, "7", "again", time.Time{}))
+		fill(time.Now().Add(-time.Hour).UnixMilli())
+		must(t, op.Pause(ctx, "bank", "why", time.Time{}))
+		if n := client.HLen(ctx, key).Val(); n != 1 {
+			t.Errorf("%d pauses are kept", n)
+		}
+	})
+}
+
+// TestPauseUnread holds that a relay that cannot read what is paused keeps to what it knew.
+func TestPauseUnread(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	ctx := redistest.Soon(t)
+	tr, op := service(t, client, 4)
+	var log lines
+	out := &sorter{sent: map[string][]string{}}
+	must(t, op.Pause(ctx, "bank", "why", time.Time{}))
+	r, err := relay.New(tr, out, relay.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	must(t, err)
+	running(t, r.Run)
+	order(t, tr, "a", "bank", "", "1")
+	held(t, op, 1, 0)
+	key := tr.Scripts().Shard(tr.Keyspace().Slots()[0]).Key("pauses")
+	must(t, client.Rename(ctx, key, key+":away").Err())
+	must(t, client.Set(ctx, key, "of another type", 0).Err())
+	redistest.Eventually(t, "the relay to say so", func() bool { return strings.Contains(log.text(), "what is paused cannot be read") })
+	order(t, tr, "a", "bank", "", "2")
+	order(t, tr, "a", "shop", "", "3")
+	redistest.Eventually(t, "another destination to go on", func() bool { return len(out.to("shop")) == 1 })
+	redistest.Eventually(t, "the event to be held", func() bool {
+		c, err := op.Outbox().Counts(ctx)
+		oldest, failed := op.Outbox().Oldest(ctx)
+		return err == nil && failed == nil && c.Pending == 2 && oldest == 0
+	})
+	if got := out.to("bank"); len(got) > 0 {
+		t.Errorf("published %v", got)
+	}
+	must(t, client.Rename(ctx, key+":away", key).Err())
+	if _, err := op.Resume(ctx, "bank"); err != nil {
+		t.Error(err)
+	}
+	redistest.Eventually(t, "what was held to go out", func() bool { return len(out.to("bank")) == 2 })
+}
+
+// TestUnhold holds that what is held is found among any number of events that are due later for other reasons.
+func TestUnhold(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx := redistest.Soon(t)
+		tr, _ := service(t, client, 1)
+		shard := tr.Scripts().Shard(tr.Keyspace().Slots()[0])
+		soon := time.Now().Add(time.Minute).UnixMilli()
+		var members []redis.Z
+		for i := range 2500 { // of one time, and of many
+			members = append(members, redis.Z{Score: float64(soon), Member: fmt.Sprintf("same%d", i)},
+				redis.Z{Score: float64(soon) + 0.5, Member: fmt.Sprintf("held%d", i)},
+				redis.Z{Score: float64(soon + int64(i)), Member: fmt.Sprintf("other%d", i)},
+				redis.Z{Score: float64(soon+int64(i)) + 0.5, Member: fmt.Sprintf("held'%d", i)})
+		}
+		must(t, client.ZAdd(ctx, shard.Key("pending"), members...).Err())
+		if n, err := tr.Scripts().Unhold(ctx, shard); err != nil || n != 5000 {
+			t.Errorf("%d were held, %v", n, err)
+		}
+		due, err := client.ZRangeByScore(ctx, shard.Key("pending"), &redis.ZRangeBy{Min: "-inf", Max: fmt.Sprint(soon - 1)}).Result()
+		must(t, err)
+		if len(due) != 5000 || slices.ContainsFunc(due, func(id string) bool { return !strings.HasPrefix(id, "held") }) {
+			t.Errorf("%d are due", len(due))
+		}
+	})
+}

@@ -1,0 +1,115 @@
+package script
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// keyPauses says which destinations are paused. It lies in one shard of a keyspace, the first.
+const keyPauses = "pauses"
+
+const (
+	// HeldFor is for how long an event of a paused destination is held at most: then somebody looks at it again.
+	HeldFor = 10 * time.Minute
+	// MaxPauses is the most destinations that are paused at a time.
+	MaxPauses = 1000
+
+	unholdPage = 1000
+)
+
+// Pause is the pause of a destination, which may have ended.
+type Pause struct {
+	Destination string
+	Who, Why    string
+	Since       time.Time
+	Until       time.Time // zero: until it is resumed
+}
+
+// Active reports whether the pause is on, at a time by the server's clock.
+func (p Pause) Active(now time.Time) bool { return p.Until.IsZero() || p.Until.After(now) }
+
+func (s Shard) pauseKeys() []string { return s.keys(keyVoid, keyInboxA, keyPauses) }
+
+// Pause pauses a destination, by what Act says; an Until that is zero has no end. Why is the reason alone. It returns
+// ActDone, ActState where the time is over already, or ActFull.
+func (s *Set) Pause(ctx context.Context, shard Shard, act Act, destination, why string, until time.Time) (byte, error) {
+	end := ""
+	if !until.IsZero() {
+		end = millis(until)
+	}
+	return s.pauseAct(ctx, &s.pause, shard, act, []any{destination, end, why, MaxPauses, HeldFor.Milliseconds()})
+}
+
+// Resume ends the pause of a destination. It returns ActDone, or ActUnknown where it is not paused.
+func (s *Set) Resume(ctx context.Context, shard Shard, act Act, destination string) (byte, error) {
+	return s.pauseAct(ctx, &s.resume, shard, act, []any{destination})
+}
+
+func (s *Set) pauseAct(ctx context.Context, script *source, shard Shard, act Act, args []any) (byte, error) {
+	letters, err := s.actOn(ctx, script, shard, shard.pauseKeys(), act, args)
+	if err == nil && len(letters) != 1 {
+		err = malformed(script.name, letters)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return letters[0], nil
+}
+
+// Pauses lists the pauses, with those that have ended not long ago, and tells the server's time.
+func (s *Set) Pauses(ctx context.Context, shard Shard) (all []Pause, now time.Time, err error) {
+	reply, err := s.eval(ctx, &s.pauses, shard.keys(keyVoid, keyPauses), nil)
+	if err != nil {
+		return nil, now, err
+	}
+	now, rows, err := timed(reply)
+	if err != nil || len(rows) != 1+2*number(rows[0]) {
+		return nil, now, malformed("pauses", reply)
+	}
+	for rows = rows[1:]; len(rows) > 0; rows = rows[2:] {
+		p, err := pauseOf(word(rows[0]), word(rows[1]))
+		if err != nil {
+			return nil, now, err
+		}
+		all = append(all, p)
+	}
+	slices.SortFunc(all, func(a, b Pause) int { return strings.Compare(a.Destination, b.Destination) })
+	return all, now, nil
+}
+
+// pauseOf reads what lua/pause.lua has written.
+func pauseOf(destination, text string) (Pause, error) {
+	var row struct{ Who, Why, Since, Until string }
+	if err := json.Unmarshal([]byte(text), &row); err != nil {
+		return Pause{}, fmt.Errorf("pause of %q: %w", destination, err)
+	}
+	p := Pause{Destination: destination, Who: row.Who, Why: row.Why, Since: moment(row.Since)}
+	if row.Until != "" {
+		p.Until = moment(row.Until)
+	}
+	return p, nil
+}
+
+// Unhold makes events of a shard due that are held for a paused destination, and returns how many.
+func (s *Set) Unhold(ctx context.Context, shard Shard) (held int, err error) {
+	for from := ""; ; {
+		args := []any{strconv.FormatInt(HeldFor.Milliseconds(), 10), from, unholdPage}
+		reply, err := s.eval(ctx, &s.unhold, shard.keys(keyVoid, keyPending), args)
+		if err != nil {
+			return held, err
+		}
+		_, rows, err := timed(reply)
+		if err != nil || len(rows) != 2 {
+			return held, malformed("unhold", reply)
+		}
+		held += number(rows[0])
+		if from = word(rows[1]); from == "" {
+			return held, nil
+		}
+	}
+}

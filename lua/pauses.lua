@@ -1,0 +1,8 @@
+-- Purpose: the pauses of destinations, those that have ended among them.
+-- KEYS:    1 void, 2 pauses, see pause.lua
+-- Reply:   server time (ms), how many, then of each destination its name and the rest
+-- Bound:   linear in the pauses
+-- Redis:   6.0
+
+local pauses = redis.call('HGETALL', KEYS[2])
+return {NOW, #pauses / 2, unpack(pauses)}
