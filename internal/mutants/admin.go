@@ -138,8 +138,8 @@ var pauseMutants = []Mutant{
 		Why: "relays claim what is paused over and over",
 	},
 	{
-		Name: "pause-costs-attempts", File: "lua/settle.lua", Package: "admin", Test: "^TestPause$/^redis$",
-		Old: `if claimed and redis.call('HINCRBY', ATTEMPTS, id, -1) <= 0 then`, New: `if claimed and redis.call('HINCRBY', ATTEMPTS, id, 0) <= 0 then`,
+		Name: "pause-costs-attempts", File: "relay/pause.go", Package: "admin", Test: "^TestPause$/^redis$",
+		Old: `What: "hold", Number`, New: `What: "failed", Number`,
 		Why: "a long pause parks what waits for it",
 	},
 	{
