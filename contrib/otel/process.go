@@ -1,0 +1,125 @@
+package otel
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/luatx/luatx/message"
+)
+
+// Process makes a span of the kind consumer around each message, a trace of its own that is linked to where the message
+// was made, and measures messaging.process.duration. Place it outside of luatx.Middleware, so that the commit is part of
+// it.
+func (t *Telemetry) Process() message.Middleware {
+	return func(next message.ProcessFunc) message.ProcessFunc {
+		return func(ctx context.Context, msg *message.Message) (outputs []*message.Message, err error) {
+			destination, common := t.origin(ctx, msg)
+			ctx, span := t.tracer.Start(ctx, operation("process", destination), trace.WithNewRoot(),
+				trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(t.links(msg.Attributes)...),
+				trace.WithAttributes(append(about(msg.Attributes),
+					append(common, semconv.MessagingSystemKey.String(system), semconv.MessagingOperationName("process"))...)...))
+			began, finished := time.Now(), false
+			defer func() {
+				if !finished { // a panic passes through
+					err = errors.New("panic")
+					common = append(common, semconv.ErrorTypeKey.String("panic"))
+				} else if err != nil {
+					common = append(common, errorType(err))
+				}
+				fail(span, err)
+				t.processes.Record(ctx, time.Since(began).Seconds(), "process", system, common...)
+				span.End()
+			}()
+			outputs, err = next(ctx, msg)
+			finished = true
+			return outputs, err
+		}
+	}
+}
+
+// origin is the name of where a message was read, and what is the same for many messages.
+func (t *Telemetry) origin(ctx context.Context, msg *message.Message) (string, []attribute.KeyValue) {
+	common := []attribute.KeyValue{semconv.MessagingOperationTypeProcess}
+	if handler, ok := message.HandlerNameFromContext(ctx); ok {
+		common = append(common, attribute.String("luatx.handler", handler))
+	}
+	source, ok := msg.InputSource()
+	if !ok {
+		return "", common
+	}
+	destination := t.cfg.Destination(source.Stream)
+	return destination, append(common,
+		semconv.MessagingDestinationName(destination), semconv.MessagingConsumerGroupName(source.Group))
+}
+
+// about are the attributes of a message.
+func about(a message.Attributes) []attribute.KeyValue {
+	all := make([]attribute.KeyValue, 0, 12)
+	for _, one := range [...]struct {
+		key   attribute.Key
+		value string
+	}{
+		{semconv.MessagingMessageIDKey, a.ID()},
+		{semconv.CloudEventsEventIDKey, a.ID()},
+		{semconv.CloudEventsEventTypeKey, a.Type()},
+		{semconv.CloudEventsEventSourceKey, a.Source()},
+		{semconv.CloudEventsEventSubjectKey, a.Subject()},
+		{semconv.MessagingMessageConversationIDKey, a.CorrelationID()},
+	} {
+		if one.value != "" {
+			all = append(all, one.key.String(one.value))
+		}
+	}
+	return all
+}
+
+// Outputs writes the current span into the outputs of a handler, so that what is published of them is linked to it. An
+// output that has a trace context of its own keeps it. Place it inside of everything, next to the handler: outbox.Middleware
+// encodes what it is given.
+func (t *Telemetry) Outputs() message.Middleware {
+	return func(next message.ProcessFunc) message.ProcessFunc {
+		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
+			outputs, err := next(ctx, msg)
+			for _, out := range outputs {
+				if out == nil || out.Attributes[message.AttrTraceParent] != nil && !t.inherited(msg, out) {
+					continue
+				}
+				if out.Attributes == nil {
+					out.Attributes = message.Attributes{}
+				}
+				t.Inject(ctx, out.Attributes)
+			}
+			return outputs, err
+		}
+	}
+}
+
+// inherited reports whether an output has its trace context from the input, of which it is a copy.
+func (t *Telemetry) inherited(in, out *message.Message) bool {
+	return out != in && t.Extract(in.Attributes).Equal(t.Extract(out.Attributes))
+}
+
+// errorType is the class of an error, where it has one, else its type.
+func errorType(err error) attribute.KeyValue {
+	if c, ok := errors.AsType[interface {
+		error
+		Class() string
+	}](err); ok && c.Class() != "" {
+		return semconv.ErrorTypeKey.String(c.Class())
+	}
+	return semconv.ErrorType(err)
+}
+
+// fail marks a span as failed, where there is an error.
+func fail(span trace.Span, err error) {
+	if err != nil {
+		span.SetAttributes(errorType(err))
+		span.SetStatus(codes.Error, err.Error())
+	}
+}

@@ -1,0 +1,102 @@
+package otel
+
+import (
+	"errors"
+
+	global "go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/propagation"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/semconv/v1.43.0/messagingconv"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/luatx/luatx/internal/slot"
+)
+
+const (
+	scope = "github.com/luatx/luatx/contrib/otel"
+	// system is messaging.system where a stream of Redis is.
+	system = "redis"
+)
+
+// Config configures Telemetry. Its zero value works.
+type Config struct {
+	// TracerProvider and MeterProvider default to the global ones.
+	TracerProvider trace.TracerProvider
+	MeterProvider  metric.MeterProvider
+	// Propagator writes a context into the attributes of messages, and reads it. Defaults to W3C Trace Context: the
+	// attributes traceparent and tracestate. The names of its fields must be those of attributes: letters and digits.
+	Propagator propagation.TextMapPropagator
+	// Destination names what a message came from by the key of its stream. Metrics have a series for each name, so there
+	// must be few: cut the tag off the keys of partitions. Defaults to the key without its {tag}.
+	Destination func(stream string) string
+}
+
+// Telemetry makes spans and metrics. It is safe for concurrent use.
+type Telemetry struct {
+	cfg    Config
+	tracer trace.Tracer
+
+	operations messagingconv.ClientOperationDuration
+	sent       messagingconv.ClientSentMessages
+	consumed   messagingconv.ClientConsumedMessages
+	processes  messagingconv.ProcessDuration
+
+	commits     metric.Float64Histogram
+	emitted     metric.Int64Counter
+	settled     metric.Int64Counter
+	outages     metric.Int64Counter
+	deadLetters metric.Int64Counter
+}
+
+// seconds are the bounds of the buckets of durations: a commit takes less than a millisecond, a sick destination long.
+var seconds = metric.WithExplicitBucketBoundaries(
+	.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30)
+
+// New returns Telemetry. The error is that of an instrument that could not be made.
+func New(cfg Config) (*Telemetry, error) {
+	if cfg.TracerProvider == nil {
+		cfg.TracerProvider = global.GetTracerProvider()
+	}
+	if cfg.MeterProvider == nil {
+		cfg.MeterProvider = global.GetMeterProvider()
+	}
+	if cfg.Propagator == nil {
+		cfg.Propagator = propagation.TraceContext{}
+	}
+	if cfg.Destination == nil {
+		cfg.Destination = slot.Without
+	}
+	t := &Telemetry{cfg: cfg, tracer: cfg.TracerProvider.Tracer(scope, trace.WithSchemaURL(semconv.SchemaURL))}
+	meter := cfg.MeterProvider.Meter(scope, metric.WithSchemaURL(semconv.SchemaURL))
+	var errs [9]error
+	t.operations, errs[0] = messagingconv.NewClientOperationDuration(meter, seconds)
+	t.sent, errs[1] = messagingconv.NewClientSentMessages(meter)
+	t.consumed, errs[2] = messagingconv.NewClientConsumedMessages(meter)
+	t.processes, errs[3] = messagingconv.NewProcessDuration(meter, seconds)
+	t.commits, errs[4] = meter.Float64Histogram("luatx.commit.duration", seconds, metric.WithUnit("s"),
+		metric.WithDescription("Duration of commits, from the end of the handler until the outcome is known."))
+	t.emitted, errs[5] = meter.Int64Counter("luatx.commit.events", metric.WithUnit("{event}"),
+		metric.WithDescription("Events that transactions have put into the outbox."))
+	t.settled, errs[6] = meter.Int64Counter("luatx.relay.events", metric.WithUnit("{event}"),
+		metric.WithDescription("What became of events: sent, failed, returned, parked."))
+	t.outages, errs[7] = meter.Int64Counter("luatx.relay.outages", metric.WithUnit("{outage}"),
+		metric.WithDescription("Beginnings of a destination's being unavailable."))
+	t.deadLetters, errs[8] = meter.Int64Counter("luatx.stream.dead_letters", metric.WithUnit("{message}"),
+		metric.WithDescription("Entries that went to the dead-letter stream."))
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// operation names a span, as the conventions have it.
+func operation(name, destination string) string {
+	if destination == "" {
+		return name
+	}
+	return name + " " + destination
+}
+
+func namespace(name string) attribute.KeyValue { return attribute.String("luatx.namespace", name) }
