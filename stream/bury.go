@@ -25,7 +25,8 @@ func (s *subscription) bury(e *entry, reason string) (last bool) {
 		s.outage.begins("dead-letter", err)
 		e.grave = reason
 		e.graves++
-		return s.ledger.postpone(e, max(readBackoff.Delay(e.graves), minBlock))
+		last, _ = s.ledger.postpone(e, max(readBackoff.Delay(e.graves), minBlock))
+		return last
 	}
 	s.buried(e, outcome, reason)
 	return s.ledger.forget(e)

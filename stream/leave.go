@@ -1,6 +1,9 @@
 package stream
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // giveBack returns to the group what was read and never taken from the channel: as entries that nobody has seen yet,
 // idle for so long that the next one who looks may claim them.
@@ -13,17 +16,31 @@ func (s *subscription) giveBack() {
 			ids = append(ids, source.Entry)
 			msg.Release()
 		default:
-			s.offer(ids)
+			s.offer(ids, s.cfg.MaxIdleTime, true)
 			return
 		}
 	}
 }
 
-func (s *subscription) offer(ids []string) {
+// offerNacked returns to the group what was nacked and is not given out here any more: others may claim it when it is due.
+func (s *subscription) offerNacked(entries []*entry) {
+	byIdle := map[time.Duration][]string{}
+	for _, e := range entries {
+		idle := s.cfg.MaxIdleTime - max(e.due.Sub(s.ledger.now()), 0)
+		idle = max(idle.Truncate(100*time.Millisecond), 0)
+		byIdle[idle] = append(byIdle[idle], e.id)
+	}
+	for idle, ids := range byIdle {
+		s.offer(ids, idle, false)
+	}
+}
+
+// offer says how long entries have been idle; undelivered takes back their last delivery.
+func (s *subscription) offer(ids []string, idle time.Duration, undelivered bool) {
 	ctx, cancel := context.WithTimeout(s.detached, finishTimeout)
 	defer cancel()
-	if err := s.hold(ctx, ids, s.cfg.MaxIdleTime, true); err != nil {
-		s.outage.log.Warn("stream: entries read and not given out stay pending", "entries", len(ids), "error", err)
+	if err := s.hold(ctx, ids, idle, undelivered); err != nil {
+		s.outage.log.Warn("stream: entries given back stay pending", "entries", len(ids), "error", err)
 	}
 }
 

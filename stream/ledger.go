@@ -214,15 +214,17 @@ func (l *ledger) forget(e *entry) (last bool) {
 	return l.free()
 }
 
-// postpone makes an entry in flight wait for redelivery and frees its place; on a closed ledger it is dropped.
-func (l *ledger) postpone(e *entry, delay time.Duration) (last bool) {
+// postpone makes an entry in flight wait for redelivery and frees its place. A closed ledger drops it and reports that it
+// is over.
+func (l *ledger) postpone(e *entry, delay time.Duration) (last, over bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	e.due = l.now().Add(delay)
 	if l.closed {
 		delete(l.entries, e.id)
-		return l.free()
+		return l.free(), true
 	}
-	e.waiting, e.due = true, l.now().Add(delay)
+	e.waiting = true
 	at, _ := slices.BinarySearchFunc(l.queue, e.due, func(e *entry, due time.Time) int {
 		if e.due.After(due) {
 			return 1
@@ -231,7 +233,7 @@ func (l *ledger) postpone(e *entry, delay time.Duration) (last bool) {
 	})
 	l.queue = slices.Insert(l.queue, at, e)
 	l.queued.notify()
-	return l.free()
+	return l.free(), false
 }
 
 // shun frees the place of an entry in flight and leaves it alone for d.
@@ -261,14 +263,14 @@ func (l *ledger) known() map[string]bool {
 	return ids
 }
 
-// close ends redelivery; what is in flight stays. It reports whether there is nothing.
-func (l *ledger) close() (empty bool) {
+// close ends redelivery, and returns what was waiting for it; what is in flight stays. It reports whether there is nothing.
+func (l *ledger) close() (waiting []*entry, empty bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
-	for _, e := range l.queue {
+	waiting, l.queue = l.queue, nil
+	for _, e := range waiting {
 		delete(l.entries, e.id)
 	}
-	l.queue = nil
-	return l.taken == 0
+	return waiting, l.taken == 0
 }

@@ -139,19 +139,22 @@ func TestLedgerKnowsTheLastOne(t *testing.T) {
 	t.Parallel()
 	l := newLedger(3)
 	es := inFlight(t, l, "a", "b", "c")
-	if l.postpone(es[0], 0) || l.close() {
+	if last, over := l.postpone(es[0], 0); last || over {
 		t.Fatal("two are in flight")
+	}
+	if waiting, empty := l.close(); empty || len(waiting) != 1 || waiting[0] != es[0] {
+		t.Fatal("one waits, two are in flight")
 	}
 	if l.forget(es[1]) {
 		t.Fatal("one is in flight")
 	}
-	if !l.postpone(es[2], 0) {
+	if last, over := l.postpone(es[2], 0); !last || !over {
 		t.Fatal("none is in flight")
 	}
 	if len(l.entries) != 0 || len(l.queue) != 0 {
 		t.Errorf("left are %v and %v", l.entries, l.queue)
 	}
-	if !newLedger(1).close() {
+	if _, empty := newLedger(1).close(); !empty {
 		t.Error("an unused ledger is empty")
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/message"
 )
 
@@ -59,6 +60,33 @@ func TestNackedComesNoSoonerThanItAsks(t *testing.T) {
 	if took := time.Since(begun); took < 300*time.Millisecond {
 		t.Errorf("came again after %v, want 300 ms at least", took)
 	}
+}
+
+// What was nacked, before a subscription ends or after, is others' when it is due: they need not wait for MaxIdleTime.
+func TestNackedAtTheEndIsOthers(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		f := newFixture(t, client)
+		f.add(t, "a", "b")
+		cfg := f.config()
+		cfg.MaxIdleTime, cfg.ClaimInterval = time.Hour, 20*time.Millisecond
+		first := f.subscribe(t, cfg)
+		a, b := first.next(t), first.next(t)
+		begun := time.Now()
+		a.Nack(message.RetryAfter(errBusy, time.Second))
+		first.stop()
+		b.Nack(message.RetryAfter(errBusy, 0))
+		second := f.subscribe(t, cfg)
+		for _, want := range []string{"b", "a"} {
+			msg := second.next(t)
+			wantData(t, msg, want)
+			msg.Ack()
+		}
+		if took := time.Since(begun); took < 900*time.Millisecond {
+			t.Errorf("it came again after %v, want a second", took)
+		}
+		f.wantPending(t, 0)
+	})
 }
 
 func TestFailingMessagesDoNotStopOthers(t *testing.T) {

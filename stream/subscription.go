@@ -76,7 +76,9 @@ func (s *subscription) run(ctx context.Context, loop func(context.Context)) {
 	stop()
 	wg.Wait()
 	s.giveBack()
-	if s.ledger.close() {
+	waiting, empty := s.ledger.close()
+	s.offerNacked(waiting)
+	if empty {
 		s.leave()
 	}
 	s.active.Store(false)
@@ -191,7 +193,10 @@ func (s *subscription) settled(e *entry, nacked error) {
 		if !asked {
 			delay = s.cfg.NackBackoff.Delay(e.nacks)
 		}
-		last = s.ledger.postpone(e, delay)
+		var over bool
+		if last, over = s.ledger.postpone(e, delay); over {
+			s.offerNacked([]*entry{e})
+		}
 	}
 	if last {
 		s.leave()

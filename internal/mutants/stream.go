@@ -236,4 +236,22 @@ var streamMutants = []Mutant{
 		Test:    "^TestBindingVectors$",
 		Why:     "an event that holds another one is read as that one",
 	},
+	{
+		Name:    "stream-nacked-at-the-end-kept",
+		File:    "stream/subscription.go",
+		Old:     `over {`,
+		New:     `over && false {`,
+		Package: "stream",
+		Test:    "^TestNackedAtTheEndIsOthers$",
+		Why:     "what was nacked during a shutdown waits for MaxIdleTime",
+	},
+	{
+		Name:    "stream-waiting-at-the-end-kept",
+		File:    "stream/subscription.go",
+		Old:     `	s.offerNacked(waiting)`,
+		New:     `	_ = waiting`,
+		Package: "stream",
+		Test:    "^TestNackedAtTheEndIsOthers$",
+		Why:     "what waited for its redelivery at a shutdown waits for MaxIdleTime",
+	},
 }
