@@ -105,6 +105,11 @@ func (s *Set) LastParked(ctx context.Context, slots []int) ([]Edge, error) {
 	return s.edges(ctx, slots, keyParked, -1)
 }
 
+// FirstParked returns when the first event of each shard was parked, of those that are.
+func (s *Set) FirstParked(ctx context.Context, slots []int) ([]Edge, error) {
+	return s.edges(ctx, slots, keyParked, 0)
+}
+
 // LastSent returns when the last event of each shard was sent, of those that have any.
 func (s *Set) LastSent(ctx context.Context, slots []int) ([]Edge, error) {
 	return s.edges(ctx, slots, keySent, -1)

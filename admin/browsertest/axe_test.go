@@ -1,0 +1,131 @@
+package browsertest
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+)
+
+// axe is the checker: its version, and the SHA-256 of its package.
+const (
+	axeVersion = "4.14.1"
+	axeSum     = "e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745"
+)
+
+// axe returns the checker's script. npm fetches it, once in a machine; without npm, or where it reaches no registry, the test is
+// skipped.
+func axe(t testing.TB) string {
+	t.Helper()
+	cache, err := os.UserCacheDir()
+	must(t, err)
+	dir := filepath.Join(cache, "luatx-browsertest")
+	must(t, os.MkdirAll(dir, 0o755))
+	file := filepath.Join(dir, "axe-core-"+axeVersion+".tgz")
+	archive, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		fetch := exec.CommandContext(ctx, "npm", "pack", "--silent", "--pack-destination", dir, "axe-core@"+axeVersion)
+		fetch.Dir = dir
+		if said, err := fetch.CombinedOutput(); err != nil {
+			t.Skipf("axe-core %s is not to be had: %v\n%s", axeVersion, err, said)
+		}
+		archive, err = os.ReadFile(file)
+	}
+	must(t, err)
+	if sum := sha256.Sum256(archive); hex.EncodeToString(sum[:]) != axeSum {
+		t.Fatalf("%s is not axe-core %s: its SHA-256 is %x", file, axeVersion, sum)
+	}
+	unpacked, err := gzip.NewReader(bytes.NewReader(archive))
+	must(t, err)
+	for files := tar.NewReader(unpacked); ; {
+		header, err := files.Next()
+		must(t, err)
+		if header.Name != "package/axe.min.js" {
+			continue
+		}
+		script, err := io.ReadAll(files)
+		must(t, err)
+		return string(script)
+	}
+}
+
+// violation is what the checker finds.
+type violation struct {
+	ID, Impact, Help string
+	Nodes            []struct {
+		Target         any
+		FailureSummary string
+	}
+}
+
+// TestAccessible holds that a checker of accessibility finds nothing on any page, in light, dark and narrow, and that no page is
+// wider than the window.
+func TestAccessible(t *testing.T) {
+	t.Parallel()
+	script := axe(t)
+	b := newBrowser(t)
+	s := newService(t)
+	b.open(s.address + "event?id=archive-00001")
+	event := b.text(`location.href`)
+	b.open(s.address + "preview-rearm?class=too_large&canary=5&max_parked_again=0")
+	b.click("button[data-confirm]", "Re-arm")
+	b.at("/operations/")
+	b.until("the end", `document.querySelector("#state").innerText.includes("stopped")`)
+	pages := []string{
+		b.text(`location.href`), event, event + "&body=1", s.address, s.address + "parked", s.address + "parked?class=nothing", s.address + "event?id=nobody",
+		s.address + "preview-rearm?class=tls", s.address + "preview-discard?class=tls", s.address + "operations", s.address + "streams",
+		s.address + "inbox?aggregate=a&scope=shop%2Fh&id=1", s.address + "audit", s.address + "doctor?check=1", s.address + "help", s.address + "nowhere",
+	}
+	for _, look := range []struct {
+		name  string
+		width int64
+		dark  bool
+	}{{"light", 1280, false}, {"dark", 1280, true}, {"narrow", 360, false}} {
+		b.look(look.width, look.dark)
+		for _, page := range pages {
+			b.open(page)
+			if page == s.address {
+				b.until("charts", `document.querySelectorAll("#charts svg").length === 3`)
+			}
+			if wide := b.text(`document.documentElement.scrollWidth > innerWidth`); wide != "false" {
+				t.Errorf("%s, %s: the page is wider than the window", page, look.name)
+			}
+			b.check(script, page+", "+look.name)
+		}
+	}
+	b.open(s.address)
+	b.press("?")
+	b.until("the help", `document.querySelector("#keys").open`)
+	b.check(script, "the help")
+}
+
+// check lets the checker look at the page that is open.
+func (b *tab) check(script, what string) {
+	b.t.Helper()
+	_, err := chromedp.Run(b.ctx, chromedp.Evaluate[chromedp.Void](script+"; undefined"))
+	must(b.t, err)
+	found, err := chromedp.Run(b.ctx, chromedp.Evaluate[string](`axe.run(document, {resultTypes: ["violations"]}).then((r) => JSON.stringify(r.violations))`,
+		chromedp.EvalAwaitPromise))
+	must(b.t, err)
+	var violations []violation
+	must(b.t, json.Unmarshal([]byte(found), &violations))
+	for _, v := range violations {
+		for _, node := range v.Nodes {
+			b.t.Errorf("%s: %s (%s): %s: %v: %s", what, v.ID, v.Impact, v.Help, node.Target, node.FailureSummary)
+		}
+	}
+}

@@ -1,0 +1,173 @@
+package browsertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/outbox"
+	"github.com/luatx/luatx/relay"
+)
+
+// class is a kind of failure, how many events have it, and what their publisher says.
+type class struct {
+	name, kind, destination, text string
+	events                        int
+}
+
+// classes are those of 10,000 events.
+var classes = []class{
+	{"http_503", "order.paid", "bank", "POST https://bank.example/v1/payments: 503 Service Unavailable", 4310},
+	{"http_422", "order.shipped", "carrier", "POST https://carrier.example/labels: 422: postcode 1200 does not belong to Geneva-Airport", 2400},
+	{"timeout", "order.paid", "ledger", "context deadline exceeded after 10s", 1429},
+	{"http_409", "invoice.issued", "billing", "POST https://billing.example/invoices: 409: the number is taken", 980},
+	{"tls", "stock.reserved", "warehouse", "tls: failed to verify certificate: x509: certificate has expired", 611},
+	{"http_401", "mail.queued", "mail", "POST https://mail.example/send: 401: the key was revoked", 240},
+	{"too_large", "order.exported", "archive", "413: 1,204,311 bytes are more than 1 MiB", 30},
+}
+
+// service is a service with a relay whose publisher refuses what is broken, and its console.
+type service struct {
+	tr      *luatx.Transactor
+	store   *outbox.Store
+	address string
+
+	mu     sync.Mutex
+	broken map[string]class // by type and destination
+	sent   map[string]int   // by class
+}
+
+// newService starts a server with all that classes name parked.
+func newService(t testing.TB) *service {
+	t.Helper()
+	client := redistest.Single(t, redistest.Own()).Client(t)
+	tr, err := luatx.New(client, luatx.Config{Namespace: "shop", Keyspace: luatx.Partitions(16).WithPrefix("order")})
+	must(t, err)
+	s := &service{tr: tr, store: outbox.NewStore(tr), broken: map[string]class{}, sent: map[string]int{}}
+	for _, c := range classes {
+		s.broken[c.kind+" "+c.destination] = c
+	}
+	s.relay(t)
+	s.fill(t)
+	s.serve(t, client)
+	return s
+}
+
+func (s *service) fill(t testing.TB) {
+	t.Helper()
+	want := int64(0)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for _, c := range classes {
+		batches := map[string][]luatx.Event{}
+		for i := range c.events {
+			id := fmt.Sprintf("%s-%05d", c.destination, i)
+			body, err := message.NewTyped(fmt.Appendf(nil, `{"order":%d,"customer":{"name":"Ada L.","city":"Geneva"},"lines":[{"sku":"A-%d","n":2}],"total":"%d.50"}`, i, i%97, i%400), message.Attributes{
+				"specversion": "1.0", "id": id, "type": c.kind, "source": "/shop/orders", "destination": c.destination,
+				"subject": fmt.Sprintf("order/%d", i), "datacontenttype": "application/json", "time": "2026-01-05T09:30:00Z",
+			}, nil).MarshalJSON()
+			must(t, err)
+			aggregate := fmt.Sprintf("order-%d", i%64)
+			batches[aggregate] = append(batches[aggregate], luatx.Event{ID: id, Body: body})
+		}
+		for aggregate, events := range batches {
+			_, err := s.tr.Enqueue(ctx, aggregate, events...)
+			must(t, err)
+		}
+		want += int64(c.events)
+	}
+	redistest.Eventually(t, "the events to be parked", func() bool {
+		now, err := s.store.Counts(ctx)
+		return err == nil && now.Parked == want
+	})
+}
+
+// relay publishes, and refuses what is broken, until the test ends.
+func (s *service) relay(t testing.TB) {
+	t.Helper()
+	r, err := relay.New(s.tr, relay.PublisherFunc(s.publish), relay.Config{
+		SweepInterval: 20 * time.Millisecond, NoInline: true, Logger: slog.New(slog.DiscardHandler),
+	})
+	must(t, err)
+	s.run(t, r.Run)
+}
+
+func (s *service) publish(_ context.Context, events []*message.RawMessage) []error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	errs := make([]error, len(events))
+	for i, e := range events {
+		c, broken := s.broken[e.Type()+" "+e.Destination()]
+		if broken {
+			errs[i] = relay.Classify(c.name, message.Permanent(errors.New(c.text)))
+			continue
+		}
+		s.sent[e.Type()+" "+e.Destination()]++
+	}
+	return errs
+}
+
+// mend mends what a class is about.
+func (s *service) mend(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, c := range s.broken {
+		if c.name == name {
+			delete(s.broken, key)
+		}
+	}
+}
+
+// published is how many events of a class were published.
+func (s *service) published(name string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range classes {
+		if c.name == name {
+			return s.sent[c.kind+" "+c.destination]
+		}
+	}
+	return 0
+}
+
+func (s *service) serve(t testing.TB, client redis.UniversalClient) {
+	t.Helper()
+	op, err := admin.NewOperator(s.tr, admin.OperatorConfig{Client: client, Name: "ada"})
+	must(t, err)
+	h, err := admin.NewHandler(op, admin.HandlerConfig{
+		Title: "shop · staging", SampleEvery: time.Second, Streams: []string{"orders"}, Logger: slog.New(slog.DiscardHandler),
+	})
+	must(t, err)
+	s.run(t, h.Run)
+	mux := http.NewServeMux()
+	mux.Handle("/ops/", http.StripPrefix("/ops", h))
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	s.address = server.URL + "/ops/"
+}
+
+// run runs what ends with its context, until the test ends.
+func (s *service) run(t testing.TB, run func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,150 @@
+// The console works without this. It adds live numbers, copying, selection and keys.
+"use strict";
+(() => {
+  const $ = (selector, root = document) => root.querySelector(selector);
+  const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
+  const keep = {
+    get: (name) => { try { return localStorage.getItem("luatx." + name); } catch { return null; } },
+    set: (name, value) => { try { localStorage.setItem("luatx." + name, value); } catch { /* not kept then */ } },
+  };
+  for (const element of $$("[data-js]")) element.hidden = false;
+
+  // Live: the page is read again, and its parts that say so take the place of the old ones.
+  const pause = $("#pause");
+  let paused = keep.get("paused") === "yes", timer = 0, reading = false;
+  const every = () => Number($("main").dataset.every) || 0;
+  const showPause = () => {
+    if (!pause) return;
+    pause.hidden = every() === 0;
+    pause.setAttribute("aria-pressed", String(paused));
+    pause.textContent = paused ? "Live: paused" : "Live: on";
+  };
+  const swap = (fresh) => {
+    for (const old of $$("[data-live]")) {
+      const next = fresh.getElementById(old.id);
+      if (!next || next.outerHTML === old.outerHTML) continue;
+      const focused = old.contains(document.activeElement) ? document.activeElement : null;
+      const place = focused ? $$("a, button, input", old).indexOf(focused) : -1;
+      const before = $$("[data-figure]", old).map((figure) => figure.textContent);
+      old.replaceWith(document.importNode(next, true));
+      const now = document.getElementById(next.id);
+      $$("[data-figure]", now).forEach((figure, i) => { if (before[i] !== figure.textContent) figure.classList.add("fresh"); });
+      if (place >= 0) $$("a, button, input", now)[place]?.focus();
+    }
+    if (fresh.querySelector("main")) $("main").dataset.every = fresh.querySelector("main").dataset.every || "0";
+  };
+  const read = async () => {
+    if (reading || paused || document.hidden || every() === 0) return;
+    reading = true;
+    const stale = $("#stale");
+    try {
+      const reply = await fetch(location.href, { headers: { Accept: "text/html" }, credentials: "same-origin", cache: "no-store" });
+      if (!reply.ok) throw new Error(reply.status);
+      swap(new DOMParser().parseFromString(await reply.text(), "text/html"));
+      stale.hidden = true;
+    } catch {
+      stale.hidden = false; // the numbers stay, and it says that they are old
+    }
+    reading = false;
+    schedule();
+  };
+  const schedule = () => {
+    clearTimeout(timer);
+    showPause();
+    if (!paused && every() > 0) timer = setTimeout(read, every());
+  };
+  pause?.addEventListener("click", () => {
+    paused = !paused;
+    keep.set("paused", paused ? "yes" : "no");
+    schedule();
+    if (!paused) read();
+  });
+  document.addEventListener("visibilitychange", () => { if (!document.hidden) read(); });
+  schedule();
+
+  // Copying.
+  for (const button of $$("[data-copy]")) {
+    button.addEventListener("click", async () => {
+      const source = document.getElementById(button.dataset.copy), name = button.textContent;
+      try {
+        await navigator.clipboard.writeText(source.textContent);
+        button.textContent = "Copied";
+      } catch { // no clipboard here: it is marked instead
+        getSelection().selectAllChildren(source);
+        button.textContent = "Marked";
+      }
+      setTimeout(() => { button.textContent = name; }, 1500);
+    });
+  }
+
+  // Selection.
+  const rows = () => $$("tbody tr[data-row]");
+  const all = $("#all"), boxes = () => $$("tbody input[name=event]");
+  const told = () => {
+    const n = boxes().filter((box) => box.checked).length;
+    if (all) { all.checked = n > 0 && n === boxes().length; all.indeterminate = n > 0 && n < boxes().length; }
+    for (const button of $$("[data-selected]")) {
+      button.disabled = n === 0;
+      button.textContent = button.dataset.selected.replace("selected", n > 0 ? n + " selected" : "selected");
+    }
+  };
+  all?.addEventListener("change", () => { for (const box of boxes()) box.checked = all.checked; told(); });
+  document.addEventListener("change", (event) => { if (event.target.name === "event") told(); });
+  if (boxes().length > 0) told();
+
+  // What was changed must be shown before it is confirmed: the server asks again, the button says so.
+  const confirmation = $("form[data-confirm]");
+  confirmation?.addEventListener("input", (event) => {
+    if (!event.target.matches("[data-setting]")) return;
+    const changed = $$("[data-setting]", confirmation).some((field) => field.value !== field.defaultValue);
+    const button = $("button[data-confirm]", confirmation);
+    button.dataset.sentence ||= button.textContent;
+    button.textContent = changed ? "Show what will happen" : button.dataset.sentence;
+  });
+  confirmation?.addEventListener("submit", (event) => { // once
+    if (confirmation.dataset.sent) event.preventDefault();
+    confirmation.dataset.sent = "yes";
+  });
+  addEventListener("pageshow", () => { if (confirmation) delete confirmation.dataset.sent; });
+
+  // Keys.
+  const help = $("#keys"), toggle = $("#keys-on");
+  let keys = keep.get("keys") !== "off", before = "", current = -1;
+  if (toggle) {
+    toggle.checked = keys;
+    toggle.addEventListener("change", () => { keys = toggle.checked; keep.set("keys", keys ? "on" : "off"); });
+  }
+  const go = (name) => { const link = $(`nav.main a[data-key="${name}"]`); if (link) location.href = link.href; };
+  const move = (by) => {
+    const list = rows();
+    if (list.length === 0) return;
+    current = Math.min(list.length - 1, Math.max(0, current + by));
+    list.forEach((row, i) => row.classList.toggle("current", i === current));
+    $("a", list[current])?.focus();
+  };
+  const press = (selector) => { const target = $(selector); if (target && !target.disabled) target.click(); };
+  const acts = {
+    "?": () => help.showModal(),
+    "/": () => ($("#filter-text") || $("#find"))?.focus(),
+    f: () => $("#find")?.focus(),
+    j: () => move(1),
+    k: () => move(-1),
+    x: () => { const box = $("input[name=event]", rows()[current] || document.createElement("tr")); if (box) box.click(); },
+    o: () => $("a", rows()[current] || document.createElement("tr"))?.click(),
+    n: () => press("#next"),
+    p: () => press("#pause"),
+    r: () => press("#rearm-all"),
+    s: () => press("#rearm-selected"),
+  };
+  document.addEventListener("keydown", (event) => {
+    if (!keys || event.ctrlKey || event.metaKey || event.altKey || help?.open) return;
+    if (event.target.matches("input:not([type=checkbox]), select, textarea")) {
+      if (event.key === "Escape") event.target.blur();
+      return;
+    }
+    const act = before === "g" ? () => go(event.key) : acts[event.key];
+    before = before === "" && event.key === "g" ? "g" : "";
+    if (act) { event.preventDefault(); act(); }
+  });
+  $("#help-link")?.addEventListener("click", (event) => { event.preventDefault(); help.showModal(); });
+})();

@@ -1,0 +1,221 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/luatx/luatx/outbox"
+)
+
+// verdict is what is stuck, why and since when, in a sentence each.
+type verdict struct {
+	Level, What, Why, Link, Act string
+}
+
+// figure is one number.
+type figure struct {
+	Name, Value, Note, Level string
+}
+
+type overviewPage struct {
+	At                           time.Time
+	Verdicts                     []verdict
+	Figures                      []figure
+	Charts                       []chart
+	Classes, Destinations, Types tally
+	Shards                       []fullness
+	Pauses                       []pause
+}
+
+// pause is a destination, and whether it is paused.
+type pause struct {
+	Name, By, Act string
+	Paused        bool
+}
+
+// lateAfter is when an event that is due and not taken is worth a word.
+const lateAfter = 30 * time.Second
+
+func (u *ui) overview(c *call) error {
+	ctx := c.r.Context()
+	now, err := u.h.samples.now(ctx, u.h.op)
+	if err != nil {
+		return err
+	}
+	since, err := c.op.parkedSince(ctx)
+	if err != nil {
+		return err
+	}
+	shards, err := c.op.fullest(ctx, 5)
+	if err != nil {
+		return err
+	}
+	base, parked := c.base(), now.Stats.Parked
+	to := func(name string) func(string) string {
+		return func(value string) string { return link(base, "parked", name, value) }
+	}
+	page := overviewPage{
+		At: now.Stats.At, Shards: shards, Charts: charts(u.h.samples.list()),
+		Figures:      figures(now),
+		Classes:      newTally("Parked by class", "Class", parked.ByClass, to("class")),
+		Destinations: newTally("Parked by destination", "Destination", parked.ByDestination, to("destination")),
+		Types:        newTally("Parked by type", "Type", parked.ByType, to("type")),
+	}
+	page.Verdicts = verdicts(base, now.Stats, since, shards)
+	return u.show(c, "overview", "Overview", page, live)
+}
+
+func verdicts(base string, now Stats, since time.Time, shards []fullness) []verdict {
+	var all []verdict
+	if n := now.Parked.Total; n > 0 {
+		v := verdict{Level: "bad", What: events(n) + " parked", Link: base + "parked", Act: "See them"}
+		for _, top := range now.Top(1) {
+			class := cmp.Or(top.Class, "(none)")
+			if v.Why = "All are of class " + class; top.Events < n {
+				v.Why = fmt.Sprintf("Most of them, %s, are of class %s", thousands(top.Events), class)
+			}
+		}
+		if !since.IsZero() {
+			v.Why += ". The first has been parked for " + span(now.At.Sub(since))
+		}
+		v.Why += ". They stay until somebody acts."
+		all = append(all, v)
+	}
+	if now.Oldest >= lateAfter {
+		all = append(all, verdict{
+			Level: "warn", What: "The oldest event has been due for " + span(now.Oldest),
+			Why: "No relay publishes it: none runs, none reaches its destination, or they do not keep up.", Link: base + "doctor", Act: "Ask the doctor",
+		})
+	}
+	for _, s := range shards {
+		if s.Percent >= fullAlarm {
+			all = append(all, verdict{
+				Level: s.Level, What: fmt.Sprintf("Slot %d is %d %% full", s.Slot, s.Percent),
+				Why: "A full shard refuses commits that emit events. It empties as relays publish, or when parked events go.",
+			})
+			break
+		}
+	}
+	if len(all) == 0 {
+		all = append(all, verdict{Level: "good", What: "Nothing is stuck", Why: "No event is parked, and none has been due for long."})
+	}
+	return all
+}
+
+// events counts events in words.
+func events(n int64) string {
+	if n == 1 {
+		return "1 event is"
+	}
+	return thousands(n) + " events are"
+}
+
+func figures(now sample) []figure {
+	c := now.Stats.Counts
+	all := []figure{
+		{Name: "Parked", Value: thousands(c.Parked), Level: levelIf(c.Parked > 0, "bad")},
+		{Name: "Oldest due", Value: span(now.Stats.Oldest), Level: levelIf(now.Stats.Oldest >= lateAfter, "warn")},
+		{Name: "Pending", Value: thousands(c.Pending), Note: size(c.Bytes)},
+		{Name: "In hand", Value: thousands(c.Leased)},
+		{Name: "Waiting", Value: thousands(c.Waiting)},
+		{Name: "Remembered", Value: thousands(c.Sent), Note: "sent, ids known"},
+	}
+	if now.Rates != nil {
+		all = append(all,
+			figure{Name: "Enqueued", Value: perSecond(now.Rates.Enqueued), Note: "a second"},
+			figure{Name: "Sent", Value: perSecond(now.Rates.Sent), Note: "a second"},
+			figure{Name: "Failed", Value: perSecond(now.Rates.Failed), Note: "attempts a second"},
+		)
+	}
+	return all
+}
+
+func levelIf(so bool, level string) string {
+	if so {
+		return level
+	}
+	return ""
+}
+
+// parkedSince is when the event was parked that has been parked the longest; zero where none is.
+func (o *Operator) parkedSince(ctx context.Context) (since time.Time, err error) {
+	for chunk := range slices.Chunk(o.transactor.Keyspace().Slots(), slotsAtOnce) {
+		edges, err := o.scripts.FirstParked(ctx, chunk)
+		if err != nil {
+			return since, fmt.Errorf("admin: the first parked event: %w", err)
+		}
+		for _, edge := range edges {
+			if since.IsZero() || edge.At.Before(since) {
+				since = edge.At
+			}
+		}
+	}
+	return since, nil
+}
+
+// fullness is how full a shard is, by what fills it most.
+type fullness struct {
+	Slot                  int
+	Events, Parked, Bytes int64
+	Percent               int
+	Of, Level             string
+}
+
+// fullAlarm is from which percentage on a shard is worth a word.
+const fullAlarm = 80
+
+// fullest returns the fullest n shards, the fullest first.
+func (o *Operator) fullest(ctx context.Context, n int) ([]fullness, error) {
+	var all []fullness
+	limits := o.transactor.Config()
+	for chunk := range slices.Chunk(o.transactor.Keyspace().Slots(), slotsAtOnce) {
+		counts, err := o.scripts.Counts(ctx, chunk)
+		if err != nil {
+			return nil, fmt.Errorf("admin: shards: %w", err)
+		}
+		for slot, c := range counts {
+			f := fullness{Slot: slot, Events: c.Entries - c.Sent - c.Parked, Parked: c.Parked, Bytes: c.Totals["bytes"]}
+			if f.Events+f.Parked <= 0 {
+				continue
+			}
+			f.measure("events", f.Events, limits.OutboxCapacity)
+			f.measure("bytes", f.Bytes, limits.OutboxBytes)
+			f.measure("parked", f.Parked, limits.ParkedCapacity)
+			all = append(all, f)
+		}
+	}
+	slices.SortFunc(all, func(a, b fullness) int {
+		return cmp.Or(cmp.Compare(b.Percent, a.Percent), cmp.Compare(b.Events+b.Parked, a.Events+a.Parked), cmp.Compare(a.Slot, b.Slot))
+	})
+	return all[:min(n, len(all))], nil
+}
+
+func (f *fullness) measure(of string, amount int64, limit int) {
+	if limit <= 0 {
+		return
+	}
+	percent := int(100 * amount / int64(limit))
+	if percent < f.Percent || f.Of != "" && percent == f.Percent {
+		return
+	}
+	f.Percent, f.Of = percent, of
+	switch {
+	case percent >= 100:
+		f.Level = "bad"
+	case percent >= fullAlarm:
+		f.Level = "warn"
+	}
+}
+
+// filterLink leads to the parked events of a filter.
+func filterLink(base, to string, f outbox.Filter, more ...string) string {
+	query := filterValues(f)
+	for pair := range slices.Chunk(more, 2) {
+		query.Set(pair[0], pair[1])
+	}
+	return linkTo(base, to, url.Values(query))
+}
