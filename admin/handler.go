@@ -93,7 +93,9 @@ func NewHandler(op *Operator, cfg HandlerConfig) (*Handler, error) {
 		h.slots[n] = true
 	}
 	h.api(&h.routes)
-	h.console(&h.routes)
+	if err := h.console(&h.routes); err != nil {
+		return nil, err
+	}
 	return h, nil
 }
 
