@@ -87,6 +87,8 @@ func (h *Handler) console(rs *routes) error {
 	rs.page("GET", "/operations", MayView, u.operations)
 	rs.page("GET", "/operations/{id}", MayView, u.operation)
 	rs.page("POST", "/stop", MayRetry, u.stop)
+	rs.page("POST", "/pause", MayRetry, u.pause)
+	rs.page("POST", "/resume", MayRetry, u.resume)
 	rs.page("GET", "/streams", MayView, u.streams)
 	rs.page("GET", "/inbox", MayView, u.inbox)
 	rs.page("POST", "/forget", MayPurge, u.forget)

@@ -107,8 +107,10 @@ func (p *operationPage) rearmed(r outbox.RearmResult) {
 	p.Figures = append(p.Figures, figure{Name: "Re-armed", Value: thousands(r.Rearmed)})
 	if canary := r.Canary; canary != (outbox.Canary{}) {
 		note := fmt.Sprintf("%d parked again, %d being tried", canary.ParkedAgain, canary.Trying)
-		p.Figures = append(p.Figures, figure{Name: "Canary sent", Value: fmt.Sprintf("%d of %d", canary.Sent, canary.Sent+canary.ParkedAgain+canary.Trying), Note: note,
-			Level: levelIf(canary.ParkedAgain > 0, "warn")})
+		p.Figures = append(p.Figures, figure{
+			Name: "Canary sent", Value: fmt.Sprintf("%d of %d", canary.Sent, canary.Sent+canary.ParkedAgain+canary.Trying), Note: note,
+			Level: levelIf(canary.ParkedAgain > 0, "warn"),
+		})
 		if p.Running && r.Rearmed <= canary.Sent+canary.ParkedAgain+canary.Trying {
 			p.Text = "The canary is on its way; the others follow when it was sent."
 		}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/url"
 	"slices"
 	"time"
 
@@ -28,13 +27,8 @@ type overviewPage struct {
 	Charts                       []chart
 	Classes, Destinations, Types tally
 	Shards                       []fullness
-	Pauses                       []pause
-}
-
-// pause is a destination, and whether it is paused.
-type pause struct {
-	Name, By, Act string
-	Paused        bool
+	Pauses                       []Pause
+	Names                        []string // of destinations
 }
 
 // lateAfter is when an event that is due and not taken is worth a word.
@@ -54,22 +48,26 @@ func (u *ui) overview(c *call) error {
 	if err != nil {
 		return err
 	}
+	pauses, err := c.op.Paused(ctx)
+	if err != nil {
+		return err
+	}
 	base, parked := c.base(), now.Stats.Parked
 	to := func(name string) func(string) string {
 		return func(value string) string { return link(base, "parked", name, value) }
 	}
 	page := overviewPage{
-		At: now.Stats.At, Shards: shards, Charts: charts(u.h.samples.list()),
+		At: now.Stats.At, Shards: shards, Pauses: pauses, Names: names(parked.ByDestination), Charts: charts(u.h.samples.list()),
 		Figures:      figures(now),
 		Classes:      newTally("Parked by class", "Class", parked.ByClass, to("class")),
 		Destinations: newTally("Parked by destination", "Destination", parked.ByDestination, to("destination")),
 		Types:        newTally("Parked by type", "Type", parked.ByType, to("type")),
 	}
-	page.Verdicts = verdicts(base, now.Stats, since, shards)
+	page.Verdicts = verdicts(base, now.Stats, since, shards, pauses)
 	return u.show(c, "overview", "Overview", page, live)
 }
 
-func verdicts(base string, now Stats, since time.Time, shards []fullness) []verdict {
+func verdicts(base string, now Stats, since time.Time, shards []fullness, pauses []Pause) []verdict {
 	var all []verdict
 	if n := now.Parked.Total; n > 0 {
 		v := verdict{Level: "bad", What: events(n) + " parked", Link: base + "parked", Act: "See them"}
@@ -90,6 +88,13 @@ func verdicts(base string, now Stats, since time.Time, shards []fullness) []verd
 			Level: "warn", What: "The oldest event has been due for " + span(now.Oldest),
 			Why: "No relay publishes it: none runs, none reaches its destination, or they do not keep up.", Link: base + "doctor", Act: "Ask the doctor",
 		})
+	}
+	if len(pauses) > 0 {
+		v := verdict{Level: "warn", What: "1 destination is paused", Why: "Nothing is published to it until it is resumed.", Link: "#pauses", Act: "See which"}
+		if len(pauses) > 1 {
+			v.What, v.Why = thousands(len(pauses))+" destinations are paused", "Nothing is published to them until they are resumed."
+		}
+		all = append(all, v)
 	}
 	for _, s := range shards {
 		if s.Percent >= fullAlarm {
@@ -217,5 +222,5 @@ func filterLink(base, to string, f outbox.Filter, more ...string) string {
 	for pair := range slices.Chunk(more, 2) {
 		query.Set(pair[0], pair[1])
 	}
-	return linkTo(base, to, url.Values(query))
+	return linkTo(base, to, query)
 }

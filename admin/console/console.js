@@ -9,6 +9,18 @@
   };
   for (const element of $$("[data-js]")) element.hidden = false;
 
+  // What scrolls can be reached by keys.
+  const reach = () => {
+    for (const box of $$(".scroll")) {
+      if (box.scrollWidth <= box.clientWidth) { box.removeAttribute("tabindex"); continue; }
+      box.tabIndex = 0;
+      box.setAttribute("role", "region");
+      box.setAttribute("aria-label", $("caption", box)?.textContent || "Table");
+    }
+  };
+  reach();
+  addEventListener("resize", reach);
+
   // Live: the page is read again, and its parts that say so take the place of the old ones.
   const pause = $("#pause");
   let paused = keep.get("paused") === "yes", timer = 0, reading = false;
@@ -29,6 +41,7 @@
       old.replaceWith(document.importNode(next, true));
       const now = document.getElementById(next.id);
       $$("[data-figure]", now).forEach((figure, i) => { if (before[i] !== figure.textContent) figure.classList.add("fresh"); });
+      reach();
       if (place >= 0) $$("a, button, input", now)[place]?.focus();
     }
     if (fresh.querySelector("main")) $("main").dataset.every = fresh.querySelector("main").dataset.every || "0";

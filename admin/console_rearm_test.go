@@ -1,0 +1,161 @@
+package admin_test
+
+import (
+	"html"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/outbox"
+)
+
+// TestConsoleRearm re-arms a class by forms alone: what is meant, a preview of it, a confirmation that names it, the work. What
+// was not shown is not done.
+func TestConsoleRearm(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr, op := service(t, client, 4)
+		for i := range 30 {
+			enqueue(t, tr, "a"+strconv.Itoa(i%5), "bad"+strconv.Itoa(i), "http_422", "bank", `{}`)
+		}
+		enqueue(t, tr, "a1", "other", "http_500", "bank", `{}`)
+		parkAs(t, tr, 31)
+		s := newSite(t, op, nil)
+		parkedNow := func() int64 {
+			c, err := op.Outbox().Counts(redistest.Soon(t))
+			must(t, err)
+			return c.Parked
+		}
+		_, list := s.get(t, "parked?class=http_422")
+		if !strings.Contains(list, `href="./preview-rearm?class=http_422"`) || strings.Contains(list, "other") {
+			t.Fatalf("the list:\n%s", list)
+		}
+		_, page := s.get(t, "preview-rearm?class=http_422")
+		form := formOf(page, `action="./rearm"`)
+		sentence := "Re-arm 30 events of class http_422; 20 first; at most 500 a second; stop when more than 10 park again"
+		if form.Get("confirm") != sentence || form.Get("canary") != "20" || !strings.Contains(page, ">"+sentence+"</button>") {
+			t.Fatalf("the preview asks for %q with %v", form.Get("confirm"), form)
+		}
+
+		// Neither an unconfirmed nor another act than was shown is done.
+		for name, change := range map[string]func(url.Values){
+			"not confirmed": func(f url.Values) { f.Del("confirm") },
+			"more":          func(f url.Values) { f.Set("count", "31") },
+			"no filter":     func(f url.Values) { f.Del("class") },
+			"no canary":     func(f url.Values) { f.Set("canary", "0") },
+			"elsewhere":     func(f url.Values) { f.Set("to", "other") },
+			"faster":        func(f url.Values) { f.Set("rate", "") },
+		} {
+			changed := formOf(page, `action="./rearm"`)
+			change(changed)
+			status, answer, location := s.post(t, "rearm", changed)
+			if status != http.StatusOK || location != "" || !strings.Contains(answer, "Nothing has happened yet") || parkedNow() != 31 {
+				t.Errorf("%s: %d to %q; %d are parked", name, status, location, parkedNow())
+			}
+		}
+
+		// Without a canary, since no relay runs; shown first, and then done.
+		form.Set("canary", "0")
+		_, page, _ = s.post(t, "rearm", form)
+		status, _, location := s.post(t, "rearm", formOf(page, `action="./rearm"`))
+		if status != http.StatusSeeOther || !strings.HasPrefix(location, sitePrefix+"operations/") {
+			t.Fatalf("%d to %q:\n%s", status, location, page)
+		}
+		redistest.Eventually(t, "the work to be done", func() bool {
+			_, page := s.get(t, location)
+			return strings.Contains(page, "<strong>done</strong>") && strings.Contains(page, "30 done")
+		})
+		if n := parkedNow(); n != 1 {
+			t.Errorf("%d are parked", n)
+		}
+		if _, page := s.get(t, "audit"); !strings.Contains(page, "bob") || !strings.Contains(html.UnescapeString(page), `class="http_422"`) {
+			t.Errorf("the audit:\n%s", page)
+		}
+		if _, page := s.get(t, "operations"); !strings.Contains(page, "Re-arm") || !strings.Contains(page, "bob") {
+			t.Errorf("the work:\n%s", page)
+		}
+	})
+}
+
+// TestConsoleSelection re-arms one and discards another of what was selected, and nothing else.
+func TestConsoleSelection(t *testing.T) {
+	t.Parallel()
+	tr, op := service(t, redistest.Shared(t).Client(t), 4)
+	for _, id := range []string{"1", "2", "3"} {
+		enqueue(t, tr, "a", id, "http_422", "bank", `{}`)
+	}
+	parkAs(t, tr, 3)
+	s := newSite(t, op, nil)
+	name := slotText(t, tr, "a") + ":"
+	_, page, _ := s.post(t, "preview-rearm", url.Values{"event": {name + "1"}})
+	form := formOf(page, `action="./rearm"`)
+	if form.Get("confirm") != "Re-arm 1 event selected by id; at most 500 a second" || form.Get("event") != name+"1" {
+		t.Fatalf("%v", form)
+	}
+	status, _, location := s.post(t, "rearm", form)
+	if status != http.StatusSeeOther {
+		t.Fatalf("%d", status)
+	}
+	redistest.Eventually(t, "the work to be done", func() bool { _, page := s.get(t, location); return strings.Contains(page, "<strong>done") })
+
+	_, page, _ = s.post(t, "preview-discard", url.Values{"event": {name + "2"}})
+	form = formOf(page, `action="./discard"`)
+	for what, change := range map[string]func(url.Values){
+		"no reason":     func(f url.Values) { f.Set("sure", "yes") },
+		"not sure":      func(f url.Values) { f.Set("reason", "a test") },
+		"not confirmed": func(f url.Values) { f.Set("sure", "yes"); f.Set("reason", "a test"); f.Del("confirm") },
+	} {
+		changed := formOf(page, `action="./discard"`)
+		change(changed)
+		if status, answer, _ := s.post(t, "discard", changed); status != http.StatusOK || !strings.Contains(answer, "Nothing has happened yet") {
+			t.Errorf("%s: %d", what, status)
+		}
+	}
+	form.Set("sure", "yes")
+	form.Set("reason", "a test")
+	if status, _, location = s.post(t, "discard", form); status != http.StatusSeeOther {
+		t.Fatalf("%d", status)
+	}
+	redistest.Eventually(t, "the work to be done", func() bool { _, page := s.get(t, location); return strings.Contains(page, "<strong>done") })
+	states := map[string]outbox.State{}
+	for _, id := range []string{"1", "2", "3"} {
+		for e, err := range op.Find(redistest.Soon(t), id) {
+			must(t, err)
+			states[id] = e.State
+		}
+	}
+	if len(states) != 2 || states["1"] != outbox.Pending || states["3"] != outbox.Parked {
+		t.Errorf("%v", states)
+	}
+}
+
+// TestConsolePauses pauses a destination and resumes it, by forms.
+func TestConsolePauses(t *testing.T) {
+	t.Parallel()
+	_, op := service(t, redistest.Shared(t).Client(t), 1)
+	s := newSite(t, op, nil)
+	for _, wrong := range []url.Values{{"destination": {"bank"}}, {"reason": {"why"}}, {"destination": {"bank"}, "reason": {"why"}, "for": {"ever"}}} {
+		if status, _, _ := s.post(t, "pause", wrong); status < 400 {
+			t.Errorf("%v: %d", wrong, status)
+		}
+	}
+	status, _, location := s.post(t, "pause", url.Values{"destination": {"bank"}, "reason": {"its certificate"}, "for": {"1h"}})
+	if status != http.StatusSeeOther || location != sitePrefix+"#pauses" {
+		t.Fatalf("%d to %s", status, location)
+	}
+	if _, page := s.get(t, ""); !strings.Contains(page, "bob: its certificate") || !strings.Contains(page, "1 destination is paused") {
+		t.Errorf("the overview:\n%s", page)
+	}
+	if paused, err := op.Paused(redistest.Soon(t)); err != nil || len(paused) != 1 || paused[0].Until.IsZero() {
+		t.Errorf("%+v, %v", paused, err)
+	}
+	s.post(t, "resume", url.Values{"destination": {"bank"}})
+	if _, page := s.get(t, ""); strings.Contains(page, "its certificate") {
+		t.Errorf("the overview:\n%s", page)
+	}
+}
