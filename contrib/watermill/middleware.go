@@ -1,0 +1,144 @@
+package watermill
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"sync"
+
+	wm "github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/inbox"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/outbox"
+)
+
+// MiddlewareConfig configures Middleware. Its zero value works.
+type MiddlewareConfig struct {
+	// Scope names what a message is applied by: it counts once in each. Defaults to the handler's name in Watermill's router.
+	Scope string
+	// Source is the source of a message whose metadata has none. Defaults to the topic that it was read from.
+	Source string
+	// Destination is where outputs are published that do not say so in their metadata. Defaults to the handler's topic
+	// in Watermill's router.
+	Destination string
+}
+
+// Middleware runs a handler of Watermill in a transaction on the aggregate of its message, as luatx.Config.Aggregate
+// names it; the message's attributes are its metadata. What adapters issue on luatx.CmdableFromContext of the message's
+// context is recorded. The message, by its UUID and source, counts once, and the messages that the handler returns become
+// events in the same script, for a relay to publish (see Relay): Watermill's router publishes nothing.
+//
+// A message of this package's Subscriber whose stream shares the transaction's slot is acknowledged in the same script.
+func Middleware(t *luatx.Transactor, cfg MiddlewareConfig) (wm.HandlerMiddleware, error) {
+	if t == nil {
+		return nil, errors.New("watermill: Middleware needs a Transactor")
+	}
+	return func(next wm.HandlerFunc) wm.HandlerFunc {
+		h := &handler{t: t, cfg: cfg, next: next}
+		return func(msg *wm.Message) ([]*wm.Message, error) { return nil, h.run(msg) }
+	}, nil
+}
+
+// handler is a handler of Watermill as one of an Engine.
+type handler struct {
+	t    *luatx.Transactor
+	cfg  MiddlewareConfig
+	next wm.HandlerFunc
+
+	once   sync.Once
+	engine *message.Engine
+	err    error
+}
+
+type messageKey struct{}
+
+// build makes the engine at the first message, which knows what the handler is called.
+func (h *handler) build(name string) {
+	scope := cmp.Or(h.cfg.Scope, name, "watermill")
+	h.engine = message.NewEngine(message.EngineConfig{})
+	h.err = errors.Join(
+		h.engine.Router().Use(luatx.Middleware(h.t), inbox.Middleware(inbox.Config{Scope: scope}), outbox.Middleware(outbox.Config{})),
+		h.engine.AddHandler(scope, nil, h),
+	)
+}
+
+func (h *handler) run(msg *wm.Message) error {
+	ctx := msg.Context()
+	if h.once.Do(func() { h.build(wm.HandlerNameFromCtx(ctx)) }); h.err != nil {
+		return h.err
+	}
+	if msg.UUID == "" {
+		return errors.New("watermill: the message has no UUID: nothing tells it from another")
+	}
+	raw, err := ToRaw(msg, cmp.Or(h.cfg.Source, wm.SubscribeTopicFromCtx(ctx), "watermill"))
+	if err != nil {
+		return err
+	}
+	raw.WithValue(messageKey{}, msg)
+	settled := settle(raw, msg)
+	_, err = h.engine.Process(ctx, raw)
+	<-raw.Settled()
+	settled()
+	return err
+}
+
+// settle gives the message an acking that tells its source nothing: Watermill acks. The function returned passes on what
+// a commit did with the entry.
+func settle(raw *message.RawMessage, msg *wm.Message) func() {
+	read, ours := rawOf(msg)
+	told, committed, released := false, false, false
+	acking := message.AckingConfig{
+		Ack:     func() { told = true },
+		Nack:    func(error) { told = true },
+		Release: func() { told, released = true, true },
+		Settled: func() { committed = !told },
+	}
+	if ours {
+		acking.Source, _ = read.InputSource()
+	}
+	raw.SetAcking(message.NewAckingFrom(acking))
+	return func() {
+		switch {
+		case !ours:
+		case committed:
+			read.Acknowledged()
+		case released:
+			read.Release()
+		}
+	}
+}
+
+// EventType implements message.Handler: every type.
+func (h *handler) EventType() string { return "" }
+
+// NewInput implements message.Handler: the payload as it is.
+func (h *handler) NewInput() any { return new([]byte) }
+
+// Handle implements message.Handler.
+func (h *handler) Handle(ctx context.Context, in *message.Message) ([]*message.Message, error) {
+	msg, ok := ctx.Value(messageKey{}).(*wm.Message)
+	if !ok {
+		return nil, errors.New("watermill: the message came from elsewhere")
+	}
+	before := msg.Context()
+	msg.SetContext(ctx)
+	defer msg.SetContext(before)
+	outputs, err := h.next(msg)
+	if err != nil {
+		return nil, err
+	}
+	events := make([]*message.Message, len(outputs))
+	for i, out := range outputs {
+		raw, err := ToRaw(out, in.Source())
+		if err != nil {
+			return nil, err
+		}
+		if to := cmp.Or(h.cfg.Destination, wm.PublishTopicFromCtx(ctx)); raw.Destination() == "" && to != "" {
+			raw.Attributes[message.AttrDestination] = to
+		}
+		events[i] = message.New(raw.Data, raw.Attributes, nil)
+	}
+	return events, nil
+}

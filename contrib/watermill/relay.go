@@ -1,0 +1,89 @@
+package watermill
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	wm "github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/relay"
+)
+
+// RelayConfig configures Relay. Its zero value works.
+type RelayConfig struct {
+	// Topic names the topic of an event. Defaults to its destination.
+	Topic func(*message.RawMessage) (string, error)
+	// Unavailable reports whether an error of the Publisher says that its broker cannot be reached, which costs the event
+	// no attempt. Defaults to none: every error counts one.
+	Unavailable func(error) bool
+}
+
+// Relay is any Publisher of Watermill as the Publisher of a relay. The UUID of a message is the event's id, so that
+// consumers know what comes twice. Events go out one by one, in their order: Watermill does not say which of several
+// have failed. Its scopes are the topics.
+func Relay(publisher wm.Publisher, cfg RelayConfig) (relay.Scoped, error) {
+	if publisher == nil {
+		return nil, errors.New("watermill: Relay needs a Publisher")
+	}
+	if cfg.Topic == nil {
+		cfg.Topic = destination
+	}
+	r := &relaying{publisher, cfg}
+	return relay.WithScope(relay.PublisherFunc(r.publish), func(event *message.RawMessage) string {
+		topic, _ := cfg.Topic(event)
+		return topic
+	}), nil
+}
+
+var errNoTopic = errors.New("watermill: the event has no destination: set one, or RelayConfig.Topic")
+
+func destination(event *message.RawMessage) (string, error) {
+	if topic := event.Destination(); topic != "" {
+		return topic, nil
+	}
+	return "", relay.Classify("unrouted", errNoTopic)
+}
+
+type relaying struct {
+	publisher wm.Publisher
+	cfg       RelayConfig
+}
+
+func (r *relaying) publish(ctx context.Context, events []*message.RawMessage) []error {
+	errs := make([]error, len(events))
+	held := map[string]error{} // lanes and topics of which one was not sent
+	for i, event := range events {
+		lane := cmp.Or(event.PartitionKey(), event.ID())
+		if err := held[lane]; err != nil {
+			errs[i] = relay.Later(err, 0)
+			continue
+		}
+		if errs[i] = r.send(ctx, event); errs[i] != nil {
+			held[lane] = errs[i]
+		}
+	}
+	return errs
+}
+
+func (r *relaying) send(ctx context.Context, event *message.RawMessage) error {
+	topic, err := r.cfg.Topic(event)
+	if err != nil {
+		return err
+	}
+	msg, err := FromRaw(event)
+	if err != nil {
+		return err
+	}
+	msg.SetContext(ctx)
+	switch err := r.publisher.Publish(topic, msg); {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil, r.cfg.Unavailable != nil && r.cfg.Unavailable(err):
+		return relay.Unavailable(fmt.Errorf("watermill: %q: %w", topic, err))
+	default:
+		return fmt.Errorf("watermill: %q: %w", topic, err)
+	}
+}

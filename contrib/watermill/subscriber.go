@@ -1,0 +1,231 @@
+package watermill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	wm "github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/stream"
+)
+
+// SubscriberConfig configures a Subscriber. Group is required.
+type SubscriberConfig struct {
+	// Group is the consumer group of every topic.
+	Group string
+	// Key names the stream of a topic. Defaults to the topic itself.
+	Key func(topic string) string
+	// BatchSize is how many entries are read at once. Messages are given out one after the other, whatever it is.
+	// Defaults to 10.
+	BatchSize int
+	// BlockTimeout, ClaimInterval and MaxIdleTime are those of stream.SubscriberConfig.
+	BlockTimeout, ClaimInterval, MaxIdleTime time.Duration
+	// MaxNacks is how often a message may be nacked before it goes to the dead letters, stream.DeadLetterKey of its
+	// stream; one that ends its process counts as well. Defaults to 0: it comes again and again.
+	MaxNacks int
+	// NackBackoff is how long a nacked message waits. Nothing behind it is given out meanwhile. Defaults to 100 ms,
+	// doubled with each nack up to 30 s, full jitter.
+	NackBackoff message.Backoff
+	// Logger defaults to slog.Default().
+	Logger *slog.Logger
+}
+
+// Subscriber reads Redis Streams as topics of Watermill. It implements Watermill's message.Subscriber and
+// SubscribeInitializer: messages of a subscription come one after the other, in their order, each when the one before
+// was acked; a nacked one comes again before those behind it.
+type Subscriber struct {
+	client redis.UniversalClient
+	cfg    SubscriberConfig
+
+	mu      sync.Mutex
+	closed  bool
+	closing chan struct{}
+	running sync.WaitGroup
+}
+
+// NewSubscriber makes a Subscriber. It does no I/O, and never closes the client, whose pool must hold a connection for
+// each subscription.
+func NewSubscriber(client redis.UniversalClient, cfg SubscriberConfig) (*Subscriber, error) {
+	if cfg.MaxNacks < 0 {
+		return nil, fmt.Errorf("watermill: SubscriberConfig.MaxNacks is %d: use 0 for no bound", cfg.MaxNacks)
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	s := &Subscriber{client: client, cfg: cfg, closing: make(chan struct{})}
+	_, err := s.subscriber("topic") // what is wrong shows now
+	return s, err
+}
+
+func (s *Subscriber) subscriber(topic string) (*stream.Subscriber, error) {
+	cfg := stream.SubscriberConfig{
+		Stream: key(s.cfg.Key, topic), Group: s.cfg.Group, BatchSize: s.cfg.BatchSize, BlockTimeout: s.cfg.BlockTimeout,
+		ClaimInterval: s.cfg.ClaimInterval, MaxIdleTime: s.cfg.MaxIdleTime, MaxDeliveries: s.cfg.MaxNacks, Logger: s.cfg.Logger,
+	}
+	return stream.NewSubscriber(s.client, cfg)
+}
+
+// SubscribeInitialize makes the group of a topic, so that it gets what is published from now on.
+func (s *Subscriber) SubscribeInitialize(topic string) error {
+	err := s.client.XGroupCreateMkStream(context.Background(), key(s.cfg.Key, topic), s.cfg.Group, "0").Err()
+	if err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") {
+		return fmt.Errorf("watermill: group of %q: %w", topic, err)
+	}
+	return nil
+}
+
+// Subscribe implements Watermill's Subscriber. The channel is closed when ctx has ended or the Subscriber was closed.
+func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *wm.Message, error) {
+	source, err := s.subscriber(topic)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, ErrClosed
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	in, err := source.Subscribe(ctx)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	out := make(chan *wm.Message)
+	s.running.Go(func() {
+		defer close(out)
+		defer cancel()
+		s.forward(ctx, in, out)
+		cancel()
+		for raw := range in { // what was read on the way goes back
+			raw.Nack(errEnded)
+		}
+	})
+	return out, nil
+}
+
+var (
+	errEnded  = errors.New("watermill: the subscription has ended")
+	errNacked = errors.New("watermill: the handler nacked it")
+)
+
+func (s *Subscriber) forward(ctx context.Context, in <-chan *message.RawMessage, out chan<- *wm.Message) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.closing:
+			return
+		case raw, ok := <-in:
+			if !ok || !s.deliver(ctx, raw, out) {
+				return
+			}
+		}
+	}
+}
+
+// deliver gives a message out until it is settled; false when the subscription has ended.
+func (s *Subscriber) deliver(ctx context.Context, raw *message.RawMessage, out chan<- *wm.Message) bool {
+	for nacks := 1; ; nacks++ {
+		acked, ended := s.give(ctx, raw, out)
+		switch {
+		case acked:
+			raw.Ack() // a commit may have done so
+			return !ended
+		case ended:
+			raw.Nack(errEnded)
+			return false
+		case settled(raw):
+			return true
+		case s.cfg.MaxNacks > 0 && nacks >= s.cfg.MaxNacks:
+			raw.Nack(message.Permanent(errNacked))
+			return true
+		}
+		if !s.pause(ctx, s.cfg.NackBackoff.Delay(nacks)) {
+			raw.Nack(errEnded)
+			return false
+		}
+	}
+}
+
+// settled reports whether the message was settled behind Watermill: by a commit, or because another consumer has it.
+func settled(raw *message.RawMessage) bool {
+	select {
+	case <-raw.Settled():
+		return true
+	default:
+		return false
+	}
+}
+
+// give gives a message out once.
+func (s *Subscriber) give(ctx context.Context, raw *message.RawMessage, out chan<- *wm.Message) (acked, ended bool) {
+	msg, err := FromRaw(raw)
+	if err != nil {
+		raw.Nack(err)
+		return false, false
+	}
+	own, cancel := context.WithCancel(context.WithValue(ctx, rawKey{}, raw))
+	defer cancel()
+	msg.SetContext(own)
+	select {
+	case out <- msg:
+	case <-ctx.Done():
+		return false, true
+	case <-s.closing:
+		return false, true
+	}
+	select {
+	case <-msg.Acked():
+		return true, false
+	case <-msg.Nacked():
+		return false, false
+	case <-ctx.Done():
+	case <-s.closing:
+	}
+	select { // it may have been acked at the same moment
+	case <-msg.Acked():
+		return true, true
+	default:
+		return false, true
+	}
+}
+
+type rawKey struct{}
+
+// rawOf is the message that one of Watermill's was made of, where a Subscriber made it.
+func rawOf(msg *wm.Message) (*message.RawMessage, bool) {
+	raw, ok := msg.Context().Value(rawKey{}).(*message.RawMessage)
+	return raw, ok
+}
+
+func (s *Subscriber) pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+	case <-s.closing:
+	}
+	return false
+}
+
+// Close ends all subscriptions and waits until their channels are closed. What was given out and not acked goes to
+// another subscription of the group.
+func (s *Subscriber) Close() error {
+	s.mu.Lock()
+	if !s.closed {
+		s.closed = true
+		close(s.closing)
+	}
+	s.mu.Unlock()
+	s.running.Wait()
+	return nil
+}

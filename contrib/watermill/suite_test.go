@@ -1,0 +1,88 @@
+package watermill_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	wm "github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/luatx/luatx/contrib/watermill"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/message"
+)
+
+// TestMain knows of a goroutine that the suite leaves behind.
+func TestMain(m *testing.M) {
+	redistest.Main(m, goleak.IgnoreTopFunction("github.com/ThreeDotsLabs/watermill/pubsub/tests.TestReconnect.func2"))
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSuite is Watermill's own suite for a Pub/Sub, on a server that is killed in the course of it. In short mode, and
+// without LUATX_VERIFY, with fewer messages.
+//
+// ExactlyOnceDelivery is off, for a lost reply or a process that dies brings an entry again: the Middleware makes it count
+// once. NewSubscriberReceivesOldMessages is off, since it means subscribers that share no position, and a group has one.
+// ContextPreserved is off: what travels through a server is data. RequireSingleInstance would only spare us tests.
+func TestSuite(t *testing.T) {
+	redistest.Need(t)
+	server := redistest.Single(t, redistest.Own(), redistest.Config("appendonly yes", "appendfsync always"))
+	client := server.Client(t, func(o *redis.Options) { o.PoolSize = 300 })
+	features := tests.Features{
+		ConsumerGroups: true, GuaranteedOrder: true, GuaranteedOrderWithSingleSubscriber: true, Persistent: true,
+		RestartServiceCommand: restarter(t, server), ForceShort: os.Getenv("LUATX_VERIFY") == "",
+	}
+	in := func(t *testing.T, group string) (wm.Publisher, wm.Subscriber) {
+		t.Helper()
+		pub, err := watermill.NewPublisher(client, watermill.PublisherConfig{})
+		must(t, err)
+		sub, err := watermill.NewSubscriber(client, watermill.SubscriberConfig{
+			Group: group, BlockTimeout: 100 * time.Millisecond, ClaimInterval: time.Second, NackBackoff: message.Backoff{Base: time.Millisecond, Max: 5 * time.Millisecond},
+		})
+		must(t, err)
+		t.Cleanup(func() { must(t, errors.Join(pub.Close(), sub.Close())) })
+		return pub, sub
+	}
+	tests.TestPubSub(t, features, func(t *testing.T) (wm.Publisher, wm.Subscriber) { return in(t, "group") }, in)
+}
+
+// restarter returns a command that kills the server and starts it again: it asks this process to, by a file.
+func restarter(t *testing.T, server *redistest.Server) []string {
+	t.Helper()
+	asked := filepath.Join(t.TempDir(), "restart")
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	t.Cleanup(func() { cancel(); <-ended })
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if _, err := os.Stat(asked); err != nil {
+				continue
+			}
+			if err := errors.Join(server.Kill(), server.Restart(ctx), os.Remove(asked)); err != nil && ctx.Err() == nil {
+				t.Error(err)
+				return
+			}
+		}
+	}()
+	return []string{"sh", "-c", `touch "$0"; while [ -e "$0" ]; do sleep 0.05; done`, asked}
+}
