@@ -12,7 +12,8 @@ import (
 // of a layer import another, split the layer.
 var layers = [][]string{
 	{"bench", "matrix", "sqltx/sqltest", "torture"},
-	{"cmd", "examples", "luatxtest", "internal/mutants", "internal/redistest", "internal/rules"},
+	{"cmd", "examples", "luatxtest", "internal/mutants", "internal/rules"},
+	{"internal/redistest"},
 	{"contrib", "internal/measure"},
 	{"admin", "idempotency", "internal/rekey", "stack", "sqltx", "trigger"},
 	{"relay", "repair"},

@@ -8,8 +8,8 @@ import (
 
 const goRedis = "github.com/redis/go-redis/v9"
 
-// tools are the trees of the core that users do not link.
-var tools = []string{"cmd", "examples", "internal/mutants", "internal/redistest", "internal/rules"}
+// tools are the trees of the core that users' programs do not link; their tests may.
+var tools = []string{"cmd", "examples", "luatxtest", "internal/mutants", "internal/redistest", "internal/rules"}
 
 // linkProblems names what is linked beside the standard library, the project and the allowed modules.
 func linkProblems(linked []listed, allowed []string) []string {

@@ -196,3 +196,13 @@ func (s *Set) master(ctx context.Context, key any) (redis.UniversalClient, error
 	name, _ := key.(string)
 	return cluster.MasterForKey(ctx, name)
 }
+
+// Load puts every script into the server's cache; of a cluster, into that of each node.
+func (s *Set) Load(ctx context.Context) error {
+	for _, script := range s.all() {
+		if err := s.client.ScriptLoad(ctx, script.text).Err(); err != nil {
+			return &ServerError{script.name, err}
+		}
+	}
+	return nil
+}
