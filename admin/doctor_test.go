@@ -82,10 +82,8 @@ func TestDoctor(t *testing.T) {
 			}
 			return client
 		}, []string{"warning memory"}},
-		{"user without rights", sound, func(t *testing.T, server *redistest.Server) redis.UniversalClient {
-			must(t, server.Admin(t).Do(t.Context(), "ACL", "SETUSER", "me", "on", ">secret", "~*", "+@all", "-hset", "-script").Err())
-			return server.Client(t, func(o *redis.Options) { o.Username, o.Password = "me", "secret" })
-		}, []string{"error acl"}},
+		{"user without rights", sound, denied("-hset"), []string{"error acl"}},
+		{"user who may not load scripts", sound, denied("-script"), []string{"error acl"}},
 		{"cluster without slots", append(slices.Clone(sound), "cluster-enabled yes"), nil, []string{"error cluster"}},
 		{"wrong type", sound, func(t *testing.T, server *redistest.Server) redis.UniversalClient {
 			client := server.Admin(t)
@@ -193,5 +191,13 @@ func TestRoles(t *testing.T) {
 	}
 	if _, err := admin.ACL("king", 7, 0); err == nil {
 		t.Error("a role that is none")
+	}
+}
+
+// denied is a client of a user who may do all but that.
+func denied(right string) func(t *testing.T, server *redistest.Server) redis.UniversalClient {
+	return func(t *testing.T, server *redistest.Server) redis.UniversalClient {
+		must(t, server.Admin(t).Do(t.Context(), "ACL", "SETUSER", "me", "on", ">secret", "~*", "+@all", right).Err())
+		return server.Client(t, func(o *redis.Options) { o.Username, o.Password = "me", "secret" })
 	}
 }

@@ -54,8 +54,11 @@ type part struct {
 
 func (w Want) texts() []part {
 	return []part{
-		{"id", w.ID, message.Attributes.ID}, {"type", w.Type, message.Attributes.Type}, {"source", w.Source, message.Attributes.Source},
-		{"subject", w.Subject, message.Attributes.Subject}, {"destination", w.Destination, message.Attributes.Destination},
+		{"id", w.ID, message.Attributes.ID},
+		{"type", w.Type, message.Attributes.Type},
+		{"source", w.Source, message.Attributes.Source},
+		{"subject", w.Subject, message.Attributes.Subject},
+		{"destination", w.Destination, message.Attributes.Destination},
 		{"key", w.Key, nil},
 	}
 }

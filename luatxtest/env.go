@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"maps"
 	"os"
 	"strings"
 	"testing"
@@ -97,10 +98,7 @@ func (e *Env) begin() {
 	if err := e.Scripts().Load(e.ctx); err != nil { // so that a commit is one request
 		e.t.Fatal(err)
 	}
-	e.scripts = make(map[string]string)
-	for name, sha := range e.ScriptSHAs() {
-		e.scripts[name] = sha
-	}
+	e.scripts = maps.Collect(e.ScriptSHAs())
 }
 
 // Context ends when the process dies (Crash), and with the test. Give it to what the process runs.

@@ -197,7 +197,7 @@ func TestAdvance(t *testing.T) {
 		"no point is":  func(env *luatxtest.Env) { env.Crash("x") },
 		"no fault is":  func(env *luatxtest.Env) { env.Disturb("x") },
 	} {
-		if got := failing(t, func(tb testing.TB) { call(luatxtest.New(tb)) }); !strings.Contains(got, text) {
+		if got := failing(t, func(tb testing.TB) { tb.Helper(); call(luatxtest.New(tb)) }); !strings.Contains(got, text) {
 			t.Errorf("%q, want %q", got, text)
 		}
 	}
@@ -222,19 +222,26 @@ func TestRequireEmitted(t *testing.T) {
 		ID: "placed-1", Type: "order.placed", Source: "/shop", Subject: "1", Destination: "bank", Match: message.MatchType("order.placed"),
 	})
 	for _, w := range []luatxtest.Want{
-		{ID: "placed-3"}, {Type: "x"}, {Source: "x"}, {Subject: "x"}, {Destination: "x"}, {Key: "x"},
-		{Data: map[string]any{"id": "2"}}, {Data: func() {}}, {Match: message.MatchType("x")},
+		{ID: "placed-3"},
+		{Type: "x"},
+		{Source: "x"},
+		{Subject: "x"},
+		{Destination: "x"},
+		{Key: "x"},
+		{Data: map[string]any{"id": "2"}},
+		{Data: func() {}},
+		{Match: message.MatchType("x")},
 	} {
-		got := failing(t, func(tb testing.TB) { luatxtest.RequireEmitted(tb, env.Transactor, w) })
+		got := failing(t, func(tb testing.TB) { tb.Helper(); luatxtest.RequireEmitted(tb, env.Transactor, w) })
 		if !strings.Contains(got, "no event for want 0: "+w.String()) || !strings.Contains(got, "placed-1 type \"order.placed\"") {
 			t.Errorf("want %s: %q", w, got)
 		}
 	}
 	three := []luatxtest.Want{{}, {}, {}}
-	if got := failing(t, func(tb testing.TB) { luatxtest.RequireEmitted(tb, env.Transactor, three...) }); !strings.Contains(got, "want 2: any event") {
+	if got := failing(t, func(tb testing.TB) { tb.Helper(); luatxtest.RequireEmitted(tb, env.Transactor, three...) }); !strings.Contains(got, "want 2: any event") {
 		t.Errorf("three of two: %q", got)
 	}
-	if got := failing(t, func(tb testing.TB) { luatxtest.RequireNothingEmitted(tb, env.Transactor) }); !strings.Contains(got, "placed-2") {
+	if got := failing(t, func(tb testing.TB) { tb.Helper(); luatxtest.RequireNothingEmitted(tb, env.Transactor) }); !strings.Contains(got, "placed-2") {
 		t.Errorf("nothing: %q", got)
 	}
 }

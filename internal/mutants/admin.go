@@ -173,3 +173,32 @@ var pauseMutants = []Mutant{
 		Why: "a pause for an hour lasts until somebody thinks of it",
 	},
 }
+
+// luatxtestMutants break what users' tests rely on.
+var luatxtestMutants = []Mutant{
+	{
+		Name: "luatxtest-crashes-too-early", File: "luatxtest/crash.go", Package: "luatxtest", Test: "^TestCrash$/^embedded$/^after_commit$",
+		Old: "	case AfterCommit:\n		return e.script(\"commit\"), respproxy.CutReply()", New: "	case AfterCommit:\n		return e.script(\"commit\"), respproxy.CutRequest()",
+		Why: "a test of what follows a commit tests nothing",
+	},
+	{
+		Name: "luatxtest-lives-on", File: "luatxtest/crash.go", Package: "luatxtest", Test: "^TestCrashOfARelay$/^embedded$/^before_settle$",
+		Old: "			return respproxy.CutRequest()\n		case match(cmd):", New: "			return respproxy.Pass()\n		case match(cmd):",
+		Why: "a dead process tells that it has published",
+	},
+	{
+		Name: "luatxtest-overlooks-data", File: "luatxtest/emitted.go", Package: "luatxtest", Test: "^TestRequireEmitted$",
+		Old: `sameJSON(w.Data, e.Message.Data)`, New: `(w.Data != nil || sameJSON(w.Data, e.Message.Data))`,
+		Why: "a wrong event passes for the right one",
+	},
+	{
+		Name: "luatxtest-one-event-for-all", File: "luatxtest/emitted.go", Package: "luatxtest", Test: "^TestRequireEmitted$",
+		Old: `if other, held := taken[at]; !held || find(other, tried) {`, New: `if taken != nil {`,
+		Why: "one event passes for two",
+	},
+	{
+		Name: "luatxtest-clock-stands", File: "luatxtest/env.go", Package: "luatxtest", Test: "^TestAdvance$",
+		Old: `e.mini.SetTime(e.Now().Add(d))`, New: `e.mini.SetTime(e.Now())`,
+		Why: "what is due later is never tested",
+	},
+}

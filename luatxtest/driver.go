@@ -1,0 +1,305 @@
+package luatxtest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/luatx/luatx/trigger"
+)
+
+// DriverTarget is a Driver under test, and the source behind it.
+type DriverTarget struct {
+	// Driver is what is tested, not connected yet. TestDriver closes it.
+	Driver trigger.Driver
+	// Send puts a delivery into the source that holds the text: in its Data, or in one of its Fields. Required.
+	Send func(ctx context.Context, text string) error
+	// Open counts the deliveries that the source still waits for an acknowledgement of. Nil: that is not tested.
+	Open func(ctx context.Context) (int, error)
+	// Patience is how long a delivery may take to come, and to be seen as open or done. Defaults to 10 seconds.
+	Patience time.Duration
+}
+
+func (d DriverTarget) patience() time.Duration { return cmp.Or(d.Patience, patience) }
+
+// idle is how long NextDelivery may take where nothing comes: a Runtime that is to end, or a heartbeat, waits for it.
+const idle = 5 * time.Second
+
+// driverCheck is one thing that a Runtime relies on. It is given a Driver that is connected.
+type driverCheck struct {
+	name string
+	run  func(t testing.TB, d DriverTarget)
+}
+
+// TestDriver holds a Driver against what a trigger.Runtime relies on: what is sent is delivered, with an identity unless
+// it comes but once; waiting ends, with nothing, or with its context; an acknowledgement may come twice, and after a
+// Reconnect; what is acknowledged is not delivered again, and what is not stays the source's; dead letters are
+// acknowledged; Close ends it. Open makes a new target for each check.
+func TestDriver(t *testing.T, open func(t testing.TB) DriverTarget) {
+	t.Helper()
+	for _, check := range driverChecks() {
+		t.Run(check.name, func(t *testing.T) { check.on(t, open) })
+	}
+}
+
+// on connects a new target, runs the check, and closes it.
+func (c driverCheck) on(t testing.TB, open func(t testing.TB) DriverTarget) {
+	t.Helper()
+	d := open(t)
+	if d.Driver == nil || d.Send == nil {
+		t.Fatal("luatxtest: DriverTarget.Driver and Send are required")
+	}
+	defer func() {
+		if err := d.Driver.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	}()
+	d.connect(t)
+	c.run(t, d)
+}
+
+func driverChecks() []driverCheck {
+	return []driverCheck{
+		{"nothing comes", nothingComes},
+		{"a context that ends", waitingEnds},
+		{"what is sent is delivered", delivered},
+		{"an acknowledgement", acknowledged},
+		{"an acknowledgement after Reconnect", reconnected},
+		{"what is not acknowledged", unacknowledged},
+		{"a dead letter", deadLetter},
+	}
+}
+
+func (d DriverTarget) connect(t testing.TB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d.patience())
+	defer cancel()
+	if err := d.Driver.Reconnect(ctx); err != nil {
+		t.Fatalf("Reconnect: %v", err)
+	}
+}
+
+func (d DriverTarget) send(t testing.TB, texts ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d.patience())
+	defer cancel()
+	for _, text := range texts {
+		if err := d.Send(ctx, text); err != nil {
+			t.Fatalf("luatxtest: DriverTarget.Send: %v", err)
+		}
+	}
+}
+
+// receive waits for deliveries, as a Runtime does.
+func (d DriverTarget) receive(t testing.TB, n int) []*trigger.Delivery {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d.patience())
+	defer cancel()
+	var all []*trigger.Delivery
+	for len(all) < n {
+		got, err := d.Driver.NextDelivery(ctx)
+		switch {
+		case ctx.Err() != nil:
+			t.Fatalf("%d of %d deliveries that were sent have not come within %v", n-len(all), n, d.patience())
+		case err != nil:
+			t.Fatalf("NextDelivery: %v", err)
+		case got != nil:
+			all = append(all, got)
+		}
+	}
+	return all
+}
+
+// holds reports whether a delivery holds a text.
+func holds(d *trigger.Delivery, text string) bool {
+	if strings.Contains(string(d.Data), text) {
+		return true
+	}
+	for _, value := range d.Fields {
+		if strings.Contains(value, text) {
+			return true
+		}
+	}
+	return false
+}
+
+// waits calls NextDelivery, and complains where it takes too long or gives anything.
+func (d DriverTarget) waits(t testing.TB, ctx context.Context, bound time.Duration, why string) error { //nolint:revive // t comes first here
+	t.Helper()
+	type answer struct {
+		got *trigger.Delivery
+		err error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		got, err := d.Driver.NextDelivery(ctx)
+		done <- answer{got, err}
+	}()
+	select {
+	case a := <-done:
+		if a.got != nil {
+			t.Errorf("NextDelivery gives %+v: %s", a.got, why)
+		}
+		return a.err
+	case <-time.After(bound):
+		t.Fatalf("NextDelivery has not returned after %v: %s", bound, why)
+		return nil
+	}
+}
+
+func nothingComes(t testing.TB, d DriverTarget) {
+	t.Helper()
+	if err := d.waits(t, t.Context(), idle, "nothing was sent"); err != nil {
+		t.Errorf("NextDelivery: %v, want neither a delivery nor an error where nothing comes", err)
+	}
+}
+
+func waitingEnds(t testing.TB, d DriverTarget) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_ = d.waits(t, ctx, grace, "its context has ended")
+}
+
+func delivered(t testing.TB, d DriverTarget) {
+	t.Helper()
+	const n = 5
+	var texts []string
+	for i := range n {
+		texts = append(texts, fmt.Sprintf("payload-%d", i))
+	}
+	d.send(t, texts...)
+	all, seen := d.receive(t, n), make(map[string]bool)
+	for _, text := range texts {
+		found := 0
+		for _, got := range all {
+			if holds(got, text) {
+				found++
+			}
+		}
+		if found != 1 {
+			t.Errorf("%q was delivered %d times, want once: neither Data nor Fields may be changed", text, found)
+		}
+	}
+	for _, got := range all {
+		key := got.Stream + "\x00" + got.ID
+		switch {
+		case got.ID == "" && !got.Once:
+			t.Errorf("%+v has no ID, and is not said to come Once: a redelivery could not be told from another", got)
+		case got.ID != "" && seen[key]:
+			t.Errorf("two deliveries in flight have the id %q of %q", got.ID, got.Stream)
+		case got.Time.IsZero():
+			t.Errorf("%+v has no Time", got)
+		}
+		seen[key] = true
+	}
+}
+
+// open waits until so many deliveries are open.
+func (d DriverTarget) open(t testing.TB, want int, when string) {
+	t.Helper()
+	if d.Open == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), d.patience())
+	defer cancel()
+	for {
+		n, err := d.Open(ctx)
+		if n == want && err == nil {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Errorf("%d deliveries are open %s, want %d (%v)", n, when, want, err)
+			return
+		}
+		breathe(ctx)
+	}
+}
+
+// settle acknowledges a delivery, and lets go of it as a Runtime does.
+func (d DriverTarget) settle(t testing.TB, got *trigger.Delivery, ack func(context.Context) error, what string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d.patience())
+	defer cancel()
+	if err := ack(ctx); err != nil {
+		t.Errorf("%s: %v", what, err)
+	}
+	if got.Done != nil {
+		got.Done(true)
+	}
+}
+
+func acknowledged(t testing.TB, d DriverTarget) {
+	t.Helper()
+	d.send(t, "acked")
+	got := d.receive(t, 1)[0]
+	if got.Once {
+		t.Skip("what comes once is not acknowledged")
+	}
+	d.open(t, 1, "before the acknowledgement")
+	d.settle(t, got, func(ctx context.Context) error {
+		if err := d.Driver.Ack(ctx, got); err != nil {
+			return err
+		}
+		if err := d.Driver.Ack(ctx, got); err != nil { // after a lost reply
+			return fmt.Errorf("a second time: %w", err)
+		}
+		return nil
+	}, "Ack")
+	d.open(t, 0, "after the acknowledgement")
+	d.connect(t)
+	if err := d.waits(t, t.Context(), idle, "what was sent has been acknowledged"); err != nil {
+		t.Errorf("NextDelivery: %v", err)
+	}
+}
+
+func reconnected(t testing.TB, d DriverTarget) {
+	t.Helper()
+	d.send(t, "in flight")
+	got := d.receive(t, 1)[0]
+	if got.Once {
+		t.Skip("what comes once is not acknowledged")
+	}
+	d.connect(t)
+	d.settle(t, got, func(ctx context.Context) error { return d.Driver.Ack(ctx, got) }, "Ack after Reconnect, of what was delivered before")
+	d.open(t, 0, "after the acknowledgement")
+	d.send(t, "the next")
+	if next := d.receive(t, 1)[0]; !holds(next, "the next") {
+		t.Errorf("after Reconnect %+v is delivered, want what was sent then", next)
+	}
+}
+
+func unacknowledged(t testing.TB, d DriverTarget) {
+	t.Helper()
+	d.send(t, "unacknowledged")
+	got := d.receive(t, 1)[0]
+	if got.Once {
+		t.Skip("what comes once is not delivered again")
+	}
+	if got.Done != nil {
+		got.Done(false)
+	}
+	d.connect(t)
+	d.open(t, 1, "after a delivery that nobody has acknowledged: it would be lost")
+}
+
+func deadLetter(t testing.TB, d DriverTarget) {
+	t.Helper()
+	set, ok := d.Driver.(trigger.DeadLetterer)
+	if !ok {
+		t.Skip("the Driver is no trigger.DeadLetterer")
+	}
+	d.send(t, "dead")
+	got := d.receive(t, 1)[0]
+	d.settle(t, got, func(ctx context.Context) error { return set.DeadLetter(ctx, got, "never succeeds") }, "DeadLetter")
+	if !got.Once {
+		d.open(t, 0, "after it was set aside")
+	}
+	d.connect(t)
+	if err := d.waits(t, t.Context(), idle, "what was sent has been set aside"); err != nil {
+		t.Errorf("NextDelivery: %v", err)
+	}
+}

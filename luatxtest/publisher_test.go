@@ -1,0 +1,314 @@
+package luatxtest_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/luatx/luatx/luatxtest"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/relay"
+	"github.com/luatx/luatx/relay/cehttp"
+)
+
+// mailbox is where events arrive.
+type mailbox struct {
+	mu      sync.Mutex
+	got     []*message.RawMessage
+	refused map[string]bool
+	down    atomic.Bool
+}
+
+func (m *mailbox) take(event *message.RawMessage) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.down.Load():
+		return relay.Unavailable(errors.New("out of reach"))
+	case m.refused[event.ID()]:
+		return message.Permanent(errors.New("refused"))
+	}
+	m.got = append(m.got, message.NewRaw(bytes.Clone(event.Data), maps.Clone(event.Attributes), nil))
+	return nil
+}
+
+func (m *mailbox) received() []*message.RawMessage {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.got)
+}
+
+func (m *mailbox) refuse(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.refused[id] = true
+}
+
+func (m *mailbox) outage() (mend func()) {
+	m.down.Store(true)
+	return func() { m.down.Store(false) }
+}
+
+func newMailbox() *mailbox { return &mailbox{refused: map[string]bool{}} }
+
+func (m *mailbox) target(p relay.Publisher) luatxtest.PublisherTarget {
+	return luatxtest.PublisherTarget{Publisher: p, Received: m.received, Break: m.outage, Refuse: m.refuse}
+}
+
+// hasty is a target whose events should arrive at once.
+func (m *mailbox) hasty(p relay.Publisher) luatxtest.PublisherTarget {
+	target := m.target(p)
+	target.Patience = 500 * time.Millisecond
+	return target
+}
+
+// byHTTP is a webhook.
+func byHTTP(t testing.TB) luatxtest.PublisherTarget {
+	t.Helper()
+	m := newMailbox()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		events, err := cehttp.Read(w, r, cehttp.ReadConfig{})
+		for _, event := range events {
+			err = errors.Join(err, m.take(event))
+		}
+		switch {
+		case m.down.Load():
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case err != nil && message.IsPermanent(err):
+			w.WriteHeader(http.StatusUnprocessableEntity)
+		default:
+			w.WriteHeader(cehttp.Status(err))
+		}
+	}))
+	t.Cleanup(server.Close)
+	publisher, err := relay.HTTP(relay.HTTPConfig{URL: server.URL})
+	must(t, err)
+	t.Cleanup(func() { publisher.Close() })
+	return m.target(publisher)
+}
+
+// byChannel is a channel and who reads it.
+func byChannel(t testing.TB) luatxtest.PublisherTarget {
+	t.Helper()
+	m, to, done := newMailbox(), make(chan *message.RawMessage), make(chan struct{})
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case msg := <-to:
+				if err := m.take(msg); err != nil {
+					msg.Nack(err)
+				} else {
+					msg.Ack()
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	return m.target(relay.Channel(to, relay.ChannelConfig{}))
+}
+
+func TestPublisherOfHTTP(t *testing.T) {
+	t.Parallel()
+	luatxtest.TestPublisher(t, byHTTP)
+}
+
+func TestPublisherOfAChannel(t *testing.T) {
+	t.Parallel()
+	luatxtest.TestPublisher(t, byChannel)
+}
+
+func TestPublisherOfAFunction(t *testing.T) {
+	t.Parallel()
+	luatxtest.TestPublisher(t, func(testing.TB) luatxtest.PublisherTarget {
+		m := newMailbox()
+		send := relay.Func(func(_ context.Context, e *message.RawMessage) error { return m.take(e) }, relay.FuncConfig{})
+		return m.target(relay.WithScope(send, func(e *message.RawMessage) string { return e.Type() }))
+	})
+}
+
+// TestPublisherRejects holds that TestPublisher finds what is wrong with publishers of which each has one defect.
+func TestPublisherRejects(t *testing.T) {
+	t.Parallel()
+	stuck := make(chan struct{})
+	t.Cleanup(func() { close(stuck) })
+	each := func(m *mailbox, events []*message.RawMessage, change func(i int, e *message.RawMessage, err error) error) []error {
+		errs := make([]error, len(events))
+		for i, e := range events {
+			errs[i] = change(i, e, m.take(e))
+		}
+		return errs
+	}
+	type publish = func(ctx context.Context, m *mailbox, events []*message.RawMessage) []error
+	all := func(change func(i int, e *message.RawMessage, err error) error) publish {
+		return func(_ context.Context, m *mailbox, events []*message.RawMessage) []error {
+			return each(m, events, change)
+		}
+	}
+	for name, c := range map[string]struct {
+		publish publish
+		want    string
+	}{
+		"says sent before it is": {func(_ context.Context, m *mailbox, events []*message.RawMessage) []error {
+			for i, e := range events {
+				if i%10 != 9 {
+					_ = m.take(e)
+				}
+			}
+			return nil
+		}, "have not arrived"},
+		"answers once for a batch": {func(_ context.Context, m *mailbox, events []*message.RawMessage) []error {
+			return []error{errors.Join(each(m, events, func(_ int, _ *message.RawMessage, err error) error { return err })...)}
+		}, "1 answers to 2 events"},
+		"loses bytes": {func(_ context.Context, m *mailbox, events []*message.RawMessage) []error {
+			return each(m, events, func(int, *message.RawMessage, error) error {
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				last := m.got[len(m.got)-1]
+				last.Data = []byte(strings.ToValidUTF8(string(last.Data), "?"))
+				return nil
+			})
+		}, "has arrived as"},
+		"loses attributes": {func(_ context.Context, m *mailbox, events []*message.RawMessage) []error {
+			return each(m, events, func(int, *message.RawMessage, error) error {
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				delete(m.got[len(m.got)-1].Attributes, message.AttrSubject)
+				return nil
+			})
+		}, "subject"},
+		"writes into events": {all(func(_ int, e *message.RawMessage, err error) error {
+			e.Attributes["traceparent"] = "00"
+			return err
+		}), "was changed"},
+		"knows no deadline": {func(ctx context.Context, m *mailbox, events []*message.RawMessage) []error {
+			if ctx.Err() != nil {
+				<-stuck
+			}
+			return each(m, events, func(_ int, _ *message.RawMessage, err error) error { return err })
+		}, "has not returned"},
+		"parks in haste": {func(ctx context.Context, m *mailbox, events []*message.RawMessage) []error {
+			return each(m, events, func(_ int, _ *message.RawMessage, err error) error {
+				if ctx.Err() != nil {
+					return message.Permanent(ctx.Err())
+				}
+				return err
+			})
+		}, "out of time"},
+		"counts outages": {all(func(_ int, _ *message.RawMessage, err error) error {
+			if errors.Is(err, relay.ErrUnavailable) {
+				return errors.New("connection refused")
+			}
+			return err
+		}), "lose an attempt"},
+		"parks in an outage": {all(func(_ int, _ *message.RawMessage, err error) error {
+			if errors.Is(err, relay.ErrUnavailable) {
+				return message.Permanent(err)
+			}
+			return err
+		}), "parked because of an outage"},
+		"swallows outages": {all(func(_ int, _ *message.RawMessage, err error) error {
+			if errors.Is(err, relay.ErrUnavailable) {
+				return nil
+			}
+			return err
+		}), "it would be lost"},
+		"swallows refusals": {all(func(_ int, _ *message.RawMessage, err error) error {
+			if message.IsPermanent(err) {
+				return nil
+			}
+			return err
+		}), "answered nil"},
+		"takes a refusal for an outage": {all(func(_ int, _ *message.RawMessage, err error) error {
+			if message.IsPermanent(err) {
+				return relay.Unavailable(errors.New("refused"))
+			}
+			return err
+		}), "would pause for it"},
+		"refuses the batch": {func(_ context.Context, m *mailbox, events []*message.RawMessage) []error {
+			errs := each(m, events, func(_ int, _ *message.RawMessage, err error) error { return err })
+			if i := slices.IndexFunc(errs, message.IsPermanent); i >= 0 {
+				for j := range errs {
+					errs[j] = errs[i]
+				}
+			}
+			return errs
+		}, "because another one was refused"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rejects(t, c.want, func(wrap func(string, func(testing.TB))) {
+				luatxtest.CheckPublisher(t, func(testing.TB) luatxtest.PublisherTarget {
+					m := newMailbox()
+					return m.hasty(relay.PublisherFunc(func(ctx context.Context, events []*message.RawMessage) []error {
+						return c.publish(ctx, m, events)
+					}))
+				}, wrap)
+			})
+		})
+	}
+	t.Run("is one at a time", func(t *testing.T) {
+		t.Parallel()
+		rejects(t, "was not sent", func(wrap func(string, func(testing.TB))) {
+			luatxtest.CheckPublisher(t, func(testing.TB) luatxtest.PublisherTarget {
+				m := newMailbox()
+				var busy atomic.Bool
+				return m.hasty(relay.PublisherFunc(func(_ context.Context, events []*message.RawMessage) []error {
+					if !busy.CompareAndSwap(false, true) {
+						return slices.Repeat([]error{errors.New("busy")}, len(events))
+					}
+					defer busy.Store(false)
+					if strings.HasPrefix(events[0].ID(), "side") {
+						<-time.After(50 * time.Millisecond)
+					}
+					return each(m, events, func(_ int, _ *message.RawMessage, err error) error { return err })
+				}))
+			}, wrap)
+		})
+	})
+	for name, c := range map[string]struct {
+		scope func(*message.RawMessage) string
+		want  string
+	}{
+		"has a scope that panics":  {func(e *message.RawMessage) string { return e.Type()[:3] }, "Scope panics"},
+		"has a scope of each call": {func(*message.RawMessage) string { return message.NewID() }, "would never end"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rejects(t, c.want, func(wrap func(string, func(testing.TB))) {
+				luatxtest.CheckPublisher(t, func(testing.TB) luatxtest.PublisherTarget {
+					m := newMailbox()
+					return m.hasty(relay.WithScope(relay.PublisherFunc(func(_ context.Context, events []*message.RawMessage) []error {
+						return each(m, events, func(_ int, _ *message.RawMessage, err error) error { return err })
+					}), c.scope))
+				}, wrap)
+			})
+		})
+	}
+}
+
+// rejects holds that the checks complain of something.
+func rejects(t *testing.T, want string, run func(wrap func(name string, check func(testing.TB)))) {
+	t.Helper()
+	var complaints []string
+	run(func(name string, check func(testing.TB)) {
+		if text := failing(t, check); text != "" {
+			complaints = append(complaints, name+": "+text)
+		}
+	})
+	if text := strings.Join(complaints, "\n"); !strings.Contains(text, want) {
+		t.Errorf("%q is missing in what the checks say:\n%s", want, text)
+	}
+}
