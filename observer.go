@@ -78,9 +78,16 @@ var outcomesOfErrors = []struct {
 	err  error
 	word string
 }{
-	{ErrConflict, "conflict"}, {ErrFenced, "fenced"}, {ErrOutboxFull, "full"}, {ErrExpired, "expired"},
-	{ErrOutcomeUnknown, "unknown"}, {ErrKeyspace, "keyspace"}, {ErrCrossSlot, "refused"}, {ErrCommandRefused, "refused"},
-	{ErrTooLarge, "refused"}, {ErrReadAfterWrite, "refused"},
+	{ErrConflict, "conflict"},
+	{ErrFenced, "fenced"},
+	{ErrOutboxFull, "full"},
+	{ErrExpired, "expired"},
+	{ErrOutcomeUnknown, "unknown"},
+	{ErrKeyspace, "keyspace"},
+	{ErrCrossSlot, "refused"},
+	{ErrCommandRefused, "refused"},
+	{ErrTooLarge, "refused"},
+	{ErrReadAfterWrite, "refused"},
 }
 
 // observed tells the Observer what became of a transaction.

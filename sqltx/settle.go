@@ -48,7 +48,7 @@ func (s *pump) settle(h *held, what outcome, err error) {
 	}
 	s.mu.Unlock()
 	if err := s.save(context.Background(), []settlement{e}); err != nil {
-		s.cfg.Logger.Error("outbox: an event could not be settled and will be published again", "table", s.cfg.Table, "id", h.id, "error", err)
+		s.cfg.Logger.Error("outbox: an event could not be settled and will be published again", "table", s.cfg.Table, "event", h.id, "error", err)
 	}
 }
 
@@ -132,7 +132,7 @@ func (s *pump) written(batch []settlement) {
 	for _, e := range batch {
 		s.saved = append(s.saved, e.held)
 		if e.what == parked {
-			s.cfg.Logger.Error("outbox: event parked", "table", s.cfg.Table, "id", e.id, "type", e.eventType, "attempts", e.tried, "error", e.err)
+			s.cfg.Logger.Error("outbox: event parked", "table", s.cfg.Table, "event", e.id, "type", e.eventType, "attempts", e.tried, "error", e.err)
 		}
 	}
 	s.mu.Unlock()

@@ -293,7 +293,7 @@ func (p *Publisher) write(ctx context.Context, batch []*message.RawMessage) {
 		case errs == nil || errs[i] == nil:
 			msg.Ack()
 		case !msg.Nack(errs[i]):
-			p.cfg.Logger.ErrorContext(ctx, "stream: message not published", "message_id", msg.ID(), "error", errs[i])
+			p.cfg.Logger.ErrorContext(ctx, "stream: message not published", "id", msg.ID(), "error", errs[i])
 		}
 	}
 }

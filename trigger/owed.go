@@ -80,7 +80,7 @@ func (r *running) owe(w *work, err error) {
 		what = "dead letter"
 	}
 	r.log.Error("trigger: entry is done, but the server could not be told; this is tried again before it can run again",
-		"tell", what, "stream", w.d.Stream, "group", w.d.Group, "entry", w.d.ID, "attempts", w.attempts, "error", err)
+		"what", what, "stream", w.d.Stream, "group", w.d.Group, "entry", w.d.ID, "attempts", w.attempts, "error", err)
 }
 
 // pay tells of what is owed, unless that was done meanwhile.

@@ -1,0 +1,18 @@
+// Package prometheus exports what luatx does as metrics of Prometheus; docs/observability.md lists them.
+//
+// What a process does itself, its observers count:
+//
+//	metrics, err := prometheus.New(prometheus.Config{})
+//	registry.MustRegister(metrics)
+//
+//	transactor, err := luatx.New(client, luatx.Config{Namespace: "orders", Observer: metrics.Transactor()})
+//	events, err := relay.New(transactor, publisher, relay.Config{Observer: metrics.Relay("orders")})
+//	subscriber, err := stream.NewSubscriber(client, stream.SubscriberConfig{Observer: metrics.Subscriber(), …})
+//	metrics.Count("orders", "billing", subscriber.Stats)
+//
+// What waits in the shards, one process of a service, or luatx serve, should tell:
+//
+//	op, err := admin.NewOperator(transactor, admin.OperatorConfig{Client: client, Name: "metrics"})
+//	outbox, err := prometheus.NewOutbox(op, prometheus.OutboxConfig{Namespace: "orders"})
+//	registry.MustRegister(outbox)
+package prometheus

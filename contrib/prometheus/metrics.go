@@ -1,0 +1,142 @@
+package prometheus
+
+import (
+	"errors"
+	"sync"
+
+	prom "github.com/prometheus/client_golang/prometheus"
+
+	"github.com/luatx/luatx/internal/slot"
+)
+
+// Config configures Metrics. Its zero value works.
+type Config struct {
+	// Destination names a stream by its key, for labels. Defaults to the key without its {tag}, so that the partitions of
+	// a stream are one.
+	Destination func(stream string) string
+	// MaxLabels is how many values the label of a class, a destination, a stream or a group may have, each for itself;
+	// those that come later are "other". Defaults to 50.
+	MaxLabels int
+	// Buckets are the upper bounds of durations, in seconds. Defaults to 0.5 ms to 30 s.
+	Buckets []float64
+}
+
+// Metrics counts and measures. It is a prometheus.Collector, which is to be registered, and safe for concurrent use.
+type Metrics struct {
+	cfg Config
+
+	commits      *prom.HistogramVec
+	attempts     *prom.CounterVec
+	batches      *prom.HistogramVec
+	emitted      *prom.CounterVec
+	publishes    *prom.HistogramVec
+	settled      *prom.CounterVec
+	parked       *prom.CounterVec
+	unavailable  *prom.GaugeVec
+	outages      *prom.CounterVec
+	handled      *prom.HistogramVec
+	entries      *prom.Desc
+	all          []prom.Collector
+	classes      limited
+	destinations limited
+	streams      limited
+	groups       limited
+	downs        downs
+
+	mu      sync.Mutex
+	readers map[[2]string]reader // by stream and group
+}
+
+var defaultBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}
+
+// New returns Metrics.
+func New(cfg Config) (*Metrics, error) {
+	if cfg.Destination == nil {
+		cfg.Destination = slot.Without
+	}
+	if cfg.MaxLabels == 0 {
+		cfg.MaxLabels = 50
+	}
+	if cfg.MaxLabels < 0 {
+		return nil, errors.New("prometheus: Config.MaxLabels is negative: use 0 for the default, or more")
+	}
+	if len(cfg.Buckets) == 0 {
+		cfg.Buckets = defaultBuckets
+	}
+	m := &Metrics{
+		cfg: cfg, readers: make(map[[2]string]reader), downs: make(downs),
+		classes: newLimited(cfg.MaxLabels), destinations: newLimited(cfg.MaxLabels),
+		streams: newLimited(cfg.MaxLabels), groups: newLimited(cfg.MaxLabels),
+		entries: prom.NewDesc("luatx_stream_entries_total", "What became of entries of a stream, by what: delivered, redelivered, "+
+			"claimed, malformed, trimmed, ack_failed, dead_lettered.", []string{"stream", "group", "what"}, nil),
+	}
+	m.commits = m.histogram("luatx_commit_duration_seconds", "How long commits took from the end of the handler until the outcome was known.",
+		cfg.Buckets, "namespace", "outcome")
+	m.batches = m.histogram("luatx_commit_batch_transactions", "How many transactions shared the script of a commit.",
+		[]float64{1, 2, 4, 8, 16, 32, 64}, "namespace")
+	m.attempts = m.counter("luatx_commit_attempts_total", "Round trips begun for commits.", "namespace")
+	m.emitted = m.counter("luatx_commit_events_total", "Events that transactions have put into the outbox.", "namespace")
+	m.publishes = m.histogram("luatx_relay_publish_duration_seconds", "How long the Publisher took for a batch, by result: ok, failed.",
+		cfg.Buckets, "namespace", "destination", "result")
+	m.settled = m.counter("luatx_relay_events_total", "What became of events, by result: sent, failed, returned, parked, lost.", "namespace", "result")
+	m.parked = m.counter("luatx_relay_parked_total", "Events that were parked, by the class of their failure.", "namespace", "class")
+	m.outages = m.counter("luatx_relay_outages_total", "Beginnings of a destination's being unavailable.", "namespace", "destination")
+	m.unavailable = prom.NewGaugeVec(prom.GaugeOpts{Name: "luatx_relay_unavailable", Help: "1 while a destination is unavailable."},
+		[]string{"namespace", "destination"})
+	m.all = append(m.all, m.unavailable)
+	m.handled = m.histogram("luatx_stream_message_duration_seconds", "How long messages took from being given out until they were settled, "+
+		"by result: acked, nacked, released.", cfg.Buckets, "stream", "group", "result")
+	return m, nil
+}
+
+func (m *Metrics) histogram(name, help string, buckets []float64, labels ...string) *prom.HistogramVec {
+	v := prom.NewHistogramVec(prom.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+	m.all = append(m.all, v)
+	return v
+}
+
+func (m *Metrics) counter(name, help string, labels ...string) *prom.CounterVec {
+	v := prom.NewCounterVec(prom.CounterOpts{Name: name, Help: help}, labels)
+	m.all = append(m.all, v)
+	return v
+}
+
+// Describe implements prometheus.Collector.
+func (m *Metrics) Describe(ch chan<- *prom.Desc) {
+	for _, c := range m.all {
+		c.Describe(ch)
+	}
+	ch <- m.entries
+}
+
+// Collect implements prometheus.Collector.
+func (m *Metrics) Collect(ch chan<- prom.Metric) {
+	for _, c := range m.all {
+		c.Collect(ch)
+	}
+	m.collectReaders(ch)
+}
+
+// other stands for the values of a label that are too many.
+const other = "other"
+
+// limited lets through the first values of a label.
+type limited struct {
+	mu   *sync.Mutex
+	most int
+	seen map[string]bool
+}
+
+func newLimited(most int) limited { return limited{new(sync.Mutex), most, make(map[string]bool)} }
+
+func (l limited) value(v string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.seen[v] {
+		if len(l.seen) >= l.most {
+			return other
+		}
+		l.seen[v] = true
+	}
+	return v
+}

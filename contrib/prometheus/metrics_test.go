@@ -1,0 +1,338 @@
+package prometheus_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	prom "github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/contrib/prometheus"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/outbox"
+	"github.com/luatx/luatx/relay"
+	"github.com/luatx/luatx/stream"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func newMetrics(t *testing.T, cfg prometheus.Config) (*prometheus.Metrics, *prom.Registry) {
+	t.Helper()
+	m, err := prometheus.New(cfg)
+	must(t, err)
+	registry := prom.NewPedanticRegistry()
+	must(t, registry.Register(m))
+	return m, registry
+}
+
+// wants compares metrics as they are exported.
+func wants(t *testing.T, from prom.Gatherer, want string, names ...string) {
+	t.Helper()
+	if err := testutil.GatherAndCompare(from, strings.NewReader(want), names...); err != nil {
+		t.Error(err)
+	}
+}
+
+// value is what is exported of a metric with all of these labels, in the order of name and value; the count of a histogram;
+// -1: nothing.
+func value(t *testing.T, from prom.Gatherer, name string, labels ...string) float64 {
+	t.Helper()
+	families, err := from.Gather()
+	must(t, err)
+	sum, found := 0.0, false
+	for _, family := range families {
+		if family.GetName() != name {
+			continue
+		}
+		for _, metric := range family.GetMetric() {
+			has := make(map[string]string)
+			for _, l := range metric.GetLabel() {
+				has[l.GetName()] = l.GetValue()
+			}
+			all := true
+			for i := 0; i < len(labels); i += 2 {
+				all = all && has[labels[i]] == labels[i+1]
+			}
+			if all {
+				found = true
+				sum += metric.GetGauge().GetValue() + metric.GetCounter().GetValue() + float64(metric.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	if !found {
+		return -1
+	}
+	return sum
+}
+
+// TestRun holds that the metrics of a run equal what happened: commits, events of which one is parked and one is tried
+// again, an outage, and messages of a stream.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	metrics, registry := newMetrics(t, prometheus.Config{})
+	ns := redistest.Namespace(t)
+	tr, err := luatx.New(client, luatx.Config{Namespace: ns, Keyspace: luatx.Partitions(4), Observer: metrics.Transactor()})
+	must(t, err)
+	tried := make(map[string]int)
+	publisher := relay.PublisherFunc(func(_ context.Context, events []*message.RawMessage) []error {
+		errs := make([]error, len(events))
+		for i, e := range events {
+			tried[e.ID()]++
+			switch {
+			case e.ID() == "bad":
+				errs[i] = message.Permanent(relay.Classify("http_422", errors.New("unreadable")))
+			case e.ID() == "late" && tried["late"] == 1:
+				errs[i] = errors.New("once more")
+			case e.ID() == "down" && tried["down"] == 1:
+				errs[i] = relay.Unavailable(errors.New("out of reach"))
+			}
+		}
+		return errs
+	})
+	r, err := relay.New(tr, publisher, relay.Config{
+		Observer: metrics.Relay(ns), Concurrency: 1, NoInline: true, BackoffBase: time.Millisecond, BackoffCap: time.Millisecond,
+		PauseCap: 10 * time.Millisecond, SweepInterval: 10 * time.Millisecond,
+	})
+	must(t, err)
+	for i, id := range []string{"good", "bad", "late", "down"} {
+		_, err := tr.Transact(t.Context(), "a", func(tx *luatx.Tx) error {
+			return tx.Emit(luatx.Event{ID: id, Body: fmt.Appendf(nil, `{"specversion":"1.0","id":%q,"source":"/s","type":"t"}`, id)})
+		}, luatx.WithID(fmt.Sprint(i)))
+		must(t, err)
+	}
+	result, err := tr.Transact(t.Context(), "a", func(tx *luatx.Tx) error { return nil }, luatx.WithID("0"))
+	must(t, err)
+	if result.Outcome != luatx.Duplicate {
+		t.Fatal(result)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	redistest.Eventually(t, "three events to be sent and one to be parked", func() bool {
+		return value(t, registry, "luatx_relay_events_total", "result", "sent") == 3 &&
+			value(t, registry, "luatx_relay_parked_total", "class", "http_422") == 1 &&
+			value(t, registry, "luatx_relay_unavailable", "destination", "") == 0
+	})
+	cancel()
+	must(t, <-done)
+	wants(t, registry, strings.ReplaceAll(`
+# HELP luatx_commit_events_total Events that transactions have put into the outbox.
+# TYPE luatx_commit_events_total counter
+luatx_commit_events_total{namespace="NS"} 4
+# HELP luatx_commit_attempts_total Round trips begun for commits.
+# TYPE luatx_commit_attempts_total counter
+luatx_commit_attempts_total{namespace="NS"} 5
+# HELP luatx_relay_outages_total Beginnings of a destination's being unavailable.
+# TYPE luatx_relay_outages_total counter
+luatx_relay_outages_total{destination="",namespace="NS"} 1
+# HELP luatx_relay_unavailable 1 while a destination is unavailable.
+# TYPE luatx_relay_unavailable gauge
+luatx_relay_unavailable{destination="",namespace="NS"} 0
+# HELP luatx_relay_parked_total Events that were parked, by the class of their failure.
+# TYPE luatx_relay_parked_total counter
+luatx_relay_parked_total{class="http_422",namespace="NS"} 1
+`, "NS", ns), "luatx_commit_events_total", "luatx_commit_attempts_total", "luatx_relay_outages_total", "luatx_relay_unavailable", "luatx_relay_parked_total")
+	for _, test := range []struct {
+		name, label, value string
+		want               float64
+	}{
+		{"luatx_commit_duration_seconds", "outcome", "committed", 4},
+		{"luatx_commit_duration_seconds", "outcome", "duplicate", 1},
+		{"luatx_commit_batch_transactions", "namespace", ns, 5},
+		{"luatx_relay_events_total", "result", "sent", 3},
+		{"luatx_relay_events_total", "result", "failed", 1},
+		{"luatx_relay_events_total", "result", "parked", 1},
+		{"luatx_relay_events_total", "result", "lost", 0},
+	} {
+		if got := value(t, registry, test.name, test.label, test.value); got != test.want {
+			t.Errorf("%s{%s=%q} is %v, want %v", test.name, test.label, test.value, got, test.want)
+		}
+	}
+}
+
+// TestSubscriber holds what is exported of a stream: how messages were settled, and the subscriber's own counts.
+func TestSubscriber(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	metrics, registry := newMetrics(t, prometheus.Config{Destination: func(string) string { return "orders" }})
+	key := "{" + redistest.Tag(t) + "}:orders"
+	for _, body := range []string{"good", "bad", "good"} {
+		must(t, client.XAdd(t.Context(), &redis.XAddArgs{Stream: key, Values: []any{"type", "t", "data", body}}).Err())
+	}
+	sub, err := stream.NewSubscriber(client, stream.SubscriberConfig{
+		Stream: key, Group: "g", BlockTimeout: 20 * time.Millisecond, MaxDeliveries: 1, Observer: metrics.Subscriber(),
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	must(t, err)
+	metrics.Count("orders", "g", sub.Stats)
+	ctx, cancel := context.WithCancel(t.Context())
+	ch, err := sub.Subscribe(ctx)
+	must(t, err)
+	for range 3 {
+		if msg := <-ch; string(msg.Data) == "bad" {
+			msg.Nack(errors.New("no"))
+		} else {
+			msg.Ack()
+		}
+	}
+	redistest.Eventually(t, "the dead letter", func() bool { return sub.Stats().DeadLettered == 1 })
+	cancel()
+	for range ch {
+	}
+	for result, want := range map[string]float64{"acked": 2, "nacked": 1, "released": -1} {
+		if got := value(t, registry, "luatx_stream_message_duration_seconds", "stream", "orders", "group", "g", "result", result); got != want {
+			t.Errorf("%v messages are %s, want %v", got, result, want)
+		}
+	}
+	for what, want := range map[string]float64{"delivered": 3, "dead_lettered": 1, "trimmed": 0} {
+		if got := value(t, registry, "luatx_stream_entries_total", "what", what); got != want {
+			t.Errorf("%v entries were %s, want %v", got, what, want)
+		}
+	}
+}
+
+// TestLabelsAreFew holds that values of labels that come from outside do not become ever more series.
+func TestLabelsAreFew(t *testing.T) {
+	t.Parallel()
+	metrics, registry := newMetrics(t, prometheus.Config{MaxLabels: 3})
+	told := metrics.Relay("ns")
+	for i := range 10 {
+		told.Settled(t.Context(), relay.Settled{Parked: []relay.Parked{{Class: fmt.Sprint("class-", i)}}})
+	}
+	if n, err := testutil.GatherAndCount(registry, "luatx_relay_parked_total"); err != nil || n != 4 {
+		t.Errorf("%d series: %v", n, err)
+	}
+	if got := value(t, registry, "luatx_relay_parked_total", "class", "other"); got != 7 {
+		t.Errorf("%v count as others", got)
+	}
+}
+
+// TestOutageOutOfOrder holds that the end of an outage stays its end where its beginning is told late.
+func TestOutageOutOfOrder(t *testing.T) {
+	t.Parallel()
+	metrics, registry := newMetrics(t, prometheus.Config{})
+	told, now := metrics.Relay("ns"), time.Now()
+	told.Outage(t.Context(), relay.Outage{Destination: "d", At: now.Add(time.Second), Over: true})
+	told.Outage(t.Context(), relay.Outage{Destination: "d", At: now, Err: errors.New("no")})
+	if got := value(t, registry, "luatx_relay_unavailable", "destination", "d"); got != 0 {
+		t.Errorf("it is %v", got)
+	}
+}
+
+// TestOutbox holds that the gauges say what is in the shards, that a scrape soon after asks nothing, and that they are
+// absent where the server does not answer.
+func TestOutbox(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own())
+	client := server.Client(t)
+	tr, err := luatx.New(client, luatx.Config{Namespace: redistest.Namespace(t), Keyspace: luatx.Partitions(4)})
+	must(t, err)
+	op, err := admin.NewOperator(tr, admin.OperatorConfig{Client: client, Name: "metrics"})
+	must(t, err)
+	var ids []luatx.Event
+	for i := range 5 {
+		ids = append(ids, luatx.Event{ID: fmt.Sprint(i), Body: fmt.Appendf(nil, `{"specversion":"1.0","id":"%d","source":"/s","type":"t"}`, i)})
+	}
+	_, err = tr.Enqueue(t.Context(), "a", ids...)
+	must(t, err)
+	must(t, client.XGroupCreateMkStream(t.Context(), "in", "g", "0").Err())
+	must(t, client.XAdd(t.Context(), &redis.XAddArgs{Stream: "in", Values: []any{"f", "v"}}).Err())
+	park(t, tr, op, "http_422")
+	park(t, tr, op, "http_500")
+
+	registry := prom.NewPedanticRegistry()
+	outbox, err := prometheus.NewOutbox(op, prometheus.OutboxConfig{
+		Namespace: "orders", Streams: []string{"in"}, MinInterval: time.Hour, MaxClasses: 1, Logger: slog.New(slog.DiscardHandler),
+	})
+	must(t, err)
+	must(t, registry.Register(outbox))
+	check := func() {
+		t.Helper()
+		for _, test := range []struct {
+			name, label, value string
+			want               float64
+		}{
+			{"luatx_outbox_up", "namespace", "orders", 1},
+			{"luatx_outbox_events", "state", "pending", 3},
+			{"luatx_outbox_events", "state", "parked", 2},
+			{"luatx_outbox_parked", "class", "http_422", 1},
+			{"luatx_outbox_parked", "class", "other", 1},
+			{"luatx_outbox_changes_total", "what", "enqueued", 5},
+			{"luatx_outbox_changes_total", "what", "parked", 2},
+			{"luatx_stream_lag", "stream", "in", 1},
+			{"luatx_stream_pending", "group", "g", 0},
+			{"luatx_stream_dead_letters", "stream", "in", 0},
+		} {
+			if got := value(t, registry, test.name, test.label, test.value); got != test.want {
+				t.Errorf("%s{%s=%q} is %v, want %v", test.name, test.label, test.value, got, test.want)
+			}
+		}
+		if got := value(t, registry, "luatx_outbox_oldest_due_seconds"); got < 0 || got > 60 {
+			t.Errorf("due for %v s", got)
+		}
+	}
+	check()
+	park(t, tr, op, "http_422")
+	calls := client.Info(t.Context(), "commandstats").Val()
+	check() // as before
+	if now := client.Info(t.Context(), "commandstats").Val(); calledOften(now) != calledOften(calls) {
+		t.Error("a scrape within MinInterval asked the server")
+	}
+	fresh, err := prometheus.NewOutbox(op, prometheus.OutboxConfig{
+		Namespace: "orders", MinInterval: -1, Timeout: 200 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
+	})
+	must(t, err)
+	registry = prom.NewPedanticRegistry()
+	must(t, registry.Register(fresh))
+	if got := value(t, registry, "luatx_outbox_events", "state", "parked"); got != 3 {
+		t.Errorf("%v are parked", got)
+	}
+	must(t, server.Kill())
+	if up, parked := value(t, registry, "luatx_outbox_up"), value(t, registry, "luatx_outbox_events"); up != 0 || parked != -1 {
+		t.Errorf("without a server up is %v, and there are %v events", up, parked)
+	}
+}
+
+// park parks the event that is due the longest.
+func park(t *testing.T, tr *luatx.Transactor, op *admin.Operator, class string) {
+	t.Helper()
+	tag, err := tr.Keyspace().Tag("a")
+	must(t, err)
+	work, n := outbox.Work{Limit: 1}, slot.OfTag(tag)
+	taken, err := op.Outbox().Claim(t.Context(), n, work)
+	must(t, err)
+	done, err := op.Outbox().Failed(t.Context(), taken, work, outbox.Fault{
+		ID: taken.Events[0].ID, Err: message.Permanent(relay.Classify(class, errors.New("no"))),
+	})
+	if err != nil || done[0] != 1 {
+		t.Fatal(done, err)
+	}
+}
+
+// calledOften keeps the lines of commandstats that speak of scripts.
+func calledOften(stats string) (lines string) {
+	for line := range strings.Lines(stats) {
+		if calls, _, _ := strings.Cut(line, ","); strings.HasPrefix(calls, "cmdstat_evalsha") || strings.HasPrefix(calls, "cmdstat_time") {
+			lines += calls
+		}
+	}
+	return lines
+}

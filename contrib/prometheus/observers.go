@@ -1,0 +1,122 @@
+package prometheus
+
+import (
+	"context"
+	"time"
+
+	prom "github.com/prometheus/client_golang/prometheus"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/relay"
+	"github.com/luatx/luatx/stream"
+)
+
+// Transactor measures commits: for luatx.Config.Observer.
+func (m *Metrics) Transactor() luatx.Observer {
+	return luatx.Observer{Committed: func(_ context.Context, c luatx.Commit) {
+		m.commits.WithLabelValues(c.Namespace, c.Outcome()).Observe(c.Duration.Seconds())
+		m.attempts.WithLabelValues(c.Namespace).Add(float64(c.Attempts))
+		if c.Batch > 0 {
+			m.batches.WithLabelValues(c.Namespace).Observe(float64(c.Batch))
+		}
+		if c.Result.Outcome == luatx.Committed {
+			m.emitted.WithLabelValues(c.Namespace).Add(float64(c.Events))
+		}
+	}}
+}
+
+// Relay measures what the relay of a namespace does: for relay.Config.Observer.
+func (m *Metrics) Relay(namespace string) relay.Observer {
+	return relay.Observer{
+		Published: func(_ context.Context, p relay.Published) {
+			result := "ok"
+			if p.Failed > 0 {
+				result = "failed"
+			}
+			m.publishes.WithLabelValues(namespace, m.destinations.value(p.Destination), result).Observe(p.Duration.Seconds())
+		},
+		Settled: func(_ context.Context, s relay.Settled) {
+			for _, one := range [...]struct {
+				result string
+				n      int
+			}{{"sent", s.Sent}, {"failed", s.Failed}, {"returned", s.Returned}, {"parked", len(s.Parked)}, {"lost", s.Lost}} {
+				m.settled.WithLabelValues(namespace, one.result).Add(float64(one.n))
+			}
+			for _, p := range s.Parked {
+				m.parked.WithLabelValues(namespace, m.classes.value(p.Class)).Inc()
+			}
+		},
+		Outage: func(_ context.Context, o relay.Outage) { m.outage(namespace, o) },
+	}
+}
+
+// downs are when a destination's outage was last said to begin or to end.
+type downs map[[2]string]time.Time
+
+// outage notes the beginning or the end of an outage, unless a later one was told before.
+func (m *Metrics) outage(namespace string, o relay.Outage) {
+	destination := m.destinations.value(o.Destination)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !o.Over {
+		m.outages.WithLabelValues(namespace, destination).Inc()
+	}
+	last := m.downs[[2]string{namespace, destination}]
+	if !o.At.After(last) {
+		return
+	}
+	m.downs[[2]string{namespace, destination}] = o.At
+	down := 1.0
+	if o.Over {
+		down = 0
+	}
+	m.unavailable.WithLabelValues(namespace, destination).Set(down)
+}
+
+// Subscriber measures how long messages take: for stream.SubscriberConfig.Observer.
+func (m *Metrics) Subscriber() stream.Observer {
+	return stream.Observer{Settled: func(_ context.Context, s stream.Settled) {
+		result := "acked"
+		switch {
+		case s.Released:
+			result = "released"
+		case s.Err != nil:
+			result = "nacked"
+		}
+		m.handled.WithLabelValues(m.streams.value(m.cfg.Destination(s.Source.Stream)), m.groups.value(s.Source.Group), result).
+			Observe(s.Duration.Seconds())
+	}}
+}
+
+// reader is a subscriber's own counts.
+type reader func() stream.SubscriberStats
+
+// Count exports the counts of a Subscriber, as luatx_stream_entries_total: by its Stats, or for a PartitionedSubscriber
+// by a function that returns its Stats().SubscriberStats. Another of the same names replaces it.
+func (m *Metrics) Count(streamName, group string, stats func() stream.SubscriberStats) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.readers[[2]string{streamName, group}] = stats
+}
+
+func (m *Metrics) collectReaders(ch chan<- prom.Metric) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for names, stats := range m.readers {
+		s := stats()
+		for _, one := range [...]struct {
+			what string
+			n    int64
+		}{
+			{"delivered", s.Delivered},
+			{"redelivered", s.Redelivered},
+			{"claimed", s.Claimed},
+			{"malformed", s.Malformed},
+			{"trimmed", s.Trimmed},
+			{"ack_failed", s.AckFailed},
+			{"dead_lettered", s.DeadLettered},
+		} {
+			ch <- prom.MustNewConstMetric(m.entries, prom.CounterValue, float64(one.n), names[0], names[1], one.what)
+		}
+	}
+}

@@ -1,0 +1,200 @@
+package prometheus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	prom "github.com/prometheus/client_golang/prometheus"
+
+	"github.com/luatx/luatx/admin"
+)
+
+// OutboxConfig configures an Outbox. Namespace is required.
+type OutboxConfig struct {
+	// Namespace is that of the Transactor, for the label.
+	Namespace string
+	// Streams are the keys of streams whose groups are looked at: lag and pending entries. Defaults to none.
+	Streams []string
+	// Destination names a stream by its key, for the label: each key must have a name of its own. Defaults to the key.
+	Destination func(stream string) string
+	// MinInterval is for how long a look at the shards is good: scrapes that come sooner are told the same again. It is the
+	// most that the server is asked, however many scrape. Defaults to 15 seconds; negative: each scrape looks.
+	MinInterval time.Duration
+	// Timeout bounds a look. Defaults to 5 seconds.
+	Timeout time.Duration
+	// MaxClasses is how many classes of failures have a series of their own, those with the most parked events; the rest is
+	// "other". Defaults to 20.
+	MaxClasses int
+	// Logger defaults to slog.Default().
+	Logger *slog.Logger
+}
+
+func (c OutboxConfig) withDefaults() OutboxConfig {
+	if c.MinInterval == 0 {
+		c.MinInterval = 15 * time.Second
+	}
+	if c.Timeout == 0 {
+		c.Timeout = 5 * time.Second
+	}
+	if c.MaxClasses == 0 {
+		c.MaxClasses = 20
+	}
+	if c.Destination == nil {
+		c.Destination = func(key string) string { return key }
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+func (c OutboxConfig) validate() error {
+	switch {
+	case c.Namespace == "":
+		return errors.New("prometheus: OutboxConfig.Namespace is empty: use the Transactor's")
+	case c.Timeout < 0:
+		return fmt.Errorf("prometheus: OutboxConfig.Timeout is %v: use 0 for the default, or more", c.Timeout)
+	case c.MaxClasses < 0:
+		return fmt.Errorf("prometheus: OutboxConfig.MaxClasses is %d: use 0 for the default, or more", c.MaxClasses)
+	}
+	return nil
+}
+
+// Outbox tells what waits in the shards of an Operator. It is a prometheus.Collector, which asks the server when it is
+// scraped. Every process that has one tells the same, so one is enough; where there are several, take the largest.
+type Outbox struct {
+	op  *admin.Operator
+	cfg OutboxConfig
+
+	up, seconds, events, bytes, oldest, parked, totals, lag, pending, dead *prom.Desc
+
+	mu     sync.Mutex
+	looked time.Time
+	last   []prom.Metric
+}
+
+// NewOutbox returns an Outbox. It does no I/O.
+func NewOutbox(op *admin.Operator, cfg OutboxConfig) (*Outbox, error) {
+	if op == nil {
+		return nil, errors.New("prometheus: NewOutbox needs an Operator")
+	}
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	desc := func(name, help string, labels ...string) *prom.Desc {
+		return prom.NewDesc(name, help, labels, prom.Labels{"namespace": cfg.Namespace})
+	}
+	return &Outbox{
+		op: op, cfg: cfg,
+		up:      desc("luatx_outbox_up", "1 where the last look at the shards succeeded; the other metrics of the outbox are absent where it did not."),
+		seconds: desc("luatx_outbox_look_seconds", "How long the last look at the shards took."),
+		events:  desc("luatx_outbox_events", "Events in the outbox, by state: pending (leased ones included), leased, waiting, parked, sent.", "state"),
+		bytes:   desc("luatx_outbox_bytes", "Bytes of the bodies of events that are pending or waiting."),
+		oldest:  desc("luatx_outbox_oldest_due_seconds", "For how long the event has been due that is due the longest; 0 where none is."),
+		parked:  desc("luatx_outbox_parked", "Parked events, by the class of their failure.", "class"),
+		totals: desc("luatx_outbox_changes_total", "What the shards have counted since they began, by what: enqueued, duplicate, sent, failed, parked, "+
+			"orphans, discarded, imported, replayed, erased.", "what"),
+		lag:     desc("luatx_stream_lag", "Entries that a group has not read yet; -1: some.", "stream", "group"),
+		pending: desc("luatx_stream_pending", "Entries that were delivered to a group and not acknowledged.", "stream", "group"),
+		dead:    desc("luatx_stream_dead_letters", "Entries in the default dead-letter stream.", "stream"),
+	}, nil
+}
+
+// Describe implements prometheus.Collector.
+func (o *Outbox) Describe(ch chan<- *prom.Desc) {
+	for _, d := range []*prom.Desc{o.up, o.seconds, o.events, o.bytes, o.oldest, o.parked, o.totals, o.lag, o.pending, o.dead} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector. One look serves all that scrape meanwhile.
+func (o *Outbox) Collect(ch chan<- prom.Metric) {
+	o.mu.Lock()
+	if o.looked.IsZero() || time.Since(o.looked) >= o.cfg.MinInterval {
+		o.last = o.look()
+		o.looked = time.Now()
+	}
+	last := o.last
+	o.mu.Unlock()
+	for _, metric := range last {
+		ch <- metric
+	}
+}
+
+// look asks the server.
+func (o *Outbox) look() []prom.Metric {
+	ctx, cancel := context.WithTimeout(context.Background(), o.cfg.Timeout)
+	defer cancel()
+	var all []prom.Metric
+	gauge := func(d *prom.Desc, value float64, labels ...string) {
+		all = append(all, prom.MustNewConstMetric(d, prom.GaugeValue, value, labels...))
+	}
+	began := time.Now()
+	stats, err := o.op.Stats(ctx)
+	if err == nil {
+		o.tell(gauge, stats)
+		for what, n := range totals(stats) {
+			all = append(all, prom.MustNewConstMetric(o.totals, prom.CounterValue, float64(n), what))
+		}
+		err = o.tellStreams(ctx, gauge)
+	}
+	if err != nil {
+		o.cfg.Logger.Warn("prometheus: the outbox could not be looked at", "namespace", o.cfg.Namespace, "error", err)
+		all = nil
+		gauge(o.up, 0)
+		return all
+	}
+	gauge(o.up, 1)
+	gauge(o.seconds, time.Since(began).Seconds())
+	return all
+}
+
+func (o *Outbox) tell(gauge func(*prom.Desc, float64, ...string), stats admin.Stats) {
+	for state, n := range map[string]int64{
+		"pending": stats.Counts.Pending, "leased": stats.Counts.Leased, "waiting": stats.Counts.Waiting,
+		"parked": stats.Counts.Parked, "sent": stats.Counts.Sent,
+	} {
+		gauge(o.events, float64(n), state)
+	}
+	gauge(o.bytes, float64(stats.Counts.Bytes))
+	gauge(o.oldest, stats.Oldest.Seconds())
+	rest := int64(0)
+	for i, reason := range stats.Top(len(stats.Parked.ByClass)) {
+		if i < o.cfg.MaxClasses && reason.Class != other {
+			gauge(o.parked, float64(reason.Events), reason.Class)
+		} else {
+			rest += reason.Events
+		}
+	}
+	if rest > 0 {
+		gauge(o.parked, float64(rest), other)
+	}
+}
+
+func totals(stats admin.Stats) map[string]int64 {
+	t := stats.Counts.Totals
+	return map[string]int64{
+		"enqueued": t.Enqueued, "duplicate": t.Duplicate, "sent": t.Sent, "failed": t.Failed, "parked": t.Parked,
+		"orphans": t.Orphans, "discarded": t.Discarded, "imported": t.Imported, "replayed": t.Replayed, "erased": t.Erased,
+	}
+}
+
+func (o *Outbox) tellStreams(ctx context.Context, gauge func(*prom.Desc, float64, ...string)) error {
+	for s, err := range o.op.Streams(ctx, o.cfg.Streams...) {
+		if err != nil {
+			return err
+		}
+		name := o.cfg.Destination(s.Key)
+		gauge(o.dead, float64(s.DeadLetters), name)
+		for _, g := range s.Groups {
+			gauge(o.lag, float64(g.Lag), name, g.Name)
+			gauge(o.pending, float64(g.Pending), name, g.Name)
+		}
+	}
+	return nil
+}
