@@ -3,7 +3,11 @@ package admin_test
 import (
 	"html"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
+	"os/exec"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -157,5 +161,98 @@ func TestConsolePauses(t *testing.T) {
 	s.post(t, "resume", url.Values{"destination": {"bank"}})
 	if _, page := s.get(t, ""); strings.Contains(page, "its certificate") {
 		t.Errorf("the overview:\n%s", page)
+	}
+}
+
+// TestConsoleCount holds that no more are re-armed than were shown, though more have come.
+func TestConsoleCount(t *testing.T) {
+	t.Parallel()
+	tr, op := service(t, redistest.Shared(t).Client(t), 1)
+	for i := range 5 {
+		enqueue(t, tr, "a", "early"+strconv.Itoa(i), "http_422", "bank", `{}`)
+	}
+	parkAs(t, tr, 5)
+	s := newSite(t, op, nil)
+	_, page := s.get(t, "preview-rearm?class=http_422")
+	form := formOf(page, `action="./rearm"`)
+	for i := range 3 {
+		enqueue(t, tr, "a", "late"+strconv.Itoa(i), "http_422", "bank", `{}`)
+	}
+	parkAs(t, tr, 8)
+	status, _, location := s.post(t, "rearm", form)
+	if status != http.StatusSeeOther {
+		t.Fatalf("%d", status)
+	}
+	redistest.Eventually(t, "the work to be done", func() bool { _, page := s.get(t, location); return strings.Contains(page, "<strong>done") })
+	if now, err := op.Outbox().Counts(redistest.Soon(t)); err != nil || now.Parked != 3 || now.Pending != 5 {
+		t.Errorf("%+v, %v", now, err)
+	}
+}
+
+var pres = regexp.MustCompile(`(?s)<pre id="(cli|curl)"[^>]*>(.*?)</pre>`)
+
+// TestConsoleElsewhere runs what the console says for other places: a shell takes the lines apart as they were meant, and the API
+// takes what curl would send.
+func TestConsoleElsewhere(t *testing.T) {
+	t.Parallel()
+	sh, err := exec.LookPath("sh")
+	if err != nil {
+		t.Skip("there is no sh")
+	}
+	tr, op := service(t, redistest.Shared(t).Client(t), 1)
+	const id = `it's $(id) "1"`
+	enqueue(t, tr, "a", id, "http_422", "the 'bank'", `{}`)
+	parkAs(t, tr, 1)
+	s := newSite(t, op, nil)
+	slot := slotText(t, tr, "a")
+	words := func(line string) []string {
+		said, err := exec.CommandContext(t.Context(), sh, "-c", `luatx() { printf '%s\0' "$@"; }; curl() { luatx "$@"; }; `+line).Output()
+		must(t, err)
+		return strings.Split(strings.TrimSuffix(string(said), "\x00"), "\x00")
+	}
+	for i, c := range []struct {
+		page, api string
+		cli       []string
+		code      int
+	}{
+		{"preview-rearm?class=http_422&older_than=0s&destination=the+%27bank%27", "rearm", []string{
+			"parked", "rearm", "--destination", "the 'bank'", "--class", "http_422", "--rate", "500", "--max-parked-again", "10", "--yes",
+		}, http.StatusAccepted},
+		{"preview-discard?event=" + slot + "%3A" + url.QueryEscape(id) + "&reason=it%27s+wrong", "discard", []string{
+			"parked", "discard", "--reason", "it's wrong", "--yes", "--", id,
+		}, http.StatusOK},
+		{"preview-discard", "discard", []string{"parked", "discard", "--all", "--reason", "…", "--yes"}, http.StatusAccepted},
+		{"event?slot=" + slot + "&id=" + url.QueryEscape(id), "rearm", []string{"parked", "rearm", "--max-parked-again", "0", "--yes", "--", id}, http.StatusOK},
+	} {
+		if i > 0 { // the one before has taken it away
+			enqueue(t, tr, "a", id, "http_422", "the 'bank'", `{}`)
+			parkAs(t, tr, 1)
+		}
+		_, page := s.get(t, c.page)
+		for _, found := range pres.FindAllStringSubmatch(page, -1) {
+			said := words(html.UnescapeString(found[2]))
+			if found[1] == "cli" {
+				if !slices.Equal(said, c.cli) {
+					t.Errorf("%s: %q", c.page, said)
+				}
+				continue
+			}
+			address := "http://example.com" + sitePrefix + "api/parked/" + c.api
+			if len(said) != 7 || !slices.Equal(said[:6], []string{"-X", "POST", address, "-H", "Content-Type: application/json", "-d"}) {
+				t.Fatalf("%s: %q", c.page, said)
+			}
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, sitePrefix+"api/parked/"+c.api, strings.NewReader(said[6]))
+			r.Header.Set("Content-Type", "application/json")
+			if reply := s.ask(t, r); reply.Code != c.code {
+				t.Errorf("%s: %s: %d %s", c.page, said[6], reply.Code, reply.Body)
+			}
+			redistest.Eventually(t, "it to be done", func() bool {
+				now, err := op.Outbox().Counts(t.Context())
+				return err == nil && now.Parked == 0
+			})
+		}
+		if len(pres.FindAllString(page, -1)) != 2 {
+			t.Errorf("%s: not two lines:\n%s", c.page, page)
+		}
 	}
 }
