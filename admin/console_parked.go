@@ -37,6 +37,9 @@ type parkedRow struct {
 // parkedRows is how many events a page lists.
 const parkedRows = 50
 
+// liveHeader is on requests for the live parts of a page.
+const liveHeader = "X-Luatx-Live"
+
 func (u *ui) parked(c *call) error {
 	ctx, query, base := c.r.Context(), c.query, c.base()
 	filter, err := filterOf(query)
@@ -50,9 +53,11 @@ func (u *ui) parked(c *call) error {
 	if err != nil {
 		return err
 	}
-	found, err := u.h.parked(ctx, c.op, filter, query.Get("cursor"), parkedRows)
-	if err != nil {
-		return err
+	var found parkedPage
+	if c.r.Header.Get(liveHeader) == "" { // what is read again are the sums alone
+		if found, err = u.h.parked(ctx, c.op, filter, query.Get("cursor"), parkedRows); err != nil {
+			return err
+		}
 	}
 	sums := now.Stats.Parked
 	page := parkedPageView{

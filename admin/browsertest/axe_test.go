@@ -82,7 +82,7 @@ func TestAccessible(t *testing.T) {
 	t.Parallel()
 	script := axe(t)
 	b := newBrowser(t)
-	s := newService(t)
+	s := newService(t, 50)
 	b.open(s.address + "event?id=archive-00001")
 	event := b.text(`location.href`)
 	b.open(s.address + "preview-rearm?class=too_large&canary=5&max_parked_again=0")

@@ -14,7 +14,7 @@ func TestPictures(t *testing.T) {
 		t.Skip("CONSOLE_PICTURES=1 takes the pictures of docs/console.md")
 	}
 	b := newBrowser(t)
-	s := newService(t)
+	s := newService(t, 1)
 	s.mend("timeout")
 	b.look(1280, false)
 	b.open(s.address + "preview-rearm?class=timeout")

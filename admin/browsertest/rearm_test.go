@@ -33,7 +33,7 @@ func (b *tab) watch(s *service, name string, events int) {
 func TestRearmByMouse(t *testing.T) {
 	t.Parallel()
 	b := newBrowser(t)
-	s := newService(t)
+	s := newService(t, 1)
 	s.mend("timeout")
 	b.open(s.address)
 	b.until("the verdict", `document.querySelector("#verdict").innerText.includes("10,000 events are parked")`)
@@ -60,7 +60,7 @@ func TestRearmByMouse(t *testing.T) {
 func TestRearmByKeyboard(t *testing.T) {
 	t.Parallel()
 	b := newBrowser(t)
-	s := newService(t)
+	s := newService(t, 1)
 	s.mend("timeout")
 	b.open(s.address)
 	b.press(kb.Tab)
@@ -108,7 +108,7 @@ func TestRearmByKeyboard(t *testing.T) {
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	b := newBrowser(t)
-	s := newService(t)
+	s := newService(t, 50)
 	b.open(s.address + "parked?class=too_large")
 	b.press("j", "j", "x", "k", "x")
 	if n := b.text(`document.querySelectorAll("input[name=event]:checked").length`); n != "2" {

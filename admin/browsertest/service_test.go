@@ -49,8 +49,8 @@ type service struct {
 	sent   map[string]int   // by class
 }
 
-// newService starts a server with all that classes name parked.
-func newService(t testing.TB) *service {
+// newService starts a server with what classes name parked, or one of so many of each.
+func newService(t testing.TB, oneOf int) *service {
 	t.Helper()
 	client := redistest.Single(t, redistest.Own()).Client(t)
 	tr, err := luatx.New(client, luatx.Config{Namespace: "shop", Keyspace: luatx.Partitions(16).WithPrefix("order")})
@@ -60,19 +60,20 @@ func newService(t testing.TB) *service {
 		s.broken[c.kind+" "+c.destination] = c
 	}
 	s.relay(t)
-	s.fill(t)
+	s.fill(t, oneOf)
 	s.serve(t, client)
 	return s
 }
 
-func (s *service) fill(t testing.TB) {
+func (s *service) fill(t testing.TB, oneOf int) {
 	t.Helper()
 	want := int64(0)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for _, c := range classes {
 		batches := map[string][]luatx.Event{}
-		for i := range c.events {
+		events := max(3, c.events/oneOf)
+		for i := range events {
 			id := fmt.Sprintf("%s-%05d", c.destination, i)
 			body, err := message.NewTyped(fmt.Appendf(nil, `{"order":%d,"customer":{"name":"Ada L.","city":"Geneva"},"lines":[{"sku":"A-%d","n":2}],"total":"%d.50"}`, i, i%97, i%400), message.Attributes{
 				"specversion": "1.0", "id": id, "type": c.kind, "source": "/shop/orders", "destination": c.destination,
@@ -86,7 +87,7 @@ func (s *service) fill(t testing.TB) {
 			_, err := s.tr.Enqueue(ctx, aggregate, events...)
 			must(t, err)
 		}
-		want += int64(c.events)
+		want += int64(events)
 	}
 	redistest.Eventually(t, "the events to be parked", func() bool {
 		now, err := s.store.Counts(ctx)

@@ -51,7 +51,7 @@
     reading = true;
     const stale = $("#stale");
     try {
-      const reply = await fetch(location.href, { headers: { Accept: "text/html" }, credentials: "same-origin", cache: "no-store" });
+      const reply = await fetch(location.href, { headers: { Accept: "text/html", "X-Luatx-Live": "1" }, credentials: "same-origin", cache: "no-store" });
       if (!reply.ok) throw new Error(reply.status);
       swap(new DOMParser().parseFromString(await reply.text(), "text/html"));
       stale.hidden = true;
