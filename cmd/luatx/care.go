@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/luatx/luatx/admin"
@@ -102,6 +103,9 @@ type findingRow struct {
 	Fixed  bool   `json:"fixed"`
 }
 
+// repairChunk is how many shards are looked at between two looks at the progress.
+const repairChunk = 32
+
 func (s *session) repair(ctx context.Context, fix bool) error {
 	look := s.operator.Check
 	if fix {
@@ -109,20 +113,29 @@ func (s *session) repair(ctx context.Context, fix bool) error {
 	}
 	found, fixed := 0, 0
 	var errs []error
-	for f, err := range look(ctx) {
-		if err != nil {
-			errs = append(errs, err)
-			continue
+	slots := s.transactor.Keyspace().Slots()
+	count := s.progress("shards", int64(len(slots)))
+	for some := range slices.Chunk(slots, repairChunk) {
+		for f, err := range look(ctx, some...) {
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			if found++; f.Fixed {
+				fixed++
+			}
+			if s.json {
+				s.out.row(findingRow{f.Slot, string(f.Kind), f.Key, f.ID, f.Detail, f.Fixed}, "")
+			} else {
+				s.out.say("%s", f.String())
+			}
 		}
-		if found++; f.Fixed {
-			fixed++
-		}
-		if s.json {
-			s.out.row(findingRow{f.Slot, string(f.Kind), f.Key, f.ID, f.Detail, f.Fixed}, "")
-		} else {
-			s.out.say("%s", f.String())
+		count.add(len(some))
+		if ctx.Err() != nil {
+			break
 		}
 	}
+	count.end()
 	s.out.say("%d found, %d settled", found, fixed)
 	switch {
 	case len(errs) > 0:

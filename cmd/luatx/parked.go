@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"time"
 
 	"github.com/luatx/luatx/outbox"
 )
@@ -172,7 +171,9 @@ func (s *session) parkedExport(ctx context.Context, f outbox.Filter, name string
 	if err != nil {
 		return usageError{err}
 	}
-	n, err := s.operator.Outbox().Export(ctx, io.MultiWriter(file, s.progress("exported")), f)
+	count := s.progress("exported", 0)
+	n, err := s.operator.Outbox().Export(ctx, io.MultiWriter(file, countLines{count}), f)
+	count.end()
 	if err = errors.Join(err, file.Close()); err == nil {
 		s.out.row(map[string]int{"exported": n}, "EXPORTED", n)
 	}
@@ -183,7 +184,7 @@ func (s *session) parkedImport(ctx context.Context, args []string) error {
 	if len(args) != 1 {
 		return usageError{errors.New("name one file, or - for the standard input")}
 	}
-	in := s.std.in
+	in, size := s.std.in, int64(0)
 	if args[0] != "-" {
 		file, err := os.Open(args[0])
 		if err != nil {
@@ -191,39 +192,17 @@ func (s *session) parkedImport(ctx context.Context, args []string) error {
 		}
 		defer file.Close() //nolint:errcheck // it was only read
 		in = file
+		if about, err := file.Stat(); err == nil {
+			size = about.Size()
+		}
 	}
-	result, err := s.operator.Outbox().Import(ctx, in)
+	count := s.progress("bytes", size)
+	result, err := s.operator.Outbox().Import(ctx, countBytes{in, count})
+	count.end()
 	s.out.row(map[string]any{"operation": result.Operation, "read": result.Read, "imported": result.Imported, "skipped": result.Skipped},
 		"READ IMPORTED SKIPPED", result.Read, result.Imported, outcomes(result.Skipped))
 	if err == nil && result.Skipped[outbox.Conflicting]+result.Skipped[outbox.Full] > 0 {
 		err = toldError{errors.New("some were not imported")}
 	}
 	return err
-}
-
-// progress counts what is written, on a terminal.
-func (s *session) progress(what string) io.Writer {
-	terminal, _ := style(s.std.err)
-	return &progress{out: s.std.err, what: what, silent: !terminal}
-}
-
-type progress struct {
-	out    io.Writer
-	what   string
-	silent bool
-	n      int
-	last   time.Time
-}
-
-// Write counts one.
-func (p *progress) Write(b []byte) (int, error) {
-	p.add(1)
-	return len(b), nil
-}
-
-func (p *progress) add(n int) {
-	if p.n += n; !p.silent && time.Since(p.last) > 100*time.Millisecond {
-		p.last = time.Now()
-		fmt.Fprintf(p.out, "\r%d %s\x1b[K\r", p.n, p.what)
-	}
 }

@@ -30,7 +30,17 @@ func rearmFlags(flags *flag.FlagSet) action {
 }
 
 func (s *session) rearm(ctx context.Context, f outbox.Filter, o outbox.RearmOptions) error {
+	count := s.progress("re-armed", int64(o.Limit))
+	o.Progress = func(r outbox.RearmResult) {
+		if o.DryRun {
+			count.what = "found"
+			count.set(int64(r.Matched))
+			return
+		}
+		count.set(int64(r.Rearmed))
+	}
 	r, err := s.operator.Outbox().RearmAll(ctx, f, o)
+	count.end()
 	s.out.row(map[string]any{
 		"operation": r.Operation, "dry_run": o.DryRun, "matched": r.Matched, "rearmed": r.Rearmed, "skipped": r.Skipped, "classes": r.Classes,
 		"parked_again": r.ParkedAgain, "stopped": r.Stopped, "class": r.Class,
@@ -86,15 +96,14 @@ const discardBatch = 500
 func (s *session) discard(ctx context.Context, f outbox.Filter, reason string, yes bool) error {
 	store, classes, bySlot := s.operator.Outbox(), map[string]int{}, map[int][]string{}
 	matched, done := 0, 0
-	count := s.progress("discarded")
+	count := s.progress("discarded", 0)
+	defer count.end()
 	flush := func(n int) error {
 		ids := bySlot[n]
 		delete(bySlot, n)
 		answers, err := store.Discard(ctx, n, reason, ids...)
 		done += answers.Done()
-		if p, ok := count.(*progress); ok {
-			p.add(answers.Done())
-		}
+		count.add(answers.Done())
 		return err
 	}
 	var failed error
