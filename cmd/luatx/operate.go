@@ -44,7 +44,7 @@ func verbs() []verb {
 		parkedVerbs,
 		inboxVerbs,
 		pauseVerbs,
-		[]verb{auditVerb, tailVerb, streamsVerb, repairVerb, doctorVerb, scriptsVerb, completionVerb},
+		[]verb{auditVerb, tailVerb, streamsVerb, repairVerb, doctorVerb, serveVerb, scriptsVerb, completionVerb},
 	)
 }
 
@@ -69,7 +69,7 @@ func (p *place) flags(flags *flag.FlagSet, v verb) {
 		flags.StringVar(&p.as, "as", "", "`name` of who acts, for the audit (default $LUATX_OPERATOR, $USER)")
 	}
 	if v.retaining {
-		flags.DurationVar(&p.retention, "retention", 0, "Config.Retention of the service; required")
+		flags.DurationVar(&p.retention, "retention", 0, "Config.Retention of the service; without it nothing is repaired")
 	}
 	if v.limited {
 		flags.IntVar(&p.events, "outbox-capacity", 0, "Config.OutboxCapacity of the service, where it has set one")
