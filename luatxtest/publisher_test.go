@@ -14,10 +14,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/respproxy"
 	"github.com/luatx/luatx/luatxtest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/relay"
 	"github.com/luatx/luatx/relay/cehttp"
+	"github.com/luatx/luatx/stream"
 )
 
 // mailbox is where events arrive.
@@ -118,6 +121,35 @@ func byChannel(t testing.TB) luatxtest.PublisherTarget {
 	}()
 	t.Cleanup(func() { cancel(); <-done })
 	return m.target(relay.Channel(to, relay.ChannelConfig{}))
+}
+
+// byStreams is a stream of a server that may be out of reach.
+func byStreams(t testing.TB) luatxtest.PublisherTarget {
+	t.Helper()
+	server, key := redistest.Shared(t), redistest.Tag(t)
+	proxy, past := redistest.Proxy(t, server.Addr()), server.Client(t)
+	publisher, err := stream.NewPublisher(redistest.Client(t, proxy.Addr()), stream.PublisherConfig{Stream: key})
+	must(t, err)
+	return luatxtest.PublisherTarget{
+		Publisher: relay.Streams(publisher),
+		Received: func() []*message.RawMessage {
+			var all []*message.RawMessage
+			for _, entry := range past.XRange(t.Context(), key, "-", "+").Val() {
+				msg, err := stream.Unmarshal(entry.ID, entry.Values)
+				must(t, err)
+				all = append(all, msg)
+			}
+			return all
+		},
+		Break: func() (mend func()) {
+			return proxy.On(func([]string) respproxy.Action { return respproxy.CutRequest() })
+		},
+	}
+}
+
+func TestPublisherOfAStream(t *testing.T) {
+	t.Parallel()
+	luatxtest.TestPublisher(t, byStreams)
 }
 
 func TestPublisherOfHTTP(t *testing.T) {
