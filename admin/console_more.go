@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"time"
@@ -87,8 +88,8 @@ type period struct {
 	long        time.Duration
 }
 
-// auditSpans are the periods, the usual one first.
-var auditSpans = []period{{"a day", "day", 24 * time.Hour}, {"an hour", "hour", time.Hour}, {"a week", "week", 7 * 24 * time.Hour}, {"all", "all", 0}}
+// auditSpans are the periods; the second is the usual one.
+var auditSpans = []period{{"an hour", "hour", time.Hour}, {"a day", "day", 24 * time.Hour}, {"a week", "week", 7 * 24 * time.Hour}, {"all", "all", 0}}
 
 // auditRecords is how many records a page lists.
 const auditRecords = 200
@@ -98,7 +99,10 @@ func (u *ui) audit(c *call) error {
 	if err != nil {
 		return err
 	}
-	chosen := max(0, slices.IndexFunc(auditSpans, func(p period) bool { return p.value == c.query.Get("since") }))
+	chosen := slices.IndexFunc(auditSpans, func(p period) bool { return p.value == cmp.Or(c.query.Get("since"), "day") })
+	if chosen < 0 {
+		return &problem{Status: http.StatusBadRequest, Title: "There is no such time", Detail: "Use hour, day, week or all."}
+	}
 	page, since := auditPage{}, time.UnixMilli(0)
 	for i, s := range auditSpans {
 		page.Spans = append(page.Spans, auditSpan{s.name, link(c.base(), "audit", "since", s.value), i == chosen})

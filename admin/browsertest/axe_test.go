@@ -88,7 +88,7 @@ func TestAccessible(t *testing.T) {
 	b.open(s.address + "preview-rearm?class=too_large&canary=5&max_parked_again=0")
 	b.click("button[data-confirm]", "Re-arm")
 	b.at("/operations/")
-	b.until("the end", `document.querySelector("#state").innerText.includes("stopped")`)
+	b.until("the end", `document.querySelector("#state").innerText.toLowerCase().includes("stopped")`)
 	pages := []string{
 		b.text(`location.href`), event, event + "&body=1", s.address, s.address + "parked", s.address + "parked?class=nothing", s.address + "event?id=nobody",
 		s.address + "preview-rearm?class=tls", s.address + "preview-discard?class=tls", s.address + "operations", s.address + "streams",

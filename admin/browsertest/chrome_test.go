@@ -188,13 +188,17 @@ func (b *tab) tabTo(text string) {
 	b.t.Fatalf("%q cannot be reached by the tab key at %s", text, b.text("location.href"))
 }
 
-// look sets the width of the page, and whether the system is dark.
+// look sets the width of the page, and whether the system is dark. A narrow window is high.
 func (b *tab) look(width int64, dark bool) {
 	b.t.Helper()
 	scheme := "light"
 	if dark {
 		scheme = "dark"
 	}
-	call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 760, DeviceScaleFactor: 1})
+	height := int64(800)
+	if width < 500 {
+		height = 1250
+	}
+	call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height, DeviceScaleFactor: 1})
 	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
 }

@@ -22,7 +22,7 @@ func TestPictures(t *testing.T) {
 	b.at("/operations/")
 	b.until("half of it", `parseInt(document.querySelector("#figures").innerText.match(/Re-armed\s+([\d,]+)/)?.[1].replace(",", "")) > 600`)
 	b.picture("operation-light")
-	b.until("the end", `document.querySelector("#state").innerText.includes("done")`)
+	b.until("the end", `document.querySelector("#state").innerText.toLowerCase().includes("done")`)
 	for _, look := range []struct {
 		name  string
 		width int64

@@ -16,8 +16,8 @@ func (b *tab) watch(s *service, name string, events int) {
 	b.t.Helper()
 	b.at("/operations/")
 	b.text(`window.stayed = true`)
-	b.until("a number that moves", `/[1-9]/.test(document.querySelector("#figures").innerText) && document.querySelector("#state").innerText.includes("running") || document.querySelector("#state").innerText.includes("done")`)
-	b.until("the end", `document.querySelector("#state").innerText.includes("done") && document.querySelector("#figures").innerText.includes("1,429")`)
+	b.until("a number that moves", `/[1-9]/.test(document.querySelector("#figures").innerText) && document.querySelector("#state").innerText.toLowerCase().includes("running") || document.querySelector("#state").innerText.toLowerCase().includes("done")`)
+	b.until("the end", `document.querySelector("#state").innerText.toLowerCase().includes("done") && document.querySelector("#figures").innerText.includes("1,429")`)
 	if b.text(`window.stayed`) != "true" {
 		b.t.Error("the page was loaded again")
 	}
