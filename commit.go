@@ -35,8 +35,8 @@ type prepared struct {
 	cmds     []redis.Cmder
 	inline   Inline // nil: nothing to tell a relay
 	reserved bool
-	err      error     // nil: it is in, as Outcome says
-	began    time.Time // where there is an Observer
+	err      error      // nil: it is in, as Outcome says
+	began    *time.Time // where there is an Observer; a pointer keeps what there is without one small
 
 	few struct { // where the lists of Sending.Tx begin
 		events   [1]script.Event
@@ -69,7 +69,8 @@ func (t *Transactor) prepare(ctx context.Context, tx *Tx, input script.Input) (*
 	p := &tx.prepared
 	p.tx, p.Shard, p.Tx.Input = tx, tx.shard, input
 	if t.cfg.Observer.Committed != nil {
-		p.began = time.Now()
+		now := time.Now()
+		p.began = &now
 	}
 	err := tx.prepare(p)
 	if err == nil && !tx.claimed && len(p.cmds) == 0 && len(p.Tx.Events) == 0 {

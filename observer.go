@@ -94,8 +94,8 @@ var outcomesOfErrors = []struct {
 func (t *Transactor) observed(ctx context.Context, p *prepared) {
 	c := Commit{
 		Namespace: t.cfg.Namespace, Slot: p.tx.shard.Slot,
-		Began: p.began, Duration: time.Since(p.began),
-		Attempts: p.Tries, Batch: p.Batch,
+		Began: *p.began, Duration: time.Since(*p.began),
+		Attempts: int(p.Tries), Batch: int(p.Batch),
 		Commands: len(p.cmds), Events: len(p.Tx.Events) + len(p.Outcome.Emitted),
 		Err: p.err,
 	}

@@ -163,3 +163,24 @@ func TestObserverOfAHandler(t *testing.T) {
 		t.Errorf("the log says nothing of the panic: %q", log.String())
 	}
 }
+
+// BenchmarkObserver commits with nobody told, and with an Observer that does nothing. Compare within one run.
+func BenchmarkObserver(b *testing.B) {
+	for name, observer := range map[string]luatx.Observer{
+		"nobody": {}, "somebody": {Committed: func(context.Context, luatx.Commit) {}},
+	} {
+		b.Run(name, func(b *testing.B) {
+			ctx := b.Context()
+			tr := newTransactor(b, redistest.Shared(b).Client(b), func(c *luatx.Config) { c.Observer = observer })
+			counter := key(b, tr, "a", "n")
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+					return luatx.Queued(tx.Pipeline().Incr(ctx, counter))
+				}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -22,9 +22,9 @@ type Sending struct {
 	Now        time.Time // the server's, with the outcome
 	Unanswered bool      // a copy of an earlier request may still arrive
 	Replicated bool      // as far as Constants.Durability asks
+	Tries      uint16    // round trips
+	Batch      uint16    // how many transactions shared the last script
 	Err        error     // there is no outcome
-	Tries      int       // round trips
-	Batch      int       // how many transactions shared the last script
 
 	request request
 }
@@ -134,7 +134,7 @@ func (p *part) appendKeys(argv []any) []any {
 func (b *Sending) read() {
 	r := &b.request
 	b.Unanswered, b.Replicated, b.Err = r.unanswered, r.replicated, r.err
-	b.Tries, b.Batch = b.Tries+int(r.tries), int(r.batch)
+	b.Tries, b.Batch = b.Tries+r.tries, r.batch
 	if b.Err != nil {
 		return
 	}
