@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -304,4 +305,54 @@ func TestUnhold(t *testing.T) {
 			t.Errorf("%d are due", len(due))
 		}
 	})
+}
+
+// TestPauseOfMany holds what a pause of a long backlog costs: next to nothing while it lasts, and its end is not a drip.
+func TestPauseOfMany(t *testing.T) {
+	t.Parallel()
+	n, watch := 5_000, time.Second
+	if os.Getenv("LUATX_VERIFY") != "" {
+		n, watch = 100_000, 10*time.Second
+	}
+	client := redistest.Single(t, redistest.Own()).Client(t)
+	ctx := t.Context()
+	tr, op := service(t, client, 16)
+	must(t, op.Pause(ctx, "bank", "they move", time.Time{}))
+	for i := 0; i < n; i += 500 {
+		var events []luatx.Event
+		for j := range 500 {
+			id := fmt.Sprint(i + j)
+			events = append(events, luatx.Event{ID: id, Body: []byte(`{"specversion":"1.0","id":"` + id + `","type":"sold","source":"/shop","destination":"bank"}`)})
+		}
+		_, err := tr.Enqueue(ctx, fmt.Sprint("a", i/500), events...)
+		must(t, err)
+	}
+	out := &sorter{sent: map[string][]string{}}
+	r, err := relay.New(tr, out, relay.Config{})
+	must(t, err)
+	began := time.Now()
+	running(t, r.Run)
+	held(t, op, int64(n), 0)
+	took := time.Since(began)
+	before := processed(t, client)
+	<-time.After(watch)
+	each := float64(processed(t, client)-before) / watch.Seconds()
+	if each > 1000 {
+		t.Errorf("%.0f commands a second while %d events are held", each, n)
+	}
+	began = time.Now()
+	_, err = op.Resume(ctx, "bank")
+	must(t, err)
+	redistest.Eventually(t, "all to go out", func() bool { return len(out.to("bank")) >= n })
+	t.Logf("%d events: held in %v, %.0f commands a second while they are, all out %v after the end", n, took, each, time.Since(began))
+}
+
+// processed is how many commands a server has run, those of scripts among them.
+func processed(t testing.TB, client *redis.Client) (n int64) {
+	t.Helper()
+	info, err := client.InfoMap(t.Context(), "stats").Result()
+	must(t, err)
+	_, err = fmt.Sscan(info["Stats"]["total_commands_processed"], &n)
+	must(t, err)
+	return n
 }
