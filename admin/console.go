@@ -27,6 +27,8 @@ type ui struct {
 	// assets are the style, the script and the icon by the names that they are served under, which change with them.
 	assets map[string][]byte
 	names  map[string]string
+	// glances holds the last look, for who has the turn.
+	glances chan glance
 }
 
 // parsed are the pages and assets, read once in a process.
@@ -70,7 +72,8 @@ func (h *Handler) console(rs *routes) error {
 		return fmt.Errorf("admin: the console's pages: %w", err)
 	}
 	u := *shared
-	u.h = h
+	u.h, u.glances = h, make(chan glance, 1)
+	u.glances <- glance{}
 	h.errorPage = u.problem
 	rs.page("GET", "/static/{id}", MayView, u.asset)
 	rs.page("GET", "/", MayView, u.overview)

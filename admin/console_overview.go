@@ -3,8 +3,10 @@ package admin
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/luatx/luatx/outbox"
@@ -40,11 +42,7 @@ func (u *ui) overview(c *call) error {
 	if err != nil {
 		return err
 	}
-	since, err := c.op.parkedSince(ctx)
-	if err != nil {
-		return err
-	}
-	shards, err := c.op.fullest(ctx, 5)
+	seen, err := u.glance(ctx, now.Stats.At)
 	if err != nil {
 		return err
 	}
@@ -57,13 +55,13 @@ func (u *ui) overview(c *call) error {
 		return func(value string) string { return link(base, "parked", name, value) }
 	}
 	page := overviewPage{
-		At: now.Stats.At, Shards: shards, Pauses: pauses, Names: names(parked.ByDestination), Charts: charts(u.h.samples.list()),
+		At: now.Stats.At, Shards: seen.shards, Pauses: pauses, Names: names(parked.ByDestination), Charts: charts(u.h.samples.list()),
 		Figures:      figures(now),
 		Classes:      newTally("Parked by class", "Class", parked.ByClass, to("class")),
 		Destinations: newTally("Parked by destination", "Destination", parked.ByDestination, to("destination")),
 		Types:        newTally("Parked by type", "Type", parked.ByType, to("type")),
 	}
-	page.Verdicts = verdicts(base, now.Stats, since, shards, pauses)
+	page.Verdicts = verdicts(base, now.Stats, seen.since, seen.shards, pauses)
 	return u.show(c, "overview", "Overview", page, live)
 }
 
@@ -144,6 +142,36 @@ func levelIf(so bool, level string) string {
 		return level
 	}
 	return ""
+}
+
+// glance is what the overview has beside the numbers: as old as they are, and looked for as rarely.
+type glance struct {
+	at, since time.Time
+	shards    []fullness
+}
+
+// glance looks once for all who look at the same numbers.
+func (u *ui) glance(ctx context.Context, at time.Time) (g glance, err error) {
+	select {
+	case g = <-u.glances:
+	case <-ctx.Done():
+		return g, context.Cause(ctx)
+	}
+	defer func() { u.glances <- g }()
+	if g.at.Equal(at) {
+		return g, nil
+	}
+	next := glance{at: at}
+	var errs [2]error
+	var group sync.WaitGroup
+	group.Go(func() { next.since, errs[0] = u.h.op.parkedSince(ctx) })
+	group.Go(func() { next.shards, errs[1] = u.h.op.fullest(ctx, 5) })
+	group.Wait()
+	if err := errors.Join(errs[:]...); err != nil {
+		return g, err
+	}
+	g = next
+	return g, nil
 }
 
 // parkedSince is when the event was parked that has been parked the longest; zero where none is.

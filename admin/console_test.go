@@ -292,3 +292,23 @@ func TestConsoleAssets(t *testing.T) {
 		t.Errorf("%d files", found)
 	}
 }
+
+// TestConsoleUnreachable holds that a server that does not answer is told on a page, with a status that says so, and that the
+// console goes on when it is back.
+func TestConsoleUnreachable(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own())
+	_, op := service(t, server.Client(t), 4)
+	s := newSite(t, op, func(cfg *admin.HandlerConfig) { cfg.Timeout = time.Second })
+	pages := []string{"", "parked", "event?id=1", "audit", "doctor", "preview-rearm"}
+	must(t, server.Stop())
+	for _, to := range pages {
+		if status, page := s.get(t, to); status < 500 || !strings.Contains(page, "<h1>") || foreign(page) != "" {
+			t.Errorf("%s of a server that is gone: %d\n%s", to, status, page)
+		}
+	}
+	must(t, server.Restart(redistest.Soon(t)))
+	for _, to := range pages {
+		redistest.Eventually(t, to+" again", func() bool { status, _ := s.get(t, to); return status == http.StatusOK })
+	}
+}
