@@ -222,3 +222,39 @@ func TestDocumented(t *testing.T) {
 		}
 	}
 }
+
+// TestCompose holds that the compose file is one, and that luatx serve has the flags that it is given.
+func TestCompose(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join("..", "..", "deploy", "compose.yaml"))
+	must(t, err)
+	var file struct {
+		Services map[string]struct {
+			Command []string
+			Build   struct{ Context, Dockerfile string }
+			Ports   []string
+		}
+	}
+	must(t, yaml.Unmarshal(text, &file))
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "cli.md"))
+	must(t, err)
+	_, flags, _ := strings.Cut(string(page), "\nluatx serve [flags]\n")
+	flags, _, _ = strings.Cut(flags, "\n```")
+	service := file.Services["luatx"]
+	if len(service.Command) == 0 || service.Command[0] != "serve" {
+		t.Fatalf("the command is %q", service.Command)
+	}
+	for _, arg := range service.Command {
+		if flag, ok := strings.CutPrefix(arg, "-"); ok && !strings.Contains(flags, "\n  "+flag+" ") {
+			t.Errorf("luatx serve has no flag %s", arg)
+		}
+	}
+	for _, port := range service.Ports {
+		if !strings.HasPrefix(port, "127.0.0.1:") {
+			t.Errorf("%s is open to others", port)
+		}
+	}
+	if _, err := os.Stat(filepath.Join("..", "..", service.Build.Dockerfile)); err != nil {
+		t.Error(err)
+	}
+}
