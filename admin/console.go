@@ -126,7 +126,9 @@ type view struct {
 	Title, Notice string
 	// Every is how often live parts are read again, in milliseconds; 0: never.
 	Every int
-	Body  any
+	// Reload lets a browser without JavaScript load the page again: one on which nobody writes.
+	Reload bool
+	Body   any
 }
 
 // liveEvery is how often live parts are read again, in milliseconds.

@@ -61,7 +61,7 @@ func (u *ui) operation(c *call) error {
 	}
 	every := func(*view) {}
 	if page.Running || time.Since(o.Ended) < time.Minute { // what was re-armed is still on its way
-		every = func(v *view) { v.Every = 1000 }
+		every = func(v *view) { v.Every, v.Reload = 1000, true }
 	}
 	return u.show(c, "operation", page.Name, page, every)
 }

@@ -70,6 +70,12 @@ func TestConsoleRearm(t *testing.T) {
 		if status != http.StatusSeeOther || !strings.HasPrefix(location, sitePrefix+"operations/") {
 			t.Fatalf("%d to %q:\n%s", status, location, page)
 		}
+		if _, page := s.get(t, location); !strings.Contains(page, `http-equiv="refresh"`) {
+			t.Error("without JavaScript nobody sees how it goes on")
+		}
+		if _, page := s.get(t, "parked"); strings.Contains(page, `http-equiv="refresh"`) {
+			t.Error("without JavaScript what was selected is lost as the page loads itself again")
+		}
 		redistest.Eventually(t, "the work to be done", func() bool {
 			_, page := s.get(t, location)
 			return strings.Contains(page, "<strong>done</strong>") && strings.Contains(page, "30 done")
