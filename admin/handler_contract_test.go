@@ -326,7 +326,7 @@ func (w ward) operated(t *testing.T, doc document) {
 	}
 }
 
-// TestRights holds over all routes who may use them.
+// TestRights holds over all routes and pages who may use them.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	redistest.Need(t)
@@ -335,7 +335,9 @@ func TestRights(t *testing.T) {
 	w := newWard(t, client, admin.HandlerConfig{Authorize: func(*http.Request) (admin.Identity, error) {
 		return admin.Identity{Name: "bob", May: may}, nil
 	}})
-	for route, needs := range w.handler.Routes() {
+	all := w.handler.Routes()
+	maps.Copy(all, w.handler.Pages())
+	for route, needs := range all {
 		for may = admin.MayNothing; may <= admin.MayPurge; may++ {
 			reply := w.ask(t, route, try{body: `{"wrong":1}`})
 			if refused := reply.Code == http.StatusForbidden; refused != (may < needs) {
@@ -343,7 +345,7 @@ func TestRights(t *testing.T) {
 			}
 		}
 	}
-	if n := len(w.handler.Routes()); n < 20 {
+	if n := len(all); n < 30 {
 		t.Errorf("%d routes", n)
 	}
 }

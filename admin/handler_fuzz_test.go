@@ -29,13 +29,14 @@ type dice struct {
 	ward   ward
 	doc    document
 	routes []string
+	pages  []string
 	paths  []string // that lead elsewhere
 }
 
 func newDice(t testing.TB, w ward, seed uint64) dice {
 	t.Helper()
 	return dice{
-		rand.New(rand.NewPCG(seed, 1)), w, described(t), slices.Sorted(maps.Keys(w.handler.Routes())),
+		rand.New(rand.NewPCG(seed, 1)), w, described(t), slices.Sorted(maps.Keys(w.handler.Routes())), slices.Sorted(maps.Keys(w.handler.Pages())),
 		[]string{"/", "", "/api", "/api/", "/parked", "/event", "/static/x", "/operations/x", "/../api/stats", "//api/stats", "/api/stats/", "/api/parked/%72earm"},
 	}
 }
@@ -127,8 +128,33 @@ func (d dice) value(name string, of schema) string {
 	return string(text)
 }
 
+// page asks for a page of the console, with what its forms say, mostly.
+func (d dice) page() *http.Request {
+	method, path, _ := strings.Cut(oneOf(d, d.pages...), " ")
+	path = strings.ReplaceAll(path, "{id}", url.PathEscape(d.noise()))
+	form := url.Values{}
+	for range d.IntN(6) {
+		form.Add(oneOf(d, pageFields...), oneOf(d, "1", "on", "yes", "all", "10", "http_422", "bank", strconv.Itoa(d.ward.slot), strconv.Itoa(d.ward.slot)+" 1", d.noise()))
+	}
+	if method != http.MethodPost {
+		return made(method, path, form.Encode(), "")
+	}
+	r := made(method, path, "", form.Encode())
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	return r
+}
+
+// pageFields are names of forms.
+var pageFields = []string{
+	"aggregate", "destination", "type", "key", "class", "text", "older_than", "id", "slot", "cursor", "limit", "payload", "event", "reason", "canary", "rate", "max_parked_again",
+	"canary_wait", "all", "confirm", "count", "expected", "to", "scope", "handler", "source", "for", "since", "role", "theme", "body", "check", "here", "of", "sure", "x",
+}
+
 // request makes one.
 func (d dice) request() *http.Request {
+	if d.IntN(4) == 0 {
+		return d.page()
+	}
 	route := oneOf(d, d.routes...)
 	about, _ := d.doc.of(route)
 	method, path, _ := strings.Cut(route, " ")
@@ -180,6 +206,8 @@ func blameless(r *http.Request, w *httptest.ResponseRecorder) error {
 		return fmt.Errorf("status %d is of type %q", w.Code, kind)
 	case strings.Contains(kind, "json") && kind != "application/x-ndjson" && strings.Contains(w.Body.String(), "<"):
 		return fmt.Errorf("markup is not escaped")
+	case kind != "application/x-ndjson" && strings.Contains(w.Body.String(), "<script>alert"):
+		return fmt.Errorf("a script was let in")
 	case w.Header().Get("Set-Cookie") != "" && strings.Contains(w.Header().Get("Set-Cookie"), "a=b"):
 		return fmt.Errorf("a header was smuggled in")
 	}
