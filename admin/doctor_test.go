@@ -108,6 +108,9 @@ func TestDoctor(t *testing.T) {
 			if c.prepare != nil {
 				client = c.prepare(t, server)
 			}
+			if c.name == "user without rights" && !server.Binary().AtLeast(7, 0) {
+				t.Skip("before 7.0 a server cannot be asked what a user may do: the doctor says what to compare")
+			}
 			found := examined(t, client, admin.Examination{})
 			got := slices.DeleteFunc(serious(found), func(text string) bool { return text == "warning replicas" }) // each is alone
 			if !slices.Equal(got, c.want) {
