@@ -1,0 +1,22 @@
+package main
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/luatx/luatx/examples/internal/said"
+	"github.com/luatx/luatx/internal/redistest"
+)
+
+func TestMain(m *testing.M) { said.Main(m) }
+
+// TestCluster holds that the program prints what its comment says.
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	redistest.Need(t)
+	var out bytes.Buffer
+	if err := run(t.Context(), &out); err != nil {
+		t.Fatal(err)
+	}
+	said.Require(t, out.String())
+}

@@ -1,0 +1,77 @@
+// Package local gives an example the Redis that it runs on. Your own service has a client of its own in its place.
+package local
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+)
+
+// EnvAddrs names, separated by commas, the servers to use in place of one inside the process; several are a cluster.
+const EnvAddrs = "REDIS_ADDRS"
+
+// Redis is a server, and a part of it that is the example's own.
+type Redis struct {
+	// Client reaches it.
+	Client redis.UniversalClient
+	// Namespace is where the example may write: all its keys begin with it. Close deletes them.
+	Namespace string
+
+	embedded *miniredis.Miniredis
+}
+
+// Open returns the servers at addrs, those of EnvAddrs where that is empty, or a Redis inside this process.
+func Open(name, addrs string) (*Redis, error) {
+	r := &Redis{Namespace: name + "-" + strings.ToLower(rand.Text()[:8])}
+	addrs = cmp.Or(addrs, os.Getenv(EnvAddrs))
+	if addrs == "" {
+		r.embedded = miniredis.NewMiniRedis()
+		if err := r.embedded.StartAddr("127.0.0.1:0"); err != nil {
+			return nil, err
+		}
+		addrs = r.embedded.Addr()
+		slog.SetLogLoggerLevel(slog.LevelError) // it cannot tell all that luatx asks of a server, and luatx says so
+	}
+	r.Client = redis.NewUniversalClient(&redis.UniversalOptions{Addrs: strings.Split(addrs, ",")})
+	return r, nil
+}
+
+// Close deletes what the example has written on servers that live on, and closes the client.
+func (r *Redis) Close() error {
+	var err error
+	if r.embedded == nil {
+		err = r.clean(context.Background())
+	}
+	err = errors.Join(err, r.Client.Close())
+	if r.embedded != nil {
+		r.embedded.Close()
+	}
+	return err
+}
+
+func (r *Redis) clean(ctx context.Context) error {
+	sweep := func(ctx context.Context, node *redis.Client) error {
+		for iter := node.Scan(ctx, 0, r.Namespace+":*", 1000).Iterator(); ; {
+			if !iter.Next(ctx) {
+				return iter.Err()
+			}
+			if err := r.Client.Unlink(ctx, iter.Val()).Err(); err != nil {
+				return err
+			}
+		}
+	}
+	switch client := r.Client.(type) {
+	case *redis.ClusterClient:
+		return client.ForEachMaster(ctx, sweep)
+	case *redis.Client:
+		return sweep(ctx, client)
+	}
+	return nil
+}

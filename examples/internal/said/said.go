@@ -1,0 +1,40 @@
+// Package said is what the tests of the examples share: each program prints what the comment of its package says.
+package said
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/luatx/luatx/internal/redistest"
+)
+
+// Main runs the tests of an example, and fails where they leave something behind.
+func Main(m *testing.M) { redistest.Main(m) }
+
+// Require fails the test unless the output is the last indented block of the comment before package main, in main.go.
+func Require(t testing.TB, output string) {
+	t.Helper()
+	if want := promised(t); output != want || want == "" {
+		t.Errorf("it prints\n%s\nand its comment says\n%s", output, want)
+	}
+}
+
+func promised(t testing.TB) string {
+	t.Helper()
+	source, err := os.ReadFile("main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	comment, _, _ := strings.Cut(string(source), "\npackage main")
+	block := ""
+	for line := range strings.Lines(comment + "\n") {
+		switch text, indented := strings.CutPrefix(line, "//\t"); {
+		case indented:
+			block += text
+		case strings.Contains(line, "print"):
+			block = ""
+		}
+	}
+	return block
+}

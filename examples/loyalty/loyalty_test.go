@@ -1,0 +1,147 @@
+package loyalty_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/examples/loyalty"
+	"github.com/luatx/luatx/luatxtest"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/relay"
+)
+
+// process is the service on a Redis of the test's own, in this process.
+type process struct {
+	*luatxtest.Env
+	router *message.Router
+}
+
+func start(t *testing.T, env *luatxtest.Env) process {
+	t.Helper()
+	router, err := loyalty.New(env.Transactor, env.Client, env.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return process{env, router}
+}
+
+func newEnv(t *testing.T) *luatxtest.Env {
+	t.Helper()
+	return luatxtest.New(t, func(c *luatxtest.Config) { c.Transactor.Keyspace = luatx.Partitions(4) })
+}
+
+// deliver gives the service a purchase, as a broker does; the same one each time.
+func (p process) deliver(pence int) error {
+	_, err := p.router.Process(p.Context(), message.New(loyalty.Purchase{Customer: "ada", Pence: pence}, message.Attributes{
+		"id": "purchase-1", "source": "/shop", "type": "purchase", "subject": "ada",
+	}, nil))
+	return err
+}
+
+// requirePoints holds what ada has, and that as many events are in the outbox as one purchase makes.
+func (p process) requirePoints(t *testing.T, want int) {
+	t.Helper()
+	key, err := p.Keyspace().Key("ada", "points")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := p.Client.Get(p.Context(), key).Int(); got != want {
+		t.Errorf("ada has %d points, want %d: %v", got, want, err)
+	}
+	luatxtest.RequireEmitted(t, p.Transactor,
+		luatxtest.Want{Type: "points.added", Data: loyalty.Points{Customer: "ada", Points: want}}, luatxtest.Want{Type: "points.reminder"})
+	if all := luatxtest.Emitted(t, p.Transactor); len(all) != 2 {
+		t.Errorf("%d events, want 2", len(all))
+	}
+}
+
+func TestPurchase(t *testing.T) {
+	t.Parallel()
+	p := start(t, newEnv(t))
+	for range 3 { // a broker delivers at least once
+		if err := p.deliver(1250); err != nil {
+			t.Error(err)
+		}
+	}
+	p.requirePoints(t, 12)
+}
+
+func TestRefusal(t *testing.T) {
+	t.Parallel()
+	p := start(t, newEnv(t))
+	if err := p.deliver(50); !message.IsPermanent(err) {
+		t.Errorf("%v is not permanent: it would be delivered for ever", err)
+	}
+	luatxtest.RequireNothingEmitted(t, p.Transactor)
+}
+
+// TestCrash lets the process die at either side of its commit. The broker delivers again to the next one.
+func TestCrash(t *testing.T) {
+	t.Parallel()
+	for _, point := range []luatxtest.Point{luatxtest.BeforeCommit, luatxtest.AfterCommit} {
+		t.Run(string(point), func(t *testing.T) {
+			t.Parallel()
+			p := start(t, newEnv(t))
+			p.Crash(point)
+			if err := p.deliver(1250); err == nil {
+				t.Error("it lives")
+			}
+			p = start(t, p.Restart())
+			if err := p.deliver(1250); err != nil {
+				t.Error(err)
+			}
+			p.requirePoints(t, 12)
+		})
+	}
+}
+
+// TestNetwork harms the commit on its way. The process lives on, and sorts it out by itself.
+func TestNetwork(t *testing.T) {
+	t.Parallel()
+	for _, fault := range []luatxtest.Fault{luatxtest.LoseRequest, luatxtest.LoseReply, luatxtest.Repeat} {
+		t.Run(string(fault), func(t *testing.T) {
+			t.Parallel()
+			p := start(t, newEnv(t))
+			p.Disturb(fault)
+			if err := p.deliver(1250); err != nil {
+				t.Error(err)
+			}
+			p.requirePoints(t, 12)
+		})
+	}
+}
+
+// TestReminder moves the clock of Redis. Relays follow it; only how often they look is the process's own time.
+func TestReminder(t *testing.T) {
+	t.Parallel()
+	p := start(t, newEnv(t))
+	sent := make(chan string, 2)
+	events, err := relay.New(p.Transactor, relay.Func(func(_ context.Context, event *message.RawMessage) error {
+		sent <- event.Type()
+		return nil
+	}, relay.FuncConfig{}), relay.Config{SweepInterval: 10 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(p.Context())
+	done := make(chan error, 1)
+	go func() { done <- events.Run(ctx) }()
+	if err := p.deliver(1250); err != nil {
+		t.Fatal(err)
+	}
+	if kind := <-sent; kind != "points.added" {
+		t.Errorf("%s comes first", kind)
+	}
+	p.Advance(loyalty.RemindAfter - time.Minute)
+	luatxtest.RequireEmitted(t, p.Transactor, luatxtest.Want{Type: "points.reminder"}) // it waits
+	p.Advance(time.Minute)
+	if kind := <-sent; kind != "points.reminder" {
+		t.Errorf("%s comes second", kind)
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
