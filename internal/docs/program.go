@@ -1,0 +1,237 @@
+package docs
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+const module = "github.com/luatx/luatx"
+
+// packages are the import paths of what blocks may name without saying where it is from.
+var packages = map[string]string{
+	"redis": "github.com/redis/go-redis/v9", "luatx": module, "cehttp": module + "/relay/cehttp",
+	"json": "encoding/json", "http": "net/http", "httptest": "net/http/httptest", "sql": "database/sql", "signal": "os/signal",
+	"slog": "log/slog", "miniredis": "github.com/alicebob/miniredis/v2",
+	"watermill": module + "/contrib/watermill",
+}
+
+func init() { //nolint:gochecknoinits // fills the table above from two lists
+	for _, name := range []string{"context", "errors", "fmt", "log", "os", "strings", "strconv", "sync", "syscall", "testing", "time"} {
+		packages[name] = name
+	}
+	for _, name := range []string{"message", "inbox", "outbox", "relay", "repair", "stream", "stack", "expiry", "trigger", "sqltx", "admin", "luatxtest", "idempotency"} {
+		packages[name] = module + "/" + name
+	}
+}
+
+// What a marked block is to the tests.
+const (
+	Run   = "go run"
+	Build = "go build"
+)
+
+// Marked says whether a block is to be compiled, and whether it is to be run as well.
+func (b Block) Marked() (build, run bool) {
+	return b.Info == Run || b.Info == Build, b.Info == Run
+}
+
+// Output is what a block says that it prints, one line after the other without the space around them; false where it
+// says nothing.
+func (b Block) Output() (string, bool) {
+	_, comment, ok := strings.Cut(b.Text, "// Output:")
+	if !ok {
+		return "", false
+	}
+	var lines []string
+	for line := range strings.Lines(comment) {
+		lines = append(lines, strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(line), "//")))
+	}
+	return strings.TrimSpace(strings.Join(lines, "\n")), true
+}
+
+// Program makes a file of the package name of a block. A whole program's main becomes Main; anything else a function
+// Block<line>(t, ctx, client, transactor), which calls prepare() and then runs the block. page names the page in the
+// compiler's messages; shared are the names that other files of the package declare.
+func Program(name, page string, block Block, shared map[string]bool) (string, error) {
+	text := strings.ReplaceAll(strings.ReplaceAll(block.Text, "error { … }", "error { return nil }"), "{ … }", "{}")
+	at := fmt.Sprintf("\n//line %s:%d\n", page, block.Line)
+	if block.whole() {
+		_, text, _ = strings.Cut(text, "\n")
+		return "package " + name + fmt.Sprintf("\n//line %s:%d\n", page, block.Line+1) + strings.Replace(text, "\nfunc main() {", "\nfunc Main() {", 1), nil
+	}
+	declared, statements := split(text)
+	body, err := instrument(statements)
+	if err != nil {
+		return "", fmt.Errorf("%s:%d: %w", page, block.Line, err)
+	}
+	code := at + declared + fmt.Sprintf("\nfunc Block%d(t_ *testing.T, ctx_ context.Context, client_ *redis.Client, transactor_ *luatx.Transactor) {\n", block.Line) +
+		"t, ctx, client, transactor = t_, ctx_, client_, transactor_\nprepare()\n{" + at + body + "\n}\n}\n"
+	imports, err := imported(code, shared)
+	if err != nil {
+		return "", fmt.Errorf("%s:%d: %w", page, block.Line, err)
+	}
+	return "package " + name + "\n" + imports + code, nil
+}
+
+// Common is what the blocks of a page share, in a file of their package.
+const Common = `
+import ("context"; "testing"; "github.com/redis/go-redis/v9"; "github.com/luatx/luatx")
+
+var (
+	t          *testing.T
+	ctx        context.Context
+	client     *redis.Client
+	transactor *luatx.Transactor
+	err        error
+)
+
+func must_(err error) {
+	if err != nil {
+		t.Helper()
+		t.Fatal(err)
+	}
+}
+`
+
+// whole says whether a block is a program of its own.
+func (b Block) whole() bool { return strings.HasPrefix(b.Text, "package main\n") }
+
+// top begins what stands outside of functions.
+var top = regexp.MustCompile(`^(func (\([^)]*\) )?\w+[\[(]|type \w+|type \(|const |import )`)
+
+// split parts functions and types at the left margin from statements; each keeps its lines, with empty ones in between.
+func split(text string) (declared, statements string) {
+	var outside, inside strings.Builder
+	declaring := false
+	for line := range strings.Lines(text) {
+		starts := top.MatchString(line)
+		into, other := &inside, &outside
+		if declaring || starts {
+			into, other = &outside, &inside
+		}
+		into.WriteString(line)
+		other.WriteString("\n")
+		code, _, _ := strings.Cut(line, " //")
+		switch trimmed := strings.TrimSpace(code); {
+		case declaring:
+			declaring = !strings.HasPrefix(line, "}") && !strings.HasPrefix(line, ")")
+		case starts:
+			declaring = strings.HasSuffix(trimmed, "{") || strings.HasSuffix(trimmed, "(")
+		}
+	}
+	return outside.String(), inside.String()
+}
+
+// instrument uses every variable that the statements define, and ends the block at an error that nobody looks at.
+func instrument(statements string) (string, error) {
+	const before = "package p\nfunc f() {\n"
+	source := before + statements + "\n}\n"
+	set := token.NewFileSet()
+	file, err := parser.ParseFile(set, "", source, parser.SkipObjectResolution)
+	if err != nil {
+		return "", err
+	}
+	insert := map[int]string{}
+	add := func(at token.Pos, text string) { insert[set.Position(at).Offset] += text }
+	outer := file.Decls[0].(*ast.FuncDecl).Body
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.RangeStmt:
+			if n.Tok == token.DEFINE {
+				add(n.Body.Lbrace+1, used(n.Key, n.Value))
+			}
+		case *ast.BlockStmt:
+			for i, statement := range n.List {
+				assign, ok := statement.(*ast.AssignStmt)
+				if !ok {
+					continue
+				}
+				if assign.Tok == token.DEFINE {
+					add(assign.End(), "; "+used(assign.Lhs...))
+				}
+				if n == outer && assigns(assign, "err") && (i+1 == len(n.List) || !looksAt(n.List[i+1], "err")) {
+					add(assign.End(), "; must_(err)")
+				}
+			}
+		}
+		return true
+	})
+	for _, at := range slices.Backward(slices.Sorted(func(yield func(int) bool) {
+		for at := range insert {
+			if !yield(at) {
+				return
+			}
+		}
+	})) {
+		source = source[:at] + insert[at] + source[at:]
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(source, before), "\n}\n"), nil
+}
+
+// used is a statement that uses the variables.
+func used(variables ...ast.Expr) string {
+	var names []string
+	for _, v := range variables {
+		if name, ok := v.(*ast.Ident); ok && name.Name != "_" {
+			names = append(names, name.Name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return strings.Repeat("_, ", len(names)-1) + "_ = " + strings.Join(names, ", ") + ";"
+}
+
+func assigns(statement *ast.AssignStmt, name string) bool {
+	return slices.ContainsFunc(statement.Lhs, func(e ast.Expr) bool {
+		ident, ok := e.(*ast.Ident)
+		return ok && ident.Name == name
+	})
+}
+
+// looksAt says whether an if, a switch or a call names the variable.
+func looksAt(statement ast.Stmt, name string) bool {
+	if _, ok := statement.(*ast.AssignStmt); ok {
+		return false
+	}
+	found := false
+	ast.Inspect(statement, func(n ast.Node) bool {
+		ident, ok := n.(*ast.Ident)
+		found = found || ok && ident.Name == name
+		return !found
+	})
+	return found
+}
+
+// imported is the import declaration of all packages that the code names.
+func imported(code string, shared map[string]bool) (string, error) {
+	file, err := parser.ParseFile(token.NewFileSet(), "", "package p\n"+code, 0)
+	if err != nil {
+		return "", err
+	}
+	unresolved := map[*ast.Ident]bool{}
+	for _, ident := range file.Unresolved {
+		unresolved[ident] = true
+	}
+	needed := map[string]bool{}
+	ast.Inspect(file, func(n ast.Node) bool {
+		if selector, ok := n.(*ast.SelectorExpr); ok {
+			if name, ok := selector.X.(*ast.Ident); ok && unresolved[name] && !shared[name.Name] {
+				if path, ok := packages[name.Name]; ok {
+					needed[path] = true
+				}
+			}
+		}
+		return true
+	})
+	var b strings.Builder
+	for path := range needed {
+		fmt.Fprintf(&b, "import %q\n", path)
+	}
+	return b.String(), nil
+}

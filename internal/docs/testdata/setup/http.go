@@ -1,0 +1,23 @@
+package setup
+
+import (
+	"net/http"
+
+	"github.com/luatx/luatx/admin"
+)
+
+type user struct{ Mail string }
+
+func session(*http.Request) (user, bool) { return user{}, false }
+
+var (
+	op  *admin.Operator
+	cfg admin.HandlerConfig
+	mux = http.NewServeMux()
+)
+
+func prepare() {
+	var err error
+	op, err = admin.NewOperator(transactor, admin.OperatorConfig{Client: client, Name: "http"})
+	must_(err)
+}
