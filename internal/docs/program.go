@@ -5,6 +5,8 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,20 +15,20 @@ import (
 const module = "github.com/luatx/luatx"
 
 // packages are the import paths of what blocks may name without saying where it is from.
-var packages = map[string]string{
-	"redis": "github.com/redis/go-redis/v9", "luatx": module, "cehttp": module + "/relay/cehttp",
-	"json": "encoding/json", "http": "net/http", "httptest": "net/http/httptest", "sql": "database/sql", "signal": "os/signal",
-	"slog": "log/slog", "miniredis": "github.com/alicebob/miniredis/v2",
-	"watermill": module + "/contrib/watermill",
-}
+var packages = byName(
+	"context", "errors", "fmt", "log", "os", "strings", "strconv", "sync", "syscall", "testing", "time",
+	"encoding/json", "net/http", "net/http/httptest", "database/sql", "os/signal", "log/slog",
+	module, module+"/message", module+"/inbox", module+"/outbox", module+"/relay", module+"/relay/cehttp", module+"/repair", module+"/stream",
+	module+"/stack", module+"/expiry", module+"/trigger", module+"/sqltx", module+"/admin", module+"/luatxtest", module+"/idempotency",
+	module+"/contrib/watermill",
+)
 
-func init() { //nolint:gochecknoinits // fills the table above from two lists
-	for _, name := range []string{"context", "errors", "fmt", "log", "os", "strings", "strconv", "sync", "syscall", "testing", "time"} {
-		packages[name] = name
+func byName(paths ...string) map[string]string {
+	names := map[string]string{"redis": "github.com/redis/go-redis/v9", "miniredis": "github.com/alicebob/miniredis/v2"}
+	for _, p := range paths {
+		names[path.Base(p)] = p
 	}
-	for _, name := range []string{"message", "inbox", "outbox", "relay", "repair", "stream", "stack", "expiry", "trigger", "sqltx", "admin", "luatxtest", "idempotency"} {
-		packages[name] = module + "/" + name
-	}
+	return names
 }
 
 // What a marked block is to the tests.
@@ -161,13 +163,7 @@ func instrument(statements string) (string, error) {
 		}
 		return true
 	})
-	for _, at := range slices.Backward(slices.Sorted(func(yield func(int) bool) {
-		for at := range insert {
-			if !yield(at) {
-				return
-			}
-		}
-	})) {
+	for _, at := range slices.Backward(slices.Sorted(maps.Keys(insert))) {
 		source = source[:at] + insert[at] + source[at:]
 	}
 	return strings.TrimSuffix(strings.TrimPrefix(source, before), "\n}\n"), nil
@@ -222,16 +218,16 @@ func imported(code string, shared map[string]bool) (string, error) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		if selector, ok := n.(*ast.SelectorExpr); ok {
 			if name, ok := selector.X.(*ast.Ident); ok && unresolved[name] && !shared[name.Name] {
-				if path, ok := packages[name.Name]; ok {
-					needed[path] = true
+				if from, ok := packages[name.Name]; ok {
+					needed[from] = true
 				}
 			}
 		}
 		return true
 	})
 	var b strings.Builder
-	for path := range needed {
-		fmt.Fprintf(&b, "import %q\n", path)
+	for _, from := range slices.Sorted(maps.Keys(needed)) { // in one order, so that the go command knows it again
+		fmt.Fprintf(&b, "import %q\n", from)
 	}
 	return b.String(), nil
 }
