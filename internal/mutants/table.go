@@ -18,7 +18,7 @@ func table() []Mutant {
 	return slices.Concat(toolMutants, engineMutants, scriptMutants, planMutants, pipelineMutants, faultMutants, readMutants, commandMutants, swapMutants,
 		queueMutants, undoMutants, streamMutants, expiryMutants, repairMutants, outboxMutants, partitionMutants, findMutants, operateMutants, sqlMutants, publisherMutants, measureMutants, tortureMutants, triggerMutants, adminMutants, pauseMutants, luatxtestMutants, consoleMutants, idempotencyMutants,
 		handlerMutants,
-		observeMutants, telemetryMutants)
+		observeMutants, telemetryMutants, brokerMutants)
 }
 
 // toolMutants break what other tests rely on.

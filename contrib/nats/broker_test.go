@@ -1,0 +1,183 @@
+package nats_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/luatx/luatx/contrib/nats"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/message"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// broker is an embedded server that can be stopped and started again on its port and its files.
+type broker struct {
+	t    testing.TB
+	opts server.Options
+	js   jetstream.JetStream
+
+	mu  sync.Mutex
+	srv *server.Server
+}
+
+func newBroker(t testing.TB) *broker {
+	t.Helper()
+	b := &broker{t: t, opts: server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true, MaxPayload: 1 << 20}}
+	b.start()
+	t.Cleanup(b.stop)
+	nc, err := natsgo.Connect(b.srv.ClientURL(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(10*time.Millisecond), natsgo.ReconnectJitter(0, 0))
+	must(t, err)
+	t.Cleanup(func() {
+		closed := nc.StatusChanged(natsgo.CLOSED)
+		nc.Close()
+		<-closed
+	})
+	b.js, err = jetstream.New(nc)
+	must(t, err)
+	return b
+}
+
+func (b *broker) start() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	opts := b.opts
+	srv, err := server.NewServer(&opts)
+	if err != nil {
+		b.t.Error(err)
+		return
+	}
+	srv.Start()
+	if !srv.ReadyForConnections(10 * time.Second) {
+		b.t.Error("the server is not ready")
+	}
+	b.srv, b.opts.Port = srv, opts.Port
+}
+
+func (b *broker) stop() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.srv.Shutdown()
+	b.srv.WaitForShutdown()
+}
+
+// restart stops the server for good and waits until the client has found the next one.
+func (b *broker) restart() {
+	b.t.Helper()
+	b.stop()
+	redistest.Eventually(b.t, "the client to notice", func() bool { return !b.js.Conn().IsConnected() })
+	b.start()
+	redistest.Eventually(b.t, "the client to connect again", b.js.Conn().IsConnected)
+}
+
+func (b *broker) stream(name string, change ...func(*jetstream.StreamConfig)) jetstream.Stream {
+	b.t.Helper()
+	cfg := jetstream.StreamConfig{Name: name, Subjects: []string{name + ".>"}}
+	for _, c := range change {
+		c(&cfg)
+	}
+	s, err := b.js.CreateStream(context.Background(), cfg)
+	must(b.t, err)
+	return s
+}
+
+// put publishes plain data.
+func (b *broker) put(subject string, data ...string) {
+	b.t.Helper()
+	for _, d := range data {
+		_, err := b.js.Publish(b.t.Context(), subject, []byte(d))
+		must(b.t, err)
+	}
+}
+
+func (b *broker) publisher(change ...func(*nats.PublisherConfig)) *nats.Publisher {
+	b.t.Helper()
+	cfg := nats.PublisherConfig{AckTimeout: 2 * time.Second}
+	for _, c := range change {
+		c(&cfg)
+	}
+	p, err := nats.NewPublisher(b.js, cfg)
+	must(b.t, err)
+	return p
+}
+
+// subscribe reads a stream; end returns when the channel is closed.
+func (b *broker) subscribe(stream string, change ...func(*nats.SubscriberConfig)) (in <-chan *message.RawMessage, end func()) {
+	b.t.Helper()
+	cfg := nats.SubscriberConfig{
+		Stream: stream, Durable: "service", Logger: slog.New(slog.DiscardHandler),
+		NackBackoff: message.Backoff{Base: time.Millisecond, Max: 10 * time.Millisecond},
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	sub, err := nats.NewSubscriber(b.js, cfg)
+	must(b.t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	in, err = sub.Subscribe(ctx)
+	if err != nil {
+		cancel()
+		b.t.Fatal(err)
+	}
+	var once sync.Once
+	end = func() {
+		once.Do(func() {
+			cancel()
+			for msg := range in { // as a router does
+				msg.Nack(message.ErrStopped)
+			}
+		})
+	}
+	b.t.Cleanup(end)
+	return in, end
+}
+
+// next receives a message, or fails.
+func next(t testing.TB, in <-chan *message.RawMessage) *message.RawMessage {
+	t.Helper()
+	select {
+	case msg, ok := <-in:
+		if !ok {
+			t.Fatal("the channel is closed")
+		}
+		return msg
+	case <-time.After(10 * time.Second):
+		t.Fatal("no message came")
+	}
+	return nil
+}
+
+// pending is how many messages of the consumer were delivered and not acknowledged, and how many were not delivered.
+func (b *broker) pending(stream string) (unacked, waiting int) {
+	b.t.Helper()
+	c, err := b.js.Consumer(context.Background(), stream, "service")
+	if errors.Is(err, natsgo.ErrTimeout) || errors.Is(err, context.DeadlineExceeded) {
+		return -1, -1
+	}
+	must(b.t, err)
+	info := c.CachedInfo()
+	return info.NumAckPending, int(info.NumPending) //nolint:gosec // small
+}
+
+func event(id string, more ...string) *message.RawMessage {
+	attrs := message.Attributes{"specversion": "1.0", "id": id, "source": "/shop", "type": "order.placed", "datacontenttype": "application/json"}
+	for i := 0; i < len(more); i += 2 {
+		attrs[more[i]] = more[i+1]
+	}
+	return message.NewRaw([]byte(`{"n":1}`), attrs, nil)
+}

@@ -1,0 +1,270 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/luatx/luatx/message"
+)
+
+var errEnded = errors.New("nats: the subscription has ended")
+
+const (
+	// buryTimeout bounds the publishing of a dead letter.
+	buryTimeout = 10 * time.Second
+	lookTimeout = 2 * time.Second
+)
+
+// fetchBackoff is between requests that fail.
+var fetchBackoff = message.Backoff{Base: 50 * time.Millisecond, Max: 2 * time.Second}
+
+// subscription is one run of a Subscriber.
+type subscription struct {
+	*Subscriber
+	detached context.Context // outlives the subscription: messages in flight are still settled
+	// out has room for every message in flight, so that giving out never blocks.
+	out chan *message.RawMessage
+
+	mu     sync.Mutex
+	held   map[jetstream.Msg]bool // given out, and not settled
+	places *sync.Cond             // of held
+}
+
+func newSubscription(ctx context.Context, s *Subscriber) *subscription {
+	sub := &subscription{
+		Subscriber: s, detached: context.WithoutCancel(ctx),
+		out: make(chan *message.RawMessage, s.cfg.MaxInFlight), held: make(map[jetstream.Msg]bool),
+	}
+	sub.places = sync.NewCond(&sub.mu)
+	return sub
+}
+
+// run reads until ctx ends.
+func (s *subscription) run(ctx context.Context, consumer jetstream.Consumer) {
+	defer context.AfterFunc(ctx, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.places.Broadcast()
+	})()
+	var beating sync.WaitGroup
+	if !s.cfg.NoHeartbeat {
+		beating.Go(func() { s.beat(ctx, signs(consumer)) })
+	}
+	log := s.cfg.Logger.With("stream", s.cfg.Stream, "consumer", s.cfg.Durable)
+	for failures := 0; ctx.Err() == nil; {
+		err := s.fetch(ctx, consumer)
+		switch {
+		case ctx.Err() != nil:
+		case err == nil && failures > 0:
+			log.Info("nats: the subscriber reads again", "tries", failures)
+			failures = 0
+		case err != nil:
+			if failures++; failures == 1 {
+				log.Error("nats: the subscriber cannot read; it goes on trying", "error", err)
+			}
+			pause(ctx, fetchBackoff.Delay(failures))
+			if errors.Is(err, jetstream.ErrConsumerDeleted) || errors.Is(err, nats.ErrNoResponders) {
+				consumer = s.find(ctx, consumer)
+			}
+		}
+	}
+	beating.Wait()
+	s.giveBack()
+	close(s.out)
+}
+
+// find looks for the consumer again, which a restarted server may have lost.
+func (s *subscription) find(ctx context.Context, consumer jetstream.Consumer) jetstream.Consumer {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	if found, err := s.consumer(ctx); err == nil {
+		return found
+	}
+	return consumer
+}
+
+// fetch asks for as many messages as there are places, and gives them out as they come.
+func (s *subscription) fetch(ctx context.Context, consumer jetstream.Consumer) error {
+	n := s.room(ctx)
+	if n == 0 {
+		return nil
+	}
+	bounded, cancel := context.WithTimeout(ctx, fetchTime)
+	defer cancel()
+	batch, err := consumer.Fetch(n, jetstream.FetchContext(bounded), jetstream.FetchHeartbeat(fetchBeat))
+	if err != nil {
+		return err
+	}
+	for msg := range batch.Messages() {
+		s.give(msg)
+	}
+	if err := batch.Error(); err != nil && bounded.Err() == nil && !errors.Is(err, nats.ErrTimeout) {
+		return err
+	}
+	return nil
+}
+
+// room waits until a message may be given out, and returns how many; 0 when ctx has ended.
+func (s *subscription) room(ctx context.Context) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for ctx.Err() == nil {
+		if n := s.cfg.MaxInFlight - len(s.held); n > 0 {
+			return n
+		}
+		s.places.Wait()
+	}
+	return 0
+}
+
+func (s *subscription) give(msg jetstream.Msg) {
+	s.mu.Lock()
+	s.held[msg] = true
+	s.mu.Unlock()
+	meta, err := msg.Metadata()
+	if err != nil { // no message of a consumer: there is nobody to tell
+		s.cfg.Logger.Error("nats: a message without metadata", "subject", msg.Subject(), "error", err)
+		s.let(msg)
+		return
+	}
+	raw, err := s.unmarshal(msg, meta)
+	acking := message.NewAckingFrom(message.AckingConfig{
+		Ack:     func() { s.tell(msg, "ack", msg.Ack()) },
+		Nack:    func(err error) { s.nack(msg, meta, raw, err) },
+		Settled: func() { s.let(msg) },
+	})
+	if err != nil {
+		raw = plain(msg.Subject(), msg.Headers().Get(headerContentType), msg.Data())
+		identify(raw.Attributes, meta)
+		raw.SetAcking(acking)
+		raw.Nack(message.Permanent(err))
+		return
+	}
+	raw.SetAcking(acking)
+	s.out <- raw
+}
+
+// let frees the place of a message.
+func (s *subscription) let(msg jetstream.Msg) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.held, msg)
+	s.places.Broadcast()
+}
+
+func (s *subscription) unmarshal(msg jetstream.Msg, meta *jetstream.MsgMetadata) (raw *message.RawMessage, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &message.PanicError{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	raw, err = s.cfg.Unmarshal(msg)
+	if err == nil && raw == nil {
+		err = fmt.Errorf("%w: Unmarshal returned neither message nor error", message.ErrDecode)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if raw.Attributes == nil {
+		raw.Attributes = message.Attributes{}
+	}
+	identify(raw.Attributes, meta)
+	return raw, nil
+}
+
+// identify gives a message that has none an identity that every delivery of it has. A sequence alone would be another
+// message's when the stream is deleted and made again.
+func identify(attrs message.Attributes, meta *jetstream.MsgMetadata) {
+	if attrs.ID() == "" {
+		attrs[message.AttrID] = strconv.FormatUint(meta.Sequence.Stream, 10) + "-" + strconv.FormatInt(meta.Timestamp.UnixNano(), 10)
+	}
+	if attrs.Source() == "" {
+		attrs[message.AttrSource] = "nats://" + meta.Stream
+	}
+}
+
+// nack gives a message back, or buries it.
+func (s *subscription) nack(msg jetstream.Msg, meta *jetstream.MsgMetadata, raw *message.RawMessage, reason error) {
+	delivered := int(min(meta.NumDelivered, 1<<30)) //nolint:gosec // bounded
+	delay, asked := message.RetryDelay(reason)
+	if !asked {
+		delay = s.cfg.NackBackoff.Delay(delivered)
+	}
+	switch {
+	case message.IsPermanent(reason), s.cfg.MaxDeliveries > 0 && delivered >= s.cfg.MaxDeliveries:
+		err := s.bury(raw, reason)
+		if err == nil {
+			s.tell(msg, "term", msg.TermWithReason(reason.Error()))
+			return
+		}
+		s.cfg.Logger.Error("nats: a dead letter could not be published; its message comes again", "id", raw.ID(), "error", err)
+	case errors.Is(reason, errEnded), errors.Is(reason, message.ErrStopped):
+		delay = 0 // another may take it at once
+	}
+	s.tell(msg, "nack", msg.NakWithDelay(delay))
+}
+
+// bury publishes a dead letter, where somebody takes those.
+func (s *subscription) bury(raw *message.RawMessage, reason error) error {
+	s.cfg.Logger.Error("nats: message refused for good", "stream", s.cfg.Stream, "consumer", s.cfg.Durable, "id", raw.ID(), "source", raw.Source(), "error", reason)
+	if s.cfg.DeadLetter == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(s.detached, buryTimeout)
+	defer cancel()
+	letter := message.NewRaw(raw.Data, raw.Attributes.Clone(), nil)
+	letter.Attributes[AttrReason] = reason.Error()
+	return errors.Join(s.cfg.DeadLetter.Publish(ctx, []*message.RawMessage{letter})...)
+}
+
+// tell says that the server could not be told. The message comes again then, after the consumer's AckWait.
+func (s *subscription) tell(msg jetstream.Msg, what string, err error) {
+	if err != nil {
+		s.cfg.Logger.Warn("nats: a message could not be settled and comes again", "subject", msg.Subject(), "what", what, "error", err)
+	}
+}
+
+// beat gives signs of all messages in flight until ctx ends, and then a last one.
+func (s *subscription) beat(ctx context.Context, every time.Duration) {
+	for ctx.Err() == nil {
+		pause(ctx, every)
+		s.mu.Lock()
+		held := make([]jetstream.Msg, 0, len(s.held))
+		for msg := range s.held {
+			held = append(held, msg)
+		}
+		s.mu.Unlock()
+		for _, msg := range held {
+			_ = msg.InProgress() // it was settled meanwhile, or cannot be reached: the next one may
+		}
+	}
+}
+
+// giveBack nacks what nobody has taken.
+func (s *subscription) giveBack() {
+	for {
+		select {
+		case raw := <-s.out:
+			raw.Nack(errEnded)
+		default:
+			return
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
