@@ -4,7 +4,7 @@ FUZZTIME ?= 10s
 ARGS =
 
 .NOTPARALLEL:
-.PHONY: help demo test race cluster fuzz mutants torture matrix lint bench verify setup fmt clean
+.PHONY: help demo test race cluster fuzz mutants torture matrix lint bench api vuln verify setup fmt clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s  %s\n", $$1, $$2 }' Makefile
@@ -39,7 +39,13 @@ lint: ## formatting, go vet and golangci-lint
 bench: ## luatx beside what else does its work, into docs/performance.md (ARGS=--short for 3 minutes)
 	@cd bench && go run . $(ARGS)
 
-verify: race cluster fuzz mutants ## everything that takes longer than make test
+api: ## what changed for callers since the version before; what breaks them must stand in CHANGELOG.md
+	@.ci/api
+
+vuln: ## known vulnerabilities of what is linked; needs the Go vulnerability database, vuln.go.dev
+	@.ci/vuln
+
+verify: race cluster fuzz mutants api ## everything that takes longer than make test
 	@LUATX_TEST_ACL=1 go test -count=1 . ./expiry ./inbox ./outbox ./relay ./repair ./stack ./stream
 	@LUATX_VERIFY=1 .ci/each go test -count=1 -timeout 60m ./...
 

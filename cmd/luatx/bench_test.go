@@ -173,7 +173,7 @@ func TestBenchFlags(t *testing.T) {
 		`unexpected argument "x"`:                 {"x"},
 		"flag provided but not defined: -nosuch":  {"--nosuch"},
 		"--redis: \"nowhere\" is no address":      {"--redis", "nowhere"},
-		"--redis: Redis at 127.0.0.1:1: dial tcp": {"--redis", "127.0.0.1:1"},
+		"--redis: the Redis at 127.0.0.1:1: dial tcp": {"--redis", "127.0.0.1:1"},
 	} {
 		status, _, errs := run(t.Context(), "", append([]string{"bench"}, args...)...)
 		if status != statusUsage || !strings.Contains(errs, says) {

@@ -84,7 +84,7 @@ func (j job) prepare(ctx context.Context) error {
 		pipe.XGroupCreateMkStream(ctx, j.keys.sold(tag), group, "0")
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
-		return usageError{fmt.Errorf("Redis takes no writes: %w", err)} //nolint:staticcheck // a name begins it
+		return usageError{fmt.Errorf("the server takes no writes: %w", err)}
 	}
 	return nil
 }

@@ -114,16 +114,16 @@ func (s server) probe(ctx context.Context) (server, error) {
 	for i, addr := range s.Addrs {
 		cluster, err := s.ask(ctx, addr)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("Redis at %s: %w", addr, err)) //nolint:staticcheck // a name begins it
+			errs = append(errs, fmt.Errorf("the Redis at %s: %w", addr, err))
 			continue
 		}
 		s.Cluster = cluster
 		s.Addrs = slices.Concat(s.Addrs[i:], s.Addrs[:i]) // the one that answers first
 		switch {
 		case cluster && s.DB != 0:
-			return s, fmt.Errorf("Redis at %s is a cluster, which has no database %d", addr, s.DB) //nolint:staticcheck // a name begins it
+			return s, fmt.Errorf("the Redis at %s is a cluster, which has no database %d", addr, s.DB)
 		case !cluster && len(s.Addrs) > 1:
-			return s, fmt.Errorf("Redis at %s is no cluster: name one address", addr) //nolint:staticcheck // a name begins it
+			return s, fmt.Errorf("the Redis at %s is no cluster: name one address", addr)
 		}
 		return s, nil
 	}

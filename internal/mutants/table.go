@@ -15,10 +15,41 @@ type Mutant struct {
 
 // table lists every mutant. An area has a slice of its own, in a file of its own where it is long.
 func table() []Mutant {
-	return slices.Concat(toolMutants, engineMutants, scriptMutants, planMutants, pipelineMutants, faultMutants, readMutants, commandMutants, swapMutants,
-		queueMutants, undoMutants, streamMutants, expiryMutants, repairMutants, outboxMutants, partitionMutants, findMutants, operateMutants, sqlMutants, publisherMutants, measureMutants, tortureMutants, triggerMutants, adminMutants, pauseMutants, luatxtestMutants, consoleMutants, idempotencyMutants,
+	return slices.Concat(
+		toolMutants,
+		engineMutants,
+		scriptMutants,
+		planMutants,
+		pipelineMutants,
+		faultMutants,
+		readMutants,
+		commandMutants,
+		swapMutants,
+		queueMutants,
+		undoMutants,
+		streamMutants,
+		expiryMutants,
+		repairMutants,
+		outboxMutants,
+		partitionMutants,
+		findMutants,
+		operateMutants,
+		sqlMutants,
+		publisherMutants,
+		measureMutants,
+		tortureMutants,
+		triggerMutants,
+		adminMutants,
+		pauseMutants,
+		luatxtestMutants,
+		consoleMutants,
+		idempotencyMutants,
 		handlerMutants,
-		observeMutants, telemetryMutants, brokerMutants)
+		observeMutants,
+		telemetryMutants,
+		brokerMutants,
+		upgradeMutants,
+	)
 }
 
 // toolMutants break what other tests rely on.
