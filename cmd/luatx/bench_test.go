@@ -164,15 +164,15 @@ func TestBenchLeavesOutWhatIsRefused(t *testing.T) {
 func TestBenchFlags(t *testing.T) {
 	t.Parallel()
 	for says, args := range map[string][]string{
-		"--redis is missing":                      nil,
-		"say numbers from 1 to 1000":              {"--redis", "localhost:1", "--callers", "1,0"},
-		"--tags 0":                                {"--redis", "localhost:1", "--tags", "0"},
-		"--payload 0":                             {"--redis", "localhost:1", "--payload", "0"},
-		"--rounds 0":                              {"--redis", "localhost:1", "--rounds", "0"},
-		"--per 2m0s":                              {"--redis", "localhost:1", "--per", "2m"},
-		`unexpected argument "x"`:                 {"x"},
-		"flag provided but not defined: -nosuch":  {"--nosuch"},
-		"--redis: \"nowhere\" is no address":      {"--redis", "nowhere"},
+		"--redis is missing":                          nil,
+		"say numbers from 1 to 1000":                  {"--redis", "localhost:1", "--callers", "1,0"},
+		"--tags 0":                                    {"--redis", "localhost:1", "--tags", "0"},
+		"--payload 0":                                 {"--redis", "localhost:1", "--payload", "0"},
+		"--rounds 0":                                  {"--redis", "localhost:1", "--rounds", "0"},
+		"--per 2m0s":                                  {"--redis", "localhost:1", "--per", "2m"},
+		`unexpected argument "x"`:                     {"x"},
+		"flag provided but not defined: -nosuch":      {"--nosuch"},
+		"--redis: \"nowhere\" is no address":          {"--redis", "nowhere"},
 		"--redis: the Redis at 127.0.0.1:1: dial tcp": {"--redis", "127.0.0.1:1"},
 	} {
 		status, _, errs := run(t.Context(), "", append([]string{"bench"}, args...)...)

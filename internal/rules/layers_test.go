@@ -12,7 +12,7 @@ import (
 // of a layer import another, split the layer.
 var layers = [][]string{
 	{"bench", "matrix", "sqltx/sqltest", "torture"},
-	{"cmd", "examples", "luatxtest", "internal/mutants", "internal/rules"},
+	{"cmd", "examples", "luatxtest", "internal/mutants", "internal/rules", "internal/upgrade"},
 	{"internal/redistest"},
 	{"contrib", "internal/measure"},
 	{"admin", "idempotency", "internal/rekey", "stack", "sqltx", "trigger"},

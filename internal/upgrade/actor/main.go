@@ -67,7 +67,7 @@ func run(addrs []string, namespace, part string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: addrs})
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	quiet := slog.New(slog.DiscardHandler)
 	tr, err := luatx.New(client, luatx.Config{
 		Namespace: namespace, Keyspace: luatx.Partitions(4).WithPrefix(namespace), Retention: years, Logger: quiet,
