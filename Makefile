@@ -53,6 +53,7 @@ setup: ## fetch modules, servers to test with (Debian, Ubuntu) and the linter
 	@.ci/each go mod download
 	@SETUP=1 go run ./internal/redistest/found
 	@SETUP=1 go run ./sqltx/sqltest/found
+	@SETUP=1 go run ./contrib/amqp/internal/rabbit/found
 	@.ci/linter >/dev/null
 
 fmt: ## format the Go files
@@ -65,3 +66,4 @@ clean: ## remove what the targets built
 found:
 	@go run ./internal/redistest/found
 	@go run ./sqltx/sqltest/found
+	@go run ./contrib/amqp/internal/rabbit/found

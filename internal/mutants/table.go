@@ -48,6 +48,7 @@ func table() []Mutant {
 		observeMutants,
 		telemetryMutants,
 		brokerMutants,
+		amqpMutants,
 		upgradeMutants,
 	)
 }

@@ -1,0 +1,73 @@
+package amqp
+
+import (
+	"context"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+)
+
+// publish sends letters until it cannot. A write heeds no context: where the broker reads nothing the connection is cut.
+func (ch *channel) publish(ctx context.Context, letters []*letter, mandatory bool) []*amqp091.DeferredConfirmation {
+	written := make(chan struct{})
+	defer close(written)
+	defer context.AfterFunc(ctx, func() {
+		timer := time.NewTimer(grace)
+		defer timer.Stop()
+		select {
+		case <-written:
+		case <-timer.C:
+			ch.link.cut()
+		}
+	})()
+	blocked := ch.link.blocking()
+	sent := make([]*amqp091.DeferredConfirmation, 0, len(letters))
+	for _, l := range letters {
+		if ctx.Err() != nil || isDone(blocked) {
+			break
+		}
+		one, err := ch.PublishWithDeferredConfirm(l.exchange, l.key, mandatory, false, l.publishing)
+		if err != nil { // why, the channel's end tells
+			break
+		}
+		sent = append(sent, one)
+	}
+	return sent
+}
+
+// await waits for the confirms: until the context ends, or some moments after the broker has begun to block publishers.
+func (ch *channel) await(ctx context.Context, sent []*amqp091.DeferredConfirmation) {
+	blocked := ch.link.blocking()
+	var impatient <-chan time.Time
+	for _, one := range sent {
+		for !isDone(one.Done()) {
+			select {
+			case <-one.Done():
+			case <-ctx.Done():
+				return
+			case <-impatient:
+				return
+			case <-blocked:
+				timer := time.NewTimer(grace)
+				defer timer.Stop()
+				blocked, impatient = nil, timer.C
+			}
+		}
+	}
+}
+
+// returned lists what the broker has sent back, by message id: it comes before its confirm.
+func (ch *channel) returned() map[string]amqp091.Return {
+	back := map[string]amqp091.Return{}
+	for {
+		select {
+		case r, ok := <-ch.returns:
+			if !ok {
+				return back
+			}
+			back[r.MessageId] = r
+		default:
+			return back
+		}
+	}
+}

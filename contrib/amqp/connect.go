@@ -1,0 +1,92 @@
+package amqp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+)
+
+// A DialFunc connects to the broker: for TLS, other credentials or several nodes. What it returns is closed by who called
+// it. The connection must not have a Recovery: Publisher and Subscriber connect again by themselves.
+type DialFunc func(ctx context.Context) (*amqp091.Connection, error)
+
+// ErrClosed is returned by what has been closed.
+var ErrClosed = errors.New("amqp: closed")
+
+var errRecovery = errors.New("amqp: the connection has a Recovery of its own: set none, this package connects again by itself")
+
+// checkDial says what is wrong with the two ways to name a broker.
+func checkDial(config, url string, dial DialFunc) error {
+	if (url == "") == (dial == nil) {
+		return fmt.Errorf("amqp: %s.URL and Dial: set exactly one of them", config)
+	}
+	if url == "" {
+		return nil
+	}
+	if _, err := amqp091.ParseURI(url); err != nil {
+		return fmt.Errorf("amqp: %s.URL cannot be parsed: use amqp://user:password@host:5672/vhost", config) // the error shows the URL
+	}
+	return nil
+}
+
+// dialURL makes a DialFunc of a URL.
+func dialURL(url string, timeout time.Duration) DialFunc {
+	return func(ctx context.Context) (*amqp091.Connection, error) {
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		var stop func() bool
+		conn, err := amqp091.DialConfig(url, amqp091.Config{
+			Properties: properties(),
+			Dial: func(network, addr string) (net.Conn, error) {
+				conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+				if err != nil {
+					return nil, err
+				}
+				// The handshake ends with the context. The library takes the deadline back afterwards.
+				if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
+					return nil, errors.Join(err, conn.Close())
+				}
+				stop = context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+				return conn, nil
+			},
+		})
+		if stop != nil && !stop() && err == nil {
+			err = errors.Join(context.Cause(ctx), conn.CloseDeadline(time.Now()))
+		}
+		if err != nil {
+			return nil, err
+		}
+		return conn, nil
+	}
+}
+
+func properties() amqp091.Table {
+	table := amqp091.NewConnectionProperties()
+	table.SetClientConnectionName("luatx")
+	return table
+}
+
+// dial connects, and refuses what would fight with this package.
+func dial(ctx context.Context, connect DialFunc) (*amqp091.Connection, error) {
+	conn, err := connect(ctx)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("amqp: connect: %w", err)
+	case conn == nil:
+		return nil, errors.New("amqp: connect: Dial returned no connection")
+	case conn.IsRecoveryEnabled():
+		return nil, errors.Join(errRecovery, conn.Close())
+	}
+	return conn, nil
+}
+
+// hangUp closes a connection, whose broker may be silent, without long waits.
+func hangUp(conn *amqp091.Connection, patience time.Duration) {
+	if err := conn.CloseDeadline(time.Now().Add(patience)); err != nil && !errors.Is(err, amqp091.ErrClosed) {
+		_ = conn.Close() // it is closed either way
+	}
+}

@@ -1,0 +1,72 @@
+package amqp
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/relay"
+)
+
+var (
+	// ErrUnroutable says that the broker found no queue for an event.
+	ErrUnroutable = errors.New("amqp: no queue is bound for the event")
+	// ErrNacked says that the broker has refused to take an event now: a queue is full, or has failed.
+	ErrNacked = errors.New("amqp: the broker has nacked the event")
+	// ErrBlocked says that the broker takes nothing from publishers: it is short of memory or disk.
+	ErrBlocked = errors.New("amqp: the broker blocks publishers")
+	// ErrUnconfirmed says that the broker has not confirmed an event in time. It may have it.
+	ErrUnconfirmed = errors.New("amqp: the broker has not confirmed the event in time")
+)
+
+var (
+	errBehind = errors.New("amqp: an event before it with the same partition key was not sent")
+	errSame   = errors.New("amqp: refused as another event to the same exchange was")
+)
+
+// laterDelay is when an event is tried again that only its queue does not take.
+const laterDelay = time.Second
+
+// unreachable is the answer where there is no connection.
+func unreachable(err error) error {
+	class := "network"
+	if known, ok := errors.AsType[*amqp091.Error](err); ok && (known.Server || known.Code == amqp091.AccessRefused) {
+		class = classOf(known)
+	}
+	return relay.Unavailable(relay.Classify(class, err))
+}
+
+func classOf(err *amqp091.Error) string { return "amqp_" + strconv.Itoa(err.Code) }
+
+// isException says whether the broker has closed a channel or a connection because of what was published, and not for
+// reasons of its own.
+func isException(err *amqp091.Error) bool {
+	if err == nil || !err.Server {
+		return false
+	}
+	switch err.Code {
+	case amqp091.ConnectionForced, amqp091.InternalError, amqp091.ResourceError:
+		return false
+	}
+	return true
+}
+
+// refusal is the answer to the one event that made the broker close the channel.
+func refusal(l *letter, err *amqp091.Error) error {
+	out := relay.Classify(classOf(err), fmt.Errorf("amqp: event to exchange %q with routing key %q: %w", l.exchange, l.key, err))
+	if err.Code == amqp091.PreconditionFailed || err.Code == amqp091.ContentTooLarge {
+		return message.Permanent(out) // it is too large, or has a property that the broker refuses
+	}
+	return out
+}
+
+// isOfExchange says whether all events to the exchange are refused alike.
+func isOfExchange(err *amqp091.Error) bool {
+	return err.Code == amqp091.NotFound || err.Code == amqp091.AccessRefused
+}
+
+func malformed(err error) error { return message.Permanent(relay.Classify("malformed", err)) }

@@ -1,0 +1,148 @@
+package amqp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+)
+
+const (
+	// window is how many events of a channel are on their way at a time.
+	window = 256
+	// grace is how long the broker may take for what should be there at once.
+	grace = time.Second
+)
+
+// link is a connection of a Publisher, with the channels that nobody uses at the moment.
+type link struct {
+	conn *amqp091.Connection
+
+	ending *sync.WaitGroup // goroutines that end soon, or with the connection
+
+	mu      sync.Mutex
+	idle    []*channel
+	blocked chan struct{} // closed while the broker blocks publishers
+}
+
+// channel is one in confirm mode. A batch has it for itself.
+type channel struct {
+	*amqp091.Channel
+	link    *link
+	closed  chan *amqp091.Error
+	returns chan amqp091.Return // has room for all that can come
+}
+
+func newLink(conn *amqp091.Connection, ending *sync.WaitGroup) *link {
+	l := &link{conn: conn, ending: ending, blocked: make(chan struct{})}
+	blockings := conn.NotifyBlocked(make(chan amqp091.Blocking, 1))
+	l.ending.Go(func() {
+		for b := range blockings { // closed with the connection
+			l.block(b.Active)
+		}
+	})
+	return l
+}
+
+func (l *link) block(active bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	was := isDone(l.blocked)
+	switch {
+	case active && !was:
+		close(l.blocked)
+	case !active && was:
+		l.blocked = make(chan struct{})
+	}
+}
+
+// blocking is closed while, or once, the broker blocks publishers.
+func (l *link) blocking() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.blocked
+}
+
+func isDone(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// take returns a channel that nobody uses, a new one where there is none.
+func (l *link) take(ctx context.Context) (*channel, error) {
+	l.mu.Lock()
+	for n, ch := range slices.Backward(l.idle) {
+		l.idle = l.idle[:n]
+		if !ch.IsClosed() {
+			l.mu.Unlock()
+			return ch, nil
+		}
+	}
+	l.mu.Unlock()
+	return within(ctx, l.ending, l.open, (*channel).discard)
+}
+
+func (l *link) open() (*channel, error) {
+	raw, err := l.conn.Channel()
+	if err != nil {
+		return nil, fmt.Errorf("amqp: open a channel: %w", err)
+	}
+	if err := raw.Confirm(false); err != nil {
+		return nil, errors.Join(fmt.Errorf("amqp: ask for confirms: %w", err), raw.Close())
+	}
+	return &channel{
+		Channel: raw,
+		link:    l,
+		closed:  raw.NotifyClose(make(chan *amqp091.Error, 1)),
+		returns: raw.NotifyReturn(make(chan amqp091.Return, window)),
+	}, nil
+}
+
+// giveBack makes a channel available to others, of which nothing is on its way.
+func (ch *channel) giveBack() {
+	ch.link.mu.Lock()
+	defer ch.link.mu.Unlock()
+	ch.link.idle = append(ch.link.idle, ch)
+}
+
+// discard closes a channel, without waiting for a broker that may be silent.
+func (ch *channel) discard() {
+	ch.link.ending.Go(func() { _ = ch.Close() })
+}
+
+// cut ends the connection at once, and with it everything that waits for it.
+func (l *link) cut() { hangUp(l.conn, 0) }
+
+// within calls a function that heeds no context. What it makes too late is dropped.
+func within[T any](ctx context.Context, group *sync.WaitGroup, produce func() (T, error), drop func(T)) (T, error) {
+	type made struct {
+		value T
+		err   error
+	}
+	result := make(chan made)
+	group.Go(func() {
+		value, err := produce()
+		select {
+		case result <- made{value, err}:
+		case <-ctx.Done():
+			if err == nil {
+				drop(value)
+			}
+		}
+	})
+	select {
+	case m := <-result:
+		return m.value, m.err
+	case <-ctx.Done():
+		var none T
+		return none, context.Cause(ctx)
+	}
+}

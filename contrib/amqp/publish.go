@@ -1,0 +1,217 @@
+package amqp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/relay"
+)
+
+// Publish implements relay.Publisher: it publishes the whole batch, then waits for the confirms.
+func (p *Publisher) Publish(ctx context.Context, events []*message.RawMessage) []error {
+	p.busy.RLock()
+	defer p.busy.RUnlock()
+	b := &batch{p: p, outer: ctx, errs: make([]error, len(events)), exchanges: map[string]error{}}
+	bounded, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
+	defer cancel()
+	waiting := make([]*letter, len(events))
+	for i, event := range events {
+		waiting[i] = p.letter(i, event)
+	}
+	failed := map[string]error{} // lanes of which one was not sent
+	for len(waiting) > 0 {
+		var now []*letter
+		now, waiting = b.next(waiting, failed)
+		b.send(bounded, now)
+		for _, l := range now {
+			if err := b.errs[l.at]; err != nil && l.lane != "" {
+				failed[l.lane] = err
+			}
+		}
+	}
+	return b.errs
+}
+
+// batch is one call of Publish.
+type batch struct {
+	p         *Publisher
+	outer     context.Context
+	errs      []error
+	down      error            // there is no connection: the answer to all that has none
+	exchanges map[string]error // that take nothing
+}
+
+// next splits the letters: of each lane the first may go. What is behind one that was not sent is answered.
+func (b *batch) next(waiting []*letter, failed map[string]error) (now, rest []*letter) {
+	busy := map[string]bool{}
+	for _, l := range waiting {
+		err := failed[l.lane]
+		switch {
+		case l.lane != "" && errors.Is(err, relay.ErrUnavailable), l.lane != "" && errors.Is(err, relay.ErrLater):
+			b.errs[l.at] = err // and so due again together with it
+		case l.lane != "" && err != nil:
+			b.errs[l.at] = relay.Later(errBehind, 0)
+		case l.err != nil && !busy[l.lane]:
+			b.errs[l.at] = l.err
+			if l.lane != "" {
+				failed[l.lane] = l.err
+			}
+		case len(now) == window, busy[l.lane]:
+			busy[l.lane] = l.lane != ""
+			rest = append(rest, l)
+		default:
+			busy[l.lane] = l.lane != ""
+			now = append(now, l)
+		}
+	}
+	return now, rest
+}
+
+// send publishes letters and answers them. Where the broker closes the channel because of one of them nobody knows which
+// one it was: from then on they go one by one.
+func (b *batch) send(ctx context.Context, letters []*letter) {
+	for size := len(letters); len(letters) > 0; {
+		now := letters[:min(size, len(letters))]
+		letters = letters[len(now):]
+		if err := b.hopeless(now); err != nil {
+			b.answer(now, err)
+			continue
+		}
+		unsure, exception := b.round(ctx, now)
+		switch {
+		case exception == nil, len(unsure) == 0:
+		case len(now) == 1:
+			b.answer(now, refusal(now[0], exception))
+			if isOfExchange(exception) {
+				b.exchanges[now[0].exchange] = relay.Classify(classOf(exception), fmt.Errorf("%w: %w", errSame, exception))
+			}
+		default:
+			letters, size = unsure, 1
+		}
+	}
+}
+
+// hopeless is the answer to letters that need not be tried.
+func (b *batch) hopeless(letters []*letter) error {
+	if b.down != nil {
+		return b.down
+	}
+	if len(letters) == 1 {
+		return b.exchanges[letters[0].exchange]
+	}
+	return nil
+}
+
+func (b *batch) answer(letters []*letter, err error) {
+	for _, l := range letters {
+		b.errs[l.at] = err
+	}
+}
+
+// round publishes letters on a channel and answers them, but those that a closed channel leaves open: those it returns,
+// with why it was closed.
+func (b *batch) round(ctx context.Context, letters []*letter) (unsure []*letter, exception *amqp091.Error) {
+	ch, err := b.p.channel(ctx)
+	if err != nil {
+		b.lost(ctx, letters, err)
+		return nil, nil
+	}
+	letters = b.fitting(letters, ch.link.conn.Config.FrameSize)
+	sent := ch.publish(ctx, letters, !b.p.cfg.NoMandatory)
+	ch.await(ctx, sent)
+	unsure, confirmed := b.judge(letters, sent, ch.returned(), ch.IsClosed())
+	switch {
+	case len(unsure) == 0 && !ch.IsClosed():
+		ch.giveBack()
+		return nil, nil
+	case ch.IsClosed():
+		err := <-ch.closed // nil: it was closed from here
+		if isException(err) {
+			return unsure, err
+		}
+		b.lost(ctx, unsure, fmt.Errorf("amqp: the connection was lost: %w", orClosed(err)))
+		return nil, nil
+	}
+	isBlocked := isDone(ch.link.blocking())
+	ch.discard()
+	b.silent(unsure, isBlocked, confirmed)
+	return nil, nil
+}
+
+func orClosed(err *amqp091.Error) error {
+	if err == nil {
+		return amqp091.ErrClosed
+	}
+	return err
+}
+
+// fitting answers the letters that are too wide for a frame.
+func (b *batch) fitting(letters []*letter, frame int) []*letter {
+	var ok []*letter
+	for _, l := range letters {
+		if err := fits(&l.publishing, frame); err != nil {
+			b.errs[l.at] = err
+		} else {
+			ok = append(ok, l)
+		}
+	}
+	return ok
+}
+
+// judge answers the letters of which the broker has said something.
+func (b *batch) judge(letters []*letter, sent []*amqp091.DeferredConfirmation, returned map[string]amqp091.Return, closed bool) (unsure []*letter, confirmed bool) {
+	for i, l := range letters {
+		back, isBack := returned[l.publishing.MessageId]
+		switch {
+		case i >= len(sent) || !isDone(sent[i].Done()), !sent[i].Acked() && closed:
+			unsure = append(unsure, l)
+			continue
+		case !sent[i].Acked():
+			b.errs[l.at] = relay.Later(relay.Classify("nacked", fmt.Errorf("%w: exchange %q, routing key %q", ErrNacked, l.exchange, l.key)), laterDelay)
+		case isBack:
+			b.errs[l.at] = relay.Classify("unroutable", fmt.Errorf("%w: exchange %q, routing key %q: %d %s", ErrUnroutable, l.exchange, l.key, back.ReplyCode, back.ReplyText))
+		default:
+			b.errs[l.at] = nil
+		}
+		confirmed = true
+	}
+	return unsure, confirmed
+}
+
+// lost answers letters without a connection. What follows is not tried.
+func (b *batch) lost(ctx context.Context, letters []*letter, err error) {
+	switch {
+	case b.outer.Err() != nil: // the relay stops, or has no more time
+		b.down = relay.Later(err, 0)
+	case errors.Is(err, ErrBlocked):
+		b.down = relay.Unavailable(relay.Classify("blocked", err))
+	case ctx.Err() != nil:
+		b.down = relay.Unavailable(relay.Classify("network", fmt.Errorf("amqp: no connection in time: %w", err)))
+	default:
+		b.down = unreachable(err)
+	}
+	b.answer(letters, b.down)
+}
+
+// silent answers letters that were sent, perhaps, and not confirmed in time.
+func (b *batch) silent(letters []*letter, isBlocked, confirmed bool) {
+	var err error
+	switch {
+	case errors.Is(b.outer.Err(), context.Canceled):
+		err = relay.Later(context.Cause(b.outer), 0)
+	case isBlocked:
+		err = relay.Unavailable(relay.Classify("blocked", ErrBlocked))
+	case confirmed: // the broker is there
+		err = relay.Later(relay.Classify("no_confirm", ErrUnconfirmed), laterDelay)
+	default:
+		err = relay.Unavailable(relay.Classify("no_confirm", ErrUnconfirmed))
+	}
+	if !confirmed {
+		b.down = err
+	}
+	b.answer(letters, err)
+}

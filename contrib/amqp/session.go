@@ -1,0 +1,184 @@
+package amqp
+
+import (
+	"context"
+	"errors"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/luatx/luatx/message"
+)
+
+// session is a subscription on one connection. Deliveries are settled on it or not at all.
+type session struct {
+	*subscription
+	conn       *amqp091.Connection
+	ch         *amqp091.Channel
+	tag        string
+	deliveries <-chan amqp091.Delivery
+	closed     chan *amqp091.Error
+
+	mu       sync.Mutex
+	stopping bool
+	over     bool                   // the connection is closed
+	open     int                    // deliveries that are not settled
+	held     map[uint64]*time.Timer // deliveries that wait after a nack
+	empty    chan struct{}          // closed when stopping and nothing is open
+}
+
+func newSession(s *subscription, conn *amqp091.Connection, ch *amqp091.Channel) *session {
+	return &session{
+		subscription: s, conn: conn, ch: ch, tag: "luatx-" + message.NewID(),
+		closed: ch.NotifyClose(make(chan *amqp091.Error, 1)),
+		held:   map[uint64]*time.Timer{}, empty: make(chan struct{}),
+	}
+}
+
+var errCancelled = errors.New("amqp: the broker has cancelled the consumer: the queue was deleted, or has moved")
+
+// why is the reason of a session's end.
+func (s *session) why() error {
+	select {
+	case err := <-s.closed:
+		return orClosed(err)
+	default:
+		return errCancelled
+	}
+}
+
+// deliver gives out messages; true when the session was lost, false when ctx has ended.
+func (s *session) deliver(ctx context.Context) (lost bool) {
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case d, ok := <-s.deliveries:
+			if !ok {
+				return ctx.Err() == nil
+			}
+			msg := s.take(&d)
+			if msg == nil {
+				continue
+			}
+			select {
+			case s.out <- msg:
+			case <-ctx.Done():
+				msg.Release()
+				return false
+			}
+		}
+	}
+}
+
+// take makes a message of a delivery; nil where it cannot be.
+func (s *session) take(d *amqp091.Delivery) *message.RawMessage {
+	s.mu.Lock()
+	s.open++
+	s.mu.Unlock()
+	msg, err := s.unmarshal(d)
+	if err != nil {
+		s.counts.malformed.Add(1)
+		s.refuse(d.DeliveryTag, d.MessageId, err)
+		return nil
+	}
+	s.counts.delivered.Add(1)
+	if d.Redelivered {
+		s.counts.redelivered.Add(1)
+	}
+	msg.SetAcking(s.acking(d, msg))
+	msg.WithValue(deliveryKey{}, *d)
+	return msg
+}
+
+type deliveryKey struct{}
+
+// DeliveryFromContext returns what the message of a handler's context was made of: routing key, headers, whether it was
+// delivered before. Settling it is the message's matter.
+func DeliveryFromContext(ctx context.Context) (amqp091.Delivery, bool) {
+	d, ok := ctx.Value(deliveryKey{}).(amqp091.Delivery)
+	return d, ok
+}
+
+func (s *session) unmarshal(d *amqp091.Delivery) (msg *message.RawMessage, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &message.PanicError{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	msg, err = s.cfg.Unmarshal(d)
+	switch {
+	case err != nil:
+		return nil, err
+	case msg == nil:
+		return nil, message.ErrDecode
+	}
+	if msg.Attributes == nil {
+		msg.Attributes = message.Attributes{}
+	}
+	if msg.ID() == "" {
+		return nil, ErrNoIdentity
+	}
+	if msg.Source() == "" {
+		msg.Attributes[message.AttrSource] = s.cfg.Queue
+	}
+	return msg, nil
+}
+
+// stop ends the consumer, and gives back what waits.
+func (s *session) stop() {
+	s.mu.Lock()
+	s.stopping = true
+	for tag, timer := range s.held {
+		if timer.Stop() {
+			timer.Reset(0)
+		}
+		delete(s.held, tag)
+	}
+	s.tellEmpty()
+	s.mu.Unlock()
+	cutter := time.AfterFunc(grace, func() { hangUp(s.conn, 0) }) // nothing below heeds time
+	err := s.ch.Cancel(s.tag, false)
+	cutter.Stop()
+	if err != nil {
+		return // with the connection all goes back
+	}
+	for d := range s.deliveries {
+		_ = s.ch.Nack(d.DeliveryTag, false, true) // where it fails the connection is gone, and gives it back
+		s.counts.requeued.Add(1)
+	}
+}
+
+// tellEmpty is called with the lock held.
+func (s *session) tellEmpty() {
+	if s.stopping && s.open == 0 && !isDone(s.empty) {
+		close(s.empty)
+	}
+}
+
+// settleRest waits until all messages are settled, or the connection is lost.
+func (s *session) settleRest(patience time.Duration) {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-s.empty:
+	case err := <-s.closed:
+		s.log.Debug("amqp: the connection was lost before all was settled", "error", orClosed(err))
+	case <-timer.C:
+		s.log.Error("amqp: messages were not settled in time after the subscription's end; others get them")
+	}
+}
+
+// close ends the connection; what is not settled goes back to the queue.
+func (s *session) close(patience time.Duration) {
+	s.mu.Lock()
+	s.over = true
+	for _, timer := range s.held {
+		timer.Stop()
+	}
+	clear(s.held)
+	s.mu.Unlock()
+	hangUp(s.conn, patience)
+}

@@ -1,0 +1,122 @@
+package amqp
+
+import (
+	"sync"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/luatx/luatx/message"
+)
+
+// acking settles a delivery. A release gives it back: the broker knows nobody else who has it.
+func (s *session) acking(d *amqp091.Delivery, msg *message.RawMessage) *message.Acking {
+	tag, id := d.DeliveryTag, msg.Source()+"\x00"+msg.ID()
+	settle := func() { // also where something else has told the source
+		s.nacks.forget(id)
+		s.tell(func() error { return s.ch.Ack(tag, false) })
+	}
+	return message.NewAckingFrom(message.AckingConfig{
+		Nack: func(err error) {
+			settle = func() { s.nacked(tag, id, d.Headers, err) }
+		},
+		Release: func() {
+			settle = func() { s.requeue(tag) }
+		},
+		Settled: func() { settle() },
+	})
+}
+
+func (s *session) nacked(tag uint64, id string, headers amqp091.Table, reason error) {
+	if message.IsPermanent(reason) {
+		s.nacks.forget(id)
+		s.refuse(tag, id, reason)
+		return
+	}
+	count := s.nacks.add(id)
+	if known, ok := headers["x-delivery-count"].(int64); ok { // of a quorum queue, by whichever consumer
+		count = max(count, int(min(known, 1000))+1)
+	}
+	delay, asked := message.RetryDelay(reason)
+	if !asked {
+		delay = s.cfg.NackBackoff.Delay(count)
+	}
+	s.hold(tag, min(delay, s.cfg.MaxHold))
+}
+
+// refuse gets rid of what another delivery cannot mend: the dead letters have it, or it waits.
+func (s *session) refuse(tag uint64, id string, reason error) {
+	if !s.cfg.DeadLetters {
+		s.log.Error("amqp: message refused for good; there are no dead letters, so it comes again", "id", id, "error", reason, "hold", s.cfg.RefusedHold)
+		s.hold(tag, s.cfg.RefusedHold)
+		return
+	}
+	s.log.Warn("amqp: message refused for good; it goes to the dead letters", "id", id, "error", reason)
+	s.counts.rejected.Add(1)
+	s.tell(func() error { return s.ch.Nack(tag, false, false) })
+}
+
+// hold gives a delivery back to the queue after a while: the broker knows no delays.
+func (s *session) hold(tag uint64, delay time.Duration) {
+	s.mu.Lock()
+	if delay <= 0 || s.stopping || s.over {
+		s.mu.Unlock()
+		s.requeue(tag)
+		return
+	}
+	defer s.mu.Unlock()
+	s.held[tag] = time.AfterFunc(delay, func() {
+		s.mu.Lock()
+		delete(s.held, tag)
+		s.mu.Unlock()
+		s.requeue(tag)
+	})
+}
+
+func (s *session) requeue(tag uint64) {
+	s.mu.Lock()
+	over := s.over
+	s.mu.Unlock()
+	if over {
+		return // it is in the queue already
+	}
+	s.counts.requeued.Add(1)
+	s.tell(func() error { return s.ch.Nack(tag, false, true) })
+}
+
+// tell tells the broker what became of a delivery, unless its connection is gone.
+func (s *session) tell(say func() error) {
+	if err := say(); err != nil {
+		s.counts.lost.Add(1)
+		s.log.Debug("amqp: settled after its connection was lost; it comes again", "error", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open--
+	s.tellEmpty()
+}
+
+// manyNacks bounds how many messages are remembered.
+const manyNacks = 10_000
+
+// nackCounts is how often messages were nacked in this process.
+type nackCounts struct {
+	mu sync.Mutex
+	of map[string]int
+}
+
+func (n *nackCounts) add(id string) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.of == nil || len(n.of) >= manyNacks {
+		n.of = map[string]int{}
+	}
+	n.of[id]++
+	return n.of[id]
+}
+
+func (n *nackCounts) forget(id string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.of, id)
+}

@@ -1,0 +1,114 @@
+package amqp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/luatx/luatx/message"
+)
+
+// subscription is one run of a Subscriber, over as many sessions as it takes.
+type subscription struct {
+	*Subscriber
+	out chan *message.RawMessage
+}
+
+// run gives out messages until ctx ends.
+func (s *subscription) run(ctx context.Context, current *session) {
+	defer func() { <-s.active }()
+	for current != nil && current.deliver(ctx) {
+		s.log.Error("amqp: the connection is lost; connecting again", "error", current.why())
+		current.close(0)
+		s.drain() // what nobody has taken comes again
+		current = s.reopen(ctx)
+	}
+	if current != nil {
+		current.stop()
+	}
+	s.drain()
+	close(s.out)
+	if current != nil {
+		current.settleRest(s.cfg.SettleTimeout)
+		current.close(grace)
+	}
+}
+
+// drain takes back what was given out and not taken.
+func (s *subscription) drain() {
+	for {
+		select {
+		case msg := <-s.out:
+			msg.Release()
+		default:
+			return
+		}
+	}
+}
+
+// reopen connects until it can; nil when ctx has ended.
+func (s *subscription) reopen(ctx context.Context) *session {
+	for attempt := 1; pause(ctx, s.cfg.Reconnect.Delay(attempt)); attempt++ {
+		next, err := s.open(ctx)
+		if err == nil {
+			s.log.Info("amqp: connected again", "attempts", attempt)
+			return next
+		}
+		s.log.Debug("amqp: cannot connect", "error", err)
+	}
+	return nil
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// open connects and begins to consume.
+func (s *subscription) open(ctx context.Context) (*session, error) {
+	conn, err := dial(ctx, s.cfg.Dial)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { hangUp(conn, 0) }) // nothing below heeds a context
+	next, err := s.consume(conn)
+	if !stop() {
+		err = errors.Join(err, context.Cause(ctx))
+	}
+	if err != nil {
+		hangUp(conn, grace)
+		return nil, err
+	}
+	s.counts.connections.Add(1)
+	return next, nil
+}
+
+func (s *subscription) consume(conn *amqp091.Connection) (*session, error) {
+	ch, err := conn.Channel()
+	if err != nil {
+		return nil, fmt.Errorf("amqp: open a channel: %w", err)
+	}
+	next := newSession(s, conn, ch)
+	if s.cfg.Declare != nil {
+		if err := s.cfg.Declare(ch); err != nil {
+			return nil, fmt.Errorf("amqp: SubscriberConfig.Declare: %w", err)
+		}
+	}
+	if err := ch.Qos(s.cfg.MaxInFlight, 0, false); err != nil {
+		return nil, fmt.Errorf("amqp: set the prefetch count: %w", err)
+	}
+	next.deliveries, err = ch.Consume(s.cfg.Queue, next.tag, false, false, false, false, s.cfg.Arguments)
+	if err != nil {
+		return nil, fmt.Errorf("amqp: consume queue %q: %w", s.cfg.Queue, err)
+	}
+	return next, nil
+}
