@@ -47,7 +47,7 @@ func (s *session) nacked(tag uint64, id string, headers amqp091.Table, reason er
 // refuse gets rid of what another delivery cannot mend: the dead letters have it, or it waits.
 func (s *session) refuse(tag uint64, id string, reason error) {
 	if !s.cfg.DeadLetters {
-		s.log.Error("amqp: message refused for good; there are no dead letters, so it comes again", "id", id, "error", reason, "hold", s.cfg.RefusedHold)
+		s.log.Error("amqp: message refused for good; there are no dead letters, so it comes again", "id", id, "error", reason, "retry_in", s.cfg.RefusedHold)
 		s.hold(tag, s.cfg.RefusedHold)
 		return
 	}
