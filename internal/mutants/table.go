@@ -44,6 +44,7 @@ func table() []Mutant {
 		luatxtestMutants,
 		consoleMutants,
 		idempotencyMutants,
+		exampleMutants,
 		handlerMutants,
 		observeMutants,
 		telemetryMutants,

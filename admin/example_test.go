@@ -1,0 +1,104 @@
+package admin_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/outbox"
+)
+
+// An operator keeps a destination in peace for an hour, and looks what waits and what the inbox knows.
+func ExampleOperator() {
+	ctx := context.Background()
+	transactor, op, stop := orders()
+	defer stop()
+	_, err := transactor.Transact(ctx, "order-17", func(tx *luatx.Tx) error {
+		body, err := outbox.Encode(message.New(nil, message.Attributes{
+			"id": "placed-17", "source": "/orders", "type": "order.placed", "destination": "billing",
+		}, nil))
+		return errors.Join(err, tx.Emit(luatx.Event{ID: "placed-17", Body: body}))
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	if err := op.Pause(ctx, "billing", "a move of its database", time.Now().Add(time.Hour)); err != nil {
+		log.Fatal(err)
+	}
+	stats, err := op.Stats(ctx)
+	fmt.Println(stats.Counts.Pending, "pending,", stats.Paused[0].Destination, "paused by", stats.Paused[0].Who, err)
+	for event, err := range op.Find(ctx, "placed-17") {
+		fmt.Println(event.State, "for", event.Destination, err)
+	}
+	resumed, err := op.Resume(ctx, "billing")
+	fmt.Println(resumed, err)
+	for record, err := range op.Audit(ctx, time.Time{}) {
+		fmt.Println(record.Who, record.Act, err)
+	}
+	// Output:
+	// 1 pending, billing paused by ada <nil>
+	// pending for billing <nil>
+	// true <nil>
+	// ada pause <nil>
+	// ada resume <nil>
+}
+
+// The same over HTTP, for whoever has a token; and a console in a browser.
+func ExampleHandler() {
+	_, op, stop := orders()
+	defer stop()
+	authorize, err := admin.Tokens(admin.Token{
+		Secret: "4ff5a6cf4d3d5e6d", Identity: admin.Identity{Name: "ada", May: admin.MayView},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	handler, err := admin.NewHandler(op, admin.HandlerConfig{Authorize: authorize})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer handler.Close()
+	mux := http.NewServeMux()
+	mux.Handle("/admin/", http.StripPrefix("/admin", handler))
+
+	for _, token := range []string{"", "4ff5a6cf4d3d5e6d"} {
+		r := httptest.NewRequest(http.MethodGet, "/admin/api/stats", nil)
+		r.Header.Set("Authorization", "Bearer "+token)
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, r)
+		fmt.Println(w.Code, w.Header().Get("Content-Type"))
+	}
+	// Output:
+	// 401 application/problem+json
+	// 200 application/json
+}
+
+// orders is a Transactor on a Redis inside the process, and its operator.
+func orders() (transactor *luatx.Transactor, op *admin.Operator, stop func()) {
+	server, err := miniredis.Run()
+	if err != nil {
+		log.Fatal(err)
+	}
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	if transactor, err = luatx.New(client, luatx.Config{Namespace: "orders", Keyspace: luatx.Partitions(4)}); err != nil {
+		log.Fatal(err)
+	}
+	if op, err = admin.NewOperator(transactor, admin.OperatorConfig{Client: client, Name: "ada"}); err != nil {
+		log.Fatal(err)
+	}
+	return transactor, op, func() {
+		_ = client.Close()
+		server.Close()
+	}
+}

@@ -1,0 +1,62 @@
+package inbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/inbox"
+	"github.com/luatx/luatx/message"
+)
+
+// A message is delivered three times. Precheck spares the handler the second and third run; Middleware makes sure.
+func ExampleMiddleware() {
+	ctx := context.Background()
+	server, err := miniredis.Run() // or your own
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer server.Close()
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer client.Close()
+	transactor, err := luatx.New(client, luatx.Config{Namespace: "billing"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	type Charge struct{ Pence int64 }
+	router := message.NewRouter(message.PipeConfig{})
+	err = errors.Join(
+		router.Use(luatx.Middleware(transactor), inbox.Middleware(inbox.Config{}), inbox.Precheck()),
+		router.AddHandler("charge", nil, message.NewHandler(func(ctx context.Context, msg *message.TypedMessage[Charge]) ([]*message.Message, error) {
+			fmt.Println("the handler runs")
+			charged := luatx.CmdableFromContext(ctx, client).IncrBy(ctx, "{account-7}:charged", msg.Data.Pence)
+			return nil, luatx.Queued(charged)
+		})),
+	)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for range 3 {
+		_, err := router.Process(ctx, message.New(Charge{250}, message.Attributes{
+			"id": "payment-42", "source": "/shop", "type": "charge", "subject": "account-7",
+		}, message.NewAcking(func() { fmt.Println("acked") }, nil)))
+		if err != nil {
+			fmt.Println(err)
+		}
+	}
+	fmt.Println(client.Get(ctx, "{account-7}:charged").Val())
+	// Output:
+	// the handler runs
+	// acked
+	// acked
+	// acked
+	// 250
+}

@@ -1,0 +1,88 @@
+package rules
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// exampled are the main names of each package of the core, each of which has an Example of its own, or of one of its
+// methods. A package that is not here has one at least.
+var exampled = map[string][]string{
+	".":            {"Transactor", "Tx", "Procedure", "Keyspace", "CommandError", "KeepReplies", "Observer"},
+	"admin":        {"Operator", "Handler"},
+	"expiry":       {"Worker"},
+	"inbox":        {"Middleware"},
+	"luatxtest":    {"Env"},
+	"message":      {"Router", "Engine", "NewHandler", "TypedMessage", "RetryAfter"},
+	"outbox":       {"Store", "Middleware"},
+	"relay":        {"Relay", "HTTP", "Route", "Channel"},
+	"repair":       {"Worker"},
+	"sqltx":        {"Transact", "Dialect"},
+	"stream":       {"Publisher", "Subscriber", "PartitionedSubscriber", "DeadLetters"},
+	"trigger":      {"Runtime", "Config"},
+	"relay/cehttp": {"Read"},
+}
+
+// notPublic are trees of the core that nobody imports.
+var notPublic = []string{"cmd", "examples", "internal"}
+
+var exampleFunc = regexp.MustCompile(`(?m)^func Example(\w*)\(\) \{`)
+
+// exampleProblems holds the names of a package's Examples, as in ExampleName_Method, against what it must have.
+func exampleProblems(pkg string, examples, wanted []string) []string {
+	if len(examples) == 0 {
+		return []string{fmt.Sprintf("%s has no Example: show what it is for", pkg)}
+	}
+	var problems []string
+	for _, name := range wanted {
+		if !slices.ContainsFunc(examples, func(example string) bool { return example == name || strings.HasPrefix(example, name+"_") }) {
+			problems = append(problems, fmt.Sprintf("%s has no Example of %s", pkg, name))
+		}
+	}
+	return problems
+}
+
+func TestExampleProblems(t *testing.T) {
+	t.Parallel()
+	wantProblem(t, exampleProblems("a", nil, nil), "a has no Example: show")
+	wantProblem(t, exampleProblems("a", []string{""}, nil), "")
+	wantProblem(t, exampleProblems("a", []string{"", "Tx_Read", "Event"}, []string{"Tx", "Event"}), "")
+	wantProblem(t, exampleProblems("a", []string{"TxRead"}, []string{"Tx"}), "a has no Example of Tx")
+}
+
+func TestPackagesHaveExamples(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for _, p := range goList(t, root, "./...") {
+		pkg, own := relative(p.ImportPath)
+		if !own || slices.ContainsFunc(notPublic, func(tree string) bool { return inTree(pkg, tree) }) {
+			continue
+		}
+		seen[pkg] = true
+		files, err := filepath.Glob(filepath.Join(root, pkg, "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var examples []string
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, match := range exampleFunc.FindAllStringSubmatch(string(text), -1) {
+				examples = append(examples, match[1])
+			}
+		}
+		report(t, exampleProblems(pkg, examples, exampled[pkg]))
+	}
+	for pkg := range exampled {
+		if !seen[pkg] {
+			t.Errorf("there is no package %s any more: take it out of the list", pkg)
+		}
+	}
+}
