@@ -42,4 +42,39 @@ var brokerMutants = []Mutant{
 		Old: `_ = msg.InProgress()`, New: `_ = msg`,
 		Why: "a slow handler's message is given to another consumer",
 	},
+	{
+		Name: "kafka-key-dropped", File: "contrib/kafka/publisher.go", Package: "contrib/kafka", Test: "^TestRecords$",
+		Old: `key := p.cfg.Key(event); key != "" {`, New: `key := p.cfg.Key(event); key == "" {`,
+		Why: "events of one key overtake each other in several partitions",
+	},
+	{
+		Name: "kafka-producer-not-idempotent", File: "contrib/kafka/publisher.go", Package: "contrib/kafka", Test: "^TestRefused$",
+		Old: `client.OptValue(kgo.DisableIdempotentWrite) == true`, New: `client.OptValue(kgo.DisableIdempotentWrite) == "no"`,
+		Why: "a retry of the client stores a record twice",
+	},
+	{
+		Name: "kafka-outage-repeats", File: "contrib/kafka/publisher.go", Package: "contrib/kafka", Test: "^TestOutageRepeatsNothing$",
+		Old: `	if f != nil {`, New: `	if f != nil && f.done == nil {`,
+		Why: "a relay's tries in an outage are all stored after it",
+	},
+	{
+		Name: "kafka-commits-past-a-gap", File: "contrib/kafka/partition.go", Package: "contrib/kafka", Test: "^TestWindow$",
+		Old: `p.entries[n].state == acked {`, New: `p.entries[n].state != waiting {`,
+		Why: "a record whose handler's process dies is lost",
+	},
+	{
+		Name: "kafka-acks-what-it-gives-out", File: "contrib/kafka/subscription.go", Package: "contrib/kafka", Test: "^TestRestart$",
+		Old: "	return raw\n}\n\nfunc (s *subscription) unmarshal", New: "	s.ack(e)\n	return raw\n}\n\nfunc (s *subscription) unmarshal",
+		Why: "a record is lost when its handler fails or its process dies",
+	},
+	{
+		Name: "kafka-loser-commits", File: "contrib/kafka/commit.go", Package: "contrib/kafka", Test: "^TestRebalance$",
+		Old: `close(p.abandoned)`, New: `_ = p.abandoned`,
+		Why: "a member that has lost a partition moves the offset of its new owner",
+	},
+	{
+		Name: "kafka-identity-of-a-delivery", File: "contrib/kafka/convert.go", Package: "contrib/kafka", Test: "^TestOrder$",
+		Old: `strconv.Itoa(int(rec.Partition))`, New: `message.NewID()`,
+		Why: "a record that is delivered again counts again",
+	},
 }

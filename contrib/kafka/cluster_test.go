@@ -1,0 +1,216 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/luatx/luatx/contrib/kafka"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/message"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// cluster is Kafka inside this process.
+type cluster struct {
+	t testing.TB
+	*kfake.Cluster
+	down    atomic.Bool // no records are taken
+	forgets atomic.Bool // no offsets are
+}
+
+func newCluster(t testing.TB, partitions int32, topics ...string) *cluster {
+	t.Helper()
+	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, topics...), kfake.GroupMinSessionTimeout(100*time.Millisecond))
+	must(t, err)
+	t.Cleanup(fake.Close)
+	c := &cluster{t: t, Cluster: fake}
+	fake.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		if !c.down.Load() {
+			return nil, nil, false
+		}
+		fake.KeepControl()
+		return nil, errors.New("down"), true
+	})
+	fake.ControlKey(int16(kmsg.OffsetCommit), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
+		req, ok := kreq.(*kmsg.OffsetCommitRequest)
+		if !c.forgets.Load() || !ok {
+			return nil, nil, false
+		}
+		fake.KeepControl()
+		return refuse(req), nil, true
+	})
+	return c
+}
+
+func refuse(req *kmsg.OffsetCommitRequest) kmsg.Response {
+	resp, _ := req.ResponseKind().(*kmsg.OffsetCommitResponse)
+	for _, of := range req.Topics {
+		topic := kmsg.NewOffsetCommitResponseTopic()
+		topic.Topic, topic.TopicID = of.Topic, of.TopicID
+		for _, p := range of.Partitions {
+			partition := kmsg.NewOffsetCommitResponseTopicPartition()
+			partition.Partition, partition.ErrorCode = p.Partition, kerr.GroupAuthorizationFailed.Code
+			topic.Partitions = append(topic.Partitions, partition)
+		}
+		resp.Topics = append(resp.Topics, topic)
+	}
+	return resp
+}
+
+func (c *cluster) client(opts ...kgo.Opt) *kgo.Client {
+	c.t.Helper()
+	client, err := kgo.NewClient(append([]kgo.Opt{
+		kgo.SeedBrokers(c.ListenAddrs()...), kgo.RetryBackoffFn(func(int) time.Duration { return 10 * time.Millisecond }),
+		kgo.MetadataMinAge(20 * time.Millisecond), kgo.FetchMaxWait(100 * time.Millisecond), kgo.HeartbeatInterval(50 * time.Millisecond),
+		kgo.SessionTimeout(5 * time.Second),
+	}, opts...)...)
+	must(c.t, err)
+	c.t.Cleanup(client.Close)
+	return client
+}
+
+func (c *cluster) publisher(change ...func(*kafka.PublisherConfig)) *kafka.Publisher {
+	c.t.Helper()
+	cfg := kafka.PublisherConfig{Timeout: time.Second}
+	for _, ch := range change {
+		ch(&cfg)
+	}
+	p, err := kafka.NewPublisher(c.client(), cfg)
+	must(c.t, err)
+	return p
+}
+
+// put produces plain records to one partition, in their order.
+func (c *cluster) put(topic string, partition int32, values ...string) {
+	c.t.Helper()
+	client := c.client(kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	for _, v := range values {
+		must(c.t, client.ProduceSync(c.t.Context(), &kgo.Record{Topic: topic, Partition: partition, Key: []byte("key"), Value: []byte(v)}).FirstErr())
+	}
+}
+
+// member is a Subscriber with its client.
+type member struct {
+	in     <-chan *message.RawMessage
+	client *kgo.Client
+	end    func() // ends the subscription
+	leave  func() // ends it, and closes the client
+}
+
+func (c *cluster) join(topic string, change ...func(*kafka.SubscriberConfig)) *member {
+	c.t.Helper()
+	cfg := kafka.SubscriberConfig{
+		CommitInterval: 20 * time.Millisecond, NackBackoff: message.Backoff{Base: time.Millisecond, Max: 10 * time.Millisecond},
+		Logger: slog.New(slog.DiscardHandler),
+	}
+	for _, ch := range change {
+		ch(&cfg)
+	}
+	sub, err := kafka.NewSubscriber(cfg)
+	must(c.t, err)
+	client := c.client(append(sub.Options(), kgo.ConsumerGroup("service-"+topic), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
+	ctx, cancel := context.WithCancel(context.Background())
+	in, err := sub.Subscribe(ctx, client)
+	must(c.t, err)
+	m := &member{in: in, client: client}
+	var once sync.Once
+	m.end = func() {
+		once.Do(func() {
+			cancel()
+			for msg := range in { // as a router does
+				msg.Nack(message.ErrStopped)
+			}
+		})
+	}
+	m.leave = func() {
+		m.end()
+		client.Close()
+	}
+	c.t.Cleanup(m.leave)
+	return m
+}
+
+// next receives a message, or fails.
+func next(t testing.TB, in <-chan *message.RawMessage) *message.RawMessage {
+	t.Helper()
+	select {
+	case msg, ok := <-in:
+		if !ok {
+			t.Fatal("the channel is closed")
+		}
+		return msg
+	case <-time.After(10 * time.Second):
+		t.Fatal("no message came")
+	}
+	return nil
+}
+
+// committed is the offset of a partition that the group has committed; 0 where there is none.
+func (c *cluster) committed(topic string, partition int32) int64 {
+	c.t.Helper()
+	req := kmsg.NewPtrOffsetFetchRequest()
+	of := kmsg.NewOffsetFetchRequestTopic()
+	of.Topic, of.Partitions = topic, []int32{partition}
+	req.Group, req.Topics = "service-"+topic, []kmsg.OffsetFetchRequestTopic{of}
+	g := kmsg.NewOffsetFetchRequestGroup()
+	gt := kmsg.NewOffsetFetchRequestGroupTopic()
+	gt.Topic, gt.Partitions = topic, []int32{partition}
+	g.Group, g.Topics = "service-"+topic, []kmsg.OffsetFetchRequestGroupTopic{gt}
+	req.Groups = []kmsg.OffsetFetchRequestGroup{g}
+	resp, err := req.RequestWith(context.Background(), c.client())
+	must(c.t, err)
+	var at int64
+	for _, t := range resp.Topics {
+		for _, p := range t.Partitions {
+			at = max(at, p.Offset)
+		}
+	}
+	for _, g := range resp.Groups {
+		for _, t := range g.Topics {
+			for _, p := range t.Partitions {
+				at = max(at, p.Offset)
+			}
+		}
+	}
+	return at
+}
+
+// records are all of a topic's so far.
+func (c *cluster) records(topic string, n int) []*kgo.Record {
+	c.t.Helper()
+	client := c.client(kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	ctx, cancel := context.WithTimeout(c.t.Context(), 10*time.Second)
+	defer cancel()
+	var all []*kgo.Record
+	for len(all) < n && ctx.Err() == nil {
+		all = append(all, client.PollFetches(ctx).Records()...)
+	}
+	return all
+}
+
+func event(id string, more ...string) *message.RawMessage {
+	attrs := message.Attributes{"specversion": "1.0", "id": id, "source": "/shop", "type": "order.placed", "datacontenttype": "application/json"}
+	for i := 0; i < len(more); i += 2 {
+		attrs[more[i]] = more[i+1]
+	}
+	return message.NewRaw(fmt.Appendf(nil, `{"id":%q}`, id), attrs, nil)
+}

@@ -1,0 +1,98 @@
+package kafka
+
+import (
+	"context"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// commit commits the offsets of all partitions that have moved.
+func (s *Subscriber) commit(ctx context.Context) {
+	s.committing.Lock()
+	defer s.committing.Unlock()
+	s.mu.Lock()
+	moved := slices.Clone(s.order)
+	s.mu.Unlock()
+	s.commitOf(ctx, moved)
+}
+
+// commitOf commits the offsets of partitions; called with committing held. What could not be committed is tried again by
+// the next commit.
+func (s *Subscriber) commitOf(ctx context.Context, partitions []*partition) {
+	offsets := make(map[string]map[int32]kgo.EpochOffset)
+	s.mu.Lock()
+	for _, p := range partitions {
+		if !p.dirty {
+			continue
+		}
+		p.dirty = false
+		if offsets[p.topic] == nil {
+			offsets[p.topic] = make(map[int32]kgo.EpochOffset)
+		}
+		offsets[p.topic][p.partition] = p.next
+	}
+	s.mu.Unlock()
+	if len(offsets) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
+	defer cancel()
+	var failed error
+	s.client.CommitOffsetsSync(ctx, offsets, func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
+		if failed = err; err != nil {
+			return
+		}
+		for _, topic := range resp.Topics {
+			for _, of := range topic.Partitions {
+				if err := kerr.ErrorForCode(of.ErrorCode); err != nil {
+					failed = err
+				}
+			}
+		}
+	})
+	if failed == nil {
+		return
+	}
+	s.cfg.Logger.Warn("kafka: offsets could not be committed; should this process end now, their records come again", "error", failed)
+	s.mu.Lock()
+	for _, p := range partitions {
+		p.dirty = p.dirty || offsets[p.topic][p.partition] == p.next && p.next.Offset > 0
+	}
+	s.mu.Unlock()
+}
+
+// giveUp lets go of partitions that are another member's from now on: their offsets are committed a last time where the group
+// still takes that, and what is acked later of them says nothing any more.
+func (s *Subscriber) giveUp(ctx context.Context, gone map[string][]int32, commit bool) {
+	s.committing.Lock()
+	defer s.committing.Unlock()
+	var left []*partition
+	s.mu.Lock()
+	for topic, ids := range gone {
+		for _, id := range ids {
+			if p := s.partitions[place{topic, id}]; p != nil {
+				left = append(left, p)
+				delete(s.partitions, p.place)
+				close(p.abandoned)
+			}
+		}
+	}
+	s.order = slices.DeleteFunc(s.order, (*partition).gone)
+	s.mu.Unlock()
+	if commit && len(left) > 0 {
+		s.commitOf(ctx, left)
+	}
+	paused := make(map[string][]int32)
+	for _, p := range left {
+		if p.paused {
+			paused[p.topic] = append(paused[p.topic], p.partition)
+		}
+	}
+	if len(paused) > 0 {
+		s.client.ResumeFetchPartitions(paused) // for when they come back
+	}
+	s.changed()
+}

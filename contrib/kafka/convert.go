@@ -1,0 +1,108 @@
+package kafka
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/stream"
+)
+
+const (
+	headerVersion     = "ce_" + message.AttrSpecVersion
+	headerContentType = "content-type"
+	fieldData         = "data" // of stream's binary mode, whose other fields are named as Kafka's headers
+
+	contentTypes   = "application/cloudevents"
+	typeStructured = contentTypes + "+json; charset=UTF-8"
+)
+
+// encode makes headers and value of an event. Errors wrap message.ErrEncode.
+func encode(event *message.RawMessage, structured bool) (headers []kgo.RecordHeader, value []byte, err error) {
+	for _, name := range []string{message.AttrID, message.AttrSource, message.AttrType} {
+		if text, _ := event.Attributes[name].(string); text == "" {
+			return nil, nil, fmt.Errorf("%w: event %q has no %s, which CloudEvents require", message.ErrEncode, event.ID(), name)
+		}
+	}
+	if structured {
+		value, err = event.MarshalJSON()
+		return []kgo.RecordHeader{{Key: headerContentType, Value: []byte(typeStructured)}}, value, err
+	}
+	if isStructured(event.DataContentType()) {
+		return nil, nil, fmt.Errorf("%w: datacontenttype %q would be taken for structured mode: use PublisherConfig.Structured", message.ErrEncode, event.DataContentType())
+	}
+	fields, err := stream.Binary(event)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := 0; i+1 < len(fields); i += 2 {
+		name, _ := fields[i].(string)
+		switch v := fields[i+1].(type) {
+		case []byte:
+			value = v
+		case string:
+			if !utf8.ValidString(name) || !utf8.ValidString(v) {
+				return nil, nil, fmt.Errorf("%w: header %q is not UTF-8", message.ErrEncode, name)
+			}
+			headers = append(headers, kgo.RecordHeader{Key: name, Value: []byte(v)})
+		}
+	}
+	return headers, value, nil
+}
+
+func isStructured(contentType string) bool {
+	return strings.HasPrefix(strings.ToLower(contentType), contentTypes)
+}
+
+// decode makes a message of a record: a CloudEvent of either mode, or one that is data alone. Errors wrap
+// message.ErrDecode.
+func decode(rec *kgo.Record) (*message.RawMessage, error) {
+	fields := make(map[string]any, len(rec.Headers)+1)
+	for _, h := range rec.Headers {
+		name := h.Key
+		if strings.EqualFold(name, headerContentType) {
+			name = headerContentType
+		}
+		if name == headerContentType || strings.HasPrefix(name, "ce_") {
+			fields[name] = string(h.Value)
+		}
+	}
+	contentType, _ := fields[headerContentType].(string)
+	if fields[headerVersion] == nil && !isStructured(contentType) {
+		return plain(rec, contentType), nil
+	}
+	if isStructured(contentType) { // whatever else the headers say
+		fields = map[string]any{headerContentType: contentType}
+	}
+	if rec.Value != nil {
+		fields[fieldData] = string(rec.Value)
+	}
+	return stream.Unmarshal("", fields)
+}
+
+// plain is data without attributes of its own; what Kafka knows of it stands in their place.
+func plain(rec *kgo.Record, contentType string) *message.RawMessage {
+	attrs := message.Attributes{message.AttrSpecVersion: message.SpecVersion, message.AttrType: rec.Topic}
+	if contentType != "" {
+		attrs[message.AttrDataContentType] = contentType
+	}
+	if key := string(rec.Key); key != "" && utf8.ValidString(key) {
+		attrs[message.AttrSubject], attrs[message.AttrPartitionKey] = key, key
+	}
+	return message.NewRaw(rec.Value, attrs, nil)
+}
+
+// identify gives a message that has none an identity that every delivery of it has. Partition and offset alone would be
+// another record's when the topic is deleted and made again.
+func identify(attrs message.Attributes, rec *kgo.Record) {
+	if attrs.ID() == "" {
+		attrs[message.AttrID] = strconv.Itoa(int(rec.Partition)) + "-" + strconv.FormatInt(rec.Offset, 10) + "-" + strconv.FormatInt(rec.Timestamp.UnixMilli(), 10)
+	}
+	if attrs.Source() == "" {
+		attrs[message.AttrSource] = "kafka://" + rec.Topic
+	}
+}

@@ -1,0 +1,99 @@
+package kafka_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/luatx/luatx/contrib/kafka"
+	"github.com/luatx/luatx/message"
+)
+
+// Events of one partition key go to one partition, in their order.
+func ExamplePublisher() {
+	broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, "orders")) // yours has addresses
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer broker.Close()
+	client, err := kgo.NewClient(kgo.SeedBrokers(broker.ListenAddrs()...))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.Close()
+
+	publisher, err := kafka.NewPublisher(client, kafka.PublisherConfig{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	// A relay calls it: relay.New(transactor, publisher, relay.Config{}).
+	fmt.Println(publisher.Publish(context.Background(), []*message.RawMessage{
+		message.NewRaw([]byte(`{"total":5}`), message.Attributes{
+			"id": "order-7", "source": "/shop", "type": "order.placed", "destination": "orders", "partitionkey": "customer-1",
+		}, nil),
+	}))
+	// Output: [<nil>]
+}
+
+// A consumer group's records go through a router, with luatx.Middleware in it where there is a Transactor.
+func ExampleSubscriber() {
+	broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders")) // yours has addresses
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer broker.Close()
+
+	subscriber, err := kafka.NewSubscriber(kafka.SubscriberConfig{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	client, err := kgo.NewClient(append(subscriber.Options(),
+		kgo.SeedBrokers(broker.ListenAddrs()...), kgo.ConsumerGroup("billing"), kgo.ConsumeTopics("orders"),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.Close() // when the engine has ended: others take over then
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	input, err := subscriber.Subscribe(ctx, client)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	engine := message.NewEngine(message.EngineConfig{})
+	handler := func(_ context.Context, msg *message.TypedMessage[map[string]int]) ([]*message.Message, error) {
+		fmt.Println(msg.Type(), "of", msg.Subject(), msg.Data)
+		if msg.Data["total"] == 6 {
+			cancel()
+		}
+		return nil, nil // acked
+	}
+	if err := engine.AddHandler("bill", nil, message.NewHandler(handler, message.Named("orders"))); err != nil {
+		fmt.Println(err)
+		return
+	}
+	if err := engine.AddRawInput("orders", nil, input); err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, value := range []string{`{"total":5}`, `{"total":6}`} {
+		if err := client.ProduceSync(ctx, &kgo.Record{Topic: "orders", Key: []byte("customer-1"), Value: []byte(value)}).FirstErr(); err != nil {
+			fmt.Println(err)
+		}
+	}
+	fmt.Println(engine.Run(ctx))
+	// Output:
+	// orders of customer-1 map[total:5]
+	// orders of customer-1 map[total:6]
+	// <nil>
+}

@@ -1,0 +1,87 @@
+package kafka
+
+import (
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+type state int
+
+const (
+	waiting   state = iota
+	out             // with a handler
+	postponed       // nacked: due again later
+	acked
+)
+
+// entry is a record whose offset cannot be committed yet.
+type entry struct {
+	rec       *kgo.Record
+	partition *partition
+	state     state
+	nacks     int
+	due       time.Time
+}
+
+// partition is one that this member of the group owns. The Subscriber's lock guards it.
+type partition struct {
+	place
+	entries   []*entry // by offset; the first one is not acked
+	open      int      // out or postponed
+	next      kgo.EpochOffset
+	dirty     bool // next is to be committed
+	paused    bool
+	abandoned chan struct{} // closed when it belongs to somebody else
+}
+
+func (p *partition) gone() bool {
+	select {
+	case <-p.abandoned:
+		return true
+	default:
+		return false
+	}
+}
+
+// take finds the record to be given out next: a nacked one that is due before those behind it. Where there is none, due is
+// when there will be; zero: not by waiting.
+func (p *partition) take(now time.Time, most int) (e *entry, due time.Time) {
+	for _, e := range p.entries {
+		switch e.state {
+		case postponed:
+			if !e.due.After(now) {
+				e.state = out
+				return e, time.Time{}
+			}
+			if due.IsZero() || e.due.Before(due) {
+				due = e.due
+			}
+		case waiting:
+			if p.open >= most {
+				return nil, due
+			}
+			e.state = out
+			p.open++
+			return e, time.Time{}
+		case out, acked:
+		}
+	}
+	return nil, due
+}
+
+// ack moves the offset as far as there is no gap.
+func (p *partition) ack(e *entry) {
+	e.state = acked
+	p.open--
+	n := 0
+	for n < len(p.entries) && p.entries[n].state == acked {
+		last := p.entries[n].rec
+		p.next = kgo.EpochOffset{Epoch: last.LeaderEpoch, Offset: last.Offset + 1}
+		p.dirty = true
+		n++
+	}
+	p.entries = slices.Delete(p.entries, 0, n)
+	e.rec = &kgo.Record{Offset: e.rec.Offset, LeaderEpoch: e.rec.LeaderEpoch} // what waits for those before it needs no more
+}

@@ -1,0 +1,283 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/luatx/luatx/message"
+)
+
+const (
+	// pollSize is how many records are taken from the client at a time.
+	pollSize = 500
+	// pollPause is how long a failing client is left alone, which tries again by itself.
+	pollPause     = 100 * time.Millisecond
+	commitTimeout = 5 * time.Second
+	buryTimeout   = 10 * time.Second
+	idle          = time.Minute
+)
+
+// subscription is the run of a Subscriber.
+type subscription struct {
+	*Subscriber
+	detached context.Context // outlives the subscription: messages in flight are still settled
+	out      chan *message.RawMessage
+}
+
+func (s *subscription) run(ctx context.Context) {
+	var loops sync.WaitGroup
+	loops.Go(func() { s.read(ctx) })
+	loops.Go(func() { s.commits(ctx) })
+	s.dispatch(ctx)
+	loops.Wait()
+	s.mu.Lock()
+	s.ended = true
+	s.mu.Unlock()
+	s.commit(s.detached)
+	close(s.out)
+}
+
+// read polls until ctx ends. No rebalance happens between a poll and its entries' place in the partitions.
+func (s *subscription) read(ctx context.Context) {
+	failing := false
+	for ctx.Err() == nil {
+		fetches := s.client.PollRecords(ctx, pollSize)
+		s.add(fetches)
+		s.client.AllowRebalance()
+		if ctx.Err() != nil || fetches.IsClientClosed() {
+			return
+		}
+		err := fetches.Err()
+		switch {
+		case err != nil && !failing:
+			s.cfg.Logger.Error("kafka: the subscriber cannot read; it goes on trying", "error", err)
+		case err == nil && failing && fetches.NumRecords() > 0:
+			s.cfg.Logger.Info("kafka: the subscriber reads again")
+		}
+		if failing = err != nil || failing && fetches.NumRecords() == 0; err != nil {
+			pause(ctx, pollPause)
+		}
+	}
+}
+
+// add puts what was read into its partitions, and fetches no more of those that have enough.
+func (s *subscription) add(fetches kgo.Fetches) {
+	full := map[string][]int32{}
+	s.mu.Lock()
+	fetches.EachPartition(func(of kgo.FetchTopicPartition) {
+		if len(of.Records) == 0 {
+			return
+		}
+		p := s.of(place{of.Topic, of.Partition})
+		for _, rec := range of.Records {
+			p.entries = append(p.entries, &entry{rec: rec, partition: p})
+		}
+		if len(p.entries) >= s.cfg.Buffer && !p.paused {
+			p.paused = true
+			full[of.Topic] = append(full[of.Topic], of.Partition)
+		}
+	})
+	s.mu.Unlock()
+	if len(full) > 0 {
+		s.client.PauseFetchPartitions(full)
+	}
+	s.changed()
+}
+
+// of finds a partition; called with the lock held.
+func (s *Subscriber) of(at place) *partition {
+	p := s.partitions[at]
+	if p == nil {
+		p = &partition{place: at, abandoned: make(chan struct{})}
+		s.partitions[at] = p
+		s.order = append(s.order, p)
+	}
+	return p
+}
+
+// changed lets the dispatcher look again.
+func (s *Subscriber) changed() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// dispatch gives records out, the partitions in turns.
+func (s *subscription) dispatch(ctx context.Context) {
+	for ctx.Err() == nil {
+		e, wait := s.take()
+		if e == nil {
+			timer := time.NewTimer(wait)
+			select {
+			case <-ctx.Done():
+			case <-s.wake:
+			case <-timer.C:
+			}
+			timer.Stop()
+			continue
+		}
+		raw := s.open(e)
+		if raw == nil {
+			continue
+		}
+		select {
+		case s.out <- raw:
+		case <-e.partition.abandoned:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// take finds the next record, or how long there will be none.
+func (s *subscription) take() (*entry, time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, wait := time.Now(), idle
+	for i, p := range s.order {
+		e, due := p.take(now, s.cfg.Concurrency)
+		if e != nil {
+			s.order = append(append(s.order[:i:i], s.order[i+1:]...), p) // behind all others
+			return e, 0
+		}
+		if !due.IsZero() {
+			wait = min(wait, due.Sub(now))
+		}
+	}
+	return nil, wait
+}
+
+// open makes a message of a record that is given out; nil where that was not possible, and it is settled.
+func (s *subscription) open(e *entry) *message.RawMessage {
+	rec := e.rec
+	raw, err := s.unmarshal(rec)
+	if err != nil {
+		raw = plain(rec, "")
+		identify(raw.Attributes, rec)
+		s.nack(e, raw, message.Permanent(err))
+		return nil
+	}
+	var reason error
+	raw.SetAcking(message.NewAckingFrom(message.AckingConfig{
+		Nack:    func(err error) { reason = err },
+		Release: func() { reason = message.ErrNacked },
+		Settled: func() {
+			if reason == nil {
+				s.ack(e)
+			} else {
+				s.nack(e, raw, reason)
+			}
+		},
+	}))
+	return raw
+}
+
+func (s *subscription) unmarshal(rec *kgo.Record) (raw *message.RawMessage, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &message.PanicError{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	raw, err = s.cfg.Unmarshal(rec)
+	if err == nil && raw == nil {
+		err = fmt.Errorf("%w: Unmarshal returned neither message nor error", message.ErrDecode)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if raw.Attributes == nil {
+		raw.Attributes = message.Attributes{}
+	}
+	identify(raw.Attributes, rec)
+	return raw, nil
+}
+
+// ack settles a record, unless it belongs to somebody else by now.
+func (s *subscription) ack(e *entry) {
+	p := e.partition
+	s.mu.Lock()
+	if p.gone() {
+		s.mu.Unlock()
+		return
+	}
+	p.ack(e)
+	resume := p.paused && len(p.entries) <= s.cfg.Buffer/2
+	if resume {
+		p.paused = false
+	}
+	late := s.ended
+	s.mu.Unlock()
+	if resume {
+		s.client.ResumeFetchPartitions(map[string][]int32{p.topic: {p.partition}})
+	}
+	if late {
+		s.commit(s.detached)
+	}
+	s.changed()
+}
+
+// nack makes a record due again, or buries it. It holds its partition's offset either way, until it is acked or buried.
+func (s *subscription) nack(e *entry, raw *message.RawMessage, reason error) {
+	s.mu.Lock()
+	e.nacks++
+	nacks, gone := e.nacks, e.partition.gone()
+	s.mu.Unlock()
+	if gone {
+		return
+	}
+	delay, asked := message.RetryDelay(reason)
+	if !asked {
+		delay = s.cfg.NackBackoff.Delay(nacks)
+	}
+	if message.IsPermanent(reason) || s.cfg.MaxDeliveries > 0 && nacks >= s.cfg.MaxDeliveries {
+		if s.bury(raw, reason) {
+			s.ack(e)
+			return
+		}
+	}
+	s.mu.Lock()
+	e.state, e.due = postponed, time.Now().Add(delay)
+	s.mu.Unlock()
+	s.changed()
+}
+
+// bury publishes a dead letter, and reports whether the record may be forgotten.
+func (s *subscription) bury(raw *message.RawMessage, reason error) bool {
+	log := s.cfg.Logger.With("id", raw.ID(), "source", raw.Source(), "reason", reason)
+	if s.cfg.DeadLetter == nil {
+		log.Error("kafka: record refused for good; it holds its partition: set SubscriberConfig.DeadLetter")
+		return false
+	}
+	ctx, cancel := context.WithTimeout(s.detached, buryTimeout)
+	defer cancel()
+	letter := message.NewRaw(raw.Data, raw.Attributes.Clone(), nil)
+	letter.Attributes[AttrReason] = reason.Error()
+	if err := errors.Join(s.cfg.DeadLetter.Publish(ctx, []*message.RawMessage{letter})...); err != nil {
+		log.Error("kafka: a dead letter could not be published; its record holds its partition", "error", err)
+		return false
+	}
+	log.Error("kafka: record refused for good; it is a dead letter")
+	return true
+}
+
+// commits tells the group every CommitInterval until ctx ends.
+func (s *subscription) commits(ctx context.Context) {
+	for pause(ctx, s.cfg.CommitInterval); ctx.Err() == nil; pause(ctx, s.cfg.CommitInterval) {
+		s.commit(ctx)
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
