@@ -7,31 +7,31 @@ import (
 	"github.com/luatx/luatx/internal/slot"
 )
 
-// The keys of a shard, under <namespace>:{<text of the slot>}:
+// The keys of a shard, under <namespace>:{<text of the slot>}: with the type and the meaning of each, for docs/keys.md.
 const (
-	keyVoid     = "void"
-	keyInboxA   = "inbox:a"
-	keyInboxB   = "inbox:b"
-	keyEntries  = "entries"
-	keyPending  = "pending"
-	keyAttempts = "attempts"
-	keyErrors   = "errors"
-	keyLeases   = "leases"
-	keyParked   = "parked"
-	keySent     = "sent"
-	keySeq      = "seq"
-	keyBroken   = "broken"
-	keyResults  = "results"
-	keyResultsB = "results:b"
-	keyDue      = "due"
-	keyDecided  = "decided"
-	keyRepair   = "repair"
-	keyHeaders  = "headers"
-	keyLanes    = "lanes"
-	keyCounts   = "counts"
-	keyParkedBy = "parked:by"
-	keyRoutes   = "routes"
-	keyAudit    = "audit"
+	keyVoid     = "void"      // none: never exists. While the slot migrates, a declared key that is missing makes the cluster answer TRYAGAIN before a script has begun
+	keyInboxA   = "inbox:a"   // hash: digest of an id → token of its commit, with ! behind it where its undo failed; layout, namespace and keyspace; since when; tombstones
+	keyInboxB   = "inbox:b"   // hash: the generation before it, until that is past the retention
+	keyEntries  = "entries"   // hash: event → body; of a sent one = and the SHA-1 of its body, of an erased one ! and the SHA-1
+	keyPending  = "pending"   // zset: event by when it is due (ms), under a lease by the lease's end; half a millisecond more where its destination is paused
+	keyAttempts = "attempts"  // hash: event → attempts, beyond the first one
+	keyErrors   = "errors"    // hash: event → its last five failures: time, attempt, class, text
+	keyLeases   = "leases"    // hash: event → lease, current or of a relay that died
+	keyParked   = "parked"    // zset: event by when it was parked (ms)
+	keySent     = "sent"      // zset: event by when it was sent (ms), until its retention is over
+	keySeq      = "seq"       // string: the last number of a lease or a place in a lane
+	keyBroken   = "broken"    // hash: digest of an id → what an undo that failed has left
+	keyResults  = "results"   // hash: digest of an id → replies that were kept for a repeated call
+	keyResultsB = "results:b" // hash: the generation before it
+	keyDue      = "due"       // zset: subject of an open timer by when it is due (ms)
+	keyDecided  = "decided"   // zset: what became of a timer, by when (ms), for the retention
+	keyRepair   = "repair"    // hash: in the first shard: whose turn it is to repair, and how far the round is
+	keyHeaders  = "headers"   // hash: ordered event → its place in its lane and its ordering key
+	keyLanes    = "lanes"     // zset: escaped ordering key, NUL, place in 16 digits, NUL, event; all with one score
+	keyCounts   = "counts"    // hash: events and bytes that are neither sent nor parked, parked ones, and counters since the beginning
+	keyParkedBy = "parked:by" // hash: number of parked events by destination (d:), type (t:) and class (c:)
+	keyRoutes   = "routes"    // hash: event → the destination that an operator has given it
+	keyAudit    = "audit"     // stream: what operators did: who, when, why, which events
 )
 
 // names lists the keys that business commands may not name; the ones that later layouts use are among them.
