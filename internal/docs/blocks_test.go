@@ -3,12 +3,12 @@ package docs
 import (
 	"encoding/json"
 	"fmt"
-	"go/parser"
-	"go/token"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -25,14 +25,23 @@ func pages(t *testing.T) []string {
 	return append(names, filepath.Join(root, "README.md"))
 }
 
-// A suite is a tree of files for `go test -overlay`: a package for each page with marked blocks, one for each whole
-// program, and a test that runs them.
+// A suite is a tree of files for `go test -overlay`: few packages for the marked blocks, one for each whole program,
+// and a test that runs them.
 type suite struct {
-	dir     string
-	files   map[string]string // what the go command sees → what is there
-	imports []string
-	blocks  []string // lines of the test's table
-	built   int      // blocks that are compiled only
+	dir    string
+	files  map[string]string // what the go command sees → what is there
+	parts  []*part
+	blocks []string // lines of the test's table; § stands for the package
+	built  int      // blocks that are compiled only
+}
+
+// A part is what lies in one package in any case: a whole program, or the other blocks of a page with what is set up
+// for them. Parts share a package where none sees a name of another: each package costs a second to compile.
+type part struct {
+	files           map[string]string
+	blocks          []string
+	declares, needs map[string]bool
+	whole           bool
 }
 
 var notName = regexp.MustCompile(`[^a-z0-9]`)
@@ -40,6 +49,81 @@ var notName = regexp.MustCompile(`[^a-z0-9]`)
 func newSuite(t *testing.T) *suite {
 	t.Helper()
 	return &suite{dir: t.TempDir(), files: map[string]string{}}
+}
+
+// put adds a file to a part.
+func (p *part) put(t *testing.T, name, text string) {
+	t.Helper()
+	declares, needs, err := Names("package p\n" + text)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	p.files[name] = text
+	maps.Copy(p.declares, declares)
+	maps.Copy(p.needs, needs)
+}
+
+// apart says whether two parts must not share a package.
+func (p *part) apart(q *part) bool {
+	meets := func(a, b map[string]bool) bool {
+		for name := range a {
+			if b[name] {
+				return true
+			}
+		}
+		return false
+	}
+	return p.whole || q.whole || meets(p.declares, q.declares) || meets(p.declares, q.needs) || meets(p.needs, q.declares)
+}
+
+// add makes parts of the marked blocks of a page. setup, which may be empty, is what it declares for them.
+func (s *suite) add(t *testing.T, file, setup string, page Page) {
+	t.Helper()
+	base := filepath.Base(file)
+	name := "p" + notName.ReplaceAllString(strings.ToLower(strings.TrimSuffix(base, ".md")), "")
+	blocks, prepare, shared := newPart(false), "none", map[string]bool{}
+	if setup != "" {
+		var err error
+		if shared, _, err = Names(setup); err != nil {
+			t.Fatal(err)
+		}
+		if shared["prepare"] {
+			prepare = "prepare_" + name
+		}
+	}
+	for _, block := range page.Blocks {
+		build, run := block.Marked()
+		if !build {
+			continue
+		}
+		into, call := blocks, fmt.Sprintf("Block_%s_%d", name, block.Line)
+		text, err := Program(call, prepare, file, block, shared)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		call = "block: §." + call
+		if block.whole() {
+			into, call = newPart(true), "main: §.Main"
+			s.parts = append(s.parts, into)
+		}
+		into.put(t, fmt.Sprintf("%s%d.go", name, block.Line), text)
+		if !run {
+			s.built++
+			continue
+		}
+		output, says := block.Output()
+		into.blocks = append(into.blocks, fmt.Sprintf("{name: %q, %s, says: %t, output: %q},", fmt.Sprintf("%s:%d", base, block.Line), call, says, output))
+	}
+	if len(blocks.files) > 0 {
+		_, setup, _ = strings.Cut(setup, "package setup\n")
+		blocks.put(t, name+".go", strings.Replace(setup, "func prepare()", "func "+prepare+"()", 1))
+		s.parts = append(s.parts, blocks)
+	}
+}
+
+func newPart(whole bool) *part {
+	return &part{files: map[string]string{}, declares: map[string]bool{}, needs: map[string]bool{}, whole: whole}
 }
 
 // write puts a file into the package of that name below the test's, which has none.
@@ -56,96 +140,50 @@ func (s *suite) write(t *testing.T, name, file, text string) {
 	s.files[there] = here
 }
 
-// add makes packages of the marked blocks of a page. setup, which may be empty, is what it declares for them.
-func (s *suite) add(t *testing.T, file, setup string, page Page) {
+// pack lays the parts into packages, each into the first one that it fits in, and returns what imports them.
+func (s *suite) pack(t *testing.T) (imports string) {
 	t.Helper()
-	shared, prepares := declared(t, setup)
-	base := filepath.Base(file)
-	common := "p" + notName.ReplaceAllString(strings.ToLower(strings.TrimSuffix(base, ".md")), "")
-	fragments := 0
-	for _, block := range page.Blocks {
-		build, run := block.Marked()
-		if !build {
-			continue
+	var packed [][]*part
+	for _, p := range s.parts {
+		at := slices.IndexFunc(packed, func(parts []*part) bool { return !slices.ContainsFunc(parts, p.apart) })
+		if at < 0 {
+			at, packed = len(packed), append(packed, nil)
 		}
-		name, call := common, fmt.Sprintf("block: %s.Block%d", common, block.Line)
-		if block.whole() {
-			name = fmt.Sprintf("%s%d", common, block.Line)
-			call = "main: " + name + ".Main"
-			s.imports = append(s.imports, name)
-		} else {
-			fragments++
+		packed[at] = append(packed[at], p)
+	}
+	for i, parts := range packed {
+		name, as := fmt.Sprintf("blocks%d", i), "_ "
+		for _, p := range parts {
+			for _, file := range slices.Sorted(maps.Keys(p.files)) {
+				s.write(t, name, file, "package "+name+"\n"+p.files[file])
+			}
+			for _, block := range p.blocks {
+				s.blocks, as = append(s.blocks, strings.Replace(block, "§", name, 1)), ""
+			}
 		}
-		text, err := Program(name, file, block, shared)
-		if err != nil {
-			t.Error(err)
-			continue
-		}
-		s.write(t, name, fmt.Sprintf("block%d.go", block.Line), text)
-		if !run {
-			s.built++
-			continue
-		}
-		output, says := block.Output()
-		s.blocks = append(s.blocks, fmt.Sprintf("{name: %q, %s, says: %t, output: %q},", fmt.Sprintf("%s:%d", base, block.Line), call, says, output))
+		s.write(t, name, "common.go", "package "+name+"\n"+Common)
+		imports += fmt.Sprintf("import %s%q\n", as, module+"/internal/docs/run/"+name)
 	}
-	if fragments == 0 {
-		return
-	}
-	s.imports = append(s.imports, common)
-	text := "package " + common + "\n" + Common
-	if !prepares {
-		text += "\nfunc prepare() {}\n"
-	}
-	s.write(t, common, "common.go", text)
-	if setup != "" {
-		s.write(t, common, "setup.go", strings.Replace(setup, "package setup\n", "package "+common+"\n", 1))
-	}
+	return imports
 }
 
-// declared are the names that a page's setup declares, and whether prepare is among them.
-func declared(t *testing.T, setup string) (names map[string]bool, prepares bool) {
-	t.Helper()
-	names = map[string]bool{}
-	if setup == "" {
-		return names, false
-	}
-	file, err := parser.ParseFile(token.NewFileSet(), "setup", setup, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name := range file.Scope.Objects {
-		names[name] = true
-	}
-	return names, names["prepare"]
-}
-
-// run compiles all blocks at once and runs those that are to be run; it returns what the go command says.
+// run compiles all blocks at once and runs those that are to be run; it returns what the go command or they say.
 func (s *suite) run(t *testing.T) (string, error) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", "run_test.go.txt"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var imports strings.Builder
-	for _, name := range s.imports {
-		as := "_ "
-		if strings.Contains(strings.Join(s.blocks, ""), ": "+name+".") {
-			as = ""
-		}
-		fmt.Fprintf(&imports, "import %s%q\n", as, module+"/internal/docs/run/"+name)
-	}
-	test := strings.Replace(string(text), "import (", imports.String()+"import (", 1)
+	test := strings.Replace(string(text), "import (", s.pack(t)+"import (", 1)
 	s.write(t, "", "run_test.go", strings.Replace(test, "// BLOCKS", strings.Join(s.blocks, "\n\t"), 1))
 	overlay, err := json.Marshal(map[string]any{"Replace": s.files})
 	if err != nil {
 		t.Fatal(err)
 	}
-	name := filepath.Join(s.dir, "overlay.json")
+	name, binary := filepath.Join(s.dir, "overlay.json"), filepath.Join(s.dir, "blocks.test")
 	if err := os.WriteFile(name, overlay, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	binary := filepath.Join(s.dir, "blocks.test")
 	if out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-o", binary, "-overlay", name, "./run").CombinedOutput(); err != nil {
 		return string(out), err
 	}
@@ -174,17 +212,17 @@ func TestMarkedBlocks(t *testing.T) {
 		}
 		s.add(t, file, string(setup), Parse(string(text)))
 	}
-	if len(s.blocks) < leastBlocks {
-		t.Errorf("%d blocks are marked to be run, fewer than %d: was a mark lost?", len(s.blocks), leastBlocks)
-	}
 	if out, err := s.run(t); err != nil {
 		t.Errorf("%v\n%s", err, out)
+	}
+	if len(s.blocks) < leastBlocks {
+		t.Errorf("%d blocks are marked to be run, fewer than %d: was a mark lost?", len(s.blocks), leastBlocks)
 	}
 	t.Logf("%d blocks run, %d compiled", len(s.blocks), s.built)
 }
 
 // leastBlocks keeps blocks from losing their marks in silence.
-const leastBlocks = 14
+const leastBlocks = 29
 
 // TestBrokenBlocks holds that a block is not taken for sound because nobody looks.
 func TestBrokenBlocks(t *testing.T) {
@@ -241,7 +279,7 @@ func TestUnmarkedBlocksAreGo(t *testing.T) {
 			if language, _, _ := strings.Cut(block.Info, " "); language != "go" {
 				continue
 			}
-			if _, err := Program("page", name, block, nil); err != nil {
+			if _, err := Program("block", "none", name, block, nil); err != nil {
 				t.Error(err)
 			}
 			if build, _ := block.Marked(); !build && block.Info != "go" {

@@ -56,31 +56,31 @@ func (b Block) Output() (string, bool) {
 	return strings.TrimSpace(strings.Join(lines, "\n")), true
 }
 
-// Program makes a file of the package name of a block. A whole program's main becomes Main; anything else a function
-// Block<line>(t, ctx, client, transactor), which calls prepare() and then runs the block. page names the page in the
-// compiler's messages; shared are the names that other files of the package declare.
-func Program(name, page string, block Block, shared map[string]bool) (string, error) {
+// Program makes a file of Go of a block, but for its package clause. A whole program's main becomes Main; anything else
+// the function name(t, ctx, client, transactor), which calls prepare and then runs the block. page names the page in
+// the compiler's messages; shared are the names that other files of the package declare for it.
+func Program(name, prepare, page string, block Block, shared map[string]bool) (string, error) {
 	text := strings.ReplaceAll(strings.ReplaceAll(block.Text, "error { … }", "error { return nil }"), "{ … }", "{}")
-	at := fmt.Sprintf("\n//line %s:%d\n", page, block.Line)
 	if block.whole() {
 		_, text, _ = strings.Cut(text, "\n")
-		return "package " + name + fmt.Sprintf("\n//line %s:%d\n", page, block.Line+1) + strings.Replace(text, "\nfunc main() {", "\nfunc Main() {", 1), nil
+		return fmt.Sprintf("\n//line %s:%d\n", page, block.Line+1) + strings.Replace(text, "\nfunc main() {", "\nfunc Main() {", 1), nil
 	}
+	at := fmt.Sprintf("\n//line %s:%d\n", page, block.Line)
 	declared, statements := split(text)
 	body, err := instrument(statements)
 	if err != nil {
 		return "", fmt.Errorf("%s:%d: %w", page, block.Line, err)
 	}
-	code := at + declared + fmt.Sprintf("\nfunc Block%d(t_ *testing.T, ctx_ context.Context, client_ *redis.Client, transactor_ *luatx.Transactor) {\n", block.Line) +
-		"t, ctx, client, transactor = t_, ctx_, client_, transactor_\nprepare()\n{" + at + body + "\n}\n}\n"
+	code := at + declared + "\nfunc " + name + "(t_ *testing.T, ctx_ context.Context, client_ *redis.Client, transactor_ *luatx.Transactor) {\n" +
+		"t, ctx, client, transactor = t_, ctx_, client_, transactor_\n" + prepare + "()\n{" + at + body + "\n}\n}\n"
 	imports, err := imported(code, shared)
 	if err != nil {
 		return "", fmt.Errorf("%s:%d: %w", page, block.Line, err)
 	}
-	return "package " + name + "\n" + imports + code, nil
+	return imports + code, nil
 }
 
-// Common is what the blocks of a page share, in a file of their package.
+// Common is what all blocks of a package are given.
 const Common = `
 import ("context"; "testing"; "github.com/redis/go-redis/v9"; "github.com/luatx/luatx")
 
@@ -92,6 +92,8 @@ var (
 	err        error
 )
 
+func none() {}
+
 func must_(err error) {
 	if err != nil {
 		t.Helper()
@@ -99,6 +101,22 @@ func must_(err error) {
 	}
 }
 `
+
+// Names are those that a file declares for its package, and those that it needs of other files and packages.
+func Names(source string) (declares, needs map[string]bool, err error) {
+	file, err := parser.ParseFile(token.NewFileSet(), "", source, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	declares, needs = map[string]bool{}, map[string]bool{}
+	for name := range file.Scope.Objects {
+		declares[name] = true
+	}
+	for _, ident := range file.Unresolved {
+		needs[ident.Name] = true
+	}
+	return declares, needs, nil
+}
 
 // whole says whether a block is a program of its own.
 func (b Block) whole() bool { return strings.HasPrefix(b.Text, "package main\n") }

@@ -88,4 +88,22 @@ var toolMutants = []Mutant{
 		Test:    "^TestDumpOfMiniredis$",
 		Why:     "a replay that counts a delivery would look like none",
 	},
+	{
+		Name:    "links-of-pages-are-overlooked",
+		File:    "internal/docs/markdown.go",
+		Old:     `page.Links = append(page.Links, Link{Line: line, Target: plain[at[2]:at[3]]})`,
+		New:     `_ = line`,
+		Package: "internal/rules",
+		Test:    "^TestMarkdownProblems$",
+		Why:     "a link of the documentation may lead nowhere",
+	},
+	{
+		Name:    "errors-in-blocks-are-overlooked",
+		File:    "internal/docs/program.go",
+		Old:     `add(assign.End(), "; must_(err)")`,
+		New:     `add(assign.End(), "; _ = err")`,
+		Package: "internal/docs",
+		Test:    "^TestBrokenBlocks$",
+		Why:     "an example of the documentation may fail, and nobody hears of it",
+	},
 }
