@@ -20,7 +20,7 @@ var packages = byName(
 	"encoding/json", "net/http", "net/http/httptest", "database/sql", "os/signal", "log/slog",
 	module, module+"/message", module+"/inbox", module+"/outbox", module+"/relay", module+"/relay/cehttp", module+"/repair", module+"/stream",
 	module+"/stack", module+"/expiry", module+"/trigger", module+"/sqltx", module+"/admin", module+"/luatxtest", module+"/idempotency",
-	module+"/contrib/watermill",
+	module+"/contrib/watermill", module+"/contrib/nats", module+"/contrib/amqp", "github.com/nats-io/nats.go/jetstream",
 )
 
 func byName(paths ...string) map[string]string {
