@@ -50,6 +50,7 @@ func table() []Mutant {
 		telemetryMutants,
 		brokerMutants,
 		amqpMutants,
+		cloudeventsMutants,
 		upgradeMutants,
 	)
 }

@@ -1,0 +1,16 @@
+package cloudevents_test
+
+import (
+	"testing"
+
+	"github.com/luatx/luatx/internal/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
