@@ -50,7 +50,7 @@ verify: race cluster fuzz mutants api ## everything that takes longer than make 
 	@LUATX_VERIFY=1 .ci/each go test -count=1 -timeout 60m ./...
 
 setup: ## fetch modules, servers to test with (Debian, Ubuntu) and the linter
-	@.ci/each go mod download
+	@.ci/each go list -deps -test ./... >/dev/null
 	@SETUP=1 go run ./internal/redistest/found
 	@SETUP=1 go run ./sqltx/sqltest/found
 	@SETUP=1 go run ./contrib/amqp/internal/rabbit/found

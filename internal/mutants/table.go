@@ -52,6 +52,7 @@ func table() []Mutant {
 		amqpMutants,
 		cloudeventsMutants,
 		upgradeMutants,
+		watermillMutants,
 	)
 }
 
