@@ -29,7 +29,7 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-const concert, hold = "concert-7", 2 * time.Second // for so long a seat is kept for who has not paid
+const concert, hold = "concert-7", 4 * time.Second // for so long a seat is kept for who has not paid
 
 // The procedures run on the server inside a commit: nobody comes between their reads and their writes.
 var procedures = []luatx.Procedure{
