@@ -81,9 +81,13 @@ func linesOf(t *testing.T, dir string) (lines int) {
 	return lines
 }
 
-// TestCommandsRun holds that every command of the table runs from the top of the repository, as it stands there.
+// TestCommandsRun holds that every command of the table runs from the top of the repository, as it stands there. What the
+// programs do is held by their own tests.
 func TestCommandsRun(t *testing.T) {
 	t.Parallel()
+	if os.Getenv("LUATX_VERIFY") == "" {
+		t.Skip("builds each program: set LUATX_VERIFY")
+	}
 	watchTree(t)
 	for _, row := range table(t) {
 		t.Run(strings.ReplaceAll(row[3], "/", "_"), func(t *testing.T) {
