@@ -13,7 +13,7 @@ demo: ## the shop under fire, both ways side by side (ARGS='--help' for its flag
 	@go run ./cmd/luatx demo $(ARGS)
 
 test: found ## all tests but the long ones; a few minutes, at most eight
-	@.ci/each go test ./...
+	@.ci/test
 
 race: found ## all tests under the race detector; needs a C compiler
 	@CGO_ENABLED=1 .ci/each go test -race ./...
