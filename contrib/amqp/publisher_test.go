@@ -132,12 +132,10 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("%s: %v", e.ID(), err)
 		}
 	}
-	eventually(t, "all others to arrive", func() bool { return len(in.received()) >= 4 })
-	for _, id := range []string{"a", "b", "c", "other-lane"} {
-		if in.ids()[id] == 0 {
-			t.Errorf("%s has not arrived: %v", id, in.ids())
-		}
-	}
+	eventually(t, "all others to arrive, some of them twice", func() bool {
+		ids := in.ids()
+		return ids["a"] > 0 && ids["b"] > 0 && ids["c"] > 0 && ids["other-lane"] > 0
+	})
 	if in.ids()["behind"] != 0 {
 		t.Error("an event went out before the one in front of it")
 	}
@@ -329,7 +327,7 @@ func TestPowerCut(t *testing.T) {
 		case msg := <-in:
 			seen[msg.ID()] = true
 			msg.Ack()
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("%d of %d events are there", len(seen), len(events))
 		}
 	}

@@ -55,7 +55,7 @@ func next(t testing.TB, in <-chan *message.RawMessage) *message.RawMessage {
 			t.Fatal("the subscription has ended")
 		}
 		return msg
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("no message came")
 	}
 	return nil

@@ -158,7 +158,7 @@ func next(t testing.TB, in <-chan *message.RawMessage) *message.RawMessage {
 			t.Fatal("the channel is closed")
 		}
 		return msg
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("no message came")
 	}
 	return nil
@@ -198,7 +198,7 @@ func (c *cluster) committed(topic string, partition int32) int64 {
 func (c *cluster) records(topic string, n int) []*kgo.Record {
 	c.t.Helper()
 	client := c.client(kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
-	ctx, cancel := context.WithTimeout(c.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
 	defer cancel()
 	var all []*kgo.Record
 	for len(all) < n && ctx.Err() == nil {

@@ -63,7 +63,7 @@ func (b *broker) start() {
 		return
 	}
 	srv.Start()
-	if !srv.ReadyForConnections(10 * time.Second) {
+	if !srv.ReadyForConnections(time.Minute) {
 		b.t.Error("the server is not ready")
 	}
 	b.srv, b.opts.Port = srv, opts.Port
@@ -156,7 +156,7 @@ func next(t testing.TB, in <-chan *message.RawMessage) *message.RawMessage {
 			t.Fatal("the channel is closed")
 		}
 		return msg
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("no message came")
 	}
 	return nil

@@ -25,7 +25,7 @@ func exampleStream(ctx context.Context) (js jetstream.JetStream, closing func(),
 		return nil, nil, err
 	}
 	srv.Start()
-	srv.ReadyForConnections(10 * time.Second)
+	srv.ReadyForConnections(time.Minute)
 	nc, err := natsgo.Connect(srv.ClientURL(), natsgo.MaxReconnects(-1))
 	if err != nil {
 		return nil, nil, err

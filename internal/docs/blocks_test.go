@@ -187,7 +187,7 @@ func (s *suite) run(t *testing.T) (string, error) {
 	if out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-o", binary, "-overlay", name, "./run").CombinedOutput(); err != nil {
 		return string(out), err
 	}
-	cmd := exec.CommandContext(t.Context(), binary, "-test.v", "-test.timeout=1m")
+	cmd := exec.CommandContext(t.Context(), binary, "-test.v", "-test.timeout=5m")
 	cmd.Dir = s.dir
 	out, err := cmd.CombinedOutput()
 	return string(out), err
