@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -39,7 +40,9 @@ func target(t testing.TB, structured bool) luatxtest.PublisherTarget {
 	var mu sync.Mutex
 	refused := map[string]bool{}
 	var arrived []*message.RawMessage
-	in, _ := b.subscribe("out")
+	in, _ := b.subscribe("out", func(c *nats.SubscriberConfig) {
+		c.Consumer.AckWait = time.Second // what was on its way when the server stopped comes again after that
+	})
 	go func() {
 		for msg := range in {
 			mu.Lock()
