@@ -179,11 +179,11 @@ func TestHTTPLeftAlone(t *testing.T) {
 			Secrets: [][]byte{webhookSecret},
 		})
 		tr := newTransactor(t, client)
-		cfg := quickly
-		cfg.Attempts = 1
+		cfg, log := quickly, logs{}
+		cfg.Attempts, cfg.Logger = 1, log.logger()
 		start(t, tr, p, cfg)
 		emitTo(t, tr, "a", "throttles", "first")
-		redistest.Eventually(t, "the first answer", func() bool { times, _ := throttles.seen("first"); return times == 1 })
+		redistest.Eventually(t, "the first answer to be known", func() bool { return log.count("unavailable; pausing") == 1 })
 		emitTo(t, tr, "a", "throttles", "second")
 		emitTo(t, tr, "a", "well", "third")
 		redistest.Eventually(t, "the other receiver", func() bool { _, taken := well.seen("third"); return taken == 1 })

@@ -96,14 +96,7 @@ func (c *consumption) turns(ctx context.Context) {
 func (c *consumption) next(ctx context.Context, batch []*message.RawMessage) ([]*message.RawMessage, error) {
 	select {
 	case c.reading <- struct{}{}:
-		defer func() { <-c.reading }()
-		if err := c.upkeep(ctx); err != nil {
-			return batch, err
-		}
-		if batch = c.collect(batch); len(batch) > 0 {
-			return batch, nil
-		}
-		return c.await(ctx)
+		return c.read(ctx, batch)
 	default:
 	}
 	if batch = c.collect(batch); len(batch) > 0 {
@@ -111,12 +104,24 @@ func (c *consumption) next(ctx context.Context, batch []*message.RawMessage) ([]
 	}
 	select { // the other one reads
 	case <-ctx.Done():
+		return batch, nil
 	case msg := <-c.out:
-		batch = append(batch, msg)
-	case c.reading <- struct{}{}:
-		<-c.reading
+		return append(batch, msg), nil
+	case c.reading <- struct{}{}: // kept: two that only asked would hand it to each other for ever
+		return c.read(ctx, batch)
 	}
-	return batch, nil
+}
+
+// read is next for the one of the turns that has the reader.
+func (c *consumption) read(ctx context.Context, batch []*message.RawMessage) ([]*message.RawMessage, error) {
+	defer func() { <-c.reading }()
+	if err := c.upkeep(ctx); err != nil {
+		return batch, err
+	}
+	if batch = c.collect(batch); len(batch) > 0 {
+		return batch, nil
+	}
+	return c.await(ctx)
 }
 
 // collect adds what has been read off the channel.

@@ -21,6 +21,15 @@ var streamMutants = []Mutant{
 		Why:     "a consumer that lost an entry takes it from the one that works on it",
 	},
 	{
+		Name:    "turns-without-a-reader",
+		File:    "stream/consume.go",
+		Old:     "hand it to each other for ever\n\t\treturn c.read(ctx, batch)",
+		New:     "hand it to each other for ever\n\t\t<-c.reading\n\t\treturn batch, nil",
+		Package: "stream",
+		Test:    "^TestTurnsRead$",
+		Why:     "two idle turns of Consume keep a core busy, and where there is one only, none reads",
+	},
+	{
 		Name:    "no-end-to-deliveries",
 		File:    "stream/subscription.go",
 		Old:     `(message.IsPermanent(nacked) || s.usedUp(e.deliveries))`,

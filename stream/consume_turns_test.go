@@ -1,0 +1,52 @@
+package stream
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// TestTurnsRead holds that the one of Consume's turns that waited for the reader reads: two that only let go of it again
+// would hand it to each other for as long as there is nothing to do, and on one core without ever reading.
+func TestTurnsRead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server := &fakeServer{}
+		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+		defer client.Close()
+		client.AddHook(server)
+		s, err := NewSubscriber(client, SubscriberConfig{Stream: "s", Group: "g"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sub, err := newSubscription(t.Context(), s, 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := newReader(sub)
+		r.recoverOwn.Store(false)
+		r.claimAt = time.Now().Add(time.Hour)
+		c := &consumption{reader: r, reading: make(chan struct{}, 1)}
+		c.reading <- struct{}{} // the other one reads
+		read := -1
+		go func() {
+			batch, err := c.next(t.Context(), nil)
+			if err != nil {
+				t.Error(err)
+			}
+			read = len(batch)
+		}()
+		synctest.Wait()
+		if read >= 0 {
+			t.Fatal("both read")
+		}
+		server.set(nil, "1-1")
+		<-c.reading // and has found nothing
+		synctest.Wait()
+		if read != 1 {
+			t.Errorf("%d messages, want the one that is there", read)
+		}
+	})
+}
