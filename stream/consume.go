@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/inbound"
 	"github.com/luatx/luatx/message"
 )
 
@@ -160,7 +161,7 @@ func (c *consumption) handle(ctx context.Context, h *handlers, batch []*message.
 }
 
 func (c *consumption) run(ctx context.Context, msg *message.RawMessage) (err error) {
-	defer recoverTo(&err)
+	defer inbound.RecoverTo(&err)
 	return c.process(ctx, msg)
 }
 

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/inbound"
 )
 
 // fakeServer stands in front of the network, so that minutes pass in no time: it has one new entry to read whenever
@@ -61,7 +63,7 @@ func (f *fakeServer) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 				return nil
 			}
 			f.mu.Unlock()
-			pause(ctx, time.Second)
+			inbound.Pause(ctx, time.Second)
 			f.mu.Lock()
 			cmd.SetErr(redis.Nil)
 			return redis.Nil

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/inbound"
 	"github.com/luatx/luatx/message"
 )
 
@@ -53,6 +54,6 @@ func (p *partition) handle(t *luatx.Transactor, process func(context.Context, *m
 }
 
 func processed(ctx context.Context, process func(context.Context, *message.RawMessage) error, msg *message.RawMessage) (err error) {
-	defer recoverTo(&err)
+	defer inbound.RecoverTo(&err)
 	return process(ctx, msg)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/internal/inbound"
 	"github.com/luatx/luatx/message"
 )
 
@@ -35,7 +36,7 @@ func (p *partition) serve(ctx context.Context) {
 		}
 		failures++
 		p.failed(ctx, "read", err)
-		pause(ctx, max(readBackoff.Delay(failures), minBlock))
+		inbound.Pause(ctx, max(readBackoff.Delay(failures), minBlock))
 	}
 }
 
@@ -46,7 +47,7 @@ func (p *partition) turn(ctx context.Context) error {
 		p.ahead = nil // what is pending by then is read again
 	}
 	if len(p.ahead) == 0 || p.ahead[0].again {
-		if len(p.ahead) > 0 && !pause(ctx, time.Until(p.ahead[0].due)) {
+		if len(p.ahead) > 0 && !inbound.Pause(ctx, time.Until(p.ahead[0].due)) {
 			return nil
 		}
 		if err := p.read(ctx); err != nil || len(p.ahead) == 0 || ctx.Err() != nil {
@@ -145,7 +146,7 @@ func (p *partition) dig(ctx context.Context, it *item, reason string) bool {
 			return true
 		}
 		p.outage.begins("dead-letter", err)
-		if !pause(ctx, max(readBackoff.Delay(failures), minBlock)) {
+		if !inbound.Pause(ctx, max(readBackoff.Delay(failures), minBlock)) {
 			return false
 		}
 	}
@@ -238,7 +239,7 @@ func (p *partition) item(id string, deliveries int64, fields any) *item {
 }
 
 func (p *partition) aggregateOf(msg *message.RawMessage) (id string, err error) {
-	defer recoverTo(&err)
+	defer inbound.RecoverTo(&err)
 	return p.m.cfg.Aggregate(msg)
 }
 
@@ -247,7 +248,7 @@ func (p *partition) wait(ctx context.Context, last string) error {
 	select {
 	case p.m.waits <- struct{}{}:
 	default:
-		pause(ctx, idlePause)
+		inbound.Pause(ctx, idlePause)
 		return nil
 	}
 	done := make(chan error, 1)

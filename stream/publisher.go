@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/internal/inbound"
 	"github.com/luatx/luatx/message"
 )
 
@@ -156,7 +157,7 @@ func (p *Publisher) entry(msg *message.RawMessage) (args []any, err error) {
 	if msg == nil {
 		return nil, errors.New("stream: the message is nil")
 	}
-	defer recoverTo(&err)
+	defer inbound.RecoverTo(&err)
 	if msg.ID() == "" {
 		if msg.Attributes == nil {
 			msg.Attributes = message.Attributes{}

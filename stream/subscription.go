@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"fmt"
 	"os"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/internal/inbound"
 	"github.com/luatx/luatx/message"
 )
 
@@ -123,16 +123,10 @@ func (s *subscription) malformed(e *entry, err error) {
 }
 
 func (s *subscription) unmarshal(id string, values map[string]any) (msg *message.RawMessage, err error) {
-	defer recoverTo(&err)
-	msg, err = s.cfg.Unmarshal(id, values)
+	defer inbound.RecoverTo(&err) // of a codec
+	msg, err = inbound.Decode(values, func(values map[string]any) (*message.RawMessage, error) { return s.cfg.Unmarshal(id, values) })
 	if err != nil {
 		return nil, err
-	}
-	if msg == nil {
-		return nil, fmt.Errorf("%w: Unmarshal returned neither message nor error", message.ErrDecode)
-	}
-	if msg.Attributes == nil {
-		msg.Attributes = message.Attributes{}
 	}
 	if err := decode(s.cfg.Codecs, msg); err != nil {
 		return nil, err
@@ -146,13 +140,6 @@ func (s *subscription) unmarshal(id string, values map[string]any) (msg *message
 func identify(attrs message.Attributes, name, identity string) {
 	if v := attrs[name]; v == nil || v == "" {
 		attrs[name] = identity
-	}
-}
-
-// recoverTo keeps a panic of a user's function from ending the loop that calls it.
-func recoverTo(err *error) {
-	if v := recover(); v != nil {
-		*err = &message.PanicError{Value: v, Stack: debug.Stack()}
 	}
 }
 
@@ -212,7 +199,7 @@ func (s *subscription) ack(id string) {
 		if err = s.acknowledge(ctx, id); err == nil {
 			return
 		}
-		if attempt < ackAttempts && !pause(ctx, message.Backoff{}.Delay(attempt)) {
+		if attempt < ackAttempts && !inbound.Pause(ctx, message.Backoff{}.Delay(attempt)) {
 			break
 		}
 	}
@@ -235,16 +222,4 @@ func (s *subscription) acknowledge(ctx context.Context, id string) error {
 func (s *subscription) noteTrimmed(id string) {
 	s.counts.trimmed.Add(1)
 	s.outage.log.Error("stream: entry was trimmed before it was acked", "entry", id)
-}
-
-// pause reports whether it waited for all of d.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

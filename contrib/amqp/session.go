@@ -3,12 +3,12 @@ package amqp
 import (
 	"context"
 	"errors"
-	"runtime/debug"
 	"sync"
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/luatx/luatx/internal/inbound"
 	"github.com/luatx/luatx/message"
 )
 
@@ -102,21 +102,10 @@ func DeliveryFromContext(ctx context.Context) (amqp091.Delivery, bool) {
 	return d, ok
 }
 
-func (s *session) unmarshal(d *amqp091.Delivery) (msg *message.RawMessage, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = &message.PanicError{Value: v, Stack: debug.Stack()}
-		}
-	}()
-	msg, err = s.cfg.Unmarshal(d)
-	switch {
-	case err != nil:
+func (s *session) unmarshal(d *amqp091.Delivery) (*message.RawMessage, error) {
+	msg, err := inbound.Decode(d, s.cfg.Unmarshal)
+	if err != nil {
 		return nil, err
-	case msg == nil:
-		return nil, message.ErrDecode
-	}
-	if msg.Attributes == nil {
-		msg.Attributes = message.Attributes{}
 	}
 	if msg.ID() == "" {
 		return nil, ErrNoIdentity

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/luatx/luatx/internal/inbound"
 	"github.com/luatx/luatx/message"
 )
 
@@ -51,7 +51,7 @@ func (s *subscription) drain() {
 
 // reopen connects until it can; nil when ctx has ended.
 func (s *subscription) reopen(ctx context.Context) *session {
-	for attempt := 1; pause(ctx, s.cfg.Reconnect.Delay(attempt)); attempt++ {
+	for attempt := 1; inbound.Pause(ctx, s.cfg.Reconnect.Delay(attempt)); attempt++ {
 		next, err := s.open(ctx)
 		if err == nil {
 			s.log.Info("amqp: connected again", "attempts", attempt)
@@ -60,17 +60,6 @@ func (s *subscription) reopen(ctx context.Context) *session {
 		s.log.Debug("amqp: cannot connect", "error", err)
 	}
 	return nil
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }
 
 // open connects and begins to consume.

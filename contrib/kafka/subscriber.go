@@ -10,6 +10,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/luatx/luatx/internal/inbound"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/relay"
 )
@@ -17,8 +18,8 @@ import (
 // ErrSubscribed says that the Subscriber reads already.
 var ErrSubscribed = errors.New("kafka: the Subscriber reads already: make another one, with a client of its own")
 
-// AttrReason is the attribute in which a dead letter says why it is one.
-const AttrReason = "deadletterreason"
+// AttrReason is the attribute in which a dead letter says why it is one: deadletterreason.
+const AttrReason = inbound.AttrReason
 
 // SubscriberConfig says how a Subscriber reads. Its zero value works.
 type SubscriberConfig struct {

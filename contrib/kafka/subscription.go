@@ -2,14 +2,12 @@ package kafka
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"runtime/debug"
 	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/luatx/luatx/internal/inbound"
 	"github.com/luatx/luatx/message"
 )
 
@@ -19,7 +17,6 @@ const (
 	// pollPause is how long a failing client is left alone, which tries again by itself.
 	pollPause     = 100 * time.Millisecond
 	commitTimeout = 5 * time.Second
-	buryTimeout   = 10 * time.Second
 	idle          = time.Minute
 )
 
@@ -61,7 +58,7 @@ func (s *subscription) read(ctx context.Context) {
 			s.cfg.Logger.Info("kafka: the subscriber reads again")
 		}
 		if failing = err != nil || failing && fetches.NumRecords() == 0; err != nil {
-			pause(ctx, pollPause)
+			inbound.Pause(ctx, pollPause)
 		}
 	}
 }
@@ -178,21 +175,10 @@ func (s *subscription) open(e *entry) *message.RawMessage {
 	return raw
 }
 
-func (s *subscription) unmarshal(rec *kgo.Record) (raw *message.RawMessage, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = &message.PanicError{Value: v, Stack: debug.Stack()}
-		}
-	}()
-	raw, err = s.cfg.Unmarshal(rec)
-	if err == nil && raw == nil {
-		err = fmt.Errorf("%w: Unmarshal returned neither message nor error", message.ErrDecode)
-	}
+func (s *subscription) unmarshal(rec *kgo.Record) (*message.RawMessage, error) {
+	raw, err := inbound.Decode(rec, s.cfg.Unmarshal)
 	if err != nil {
 		return nil, err
-	}
-	if raw.Attributes == nil {
-		raw.Attributes = message.Attributes{}
 	}
 	identify(raw.Attributes, rec)
 	return raw, nil
@@ -254,11 +240,7 @@ func (s *subscription) bury(raw *message.RawMessage, reason error) bool {
 		log.Error("kafka: record refused for good; it holds its partition: set SubscriberConfig.DeadLetter")
 		return false
 	}
-	ctx, cancel := context.WithTimeout(s.detached, buryTimeout)
-	defer cancel()
-	letter := message.NewRaw(raw.Data, raw.Attributes.Clone(), nil)
-	letter.Attributes[AttrReason] = reason.Error()
-	if err := errors.Join(s.cfg.DeadLetter.Publish(ctx, []*message.RawMessage{letter})...); err != nil {
+	if err := inbound.Bury(s.detached, s.cfg.DeadLetter, raw, reason); err != nil {
 		log.Error("kafka: a dead letter could not be published; its record holds its partition", "error", err)
 		return false
 	}
@@ -268,16 +250,7 @@ func (s *subscription) bury(raw *message.RawMessage, reason error) bool {
 
 // commits tells the group every CommitInterval until ctx ends.
 func (s *subscription) commits(ctx context.Context) {
-	for pause(ctx, s.cfg.CommitInterval); ctx.Err() == nil; pause(ctx, s.cfg.CommitInterval) {
+	for inbound.Pause(ctx, s.cfg.CommitInterval); ctx.Err() == nil; inbound.Pause(ctx, s.cfg.CommitInterval) {
 		s.commit(ctx)
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/luatx/luatx/internal/inbound"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/relay"
 )
@@ -54,8 +55,8 @@ type SubscriberConfig struct {
 	Logger *slog.Logger
 }
 
-// AttrReason is the attribute in which a dead letter says why it is one.
-const AttrReason = "deadletterreason"
+// AttrReason is the attribute in which a dead letter says why it is one: deadletterreason.
+const AttrReason = inbound.AttrReason
 
 // Subscriber gives messages of a durable pull consumer to a router: delivered at least once, and never acknowledged before
 // somebody has acked them.

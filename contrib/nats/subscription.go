@@ -3,8 +3,6 @@ package nats
 import (
 	"context"
 	"errors"
-	"fmt"
-	"runtime/debug"
 	"strconv"
 	"sync"
 	"time"
@@ -12,16 +10,13 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/luatx/luatx/internal/inbound"
 	"github.com/luatx/luatx/message"
 )
 
 var errEnded = errors.New("nats: the subscription has ended")
 
-const (
-	// buryTimeout bounds the publishing of a dead letter.
-	buryTimeout = 10 * time.Second
-	lookTimeout = 2 * time.Second
-)
+const lookTimeout = 2 * time.Second
 
 // fetchBackoff is between requests that fail.
 var fetchBackoff = message.Backoff{Base: 50 * time.Millisecond, Max: 2 * time.Second}
@@ -70,7 +65,7 @@ func (s *subscription) run(ctx context.Context, consumer jetstream.Consumer) {
 			if failures++; failures == 1 {
 				log.Error("nats: the subscriber cannot read; it goes on trying", "error", err)
 			}
-			pause(ctx, fetchBackoff.Delay(failures))
+			inbound.Pause(ctx, fetchBackoff.Delay(failures))
 			if errors.Is(err, jetstream.ErrConsumerDeleted) || errors.Is(err, nats.ErrNoResponders) {
 				consumer = s.find(ctx, consumer)
 			}
@@ -160,21 +155,10 @@ func (s *subscription) let(msg jetstream.Msg) {
 	s.places.Broadcast()
 }
 
-func (s *subscription) unmarshal(msg jetstream.Msg, meta *jetstream.MsgMetadata) (raw *message.RawMessage, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = &message.PanicError{Value: v, Stack: debug.Stack()}
-		}
-	}()
-	raw, err = s.cfg.Unmarshal(msg)
-	if err == nil && raw == nil {
-		err = fmt.Errorf("%w: Unmarshal returned neither message nor error", message.ErrDecode)
-	}
+func (s *subscription) unmarshal(msg jetstream.Msg, meta *jetstream.MsgMetadata) (*message.RawMessage, error) {
+	raw, err := inbound.Decode(msg, s.cfg.Unmarshal)
 	if err != nil {
 		return nil, err
-	}
-	if raw.Attributes == nil {
-		raw.Attributes = message.Attributes{}
 	}
 	identify(raw.Attributes, meta)
 	return raw, nil
@@ -218,11 +202,7 @@ func (s *subscription) bury(raw *message.RawMessage, reason error) error {
 	if s.cfg.DeadLetter == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(s.detached, buryTimeout)
-	defer cancel()
-	letter := message.NewRaw(raw.Data, raw.Attributes.Clone(), nil)
-	letter.Attributes[AttrReason] = reason.Error()
-	return errors.Join(s.cfg.DeadLetter.Publish(ctx, []*message.RawMessage{letter})...)
+	return inbound.Bury(s.detached, s.cfg.DeadLetter, raw, reason)
 }
 
 // tell says that the server could not be told. The message comes again then, after the consumer's AckWait.
@@ -235,7 +215,7 @@ func (s *subscription) tell(msg jetstream.Msg, what string, err error) {
 // beat gives signs of all messages in flight until ctx ends, and then a last one.
 func (s *subscription) beat(ctx context.Context, every time.Duration) {
 	for ctx.Err() == nil {
-		pause(ctx, every)
+		inbound.Pause(ctx, every)
 		s.mu.Lock()
 		held := make([]jetstream.Msg, 0, len(s.held))
 		for msg := range s.held {
@@ -257,14 +237,5 @@ func (s *subscription) giveBack() {
 		default:
 			return
 		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }
