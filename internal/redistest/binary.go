@@ -11,13 +11,14 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/luatx/luatx/internal/apt"
 )
 
 // Environment variables that choose what tests run against.
 const (
 	EnvBinary   = "LUATX_REDIS_SERVER" // path of the server program
 	EnvExternal = "LUATX_TEST_REDIS"   // host:port of a running server
-	envSetup    = "SETUP"              // 1: install what is missing
 	envCI       = "CI"                 // set: what is missing fails instead of skipping
 )
 
@@ -56,7 +57,7 @@ func find() (Binary, error) {
 	if path := lookPath(); path != "" {
 		return inspect(path)
 	}
-	if err := fetch(); err != nil {
+	if err := apt.Install("redis-server", func() bool { return lookPath() != "" }); err != nil {
 		return Binary{}, fmt.Errorf("%w: %s (%w)", ErrNoServer, howToGet, err)
 	}
 	path := lookPath()

@@ -1,7 +1,6 @@
 package redistest
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -90,9 +89,4 @@ func poll(ctx context.Context, every time.Duration, ready func() error) error {
 		case <-ticker.C:
 		}
 	}
-}
-
-func lastLines(text []byte, n int) []byte {
-	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
-	return bytes.Join(lines[max(0, len(lines)-n):], []byte("\n"))
 }

@@ -6,5 +6,3 @@ import "errors"
 
 func (p *process) pause() error  { return errors.ErrUnsupported }
 func (p *process) resume() error { return errors.ErrUnsupported }
-
-func lockFile(string) (func(), error) { return nil, errors.ErrUnsupported }

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/luatx/luatx/internal/apt"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -210,7 +211,7 @@ func (s *Server) Log(n int) string {
 	if err != nil {
 		return err.Error()
 	}
-	return string(lastLines(text, n))
+	return apt.LastLines(string(text), n)
 }
 
 func (s *Server) logPath() string { return filepath.Join(s.dir, "log") }

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/luatx/luatx/internal/apt"
 )
 
 // owner is whom a server runs as: servers refuse to run as root. Nil: as this process.
@@ -115,13 +117,8 @@ func (p *process) until(ctx context.Context, ready func() error) error {
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		case <-p.done:
-			return fmt.Errorf("%s ended at its start: %s", p.cmd.Path, lastLines(p.log.Bytes(), 10))
+			return fmt.Errorf("%s ended at its start: %s", p.cmd.Path, apt.LastLines(p.log.String(), 10))
 		case <-ticker.C:
 		}
 	}
-}
-
-func lastLines(text []byte, n int) []byte {
-	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
-	return bytes.Join(lines[max(0, len(lines)-n):], []byte("\n"))
 }

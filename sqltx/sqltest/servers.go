@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/luatx/luatx/internal/apt"
 	"go.uber.org/goleak"
 )
 
@@ -24,16 +25,18 @@ const (
 	EnvMariaDB  = "LUATX_MARIADB_BIN"  // directory of mariadbd and mariadb-install-db
 )
 
-const startTimeout = time.Minute
+const (
+	startTimeout = time.Minute
+	envCI        = "CI" // set: what is missing fails instead of skipping
+)
 
 // server is a kind of server, started once a process where it is asked for.
 type server struct {
-	name    string // as in errors
-	pkg     string // to install
-	service string // that the package may start
-	find    func() (programs, bool)
-	env     string
-	start   func(ctx context.Context, p programs) (*running, error)
+	name  string // as in errors
+	pkg   string // to install
+	find  func() (programs, bool)
+	env   string
+	start func(ctx context.Context, p programs) (*running, error)
 
 	once sync.Once
 	got  *running
@@ -49,8 +52,8 @@ type running struct {
 }
 
 var (
-	postgres = &server{name: "PostgreSQL", pkg: "postgresql", service: "postgresql", env: EnvPostgres, find: findPostgres, start: startPostgres}
-	mariadb  = &server{name: "MariaDB", pkg: "mariadb-server", service: "mariadb", env: EnvMariaDB, find: findMariaDB, start: startMariaDB}
+	postgres = &server{name: "PostgreSQL", pkg: "postgresql", env: EnvPostgres, find: findPostgres, start: startPostgres}
+	mariadb  = &server{name: "MariaDB", pkg: "mariadb-server", env: EnvMariaDB, find: findMariaDB, start: startMariaDB}
 )
 
 func findPostgres() (programs, bool) {
@@ -94,7 +97,7 @@ func (s *server) programs() (programs, error) {
 	}
 	there := func() bool { _, ok := s.find(); return ok }
 	howTo := fmt.Sprintf("no %s found: install %s, name its directory in %s, or set SETUP=1 to install it", s.name, s.pkg, s.env)
-	if err := fetch(s.pkg, s.service, there); err != nil {
+	if err := apt.Install(s.pkg, there); err != nil {
 		return programs{}, fmt.Errorf("%s (%w)", howTo, err)
 	}
 	p, ok := s.find()
@@ -137,7 +140,7 @@ func startPostgres(ctx context.Context, p programs) (*running, error) {
 	data := filepath.Join(dir, "data")
 	r := &running{dir: dir, dsn: "host=" + dir + " user=postgres dbname=postgres"}
 	if out, err := who.command(dir, p.initialize, "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync").CombinedOutput(); err != nil {
-		return nil, errors.Join(fmt.Errorf("initdb: %w: %s", err, lastLines(out, 5)), os.RemoveAll(dir))
+		return nil, errors.Join(fmt.Errorf("initdb: %w: %s", err, apt.LastLines(string(out), 5)), os.RemoveAll(dir))
 	}
 	cmd := who.command(dir, p.serve, "-D", data, "-k", dir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=300",
 		"-c", "deadlock_timeout=100ms", "-c", "autovacuum_naptime=1s")
@@ -156,7 +159,7 @@ func startMariaDB(ctx context.Context, p programs) (*running, error) {
 	data, socket := filepath.Join(dir, "data"), filepath.Join(dir, "s")
 	r := &running{dir: dir, dsn: "root@unix(" + socket + ")/luatx"}
 	if out, err := who.command(dir, p.initialize, "--no-defaults", "--datadir="+data, "--auth-root-authentication-method=normal", "--skip-test-db").CombinedOutput(); err != nil {
-		return nil, errors.Join(fmt.Errorf("mariadb-install-db: %w: %s", err, lastLines(out, 5)), os.RemoveAll(dir))
+		return nil, errors.Join(fmt.Errorf("mariadb-install-db: %w: %s", err, apt.LastLines(string(out), 5)), os.RemoveAll(dir))
 	}
 	cmd := who.command(dir, p.serve, "--no-defaults", "--datadir="+data, "--socket="+socket, "--skip-networking", "--pid-file="+filepath.Join(dir, "pid"),
 		"--tmpdir="+dir, "--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=256M", "--max-connections=300", "--skip-name-resolve")

@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/luatx/luatx/internal/apt"
 )
 
 const (
@@ -111,7 +113,7 @@ func (n *Node) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return fmt.Errorf("rabbit: the node takes no connections: %w", err)
 		case <-n.broker.done:
-			return fmt.Errorf("rabbit: the node ended at its start: %s", lastLines(n.Log(), 10))
+			return fmt.Errorf("rabbit: the node ended at its start: %s", apt.LastLines(n.Log(), 10))
 		case <-tick.C:
 		}
 	}
@@ -240,7 +242,7 @@ func Need(t testing.TB) {
 	_, err := program()
 	switch {
 	case err == nil:
-	case os.Getenv("CI") != "" || os.Getenv("LUATX_RABBITMQ_BIN") != "":
+	case os.Getenv("CI") != "" || os.Getenv(envBin) != "":
 		t.Fatal(err)
 	default:
 		t.Skip(err)

@@ -1,0 +1,242 @@
+package apt
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+const (
+	pkg      = "luatx-no-such-package"
+	envChild = "LUATX_APT_CHILD" // the directory of a fake
+	envUID   = "LUATX_APT_UID"
+)
+
+// fakeApt installs a file, or does what the test has put into the file do. It says when a service would be started.
+const fakeApt = `#!/bin/sh
+echo "$*" >>"$LUATX_APT_CHILD/calls"
+case "$*" in *" install "*) ;; *) exit 0 ;; esac
+"$LUATX_APT_CHILD/policy"
+[ $? -eq 101 ] || echo "a service is started" >>"$LUATX_APT_CHILD/calls"
+[ ! -e "$LUATX_APT_CHILD/do" ] || . "$LUATX_APT_CHILD/do"
+echo >"$LUATX_APT_CHILD/program"
+`
+
+// fakeSudo does not make anybody root.
+const fakeSudo = `#!/bin/sh
+[ "$1" = -n ] || exit 1
+shift
+echo sudo >>"$LUATX_APT_CHILD/calls"
+exec "$@"
+`
+
+// fake is a system whose apt-get installs nothing, in a directory. Those that ask it are processes of their own.
+type fake string
+
+func newFake(t *testing.T) fake {
+	t.Helper()
+	if _, err := exec.LookPath("timeout"); err != nil {
+		t.Skip("the script needs timeout of coreutils, as on Debian")
+	}
+	f := fake(t.TempDir())
+	f.write(t, "apt-get", fakeApt)
+	f.write(t, "sudo", fakeSudo)
+	return f
+}
+
+func (f fake) path(name string) string { return filepath.Join(string(f), name) }
+
+func (f fake) write(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(f.path(name), []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (f fake) exists(name string) bool {
+	_, err := os.Stat(f.path(name))
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+func (f fake) installs(t *testing.T) int {
+	t.Helper()
+	calls, err := os.ReadFile(f.path("calls"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(calls), "a service is started") {
+		t.Error("a service is started")
+	}
+	return strings.Count(string(calls), " install -y -qq --no-install-recommends "+pkg+"\n")
+}
+
+// command prepares a process that asks for the package.
+func (f fake) command(t *testing.T, env ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestChild$", "-test.v")
+	cmd.Env = append([]string{
+		envChild + "=" + string(f), envUID + "=0", "SETUP=1", "TMPDIR=" + string(f),
+		"PATH=" + string(f) + string(filepath.ListSeparator) + os.Getenv("PATH"),
+	}, env...)
+	return cmd
+}
+
+// ask runs such a process, and returns what it says.
+func (f fake) ask(t *testing.T, env ...string) (string, error) {
+	t.Helper()
+	out, err := f.command(t, env...).CombinedOutput()
+	return string(out), err
+}
+
+// TestChild is what the tests below run in processes of their own.
+func TestChild(t *testing.T) {
+	f := fake(os.Getenv(envChild))
+	if f == "" {
+		t.Skip("runs as a child of other tests only")
+	}
+	uid, err := strconv.Atoi(os.Getenv(envUID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := system{uid: uid, policy: f.path("policy"), timeout: installTimeout}
+	if text := os.Getenv("TIMEOUT"); text != "" {
+		if s.timeout, err = time.ParseDuration(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.install(pkg, func() bool { return f.exists("program") }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestProcessesInstallOnce(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	var all []*exec.Cmd
+	for range 4 {
+		cmd := f.command(t)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, cmd)
+	}
+	for _, cmd := range all {
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := f.installs(t); n != 1 {
+		t.Errorf("installed %d times", n)
+	}
+	if f.exists("policy") {
+		t.Error("services are forbidden for good")
+	}
+}
+
+func TestFailureIsNoted(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.write(t, "do", "for n in 1 2 3 4 5 6; do echo line $n; done; exit 100")
+	out, err := f.ask(t)
+	if err == nil || !strings.Contains(out, "exit status 100: line 2\n") || !strings.Contains(out, "line 6") {
+		t.Errorf("%v: %s", err, out)
+	}
+	if f.exists("policy") {
+		t.Error("services are forbidden for good")
+	}
+	note := f.path("luatx-apt-0-" + pkg + ".failed")
+	if out, err := f.ask(t); err == nil || !strings.Contains(out, "failed just now, see "+note) {
+		t.Errorf("%v: %s", err, out)
+	}
+	if n := f.installs(t); n != 1 {
+		t.Errorf("tried %d times", n)
+	}
+	if text, err := os.ReadFile(note); err != nil || !strings.Contains(string(text), "line 6") {
+		t.Errorf("the note says %q: %v", text, err)
+	}
+	long := time.Now().Add(-failureCounts)
+	if err := errors.Join(os.Chtimes(note, long, long), os.Remove(f.path("do"))); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := f.ask(t); err != nil || f.installs(t) != 2 {
+		t.Errorf("an old failure counts: %v: %s", err, out)
+	}
+}
+
+func TestInstallationIsBounded(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.write(t, "do", "sleep 60")
+	if out, err := f.ask(t, "TIMEOUT=200ms"); err == nil || !strings.Contains(out, "exit status 124: timeout: sending signal") {
+		t.Errorf("%v: %s", err, out)
+	}
+	if f.exists("policy") {
+		t.Error("services are forbidden for good")
+	}
+}
+
+func TestPolicyOfTheSystemStays(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	const own = "#!/bin/sh\nexit 101 # by the administrator\n"
+	f.write(t, "policy", own)
+	if out, err := f.ask(t); err != nil || f.installs(t) != 1 {
+		t.Errorf("%v: %s", err, out)
+	}
+	if text, err := os.ReadFile(f.path("policy")); err != nil || string(text) != own {
+		t.Errorf("it is %q now: %v", text, err)
+	}
+}
+
+func TestSudoWhereNotRoot(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	if out, err := f.ask(t, envUID+"=1000"); err != nil || f.installs(t) != 1 {
+		t.Errorf("%v: %s", err, out)
+	}
+	if calls, err := os.ReadFile(f.path("calls")); err != nil || !strings.HasPrefix(string(calls), "sudo\n") {
+		t.Errorf("without sudo: %s%v", calls, err)
+	}
+}
+
+func TestNotAllowed(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, env string
+		want      error
+	}{
+		{"no apt-get", "PATH=", ErrNoApt},
+		{"neither root nor asked to", "SETUP=", ErrNotAllowed},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(t)
+			if out, err := f.ask(t, envUID+"=1000", test.env); err == nil || !strings.Contains(out, test.want.Error()) {
+				t.Errorf("%v: %s", err, out)
+			}
+			if f.exists("calls") {
+				t.Error("apt-get was called")
+			}
+		})
+	}
+}
+
+func TestLastLines(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ text, want string }{
+		{"", ""},
+		{"one\n", "one"},
+		{"one\ntwo\n", "one\ntwo"},
+		{"one\ntwo\nthree\n\n", "two\nthree"},
+	} {
+		if got := LastLines(test.text, 2); got != test.want {
+			t.Errorf("of %q: %q", test.text, got)
+		}
+	}
+}
