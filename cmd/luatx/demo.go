@@ -105,7 +105,8 @@ func show(ctx context.Context, options shop.Options, std standard) error {
 	defer stop()
 	client := target.connect()
 	defer func() { _ = client.Close() }() // at the end of its use
-	if options.Redis != "" { // of the one of our own it is known what it knows
+	// Of the server of our own it is known what it lacks.
+	if options.Redis != "" {
 		if err := check(ctx, client); err != nil {
 			return usageError{err}
 		}

@@ -34,7 +34,7 @@ func Decode[T any](delivered T, unmarshal func(T) (*message.RawMessage, error)) 
 	return msg, nil
 }
 
-// RecoverTo, deferred, keeps a panic of a user's function from ending the loop that calls it.
+// RecoverTo keeps a panic of a user's function from ending the loop that calls it. It is to be deferred.
 func RecoverTo(err *error) {
 	if v := recover(); v != nil {
 		*err = &message.PanicError{Value: v, Stack: debug.Stack()}
