@@ -108,7 +108,7 @@ func (c *consumption) next(ctx context.Context, batch []*message.RawMessage) ([]
 		return batch, nil
 	case msg := <-c.out:
 		return append(batch, msg), nil
-	case c.reading <- struct{}{}: // kept: two that only asked would hand it to each other for ever
+	case c.reading <- struct{}{}: // kept: two that let go of it would hand it to each other
 		return c.read(ctx, batch)
 	}
 }

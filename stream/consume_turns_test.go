@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestTurnsRead holds that the one of Consume's turns that waited for the reader reads: two that only let go of it again
-// would hand it to each other for as long as there is nothing to do, and on one core without ever reading.
+// TestTurnsRead holds that the one of Consume's turns that waited for the reader reads: two that let go of it again would
+// hand it to each other, a third of a second on one core, before one of them reads.
 func TestTurnsRead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -23,11 +23,11 @@ var streamMutants = []Mutant{
 	{
 		Name:    "turns-without-a-reader",
 		File:    "stream/consume.go",
-		Old:     "hand it to each other for ever\n\t\treturn c.read(ctx, batch)",
-		New:     "hand it to each other for ever\n\t\t<-c.reading\n\t\treturn batch, nil",
+		Old:     "hand it to each other\n\t\treturn c.read(ctx, batch)",
+		New:     "hand it to each other\n\t\t<-c.reading\n\t\treturn batch, nil",
 		Package: "stream",
 		Test:    "^TestTurnsRead$",
-		Why:     "two idle turns of Consume keep a core busy, and where there is one only, none reads",
+		Why:     "two idle turns of Consume keep a core busy, and none reads meanwhile",
 	},
 	{
 		Name:    "no-end-to-deliveries",
