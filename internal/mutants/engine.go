@@ -12,6 +12,15 @@ var engineMutants = []Mutant{
 		Why:     "a script runs while its slot migrates, and its undo loses a key",
 	},
 	{
+		Name:    "two-shards-of-a-slot",
+		File:    "internal/script/keys.go",
+		Old:     `!s.shards[n].CompareAndSwap(nil, shard.place)`,
+		New:     `s.shards[n].Store(shard.place); false`,
+		Package: "internal/script",
+		Test:    "^TestOneShard$",
+		Why:     "what commits together for the first time goes in several scripts",
+	},
+	{
 		Name:    "one-token-for-all-runs",
 		File:    "event.go",
 		Old:     "\td.runs++\n",

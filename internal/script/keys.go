@@ -59,7 +59,9 @@ func (s *Set) Shard(n int) Shard {
 	for i, key := range shard.keys(keyVoid, keyInboxA, keyInboxB, keyEntries, keyPending, keyBroken, keyCounts) {
 		shard.commit[i] = key
 	}
-	s.shards[n].Store(shard.place)
+	if !s.shards[n].CompareAndSwap(nil, shard.place) {
+		return Shard{s.shards[n].Load()} // somebody else's: with two, what is of one slot would not share a script
+	}
 	return shard
 }
 
