@@ -92,6 +92,11 @@ func randomSequence(t *testing.T, seed uint64, lines *seenLines) {
 	go func() { ended <- r.Run(ctx) }()
 	pass(troubled)
 	if seed%5 == 0 { // it is to end in trouble
+		if seed%2 == 0 { // cut off, between two attempts to connect
+			cut := sometimes(x.rng, &x.calm, 1)
+			x.fake.set(cut, cut, x.fake.ack)
+			pass(calmedDown)
+		}
 		cancel()
 	} else {
 		x.calm.Store(true)
