@@ -10,20 +10,25 @@ import (
 	"time"
 )
 
-// CleanupConfig configures a cleanup. InboxCleanup and OutboxCleanup return those of the library's own tables.
+// CleanupConfig configures a cleanup. InboxCleanup and OutboxCleanup return the configs of the library's own tables.
+//
+// If the table has a column named published, in upper or lower case, a cleanup deletes a row only if that column is TRUE,
+// whatever Condition says: it never deletes an unpublished event. The cleanup reads the columns from the database in the
+// transaction that deletes, so its user needs the right to SELECT from the table.
 type CleanupConfig struct {
 	// DB is the database.
 	DB *sql.DB
-	// Table is the table. Required.
+	// Table is the name of the table, with or without a schema before it. Required.
 	Table string
-	// Retention is how old a row gets. Defaults to 7 days.
+	// Retention is the age from which a row is deleted. Defaults to 7 days.
 	Retention time.Duration
 	// Interval is the pause between two rounds. Defaults to 1 minute.
 	Interval time.Duration
-	// Column says when a row was made, in the database's type for times. Defaults to "created_at".
+	// Column is the column that holds the time at which a row was created, in the database's type for times. Defaults to
+	// "created_at".
 	Column string
-	// Condition says what else must hold of a row: "published = TRUE". It is part of a statement as it stands, and may
-	// begin with AND. Required for a table named "outbox"; defaults to none elsewhere.
+	// Condition is a further SQL condition that a row must meet to be deleted, for example "kind = 'audit'". It may begin
+	// with AND and has no arguments. Defaults to none.
 	Condition string
 	// ChunkSize is how many rows a statement deletes at most. Defaults to 500.
 	ChunkSize int
@@ -42,15 +47,13 @@ func InboxCleanup(cfg InboxConfig) CleanupConfig {
 	return CleanupConfig{DB: cfg.DB, Table: cfg.Table, Dialect: cfg.Dialect}
 }
 
-// OutboxCleanup returns the cleanup of an outbox: published events alone, however old the others are.
+// OutboxCleanup returns the cleanup of an outbox. It deletes published events only, however old the others are.
 func OutboxCleanup(cfg OutboxConfig) CleanupConfig {
 	if cfg.Table == "" {
 		cfg.Table = DefaultOutboxTable
 	}
-	return CleanupConfig{DB: cfg.DB, Table: cfg.Table, Dialect: cfg.Dialect, Condition: onlyPublished}
+	return CleanupConfig{DB: cfg.DB, Table: cfg.Table, Dialect: cfg.Dialect}
 }
-
-const onlyPublished = "published = TRUE"
 
 func (c CleanupConfig) withDefaults() CleanupConfig {
 	if c.Retention == 0 {
@@ -85,17 +88,14 @@ func (c CleanupConfig) validate() error {
 		return fmt.Errorf("cleanup: CleanupConfig.Column is %q: use a column's name", c.Column)
 	case strings.Contains(c.Condition, "?"):
 		return errors.New("cleanup: CleanupConfig.Condition has a ?: it cannot have arguments")
-	case c.Table == DefaultOutboxTable && c.Condition == "":
-		return fmt.Errorf("cleanup: CleanupConfig.Condition is empty, and events that wait would be deleted: use OutboxCleanup, or %q", onlyPublished)
 	}
 	return nil
 }
 
 type cleanup struct {
-	cfg       CleanupConfig
-	dialect   Dialect
-	statement string
-	args      []any
+	cfg     CleanupConfig
+	dialect Dialect
+	table   table
 }
 
 func newCleanup(cfg CleanupConfig) (*cleanup, error) {
@@ -107,19 +107,9 @@ func newCleanup(cfg CleanupConfig) (*cleanup, error) {
 	if c.dialect, err = dialectOr(cfg.Dialect, cfg.DB); err != nil {
 		return nil, fmt.Errorf("cleanup: CleanupConfig: %w", err)
 	}
-	t, err := c.dialect.table(c.cfg.Table)
-	if err != nil {
+	if c.table, err = c.dialect.table(c.cfg.Table); err != nil {
 		return nil, fmt.Errorf("cleanup: CleanupConfig.Table: %w", err)
 	}
-	condition := c.dialect.Quote + c.cfg.Column + c.dialect.Quote + " < " + c.dialect.Ago
-	if c.cfg.Condition != "" {
-		condition = "(" + c.cfg.Condition + ") AND " + condition
-	}
-	for range strings.Count(c.dialect.DeleteSome, "%[2]s") {
-		c.args = append(c.args, c.cfg.Retention.Milliseconds())
-	}
-	c.args = append(c.args, c.cfg.ChunkSize)
-	c.statement = c.dialect.statement(c.dialect.DeleteSome, t, condition)
 	return c, nil
 }
 
@@ -170,13 +160,20 @@ func (c *cleanup) round(ctx context.Context) (deleted int, err error) {
 	}
 }
 
+// chunk deletes up to ChunkSize rows. The read of the columns and the DELETE share a transaction, so the table cannot
+// change between the two.
 func (c *cleanup) chunk(ctx context.Context) (int, error) {
 	tx, err := c.cfg.DB.BeginTx(ctx, &sql.TxOptions{Isolation: c.dialect.Isolation})
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = tx.Rollback() }() // has no effect after the commit
-	result, err := tx.ExecContext(ctx, c.statement, c.args...)
+	columns, err := c.columns(ctx, tx)
+	if err != nil {
+		return 0, fmt.Errorf("cleanup: read the columns of %s: %w", c.cfg.Table, err)
+	}
+	statement, args := c.statement(columns)
+	result, err := tx.ExecContext(ctx, statement, args...)
 	if err != nil {
 		return 0, err
 	}
@@ -186,6 +183,41 @@ func (c *cleanup) chunk(ctx context.Context) (int, error) {
 	}
 	return int(n), tx.Commit()
 }
+
+// columns returns the names of the table's columns. A query resolves the table's name exactly as the DELETE does.
+func (c *cleanup) columns(ctx context.Context, tx *sql.Tx) ([]string, error) {
+	rows, err := tx.QueryContext(ctx, c.dialect.statement("SELECT * FROM %[1]s WHERE 1 = 0", c.table))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	columns, err := rows.Columns()
+	if err != nil {
+		return nil, err
+	}
+	return columns, rows.Err()
+}
+
+// statement returns the DELETE for a table with these columns, and its arguments.
+func (c *cleanup) statement(columns []string) (string, []any) {
+	conditions := []string{c.quote(c.cfg.Column) + " < " + c.dialect.Ago}
+	for _, column := range columns {
+		if strings.EqualFold(column, "published") {
+			conditions = append(conditions, c.quote(column)+" = TRUE")
+		}
+	}
+	if c.cfg.Condition != "" {
+		conditions = append(conditions, "("+c.cfg.Condition+")")
+	}
+	var args []any
+	for range strings.Count(c.dialect.DeleteSome, "%[2]s") {
+		args = append(args, c.cfg.Retention.Milliseconds())
+	}
+	args = append(args, c.cfg.ChunkSize)
+	return c.dialect.statement(c.dialect.DeleteSome, c.table, strings.Join(conditions, " AND ")), args
+}
+
+func (c *cleanup) quote(name string) string { return c.dialect.Quote + name + c.dialect.Quote }
 
 // rest waits, and says whether ctx goes on.
 func rest(ctx context.Context, d time.Duration) bool {

@@ -22,7 +22,8 @@ type Dialect struct {
 	Numbered bool
 	// Quote is the character around identifiers.
 	Quote string
-	// InboxSchema and OutboxSchema create the tables where they do not exist. A %[2]s is the start of an index's name.
+	// InboxSchema and OutboxSchema create the tables if they do not exist. A %[2]s is the name of the table without quotes
+	// and schema, with which the names of indexes begin. A %[3]s is the quoted schema and a dot, or empty.
 	InboxSchema, OutboxSchema []string
 	// InitLock makes those who run Init at the same time wait for each other, inside its transaction. Defaults to none.
 	InitLock string
@@ -101,6 +102,7 @@ const maxName = 48
 type table struct {
 	quoted string
 	plain  string // without the schema, for the names of indexes
+	schema string // quoted, with a dot after it; empty if the name has none
 }
 
 // table checks and quotes a name, with or without a schema before it.
@@ -112,7 +114,9 @@ func (d Dialect) table(name string) (table, error) {
 		}
 		parts[i] = d.Quote + part + d.Quote
 	}
-	return table{quoted: strings.Join(parts, "."), plain: name[strings.LastIndex(name, ".")+1:]}, nil
+	t := table{quoted: strings.Join(parts, "."), plain: name[strings.LastIndex(name, ".")+1:]}
+	t.schema = strings.TrimSuffix(t.quoted, parts[len(parts)-1])
+	return t, nil
 }
 
 // statement writes a statement for a table.

@@ -66,7 +66,7 @@ func (d Dialect) init(ctx context.Context, db *sql.DB, what string, t table, sch
 func (d Dialect) render(t table, schema []string) []string {
 	out := make([]string, len(schema))
 	for i, statement := range schema {
-		out[i] = fmt.Sprintf(statement, t.quoted, t.plain)
+		out[i] = fmt.Sprintf(statement, t.quoted, t.plain, t.schema)
 	}
 	return out
 }
