@@ -36,17 +36,28 @@ func (d Decision) String() string {
 	return [...]string{"enqueued", "revoked", "already enqueued", "not due"}[d-1]
 }
 
-// full is what the worker hears where the outbox has no room.
-const full Decision = -1
+// Outcomes of the script that leave the timer open and become errors.
+const (
+	full  Decision = -1 - iota // the outbox has no room
+	other                      // the outbox has another event under the id
+)
 
 var decisions = map[string]Decision{
-	"enqueued": Enqueued, "revoked": Revoked, "already": AlreadyEnqueued, "not due": NotDue, "full": full,
+	"enqueued": Enqueued, "revoked": Revoked, "already": AlreadyEnqueued, "not due": NotDue, "full": full, "other": other,
+}
+
+// otherError reports an event whose id belongs to another event in the outbox.
+func otherError(id string) error {
+	return fmt.Errorf("the outbox has another event under the id %s; return an id of its own for each timer from Config.EventID, or cancel the timer if its event was sent before", id)
 }
 
 // Decide closes a timer that is due and puts its event into the outbox, in one step, unless it was revoked. The timer is
-// given as it was found: moved meanwhile, it is NotDue. The event's id is the timer's EventID: leave it empty or set
-// that. A cut-off keeps back what is due later than that; the zero time: the server's clock alone decides, which it
-// does in any case. Where the outbox has no room it is luatx.ErrOutboxFull, and nothing has changed.
+// given as it was found: moved meanwhile, it is NotDue. The event's id is what Config.EventID returns: leave it empty or
+// set that. A cut-off keeps back what is due later than that; the zero time: the server's clock alone decides, which it
+// does in any case.
+//
+// If the outbox has no room, the error is luatx.ErrOutboxFull. If the outbox has another event under the id, Decide
+// returns an error as well. Nothing has changed then, and the timer stays open.
 func (s *Store) Decide(ctx context.Context, timer Timer, event *message.Message, cutoff time.Time) (Decision, error) {
 	shard, err := s.shard(timer.Subject)
 	if err != nil {
@@ -62,6 +73,8 @@ func (s *Store) Decide(ctx context.Context, timer Timer, event *message.Message,
 		return 0, fmt.Errorf("expiry: decide %q: %w", timer.Subject, err)
 	case done[0] == full:
 		return 0, fmt.Errorf("expiry: decide %q: %w", timer.Subject, luatx.ErrOutboxFull)
+	case done[0] == other:
+		return 0, fmt.Errorf("expiry: decide %q: %w", timer.Subject, otherError(expiring.Event.ID))
 	}
 	return done[0], nil
 }
@@ -71,7 +84,10 @@ func (s *Store) prepare(shard script.Shard, timer Timer, event *message.Message)
 	if event == nil {
 		return script.Expiring{}, fmt.Errorf("expiry: timer of %q: there is no event", timer.Subject)
 	}
-	id := timer.EventID()
+	id, err := s.eventID(timer)
+	if err != nil {
+		return script.Expiring{}, fmt.Errorf("expiry: timer of %q: %w", timer.Subject, err)
+	}
 	if given := event.ID(); given != "" && given != id {
 		return script.Expiring{}, fmt.Errorf("expiry: timer of %q: the event's id is %q: leave it empty, it is %s", timer.Subject, given, id)
 	}

@@ -97,16 +97,26 @@ func (f fixture) due(limit int) []string {
 func (f fixture) events() map[string][]string {
 	f.t.Helper()
 	events := make(map[string][]string)
+	for _, msg := range f.claim() {
+		events[msg.Subject()] = append(events[msg.Subject()], msg.Type())
+	}
+	return events
+}
+
+// claim claims the events that wait in the outbox.
+func (f fixture) claim() []*message.RawMessage {
+	f.t.Helper()
+	var events []*message.RawMessage
 	for _, slot := range f.tr.Keyspace().Slots() {
 		claim, err := f.tr.Scripts().Claim(redistest.Soon(f.t), f.tr.Scripts().Shard(slot), script.Claiming{Limit: 10_000, Lease: time.Hour, Attempts: 10})
 		must(f.t, err)
 		for _, e := range claim.Events {
-			var msg message.RawMessage
+			msg := new(message.RawMessage)
 			must(f.t, msg.UnmarshalJSON(e.Body))
 			if msg.ID() != e.ID {
 				f.t.Errorf("event %q holds the message %q", e.ID, msg.ID())
 			}
-			events[msg.Subject()] = append(events[msg.Subject()], msg.Type())
+			events = append(events, msg)
 		}
 	}
 	return events

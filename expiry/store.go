@@ -30,6 +30,12 @@ type Config struct {
 	// It must always give the same answer. Defaults to the subject itself.
 	Aggregate func(subject string) (string, error)
 
+	// EventID returns the id of the event of a subject's timer. It gets the time in UTC, cut to milliseconds. It must
+	// return the same id for the same arguments in every process, so that a retry makes the same event, and another id
+	// for every other subject and time: the outbox takes each id once. Use JavaEventID for the ids of a program in Java.
+	// Defaults to the function EventID.
+	EventID func(subject string, due time.Time) string
+
 	// RevokedKey names a key of the subject's slot whose existence revokes its timer, for services that write such a
 	// key in a transaction of their own; Keyspace.Key builds it. Decide reads it inside its script. Empty: there is
 	// none for this subject. Defaults to none.
@@ -43,9 +49,6 @@ type Timer struct {
 	// Due is when, by the server's clock, cut to milliseconds.
 	Due time.Time
 }
-
-// EventID is the id of the timer's event.
-func (t Timer) EventID() string { return EventID(t.Subject, t.Due) }
 
 // Store operates on the timers in a Transactor's shards. It is safe for concurrent use. Every operation may be repeated;
 // it is tried for the Transactor's CommitTimeout, where ctx does not end before.
@@ -63,6 +66,9 @@ func New(t *luatx.Transactor, cfg Config) (*Store, error) {
 	}
 	if cfg.Aggregate == nil {
 		cfg.Aggregate = func(subject string) (string, error) { return subject, nil }
+	}
+	if cfg.EventID == nil {
+		cfg.EventID = EventID
 	}
 	if cfg.RevokedKey == nil {
 		cfg.RevokedKey = func(string) (string, error) { return "", nil }
@@ -185,6 +191,15 @@ func (s *Store) shard(subject string) (script.Shard, error) {
 		return script.Shard{}, fmt.Errorf("expiry: the aggregate of %q: %w", subject, err)
 	}
 	return s.scripts.Shard(slot.OfTag(tag)), nil
+}
+
+// eventID returns the id of the event of a timer.
+func (s *Store) eventID(timer Timer) (string, error) {
+	id := s.cfg.EventID(timer.Subject, time.UnixMilli(timer.Due.UnixMilli()).UTC())
+	if id == "" || !utf8.ValidString(id) {
+		return "", fmt.Errorf("Config.EventID returned %q: return a text in UTF-8 that is not empty", id)
+	}
+	return id, nil
 }
 
 // encode writes a message as an event of that id.

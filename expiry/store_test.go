@@ -142,7 +142,7 @@ func TestDueIsOldestFirst(t *testing.T) {
 			}
 		}
 		for timer, err := range f.Due(redistest.Soon(t), 1) {
-			if err != nil || !timer.Due.Equal(past) || timer.EventID() != expiry.EventID("s00", past) {
+			if err != nil || !timer.Due.Equal(past) || timer.Subject != "s00" {
 				t.Errorf("%v, %v", timer, err)
 			}
 		}

@@ -17,7 +17,7 @@ import (
 // WorkerConfig configures a Worker. Event is required; the zero value of everything else works.
 type WorkerConfig struct {
 	// Event makes the event of a timer that is due. It may run more than once for a timer, and for one that turns out
-	// to be revoked; its id is the timer's EventID. A nil message cancels the timer, as found: there is nothing that
+	// to be revoked; the event's id is what Config.EventID returns. A nil message cancels the timer, as found: there is nothing that
 	// could expire. An error leaves it open, for the next sweep. Required.
 	Event func(context.Context, Timer) (*message.Message, error)
 
@@ -73,7 +73,8 @@ type Counts struct {
 	Full int64
 	// Cancelled had nothing that could expire: WorkerConfig.Event gave no message.
 	Cancelled int64
-	// Failed have no event: WorkerConfig.Event gave an error, or what cannot be an event.
+	// Failed have no event: WorkerConfig.Event returned an error or a message that cannot be an event, or the outbox has
+	// another event under its id.
 	Failed int64
 }
 
@@ -183,7 +184,10 @@ func (w *Worker) visit(ctx context.Context, slot int) (time.Duration, error) {
 		if failed == nil {
 			failed = err
 		}
-		stay, err := w.decide(ctx, slot, batch)
+		stay, refused, err := w.decide(ctx, slot, batch)
+		if failed == nil {
+			failed = refused
+		}
 		if err != nil {
 			return 0, errors.Join(failed, err)
 		}
@@ -227,27 +231,32 @@ func (w *Worker) event(ctx context.Context, slot int, timer Timer) (script.Expir
 	return script.Expiring{}, false, err
 }
 
-// decide decides a batch, and returns how many of it may still be there. A full outbox is an error: it ends the visit.
-func (w *Worker) decide(ctx context.Context, slot int, batch []script.Expiring) (int, error) {
+// decide decides a batch. It returns how many timers of it may still be open, the first error that concerns a single
+// timer, and the error that ends the visit: a full outbox is one.
+func (w *Worker) decide(ctx context.Context, slot int, batch []script.Expiring) (stay int, refused, err error) {
 	if len(batch) == 0 {
-		return 0, nil
+		return 0, nil, nil
 	}
 	done, err := w.store.decide(ctx, w.store.scripts.Shard(slot), batch, time.Time{})
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	counters := map[Decision]*atomic.Int64{
-		Enqueued: &w.enqueued, Revoked: &w.revoked, AlreadyEnqueued: &w.already, NotDue: &w.notDue, full: &w.full,
+		Enqueued: &w.enqueued, Revoked: &w.revoked, AlreadyEnqueued: &w.already, NotDue: &w.notDue, full: &w.full, other: &w.failed,
 	}
-	stay := 0
-	for _, decision := range done {
+	for i, decision := range done {
 		counters[decision].Add(1)
 		switch decision {
 		case NotDue:
 			stay++
 		case full:
 			err = luatx.ErrOutboxFull
+		case other:
+			stay++
+			if refused == nil {
+				refused = fmt.Errorf("timer of %q: %w", batch[i].Subject, otherError(batch[i].Event.ID))
+			}
 		}
 	}
-	return stay, err
+	return stay, refused, err
 }

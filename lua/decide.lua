@@ -4,8 +4,8 @@
 -- ARGV:    1 cut-off (ms, empty: none); then of each timer: subject, due (ms) as it was found, id and body of its event,
 --          marker (a key whose existence revokes, empty: none)
 -- Reply:   server time (ms), then for each timer: enqueued, revoked, already (the event is in the outbox, or was), not
---          due (or due at another time by now, or not open), full (the outbox: nothing was done); or 'identity' and the
---          one found.
+--          due (or due at another time by now, or not open), full (the outbox: nothing was done), other (the outbox has
+--          another event under the id: nothing was done); or 'identity' and the one found.
 -- Bound:   linear in the arguments
 -- Redis:   6.0
 
@@ -25,14 +25,16 @@ local function decide(subject, due, id, body, marker)
     if open then redis.call('ZREM', DUE, subject) end
     return 'revoked'
   end
-  if is_decided(fired_member(subject, due)) or redis.call('HEXISTS', KEYS[4], id) == 1 then
+  if is_decided(fired_member(subject, due)) or (not current and redis.call('HEXISTS', KEYS[4], id) == 1) then
     if current then redis.call('ZREM', DUE, subject) end
     return 'already'
   end
   if not current or open > latest then return 'not due' end
-  if not enqueue(id, '', body, NOW) then return 'full' end
+  local came = outbox.came
+  local ok, full = enqueue(id, '', body, NOW)
+  if not ok then return full and 'full' or 'other' end
   decided(subject, fired_member(subject, due))
-  return 'enqueued'
+  return outbox.came > came and 'enqueued' or 'already'
 end
 
 local reply = {NOW}

@@ -95,8 +95,8 @@ var expiryMutants = []Mutant{
 	{
 		Name:    "timers-fill-the-outbox",
 		File:    "lua/decide.lua",
-		Old:     `if not enqueue(id, '', body, NOW) then return 'full' end`,
-		New:     `events = events - 1000 enqueue(id, '', body, NOW) events = events + 1000`,
+		Old:     `if not ok then return full and 'full' or 'other' end`,
+		New:     ``,
 		Package: "expiry",
 		Test:    "^TestFullOutbox$",
 		Why:     "the outbox outgrows its capacity",
