@@ -9,10 +9,13 @@ import (
 	"github.com/luatx/luatx/internal/slot"
 )
 
-// Enqueue puts events into the outbox of an aggregate's shard beside any transaction: all of them, or none. It is
-// idempotent by their ids, which they must have: an event that is known already, with the same body, is not counted
-// among the new ones. The same limits hold as in a transaction, and the errors are the same; where there was no answer
-// in time it is ErrOutcomeUnknown: enqueue the same events again. Config.Durability does not apply.
+// Enqueue puts events into the outbox of an aggregate's shard beside any transaction: all of them, or none. It returns
+// how many were new. It is idempotent by the events' ids, which they must have: an event that is there already, with the
+// same body, is not counted. The limits of a transaction apply; Config.Durability does not.
+//
+// The errors are those of a transaction: ErrTooLarge, *OutboxFullError, ErrKeyspace, *RefusedError, and *CommandError with
+// a negative Index if an event's id is there with another body. If the server did not reply in time, the error is
+// ErrOutcomeUnknown, without a receipt: enqueue the same events again.
 func (t *Transactor) Enqueue(ctx context.Context, aggregate string, events ...Event) (int, error) {
 	tag, err := t.cfg.Keyspace.Tag(aggregate)
 	if err != nil {
@@ -22,12 +25,24 @@ func (t *Transactor) Enqueue(ctx context.Context, aggregate string, events ...Ev
 	if err != nil || len(batch) == 0 {
 		return 0, err
 	}
+	shard := t.scripts.Shard(slot.OfTag(tag))
+	added, err := t.enqueue(ctx, shard, batch)
+	if err != nil {
+		return 0, &script.EnqueueError{Err: err}
+	}
+	if added > 0 {
+		t.Announce(shard.Slot, events...)
+	}
+	return added, nil
+}
+
+// enqueue sends checked events to a shard.
+func (t *Transactor) enqueue(ctx context.Context, shard script.Shard, batch []script.Event) (int, error) {
 	if err := t.ensureChecked(ctx); err != nil {
 		return 0, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, t.cfg.CommitTimeout)
 	defer cancel()
-	shard := t.scripts.Shard(slot.OfTag(tag))
 	entrance, err := t.scripts.Enqueue(ctx, shard, batch)
 	switch {
 	case errors.Is(err, script.ErrUnknown):
@@ -38,9 +53,6 @@ func (t *Transactor) Enqueue(ctx context.Context, aggregate string, events ...Ev
 		return 0, &CommandError{Index: -entrance.Index, Text: entrance.Text}
 	case entrance.State != script.Committed:
 		return 0, outcomeError(&script.Outcome{State: entrance.State, Text: entrance.Text}, &Tx{t: t, shard: shard})
-	}
-	if entrance.New > 0 {
-		t.Announce(shard.Slot, events...)
 	}
 	return entrance.New, nil
 }

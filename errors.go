@@ -52,7 +52,7 @@ var (
 	// no copy of it can be any more: try again.
 	ErrExpired = errors.New("luatx: the commit came too late")
 
-	// ErrOutcomeUnknown is returned, in an UnknownError, when the deadline passed after the commit was sent and
+	// ErrOutcomeUnknown is returned, by a commit in an UnknownError, when the deadline passed after the commit was sent and
 	// before it was answered. It may have committed, or may still. Resolve tells, by the error's receipt; or
 	// repeat the call or delivery with the same id: it has its effect once.
 	ErrOutcomeUnknown = errors.New("luatx: outcome unknown")

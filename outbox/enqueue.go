@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -19,8 +20,11 @@ func (s *Store) With(cfg Config) *Store {
 }
 
 // Enqueue puts events into the outbox of an aggregate's shard outside of any handler: all of them, or none. It is
-// idempotent by their ids, which they must have, and returns how many were not known yet; see luatx.Transactor.Enqueue
-// for its errors. The relay of this process is told.
+// idempotent by the events' ids, which they must have, and returns how many were new. It notifies the relay of this
+// process.
+//
+// If the server or the shard did not take the events, the error is a *StorageError around the error that
+// luatx.Transactor.Enqueue returns, such as *luatx.OutboxFullError or luatx.ErrOutcomeUnknown.
 func (s *Store) Enqueue(ctx context.Context, aggregate string, events ...*message.Message) (int, error) {
 	batch := make([]luatx.Event, len(events))
 	for i, msg := range events {
@@ -34,6 +38,10 @@ func (s *Store) Enqueue(ctx context.Context, aggregate string, events ...*messag
 		batch[i] = event
 	}
 	n, err := s.transactor.Enqueue(ctx, aggregate, batch...)
+	if failed, ok := errors.AsType[*script.EnqueueError](err); ok {
+		slot, _ := s.Slot(aggregate) // it has one: its shard was asked
+		return 0, storageError("enqueue", slot, failed.Err)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("outbox: enqueue: %w", err)
 	}

@@ -15,6 +15,13 @@ type Entrance struct {
 	Index int // failed: which event, from 1
 }
 
+// EnqueueError is the error of a server or a shard that did not take events. Errors of the events themselves are not
+// wrapped in it. Its text is that of its cause.
+type EnqueueError struct{ Err error }
+
+func (e *EnqueueError) Error() string { return e.Err.Error() }
+func (e *EnqueueError) Unwrap() error { return e.Err }
+
 // Enqueue puts events into a shard's outbox, all or none.
 func (s *Set) Enqueue(ctx context.Context, shard Shard, events []Event) (Entrance, error) {
 	keys := make([]string, 0, commitKeys+4)
