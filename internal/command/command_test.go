@@ -86,7 +86,7 @@ func TestCheck(t *testing.T) {
 		{"MOVE k 1", "another database"},
 		{"COPY a b", ""},
 		{"COPY a b REPLACE", ""},
-		{"COPY a b db 1", "another database"},
+		{"COPY a b db 1", "leave DB out"},
 		{"SORT k LIMIT 0 5 ALPHA DESC STORE d", ""},
 		{"SORT k BY w_*", "BY: it reads keys"},
 		{"SORT k LIMIT 0 1 get g_*", "GET: it reads keys"},

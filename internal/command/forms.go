@@ -107,7 +107,7 @@ func xadd(s Spec, args []any) Spec {
 func checkCopy(args []any) error {
 	for i := 3; i < len(args); i++ {
 		if strings.EqualFold(word(args[i]), "DB") {
-			return errors.New("COPY DB: " + elsewhere)
+			return errors.New("COPY DB: " + database)
 		}
 	}
 	return nil
