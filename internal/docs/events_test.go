@@ -1,0 +1,28 @@
+package docs
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+)
+
+// fixedID finds an event without an ID whose body holds an id of its own. The outbox derives another id for each such
+// event, and consumers that compare the ids in the bodies take them all for one.
+var fixedID = regexp.MustCompile(`luatx\.Event\{Body: [^\n]*"id"\s*:\s*"[^\n]*`)
+
+func TestPagesDoNotRepeatTheIDOfAnEvent(t *testing.T) {
+	t.Parallel()
+	if !fixedID.MatchString(`luatx.Event{Body: []byte(` + "`" + `{"id":"x"}` + "`" + `)}`) {
+		t.Fatal("the expression finds nothing")
+	}
+	for _, page := range pages(t) {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range fixedID.FindAllString(string(text), -1) {
+			t.Errorf("%s: %s: take the id from tx.EventID", filepath.Base(page), found)
+		}
+	}
+}
