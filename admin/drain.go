@@ -9,7 +9,8 @@ import (
 
 // Left is what a shard still holds that must be done before its keyspace is given up.
 type Left struct {
-	Slot    int   `json:"slot"`
+	Slot int `json:"slot"`
+	// Pending, Leased, Waiting and Parked are those of outbox.Counts: Pending includes the leased events.
 	Pending int64 `json:"pending"`
 	Leased  int64 `json:"leased"`
 	Waiting int64 `json:"waiting"`

@@ -8,17 +8,21 @@ import (
 	"github.com/luatx/luatx/internal/script"
 )
 
-// Counts is how many events are in each state, and what the shards have counted since they began.
+// Counts holds the numbers of events, and what the shards have counted since they began. Pending, Waiting, Parked and Sent
+// add up to all events. Nothing is left to publish if Pending and Waiting are 0.
 type Counts struct {
-	// Pending wait for a relay, or for their time; Leased are those of them that a relay works on, or did when it died.
-	Pending, Leased int64
-	// Waiting stand behind others of their lane.
+	// Pending is the number of events that relays publish now or at their time. It includes the leased ones, unlike the
+	// State of that name.
+	Pending int64
+	// Leased is the number of pending events with a lease, of a relay that publishes them or that died while it did.
+	Leased int64
+	// Waiting is the number of events that wait behind others of their lane.
 	Waiting int64
-	// Parked need an operator.
+	// Parked is the number of events that need an operator.
 	Parked int64
-	// Sent are kept by their id, for a while.
+	// Sent is the number of published events whose ids are still known.
 	Sent int64
-	// Bytes are those of the bodies that are pending or waiting.
+	// Bytes is the size of the bodies of pending and waiting events.
 	Bytes int64
 
 	Totals Totals

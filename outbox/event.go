@@ -14,7 +14,7 @@ type State string
 
 // The states. An event is in one of them.
 const (
-	// Pending: it is due, or will be at its time.
+	// Pending: it is due, or will be at its time, and no relay has it. Counts.Pending includes the leased events.
 	Pending State = "pending"
 	// Leased: a relay has it.
 	Leased State = "leased"

@@ -264,8 +264,8 @@ func (r *run) left(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if counts.Pending+counts.Leased+counts.Waiting+counts.Parked > 0 {
-		return fmt.Errorf("%d events are pending, %d leased, %d waiting, %d parked", counts.Pending, counts.Leased, counts.Waiting, counts.Parked)
+	if counts.Pending+counts.Waiting+counts.Parked > 0 {
+		return fmt.Errorf("%d events are pending (%d of them leased), %d waiting, %d parked", counts.Pending, counts.Leased, counts.Waiting, counts.Parked)
 	}
 	return nil
 }
@@ -342,8 +342,8 @@ func (r *run) judgeOutbox(ctx context.Context) error {
 	for _, h := range r.world.Branches {
 		effects += int64(len(h.Effects))
 	}
-	r.checks.Hold(verdict.StatesAddUp, counts.Sent == effects && counts.Pending+counts.Leased+counts.Waiting+counts.Parked == 0,
-		"of %d events %d are sent, %d pending, %d leased, %d waiting, %d parked", effects, counts.Sent, counts.Pending, counts.Leased, counts.Waiting, counts.Parked)
+	r.checks.Hold(verdict.StatesAddUp, counts.Sent == effects && counts.Pending+counts.Waiting+counts.Parked == 0,
+		"of %d events %d are sent, %d pending (%d of them leased), %d waiting, %d parked", effects, counts.Sent, counts.Pending, counts.Leased, counts.Waiting, counts.Parked)
 	worker, err := repair.New(r.tr, repair.Config{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err

@@ -162,10 +162,10 @@ func newRelayDrainer(client redis.UniversalClient, tags int, cfg relay.Config) (
 	}, nil
 }
 
-// pending is how many events wait, or are leased.
+// pending returns how many events are left to publish, the leased ones included.
 func pending(ctx context.Context, tr *luatx.Transactor) (int64, error) {
 	counts, err := outbox.NewStore(tr).Counts(ctx)
-	return counts.Pending + counts.Leased, err
+	return counts.Pending + counts.Waiting, err
 }
 
 // loop is what a person would write over a stream: read, publish, acknowledge and delete, read again.
