@@ -33,6 +33,11 @@ func cleanUp(t *testing.T, d sqltest.Database, rows int) {
 	age(t, d, db, cfg.Inbox, rows)
 	w := writers{t: t, db: db, cfg: cfg}
 	stop := w.start(4)
+	waitFor(t, "the writers to run", time.Minute, func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.waits) > 0
+	})
 	start := time.Now()
 	deleted, err := sqltx.Cleanup(t.Context(), sqltx.InboxCleanup(sqltx.InboxConfig{DB: db, Table: cfg.Inbox}))
 	took := time.Since(start)
