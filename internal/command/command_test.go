@@ -39,7 +39,7 @@ func TestPolicyCoversTheTable(t *testing.T) {
 func TestPolicyFitsTheFacts(t *testing.T) {
 	t.Parallel()
 	writes := make(map[string]bool)
-	for _, f := range facts {
+	for _, f := range slices.Concat(facts, others) {
 		writes[f.Name] = f.Flags&Write != 0
 	}
 	for _, s := range All() {
@@ -106,6 +106,13 @@ func TestCheck(t *testing.T) {
 		{"LMPOP x a b", "number of keys"},
 		{"LMPOP 99999999999999999999 a b", "number of keys"},
 		{"ZUNIONSTORE d -1 a", "number of keys"},
+		{"MSETEX 2 a 1 b 2 NX", ""},
+		{"MSETEX 2 a 1 b", "number of keys"},
+		{"XREADGROUP GROUP g c CLAIM 100 STREAMS a >", ""},
+		{"XIDMPRECORD k p i 1-1", "XADD with IDMP"},
+		{"TRIMSLOTS RANGES 1 0 1", "use the client"},
+		{"HOTKEYS GET", "use the client"},
+		{"CLUSTERSCAN 0", "use the client"},
 	} {
 		args := words(c.args)
 		s, err := Lookup(args)
@@ -165,6 +172,17 @@ func TestKeysAndHead(t *testing.T) {
 		{"XADD k 1-1 f v", "1", "1", "d15"},
 		{"XADD k * f v g", "1", "1", "d16"},
 		{"XADD k NOMKSTREAM * f v", "1", "1", "d16"},
+		{"XADD k IDMP p i * f v", "1", "1", "d18"},
+		{"XADD k MAXLEN 5 DELREF * f v", "1", "1", "d18"},
+		{"MSETEX 2 a 1 b 2 EX 5", "2 4", "2 4", "m08 2 4"},
+		{"MSETEX 1 a 1", "2", "2", "m04 2"},
+		{"DELEX k IFEQ v", "1", "1", "k04"},
+		{"DELIFEQ k v", "1", "1", "k03"},
+		{"DIGEST k", "1", "", "-02"},
+		{"XDELEX k ACKED IDS 1 1-1", "1", "1", "d16"},
+		{"XACKDEL k g IDS 1 1-1", "1", "1", "d16"},
+		{"XCFGSET k IDMP-MAXSIZE 5", "1", "1", "d14"},
+		{"XREADGROUP GROUP g c CLAIM 100 STREAMS a >", "7", "7", "m09 7"},
 		{"BITFIELD k SET u8 0 1", "1", "1", "i06"},
 		{"BITOP AND d a b", "2 3 4", "2", "m05 2"},
 		{"LMPOP 2 a b LEFT", "2 3", "2 3", "m05 2 3"},
@@ -223,6 +241,16 @@ func TestDecides(t *testing.T) {
 		"ZADD k 1 m": false, "ZADD k 1 INCR": false, "ZADD k XX INCR 1 m": true, "GET k": true, "INCR k": true, "SETNX k v": true,
 		"HSETEX k FIELDS 1 f v": false, "HSETEX k FNX FIELDS 1 f v": true, "SORT k": true, "SORT k STORE d": false,
 		"GEORADIUS k 1 2 3 m": true, "GEORADIUS k 1 2 3 m STORE d": false, "XREADGROUP GROUP g c STREAMS k >": true,
+		"SET k v IFEQ w": true, "SET k v ifne w": true, "SET k v IFDEQ 0": true, "SET k v IFDNE 0": true, "SET k IFEQ": false,
+		"HSETEX k NX FIELDS 1 f v": true, "HSETEX k EX 5 xx FIELDS 1 f v": true, "HSETEX k FIELDS 2 FNX v NX w": false,
+		"MSETEX 2 a NX b XX": false, "MSETEX 2 a 1 b 2 EX 5": false, "MSETEX 1 a 1 PX 5 xx": true, "MSETEX x a 1 NX": false,
+		"DELEX k": false, "DELEX k IFDNE 0": true, "DELIFEQ k v": true,
+		"EXPIRE k 5": false, "EXPIRE k 5 NX": true, "PEXPIREAT k 5 GT": true, "HEXPIRE k 5 FIELDS 1 NX": false,
+		"HPEXPIRE k 5 LT FIELDS 1 f": true, "ZADD k NX 1 m": true, "ZADD k ch 1 m": true, "ZADD k GT CH 1 m": true,
+		"ZADD k": false, "GEOADD k 1 2 NX": false, "GEOADD k CH 1 2 m": true,
+		"XADD k * f NOMKSTREAM": false, "XADD k NOMKSTREAM * f v": true, "xadd k maxlen ~ 5 limit 1 nomkstream * f v": true,
+		"XADD k IDMP NOMKSTREAM NOMKSTREAM * f v": false, "XADD k IDMPAUTO p KEEPREF NOMKSTREAM * f v": true, "XADD k MAXLEN": false,
+		"XDELEX k IDS 1 ACKED": false, "XDELEX k ACKED IDS 1 1-1": true, "XACKDEL k g ACKED IDS 1 1-1": true, "XACKDEL k ACKED IDS 1 1-1": false,
 	} {
 		if s := spec(t, line); s.Decides != want {
 			t.Errorf("%s: decides is %t", line, s.Decides)

@@ -14,14 +14,30 @@ type form struct {
 	adapt func(Spec, []any) Spec
 	check func([]any) error
 	find  func([]any) (keys, changed []int, err error)
+
+	// The reply decides if one of the conditions is among the options.
+	conditions []string
+	options    func(args []any) []any
 }
 
 var forms = map[string]form{
-	"SET":               {adapt: deciding(3, "NX", "XX", "GET")},
-	"HSETEX":            {adapt: deciding(2, "FNX", "FXX")},
-	"ZADD":              {adapt: zadd},
-	"GEOADD":            {adapt: geoadd},
-	"XADD":              {adapt: xadd},
+	"SET":               {options: after(3), conditions: []string{"NX", "XX", "IFEQ", "IFNE", "IFDEQ", "IFDNE", "GET"}},
+	"MSETEX":            {options: msetexOptions, conditions: []string{"NX", "XX"}},
+	"DELEX":             {options: after(2), conditions: []string{"IFEQ", "IFNE", "IFDEQ", "IFDNE"}},
+	"EXPIRE":            expiryForm,
+	"PEXPIRE":           expiryForm,
+	"EXPIREAT":          expiryForm,
+	"PEXPIREAT":         expiryForm,
+	"HEXPIRE":           fieldExpiryForm,
+	"HPEXPIRE":          fieldExpiryForm,
+	"HEXPIREAT":         fieldExpiryForm,
+	"HPEXPIREAT":        fieldExpiryForm,
+	"HSETEX":            {options: between(2, "FIELDS"), conditions: []string{"NX", "XX", "FNX", "FXX"}},
+	"ZADD":              {adapt: zadd, options: zaddOptions, conditions: zaddWords},
+	"GEOADD":            {adapt: geoadd, options: geoaddOptions, conditions: geoaddWords},
+	"XADD":              {adapt: xadd, options: xaddFlags, conditions: []string{"NOMKSTREAM"}},
+	"XDELEX":            {options: between(2, "IDS"), conditions: []string{"ACKED"}},
+	"XACKDEL":           {options: between(3, "IDS"), conditions: []string{"ACKED"}},
 	"COPY":              {check: checkCopy},
 	"SORT":              {adapt: storing, check: checkSort, find: sortKeys},
 	"SORT_RO":           {check: checkSort, find: firstKey},
@@ -29,18 +45,6 @@ var forms = map[string]form{
 	"GEORADIUSBYMEMBER": {adapt: storing, find: radiusKeys},
 	"XREAD":             {check: checkStreams, find: streamKeys(false)},
 	"XREADGROUP":        {check: checkStreams, find: streamKeys(true)},
-}
-
-// deciding makes the reply decide where one of the options stands from the position on.
-func deciding(from int, options ...string) func(Spec, []any) Spec {
-	return func(s Spec, args []any) Spec {
-		for i := from; i < len(args); i++ {
-			for _, option := range options {
-				s.Decides = s.Decides || strings.EqualFold(word(args[i]), option)
-			}
-		}
-		return s
-	}
 }
 
 // skip returns the position of the first argument, from i on, that is none of the options.
@@ -73,13 +77,12 @@ func digit(classes string, at int) string {
 }
 
 func zadd(s Spec, args []any) Spec {
-	score := skip(args, 2, "NX", "XX", "GT", "LT", "CH", "INCR")
-	s.Undo = digit(scores, score+1)
-	return deciding(2, "INCR")(s, args[:min(score, len(args))])
+	s.Undo = digit(scores, skip(args, 2, zaddWords...)+1)
+	return s
 }
 
 func geoadd(s Spec, args []any) Spec {
-	s.Undo = digit(places, skip(args, 2, "NX", "XX", "CH")+2)
+	s.Undo = digit(places, skip(args, 2, geoaddWords...)+2)
 	return s
 }
 
@@ -185,7 +188,7 @@ func checkStreams(args []any) error {
 func streams(args []any) (int, error) {
 	for i := 1; i < len(args); i++ {
 		switch strings.ToUpper(word(args[i])) {
-		case "COUNT":
+		case "COUNT", "CLAIM":
 			i++
 		case "GROUP":
 			i += 2

@@ -117,11 +117,11 @@ func walk(specs []KeySpec, args []any) ([]int, error) {
 		case k.Place == Hidden:
 			return nil, errors.New("its keys cannot be found")
 		case k.Place == Counted:
-			n, err := number(args, k.Begin)
+			n, err := number(args, k.Begin, k.Step)
 			if err != nil {
 				return nil, err
 			}
-			positions = span{k.Begin + 1, k.Begin + n, k.Step}
+			positions = span{k.Begin + 1, k.Begin + n*k.Step, k.Step}
 		case k.Last >= 0:
 			positions.last += k.Begin
 		}
@@ -130,13 +130,13 @@ func walk(specs []KeySpec, args []any) ([]int, error) {
 	return keys, nil
 }
 
-// number reads how many keys follow the position i.
-func number(args []any, i int) (int, error) {
+// number reads how many keys follow the position i. With a step of 2 a value follows each key.
+func number(args []any, i, step int) (int, error) {
 	n := 0
 	if i < len(args) {
 		n, _ = strconv.Atoi(word(args[i]))
 	}
-	if n < 1 || n > len(args)-1-i {
+	if n < 1 || n > (len(args)-1-i)/step {
 		return 0, fmt.Errorf("%.40v: argument %d must be the number of keys that follow it", args[0], i)
 	}
 	return n, nil

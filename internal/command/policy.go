@@ -26,6 +26,7 @@ const (
 	admin      = "it administers or inspects the server, not data: use the client outside of the transaction"
 	cluster    = "it concerns the cluster or one of its nodes, not data: use the client outside of the transaction"
 	former     = "Redis 7.0 has it no more: use LCS"
+	internal   = "the server sends it to its replicas and to its append-only file: use XADD with IDMP"
 	policyLFU  = "it counts under maxmemory-policy *-lfu alone: use the client outside of the transaction"
 )
 
@@ -48,7 +49,7 @@ func policies() (all map[string]policy, twice []string) {
 	refuse := func(reason, names string) { add(policy{refusal: reason}, names) }
 
 	// Reads.
-	reads(GuardOrdered, `GET, STRLEN, GETRANGE, SUBSTR, MGET, LCS, GETBIT, BITCOUNT, BITPOS, BITFIELD_RO,
+	reads(GuardOrdered, `GET, STRLEN, GETRANGE, SUBSTR, MGET, LCS, GETBIT, BITCOUNT, BITPOS, BITFIELD_RO, DIGEST,
 		TYPE, EXISTS, EXPIRETIME, PEXPIRETIME, SORT_RO,
 		HGET, HMGET, HLEN, HEXISTS, HSTRLEN, HEXPIRETIME, HPEXPIRETIME,
 		LLEN, LRANGE, LINDEX, LPOS, SISMEMBER, SMISMEMBER, SCARD, SINTERCARD,
@@ -64,9 +65,11 @@ func policies() (all map[string]policy, twice []string) {
 
 	// Strings and bits.
 	writes("k0", "SET, SETEX, PSETEX")
-	decides("k0", "SETNX, GETSET, GETDEL, GETEX")
+	writes("k0", "DELEX")
+	decides("k0", "SETNX, GETSET, GETDEL, GETEX, DELIFEQ")
 	writes("K0", "MSET")
 	decides("K0", "MSETNX")
+	writes(listed, "MSETEX")
 	writes("i0", "APPEND, SETRANGE")
 	decides("i0", "INCR, DECR, INCRBY, DECRBY, INCRBYFLOAT, SETBIT, BITFIELD")
 	writes(listed, "BITOP")
@@ -106,7 +109,7 @@ func policies() (all map[string]policy, twice []string) {
 	writes(listed, "GEORADIUS, GEORADIUSBYMEMBER")
 
 	// Streams.
-	writes("d1", "XADD, XDEL, XTRIM, XACK, XSETID")
+	writes("d1", "XADD, XDEL, XDELEX, XTRIM, XACK, XACKDEL, XSETID, XCFGSET")
 	decides("d1", "XCLAIM, XAUTOCLAIM")
 	decides(listed, "XREADGROUP")
 	writes(listed, "XGROUP CREATE, XGROUP CREATECONSUMER, XGROUP DELCONSUMER, XGROUP DESTROY, XGROUP SETID")
@@ -126,22 +129,25 @@ func policies() (all map[string]policy, twice []string) {
 	refuse(subscribes, "SUBSCRIBE, UNSUBSCRIBE, PSUBSCRIBE, PUNSUBSCRIBE, SSUBSCRIBE, SUNSUBSCRIBE")
 	refuse(publishes, "PUBLISH, SPUBLISH")
 	refuse(replicas, "WAIT, WAITAOF")
-	refuse(wide, "KEYS, SCAN, RANDOMKEY, DBSIZE, FLUSHALL, FLUSHDB, SWAPDB")
+	refuse(wide, "KEYS, SCAN, CLUSTERSCAN, RANDOMKEY, DBSIZE, FLUSHALL, FLUSHDB, SWAPDB")
 	refuse(elsewhere, "MOVE, MIGRATE")
 	refuse(cursor, "HSCAN, SSCAN, ZSCAN")
 	refuse(script, "EVAL, EVAL_RO, EVALSHA, EVALSHA_RO, FCALL, FCALL_RO, FUNCTION, SCRIPT")
-	refuse(admin, `ACL, BGREWRITEAOF, BGSAVE, COMMAND, COMMANDLOG, CONFIG, DEBUG, INFO, LASTSAVE, LATENCY, LOLWUT, MODULE, MONITOR,
+	refuse(admin, `ACL, BGREWRITEAOF, BGSAVE, COMMAND, COMMANDLOG, CONFIG, DEBUG, HOTKEYS, INFO, LASTSAVE, LATENCY, LOLWUT, MODULE, MONITOR,
 		PFDEBUG, PFSELFTEST, PUBSUB, SAVE, SHUTDOWN, SLOWLOG, TIME,
 		MEMORY DOCTOR, MEMORY HELP, MEMORY MALLOC-STATS, MEMORY PURGE, MEMORY STATS, OBJECT HELP, XGROUP HELP, XINFO HELP`)
 	refuse(cluster, `ASKING, CLUSTER, FAILOVER, PSYNC, READONLY, READWRITE, REPLCONF, REPLICAOF, RESTORE-ASKING, ROLE, SLAVEOF,
-		SYNC`)
+		SYNC, TRIMSLOTS`)
+	refuse(internal, "XIDMPRECORD")
 	refuse(former, "STRALGO")
 	refuse(policyLFU, "OBJECT FREQ")
 	return all, twice
 }
 
-// others are commands that the server of table_gen.go does not know: Valkey's, and those of old.
+// others are the commands that the server of table_gen.go does not have: those of Valkey, and those that Redis removed.
 var others = []Fact{
+	{Name: "CLUSTERSCAN", Since: "Valkey 9.1", Group: "cluster", Arity: -2},
 	{Name: "COMMANDLOG", Since: "Valkey 8.1", Group: "server", Arity: -2},
+	{Name: "DELIFEQ", Since: "Valkey 9.0.0", Group: "string", Arity: 3, Flags: Write, Keys: []KeySpec{{Fixed, 1, 0, 1, true}}},
 	{Name: "STRALGO", Since: "6.0.0", Group: "string", Arity: -2},
 }

@@ -62,7 +62,7 @@ func newRow(f Fact, p policy) *row {
 	r.spec.Decides, r.spec.Guard, r.spec.Undo = p.decides, p.guard, p.undo
 	r.spec.keys, r.spec.changed, r.spec.find = f.finders()
 	form := forms[f.Name]
-	r.adapt, r.spec.check = form.adapt, form.check
+	r.adapt, r.spec.check = form.adapting(), form.check
 	if form.find != nil {
 		r.spec.find = form.find
 	}
@@ -143,14 +143,13 @@ func Problems(facts []Fact) []error {
 	for _, f := range facts {
 		p, ok := policies[f.Name]
 		delete(policies, f.Name)
-		_, blocks := forms[f.Name]
 		switch {
 		case !ok:
 			all = append(all, fmt.Errorf("%s has no policy", f.Name))
 		case p.refusal != "":
 		case f.Flags&NoScript != 0:
 			all = append(all, fmt.Errorf("%s is allowed, and no script may call it", f.Name))
-		case f.Flags&Blocking != 0 && !blocks:
+		case f.Flags&Blocking != 0 && forms[f.Name].check == nil:
 			all = append(all, fmt.Errorf("%s is allowed, and blocks", f.Name))
 		}
 	}

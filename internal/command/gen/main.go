@@ -1,6 +1,6 @@
 // Command gen writes what the package command knows from a server, and the page that lists all commands.
 //
-//	docker run --rm -p 6379:6379 redis:8.0
+//	docker run --rm -p 6379:6379 redis:8.6
 //	go generate ./internal/command
 //
 // It is run in the directory of the package: "gen table" asks the server and writes table_gen.go, "gen docs" writes
@@ -31,7 +31,7 @@ func main() {
 func run(args []string, usage io.Writer) error {
 	flags := flag.NewFlagSet("gen", flag.ContinueOnError)
 	flags.SetOutput(usage)
-	addr := flags.String("addr", "127.0.0.1:6379", "address of a current Redis server, as `docker run redis:8.0` starts one")
+	addr := flags.String("addr", "127.0.0.1:6379", "address of a current Redis server, as `docker run redis:8.6` starts one")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
