@@ -15,6 +15,9 @@ COPY: $hash $none => int | $stream $none => int | $zset $str REPLACE => int | $n
 DECR: $int => int | $none => int
 DECRBY: $int 3 => int | $int $i => int
 DEL: $str $none $hash => int | $any => int
+DELEX: $str => int | $str IFEQ hello => int | $exp IFNE $v => int | $str IFDEQ $digest => int | $any => int | $any IFDNE $digest => int
+DELIFEQ: $str hello => int | $exp $v => int | $any hello => int
+DIGEST: $str => str | $none => str | $any => str
 DUMP: $str! => str | $list! => str | $none! => str | $any => str any
 EXISTS: $str $none $any => int
 EXPIRE: $str 1000 => int | $exp $sec NX => int | $exp $sec GT => int | $any $sec => int | $hash -1 => int
@@ -58,7 +61,7 @@ HPEXPIRETIME: $hexp FIELDS 2 f1 $f => ints
 HPTTL: $hexp FIELDS 2 f1 $f => ints near
 HRANDFIELD: $hash 100 => strs set | $hash -3 => strs len | $hash 100 WITHVALUES => keyvalues set
 HSET: $hash f1 $v => int | $none $f $v $f $v => int | $hexp f1 $v => int
-HSETEX: $hash EX 1000 FIELDS 1 f1 $v => int | $hexp KEEPTTL FIELDS 1 f1 $v => int | $hash FNX FIELDS 1 $f $v => int
+HSETEX: $hash EX 1000 FIELDS 1 f1 $v => int | $hexp KEEPTTL FIELDS 1 f1 $v => int | $hash FNX FIELDS 1 $f $v => int | $hexp XX EX 1000 FIELDS 1 f1 $v => int | $hash NX FIELDS 1 f1 $v => int
 HSETNX: $hash f9 $v => bool | $hash $f $v => bool
 HSTRLEN: $hash $f => int
 HTTL: $hexp FIELDS 2 f1 $f => ints near
@@ -83,6 +86,7 @@ LTRIM: $list 0 1 => status | $list $n $n => status
 MEMORY USAGE: $str => int near | $any => int near
 MGET: $str $none $exp => slice
 MSET: $str $v $none $v => status | $exp $v $hash $v => status
+MSETEX: 1 $str $v => int | 2 $exp $v $none $v EX 1000 => int | 2 $str $v $none $v XX => int | 2 $none $v $none2 $v NX PX $ms => int | 2 $exp $v $any $v KEEPTTL => int
 MSETNX: $none $v $none2 $v => bool | $str $v $none $v => bool
 OBJECT ENCODING: $hash => str | $any => str
 OBJECT IDLETIME: $str => int near
@@ -107,7 +111,7 @@ SADD: $set m8 => int | $set $m $m $v => int | $none $i => int
 SCARD: $set => int
 SDIFF: $set $set2 => strs set
 SDIFFSTORE: $none $set $set2 => int | $str $set $none => int
-SET: $str $v => status | $str $v EX $sec => status | $exp $v KEEPTTL => status | $str $v NX => status | $none $v XX => status | $str $v GET => str | $hash $v PX $ms => status
+SET: $str $v => status | $str $v EX $sec => status | $exp $v KEEPTTL => status | $str $v NX => status | $none $v XX => status | $str $v GET => str | $hash $v PX $ms => status | $str $v IFEQ hello => status | $exp $v IFNE $v GET => str | $str $v IFDEQ $digest => status | $any $v IFDNE $digest KEEPTTL => status
 SETBIT: $bits $c 1 => int
 SETEX: $str 1000 $v => status | $str $sec $v => status
 SETNX: $none $v => bool | $str $v => bool
@@ -133,10 +137,13 @@ TTL: $exp => int near | $str => int near | $none => int near
 TYPE: $any => status
 UNLINK: $str $none $zset => int
 XACK: $stream g 1-1 $id => int | $stream nosuch 1-1 => int
-XADD: $stream 9-1 f $v => str | $stream * f $v g $v => str any | $none * f $v => str any | $stream MAXLEN ~ 100 * f $v => str any | $stream MAXLEN 2 9-* f $v => str | $stream NOMKSTREAM 9-9 f $v => str | $stream $id f $v => str
+XACKDEL: $stream g IDS 1 1-1 => ints | $stream g DELREF IDS 2 1-1 $id => ints | $stream g ACKED IDS 1 $id => ints | $stream nosuch IDS 1 1-1 => ints
+XADD: $stream 9-1 f $v => str | $stream * f $v g $v => str any | $none * f $v => str any | $stream MAXLEN ~ 100 * f $v => str any | $stream MAXLEN 2 9-* f $v => str | $stream NOMKSTREAM 9-9 f $v => str | $stream $id f $v => str | $stream IDMP p i * f $v => str any | $stream IDMPAUTO p * f $v => str any | $stream DELREF MAXLEN 1 * f $v => str any
 XAUTOCLAIM: $stream g c2 0 0 => claimed | $stream g c2 0 0 COUNT 1 JUSTID => claimedids
+XCFGSET: $stream IDMP-MAXSIZE 7 => status | $stream IDMP-DURATION $c IDMP-MAXSIZE $c => status | $any IDMP-MAXSIZE 9 => status
 XCLAIM: $stream g c2 0 1-1 => messages | $stream g c2 0 1-1 $id JUSTID => strs | $stream g c2 0 $id FORCE RETRYCOUNT 5 => messages
 XDEL: $stream 2-1 $id => int
+XDELEX: $stream IDS 1 2-1 => ints | $stream ACKED IDS 2 1-1 $id => ints | $stream DELREF IDS 1 $id => ints | $none IDS 1 1-1 => ints
 XGROUP CREATE: $stream h 0 => status | $none h $id MKSTREAM => status | $stream g 0 => status | $stream h $id => status
 XGROUP CREATECONSUMER: $stream g c9 => int | $stream g c1 => int
 XGROUP DELCONSUMER: $stream g c1 => int | $stream nosuch c1 => int
@@ -149,7 +156,7 @@ XLEN: $stream => int
 XPENDING: $stream g => pending | $stream g - + 10 => pendings typed | $stream g - + 10 c1 => pendings typed
 XRANGE: $stream - + => messages | $stream $id + COUNT 2 => messages
 XREAD: STREAMS $stream 0 => streams | COUNT 1 STREAMS $stream $stream2 $id 0 => streams | STREAMS $none 0 => streams
-XREADGROUP: GROUP g c2 STREAMS $stream > => streams | GROUP g c1 COUNT 1 STREAMS $stream 0 => streams | GROUP nosuch c STREAMS $stream > => streams
+XREADGROUP: GROUP g c2 STREAMS $stream > => streams | GROUP g c1 COUNT 1 STREAMS $stream 0 => streams | GROUP nosuch c STREAMS $stream > => streams | GROUP g c2 COUNT 1 CLAIM 0 STREAMS $stream > => cmd any
 XREVRANGE: $stream + - => messages | $stream + $id COUNT 2 => messages
 XSETID: $stream 9-9 => status | $stream $id => status
 XTRIM: $stream MAXLEN 1 => int | $stream MAXLEN $c => int | $stream MINID $id => int
@@ -231,5 +238,6 @@ var differentialValues = map[string][]string{
 	"lon":      {"13.5", "15", "181", "x"},
 	"lat":      {"38", "37.25", "-10", "95"},
 	"radius":   {"200", "100", "1000", "-1"},
+	"digest":   {"9555e8555c62dcfd", "0000000000000000", "x"}, // of hello
 	"overflow": {"WRAP", "SAT", "FAIL", "x"},
 }

@@ -97,8 +97,8 @@ func newDifferential(t *testing.T, protocol int, random *rand.Rand) *differentia
 
 // known reports whether the server has the command.
 func (d *differential) known(s command.Spec) bool {
-	name, _, _ := strings.Cut(s.Name, " ")
-	return d.has[strings.ToLower(name)] != nil && compareVersions(s.Since, d.version) <= 0
+	name, _, isSubcommand := strings.Cut(s.Name, " ")
+	return d.has[strings.ToLower(name)] != nil && (!isSubcommand || compareVersions(s.Since, d.version) <= 0)
 }
 
 func compareVersions(a, b string) int {

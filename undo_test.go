@@ -85,6 +85,25 @@ var expiring = []struct{ setup, commands string }{
 	{"HSET K f 1|HPEXPIRE K 100000 FIELDS 1 f", "DEL K"},
 }
 
+// latest are such commands of Redis 8.4, of Redis 8.6 and of Valkey 9, by a command that the server needs.
+var latest = map[string][]struct{ setup, commands string }{
+	"MSETEX": {
+		{"SET K:1 old PX 100000|HSET K:2 f v", "MSETEX 3 K:1 a K:2 b K:3 c EX 100"},
+		{"SET K:1 old", "MSETEX 2 K:1 a K:2 b NX;MSETEX 2 K:3 a K:4 b NX KEEPTTL"},
+	},
+	"DELEX": {
+		{"SET K old PX 100000", "DELEX K IFEQ old"},
+		{"SET K old", "SET K v IFEQ old;DELEX K IFNE v;DELEX K IFEQ v"},
+		{"ZADD K 1 a|PEXPIRE K 100000", "DELEX K"},
+	},
+	"DELIFEQ": {{"SET K old PX 100000", "DELIFEQ K old"}, {"SET K old", "DELIFEQ K other"}},
+	"XCFGSET": {
+		{"XADD K 5-1 f v|XGROUP CREATE K g 0|XREADGROUP GROUP g c STREAMS K >", "XACKDEL K g DELREF IDS 1 5-1"},
+		{"XADD K 5-1 f v|XADD K 6-1 f v|XGROUP CREATE K g 0", "XDELEX K ACKED IDS 1 5-1;XDELEX K KEEPREF IDS 2 5-1 6-1"},
+		{"XADD K IDMP p i * f v", "XCFGSET K IDMP-DURATION 7 IDMP-MAXSIZE 9;XADD K IDMP p i * f w;XADD K IDMP p j * f w"},
+	},
+}
+
 // newer are such commands of Redis 6.2 and later.
 var newer = []struct{ setup, commands string }{
 	{"SET K old PX 100000", "GETDEL K"},
@@ -104,6 +123,11 @@ func TestUndo(t *testing.T) {
 		}
 		if known[1] != nil {
 			rows = slices.Concat(rows, expiring)
+		}
+	}
+	for name, more := range latest {
+		if knows(t, client, name) {
+			rows = slices.Concat(rows, more)
 		}
 	}
 	for _, c := range rows {

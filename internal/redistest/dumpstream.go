@@ -12,7 +12,7 @@ import (
 
 const allPending = 1 << 30
 
-// stream describes entries, then ids, then groups with their consumers and pending entries. Times since the last
+// stream describes entries, then ids, what is configured and kept of idempotent producers, then groups with their consumers and pending entries. Times since the last
 // delivery or visit are left out: they move by themselves.
 func (d *dumper) stream(ctx context.Context, key string) ([]string, error) {
 	entries, err := d.client.XRange(ctx, key, "-", "+").Result()
@@ -29,6 +29,10 @@ func (d *dumper) stream(ctx context.Context, key string) ([]string, error) {
 	}
 	lines = append(lines, fmt.Sprintf("last-generated-id %s entries-added %d max-deleted-entry-id %s",
 		info.LastGeneratedID, info.EntriesAdded, info.MaxDeletedEntryID))
+	if info.IDMPMaxSize != 0 { // from Redis 8.6 on
+		lines = append(lines, fmt.Sprintf("idmp-duration %d idmp-maxsize %d pids-tracked %d iids-tracked %d",
+			info.IDMPDuration, info.IDMPMaxSize, info.PIDsTracked, info.IIDsTracked))
+	}
 	groups, err := d.client.XInfoGroups(ctx, key).Result()
 	if err != nil {
 		return nil, err
