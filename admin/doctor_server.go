@@ -112,10 +112,19 @@ func release(version string) (v [3]int) {
 	return v
 }
 
+// compatible returns the version of Redis whose commands a server has. In redis_version Valkey reports the one that it
+// was forked from; in 9.0 it took over the commands of Redis 7.4 on fields of hashes that expire.
+func compatible(info map[string]string) [3]int {
+	if release(info["valkey_version"])[0] >= 9 {
+		return [3]int{7, 4}
+	}
+	return release(info["redis_version"])
+}
+
 // release judges the version.
 func (d *doctor) release(addr string, info map[string]string) {
 	version, name, valkey := info["redis_version"], "Redis", info["valkey_version"] != ""
-	compatible := release(version)
+	compatible := compatible(info)
 	d.mu.Lock()
 	if v := [2]int{compatible[0], compatible[1]}; d.version == [2]int{} || slices.Compare(v[:], d.version[:]) < 0 {
 		d.version = v

@@ -169,6 +169,44 @@ func TestDoctorIsDenied(t *testing.T) {
 	}
 }
 
+// TestDoctorNamesOnlyTheMissingRights holds that the doctor finds nothing wrong with the default user and with the users
+// of docs/acl.md, which may do the least that works, on their keys alone; and that it names a right that is taken away.
+func TestDoctorNamesOnlyTheMissingRights(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own())
+	if !server.Binary().AtLeast(7, 0) {
+		t.Skip("before 7.0 a server cannot be asked what a user may do")
+	}
+	rights := func(client redis.UniversalClient, role admin.Role) (texts []string) {
+		for _, d := range examined(t, client, admin.Examination{Role: role}) {
+			if d.Check == "acl" {
+				texts = append(texts, d.Text)
+			}
+		}
+		return texts
+	}
+	for _, role := range admin.Roles() {
+		if got := rights(server.Admin(t), role); got != nil {
+			t.Errorf("the default user as %s: %q", role, got)
+		}
+		granted, err := server.Binary().Rules(string(role))
+		must(t, err)
+		args := []any{"ACL", "SETUSER", string(role), "reset", "on", ">secret", "~shop:*", "+info", "+config|get", "+cluster|info", "+script|exists", "+type"}
+		for _, rule := range granted {
+			args = append(args, rule)
+		}
+		must(t, server.Admin(t).Do(t.Context(), args...).Err())
+		client := server.Client(t, func(o *redis.Options) { o.Username, o.Password = string(role), "secret" })
+		if got := rights(client, role); got != nil {
+			t.Errorf("the documented user as %s: %q", role, got)
+		}
+		must(t, server.Admin(t).Do(t.Context(), "ACL", "SETUSER", string(role), "-hset").Err())
+		if got := rights(client, role); len(got) != 1 || !strings.HasPrefix(got[0], "the user may not run hset, ") {
+			t.Errorf("as %s without HSET: %q", role, got)
+		}
+	}
+}
+
 // TestRoles holds the lists of commands against docs/acl.md, which grants at least those.
 func TestRoles(t *testing.T) {
 	t.Parallel()

@@ -46,8 +46,8 @@ var grants = map[Role][]struct {
 	},
 }
 
-// Commands lists the least that a role needs on servers of a version, without what handlers and publishers send
-// themselves.
+// Commands lists the least that a role needs on servers of a version of Redis, without what handlers and publishers send
+// themselves. Valkey 8 has the commands of Redis 7.2, Valkey 9 those of 7.4.
 func Commands(role Role, major, minor int) ([]string, error) {
 	parts, ok := grants[role]
 	if !ok {
@@ -76,7 +76,7 @@ func ACL(role Role, major, minor int) (string, error) {
 func (o *Operator) ACL(ctx context.Context, role Role) (string, error) {
 	v := [3]int{7, 0}
 	if text, err := o.cfg.Client.Info(ctx, "server").Result(); err == nil {
-		if found := release(parseInfo(text)["redis_version"]); found[0] >= 6 {
+		if found := compatible(parseInfo(text)); found[0] >= 6 {
 			v = found
 		}
 	}
