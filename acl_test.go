@@ -3,7 +3,6 @@ package luatx_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -31,7 +30,10 @@ func documented(t testing.TB, server *redistest.Server, user string, rules ...st
 	}
 	granted = slices.DeleteFunc(granted, func(rule string) bool { return strings.HasPrefix(rule, "+@") })
 	if server.Binary().AtLeast(6, 2) {
-		rules = append(rules, "&shop:*")
+		rules = append(rules, "resetchannels", "&shop:*")
+	}
+	if !server.Binary().AtLeast(7, 0) {
+		rules = append(rules, "+client|setinfo", "+client|maint_notifications")
 	}
 	args := []any{"ACL", "SETUSER", user, "reset", "on", ">secret"}
 	for _, rule := range slices.Concat(rules, granted) {
@@ -111,10 +113,42 @@ func TestDocumentedUsers(t *testing.T) {
 		return server.Admin(t).XLen(t.Context(), "events:sold").Val() == 1
 	})
 	stop()
-	denied := fmt.Sprint(server.Admin(t).Do(t.Context(), "ACL", "LOG").Val())
-	for _, word := range []string{"publish", "subscribe", "channel", "ping"} {
-		if strings.Contains(denied, word) {
-			t.Errorf("a wake-up was denied: %s", denied)
+	log, err := server.Admin(t).ACLLog(t.Context(), 100).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range log {
+		if entry.Object != "another" { // the key that is none of theirs
+			t.Errorf("the server has denied %s to %s: %s", entry.Object, entry.Username, entry.Reason)
+		}
+	}
+}
+
+// TestDocumentedACLLinesWork sends the lines of docs/acl.md as they stand, in their order. The users have the channels
+// that the lines grant, and no others.
+func TestDocumentedACLLinesWork(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own())
+	lines, err := server.Binary().ACLLines()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, words := range lines {
+		if err := server.Admin(t).Do(t.Context(), anys(words)...).Err(); err != nil {
+			t.Errorf("%s: %v", strings.Join(words, " "), err)
+		}
+	}
+	if !server.Binary().AtLeast(6, 2) {
+		return // users have all channels
+	}
+	for user, channels := range map[string]string{"app": "&shop:*", "relay": "&shop:*", "operator": "&shop:*", "trigger": "&news"} {
+		granted, err := server.Admin(t).ACLList(t.Context()).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := slices.IndexFunc(granted, func(line string) bool { return strings.HasPrefix(line, "user "+user+" ") })
+		if at < 0 || !strings.Contains(granted[at], " "+channels+" ") || strings.Contains(granted[at], "&* ") {
+			t.Errorf("%s: %q, want the channels %s", user, granted, channels)
 		}
 	}
 }

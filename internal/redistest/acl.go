@@ -21,8 +21,36 @@ const password = "secret"
 // Rules returns the rules that docs/acl.md gives a user on the program's servers, without password, keys and
 // channels.
 func (b Binary) Rules(user string) ([]string, error) {
-	if strings.Contains(b.Path, "valkey") {
-		b.Version = "7.2.4" // of Redis, whose commands it has
+	lines, err := b.ACLLines()
+	if err != nil {
+		return nil, err
+	}
+	return rulesOf(lines, user)
+}
+
+func rulesOf(lines [][]string, user string) ([]string, error) {
+	var all []string
+	for _, words := range lines {
+		for _, word := range words[3:] {
+			if words[2] == user && word[0] == '+' {
+				all = append(all, word)
+			}
+		}
+	}
+	if len(all) == 0 {
+		return nil, errors.New("docs/acl.md has no rules for " + user)
+	}
+	return all, nil
+}
+
+// ACLLines returns the lines of docs/acl.md that hold for the program's servers, in words: ACL SETUSER, a user and rules.
+func (b Binary) ACLLines() ([][]string, error) {
+	if strings.Contains(b.Path, "valkey") { // the version of Redis whose commands it has
+		if b.AtLeast(9, 0) {
+			b.Version = "7.4.0"
+		} else {
+			b.Version = "7.2.4"
+		}
 	}
 	dir, err := os.Getwd()
 	if err != nil {
@@ -31,7 +59,7 @@ func (b Binary) Rules(user string) ([]string, error) {
 	for ; ; dir = filepath.Dir(dir) { // tests run in the directory of their package
 		text, err := os.ReadFile(filepath.Join(dir, "docs", "acl.md"))
 		if err == nil {
-			return rules(string(text), user, b)
+			return aclLinesOf(string(text), b)
 		}
 		if dir == filepath.Dir(dir) {
 			return nil, err
@@ -41,8 +69,8 @@ func (b Binary) Rules(user string) ([]string, error) {
 
 var aclBlock = regexp.MustCompile("(?ms)^```acl ?([0-9.]*)\n(.*?)^```")
 
-func rules(text, user string, b Binary) ([]string, error) {
-	var all []string
+func aclLinesOf(text string, b Binary) ([][]string, error) {
+	var all [][]string
 	for _, block := range aclBlock.FindAllStringSubmatch(text, -1) {
 		if !b.AtLeast(splitVersion(block[1])) {
 			continue
@@ -52,15 +80,8 @@ func rules(text, user string, b Binary) ([]string, error) {
 			if len(words) < 4 || words[0] != "ACL" || words[1] != "SETUSER" {
 				return nil, fmt.Errorf("docs/acl.md: %q is no ACL SETUSER", line)
 			}
-			for _, word := range words[3:] {
-				if words[2] == user && word[0] == '+' {
-					all = append(all, word)
-				}
-			}
+			all = append(all, words)
 		}
-	}
-	if len(all) == 0 {
-		return nil, errors.New("docs/acl.md has no rules for " + user)
 	}
 	return all, nil
 }

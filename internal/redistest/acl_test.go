@@ -20,13 +20,24 @@ func TestRules(t *testing.T) {
 		{"relay", "8.0.2", "+del"},
 		{"nobody", "8.0.2", ""},
 	} {
-		got, err := rules(text, c.user, Binary{Version: c.version})
+		lines, err := aclLinesOf(text, Binary{Version: c.version})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := rulesOf(lines, c.user)
 		if !slices.Equal(got, strings.Fields(c.want)) || (err == nil) != (c.want != "") {
 			t.Errorf("%s on %s: %q, %v", c.user, c.version, got, err)
 		}
 	}
-	if _, err := rules("```acl\nCONFIG SET x y\n```\n", "app", Binary{Version: "7.0.0"}); err == nil {
+	if _, err := aclLinesOf("```acl\nCONFIG SET x y\n```\n", Binary{Version: "7.0.0"}); err == nil {
 		t.Error("what is no rule is taken for one")
+	}
+	for path, want := range map[string]bool{"/usr/bin/valkey-server 9.1.2": true, "/usr/bin/valkey-server 8.1.1": false, "/usr/bin/redis-server 7.2.0": false, "/usr/bin/redis-server 8.0.2": true} {
+		program, version, _ := strings.Cut(path, " ")
+		granted, err := Binary{Path: program, Version: version}.Rules("app")
+		if err != nil || slices.Contains(granted, "+hpexpireat") != want {
+			t.Errorf("%s: %q, %v, want rights on fields that expire: %t", path, granted, err, want)
+		}
 	}
 	for _, user := range []string{"app", "relay", "operator"} {
 		if granted, err := (Binary{Version: "6.0.0"}).Rules(user); err != nil || !slices.Contains(granted, "+evalsha") {
