@@ -23,9 +23,9 @@ func server(image string) string {
 	return "redis-server"
 }
 
-// program takes an image's server program out of it, with the libraries that it is linked to, and returns the path of a
+// programOf takes an image's server program out of it, with the libraries that it is linked to, and returns the path of a
 // command that runs it here: tests can then start, stop and kill servers of that version themselves.
-func program(t *testing.T, image string) string {
+func programOf(t *testing.T, image string) string {
 	t.Helper()
 	root := t.TempDir()
 	must(t, export(t.Context(), image, root))

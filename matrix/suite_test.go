@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -25,19 +28,65 @@ func (n tally) String() string {
 	return fmt.Sprintf("%d pass, %d skipped", n.passed, n.skipped)
 }
 
-// suite runs the tests of packages of the core, with the environment given, and counts them.
-func suite(t *testing.T, packages []string, env ...string) tally {
+// program is the test program of a package.
+type program struct{ name, dir, path string }
+
+// build links the test program of each package that has tests, once for all images: the go command would link them
+// again for each.
+func build(t *testing.T, packages []string) []program {
 	t.Helper()
-	run := exec.CommandContext(t.Context(), "go", append([]string{"test", "-json", "-count=1", "-timeout=20m"}, packages...)...)
-	run.Dir = ".."
-	run.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool {
+	list := exec.CommandContext(t.Context(), "go", append([]string{"list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{.Dir}}{{end}}"}, packages...)...)
+	list.Dir = ".."
+	out, err := list.Output()
+	must(t, err)
+	var all []program
+	target := t.TempDir()
+	for line := range strings.Lines(string(out)) {
+		if name, dir, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
+			all = append(all, program{name, dir, filepath.Join(target, fmt.Sprint(len(all), ".test"))})
+		}
+	}
+	sideBySide(len(all), func(i int) {
+		link := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-c", "-o", all[i].path, all[i].name)
+		link.Dir = ".."
+		if out, err := link.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", all[i].name, err, out)
+		}
+	})
+	if t.Failed() {
+		t.FailNow()
+	}
+	return all
+}
+
+// sideBySide calls f with each number below n, as many at a time as there are processors.
+func sideBySide(n int, f func(i int)) {
+	var running sync.WaitGroup
+	places := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for i := range n {
+		running.Go(func() {
+			places <- struct{}{}
+			defer func() { <-places }()
+			f(i)
+		})
+	}
+	running.Wait()
+}
+
+// suite runs test programs, a few at a time, with the environment given, and counts the tests.
+func suite(t *testing.T, programs []program, env ...string) tally {
+	t.Helper()
+	env = append(slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "LUATX_VERIFY=") || strings.HasPrefix(v, "LUATX_TEST_")
 	}), append(env, "CI=")...)
-	out, err := run.Output()
-	n, text := count(out)
-	if err != nil && len(n.failed) == 0 {
-		n.failed = append(n.failed, err.Error()) // a package that does not build
-	}
+	outputs := make([][]byte, len(programs))
+	sideBySide(len(programs), func(i int) {
+		p := programs[i]
+		run := exec.CommandContext(t.Context(), "go", "tool", "test2json", "-p", p.name, p.path, "-test.v=test2json", "-test.timeout=20m")
+		run.Dir, run.Env = p.dir, env
+		outputs[i], _ = run.Output() // the lines tell what failed
+	})
+	n, text := count(bytes.Join(outputs, nil))
 	for _, name := range n.failed {
 		t.Errorf("%s\n%s", name, text[name])
 	}
