@@ -54,7 +54,7 @@ var adminMutants = []Mutant{
 	},
 	{
 		Name: "admin-doctor-misses-rights", File: "lua/rights.lua", Package: "admin", Test: "^TestDoctor$",
-		Old: `if not ok or not may then`, New: `if not ok then`,
+		Old: `if ok then return may end`, New: `if ok then return true end`,
 		Why: "a user who may not run what scripts call passes for sound",
 	},
 	{
