@@ -41,8 +41,8 @@ var commandMutants = []Mutant{
 	{
 		Name:    "keys-of-a-short-list",
 		File:    "internal/command/keys.go",
-		Old:     `positions = span{k.Begin + 1, k.Begin + n, k.Step}`,
-		New:     `positions = span{k.Begin + 1, k.Begin + n - 1, k.Step}`,
+		Old:     `positions = span{k.Begin + 1, k.Begin + n*k.Step, k.Step}`,
+		New:     `positions = span{k.Begin + 1, k.Begin + n*k.Step - 1, k.Step}`,
 		Package: "internal/command",
 		Test:    "^TestKeysAgreeWithServer$",
 		Why:     "ZUNION and LMPOP touch a key that was not declared",
@@ -59,8 +59,8 @@ var commandMutants = []Mutant{
 	{
 		Name:    "conditional-set-decides-nothing",
 		File:    "internal/command/forms.go",
-		Old:     `deciding(3, "NX", "XX", "GET")`,
-		New:     `deciding(3, "GET")`,
+		Old:     `[]string{"NX", "XX", "IFEQ", "IFNE", "IFDEQ", "IFDNE", "GET"}`,
+		New:     `[]string{"GET"}`,
 		Package: "internal/command",
 		Test:    "^TestDecides$",
 		Why:     "a recorded SET NX says that the lock is another's, in silence",
@@ -68,8 +68,8 @@ var commandMutants = []Mutant{
 	{
 		Name:    "score-for-a-member",
 		File:    "internal/command/forms.go",
-		Old:     `s.Undo = digit(scores, score+1)`,
-		New:     `s.Undo = digit(scores, score)`,
+		Old:     `skip(args, 2, zaddWords...)+1`,
+		New:     `skip(args, 2, zaddWords...)`,
 		Package: "internal/command",
 		Test:    "^TestKeysAndHead$",
 		Why:     "the undo of ZADD removes members that are named as scores",
@@ -149,8 +149,8 @@ var commandMutants = []Mutant{
 	{
 		Name:    "page-out-of-date",
 		File:    "internal/command/policy.go",
-		Old:     `	decides("k0", "SETNX, GETSET, GETDEL, GETEX")`,
-		New:     `	writes("k0", "SETNX, GETSET, GETDEL, GETEX")`,
+		Old:     `	decides("k0", "SETNX, GETSET, GETDEL, GETEX, DELIFEQ")`,
+		New:     `	writes("k0", "SETNX, GETSET, GETDEL, GETEX, DELIFEQ")`,
 		Package: "internal/command/gen",
 		Test:    "^TestDocsAreUpToDate$",
 		Why:     "docs/commands.md promises what is not so",
