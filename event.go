@@ -2,9 +2,7 @@ package luatx
 
 import (
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
@@ -50,53 +48,13 @@ func (e *Event) check(cfg *Config) error {
 	return nil
 }
 
-// MessageID names a message for the inbox. Two messages are the same where all three agree, within one shard:
-// the same id under another aggregate is another message.
+// MessageID names a message for the inbox of an aggregate. Two messages are the same if all three fields and the aggregate
+// are equal: the same id under another aggregate is another message.
 type MessageID struct {
 	// Scope names the service and its handler: each handler of a message applies it once.
 	Scope string
-	// Source and ID identify the message, as CloudEvents say.
+	// Source and ID identify the message, as in CloudEvents.
 	Source, ID string
-}
-
-// sum hashes the parts, each with its length before it, so that no two lists of parts look alike.
-func (m MessageID) sum(parts ...string) [sha256.Size]byte {
-	var few [256]byte
-	all := few[:0]
-	for _, part := range [...]string{m.Scope, m.Source, m.ID} {
-		all = appendPart(all, part)
-	}
-	for _, part := range parts {
-		all = appendPart(all, part)
-	}
-	return sha256.Sum256(all)
-}
-
-func appendPart(b []byte, part string) []byte {
-	b = binary.BigEndian.AppendUint64(b, uint64(len(part)))
-	return append(b, part...)
-}
-
-// Digest is what the inbox keeps of it: 16 bytes.
-func (m MessageID) Digest() string {
-	sum := m.sum()
-	return string(sum[:16])
-}
-
-// eventID derives the id of the event at a position: a UUID of version 8 (RFC 9562).
-func (m MessageID) eventID(index int) string {
-	var position [8]byte
-	binary.BigEndian.PutUint64(position[:], uint64(index)) //nolint:gosec // an index is never negative
-	sum := m.sum("event", string(position[:]))
-	id := sum[:16]
-	id[6] = id[6]&0x0f | 0x80
-	id[8] = id[8]&0x3f | 0x80
-	var few [36]byte
-	text := hex.AppendEncode(few[:0], id[:4])
-	for _, part := range [...][]byte{id[4:6], id[6:8], id[8:10], id[10:]} {
-		text = hex.AppendEncode(append(text, '-'), part)
-	}
-	return string(text)
 }
 
 // delivery is one delivery of a message, or one call: its token's base is kept across the runs of the handler,

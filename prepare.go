@@ -24,7 +24,7 @@ func (tx *Tx) prepare(p *prepared) error {
 		return fmt.Errorf("%w: %d commands, events and guarded reads, more than MaxCommands, %d", ErrTooLarge, n, tx.t.cfg.MaxCommands)
 	}
 	size := tx.guardBytes
-	out.Digest, out.Keep, out.Guards = tx.id.Digest(), tx.keep, tx.guards
+	out.Digest, out.Keep, out.Guards = tx.identity().Digest(), tx.keep, tx.guards
 	for i := range out.Events {
 		size += len(out.Events[i].ID) + len(out.Events[i].Body)
 	}

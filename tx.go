@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/internal/command"
+	"github.com/luatx/luatx/internal/identity"
 	"github.com/luatx/luatx/internal/record"
 	"github.com/luatx/luatx/internal/script"
 	"github.com/luatx/luatx/internal/slot"
@@ -78,7 +79,7 @@ func (tx *Tx) Emit(event Event) error {
 		return ErrTxClosed
 	}
 	if event.ID == "" {
-		event.ID = tx.id.eventID(len(tx.prepared.Tx.Events))
+		event.ID = tx.identity().EventID(len(tx.prepared.Tx.Events))
 	}
 	if err := event.check(&tx.t.cfg); err != nil {
 		return err
@@ -92,11 +93,11 @@ func (tx *Tx) Emit(event Event) error {
 func (tx *Tx) EventID() string {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	return tx.id.eventID(len(tx.prepared.Tx.Events))
+	return tx.identity().EventID(len(tx.prepared.Tx.Events))
 }
 
-// Claim makes the commit conditional on an id that no other delivery or call has committed. The inbox calls it;
-// there is one id at most, and it comes before the first event.
+// Claim makes the commit conditional on an id that no other delivery or call has committed for the transaction's
+// aggregate. The inbox calls it. A transaction has at most one id, and claims it before its first event.
 func (tx *Tx) Claim(id MessageID) error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -114,11 +115,21 @@ func (tx *Tx) Claim(id MessageID) error {
 	return nil
 }
 
+// identity is what the inbox and the ids of events are derived from. A message without an aggregate is identified within
+// the tag of its stream, which is written in braces.
+func (tx *Tx) identity() identity.ID {
+	aggregate := tx.aggregate
+	if aggregate == "" {
+		aggregate = "{" + tx.tag + "}"
+	}
+	return identity.ID{Aggregate: aggregate, Scope: tx.id.Scope, Source: tx.id.Source, ID: tx.id.ID}
+}
+
 // Seen asks the server whether the claimed id has been committed already. It decides nothing, the commit does;
 // it spares a handler with outside effects a run that would be a duplicate.
 func (tx *Tx) Seen(ctx context.Context) (bool, error) {
 	tx.mu.Lock()
-	claimed, digest := tx.claimed, tx.id.Digest()
+	claimed, digest := tx.claimed, tx.identity().Digest()
 	tx.mu.Unlock()
 	if !claimed {
 		return false, nil

@@ -12,6 +12,7 @@ import (
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/admin"
 	"github.com/luatx/luatx/inbox"
+	"github.com/luatx/luatx/internal/identity"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
@@ -178,8 +179,66 @@ func TestForget(t *testing.T) {
 			must(t, err)
 			acts = append(acts, r.Who+" "+r.Act+" "+r.Why+" "+strings.Join(r.IDs, ","))
 		}
-		if want := "alice forget the bank lost it " + tr.Config().Namespace + "/count /shop 1"; len(acts) != 1 || acts[0] != want {
+		if want := "alice forget the bank lost it a " + tr.Config().Namespace + "/count /shop 1"; len(acts) != 1 || acts[0] != want {
 			t.Errorf("the audit says %q, want %q", acts, want)
+		}
+	})
+}
+
+// TestKnownAndForgetAskForTheAggregate holds that an operator sees and forgets the message of one aggregate, and that the
+// tag of a stream in braces stands for messages without an aggregate.
+func TestKnownAndForgetAskForTheAggregate(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx := redistest.Soon(t)
+		tr, op := service(t, client, 1)
+		tag := tr.Keyspace().Tags()[0]
+		stream := tr.Keyspace().TagKey(tag, "in")
+		r := message.NewRouter(message.PipeConfig{})
+		must(t, r.Use(luatx.Middleware(tr), inbox.Middleware(inbox.Config{Scope: "count"})))
+		must(t, r.AddHandler("count", nil, message.NewHandler(func(ctx context.Context, _ *message.TypedMessage[any]) ([]*message.Message, error) {
+			return nil, luatx.Queued(luatx.CmdableFromContext(ctx, client).Incr(ctx, tr.Keyspace().TagKey(tag, "n")))
+		})))
+		must(t, client.XGroupCreateMkStream(ctx, stream, "g", "0").Err())
+		deliver := func(subject string) {
+			t.Helper()
+			entry, err := client.XAdd(ctx, &redis.XAddArgs{Stream: stream, Values: []string{"f", "v"}}).Result()
+			must(t, err)
+			must(t, client.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{stream, ">"}}).Err())
+			attrs := message.Attributes{"id": "1", "source": "/shop", "type": "order"}
+			if subject != "" {
+				attrs["subject"] = subject
+			}
+			acking := message.NewAckingFrom(message.AckingConfig{Source: message.Source{Stream: stream, Group: "g", Consumer: "c", Entry: entry}})
+			_, err = r.Process(ctx, message.New(nil, attrs, acking))
+			must(t, err)
+		}
+		id := luatx.MessageID{Scope: "count", Source: "/shop", ID: "1"}
+		want := func(aggregate string, known bool) {
+			t.Helper()
+			if m, err := op.Known(ctx, aggregate, id); err != nil || m.Known != known {
+				t.Errorf("%s: known %t, %v; want %t", aggregate, m.Known, err, known)
+			}
+		}
+		deliver("a")
+		want("a", true)
+		want("b", false)
+		want("{"+tag+"}", false)
+		deliver("b")
+		deliver("")
+		deliver("")
+		want("b", true)
+		want("{"+tag+"}", true)
+		if forgot, err := op.Forget(ctx, "{"+tag+"}", id, "why"); !forgot || err != nil {
+			t.Errorf("forgot %t, %v", forgot, err)
+		}
+		want("{"+tag+"}", false)
+		want("a", true)
+		want("b", true)
+		deliver("a")
+		deliver("")
+		if n := client.Get(ctx, tr.Keyspace().TagKey(tag, "n")).Val(); n != "4" {
+			t.Errorf("applied %s times, want 4", n)
 		}
 	})
 }
@@ -193,9 +252,10 @@ func TestForgetWholly(t *testing.T) {
 		tr, op := service(t, client, 1)
 		shard := tr.Scripts().Shard(tr.Keyspace().Slots()[0])
 		id := luatx.MessageID{Scope: "s", ID: "1"}
+		digest := identity.ID{Aggregate: "a", Scope: "s", ID: "1"}.Digest()
 		emit(t, tr, "a", "e")
 		for _, name := range []string{"inbox:b", "results", "results:b", "broken"} {
-			must(t, client.HSet(ctx, shard.Key(name), id.Digest(), "left").Err())
+			must(t, client.HSet(ctx, shard.Key(name), digest, "left").Err())
 			must(t, client.HSet(ctx, shard.Key(name), "another", "v").Err())
 		}
 		m, err := op.Known(ctx, "a", id)
@@ -210,7 +270,7 @@ func TestForgetWholly(t *testing.T) {
 				t.Errorf("%s holds %q", name, got)
 			}
 		}
-		must(t, client.HSet(ctx, shard.Key("inbox:a"), "id", "another's", id.Digest(), "t").Err())
+		must(t, client.HSet(ctx, shard.Key("inbox:a"), "id", "another's", digest, "t").Err())
 		if known, err := op.Forget(ctx, "a", id, "why"); known || err == nil || !strings.Contains(err.Error(), "another's") {
 			t.Errorf("forget in a foreign shard: %v, %v", known, err)
 		}

@@ -407,3 +407,18 @@ func TestConfig(t *testing.T) {
 		}
 	}
 }
+
+func TestOneKeyCountsOnceForEachAggregate(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		s := newService(t, client)
+		for i := range 50 {
+			target := fmt.Sprint("/pay?account=", i)
+			s.want(s.send("POST", target, "k1", "12345"), http.StatusCreated, false, "run")
+			s.want(s.send("POST", target, "k1", "12345"), http.StatusCreated, true, "run")
+		}
+		if runs := s.runs.Load(); runs != 50 {
+			t.Errorf("%d runs, want 50", runs)
+		}
+	})
+}

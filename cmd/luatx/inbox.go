@@ -40,7 +40,7 @@ type messageName struct{ aggregate, source, scope, handler string }
 
 func messageFlags(flags *flag.FlagSet) *messageName {
 	var m messageName
-	flags.StringVar(&m.aggregate, "aggregate", "", "what the message is about: its subject, unless Config.Aggregate says otherwise; required")
+	flags.StringVar(&m.aggregate, "aggregate", "", "the aggregate that the message was applied to: its subject, unless Config.Aggregate names another one; for a message without one, the tag of its stream in braces; required")
 	flags.StringVar(&m.source, "source", "", "its source")
 	flags.StringVar(&m.handler, "handler", "", "name of the handler that applies it; this or --scope is required")
 	flags.StringVar(&m.scope, "scope", "", "inbox.Config.Scope, where the service has set one")
@@ -52,7 +52,7 @@ func (m messageName) id(namespace string, ids []string) (luatx.MessageID, error)
 	case len(ids) != 1:
 		return luatx.MessageID{}, usageError{errors.New("name one id of a message")}
 	case m.aggregate == "":
-		return luatx.MessageID{}, usageError{errors.New("--aggregate is missing: it says which shard knows the message")}
+		return luatx.MessageID{}, usageError{errors.New("--aggregate is missing: it is part of the identity of the message")}
 	case (m.handler == "") == (m.scope == ""):
 		return luatx.MessageID{}, usageError{errors.New("say --handler, or --scope")}
 	}

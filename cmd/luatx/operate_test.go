@@ -158,6 +158,7 @@ func TestInboxCommands(t *testing.T) {
 		s.has(s.run(1, "", show...), "m1 no")
 		apply(luatx.Committed)
 		s.has(s.run(0, "", show...), "m1 yes")
+		s.has(s.run(1, "", "inbox", "show", "m1", "--aggregate", "i", "--scope", "transact"), "m1 no") // of the same shard
 		s.has(s.acts(2, "", forget...), "--reason")
 		s.has(s.acts(2, "", append(forget, "--reason", "lost")...), "m1 yes", "--yes")
 		apply(luatx.Duplicate)

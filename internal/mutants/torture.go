@@ -31,8 +31,8 @@ var tortureMutants = []Mutant{
 		Why: "an event whose publish fails, or whose relay dies, is never published",
 	},
 	{
-		Name: "torture-random-event-ids", File: "event.go", Package: "torture", Test: "^TestProcesses$",
-		Old: `sum := m.sum("event", string(position[:]))`, New: `sum := m.sum("event", string(position[:]), rand.Text())`,
+		Name: "torture-random-event-ids", File: "tx.go", Package: "torture", Test: "^TestProcesses$",
+		Old: `return tx.identity().EventID(`, New: `return identity.ID{ID: tx.delivery.base()}.EventID(`,
 		Why: "a second run of a handler makes another event",
 	},
 	{

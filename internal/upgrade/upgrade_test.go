@@ -9,7 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -35,9 +37,36 @@ type seen struct {
 	Left      struct{ Pending, Leased, Waiting, Parked int }
 }
 
-// TestBefore finishes what the version before has left behind.
+// layoutText is how a shard names its layout.
+func layoutText(version int) string { return fmt.Sprintf("luatx %d, namespace", version) }
+
+// layouts returns the version of the layout before, which the fixture is written in, and that of this version.
+func layouts(t *testing.T) (before, now int) {
+	t.Helper()
+	number := func(file, pattern string) int {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := regexp.MustCompile(pattern).FindSubmatch(text)
+		if found == nil {
+			t.Fatalf("%s does not match %s", file, pattern)
+		}
+		n, err := strconv.Atoi(string(found[1]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	return number(fixture, `luatx (\d+), namespace`), number(root+"/transactor.go", `const layout = (\d+)`)
+}
+
+// TestBefore finishes what the version before has left behind, if the layout is still the same.
 func TestBefore(t *testing.T) {
 	t.Parallel()
+	if before, now := layouts(t); before != now {
+		t.Skipf("the version before has layout %d, this one %d: TestAnotherLayout holds that they refuse each other", before, now)
+	}
 	actor := build(t, root)
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		namespace := redistest.Namespace(t)
@@ -46,35 +75,71 @@ func TestBefore(t *testing.T) {
 	})
 }
 
-// TestAnotherLayout holds that a shard of a layout to come is refused, and stays as it is.
+// TestAnotherLayout holds that a shard of another layout is refused, and stays as it is: of a layout to come, and of the
+// version before if that has another one.
 func TestAnotherLayout(t *testing.T) {
 	t.Parallel()
+	before, now := layouts(t)
+	others := []int{now + 1}
+	if before != now {
+		others = append(others, before)
+	}
 	actor := build(t, root)
-	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
-		namespace := redistest.Namespace(t)
-		load(t, client, func(text string) string {
-			return strings.ReplaceAll(renamed(namespace)(text), "luatx 1, namespace", "luatx 2, namespace")
+	for _, other := range others {
+		t.Run(strconv.Itoa(other), func(t *testing.T) {
+			t.Parallel()
+			redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+				namespace := redistest.Namespace(t)
+				load(t, client, func(text string) string {
+					return strings.ReplaceAll(renamed(namespace)(text), layoutText(before), layoutText(other))
+				})
+				refuses(t, actor, client, namespace, layoutText(other))
+			})
 		})
-		before := dump(t, client, namespace)
-		for _, part := range []string{"write", "finish", "beside"} {
-			_, err := act(t, actor, client, namespace, part)
-			if err == nil || !strings.Contains(err.Error(), "luatx 2, namespace") && !strings.Contains(err.Error(), "foreign") {
-				t.Errorf("%s: %v", part, err)
-			}
-		}
-		if diff := redistest.Diff(before, dump(t, client, namespace)); diff != "" {
-			t.Errorf("a shard of another layout was changed:\n%s", diff)
-		}
-	})
+	}
 }
 
-// TestBothWays lets the two versions take over from each other, and work side by side.
+// TestChangelogTellsHowToGetToAnotherLayout holds that operators learn of a new layout.
+func TestChangelogTellsHowToGetToAnotherLayout(t *testing.T) {
+	t.Parallel()
+	before, now := layouts(t)
+	if before == now {
+		t.Skip("the layout is that of the version before")
+	}
+	text, err := os.ReadFile(filepath.Join(root, "CHANGELOG.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, upgrading, ok := strings.Cut(string(text), "### Upgrading")
+	if want := fmt.Sprintf("layout %d", now); !ok || !strings.Contains(upgrading, want) {
+		t.Errorf("CHANGELOG.md does not speak of %s under Upgrading", want)
+	}
+}
+
+// refuses holds that an actor changes nothing in shards of another layout, and names it.
+func refuses(t *testing.T, actor string, client redis.UniversalClient, namespace, layout string) {
+	t.Helper()
+	was := dump(t, client, namespace)
+	for _, part := range []string{"write", "finish", "beside"} {
+		_, err := act(t, actor, client, namespace, part)
+		if err == nil || !strings.Contains(err.Error(), layout) && !strings.Contains(err.Error(), "foreign") {
+			t.Errorf("%s: %v", part, err)
+		}
+	}
+	if diff := redistest.Diff(was, dump(t, client, namespace)); diff != "" {
+		t.Errorf("a shard of another layout was changed:\n%s", diff)
+	}
+}
+
+// TestBothWays lets the two versions take over from each other, and work side by side. Versions of different layouts
+// refuse what the other one has written.
 func TestBothWays(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("LUATX_VERIFY") == "" && !*update {
 		t.Skip("builds the version before: set LUATX_VERIFY")
 	}
 	now, before := build(t, root), build(t, checkout(t))
+	old, current := layouts(t)
 	for _, test := range []struct{ name, first, then string }{{"upgrade", before, now}, {"downgrade", now, before}} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -91,8 +156,18 @@ func TestBothWays(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			finish(t, test.then, client, "upgrade")
+			switch {
+			case old == current:
+				finish(t, test.then, client, "upgrade")
+			case test.first == before:
+				refuses(t, test.then, client, "upgrade", layoutText(old))
+			default:
+				refuses(t, test.then, client, "upgrade", layoutText(current))
+			}
 		})
+	}
+	if old != current {
+		return
 	}
 	t.Run("beside", func(t *testing.T) {
 		t.Parallel()
@@ -191,7 +266,11 @@ func checkout(t *testing.T) string {
 	if err := archive.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.CopyFS(filepath.Join(dir, "internal/upgrade/actor"), os.DirFS("actor")); err != nil {
+	actor := filepath.Join(dir, "internal/upgrade/actor")
+	if err := os.RemoveAll(actor); err != nil { // the one of the version before
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(actor, os.DirFS("actor")); err != nil {
 		t.Fatal(err)
 	}
 	return dir
