@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-	"time"
 )
 
 // CommandHandlerConfig says how a command handler names what it takes and what it returns.
@@ -22,9 +21,11 @@ type CommandHandlerConfig struct {
 }
 
 // NewCommandHandler makes a Handler from a function without messages: a command in, events out. Each event becomes a
-// message with source, type, time, datacontenttype and specversion, and the correlation id of the input, which is the
-// input's id where it has none. It has no id: an outbox derives one that a second run of the handler gives again, and
-// what publishes without an outbox fills one in (NewID).
+// message with source, type, datacontenttype and specversion, and with the correlation id of the input, or the id of an
+// input that has none. An event has no id: an outbox derives one, and a publisher without an outbox adds a new one (NewID).
+//
+// The time of an event is that of the input; if the input has none, the event has none. A second run of the handler for
+// the same input therefore makes the same events, if fn and CommandHandlerConfig.Attributes return the same values.
 func NewCommandHandler[C, E any](fn func(ctx context.Context, cmd C) ([]E, error), cfg CommandHandlerConfig) Handler {
 	if cfg.Naming == nil {
 		cfg.Naming = DottedNaming
@@ -67,11 +68,13 @@ func (h *commandHandler[C, E]) output(ctx context.Context, in *Message, cmd C, e
 		AttrSpecVersion:     SpecVersion,
 		AttrSource:          h.source(ctx),
 		AttrType:            eventType,
-		AttrTime:            time.Now().UTC(),
 		AttrDataContentType: ContentTypeJSON,
 	}
 	if id := Correlation(in.Attributes); id != "" {
 		attrs[AttrCorrelationID] = id
+	}
+	if at, ok := in.Time(); ok {
+		attrs[AttrTime] = at.UTC()
 	}
 	if h.cfg.Attributes != nil {
 		maps.Copy(attrs, h.cfg.Attributes(cmd, event))

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/sqltx"
@@ -132,8 +134,10 @@ func testInboxRace(t *testing.T, s *suite) {
 // testOutbox holds what the outbox keeps of outputs.
 func testOutbox(t *testing.T, s *suite) {
 	router := s.stack(t, func(_ context.Context, id string) ([]string, error) { return []string{id + "a", id + "b"}, nil })
+	at := time.Now().UTC().Truncate(time.Millisecond)
 	for range 2 {
 		msg, _ := order("1")
+		msg.Attributes[message.AttrTime] = at
 		if _, err := router.Process(t.Context(), msg); err != nil {
 			t.Fatal(err)
 		}
@@ -143,13 +147,16 @@ func testOutbox(t *testing.T, s *suite) {
 	source := s.source(t, s.publisher())
 	for range 4 {
 		msg := receive(t, source)
-		seen[name(t, msg)+" "+msg.ID()]++
+		seen[fmt.Sprint(name(t, msg), msg.Attributes)]++
+		if when, ok := msg.Time(); !ok || !when.Equal(at) {
+			t.Errorf("the event has the time %v, the message %v", when, at)
+		}
 		if msg.Type() != "order.placed" || msg.Destination() != "order-events" || msg.CorrelationID() != "1" || msg.Source() != "/orders" {
 			t.Errorf("%v", msg.Attributes)
 		}
 		msg.Ack()
 	}
-	if len(seen) != 2 { // an id does not change when its handler runs again
+	if len(seen) != 2 { // another run of the handler makes the same events
 		t.Errorf("%v", seen)
 	}
 	if n := s.rows(t, s.outbox, "topic = 'order-events' AND event_type = 'order.placed'"); n != 4 {
