@@ -47,8 +47,8 @@ func benchMessage(b *testing.B, mode string, workers int) {
 	if mode == "scripted" {
 		mw, err = stack.Scripted(tr, stack.Config{})
 	} else {
-		mw, err = stack.Pipelined(client, stack.Config{OutboxStream: key(b, tr, "a", "out"), KeyFunc: func(msg *message.Message) string {
-			return tr.Config().Namespace + "inbox:" + msg.ID()
+		mw, err = stack.Pipelined(client, stack.Config{OutboxStream: key(b, tr, "a", "out"), MarkKey: func(id message.Identity) string {
+			return tr.Config().Namespace + "inbox:" + id.Source + ":" + id.ID
 		}})
 	}
 	if err != nil {

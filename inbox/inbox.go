@@ -17,25 +17,31 @@ type Config struct {
 	// Scope names what a message is applied by: it counts once in each scope. Defaults to the namespace of the
 	// Transactor and the name of the handler, so that each handler of a message applies it.
 	Scope string
+	// MessageID returns the identity of a message. Messages with the same identity, scope and aggregate are the same
+	// message. Its errors are permanent. Defaults to message.IdentityOf: source and id.
+	MessageID func(*message.Message) (message.Identity, error)
 }
 
-// Middleware claims the id of each message for the transaction around it: source and id, as CloudEvents
-// identify an event, within the scope. Whether the message is new is decided at the commit, in the same script
-// as its effect; a duplicate is acknowledged.
+// Middleware claims the identity of each message, within the scope and the aggregate, for the transaction around it. The
+// commit decides whether the message is new, in the same script as its effect. A duplicate is acknowledged.
 //
 // A duplicate may run the handler, and only its effect is dropped. Where the handler acts outside of the
 // transaction, put Precheck behind.
 func Middleware(cfg Config) message.Middleware {
+	if cfg.MessageID == nil {
+		cfg.MessageID = message.IdentityOf
+	}
 	return func(next message.ProcessFunc) message.ProcessFunc {
 		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
 			tx, ok := luatx.TxFromContext(ctx)
 			if !ok {
 				return nil, misplaced(ctx)
 			}
-			if msg.ID() == "" {
-				return nil, message.Permanent(errors.New("inbox: message has no ID attribute"))
+			identity, err := identify(cfg.MessageID, msg)
+			if err != nil {
+				return nil, err
 			}
-			id := luatx.MessageID{Scope: cfg.Scope, Source: msg.Attributes.Source(), ID: msg.ID()}
+			id := luatx.MessageID{Scope: cfg.Scope, Source: identity.Source, ID: identity.ID}
 			if id.Scope == "" {
 				handler, _ := message.HandlerNameFromContext(ctx)
 				id.Scope = tx.Namespace() + "/" + handler
@@ -56,9 +62,9 @@ func misplaced(ctx context.Context) error {
 	return errors.New("inbox: no transaction in context: put luatx.Middleware before inbox.Middleware")
 }
 
-// Precheck asks the server for the message's id before the handler runs, which costs a round trip, and spares a
-// known one the handler: for handlers that send mail, charge a card or take long. It narrows the window in which
-// such a handler runs twice; it cannot close it. It stands inside Middleware.
+// Precheck looks the identity that Middleware has claimed up before the handler runs, which costs a round trip, and skips
+// the handler if the message was applied before: for handlers that send mail, charge a card or take long. It narrows the
+// window in which such a handler runs twice; it cannot close it. Place it inside Middleware.
 func Precheck() message.Middleware {
 	return func(next message.ProcessFunc) message.ProcessFunc {
 		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {

@@ -17,8 +17,8 @@ const overlapToken = "scripted"
 
 // Overlap stands around luatx.Middleware while a service changes from SetNX to Middleware, or back: the two keep what
 // they know in different places. It acknowledges messages that SetNX has marked, without running their handler, and
-// leaves a mark for SetNX behind each message that was applied. The config must be that of the SetNX it follows. It
-// costs two round trips a message, and can go when Retention has passed since the last process with SetNX ended.
+// leaves a mark for SetNX behind each message that was applied. The config must be that of the SetNX it follows, and its
+// MessageID that of Middleware. It costs two round trips a message, and can go when Retention has passed since the last process with SetNX ended.
 //
 // It takes a mark for an applied message, as SetNX does: what SetNX has lost in its gap stays lost. A mark that it
 // cannot leave is logged: the message counts again only where it comes again, to a process with SetNX.
@@ -37,10 +37,11 @@ func (o overlap) wrap(next message.ProcessFunc) message.ProcessFunc {
 		if err := o.placed(ctx); err != nil {
 			return nil, err
 		}
-		if msg.ID() == "" {
-			return nil, message.Permanent(errors.New("inbox: message has no ID attribute"))
+		id, err := identify(o.cfg.MessageID, msg)
+		if err != nil {
+			return nil, err
 		}
-		key := o.cfg.KeyFunc(msg)
+		key := o.cfg.MarkKey(id)
 		marked, err := o.client.Exists(ctx, key).Result()
 		if err != nil {
 			return nil, fmt.Errorf("inbox overlap: %w", err)

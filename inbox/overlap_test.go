@@ -22,7 +22,7 @@ func TestOverlap(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr := newTransactor(t, client)
-		cfg := inbox.SetNXConfig{Retention: time.Hour, KeyFunc: func(msg *message.Message) string { return "seen:" + msg.ID() }}
+		cfg := inbox.SetNXConfig{Retention: time.Hour, MarkKey: func(id message.Identity) string { return "seen:" + id.Source + ":" + id.ID }}
 		for _, first := range []string{"pipelined", "scripted"} {
 			id, ran := redistest.Tag(t), []string(nil)
 			handle := func(mode string, mw ...message.Middleware) *message.Router {
@@ -42,7 +42,7 @@ func TestOverlap(t *testing.T) {
 			if len(ran) != 1 || ran[0] != first {
 				t.Errorf("first %s: the handler ran in %v", first, ran)
 			}
-			if ttl := client.TTL(t.Context(), "seen:"+id).Val(); ttl > time.Hour || ttl < 59*time.Minute {
+			if ttl := client.TTL(t.Context(), "seen:/shop:"+id).Val(); ttl > time.Hour || ttl < 59*time.Minute {
 				t.Errorf("first %s: the mark lives for %v", first, ttl)
 			}
 		}
@@ -64,8 +64,8 @@ func TestOverlapLeavesNoMarkOfAFailure(t *testing.T) {
 		for delivery := range 4 {
 			msg := order(id)
 			_, err := r.Process(redistest.Soon(t), msg)
-			if (err != nil) != (delivery < 2) || client.Exists(t.Context(), "inbox:"+id).Val() != int64(delivery/2) {
-				t.Errorf("delivery %d: error %v, %d marks", delivery, err, client.Exists(t.Context(), "inbox:"+id).Val())
+			if (err != nil) != (delivery < 2) || client.Exists(t.Context(), "inbox:/shop:"+id).Val() != int64(delivery/2) {
+				t.Errorf("delivery %d: error %v, %d marks", delivery, err, client.Exists(t.Context(), "inbox:/shop:"+id).Val())
 			}
 			wantSettled(t, msg, delivery >= 2)
 		}
@@ -97,7 +97,7 @@ func TestOverlapErrors(t *testing.T) {
 		t.Errorf("applied without a mark: %v", err)
 	}
 	wantSettled(t, msg, true)
-	if text := log.String(); !strings.Contains(text, "no mark") || !strings.Contains(text, "inbox:"+id) {
+	if text := log.String(); !strings.Contains(text, "no mark") || !strings.Contains(text, "inbox:/shop:"+id) {
 		t.Errorf("the log does not name the mark that is missing: %q", text)
 	}
 	msg = order(redistest.Tag(t))

@@ -20,8 +20,12 @@ import (
 type SetNXConfig struct {
 	// Retention is how long an id is known. Defaults to 24 hours.
 	Retention time.Duration
-	// KeyFunc names the key of a message's mark. Defaults to "inbox:" and the message's id.
-	KeyFunc func(*message.Message) string
+	// MessageID returns the identity of a message. Messages with the same identity are the same message, whichever
+	// aggregate they are about. Its errors are permanent. Defaults to message.IdentityOf: source and id.
+	MessageID func(*message.Message) (message.Identity, error)
+	// MarkKey names the key of a message's mark. It must return different keys for different identities. Defaults to
+	// "inbox:", the source with its colons escaped, a colon and the id, as in inbox:/shop:42.
+	MarkKey func(message.Identity) string
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
 }
@@ -30,8 +34,11 @@ func (cfg SetNXConfig) withDefaults() SetNXConfig {
 	if cfg.Retention <= 0 {
 		cfg.Retention = 24 * time.Hour
 	}
-	if cfg.KeyFunc == nil {
-		cfg.KeyFunc = func(msg *message.Message) string { return "inbox:" + msg.ID() }
+	if cfg.MessageID == nil {
+		cfg.MessageID = message.IdentityOf
+	}
+	if cfg.MarkKey == nil {
+		cfg.MarkKey = func(id message.Identity) string { return mark.Key(id.Source, id.ID) }
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
@@ -72,10 +79,11 @@ func (s setNX) wrap(next message.ProcessFunc) message.ProcessFunc {
 		if mark.In(ctx, mark.SetNX) {
 			return nil, errors.New("inbox: inbox.SetNX inside inbox.SetNX would take every message for a duplicate: leave one out")
 		}
-		if msg.ID() == "" {
-			return nil, message.Permanent(errors.New("inbox: message has no ID attribute"))
+		id, err := identify(s.cfg.MessageID, msg)
+		if err != nil {
+			return nil, err
 		}
-		key, token := s.cfg.KeyFunc(msg), rand.Text()
+		key, token := s.cfg.MarkKey(id), rand.Text()
 		set, err := s.mark(ctx, key, token)
 		if err != nil {
 			s.takeBack(ctx, key, token) // it may be set, and only the reply was lost

@@ -30,11 +30,11 @@ func TestSetNXAppliesOnce(t *testing.T) {
 			key       string
 			retention time.Duration
 		}{
-			"defaults": {inbox.SetNXConfig{}, "inbox:" + tag + "defaults", 24 * time.Hour},
+			"defaults": {inbox.SetNXConfig{}, "inbox:/shop:" + tag + "defaults", 24 * time.Hour},
 			"configured": {inbox.SetNXConfig{
 				Retention: time.Hour,
-				KeyFunc:   func(msg *message.Message) string { return "seen:{" + msg.Subject() + "}:" + msg.ID() },
-			}, "seen:{a}:" + tag + "configured", time.Hour},
+				MarkKey:   func(id message.Identity) string { return "seen:" + id.Source + ":" + id.ID },
+			}, "seen:/shop:" + tag + "configured", time.Hour},
 		} {
 			runs := 0
 			r := router(t, "bill", func(context.Context) error { runs++; return nil }, inbox.SetNX(client, c.cfg))
@@ -84,7 +84,7 @@ func TestSetNXTakesTheMarkBack(t *testing.T) {
 			}
 			cancel()
 			wantSettled(t, msg, false)
-			if n := client.Exists(t.Context(), "inbox:"+id).Val(); n != 0 {
+			if n := client.Exists(t.Context(), "inbox:/shop:"+id).Val(); n != 0 {
 				t.Errorf("%s: the mark is still there", name)
 			}
 			again := order(id)
@@ -92,8 +92,8 @@ func TestSetNXTakesTheMarkBack(t *testing.T) {
 				t.Errorf("%s: delivered again: %v", name, err)
 			}
 			wantSettled(t, again, true)
-			if runs != 2 || client.Exists(t.Context(), "inbox:"+id).Val() != 1 {
-				t.Errorf("%s: %d runs, %d marks in the end", name, runs, client.Exists(t.Context(), "inbox:"+id).Val())
+			if runs != 2 || client.Exists(t.Context(), "inbox:/shop:"+id).Val() != 1 {
+				t.Errorf("%s: %d runs, %d marks in the end", name, runs, client.Exists(t.Context(), "inbox:/shop:"+id).Val())
 			}
 		}
 	})
@@ -106,13 +106,13 @@ func TestSetNXLeavesAnothersMark(t *testing.T) {
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, id := redistest.Soon(t), redistest.Tag(t)
 		r := router(t, "bill", func(context.Context) error {
-			client.Set(ctx, "inbox:"+id, "another's", time.Hour)
+			client.Set(ctx, "inbox:/shop:"+id, "another's", time.Hour)
 			return errHandler
 		}, inbox.SetNX(client, inbox.SetNXConfig{}))
 		if _, err := r.Process(ctx, order(id)); !errors.Is(err, errHandler) {
 			t.Fatal(err)
 		}
-		if got := client.Get(ctx, "inbox:"+id).Val(); got != "another's" {
+		if got := client.Get(ctx, "inbox:/shop:"+id).Val(); got != "another's" {
 			t.Errorf("the mark of another is %q", got)
 		}
 	})
@@ -156,8 +156,8 @@ func TestSetNXLostReply(t *testing.T) {
 				t.Fatal(err)
 			}
 			wantSettled(t, msg, true)
-			if runs != 1 || direct.Exists(ctx, "inbox:"+id).Val() != 1 {
-				t.Errorf("%d runs, %d marks", runs, direct.Exists(ctx, "inbox:"+id).Val())
+			if runs != 1 || direct.Exists(ctx, "inbox:/shop:"+id).Val() != 1 {
+				t.Errorf("%d runs, %d marks", runs, direct.Exists(ctx, "inbox:/shop:"+id).Val())
 			}
 			if _, err := r.Process(ctx, order(id)); err != nil || runs != 1 {
 				t.Errorf("a duplicate: %v, %d runs", err, runs)
@@ -190,7 +190,7 @@ func TestSetNXErrors(t *testing.T) {
 	if _, err := r.Process(ctx, order(id)); !errors.Is(err, errHandler) {
 		t.Errorf("a handler whose mark cannot be taken back: %v", err)
 	}
-	if text := log.String(); !strings.Contains(text, "may stay until it expires") || !strings.Contains(text, "inbox:"+id) {
+	if text := log.String(); !strings.Contains(text, "may stay until it expires") || !strings.Contains(text, "inbox:/shop:"+id) {
 		t.Errorf("the log does not name the mark that stays: %q", text)
 	}
 	msg := order(redistest.Tag(t))

@@ -20,6 +20,9 @@ type InboxConfig struct {
 	// Subscriber names what a message is applied by: it counts once for each. Defaults to the name of the handler in
 	// the Router. At most 255 bytes.
 	Subscriber string
+	// MessageID returns the identity of a message. Messages with the same identity and subscriber are the same message. Its
+	// errors are permanent; source and ID have at most 255 bytes each. Defaults to message.IdentityOf: source and id.
+	MessageID func(*message.Message) (message.Identity, error)
 	// Dialect defaults to that of the driver.
 	Dialect Dialect
 }
@@ -44,6 +47,9 @@ func newInbox(cfg InboxConfig) (*inbox, error) {
 	if cfg.Table == "" {
 		cfg.Table = DefaultInboxTable
 	}
+	if cfg.MessageID == nil {
+		cfg.MessageID = message.IdentityOf
+	}
 	i := &inbox{cfg: cfg}
 	var err error
 	if i.dialect, err = dialectOr(cfg.Dialect, cfg.DB); err != nil {
@@ -56,13 +62,17 @@ func newInbox(cfg InboxConfig) (*inbox, error) {
 	return i, nil
 }
 
+// identityKey is where a context carries the identity that an inbox has claimed for a message: ids of events are derived
+// from it.
+type identityKey struct{ of *message.Message }
+
 // claimKey is where a context says which message is claimed: an inbox inside of an inbox would take its own mark for that
 // of an earlier delivery.
 type claimKey struct{ table, subscriber, source, id string }
 
-// InboxMiddleware makes a message count once: its id, which is unique within its source, is written to a table in the
-// handler's transaction, and where it is there already the handler does not run, and the message is acknowledged. A
-// message whose handler failed leaves no mark. Place it inside TxMiddleware.
+// InboxMiddleware makes a message count once: it inserts the identity of the message into a table in the handler's
+// transaction. If the table has the identity already, the handler does not run, and the message is acknowledged. A message
+// whose handler failed leaves no mark. Place it inside TxMiddleware.
 //
 // A message is known for as long as its row is there: see Cleanup.
 func InboxMiddleware(cfg InboxConfig) message.Middleware {
@@ -90,6 +100,7 @@ func InboxMiddleware(cfg InboxConfig) message.Middleware {
 			if affected != 1 {
 				return nil, nil // handled already
 			}
+			ctx = context.WithValue(ctx, identityKey{msg}, message.Identity{Source: key.source, ID: key.id})
 			return next(context.WithValue(ctx, key, true), msg)
 		}
 	}
@@ -97,9 +108,13 @@ func InboxMiddleware(cfg InboxConfig) message.Middleware {
 
 // key says what identifies the message in the inbox.
 func (i *inbox) key(ctx context.Context, msg *message.Message) (claimKey, error) {
-	key := claimKey{table: i.table.quoted, subscriber: i.cfg.Subscriber, source: msg.Source(), id: msg.ID()}
+	id, err := i.cfg.MessageID(msg)
+	if err != nil {
+		return claimKey{}, fmt.Errorf("inbox: %w", err)
+	}
+	key := claimKey{table: i.table.quoted, subscriber: i.cfg.Subscriber, source: id.Source, id: id.ID}
 	if key.id == "" {
-		return key, errors.New("inbox: message has no ID attribute")
+		return key, errors.New("inbox: InboxConfig.MessageID returned an identity without an ID; return an ID or an error")
 	}
 	if key.subscriber == "" {
 		if key.subscriber, _ = message.HandlerNameFromContext(ctx); key.subscriber == "" {

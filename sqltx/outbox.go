@@ -172,14 +172,19 @@ func (o *outbox) write(ctx context.Context, tx *scope, rows []row) error {
 // channel is what those who wait for rows of a table listen to.
 func (t table) channel() string { return "luatx_" + t.plain }
 
-// eventID derives an id from the input, who handles it, and the output's position; a random one where the input has none.
+// eventID derives an id from the identity of the input, its handler and the output's position. If the input has no
+// identity, the id is random.
 func eventID(ctx context.Context, input *message.Message, position int) string {
-	if input.ID() == "" {
-		return message.NewID()
+	identity, ok := ctx.Value(identityKey{input}).(message.Identity)
+	if !ok {
+		var err error
+		if identity, err = message.IdentityOf(input); err != nil {
+			return message.NewID()
+		}
 	}
 	handler, _ := message.HandlerNameFromContext(ctx)
 	hash := sha256.New()
-	for _, part := range []string{handler, input.Source(), input.ID()} {
+	for _, part := range []string{handler, identity.Source, identity.ID} {
 		_, _ = hash.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part)))) // a hash takes everything
 		_, _ = hash.Write([]byte(part))
 	}

@@ -37,7 +37,7 @@ func benchStream(b *testing.B, way string) {
 	name := func(part string) string { return "{" + tag + "}:" + part }
 	mw, err := stack.Scripted(tr, stack.Config{})
 	if way == "pipelined" {
-		mw, err = stack.Pipelined(client, stack.Config{OutboxStream: name("out"), KeyFunc: func(msg *message.Message) string { return name(msg.ID()) }})
+		mw, err = stack.Pipelined(client, stack.Config{OutboxStream: name("out"), MarkKey: func(id message.Identity) string { return name(id.Source + ":" + id.ID) }})
 	}
 	must(b, err)
 

@@ -60,7 +60,7 @@ func TestConfigReachesTheMiddlewares(t *testing.T) {
 		if runs := process("charge", mw); runs != 1 {
 			t.Errorf("pipelined: %d runs", runs)
 		}
-		if ttl := client.TTL(t.Context(), s.name+":inbox:1").Val(); ttl <= 59*time.Minute || ttl > time.Hour {
+		if ttl := client.TTL(t.Context(), s.name+":inbox:/shop:1").Val(); ttl <= 59*time.Minute || ttl > time.Hour {
 			t.Errorf("the mark lives for %v", ttl)
 		}
 

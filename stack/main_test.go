@@ -67,7 +67,7 @@ func namedService(t testing.TB, client redis.UniversalClient, m mode, name strin
 		t: t, mode: m, client: client, keyspace: keyspace, transactor: transactor, name: name,
 		cfg: stack.Config{
 			Destination: func(msg *message.Message) (string, error) { return "about-" + msg.Subject(), nil },
-			KeyFunc:     func(msg *message.Message) string { return name + ":inbox:" + msg.ID() },
+			MarkKey:     func(id message.Identity) string { return name + ":inbox:" + id.Source + ":" + id.ID },
 			OutboxStreamFor: func(input *message.Message) (string, error) {
 				tag, err := keyspace.Tag(input.Subject())
 				return keyspace.TagKey(tag, "outbox"), err

@@ -29,6 +29,10 @@ type Config struct {
 	OrderingKey func(*message.Message) (string, error)
 	At          func(*message.Message) (time.Time, error)
 
+	// MessageID returns the identity of a message, in both modes: see inbox.Config and inbox.SetNXConfig. The constructors
+	// call it, and MarkKey, with messages of their own to compare both modes. Defaults to message.IdentityOf: source and id.
+	MessageID func(*message.Message) (message.Identity, error)
+
 	// Scope names what a message is applied by. Scripted only: see inbox.Config.
 	Scope string
 	// Precheck looks a message up before its handler runs. Scripted only: see inbox.Precheck.
@@ -37,8 +41,8 @@ type Config struct {
 	// Retention is how long an id is known. Defaults to 24 hours. Pipelined only: in the scripted mode it is the
 	// Transactor's.
 	Retention time.Duration
-	// KeyFunc names the key of a message's mark. Pipelined only: see inbox.SetNXConfig.
-	KeyFunc func(*message.Message) string
+	// MarkKey names the key of a message's mark, by its identity. Pipelined only: see inbox.SetNXConfig.
+	MarkKey func(message.Identity) string
 	// OutboxStream is the key that events are added to; OutboxStreamFor names it by the handler's input, which a
 	// cluster needs. One of them is required. Pipelined only: see outbox.PipelineConfig.
 	OutboxStream    string
@@ -48,7 +52,7 @@ type Config struct {
 	OutboxMarshal func(*message.Message) (map[string]any, error)
 
 	// Overlap is the client of the pipeline mode's marks, while a service changes from one mode to the other; see
-	// inbox.Overlap and docs/swap.md. Defaults to none. Scripted only; Retention and KeyFunc are those of the marks.
+	// inbox.Overlap and docs/swap.md. Defaults to none. Scripted only; Retention and MarkKey are those of the marks.
 	Overlap redis.UniversalClient
 	// RelayElsewhere says that no relay runs in this process on purpose. Defaults to a warning, once, where events
 	// were committed and no relay was attached to the Transactor for 10 seconds. Scripted only.
@@ -59,13 +63,17 @@ type Config struct {
 }
 
 // Pipelined is the three-step way: SET NX, then MULTI … EXEC, then the acknowledgement by the router. Its gap is
-// described at inbox.SetNX and luatx.PipelineMiddleware.
+// described at inbox.SetNX and luatx.PipelineMiddleware. It returns an error if MarkKey does not tell the messages apart
+// that MessageID tells apart.
 func Pipelined(client redis.UniversalClient, cfg Config) (message.Middleware, error) {
 	if client == nil {
 		return nil, errors.New("stack: Pipelined needs a client")
 	}
 	if cfg.OutboxStream == "" && cfg.OutboxStreamFor == nil {
 		return nil, errors.New("stack: Config.OutboxStream is empty: name the stream that takes the events")
+	}
+	if err := cfg.checkMarks(); err != nil {
+		return nil, err
 	}
 	return chain(
 		inbox.SetNX(client, cfg.marks()),
@@ -77,16 +85,20 @@ func Pipelined(client redis.UniversalClient, cfg Config) (message.Middleware, er
 	), nil
 }
 
-// Scripted commits everything, the acknowledgement included where the input shares the slot, in one script.
+// Scripted commits everything, the acknowledgement included where the input shares the slot, in one script. With Overlap it
+// returns an error if the two modes would identify messages differently, as Pipelined does.
 func Scripted(t *luatx.Transactor, cfg Config) (message.Middleware, error) {
 	if t == nil {
 		return nil, errors.New("stack: Scripted needs a Transactor")
 	}
 	var middlewares []message.Middleware
 	if cfg.Overlap != nil {
+		if err := cfg.checkMarks(); err != nil {
+			return nil, err
+		}
 		middlewares = append(middlewares, inbox.Overlap(cfg.Overlap, cfg.marks()))
 	}
-	middlewares = append(middlewares, luatx.Middleware(t), inbox.Middleware(inbox.Config{Scope: cfg.Scope}))
+	middlewares = append(middlewares, luatx.Middleware(t), inbox.Middleware(inbox.Config{Scope: cfg.Scope, MessageID: cfg.MessageID}))
 	if cfg.Precheck {
 		middlewares = append(middlewares, inbox.Precheck())
 	}
@@ -102,7 +114,7 @@ func Scripted(t *luatx.Transactor, cfg Config) (message.Middleware, error) {
 
 // marks configures what both modes do about the marks of SetNX.
 func (c Config) marks() inbox.SetNXConfig {
-	return inbox.SetNXConfig{Retention: c.Retention, KeyFunc: c.KeyFunc, Logger: c.Logger}
+	return inbox.SetNXConfig{Retention: c.Retention, MessageID: c.MessageID, MarkKey: c.MarkKey, Logger: c.Logger}
 }
 
 // chain makes one middleware of several, the first outermost.

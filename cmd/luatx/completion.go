@@ -45,7 +45,7 @@ func candidates() (order []string, next map[string][]string) {
 		}
 		next[before] = append(next[before], word)
 	}
-	for _, name := range []string{"demo", "bench", "keys", "version", "help"} {
+	for _, name := range []string{"demo", "bench", "version", "help"} {
 		add("", name)
 	}
 	add("keys", "rename")

@@ -45,7 +45,7 @@ func keys(ctx context.Context, args []string, std standard) int {
 		if len(args) > 0 && (args[0] == "-h" || args[0] == "--help" || args[0] == "help") {
 			args = []string{"rename", "-h"}
 		} else {
-			fmt.Fprintln(std.err, "luatx keys: say luatx keys rename; its -h lists the flags")
+			fmt.Fprintln(std.err, "luatx keys: say luatx keys rename or luatx keys compare; their -h lists the flags")
 			return statusUsage
 		}
 	}

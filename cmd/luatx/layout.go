@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/message"
 )
 
 // partitions is how many tags the shop's customers and products spread over.
@@ -44,8 +45,8 @@ func (l layout) applied(tag string) string { return l.space.TagKey(tag, "applied
 func (l layout) stock(tag string) string   { return l.space.TagKey(tag, "stock") }   // units taken by product
 func (l layout) lines(tag string) string   { return l.space.TagKey(tag, "lines") }   // events by invoice and product
 
-// mark is the key by which the three-step way remembers a message.
-func (l layout) mark(tag, source, id string) string { return l.space.TagKey(tag, "mark", source, id) }
+// mark is the key by which the pipeline mode remembers a message.
+func (l layout) mark(id message.Identity) string { return l.space.TagKey("mark", id.Source, id.ID) }
 
 // config is that of the Transactor in every process of the run.
 func (l layout) config() luatx.Config {

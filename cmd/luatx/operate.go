@@ -43,6 +43,7 @@ func verbs() []verb {
 		[]verb{statsVerb, drainVerb},
 		parkedVerbs,
 		inboxVerbs,
+		[]verb{compareVerb},
 		pauseVerbs,
 		[]verb{auditVerb, tailVerb, streamsVerb, repairVerb, doctorVerb, serveVerb, scriptsVerb, completionVerb},
 	)

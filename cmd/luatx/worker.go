@@ -127,10 +127,10 @@ func (w worker) stack(transactor *luatx.Transactor) (message.Middleware, error) 
 	cfg := stack.Config{
 		Logger:          w.log,
 		OutboxStreamFor: func(input *message.Message) (string, error) { return w.keyOf(input, w.keys.outbox) },
-		KeyFunc: func(input *message.Message) string {
-			key, _ := w.keyOf(input, func(tag string) string { return w.keys.mark(tag, input.Type(), input.ID()) })
-			return key
+		MessageID: func(input *message.Message) (message.Identity, error) {
+			return message.Identity{Source: input.Type(), ID: input.ID()}, nil
 		},
+		MarkKey: w.keys.mark,
 	}
 	if w.cfg.Mode == shop.Pipeline {
 		return stack.Pipelined(w.client, cfg)

@@ -28,6 +28,7 @@ func Conformance(t *testing.T, d Database) {
 		"Inbox":      testInbox,
 		"InboxRace":  testInboxRace,
 		"Outbox":     testOutbox,
+		"EventIDs":   testEventIDs,
 		"Fidelity":   testFidelity,
 		"Publish":    testPublish,
 		"Failures":   testFailures,

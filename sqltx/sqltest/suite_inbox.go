@@ -73,6 +73,22 @@ func testInbox(t *testing.T, s *suite) {
 			t.Errorf("%v, want %q", err, text)
 		}
 	}
+	byPayment := s.inboxConfig()
+	byPayment.MessageID = paymentOf
+	for i, payment := range []string{"p1", "p1", "p2", "p1"} { // without ids, or with ids of their own
+		attrs := message.Attributes{"payment": payment}
+		if i == 1 {
+			attrs[message.AttrID] = "another"
+		}
+		if ran, err := s.claim(t, byPayment, attrs); ran != (i == 0 || i == 2) || err != nil {
+			t.Errorf("delivery %d of %s: ran %t, %v", i, payment, ran, err)
+		}
+	}
+	for text, payment := range map[string]any{"identity without an ID": "", "no payment": nil, "at most 255": strings.Repeat("p", 256)} {
+		if ran, err := s.claim(t, byPayment, message.Attributes{"payment": payment}); ran || err == nil || !strings.Contains(err.Error(), text) || !message.IsPermanent(err) {
+			t.Errorf("ran %t, %v, want %q", ran, err, text)
+		}
+	}
 	twice := sqltx.TxMiddleware(s.db, &sqltx.TxOptions{Dialect: s.Dialect})(sqltx.InboxMiddleware(s.inboxConfig())(sqltx.InboxMiddleware(s.inboxConfig())(nil)))
 	if _, err := twice(t.Context(), message.New(nil, message.Attributes{message.AttrID: "twice"}, nil)); err == nil || !strings.Contains(err.Error(), "leave one out") {
 		t.Errorf("an inbox inside of an inbox: %v", err)
@@ -80,6 +96,46 @@ func testInbox(t *testing.T, s *suite) {
 	none := sqltx.InboxMiddleware(s.inboxConfig())(nil)
 	if _, err := none(t.Context(), message.New(nil, nil, nil)); err == nil || err.Error() != "inbox: no transaction in context (TxMiddleware required)" {
 		t.Error(err)
+	}
+}
+
+// paymentOf identifies a message by the payment that it is about.
+func paymentOf(msg *message.Message) (message.Identity, error) {
+	payment, ok := msg.Attributes["payment"].(string)
+	if !ok {
+		return message.Identity{}, errors.New("no payment")
+	}
+	return message.Identity{ID: payment}, nil
+}
+
+// testEventIDs holds that the id of an event is derived from what MessageID returns.
+func testEventIDs(t *testing.T, s *suite) {
+	cfg := s.inboxConfig()
+	cfg.MessageID = paymentOf
+	process := sqltx.TxMiddleware(s.db, &sqltx.TxOptions{Dialect: s.Dialect})(sqltx.InboxMiddleware(cfg)(sqltx.OutboxMiddleware(s.outboxConfig())(
+		func(context.Context, *message.Message) ([]*message.Message, error) {
+			return []*message.Message{message.New("paid", message.Attributes{message.AttrType: "paid", message.AttrSource: "/bank"}, nil)}, nil
+		})))
+	payments := []string{"p1", "p2", "p1"}
+	for i, payment := range payments {
+		attrs := message.Attributes{"payment": payment}
+		if i == 2 {
+			attrs[message.AttrID] = "another"
+		}
+		if _, err := process(t.Context(), message.New(nil, attrs, nil)); err != nil {
+			t.Fatal(err)
+		}
+		s.exec(t, "DELETE FROM "+s.inbox) // as after the retention
+	}
+	ids := map[string]bool{}
+	source := s.source(t, s.publisher())
+	for range payments {
+		msg := receive(t, source)
+		ids[msg.ID()] = true
+		msg.Ack()
+	}
+	if len(ids) != 2 {
+		t.Errorf("the event ids are %v, want one for each payment", ids)
 	}
 }
 

@@ -108,7 +108,7 @@ func (s *service) engine(failed func(error)) (*message.Engine, error) {
 	mw, err := stack.Scripted(s.tr, stack.Config{RelayElsewhere: true, Logger: quiet})
 	if s.pipelined {
 		mw, err = stack.Pipelined(s.client, stack.Config{
-			OutboxStream: s.outbox, KeyFunc: func(msg *message.Message) string { return s.markKey(msg.ID()) }, Logger: quiet,
+			OutboxStream: s.outbox, MarkKey: func(id message.Identity) string { return s.markKey(id.Source + ":" + id.ID) }, Logger: quiet,
 		})
 	}
 	if err != nil {

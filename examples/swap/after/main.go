@@ -23,7 +23,7 @@ func service(client redis.UniversalClient, namespace string) (orders.Service, er
 		return orders.Service{}, err
 	}
 	cfg := stack.Config{
-		KeyFunc: func(msg *message.Message) string { return namespace + ":inbox:" + msg.ID() },
+		MarkKey: func(id message.Identity) string { return namespace + ":inbox:" + id.Source + ":" + id.ID },
 		OutboxStreamFor: func(input *message.Message) (string, error) {
 			tag, err := keyspace.Tag(input.Subject())
 			return keyspace.TagKey(tag, "outbox"), err

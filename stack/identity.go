@@ -1,0 +1,52 @@
+package stack
+
+import (
+	"fmt"
+
+	"github.com/luatx/luatx/message"
+)
+
+// checkMarks returns an error if the marks of the pipeline mode identify messages in another way than MessageID does, by
+// which the scripted mode identifies them. A service would then lose or repeat messages as it changes its mode.
+func (c Config) checkMarks() error {
+	if c.MarkKey == nil {
+		return nil // the default has every part of an identity
+	}
+	one := message.Identity{Source: "/one", ID: "1"}
+	two := message.Identity{Source: "/one", ID: "2"}
+	switch {
+	case c.MarkKey(one) != c.MarkKey(one):
+		return fmt.Errorf("stack: check Config.MarkKey: it returns the keys %q and %q for one message; return the same key for the same Identity",
+			c.MarkKey(one), c.MarkKey(one))
+	case c.MarkKey(one) == c.MarkKey(two):
+		return fmt.Errorf("stack: check Config.MarkKey: it returns the key %q for the messages \"1\" and \"2\", which MessageID tells apart; use Identity.ID in it",
+			c.MarkKey(one))
+	}
+	one, two = c.identityFrom("/one"), c.identityFrom("/two")
+	if one != two && c.MarkKey(one) == c.MarkKey(two) {
+		return fmt.Errorf("stack: check Config.MarkKey: it returns the key %q for messages of two sources, which MessageID tells apart; use Identity.Source in it, or return an Identity without a Source from MessageID",
+			c.MarkKey(one))
+	}
+	return nil
+}
+
+// identityFrom is the identity of a made-up message from a source. A MessageID that makes nothing of that message tells
+// nothing about sources.
+func (c Config) identityFrom(source string) (id message.Identity) {
+	identify := c.MessageID
+	if identify == nil {
+		identify = message.IdentityOf
+	}
+	defer func() {
+		if recover() != nil {
+			id = message.Identity{}
+		}
+	}()
+	id, err := identify(message.New(nil, message.Attributes{
+		message.AttrID: "1", message.AttrSource: source, message.AttrType: "check", message.AttrSubject: "check",
+	}, nil))
+	if err != nil {
+		return message.Identity{}
+	}
+	return id
+}
