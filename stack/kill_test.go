@@ -72,7 +72,7 @@ type step struct {
 }
 
 func (s *service) marked(victim charge) bool {
-	return s.client.Exists(s.t.Context(), s.name+":inbox:"+victim.Order).Val() == 1
+	return s.client.Exists(s.t.Context(), s.name+":inbox:/shop:"+victim.Order).Val() == 1
 }
 
 func (s *service) applied(victim charge) bool {
