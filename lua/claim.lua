@@ -8,6 +8,7 @@
 --          of orphans, then id, attempt, destination (empty: as its body says) and body of each event; or server time,
 --          'identity' and the one found.
 -- Bound:   linear in the limit
+-- Memory:  runs at maxmemory, see _full.lua
 -- Redis:   6.0
 
 local budget, until_, continues = tonumber(ARGV[3]), string.format('%.0f', now + tonumber(ARGV[2])), ARGV[4] == '1'
@@ -21,6 +22,7 @@ local ids = redis.call('ZRANGEBYSCORE', PENDING, '-inf', NOW, 'LIMIT', 0, ARGV[1
 if #ids == 0 then return {NOW, next_due(), '', 0, 0} end
 local identity = redis.call('HGET', INBOX, 'id')
 if identity and identity ~= IDENTITY then return {NOW, 'identity', identity} end
+write_though_full()
 
 -- What a hash says of each event; most shards have no such hash, and its fields are asked for one by one.
 local function of_each(key)

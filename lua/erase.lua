@@ -4,6 +4,7 @@
 -- ARGV:    1 to 4 see _audit.lua; then the ids
 -- Reply:   server time (ms), and a letter for each id, see _audit.lua
 -- Bound:   linear in the arguments
+-- Memory:  runs at maxmemory, see _full.lua
 -- Redis:   6.0
 
 local function is_leased(id)
@@ -32,6 +33,7 @@ local function erase(id)
   return 'd'
 end
 
+write_though_full()
 for p = 5, #ARGV do answer(ARGV[p], erase(ARGV[p])) end
 keep_counts()
 return finish('erase')

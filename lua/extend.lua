@@ -4,10 +4,12 @@
 -- ARGV:    1 lease (ms), then id and lease (empty: the committer's own, before any claim) of each event
 -- Reply:   server time (ms), then for each event 1 if it is still held under its lease, or 0
 -- Bound:   linear in the arguments
+-- Memory:  runs at maxmemory, see _full.lua
 -- Redis:   6.0
 
 local PENDING, LEASES = KEYS[2], KEYS[3]
 local until_ = string.format('%.0f', now + tonumber(ARGV[1]))
+write_though_full()
 local reply, any = {string.format('%.0f', now)}, false
 for i = 2, #ARGV, 2 do
   local id = ARGV[i]

@@ -4,6 +4,7 @@
 -- ARGV:    1 what (take, keep, free), 2 owner, 3 lease (ms), 4 take: for how long it must have been free (ms)
 -- Reply:   1 if it was done, else 0
 -- Bound:   constant
+-- Memory:  runs at maxmemory, see _full.lua
 -- Redis:   6.0
 
 local LEASE, WHAT, OWNER = KEYS[2], ARGV[1], ARGV[2]
@@ -16,6 +17,7 @@ if WHAT == 'take' and owner ~= OWNER then
 elseif owner ~= OWNER then
   return 0
 end
+write_though_full()
 if WHAT == 'free' then owner, until_ = '', now else owner, until_ = OWNER, now + tonumber(ARGV[3]) end
 redis.call('HSET', LEASE, 'owner', owner, 'until', string.format('%.0f', until_))
 return 1

@@ -7,10 +7,11 @@
 -- Redis:   6.0
 
 local MEMBERS = KEYS[2]
+-- The removal comes first: a server at maxmemory takes the other write behind it, see _full.lua.
+redis.call('ZREMRANGEBYSCORE', MEMBERS, '-inf', '(' .. string.format('%.0f', now - tonumber(ARGV[3])))
 if ARGV[1] == 'leave' then
   redis.call('ZREM', MEMBERS, ARGV[2])
 else
   redis.call('ZADD', MEMBERS, string.format('%.0f', now), ARGV[2])
 end
-redis.call('ZREMRANGEBYSCORE', MEMBERS, '-inf', '(' .. string.format('%.0f', now - tonumber(ARGV[3])))
 return redis.call('ZRANGE', MEMBERS, 0, -1)

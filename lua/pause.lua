@@ -4,9 +4,11 @@
 --          additions, 8 the most destinations, 9 for how long an event is held at most (ms)
 -- Reply:   server time (ms), and d done, w the time is over already, f too many are paused; see _audit.lua
 -- Bound:   linear in the pauses
+-- Memory:  runs at maxmemory, see _full.lua
 -- Redis:   6.0
 
 local PAUSES, DESTINATION, UNTIL = KEYS[3], ARGV[5], ARGV[6]
+write_though_full()
 local paused, n = redis.call('HGETALL', PAUSES), 0
 local since = NOW
 for i = 1, #paused, 2 do

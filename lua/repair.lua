@@ -8,6 +8,7 @@
 -- Reply:   server time (ms), next part (-1: done) and its cursor, the sums, then of each finding: kind, key, id, detail,
 --          1 if it was settled; or server time, 'identity' and the one found.
 -- Bound:   linear in the ids; a small hash or sorted set is looked at whole, as HSCAN and ZSCAN do
+-- Memory:  runs at maxmemory, see _full.lua
 -- Redis:   6.0
 
 local parts = {
@@ -19,6 +20,7 @@ local parts = {
   {'broken', 'HSCAN', function(name, digest, left) report('broken', name, digest, left) end},
 }
 
+if FIX then write_though_full() end
 local part, cursor, seen = tonumber(ARGV[2]), ARGV[3], 0
 if part == 0 then
   types()

@@ -4,9 +4,11 @@
 -- ARGV:    1 to 4 see _audit.lua; 5 destination
 -- Reply:   server time (ms), and d done or u it is not paused, see _audit.lua
 -- Bound:   constant
+-- Memory:  runs at maxmemory, see _full.lua
 -- Redis:   6.0
 
 local PAUSES, DESTINATION = KEYS[3], ARGV[5]
+write_though_full()
 local ok, p = pcall(cjson.decode, redis.call('HGET', PAUSES, DESTINATION) or '')
 ok = ok and type(p) == 'table'
 local ends = ok and tonumber(p['until'])

@@ -12,6 +12,7 @@
 --          sent, f failed, p parked, b back, or - where nothing was done; then id, attempt, destination and body of each that
 --          was leased to the caller.
 -- Bound:   linear in the arguments, and 100 sent ids whose retention has passed
+-- Memory:  runs at maxmemory, see _full.lua
 -- Redis:   6.0
 
 local budget, base, cap, retention = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -111,6 +112,7 @@ end
 local ask, letters = {}, {}
 for p = FIRST, OTHERS - 1, 2 do ask[#ask + 1] = ARGV[p] end
 at_once = SENT_ONES > 0 and sent_at_once(ask)
+if not at_once then write_though_full() end -- else ZREM was the first write
 if at_once then
   letters[1] = string.rep('s', SENT_ONES)
 else

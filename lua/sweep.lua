@@ -4,6 +4,7 @@
 -- ARGV:    1 pause (ms) between two chunks, 2 number of chunks
 -- Reply:   server time (ms), the chunk, or -1, and how long (ms) until the next one
 -- Bound:   constant
+-- Memory:  runs at maxmemory, see _full.lua
 -- Redis:   6.0
 
 local SWEEP, PAUSE, CHUNKS = KEYS[2], tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -17,5 +18,6 @@ if left > 0 then return {NOW, -1, string.format('%.0f', left)} end
 -- The pace is kept by the clock, not by who asks late; what was missed is not made up for.
 if left > -PAUSE then at = at + PAUSE else at = now end
 chunk = chunk % CHUNKS
+write_though_full()
 redis.call('HSET', SWEEP, 'at', string.format('%.0f', at), 'chunk', string.format('%.0f', chunk + 1))
 return {NOW, chunk, string.format('%.0f', at + PAUSE - now)}

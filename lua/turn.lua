@@ -7,6 +7,7 @@
 -- Reply:   server time (ms), 1 if it is his turn, how long (ms) to wait if it is not, the slot at which the last round
 --          stood (empty: there was none)
 -- Bound:   constant
+-- Memory:  runs at maxmemory, see _full.lua
 -- Redis:   6.0
 
 local TURN, ME, HOLD = KEYS[2], ARGV[1], tonumber(ARGV[2])
@@ -16,6 +17,7 @@ local mine, left, due = state[1] == ME, (tonumber(state[2]) or 0) - now, (tonumb
 local at = state[4] or ''
 
 if not mine and state[1] and left > 0 then return {NOW, 0, string.format('%.0f', left), at} end
+write_though_full()
 if mine and ARGV[5] ~= '' then redis.call('HSET', TURN, 'at', ARGV[5]) end
 if HOLD == 0 then
   if not mine then return {NOW, 0, '0', at} end

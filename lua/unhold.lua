@@ -4,6 +4,7 @@
 -- ARGV:    1 for how long an event is held at most (ms), 2 score at which to begin (empty: now), 3 most members to look at
 -- Reply:   server time (ms), how many were held, score at which to go on (empty: that was all)
 -- Bound:   linear in the members looked at
+-- Memory:  runs at maxmemory, see _full.lua
 -- Redis:   6.0
 
 local PENDING, LIMIT = KEYS[2], tonumber(ARGV[3])
@@ -17,7 +18,10 @@ for i = 1, #page, 2 do
     due[#due + 1] = page[i]
   end
 end
-if #due > 2 then redis.call(unpack(due)) end
+if #due > 2 then
+  write_though_full()
+  redis.call(unpack(due))
+end
 local n = math.floor((#due - 2) / 2)
 if #page < 2 * LIMIT then return {NOW, n, ''} end
 local first, last = page[2], page[#page]

@@ -14,7 +14,7 @@ var (
 	holdScript       = redis.NewScript(lua.Source("hold"))
 	dismissScript    = redis.NewScript(lua.Source("dismiss"))
 	trimScript       = redis.NewScript(lua.Source("trim"))
-	leaseScript      = redis.NewScript(lua.Source("_time", "lease"))
+	leaseScript      = redis.NewScript(lua.Source("_time", "_full", "lease"))
 	membersScript    = redis.NewScript(lua.Source("_time", "members"))
 	partitionScript  = redis.NewScript(lua.Source("partition"))
 )

@@ -30,7 +30,7 @@ var lazyLanes = lazily("lanes", []string{"_outbox", "_lanes", "_enter"}, "crowde
 
 // onOutbox is a script on a shard's outbox, with everything that they share.
 func onOutbox(names ...string) string {
-	return lua.Source(append([]string{"_time", "_outbox", "_lanes", "_errors", "_park", "_lease"}, names...)...)
+	return lua.Source(append([]string{"_time", "_full", "_outbox", "_lanes", "_errors", "_park", "_lease"}, names...)...)
 }
 
 // made is where lazily keeps what it has made.

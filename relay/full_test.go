@@ -1,0 +1,135 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/relay"
+)
+
+// fillServer commits events, every third one ordered, until the server refuses a commit for want of memory. Then it lowers
+// the limit of each node below the memory in use, so that no write passes by luck. It returns how many events wait.
+func fillServer(t *testing.T, tr *luatx.Transactor, nodes ...*redis.Client) (events int) {
+	t.Helper()
+	payload := strings.Repeat("x", 4<<10)
+	for {
+		aggregate := "a" + strconv.Itoa(events%50)
+		err := commitEvent(redistest.Soon(t), tr, aggregate, events, payload)
+		if errors.Is(err, &luatx.RefusedError{Code: "OOM"}) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		events++
+	}
+	for _, node := range nodes {
+		lowerLimit(t, node)
+	}
+	return events
+}
+
+func commitEvent(ctx context.Context, tr *luatx.Transactor, aggregate string, n int, payload string) error {
+	_, err := tr.Transact(ctx, aggregate, func(tx *luatx.Tx) error {
+		event := luatx.Event{ID: fmt.Sprintf("e%d", n), Body: fmt.Appendf(nil, `{"specversion":"1.0","id":"e%d","type":"t","source":"/s","data":%q}`, n, payload)}
+		if n%3 == 0 {
+			event.Key = aggregate
+		}
+		return tx.Emit(event)
+	}, luatx.WithID("commit-"+strconv.Itoa(n)))
+	return err
+}
+
+func usedMemory(t testing.TB, node *redis.Client) int {
+	t.Helper()
+	info, err := node.Info(t.Context(), "memory").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(info) {
+		if used, ok := strings.CutPrefix(line, "used_memory:"); ok {
+			n, err := strconv.Atoi(strings.TrimSpace(used))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+	}
+	t.Fatal("INFO memory has no used_memory")
+	return 0
+}
+
+func lowerLimit(t testing.TB, node *redis.Client) {
+	t.Helper()
+	if err := node.ConfigSet(t.Context(), "maxmemory", strconv.Itoa(usedMemory(t, node)*9/10)).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// drains starts a relay on a full server, and waits until it has published everything and commits succeed again.
+func drains(t *testing.T, tr *luatx.Transactor, events int, cfg relay.Config) {
+	t.Helper()
+	if err := commitEvent(redistest.Soon(t), tr, "refused", events, ""); !errors.Is(err, &luatx.RefusedError{Code: "OOM"}) {
+		t.Fatalf("a commit on the full server returned %v, want OOM", err)
+	}
+	var published atomic.Int64
+	var failed atomic.Bool
+	publisher := relay.PublisherFunc(func(_ context.Context, batch []*message.RawMessage) []error {
+		if failed.CompareAndSwap(false, true) { // a failure is settled on a full server, too
+			errs := make([]error, len(batch))
+			errs[0] = errors.New("once")
+			published.Add(int64(len(batch) - 1))
+			return errs
+		}
+		published.Add(int64(len(batch)))
+		return nil
+	})
+	var log lines
+	cfg.SweepInterval, cfg.BackoffBase, cfg.BackoffCap, cfg.Logger = 10*time.Millisecond, time.Millisecond, 10*time.Millisecond, log.logger()
+	start(t, tr, publisher, cfg)
+	redistest.Eventually(t, "the relay publishes the backlog", func() bool {
+		return published.Load() >= int64(events) || t.Failed()
+	})
+	redistest.Eventually(t, "commits succeed again", func() bool {
+		return commitEvent(redistest.Soon(t), tr, "after", events+1, "") == nil
+	})
+	if text := log.text(); strings.Contains(text, "OOM") {
+		t.Errorf("the server refused a script of the relay: %s", firstLine(text, "OOM"))
+	}
+}
+
+func firstLine(text, with string) string {
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, with) {
+			return line
+		}
+	}
+	return ""
+}
+
+func TestRelayDrainsServerAtMaxmemory(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]relay.Config{
+		"plain":          {},
+		"forgotten":      {SentRetention: -1},
+		"lane continues": {OnPark: relay.LaneContinues, BatchSize: 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Single(t, redistest.Own(), redistest.Config("maxmemory 6mb", "maxmemory-policy noeviction"))
+			tr := newTransactor(t, server.Client(t))
+			drains(t, tr, fillServer(t, tr, server.Client(t)), cfg)
+		})
+	}
+}
