@@ -146,11 +146,7 @@ func (f *flight) collect(ctx context.Context, up <-chan time.Time) bool {
 
 // answer publishes a group, within what is left of its lease, and says how each of its events is to be settled.
 func (r *Relay) answer(ctx context.Context, deadline time.Time, g *group) settlements {
-	bounded, cancel := context.WithDeadline(ctx, deadline)
-	began := time.Now()
-	errs := ask(bounded, r.publisher, g.messages)
-	cancel()
-	r.cfg.Observer.published(ctx, r.cfg.Logger, g.scope, began, errs)
+	errs := r.call(ctx, deadline, g)
 	if ctx.Err() != nil { // stopped in the middle: not the events' fault, nor the destination's
 		for i, err := range errs {
 			errs[i] = Later(err, 0)
@@ -165,6 +161,40 @@ func (r *Relay) answer(ctx context.Context, deadline time.Time, g *group) settle
 		fates.add(e.slot, settlement(e, errs[i], pause))
 	}
 	return fates
+}
+
+// call calls the Publisher, unless the relay has stopped meanwhile.
+func (r *Relay) call(ctx context.Context, deadline time.Time, g *group) []error {
+	if err := ctx.Err(); err != nil {
+		return fill(len(g.events), err)
+	}
+	began := time.Now()
+	if end := began.Add(r.cfg.PublishTimeout); end.Before(deadline) {
+		deadline = end
+	}
+	bounded, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	w := watch{outages: &r.outage, log: r.cfg.Logger, tell: r.cfg.Observer.Stuck, scope: g.scope, began: began}
+	w.late = func(events []*message.RawMessage, errs []error) { r.settleLate(ctx, g, events, errs) }
+	errs := ask(w.supervision(ctx, r.grace).attach(bounded), r.publisher, g.messages)
+	r.cfg.Observer.published(ctx, r.cfg.Logger, g.scope, began, errs)
+	return errs
+}
+
+// settleLate settles the events that an abandoned call has sent after all. Those that it has not sent count as failed
+// already, and so lost their lease. After Run has returned nothing is settled.
+func (r *Relay) settleLate(ctx context.Context, g *group, events []*message.RawMessage, errs []error) {
+	sent := make(settlements)
+	for i, msg := range events {
+		at := slices.Index(g.messages, msg) // -1: a Publisher of the user's made a copy
+		if errs[i] == nil && at >= 0 {
+			e := g.events[at]
+			sent.add(e.slot, settlement(e, nil, 0))
+		}
+	}
+	if r.running.Load() {
+		r.settleAll(ctx, sent, nothing)
+	}
 }
 
 // settleAll returns the events that follow in their lanes.

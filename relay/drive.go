@@ -25,11 +25,14 @@ type DriveConfig struct {
 	BatchSize int
 	// Concurrency is how many batches are published at a time. Defaults to 4.
 	Concurrency int
-	// Timeout bounds one call of the Publisher. Defaults to 20 seconds.
+	// Timeout is how long a call of the Publisher may take: its context ends then. Half a second later, or less if Timeout
+	// or DrainTimeout is short, Drive abandons a call that has not returned. It must leave time to settle the events before
+	// the source hands them out again. Defaults to 20 seconds.
 	Timeout time.Duration
 	// PauseCap is the longest pause while the Publisher is unavailable. Defaults to 5 seconds.
 	PauseCap time.Duration
-	// DrainTimeout is how long Drive waits for what is in flight when its context ends. Defaults to 5 seconds.
+	// DrainTimeout is how long calls of the Publisher may take when the context of Drive has ended. Their contexts end a
+	// quarter of it before, but no more than a second. Defaults to 5 seconds.
 	DrainTimeout time.Duration
 	// Observer is told of calls of the Publisher and of outages; what is settled only the source knows. Defaults to nobody.
 	Observer Observer
@@ -88,7 +91,7 @@ func Drive(ctx context.Context, source Source, publisher Publisher, cfg DriveCon
 	}
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(cfg.DrainTimeout, stop) })()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(cfg.DrainTimeout-reserveOf(cfg.DrainTimeout), stop) })()
 
 	d := driver{events: events, publisher: publisher, cfg: cfg, outage: outages{log: cfg.Logger, tell: cfg.Observer.Outage, cap: cfg.PauseCap, most: perScope * cfg.Concurrency}}
 	var workers sync.WaitGroup
@@ -137,11 +140,7 @@ func (d *driver) run(ctx context.Context) {
 
 // publish sends what has one scope, and settles it.
 func (d *driver) publish(ctx context.Context, scope string, in entry, group []*message.RawMessage) {
-	bounded, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
-	began := time.Now()
-	errs := ask(bounded, d.publisher, group)
-	cancel()
-	d.cfg.Observer.published(ctx, d.cfg.Logger, scope, began, errs)
+	errs := d.call(ctx, scope, group)
 	if ctx.Err() != nil { // stopped in the middle: not the events' fault, nor the destination's
 		for i, err := range errs {
 			errs[i] = Later(err, 0)
@@ -160,6 +159,21 @@ func (d *driver) publish(ctx context.Context, scope string, in entry, group []*m
 			msg.Nack(err)
 		}
 	}
+}
+
+// call calls the Publisher, unless Drive has to stop. If an abandoned call returns later, nobody settles its events: the source
+// hands them out again.
+func (d *driver) call(ctx context.Context, scope string, group []*message.RawMessage) []error {
+	if err := ctx.Err(); err != nil {
+		return fill(len(group), err)
+	}
+	bounded, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
+	defer cancel()
+	w := watch{outages: &d.outage, log: d.cfg.Logger, tell: d.cfg.Observer.Stuck, scope: scope, began: time.Now()}
+	s := w.supervision(ctx, graceOf(d.cfg.Timeout, reserveOf(d.cfg.DrainTimeout)))
+	errs := ask(s.attach(bounded), d.publisher, group)
+	d.cfg.Observer.published(ctx, d.cfg.Logger, scope, w.began, errs)
+	return errs
 }
 
 // untried is the reason of a nack that costs no attempt. A source knows it by its method.

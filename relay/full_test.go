@@ -104,14 +104,16 @@ func drains(t *testing.T, tr *luatx.Transactor, events int, cfg relay.Config) {
 	redistest.Eventually(t, "commits succeed again", func() bool {
 		return commitEvent(redistest.Soon(t), tr, "after", events+1, "") == nil
 	})
-	if text := log.text(); strings.Contains(text, "OOM") {
-		t.Errorf("the server refused a script of the relay: %s", firstLine(text, "OOM"))
+	if line := refusedScript(log.text()); line != "" {
+		t.Errorf("the server refused a script of the relay: %s", line)
 	}
 }
 
-func firstLine(text, with string) string {
-	for line := range strings.Lines(text) {
-		if strings.Contains(line, with) {
+// refusedScript returns the first line of a log that says OOM. The newest servers refuse subscriptions, too; then the sweep
+// finds the events.
+func refusedScript(log string) string {
+	for line := range strings.Lines(log) {
+		if strings.Contains(line, "OOM") && !strings.Contains(line, "wake-ups are not heard") {
 			return line
 		}
 	}

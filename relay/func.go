@@ -124,7 +124,10 @@ func (r *run) one(ctx context.Context, event *message.RawMessage) (err error) {
 	if ctx.Err() != nil {
 		return Later(cmp.Or(context.Cause(ctx), errNoTime), 0)
 	}
-	if err = r.publish(ctx, event); errors.Is(err, ErrUnavailable) {
+	err = supervise(ctx, []*message.RawMessage{event}, func(ctx context.Context) []error {
+		return []error{r.publish(ctx, event)}
+	})[0]
+	if errors.Is(err, ErrUnavailable) {
 		r.down.Store(scope, err)
 	}
 	return err

@@ -21,6 +21,8 @@ type Observer struct {
 	Settled func(context.Context, Settled)
 	// Outage is told when a destination becomes unavailable, and when it is available again.
 	Outage func(context.Context, Outage)
+	// Stuck is told when the relay abandons a call of the Publisher that does not return, and when such a call returns.
+	Stuck func(context.Context, Stuck)
 }
 
 // And returns an Observer that tells o and then other.
@@ -29,6 +31,7 @@ func (o Observer) And(other Observer) Observer {
 		Published: observe.Both(o.Published, other.Published),
 		Settled:   observe.Both(o.Settled, other.Settled),
 		Outage:    observe.Both(o.Outage, other.Outage),
+		Stuck:     observe.Both(o.Stuck, other.Stuck),
 	}
 }
 
@@ -74,6 +77,20 @@ type Outage struct {
 	Over bool
 	// Err is what the Publisher answered; nil where it is over.
 	Err error
+}
+
+// Stuck is a call of the Publisher that the relay abandoned because it outlived its context, or the late return of one.
+type Stuck struct {
+	// Destination is the scope of its events; empty where the Publisher is not Scoped.
+	Destination string
+	// Events is how many events the call was given. Inside of a Publisher such as Func or Route, which calls another for
+	// some of its events, these are counted.
+	Events int
+	// Began is when the relay called the Publisher, and Duration how long ago that is.
+	Began    time.Time
+	Duration time.Duration
+	// Returned reports that the call has returned. Each abandoned call is reported once, and its return at most once.
+	Returned bool
 }
 
 // published tells of a call of the Publisher.

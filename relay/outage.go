@@ -31,8 +31,9 @@ type outages struct {
 	cap  time.Duration
 	most int // batches on their way to one scope
 
-	mu   sync.Mutex
-	down map[string]*outage
+	mu    sync.Mutex
+	down  map[string]*outage
+	stuck int // abandoned calls that still run
 }
 
 type outage struct {
@@ -41,6 +42,7 @@ type outage struct {
 	tries   int // 0: there is no outage
 	until   time.Time
 	probing bool // a batch is on its way to see whether it is over
+	stuck   int  // abandoned calls that still run
 }
 
 // entry says what may happen to a group of events.
@@ -58,6 +60,8 @@ func (o *outages) enter(scope string, n int) entry {
 	out := o.of(scope)
 	left := time.Until(out.until)
 	switch {
+	case o.clogged(out):
+		left = max(left, o.cap)
 	case out.tries == 0 && out.flying < o.most:
 		out.flying++
 		return entry{open: true}
@@ -106,7 +110,7 @@ func (o *outages) judge(scope string, in entry, asked time.Duration, there bool,
 		if tries > 0 && there {
 			out.tries, at = 0, time.Now()
 		}
-		if out.tries == 0 && out.flying == 0 {
+		if out.tries == 0 && out.flying == 0 && out.stuck == 0 {
 			delete(o.down, scope)
 		}
 		return 0, tries, at
@@ -131,7 +135,7 @@ func (o *outages) judge(scope string, in entry, asked time.Duration, there bool,
 func verdict(errs []error) (asked time.Duration, there bool, down error) {
 	for _, err := range errs {
 		switch {
-		case errors.Is(err, ErrLater):
+		case errors.Is(err, ErrLater), errors.Is(err, errTimeout): // the destination has not answered
 		case errors.Is(err, ErrUnavailable):
 			down = err
 			d, _ := message.RetryDelay(err)
@@ -154,7 +158,7 @@ func (o *outages) of(scope string) *outage {
 	}
 	if len(o.down) >= manyOutages {
 		for name, old := range o.down {
-			if old.flying == 0 && time.Since(old.until) > idleOutage {
+			if old.flying == 0 && old.stuck == 0 && time.Since(old.until) > idleOutage {
 				delete(o.down, name)
 			}
 		}
@@ -172,6 +176,8 @@ func (o *outages) left() time.Duration {
 	defer o.mu.Unlock()
 	out := o.down[""]
 	switch {
+	case o.clogged(out):
+		return o.cap
 	case out == nil, out.tries == 0 && out.flying < o.most:
 		return 0
 	case out.tries == 0, out.probing:

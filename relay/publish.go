@@ -43,7 +43,7 @@ func (r *Relay) publish(ctx context.Context, taken time.Time, events []leased, n
 	r.dispatch(ctx, r.deadline(taken), events, next)
 }
 
-func (r *Relay) deadline(taken time.Time) time.Time { return taken.Add(r.cfg.Lease * 2 / 3) }
+func (r *Relay) deadline(taken time.Time) time.Time { return taken.Add(r.cfg.forPublishing()) }
 
 // decode reads the bodies of events; what is none it parks.
 func decode(events []leased, fates settlements) (sound []leased, messages []*message.RawMessage) {

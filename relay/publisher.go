@@ -3,9 +3,9 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -21,8 +21,9 @@ import (
 //   - an error made by message.Permanent: it is parked at once;
 //   - any other error: it was refused, which counts an attempt.
 //
-// A nil slice means that all were sent. The context ends before the events' lease does. A Publisher is called by
-// several goroutines at once.
+// A nil slice means that all were sent. The context ends after Config.PublishTimeout, and before the events' lease does. A
+// call that does not return then is abandoned: its events count as failed, with the class timeout. Its goroutine runs on. If
+// it returns later, the events that it has sent are settled as sent. A Publisher is called by several goroutines at once.
 type Publisher interface {
 	Publish(ctx context.Context, events []*message.RawMessage) []error
 }
@@ -127,39 +128,15 @@ func (c classified) Class() string { return c.class }
 // classOf is the class of an error, and otherwise where it has none.
 func classOf(err error, otherwise string) string {
 	var c Classified
-	if !errors.As(err, &c) {
+	switch {
+	case errors.As(err, &c):
+	case errors.Is(err, context.DeadlineExceeded):
+		return cmp.Or(otherwise, "timeout")
+	default:
 		return otherwise
 	}
 	if class := strings.Join(strings.Fields(c.Class()), "_"); class != "" {
 		return class
 	}
 	return otherwise
-}
-
-// ask calls a Publisher and returns an error for each event, whatever the Publisher does.
-func ask(ctx context.Context, p Publisher, events []*message.RawMessage) (errs []error) {
-	n := len(events)
-	defer func() {
-		if v := recover(); v != nil {
-			errs = fill(n, fmt.Errorf("relay: the publisher panicked: %v", v))
-		}
-	}()
-	if n == 0 {
-		return nil
-	}
-	switch errs = p.Publish(ctx, events); {
-	case errs == nil:
-		return make([]error, n)
-	case len(errs) != n:
-		return fill(n, fmt.Errorf("relay: the publisher answered %d times to %d events", len(errs), n))
-	}
-	return errs
-}
-
-func fill(n int, err error) []error {
-	errs := make([]error, n)
-	for i := range errs {
-		errs[i] = err
-	}
-	return errs
 }

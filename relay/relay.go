@@ -25,9 +25,12 @@ type Config struct {
 	Concurrency int
 	// BatchSize is the most events of a batch. Defaults to 100; at most 1000.
 	BatchSize int
-	// Lease is how long an event is left to the relay that took it. A publish is given two thirds of it.
-	// Defaults to 30 seconds; at least 100 ms.
+	// Lease is how long an event is left to the relay that took it. Defaults to 30 seconds; at least 100 ms.
 	Lease time.Duration
+	// PublishTimeout is how long a call of the Publisher may take: its context ends then, or when two thirds of the events'
+	// lease are over. Half a second later, or less if Lease or DrainTimeout is short, the relay abandons a call that has not
+	// returned. Defaults to two thirds of Lease; at least 1 ms, and at most the default.
+	PublishTimeout time.Duration
 	// SweepInterval is how often every shard is looked at, for events of processes that died: by all relays
 	// together, of which the shortest interval counts. An event is recovered within Lease and SweepInterval of its
 	// relay's death. Defaults to 1 second for up to 256 partitions, else 1 minute.
@@ -51,7 +54,8 @@ type Config struct {
 	SentRetention time.Duration
 	// KeepSentBodies keeps the bodies of sent events for as long as their ids, so that they can be replayed.
 	KeepSentBodies bool
-	// DrainTimeout is how long Run waits for what is in flight when its context ends. Defaults to 5 seconds.
+	// DrainTimeout is how long Run takes to return when its context ends, at most. The contexts of calls in flight end a
+	// quarter of it before, but no more than a second. Defaults to 5 seconds.
 	DrainTimeout time.Duration
 	// Observer is told what the relay does. Defaults to nobody.
 	Observer Observer
@@ -78,6 +82,7 @@ const (
 	firstPause   = 50 * time.Millisecond
 	idleInterval = time.Hour
 	perScope     = 8
+	leastDrain   = time.Second // for giving events back, if DrainTimeout is shorter
 )
 
 func (c Config) withDefaults(shards int) Config {
@@ -101,6 +106,7 @@ func (c Config) withDefaults(shards int) Config {
 	lasting(&c.PauseCap, 5*time.Second)
 	lasting(&c.SentRetention, time.Hour)
 	lasting(&c.DrainTimeout, 5*time.Second)
+	lasting(&c.PublishTimeout, c.forPublishing())
 	if shards <= manyShards {
 		lasting(&c.SweepInterval, time.Second)
 	} else {
@@ -113,6 +119,9 @@ func (c Config) withDefaults(shards int) Config {
 	return c
 }
 
+// forPublishing returns how long after a claim its events may be published; the rest of the lease is for settling them.
+func (c Config) forPublishing() time.Duration { return c.Lease * 2 / 3 }
+
 func (c Config) validate() error {
 	switch {
 	case c.BatchSize < 1 || c.BatchSize > maxBatch:
@@ -121,6 +130,8 @@ func (c Config) validate() error {
 		return fmt.Errorf("relay: Config.OnPark is %d: use LaneBlocks or LaneContinues", c.OnPark)
 	case c.Lease < minLease:
 		return fmt.Errorf("relay: Config.Lease is %v: use at least %v", c.Lease, minLease)
+	case c.PublishTimeout < time.Millisecond || c.PublishTimeout > c.forPublishing():
+		return fmt.Errorf("relay: Config.PublishTimeout is %v: use 1ms to two thirds of Lease, %v", c.PublishTimeout, c.forPublishing())
 	case c.InlineSlots < 0 || c.Concurrency < 0 || c.Attempts < 0:
 		return errors.New("relay: Config.InlineSlots, Concurrency and Attempts: use 0 for the default, or more")
 	case c.SweepInterval < 0 || c.BackoffBase < 0 || c.PauseCap < 0 || c.DrainTimeout < 0:
@@ -151,6 +162,7 @@ type Relay struct {
 	late     atomic.Int64   // how many
 	barrier  barrier
 	pauses   pauses
+	grace    time.Duration // see supervision
 }
 
 // handover is the events of one commit.
@@ -181,20 +193,21 @@ func New(t *luatx.Transactor, publisher Publisher, cfg Config) (*Relay, error) {
 		inline:     make(chan handover, cfg.InlineSlots),
 		schedule:   newSchedule(),
 		outage:     outages{log: cfg.Logger, tell: cfg.Observer.Outage, cap: cfg.PauseCap, most: perScope * cfg.Concurrency},
+		grace:      graceOf(cfg.forPublishing(), reserveOf(cfg.DrainTimeout)),
 		barrier:    barrier{Durability: cfg.Barrier.script(), log: cfg.Logger, cap: cfg.PauseCap},
 	}, nil
 }
 
-// Run publishes until ctx ends; then it finishes what is in flight, up to Config.DrainTimeout, gives back what
-// it holds, and returns nil. It runs once at a time.
+// Run publishes until ctx ends. Then it lets the calls in flight finish, gives back the events that it still holds, and returns
+// nil, within Config.DrainTimeout. It runs once at a time.
 func (r *Relay) Run(ctx context.Context) error {
 	if !r.running.CompareAndSwap(false, true) {
 		return errors.New("relay: Run is running already")
 	}
-	defer r.running.Store(false)
 	r.lookAtPauses(ctx)
 	if !r.cfg.NoInline {
 		if err := r.transactor.AttachInline(r); err != nil {
+			r.running.Store(false)
 			return err
 		}
 		defer r.transactor.DetachInline()
@@ -217,11 +230,21 @@ func (r *Relay) Run(ctx context.Context) error {
 	<-ctx.Done()
 	r.open.Store(false)
 	r.stopping.Store(true)
-	defer r.stopping.Store(false)
-	deadline := time.AfterFunc(r.cfg.DrainTimeout, stop)
+	deadline := time.AfterFunc(r.cfg.DrainTimeout-reserveOf(r.cfg.DrainTimeout), stop)
 	defer deadline.Stop()
-	workers.Wait()
-	r.behind.Wait()
-	r.giveBack()
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		workers.Wait()
+		r.behind.Wait()
+		r.giveBack()
+		r.stopping.Store(false)
+		r.running.Store(false)
+	}()
+	select {
+	case <-drained:
+	case <-time.After(max(r.cfg.DrainTimeout, leastDrain)):
+		r.cfg.Logger.Error("relay: events could not be given back in time; they wait for their lease to end", "duration", r.cfg.DrainTimeout)
+	}
 	return nil
 }

@@ -1,0 +1,90 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/luatx/luatx/internal/observe"
+	"github.com/luatx/luatx/message"
+)
+
+const (
+	// maxStuck is how many abandoned calls to one destination may run before nothing more is published to it: each keeps
+	// its goroutine and its events.
+	maxStuck = 256
+	// maxStuckInAll is how many may run to all destinations before nothing is published at all.
+	maxStuckInAll = 1024
+)
+
+var errStuck = errors.New("relay: publish: too many calls of the publisher have not returned; make the publisher return when its context ends")
+
+// watch supervises one call of a Publisher: it logs, counts and reports an abandoned call, and its late return.
+type watch struct {
+	outages *outages
+	log     *slog.Logger
+	tell    func(context.Context, Stuck)
+	scope   string
+	began   time.Time
+	// late is called with the events and the errors of a call that returns after it was abandoned; nil if nobody asks.
+	late func(events []*message.RawMessage, errs []error)
+}
+
+func (w watch) supervision(ctx context.Context, grace time.Duration) supervision {
+	ctx = context.WithoutCancel(ctx)
+	log := w.log
+	if w.scope != "" {
+		log = log.With("destination", w.scope)
+	}
+	return supervision{grace, func(events []*message.RawMessage) func([]error) {
+		w.outages.abandon(ctx, w.scope)
+		log.Error("relay: a call of the publisher does not return and is abandoned", "events", len(events), "duration", time.Since(w.began))
+		w.report(ctx, len(events), false)
+		return func(errs []error) {
+			w.outages.returned(ctx, w.scope)
+			log.Warn("relay: a call of the publisher returned after it was abandoned", "events", len(events), "duration", time.Since(w.began))
+			w.report(ctx, len(events), true)
+			if w.late != nil {
+				w.late(events, errs)
+			}
+		}
+	}}
+}
+
+func (w watch) report(ctx context.Context, events int, returned bool) {
+	observe.Tell(ctx, w.log, w.tell, Stuck{Destination: w.scope, Events: events, Began: w.began, Duration: time.Since(w.began), Returned: returned})
+}
+
+// abandon counts a call that does not return. The destination counts as unavailable while there are too many.
+func (o *outages) abandon(ctx context.Context, scope string) {
+	o.mu.Lock()
+	out := o.of(scope)
+	out.stuck++
+	o.stuck++
+	full, at := out.stuck == maxStuck || o.stuck == maxStuckInAll, time.Now()
+	o.mu.Unlock()
+	if full {
+		o.log.Error("relay: too many calls of the publisher have not returned; it is not called until one returns", "destination", scope)
+		observe.Tell(ctx, o.log, o.tell, Outage{Destination: scope, At: at, Err: errStuck})
+	}
+}
+
+// returned counts an abandoned call out.
+func (o *outages) returned(ctx context.Context, scope string) {
+	o.mu.Lock()
+	out := o.of(scope)
+	over, at := out.stuck == maxStuck || o.stuck == maxStuckInAll, time.Now()
+	out.stuck--
+	o.stuck--
+	o.mu.Unlock()
+	if over {
+		o.log.Info("relay: a call of the publisher has returned; the publisher is called again", "destination", scope)
+		observe.Tell(ctx, o.log, o.tell, Outage{Destination: scope, At: at, Over: true})
+	}
+}
+
+// clogged reports whether too many calls have not returned; called with the lock held.
+func (o *outages) clogged(out *outage) bool {
+	return o.stuck >= maxStuckInAll || out != nil && out.stuck >= maxStuck
+}

@@ -1,0 +1,354 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/outbox"
+	"github.com/luatx/luatx/relay"
+)
+
+// hanging blocks events whose ids begin with "stuck", whatever their context says, until the test ends.
+type hanging struct {
+	*sink
+	released chan struct{}
+	release  func()
+}
+
+func newHanging(t testing.TB) *hanging {
+	t.Helper()
+	h := &hanging{sink: newSink(), released: make(chan struct{})}
+	h.release = sync.OnceFunc(func() { close(h.released) })
+	t.Cleanup(h.release)
+	return h
+}
+
+func isStuck(e *message.RawMessage) bool { return strings.HasPrefix(e.ID(), "stuck") }
+
+func (h *hanging) Publish(ctx context.Context, events []*message.RawMessage) []error {
+	errs := h.sink.Publish(ctx, events)
+	if slices.ContainsFunc(events, isStuck) {
+		<-h.released
+	}
+	return errs
+}
+
+func (h *hanging) one(ctx context.Context, event *message.RawMessage) error {
+	return h.Publish(ctx, []*message.RawMessage{event})[0]
+}
+
+// numbered returns n ids with a prefix.
+func numbered(prefix string, n int) []string {
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = fmt.Sprint(prefix, i)
+	}
+	return ids
+}
+
+func parked(t testing.TB, tr *luatx.Transactor, class string) (n int) {
+	t.Helper()
+	for _, err := range outbox.NewStore(tr).Parked(t.Context(), outbox.Filter{Class: class}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n++
+	}
+	return n
+}
+
+// impatient is a Config whose calls are abandoned within a fraction of a second, and tried twice.
+func impatient(log *lines) relay.Config {
+	return relay.Config{
+		Lease: 400 * time.Millisecond, SweepInterval: 10 * time.Millisecond, BackoffBase: time.Millisecond, BackoffCap: 10 * time.Millisecond,
+		Attempts: 2, BatchSize: 5, DrainTimeout: time.Second, Logger: log.logger(),
+	}
+}
+
+func TestRelayGoesOnAfterPublishesThatNeverReturn(t *testing.T) {
+	t.Parallel()
+	for name, inline := range map[string]bool{"inline": true, "cold": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+				tr, out := newTransactor(t, client), newHanging(t)
+				var log lines
+				cfg := impatient(&log)
+				cfg.NoInline = !inline
+				stop := start(t, tr, out, cfg)
+				for _, id := range numbered("stuck", 4) {
+					emit(t, tr, id, id)
+					redistest.Eventually(t, "the call hangs", func() bool { return out.count(id) > 0 })
+				}
+				good := numbered("good", 40)
+				for _, id := range good {
+					emit(t, tr, id, id)
+				}
+				redistest.Eventually(t, "the other events are published", func() bool {
+					return !slices.ContainsFunc(good, func(id string) bool { return out.count(id) == 0 })
+				})
+				redistest.Eventually(t, "the stuck events are parked", func() bool { return parked(t, tr, "timeout") == 4 })
+				if n := log.count("does not return"); n < 8 {
+					t.Errorf("%d calls are logged as stuck, want 4 events with 2 attempts each", n)
+				}
+				began := time.Now()
+				stop()
+				if took := time.Since(began); took > cfg.DrainTimeout+500*time.Millisecond {
+					t.Errorf("Run returned %v after its context ended", took)
+				}
+			})
+		})
+	}
+}
+
+func TestRelayGoesOnAfterPublishesThatEndTheirGoroutine(t *testing.T) {
+	t.Parallel()
+	exit := func(context.Context, *message.RawMessage) error {
+		runtime.Goexit()
+		return nil
+	}
+	goexit := relay.PublisherFunc(func(context.Context, []*message.RawMessage) []error {
+		runtime.Goexit()
+		return nil
+	})
+	for name, bad := range map[string]relay.Publisher{"batch": goexit, "func": relay.Func(exit, relay.FuncConfig{Concurrency: 1})} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+				tr, out := newTransactor(t, client), newSink()
+				var log lines
+				start(t, tr, relay.PublisherFunc(func(ctx context.Context, events []*message.RawMessage) []error {
+					if isStuck(events[0]) {
+						return bad.Publish(ctx, events)
+					}
+					return out.Publish(ctx, events)
+				}), impatient(&log))
+				for _, id := range numbered("stuck", 8) {
+					emit(t, tr, "bad", id)
+				}
+				redistest.Eventually(t, "the events are parked", func() bool { return counts(t, tr).Parked == 8 })
+				emit(t, tr, "good", "good")
+				redistest.Eventually(t, "another event is published", func() bool { return out.count("good") == 1 })
+				if !strings.Contains(log.text(), "Goexit") {
+					t.Error("the log does not name runtime.Goexit")
+				}
+			})
+		})
+	}
+}
+
+func TestRunReturnsWithinDrainTimeoutThoughPublisherHangs(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr, out := newTransactor(t, client), newHanging(t)
+		var log lines
+		stop := start(t, tr, out, relay.Config{NoInline: true, SweepInterval: 10 * time.Millisecond, DrainTimeout: time.Second, Logger: log.logger()})
+		emit(t, tr, "a", "stuck")
+		redistest.Eventually(t, "the call hangs", func() bool { return out.count("stuck") == 1 })
+		began := time.Now()
+		stop()
+		if took := time.Since(began); took > 1500*time.Millisecond {
+			t.Errorf("Run returned %v after its context ended, with a DrainTimeout of 1s", took)
+		}
+		if n := log.count("does not return"); n != 1 {
+			t.Errorf("the stuck call is logged %d times", n)
+		}
+		for event, err := range outbox.NewStore(tr).List(t.Context(), outbox.Pending, outbox.ListOptions{}) {
+			if err != nil || event.Attempts != 0 || event.Lease != "" {
+				t.Errorf("the event is not given back without an attempt: %+v, %v", event, err)
+			}
+		}
+	})
+}
+
+func TestLateAnswerSettlesOnlySentEvents(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr, out := newTransactor(t, client), newHanging(t)
+		out.answer = func(id string, _ int) error {
+			if id == "stuck-refused" {
+				return message.Permanent(errors.New("refused"))
+			}
+			return nil
+		}
+		var log lines
+		cfg := impatient(&log)
+		cfg.Attempts, cfg.BackoffBase, cfg.BackoffCap = 5, time.Hour, time.Hour
+		start(t, tr, out, cfg)
+		emit(t, tr, "a", "stuck-sent", "stuck-refused")
+		failed := func() int64 {
+			c, err := outbox.NewStore(tr).Counts(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c.Totals.Failed
+		}
+		redistest.Eventually(t, "both events count as failed", func() bool { return failed() == 2 })
+		out.release()
+		redistest.Eventually(t, "the event that was sent late is settled", func() bool { return counts(t, tr).Pending == 1 })
+		if c := counts(t, tr); c.Parked != 0 || failed() != 2 || out.count("stuck-sent") != 1 {
+			t.Errorf("counts %+v, %d failed, %d calls", c, failed(), out.count("stuck-sent"))
+		}
+	})
+}
+
+// TestStuckEventCostsItsNeighborsNoAttempt publishes one batch in which one event hangs.
+func TestStuckEventCostsItsNeighborsNoAttempt(t *testing.T) {
+	t.Parallel()
+	for name, wrap := range map[string]func(*hanging) (relay.Publisher, error){
+		"func": func(h *hanging) (relay.Publisher, error) { return relay.Func(h.one, relay.FuncConfig{}), nil },
+		"route": func(h *hanging) (relay.Publisher, error) {
+			rules, err := relay.Route(relay.Rule{Match: func(a message.Attributes) bool { return a[message.AttrID] == "stuck" }, To: h}, relay.Rule{To: h})
+			return relay.PublisherFunc(rules.Publish), err // without its scopes, so that the batch is one call
+		},
+		"limit": func(h *hanging) (relay.Publisher, error) {
+			return relay.Limit(h, relay.LimitConfig{Concurrency: 4})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+				tr, out := newTransactor(t, client), newHanging(t)
+				publisher, err := wrap(out)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var log lines
+				cfg := impatient(&log)
+				cfg.Attempts, cfg.Lease = 1, 2*time.Second
+				start(t, tr, publisher, cfg)
+				good := numbered("good", 4)
+				emit(t, tr, "a", append([]string{"stuck"}, good...)...)
+				redistest.Eventually(t, "the stuck event is parked", func() bool { return parked(t, tr, "timeout") == 1 })
+				redistest.Eventually(t, "the others are settled", func() bool { return counts(t, tr).Pending == 0 })
+				for _, id := range good {
+					if n := out.count(id); n != 1 {
+						t.Errorf("%s was published %d times", id, n)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestStuckCallsAreBounded(t *testing.T) {
+	t.Parallel()
+	const most, running = 256, 16
+	_, client := redistest.Mini(t)
+	tr, out := newTransactor(t, client), newHanging(t)
+	var log lines
+	cfg := impatient(&log)
+	cfg.PublishTimeout, cfg.Attempts, cfg.BatchSize, cfg.PauseCap = time.Millisecond, 1000, 1, 10*time.Millisecond
+	cfg.NoInline = true
+	start(t, tr, out, cfg)
+	for _, id := range numbered("stuck", 20) {
+		emit(t, tr, id, id)
+	}
+	redistest.Eventually(t, "the relay stops calling", func() bool { return log.count("too many calls") == 1 })
+	emit(t, tr, "good", "good")
+	if n := log.count("does not return"); n > most+running {
+		t.Errorf("%d calls were abandoned", n)
+	}
+	if out.count("good") != 0 {
+		t.Error("an event was published beyond the bound")
+	}
+	out.release()
+	redistest.Eventually(t, "the relay calls again", func() bool { return out.count("good") == 1 })
+	redistest.Eventually(t, "everything is settled", func() bool { return counts(t, tr).Pending == 0 })
+}
+
+func TestObserverIsToldOfStuckCalls(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	tr, out := newTransactor(t, client), newHanging(t)
+	told := make(chan relay.Stuck, 10)
+	var log lines
+	cfg := impatient(&log)
+	cfg.BackoffBase, cfg.BackoffCap = time.Hour, time.Hour
+	cfg.Observer.Stuck = func(_ context.Context, s relay.Stuck) { told <- s }
+	start(t, tr, relay.WithScope(out, func(*message.RawMessage) string { return "d" }), cfg)
+	emit(t, tr, "a", "stuck")
+	if s := <-told; s.Returned || s.Destination != "d" || s.Events != 1 || s.Duration < 50*time.Millisecond || s.Began.IsZero() {
+		t.Errorf("%+v", s)
+	}
+	out.release()
+	if s := <-told; !s.Returned || s.Destination != "d" {
+		t.Errorf("%+v", s)
+	}
+	if len(told) > 0 || log.count("does not return") != 1 || log.count("returned after it was abandoned") != 1 {
+		t.Errorf("it is not reported once: %s", log.text())
+	}
+}
+
+func TestPublishTimeoutIsAtMostTwoThirdsOfLease(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	tr := newTransactor(t, client)
+	for _, c := range []struct {
+		cfg  relay.Config
+		fine bool
+	}{
+		{relay.Config{}, true},
+		{relay.Config{PublishTimeout: 20 * time.Second}, true},
+		{relay.Config{PublishTimeout: 21 * time.Second}, false},
+		{relay.Config{PublishTimeout: 21 * time.Second, Lease: time.Minute}, true},
+		{relay.Config{PublishTimeout: time.Second, Lease: time.Second}, false},
+		{relay.Config{PublishTimeout: time.Microsecond}, false},
+		{relay.Config{PublishTimeout: -1}, false},
+	} {
+		if _, err := relay.New(tr, newSink(), c.cfg); (err == nil) != c.fine {
+			t.Errorf("PublishTimeout %v, Lease %v: %v", c.cfg.PublishTimeout, c.cfg.Lease, err)
+		}
+	}
+}
+
+func TestDriveGoesOnAfterPublishesThatNeverReturn(t *testing.T) {
+	t.Parallel()
+	out := newHanging(t)
+	ids := append(numbered("stuck", 2), numbered("good", 10)...)
+	source := newMemory(ids...)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	var log lines
+	go func() {
+		ended <- relay.Drive(ctx, source, relay.Func(out.one, relay.FuncConfig{}), relay.DriveConfig{
+			Concurrency: 2, BatchSize: 3, Timeout: 50 * time.Millisecond, DrainTimeout: time.Second, Logger: log.logger(),
+		})
+	}()
+	settled := func(id, what string) bool {
+		source.mu.Lock()
+		defer source.mu.Unlock()
+		return slices.ContainsFunc(source.log[id], func(got string) bool { return strings.Contains(got, what) })
+	}
+	for _, id := range ids {
+		what := "ack"
+		if strings.HasPrefix(id, "stuck") {
+			what = "did not return"
+		}
+		redistest.Eventually(t, id+" is settled", func() bool { return settled(id, what) })
+	}
+	cancel()
+	began := time.Now()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > 1500*time.Millisecond {
+		t.Errorf("Drive returned %v after its context ended", took)
+	}
+	if log.count("does not return") == 0 {
+		t.Error("the stuck calls are not logged")
+	}
+}

@@ -1,0 +1,128 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/luatx/luatx/message"
+)
+
+const (
+	// maxGrace bounds the time between the end of a call's context and the moment at which the call is abandoned.
+	maxGrace = 500 * time.Millisecond
+	// leastGrace is what is left of it when a relay with a short DrainTimeout stops.
+	leastGrace = 20 * time.Millisecond
+	// maxReserve bounds the part of DrainTimeout that is left for abandoned calls and for giving events back.
+	maxReserve = time.Second
+)
+
+var (
+	errTimeout = Classify("timeout", errTimedOut{})
+	errGoexit  = errors.New("relay: publish: the publisher ended its goroutine by runtime.Goexit; return an error instead")
+)
+
+// errTimedOut is a context.DeadlineExceeded, as the error of a Publisher that honors its context is.
+type errTimedOut struct{}
+
+func (errTimedOut) Error() string {
+	return "relay: publish: the call did not return within its deadline; make the publisher return when its context ends"
+}
+
+func (errTimedOut) Unwrap() error { return context.DeadlineExceeded }
+
+// supervision says what becomes of a call that outlives its context. The context carries it to Publishers that wrap others:
+// they abandon the call inside that hangs, and return the answers of those beside it.
+type supervision struct {
+	grace time.Duration
+	// abandoned is called when a call is abandoned. It returns a function that is called if the call returns after all.
+	abandoned func(events []*message.RawMessage) (returned func(errs []error))
+}
+
+type supervisionKey struct{}
+
+func (s supervision) attach(ctx context.Context) context.Context {
+	return context.WithValue(ctx, supervisionKey{}, s)
+}
+
+// graceOf returns how long after its context a call is abandoned, by the time it has and by the reserve of DrainTimeout.
+func graceOf(call, reserve time.Duration) time.Duration {
+	return min(maxGrace, call/4, max(leastGrace, reserve/2))
+}
+
+// reserveOf returns the part of a DrainTimeout in which no call of a Publisher may run any more.
+func reserveOf(drain time.Duration) time.Duration { return min(maxReserve, drain/4) }
+
+// ask calls a Publisher and returns an error for each event, whatever the Publisher does.
+func ask(ctx context.Context, p Publisher, events []*message.RawMessage) []error {
+	return supervise(ctx, events, func(ctx context.Context) []error {
+		errs := p.Publish(ctx, events)
+		switch n := len(events); {
+		case errs == nil:
+			return make([]error, n)
+		case len(errs) != n:
+			return fill(n, fmt.Errorf("relay: the publisher answered %d times to %d events", len(errs), n))
+		}
+		return errs
+	})
+}
+
+// supervise runs a call in a goroutine of its own and returns its errors, one for each event, even if the call panics, ends
+// its goroutine or never returns: it waits until the context has ended and the grace is over, at the latest. A context that
+// is not of a relay or of Drive has no supervision; then it waits for as long as the call takes.
+func supervise(ctx context.Context, events []*message.RawMessage, call func(context.Context) []error) []error {
+	n := len(events)
+	if n == 0 {
+		return nil
+	}
+	s, supervised := ctx.Value(supervisionKey{}).(supervision)
+	inner := ctx
+	if supervised { // a wrapper returns before it is abandoned itself
+		inner = supervision{s.grace * 3 / 4, s.abandoned}.attach(ctx)
+	}
+	answers := make(chan []error, 1)
+	go func() { complete(n, answers, func() []error { return call(inner) }) }()
+
+	if !supervised {
+		return <-answers
+	}
+	select {
+	case errs := <-answers:
+		return errs
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(s.grace)
+	defer timer.Stop()
+	select {
+	case errs := <-answers:
+		return errs
+	case <-timer.C:
+	}
+	returned := s.abandoned(events)
+	go func() { returned(<-answers) }()
+	return fill(n, errTimeout)
+}
+
+// complete sends the errors of a call, also if the call panics or ends its goroutine.
+func complete(n int, answers chan<- []error, call func() []error) {
+	var errs []error
+	defer func() {
+		if v := recover(); v != nil {
+			errs = fill(n, fmt.Errorf("relay: the publisher panicked: %v", v))
+		}
+		if errs == nil {
+			errs = fill(n, errGoexit)
+		}
+		answers <- errs
+	}()
+	errs = call()
+}
+
+func fill(n int, err error) []error {
+	errs := make([]error, n)
+	for i := range errs {
+		errs[i] = err
+	}
+	return errs
+}
