@@ -135,3 +135,18 @@ func TestRelayDrainsServerAtMaxmemory(t *testing.T) {
 		})
 	}
 }
+
+func TestRelayDrainsClusterAtMaxmemory(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.Cluster(t, redistest.Config("maxmemory 12mb", "maxmemory-policy noeviction"))
+	client := cluster.Client(t)
+	tr := newTransactor(t, client, func(cfg *luatx.Config) { cfg.Keyspace = luatx.Partitions(48) })
+	var masters []*redis.Client
+	for _, addr := range cluster.Addrs() {
+		node := redistest.Client(t, addr)
+		if info := node.Info(t.Context(), "replication").Val(); strings.Contains(info, "role:master") {
+			masters = append(masters, node)
+		}
+	}
+	drains(t, tr, fillServer(t, tr, masters...), relay.Config{})
+}

@@ -112,8 +112,13 @@ func start(t testing.TB, tr *luatx.Transactor, publisher relay.Publisher, cfg re
 	}
 	stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(30 * time.Second):
+			t.Error("Run does not return")
 		}
 	})
 	t.Cleanup(stop)

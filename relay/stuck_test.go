@@ -72,8 +72,9 @@ func parked(t testing.TB, tr *luatx.Transactor, class string) (n int) {
 // impatient is a Config whose calls are abandoned within a fraction of a second, and tried twice.
 func impatient(log *lines) relay.Config {
 	return relay.Config{
-		Lease: 400 * time.Millisecond, SweepInterval: 10 * time.Millisecond, BackoffBase: time.Millisecond, BackoffCap: 10 * time.Millisecond,
-		Attempts: 2, BatchSize: 5, DrainTimeout: time.Second, Logger: log.logger(),
+		Lease: 10 * time.Second, PublishTimeout: 100 * time.Millisecond, SweepInterval: 10 * time.Millisecond,
+		BackoffBase: time.Millisecond, BackoffCap: 10 * time.Millisecond,
+		Attempts: 2, BatchSize: 5, DrainTimeout: 4 * time.Second, Logger: log.logger(),
 	}
 }
 
@@ -227,7 +228,7 @@ func TestStuckEventCostsItsNeighborsNoAttempt(t *testing.T) {
 				}
 				var log lines
 				cfg := impatient(&log)
-				cfg.Attempts, cfg.Lease = 1, 2*time.Second
+				cfg.Attempts = 1
 				start(t, tr, publisher, cfg)
 				good := numbered("good", 4)
 				emit(t, tr, "a", append([]string{"stuck"}, good...)...)
@@ -250,6 +251,7 @@ func TestStuckCallsAreBounded(t *testing.T) {
 	tr, out := newTransactor(t, client), newHanging(t)
 	var log lines
 	cfg := impatient(&log)
+	cfg.Lease, cfg.DrainTimeout = 100*time.Millisecond, 5*time.Second
 	cfg.PublishTimeout, cfg.Attempts, cfg.BatchSize, cfg.PauseCap = time.Millisecond, 1000, 1, 10*time.Millisecond
 	cfg.NoInline = true
 	start(t, tr, out, cfg)

@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/luatx/luatx/internal/inbound"
 	"github.com/luatx/luatx/message"
 )
@@ -211,12 +209,7 @@ func (s *subscription) acknowledge(ctx context.Context, id string) error {
 	if !s.cfg.DeleteAcked {
 		return s.client.XAck(ctx, s.cfg.Stream, s.cfg.Group, id).Err()
 	}
-	_, err := s.client.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
-		pipe.XAck(ctx, s.cfg.Stream, s.cfg.Group, id)
-		pipe.XDel(ctx, s.cfg.Stream, id)
-		return nil
-	})
-	return err
+	return acknowledgeScript.Run(ctx, s.client, []string{s.cfg.Stream}, s.cfg.Group, id).Err()
 }
 
 func (s *subscription) noteTrimmed(id string) {

@@ -11,8 +11,8 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// Relay counts what becomes of events, as luatx.relay.events, and outages, as luatx.relay.outages: for
-// relay.Config.Observer.
+// Relay counts what becomes of events, as luatx.relay.events, outages, as luatx.relay.outages, and calls of the Publisher
+// that do not return, as luatx.relay.abandoned_calls and luatx.relay.stuck_calls: for relay.Config.Observer.
 func (t *Telemetry) Relay() relay.Observer {
 	return relay.Observer{
 		Settled: func(ctx context.Context, s relay.Settled) {
@@ -26,6 +26,15 @@ func (t *Telemetry) Relay() relay.Observer {
 			if !o.Over {
 				t.outages.Add(ctx, 1, metric.WithAttributes(attribute.String("messaging.destination.name", o.Destination)))
 			}
+		},
+		Stuck: func(ctx context.Context, s relay.Stuck) {
+			destination := metric.WithAttributes(attribute.String("messaging.destination.name", s.Destination))
+			if s.Returned {
+				t.stuck.Add(ctx, -1, destination)
+				return
+			}
+			t.abandoned.Add(ctx, 1, destination)
+			t.stuck.Add(ctx, 1, destination)
 		},
 	}
 }

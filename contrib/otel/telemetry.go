@@ -47,6 +47,8 @@ type Telemetry struct {
 	emitted     metric.Int64Counter
 	settled     metric.Int64Counter
 	outages     metric.Int64Counter
+	abandoned   metric.Int64Counter
+	stuck       metric.Int64UpDownCounter
 	deadLetters metric.Int64Counter
 }
 
@@ -70,7 +72,7 @@ func New(cfg Config) (*Telemetry, error) {
 	}
 	t := &Telemetry{cfg: cfg, tracer: cfg.TracerProvider.Tracer(scope, trace.WithSchemaURL(semconv.SchemaURL))}
 	meter := cfg.MeterProvider.Meter(scope, metric.WithSchemaURL(semconv.SchemaURL))
-	var errs [9]error
+	var errs [11]error
 	t.operations, errs[0] = messagingconv.NewClientOperationDuration(meter, seconds)
 	t.sent, errs[1] = messagingconv.NewClientSentMessages(meter)
 	t.consumed, errs[2] = messagingconv.NewClientConsumedMessages(meter)
@@ -85,6 +87,10 @@ func New(cfg Config) (*Telemetry, error) {
 		metric.WithDescription("Beginnings of a destination's being unavailable."))
 	t.deadLetters, errs[8] = meter.Int64Counter("luatx.stream.dead_letters", metric.WithUnit("{message}"),
 		metric.WithDescription("Entries that went to the dead-letter stream."))
+	t.abandoned, errs[9] = meter.Int64Counter("luatx.relay.abandoned_calls", metric.WithUnit("{call}"),
+		metric.WithDescription("Calls of the Publisher that the relay abandoned because they did not return."))
+	t.stuck, errs[10] = meter.Int64UpDownCounter("luatx.relay.stuck_calls", metric.WithUnit("{call}"),
+		metric.WithDescription("Abandoned calls of the Publisher that still run."))
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}

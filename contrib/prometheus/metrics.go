@@ -34,6 +34,8 @@ type Metrics struct {
 	parked       *prom.CounterVec
 	unavailable  *prom.GaugeVec
 	outages      *prom.CounterVec
+	abandoned    *prom.CounterVec
+	stuck        *prom.GaugeVec
 	handled      *prom.HistogramVec
 	entries      *prom.Desc
 	all          []prom.Collector
@@ -81,9 +83,10 @@ func New(cfg Config) (*Metrics, error) {
 	m.settled = m.counter("luatx_relay_events_total", "What became of events, by result: sent, failed, returned, parked, lost.", "namespace", "result")
 	m.parked = m.counter("luatx_relay_parked_total", "Events that were parked, by the class of their failure.", "namespace", "class")
 	m.outages = m.counter("luatx_relay_outages_total", "Beginnings of a destination's being unavailable.", "namespace", "destination")
-	m.unavailable = prom.NewGaugeVec(prom.GaugeOpts{Name: "luatx_relay_unavailable", Help: "1 while a destination is unavailable."},
-		[]string{"namespace", "destination"})
-	m.all = append(m.all, m.unavailable)
+	m.unavailable = m.gauge("luatx_relay_unavailable", "1 while a destination is unavailable.", "namespace", "destination")
+	m.abandoned = m.counter("luatx_relay_abandoned_calls_total", "Calls of the Publisher that the relay abandoned because they did not return.",
+		"namespace", "destination")
+	m.stuck = m.gauge("luatx_relay_stuck_calls", "Abandoned calls of the Publisher that still run.", "namespace", "destination")
 	m.handled = m.histogram("luatx_stream_message_duration_seconds", "How long messages took from being given out until they were settled, "+
 		"by result: acked, nacked, released.", cfg.Buckets, "stream", "group", "result")
 	return m, nil
@@ -97,6 +100,12 @@ func (m *Metrics) histogram(name, help string, buckets []float64, labels ...stri
 
 func (m *Metrics) counter(name, help string, labels ...string) *prom.CounterVec {
 	v := prom.NewCounterVec(prom.CounterOpts{Name: name, Help: help}, labels)
+	m.all = append(m.all, v)
+	return v
+}
+
+func (m *Metrics) gauge(name, help string, labels ...string) *prom.GaugeVec {
+	v := prom.NewGaugeVec(prom.GaugeOpts{Name: name, Help: help}, labels)
 	m.all = append(m.all, v)
 	return v
 }

@@ -225,6 +225,20 @@ func TestLabelsAreFew(t *testing.T) {
 	}
 }
 
+func TestStuckCallsAreCountedUntilTheyReturn(t *testing.T) {
+	t.Parallel()
+	metrics, registry := newMetrics(t, prometheus.Config{})
+	told := metrics.Relay("shop")
+	told.Stuck(t.Context(), relay.Stuck{Destination: "d", Events: 3})
+	told.Stuck(t.Context(), relay.Stuck{Destination: "d", Events: 1})
+	told.Stuck(t.Context(), relay.Stuck{Destination: "d", Events: 3, Returned: true})
+	for name, want := range map[string]float64{"luatx_relay_abandoned_calls_total": 2, "luatx_relay_stuck_calls": 1} {
+		if got := value(t, registry, name, "destination", "d"); got != want {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
+	}
+}
+
 // TestOutageOutOfOrder holds that the end of an outage stays its end where its beginning is told late.
 func TestOutageOutOfOrder(t *testing.T) {
 	t.Parallel()

@@ -47,6 +47,15 @@ func (m *Metrics) Relay(namespace string) relay.Observer {
 			}
 		},
 		Outage: func(_ context.Context, o relay.Outage) { m.outage(namespace, o) },
+		Stuck: func(_ context.Context, s relay.Stuck) {
+			destination := m.destinations.value(s.Destination)
+			if s.Returned {
+				m.stuck.WithLabelValues(namespace, destination).Dec()
+				return
+			}
+			m.abandoned.WithLabelValues(namespace, destination).Inc()
+			m.stuck.WithLabelValues(namespace, destination).Inc()
+		},
 	}
 }
 

@@ -131,7 +131,7 @@ var publisherMutants = []Mutant{
 	{
 		Name:    "later-is-an-outage",
 		File:    "relay/outage.go",
-		Old:     `		case errors.Is(err, ErrLater):`,
+		Old:     `		case errors.Is(err, ErrLater), errors.Is(err, errTimeout): // the destination has not answered`,
 		New:     `		case err == nil:`,
 		Package: "relay",
 		Test:    "^TestOutageLasts$",

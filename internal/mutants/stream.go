@@ -184,9 +184,9 @@ var streamMutants = []Mutant{
 	},
 	{
 		Name:    "acked-stays",
-		File:    "stream/subscription.go",
-		Old:     `		pipe.XDel(ctx, s.cfg.Stream, id)`,
-		New:     ``,
+		File:    "lua/acknowledge.lua",
+		Old:     `return redis.call('XDEL', KEYS[1], ARGV[2])`,
+		New:     `return 0`,
 		Package: "stream",
 		Test:    "^TestForwardingWaitsForTheDestination$",
 		Why:     "an outbox stream grows for ever",

@@ -41,8 +41,8 @@ var tortureMutants = []Mutant{
 		Why: "an event that is in no index is never published",
 	},
 	{
-		Name: "torture-lease-shorter-than-the-publish", File: "relay/publish.go", Package: "torture", Test: "^TestProcesses$",
-		Old: `taken.Add(r.cfg.Lease * 2 / 3)`, New: `taken.Add(r.cfg.Lease * 20)`,
+		Name: "torture-lease-shorter-than-the-publish", File: "relay/relay.go", Package: "torture", Test: "^TestProcesses$",
+		Old: `return c.Lease * 2 / 3`, New: `return c.Lease * 20`,
 		Why: "an event is published by two relays at a time",
 	},
 	{

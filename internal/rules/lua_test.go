@@ -87,3 +87,15 @@ func TestScriptsBeginWithAHeader(t *testing.T) {
 		}
 	}
 }
+
+func TestScriptsThatRunAtMaxmemoryBeginWithAWriteThatNeedsNone(t *testing.T) {
+	t.Parallel()
+	const call = "write_though_full()"
+	for _, name := range trackedFiles(t, ".lua") {
+		source := read(t, name)
+		promised := strings.Contains(source, "\n-- Memory:  runs at maxmemory, see _full.lua\n")
+		if path.Base(name) != "_full.lua" && promised != strings.Contains(source, call) {
+			t.Errorf("%s: its header says that it runs at maxmemory: %t; it calls %s: %t", name, promised, call, !promised)
+		}
+	}
+}

@@ -205,7 +205,7 @@ func FuzzQuote(f *testing.F) {
 // elsewhere are the scripts that other packages run by themselves: inbox.SetNX, internal/rekey, stream and admin.
 var elsewhere = []string{
 	"release.lua", "drop.lua", "deadletter.lua", "dismiss.lua", "fetch.lua", "hold.lua", "putback.lua", "trim.lua",
-	"lease.lua", "members.lua", "partition.lua", "dead.lua",
+	"lease.lua", "members.lua", "partition.lua", "dead.lua", "acknowledge.lua",
 }
 
 // TestScriptsAreComplete holds that every script of the directory is built and listed.

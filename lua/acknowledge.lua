@@ -1,0 +1,10 @@
+-- Purpose: acknowledges an entry and deletes it from the stream, in one step.
+-- KEYS:    1 stream
+-- ARGV:    1 group, 2 entry
+-- Reply:   how many entries were deleted
+-- Bound:   constant
+-- Memory:  runs at maxmemory, where Redis before 7.2 refuses MULTI
+-- Redis:   6.0
+
+redis.call('XACK', KEYS[1], ARGV[1], ARGV[2])
+return redis.call('XDEL', KEYS[1], ARGV[2])
