@@ -25,8 +25,12 @@ type DriverTarget struct {
 
 func (d DriverTarget) patience() time.Duration { return cmp.Or(d.Patience, patience) }
 
-// idle is how long NextDelivery may take where nothing comes: a Runtime that is to end, or a heartbeat, waits for it.
-const idle = 5 * time.Second
+const (
+	// wait is how long NextDelivery is asked to wait.
+	wait = 100 * time.Millisecond
+	// idle is how long NextDelivery may take if nothing comes: retries wait for it, and a Runtime that is to stop does.
+	idle = 5 * time.Second
+)
 
 // driverCheck is one thing that a Runtime relies on. It is given a Driver that is connected.
 type driverCheck struct {
@@ -100,7 +104,7 @@ func (d DriverTarget) receive(t testing.TB, n int) []*trigger.Delivery {
 	defer cancel()
 	var all []*trigger.Delivery
 	for len(all) < n {
-		got, err := d.Driver.NextDelivery(ctx)
+		got, err := d.Driver.NextDelivery(ctx, wait)
 		switch {
 		case ctx.Err() != nil:
 			t.Fatalf("%d of %d deliveries that were sent have not come within %v", n-len(all), n, d.patience())
@@ -135,7 +139,7 @@ func (d DriverTarget) waits(t testing.TB, ctx context.Context, bound time.Durati
 	}
 	done := make(chan answer, 1)
 	go func() {
-		got, err := d.Driver.NextDelivery(ctx)
+		got, err := d.Driver.NextDelivery(ctx, wait)
 		done <- answer{got, err}
 	}()
 	select {

@@ -52,19 +52,19 @@ func (q *queue) open(context.Context) (int, error) {
 	return len(q.entries), nil
 }
 
-func (q *queue) NextDelivery(ctx context.Context) (*trigger.Delivery, error) {
+func (q *queue) NextDelivery(ctx context.Context, wait time.Duration) (*trigger.Delivery, error) {
 	if d := q.choose(); d != nil {
 		return d, nil
 	}
-	wait := time.NewTimer(50 * time.Millisecond)
-	defer wait.Stop()
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
 	switch q.defect {
 	case "waits for ever":
-		wait.Reset(lateness)
+		timer.Reset(lateness)
 	case "waits beside its context":
 		if ctx.Err() != nil {
 			ctx = context.WithoutCancel(ctx)
-			wait.Reset(lateness - 2*time.Second)
+			timer.Reset(lateness - 2*time.Second)
 		}
 	case "fails where nothing comes":
 		return nil, errors.New("empty")
@@ -72,7 +72,7 @@ func (q *queue) NextDelivery(ctx context.Context) (*trigger.Delivery, error) {
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-wait.C:
+	case <-timer.C:
 	case <-q.notEmpty:
 	}
 	return q.choose(), nil

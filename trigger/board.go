@@ -14,8 +14,10 @@ type Health struct {
 	State State
 	// Since is when it became so.
 	Since time.Time
-	// Ready says that the trigger is connected: it receives, or would if it had a place.
+	// Ready reports that the trigger is connected and makes progress: it is not Stalled.
 	Ready bool
+	// Stalled reports that deliveries are worked on, or failed, and that none succeeded for Config.ProgressTimeout.
+	Stalled bool
 	// LastError is the latest error, of whatever kind, and LastErrorAt when it was; nil: there was none. It is not
 	// cleared by a success.
 	LastError   error
@@ -24,8 +26,14 @@ type Health struct {
 
 // Stats counts what a trigger has done.
 type Stats struct {
-	// InFlight is how many deliveries are worked on now, those that wait to be tried again included.
+	// InFlight is the number of deliveries that functions work on now, or whose ack is owed.
 	InFlight int64
+	// Retrying is the number of failed entries that wait until they are due again. With Config.Ordered such an entry is
+	// in flight instead.
+	Retrying int64
+	// OldestUnacked is the age of the oldest delivery that is in flight or waits to be tried again, counted from when the
+	// entry was added, as its id says, or the message was received. It is 0 if there is none.
+	OldestUnacked time.Duration
 	// Owed is how many entries are done whose ack has failed so far.
 	Owed int64
 	// Delivered is how many deliveries there were.
@@ -47,12 +55,12 @@ type Stats struct {
 }
 
 type counts struct {
-	inFlight, owed, delivered, failed, acked, ackFailed, deadLettered, dropped, reconnects atomic.Int64
+	inFlight, retrying, owed, delivered, failed, acked, ackFailed, deadLettered, dropped, reconnects atomic.Int64
 }
 
 func (c *counts) stats() Stats {
 	return Stats{
-		InFlight: c.inFlight.Load(), Owed: c.owed.Load(), Delivered: c.delivered.Load(), Failed: c.failed.Load(),
+		InFlight: c.inFlight.Load(), Retrying: c.retrying.Load(), Owed: c.owed.Load(), Delivered: c.delivered.Load(), Failed: c.failed.Load(),
 		Acked: c.acked.Load(), AckFailed: c.ackFailed.Load(), DeadLettered: c.deadLettered.Load(),
 		Dropped: c.dropped.Load(), Reconnects: c.reconnects.Load(),
 	}

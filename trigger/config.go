@@ -60,22 +60,21 @@ type Config struct {
 	// LastIDKey is a key in which a trigger without Group keeps how far it has come, so that the next process goes on
 	// there. Triggers must not share one. Defaults to none.
 	LastIDKey string
-	// BlockTimeout is how long the server is asked to wait for an entry. A failed entry of one place may have to wait as
-	// long for another place that reads, and stopping takes as long. At least 1 ms. Defaults to 1 s.
-	BlockTimeout time.Duration
 	// ClaimInterval is how often entries of other consumers of the Group are looked for. Defaults to 30 s.
 	ClaimInterval time.Duration
 	// MaxIdleTime is after which time without a sign of its consumer an entry is claimed. A function that takes longer
 	// keeps its entry by a heartbeat. Every trigger of a group should have the same. Defaults to 60 s.
 	MaxIdleTime time.Duration
-	// MaxDeliveries is after how many deliveries, by whichever process, an entry goes to the dead letters. Without Group
-	// those of this process count. Defaults to 0: it is tried for ever.
+	// MaxDeliveries is the number of deliveries, by any process, after which an entry that never succeeded goes to the
+	// dead letters. Without a Group only those of this process count. A negative number is no bound. Defaults to 20, which
+	// with the default Retry is about three minutes; with NoDeadLetter there is no bound.
 	MaxDeliveries int
 	// DeadLetter is the key of the stream for what has failed MaxDeliveries times or for good (message.Permanent), and
 	// for what no payload can be built of. It must share the tag of Stream. Defaults to DeadLetterKey(Stream), in
 	// ModePubSub to none: what cannot be built is logged and dropped.
 	DeadLetter string
-	// NoDeadLetter leaves all of that pending. It is tried again for ever, at the longest delay.
+	// NoDeadLetter leaves such entries pending. They are tried again forever: those that failed for good at the longest
+	// delay of Retry.Entry, the others as it says.
 	NoDeadLetter bool
 
 	// Driver is one of your own, in place of Mode and what belongs to it. It is closed when Run returns.
@@ -83,14 +82,29 @@ type Config struct {
 
 	// Retry goes before that of the Connector, time by time.
 	Retry Retry
-	// Concurrency is how many deliveries are worked on at most; nothing is read while there are as many. With 1 entries
-	// run in their order, and a failing one holds up those behind it. Defaults to 1.
+	// Concurrency is the number of places: how many functions run at the same time at most. Nothing is received while all
+	// places are taken. A failed entry leaves its place until it is due again. Defaults to 1.
 	Concurrency int
+	// Ordered runs entries strictly in their order: a failed entry keeps its place, and those behind it wait until it has
+	// succeeded or is a dead letter. It needs a Concurrency of 1. Defaults to false: entries behind a failed one go on.
+	Ordered bool
+	// BlockTimeout is how long one read waits for a delivery. If a function fails while another place waits for a delivery,
+	// the retry may be late by this time; stopping may take as long too. At least 1 ms. Defaults to 1 s.
+	BlockTimeout time.Duration
+	// ProgressTimeout is the time after which Health.Ready turns false if deliveries are worked on or fail, and none
+	// succeeds. An entry that its function defers by more than that (message.RetryAfter) does not count while it waits. It
+	// must exceed the time that the slowest function takes. Defaults to 1 minute.
+	ProgressTimeout time.Duration
 	// ShutdownTimeout is how long functions may go on when Run is to end, before their contexts end. Defaults to 10 s.
 	ShutdownTimeout time.Duration
+	// Observer is called for each delivery that has run. Defaults to none.
+	Observer Observer
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
 }
+
+// defaultDeliveries is the default of MaxDeliveries.
+const defaultDeliveries = 20
 
 func (c Config) withDefaults() Config {
 	c.Channels, c.Patterns = slices.Clone(c.Channels), slices.Clone(c.Patterns)
@@ -108,11 +122,15 @@ func (c Config) withDefaults() Config {
 	if c.Driver != nil {
 		c.Mode = cmp.Or(c.Mode, "custom")
 	}
+	if c.MaxDeliveries == 0 && !c.NoDeadLetter && (c.Driver != nil || c.Mode == ModeStream) {
+		c.MaxDeliveries = defaultDeliveries
+	}
 	c.BlockTimeout = cmp.Or(c.BlockTimeout, time.Second)
 	c.ClaimInterval = cmp.Or(c.ClaimInterval, 30*time.Second)
 	c.MaxIdleTime = cmp.Or(c.MaxIdleTime, time.Minute)
 	c.Retry = c.Retry.over(c.Connector.Retry).over(defaultRetry)
 	c.Concurrency = cmp.Or(c.Concurrency, 1)
+	c.ProgressTimeout = cmp.Or(c.ProgressTimeout, time.Minute)
 	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, 10*time.Second)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -137,7 +155,9 @@ func (c Config) Validate() error {
 	refuse(c.Concurrency < 0, "Concurrency", "use 0 for the default")
 	refuse(c.ShutdownTimeout < 0, "ShutdownTimeout", "use 0 for the default")
 	refuse(c.Retry.negative(), "Retry", "use 0 for a default")
-	refuse(c.MaxDeliveries < 0, "MaxDeliveries", "use 0 for no bound")
+	refuse(c.Ordered && c.Concurrency > 1, "Ordered", "leave Concurrency at 1 with it")
+	refuse(c.BlockTimeout < time.Millisecond, "BlockTimeout", "use at least 1 ms, or 0 for the default")
+	refuse(c.ProgressTimeout < 0, "ProgressTimeout", "use 0 for the default")
 	refuse(c.NoDeadLetter && (c.MaxDeliveries > 0 || c.DeadLetter != ""), "NoDeadLetter", "leave MaxDeliveries and DeadLetter empty with it")
 	if c.Driver != nil {
 		return errors.Join(errs...)
@@ -173,7 +193,6 @@ func (c Config) refuseStream(refuse func(bool, string, string)) {
 	refuse(!entryID.MatchString(c.LastID), "LastID", `use "0", "$" or an id such as 1700000000000-0`)
 	refuse(c.LastIDKey != "" && c.Group != "", "LastIDKey", "leave it empty: the group knows how far it has come")
 	refuse(c.LastIDKey != "" && c.LastIDKey == c.Stream, "LastIDKey", "use another key than the stream's")
-	refuse(c.BlockTimeout < time.Millisecond, "BlockTimeout", "use at least 1 ms, or 0 for the default")
 	refuse(c.ClaimInterval < time.Millisecond, "ClaimInterval", "use at least 1 ms, or 0 for the default")
 	refuse(c.MaxIdleTime < time.Millisecond, "MaxIdleTime", "use at least 1 ms, or 0 for the default")
 	refuse(c.Stream != "" && c.DeadLetter != "" && (c.DeadLetter == c.Stream || hashed(c.DeadLetter) != hashed(c.Stream)),

@@ -73,8 +73,10 @@ func TestWrongOptions(t *testing.T) {
 		"last id in stream": {stream(func(c *Config) { c.Group, c.LastIDKey = "", "s" }), []string{"LastIDKey"}},
 		"negative": {stream(func(c *Config) {
 			c.BlockTimeout, c.ClaimInterval, c.MaxIdleTime, c.ShutdownTimeout = -1, -1, -1, -1
-			c.Concurrency, c.MaxDeliveries, c.Retry.Entry.Max = -1, -1, -1
-		}), []string{"Concurrency", "ShutdownTimeout", "Retry", "MaxDeliveries", "BlockTimeout", "ClaimInterval", "MaxIdleTime"}},
+			c.Concurrency, c.ProgressTimeout, c.Retry.Entry.Max = -1, -1, -1
+		}), []string{"Concurrency", "ShutdownTimeout", "Retry", "BlockTimeout", "ProgressTimeout", "ClaimInterval", "MaxIdleTime"}},
+		"ordered places":              {stream(func(c *Config) { c.Ordered, c.Concurrency = true, 2 }), []string{"Ordered"}},
+		"no bound":                    {stream(func(c *Config) { c.MaxDeliveries = -1 }), nil},
 		"dead letter of another slot": {stream(func(c *Config) { c.DeadLetter = "elsewhere" }), []string{"DeadLetter"}},
 		"dead letter in the stream":   {stream(func(c *Config) { c.DeadLetter = "s" }), []string{"DeadLetter"}},
 		"dead letter and none":        {stream(func(c *Config) { c.NoDeadLetter, c.MaxDeliveries = true, 2 }), []string{"NoDeadLetter"}},

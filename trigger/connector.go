@@ -68,9 +68,9 @@ func (c Connector) validate() error {
 	return err
 }
 
-// retries is how often the client itself tries again, for a connection that had ended in the pool: the trigger has backoffs
-// of its own.
-const retries = 1
+// clientRetries is how often the client itself tries again, for a connection of the pool that had ended. The trigger has
+// backoffs of its own.
+const clientRetries = 1
 
 // options are those of a client: of one server, or of a cluster.
 func (c Connector) options() (*redis.Options, *redis.ClusterOptions, error) {
@@ -96,7 +96,7 @@ func (c Connector) options() (*redis.Options, *redis.ClusterOptions, error) {
 			return nil, nil, badURL(err)
 		}
 		opts.Username, opts.Password = user, password
-		opts.ContextTimeoutEnabled, opts.DialerRetries, opts.MaxRetries = true, 1, cmp.Or(opts.MaxRetries, retries)
+		opts.ContextTimeoutEnabled, opts.DialerRetries, opts.MaxRetries = true, 1, cmp.Or(opts.MaxRetries, clientRetries)
 		opts.TLSConfig = mergeTLS(opts.TLSConfig, c.TLS)
 		opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		return nil, opts, nil
@@ -106,7 +106,7 @@ func (c Connector) options() (*redis.Options, *redis.ClusterOptions, error) {
 		return nil, nil, badURL(err)
 	}
 	opts.Username, opts.Password = user, password
-	opts.ContextTimeoutEnabled, opts.DialerRetries, opts.MaxRetries = true, 1, cmp.Or(opts.MaxRetries, retries)
+	opts.ContextTimeoutEnabled, opts.DialerRetries, opts.MaxRetries = true, 1, cmp.Or(opts.MaxRetries, clientRetries)
 	opts.TLSConfig = mergeTLS(opts.TLSConfig, c.TLS)
 	opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return opts, nil, nil

@@ -11,9 +11,9 @@ import (
 // A Runtime calls Reconnect before anything else, NextDelivery and Reconnect never at the same time, Ack and DeadLetter
 // whenever a delivery is done, and Close once, when everything else has returned.
 type Driver interface {
-	// NextDelivery waits for a delivery, not much longer than a second; nil without an error: nothing came. It returns
-	// soon after ctx has ended. After an error Reconnect is called.
-	NextDelivery(ctx context.Context) (*Delivery, error)
+	// NextDelivery waits for a delivery, for at most about wait. It returns nil without an error if none came, and
+	// returns soon after ctx has ended. The Runtime calls Reconnect after an error.
+	NextDelivery(ctx context.Context, wait time.Duration) (*Delivery, error)
 	// Ack tells the source that a delivery is done. It is not called where Delivery.Once is set. After an error it is
 	// called again before the entry runs again.
 	Ack(ctx context.Context, d *Delivery) error
@@ -56,8 +56,9 @@ type Delivery struct {
 	Time time.Time
 	// Once says that it is not delivered again, whatever becomes of it.
 	Once bool
-	// Done, where it is set, is called once, when the Runtime has let go of the delivery. Settled says that it was acked,
-	// dead-lettered, or acknowledged by a commit; otherwise it may be delivered again from now on.
+	// Done is optional. The Runtime calls it once, when it has finished with the delivery. Settled reports that the
+	// delivery was acked, dead-lettered, or acknowledged by a commit; otherwise the driver delivers it again at once. A
+	// delivery whose function failed stays with the Runtime until its retry is due.
 	Done func(settled bool)
 }
 

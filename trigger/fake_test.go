@@ -94,7 +94,7 @@ func (f *fakeDriver) alone() func() {
 	return func() { f.receiving.Add(-1) }
 }
 
-func (f *fakeDriver) NextDelivery(ctx context.Context) (*Delivery, error) {
+func (f *fakeDriver) NextDelivery(ctx context.Context, wait time.Duration) (*Delivery, error) {
 	defer f.alone()()
 	f.note(&f.asked)
 	if err := f.ask(&f.next); err != nil {
@@ -103,7 +103,7 @@ func (f *fakeDriver) NextDelivery(ctx context.Context) (*Delivery, error) {
 	if d := f.choose(); d != nil {
 		return d, nil
 	}
-	pause(ctx, 100*time.Millisecond)
+	pause(ctx, min(wait, 100*time.Millisecond))
 	return nil, ctx.Err()
 }
 

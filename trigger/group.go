@@ -83,7 +83,7 @@ func (g *group) Reconnect(ctx context.Context) error {
 }
 
 // NextDelivery gives out what was given back, lost or left behind, lowest id first, and then what is new.
-func (g *group) NextDelivery(ctx context.Context) (*Delivery, error) {
+func (g *group) NextDelivery(ctx context.Context, wait time.Duration) (*Delivery, error) {
 	for ctx.Err() == nil {
 		if err := g.upkeep(ctx); err != nil {
 			return nil, g.lost(err)
@@ -99,7 +99,7 @@ func (g *group) NextDelivery(ctx context.Context) (*Delivery, error) {
 			}
 			continue // it was somebody else's
 		}
-		found, err := g.readNew(ctx)
+		found, err := g.readNew(ctx, wait)
 		if err != nil {
 			return nil, g.lost(err)
 		}
@@ -120,12 +120,12 @@ func (g *group) lost(err error) error {
 }
 
 // readNew reads one new entry into those that wait.
-func (g *group) readNew(ctx context.Context) (bool, error) {
-	ctx, cancel := within(ctx, g.cfg.BlockTimeout)
+func (g *group) readNew(ctx context.Context, wait time.Duration) (bool, error) {
+	ctx, cancel := within(ctx, wait)
 	defer cancel()
 	// A pipeline that is never executed builds the command, read timeout and all.
 	cmd := g.client.Pipeline().XReadGroup(ctx, &redis.XReadGroupArgs{
-		Group: g.cfg.Group, Consumer: g.consumer, Streams: []string{g.cfg.Stream, ">"}, Count: 1, Block: g.cfg.BlockTimeout,
+		Group: g.cfg.Group, Consumer: g.consumer, Streams: []string{g.cfg.Stream, ">"}, Count: 1, Block: wait,
 	})
 	_ = g.client.Process(ctx, readOnce{cmd}) // the command bears it
 	entry, ok, err := readOne(cmd)
@@ -133,7 +133,7 @@ func (g *group) readNew(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	g.push(waiting{entry.ID, textFields(entry.Values)})
-	if g.cfg.Concurrency == 1 && time.Now().Before(g.doubtUntil) {
+	if g.cfg.Ordered && time.Now().Before(g.doubtUntil) {
 		g.recover = true // what a late request has read goes before it
 	}
 	return true, nil
@@ -239,10 +239,11 @@ func (g *group) deliver(ctx context.Context, w waiting) (*Delivery, error) {
 		}
 		w.fields = fieldList(reply[1])
 	}
-	g.hold(w.id)
+	id := w.id // Done must not keep the fields in memory
+	g.hold(id)
 	return &Delivery{
-		Stream: g.cfg.Stream, ID: w.id, Group: g.cfg.Group, Consumer: g.consumer, Fields: w.fields, Attempt: attempt,
-		Time: time.Now(), Done: func(settled bool) { g.done(w.id, settled) },
+		Stream: g.cfg.Stream, ID: id, Group: g.cfg.Group, Consumer: g.consumer, Fields: w.fields, Attempt: attempt,
+		Time: time.Now(), Done: func(settled bool) { g.done(id, settled) },
 	}, nil
 }
 

@@ -7,7 +7,8 @@ import (
 )
 
 // lane is one place of a trigger's Concurrency: it goes through the states by itself. Of all lanes one has the turn, and
-// with it the driver: it receives, sleeps and reconnects for all. With a delivery in hand it passes the turn on.
+// with it the driver: it receives, sleeps and reconnects for all. With a delivery in hand it passes the turn on. A delivery
+// whose function failed leaves the lane until it is due again, so that the lane is free for another one.
 type lane struct {
 	*running
 	hasTurn bool
@@ -82,7 +83,7 @@ func (l *lane) receive(ctx context.Context) Event {
 	err := l.payDue()
 	var d *Delivery
 	if err == nil {
-		d, err = l.driver.NextDelivery(ctx)
+		d, err = l.next(ctx)
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -102,6 +103,7 @@ func (l *lane) receive(ctx context.Context) Event {
 	if l.work.before != nil {
 		return EventDoneBefore
 	}
+	l.work.open = l.progress.begin(d)
 	l.counts.inFlight.Add(1)
 	return EventDelivered
 }
@@ -129,7 +131,7 @@ func (l *lane) idle(ctx context.Context) Event {
 		return EventShutdown
 	}
 	if l.hasTurn { // the backoff was reset when nothing came without an error
-		if !pause(ctx, idleTime) {
+		if wait, _ := l.retries.wait(idleTime); !pause(ctx, wait) {
 			return EventShutdown
 		}
 	}
@@ -163,13 +165,21 @@ func (l *lane) reconnect(ctx context.Context) Event {
 	return EventReconnected
 }
 
+// backoff waits until the next attempt to connect. A failed entry is waited for where entries run strictly in their order,
+// else it leaves its place.
 func (l *lane) backoff(ctx context.Context) Event {
-	waited := pause(ctx, l.delay)
-	event := EventReconnectDue
-	if l.work != nil {
-		l.drop(l.work.d, false)
-		l.work = nil
+	w, event := l.work, EventReconnectDue
+	l.work = nil
+	if w != nil {
+		if !l.cfg.Ordered && !w.d.Once {
+			l.postpone(w, l.delay)
+			return EventPostponed
+		}
 		event = EventEntryDue
+	}
+	waited := pause(ctx, l.delay)
+	if w != nil {
+		l.drop(w, false)
 	}
 	if !waited {
 		return EventShutdown

@@ -120,6 +120,14 @@ func entryTime(id string) (time.Time, error) {
 	return at, nil
 }
 
+// added returns when an entry was added, or a message was received.
+func (d *Delivery) added() time.Time {
+	if at, err := entryTime(d.ID); d.ID != "" && err == nil {
+		return at
+	}
+	return d.Time
+}
+
 // message makes of a delivery what the function is given. An entry keeps its identity, however often it comes.
 func (d *Delivery) message() (*message.RawMessage, error) {
 	p, err := d.Payload()

@@ -12,6 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// maxOpen bounds the entries that are done, and cannot be left behind because one before them is not.
+const maxOpen = 10_000
+
 // plain reads a stream without a group. It keeps in memory how far it has read, and which entries since then are not done;
 // where there is a LastIDKey, it holds the last entry up to which all are.
 type plain struct {
@@ -69,15 +72,20 @@ func (p *plain) restore(ctx context.Context, otherwise string) (string, error) {
 	}
 }
 
-// NextDelivery gives out what was given back, lowest id first, and then what is new.
-func (p *plain) NextDelivery(ctx context.Context) (*Delivery, error) {
-	if d := p.again(); d != nil {
+// NextDelivery returns an entry that was given back, the lowest id first, or else a new one.
+func (p *plain) NextDelivery(ctx context.Context, wait time.Duration) (*Delivery, error) {
+	d, full := p.again()
+	if d != nil {
 		return d, nil
 	}
-	ctx, cancel := within(ctx, p.cfg.BlockTimeout)
+	if full {
+		pause(ctx, wait)
+		return nil, ctx.Err()
+	}
+	ctx, cancel := within(ctx, wait)
 	defer cancel()
 	entry, ok, err := readOne(p.client.XRead(ctx, &redis.XReadArgs{
-		Streams: []string{p.cfg.Stream, p.position}, Count: 1, Block: p.cfg.BlockTimeout,
+		Streams: []string{p.cfg.Stream, p.position}, Count: 1, Block: wait,
 	}))
 	if err != nil || !ok {
 		return nil, err
@@ -90,16 +98,16 @@ func (p *plain) NextDelivery(ctx context.Context) (*Delivery, error) {
 	return p.deliver(e), nil
 }
 
-// again gives out an entry that was given back.
-func (p *plain) again() *Delivery {
+// again returns an entry that was given back, and whether too many entries are open to read another one.
+func (p *plain) again() (d *Delivery, full bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, e := range p.open {
 		if !e.held && !e.settled {
-			return p.deliver(e)
+			return p.deliver(e), false
 		}
 	}
-	return nil
+	return nil, len(p.open) >= maxOpen
 }
 
 // deliver must be called with the lock held.
@@ -125,7 +133,7 @@ func (p *plain) done(e *openEntry, settled bool) {
 func (p *plain) settle(id string) {
 	for _, e := range p.open {
 		if e.id == id {
-			e.settled = true
+			e.settled, e.fields = true, nil
 		}
 	}
 	for len(p.open) > 0 && p.open[0].settled {

@@ -9,18 +9,20 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-const (
-	// inboxSize is how many messages are kept that no function was free for. What follows waits in the network, until
-	// the server gives up the connection (client-output-buffer-limit).
-	inboxSize = 100
-	// pollTime is how long a subscription waits for a message before it says that there was none.
-	pollTime = time.Second
-)
+// inboxSize is how many messages are kept that no function was free for. What follows waits in the network, until the
+// server gives up the connection (client-output-buffer-limit).
+const inboxSize = 100
+
+// received is a message, and when it was read from its connection.
+type received struct {
+	*redis.Message
+	at time.Time
+}
 
 // pubSub listens to channels. Messages that were received stay, whatever becomes of the connection.
 type pubSub struct {
 	link
-	inbox  chan *redis.Message
+	inbox  chan received
 	broken chan error // the first failure of the present subscriptions
 
 	mu      sync.Mutex
@@ -29,7 +31,7 @@ type pubSub struct {
 }
 
 func newPubSub(l link) *pubSub {
-	return &pubSub{link: l, inbox: make(chan *redis.Message, inboxSize), broken: make(chan error, 1)}
+	return &pubSub{link: l, inbox: make(chan received, inboxSize), broken: make(chan error, 1)}
 }
 
 // sets are the channels that share a connection: all of them, or the shard channels of one tag.
@@ -105,7 +107,7 @@ func (p *pubSub) subscribe(ctx context.Context, all *subscriptions, channels []s
 		case *redis.Subscription:
 			expected--
 		case *redis.Message:
-			c.early = append(c.early, got)
+			c.early = append(c.early, received{got, time.Now()})
 		}
 	}
 	c.hear()
@@ -127,7 +129,7 @@ func (p *pubSub) read(c *connection, done <-chan struct{}) {
 		}
 		switch got := got.(type) {
 		case *redis.Message:
-			p.keep(c, got, done)
+			p.keep(c, received{got, time.Now()}, done)
 		case *redis.Subscription:
 			err = errMoved // the server has ended it
 		}
@@ -148,7 +150,7 @@ func (p *pubSub) read(c *connection, done <-chan struct{}) {
 }
 
 // keep puts a message into the inbox, and waits for room there.
-func (p *pubSub) keep(c *connection, msg *redis.Message, done <-chan struct{}) {
+func (p *pubSub) keep(c *connection, msg received, done <-chan struct{}) {
 	c.full.Store(true)
 	select {
 	case p.inbox <- msg:
@@ -159,17 +161,17 @@ func (p *pubSub) keep(c *connection, msg *redis.Message, done <-chan struct{}) {
 }
 
 // NextDelivery waits for a message.
-func (p *pubSub) NextDelivery(ctx context.Context) (*Delivery, error) {
+func (p *pubSub) NextDelivery(ctx context.Context, wait time.Duration) (*Delivery, error) {
 	select {
 	case err := <-p.broken: // what was received stays for later
 		return nil, err
 	default:
 	}
-	timer := time.NewTimer(pollTime)
+	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
 	case msg := <-p.inbox:
-		return &Delivery{Channel: msg.Channel, Pattern: msg.Pattern, Data: []byte(msg.Payload), Time: time.Now(), Once: true}, nil
+		return &Delivery{Channel: msg.Channel, Pattern: msg.Pattern, Data: []byte(msg.Payload), Time: msg.at, Once: true}, nil
 	case err := <-p.broken:
 		return nil, err
 	case <-timer.C:

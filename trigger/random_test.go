@@ -78,7 +78,7 @@ func randomSequence(t *testing.T, seed uint64, lines *seenLines) {
 		x.fake.again = func() bool { return x.rng.float() < 0.3 }
 	}
 	r := New(Config{
-		Function: "f", Run: x.function, Driver: x.fake, Concurrency: x.limit, MaxDeliveries: x.rng.int(4),
+		Function: "f", Run: x.function, Driver: x.fake, Concurrency: x.limit, MaxDeliveries: x.rng.int(4), Ordered: x.limit == 1 && seed%2 == 0,
 		Retry:           Retry{Entry: message.Backoff{Max: 5 * time.Second}},
 		ShutdownTimeout: time.Second, Logger: slog.New(slog.DiscardHandler),
 	})

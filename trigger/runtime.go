@@ -20,17 +20,19 @@ const (
 
 // Runtime runs one trigger.
 type Runtime struct {
-	cfg     Config
-	started atomic.Bool
-	board   board
-	counts  counts
-	driver  atomic.Pointer[Driver]
+	cfg      Config
+	started  atomic.Bool
+	board    board
+	counts   counts
+	progress *progress
+	driver   atomic.Pointer[Driver]
 }
 
 // New makes a Runtime. It does no I/O, and looks at no option: Run does, so that what is wrong shows in Health as well;
 // Config.Validate says it before.
 func New(cfg Config) *Runtime {
 	r := &Runtime{cfg: cfg.withDefaults()}
+	r.progress = newProgress(r.cfg.ProgressTimeout)
 	r.board.health = Health{
 		Function: cfg.Function, Transport: "redis." + string(r.cfg.Mode), State: Initializing, Since: time.Now(),
 	}
@@ -40,12 +42,18 @@ func New(cfg Config) *Runtime {
 	return r
 }
 
-// Health says where the trigger stands.
-func (r *Runtime) Health() Health { return r.board.report() }
+// Health returns the state of the trigger.
+func (r *Runtime) Health() Health {
+	h := r.board.report()
+	h.Stalled = !h.State.Final() && r.progress.stalled()
+	h.Ready = h.Ready && !h.Stalled
+	return h
+}
 
 // Stats returns the counts.
 func (r *Runtime) Stats() Stats {
 	stats := r.counts.stats()
+	stats.OldestUnacked = r.progress.oldest()
 	if d := r.driver.Load(); d != nil {
 		if counter, ok := (*d).(GapCounter); ok {
 			stats.Gaps = counter.Gaps()
@@ -139,6 +147,7 @@ type running struct {
 	// connection counts how often the driver was connected.
 	connection atomic.Int64
 	owed       owed
+	retries    retries
 }
 
 func newRunning(r *Runtime, driver Driver, log *slog.Logger) *running {
@@ -168,6 +177,7 @@ func (r *running) run(ctx context.Context) error {
 	case <-loop.Done():
 		r.await(ended)
 	}
+	r.giveBackAll()
 	r.payAll()
 	select {
 	case err := <-errs:

@@ -3,6 +3,7 @@ package trigger
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -91,8 +92,8 @@ func TestEntriesRunInOrderAndAreAcked(t *testing.T) {
 	})
 }
 
-// TestFailedEntryGoesFirst holds that an entry that failed is tried again, after the documented time, before those behind
-// it run.
+// TestFailedEntryGoesFirst checks that with Ordered a failed entry is tried again after the documented time, before those
+// behind it run, and that without Ordered those behind it run first.
 func TestFailedEntryGoesFirst(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -103,34 +104,36 @@ func TestFailedEntryGoesFirst(t *testing.T) {
 		"retry after": {message.RetryAfter(errFake, time.Minute), time.Minute, time.Minute},
 		"panic":       {nil, 1, 100 * time.Millisecond},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				fake, ran := newFake(t, 3), &ran{}
-				s := begin(t, Config{Driver: fake, Run: func(_ context.Context, msg *message.RawMessage) error {
-					ran.note(msg)
-					if ids, _ := ran.all(); len(ids) > 1 {
-						return nil
+		for ordered, want := range map[bool][]string{true: {"1-0", "1-0", "2-0", "3-0"}, false: {"1-0", "2-0", "3-0", "1-0"}} {
+			t.Run(fmt.Sprintf("%s, ordered %v", name, ordered), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					fake, ran := newFake(t, 3), &ran{}
+					s := begin(t, Config{Driver: fake, Ordered: ordered, Run: func(_ context.Context, msg *message.RawMessage) error {
+						ran.note(msg)
+						if ids, _ := ran.all(); len(ids) > 1 {
+							return nil
+						}
+						if c.err == nil {
+							panic("what is this")
+						}
+						return c.err
+					}})
+					time.Sleep(2 * time.Minute)
+					ids, at := ran.all()
+					if !slices.Equal(ids, want) {
+						t.Fatalf("ran %v", ids)
 					}
-					if c.err == nil {
-						panic("what is this")
+					if took := at[slices.Index(ids[1:], "1-0")+1].Sub(at[0]); took < c.min || took > c.max+glance {
+						t.Errorf("tried again after %v, want %v to %v", took, c.min, c.max)
 					}
-					return c.err
-				}})
-				time.Sleep(2 * time.Minute)
-				ids, at := ran.all()
-				if !slices.Equal(ids, []string{"1-0", "1-0", "2-0", "3-0"}) {
-					t.Fatalf("ran %v", ids)
-				}
-				if took := at[1].Sub(at[0]); took < c.min || took > c.max {
-					t.Errorf("tried again after %v, want %v to %v", took, c.min, c.max)
-				}
-				s.end()
-				if acked, dead := fake.settled(); acked != 3 || dead != 0 {
-					t.Errorf("%d acked, %d dead", acked, dead)
-				}
+					s.end()
+					if acked, dead := fake.settled(); acked != 3 || dead != 0 {
+						t.Errorf("%d acked, %d dead", acked, dead)
+					}
+				})
 			})
-		})
+		}
 	}
 }
 
@@ -223,6 +226,8 @@ func TestDeadLetters(t *testing.T) {
 		"permanent":        {Config{}, message.Permanent(errFake), nil, 1, errFake.Error()},
 		"after deliveries": {Config{MaxDeliveries: 3}, errFake, nil, 3, errFake.Error()},
 		"malformed":        {Config{}, nil, map[string]string{"a": "\xff"}, 1, `no payload can be built: field "a" is not UTF-8: only the field data may be`},
+		"by default":       {Config{Retry: Retry{Entry: message.Backoff{Max: time.Second}}}, errFake, nil, 20, errFake.Error()},
+		"no bound":         {Config{MaxDeliveries: -1}, message.RetryAfter(errFake, 3*time.Second), nil, 24, ""},
 		"none":             {Config{NoDeadLetter: true}, message.Permanent(errFake), nil, 3, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

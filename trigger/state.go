@@ -19,7 +19,8 @@ const (
 	Idle State = "Idle"
 	// Reconnecting asks the driver to connect anew.
 	Reconnecting State = "Reconnecting"
-	// Backoff waits: until an entry whose function failed is due again, or until the next attempt to reconnect.
+	// Backoff waits until the next attempt to reconnect. With Config.Ordered it also waits until a failed entry is due;
+	// without, that entry leaves its place at once.
 	Backoff State = "Backoff"
 	// BuildFailed is final: the trigger could not begin. Run has returned what is wrong.
 	BuildFailed State = "BuildFailed"
@@ -57,6 +58,7 @@ const (
 	EventReconnectFailed Event = "reconnect_failed"
 	EventReconnectDue    Event = "reconnect_due"
 	EventEntryDue        Event = "entry_due"
+	EventPostponed       Event = "postponed"
 	EventShutdown        Event = "shutdown"
 )
 
@@ -89,14 +91,15 @@ var transitions = []Transition{
 	{Completed, EventAcked, Idle, "the source knows; or it need not be told: pub/sub, or a commit that has acknowledged"},
 	{Completed, EventAckFailed, Reconnecting, "the ack is owed, and tried again before the entry can run again"},
 
-	{Idle, EventTick, Receiving, "at once after a delivery, else after 50 ms"},
+	{Idle, EventTick, Receiving, "at once after a delivery, else after 50 ms, or when a failed entry is due"},
 	{Idle, EventShutdown, Stopped, "the context ended"},
 
 	{Reconnecting, EventReconnected, Receiving, "connected, and the delay is over where receiving had failed again and again"},
 	{Reconnecting, EventReconnectFailed, Backoff, "the driver cannot connect"},
 	{Reconnecting, EventShutdown, Stopped, "the context ended"},
 
-	{Backoff, EventEntryDue, Receiving, "the failed entry may be delivered again"},
+	{Backoff, EventPostponed, Receiving, "at once, without Ordered: the failed entry waits outside of the places until it is due"},
+	{Backoff, EventEntryDue, Receiving, "with Ordered: the failed entry is due again; or a message of a channel failed and is dropped"},
 	{Backoff, EventReconnectDue, Reconnecting, "the delay is over"},
 	{Backoff, EventShutdown, Stopped, "the context ended"},
 }

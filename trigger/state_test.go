@@ -35,7 +35,7 @@ func TestNext(t *testing.T) {
 		Completed:    {EventAcked: Idle, EventAckFailed: Reconnecting},
 		Idle:         {EventTick: Receiving, EventShutdown: Stopped},
 		Reconnecting: {EventReconnected: Receiving, EventReconnectFailed: Backoff, EventShutdown: Stopped},
-		Backoff:      {EventEntryDue: Receiving, EventReconnectDue: Reconnecting, EventShutdown: Stopped},
+		Backoff:      {EventPostponed: Receiving, EventEntryDue: Receiving, EventReconnectDue: Reconnecting, EventShutdown: Stopped},
 	}
 	for _, state := range States() {
 		for _, event := range allEvents() {
@@ -91,7 +91,7 @@ func TestTableIsComplete(t *testing.T) {
 	for _, event := range []Event{
 		EventBuilt, EventBuildFailed, EventDelivered, EventDoneBefore, EventNothing, EventReceiveFailed, EventSucceeded, EventRefused,
 		EventReleased, EventFailed, EventAcked, EventAckFailed, EventTick, EventReconnected, EventReconnectFailed, EventReconnectDue,
-		EventEntryDue, EventShutdown,
+		EventEntryDue, EventPostponed, EventShutdown,
 	} {
 		if !slices.Contains(events, event) {
 			t.Errorf("%s is in no line", event)

@@ -74,7 +74,7 @@ func TestFailures(t *testing.T) {
 			}
 			return nil
 		})
-		cfg.MaxDeliveries = 3
+		cfg.MaxDeliveries, cfg.Ordered = 3, true
 		tr := begin(t, cfg)
 		wantEffects(t, done, []string{"flaky", "flaky", "flaky", "bad", "bad", "bad", "permanent", "fine"})
 		s.wantDone()
@@ -215,7 +215,7 @@ func TestLostReplies(t *testing.T) {
 				done.add(text(t, msg))
 				return nil
 			})
-			cfg.Connector = trigger.Connector{URL: "redis://" + proxy.Addr()}
+			cfg.Connector, cfg.Ordered = trigger.Connector{URL: "redis://" + proxy.Addr()}, true
 			begin(t, cfg)
 			wantEffects(t, done, numbers(1, 30))
 			s.wantDone()
@@ -247,7 +247,7 @@ func TestLateRequest(t *testing.T) {
 		}
 		return nil
 	})
-	cfg.Connector = trigger.Connector{URL: "redis://" + proxy.Addr() + "?read_timeout=200ms&max_retries=-1"}
+	cfg.Connector, cfg.Ordered = trigger.Connector{URL: "redis://" + proxy.Addr() + "?read_timeout=200ms&max_retries=-1"}, true
 	begin(t, cfg)
 	wantEffects(t, done, numbers(1, 1))
 	late, next := proxy.Hold(respproxy.Command("XREADGROUP")), proxy.Hold(respproxy.Command("XREADGROUP"))

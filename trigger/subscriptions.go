@@ -36,10 +36,10 @@ func (s *subscriptions) close() {
 // connection is one that is subscribed.
 type connection struct {
 	sub    *redis.PubSub
-	early  []*redis.Message // came before all was confirmed
-	heard  atomic.Int64     // when anything was, in ns
-	full   atomic.Bool      // what was heard waits for room
-	silent atomic.Bool      // given up for its silence
+	early  []received   // came before all was confirmed
+	heard  atomic.Int64 // when anything was, in ns
+	full   atomic.Bool  // what was heard waits for room
+	silent atomic.Bool  // given up for its silence
 }
 
 func (c *connection) hear() { c.heard.Store(time.Now().UnixNano()) }

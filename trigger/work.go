@@ -14,6 +14,7 @@ import (
 // work is a delivery and what became of it.
 type work struct {
 	d            *Delivery
+	open         *unfinished
 	before       *work       // that has done the same entry, and whose ack is owed
 	again        []*Delivery // the same entry, delivered while its ack was owed
 	acknowledged bool        // by a commit
@@ -21,15 +22,25 @@ type work struct {
 	attempts     int         // of telling the source
 }
 
-// execute runs the function on the delivery in hand.
+// execute runs the function on the delivery in hand, and tells the observer.
 func (l *lane) execute() Event {
+	d, began := l.work.d, time.Now()
+	event, err := l.try()
+	l.observe(d, time.Since(began), event, err)
+	return event
+}
+
+// try runs the function. The error is that of the function, or why it did not run.
+func (l *lane) try() (Event, error) {
 	w := l.work
 	if m := int64(l.cfg.MaxDeliveries); m > 0 && w.d.Attempt > m {
-		return l.refuse(fmt.Errorf("delivered %d times and never settled: its process died, hung or lost it", w.d.Attempt-1))
+		err := fmt.Errorf("delivered %d times and never settled: its process died, hung or lost it", w.d.Attempt-1)
+		return l.refuse(err), err
 	}
 	msg, err := w.d.message()
 	if err != nil {
-		return l.refuse(fmt.Errorf("no payload can be built: %w", err))
+		err = fmt.Errorf("no payload can be built: %w", err)
+		return l.refuse(err), err
 	}
 	out := outcome{}
 	err = l.call(msg, &out)
@@ -42,15 +53,15 @@ func (l *lane) execute() Event {
 		if err != nil { // its effect is committed
 			l.about(w.d, err).Error("trigger: function failed behind its commit")
 		}
-		return EventSucceeded
+		return EventSucceeded, err
 	case out.released:
-		l.drop(w.d, false)
+		l.drop(w, false)
 		l.work = nil
-		return EventReleased
+		return EventReleased, err
 	case err != nil:
-		return l.fail(err)
+		return l.fail(err), err
 	default:
-		return EventSucceeded
+		return EventSucceeded, nil
 	}
 }
 
@@ -97,24 +108,27 @@ func (l *lane) fail(err error) Event {
 	if !asked {
 		delay = l.cfg.Retry.Entry.Delay(int(max(d.Attempt, 1)))
 	}
-	return l.failed(err, delay)
+	return l.failed(err, delay, asked)
 }
 
 // refuse makes a dead letter of what will never succeed, where that can be written.
 func (l *lane) refuse(err error) Event {
 	if _, ok := l.driver.(DeadLetterer); !ok || l.cfg.NoDeadLetter || l.work.d.Once && l.cfg.DeadLetter == "" {
-		return l.failed(err, l.cfg.Retry.Entry.Ceiling(1<<10))
+		return l.failed(err, l.cfg.Retry.Entry.Ceiling(1<<10), false)
 	}
 	l.counts.failed.Add(1)
+	l.progress.fail(l.work.open, 0, false)
 	l.about(l.work.d, err).Error("trigger: delivery refused for good")
 	l.work.refused = err.Error()
 	return EventRefused
 }
 
-// failed leaves a delivery pending until it is due again, or drops it where it does not come again.
-func (l *lane) failed(err error, delay time.Duration) Event {
+// failed leaves a delivery pending until it is due again, or drops it if it is not delivered again. asked says that the
+// function chose the delay.
+func (l *lane) failed(err error, delay time.Duration, asked bool) Event {
 	d := l.work.d
 	l.counts.failed.Add(1)
+	l.progress.fail(l.work.open, delay, asked)
 	if l.delay = delay; d.Once {
 		l.delay = 0
 		l.counts.dropped.Add(1)
@@ -132,9 +146,10 @@ func (l *lane) about(d *Delivery, err error) *slog.Logger {
 }
 
 // drop lets go of a delivery that was in flight.
-func (r *running) drop(d *Delivery, settled bool) {
+func (r *running) drop(w *work, settled bool) {
 	r.counts.inFlight.Add(-1)
-	d.done(settled)
+	r.progress.end(w.open, settled && w.refused == "")
+	w.d.done(settled)
 }
 
 // settle tells the source, and lets go of the delivery where that succeeded.
@@ -150,7 +165,7 @@ func (r *running) settle(w *work) error {
 
 // letGo lets go of an entry, and of what came of it again while its ack was owed.
 func (r *running) letGo(w *work, settled bool) {
-	r.drop(w.d, settled)
+	r.drop(w, settled)
 	for _, d := range w.again {
 		d.done(settled)
 	}

@@ -9,6 +9,8 @@
 //	publisher := telemetry.Publisher(relay.Streams(streams), otel.PublisherConfig{})
 //	events, err := relay.New(transactor, publisher, relay.Config{Observer: telemetry.Relay()})
 //	subscriber, err := stream.NewSubscriber(client, stream.SubscriberConfig{Observer: telemetry.Subscriber(), …})
+//	mailer := trigger.New(trigger.Config{Observer: telemetry.Trigger(), …})
+//	err = telemetry.WatchTrigger(mailer)
 //
 // The trace context travels in the attributes traceparent and tracestate of a message, through the inbox, the outbox and
 // the stream. Work that a queue or the outbox separates is joined by links, and not by parents: each message that is

@@ -43,7 +43,9 @@ type Telemetry struct {
 	consumed   messagingconv.ClientConsumedMessages
 	processes  messagingconv.ProcessDuration
 
+	meter       metric.Meter
 	commits     metric.Float64Histogram
+	executions  metric.Float64Histogram
 	emitted     metric.Int64Counter
 	settled     metric.Int64Counter
 	outages     metric.Int64Counter
@@ -72,7 +74,8 @@ func New(cfg Config) (*Telemetry, error) {
 	}
 	t := &Telemetry{cfg: cfg, tracer: cfg.TracerProvider.Tracer(scope, trace.WithSchemaURL(semconv.SchemaURL))}
 	meter := cfg.MeterProvider.Meter(scope, metric.WithSchemaURL(semconv.SchemaURL))
-	var errs [11]error
+	t.meter = meter
+	var errs [12]error
 	t.operations, errs[0] = messagingconv.NewClientOperationDuration(meter, seconds)
 	t.sent, errs[1] = messagingconv.NewClientSentMessages(meter)
 	t.consumed, errs[2] = messagingconv.NewClientConsumedMessages(meter)
@@ -91,6 +94,8 @@ func New(cfg Config) (*Telemetry, error) {
 		metric.WithDescription("Calls of the Publisher that the relay abandoned because they did not return."))
 	t.stuck, errs[10] = meter.Int64UpDownCounter("luatx.relay.stuck_calls", metric.WithUnit("{call}"),
 		metric.WithDescription("Abandoned calls of the Publisher that still run."))
+	t.executions, errs[11] = meter.Float64Histogram("luatx.trigger.duration", seconds, metric.WithUnit("s"),
+		metric.WithDescription("Duration of the functions of triggers, by result: succeeded, failed, refused, dropped, released."))
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}

@@ -9,6 +9,8 @@
 //	events, err := relay.New(transactor, publisher, relay.Config{Observer: metrics.Relay("orders")})
 //	subscriber, err := stream.NewSubscriber(client, stream.SubscriberConfig{Observer: metrics.Subscriber(), …})
 //	metrics.Count("orders", "billing", subscriber.Stats)
+//	mailer := trigger.New(trigger.Config{Observer: metrics.Trigger(), …})
+//	metrics.WatchTrigger(mailer)
 //
 // What waits in the shards, one process of a service, or luatx serve, should tell:
 //

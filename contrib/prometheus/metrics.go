@@ -7,6 +7,7 @@ import (
 	prom "github.com/prometheus/client_golang/prometheus"
 
 	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/trigger"
 )
 
 // Config configures Metrics. Its zero value works.
@@ -37,7 +38,9 @@ type Metrics struct {
 	abandoned    *prom.CounterVec
 	stuck        *prom.GaugeVec
 	handled      *prom.HistogramVec
+	executed     *prom.HistogramVec
 	entries      *prom.Desc
+	watched      triggerDescs
 	all          []prom.Collector
 	classes      limited
 	destinations limited
@@ -45,8 +48,9 @@ type Metrics struct {
 	groups       limited
 	downs        downs
 
-	mu      sync.Mutex
-	readers map[[2]string]reader // by stream and group
+	mu       sync.Mutex
+	readers  map[[2]string]reader // by stream and group
+	triggers []*trigger.Runtime
 }
 
 var defaultBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}
@@ -71,6 +75,7 @@ func New(cfg Config) (*Metrics, error) {
 		streams: newLimited(cfg.MaxLabels), groups: newLimited(cfg.MaxLabels),
 		entries: prom.NewDesc("luatx_stream_entries_total", "What became of entries of a stream, by what: delivered, redelivered, "+
 			"claimed, malformed, trimmed, ack_failed, dead_lettered.", []string{"stream", "group", "what"}, nil),
+		watched: newTriggerDescs(),
 	}
 	m.commits = m.histogram("luatx_commit_duration_seconds", "How long commits took from the end of the handler until the outcome was known.",
 		cfg.Buckets, "namespace", "outcome")
@@ -89,6 +94,8 @@ func New(cfg Config) (*Metrics, error) {
 	m.stuck = m.gauge("luatx_relay_stuck_calls", "Abandoned calls of the Publisher that still run.", "namespace", "destination")
 	m.handled = m.histogram("luatx_stream_message_duration_seconds", "How long messages took from being given out until they were settled, "+
 		"by result: acked, nacked, released.", cfg.Buckets, "stream", "group", "result")
+	m.executed = m.histogram("luatx_trigger_execution_duration_seconds", "Duration of the functions of triggers, by result: succeeded, failed, "+
+		"refused, dropped, released.", cfg.Buckets, "function", "transport", "result")
 	return m, nil
 }
 
@@ -116,6 +123,9 @@ func (m *Metrics) Describe(ch chan<- *prom.Desc) {
 		c.Describe(ch)
 	}
 	ch <- m.entries
+	for _, desc := range m.watched.all() {
+		ch <- desc
+	}
 }
 
 // Collect implements prometheus.Collector.
@@ -124,6 +134,7 @@ func (m *Metrics) Collect(ch chan<- prom.Metric) {
 		c.Collect(ch)
 	}
 	m.collectReaders(ch)
+	m.collectTriggers(ch)
 }
 
 // other stands for the values of a label that are too many.

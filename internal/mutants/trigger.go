@@ -14,7 +14,7 @@ var triggerMutants = []Mutant{
 	{
 		Name:    "trigger-acks-what-failed",
 		File:    "trigger/work.go",
-		Old:     `	return l.failed(err, delay)`,
+		Old:     `	return l.failed(err, delay, asked)`,
 		New:     "	l.delay = delay\n	return EventSucceeded",
 		Package: "trigger",
 		Test:    "^TestAckComesAfterTheFunction$",

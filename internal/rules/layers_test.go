@@ -28,7 +28,7 @@ var layers = [][]string{
 var only = map[string][]string{
 	"idempotency": {"."},
 	"sqltx":       {"message"},
-	"trigger":     {"message"},
+	"trigger":     {"message", "internal/observe"},
 }
 
 // place finds a package, given relative to the module, in the layers.

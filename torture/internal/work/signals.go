@@ -35,7 +35,7 @@ func (s *signals) run(ctx context.Context, b ground.Branch) {
 			Function: "signal", Run: s.handle, Connector: trigger.Connector{Client: s.client}, Mode: trigger.ModeStream,
 			Stream: b.Signals(), Group: ground.Group, BlockTimeout: blockTimeout, ClaimInterval: claimInterval, MaxIdleTime: ground.MaxIdle,
 			Retry:       trigger.Retry{Entry: message.Backoff{Base: 10 * time.Millisecond, Max: 200 * time.Millisecond}},
-			Concurrency: 4, ShutdownTimeout: 2 * time.Second, Logger: s.log,
+			Concurrency: 4, MaxDeliveries: -1, ShutdownTimeout: 2 * time.Second, Logger: s.log,
 		}).Run(ctx)
 	}))
 }

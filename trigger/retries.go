@@ -1,0 +1,106 @@
+package trigger
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// maxRetries bounds the failed entries that wait to be tried again. Nothing new is received beyond it.
+	maxRetries = 1000
+	// glance is how long the driver waits for a new delivery while a retry is due.
+	glance = time.Millisecond
+)
+
+// retries are failed entries that wait until they are due. They occupy no place, but they stay in flight for the driver, so
+// that it keeps them from other consumers.
+type retries struct {
+	mu   sync.Mutex
+	list []retry // the first one is due first
+
+	lastWasRetry bool // of the last delivery; belongs to the lane that has the turn
+}
+
+// retry holds no fields of its entry: those come anew with the next delivery.
+type retry struct {
+	due  time.Time
+	open *unfinished
+	done func(settled bool)
+}
+
+func (r *retries) add(one retry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at, _ := slices.BinarySearchFunc(r.list, one, func(a, b retry) int { return a.due.Compare(b.due) })
+	r.list = slices.Insert(r.list, at, one)
+}
+
+// take removes the retry that has been due for the longest, or any one if all is set; false if there is none.
+func (r *retries) take(all bool) (one retry, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.list) == 0 || !all && time.Now().Before(r.list[0].due) {
+		return one, false
+	}
+	one = r.list[0]
+	r.list = slices.Delete(r.list, 0, 1)
+	return one, true
+}
+
+// wait returns how long it takes until a retry is due, at most limit, and whether there are too many to receive more.
+func (r *retries) wait(limit time.Duration) (d time.Duration, full bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.list) == 0 {
+		return limit, false
+	}
+	return min(limit, max(time.Until(r.list[0].due), 0)), len(r.list) >= maxRetries
+}
+
+// postpone takes a failed delivery out of its place until it is due.
+func (r *running) postpone(w *work, delay time.Duration) {
+	r.counts.retrying.Add(1)
+	r.counts.inFlight.Add(-1)
+	r.retries.add(retry{time.Now().Add(delay), w.open, w.d.done})
+}
+
+// giveBack lets the driver deliver a failed entry again.
+func (r *running) giveBack(one retry) {
+	r.counts.retrying.Add(-1)
+	r.progress.end(one.open, false)
+	one.done(false)
+}
+
+// giveBackAll leaves every failed entry to the driver when the trigger stops.
+func (r *running) giveBackAll() {
+	for one, ok := r.retries.take(true); ok; one, ok = r.retries.take(true) {
+		r.giveBack(one)
+	}
+}
+
+// next waits for a delivery. Retries that are due and other deliveries take turns, so that neither keeps the other waiting.
+func (l *lane) next(ctx context.Context) (*Delivery, error) {
+	wait, full := l.retries.wait(l.cfg.BlockTimeout)
+	if l.failures > 0 { // the driver may still be out of order: retries stay here until it delivers
+		return l.driver.NextDelivery(ctx, l.cfg.BlockTimeout)
+	}
+	if wait > 0 && full {
+		pause(ctx, wait)
+		return nil, ctx.Err()
+	}
+	if wait > 0 || l.retries.lastWasRetry && !full {
+		l.retries.lastWasRetry = false
+		d, err := l.driver.NextDelivery(ctx, max(wait, glance))
+		if d != nil || err != nil || wait > 0 {
+			return d, err
+		}
+	}
+	if one, ok := l.retries.take(false); ok {
+		l.retries.lastWasRetry = true
+		l.giveBack(one)
+	}
+	wait, _ = l.retries.wait(l.cfg.BlockTimeout) // another consumer may have claimed the entry
+	return l.driver.NextDelivery(ctx, max(wait, glance))
+}
