@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// maxRetries bounds the failed entries that wait to be tried again. Nothing new is received beyond it.
+	// maxRetries bounds the failed entries that wait to be tried again: nothing new is received while there are as many.
 	maxRetries = 1000
 	// glance is how long the driver waits for a new delivery while a retry is due.
 	glance = time.Millisecond

@@ -31,6 +31,9 @@ type secured struct {
 func newSecured(t testing.TB) *secured {
 	t.Helper()
 	redistest.Need(t)
+	if bin, err := redistest.Find(); err == nil && !bin.HasTLS() {
+		t.Skip("the server was built without TLS")
+	}
 	ca := newAuthority(t)
 	ca.issue("server")
 	port := freePort(t)

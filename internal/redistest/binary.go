@@ -44,6 +44,18 @@ func (b Binary) AtLeast(major, minor int) bool {
 	return errMajor == nil && errMinor == nil && (ma > major || ma == major && mi >= minor)
 }
 
+// noDirective is a directive that no version knows: a program that is given it reads the configuration before it, and ends.
+const noDirective = "luatx-no-such-directive"
+
+// HasTLS reports whether the program was built with TLS, which is an option of the build.
+func (b Binary) HasTLS() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	// The program complains about the first directive that it does not know.
+	out, _ := exec.CommandContext(ctx, b.Path, "--tls-port", "0", "--"+noDirective, "yes").CombinedOutput()
+	return strings.Contains(string(out), noDirective)
+}
+
 var findOnce = sync.OnceValues(find)
 
 // Find returns the server program, and installs one where that is allowed. It looks once a process.
