@@ -4,10 +4,16 @@ FUZZTIME ?= 10s
 ARGS =
 
 .NOTPARALLEL:
-.PHONY: help demo test race cluster fuzz mutants torture matrix lint bench api vuln verify setup fmt clean
+.PHONY: help build vet demo test race cluster fuzz mutants torture matrix lint bench api vuln verify setup fmt clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s  %s\n", $$1, $$2 }' Makefile
+
+build: ## compile every package of every module
+	@.ci/each go build -o /dev/null ./...
+
+vet: ## go vet of every module
+	@.ci/each go vet ./...
 
 demo: ## the shop under fire, both ways side by side (ARGS='--help' for its flags)
 	@go run ./cmd/luatx demo $(ARGS)

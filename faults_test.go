@@ -107,9 +107,7 @@ func TestLateCopyOfAnEarlierRun(t *testing.T) {
 
 	var runs atomic.Int64
 	hold, commitOf := respproxy.NewHold(), respproxy.Containing(commit)
-	mw := func(next message.ProcessFunc) message.ProcessFunc {
-		return middleware.Retry(middleware.RetryConfig{MaxAttempts: 2})(scripted(t, tr)(next))
-	}
+	mw := message.Chain(middleware.Retry(middleware.RetryConfig{MaxAttempts: 2}), scripted(t, tr))
 	r := router(t, message.PipeConfig{}, mw, func(ctx context.Context) ([]*message.Message, error) {
 		runs.Add(1)
 		return nil, luatx.Queued(luatx.CmdableFromContext(ctx, client).IncrBy(ctx, n, runs.Load()))

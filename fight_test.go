@@ -202,9 +202,7 @@ func TestTwoCopies(t *testing.T) {
 		ctx, tr := redistest.Soon(t), newTransactor(t, client)
 		in := newInput(t, client, key(t, tr, "a", "orders"))
 		effects := key(t, tr, "a", "effects")
-		mw := func(next message.ProcessFunc) message.ProcessFunc {
-			return luatx.Middleware(tr)(inbox.Middleware(inbox.Config{})(next))
-		}
+		mw := message.Chain(luatx.Middleware(tr), inbox.Middleware(inbox.Config{}))
 		r := router(t, message.PipeConfig{}, mw, func(ctx context.Context) ([]*message.Message, error) {
 			msg, _ := message.MessageFromContext(ctx)
 			err := luatx.Queued(luatx.CmdableFromContext(ctx, client).HIncrBy(ctx, effects, msg.ID(), 1))

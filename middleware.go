@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/luatx/luatx/internal/mark"
 	"github.com/luatx/luatx/internal/script"
@@ -33,8 +34,8 @@ type deliveryKey struct{}
 // PipelineMiddleware: an inbox of its own, marked before the commit, loses the message when the process dies in
 // between.
 func Middleware(t *Transactor) message.Middleware {
-	return func(next message.ProcessFunc) message.ProcessFunc {
-		next = middleware.Recover()(next) // a duplicate may panic as well as fail
+	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
+		next = middleware.Recover().Wrap(next) // a duplicate may panic as well as fail
 		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
 			if err := placed(ctx); err != nil {
 				return nil, err
@@ -51,7 +52,7 @@ func Middleware(t *Transactor) message.Middleware {
 				}
 			}
 		}
-	}
+	}, message.Traits{Name: "luatx.Middleware", Inside: noSetNX})
 }
 
 // handle runs a handler once, in a transaction, and commits it.
@@ -61,13 +62,33 @@ func (t *Transactor) handle(ctx context.Context, tx *Tx, msg *message.Message, n
 	if err != nil {
 		return nil, tx.failed(ctx, err)
 	}
+	tx.mu.Lock()
+	claimed := tx.claimed
+	tx.mu.Unlock()
+	if err := message.CheckOutputs(ctx, msg, outputs, claimed); err != nil {
+		return nil, fmt.Errorf("luatx: commit: %w", err)
+	}
 	return t.settle(ctx, tx, msg, outputs)
+}
+
+// errSetNX is the error for an inbox whose mark does not commit with the transaction.
+var errSetNX = &message.WiringError{
+	Problem: mark.SetNXName + " around luatx.Middleware marks a message before its effects commit, and loses it if the process dies in between",
+	Remedy:  "replace it by inbox.Middleware, inside luatx.Middleware",
+}
+
+// noSetNX is Traits.Inside of Middleware.
+func noSetNX(outer []message.Traits) error {
+	if slices.ContainsFunc(outer, func(t message.Traits) bool { return t.Name == mark.SetNXName }) {
+		return errSetNX
+	}
+	return nil
 }
 
 // placed refuses a stack in which the middleware would not do what it promises.
 func placed(ctx context.Context) error {
 	if mark.In(ctx, mark.SetNX) {
-		return errors.New("luatx: inbox.SetNX around luatx.Middleware loses messages in a crash: replace it by inbox.Middleware, inside luatx.Middleware")
+		return errSetNX
 	}
 	if _, ok := TxFromContext(ctx); ok {
 		return fmt.Errorf("%w: luatx.Middleware inside luatx.Middleware: leave one out", ErrNested)

@@ -274,9 +274,7 @@ func TestFusedAckOnlyUnderAckOnSuccess(t *testing.T) {
 		"forward":                    {message.AckForward, in, 1, 1, false},
 		"on success, another's slot": {message.AckOnSuccess, elsewhere, 0, 0, true},
 	} {
-		mw := func(next message.ProcessFunc) message.ProcessFunc {
-			return luatx.Middleware(tr)(inbox.Middleware(inbox.Config{})(next))
-		}
+		mw := message.Chain(luatx.Middleware(tr), inbox.Middleware(inbox.Config{}))
 		r := router(t, message.PipeConfig{AckStrategy: c.strategy}, mw, func(context.Context) ([]*message.Message, error) {
 			return make([]*message.Message, c.outputs), nil
 		})

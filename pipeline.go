@@ -33,7 +33,7 @@ func (e *PipelineError) Unwrap() error { return e.Err }
 // applied: in both cases the inbox takes its mark back, and the redelivery applies the message once more.
 // Middleware closes all three.
 func PipelineMiddleware(client redis.UniversalClient) message.Middleware {
-	return func(next message.ProcessFunc) message.ProcessFunc {
+	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
 		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
 			if _, ok := PipelineFromContext(ctx); ok {
 				return nil, fmt.Errorf("%w: luatx.PipelineMiddleware inside another transaction: leave one out", ErrNested)
@@ -43,6 +43,9 @@ func PipelineMiddleware(client redis.UniversalClient) message.Middleware {
 			}
 			pipe := client.TxPipeline()
 			outputs, err := next(ContextWithPipeline(ctx, pipe), msg)
+			if err == nil {
+				err = message.CheckOutputs(ctx, msg, outputs, mark.In(ctx, mark.SetNX))
+			}
 			if err != nil {
 				pipe.Discard()
 				return nil, err
@@ -53,7 +56,7 @@ func PipelineMiddleware(client redis.UniversalClient) message.Middleware {
 			}
 			return outputs, nil
 		}
-	}
+	})
 }
 
 // failure returns the first error of an Exec that is one: go-redis reports an empty reply that stands before it.

@@ -197,9 +197,7 @@ func TestPipelineRefusesTwoSlots(t *testing.T) {
 func TestPipelineNested(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
-	mw := func(next message.ProcessFunc) message.ProcessFunc {
-		return luatx.PipelineMiddleware(client)(luatx.PipelineMiddleware(client)(next))
-	}
+	mw := message.Chain(luatx.PipelineMiddleware(client), luatx.PipelineMiddleware(client))
 	r := router(t, message.PipeConfig{}, mw, func(context.Context) ([]*message.Message, error) {
 		t.Error("the handler ran")
 		return nil, nil

@@ -31,7 +31,7 @@ func Middleware(cfg Config) message.Middleware {
 	if cfg.MessageID == nil {
 		cfg.MessageID = message.IdentityOf
 	}
-	return func(next message.ProcessFunc) message.ProcessFunc {
+	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
 		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
 			tx, ok := luatx.TxFromContext(ctx)
 			if !ok {
@@ -51,7 +51,7 @@ func Middleware(cfg Config) message.Middleware {
 			}
 			return next(mark.With(ctx, mark.Inbox), msg)
 		}
-	}
+	}, message.Traits{Name: "inbox.Middleware", Inbox: true})
 }
 
 // misplaced says what to do about a stack without a transaction around.
@@ -66,7 +66,7 @@ func misplaced(ctx context.Context) error {
 // the handler if the message was applied before: for handlers that send mail, charge a card or take long. It narrows the
 // window in which such a handler runs twice; it cannot close it. Place it inside Middleware.
 func Precheck() message.Middleware {
-	return func(next message.ProcessFunc) message.ProcessFunc {
+	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
 		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
 			tx, ok := luatx.TxFromContext(ctx)
 			if !ok {
@@ -84,5 +84,5 @@ func Precheck() message.Middleware {
 			}
 			return next(ctx, msg)
 		}
-	}
+	})
 }

@@ -24,7 +24,7 @@ const overlapToken = "scripted"
 // cannot leave is logged: the message counts again only where it comes again, to a process with SetNX.
 func Overlap(client redis.UniversalClient, cfg SetNXConfig) message.Middleware {
 	o := overlap{client, cfg.withDefaults()}
-	return o.wrap
+	return message.NewMiddleware(o.wrap)
 }
 
 type overlap struct {

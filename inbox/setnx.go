@@ -59,7 +59,7 @@ const releaseTimeout = 5 * time.Second
 // Middleware, inside luatx.Middleware, has no such gap.
 func SetNX(client redis.UniversalClient, cfg SetNXConfig) message.Middleware {
 	s := setNX{client, cfg.withDefaults(), redis.NewScript(lua.Source("release"))}
-	return s.wrap
+	return message.NewMiddleware(s.wrap, message.Traits{Name: mark.SetNXName, Inbox: true})
 }
 
 type setNX struct {

@@ -20,6 +20,9 @@ type AckingConfig struct {
 	Settled func()
 	// Source is where the message was read. Defaults to unknown.
 	Source Source
+	// Forward says that the message is an event of an outbox, and that an ack says that the event has been published. A
+	// Router that would ack it earlier, under AckOnSuccess with outputs, nacks it with a *WiringError. Defaults to false.
+	Forward bool
 }
 
 // Acking settles a message exactly once: the first of ack, nack, release and acknowledged wins.
@@ -130,6 +133,11 @@ func (a *Acking) source() (Source, bool) {
 		return Source{}, false
 	}
 	return a.cfg.Source, true
+}
+
+// forwards reports whether an ack says that an event has been published.
+func (a *Acking) forwards() bool {
+	return a != nil && (a.cfg.Forward || a.group != nil && a.group.cfg.forward)
 }
 
 // join returns what a message holds: the acking itself, or a share of a shared one.

@@ -10,8 +10,10 @@ type carrier interface {
 
 // route is what the router knows about a message's way; one is made a handler, not a message.
 type route struct {
-	handler  string
-	strategy AckStrategy
+	handler   string
+	strategy  AckStrategy
+	marshaler Marshaler // the Engine's; nil without one
+	end       bool      // nobody takes outputs
 }
 
 // messageContext answers for a message first and for its parent then. It looks at the message itself, so a value that

@@ -33,6 +33,8 @@ type rawInput struct {
 	name    string
 	matcher Matcher
 	ch      <-chan *RawMessage
+	// subscriber opens the channel when the Engine runs; nil for a given channel.
+	subscriber Subscriber
 }
 
 type rawOutput struct {
@@ -48,6 +50,7 @@ func NewEngine(cfg EngineConfig) *Engine {
 	}
 	e := &Engine{cfg: cfg, router: NewRouter(cfg.Pipe), err: cfg.Pipe.validate()}
 	e.router.decode = e.decode
+	e.router.marshaler = cfg.Marshaler
 	return e
 }
 
@@ -62,14 +65,21 @@ func (e *Engine) AddHandler(name string, matcher Matcher, h Handler) error {
 // AddRawInput adds a channel of encoded messages. What does not match is nacked with ErrNoInput and reported.
 // It returns ErrStarted once the Engine runs.
 func (e *Engine) AddRawInput(name string, matcher Matcher, ch <-chan *RawMessage) error {
+	if ch == nil {
+		return fmt.Errorf("message: the channel of raw input %q is nil", name)
+	}
+	return e.addInput(rawInput{name: name, matcher: matcher, ch: ch})
+}
+
+func (e *Engine) addInput(input rawInput) error {
 	return e.configure(func() error {
-		if name == "" || ch == nil {
-			return fmt.Errorf("message: raw input %q needs a name and a channel", name)
+		if input.name == "" {
+			return errors.New("message: a raw input needs a name")
 		}
-		if slices.ContainsFunc(e.inputs, func(in rawInput) bool { return in.name == name }) {
-			return fmt.Errorf("message: there is a raw input %q already: use another name", name)
+		if slices.ContainsFunc(e.inputs, func(in rawInput) bool { return in.name == input.name }) {
+			return fmt.Errorf("message: there is a raw input %q already: use another name", input.name)
 		}
-		e.inputs = append(e.inputs, rawInput{name: name, matcher: matcher, ch: ch})
+		e.inputs = append(e.inputs, input)
 		return nil
 	})
 }
@@ -109,8 +119,9 @@ func (e *Engine) configure(f func() error) error {
 	return f()
 }
 
-// Run processes the raw inputs until all of them are closed or ctx ends; both are a nil error. It runs once. It stops in
-// this order:
+// Run processes the raw inputs until all of them are closed or ctx ends; both are a nil error. It runs once. Before it reads,
+// it returns a *WiringError if the Engine would lose messages, and the error of a subscriber that cannot subscribe; it stops
+// with a *WiringError if the danger shows only in a message. It stops in this order:
 //
 //  1. Nothing more is taken from the raw inputs; a message that was taken and has no worker yet is nacked with ErrStopped.
 //  2. Messages in flight finish, and their outputs wait for readers, both within PipeConfig.ShutdownTimeout. Then the
@@ -119,7 +130,10 @@ func (e *Engine) configure(f func() error) error {
 func (e *Engine) Run(ctx context.Context) error {
 	err := e.configure(func() error {
 		if len(e.inputs) == 0 {
-			return errors.New("message: the Engine has no raw input: call AddRawInput")
+			return errors.New("message: the Engine has no raw input: call AddRawInput or AddSubscriber")
+		}
+		if err := e.check(); err != nil {
+			return err
 		}
 		e.started = true
 		return nil
@@ -127,18 +141,27 @@ func (e *Engine) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := e.router.start(); err != nil {
-		return err
-	}
 	defer func() {
 		for _, out := range e.outputs {
 			close(out.ch)
 		}
 	}()
+	detached := context.WithoutCancel(ctx)
+	ctx, stop := context.WithCancelCause(ctx)
+	defer func() {
+		stop(nil)
+		e.unsubscribe(detached)
+	}()
+	if err := e.subscribe(ctx); err != nil {
+		return err
+	}
 	work, cancel := e.router.workContext(ctx)
 	defer cancel()
 	// The workers end when the inputs have: an input message always finds either a worker or its nack.
-	e.router.pump(context.WithoutCancel(ctx), work, e.merge(ctx), e.deliver)
+	e.router.pump(detached, work, e.merge(ctx), e.deliver, stop)
+	if unsafe, ok := errors.AsType[*WiringError](context.Cause(ctx)); ok {
+		return unsafe
+	}
 	return nil
 }
 
@@ -256,15 +279,12 @@ func (e *Engine) deliver(ctx context.Context, out *Message) error {
 }
 
 func (e *Engine) encode(out *Message) (*RawMessage, error) {
-	data, encoded := encodedData(out.Data)
-	if !encoded && out.Data != nil {
-		var err error
-		if data, err = e.cfg.Marshaler.Marshal(out.Data); err != nil {
-			return nil, Permanent(fmt.Errorf("%w: data of type %T: %w", ErrEncode, out.Data, err))
-		}
+	data, marshaled, err := marshalData(e.cfg.Marshaler, out.Data)
+	if err != nil {
+		return nil, err
 	}
 	raw := Copy(out, data)
-	if !encoded && out.Data != nil {
+	if marshaled {
 		raw.Attributes[AttrDataContentType] = e.cfg.Marshaler.ContentType()
 	}
 	if raw.ID() == "" {

@@ -18,13 +18,13 @@ func ExampleRouter() {
 	}
 	router := message.NewRouter(message.PipeConfig{})
 	err := errors.Join(
-		router.Use(func(next message.ProcessFunc) message.ProcessFunc {
+		router.Use(message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
 			return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
 				name, _ := message.HandlerNameFromContext(ctx)
 				fmt.Print(name, ": ")
 				return next(ctx, msg)
 			}
-		}),
+		})),
 		router.AddHandler("wholesale", message.MatchSource("/b2b"), handler("by the pallet:")),
 		router.AddHandler("retail", nil, handler("by post:")),
 	)

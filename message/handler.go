@@ -8,9 +8,6 @@ import (
 // ProcessFunc handles a message and returns the messages that follow from it.
 type ProcessFunc func(ctx context.Context, msg *Message) ([]*Message, error)
 
-// Middleware wraps what handles a message. A Router applies it once for each of its handlers.
-type Middleware func(next ProcessFunc) ProcessFunc
-
 // Handler handles the messages of one event type.
 type Handler interface {
 	// EventType is the type of the messages it takes; empty means every type.

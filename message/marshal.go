@@ -1,6 +1,7 @@
 package message
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -44,6 +45,38 @@ func encodedData(data any) ([]byte, bool) {
 	default:
 		return nil, false
 	}
+}
+
+// marshalData encodes data by a Marshaler, and reports whether it did: nil and encoded data stay as they are.
+func marshalData(m Marshaler, data any) (raw []byte, marshaled bool, err error) {
+	if raw, encoded := encodedData(data); encoded || data == nil {
+		return raw, false, nil
+	}
+	if raw, err = m.Marshal(data); err != nil {
+		return nil, false, Permanent(fmt.Errorf("%w: data of type %T: %w", ErrEncode, data, err))
+	}
+	return raw, true, nil
+}
+
+// EncodeOutput returns an output of the handler that ctx belongs to, as the Engine around it encodes outputs: a copy with the
+// data and the content type of EngineConfig.Marshaler. A middleware that stores outputs calls it. It returns out itself outside
+// of an Engine, for data that is nil or encoded already, and for JSONMarshaler, because JSON is what MarshalJSON writes anyway.
+// Errors wrap ErrEncode.
+func EncodeOutput(ctx context.Context, out *Message) (*Message, error) {
+	r, ok := ctx.Value(routeKey).(*route)
+	if !ok || r.marshaler == nil {
+		return out, nil
+	}
+	if _, isJSON := r.marshaler.(JSONMarshaler); isJSON {
+		return out, nil
+	}
+	data, marshaled, err := marshalData(r.marshaler, out.Data)
+	if err != nil || !marshaled {
+		return out, err
+	}
+	encoded := Copy[any, any](out, data)
+	encoded.Attributes[AttrDataContentType] = r.marshaler.ContentType()
+	return encoded, nil
 }
 
 // dataAs returns the data of a message as a T: as it is, what it points to, or decoded from JSON.

@@ -15,6 +15,9 @@ import (
 // When ctx ends, no more messages are taken; those left in the channel stay unsettled. Messages in flight finish, within
 // PipeConfig.ShutdownTimeout. An output that has no reader waiting then is nacked with ErrStopped and reported, and under
 // AckOnSuccess so is its input, whose redelivery gives the outputs again.
+//
+// Pipe returns a *WiringError if the middlewares and the ack strategy lose messages together. If the danger shows only in a
+// message, Pipe nacks that message, reports the error and stops.
 func (r *Router) Pipe(ctx context.Context, in <-chan *Message) (<-chan *Message, error) {
 	if in == nil {
 		return nil, errors.New("message: Pipe needs a channel of messages")
@@ -25,9 +28,11 @@ func (r *Router) Pipe(ctx context.Context, in <-chan *Message) (<-chan *Message,
 	out := make(chan *Message, r.cfg.BufferSize)
 	go func() {
 		defer close(out)
+		ctx, stop := context.WithCancelCause(ctx)
+		defer stop(nil)
 		work, cancel := r.workContext(ctx)
 		defer cancel()
-		r.pump(ctx, work, in, func(_ context.Context, msg *Message) error { return send(ctx, out, msg) })
+		r.pump(ctx, work, in, func(_ context.Context, msg *Message) error { return send(ctx, out, msg) }, stop)
 	}()
 	return out, nil
 }
@@ -71,8 +76,8 @@ func (r *Router) workContext(ctx context.Context) (context.Context, context.Canc
 // deliverFunc hands an output over. Only ErrStopped means that the output should be made again.
 type deliverFunc func(ctx context.Context, out *Message) error
 
-// pump runs the workers until in is closed or take has ended. Messages are handled under work.
-func (r *Router) pump(take, work context.Context, in <-chan *Message, deliver deliverFunc) {
+// pump runs the workers until in is closed or take has ended. Messages are handled under work. A *WiringError goes to stop.
+func (r *Router) pump(take, work context.Context, in <-chan *Message, deliver deliverFunc, stop func(error)) {
 	var wg sync.WaitGroup
 	for range r.cfg.Concurrency {
 		wg.Go(func() {
@@ -81,7 +86,9 @@ func (r *Router) pump(take, work context.Context, in <-chan *Message, deliver de
 				if !ok {
 					return
 				}
-				r.serve(work, msg, deliver)
+				if unsafe, ok := errors.AsType[*WiringError](r.serve(work, msg, deliver)); ok {
+					stop(unsafe)
+				}
 			}
 		})
 	}
@@ -101,13 +108,15 @@ func receive[T any](ctx context.Context, in <-chan T) (v T, ok bool) {
 	}
 }
 
-// serve takes one message all the way: handling, outputs, acknowledgement.
-func (r *Router) serve(ctx context.Context, msg *Message, deliver deliverFunc) {
+// serve takes one message all the way: handling, outputs, acknowledgement. It returns the error of the handling, which it has
+// reported.
+func (r *Router) serve(ctx context.Context, msg *Message, deliver deliverFunc) error {
 	if msg == nil {
 		r.report(ctx, New(nil, nil, nil), errNilMessage)
-		return
+		return nil
 	}
-	outs, err := r.handle(ctx, msg)
+	outs, err := r.handle(ctx, msg, false)
+	handled := err
 	if err == nil && r.cfg.AckStrategy == AckForward {
 		if err := guard(func() error { forward(msg, outs); return nil }); err != nil {
 			r.report(ctx, msg, err)
@@ -123,7 +132,7 @@ func (r *Router) serve(ctx context.Context, msg *Message, deliver deliverFunc) {
 		}
 	}
 	if err == nil && r.cfg.AckStrategy == AckForward {
-		return // the outputs settle it
+		return nil // the outputs settle it
 	}
 	if err == nil {
 		err = stopped
@@ -131,6 +140,7 @@ func (r *Router) serve(ctx context.Context, msg *Message, deliver deliverFunc) {
 	if err := r.settle(msg, err); err != nil {
 		r.report(ctx, msg, err)
 	}
+	return handled
 }
 
 // hand hands one output over, or else reports it and nacks it. Under AckOnSuccess it is nacked only where it should be

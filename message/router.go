@@ -93,6 +93,8 @@ type Router struct {
 	cfg PipeConfig
 	// decode is the Engine's: it makes encoded data the chosen handler's input.
 	decode func(h Handler, msg *Message) error
+	// marshaler is the Engine's, for middlewares that store outputs.
+	marshaler Marshaler
 
 	mu         sync.Mutex
 	err        error // what is wrong with the config or a middleware
@@ -104,6 +106,7 @@ type Router struct {
 // entry is a handler with what the router made of it.
 type entry struct {
 	route     *route
+	end       *route // for a message whose outputs nobody takes
 	matcher   Matcher
 	eventType string
 	handler   Handler
@@ -119,8 +122,8 @@ func NewRouter(cfg PipeConfig) *Router {
 func (r *Router) Use(mw ...Middleware) error {
 	return r.configure(func() error {
 		for i, m := range mw {
-			if m == nil {
-				return fmt.Errorf("message: middleware %d is nil", i)
+			if m.wrap == nil {
+				return fmt.Errorf("message: middleware %d has no function; make it with NewMiddleware", i)
 			}
 		}
 		r.middleware = append(r.middleware, mw...)
@@ -142,7 +145,8 @@ func (r *Router) AddHandler(name string, matcher Matcher, h Handler) error {
 			return fmt.Errorf("message: there is a handler %q already: use another name", name)
 		}
 		r.entries = append(r.entries, &entry{
-			route:     &route{handler: name, strategy: r.cfg.AckStrategy},
+			route:     &route{handler: name, strategy: r.cfg.AckStrategy, marshaler: r.marshaler},
+			end:       &route{handler: name, strategy: r.cfg.AckStrategy, marshaler: r.marshaler, end: true},
 			matcher:   matcher,
 			eventType: h.EventType(),
 			handler:   h,
@@ -163,7 +167,7 @@ func (r *Router) configure(f func() error) error {
 	return f()
 }
 
-// start builds the chains, once.
+// start checks the middlewares and builds the chains, once.
 func (r *Router) start() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -174,10 +178,13 @@ func (r *Router) start() error {
 		return nil
 	}
 	r.started = true
+	if r.err = r.checkWiring(); r.err != nil {
+		return r.err
+	}
 	for _, e := range r.entries {
 		e.chain = e.handle
 		for i, mw := range slices.Backward(r.middleware) {
-			if e.chain = mw(e.chain); e.chain == nil {
+			if e.chain = mw.Wrap(e.chain); e.chain == nil {
 				r.err = fmt.Errorf("message: middleware %d returned a nil ProcessFunc", i)
 				return r.err
 			}
@@ -189,13 +196,18 @@ func (r *Router) start() error {
 // Process takes one message through handler and middlewares and acknowledges it by the strategy: what a Pipe does, for
 // tests and adapters. It returns the outputs, or the error that the message was nacked with. A panic is a *PanicError.
 func (r *Router) Process(ctx context.Context, msg *Message) ([]*Message, error) {
+	return r.process(ctx, msg, false)
+}
+
+// process is Process; end says that nobody takes the outputs.
+func (r *Router) process(ctx context.Context, msg *Message, end bool) ([]*Message, error) {
 	if err := r.start(); err != nil {
 		return nil, err
 	}
 	if msg == nil {
 		return nil, errNilMessage
 	}
-	outs, err := r.handle(ctx, msg)
+	outs, err := r.handle(ctx, msg, end)
 	if err == nil && r.cfg.AckStrategy == AckForward {
 		return outs, guard(func() error { forward(msg, outs); return nil })
 	}
@@ -208,21 +220,27 @@ var (
 )
 
 // handle chooses a handler and runs its chain; it does not settle.
-func (r *Router) handle(ctx context.Context, msg *Message) (outs []*Message, err error) {
+func (r *Router) handle(ctx context.Context, msg *Message, end bool) (outs []*Message, err error) {
 	err = guard(func() error {
 		e, err := r.choose(msg)
 		if err != nil {
 			return err
 		}
-		ctx, cancel := msg.routeContext(ctx, e.route)
+		way := e.route
+		if end {
+			way = e.end
+		}
+		ctx, cancel := msg.routeContext(ctx, way)
 		defer cancel()
-		outs, err = e.chain(ctx, msg)
-		return err
+		if outs, err = e.chain(ctx, msg); err != nil {
+			return err
+		}
+		return CheckOutputs(ctx, msg, outs, false)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return outs, checkOutputs(outs)
+	return outs, noNil(outs)
 }
 
 // choose finds the handler, and decodes the data for it.
@@ -245,18 +263,22 @@ func (r *Router) choose(msg *Message) (*entry, error) {
 // then speak of.
 func (e *entry) handle(ctx context.Context, msg *Message) ([]*Message, error) {
 	if m, ok := MessageFromContext(ctx); !ok || m != msg {
+		way, ok := ctx.Value(routeKey).(*route)
+		if !ok { // a middleware has not passed its context on
+			way = e.route
+		}
 		var cancel context.CancelFunc
-		ctx, cancel = msg.routeContext(ctx, e.route)
+		ctx, cancel = msg.routeContext(ctx, way)
 		defer cancel()
 	}
 	outs, err := e.handler.Handle(ctx, msg)
 	if err != nil {
 		return outs, err
 	}
-	return outs, checkOutputs(outs)
+	return outs, noNil(outs)
 }
 
-func checkOutputs(outs []*Message) error {
+func noNil(outs []*Message) error {
 	if slices.Contains(outs, nil) {
 		return errNilOutput
 	}
@@ -284,6 +306,7 @@ func forward(in *Message, outs []*Message) {
 			ack:     func() { acking.settle(acked, nil) },
 			nack:    func(err error) { acking.settle(nacked, err) },
 			release: func() { acking.settle(released, nil) },
+			forward: acking.forwards(),
 		},
 	}
 	for _, out := range outs {

@@ -33,13 +33,13 @@ func returns(outs []*message.Message, err error) handleFunc {
 
 // around journals when a middleware begins and ends.
 func around(j *journal, name string) message.Middleware {
-	return func(next message.ProcessFunc) message.ProcessFunc {
+	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
 		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
 			j.add(name + " begins")
 			defer j.add(name + " ends")
 			return next(ctx, msg)
 		}
-	}
+	})
 }
 
 func TestAckingIsOutermost(t *testing.T) {
@@ -59,12 +59,12 @@ func TestFailedCommitNacks(t *testing.T) {
 	t.Parallel()
 	for _, strategy := range []message.AckStrategy{message.AckOnSuccess, message.AckForward, message.AckManual} {
 		var j journal
-		commit := func(next message.ProcessFunc) message.ProcessFunc {
+		commit := message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
 			return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
 				outs, _ := next(ctx, msg)
 				return outs, errBoom
 			}
-		}
+		})
 		r := newRouter(t, message.PipeConfig{AckStrategy: strategy}, returns([]*message.Message{message.New(1, nil, nil)}, nil), commit)
 		outs, err := r.Process(t.Context(), message.New(nil, nil, j.acking()))
 		if !errors.Is(err, errBoom) || outs != nil {
@@ -233,12 +233,12 @@ func TestRouting(t *testing.T) {
 		return nil, nil
 	}
 	err := errors.Join(
-		r.Use(func(next message.ProcessFunc) message.ProcessFunc {
+		r.Use(message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
 			return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
 				seenByMiddleware = note(ctx)
 				return next(ctx, msg)
 			}
-		}),
+		})),
 		r.AddHandler("a of x", message.MatchSource("/x"), message.NewHandler(fn, message.Named("a"))),
 		r.AddHandler("a", nil, message.NewHandler(fn, message.Named("a"))),
 		r.AddHandler("all of y", message.MatchSource("/y"), message.NewHandler(fn)),
@@ -275,9 +275,9 @@ func TestMiddlewareMayPassAnotherMessageOn(t *testing.T) {
 			t.Errorf("handler %q", name)
 		}
 		return nil, nil
-	}, func(next message.ProcessFunc) message.ProcessFunc {
+	}, message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
 		return func(ctx context.Context, _ *message.Message) ([]*message.Message, error) { return next(ctx, other) }
-	})
+	}))
 	if _, err := r.Process(t.Context(), message.New("in", nil, nil)); err != nil {
 		t.Error(err)
 	}
@@ -315,7 +315,7 @@ func TestRouterConfiguration(t *testing.T) {
 		}
 	}
 	r := message.NewRouter(message.PipeConfig{})
-	for _, err := range []error{r.AddHandler("", nil, ok), r.AddHandler("a", nil, nil), r.Use(nil)} {
+	for _, err := range []error{r.AddHandler("", nil, ok), r.AddHandler("a", nil, nil), r.Use(message.Middleware{})} {
 		if err == nil {
 			t.Error("want an error")
 		}
@@ -335,7 +335,7 @@ func TestRouterConfiguration(t *testing.T) {
 	if err := r.AddHandler("b", nil, ok); !errors.Is(err, message.ErrStarted) {
 		t.Error(err)
 	}
-	broken := newRouter(t, message.PipeConfig{}, returns(nil, nil), func(message.ProcessFunc) message.ProcessFunc { return nil })
+	broken := newRouter(t, message.PipeConfig{}, returns(nil, nil), message.NewMiddleware(func(message.ProcessFunc) message.ProcessFunc { return nil }))
 	for range 2 {
 		if _, err := broken.Process(t.Context(), message.New(nil, nil, nil)); err == nil || !strings.Contains(err.Error(), "middleware 0") {
 			t.Error(err)

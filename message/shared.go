@@ -33,6 +33,7 @@ type groupConfig struct {
 	ack     func()
 	nack    func(error)
 	release func()
+	forward bool // see AckingConfig.Forward
 }
 
 func (g *group) newShare() *Acking {

@@ -31,7 +31,7 @@ func (s *Store) Enqueue(ctx context.Context, aggregate string, events ...*messag
 		if msg == nil || msg.ID() == "" {
 			return 0, fmt.Errorf("outbox: enqueue: event %d has no id: set one that is the same when the call is repeated", i)
 		}
-		event, err := s.events.event(msg, nil)
+		event, err := s.events.event(ctx, msg, nil)
 		if err != nil {
 			return 0, fmt.Errorf("outbox: enqueue: event %d: %w", i, err)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/mark"
+	"github.com/luatx/luatx/internal/outboxentry"
 	"github.com/luatx/luatx/message"
 )
 
@@ -23,6 +24,10 @@ type Config struct {
 	// At says when an output may be published, by the server's clock: it is scheduled, and in no lane. The zero time: at
 	// once. Defaults to at once.
 	At func(*message.Message) (time.Time, error)
+	// MarshalFunc makes the fields of an event, as PipelineConfig.MarshalFunc does, so that one function serves both modes.
+	// The event is the message that stream.UnmarshalOutbox makes of the fields. Defaults to the data as the Engine's
+	// Marshaler encodes it, or as JSON outside of an Engine.
+	MarshalFunc func(*message.Message) (map[string]any, error)
 }
 
 // ByPartitionKey orders events by their attribute partitionkey, for Config.OrderingKey.
@@ -32,7 +37,7 @@ func ByPartitionKey(event *message.Message) (string, error) { return event.Parti
 // a relay publishes them once they are committed. An output without an id is given one that is derived from
 // the input and its position, so that a replay makes the same event.
 func Middleware(cfg Config) message.Middleware {
-	return func(next message.ProcessFunc) message.ProcessFunc {
+	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
 		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
 			tx, ok := luatx.TxFromContext(ctx)
 			if !ok {
@@ -46,13 +51,13 @@ func Middleware(cfg Config) message.Middleware {
 				return nil, err
 			}
 			for i, output := range outputs {
-				if err := cfg.emit(tx, output); err != nil {
+				if err := cfg.emit(ctx, tx, output); err != nil {
 					return nil, fmt.Errorf("outbox: output %d: %w", i, err)
 				}
 			}
 			return nil, nil
 		}
-	}
+	}, message.Traits{Name: "outbox.Middleware", Outbox: true})
 }
 
 // misplaced says what to do about a stack without a transaction around.
@@ -63,8 +68,8 @@ func misplaced(ctx context.Context) error {
 	return errors.New("outbox: no transaction in context: put luatx.Middleware before outbox.Middleware")
 }
 
-func (cfg Config) emit(tx *luatx.Tx, output *message.Message) error {
-	event, err := cfg.event(output, tx.EventID)
+func (cfg Config) emit(ctx context.Context, tx *luatx.Tx, output *message.Message) error {
+	event, err := cfg.event(ctx, output, tx.EventID)
 	if err != nil {
 		return err
 	}
@@ -72,8 +77,12 @@ func (cfg Config) emit(tx *luatx.Tx, output *message.Message) error {
 }
 
 // event makes an event of an output, under an id of its own or that one.
-func (cfg Config) event(output *message.Message, id func() string) (luatx.Event, error) {
-	if cfg.Destination == nil && cfg.OrderingKey == nil && cfg.At == nil {
+func (cfg Config) event(ctx context.Context, output *message.Message, id func() string) (luatx.Event, error) {
+	output, err := message.EncodeOutput(ctx, output)
+	if err != nil {
+		return luatx.Event{}, err
+	}
+	if cfg.Destination == nil && cfg.OrderingKey == nil && cfg.At == nil && cfg.MarshalFunc == nil {
 		return plainEvent(output, id)
 	}
 	msg := message.New(output.Data, output.Attributes.Clone(), nil)
@@ -84,7 +93,6 @@ func (cfg Config) event(output *message.Message, id func() string) (luatx.Event,
 		return luatx.Event{}, err
 	}
 	event := luatx.Event{ID: msg.ID()}
-	var err error
 	if cfg.OrderingKey != nil {
 		if event.Key, err = cfg.OrderingKey(msg); err != nil {
 			return luatx.Event{}, fmt.Errorf("ordering key: %w", err)
@@ -95,8 +103,31 @@ func (cfg Config) event(output *message.Message, id func() string) (luatx.Event,
 			return luatx.Event{}, fmt.Errorf("at: %w", err)
 		}
 	}
-	event.Body, err = Encode(msg)
+	event.Body, err = cfg.encode(msg)
 	return event, err
+}
+
+// encode writes the body of an event.
+func (cfg Config) encode(event *message.Message) ([]byte, error) {
+	if cfg.MarshalFunc == nil {
+		return Encode(event)
+	}
+	values, err := cfg.MarshalFunc(event)
+	if err != nil {
+		return nil, fmt.Errorf("marshal: %w", err)
+	}
+	raw, err := outboxentry.Decode(values)
+	if err != nil {
+		return nil, fmt.Errorf("marshal: the fields of Config.MarshalFunc: %w", err)
+	}
+	if raw.ID() != event.ID() {
+		return nil, fmt.Errorf("marshal: Config.MarshalFunc returned the id %q for event %q; keep the id", raw.ID(), event.ID())
+	}
+	body, err := raw.MarshalJSON()
+	if err != nil {
+		return nil, fmt.Errorf("marshal: %w", err)
+	}
+	return body, nil
 }
 
 // plainEvent is event for a Config that asks for nothing, so that nobody sees the message with its id.

@@ -24,7 +24,8 @@ type PipelineConfig struct {
 	// Destination names where an output is to be published, for outputs that do not say so themselves.
 	Destination func(*message.Message) (string, error)
 	// MarshalFunc makes the fields of an entry. Defaults to JSON; MessagePack is smaller. The subscriber of
-	// stream.NewOutboxSubscriber reads either.
+	// stream.NewOutboxSubscriber reads either. The data is encoded already if the handler runs in an Engine with a Marshaler
+	// other than message.JSONMarshaler.
 	MarshalFunc func(*message.Message) (map[string]any, error)
 }
 
@@ -47,7 +48,7 @@ func PipelineMiddleware(cfg PipelineConfig) message.Middleware {
 	if cfg.MarshalFunc == nil {
 		cfg.MarshalFunc = JSON
 	}
-	return func(next message.ProcessFunc) message.ProcessFunc {
+	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
 		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
 			if _, scripted := luatx.TxFromContext(ctx); scripted {
 				return nil, errors.New("outbox: PipelineMiddleware inside luatx.Middleware: replace it by outbox.Middleware")
@@ -74,10 +75,14 @@ func PipelineMiddleware(cfg PipelineConfig) message.Middleware {
 			}
 			return nil, nil
 		}
-	}
+	}, message.Traits{Name: "outbox.PipelineMiddleware", Outbox: true})
 }
 
 func (cfg PipelineConfig) add(ctx context.Context, pipe redis.Pipeliner, stream string, output *message.Message) error {
+	output, err := message.EncodeOutput(ctx, output)
+	if err != nil {
+		return err
+	}
 	event := message.New(output.Data, output.Attributes.Clone(), nil)
 	if event.ID() == "" {
 		event.Attributes[message.AttrID] = message.NewID()

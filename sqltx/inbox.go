@@ -77,7 +77,7 @@ type claimKey struct{ table, subscriber, source, id string }
 // A message is known for as long as its row is there: see Cleanup.
 func InboxMiddleware(cfg InboxConfig) message.Middleware {
 	i, err := newInbox(cfg)
-	return func(next message.ProcessFunc) message.ProcessFunc {
+	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
 		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
 			if err != nil {
 				return nil, err
@@ -101,9 +101,16 @@ func InboxMiddleware(cfg InboxConfig) message.Middleware {
 				return nil, nil // handled already
 			}
 			ctx = context.WithValue(ctx, identityKey{msg}, message.Identity{Source: key.source, ID: key.id})
-			return next(context.WithValue(ctx, key, true), msg)
+			outputs, err := next(context.WithValue(ctx, key, true), msg)
+			if err == nil && ctx.Value(outboxKey{}) == nil {
+				err = message.CheckOutputs(ctx, msg, outputs, true)
+			}
+			if err != nil {
+				return nil, err
+			}
+			return outputs, nil
 		}
-	}
+	}, message.Traits{Name: "sqltx.InboxMiddleware", Inbox: true})
 }
 
 // key says what identifies the message in the inbox.

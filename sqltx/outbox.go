@@ -34,6 +34,9 @@ type OutboxConfig struct {
 	Dialect Dialect
 }
 
+// outboxKey is where a context says that an outbox around stores the outputs.
+type outboxKey struct{}
+
 type outbox struct {
 	cfg     OutboxConfig
 	dialect Dialect
@@ -68,7 +71,7 @@ func newOutbox(cfg OutboxConfig) (*outbox, error) {
 // input and its position, so that another run of the handler makes the same event. Place it inside InboxMiddleware.
 func OutboxMiddleware(cfg OutboxConfig) message.Middleware {
 	o, err := newOutbox(cfg)
-	return func(next message.ProcessFunc) message.ProcessFunc {
+	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
 		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
 			if err != nil {
 				return nil, err
@@ -77,7 +80,7 @@ func OutboxMiddleware(cfg OutboxConfig) message.Middleware {
 			if !ok {
 				return nil, errors.New("outbox: no transaction in context (TxMiddleware required)")
 			}
-			outputs, err := next(ctx, msg)
+			outputs, err := next(context.WithValue(ctx, outboxKey{}, true), msg)
 			if err != nil {
 				return nil, err
 			}
@@ -86,13 +89,13 @@ func OutboxMiddleware(cfg OutboxConfig) message.Middleware {
 			}
 			rows := make([]row, len(outputs))
 			for i, output := range outputs {
-				if rows[i], err = o.row(output, func() string { return eventID(ctx, msg, i) }); err != nil {
+				if rows[i], err = o.row(ctx, output, func() string { return eventID(ctx, msg, i) }); err != nil {
 					return nil, message.Permanent(fmt.Errorf("outbox: %w", err))
 				}
 			}
 			return nil, o.write(ctx, tx, rows)
 		}
-	}
+	}, message.Traits{Name: "sqltx.OutboxMiddleware", Outbox: true})
 }
 
 // Emit writes messages to the outbox in the transaction that the context carries, for work outside of handlers: in a
@@ -111,7 +114,7 @@ func Emit(ctx context.Context, cfg OutboxConfig, outputs ...*message.Message) er
 	}
 	rows := make([]row, len(outputs))
 	for i, output := range outputs {
-		if rows[i], err = o.row(output, message.NewID); err != nil {
+		if rows[i], err = o.row(ctx, output, message.NewID); err != nil {
 			return fmt.Errorf("outbox: %w", err)
 		}
 	}
@@ -119,8 +122,12 @@ func Emit(ctx context.Context, cfg OutboxConfig, outputs ...*message.Message) er
 }
 
 // row makes the row of an output, which itself is left as it is.
-func (o *outbox) row(output *message.Message, id func() string) (row, error) {
-	event := message.New(output.Data, output.Attributes.Clone(), nil)
+func (o *outbox) row(ctx context.Context, output *message.Message, id func() string) (row, error) {
+	encoded, err := message.EncodeOutput(ctx, output)
+	if err != nil {
+		return row{}, err
+	}
+	event := message.New(encoded.Data, encoded.Attributes.Clone(), nil)
 	if event.ID() == "" {
 		event.Attributes[message.AttrID] = id()
 	}

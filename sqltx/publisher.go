@@ -155,6 +155,14 @@ func (p *OutboxPublisher) Source(ctx context.Context) (<-chan *message.RawMessag
 	return s.out, nil
 }
 
+// Subscribe is Source under the name that message.Engine.AddSubscriber needs.
+func (p *OutboxPublisher) Subscribe(ctx context.Context) (<-chan *message.RawMessage, error) {
+	return p.Source(ctx)
+}
+
+// Forwards returns true: an ack of an event says that it has been published. See message.Engine.AddSubscriber.
+func (p *OutboxPublisher) Forwards() bool { return true }
+
 // Wake makes every Source of this publisher look at the table now.
 func (p *OutboxPublisher) Wake() {
 	p.mu.Lock()

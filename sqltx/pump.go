@@ -247,5 +247,6 @@ func (s *pump) acking(h *held) *message.Acking {
 				say(told, nil)
 			}
 		},
+		Forward: true,
 	})
 }

@@ -53,21 +53,23 @@ func (o TxOptions) withDefaults(db *sql.DB) (TxOptions, error) {
 // Inside of another TxMiddleware of the same database it is a savepoint: what fails in it is undone alone.
 func TxMiddleware(db *sql.DB, opts *TxOptions) message.Middleware {
 	r, err := newRunner(db, opts)
-	return func(next message.ProcessFunc) message.ProcessFunc {
+	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
 		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
 			if err != nil {
 				return nil, err
 			}
 			var outputs []*message.Message
 			if err := r.run(ctx, func(ctx context.Context) (err error) {
-				outputs, err = next(ctx, msg)
-				return err
+				if outputs, err = next(ctx, msg); err != nil {
+					return err
+				}
+				return message.CheckOutputs(ctx, msg, outputs, false)
 			}); err != nil {
 				return nil, err
 			}
 			return outputs, nil
 		}
-	}
+	})
 }
 
 // Transact runs fn inside a transaction of the database, as TxMiddleware runs a handler: for work outside of handlers.

@@ -44,7 +44,7 @@ func benchStream(b *testing.B, way string) {
 	var handled atomic.Int64
 	body := make([]byte, 300)
 	engine := message.NewEngine(message.EngineConfig{Pipe: message.PipeConfig{Concurrency: 64, Logger: quiet}})
-	must(b, engine.Router().Use(func(next message.ProcessFunc) message.ProcessFunc {
+	must(b, engine.Router().Use(message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
 		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
 			outputs, err := next(ctx, msg)
 			if err == nil && handled.Add(1) == int64(b.N) {
@@ -52,7 +52,7 @@ func benchStream(b *testing.B, way string) {
 			}
 			return outputs, err
 		}
-	}, mw))
+	}), mw))
 	must(b, engine.AddHandler("h", nil, message.NewHandler(func(ctx context.Context, _ *message.TypedMessage[any]) ([]*message.Message, error) {
 		c := luatx.CmdableFromContext(ctx, client)
 		c.HSet(ctx, name("hash"), "a", 1, "b", 2, "c", 3)
@@ -73,10 +73,7 @@ func benchStream(b *testing.B, way string) {
 	b.ReportAllocs()
 	b.ResetTimer()
 	if way == "batches" {
-		must(b, sub.Consume(ctx, tr, func(ctx context.Context, raw *message.RawMessage) error {
-			_, err := engine.Process(ctx, raw)
-			return err
-		}))
+		must(b, sub.Consume(ctx, tr, engine))
 		return
 	}
 	var running sync.WaitGroup

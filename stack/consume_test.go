@@ -76,10 +76,7 @@ func (b *batcher) consume(through redis.UniversalClient, handle func(ctx context
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
-		err := sub.Consume(ctx, b.tr, func(ctx context.Context, raw *message.RawMessage) error {
-			_, err := engine.Process(ctx, raw)
-			return err
-		})
+		err := sub.Consume(ctx, b.tr, engine)
 		if err != nil {
 			b.t.Error(err)
 		}

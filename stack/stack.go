@@ -9,7 +9,6 @@ import (
 	"cmp"
 	"errors"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -48,7 +47,9 @@ type Config struct {
 	OutboxStream    string
 	OutboxStreamFor func(input *message.Message) (string, error)
 
-	// OutboxMarshal makes the fields of an entry: outbox.JSON, the default, or outbox.MessagePack. Pipelined only.
+	// OutboxMarshal makes the fields of an event: outbox.JSON, outbox.MessagePack or a function of your own. Pipelined, the
+	// fields are those of the stream's entry; Scripted, the event is what stream.UnmarshalOutbox makes of them. Defaults to
+	// the data as the Engine's Marshaler encodes it, and JSON outside of an Engine.
 	OutboxMarshal func(*message.Message) (map[string]any, error)
 
 	// Overlap is the client of the pipeline mode's marks, while a service changes from one mode to the other; see
@@ -67,15 +68,15 @@ type Config struct {
 // that MessageID tells apart.
 func Pipelined(client redis.UniversalClient, cfg Config) (message.Middleware, error) {
 	if client == nil {
-		return nil, errors.New("stack: Pipelined needs a client")
+		return message.Middleware{}, errors.New("stack: Pipelined needs a client")
 	}
 	if cfg.OutboxStream == "" && cfg.OutboxStreamFor == nil {
-		return nil, errors.New("stack: Config.OutboxStream is empty: name the stream that takes the events")
+		return message.Middleware{}, errors.New("stack: Config.OutboxStream is empty: name the stream that takes the events")
 	}
 	if err := cfg.checkMarks(); err != nil {
-		return nil, err
+		return message.Middleware{}, err
 	}
-	return chain(
+	return message.Chain(
 		inbox.SetNX(client, cfg.marks()),
 		luatx.PipelineMiddleware(client),
 		outbox.PipelineMiddleware(outbox.PipelineConfig{
@@ -89,12 +90,12 @@ func Pipelined(client redis.UniversalClient, cfg Config) (message.Middleware, er
 // returns an error if the two modes would identify messages differently, as Pipelined does.
 func Scripted(t *luatx.Transactor, cfg Config) (message.Middleware, error) {
 	if t == nil {
-		return nil, errors.New("stack: Scripted needs a Transactor")
+		return message.Middleware{}, errors.New("stack: Scripted needs a Transactor")
 	}
 	var middlewares []message.Middleware
 	if cfg.Overlap != nil {
 		if err := cfg.checkMarks(); err != nil {
-			return nil, err
+			return message.Middleware{}, err
 		}
 		middlewares = append(middlewares, inbox.Overlap(cfg.Overlap, cfg.marks()))
 	}
@@ -103,26 +104,16 @@ func Scripted(t *luatx.Transactor, cfg Config) (message.Middleware, error) {
 		middlewares = append(middlewares, inbox.Precheck())
 	}
 	middlewares = append(middlewares, outbox.Middleware(outbox.Config{
-		Destination: cfg.Destination, OrderingKey: cfg.OrderingKey, At: cfg.At,
+		Destination: cfg.Destination, OrderingKey: cfg.OrderingKey, At: cfg.At, MarshalFunc: cfg.OutboxMarshal,
 	}))
 	if !cfg.RelayElsewhere {
 		w := relayWatch{attached: t.HasInline, logger: cmp.Or(cfg.Logger, slog.Default())}
-		middlewares = append(middlewares, w.wrap)
+		middlewares = append(middlewares, message.NewMiddleware(w.wrap))
 	}
-	return chain(middlewares...), nil
+	return message.Chain(middlewares...), nil
 }
 
 // marks configures what both modes do about the marks of SetNX.
 func (c Config) marks() inbox.SetNXConfig {
 	return inbox.SetNXConfig{Retention: c.Retention, MessageID: c.MessageID, MarkKey: c.MarkKey, Logger: c.Logger}
-}
-
-// chain makes one middleware of several, the first outermost.
-func chain(middlewares ...message.Middleware) message.Middleware {
-	return func(next message.ProcessFunc) message.ProcessFunc {
-		for _, mw := range slices.Backward(middlewares) {
-			next = mw(next)
-		}
-		return next
-	}
 }

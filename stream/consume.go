@@ -26,20 +26,55 @@ const (
 	consumeShutdown = 10 * time.Second
 )
 
-// Consume reads up to BatchSize messages at a time, runs process on each, all of them at once, and commits what their
+// Processor handles and settles messages one at a time, and takes their outputs. A *message.Engine and a *message.Router are
+// Processors.
+type Processor interface {
+	// Check returns what is wrong with the Processor. Consume calls it before it reads.
+	Check() error
+	// ProcessRaw handles a message and settles it. Several goroutines call it at once.
+	ProcessRaw(ctx context.Context, msg *message.RawMessage) error
+}
+
+// ProcessFunc is a Processor made of a function that handles a message and settles it.
+type ProcessFunc func(ctx context.Context, msg *message.RawMessage) error
+
+// Check implements Processor. It returns an error if the function is nil.
+func (f ProcessFunc) Check() error {
+	if f == nil {
+		return errors.New("stream: the ProcessFunc is nil")
+	}
+	return nil
+}
+
+// ProcessRaw implements Processor.
+func (f ProcessFunc) ProcessRaw(ctx context.Context, msg *message.RawMessage) error {
+	return f(ctx, msg)
+}
+
+// checkConsume checks what Consume is given.
+func checkConsume(t *luatx.Transactor, p Processor) error {
+	if t == nil || p == nil {
+		return errors.New("stream: Consume needs a Transactor and a Processor")
+	}
+	return p.Check()
+}
+
+// Consume reads up to BatchSize messages at a time, runs the Processor on each, all of them at once, and commits what their
 // handlers recorded together: one script for the batch, and the next read in the same pipeline. Two batches take turns:
-// while one commits, the handlers of the other run. Process is an Engine's, or a Router's, with luatx.Middleware in it;
-// it settles the message, and its error is logged. Handlers that are done wait up to 20 ms for the slower ones of their
+// while one commits, the handlers of the other run. Handlers that are done wait up to 20 ms for the slower ones of their
 // batch.
+//
+// The Processor is an Engine or a Router with luatx.Middleware in it. Consume logs the errors of its ProcessRaw. Outputs need
+// an outbox: an output that reaches the Processor is an error, and the message is nacked.
 //
 // Every message is a transaction for itself, as under Subscribe; what one does changes nothing for the others. A
 // larger BatchSize makes for larger scripts: 64 take a server about half a millisecond.
 //
 // It returns when ctx has ended and what was in flight is settled: handlers get 10 s, then their contexts end. The
-// error is that of making the group, or ErrSubscribed. The Transactor's client must reach the stream.
-func (s *Subscriber) Consume(ctx context.Context, t *luatx.Transactor, process func(context.Context, *message.RawMessage) error) error {
-	if t == nil || process == nil {
-		return errors.New("stream: Consume needs a Transactor and a function")
+// error is that of the Processor's Check or of making the group, or ErrSubscribed. The Transactor's client must reach the stream.
+func (s *Subscriber) Consume(ctx context.Context, t *luatx.Transactor, p Processor) error {
+	if err := checkConsume(t, p); err != nil {
+		return err
 	}
 	if !s.active.CompareAndSwap(false, true) {
 		return ErrSubscribed
@@ -53,7 +88,7 @@ func (s *Subscriber) Consume(ctx context.Context, t *luatx.Transactor, process f
 	work, cancel := context.WithCancel(sub.detached)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(consumeShutdown, cancel) })()
-	c := &consumption{newReader(sub), work, t, process, make(chan struct{}, 1)}
+	c := &consumption{newReader(sub), work, t, p, make(chan struct{}, 1)}
 	sub.run(ctx, c.loop)
 	return nil
 }
@@ -63,7 +98,7 @@ type consumption struct {
 	*reader
 	work    context.Context // of the handlers
 	t       *luatx.Transactor
-	process func(context.Context, *message.RawMessage) error
+	process Processor
 	reading chan struct{} // holds something while one of the turns uses the reader
 }
 
@@ -162,10 +197,10 @@ func (c *consumption) handle(ctx context.Context, h *handlers, batch []*message.
 
 func (c *consumption) run(ctx context.Context, msg *message.RawMessage) (err error) {
 	defer inbound.RecoverTo(&err)
-	return c.process(ctx, msg)
+	return c.process.ProcessRaw(ctx, msg)
 }
 
-// handlers run process on the messages of a batch, each in a goroutine of its own. Those stay for the next batch: what
+// handlers run the Processor on the messages of a batch, each in a goroutine of its own. Those stay for the next batch: what
 // is costly about a new one is that its stack has to grow.
 type handlers struct {
 	*consumption

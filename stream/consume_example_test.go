@@ -72,11 +72,11 @@ func ExampleSubscriber_Consume() {
 	handled := make(chan error, 3)
 	done := make(chan error)
 	go func() {
-		done <- sub.Consume(ctx, transactor, func(ctx context.Context, msg *message.RawMessage) error {
+		done <- sub.Consume(ctx, transactor, stream.ProcessFunc(func(ctx context.Context, msg *message.RawMessage) error {
 			_, err := engine.Process(ctx, msg)
 			handled <- err
 			return err
-		})
+		}))
 	}()
 	fmt.Println(<-handled, <-handled, <-handled)
 	stop()

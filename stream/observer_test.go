@@ -138,7 +138,7 @@ func TestObserverOfPartitions(t *testing.T) {
 		var running sync.WaitGroup
 		if consume {
 			running.Go(func() {
-				_ = sub.Consume(ctx, tr, func(_ context.Context, msg *message.RawMessage) error { msg.Ack(); return nil })
+				_ = sub.Consume(ctx, tr, stream.ProcessFunc(func(_ context.Context, msg *message.RawMessage) error { msg.Ack(); return nil }))
 			})
 		} else {
 			ch, err := sub.Subscribe(ctx)

@@ -195,16 +195,16 @@ func (s *PartitionedSubscriber) Subscribe(ctx context.Context) (<-chan *message.
 	return out, nil
 }
 
-// Consume joins the group, runs process on messages and commits what their handlers recorded together, as
+// Consume joins the group, runs the Processor on messages and commits what their handlers recorded together, as
 // Subscriber.Consume does, for each partition by itself: messages that follow one another and are about different
 // aggregates are handled at once and share a script, and nothing behind them begins before they are settled. What a
 // handler reads is what the messages before it, of the same aggregate, have left.
 //
 // It returns when ctx has ended, what was in flight is settled, for which handlers get 10 s before their contexts end,
-// and the leases are given back. The error is that of joining, or ErrSubscribed.
-func (s *PartitionedSubscriber) Consume(ctx context.Context, t *luatx.Transactor, process func(context.Context, *message.RawMessage) error) error {
-	if t == nil || process == nil {
-		return errors.New("stream: Consume needs a Transactor and a function")
+// and the leases are given back. The error is that of the Processor's Check or of joining, or ErrSubscribed.
+func (s *PartitionedSubscriber) Consume(ctx context.Context, t *luatx.Transactor, process Processor) error {
+	if err := checkConsume(t, process); err != nil {
+		return err
 	}
 	m, err := s.join(ctx, s.cfg.BatchSize, func(_ context.Context, p *partition, run []*item) { p.handle(t, process, run) })
 	if err != nil {

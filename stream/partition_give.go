@@ -33,7 +33,7 @@ func (p *partition) await(run []*item) {
 }
 
 // handle runs the handlers of a run and commits what they recorded together.
-func (p *partition) handle(t *luatx.Transactor, process func(context.Context, *message.RawMessage) error, run []*item) {
+func (p *partition) handle(t *luatx.Transactor, process Processor, run []*item) {
 	for _, it := range run {
 		it.read = time.Now()
 		p.given(&it.entry, "")
@@ -53,7 +53,7 @@ func (p *partition) handle(t *luatx.Transactor, process func(context.Context, *m
 	p.await(run)
 }
 
-func processed(ctx context.Context, process func(context.Context, *message.RawMessage) error, msg *message.RawMessage) (err error) {
+func processed(ctx context.Context, process Processor, msg *message.RawMessage) (err error) {
 	defer inbound.RecoverTo(&err)
-	return process(ctx, msg)
+	return process.ProcessRaw(ctx, msg)
 }

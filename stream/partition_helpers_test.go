@@ -228,13 +228,13 @@ func (p *parted) listKey(aggregate string) (string, error) {
 }
 
 func (a *applier) run(ctx context.Context) error {
-	return a.Consume(ctx, a.tr, func(ctx context.Context, raw *message.RawMessage) error {
+	return a.Consume(ctx, a.tr, stream.ProcessFunc(func(ctx context.Context, raw *message.RawMessage) error {
 		_, err := a.engine.Process(ctx, raw)
 		if err != nil {
 			a.failed(err)
 		}
 		return err
-	})
+	}))
 }
 
 // consume runs a member until the test ends, or stop is called.

@@ -19,6 +19,7 @@ type Subscriber struct {
 	cfg    SubscriberConfig
 	active atomic.Bool
 	counts counts
+	outbox bool // it reads an outbox stream
 }
 
 // NewSubscriber makes a Subscriber; it does no I/O and never closes the client. The error says what is wrong with cfg.

@@ -153,7 +153,8 @@ func (s *subscription) acking(e *entry) *message.Acking {
 			s.tellSettled(e, by.nack, by.released)
 			s.settled(e, by.nack)
 		},
-		Source: s.source(e),
+		Source:  s.source(e),
+		Forward: s.outbox,
 	}
 	if s.cfg.Observer.Settled != nil {
 		cfg.Release = func() { by.released = true }

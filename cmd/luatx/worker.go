@@ -153,7 +153,7 @@ func (w worker) engine(mw message.Middleware) (*message.Engine, error) {
 		Concurrency: 2 * partitions * inFlight, // nothing in flight waits for a worker
 		Logger:      w.log,
 	}})
-	if err := engine.Router().Use(w.out.stopwatch, mw); err != nil {
+	if err := engine.Router().Use(message.NewMiddleware(w.out.stopwatch), mw); err != nil {
 		return nil, err
 	}
 	books := redisBooks{w.client, w.keys}

@@ -158,17 +158,14 @@ func save(ctx context.Context, client redis.UniversalClient, space luatx.Keyspac
 	return luatx.CmdableFromContext(ctx, client).HSet(ctx, key, "product", cmd.Product, "status", "placed").Err()
 }
 
-func (s *shop) engine(t *testing.T, tr *luatx.Transactor, name string, h message.Handler) func(context.Context, *message.RawMessage) error {
+func (s *shop) engine(t *testing.T, tr *luatx.Transactor, name string, h message.Handler) *message.Engine {
 	t.Helper()
 	mw, err := stack.Scripted(tr, stack.Config{RelayElsewhere: true})
 	must(t, err)
 	engine := message.NewEngine(message.EngineConfig{})
 	must(t, engine.Router().Use(s.Process(), mw, s.Outputs()))
 	must(t, engine.AddHandler(name, nil, h))
-	return func(ctx context.Context, raw *message.RawMessage) error {
-		_, err := engine.Process(ctx, raw)
-		return err
-	}
+	return engine
 }
 
 // order is what a customer does, in a span of his own.

@@ -17,7 +17,7 @@ import (
 // was made, and measures messaging.process.duration. Place it outside of luatx.Middleware, so that the commit is part of
 // it.
 func (t *Telemetry) Process() message.Middleware {
-	return func(next message.ProcessFunc) message.ProcessFunc {
+	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
 		return func(ctx context.Context, msg *message.Message) (outputs []*message.Message, err error) {
 			destination, common := t.origin(ctx, msg)
 			ctx, span := t.tracer.Start(ctx, operation("process", destination), trace.WithNewRoot(),
@@ -40,7 +40,7 @@ func (t *Telemetry) Process() message.Middleware {
 			finished = true
 			return outputs, err
 		}
-	}
+	})
 }
 
 // origin is the name of where a message was read, and what is the same for many messages.
@@ -83,7 +83,7 @@ func about(a message.Attributes) []attribute.KeyValue {
 // output that has a trace context of its own keeps it. Place it inside of everything, next to the handler: outbox.Middleware
 // encodes what it is given.
 func (t *Telemetry) Outputs() message.Middleware {
-	return func(next message.ProcessFunc) message.ProcessFunc {
+	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
 		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
 			outputs, err := next(ctx, msg)
 			for _, out := range outputs {
@@ -97,7 +97,7 @@ func (t *Telemetry) Outputs() message.Middleware {
 			}
 			return outputs, err
 		}
-	}
+	})
 }
 
 // inherited reports whether an output has its trace context from the input, of which it is a copy.

@@ -70,7 +70,7 @@ func TestStack(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	how := ""
-	process := pgx.TxMiddleware(b.pool, nil)(sqltx.InboxMiddleware(b.inbox)(sqltx.OutboxMiddleware(b.outbox)(
+	process := pgx.TxMiddleware(b.pool, nil).Wrap(sqltx.InboxMiddleware(b.inbox).Wrap(sqltx.OutboxMiddleware(b.outbox).Wrap(
 		func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
 			if err := b.enter(ctx, msg.ID()); err != nil {
 				return nil, err

@@ -31,18 +31,20 @@ type TxOptions struct {
 //
 // Inside of another TxMiddleware of the same pool it is a savepoint: what fails in it is undone alone.
 func TxMiddleware(pool *pgxpool.Pool, opts *TxOptions) message.Middleware {
-	return func(next message.ProcessFunc) message.ProcessFunc {
+	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
 		return func(ctx context.Context, msg *message.Message) (outputs []*message.Message, err error) {
 			err = Transact(ctx, pool, opts, func(ctx context.Context) (err error) {
-				outputs, err = next(ctx, msg)
-				return err
+				if outputs, err = next(ctx, msg); err != nil {
+					return err
+				}
+				return message.CheckOutputs(ctx, msg, outputs, false)
 			})
 			if err != nil {
 				return nil, err
 			}
 			return outputs, nil
 		}
-	}
+	})
 }
 
 // Transact runs fn inside a transaction of the pool, as TxMiddleware runs a handler: for work outside of handlers. Where

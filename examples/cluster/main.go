@@ -91,13 +91,13 @@ func run(ctx context.Context, out io.Writer) error {
 			return err
 		}
 		work.Go(func() {
-			_ = member.Consume(working, transactor, func(ctx context.Context, raw *message.RawMessage) error {
-				_, err := engine.Process(ctx, raw)
+			_ = member.Consume(working, transactor, stream.ProcessFunc(func(ctx context.Context, raw *message.RawMessage) error {
+				err := engine.ProcessRaw(ctx, raw)
 				if err == nil {
 					handled.Add(1)
 				}
 				return err
-			})
+			}))
 		})
 	}
 	var ids sync.Map

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	// The drivers that a DSN can ask for.
@@ -62,7 +61,7 @@ func onSQL(ctx context.Context, dsn string) (service, error) {
 		return service{}, errors.Join(err, closing())
 	}
 	return service{
-		middleware: chain(sqltx.TxMiddleware(db, &sqltx.TxOptions{Retries: 3}), sqltx.InboxMiddleware(inbox), sqltx.OutboxMiddleware(outbox)),
+		middleware: message.Chain(sqltx.TxMiddleware(db, &sqltx.TxOptions{Retries: 3}), sqltx.InboxMiddleware(inbox), sqltx.OutboxMiddleware(outbox)),
 		book:       sqlBook{db, dialect.Bind},
 		publish: func(ctx context.Context, publisher relay.Publisher) error {
 			return relay.Drive(ctx, events, publisher, relay.DriveConfig{})
@@ -80,14 +79,4 @@ func driverOf(dsn, file string) (driver, source string) {
 		return "sqlite", "file:" + file + "?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)"
 	}
 	return "pgx", dsn
-}
-
-// chain makes one middleware of several, the first outermost.
-func chain(middlewares ...message.Middleware) message.Middleware {
-	return func(next message.ProcessFunc) message.ProcessFunc {
-		for _, mw := range slices.Backward(middlewares) {
-			next = mw(next)
-		}
-		return next
-	}
 }

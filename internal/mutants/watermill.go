@@ -6,7 +6,7 @@ var watermillMutants = []Mutant{
 		Name:    "watermill-counts-twice",
 		File:    "contrib/watermill/middleware.go",
 		Old:     `inbox.Middleware(inbox.Config{Scope: scope}), outbox`,
-		New:     `func(next message.ProcessFunc) message.ProcessFunc { _ = inbox.Config{}; return next }, outbox`,
+		New:     `message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc { _ = inbox.Config{}; return next }), outbox`,
 		Package: "contrib/watermill",
 		Test:    "^TestRouter$/^redis$",
 		Why:     "a message that is delivered again is applied again",

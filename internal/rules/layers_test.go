@@ -20,7 +20,7 @@ var layers = [][]string{
 	{"outbox", "inbox", "stream", "expiry"},
 	{"."},
 	{"internal/record", "internal/script"},
-	{"internal/command", "internal/inbound"},
+	{"internal/command", "internal/inbound", "internal/outboxentry"},
 	{"internal/apt", "internal/docs", "internal/identity", "internal/mark", "internal/msgpack", "internal/observe", "internal/respproxy", "internal/slot", "lua", "message"},
 }
 

@@ -20,7 +20,7 @@ import (
 
 // Recover turns a panic of what it wraps into a *message.PanicError with the stack.
 func Recover() message.Middleware {
-	return func(next message.ProcessFunc) message.ProcessFunc {
+	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
 		return func(ctx context.Context, msg *message.Message) (outs []*message.Message, err error) {
 			defer func() {
 				if v := recover(); v != nil {
@@ -29,13 +29,13 @@ func Recover() message.Middleware {
 			}()
 			return next(ctx, msg)
 		}
-	}
+	})
 }
 
 // Timeout ends the context of what it wraps after d. It waits for the handler to return all the same: a handler that
 // does not look at its context is not cut off. A d of zero or less is no timeout.
 func Timeout(d time.Duration) message.Middleware {
-	return func(next message.ProcessFunc) message.ProcessFunc {
+	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
 		if d <= 0 {
 			return next
 		}
@@ -44,7 +44,7 @@ func Timeout(d time.Duration) message.Middleware {
 			defer cancel()
 			return next(ctx, msg)
 		}
-	}
+	})
 }
 
 // Logging logs each message once it has been handled: at info level, or at error level with the error. The keys are
@@ -53,7 +53,7 @@ func Logging(logger *slog.Logger) message.Middleware {
 	if logger == nil {
 		logger = slog.Default()
 	}
-	return func(next message.ProcessFunc) message.ProcessFunc {
+	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
 		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
 			start := time.Now()
 			outs, err := next(ctx, msg)
@@ -74,12 +74,12 @@ func Logging(logger *slog.Logger) message.Middleware {
 			}
 			return outs, err
 		}
-	}
+	})
 }
 
 // CorrelationID gives the outputs that have no correlation id the input's, or its id where it has none either.
 func CorrelationID() message.Middleware {
-	return func(next message.ProcessFunc) message.ProcessFunc {
+	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
 		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
 			id := message.Correlation(msg.Attributes)
 			outs, err := next(ctx, msg)
@@ -97,5 +97,5 @@ func CorrelationID() message.Middleware {
 			}
 			return outs, err
 		}
-	}
+	})
 }

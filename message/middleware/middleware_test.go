@@ -20,7 +20,7 @@ var errBoom = errors.New("boom")
 
 func TestRecover(t *testing.T) {
 	t.Parallel()
-	outs, err := middleware.Recover()(func(context.Context, *message.Message) ([]*message.Message, error) {
+	outs, err := middleware.Recover().Wrap(func(context.Context, *message.Message) ([]*message.Message, error) {
 		panic(errBoom)
 	})(t.Context(), message.New(nil, nil, nil))
 	var p *message.PanicError
@@ -37,7 +37,7 @@ func TestTimeout(t *testing.T) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
-		_, err := middleware.Timeout(time.Minute)(wait)(t.Context(), message.New(nil, nil, nil))
+		_, err := middleware.Timeout(time.Minute).Wrap(wait)(t.Context(), message.New(nil, nil, nil))
 		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Minute {
 			t.Errorf("%v after %v", err, time.Since(start))
 		}
@@ -48,7 +48,7 @@ func TestTimeout(t *testing.T) {
 		}
 		return nil, errBoom
 	}
-	if _, err := middleware.Timeout(0)(none)(t.Context(), message.New(nil, nil, nil)); !errors.Is(err, errBoom) {
+	if _, err := middleware.Timeout(0).Wrap(none)(t.Context(), message.New(nil, nil, nil)); !errors.Is(err, errBoom) {
 		t.Error(err)
 	}
 }
@@ -107,7 +107,7 @@ func TestCorrelationID(t *testing.T) {
 		next := func(context.Context, *message.Message) ([]*message.Message, error) {
 			return []*message.Message{nil, {Attributes: c.out}}, nil
 		}
-		outs, err := middleware.CorrelationID()(next)(t.Context(), message.New(nil, c.in, nil))
+		outs, err := middleware.CorrelationID().Wrap(next)(t.Context(), message.New(nil, c.in, nil))
 		if err != nil || outs[1].CorrelationID() != c.want {
 			t.Errorf("%v: got %v, %v", c, outs[1].Attributes, err)
 		}
@@ -169,7 +169,7 @@ func TestRetry(t *testing.T) {
 					defer cancel()
 				}
 				runs, start := 0, time.Now()
-				_, err := middleware.Retry(c.cfg)(func(_ context.Context, msg *message.Message) ([]*message.Message, error) {
+				_, err := middleware.Retry(c.cfg).Wrap(func(_ context.Context, msg *message.Message) ([]*message.Message, error) {
 					runs++
 					return nil, c.fail(runs, msg)
 				})(ctx, message.New(nil, nil, message.NewAcking(nil, nil)))
@@ -188,7 +188,7 @@ func TestRetryStopsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
 		start := time.Now()
-		_, err := middleware.Retry(middleware.RetryConfig{})(func(context.Context, *message.Message) ([]*message.Message, error) {
+		_, err := middleware.Retry(middleware.RetryConfig{}).Wrap(func(context.Context, *message.Message) ([]*message.Message, error) {
 			return nil, message.RetryAfter(errBoom, time.Hour)
 		})(ctx, message.New(nil, nil, nil))
 		if !errors.Is(err, errBoom) || time.Since(start) != time.Second {

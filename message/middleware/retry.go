@@ -24,7 +24,7 @@ func Retry(cfg RetryConfig) message.Middleware {
 	if cfg.MaxAttempts < 1 {
 		cfg.MaxAttempts = 3
 	}
-	return func(next message.ProcessFunc) message.ProcessFunc {
+	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
 		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
 			for attempt := 1; ; attempt++ {
 				outs, err := next(ctx, msg)
@@ -33,7 +33,7 @@ func Retry(cfg RetryConfig) message.Middleware {
 				}
 			}
 		}
-	}
+	})
 }
 
 func (c RetryConfig) worthwhile(err error) bool {

@@ -90,7 +90,7 @@ func (w *writers) start(n int) (stop func()) {
 }
 
 func (w *writers) run(ctx context.Context, writer int) {
-	process := sqltx.TxMiddleware(w.db, nil)(sqltx.InboxMiddleware(sqltx.InboxConfig{DB: w.db, Table: w.cfg.Inbox, Subscriber: "new"})(
+	process := sqltx.TxMiddleware(w.db, nil).Wrap(sqltx.InboxMiddleware(sqltx.InboxConfig{DB: w.db, Table: w.cfg.Inbox, Subscriber: "new"}).Wrap(
 		func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
 			_, err := sqltx.ExecutorFromContext(ctx, w.db).ExecContext(ctx, "INSERT INTO "+w.cfg.Business+" (id) VALUES ('"+msg.ID()+"')")
 			return nil, err

@@ -130,7 +130,7 @@ func useDefaultTables(t *testing.T, d sqltest.Database) {
 	if err := errors.Join(inbox.Init(t.Context()), outbox.Init(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	handle := sqltx.TxMiddleware(db, nil)(sqltx.InboxMiddleware(inbox)(sqltx.OutboxMiddleware(outbox)(
+	handle := sqltx.TxMiddleware(db, nil).Wrap(sqltx.InboxMiddleware(inbox).Wrap(sqltx.OutboxMiddleware(outbox).Wrap(
 		func(context.Context, *message.Message) ([]*message.Message, error) {
 			return []*message.Message{message.New(map[string]int{"n": 1}, message.Attributes{message.AttrID: "out", message.AttrType: "t", message.AttrSource: "s"}, nil)}, nil
 		})))

@@ -89,11 +89,11 @@ func testInbox(t *testing.T, s *suite) {
 			t.Errorf("ran %t, %v, want %q", ran, err, text)
 		}
 	}
-	twice := sqltx.TxMiddleware(s.db, &sqltx.TxOptions{Dialect: s.Dialect})(sqltx.InboxMiddleware(s.inboxConfig())(sqltx.InboxMiddleware(s.inboxConfig())(nil)))
+	twice := sqltx.TxMiddleware(s.db, &sqltx.TxOptions{Dialect: s.Dialect}).Wrap(sqltx.InboxMiddleware(s.inboxConfig()).Wrap(sqltx.InboxMiddleware(s.inboxConfig()).Wrap(nil)))
 	if _, err := twice(t.Context(), message.New(nil, message.Attributes{message.AttrID: "twice"}, nil)); err == nil || !strings.Contains(err.Error(), "leave one out") {
 		t.Errorf("an inbox inside of an inbox: %v", err)
 	}
-	none := sqltx.InboxMiddleware(s.inboxConfig())(nil)
+	none := sqltx.InboxMiddleware(s.inboxConfig()).Wrap(nil)
 	if _, err := none(t.Context(), message.New(nil, nil, nil)); err == nil || err.Error() != "inbox: no transaction in context (TxMiddleware required)" {
 		t.Error(err)
 	}
@@ -142,7 +142,7 @@ func testEventIDs(t *testing.T, s *suite) {
 // claim runs the inbox in a transaction, and says whether what is behind it ran.
 func (s *suite) claim(t testing.TB, cfg sqltx.InboxConfig, attrs message.Attributes) (ran bool, err error) {
 	t.Helper()
-	process := sqltx.TxMiddleware(s.db, &sqltx.TxOptions{Dialect: s.Dialect})(sqltx.InboxMiddleware(cfg)(
+	process := sqltx.TxMiddleware(s.db, &sqltx.TxOptions{Dialect: s.Dialect}).Wrap(sqltx.InboxMiddleware(cfg).Wrap(
 		func(context.Context, *message.Message) ([]*message.Message, error) {
 			ran = true
 			return nil, nil
@@ -218,7 +218,7 @@ func testOutbox(t *testing.T, s *suite) {
 	if n := s.rows(t, s.outbox, "topic = 'order-events' AND event_type = 'order.placed'"); n != 4 {
 		t.Errorf("%d rows", n)
 	}
-	none := sqltx.OutboxMiddleware(s.outboxConfig())(func(context.Context, *message.Message) ([]*message.Message, error) {
+	none := sqltx.OutboxMiddleware(s.outboxConfig()).Wrap(func(context.Context, *message.Message) ([]*message.Message, error) {
 		t.Error("the handler ran without a transaction")
 		return nil, nil
 	})

@@ -83,13 +83,13 @@ func (s *service) consume(ctx context.Context, failed func(error)) error {
 		return err
 	}
 	if s.batches {
-		return sub.Consume(ctx, s.tr, func(ctx context.Context, raw *message.RawMessage) error {
+		return sub.Consume(ctx, s.tr, stream.ProcessFunc(func(ctx context.Context, raw *message.RawMessage) error {
 			_, err := engine.Process(ctx, raw)
 			if err != nil {
 				failed(err)
 			}
 			return err
-		})
+		}))
 	}
 	in, err := sub.Subscribe(ctx)
 	if err != nil {

@@ -68,7 +68,7 @@ func (p *process) engine(mw message.Middleware, handlers map[string]message.Hand
 		Concurrency: readBatch * len(p.branches), Logger: p.log,
 		ErrorHandler: func(context.Context, *message.Message, error) {}, // the input comes again
 	}})
-	if err := engine.Router().Use(p.count, mw); err != nil {
+	if err := engine.Router().Use(message.NewMiddleware(p.count), mw); err != nil {
 		return nil, err
 	}
 	for name, handler := range handlers {
@@ -113,10 +113,10 @@ func (p *process) consume(ctx context.Context, engine *message.Engine, key strin
 		if err != nil {
 			return err
 		}
-		return sub.Consume(ctx, p.tr, func(ctx context.Context, raw *message.RawMessage) error {
-			_, _ = engine.Process(ctx, raw) // the input comes again
+		return sub.Consume(ctx, p.tr, stream.ProcessFunc(func(ctx context.Context, raw *message.RawMessage) error {
+			_ = engine.ProcessRaw(ctx, raw) // the input comes again
 			return nil
-		})
+		}))
 	}))
 }
 

@@ -1,0 +1,106 @@
+package message
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Subscriber reads encoded messages until its context ends, and then closes the channel.
+type Subscriber interface {
+	Subscribe(ctx context.Context) (<-chan *RawMessage, error)
+}
+
+// forwarder is a Subscriber that may read an outbox.
+type forwarder interface{ Forwards() bool }
+
+// AddSubscriber adds the messages of a subscriber as a raw input, with the matcher of AddRawInput. Run subscribes, ends the
+// subscription when it stops, and returns once the subscription has closed its channel. It returns ErrStarted once the
+// Engine runs.
+//
+// A subscriber with a method Forwards() bool that returns true reads an outbox: an ack of its messages says that they have
+// been published. Run returns a *WiringError if the Engine hands their outputs to raw outputs under AckOnSuccess. The
+// channel of such a subscriber can be given to AddRawInput as well, but then Run learns of the outbox from the first event
+// that it handles: it nacks that event, stops, and returns the same error.
+func (e *Engine) AddSubscriber(name string, matcher Matcher, s Subscriber) error {
+	if s == nil {
+		return fmt.Errorf("message: subscriber %q is nil", name)
+	}
+	return e.addInput(rawInput{name: name, matcher: matcher, subscriber: s})
+}
+
+// Check returns what is wrong with the Engine's config and wiring, as Run does: a *WiringError for a combination that loses
+// messages. No handler and no middleware can be added afterwards.
+func (e *Engine) Check() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.err != nil {
+		return e.err
+	}
+	return e.check()
+}
+
+// check is Check for callers that hold the lock.
+func (e *Engine) check() error {
+	if err := e.router.start(); err != nil {
+		return err
+	}
+	if e.cfg.Pipe.AckStrategy != AckOnSuccess || len(e.outputs) == 0 || hasOutbox(e.router.traits()) {
+		return nil
+	}
+	for _, in := range e.inputs {
+		if f, ok := in.subscriber.(forwarder); ok && f.Forwards() {
+			return lostByAck(fmt.Sprintf("the outbox that raw input %q reads", in.name))
+		}
+	}
+	return nil
+}
+
+// subscribe opens the channels of the subscribers, until ctx ends.
+func (e *Engine) subscribe(ctx context.Context) error {
+	for i, in := range e.inputs {
+		if in.subscriber == nil {
+			continue
+		}
+		ch, err := in.subscriber.Subscribe(ctx)
+		if err != nil {
+			return fmt.Errorf("message: raw input %q: %w", in.name, err)
+		}
+		e.inputs[i].ch = ch
+	}
+	return nil
+}
+
+// unsubscribe waits until the subscriptions, whose context has ended, have closed their channels.
+func (e *Engine) unsubscribe(ctx context.Context) {
+	for _, in := range e.inputs {
+		if in.subscriber == nil || in.ch == nil {
+			continue
+		}
+		for raw := range in.ch {
+			if raw != nil {
+				e.refuse(ctx, opened(raw), fmt.Errorf("%w before it was taken over", ErrStopped))
+			}
+		}
+	}
+}
+
+// ProcessRaw handles and settles one encoded message, as Process does, for callers that take no outputs, such as
+// stream.Subscriber.Consume. An output that no outbox has stored is an error wrapping ErrNoOutput, and the message is nacked.
+func (e *Engine) ProcessRaw(ctx context.Context, raw *RawMessage) error {
+	if e.err != nil {
+		return e.err
+	}
+	return e.router.ProcessRaw(ctx, raw)
+}
+
+// ProcessRaw handles and settles one message whose data is encoded, as Process does, for callers that take no outputs, such
+// as stream.Subscriber.Consume. Handlers made by NewHandler and NewCommandHandler decode JSON. An output that no outbox has
+// stored is an error wrapping ErrNoOutput, and the message is nacked.
+func (r *Router) ProcessRaw(ctx context.Context, raw *RawMessage) error {
+	if raw == nil {
+		return errors.Join(r.start(), errNilMessage)
+	}
+	_, err := r.process(ctx, opened(raw), true)
+	return err
+}
