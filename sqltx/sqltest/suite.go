@@ -40,6 +40,8 @@ func Conformance(t *testing.T, d Database) {
 		"OneOwner":   testOneOwner,
 		"Parked":     testParked,
 		"Cleanup":    testCleanup,
+		"Wiring":     testWiring,
+		"Marshaler":  testMarshaler,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
