@@ -132,9 +132,6 @@ func (e *Engine) Run(ctx context.Context) error {
 		if len(e.inputs) == 0 {
 			return errors.New("message: the Engine has no raw input: call AddRawInput or AddSubscriber")
 		}
-		if err := e.check(); err != nil {
-			return err
-		}
 		e.started = true
 		return nil
 	})
@@ -146,6 +143,9 @@ func (e *Engine) Run(ctx context.Context) error {
 			close(out.ch)
 		}
 	}()
+	if err := e.Check(); err != nil {
+		return err
+	}
 	detached := context.WithoutCancel(ctx)
 	ctx, stop := context.WithCancelCause(ctx)
 	defer func() {

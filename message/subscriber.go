@@ -37,11 +37,6 @@ func (e *Engine) Check() error {
 	if e.err != nil {
 		return e.err
 	}
-	return e.check()
-}
-
-// check is Check for callers that hold the lock.
-func (e *Engine) check() error {
 	if err := e.router.start(); err != nil {
 		return err
 	}

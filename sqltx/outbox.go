@@ -68,7 +68,7 @@ func newOutbox(cfg OutboxConfig) (*outbox, error) {
 
 // OutboxMiddleware writes the outputs of the handler to a table, in the handler's transaction. They are not passed on: an
 // OutboxPublisher hands them out once they are committed. An output without an id is given one that is derived from the
-// input and its position, so that another run of the handler makes the same event. Place it inside InboxMiddleware.
+// input and its position, so that another run of the handler makes the same event. Place it inside InboxMiddleware. The data is encoded by the Marshaler of the Engine.
 func OutboxMiddleware(cfg OutboxConfig) message.Middleware {
 	o, err := newOutbox(cfg)
 	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {

@@ -68,8 +68,8 @@ var pipelineMutants = []Mutant{
 	{
 		Name:    "outputs-passed-on",
 		File:    "outbox/middleware.go",
-		Old:     "cfg.emit(tx, output); err != nil {\n\t\t\t\t\treturn nil, fmt.Errorf(\"outbox: output %d: %w\", i, err)\n\t\t\t\t}\n\t\t\t}\n\t\t\treturn nil, nil",
-		New:     "cfg.emit(tx, output); err != nil {\n\t\t\t\t\treturn nil, fmt.Errorf(\"outbox: output %d: %w\", i, err)\n\t\t\t\t}\n\t\t\t}\n\t\t\treturn outputs, nil",
+		Old:     "cfg.emit(ctx, tx, output); err != nil {\n\t\t\t\t\treturn nil, fmt.Errorf(\"outbox: output %d: %w\", i, err)\n\t\t\t\t}\n\t\t\t}\n\t\t\treturn nil, nil",
+		New:     "cfg.emit(ctx, tx, output); err != nil {\n\t\t\t\t\treturn nil, fmt.Errorf(\"outbox: output %d: %w\", i, err)\n\t\t\t\t}\n\t\t\t}\n\t\t\treturn outputs, nil",
 		Package: "outbox",
 		Test:    "^TestEvents$",
 		Why:     "events are published before they are committed, and again",
@@ -86,8 +86,8 @@ var pipelineMutants = []Mutant{
 	{
 		Name:    "event-id-not-derived",
 		File:    "outbox/middleware.go",
-		Old:     `cfg.event(output, tx.EventID)`,
-		New:     `cfg.event(output, message.NewID)`,
+		Old:     `cfg.event(ctx, output, tx.EventID)`,
+		New:     `cfg.event(ctx, output, message.NewID)`,
 		Package: "outbox",
 		Test:    "^TestDerivedIDs$",
 		Why:     "a replay makes other events, which no consumer takes for the same",

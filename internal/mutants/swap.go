@@ -76,7 +76,7 @@ var swapMutants = []Mutant{
 	},
 	{
 		Name:    "messagepack-taken-for-json",
-		File:    "stream/outbox.go",
+		File:    "internal/outboxentry/entry.go",
 		Old:     `text[0] < 0x80`,
 		New:     `text[0] < 0xff`,
 		Package: "outbox",
