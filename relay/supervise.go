@@ -19,18 +19,18 @@ const (
 )
 
 var (
-	errTimeout = Classify("timeout", errTimedOut{})
+	errTimeout = Classify("timeout", timeoutError{})
 	errGoexit  = errors.New("relay: publish: the publisher ended its goroutine by runtime.Goexit; return an error instead")
 )
 
-// errTimedOut is a context.DeadlineExceeded, as the error of a Publisher that honors its context is.
-type errTimedOut struct{}
+// timeoutError is a context.DeadlineExceeded, as the error of a Publisher that honors its context is.
+type timeoutError struct{}
 
-func (errTimedOut) Error() string {
+func (timeoutError) Error() string {
 	return "relay: publish: the call did not return within its deadline; make the publisher return when its context ends"
 }
 
-func (errTimedOut) Unwrap() error { return context.DeadlineExceeded }
+func (timeoutError) Unwrap() error { return context.DeadlineExceeded }
 
 // supervision says what becomes of a call that outlives its context. The context carries it to Publishers that wrap others:
 // they abandon the call inside that hangs, and return the answers of those beside it.
