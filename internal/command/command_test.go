@@ -249,7 +249,7 @@ func TestDecides(t *testing.T) {
 		"HPEXPIRE k 5 LT FIELDS 1 f": true, "ZADD k NX 1 m": true, "ZADD k ch 1 m": true, "ZADD k GT CH 1 m": true,
 		"ZADD k": false, "GEOADD k 1 2 NX": false, "GEOADD k CH 1 2 m": true,
 		"XADD k * f NOMKSTREAM": false, "XADD k NOMKSTREAM * f v": true, "xadd k maxlen ~ 5 limit 1 nomkstream * f v": true,
-		"XADD k IDMP NOMKSTREAM NOMKSTREAM * f v": false, "XADD k IDMPAUTO p KEEPREF NOMKSTREAM * f v": true, "XADD k MAXLEN": false,
+		"XADD k IDMP NOMKSTREAM i * f v": false, "XADD k IDMPAUTO p KEEPREF NOMKSTREAM * f v": true, "XADD k MAXLEN": false,
 		"XDELEX k IDS 1 ACKED": false, "XDELEX k ACKED IDS 1 1-1": true, "XACKDEL k g ACKED IDS 1 1-1": true, "XACKDEL k ACKED IDS 1 1-1": false,
 	} {
 		if s := spec(t, line); s.Decides != want {
