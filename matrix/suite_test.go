@@ -59,6 +59,30 @@ func build(t *testing.T, packages []string) []program {
 	return all
 }
 
+// run runs the program and returns its lines as go test -json has them. They pass through a file: servers that the tests
+// leave behind would hold a pipe open.
+func (p program) run(t *testing.T, env []string) []byte {
+	lines, err := os.Create(p.path + "." + filepath.Base(t.Name()) + ".out")
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	defer func() { _ = lines.Close() }()
+	run := exec.CommandContext(t.Context(), p.path, "-test.v=test2json", "-test.timeout=20m")
+	run.Dir, run.Env, run.Stdout, run.Stderr = p.dir, env, lines, lines
+	failed := run.Run()
+	if _, err := lines.Seek(0, 0); err != nil {
+		t.Error(err)
+	}
+	convert := exec.CommandContext(t.Context(), "go", "tool", "test2json", "-p", p.name)
+	convert.Stdin = lines
+	out, err := convert.Output()
+	if err != nil || failed != nil && !bytes.Contains(out, []byte(`"Action":"fail"`)) {
+		t.Errorf("%s: %v, %v", p.name, failed, err)
+	}
+	return out
+}
+
 // sideBySide calls f with each number below n, as many at a time as there are processors.
 func sideBySide(n int, f func(i int)) {
 	var running sync.WaitGroup
@@ -82,9 +106,7 @@ func suite(t *testing.T, programs []program, env ...string) tally {
 	outputs := make([][]byte, len(programs))
 	sideBySide(len(programs), func(i int) {
 		p := programs[i]
-		run := exec.CommandContext(t.Context(), "go", "tool", "test2json", "-p", p.name, p.path, "-test.v=test2json", "-test.timeout=20m")
-		run.Dir, run.Env = p.dir, env
-		outputs[i], _ = run.Output() // the lines tell what failed
+		outputs[i] = p.run(t, env)
 	})
 	n, text := count(bytes.Join(outputs, nil))
 	for _, name := range n.failed {
