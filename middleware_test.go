@@ -275,6 +275,9 @@ func TestFusedAckOnlyUnderAckOnSuccess(t *testing.T) {
 		"on success, another's slot": {message.AckOnSuccess, elsewhere, 0, 0, true},
 	} {
 		mw := message.Chain(luatx.Middleware(tr), inbox.Middleware(inbox.Config{}))
+		if c.strategy == message.AckForward { // an inbox needs an outbox then
+			mw = luatx.Middleware(tr)
+		}
 		r := router(t, message.PipeConfig{AckStrategy: c.strategy}, mw, func(context.Context) ([]*message.Message, error) {
 			return make([]*message.Message, c.outputs), nil
 		})
