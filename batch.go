@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 
 	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/slot"
 )
 
 // BatchItem is one transaction of TransactBatch.
@@ -42,6 +45,7 @@ func (t *Transactor) TransactBatch(ctx context.Context, items []BatchItem) []Bat
 		}
 		open = append(open, &batchCall{call: c, BatchResult: &results[i]})
 	}
+	open = t.checkAll(ctx, open)
 	for n := 0; ; n++ {
 		if open = t.attempt(ctx, open); len(open) == 0 {
 			return results
@@ -56,6 +60,20 @@ type batchCall struct {
 	*call
 	*BatchResult
 	prepared *prepared
+}
+
+// checkAll runs the check that comes before the first commit, on the nodes of all calls at once. It returns the calls
+// that may go on; the others have their error.
+func (t *Transactor) checkAll(ctx context.Context, calls []*batchCall) []*batchCall {
+	if t.checked.Load() {
+		return calls
+	}
+	var checks sync.WaitGroup
+	for _, c := range calls {
+		checks.Go(func() { c.Err = t.ensureChecked(ctx, t.scripts.Shard(slot.OfTag(c.tag))) })
+	}
+	checks.Wait()
+	return slices.DeleteFunc(calls, func(c *batchCall) bool { return c.Err != nil })
 }
 
 // attempt runs the functions of the calls and commits what they recorded. It returns the calls to be run again.

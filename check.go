@@ -7,87 +7,133 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/script"
 )
 
-// Check looks at the server once: its version (6.0 at least), its clock, whether it may evict keys, which would
-// forget ids (a warning, or an error under Config.StrictEviction), and what its user may do. Without a command that
-// takes writes back it fails, with a RefusedError that names it; without DUMP and RESTORE it goes on, and a
-// transaction that cannot be undone without them is refused. What a managed service denies, CONFIG or INFO, is
-// passed over with a warning. It takes Config.CommitTimeout at most. The first commit runs Check where the caller has not.
+// Check checks the server: its version (6.0 at least), its clock, whether it may evict keys, which would forget ids (a
+// warning, or an error under Config.StrictEviction), and what its user may do. Without a command that takes writes back
+// it fails, with a RefusedError that names it; without DUMP and RESTORE it goes on, and a transaction that cannot be
+// undone without them is refused. If a managed service denies CONFIG or INFO, Check skips them and logs a warning.
+//
+// On a cluster Check asks one master, that of a random slot of the keyspace. While the server does not reply, is loading
+// or fails over, Check tries again until ctx ends, for Config.CommitTimeout at most. The first commit runs Check on the
+// master that it commits to, unless the caller has; commits that need it at the same time share it, each under its own
+// context.
 func (t *Transactor) Check(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, t.cfg.CommitTimeout) // some of it is asked for until there is an answer
+	slots := t.cfg.Keyspace.Slots()
+	return t.check(ctx, t.scripts.Shard(slots[rand.N(len(slots))]), nil)
+}
+
+// ensureChecked runs the check of a shard's node, unless a node has passed it already, or passes it meanwhile.
+func (t *Transactor) ensureChecked(ctx context.Context, shard script.Shard) error {
+	if t.checked.Load() {
+		return nil
+	}
+	return t.check(ctx, shard, t.passed)
+}
+
+// check runs the check of a shard's node, or joins the one that is under way. It needs no more when over is closed.
+func (t *Transactor) check(ctx context.Context, shard script.Shard, over <-chan struct{}) error {
+	ctx, cancel := context.WithTimeout(ctx, t.cfg.CommitTimeout)
 	defer cancel()
-	now, err := t.client.Time(ctx).Result()
+	// A cluster's client must know the cluster before it can name a slot's node.
+	err := t.checks.do(ctx, over, "the cluster", func(ctx context.Context, failed func(error)) error {
+		return t.scripts.Ask(ctx, shard, failed, func(context.Context, redis.UniversalClient) error { return nil })
+	})
 	if err != nil {
-		return checkError("TIME", err)
+		return checkError(err)
 	}
-	t.observe(now)
-	if err := t.checkVersion(ctx); err != nil {
-		return err
+	err = t.checks.do(ctx, over, "node "+t.scripts.Node(ctx, shard), func(ctx context.Context, failed func(error)) error {
+		return (&check{t, shard, failed}).run(ctx)
+	})
+	if err != nil {
+		return checkError(err)
 	}
-	if err := t.checkEviction(ctx); err != nil {
-		return err
+	if t.checked.CompareAndSwap(false, true) {
+		close(t.passed)
 	}
-	if err := t.checkUndo(ctx); err != nil {
-		return err
-	}
-	t.checked.Store(true)
 	return nil
 }
 
-func (t *Transactor) ensureChecked(ctx context.Context) error {
-	if t.checked.Load() {
-		return nil
-	}
-	t.checkMu.Lock()
-	defer t.checkMu.Unlock()
-	if t.checked.Load() {
-		return nil
-	}
-	return t.Check(ctx)
+// A check is one run of the check of a shard's node. It reports failed tries to failed.
+type check struct {
+	*Transactor
+	shard  script.Shard
+	failed func(error)
 }
 
-func (t *Transactor) checkVersion(ctx context.Context) error {
-	info, err := t.client.Info(ctx, "server").Result()
+func (c *check) run(ctx context.Context) error {
+	now, err := ask(ctx, c, func(ctx context.Context, node redis.UniversalClient) (time.Time, error) {
+		return node.Time(ctx).Result()
+	})
 	if err != nil {
-		return t.denied("INFO", err)
+		return fmt.Errorf("TIME: %w", err)
+	}
+	c.observe(now)
+	if err := c.version(ctx); err != nil {
+		return err
+	}
+	if err := c.eviction(ctx); err != nil {
+		return err
+	}
+	return c.undo(ctx)
+}
+
+// ask returns the reply of a command on the shard's node.
+func ask[T any](ctx context.Context, c *check, command func(context.Context, redis.UniversalClient) (T, error)) (reply T, err error) {
+	err = c.scripts.Ask(ctx, c.shard, c.failed, func(ctx context.Context, node redis.UniversalClient) error {
+		reply, err = command(ctx, node)
+		return err
+	})
+	return reply, err
+}
+
+func (c *check) version(ctx context.Context) error {
+	info, err := ask(ctx, c, func(ctx context.Context, node redis.UniversalClient) (string, error) {
+		return node.Info(ctx, "server").Result()
+	})
+	if err != nil {
+		return c.denied("INFO", err)
 	}
 	version := field(info, "redis_version:")
 	major, _, _ := strings.Cut(version, ".")
 	n, err := strconv.Atoi(major)
 	known := err == nil
 	if known && n < 6 {
-		return fmt.Errorf("luatx: check: the server is Redis %s: 6.0 or later is needed", version)
+		return fmt.Errorf("the server is Redis %s: 6.0 or later is needed", version)
 	}
-	t.scripts.WakePlainly(known && n < 7)
+	c.scripts.WakePlainly(known && n < 7)
 	return nil
 }
 
-func (t *Transactor) checkEviction(ctx context.Context) error {
-	config, err := t.client.ConfigGet(ctx, "maxmemory-policy").Result()
+func (c *check) eviction(ctx context.Context) error {
+	config, err := ask(ctx, c, func(ctx context.Context, node redis.UniversalClient) (map[string]string, error) {
+		return node.ConfigGet(ctx, "maxmemory-policy").Result()
+	})
 	if err != nil {
-		return t.denied("CONFIG", err)
+		return c.denied("CONFIG", err)
 	}
 	policy := config["maxmemory-policy"]
 	if policy == "" || policy == "noeviction" {
 		return nil
 	}
-	if t.cfg.StrictEviction {
-		return fmt.Errorf("luatx: check: maxmemory-policy is %s, which may forget ids and events: set noeviction", policy)
+	if c.cfg.StrictEviction {
+		return fmt.Errorf("maxmemory-policy is %s, which may forget ids and events: set noeviction", policy)
 	}
-	t.cfg.Logger.Warn("luatx: the server may evict keys, and with them ids and events: set maxmemory-policy noeviction", "policy", policy)
+	c.cfg.Logger.Warn("luatx: the server may evict keys, and with them ids and events: set maxmemory-policy noeviction", "policy", policy)
 	return nil
 }
 
-// checkUndo asks for the rights of the undo, on any shard: another one where it is asked again.
-func (t *Transactor) checkUndo(ctx context.Context) error {
-	slots := t.cfg.Keyspace.Slots()
-	lacks, restores, err := t.scripts.Probe(ctx, t.scripts.Shard(slots[rand.N(len(slots))]))
+// undo asks for the rights of the undo.
+func (c *check) undo(ctx context.Context) error {
+	lacks, restores, err := c.scripts.Probe(ctx, c.shard, c.failed)
 	switch {
 	case err != nil:
-		return checkError("the rights of the undo", err)
+		return fmt.Errorf("the rights of the undo: %w", err)
 	case len(lacks) > 0:
 		return &RefusedError{
 			Code:   "NOPERM",
@@ -95,25 +141,28 @@ func (t *Transactor) checkUndo(ctx context.Context) error {
 			Remedy: "grant +" + strings.ToLower(strings.Join(lacks, " +")) + " to the user, as docs/acl.md says",
 		}
 	case !restores:
-		t.cfg.Logger.Info("luatx: DUMP or RESTORE is denied, or knows strings only: a transaction that cannot be undone without them is refused; docs/acl.md says how to grant them")
+		c.cfg.Logger.Info("luatx: DUMP or RESTORE is denied, or knows strings only: a transaction that cannot be undone without them is refused; docs/acl.md says how to grant them")
 	}
 	return nil
 }
 
-// checkError is what kept the server from being looked at: its own refusal, or its silence.
-func checkError(what string, err error) error {
+// checkError returns the error of a check: the server's own refusal, if its last reply was one.
+func checkError(err error) error {
+	if named, ok := errors.AsType[*RefusedError](err); ok {
+		return named
+	}
 	if refused := refusal(err); refused != nil {
 		return refused
 	}
-	return fmt.Errorf("luatx: check: %s: %w", what, err)
+	return fmt.Errorf("luatx: check: %w", err)
 }
 
-// denied passes over what the server will not tell, and says so; a server that does not answer is an error.
-func (t *Transactor) denied(command string, err error) error {
+// denied logs that the server denies a command of the check, and skips it. Any other error is the check's.
+func (c *check) denied(command string, err error) error {
 	if _, answered := errors.AsType[redis.Error](err); !answered {
-		return checkError(command, err)
+		return fmt.Errorf("%s: %w", command, err)
 	}
-	t.cfg.Logger.Warn("luatx: the server denies what the check asks it by: see to its version (6.0 or later) and maxmemory-policy (noeviction) yourself", "command", command, "error", err)
+	c.cfg.Logger.Warn("luatx: the server denies what the check asks it by: see to its version (6.0 or later) and maxmemory-policy (noeviction) yourself", "command", command, "error", err)
 	return nil
 }
 

@@ -1,9 +1,11 @@
 package luatx_test
 
 import (
+	"errors"
 	"log/slog"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -80,17 +82,17 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestCheckOfNoServer holds that a server which does not answer is an error.
-func TestCheckOfNoServer(t *testing.T) {
+func TestCheckFailsAfterCommitTimeoutIfThereIsNoServer(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
 	t.Cleanup(func() { _ = client.Close() })
-	tr, err := luatx.New(client, luatx.Config{Namespace: "n"})
+	tr, err := luatx.New(client, luatx.Config{Namespace: "n", CommitTimeout: 200 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := tr.Check(redistest.Soon(t)); err == nil {
-		t.Error("a server that is not there passes the check")
+	ctx := redistest.Soon(t)
+	if err := tr.Check(ctx); !errors.Is(err, syscall.ECONNREFUSED) || ctx.Err() != nil {
+		t.Errorf("%v; its caller waits: %v", err, ctx.Err())
 	}
 }
 

@@ -77,7 +77,7 @@ func (t *Transactor) prepare(ctx context.Context, tx *Tx, input script.Input) (*
 		return nil, tx.verify(ctx) // though its function has decided on what it read
 	}
 	if err == nil {
-		err = t.ensureChecked(ctx)
+		err = t.ensureChecked(ctx, tx.shard)
 	}
 	if err != nil {
 		p.err = err

@@ -38,7 +38,7 @@ func (t *Transactor) Enqueue(ctx context.Context, aggregate string, events ...Ev
 
 // enqueue sends checked events to a shard.
 func (t *Transactor) enqueue(ctx context.Context, shard script.Shard, batch []script.Event) (int, error) {
-	if err := t.ensureChecked(ctx); err != nil {
+	if err := t.ensureChecked(ctx, shard); err != nil {
 		return 0, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, t.cfg.CommitTimeout)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,8 +30,9 @@ type Transactor struct {
 	clock    atomic.Pointer[reading]
 	inline   atomic.Pointer[Inline]
 
-	checkMu sync.Mutex
+	checks  shared
 	checked atomic.Bool
+	passed  chan struct{} // closed when checked is true
 }
 
 // Inline is told of commits in this process, so that their events can be published at once. Package relay
@@ -74,6 +74,7 @@ func New(client redis.UniversalClient, cfg Config) (*Transactor, error) {
 		identity: identity,
 		source:   record.NewSource(),
 		filler:   record.NewFiller(),
+		passed:   make(chan struct{}),
 		scripts: script.New(client, script.Constants{
 			Namespace:  cfg.Namespace,
 			Identity:   identity,

@@ -4,7 +4,7 @@ package main
 var faultMutants = []Mutant{
 	{
 		Name: "check-waits-for-ever", File: "check.go", Package: ".", Test: "^TestCheckEnds$",
-		Old: `context.WithTimeout(ctx, t.cfg.CommitTimeout) // some of it`, New: `context.WithCancel(ctx) // some of it`,
+		Old: `context.WithTimeout(ctx, t.cfg.CommitTimeout)`, New: `context.WithCancel(ctx)`,
 		Why: "a service that starts beside a sick server hangs without a word",
 	},
 	{
@@ -109,8 +109,8 @@ var faultMutants = []Mutant{
 	{
 		Name:    "denied-in-silence",
 		File:    "check.go",
-		Old:     `t.cfg.Logger.Warn("luatx: the server denies`,
-		New:     `t.cfg.Logger.Debug("luatx: the server denies`,
+		Old:     `c.cfg.Logger.Warn("luatx: the server denies`,
+		New:     `c.cfg.Logger.Debug("luatx: the server denies`,
 		Package: ".",
 		Test:    "^TestDeniedCommands$",
 		Why:     "nobody knows that the eviction policy was not looked at",

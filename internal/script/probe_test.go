@@ -24,7 +24,7 @@ func TestProbe(t *testing.T) {
 		{[]any{"1", int64(1)}, nil, ""},
 	} {
 		set, _ := newSick(t, c.reply)
-		lacks, restores, err := set.Probe(t.Context(), set.Shard(0))
+		lacks, restores, err := set.Probe(t.Context(), set.Shard(0), func(error) {})
 		if (err == nil) != (c.sent != "") || !slices.Equal(lacks, c.lacks) || restores != (c.sent == "2") {
 			t.Errorf("%v: lacks %q, restores %t, %v", c.reply, lacks, restores, err)
 		}

@@ -55,7 +55,7 @@ type flight struct {
 // round makes a round trip for each request, or fewer, since they are shared with others.
 func (q *queue) round(ctx context.Context, reqs []*request) {
 	if len(reqs) == 1 {
-		if l := q.lane(q.node(ctx, reqs[0])); q.enter(l) {
+		if l := q.lane(q.node(ctx, reqs[0].part.shard)); q.enter(l) {
 			defer q.leave(l)
 			q.set.direct(ctx, reqs)
 			return
@@ -63,7 +63,7 @@ func (q *queue) round(ctx context.Context, reqs []*request) {
 	}
 	for _, r := range reqs {
 		r.seal()
-		r.flight = flight{ctx: ctx, lane: q.lane(q.node(ctx, r)), done: make(chan struct{})}
+		r.flight = flight{ctx: ctx, lane: q.lane(q.node(ctx, r.part.shard)), done: make(chan struct{})}
 	}
 	q.push(reqs)
 	for _, r := range reqs {
@@ -71,9 +71,9 @@ func (q *queue) round(ctx context.Context, reqs []*request) {
 	}
 }
 
-// node names the node of a request. Where the cluster is not known yet, the round trip will find out.
-func (q *queue) node(ctx context.Context, r *request) string {
-	master, err := q.set.master(ctx, r.part.shard.commit[0])
+// node names the node of a shard. Where the cluster is not known yet, the round trip will find out.
+func (q *queue) node(ctx context.Context, shard Shard) string {
+	master, err := q.set.master(ctx, shard.commit[0])
 	if err != nil {
 		return ""
 	}

@@ -1,0 +1,90 @@
+package luatx
+
+import (
+	"context"
+	"fmt"
+	"sync"
+)
+
+// shared lets callers that need the same result at the same time share one run of a function. Each caller waits under
+// its own context; the run ends when the last of them has left.
+type shared struct {
+	mu   sync.Mutex
+	runs map[string]*sharedRun
+}
+
+type sharedRun struct {
+	done   chan struct{} // closed when err is set
+	err    error
+	cancel context.CancelFunc
+
+	callers int   // that wait, under the lock of shared
+	last    error // of the latest failed try, under the lock of shared
+}
+
+// do runs a function, or joins the run under way of that name, and returns its error. If over is closed first, do returns
+// nil. If ctx ends first, do returns the cause and the error of the run's latest failed try.
+func (s *shared) do(ctx context.Context, over <-chan struct{}, name string, run func(ctx context.Context, failed func(error)) error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	r := s.join(ctx, name, run)
+	select {
+	case <-r.done:
+		return r.err
+	case <-over:
+		_ = s.leave(name, r)
+		return nil
+	case <-ctx.Done():
+	}
+	if last := s.leave(name, r); last != nil {
+		return fmt.Errorf("%w; last: %w", context.Cause(ctx), last)
+	}
+	return context.Cause(ctx)
+}
+
+func (s *shared) join(ctx context.Context, name string, run func(ctx context.Context, failed func(error)) error) *sharedRun {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.runs[name]; r != nil {
+		r.callers++
+		return r
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	r := &sharedRun{done: make(chan struct{}), cancel: cancel, callers: 1}
+	if s.runs == nil {
+		s.runs = make(map[string]*sharedRun)
+	}
+	s.runs[name] = r
+	go func() {
+		defer cancel()
+		r.err = run(ctx, func(err error) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			r.last = err
+		})
+		s.mu.Lock()
+		s.remove(name, r)
+		s.mu.Unlock()
+		close(r.done)
+	}()
+	return r
+}
+
+// leave takes a caller off a run, ends the run that nobody waits for, and returns the error of its latest failed try.
+func (s *shared) leave(name string, r *sharedRun) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.callers--; r.callers == 0 {
+		r.cancel()
+		s.remove(name, r)
+	}
+	return r.last
+}
+
+// remove makes room for another run of the name. The lock is held.
+func (s *shared) remove(name string, r *sharedRun) {
+	if s.runs[name] == r {
+		delete(s.runs, name)
+	}
+}
