@@ -55,6 +55,11 @@ type Config struct {
 	// XADD, LPOP …), unless it is the last one. Defaults to 1 MiB.
 	UndoBytes int
 
+	// GuardBytes is the most bytes of the replies to all guarded reads of one transaction, where each element of a reply
+	// counts with 64 bytes besides. The server computes the digest of that much in the read, again in the commit, and both
+	// again in each of ConflictRetries. Defaults to 1 MiB, at most 16,000 elements.
+	GuardBytes int
+
 	// ConflictRetries is how often a handler, or the function of a call, runs again because what it had read has
 	// changed before its commit. Defaults to 32; negative: never.
 	ConflictRetries int
@@ -124,6 +129,9 @@ func (c Config) withDefaults() Config {
 	if c.UndoBytes == 0 {
 		c.UndoBytes = 1 << 20
 	}
+	if c.GuardBytes == 0 {
+		c.GuardBytes = 1 << 20
+	}
 	if c.ConflictRetries == 0 {
 		c.ConflictRetries = 32
 	}
@@ -159,7 +167,7 @@ func (c Config) validate() error {
 	for name, value := range map[string]int{
 		"OutboxCapacity": c.OutboxCapacity, "OutboxBytes": c.OutboxBytes, "ParkedCapacity": c.ParkedCapacity,
 		"LaneCapacity": c.LaneCapacity, "MaxCommands": c.MaxCommands, "MaxBytes": c.MaxBytes, "UndoBytes": c.UndoBytes,
-		"ProcedureCalls": c.ProcedureCalls, "KeepBytes": c.KeepBytes,
+		"ProcedureCalls": c.ProcedureCalls, "KeepBytes": c.KeepBytes, "GuardBytes": c.GuardBytes,
 	} {
 		if value < 0 {
 			return fmt.Errorf("luatx: Config.%s is %d: use 0 for the default, or more", name, value)

@@ -3,6 +3,7 @@ package luatx
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -14,6 +15,10 @@ import (
 // reads again, and where a reply has changed it writes nothing and the handler runs again, up to
 // Config.ConflictRetries times; then ErrConflict. Only what was read counts: a guarded HGET does not mind a change of
 // another field, unlike WATCH. Reads of one pipeline are made at one moment.
+//
+// The server computes a digest of what is read, in the read and again in the commit. The replies to the reads of one
+// transaction count with their bytes, and with 64 for each element; a read beyond Config.GuardBytes returns ErrTooLarge,
+// in most cases before the server has run it, and is no guard. A procedure reads on the server, without that limit.
 //
 // Deterministic reads of keys in the transaction's slot are allowed, as docs/commands.md lists them; a key that has
 // a recorded write is ErrReadAfterWrite. An error of the server (WRONGTYPE …) is guarded as a reply is.
@@ -94,23 +99,44 @@ func (tx *Tx) guard(ctx context.Context, cmds []redis.Cmder) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, tx.t.cfg.CommitTimeout)
 	defer cancel()
-	reads, err := tx.t.scripts.Read(ctx, tx.shard, keys, guards)
+	reads, err := tx.t.scripts.Read(ctx, tx.shard, keys, guards, tx.guardRoom())
 	if err != nil {
 		return fmt.Errorf("luatx: read: %w", err)
 	}
-	replies := make([]any, len(reads))
+	if len(reads) < len(guards) {
+		return tx.guardsTooLarge(cmds[len(reads)])
+	}
+	replies, counted := make([]any, len(reads)), 0
 	for i, read := range reads {
-		guards[i].Digest = read.Digest
+		guards[i].Digest, guards[i].Size = read.Digest, read.Size
 		replies[i] = read.Reply
+		counted += read.Size
+	}
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if tx.guardSize+counted > tx.t.cfg.GuardBytes { // reads in several goroutines: each had room for itself
+		return tx.guardsTooLarge(cmds[0])
 	}
 	if err := tx.t.filler.Fill(cmds, replies); err != nil {
 		return fmt.Errorf("luatx: read: %w", err)
 	}
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
+	tx.guardSize += counted
 	tx.guards, tx.guardKeys = append(tx.guards, guards...), append(tx.guardKeys, keys...)
 	tx.guardBytes += size
 	return nil
+}
+
+// guardRoom returns what the replies of further guarded reads may count.
+func (tx *Tx) guardRoom() int {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	return tx.t.cfg.GuardBytes - tx.guardSize
+}
+
+// guardsTooLarge is the error of a guarded read whose reply has no room beside those before it.
+func (tx *Tx) guardsTooLarge(cmd redis.Cmder) error {
+	return fmt.Errorf("%w: guarded %s: the transaction's guarded reads exceed Config.GuardBytes, %d; read less, or use a procedure, which reads on the server",
+		ErrTooLarge, strings.ToUpper(cmd.Name()), tx.t.cfg.GuardBytes)
 }
 
 // writtenKeys are the keys that recorded commands may write.
@@ -138,7 +164,7 @@ func (tx *Tx) writtenKeys() map[string]bool {
 	return written
 }
 
-// orders are what lua/_reply.lua calls the guard classes.
+// orders are what lua/_guard.lua calls the guard classes.
 var orders = map[command.Guard]byte{command.GuardOrdered: 'o', command.GuardMembers: 'm', command.GuardPairs: 'p'}
 
 // verify tells whether what was read still holds: ErrConflict, or why it could not be asked.
@@ -154,10 +180,13 @@ func (tx *Tx) verify(ctx context.Context) error {
 	}
 	ctx, cancel := tx.lookup(ctx)
 	defer cancel()
-	reads, err := tx.t.scripts.Read(ctx, tx.shard, keys, guards)
+	reads, err := tx.t.scripts.Read(ctx, tx.shard, keys, guards, tx.t.cfg.GuardBytes)
 	if err != nil {
 		tx.t.cfg.Logger.Warn("luatx: the guarded reads could not be verified", "error", err)
 		return fmt.Errorf("luatx: verify the guarded reads: %w", err)
+	}
+	if len(reads) < len(guards) {
+		return ErrConflict // what was read within the limit has grown
 	}
 	for i, read := range reads {
 		if read.Digest != guards[i].Digest {

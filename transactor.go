@@ -85,6 +85,7 @@ func New(client redis.UniversalClient, cfg Config) (*Transactor, error) {
 			Lane:       cfg.LaneCapacity,
 			UndoBytes:  cfg.UndoBytes,
 			KeptBytes:  cfg.KeepBytes,
+			Guarded:    cfg.GuardBytes,
 			Durability: cfg.Durability.script(),
 			Procedures: procedures,
 			Budget:     cfg.ProcedureCalls,

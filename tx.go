@@ -34,7 +34,8 @@ type Tx struct {
 	reader     *redis.Conn
 	guards     []script.Guard
 	guardKeys  []string
-	guardBytes int
+	guardBytes int // of the reads
+	guardSize  int // of their replies, as Config.GuardBytes counts them
 	id         MessageID
 	keep       bool // the replies, for a retry
 	claimed    bool

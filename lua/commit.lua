@@ -5,7 +5,7 @@
 --          results:b where replies are kept, headers, lanes, seq and attempts where events may be ordered or scheduled,
 --          the input stream and every key of the batch, used by name.
 -- ARGV:    1 number of transactions; 2 stream, 3 group and 4 consumer of the input; the digest of each transaction; then of each its plan, token, not after (ms); its entry, where
---          the plan says what becomes of it; of each guard a head (order of the reply, see _reply.lua, and number of
+--          the plan says what becomes of it; of each guard a head (order of the reply, see _guard.lua, and number of
 --          arguments), the digest and the read; id, head where the plan says so (see _events.lua) and body of each event;
 --          the commands. Class p is a procedure: name, number of keys, keys, arguments.
 --          A plan is bytes, numbers with the high one first: 3 how many arguments the transaction has, 1 what becomes of
@@ -19,8 +19,9 @@
 --          of the command (an event: negative), error; 'aborted', index of the procedure, reason; 'refused', the server's
 --          error; 'broken', what was left. Or 'identity' and the one found, for the whole batch; or the server's error
 --          READONLY.
--- Bound:   linear in the arguments, which the client caps; for procedures BUDGET calls each. What few transactions need
---          is made when one does, by undos() and rare() (see internal/script/compose.go).
+-- Bound:   linear in the arguments, which the client caps; for guarded reads GUARD_BYTES, and what the reads cost whose
+--          size the server does not know beforehand; for procedures BUDGET calls each. What few transactions need
+--          is made when one does, by undos(), rare() and guarding() (see internal/script/compose.go).
 -- Redis:   6.0
 
 -- One look at the inbox for all of them.
@@ -119,7 +120,7 @@ for i = 1, count do
     -- 4. Guards.
     if guards > 0 then
       local changed
-      changed, q = rare().conflict(q, guards)
+      changed, q = guarding().conflict(q, guards)
       if changed then
         reply = {'conflict', changed}
         break

@@ -34,9 +34,10 @@ type Command struct {
 
 // Guard is a read that must still have its reply when the transaction commits.
 type Guard struct {
-	Order  byte // of the reply, as lua/_reply.lua says
+	Order  byte // of the reply, as lua/_guard.lua says
 	Args   []any
 	Digest string
+	Size   int // what the reply counts, as lua/_guard.lua says
 }
 
 // Tx is one transaction, ready to be sent.

@@ -7,14 +7,15 @@ import (
 )
 
 // commitText is the commit script behind its constants. A script makes its functions anew at each run, and that
-// costs: those that few transactions need are made when one does, by undos() and rare().
-var commitText = made + "local undos, rare, lanes\n" +
+// costs: those that few transactions need are made when one does, by undos(), rare() and guarding().
+var commitText = made + "local undos, rare, guarding, lanes\n" +
 	lua.Source("_time", "_inbox", "_events", "_undo") +
 	lazily("undos", []string{"_undo_more"},
 		"too_large", "unread", "push_expiry", "push_whole", "push_other", "excuse") +
 	lazily("rare", []string{"_rollback", "_reply", "_results", "_refusal", "_emit", "_procedure"},
 		"restore", "rollback", "rehearse", "no_room", "error_text", "failure", "exact", "known",
-		"conflict", "keep_replies", "emitter", "call_procedure") +
+		"keep_replies", "emitter", "call_procedure") +
+	lazily("guarding", []string{"_reply", "_guard"}, "conflict") +
 	lazyLanes +
 	lua.Source("commit")
 

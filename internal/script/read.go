@@ -9,11 +9,13 @@ import (
 type Read struct {
 	Reply  any // an error where the server's was one
 	Digest string
+	Size   int // what it counts, see lua/_guard.lua
 }
 
-// Read runs reads on the master, all at one moment, and digests their replies. Keys are those that are read.
-func (s *Set) Read(ctx context.Context, shard Shard, keys []string, reads []Guard) ([]Read, error) {
-	var args []any
+// Read runs reads on the master, all at one moment, and digests their replies. Keys are those that are read. If the
+// replies count more than room, it returns those of the reads before.
+func (s *Set) Read(ctx context.Context, shard Shard, keys []string, reads []Guard, room int) ([]Read, error) {
+	args := []any{room}
 	for _, read := range reads {
 		args = append(args, read.head())
 		args = append(args, read.Args...)
@@ -23,21 +25,28 @@ func (s *Set) Read(ctx context.Context, shard Shard, keys []string, reads []Guar
 		return nil, err
 	}
 	rows, _ := reply.([]any)
-	if len(rows) != len(reads) {
-		return nil, malformed("read", reply)
-	}
-	out := make([]Read, len(rows))
-	for i := range rows {
-		row, _ := rows[i].([]any)
-		if len(row) != 3 {
+	out := make([]Read, 0, len(reads))
+	for _, row := range rows {
+		fields, _ := row.([]any)
+		if len(fields) == 1 && fields[0] == int64(tooLarge) && len(out) < len(reads) {
+			return out, nil
+		}
+		if len(fields) != 4 {
 			return nil, malformed("read", reply)
 		}
-		out[i].Reply = row[1]
-		out[i].Digest, _ = row[2].(string)
-		if row[0] == int64(0) {
-			text, _ := row[1].(string)
-			out[i].Reply = errors.New(text)
+		read := Read{Reply: fields[1], Size: number(fields[3])}
+		read.Digest, _ = fields[2].(string)
+		if fields[0] == int64(0) {
+			text, _ := fields[1].(string)
+			read.Reply = errors.New(text)
 		}
+		out = append(out, read)
+	}
+	if len(out) != len(reads) {
+		return nil, malformed("read", reply)
 	}
 	return out, nil
 }
+
+// tooLarge stands in lua/read.lua's reply for a read that has no room.
+const tooLarge = 2

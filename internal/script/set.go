@@ -29,6 +29,7 @@ type Constants struct {
 	Lane      int           // events of a lane
 	UndoBytes int           // the largest key that is kept by DUMP for an undo
 	KeptBytes int           // the most bytes of replies that one transaction keeps
+	Guarded   int           // what the guarded reads of one transaction may count, see lua/_guard.lua
 
 	Durability Durability
 
@@ -52,6 +53,7 @@ func (c Constants) in(text string) string {
 		"OUTBOX_BYTES", strconv.Itoa(c.Bytes),
 		"UNDO_BYTES", strconv.Itoa(c.UndoBytes),
 		"KEPT_BYTES", strconv.Itoa(c.KeptBytes),
+		"GUARD_BYTES", strconv.Itoa(c.Guarded),
 		"KEPT_COUNT", strconv.Itoa(keptCount),
 		"DURABLE", strconv.FormatBool(c.Durability.On()),
 		"BUDGET", strconv.Itoa(c.Budget),
@@ -122,7 +124,7 @@ func New(client redis.UniversalClient, c Constants, log *slog.Logger) *Set {
 		durability: c.Durability,
 		commit:     newSource("commit", c.procedures()+c.in(commitText)),
 		resolve:    newSource("resolve", c.in(lua.Source("_time", "_inbox", "resolve"))),
-		read:       newSource("read", lua.Source("_reply", "read")),
+		read:       newSource("read", c.in(lua.Source("_reply", "_guard", "read"))),
 		claim:      newSource("claim", c.in(onOutbox("claim"))),
 		settle:     newSource("settle", c.in(onOutbox("settle"))),
 		rearm:      newSource("rearm", c.in(onOutbox("_owned", "_audit", "rearm"))),

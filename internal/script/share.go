@@ -18,7 +18,7 @@ func (r *request) seal() {
 	}
 }
 
-// freeze replaces what a transaction has of its caller by copies, and counts their bytes.
+// freeze replaces what a transaction has of its caller by copies, and counts their bytes, and those of guarded reads.
 func (tx *Tx) freeze() (size int) {
 	n := 0
 	for i := range tx.Guards {
@@ -30,6 +30,7 @@ func (tx *Tx) freeze() (size int) {
 	copies := make([]any, 0, n)
 	for i := range tx.Guards {
 		args := &tx.Guards[i].Args
+		size += tx.Guards[i].Size
 		copies = appendFrozen(copies, *args, &size)
 		*args = copies[len(copies)-len(*args):]
 	}
