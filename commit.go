@@ -273,7 +273,7 @@ func (t *Transactor) resolve(ctx context.Context, p *prepared) {
 	ctx, cancel := p.tx.lookup(ctx)
 	defer cancel()
 	cause := p.err
-	state, text, err := t.scripts.Resolve(ctx, p.Shard, p.Tx.Digest, p.Tx.Token, p.Tx.NotAfter.Add(slack))
+	state, text, _, err := t.scripts.Resolve(ctx, p.Shard, p.Tx.Digest, p.Tx.Token, p.Tx.NotAfter.Add(slack))
 	switch {
 	case err != nil:
 		p.err = &UnknownError{newReceipt(p.tx, &p.Tx), fmt.Errorf("%w; asked what became of it: %w", cause, err)}

@@ -57,6 +57,17 @@ var (
 	// repeat the call or delivery with the same id: it has its effect once.
 	ErrOutcomeUnknown = errors.New("luatx: outcome unknown")
 
+	// ErrReceiptExpired is returned by Resolve after the retention, when the inbox may have forgotten the commit: it may be
+	// in or not. Look at the data.
+	ErrReceiptExpired = errors.New("the receipt is older than the retention: the commit may have been forgotten; look at the data")
+
+	// ErrReceiptForeign is returned by Resolve for a receipt of another namespace. Use a Transactor of that namespace.
+	ErrReceiptForeign = errors.New("the receipt is of another namespace")
+
+	// ErrReceiptInvalid is returned by Resolve for a text that is not a receipt, or not a whole one. Store the receipt of an
+	// UnknownError as it is.
+	ErrReceiptInvalid = errors.New("not a receipt; use the one of an UnknownError as it is")
+
 	// ErrKeyspace is returned when the shard was written with another layout, namespace or keyspace. Deploy the
 	// keyspace it was written with, or drain it first.
 	ErrKeyspace = errors.New("luatx: the shard belongs to another keyspace")
@@ -124,14 +135,22 @@ func (t *Transactor) outboxFull(slot int, what string) error {
 	return &OutboxFullError{What: what, Limit: limits[what], Slot: slot}
 }
 
-// AbortError is a transaction that a procedure ended with abort. Everything was undone.
+// AbortError is a transaction that a procedure ended with abort or reject. Everything was undone, and the id, if there
+// is one, may be used again.
+//
+// Middleware returns it to the router, which nacks the message: the source delivers the message again, after its backoff,
+// until its limit of deliveries (MaxDeliveries) makes it a dead letter. After reject the error is permanent as well
+// (message.IsPermanent): the source does not deliver the message again, and makes it a dead letter at once if it has a place
+// for those.
 type AbortError struct {
 	// Index of the procedure among the recorded commands, from 0.
 	Index int
 	// Procedure is its name.
 	Procedure string
-	// Reason is what it gave to abort.
+	// Reason is the text that it passed to abort or reject.
 	Reason string
+	// Permanent reports whether it called reject: repeating the transaction is useless.
+	Permanent bool
 }
 
 func (e *AbortError) Error() string {
@@ -158,7 +177,7 @@ func outcomeError(out *script.Outcome, tx *Tx) error {
 		return ErrFenced
 	case script.Conflict:
 		return ErrConflict
-	case script.Aborted:
+	case script.Aborted, script.Rejected:
 		return tx.abortError(out)
 	case script.Full:
 		return tx.t.outboxFull(tx.shard.Slot, out.Text)

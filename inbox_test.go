@@ -77,7 +77,7 @@ func TestTombstonesOutliveARotation(t *testing.T) {
 	server.SetTime(start.Add(24*time.Hour - time.Minute))
 	until := start.Add(24*time.Hour + 4*time.Minute)
 	digest, token := "0123456789abcdef", "base5678\x00\x01"
-	if state, _, err := scripts.Resolve(ctx, shard, digest, token, until); err != nil || state != "tombstoned" {
+	if state, _, _, err := scripts.Resolve(ctx, shard, digest, token, until); err != nil || state != "tombstoned" {
 		t.Fatal(state, err)
 	}
 	late := luatxTx(digest, token, until)

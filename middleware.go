@@ -27,7 +27,8 @@ type deliveryKey struct{}
 // Where what a handler has read by Tx.Read changes before the commit, the handler runs again, up to
 // Config.ConflictRetries times.
 //
-// A handler that fails or panics leaves nothing behind. Where it failed because its message had been committed
+// If a procedure aborts the transaction, the middleware returns the *AbortError and the message is nacked; after reject
+// the error is permanent. A handler that fails or panics leaves nothing behind. Where it failed because its message had been committed
 // before, the message is acknowledged as the duplicate it is.
 //
 // Place it outside inbox.Middleware and outbox.Middleware. It refuses to run inside inbox.SetNX or
@@ -105,6 +106,9 @@ func (t *Transactor) settle(ctx context.Context, tx *Tx, msg *message.Message, o
 	if errors.Is(err, ErrFenced) {
 		msg.Release() // it belongs to somebody else now
 		return nil, err
+	}
+	if aborted, ok := errors.AsType[*AbortError](err); ok && aborted.Permanent {
+		return nil, message.Permanent(err)
 	}
 	if err != nil {
 		return nil, err

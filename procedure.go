@@ -24,7 +24,9 @@ import (
 //   - emit(event), which adds an event to the outbox and returns its id. An event is a table of CloudEvents
 //     attributes, type and source at least, and data; or emit(body, id) with a body as it is to be published. A third
 //     argument orders it, {key = "an ordering key"}, or schedules it, {at = milliseconds}; see Event;
-//   - abort(reason), which undoes the transaction; its caller gets an *AbortError;
+//   - abort(reason), which undoes the transaction; its caller gets an *AbortError. A message that is being handled is
+//     nacked, delivered again, and in the end a dead letter;
+//   - reject(reason), which is abort for a transaction that can never succeed: the message is not delivered again;
 //   - string, table, math, cjson and what else Redis gives a script, but nothing that runs text as code.
 //
 // What it returns is the reply of Tx.Call; an error, its own or the server's, undoes the transaction. A procedure
@@ -65,7 +67,7 @@ var reserved = func() map[string]bool {
 	for _, name := range []string{
 		"and", "break", "do", "else", "elseif", "end", "false", "for", "function", "if", "in", "local", "nil", "not",
 		"or", "repeat", "return", "then", "true", "until", "while",
-		"redis", "KEYS", "ARGV", "NOW", "emit", "abort", "name",
+		"redis", "KEYS", "ARGV", "NOW", "emit", "abort", "reject", "name",
 	} {
 		names[name] = true
 	}
@@ -154,7 +156,7 @@ func layCall(args []any) (script.Command, []int, bool) {
 }
 
 func (tx *Tx) abortError(out *script.Outcome) error {
-	err := &AbortError{Index: out.Index - 1, Reason: out.Text}
+	err := &AbortError{Index: out.Index - 1, Reason: out.Text, Permanent: out.State == script.Rejected}
 	if cmds := tx.recorder.Cmds(); err.Index >= 0 && err.Index < len(cmds) {
 		err.Procedure, _, _, _ = splitCall(cmds[err.Index].Args())
 	}

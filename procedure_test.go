@@ -1,6 +1,7 @@
 package luatx_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 )
 
@@ -251,5 +253,49 @@ func TestScriptSHA(t *testing.T) {
 	warm(t, tr)
 	if sha := tr.ScriptSHA(); len(sha) != 40 || sha != same.ScriptSHA() || sha == other.ScriptSHA() || !server.Admin(t).ScriptExists(ctx, sha).Val()[0] {
 		t.Errorf("SHA1s %s, %s, %s", sha, same.ScriptSHA(), other.ScriptSHA())
+	}
+}
+
+func TestAbortedMessageIsDeliveredAgainAndRejectedMessageIsNot(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx := redistest.Soon(t)
+		tr := newTransactor(t, client, withProcedures(
+			luatx.Procedure{Name: "abort", Keys: []string{"k"}, Source: "redis.call('SET', k, 1) abort('later')"},
+			luatx.Procedure{Name: "reject", Keys: []string{"k"}, Source: "redis.call('SET', k, 1) reject('never')"},
+		))
+		k := key(t, tr, "a", "k")
+		in := newInput(t, client, key(t, tr, "a", "in"))
+		for name, reason := range map[string]string{"abort": "later", "reject": "never"} {
+			r := router(t, message.PipeConfig{}, scripted(t, tr), func(ctx context.Context) ([]*message.Message, error) {
+				tx, _ := luatx.TxFromContext(ctx)
+				return nil, luatx.Queued(tx.Call(name, []string{k}))
+			})
+			_, err := r.Process(ctx, in.deliver("c", order(name)))
+			aborted, ok := errors.AsType[*luatx.AbortError](err)
+			if !ok || aborted.Reason != reason || aborted.Procedure != name {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if permanent := name == "reject"; aborted.Permanent != permanent || message.IsPermanent(err) != permanent {
+				t.Errorf("%s: permanent %t, %t", name, aborted.Permanent, message.IsPermanent(err))
+			}
+		}
+		if client.Exists(ctx, k).Val() != 0 || in.pending() != 2 {
+			t.Errorf("the write is there: %d, %d pending", client.Exists(ctx, k).Val(), in.pending())
+		}
+	})
+}
+
+func TestDoWithACommandNameThatIsNotAStringReturnsAReadableError(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	tr := newTransactor(t, client)
+	for want, name := range map[string]any{`use Do(ctx, "SET", ...)`: []byte("SET"), "the int 42": 42} {
+		_, err := tr.Transact(t.Context(), "a", func(tx *luatx.Tx) error {
+			return tx.Pipeline().Do(t.Context(), name, key(t, tr, "a", "k"), "v").Err()
+		})
+		if !errors.Is(err, luatx.ErrCommandRefused) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v", name, err)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"strconv"
 	"strings"
 	"time"
@@ -29,47 +30,84 @@ func (e *UnknownError) Unwrap() []error { return []error{ErrOutcomeUnknown, e.Er
 // Receipt names a commit whose outcome is unknown.
 type Receipt string
 
-const receiptVersion = "1"
-
-var errReceipt = errors.New("luatx: not a receipt: use the one of an UnknownError as it is")
+const receiptVersion = "2"
 
 func newReceipt(tx *Tx, prepared *script.Tx) Receipt {
-	return Receipt(strings.Join([]string{
+	// The commit left no earlier than CommitTimeout before its deadline, so its id is in the inbox until then at least.
+	known := prepared.NotAfter.Add(-slack - tx.t.cfg.CommitTimeout + tx.t.cfg.Retention)
+	fields := strings.Join([]string{
 		receiptVersion, strconv.Itoa(tx.shard.Slot), hex.EncodeToString([]byte(prepared.Digest)),
 		hex.EncodeToString([]byte(prepared.Token)), strconv.FormatInt(prepared.NotAfter.Add(slack).UnixMilli(), 10),
-	}, "-"))
+		strconv.FormatInt(known.UnixMilli(), 10), tx.t.cfg.Namespace,
+	}, "-")
+	return Receipt(fmt.Sprintf("%s-%08x", fields, crc32.ChecksumIEEE([]byte(fields))))
 }
 
-// parse returns the shard's slot, the digest and the token of the commit, and until when a copy of it may arrive.
-func (r Receipt) parse() (shard int, digest, token string, until time.Time, err error) {
-	parts := strings.Split(string(r), "-")
-	if len(parts) != 5 || parts[0] != receiptVersion {
-		return 0, "", "", time.Time{}, errReceipt
-	}
-	shard, err1 := strconv.Atoi(parts[1])
-	rawDigest, err2 := hex.DecodeString(parts[2])
-	rawToken, err3 := hex.DecodeString(parts[3])
-	ms, err4 := strconv.ParseInt(parts[4], 10, 64)
-	if errors.Join(err1, err2, err3, err4) != nil || shard < 0 || shard >= slot.Count || len(rawDigest) != 16 || len(rawToken) != 10 {
-		return 0, "", "", time.Time{}, errReceipt
-	}
-	return shard, string(rawDigest), string(rawToken), time.UnixMilli(ms), nil
+// receipt is a receipt taken apart.
+type receipt struct {
+	slot          int
+	digest, token string    // of the commit
+	until         time.Time // a copy of the commit may arrive until then
+	known         time.Time // the inbox knows the commit's id until then at least
+	namespace     string
 }
 
-// Resolve tells what became of a commit whose outcome was unknown, within the retention. Replayed: it is in.
+func (r Receipt) parse() (receipt, error) {
+	fields, sum, _ := cutLast(string(r), "-")
+	if fmt.Sprintf("%08x", crc32.ChecksumIEEE([]byte(fields))) != sum {
+		return receipt{}, fmt.Errorf("%w: it is truncated or altered", ErrReceiptInvalid)
+	}
+	parts := strings.SplitN(fields, "-", 7)
+	if len(parts) != 7 || parts[0] != receiptVersion {
+		return receipt{}, fmt.Errorf("%w: it is of another version", ErrReceiptInvalid)
+	}
+	n, err1 := strconv.Atoi(parts[1])
+	digest, err2 := hex.DecodeString(parts[2])
+	token, err3 := hex.DecodeString(parts[3])
+	until, err4 := strconv.ParseInt(parts[4], 10, 64)
+	known, err5 := strconv.ParseInt(parts[5], 10, 64)
+	if errors.Join(err1, err2, err3, err4, err5) != nil || n < 0 || n >= slot.Count || len(digest) != 16 || len(token) != 10 {
+		return receipt{}, ErrReceiptInvalid
+	}
+	return receipt{n, string(digest), string(token), time.UnixMilli(until), time.UnixMilli(known), parts[6]}, nil
+}
+
+// cutLast cuts a text around the last instance of sep.
+func cutLast(text, sep string) (before, after string, found bool) {
+	i := strings.LastIndex(text, sep)
+	if i < 0 {
+		return text, "", false
+	}
+	return text[:i], text[i+len(sep):], true
+}
+
+// Resolve returns what became of a commit whose outcome was unknown, within the retention. Replayed: it is in.
 // Duplicate: another call or delivery with its id is in. ErrExpired: it is not in, and never will be, for Resolve
-// has left word for a copy that may still be on its way. Any other error: there was no answer again; ask once more.
+// has left word for a copy that may still be on its way.
+//
+// After the retention Resolve returns ErrReceiptExpired, unless it still finds the commit. It returns ErrReceiptForeign
+// for a receipt of another namespace, and ErrReceiptInvalid for a text that is no receipt, or a truncated one. Any other
+// error: there was no answer again; ask once more.
 func (t *Transactor) Resolve(ctx context.Context, receipt Receipt) (Result, error) {
-	n, digest, token, until, err := receipt.parse()
+	r, err := receipt.parse()
 	if err != nil {
-		return Result{}, err
+		return Result{}, fmt.Errorf("luatx: resolve: %w", err)
+	}
+	if r.namespace != t.cfg.Namespace {
+		return Result{}, fmt.Errorf("luatx: resolve: %w: it is of namespace %q, this Transactor of %q", ErrReceiptForeign, r.namespace, t.cfg.Namespace)
 	}
 	ctx, cancel := context.WithTimeout(ctx, t.cfg.CommitTimeout)
 	defer cancel()
-	shard := t.scripts.Shard(n)
-	state, text, err := t.scripts.Resolve(ctx, shard, digest, token, until)
+	shard, digest, token, until := t.scripts.Shard(r.slot), r.digest, r.token, r.until
+	state, text, now, err := t.scripts.Resolve(ctx, shard, digest, token, until)
 	if err != nil {
 		return Result{}, fmt.Errorf("luatx: resolve: %w", err)
+	}
+	switch state {
+	case script.Tombstoned, script.Absent, script.Duplicate:
+		if now.After(r.known) {
+			return Result{}, fmt.Errorf("luatx: resolve: %w", ErrReceiptExpired)
+		}
 	}
 	if err := outcomeError(&script.Outcome{State: state, Text: text}, &Tx{t: t, shard: shard}); err != nil {
 		return Result{}, err

@@ -75,13 +75,63 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-func TestResolveRefusesWhatIsNoReceipt(t *testing.T) {
-	t.Parallel()
-	_, client := redistest.Mini(t)
-	tr := newTransactor(t, client)
-	for _, receipt := range []luatx.Receipt{"", "1-2-3", "1-99999-00112233445566778899aabbccddeeff-00112233445566778899-1", "1-1-zz-00-1", "2-1-00112233445566778899aabbccddeeff-00112233445566778899-1"} {
-		if _, err := tr.Resolve(t.Context(), receipt); err == nil || !strings.Contains(err.Error(), "not a receipt") {
-			t.Errorf("%q: %v", receipt, err)
+// unknownCommit commits, loses the reply, and returns the receipt.
+func unknownCommit(t testing.TB, proxy *respproxy.Proxy, tr *luatx.Transactor) luatx.Receipt {
+	t.Helper()
+	var over, executed atomic.Bool
+	defer over.Store(true)
+	proxy.On(func(cmd []string) respproxy.Action {
+		switch {
+		case over.Load() || !strings.EqualFold(cmd[0], "evalsha"):
+			return respproxy.Pass()
+		case !executed.Swap(true):
+			return respproxy.CutReply()
 		}
+		return respproxy.CutRequest()
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+		return luatx.Queued(tx.Pipeline().Incr(ctx, key(t, tr, "a", "n")))
+	}, luatx.WithID("x"))
+	unknown, ok := errors.AsType[*luatx.UnknownError](err)
+	if !ok {
+		t.Fatalf("error %v", err)
+	}
+	return unknown.Receipt
+}
+
+func TestResolveAfterTheRetentionReturnsErrReceiptExpired(t *testing.T) {
+	t.Parallel()
+	proxy, through, _ := proxied(t)
+	tr := newTransactor(t, through, func(c *luatx.Config) { c.CommitTimeout, c.Retention = 200*time.Millisecond, 2*time.Second })
+	warm(t, tr)
+	receipt := unknownCommit(t, proxy, tr)
+	ctx := redistest.Soon(t)
+	redistest.Eventually(t, "the receipt to expire", func() bool {
+		_, err := tr.Resolve(ctx, receipt)
+		if errors.Is(err, luatx.ErrExpired) {
+			t.Fatal("Resolve says that a commit which took effect never will")
+		}
+		return errors.Is(err, luatx.ErrReceiptExpired)
+	})
+}
+
+func TestResolveReturnsErrReceiptForeignAndErrReceiptInvalid(t *testing.T) {
+	t.Parallel()
+	proxy, through, _ := proxied(t)
+	tr := newTransactor(t, through)
+	warm(t, tr)
+	receipt, ctx := unknownCommit(t, proxy, tr), redistest.Soon(t)
+	if _, err := newTransactor(t, through).Resolve(ctx, receipt); !errors.Is(err, luatx.ErrReceiptForeign) || !strings.Contains(err.Error(), tr.Config().Namespace) {
+		t.Errorf("of another namespace: %v", err)
+	}
+	for n := range len(receipt) {
+		if _, err := tr.Resolve(ctx, receipt[:n]); !errors.Is(err, luatx.ErrReceiptInvalid) {
+			t.Errorf("the first %d bytes of %d: %v", n, len(receipt), err)
+		}
+	}
+	if result, err := tr.Resolve(ctx, receipt); err != nil || result.Outcome != luatx.Replayed {
+		t.Errorf("the whole: %v, %v", result, err)
 	}
 }

@@ -148,7 +148,7 @@ func TestClusterMigratingSlotTurnsEveryScriptAway(t *testing.T) {
 			return err
 		},
 		"resolve": func(ctx context.Context) error {
-			_, _, err := scripts.Resolve(ctx, shard, "0123456789abcdef", "base5678\x00\x01", time.Now().Add(time.Minute))
+			_, _, _, err := scripts.Resolve(ctx, shard, "0123456789abcdef", "base5678\x00\x01", time.Now().Add(time.Minute))
 			return err
 		},
 		"claim": func(ctx context.Context) error {

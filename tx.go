@@ -137,7 +137,7 @@ func (tx *Tx) Seen(ctx context.Context) (bool, error) {
 	}
 	ctx, cancel := tx.lookup(ctx)
 	defer cancel()
-	state, text, err := tx.t.scripts.Resolve(ctx, tx.shard, digest, "", time.Time{})
+	state, text, _, err := tx.t.scripts.Resolve(ctx, tx.shard, digest, "", time.Time{})
 	switch {
 	case err != nil:
 		return false, err

@@ -1,5 +1,5 @@
 -- Purpose: runs the procedures of the configuration inside a commit. Expects `procedure(name, redis, KEYS, ARGV, NOW,
--- emit, abort)`, composed from their sources, BUDGET (redis.call's of one procedure) and COMMANDS: for each command
+-- emit, abort, reject)`, composed from their sources, BUDGET (redis.call's of one procedure) and COMMANDS: for each command
 -- that a procedure may call " NAME:first key:last key:step:undo class and digit:arity".
 --
 -- A procedure sees a redis of its own: declared keys only, an undo left before each write, calls counted, since
@@ -55,6 +55,7 @@ local function call_procedure(first, last, emit_event)
     return reply
   end
   local function abort(reason) error({abort = tostring(reason)}, 0) end
+  local function reject(reason) error({abort = tostring(reason), permanent = true}, 0) end
 
-  return procedure(name, guarded, keys, args, now, emit_event, abort)
+  return procedure(name, guarded, keys, args, now, emit_event, abort, reject)
 end

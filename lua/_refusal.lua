@@ -39,7 +39,7 @@ end
 -- The answer to a transaction that was undone, because of an error at a step.
 local function failure(e, step)
   if type(e) == 'table' and e.full then return {'full', e.full} end
-  if type(e) == 'table' and e.abort then return {'aborted', step, e.abort} end
+  if type(e) == 'table' and e.abort then return {e.permanent and 'rejected' or 'aborted', step, e.abort} end
   return {'failed', step, error_text(e)}
 end
 

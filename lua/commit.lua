@@ -16,7 +16,7 @@
 --          acknowledged + 2 if events came that nobody has yet, and nothing else is due, reply of each command …, id, head
 --          and body of each event of its procedures …; 'replayed' or 'duplicate', 1 if acknowledged, 1 if by this very
 --          token, the replies if kept; 'expired'; 'fenced'; 'conflict', index of the guard; 'full', what; 'failed', index
---          of the command (an event: negative), error; 'aborted', index of the procedure, reason; 'refused', the server's
+--          of the command (an event: negative), error; 'aborted' or 'rejected', index of the procedure, reason; 'refused', the server's
 --          error; 'broken', what was left. Or 'identity' and the one found, for the whole batch; or the server's error
 --          READONLY.
 -- Bound:   linear in the arguments, which the client caps; for guarded reads GUARD_BYTES, and what the reads cost whose

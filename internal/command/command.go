@@ -57,7 +57,10 @@ func Lookup(args []any) (Spec, error) {
 	if len(args) == 0 {
 		return Spec{}, errors.New("it is empty")
 	}
-	name, _ := args[0].(string)
+	name, ok := args[0].(string)
+	if !ok {
+		return Spec{}, notAString(args[0])
+	}
 	r, called := table.find(name), args[:1]
 	if r != nil && r.subcommands != nil {
 		if len(args) == 1 {
@@ -74,6 +77,14 @@ func Lookup(args []any) (Spec, error) {
 		return r.adapt(r.spec, args), nil
 	}
 	return r.spec, nil
+}
+
+// notAString is the error of a command whose name is not a string, which go-redis cannot route either.
+func notAString(name any) error {
+	if text, ok := name.([]byte); ok {
+		return fmt.Errorf("the command name is a []byte, not a string: use Do(ctx, %.60q, ...)", text)
+	}
+	return fmt.Errorf("the command name is the %T %v, not a string: use Do(ctx, \"SET\", ...)", name, name)
 }
 
 // Writes reports whether the command, in this form, changes anything.

@@ -94,6 +94,7 @@ const (
 	Full       State = "full"       // the outbox has no room: Text says of what
 	Conflict   State = "conflict"   // what a guard read has changed
 	Aborted    State = "aborted"    // a procedure ended the transaction; everything was undone
+	Rejected   State = "rejected"   // a procedure ended the transaction for good; everything was undone
 	Failed     State = "failed"     // a command failed; everything was undone
 	Refused    State = "refused"    // the server takes no writes; nothing was done
 	Broken     State = "broken"     // a command failed, and so did the undo
@@ -207,7 +208,7 @@ func outcome(fields []any, commands int) (Outcome, error) {
 				out.Kept = frames
 			}
 		}
-	case Failed, Aborted:
+	case Failed, Aborted, Rejected:
 		if len(rest) < 2 {
 			return out, malformed("commit", fields)
 		}
@@ -224,9 +225,9 @@ func outcome(fields []any, commands int) (Outcome, error) {
 	return out, nil
 }
 
-// Resolve tells what became of a digest, or of a token where it is not empty. With a tombstone it makes sure
+// Resolve returns what became of a digest, or of a token where it is not empty, and the server's time. With a tombstone it makes sure
 // that no copy of the token's commit takes effect up to that server time.
-func (s *Set) Resolve(ctx context.Context, shard Shard, digest, token string, tombstone time.Time) (State, string, error) {
+func (s *Set) Resolve(ctx context.Context, shard Shard, digest, token string, tombstone time.Time) (state State, text string, now time.Time, err error) {
 	until := ""
 	if !tombstone.IsZero() {
 		until = millis(tombstone)
@@ -234,18 +235,17 @@ func (s *Set) Resolve(ctx context.Context, shard Shard, digest, token string, to
 	keys := shard.keys(keyVoid, keyInboxA, keyInboxB, keyBroken)
 	reply, err := s.eval(ctx, &s.resolve, keys, []any{digest, token, until})
 	if err != nil {
-		return "", "", err
+		return "", "", time.Time{}, err
 	}
-	_, rest, err := timed(reply)
+	now, rest, err := timed(reply)
 	if err != nil {
-		return "", "", err
+		return "", "", time.Time{}, err
 	}
 	word, _ := rest[0].(string)
-	text := ""
 	if len(rest) > 1 {
 		text, _ = rest[1].(string)
 	}
-	return State(word), text, nil
+	return State(word), text, now, nil
 }
 
 func millis(t time.Time) string { return strconv.FormatInt(t.UnixMilli(), 10) }

@@ -25,7 +25,7 @@ func (c Constants) procedures() string {
 	if len(c.Procedures) == 0 {
 		return ""
 	}
-	b.WriteString("local function procedure(name, redis, KEYS, ARGV, NOW, emit, abort)\n")
+	b.WriteString("local function procedure(name, redis, KEYS, ARGV, NOW, emit, abort, reject)\n")
 	b.WriteString("local " + hidden + "\n")
 	for _, p := range c.Procedures {
 		fmt.Fprintf(&b, "if name == %s then\n", quote(p.Name))

@@ -19,7 +19,12 @@ commands on fields of hashes that expire (9.0), HGETDEL and MSETEX (9.1).
   column names options, the reply decides only with one of them: the option makes the write depend on what it finds, or
   changes what the reply counts. SORT and GEORADIUS decide unless they store.
 - **Guard**: how a guarded read compares its reply. *As it is*; *members* and *pairs* in any order; *no* for what changes with
-  chance, time or the server, and for writes.
+  chance, time or the server, and for writes. The replies to the guarded reads of a transaction count with their bytes, and
+  with 64 for each element, and may come to ` + "`Config.GuardBytes`" + `, 1 MiB by default. A read beyond it returns ` + "`ErrTooLarge`" + `. The
+  server refuses GET, HGETALL, HKEYS, HVALS, SMEMBERS, SUNION, LRANGE, ZRANGE, ZREVRANGE, ZRANGEBYSCORE, XRANGE and XREVRANGE
+  before it runs them, by STRLEN, HLEN, SCARD, LLEN, ZCARD, ZCOUNT and XLEN, which the user must be allowed to run for that;
+  others after. It computes a digest of the reply in the read and again in the commit. With its digest a read costs the
+  server one to three times the read alone. Each of ` + "`Config.ConflictRetries`" + ` repeats both. A procedure has no such limit.
 - **Undo**: what is kept before the command runs, so that it can be taken back. What is kept whole (DUMP) is under the cap
   of ` + "`Config.UndoBytes`" + `. The last command of a transaction needs no undo.
 - **Procedure**: whether a procedure may call it: its keys stand at fixed places.
