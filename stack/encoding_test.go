@@ -43,7 +43,7 @@ func emitted(t *testing.T, client redis.UniversalClient, mode string, marshal fu
 	prefix := redistest.Tag(t)
 	cfg := stack.Config{
 		OutboxStream: prefix + "out", OutboxMarshal: marshal, RelayElsewhere: true,
-		KeyFunc: func(msg *message.Message) string { return prefix + msg.ID() },
+		MarkKey: func(id message.Identity) string { return prefix + id.Source + id.ID },
 	}
 	mw, err := stack.Scripted(tr, cfg)
 	if mode == "pipelined" {

@@ -63,7 +63,8 @@ func TestHiddenInboxRollsBackUnderAckForward(t *testing.T) {
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, err := luatx.New(client, luatx.Config{Namespace: redistest.Namespace(t)})
 		must(t, err)
-		marks := inbox.SetNXConfig{KeyFunc: func(msg *message.Message) string { return redistest.Tag(t) + msg.ID() }}
+		prefix := redistest.Tag(t)
+		marks := inbox.SetNXConfig{MarkKey: func(id message.Identity) string { return prefix + id.ID }}
 		for name, mw := range map[string]message.Middleware{
 			"scripted":  message.Chain(luatx.Middleware(tr), inbox.Middleware(inbox.Config{})),
 			"pipelined": message.Chain(inbox.SetNX(client, marks), luatx.PipelineMiddleware(client)),

@@ -97,7 +97,7 @@ func TestRedeliveryDoesNotLoseOutputsUnderAckForward(t *testing.T) {
 		tr, err := luatx.New(client, luatx.Config{Namespace: redistest.Namespace(t)})
 		must(t, err)
 		prefix := redistest.Tag(t)
-		marks := inbox.SetNXConfig{KeyFunc: func(msg *message.Message) string { return prefix + msg.ID() }}
+		marks := inbox.SetNXConfig{MarkKey: func(id message.Identity) string { return prefix + id.ID }}
 		for name, mw := range map[string][]message.Middleware{
 			"scripted":  {luatx.Middleware(tr), inbox.Middleware(inbox.Config{})},
 			"pipelined": {inbox.SetNX(client, marks), luatx.PipelineMiddleware(client)},

@@ -44,17 +44,17 @@ func TestKeysCompare(t *testing.T) {
 		in := s.namespace + ":in"
 		publisher, err := stream.NewPublisher(client, stream.PublisherConfig{Stream: in})
 		fail(err)
-		feed := func(id, subject string, mw message.Middleware) {
+		feed := func(id, subject string, mw ...message.Middleware) {
 			t.Helper()
 			attrs := message.Attributes{"id": id, "source": "/shop", "type": "pay", "subject": subject, "payment": "p-" + subject}
 			for _, err := range publisher.Send(ctx, message.NewRaw([]byte(`{}`), attrs, nil)) {
 				fail(err)
 			}
-			if mw == nil {
+			if len(mw) == 0 {
 				return
 			}
 			r := message.NewRouter(message.PipeConfig{})
-			fail(r.Use(mw))
+			fail(r.Use(mw...))
 			fail(r.AddHandler("pay", nil, message.NewHandler(func(context.Context, *message.TypedMessage[any]) ([]*message.Message, error) {
 				return nil, nil
 			})))
@@ -69,8 +69,8 @@ func TestKeysCompare(t *testing.T) {
 		feed("2", "a", scripted)
 		feed("3", "b", scripted)
 		feed("4", "b", both)
-		feed("4", "b", nil) // the producer has sent it twice
-		feed("5", "b", nil)
+		feed("4", "b") // the producer has sent it twice
+		feed("5", "b")
 		s.has(compare(statusFine, marks...), in+" 6 2 1 2 1 0 0")
 		s.has(compare(statusFine, "--mark", "other:{id}"), in+" 6 0 0 4 2 0 0")
 		s.has(compare(statusFine), in+" 6 0 0 4 2 0 0") // the default key
@@ -78,7 +78,7 @@ func TestKeysCompare(t *testing.T) {
 
 		s.has(compare(statusInexact, "--mark", "{payment}"), "share the mark \"p-b\" of the pipeline mode", `"b" "/shop" "5"`)
 		s.has(compare(statusInexact, append(marks, "--id", "{payment}", "--source", "")...), `are one message for the inbox, "b" "" "p-b"`)
-		feed("5", "c", nil) // an id for two aggregates: one mark, two messages
+		feed("5", "c") // an id for two aggregates: one mark, two messages
 		s.has(compare(statusInexact, marks...), in+" 7 2 1 2 2 0 1", `"b" "/shop" "5"`, `"c" "/shop" "5"`)
 		client.XAdd(ctx, &redis.XAddArgs{Stream: in, Values: []string{"ce_specversion", "9.0"}})
 		s.has(compare(statusInexact, marks...), in+" 8 2 1 2 2 1 1")

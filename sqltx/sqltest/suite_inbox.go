@@ -112,10 +112,10 @@ func paymentOf(msg *message.Message) (message.Identity, error) {
 func testEventIDs(t *testing.T, s *suite) {
 	cfg := s.inboxConfig()
 	cfg.MessageID = paymentOf
-	process := sqltx.TxMiddleware(s.db, &sqltx.TxOptions{Dialect: s.Dialect})(sqltx.InboxMiddleware(cfg)(sqltx.OutboxMiddleware(s.outboxConfig())(
+	process := message.Chain(sqltx.TxMiddleware(s.db, &sqltx.TxOptions{Dialect: s.Dialect}), sqltx.InboxMiddleware(cfg), sqltx.OutboxMiddleware(s.outboxConfig())).Wrap(
 		func(context.Context, *message.Message) ([]*message.Message, error) {
 			return []*message.Message{message.New("paid", message.Attributes{message.AttrType: "paid", message.AttrSource: "/bank"}, nil)}, nil
-		})))
+		})
 	payments := []string{"p1", "p2", "p1"}
 	for i, payment := range payments {
 		attrs := message.Attributes{"payment": payment}
