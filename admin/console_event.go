@@ -1,8 +1,6 @@
 package admin
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -12,6 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/luatx/luatx/internal/pretty"
 	"github.com/luatx/luatx/outbox"
 )
 
@@ -111,7 +110,7 @@ func (u *ui) newEventPage(c *call, e outbox.Event, broken error, now time.Time) 
 	}
 	if c.query.Get("body") == "1" {
 		p.Shown = true
-		p.Data, p.DataNote = pretty(shown.Data)
+		p.Data, p.DataNote = readable(shown.Data)
 		if broken != nil && !errors.Is(broken, outbox.ErrNotFound) {
 			p.DataNote = "It cannot be decoded: " + broken.Error()
 		}
@@ -126,19 +125,20 @@ func (u *ui) newEventPage(c *call, e outbox.Event, broken error, now time.Time) 
 // maxShown is how much of a body a page shows, in bytes.
 const maxShown = 256 << 10
 
-// pretty lays JSON out; what is none is shown as it is, as far as it is text.
-func pretty(data []byte) (text, note string) {
+// readable returns data as a page shows it: JSON indented if it is small and shallow, other text as it is, and bytes in hex.
+func readable(data []byte) (text, note string) {
 	if len(data) == 0 {
 		return "", "It has no data."
 	}
 	if len(data) > maxShown {
 		data, note = data[:maxShown], fmt.Sprintf("The first %s of %s.", size(maxShown), size(int64(len(data))))
 	}
-	var laid bytes.Buffer
-	switch {
-	case note == "" && json.Indent(&laid, data, "", "  ") == nil:
-		return laid.String(), ""
-	case utf8.Valid(data):
+	if note == "" {
+		if indented, ok := pretty.JSON(data); ok {
+			return indented, ""
+		}
+	}
+	if utf8.Valid(data) {
 		return string(data), note
 	}
 	return fmt.Sprintf("%x", data[:min(len(data), 4096)]), "It is no text: these are its bytes in hex, the first 4,096 at most."

@@ -49,7 +49,7 @@ func TestConsolePretty(t *testing.T) {
 		{"\xff\x00", "ff00", "no text"},
 		{`"` + strings.Repeat("x", 300_000) + `"`, `"` + strings.Repeat("x", maxShown-1), "The first 262.1 kB of 300.0 kB."},
 	} {
-		text, note := pretty([]byte(c.data))
+		text, note := readable([]byte(c.data))
 		if text != c.text || (note == "") != (c.note == "") || !strings.Contains(note, c.note) {
 			t.Errorf("%.40q: %.80q, %q", c.data, text, note)
 		}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -10,7 +9,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
+	"github.com/luatx/luatx/internal/pretty"
 	"github.com/luatx/luatx/outbox"
 )
 
@@ -154,10 +155,12 @@ func (s *session) showEvent(e outbox.Event, body bool) {
 		s.out.say("attempt %d\t%s  %s  %s", f.Attempt, when(f.At), f.Class, f.Text)
 	}
 	if row.Body != nil {
-		var indented bytes.Buffer
-		_ = json.Indent(&indented, *row.Body, "", "  ") // it is valid
-		for line := range bytes.Lines(indented.Bytes()) {
-			s.out.say("%s", string(bytes.TrimRight(line, "\n")))
+		text, ok := pretty.JSON(*row.Body)
+		if !ok {
+			text = string(*row.Body) // it is nested too deep
+		}
+		for line := range strings.Lines(text) {
+			s.out.say("%s", strings.TrimRight(line, "\n"))
 		}
 	}
 }
