@@ -121,7 +121,7 @@ func (p *operationPage) rearmed(r outbox.RearmResult) {
 		for class, n := range r.Classes {
 			sums[class] = int64(n)
 		}
-		again := newTally("Parked again, by class", "Class", sums, nil)
+		again := newTally("Parked again, by class", "Class", sums, 0, nil)
 		p.Again = &again
 	}
 }

@@ -57,9 +57,9 @@ func (u *ui) overview(c *call) error {
 	page := overviewPage{
 		At: now.Stats.At, Shards: seen.shards, Pauses: pauses, Names: names(parked.ByDestination), Charts: charts(u.h.samples.list()),
 		Figures:      figures(now),
-		Classes:      newTally("Parked by class", "Class", parked.ByClass, to("class")),
-		Destinations: newTally("Parked by destination", "Destination", parked.ByDestination, to("destination")),
-		Types:        newTally("Parked by type", "Type", parked.ByType, to("type")),
+		Classes:      newTally("Parked by class", "Class", parked.ByClass, now.Classes.Names, to("class")),
+		Destinations: newTally("Parked by destination", "Destination", parked.ByDestination, now.Destinations.Names, to("destination")),
+		Types:        newTally("Parked by type", "Type", parked.ByType, now.Types.Names, to("type")),
 	}
 	page.Verdicts = verdicts(base, now.Stats, seen.since, seen.shards, pauses)
 	return u.show(c, "overview", "Overview", page, live)

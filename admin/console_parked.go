@@ -72,7 +72,7 @@ func (u *ui) parked(c *call) error {
 	others := filter
 	others.Class = ""
 	page.AllLink = filterLink(base, "parked", others)
-	page.Classes = newTally("", "", sums.ByClass, func(class string) string {
+	page.Classes = newTally("", "", sums.ByClass, 0, func(class string) string {
 		others.Class = class
 		return filterLink(base, "parked", others)
 	}).Rows

@@ -184,7 +184,7 @@ func (u *ui) preview(c *call, act, notice string) error {
 	}
 	page := previewPage{
 		Act: act, Discard: act == "discard", Count: p.count, Erased: counted.erased, Meant: meant(p.filter), Sentence: p.sentence(),
-		Back: filterLink(c.base(), "parked", backOf(p.filter)), Classes: newTally("By class", "Class", counted.classes, nil),
+		Back: filterLink(c.base(), "parked", backOf(p.filter)), Classes: newTally("By class", "Class", counted.classes, 0, nil),
 		Canary: p.opts.Canary, Again: p.opts.MaxParkedAgain, Wait: p.opts.CanaryWait.String(), To: p.opts.Destination, Reason: p.reason,
 		CLI: p.commandLine(), Curl: p.curl(c, form(c)["event"]),
 	}
@@ -192,7 +192,7 @@ func (u *ui) preview(c *call, act, notice string) error {
 		page.Erased = 0
 	}
 	if counted.destinations != nil {
-		page.Destinations = newTally("By destination", "Destination", counted.destinations, nil)
+		page.Destinations = newTally("By destination", "Destination", counted.destinations, 0, nil)
 	}
 	if p.opts.Rate > 0 {
 		page.Rate = strconv.FormatFloat(p.opts.Rate, 'f', -1, 64)

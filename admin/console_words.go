@@ -118,9 +118,9 @@ type tallied struct {
 // tallyRows is how many sums a table shows.
 const tallyRows = 12
 
-// newTally makes a table of sums; to makes the link of one, and may be nil.
-func newTally(caption, head string, sums map[string]int64, to func(name string) string) tally {
-	t := tally{Caption: caption, Head: head}
+// newTally makes a table of sums, of which as many more are not named; to makes the link of one, and may be nil.
+func newTally(caption, head string, sums map[string]int64, more int, to func(name string) string) tally {
+	t := tally{Caption: caption, Head: head, More: more}
 	for name, events := range sums {
 		if events <= 0 {
 			continue
@@ -138,7 +138,7 @@ func newTally(caption, head string, sums map[string]int64, to func(name string) 
 		t.Rows[i].Share = max(1, int(100*t.Rows[i].Events/t.Rows[0].Events))
 	}
 	if len(t.Rows) > tallyRows {
-		t.More, t.Rows = len(t.Rows)-tallyRows, t.Rows[:tallyRows]
+		t.More, t.Rows = more+len(t.Rows)-tallyRows, t.Rows[:tallyRows]
 	}
 	return t
 }

@@ -1,9 +1,11 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,10 +14,43 @@ import (
 
 // sample is the numbers at a time.
 type sample struct {
+	// Stats names the topNames largest destinations, types and classes of parked events. In the ring it names none.
 	Stats Stats
+	// Destinations, Types and Classes count the ones that Stats does not name.
+	Destinations, Types, Classes remainder
 	// Rates are since the sample before; nil: there is none.
 	Rates *Rates
 	Over  time.Duration // the rates'
+}
+
+// topNames is how many destinations, types and classes a sample names: producers choose these names, and may choose many.
+const topNames = 100
+
+// remainder is the sum of the names that a sample leaves out.
+type remainder struct {
+	Names  int   `json:"names"`
+	Events int64 `json:"events"`
+}
+
+// largest returns a copy of the largest counts, and the sum of the others. Names that count nothing are left out.
+func largest(counts map[string]int64) (map[string]int64, remainder) {
+	names := make([]string, 0, len(counts))
+	for name, n := range counts {
+		if n > 0 {
+			names = append(names, name)
+		}
+	}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b)) })
+	kept, rest := map[string]int64{}, remainder{}
+	for i, name := range names {
+		if i < topNames {
+			kept[strings.Clone(name)] = counts[name]
+			continue
+		}
+		rest.Names++
+		rest.Events += counts[name]
+	}
+	return kept, rest
 }
 
 // freshness is for how long a sample is as good as a new one: many that look cost no more than one.
@@ -69,6 +104,10 @@ func (s *samples) keep(stats Stats, at time.Time) sample {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := sample{Stats: stats}
+	parked := &now.Stats.Parked
+	parked.ByDestination, now.Destinations = largest(parked.ByDestination)
+	parked.ByType, now.Types = largest(parked.ByType)
+	parked.ByClass, now.Classes = largest(parked.ByClass)
 	if !s.taken.IsZero() {
 		rates := stats.Rates(s.last.Stats)
 		now.Rates, now.Over = &rates, stats.At.Sub(s.last.Stats.At)
@@ -76,7 +115,9 @@ func (s *samples) keep(stats Stats, at time.Time) sample {
 	s.last, s.taken = now, at
 	if s.kept.IsZero() || at.Sub(s.kept) >= s.every*9/10 {
 		most := max(1, int(time.Hour/s.every))
-		s.ring, s.kept = append(s.ring[max(0, len(s.ring)-most+1):], now), at
+		bare := now // charts need numbers alone
+		bare.Stats.Parked, bare.Stats.Paused = outbox.Overview{Total: stats.Parked.Total}, nil
+		s.ring, s.kept = append(s.ring[max(0, len(s.ring)-most+1):], bare), at
 	}
 	return now
 }
@@ -133,6 +174,14 @@ type parkedJSON struct {
 	ByDestination map[string]int64 `json:"by_destination"`
 	ByType        map[string]int64 `json:"by_type"`
 	ByClass       map[string]int64 `json:"by_class"`
+	Remainder     remaindersJSON   `json:"remainder"`
+}
+
+// remaindersJSON counts the names that are not among the largest.
+type remaindersJSON struct {
+	Destinations remainder `json:"destinations"`
+	Types        remainder `json:"types"`
+	Classes      remainder `json:"classes"`
 }
 
 func newCounts(c outbox.Counts) countsJSON {
@@ -158,7 +207,7 @@ func (h *Handler) stats(c *call) error {
 	s := now.Stats
 	return c.answer(http.StatusOK, statsJSON{
 		h.cfg.Title, s.At.UTC(), newCounts(s.Counts), totalsJSON(s.Counts.Totals), s.Oldest.Seconds(), newRates(now), orEmpty(s.Top(10)),
-		parkedJSON{s.Parked.Total, s.Parked.ByDestination, s.Parked.ByType, s.Parked.ByClass},
+		parkedJSON{s.Parked.Total, s.Parked.ByDestination, s.Parked.ByType, s.Parked.ByClass, remaindersJSON{now.Destinations, now.Types, now.Classes}},
 	})
 }
 
