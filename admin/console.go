@@ -75,28 +75,32 @@ func (h *Handler) console(rs *routes) error {
 	u.h, u.glances = h, make(chan glance, 1)
 	u.glances <- glance{}
 	h.errorPage = u.problem
+	scan := func(method, pattern string, needs Access, do func(*call) error) {
+		rs.page(method, pattern, needs, do)
+		rs.scanning()
+	}
 	rs.page("GET", "/static/{id}", MayView, u.asset)
 	rs.page("GET", "/", MayView, u.overview)
 	rs.page("GET", "/help", MayView, func(c *call) error { return u.show(c, "help", "Keys and help", nil) })
 	rs.page("POST", "/theme", MayView, u.theme)
-	rs.page("GET", "/parked", MayView, u.parked)
-	rs.page("GET", "/event", MayView, u.event)
+	scan("GET", "/parked", MayView, u.parked)
+	scan("GET", "/event", MayView, u.event)
 	for _, method := range []string{"GET", "POST"} { // neither changes anything; the ids of a selection are many for an address
-		rs.page(method, "/preview-rearm", MayRetry, u.previewRearm)
-		rs.page(method, "/preview-discard", MayPurge, u.previewDiscard)
+		scan(method, "/preview-rearm", MayRetry, u.previewRearm)
+		scan(method, "/preview-discard", MayPurge, u.previewDiscard)
 	}
-	rs.page("POST", "/rearm", MayRetry, u.rearm)
-	rs.page("POST", "/discard", MayPurge, u.discard)
+	scan("POST", "/rearm", MayRetry, u.rearm)
+	scan("POST", "/discard", MayPurge, u.discard)
 	rs.page("GET", "/operations", MayView, u.operations)
 	rs.page("GET", "/operations/{id}", MayView, u.operation)
 	rs.page("POST", "/stop", MayRetry, u.stop)
 	rs.page("POST", "/pause", MayRetry, u.pause)
 	rs.page("POST", "/resume", MayRetry, u.resume)
-	rs.page("GET", "/streams", MayView, u.streams)
+	scan("GET", "/streams", MayView, u.streams)
 	rs.page("GET", "/inbox", MayView, u.inbox)
 	rs.page("POST", "/forget", MayPurge, u.forget)
-	rs.page("GET", "/audit", MayView, u.audit)
-	rs.page("GET", "/doctor", MayView, u.doctor)
+	scan("GET", "/audit", MayView, u.audit)
+	scan("GET", "/doctor", MayView, u.doctor)
 	if !h.cfg.NoRepair {
 		rs.page("POST", "/fix", MayRetry, u.fix)
 	}
@@ -182,13 +186,20 @@ func (v *view) Who() string { return v.call.who.Name }
 
 // May is what the reader may do, in a word.
 func (v *view) May() string {
-	switch {
-	case v.CanPurge():
-		return "view, retry, purge"
-	case v.CanRetry():
-		return "view, retry"
+	words := "view"
+	if v.CanRetry() {
+		words += ", retry"
 	}
-	return "view only"
+	if v.CanPurge() {
+		words += ", purge"
+	}
+	if v.CanRead() {
+		words += ", payloads"
+	}
+	if words == "view" {
+		return "view only"
+	}
+	return words
 }
 
 // CanRetry and CanPurge report what is offered.
@@ -196,6 +207,9 @@ func (v *view) CanRetry() bool { return v.call.who.May >= MayRetry }
 
 // CanPurge reports whether the reader may remove things for good.
 func (v *view) CanPurge() bool { return v.call.who.May >= MayPurge }
+
+// CanRead reports whether the reader may see payloads and export events.
+func (v *view) CanRead() bool { return v.call.who.Payloads }
 
 // Here is the way back to this page from its mount point.
 func (v *view) Here() string {

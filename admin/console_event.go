@@ -54,9 +54,20 @@ func (u *ui) event(c *call) error {
 	if err := u.h.ours(slot); err != nil {
 		return err
 	}
+	shown := c.query.Get("body") == "1"
+	if shown {
+		if err := c.disclose(); err != nil {
+			return err
+		}
+	}
 	e, err := c.op.Outbox().Show(c.r.Context(), slot, id)
 	if err != nil && e.ID == "" {
 		return err
+	}
+	if shown {
+		if err := c.op.RecordRead(c.r.Context(), "by id", e); err != nil {
+			return err
+		}
 	}
 	now, late := u.h.samples.now(c.r.Context(), u.h.op)
 	if late != nil {

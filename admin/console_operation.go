@@ -137,15 +137,10 @@ func (u *ui) operations(c *call) error {
 
 func (u *ui) stop(c *call) error {
 	id := c.r.PostForm.Get("id")
-	o, ok := u.h.operations.get(id)
-	if !ok {
-		return &problem{Status: http.StatusNotFound, Title: "There is no such operation"}
+	if err := c.stop(id); err != nil {
+		return err
 	}
-	if o.Kind == "discard" && c.who.May < MayPurge {
-		return &problem{Status: http.StatusForbidden, Detail: "stopping it needs the right to purge"}
-	}
-	u.h.operations.stop(id)
-	c.redirect("operations/" + o.ID)
+	c.redirect("operations/" + id)
 	return nil
 }
 

@@ -17,7 +17,7 @@ import (
 // previewPage says what an act will do, and asks whether it is meant.
 type previewPage struct {
 	Act                               string
-	Discard                           bool
+	Discard, Elsewhere                bool // Elsewhere: some other destination is allowed
 	Count, Erased                     int
 	Meant, Sentence, Back             string
 	Classes, Destinations             tally
@@ -167,7 +167,7 @@ func (u *ui) preview(c *call, act, notice string) error {
 	if err != nil {
 		return err
 	}
-	if err := u.h.check(p.filter); err != nil {
+	if err := cmp.Or(u.h.check(p.filter), c.op.Outbox().CheckDestination(p.opts.Destination)); err != nil {
 		return err
 	}
 	counted, err := u.count(c.r.Context(), c, p.filter)
@@ -183,7 +183,7 @@ func (u *ui) preview(c *call, act, notice string) error {
 		}
 	}
 	page := previewPage{
-		Act: act, Discard: act == "discard", Count: p.count, Erased: counted.erased, Meant: meant(p.filter), Sentence: p.sentence(),
+		Act: act, Discard: act == "discard", Elsewhere: u.h.elsewhere, Count: p.count, Erased: counted.erased, Meant: meant(p.filter), Sentence: p.sentence(),
 		Back: filterLink(c.base(), "parked", backOf(p.filter)), Classes: newTally("By class", "Class", counted.classes, 0, nil),
 		Canary: p.opts.Canary, Again: p.opts.MaxParkedAgain, Wait: p.opts.CanaryWait.String(), To: p.opts.Destination, Reason: p.reason,
 		CLI: p.commandLine(), Curl: p.curl(c, form(c)["event"]),
@@ -240,7 +240,7 @@ func (u *ui) rearm(c *call) error {
 	if !p.confirmed(c.r.PostForm) {
 		return u.preview(c, "rearm", "Nothing has happened yet: this is what will.")
 	}
-	if err := u.h.check(p.filter); err != nil {
+	if err := cmp.Or(u.h.check(p.filter), c.op.Outbox().CheckDestination(p.opts.Destination)); err != nil {
 		return err
 	}
 	p.opts.Limit = p.count

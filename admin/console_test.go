@@ -36,7 +36,9 @@ func newSite(t testing.TB, op *admin.Operator, change func(*admin.HandlerConfig)
 	s := &site{who: admin.MayPurge}
 	cfg := admin.HandlerConfig{
 		Title: "staging", Logger: slog.New(slog.DiscardHandler),
-		Authorize: func(*http.Request) (admin.Identity, error) { return admin.Identity{Name: "bob", May: s.who}, nil },
+		Authorize: func(*http.Request) (admin.Identity, error) {
+			return admin.Identity{Name: "bob", May: s.who, Payloads: true}, nil
+		},
 	}
 	if change != nil {
 		change(&cfg)

@@ -12,19 +12,20 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// HandlerConfig configures a Handler. Its zero value serves this machine alone.
+// HandlerConfig configures a Handler. Authorize is required.
 type HandlerConfig struct {
-	// Authorize says who asks, and what that one may. An error refuses: with status 401 and Challenge where it is an
-	// ErrUnknown, else with 403. Defaults to nil: whoever asks from a loopback address, for a loopback name, and not through
-	// a proxy, may do all in the Operator's name; everybody else is refused.
+	// Authorize returns the identity that sent a request: see Tokens. If the error is ErrUnknown, the Handler replies with
+	// status 401 and Challenge, and counts the failure where the request has an Authorization header: after 10 failures of an
+	// address, or 100 of all, it replies with status 429 and accepts one attempt every 6 seconds, or 10 a second. Credentials
+	// that were accepted lately do not wait. Any other error is a 403.
 	Authorize func(*http.Request) (Identity, error)
 	// Challenge is the header WWW-Authenticate of a 401. Defaults to Basic, for which browsers ask their users.
 	Challenge string
 	// ReadOnly lets nobody do more than look.
 	ReadOnly bool
 	// Redact changes what of an event's attributes and data is shown; it gets copies. Nothing is exported then. The id, the
-	// destination, the type, the ordering key and the texts of failures are always shown. Defaults to nil: all is shown to
-	// whoever asks for it.
+	// destination, the type, the ordering key and the texts of failures are always shown. Defaults to nil: identities that
+	// may read payloads see all of them.
 	Redact func(outbox.Event, Payload) Payload
 	// NoRepair offers neither check nor fix: for a Transactor whose Retention is not the service's.
 	NoRepair bool
@@ -38,6 +39,9 @@ type HandlerConfig struct {
 	Timeout time.Duration
 	// MaxOperations is how many operations may run at a time. Defaults to 4.
 	MaxOperations int
+	// MaxScans is how many requests may read lists, audits or whole shards at a time, MaxScansEach how many of them one
+	// identity may send. Others get status 429 and a Retry-After header. Defaults to 16 and 4.
+	MaxScans, MaxScansEach int
 	// SampleEvery is how often Run keeps a sample of the numbers; an hour's fit. Defaults to 5 seconds.
 	SampleEvery time.Duration
 	// Logger gets what was refused and what failed. Defaults to slog.Default().
@@ -50,14 +54,19 @@ func (c HandlerConfig) withDefaults(namespace string) HandlerConfig {
 	c.BodyLimit = cmp.Or(c.BodyLimit, 1<<20)
 	c.Timeout = cmp.Or(c.Timeout, 30*time.Second)
 	c.MaxOperations = cmp.Or(c.MaxOperations, 4)
+	c.MaxScans, c.MaxScansEach = cmp.Or(c.MaxScans, 16), cmp.Or(c.MaxScansEach, 4)
 	c.SampleEvery = cmp.Or(c.SampleEvery, 5*time.Second)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c
 }
 
 func (c HandlerConfig) validate() error {
+	if c.Authorize == nil {
+		return errors.New("admin: HandlerConfig.Authorize is nil: use Tokens, or a function that identifies the sender of a request")
+	}
 	for name, n := range map[string]int64{
 		"BodyLimit": c.BodyLimit, "Timeout": int64(c.Timeout), "MaxOperations": int64(c.MaxOperations), "SampleEvery": int64(c.SampleEvery),
+		"MaxScans": int64(c.MaxScans), "MaxScansEach": int64(c.MaxScansEach),
 	} {
 		if n < 0 {
 			return fmt.Errorf("admin: HandlerConfig.%s is negative: use 0 for the default, or more", name)
@@ -76,10 +85,14 @@ type Handler struct {
 	origins    http.CrossOriginProtection
 	samples    *samples
 	operations *operations
+	scans      *scans
+	logins     *throttle
+	elsewhere  bool                  // events may be re-armed to other destinations
 	errorPage  func(*call, *problem) // a console's
 }
 
-// NewHandler returns the handler of an Operator. It does no I/O.
+// NewHandler returns the handler of an Operator. It does no I/O. Without OperatorConfig.Destinations the handler re-arms
+// events to the destinations that they have, and to no other.
 func NewHandler(op *Operator, cfg HandlerConfig) (*Handler, error) {
 	if op == nil {
 		return nil, errors.New("admin: NewHandler needs an Operator")
@@ -88,7 +101,10 @@ func NewHandler(op *Operator, cfg HandlerConfig) (*Handler, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	h := &Handler{op: op, cfg: cfg, slots: map[int]bool{}, samples: newSamples(cfg.SampleEvery), operations: newOperations(cfg)}
+	h := &Handler{
+		op: op.guarded(), cfg: cfg, slots: map[int]bool{}, samples: newSamples(cfg.SampleEvery), operations: newOperations(cfg),
+		scans: newScans(cfg), logins: newThrottle(), elsewhere: op.cfg.Destinations != nil,
+	}
 	for _, n := range op.transactor.Keyspace().Slots() {
 		h.slots[n] = true
 	}
@@ -133,11 +149,16 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	c.r = r.WithContext(ctx)
 	harden(w.Header())
+	if r.Method != http.MethodPost {
+		c.abandonBody()
+	}
 	if c.path == "" { // the prefix without its slash, from where no relative link leads inside
+		c.abandonBody()
 		c.to(baseName(r.RequestURI) + "/")
 		return
 	}
 	if err := c.serve(); err != nil {
+		c.abandonBody()
 		c.fail(err)
 	}
 }
@@ -145,7 +166,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // serve lets the guards look at the request, then the route.
 func (c *call) serve() error {
 	route, allowed := c.h.routes.find(c)
-	if route != nil && route.probe && (c.h.cfg.Authorize != nil || local(c.r) == nil) {
+	if route != nil && route.probe {
 		return route.do(c)
 	}
 	if err := c.identify(); err != nil {
@@ -166,6 +187,13 @@ func (c *call) serve() error {
 	}
 	if err := c.limit(); err != nil {
 		return err
+	}
+	if route.scans {
+		done, err := c.h.scans.begin(c.who.Name)
+		if err != nil {
+			return err
+		}
+		defer done()
 	}
 	c.op = c.h.op.As(c.who.Name)
 	return route.do(c)

@@ -16,11 +16,11 @@ type Access int
 const (
 	// MayNothing may nothing.
 	MayNothing Access = iota
-	// MayView may look at everything, payloads included as far as HandlerConfig.Redact lets them.
+	// MayView may look at everything but payloads, which Identity.Payloads grants.
 	MayView
-	// MayRetry may re-arm, pause, resume, and fix shards.
+	// MayRetry may re-arm, pause, resume, fix shards, and stop operations other than a discard.
 	MayRetry
-	// MayPurge may discard and erase events, and make the inbox forget.
+	// MayPurge may discard and erase events, stop a discard, and make the inbox forget.
 	MayPurge
 )
 
@@ -53,6 +53,9 @@ type Identity struct {
 	Name string
 	// May is what that one may do.
 	May Access
+	// Payloads grants the right to read the data of events, as far as HandlerConfig.Redact lets it, and to export them. It
+	// does not depend on May, beyond MayView. The audit records each use.
+	Payloads bool
 }
 
 // ErrUnknown is what an authorizer returns where it does not know who asks.
@@ -75,11 +78,16 @@ func Tokens(tokens ...Token) (func(*http.Request) (Identity, error), error) {
 	if len(tokens) == 0 {
 		return nil, errors.New("admin: Tokens needs one token at least")
 	}
-	all := make([]known, len(tokens))
+	all, owners := make([]known, len(tokens)), map[string]string{}
 	for i, token := range tokens {
+		name := token.Identity.Name
 		if len(token.Secret) < 16 {
-			return nil, fmt.Errorf("admin: Token.Secret of %q has %d bytes: use 16 or more, at random", token.Identity.Name, len(token.Secret))
+			return nil, fmt.Errorf("admin: Token.Secret of %q has %d bytes: use 16 or more, at random", name, len(token.Secret))
 		}
+		if owner, taken := owners[token.Secret]; taken {
+			return nil, fmt.Errorf("admin: Token.Secret of %q is also that of %q: use a secret of its own for each token", name, owner)
+		}
+		owners[token.Secret] = name
 		all[i] = known{sha256.Sum256([]byte(token.Secret)), token.Identity}
 	}
 	return func(r *http.Request) (who Identity, err error) {

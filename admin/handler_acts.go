@@ -145,7 +145,7 @@ func (h *Handler) rearm(c *call) error {
 		DryRun: ask.DryRun, Limit: ask.Limit, Canary: ask.Canary, CanaryWait: seconds(ask.CanaryWait), Rate: ask.Rate,
 		MaxParkedAgain: ask.MaxParkedAgain, Destination: ask.Destination,
 	}
-	if err := opts.Validate(); err != nil {
+	if err := cmp.Or(opts.Validate(), c.op.Outbox().CheckDestination(opts.Destination)); err != nil {
 		return err
 	}
 	if !ask.DryRun {
@@ -283,8 +283,21 @@ func (h *Handler) stop(c *call) error {
 	if err := c.decode(&ask); err != nil {
 		return err
 	}
-	if !h.operations.stop(c.id) {
-		return &problem{Status: http.StatusNotFound, Detail: "no such operation"}
+	if err := c.stop(c.id); err != nil {
+		return err
 	}
 	return h.operation(c)
+}
+
+// stop ends an operation early, if the caller may do what it does.
+func (c *call) stop(id string) error {
+	o, ok := c.h.operations.get(id)
+	switch {
+	case !ok:
+		return &problem{Status: http.StatusNotFound, Detail: "no such operation"}
+	case o.Kind == "discard" && c.who.May < MayPurge:
+		return &problem{Status: http.StatusForbidden, Detail: fmt.Sprintf("%s may %s, and stopping a discard needs the right to purge", c.who.Name, c.who.May)}
+	}
+	c.h.operations.stop(id)
+	return nil
 }

@@ -19,6 +19,11 @@ func (h *Handler) api(rs *routes) {
 		rs.json(http.MethodPost, "/api/"+path, needs, do)
 	}
 
+	scan := func(path string, do func(*call) error) {
+		get(path, do)
+		rs.scanning()
+	}
+
 	get("openapi.json", func(c *call) error {
 		c.w.Header().Set("Content-Type", "application/json")
 		_, _ = c.w.Write(openAPI) // a reader that has gone needs no answer
@@ -26,12 +31,13 @@ func (h *Handler) api(rs *routes) {
 	})
 	get("stats", h.stats)
 	get("samples", h.history)
-	get("parked", h.listParked)
-	get("parked/export", h.export)
+	scan("parked", h.listParked)
+	scan("parked/export", h.export)
 	post("parked/rearm", MayRetry, h.rearm)
+	rs.scanning() // as a dry run
 	post("parked/discard", MayPurge, h.discard)
 	get("event", h.show)
-	get("find", h.find)
+	scan("find", h.find)
 	post("events/erase", MayPurge, h.erase)
 	get("operations", h.listOperations)
 	get("operations/{id}", h.operation)
@@ -41,10 +47,10 @@ func (h *Handler) api(rs *routes) {
 	get("destinations", h.destinations)
 	post("destinations/pause", MayRetry, h.pause)
 	post("destinations/resume", MayRetry, h.resume)
-	get("streams", h.streams)
-	get("drain", h.drain)
-	get("audit", h.audit)
-	get("check", h.checkShards)
+	scan("streams", h.streams)
+	scan("drain", h.drain)
+	scan("audit", h.audit)
+	scan("check", h.checkShards)
 	post("fix", MayRetry, h.fix)
-	get("doctor", h.doctor)
+	scan("doctor", h.doctor)
 }

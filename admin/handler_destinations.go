@@ -4,6 +4,8 @@ import (
 	"errors"
 	"net/http"
 	"time"
+
+	"github.com/luatx/luatx/internal/pretty"
 )
 
 // destinations answers with those that are paused.
@@ -20,10 +22,7 @@ func (h *Handler) paused(c *call) error {
 		return err
 	}
 	for i := range all {
-		all[i].Since = all[i].Since.UTC()
-		if !all[i].Until.IsZero() {
-			all[i].Until = all[i].Until.UTC()
-		}
+		all[i].Since, all[i].Until = pretty.Time(all[i].Since), pretty.Time(all[i].Until)
 	}
 	return c.answer(http.StatusOK, map[string]any{"paused": orEmpty(all)})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/luatx/luatx/internal/pretty"
 	"github.com/luatx/luatx/outbox"
 )
 
@@ -57,9 +59,7 @@ type eventJSON struct {
 
 func newEvent(e outbox.Event) eventJSON {
 	j := eventJSON{e.Slot, e.ID, e.State, e.At, e.Attempts, e.Destination, "", e.Key, e.Class, e.Error, e.Erased}
-	if !e.At.IsZero() {
-		j.At = e.At.UTC()
-	}
+	j.At = pretty.Time(e.At)
 	if e.Message != nil {
 		j.Type = e.Message.Type()
 	}
@@ -92,7 +92,7 @@ func (h *Handler) whole(e outbox.Event, data bool) wholeJSON {
 		j.Attributes = map[string]string{}
 	}
 	for _, f := range e.History {
-		f.At = f.At.UTC()
+		f.At = pretty.Time(f.At)
 		j.History = append(j.History, failureJSON(f))
 	}
 	switch {
@@ -184,10 +184,19 @@ func (h *Handler) export(c *call) error {
 	case h.cfg.Redact != nil:
 		return &problem{Status: http.StatusForbidden, Detail: "payloads are redacted here, and an export cannot be"}
 	}
+	if err := c.disclose(); err != nil {
+		return err
+	}
+	if err := c.op.RecordRead(c.r.Context(), f.String()); err != nil {
+		return err
+	}
 	c.w.Header().Set("Content-Type", "application/x-ndjson")
 	c.w.Header().Set("Content-Disposition", `attachment; filename="parked.ndjson"`)
-	out := &begun{ResponseWriter: c.w}
+	out, restore := c.stream()
 	_, err = c.op.Outbox().Export(c.r.Context(), out, f)
+	if err == nil {
+		err = restore()
+	}
 	if err == nil || !out.yes {
 		return err
 	}
@@ -208,6 +217,25 @@ func (b *begun) Write(p []byte) (int, error) {
 	return b.ResponseWriter.Write(p)
 }
 
+// stream returns a writer for an answer that may be long. The server breaks off once the reader has not taken all of it
+// within the handler's Timeout. restore sends the rest, and gives the connection the write deadline of its server again.
+func (c *call) stream() (out *begun, restore func() error) {
+	control := http.NewResponseController(c.w)
+	_ = control.SetWriteDeadline(time.Now().Add(c.h.cfg.Timeout)) // a server without has its own limits
+	return &begun{ResponseWriter: c.w}, func() error {
+		err := control.Flush()
+		if errors.Is(err, http.ErrNotSupported) {
+			err = nil
+		}
+		var deadline time.Time
+		if server, ok := c.r.Context().Value(http.ServerContextKey).(*http.Server); ok && server.WriteTimeout > 0 {
+			deadline = time.Now().Add(server.WriteTimeout)
+		}
+		_ = control.SetWriteDeadline(deadline)
+		return err
+	}
+}
+
 // show answers with one event.
 func (h *Handler) show(c *call) error {
 	if err := c.only("slot", "id", "payload"); err != nil {
@@ -224,9 +252,19 @@ func (h *Handler) show(c *call) error {
 	if err != nil {
 		return err
 	}
+	if data {
+		if err := c.disclose(); err != nil {
+			return err
+		}
+	}
 	e, err := c.op.Outbox().Show(c.r.Context(), n, c.query.Get("id"))
 	if err != nil && e.ID == "" {
 		return err
+	}
+	if data {
+		if err := c.op.RecordRead(c.r.Context(), "by id", e); err != nil {
+			return err
+		}
 	}
 	return c.answer(http.StatusOK, h.whole(e, data))
 }
@@ -244,10 +282,20 @@ func (h *Handler) find(c *call) error {
 	if id == "" {
 		return badRequest("say the id of the event")
 	}
+	if data {
+		if err := c.disclose(); err != nil {
+			return err
+		}
+	}
 	all := []wholeJSON{}
 	for e, err := range c.op.Find(c.r.Context(), id) {
 		if err != nil && e.ID == "" {
 			return err
+		}
+		if data {
+			if err := c.op.RecordRead(c.r.Context(), "by id", e); err != nil {
+				return err
+			}
 		}
 		all = append(all, h.whole(e, data))
 	}

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"path"
 	"strings"
@@ -49,12 +48,11 @@ func baseName(uri string) string {
 
 // identify finds out who asks.
 func (c *call) identify() (err error) {
-	authorize := c.h.cfg.Authorize
-	if authorize == nil {
-		c.who = Identity{c.h.op.cfg.Name, MayPurge}
-		err = local(c.r)
-	} else {
-		c.who, err = authorize(c.r)
+	accepted, err := c.h.logins.attempt(c.r)
+	if err == nil {
+		if c.who, err = c.h.cfg.Authorize(c.r); !errors.Is(err, ErrUnknown) {
+			accepted()
+		}
 	}
 	if err == nil && (c.who.Name == "" || len(c.who.Name) > 256) {
 		err = fmt.Errorf("Identity.Name has %d bytes: use 1 to 256", len(c.who.Name))
@@ -80,31 +78,31 @@ func (c *call) identify() (err error) {
 	return nil
 }
 
-// forwards are headers of proxies: behind one, everybody has its address.
-var forwards = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"}
-
-// local refuses what does not come from this machine, or was not meant for it: a page elsewhere can give its own name
-// this machine's address.
-func local(r *http.Request) error {
-	refused := func(detail string) error { return &problem{Status: http.StatusForbidden, Detail: detail} }
-	remote, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil || !remote.Addr().Unmap().IsLoopback() {
-		return refused("without an authorizer only this machine is served")
+// disclose refuses payloads to identities without the right to read them, and to pages of other sites: these could make a
+// browser load them in its user's name.
+func (c *call) disclose() error {
+	if !c.who.Payloads || c.who.May < MayView {
+		return &problem{Status: http.StatusForbidden, Detail: c.who.Name + " may not read payloads"}
 	}
-	for _, name := range forwards {
-		if len(r.Header.Values(name)) > 0 {
-			return refused("without an authorizer no proxy is served")
-		}
-	}
-	host := r.Host
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
-	if ip, err := netip.ParseAddr(host); strings.EqualFold(host, "localhost") || err == nil && ip.IsLoopback() {
+	switch c.r.Header.Get("Sec-Fetch-Site") {
+	case "", "none", "same-origin": // no browser, an address that its user typed, or a page of the handler
 		return nil
 	}
-	return refused("without an authorizer only localhost is served")
+	return &problem{Status: http.StatusForbidden, Title: "Cross-site request", Detail: "a page of another site must not load payloads"}
+}
+
+// lingering is how long the rest of a body is read after a reply that did not wait for it. Closing the connection at once
+// could cost a client the reply.
+const lingering = 250 * time.Millisecond
+
+// abandonBody makes the server close the connection after the reply if the request has a body that nobody will read.
+// Otherwise the server would wait for the body, however slowly it comes.
+func (c *call) abandonBody() {
+	if c.r.Body == nil || c.r.Body == http.NoBody || c.bodyRead {
+		return
+	}
+	c.w.Header().Set("Connection", "close")
+	_ = http.NewResponseController(c.w).SetReadDeadline(time.Now().Add(lingering)) // a server without has its own limits
 }
 
 // limit bounds what is read of a request, and reads it as far as it is a form.
@@ -144,8 +142,9 @@ func (c *call) reading(read func() error) error {
 	control := http.NewResponseController(c.w)
 	_ = control.SetReadDeadline(time.Now().Add(c.h.cfg.Timeout)) // a server without has its own limits
 	if err := read(); err != nil {
-		return err // nobody waits for the rest
+		return err // abandonBody sees to the rest
 	}
+	c.bodyRead = true
 	_ = control.SetReadDeadline(time.Time{})
 	return nil
 }

@@ -24,6 +24,9 @@ import (
 func handler(t testing.TB, client redis.UniversalClient, cfg admin.HandlerConfig) (*luatx.Transactor, *admin.Handler) {
 	t.Helper()
 	tr, op := service(t, client, 4)
+	if cfg.Authorize == nil {
+		cfg.Authorize = everybody
+	}
 	h, err := admin.NewHandler(op, cfg)
 	must(t, err)
 	t.Cleanup(h.Close)
@@ -87,18 +90,7 @@ func TestGuards(t *testing.T) {
 		change         func(*http.Request)
 		want           int
 	}{
-		"this machine":                {want: 200},
-		"this machine, by IPv6":       {change: func(r *http.Request) { r.RemoteAddr, r.Host = "[::1]:1", "[::1]:80" }, want: 200},
-		"this machine, mapped":        {change: func(r *http.Request) { r.RemoteAddr, r.Host = "[::ffff:127.0.0.1]:1", "LOCALHOST" }, want: 200},
-		"another machine":             {change: func(r *http.Request) { r.RemoteAddr = "192.0.2.1:1" }, want: 403},
-		"no address":                  {change: func(r *http.Request) { r.RemoteAddr = "@" }, want: 403},
-		"another name":                {change: func(r *http.Request) { r.Host = "evil.example" }, want: 403},
-		"another name that pretends":  {change: func(r *http.Request) { r.Host = "localhost.evil.example:80" }, want: 403},
-		"another address":             {change: func(r *http.Request) { r.Host = "192.0.2.1" }, want: 403},
-		"no name":                     {change: func(r *http.Request) { r.Host = "" }, want: 403},
-		"a proxy":                     {change: func(r *http.Request) { r.Header.Set("X-Forwarded-For", "192.0.2.1") }, want: 403},
-		"a proxy says nothing":        {change: func(r *http.Request) { r.Header.Set("Forwarded", "") }, want: 403},
-		"a probe from elsewhere":      {target: "/livez", change: func(r *http.Request) { r.RemoteAddr = "192.0.2.1:1" }, want: 403},
+		"somebody":                    {want: 200},
 		"a probe":                     {target: "/readyz", want: 200},
 		"an open probe":               {cfg: admin.HandlerConfig{Authorize: named}, target: "/livez", change: func(r *http.Request) { r.RemoteAddr = "192.0.2.1:1" }, want: 200},
 		"nothing there":               {target: "/api/none", want: 404},

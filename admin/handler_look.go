@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/luatx/luatx/internal/pretty"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/repair"
 )
@@ -113,6 +114,9 @@ func (h *Handler) drain(c *call) error {
 	for _, s := range d.Streams {
 		streams = append(streams, newStream(s, nil))
 	}
+	for i := range d.Shards {
+		d.Shards[i].Timer = pretty.Time(d.Shards[i].Timer)
+	}
 	return c.answer(http.StatusOK, map[string]any{"done": d.Done(), "shards": orEmpty(d.Shards), "streams": streams})
 }
 
@@ -138,6 +142,7 @@ func (h *Handler) inbox(c *call) error {
 	if err != nil {
 		return err
 	}
+	m.Begun = pretty.Time(m.Begun)
 	return c.answer(http.StatusOK, markJSON(m))
 }
 
@@ -188,7 +193,7 @@ func (h *Handler) audit(c *call) error {
 
 func newRecord(r outbox.Record) recordJSON {
 	j := recordJSON(r)
-	j.At, j.IDs = r.At.UTC(), orEmpty(r.IDs)
+	j.At, j.IDs = pretty.Time(r.At), orEmpty(r.IDs)
 	return j
 }
 

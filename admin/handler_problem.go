@@ -10,7 +10,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -22,6 +24,8 @@ type problem struct {
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail,omitempty"`
+	// RetryAfter is the header of that name, in whole seconds.
+	RetryAfter time.Duration `json:"-"`
 }
 
 // Error implements error.
@@ -37,6 +41,8 @@ func problemOf(err error) *problem {
 	switch {
 	case errors.Is(err, outbox.ErrNotFound):
 		status = http.StatusNotFound
+	case errors.Is(err, outbox.ErrDestination):
+		status = http.StatusForbidden
 	case errors.Is(err, context.DeadlineExceeded):
 		status = http.StatusGatewayTimeout
 	case unavailable(err):
@@ -60,6 +66,9 @@ func (c *call) fail(err error) {
 	if p.Status >= http.StatusInternalServerError {
 		c.h.cfg.Logger.LogAttrs(c.r.Context(), slog.LevelError, "luatx: request failed",
 			slog.String("who", c.who.Name), slog.String("method", c.r.Method), slog.String("path", c.path), slog.Any("error", err))
+	}
+	if p.RetryAfter > 0 {
+		c.w.Header().Set("Retry-After", strconv.Itoa(int((p.RetryAfter+time.Second-1)/time.Second)))
 	}
 	forPeople := c.page || !strings.HasPrefix(c.path, "/api/") && strings.Contains(c.r.Header.Get("Accept"), "text/html")
 	if forPeople && c.h.errorPage != nil {

@@ -14,6 +14,7 @@ type route struct {
 	do              func(*call) error
 	page            bool // for people: a form, not JSON
 	probe           bool // for whoever watches the process
+	scans           bool // reads lists or whole shards, so few run at a time
 }
 
 type routes struct{ all []route }
@@ -27,6 +28,9 @@ func (rs *routes) page(method, pattern string, needs Access, do func(*call) erro
 func (rs *routes) json(method, pattern string, needs Access, do func(*call) error) {
 	rs.all = append(rs.all, route{method: method, pattern: pattern, needs: needs, do: do})
 }
+
+// scanning marks the route that was added last.
+func (rs *routes) scanning() { rs.all[len(rs.all)-1].scans = true }
 
 // find returns the route of a call, or else the methods that its path has.
 func (rs *routes) find(c *call) (found *route, allowed string) {
@@ -75,6 +79,8 @@ type call struct {
 	op    *Operator // acts in who's name
 	id    string    // what stands for {id}
 	page  bool
+	// bodyRead says that the body was read to its end.
+	bodyRead bool
 }
 
 // base is the way from the page that was asked for back to where the handler is mounted.

@@ -32,7 +32,9 @@ func TestStatsNameTheHundredLargestAndCountTheRest(t *testing.T) {
 	redistest.Need(t)
 	client := redistest.Shared(t).Client(t)
 	tr, h := handler(t, client, admin.HandlerConfig{})
-	countTypes(t, tr, func(ctx context.Context, key string, values ...any) error { return client.HSet(ctx, key, values...).Err() }, 250)
+	countTypes(t, tr, func(ctx context.Context, key string, values ...any) error {
+		return client.HSet(ctx, key, values...).Err()
+	}, 250)
 	parked := told[struct {
 		Parked struct {
 			ByType    map[string]int64 `json:"by_type"`
@@ -52,7 +54,9 @@ func TestSamplesKeepNoNames(t *testing.T) {
 	redistest.Need(t)
 	client := redistest.Shared(t).Client(t)
 	tr, h := handler(t, client, admin.HandlerConfig{SampleEvery: time.Millisecond})
-	countTypes(t, tr, func(ctx context.Context, key string, values ...any) error { return client.HSet(ctx, key, values...).Err() }, 100_000)
+	countTypes(t, tr, func(ctx context.Context, key string, values ...any) error {
+		return client.HSet(ctx, key, values...).Err()
+	}, 100_000)
 	heap := func() uint64 {
 		runtime.GC()
 		runtime.GC() // the second one empties pools

@@ -144,6 +144,9 @@ func handlerOf(t testing.TB, tr *luatx.Transactor, client redis.UniversalClient,
 	t.Helper()
 	op, err := admin.NewOperator(tr, admin.OperatorConfig{Client: client, Name: "alice"})
 	must(t, err)
+	if cfg.Authorize == nil {
+		cfg.Authorize = everybody
+	}
 	h, err := admin.NewHandler(op, cfg)
 	must(t, err)
 	t.Cleanup(h.Close)
@@ -311,13 +314,17 @@ func TestHandlerConfig(t *testing.T) {
 		t.Error("no operator is needed")
 	}
 	for want, cfg := range map[string]admin.HandlerConfig{
-		"BodyLimit": {BodyLimit: -1}, "Timeout": {Timeout: -1}, "MaxOperations": {MaxOperations: -1}, "SampleEvery": {SampleEvery: -1},
+		"BodyLimit": {BodyLimit: -1}, "Timeout": {Timeout: -1}, "MaxOperations": {MaxOperations: -1}, "SampleEvery": {SampleEvery: -1}, "MaxScans": {MaxScans: -1}, "MaxScansEach": {MaxScansEach: -1},
 	} {
+		cfg.Authorize = everybody
 		if _, err := admin.NewHandler(op, cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v", cfg, err)
 		}
 	}
-	h, err := admin.NewHandler(op, admin.HandlerConfig{NoRepair: true})
+	if _, err := admin.NewHandler(op, admin.HandlerConfig{}); err == nil || !strings.Contains(err.Error(), "Authorize") {
+		t.Errorf("without an authorizer: %v", err)
+	}
+	h, err := admin.NewHandler(op, admin.HandlerConfig{NoRepair: true, Authorize: everybody})
 	must(t, err)
 	told[any](t, h, http.MethodGet, "/api/check", "", http.StatusForbidden)
 	told[any](t, h, http.MethodPost, "/api/fix", "{}", http.StatusForbidden)

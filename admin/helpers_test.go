@@ -4,12 +4,19 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net/http"
 	"slices"
 	"sync"
 	"testing"
 
+	"github.com/luatx/luatx/admin"
 	"github.com/luatx/luatx/message"
 )
+
+// everybody may do all, as alice.
+func everybody(*http.Request) (admin.Identity, error) {
+	return admin.Identity{Name: "alice", May: admin.MayPurge, Payloads: true}, nil
+}
 
 // till is where events are published.
 type till struct {

@@ -26,6 +26,9 @@ type OperatorConfig struct {
 	Name string
 	// AtOnce is how many shards are asked at a time where each needs a script of its own. Defaults to 8; at most 64.
 	AtOnce int
+	// Destinations returns an error for a destination that events may not be re-armed to: a relay.HTTP with URLFor may send
+	// them wherever an operator says. Defaults to nil: an Operator accepts any destination, a Handler none.
+	Destinations func(destination string) error
 	// Repair is how Check and Fix go about it.
 	Repair repair.Config
 }
@@ -68,7 +71,7 @@ func NewOperator(t *luatx.Transactor, cfg OperatorConfig) (*Operator, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Operator{t, t.Scripts(), outbox.NewStore(t).As(cfg.Name), worker, cfg}, nil
+	return &Operator{t, t.Scripts(), outbox.NewStore(t).As(cfg.Name).WithDestinations(cfg.Destinations), worker, cfg}, nil
 }
 
 // As returns the operator in another name: it acts, and is recorded, as that.
@@ -77,6 +80,19 @@ func (o *Operator) As(name string) *Operator {
 	named.cfg.Name, named.store = name, o.store.As(name)
 	return &named
 }
+
+// guarded returns the operator for a Handler, whose callers set no destination unless the configuration allows it.
+func (o *Operator) guarded() *Operator {
+	if o.cfg.Destinations != nil {
+		return o
+	}
+	guarded := *o
+	guarded.cfg.Destinations = func(string) error { return errNoDestinations }
+	guarded.store = o.store.WithDestinations(guarded.cfg.Destinations)
+	return &guarded
+}
+
+var errNoDestinations = errors.New("set OperatorConfig.Destinations, or luatx serve --destination, to allow some")
 
 // Outbox lists, shows, re-arms, discards, erases, exports and imports events, in the operator's name.
 func (o *Operator) Outbox() *outbox.Store { return o.store }

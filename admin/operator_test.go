@@ -26,9 +26,7 @@ func service(t testing.TB, client redis.UniversalClient, partitions int) (*luatx
 	namespace := redistest.Namespace(t)
 	tr, err := luatx.New(client, luatx.Config{Namespace: namespace, Keyspace: luatx.Partitions(partitions).WithPrefix(namespace)})
 	must(t, err)
-	op, err := admin.NewOperator(tr, admin.OperatorConfig{Client: client, Name: "alice"})
-	must(t, err)
-	return tr, op
+	return serviceOperator(t, client, tr)
 }
 
 // emit puts events of these ids into the outbox of an aggregate.

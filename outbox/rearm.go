@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -27,7 +28,8 @@ type RearmOptions struct {
 	// MaxParkedAgain is how many of the re-armed events may park again; one more ends the operation. Negative: any number.
 	// Defaults to 0.
 	MaxParkedAgain int
-	// Destination is where they are published instead of where their bodies say. Defaults to none.
+	// Destination is where they are published instead of where their bodies say, if Store.WithDestinations allows it.
+	// Defaults to none.
 	Destination string
 	// Progress is told now and then how far it is, in the goroutine of the operation. Defaults to nil: nobody is.
 	Progress func(RearmResult)
@@ -98,7 +100,7 @@ const (
 // error, and where it stopped, the result tells what was done. The store must name who acts: see As.
 func (s *Store) RearmAll(ctx context.Context, f Filter, opts RearmOptions) (RearmResult, error) {
 	opts = opts.withDefaults()
-	if err := opts.Validate(); err != nil {
+	if err := cmp.Or(opts.Validate(), s.CheckDestination(opts.Destination)); err != nil {
 		return RearmResult{}, err
 	}
 	why := f.String()

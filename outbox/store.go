@@ -21,6 +21,7 @@ type Store struct {
 	scripts    *script.Set
 	keyspace   luatx.Keyspace
 	operator   string
+	allow      func(destination string) error // nil: any
 	events     Config // of Enqueue
 }
 
@@ -35,6 +36,28 @@ func (s *Store) As(operator string) *Store {
 	named := *s
 	named.operator = operator
 	return &named
+}
+
+// ErrDestination is the cause if the check of WithDestinations refuses a destination.
+var ErrDestination = errors.New("outbox: the destination is not allowed")
+
+// WithDestinations returns the store with a check of the destinations that an operator sets by RearmOptions.Destination:
+// RearmAll fails with ErrDestination and the error that allow returns. A nil allow accepts any destination.
+func (s *Store) WithDestinations(allow func(destination string) error) *Store {
+	checked := *s
+	checked.allow = allow
+	return &checked
+}
+
+// CheckDestination returns the error of RearmAll for a destination that WithDestinations does not allow.
+func (s *Store) CheckDestination(destination string) error {
+	if destination == "" || s.allow == nil {
+		return nil
+	}
+	if err := s.allow(destination); err != nil {
+		return fmt.Errorf("%w: %.200q: %w", ErrDestination, destination, err)
+	}
+	return nil
 }
 
 // Slot returns the slot whose shard holds the events of an aggregate.

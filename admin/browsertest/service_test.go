@@ -148,6 +148,9 @@ func (s *service) serve(t testing.TB, client redis.UniversalClient) {
 	op, err := admin.NewOperator(s.tr, admin.OperatorConfig{Client: client, Name: "ada"})
 	must(t, err)
 	h, err := admin.NewHandler(op, admin.HandlerConfig{
+		Authorize: func(*http.Request) (admin.Identity, error) {
+			return admin.Identity{Name: "ada", May: admin.MayPurge, Payloads: true}, nil
+		},
 		Title: "shop · staging", SampleEvery: time.Second, Streams: []string{"orders"}, Logger: slog.New(slog.DiscardHandler),
 	})
 	must(t, err)

@@ -1,0 +1,230 @@
+package admin_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/internal/redistest"
+)
+
+// gated is a client whose commands wait until it is opened.
+type gated struct{ waiting, opened chan struct{} }
+
+func (g gated) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (g gated) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		g.wait()
+		return next(ctx, cmds)
+	}
+}
+
+func (g gated) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		g.wait()
+		return next(ctx, cmd)
+	}
+}
+
+func (g gated) wait() {
+	select {
+	case g.waiting <- struct{}{}:
+	case <-g.opened:
+	}
+	<-g.opened
+}
+
+func TestScansAreBoundedForEachIdentityAndOverall(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	gate := gated{make(chan struct{}), make(chan struct{})}
+	_, h := handler(t, client, admin.HandlerConfig{
+		MaxScans: 3, MaxScansEach: 2, Logger: slog.New(slog.DiscardHandler),
+		Authorize: func(r *http.Request) (admin.Identity, error) {
+			return admin.Identity{Name: r.Header.Get("Who"), May: admin.MayPurge, Payloads: true}, nil
+		},
+	})
+	client.AddHook(gate)
+	ask := func(who, path string) *httptest.ResponseRecorder {
+		r := asked(t, http.MethodGet, path, "")
+		r.Header.Set("Who", who)
+		return answer(h, r)
+	}
+	done := make(chan int, 3)
+	for _, who := range []string{"alice", "alice", "bob"} {
+		go func() { done <- ask(who, "/api/parked").Code }()
+		<-gate.waiting
+	}
+	for who, paths := range map[string][]string{
+		"alice": {"/api/parked", "/api/parked/export", "/api/find?id=1", "/api/audit", "/api/check", "/api/doctor", "/api/drain", "/api/streams", "/parked", "/audit", "/event?id=1", "/preview-rearm"},
+		"carol": {"/api/parked", "/parked"},
+	} {
+		for _, path := range paths {
+			if reply := ask(who, path); reply.Code != http.StatusTooManyRequests || reply.Header().Get("Retry-After") != "1" {
+				t.Errorf("%s by %s: %d, Retry-After %q", path, who, reply.Code, reply.Header().Get("Retry-After"))
+			}
+		}
+	}
+	if reply := ask("alice", "/livez"); reply.Code != http.StatusOK {
+		t.Errorf("livez: %d", reply.Code)
+	}
+	close(gate.opened)
+	for range 3 {
+		if status := <-done; status != http.StatusOK {
+			t.Errorf("a scan that was let in: %d", status)
+		}
+	}
+	if reply := ask("alice", "/api/parked"); reply.Code != http.StatusOK {
+		t.Errorf("after the others: %d", reply.Code)
+	}
+}
+
+func TestFailedLoginsAreThrottled(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	_, op := service(t, client, 1)
+	const secret = "0123456789abcdef"
+	authorize, err := admin.Tokens(admin.Token{Secret: secret, Identity: admin.Identity{Name: "alice", May: admin.MayView}})
+	must(t, err)
+	synctest.Test(t, func(t *testing.T) {
+		h, err := admin.NewHandler(op, admin.HandlerConfig{Authorize: authorize, Logger: slog.New(slog.DiscardHandler)})
+		must(t, err)
+		defer h.Close()
+		login := func(from, header string) *httptest.ResponseRecorder {
+			r := asked(t, http.MethodGet, "/api/openapi.json", "")
+			r.RemoteAddr = from
+			r.Header.Set("Authorization", header)
+			return answer(h, r)
+		}
+		want := func(status int, from, header string) {
+			t.Helper()
+			reply := login(from, header)
+			if reply.Code != status {
+				t.Errorf("%s from %s: %d, want %d", header, from, reply.Code, status)
+			}
+			if after, _ := strconv.Atoi(reply.Header().Get("Retry-After")); (after >= 1) != (status == http.StatusTooManyRequests) {
+				t.Errorf("%s from %s: %d with Retry-After %d", header, from, reply.Code, after)
+			}
+		}
+		want(http.StatusOK, "[2001:db8::1]:1", "Bearer "+secret)
+		for i := range 10 {
+			want(http.StatusUnauthorized, "192.0.2.1:1", "Bearer wrong"+strconv.Itoa(i))
+		}
+		want(http.StatusTooManyRequests, "192.0.2.1:2", "Bearer wrong")
+		want(http.StatusTooManyRequests, "192.0.2.1:2", basic(secret)) // a guess must not be told from a hit
+		want(http.StatusOK, "192.0.2.1:3", "Bearer "+secret)           // it was accepted before
+		want(http.StatusUnauthorized, "192.0.2.2:1", "Bearer wrong")   // another address
+		want(http.StatusUnauthorized, "192.0.2.1:1", "")               // asks to log in
+		for i := range 10 {
+			want(http.StatusUnauthorized, fmt.Sprintf("[2001:db8:1::%d]:1", i+1), "Bearer wrong")
+		}
+		want(http.StatusTooManyRequests, "[2001:db8:1::ffff]:1", "Bearer wrong") // the same /64
+		<-time.After(6 * time.Second)
+		want(http.StatusUnauthorized, "192.0.2.1:1", "Bearer wrong")
+		want(http.StatusTooManyRequests, "192.0.2.1:1", "Bearer wrong")
+
+		<-time.After(time.Hour)
+		refused := 0
+		for i := range 150 {
+			if login(fmt.Sprintf("198.51.100.%d:1", i), "Bearer wrong").Code == http.StatusTooManyRequests {
+				refused++
+			}
+		}
+		if refused < 50 || refused > 60 { // a few addresses may share a cell
+			t.Errorf("%d of 150 logins of as many addresses were refused", refused)
+		}
+		want(http.StatusTooManyRequests, "203.0.113.1:1", basic(secret))
+		want(http.StatusOK, "203.0.113.1:1", "Bearer "+secret)
+	})
+}
+
+// raw sends bytes to a server, and returns a reader of what it sends back until it closes the connection.
+func raw(t testing.TB, address, text string) (net.Conn, *bufio.Reader) {
+	t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(redistest.Soon(t), "tcp", address)
+	must(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	_, err = io.WriteString(conn, text)
+	must(t, err)
+	must(t, conn.SetReadDeadline(time.Now().Add(20*time.Second)))
+	return conn, bufio.NewReader(conn)
+}
+
+func TestRefusalsDoNotWaitForTheBody(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	_, h := handler(t, client, admin.HandlerConfig{Logger: slog.New(slog.DiscardHandler), Authorize: func(r *http.Request) (admin.Identity, error) {
+		if r.Header.Get("Who") == "" {
+			return admin.Identity{}, admin.ErrUnknown
+		}
+		return admin.Identity{Name: "bob", May: admin.MayView}, nil
+	}})
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	address := server.Listener.Addr().String()
+	for request, want := range map[string]int{
+		"POST /api/fix HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{":                                               http.StatusUnauthorized,
+		"POST /api/fix HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{":                                    http.StatusUnauthorized,
+		"POST /api/fix HTTP/1.1\r\nHost: x\r\nWho: bob\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{": http.StatusForbidden,
+		"POST /theme HTTP/1.1\r\nHost: x\r\nWho: bob\r\nContent-Type: text/plain\r\nContent-Length: 1000\r\n\r\n{":         http.StatusUnsupportedMediaType,
+		"GET /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{":                                                  http.StatusOK,
+		"GET /api/openapi.json HTTP/1.1\r\nHost: x\r\nWho: bob\r\nContent-Length: 1000\r\n\r\n{":                           http.StatusOK,
+	} {
+		t.Run(request, func(t *testing.T) {
+			t.Parallel()
+			began := time.Now()
+			_, from := raw(t, address, request)
+			reply, err := http.ReadResponse(from, nil)
+			must(t, err)
+			if reply.StatusCode != want || !reply.Close {
+				t.Errorf("status %d, close %v; want %d", reply.StatusCode, reply.Close, want)
+			}
+			if _, err := io.Copy(io.Discard, from); err != nil {
+				t.Errorf("the connection stays open: %v", err)
+			}
+			if took := time.Since(began); took > 10*time.Second {
+				t.Errorf("it took %v", took)
+			}
+		})
+	}
+}
+
+func TestSlowReaderOfExportIsCutOff(t *testing.T) {
+	t.Parallel()
+	redistest.Need(t)
+	client := redistest.Shared(t).Client(t)
+	tr, h := handler(t, client, admin.HandlerConfig{Timeout: 500 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+	body := []byte(`{"specversion":"1.0","id":"x","type":"sold","source":"/shop","data":"` + strings.Repeat("x", 500_000) + `"}`)
+	for i := range 40 {
+		parkBody(t, tr, "a", strconv.Itoa(i), body)
+	}
+	ended := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer close(ended)
+		h.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	conn, _ := raw(t, server.Listener.Addr().String(), "GET /api/parked/export HTTP/1.1\r\nHost: x\r\n\r\n")
+	must(t, conn.(*net.TCPConn).SetReadBuffer(4096))
+	select {
+	case <-ended: // though nobody reads
+	case <-time.After(20 * time.Second):
+		t.Error("the export goes on")
+		must(t, conn.Close())
+		<-ended
+	}
+}
