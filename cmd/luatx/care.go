@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/internal/pretty"
 	"github.com/luatx/luatx/outbox"
 )
 
@@ -21,6 +22,7 @@ var auditVerb = verb{
 				if err != nil {
 					return err
 				}
+				r.At = pretty.Time(r.At)
 				s.out.row(auditRow(r), "AT WHO ACT DONE ASKED SLOT WHY", when(r.At), r.Who, r.Act, r.Done, r.Asked, r.Slot, r.Why)
 			}
 			return nil

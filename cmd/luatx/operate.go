@@ -29,6 +29,7 @@ type verb struct {
 	// anywhere: it needs no namespace and no keyspace; offline: no server either.
 	anywhere, offline bool
 	acts              bool // in the operator's name
+	unnamed           bool // and asks for that name itself
 	limited           bool // by the capacities of the service
 	retaining         bool // for as long as the service does
 	// flags defines the verb's own flags and returns what it does.
@@ -206,8 +207,8 @@ func (s *session) connect(ctx context.Context, v verb) error {
 		return err
 	}
 	s.as = cmp.Or(s.as, os.Getenv("LUATX_OPERATOR"), os.Getenv("USER"))
-	if s.as == "" && v.acts {
-		return errors.New("--as: say who acts, it is recorded")
+	if s.as == "" && v.acts && !v.unnamed {
+		return errAs
 	}
 	s.client = target.connectAs(16)
 	s.transactor, err = luatx.New(s.client, luatx.Config{
@@ -215,13 +216,15 @@ func (s *session) connect(ctx context.Context, v verb) error {
 		ParkedCapacity: s.parked, LaneCapacity: s.lane,
 	})
 	if err == nil {
-		s.operator, err = admin.NewOperator(s.transactor, admin.OperatorConfig{Client: s.client, Name: cmp.Or(s.as, "luatx")})
+		s.operator, err = admin.NewOperator(s.transactor, admin.OperatorConfig{Client: s.client, Name: cmp.Or(s.as, "luatx"), Destinations: anyOf(environmentDestinations())})
 	}
 	if err != nil {
 		_ = s.client.Close() // nobody uses it
 	}
 	return err
 }
+
+var errAs = errors.New("--as: say who acts, it is recorded")
 
 // target is what --redis says, or the environment.
 func (s *session) target() (server, error) {

@@ -98,7 +98,7 @@ func TestParkedWalk(t *testing.T) {
 		if strings.Contains(shown, "specversion") {
 			t.Errorf("the body is shown: %s", shown)
 		}
-		s.has(s.run(0, "", "parked", "show", "1", "--body"), "specversion")
+		s.has(s.acts(0, "", "parked", "show", "1", "--body"), "specversion")
 		s.has(s.run(1, "", "parked", "show", "nobody"), `"nobody"`)
 
 		s.has(s.acts(2, "", "parked", "rearm", "--class", "http_422"), "3 0 0", "--yes")
@@ -116,7 +116,7 @@ func TestParkedWalk(t *testing.T) {
 		s.has(s.acts(0, "", "parked", "discard", "5", "--reason", "old", "--yes"), "1 1 network=1")
 		s.has(s.acts(1, "", "parked", "discard", "5", "--reason", "old", "--yes"), "0 of 1")
 		s.has(s.run(0, "", "stats", "--over", "0"), "4 0 0 0 0")
-		s.has(s.run(0, "", "audit"), "alice import 5", "alice rearm 3", "alice discard 1", "old")
+		s.has(s.run(0, "", "audit"), "alice import 5", "alice read 1", "alice rearm 3", "alice discard 1", "old")
 	})
 }
 
@@ -126,9 +126,9 @@ func TestExportToFile(t *testing.T) {
 	everywhere(t, func(t *testing.T, _ redis.UniversalClient, s site) {
 		s.acts(0, lines("network", "1", "2"), "parked", "import", "-")
 		name := filepath.Join(t.TempDir(), "parked.jsonl")
-		s.has(s.run(0, "", "parked", "export", "-o", name), "EXPORTED 2")
-		s.has(s.run(2, "", "parked", "export", "-o", name), "exists")
-		status, out, _ := run(redistest.Soon(t), "", append([]string{"parked", "export"}, s.flags...)...)
+		s.has(s.acts(0, "", "parked", "export", "-o", name), "EXPORTED 2")
+		s.has(s.acts(2, "", "parked", "export", "-o", name), "exists")
+		status, out, _ := run(redistest.Soon(t), "", append([]string{"parked", "export", "--as", "alice"}, s.flags...)...)
 		text, err := os.ReadFile(name)
 		if err != nil || status != 0 || string(text) != out || strings.Count(out, "\n") != 2 {
 			t.Errorf("%v: the file holds %s, printed was %s", err, text, out)

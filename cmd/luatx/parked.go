@@ -25,9 +25,10 @@ var parkedVerbs = []verb{
 		},
 	},
 	{
-		name: "parked show", args: "id…", short: "all that is known of events, in whatever state they are",
+		name: "parked show", args: "id…", acts: true, unnamed: true, short: "all that is known of events, in whatever state they are",
 		long: `luatx parked show tells all that is known of the events of an id, in whatever state they are: attempts, when the next one
-is, and the last five failures. Bodies may hold what is nobody's business: they are shown with --body alone.`,
+is, and the last five failures. Bodies may hold what is nobody's business: they are shown with --body alone, and the audit
+records it.`,
 		flags: func(flags *flag.FlagSet) action {
 			body := flags.Bool("body", false, "show the bodies")
 			return func(ctx context.Context, s *session, ids []string) error { return s.parkedShow(ctx, ids, *body) }
@@ -47,7 +48,7 @@ it means, and needs --yes and a --reason, which is recorded. Export them before.
 		flags: discardFlags,
 	},
 	{
-		name: "parked export", short: "write parked events as lines of JSON",
+		name: "parked export", acts: true, short: "write parked events as lines of JSON, which the audit records",
 		flags: func(flags *flag.FlagSet) action {
 			f := filterFlags(flags)
 			name := flags.String("o", "", "`file` to write, which must not exist (default the standard output)")
@@ -99,6 +100,9 @@ func (s *session) parkedShow(ctx context.Context, ids []string, body bool) error
 	if len(ids) == 0 {
 		return usageError{errors.New("name an id; luatx parked list names those of parked events")}
 	}
+	if body && s.as == "" {
+		return usageError{errAs}
+	}
 	var missing []error
 	for _, id := range ids {
 		found := false
@@ -107,6 +111,11 @@ func (s *session) parkedShow(ctx context.Context, ids []string, body bool) error
 				return err
 			}
 			found = true
+			if body {
+				if err := s.operator.RecordRead(ctx, "by id", e); err != nil {
+					return err
+				}
+			}
 			s.showEvent(e, body)
 		}
 		if !found {
@@ -119,6 +128,7 @@ func (s *session) parkedShow(ctx context.Context, ids []string, body bool) error
 func (s *session) showEvent(e outbox.Event, body bool) {
 	row := newEventRow(e)
 	for _, f := range e.History {
+		f.At = pretty.Time(f.At)
 		row.History = append(row.History, failureRow(f))
 	}
 	if body && len(e.Body) > 0 {
@@ -167,12 +177,18 @@ func (s *session) showEvent(e outbox.Event, body bool) {
 
 func (s *session) parkedExport(ctx context.Context, f outbox.Filter, name string) error {
 	if name == "" {
+		if err := s.operator.RecordRead(ctx, f.String()); err != nil {
+			return err
+		}
 		_, err := s.operator.Outbox().Export(ctx, s.std.out, f)
 		return err
 	}
 	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return usageError{err}
+	}
+	if err := s.operator.RecordRead(ctx, f.String()); err != nil {
+		return errors.Join(err, file.Close())
 	}
 	count := s.progress("exported", 0)
 	n, err := s.operator.Outbox().Export(ctx, io.MultiWriter(file, countLines{count}), f)

@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/luatx/luatx/internal/pretty"
 	"github.com/luatx/luatx/outbox"
 )
 
@@ -125,11 +126,8 @@ type failureRow struct {
 
 func newEventRow(e outbox.Event) eventRow {
 	row := eventRow{
-		Slot: e.Slot, ID: e.ID, State: e.State, At: e.At.UTC(), Attempts: e.Attempts, Destination: e.Destination, Key: e.Key,
+		Slot: e.Slot, ID: e.ID, State: e.State, At: pretty.Time(e.At), Attempts: e.Attempts, Destination: e.Destination, Key: e.Key,
 		Class: e.Class, Error: e.Error, Erased: e.Erased,
-	}
-	if e.At.IsZero() {
-		row.At = e.At
 	}
 	if e.Message != nil {
 		row.Type = e.Message.Type()

@@ -1,8 +1,10 @@
 package main
 
 import (
-	"bufio"
+	"cmp"
 	"context"
+	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
@@ -11,6 +13,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,11 +21,14 @@ import (
 )
 
 var serveVerb = verb{
-	name: "serve", acts: true, limited: true, retaining: true, short: "the console and the HTTP API, until it is interrupted",
-	long: `luatx serve serves the console and the HTTP API of the operator (docs/console.md). It listens for this machine alone unless a
-token file says who else may come. Each of its lines names one: NAME ACCESS SECRET, where ACCESS is view, retry or purge and
-SECRET has 16 bytes or more; empty lines and those that begin with # say nothing. The secret comes as a bearer token, or as
-the password that a browser asks for. Without --retention neither check nor fix is offered.`,
+	name: "serve", acts: true, unnamed: true, limited: true, retaining: true, short: "the console and the HTTP API, until it is interrupted",
+	long: `luatx serve serves the console and the HTTP API of the operator (docs/console.md). Without a token file it listens for this
+machine alone, prints a password, and lets everybody who has it do everything in the name of --as. A token file says who may
+come. Each of its lines names one: NAME ACCESS SECRET. ACCESS is view, retry or purge, followed by +payloads for the right to
+read and export payloads. SECRET has 16 bytes or more, and comes as a bearer token or as the password that a browser asks
+for; if it is the word certificate, NAME is the common name of a client certificate instead. Empty lines and those that begin
+with # say nothing. Logins that fail are throttled. With --client-ca nobody is served without a certificate, but for the
+probes livez and readyz. Without --retention neither check nor fix is offered.`,
 	flags: func(flags *flag.FlagSet) action {
 		var o serveOptions
 		flags.StringVar(&o.listen, "listen", "127.0.0.1:8080", "`address` to listen at; one that others reach needs a --token-file")
@@ -31,6 +37,11 @@ the password that a browser asks for. Without --retention neither check nor fix 
 		list := func(into *[]string) func(string) error {
 			return func(text string) error { *into = append(*into, text); return nil }
 		}
+		flags.StringVar(&o.cert, "tls-cert", "", "`file` of the certificate to serve TLS with, read again when it changes")
+		flags.StringVar(&o.key, "tls-key", "", "`file` of its key")
+		flags.StringVar(&o.clientCA, "client-ca", "", "`file` of the authorities whose client certificates are accepted; every client needs one")
+		flags.IntVar(&o.connections, "max-connections", 128, "the most connections, half of them for one client address; slow clients give way")
+		flags.Func("destination", "`destination` that events may be re-armed to; may be said again (default $LUATX_DESTINATIONS, separated by commas; else none)", list(&o.destinations))
 		flags.Func("token-file", "`file` of tokens; may be said again", list(&o.tokenFiles))
 		flags.Func("stream", "`key` of a stream to show; may be said again", list(&o.streams))
 		return func(ctx context.Context, s *session, _ []string) error { return s.serve(ctx, o) }
@@ -38,29 +49,41 @@ the password that a browser asks for. Without --retention neither check nor fix 
 }
 
 type serveOptions struct {
-	listen, title       string
-	readOnly            bool
-	tokenFiles, streams []string
+	listen, title                     string
+	cert, key, clientCA               string
+	readOnly                          bool
+	connections                       int
+	tokenFiles, streams, destinations []string
 }
 
 const (
-	// headerTimeout bounds the time for the head of a request, endServe that for what is under way at the end.
+	// headerTimeout bounds the time for the head of a request, readTimeout that for all of it, and writeTimeout that from its
+	// head to the end of the reply: more than admin.HandlerConfig.Timeout, by which an export ends.
 	headerTimeout = 10 * time.Second
-	endServe      = 5 * time.Second
+	readTimeout   = 40 * time.Second
+	writeTimeout  = 60 * time.Second
+	// endServe bounds the time for requests that run at the end.
+	endServe = 5 * time.Second
 )
 
 func (s *session) serve(ctx context.Context, o serveOptions) error {
 	log := slog.New(slog.NewTextHandler(s.std.err, nil))
 	cfg := admin.HandlerConfig{ReadOnly: o.readOnly, NoRepair: s.retention <= 0, Title: o.title, Streams: o.streams, Logger: log}
-	var err error
-	if len(o.tokenFiles) > 0 {
-		if cfg.Authorize, err = authorizer(o.tokenFiles); err != nil {
-			return usageError{err}
-		}
-	} else if !forThisMachine(o.listen) {
-		return usageError{fmt.Errorf("--listen %s: others reach it: say who may come with --token-file, or listen at 127.0.0.1", o.listen)}
+	password, err := s.authorize(o, &cfg)
+	if err != nil {
+		return usageError{err}
 	}
-	handler, err := admin.NewHandler(s.operator, cfg)
+	secure, err := o.tlsConfig()
+	if err != nil {
+		return usageError{err}
+	}
+	operator, err := admin.NewOperator(s.transactor, admin.OperatorConfig{
+		Client: s.client, Name: cmp.Or(s.as, "luatx"), Destinations: anyOf(slices.Concat(o.destinations, environmentDestinations())),
+	})
+	if err != nil {
+		return err
+	}
+	handler, err := admin.NewHandler(operator, cfg)
 	if err != nil {
 		return err
 	}
@@ -68,15 +91,70 @@ func (s *session) serve(ctx context.Context, o serveOptions) error {
 	if err != nil {
 		return usageError{fmt.Errorf("--listen: %w", err)}
 	}
-	s.out.row(map[string]string{"url": "http://" + listener.Addr().String() + "/"}, "URL", "http://"+listener.Addr().String()+"/")
+	scheme := "http"
+	listener = newGate(listener, o.connections)
+	if secure != nil {
+		scheme, listener = "https", tls.NewListener(listener, secure)
+	}
+	s.announce(scheme+"://"+listener.Addr().String()+"/", password)
 	if err := s.out.flush(); err != nil {
 		return errors.Join(err, listener.Close())
 	}
 	server := &http.Server{
-		Handler: handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		Handler: watched(handler), ConnContext: remember, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
+		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 	return serveUntil(ctx, server, listener, handler)
+}
+
+// authorize says in cfg who may come. It returns a password if no token file does.
+func (s *session) authorize(o serveOptions, cfg *admin.HandlerConfig) (password string, err error) {
+	if o.connections < 2 {
+		return "", fmt.Errorf("--max-connections is %d: use 2 or more", o.connections)
+	}
+	all, err := readIdentities(o.tokenFiles)
+	if err != nil {
+		return "", err
+	}
+	if len(o.tokenFiles) == 0 {
+		switch {
+		case !forThisMachine(o.listen):
+			return "", fmt.Errorf("--listen %s: others reach it: say who may come with --token-file, or listen at 127.0.0.1", o.listen)
+		case s.as == "":
+			return "", errAs
+		}
+		password = rand.Text()
+		all.tokens = []admin.Token{{Secret: password, Identity: admin.Identity{Name: s.as, May: admin.MayPurge, Payloads: true}}}
+	}
+	cfg.Authorize, err = all.authorizer(o.clientCA != "")
+	return password, err
+}
+
+// announce prints where the console is, and the password where no token file has one.
+func (s *session) announce(url, password string) {
+	if password == "" {
+		s.out.row(map[string]string{"url": url}, "URL", url)
+		return
+	}
+	s.out.row(map[string]string{"url": url, "password": password}, "URL PASSWORD", url, password)
+}
+
+// environmentDestinations are those of LUATX_DESTINATIONS.
+func environmentDestinations() []string {
+	return strings.FieldsFunc(os.Getenv("LUATX_DESTINATIONS"), func(r rune) bool { return r == ',' })
+}
+
+// anyOf accepts the destinations given, and any if none is given.
+func anyOf(destinations []string) func(string) error {
+	if len(destinations) == 0 {
+		return nil
+	}
+	return func(destination string) error {
+		if !slices.Contains(destinations, destination) {
+			return errors.New("add it to LUATX_DESTINATIONS, or to luatx serve by --destination, to allow it")
+		}
+		return nil
+	}
 }
 
 // serveUntil serves until ctx ends, and ends what is under way.
@@ -110,43 +188,4 @@ func forThisMachine(listen string) bool {
 	}
 	ip, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
-}
-
-// authorizer reads files of tokens.
-func authorizer(files []string) (func(*http.Request) (admin.Identity, error), error) {
-	var tokens []admin.Token
-	for _, name := range files {
-		file, err := os.Open(name)
-		if err != nil {
-			return nil, fmt.Errorf("--token-file: %w", err)
-		}
-		lines := bufio.NewScanner(file)
-		for n := 1; lines.Scan(); n++ {
-			token, ok, err := parseToken(lines.Text())
-			if err != nil {
-				_ = file.Close() // it was only read
-				return nil, fmt.Errorf("--token-file %s: line %d: %w", name, n, err)
-			}
-			if ok {
-				tokens = append(tokens, token)
-			}
-		}
-		if err := errors.Join(lines.Err(), file.Close()); err != nil {
-			return nil, fmt.Errorf("--token-file %s: %w", name, err)
-		}
-	}
-	return admin.Tokens(tokens...)
-}
-
-// parseToken reads a line of a token file, which may say nothing.
-func parseToken(line string) (token admin.Token, ok bool, err error) {
-	words := strings.Fields(line)
-	switch {
-	case len(words) == 0 || strings.HasPrefix(words[0], "#"):
-		return token, false, nil
-	case len(words) != 3:
-		return token, false, fmt.Errorf("it has %d words: use NAME ACCESS SECRET", len(words))
-	}
-	may, err := admin.ParseAccess(words[1])
-	return admin.Token{Secret: words[2], Identity: admin.Identity{Name: words[0], May: may}}, true, err
 }

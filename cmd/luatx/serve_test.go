@@ -15,22 +15,23 @@ import (
 	"github.com/luatx/luatx/internal/redistest"
 )
 
-// served runs luatx serve for a test and returns where; its status must be 0 once it is stopped.
-func (s site) served(words ...string) (url string, stop func()) {
+// served runs luatx serve for a test and returns where, and the password if it prints one; its status must be 0 once it is
+// stopped.
+func (s site) served(words ...string) (url, password string, stop func()) {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(redistest.Soon(s.t))
 	in, out := io.Pipe()
 	done := make(chan int, 1)
 	go func() {
 		defer out.Close() //nolint:errcheck // it cannot fail
-		done <- command(ctx, slices.Concat([]string{"serve", "--listen", "127.0.0.1:0", "--json", "--as", "alice"}, words, s.flags), standard{strings.NewReader(""), out, io.Discard})
+		done <- command(ctx, slices.Concat([]string{"serve", "--listen", "127.0.0.1:0", "--json"}, words, s.flags), standard{strings.NewReader(""), out, io.Discard})
 	}()
 	line, err := bufio.NewReader(in).ReadString('\n')
-	var told struct{ URL string }
+	var told struct{ URL, Password string }
 	if err != nil || json.Unmarshal([]byte(line), &told) != nil || told.URL == "" {
 		s.t.Fatalf("luatx serve says %q: %v", line, err)
 	}
-	return told.URL, func() {
+	return told.URL, told.Password, func() {
 		s.t.Helper()
 		cancel()
 		if status := <-done; status != 0 {
@@ -65,7 +66,7 @@ func TestServe(t *testing.T) {
 	t.Parallel()
 	redistest.Need(t)
 	s := newSite(t, redistest.Shared(t).Addr())
-	url, stop := s.served()
+	url, password, stop := s.served("--as", "alice")
 	for _, c := range []struct {
 		method, path, body string
 		want               int
@@ -76,8 +77,13 @@ func TestServe(t *testing.T) {
 		{"GET", "api/check", "", 403},
 		{"POST", "api/parked/rearm", `{"all":true,"dry_run":true}`, 200},
 	} {
-		if got := fetch(t, c.method, url+c.path, "", c.body); got != c.want {
+		if got := fetch(t, c.method, url+c.path, password, c.body); got != c.want {
 			t.Errorf("%s: %d, want %d", c.path, got, c.want)
+		}
+	}
+	for path, want := range map[string]int{"livez": 200, "readyz": 200, "api/stats": 401} {
+		if got := fetch(t, http.MethodGet, url+path, "", ""); got != want {
+			t.Errorf("%s without the password: %d, want %d", path, got, want)
 		}
 	}
 	stop()
@@ -91,7 +97,7 @@ func TestServe(t *testing.T) {
 	}
 	const alice, bob = "0123456789abcdef", "fedcba9876543210"
 	write("# who may come\n\nalice retry " + alice + "\nbob view " + bob + "\n")
-	url, stop = s.served("--token-file", file, "--retention", "24h")
+	url, _, stop = s.served("--token-file", file, "--retention", "24h")
 	for _, c := range []struct {
 		path, token, body string
 		want              int
@@ -114,7 +120,7 @@ func TestServe(t *testing.T) {
 	}
 	stop()
 
-	url, stop = s.served("--token-file", file, "--read-only")
+	url, _, stop = s.served("--token-file", file, "--read-only")
 	if got := fetch(t, http.MethodPost, url+"api/parked/rearm", alice, "{}"); got != http.StatusForbidden {
 		t.Errorf("a change where one may only look: %d", got)
 	}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"bufio"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/luatx/luatx/admin"
+)
+
+// certificate is the third word of a line that names the holder of a client certificate.
+const certificate = "certificate"
+
+// identities are who may come: by secrets, or by the common names of client certificates.
+type identities struct {
+	tokens       []admin.Token
+	certificates map[string]admin.Identity
+}
+
+// readIdentities reads files of tokens.
+func readIdentities(files []string) (identities, error) {
+	all := identities{certificates: map[string]admin.Identity{}}
+	for _, name := range files {
+		file, err := os.Open(name)
+		if err != nil {
+			return all, fmt.Errorf("--token-file: %w", err)
+		}
+		lines := bufio.NewScanner(file)
+		for n := 1; lines.Scan(); n++ {
+			if err := all.add(lines.Text()); err != nil {
+				_ = file.Close() // it was only read
+				return all, fmt.Errorf("--token-file %s: line %d: %w", name, n, err)
+			}
+		}
+		if err := errors.Join(lines.Err(), file.Close()); err != nil {
+			return all, fmt.Errorf("--token-file %s: %w", name, err)
+		}
+	}
+	return all, nil
+}
+
+// add reads a line of a token file, which may say nothing.
+func (all *identities) add(line string) error {
+	words := strings.Fields(line)
+	switch {
+	case len(words) == 0 || strings.HasPrefix(words[0], "#"):
+		return nil
+	case len(words) != 3:
+		return fmt.Errorf("it has %d words: use NAME ACCESS SECRET", len(words))
+	}
+	access, payloads := strings.CutSuffix(words[1], "+payloads")
+	may, err := admin.ParseAccess(access)
+	if err != nil {
+		return err
+	}
+	who := admin.Identity{Name: words[0], May: may, Payloads: payloads}
+	if words[2] != certificate {
+		all.tokens = append(all.tokens, admin.Token{Secret: words[2], Identity: who})
+		return nil
+	}
+	if _, taken := all.certificates[who.Name]; taken {
+		return fmt.Errorf("the certificate of %q has a line already", who.Name)
+	}
+	all.certificates[who.Name] = who
+	return nil
+}
+
+// errNoCertificate refuses clients without a certificate of --client-ca.
+var errNoCertificate = errors.New("the client shows no certificate of --client-ca")
+
+// authorizer identifies requests. If certified, each needs a client certificate that was verified.
+func (all identities) authorizer(certified bool) (func(*http.Request) (admin.Identity, error), error) {
+	byToken := func(*http.Request) (admin.Identity, error) { return admin.Identity{}, admin.ErrUnknown }
+	if len(all.certificates) > 0 && !certified {
+		return nil, errors.New("--token-file: a line names a certificate: say --client-ca too")
+	}
+	if len(all.tokens) > 0 || len(all.certificates) == 0 {
+		var err error
+		if byToken, err = admin.Tokens(all.tokens...); err != nil {
+			return nil, err
+		}
+	}
+	return func(r *http.Request) (admin.Identity, error) {
+		if certified {
+			if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
+				return admin.Identity{}, errNoCertificate
+			}
+			if who, ok := all.certificates[r.TLS.VerifiedChains[0][0].Subject.CommonName]; ok {
+				return who, nil
+			}
+		}
+		return byToken(r)
+	}, nil
+}
+
+// tlsConfig is nil without --tls-cert.
+func (o serveOptions) tlsConfig() (*tls.Config, error) {
+	switch {
+	case o.cert == "" && o.key == "" && o.clientCA == "":
+		return nil, nil //nolint:nilnil // it serves without TLS
+	case o.cert == "" || o.key == "":
+		return nil, errors.New("--tls-cert and --tls-key: say both; --client-ca needs them")
+	}
+	pair := &keyPair{cert: o.cert, key: o.key}
+	if _, err := pair.current(nil); err != nil {
+		return nil, err
+	}
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: pair.current}
+	if o.clientCA != "" {
+		text, err := os.ReadFile(o.clientCA)
+		if err != nil {
+			return nil, fmt.Errorf("--client-ca: %w", err)
+		}
+		cfg.ClientCAs, cfg.ClientAuth = x509.NewCertPool(), tls.VerifyClientCertIfGiven // probes have none
+		if !cfg.ClientCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("--client-ca %s: it holds no certificate in PEM", o.clientCA)
+		}
+	}
+	return cfg, nil
+}
+
+// keyPair is a certificate and its key, read again when the file of the certificate changes.
+type keyPair struct {
+	cert, key string
+
+	mu     sync.Mutex
+	loaded *tls.Certificate
+	from   time.Time // of the certificate's file
+}
+
+// current implements tls.Config.GetCertificate. If new files cannot be read, the old certificate stays.
+func (p *keyPair) current(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	about, err := os.Stat(p.cert)
+	if err == nil && p.loaded != nil && about.ModTime().Equal(p.from) {
+		return p.loaded, nil
+	}
+	if err == nil {
+		var pair tls.Certificate
+		if pair, err = tls.LoadX509KeyPair(p.cert, p.key); err == nil {
+			p.loaded, p.from = &pair, about.ModTime()
+		}
+	}
+	if p.loaded == nil {
+		return nil, fmt.Errorf("--tls-cert: %w", err)
+	}
+	return p.loaded, nil
+}

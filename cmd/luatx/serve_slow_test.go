@@ -1,0 +1,106 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/luatx/luatx/internal/redistest"
+)
+
+// slowRequests begin and do not end.
+func slowRequests(password string) []string {
+	return []string{
+		"GET /livez HTTP/1.1\r\nHost: x\r\nX-Slow: ",
+		"GET /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{",
+		"POST /api/fix HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{",
+		"POST /api/fix HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{",
+		"POST /api/fix HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer " + password + "\r\nContent-Length: 1000\r\n\r\n{",
+		"",
+	}
+}
+
+// TestServeAnswersBesideSlowConnections runs the program with room for 256 open files.
+func TestServeAnswersBesideSlowConnections(t *testing.T) {
+	t.Parallel()
+	redistest.Need(t)
+	sh, err := exec.LookPath("sh")
+	exe, wrong := os.Executable()
+	if err = errors.Join(err, wrong); err != nil {
+		t.Skip(err)
+	}
+	s := newSite(t, redistest.Shared(t).Addr())
+	args := append([]string{"-c", `ulimit -n 256 && exec "$0" "$@"`, exe, "serve", "--listen", "127.0.0.1:0", "--json", "--as", "alice"}, s.flags...)
+	program := exec.CommandContext(redistest.Soon(t), sh, args...)
+	program.Env = append(os.Environ(), asMain+"=1")
+	out, err := program.StdoutPipe()
+	if err == nil {
+		err = program.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = program.Process.Signal(os.Interrupt)
+		_ = program.Wait()
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	var told struct{ URL, Password string }
+	if err != nil || json.Unmarshal([]byte(line), &told) != nil {
+		t.Fatalf("it prints %q: %v", line, err)
+	}
+	address := strings.TrimSuffix(strings.TrimPrefix(told.URL, "http://"), "/")
+	for i := range 300 {
+		conn, err := (&net.Dialer{}).DialContext(redistest.Soon(t), "tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		all := slowRequests(told.Password)
+		_, _ = io.WriteString(conn, all[i%len(all)]) // the server may have closed it
+	}
+	for _, path := range []string{"livez", "api/openapi.json"} {
+		var took []time.Duration
+		for range 15 {
+			elapsed, err := timed(told.URL+path, told.Password)
+			if err != nil {
+				t.Fatalf("%s beside 300 slow connections: %v", path, err)
+			}
+			took = append(took, elapsed)
+		}
+		slices.Sort(took)
+		if median := took[len(took)/2]; median > 100*time.Millisecond {
+			t.Errorf("%s took %v, at most %v", path, median, took[len(took)-1])
+		}
+	}
+}
+
+// timed asks over a connection of its own.
+func timed(url, password string) (time.Duration, error) {
+	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	r, err := http.NewRequest(http.MethodGet, url, nil) //nolint:noctx // the client has a timeout
+	if err != nil {
+		return 0, err
+	}
+	r.Header.Set("Authorization", "Bearer "+password)
+	began := time.Now()
+	reply, err := client.Do(r)
+	if err != nil {
+		return 0, err
+	}
+	defer reply.Body.Close() //nolint:errcheck // it was only read
+	if _, err := io.Copy(io.Discard, reply.Body); err != nil || reply.StatusCode != http.StatusOK {
+		return 0, fmt.Errorf("status %d: %w", reply.StatusCode, err)
+	}
+	return time.Since(began), nil
+}
