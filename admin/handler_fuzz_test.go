@@ -226,7 +226,11 @@ func TestFuzzedRequests(t *testing.T) {
 	}
 	w := newWard(t, redistest.Shared(t).Client(t), admin.HandlerConfig{Logger: slog.New(slog.DiscardHandler), MaxOperations: 50})
 	d, statuses := newDice(t, w, seed), map[int]int{}
-	for i := range 10_000 {
+	requests := 20_000
+	if os.Getenv("LUATX_VERIFY") != "" {
+		requests = 100_000
+	}
+	for i := range requests {
 		if i%500 == 0 {
 			parkBy(t, w.tr, "a", "http_422", "sold", fmt.Sprint("f", i), fmt.Sprint("g", i))
 		}
