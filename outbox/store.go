@@ -22,7 +22,7 @@ type Store struct {
 	keyspace   luatx.Keyspace
 	operator   string
 	allow      func(destination string) error // nil: any
-	events     Config // of Enqueue
+	events     Config                         // of Enqueue
 }
 
 // NewStore returns the store of a Transactor. It does no I/O.

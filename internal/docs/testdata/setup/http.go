@@ -6,7 +6,10 @@ import (
 	"github.com/luatx/luatx/admin"
 )
 
-type user struct{ Mail string }
+type user struct {
+	Mail   string
+	OnCall bool
+}
 
 func session(*http.Request) (user, bool) { return user{}, false }
 
