@@ -107,7 +107,7 @@ func (s *Set) evalAll(ctx context.Context, open []*request, way way, tail ...red
 		for _, r := range open {
 			s.reload(ctx, r.err)
 		}
-		if !pause(ctx, try-1) || ctx.Err() != nil {
+		if !pause(ctx, try-1) {
 			giveUp(ctx, open)
 			return
 		}
@@ -150,7 +150,7 @@ func ends(ctx context.Context, until time.Time) (time.Time, bool) {
 // giveUp ends the requests of a caller whose time is over.
 func giveUp(ctx context.Context, open []*request) {
 	for _, r := range open {
-		err := context.Cause(ctx)
+		err := ended(ctx)
 		if r.err != nil && !errors.Is(r.err, err) {
 			err = fmt.Errorf("%w; last: %w", err, r.err)
 		}
@@ -235,7 +235,7 @@ const (
 	lastPause  = 100 * time.Millisecond
 )
 
-// pause waits before the next try and reports whether there is to be one.
+// pause waits before the next try and reports whether the caller still waits for it.
 func pause(ctx context.Context, try int) bool {
 	d := min(firstPause<<min(try, 10), lastPause)
 	timer := time.NewTimer(d/2 + rand.N(d/2))
@@ -244,6 +244,18 @@ func pause(ctx context.Context, try int) bool {
 	case <-ctx.Done():
 		return false
 	case <-timer.C:
-		return true
+		return ended(ctx) == nil
 	}
+}
+
+// ended returns why a caller no longer waits, or nil. A context ends in a goroutine of its own, which may run late: its
+// deadline counts before that. A request that its caller left in flight at the deadline must not be sent again.
+func ended(ctx context.Context) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	return nil
 }

@@ -226,3 +226,21 @@ func TestScriptsAreComplete(t *testing.T) {
 		}
 	}
 }
+
+// lateContext is a context past its deadline whose goroutine has not run yet, as on a busy machine.
+type lateContext struct{ context.Context }
+
+func (lateContext) Deadline() (time.Time, bool) { return time.Now().Add(-time.Millisecond), true }
+
+func TestPauseEndsAtTheDeadlineOfAContextThatIsNotDoneYet(t *testing.T) {
+	t.Parallel()
+	ctx := lateContext{context.Background()}
+	if pause(ctx, 0) {
+		t.Error("a request that its caller left in flight would be sent again")
+	}
+	r := &request{err: io.EOF}
+	giveUp(ctx, []*request{r})
+	if !errors.Is(r.err, context.DeadlineExceeded) || !errors.Is(r.err, io.EOF) {
+		t.Errorf("error %v, want the deadline and the last error", r.err)
+	}
+}
