@@ -67,6 +67,9 @@ func (l *load) do(ctx context.Context, tr *luatx.Transactor, name, aggregate, id
 		return tx.Emit(luatx.Event{ID: name, Body: []byte(name)})
 	}, opts...)
 	c.outcome, c.err, c.overdue, c.at = result.Outcome, err, ctx.Err() != nil, time.Now()
+	if deadline, ok := ctx.Deadline(); ok && !c.at.Before(deadline) {
+		c.overdue = true // its context ends a moment later
+	}
 	return c
 }
 

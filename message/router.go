@@ -201,11 +201,12 @@ func (r *Router) Process(ctx context.Context, msg *Message) ([]*Message, error) 
 
 // process is Process; end says that nobody takes the outputs.
 func (r *Router) process(ctx context.Context, msg *Message, end bool) ([]*Message, error) {
-	if err := r.start(); err != nil {
-		return nil, err
-	}
+	err := r.start()
 	if msg == nil {
-		return nil, errNilMessage
+		return nil, errors.Join(err, errNilMessage)
+	}
+	if err != nil {
+		return nil, errors.Join(err, r.settle(msg, err))
 	}
 	outs, err := r.handle(ctx, msg, end)
 	if err == nil && r.cfg.AckStrategy == AckForward {

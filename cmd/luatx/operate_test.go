@@ -247,7 +247,7 @@ func TestJSON(t *testing.T) {
 	s := newSite(t, server.Addr())
 	s.acts(0, lines("network", "1", "2"), "parked", "import", "-")
 	for _, words := range []string{
-		"stats --over 1ms", "drain", "parked list", "parked show 1 --body", "parked rearm --as me", "parked discard --all --reason r --as me", "parked export",
+		"stats --over 1ms", "drain", "parked list", "parked show 1 --body --as me", "parked rearm --as me", "parked discard --all --reason r --as me", "parked export --as me",
 		"inbox show 1 --aggregate a --handler h", "audit", "streams nobody", "repair --dry-run --retention 24h", "doctor", "doctor --acl", "scripts",
 		"parked rearm 1 --as me", "parked discard 2 --reason r --yes --as me",
 	} {

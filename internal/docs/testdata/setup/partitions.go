@@ -6,4 +6,4 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-func process(context.Context, *message.RawMessage) error { return nil }
+var router *message.Router
