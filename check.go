@@ -17,7 +17,7 @@ import (
 // Check checks the server: its version (6.0 at least), its clock, whether it may evict keys, which would forget ids (a
 // warning, or an error under Config.StrictEviction), and what its user may do. Without a command that takes writes back
 // it fails, with a RefusedError that names it; without DUMP and RESTORE it goes on, and a transaction that cannot be
-// undone without them is refused. If a managed service denies CONFIG or INFO, Check skips them and logs a warning.
+// undone without them is refused. If a managed service denies INFO, Check skips the version and eviction and logs a warning.
 //
 // On a cluster Check asks one master, that of a random slot of the keyspace. While the server does not reply, is loading
 // or fails over, Check tries again until ctx ends, for Config.CommitTimeout at most. The first commit runs Check on the
@@ -74,10 +74,7 @@ func (c *check) run(ctx context.Context) error {
 		return fmt.Errorf("TIME: %w", err)
 	}
 	c.observe(now)
-	if err := c.version(ctx); err != nil {
-		return err
-	}
-	if err := c.eviction(ctx); err != nil {
+	if err := c.server(ctx); err != nil {
 		return err
 	}
 	return c.undo(ctx)
@@ -92,14 +89,22 @@ func ask[T any](ctx context.Context, c *check, command func(context.Context, red
 	return reply, err
 }
 
-func (c *check) version(ctx context.Context) error {
+// server checks what INFO reports about the server. CONFIG GET would tell as much, but a user who may run it can read the
+// server's passwords.
+func (c *check) server(ctx context.Context) error {
 	info, err := ask(ctx, c, func(ctx context.Context, node redis.UniversalClient) (string, error) {
-		return node.Info(ctx, "server").Result()
+		return node.Info(ctx).Result()
 	})
 	if err != nil {
 		return c.denied("INFO", err)
 	}
-	version := field(info, "redis_version:")
+	if err := c.version(field(info, "redis_version:")); err != nil {
+		return err
+	}
+	return c.eviction(field(info, "maxmemory_policy:"))
+}
+
+func (c *check) version(version string) error {
 	major, _, _ := strings.Cut(version, ".")
 	n, err := strconv.Atoi(major)
 	known := err == nil
@@ -110,18 +115,14 @@ func (c *check) version(ctx context.Context) error {
 	return nil
 }
 
-func (c *check) eviction(ctx context.Context) error {
-	config, err := ask(ctx, c, func(ctx context.Context, node redis.UniversalClient) (map[string]string, error) {
-		return node.ConfigGet(ctx, "maxmemory-policy").Result()
-	})
-	if err != nil {
-		return c.denied("CONFIG", err)
-	}
-	policy := config["maxmemory-policy"]
-	if policy == "" || policy == "noeviction" {
+func (c *check) eviction(policy string) error {
+	switch {
+	case policy == "noeviction":
 		return nil
-	}
-	if c.cfg.StrictEviction {
+	case policy == "":
+		c.cfg.Logger.Warn("luatx: the server does not report its maxmemory-policy: make sure that it is noeviction")
+		return nil
+	case c.cfg.StrictEviction:
 		return fmt.Errorf("maxmemory-policy is %s, which may forget ids and events: set noeviction", policy)
 	}
 	c.cfg.Logger.Warn("luatx: the server may evict keys, and with them ids and events: set maxmemory-policy noeviction", "policy", policy)

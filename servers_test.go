@@ -48,13 +48,13 @@ func TestDeniedCommands(t *testing.T) {
 		t.Parallel()
 		server := redistest.Shared(t)
 		name := restricted(t, server.Addr())
-		testDenied(t, server.Client(t, func(o *redis.Options) { o.Username, o.Password = name, "secret" }), "INFO", "CONFIG")
+		testDenied(t, server.Client(t, func(o *redis.Options) { o.Username, o.Password = name, "secret" }), "INFO")
 	})
 	t.Run("cluster", func(t *testing.T) {
 		t.Parallel()
 		cluster := redistest.SharedCluster(t)
 		name := restricted(t, cluster.Addrs()...)
-		testDenied(t, cluster.Client(t, func(o *redis.ClusterOptions) { o.Username, o.Password = name, "secret" }), "INFO", "CONFIG")
+		testDenied(t, cluster.Client(t, func(o *redis.ClusterOptions) { o.Username, o.Password = name, "secret" }), "INFO")
 	})
 	t.Run("renamed", func(t *testing.T) { // to nothing, as older servers are restricted
 		t.Parallel()
@@ -64,7 +64,7 @@ func TestDeniedCommands(t *testing.T) {
 				renamed = append(renamed, "rename-command "+command+` ""`)
 			}
 		}
-		testDenied(t, redistest.Single(t, redistest.Config(renamed...)).Client(t), "CONFIG")
+		testDenied(t, redistest.Single(t, redistest.Config(renamed...)).Client(t))
 	})
 }
 

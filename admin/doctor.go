@@ -143,23 +143,34 @@ func (d *doctor) node(ctx context.Context, node redis.Cmdable, addr string) erro
 		return d.denied("INFO", addr, err)
 	}
 	info := parseInfo(text)
-	config := map[string]string{}
-	for _, name := range []string{"maxmemory", "maxmemory-policy", "appendonly", "appendfsync", "save", "min-replicas-to-write"} {
-		values, err := node.ConfigGet(ctx, name).Result()
-		if err != nil {
-			if err := d.denied("CONFIG GET", addr, err); err != nil {
-				return err
-			}
-			config = nil
-			break
-		}
-		config[name] = values[name]
+	config, err := d.configuration(ctx, node, addr)
+	if err != nil {
+		return err
 	}
 	d.server(addr, info, config)
 	if info["cluster_enabled"] == "1" {
 		return d.cluster(ctx, node, addr)
 	}
 	return nil
+}
+
+// configuration returns the settings that INFO does not report, or nil if the user may not run CONFIG GET. It asks for
+// one at a time, because servers before 7.0 accept one name.
+func (d *doctor) configuration(ctx context.Context, node redis.Cmdable, addr string) (map[string]string, error) {
+	settings := map[string]string{}
+	for _, name := range []string{"appendfsync", "save"} {
+		values, err := node.ConfigGet(ctx, name).Result()
+		if err != nil {
+			if _, answered := errors.AsType[redis.Error](err); !answered {
+				return nil, fmt.Errorf("%s: CONFIG GET: %w", addr, err)
+			}
+			d.add("denied", Remark, addr, "appendfsync and save are not readable: CONFIG GET is denied: "+err.Error(),
+				"check both settings yourself; a user who may run CONFIG GET can read the server's passwords")
+			return nil, nil
+		}
+		settings[name] = values[name]
+	}
+	return settings, nil
 }
 
 // denied makes a remark of what a server will not tell; one that does not answer is an error.

@@ -71,7 +71,7 @@ func TestServerJudged(t *testing.T) {
 		"many scripts":      {map[string]string{"number_of_cached_scripts": "1001"}, "warning scripts"},
 		"some scripts":      {map[string]string{"number_of_cached_scripts": "1000"}, ""},
 	} {
-		c.info["redis_version"], c.info["connected_slaves"] = "8.4.0", "1"
+		c.info["redis_version"], c.info["connected_slaves"], c.info["min_slaves_good_slaves"] = "8.4.0", "1", "1"
 		var d doctor
 		if d.server("a", c.info, nil); checks(&d) != c.want {
 			t.Errorf("%s: %q, want %q", name, checks(&d), c.want)

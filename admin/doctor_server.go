@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// server judges one server by what it says of itself; config is nil where it does not tell.
+// server judges one server by its INFO, and by the settings that only CONFIG GET reports. The settings are nil if the
+// user may not read them.
 func (d *doctor) server(addr string, info, config map[string]string) {
 	add := func(check string, severity Severity, text, remedy string) { d.add(check, severity, addr, text, remedy) }
 	d.release(addr, info)
@@ -17,10 +18,8 @@ func (d *doctor) server(addr string, info, config map[string]string) {
 	if isReplica && !clustered {
 		add("role", Failing, "it is a replica, which takes no writes", "connect to its master, or through Sentinel")
 	}
-	if config != nil {
-		d.eviction(addr, info, config)
-		d.persistence(addr, info, config)
-	}
+	d.eviction(addr, info)
+	d.persistence(addr, info, config)
 	if info["aof_last_write_status"] == "err" || info["rdb_last_bgsave_status"] == "err" {
 		add("disk", Failing, "the last write to its disk has failed", "look at its log and its disk; it refuses writes (MISCONF), or loses them with a restart")
 	}
@@ -29,7 +28,7 @@ func (d *doctor) server(addr string, info, config map[string]string) {
 		switch {
 		case replicas == 0:
 			add("replicas", Risky, "it has no replica", "add one: what the machine loses is lost")
-		case config != nil && number(config["min-replicas-to-write"]) == 0:
+		case info["min_slaves_good_slaves"] == "": // reported only if min-replicas-to-write is set
 			add("min-replicas", Risky, "it takes writes while no replica hears of them", "set min-replicas-to-write 1: an old master then refuses instead of losing what it took")
 		}
 	}
@@ -38,8 +37,8 @@ func (d *doctor) server(addr string, info, config map[string]string) {
 	}
 }
 
-func (d *doctor) eviction(addr string, info, config map[string]string) {
-	policy, limit := config["maxmemory-policy"], number(config["maxmemory"])
+func (d *doctor) eviction(addr string, info map[string]string) {
+	policy, limit := info["maxmemory_policy"], number(info["maxmemory"])
 	if policy != "" && policy != "noeviction" {
 		severity := Risky
 		if limit > 0 && strings.HasPrefix(policy, "allkeys") {
@@ -54,9 +53,11 @@ func (d *doctor) eviction(addr string, info, config map[string]string) {
 
 func (d *doctor) persistence(addr string, info, config map[string]string) {
 	switch {
-	case config["appendonly"] == "yes" && config["appendfsync"] == "no":
+	case info["aof_enabled"] == "1" && config["appendfsync"] == "no":
 		d.add("persistence", Risky, addr, "appendfsync is no: the system decides when writes reach the disk", "set appendfsync everysec, or always")
-	case config["appendonly"] == "yes":
+	case info["aof_enabled"] != "0": // on, or not reported
+	case config == nil:
+		d.add("persistence", Risky, addr, "there is no append-only file: a restart loses at least what came after the last snapshot, if there are snapshots", "set appendonly yes")
 	case config["save"] == "":
 		d.add("persistence", Failing, addr, "nothing is written to disk: a restart empties it, and with it the inbox and the outbox", "set appendonly yes")
 	default:

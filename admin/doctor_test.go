@@ -76,6 +76,8 @@ func TestDoctor(t *testing.T) {
 		{"keeps nothing", without("append"), nil, []string{"error persistence"}},
 		{"snapshots", without("append", "save 3600 1"), nil, []string{"warning persistence"}},
 		{"never syncs", without("appendfsync", "appendfsync no"), nil, []string{"warning persistence"}},
+		{"keeps nothing, settings not readable", without("append"), denied("-config"), []string{"warning persistence"}},
+		{"would evict, settings not readable", without("maxmemory-policy", "maxmemory-policy volatile-ttl"), denied("-config"), []string{"warning eviction"}},
 		{"full", append(slices.Clone(sound), "maxmemory 1500kb"), func(t *testing.T, server *redistest.Server) redis.UniversalClient {
 			client := server.Admin(t)
 			for i := 0; client.Set(t.Context(), fmt.Sprint("k", i), strings.Repeat("v", 10_000), 0).Err() == nil; i++ {
@@ -191,7 +193,7 @@ func TestDoctorNamesOnlyTheMissingRights(t *testing.T) {
 		}
 		granted, err := server.Binary().Rules(string(role))
 		must(t, err)
-		args := []any{"ACL", "SETUSER", string(role), "reset", "on", ">secret", "~shop:*", "+info", "+config|get", "+cluster|info", "+script|exists", "+type"}
+		args := []any{"ACL", "SETUSER", string(role), "reset", "on", ">secret", "~shop:*", "+info", "+cluster|info", "+script|exists", "+type"}
 		for _, rule := range granted {
 			args = append(args, rule)
 		}
