@@ -8,13 +8,14 @@ import (
 	"net/http"
 )
 
-// Config configures New. Aggregate is required.
+// Config configures New. Aggregate and Scope are required.
 type Config struct {
 	// Aggregate names the aggregate that a request is about, on whose slot it writes; where it returns an error the
 	// request is refused with 400. A repeated request must name the same one.
 	Aggregate func(*http.Request) (string, error)
-	// Scope names whose keys they are, a tenant or user: two of them may use one key, and never see each other's
-	// responses. Defaults to one for all.
+	// Scope names the principal of a request, such as an authenticated user or tenant. Two principals may use the same
+	// key, and neither is given a response of the other. If Scope returns "", the request is refused with 403. A
+	// service whose clients may all see each other's responses returns a constant. Required.
 	Scope func(*http.Request) string
 	// Header carries the key. Defaults to "Idempotency-Key".
 	Header string
@@ -34,9 +35,6 @@ func (c Config) withDefaults() Config {
 	c.MaxRequest = cmp.Or(c.MaxRequest, 1<<20)
 	c.MaxResponse = cmp.Or(c.MaxResponse, 256<<10)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
-	if c.Scope == nil {
-		c.Scope = func(*http.Request) string { return "" }
-	}
 	return c
 }
 
@@ -44,6 +42,8 @@ func (c Config) validate() error {
 	switch {
 	case c.Aggregate == nil:
 		return errors.New("idempotency: Config.Aggregate is nil: name the aggregate that a request writes to")
+	case c.Scope == nil:
+		return errors.New("idempotency: Config.Scope is nil: name the principal of a request, whose responses no other principal is given")
 	case c.MaxRequest < 0:
 		return fmt.Errorf("idempotency: Config.MaxRequest is %d: use 0 for the default, or bytes", c.MaxRequest)
 	case c.MaxResponse < 0:

@@ -31,6 +31,7 @@ func Example() {
 	}
 	once, err := idempotency.New(transactor, idempotency.Config{
 		Aggregate: func(r *http.Request) (string, error) { return "account-" + r.PathValue("id"), nil },
+		Scope:     func(r *http.Request) string { return r.Header.Get("X-User") }, // set by what authenticates the request
 	})
 	if err != nil {
 		fmt.Println(err)
@@ -49,6 +50,7 @@ func Example() {
 	})))
 	for range 2 {
 		r := httptest.NewRequest(http.MethodPost, "/accounts/17/payments", strings.NewReader(`{"pence": 500}`))
+		r.Header.Set("X-User", "ann")
 		r.Header.Set("Idempotency-Key", "8e03978e-40d5-43dd-bc93-6894a57f9324")
 		w := httptest.NewRecorder()
 		mux.ServeHTTP(w, r)

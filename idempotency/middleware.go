@@ -26,9 +26,10 @@ const maxKey = 255
 // New returns a middleware that runs handlers in transactions of t. The handler records its writes on
 // luatx.CmdableFromContext or luatx.TxFromContext of the request's context; its answer goes out when they are committed.
 //
-//   - A status below 500 commits, and is kept for t's Retention: the same request again is given it, with the header
-//     Idempotent-Replayed, and the handler does not run. That holds for requests at the same time too.
-//   - From 500 on nothing is written, nothing is kept, and the key may be used again.
+//   - A status below 500 commits, and is kept for t's Retention without Set-Cookie: the same request again is given it,
+//     with the header Idempotent-Replayed, and the handler does not run. That holds for requests at the same time too.
+//   - From 500 on nothing is written, nothing is kept, and the key may be used again. The same holds for 401, 403, 408,
+//     425 and 429, which say that the client may not do this now.
 //   - The same key with another method, address or body is refused with 422, no key with 400.
 //   - Where Redis cannot commit, or does not say whether it has, the answer is 503 with Retry-After: the client sends
 //     the request again under its key. A procedure that aborts is answered 409 with its reason.
@@ -112,7 +113,11 @@ func (m *middleware) read(w http.ResponseWriter, r *http.Request) (*call, error)
 	}
 	c := &call{middleware: m, r: r, aggregate: aggregate, body: body, asked: digest(r.Method, r.URL.RequestURI(), string(body))}
 	if key != "" {
-		c.id = digest(m.cfg.Scope(r), key)
+		scope := m.cfg.Scope(r)
+		if scope == "" {
+			return nil, &problem{"Unknown principal", http.StatusForbidden, "a request with " + m.cfg.Header + " needs a principal: authenticate first"}
+		}
+		c.id = digest(scope, key)
 	}
 	return c, nil
 }
@@ -149,8 +154,8 @@ func (m *middleware) key(r *http.Request) (string, error) {
 }
 
 var (
-	errKept   = errors.New("idempotency: answered before")
-	errFailed = errors.New("idempotency: the handler answered an error of the server")
+	errKept    = errors.New("idempotency: answered before")
+	errNotKept = errors.New("idempotency: the handler's answer is not kept")
 )
 
 // commit runs the handler and commits, or finds what was answered before.
@@ -167,7 +172,7 @@ func (c *call) commit() error {
 				}
 			}
 			return nil
-		case errors.Is(err, errFailed), err == nil && result.Outcome != luatx.Duplicate:
+		case errors.Is(err, errNotKept), err == nil && result.Outcome != luatx.Duplicate:
 			return nil
 		case err != nil:
 			return err
@@ -199,12 +204,12 @@ func (c *call) run(tx *luatx.Tx) error {
 		return err
 	}
 	switch {
-	case c.answer.Status >= http.StatusInternalServerError:
-		return errFailed
+	case c.answer.isTemporary():
+		return errNotKept
 	case key == "":
 		return nil
 	}
-	text, err := json.Marshal(c.answer)
+	text, err := json.Marshal(c.answer.withoutCookies())
 	if err != nil {
 		return err
 	}

@@ -47,7 +47,7 @@ func newService(t *testing.T, client redis.UniversalClient, change ...func(*idem
 		Procedures: []luatx.Procedure{{Name: "refuse", Source: `return abort('no money')`}},
 	})
 	must(t, err)
-	cfg := idempotency.Config{Aggregate: account}
+	cfg := idempotency.Config{Aggregate: account, Scope: anybody}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -58,6 +58,9 @@ func newService(t *testing.T, client redis.UniversalClient, change ...func(*idem
 	s.handler = once(http.HandlerFunc(s.pay))
 	return s
 }
+
+// anybody is the scope of services whose clients share their responses.
+func anybody(*http.Request) string { return "anybody" }
 
 func account(r *http.Request) (string, error) {
 	if a := r.URL.Query().Get("account"); a != "" {
@@ -269,6 +272,63 @@ func TestScopes(t *testing.T) {
 	s.want(s.post("k", "12"), http.StatusCreated, true, "run 1")
 }
 
+func TestRequestsWithoutPrincipalAreRefused(t *testing.T) {
+	t.Parallel()
+	s := newService(t, redistest.Shared(t).Client(t), func(c *idempotency.Config) {
+		c.Scope = func(*http.Request) string { return "" }
+	})
+	s.want(s.post("k", "12"), http.StatusForbidden, false, "authenticate first")
+	if s.runs.Load() != 0 {
+		t.Error("the handler ran")
+	}
+}
+
+func TestTemporaryStatusesCommitNothingAndAreNotKept(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{
+		http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests,
+	} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			t.Parallel()
+			s := newService(t, redistest.Shared(t).Client(t))
+			s.status.Store(int64(status))
+			s.want(s.post("k", "12345"), status, false, "run 1")
+			if n := s.sum(); n != 0 {
+				t.Errorf("the sum is %d, want 0", n)
+			}
+			s.status.Store(http.StatusCreated)
+			s.want(s.post("k", "12345"), http.StatusCreated, false, "run 2")
+			s.want(s.post("k", "12345"), http.StatusCreated, true, "run 2")
+		})
+	}
+}
+
+func TestSetCookieIsNotKept(t *testing.T) {
+	t.Parallel()
+	s := newService(t, redistest.Shared(t).Client(t))
+	once, err := idempotency.New(s.tr, idempotency.Config{Aggregate: account, Scope: anybody})
+	must(t, err)
+	s.handler = once(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.SetCookie(w, &http.Cookie{Name: "session", Value: "secret"})
+		w.Header()["set-cookie"] = []string{"token=secret"}
+		w.Header().Set("Location", "/payments/1")
+		w.WriteHeader(http.StatusCreated)
+	}))
+	first := s.post("k", "12")
+	s.want(first, http.StatusCreated, false, "")
+	if first.Header().Get("Set-Cookie") == "" {
+		t.Errorf("the first answer has no cookie: %v", first.Header())
+	}
+	again := s.post("k", "12")
+	s.want(again, http.StatusCreated, true, "")
+	if again.Header().Get("Location") != "/payments/1" {
+		t.Errorf("the replayed answer has no Location: %v", again.Header())
+	}
+	if kept := s.client.Get(redistest.Soon(t), keptKey(t, s)).Val(); strings.Contains(kept, "secret") || strings.Contains(fmt.Sprint(again.Header()), "secret") {
+		t.Errorf("the cookie is kept as %s and sent again as %v", kept, again.Header())
+	}
+}
+
 // TestLostReplies drops requests and replies: a client that repeats until it is answered pays once a key.
 func TestLostReplies(t *testing.T) {
 	t.Parallel()
@@ -327,7 +387,7 @@ func TestWhatAHandlerMayDo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newService(t, client)
-			once, err := idempotency.New(s.tr, idempotency.Config{Aggregate: account, MaxResponse: 100})
+			once, err := idempotency.New(s.tr, idempotency.Config{Aggregate: account, Scope: anybody, MaxResponse: 100})
 			must(t, err)
 			s.handler = once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				tx, _ := luatx.TxFromContext(r.Context())
@@ -343,7 +403,7 @@ func TestPanics(t *testing.T) {
 	t.Parallel()
 	s := newService(t, redistest.Shared(t).Client(t))
 	pay := s.handler
-	once, err := idempotency.New(s.tr, idempotency.Config{Aggregate: account})
+	once, err := idempotency.New(s.tr, idempotency.Config{Aggregate: account, Scope: anybody})
 	must(t, err)
 	s.handler = once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.pay(w, r)
@@ -379,7 +439,7 @@ func TestAnswerGone(t *testing.T) {
 func TestSafeMethodsPass(t *testing.T) {
 	t.Parallel()
 	s := newService(t, redistest.Shared(t).Client(t))
-	once, err := idempotency.New(s.tr, idempotency.Config{Aggregate: account})
+	once, err := idempotency.New(s.tr, idempotency.Config{Aggregate: account, Scope: anybody})
 	must(t, err)
 	s.handler = once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, ok := luatx.TxFromContext(r.Context()); ok {
@@ -397,10 +457,11 @@ func TestConfig(t *testing.T) {
 		tr  *luatx.Transactor
 		cfg idempotency.Config
 	}{
-		"Transactor":  {nil, idempotency.Config{Aggregate: account}},
-		"Aggregate":   {s.tr, idempotency.Config{}},
-		"MaxRequest":  {s.tr, idempotency.Config{Aggregate: account, MaxRequest: -1}},
-		"MaxResponse": {s.tr, idempotency.Config{Aggregate: account, MaxResponse: -1}},
+		"Transactor":  {nil, idempotency.Config{Aggregate: account, Scope: anybody}},
+		"Aggregate":   {s.tr, idempotency.Config{Scope: anybody}},
+		"Scope":       {s.tr, idempotency.Config{Aggregate: account}},
+		"MaxRequest":  {s.tr, idempotency.Config{Aggregate: account, Scope: anybody, MaxRequest: -1}},
+		"MaxResponse": {s.tr, idempotency.Config{Aggregate: account, Scope: anybody, MaxResponse: -1}},
 	} {
 		if _, err := idempotency.New(c.tr, c.cfg); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"slices"
+	"strings"
 )
 
 // response is what a handler answered, as it is kept.
@@ -13,6 +15,24 @@ type response struct {
 	Status  int         `json:"status"`
 	Header  http.Header `json:"header"`
 	Body    []byte      `json:"body"`
+}
+
+// notKept are the statuses below 500 after which the same request may succeed, once the client has authenticated or waited.
+var notKept = []int{
+	http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests,
+}
+
+// isTemporary reports whether the same request may get another answer later. Such an answer is not committed.
+func (r *response) isTemporary() bool {
+	return r.Status >= http.StatusInternalServerError || slices.Contains(notKept, r.Status)
+}
+
+// withoutCookies returns a copy of r to keep. A cookie is for the client that made the request first.
+func (r *response) withoutCookies() *response {
+	kept := *r
+	kept.Header = r.Header.Clone()
+	maps.DeleteFunc(kept.Header, func(name string, _ []string) bool { return strings.EqualFold(name, "Set-Cookie") })
+	return &kept
 }
 
 func (r *response) write(w http.ResponseWriter) {

@@ -89,6 +89,7 @@ func run(ctx context.Context, out io.Writer) error {
 	}
 	once, err := idempotency.New(transactor, idempotency.Config{
 		Aggregate: func(r *http.Request) (string, error) { return "account-" + r.PathValue("id"), nil },
+		Scope:     func(*http.Request) string { return "invoices" }, // one client; a service returns the authenticated user
 	})
 	if err != nil {
 		return err

@@ -22,9 +22,9 @@ var idempotencyMutants = []Mutant{
 	},
 	{
 		Name:    "http-error-committed",
-		File:    "idempotency/middleware.go",
-		Old:     `c.answer.Status >= http.StatusInternalServerError`,
-		New:     `c.answer.Status < 0`,
+		File:    "idempotency/response.go",
+		Old:     `r.Status >= http.StatusInternalServerError`,
+		New:     `r.Status < 0`,
 		Package: "idempotency",
 		Test:    "^TestFailuresLeaveNothing$",
 		Why:     "half of a failed handler is written, and its error is kept for a day",
@@ -32,7 +32,7 @@ var idempotencyMutants = []Mutant{
 	{
 		Name:    "http-keys-shared",
 		File:    "idempotency/middleware.go",
-		Old:     `digest(m.cfg.Scope(r), key)`,
+		Old:     `digest(scope, key)`,
 		New:     `digest("", key)`,
 		Package: "idempotency",
 		Test:    "^TestScopes$",
