@@ -18,7 +18,7 @@ vet: ## go vet of every module
 demo: ## the shop under fire, both ways side by side (ARGS='--help' for its flags)
 	@go run ./cmd/luatx demo $(ARGS)
 
-test: found ## all tests but the long ones; a few minutes, at most eight
+test: found ## all tests but the long ones; installs missing servers as root on Debian, unless SETUP=0
 	@.ci/test
 
 race: found ## all tests under the race detector; needs a C compiler

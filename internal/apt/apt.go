@@ -21,12 +21,14 @@ const (
 // Why nothing was installed.
 var (
 	ErrNotAllowed = errors.New("not installed by itself: needs root on Debian, or SETUP=1")
+	ErrOff        = errors.New("not installed by itself: SETUP=0 switches it off")
 	ErrNoApt      = errors.New("not installed by itself: there is no apt-get")
 )
 
-// Install installs a package, unless what it brings is there. It does so once for all test processes: they wait for each
-// other, and a failure of one spares the others theirs. No service of the package is started: tests start servers of
-// their own.
+// Install installs a package, unless what it brings is there, and says so in one line on the standard error before. It does
+// so once for all test processes: they wait for each other, and a failure of one spares the others theirs. No service of the
+// package is started: tests start servers of their own. Beside the package no file stays, but for a note of a failure in the
+// directory for temporary files.
 func Install(pkg string, there func() bool) error {
 	return system{uid: os.Getuid(), policy: "/usr/sbin/policy-rc.d", timeout: installTimeout}.install(pkg, there)
 }
@@ -39,11 +41,11 @@ type system struct {
 }
 
 func (s system) install(pkg string, there func() bool) error {
-	if err := s.allowed(); err != nil {
+	program, err := s.allowed()
+	if err != nil {
 		return err
 	}
-	base := filepath.Join(os.TempDir(), "luatx-apt-"+strconv.Itoa(s.uid))
-	unlock, err := lockFile(base + ".lock")
+	unlock, err := lockFile(program)
 	if err != nil {
 		return err
 	}
@@ -51,38 +53,52 @@ func (s system) install(pkg string, there func() bool) error {
 	if there() {
 		return nil
 	}
-	failed := base + "-" + pkg + ".failed"
+	failed := filepath.Join(os.TempDir(), "luatx-apt-"+strconv.Itoa(s.uid)+"-"+pkg+".failed")
 	if info, err := os.Stat(failed); err == nil && time.Since(info.ModTime()) < failureCounts {
 		return fmt.Errorf("an installation failed just now, see %s", failed)
 	}
+	fmt.Fprintf(os.Stderr, "luatx: installing the Debian package %s as root, for tests; SETUP=0 prevents it\n", pkg)
 	if err := s.run(pkg); err != nil {
 		return errors.Join(err, os.WriteFile(failed, []byte(err.Error()), 0o600))
 	}
 	return nil
 }
 
-func (s system) allowed() error {
-	if _, err := exec.LookPath("apt-get"); err != nil {
-		return ErrNoApt
+// allowed returns the path of apt-get, or why nothing may be installed.
+func (s system) allowed() (program string, err error) {
+	setup := os.Getenv("SETUP")
+	if setup == "0" {
+		return "", ErrOff
 	}
-	if os.Getenv("SETUP") == "1" {
-		return nil
+	program, err = exec.LookPath("apt-get")
+	if err != nil {
+		return "", ErrNoApt
+	}
+	if setup == "1" {
+		return program, nil
 	}
 	if _, err := os.Stat("/etc/debian_version"); err != nil || s.uid != 0 {
-		return ErrNotAllowed
+		return "", ErrNotAllowed
 	}
-	return nil
+	return program, nil
 }
 
-// script installs package $1; while it does no service is started, unless the system's $2 has said already what it wants.
-// It bounds the time itself, to $3 seconds: killed from outside it would leave $2 behind. That the lists of packages
-// cannot be read anew matters only where the package cannot be installed then.
+// script installs package $1 and prevents dpkg from starting its services meanwhile. $2 is the policy that dpkg asks; if it
+// exists already, it is the administrator's, and stays. Otherwise a guard in a session of its own removes it, also if the
+// installation is killed: it waits until no process of the installation has the pipe open. Without its guard the policy
+// allows everything and removes itself. The script bounds its time to $3 seconds, since killing it does not end apt-get.
+// An update of the lists of packages that fails matters only if the installation then fails.
 const script = `set -e
 policy=$2
 trap 'exit 1' HUP INT TERM
 if [ ! -e "$policy" ]; then
-	trap 'rm -f "$policy"' EXIT
-	printf '#!/bin/sh\nexit 101\n' >"$policy"
+	dir=$(mktemp -d)
+	mkfifo "$dir/alive"
+	setsid sh -c 'trap "" HUP INT; cat "$1/alive"; rm -rf -- "$1" "$2"' sh "$dir" "$policy" >/dev/null 2>&1 </dev/null &
+	guard=$!
+	trap 'rm -f -- "$policy"; kill "$guard" 2>/dev/null; rm -rf -- "$dir"' EXIT
+	exec 9<>"$dir/alive"
+	printf '#!/bin/sh\nkill -0 %s 2>/dev/null && exit 101\nrm -f -- "$0"\n' "$guard" >"$policy"
 	chmod 755 "$policy"
 fi
 export DEBIAN_FRONTEND=noninteractive

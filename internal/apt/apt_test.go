@@ -1,11 +1,13 @@
 package apt
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -139,6 +141,71 @@ func TestProcessesInstallOnce(t *testing.T) {
 	}
 }
 
+func TestInstallationIsAnnouncedBefore(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.write(t, "do", "echo apt-get runs; exit 100")
+	out, err := f.ask(t)
+	announced := strings.Index(out, "luatx: installing the Debian package "+pkg+" as root, for tests; SETUP=0 prevents it\n")
+	ran := strings.Index(out, "apt-get runs")
+	if err == nil || announced < 0 || ran < announced {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+func TestInstallationLeavesNoFile(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	if out, err := f.ask(t); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	entries, err := os.ReadDir(string(f))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		if !slices.Contains([]string{"apt-get", "sudo", "calls", "program"}, entry.Name()) {
+			t.Errorf("%s is left", entry.Name())
+		}
+	}
+}
+
+// TestPolicyGoesIfInstallationIsKilled kills every process of the installation but the guard, which has a session of its own.
+func TestPolicyGoesIfInstallationIsKilled(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.write(t, "do", `ps -o pid= --sid $(ps -o sid= -p $$) >"$LUATX_APT_CHILD/session"; kill -9 $(cat "$LUATX_APT_CHILD/session")`)
+	child := f.command(t)
+	cmd := exec.CommandContext(t.Context(), "setsid", append([]string{"--wait"}, child.Args...)...)
+	cmd.Env = child.Env
+	if err := cmd.Run(); err == nil || !f.exists("session") {
+		t.Fatalf("the installation was not killed: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	again := time.NewTicker(10 * time.Millisecond)
+	defer again.Stop()
+	for f.exists("policy") {
+		select {
+		case <-ctx.Done():
+			t.Fatal("services are forbidden for good")
+		case <-again.C:
+		}
+	}
+}
+
+func TestPolicyWithoutItsGuardAllowsServicesAndGoes(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.write(t, "do", `cp "$LUATX_APT_CHILD/policy" "$LUATX_APT_CHILD/left"`)
+	if out, err := f.ask(t); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if out, err := exec.CommandContext(t.Context(), f.path("left")).CombinedOutput(); err != nil || f.exists("left") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
 func TestFailureIsNoted(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
@@ -208,16 +275,17 @@ func TestSudoWhereNotRoot(t *testing.T) {
 func TestNotAllowed(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		name, env string
-		want      error
+		name, uid, env string
+		want           error
 	}{
-		{"no apt-get", "PATH=", ErrNoApt},
-		{"neither root nor asked to", "SETUP=", ErrNotAllowed},
+		{"no apt-get", "1000", "PATH=", ErrNoApt},
+		{"neither root nor asked to", "1000", "SETUP=", ErrNotAllowed},
+		{"switched off", "0", "SETUP=0", ErrOff},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			f := newFake(t)
-			if out, err := f.ask(t, envUID+"=1000", test.env); err == nil || !strings.Contains(out, test.want.Error()) {
+			if out, err := f.ask(t, envUID+"="+test.uid, test.env); err == nil || !strings.Contains(out, test.want.Error()) {
 				t.Errorf("%v: %s", err, out)
 			}
 			if f.exists("calls") {

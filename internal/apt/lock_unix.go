@@ -9,9 +9,9 @@ import (
 	"syscall"
 )
 
-// lockFile waits for an exclusive lock that ends with the process at the latest.
+// lockFile waits for an exclusive lock of an existing file, which ends with the process at the latest.
 func lockFile(path string) (unlock func(), err error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}

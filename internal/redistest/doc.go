@@ -24,7 +24,7 @@
 // # Which server
 //
 // The program is $LUATX_REDIS_SERVER, else redis-server or valkey-server on PATH. Where there is none it is installed
-// from the distribution (Debian and root, or SETUP=1); where that fails, tests skip with a line that says how to get
+// from the distribution (Debian and root, or SETUP=1; never with SETUP=0); where that fails, tests skip with a line that says how to get
 // one, and fail where CI is set. `go run ./internal/redistest/found` does the same beforehand and prints one line.
 //
 // With LUATX_TEST_REDIS=host:port, Shared and Single without options use that running server; everything that needs
