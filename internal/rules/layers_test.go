@@ -21,7 +21,7 @@ var layers = [][]string{
 	{"."},
 	{"internal/record", "internal/script"},
 	{"internal/command", "internal/inbound", "internal/outboxentry"},
-	{"internal/apt", "internal/docs", "internal/identity", "internal/mark", "internal/msgpack", "internal/observe", "internal/pretty", "internal/respproxy", "internal/slot", "lua", "message"},
+	{"internal/apt", "internal/docs", "internal/identity", "internal/mark", "internal/msgpack", "internal/observe", "internal/pretty", "internal/respproxy", "internal/sbom", "internal/slot", "lua", "message"},
 }
 
 // only narrows what a package may import of the layers below it.
