@@ -201,6 +201,7 @@ func TestRefusalsDoNotWaitForTheBody(t *testing.T) {
 			_, from := raw(t, address, request)
 			reply, err := http.ReadResponse(from, nil)
 			must(t, err)
+			defer func() { _ = reply.Body.Close() }()
 			if reply.StatusCode != want || !reply.Close {
 				t.Errorf("status %d, close %v; want %d", reply.StatusCode, reply.Close, want)
 			}

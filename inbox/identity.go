@@ -7,7 +7,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-var errEmptyID = errors.New("Config.MessageID returned an identity without an ID; return an ID or an error") //nolint:staticcheck // begins with a name
+var errEmptyID = errors.New("Config.MessageID returned an identity without an ID; return an ID or an error")
 
 // identify returns the identity of a message. Its errors are permanent: the message is the same at its next delivery.
 func identify(by func(*message.Message) (message.Identity, error), msg *message.Message) (message.Identity, error) {

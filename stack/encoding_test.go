@@ -27,6 +27,7 @@ func (gobMarshaler) Marshal(v any) ([]byte, error) {
 	err := gob.NewEncoder(&w).Encode(v)
 	return w.Bytes(), err
 }
+
 func (gobMarshaler) Unmarshal(data []byte, v any) error {
 	return gob.NewDecoder(bytes.NewReader(data)).Decode(v)
 }

@@ -14,13 +14,11 @@ func (c Config) checkMarks() error {
 	}
 	one := message.Identity{Source: "/one", ID: "1"}
 	two := message.Identity{Source: "/one", ID: "2"}
-	switch {
-	case c.MarkKey(one) != c.MarkKey(one):
-		return fmt.Errorf("stack: check Config.MarkKey: it returns the keys %q and %q for one message; return the same key for the same Identity",
-			c.MarkKey(one), c.MarkKey(one))
-	case c.MarkKey(one) == c.MarkKey(two):
-		return fmt.Errorf("stack: check Config.MarkKey: it returns the key %q for the messages \"1\" and \"2\", which MessageID tells apart; use Identity.ID in it",
-			c.MarkKey(one))
+	switch first, again := c.MarkKey(one), c.MarkKey(one); {
+	case first != again:
+		return fmt.Errorf("stack: check Config.MarkKey: it returns the keys %q and %q for one message; return the same key for the same Identity", first, again)
+	case first == c.MarkKey(two):
+		return fmt.Errorf("stack: check Config.MarkKey: it returns the key %q for the messages \"1\" and \"2\", which MessageID tells apart; use Identity.ID in it", first)
 	}
 	one, two = c.identityFrom("/one"), c.identityFrom("/two")
 	if one != two && c.MarkKey(one) == c.MarkKey(two) {

@@ -86,7 +86,7 @@ func TestEngineDoesNotAckOutboxEventThatDestinationRejects(t *testing.T) {
 			t.Errorf("%d events pending, want 1", pending.Count)
 		}
 		cancel()
-		for range events { //nolint:revive // until the subscription has ended
+		for range events { // until the subscription has ended
 		}
 	})
 }

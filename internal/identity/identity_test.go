@@ -28,7 +28,8 @@ func TestEveryFieldTellsMessagesApart(t *testing.T) {
 	t.Parallel()
 	seen := map[string]identity.ID{}
 	for _, id := range []identity.ID{
-		{}, message,
+		{},
+		message,
 		{"a", "b", "c", "d"},
 		{"ab", "", "c", "d"},
 		{"a", "bc", "", "d"},
