@@ -14,7 +14,7 @@ var exampleMutants = []Mutant{
 	},
 	{
 		Name: "example-webhook-not-verified", File: "examples/webhook/main.go", Package: "examples/webhook", Test: "^TestWebhook$",
-		Old: `cehttp.ReadConfig{Secrets: [][]byte{rcv.secret}}`, New: `cehttp.ReadConfig{}`,
+		Old: `cehttp.ReadConfig{Secrets: [][]byte{rcv.secret}}`, New: `cehttp.ReadConfig{DisableVerification: true}`,
 		Why: "users would copy a receiver that takes events from anybody",
 	},
 	{

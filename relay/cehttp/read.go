@@ -16,20 +16,29 @@ const defaultMaxBytes = 4 << 20
 // errCut says that the body could not be read to its end.
 var errCut = errors.New("cehttp: read")
 
-// ReadConfig says what Read accepts. Its zero value accepts requests that nobody has signed.
+// errVerification says that a ReadConfig neither verifies requests nor disables verification.
+var errVerification = errors.New("cehttp: read a request: set exactly one of ReadConfig.Secrets and DisableVerification")
+
+// ReadConfig configures Read. Exactly one of Secrets and DisableVerification is required.
 type ReadConfig struct {
-	// Secrets of which one must have signed the request; two while they are exchanged. Defaults to none: signatures
-	// are not looked at.
+	// Secrets are the keys of which one must have signed the request. Give two while you exchange them.
 	Secrets [][]byte
+	// DisableVerification makes Read accept requests that nobody has signed. Set it only if something in front of the
+	// receiver authenticates the sender. Defaults to false.
+	DisableVerification bool
 	// MaxAge is how long ago. Defaults to 5 minutes.
 	MaxAge time.Duration
 	// MaxBytes is the longest body. Defaults to 4 MiB.
 	MaxBytes int64
 }
 
-// Read verifies a request and returns its events. See Status for what to answer to an error. A receiver is given an event
-// at least once: it tells a duplicate by source and id.
+// Read verifies a request and returns its events. Status returns the status code for an error. A relay sends each event
+// at least once, so a receiver recognizes a duplicate by source and id. Read fails if cfg has no secrets, unless
+// cfg.DisableVerification is set.
 func Read(w http.ResponseWriter, r *http.Request, cfg ReadConfig) ([]*message.RawMessage, error) {
+	if (len(cfg.Secrets) == 0) != cfg.DisableVerification {
+		return nil, errVerification
+	}
 	limit := cfg.MaxBytes
 	if limit <= 0 {
 		limit = defaultMaxBytes

@@ -168,10 +168,10 @@ func TestRead(t *testing.T) {
 	if _, status := read(cfg, http.Header{"Content-Type": header["Content-Type"]}, body); status != http.StatusUnauthorized {
 		t.Errorf("unsigned: %d", status)
 	}
-	if _, status := read(cehttp.ReadConfig{}, http.Header{}, body); status != http.StatusBadRequest {
+	if _, status := read(cehttp.ReadConfig{DisableVerification: true}, http.Header{}, body); status != http.StatusBadRequest {
 		t.Errorf("no event: %d", status)
 	}
-	if _, status := read(cehttp.ReadConfig{MaxBytes: 10}, header, body); status != http.StatusRequestEntityTooLarge {
+	if _, status := read(cehttp.ReadConfig{DisableVerification: true, MaxBytes: 10}, header, body); status != http.StatusRequestEntityTooLarge {
 		t.Errorf("too long: %d", status)
 	}
 	if _, status := read(cehttp.ReadConfig{Secrets: [][]byte{nil}}, header, body); status != http.StatusInternalServerError {
@@ -181,5 +181,27 @@ func TestRead(t *testing.T) {
 	_, err := cehttp.Read(httptest.NewRecorder(), r, cfg)
 	if cehttp.Status(err) != http.StatusRequestTimeout {
 		t.Errorf("cut off: %v", err)
+	}
+}
+
+func TestReadFailsWithoutSecretsUnlessVerificationIsDisabled(t *testing.T) {
+	t.Parallel()
+	header, body := signed(t, cehttp.Structured, oldSecret)
+	for name, test := range map[string]struct {
+		cfg  cehttp.ReadConfig
+		want int
+	}{
+		"no secrets":           {cehttp.ReadConfig{}, http.StatusInternalServerError},
+		"an empty list":        {cehttp.ReadConfig{Secrets: [][]byte{}}, http.StatusInternalServerError},
+		"disabled by name":     {cehttp.ReadConfig{DisableVerification: true}, http.StatusNoContent},
+		"disabled and secrets": {cehttp.ReadConfig{DisableVerification: true, Secrets: [][]byte{oldSecret}}, http.StatusInternalServerError},
+		"secrets":              {cehttp.ReadConfig{Secrets: [][]byte{oldSecret}}, http.StatusNoContent},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", bytes.NewReader(body))
+		r.Header = header
+		events, err := cehttp.Read(httptest.NewRecorder(), r, test.cfg)
+		if cehttp.Status(err) != test.want || (err == nil) != (len(events) == 1) {
+			t.Errorf("%s: %d events, %v", name, len(events), err)
+		}
 	}
 }
