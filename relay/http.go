@@ -17,8 +17,9 @@ import (
 type HTTPConfig struct {
 	// URL is where events are sent to, by POST.
 	URL string
-	// URLFor names the URL of each event, by its destination say; do not let others choose it, or they send requests from
-	// within your network. An event for which it returns an error is refused. Outages are of one host then.
+	// URLFor returns the URL of each event, by its destination for example. An event for which it returns an error is
+	// refused. Each host has outages of its own. If others can influence the URL, set DenyPrivate: otherwise they can send
+	// requests to hosts inside your network.
 	URLFor func(*message.RawMessage) (string, error)
 	// Mode is how events are put into requests; see cehttp. Defaults to cehttp.Structured. Use cehttp.Batched for
 	// receivers that have asked for it.
@@ -34,6 +35,13 @@ type HTTPConfig struct {
 	// Client sends the requests: TLS and proxies are its matter. Redirects are not followed unless it has a CheckRedirect:
 	// most would turn the POST into a GET. Defaults to a client of the publisher's own, with timeouts.
 	Client *http.Client
+	// DenyPrivate parks events whose host resolves to a loopback, private, link-local or otherwise not public address, with
+	// class denied_address and ErrDeniedAddress. The publisher checks the address that it connects to, so no DNS answer
+	// gets around the check, and it uses no proxy. It excludes Client. Defaults to false.
+	DenyPrivate bool
+	// Redact returns the text that an error keeps of the body of an unsuccessful response. It gets the first 512 bytes at
+	// most, and its result is cut to 512 bytes. Defaults to nil: errors keep nothing of the body.
+	Redact func(status int, body []byte) string
 	// Timeout bounds one request, its answer included. Defaults to 10 seconds.
 	Timeout time.Duration
 	// Concurrency is how many requests of one batch are under way at a time. Defaults to 8.
@@ -70,6 +78,9 @@ func (c HTTPConfig) validate() error {
 	}
 	if c.Mode != cehttp.Structured && c.Mode != cehttp.Binary && c.Mode != cehttp.Batched {
 		errs = append(errs, fmt.Errorf("relay: HTTPConfig.Mode is %d: use cehttp.Structured, Binary or Batched", c.Mode))
+	}
+	if c.DenyPrivate && c.Client != nil {
+		errs = append(errs, errors.New("relay: HTTPConfig.DenyPrivate and Client: set one of them; a Client connects by itself"))
 	}
 	for i, secret := range c.Secrets {
 		if err := cehttp.CheckSecret(secret); err != nil {
@@ -111,7 +122,8 @@ type HTTPPublisher struct {
 //     kills its receiver must reach its budget.
 //   - The other 4xx: parked.
 //
-// The class of an answer is http_ and its status; of no connection, network. In Batched mode one answer is that of all
+// The class of an answer is http_ and its status; of no connection, network. Errors name the host and the status, and
+// nothing else of the URL or the answer, unless HTTPConfig.Redact returns it. In Batched mode one answer is that of all
 // events of the request; a batch that is refused is sent again in halves, until the event is found that the receiver
 // cannot take. Events with one partition key are sent one after the other.
 func HTTP(cfg HTTPConfig) (*HTTPPublisher, error) {
@@ -140,9 +152,13 @@ const (
 
 // transport has a bound on everything that can hang.
 func transport(cfg HTTPConfig) *http.Transport {
+	dialer, proxy := &net.Dialer{Timeout: dialTimeout, KeepAlive: pingEvery}, http.ProxyFromEnvironment
+	if cfg.DenyPrivate {
+		dialer.Control, proxy = denyPrivate, nil // a proxy would connect where this process does not see it
+	}
 	return &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           (&net.Dialer{Timeout: dialTimeout, KeepAlive: pingEvery}).DialContext,
+		Proxy:                 proxy,
+		DialContext:           dialer.DialContext,
 		TLSHandshakeTimeout:   dialTimeout,
 		ResponseHeaderTimeout: cfg.Timeout,
 		IdleConnTimeout:       idleTimeout,

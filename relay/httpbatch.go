@@ -97,5 +97,8 @@ func onesFault(err error) bool {
 	if status, ok := errors.AsType[*StatusError](err); ok {
 		return message.IsPermanent(err) || status.Status >= 500
 	}
+	if errors.Is(err, ErrDeniedAddress) {
+		return false
+	}
 	return message.IsPermanent(err) || classOf(err, "") == "no_answer"
 }

@@ -3,10 +3,12 @@ package relay
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
@@ -20,7 +22,7 @@ import (
 )
 
 const (
-	// answerKept is how much of an answer goes into the error, in bytes.
+	// answerKept is how much of an answer Redact gets, and how much of its text goes into the error, in bytes.
 	answerKept = 512
 	// answerRead is how much of an answer is read, so that the connection can be used again.
 	answerRead = 64 << 10
@@ -101,11 +103,10 @@ func checkHeader(header http.Header) error {
 
 // unanswered is the error of a request without an answer.
 func unanswered(ctx context.Context, req *http.Request, err error, written bool) error {
-	if wrapped, ok := errors.AsType[*url.Error](err); ok {
-		err = wrapped.Err // that one shows all of the URL
-	}
-	err = fmt.Errorf("relay: POST %s: %w", plain(req.URL), err)
+	err = &requestError{req.URL.Host, err}
 	switch {
+	case errors.Is(err, ErrDeniedAddress):
+		return message.Permanent(Classify(deniedClass, err))
 	case written:
 		return Classify("no_answer", err)
 	case ctx.Err() != nil: // the lease has ended, or the relay stops
@@ -114,24 +115,55 @@ func unanswered(ctx context.Context, req *http.Request, err error, written bool)
 	return Unavailable(Classify("network", err))
 }
 
-// plain is a URL without what it may hold of secrets.
-func plain(u *url.URL) string { return u.Scheme + "://" + u.Host + u.EscapedPath() }
+// deniedClass is the class of events that HTTPConfig.DenyPrivate parks.
+const deniedClass = "denied_address"
+
+// requestError is the error of a request without a valid answer. Its text names the host and the cause: the transport's own
+// text may hold the URL and what the receiver has sent.
+type requestError struct {
+	host string
+	err  error
+}
+
+// Error implements error.
+func (e *requestError) Error() string { return fmt.Sprintf("relay: POST to %s: %s", e.host, e.cause()) }
+
+// Unwrap returns the transport's error.
+func (e *requestError) Unwrap() error { return e.err }
+
+func (e *requestError) cause() string {
+	if err, ok := errors.AsType[*net.OpError](e.err); ok {
+		return err.Error()
+	}
+	if err, ok := errors.AsType[*tls.CertificateVerificationError](e.err); ok {
+		return err.Error()
+	}
+	for _, err := range []error{context.Canceled, context.DeadlineExceeded, http.ErrSchemeMismatch, io.ErrUnexpectedEOF, io.EOF} {
+		if errors.Is(e.err, err) {
+			return err.Error()
+		}
+	}
+	if err, ok := errors.AsType[net.Error](e.err); ok && err.Timeout() {
+		return "timeout"
+	}
+	return "the receiver returned no valid HTTP response"
+}
 
 // StatusError is an answer that is not a success.
 type StatusError struct {
-	// URL is where the request went to, without user, password and query.
-	URL string
+	// Host is the host, and the port if the URL has one, that the request went to.
+	Host string
 	// Status is the status code.
 	Status int
-	// Body is how the answer begins, up to 512 bytes of it.
-	Body string
+	// Text is the text that HTTPConfig.Redact returned for the body, at most 512 bytes of it.
+	Text string
 }
 
-// Error returns all of it.
+// Error returns the host, the status and the text.
 func (e *StatusError) Error() string {
-	text := fmt.Sprintf("relay: POST %s: %d %s", e.URL, e.Status, http.StatusText(e.Status))
-	if e.Body != "" {
-		text += ": " + e.Body
+	text := fmt.Sprintf("relay: POST to %s: %d %s", e.Host, e.Status, http.StatusText(e.Status))
+	if e.Text != "" {
+		text += ": " + e.Text
 	}
 	return text
 }
@@ -145,10 +177,11 @@ func (p *HTTPPublisher) judge(resp *http.Response, kept []byte) error {
 	if status/100 == 2 {
 		return nil
 	}
-	err := &StatusError{
-		URL:    plain(resp.Request.URL),
-		Status: status,
-		Body:   strings.Join(strings.Fields(strings.ToValidUTF8(string(kept), "�")), " "),
+	err := &StatusError{Host: resp.Request.URL.Host, Status: status}
+	if p.cfg.Redact != nil {
+		text := p.cfg.Redact(status, kept)
+		text = strings.ToValidUTF8(text[:min(len(text), answerKept)], "�")
+		err.Text = strings.Join(strings.Fields(text), " ")
 	}
 	switch status {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:

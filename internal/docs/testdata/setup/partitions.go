@@ -1,8 +1,6 @@
 package setup
 
 import (
-	"context"
-
 	"github.com/luatx/luatx/message"
 )
 
