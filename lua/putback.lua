@@ -2,7 +2,7 @@
 -- KEYS:    1 dead-letter stream, 2 stream
 -- ARGV:    1 entry of the dead-letter stream
 -- Reply:   the new entry's id, or nothing where there is no such entry
--- Bound:   linear in the entry
+-- Bound:   linear in the entry; the client puts one back that lua/deadletter.lua has packed
 -- Redis:   6.0
 
 local found = redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[1])

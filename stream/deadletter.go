@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strconv"
 	"time"
 
@@ -89,7 +90,11 @@ func PutBack(ctx context.Context, client redis.UniversalClient, key string, ids 
 		if err != nil {
 			return n, err
 		}
-		err = putBackScript.Run(ctx, client, []string{key, dead.Stream}, id).Err()
+		if found[0].fields[0] == fieldPacked {
+			err = putBackPacked(ctx, client, key, dead.Stream, found[0])
+		} else {
+			err = putBackScript.Run(ctx, client, []string{key, dead.Stream}, id).Err()
+		}
 		if errors.Is(err, redis.Nil) {
 			continue
 		}
@@ -128,10 +133,19 @@ func PutBackAll(ctx context.Context, client redis.UniversalClient, key string) (
 }
 
 func readDead(raw rawEntry) (DeadLetter, error) {
-	if len(raw.fields) < 2*deadFields || raw.fields[0] != "dead-reason" {
-		return DeadLetter{ID: raw.id}, fmt.Errorf("%w: entry %s", ErrNotDeadLetter, raw.id)
+	notOne := fmt.Errorf("%w: entry %s", ErrNotDeadLetter, raw.id)
+	entry := raw.fields
+	if len(entry) > 2 && entry[0] == fieldPacked {
+		texts, ok := unpackTexts(entry[1])
+		if !ok {
+			return DeadLetter{ID: raw.id}, notOne
+		}
+		entry = append(slices.Clone(entry[2:]), texts...)
 	}
-	own, rest := raw.values(0, 2*deadFields), raw.values(2*deadFields, len(raw.fields))
+	if len(entry) < 2*deadFields || entry[0] != "dead-reason" {
+		return DeadLetter{ID: raw.id}, notOne
+	}
+	own, rest := valuesOf(entry[:2*deadFields]), valuesOf(entry[2*deadFields:])
 	at := func(field string) time.Time {
 		ms, _ := strconv.ParseInt(fieldText(own, field), 10, 64)
 		return time.UnixMilli(ms)
@@ -150,10 +164,10 @@ type rawEntry struct {
 	fields []string // names and values
 }
 
-func (r rawEntry) values(from, to int) map[string]any {
-	out := make(map[string]any, (to-from)/2)
-	for i := from; i+1 < to; i += 2 {
-		out[r.fields[i]] = r.fields[i+1]
+func valuesOf(fields []string) map[string]any {
+	out := make(map[string]any, len(fields)/2)
+	for i := 0; i+1 < len(fields); i += 2 {
+		out[fields[i]] = fields[i+1]
 	}
 	return out
 }

@@ -3,7 +3,7 @@
 -- KEYS:    1 stream, 2 dead letters
 -- ARGV:    1 group, 2 consumer, 3 entry, 4 reason, 5 how long ago (ms) it was delivered
 -- Reply:   'moved', 'trimmed' (acknowledged; it is gone from the stream), or 'lost'
--- Bound:   linear in the entry, which may have some 3,900 fields
+-- Bound:   linear in the entry
 -- Redis:   6.0
 
 local stream, dead, group, consumer, id = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
@@ -16,7 +16,19 @@ if not entry then
 end
 local time = redis.call('TIME')
 local read = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000) - ARGV[5])
-redis.call('XADD', dead, '*', 'dead-reason', ARGV[4], 'dead-stream', stream, 'dead-entry', id, 'dead-group', group,
-  'dead-consumer', consumer, 'dead-deliveries', pending[4], 'dead-first', read, 'dead-last', read, unpack(entry[2]))
+local head = {'dead-reason', ARGV[4], 'dead-stream', stream, 'dead-entry', id, 'dead-group', group,
+  'dead-consumer', consumer, 'dead-deliveries', pending[4], 'dead-first', read, 'dead-last', read}
+local texts, parts = entry[2], {}
+if #texts <= 2000 then
+  for _, text in ipairs(texts) do head[#head + 1] = text end
+  redis.call('XADD', dead, '*', unpack(head))
+else
+  -- Lua hands at most 8,000 values to a command, fewer outside of Redis. An entry of more names and values becomes one value: the length of
+  -- each text in bytes, a colon, and the text.
+  for i, text in ipairs(texts) do
+    parts[2 * i - 1], parts[2 * i] = #text .. ':', text
+  end
+  redis.call('XADD', dead, '*', 'dead-packed', table.concat(parts), unpack(head))
+end
 redis.call('XACK', stream, group, id)
 return 'moved'

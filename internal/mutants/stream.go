@@ -5,8 +5,8 @@ var streamMutants = []Mutant{
 	{
 		Name:    "dead-letters-stay-pending",
 		File:    "lua/deadletter.lua",
-		Old:     "  unpack(found[1][2]))\nredis.call('XACK', STREAM, GROUP, ID)",
-		New:     "  unpack(found[1][2]))",
+		Old:     "  redis.call('XADD', DEAD, '*', 'dead-packed', pack_texts(texts), unpack(head))\nend\nredis.call('XACK', STREAM, GROUP, ID)",
+		New:     "  redis.call('XADD', DEAD, '*', 'dead-packed', pack_texts(texts), unpack(head))\nend",
 		Package: "stream",
 		Test:    "^TestMaxDeliveries$/^redis$",
 		Why:     "an entry is in the dead letters and comes again",

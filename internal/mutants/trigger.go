@@ -104,8 +104,8 @@ var triggerMutants = []Mutant{
 	{
 		Name:    "trigger-dead-letter-stays-pending",
 		File:    "trigger/deadletter.lua",
-		Old:     "unpack(entry[2]))\nredis.call('XACK', stream, group, id)\n",
-		New:     "unpack(entry[2]))\n",
+		Old:     "unpack(head))\nend\nredis.call('XACK', stream, group, id)\n",
+		New:     "unpack(head))\nend\n",
 		Package: "trigger",
 		Test:    "^TestFailures$/^redis$",
 		Why:     "an entry is in the dead letters and comes again",
