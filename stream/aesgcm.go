@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/luatx/luatx/message"
 )
@@ -13,16 +14,25 @@ import (
 // AttrDataKeyID names the key that the data of a message is encrypted with.
 const AttrDataKeyID = "datakeyid"
 
-// AESGCM is a Codec that encrypts data with AES-GCM, under a random nonce that stands before it. What was encrypted is
-// bound to the message's id, source and type: it cannot be changed, nor passed off as another message's. The attributes
-// themselves stay readable. A Subscriber takes messages that were never encrypted as they are.
+// AESGCM is a Codec that encrypts data with AES-GCM, under a random nonce that stands before it. The data is bound to the
+// attributes that identify, route and describe the message: id, source, type, subject, time, expirytime, partitionkey,
+// destination, datacontenttype, dataschema, and the codecs that ran before. A change of any of them counts as data that
+// cannot be decoded. The attributes themselves stay readable. A Subscriber accepts messages that were never encrypted,
+// unless RejectPlaintext is set.
 type AESGCM struct {
 	// KeyID is the id of the key to encrypt with; a Subscriber needs none.
 	KeyID string
 	// Key returns the key of an id, of 16, 24 or 32 bytes. Keep old keys for as long as entries have them. Replace a key
 	// before it has encrypted 2^32 messages. What it has no key for counts as data that cannot be encoded or decoded.
 	Key func(id string) ([]byte, error)
+	// RejectPlaintext makes a Subscriber treat a message that was not encrypted, or that has no data, as one that it cannot
+	// decode. A Publisher with it encrypts messages without data too; they arrive with empty data. Set it on both sides.
+	// Defaults to false.
+	RejectPlaintext bool
 }
+
+// required makes encode and decode insist on the codec.
+func (c AESGCM) required() bool { return c.RejectPlaintext }
 
 // Name implements Codec.
 func (AESGCM) Name() string { return "aesgcm" }
@@ -70,12 +80,38 @@ func (c AESGCM) cipher(id string) (cipher.AEAD, error) {
 	return cipher.NewGCMWithRandomNonce(block)
 }
 
-// bound is what the data is bound to: each text with its length before it.
+// boundAttributes are the attributes that data is bound to.
+var boundAttributes = []string{
+	message.AttrID, message.AttrSource, message.AttrType, message.AttrSubject, message.AttrTime, message.AttrExpiryTime,
+	message.AttrPartitionKey, message.AttrDestination, message.AttrDataContentType, message.AttrDataSchema, AttrDataEncoding,
+}
+
+// bound returns the attributes that data is bound to: each text with its length before it.
 func bound(attrs message.Attributes) []byte {
 	var out []byte
-	for _, text := range []string{attrs.ID(), attrs.Source(), attrs.Type()} {
+	for _, name := range boundAttributes {
+		text := boundText(name, attrs[name])
 		out = binary.BigEndian.AppendUint32(out, uint32(len(text))) //nolint:gosec // attributes are short
 		out = append(out, text...)
 	}
 	return out
+}
+
+// boundText returns an attribute in the form that it has before its way through a stream and after it.
+func boundText(name string, value any) string {
+	if text, ok := value.(string); ok && isTime(name) {
+		if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
+			value = at
+		}
+	}
+	if at, ok := value.(time.Time); ok {
+		return at.UTC().Format(time.RFC3339Nano)
+	}
+	if value == nil {
+		return ""
+	}
+	if text, err := attributeText(name, value); err == nil {
+		return text
+	}
+	return fmt.Sprint(value)
 }

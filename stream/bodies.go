@@ -3,6 +3,7 @@ package stream
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/luatx/luatx/message"
@@ -28,6 +29,9 @@ var ErrSkipCodec = errors.New("stream: this codec is skipped")
 
 // checkCodecs refuses names that the attribute cannot hold, or cannot tell apart.
 func checkCodecs(codecs []Codec) error {
+	if len(codecs) > maxEncodings {
+		return fmt.Errorf("there are %d codecs: use %d at most", len(codecs), maxEncodings)
+	}
 	seen := map[string]bool{}
 	for i, c := range codecs {
 		if c == nil {
@@ -42,17 +46,27 @@ func checkCodecs(codecs []Codec) error {
 	return nil
 }
 
+// maxEncodings bounds the codecs that the data of one message goes through: compression and encryption.
+const maxEncodings = 2
+
+// required reports whether messages must go through a codec.
+func required(c Codec) bool {
+	r, ok := c.(interface{ required() bool })
+	return ok && r.required()
+}
+
 // encode returns the message to write, which shares nothing that codecs change with msg.
 func encode(codecs []Codec, msg *message.RawMessage) (*message.RawMessage, error) {
-	if len(codecs) == 0 || msg.Data == nil {
+	if len(codecs) == 0 || msg.Data == nil && !slices.ContainsFunc(codecs, required) {
 		return msg, nil
 	}
 	out := message.Copy(msg, msg.Data)
-	var names []string
-	if v, _ := msg.Attributes[AttrDataEncoding].(string); v != "" {
-		names = append(names, v) // of those who encoded it before
-	}
+	before, _ := msg.Attributes[AttrDataEncoding].(string) // of those who encoded it before
+	names := strings.Fields(before)
 	for _, c := range codecs {
+		if out.Data == nil && !required(c) {
+			continue
+		}
 		data, err := c.Encode(out.Data, out.Attributes)
 		if errors.Is(err, ErrSkipCodec) {
 			continue
@@ -61,34 +75,54 @@ func encode(codecs []Codec, msg *message.RawMessage) (*message.RawMessage, error
 			return nil, fmt.Errorf("%w: codec %s: %w", message.ErrEncode, c.Name(), err)
 		}
 		out.Data = data
-		names = append(names, c.Name())
-	}
-	if len(names) > 0 {
-		out.Attributes[AttrDataEncoding] = strings.Join(names, " ")
+		if names = append(names, c.Name()); len(names) > maxEncodings {
+			return nil, fmt.Errorf("%w: the data would go through %d codecs, %d are allowed", message.ErrEncode, len(names), maxEncodings)
+		}
+		setEncoding(out.Attributes, names)
 	}
 	return out, nil
 }
 
-// decode undoes what dataencoding says, of the codecs that are known; one that is not is an error.
-func decode(codecs []Codec, msg *message.RawMessage) error {
-	names, _ := msg.Attributes[AttrDataEncoding].(string)
-	if len(codecs) == 0 || names == "" {
-		return nil
+// setEncoding names the codecs that the data has gone through.
+func setEncoding(attrs message.Attributes, names []string) {
+	if len(names) == 0 {
+		delete(attrs, AttrDataEncoding)
+		return
 	}
-	for list := strings.Fields(names); len(list) > 0; list = list[:len(list)-1] {
-		name := list[len(list)-1]
+	attrs[AttrDataEncoding] = strings.Join(names, " ")
+}
+
+// decode undoes the codecs that dataencoding names, and reports whether there were any. A codec that is not among codecs
+// is an error; so is a required codec that dataencoding does not name.
+func decode(codecs []Codec, msg *message.RawMessage) (changed bool, err error) {
+	if len(codecs) == 0 {
+		return false, nil
+	}
+	text, _ := msg.Attributes[AttrDataEncoding].(string)
+	names := strings.Fields(text)
+	if len(names) > maxEncodings {
+		return false, fmt.Errorf("%w: the data has gone through %d codecs, %d are allowed", message.ErrDecode, len(names), maxEncodings)
+	}
+	for _, c := range codecs {
+		if required(c) && !slices.Contains(names, c.Name()) {
+			return false, fmt.Errorf("%w: the data has not gone through codec %s, which is required", message.ErrDecode, c.Name())
+		}
+	}
+	for left := names; len(left) > 0; {
+		name := left[len(left)-1]
+		left = left[:len(left)-1]
 		c := find(codecs, name)
 		if c == nil {
-			return fmt.Errorf("%w: the data has gone through codec %q, which is not among SubscriberConfig.Codecs", message.ErrDecode, name)
+			return false, fmt.Errorf("%w: the data has gone through codec %q, which is not among SubscriberConfig.Codecs", message.ErrDecode, name)
 		}
+		setEncoding(msg.Attributes, left)
 		data, err := c.Decode(msg.Data, msg.Attributes)
 		if err != nil {
-			return fmt.Errorf("%w: codec %s: %w", message.ErrDecode, name, err)
+			return false, fmt.Errorf("%w: codec %s: %w", message.ErrDecode, name, err)
 		}
 		msg.Data = data
 	}
-	delete(msg.Attributes, AttrDataEncoding)
-	return nil
+	return len(names) > 0, nil
 }
 
 func find(codecs []Codec, name string) Codec {

@@ -60,8 +60,13 @@ type SubscriberConfig struct {
 	// Unmarshal makes a message of an entry. Defaults to Unmarshal of this package. Where the message has no id it
 	// gets the entry's, and where it has no source the stream's key.
 	Unmarshal func(id string, values map[string]any) (*message.RawMessage, error)
-	// Codecs undo what the codecs of the Publisher did, by their names. Defaults to none: data is given out as it is.
+	// Codecs undo what the codecs of the Publisher did, by their names. At most 2. Defaults to none: data is given out as it
+	// is.
 	Codecs []Codec
+	// MaxDecodedBytes bounds the data in flight that codecs have decoded, in bytes. A message that would exceed the bound
+	// waits until others are settled; one that exceeds it alone is given out alone. In a PartitionedSubscriber the bound
+	// holds for each partition. Defaults to 256 MiB.
+	MaxDecodedBytes int64
 	// DeleteAcked deletes an entry with its acknowledgement, in one step: for a stream that no other group reads. What a
 	// commit acknowledges (luatx.Middleware) stays; TrimAcked takes that.
 	DeleteAcked bool
@@ -86,6 +91,7 @@ func (c SubscriberConfig) withDefaults() SubscriberConfig {
 	if c.MaxDeliveries > 0 && c.DeadLetter == "" {
 		c.DeadLetter = DeadLetterKey(c.Stream)
 	}
+	c.MaxDecodedBytes = cmp.Or(c.MaxDecodedBytes, 256<<20)
 	c.Codecs = slices.Clone(c.Codecs)
 	if c.Unmarshal == nil {
 		c.Unmarshal = Unmarshal
@@ -114,6 +120,7 @@ func (c SubscriberConfig) validate() error {
 	refuse(c.MaxDeliveries < 0, "MaxDeliveries", "is negative: use 0 for no bound")
 	refuse(c.DeadLetter != "" && (c.DeadLetter == c.Stream || slot.Of(c.DeadLetter) != slot.Of(c.Stream)),
 		"DeadLetter", "is the stream itself or hashes to another slot: use DeadLetterKey, or the stream's tag in braces")
+	refuse(c.MaxDecodedBytes < 0, "MaxDecodedBytes", "is negative: use 0 for the default")
 	refuse(c.NackBackoff.Base < 0 || c.NackBackoff.Max < 0, "NackBackoff", "has a negative time: use 0 for the default")
 	refuse(c.DeleteAcked && c.TrimAcked, "DeleteAcked", "is set, and TrimAcked: one of them is enough")
 	if err := checkCodecs(c.Codecs); err != nil {

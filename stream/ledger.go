@@ -23,6 +23,10 @@ type entry struct {
 
 	grave  string // why it goes to the dead-letter stream instead of being given out
 	graves int    // attempts at that
+
+	decoded   int64 // bytes of decoded data, while in flight
+	deferred  int   // how often in a row it had to wait for SubscriberConfig.MaxDecodedBytes
+	uncounted int64 // deliveries at which it had to
 }
 
 // ledger keeps the places for messages in flight, and what is known of entries: those in flight, those waiting for

@@ -18,6 +18,8 @@ const idlePause = 50 * time.Millisecond
 // item is an entry of a partition that was read and is not settled.
 type item struct {
 	entry
+	fields    any   // as they were read
+	size      int64 // bytes of decoded data
 	aggregate string
 	msg       *message.RawMessage
 	err       error         // why there is no message, or why it was nacked
@@ -55,7 +57,8 @@ func (p *partition) turn(ctx context.Context) error {
 		}
 		p.outage.over("read")
 	}
-	if head := p.ahead[0]; head.msg == nil {
+	head := p.ahead[0]
+	if p.open(head); head.msg == nil {
 		p.refuse(ctx, head)
 		return nil
 	}
@@ -70,7 +73,15 @@ func (p *partition) turn(ctx context.Context) error {
 // run is what may be given out together: messages of different aggregates that follow one another.
 func (p *partition) run() []*item {
 	seen := map[string]bool{}
+	var decoded int64
 	for i, it := range p.ahead {
+		if i < p.m.most && !it.again {
+			p.open(it)
+		}
+		if decoded += it.size; i > 0 && it.size > 0 && decoded > p.cfg.MaxDecodedBytes {
+			it.msg, it.size = nil, 0 // opened again when it is the head
+			return p.ahead[:i]
+		}
 		if i == p.m.most || it.msg == nil || it.again || seen[it.aggregate] {
 			return p.ahead[:i]
 		}
@@ -218,10 +229,21 @@ func (p *partition) answer(ctx context.Context, kind string, reply []any) error 
 // item makes an item of an entry.
 func (p *partition) item(id string, deliveries int64, fields any) *item {
 	now := time.Now()
-	it := &item{entry: entry{id: id, deliveries: deliveries, from: p.consumer, first: now, read: now}, settled: make(chan struct{})}
-	if it.msg, it.err = p.unmarshal(id, fieldMap(fields)); it.err != nil {
+	return &item{
+		entry:  entry{id: id, deliveries: deliveries, from: p.consumer, first: now, read: now},
+		fields: fields, settled: make(chan struct{}),
+	}
+}
+
+// open makes the message of an item that has none yet.
+func (p *partition) open(it *item) {
+	if it.msg != nil || it.err != nil {
+		return
+	}
+	id := it.id
+	if it.msg, it.size, it.err = p.unmarshal(id, fieldMap(it.fields)); it.err != nil {
 		it.msg = nil
-		return it
+		return
 	}
 	// What has no aggregate, or hides it, is handled for itself among the like.
 	it.aggregate, _ = p.aggregateOf(it.msg)
@@ -235,7 +257,6 @@ func (p *partition) item(id string, deliveries int64, fields any) *item {
 		},
 		Source: p.source(&it.entry),
 	}))
-	return it
 }
 
 func (p *partition) aggregateOf(msg *message.RawMessage) (id string, err error) {

@@ -47,7 +47,8 @@ type PublisherConfig struct {
 	// MaxBytes is the largest entry, all names and values of its fields counted; a larger message is refused with
 	// ErrTooLarge. Defaults to 64 MiB.
 	MaxBytes int
-	// Codecs change the data of every message on its way into the stream, one after the other. Defaults to none.
+	// Codecs change the data of every message on its way into the stream, one after the other. At most 2.
+	// Defaults to none.
 	Codecs []Codec
 	// Marshal makes an entry of a message, as a list of fields and values. Defaults to Binary.
 	Marshal func(*message.RawMessage) ([]any, error)

@@ -28,7 +28,8 @@ type subscription struct {
 	start    string
 	ledger   *ledger
 	outage   outage
-	doubt    atomic.Bool // a request that makes entries pending has had no reply, and may yet arrive
+	decoded  atomic.Int64 // bytes in flight that went through codecs
+	doubt    atomic.Bool  // a request that makes entries pending has had no reply, and may yet arrive
 	// out has room for every message in flight, so that giving out never blocks.
 	out chan *message.RawMessage
 }
@@ -100,9 +101,12 @@ func (s *subscription) open(e *entry, f fetched) *message.RawMessage {
 	}
 	before := e.from
 	s.ledger.delivered(e, s.consumer, f.deliveries)
-	msg, err := s.unmarshal(e.id, f.values)
+	msg, size, err := s.unmarshal(e.id, f.values)
 	if err != nil {
 		s.malformed(e, err)
+		return nil
+	}
+	if !s.keepDecoded(e, size) {
 		return nil
 	}
 	msg.SetAcking(s.acking(e))
@@ -120,18 +124,37 @@ func (s *subscription) malformed(e *entry, err error) {
 	s.ledger.shun(e, s.cfg.MaxIdleTime)
 }
 
-func (s *subscription) unmarshal(id string, values map[string]any) (msg *message.RawMessage, err error) {
+// keepDecoded counts the bytes of decoded data of a message that is to be given out. If there are too many in flight it
+// returns false, and the entry waits until others are settled.
+func (s *subscription) keepDecoded(e *entry, size int64) bool {
+	if held := s.decoded.Add(size); size == 0 || held <= s.cfg.MaxDecodedBytes || held == size {
+		e.decoded, e.deferred = size, 0
+		return true
+	}
+	s.decoded.Add(-size)
+	e.deferred++
+	e.uncounted++
+	s.ledger.postpone(e, max(readBackoff.Delay(e.deferred), minBlock))
+	return false
+}
+
+// unmarshal makes a message of an entry's fields. The size is that of data that went through codecs, in bytes.
+func (s *subscription) unmarshal(id string, values map[string]any) (msg *message.RawMessage, size int64, err error) {
 	defer inbound.RecoverTo(&err) // of a codec
 	msg, err = inbound.Decode(values, func(values map[string]any) (*message.RawMessage, error) { return s.cfg.Unmarshal(id, values) })
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	if err := decode(s.cfg.Codecs, msg); err != nil {
-		return nil, err
+	changed, err := decode(s.cfg.Codecs, msg)
+	if err != nil {
+		return nil, 0, err
+	}
+	if changed {
+		size = int64(len(msg.Data))
 	}
 	identify(msg.Attributes, message.AttrID, id)
 	identify(msg.Attributes, message.AttrSource, s.cfg.Stream)
-	return msg, nil
+	return msg, size, nil
 }
 
 // identify gives an attribute a value where it has none.
@@ -151,6 +174,7 @@ func (s *subscription) acking(e *entry) *message.Acking {
 		Nack: func(err error) { by.nack = err },
 		Settled: func() {
 			s.tellSettled(e, by.nack, by.released)
+			s.decoded.Add(-e.decoded)
 			s.settled(e, by.nack)
 		},
 		Source:  s.source(e),
@@ -168,7 +192,7 @@ func (s *subscription) settled(e *entry, nacked error) {
 	switch {
 	case nacked == nil:
 		last = s.ledger.forget(e)
-	case s.cfg.DeadLetter != "" && (message.IsPermanent(nacked) || s.usedUp(e.deliveries)):
+	case s.cfg.DeadLetter != "" && (message.IsPermanent(nacked) || s.usedUp(e.deliveries-e.uncounted)):
 		last = s.bury(e, nacked.Error())
 	case message.IsPermanent(nacked):
 		s.outage.log.Error("stream: message refused for good, it stays pending", "entry", e.id, "error", nacked)

@@ -1,0 +1,222 @@
+package stream_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/stream"
+)
+
+// reasonOf reads entries with codecs and returns the reason of the first dead letter, or "" for a message.
+func (f *fixture) reasonOf(t *testing.T, codecs ...stream.Codec) (reason string, msg *message.RawMessage) {
+	t.Helper()
+	cfg := f.config()
+	cfg.Codecs, cfg.DeadLetter = codecs, stream.DeadLetterKey(f.key)
+	sub := f.subscribe(t, cfg)
+	eventually(t, func() bool {
+		select {
+		case msg = <-sub.ch:
+			return true
+		default:
+			return sub.Stats().DeadLettered > 0
+		}
+	}, func() string { return "neither a message nor a dead letter" })
+	for _, dead := range f.dead(t) {
+		reason = dead.Reason
+	}
+	return reason, msg
+}
+
+func TestAESGCMBindsTheRoutingAttributes(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 22, 8, 0, 0, 120, time.FixedZone("", 3600))
+	whole := message.Attributes{
+		message.AttrSource: "/shop", message.AttrType: "order.placed", message.AttrSubject: "7", message.AttrTime: at,
+		message.AttrExpiryTime: at.Add(time.Hour), message.AttrPartitionKey: "p", message.AttrDestination: "orders",
+		message.AttrDataContentType: "text/plain", message.AttrDataSchema: "/schema",
+	}
+	aes := stream.AESGCM{KeyID: "k1", Key: keys}
+	codecs := []stream.Codec{stream.Gzip{}, aes}
+	fieldOf := map[string]string{"": "", message.AttrDataContentType: "content-type"}
+	for _, name := range []string{
+		"", message.AttrID, message.AttrSource, message.AttrType, message.AttrSubject, message.AttrTime, message.AttrExpiryTime,
+		message.AttrPartitionKey, message.AttrDestination, message.AttrDataContentType, message.AttrDataSchema, stream.AttrDataEncoding,
+	} {
+		for _, removed := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				f := shared(t)
+				msg := message.NewRaw([]byte(strings.Repeat("secret ", 100)), whole.Clone(), nil)
+				msg.Attributes[message.AttrID] = "1"
+				pub := f.publisher(t, func(c *stream.PublisherConfig) {
+					c.Codecs = codecs
+					c.Marshal = func(m *message.RawMessage) ([]any, error) {
+						pairs, err := stream.Binary(m)
+						field, ok := fieldOf[name]
+						if !ok {
+							field = "ce_" + name
+						}
+						for i := 0; i < len(pairs); i += 2 {
+							switch {
+							case pairs[i] != field:
+							case removed && name != stream.AttrDataEncoding:
+								return append(pairs[:i], pairs[i+2:]...), err
+							case name == message.AttrTime || name == message.AttrExpiryTime:
+								pairs[i+1] = "2020-01-01T00:00:00Z"
+							case name == stream.AttrDataEncoding:
+								pairs[i+1] = "aesgcm" // the compressed data would be taken for the message's
+							default:
+								pairs[i+1] = "changed"
+							}
+						}
+						return pairs, err
+					}
+				})
+				if errs := pub.Send(t.Context(), msg); errs != nil {
+					t.Fatal(errs)
+				}
+				reason, got := f.reasonOf(t, codecs...)
+				if name == "" && (got == nil || string(got.Data) != string(msg.Data)) {
+					t.Errorf("unchanged: %v, dead letter %q", got, reason)
+				}
+				if name != "" && (got != nil || !strings.Contains(reason, "authentication failed")) {
+					t.Errorf("%s changed: message %v, dead letter %q, want that authentication failed", name, got, reason)
+				}
+			})
+		}
+	}
+}
+
+func TestAESGCMRejectsPlaintext(t *testing.T) {
+	t.Parallel()
+	strict := stream.AESGCM{KeyID: "k1", Key: keys, RejectPlaintext: true}
+	for name, test := range map[string]struct {
+		data   []byte
+		write  []stream.Codec
+		strict bool
+		want   bool // it arrives
+	}{
+		"plain":                      {[]byte("{}"), nil, true, false},
+		"plain and empty":            {[]byte(""), nil, true, false},
+		"plain and no data":          {nil, nil, true, false},
+		"only compressed":            {[]byte(strings.Repeat("x", 1000)), []stream.Codec{stream.Gzip{}}, true, false},
+		"encrypted":                  {[]byte("{}"), []stream.Codec{stream.Gzip{}, strict}, true, true},
+		"no data, encrypted":         {nil, []stream.Codec{stream.Gzip{}, strict}, true, true},
+		"plain, and that is allowed": {[]byte("{}"), nil, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := shared(t)
+			msg := order("1")
+			msg.Data = test.data
+			if errs := f.publisher(t, func(c *stream.PublisherConfig) { c.Codecs = test.write }).Send(t.Context(), msg); errs != nil {
+				t.Fatal(errs)
+			}
+			read := strict
+			read.RejectPlaintext = test.strict
+			reason, got := f.reasonOf(t, stream.Gzip{}, &read)
+			if (got != nil) != test.want || got != nil && string(got.Data) != string(test.data) || got == nil && !strings.Contains(reason, "is required") {
+				t.Errorf("message %v, dead letter %q", got, reason)
+			}
+		})
+	}
+}
+
+func TestChainsOfMoreThanTwoEncodingsAreRejected(t *testing.T) {
+	t.Parallel()
+	data := []byte(strings.Repeat("x", 4000))
+	for range 3 {
+		var err error
+		data, err = stream.Gzip{MinBytes: 1, Level: 0}.Encode(data, nil)
+		if err != nil {
+			break
+		}
+	}
+	f := shared(t)
+	must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: f.key, Values: []any{
+		"ce_specversion", "1.0", "ce_id", "1", "ce_dataencoding", "gzip gzip gzip", "data", data,
+	}}).Err())
+	if reason, got := f.reasonOf(t, stream.Gzip{}); got != nil || !strings.Contains(reason, "through 3 codecs, 2 are allowed") {
+		t.Errorf("message %v, dead letter %q", got, reason)
+	}
+	msg := order("1")
+	msg.Data, msg.Attributes[stream.AttrDataEncoding] = []byte(strings.Repeat("x", 1000)), "a b"
+	pub := f.publisher(t, func(c *stream.PublisherConfig) { c.Codecs = []stream.Codec{stream.Gzip{}} })
+	if errs := pub.Send(t.Context(), msg); errs == nil || !message.IsPermanent(errs[0]) {
+		t.Errorf("a third encoding is written: %v", errs)
+	}
+	_, err := stream.NewPublisher(f.client, stream.PublisherConfig{Stream: "s", Codecs: []stream.Codec{stream.Gzip{}, stream.AESGCM{}, &lower{}}})
+	wantFieldError(t, err, "PublisherConfig", "Codecs")
+}
+
+type lower struct{ stream.Gzip }
+
+func (*lower) Name() string { return "lower" }
+
+func TestDecodedBytesInFlightAreBounded(t *testing.T) {
+	t.Parallel()
+	const each, n = 100_000, 30
+	f := shared(t)
+	pub := f.publisher(t, func(c *stream.PublisherConfig) { c.Codecs = []stream.Codec{stream.Gzip{}} })
+	for range n {
+		msg := message.NewRaw([]byte(strings.Repeat("x", each)), message.Attributes{message.AttrType: "t"}, nil)
+		if errs := pub.Send(t.Context(), msg); errs != nil {
+			t.Fatal(errs)
+		}
+	}
+	cfg := f.config()
+	cfg.Codecs, cfg.BatchSize, cfg.MaxInFlight, cfg.MaxDecodedBytes, cfg.MaxDeliveries = []stream.Codec{stream.Gzip{}}, n, n, 3*each+1, 2
+	sub := f.subscribe(t, cfg)
+	f.wantPending(t, n) // all are read
+	seen := map[string]bool{}
+	for len(seen) < n {
+		msg := sub.next(t)
+		if waiting := len(sub.ch); waiting > 2 {
+			t.Fatalf("%d more messages of %d bytes are in flight, want 2", waiting, each)
+		}
+		if !seen[msg.ID()] && len(seen)%5 == 0 {
+			seen[msg.ID()] = true
+			msg.Nack(errBusy) // the waiting cost it no delivery
+			continue
+		}
+		seen[msg.ID()] = true
+		msg.Ack()
+	}
+	go func() {
+		for msg := range sub.ch {
+			msg.Ack()
+		}
+	}()
+	f.wantPending(t, 0)
+	if dead := sub.Stats().DeadLettered; dead > 0 {
+		t.Errorf("%d went to the dead letters", dead)
+	}
+}
+
+func TestPartitionBoundsDecodedBytesOfARun(t *testing.T) {
+	t.Parallel()
+	const each, n = 100_000, 12
+	f := shared(t)
+	p := newParted(t, f.client, 1)
+	pub, err := stream.NewPartitionedPublisher(f.client, p.keyspace, stream.PublisherConfig{Stream: "orders", Codecs: []stream.Codec{stream.Gzip{}}})
+	must(t, err)
+	for i := range n {
+		msg := numbered("a"+string(rune('a'+i)), 0)
+		msg.Data = []byte(strings.Repeat("0", each))
+		if errs := pub.Send(t.Context(), msg); errs != nil {
+			t.Fatal(errs)
+		}
+	}
+	book := &handledBook{}
+	cfg := p.config()
+	cfg.Codecs, cfg.MaxDecodedBytes, cfg.MaxDeliveries = []stream.Codec{stream.Gzip{}}, 3*each, 1
+	m := p.join(t, cfg, func(msg *message.RawMessage) { book.note(msg); msg.Ack() })
+	eventually(t, func() bool { return p.open(t.Context()) == 0 }, func() string { return "not all acknowledged" })
+	if dead := m.Stats().DeadLettered; dead > 0 || book.count() != n {
+		t.Errorf("%d handled, %d went to the dead letters", book.count(), dead)
+	}
+}
