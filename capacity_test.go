@@ -1,6 +1,7 @@
 package luatx_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strconv"
@@ -164,6 +165,50 @@ func TestParkedCapacity(t *testing.T) {
 		park("5")
 		if n := gauge(t, client, tr, "parked"); n != 3 {
 			t.Errorf("%d parked", n)
+		}
+	})
+}
+
+func TestParkedBytesCloseAShard(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr := newTransactor(t, client, func(c *luatx.Config) { c.ParkedBytes = 1000 })
+		event := func(id string, size int) luatx.Event {
+			return luatx.Event{ID: id, Body: bytes.Repeat([]byte("x"), size)}
+		}
+		if err := emitAll(t, tr, "a", event("1", 600), event("2", 600), event("3", 10)); err != nil {
+			t.Fatal(err)
+		}
+		settle := func(id, what string) {
+			t.Helper()
+			settled, err := tr.Scripts().Settle(redistest.Soon(t), shardOf(tr), script.Settling{Attempts: 9, Retention: time.Hour},
+				[]script.Settlement{{ID: id, What: what, Class: "refused"}})
+			if err != nil || settled.Done[0] != what {
+				t.Errorf("%s: %v, %v", id, settled, err)
+			}
+		}
+		settle("1", "parked")
+		if err := emitAll(t, tr, "a", event("4", 10)); err != nil {
+			t.Errorf("below the bound: %v", err)
+		}
+		settle("2", "parked")
+		before := dump(t, client, tr)
+		wantFull(t, emitAll(t, tr, "a", event("5", 10)), "parked bytes")
+		_, err := tr.Enqueue(redistest.Soon(t), "a", event("5", 10))
+		wantFull(t, err, "parked bytes")
+		noTrace(t, client, tr, before)
+		if err := emitAll(t, tr, "a", event("3", 10)); err != nil {
+			t.Errorf("a known event: %v", err)
+		}
+		if n := gauge(t, client, tr, "parked_bytes"); n != 1200 {
+			t.Errorf("%d parked bytes, want 1200", n)
+		}
+		settle("2", "sent")
+		if err := emitAll(t, tr, "a", event("5", 10)); err != nil {
+			t.Errorf("after one was sent: %v", err)
+		}
+		if n := gauge(t, client, tr, "parked_bytes"); n != 600 {
+			t.Errorf("%d parked bytes, want 600", n)
 		}
 	})
 }

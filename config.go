@@ -41,6 +41,10 @@ type Config struct {
 	// may still be parked. Defaults to 100,000.
 	ParkedCapacity int
 
+	// ParkedBytes is the size of the bodies of parked events of one shard, in bytes, from which on the shard accepts no more
+	// events; its pending events may still be parked. Defaults to 256 MiB.
+	ParkedBytes int
+
 	// LaneCapacity is the most events of one ordering key, a parked one at its head included: a lane that stands still
 	// leaves the others their room. Defaults to 10,000.
 	LaneCapacity int
@@ -117,6 +121,9 @@ func (c Config) withDefaults() Config {
 	if c.ParkedCapacity == 0 {
 		c.ParkedCapacity = 100_000
 	}
+	if c.ParkedBytes == 0 {
+		c.ParkedBytes = 256 << 20
+	}
 	if c.LaneCapacity == 0 {
 		c.LaneCapacity = 10_000
 	}
@@ -165,7 +172,7 @@ func (c Config) validate() error {
 		return fmt.Errorf("luatx: Config.Retention is %v: use at least ten times CommitTimeout, %v", c.Retention, 10*c.CommitTimeout)
 	}
 	for name, value := range map[string]int{
-		"OutboxCapacity": c.OutboxCapacity, "OutboxBytes": c.OutboxBytes, "ParkedCapacity": c.ParkedCapacity,
+		"OutboxCapacity": c.OutboxCapacity, "OutboxBytes": c.OutboxBytes, "ParkedCapacity": c.ParkedCapacity, "ParkedBytes": c.ParkedBytes,
 		"LaneCapacity": c.LaneCapacity, "MaxCommands": c.MaxCommands, "MaxBytes": c.MaxBytes, "UndoBytes": c.UndoBytes,
 		"ProcedureCalls": c.ProcedureCalls, "KeepBytes": c.KeepBytes, "GuardBytes": c.GuardBytes,
 	} {

@@ -102,8 +102,8 @@ func (e *CommandError) Error() string {
 
 // OutboxFullError is ErrOutboxFull with what is full. Nothing was written.
 type OutboxFullError struct {
-	// What is full: events (Config.OutboxCapacity), bytes (OutboxBytes), parked (ParkedCapacity: a person has to act)
-	// or lane (LaneCapacity: the events of one ordering key).
+	// What is full: events (Config.OutboxCapacity), bytes (OutboxBytes), parked (ParkedCapacity: a person has to act),
+	// parked bytes (ParkedBytes: the same) or lane (LaneCapacity: the events of one ordering key).
 	What string
 	// Limit is the configured one.
 	Limit int
@@ -118,6 +118,8 @@ func (e *OutboxFullError) Error() string {
 		return text + fmt.Sprintf("%d bytes may wait", e.Limit)
 	case "parked":
 		return text + fmt.Sprintf("%d events are parked: re-arm or discard them", e.Limit)
+	case "parked bytes":
+		return text + fmt.Sprintf("parked events have %d bytes: re-arm or discard them", e.Limit)
 	case "lane":
 		return text + fmt.Sprintf("%d events of one ordering key may wait", e.Limit)
 	}
@@ -130,7 +132,8 @@ func (e *OutboxFullError) Is(target error) bool { return target == ErrOutboxFull
 // outboxFull says what is full.
 func (t *Transactor) outboxFull(slot int, what string) error {
 	limits := map[string]int{
-		"events": t.cfg.OutboxCapacity, "bytes": t.cfg.OutboxBytes, "parked": t.cfg.ParkedCapacity, "lane": t.cfg.LaneCapacity,
+		"events": t.cfg.OutboxCapacity, "bytes": t.cfg.OutboxBytes, "parked": t.cfg.ParkedCapacity,
+		"parked bytes": t.cfg.ParkedBytes, "lane": t.cfg.LaneCapacity,
 	}
 	return &OutboxFullError{What: what, Limit: limits[what], Slot: slot}
 }

@@ -1,5 +1,5 @@
 -- Purpose: events on their way into the outbox. Expects NOW, the keys entries, pending and counts as KEYS[4], KEYS[5] and
--- KEYS[7], CAPACITY, OUTBOX_BYTES and PARKED_CAPACITY, and for events that are not plain lanes(), see _enter.lua.
+-- KEYS[7], CAPACITY, OUTBOX_BYTES, PARKED_CAPACITY and PARKED_BYTES, and for events that are not plain lanes(), see _enter.lua.
 --
 -- An event is an id, a head and a body. The head is empty (plain), k and an escaped key (ordered), or a and a time in
 -- ms (scheduled).
@@ -12,19 +12,20 @@ local undo = {nil, nil, nil, nil, step = 0}
 local outbox = {events = false, bytes = 0, parked = 0, came = 0}
 
 local function open_outbox()
-  local counted = redis.call('HMGET', KEYS[7], 'events', 'bytes', 'parked', 'enqueued')
+  local counted = redis.call('HMGET', KEYS[7], 'events', 'bytes', 'parked', 'enqueued', 'parked_bytes')
   outbox.events, outbox.bytes = tonumber(counted[1] or 0), tonumber(counted[2] or 0)
-  outbox.parked, outbox.enqueued = tonumber(counted[3] or 0), counted[4]
+  outbox.parked, outbox.enqueued, outbox.parked_bytes = tonumber(counted[3] or 0), counted[4], tonumber(counted[5] or 0)
 end
 
--- Adds an event. Returns false where it cannot be: with what is full (events, bytes, parked or lane), or, its id being
+-- Adds an event. Returns false where it cannot be: with what is full (events, bytes, parked, parked bytes or lane), or, its id being
 -- known with another body, with nothing. The same event again, sent already or not, is no error.
 local function enqueue(id, head, body, score)
   local o = outbox
   if not o.events then open_outbox() end
   local bytes = o.bytes + #body
   local full = (o.events >= CAPACITY and 'events') or (bytes > OUTBOX_BYTES and 'bytes') or
-    (o.parked >= PARKED_CAPACITY and 'parked') or (head ~= '' and lanes().crowded(head))
+    (o.parked >= PARKED_CAPACITY and 'parked') or
+    (o.parked_bytes >= PARKED_BYTES and 'parked bytes') or (head ~= '' and lanes().crowded(head))
   if full and redis.call('HEXISTS', KEYS[4], id) == 0 then return false, full end
   if redis.call('HSETNX', KEYS[4], id, body) == 0 then
     local old = redis.call('HGET', KEYS[4], id) -- = or !: sent, or its body erased

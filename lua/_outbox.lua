@@ -1,5 +1,5 @@
 -- Purpose: the keys of a shard's outbox, by the name of the first one, its void; whoever uses this declares those that it
--- touches. And its counts: gauges (events and bytes, of what is neither sent nor parked; parked) and counters.
+-- touches. And its counts: gauges (events and bytes, of what is neither sent nor parked; parked and parked_bytes) and counters.
 
 local shard = string.sub(KEYS[1], 1, -5)
 local INBOX, ENTRIES, PENDING, ATTEMPTS = shard .. 'inbox:a', shard .. 'entries', shard .. 'pending', shard .. 'attempts'

@@ -31,6 +31,7 @@ local function park(id, body, continues)
   count('events', -1)
   count('bytes', -#body)
   count('parked', 1)
+  count('parked_bytes', #body)
   count('parkings', 1)
   if continues then leave(id) end
 end
@@ -41,5 +42,6 @@ local function unpark(id, body)
   if redis.call('ZREM', PARKED, id) == 0 then return false end
   tally(body, class_of(id), -1)
   count('parked', -1)
+  count('parked_bytes', -#body)
   return true
 end

@@ -28,7 +28,8 @@ local function no_room(q, n, width)
   end
   if more == 0 then return nil end
   return outbox.events + more > CAPACITY and 'events' or outbox.bytes + size > OUTBOX_BYTES and 'bytes' or
-    outbox.parked >= PARKED_CAPACITY and 'parked' or nil
+    outbox.parked >= PARKED_CAPACITY and 'parked' or
+    outbox.parked_bytes >= PARKED_BYTES and 'parked bytes' or nil
 end
 
 -- What went wrong, in words.

@@ -1,13 +1,13 @@
 -- Purpose: the counts of a shard, added up anew from the bodies while a look passes over them. Uses the names of
 -- _repair.lua, fields_of() of _park.lua and class_of() of _errors.lua. What the steps before have added up stands in
--- ARGV[5] and the following, and goes on in the reply: the version, how many bodies were seen, events, bytes and parked; then
+-- ARGV[5] and the following, and goes on in the reply: the version, how many bodies were seen, events, bytes, parked and parked_bytes; then
 -- the fields of parked:by, each with its number.
 
 local FIRST = 5
 
 -- Changes with every act on the outbox: a sum is worth something only where that stood still.
 local function version()
-  local known = redis.call('HMGET', key.counts, 'events', 'bytes', 'parked', 'enqueued', 'sent', 'parkings',
+  local known = redis.call('HMGET', key.counts, 'events', 'bytes', 'parked', 'parked_bytes', 'enqueued', 'sent', 'parkings',
     'discarded', 'erased', 'imported')
   for i = 1, #known do known[i] = tostring(known[i]) end
   return table.concat(known, ',')
@@ -16,9 +16,9 @@ end
 local counted = outbox and sound.counts and sound['parked:by'] and sound.errors
 local began = ARGV[FIRST] or counted and version() or ''
 local total = {seen = tonumber(ARGV[FIRST + 1]) or 0}
-local gauges, by = {'events', 'bytes', 'parked'}, {}
+local gauges, by = {'events', 'bytes', 'parked', 'parked_bytes'}, {}
 for i, name in ipairs(gauges) do total[name] = tonumber(ARGV[FIRST + 1 + i]) or 0 end
-for i = FIRST + 5, #ARGV, 2 do by[ARGV[i]] = tonumber(ARGV[i + 1]) end
+for i = FIRST + 6, #ARGV, 2 do by[ARGV[i]] = tonumber(ARGV[i + 1]) end
 
 -- Adds an event that was not sent.
 local function sum(id, body, parked)
@@ -27,13 +27,13 @@ local function sum(id, body, parked)
     total.events, total.bytes = total.events + 1, total.bytes + #body
     return
   end
-  total.parked = total.parked + 1
+  total.parked, total.parked_bytes = total.parked + 1, total.parked_bytes + #body
   for _, field in ipairs(fields_of(body, class_of(id))) do by[field] = (by[field] or 0) + 1 end
 end
 
 -- What the next step goes on with.
 local function sums()
-  local list = {began, total.seen, total.events, total.bytes, total.parked}
+  local list = {began, total.seen, total.events, total.bytes, total.parked, total.parked_bytes}
   for field, n in pairs(by) do list[#list + 1], list[#list + 2] = field, n end
   return list
 end

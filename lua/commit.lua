@@ -135,7 +135,8 @@ for i = 1, count do
         reply = {'failed', 0, rare().error_text(why)}
         break
       end
-      if o.events + events > CAPACITY or 2 * o.bytes > OUTBOX_BYTES or o.parked >= PARKED_CAPACITY then
+      if o.events + events > CAPACITY or 2 * o.bytes > OUTBOX_BYTES or o.parked >= PARKED_CAPACITY or
+        o.parked_bytes >= PARKED_BYTES then
         local full = rare().no_room(q, events, width)
         if full then
           reply = {'full', full}

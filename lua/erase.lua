@@ -28,6 +28,7 @@ local function erase(id)
   note(id, redis.call('HGET', ATTEMPTS, id) or '0', 'erased', WHY)
   redis.call('HSET', ENTRIES, id, '!' .. redis.sha1hex(body))
   tally('', 'erased', 1)
+  count('parked_bytes', 41 - #body) -- the length of ! and a digest
   leave(id)
   count('erased', 1)
   return 'd'

@@ -6,7 +6,8 @@
 -- Bound:   linear in the arguments
 -- Redis:   6.0
 
-local parked = tonumber(redis.call('HGET', COUNTS, 'parked')) or 0
+local counted = redis.call('HMGET', COUNTS, 'parked', 'parked_bytes')
+local parked, bytes = tonumber(counted[1]) or 0, tonumber(counted[2]) or 0
 if not identity then redis.call('HSET', INBOX, 'id', IDENTITY, 'start', NOW) end
 
 local function digest(body)
@@ -17,8 +18,8 @@ end
 local function import(id, key, at, attempts, history, route, body)
   local old = redis.call('HGET', ENTRIES, id)
   if old then return digest(old) == digest(body) and 'k' or 'o' end
-  if parked >= PARKED_CAPACITY then return 'f' end
-  parked = parked + 1
+  if parked >= PARKED_CAPACITY or bytes >= PARKED_BYTES then return 'f' end
+  parked, bytes = parked + 1, bytes + #body
   redis.call('HSET', ENTRIES, id, body)
   redis.call('ZADD', PARKED, string.format('%.0f', math.min(now, tonumber(at))), id)
   if attempts ~= '0' then redis.call('HSET', ATTEMPTS, id, attempts) end
@@ -31,6 +32,7 @@ local function import(id, key, at, attempts, history, route, body)
   end
   tally(body, class_of(id), 1)
   count('parked', 1)
+  count('parked_bytes', #body)
   count('imported', 1)
   return 'd'
 end

@@ -274,7 +274,7 @@ func (st state) head(id string) string {
 
 // counts says which of the counts are not what the bodies add up to.
 func (st state) counts(say func(string, ...string)) {
-	gauges, by := map[string]int{"events": 0, "bytes": 0, "parked": 0}, map[string]int{}
+	gauges, by := map[string]int{"events": 0, "bytes": 0, "parked": 0, "parked_bytes": 0}, map[string]int{}
 	for id, body := range st.bodies() {
 		if !st.parked(id) {
 			gauges["events"]++
@@ -282,6 +282,7 @@ func (st state) counts(say func(string, ...string)) {
 			continue
 		}
 		gauges["parked"]++
+		gauges["parked_bytes"] += len(body)
 		var event struct{ Destination, Type string }
 		_ = json.Unmarshal([]byte(body), &event)
 		class := "-"

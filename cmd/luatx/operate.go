@@ -52,10 +52,10 @@ func verbs() []verb {
 
 // place says where the service's keys are, and who acts on them. Each flag defaults to a variable of the environment.
 type place struct {
-	redis, namespace, keyspace, prefix, as string
-	json                                   bool
-	retention                              time.Duration
-	events, bytes, parked, lane            int
+	redis, namespace, keyspace, prefix, as   string
+	json                                     bool
+	retention                                time.Duration
+	events, bytes, parked, parkedBytes, lane int
 }
 
 func (p *place) flags(flags *flag.FlagSet, v verb) {
@@ -77,6 +77,7 @@ func (p *place) flags(flags *flag.FlagSet, v verb) {
 		flags.IntVar(&p.events, "outbox-capacity", 0, "Config.OutboxCapacity of the service, where it has set one")
 		flags.IntVar(&p.bytes, "outbox-bytes", 0, "its Config.OutboxBytes")
 		flags.IntVar(&p.parked, "parked-capacity", 0, "its Config.ParkedCapacity")
+		flags.IntVar(&p.parkedBytes, "parked-bytes", 0, "its Config.ParkedBytes")
 		flags.IntVar(&p.lane, "lane-capacity", 0, "its Config.LaneCapacity")
 	}
 }
@@ -213,7 +214,7 @@ func (s *session) connect(ctx context.Context, v verb) error {
 	s.client = target.connectAs(16)
 	s.transactor, err = luatx.New(s.client, luatx.Config{
 		Namespace: namespace, Keyspace: layout, Retention: s.retention, OutboxCapacity: s.events, OutboxBytes: s.bytes,
-		ParkedCapacity: s.parked, LaneCapacity: s.lane,
+		ParkedCapacity: s.parked, ParkedBytes: s.parkedBytes, LaneCapacity: s.lane,
 	})
 	if err == nil {
 		s.operator, err = admin.NewOperator(s.transactor, admin.OperatorConfig{Client: s.client, Name: cmp.Or(s.as, "luatx"), Destinations: anyOf(environmentDestinations())})

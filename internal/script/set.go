@@ -20,16 +20,17 @@ import (
 
 // Constants are set once for a Set and stand in the text of its scripts.
 type Constants struct {
-	Namespace string        // leads every key of a shard
-	Identity  string        // layout, namespace and keyspace; scripts refuse a shard that holds another
-	Retention time.Duration // of the inbox
-	Capacity  int           // events of a shard that are neither sent nor parked
-	Bytes     int           // of their bodies
-	Parked    int           // parked events of a shard beyond which it takes no more events
-	Lane      int           // events of a lane
-	UndoBytes int           // the largest key that is kept by DUMP for an undo
-	KeptBytes int           // the most bytes of replies that one transaction keeps
-	Guarded   int           // what the guarded reads of one transaction may count, see lua/_guard.lua
+	Namespace   string        // leads every key of a shard
+	Identity    string        // layout, namespace and keyspace; scripts refuse a shard that holds another
+	Retention   time.Duration // of the inbox
+	Capacity    int           // events of a shard that are neither sent nor parked
+	Bytes       int           // of their bodies
+	Parked      int           // parked events of a shard beyond which it takes no more events
+	ParkedBytes int           // bytes of their bodies beyond which it takes no more events
+	Lane        int           // events of a lane
+	UndoBytes   int           // the largest key that is kept by DUMP for an undo
+	KeptBytes   int           // the most bytes of replies that one transaction keeps
+	Guarded     int           // what the guarded reads of one transaction may count, see lua/_guard.lua
 
 	Durability Durability
 
@@ -48,6 +49,7 @@ func (c Constants) in(text string) string {
 		"IDENTITY", quote(c.Identity),
 		"RETENTION", strconv.FormatInt(c.Retention.Milliseconds(), 10),
 		"PARKED_CAPACITY", strconv.Itoa(c.Parked),
+		"PARKED_BYTES", strconv.Itoa(c.ParkedBytes),
 		"LANE_CAPACITY", strconv.Itoa(c.Lane),
 		"CAPACITY", strconv.Itoa(c.Capacity),
 		"OUTBOX_BYTES", strconv.Itoa(c.Bytes),
