@@ -97,7 +97,7 @@ func TestSettlements(t *testing.T) {
 			t.Errorf("parked by %v", left)
 		}
 		wantCounts(t, store, outbox.Counts{Pending: 2, Sent: 2})
-		if got, want := s.hash("counts"), "map[bytes:128 enqueued:4 events:2 failed:2 parked:0 parkings:1 sent:2]"; fmt.Sprint(got) != want {
+		if got, want := s.hash("counts"), "map[bytes:128 enqueued:4 events:2 failed:2 parked:0 parked_bytes:0 parkings:1 sent:2]"; fmt.Sprint(got) != want {
 			t.Errorf("%v, want %v", got, want)
 		}
 	})

@@ -32,7 +32,7 @@ var streamMutants = []Mutant{
 	{
 		Name:    "no-end-to-deliveries",
 		File:    "stream/subscription.go",
-		Old:     `(message.IsPermanent(nacked) || s.usedUp(e.deliveries))`,
+		Old:     `(message.IsPermanent(nacked) || s.usedUp(e.deliveries-e.uncounted))`,
 		New:     `message.IsPermanent(nacked)`,
 		Package: "stream",
 		Test:    "^TestMaxDeliveries$/^redis$",
@@ -203,8 +203,8 @@ var streamMutants = []Mutant{
 	{
 		Name:    "encrypted-for-anybody",
 		File:    "stream/aesgcm.go",
-		Old:     `[]string{attrs.ID(), attrs.Source(), attrs.Type()}`,
-		New:     `[]string{}`,
+		Old:     `text := boundText(name, attrs[name])`,
+		New:     `text := boundText(name, nil)`,
 		Package: "stream",
 		Test:    "^TestCodecsRefuse$",
 		Why:     "an encrypted body can be passed off as another message's",
@@ -230,8 +230,8 @@ var streamMutants = []Mutant{
 	{
 		Name:    "codecs-in-the-wrong-order",
 		File:    "stream/bodies.go",
-		Old:     `name := list[len(list)-1]`,
-		New:     `name := list[0]`,
+		Old:     `name := left[len(left)-1]`,
+		New:     `name := left[0]`,
 		Package: "stream",
 		Test:    "^TestCodecs$",
 		Why:     "what was compressed and encrypted cannot be read",
