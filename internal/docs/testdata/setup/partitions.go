@@ -1,7 +1,5 @@
 package setup
 
-import (
-	"github.com/luatx/luatx/message"
-)
+import "github.com/luatx/luatx/message"
 
 var router *message.Router
