@@ -2,9 +2,12 @@
 
 FUZZTIME ?= 10s
 ARGS =
+N ?= 50
+SEED ?= 0
+ONLY =
 
 .NOTPARALLEL:
-.PHONY: help build vet demo test race cluster fuzz mutants torture matrix lint bench api vuln verify setup fmt clean
+.PHONY: help build vet demo test race cluster fuzz mutants sample torture matrix lint bench api vuln verify setup fmt clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s  %s\n", $$1, $$2 }' Makefile
@@ -32,6 +35,9 @@ fuzz: ## every fuzz target for FUZZTIME (10s)
 
 mutants: ## break the code on purpose and see that the tests notice
 	@go run ./internal/mutants $(ARGS)
+
+sample: ## score the tests on a random sample of generated mutants (N=50 SEED=7 ONLY=lua/settle.lua)
+	@go run ./internal/mutants/sample -n $(N) -seed $(SEED) -only "$(ONLY)"
 
 torture: ## break everything that can break, and judge what is left; see docs/reliability.md
 	@cd torture && go run . $(ARGS)

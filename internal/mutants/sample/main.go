@@ -1,0 +1,95 @@
+// Command sample makes small wrong edits to the code, one at a time, and reports whether the tests notice. An edit that no
+// test notices is a survivor: a test is missing there, or the edit changes nothing that a caller can observe.
+//
+//	go run ./internal/mutants/sample -n 50 -seed 7         a random sample
+//	go run ./internal/mutants/sample -only lua/settle.lua  every mutant of one file
+//
+// The exit status is 1 if the score is below -floor beyond the sample's margin of error.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"strings"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := command(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "sample:", err)
+		os.Exit(1)
+	}
+}
+
+func command(ctx context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("sample", flag.ContinueOnError)
+	flags.SetOutput(out)
+	root := flags.String("root", ".", "the module's `directory`")
+	n := flags.Int("n", 50, "size of the sample; 0 runs all")
+	seed := flags.Uint64("seed", 0, "seed of the sample; 0 chooses one")
+	only := flags.String("only", "", "only files whose path begins with this `prefix`, or go for all but Lua; a single file runs whole")
+	floor := flags.Float64("floor", 0, "lowest `share` of killed mutants that passes")
+	list := flags.Bool("list", false, "print the mutants and do not run them")
+	limit := flags.Duration("timeout", 3*time.Minute, "longest run of one test binary")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if *seed == 0 {
+		*seed = rand.Uint64N(1e6) + 1
+	}
+	mutants, err := choose(*root, *only)
+	if err != nil {
+		return err
+	}
+	if len(mutants) == 0 {
+		return fmt.Errorf("no mutants in %q: name a file or directory of %s", *only, strings.Join(rooms(), ", "))
+	}
+	random := rand.New(rand.NewPCG(*seed, 0)) //nolint:gosec // a sample that can be repeated
+	random.Shuffle(len(mutants), func(i, j int) { mutants[i], mutants[j] = mutants[j], mutants[i] })
+	size := min(*n, len(mutants))
+	if *n == 0 || strings.Contains(*only, ".") {
+		size = len(mutants)
+	}
+	if *list {
+		for _, m := range mutants[:size] {
+			_, _ = fmt.Fprintln(out, m)
+		}
+		return nil
+	}
+	_, _ = fmt.Fprintf(out, "%d of %d mutants, seed %d\n", size, len(mutants), *seed)
+	r, err := newRunner(*root, *limit)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	results, err := r.sample(ctx, mutants, size, func(result result) { _, _ = fmt.Fprintln(out, result) })
+	return errors.Join(err, report(out, results, *floor))
+}
+
+// choose returns the mutants that only selects, without the equivalent ones.
+func choose(root, only string) ([]mutant, error) {
+	all, err := generate(root, only)
+	if err != nil {
+		return nil, err
+	}
+	known, err := equivalents()
+	if err != nil {
+		return nil, err
+	}
+	kept := all[:0]
+	for _, m := range all {
+		if _, ok := known[m.key()]; !ok {
+			kept = append(kept, m)
+		}
+	}
+	return kept, nil
+}

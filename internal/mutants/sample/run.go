@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+type outcome string
+
+const (
+	killed   outcome = "killed"
+	survived outcome = "SURVIVED"
+	invalid  outcome = "does not compile" // says nothing about the tests
+)
+
+type result struct {
+	mutant
+
+	outcome outcome
+	by      string // the test that failed
+	took    time.Duration
+}
+
+func (r result) String() string {
+	return fmt.Sprintf("%-8s  %5.1fs  %s  %s", r.outcome, r.took.Seconds(), r.mutant, r.by)
+}
+
+// A rung is a run of some tests of a package. A mutant climbs from the quick rungs to the slow ones until one is red.
+type rung struct {
+	pkg  string
+	only string // regular expression of test names; empty: all
+}
+
+func (r rung) String() string { return r.pkg + " " + r.only }
+
+// embedded leaves out the subtests that start servers.
+const embedded = "/^miniredis$"
+
+type runner struct {
+	root, temp string
+	limit      time.Duration
+	originals  map[string]string      // by package: the test binary of the tree as it is
+	baselines  map[rung]time.Duration // duration of a rung without an edit
+	killers    map[string][]rung      // by file: the tests that were red lately
+}
+
+func newRunner(root string, limit time.Duration) (*runner, error) {
+	absolute, err := filepath.Abs(root)
+	if err != nil {
+		return nil, err
+	}
+	temp, err := os.MkdirTemp("", "luatx-mutants-")
+	if err != nil {
+		return nil, err
+	}
+	return &runner{
+		root: absolute, temp: temp, limit: limit,
+		originals: map[string]string{}, baselines: map[rung]time.Duration{}, killers: map[string][]rung{},
+	}, nil
+}
+
+func (r *runner) close() { _ = os.RemoveAll(r.temp) }
+
+// sample runs mutants in their order until size of them compiled. It returns an error if a test fails without an edit.
+func (r *runner) sample(ctx context.Context, mutants []mutant, size int, each func(result)) ([]result, error) {
+	var results []result
+	for _, m := range mutants {
+		if len(results) == size {
+			break
+		}
+		start := time.Now()
+		outcome, by, err := r.try(ctx, m)
+		if err != nil {
+			return results, fmt.Errorf("%s: %w", m, err)
+		}
+		if outcome != invalid {
+			results = append(results, result{m, outcome, by, time.Since(start)})
+			each(results[len(results)-1])
+		}
+	}
+	return results, nil
+}
+
+func (r *runner) try(ctx context.Context, m mutant) (result outcome, by string, err error) {
+	rungs := slices.Clone(r.killers[m.file])
+	for _, pkg := range packages(m.file) {
+		rungs = append(rungs, rung{pkg, embedded}, rung{pkg, ""})
+	}
+	binaries := map[string]string{}
+	for _, step := range rungs {
+		baseline, err := r.baseline(ctx, step)
+		if err != nil {
+			return "", "", err
+		}
+		if binaries[step.pkg] == "" {
+			binary, compiled, err := r.build(ctx, m, step.pkg)
+			if err != nil || !compiled {
+				return invalid, "", err
+			}
+			binaries[step.pkg] = binary
+		}
+		red, by, err := r.run(ctx, step, binaries[step.pkg], min(r.limit, 4*baseline+20*time.Second))
+		if err != nil {
+			return "", "", err
+		}
+		if red {
+			r.remember(m.file, step.pkg, by)
+			return killed, step.pkg + " " + by, nil
+		}
+	}
+	return survived, "", nil
+}
+
+// remember keeps the three tests that mutants of a file turned red last.
+func (r *runner) remember(file, pkg, test string) {
+	if test == "" {
+		return
+	}
+	last := rung{pkg, "^" + test + "$"}
+	known := slices.DeleteFunc(r.killers[file], func(k rung) bool { return k == last })
+	known = append([]rung{last}, known...)
+	r.killers[file] = known[:min(len(known), 3)]
+}
+
+// baseline runs a rung once without an edit.
+func (r *runner) baseline(ctx context.Context, step rung) (time.Duration, error) {
+	if took, ok := r.baselines[step]; ok {
+		return took, nil
+	}
+	binary, err := r.original(ctx, step.pkg)
+	if err != nil {
+		return 0, err
+	}
+	start := time.Now()
+	red, by, err := r.run(ctx, step, binary, r.limit)
+	if err != nil {
+		return 0, err
+	}
+	if red {
+		return 0, fmt.Errorf("%s fails without any edit: %s", step, by)
+	}
+	r.baselines[step] = time.Since(start)
+	return r.baselines[step], nil
+}
+
+func (r *runner) original(ctx context.Context, pkg string) (string, error) {
+	if binary, ok := r.originals[pkg]; ok {
+		return binary, nil
+	}
+	binary := filepath.Join(r.temp, fmt.Sprintf("original%d", len(r.originals)))
+	if out, err := r.compile(ctx, binary, pkg); err != nil {
+		return "", fmt.Errorf("%s: %w\n%s", pkg, err, out)
+	}
+	r.originals[pkg] = binary
+	return binary, nil
+}
+
+// build makes the test binary of a package with the edit in it. It reports false if the edit does not compile.
+func (r *runner) build(ctx context.Context, m mutant, pkg string) (binary string, compiled bool, err error) {
+	binary = filepath.Join(r.temp, "edited-"+strings.NewReplacer("/", "_", ".", "_").Replace(pkg))
+	if path.Ext(m.file) == ".lua" {
+		original, err := r.original(ctx, pkg)
+		if err != nil {
+			return "", false, err
+		}
+		return binary, true, patch(original, binary, m.text, m.edited())
+	}
+	edited, overlay := filepath.Join(r.temp, "edited.go"), filepath.Join(r.temp, "overlay.json")
+	text, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(r.root, filepath.FromSlash(m.file)): edited}})
+	if err != nil {
+		return "", false, err
+	}
+	if err := errors.Join(os.WriteFile(edited, []byte(m.edited()), 0o600), os.WriteFile(overlay, text, 0o600)); err != nil {
+		return "", false, err
+	}
+	_, err = r.compile(ctx, binary, pkg, "-overlay", overlay)
+	return binary, err == nil, ctx.Err()
+}
+
+func (r *runner) compile(ctx context.Context, binary, pkg string, flags ...string) ([]byte, error) {
+	args := append([]string{"test", "-c", "-vet=off", "-ldflags=-w", "-o", binary}, flags...)
+	return execute(ctx, r.root, "go", append(args, pkg)...)
+}
+
+var failed = regexp.MustCompile(`(?m)^--- FAIL: (\w+)`)
+
+func (r *runner) run(ctx context.Context, step rung, binary string, limit time.Duration) (red bool, by string, err error) {
+	bounded, cancel := context.WithTimeout(ctx, limit+20*time.Second)
+	defer cancel()
+	dir := filepath.Join(r.root, filepath.FromSlash(step.pkg))
+	out, err := execute(bounded, dir, binary, "-test.failfast", "-test.count=1", "-test.timeout="+limit.String(), "-test.run="+step.only)
+	if ctx.Err() != nil {
+		return false, "", ctx.Err()
+	}
+	if match := failed.FindSubmatch(out); match != nil {
+		by = string(match[1])
+	}
+	return err != nil, by, nil
+}
+
+func execute(ctx context.Context, dir, name string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	cmd.WaitDelay = 10 * time.Second // a child of the test may keep its output open
+	return cmd.CombinedOutput()
+}

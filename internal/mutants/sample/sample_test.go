@@ -1,0 +1,158 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// after returns each edited text by the name of its operator.
+func after(t *testing.T, mutate func(file, text string) ([]mutant, error), file, text string) map[string][]string {
+	t.Helper()
+	found, err := mutate(file, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	edits := map[string][]string{}
+	for _, m := range found {
+		_, line := m.lines()
+		edits[m.op] = append(edits[m.op], strings.TrimSpace(line))
+	}
+	return edits
+}
+
+func TestGoOperators(t *testing.T) {
+	t.Parallel()
+	edits := after(t, goMutants, "x.go", `package x
+
+func f(ctx context.Context, a, b int) error {
+	defer g(a)
+	if a < b && ready(a) {
+		h(a, b)
+		return fmt.Errorf("no %d", 3)
+	}
+	k(context.WithoutCancel(ctx), min(a, 7))
+	return err
+}
+`)
+	for op, want := range map[string]string{
+		"swap <":             "if a <= b && ready(a) {",
+		"swap &&":            "if a < b || ready(a) {",
+		"negate a condition": "if !(a < b && ready(a)) {",
+		"drop a defer":       "_ = a",
+		"drop a call":        "_, _ = a, b",
+		"swap two arguments": "h(b, a)",
+		"drop WithoutCancel": "k(ctx, min(a, 7))",
+		"drop a bound":       "k(context.WithoutCancel(ctx), a)",
+		"shift a number":     "k(context.WithoutCancel(ctx), min(a, 8))",
+		"drop an error":      "return nil",
+	} {
+		if !slices.Contains(edits[op], want) {
+			t.Errorf("%s makes %q, want %q", op, edits[op], want)
+		}
+	}
+	if slices.Contains(edits["shift a number"], `return fmt.Errorf("no %d", 4)`) {
+		t.Error("the wording of an error is mutated")
+	}
+}
+
+func TestLuaOperators(t *testing.T) {
+	t.Parallel()
+	edits := after(t, luaMutants, "x.lua", `-- a comment with 1 < 2
+local function f(a, b)
+  if a >= 2 and b then
+    redis.call('ZADD', KEYS[1], 'GT', a, b)
+  end
+  return tonumber(a or 0)
+end
+`)
+	for op, want := range map[string]string{
+		"return early":         "local function f(a, b) do return end",
+		"swap >=":              "if a > 2 and b then",
+		"swap and":             "if a >= 2 or b then",
+		"negate a condition":   "if not (a >= 2 and b) then",
+		"shift a number":       "redis.call('ZADD', KEYS[2], 'GT', a, b)",
+		"drop a call of Redis": "",
+		"drop an argument":     "redis.call('ZADD', KEYS[1], a, b)",
+		"swap two arguments":   "redis.call('ZADD', KEYS[1], 'GT', b, a)",
+		"drop a default":       "return tonumber(a)",
+	} {
+		if !slices.Contains(edits[op], want) {
+			t.Errorf("%s makes %q, want %q", op, edits[op], want)
+		}
+	}
+	for op, lines := range edits {
+		if slices.ContainsFunc(lines, func(line string) bool { return strings.HasPrefix(line, "--") }) {
+			t.Errorf("%s edits a comment", op)
+		}
+	}
+}
+
+func TestFitKeepsTheLengthOfAScript(t *testing.T) {
+	t.Parallel()
+	for script, want := range map[string]string{
+		"return 1":                      "return 1  ",
+		"--abcd\nx=10":                  "--bcd\nx=10",
+		"--a\n--bcdef\nx=1":             "--\n--f\nx=1",
+		"return 1234":                   "",
+		"--\nlocal a = 1 -- and b\na=2": "",
+	} {
+		got, err := fit(script, 10)
+		if got != want || (err != nil) != (want == "") {
+			t.Errorf("%q becomes %q, %v; want %q", script, got, err, want)
+		}
+	}
+}
+
+func TestReportScoresAndFails(t *testing.T) {
+	t.Parallel()
+	m := mutant{file: "a.go", op: "swap <", text: "x\nif a < b {\n", start: 7, end: 8, with: "<="}
+	results := []result{{m, killed, "TestA", time.Second}, {m, survived, "", time.Second}}
+	var out bytes.Buffer
+	if err := report(&out, results, 0.5); err != nil {
+		t.Error(err)
+	}
+	for _, want := range []string{"- if a < b {", "+ if a <= b {", "1 of 2", "50 %"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the report lacks %q:\n%s", want, out.String())
+		}
+	}
+	if err := report(&out, results, 0.99); err == nil {
+		t.Error("half of the mutants suffice for a floor of 99 %")
+	}
+	if report(&out, nil, 0) == nil {
+		t.Error("a sample of nothing passes")
+	}
+}
+
+// The equivalent mutants name edits that are still made: an outdated block would hide nothing, and nobody would notice.
+func TestEquivalentMutantsExist(t *testing.T) {
+	t.Parallel()
+	known, err := equivalents()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := generate("../../..", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range all {
+		delete(known, m.key())
+		if packages(m.file) == nil {
+			t.Errorf("%s: no tests are named for it", m.file)
+		}
+		if _, err := os.Stat("../../../" + m.file); errors.Is(err, os.ErrNotExist) {
+			t.Error(err)
+		}
+	}
+	for key := range known {
+		t.Errorf("equivalent.txt has a mutant that is not made:\n%s", key)
+	}
+	if len(all) < 10000 {
+		t.Errorf("%d mutants", len(all))
+	}
+}
