@@ -186,7 +186,7 @@ func (tx *Tx) verify(ctx context.Context) error {
 		return fmt.Errorf("luatx: verify the guarded reads: %w", err)
 	}
 	if len(reads) < len(guards) {
-		return ErrConflict // what was read within the limit has grown
+		return ErrConflict // a reply within the limit has grown
 	}
 	for i, read := range reads {
 		if read.Digest != guards[i].Digest {

@@ -18,8 +18,8 @@ const (
 	keyAudit              = "audit"
 )
 
-// RecordRead records in the audit that the operator reads payloads, before they are shown: those of the given events, as the
-// act read, or without events those of an export, as the act export. why says what was asked for.
+// RecordRead records in the audit that the operator reads payloads, before they are shown. With events, the act
+// is read; without, it is export. why describes the request.
 func (o *Operator) RecordRead(ctx context.Context, why string, events ...outbox.Event) error {
 	if len(events) == 0 {
 		return o.recordRead(ctx, o.transactor.Keyspace().Slots()[0], "export", why, nil)

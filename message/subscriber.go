@@ -29,7 +29,7 @@ func (e *Engine) AddSubscriber(name string, matcher Matcher, s Subscriber) error
 	return e.addInput(rawInput{name: name, matcher: matcher, subscriber: s})
 }
 
-// Check returns what is wrong with the Engine's config and wiring, as Run does: a *WiringError for a combination that loses
+// Check returns an error if the Engine's config or wiring is invalid, as Run does: a *WiringError for a combination that loses
 // messages. No handler and no middleware can be added afterwards.
 func (e *Engine) Check() error {
 	e.mu.Lock()

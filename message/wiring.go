@@ -109,8 +109,8 @@ func CheckOutputs(ctx context.Context, msg *Message, outputs []*Message, skips b
 	}
 }
 
-// Check returns what is wrong with the Router's config, handlers and middlewares, a *WiringError for those that lose
-// messages together. Nothing can be added to the Router afterwards. Process, Pipe and Engine.Run call it as well.
+// Check returns an error if the Router's config, handlers or middlewares are invalid: a *WiringError for middlewares that
+// lose messages together. Nothing can be added to the Router afterwards. Process, Pipe and Engine.Run call it as well.
 func (r *Router) Check() error { return r.start() }
 
 // traits returns those of all middlewares, outermost first.

@@ -21,7 +21,7 @@ type Observer struct {
 	Settled func(context.Context, Settled)
 	// Outage is told when a destination becomes unavailable, and when it is available again.
 	Outage func(context.Context, Outage)
-	// Stuck is told when the relay abandons a call of the Publisher that does not return, and when such a call returns.
+	// Stuck is called when the relay abandons a call of the Publisher that does not return, and when such a call returns.
 	Stuck func(context.Context, Stuck)
 }
 

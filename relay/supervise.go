@@ -12,7 +12,7 @@ import (
 const (
 	// maxGrace bounds the time between the end of a call's context and the moment at which the call is abandoned.
 	maxGrace = 500 * time.Millisecond
-	// leastGrace is what is left of it when a relay with a short DrainTimeout stops.
+	// leastGrace is the least grace, if a relay with a short DrainTimeout stops.
 	leastGrace = 20 * time.Millisecond
 	// maxReserve bounds the part of DrainTimeout that is left for abandoned calls and for giving events back.
 	maxReserve = time.Second

@@ -29,7 +29,7 @@ const (
 // Processor handles and settles messages one at a time, and takes their outputs. A *message.Engine and a *message.Router are
 // Processors.
 type Processor interface {
-	// Check returns what is wrong with the Processor. Consume calls it before it reads.
+	// Check returns an error if the Processor is invalid. Consume calls it before it reads.
 	Check() error
 	// ProcessRaw handles a message and settles it. Several goroutines call it at once.
 	ProcessRaw(ctx context.Context, msg *message.RawMessage) error

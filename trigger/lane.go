@@ -7,7 +7,7 @@ import (
 )
 
 // lane is one place of a trigger's Concurrency: it goes through the states by itself. Of all lanes one has the turn, and
-// with it the driver: it receives, sleeps and reconnects for all. With a delivery in hand it passes the turn on. A delivery
+// with it the driver: it receives, sleeps and reconnects for all. Once it has a delivery, it passes the turn on. A delivery
 // whose function failed leaves the lane until it is due again, so that the lane is free for another one.
 type lane struct {
 	*running

@@ -38,7 +38,7 @@ type connection struct {
 	sub    *redis.PubSub
 	early  []received   // came before all was confirmed
 	heard  atomic.Int64 // when anything was, in ns
-	full   atomic.Bool  // what was heard waits for room
+	full   atomic.Bool  // received messages wait for room
 	silent atomic.Bool  // given up for its silence
 }
 

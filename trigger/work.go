@@ -22,7 +22,7 @@ type work struct {
 	attempts     int         // of telling the source
 }
 
-// execute runs the function on the delivery in hand, and tells the observer.
+// execute runs the function on the current delivery and notifies the observer.
 func (l *lane) execute() Event {
 	d, began := l.work.d, time.Now()
 	event, err := l.try()

@@ -97,7 +97,7 @@ func (c comparer) name(key string, entry redis.XMessage) (names, error) {
 	return n, nil
 }
 
-// comparison is what was found in a stream.
+// comparison counts the marks of the messages of a stream.
 type comparison struct {
 	Stream     string   `json:"stream"`
 	Messages   int      `json:"messages"`

@@ -27,8 +27,8 @@ var parkedVerbs = []verb{
 	{
 		name: "parked show", args: "id…", acts: true, unnamed: true, short: "all that is known of events, in whatever state they are",
 		long: `luatx parked show tells all that is known of the events of an id, in whatever state they are: attempts, when the next one
-is, and the last five failures. Bodies may hold what is nobody's business: they are shown with --body alone, and the audit
-records it.`,
+is, and the last five failures. Bodies may be confidential. The command shows them only with --body, and the
+audit records that.`,
 		flags: func(flags *flag.FlagSet) action {
 			body := flags.Bool("body", false, "show the bodies")
 			return func(ctx context.Context, s *session, ids []string) error { return s.parkedShow(ctx, ids, *body) }
