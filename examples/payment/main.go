@@ -72,8 +72,7 @@ func charge(r *http.Request) (status int, answer any, err error) {
 	}
 	tx.Pipeline().Set(r.Context(), key, balance-body.Pence, 0)
 	event, err := outbox.Encode(message.New(body, message.Attributes{"id": tx.EventID(), "source": "/payments", "type": "payment.made"}, nil))
-	err = errors.Join(err, tx.Emit(luatx.Event{Body: event}))
-	return http.StatusCreated, map[string]int{"charged": body.Pence, "left": balance - body.Pence}, err
+	return http.StatusCreated, map[string]int{"charged": body.Pence, "left": balance - body.Pence}, errors.Join(err, tx.Emit(luatx.Event{Body: event}))
 }
 
 func run(ctx context.Context, out io.Writer) error {
