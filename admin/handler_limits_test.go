@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,6 +53,8 @@ func TestScansAreBoundedForEachIdentityAndOverall(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	gate := gated{make(chan struct{}), make(chan struct{})}
+	open := sync.OnceFunc(func() { close(gate.opened) })
+	defer open()
 	_, h := handler(t, client, admin.HandlerConfig{
 		MaxScans: 3, MaxScansEach: 2, Logger: slog.New(slog.DiscardHandler),
 		Authorize: func(r *http.Request) (admin.Identity, error) {
@@ -67,7 +70,11 @@ func TestScansAreBoundedForEachIdentityAndOverall(t *testing.T) {
 	done := make(chan int, 3)
 	scan := func(who string) {
 		go func() { done <- ask(who, "/api/parked").Code }()
-		<-gate.waiting
+		select {
+		case <-gate.waiting:
+		case status := <-done:
+			t.Fatalf("a scan by %s ended with %d", who, status)
+		}
 	}
 	refused := func(who string, paths ...string) {
 		t.Helper()
@@ -76,7 +83,7 @@ func TestScansAreBoundedForEachIdentityAndOverall(t *testing.T) {
 			go func() { ended <- ask(who, path) }()
 			select {
 			case <-gate.waiting:
-				t.Errorf("%s by %s asks the server", path, who)
+				t.Fatalf("%s by %s asks the server", path, who)
 			case reply := <-ended:
 				if reply.Code != http.StatusTooManyRequests || reply.Header().Get("Retry-After") != "1" {
 					t.Errorf("%s by %s: %d, Retry-After %q", path, who, reply.Code, reply.Header().Get("Retry-After"))
@@ -93,7 +100,7 @@ func TestScansAreBoundedForEachIdentityAndOverall(t *testing.T) {
 	if reply := ask("alice", "/livez"); reply.Code != http.StatusOK {
 		t.Errorf("livez: %d", reply.Code)
 	}
-	close(gate.opened)
+	open()
 	for range 3 {
 		if status := <-done; status != http.StatusOK {
 			t.Errorf("a scan that was let in: %d", status)
