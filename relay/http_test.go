@@ -113,8 +113,10 @@ func TestHTTPErrorsKeepOfTheBodyWhatRedactReturns(t *testing.T) {
 	}{
 		"nothing by default": {nil, ""},
 		"a part":             {func(status int, _ []byte) string { return fmt.Sprint("E7 of ", status) }, "E7 of 422"},
-		"all, in one line and bounded": {func(_ int, body []byte) string { return string(body) + "\xff" + string(body) },
-			`{"code":"E7", "card":"4111"}` + strings.Repeat("x", 512-len(`{"code":"E7",`+"\n\t"+`"card":"4111"}`))},
+		"all, in one line and bounded": {
+			func(_ int, body []byte) string { return string(body) + "\xff" + string(body) },
+			`{"code":"E7", "card":"4111"}` + strings.Repeat("x", 512-len(`{"code":"E7",`+"\n\t"+`"card":"4111"}`)),
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

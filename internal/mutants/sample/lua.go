@@ -120,7 +120,7 @@ func (l *luaFinder) at(i int) {
 	case t.text == "(":
 		l.call(i)
 	default:
-		if with, ok := luaSwaps[t.text]; ok && !(t.text == "-" && !l.endsOperand(i-1)) {
+		if with, ok := luaSwaps[t.text]; ok && (t.text != "-" || l.endsOperand(i-1)) {
 			l.replace("swap "+t.text, t.start, t.end, with)
 		}
 		if t.text == "or" {
