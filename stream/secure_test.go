@@ -138,7 +138,7 @@ func TestChainsOfMoreThanTwoEncodingsAreRejected(t *testing.T) {
 	}
 	f := shared(t)
 	must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: f.key, Values: []any{
-		"ce_specversion", "1.0", "ce_id", "1", "ce_dataencoding", "gzip"+strings.Repeat(" gzip", 2), "data", data,
+		"ce_specversion", "1.0", "ce_id", "1", "ce_dataencoding", "gzip" + strings.Repeat(" gzip", 2), "data", data,
 	}}).Err())
 	if reason, got := f.reasonOf(t, stream.Gzip{}); got != nil || !strings.Contains(reason, "through 3 codecs, 2 are allowed") {
 		t.Errorf("message %v, dead letter %q", got, reason)
