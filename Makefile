@@ -7,7 +7,7 @@ SEED ?= 0
 ONLY =
 
 .NOTPARALLEL:
-.PHONY: help build vet demo test race cluster fuzz mutants sample torture matrix lint bench api vuln verify setup fmt clean
+.PHONY: help build vet demo test race cluster fuzz mutants torture matrix lint bench api vuln verify setup fmt clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s  %s\n", $$1, $$2 }' Makefile
@@ -33,11 +33,8 @@ cluster: found ## the tests again, those that run on several servers on the clus
 fuzz: ## every fuzz target for FUZZTIME (10s)
 	@.ci/each "$$PWD/.ci/fuzz" $(FUZZTIME)
 
-mutants: ## break the code on purpose and see that the tests notice
-	@go run ./internal/mutants $(ARGS)
-
-sample: ## score the tests on a random sample of generated mutants (N=50 SEED=7 ONLY=lua/settle.lua)
-	@go run ./internal/mutants/sample -n $(N) -seed $(SEED) -only "$(ONLY)"
+mutants: ## score the tests on a random sample of wrong edits (N=50 SEED=7 ONLY=internal/lua/settle.lua ARGS='-floor 0.9')
+	@go run ./internal/mutants -n $(N) -seed $(SEED) -only "$(ONLY)" $(ARGS)
 
 torture: ## break everything that can break, and judge what is left; see docs/reliability.md
 	@cd torture && go run . $(ARGS)
@@ -57,7 +54,10 @@ api: ## what changed for callers since the version before; what breaks them must
 vuln: ## known vulnerabilities of what is linked; needs the Go vulnerability database, vuln.go.dev
 	@.ci/vuln
 
-verify: race cluster fuzz mutants api ## everything that takes longer than make test
+verify: race cluster fuzz api ## everything that takes longer than make test
+	@go run ./internal/mutants -only promises -floor 1
+	@go run ./internal/mutants -only internal/lua/ -n 20 -floor 0.9
+	@go run ./internal/mutants -only go -n 20 -floor 0.85
 	@LUATX_TEST_ACL=1 go test -count=1 . ./expiry ./inbox ./outbox ./relay ./repair ./stack ./stream
 	@LUATX_VERIFY=1 .ci/each go test -count=1 -timeout 60m ./...
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/commit"
 	"github.com/luatx/luatx/internal/slot"
 )
 
@@ -59,7 +59,7 @@ func (t *Transactor) TransactBatch(ctx context.Context, items []BatchItem) []Bat
 type batchCall struct {
 	*call
 	*BatchResult
-	prepared *prepared
+	tx *Tx // to be committed; nil: there is nothing to commit
 }
 
 // checkAll runs the check that comes before the first commit, on the nodes of all calls at once. It returns the calls
@@ -70,7 +70,7 @@ func (t *Transactor) checkAll(ctx context.Context, calls []*batchCall) []*batchC
 	}
 	var checks sync.WaitGroup
 	for _, c := range calls {
-		checks.Go(func() { c.Err = t.ensureChecked(ctx, t.scripts.Shard(slot.OfTag(c.tag))) })
+		checks.Go(func() { c.Err = t.ensureChecked(ctx, t.shards.Shard(slot.OfTag(c.tag))) })
 	}
 	checks.Wait()
 	return slices.DeleteFunc(calls, func(c *batchCall) bool { return c.Err != nil })
@@ -78,18 +78,17 @@ func (t *Transactor) checkAll(ctx context.Context, calls []*batchCall) []*batchC
 
 // attempt runs the functions of the calls and commits what they recorded. It returns the calls to be run again.
 func (t *Transactor) attempt(ctx context.Context, calls []*batchCall) []*batchCall {
-	var batch []*prepared
+	var batch []*Tx
 	for _, c := range calls {
-		if c.prepared, c.Result, c.Err = t.run(ctx, c.call); c.prepared != nil {
-			batch = append(batch, c.prepared)
+		if c.tx, c.Result, c.Err = t.run(ctx, c.call); c.tx != nil {
+			batch = append(batch, c.tx)
 		}
 	}
 	t.send(ctx, batch)
 	var again []*batchCall
 	for _, c := range calls {
-		if c.prepared != nil {
-			done, err := t.finish(ctx, c.prepared)
-			c.Result, c.Err = done.Result, err
+		if c.tx != nil {
+			c.Result, c.Err = t.finish(ctx, c.tx)
 		}
 		if errors.Is(c.Err, ErrConflict) {
 			again = append(again, c)
@@ -129,7 +128,7 @@ func (t *Transactor) newCall(ctx context.Context, aggregate string, fn func(*Tx)
 
 // run runs the call's function once, and prepares what it recorded. Without it, the result and the error are the
 // call's.
-func (t *Transactor) run(ctx context.Context, c *call) (*prepared, Result, error) {
+func (t *Transactor) run(ctx context.Context, c *call) (*Tx, Result, error) {
 	tx := t.begin(c.tag, c.aggregate, &c.delivery)
 	defer tx.close()
 	tx.keep = c.keep
@@ -144,9 +143,12 @@ func (t *Transactor) run(ctx context.Context, c *call) (*prepared, Result, error
 		}
 		return nil, Result{Outcome: Duplicate}, nil
 	}
-	p, err := t.prepare(ctx, tx, script.Input{})
+	ready, err := t.prepare(ctx, tx, commit.Input{})
 	if err != nil {
 		return nil, Result{}, err
 	}
-	return p, t.nothing(), nil
+	if !ready {
+		return nil, t.nothing(), nil
+	}
+	return tx, Result{}, nil
 }

@@ -1,24 +1,28 @@
 package luatx_test
 
 import (
+	"context"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/commit"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/slot"
 )
 
 // luatxTx is one transaction without commands, as the script takes it.
-func luatxTx(digest, token string, notAfter time.Time) []script.Tx {
-	return []script.Tx{{Digest: digest, Token: token, NotAfter: notAfter}}
+func luatxTx(digest, token string, notAfter time.Time) []commit.Commit {
+	return []commit.Commit{{Digest: digest, Token: token, NotAfter: notAfter}}
 }
 
-func set(k, v string) script.Command {
-	return script.Command{Head: "k03", Args: []any{"SET", k, v}}
+func set(k, v string) commit.Command {
+	return commit.Command{Head: "k03", Args: []any{"SET", k, v}}
 }
 
 // testBatch commits a batch in which one transaction fails, one comes twice, one is too late and one is fenced;
@@ -29,41 +33,41 @@ func testBatch(t *testing.T, client redis.UniversalClient) {
 	in := newInput(t, client, k("in"))
 	owned := entryOf(t, in.deliver("c", order("1")))
 	foreign := entryOf(t, in.deliver("other", order("2")))
-	entry := func(ack script.Ack, id string) script.Input {
-		return script.Input{Ack: ack, Stream: in.stream, Group: "g", Consumer: "c", Entry: id}
+	entry := func(ack commit.Ack, id string) commit.Input {
+		return commit.Input{Ack: ack, Stream: in.stream, Group: "g", Consumer: "c", Entry: id}
 	}
-	tx := func(n byte, change func(*script.Tx)) script.Tx {
-		tx := script.Tx{
+	tx := func(n byte, change func(*commit.Commit)) commit.Commit {
+		tx := commit.Commit{
 			Digest: string([]byte{n}) + "23456789abcdef0", Token: string([]byte{n}) + "base567\x00\x01",
 			NotAfter: time.Now().Add(time.Minute),
-			Commands: []script.Command{set(k(string(n)), "v")}, Keys: []string{k(string(n))},
+			Commands: []commit.Command{set(k(string(n)), "v")}, Keys: []string{k(string(n))},
 		}
 		change(&tx)
 		return tx
 	}
-	plain := func(*script.Tx) {}
+	plain := func(*commit.Commit) {}
 	twice := tx('a', plain)
 	twice.Token = "Zbase567\x00\x01"
-	batch := []script.Tx{
+	batch := []commit.Commit{
 		tx('a', plain),
-		tx('b', func(tx *script.Tx) { // fails in the middle
-			tx.Commands = append(tx.Commands, script.Command{Head: "h04", Args: []any{"HSET", k("b"), "f", "v"}}, set(k("late"), "v"))
+		tx('b', func(tx *commit.Commit) { // fails in the middle
+			tx.Commands = append(tx.Commands, commit.Command{Head: "h04", Args: []any{"HSET", k("b"), "f", "v"}}, set(k("late"), "v"))
 			tx.Keys = append(tx.Keys, k("late"))
 		}),
 		twice,
-		tx('d', func(tx *script.Tx) { tx.NotAfter = time.Now().Add(-time.Hour) }),
-		tx('e', func(tx *script.Tx) { tx.Input = entry(script.AckFused, foreign) }),
-		tx('f', func(tx *script.Tx) { tx.Input = entry(script.AckFused, owned) }),
-		tx('g', func(tx *script.Tx) { // a Lua error, not a command's
-			tx.Commands = []script.Command{set(k("g"), "v"), {Head: "k00"}}
+		tx('d', func(tx *commit.Commit) { tx.NotAfter = time.Now().Add(-time.Hour) }),
+		tx('e', func(tx *commit.Commit) { tx.Input = entry(commit.AckFused, foreign) }),
+		tx('f', func(tx *commit.Commit) { tx.Input = entry(commit.AckFused, owned) }),
+		tx('g', func(tx *commit.Commit) { // a Lua error, not a command's
+			tx.Commands = []commit.Command{set(k("g"), "v"), {Head: "k00"}}
 		}),
 		tx('h', plain),
 	}
-	outcomes, _, _, err := tr.Scripts().Commit(ctx, tr.Scripts().Shard(slot.OfTag("a")), batch)
+	outcomes, _, err := commitAll(ctx, tr, link.Of(tr).Scripts.Shard(slot.OfTag("a")), batch)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []script.State{"committed", "failed", "duplicate", "expired", "fenced", "committed", "failed", "committed"}
+	want := []commit.State{"committed", "failed", "duplicate", "expired", "fenced", "committed", "failed", "committed"}
 	for i, out := range outcomes {
 		if out.State != want[i] {
 			t.Errorf("transaction %d: %+v, want %s", i, out, want[i])
@@ -92,23 +96,23 @@ func TestBatchOfEntriesAmongOthers(t *testing.T) {
 			entries[i] = entryOf(t, in.deliver(owner, order(strconv.Itoa(i))))
 		}
 		for _, chosen := range [][]int{{6, 0, 2}, {1, 2, 3}} { // looked at one by one; together with another's
-			var batch []script.Tx
+			var batch []commit.Commit
 			for _, i := range chosen {
-				batch = append(batch, script.Tx{
+				batch = append(batch, commit.Commit{
 					Digest: strconv.Itoa(i) + "23456789abcdef0", Token: strconv.Itoa(i) + "base567\x00\x01", NotAfter: time.Now().Add(time.Minute),
-					Input: script.Input{Ack: script.AckFused, Stream: in.stream, Group: "g", Consumer: "c", Entry: entries[i]},
+					Input: commit.Input{Ack: commit.AckFused, Stream: in.stream, Group: "g", Consumer: "c", Entry: entries[i]},
 				})
 			}
-			outcomes, _, _, err := tr.Scripts().Commit(ctx, tr.Scripts().Shard(slot.OfTag("a")), batch)
+			outcomes, _, err := commitAll(ctx, tr, link.Of(tr).Scripts.Shard(slot.OfTag("a")), batch)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for i, out := range outcomes {
-				want := script.Committed
+				want := commit.Committed
 				if owners[chosen[i]] != "c" {
-					want = script.Fenced
+					want = commit.Fenced
 				}
-				if out.State != want || out.Acked != (want == script.Committed) {
+				if out.State != want || out.Acked != (want == commit.Committed) {
 					t.Errorf("transaction %d of %v: %+v, want %s", i, chosen, out, want)
 				}
 			}
@@ -125,26 +129,70 @@ func TestCountsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, tr := redistest.Soon(t), newTransactor(t, client)
-		shard := tr.Scripts().Shard(slot.OfTag("a"))
-		client.Set(ctx, shard.Key("counts"), "no hash", 0)
-		tx := func(n byte, events ...script.Event) script.Tx {
+		home := link.Of(tr).Scripts.Shard(slot.OfTag("a"))
+		client.Set(ctx, home.Key("counts"), "no hash", 0)
+		tx := func(n byte, events ...shard.Event) commit.Commit {
 			k := key(t, tr, "a", string(n))
-			return script.Tx{
+			return commit.Commit{
 				Digest: string([]byte{n}) + "23456789abcdef0", Token: string([]byte{n}) + "base567\x00\x01",
-				NotAfter: time.Now().Add(time.Minute), Events: events, Commands: []script.Command{set(k, "v")}, Keys: []string{k},
+				NotAfter: time.Now().Add(time.Minute), Events: events, Commands: []commit.Command{set(k, "v")}, Keys: []string{k},
 			}
 		}
-		outcomes, _, _, err := tr.Scripts().Commit(ctx, shard, []script.Tx{tx('a'), tx('b', script.Event{ID: "1", Body: []byte("x")}), tx('c')})
+		outcomes, _, err := commitAll(ctx, tr, home, []commit.Commit{tx('a'), tx('b', shard.Event{ID: "1", Body: []byte("x")}), tx('c')})
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, want := range []script.State{script.Committed, script.Failed, script.Committed} {
+		for i, want := range []commit.State{commit.Committed, commit.Failed, commit.Committed} {
 			if outcomes[i].State != want {
 				t.Errorf("transaction %d: %+v, want %s", i, outcomes[i], want)
 			}
 		}
-		if n := client.Exists(ctx, key(t, tr, "a", "b"), shard.Key("entries")).Val(); n != 0 {
+		if n := client.Exists(ctx, key(t, tr, "a", "b"), home.Key("entries")).Val(); n != 0 {
 			t.Errorf("what failed left %d keys", n)
 		}
 	})
+}
+
+func TestEntryWhoseAcknowledgementFailsIsNotReportedAsAcknowledged(t *testing.T) {
+	t.Parallel()
+	client, admin := newUser(t, "+@all")
+	ctx, tr := redistest.Soon(t), newTransactor(t, client)
+	stream := key(t, tr, "a", "in")
+	entry := admin.XAdd(ctx, &redis.XAddArgs{Stream: stream, Values: []string{"f", "v"}}).Val()
+	admin.XGroupCreate(ctx, stream, "g", "0")
+	admin.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{stream, ">"}})
+	batch := luatxTx("0123456789abcdef", "base5678\x00\x01", time.Now().Add(time.Minute))
+	batch[0].Input = commit.Input{Ack: commit.AckFused, Stream: stream, Group: "g", Consumer: "c", Entry: entry}
+	for _, step := range []struct {
+		right string
+		state commit.State
+		acked bool
+	}{{"-xack", commit.Committed, false}, {"-xack", commit.Replayed, false}, {"+xack", commit.Replayed, true}} {
+		grant(t, admin, step.right)
+		outcomes, _, err := commitAll(ctx, tr, link.Of(tr).Scripts.Shard(slot.OfTag("a")), batch)
+		if err != nil || outcomes[0].State != step.state || outcomes[0].Acked != step.acked {
+			t.Fatalf("with %s: %+v, %v, want %s and acknowledged %t", step.right, outcomes, err, step.state, step.acked)
+		}
+		if left := admin.XPending(ctx, stream, "g").Val(); (left.Count == 0) != step.acked {
+			t.Errorf("with %s: %d entries are pending", step.right, left.Count)
+		}
+	}
+}
+
+// commitAll sends commits of one shard together. It returns their outcomes, the server's time, and the first error.
+func commitAll(ctx context.Context, tr *luatx.Transactor, home shard.Shard, batch []commit.Commit) ([]commit.Outcome, time.Time, error) {
+	sent := make([]*commit.Commit, len(batch))
+	for i := range batch {
+		batch[i].Shard, sent[i] = home, &batch[i]
+	}
+	link.Of(tr).Commits.Send(ctx, time.Time{}, sent)
+	var now time.Time
+	outcomes := make([]commit.Outcome, len(batch))
+	for i, c := range sent {
+		if c.Err != nil {
+			return nil, now, c.Err
+		}
+		outcomes[i], now = c.Outcome, c.Now
+	}
+	return outcomes, now, nil
 }

@@ -14,8 +14,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/slot"
 )
 
@@ -43,9 +44,9 @@ func gauge(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor, nam
 	return n
 }
 
-func shardOf(tr *luatx.Transactor) script.Shard {
+func shardOf(tr *luatx.Transactor) shard.Shard {
 	tag, _ := tr.Keyspace().Tag("a")
-	return tr.Scripts().Shard(slot.OfTag(tag))
+	return link.Of(tr).Scripts.Shard(slot.OfTag(tag))
 }
 
 func wantFull(t testing.TB, err error, what string) {
@@ -139,8 +140,8 @@ func TestParkedCapacity(t *testing.T) {
 		}
 		park := func(id string) {
 			t.Helper()
-			settled, err := tr.Scripts().Settle(redistest.Soon(t), shardOf(tr), script.Settling{Attempts: 9, Retention: time.Hour},
-				[]script.Settlement{{ID: id, What: "parked", Class: "refused"}})
+			settled, err := link.Of(tr).Scripts.Settle(redistest.Soon(t), shardOf(tr), shard.Settling{Attempts: 9, Retention: time.Hour},
+				[]shard.Settlement{{ID: id, What: "parked", Class: "refused"}})
 			if err != nil || settled.Done[0] != "parked" {
 				t.Errorf("%s: %v, %v", id, settled, err)
 			}
@@ -181,8 +182,8 @@ func TestParkedBytesCloseAShard(t *testing.T) {
 		}
 		settle := func(id, what string) {
 			t.Helper()
-			settled, err := tr.Scripts().Settle(redistest.Soon(t), shardOf(tr), script.Settling{Attempts: 9, Retention: time.Hour},
-				[]script.Settlement{{ID: id, What: what, Class: "refused"}})
+			settled, err := link.Of(tr).Scripts.Settle(redistest.Soon(t), shardOf(tr), shard.Settling{Attempts: 9, Retention: time.Hour},
+				[]shard.Settlement{{ID: id, What: what, Class: "refused"}})
 			if err != nil || settled.Done[0] != what {
 				t.Errorf("%s: %v, %v", id, settled, err)
 			}

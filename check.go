@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/shard"
 )
 
 // Check checks the server: its version (6.0 at least), its clock, whether it may evict keys, which would forget ids (a
@@ -25,30 +25,30 @@ import (
 // context.
 func (t *Transactor) Check(ctx context.Context) error {
 	slots := t.cfg.Keyspace.Slots()
-	return t.check(ctx, t.scripts.Shard(slots[rand.N(len(slots))]), nil)
+	return t.check(ctx, t.shards.Shard(slots[rand.N(len(slots))]), nil)
 }
 
 // ensureChecked runs the check of a shard's node, unless a node has passed it already, or passes it meanwhile.
-func (t *Transactor) ensureChecked(ctx context.Context, shard script.Shard) error {
+func (t *Transactor) ensureChecked(ctx context.Context, home shard.Shard) error {
 	if t.checked.Load() {
 		return nil
 	}
-	return t.check(ctx, shard, t.passed)
+	return t.check(ctx, home, t.passed)
 }
 
 // check runs the check of a shard's node, or joins the one that is under way. It needs no more when over is closed.
-func (t *Transactor) check(ctx context.Context, shard script.Shard, over <-chan struct{}) error {
+func (t *Transactor) check(ctx context.Context, home shard.Shard, over <-chan struct{}) error {
 	ctx, cancel := context.WithTimeout(ctx, t.cfg.CommitTimeout)
 	defer cancel()
 	// A cluster's client must know the cluster before it can name a slot's node.
 	err := t.checks.do(ctx, over, "the cluster", func(ctx context.Context, failed func(error)) error {
-		return t.scripts.Ask(ctx, shard, failed, func(context.Context, redis.UniversalClient) error { return nil })
+		return t.runner.Ask(ctx, home.Void, failed, func(context.Context, redis.UniversalClient) error { return nil })
 	})
 	if err != nil {
 		return checkError(err)
 	}
-	err = t.checks.do(ctx, over, "node "+t.scripts.Node(ctx, shard), func(ctx context.Context, failed func(error)) error {
-		return (&check{t, shard, failed}).run(ctx)
+	err = t.checks.do(ctx, over, "node "+t.runner.Node(ctx, home.Void), func(ctx context.Context, failed func(error)) error {
+		return (&check{t, home, failed}).run(ctx)
 	})
 	if err != nil {
 		return checkError(err)
@@ -62,7 +62,7 @@ func (t *Transactor) check(ctx context.Context, shard script.Shard, over <-chan 
 // A check is one run of the check of a shard's node. It reports failed tries to failed.
 type check struct {
 	*Transactor
-	shard  script.Shard
+	home   shard.Shard
 	failed func(error)
 }
 
@@ -82,7 +82,7 @@ func (c *check) run(ctx context.Context) error {
 
 // ask returns the reply of a command on the shard's node.
 func ask[T any](ctx context.Context, c *check, command func(context.Context, redis.UniversalClient) (T, error)) (reply T, err error) {
-	err = c.scripts.Ask(ctx, c.shard, c.failed, func(ctx context.Context, node redis.UniversalClient) error {
+	err = c.runner.Ask(ctx, c.home.Void, c.failed, func(ctx context.Context, node redis.UniversalClient) error {
 		reply, err = command(ctx, node)
 		return err
 	})
@@ -111,7 +111,7 @@ func (c *check) version(version string) error {
 	if known && n < 6 {
 		return fmt.Errorf("the server is Redis %s: 6.0 or later is needed", version)
 	}
-	c.scripts.WakePlainly(known && n < 7)
+	c.runner.WakePlainly(known && n < 7)
 	return nil
 }
 
@@ -131,7 +131,7 @@ func (c *check) eviction(policy string) error {
 
 // undo asks for the rights of the undo.
 func (c *check) undo(ctx context.Context) error {
-	lacks, restores, err := c.scripts.Probe(ctx, c.shard, c.failed)
+	lacks, restores, err := c.commits.Probe(ctx, c.home, c.failed)
 	switch {
 	case err != nil:
 		return fmt.Errorf("the rights of the undo: %w", err)

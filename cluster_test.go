@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/slot"
 )
@@ -31,7 +32,7 @@ func TestClusterMigratingSlot(t *testing.T) {
 	}
 	// Every other key that the next commit declares exists.
 	n := slot.OfTag("a")
-	shard := tr.Scripts().Shard(n)
+	shard := link.Of(tr).Scripts.Shard(n)
 	client.HSet(ctx, shard.Key("inbox:b"), "x", "y")
 	client.HSet(ctx, shard.Key("broken"), "x", "y")
 	source, err := cluster.NodeForSlot(ctx, n)

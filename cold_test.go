@@ -68,9 +68,9 @@ func TestColdTransactorReturnsAtEachCallersDeadline(t *testing.T) {
 			var running sync.WaitGroup
 			for _, patience := range []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond} {
 				running.Go(func() {
+					began := time.Now()
 					ctx, cancel := context.WithTimeout(t.Context(), patience)
 					defer cancel()
-					began := time.Now()
 					err := call(ctx, tr)
 					if took := time.Since(began); took < patience || took > patience+late {
 						t.Errorf("a caller with %v returned after %v", patience, took)

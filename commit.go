@@ -11,7 +11,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/commit"
+	"github.com/luatx/luatx/internal/eval"
+	"github.com/luatx/luatx/internal/shard"
 )
 
 const (
@@ -22,122 +24,87 @@ const (
 	resolveTimeout = 5 * time.Second
 )
 
-// A committed transaction, as far as its caller is told.
-type committed struct {
-	Result
-	acked bool // the input, in the same script
-}
-
-// prepared is a transaction that is ready to be sent, and what became of it.
-type prepared struct {
-	script.Sending
-	tx       *Tx
-	cmds     []redis.Cmder
-	inline   Inline // nil: nothing to tell a relay
-	reserved bool
-	err      error      // nil: it is in, as Outcome says
-	began    *time.Time // where there is an Observer; a pointer keeps what there is without one small
-
-	few struct { // where the lists of Sending.Tx begin
-		events   [1]script.Event
-		commands [4]script.Command
-		keys     [4]string
-	}
-}
-
 // commit sends a transaction and tells what became of it.
-func (t *Transactor) commit(ctx context.Context, tx *Tx, input script.Input) (committed, error) {
-	p, err := t.prepare(ctx, tx, input)
+func (t *Transactor) commit(ctx context.Context, tx *Tx, input commit.Input) (Result, error) {
+	ready, err := t.prepare(ctx, tx, input)
 	if err != nil {
-		return committed{}, err
+		return Result{}, err
 	}
-	if p == nil {
-		return committed{Result: t.nothing()}, nil
+	if !ready {
+		return t.nothing(), nil
 	}
-	if g, ok := ctx.Value(gatheringKey{}).(*Gathering); ok {
-		g.join(p)
+	if g, ok := ctx.Value(gatheringKey{}).(*gathering); ok {
+		g.join(tx)
 	} else {
-		t.send(ctx, []*prepared{p})
+		t.send(ctx, []*Tx{tx})
 	}
-	return t.finish(ctx, p)
+	return t.finish(ctx, tx)
 }
 
-// prepare closes a transaction and makes it ready to be sent; nil where there is nothing to commit, and nothing to
-// remember.
-func (t *Transactor) prepare(ctx context.Context, tx *Tx, input script.Input) (*prepared, error) {
+// prepare closes a transaction and makes it ready to be sent. It returns false if there is nothing to commit, and nothing
+// to remember.
+func (t *Transactor) prepare(ctx context.Context, tx *Tx, input commit.Input) (ready bool, err error) {
 	tx.close()
-	p := &tx.prepared
-	p.tx, p.Shard, p.Tx.Input = tx, tx.shard, input
+	tx.commit.Input = input
 	if t.cfg.Observer.Committed != nil {
 		now := time.Now()
-		p.began = &now
+		tx.began = &now
 	}
-	err := tx.prepare(p)
-	if err == nil && !tx.claimed && len(p.cmds) == 0 && len(p.Tx.Events) == 0 {
-		return nil, tx.verify(ctx) // though its function has decided on what it read
+	err = tx.assemble()
+	if err == nil && !tx.claimed && len(tx.cmds) == 0 && len(tx.commit.Events) == 0 {
+		return false, tx.verify(ctx) // though its function has decided on what it read
 	}
 	if err == nil {
-		err = t.ensureChecked(ctx, tx.shard)
+		err = t.ensureChecked(ctx, tx.commit.Shard)
 	}
 	if err != nil {
-		p.err = err
-		_, err := t.finish(ctx, p)
-		return nil, err
+		tx.err = err
+		_, err := t.finish(ctx, tx)
+		return false, err
 	}
-	return p, nil
+	return true, nil
 }
 
 // finish tells the recorded commands, the Observer and the caller what became of a transaction.
-func (t *Transactor) finish(ctx context.Context, p *prepared) (committed, error) {
+func (t *Transactor) finish(ctx context.Context, tx *Tx) (Result, error) {
 	if t.cfg.Observer.Committed != nil {
-		defer t.observed(ctx, p)
+		defer t.observed(ctx, tx)
 	}
-	if p.err != nil {
-		fail(p.cmds, p.err)
-		return committed{}, p.err
+	if tx.err != nil {
+		fail(tx.cmds, tx.err)
+		return Result{}, tx.err
 	}
-	out := &p.Outcome
-	if out.Woken && (p.inline == nil || p.turnedAway()) {
-		t.WakeRelays(p.tx.shard.Slot)
+	out := &tx.commit.Outcome
+	if out.Woken && (tx.relay == nil || tx.turnedAway()) {
+		t.inside.Wake(tx.commit.Shard.Slot)
 	}
-	if len(p.cmds) > 0 {
-		t.fill(ran(p.cmds, p.Tx.Order), out)
+	if len(tx.cmds) > 0 {
+		t.fill(ran(tx.cmds, tx.commit.Order), out)
 	}
-	return committed{Result: Result{Outcome: outcomes[out.State], Replicated: p.Replicated}, acked: out.Acked}, nil
+	return Result{Outcome: outcomes[out.State], Replicated: tx.commit.Replicated}, nil
 }
 
 // tell tells the inline relay what became of a transaction.
-func (p *prepared) tell() {
-	if p.inline == nil || p.err != nil && !p.reserved {
+func (tx *Tx) tell() {
+	if tx.relay == nil || tx.err != nil && !tx.reserved {
 		return
 	}
-	var events []Event
-	if p.err == nil && (p.Outcome.State == script.Committed || p.Outcome.Same) {
-		events = p.events()
+	var events []shard.Event
+	if out := &tx.commit.Outcome; tx.err == nil && (out.State == commit.Committed || out.Same) {
+		events = slices.Concat(tx.commit.Events, out.Emitted) // the relay keeps it
 	}
-	p.inline.Committed(p.tx.shard.Slot, events, p.reserved)
+	tx.relay.Committed(tx.commit.Shard.Slot, events, tx.reserved)
 }
 
-// events are those of a transaction that is committed.
-func (p *prepared) events() []Event {
-	all := make([]Event, 0, len(p.Tx.Events)+len(p.Outcome.Emitted))
-	for _, list := range [...][]script.Event{p.Tx.Events, p.Outcome.Emitted} {
-		for _, event := range list {
-			all = append(all, Event(event))
-		}
-	}
-	return all
-}
-
-var outcomes = map[script.State]Outcome{
-	script.Committed: Committed, script.Replayed: Replayed, script.Duplicate: Duplicate,
+var outcomes = map[commit.State]Outcome{
+	commit.Committed: Committed, commit.Replayed: Replayed, commit.Duplicate: Duplicate,
 }
 
 // fill gives the recorded commands their replies, or the first commit's where it has kept them.
-func (t *Transactor) fill(cmds []redis.Cmder, out *script.Outcome) {
+func (t *Transactor) fill(cmds []redis.Cmder, out *commit.Outcome) {
 	var err error
 	switch {
-	case out.State == script.Committed:
+	case out.State == commit.Committed:
 		err = t.filler.Fill(cmds, out.Replies)
 	case out.Kept != "":
 		err = t.filler.FillFrames(cmds, out.Kept)
@@ -150,72 +117,75 @@ func (t *Transactor) fill(cmds []redis.Cmder, out *script.Outcome) {
 }
 
 // reserve asks the inline relay for a slot.
-func (t *Transactor) reserve(tx *script.Tx) (Inline, bool) {
-	attached, calls := t.inline.Load(), tx.Calls()
-	if attached == nil || !calls && len(tx.Events) == 0 {
-		return nil, false
+func (t *Transactor) reserve(tx *Tx) {
+	tx.relay, tx.reserved = nil, false
+	relay, calls := t.inside.Relay(), tx.commit.Calls()
+	if relay == nil || !calls && len(tx.commit.Events) == 0 {
+		return
 	}
-	if !calls && !slices.ContainsFunc(tx.Events, func(e script.Event) bool { return e.Plain() }) {
-		return *attached, false
+	tx.relay = relay
+	if !calls && !tx.hasPlainEvents() {
+		return
 	}
-	lease, ok := (*attached).Reserve()
-	if ok {
-		tx.Delay = lease
+	var lease time.Duration
+	if lease, tx.reserved = relay.Reserve(); tx.reserved {
+		tx.commit.Delay = lease
 	}
-	return *attached, ok
 }
 
 // turnedAway reports whether the inline relay had no slot: what would be published at once may wait there.
-func (p *prepared) turnedAway() bool {
-	return !p.reserved && slices.ContainsFunc(p.Tx.Events, func(e script.Event) bool { return e.Plain() })
+func (tx *Tx) turnedAway() bool { return !tx.reserved && tx.hasPlainEvents() }
+
+func (tx *Tx) hasPlainEvents() bool {
+	return slices.ContainsFunc(tx.commit.Events, func(e shard.Event) bool { return e.Plain() })
 }
 
 // send commits transactions, each under one token after another, until for each there is an answer that holds, which
 // the relay is told of at once, so that it publishes together what was committed together. The tail goes out once,
 // behind them.
-func (t *Transactor) send(ctx context.Context, batch []*prepared, tail ...redis.Cmder) {
+func (t *Transactor) send(ctx context.Context, batch []*Tx, tail ...redis.Cmder) {
 	until := time.Now().Add(t.cfg.CommitTimeout)
 	patience := until
 	if deadline, ok := ctx.Deadline(); ok && deadline.Before(until) {
 		until, patience = deadline, time.Time{} // his context says when
 	}
-	for _, p := range batch {
-		p.inline, p.reserved = t.reserve(&p.Tx)
+	for _, tx := range batch {
+		t.reserve(tx)
 	}
 	for open := batch; len(open) > 0; {
-		var few [4]*script.Sending
+		var few [4]*commit.Commit
 		// In the server's time, a request sent now is too late after its caller has given up.
-		sendings, notAfter := few[:0], t.serverTime(until).Add(slack)
-		for _, p := range open {
-			p.Tx.Token, p.Tx.NotAfter = p.tx.delivery.token(), notAfter
-			sendings = append(sendings, &p.Sending)
+		commits, notAfter := few[:0], t.serverTime(until).Add(slack)
+		for _, tx := range open {
+			tx.commit.Token, tx.commit.NotAfter = tx.delivery.token(), notAfter
+			commits = append(commits, &tx.commit)
 		}
-		t.scripts.Send(ctx, patience, sendings, tail...)
+		t.commits.Send(ctx, patience, commits, tail...)
 		tail = nil
 		open = t.judge(ctx, until, open)
 	}
-	for _, p := range batch {
-		if p.err == nil {
-			p.err = outcomeError(&p.Outcome, p.tx)
+	for _, tx := range batch {
+		if tx.err == nil {
+			tx.err = outcomeError(&tx.commit.Outcome, tx)
 		}
-		p.tell()
+		tx.tell()
 	}
 }
 
 // judge decides which answers hold, asks what became of the transactions without one, and returns those that are
 // to be sent again.
-func (t *Transactor) judge(ctx context.Context, until time.Time, batch []*prepared) []*prepared {
-	var again, unclear []*prepared
+func (t *Transactor) judge(ctx context.Context, until time.Time, batch []*Tx) []*Tx {
+	var again, unclear []*Tx
 	var now time.Time // those that shared a script share the time
-	for _, p := range batch {
-		switch verdict := p.verdict(); {
+	for _, tx := range batch {
+		switch verdict := tx.verdict(); {
 		case verdict == unknown:
-			unclear = append(unclear, p)
+			unclear = append(unclear, tx)
 		case verdict == late && ctx.Err() == nil && time.Now().Before(until):
-			again = append(again, p)
+			again = append(again, tx)
 		}
-		if p.Err == nil && !p.Now.Equal(now) {
-			now = p.Now
+		if tx.commit.Err == nil && !tx.commit.Now.Equal(now) {
+			now = tx.commit.Now
 			t.observe(now)
 		}
 	}
@@ -227,10 +197,10 @@ func (t *Transactor) judge(ctx context.Context, until time.Time, batch []*prepar
 	return again
 }
 
-func (t *Transactor) resolveAll(ctx context.Context, unclear []*prepared) {
+func (t *Transactor) resolveAll(ctx context.Context, unclear []*Tx) {
 	var wg sync.WaitGroup
-	for _, p := range unclear[1:] {
-		wg.Go(func() { t.resolve(ctx, p) })
+	for _, tx := range unclear[1:] {
+		wg.Go(func() { t.resolve(ctx, tx) })
 	}
 	t.resolve(ctx, unclear[0])
 	wg.Wait()
@@ -244,51 +214,52 @@ const (
 	unknown         // not committed by this request; an earlier one that was not answered may still be under way
 )
 
-func (p *prepared) verdict() verdict {
+func (tx *Tx) verdict() verdict {
+	c := &tx.commit
 	switch {
-	case p.Err != nil && p.Unanswered:
-		p.err = p.Err
+	case c.Err != nil && c.Unanswered:
+		tx.err = c.Err
 		return unknown
-	case p.Err != nil:
-		p.err = p.tx.t.serverError(p.Err)
+	case c.Err != nil:
+		tx.err = tx.t.serverError(c.Err)
 		return holds
 	}
-	if p.Outcome.State == script.Expired {
-		if p.Now.After(p.Tx.NotAfter) {
+	if c.Outcome.State == commit.Expired {
+		if c.Now.After(c.NotAfter) {
 			return late
 		}
 		return holds
 	}
-	if !p.Unanswered || p.Outcome.State == script.Broken {
+	if !c.Unanswered || c.Outcome.State == commit.Broken {
 		return holds
 	}
-	if p.err = outcomeError(&p.Outcome, p.tx); p.err != nil {
+	if tx.err = outcomeError(&c.Outcome, tx); tx.err != nil {
 		return unknown
 	}
 	return holds
 }
 
 // resolve finds out what became of a token, and makes sure that it stays so.
-func (t *Transactor) resolve(ctx context.Context, p *prepared) {
-	ctx, cancel := p.tx.lookup(ctx)
+func (t *Transactor) resolve(ctx context.Context, tx *Tx) {
+	ctx, cancel := tx.lookup(ctx)
 	defer cancel()
-	cause := p.err
-	state, text, _, err := t.scripts.Resolve(ctx, p.Shard, p.Tx.Digest, p.Tx.Token, p.Tx.NotAfter.Add(slack))
+	c, cause := &tx.commit, tx.err
+	state, text, _, err := t.commits.Resolve(ctx, c.Shard, c.Digest, c.Token, c.NotAfter.Add(slack))
 	switch {
 	case err != nil:
-		p.err = &UnknownError{newReceipt(p.tx, &p.Tx), fmt.Errorf("%w; asked what became of it: %w", cause, err)}
-	case state == script.Tombstoned:
-		p.err = fmt.Errorf("luatx: not committed: %w", cause)
+		tx.err = &UnknownError{newReceipt(tx), fmt.Errorf("%w; asked what became of it: %w", cause, err)}
+	case state == commit.Tombstoned:
+		tx.err = fmt.Errorf("luatx: not committed: %w", cause)
 	default:
-		p.Outcome, p.Replicated, p.err = script.Outcome{State: state, Text: text}, false, nil
+		c.Outcome, c.Replicated, tx.err = commit.Outcome{State: state, Text: text}, false, nil
 	}
 }
 
 // serverError translates an error that came instead of an outcome.
 func (t *Transactor) serverError(err error) error {
-	if ended, ok := errors.AsType[*script.ServerError](err); ok {
+	if ended, ok := errors.AsType[*eval.ServerError](err); ok {
 		if text := ended.Err.Error(); strings.Contains(text, "rror compiling script") {
-			return fmt.Errorf("luatx: script %s: %s", ended.Script, t.scripts.Locate(text))
+			return fmt.Errorf("luatx: script %s: %s", ended.Script, t.commits.Locate(text))
 		}
 	}
 	if refused := refusal(err); refused != nil {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/eval"
 )
 
 // Durability makes a commit wait until it has reached replicas, or disks: an answered commit that only the master
@@ -27,7 +27,8 @@ type Durability struct {
 	// Redis 7.2 and appendonly. Defaults to false.
 	Fsync bool
 
-	// Timeout bounds the wait; a caller with less than twice as much time left waits for half of it. Defaults to
+	// Timeout bounds the wait. A caller with less than twice as much time left waits for half of it, in a round trip of
+	// its own. Defaults to
 	// 1 second, with Fsync to 3, since a server with appendfsync everysec takes up to 2; less than the client's
 	// ReadTimeout.
 	Timeout time.Duration
@@ -57,15 +58,15 @@ func (d Durability) validate() error {
 
 // fits checks that the client waits for a reply as long as the server does.
 func (d Durability) fits(client redis.UniversalClient) error {
-	reads := script.ReadTimeout(client)
+	reads := eval.ReadTimeout(client)
 	if reads > 0 && d.Timeout >= reads {
 		return fmt.Errorf("luatx: Config.Durability.Timeout is %v, and the client gives up after its ReadTimeout, %v: use less, or a longer ReadTimeout", d.Timeout, reads)
 	}
 	return nil
 }
 
-func (d Durability) script() script.Durability {
-	return script.Durability{Replicas: d.Replicas, Fsync: d.Fsync, Timeout: d.Timeout}
+func (d Durability) script() eval.Durability {
+	return eval.Durability{Replicas: d.Replicas, Fsync: d.Fsync, Timeout: d.Timeout}
 }
 
 // nothing is the result of a transaction in which there was nothing to commit.

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/respproxy"
 	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/message"
 )
@@ -71,12 +73,30 @@ func TestReplicated(t *testing.T) {
 	if took := time.Since(begun); took < timeout || took > timeout+3*time.Second {
 		t.Errorf("waited %v", took)
 	}
-	again, err := luatx.New(master.Client(t), tr.Config()) // connections that have written nothing
+	again, err := luatx.New(master.Client(t), tr.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := again.Check(ctx); err != nil {
+		t.Fatal(err)
+	}
+	// WAIT is about the last write of its connection: these begin with connections that have written nothing.
+	onNewConnections := func() {
+		t.Helper()
+		if err := master.Admin(t).ClientKillByFilter(ctx, "TYPE", "normal", "SKIPME", "yes").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	onNewConnections()
 	result, err = note(ctx, again, "a", luatx.WithID("2"))
 	expect("asked again", result, err, luatx.Duplicate, false)
+	onNewConnections()
+	asked := luatx.BatchItem{
+		Aggregate: "a", Func: func(tx *luatx.Tx) error { return tx.Emit(luatx.Event{Body: []byte("{}")}) }, Options: []luatx.Option{luatx.WithID("2")},
+	}
+	for _, got := range again.TransactBatch(ctx, []luatx.BatchItem{asked, asked}) {
+		expect("asked again in a batch of duplicates", got.Result, got.Err, luatx.Duplicate, false)
+	}
 
 	hurry, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -96,39 +116,43 @@ func TestReplicated(t *testing.T) {
 	}
 }
 
-// TestHurryBehindOthers holds that a caller with less time than the wait takes gets his answer though others, who
-// have more, wait at the same time.
-func TestHurryBehindOthers(t *testing.T) {
+// TestHurriedCallersCommitWhileOthersWaitForReplicas gives callers less time than the waits of others take, which hold
+// every flight of the queue.
+func TestHurriedCallersCommitWhileOthersWaitForReplicas(t *testing.T) {
 	t.Parallel()
 	master, replica := redistest.WithReplica(t, redistest.Own())
 	ctx := redistest.Soon(t)
-	const timeout = time.Second
-	tr, _ := durable(t, master.Client(t), luatx.Durability{Replicas: 1, Timeout: timeout})
+	const timeout, hurried = 8 * time.Second, 6 * time.Second // up to 6.2 a server checks once a second whether a WAIT is over
+	client := master.Client(t, func(o *redis.Options) { o.ReadTimeout = 2 * timeout })
+	tr, _ := durable(t, client, luatx.Durability{Replicas: 1, Timeout: timeout})
 	if err := replica.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	hurried := timeout * 18 / 10
-	if bin, err := redistest.Find(); err == nil && !bin.AtLeast(6, 2) {
-		hurried += 2 * time.Second // these look once a second whether the time of a WAIT is over
-	}
-	hurry, cancel := context.WithTimeout(ctx, hurried)
-	defer cancel()
-	var callers sync.WaitGroup
-	for i := range 12 {
-		callers.Go(func() {
-			ctx := ctx
-			if i%6 == 0 {
-				ctx = hurry
-			}
-			if result, err := note(ctx, tr, "a"); err != nil || result.Outcome != luatx.Committed || result.Replicated {
-				t.Errorf("caller %d: %+v, %v", i, result, err)
+	var patient, hasty sync.WaitGroup
+	for i := range 8 {
+		patient.Go(func() {
+			if result, err := note(ctx, tr, "a"); err != nil || result.Outcome != luatx.Committed {
+				t.Errorf("patient caller %d: %+v, %v", i, result, err)
 			}
 		})
 	}
-	callers.Wait()
+	redistest.Eventually(t, "four flights to wait for the replica", func() bool {
+		return strings.Contains(client.Info(ctx, "clients").Val(), "blocked_clients:4")
+	})
+	hurry, cancel := context.WithTimeout(ctx, hurried)
+	defer cancel()
+	for i := range 3 {
+		hasty.Go(func() {
+			if result, err := note(hurry, tr, "a"); err != nil || result.Outcome != luatx.Committed || result.Replicated {
+				t.Errorf("hurried caller %d: %+v, %v", i, result, err)
+			}
+		})
+	}
+	hasty.Wait()
 	if err := replica.Resume(); err != nil {
 		t.Fatal(err)
 	}
+	patient.Wait()
 }
 
 // TestMiddlewareWithoutReplica holds that a message is acknowledged though its commit did not reach a replica: a
@@ -147,6 +171,56 @@ func TestMiddlewareWithoutReplica(t *testing.T) {
 			t.Errorf("acknowledged %t, %v", acked, err)
 		}
 	})
+}
+
+// The first request commits and its reply is lost. The server has no replica, so no WAIT confirms the commit.
+func TestCommitFoundAfterALostReplyIsNotReplicated(t *testing.T) {
+	t.Parallel()
+	for name, retries := range map[string]respproxy.Action{"found by a retry": respproxy.Pass(), "found by the lookup": respproxy.CutRequest()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			proxy, client, past := proxied(t)
+			var last luatx.Commit
+			tr := newTransactor(t, client, func(c *luatx.Config) {
+				if retries != respproxy.Pass() {
+					c.CommitTimeout = 500 * time.Millisecond // the lookup follows it
+				}
+				c.Durability = luatx.Durability{Replicas: 1, Timeout: time.Millisecond}
+				c.Observer.Committed = func(_ context.Context, commit luatx.Commit) { last = commit }
+			})
+			warm(t, tr)
+			n := key(t, tr, "a", "n")
+			isCommit := respproxy.Containing(shaOf(t, tr, "commit"))
+			var lost atomic.Bool
+			proxy.On(func(cmd []string) respproxy.Action {
+				switch {
+				case !isCommit(cmd):
+					return respproxy.Pass()
+				case lost.CompareAndSwap(false, true):
+					return respproxy.CutReply()
+				}
+				return retries
+			})
+			r := router(t, message.PipeConfig{}, scripted(t, tr), func(ctx context.Context) ([]*message.Message, error) {
+				return nil, luatx.Queued(luatx.CmdableFromContext(ctx, client).Incr(ctx, n))
+			})
+			msg := message.New(nil, order("1"), message.NewAcking(nil, nil))
+			if _, err := r.Process(redistest.Soon(t), msg); err != nil || past.Get(t.Context(), n).Val() != "1" {
+				t.Fatalf("%v, applied %s times", err, past.Get(t.Context(), n).Val())
+			}
+			want := luatx.Result{Outcome: luatx.Replayed}
+			if last.Result != want {
+				t.Errorf("the Observer's result is %+v, want %+v", last.Result, want)
+			}
+			if retries != respproxy.Pass() {
+				return // a call ends with its context, and asks nothing behind it
+			}
+			lost.Store(false)
+			if got, err := note(redistest.Soon(t), tr, "a"); err != nil || got != want {
+				t.Errorf("the result is %+v, %v; want %+v", got, err, want)
+			}
+		})
+	}
 }
 
 // TestDurabilityThatCannotBeHad holds that where the server does not know the wait, or denies it, commits go on,

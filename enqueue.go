@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/commit"
+	"github.com/luatx/luatx/internal/eval"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/slot"
 )
 
@@ -25,49 +27,49 @@ func (t *Transactor) Enqueue(ctx context.Context, aggregate string, events ...Ev
 	if err != nil || len(batch) == 0 {
 		return 0, err
 	}
-	shard := t.scripts.Shard(slot.OfTag(tag))
-	added, err := t.enqueue(ctx, shard, batch)
+	home := t.shards.Shard(slot.OfTag(tag))
+	added, err := t.enqueue(ctx, home, batch)
 	if err != nil {
-		return 0, &script.EnqueueError{Err: err}
+		return 0, &commit.EnqueueError{Err: err}
 	}
 	if added > 0 {
-		t.Announce(shard.Slot, events...)
+		t.inside.Announce(home.Slot, batch...)
 	}
 	return added, nil
 }
 
 // enqueue sends checked events to a shard.
-func (t *Transactor) enqueue(ctx context.Context, shard script.Shard, batch []script.Event) (int, error) {
-	if err := t.ensureChecked(ctx, shard); err != nil {
+func (t *Transactor) enqueue(ctx context.Context, home shard.Shard, batch []shard.Event) (int, error) {
+	if err := t.ensureChecked(ctx, home); err != nil {
 		return 0, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, t.cfg.CommitTimeout)
 	defer cancel()
-	entrance, err := t.scripts.Enqueue(ctx, shard, batch)
+	entrance, err := t.commits.Enqueue(ctx, home, batch)
 	switch {
-	case errors.Is(err, script.ErrUnknown):
+	case errors.Is(err, eval.ErrUnknown):
 		return 0, fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 	case err != nil:
 		return 0, t.serverError(err)
-	case entrance.State == script.Failed:
+	case entrance.State == commit.Failed:
 		return 0, &CommandError{Index: -entrance.Index, Text: entrance.Text}
-	case entrance.State != script.Committed:
-		return 0, outcomeError(&script.Outcome{State: entrance.State, Text: entrance.Text}, &Tx{t: t, shard: shard})
+	case entrance.State != commit.Committed:
+		return 0, outcomeError(&commit.Outcome{State: entrance.State, Text: entrance.Text}, &Tx{t: t, commit: commit.Commit{Shard: home}})
 	}
 	return entrance.New, nil
 }
 
 // entrants checks events that are enqueued together.
-func (t *Transactor) entrants(events []Event) ([]script.Event, error) {
+func (t *Transactor) entrants(events []Event) ([]shard.Event, error) {
 	if len(events) > t.cfg.MaxCommands {
 		return nil, fmt.Errorf("%w: %d events, more than MaxCommands, %d", ErrTooLarge, len(events), t.cfg.MaxCommands)
 	}
-	batch, size := make([]script.Event, len(events)), 0
+	batch, size := make([]shard.Event, len(events)), 0
 	for i, event := range events {
 		if err := event.check(&t.cfg); err != nil {
 			return nil, err
 		}
-		batch[i] = script.Event(event)
+		batch[i] = shard.Event(event)
 		size += len(event.ID) + len(event.Body)
 	}
 	if size > t.cfg.MaxBytes {

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/commit"
 )
 
 // What became of a transaction that did not commit, and what to do about it. Test with errors.Is.
@@ -100,10 +100,10 @@ func (e *CommandError) Error() string {
 	return text
 }
 
-// OutboxFullError is ErrOutboxFull with what is full. Nothing was written.
+// OutboxFullError is the ErrOutboxFull of a shard and names the bound that was reached. Nothing was written.
 type OutboxFullError struct {
-	// What is full: events (Config.OutboxCapacity), bytes (OutboxBytes), parked (ParkedCapacity: a person has to act),
-	// parked bytes (ParkedBytes: the same) or lane (LaneCapacity: the events of one ordering key).
+	// What names the bound: events (Config.OutboxCapacity), bytes (OutboxBytes), lane (LaneCapacity, for the events of one
+	// ordering key), parked (ParkedCapacity) or parked bytes (ParkedBytes). An operator must act on the last two.
 	What string
 	// Limit is the configured one.
 	Limit int
@@ -170,27 +170,27 @@ type RollbackError struct {
 func (e *RollbackError) Error() string { return "luatx: rollback failed: " + e.Text }
 
 // outcomeError is the error that a script's answer means; nil where the effect is in.
-func outcomeError(out *script.Outcome, tx *Tx) error {
+func outcomeError(out *commit.Outcome, tx *Tx) error {
 	switch out.State {
-	case script.Committed, script.Replayed, script.Duplicate:
+	case commit.Committed, commit.Replayed, commit.Duplicate:
 		return nil
-	case script.Expired, script.Tombstoned, script.Absent:
+	case commit.Expired, commit.Tombstoned, commit.Absent:
 		return ErrExpired
-	case script.Fenced:
+	case commit.Fenced:
 		return ErrFenced
-	case script.Conflict:
+	case commit.Conflict:
 		return ErrConflict
-	case script.Aborted, script.Rejected:
+	case commit.Aborted, commit.Rejected:
 		return tx.abortError(out)
-	case script.Full:
-		return tx.t.outboxFull(tx.shard.Slot, out.Text)
-	case script.Failed:
+	case commit.Full:
+		return tx.t.outboxFull(tx.commit.Shard.Slot, out.Text)
+	case commit.Failed:
 		return tx.commandError(out)
-	case script.Broken:
+	case commit.Broken:
 		return &RollbackError{out.Text}
-	case script.Refused:
+	case commit.Refused:
 		return refused(out.Text, nil)
-	case script.Identity:
+	case commit.Identity:
 		return fmt.Errorf("%w: it holds %q, this is %q", ErrKeyspace, out.Text, tx.t.identity)
 	}
 	return fmt.Errorf("luatx: unexpected outcome %q", out.State)

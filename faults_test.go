@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/respproxy"
 	"github.com/luatx/luatx/message"
@@ -179,9 +180,54 @@ func TestNackedMeansNotApplied(t *testing.T) {
 	}
 }
 
+// The first request is held in the network while its read changes, so the retry conflicts. The read then gets its old
+// value back, so nothing but the tombstone refuses the held request.
+func TestConflictIsReportedOnlyIfNoCopyCanCommit(t *testing.T) {
+	t.Parallel()
+	proxy, client, direct := proxied(t)
+	ctx, tr := redistest.Soon(t), newTransactor(t, client)
+	k, n := key(t, tr, "a", "k"), key(t, tr, "a", "n")
+	warm(t, tr)
+	set := func(value string) {
+		if err := direct.Set(ctx, k, value, 0).Err(); err != nil {
+			t.Error(err)
+		}
+	}
+	set("old")
+	var sent atomic.Bool
+	hold, commit := respproxy.NewHold(), respproxy.Containing(shaOf(t, tr, "commit"))
+	proxy.On(func(cmd []string) respproxy.Action {
+		if !commit(cmd) || !sent.CompareAndSwap(false, true) {
+			return respproxy.Pass()
+		}
+		set("new")
+		return respproxy.HoldBy(hold)
+	})
+	runs, errStop := 0, errors.New("stop")
+	_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+		if runs++; runs > 1 {
+			set("old")
+			return errStop
+		}
+		if err := tx.Read().Get(ctx, k).Err(); err != nil {
+			return err
+		}
+		return luatx.Queued(tx.Pipeline().Incr(ctx, n))
+	})
+	if !errors.Is(err, errStop) || runs != 2 {
+		t.Fatalf("%d runs, %v; want a conflict and another run", runs, err)
+	}
+	before := executed(t, direct)
+	hold.Release()
+	redistest.Eventually(t, "the held request to arrive", func() bool { return executed(t, direct) > before })
+	if got := direct.Get(ctx, n).Val(); got != "" {
+		t.Errorf("applied %s times after the conflict was reported", got)
+	}
+}
+
 func shaOf(t testing.TB, tr *luatx.Transactor, name string) string {
 	t.Helper()
-	for script, sha := range tr.ScriptSHAs() {
+	for script, sha := range link.Of(tr).Runner.SHAs() {
 		if script == name {
 			return sha
 		}

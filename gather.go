@@ -9,47 +9,43 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/link"
 )
 
-// Gathering lets messages that were read together commit together, in one round trip, though each handler runs for
-// itself: a commit under its context waits until the others have come as far, or have ended. Each stays a transaction
-// of its own, with its own outcome. It is what stream.Subscriber.Consume is made of.
-type Gathering struct {
+// gathering is a link.Gathering.
+type gathering struct {
 	t       *Transactor
 	ctx     context.Context
 	linger  time.Duration
 	tail    func() []redis.Cmder
 	mu      sync.Mutex
 	missing int // handlers that neither wait nor have ended
-	waiting []*prepared
+	waiting []*Tx
 	done    chan struct{} // closed when those that wait are answered
 	timer   *time.Timer
 }
 
-// Gather begins a gathering of n handlers. Each runs under the gathering's Context and calls Leave when it has ended.
-//
-// What commits goes out when all others wait or have left, or after linger; zero lingers for ever. The tail's
-// commands, which read what comes next, go out once, behind the first commits in the same pipeline, and bear their
-// own errors; it is not called where nothing is committed. Ctx bounds the commits.
-func (t *Transactor) Gather(ctx context.Context, n int, linger time.Duration, tail func() []redis.Cmder) *Gathering {
-	return &Gathering{t: t, ctx: ctx, linger: linger, tail: tail, missing: n}
+// gather is link.Inside.Gather.
+func (t *Transactor) gather(ctx context.Context, n int, linger time.Duration, tail func() []redis.Cmder) link.Gathering {
+	return &gathering{t: t, ctx: ctx, linger: linger, tail: tail, missing: n}
 }
 
 // gathered is what commits together.
 type gathered struct {
-	waiting []*prepared
+	waiting []*Tx
 	done    chan struct{}
 }
 
 type gatheringKey struct{}
 
-// Context returns a context under which Middleware's commits gather.
-func (g *Gathering) Context(parent context.Context) context.Context {
+// Context implements link.Gathering.
+func (g *gathering) Context(parent context.Context) context.Context {
 	return context.WithValue(parent, gatheringKey{}, g)
 }
 
-// Leave says that a handler has ended.
-func (g *Gathering) Leave() {
+// Leave implements link.Gathering.
+func (g *gathering) Leave() {
 	g.mu.Lock()
 	g.missing--
 	batch := g.complete()
@@ -58,13 +54,13 @@ func (g *Gathering) Leave() {
 }
 
 // join commits a transaction with the others', and returns when it is answered.
-func (g *Gathering) join(p *prepared) {
+func (g *gathering) join(tx *Tx) {
 	g.mu.Lock()
 	g.missing--
 	if g.waiting == nil {
-		g.waiting, g.done = make([]*prepared, 0, g.missing+1), make(chan struct{})
+		g.waiting, g.done = make([]*Tx, 0, g.missing+1), make(chan struct{})
 	}
-	g.waiting = append(g.waiting, p)
+	g.waiting = append(g.waiting, tx)
 	done := g.done
 	batch := g.complete()
 	if batch.waiting == nil && g.timer == nil && g.linger > 0 {
@@ -76,7 +72,7 @@ func (g *Gathering) join(p *prepared) {
 }
 
 // late commits what waits for a handler that takes long.
-func (g *Gathering) late() {
+func (g *gathering) late() {
 	g.mu.Lock()
 	batch := g.take()
 	g.mu.Unlock()
@@ -84,7 +80,7 @@ func (g *Gathering) late() {
 }
 
 // complete takes what waits where there is nobody left to wait for. The lock is held.
-func (g *Gathering) complete() gathered {
+func (g *gathering) complete() gathered {
 	if g.missing > 0 {
 		return gathered{}
 	}
@@ -92,7 +88,7 @@ func (g *Gathering) complete() gathered {
 }
 
 // take takes what waits; those handlers are under way again. The lock is held.
-func (g *Gathering) take() gathered {
+func (g *gathering) take() gathered {
 	if g.timer != nil {
 		g.timer.Stop()
 		g.timer = nil
@@ -103,7 +99,7 @@ func (g *Gathering) take() gathered {
 	return batch
 }
 
-func (g *Gathering) commit(batch gathered) {
+func (g *gathering) commit(batch gathered) {
 	if len(batch.waiting) == 0 {
 		return
 	}
@@ -120,8 +116,8 @@ func (g *Gathering) commit(batch gathered) {
 
 // inOrder sorts by entry, as far as they come from streams: one look of the script shows who owns all of them, where each
 // that is out of order costs a look more.
-func inOrder(batch []*prepared) {
-	slices.SortFunc(batch, func(a, b *prepared) int { return compareEntries(a.Tx.Input.Entry, b.Tx.Input.Entry) })
+func inOrder(batch []*Tx) {
+	slices.SortFunc(batch, func(a, b *Tx) int { return compareEntries(a.commit.Input.Entry, b.commit.Input.Entry) })
 }
 
 // compareEntries compares ids of entries, as servers write them.

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/stack"
@@ -34,7 +35,7 @@ func TestGatheredInOrder(t *testing.T) {
 	}
 	client.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{in.stream, ">"}})
 	client.ConfigResetStat(ctx)
-	g := tr.Gather(ctx, len(entries), 0, nil)
+	g := link.Of(tr).Gather(ctx, len(entries), 0, nil)
 	var handlers sync.WaitGroup
 	for _, entry := range entries {
 		handlers.Go(func() {

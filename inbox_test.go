@@ -8,6 +8,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/slot"
 )
@@ -53,6 +54,8 @@ func TestInboxGenerations(t *testing.T) {
 		{40 * time.Hour, "second", luatx.Duplicate}, // a failover to a slower clock
 		{40 * time.Hour, "third", luatx.Committed},
 		{63 * time.Hour, "third", luatx.Duplicate},
+		{64 * time.Hour, "fourth", luatx.Committed}, // turns over by the slower clock
+		{88 * time.Hour, "third", luatx.Committed},  // known for at most twice the retention, by the slower clock
 		{200 * time.Hour, "third", luatx.Committed}, // nobody came by for long: both generations went
 		{200 * time.Hour, "late", luatx.Committed},
 	} {
@@ -63,32 +66,36 @@ func TestInboxGenerations(t *testing.T) {
 	}
 }
 
-// TestTombstonesOutliveARotation holds that a token which may never commit is found in either generation, and
-// that a tombstone does not pass for a duplicate.
+// TestTombstonesOutliveARotation holds that a token which may never commit is found in either generation, that a later
+// tombstone which is needed for a shorter time does not end it, and that a tombstone does not pass for a duplicate.
 func TestTombstonesOutliveARotation(t *testing.T) {
 	t.Parallel()
 	ctx := redistest.Soon(t)
 	server, tr := atClock(t, start)
-	scripts := tr.Scripts()
-	shard := scripts.Shard(slot.OfTag("a"))
+	home := link.Of(tr).Scripts.Shard(slot.OfTag("a"))
 	if _, err := tr.Transact(ctx, "a", func(*luatx.Tx) error { return nil }, luatx.WithID("x")); err != nil {
 		t.Fatal(err)
 	}
 	server.SetTime(start.Add(24*time.Hour - time.Minute))
 	until := start.Add(24*time.Hour + 4*time.Minute)
 	digest, token := "0123456789abcdef", "base5678\x00\x01"
-	if state, _, _, err := scripts.Resolve(ctx, shard, digest, token, until); err != nil || state != "tombstoned" {
-		t.Fatal(state, err)
+	for _, resolved := range []struct {
+		token string
+		until time.Time
+	}{{token, until}, {"other678\x00\x01", start.Add(24*time.Hour - 30*time.Second)}} {
+		if state, _, _, err := link.Of(tr).Commits.Resolve(ctx, home, digest, resolved.token, resolved.until); err != nil || state != "tombstoned" {
+			t.Fatal(state, err)
+		}
 	}
 	late := luatxTx(digest, token, until)
 	for _, at := range []time.Duration{24*time.Hour - time.Minute, 24*time.Hour + time.Minute, 24*time.Hour + 2*time.Minute} {
 		server.SetTime(start.Add(at)) // the second one turns the generations over
-		outcomes, _, _, err := scripts.Commit(ctx, shard, late)
+		outcomes, _, err := commitAll(ctx, tr, home, late)
 		if err != nil || outcomes[0].State != "expired" {
 			t.Errorf("after %v the tombstoned token: %v, %v", at, outcomes, err)
 		}
 	}
-	outcomes, _, _, err := scripts.Commit(ctx, shard, luatxTx(digest, "base5678\x00\x02", until))
+	outcomes, _, err := commitAll(ctx, tr, home, luatxTx(digest, "base5678\x00\x02", until))
 	if err != nil || outcomes[0].State != "committed" {
 		t.Errorf("the next token of the same delivery: %v, %v", outcomes, err)
 	}
@@ -105,10 +112,10 @@ func TestKnownBeforeTooLate(t *testing.T) {
 	t.Parallel()
 	ctx := redistest.Soon(t)
 	server, tr := atClock(t, start)
-	shard := tr.Scripts().Shard(slot.OfTag("a"))
+	shard := link.Of(tr).Scripts.Shard(slot.OfTag("a"))
 	batch := luatxTx("0123456789abcdef", "base5678\x00\x01", start.Add(time.Minute))
 	for _, want := range []string{"committed", "replayed"} {
-		outcomes, _, _, err := tr.Scripts().Commit(ctx, shard, batch)
+		outcomes, _, err := commitAll(ctx, tr, shard, batch)
 		if err != nil || string(outcomes[0].State) != want {
 			t.Fatalf("%v, %v; want %s", outcomes, err, want)
 		}

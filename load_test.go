@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/slot"
 )
 
@@ -122,7 +123,7 @@ func (l *load) look(ctx context.Context, client redis.UniversalClient) effects {
 		slots[slot.OfTag(aggregate)] = true
 	}
 	for n := range slots {
-		shard := l.tr.Scripts().Shard(n)
+		shard := link.Of(l.tr).Scripts.Shard(n)
 		bodies := client.HGetAll(ctx, shard.Key("entries")).Val()
 		for name, body := range bodies {
 			events[name] = true

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/luatx/luatx/internal/commit"
 	"github.com/luatx/luatx/internal/mark"
-	"github.com/luatx/luatx/internal/script"
 	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/message/middleware"
@@ -113,7 +113,7 @@ func (t *Transactor) settle(ctx context.Context, tx *Tx, msg *message.Message, o
 	if err != nil {
 		return nil, err
 	}
-	if done.acked {
+	if tx.commit.Outcome.Acked {
 		msg.Acknowledged()
 	}
 	if done.Outcome == Duplicate {
@@ -123,14 +123,14 @@ func (t *Transactor) settle(ctx context.Context, tx *Tx, msg *message.Message, o
 }
 
 // inputOf says what the commit does about the entry the message was read from.
-func (t *Transactor) inputOf(ctx context.Context, tx *Tx, msg *message.Message) script.Input {
+func (t *Transactor) inputOf(ctx context.Context, tx *Tx, msg *message.Message) commit.Input {
 	source, ok := msg.InputSource()
-	if !ok || slot.Of(source.Stream) != tx.shard.Slot {
-		return script.Input{}
+	if !ok || slot.Of(source.Stream) != tx.commit.Shard.Slot {
+		return commit.Input{}
 	}
-	input := script.Input{Ack: script.AckFence, Stream: source.Stream, Group: source.Group, Consumer: source.Consumer, Entry: source.Entry}
+	input := commit.Input{Ack: commit.AckFence, Stream: source.Stream, Group: source.Group, Consumer: source.Consumer, Entry: source.Entry}
 	if strategy, ok := message.AckStrategyFromContext(ctx); ok && strategy == message.AckOnSuccess {
-		input.Ack = script.AckFused
+		input.Ack = commit.AckFused
 	}
 	return input
 }

@@ -91,17 +91,18 @@ var outcomesOfErrors = []struct {
 }
 
 // observed tells the Observer what became of a transaction.
-func (t *Transactor) observed(ctx context.Context, p *prepared) {
+func (t *Transactor) observed(ctx context.Context, tx *Tx) {
+	sent := &tx.commit
 	c := Commit{
-		Namespace: t.cfg.Namespace, Slot: p.tx.shard.Slot,
-		Began: *p.began, Duration: time.Since(*p.began),
-		Attempts: int(p.Tries), Batch: int(p.Batch),
-		Commands: len(p.cmds), Events: len(p.Tx.Events) + len(p.Outcome.Emitted),
-		Err: p.err,
+		Namespace: t.cfg.Namespace, Slot: sent.Shard.Slot,
+		Began: *tx.began, Duration: time.Since(*tx.began),
+		Attempts: int(sent.Tries), Batch: int(sent.Batch),
+		Commands: len(tx.cmds), Events: len(sent.Events) + len(sent.Outcome.Emitted),
+		Err: tx.err,
 	}
-	if p.err == nil {
-		c.Result = Result{Outcome: outcomes[p.Outcome.State], Replicated: p.Replicated}
-		c.Acknowledged = p.Outcome.Acked
+	if tx.err == nil {
+		c.Result = Result{Outcome: outcomes[sent.Outcome.State], Replicated: sent.Replicated}
+		c.Acknowledged = sent.Outcome.Acked
 	}
 	observe.Tell(ctx, t.cfg.Logger, t.cfg.Observer.Committed, c)
 }

@@ -7,8 +7,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/internal/commit"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/shard"
 )
 
 // TestMoreThanAByteCounts holds that what a plan counts in more than one byte is read so: a transaction with hundreds of
@@ -19,14 +21,14 @@ func TestMoreThanAByteCounts(t *testing.T) {
 		const many = 300
 		ctx, tr := redistest.Soon(t), newTransactor(t, client)
 		n, list, missing := key(t, tr, "a", "n"), key(t, tr, "a", "list"), key(t, tr, "a", "missing")
-		tx := func(name string) script.Tx {
-			return script.Tx{
+		tx := func(name string) commit.Commit {
+			return commit.Commit{
 				Digest: fmt.Sprintf("%-16s", name), Token: fmt.Sprintf("%-10s", name), NotAfter: time.Now().Add(time.Minute),
 				Keys: []string{n, list, missing},
 			}
 		}
-		unset := script.Guard{Order: 'o', Args: []any{"GET", missing}}
-		reads, err := tr.Scripts().Read(ctx, shardOf(tr), []string{missing}, []script.Guard{unset}, 1<<20)
+		unset := commit.Guard{Order: 'o', Args: []any{"GET", missing}}
+		reads, err := link.Of(tr).Commits.Read(ctx, shardOf(tr), []string{missing}, []commit.Guard{unset}, 1<<20)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -34,8 +36,8 @@ func TestMoreThanAByteCounts(t *testing.T) {
 		large, changed, wide, last := tx("large"), tx("changed"), tx("wide"), tx("last")
 		for i := range many {
 			large.Guards = append(large.Guards, unset)
-			large.Events = append(large.Events, script.Event{ID: fmt.Sprint(i), Body: []byte("{}")})
-			large.Commands = append(large.Commands, script.Command{Head: "i02", Args: []any{"INCR", n}})
+			large.Events = append(large.Events, shard.Event{ID: fmt.Sprint(i), Body: []byte("{}")})
+			large.Commands = append(large.Commands, commit.Command{Head: "i02", Args: []any{"INCR", n}})
 		}
 		changed.Guards = append(changed.Guards, large.Guards...)
 		changed.Guards[many-1].Args = []any{"GET", n}
@@ -43,14 +45,14 @@ func TestMoreThanAByteCounts(t *testing.T) {
 		for i := range values {
 			values[i] = i
 		}
-		wide.Commands = []script.Command{{Head: "r0", Args: append([]any{"RPUSH", list}, values...)}, set(n+"x", "v")}
+		wide.Commands = []commit.Command{{Head: "r0", Args: append([]any{"RPUSH", list}, values...)}, set(n+"x", "v")}
 		wide.Keys = append(wide.Keys, n+"x")
-		last.Commands = []script.Command{{Head: "r03", Args: []any{"RPUSH", list, "last"}}}
-		outcomes, _, _, err := tr.Scripts().Commit(ctx, shardOf(tr), []script.Tx{large, changed, wide, last})
+		last.Commands = []commit.Command{{Head: "r03", Args: []any{"RPUSH", list, "last"}}}
+		outcomes, _, err := commitAll(ctx, tr, shardOf(tr), []commit.Commit{large, changed, wide, last})
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, want := range []script.State{script.Committed, script.Conflict, script.Committed, script.Committed} {
+		for i, want := range []commit.State{commit.Committed, commit.Conflict, commit.Committed, commit.Committed} {
 			if outcomes[i].State != want {
 				t.Errorf("transaction %d: %.200v, want %s", i, outcomes[i], want)
 			}

@@ -8,19 +8,19 @@ import (
 	"time"
 
 	"github.com/luatx/luatx/internal/command"
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/commit"
 )
 
-// prepare lays the transaction out for the script.
-func (tx *Tx) prepare(p *prepared) error {
+// assemble turns the recorded transaction into a commit.
+func (tx *Tx) assemble() error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	p.cmds = tx.recorder.Cmds()
+	tx.cmds = tx.recorder.Cmds()
 	if refused := tx.refused.Load(); refused != nil {
 		return *refused
 	}
-	out := &p.Tx
-	if n := len(p.cmds) + len(out.Events) + len(tx.guards); n > tx.t.cfg.MaxCommands {
+	out := &tx.commit
+	if n := len(tx.cmds) + len(out.Events) + len(tx.guards); n > tx.t.cfg.MaxCommands {
 		return fmt.Errorf("%w: %d commands, events and guarded reads, more than MaxCommands, %d", ErrTooLarge, n, tx.t.cfg.MaxCommands)
 	}
 	size := tx.guardBytes
@@ -28,9 +28,9 @@ func (tx *Tx) prepare(p *prepared) error {
 	for i := range out.Events {
 		size += len(out.Events[i].ID) + len(out.Events[i].Body)
 	}
-	declared := keySet{keys: p.few.keys[:0]}
-	out.Commands = slices.Grow(p.few.commands[:0], len(p.cmds))
-	for _, cmd := range p.cmds {
+	declared := keySet{keys: tx.few.keys[:0]}
+	out.Commands = slices.Grow(tx.few.commands[:0], len(tx.cmds))
+	for _, cmd := range tx.cmds {
 		args, n, err := sendable(cmd.Args())
 		if err != nil {
 			return fmt.Errorf("%w: %s: %w", ErrCommandRefused, cmd.Name(), err)
@@ -50,7 +50,7 @@ func (tx *Tx) prepare(p *prepared) error {
 		declared.add(key)
 	}
 	out.Keys = declared.keys
-	out.Commands, out.Order = streamsLast(p.cmds, out.Commands)
+	out.Commands, out.Order = streamsLast(tx.cmds, out.Commands)
 	if size > tx.t.cfg.MaxBytes {
 		return fmt.Errorf("%w: %d bytes, more than MaxBytes, %d", ErrTooLarge, size, tx.t.cfg.MaxBytes)
 	}
@@ -81,17 +81,17 @@ func (s *keySet) add(key string) {
 }
 
 // lay makes a recorded command one of the script's, and lists where its keys stand.
-func lay(args []any) (script.Command, []int, error) {
+func lay(args []any) (commit.Command, []int, error) {
 	if call, keys, ok := layCall(args); ok {
 		return call, keys, nil
 	}
 	spec, err := command.Lookup(args)
 	if err != nil {
-		return script.Command{}, nil, err
+		return commit.Command{}, nil, err
 	}
 	keys, err := spec.Keys(args)
 	args, _ = command.Exact(args)
-	return script.Command{Head: spec.Head(args), Args: args}, keys, err
+	return commit.Command{Head: spec.Head(args), Args: args}, keys, err
 }
 
 // sendable checks that go-redis can send the arguments, and counts their bytes.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/commit"
 )
 
 // Procedure is logic in Lua that runs on the server inside a commit: it reads, branches and writes at one moment,
@@ -143,20 +143,20 @@ func splitCall(args []any) (name string, keys, rest []any, ok bool) {
 }
 
 // layCall is lay for a call.
-func layCall(args []any) (script.Command, []int, bool) {
+func layCall(args []any) (commit.Command, []int, bool) {
 	if args[0] != callCommand {
-		return script.Command{}, nil, false
+		return commit.Command{}, nil, false
 	}
 	_, keys, _, ok := splitCall(args)
 	positions := make([]int, len(keys))
 	for i := range positions {
 		positions[i] = 3 + i
 	}
-	return script.Command{Head: "p0" + strconv.Itoa(len(args)-1), Args: args[1:]}, positions, ok
+	return commit.Command{Head: "p0" + strconv.Itoa(len(args)-1), Args: args[1:]}, positions, ok
 }
 
-func (tx *Tx) abortError(out *script.Outcome) error {
-	err := &AbortError{Index: out.Index - 1, Reason: out.Text, Permanent: out.State == script.Rejected}
+func (tx *Tx) abortError(out *commit.Outcome) error {
+	err := &AbortError{Index: out.Index - 1, Reason: out.Text, Permanent: out.State == commit.Rejected}
 	if cmds := tx.recorder.Cmds(); err.Index >= 0 && err.Index < len(cmds) {
 		err.Procedure, _, _, _ = splitCall(cmds[err.Index].Args())
 	}

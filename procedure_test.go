@@ -149,6 +149,36 @@ func TestProceduresAreHeldToTheirRules(t *testing.T) {
 	}
 }
 
+// Each call of a procedure has the whole budget, and the budget includes calls that fail.
+func TestProcedureMayMakeAsManyCallsAsConfigured(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		const budget = 5
+		calls := luatx.Procedure{Name: "calls", Keys: []string{"k"}, Args: []string{"n"}, Source: `
+redis.call('INCR', k)
+redis.pcall('HGET', k, 'f')
+for i = 3, tonumber(n) do redis.call('GET', k) end`}
+		ctx := redistest.Soon(t)
+		tr := newTransactor(t, client, withProcedures(calls), func(c *luatx.Config) { c.ProcedureCalls = budget })
+		k := key(t, tr, "a", "k")
+		run := func(n int) error {
+			_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+				tx.Call("calls", []string{k}, n)
+				tx.Call("calls", []string{k}, n)
+				return nil
+			})
+			return err
+		}
+		if err := run(budget); err != nil || client.Get(ctx, k).Val() != "2" {
+			t.Errorf("%d calls: %v, %v", budget, err, client.Get(ctx, k))
+		}
+		var failed *luatx.CommandError
+		if err := run(budget + 1); !errors.As(err, &failed) || !strings.Contains(failed.Text, "more than 5 calls") || client.Get(ctx, k).Val() != "2" {
+			t.Errorf("%d calls: %v, %v", budget+1, err, client.Get(ctx, k))
+		}
+	})
+}
+
 // TestProcedureFillsTheOutbox holds that events of procedures count, and that a full outbox undoes what was written.
 func TestProcedureFillsTheOutbox(t *testing.T) {
 	t.Parallel()
@@ -251,8 +281,9 @@ func TestScriptSHA(t *testing.T) {
 	}
 	other := newTransactor(t, client, withProcedures(transfer, luatx.Procedure{Name: "more", Source: "return 1"}))
 	warm(t, tr)
-	if sha := tr.ScriptSHA(); len(sha) != 40 || sha != same.ScriptSHA() || sha == other.ScriptSHA() || !server.Admin(t).ScriptExists(ctx, sha).Val()[0] {
-		t.Errorf("SHA1s %s, %s, %s", sha, same.ScriptSHA(), other.ScriptSHA())
+	sha, again, others := shaOf(t, tr, "commit"), shaOf(t, same, "commit"), shaOf(t, other, "commit")
+	if len(sha) != 40 || sha != again || sha == others || !server.Admin(t).ScriptExists(ctx, sha).Val()[0] {
+		t.Errorf("SHA1s %s, %s, %s", sha, again, others)
 	}
 }
 

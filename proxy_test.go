@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/respproxy"
 	"github.com/luatx/luatx/internal/slot"
@@ -138,7 +139,7 @@ func TestStackUnderChaos(t *testing.T) {
 			t.Errorf("%s was applied %s times", id, times)
 		}
 	}
-	events := past.ZCard(ctx, tr.Scripts().Shard(slot.OfTag("a")).Key("pending")).Val()
+	events := past.ZCard(ctx, link.Of(tr).Scripts.Shard(slot.OfTag("a")).Key("pending")).Val()
 	if len(applied) != workers*each || events != workers*each || in.pending() != 0 {
 		t.Errorf("of %d messages %d are applied, %d have an event, %d are pending", workers*each, len(applied), events, in.pending())
 	}

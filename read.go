@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/internal/command"
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/commit"
 )
 
 // Read returns what reads now, from the master, and guards the transaction by what it read: the commit runs the
@@ -63,7 +63,7 @@ func (tx *Tx) guard(ctx context.Context, cmds []redis.Cmder) error {
 		return ErrTxClosed
 	}
 	written := tx.writtenKeys()
-	guards, keys, size := make([]script.Guard, len(cmds)), make([]string, 0, len(cmds)), 0
+	guards, keys, size := make([]commit.Guard, len(cmds)), make([]string, 0, len(cmds)), 0
 	for i, cmd := range cmds {
 		args, n, err := sendable(cmd.Args())
 		if err != nil {
@@ -89,7 +89,7 @@ func (tx *Tx) guard(ctx context.Context, cmds []redis.Cmder) error {
 			keys = append(keys, key)
 		}
 		args, _ = command.Exact(args)
-		guards[i] = script.Guard{Order: orders[spec.Guard], Args: args}
+		guards[i] = commit.Guard{Order: orders[spec.Guard], Args: args}
 	}
 	if len(guards) == 0 {
 		return nil
@@ -99,7 +99,7 @@ func (tx *Tx) guard(ctx context.Context, cmds []redis.Cmder) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, tx.t.cfg.CommitTimeout)
 	defer cancel()
-	reads, err := tx.t.scripts.Read(ctx, tx.shard, keys, guards, tx.guardRoom())
+	reads, err := tx.t.commits.Read(ctx, tx.commit.Shard, keys, guards, tx.guardRoom())
 	if err != nil {
 		return fmt.Errorf("luatx: read: %w", err)
 	}
@@ -164,7 +164,7 @@ func (tx *Tx) writtenKeys() map[string]bool {
 	return written
 }
 
-// orders are what lua/_guard.lua calls the guard classes.
+// orders are what internal/lua/_guard.lua calls the guard classes.
 var orders = map[command.Guard]byte{command.GuardOrdered: 'o', command.GuardMembers: 'm', command.GuardPairs: 'p'}
 
 // verify tells whether what was read still holds: ErrConflict, or why it could not be asked.
@@ -180,7 +180,7 @@ func (tx *Tx) verify(ctx context.Context) error {
 	}
 	ctx, cancel := tx.lookup(ctx)
 	defer cancel()
-	reads, err := tx.t.scripts.Read(ctx, tx.shard, keys, guards, tx.t.cfg.GuardBytes)
+	reads, err := tx.t.commits.Read(ctx, tx.commit.Shard, keys, guards, tx.t.cfg.GuardBytes)
 	if err != nil {
 		tx.t.cfg.Logger.Warn("luatx: the guarded reads could not be verified", "error", err)
 		return fmt.Errorf("luatx: verify the guarded reads: %w", err)

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/commit"
 	"github.com/luatx/luatx/internal/slot"
 )
 
@@ -32,12 +32,13 @@ type Receipt string
 
 const receiptVersion = "2"
 
-func newReceipt(tx *Tx, prepared *script.Tx) Receipt {
+func newReceipt(tx *Tx) Receipt {
+	c := &tx.commit
 	// The commit left no earlier than CommitTimeout before its deadline, so its id is in the inbox until then at least.
-	known := prepared.NotAfter.Add(-slack - tx.t.cfg.CommitTimeout + tx.t.cfg.Retention)
+	known := c.NotAfter.Add(-slack - tx.t.cfg.CommitTimeout + tx.t.cfg.Retention)
 	fields := strings.Join([]string{
-		receiptVersion, strconv.Itoa(tx.shard.Slot), hex.EncodeToString([]byte(prepared.Digest)),
-		hex.EncodeToString([]byte(prepared.Token)), strconv.FormatInt(prepared.NotAfter.Add(slack).UnixMilli(), 10),
+		receiptVersion, strconv.Itoa(c.Shard.Slot), hex.EncodeToString([]byte(c.Digest)),
+		hex.EncodeToString([]byte(c.Token)), strconv.FormatInt(c.NotAfter.Add(slack).UnixMilli(), 10),
 		strconv.FormatInt(known.UnixMilli(), 10), tx.t.cfg.Namespace,
 	}, "-")
 	return Receipt(fmt.Sprintf("%s-%08x", fields, crc32.ChecksumIEEE([]byte(fields))))
@@ -98,18 +99,18 @@ func (t *Transactor) Resolve(ctx context.Context, receipt Receipt) (Result, erro
 	}
 	ctx, cancel := context.WithTimeout(ctx, t.cfg.CommitTimeout)
 	defer cancel()
-	shard, digest, token, until := t.scripts.Shard(r.slot), r.digest, r.token, r.until
-	state, text, now, err := t.scripts.Resolve(ctx, shard, digest, token, until)
+	home := t.shards.Shard(r.slot)
+	state, text, now, err := t.commits.Resolve(ctx, home, r.digest, r.token, r.until)
 	if err != nil {
 		return Result{}, fmt.Errorf("luatx: resolve: %w", err)
 	}
 	switch state {
-	case script.Tombstoned, script.Absent, script.Duplicate:
+	case commit.Tombstoned, commit.Absent, commit.Duplicate:
 		if now.After(r.known) {
 			return Result{}, fmt.Errorf("luatx: resolve: %w", ErrReceiptExpired)
 		}
 	}
-	if err := outcomeError(&script.Outcome{State: state, Text: text}, &Tx{t: t, shard: shard}); err != nil {
+	if err := outcomeError(&commit.Outcome{State: state, Text: text}, &Tx{t: t, commit: commit.Commit{Shard: home}}); err != nil {
 		return Result{}, err
 	}
 	return Result{Outcome: outcomes[state]}, nil

@@ -7,7 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/eval"
 )
 
 // RefusedError is a server that does not let a transaction in: it is out of memory, read-only, has too few replicas,
@@ -92,11 +92,11 @@ func denied(text string) bool {
 
 // refusal makes a RefusedError of an error that is, or was at last, the server's own answer; nil of any other.
 func refusal(err error) error {
-	if ended, ok := errors.AsType[*script.ServerError](err); ok {
+	if ended, ok := errors.AsType[*eval.ServerError](err); ok {
 		return refused(ended.Err.Error(), nil)
 	}
 	answer, ok := errors.AsType[redis.Error](err)
-	if !ok || errors.Is(err, script.ErrUnknown) {
+	if !ok || errors.Is(err, eval.ErrUnknown) {
 		return nil
 	}
 	return refused(answer.Error(), err)

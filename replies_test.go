@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/respproxy"
 	"github.com/luatx/luatx/internal/slot"
@@ -16,7 +17,7 @@ import (
 
 // shardKey is a key of luatx's own.
 func shardKey(tr *luatx.Transactor, tag, name string) string {
-	return tr.Scripts().Shard(slot.OfTag(tag)).Key(name)
+	return link.Of(tr).Scripts.Shard(slot.OfTag(tag)).Key(name)
 }
 
 // TestKeptReplies holds that a retry hears what the first call heard.
@@ -24,13 +25,15 @@ func TestKeptReplies(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, tr := redistest.Soon(t), newTransactor(t, client)
-		n, h := key(t, tr, "a", "n"), key(t, tr, "a", "h")
+		n, h, s := key(t, tr, "a", "n"), key(t, tr, "a", "h"), key(t, tr, "a", "s")
 		client.Set(ctx, n, "9007199254740992", 0)
 		client.HSet(ctx, h, "f", "\r\n\xff")
+		var entry *redis.StringCmd // the commit runs an XADD after the other commands
 		call := func(more int, opts ...luatx.Option) (luatx.Result, *redis.IntCmd, *redis.SliceCmd) {
 			var count *redis.IntCmd
 			var fields *redis.SliceCmd
 			result, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+				entry = tx.Pipeline().XAdd(ctx, &redis.XAddArgs{Stream: s, Values: []string{"f", "v"}})
 				count, fields = tx.Pipeline().Incr(ctx, n), tx.Pipeline().HMGet(ctx, h, "f", "no")
 				for range more {
 					tx.Pipeline().Incr(ctx, n)
@@ -49,6 +52,9 @@ func TestKeptReplies(t *testing.T) {
 			}
 			if v := fields.Val(); len(v) != 2 || v[0] != "\r\n\xff" || v[1] != nil {
 				t.Errorf("%v: %v", result.Outcome, fields)
+			}
+			if added := client.XRange(ctx, s, "-", "+").Val(); len(added) != 1 || entry.Val() != added[0].ID {
+				t.Errorf("%v: %v, and the stream holds %v", result.Outcome, entry, added)
 			}
 		}
 		if _, count, _ := call(0); !errors.Is(count.Err(), luatx.ErrRepliesLost) {

@@ -12,8 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/message"
 )
@@ -113,8 +114,8 @@ func TestClusterMigratingSlotTurnsEveryScriptAway(t *testing.T) {
 	tr := newTransactor(t, client, func(c *luatx.Config) {
 		c.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	})
-	scripts, n := tr.Scripts(), slot.OfTag("a")
-	shard := scripts.Shard(n)
+	scripts, n := link.Of(tr).Scripts, slot.OfTag("a")
+	home := scripts.Shard(n)
 	for _, id := range []string{"claimed", "settled", "parked"} {
 		if _, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
 			return tx.Emit(luatx.Event{ID: id, Body: []byte(id)})
@@ -124,16 +125,16 @@ func TestClusterMigratingSlotTurnsEveryScriptAway(t *testing.T) {
 	}
 	// Every key that any script declares exists, but for the one that never does.
 	for _, hash := range []string{"inbox:b", "broken", "attempts", "leases", "errors"} {
-		client.HSet(ctx, shard.Key(hash), "x", "y")
+		client.HSet(ctx, home.Key(hash), "x", "y")
 	}
 	for _, hash := range []string{"counts", "parked:by", "routes", "headers"} {
-		client.HSet(ctx, shard.Key(hash), "x", "1")
+		client.HSet(ctx, home.Key(hash), "x", "1")
 	}
-	client.ZAdd(ctx, shard.Key("lanes"), redis.Z{Member: "k\x000000000000000001\x00x"})
-	client.XAdd(ctx, &redis.XAddArgs{Stream: shard.Key("audit"), Values: []string{"operation", "0"}})
-	client.ZAdd(ctx, shard.Key("parked"), redis.Z{Member: "parked"})
-	client.ZAdd(ctx, shard.Key("sent"), redis.Z{Score: 1e18, Member: "x"})
-	client.Set(ctx, shard.Key("seq"), 1, 0)
+	client.ZAdd(ctx, home.Key("lanes"), redis.Z{Member: "k\x000000000000000001\x00x"})
+	client.XAdd(ctx, &redis.XAddArgs{Stream: home.Key("audit"), Values: []string{"operation", "0"}})
+	client.ZAdd(ctx, home.Key("parked"), redis.Z{Member: "parked"})
+	client.ZAdd(ctx, home.Key("sent"), redis.Z{Score: 1e18, Member: "x"})
+	client.Set(ctx, home.Key("seq"), 1, 0)
 	count := key(t, tr, "a", "count")
 	client.Set(ctx, count, 0, 0)
 	in := newInput(t, client, key(t, tr, "a", "orders"))
@@ -148,43 +149,43 @@ func TestClusterMigratingSlotTurnsEveryScriptAway(t *testing.T) {
 			return err
 		},
 		"resolve": func(ctx context.Context) error {
-			_, _, _, err := scripts.Resolve(ctx, shard, "0123456789abcdef", "base5678\x00\x01", time.Now().Add(time.Minute))
+			_, _, _, err := link.Of(tr).Commits.Resolve(ctx, home, "0123456789abcdef", "base5678\x00\x01", time.Now().Add(time.Minute))
 			return err
 		},
 		"claim": func(ctx context.Context) error {
-			_, err := scripts.Claim(ctx, shard, script.Claiming{Limit: 1, Lease: time.Minute, Attempts: 3})
+			_, err := scripts.Claim(ctx, home, shard.Claiming{Limit: 1, Lease: time.Minute, Attempts: 3})
 			return err
 		},
 		"settle": func(ctx context.Context) error {
-			_, err := scripts.Settle(ctx, shard, script.Settling{Attempts: 3, Retention: time.Hour}, []script.Settlement{{ID: "settled", What: "sent"}})
+			_, err := scripts.Settle(ctx, home, shard.Settling{Attempts: 3, Retention: time.Hour}, []shard.Settlement{{ID: "settled", What: "sent"}})
 			return err
 		},
 		"enqueue": func(ctx context.Context) error {
-			_, err := scripts.Enqueue(ctx, shard, []script.Event{{ID: "enqueued", Body: []byte("x")}})
+			_, err := link.Of(tr).Commits.Enqueue(ctx, home, []shard.Event{{ID: "enqueued", Body: []byte("x")}})
 			return err
 		},
 		"scheduled": func(ctx context.Context) error {
-			_, err := scripts.Schedule(ctx, shard, "scheduled", time.Now())
+			_, err := scripts.Schedule(ctx, home, "scheduled", time.Now())
 			return err
 		},
 		"rearm": func(ctx context.Context) error {
-			_, err := scripts.Rearm(ctx, shard, script.Act{Operation: "1"}, time.Time{}, "", []string{"parked"})
+			_, err := scripts.Rearm(ctx, home, shard.Act{Operation: "1"}, time.Time{}, "", []string{"parked"})
 			return err
 		},
 		"discard": func(ctx context.Context) error {
-			_, err := scripts.Discard(ctx, shard, script.Act{Operation: "2"}, []string{"discarded"})
+			_, err := scripts.Discard(ctx, home, shard.Act{Operation: "2"}, []string{"discarded"})
 			return err
 		},
 		"erase": func(ctx context.Context) error {
-			_, err := scripts.Erase(ctx, shard, script.Act{Operation: "3"}, []string{"erased"})
+			_, err := scripts.Erase(ctx, home, shard.Act{Operation: "3"}, []string{"erased"})
 			return err
 		},
 		"replay": func(ctx context.Context) error {
-			_, err := scripts.Replay(ctx, shard, script.Act{Operation: "4"}, time.Now(), []string{"replayed"})
+			_, err := scripts.Replay(ctx, home, shard.Act{Operation: "4"}, time.Now(), []string{"replayed"})
 			return err
 		},
 		"import": func(ctx context.Context) error {
-			_, err := scripts.Import(ctx, shard, script.Act{Operation: "5"}, []script.Imported{{ID: "imported", Parked: time.Now(), Body: []byte("x")}})
+			_, err := scripts.Import(ctx, home, shard.Act{Operation: "5"}, []shard.Imported{{ID: "imported", Parked: time.Now(), Body: []byte("x")}})
 			return err
 		},
 	}

@@ -10,14 +10,16 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/commit"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/shard"
 )
 
 // due are the ids that a claim takes, and what it says of when the next is due.
 func due(t testing.TB, tr *luatx.Transactor) (ids []string, next time.Duration) {
 	t.Helper()
-	claim, err := tr.Scripts().Claim(redistest.Soon(t), shardOf(tr), script.Claiming{Limit: 100, Lease: time.Hour, Attempts: 10})
+	claim, err := link.Of(tr).Scripts.Claim(redistest.Soon(t), shardOf(tr), shard.Claiming{Limit: 100, Lease: time.Hour, Attempts: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,21 +97,21 @@ func TestDelaysWithinABatch(t *testing.T) {
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr := newTransactor(t, client)
 		delays := []time.Duration{0, 10 * 24 * time.Hour, 0, time.Hour, 10 * 24 * time.Hour}
-		var batch []script.Tx
+		var batch []commit.Commit
 		for i, delay := range delays {
 			name := fmt.Sprint("e", i)
-			batch = append(batch, script.Tx{
+			batch = append(batch, commit.Commit{
 				Digest: fmt.Sprintf("%-16s", name), Token: fmt.Sprintf("%-10s", name), NotAfter: time.Now().Add(time.Minute),
-				Delay: delay, Events: []script.Event{{ID: name, Body: []byte("{}")}},
+				Delay: delay, Events: []shard.Event{{ID: name, Body: []byte("{}")}},
 			})
 		}
-		outcomes, now, _, err := tr.Scripts().Commit(redistest.Soon(t), shardOf(tr), batch)
+		outcomes, now, err := commitAll(redistest.Soon(t), tr, shardOf(tr), batch)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i, out := range outcomes {
 			at := client.ZScore(t.Context(), shardOf(tr).Key("pending"), fmt.Sprint("e", i)).Val()
-			if want := now.Add(delays[i]).UnixMilli(); out.State != script.Committed || int64(at) != want {
+			if want := now.Add(delays[i]).UnixMilli(); out.State != commit.Committed || int64(at) != want {
 				t.Errorf("event %d, delayed by %v: %+v, due at %.0f, want %d", i, delays[i], out, at, want)
 			}
 		}
@@ -121,21 +123,21 @@ func TestWoken(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr := newTransactor(t, client)
-		commit := func(name string, events ...string) script.Tx {
-			tx := script.Tx{Digest: fmt.Sprintf("%-16s", name), Token: fmt.Sprintf("%-10s", name), NotAfter: time.Now().Add(time.Hour)}
+		emitting := func(name string, events ...string) commit.Commit {
+			tx := commit.Commit{Digest: fmt.Sprintf("%-16s", name), Token: fmt.Sprintf("%-10s", name), NotAfter: time.Now().Add(time.Hour)}
 			for _, id := range events {
-				tx.Events = append(tx.Events, script.Event{ID: id, Body: []byte("{}")})
+				tx.Events = append(tx.Events, shard.Event{ID: id, Body: []byte("{}")})
 			}
 			return tx
 		}
-		sent := func(batch ...script.Tx) (woken []bool) {
+		sent := func(batch ...commit.Commit) (woken []bool) {
 			t.Helper()
-			outcomes, _, _, err := tr.Scripts().Commit(redistest.Soon(t), shardOf(tr), batch)
+			outcomes, _, err := commitAll(redistest.Soon(t), tr, shardOf(tr), batch)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, out := range outcomes {
-				if out.State != script.Committed {
+				if out.State != commit.Committed {
 					t.Errorf("%+v", out)
 				}
 				woken = append(woken, out.Woken)
@@ -145,7 +147,7 @@ func TestWoken(t *testing.T) {
 		settle := func(ids ...string) {
 			t.Helper()
 			for _, id := range ids {
-				settled, err := tr.Scripts().Settle(redistest.Soon(t), shardOf(tr), script.Settling{Attempts: 9, Retention: time.Hour}, []script.Settlement{{ID: id, What: "sent"}})
+				settled, err := link.Of(tr).Scripts.Settle(redistest.Soon(t), shardOf(tr), shard.Settling{Attempts: 9, Retention: time.Hour}, []shard.Settlement{{ID: id, What: "sent"}})
 				if err != nil || settled.Done[0] != "sent" {
 					t.Fatal(settled, err)
 				}
@@ -155,19 +157,19 @@ func TestWoken(t *testing.T) {
 			got  []bool
 			want string
 		}{
-			{sent(commit("1")), "[false]"},
-			{sent(commit("2", "a")), "[true]"},
-			{sent(commit("4", "a")), "[false]"},
+			{sent(emitting("1")), "[false]"},
+			{sent(emitting("2", "a")), "[true]"},
+			{sent(emitting("4", "a")), "[false]"},
 		} {
 			if fmt.Sprint(c.got) != c.want {
 				t.Errorf("%v, want %s", c.got, c.want)
 			}
 		}
 		settle("a")
-		if got := sent(commit("6", "a")); got[0] {
+		if got := sent(emitting("6", "a")); got[0] {
 			t.Error("a known event wakes nobody")
 		}
-		if got := sent(commit("7"), commit("8", "d"), commit("9", "e")); fmt.Sprint(got) != "[false true false]" {
+		if got := sent(emitting("7"), emitting("8", "d"), emitting("9", "e")); fmt.Sprint(got) != "[false true false]" {
 			t.Errorf("in a batch: %v", got)
 		}
 	})

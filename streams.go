@@ -6,13 +6,13 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/commit"
 )
 
 // streamsLast moves XADDs to the end of a transaction, where no copy of the stream is needed to undo them: those
 // that leave the id to the server, and whose stream no command names that stays behind them. Those that must stay
 // are undone as any other command. It returns where each command was recorded; nil: where it stands.
-func streamsLast(cmds []redis.Cmder, commands []script.Command) ([]script.Command, []int) {
+func streamsLast(cmds []redis.Cmder, commands []commit.Command) ([]commit.Command, []int) {
 	last := len(commands) - 1
 	for last >= 0 && isXAdd(commands[last]) {
 		last--
@@ -41,8 +41,8 @@ func streamsLast(cmds []redis.Cmder, commands []script.Command) ([]script.Comman
 	return reordered(commands)
 }
 
-func reordered(commands []script.Command) ([]script.Command, []int) {
-	sorted, order := make([]script.Command, 0, len(commands)), make([]int, 0, len(commands))
+func reordered(commands []commit.Command) ([]commit.Command, []int) {
+	sorted, order := make([]commit.Command, 0, len(commands)), make([]int, 0, len(commands))
 	for _, xadds := range []bool{false, true} {
 		for i, c := range commands {
 			if isXAdd(c) == xadds {
@@ -66,7 +66,7 @@ func ran(cmds []redis.Cmder, order []int) []redis.Cmder {
 }
 
 // isXAdd reports whether a command is undone by the id of the entry it added.
-func isXAdd(c script.Command) bool { return c.Class() == 'x' }
+func isXAdd(c commit.Command) bool { return c.Class() == 'x' }
 
 func keyOf(arg any) string {
 	key, _ := text(arg)

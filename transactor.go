@@ -5,13 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/internal/command"
+	"github.com/luatx/luatx/internal/commit"
+	"github.com/luatx/luatx/internal/eval"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/record"
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/message"
 )
@@ -21,31 +23,25 @@ const layout = 2
 
 // A Transactor commits transactions. One serves a process; it is safe for concurrent use and needs no closing.
 type Transactor struct {
+	linked
 	cfg      Config
 	client   redis.UniversalClient
-	scripts  *script.Set
+	runner   *eval.Runner
+	shards   *shard.Scripts
+	commits  *commit.Sender
+	inside   *link.Inside
 	identity string
 	source   *record.Source
 	filler   *record.Filler
 	clock    atomic.Pointer[reading]
-	inline   atomic.Pointer[Inline]
 
 	checks  shared
 	checked atomic.Bool
 	passed  chan struct{} // closed when checked is true
 }
 
-// Inline is told of commits in this process, so that their events can be published at once. Package relay
-// implements it.
-type Inline interface {
-	// Reserve takes a free slot for the events of a transaction about to commit; the cold relays leave them
-	// alone for the lease. With ok false there is no slot, and the events are everybody's at once.
-	Reserve() (lease time.Duration, ok bool)
-	// Committed hands over the events of a shard. Those that are ordered or scheduled are never the committer's own, even
-	// where a slot was reserved. Events is empty where a reserved transaction did not commit; where it did, the slice is
-	// the receiver's to keep and to change. It must not block.
-	Committed(slot int, events []Event, reserved bool)
-}
+// linked is how this module's packages reach the inside of a Transactor.
+type linked = link.Point
 
 // New returns a Transactor. It does no I/O; the client stays the caller's. A Ring is refused: it does not hash
 // keys as the cluster does.
@@ -63,36 +59,42 @@ func New(client redis.UniversalClient, cfg Config) (*Transactor, error) {
 	if err := cfg.Durability.fits(client); err != nil {
 		return nil, err
 	}
-	procedures, commands := make([]script.Procedure, len(cfg.Procedures)), ""
+	procedures, commands := make([]commit.Procedure, len(cfg.Procedures)), ""
 	for i, p := range cfg.Procedures {
-		procedures[i], commands = script.Procedure(p), command.LuaTable()
+		procedures[i], commands = commit.Procedure(p), command.LuaTable()
 	}
 	identity := fmt.Sprintf("luatx %d, namespace %s, %s", layout, cfg.Namespace, cfg.Keyspace.identity())
-	return &Transactor{
+	constants := shard.Constants{
+		Namespace:   cfg.Namespace,
+		Identity:    identity,
+		Retention:   cfg.Retention,
+		Capacity:    cfg.OutboxCapacity,
+		Bytes:       cfg.OutboxBytes,
+		Parked:      cfg.ParkedCapacity,
+		ParkedBytes: cfg.ParkedBytes,
+		Lane:        cfg.LaneCapacity,
+		UndoBytes:   cfg.UndoBytes,
+		KeptBytes:   cfg.KeepBytes,
+		Guarded:     cfg.GuardBytes,
+		Durability:  cfg.Durability.script(),
+		Budget:      cfg.ProcedureCalls,
+		Commands:    commands,
+	}
+	runner := eval.New(client, cfg.Namespace, cfg.Logger)
+	t := &Transactor{
 		cfg:      cfg,
 		client:   client,
 		identity: identity,
 		source:   record.NewSource(),
 		filler:   record.NewFiller(),
 		passed:   make(chan struct{}),
-		scripts: script.New(client, script.Constants{
-			Namespace:   cfg.Namespace,
-			Identity:    identity,
-			Retention:   cfg.Retention,
-			Capacity:    cfg.OutboxCapacity,
-			Bytes:       cfg.OutboxBytes,
-			Parked:      cfg.ParkedCapacity,
-			ParkedBytes: cfg.ParkedBytes,
-			Lane:        cfg.LaneCapacity,
-			UndoBytes:   cfg.UndoBytes,
-			KeptBytes:   cfg.KeepBytes,
-			Guarded:     cfg.GuardBytes,
-			Durability:  cfg.Durability.script(),
-			Procedures:  procedures,
-			Budget:      cfg.ProcedureCalls,
-			Commands:    commands,
-		}, cfg.Logger),
-	}, nil
+		runner:   runner,
+		commits:  commit.New(runner, constants, procedures),
+		shards:   shard.New(runner, constants),
+	}
+	t.inside = &link.Inside{Runner: runner, Scripts: t.shards, Commits: t.commits, Gather: t.gather, NoWakeUps: cfg.NoWakeUps}
+	t.linked = link.NewPoint(t.inside)
+	return t, nil
 }
 
 // Config returns the configuration with its defaults.
@@ -100,40 +102,6 @@ func (t *Transactor) Config() Config { return t.cfg }
 
 // Keyspace returns the keyspace of the configuration.
 func (t *Transactor) Keyspace() Keyspace { return t.cfg.Keyspace }
-
-// AttachInline makes inline publish what this Transactor commits. There is one at most.
-func (t *Transactor) AttachInline(inline Inline) error {
-	if !t.inline.CompareAndSwap(nil, &inline) {
-		return errors.New("luatx: a relay is attached to this Transactor already: use one relay, or switch the other's inline publishing off")
-	}
-	return nil
-}
-
-// HasInline reports whether an Inline is attached.
-func (t *Transactor) HasInline() bool { return t.inline.Load() != nil }
-
-// DetachInline ends what AttachInline began.
-func (t *Transactor) DetachInline() { t.inline.Store(nil) }
-
-// Announce tells the attached Inline of events that entered a shard's outbox beside a transaction, so that it need not
-// wait for its next look; where none is attached, the relays of other processes.
-func (t *Transactor) Announce(slot int, events ...Event) {
-	switch inline := t.inline.Load(); {
-	case len(events) == 0:
-	case inline != nil:
-		(*inline).Committed(slot, events, false)
-	default:
-		t.WakeRelays(slot)
-	}
-}
-
-// WakeRelays tells the relays of other processes to look at a shard. It does not wait, and what gets lost on the way
-// they find when they sweep. Config.NoWakeUps switches it off.
-func (t *Transactor) WakeRelays(slot int) {
-	if !t.cfg.NoWakeUps {
-		t.scripts.Wake(slot)
-	}
-}
 
 // Outcome says how a transaction came to be committed.
 type Outcome int
@@ -200,12 +168,10 @@ func (t *Transactor) Transact(ctx context.Context, aggregate string, fn func(*Tx
 		return Result{}, err
 	}
 	for n := 0; ; n++ {
-		p, result, err := t.run(ctx, c)
-		if p != nil {
-			t.send(ctx, []*prepared{p})
-			var done committed
-			done, err = t.finish(ctx, p)
-			result = done.Result
+		tx, result, err := t.run(ctx, c)
+		if tx != nil {
+			t.send(ctx, []*Tx{tx})
+			result, err = t.finish(ctx, tx)
 		}
 		if again, err := t.again(ctx, n, err); !again {
 			return result, err
@@ -219,11 +185,11 @@ func (t *Transactor) begin(tag, aggregate string, d *delivery) *Tx {
 		t:         t,
 		tag:       tag,
 		aggregate: aggregate,
-		shard:     t.scripts.Shard(slot.OfTag(tag)),
+		commit:    commit.Commit{Shard: t.shards.Shard(slot.OfTag(tag))},
 		delivery:  d,
 		id:        MessageID{ID: d.base()},
 	}
-	tx.prepared.Tx.Events = tx.prepared.few.events[:0]
+	tx.commit.Events = tx.few.events[:0]
 	t.source.Init(&tx.recorder, (*recording)(tx))
 	return tx
 }
@@ -245,6 +211,3 @@ func (t *Transactor) tagOf(msg *message.Message) (tag, aggregate string, err err
 	}
 	return "", "", fmt.Errorf("luatx: message %q has no aggregate: set its subject, or Config.Aggregate", msg.ID())
 }
-
-// Scripts gives luatx's own packages the scripts of the shards.
-func (t *Transactor) Scripts() *script.Set { return t.scripts }

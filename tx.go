@@ -11,9 +11,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/internal/command"
+	"github.com/luatx/luatx/internal/commit"
 	"github.com/luatx/luatx/internal/identity"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/record"
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/slot"
 )
 
@@ -23,7 +25,6 @@ type Tx struct {
 	t         *Transactor
 	tag       string
 	aggregate string
-	shard     script.Shard
 	delivery  *delivery
 	closed    atomic.Bool
 	refused   atomic.Pointer[error] // the first thing that may not be committed
@@ -32,7 +33,7 @@ type Tx struct {
 
 	mu         sync.Mutex // comes before the recorder's
 	reader     *redis.Conn
-	guards     []script.Guard
+	guards     []commit.Guard
 	guardKeys  []string
 	guardBytes int // of the reads
 	guardSize  int // of their replies, as Config.GuardBytes counts them
@@ -40,7 +41,23 @@ type Tx struct {
 	keep       bool // the replies, for a retry
 	claimed    bool
 
-	prepared prepared // its events come as they are emitted, the rest at the end
+	commit commit.Commit // its events come as they are emitted, the rest at the end
+	sent
+}
+
+// sent is what a transaction knows about its commit.
+type sent struct {
+	cmds     []redis.Cmder
+	relay    link.Relay // nil: nothing to tell a relay
+	reserved bool       // a slot of the relay
+	err      error      // nil: it is in, as the outcome says
+	began    *time.Time // where there is an Observer; a pointer keeps what there is without one small
+
+	few struct { // where the lists of the commit begin
+		events   [1]shard.Event
+		commands [4]commit.Command
+		keys     [4]string
+	}
 }
 
 // Context returns a context that carries the transaction, for adapters that use CmdableFromContext.
@@ -80,13 +97,12 @@ func (tx *Tx) Emit(event Event) error {
 		return ErrTxClosed
 	}
 	if event.ID == "" {
-		event.ID = tx.identity().EventID(len(tx.prepared.Tx.Events))
+		event.ID = tx.identity().EventID(len(tx.commit.Events))
 	}
 	if err := event.check(&tx.t.cfg); err != nil {
 		return err
 	}
-	out := &tx.prepared.Tx
-	out.Events = append(out.Events, script.Event(event))
+	tx.commit.Events = append(tx.commit.Events, shard.Event(event))
 	return nil
 }
 
@@ -94,7 +110,7 @@ func (tx *Tx) Emit(event Event) error {
 func (tx *Tx) EventID() string {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	return tx.identity().EventID(len(tx.prepared.Tx.Events))
+	return tx.identity().EventID(len(tx.commit.Events))
 }
 
 // Claim makes the commit conditional on an id that no other delivery or call has committed for the transaction's
@@ -109,7 +125,7 @@ func (tx *Tx) Claim(id MessageID) error {
 		return errors.New("luatx: the id is empty")
 	case tx.claimed:
 		return fmt.Errorf("%w: the transaction has an id: use one inbox.Middleware", ErrNested)
-	case len(tx.prepared.Tx.Events) > 0:
+	case len(tx.commit.Events) > 0:
 		return errors.New("luatx: the id came after an event: put inbox.Middleware before outbox.Middleware")
 	}
 	tx.id, tx.claimed = id, true
@@ -137,16 +153,16 @@ func (tx *Tx) Seen(ctx context.Context) (bool, error) {
 	}
 	ctx, cancel := tx.lookup(ctx)
 	defer cancel()
-	state, text, _, err := tx.t.scripts.Resolve(ctx, tx.shard, digest, "", time.Time{})
+	state, text, _, err := tx.t.commits.Resolve(ctx, tx.commit.Shard, digest, "", time.Time{})
 	switch {
 	case err != nil:
 		return false, err
-	case state == script.Broken:
+	case state == commit.Broken:
 		return false, &RollbackError{text}
-	case state == script.Identity:
-		return false, outcomeError(&script.Outcome{State: state, Text: text}, tx)
+	case state == commit.Identity:
+		return false, outcomeError(&commit.Outcome{State: state, Text: text}, tx)
 	}
-	return state == script.Replayed || state == script.Duplicate, nil
+	return state == commit.Replayed || state == commit.Duplicate, nil
 }
 
 // known is Seen for a handler that has failed: its error may come from the id's having been committed.
@@ -226,9 +242,9 @@ func (tx *Tx) checkKey(name string, arg any) error {
 	switch {
 	case !ok || key == "":
 		return fmt.Errorf("%w: %s has the key %#v: use a text that is not empty", ErrCommandRefused, name, arg)
-	case slot.Of(key) != tx.shard.Slot:
+	case slot.Of(key) != tx.commit.Shard.Slot:
 		return tx.crossSlot(name, key)
-	case tx.shard.Owns(key) && !isOwn(arg):
+	case tx.commit.Shard.Owns(key) && !isOwn(arg):
 		return fmt.Errorf("%w: %s: key %q is luatx's own: choose another namespace or prefix", ErrCommandRefused, name, key)
 	}
 	if tx.firstKey == "" {
@@ -243,7 +259,7 @@ func (tx *Tx) crossSlot(name, key string) error {
 	if tx.firstKey != "" {
 		home = fmt.Sprintf("key %q and %s", tx.firstKey, home)
 	}
-	return fmt.Errorf("%w: %s: key %q hashes to slot %d, %s of the transaction to slot %d", ErrCrossSlot, name, key, slot.Of(key), home, tx.shard.Slot)
+	return fmt.Errorf("%w: %s: key %q hashes to slot %d, %s of the transaction to slot %d", ErrCrossSlot, name, key, slot.Of(key), home, tx.commit.Shard.Slot)
 }
 
 func text(arg any) (string, bool) {
@@ -252,7 +268,7 @@ func text(arg any) (string, bool) {
 		return v, true
 	case []byte:
 		return string(v), true
-	case script.Own:
+	case shard.Own:
 		return string(v), true
 	}
 	return "", false
@@ -260,12 +276,12 @@ func text(arg any) (string, bool) {
 
 // isOwn reports whether luatx itself names a key of the shard.
 func isOwn(arg any) bool {
-	_, own := arg.(script.Own)
+	_, own := arg.(shard.Own)
 	return own
 }
 
 // commandError finds the command that a script's failure speaks of.
-func (tx *Tx) commandError(out *script.Outcome) error {
+func (tx *Tx) commandError(out *commit.Outcome) error {
 	switch {
 	case out.Index <= 0 && denied(out.Text): // of what luatx itself runs
 		return refused(out.Text, nil)
@@ -274,7 +290,7 @@ func (tx *Tx) commandError(out *script.Outcome) error {
 	case out.Index == 0:
 		return fmt.Errorf("luatx: the commit script failed and was undone: %s", out.Text)
 	}
-	failed := &CommandError{Index: out.Index - 1, Text: tx.t.scripts.Locate(out.Text)}
+	failed := &CommandError{Index: out.Index - 1, Text: tx.t.commits.Locate(out.Text)}
 	if denied(out.Text) {
 		failed.Remedy = remedies["NOPERM"]
 	}

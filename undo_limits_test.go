@@ -9,8 +9,9 @@ import (
 	"time"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/commit"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
-	"github.com/luatx/luatx/internal/script"
 	"github.com/luatx/luatx/internal/slot"
 )
 
@@ -116,24 +117,24 @@ func TestUndoWithinABatch(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	ctx, tr := t.Context(), newTransactor(t, client)
 	k := key(t, tr, "a", "k")
-	tx := func(n byte, commands ...script.Command) script.Tx {
-		return script.Tx{
+	tx := func(n byte, commands ...commit.Command) commit.Commit {
+		return commit.Commit{
 			Digest: string([]byte{n}) + "23456789abcdef0", Token: string([]byte{n}) + "base567\x00\x01",
 			NotAfter: time.Now().Add(time.Minute), Keys: []string{k, k + "2", k + "3"}, Commands: commands,
 		}
 	}
-	push := script.Command{Head: "d13", Args: []any{"RPUSH", k, "v"}} // by DUMP
-	batch := []script.Tx{
+	push := commit.Command{Head: "d13", Args: []any{"RPUSH", k, "v"}} // by DUMP
+	batch := []commit.Commit{
 		tx('a', push, set(k+"2", "1")),
 		tx('d', set(k+"3", "kept"), set(k+"2", "d")),
-		tx('b', set(k+"2", "2"), push, script.Command{Head: "h04", Args: []any{"HSET", k, "f", "v"}}, set(k+"2", "3")),
+		tx('b', set(k+"2", "2"), push, commit.Command{Head: "h04", Args: []any{"HSET", k, "f", "v"}}, set(k+"2", "3")),
 		tx('c', push, set(k+"2", "4")),
 	}
-	outcomes, _, _, err := tr.Scripts().Commit(ctx, tr.Scripts().Shard(slot.OfTag("a")), batch)
+	outcomes, _, err := commitAll(ctx, tr, link.Of(tr).Scripts.Shard(slot.OfTag("a")), batch)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []script.State{script.Committed, script.Committed, script.Failed, script.Committed} {
+	for i, want := range []commit.State{commit.Committed, commit.Committed, commit.Failed, commit.Committed} {
 		if outcomes[i].State != want {
 			t.Errorf("transaction %d: %+v", i, outcomes[i])
 		}

@@ -138,7 +138,7 @@ type matrix struct {
 
 func newMatrix(t *testing.T, client redis.UniversalClient) *matrix {
 	t.Helper()
-	tr := newTransactor(t, client, func(c *luatx.Config) { c.Procedures = spoilers })
+	tr := newTransactor(t, client, func(c *luatx.Config) { c.Procedures = append(slices.Clip(spoilers), through) })
 	m := &matrix{t, client, tr}
 	if _, err := tr.Transact(t.Context(), "a", func(tx *luatx.Tx) error { return tx.Emit(luatx.Event{Body: []byte("{}")}) }, luatx.WithID("before")); err != nil {
 		t.Fatal(err)
@@ -149,17 +149,9 @@ func newMatrix(t *testing.T, client redis.UniversalClient) *matrix {
 // row puts a failing command among others, at a place (-1: the end), and looks whether anything is left.
 func (m *matrix) row(name, setup, commands, failSetup, failing, says string, place int) {
 	m.t.Helper()
-	k := key(m.t, m.tr, "a", name)
-	for line := range strings.SplitSeq(setup+";"+failSetup, ";") {
-		if line == "" {
-			continue
-		}
-		if err := m.client.Do(m.t.Context(), words(line, k)...).Err(); err != nil {
-			if strings.Contains(err.Error(), "unknown command") {
-				return // of a later version
-			}
-			m.t.Fatalf("%s: %v", line, err)
-		}
+	k := m.setUp(name, setup+";"+failSetup)
+	if k == "" {
+		return
 	}
 	lines := strings.Split(commands, ";")
 	if place < 0 {
@@ -176,11 +168,49 @@ func (m *matrix) row(name, setup, commands, failSetup, failing, says string, pla
 	if diff := redistest.Diff(before, after); diff != "" {
 		m.t.Errorf("%q left a trace:\n%s", lines, diff)
 	}
-	for name := range after.Keys {
+	m.clean(after, k)
+}
+
+// setUp runs commands on keys that begin with a name, and returns the key that K stands for; "" if the server is too old.
+func (m *matrix) setUp(name, setup string) string {
+	m.t.Helper()
+	k := key(m.t, m.tr, "a", name)
+	for line := range strings.SplitSeq(setup, ";") {
+		if line == "" {
+			continue
+		}
+		if err := m.client.Do(m.t.Context(), words(line, k)...).Err(); err != nil {
+			if strings.Contains(err.Error(), "unknown command") {
+				return ""
+			}
+			m.t.Fatalf("%s: %v", line, err)
+		}
+	}
+	return k
+}
+
+// clean deletes the keys that begin with k.
+func (m *matrix) clean(state redistest.State, k string) {
+	m.t.Helper()
+	for name := range state.Keys {
 		if strings.HasPrefix(name, k) {
 			m.client.Del(m.t.Context(), name)
 		}
 	}
+}
+
+// words is like the function, and puts what RESTORE takes of the key K:2 in the place of PAYLOAD.
+func (m *matrix) words(line, k string) []any {
+	m.t.Helper()
+	args := words(line, k)
+	if i := slices.Index(args, any("PAYLOAD")); i >= 0 {
+		payload, err := m.client.Dump(m.t.Context(), k+":2").Result()
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		args[i] = payload
+	}
+	return args
 }
 
 func (m *matrix) transact(k string, lines []string) error {
@@ -190,18 +220,28 @@ func (m *matrix) transact(k string, lines []string) error {
 			return err
 		}
 		for _, line := range lines {
-			record(ctx, tx, words(line, k))
+			record(ctx, tx, m.words(line, k), k)
 		}
 		return nil
 	}, luatx.WithID("matrix"))
 	return err
 }
 
-// record records a command, or the call of a procedure with two keys.
-func record(ctx context.Context, tx *luatx.Tx, args []any) {
-	if args[0] == "CALL" {
+// record records a command, the call of a procedure with two keys, or the call of a procedure that runs a command on keys
+// that begin with k.
+func record(ctx context.Context, tx *luatx.Tx, args []any, k string) {
+	switch args[0] {
+	case "CALL":
 		tx.Call(args[1].(string), []string{args[2].(string), args[3].(string)})
-		return
+	case "THROUGH":
+		var keys []string
+		for _, arg := range args {
+			if name := arg.(string); strings.HasPrefix(name, k) && !slices.Contains(keys, name) {
+				keys = append(keys, name)
+			}
+		}
+		tx.Call(through.Name, keys, args[1:]...)
+	default:
+		tx.Pipeline().Do(ctx, args...)
 	}
-	tx.Pipeline().Do(ctx, args...)
 }

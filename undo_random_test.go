@@ -182,10 +182,10 @@ func (r *undoRandom) transact(commands [][]string, failing string, place int, k 
 		}
 		for i := range len(commands) + 1 {
 			if i == place {
-				record(ctx, tx, words(failing, k))
+				record(ctx, tx, words(failing, k), k)
 			}
 			if i < len(commands) {
-				record(ctx, tx, anys(commands[i]))
+				record(ctx, tx, anys(commands[i]), k)
 			}
 		}
 		return nil

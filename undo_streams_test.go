@@ -110,6 +110,7 @@ func TestXAddTakenBack(t *testing.T) {
 	for name, c := range map[string]struct{ setup, commands, left string }{
 		"existing": {"XADD K:open 1-1 f v", "SET K:a 1;XADD K:open * f v;XADD K:shut * f v", ""},
 		"new":      {"", "SET K:a 1;XADD K:open * f v;XADD K:open * f w;XADD K:shut * f v", ""},
+		"empty":    {"XGROUP CREATE K:open g $ MKSTREAM", "SET K:a 1;XADD K:open * f v;XADD K:shut * f v", ""},
 		"trimmed":  {"XADD K:open 1-1 f v;XADD K:open 1-2 f v", "SET K:a 1;XADD K:open MAXLEN 1 * f v;XADD K:shut * f v", "MAXLEN"},
 		"no id is left": {
 			large + ";XADD K:open 18446744073709551615-18446744073709551615 f v", "LPOP K:list;XADD K:open * f v", "LPOP",

@@ -8,8 +8,9 @@ import (
 	"time"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/commit"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
-	"github.com/luatx/luatx/internal/script"
 	"github.com/luatx/luatx/internal/slot"
 )
 
@@ -210,9 +211,9 @@ func TestBrokenWithinABatch(t *testing.T) {
 	k, wrong := key(t, tr, "a", "k"), key(t, tr, "a", "wrong")
 	admin.HSet(ctx, k, "f", "v")
 	admin.Set(ctx, wrong, "text", 0)
-	broken := script.Tx{
+	broken := commit.Commit{
 		Digest: "0123456789abcdef", Token: "base5678\x00\x01", NotAfter: time.Now().Add(time.Minute), Keys: []string{k, wrong},
-		Commands: []script.Command{
+		Commands: []commit.Command{
 			{Head: "D02", Args: []any{"DEL", k}},
 			{Head: "h04", Args: []any{"HSET", wrong, "f", "v"}},
 			{Head: "k03", Args: []any{"SET", k, "not reached"}},
@@ -220,12 +221,12 @@ func TestBrokenWithinABatch(t *testing.T) {
 	}
 	copied := broken
 	copied.Token = "another8\x00\x01"
-	outcomes, _, _, err := tr.Scripts().Commit(ctx, tr.Scripts().Shard(slot.OfTag("a")), []script.Tx{broken, copied})
+	outcomes, _, err := commitAll(ctx, tr, link.Of(tr).Scripts.Shard(slot.OfTag("a")), []commit.Commit{broken, copied})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, out := range outcomes {
-		if out.State != script.Broken || !strings.Contains(out.Text, k) {
+		if out.State != commit.Broken || !strings.Contains(out.Text, k) {
 			t.Errorf("transaction %d: %+v", i, out)
 		}
 	}

@@ -13,31 +13,31 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Severity is how much a Diagnosis matters.
+// Severity is the severity of a Diagnosis.
 type Severity string
 
 // The severities.
 const (
-	// Failing: luatx does not work, or loses what it has promised.
+	// Failing means that luatx does not work, or breaks a guarantee.
 	Failing Severity = "error"
-	// Risky: it works until something happens.
+	// Risky means that luatx works until a fault happens.
 	Risky Severity = "warning"
-	// Remark: to be known; on a sound server there may be some.
+	// Remark is information. A sound server may have some.
 	Remark Severity = "note"
 )
 
-// Diagnosis is what the doctor has found.
+// Diagnosis is a finding of Examine.
 type Diagnosis struct {
-	// Check is its stable name: version, eviction, persistence …
+	// Check is the stable name of the check, such as version, eviction or persistence.
 	Check    string
 	Severity Severity
-	// Node is the server's address; empty where it is about none alone.
+	// Node is the server's address. It is empty if the finding concerns no single server.
 	Node string
-	// Text says what is found, Remedy what to do about it.
+	// Text describes the finding, and Remedy the action to take.
 	Text, Remedy string
 }
 
-// String returns a line for people.
+// String returns the diagnosis as one line of text.
 func (d Diagnosis) String() string {
 	text := string(d.Severity) + " " + d.Check
 	if d.Node != "" {
@@ -46,24 +46,24 @@ func (d Diagnosis) String() string {
 	return text + ": " + d.Text + ": " + d.Remedy
 }
 
-// Examination says what Examine looks for.
+// Examination configures Examine. Its zero value works.
 type Examination struct {
-	// Role is whose rights the current user needs. Defaults to RoleApplication.
+	// Role is the role whose rights the current user must have. Defaults to RoleApplication.
 	Role Role
-	// NoShards leaves the keys of the shards alone, of which own tags have 16,384 times 24.
+	// NoShards skips the keys of the shards. With luatx.OwnTags there are 24 keys for each of 16,384 slots.
 	NoShards bool
 
 	now func() time.Time // this process's clock
 }
 
-// Examine looks at every node, at the rights of the current user, and at the shards: what is wrong, worst first. What a
-// server denies to be asked is a Remark. The error is one of the examination itself.
+// Examine checks every node, the rights of the current user, and the shards. It returns the worst findings first. If the user
+// may not ask a server for something, the finding is a Remark. The error reports that the examination itself failed.
 func (o *Operator) Examine(ctx context.Context, how Examination) ([]Diagnosis, error) {
 	how.Role = cmp.Or(how.Role, RoleApplication)
 	if how.now == nil {
 		how.now = time.Now
 	}
-	if _, err := ACL(how.Role, 7, 4); err != nil {
+	if _, err := aclOf(how.Role, 7, 4); err != nil {
 		return nil, err
 	}
 	d := &doctor{operator: o, how: how}
@@ -81,7 +81,7 @@ func (o *Operator) Examine(ctx context.Context, how Examination) ([]Diagnosis, e
 	return d.found, nil
 }
 
-// keyspace examines what needs a server that works.
+// keyspace runs the checks that need a working server.
 func (d *doctor) keyspace(ctx context.Context) error {
 	unfit := func(found Diagnosis) bool {
 		return slices.Contains([]string{"cluster", "role", "version"}, found.Check)
@@ -112,15 +112,15 @@ func (d *doctor) add(check string, severity Severity, node, text, remedy string)
 	d.found = append(d.found, Diagnosis{check, severity, node, text, remedy})
 }
 
-// eachNode calls look for each node: masters and replicas of a cluster.
+// eachNode calls look for each node, including the replicas of a cluster.
 func (o *Operator) eachNode(ctx context.Context, look func(ctx context.Context, node redis.Cmdable, addr string) error) error {
-	switch c := o.cfg.Client.(type) {
+	switch c := o.core.Client.(type) {
 	case *redis.ClusterClient:
 		return c.ForEachShard(ctx, func(ctx context.Context, node *redis.Client) error { return look(ctx, node, node.Options().Addr) })
 	case *redis.Client:
 		return look(ctx, c, c.Options().Addr)
 	}
-	return look(ctx, o.cfg.Client, "")
+	return look(ctx, o.core.Client, "")
 }
 
 // node examines one server.
@@ -173,7 +173,7 @@ func (d *doctor) configuration(ctx context.Context, node redis.Cmdable, addr str
 	return settings, nil
 }
 
-// denied makes a remark of what a server will not tell; one that does not answer is an error.
+// denied adds a remark if the user may not ask for something. It returns an error if the server does not reply.
 func (d *doctor) denied(command, addr string, err error) error {
 	if _, answered := errors.AsType[redis.Error](err); !answered {
 		return fmt.Errorf("%s: %s: %w", addr, command, err)
@@ -195,13 +195,13 @@ func (d *doctor) cluster(ctx context.Context, node redis.Cmdable, addr string) e
 	return nil
 }
 
-// maxOffset is how far clocks may be apart before it is worth a word; seriousOffset by how much they break deadlines.
+// A difference of clocks above maxOffset is a remark. Above seriousOffset it breaks deadlines.
 const (
 	maxOffset     = time.Second
 	seriousOffset = 30 * time.Second
 )
 
-// clocks compares the nodes' clocks with this one's, and so with each other.
+// clocks compares the clocks of the nodes with the clock of this process, and thereby with each other.
 func (d *doctor) clocks() {
 	for addr, offset := range d.offsets {
 		severity := Risky
@@ -215,7 +215,7 @@ func (d *doctor) clocks() {
 	}
 }
 
-// parseInfo reads what INFO says.
+// parseInfo reads a reply to INFO.
 func parseInfo(text string) map[string]string {
 	fields := map[string]string{}
 	for line := range strings.Lines(text) {

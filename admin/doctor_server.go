@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// server judges one server by its INFO, and by the settings that only CONFIG GET reports. The settings are nil if the
+// server checks one server by its INFO, and by the settings that only CONFIG GET reports. The settings are nil if the
 // user may not read them.
 func (d *doctor) server(addr string, info, config map[string]string) {
 	add := func(check string, severity Severity, text, remedy string) { d.add(check, severity, addr, text, remedy) }
@@ -54,14 +54,14 @@ func (d *doctor) eviction(addr string, info map[string]string) {
 func (d *doctor) persistence(addr string, info, config map[string]string) {
 	switch {
 	case info["aof_enabled"] == "1" && config["appendfsync"] == "no":
-		d.add("persistence", Risky, addr, "appendfsync is no: the system decides when writes reach the disk", "set appendfsync everysec, or always")
+		d.add("persistence", Risky, addr, "appendfsync is no: the operating system decides when writes reach the disk", "set appendfsync everysec, or always")
 	case info["aof_enabled"] != "0": // on, or not reported
 	case config == nil:
-		d.add("persistence", Risky, addr, "there is no append-only file: a restart loses at least what came after the last snapshot, if there are snapshots", "set appendonly yes")
+		d.add("persistence", Risky, addr, "the server has no append-only file: a restart loses every write since the last snapshot, or all data if there are no snapshots", "set appendonly yes")
 	case config["save"] == "":
-		d.add("persistence", Failing, addr, "nothing is written to disk: a restart empties it, and with it the inbox and the outbox", "set appendonly yes")
+		d.add("persistence", Failing, addr, "the server writes nothing to disk: a restart loses all data, including the inbox and the outbox", "set appendonly yes")
 	default:
-		d.add("persistence", Risky, addr, "there are snapshots only: a restart loses what came after the last one", "set appendonly yes")
+		d.add("persistence", Risky, addr, "the server only takes snapshots: a restart loses every write since the last one", "set appendonly yes")
 	}
 	if info["loading"] == "1" {
 		d.add("persistence", Risky, addr, "it is loading its data", "wait until it has")
@@ -86,7 +86,7 @@ var flaws = []flaw{
 	{"CVE-2025-49844", []string{"6.2.20", "7.2.11", "7.4.6", "8.0.4", "8.2.2"}, []string{"7.2.11", "8.0.6", "8.1.4"}},
 }
 
-// has reports whether a release has the flaw, and whether its line has a release without.
+// has reports whether a release has the flaw, and whether its line has a release without it.
 func (f flaw) has(version string, valkey bool) (affected, fixed bool) {
 	fixes := f.redis
 	if valkey {
@@ -122,7 +122,7 @@ func compatible(info map[string]string) [3]int {
 	return release(info["redis_version"])
 }
 
-// release judges the version.
+// release checks the version of the server.
 func (d *doctor) release(addr string, info map[string]string) {
 	version, name, valkey := info["redis_version"], "Redis", info["valkey_version"] != ""
 	compatible := compatible(info)

@@ -10,15 +10,17 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/link"
 )
 
-// scriptCache asks whether the scripts are there. A server that has none yet is as good: each is loaded at its first use.
+// scriptCache checks whether the server has the scripts. A server without any is sound, because their first use loads them.
 func (d *doctor) scriptCache(ctx context.Context) {
 	var names, shas []string
-	for name, sha := range d.operator.transactor.ScriptSHAs() {
+	for name, sha := range link.Of(d.operator.transactor).Runner.SHAs() {
 		names, shas = append(names, name), append(shas, sha)
 	}
-	loaded, err := d.operator.cfg.Client.ScriptExists(ctx, shas...).Result()
+	loaded, err := d.operator.core.Client.ScriptExists(ctx, shas...).Result()
 	if err != nil || len(loaded) != len(names) {
 		d.add("script-cache", Remark, "", "the server does not tell which scripts it keeps", "nothing is to be done: what it lacks is loaded")
 		return
@@ -34,16 +36,16 @@ func (d *doctor) scriptCache(ctx context.Context) {
 	}
 }
 
-// rights asks the server what the user of this connection may not do.
+// rights asks the server for the commands that the user of this connection may not run.
 func (d *doctor) rights(ctx context.Context) error {
 	o := d.operator
-	needed, err := Commands(d.how.Role, d.version[0], d.version[1])
+	needed, err := commandsOf(d.how.Role, d.version[0], d.version[1])
 	if err != nil {
 		return err
 	}
 	slots := o.transactor.Keyspace().Slots()
 	denied, known, err := o.scripts.Denied(ctx, o.scripts.Shard(slots[rand.N(len(slots))]), needed)
-	line, _ := ACL(d.how.Role, d.version[0], d.version[1])
+	line, _ := aclOf(d.how.Role, d.version[0], d.version[1])
 	if refused, ok := errors.AsType[redis.Error](err); ok {
 		d.add("acl", Failing, "", "the user may run no scripts: "+refused.Error(), line)
 		return nil
@@ -60,7 +62,7 @@ func (d *doctor) rights(ctx context.Context) error {
 	return nil
 }
 
-// shards looks at the keys of those that exist.
+// shards checks the keys of the shards that exist.
 func (d *doctor) shards(ctx context.Context) error {
 	o := d.operator
 	slots, err := o.existing(ctx)

@@ -12,6 +12,8 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/admin/internal/admintest"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
 )
 
@@ -22,11 +24,11 @@ var sound = []string{"appendonly yes", "appendfsync everysec", "min-replicas-to-
 func examined(t testing.TB, client redis.UniversalClient, how admin.Examination) []admin.Diagnosis {
 	t.Helper()
 	tr, err := luatx.New(client, luatx.Config{Namespace: "shop", Keyspace: luatx.Partitions(4)})
-	must(t, err)
+	admintest.Must(t, err)
 	op, err := admin.NewOperator(tr, admin.OperatorConfig{Client: client, Name: "alice"})
-	must(t, err)
+	admintest.Must(t, err)
 	found, err := op.Examine(redistest.Soon(t), how)
-	must(t, err)
+	admintest.Must(t, err)
 	for _, d := range found {
 		if d.Check == "" || d.Text == "" || d.Remedy == "" {
 			t.Errorf("a diagnosis without words: %+v", d)
@@ -90,15 +92,15 @@ func TestDoctor(t *testing.T) {
 		{"wrong type", sound, func(t *testing.T, server *redistest.Server) redis.UniversalClient {
 			client := server.Admin(t)
 			tr, err := luatx.New(client, luatx.Config{Namespace: "shop", Keyspace: luatx.Partitions(4)})
-			must(t, err)
-			must(t, client.Set(t.Context(), tr.Scripts().Shard(tr.Keyspace().Slots()[2]).Key("pending"), "v", 0).Err())
+			admintest.Must(t, err)
+			admintest.Must(t, client.Set(t.Context(), link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[2]).Key("pending"), "v", 0).Err())
 			return client
 		}, []string{"error key-type"}},
 		{"another layout", sound, func(t *testing.T, server *redistest.Server) redis.UniversalClient {
 			client := server.Admin(t)
 			tr, err := luatx.New(client, luatx.Config{Namespace: "shop", Keyspace: luatx.Partitions(4)})
-			must(t, err)
-			must(t, client.HSet(t.Context(), tr.Scripts().Shard(tr.Keyspace().Slots()[2]).Key("inbox:a"), "id", "luatx 0").Err())
+			admintest.Must(t, err)
+			admintest.Must(t, client.HSet(t.Context(), link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[2]).Key("inbox:a"), "id", "luatx 0").Err())
 			return client
 		}, []string{"error layout"}},
 	} {
@@ -150,17 +152,17 @@ func TestDoctorOfACluster(t *testing.T) {
 func TestDoctorIsDenied(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
-	must(t, server.Admin(t).Do(t.Context(), "ACL", "SETUSER", "me", "on", ">secret", "~*", "+@all", "-info", "-config").Err())
+	admintest.Must(t, server.Admin(t).Do(t.Context(), "ACL", "SETUSER", "me", "on", ">secret", "~*", "+@all", "-info", "-config").Err())
 	me := server.Client(t, func(o *redis.Options) { o.Username, o.Password = "me", "secret" })
 	found := examined(t, me, admin.Examination{})
 	if !slices.ContainsFunc(found, func(d admin.Diagnosis) bool { return d.Check == "denied" && d.Severity == admin.Remark }) {
 		t.Errorf("%v", found)
 	}
-	must(t, server.Kill())
+	admintest.Must(t, server.Kill())
 	tr, err := luatx.New(me, luatx.Config{Namespace: "shop"})
-	must(t, err)
+	admintest.Must(t, err)
 	op, err := admin.NewOperator(tr, admin.OperatorConfig{Client: me, Name: "alice"})
-	must(t, err)
+	admintest.Must(t, err)
 	ctx, cancel := context.WithTimeout(redistest.Soon(t), 5*time.Second)
 	defer cancel()
 	if found, err := op.Examine(ctx, admin.Examination{}); err == nil {
@@ -192,17 +194,17 @@ func TestDoctorNamesOnlyTheMissingRights(t *testing.T) {
 			t.Errorf("the default user as %s: %q", role, got)
 		}
 		granted, err := server.Binary().Rules(string(role))
-		must(t, err)
+		admintest.Must(t, err)
 		args := []any{"ACL", "SETUSER", string(role), "reset", "on", ">secret", "~shop:*", "+info", "+cluster|info", "+script|exists", "+type"}
 		for _, rule := range granted {
 			args = append(args, rule)
 		}
-		must(t, server.Admin(t).Do(t.Context(), args...).Err())
+		admintest.Must(t, server.Admin(t).Do(t.Context(), args...).Err())
 		client := server.Client(t, func(o *redis.Options) { o.Username, o.Password = string(role), "secret" })
 		if got := rights(client, role); got != nil {
 			t.Errorf("the documented user as %s: %q", role, got)
 		}
-		must(t, server.Admin(t).Do(t.Context(), "ACL", "SETUSER", string(role), "-hset").Err())
+		admintest.Must(t, server.Admin(t).Do(t.Context(), "ACL", "SETUSER", string(role), "-hset").Err())
 		if got := rights(client, role); len(got) != 1 || !strings.HasPrefix(got[0], "the user may not run hset, ") {
 			t.Errorf("as %s without HSET: %q", role, got)
 		}
@@ -218,21 +220,21 @@ func TestRoles(t *testing.T) {
 			major, minor int
 		}{{"6.0.20", 6, 0}, {"7.0.15", 7, 0}, {"8.0.0", 8, 0}} {
 			rules, err := redistest.Binary{Version: version.text}.Rules(string(role))
-			must(t, err)
-			commands, err := admin.Commands(role, version.major, version.minor)
-			must(t, err)
+			admintest.Must(t, err)
+			commands, err := admin.CommandsOf(role, version.major, version.minor)
+			admintest.Must(t, err)
 			for _, name := range commands {
 				if !slices.Contains(rules, "+"+name) {
 					t.Errorf("docs/acl.md does not grant %s to %s on %s", name, role, version.text)
 				}
 			}
-			line, err := admin.ACL(role, version.major, version.minor)
+			line, err := admin.ACLOf(role, version.major, version.minor)
 			if err != nil || !strings.HasPrefix(line, "ACL SETUSER "+string(role)+" reset on ") || strings.Count(line, "+") != len(commands) {
 				t.Errorf("%s, %v", line, err)
 			}
 		}
 	}
-	if _, err := admin.ACL("king", 7, 0); err == nil {
+	if _, err := admin.ACLOf("king", 7, 0); err == nil {
 		t.Error("a role that is none")
 	}
 }
@@ -240,7 +242,7 @@ func TestRoles(t *testing.T) {
 // denied is a client of a user who may do all but that.
 func denied(right string) func(t *testing.T, server *redistest.Server) redis.UniversalClient {
 	return func(t *testing.T, server *redistest.Server) redis.UniversalClient {
-		must(t, server.Admin(t).Do(t.Context(), "ACL", "SETUSER", "me", "on", ">secret", "~*", "+@all", right).Err())
+		admintest.Must(t, server.Admin(t).Do(t.Context(), "ACL", "SETUSER", "me", "on", ">secret", "~*", "+@all", right).Err())
 		return server.Client(t, func(o *redis.Options) { o.Username, o.Password = "me", "secret" })
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Left is what a shard still holds that must be done before its keyspace is given up.
+// Left describes the unfinished work of a shard, which must be done before its keyspace is abandoned.
 type Left struct {
 	Slot int `json:"slot"`
 	// Pending, Leased, Waiting and Parked are those of outbox.Counts: Pending includes the leased events.
@@ -15,42 +15,31 @@ type Left struct {
 	Leased  int64 `json:"leased"`
 	Waiting int64 `json:"waiting"`
 	Parked  int64 `json:"parked"`
-	// Timer is when its first open timer is due; zero: there is none.
+	// Timer is the time at which the first open timer is due. It is zero if there is none.
 	Timer time.Time `json:"timer,omitzero"`
 }
 
-// Drain is how far a keyspace is from being given up.
-type Drain struct {
-	// Shards are those that hold something, by their slots.
-	Shards []Left
-	// Streams are those that were asked for and that groups have not read to the end.
-	Streams []StreamState
-}
-
-// Done reports whether nothing is left.
-func (d Drain) Done() bool { return len(d.Shards) == 0 && len(d.Streams) == 0 }
-
-// Drain tells what is left in the shards of the Transactor's keyspace, and in the input streams given, before the number
-// of partitions is changed: with new input stopped, the change is safe when it is Done. Ids that the inbox knows do not
-// move along: a message that was applied under the old number is applied again if it comes back under the new one.
-func (o *Operator) Drain(ctx context.Context, streams ...string) (Drain, error) {
-	var d Drain
+// Drain returns the unfinished work in the shards of the Transactor's keyspace, by their slots, and the given input streams
+// that their groups have not read to the end. Call it before you change the number of partitions: after new input has
+// stopped, the change is safe once nothing is left. The inbox does not move with the change. A message that was applied under
+// the old number is applied again if it is redelivered under the new one.
+func (o *Operator) Drain(ctx context.Context, streams ...string) (shards []Left, unread []StreamState, err error) {
 	for chunk := range slices.Chunk(o.transactor.Keyspace().Slots(), slotsAtOnce) {
 		left, err := o.left(ctx, chunk)
 		if err != nil {
-			return d, fmt.Errorf("admin: drain, from slot %d on: %w", chunk[0], err)
+			return nil, nil, fmt.Errorf("admin: drain, from slot %d on: %w", chunk[0], err)
 		}
-		d.Shards = append(d.Shards, left...)
+		shards = append(shards, left...)
 	}
 	for s, err := range o.Streams(ctx, streams...) {
 		if err != nil {
-			return d, err
+			return nil, nil, err
 		}
-		if !s.Drained() {
-			d.Streams = append(d.Streams, s)
+		if !s.drained() {
+			unread = append(unread, s)
 		}
 	}
-	return d, nil
+	return shards, unread, nil
 }
 
 func (o *Operator) left(ctx context.Context, slots []int) ([]Left, error) {

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"net/http"
-	"net/http/httptest"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -52,36 +50,6 @@ func ExampleOperator() {
 	// true <nil>
 	// ada pause <nil>
 	// ada resume <nil>
-}
-
-// The same over HTTP, for whoever has a token; and a console in a browser.
-func ExampleHandler() {
-	_, op, stop := orders()
-	defer stop()
-	authorize, err := admin.Tokens(admin.Token{
-		Secret: "4ff5a6cf4d3d5e6d", Identity: admin.Identity{Name: "ada", May: admin.MayView},
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	handler, err := admin.NewHandler(op, admin.HandlerConfig{Authorize: authorize})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer handler.Close()
-	mux := http.NewServeMux()
-	mux.Handle("/admin/", http.StripPrefix("/admin", handler))
-
-	for _, token := range []string{"", "4ff5a6cf4d3d5e6d"} {
-		r := httptest.NewRequest(http.MethodGet, "/admin/api/stats", nil)
-		r.Header.Set("Authorization", "Bearer "+token)
-		w := httptest.NewRecorder()
-		mux.ServeHTTP(w, r)
-		fmt.Println(w.Code, w.Header().Get("Content-Type"))
-	}
-	// Output:
-	// 401 application/problem+json
-	// 200 application/json
 }
 
 // orders is a Transactor on a Redis inside the process, and its operator.

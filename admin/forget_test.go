@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/admin/internal/admintest"
 	"github.com/luatx/luatx/inbox"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/message"
@@ -28,12 +29,12 @@ func TestForgottenMessageMakesTheSameEvent(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				ctx := redistest.Soon(t)
-				tr, op := service(t, client, 1)
+				tr, op := admintest.Service(t, client, 1)
 				counter, err := tr.Keyspace().Key("a", "n")
-				must(t, err)
+				admintest.Must(t, err)
 				r := message.NewRouter(message.PipeConfig{})
-				must(t, r.Use(luatx.Middleware(tr), inbox.Middleware(inbox.Config{Scope: "ship"}), outbox.Middleware(outbox.Config{})))
-				must(t, r.AddHandler("ship", nil, message.NewCommandHandler(func(ctx context.Context, cmd ship) ([]shipped, error) {
+				admintest.Must(t, r.Use(luatx.Middleware(tr), inbox.Middleware(inbox.Config{Scope: "ship"}), outbox.Middleware(outbox.Config{})))
+				admintest.Must(t, r.AddHandler("ship", nil, message.NewCommandHandler(func(ctx context.Context, cmd ship) ([]shipped, error) {
 					return []shipped{shipped(cmd)}, luatx.Queued(luatx.CmdableFromContext(ctx, client).Incr(ctx, counter))
 				}, message.CommandHandlerConfig{Source: "/shipping"})))
 				deliver := func(id string) error {
@@ -45,20 +46,20 @@ func TestForgottenMessageMakesTheSameEvent(t *testing.T) {
 					return err
 				}
 
-				must(t, deliver("sent"))
+				admintest.Must(t, deliver("sent"))
 				published := make(chan *message.RawMessage, 10)
 				relaying, err := relay.New(tr, relay.Func(func(_ context.Context, e *message.RawMessage) error {
 					published <- e
 					return nil
 				}, relay.FuncConfig{}), relay.Config{})
-				must(t, err)
-				stop := running(t, relaying.Run)
+				admintest.Must(t, err)
+				stop := admintest.Running(t, relaying.Run)
 				event := <-published
 				stop()
 				if got, ok := event.Time(); ok != (at != nil) || ok && !got.Equal(want(t, at)) {
 					t.Errorf("the event has the time %v (%t), the message %v", got, ok, at)
 				}
-				must(t, deliver("waits"))
+				admintest.Must(t, deliver("waits"))
 
 				for _, id := range []string{"sent", "waits"} {
 					forgot, err := op.Forget(ctx, "a", luatx.MessageID{Scope: "ship", Source: "/shop", ID: id}, "apply it again")

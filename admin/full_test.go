@@ -12,6 +12,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/admin/internal/admintest"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
@@ -24,15 +25,15 @@ func TestOperatorFreesServerAtMaxmemory(t *testing.T) {
 	t.Parallel()
 	client := redistest.Single(t, redistest.Own()).Client(t)
 	tr, err := luatx.New(client, luatx.Config{Namespace: redistest.Namespace(t), Keyspace: luatx.Partitions(1)})
-	must(t, err)
+	admintest.Must(t, err)
 	op, err := admin.NewOperator(tr, admin.OperatorConfig{Client: client, Name: "alice"})
-	must(t, err)
+	admintest.Must(t, err)
 	slot := tr.Keyspace().Slots()[0]
 	ctx := redistest.Soon(t)
 
 	store := op.Outbox()
 	prepare(t, tr, op, client)
-	must(t, client.ConfigSet(ctx, "maxmemory", "1").Err())
+	admintest.Must(t, redistest.AsAdmin(t, client).ConfigSet(ctx, "maxmemory", "1").Err())
 	commit := func() error {
 		_, err := tr.Transact(ctx, "a", func(*luatx.Tx) error { return nil }, luatx.WithID("refused"))
 		return err
@@ -103,8 +104,8 @@ func prepare(t *testing.T, tr *luatx.Transactor, op *admin.Operator, client *red
 		}
 		return message.Permanent(errors.New("refused"))
 	}, relay.FuncConfig{}), relay.Config{NoInline: true, KeepSentBodies: true, SweepInterval: 10 * time.Millisecond})
-	must(t, err)
-	stop := running(t, r.Run)
+	admintest.Must(t, err)
+	stop := admintest.Running(t, r.Run)
 	redistest.Eventually(t, "the events are settled", func() bool {
 		c, err := op.Outbox().Counts(ctx)
 		return err == nil && c.Sent == 1 && c.Parked == 3
@@ -113,24 +114,24 @@ func prepare(t *testing.T, tr *luatx.Transactor, op *admin.Operator, client *red
 	_, err = tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
 		return tx.Emit(luatx.Event{ID: "scheduled", At: time.Now().Add(time.Hour), Body: []byte(`{"id":"scheduled"}`)})
 	})
-	must(t, err)
+	admintest.Must(t, err)
 	_, err = tr.Transact(ctx, "a", func(*luatx.Tx) error { return nil }, luatx.WithID(known.ID))
-	must(t, err)
-	must(t, op.Pause(ctx, "shop", "test", time.Time{}))
+	admintest.Must(t, err)
+	admintest.Must(t, op.Pause(ctx, "shop", "test", time.Time{}))
 	shard := shardPrefix(t, client)
-	must(t, client.HSet(ctx, shard+"leases", "gone", "1").Err())
-	must(t, client.XGroupCreateMkStream(ctx, "s", "g", "0").Err())
+	admintest.Must(t, client.HSet(ctx, shard+"leases", "gone", "1").Err())
+	admintest.Must(t, client.XGroupCreateMkStream(ctx, "s", "g", "0").Err())
 	entry, err := client.XAdd(ctx, &redis.XAddArgs{Stream: "s", Values: []string{"k", "v"}}).Result()
-	must(t, err)
-	must(t, client.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{"s", ">"}}).Err())
-	must(t, client.XAck(ctx, "s", "g", entry).Err())
+	admintest.Must(t, err)
+	admintest.Must(t, client.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{"s", ">"}}).Err())
+	admintest.Must(t, client.XAck(ctx, "s", "g", entry).Err())
 }
 
 // shardPrefix returns what the keys of the only shard begin with.
 func shardPrefix(t *testing.T, client *redis.Client) string {
 	t.Helper()
 	keys, err := client.Keys(t.Context(), "*entries").Result()
-	must(t, err)
+	admintest.Must(t, err)
 	if len(keys) != 1 {
 		t.Fatalf("keys %q", keys)
 	}

@@ -8,28 +8,29 @@ import (
 	"time"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/admin/internal/parts"
 	"github.com/luatx/luatx/internal/identity"
 	"github.com/luatx/luatx/internal/slot"
 )
 
-// Mark is what the inbox knows of a message.
+// Mark describes the entry of a message in the inbox.
 type Mark struct {
 	Slot int
-	// Known: the message was applied, and a redelivery changes nothing.
+	// Known reports that the message was applied. A redelivery changes nothing.
 	Known bool
-	// Broken is what a failed undo has left to be restored by hand; empty: nothing.
+	// Broken names the changes that a failed rollback left, which an operator must restore. It is empty if there are none.
 	Broken string
-	// Replies of its commands are kept.
+	// Replies reports that the replies of its commands are kept.
 	Replies bool
-	// Begun is when the generation of the inbox began in which it stands: it was applied then or later. Older: it is not
-	// the current one. It is forgotten at the next turn but one, or the next.
+	// Begun is the time at which the entry's generation of the inbox began; the message was applied then or later. If Older
+	// is set, it is the previous generation, which the next rotation removes. Otherwise the one after that removes it.
 	Begun time.Time
 	Older bool
 }
 
-// Known reports what the inbox knows of a message. The aggregate is part of a message's identity: name the one that the
-// message was applied to. For a message without an aggregate, name the tag of its stream in braces, as in {pt6}. The scope
-// of inbox.Middleware is the namespace, a slash and the handler's name, unless it was configured. Known changes nothing.
+// Known returns the entry of a message in the inbox. It changes nothing. The aggregate is part of the identity: name the one
+// that the message was applied to, or for a message without an aggregate the tag of its stream in braces, as in {pt6}. The
+// scope of inbox.Middleware is the namespace, a slash and the handler's name, unless it was configured.
 func (o *Operator) Known(ctx context.Context, aggregate string, id luatx.MessageID) (Mark, error) {
 	n, named, err := o.place(aggregate, id)
 	if err != nil {
@@ -45,20 +46,20 @@ func (o *Operator) Known(ctx context.Context, aggregate string, id luatx.Message
 	return Mark{n, m.Known, m.Broken, m.Replies, m.Begun, m.Older}, nil
 }
 
-// Forget makes the inbox forget a message, so that it is applied again when it is delivered again; it does not deliver it.
-// The aggregate is that of Known. Forget reports whether the message was known. The step records who did it and why, as the
-// act forget.
+// Forget removes a message from the inbox, so that a redelivery applies it again. It does not deliver the message. The aggregate
+// is that of Known. Forget reports whether the message was in the inbox. The audit records the act forget with the operator's
+// name and the reason.
 //
-// What the message did stays done, and is done once more. Its events keep their ids: as long as the outbox knows them, the
-// same body adds nothing, and another body is an error. A copy of the first commit that the network still holds back may
-// count again: forget no message that is younger than Config.CommitTimeout.
+// The first effect of the message stays, and a redelivery adds a second one. The events keep their ids: while the outbox
+// remembers them, the same body adds nothing, and another body is an error. A delayed copy of the first commit may take effect
+// again, so do not forget a message that is younger than Config.CommitTimeout.
 func (o *Operator) Forget(ctx context.Context, aggregate string, id luatx.MessageID, reason string) (bool, error) {
 	n, named, err := o.place(aggregate, id)
 	switch {
 	case err != nil:
 		return false, err
-	case reason == "" || len(reason) > maxReason:
-		return false, fmt.Errorf("admin: forget: the reason has %d bytes: name one of at most %d, it is recorded", len(reason), maxReason)
+	case reason == "" || len(reason) > parts.MaxReason:
+		return false, fmt.Errorf("admin: forget: the reason has %d bytes: name one of at most %d, it is recorded", len(reason), parts.MaxReason)
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.transactor.Config().CommitTimeout)
 	defer cancel()
@@ -69,10 +70,7 @@ func (o *Operator) Forget(ctx context.Context, aggregate string, id luatx.Messag
 	return known, nil
 }
 
-// maxReason is the longest reason, in bytes.
-const maxReason = 1024
-
-// place returns the slot of a message's shard, and the identity that its inbox knows the message by.
+// place returns the slot of a message's shard, and the digest of its identity.
 func (o *Operator) place(aggregate string, id luatx.MessageID) (int, identity.ID, error) {
 	if id.ID == "" || id.Scope == "" {
 		return 0, identity.ID{}, errors.New("admin: MessageID.ID and Scope: name the message, and what applies it")

@@ -13,27 +13,26 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/admin/internal/parts"
+	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/repair"
 )
 
 // OperatorConfig configures an Operator. Client and Name are required.
 type OperatorConfig struct {
-	// Client is that of the Transactor.
+	// Client is the client of the Transactor.
 	Client redis.UniversalClient
-	// Name is who acts, for the audit.
+	// Name is the operator's name for the audit.
 	Name string
-	// AtOnce is how many shards are asked at a time where each needs a script of its own. Defaults to 8; at most 64.
-	AtOnce int
 	// Destinations returns an error for a destination that events may not be re-armed to: a relay.HTTP with URLFor may send
-	// them wherever an operator says. Defaults to nil: an Operator accepts any destination, a Handler none.
+	// them wherever an operator says. Defaults to nil: an Operator accepts any destination, an httpapi.Handler none.
 	Destinations func(destination string) error
-	// Repair is how Check and Fix go about it.
-	Repair repair.Config
 }
 
-const maxAtOnce = 64
+// shardsAtOnce is how many shards are asked at a time if each needs a script of its own.
+const shardsAtOnce = 8
 
 func (c OperatorConfig) validate() error {
 	switch {
@@ -41,21 +40,23 @@ func (c OperatorConfig) validate() error {
 		return errors.New("admin: OperatorConfig.Client is nil: use the Transactor's")
 	case c.Name == "":
 		return errors.New("admin: OperatorConfig.Name is empty: name who acts, it is recorded")
-	case c.AtOnce < 1 || c.AtOnce > maxAtOnce:
-		return fmt.Errorf("admin: OperatorConfig.AtOnce is %d: use 0 for the default, or 1 to %d", c.AtOnce, maxAtOnce)
 	}
 	return nil
 }
 
-// Operator looks at the shards of a Transactor, and acts on them. It is safe for concurrent use, beside commits and
-// relays. Nothing that it does blocks the server for long: scripts look at bounded pages.
+// Operator reads the shards of a Transactor and acts on them. It is safe for concurrent use, and beside commits and relays. Its
+// scripts read bounded pages, so none blocks the server for long.
 type Operator struct {
+	handle
+
 	transactor *luatx.Transactor
-	scripts    *script.Set
-	store      *outbox.Store
+	scripts    *shard.Scripts
+	core       *parts.Core
 	repair     *repair.Worker
-	cfg        OperatorConfig
 }
+
+// handle is unexported here, so that an Operator shows no field.
+type handle = parts.Handle
 
 // NewOperator returns the Operator of a Transactor. It does no I/O. A Transactor that was made for the operator alone
 // must have the service's Namespace, Keyspace and Retention, and its capacities.
@@ -63,86 +64,79 @@ func NewOperator(t *luatx.Transactor, cfg OperatorConfig) (*Operator, error) {
 	if t == nil {
 		return nil, errors.New("admin: NewOperator needs a Transactor")
 	}
-	cfg.AtOnce = cmp.Or(cfg.AtOnce, 8)
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	worker, err := repair.New(t, cfg.Repair)
+	worker, err := repair.New(t, repair.Config{})
 	if err != nil {
 		return nil, err
 	}
-	return &Operator{t, t.Scripts(), outbox.NewStore(t).As(cfg.Name).WithDestinations(cfg.Destinations), worker, cfg}, nil
+	return newOperator(parts.Core{
+		Transactor: t, Client: cfg.Client, Scripts: link.Of(t).Scripts, Name: cfg.Name, Destinations: cfg.Destinations,
+		Store: outbox.NewStore(t).As(cfg.Name).WithDestinations(cfg.Destinations),
+	}, worker), nil
 }
 
-// As returns the operator in another name: it acts, and is recorded, as that.
+func newOperator(core parts.Core, worker *repair.Worker) *Operator {
+	return &Operator{parts.NewHandle(&core), core.Transactor, core.Scripts, &core, worker}
+}
+
+// As returns the operator under another name, which the audit records.
 func (o *Operator) As(name string) *Operator {
-	named := *o
-	named.cfg.Name, named.store = name, o.store.As(name)
-	return &named
+	core := *o.core
+	core.Name, core.Store = name, o.core.Store.As(name)
+	return newOperator(core, o.repair)
 }
-
-// guarded returns the operator for a Handler, whose callers set no destination unless the configuration allows it.
-func (o *Operator) guarded() *Operator {
-	if o.cfg.Destinations != nil {
-		return o
-	}
-	guarded := *o
-	guarded.cfg.Destinations = func(string) error { return errNoDestinations }
-	guarded.store = o.store.WithDestinations(guarded.cfg.Destinations)
-	return &guarded
-}
-
-var errNoDestinations = errors.New("set OperatorConfig.Destinations, or luatx serve --destination, to allow some")
 
 // Outbox lists, shows, re-arms, discards, erases, exports and imports events, in the operator's name.
-func (o *Operator) Outbox() *outbox.Store { return o.store }
+func (o *Operator) Outbox() *outbox.Store { return o.core.Store }
 
-// Check lists what disagrees in shards, and Fix settles it: see repair.Worker. What is older than the Transactor's
-// Retention is taken for stale.
+// Check lists the inconsistencies of shards, as repair.Worker does; Fix repairs them. Marks older than the Transactor's Retention
+// are stale.
 func (o *Operator) Check(ctx context.Context, slots ...int) iter.Seq2[repair.Finding, error] {
 	return o.repair.Check(ctx, slots...)
 }
 
-// Fix is Check, and settles what it finds.
+// Fix is Check and repairs the findings.
 func (o *Operator) Fix(ctx context.Context, slots ...int) iter.Seq2[repair.Finding, error] {
 	return o.repair.Fix(ctx, slots...)
 }
 
-// Audit lists what operators did since a time, in the outbox and in the inbox, oldest first.
+// Audit lists the acts of operators on outbox and inbox since a time, oldest first.
 func (o *Operator) Audit(ctx context.Context, since time.Time) iter.Seq2[outbox.Record, error] {
-	return o.store.Audit(ctx, since)
+	return o.core.Store.Audit(ctx, since)
 }
 
-// Stats is all shards at a glance.
+// Stats sums up all shards.
 type Stats struct {
-	// At is when, by the server's clock.
+	// At is the time of the sums by the server's clock.
 	At time.Time
-	// Counts is how many events are in each state, and what the shards have counted since they began.
+	// Counts has the number of events in each state, and the counters of the shards since their first commit.
 	Counts outbox.Counts
-	// Oldest is for how long the event has been due that is due the longest.
+	// Oldest is the age of the longest-overdue event.
 	Oldest time.Duration
-	// Parked says what is parked, and why.
+	// Parked breaks the parked events down by type, destination and class of failure.
 	Parked outbox.Overview
-	// Paused are the destinations that nothing is published to for now.
+	// Paused lists the paused destinations.
 	Paused []Pause
 }
 
-// Stats adds up all shards. It reads sums that are kept, and no events.
+// Stats sums up all shards. It reads counters only, no events.
 func (o *Operator) Stats(ctx context.Context) (s Stats, err error) {
-	if s.At, err = o.cfg.Client.Time(ctx).Result(); err != nil {
+	if s.At, err = o.core.Client.Time(ctx).Result(); err != nil {
 		return s, fmt.Errorf("admin: stats: %w", err)
 	}
 	var errs [4]error
 	var group sync.WaitGroup
-	group.Go(func() { s.Counts, errs[0] = o.store.Counts(ctx) })
-	group.Go(func() { s.Oldest, errs[1] = o.store.Oldest(ctx) })
-	group.Go(func() { s.Parked, errs[2] = o.store.Overview(ctx) })
+	group.Go(func() { s.Counts, errs[0] = o.core.Store.Counts(ctx) })
+	group.Go(func() { s.Oldest, errs[1] = o.core.Store.Oldest(ctx) })
+	group.Go(func() { s.Parked, errs[2] = o.core.Store.Overview(ctx) })
 	group.Go(func() { s.Paused, errs[3] = o.Paused(ctx) })
 	group.Wait()
 	return s, errors.Join(errs[:]...)
 }
 
-// Rates are events a second.
+// Rates are events per second.
 type Rates struct {
 	Enqueued float64 `json:"enqueued"`
 	Sent     float64 `json:"sent"`
@@ -150,7 +144,7 @@ type Rates struct {
 	Parked   float64 `json:"parked"`
 }
 
-// Rates says what has happened a second since another look. It is zero where no time has passed.
+// Rates returns the events per second since an earlier Stats. It is zero if no time has passed.
 func (s Stats) Rates(before Stats) Rates {
 	seconds := s.At.Sub(before.At).Seconds()
 	if seconds <= 0 {
@@ -161,13 +155,13 @@ func (s Stats) Rates(before Stats) Rates {
 	return Rates{rate(now.Enqueued, then.Enqueued), rate(now.Sent, then.Sent), rate(now.Failed, then.Failed), rate(now.Parked, then.Parked)}
 }
 
-// Reason is a class of failures and how many events are parked for it.
+// Reason is a class of failures with its number of parked events.
 type Reason struct {
 	Class  string `json:"class"`
 	Events int64  `json:"events"`
 }
 
-// Top returns the classes that most events are parked for, at most n of them.
+// Top returns at most n classes, those with the most parked events first.
 func (s Stats) Top(n int) []Reason {
 	var all []Reason
 	for class, events := range s.Parked.ByClass {
@@ -179,8 +173,8 @@ func (s Stats) Top(n int) []Reason {
 	return all[:max(0, min(n, len(all)))]
 }
 
-// Find lists the events of an id over all shards, in whatever state they are: the same id may be that of several, each
-// in a shard of its own. A body that cannot be decoded comes with the error, and the list goes on.
+// Find lists the events with an id over all shards, in any state. Events of several shards may have the same id. An event whose
+// body cannot be decoded comes with the error, and the list continues.
 func (o *Operator) Find(ctx context.Context, id string) iter.Seq2[outbox.Event, error] {
 	type found struct {
 		event outbox.Event
@@ -192,11 +186,11 @@ func (o *Operator) Find(ctx context.Context, id string) iter.Seq2[outbox.Event, 
 			yield(outbox.Event{}, err)
 			return
 		}
-		for chunk := range slices.Chunk(slots, o.cfg.AtOnce) {
+		for chunk := range slices.Chunk(slots, shardsAtOnce) {
 			replies := make([]found, len(chunk))
 			var group sync.WaitGroup
 			for i, n := range chunk {
-				group.Go(func() { replies[i].event, replies[i].err = o.store.Show(ctx, n, id) })
+				group.Go(func() { replies[i].event, replies[i].err = o.core.Store.Show(ctx, n, id) })
 			}
 			group.Wait()
 			for _, f := range replies {

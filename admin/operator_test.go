@@ -11,34 +11,16 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/admin/internal/admintest"
 	"github.com/luatx/luatx/inbox"
 	"github.com/luatx/luatx/internal/identity"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/relay"
 	"github.com/luatx/luatx/stream"
 )
-
-// service is a Transactor with an operator.
-func service(t testing.TB, client redis.UniversalClient, partitions int) (*luatx.Transactor, *admin.Operator) {
-	t.Helper()
-	namespace := redistest.Namespace(t)
-	tr, err := luatx.New(client, luatx.Config{Namespace: namespace, Keyspace: luatx.Partitions(partitions).WithPrefix(namespace)})
-	must(t, err)
-	return serviceOperator(t, client, tr)
-}
-
-// emit puts events of these ids into the outbox of an aggregate.
-func emit(t testing.TB, tr *luatx.Transactor, aggregate string, ids ...string) {
-	t.Helper()
-	for _, id := range ids {
-		_, err := tr.Enqueue(redistest.Soon(t), aggregate, luatx.Event{
-			ID: id, Body: []byte(`{"specversion":"1.0","id":"` + id + `","type":"sold","source":"/shop","destination":"bank"}`),
-		})
-		must(t, err)
-	}
-}
 
 // park parks the events that are due.
 func park(t testing.TB, tr *luatx.Transactor, n int64) {
@@ -50,8 +32,8 @@ func park(t testing.TB, tr *luatx.Transactor, n int64) {
 		}
 		return errs
 	}), relay.Config{SweepInterval: 10 * time.Millisecond, NoInline: true})
-	must(t, err)
-	stop := running(t, r.Run)
+	admintest.Must(t, err)
+	stop := admintest.Running(t, r.Run)
 	defer stop()
 	store := outbox.NewStore(tr)
 	redistest.Eventually(t, "the events to be parked", func() bool {
@@ -65,18 +47,18 @@ func TestStats(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx := redistest.Soon(t)
-		tr, op := service(t, client, 4)
+		tr, op := admintest.Service(t, client, 4)
 		before, err := op.Stats(ctx)
-		must(t, err)
+		admintest.Must(t, err)
 		if before.Counts != (outbox.Counts{}) || len(before.Top(5)) != 0 || before.At.IsZero() {
 			t.Errorf("a service that has done nothing: %+v", before)
 		}
-		emit(t, tr, "a", "1", "2")
-		emit(t, tr, "b", "3")
+		admintest.Emit(t, tr, "a", "1", "2")
+		admintest.Emit(t, tr, "b", "3")
 		park(t, tr, 3)
-		emit(t, tr, "c", "4")
+		admintest.Emit(t, tr, "c", "4")
 		after, err := op.Stats(ctx)
-		must(t, err)
+		admintest.Must(t, err)
 		if after.Counts.Parked != 3 || after.Counts.Pending != 1 || after.Parked.ByDestination["bank"] != 3 {
 			t.Errorf("%+v", after)
 		}
@@ -97,13 +79,13 @@ func TestStats(t *testing.T) {
 func TestFind(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
-		tr, op := service(t, client, 64)
-		emit(t, tr, "a", "1", "2")
+		tr, op := admintest.Service(t, client, 64)
+		admintest.Emit(t, tr, "a", "1", "2")
 		park(t, tr, 2)
-		emit(t, tr, "another", "1")
+		admintest.Emit(t, tr, "another", "1")
 		states := map[outbox.State]int{}
 		for e, err := range op.Find(redistest.Soon(t), "1") {
-			must(t, err)
+			admintest.Must(t, err)
 			if e.ID != "1" {
 				t.Errorf("found %q", e.ID)
 			}
@@ -123,18 +105,18 @@ func TestForget(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx := redistest.Soon(t)
-		tr, op := service(t, client, 4)
+		tr, op := admintest.Service(t, client, 4)
 		key, err := tr.Keyspace().Key("a", "n")
-		must(t, err)
+		admintest.Must(t, err)
 		deliver := func(id string) {
 			t.Helper()
 			r := message.NewRouter(message.PipeConfig{})
-			must(t, r.Use(luatx.Middleware(tr), inbox.Middleware(inbox.Config{})))
-			must(t, r.AddHandler("count", nil, message.NewHandler(func(ctx context.Context, _ *message.TypedMessage[any]) ([]*message.Message, error) {
+			admintest.Must(t, r.Use(luatx.Middleware(tr), inbox.Middleware(inbox.Config{})))
+			admintest.Must(t, r.AddHandler("count", nil, message.NewHandler(func(ctx context.Context, _ *message.TypedMessage[any]) ([]*message.Message, error) {
 				return nil, luatx.Queued(luatx.CmdableFromContext(ctx, client).Incr(ctx, key))
 			})))
 			_, err := r.Process(ctx, message.New(nil, message.Attributes{"id": id, "source": "/shop", "type": "order", "subject": "a"}, message.NewAcking(nil, nil)))
-			must(t, err)
+			admintest.Must(t, err)
 		}
 		count := func(want string) {
 			t.Helper()
@@ -174,7 +156,7 @@ func TestForget(t *testing.T) {
 		}
 		var acts []string
 		for r, err := range op.Audit(ctx, time.Time{}) {
-			must(t, err)
+			admintest.Must(t, err)
 			acts = append(acts, r.Who+" "+r.Act+" "+r.Why+" "+strings.Join(r.IDs, ","))
 		}
 		if want := "alice forget the bank lost it a " + tr.Config().Namespace + "/count /shop 1"; len(acts) != 1 || acts[0] != want {
@@ -189,27 +171,27 @@ func TestKnownAndForgetAskForTheAggregate(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx := redistest.Soon(t)
-		tr, op := service(t, client, 1)
+		tr, op := admintest.Service(t, client, 1)
 		tag := tr.Keyspace().Tags()[0]
 		stream := tr.Keyspace().TagKey(tag, "in")
 		r := message.NewRouter(message.PipeConfig{})
-		must(t, r.Use(luatx.Middleware(tr), inbox.Middleware(inbox.Config{Scope: "count"})))
-		must(t, r.AddHandler("count", nil, message.NewHandler(func(ctx context.Context, _ *message.TypedMessage[any]) ([]*message.Message, error) {
+		admintest.Must(t, r.Use(luatx.Middleware(tr), inbox.Middleware(inbox.Config{Scope: "count"})))
+		admintest.Must(t, r.AddHandler("count", nil, message.NewHandler(func(ctx context.Context, _ *message.TypedMessage[any]) ([]*message.Message, error) {
 			return nil, luatx.Queued(luatx.CmdableFromContext(ctx, client).Incr(ctx, tr.Keyspace().TagKey(tag, "n")))
 		})))
-		must(t, client.XGroupCreateMkStream(ctx, stream, "g", "0").Err())
+		admintest.Must(t, client.XGroupCreateMkStream(ctx, stream, "g", "0").Err())
 		deliver := func(subject string) {
 			t.Helper()
 			entry, err := client.XAdd(ctx, &redis.XAddArgs{Stream: stream, Values: []string{"f", "v"}}).Result()
-			must(t, err)
-			must(t, client.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{stream, ">"}}).Err())
+			admintest.Must(t, err)
+			admintest.Must(t, client.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{stream, ">"}}).Err())
 			attrs := message.Attributes{"id": "1", "source": "/shop", "type": "order"}
 			if subject != "" {
 				attrs["subject"] = subject
 			}
 			acking := message.NewAckingFrom(message.AckingConfig{Source: message.Source{Stream: stream, Group: "g", Consumer: "c", Entry: entry}})
 			_, err = r.Process(ctx, message.New(nil, attrs, acking))
-			must(t, err)
+			admintest.Must(t, err)
 		}
 		id := luatx.MessageID{Scope: "count", Source: "/shop", ID: "1"}
 		want := func(aggregate string, known bool) {
@@ -247,14 +229,14 @@ func TestForgetWholly(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx := redistest.Soon(t)
-		tr, op := service(t, client, 1)
-		shard := tr.Scripts().Shard(tr.Keyspace().Slots()[0])
+		tr, op := admintest.Service(t, client, 1)
+		shard := link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[0])
 		id := luatx.MessageID{Scope: "s", ID: "1"}
 		digest := identity.ID{Aggregate: "a", Scope: "s", ID: "1"}.Digest()
-		emit(t, tr, "a", "e")
+		admintest.Emit(t, tr, "a", "e")
 		for _, name := range []string{"inbox:b", "results", "results:b", "broken"} {
-			must(t, client.HSet(ctx, shard.Key(name), digest, "left").Err())
-			must(t, client.HSet(ctx, shard.Key(name), "another", "v").Err())
+			admintest.Must(t, client.HSet(ctx, shard.Key(name), digest, "left").Err())
+			admintest.Must(t, client.HSet(ctx, shard.Key(name), "another", "v").Err())
 		}
 		m, err := op.Known(ctx, "a", id)
 		if err != nil || !m.Known || !m.Older || m.Broken != "left" || !m.Replies {
@@ -268,7 +250,7 @@ func TestForgetWholly(t *testing.T) {
 				t.Errorf("%s holds %q", name, got)
 			}
 		}
-		must(t, client.HSet(ctx, shard.Key("inbox:a"), "id", "another's", digest, "t").Err())
+		admintest.Must(t, client.HSet(ctx, shard.Key("inbox:a"), "id", "another's", digest, "t").Err())
 		if known, err := op.Forget(ctx, "a", id, "why"); known || err == nil || !strings.Contains(err.Error(), "another's") {
 			t.Errorf("forget in a foreign shard: %v, %v", known, err)
 		}
@@ -283,27 +265,27 @@ func TestStreams(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx := redistest.Soon(t)
-		_, op := service(t, client, 1)
+		_, op := admintest.Service(t, client, 1)
 		key, never := "{"+redistest.Tag(t)+"}:orders", redistest.Tag(t)
 		for range 5 {
-			must(t, client.XAdd(ctx, &redis.XAddArgs{Stream: key, Values: []string{"f", "v"}}).Err())
+			admintest.Must(t, client.XAdd(ctx, &redis.XAddArgs{Stream: key, Values: []string{"f", "v"}}).Err())
 		}
-		must(t, client.XAdd(ctx, &redis.XAddArgs{Stream: stream.DeadLetterKey(key), Values: []string{"f", "v"}}).Err())
-		must(t, client.XGroupCreate(ctx, key, "g", "0").Err())
-		must(t, client.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{key, ">"}, Count: 2}).Err())
+		admintest.Must(t, client.XAdd(ctx, &redis.XAddArgs{Stream: stream.DeadLetterKey(key), Values: []string{"f", "v"}}).Err())
+		admintest.Must(t, client.XGroupCreate(ctx, key, "g", "0").Err())
+		admintest.Must(t, client.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{key, ">"}, Count: 2}).Err())
 		var all []admin.StreamState
 		for s, err := range op.Streams(ctx, key, never) {
-			must(t, err)
+			admintest.Must(t, err)
 			all = append(all, s)
 		}
-		if len(all) != 2 || all[0].Length != 5 || all[0].DeadLetters != 1 || len(all[0].Groups) != 1 || all[0].Drained() {
+		if len(all) != 2 || all[0].Length != 5 || all[0].DeadLetters != 1 || len(all[0].Groups) != 1 {
 			t.Fatalf("%+v", all)
 		}
 		g := all[0].Groups[0]
 		if g.Name != "g" || g.Pending != 2 || g.Lag == 0 || g.Oldest == "" || len(g.Consumers) != 1 || g.Consumers[0].Name != "c" || g.Consumers[0].Pending != 2 {
 			t.Errorf("%+v", g)
 		}
-		if all[1].Length != 0 || !all[1].Drained() {
+		if all[1].Length != 0 {
 			t.Errorf("a stream that is not there: %+v", all[1])
 		}
 	})
@@ -314,35 +296,35 @@ func TestDrain(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx := redistest.Soon(t)
-		tr, op := service(t, client, 8)
+		tr, op := admintest.Service(t, client, 8)
 		key := "{" + redistest.Tag(t) + "}:orders"
-		check := func(done bool, shards, streams int) admin.Drain {
+		check := func(wantShards, wantStreams int) []admin.Left {
 			t.Helper()
-			d, err := op.Drain(ctx, key)
-			must(t, err)
-			if d.Done() != done || len(d.Shards) != shards || len(d.Streams) != streams {
-				t.Errorf("%+v", d)
+			shards, streams, err := op.Drain(ctx, key)
+			admintest.Must(t, err)
+			if len(shards) != wantShards || len(streams) != wantStreams {
+				t.Fatalf("left are %+v and %+v", shards, streams)
 			}
-			return d
+			return shards
 		}
-		check(true, 0, 0)
-		must(t, client.XAdd(ctx, &redis.XAddArgs{Stream: key, Values: []string{"f", "v"}}).Err())
-		check(false, 0, 1)
-		must(t, client.Del(ctx, key).Err())
-		emit(t, tr, "a", "1", "2")
-		if d := check(false, 1, 0); d.Shards[0].Pending != 2 {
-			t.Errorf("%+v", d)
+		check(0, 0)
+		admintest.Must(t, client.XAdd(ctx, &redis.XAddArgs{Stream: key, Values: []string{"f", "v"}}).Err())
+		check(0, 1)
+		admintest.Must(t, client.Del(ctx, key).Err())
+		admintest.Emit(t, tr, "a", "1", "2")
+		if left := check(1, 0); left[0].Pending != 2 {
+			t.Errorf("%+v", left)
 		}
 		park(t, tr, 2)
-		d := check(false, 1, 0)
-		if d.Shards[0].Pending != 0 || d.Shards[0].Parked != 2 {
-			t.Errorf("%+v", d)
+		left := check(1, 0)
+		if left[0].Pending != 0 || left[0].Parked != 2 {
+			t.Errorf("%+v", left)
 		}
-		answers, err := op.Outbox().Discard(ctx, d.Shards[0].Slot, "given up", "1", "2")
+		answers, err := op.Outbox().Discard(ctx, left[0].Slot, "given up", "1", "2")
 		if err != nil || answers.Done() != 2 {
 			t.Errorf("%v, %v", answers, err)
 		}
-		check(true, 0, 0)
+		check(0, 0)
 	})
 }
 
@@ -350,7 +332,7 @@ func TestOperatorConfig(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	tr, err := luatx.New(client, luatx.Config{Namespace: "n"})
-	must(t, err)
+	admintest.Must(t, err)
 	for _, c := range []struct {
 		tr   *luatx.Transactor
 		cfg  admin.OperatorConfig
@@ -359,7 +341,6 @@ func TestOperatorConfig(t *testing.T) {
 		{nil, admin.OperatorConfig{Client: client, Name: "a"}, "Transactor"},
 		{tr, admin.OperatorConfig{Name: "a"}, "Client"},
 		{tr, admin.OperatorConfig{Client: client}, "Name"},
-		{tr, admin.OperatorConfig{Client: client, Name: "a", AtOnce: 65}, "AtOnce"},
 		{tr, admin.OperatorConfig{Client: client, Name: "a"}, ""},
 	} {
 		_, err := admin.NewOperator(c.tr, c.cfg)
@@ -373,43 +354,43 @@ func TestOperatorConfig(t *testing.T) {
 func TestOperatorsRights(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
-	tr, _ := service(t, server.Admin(t), 4)
-	emit(t, tr, "a", "1")
+	tr, _ := admintest.Service(t, server.Admin(t), 4)
+	admintest.Emit(t, tr, "a", "1")
 	park(t, tr, 1)
 	rules, err := server.Binary().Rules("operator")
-	must(t, err)
+	admintest.Must(t, err)
 	args := []any{"ACL", "SETUSER", "operator", "reset", "on", ">secret", "~" + tr.Config().Namespace + ":*", "~*orders*"}
 	for _, rule := range rules {
 		args = append(args, rule)
 	}
-	must(t, server.Admin(t).Do(t.Context(), args...).Err())
+	admintest.Must(t, server.Admin(t).Do(t.Context(), args...).Err())
 	client := server.Client(t, func(o *redis.Options) { o.Username, o.Password = "operator", "secret" })
 	cfg := tr.Config()
 	own, err := luatx.New(client, luatx.Config{Namespace: cfg.Namespace, Keyspace: cfg.Keyspace, NoWakeUps: true})
-	must(t, err)
+	admintest.Must(t, err)
 	op, err := admin.NewOperator(own, admin.OperatorConfig{Client: client, Name: "alice"})
-	must(t, err)
+	admintest.Must(t, err)
 	ctx := redistest.Soon(t)
 	_, err = op.Stats(ctx)
-	must(t, err)
+	admintest.Must(t, err)
 	for _, err := range op.Find(ctx, "1") {
-		must(t, err)
+		admintest.Must(t, err)
 	}
 	id := luatx.MessageID{Scope: "s", ID: "1"}
 	_, err = op.Known(ctx, "a", id)
-	must(t, err)
+	admintest.Must(t, err)
 	_, err = op.Forget(ctx, "a", id, "why")
-	must(t, err)
-	must(t, server.Admin(t).XAdd(ctx, &redis.XAddArgs{Stream: "orders", Values: []string{"f", "v"}}).Err())
-	must(t, server.Admin(t).XGroupCreate(ctx, "orders", "g", "0").Err())
-	must(t, server.Admin(t).XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{"orders", ">"}}).Err())
+	admintest.Must(t, err)
+	admintest.Must(t, server.Admin(t).XAdd(ctx, &redis.XAddArgs{Stream: "orders", Values: []string{"f", "v"}}).Err())
+	admintest.Must(t, server.Admin(t).XGroupCreate(ctx, "orders", "g", "0").Err())
+	admintest.Must(t, server.Admin(t).XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{"orders", ">"}}).Err())
 	for _, err := range op.Streams(ctx, "orders") {
-		must(t, err)
+		admintest.Must(t, err)
 	}
-	_, err = op.Drain(ctx)
-	must(t, err)
+	_, _, err = op.Drain(ctx)
+	admintest.Must(t, err)
 	slot, err := op.Outbox().Slot("a")
-	must(t, err)
+	admintest.Must(t, err)
 	if answers, err := op.Outbox().Rearm(ctx, slot, "1"); answers.Done() != 1 || err != nil {
 		t.Errorf("re-arm: %v, %v", answers, err)
 	}

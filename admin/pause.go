@@ -7,36 +7,38 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/admin/internal/parts"
+	"github.com/luatx/luatx/internal/shard"
 )
 
-// Pause is a destination that relays publish nothing to for now.
+// Pause is a paused destination: relays publish nothing to it.
 type Pause struct {
 	Destination string `json:"destination"`
-	// Who paused it, and Why; Since and Until are by the server's clock. Until is zero where it has no end.
+	// Who names the operator that paused it, and Why the reason. Since and Until are by the server's clock. Until is zero if the
+	// pause has no end.
 	Who   string    `json:"who"`
 	Why   string    `json:"why"`
 	Since time.Time `json:"since"`
 	Until time.Time `json:"until,omitzero"`
 }
 
-// ErrTooManyPauses says that no more destinations can be paused: 1,000 are.
+// ErrTooManyPauses is returned by Pause if 1,000 destinations are paused.
 var ErrTooManyPauses = errors.New("admin: 1,000 destinations are paused already: resume some")
 
-// Pause keeps all relays of the Transactor's namespace from publishing to a destination until it is resumed, or until a
-// time by the server's clock, unless that is zero. Relays hear of it within about a second; what they have handed to
-// their publisher by then goes out. Its events stay in the outbox, lose no attempt, and keep the order of their lanes;
-// those of other destinations go on. When the pause ends they go out within seconds.
+// Pause stops all relays of the Transactor's namespace from publishing to a destination until Resume, or until a time by the
+// server's clock unless that is zero. Relays see the pause within about a second, and still publish the events that they have
+// handed to their publisher by then. The events stay in the outbox, lose no attempt, and keep the order of their keys. When the
+// pause ends, relays publish them within seconds. Other destinations are not affected.
 //
-// The destination is that of outbox.Filter: the one in the event's body, or the one an operator has given it; or the scope of
-// the relay's publisher (relay.Scoped), as its log names it. Pausing a paused destination changes who, why and until. The
-// step records it as the act pause.
+// The destination is that of outbox.Filter, which is the one in the event's body or the one that an operator has given it, or
+// the scope of the relay's publisher (relay.Scoped) as its log names it. Pausing a paused destination replaces its name, reason
+// and end. The audit records the act pause.
 func (o *Operator) Pause(ctx context.Context, destination, reason string, until time.Time) error {
 	switch {
-	case destination == "" || len(destination) > maxReason:
-		return fmt.Errorf("admin: pause: the destination has %d bytes: name one of at most %d", len(destination), maxReason)
-	case reason == "" || len(reason) > maxReason:
-		return fmt.Errorf("admin: pause: the reason has %d bytes: name one of at most %d, it is recorded", len(reason), maxReason)
+	case destination == "" || len(destination) > parts.MaxReason:
+		return fmt.Errorf("admin: pause: the destination has %d bytes: name one of at most %d", len(destination), parts.MaxReason)
+	case reason == "" || len(reason) > parts.MaxReason:
+		return fmt.Errorf("admin: pause: the reason has %d bytes: name one of at most %d, it is recorded", len(reason), parts.MaxReason)
 	}
 	why := reason
 	if !until.IsZero() {
@@ -48,15 +50,15 @@ func (o *Operator) Pause(ctx context.Context, destination, reason string, until 
 	switch {
 	case err != nil:
 		return fmt.Errorf("admin: pause: %w", err)
-	case answer == script.ActFull:
+	case answer == shard.ActFull:
 		return ErrTooManyPauses
-	case answer == script.ActState:
+	case answer == shard.ActState:
 		return fmt.Errorf("admin: pause: until is %s, which is over by the server's clock", until.UTC().Format(time.RFC3339))
 	}
 	return nil
 }
 
-// Resume ends the pause of a destination, and reports whether it was paused. The step records it as the act resume.
+// Resume ends the pause of a destination, and reports whether it was paused. The audit records the act resume.
 func (o *Operator) Resume(ctx context.Context, destination string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.transactor.Config().CommitTimeout)
 	defer cancel()
@@ -64,10 +66,10 @@ func (o *Operator) Resume(ctx context.Context, destination string) (bool, error)
 	if err != nil {
 		return false, fmt.Errorf("admin: resume: %w", err)
 	}
-	return answer == script.ActDone, nil
+	return answer == shard.ActDone, nil
 }
 
-// Paused lists the destinations that are paused, by name.
+// Paused lists the paused destinations by name.
 func (o *Operator) Paused(ctx context.Context) ([]Pause, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.transactor.Config().CommitTimeout)
 	defer cancel()
@@ -84,10 +86,12 @@ func (o *Operator) Paused(ctx context.Context) ([]Pause, error) {
 	return active, nil
 }
 
-// first is the shard in which the pauses lie.
-func (o *Operator) first() script.Shard { return o.scripts.Shard(o.transactor.Keyspace().Slots()[0]) }
+// first returns the shard that holds the pauses.
+func (o *Operator) first() shard.Shard {
+	return o.scripts.Shard(o.transactor.Keyspace().Slots()[0])
+}
 
-// act names a step of its own in the audit.
-func (o *Operator) act(why string) script.Act {
-	return script.Act{Operation: rand.Text()[:16], Call: 1, Who: o.cfg.Name, Why: why}
+// act returns a new operation for the audit.
+func (o *Operator) act(why string) shard.Act {
+	return shard.Act{Operation: rand.Text()[:16], Call: 1, Who: o.core.Name, Why: why}
 }

@@ -16,6 +16,8 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/admin/internal/admintest"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
@@ -51,7 +53,7 @@ func order(t testing.TB, tr *luatx.Transactor, aggregate, destination, key strin
 			return tx.Emit(luatx.Event{ID: id, Key: key, Body: []byte(
 				`{"specversion":"1.0","id":"` + id + `","type":"sold","source":"/shop","destination":"` + destination + `"}`)})
 		})
-		must(t, err)
+		admintest.Must(t, err)
 	}
 }
 
@@ -78,27 +80,27 @@ func TestPause(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx := redistest.Soon(t)
-		tr, op := service(t, client, 4)
+		tr, op := admintest.Service(t, client, 4)
 		out := &sorter{sent: map[string][]string{}}
-		must(t, op.Pause(ctx, "bank", "they move house", time.Time{}))
+		admintest.Must(t, op.Pause(ctx, "bank", "they move house", time.Time{}))
 		order(t, tr, "a", "bank", "", ids("early", 5)...)
 		for _, cfg := range []relay.Config{{}, {NoInline: true, SweepInterval: 10 * time.Millisecond}} {
 			r, err := relay.New(tr, out, cfg)
-			must(t, err)
-			running(t, r.Run)
+			admintest.Must(t, err)
+			admintest.Running(t, r.Run)
 		}
 		order(t, tr, "a", "bank", "", ids("late", 5)...)
 		order(t, tr, "b", "bank", "lane", ids("lane", 5)...)
 		order(t, tr, "a", "shop", "", ids("other", 5)...)
 		redistest.Eventually(t, "another destination to go on", func() bool { return len(out.to("shop")) == 5 })
 		_, err := tr.Enqueue(ctx, "a", luatx.Event{ID: "scheduled", At: time.Now().Add(5 * time.Minute), Body: []byte(`{"id":"scheduled","type":"t","source":"/s","specversion":"1.0","destination":"bank"}`)})
-		must(t, err)
+		admintest.Must(t, err)
 		held(t, op, 12, 4)
 		if got := out.to("bank"); len(got) > 0 {
 			t.Fatalf("published to a paused destination: %v", got)
 		}
 		for e, err := range op.Outbox().List(ctx, outbox.Pending, outbox.ListOptions{}) {
-			must(t, err)
+			admintest.Must(t, err)
 			if e.Attempts != 0 || len(e.History) != 0 || time.Until(e.At) < 4*time.Minute {
 				t.Errorf("%s: %d attempts, %v, looked at again in %v", e.ID, e.Attempts, e.History, time.Until(e.At))
 			}
@@ -129,20 +131,20 @@ func TestPauseEnds(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx := redistest.Soon(t)
-		tr, op := service(t, client, 4)
+		tr, op := admintest.Service(t, client, 4)
 		out := &sorter{sent: map[string][]string{}}
 		scoped := relay.WithScope(out, func(*message.RawMessage) string { return "host.example" })
-		must(t, op.Pause(ctx, "host.example", "for a while", time.Now().Add(3*time.Second)))
-		must(t, op.Pause(ctx, "elsewhere", "for ever", time.Time{}))
+		admintest.Must(t, op.Pause(ctx, "host.example", "for a while", time.Now().Add(3*time.Second)))
+		admintest.Must(t, op.Pause(ctx, "elsewhere", "for ever", time.Time{}))
 		r, err := relay.New(tr, scoped, relay.Config{})
-		must(t, err)
-		stop := running(t, r.Run)
+		admintest.Must(t, err)
+		stop := admintest.Running(t, r.Run)
 		order(t, tr, "a", "bank", "", "1", "2")
 		held(t, op, 2, 0)
 		stop()
 		redistest.Eventually(t, "the pause to end", func() bool {
 			paused, err := op.Paused(ctx)
-			must(t, err)
+			admintest.Must(t, err)
 			return len(paused) == 1 && paused[0].Destination == "elsewhere"
 		})
 		if was, err := op.Resume(ctx, "host.example"); err != nil || was {
@@ -152,8 +154,8 @@ func TestPauseEnds(t *testing.T) {
 			t.Errorf("published too early: %v", got)
 		}
 		next, err := relay.New(tr, scoped, relay.Config{})
-		must(t, err)
-		running(t, next.Run)
+		admintest.Must(t, err)
+		admintest.Running(t, next.Run)
 		redistest.Eventually(t, "what was held to go out", func() bool { return len(out.to("bank")) == 2 })
 	})
 }
@@ -163,7 +165,7 @@ func TestPausesAreRecorded(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx := redistest.Soon(t)
-		_, op := service(t, client, 4)
+		_, op := admintest.Service(t, client, 4)
 		if paused, err := op.Paused(ctx); err != nil || len(paused) > 0 {
 			t.Errorf("%v, %v", paused, err)
 		}
@@ -182,13 +184,13 @@ func TestPausesAreRecorded(t *testing.T) {
 			}
 		}
 		until := time.Now().Add(time.Hour).Truncate(time.Millisecond)
-		must(t, op.Pause(ctx, "bank", `they "move"`, time.Time{}))
+		admintest.Must(t, op.Pause(ctx, "bank", `they "move"`, time.Time{}))
 		first, err := op.Paused(ctx)
-		must(t, err)
-		must(t, op.Pause(ctx, "bank", "longer", until))
-		must(t, op.Pause(ctx, "atelier", "closed\n", until))
+		admintest.Must(t, err)
+		admintest.Must(t, op.Pause(ctx, "bank", "longer", until))
+		admintest.Must(t, op.Pause(ctx, "atelier", "closed\n", until))
 		paused, err := op.Paused(ctx)
-		must(t, err)
+		admintest.Must(t, err)
 		if len(first) != 1 || len(paused) != 2 {
 			t.Fatalf("%v, then %v", first, paused)
 		}
@@ -200,13 +202,13 @@ func TestPausesAreRecorded(t *testing.T) {
 			t.Errorf("resumed: %v, %v", was, err)
 		}
 		now, err := op.Stats(ctx)
-		must(t, err)
+		admintest.Must(t, err)
 		if len(now.Paused) != 1 || now.Paused[0].Destination != "atelier" {
 			t.Errorf("stats tell of %v", now.Paused)
 		}
 		var acts []string
 		for record, err := range op.Audit(ctx, time.Time{}) {
-			must(t, err)
+			admintest.Must(t, err)
 			acts = append(acts, record.Who+" "+record.Act+" "+strings.Join(record.IDs, ",")+" "+record.Why)
 		}
 		ends := " (until " + until.UTC().Format(time.RFC3339) + ")"
@@ -222,22 +224,22 @@ func TestManyPauses(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx := redistest.Soon(t)
-		tr, op := service(t, client, 4)
-		key := tr.Scripts().Shard(tr.Keyspace().Slots()[0]).Key("pauses")
+		tr, op := admintest.Service(t, client, 4)
+		key := link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[0]).Key("pauses")
 		fill := func(until int64) {
 			var fields []any
 			for i := range 1000 {
 				fields = append(fields, fmt.Sprint(i), fmt.Sprintf(`{"who":"bob","why":"x","since":"1","until":"%d"}`, until))
 			}
-			must(t, client.HSet(ctx, key, fields...).Err())
+			admintest.Must(t, client.HSet(ctx, key, fields...).Err())
 		}
 		fill(time.Now().Add(time.Hour).UnixMilli())
 		if err := op.Pause(ctx, "bank", "why", time.Time{}); !errors.Is(err, admin.ErrTooManyPauses) {
 			t.Errorf("%v", err)
 		}
-		must(t, op.Pause(ctx, "7", "again", time.Time{}))
+		admintest.Must(t, op.Pause(ctx, "7", "again", time.Time{}))
 		fill(time.Now().Add(-time.Hour).UnixMilli())
-		must(t, op.Pause(ctx, "bank", "why", time.Time{}))
+		admintest.Must(t, op.Pause(ctx, "bank", "why", time.Time{}))
 		if n := client.HLen(ctx, key).Val(); n != 1 {
 			t.Errorf("%d pauses are kept", n)
 		}
@@ -249,19 +251,19 @@ func TestPauseUnread(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	ctx := redistest.Soon(t)
-	tr, op := service(t, client, 4)
-	var log lines
+	tr, op := admintest.Service(t, client, 4)
+	var log admintest.Lines
 	out := &sorter{sent: map[string][]string{}}
-	must(t, op.Pause(ctx, "bank", "why", time.Time{}))
+	admintest.Must(t, op.Pause(ctx, "bank", "why", time.Time{}))
 	r, err := relay.New(tr, out, relay.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	must(t, err)
-	running(t, r.Run)
+	admintest.Must(t, err)
+	admintest.Running(t, r.Run)
 	order(t, tr, "a", "bank", "", "1")
 	held(t, op, 1, 0)
-	key := tr.Scripts().Shard(tr.Keyspace().Slots()[0]).Key("pauses")
-	must(t, client.Rename(ctx, key, key+":away").Err())
-	must(t, client.Set(ctx, key, "of another type", 0).Err())
-	redistest.Eventually(t, "the relay to say so", func() bool { return strings.Contains(log.text(), "what is paused cannot be read") })
+	key := link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[0]).Key("pauses")
+	admintest.Must(t, client.Rename(ctx, key, key+":away").Err())
+	admintest.Must(t, client.Set(ctx, key, "of another type", 0).Err())
+	redistest.Eventually(t, "the relay logs the failure", func() bool { return strings.Contains(log.Text(), "what is paused cannot be read") })
 	order(t, tr, "a", "bank", "", "2")
 	order(t, tr, "a", "shop", "", "3")
 	redistest.Eventually(t, "another destination to go on", func() bool { return len(out.to("shop")) == 1 })
@@ -273,7 +275,7 @@ func TestPauseUnread(t *testing.T) {
 	if got := out.to("bank"); len(got) > 0 {
 		t.Errorf("published %v", got)
 	}
-	must(t, client.Rename(ctx, key+":away", key).Err())
+	admintest.Must(t, client.Rename(ctx, key+":away", key).Err())
 	if _, err := op.Resume(ctx, "bank"); err != nil {
 		t.Error(err)
 	}
@@ -285,8 +287,8 @@ func TestUnhold(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx := redistest.Soon(t)
-		tr, _ := service(t, client, 1)
-		shard := tr.Scripts().Shard(tr.Keyspace().Slots()[0])
+		tr, _ := admintest.Service(t, client, 1)
+		shard := link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[0])
 		soon := time.Now().Add(time.Minute).UnixMilli()
 		var members []redis.Z
 		for i := range 2500 { // of one time, and of many
@@ -295,12 +297,12 @@ func TestUnhold(t *testing.T) {
 				redis.Z{Score: float64(soon + int64(i)), Member: fmt.Sprintf("other%d", i)},
 				redis.Z{Score: float64(soon+int64(i)) + 0.5, Member: fmt.Sprintf("held'%d", i)})
 		}
-		must(t, client.ZAdd(ctx, shard.Key("pending"), members...).Err())
-		if n, err := tr.Scripts().Unhold(ctx, shard); err != nil || n != 5000 {
+		admintest.Must(t, client.ZAdd(ctx, shard.Key("pending"), members...).Err())
+		if n, err := link.Of(tr).Scripts.Unhold(ctx, shard); err != nil || n != 5000 {
 			t.Errorf("%d were held, %v", n, err)
 		}
 		due, err := client.ZRangeByScore(ctx, shard.Key("pending"), &redis.ZRangeBy{Min: "-inf", Max: fmt.Sprint(soon - 1)}).Result()
-		must(t, err)
+		admintest.Must(t, err)
 		if len(due) != 5000 || slices.ContainsFunc(due, func(id string) bool { return !strings.HasPrefix(id, "held") }) {
 			t.Errorf("%d are due", len(due))
 		}
@@ -316,8 +318,8 @@ func TestPauseOfMany(t *testing.T) {
 	}
 	client := redistest.Single(t, redistest.Own()).Client(t)
 	ctx := t.Context()
-	tr, op := service(t, client, 16)
-	must(t, op.Pause(ctx, "bank", "they move", time.Time{}))
+	tr, op := admintest.Service(t, client, 16)
+	admintest.Must(t, op.Pause(ctx, "bank", "they move", time.Time{}))
 	for i := 0; i < n; i += 500 {
 		var events []luatx.Event
 		for j := range 500 {
@@ -325,13 +327,13 @@ func TestPauseOfMany(t *testing.T) {
 			events = append(events, luatx.Event{ID: id, Body: []byte(`{"specversion":"1.0","id":"` + id + `","type":"sold","source":"/shop","destination":"bank"}`)})
 		}
 		_, err := tr.Enqueue(ctx, fmt.Sprint("a", i/500), events...)
-		must(t, err)
+		admintest.Must(t, err)
 	}
 	out := &sorter{sent: map[string][]string{}}
 	r, err := relay.New(tr, out, relay.Config{})
-	must(t, err)
+	admintest.Must(t, err)
 	began := time.Now()
-	running(t, r.Run)
+	admintest.Running(t, r.Run)
 	held(t, op, int64(n), 0)
 	took := time.Since(began)
 	before := processed(t, client)
@@ -342,7 +344,7 @@ func TestPauseOfMany(t *testing.T) {
 	}
 	began = time.Now()
 	_, err = op.Resume(ctx, "bank")
-	must(t, err)
+	admintest.Must(t, err)
 	redistest.Eventually(t, "all to go out", func() bool { return len(out.to("bank")) >= n })
 	t.Logf("%d events: held in %v, %.0f commands a second while they are, all out %v after the end", n, took, each, time.Since(began))
 }
@@ -351,8 +353,8 @@ func TestPauseOfMany(t *testing.T) {
 func processed(t testing.TB, client *redis.Client) (n int64) {
 	t.Helper()
 	info, err := client.InfoMap(t.Context(), "stats").Result()
-	must(t, err)
+	admintest.Must(t, err)
 	_, err = fmt.Sscan(info["Stats"]["total_commands_processed"], &n)
-	must(t, err)
+	admintest.Must(t, err)
 	return n
 }

@@ -12,31 +12,29 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Position is how far a trigger without a group has come in its stream.
+// Position is the progress of a trigger without a group in its stream.
 type Position struct {
-	Stream string `json:"stream"`
-	Key    string `json:"key"`
-	// Last is the id of the last entry up to which all are done; empty: none is, or the trigger has not begun.
-	Last string `json:"last,omitempty"`
-	// Behind is how many entries follow that one; -1: more than 100.
-	Behind int64 `json:"behind"`
-	// Oldest is since when the first of them has been there, by its id; zero where none is.
-	Oldest time.Time `json:"oldest,omitzero"`
+	// Last is the id of the entry up to which the trigger has processed all entries. It is empty if there is none.
+	Last string
+	// Behind is the number of entries behind Last, or -1 if there are more than 100.
+	Behind int64
+	// Oldest is the time at which the first of them was added, by its id. It is zero if there is none.
+	Oldest time.Time
 }
 
-// mostBehind is how many entries are counted one by one.
+// mostBehind is the number of entries that Position counts.
 const mostBehind = 100
 
-// Position tells how far a trigger without a group has come, by its LastIDKey. What it keeps in memory alone, without such a
-// key, Redis does not know. Triggers with a group are among Streams.
+// Position returns the progress of a trigger without a group by its LastIDKey. Without such a key the trigger keeps its position
+// in memory only. Streams returns the progress of triggers with a group.
 func (o *Operator) Position(ctx context.Context, stream, lastIDKey string) (Position, error) {
-	p := Position{Stream: stream, Key: lastIDKey}
-	last, err := o.cfg.Client.Get(ctx, lastIDKey).Result()
+	var p Position
+	last, err := o.core.Client.Get(ctx, lastIDKey).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return p, fmt.Errorf("admin: position %q: %w", lastIDKey, err)
 	}
 	p.Last = last
-	entries, err := o.cfg.Client.XRangeN(ctx, stream, behind(cmp.Or(last, "0-0")), "+", mostBehind+1).Result()
+	entries, err := o.core.Client.XRangeN(ctx, stream, behind(cmp.Or(last, "0-0")), "+", mostBehind+1).Result()
 	if err != nil {
 		return p, fmt.Errorf("admin: position in stream %q: %w", stream, err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/admin/internal/admintest"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/stream"
@@ -19,16 +20,16 @@ func TestTriggers(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx := redistest.Soon(t)
-		_, op := service(t, client, 1)
+		_, op := admintest.Service(t, client, 1)
 		key := "{" + redistest.Tag(t) + "}:mails"
 		add := func(n int) {
 			for range n {
-				must(t, client.XAdd(ctx, &redis.XAddArgs{Stream: key, Values: []string{"data", "v"}}).Err())
+				admintest.Must(t, client.XAdd(ctx, &redis.XAddArgs{Stream: key, Values: []string{"data", "v"}}).Err())
 			}
 		}
 		position := func() (behind int64, last string, oldest time.Time) {
 			p, err := op.Position(ctx, key, key+":last")
-			must(t, err)
+			admintest.Must(t, err)
 			return p.Behind, p.Last, p.Oldest
 		}
 		if behind, last, oldest := position(); behind != 0 || last != "" || !oldest.IsZero() {
@@ -42,15 +43,15 @@ func TestTriggers(t *testing.T) {
 		plain.Run = func(context.Context, *message.RawMessage) error { return nil }
 		grouped.Function, grouped.Group = "send", "mailers"
 		grouped.Run = func(context.Context, *message.RawMessage) error { return message.Permanent(context.Canceled) }
-		stop := running(t, trigger.New(plain).Run)
-		running(t, trigger.New(grouped).Run)
+		stop := admintest.Running(t, trigger.New(plain).Run)
+		admintest.Running(t, trigger.New(grouped).Run)
 		redistest.Eventually(t, "the position to be kept", func() bool {
 			behind, last, _ := position()
 			return behind == 0 && last != ""
 		})
 		redistest.Eventually(t, "the dead letters to be seen", func() bool {
 			for s, err := range op.Streams(ctx, key) {
-				must(t, err)
+				admintest.Must(t, err)
 				return s.DeadLetters == 3 && len(s.Groups) == 1 && s.Groups[0].Name == "mailers" && s.Groups[0].Pending == 0
 			}
 			return false
@@ -67,8 +68,8 @@ func TestTriggers(t *testing.T) {
 		if behind, _, _ := position(); behind != -1 {
 			t.Errorf("%d behind", behind)
 		}
-		must(t, client.Del(ctx, key+":last").Err())
-		must(t, client.LPush(ctx, key+":last", "x").Err())
+		admintest.Must(t, client.Del(ctx, key+":last").Err())
+		admintest.Must(t, client.LPush(ctx, key+":last", "x").Err())
 		if _, err := op.Position(ctx, key, key+":last"); err == nil {
 			t.Error("a list passes for a position")
 		}

@@ -9,11 +9,12 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/admin/internal/parts"
 	"github.com/luatx/luatx/outbox"
 )
 
 const (
-	// auditKept is about how many records a shard keeps, auditNamed how many ids a record names: as lua/_audit.lua has them.
+	// auditKept is about how many records a shard keeps, auditNamed how many ids a record names: as internal/lua/_audit.lua has them.
 	auditKept, auditNamed = 10_000, 100
 	keyAudit              = "audit"
 )
@@ -37,14 +38,14 @@ func (o *Operator) RecordRead(ctx context.Context, why string, events ...outbox.
 }
 
 func (o *Operator) recordRead(ctx context.Context, slot int, act, why string, ids []string) error {
-	named, err := json.Marshal(orEmpty(ids[:min(len(ids), auditNamed)]))
+	named, err := json.Marshal(append([]string{}, ids[:min(len(ids), auditNamed)]...))
 	if err != nil {
 		return fmt.Errorf("admin: record a read: %w", err)
 	}
-	err = o.cfg.Client.XAdd(ctx, &redis.XAddArgs{
+	err = o.core.Client.XAdd(ctx, &redis.XAddArgs{
 		Stream: o.scripts.Shard(slot).Key(keyAudit), MaxLen: auditKept, Approx: true,
 		Values: []any{
-			"operation", rand.Text()[:16], "call", 1, "who", o.cfg.Name, "act", act, "why", why[:min(len(why), maxReason)],
+			"operation", rand.Text()[:16], "call", 1, "who", o.core.Name, "act", act, "why", why[:min(len(why), parts.MaxReason)],
 			"done", len(ids), "asked", len(ids), "ids", named, "answers", strings.Repeat("d", len(ids)),
 		},
 	}).Err()

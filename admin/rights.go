@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Role is what a Redis user does, as docs/acl.md has them.
+// Role is a role of a Redis user, as docs/acl.md describes them.
 type Role string
 
 // The roles.
@@ -18,13 +18,13 @@ const (
 	RoleRepair      Role = "repair"
 )
 
-// Roles lists them.
+// Roles lists the roles.
 func Roles() []Role { return []Role{RoleApplication, RoleRelay, RoleOperator, RoleRepair} }
 
-// common is what every role sends.
+// common lists the commands of every role.
 const common = "evalsha script|load time command cluster|slots asking "
 
-// grants are the least that each role needs, by the version from which on it does. See docs/acl.md for what is optional.
+// grants lists the commands that each role needs, by the first version of Redis that needs them. docs/acl.md has the optional ones.
 var grants = map[Role][]struct {
 	major, minor int
 	commands     string
@@ -46,9 +46,9 @@ var grants = map[Role][]struct {
 	},
 }
 
-// Commands lists the least that a role needs on servers of a version of Redis, without what handlers and publishers send
+// commandsOf lists the least that a role needs on servers of a version of Redis, without what handlers and publishers send
 // themselves. Valkey 8 has the commands of Redis 7.2, Valkey 9 those of 7.4.
-func Commands(role Role, major, minor int) ([]string, error) {
+func commandsOf(role Role, major, minor int) ([]string, error) {
 	parts, ok := grants[role]
 	if !ok {
 		return nil, fmt.Errorf("admin: no role is called %q: use one of %v", role, Roles())
@@ -62,24 +62,24 @@ func Commands(role Role, major, minor int) ([]string, error) {
 	return all, nil
 }
 
-// ACL is a minimal ACL line of a role on servers of a version; name, password and keys are to be filled in.
-func ACL(role Role, major, minor int) (string, error) {
-	commands, err := Commands(role, major, minor)
+// aclOf returns a minimal ACL line of a role on servers of a version; name, password and keys are to be filled in.
+func aclOf(role Role, major, minor int) (string, error) {
+	commands, err := commandsOf(role, major, minor)
 	if err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("ACL SETUSER %s reset on >PASSWORD ~NAMESPACE:* +%s", role, strings.Join(commands, " +")), nil
 }
 
-// ACL is a minimal ACL line of a role for the service's namespace and the server's version; name, password, and the keys
-// of handlers and publishers are to be filled in. Where the server does not tell its version it is for 7.0.
+// ACL returns a minimal ACL line of a role for the service's namespace and the server's version. Fill in the name, the password,
+// and the keys of handlers and publishers. If the server does not report its version, the line is for Redis 7.0.
 func (o *Operator) ACL(ctx context.Context, role Role) (string, error) {
 	v := [3]int{7, 0}
-	if text, err := o.cfg.Client.Info(ctx, "server").Result(); err == nil {
+	if text, err := o.core.Client.Info(ctx, "server").Result(); err == nil {
 		if found := compatible(parseInfo(text)); found[0] >= 6 {
 			v = found
 		}
 	}
-	line, err := ACL(role, v[0], v[1])
+	line, err := aclOf(role, v[0], v[1])
 	return strings.Replace(line, "NAMESPACE", o.transactor.Config().Namespace, 1), err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/admin/internal/admintest"
 	"github.com/luatx/luatx/internal/redistest"
 )
 
@@ -31,7 +32,7 @@ var onForeignKeys = []string{
 func viaScript(t *testing.T, admin, user *redis.Client, command string) error {
 	t.Helper()
 	sha, err := admin.ScriptLoad(t.Context(), "return redis.call('"+strings.Join(strings.Fields(command), "','")+"')").Result()
-	must(t, err)
+	admintest.Must(t, err)
 	return user.EvalSha(t.Context(), sha, nil).Err()
 }
 
@@ -75,21 +76,21 @@ func TestMinimalUsersCannotReadSecretsOrReachForeignKeys(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
 	root := server.Admin(t)
-	must(t, root.Set(t.Context(), "other:k", "theirs", 0).Err())
+	admintest.Must(t, root.Set(t.Context(), "other:k", "theirs", 0).Err())
 	tr, err := luatx.New(root, luatx.Config{Namespace: "shop"})
-	must(t, err)
+	admintest.Must(t, err)
 	operator, err := admin.NewOperator(tr, admin.OperatorConfig{Client: root, Name: "alice"})
-	must(t, err)
+	admintest.Must(t, err)
 	for _, role := range admin.Roles() {
 		line, err := operator.ACL(t.Context(), role)
-		must(t, err)
+		admintest.Must(t, err)
 		name := "minimal-" + string(role)
 		args := []any{}
 		for word := range strings.FieldsSeq(strings.Replace(line, ">PASSWORD", ">secret", 1)) {
 			args = append(args, word)
 		}
 		args[2] = name
-		must(t, root.Do(t.Context(), args...).Err())
+		admintest.Must(t, root.Do(t.Context(), args...).Err())
 		reachesNothingElse(t, server, name)
 
 		user := server.Client(t, func(o *redis.Options) { o.Username, o.Password = name, "secret" })
@@ -102,16 +103,16 @@ func TestMinimalUsersCannotReadSecretsOrReachForeignKeys(t *testing.T) {
 func TestDocumentedUsersCannotReadSecretsOrReachForeignKeys(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
-	must(t, server.Admin(t).Set(t.Context(), "other:k", "theirs", 0).Err())
+	admintest.Must(t, server.Admin(t).Set(t.Context(), "other:k", "theirs", 0).Err())
 	lines, err := server.Binary().ACLLines()
-	must(t, err)
+	admintest.Must(t, err)
 	users := map[string]bool{}
 	for _, words := range lines {
 		args := make([]any, len(words))
 		for i, word := range words {
 			args[i] = word
 		}
-		must(t, server.Admin(t).Do(t.Context(), args...).Err())
+		admintest.Must(t, server.Admin(t).Do(t.Context(), args...).Err())
 		users[words[2]] = true
 	}
 	if len(users) != 5 {

@@ -14,14 +14,15 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/internal/lua"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/slot"
-	"github.com/luatx/luatx/lua"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/stream"
 )
 
-// StreamConfig says which stream a Stream is about. Stream and Operator are required.
+// StreamConfig configures a Stream. Stream and Operator are required.
 type StreamConfig struct {
 	// Stream is the key that outbox.PipelineMiddleware adds events to.
 	Stream string
@@ -30,52 +31,47 @@ type StreamConfig struct {
 	// DeadLetter is the key of the dead-letter stream, as in stream.SubscriberConfig. Defaults to
 	// stream.DeadLetterKey(Stream).
 	DeadLetter string
-	// Audit is the key of the stream that acts are recorded in; it must share the slot of Stream. Defaults to DeadLetter
-	// with :audit behind it.
-	Audit string
-	// Operator is who acts, for the audit.
+	// Operator is the operator's name for the audit.
 	Operator string
-	// Unmarshal makes a message of an entry. Defaults to stream.UnmarshalOutbox.
+	// Unmarshal decodes an entry. Defaults to stream.UnmarshalOutbox.
 	Unmarshal func(id string, values map[string]any) (*message.RawMessage, error)
 }
 
-// Stream is the outbox of the three-step way: a stream whose entries a group publishes, and its dead letters, which are
-// its parked events. It is safe for concurrent use.
+// Stream is the outbox of the pipeline mode: a stream whose entries a group publishes. Its dead letters are its parked events. It
+// is safe for concurrent use.
 type Stream struct {
 	client redis.UniversalClient
 	cfg    StreamConfig
+	audit  string // the key of the stream that acts are recorded in
 	slot   int
 }
 
-// NewStream makes a Stream. It does no I/O.
+// NewStream returns a Stream. It does no I/O.
 func NewStream(client redis.UniversalClient, cfg StreamConfig) (*Stream, error) {
 	cfg.Group = cmp.Or(cfg.Group, stream.OutboxGroup)
 	cfg.DeadLetter = cmp.Or(cfg.DeadLetter, stream.DeadLetterKey(cfg.Stream))
-	cfg.Audit = cmp.Or(cfg.Audit, cfg.DeadLetter+":audit")
 	if cfg.Unmarshal == nil {
 		cfg.Unmarshal = stream.UnmarshalOutbox
 	}
-	n := slot.Of(cfg.Stream)
+	n, audit := slot.Of(cfg.Stream), cfg.DeadLetter+":audit"
 	switch {
 	case client == nil:
 		return nil, errors.New("admin: NewStream needs a client")
 	case cfg.Stream == "" || cfg.Operator == "":
 		return nil, errors.New("admin: StreamConfig.Stream and Operator: name the stream, and who acts on it")
-	case slot.Of(cfg.DeadLetter) != n || slot.Of(cfg.Audit) != n:
-		return nil, fmt.Errorf("admin: StreamConfig.DeadLetter %q and Audit %q: use keys of the slot of Stream %q: write its part that is hashed in braces",
-			cfg.DeadLetter, cfg.Audit, cfg.Stream)
+	case slot.Of(cfg.DeadLetter) != n || slot.Of(audit) != n:
+		return nil, fmt.Errorf("admin: StreamConfig.DeadLetter %q and %q: use keys of the slot of Stream %q: write its part that is hashed in braces",
+			cfg.DeadLetter, audit, cfg.Stream)
 	}
-	return &Stream{client, cfg, n}, nil
+	return &Stream{client, cfg, audit, n}, nil
 }
 
-// Slot is that of the stream, under which its events are listed.
+// Slot returns the slot of the stream, under which its events are listed.
 func (s *Stream) Slot() int { return s.slot }
 
-// DeadLetter is the key of the dead-letter stream.
-func (s *Stream) DeadLetter() string { return s.cfg.DeadLetter }
-
-// Counts counts as pending what the group has not acknowledged, of that as leased what a consumer has, and as parked the
-// dead letters. What was sent is not known. A server before 7.0 reads what no consumer has read to count it.
+// Counts returns the number of entries that the group has not acknowledged as pending, of these the ones that a consumer has as
+// leased, and the dead letters as parked. The number of sent events is unknown. A server before 7.0 reads the unread entries
+// to count them.
 func (s *Stream) Counts(ctx context.Context) (outbox.Counts, error) {
 	var c outbox.Counts
 	dead, err := s.client.XLen(ctx, s.cfg.DeadLetter).Result()
@@ -124,9 +120,9 @@ func behind(id string) string {
 	return ms + "-" + strconv.FormatUint(sequence+1, 10)
 }
 
-// Parked lists the dead letters that the filter means, oldest first. An event's ID is that of the entry in the
-// dead-letter stream, its Attempts its deliveries; it has no class. Filter.Aggregate means nothing here. An entry that is
-// no dead letter, or whose message cannot be decoded, comes with the error, and the list goes on.
+// Parked lists the dead letters that match the filter, oldest first. The ID of an event is the id of its entry in the dead-letter
+// stream, and its Attempts are the deliveries. It has no class, and Filter.Aggregate has no effect. An entry that is not a dead
+// letter, or whose message cannot be decoded, comes with the error, and the list continues.
 func (s *Stream) Parked(ctx context.Context, f outbox.Filter) iter.Seq2[outbox.Event, error] {
 	return func(yield func(outbox.Event, error) bool) {
 		if f.Aggregate != "" {
@@ -177,7 +173,7 @@ func (s *Stream) Rearm(ctx context.Context, slotNumber int, ids ...string) (outb
 	return s.act(ctx, "rearm", "by id", slotNumber, ids)
 }
 
-// Discard removes dead letters for good, by their ids.
+// Discard deletes dead letters by their ids.
 func (s *Stream) Discard(ctx context.Context, slotNumber int, reason string, ids ...string) (outbox.Answers, error) {
 	if reason == "" {
 		return nil, errors.New("admin: discard without a reason: name one, it is recorded")
@@ -192,7 +188,7 @@ func (s *Stream) act(ctx context.Context, what, why string, slotNumber int, ids 
 	if slotNumber != s.slot {
 		return nil, fmt.Errorf("admin: slot %d: the stream %q is in slot %d", slotNumber, s.cfg.Stream, s.slot)
 	}
-	keys, operation := []string{s.cfg.DeadLetter, s.cfg.Stream, s.cfg.Audit}, rand.Text()[:16]
+	keys, operation := []string{s.cfg.DeadLetter, s.cfg.Stream, s.audit}, rand.Text()[:16]
 	var all outbox.Answers
 	call := 0
 	for chunk := range slices.Chunk(ids, maxIDs) {
@@ -217,18 +213,18 @@ func (s *Stream) act(ctx context.Context, what, why string, slotNumber int, ids 
 
 var outcomes = map[byte]outbox.Outcome{'d': outbox.Done, 'u': outbox.Unknown, 'w': outbox.WrongState}
 
-// Audit lists what operators did to the stream's dead letters since a time, oldest first. It keeps about the last 10,000
+// Audit lists the acts of operators on the stream's dead letters since a time, oldest first. It keeps about the last 10,000
 // records.
 func (s *Stream) Audit(ctx context.Context, since time.Time) iter.Seq2[outbox.Record, error] {
 	return func(yield func(outbox.Record, error) bool) {
 		for from := strconv.FormatInt(max(0, since.UnixMilli()), 10); ; {
-			entries, err := s.client.XRangeN(ctx, s.cfg.Audit, from, "+", maxIDs).Result()
+			entries, err := s.client.XRangeN(ctx, s.audit, from, "+", maxIDs).Result()
 			if err != nil {
 				yield(outbox.Record{}, s.failed("audit", err))
 				return
 			}
 			for _, e := range entries {
-				if !yield(outbox.ParseRecord(s.slot, e.ID, e.Values), nil) {
+				if !yield(outbox.Record(shard.ParseRecord(s.slot, e)), nil) {
 					return
 				}
 				from = behind(e.ID)

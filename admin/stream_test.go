@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/admin/internal/admintest"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/respproxy"
 	"github.com/luatx/luatx/internal/slot"
@@ -24,19 +26,12 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // handled runs a handler once, whose outputs are events of these ids, in a stack.
 func handled(t testing.TB, mw []message.Middleware, ids ...string) {
 	t.Helper()
 	r := message.NewRouter(message.PipeConfig{})
-	must(t, r.Use(mw...))
-	must(t, r.AddHandler("h", nil, message.NewHandler(func(context.Context, *message.TypedMessage[any]) ([]*message.Message, error) {
+	admintest.Must(t, r.Use(mw...))
+	admintest.Must(t, r.AddHandler("h", nil, message.NewHandler(func(context.Context, *message.TypedMessage[any]) ([]*message.Message, error) {
 		var out []*message.Message
 		for _, id := range ids {
 			out = append(out, message.New(1, message.Attributes{"id": id, "type": "sold", "source": "/shop", "destination": "bank"}, nil))
@@ -45,12 +40,21 @@ func handled(t testing.TB, mw []message.Middleware, ids ...string) {
 	})))
 	input := message.New(nil, message.Attributes{"id": "in", "source": "/shop", "type": "order", "subject": "a"}, message.NewAcking(nil, nil))
 	_, err := r.Process(redistest.Soon(t), input)
-	must(t, err)
+	admintest.Must(t, err)
+}
+
+// backlog is what an outbox.Store and a Stream have in common.
+type backlog interface {
+	Counts(ctx context.Context) (outbox.Counts, error)
+	Parked(ctx context.Context, f outbox.Filter) iter.Seq2[outbox.Event, error]
+	Rearm(ctx context.Context, slot int, ids ...string) (outbox.Answers, error)
+	Discard(ctx context.Context, slot int, reason string, ids ...string) (outbox.Answers, error)
+	Audit(ctx context.Context, since time.Time) iter.Seq2[outbox.Record, error]
 }
 
 // mode is a way to keep events, and a publisher that refuses them until it is mended.
 type mode struct {
-	backlog admin.Backlog
+	backlog backlog
 	slot    int
 	publish func(t testing.TB, refuse bool) (stop func(), published func() []string)
 }
@@ -60,22 +64,22 @@ func scripted(t testing.TB, client redis.UniversalClient) mode {
 	t.Helper()
 	namespace := redistest.Namespace(t)
 	tr, err := luatx.New(client, luatx.Config{Namespace: namespace, Keyspace: luatx.Partitions(1).WithPrefix(namespace)})
-	must(t, err)
+	admintest.Must(t, err)
 	handled(t, []message.Middleware{luatx.Middleware(tr), outbox.Middleware(outbox.Config{})}, "1", "2", "3")
 	return mode{
 		outbox.NewStore(tr).As("alice"), tr.Keyspace().Slots()[0],
 		func(t testing.TB, refuse bool) (func(), func() []string) {
 			t.Helper()
-			var out till
+			var out admintest.Till
 			r, err := relay.New(tr, relay.PublisherFunc(func(_ context.Context, events []*message.RawMessage) []error {
 				errs := make([]error, len(events))
 				for i, e := range events {
-					errs[i] = out.take(e, refuse)
+					errs[i] = out.Take(e, refuse)
 				}
 				return errs
 			}), relay.Config{SweepInterval: 10 * time.Millisecond})
-			must(t, err)
-			return running(t, r.Run), out.list
+			admintest.Must(t, err)
+			return admintest.Running(t, r.Run), out.List
 		},
 	}
 }
@@ -86,28 +90,28 @@ func streamed(t testing.TB, client redis.UniversalClient) mode {
 	key := "{" + redistest.Namespace(t) + "}:outbox"
 	handled(t, []message.Middleware{luatx.PipelineMiddleware(client), outbox.PipelineMiddleware(outbox.PipelineConfig{Stream: key})}, "1", "2", "3")
 	backlog, err := admin.NewStream(client, admin.StreamConfig{Stream: key, Operator: "alice"})
-	must(t, err)
+	admintest.Must(t, err)
 	return mode{
 		backlog, backlog.Slot(),
 		func(t testing.TB, refuse bool) (func(), func() []string) {
 			t.Helper()
 			sub, err := stream.NewOutboxSubscriber(client, stream.SubscriberConfig{Stream: key, MaxDeliveries: 1, BlockTimeout: 20 * time.Millisecond})
-			must(t, err)
-			var out till
-			return running(t, func(ctx context.Context) error {
+			admintest.Must(t, err)
+			var out admintest.Till
+			return admintest.Running(t, func(ctx context.Context) error {
 				messages, err := sub.Subscribe(ctx)
 				if err != nil {
 					return err
 				}
 				for msg := range messages {
-					if err := out.take(msg, refuse); err != nil {
+					if err := out.Take(msg, refuse); err != nil {
 						msg.Nack(err)
 					} else {
 						msg.Ack()
 					}
 				}
 				return nil
-			}), out.list
+			}), out.List
 		},
 	}
 }
@@ -122,7 +126,7 @@ func TestOneView(t *testing.T) {
 				m := keep(t, client)
 				counts := func() outbox.Counts {
 					c, err := m.backlog.Counts(redistest.Soon(t))
-					must(t, err)
+					admintest.Must(t, err)
 					return c
 				}
 				if c := counts(); c.Pending != 3 || c.Parked != 0 {
@@ -133,7 +137,7 @@ func TestOneView(t *testing.T) {
 				stop()
 				var ids []string
 				for e, err := range m.backlog.Parked(redistest.Soon(t), outbox.Filter{Type: "sold", Destination: "bank", Text: "no such bank", Slots: []int{m.slot}}) {
-					must(t, err)
+					admintest.Must(t, err)
 					if e.State != outbox.Parked || e.Slot != m.slot || e.Attempts != 1 || e.At.IsZero() || len(e.History) != 1 || !strings.Contains(e.Error, "no such bank") {
 						t.Errorf("%+v", e)
 					}
@@ -165,7 +169,7 @@ func TestOneView(t *testing.T) {
 				redistest.Eventually(t, "the others to be published", func() bool { return slices.Equal(published(), []string{"2", "3"}) })
 				var told []string
 				for r, err := range m.backlog.Audit(redistest.Soon(t), time.Time{}) {
-					must(t, err)
+					admintest.Must(t, err)
 					told = append(told, fmt.Sprint(r.Who, " ", r.Act, " ", r.Done, "/", r.Asked, " ", r.Why, " ", r.Slot == m.slot, " ", len(r.IDs)))
 				}
 				if want := []string{"alice discard 1/2 double true 1", "alice rearm 2/2 by id true 2"}; !slices.Equal(told, want) {
@@ -182,10 +186,9 @@ func TestStreamConfig(t *testing.T) {
 	client := redis.NewClient(&redis.Options{})
 	defer func() { _ = client.Close() }()
 	for want, cfg := range map[string]admin.StreamConfig{
-		"Stream and Operator":    {Stream: "s"},
-		"name the stream":        {Operator: "alice"},
-		"keys of the slot":       {Stream: "s", Operator: "alice", DeadLetter: "dead"},
-		"use keys of the slot o": {Stream: "{s}", Operator: "alice", Audit: "audit"},
+		"Stream and Operator": {Stream: "s"},
+		"name the stream":     {Operator: "alice"},
+		"keys of the slot":    {Stream: "s", Operator: "alice", DeadLetter: "dead"},
 	} {
 		if _, err := admin.NewStream(client, cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v", cfg, err)
@@ -195,7 +198,7 @@ func TestStreamConfig(t *testing.T) {
 		t.Error("no client is taken")
 	}
 	s, err := admin.NewStream(client, admin.StreamConfig{Stream: "s", Operator: "alice"})
-	must(t, err)
+	admintest.Must(t, err)
 	if s.Slot() != slot.Of("s") {
 		t.Errorf("slot %d", s.Slot())
 	}
@@ -217,18 +220,18 @@ func TestStreamEntries(t *testing.T) {
 	client := redistest.Client(t, proxy.Addr())
 	key := "{" + redistest.Namespace(t) + "}:outbox"
 	s, err := admin.NewStream(client, admin.StreamConfig{Stream: key, Operator: "alice"})
-	must(t, err)
-	ctx := redistest.Soon(t)
+	admintest.Must(t, err)
+	ctx, deadLetters := redistest.Soon(t), stream.DeadLetterKey(key)
 	add := func(stream string) string {
-		id, err := client.XAdd(ctx, &redis.XAddArgs{Stream: s.DeadLetter(), Values: []string{
+		id, err := client.XAdd(ctx, &redis.XAddArgs{Stream: deadLetters, Values: []string{
 			"dead-reason", "why", "dead-stream", stream, "dead-entry", "1-1", "dead-group", "g", "dead-consumer", "c", "dead-deliveries", "3",
 			"dead-first", "1", "dead-last", "2", "attributes", `{"id":"e","type":"t","source":"/s"}`, "data", "1",
 		}}).Result()
-		must(t, err)
+		admintest.Must(t, err)
 		return id
 	}
 	other := add(key + "2")
-	foreign := client.XAdd(ctx, &redis.XAddArgs{Stream: s.DeadLetter(), Values: []string{"a", "b"}}).Val()
+	foreign := client.XAdd(ctx, &redis.XAddArgs{Stream: deadLetters, Values: []string{"a", "b"}}).Val()
 	ids := []string{other, foreign}
 	for range 250 {
 		ids = append(ids, add(key))
@@ -239,7 +242,7 @@ func TestStreamEntries(t *testing.T) {
 			strange++
 			continue
 		}
-		must(t, err)
+		admintest.Must(t, err)
 	}
 	if strange != 1 || seen != len(ids) {
 		t.Errorf("%d listed, %d of them strange", seen, strange)
@@ -260,7 +263,7 @@ func TestStreamEntries(t *testing.T) {
 	}
 	records := 0
 	for r, err := range s.Audit(ctx, time.Time{}) {
-		must(t, err)
+		admintest.Must(t, err)
 		if records++; r.Call != records {
 			t.Errorf("%+v", r)
 		}
@@ -268,8 +271,8 @@ func TestStreamEntries(t *testing.T) {
 	if records != 3 {
 		t.Errorf("%d records of three calls", records)
 	}
-	must(t, client.Del(ctx, s.DeadLetter()).Err())
-	must(t, client.Set(ctx, s.DeadLetter(), "of another type", 0).Err())
+	admintest.Must(t, client.Del(ctx, deadLetters).Err())
+	admintest.Must(t, client.Set(ctx, deadLetters, "of another type", 0).Err())
 	var failed *outbox.StorageError
 	if _, err := s.Counts(ctx); !errors.As(err, &failed) || failed.Slot != s.Slot() {
 		t.Error(err)

@@ -42,8 +42,8 @@ type Consumer struct {
 	Idle time.Duration `json:"idle_ns"`
 }
 
-// Drained reports whether every group has read and acknowledged everything, as far as the server knows.
-func (s StreamState) Drained() bool {
+// drained reports whether every group has read and acknowledged everything, as far as the server knows.
+func (s StreamState) drained() bool {
 	for _, g := range s.Groups {
 		if g.Pending > 0 || g.Lag > 0 || g.Lag < 0 {
 			return false
@@ -70,7 +70,7 @@ func (o *Operator) Streams(ctx context.Context, keys ...string) iter.Seq2[Stream
 
 func (o *Operator) stream(ctx context.Context, key string) (s StreamState, err error) {
 	s.Key = key
-	client := o.cfg.Client
+	client := o.core.Client
 	if s.Length, err = client.XLen(ctx, key).Result(); err != nil {
 		return s, err
 	}
@@ -112,7 +112,7 @@ func (o *Operator) stream(ctx context.Context, key string) (s StreamState, err e
 
 // lag is for a server that did not count what a group has read: 0 where nothing came behind, else unknown.
 func (o *Operator) lag(ctx context.Context, key, last string) (int64, error) {
-	behindIt, err := o.cfg.Client.XRangeN(ctx, key, behind(cmp.Or(last, "0-0")), "+", 1).Result()
+	behindIt, err := o.core.Client.XRangeN(ctx, key, behind(cmp.Or(last, "0-0")), "+", 1).Result()
 	if len(behindIt) > 0 {
 		return -1, err
 	}

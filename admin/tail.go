@@ -50,7 +50,7 @@ type tail struct {
 
 // look tells of what is new, and reports whether the reader goes on.
 func (t *tail) look(ctx context.Context, yield func(outbox.Event, error) bool) bool {
-	now, err := t.operator.cfg.Client.Time(ctx).Result()
+	now, err := t.operator.core.Client.Time(ctx).Result()
 	if err != nil {
 		return ctx.Err() == nil && yield(outbox.Event{}, fmt.Errorf("admin: tail: %w", err))
 	}
@@ -62,7 +62,7 @@ func (t *tail) look(ctx context.Context, yield func(outbox.Event, error) bool) b
 		since = t.begun
 	}
 	for _, state := range []outbox.State{outbox.Parked, outbox.Sent} {
-		for e, err := range t.operator.store.List(ctx, state, outbox.ListOptions{NoBodies: state == outbox.Sent, Since: since}) {
+		for e, err := range t.operator.core.Store.List(ctx, state, outbox.ListOptions{NoBodies: state == outbox.Sent, Since: since}) {
 			s := sighting{e.Slot, e.ID, state, e.At.UnixMilli()}
 			if e.ID != "" && t.seen[s] {
 				continue

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/admin/internal/admintest"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/outbox"
 )
@@ -17,14 +18,14 @@ func TestTail(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, cancel := context.WithCancel(redistest.Soon(t))
-		tr, op := service(t, client, 4)
+		tr, op := admintest.Service(t, client, 4)
 		slot, err := op.Outbox().Slot("b")
-		must(t, err)
+		admintest.Must(t, err)
 		publish := func(id string) {
 			t.Helper()
-			emit(t, tr, "b", id)
+			admintest.Emit(t, tr, "b", id)
 			_, err := op.Outbox().Sent(ctx, slot, outbox.Work{}, id)
-			must(t, err)
+			admintest.Must(t, err)
 		}
 		publish("before")
 		at := client.Time(ctx).Val().UnixMilli()
@@ -55,7 +56,7 @@ func TestTail(t *testing.T) {
 			}
 		}
 		publish("2")
-		emit(t, tr, "a", "3")
+		admintest.Emit(t, tr, "a", "3")
 		park(t, tr, 1)
 		for told["sent 2"] == 0 || told["parked 3"] == 0 {
 			text, ok := <-news
@@ -82,7 +83,7 @@ func TestTail(t *testing.T) {
 func TestTailOfNoInterval(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
-	_, op := service(t, client, 1)
+	_, op := admintest.Service(t, client, 1)
 	for _, err := range op.Tail(t.Context(), 0) {
 		if err == nil {
 			t.Error("no error")

@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"github.com/luatx/luatx"
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/message"
 )
@@ -51,23 +52,23 @@ func otherError(id string) error {
 	return fmt.Errorf("the outbox has another event under the id %s; return an id of its own for each timer from Config.EventID, or cancel the timer if its event was sent before", id)
 }
 
-// Decide closes a timer that is due and puts its event into the outbox, in one step, unless it was revoked. The timer is
-// given as it was found: moved meanwhile, it is NotDue. The event's id is what Config.EventID returns: leave it empty or
-// set that. A cut-off keeps back what is due later than that; the zero time: the server's clock alone decides, which it
-// does in any case.
+// Decide closes a due timer and adds its event to the outbox in one step, unless the timer was revoked. Pass the timer as
+// Due returned it: if it was moved since, Decide returns NotDue. The event's id must be empty or the one that
+// Config.EventID returns. A timer that is due after cutoff is NotDue as well; the zero cutoff leaves the decision to the
+// server's clock, which must have reached the timer in any case.
 //
-// If the outbox has no room, the error is luatx.ErrOutboxFull. If the outbox has another event under the id, Decide
-// returns an error as well. Nothing has changed then, and the timer stays open.
+// If the outbox is full, Decide returns luatx.ErrOutboxFull. If the outbox has another event under the id, Decide returns
+// an error, too. In both cases nothing changes, and the timer stays open.
 func (s *Store) Decide(ctx context.Context, timer Timer, event *message.Message, cutoff time.Time) (Decision, error) {
-	shard, err := s.shard(timer.Subject)
+	home, err := s.shard(timer.Subject)
 	if err != nil {
 		return 0, err
 	}
-	expiring, err := s.prepare(shard, timer, event)
+	expiring, err := s.prepare(home, timer, event)
 	if err != nil {
 		return 0, err
 	}
-	done, err := s.decide(ctx, shard, []script.Expiring{expiring}, cutoff)
+	done, err := s.decide(ctx, home, []shard.Expiring{expiring}, cutoff)
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("expiry: decide %q: %w", timer.Subject, err)
@@ -80,42 +81,42 @@ func (s *Store) Decide(ctx context.Context, timer Timer, event *message.Message,
 }
 
 // prepare lays a timer out for the script.
-func (s *Store) prepare(shard script.Shard, timer Timer, event *message.Message) (script.Expiring, error) {
+func (s *Store) prepare(home shard.Shard, timer Timer, event *message.Message) (shard.Expiring, error) {
 	if event == nil {
-		return script.Expiring{}, fmt.Errorf("expiry: timer of %q: there is no event", timer.Subject)
+		return shard.Expiring{}, fmt.Errorf("expiry: timer of %q: there is no event", timer.Subject)
 	}
 	id, err := s.eventID(timer)
 	if err != nil {
-		return script.Expiring{}, fmt.Errorf("expiry: timer of %q: %w", timer.Subject, err)
+		return shard.Expiring{}, fmt.Errorf("expiry: timer of %q: %w", timer.Subject, err)
 	}
 	if given := event.ID(); given != "" && given != id {
-		return script.Expiring{}, fmt.Errorf("expiry: timer of %q: the event's id is %q: leave it empty, it is %s", timer.Subject, given, id)
+		return shard.Expiring{}, fmt.Errorf("expiry: timer of %q: the event's id is %q: leave it empty, it is %s", timer.Subject, given, id)
 	}
 	encoded, err := encode(event, id)
 	if err != nil {
-		return script.Expiring{}, fmt.Errorf("expiry: timer of %q: %w", timer.Subject, err)
+		return shard.Expiring{}, fmt.Errorf("expiry: timer of %q: %w", timer.Subject, err)
 	}
 	marker, err := s.cfg.RevokedKey(timer.Subject)
 	if err != nil {
-		return script.Expiring{}, fmt.Errorf("expiry: Config.RevokedKey of %q: %w", timer.Subject, err)
+		return shard.Expiring{}, fmt.Errorf("expiry: Config.RevokedKey of %q: %w", timer.Subject, err)
 	}
-	if marker != "" && slot.Of(marker) != shard.Slot {
-		return script.Expiring{}, fmt.Errorf("%w: Config.RevokedKey of %q: %q hashes to slot %d, the timer's is %d",
-			luatx.ErrCrossSlot, timer.Subject, marker, slot.Of(marker), shard.Slot)
+	if marker != "" && slot.Of(marker) != home.Slot {
+		return shard.Expiring{}, fmt.Errorf("%w: Config.RevokedKey of %q: %q hashes to slot %d, the timer's is %d",
+			luatx.ErrCrossSlot, timer.Subject, marker, slot.Of(marker), home.Slot)
 	}
-	return script.Expiring{Timer: script.Timer(timer), Event: encoded, Marker: marker}, nil
+	return shard.Expiring{Timer: shard.Timer(timer), Event: encoded, Marker: marker}, nil
 }
 
 // decide decides timers of one shard, and tells the relay of this process of their events.
-func (s *Store) decide(ctx context.Context, shard script.Shard, batch []script.Expiring, cutoff time.Time) ([]Decision, error) {
+func (s *Store) decide(ctx context.Context, home shard.Shard, batch []shard.Expiring, cutoff time.Time) ([]Decision, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	words, err := s.scripts.Decide(ctx, shard, cutoff, batch)
+	words, err := s.scripts.Decide(ctx, home, cutoff, batch)
 	if err != nil {
 		return nil, err
 	}
 	done := make([]Decision, len(words))
-	var events []luatx.Event
+	var events []shard.Event
 	for i, word := range words {
 		decision, known := decisions[word]
 		if !known {
@@ -123,9 +124,9 @@ func (s *Store) decide(ctx context.Context, shard script.Shard, batch []script.E
 		}
 		done[i] = decision
 		if done[i] == Enqueued {
-			events = append(events, luatx.Event(batch[i].Event))
+			events = append(events, batch[i].Event)
 		}
 	}
-	s.transactor.Announce(shard.Slot, events...)
+	link.Of(s.transactor).Announce(home.Slot, events...)
 	return done, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/expiry"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/message"
 )
@@ -85,7 +86,7 @@ func TestDecideGivesEventsTheConfiguredID(t *testing.T) {
 			f.decides(timer.Subject, timer.Due, expiry.AlreadyEnqueued)
 		}
 		for _, slot := range f.tr.Keyspace().Slots() {
-			must(t, client.Del(ctx, f.tr.Scripts().Shard(slot).Key("decided")).Err())
+			must(t, client.Del(ctx, link.Of(f.tr).Scripts.Shard(slot).Key("decided")).Err())
 		}
 		for _, timer := range timers {
 			f.record(timer.Subject, timer.Due)

@@ -9,8 +9,9 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/expiry"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/message"
 )
 
@@ -108,7 +109,7 @@ func (f fixture) claim() []*message.RawMessage {
 	f.t.Helper()
 	var events []*message.RawMessage
 	for _, slot := range f.tr.Keyspace().Slots() {
-		claim, err := f.tr.Scripts().Claim(redistest.Soon(f.t), f.tr.Scripts().Shard(slot), script.Claiming{Limit: 10_000, Lease: time.Hour, Attempts: 10})
+		claim, err := link.Of(f.tr).Scripts.Claim(redistest.Soon(f.t), link.Of(f.tr).Scripts.Shard(slot), shard.Claiming{Limit: 10_000, Lease: time.Hour, Attempts: 10})
 		must(f.t, err)
 		for _, e := range claim.Events {
 			msg := new(message.RawMessage)

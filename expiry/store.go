@@ -8,7 +8,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/luatx/luatx"
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/message"
 )
@@ -54,7 +55,7 @@ type Timer struct {
 // it is tried for the Transactor's CommitTimeout, where ctx does not end before.
 type Store struct {
 	transactor *luatx.Transactor
-	scripts    *script.Set
+	scripts    *shard.Scripts
 	keyspace   luatx.Keyspace
 	cfg        Config
 }
@@ -73,7 +74,7 @@ func New(t *luatx.Transactor, cfg Config) (*Store, error) {
 	if cfg.RevokedKey == nil {
 		cfg.RevokedKey = func(string) (string, error) { return "", nil }
 	}
-	return &Store{t, t.Scripts(), t.Keyspace(), cfg}, nil
+	return &Store{t, link.Of(t).Scripts, t.Keyspace(), cfg}, nil
 }
 
 // Record opens the timer of a subject. A time that has passed is due at once. Again for the same time it changes
@@ -114,11 +115,11 @@ func (s *Store) cancel(ctx context.Context, timer Timer) (bool, error) {
 // retention, whose event it was then. It is false where no timer was open: it fired, was cancelled, or was never
 // recorded; nothing happens then. An event without an id gets RevokedID. See luatx.ErrOutboxFull.
 func (s *Store) Revoke(ctx context.Context, subject string, event *message.Message) (bool, error) {
-	shard, err := s.shard(subject)
+	home, err := s.shard(subject)
 	if err != nil {
 		return false, err
 	}
-	var sent *script.Event
+	var sent *shard.Event
 	if event != nil {
 		id := event.ID()
 		if id == "" {
@@ -132,7 +133,7 @@ func (s *Store) Revoke(ctx context.Context, subject string, event *message.Messa
 	}
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	done, err := s.scripts.Revoke(ctx, shard, subject, sent)
+	done, err := s.scripts.Revoke(ctx, home, subject, sent)
 	switch {
 	case err != nil:
 		return false, fmt.Errorf("expiry: revoke %q: %w", subject, err)
@@ -141,13 +142,13 @@ func (s *Store) Revoke(ctx context.Context, subject string, event *message.Messa
 	case done == "other":
 		return false, fmt.Errorf("expiry: revoke %q: the event %s is known with another body: give it another id", subject, sent.ID)
 	case done == "revoked" && sent != nil:
-		s.transactor.Announce(shard.Slot, luatx.Event(*sent))
+		link.Of(s.transactor).Announce(home.Slot, *sent)
 	}
 	return done == "revoked", nil
 }
 
 func (s *Store) set(ctx context.Context, what, subject string, due time.Time) (string, error) {
-	shard, err := s.shard(subject)
+	home, err := s.shard(subject)
 	if err != nil {
 		return "", err
 	}
@@ -156,7 +157,7 @@ func (s *Store) set(ctx context.Context, what, subject string, due time.Time) (s
 	}
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	done, err := s.scripts.SetTimer(ctx, shard, what, script.Timer{Subject: subject, Due: due})
+	done, err := s.scripts.SetTimer(ctx, home, what, shard.Timer{Subject: subject, Due: due})
 	if err != nil {
 		return "", fmt.Errorf("expiry: %s %q: %w", what, subject, err)
 	}
@@ -178,17 +179,17 @@ func (s *Store) bounded(ctx context.Context) (context.Context, context.CancelFun
 const maxSubject = 256
 
 // shard is where the timer of a subject lives.
-func (s *Store) shard(subject string) (script.Shard, error) {
+func (s *Store) shard(subject string) (shard.Shard, error) {
 	if subject == "" || len(subject) > maxSubject || !utf8.ValidString(subject) {
-		return script.Shard{}, fmt.Errorf("expiry: the subject %.40q: use 1 to %d bytes of UTF-8", subject, maxSubject)
+		return shard.Shard{}, fmt.Errorf("expiry: the subject %.40q: use 1 to %d bytes of UTF-8", subject, maxSubject)
 	}
 	aggregate, err := s.cfg.Aggregate(subject)
 	if err != nil {
-		return script.Shard{}, fmt.Errorf("expiry: Config.Aggregate of %q: %w", subject, err)
+		return shard.Shard{}, fmt.Errorf("expiry: Config.Aggregate of %q: %w", subject, err)
 	}
 	tag, err := s.keyspace.Tag(aggregate)
 	if err != nil {
-		return script.Shard{}, fmt.Errorf("expiry: the aggregate of %q: %w", subject, err)
+		return shard.Shard{}, fmt.Errorf("expiry: the aggregate of %q: %w", subject, err)
 	}
 	return s.scripts.Shard(slot.OfTag(tag)), nil
 }
@@ -203,15 +204,15 @@ func (s *Store) eventID(timer Timer) (string, error) {
 }
 
 // encode writes a message as an event of that id.
-func encode(msg *message.Message, id string) (script.Event, error) {
+func encode(msg *message.Message, id string) (shard.Event, error) {
 	event := message.New(msg.Data, msg.Attributes.Clone(), nil)
 	event.Attributes[message.AttrID] = id
 	if event.Type() == "" || event.Source() == "" {
-		return script.Event{}, errors.New("expiry: the event has no type or no source: set both")
+		return shard.Event{}, errors.New("expiry: the event has no type or no source: set both")
 	}
 	body, err := event.MarshalJSON()
 	if err != nil {
-		return script.Event{}, fmt.Errorf("expiry: event %s: %w", id, err)
+		return shard.Event{}, fmt.Errorf("expiry: event %s: %w", id, err)
 	}
-	return script.Event{ID: id, Body: body}, nil
+	return shard.Event{ID: id, Body: body}, nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/expiry"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/message"
 )
@@ -79,6 +80,15 @@ func TestDecisions(t *testing.T) {
 				f.record(s, moved)
 				f.decides(s, moved, expiry.Enqueued)
 			}},
+			{"moved back to the time at which it fired", "expired", func(s string) {
+				f.record(s, past)
+				f.decides(s, past, expiry.Enqueued)
+				f.record(s, moved)
+				if ok, err := f.Extend(ctx, s, past); !ok || err != nil {
+					t.Errorf("extended: %t, %v", ok, err)
+				}
+				f.decides(s, past, expiry.AlreadyEnqueued)
+			}},
 			{"recorded twice", "", func(s string) {
 				f.record(s, future)
 				f.record(s, future)
@@ -121,6 +131,9 @@ func TestDecisions(t *testing.T) {
 			}
 		}
 		f.has(want)
+		if left := f.due(100); !slices.Equal(left, []string{"after the cut-off"}) {
+			t.Errorf("%q are due, though decisions have closed all timers but the one after the cut-off", left)
+		}
 	})
 }
 
@@ -175,7 +188,7 @@ func TestAggregate(t *testing.T) {
 	tag, err := f.tr.Keyspace().Tag("order-1")
 	must(t, err)
 	at := f.tr.Keyspace().Slots()[slices.Index(f.tr.Keyspace().Tags(), tag)]
-	found, _, err := f.tr.Scripts().DueTimers(redistest.Soon(t), f.tr.Scripts().Shard(at), 0, 10)
+	found, _, err := link.Of(f.tr).Scripts.DueTimers(redistest.Soon(t), link.Of(f.tr).Scripts.Shard(at), 0, 10)
 	if err != nil || len(found) != 2 {
 		t.Errorf("%v, %v", found, err)
 	}
@@ -206,7 +219,7 @@ func TestFullOutbox(t *testing.T) {
 		if left := f.due(10); !slices.Equal(left, []string{"b", "c"}) {
 			t.Errorf("%q are due", left)
 		}
-		must(t, client.Del(ctx, f.tr.Scripts().Shard(f.tr.Keyspace().Slots()[0]).Key("counts")).Err())
+		must(t, client.Del(ctx, link.Of(f.tr).Scripts.Shard(f.tr.Keyspace().Slots()[0]).Key("counts")).Err())
 		f.decides("b", past, expiry.Enqueued)
 	})
 }
@@ -253,7 +266,7 @@ func TestLateRecord(t *testing.T) {
 	f := newFixture(t, client, expiry.Config{}, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(1) })
 	f.record("a", past)
 	f.decides("a", past, expiry.Enqueued)
-	shard := f.tr.Scripts().Shard(f.tr.Keyspace().Slots()[0])
+	shard := link.Of(f.tr).Scripts.Shard(f.tr.Keyspace().Slots()[0])
 	must(t, client.Del(redistest.Soon(t), shard.Key("pending"), shard.Key("entries")).Err())
 	f.record("a", past)
 	if left := f.due(1); len(left) > 0 {
@@ -261,6 +274,17 @@ func TestLateRecord(t *testing.T) {
 	}
 	f.decides("a", past, expiry.AlreadyEnqueued)
 	f.has(nil)
+
+	// The shard has forgotten the decision, and the outbox has kept the event.
+	f.record("b", past)
+	f.decides("b", past, expiry.Enqueued)
+	must(t, client.Del(redistest.Soon(t), shard.Key("decided")).Err())
+	f.record("b", past)
+	f.decides("b", past, expiry.AlreadyEnqueued)
+	if left := f.due(1); len(left) > 0 {
+		t.Errorf("%q are due after their event was found in the outbox", left)
+	}
+	f.has(map[string]string{"b": "expired"})
 }
 
 // TestForgotten holds that decisions are forgotten after the retention, by the server's clock, and not before.
@@ -283,7 +307,7 @@ func TestForgotten(t *testing.T) {
 	another("c")
 	f.decides("a", past, expiry.NotDue)
 	f.decides("b", past, expiry.AlreadyEnqueued)
-	decided := f.tr.Scripts().Shard(f.tr.Keyspace().Slots()[0]).Key("decided")
+	decided := link.Of(f.tr).Scripts.Shard(f.tr.Keyspace().Slots()[0]).Key("decided")
 	if n := client.ZCard(redistest.Soon(t), decided).Val(); n != 2 {
 		t.Errorf("%d decisions are known, want 2", n)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/expiry"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/slot"
 )
@@ -96,7 +97,7 @@ func TestTimersOfOthersAreRefused(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		own := f.tr.Scripts().Shard(slot.Of(key)).TimersKey()
+		own := link.Of(f.tr).Scripts.Shard(slot.Of(key)).TimersKey()
 		return tx.Pipeline().ZAdd(t.Context(), string(own), redis.Z{Score: 1, Member: "a"}).Err()
 	})
 	if !errors.Is(err, luatx.ErrCommandRefused) {

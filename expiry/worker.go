@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/luatx/luatx"
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/message"
 )
 
@@ -196,7 +196,7 @@ func (w *Worker) visit(ctx context.Context, slot int) (time.Duration, error) {
 }
 
 // batch makes the events of timers, and cancels those that need none. The error is that of the first which failed.
-func (w *Worker) batch(ctx context.Context, slot int, found []Timer) (batch []script.Expiring, cancelled int, failed error) {
+func (w *Worker) batch(ctx context.Context, slot int, found []Timer) (batch []shard.Expiring, cancelled int, failed error) {
 	for _, timer := range found {
 		expiring, needed, err := w.event(ctx, slot, timer)
 		switch {
@@ -215,10 +215,10 @@ func (w *Worker) batch(ctx context.Context, slot int, found []Timer) (batch []sc
 }
 
 // event makes the event of a timer; false: none is needed, and the timer is cancelled, or was moved.
-func (w *Worker) event(ctx context.Context, slot int, timer Timer) (script.Expiring, bool, error) {
+func (w *Worker) event(ctx context.Context, slot int, timer Timer) (shard.Expiring, bool, error) {
 	msg, err := w.cfg.Event(ctx, timer)
 	if err != nil {
-		return script.Expiring{}, false, err
+		return shard.Expiring{}, false, err
 	}
 	if msg != nil {
 		expiring, err := w.store.prepare(w.store.scripts.Shard(slot), timer, msg)
@@ -228,12 +228,12 @@ func (w *Worker) event(ctx context.Context, slot int, timer Timer) (script.Expir
 	if cancelled {
 		w.cancelled.Add(1)
 	}
-	return script.Expiring{}, false, err
+	return shard.Expiring{}, false, err
 }
 
 // decide decides a batch. It returns how many timers of it may still be open, the first error that concerns a single
 // timer, and the error that ends the visit: a full outbox is one.
-func (w *Worker) decide(ctx context.Context, slot int, batch []script.Expiring) (stay int, refused, err error) {
+func (w *Worker) decide(ctx context.Context, slot int, batch []shard.Expiring) (stay int, refused, err error) {
 	if len(batch) == 0 {
 		return 0, nil, nil
 	}

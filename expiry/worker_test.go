@@ -17,8 +17,10 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/expiry"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/respproxy"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/message"
 )
 
@@ -243,7 +245,7 @@ func TestWorkerWaitsForRoom(t *testing.T) {
 	if c := w.Counts(); c.Enqueued != 2 {
 		t.Errorf("%+v", c)
 	}
-	counts := f.tr.Scripts().Shard(f.tr.Keyspace().Slots()[0]).Key("counts")
+	counts := link.Of(f.tr).Scripts.Shard(f.tr.Keyspace().Slots()[0]).Key("counts")
 	must(t, redistest.Shared(t).Client(t).Del(redistest.Soon(t), counts).Err())
 	redistest.Eventually(t, "the last one to be decided", func() bool { return w.Counts().Enqueued == 3 })
 }
@@ -270,7 +272,7 @@ func TestInlineRelayIsTold(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, redistest.Shared(t).Client(t), expiry.Config{})
 	var told inline
-	must(t, f.tr.AttachInline(&told))
+	must(t, link.Of(f.tr).Attach(&told))
 	f.record("a", past)
 	f.record("b", past)
 	f.decides("a", past, expiry.Enqueued)
@@ -284,7 +286,7 @@ func TestInlineRelayIsTold(t *testing.T) {
 type inline []string
 
 func (i *inline) Reserve() (time.Duration, bool) { return 0, false }
-func (i *inline) Committed(_ int, events []luatx.Event, _ bool) {
+func (i *inline) Committed(_ int, events []shard.Event, _ bool) {
 	for _, event := range events {
 		*i = append(*i, event.ID)
 	}

@@ -272,6 +272,19 @@ func TestScopes(t *testing.T) {
 	s.want(s.post("k", "12"), http.StatusCreated, true, "run 1")
 }
 
+func TestKeyOfOneScopeIsNeverThatOfAnother(t *testing.T) {
+	t.Parallel()
+	tenant := "ann"
+	s := newService(t, redistest.Shared(t).Client(t), func(c *idempotency.Config) {
+		c.Scope = func(*http.Request) string { return tenant }
+	})
+	s.want(s.post("bk", "12"), http.StatusCreated, false, "run 1")
+	tenant = "annb" // the same characters, parted elsewhere
+	s.want(s.post("k", "12"), http.StatusCreated, false, "run 2")
+	s.want(s.send("POST", "/pay?account=a&x=1", "m", "23"), http.StatusCreated, false, "run 3")
+	s.want(s.send("POST", "/pay?account=a&x=12", "m", "3"), http.StatusUnprocessableEntity, false, "another request")
+}
+
 func TestRequestsWithoutPrincipalAreRefused(t *testing.T) {
 	t.Parallel()
 	s := newService(t, redistest.Shared(t).Client(t), func(c *idempotency.Config) {

@@ -3,6 +3,7 @@ package inbox_test
 import (
 	"cmp"
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
@@ -97,6 +98,37 @@ func TestScope(t *testing.T) {
 			if got := client.Get(ctx, n).Val(); got != c.applied {
 				t.Errorf("%s: applied %s times, want %s", name, got, c.applied)
 			}
+		}
+	})
+}
+
+// The ids of events are derived from the scope: events that two services, or two handlers of one, emit for the same
+// message must not pass for the same event.
+func TestDefaultScopeNamesTheNamespaceAndTheHandler(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		one, other := newTransactor(t, client), newTransactor(t, client)
+		eventID := func(tr *luatx.Transactor, handler string) (id string) {
+			r := router(t, handler, func(ctx context.Context) error {
+				if tx, ok := luatx.TxFromContext(ctx); ok {
+					id = tx.EventID()
+				}
+				return errHandler // so that the message comes again
+			}, luatx.Middleware(tr), inbox.Middleware(inbox.Config{}))
+			if _, err := r.Process(redistest.Soon(t), order("1")); !errors.Is(err, errHandler) || id == "" {
+				t.Fatalf("event %q, %v", id, err)
+			}
+			return id
+		}
+		first := eventID(one, "bill")
+		if again := eventID(one, "bill"); again != first {
+			t.Errorf("a redelivery derives the event id %s, want %s", again, first)
+		}
+		if eventID(other, "bill") == first {
+			t.Error("two namespaces derive the same event id")
+		}
+		if eventID(one, "ship") == first {
+			t.Error("two handlers derive the same event id")
 		}
 	})
 }

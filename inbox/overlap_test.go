@@ -75,6 +75,29 @@ func TestOverlapLeavesNoMarkOfAFailure(t *testing.T) {
 	})
 }
 
+func TestOverlapLeavesItsMarkThoughTheContextEndsBehindTheCommit(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr, id := newTransactor(t, client), redistest.Tag(t)
+		ctx, cancel := context.WithCancel(redistest.Soon(t))
+		defer cancel()
+		shutdown := message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
+			return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
+				defer cancel()
+				return next(ctx, msg)
+			}
+		})
+		r := router(t, "bill", func(context.Context) error { return nil },
+			inbox.Overlap(client, inbox.SetNXConfig{}), shutdown, luatx.Middleware(tr), inbox.Middleware(inbox.Config{}))
+		if _, err := r.Process(ctx, order(id)); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := client.Exists(t.Context(), "inbox:/shop:"+id).Result(); err != nil || n != 1 {
+			t.Errorf("%d marks, %v; want 1", n, err)
+		}
+	})
+}
+
 // TestOverlapErrors holds that a message is not handled while its mark cannot be looked up, and that a mark that cannot
 // be left is spoken of: the message has been applied.
 func TestOverlapErrors(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/lua"
 	"github.com/luatx/luatx/internal/mark"
-	"github.com/luatx/luatx/lua"
 	"github.com/luatx/luatx/message"
 )
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 )
@@ -98,7 +99,7 @@ func Emitted(t testing.TB, tr *luatx.Transactor) []outbox.Event {
 	defer cancel()
 	var slots []int
 	for chunk := range slices.Chunk(tr.Keyspace().Slots(), slotsAtOnce) {
-		found, err := tr.Scripts().Counts(ctx, chunk)
+		found, err := link.Of(tr).Scripts.Counts(ctx, chunk)
 		if err != nil {
 			t.Fatalf("luatxtest: the outbox cannot be looked at: %v", err)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/respproxy"
 )
@@ -95,10 +96,10 @@ func (e *Env) begin() {
 	if e.Transactor, err = luatx.New(e.Client, e.cfg.Transactor); err != nil {
 		e.t.Fatal(err)
 	}
-	if err := e.Scripts().Load(e.ctx); err != nil { // so that a commit is one request
+	if err := link.Of(e.Transactor).Runner.Load(e.ctx); err != nil { // so that a commit is one request
 		e.t.Fatal(err)
 	}
-	e.scripts = maps.Collect(e.ScriptSHAs())
+	e.scripts = maps.Collect(link.Of(e.Transactor).Runner.SHAs())
 }
 
 // Context ends when the process dies (Crash), and with the test. Give it to what the process runs.

@@ -37,7 +37,7 @@ func images() []string {
 var served = []string{".", "./inbox", "./outbox", "./relay", "./stack", "./stream", "./expiry", "./repair", "./internal/command/...", "./internal/redistest"}
 
 // core are all packages whose tests have to do with a server.
-var core = append([]string{"./admin/...", "./cmd/...", "./internal/record", "./internal/rekey", "./internal/script"}, served...)
+var core = append([]string{"./admin/...", "./cmd/...", "./internal/commit", "./internal/eval", "./internal/record", "./internal/rekey", "./internal/shard"}, served...)
 
 // wanted says what is asked for.
 func wanted(t *testing.T) (must, all bool) {

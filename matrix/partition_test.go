@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 )
 
 // ledger is callers that commit while a network is cut, and what each was told.
@@ -101,7 +102,7 @@ func (l *ledger) audit(ctx context.Context) (lost []told) {
 		}
 		slot, err := l.client.ClusterKeySlot(ctx, l.key(aggregate, "ids")).Result()
 		must(l.t, err)
-		events, err := l.client.HKeys(ctx, l.tr.Scripts().Shard(int(slot)).Key("entries")).Result()
+		events, err := l.client.HKeys(ctx, link.Of(l.tr).Scripts.Shard(int(slot)).Key("entries")).Result()
 		must(l.t, err)
 		slices.Sort(ids)
 		slices.Sort(events)

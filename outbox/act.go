@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/luatx/luatx"
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/shard"
 )
 
 // Outcome is what became of an event in an operator's act.
@@ -35,9 +35,9 @@ const (
 )
 
 var outcomes = map[byte]Outcome{
-	script.ActDone: Done, script.ActUnknown: Unknown, script.ActState: WrongState, script.ActNewer: Newer,
-	script.ActErased: NoBody, script.ActNoBody: NoBody, script.ActLeased: InUse, script.ActFull: Full, script.ActKnown: Known,
-	script.ActOther: Conflicting,
+	shard.ActDone: Done, shard.ActUnknown: Unknown, shard.ActState: WrongState, shard.ActNewer: Newer,
+	shard.ActErased: NoBody, shard.ActNoBody: NoBody, shard.ActLeased: InUse, shard.ActFull: Full, shard.ActKnown: Known,
+	shard.ActOther: Conflicting,
 }
 
 // Answer is what became of one event.
@@ -75,7 +75,7 @@ const maxIDs = 1000
 // are counted anew, their history stays. For another destination, or a rate, see RearmAll. Beside an error are the answers
 // so far. The store must name who acts: see As.
 func (s *Store) Rearm(ctx context.Context, slotNumber int, ids ...string) (Answers, error) {
-	return s.actOn(ctx, "re-arm", "by id", slotNumber, ids, func(ctx context.Context, shard script.Shard, act script.Act, ids []string) (string, error) {
+	return s.actOn(ctx, "re-arm", "by id", slotNumber, ids, func(ctx context.Context, shard shard.Shard, act shard.Act, ids []string) (string, error) {
 		return s.scripts.Rearm(ctx, shard, act, noCutoff, "", ids)
 	})
 }
@@ -96,7 +96,7 @@ func (s *Store) Erase(ctx context.Context, slotNumber int, reason string, ids ..
 	return s.actOn(ctx, "erase", reason, slotNumber, ids, s.scripts.Erase)
 }
 
-type actScript func(context.Context, script.Shard, script.Act, []string) (string, error)
+type actScript func(context.Context, shard.Shard, shard.Act, []string) (string, error)
 
 // actOn runs a script over ids, in bounded calls.
 func (s *Store) actOn(ctx context.Context, op, why string, slotNumber int, ids []string, run actScript) (Answers, error) {
@@ -130,7 +130,7 @@ func (o *operation) call(ctx context.Context, op string, n int, ids []string, ru
 	}
 	all := answers(ids, letters)
 	if all.Done() > 0 {
-		o.store.transactor.Announce(n, luatx.Event{ID: ids[0]})
+		link.Of(o.store.transactor).Announce(n, shard.Event{ID: ids[0]})
 	}
 	return all, nil
 }

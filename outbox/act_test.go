@@ -12,9 +12,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/respproxy"
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/outbox"
 )
 
@@ -51,7 +52,7 @@ func (y yard) emit(typ, destination, key string, ids ...string) {
 // claim takes what is due, and returns the lease and the ids.
 func (y yard) claim(lease time.Duration) (string, []string) {
 	y.t.Helper()
-	claim, err := y.tr.Scripts().Claim(redistest.Soon(y.t), y.tr.Scripts().Shard(y.slot), script.Claiming{Limit: 1000, Lease: lease, Attempts: 100})
+	claim, err := link.Of(y.tr).Scripts.Claim(redistest.Soon(y.t), link.Of(y.tr).Scripts.Shard(y.slot), shard.Claiming{Limit: 1000, Lease: lease, Attempts: 100})
 	must(y.t, err)
 	ids := make([]string, len(claim.Events))
 	for i, e := range claim.Events {
@@ -63,12 +64,12 @@ func (y yard) claim(lease time.Duration) (string, []string) {
 // settle settles events under a lease, whatever comes of it.
 func (y yard) settle(what, lease, class, text string, ids ...string) {
 	y.t.Helper()
-	batch := make([]script.Settlement, len(ids))
+	batch := make([]shard.Settlement, len(ids))
 	for i, id := range ids {
-		batch[i] = script.Settlement{ID: id, What: what, Lease: lease, Number: 0.9, Class: class, Error: text}
+		batch[i] = shard.Settlement{ID: id, What: what, Lease: lease, Number: 0.9, Class: class, Error: text}
 	}
-	how := script.Settling{Attempts: 100, Base: time.Hour, Cap: time.Hour, Retention: time.Hour, KeepBody: true}
-	_, err := y.tr.Scripts().Settle(redistest.Soon(y.t), y.tr.Scripts().Shard(y.slot), how, batch)
+	how := shard.Settling{Attempts: 100, Base: time.Hour, Cap: time.Hour, Retention: time.Hour, KeepBody: true}
+	_, err := link.Of(y.tr).Scripts.Settle(redistest.Soon(y.t), link.Of(y.tr).Scripts.Shard(y.slot), how, batch)
 	must(y.t, err)
 }
 
@@ -250,7 +251,7 @@ func TestDiscard(t *testing.T) {
 			t.Errorf("%+v", view)
 		}
 		for _, name := range []string{"errors", "attempts", "headers", "routes", "parked:by"} {
-			fields := client.HKeys(redistest.Soon(t), y.tr.Scripts().Shard(y.slot).Key(name)).Val()
+			fields := client.HKeys(redistest.Soon(t), link.Of(y.tr).Scripts.Shard(y.slot).Key(name)).Val()
 			if slices.Contains(fields, "plain") || slices.Contains(fields, "head") || name == "parked:by" && len(fields) > 0 {
 				t.Errorf("%s still holds %v", name, fields)
 			}
@@ -348,7 +349,7 @@ func TestLostAnswer(t *testing.T) {
 		y := newYard(t, client)
 		y.emit("t", "", "", "1", "2")
 		y.park("odd", "1")
-		scripts, act := y.tr.Scripts(), script.Act{Operation: "op", Call: 7, Who: "bob", Why: "why"}
+		scripts, act := link.Of(y.tr).Scripts, shard.Act{Operation: "op", Call: 7, Who: "bob", Why: "why"}
 		send := func() {
 			t.Helper()
 			letters, err := scripts.Rearm(redistest.Soon(t), scripts.Shard(y.slot), act, time.Time{}, "", []string{"1", "2"})

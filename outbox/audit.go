@@ -4,14 +4,13 @@ import (
 	"cmp"
 	"container/heap"
 	"context"
-	"encoding/json"
 	"fmt"
 	"iter"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/shard"
 )
 
 // Record is what an operator did to the events of one shard, in one step. The steps of one operation share its id.
@@ -90,14 +89,16 @@ type trail struct {
 	more bool
 }
 
-func (t *trail) fill(ctx context.Context, scripts *script.Set) error {
-	entries, err := scripts.Audit(ctx, scripts.Shard(t.slot), t.next, auditPage)
+func (t *trail) fill(ctx context.Context, scripts *shard.Scripts) error {
+	entries, last, err := scripts.Audit(ctx, scripts.Shard(t.slot), t.next, auditPage)
 	if err != nil {
 		return storageError("audit", t.slot, err)
 	}
 	for _, e := range entries {
-		t.page = append(t.page, ParseRecord(t.slot, e.ID, e.Fields))
-		t.next = behind(e.ID)
+		t.page = append(t.page, Record(e))
+	}
+	if last != "" {
+		t.next = behind(last)
 	}
 	t.more = len(entries) == auditPage
 	return nil
@@ -108,26 +109,6 @@ func behind(id string) string {
 	ms, text, _ := strings.Cut(id, "-")
 	sequence, _ := strconv.ParseUint(text, 10, 64)
 	return ms + "-" + strconv.FormatUint(sequence+1, 10)
-}
-
-// ParseRecord reads an entry of an audit stream; slot is that of the stream.
-func ParseRecord(slot int, id string, fields map[string]any) Record {
-	text := func(name string) string {
-		value, _ := fields[name].(string)
-		return value
-	}
-	number := func(name string) int {
-		n, _ := strconv.Atoi(text(name))
-		return n
-	}
-	ms, _, _ := strings.Cut(id, "-")
-	at, _ := strconv.ParseInt(ms, 10, 64)
-	r := Record{
-		Slot: slot, At: time.UnixMilli(at), Operation: text("operation"), Call: number("call"), Who: text("who"),
-		Act: text("act"), Why: text("why"), Done: number("done"), Asked: number("asked"),
-	}
-	_ = json.Unmarshal([]byte(text("ids")), &r.IDs) // a record that was written by hand has none
-	return r
 }
 
 // String returns a line for people.

@@ -8,7 +8,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/settle"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/message"
 )
 
@@ -72,7 +73,7 @@ func (s *Store) Claim(ctx context.Context, slotNumber int, work Work) (Batch, er
 	}
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	claim, err := s.scripts.Claim(ctx, s.scripts.Shard(slotNumber), script.Claiming{
+	claim, err := s.scripts.Claim(ctx, s.scripts.Shard(slotNumber), shard.Claiming{
 		Limit: work.Limit, Lease: work.Lease, Attempts: work.Attempts, Continues: work.LaneContinues,
 	})
 	if err != nil {
@@ -92,9 +93,9 @@ func (s *Store) Claim(ctx context.Context, slotNumber int, work Work) (Batch, er
 // Sent says that events of a slot were published, whoever has them: sent always wins. It answers 1 for each event that
 // is sent now, and 0 for one that was before, or is not known: that one stays as it is.
 func (s *Store) Sent(ctx context.Context, slotNumber int, work Work, ids ...string) ([]int, error) {
-	rows := make([]script.Settlement, len(ids))
+	rows := make([]shard.Settlement, len(ids))
 	for i, id := range ids {
-		rows[i] = script.Settlement{ID: id, What: "sent"}
+		rows[i] = shard.Settlement{ID: id, What: settle.Sent}
 	}
 	return s.settle(ctx, slotNumber, work, rows)
 }
@@ -102,8 +103,8 @@ func (s *Store) Sent(ctx context.Context, slotNumber int, work Work, ids ...stri
 // A Fault is an attempt to publish that failed.
 type Fault struct {
 	ID string
-	// Err is why. One made by message.Permanent parks the event at once; a Class() string in it says what kind of
-	// failure it is.
+	// Err is why. One made by message.Permanent parks the event at once; one made by relay.Later or relay.Unavailable costs
+	// no attempt. A Class() string in it says what kind of failure it is.
 	Err error
 }
 
@@ -111,39 +112,44 @@ type Fault struct {
 // up. It answers 1 for each that was noted, and 0 for one that is not the claimer's any more, or was settled: that one
 // stays as it is.
 func (s *Store) Failed(ctx context.Context, taken Batch, work Work, failures ...Fault) ([]int, error) {
-	rows := make([]script.Settlement, len(failures))
+	rows := make([]shard.Settlement, len(failures))
 	for i, f := range failures {
 		if f.Err == nil {
 			return nil, fmt.Errorf("outbox: event %q failed without an error", f.ID)
 		}
-		rows[i] = script.Settlement{
-			ID: f.ID, What: "failed", Lease: taken.lease, Number: rand.Float64(), Class: classOf(f.Err), Error: f.Err.Error(),
+		fate := settle.Decide(f.Err)
+		row := shard.Settlement{ID: f.ID, What: string(fate), Lease: taken.lease, Class: classOf(f.Err), Error: f.Err.Error()}
+		switch fate {
+		case settle.GiveBack:
+			row.Number = float64(settle.Pause(f.Err, work.withDefaults().BackoffBase).Milliseconds())
+		case settle.Park:
+			row.Class = cmp.Or(row.Class, "refused")
+		default:
+			row.Number = rand.Float64()
 		}
-		if message.IsPermanent(f.Err) {
-			rows[i].What, rows[i].Class = "parked", cmp.Or(rows[i].Class, "refused")
-		}
+		rows[i] = row
 	}
 	return s.settleClaimed(ctx, taken, work, rows)
 }
 
 // GiveBack makes events of a claim due again after a pause; no attempt is counted. It answers as Failed does.
 func (s *Store) GiveBack(ctx context.Context, taken Batch, work Work, pause time.Duration, ids ...string) ([]int, error) {
-	rows := make([]script.Settlement, len(ids))
+	rows := make([]shard.Settlement, len(ids))
 	for i, id := range ids {
-		rows[i] = script.Settlement{ID: id, What: "back", Lease: taken.lease, Number: float64(pause.Milliseconds())}
+		rows[i] = shard.Settlement{ID: id, What: settle.GiveBack, Lease: taken.lease, Number: float64(pause.Milliseconds())}
 	}
 	return s.settleClaimed(ctx, taken, work, rows)
 }
 
 // settleClaimed settles what a claim has taken: without a lease the script would take it for the committer's own.
-func (s *Store) settleClaimed(ctx context.Context, taken Batch, work Work, rows []script.Settlement) ([]int, error) {
+func (s *Store) settleClaimed(ctx context.Context, taken Batch, work Work, rows []shard.Settlement) ([]int, error) {
 	if taken.lease == "" {
 		return make([]int, len(rows)), nil
 	}
 	return s.settle(ctx, taken.Slot, work, rows)
 }
 
-func (s *Store) settle(ctx context.Context, slotNumber int, work Work, rows []script.Settlement) ([]int, error) {
+func (s *Store) settle(ctx context.Context, slotNumber int, work Work, rows []shard.Settlement) ([]int, error) {
 	work = work.withDefaults()
 	if err := checkSlot(slotNumber); err != nil {
 		return nil, err
@@ -153,7 +159,7 @@ func (s *Store) settle(ctx context.Context, slotNumber int, work Work, rows []sc
 	}
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	settled, err := s.scripts.Settle(ctx, s.scripts.Shard(slotNumber), script.Settling{
+	settled, err := s.scripts.Settle(ctx, s.scripts.Shard(slotNumber), shard.Settling{
 		Attempts: work.Attempts, Base: work.BackoffBase, Cap: work.BackoffCap, Retention: work.SentRetention,
 		KeepBody: work.KeepSentBodies, Continues: work.LaneContinues,
 	}, rows)

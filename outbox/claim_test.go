@@ -11,34 +11,36 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
+	"github.com/luatx/luatx/relay"
 )
 
 type wordy struct{ error }
 
 func (wordy) Class() string { return "out of\nstock" }
 
-// shard reads the keys of the only partition.
-type shard struct {
+// keys reads the keys of the only partition.
+type keys struct {
 	t      testing.TB
 	client redis.UniversalClient
 	tr     *luatx.Transactor
 }
 
-func (s shard) key(name string) string {
-	return s.tr.Scripts().Shard(s.tr.Keyspace().Slots()[0]).Key(name)
+func (s keys) key(name string) string {
+	return link.Of(s.tr).Scripts.Shard(s.tr.Keyspace().Slots()[0]).Key(name)
 }
 
-func (s shard) hash(name string) map[string]string {
+func (s keys) hash(name string) map[string]string {
 	s.t.Helper()
 	values, err := s.client.HGetAll(redistest.Soon(s.t), s.key(name)).Result()
 	must(s.t, err)
 	return values
 }
 
-func (s shard) members(name string) []string {
+func (s keys) members(name string) []string {
 	s.t.Helper()
 	ids, err := s.client.ZRange(redistest.Soon(s.t), s.key(name), 0, -1).Result()
 	must(s.t, err)
@@ -58,7 +60,7 @@ func TestSettlements(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, ctx := newTransactor(t, client, onePartition), redistest.Soon(t)
-		s, store, slot := shard{t, client, tr}, outbox.NewStore(tr), tr.Keyspace().Slots()[0]
+		s, store, slot := keys{t, client, tr}, outbox.NewStore(tr), tr.Keyspace().Slots()[0]
 		work := outbox.Work{Lease: time.Hour, BackoffBase: time.Millisecond, Attempts: 2}
 		must(t, emit(tr, "a", "1", "2", "3", "4"))
 		taken, err := store.Claim(ctx, slot, work)
@@ -103,13 +105,39 @@ func TestSettlements(t *testing.T) {
 	})
 }
 
+func TestFailureOfAnEventThatWasNotTriedCostsNoAttempt(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr, ctx := newTransactor(t, client, onePartition), redistest.Soon(t)
+		store, slot := outbox.NewStore(tr), tr.Keyspace().Slots()[0]
+		work := outbox.Work{Lease: time.Hour, BackoffBase: time.Millisecond, Attempts: 2}
+		must(t, emit(tr, "a", "1"))
+		notSent := errors.New("not sent")
+		for _, reason := range []error{relay.Later(notSent, time.Millisecond), relay.Unavailable(notSent), relay.Later(notSent, 0)} {
+			var taken outbox.Batch
+			redistest.Eventually(t, "the event to be due", func() bool {
+				var err error
+				taken, err = store.Claim(ctx, slot, work)
+				must(t, err)
+				return len(taken.Events) > 0 || taken.Parked > 0
+			})
+			if taken.Parked > 0 || taken.Events[0].Attempt != 1 {
+				t.Fatalf("%v was an attempt: %+v", reason, taken)
+			}
+			done, err := store.Failed(ctx, taken, work, outbox.Fault{ID: "1", Err: reason})
+			wantDone(t, done, err, 1)
+		}
+		wantCounts(t, store, outbox.Counts{Pending: 1})
+	})
+}
+
 // TestHistory holds that the last five failures are kept, newest first, over re-arming, and go with a success; and what
 // class they have.
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, ctx := newTransactor(t, client, onePartition), redistest.Soon(t)
-		s, store, slot := shard{t, client, tr}, outbox.NewStore(tr), tr.Keyspace().Slots()[0]
+		s, store, slot := keys{t, client, tr}, outbox.NewStore(tr), tr.Keyspace().Slots()[0]
 		work := outbox.Work{Lease: time.Hour, BackoffBase: time.Nanosecond, BackoffCap: time.Nanosecond, Attempts: 7}
 		must(t, emit(tr, "a", "e"))
 		for i := range 7 {
@@ -164,7 +192,7 @@ func TestSentBodies(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, ctx := newTransactor(t, client, onePartition), redistest.Soon(t)
-		s, store, slot := shard{t, client, tr}, outbox.NewStore(tr), tr.Keyspace().Slots()[0]
+		s, store, slot := keys{t, client, tr}, outbox.NewStore(tr), tr.Keyspace().Slots()[0]
 		must(t, emit(tr, "a", "1", "2", "3"))
 		bodies := s.hash("entries")
 		done, err := store.Sent(ctx, slot, outbox.Work{}, "1")
@@ -205,7 +233,7 @@ func TestRoute(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, ctx := newTransactor(t, client, onePartition), redistest.Soon(t)
-		s, store, slot := shard{t, client, tr}, outbox.NewStore(tr), tr.Keyspace().Slots()[0]
+		s, store, slot := keys{t, client, tr}, outbox.NewStore(tr), tr.Keyspace().Slots()[0]
 		must(t, emit(tr, "a", "1", "2"))
 		must(t, client.HSet(ctx, s.key("routes"), "2", "elsewhere").Err())
 		taken, err := store.Claim(ctx, slot, outbox.Work{})

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/shard"
 )
 
 // Counts holds the numbers of events, and what the shards have counted since they began. Pending, Waiting, Parked and Sent
@@ -54,7 +54,7 @@ func (s *Store) Counts(ctx context.Context) (Counts, error) {
 	return sum, err
 }
 
-func (c *Counts) add(shard script.Counts) {
+func (c *Counts) add(shard shard.Counts) {
 	c.Pending += shard.Pending
 	c.Leased += shard.Leased
 	c.Parked += shard.Parked
@@ -107,7 +107,7 @@ func (v *Overview) add(name string, n int64) {
 // Oldest tells for how long the event has been due that is due the longest; 0 where none is. An event that a relay
 // works on is not due, and one that failed is due when its pause is over: a time that grows says that nobody publishes.
 func (s *Store) Oldest(ctx context.Context) (time.Duration, error) {
-	var oldest script.Edge
+	var oldest shard.Edge
 	err := s.chunks(nil, func(slots []int) error {
 		firsts, err := s.scripts.Firsts(ctx, slots)
 		for _, first := range firsts {
@@ -120,7 +120,7 @@ func (s *Store) Oldest(ctx context.Context) (time.Duration, error) {
 	if err != nil || oldest.At.IsZero() {
 		return 0, err
 	}
-	page, err := s.list(ctx, oldest.Slot, script.Listing{Of: "due", Limit: 1})
+	page, err := s.list(ctx, oldest.Slot, shard.Listing{Of: "due", Limit: 1})
 	if err != nil {
 		return 0, err
 	}

@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/luatx/luatx"
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/commit"
+	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/message"
 )
@@ -38,7 +40,7 @@ func (s *Store) Enqueue(ctx context.Context, aggregate string, events ...*messag
 		batch[i] = event
 	}
 	n, err := s.transactor.Enqueue(ctx, aggregate, batch...)
-	if failed, ok := errors.AsType[*script.EnqueueError](err); ok {
+	if failed, ok := errors.AsType[*commit.EnqueueError](err); ok {
 		slot, _ := s.Slot(aggregate) // it has one: its shard was asked
 		return 0, storageError("enqueue", slot, failed.Err)
 	}
@@ -60,24 +62,24 @@ func (s *Store) Move(ctx context.Context, aggregate, id string, at time.Time) (b
 	if at.Before(time.UnixMilli(0)) || at.Year() > 9999 {
 		return false, fmt.Errorf("outbox: move %q: to %v: use the years 1970 to 9999", id, at)
 	}
-	shard, done, err := s.schedule(ctx, "move", aggregate, id, at)
+	home, done, err := s.schedule(ctx, "move", aggregate, id, at)
 	if done {
-		s.transactor.Announce(shard.Slot, luatx.Event{ID: id, At: at})
+		link.Of(s.transactor).Announce(home.Slot, shard.Event{ID: id, At: at})
 	}
 	return done, err
 }
 
-func (s *Store) schedule(ctx context.Context, op, aggregate, id string, at time.Time) (script.Shard, bool, error) {
+func (s *Store) schedule(ctx context.Context, op, aggregate, id string, at time.Time) (shard.Shard, bool, error) {
 	tag, err := s.keyspace.Tag(aggregate)
 	if err != nil {
-		return script.Shard{}, false, err
+		return shard.Shard{}, false, err
 	}
 	if id == "" {
-		return script.Shard{}, false, fmt.Errorf("outbox: %s: the id is empty", op)
+		return shard.Shard{}, false, fmt.Errorf("outbox: %s: the id is empty", op)
 	}
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	shard := s.scripts.Shard(slot.OfTag(tag))
-	done, err := s.scripts.Schedule(ctx, shard, id, at)
-	return shard, done, storageError(op, shard.Slot, err)
+	home := s.scripts.Shard(slot.OfTag(tag))
+	done, err := s.scripts.Schedule(ctx, home, id, at)
+	return home, done, storageError(op, home.Slot, err)
 }

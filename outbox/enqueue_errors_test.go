@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/respproxy"
 	"github.com/luatx/luatx/message"
@@ -67,7 +68,7 @@ func TestEnqueueReturnsAStorageErrorAroundTheErrorOfTheShard(t *testing.T) {
 			t.Errorf("a context that has ended: %v", err)
 		}
 
-		must(t, client.Set(ctx, tr.Scripts().Shard(tr.Keyspace().Slots()[0]).Key("counts"), "of another type", 0).Err())
+		must(t, client.Set(ctx, link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[0]).Key("counts"), "of another type", 0).Err())
 		n, err = store.Enqueue(ctx, "a", sold("5"))
 		wantStorageError(t, store, n, err)
 		if err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {

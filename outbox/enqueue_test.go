@@ -12,7 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 )
@@ -25,11 +27,11 @@ func sold(id string, more ...string) *message.Message {
 	return message.New([]byte(`{"n":1}`), attributes, nil)
 }
 
-// told is an Inline that notes what it is told.
-type told struct{ events chan luatx.Event }
+// told is a relay that records its notifications.
+type told struct{ events chan shard.Event }
 
 func (told) Reserve() (time.Duration, bool) { return 0, false }
-func (i told) Committed(_ int, events []luatx.Event, _ bool) {
+func (i told) Committed(_ int, events []shard.Event, _ bool) {
 	for _, event := range events {
 		i.events <- event
 	}
@@ -41,8 +43,8 @@ func TestEnqueue(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr := newTransactor(t, client, onePartition, func(c *luatx.Config) { c.OutboxCapacity = 3 })
-		heard := told{make(chan luatx.Event, 100)}
-		must(t, tr.AttachInline(heard))
+		heard := told{make(chan shard.Event, 100)}
+		must(t, link.Of(tr).Attach(heard))
 		store, ctx := outbox.NewStore(tr).With(outbox.Config{
 			OrderingKey: outbox.ByPartitionKey,
 			Destination: func(*message.Message) (string, error) { return "there", nil },
@@ -95,7 +97,7 @@ func state(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor) red
 	t.Helper()
 	st, err := redistest.Dump(redistest.Soon(t), client, tr.Config().Namespace+"*")
 	must(t, err)
-	delete(st.Keys, tr.Scripts().Shard(tr.Keyspace().Slots()[0]).Key("seq"))
+	delete(st.Keys, link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[0]).Key("seq"))
 	return st
 }
 
@@ -104,8 +106,8 @@ func TestCancelAndMove(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, ctx := newTransactor(t, client, onePartition), redistest.Soon(t)
-		heard := told{make(chan luatx.Event, 100)}
-		must(t, tr.AttachInline(heard))
+		heard := told{make(chan shard.Event, 100)}
+		must(t, link.Of(tr).Attach(heard))
 		hour := time.Now().Add(time.Hour).Truncate(time.Millisecond)
 		store := outbox.NewStore(tr)
 		scheduled := store.With(outbox.Config{At: func(msg *message.Message) (time.Time, error) {
@@ -155,7 +157,7 @@ func TestCancelAndMove(t *testing.T) {
 		if first, second := <-heard.events, <-heard.events; !first.At.Equal(hour.Add(time.Hour)) || second.ID != "3" {
 			t.Errorf("told of %+v, %+v", first, second)
 		}
-		pending := client.ZScore(ctx, tr.Scripts().Shard(slot).Key("pending"), "2").Val()
+		pending := client.ZScore(ctx, link.Of(tr).Scripts.Shard(slot).Key("pending"), "2").Val()
 		if int64(pending) != hour.Add(time.Hour).UnixMilli() {
 			t.Errorf("2 is due at %v", pending)
 		}
@@ -172,6 +174,12 @@ func TestCancelAndMove(t *testing.T) {
 		if n, err := scheduled.Enqueue(ctx, "a", sold("1")); n != 1 || err != nil {
 			t.Errorf("the id of a cancelled one: %d, %v", n, err)
 		}
+		cancels("1", true)
+		if n, err := store.Enqueue(ctx, "a", sold("1")); n != 1 || err != nil {
+			t.Errorf("the id of a cancelled one, to be published now: %d, %v", n, err)
+		}
+		cancels("1", false)
+		moves("1", hour, false)
 		for _, at := range []time.Time{time.UnixMilli(-1), hour.AddDate(9000, 0, 0)} {
 			if done, err := store.Move(ctx, "a", "2", at); done || err == nil {
 				t.Errorf("moved to %v", at)

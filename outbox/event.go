@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/message"
 )
 
@@ -26,7 +26,7 @@ const (
 	Parked State = "parked"
 )
 
-// letters are the states as lua/list.lua says them.
+// letters are the states as internal/lua/list.lua says them.
 var letters = map[byte]State{'p': Pending, 'l': Leased, 'w': Waiting, 's': Sent, 'k': Parked}
 
 // Event is an event in the outbox, with all that is known about it.
@@ -80,7 +80,7 @@ func (e Event) last() Failure {
 }
 
 // event reads what a listing says. The error is that of a body that cannot be decoded.
-func event(slot int, row script.Listed) (Event, error) {
+func event(slot int, row shard.Listed) (Event, error) {
 	e := Event{
 		Slot: slot, ID: row.ID, State: letters[row.State], At: row.At, Attempts: row.Attempts, Lease: strings.TrimLeft(row.Lease, "0"), Key: row.Key,
 		Destination: row.Route, route: row.Route,
@@ -107,7 +107,7 @@ func event(slot int, row script.Listed) (Event, error) {
 	return e, nil
 }
 
-// historyLines writes failures as lua/_errors.lua keeps them.
+// historyLines writes failures as internal/lua/_errors.lua keeps them.
 func historyLines(list []Failure) string {
 	lines := make([]string, len(list))
 	blank := strings.NewReplacer("\r", " ", "\n", " ")

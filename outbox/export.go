@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/shard"
 )
 
 // Export writes the parked events that a filter means, each as a line of JSON: slot, id, state, when it was parked,
@@ -90,7 +90,7 @@ type importing struct {
 	result ImportResult
 	slots  map[int]bool // of the keyspace
 	slot   int
-	batch  []script.Imported
+	batch  []shard.Imported
 	size   int
 }
 
@@ -123,7 +123,7 @@ func (i *importing) flush(ctx context.Context) error {
 		return storageError("import", i.slot, err)
 	}
 	for _, letter := range []byte(letters) {
-		if letter == script.ActDone {
+		if letter == shard.ActDone {
 			i.result.Imported++
 		} else {
 			i.result.Skipped[outcomes[letter]]++

@@ -13,8 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/outbox"
 )
 
@@ -184,7 +185,7 @@ func TestReplay(t *testing.T) {
 		y.emit("paid", "", "k", "4")
 		settle(t, y.tr, y.slot, time.Hour, "sent", "3") // without its body
 		y.settle("sent", "", "", "", "1", "2", "4")
-		key := y.tr.Scripts().Shard(y.slot).Key("sent")
+		key := link.Of(y.tr).Scripts.Shard(y.slot).Key("sent")
 		since := time.Now().Add(-time.Hour).Truncate(time.Millisecond)
 		must(t, client.ZAdd(redistest.Soon(t), key, redis.Z{Score: float64(since.UnixMilli() - 1), Member: "1"}, redis.Z{Score: float64(since.UnixMilli()), Member: "2"}).Err())
 
@@ -231,10 +232,10 @@ func TestReplayCutoff(t *testing.T) {
 		y := newYard(t, client)
 		y.emit("t", "", "", "1", "2", "3")
 		y.settle("sent", "", "", "", "1", "2")
-		scripts := y.tr.Scripts()
-		shard, began := scripts.Shard(y.slot), time.Now().Add(-time.Hour)
-		must(t, client.ZAdd(redistest.Soon(t), shard.Key("sent"), redis.Z{Score: float64(began.UnixMilli()), Member: "1"}).Err())
-		letters, err := scripts.Replay(redistest.Soon(t), shard, script.Act{Operation: "op"}, began, []string{"1", "2", "3", "4"})
+		scripts := link.Of(y.tr).Scripts
+		home, began := scripts.Shard(y.slot), time.Now().Add(-time.Hour)
+		must(t, client.ZAdd(redistest.Soon(t), home.Key("sent"), redis.Z{Score: float64(began.UnixMilli()), Member: "1"}).Err())
+		letters, err := scripts.Replay(redistest.Soon(t), home, shard.Act{Operation: "op"}, began, []string{"1", "2", "3", "4"})
 		if err != nil || letters != "dnwu" {
 			t.Errorf("%q, %v", letters, err)
 		}

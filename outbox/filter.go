@@ -9,7 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/shard"
 )
 
 // Filter says which events are meant: those that match all that is set. Its zero value means all.
@@ -25,7 +26,11 @@ type Filter struct {
 	Class, Text string
 	// OlderThan is for how long it has been parked at least, or sent where sent events are meant.
 	OlderThan time.Duration
+
+	position // where Parked begins, for the pages of package admin
 }
+
+type position = link.Position
 
 // String tells what is set, as the audit does.
 func (f Filter) String() string {
@@ -110,31 +115,24 @@ func (s *Store) slots(f Filter) ([]int, error) {
 // event that is parked or re-armed meanwhile may be missed or seen. A body that cannot be decoded comes with the error, and
 // the list goes on; a *StorageError ends it.
 func (s *Store) Parked(ctx context.Context, f Filter) iter.Seq2[Event, error] {
-	return s.parked(ctx, f, -1, script.Place{})
-}
-
-// ParkedBehind is Parked from behind an event on, of which Slot, At and ID count: how a list goes on. The event may have
-// gone meanwhile. A filter with IDs has no such order: its list begins anew.
-func (s *Store) ParkedBehind(ctx context.Context, f Filter, last Event) iter.Seq2[Event, error] {
-	return s.parked(ctx, f, last.Slot, script.Place{Score: strconv.FormatInt(last.At.UnixMilli(), 10), Member: last.ID})
-}
-
-// parked lists from the shard of a slot on, in that from behind a place on.
-func (s *Store) parked(ctx context.Context, f Filter, first int, behind script.Place) iter.Seq2[Event, error] {
+	first, at, id, goesOn := link.Last(&f.position)
 	return func(yield func(Event, error) bool) {
-		edges, err := s.edges("list parked events", f, func(slots []int) ([]script.Edge, error) { return s.scripts.LastParked(ctx, slots) })
+		edges, err := s.edges("list parked events", f, func(slots []int) ([]shard.Edge, error) { return s.scripts.LastParked(ctx, slots) })
 		if err != nil {
 			yield(Event{}, err)
 			return
 		}
-		slices.SortFunc(edges, func(a, b script.Edge) int { return a.Slot - b.Slot })
-		of := script.Listing{Of: "parked", Only: "k", Bodies: true}
+		slices.SortFunc(edges, func(a, b shard.Edge) int { return a.Slot - b.Slot })
+		of := shard.Listing{Of: "parked", Only: "k", Bodies: true}
 		for _, edge := range edges {
-			if edge.Slot < first {
-				continue
-			}
-			if of.After = (script.Place{}); edge.Slot == first {
-				of.After = behind
+			of.After = shard.Place{}
+			if goesOn {
+				if edge.Slot < first {
+					continue
+				}
+				if edge.Slot == first {
+					of.After = shard.Place{Score: strconv.FormatInt(at.UnixMilli(), 10), Member: id}
+				}
 			}
 			if !s.matchShard(ctx, edge.Slot, f, of, yield) {
 				return
@@ -144,12 +142,12 @@ func (s *Store) parked(ctx context.Context, f Filter, first int, behind script.P
 }
 
 // edges finds the shards that a filter means and that hold something.
-func (s *Store) edges(op string, f Filter, find func([]int) ([]script.Edge, error)) ([]script.Edge, error) {
+func (s *Store) edges(op string, f Filter, find func([]int) ([]shard.Edge, error)) ([]shard.Edge, error) {
 	slots, err := s.slots(f)
 	if err != nil {
 		return nil, err
 	}
-	var edges []script.Edge
+	var edges []shard.Edge
 	err = s.chunks(slots, func(slots []int) error {
 		found, err := find(slots)
 		edges = append(edges, found...)
@@ -159,7 +157,7 @@ func (s *Store) edges(op string, f Filter, find func([]int) ([]script.Edge, erro
 }
 
 // matching lists events of shards that a filter means, in each until its edge unless that is zero.
-func (s *Store) matching(ctx context.Context, f Filter, of script.Listing, edges []script.Edge) iter.Seq2[Event, error] {
+func (s *Store) matching(ctx context.Context, f Filter, of shard.Listing, edges []shard.Edge) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		for _, edge := range edges {
 			of := of
@@ -172,7 +170,7 @@ func (s *Store) matching(ctx context.Context, f Filter, of script.Listing, edges
 }
 
 // matchShard returns false when the reader has left, or after an error of the server.
-func (s *Store) matchShard(ctx context.Context, n int, f Filter, of script.Listing, yield func(Event, error) bool) bool {
+func (s *Store) matchShard(ctx context.Context, n int, f Filter, of shard.Listing, yield func(Event, error) bool) bool {
 	ids := f.IDs
 	for {
 		of.Limit = listPage

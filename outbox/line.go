@@ -8,7 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/slot"
 )
 
@@ -92,26 +92,26 @@ func (l line) place(s *Store, slots map[int]bool) (int, error) {
 }
 
 // event returns what the line says, as the shard takes it.
-func (l line) event(most int) (script.Imported, error) {
+func (l line) event(most int) (shard.Imported, error) {
 	body := l.Base64
 	if len(l.Body) > 0 {
 		body = l.Body
 	}
 	switch {
 	case l.ID == "":
-		return script.Imported{}, errors.New("it has no id")
+		return shard.Imported{}, errors.New("it has no id")
 	case l.Erased == "" && len(body) == 0:
-		return script.Imported{}, errors.New("it has no body")
+		return shard.Imported{}, errors.New("it has no body")
 	case l.Erased != "" && (len(body) > 0 || !isDigest(l.Erased)):
-		return script.Imported{}, errors.New("erased is not the SHA-1 of a body that is not there")
+		return shard.Imported{}, errors.New("erased is not the SHA-1 of a body that is not there")
 	case len(l.Body) > 0 && len(l.Base64) > 0:
-		return script.Imported{}, errors.New("it has two bodies")
+		return shard.Imported{}, errors.New("it has two bodies")
 	case len(body) > most:
-		return script.Imported{}, fmt.Errorf("its body has %d bytes, more than OutboxBytes, %d", len(body), most)
+		return shard.Imported{}, fmt.Errorf("its body has %d bytes, more than OutboxBytes, %d", len(body), most)
 	case len(body) > 0 && (body[0] == '=' || body[0] == '!'):
-		return script.Imported{}, fmt.Errorf("its body begins with %q", body[0])
+		return shard.Imported{}, fmt.Errorf("its body begins with %q", body[0])
 	case l.Attempts < 0:
-		return script.Imported{}, fmt.Errorf("it has %d attempts", l.Attempts)
+		return shard.Imported{}, fmt.Errorf("it has %d attempts", l.Attempts)
 	}
 	failures := make([]Failure, 0, maxHistory)
 	for _, f := range l.History[:min(len(l.History), maxHistory)] {
@@ -121,7 +121,7 @@ func (l line) event(most int) (script.Imported, error) {
 	if at.Before(time.UnixMilli(0)) {
 		at = time.Now()
 	}
-	return script.Imported{
+	return shard.Imported{
 		ID: l.ID, Key: l.Key, Parked: at, Attempts: l.Attempts, History: historyLines(failures), Route: l.Route, Body: body,
 		Digest: l.Erased,
 	}, nil

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/shard"
 )
 
 // ErrNotFound is returned for an event that a shard does not know, or not any more.
@@ -37,12 +37,12 @@ const (
 // event that moves meanwhile may be missed or seen again. A body that cannot be decoded comes with the error, and the
 // list goes on; a *StorageError ends it.
 func (s *Store) List(ctx context.Context, state State, opts ListOptions) iter.Seq2[Event, error] {
-	of := script.Listing{Limit: listPage, Bodies: !opts.NoBodies}
+	of := shard.Listing{Limit: listPage, Bodies: !opts.NoBodies}
 	if opts.NoBodies {
 		of.Limit = thinPage
 	}
 	if !opts.Since.IsZero() && state != Waiting {
-		of.After = script.Place{Score: strconv.FormatInt(opts.Since.UnixMilli()-1, 10), Member: behindAll}
+		of.After = shard.Place{Score: strconv.FormatInt(opts.Since.UnixMilli()-1, 10), Member: behindAll}
 	}
 	find := s.scripts.Firsts
 	switch state {
@@ -84,16 +84,16 @@ func (s *Store) List(ctx context.Context, state State, opts ListOptions) iter.Se
 var errEnough = errors.New("enough")
 
 // lanes finds the shards with ordered events, as edges do the others.
-func (s *Store) lanes(ctx context.Context, slots []int) ([]script.Edge, error) {
+func (s *Store) lanes(ctx context.Context, slots []int) ([]shard.Edge, error) {
 	found, err := s.scripts.HasLanes(ctx, slots)
-	edges := make([]script.Edge, len(found))
+	edges := make([]shard.Edge, len(found))
 	for i, n := range found {
 		edges[i].Slot = n
 	}
 	return edges, err
 }
 
-func (s *Store) listShard(ctx context.Context, n int, of script.Listing, yield func(Event, error) bool) error {
+func (s *Store) listShard(ctx context.Context, n int, of shard.Listing, yield func(Event, error) bool) error {
 	for {
 		page, err := s.list(ctx, n, of)
 		if err != nil {
@@ -112,13 +112,13 @@ func (s *Store) listShard(ctx context.Context, n int, of script.Listing, yield f
 }
 
 type page struct {
-	rows []script.Listed
+	rows []shard.Listed
 	now  time.Time
-	next script.Place
+	next shard.Place
 	more bool
 }
 
-func (s *Store) list(ctx context.Context, n int, of script.Listing) (p page, err error) {
+func (s *Store) list(ctx context.Context, n int, of shard.Listing) (p page, err error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	p.rows, p.now, p.next, p.more, err = s.scripts.List(ctx, s.scripts.Shard(n), of)
@@ -135,7 +135,7 @@ func (s *Store) Show(ctx context.Context, slotNumber int, id string) (Event, err
 	if err := checkSlot(slotNumber); err != nil {
 		return Event{}, err
 	}
-	page, err := s.list(ctx, slotNumber, script.Listing{Of: "ids", Bodies: true, IDs: []string{id}})
+	page, err := s.list(ctx, slotNumber, shard.Listing{Of: "ids", Bodies: true, IDs: []string{id}})
 	if err != nil {
 		return Event{}, err
 	}
@@ -154,7 +154,7 @@ func (s *Store) FindPending(ctx context.Context, limit int) ([]Event, error) {
 	if limit < 1 || limit > maxPending {
 		return nil, fmt.Errorf("outbox: FindPending of %d events: use 1 to %d", limit, maxPending)
 	}
-	var shards []script.Edge
+	var shards []shard.Edge
 	err := s.chunks(nil, func(slots []int) error {
 		firsts, err := s.scripts.Firsts(ctx, slots)
 		shards = append(shards, firsts...)
@@ -163,7 +163,7 @@ func (s *Store) FindPending(ctx context.Context, limit int) ([]Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(shards, func(a, b script.Edge) int { return a.At.Compare(b.At) })
+	slices.SortFunc(shards, func(a, b shard.Edge) int { return a.At.Compare(b.At) })
 	var found []Event
 	for _, shard := range shards {
 		if len(found) == limit && !shard.At.Before(found[limit-1].At) {
@@ -182,7 +182,7 @@ func (s *Store) FindPending(ctx context.Context, limit int) ([]Event, error) {
 
 // due appends up to limit events of a shard that are due.
 func (s *Store) due(ctx context.Context, n, limit int, found []Event) ([]Event, error) {
-	of := script.Listing{Of: "due", Bodies: true}
+	of := shard.Listing{Of: "due", Bodies: true}
 	for left := limit; left > 0; {
 		of.Limit = min(left, listPage)
 		page, err := s.list(ctx, n, of)

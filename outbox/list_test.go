@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/outbox"
 )
@@ -150,7 +151,7 @@ func TestFindPending(t *testing.T) {
 		for i := range 40 {
 			id, aggregate := fmt.Sprintf("e%02d", i), fmt.Sprint("a", i)
 			must(t, emit(tr, aggregate, id))
-			key := tr.Scripts().Shard(slotOf(t, tr, aggregate)).Key("pending")
+			key := link.Of(tr).Scripts.Shard(slotOf(t, tr, aggregate)).Key("pending")
 			score := float64(1000 + 7*i%40)
 			if i >= 30 {
 				score = float64(time.Now().Add(time.Hour).UnixMilli())
@@ -260,7 +261,7 @@ func TestStorageErrors(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	y := newYard(t, client)
 	for _, name := range []string{"entries", "pending", "parked", "sent", "counts", "parked:by", "audit", "lanes"} {
-		must(t, client.Set(redistest.Soon(t), y.tr.Scripts().Shard(y.slot).Key(name), "of another type", 0).Err())
+		must(t, client.Set(redistest.Soon(t), link.Of(y.tr).Scripts.Shard(y.slot).Key(name), "of another type", 0).Err())
 	}
 	last := func(events iter.Seq2[outbox.Event, error]) (err error) {
 		for _, err = range events {

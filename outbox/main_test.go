@@ -10,8 +10,9 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/inbox"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 )
@@ -80,7 +81,7 @@ func claimed(t testing.TB, tr *luatx.Transactor) []*message.RawMessage {
 	t.Helper()
 	var events []*message.RawMessage
 	for _, slot := range tr.Keyspace().Slots() {
-		claim, err := tr.Scripts().Claim(redistest.Soon(t), tr.Scripts().Shard(slot), script.Claiming{Limit: 1000, Lease: time.Hour, Attempts: 10})
+		claim, err := link.Of(tr).Scripts.Claim(redistest.Soon(t), link.Of(tr).Scripts.Shard(slot), shard.Claiming{Limit: 1000, Lease: time.Hour, Attempts: 10})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,8 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/relay"
 )
@@ -20,17 +21,17 @@ import (
 func parkMany(t testing.TB, tr *luatx.Transactor, n int, typ string) {
 	t.Helper()
 	const batch = 1000
-	scripts := tr.Scripts()
+	scripts := link.Of(tr).Scripts
 	for from, i := 0, 0; from < n; from, i = from+batch, i+1 {
 		aggregate := fmt.Sprint("a", i)
-		settlements := make([]script.Settlement, batch)
+		settlements := make([]shard.Settlement, batch)
 		_, err := tr.Transact(redistest.Soon(t), aggregate, func(tx *luatx.Tx) error {
 			for j := range batch {
 				id, kind := fmt.Sprint("e", from+j), typ
 				if from < n/10 {
 					kind = "sold"
 				}
-				settlements[j] = script.Settlement{ID: id, What: "parked", Class: "unrouted", Error: "no route"}
+				settlements[j] = shard.Settlement{ID: id, What: "parked", Class: "unrouted", Error: "no route"}
 				body := fmt.Appendf(nil, `{"specversion":"1.0","id":%q,"source":"/shop","type":%q,"destination":"bank","data":{"n":%d}}`, id, kind, j)
 				if err := tx.Emit(luatx.Event{ID: id, Body: body}); err != nil {
 					return err
@@ -39,7 +40,7 @@ func parkMany(t testing.TB, tr *luatx.Transactor, n int, typ string) {
 			return nil
 		})
 		must(t, err)
-		_, err = scripts.Settle(redistest.Soon(t), scripts.Shard(slotOf(t, tr, aggregate)), script.Settling{Attempts: 10, Retention: time.Hour}, settlements)
+		_, err = scripts.Settle(redistest.Soon(t), scripts.Shard(slotOf(t, tr, aggregate)), shard.Settling{Attempts: 10, Retention: time.Hour}, settlements)
 		must(t, err)
 	}
 }

@@ -13,8 +13,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/shard"
 )
 
 // commit commits a transaction of some events, or puts them into the outbox beside one: all of them, or none.
@@ -134,7 +135,7 @@ func (m *model) claim(rt *rapid.T) {
 	ctx := redistest.Soon(m.t)
 	due, err := m.client.ZRangeByScore(ctx, m.shard.Key("pending"), &redis.ZRangeBy{Min: "-inf", Max: strconv.FormatInt(time.Now().UnixMilli(), 10), Count: limit}).Result()
 	must(m.t, err)
-	claim, err := m.tr.Scripts().Claim(ctx, m.shard, script.Claiming{Limit: int(limit), Lease: time.Hour, Attempts: modelBudget, Continues: m.continues})
+	claim, err := link.Of(m.tr).Scripts.Claim(ctx, m.shard, shard.Claiming{Limit: int(limit), Lease: time.Hour, Attempts: modelBudget, Continues: m.continues})
 	must(m.t, err)
 	var want, got []string
 	parked, together := 0, company{limit: int(limit)}
@@ -197,15 +198,15 @@ func (m *model) settle(rt *rapid.T) {
 	if len(m.events) == 0 {
 		return
 	}
-	how := script.Settling{Attempts: modelBudget, Base: time.Hour, Cap: time.Hour, Retention: time.Minute, Continues: m.continues}
+	how := shard.Settling{Attempts: modelBudget, Base: time.Hour, Cap: time.Hour, Retention: time.Minute, Continues: m.continues}
 	if rapid.Bool().Draw(rt, "hold") {
 		how.Lease = time.Hour
 	}
 	how.KeepBody = rapid.Bool().Draw(rt, "keep")
 	bodies := rapid.Bool().Draw(rt, "bodies")
-	var batch []script.Settlement
+	var batch []shard.Settlement
 	for _, id := range rapid.SliceOfNDistinct(rapid.SampledFrom(m.ids(nil)), 1, 4, rapid.ID).Draw(rt, "settled") {
-		s := script.Settlement{ID: id, Class: "refused", Error: "no\nway"}
+		s := shard.Settlement{ID: id, Class: "refused", Error: "no\nway"}
 		s.What = rapid.SampledFrom([]string{"sent", "sent", "failed", "parked", "back"}).Draw(rt, "what")
 		s.Lease = rapid.SampledFrom([]string{m.events[id].lease, m.events[id].lease, "", "0"}).Draw(rt, "lease")
 		s.Number = rapid.SampledFrom([]float64{0, 0.9}).Draw(rt, "number")
@@ -218,7 +219,7 @@ func (m *model) settle(rt *rapid.T) {
 		batch = append(batch, s)
 	}
 	want, promoted := m.fates(batch, how.KeepBody)
-	settled, err := m.tr.Scripts().Settle(redistest.Soon(m.t), m.shard, how, batch)
+	settled, err := link.Of(m.tr).Scripts.Settle(redistest.Soon(m.t), m.shard, how, batch)
 	must(m.t, err)
 	if !slices.Equal(settled.Done, want) {
 		rt.Fatalf("%+v: done %q, want %q", batch, settled.Done, want)
@@ -234,7 +235,7 @@ func (m *model) settle(rt *rapid.T) {
 }
 
 // fates are what the settlements of a batch do: those of sent events come first.
-func (m *model) fates(batch []script.Settlement, keep bool) (want, promoted []string) {
+func (m *model) fates(batch []shard.Settlement, keep bool) (want, promoted []string) {
 	want = make([]string, len(batch))
 	for _, sent := range []bool{true, false} {
 		for i, s := range batch {
@@ -253,7 +254,7 @@ func (m *model) fates(batch []script.Settlement, keep bool) (want, promoted []st
 }
 
 // fate is what a settlement does.
-func (m *model) fate(s script.Settlement) (what string, promoted []string) {
+func (m *model) fate(s shard.Settlement) (what string, promoted []string) {
 	e := m.events[s.ID]
 	switch {
 	case s.What == "sent" && e.state == "sent", s.What != "sent" && (e.state != "pending" || e.lease != s.Lease):
@@ -284,7 +285,7 @@ func (m *model) fate(s script.Settlement) (what string, promoted []string) {
 }
 
 // adopt takes over the events that have become heads of their lanes.
-func (m *model) adopt(rt *rapid.T, settled script.Settled, promoted []string, hold bool) {
+func (m *model) adopt(rt *rapid.T, settled shard.Settled, promoted []string, hold bool) {
 	var want, got []string
 	for _, id := range promoted {
 		e := m.events[id]
@@ -309,20 +310,20 @@ func (m *model) operate(rt *rapid.T) {
 	}
 	ids := rapid.SliceOfNDistinct(rapid.SampledFrom(m.ids(nil)), 1, 4, rapid.ID).Draw(rt, "operated")
 	m.made++
-	ctx, scripts := redistest.Soon(m.t), m.tr.Scripts()
-	act, shard := script.Act{Operation: fmt.Sprint("op", m.made), Call: 1, Who: "operator", Why: "test"}, m.shard
+	ctx, scripts := redistest.Soon(m.t), link.Of(m.tr).Scripts
+	act, home := shard.Act{Operation: fmt.Sprint("op", m.made), Call: 1, Who: "operator", Why: "test"}, m.shard
 	var answer func(string, *modelled) byte
 	var call func() (string, error)
 	what := rapid.SampledFrom([]string{"rearm", "rearm", "discard", "erase", "replay"}).Draw(rt, "operation")
 	switch what {
 	case "rearm":
-		answer, call = m.rearm, func() (string, error) { return scripts.Rearm(ctx, shard, act, time.Time{}, "", ids) }
+		answer, call = m.rearm, func() (string, error) { return scripts.Rearm(ctx, home, act, time.Time{}, "", ids) }
 	case "discard":
-		answer, call = m.discard, func() (string, error) { return scripts.Discard(ctx, shard, act, ids) }
+		answer, call = m.discard, func() (string, error) { return scripts.Discard(ctx, home, act, ids) }
 	case "erase":
-		answer, call = m.erase, func() (string, error) { return scripts.Erase(ctx, shard, act, ids) }
+		answer, call = m.erase, func() (string, error) { return scripts.Erase(ctx, home, act, ids) }
 	case "replay":
-		answer, call = m.replay, func() (string, error) { return scripts.Replay(ctx, shard, act, time.Now().Add(time.Hour), ids) }
+		answer, call = m.replay, func() (string, error) { return scripts.Replay(ctx, home, act, time.Now().Add(time.Hour), ids) }
 	}
 	var want []byte
 	for _, id := range ids {
@@ -344,55 +345,55 @@ func (m *model) room(e *modelled) bool {
 func (m *model) rearm(id string, e *modelled) byte {
 	switch {
 	case e.state != "parked":
-		return script.ActState
+		return shard.ActState
 	case e.erased:
-		return script.ActErased
+		return shard.ActErased
 	case !m.room(e):
-		return script.ActFull
+		return shard.ActFull
 	}
 	e.state, e.attempts, e.due = "pending", 0, true
 	if e.key != "" && m.lane(e.key)[0] != id {
 		e.state, e.due = "waiting", false
 	}
-	return script.ActDone
+	return shard.ActDone
 }
 
 func (m *model) discard(id string, e *modelled) byte {
 	if e.state != "parked" {
-		return script.ActState
+		return shard.ActState
 	}
 	m.leave(id)
 	m.ended++
 	e.state = "" // gone, when all have been answered
-	return script.ActDone
+	return shard.ActDone
 }
 
 func (m *model) erase(id string, e *modelled) byte {
 	switch {
 	case e.erased, e.state == "sent" && !e.kept:
-		return script.ActErased
+		return shard.ActErased
 	case e.state == "sent":
 		e.kept = false
-		return script.ActDone
+		return shard.ActDone
 	case e.lease != "" && !e.due:
-		return script.ActLeased
+		return shard.ActLeased
 	}
 	e.state, e.lease, e.due, e.fresh, e.erased = "parked", "", false, false, true
 	m.leave(id)
-	return script.ActDone
+	return shard.ActDone
 }
 
 func (m *model) replay(_ string, e *modelled) byte {
 	switch {
 	case e.state != "sent":
-		return script.ActState
+		return shard.ActState
 	case !e.kept:
-		return script.ActNoBody
+		return shard.ActNoBody
 	case !m.room(e):
-		return script.ActFull
+		return shard.ActFull
 	}
 	e.state, e.due, e.kept = "pending", true, false
-	return script.ActDone
+	return shard.ActDone
 }
 
 // schedule moves or cancels an event, which only one that is scheduled and was never claimed lets happen.
@@ -404,7 +405,7 @@ func (m *model) schedule(rt *rapid.T) {
 	at := rapid.SampledFrom([]time.Time{{}, time.UnixMilli(1), time.Now().Add(time.Hour)}).Draw(rt, "at")
 	e := m.events[id]
 	want := e.fresh && e.state == "pending"
-	got, err := m.tr.Scripts().Schedule(redistest.Soon(m.t), m.shard, id, at)
+	got, err := link.Of(m.tr).Scripts.Schedule(redistest.Soon(m.t), m.shard, id, at)
 	must(m.t, err)
 	if got != want {
 		rt.Fatalf("%s, %+v, moved to %v: %t", id, e, at, got)

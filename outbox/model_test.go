@@ -12,8 +12,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/shard"
 )
 
 // The limits of a model's shard, so low that they are reached.
@@ -41,7 +42,7 @@ type model struct {
 	t         testing.TB
 	tr        *luatx.Transactor
 	client    redis.UniversalClient
-	shard     script.Shard
+	shard     shard.Shard
 	continues bool
 
 	events    map[string]*modelled
@@ -87,7 +88,7 @@ func newModel(t testing.TB, client redis.UniversalClient, continues bool) *model
 		t.Fatal(err)
 	}
 	return &model{
-		t: t, tr: tr, client: client, shard: tr.Scripts().Shard(tr.Keyspace().Slots()[0]),
+		t: t, tr: tr, client: client, shard: link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[0]),
 		continues: continues, events: map[string]*modelled{},
 	}
 }

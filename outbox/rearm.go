@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/shard"
 )
 
 // noCutoff re-arms whenever an event was parked.
@@ -108,14 +108,14 @@ func (s *Store) RearmAll(ctx context.Context, f Filter, opts RearmOptions) (Rear
 	if err != nil {
 		return RearmResult{}, err
 	}
-	edges, err := s.edges("re-arm", f, func(slots []int) ([]script.Edge, error) { return s.scripts.LastParked(ctx, slots) })
+	edges, err := s.edges("re-arm", f, func(slots []int) ([]shard.Edge, error) { return s.scripts.LastParked(ctx, slots) })
 	if err != nil {
 		return RearmResult{}, err
 	}
-	g := &parkedGround{operation: o, filter: f, destination: opts.Destination, edges: edges, cutoffs: map[int]time.Time{}, seen: map[int]script.Place{}}
+	g := &parkedGround{operation: o, filter: f, destination: opts.Destination, edges: edges, cutoffs: map[int]time.Time{}, seen: map[int]shard.Place{}}
 	for _, edge := range edges {
 		g.cutoffs[edge.Slot] = edge.At
-		g.seen[edge.Slot] = script.Place{Score: fmt.Sprint(edge.At.UnixMilli()), Member: behindAll}
+		g.seen[edge.Slot] = shard.Place{Score: fmt.Sprint(edge.At.UnixMilli()), Member: behindAll}
 	}
 	c := campaign{ground: g, opts: opts}
 	err = c.run(ctx)
@@ -132,25 +132,25 @@ type parkedGround struct {
 
 	filter      Filter
 	destination string
-	edges       []script.Edge
-	cutoffs     map[int]time.Time    // of each slot: when its last event had been parked
-	seen        map[int]script.Place // of each slot: how far failures have been looked at
+	edges       []shard.Edge
+	cutoffs     map[int]time.Time   // of each slot: when its last event had been parked
+	seen        map[int]shard.Place // of each slot: how far failures have been looked at
 }
 
 func (g *parkedGround) each(ctx context.Context, yield func(Event, error) bool) {
-	of := script.Listing{Of: "parked", Only: "k", Bodies: g.filter.needsBodies()}
+	of := shard.Listing{Of: "parked", Only: "k", Bodies: g.filter.needsBodies()}
 	g.store.matching(ctx, g.filter, of, g.edges)(yield)
 }
 
 func (g *parkedGround) rearm(ctx context.Context, n int, ids []string) (Answers, error) {
-	return g.call(ctx, "re-arm", n, ids, func(ctx context.Context, shard script.Shard, act script.Act, ids []string) (string, error) {
+	return g.call(ctx, "re-arm", n, ids, func(ctx context.Context, shard shard.Shard, act shard.Act, ids []string) (string, error) {
 		return g.store.scripts.Rearm(ctx, shard, act, g.cutoffs[n], g.destination, ids)
 	})
 }
 
 // look returns those of the events that are still there, as they are now.
 func (g *parkedGround) look(ctx context.Context, n int, ids []string) ([]Event, error) {
-	page, err := g.store.list(ctx, n, script.Listing{Of: "ids", IDs: ids})
+	page, err := g.store.list(ctx, n, shard.Listing{Of: "ids", IDs: ids})
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +164,7 @@ func (g *parkedGround) look(ctx context.Context, n int, ids []string) ([]Event, 
 // failures returns what has been parked in a shard since the last call, or since the cut-off.
 func (g *parkedGround) failures(ctx context.Context, n int) ([]Event, error) {
 	var events []Event
-	of := script.Listing{Of: "parked", Only: "k", Limit: thinPage, After: g.seen[n]}
+	of := shard.Listing{Of: "parked", Only: "k", Limit: thinPage, After: g.seen[n]}
 	for {
 		page, err := g.store.list(ctx, n, of)
 		if err != nil {
@@ -173,7 +173,7 @@ func (g *parkedGround) failures(ctx context.Context, n int) ([]Event, error) {
 		for _, row := range page.rows {
 			e, _ := event(n, row)
 			events = append(events, e)
-			g.seen[n] = script.Place{Score: fmt.Sprint(e.At.UnixMilli()), Member: e.ID}
+			g.seen[n] = shard.Place{Score: fmt.Sprint(e.At.UnixMilli()), Member: e.ID}
 		}
 		if !page.more {
 			return events, nil

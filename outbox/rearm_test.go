@@ -13,8 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/relay"
@@ -75,7 +76,7 @@ func TestFilter(t *testing.T) {
 		y.emit("paid", "bank", "l", "5")
 		y.park("odd", "1", "3", "4")
 		y.park("even", "2", "5")
-		old := client.ZAdd(redistest.Soon(t), y.tr.Scripts().Shard(y.slot).Key("parked"),
+		old := client.ZAdd(redistest.Soon(t), link.Of(y.tr).Scripts.Shard(y.slot).Key("parked"),
 			redis.Z{Score: float64(time.Now().Add(-time.Hour).UnixMilli()), Member: "2"}, redis.Z{Score: float64(time.Now().Add(-2 * time.Hour).UnixMilli()), Member: "4"})
 		must(t, old.Err())
 		for _, c := range []struct {
@@ -155,14 +156,14 @@ func TestCutoff(t *testing.T) {
 		y := newYard(t, client)
 		y.emit("t", "", "", "1", "2", "3")
 		y.park("odd", "1", "2")
-		scripts := y.tr.Scripts()
+		scripts := link.Of(y.tr).Scripts
 		edges, err := scripts.LastParked(redistest.Soon(t), []int{y.slot})
 		must(t, err)
 		redistest.Eventually(t, "a millisecond to pass", func() bool { return time.Since(edges[0].At) > 5*time.Millisecond })
 		y.park("odd", "3")
 		rearm := func(call int, want string) {
 			t.Helper()
-			letters, err := scripts.Rearm(redistest.Soon(t), scripts.Shard(y.slot), script.Act{Operation: "op", Call: call}, edges[0].At, "", []string{"1", "2", "3"})
+			letters, err := scripts.Rearm(redistest.Soon(t), scripts.Shard(y.slot), shard.Act{Operation: "op", Call: call}, edges[0].At, "", []string{"1", "2", "3"})
 			if err != nil || letters != want {
 				t.Errorf("%q, want %q; %v", letters, want, err)
 			}
@@ -224,7 +225,7 @@ func TestAnotherDestination(t *testing.T) {
 			t.Errorf("published to %q", to)
 		}
 		redistest.Eventually(t, "the event to be settled", func() bool { return y.counts().Sent == 1 })
-		if n := client.Exists(redistest.Soon(t), y.tr.Scripts().Shard(y.slot).Key("routes")).Val(); n != 0 {
+		if n := client.Exists(redistest.Soon(t), link.Of(y.tr).Scripts.Shard(y.slot).Key("routes")).Val(); n != 0 {
 			t.Error("the route has stayed")
 		}
 	})

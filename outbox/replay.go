@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/shard"
 )
 
 // ReplayOptions say how Replay goes about it. The zero value replays all at once.
@@ -44,7 +44,7 @@ func (s *Store) Replay(ctx context.Context, since time.Time, f Filter, opts Repl
 	if err != nil {
 		return ReplayResult{}, err
 	}
-	edges, err := s.edges("replay", f, func(slots []int) ([]script.Edge, error) { return s.scripts.LastSent(ctx, slots) })
+	edges, err := s.edges("replay", f, func(slots []int) ([]shard.Edge, error) { return s.scripts.LastSent(ctx, slots) })
 	if err != nil {
 		return ReplayResult{}, err
 	}
@@ -63,14 +63,14 @@ type sentGround struct {
 
 	filter  Filter
 	since   time.Time
-	edges   []script.Edge
+	edges   []shard.Edge
 	cutoffs map[int]time.Time // of each slot: when its last event had been sent
 }
 
 func (g *sentGround) each(ctx context.Context, yield func(Event, error) bool) {
-	of := script.Listing{
+	of := shard.Listing{
 		Of: "sent", Only: "s", Bodies: g.filter.needsBodies(),
-		After: script.Place{Score: fmt.Sprint(g.since.UnixMilli() - 1), Member: behindAll},
+		After: shard.Place{Score: fmt.Sprint(g.since.UnixMilli() - 1), Member: behindAll},
 	}
 	g.store.matching(ctx, g.filter, of, g.edges)(func(e Event, err error) bool {
 		early := err == nil && e.At.Before(g.since.Truncate(time.Millisecond)) // as ids are found
@@ -79,7 +79,7 @@ func (g *sentGround) each(ctx context.Context, yield func(Event, error) bool) {
 }
 
 func (g *sentGround) rearm(ctx context.Context, n int, ids []string) (Answers, error) {
-	return g.call(ctx, "replay", n, ids, func(ctx context.Context, shard script.Shard, act script.Act, ids []string) (string, error) {
+	return g.call(ctx, "replay", n, ids, func(ctx context.Context, shard shard.Shard, act shard.Act, ids []string) (string, error) {
 		return g.store.scripts.Replay(ctx, shard, act, g.cutoffs[n], ids)
 	})
 }

@@ -8,7 +8,8 @@ import (
 	"slices"
 
 	"github.com/luatx/luatx"
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/slot"
 )
 
@@ -18,7 +19,7 @@ import (
 // Its errors are *StorageError where a server could not do what was asked.
 type Store struct {
 	transactor *luatx.Transactor
-	scripts    *script.Set
+	scripts    *shard.Scripts
 	keyspace   luatx.Keyspace
 	operator   string
 	allow      func(destination string) error // nil: any
@@ -27,7 +28,7 @@ type Store struct {
 
 // NewStore returns the store of a Transactor. It does no I/O.
 func NewStore(t *luatx.Transactor) *Store {
-	return &Store{transactor: t, scripts: t.Scripts(), keyspace: t.Keyspace()}
+	return &Store{transactor: t, scripts: link.Of(t).Scripts, keyspace: t.Keyspace()}
 }
 
 // As returns the store as an operator uses it: every act on events is recorded under this name, of at most 256 bytes.
@@ -93,7 +94,7 @@ func storageError(op string, slot int, err error) error {
 	if err == nil {
 		return nil
 	}
-	if of, ok := errors.AsType[*script.SlotError](err); ok {
+	if of, ok := errors.AsType[*shard.SlotError](err); ok {
 		slot, err = of.Slot, of.Err
 	}
 	return &StorageError{op, slot, err}
@@ -139,7 +140,7 @@ var errNobody = errors.New("outbox: nobody is named for the audit: use store.As(
 // operation is one act of an operator, of any number of calls.
 type operation struct {
 	store *Store
-	act   script.Act
+	act   shard.Act
 }
 
 // begin names an operation in the audit.
@@ -152,11 +153,11 @@ func (s *Store) begin(why string) (*operation, error) {
 	case len(why) > maxReason:
 		return nil, fmt.Errorf("outbox: the reason has %d bytes: use at most %d", len(why), maxReason)
 	}
-	return &operation{s, script.Act{Operation: rand.Text()[:16], Who: s.operator, Why: why}}, nil
+	return &operation{s, shard.Act{Operation: rand.Text()[:16], Who: s.operator, Why: why}}, nil
 }
 
 // next is the operation's next call.
-func (o *operation) next() script.Act {
+func (o *operation) next() shard.Act {
 	o.act.Call++
 	return o.act
 }

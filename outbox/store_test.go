@@ -11,9 +11,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/respproxy"
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/outbox"
 )
 
@@ -22,12 +23,12 @@ func onePartition(c *luatx.Config) { c.Keyspace = luatx.Partitions(1).WithPrefix
 // settle settles events of one shard that nobody has leased.
 func settle(t testing.TB, tr *luatx.Transactor, slot int, retention time.Duration, what string, ids ...string) {
 	t.Helper()
-	batch := make([]script.Settlement, len(ids))
+	batch := make([]shard.Settlement, len(ids))
 	for i, id := range ids {
-		batch[i] = script.Settlement{ID: id, What: what, Error: "refused " + id}
+		batch[i] = shard.Settlement{ID: id, What: what, Error: "refused " + id}
 	}
-	how := script.Settling{Attempts: 10, Base: time.Second, Cap: time.Minute, Retention: retention}
-	settled, err := tr.Scripts().Settle(redistest.Soon(t), tr.Scripts().Shard(slot), how, batch)
+	how := shard.Settling{Attempts: 10, Base: time.Second, Cap: time.Minute, Retention: retention}
+	settled, err := link.Of(tr).Scripts.Settle(redistest.Soon(t), link.Of(tr).Scripts.Shard(slot), how, batch)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/eval"
+	"github.com/luatx/luatx/internal/settle"
+	"github.com/luatx/luatx/internal/shard"
 )
 
 // Barrier keeps events from being published before replicas have what was committed: a failover that loses a commit
@@ -42,13 +44,13 @@ func (b Barrier) validate(lease time.Duration) error {
 	return nil
 }
 
-func (b Barrier) script() script.Durability {
-	return script.Durability{Replicas: b.Replicas, Timeout: b.Timeout}
+func (b Barrier) script() eval.Durability {
+	return eval.Durability{Replicas: b.Replicas, Timeout: b.Timeout}
 }
 
 // barrier is a Barrier and whether it holds events back.
 type barrier struct {
-	script.Durability
+	eval.Durability
 	log *slog.Logger
 	cap time.Duration
 
@@ -93,7 +95,7 @@ func (b *barrier) left() time.Duration {
 const barrierAtOnce = 8
 
 // letThrough reports whether the events of a claim may be published; else it gives them back.
-func (r *Relay) letThrough(ctx context.Context, claim script.Claim, slot int, events []leased) bool {
+func (r *Relay) letThrough(ctx context.Context, claim shard.Claim, slot int, events []leased) bool {
 	if !r.barrier.On() || len(events) == 0 {
 		return true
 	}
@@ -149,9 +151,9 @@ func (r *Relay) replicated(ctx context.Context, events []leased) []leased {
 func (r *Relay) awaitReplicas(ctx context.Context, slot int, events []leased) []bool {
 	asked, cancel := context.WithTimeout(ctx, r.cfg.Lease*2/3)
 	defer cancel()
-	ids := make([]script.Held, len(events))
+	ids := make([]shard.Held, len(events))
 	for i, e := range events {
-		ids[i] = script.Held{ID: e.id, Lease: e.lease}
+		ids[i] = shard.Held{ID: e.id, Lease: e.lease}
 	}
 	held, reached, err := r.scripts.Extend(asked, r.scripts.Shard(slot), r.cfg.Lease, ids, r.barrier.Durability)
 	switch {
@@ -173,9 +175,9 @@ func (r *Relay) awaitReplicas(ctx context.Context, slot int, events []leased) []
 // holdBack gives events back that replicas may not have.
 func (r *Relay) holdBack(ctx context.Context, slot int, events []leased) {
 	pause := r.barrier.note(false)
-	back := make([]script.Settlement, len(events))
+	back := make([]shard.Settlement, len(events))
 	for i, e := range events {
-		back[i] = script.Settlement{ID: e.id, What: "back", Lease: e.lease, Number: float64(pause.Milliseconds())}
+		back[i] = shard.Settlement{ID: e.id, What: settle.GiveBack, Lease: e.lease, Number: float64(pause.Milliseconds())}
 	}
 	r.settle(ctx, slot, back, nothing)
 }

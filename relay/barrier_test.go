@@ -1,7 +1,9 @@
 package relay_test
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -9,7 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/relay"
 )
@@ -67,6 +71,51 @@ func TestBarrier(t *testing.T) {
 			}
 		})
 	}
+}
+
+// gate is a Publisher that begins to publish one event and goes on when it is opened.
+type gate struct {
+	*sink
+	id            string
+	reached, open chan struct{}
+}
+
+func (g *gate) Publish(ctx context.Context, events []*message.RawMessage) []error {
+	if slices.ContainsFunc(events, func(e *message.RawMessage) bool { return e.ID() == g.id }) {
+		g.reached <- struct{}{}
+		<-g.open
+	}
+	return g.sink.Publish(ctx, events)
+}
+
+// The settlement of an event takes the next of its lane along, which no claim has waited for.
+func TestBarrierHoldsBackTheNextOfALane(t *testing.T) {
+	t.Parallel()
+	master, replica := redistest.WithReplica(t, redistest.Own())
+	tr := newTransactor(t, master.Client(t))
+	out := &gate{newSink(), "first", make(chan struct{}, 1), make(chan struct{})}
+	start(t, tr, out, relay.Config{
+		Barrier:  relay.Barrier{Replicas: 1, Timeout: 50 * time.Millisecond},
+		PauseCap: 20 * time.Millisecond, SweepInterval: 10 * time.Millisecond,
+	})
+	commit(t, tr, "a", ordered("k", "first")...)
+	<-out.reached
+	if err := replica.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	commit(t, tr, "a", ordered("k", "second")...)
+	before := calls(t, master.Admin(t), "wait")
+	close(out.open)
+	redistest.Eventually(t, "waits in vain", func() bool {
+		return out.count("second") > 0 || calls(t, master.Admin(t), "wait") > before+5
+	})
+	if out.count("first") != 1 || out.count("second") != 0 {
+		t.Errorf("published the first event %d times, and %d times the second one, which no replica has", out.count("first"), out.count("second"))
+	}
+	if err := replica.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	redistest.Eventually(t, "the second event to be published", func() bool { return out.count("second") == 1 })
 }
 
 // having returns what was published whose id holds the text.
@@ -135,7 +184,7 @@ func TestBarrierInAFailover(t *testing.T) {
 func has(t testing.TB, client *redis.Client, tr *luatx.Transactor, id string) bool {
 	t.Helper()
 	for _, n := range tr.Keyspace().Slots() {
-		if client.HExists(t.Context(), tr.Scripts().Shard(n).Key("entries"), id).Val() {
+		if client.HExists(t.Context(), link.Of(tr).Scripts.Shard(n).Key("entries"), id).Val() {
 			return true
 		}
 	}

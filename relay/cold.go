@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/shard"
 )
 
 // maxRounds is how many settlements of one claim take along what follows in the lanes: then others of the slot have
@@ -30,7 +30,7 @@ func (r *Relay) claim(ctx, work context.Context, slot int) {
 	taken := time.Now()
 	claim, again := r.take(ctx, slot)
 	more := len(claim.Events) == r.cfg.BatchSize
-	hurry := more && !slices.ContainsFunc(claim.Events, func(e script.Claimed) bool { return e.Attempt > 1 })
+	hurry := more && !slices.ContainsFunc(claim.Events, func(e shard.Claimed) bool { return e.Attempt > 1 })
 	if hurry {
 		r.schedule.done(slot, taken, true)
 	}
@@ -48,14 +48,14 @@ func (r *Relay) claim(ctx, work context.Context, slot int) {
 }
 
 // take leases one batch of a slot, and returns when to look at it again; the zero time: when a commit or a sweep says so.
-func (r *Relay) take(ctx context.Context, slot int) (claim script.Claim, again time.Time) {
+func (r *Relay) take(ctx context.Context, slot int) (claim shard.Claim, again time.Time) {
 	if wait := max(r.outage.left(), r.barrier.left()); wait > 0 {
 		return claim, time.Now().Add(wait)
 	}
 	asked, cancel := context.WithTimeout(ctx, r.cfg.Lease)
 	defer cancel()
 	taken := time.Now()
-	claim, err := r.scripts.Claim(asked, r.scripts.Shard(slot), script.Claiming{
+	claim, err := r.scripts.Claim(asked, r.scripts.Shard(slot), shard.Claiming{
 		Limit: r.cfg.BatchSize, Lease: r.cfg.Lease, Attempts: r.cfg.Attempts, Continues: r.cfg.OnPark == LaneContinues,
 		Wait: r.barrier.Durability,
 	})

@@ -21,6 +21,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
@@ -107,7 +108,7 @@ func (c child) publish(ctx context.Context, broker *redis.Client, events []*mess
 			added[i] = pipe.XAdd(ctx, &redis.XAddArgs{Stream: c.Stream, Values: []any{"id", event.ID(), "data", event.Data}})
 		}
 	}
-	_, _ = pipe.Exec(ctx)               // the commands bear their errors
+	_, _ = pipe.Exec(ctx)               // each command holds its error
 	<-time.After(rand.N(2*c.Takes + 1)) // to be killed in, with events published and not settled
 	for i, cmd := range added {
 		if cmd != nil {
@@ -363,7 +364,7 @@ func wantClean(t *testing.T, client redis.UniversalClient, tr *luatx.Transactor,
 	t.Helper()
 	total := make(map[string]int)
 	for _, n := range tr.Keyspace().Slots() {
-		shard := tr.Scripts().Shard(n)
+		shard := link.Of(tr).Scripts.Shard(n)
 		for _, name := range []string{"pending", "attempts", "leases", "errors", "parked", "headers", "lanes"} {
 			if key := shard.Key(name); client.Exists(t.Context(), key).Val() != 0 {
 				t.Errorf("%s is left", key)

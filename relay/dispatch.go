@@ -5,7 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/settle"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/message"
 )
 
@@ -38,9 +39,9 @@ func (r *Relay) groups(events []leased, messages []*message.RawMessage) []*group
 }
 
 // settlements are by slot.
-type settlements map[int][]script.Settlement
+type settlements map[int][]shard.Settlement
 
-func (s settlements) add(slot int, one script.Settlement) { s[slot] = append(s[slot], one) }
+func (s settlements) add(slot int, one shard.Settlement) { s[slot] = append(s[slot], one) }
 
 // expect makes room for the events of a slot that these begin with.
 func (s settlements) expect(slot int, events []leased) {
@@ -108,7 +109,7 @@ func (f *flight) launch(ctx context.Context, deadline time.Time, events []leased
 			g.in = r.outage.enter(g.scope, len(g.events))
 			if !g.in.open {
 				for _, e := range g.events {
-					fates.add(e.slot, script.Settlement{ID: e.id, Lease: e.lease, What: "back", Number: float64(g.in.wait.Milliseconds())})
+					fates.add(e.slot, shard.Settlement{ID: e.id, Lease: e.lease, What: settle.GiveBack, Number: float64(g.in.wait.Milliseconds())})
 				}
 				continue
 			}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/luatx/luatx/internal/settle"
 	"github.com/luatx/luatx/message"
 )
 
@@ -148,13 +149,11 @@ func (d *driver) publish(ctx context.Context, scope string, in entry, group []*m
 	}
 	pause := d.outage.note(ctx, scope, in, errs)
 	for i, msg := range group {
-		switch err := errs[i]; {
-		case err == nil:
+		switch err := errs[i]; settle.Decide(err) {
+		case settle.Sent:
 			msg.Ack()
-		case errors.Is(err, ErrLater):
-			msg.Nack(untried{err})
-		case errors.Is(err, ErrUnavailable):
-			msg.Nack(untried{message.RetryAfter(err, pause)})
+		case settle.GiveBack:
+			msg.Nack(untried{message.RetryAfter(err, settle.Wait(err, pause))})
 		default:
 			msg.Nack(err)
 		}

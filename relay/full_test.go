@@ -72,7 +72,7 @@ func usedMemory(t testing.TB, node *redis.Client) int {
 
 func lowerLimit(t testing.TB, node *redis.Client) {
 	t.Helper()
-	if err := node.ConfigSet(t.Context(), "maxmemory", strconv.Itoa(usedMemory(t, node)*9/10)).Err(); err != nil {
+	if err := redistest.AsAdmin(t, node).ConfigSet(t.Context(), "maxmemory", strconv.Itoa(usedMemory(t, node)*9/10)).Err(); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -9,15 +9,16 @@ import (
 	"time"
 
 	"github.com/luatx/luatx"
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/shard"
 )
 
 // settle settles one event, and returns what was done.
-func settle(t testing.TB, tr *luatx.Transactor, shard script.Shard, id, what, lease string) (string, error) {
+func settle(t testing.TB, tr *luatx.Transactor, home shard.Shard, id, what, lease string) (string, error) {
 	t.Helper()
-	settled, err := tr.Scripts().Settle(t.Context(), shard, script.Settling{
+	settled, err := link.Of(tr).Scripts.Settle(t.Context(), home, shard.Settling{
 		Attempts: 5, Base: time.Second, Cap: time.Minute, Retention: time.Hour,
-	}, []script.Settlement{{ID: id, What: what, Lease: lease}})
+	}, []shard.Settlement{{ID: id, What: what, Lease: lease}})
 	if err != nil {
 		return "", err
 	}

@@ -1,6 +1,7 @@
 package relay_test
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -236,6 +237,64 @@ func TestHTTPNetwork(t *testing.T) {
 			err := p.Publish(t.Context(), rawEvents(1))[0]
 			if fate(err) != test.fate || class(err) != test.class || strings.Contains(err.Error(), "secret") {
 				t.Errorf("%s (%s): %v", fate(err), class(err), err)
+			}
+		})
+	}
+}
+
+// TestHTTPRequestWrittenInPartCostsNoAttempt resets a connection after the header of a request whose body exceeds the buffers
+// of both sockets. In the second case a connection closes that is no longer new, so the transport tries another one in vain.
+func TestHTTPRequestWrittenInPartCostsNoAttempt(t *testing.T) {
+	t.Parallel()
+	answerAndClose := func(conn net.Conn) error {
+		from := bufio.NewReader(conn)
+		for _, answer := range []string{"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", ""} {
+			request, err := http.ReadRequest(from)
+			if err != nil {
+				return err
+			}
+			_, err = io.Copy(io.Discard, request.Body)
+			_, wrote := io.WriteString(conn, answer)
+			if err = errors.Join(err, wrote); err != nil {
+				return err
+			}
+		}
+		return conn.Close()
+	}
+	reset := func(conn net.Conn) error {
+		_, err := http.ReadRequest(bufio.NewReader(conn))
+		return errors.Join(err, conn.(*net.TCPConn).SetLinger(0), conn.Close())
+	}
+	for name, serve := range map[string]func(net.Conn) error{"reset": reset, "no second connection": answerAndClose} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			listener, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = listener.Close() })
+			served := make(chan error, 1)
+			go func() {
+				conn, err := listener.Accept()
+				if err == nil {
+					err = errors.Join(listener.Close(), serve(conn))
+				}
+				served <- err
+			}()
+			p := newHTTP(t, relay.HTTPConfig{URL: "http://" + listener.Addr().String(), Mode: cehttp.Binary, Timeout: time.Minute})
+			if name != "reset" {
+				if err := p.Publish(t.Context(), rawEvents(1))[0]; err != nil {
+					t.Fatal(err)
+				}
+			}
+			events := rawEvents(1)
+			events[0].Data = make([]byte, 32<<20)
+			err = p.Publish(t.Context(), events)[0]
+			if fate(err) != "unavailable" || class(err) != "network" {
+				t.Errorf("%s (%s): %v, want an unavailable network", fate(err), class(err), err)
+			}
+			if err := <-served; err != nil {
+				t.Error(err)
 			}
 		})
 	}

@@ -4,15 +4,18 @@ import (
 	"context"
 	"time"
 
-	"github.com/luatx/luatx"
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/settle"
+	"github.com/luatx/luatx/internal/shard"
 )
 
 // givingBack is how often a stopping relay looks whether a reserved slot was given up.
 const givingBack = 10 * time.Millisecond
 
-// Reserve implements luatx.Inline.
-func (r *Relay) Reserve() (time.Duration, bool) {
+// inlineRelay is a Relay as the Transactor sees it.
+type inlineRelay struct{ *Relay }
+
+// Reserve implements link.Relay.
+func (r inlineRelay) Reserve() (time.Duration, bool) {
 	if !r.open.Load() || r.outage.paused() || r.barrier.left() > 0 {
 		return 0, false
 	}
@@ -23,12 +26,12 @@ func (r *Relay) Reserve() (time.Duration, bool) {
 	return r.cfg.Lease, true
 }
 
-// Committed implements luatx.Inline.
-func (r *Relay) Committed(slot int, events []luatx.Event, reserved bool) {
+// Committed implements link.Relay.
+func (r inlineRelay) Committed(slot int, events []shard.Event, reserved bool) {
 	own := events[:0]   // they are this relay's
 	var first time.Time // when one of the others is due
 	for _, event := range events {
-		if event.Key == "" && event.At.IsZero() && reserved {
+		if reserved && event.Plain() {
 			own = append(own, event)
 			continue
 		}
@@ -93,16 +96,16 @@ func (r *Relay) gather(first handover) []handover {
 
 // giveBack makes due what still waits for inline publishing when the relay stops, and what commits that had
 // reserved a slot before hand over meanwhile.
-func (r *Relay) giveBack() {
-	ctx, cancel := context.WithTimeout(context.Background(), r.cfg.DrainTimeout)
+func (r *Relay) giveBack(life context.Context) {
+	ctx, cancel := context.WithTimeout(life, r.cfg.DrainTimeout)
 	defer cancel()
 	for r.waiting.Load() > 0 {
 		select {
 		case h := <-r.inline:
 			r.waiting.Add(-1)
-			back := make([]script.Settlement, len(h.events))
+			back := make([]shard.Settlement, len(h.events))
 			for i, event := range h.events {
-				back[i] = script.Settlement{ID: event.ID, What: "back"}
+				back[i] = shard.Settlement{ID: event.ID, What: settle.GiveBack}
 			}
 			r.settle(ctx, h.slot, back, nothing)
 		case <-time.After(givingBack):

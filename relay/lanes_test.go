@@ -13,8 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/relay"
@@ -78,7 +79,7 @@ type scriptCounter struct {
 
 func countScripts(client redis.UniversalClient, tr *luatx.Transactor) *scriptCounter {
 	c := &scriptCounter{names: make(map[string]string), runs: make(map[string]int)}
-	for name, sha := range tr.ScriptSHAs() {
+	for name, sha := range link.Of(tr).Runner.SHAs() {
 		c.names[sha] = name
 	}
 	client.AddHook(c)
@@ -118,27 +119,32 @@ func (c *scriptCounter) of(name string) int {
 	return c.runs[name]
 }
 
-// TestLaneInOneTurn holds that the events of a lane go out one after the other without a poll between: the settlement
-// of one takes the next along.
-func TestLaneInOneTurn(t *testing.T) {
+// TestRelayPublishesALaneInFewTurns checks that the settlement of an event takes the next one of its lane along, and that
+// the relay comes back by itself for the rest of a lane that is longer than one turn.
+func TestRelayPublishesALaneInFewTurns(t *testing.T) {
 	t.Parallel()
-	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
-		tr, out := newTransactor(t, client), newSink()
-		ran := countScripts(client, tr)
-		start(t, tr, out, relay.Config{SweepInterval: time.Hour})
-		redistest.Eventually(t, "the first sweep to be over", func() bool { return ran.of("exists") > 0 })
-		ids := names("e", 10)
-		commit(t, tr, "a", ordered("k", ids...)...)
-		redistest.Eventually(t, "everything to be settled, and the relay to have heard of it", func() bool {
-			return counts(t, tr) == outbox.Counts{Sent: 10} && ran.of("settle") >= 10
+	for events, turns := range map[int]int{10: 1, 140: 3} {
+		t.Run(fmt.Sprint(events), func(t *testing.T) {
+			t.Parallel()
+			redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+				tr, out := newTransactor(t, client), newSink()
+				ran := countScripts(client, tr)
+				start(t, tr, out, relay.Config{SweepInterval: time.Hour})
+				redistest.Eventually(t, "the first sweep to be over", func() bool { return ran.of("exists") > 0 })
+				ids := names("e", events)
+				commit(t, tr, "a", ordered("k", ids...)...)
+				redistest.Eventually(t, "everything to be settled, and the relay to have heard of it", func() bool {
+					return counts(t, tr) == outbox.Counts{Sent: int64(events)} && ran.of("settle") >= events
+				})
+				if got := out.of("e"); !slices.Equal(got, ids) {
+					t.Errorf("published %v", got)
+				}
+				if claims, settles := ran.of("claim"), ran.of("settle"); claims != turns || settles != events {
+					t.Errorf("%d claims and %d settlements, want %d and %d", claims, settles, turns, events)
+				}
+			})
 		})
-		if got := out.of("e"); !slices.Equal(got, ids) {
-			t.Errorf("published %v", got)
-		}
-		if claims, settles := ran.of("claim"), ran.of("settle"); claims != 1 || settles != 10 {
-			t.Errorf("%d claims and %d settlements, want 1 and 10", claims, settles)
-		}
-	})
+	}
 }
 
 // TestOrderedBesidePlain holds that what is ordered waits for its turn, though it was committed with what is published
@@ -314,9 +320,10 @@ func TestStopGivesLanesBack(t *testing.T) {
 	<-entered
 	stop()
 	redistest.Eventually(t, "the relay to stop", func() bool {
-		_, open := r.Reserve()
+		inline := link.Of(tr).Relay()
+		_, open := inline.Reserve()
 		if open {
-			r.Committed(0, nil, true)
+			inline.Committed(0, nil, true)
 		}
 		return !open
 	})
@@ -327,8 +334,8 @@ func TestStopGivesLanesBack(t *testing.T) {
 	if c := counts(t, tr); c.Leased != 0 || c.Sent != 1 || c.Pending != 1 {
 		t.Errorf("%+v", c)
 	}
-	scripts, shard := tr.Scripts(), tr.Scripts().Shard(slotWith(t, tr))
-	claim, err := scripts.Claim(t.Context(), shard, script.Claiming{Limit: 10, Lease: time.Hour, Attempts: 1})
+	scripts, home := link.Of(tr).Scripts, link.Of(tr).Scripts.Shard(slotWith(t, tr))
+	claim, err := scripts.Claim(t.Context(), home, shard.Claiming{Limit: 10, Lease: time.Hour, Attempts: 1})
 	if err != nil || len(claim.Events) != 1 || claim.Events[0].ID != "e001" || claim.Events[0].Attempt != 1 {
 		t.Errorf("%+v, %v", claim, err)
 	}
@@ -337,7 +344,7 @@ func TestStopGivesLanesBack(t *testing.T) {
 // slotWith is the slot in which events are pending.
 func slotWith(t testing.TB, tr *luatx.Transactor) int {
 	t.Helper()
-	waiting, err := tr.Scripts().Waiting(t.Context(), tr.Keyspace().Slots())
+	waiting, err := link.Of(tr).Scripts.Waiting(t.Context(), tr.Keyspace().Slots())
 	if err != nil || len(waiting) != 1 {
 		t.Fatal(waiting, err)
 	}

@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"github.com/luatx/luatx/internal/observe"
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/settle"
+	"github.com/luatx/luatx/internal/shard"
 )
 
 // Observer is told what a Relay does, for metrics and traces. A function that is nil is not called, and costs nothing.
@@ -111,20 +112,20 @@ func (o *Observer) published(ctx context.Context, log *slog.Logger, scope string
 }
 
 // settled tells what became of a batch, by what its shard has answered.
-func (o *Observer) settled(ctx context.Context, log *slog.Logger, slot int, batch []script.Settlement, done []string) {
+func (o *Observer) settled(ctx context.Context, log *slog.Logger, slot int, batch []shard.Settlement, done []string) {
 	if o.Settled == nil {
 		return
 	}
 	s := Settled{Slot: slot}
 	for i, what := range done {
 		switch what {
-		case "sent":
+		case settle.Sent:
 			s.Sent++
-		case "failed":
+		case settle.Retry:
 			s.Failed++
-		case "back":
+		case settle.GiveBack:
 			s.Returned++
-		case "parked":
+		case settle.Park:
 			s.Parked = append(s.Parked, Parked{batch[i].ID, cmp.Or(batch[i].Class, "exhausted"), batch[i].Error})
 		default:
 			s.Lost++

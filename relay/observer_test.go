@@ -10,8 +10,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/relay"
 )
@@ -105,7 +106,7 @@ func TestObserverOfACrash(t *testing.T) {
 	tr, seen := newTransactor(t, redistest.Shared(t).Client(t)), &told{}
 	emit(t, tr, "a", "poison")
 	for _, slot := range tr.Keyspace().Slots() { // by a relay that dies at once
-		_, err := tr.Scripts().Claim(t.Context(), tr.Scripts().Shard(slot), script.Claiming{Limit: 1, Lease: time.Millisecond, Attempts: 1})
+		_, err := link.Of(tr).Scripts.Claim(t.Context(), link.Of(tr).Scripts.Shard(slot), shard.Claiming{Limit: 1, Lease: time.Millisecond, Attempts: 1})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -141,3 +141,21 @@ func TestForgottenOutages(t *testing.T) {
 }
 
 func rand8() string { return message.NewID()[:8] }
+
+// TestJitterOfFailuresCoversTheWholeBackoff draws so many delays that each tenth of [0, 1) is met.
+func TestJitterOfFailuresCoversTheWholeBackoff(t *testing.T) {
+	t.Parallel()
+	var met [10]int
+	for range 1000 {
+		s := settlement(leased{id: "e"}, errRefusedConnection, 0)
+		if s.What != "failed" || s.Number < 0 || s.Number >= 1 {
+			t.Fatalf("%+v, want failed with a jitter in [0, 1)", s)
+		}
+		met[int(s.Number*10)]++
+	}
+	for tenth, n := range met {
+		if n == 0 {
+			t.Errorf("no jitter lies between %d and %d tenths", tenth, tenth+1)
+		}
+	}
+}

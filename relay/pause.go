@@ -8,7 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/settle"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/message"
 )
 
@@ -33,13 +34,13 @@ func (p *pauses) some() bool {
 }
 
 // take notes what is paused, and whether a pause has ended since the last time; at the first, not long ago.
-func (p *pauses) take(all []script.Pause, now time.Time) {
+func (p *pauses) take(all []shard.Pause, now time.Time) {
 	old, active := p.known.Load(), make(map[string]bool, len(all))
 	for _, pause := range all {
 		switch {
 		case pause.Active(now):
 			active[pause.Destination] = true
-		case old == nil && now.Sub(pause.Until) < script.HeldFor:
+		case old == nil && now.Sub(pause.Until) < shard.HeldFor:
 			p.owed = true
 		}
 	}
@@ -122,8 +123,8 @@ func (r *Relay) withoutPaused(events []leased, messages []*message.RawMessage, f
 	for i, msg := range messages {
 		e := events[i]
 		if known[msg.Destination()] || known[scopeOf(r.publisher, msg)] {
-			wait := script.HeldFor/2 + rand.N(script.HeldFor/2)
-			fates.add(e.slot, script.Settlement{ID: e.id, Lease: e.lease, What: "hold", Number: float64(wait.Milliseconds())})
+			wait := shard.HeldFor/2 + rand.N(shard.HeldFor/2)
+			fates.add(e.slot, shard.Settlement{ID: e.id, Lease: e.lease, What: settle.Hold, Number: float64(wait.Milliseconds())})
 			held[e.slot] = true
 			continue
 		}

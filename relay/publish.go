@@ -3,11 +3,11 @@ package relay
 import (
 	"cmp"
 	"context"
-	"errors"
 	"math/rand/v2"
 	"time"
 
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/settle"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 )
@@ -23,7 +23,7 @@ type leased struct {
 	replicated bool // Config.Barrier has let it through
 }
 
-func leases(slot int, lease string, claimed []script.Claimed) []leased {
+func leases(slot int, lease string, claimed []shard.Claimed) []leased {
 	events := make([]leased, len(claimed))
 	for i, e := range claimed {
 		events[i] = leased{slot: slot, id: e.ID, body: e.Body, lease: lease, route: e.Route}
@@ -51,7 +51,7 @@ func decode(events []leased, fates settlements) (sound []leased, messages []*mes
 	for _, e := range events {
 		msg, err := outbox.Decode(e.body)
 		if err != nil {
-			fates.add(e.slot, script.Settlement{ID: e.id, What: "parked", Lease: e.lease, Class: "malformed", Error: err.Error()})
+			fates.add(e.slot, shard.Settlement{ID: e.id, What: settle.Park, Lease: e.lease, Class: "malformed", Error: err.Error()})
 			continue
 		}
 		if e.route != "" {
@@ -62,33 +62,31 @@ func decode(events []leased, fates settlements) (sound []leased, messages []*mes
 	return sound, messages
 }
 
-func settlement(e leased, err error, pause time.Duration) script.Settlement {
-	s := script.Settlement{ID: e.id, Lease: e.lease, What: "sent"}
-	if err == nil {
+func settlement(e leased, err error, pause time.Duration) shard.Settlement {
+	fate := settle.Decide(err)
+	s := shard.Settlement{ID: e.id, Lease: e.lease, What: string(fate)}
+	if fate == settle.Sent {
 		s.Body = e.body
 		return s
 	}
 	s.Error, s.Class = err.Error(), classOf(err, "")
-	switch {
-	case errors.Is(err, ErrLater):
-		wait, _ := message.RetryDelay(err)
-		s.What, s.Number = "back", float64(wait.Milliseconds())
-	case errors.Is(err, ErrUnavailable):
-		s.What, s.Number = "back", float64(pause.Milliseconds())
-	case message.IsPermanent(err):
-		s.What, s.Class = "parked", cmp.Or(s.Class, "refused")
+	switch fate {
+	case settle.GiveBack:
+		s.Number = float64(settle.Wait(err, pause).Milliseconds())
+	case settle.Park:
+		s.Class = cmp.Or(s.Class, "refused")
 	default:
-		s.What, s.Number = "failed", rand.Float64()
+		s.Number = rand.Float64()
 	}
 	return s
 }
 
 // settle tells the shard. What cannot be told is published again when its lease has run out. It returns the events that
 // follow in their lanes, leased for as long as the hold says.
-func (r *Relay) settle(ctx context.Context, slot int, batch []script.Settlement, next hold) []leased {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(settleTries, r.cfg.Lease))
+func (r *Relay) settle(ctx context.Context, slot int, batch []shard.Settlement, next hold) []leased {
+	ctx, cancel := context.WithTimeout(lifeOf(ctx), min(settleTries, r.cfg.Lease))
 	defer cancel()
-	settled, err := r.scripts.Settle(ctx, r.scripts.Shard(slot), script.Settling{
+	settled, err := r.scripts.Settle(ctx, r.scripts.Shard(slot), shard.Settling{
 		Attempts: r.cfg.Attempts, Base: r.cfg.BackoffBase, Cap: r.cfg.BackoffCap, Retention: r.cfg.SentRetention,
 		KeepBody: r.cfg.KeepSentBodies, Continues: r.cfg.OnPark == LaneContinues, Lease: next(),
 	}, batch)
@@ -100,16 +98,16 @@ func (r *Relay) settle(ctx context.Context, slot int, batch []script.Settlement,
 	due := settled.Heads > len(settled.Promoted)
 	for i, what := range settled.Done {
 		switch what {
-		case "parked":
+		case settle.Park:
 			r.cfg.Logger.Error("relay: event parked", "slot", slot, "event", batch[i].ID, "error", batch[i].Error)
-		case "failed", "back":
+		case settle.Retry, settle.GiveBack:
 			due = true
 		}
 	}
 	if due {
 		r.schedule.add(slot, time.Now())
 		if r.stopping.Load() {
-			r.transactor.WakeRelays(slot)
+			r.inside.Wake(slot)
 		}
 	}
 	return leases(slot, settled.Lease, settled.Promoted)

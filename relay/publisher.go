@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/luatx/luatx/internal/settle"
 	"github.com/luatx/luatx/message"
 )
 
@@ -73,9 +74,9 @@ func scopeOf(p Publisher, event *message.RawMessage) (scope string) {
 
 var (
 	// ErrUnavailable is what the errors made by Unavailable are.
-	ErrUnavailable = errors.New("relay: unavailable")
+	ErrUnavailable = settle.ErrUnavailable
 	// ErrLater is what the errors made by Later are.
-	ErrLater = errors.New("relay: later")
+	ErrLater = settle.ErrLater
 )
 
 // marked is an error that is a sentinel besides.

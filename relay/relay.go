@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"github.com/luatx/luatx"
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/shard"
 )
 
 // Config configures a Relay. Its zero value works.
@@ -145,11 +146,11 @@ func (c Config) validate() error {
 // A Relay publishes the events of a Transactor's shards. Any number of them, in any number of processes, work
 // side by side.
 type Relay struct {
-	transactor *luatx.Transactor
-	scripts    *script.Set
-	publisher  Publisher
-	cfg        Config
-	shards     []int
+	inside    *link.Inside
+	scripts   *shard.Scripts
+	publisher Publisher
+	cfg       Config
+	shards    []int
 
 	running  atomic.Bool
 	stopping atomic.Bool  // others are told of what is given back
@@ -168,7 +169,7 @@ type Relay struct {
 // handover is the events of one commit.
 type handover struct {
 	slot   int
-	events []luatx.Event
+	events []shard.Event
 }
 
 // New returns a Relay, which works while Run does. It does no I/O.
@@ -181,21 +182,31 @@ func New(t *luatx.Transactor, publisher Publisher, cfg Config) (*Relay, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	if reads := t.Scripts().ReadTimeout(); cfg.Barrier.Replicas > 0 && reads > 0 && cfg.Barrier.Timeout >= reads {
+	inside := link.Of(t)
+	if reads := inside.Runner.ReadTimeout(); cfg.Barrier.Replicas > 0 && reads > 0 && cfg.Barrier.Timeout >= reads {
 		return nil, fmt.Errorf("relay: Config.Barrier.Timeout is %v, and the client gives up after its ReadTimeout, %v: use less, or a longer ReadTimeout", cfg.Barrier.Timeout, reads)
 	}
 	return &Relay{
-		transactor: t,
-		scripts:    t.Scripts(),
-		publisher:  publisher,
-		cfg:        cfg,
-		shards:     shards,
-		inline:     make(chan handover, cfg.InlineSlots),
-		schedule:   newSchedule(),
-		outage:     outages{log: cfg.Logger, tell: cfg.Observer.Outage, cap: cfg.PauseCap, most: perScope * cfg.Concurrency},
-		grace:      graceOf(cfg.forPublishing(), reserveOf(cfg.DrainTimeout)),
-		barrier:    barrier{Durability: cfg.Barrier.script(), log: cfg.Logger, cap: cfg.PauseCap},
+		inside:    inside,
+		scripts:   inside.Scripts,
+		publisher: publisher,
+		cfg:       cfg,
+		shards:    shards,
+		inline:    make(chan handover, cfg.InlineSlots),
+		schedule:  newSchedule(),
+		outage:    outages{log: cfg.Logger, tell: cfg.Observer.Outage, cap: cfg.PauseCap, most: perScope * cfg.Concurrency},
+		grace:     graceOf(cfg.forPublishing(), reserveOf(cfg.DrainTimeout)),
+		barrier:   barrier{Durability: cfg.Barrier.script(), log: cfg.Logger, cap: cfg.PauseCap},
 	}, nil
+}
+
+// lifeKey is where contexts of a Run carry the one that ends when Run returns.
+type lifeKey struct{}
+
+// lifeOf returns a context that outlives the worker of ctx and ends when Run returns.
+func lifeOf(ctx context.Context) context.Context {
+	life, _ := ctx.Value(lifeKey{}).(context.Context)
+	return life
 }
 
 // Run publishes until ctx ends. Then it lets the calls in flight finish, gives back the events that it still holds, and returns
@@ -206,14 +217,18 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 	r.lookAtPauses(ctx)
 	if !r.cfg.NoInline {
-		if err := r.transactor.AttachInline(r); err != nil {
+		r.open.Store(true)
+		if err := r.inside.Attach(inlineRelay{r}); err != nil {
+			r.open.Store(false)
 			r.running.Store(false)
 			return err
 		}
-		defer r.transactor.DetachInline()
-		r.open.Store(true)
+		defer r.inside.Detach()
 	}
 
+	life, over := context.WithCancel(context.WithoutCancel(ctx))
+	defer over()
+	ctx = context.WithValue(ctx, lifeKey{}, life)
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var workers sync.WaitGroup
@@ -237,7 +252,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		defer close(drained)
 		workers.Wait()
 		r.behind.Wait()
-		r.giveBack()
+		r.giveBack(life)
 		r.stopping.Store(false)
 		r.running.Store(false)
 	}()

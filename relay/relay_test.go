@@ -15,9 +15,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/respproxy"
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/relay"
@@ -103,11 +104,7 @@ func start(t testing.TB, tr *luatx.Transactor, publisher relay.Publisher, cfg re
 	go func() { done <- r.Run(ctx) }()
 	if !cfg.NoInline {
 		redistest.Eventually(t, "the relay to take reservations", func() bool {
-			_, ok := r.Reserve()
-			if ok {
-				r.Committed(0, nil, true)
-			}
-			return ok || len(done) > 0
+			return link.Of(tr).Relay() != nil || len(done) > 0
 		})
 	}
 	stop = sync.OnceFunc(func() {
@@ -287,10 +284,10 @@ func TestDeadRelay(t *testing.T) {
 	tr, out := newTransactor(t, client), newSink()
 	emit(t, tr, "a", "e")
 	emit(t, tr, "b", "killer")
-	scripts := tr.Scripts()
+	scripts := link.Of(tr).Scripts
 	claims := func() (n int) {
 		for _, slot := range tr.Keyspace().Slots() { // as a relay that dies before it settles
-			claim, err := scripts.Claim(t.Context(), scripts.Shard(slot), script.Claiming{Limit: 10, Lease: 10 * time.Millisecond, Attempts: 3})
+			claim, err := scripts.Claim(t.Context(), scripts.Shard(slot), shard.Claiming{Limit: 10, Lease: 10 * time.Millisecond, Attempts: 3})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -320,22 +317,22 @@ func TestStaleSettlementChangesNothing(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	tr := newTransactor(t, client, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(1) })
 	emit(t, tr, "a", "e")
-	scripts, shard := tr.Scripts(), tr.Scripts().Shard(tr.Keyspace().Slots()[0])
-	first, err := scripts.Claim(t.Context(), shard, script.Claiming{Limit: 10, Lease: time.Millisecond, Attempts: 5})
+	scripts, home := link.Of(tr).Scripts, link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[0])
+	first, err := scripts.Claim(t.Context(), home, shard.Claiming{Limit: 10, Lease: time.Millisecond, Attempts: 5})
 	if err != nil || len(first.Events) != 1 {
 		t.Fatal(first, err)
 	}
 	second := first
 	redistest.Eventually(t, "the lease to run out", func() bool {
-		second, err = scripts.Claim(t.Context(), shard, script.Claiming{Limit: 10, Lease: time.Hour, Attempts: 5})
+		second, err = scripts.Claim(t.Context(), home, shard.Claiming{Limit: 10, Lease: time.Hour, Attempts: 5})
 		return err == nil && len(second.Events) == 1
 	})
 	for _, what := range []string{"failed", "parked", "back"} {
-		done, err := settle(t, tr, shard, "e", what, first.Lease)
+		done, err := settle(t, tr, home, "e", what, first.Lease)
 		if err != nil || done != "stale" {
 			t.Errorf("a late %s: %v, %v", what, done, err)
 		}
-		done, err = settle(t, tr, shard, "e", what, "")
+		done, err = settle(t, tr, home, "e", what, "")
 		if err != nil || done != "stale" {
 			t.Errorf("the committer's late %s: %v, %v", what, done, err)
 		}
@@ -343,11 +340,11 @@ func TestStaleSettlementChangesNothing(t *testing.T) {
 	if c := counts(t, tr); c.Leased != 1 || c.Parked != 0 {
 		t.Errorf("%+v", c)
 	}
-	done, err := settle(t, tr, shard, "e", "sent", first.Lease)
+	done, err := settle(t, tr, home, "e", "sent", first.Lease)
 	if err != nil || done != "sent" {
 		t.Errorf("a late sent: %v, %v", done, err)
 	}
-	if done, _ := settle(t, tr, shard, "e", "failed", second.Lease); done != "stale" {
+	if done, _ := settle(t, tr, home, "e", "failed", second.Lease); done != "stale" {
 		t.Errorf("failed after sent: %v", done)
 	}
 	if c := counts(t, tr); c != (outbox.Counts{Sent: 1}) {

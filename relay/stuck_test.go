@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -14,7 +15,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/respproxy"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/relay"
@@ -150,18 +153,42 @@ func TestRelayGoesOnAfterPublishesThatEndTheirGoroutine(t *testing.T) {
 	}
 }
 
+func TestNothingIsSettledAfterRunHasReturned(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	proxy := redistest.Proxy(t, server.Addr())
+	tr, out := newTransactor(t, redistest.Client(t, proxy.Addr())), newSink()
+	var log lines
+	stop := start(t, tr, out, relay.Config{NoInline: true, SweepInterval: 10 * time.Millisecond, DrainTimeout: time.Second, Logger: log.logger()})
+	sha := maps.Collect(link.Of(tr).Runner.SHAs())["settle"]
+	proxy.On(func(cmd []string) respproxy.Action {
+		if slices.Contains(cmd, sha) {
+			return respproxy.DropRequest()
+		}
+		return respproxy.Pass()
+	})
+	emit(t, tr, "a", "published")
+	redistest.Eventually(t, "the event is published", func() bool { return out.count("published") == 1 })
+	stop()
+	returned := time.Now()
+	redistest.Eventually(t, "the relay gives up", func() bool { return log.count("could not be settled") == 1 })
+	if took := time.Since(returned); took > 10*time.Second { // a request in flight ends with the client's ReadTimeout, 3 s
+		t.Errorf("the relay goes on settling for %v after Run has returned", took)
+	}
+}
+
 func TestRunReturnsWithinDrainTimeoutThoughPublisherHangs(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, out := newTransactor(t, client), newHanging(t)
 		var log lines
-		stop := start(t, tr, out, relay.Config{NoInline: true, SweepInterval: 10 * time.Millisecond, DrainTimeout: time.Second, Logger: log.logger()})
+		stop := start(t, tr, out, relay.Config{NoInline: true, SweepInterval: 10 * time.Millisecond, DrainTimeout: 2 * time.Second, Logger: log.logger()})
 		emit(t, tr, "a", "stuck")
 		redistest.Eventually(t, "the call hangs", func() bool { return out.count("stuck") == 1 })
 		began := time.Now()
 		stop()
-		if took := time.Since(began); took > 1500*time.Millisecond {
-			t.Errorf("Run returned %v after its context ended, with a DrainTimeout of 1s", took)
+		if took := time.Since(began); took > 2500*time.Millisecond {
+			t.Errorf("Run returned %v after its context ended, with a DrainTimeout of 2s", took)
 		}
 		if n := log.count("does not return"); n != 1 {
 			t.Errorf("the stuck call is logged %d times", n)
@@ -205,7 +232,7 @@ func TestLateAnswerSettlesOnlySentEvents(t *testing.T) {
 	})
 }
 
-// TestStuckEventCostsItsNeighborsNoAttempt publishes one batch in which one event hangs.
+// TestStuckEventCostsItsNeighborsNoAttempt publishes one batch in which one event hangs, and is sent late.
 func TestStuckEventCostsItsNeighborsNoAttempt(t *testing.T) {
 	t.Parallel()
 	for name, wrap := range map[string]func(*hanging) (relay.Publisher, error){
@@ -231,7 +258,7 @@ func TestStuckEventCostsItsNeighborsNoAttempt(t *testing.T) {
 				cfg.Attempts = 1
 				start(t, tr, publisher, cfg)
 				good := numbered("good", 4)
-				emit(t, tr, "a", append([]string{"stuck"}, good...)...)
+				emit(t, tr, "a", append(slices.Clone(good), "stuck")...)
 				redistest.Eventually(t, "the stuck event is parked", func() bool { return parked(t, tr, "timeout") == 1 })
 				redistest.Eventually(t, "the others are settled", func() bool { return counts(t, tr).Pending == 0 })
 				for _, id := range good {
@@ -239,6 +266,8 @@ func TestStuckEventCostsItsNeighborsNoAttempt(t *testing.T) {
 						t.Errorf("%s was published %d times", id, n)
 					}
 				}
+				out.release()
+				redistest.Eventually(t, "the stuck event is settled", func() bool { return parked(t, tr, "timeout") == 0 })
 			})
 		})
 	}

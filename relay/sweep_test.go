@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/relay"
@@ -63,7 +64,7 @@ func TestSweepTakesTurns(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr := newTransactor(t, client)
-		scripts := tr.Scripts()
+		scripts := link.Of(tr).Scripts
 		shard := scripts.Shard(tr.Keyspace().Slots()[0])
 		const pause = 20 * time.Millisecond
 		began := time.Now()
@@ -102,7 +103,7 @@ func TestSweepWithoutItsTurn(t *testing.T) {
 		client := redistest.Shared(t).Client(t)
 		tr, out := newTransactor(t, client), newSink()
 		for _, n := range tr.Keyspace().Slots() {
-			if err := client.Set(t.Context(), tr.Scripts().Shard(n).Key("sweep"), "v", 0).Err(); err != nil {
+			if err := client.Set(t.Context(), link.Of(tr).Scripts.Shard(n).Key("sweep"), "v", 0).Err(); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/eval"
 )
 
 const (
@@ -30,7 +30,7 @@ func (r *Relay) listen(ctx context.Context) {
 	}
 	var outage listenOutage
 	var subscriptions sync.WaitGroup
-	for _, channels := range r.scripts.WakeSubscriptions(r.shards) {
+	for _, channels := range r.inside.Runner.WakeSubscriptions(r.shards) {
 		subscriptions.Go(func() { r.subscribe(ctx, channels, heard, &outage) })
 	}
 	subscriptions.Wait()
@@ -40,14 +40,14 @@ func (r *Relay) listen(ctx context.Context) {
 func (r *Relay) subscribe(ctx context.Context, channels []string, heard func(int), outage *listenOutage) {
 	for try := 0; ctx.Err() == nil; try++ {
 		began := time.Now()
-		err := r.scripts.Listen(ctx, channels, heard)
+		err := r.inside.Runner.Listen(ctx, channels, heard)
 		if time.Since(began) > listenCap {
 			try = 0
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		pause, denied := min(listenPause<<min(try, 10), listenCap), script.Denied(err) || errors.Is(err, script.ErrNoChannels)
+		pause, denied := min(listenPause<<min(try, 10), listenCap), eval.Denied(err) || errors.Is(err, eval.ErrNoChannels)
 		if denied {
 			pause = listenRefused
 		}

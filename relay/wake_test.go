@@ -13,9 +13,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/respproxy"
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/relay"
@@ -54,7 +55,7 @@ func masters(t testing.TB, client redis.UniversalClient) (admins []*redis.Client
 // waitListening waits until relays are subscribed, so many of them, to all channels.
 func waitListening(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor, relays int) {
 	t.Helper()
-	channels, admins := slices.Concat(tr.Scripts().WakeSubscriptions(tr.Keyspace().Slots())...), masters(t, client)
+	channels, admins := slices.Concat(link.Of(tr).Runner.WakeSubscriptions(tr.Keyspace().Slots())...), masters(t, client)
 	if _, cluster := client.(*redis.ClusterClient); cluster && admins[0].PubSubShardNumSub(t.Context()).Err() != nil {
 		t.Skip("a cluster has wake-ups from 7.0 on")
 	}
@@ -124,8 +125,8 @@ func TestWakeUpOfAnEarlierEvent(t *testing.T) {
 		tr := newTransactor(t, client, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(1) })
 		committer := elsewhere(t, client, tr)
 		emit(t, committer, "a", "leased")
-		scripts := tr.Scripts()
-		if claim, err := scripts.Claim(t.Context(), scripts.Shard(tr.Keyspace().Slots()[0]), script.Claiming{Limit: 10, Lease: time.Hour, Attempts: 3}); err != nil || len(claim.Events) != 1 {
+		scripts := link.Of(tr).Scripts
+		if claim, err := scripts.Claim(t.Context(), scripts.Shard(tr.Keyspace().Slots()[0]), shard.Claiming{Limit: 10, Lease: time.Hour, Attempts: 3}); err != nil || len(claim.Events) != 1 {
 			t.Fatal(claim, err)
 		}
 		out := newSink()
@@ -193,7 +194,7 @@ func TestListenersSurvive(t *testing.T) {
 		cluster := redistest.Cluster(t)
 		try(t, cluster.Client(t), func(tr *luatx.Transactor) {
 			ctx := redistest.Soon(t)
-			n := slot.Of(tr.Scripts().WakeSubscriptions(tr.Keyspace().Slots())[0][0])
+			n := slot.Of(link.Of(tr).Runner.WakeSubscriptions(tr.Keyspace().Slots())[0][0])
 			from, err := cluster.NodeForSlot(ctx, n)
 			if err != nil {
 				t.Fatal(err)
@@ -217,13 +218,13 @@ func TestWakeUpsAreCoalesced(t *testing.T) {
 	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
 	tr := newTransactor(t, redistest.Client(t, proxy.Addr()))
 	hold := proxy.Hold(respproxy.Command("SPUBLISH"))
-	tr.WakeRelays(0)
+	link.Of(tr).Wake(0)
 	if err := hold.Wait(redistest.Soon(t)); err != nil {
 		t.Fatal(err)
 	}
 	for range 1000 {
-		tr.WakeRelays(0)
-		tr.WakeRelays(1)
+		link.Of(tr).Wake(0)
+		link.Of(tr).Wake(1)
 	}
 	hold.Release()
 	told := func() int { return max(proxy.Count("SPUBLISH"), proxy.Count("PUBLISH")) } // the latter where the server is older

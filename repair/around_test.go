@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/shard"
 )
 
 // TestAround holds that a round comes to each shard once, from where the last one stood; and that those that know of none
@@ -19,7 +19,7 @@ func TestAround(t *testing.T) {
 	}
 	first := make(map[int]bool)
 	for range 1000 {
-		round := around(shards, script.NoPlace)
+		round := around(shards, shard.NoPlace)
 		first[round[0]] = true
 		slices.Sort(round)
 		if !slices.Equal(round, shards) {

@@ -4,7 +4,7 @@ import (
 	"encoding/hex"
 	"fmt"
 
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/shard"
 )
 
 // Kind is a way in which a shard can disagree with itself.
@@ -40,7 +40,7 @@ const (
 	Broken Kind = "broken"
 	// Foreign is a shard that another keyspace has written: Detail is its identity. Nothing else of it is looked
 	// at. Repair it with a Transactor of its own configuration.
-	Foreign Kind = script.RepairForeign
+	Foreign Kind = shard.RepairForeign
 )
 
 // kinds says in words what is found, and what is done about it: done, or for what is left to a person, to do.
@@ -94,7 +94,7 @@ func (f Finding) String() string {
 	return line + ": " + words.todo
 }
 
-func finding(slot int, f script.RepairFinding) Finding {
+func finding(slot int, f shard.RepairFinding) Finding {
 	if Kind(f.Kind) == Broken {
 		f.ID = hex.EncodeToString([]byte(f.ID))
 	}

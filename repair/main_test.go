@@ -11,8 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/repair"
 )
 
@@ -50,7 +51,7 @@ func body(id string) string {
 	return fmt.Sprintf(`{"specversion":"1.0","id":%q,"source":"/s","type":"t","data":1}`, id)
 }
 
-func (s *shop) key(name string) string { return s.tr.Scripts().Shard(s.slot).Key(name) }
+func (s *shop) key(name string) string { return link.Of(s.tr).Scripts.Shard(s.slot).Key(name) }
 
 func (s *shop) emit(ctx context.Context, ids ...string) error {
 	_, err := s.tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
@@ -66,12 +67,12 @@ func (s *shop) emit(ctx context.Context, ids ...string) error {
 
 func (s *shop) settle(t testing.TB, what string, ids ...string) {
 	t.Helper()
-	batch := make([]script.Settlement, len(ids))
+	batch := make([]shard.Settlement, len(ids))
 	for i, id := range ids {
-		batch[i] = script.Settlement{ID: id, What: what, Error: "refused"}
+		batch[i] = shard.Settlement{ID: id, What: what, Error: "refused"}
 	}
-	how := script.Settling{Attempts: 10, Base: time.Second, Cap: time.Minute, Retention: time.Hour}
-	settled, err := s.tr.Scripts().Settle(redistest.Soon(t), s.tr.Scripts().Shard(s.slot), how, batch)
+	how := shard.Settling{Attempts: 10, Base: time.Second, Cap: time.Minute, Retention: time.Hour}
+	settled, err := link.Of(s.tr).Scripts.Settle(redistest.Soon(t), link.Of(s.tr).Scripts.Shard(s.slot), how, batch)
 	must(t, err)
 	for i, d := range settled.Done {
 		if d != what {
@@ -86,7 +87,7 @@ func (s *shop) furnish(t testing.TB) {
 	must(t, s.emit(redistest.Soon(t), "leased", "pending", "parked", "sent"))
 	s.settle(t, "parked", "parked")
 	s.settle(t, "sent", "sent")
-	claim, err := s.tr.Scripts().Claim(redistest.Soon(t), s.tr.Scripts().Shard(s.slot), script.Claiming{Limit: 1, Lease: time.Hour, Attempts: 10})
+	claim, err := link.Of(s.tr).Scripts.Claim(redistest.Soon(t), link.Of(s.tr).Scripts.Shard(s.slot), shard.Claiming{Limit: 1, Lease: time.Hour, Attempts: 10})
 	must(t, err)
 	if len(claim.Events) != 1 || claim.Events[0].ID != "leased" {
 		t.Fatalf("claimed %+v", claim.Events)

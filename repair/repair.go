@@ -15,7 +15,8 @@ import (
 	"time"
 
 	"github.com/luatx/luatx"
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/slot"
 )
 
@@ -74,7 +75,7 @@ func (c Config) validate() error {
 // A Worker repairs the shards of a Transactor. It is safe for concurrent use, beside commits and relays: each step
 // judges and settles at one moment.
 type Worker struct {
-	scripts *script.Set
+	scripts *shard.Scripts
 	shards  []int
 	cfg     Config
 	name    string // in the lease
@@ -91,7 +92,7 @@ func New(t *luatx.Transactor, cfg Config) (*Worker, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Worker{scripts: t.Scripts(), shards: t.Keyspace().Slots(), cfg: cfg, name: rand.Text()}, nil
+	return &Worker{scripts: link.Of(t).Scripts, shards: t.Keyspace().Slots(), cfg: cfg, name: rand.Text()}, nil
 }
 
 // Check lists what disagrees in the shards of the slots given, or in all shards, and changes nothing. A slot that could
@@ -164,13 +165,13 @@ func (l look) existing(ctx context.Context, slots []int) ([]int, bool) {
 
 // shard looks at one shard, step by step.
 func (l look) shard(ctx context.Context, n int) bool {
-	var at script.RepairAt
+	var at shard.RepairAt
 	for done := false; !done; {
 		bounded, end, err := l.begin(ctx, n)
 		if err != nil {
 			return l.failed(ctx, err)
 		}
-		var found []script.RepairFinding
+		var found []shard.RepairFinding
 		found, at, done, err = l.scripts.Repair(bounded, l.scripts.Shard(n), l.fix, at, l.cfg.Step)
 		end()
 		if err != nil {

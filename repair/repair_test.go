@@ -14,8 +14,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/repair"
 )
 
@@ -68,27 +69,32 @@ var invariants = []invariant{
 	{"lease of a parked one", [][]any{{"HSET", "@leases", "parked", 1}}, []string{"leftover leases/parked"}},
 	{"attempts that are none", [][]any{{"HSET", "@attempts", "leased", "many"}}, []string{"value attempts/leased"}},
 	{"never due", [][]any{{"ZADD", "@pending", "inf", "pending"}}, []string{"value pending/pending"}},
-	{"inbox past its retention", [][]any{{"HSET", "@inbox:a", "start", ago(2*retention + time.Minute)}}, []string{"stale inbox:a"}},
-	{"inbox within its retention", [][]any{{"HSET", "@inbox:a", "start", ago(2*retention - time.Minute)}}, nil},
+	{"inbox past its retention", [][]any{{"HSET", "@inbox:a", "start", ago(2*retention + time.Hour)}}, []string{"stale inbox:a"}},
+	{"inbox within its retention", [][]any{{"HSET", "@inbox:a", "start", ago(2*retention - time.Hour)}}, nil},
 	{
 		"both generations",
-		[][]any{{"HSET", "@inbox:a", "start", ago(2*retention + time.Minute), "b", 1}, {"HSET", "@inbox:b", "start", ago(3 * retention)}},
+		[][]any{{"HSET", "@inbox:a", "start", ago(2*retention + time.Hour), "b", 1}, {"HSET", "@inbox:b", "start", ago(3 * retention)}},
 		[]string{"stale inbox:a", "stale inbox:b"},
 	},
 	{
 		"older generation",
-		[][]any{{"HSET", "@inbox:a", "start", ago(retention + time.Minute), "b", 1}, {"HSET", "@inbox:b", "start", ago(3 * retention)}},
+		[][]any{{"HSET", "@inbox:a", "start", ago(retention + time.Hour), "b", 1}, {"HSET", "@inbox:b", "start", ago(3 * retention)}},
 		[]string{"stale inbox:b"},
 	},
 	{
 		"older generation within its retention",
-		[][]any{{"HSET", "@inbox:a", "start", ago(retention - time.Minute), "b", 1}, {"HSET", "@inbox:b", "start", ago(3 * retention)}},
+		[][]any{{"HSET", "@inbox:a", "start", ago(retention - time.Hour), "b", 1}, {"HSET", "@inbox:b", "start", ago(3 * retention)}},
 		nil,
 	},
 	{"newer generation lost", [][]any{{"RENAME", "@inbox:a", "@inbox:b"}}, []string{"unlinked inbox:b"}},
 	{
+		"newer generation lost within three retentions",
+		[][]any{{"RENAME", "@inbox:a", "@inbox:b"}, {"HSET", "@inbox:b", "start", ago(3*retention - time.Hour)}},
+		[]string{"unlinked inbox:b"},
+	},
+	{
 		"newer generation lost long ago",
-		[][]any{{"RENAME", "@inbox:a", "@inbox:b"}, {"HSET", "@inbox:b", "start", ago(3*retention + time.Minute)}},
+		[][]any{{"RENAME", "@inbox:a", "@inbox:b"}, {"HSET", "@inbox:b", "start", ago(3*retention + time.Hour)}},
 		[]string{"stale inbox:b"},
 	},
 	{"older generation not looked at", [][]any{{"HSET", "@inbox:b", "start", ago(retention)}}, []string{"unlinked inbox:b"}},
@@ -97,8 +103,8 @@ var invariants = []invariant{
 	{"inbox from the future", [][]any{{"HSET", "@inbox:a", "start", ago(-time.Hour)}}, []string{"value inbox:a/start"}},
 	{"inbox without a time", [][]any{{"HDEL", "@inbox:a", "start"}}, []string{"value inbox:a/start"}},
 	{"replies past the retention", [][]any{
-		{"HSET", "@results", "start", ago(2*retention + time.Minute), "d", "1:x"},
-		{"HSET", "@results:b", "start", ago(2*retention - time.Minute), "d", "1:x"},
+		{"HSET", "@results", "start", ago(2*retention + time.Hour), "d", "1:x"},
+		{"HSET", "@results:b", "start", ago(2*retention - time.Hour), "d", "1:x"},
 	}, []string{"stale results"}},
 	{"replies without a time", [][]any{{"HSET", "@results:b", "d", "1:x"}}, []string{"value results:b/start"}},
 	{"broken", [][]any{{"HSET", "@broken", "0123456789abcdef", "HSET k"}}, []string{"broken broken/30313233343536373839616263646566"}},
@@ -167,7 +173,7 @@ func TestHealedWorksAgain(t *testing.T) {
 		}
 		ids := map[string]int{}
 		for range 3 { // what was leased before is claimed by itself
-			claim, err := s.tr.Scripts().Claim(redistest.Soon(t), s.tr.Scripts().Shard(s.slot), script.Claiming{Limit: 10, Lease: time.Hour, Attempts: 10})
+			claim, err := link.Of(s.tr).Scripts.Claim(redistest.Soon(t), link.Of(s.tr).Scripts.Shard(s.slot), shard.Claiming{Limit: 10, Lease: time.Hour, Attempts: 10})
 			must(t, err)
 			for _, e := range claim.Events {
 				ids[e.ID] = e.Attempt
@@ -288,7 +294,7 @@ func TestListing(t *testing.T) {
 	client := server.Client(t, func(o *redis.Options) { o.Username, o.Password = "limited", "secret" })
 	s := newShop(t, client, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(4).WithPrefix(c.Namespace) })
 	for _, n := range s.tr.Keyspace().Slots() {
-		s.do(t, "ZADD", s.tr.Scripts().Shard(n).Key("pending"), 1, "x", 1, "y")
+		s.do(t, "ZADD", link.Of(s.tr).Scripts.Shard(n).Key("pending"), 1, "x", 1, "y")
 	}
 	w := newWorker(t, s.tr, repair.Config{})
 	for _, n := range []int{-1, 16384} {

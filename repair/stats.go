@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/shard"
 )
 
 // Stats counts what Fix and Run have done in this process. Dry runs do not count.
@@ -37,7 +37,7 @@ type stats struct {
 	s  Stats
 }
 
-func (c *stats) step(found []script.RepairFinding, done bool) {
+func (c *stats) step(found []shard.RepairFinding, done bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.s.Steps++

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/shard"
 )
 
 // errTurnLost ends a round: another process has taken it over.
@@ -36,7 +36,7 @@ func (w *Worker) Run(ctx context.Context) error {
 
 // turn makes a round where it is this process' turn, and returns how long to wait until it may be the next time.
 func (w *Worker) turn(ctx context.Context) time.Duration {
-	turn, err := w.ask(ctx, script.Turning{Hold: w.cfg.Lease, At: script.NoPlace})
+	turn, err := w.ask(ctx, shard.Turning{Hold: w.cfg.Lease, At: shard.NoPlace})
 	if err != nil {
 		if ctx.Err() == nil {
 			w.stats.failed()
@@ -47,19 +47,19 @@ func (w *Worker) turn(ctx context.Context) time.Duration {
 	if !turn.Mine {
 		return min(turn.Wait, w.cfg.Interval) + rand.N(minLease) // those who wait for the same do not ask together
 	}
-	end := script.Turning{Next: w.cfg.Interval}
+	end, wait := shard.Turning{Next: w.cfg.Interval}, w.cfg.Interval
 	var complete bool
 	if end.At, complete = w.round(ctx, turn.At); !complete {
-		end.Next = 0
+		end.Next, wait = 0, min(w.cfg.Interval, stepTimeout)
 	}
 	if _, err := w.ask(context.WithoutCancel(ctx), end); err != nil {
 		w.cfg.Logger.Warn("repair: could not end the round; the next one begins when its lease has run out", "error", err)
 	}
-	return w.cfg.Interval
+	return wait
 }
 
 // ask takes, keeps or ends the turn. It lies in the first shard.
-func (w *Worker) ask(ctx context.Context, turn script.Turning) (script.Turned, error) {
+func (w *Worker) ask(ctx context.Context, turn shard.Turning) (shard.Turned, error) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	turn.Owner, turn.Interval = w.name, w.cfg.Interval
@@ -70,11 +70,11 @@ func (w *Worker) ask(ctx context.Context, turn script.Turning) (script.Turned, e
 // whether that is its end.
 func (w *Worker) round(ctx context.Context, at int) (stands int, complete bool) {
 	began, asked := time.Now(), time.Now()
-	stands = script.NoPlace
+	stands = shard.NoPlace
 	step := func(ctx context.Context, slot int) (context.Context, context.CancelFunc, error) {
 		stands = slot
 		if time.Since(asked) > min(w.cfg.Lease/3, noteEvery) {
-			turn, err := w.ask(ctx, script.Turning{Hold: w.cfg.Lease, At: slot})
+			turn, err := w.ask(ctx, shard.Turning{Hold: w.cfg.Lease, At: slot})
 			if err != nil || !turn.Mine {
 				return nil, nil, errors.Join(errTurnLost, err)
 			}
@@ -113,7 +113,7 @@ func (w *Worker) round(ctx context.Context, at int) (stands int, complete bool) 
 // to all of them together. Without a place, it begins at any shard.
 func around(shards []int, at int) []int {
 	first, _ := slices.BinarySearch(shards, at)
-	if at == script.NoPlace {
+	if at == shard.NoPlace {
 		first = rand.IntN(len(shards))
 	}
 	first %= len(shards)

@@ -11,15 +11,17 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/respproxy"
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/relay"
@@ -108,7 +110,7 @@ func TestOneAtATime(t *testing.T) {
 		s := newShop(t, client)
 		s.furnish(t)
 		turn := func(who string, hold, interval, next time.Duration) (bool, time.Duration) {
-			turned, err := s.tr.Scripts().Turn(redistest.Soon(t), s.tr.Scripts().Shard(s.slot), script.Turning{Owner: who, Hold: hold, Interval: interval, Next: next, At: script.NoPlace})
+			turned, err := link.Of(s.tr).Scripts.Turn(redistest.Soon(t), link.Of(s.tr).Scripts.Shard(s.slot), shard.Turning{Owner: who, Hold: hold, Interval: interval, Next: next, At: shard.NoPlace})
 			must(t, err)
 			return turned.Mine, turned.Wait
 		}
@@ -160,7 +162,7 @@ func TestTurnLost(t *testing.T) {
 		if n, err := admin.Exists(t.Context(), s.key("repair")).Result(); err != nil || n == 0 {
 			return false
 		}
-		turned, err := other.Scripts().Turn(redistest.Soon(t), other.Scripts().Shard(s.slot), script.Turning{Owner: "another", Hold: time.Hour, Interval: time.Hour, At: script.NoPlace})
+		turned, err := link.Of(other).Scripts.Turn(redistest.Soon(t), link.Of(other).Scripts.Shard(s.slot), shard.Turning{Owner: "another", Hold: time.Hour, Interval: time.Hour, At: shard.NoPlace})
 		must(t, err)
 		return turned.Mine
 	})
@@ -171,70 +173,85 @@ func TestTurnLost(t *testing.T) {
 	}
 }
 
-// TestRoundsGoOn holds that a round which is cut short by the end of its process goes on where it stood: where processes
-// are replaced more often than a round takes, the last shards would never be repaired.
+// TestRoundsGoOn tests that a round goes on where it stood if its process dies or stops. Otherwise the last shards would never
+// be repaired where processes are replaced more often than a round takes. A process that stops gives its turn back, so the
+// next one does not wait for the end of its lease.
 func TestRoundsGoOn(t *testing.T) {
 	t.Parallel()
-	proxy, out, hold := redistest.Proxy(t, redistest.Shared(t).Addr()), &logs{}, respproxy.NewHold()
-	s := newShop(t, redistest.Shared(t).Client(t), func(c *luatx.Config) { c.Keyspace = luatx.Partitions(4).WithPrefix(c.Namespace) })
-	slots := s.tr.Keyspace().Slots()
-	damage := func() {
-		for _, n := range slots {
-			must(t, s.client.ZAdd(t.Context(), s.tr.Scripts().Shard(n).Key("pending"), redis.Z{Score: 1, Member: "gone"}).Err())
-		}
-	}
-	damage()
-	must(t, s.client.HSet(t.Context(), s.key("repair"), "at", slots[0]).Err())
-	third := respproxy.Containing(s.tr.Scripts().Shard(slots[2]).Key("pending"))
-	proxy.On(func(cmd []string) respproxy.Action {
-		switch {
-		case strings.ToUpper(cmd[0]) != "EVALSHA":
-			return respproxy.Pass()
-		case third(cmd):
-			return respproxy.HoldBy(hold)
-		}
-		return respproxy.Delay(60 * time.Millisecond) // longer than a third of the lease: the worker says where it stands
-	})
-	other, err := luatx.New(redistest.Client(t, proxy.Addr()), s.tr.Config())
-	must(t, err)
-	run(t, newWorker(t, other, repair.Config{Interval: time.Hour, Lease: 150 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)}))
-	must(t, hold.Wait(redistest.Soon(t)))
-	defer hold.Release()
+	for name, lease := range map[string]time.Duration{"process dies": 150 * time.Millisecond, "process stops": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			proxy, out, hold := redistest.Proxy(t, redistest.Shared(t).Addr()), &logs{}, respproxy.NewHold()
+			s := newShop(t, redistest.Shared(t).Client(t), func(c *luatx.Config) { c.Keyspace = luatx.Partitions(4).WithPrefix(c.Namespace) })
+			slots := s.tr.Keyspace().Slots()
+			damage := func() {
+				for _, n := range slots {
+					must(t, s.client.ZAdd(t.Context(), link.Of(s.tr).Scripts.Shard(n).Key("pending"), redis.Z{Score: 1, Member: "gone"}).Err())
+				}
+			}
+			damage()
+			must(t, s.client.HSet(t.Context(), s.key("repair"), "at", slots[0]).Err())
+			third := respproxy.Containing(link.Of(s.tr).Scripts.Shard(slots[2]).Key("pending"))
+			proxy.On(func(cmd []string) respproxy.Action {
+				switch {
+				case strings.ToUpper(cmd[0]) != "EVALSHA":
+					return respproxy.Pass()
+				case third(cmd):
+					return respproxy.HoldBy(hold)
+				}
+				return respproxy.Delay(60 * time.Millisecond) // longer than a third of the short lease: the worker notes where it stands
+			})
+			other, err := luatx.New(redistest.Client(t, proxy.Addr(), func(o *redis.Options) { o.ReadTimeout = time.Second }), s.tr.Config())
+			must(t, err)
+			stop := run(t, newWorker(t, other, repair.Config{Interval: time.Hour, Lease: lease, Logger: slog.New(slog.DiscardHandler)}))
+			must(t, hold.Wait(redistest.Soon(t)))
+			defer hold.Release()
 
-	damage()
-	w := newWorker(t, s.tr, repair.Config{Interval: time.Hour, Logger: out.logger()})
-	run(t, w)
-	redistest.Eventually(t, "a round", func() bool { return w.Stats().Rounds == 1 })
-	var order []int
-	for _, found := range regexp.MustCompile(`slot (\d+):`).FindAllStringSubmatch(out.text(), -1) {
-		n, err := strconv.Atoi(found[1])
-		must(t, err)
-		order = append(order, n)
-	}
-	if want := slices.Concat(slots[2:], slots[:2]); !slices.Equal(order, want) {
-		t.Errorf("repaired in the order %v, want %v", order, want)
+			damage()
+			if name == "process stops" {
+				stop()
+			}
+			w := newWorker(t, s.tr, repair.Config{Interval: time.Hour, Lease: time.Hour, Logger: out.logger()})
+			run(t, w)
+			redistest.Eventually(t, "a round", func() bool { return w.Stats().Rounds == 1 })
+			var order []int
+			for _, found := range regexp.MustCompile(`slot (\d+):`).FindAllStringSubmatch(out.text(), -1) {
+				n, err := strconv.Atoi(found[1])
+				must(t, err)
+				order = append(order, n)
+			}
+			if want := slices.Concat(slots[2:], slots[:2]); !slices.Equal(order, want) {
+				t.Errorf("repaired in the order %v, want %v", order, want)
+			}
+		})
 	}
 }
 
-// TestRoundsComeBack holds that a round comes back to a shard that it could not look at: a master that has a successor
-// moments later must not cost an interval.
+// TestRoundsComeBack tests that a failure during a round does not cost an interval: a master may have a successor moments later.
 func TestRoundsComeBack(t *testing.T) {
 	t.Parallel()
-	for name, commands := range map[string][]string{"a step fails": {"EVALSHA"}, "the look for shards fails": {"EXISTS"}} {
+	for name, command := range map[string]string{"a step fails": "EVALSHA", "the look for shards fails": "EXISTS", "the turn is not renewed": "EVALSHA"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
 			s := newShop(t, redistest.Client(t, proxy.Addr()), func(c *luatx.Config) { c.Keyspace = luatx.Partitions(4).WithPrefix(c.Namespace) })
 			for _, n := range s.tr.Keyspace().Slots() {
-				must(t, s.client.ZAdd(t.Context(), s.tr.Scripts().Shard(n).Key("pending"), redis.Z{Score: 1, Member: "gone"}).Err())
+				must(t, s.client.ZAdd(t.Context(), link.Of(s.tr).Scripts.Shard(n).Key("pending"), redis.Z{Score: 1, Member: "gone"}).Err())
 			}
-			w := newWorker(t, s.tr, repair.Config{Interval: time.Hour, Logger: slog.New(slog.DiscardHandler)})
-			third := respproxy.Containing(s.tr.Scripts().Shard(s.tr.Keyspace().Slots()[2]).Key("pending"))
+			w := newWorker(t, s.tr, repair.Config{Interval: time.Hour, Lease: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+			fails, passes := respproxy.Containing(link.Of(s.tr).Scripts.Shard(s.tr.Keyspace().Slots()[2]).Key("pending")), int64(0)
+			if name == "the turn is not renewed" {
+				fails, passes = respproxy.Containing(s.key("repair")), 1
+			}
+			var calls atomic.Int64
 			proxy.On(func(cmd []string) respproxy.Action {
-				if slices.Contains(commands, strings.ToUpper(cmd[0])) && third(cmd) && w.Stats().Errors == 0 {
+				switch {
+				case !strings.EqualFold(cmd[0], command):
+					return respproxy.Pass()
+				case fails(cmd) && w.Stats().Errors == 0 && calls.Add(1) > passes:
 					return respproxy.CutRequest()
 				}
-				return respproxy.Pass()
+				return respproxy.Delay(60 * time.Millisecond) // longer than a third of the lease: the worker renews its turn
 			})
 			run(t, w)
 			redistest.Eventually(t, "a round", func() bool { return w.Stats().Rounds == 1 })

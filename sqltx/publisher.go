@@ -129,7 +129,8 @@ func NewOutboxPublisher(cfg OutboxPublisherConfig) *OutboxPublisher {
 // Source returns a channel of committed events, which is closed when ctx ends. An ack marks an event published, also
 // after ctx has ended; so does a process that takes it for acknowledged. A nack has it handed out again after a
 // backoff, or parks it: at once for a permanent error, and when its attempts are used up. Release gives it back, which
-// costs no attempt; so does a nack whose error has a method Untried, which returns true.
+// costs no attempt; so does a nack whose error is made by relay.Later or relay.Unavailable, or has a method Untried that
+// returns true.
 //
 // Acks are written by another goroutine, together with those that come at the same time; Wait waits for them. An event
 // that was published and whose ack was not written before the process died is published again.

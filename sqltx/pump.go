@@ -194,8 +194,9 @@ func (s *pump) room() int {
 func (s *pump) next() (chan<- *message.RawMessage, *message.RawMessage) {
 	for len(s.ready) > 0 {
 		h := s.ready[0]
-		if time.Now().After(h.until) { // it may be another's by now
-			s.drop(h)
+		if time.Until(h.until) < s.cfg.Lease/3 { // it was not renewed, and its lease may end before the loop looks again
+			s.ready = s.ready[1:]
+			s.giveBack(h)
 			continue
 		}
 		if h.msg == nil {
@@ -215,20 +216,6 @@ func (s *pump) next() (chan<- *message.RawMessage, *message.RawMessage) {
 func (s *pump) handedOut() {
 	s.ready[0].out = true
 	s.ready = s.ready[1:]
-}
-
-// drop forgets the first of what is ready, and what waits for it: their lease has run out.
-func (s *pump) drop(h *held) {
-	s.ready = s.ready[1:]
-	delete(s.holds, h)
-	l := s.lanes[h.key]
-	if l == nil || l.head != h {
-		return
-	}
-	for _, later := range l.later {
-		delete(s.holds, later)
-	}
-	delete(s.lanes, h.key)
 }
 
 // acking tells the pump of what becomes of a row.

@@ -2,10 +2,10 @@ package sqltx
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
+	"github.com/luatx/luatx/internal/settle"
 	"github.com/luatx/luatx/message"
 )
 
@@ -55,12 +55,6 @@ func (s *pump) settle(h *held, what outcome, err error) {
 // giveBack notes that a row was not tried.
 func (s *pump) giveBack(h *held) { s.settle(h, back, nil) }
 
-// untried is an error that costs no attempt, as relay.Drive gives one for an event that it could not send on.
-type untried interface {
-	error
-	Untried() bool
-}
-
 // judge decides what a failed attempt leads to.
 func (s *pump) judge(h *held, what outcome, err error) settlement {
 	e := settlement{held: h, what: what, err: err, tried: h.attempts}
@@ -70,19 +64,15 @@ func (s *pump) judge(h *held, what outcome, err error) settlement {
 	if what != failed {
 		return e
 	}
-	asked, hasAsked := message.RetryDelay(err)
-	if tried, ok := errors.AsType[untried](err); ok && tried.Untried() {
-		e.what, e.delay = back, asked
-		return e
-	}
-	if message.IsPermanent(err) || e.tried >= s.cfg.Attempts {
+	fate := settle.Decide(err)
+	switch {
+	case fate == settle.GiveBack:
+		e.what = back
+	case fate == settle.Park || e.tried >= s.cfg.Attempts:
 		e.what = parked
 		return e
 	}
-	e.delay = message.Backoff{Base: s.cfg.BackoffBase, Max: s.cfg.BackoffCap}.Delay(e.tried)
-	if hasAsked {
-		e.delay = asked
-	}
+	e.delay = settle.Pause(err, message.Backoff{Base: s.cfg.BackoffBase, Max: s.cfg.BackoffCap}.Delay(e.tried))
 	return e
 }
 

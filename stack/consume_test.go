@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/respproxy"
 	"github.com/luatx/luatx/message"
@@ -137,7 +138,7 @@ func roundTrips(t *testing.T) (commits, reads, acks int) {
 	b.feed(0, 320)
 	b.consume(client, none)
 	b.wantOnce(320)
-	for name, sha := range b.tr.ScriptSHAs() {
+	for name, sha := range link.Of(b.tr).Runner.SHAs() {
 		if name == "commit" {
 			commits = len(proxy.Commands(respproxy.Command("EVALSHA"), respproxy.Containing(sha)))
 		}

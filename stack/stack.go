@@ -15,6 +15,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/inbox"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 )
@@ -107,7 +108,7 @@ func Scripted(t *luatx.Transactor, cfg Config) (message.Middleware, error) {
 		Destination: cfg.Destination, OrderingKey: cfg.OrderingKey, At: cfg.At, MarshalFunc: cfg.OutboxMarshal,
 	}))
 	if !cfg.RelayElsewhere {
-		w := relayWatch{attached: t.HasInline, logger: cmp.Or(cfg.Logger, slog.Default())}
+		w := relayWatch{attached: func() bool { return link.Of(t).Relay() != nil }, logger: cmp.Or(cfg.Logger, slog.Default())}
 		middlewares = append(middlewares, message.NewMiddleware(w.wrap))
 	}
 	return message.Chain(middlewares...), nil

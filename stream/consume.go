@@ -11,6 +11,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/inbound"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/message"
 )
 
@@ -180,7 +181,7 @@ func (c *consumption) handle(ctx context.Context, h *handlers, batch []*message.
 	if ctx.Err() == nil {
 		places, _ = c.ledger.tryReserve(c.cfg.BatchSize, false)
 	}
-	g := c.t.Gather(c.work, len(batch), consumeLinger, func() []redis.Cmder {
+	g := link.Of(c.t).Gather(c.work, len(batch), consumeLinger, func() []redis.Cmder {
 		if places == 0 {
 			return nil
 		}
@@ -212,7 +213,7 @@ type handlers struct {
 
 type task struct {
 	ctx context.Context
-	g   *luatx.Gathering
+	g   link.Gathering
 	msg *message.RawMessage
 }
 
@@ -221,7 +222,7 @@ func newHandlers(c *consumption) *handlers {
 }
 
 // run returns when all messages of the batch have been handled.
-func (h *handlers) run(g *luatx.Gathering, batch []*message.RawMessage) {
+func (h *handlers) run(g link.Gathering, batch []*message.RawMessage) {
 	ctx := g.Context(h.work)
 	h.open.Add(len(batch))
 	for ; h.started < len(batch); h.started++ {

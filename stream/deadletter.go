@@ -14,7 +14,7 @@ import (
 	"github.com/luatx/luatx/internal/slot"
 )
 
-// deadFields is how many fields lua/deadletter.lua puts before those of the entry.
+// deadFields is how many fields internal/lua/deadletter.lua puts before those of the entry.
 const deadFields = 8
 
 // ErrNotDeadLetter says that an entry of a dead-letter stream was not written by a Subscriber.

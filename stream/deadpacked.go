@@ -13,13 +13,13 @@ import (
 )
 
 // fieldPacked is the first field of a dead letter whose entry has more fields than a script can write. It holds all names
-// and values of the entry, in their order; see lua/deadletter.lua.
+// and values of the entry, in their order; see internal/lua/deadletter.lua.
 const fieldPacked = "dead-packed"
 
 // putBackTries bounds how often another write to the dead-letter stream may undo an attempt to put an entry back.
 const putBackTries = 100
 
-// unpackTexts returns the texts that lua/deadletter.lua has packed: for each its length, a colon and the text.
+// unpackTexts returns the texts that internal/lua/deadletter.lua has packed: for each its length, a colon and the text.
 func unpackTexts(packed string) (texts []string, ok bool) {
 	for packed != "" {
 		length, rest, found := strings.Cut(packed, ":")
@@ -32,7 +32,7 @@ func unpackTexts(packed string) (texts []string, ok bool) {
 	return texts, len(texts) > 0 && len(texts)%2 == 0
 }
 
-// putBackPacked does in a transaction of the client what lua/putback.lua does: no script can write so many fields. It
+// putBackPacked does in a transaction of the client what internal/lua/putback.lua does: no script can write so many fields. It
 // returns redis.Nil if the dead letter is gone.
 func putBackPacked(ctx context.Context, client redis.UniversalClient, key, to string, dead rawEntry) error {
 	texts, ok := unpackTexts(dead.fields[1])

@@ -62,12 +62,13 @@ func TestEntriesOfAnyNumberOfFieldsBecomeDeadLettersAndComeBack(t *testing.T) {
 					t.Fatalf("%d dead letters, the first is %.300v", len(all), all)
 				}
 				// Several operators put it back at once.
+				operator := redistest.AsAdmin(t, client)
 				var put sync.WaitGroup
 				counts := make([]int, 4)
 				for i := range counts {
 					put.Go(func() {
 						var err error
-						if counts[i], err = stream.PutBack(t.Context(), client, stream.DeadLetterKey(f.key), all[0].ID); err != nil {
+						if counts[i], err = stream.PutBack(t.Context(), operator, stream.DeadLetterKey(f.key), all[0].ID); err != nil {
 							t.Error(err)
 						}
 					})

@@ -14,7 +14,7 @@ import (
 // fill puts a server beyond its maxmemory.
 func fill(t *testing.T, client *redis.Client) {
 	t.Helper()
-	must(t, client.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	must(t, redistest.AsAdmin(t, client).ConfigSet(t.Context(), "maxmemory", "1").Err())
 	if err := client.Set(t.Context(), "key", "value", 0).Err(); err == nil {
 		t.Fatal("the server is not full")
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/inbound"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/message"
 )
 
@@ -38,7 +39,7 @@ func (p *partition) handle(t *luatx.Transactor, process Processor, run []*item) 
 		it.read = time.Now()
 		p.given(&it.entry, "")
 	}
-	g := t.Gather(p.m.work, len(run), consumeLinger, nil)
+	g := link.Of(t).Gather(p.m.work, len(run), consumeLinger, nil)
 	var handlers sync.WaitGroup
 	for _, it := range run {
 		handlers.Go(func() {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/respproxy"
 	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/stream"
@@ -109,6 +110,39 @@ func TestTakesOverWhatADeadMemberLeft(t *testing.T) {
 			t.Errorf("consumers are %+v, want that of the member alone", consumers)
 		}
 	})
+}
+
+// The first request of a new owner is lost. It takes over everything all the same before it gives anything out: the old
+// owner could commit messages out of order with those.
+func TestTakesOverThoughTheFirstRequestIsLost(t *testing.T) {
+	t.Parallel()
+	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
+	client := redistest.Client(t, proxy.Addr(), func(o *redis.Options) { o.MaxRetries = -1 }) // it would repeat the request
+	p, book := newParted(t, client, 1), &handledBook{}
+	p.publish(t, 1, 0, 3)
+	p.abandon(t, 0, 3, 0)
+	var lost atomic.Bool
+	proxy.On(func(cmd []string) respproxy.Action {
+		reads := len(cmd) > 4 && strings.EqualFold(cmd[0], "evalsha") && slices.Contains(cmd[3:], p.keys()[0])
+		if reads && cmd[len(cmd)-1] == "1" && !lost.Swap(true) {
+			return respproxy.CutRequest()
+		}
+		return respproxy.Pass()
+	})
+	p.join(t, p.config(), func(msg *message.RawMessage) {
+		left, err := p.client.XPendingExt(t.Context(), &redis.XPendingExtArgs{
+			Stream: p.keys()[0], Group: "shop", Start: "-", End: "+", Count: 10, Consumer: "dead",
+		}).Result()
+		if err != nil || len(left) > 0 {
+			t.Errorf("%s is given out while the dead member owns %v, %v", msg.ID(), left, err)
+		}
+		book.note(msg)
+		msg.Ack()
+	})
+	book.wantInOrder(t, 1, 3)
+	if !lost.Load() {
+		t.Error("no request was lost")
+	}
 }
 
 // A nacked message comes again before anything behind it, at every place of a batch.

@@ -216,6 +216,39 @@ func TestPublishEndsWithItsContext(t *testing.T) {
 	}
 }
 
+// beforePipelines calls a function before each pipeline.
+type beforePipelines func()
+
+func (beforePipelines) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (beforePipelines) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (f beforePipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		f()
+		return next(ctx, cmds)
+	}
+}
+
+func TestPublishWritesWhatItTookBeforeItsContextEnded(t *testing.T) {
+	t.Parallel()
+	f := shared(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	f.client.AddHook(beforePipelines(cancel))
+	in := make(chan *message.RawMessage, 1)
+	msg := order("1")
+	msg.SetAcking(message.NewAcking(nil, nil))
+	in <- msg
+	done, err := f.publisher(t).Publish(ctx, in)
+	must(t, err)
+	<-done
+	<-msg.Settled()
+	if got := f.written(t, f.key); msg.Err() != nil || !slices.Equal(got, []string{"1"}) {
+		t.Errorf("nacked with %v, wrote %q; want the message that was taken", msg.Err(), got)
+	}
+}
+
 func TestWriteWithALostReplyIsWrittenAgain(t *testing.T) {
 	t.Parallel()
 	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())

@@ -95,7 +95,7 @@ func (r *reader) await(ctx context.Context) ([]*message.RawMessage, error) {
 	}
 	block := max(r.ledger.untilDue(time.Until(r.claimAt)), minBlock)
 	cmd := r.groupCommand(ctx, places, min(block, r.cfg.BlockTimeout))
-	_ = r.client.Process(ctx, readOnce{cmd}) // the command bears it
+	_ = r.client.Process(ctx, readOnce{cmd}) // the command holds its error
 	return r.take(cmd, places)
 }
 

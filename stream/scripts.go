@@ -3,7 +3,7 @@ package stream
 import (
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatx/luatx/lua"
+	"github.com/luatx/luatx/internal/lua"
 )
 
 // Each script may be sent again after a lost reply: the second run finds the work done. Fetch counts a delivery for each.

@@ -1,7 +1,10 @@
 package stream_test
 
 import (
+	"context"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -202,7 +205,8 @@ func TestPartitionBoundsDecodedBytesOfARun(t *testing.T) {
 	const each, n = 100_000, 12
 	f := shared(t)
 	p := newParted(t, f.client, 1)
-	pub, err := stream.NewPartitionedPublisher(f.client, p.keyspace, stream.PublisherConfig{Stream: "orders", Codecs: []stream.Codec{stream.Gzip{}}})
+	codec := &countingCodec{}
+	pub, err := stream.NewPartitionedPublisher(f.client, p.keyspace, stream.PublisherConfig{Stream: "orders", Codecs: []stream.Codec{codec}})
 	must(t, err)
 	for i := range n {
 		msg := numbered("a"+string(rune('a'+i)), 0)
@@ -211,12 +215,33 @@ func TestPartitionBoundsDecodedBytesOfARun(t *testing.T) {
 			t.Fatal(errs)
 		}
 	}
-	book := &handledBook{}
+	var first sync.Once
+	var handled atomic.Int64
 	cfg := p.config()
-	cfg.Codecs, cfg.MaxDecodedBytes, cfg.MaxDeliveries = []stream.Codec{stream.Gzip{}}, 3*each, 1
-	m := p.join(t, cfg, func(msg *message.RawMessage) { book.note(msg); msg.Ack() })
+	cfg.Codecs, cfg.MaxDecodedBytes, cfg.MaxDeliveries = []stream.Codec{codec}, 3*each, 1
+	m := p.consume(t, f.client, cfg, func(context.Context, string) error {
+		first.Do(func() { // the first run is open, and no other one yet
+			if got := codec.decoded.Load(); got < 3 || got > 4 { // the fourth shows that it exceeds the bound
+				t.Errorf("%d messages are decoded for a run, want 3, and one that is put off", got)
+			}
+		})
+		handled.Add(1)
+		return nil
+	})
 	eventually(t, func() bool { return p.open(t.Context()) == 0 }, func() string { return "not all acknowledged" })
-	if dead := m.Stats().DeadLettered; dead > 0 || book.count() != n {
-		t.Errorf("%d handled, %d went to the dead letters", book.count(), dead)
+	if dead := m.Stats().DeadLettered; dead > 0 || handled.Load() != n {
+		t.Errorf("%d handled, %d went to the dead letters", handled.Load(), dead)
 	}
+}
+
+// countingCodec compresses, and counts the messages that it decodes.
+type countingCodec struct {
+	stream.Gzip
+
+	decoded atomic.Int64
+}
+
+func (c *countingCodec) Decode(data []byte, attrs message.Attributes) ([]byte, error) {
+	c.decoded.Add(1)
+	return c.Gzip.Decode(data, attrs)
 }

@@ -92,6 +92,9 @@ func command(ctx context.Context, args []string, out, errs io.Writer) int {
 		fmt.Fprintln(errs, "torture:", err)
 		return statusVoid
 	case !r.OK:
+		if o.Row { // a row says no more than that
+			r.Problems(errs)
+		}
 		return statusBroken
 	case r.Void != "":
 		return statusVoid

@@ -70,12 +70,12 @@ func (c *counts) stats() Stats {
 type board struct {
 	mu     sync.Mutex
 	health Health
-	turn   bool                                 // a lane has the turn, and the state shown is its
-	watch  func(from State, on Event, to State) // for tests; may be nil
+	turn   bool                                      // a lane has the turn, and the state shown is its
+	watch  func(from State, on stateEvent, to State) // for tests; may be nil
 }
 
 // show notes the transition of a lane, which has the turn or not.
-func (b *board) show(from State, on Event, to State, turn bool) {
+func (b *board) show(from State, on stateEvent, to State, turn bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.watch != nil {

@@ -24,11 +24,16 @@ if #texts <= 2000 then
   redis.call('XADD', dead, '*', unpack(head))
 else
   -- Lua hands at most 8,000 values to a command, fewer outside of Redis. An entry of more names and values becomes one value: the length of
-  -- each text in bytes, a colon, and the text.
+  -- each text in bytes, a colon, and the text. Outside of Redis the same limit holds for table.concat.
+  local packed = {}
   for i, text in ipairs(texts) do
-    parts[2 * i - 1], parts[2 * i] = #text .. ':', text
+    parts[#parts + 1] = #text .. ':' .. text
+    if #parts == 1000 or i == #texts then
+      packed[#packed + 1] = table.concat(parts)
+      parts = {}
+    end
   end
-  redis.call('XADD', dead, '*', 'dead-packed', table.concat(parts), unpack(head))
+  redis.call('XADD', dead, '*', 'dead-packed', table.concat(packed), unpack(head))
 end
 redis.call('XACK', stream, group, id)
 return 'moved'

@@ -13,7 +13,7 @@
 // pending, to be tried again here or elsewhere. Pub/sub is fire and forget: what is published while nobody listens is
 // gone, and Stats counts how long that was.
 //
-// A Runtime goes through the states of one table, Transitions, and runs from it. docs/trigger.md draws it and tells what
+// A Runtime goes through the states of one table, and runs from it. docs/trigger.md draws it and tells what
 // each state means. A function may open a transaction of luatx whose commit acknowledges the entry: give the message to an
 // Engine with luatx.Middleware.
 package trigger

@@ -127,7 +127,7 @@ func (g *group) readNew(ctx context.Context, wait time.Duration) (bool, error) {
 	cmd := g.client.Pipeline().XReadGroup(ctx, &redis.XReadGroupArgs{
 		Group: g.cfg.Group, Consumer: g.consumer, Streams: []string{g.cfg.Stream, ">"}, Count: 1, Block: wait,
 	})
-	_ = g.client.Process(ctx, readOnce{cmd}) // the command bears it
+	_ = g.client.Process(ctx, readOnce{cmd}) // the command holds its error
 	entry, ok, err := readOne(cmd)
 	if err != nil || !ok {
 		return false, err

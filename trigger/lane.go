@@ -22,7 +22,7 @@ func (l *lane) run(ctx context.Context) error {
 	state := Receiving
 	for !state.Final() {
 		event := l.act(ctx, state)
-		next, ok := state.Next(event)
+		next, ok := state.after(event)
 		if !ok {
 			l.giveTurn()
 			return fmt.Errorf("trigger: %q cannot happen while %s", event, state)
@@ -34,7 +34,7 @@ func (l *lane) run(ctx context.Context) error {
 	return nil
 }
 
-func (l *lane) act(ctx context.Context, s State) Event {
+func (l *lane) act(ctx context.Context, s State) stateEvent {
 	switch s {
 	case Receiving:
 		return l.receive(ctx)
@@ -49,7 +49,7 @@ func (l *lane) act(ctx context.Context, s State) Event {
 	case Backoff:
 		return l.backoff(ctx)
 	default:
-		return EventShutdown
+		return onShutdown
 	}
 }
 
@@ -76,9 +76,9 @@ func (l *lane) giveTurn() {
 	}
 }
 
-func (l *lane) receive(ctx context.Context) Event {
+func (l *lane) receive(ctx context.Context) stateEvent {
 	if !l.takeTurn(ctx, Receiving) {
-		return EventShutdown
+		return onShutdown
 	}
 	err := l.payDue()
 	var d *Delivery
@@ -87,71 +87,71 @@ func (l *lane) receive(ctx context.Context) Event {
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return EventShutdown
+		return onShutdown
 	case err != nil:
 		l.refused++
 		l.trouble("receive", err)
-		return EventReceiveFailed
+		return onReceiveFailed
 	}
 	l.well()
 	if d == nil {
-		return EventNothing
+		return onNothing
 	}
 	l.giveTurn()
 	l.counts.delivered.Add(1)
 	l.work = &work{d: d, before: l.owed.find(d)}
 	if l.work.before != nil {
-		return EventDoneBefore
+		return onDoneBefore
 	}
 	l.work.open = l.progress.begin(d)
 	l.counts.inFlight.Add(1)
-	return EventDelivered
+	return onDelivered
 }
 
 // complete tells the source what became of the delivery.
-func (l *lane) complete() Event {
+func (l *lane) complete() stateEvent {
 	l.seen = l.connection.Load()
 	w := l.work
 	l.work = nil
 	if w.before != nil {
 		if !l.payAgain(w) {
-			return EventAckFailed
+			return onAckFailed
 		}
-		return EventAcked
+		return onAcked
 	}
 	if err := l.settle(w); err != nil {
 		l.owe(w, err)
-		return EventAckFailed
+		return onAckFailed
 	}
-	return EventAcked
+	return onAcked
 }
 
-func (l *lane) idle(ctx context.Context) Event {
+func (l *lane) idle(ctx context.Context) stateEvent {
 	if ctx.Err() != nil {
-		return EventShutdown
+		return onShutdown
 	}
 	if l.hasTurn { // the backoff was reset when nothing came without an error
 		if wait, _ := l.retries.wait(idleTime); !pause(ctx, wait) {
-			return EventShutdown
+			return onShutdown
 		}
 	}
-	return EventTick
+	return onTick
 }
 
 // reconnect connects anew, unless another lane has done so since this one failed.
-func (l *lane) reconnect(ctx context.Context) Event {
+func (l *lane) reconnect(ctx context.Context) stateEvent {
 	had := l.hasTurn
 	if !l.takeTurn(ctx, Reconnecting) {
-		return EventShutdown
+		return onShutdown
 	}
 	if had || l.seen == l.connection.Load() {
 		if err := l.driver.Reconnect(ctx); err != nil {
 			if ctx.Err() != nil {
-				return EventShutdown
+				return onShutdown
 			}
 			l.trouble("reconnect", err)
 			l.delay = l.reconnectDelay(l.failures - 1)
-			return EventReconnectFailed
+			return onReconnectFailed
 		}
 		l.connection.Add(1)
 		l.counts.reconnects.Add(1)
@@ -160,29 +160,29 @@ func (l *lane) reconnect(ctx context.Context) Event {
 	if l.refused <= 1 {
 		l.board.connected(true)
 	} else if !pause(ctx, l.reconnectDelay(l.refused-1)) { // what connects and cannot receive must not spin
-		return EventShutdown
+		return onShutdown
 	}
-	return EventReconnected
+	return onReconnected
 }
 
 // backoff waits until the next attempt to connect. A failed entry is waited for where entries run strictly in their order,
 // else it leaves its place.
-func (l *lane) backoff(ctx context.Context) Event {
-	w, event := l.work, EventReconnectDue
+func (l *lane) backoff(ctx context.Context) stateEvent {
+	w, event := l.work, onReconnectDue
 	l.work = nil
 	if w != nil {
 		if !l.cfg.Ordered && !w.d.Once {
 			l.postpone(w, l.delay)
-			return EventPostponed
+			return onPostponed
 		}
-		event = EventEntryDue
+		event = onEntryDue
 	}
 	waited := pause(ctx, l.delay)
 	if w != nil {
 		l.drop(w, false)
 	}
 	if !waited {
-		return EventShutdown
+		return onShutdown
 	}
 	return event
 }

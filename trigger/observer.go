@@ -55,12 +55,12 @@ const (
 )
 
 // observe calls the observer.
-func (l *lane) observe(d *Delivery, took time.Duration, on Event, err error) {
+func (l *lane) observe(d *Delivery, took time.Duration, on stateEvent, err error) {
 	if l.cfg.Observer.Executed == nil {
 		return
 	}
 	h := l.board.report()
-	result := map[Event]Result{EventSucceeded: Succeeded, EventRefused: Refused, EventReleased: Released, EventFailed: Failed}[on]
+	result := map[stateEvent]Result{onSucceeded: Succeeded, onRefused: Refused, onReleased: Released, onFailed: Failed}[on]
 	if d.Once && result == Failed {
 		result = Dropped
 	}

@@ -23,16 +23,16 @@ const (
 // seenLines counts the lines of the table that were run.
 type seenLines struct {
 	mu   sync.Mutex
-	seen map[Transition]int
+	seen map[transition]int
 }
 
-func (s *seenLines) note(from State, on Event, to State) {
+func (s *seenLines) note(from State, on stateEvent, to State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.seen == nil {
-		s.seen = map[Transition]int{}
+		s.seen = map[transition]int{}
 	}
-	s.seen[Transition{From: from, On: on, To: to}]++
+	s.seen[transition{from: from, on: on, to: to}]++
 }
 
 // TestRandomSequences lets everything go wrong at random, by a thousand seeds: no trigger is stuck, none leaks (the bubble
@@ -47,8 +47,8 @@ func TestRandomSequences(t *testing.T) {
 		}
 	}
 	for _, line := range transitions {
-		if lines.seen[Transition{From: line.From, On: line.On, To: line.To}] == 0 {
-			t.Errorf("%s, %s was never run", line.From, line.On)
+		if lines.seen[transition{from: line.from, on: line.on, to: line.to}] == 0 {
+			t.Errorf("%s, %s was never run", line.from, line.on)
 		}
 	}
 }

@@ -76,13 +76,13 @@ func (r *Runtime) Run(ctx context.Context) error {
 	switch {
 	case err == nil:
 		r.board.connected(true)
-		r.board.show(Initializing, EventBuilt, Receiving, true)
+		r.board.show(Initializing, onBuilt, Receiving, true)
 	case ctx.Err() != nil && !errors.Is(err, ErrOption):
-		r.board.show(Initializing, EventShutdown, Stopped, true)
+		r.board.show(Initializing, onShutdown, Stopped, true)
 		return nil
 	default:
 		r.board.failed(err)
-		r.board.show(Initializing, EventBuildFailed, BuildFailed, true)
+		r.board.show(Initializing, onBuildFailed, BuildFailed, true)
 		log.Error("trigger: cannot begin", "error", err)
 		return err
 	}

@@ -12,11 +12,11 @@ import (
 var update = flag.Bool("update", false, "write what is generated")
 
 // allEvents are the events of the table, each once.
-func allEvents() []Event {
-	var events []Event
+func allEvents() []stateEvent {
+	var events []stateEvent
 	for _, t := range transitions {
-		if !slices.Contains(events, t.On) {
-			events = append(events, t.On)
+		if !slices.Contains(events, t.on) {
+			events = append(events, t.on)
 		}
 	}
 	return events
@@ -25,19 +25,19 @@ func allEvents() []Event {
 // TestNext holds every pair of a state and an event against what is expected of it, the impossible ones too.
 func TestNext(t *testing.T) {
 	t.Parallel()
-	want := map[State]map[Event]State{
-		Initializing: {EventBuilt: Receiving, EventBuildFailed: BuildFailed, EventShutdown: Stopped},
+	want := map[State]map[stateEvent]State{
+		Initializing: {onBuilt: Receiving, onBuildFailed: BuildFailed, onShutdown: Stopped},
 		Receiving: {
-			EventDelivered: Executing, EventDoneBefore: Completed, EventNothing: Idle, EventReceiveFailed: Reconnecting,
-			EventShutdown: Stopped,
+			onDelivered: Executing, onDoneBefore: Completed, onNothing: Idle, onReceiveFailed: Reconnecting,
+			onShutdown: Stopped,
 		},
-		Executing:    {EventSucceeded: Completed, EventRefused: Completed, EventReleased: Idle, EventFailed: Backoff},
-		Completed:    {EventAcked: Idle, EventAckFailed: Reconnecting},
-		Idle:         {EventTick: Receiving, EventShutdown: Stopped},
-		Reconnecting: {EventReconnected: Receiving, EventReconnectFailed: Backoff, EventShutdown: Stopped},
-		Backoff:      {EventPostponed: Receiving, EventEntryDue: Receiving, EventReconnectDue: Reconnecting, EventShutdown: Stopped},
+		Executing:    {onSucceeded: Completed, onRefused: Completed, onReleased: Idle, onFailed: Backoff},
+		Completed:    {onAcked: Idle, onAckFailed: Reconnecting},
+		Idle:         {onTick: Receiving, onShutdown: Stopped},
+		Reconnecting: {onReconnected: Receiving, onReconnectFailed: Backoff, onShutdown: Stopped},
+		Backoff:      {onPostponed: Receiving, onEntryDue: Receiving, onReconnectDue: Reconnecting, onShutdown: Stopped},
 	}
-	for _, state := range States() {
+	for _, state := range states() {
 		for _, event := range allEvents() {
 			t.Run(fmt.Sprintf("%s/%s", state, event), func(t *testing.T) {
 				t.Parallel()
@@ -45,7 +45,7 @@ func TestNext(t *testing.T) {
 				if !possible {
 					to = state
 				}
-				if got, ok := state.Next(event); got != to || ok != possible {
+				if got, ok := state.after(event); got != to || ok != possible {
 					t.Errorf("leads to %s (%v), want %s (%v)", got, ok, to, possible)
 				}
 			})
@@ -58,25 +58,25 @@ func TestTableIsComplete(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	for _, line := range transitions {
-		pair := string(line.From) + "/" + string(line.On)
+		pair := string(line.from) + "/" + string(line.on)
 		if seen[pair] {
 			t.Errorf("%s stands there twice", pair)
 		}
 		seen[pair] = true
-		if line.From.Final() || line.Meaning == "" || !slices.Contains(States(), line.To) || !slices.Contains(States(), line.From) {
+		if line.from.Final() || line.meaning == "" || !slices.Contains(states(), line.to) || !slices.Contains(states(), line.from) {
 			t.Errorf("%+v: from a final state, to an unknown one, or without a meaning", line)
 		}
 	}
 	reach := func(from State) map[State]bool {
 		reached := map[State]bool{from: true}
-		for range States() {
+		for range states() {
 			for _, line := range transitions {
-				reached[line.To] = reached[line.To] || reached[line.From]
+				reached[line.to] = reached[line.to] || reached[line.from]
 			}
 		}
 		return reached
 	}
-	for _, state := range States() {
+	for _, state := range states() {
 		if !reach(Initializing)[state] {
 			t.Errorf("%s is out of reach", state)
 		}
@@ -88,10 +88,10 @@ func TestTableIsComplete(t *testing.T) {
 		}
 	}
 	events := allEvents()
-	for _, event := range []Event{
-		EventBuilt, EventBuildFailed, EventDelivered, EventDoneBefore, EventNothing, EventReceiveFailed, EventSucceeded, EventRefused,
-		EventReleased, EventFailed, EventAcked, EventAckFailed, EventTick, EventReconnected, EventReconnectFailed, EventReconnectDue,
-		EventEntryDue, EventPostponed, EventShutdown,
+	for _, event := range []stateEvent{
+		onBuilt, onBuildFailed, onDelivered, onDoneBefore, onNothing, onReceiveFailed, onSucceeded, onRefused,
+		onReleased, onFailed, onAcked, onAckFailed, onTick, onReconnected, onReconnectFailed, onReconnectDue,
+		onEntryDue, onPostponed, onShutdown,
 	} {
 		if !slices.Contains(events, event) {
 			t.Errorf("%s is in no line", event)
@@ -135,16 +135,16 @@ func statesDocumented() string {
 	var b strings.Builder
 	b.WriteString("\n```mermaid\nstateDiagram-v2\n    [*] --> Initializing\n")
 	for _, line := range transitions {
-		fmt.Fprintf(&b, "    %s --> %s: %s\n", line.From, line.To, line.On)
+		fmt.Fprintf(&b, "    %s --> %s: %s\n", line.from, line.to, line.on)
 	}
-	for _, state := range States() {
+	for _, state := range states() {
 		if state.Final() {
 			fmt.Fprintf(&b, "    %s --> [*]\n", state)
 		}
 	}
 	b.WriteString("```\n\n| from | event | to | when |\n|---|---|---|---|\n")
 	for _, line := range transitions {
-		fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", line.From, line.On, line.To, line.Meaning)
+		fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", line.from, line.on, line.to, line.meaning)
 	}
 	b.WriteString("\n")
 	return b.String()

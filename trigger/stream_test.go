@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -343,4 +344,37 @@ func TestStaleOwner(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestDeadLetterKeepsManyFields has more fields than a Lua script can pass to one command.
+func TestDeadLetterKeepsManyFields(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		for _, group := range []string{"g", ""} {
+			s := newStream(t, client)
+			const fields = 5_000
+			var values []string
+			for i := range fields {
+				values = append(values, "field"+strconv.Itoa(i), "value"+strconv.Itoa(i))
+			}
+			must(t, client.XAdd(t.Context(), &redis.XAddArgs{Stream: s.key, Values: append(values, "data", "x")}).Err())
+			cfg := s.config(func(context.Context, *message.RawMessage) error { return errors.New("bad") })
+			if cfg.Group, cfg.MaxDeliveries = group, 1; group == "" {
+				cfg.LastID = "0"
+			}
+			tr := begin(t, cfg)
+			redistest.Eventually(t, "a dead letter", func() bool { return tr.Stats().DeadLettered == 1 })
+			letters := 0
+			for letter, err := range streams.DeadLetters(t.Context(), client, trigger.DeadLetterKey(s.key)) {
+				must(t, err)
+				if letters++; len(letter.Values) != fields+1 || letter.Values["field4999"] != "value4999" || letter.Values["data"] != "x" || letter.Reason != "bad" {
+					t.Errorf("group %q: a dead letter of %d fields, reason %q", group, len(letter.Values), letter.Reason)
+				}
+			}
+			if letters != 1 || group != "" && s.pending() != 0 {
+				t.Errorf("group %q: %d dead letters, or the entry is still pending", group, letters)
+			}
+			tr.stop()
+		}
+	})
 }

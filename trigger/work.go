@@ -23,7 +23,7 @@ type work struct {
 }
 
 // execute runs the function on the current delivery and notifies the observer.
-func (l *lane) execute() Event {
+func (l *lane) execute() stateEvent {
 	d, began := l.work.d, time.Now()
 	event, err := l.try()
 	l.observe(d, time.Since(began), event, err)
@@ -31,7 +31,7 @@ func (l *lane) execute() Event {
 }
 
 // try runs the function. The error is that of the function, or why it did not run.
-func (l *lane) try() (Event, error) {
+func (l *lane) try() (stateEvent, error) {
 	w := l.work
 	if m := int64(l.cfg.MaxDeliveries); m > 0 && w.d.Attempt > m {
 		err := fmt.Errorf("delivered %d times and never settled: its process died, hung or lost it", w.d.Attempt-1)
@@ -53,15 +53,15 @@ func (l *lane) try() (Event, error) {
 		if err != nil { // its effect is committed
 			l.about(w.d, err).Error("trigger: function failed behind its commit")
 		}
-		return EventSucceeded, err
+		return onSucceeded, err
 	case out.released:
 		l.drop(w, false)
 		l.work = nil
-		return EventReleased, err
+		return onReleased, err
 	case err != nil:
 		return l.fail(err), err
 	default:
-		return EventSucceeded, nil
+		return onSucceeded, nil
 	}
 }
 
@@ -99,7 +99,7 @@ func (l *lane) call(msg *message.RawMessage, out *outcome) (err error) {
 }
 
 // fail decides what becomes of a delivery whose function failed.
-func (l *lane) fail(err error) Event {
+func (l *lane) fail(err error) stateEvent {
 	d := l.work.d
 	if message.IsPermanent(err) || l.cfg.MaxDeliveries > 0 && d.Attempt >= int64(l.cfg.MaxDeliveries) {
 		return l.refuse(err)
@@ -112,7 +112,7 @@ func (l *lane) fail(err error) Event {
 }
 
 // refuse makes a dead letter of what will never succeed, where that can be written.
-func (l *lane) refuse(err error) Event {
+func (l *lane) refuse(err error) stateEvent {
 	if _, ok := l.driver.(DeadLetterer); !ok || l.cfg.NoDeadLetter || l.work.d.Once && l.cfg.DeadLetter == "" {
 		return l.failed(err, l.cfg.Retry.Entry.Ceiling(1<<10), false)
 	}
@@ -120,12 +120,12 @@ func (l *lane) refuse(err error) Event {
 	l.progress.fail(l.work.open, 0, false)
 	l.about(l.work.d, err).Error("trigger: delivery refused for good")
 	l.work.refused = err.Error()
-	return EventRefused
+	return onRefused
 }
 
 // failed leaves a delivery pending until it is due again, or drops it if it is not delivered again. asked says that the
 // function chose the delay.
-func (l *lane) failed(err error, delay time.Duration, asked bool) Event {
+func (l *lane) failed(err error, delay time.Duration, asked bool) stateEvent {
 	d := l.work.d
 	l.counts.failed.Add(1)
 	l.progress.fail(l.work.open, delay, asked)
@@ -133,10 +133,10 @@ func (l *lane) failed(err error, delay time.Duration, asked bool) Event {
 		l.delay = 0
 		l.counts.dropped.Add(1)
 		l.about(d, err).Error("trigger: function failed, the message is gone")
-		return EventFailed
+		return onFailed
 	}
 	l.about(d, err).Error("trigger: function failed, the entry stays pending", "retry_in", delay)
-	return EventFailed
+	return onFailed
 }
 
 // about returns a logger for what went wrong with a delivery.

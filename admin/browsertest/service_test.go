@@ -15,6 +15,8 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/admin/console"
+	"github.com/luatx/luatx/admin/httpapi"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
@@ -147,9 +149,10 @@ func (s *service) serve(t testing.TB, client redis.UniversalClient) {
 	t.Helper()
 	op, err := admin.NewOperator(s.tr, admin.OperatorConfig{Client: client, Name: "ada"})
 	must(t, err)
-	h, err := admin.NewHandler(op, admin.HandlerConfig{
-		Authorize: func(*http.Request) (admin.Identity, error) {
-			return admin.Identity{Name: "ada", May: admin.MayPurge, Payloads: true}, nil
+	h, err := httpapi.New(op, httpapi.Config{
+		Console: console.New,
+		Authorize: func(*http.Request) (httpapi.Identity, error) {
+			return httpapi.Identity{Name: "ada", May: httpapi.MayPurge, Payloads: true}, nil
 		},
 		Title: "shop · staging", SampleEvery: time.Second, Streams: []string{"orders"}, Logger: slog.New(slog.DiscardHandler),
 	})

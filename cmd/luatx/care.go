@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/pretty"
 	"github.com/luatx/luatx/outbox"
 )
@@ -170,8 +171,8 @@ type diagnosisRow struct {
 }
 
 func (s *session) doctor(ctx context.Context, role admin.Role, acl bool) error {
-	if _, err := admin.Commands(role, 7, 0); err != nil {
-		return usageError{err}
+	if !slices.Contains(admin.Roles(), role) {
+		return usageError{fmt.Errorf("--role: no role is called %q: use one of %v", role, admin.Roles())}
 	}
 	if acl {
 		line, err := s.operator.ACL(ctx, role)
@@ -218,7 +219,7 @@ limits, or with procedures, have other SHA1s.`,
 	limited: true,
 	flags: func(*flag.FlagSet) action {
 		return func(ctx context.Context, s *session, _ []string) error {
-			for name, sha := range s.transactor.ScriptSHAs() {
+			for name, sha := range link.Of(s.transactor).Runner.SHAs() {
 				loaded, err := s.client.ScriptExists(ctx, sha).Result()
 				if err != nil {
 					return err

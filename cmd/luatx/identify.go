@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/admin/httpapi"
 )
 
 // certificate is the third word of a line that names the holder of a client certificate.
@@ -20,13 +20,13 @@ const certificate = "certificate"
 
 // identities are who may come: by secrets, or by the common names of client certificates.
 type identities struct {
-	tokens       []admin.Token
-	certificates map[string]admin.Identity
+	tokens       map[string]httpapi.Identity // by secret
+	certificates map[string]httpapi.Identity
 }
 
 // readIdentities reads files of tokens.
 func readIdentities(files []string) (identities, error) {
-	all := identities{certificates: map[string]admin.Identity{}}
+	all := identities{tokens: map[string]httpapi.Identity{}, certificates: map[string]httpapi.Identity{}}
 	for _, name := range files {
 		file, err := os.Open(name)
 		if err != nil {
@@ -56,13 +56,16 @@ func (all *identities) add(line string) error {
 		return fmt.Errorf("it has %d words: use NAME ACCESS SECRET", len(words))
 	}
 	access, payloads := strings.CutSuffix(words[1], "+payloads")
-	may, err := admin.ParseAccess(access)
+	may, err := parseAccess(access)
 	if err != nil {
 		return err
 	}
-	who := admin.Identity{Name: words[0], May: may, Payloads: payloads}
+	who := httpapi.Identity{Name: words[0], May: may, Payloads: payloads}
 	if words[2] != certificate {
-		all.tokens = append(all.tokens, admin.Token{Secret: words[2], Identity: who})
+		if owner, taken := all.tokens[words[2]]; taken {
+			return fmt.Errorf("the secret of %q is also that of %q: use a secret of its own for each", who.Name, owner.Name)
+		}
+		all.tokens[words[2]] = who
 		return nil
 	}
 	if _, taken := all.certificates[who.Name]; taken {
@@ -72,25 +75,35 @@ func (all *identities) add(line string) error {
 	return nil
 }
 
+// parseAccess reads view, retry or purge.
+func parseAccess(text string) (httpapi.Access, error) {
+	for _, a := range []httpapi.Access{httpapi.MayView, httpapi.MayRetry, httpapi.MayPurge} {
+		if text == a.String() {
+			return a, nil
+		}
+	}
+	return 0, fmt.Errorf("no access is called %q: use view, retry or purge", text)
+}
+
 // errNoCertificate refuses clients without a certificate of --client-ca.
 var errNoCertificate = errors.New("the client shows no certificate of --client-ca")
 
 // authorizer identifies requests. If certified, each needs a client certificate that was verified.
-func (all identities) authorizer(certified bool) (func(*http.Request) (admin.Identity, error), error) {
-	byToken := func(*http.Request) (admin.Identity, error) { return admin.Identity{}, admin.ErrUnknown }
+func (all identities) authorizer(certified bool) (func(*http.Request) (httpapi.Identity, error), error) {
+	byToken := func(*http.Request) (httpapi.Identity, error) { return httpapi.Identity{}, httpapi.ErrUnknown }
 	if len(all.certificates) > 0 && !certified {
 		return nil, errors.New("--token-file: a line names a certificate: say --client-ca too")
 	}
 	if len(all.tokens) > 0 || len(all.certificates) == 0 {
 		var err error
-		if byToken, err = admin.Tokens(all.tokens...); err != nil {
+		if byToken, err = httpapi.Tokens(all.tokens); err != nil {
 			return nil, err
 		}
 	}
-	return func(r *http.Request) (admin.Identity, error) {
+	return func(r *http.Request) (httpapi.Identity, error) {
 		if certified {
 			if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
-				return admin.Identity{}, errNoCertificate
+				return httpapi.Identity{}, errNoCertificate
 			}
 			if who, ok := all.certificates[r.TLS.VerifiedChains[0][0].Subject.CommonName]; ok {
 				return who, nil

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
 )
 
@@ -181,7 +182,7 @@ func TestRepairCommand(t *testing.T) {
 		}
 		tag, _ := tr.Keyspace().Tag("a")
 		slot := slices.IndexFunc(tr.Keyspace().Tags(), func(other string) bool { return other == tag })
-		pending := tr.Scripts().Shard(tr.Keyspace().Slots()[slot]).Key("pending")
+		pending := link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[slot]).Key("pending")
 		client.ZAdd(t.Context(), pending, redis.Z{Score: 1, Member: "ghost"})
 		s.has(s.run(2, "", "repair"), "--dry-run")
 		s.has(s.run(2, "", "repair", "--dry-run"), "--retention")

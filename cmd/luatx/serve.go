@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/admin/console"
+	"github.com/luatx/luatx/admin/httpapi"
 )
 
 var serveVerb = verb{
@@ -58,7 +60,7 @@ type serveOptions struct {
 
 const (
 	// headerTimeout bounds the time for the head of a request, readTimeout that for all of it, and writeTimeout that from its
-	// head to the end of the reply: more than admin.HandlerConfig.Timeout, by which an export ends.
+	// head to the end of the reply: more than httpapi.Config.Timeout, by which an export ends.
 	headerTimeout = 10 * time.Second
 	readTimeout   = 40 * time.Second
 	writeTimeout  = 60 * time.Second
@@ -68,7 +70,7 @@ const (
 
 func (s *session) serve(ctx context.Context, o serveOptions) error {
 	log := slog.New(slog.NewTextHandler(s.std.err, nil))
-	cfg := admin.HandlerConfig{ReadOnly: o.readOnly, NoRepair: s.retention <= 0, Title: o.title, Streams: o.streams, Logger: log}
+	cfg := httpapi.Config{Console: console.New, ReadOnly: o.readOnly, NoRepair: s.retention <= 0, Title: o.title, Streams: o.streams, Logger: log}
 	password, err := s.authorize(o, &cfg)
 	if err != nil {
 		return usageError{err}
@@ -83,7 +85,7 @@ func (s *session) serve(ctx context.Context, o serveOptions) error {
 	if err != nil {
 		return err
 	}
-	handler, err := admin.NewHandler(operator, cfg)
+	handler, err := httpapi.New(operator, cfg)
 	if err != nil {
 		return err
 	}
@@ -108,7 +110,7 @@ func (s *session) serve(ctx context.Context, o serveOptions) error {
 }
 
 // authorize says in cfg who may come. It returns a password if no token file does.
-func (s *session) authorize(o serveOptions, cfg *admin.HandlerConfig) (password string, err error) {
+func (s *session) authorize(o serveOptions, cfg *httpapi.Config) (password string, err error) {
 	if o.connections < 2 {
 		return "", fmt.Errorf("--max-connections is %d: use 2 or more", o.connections)
 	}
@@ -124,7 +126,7 @@ func (s *session) authorize(o serveOptions, cfg *admin.HandlerConfig) (password 
 			return "", errAs
 		}
 		password = rand.Text()
-		all.tokens = []admin.Token{{Secret: password, Identity: admin.Identity{Name: s.as, May: admin.MayPurge, Payloads: true}}}
+		all.tokens[password] = httpapi.Identity{Name: s.as, May: httpapi.MayPurge, Payloads: true}
 	}
 	cfg.Authorize, err = all.authorizer(o.clientCA != "")
 	return password, err
@@ -158,7 +160,7 @@ func anyOf(destinations []string) func(string) error {
 }
 
 // serveUntil serves until ctx ends, and ends what is under way.
-func serveUntil(ctx context.Context, server *http.Server, listener net.Listener, handler *admin.Handler) error {
+func serveUntil(ctx context.Context, server *http.Server, listener net.Listener, handler *httpapi.Handler) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	served, ran := make(chan error, 1), make(chan error, 1)

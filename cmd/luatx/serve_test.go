@@ -137,3 +137,16 @@ func TestServe(t *testing.T) {
 	}
 	s.has(s.run(2, "", "serve", "--as", "alice", "--token-file", file+"x"), "no such file")
 }
+
+func TestTokenFileRefusesDuplicateSecrets(t *testing.T) {
+	t.Parallel()
+	const secret = "0123456789abcdef"
+	file := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(file, []byte("alice view "+secret+"\nbob purge "+secret+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := readIdentities([]string{file})
+	if err == nil || !strings.Contains(err.Error(), "alice") || !strings.Contains(err.Error(), "bob") || strings.Contains(err.Error(), secret) {
+		t.Errorf("%v", err)
+	}
+}

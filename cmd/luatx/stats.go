@@ -99,24 +99,24 @@ var drainVerb = verb{
 partitions is changed. With new input stopped the change is safe when nothing is left: the exit status is 0 then, else 1.`,
 	flags: func(*flag.FlagSet) action {
 		return func(ctx context.Context, s *session, keys []string) error {
-			d, err := s.operator.Drain(ctx, keys...)
+			shards, streams, err := s.operator.Drain(ctx, keys...)
 			if err != nil {
 				return err
 			}
-			for _, l := range d.Shards {
+			for _, l := range shards {
 				s.out.row(l, "SLOT PENDING LEASED WAITING PARKED NEXT-TIMER", l.Slot, l.Pending, l.Leased, l.Waiting, l.Parked, when(l.Timer))
 			}
-			if len(d.Streams) > 0 {
+			if len(streams) > 0 {
 				s.out.section("streams:")
 			}
-			for _, state := range d.Streams {
+			for _, state := range streams {
 				s.streamRows(state)
 			}
-			if d.Done() {
+			if len(shards) == 0 && len(streams) == 0 {
 				s.out.say("nothing is left")
 				return nil
 			}
-			return toldError{fmt.Errorf("%d shards and %d streams are not done", len(d.Shards), len(d.Streams))}
+			return toldError{fmt.Errorf("%d shards and %d streams are not done", len(shards), len(streams))}
 		}
 	},
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/contrib/otel"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/relay"
@@ -144,7 +145,7 @@ func openShop(t *testing.T, client redis.UniversalClient) *shop {
 	})
 	run(func() error { return follow.Consume(ctx, shipping, s.engine(t, shipping, "ship", ship)) })
 	redistest.Eventually(t, "the partitions to be held and the relay to take what is committed", func() bool {
-		return input.Stats().Holding == 2 && orders.HasInline()
+		return input.Stats().Holding == 2 && link.Of(orders).Relay() != nil
 	})
 	return s
 }

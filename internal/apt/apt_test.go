@@ -181,14 +181,20 @@ func TestPolicyGoesIfInstallationIsKilled(t *testing.T) {
 	if err := cmd.Run(); err == nil || !f.exists("session") {
 		t.Fatalf("the installation was not killed: %v", err)
 	}
+	wait(t, "services are forbidden for good", func() bool { return !f.exists("policy") })
+}
+
+// wait fails the test with a text unless the condition holds within 10 s.
+func wait(t *testing.T, otherwise string, condition func() bool) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	again := time.NewTicker(10 * time.Millisecond)
 	defer again.Stop()
-	for f.exists("policy") {
+	for !condition() {
 		select {
 		case <-ctx.Done():
-			t.Fatal("services are forbidden for good")
+			t.Fatal(otherwise)
 		case <-again.C:
 		}
 	}
@@ -201,8 +207,11 @@ func TestPolicyWithoutItsGuardAllowsServicesAndGoes(t *testing.T) {
 	if out, err := f.ask(t); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if out, err := exec.CommandContext(t.Context(), f.path("left")).CombinedOutput(); err != nil || f.exists("left") {
-		t.Errorf("%v: %s", err, out)
+	wait(t, "the policy still forbids services", func() bool { // the guard takes a moment to end
+		return exec.CommandContext(t.Context(), f.path("left")).Run() == nil
+	})
+	if f.exists("left") {
+		t.Error("the policy stays")
 	}
 }
 

@@ -37,7 +37,7 @@ type Spec struct {
 	Decides bool
 	// Guard says whether and how the read can be guarded.
 	Guard Guard
-	// Undo is the undo class with its digit, as lua/_undo.lua describes them; "-0" needs none.
+	// Undo is the undo class with its digit, as internal/lua/_undo.lua describes them; "-0" needs none.
 	Undo string
 
 	keys, changed span                                              // where the keys stand, where fixed

@@ -13,9 +13,9 @@ import (
 )
 
 // keyFiles hold the constants of a shard's keys, each with a comment that begins with its type.
-var keyFiles = []string{"internal/script/keys.go", "internal/script/sweep.go", "internal/script/pause.go"}
+var keyFiles = []string{"internal/shard/keys.go", "internal/shard/sweep.go", "internal/shard/pause.go"}
 
-const keysHead = `<!-- Written by LUATX_UPDATE=1 go test ./internal/docs from the constants of internal/script and the headers in lua/. -->
+const keysHead = `<!-- Written by LUATX_UPDATE=1 go test ./internal/docs from the constants of internal/shard and the headers in internal/lua/. -->
 # Keys and scripts
 
 What luatx keeps in Redis, and every script that touches it. To look is safe; to change by hand is not: [operations.md](operations.md)
@@ -53,7 +53,7 @@ anything has run.
 
 `
 
-// A Script is what the header of a file of lua/ says.
+// A Script is what the header of a file of internal/lua/ says.
 type Script struct {
 	Name string
 	Said map[string]string // by label: Purpose, KEYS, ARGV, Reply, Bound, Redis
@@ -100,7 +100,7 @@ func KeysPage(tree fs.FS) (string, error) {
 		b.WriteString(rows[key])
 	}
 	b.WriteString(keysOutside)
-	names, err := fs.Glob(tree, "lua/*.lua")
+	names, err := fs.Glob(tree, "internal/lua/*.lua")
 	if err != nil {
 		return "", err
 	}
@@ -110,7 +110,7 @@ func KeysPage(tree fs.FS) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		base := strings.TrimSuffix(strings.TrimPrefix(name, "lua/"), ".lua")
+		base := strings.TrimSuffix(strings.TrimPrefix(name, "internal/lua/"), ".lua")
 		s := Header(base, string(source))
 		link := fmt.Sprintf("[%s.lua](../%s)", base, name)
 		if strings.HasPrefix(base, "_") {

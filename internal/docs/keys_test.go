@@ -23,24 +23,24 @@ func TestKeysPage(t *testing.T) {
 		return
 	}
 	if text, err := os.ReadFile(keysDocs); err != nil || string(text) != want {
-		t.Errorf("%s is not what lua/ and internal/script say (%v): LUATX_UPDATE=1 go test ./internal/docs -run TestKeysPage", keysDocs, err)
+		t.Errorf("%s is not what internal/lua/ and internal/shard say (%v): LUATX_UPDATE=1 go test ./internal/docs -run TestKeysPage", keysDocs, err)
 	}
 }
 
 func TestKeysPageOfATree(t *testing.T) {
 	t.Parallel()
 	tree := fstest.MapFS{
-		"lua/_part.lua":            {Data: []byte("-- Purpose: a part. Expects\n-- NOW.\n--\n-- Only for readers.\nlocal x\n")},
-		"lua/move.lua":             {Data: []byte("-- Purpose: moves a\n--          thing.\n-- KEYS:    1 a|b\n-- ARGV:    none\n-- Reply:   OK\n-- Bound:   one\n-- Redis:   7.0\n-- Not one\nreturn 1\n-- Reply: never\n")},
-		"internal/script/keys.go":  {Data: []byte("package script\n\nconst (\n\tkeyA = \"a:b\" // hash: id → body\n)\n\nconst other = 1\n")},
-		"internal/script/sweep.go": {Data: []byte("package script\n")},
-		"internal/script/pause.go": {Data: []byte("package script\n")},
+		"internal/lua/_part.lua":  {Data: []byte("-- Purpose: a part. Expects\n-- NOW.\n--\n-- Only for readers.\nlocal x\n")},
+		"internal/lua/move.lua":   {Data: []byte("-- Purpose: moves a\n--          thing.\n-- KEYS:    1 a|b\n-- ARGV:    none\n-- Reply:   OK\n-- Bound:   one\n-- Redis:   7.0\n-- Not one\nreturn 1\n-- Reply: never\n")},
+		"internal/shard/keys.go":  {Data: []byte("package shard\n\nconst (\n\tkeyA = \"a:b\" // hash: id → body\n)\n\nconst other = 1\n")},
+		"internal/shard/sweep.go": {Data: []byte("package shard\n")},
+		"internal/shard/pause.go": {Data: []byte("package shard\n")},
 	}
 	page, err := KeysPage(tree)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"| `a:b` | hash | id → body |\n", "### move\n\nMoves a thing.\n", `| KEYS | 1 a\|b |`, "| Redis | 7.0 Not one |\n", "| [_part.lua](../lua/_part.lua) | A part. Expects NOW. |\n"} {
+	for _, want := range []string{"| `a:b` | hash | id → body |\n", "### move\n\nMoves a thing.\n", `| KEYS | 1 a\|b |`, "| Redis | 7.0 Not one |\n", "| [_part.lua](../internal/lua/_part.lua) | A part. Expects NOW. |\n"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %q in\n%s", want, page)
 		}
@@ -48,7 +48,7 @@ func TestKeysPageOfATree(t *testing.T) {
 	if strings.Contains(page, "never\n") || strings.Contains(page, "Only for") {
 		t.Error(page)
 	}
-	tree["internal/script/pause.go"] = &fstest.MapFile{Data: []byte("package script\n\nconst keyB = \"b\"\n")}
+	tree["internal/shard/pause.go"] = &fstest.MapFile{Data: []byte("package shard\n\nconst keyB = \"b\"\n")}
 	if _, err := KeysPage(tree); err == nil || !strings.Contains(err.Error(), "keyB has no comment") {
 		t.Error(err)
 	}

@@ -1,9 +1,11 @@
-// Command mutants breaks the code on purpose, one line of the table at a time, and looks whether the named test
-// notices. A mutant that survives means that the tests do not hold what they say.
+// Command mutants makes small wrong edits to the code, one at a time, and reports whether the tests notice. An edit that no
+// test notices is a survivor: a test is missing there, or the edit changes nothing that a caller can observe.
 //
-//	go run ./internal/mutants [-run regexp] [-list] [-j n] [-timeout d] [-v]
+//	go run ./internal/mutants -n 50 -seed 7         a random sample
+//	go run ./internal/mutants -only internal/lua/settle.lua  every mutant of one file
+//	go run ./internal/mutants -only promises        the edits of promises.txt
 //
-// It works on copies of the tree, with what is not committed. The exit status is 1 unless every mutant was killed.
+// The exit status is 1 if the score is below -floor beyond the sample's margin of error.
 package main
 
 import (
@@ -12,11 +14,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/signal"
-	"regexp"
-	"runtime"
-	"text/tabwriter"
+	"strings"
 	"time"
 )
 
@@ -33,65 +34,66 @@ func main() {
 func command(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
 	flags.SetOutput(out)
-	pattern := flags.String("run", "", "only mutants whose name matches this `regexp`")
-	list := flags.Bool("list", false, "list the mutants, and why their tests must notice")
-	jobs := flags.Int("j", max(1, runtime.NumCPU()/2), "mutants at a time")
-	timeout := flags.Duration("timeout", 2*time.Minute, "for one run of a test")
-	verbose := flags.Bool("v", false, "show the output of every test that turned red")
-	root := flags.String("root", ".", "the module's directory")
+	root := flags.String("root", ".", "the module's `directory`")
+	n := flags.Int("n", 50, "size of the sample; 0 runs all")
+	seed := flags.Uint64("seed", 0, "seed of the sample; 0 chooses one")
+	only := flags.String("only", "", "only files whose path begins with this `prefix`, go for all but Lua, or promises; a single file runs whole")
+	floor := flags.Float64("floor", 0, "lowest `share` of killed mutants that passes")
+	list := flags.Bool("list", false, "print the mutants and do not run them")
+	limit := flags.Duration("timeout", 3*time.Minute, "longest run of one test binary")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	name, err := regexp.Compile(*pattern)
+	if *seed == 0 {
+		*seed = rand.Uint64N(1e6) + 1
+	}
+	mutants, err := choose(*root, *only)
 	if err != nil {
-		return fmt.Errorf("-run: %w", err)
+		return err
 	}
-	var chosen []Mutant
-	for _, m := range table() {
-		if name.MatchString(m.Name) {
-			chosen = append(chosen, m)
-		}
+	if len(mutants) == 0 {
+		return fmt.Errorf("no mutants in %q: name a file or directory of %s", *only, strings.Join(rooms(), ", "))
 	}
-	if len(chosen) == 0 {
-		return fmt.Errorf("no mutant matches %q", *pattern)
+	random := rand.New(rand.NewPCG(*seed, 0)) //nolint:gosec // a sample that can be repeated
+	random.Shuffle(len(mutants), func(i, j int) { mutants[i], mutants[j] = mutants[j], mutants[i] })
+	size := min(*n, len(mutants))
+	if *n == 0 || *only == "promises" || strings.Contains(*only, ".") {
+		size = len(mutants)
 	}
 	if *list {
-		return printList(out, chosen)
+		for _, m := range mutants[:size] {
+			_, _ = fmt.Fprintln(out, m)
+		}
+		return nil
 	}
-	results, err := runAll(ctx, settings{root: *root, jobs: *jobs, timeout: *timeout}, chosen)
+	_, _ = fmt.Fprintf(out, "%d of %d mutants, seed %d\n", size, len(mutants), *seed)
+	r, err := newRunner(*root, *limit)
 	if err != nil {
 		return err
 	}
-	return report(out, results, *verbose)
+	defer r.close()
+	results, err := r.sample(ctx, mutants, size, func(result result) { _, _ = fmt.Fprintln(out, result) })
+	return errors.Join(err, report(out, results, *floor))
 }
 
-func printList(out io.Writer, mutants []Mutant) error {
-	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	for _, m := range mutants {
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s %s\t%s\n", m.Name, m.File, m.Package, m.Test, m.Why)
+// choose returns the mutants that only selects, without the equivalent ones.
+func choose(root, only string) ([]mutant, error) {
+	if only == "promises" {
+		return promises(root)
 	}
-	return w.Flush()
-}
-
-func report(out io.Writer, results []result, verbose bool) error {
-	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	bad := 0
-	for _, r := range results {
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s %s\t%.1fs\n", r.outcome, r.Name, r.Package, r.Test, r.took.Seconds())
-		if r.outcome != killed {
-			bad++
+	all, err := generate(root, only)
+	if err != nil {
+		return nil, err
+	}
+	known, err := equivalents()
+	if err != nil {
+		return nil, err
+	}
+	kept := all[:0]
+	for _, m := range all {
+		if _, ok := known[m.key()]; !ok {
+			kept = append(kept, m)
 		}
 	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	for _, r := range results {
-		if r.outcome != killed || verbose {
-			_, _ = fmt.Fprintf(out, "\n%s: %s\n  why: %s\n%s\n", r.Name, r.outcome, r.Why, r.detail)
-		}
-	}
-	if bad > 0 {
-		return fmt.Errorf("%d of %d mutants were not killed", bad, len(results))
-	}
-	return nil
+	return kept, nil
 }

@@ -2,97 +2,207 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 )
 
-func TestOutcomes(t *testing.T) {
-	t.Parallel()
-	edit := func(name, old, replacement, test string) Mutant {
-		return Mutant{Name: name, File: "tiny.go", Old: old, New: replacement, Package: ".", Test: test, Why: "because"}
-	}
-	cases := []struct {
-		mutant Mutant
-		want   outcome
-	}{
-		{edit("wrong-branch", "a > b", "a < b", "^TestMax$"), killed},
-		{edit("over-lines", "\t\treturn a\n\t}\n\treturn b", "\t\treturn b\n\t}\n\treturn b", "^TestMax$"), killed},
-		{edit("panics", "return b", `panic("x")`, "^TestMax$"), killed},
-		{edit("same-meaning", "a > b", "a >= b", "^TestMax$"), survived},
-		{edit("weak-test", "a > b", "a < b", "^TestWeak$"), survived},
-		{edit("not-there", "a == b", "a < b", "^TestMax$"), stale},
-		{edit("there-twice", "return", "panic", "^TestMax$"), stale},
-		{edit("no-change", "a > b", "a > b", "^TestMax$"), stale},
-		{edit("nonsense", "a > b", "a > c", "^TestMax$"), doesNotBuild},
-		{edit("nothing-matches", "a > b", "a < b", "^TestMin$"), noTest},
-		{edit("always-skipped", "a > b", "a < b", "^TestSkipped$"), noTest},
-		{edit("always-red", "a > b", "a < b", "^TestRed$"), redBefore},
-	}
-	var mutants []Mutant
-	for _, c := range cases {
-		mutants = append(mutants, c.mutant)
-	}
-	before := read(t, "testdata/tiny/tiny.go")
-	results, err := runAll(t.Context(), settings{root: "testdata/tiny", jobs: 2, timeout: 30 * time.Second}, mutants)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, c := range cases {
-		if got := results[i]; got.outcome != c.want || got.Name != c.mutant.Name {
-			t.Errorf("%s: %s, want %s\n%s", c.mutant.Name, got.outcome, c.want, got.detail)
-		}
-	}
-	if read(t, "testdata/tiny/tiny.go") != before {
-		t.Error("the tree itself was edited")
-	}
-
-	var out bytes.Buffer
-	if err := report(&out, results[:3], false); err != nil || strings.Count(out.String(), "killed") != 3 {
-		t.Errorf("all killed: %v\n%s", err, out.String())
-	}
-	out.Reset()
-	if err := report(&out, results[2:4], false); err == nil || !strings.Contains(out.String(), "why: because") {
-		t.Errorf("one survived: %v\n%s", err, out.String())
-	}
-}
-
-func read(t *testing.T, file string) string {
+// after returns each edited text by the name of its operator.
+func after(t *testing.T, mutate func(file, text string) ([]mutant, error), file, text string) map[string][]string {
 	t.Helper()
-	text, err := os.ReadFile(file)
+	found, err := mutate(file, text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(text)
+	edits := map[string][]string{}
+	for _, m := range found {
+		_, line := m.lines()
+		edits[m.op] = append(edits[m.op], strings.TrimSpace(line))
+	}
+	return edits
 }
 
-// A stale line of the table is found by the ordinary tests, before anybody runs the mutants.
-func TestTableIsFresh(t *testing.T) {
+func TestGoOperators(t *testing.T) {
 	t.Parallel()
-	names := map[string]bool{}
-	for _, m := range table() {
-		if names[m.Name] || m.Name == "" || m.Why == "" || m.Test == "" || m.Package == "" {
-			t.Errorf("%q: the name must be unique and every field given", m.Name)
+	edits := after(t, goMutants, "x.go", `package x
+
+func f(ctx context.Context, a, b int) error {
+	defer g(a)
+	if a < b && ready(a) {
+		h(a, b)
+		return fmt.Errorf("no %d", 3)
+	}
+	k(context.WithoutCancel(ctx), min(a, 7))
+	return err
+}
+`)
+	for op, want := range map[string]string{
+		"swap <":             "if a <= b && ready(a) {",
+		"swap &&":            "if a < b || ready(a) {",
+		"negate a condition": "if !(a < b && ready(a)) {",
+		"drop a defer":       "_ = a",
+		"drop a call":        "_, _ = a, b",
+		"swap two arguments": "h(b, a)",
+		"drop WithoutCancel": "k(ctx, min(a, 7))",
+		"drop a bound":       "k(context.WithoutCancel(ctx), a)",
+		"shift a number":     "k(context.WithoutCancel(ctx), min(a, 8))",
+		"drop an error":      "return nil",
+	} {
+		if !slices.Contains(edits[op], want) {
+			t.Errorf("%s makes %q, want %q", op, edits[op], want)
 		}
-		names[m.Name] = true
-		text := read(t, filepath.Join("..", "..", filepath.FromSlash(m.File)))
-		if n := strings.Count(text, m.Old); n != 1 || m.Old == m.New {
-			t.Errorf("%s: its text occurs %d times in %s", m.Name, n, m.File)
+	}
+	if slices.Contains(edits["shift a number"], `return fmt.Errorf("no %d", 4)`) {
+		t.Error("the wording of an error is mutated")
+	}
+}
+
+func TestLuaOperators(t *testing.T) {
+	t.Parallel()
+	edits := after(t, luaMutants, "x.lua", `-- a comment with 1 < 2
+local function f(a, b)
+  if a >= 2 and b then
+    redis.call('ZADD', KEYS[1], 'GT', a, b)
+  end
+  return tonumber(a or 0)
+end
+`)
+	for op, want := range map[string]string{
+		"return early":         "local function f(a, b) do return end",
+		"swap >=":              "if a > 2 and b then",
+		"swap and":             "if a >= 2 or b then",
+		"negate a condition":   "if not (a >= 2 and b) then",
+		"shift a number":       "redis.call('ZADD', KEYS[2], 'GT', a, b)",
+		"drop a call of Redis": "",
+		"drop an argument":     "redis.call('ZADD', KEYS[1], a, b)",
+		"swap two arguments":   "redis.call('ZADD', KEYS[1], 'GT', b, a)",
+		"drop a default":       "return tonumber(a)",
+	} {
+		if !slices.Contains(edits[op], want) {
+			t.Errorf("%s makes %q, want %q", op, edits[op], want)
+		}
+	}
+	for op, lines := range edits {
+		if slices.ContainsFunc(lines, func(line string) bool { return strings.HasPrefix(line, "--") }) {
+			t.Errorf("%s edits a comment", op)
 		}
 	}
 }
 
-func TestCommandListsAndRefuses(t *testing.T) {
+func TestFitKeepsTheLengthOfAScript(t *testing.T) {
 	t.Parallel()
+	for script, want := range map[string]string{
+		"return 1":                      "return 1  ",
+		"--abcd\nx=10":                  "--bcd\nx=10",
+		"--a\n--bcdef\nx=1":             "--\n--f\nx=1",
+		"return 1234":                   "",
+		"--\nlocal a = 1 -- and b\na=2": "",
+	} {
+		got, err := fit(script, 10)
+		if got != want || (err != nil) != (want == "") {
+			t.Errorf("%q becomes %q, %v; want %q", script, got, err, want)
+		}
+	}
+}
+
+func TestReportScoresAndFails(t *testing.T) {
+	t.Parallel()
+	m := mutant{file: "a.go", op: "swap <", text: "x\nif a < b {\n", start: 7, end: 8, with: "<="}
+	results := []result{{m, killed, "TestA", time.Second}, {m, survived, "", time.Second}}
 	var out bytes.Buffer
-	if err := command(t.Context(), []string{"-list", "-run", "proxy-does-not-hold"}, &out); err != nil || strings.Count(out.String(), "\n") != 1 {
-		t.Errorf("%v\n%s", err, out.String())
+	if err := report(&out, results, 0.5); err != nil {
+		t.Error(err)
 	}
-	for _, args := range [][]string{{"-run", "no such mutant"}, {"-run", "("}, {"-j"}} {
-		if err := command(t.Context(), args, &out); err == nil {
-			t.Errorf("%v was accepted", args)
+	for _, want := range []string{"- if a < b {", "+ if a <= b {", "1 of 2", "50 %"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the report lacks %q:\n%s", want, out.String())
 		}
+	}
+	if err := report(&out, results, 0.99); err == nil {
+		t.Error("half of the mutants suffice for a floor of 99 %")
+	}
+	if report(&out, nil, 0) == nil {
+		t.Error("a sample of nothing passes")
+	}
+}
+
+func TestPromisesApply(t *testing.T) {
+	t.Parallel()
+	all, err := promises("../..")
+	if err != nil || len(all) == 0 || len(all) > 40 {
+		t.Fatalf("%d promises, at most 40 are allowed: %v", len(all), err)
+	}
+	for _, m := range all {
+		if before, after := m.lines(); before == after || m.tests[0].only == "" {
+			t.Errorf("%s changes nothing or names no test", m)
+		}
+	}
+}
+
+func TestRunnerReportsWhatTheTestsNotice(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	if err := os.CopyFS(root, os.DirFS("testdata/tiny")); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(root, "tiny.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := newRunner(root, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	for _, c := range []struct {
+		old, with, test string
+		want            outcome
+	}{
+		{"a > b", "a < b", "^TestMax$", killed},
+		{"return b", `panic("x")`, "^TestMax$", killed},
+		{"a > b", "a >= b", "^TestMax$", survived},
+		{"a > b", "a < b", "^TestWeak$", survived},
+		{"a > b", "a > c", "^TestMax$", invalid},
+		{"a > b", "a < b", "^TestRed$", ""},
+		{"a > b", "a < b", "^TestMissing$", ""},
+	} {
+		start := strings.Index(string(text), c.old)
+		m := mutant{file: "tiny.go", text: string(text), start: start, end: start + len(c.old), with: c.with, tests: []rung{{".", c.test}}}
+		got, by, err := r.try(t.Context(), m)
+		if got != c.want || (err != nil) != (c.want == "") {
+			t.Errorf("%s for %s under %s: %q by %q, %v; want %q", c.with, c.old, c.test, got, by, err, c.want)
+		}
+	}
+}
+
+// A block whose edit is no longer made would hide nothing, and nobody would notice.
+func TestEquivalentMutantsExist(t *testing.T) {
+	t.Parallel()
+	known, err := equivalents()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := generate("../..", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range all {
+		delete(known, m.key())
+		if packages(m.file) == nil {
+			t.Errorf("%s: no tests are named for it", m.file)
+		}
+		if _, err := os.Stat("../../" + m.file); errors.Is(err, os.ErrNotExist) {
+			t.Error(err)
+		}
+	}
+	for key := range known {
+		t.Errorf("equivalent.txt has a mutant that is not made:\n%s", key)
+	}
+	if len(all) < 10000 {
+		t.Errorf("%d mutants", len(all))
 	}
 }

@@ -1,142 +1,231 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
+	"os/exec"
+	"path"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
-	"sync"
 	"time"
 )
 
 type outcome string
 
 const (
-	killed       outcome = "killed"
-	survived     outcome = "SURVIVED"
-	stale        outcome = "STALE"            // the text to replace is not there once
-	doesNotBuild outcome = "DOES NOT COMPILE" // says nothing about the test
-	redBefore    outcome = "RED BEFORE"       // the test fails without the edit
-	noTest       outcome = "NO TEST RAN"      // nothing matches, or all is skipped
+	killed   outcome = "killed"
+	survived outcome = "SURVIVED"
+	invalid  outcome = "does not compile" // says nothing about the tests
 )
 
 type result struct {
-	Mutant
+	mutant
+
 	outcome outcome
-	detail  string
+	by      string // the test that failed
 	took    time.Duration
 }
 
-type settings struct {
-	root    string
-	jobs    int
-	timeout time.Duration // of one test run
+func (r result) String() string {
+	return fmt.Sprintf("%-8s  %5.1fs  %s  %s", r.outcome, r.took.Seconds(), r.mutant, r.by)
 }
 
-// runAll tries every mutant, on as many copies of the tree as there are jobs. The error is that of the tool, such as a
-// full disk; what becomes of a mutant is in its result.
-func runAll(ctx context.Context, cfg settings, mutants []Mutant) (results []result, err error) {
-	source, ok := os.DirFS(cfg.root).(fs.ReadLinkFS)
-	if !ok {
-		return nil, errors.New("this system's directories have no links") // os documents that they have
+// A rung is a run of some tests of a package. A mutant climbs from the quick rungs to the slow ones until one is red.
+type rung struct {
+	pkg  string
+	only string // regular expression of test names; empty: all
+}
+
+func (r rung) String() string { return r.pkg + " " + r.only }
+
+// embedded leaves out the subtests that start servers.
+const embedded = "/^miniredis$"
+
+type runner struct {
+	root, temp string
+	limit      time.Duration
+	originals  map[string]string      // by package: the test binary of the tree as it is
+	baselines  map[rung]time.Duration // duration of a rung without an edit
+	killers    map[string][]rung      // by file: the tests that were red lately
+}
+
+func newRunner(root string, limit time.Duration) (*runner, error) {
+	absolute, err := filepath.Abs(root)
+	if err != nil {
+		return nil, err
 	}
 	temp, err := os.MkdirTemp("", "luatx-mutants-")
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
+	return &runner{
+		root: absolute, temp: temp, limit: limit,
+		originals: map[string]string{}, baselines: map[rung]time.Duration{}, killers: map[string][]rung{},
+	}, nil
+}
 
-	next := make(chan int)
-	results = make([]result, len(mutants))
-	greens := &baselines{known: map[string]func() result{}}
-	errs := make([]error, max(1, min(cfg.jobs, len(mutants))))
-	var wg sync.WaitGroup
-	for i := range errs {
-		w := worker{tree: filepath.Join(temp, fmt.Sprintf("tree%d", i)), binary: filepath.Join(temp, fmt.Sprintf("test%d", i)), timeout: cfg.timeout, greens: greens}
-		if err := os.CopyFS(w.tree, treeFS{source}); err != nil {
-			errs[i] = err
-			continue
+func (r *runner) close() { _ = os.RemoveAll(r.temp) }
+
+// sample runs mutants in their order until size of them compiled. It returns an error if a test fails without an edit.
+func (r *runner) sample(ctx context.Context, mutants []mutant, size int, each func(result)) ([]result, error) {
+	var results []result
+	for _, m := range mutants {
+		if len(results) == size {
+			break
 		}
-		wg.Go(func() {
-			for n := range next {
-				start := time.Now()
-				r := w.try(ctx, mutants[n])
-				r.Mutant, r.took = mutants[n], time.Since(start)
-				results[n] = r
+		start := time.Now()
+		outcome, by, err := r.try(ctx, m)
+		if err != nil {
+			return results, fmt.Errorf("%s: %w", m, err)
+		}
+		if outcome != invalid {
+			results = append(results, result{m, outcome, by, time.Since(start)})
+			each(results[len(results)-1])
+		}
+	}
+	return results, nil
+}
+
+func (r *runner) try(ctx context.Context, m mutant) (result outcome, by string, err error) {
+	rungs := m.tests
+	if rungs == nil {
+		rungs = slices.Clone(r.killers[m.file])
+		for _, pkg := range packages(m.file) {
+			rungs = append(rungs, rung{pkg, embedded}, rung{pkg, ""})
+		}
+	}
+	binaries := map[string]string{}
+	for _, step := range rungs {
+		baseline, err := r.baseline(ctx, step)
+		if err != nil {
+			return "", "", err
+		}
+		if binaries[step.pkg] == "" {
+			binary, compiled, err := r.build(ctx, m, step.pkg)
+			if err != nil || !compiled {
+				return invalid, "", err
 			}
-		})
-	}
-	if errors.Join(errs...) == nil {
-		for n := range mutants {
-			next <- n
+			binaries[step.pkg] = binary
+		}
+		limit := min(r.limit, 4*baseline+20*time.Second)
+		red, by, err := r.run(ctx, step, binaries[step.pkg], limit)
+		if err == nil && red && by != "" { // a busy machine may fail a test once
+			red, _, err = r.run(ctx, rung{step.pkg, "^" + by + "$"}, binaries[step.pkg], limit)
+		}
+		if err != nil {
+			return "", "", err
+		}
+		if red {
+			r.remember(m.file, step.pkg, by)
+			return killed, step.pkg + " " + by, nil
 		}
 	}
-	close(next)
-	wg.Wait()
-	return results, errors.Join(errors.Join(errs...), context.Cause(ctx))
+	return survived, "", nil
 }
 
-type worker struct {
-	tree    string // this worker's copy
-	binary  string // where it builds tests
-	timeout time.Duration
-	greens  *baselines
-}
-
-// try runs the test without and with the edit.
-func (w worker) try(ctx context.Context, m Mutant) result {
-	before := w.greens.of(m, func() result { return w.test(ctx, m) })
-	switch before.outcome {
-	case survived: // green without the edit
-	case killed:
-		return result{outcome: redBefore, detail: before.detail}
-	default:
-		return before
+// remember keeps the three tests that mutants of a file turned red last.
+func (r *runner) remember(file, pkg, test string) {
+	if test == "" {
+		return
 	}
-	restore, err := edit(filepath.Join(w.tree, filepath.FromSlash(m.File)), m.Old, m.New)
+	last := rung{pkg, "^" + test + "$"}
+	known := slices.DeleteFunc(r.killers[file], func(k rung) bool { return k == last })
+	known = append([]rung{last}, known...)
+	r.killers[file] = known[:min(len(known), 3)]
+}
+
+// baseline runs a rung once without an edit.
+func (r *runner) baseline(ctx context.Context, step rung) (time.Duration, error) {
+	if took, ok := r.baselines[step]; ok {
+		return took, nil
+	}
+	binary, err := r.original(ctx, step.pkg)
 	if err != nil {
-		return result{outcome: stale, detail: err.Error()}
+		return 0, err
 	}
-	r := w.test(ctx, m)
-	if err := restore(); err != nil {
-		return result{outcome: redBefore, detail: "the edit could not be taken back: " + err.Error()}
+	var failing string
+	for range 2 { // a busy machine may fail a test once
+		start := time.Now()
+		red, by, err := r.run(ctx, step, binary, r.limit)
+		if err != nil {
+			return 0, err
+		}
+		if !red {
+			r.baselines[step] = time.Since(start)
+			return r.baselines[step], nil
+		}
+		failing = by
 	}
-	return r
+	return 0, fmt.Errorf("%s fails without any edit: %s", step, failing)
 }
 
-// edit replaces old, which must occur once, and returns how to take that back.
-func edit(file, old, replacement string) (restore func() error, err error) {
-	text, err := os.ReadFile(file)
+func (r *runner) original(ctx context.Context, pkg string) (string, error) {
+	if binary, ok := r.originals[pkg]; ok {
+		return binary, nil
+	}
+	binary := filepath.Join(r.temp, fmt.Sprintf("original%d", len(r.originals)))
+	if out, err := r.compile(ctx, binary, pkg); err != nil {
+		return "", fmt.Errorf("%s: %w\n%s", pkg, err, out)
+	}
+	r.originals[pkg] = binary
+	return binary, nil
+}
+
+// build makes the test binary of a package with the edit in it. It reports false if the edit does not compile.
+func (r *runner) build(ctx context.Context, m mutant, pkg string) (binary string, compiled bool, err error) {
+	binary = filepath.Join(r.temp, "edited-"+strings.NewReplacer("/", "_", ".", "_").Replace(pkg))
+	if path.Ext(m.file) == ".lua" {
+		original, err := r.original(ctx, pkg)
+		if err != nil {
+			return "", false, err
+		}
+		return binary, true, patch(original, binary, m.text, m.edited())
+	}
+	edited, overlay := filepath.Join(r.temp, "edited.go"), filepath.Join(r.temp, "overlay.json")
+	text, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(r.root, filepath.FromSlash(m.file)): edited}})
 	if err != nil {
-		return nil, err
+		return "", false, err
 	}
-	if n := strings.Count(string(text), old); n != 1 || old == "" {
-		return nil, fmt.Errorf("the text to replace occurs %d times in %s, not once:\n%s", n, file, old)
+	if err := errors.Join(os.WriteFile(edited, []byte(m.edited()), 0o600), os.WriteFile(overlay, text, 0o600)); err != nil {
+		return "", false, err
 	}
-	if old == replacement {
-		return nil, errors.New("the edit changes nothing")
-	}
-	edited := strings.Replace(string(text), old, replacement, 1)
-	return func() error { return os.WriteFile(file, text, 0o600) }, os.WriteFile(file, []byte(edited), 0o600)
+	_, err = r.compile(ctx, binary, pkg, "-overlay", overlay)
+	return binary, err == nil, ctx.Err()
 }
 
-// baselines runs each test once without an edit, whatever number of mutants name it.
-type baselines struct {
-	mu    sync.Mutex
-	known map[string]func() result
+func (r *runner) compile(ctx context.Context, binary, pkg string, flags ...string) ([]byte, error) {
+	args := append([]string{"test", "-c", "-vet=off", "-ldflags=-w", "-o", binary}, flags...)
+	return execute(ctx, r.root, "go", append(args, pkg)...)
 }
 
-func (b *baselines) of(m Mutant, run func() result) result {
-	key := m.Package + " " + m.Test
-	b.mu.Lock()
-	once, ok := b.known[key]
-	if !ok {
-		once = sync.OnceValue(run)
-		b.known[key] = once
+var failed = regexp.MustCompile(`(?m)^--- FAIL: (\w+)`)
+
+func (r *runner) run(ctx context.Context, step rung, binary string, limit time.Duration) (red bool, by string, err error) {
+	bounded, cancel := context.WithTimeout(ctx, limit+20*time.Second)
+	defer cancel()
+	dir := filepath.Join(r.root, filepath.FromSlash(step.pkg))
+	out, err := execute(bounded, dir, binary, "-test.failfast", "-test.count=1", "-test.timeout="+limit.String(), "-test.run="+step.only)
+	if ctx.Err() != nil {
+		return false, "", ctx.Err()
 	}
-	b.mu.Unlock()
-	return once()
+	if match := failed.FindSubmatch(out); match != nil {
+		by = string(match[1])
+	}
+	if bytes.Contains(out, []byte("testing: warning: no tests to run")) {
+		return false, "", fmt.Errorf("no test matches %s", step)
+	}
+	return err != nil, by, nil
+}
+
+func execute(ctx context.Context, dir, name string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	cmd.WaitDelay = 10 * time.Second // a child of the test may keep its output open
+	return cmd.CombinedOutput()
 }

@@ -129,6 +129,14 @@ func (s *Server) Admin(t testing.TB) *redis.Client {
 	return Admin(t, s.addr)
 }
 
+// AsAdmin returns a client of the same server that may do everything.
+func AsAdmin(t testing.TB, client redis.UniversalClient) redis.UniversalClient {
+	t.Helper()
+	admin, done := asAdmin(client)
+	t.Cleanup(done)
+	return admin
+}
+
 // asAdmin returns a client of the same server that may do everything, and what ends it.
 func asAdmin(client redis.UniversalClient) (redis.UniversalClient, func()) {
 	switch c := client.(type) {

@@ -12,8 +12,8 @@ import (
 
 const allPending = 1 << 30
 
-// stream describes entries, then ids, what is configured and kept of idempotent producers, then groups with their consumers and pending entries. Times since the last
-// delivery or visit are left out: they move by themselves.
+// stream describes the entries of a stream, its ids, its idempotent producers, and its groups with their consumers and
+// pending entries. It omits the times since the last delivery or visit, because they change without a command.
 func (d *dumper) stream(ctx context.Context, key string) ([]string, error) {
 	entries, err := d.client.XRange(ctx, key, "-", "+").Result()
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/lua"
 	"github.com/luatx/luatx/internal/slot"
-	"github.com/luatx/luatx/lua"
 )
 
 // Config says which keys get which names.

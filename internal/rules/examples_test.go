@@ -13,23 +13,25 @@ import (
 // exampled are the main names of each package of the core, each of which has an Example of its own, or of one of its
 // methods. A package that is not here has one at least.
 var exampled = map[string][]string{
-	".":            {"Transactor", "Tx", "Procedure", "Keyspace", "CommandError", "KeepReplies", "Observer"},
-	"admin":        {"Operator", "Handler"},
-	"expiry":       {"Worker"},
-	"inbox":        {"Middleware"},
-	"luatxtest":    {"Env"},
-	"message":      {"Router", "Engine", "NewHandler", "TypedMessage", "RetryAfter"},
-	"outbox":       {"Store", "Middleware"},
-	"relay":        {"Relay", "HTTP", "Route", "Channel"},
-	"repair":       {"Worker"},
-	"sqltx":        {"Transact", "Dialect"},
-	"stream":       {"Publisher", "Subscriber", "PartitionedSubscriber", "DeadLetters"},
-	"trigger":      {"Runtime", "Config"},
-	"relay/cehttp": {"Read"},
+	".":             {"Transactor", "Tx", "Procedure", "Keyspace", "CommandError", "KeepReplies", "Observer"},
+	"admin":         {"Operator"},
+	"admin/console": {"New"},
+	"admin/httpapi": {"New"},
+	"expiry":        {"Worker"},
+	"inbox":         {"Middleware"},
+	"luatxtest":     {"Env"},
+	"message":       {"Router", "Engine", "NewHandler", "TypedMessage", "RetryAfter"},
+	"outbox":        {"Store", "Middleware"},
+	"relay":         {"Relay", "HTTP", "Route", "Channel"},
+	"repair":        {"Worker"},
+	"sqltx":         {"Transact", "Dialect"},
+	"stream":        {"Publisher", "Subscriber", "PartitionedSubscriber", "DeadLetters"},
+	"trigger":       {"Runtime", "Config"},
+	"relay/cehttp":  {"Read"},
 }
 
 // notPublic are trees of the core that nobody imports.
-var notPublic = []string{"cmd", "examples", "internal"}
+var notPublic = []string{"admin/internal", "cmd", "examples", "internal"}
 
 var exampleFunc = regexp.MustCompile(`(?m)^func Example(\w*)\(\) \{`)
 

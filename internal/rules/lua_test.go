@@ -61,15 +61,15 @@ func TestHeaderProblems(t *testing.T) {
 	tests := []struct {
 		name, file, source, want string
 	}{
-		{"whole", "lua/move.lua", whole, ""},
-		{"indexed keys", "lua/move.lua", strings.Replace(whole, "KEYS: thing", "KEYS[1] thing", 1), ""},
-		{"no purpose", "lua/move.lua", strings.Replace(whole, "-- Moves a thing.\n--\n", "", 1), "what the script is for"},
-		{"no bound", "lua/move.lua", strings.Replace(whole, "-- Bound: one\n", "", 1), "-- Bound"},
-		{"empty bound", "lua/move.lua", strings.Replace(whole, "Bound: one", "Bound:", 1), "-- Bound"},
-		{"another word", "lua/move.lua", strings.Replace(whole, "Reply: OK", "Replying OK", 1), "-- Reply"},
-		{"after the header", "lua/move.lua", strings.Replace(whole, "-- Redis: 6.0\nreturn 1\n", "return 1\n-- Redis: 6.0\n", 1), "-- Redis"},
-		{"fragment", "lua/_digest.lua", "-- Digests a value.\nlocal x\n", ""},
-		{"fragment without purpose", "lua/_digest.lua", "local x\n", "what the script is for"},
+		{"whole", "internal/lua/move.lua", whole, ""},
+		{"indexed keys", "internal/lua/move.lua", strings.Replace(whole, "KEYS: thing", "KEYS[1] thing", 1), ""},
+		{"no purpose", "internal/lua/move.lua", strings.Replace(whole, "-- Moves a thing.\n--\n", "", 1), "what the script is for"},
+		{"no bound", "internal/lua/move.lua", strings.Replace(whole, "-- Bound: one\n", "", 1), "-- Bound"},
+		{"empty bound", "internal/lua/move.lua", strings.Replace(whole, "Bound: one", "Bound:", 1), "-- Bound"},
+		{"another word", "internal/lua/move.lua", strings.Replace(whole, "Reply: OK", "Replying OK", 1), "-- Reply"},
+		{"after the header", "internal/lua/move.lua", strings.Replace(whole, "-- Redis: 6.0\nreturn 1\n", "return 1\n-- Redis: 6.0\n", 1), "-- Redis"},
+		{"fragment", "internal/lua/_digest.lua", "-- Digests a value.\nlocal x\n", ""},
+		{"fragment without purpose", "internal/lua/_digest.lua", "local x\n", "what the script is for"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestHeaderProblems(t *testing.T) {
 func TestScriptsBeginWithAHeader(t *testing.T) {
 	t.Parallel()
 	for _, name := range trackedFiles(t, ".lua") {
-		if strings.HasPrefix(name, "lua/") {
+		if strings.HasPrefix(name, "internal/lua/") {
 			report(t, headerProblems(name, read(t, name)))
 		}
 	}

@@ -39,7 +39,7 @@ func TestThreatModelNamesTestsThatExist(t *testing.T) {
 	}
 	named := namedTests(string(page))
 	if names := len(testName.FindAll(page, -1)); len(named) != names {
-		t.Errorf("%d of the %d tests stand behind the name of a package in backquotes", len(named), names)
+		t.Errorf("the page names %d tests, but only %d of them after a package in backquotes", names, len(named))
 	}
 	for _, test := range named {
 		pkg, name, _ := strings.Cut(test, " ")

@@ -34,6 +34,8 @@ func Conformance(t *testing.T, d Database) {
 		"Failures":   testFailures,
 		"LateCommit": testLateCommit,
 		"Leases":     testLeases,
+		"StaleOwner": testStaleOwner,
+		"LeaseEnd":   testLeaseEnd,
 		"Shutdown":   testShutdown,
 		"SideBySide": testSideBySide,
 		"Order":      testOrder,

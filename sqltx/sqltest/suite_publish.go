@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/relay"
 	"github.com/luatx/luatx/sqltx"
 )
 
@@ -60,6 +61,8 @@ func testFailures(t *testing.T, s *suite) {
 		receive(t, source).Nack(untried{message.RetryAfter(errors.New("the broker is down"), time.Millisecond)})
 	}
 	receive(t, source).Nack(untried{errors.New("the broker is down")})
+	receive(t, source).Nack(relay.Later(errors.New("it has to wait its turn"), time.Millisecond))
+	receive(t, source).Nack(relay.Unavailable(errors.New("the broker is down")))
 	for i := range 3 {
 		receive(t, source).Nack(fmt.Errorf("broker said no, %d", i))
 	}
@@ -117,63 +120,6 @@ func testLateCommit(t *testing.T, s *suite) {
 	if !seen["early"] || len(seen) != 31 {
 		t.Errorf("%d events, early: %v", len(seen), seen["early"])
 	}
-}
-
-// testLeases holds that an event in flight is nobody else's for as long as its holder lives, however slow it is, and
-// that it is, once its holder is dead.
-func testLeases(t *testing.T, s *suite) {
-	s.emit(t, "", "a")
-	short := func(c *sqltx.OutboxPublisherConfig) { c.Lease = 300 * time.Millisecond }
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	p := s.publisher(short)
-	var sources [2]<-chan *message.RawMessage
-	for i := range sources {
-		var err error
-		if sources[i], err = p.Source(ctx); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var slow *message.RawMessage
-	select {
-	case slow = <-sources[0]:
-	case slow = <-sources[1]:
-	}
-	silent(t, sources[0], time.Second/2)
-	silent(t, sources[1], time.Second/2)
-	slow.Ack()
-	cancel()
-	p.Wait()
-	if n := s.rows(t, s.outbox, "published = TRUE"); n != 1 {
-		t.Errorf("%d are published", n)
-	}
-
-	s.emit(t, "k", "b", "c") // claimed by a process that dies: nobody renews
-	s.exec(t, "UPDATE "+s.outbox+" SET lease = 'dead', attempts = 1, next_attempt_at = "+s.Dialect.NowMillis+" + 400 WHERE published = FALSE")
-	other := s.source(t, s.publisher(short))
-	start := time.Now()
-	for _, want := range []string{"b", "c"} {
-		msg := receive(t, other)
-		if got := name(t, msg); got != want {
-			t.Errorf("%s, want %s", got, want)
-		}
-		msg.Ack()
-	}
-	if took := time.Since(start); took < 200*time.Millisecond {
-		t.Errorf("handed out %v after it was claimed", took)
-	}
-	// What takes its process down each time is parked, too.
-	err := sqltx.Transact(t.Context(), s.db, &sqltx.TxOptions{Dialect: s.Dialect}, func(ctx context.Context) error {
-		if err := sqltx.Emit(ctx, s.outboxConfig(), events("", "poison")...); err != nil {
-			return err
-		}
-		_, err := sqltx.ExecutorFromContext(ctx, s.db).ExecContext(ctx, "UPDATE "+s.outbox+" SET attempts = 10 WHERE published = FALSE")
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "it is parked", func() bool { return s.rows(t, s.outbox, "parked = TRUE") == 1 })
 }
 
 // testShutdown holds that a source which ends gives back what it holds, at no cost of attempts.

@@ -155,6 +155,26 @@ func testSavepoints(t *testing.T, s *suite) {
 	if got := s.ids(t); err != nil || !slices.Equal(got, []string{"a", "b"}) {
 		t.Errorf("%q, %v", got, err)
 	}
+	// A database that has ended the transaction by itself would commit each of the statements that follow.
+	err = sqltx.Transact(t.Context(), s.db, opts, func(ctx context.Context) error {
+		if err := s.enter(ctx, "c"); err != nil {
+			return err
+		}
+		err := sqltx.Transact(ctx, s.db, opts, func(ctx context.Context) error {
+			_, err := sqltx.ExecutorFromContext(ctx, s.db).ExecContext(ctx, "ROLLBACK")
+			return errors.Join(errHandler, err)
+		})
+		if !errors.Is(err, errHandler) {
+			return errors.Join(errors.New("the inner one"), err)
+		}
+		if err := s.enter(ctx, "d"); err == nil {
+			t.Error("a transaction without its savepoint takes statements")
+		}
+		return nil
+	})
+	if got := s.ids(t); err == nil || !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("after the database ended a transaction: %q, %v", got, err)
+	}
 }
 
 func (s *suite) ids(t testing.TB) (ids []string) {

@@ -7,8 +7,9 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/bench/internal/suite"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/measure"
-	"github.com/luatx/luatx/internal/script"
+	"github.com/luatx/luatx/internal/shard"
 )
 
 // growth measures a claim, a settlement and a commit with more and more events pending. The backlogs are there side by
@@ -81,10 +82,10 @@ type backlog struct {
 	*bed
 	size    int
 	tr      *luatx.Transactor
-	scripts *script.Set
-	shard   script.Shard
+	scripts *shard.Scripts
+	shard   shard.Shard
 	next    int // the number of the next event
-	held    []script.Claim
+	held    []shard.Claim
 }
 
 func newBacklog(ctx context.Context, b *bed, size int) (*backlog, error) {
@@ -92,7 +93,7 @@ func newBacklog(ctx context.Context, b *bed, size int) (*backlog, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &backlog{bed: b, size: size, tr: tr, scripts: tr.Scripts(), shard: tr.Scripts().Shard(tr.Keyspace().Slots()[0])}
+	l := &backlog{bed: b, size: size, tr: tr, scripts: link.Of(tr).Scripts, shard: link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[0])}
 	return l, l.refill(ctx)
 }
 
@@ -167,7 +168,7 @@ func (l *backlog) settles() *measure.Running {
 }
 
 func (l *backlog) claim(ctx context.Context) error {
-	claim, err := l.scripts.Claim(ctx, l.shard, script.Claiming{Limit: growthBatch, Lease: time.Hour, Attempts: 10})
+	claim, err := l.scripts.Claim(ctx, l.shard, shard.Claiming{Limit: growthBatch, Lease: time.Hour, Attempts: 10})
 	if err == nil && len(claim.Events) != growthBatch {
 		err = fmt.Errorf("%d events were claimed, want %d", len(claim.Events), growthBatch)
 	}
@@ -178,11 +179,11 @@ func (l *backlog) claim(ctx context.Context) error {
 func (l *backlog) settle(ctx context.Context) error {
 	claim := l.held[0]
 	l.held = l.held[1:]
-	batch := make([]script.Settlement, len(claim.Events))
+	batch := make([]shard.Settlement, len(claim.Events))
 	for i, e := range claim.Events {
-		batch[i] = script.Settlement{ID: e.ID, What: "sent", Lease: claim.Lease, Body: e.Body}
+		batch[i] = shard.Settlement{ID: e.ID, What: "sent", Lease: claim.Lease, Body: e.Body}
 	}
-	done, err := l.scripts.Settle(ctx, l.shard, script.Settling{Attempts: 10, Base: time.Second, Cap: time.Minute, Retention: time.Hour}, batch)
+	done, err := l.scripts.Settle(ctx, l.shard, shard.Settling{Attempts: 10, Base: time.Second, Cap: time.Minute, Retention: time.Hour}, batch)
 	for _, what := range done.Done {
 		if what != "sent" {
 			return fmt.Errorf("an event was settled as %s", what)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/bench/internal/suite"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/measure"
 	"github.com/luatx/luatx/relay"
 )
@@ -173,7 +174,7 @@ func (l lineup) start(ctx context.Context, b *bed, tr *luatx.Transactor, times *
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
 	stop = func() error { cancel(); return <-ended }
-	for !l.relay.NoInline && !tr.HasInline() {
+	for !l.relay.NoInline && link.Of(tr).Relay() == nil {
 		select {
 		case err := <-ended:
 			cancel()

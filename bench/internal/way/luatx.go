@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/relay"
 	"github.com/luatx/luatx/stack"
@@ -142,7 +143,7 @@ func (s *service) through(ctx context.Context, n int) (bool, error) {
 // waiting asks whether so many events are in the outbox.
 func (s *service) waiting(events int) question {
 	return func(ctx context.Context, client redis.UniversalClient, _ int) (bool, error) {
-		shard := s.tr.Scripts().Shard(keyspace.Slots()[0])
+		shard := link.Of(s.tr).Scripts.Shard(keyspace.Slots()[0])
 		pending, err := client.ZCard(ctx, shard.Key("pending")).Result()
 		return pending == int64(events), err
 	}

@@ -31,7 +31,7 @@ commands on fields of hashes that expire (9.0), HGETDEL and MSETEX (9.1).
 
 `
 
-// undoWords says in words what each class of lua/_undo.lua keeps.
+// undoWords says in words what each class of internal/lua/_undo.lua keeps.
 var undoWords = map[byte]string{
 	'-': "nothing",
 	'k': "the old value",

@@ -10,6 +10,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/inbox"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/measure"
 	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/message"
@@ -37,7 +38,7 @@ func newCommitter(p *place, handle handler) (*committer, error) {
 	}
 	c := &committer{p, tr, message.NewRouter(message.PipeConfig{})}
 	for i := range p.tags { // so that preparing a round empties the outbox
-		shard := tr.Scripts().Shard(slot.OfTag(p.tags[i].text))
+		shard := link.Of(tr).Scripts.Shard(slot.OfTag(p.tags[i].text))
 		for _, name := range []string{"entries", "pending", "counts"} {
 			p.tags[i].events = append(p.tags[i].events, shard.Key(name))
 		}
@@ -154,7 +155,7 @@ func batch(p *place, _ measure.Cell) (*measure.Running, error) {
 		return nil, err
 	}
 	return p.batches(BatchSize, func(ctx context.Context, inputs []input) error {
-		gathering := c.transactor.Gather(ctx, len(inputs), 0, nil)
+		gathering := link.Of(c.transactor).Gather(ctx, len(inputs), 0, nil)
 		under := gathering.Context(ctx)
 		errs := make([]error, len(inputs))
 		var wg sync.WaitGroup

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/torture/internal/ground"
@@ -23,7 +24,7 @@ var outboxKinds = []kind{
 // are in no index, members without an event, details of nobody's. Repair is to settle it.
 func loseIndex(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
 	b := n.Branches[rng.IntN(len(n.Branches))]
-	shard := n.Transactor.Scripts().Shard(b.Slot)
+	shard := link.Of(n.Transactor).Scripts.Shard(b.Slot)
 	done := injury{target: b.Name, branches: []int{b.N}}
 	taken := 0
 	for range 50 { // most of the time nothing waits there

@@ -36,15 +36,20 @@ func (r *Report) Text(out io.Writer) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
+	r.Problems(out)
+	if r.Void != "" {
+		fmt.Fprintf(out, "void: %s\n", r.Void)
+	}
+	return nil
+}
+
+// Problems writes the first violations of each invariant, one per line.
+func (r *Report) Problems(out io.Writer) {
 	for _, c := range r.Invariants {
 		for _, problem := range c.Problems {
 			fmt.Fprintf(out, "%s: %s\n", c.Name, problem)
 		}
 	}
-	if r.Void != "" {
-		fmt.Fprintf(out, "void: %s\n", r.Void)
-	}
-	return nil
 }
 
 // Row writes a row of a table in Markdown: topology, seed, seconds, commits, faults, the longest recovery, what was lost,

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/torture/internal/ground"
 )
 
@@ -55,7 +56,7 @@ type damage struct {
 // Tick looks at all branches. One that does not answer is left to the next tick.
 func (t *Ticker) Tick(ctx context.Context) {
 	for _, b := range t.Branches {
-		shard := t.Transactor.Scripts().Shard(b.Slot)
+		shard := link.Of(t.Transactor).Scripts.Shard(b.Slot)
 		keys := []string{
 			b.Void(), b.Balances(), b.Sums(), b.Effects(), b.Times(), shard.Key("entries"),
 			shard.Key("pending"), shard.Key("parked"), shard.Key("sent"), shard.Key("lanes"),

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/torture/internal/ground"
 )
 
@@ -99,7 +100,7 @@ func look(ctx context.Context, b ground.Branch, client redis.UniversalClient, tr
 			return h, err
 		}
 	}
-	ids, err := client.HKeys(ctx, tr.Scripts().Shard(b.Slot).Key("entries")).Result()
+	ids, err := client.HKeys(ctx, link.Of(tr).Scripts.Shard(b.Slot).Key("entries")).Result()
 	if err != nil {
 		return h, err
 	}

@@ -112,7 +112,7 @@ func (t *teller) read(ctx context.Context, tx *luatx.Tx, b ground.Branch, accoun
 	if lane != "" {
 		last = pipe.HGet(ctx, b.Lanes(), lane)
 	}
-	_, _ = pipe.Exec(ctx) // the commands bear their errors
+	_, _ = pipe.Exec(ctx) // each command holds its error
 	if balance, err = held.Int64(); err != nil || last == nil {
 		return balance, 0, err
 	}

@@ -163,7 +163,7 @@ func (s *sink) publish(ctx context.Context, events []*message.RawMessage, errs [
 			}})
 		}
 	}
-	_, _ = pipe.Exec(ctx) // the commands bear their errors
+	_, _ = pipe.Exec(ctx) // each command holds its error
 	for i, cmd := range added {
 		if cmd != nil {
 			errs[i] = relay.Unavailable(cmd.Err())

@@ -3,9 +3,11 @@ package setup
 import (
 	"net/http"
 
-	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/admin/httpapi"
 )
 
 var mux = http.NewServeMux()
 
-func authorize(*http.Request) (admin.Identity, error) { return admin.Identity{}, admin.ErrUnknown }
+func authorize(*http.Request) (httpapi.Identity, error) {
+	return httpapi.Identity{}, httpapi.ErrUnknown
+}

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/admin/httpapi"
 )
 
 type user struct {
@@ -15,7 +16,7 @@ func session(*http.Request) (user, bool) { return user{}, false }
 
 var (
 	op  *admin.Operator
-	cfg admin.HandlerConfig
+	cfg httpapi.Config
 	mux = http.NewServeMux()
 )
 

@@ -10,6 +10,4 @@ func TestMax(t *testing.T) {
 
 func TestWeak(t *testing.T) { Max(1, 2) }
 
-func TestSkipped(t *testing.T) { t.Skip("always") }
-
 func TestRed(t *testing.T) { t.Error("always") }

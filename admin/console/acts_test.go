@@ -1,0 +1,265 @@
+package console_test
+
+import (
+	"html"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/admin/internal/admintest"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/outbox"
+)
+
+// TestConsoleRearm re-arms a class by forms alone: what is meant, a preview of it, a confirmation that names it, the work. What
+// was not shown is not done.
+func TestConsoleRearm(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr, op := admintest.Service(t, client, 4)
+		for i := range 30 {
+			enqueue(t, tr, "a"+strconv.Itoa(i%5), "bad"+strconv.Itoa(i), "http_422", "bank", `{}`)
+		}
+		enqueue(t, tr, "a1", "other", "http_500", "bank", `{}`)
+		parkAs(t, tr, 31)
+		s := newSite(t, op, nil)
+		parkedNow := func() int64 {
+			c, err := op.Outbox().Counts(redistest.Soon(t))
+			admintest.Must(t, err)
+			return c.Parked
+		}
+		_, list := s.get(t, "parked?class=http_422")
+		if !strings.Contains(list, `href="./preview-rearm?class=http_422"`) || strings.Contains(list, "other") {
+			t.Fatalf("the list:\n%s", list)
+		}
+		_, page := s.get(t, "preview-rearm?class=http_422")
+		form := formOf(page, `action="./rearm"`)
+		sentence := "Re-arm 30 events of class http_422; 20 first; at most 500 a second; stop when more than 10 park again"
+		if form.Get("confirm") != sentence || form.Get("canary") != "20" || !strings.Contains(page, ">"+sentence+"</button>") {
+			t.Fatalf("the preview asks for %q with %v", form.Get("confirm"), form)
+		}
+
+		// Neither an unconfirmed nor another act than was shown is done.
+		for name, change := range map[string]func(url.Values){
+			"not confirmed": func(f url.Values) { f.Del("confirm") },
+			"more":          func(f url.Values) { f.Set("count", "31") },
+			"no filter":     func(f url.Values) { f.Del("class") },
+			"no canary":     func(f url.Values) { f.Set("canary", "0") },
+			"elsewhere":     func(f url.Values) { f.Set("to", "other") },
+			"faster":        func(f url.Values) { f.Set("rate", "") },
+		} {
+			changed := formOf(page, `action="./rearm"`)
+			change(changed)
+			status, answer, location := s.post(t, "rearm", changed)
+			if status != http.StatusOK || location != "" || !strings.Contains(answer, "Nothing has happened yet") || parkedNow() != 31 {
+				t.Errorf("%s: %d to %q; %d are parked", name, status, location, parkedNow())
+			}
+		}
+
+		// Without a canary, since no relay runs; shown first, and then done.
+		form.Set("canary", "0")
+		_, page, _ = s.post(t, "rearm", form)
+		status, _, location := s.post(t, "rearm", formOf(page, `action="./rearm"`))
+		if status != http.StatusSeeOther || !strings.HasPrefix(location, sitePrefix+"operations/") {
+			t.Fatalf("%d to %q:\n%s", status, location, page)
+		}
+		if _, page := s.get(t, location); !strings.Contains(page, `http-equiv="refresh"`) {
+			t.Error("without JavaScript nobody sees how it goes on")
+		}
+		if _, page := s.get(t, "parked"); strings.Contains(page, `http-equiv="refresh"`) {
+			t.Error("without JavaScript what was selected is lost as the page loads itself again")
+		}
+		redistest.Eventually(t, "the work to be done", func() bool {
+			_, page := s.get(t, location)
+			return strings.Contains(page, "<strong>done</strong>") && strings.Contains(page, "30 done")
+		})
+		if n := parkedNow(); n != 1 {
+			t.Errorf("%d are parked", n)
+		}
+		if _, page := s.get(t, "audit"); !strings.Contains(page, "bob") || !strings.Contains(html.UnescapeString(page), `class="http_422"`) {
+			t.Errorf("the audit:\n%s", page)
+		}
+		if _, page := s.get(t, "operations"); !strings.Contains(page, "Re-arm") || !strings.Contains(page, "bob") {
+			t.Errorf("the work:\n%s", page)
+		}
+	})
+}
+
+// TestConsoleSelection re-arms one and discards another of what was selected, and nothing else.
+func TestConsoleSelection(t *testing.T) {
+	t.Parallel()
+	tr, op := admintest.Service(t, redistest.Shared(t).Client(t), 4)
+	for _, id := range []string{"1", "2", "3"} {
+		enqueue(t, tr, "a", id, "http_422", "bank", `{}`)
+	}
+	parkAs(t, tr, 3)
+	s := newSite(t, op, nil)
+	name := slotText(t, tr, "a") + ":"
+	_, page, _ := s.post(t, "preview-rearm", url.Values{"event": {name + "1"}})
+	form := formOf(page, `action="./rearm"`)
+	if form.Get("confirm") != "Re-arm 1 event selected by id; at most 500 a second" || form.Get("event") != name+"1" {
+		t.Fatalf("%v", form)
+	}
+	status, _, location := s.post(t, "rearm", form)
+	if status != http.StatusSeeOther {
+		t.Fatalf("%d", status)
+	}
+	redistest.Eventually(t, "the work to be done", func() bool { _, page := s.get(t, location); return strings.Contains(page, "<strong>done") })
+
+	_, page, _ = s.post(t, "preview-discard", url.Values{"event": {name + "2"}})
+	form = formOf(page, `action="./discard"`)
+	for what, change := range map[string]func(url.Values){
+		"no reason":     func(f url.Values) { f.Set("sure", "yes") },
+		"not sure":      func(f url.Values) { f.Set("reason", "a test") },
+		"not confirmed": func(f url.Values) { f.Set("sure", "yes"); f.Set("reason", "a test"); f.Del("confirm") },
+	} {
+		changed := formOf(page, `action="./discard"`)
+		change(changed)
+		if status, answer, _ := s.post(t, "discard", changed); status != http.StatusOK || !strings.Contains(answer, "Nothing has happened yet") {
+			t.Errorf("%s: %d", what, status)
+		}
+	}
+	form.Set("sure", "yes")
+	form.Set("reason", "a test")
+	if status, _, location = s.post(t, "discard", form); status != http.StatusSeeOther {
+		t.Fatalf("%d", status)
+	}
+	redistest.Eventually(t, "the work to be done", func() bool { _, page := s.get(t, location); return strings.Contains(page, "<strong>done") })
+	states := map[string]outbox.State{}
+	for _, id := range []string{"1", "2", "3"} {
+		for e, err := range op.Find(redistest.Soon(t), id) {
+			admintest.Must(t, err)
+			states[id] = e.State
+		}
+	}
+	if len(states) != 2 || states["1"] != outbox.Pending || states["3"] != outbox.Parked {
+		t.Errorf("%v", states)
+	}
+}
+
+// TestConsolePauses pauses a destination and resumes it, by forms.
+func TestConsolePauses(t *testing.T) {
+	t.Parallel()
+	_, op := admintest.Service(t, redistest.Shared(t).Client(t), 1)
+	s := newSite(t, op, nil)
+	for _, wrong := range []url.Values{{"destination": {"bank"}}, {"reason": {"why"}}, {"destination": {"bank"}, "reason": {"why"}, "for": {"ever"}}} {
+		if status, _, _ := s.post(t, "pause", wrong); status < 400 {
+			t.Errorf("%v: %d", wrong, status)
+		}
+	}
+	status, _, location := s.post(t, "pause", url.Values{"destination": {"bank"}, "reason": {"its certificate"}, "for": {"1h"}})
+	if status != http.StatusSeeOther || location != sitePrefix+"#pauses" {
+		t.Fatalf("%d to %s", status, location)
+	}
+	if _, page := s.get(t, ""); !strings.Contains(page, "bob: its certificate") || !strings.Contains(page, "1 destination is paused") {
+		t.Errorf("the overview:\n%s", page)
+	}
+	if paused, err := op.Paused(redistest.Soon(t)); err != nil || len(paused) != 1 || paused[0].Until.IsZero() {
+		t.Errorf("%+v, %v", paused, err)
+	}
+	s.post(t, "resume", url.Values{"destination": {"bank"}})
+	if _, page := s.get(t, ""); strings.Contains(page, "its certificate") {
+		t.Errorf("the overview:\n%s", page)
+	}
+}
+
+// TestConsoleCount holds that no more are re-armed than were shown, though more have come.
+func TestConsoleCount(t *testing.T) {
+	t.Parallel()
+	tr, op := admintest.Service(t, redistest.Shared(t).Client(t), 1)
+	for i := range 5 {
+		enqueue(t, tr, "a", "early"+strconv.Itoa(i), "http_422", "bank", `{}`)
+	}
+	parkAs(t, tr, 5)
+	s := newSite(t, op, nil)
+	_, page := s.get(t, "preview-rearm?class=http_422")
+	form := formOf(page, `action="./rearm"`)
+	for i := range 3 {
+		enqueue(t, tr, "a", "late"+strconv.Itoa(i), "http_422", "bank", `{}`)
+	}
+	parkAs(t, tr, 8)
+	status, _, location := s.post(t, "rearm", form)
+	if status != http.StatusSeeOther {
+		t.Fatalf("%d", status)
+	}
+	redistest.Eventually(t, "the work to be done", func() bool { _, page := s.get(t, location); return strings.Contains(page, "<strong>done") })
+	if now, err := op.Outbox().Counts(redistest.Soon(t)); err != nil || now.Parked != 3 || now.Pending != 5 {
+		t.Errorf("%+v, %v", now, err)
+	}
+}
+
+var pres = regexp.MustCompile(`(?s)<pre id="(cli|curl)"[^>]*>(.*?)</pre>`)
+
+// TestConsoleElsewhere runs what the console says for other places: a shell takes the lines apart as they were meant, and the API
+// takes what curl would send.
+func TestConsoleElsewhere(t *testing.T) {
+	t.Parallel()
+	sh, err := exec.LookPath("sh")
+	if err != nil {
+		t.Skip("there is no sh")
+	}
+	tr, op := admintest.Service(t, redistest.Shared(t).Client(t), 1)
+	const id = `it's $(id) "1"`
+	enqueue(t, tr, "a", id, "http_422", "the 'bank'", `{}`)
+	parkAs(t, tr, 1)
+	s := newSite(t, op, nil)
+	slot := slotText(t, tr, "a")
+	words := func(line string) []string {
+		said, err := exec.CommandContext(t.Context(), sh, "-c", `luatx() { printf '%s\0' "$@"; }; curl() { luatx "$@"; }; `+line).Output()
+		admintest.Must(t, err)
+		return strings.Split(strings.TrimSuffix(string(said), "\x00"), "\x00")
+	}
+	for i, c := range []struct {
+		page, api string
+		cli       []string
+		code      int
+	}{
+		{"preview-rearm?class=http_422&older_than=0s&destination=the+%27bank%27", "rearm", []string{
+			"parked", "rearm", "--destination", "the 'bank'", "--class", "http_422", "--rate", "500", "--max-parked-again", "10", "--yes",
+		}, http.StatusAccepted},
+		{"preview-discard?event=" + slot + "%3A" + url.QueryEscape(id) + "&reason=it%27s+wrong", "discard", []string{
+			"parked", "discard", "--reason", "it's wrong", "--yes", "--", id,
+		}, http.StatusOK},
+		{"preview-discard", "discard", []string{"parked", "discard", "--all", "--reason", "…", "--yes"}, http.StatusAccepted},
+		{"event?slot=" + slot + "&id=" + url.QueryEscape(id), "rearm", []string{"parked", "rearm", "--max-parked-again", "0", "--yes", "--", id}, http.StatusOK},
+	} {
+		if i > 0 { // the one before has taken it away
+			enqueue(t, tr, "a", id, "http_422", "the 'bank'", `{}`)
+			parkAs(t, tr, 1)
+		}
+		_, page := s.get(t, c.page)
+		for _, found := range pres.FindAllStringSubmatch(page, -1) {
+			said := words(html.UnescapeString(found[2]))
+			if found[1] == "cli" {
+				if !slices.Equal(said, c.cli) {
+					t.Errorf("%s: %q", c.page, said)
+				}
+				continue
+			}
+			address := "http://example.com" + sitePrefix + "api/parked/" + c.api
+			if len(said) != 7 || !slices.Equal(said[:6], []string{"-X", "POST", address, "-H", "Content-Type: application/json", "-d"}) {
+				t.Fatalf("%s: %q", c.page, said)
+			}
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, sitePrefix+"api/parked/"+c.api, strings.NewReader(said[6]))
+			r.Header.Set("Content-Type", "application/json")
+			if reply := s.ask(t, r); reply.Code != c.code {
+				t.Errorf("%s: %s: %d %s", c.page, said[6], reply.Code, reply.Body)
+			}
+			redistest.Eventually(t, "it to be done", func() bool {
+				now, err := op.Outbox().Counts(t.Context())
+				return err == nil && now.Parked == 0
+			})
+		}
+		if len(pres.FindAllString(page, -1)) != 2 {
+			t.Errorf("%s: not two lines:\n%s", c.page, page)
+		}
+	}
+}

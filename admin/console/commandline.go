@@ -1,0 +1,152 @@
+package console
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/luatx/luatx/admin/internal/guard"
+	"github.com/luatx/luatx/outbox"
+)
+
+// commandLine is the same act for a terminal. The service is said by the environment: see docs/cli.md.
+func (p plan) commandLine() string {
+	words := []string{"luatx", "parked", p.act}
+	add := func(name, value string) {
+		if value != "" {
+			words = append(words, "--"+name, shell(value))
+		}
+	}
+	f := p.filter
+	add("aggregate", f.Aggregate)
+	add("destination", f.Destination)
+	add("type", f.Type)
+	add("key", f.Key)
+	add("class", f.Class)
+	add("text", f.Text)
+	if f.OlderThan > 0 {
+		add("older-than", f.OlderThan.String())
+	}
+	if p.act == "discard" {
+		if f.String() == "all" {
+			words = append(words, "--all")
+		}
+		add("reason", cmp.Or(p.reason, "…"))
+	} else {
+		words = append(words, p.rearmFlags()...)
+	}
+	words = append(words, "--yes")
+	if len(f.IDs) > 0 {
+		words = append(words, "--") // an id may begin with a dash
+	}
+	for _, id := range f.IDs {
+		words = append(words, shell(id))
+	}
+	return strings.Join(words, " ")
+}
+
+func (p plan) rearmFlags() []string {
+	var words []string
+	if p.opts.Canary > 0 {
+		words = append(words, "--canary", strconv.Itoa(p.opts.Canary))
+	}
+	if p.opts.Rate > 0 {
+		words = append(words, "--rate", strconv.FormatFloat(p.opts.Rate, 'f', -1, 64))
+	}
+	words = append(words, "--max-parked-again", strconv.Itoa(p.opts.MaxParkedAgain))
+	if p.opts.Destination != "" {
+		words = append(words, "--to", shell(p.opts.Destination))
+	}
+	return words
+}
+
+// curl is the same act by the API, without what it needs to be let in.
+func (p plan) curl(c *guard.Call, selected []string) string {
+	body := map[string]any{}
+	switch {
+	case len(selected) > 0:
+		body["events"] = eventNames(selected)
+	case p.filter.String() == "all":
+		body["all"] = true
+	default:
+		body["filter"] = filterBody(p.filter)
+	}
+	switch {
+	case p.act == "discard":
+		body["reason"] = cmp.Or(p.reason, "…")
+	case len(selected) == 0: // those by name are re-armed at once
+		body["canary"], body["rate"], body["max_parked_again"] = p.opts.Canary, p.opts.Rate, p.opts.MaxParkedAgain
+		if p.opts.Destination != "" {
+			body["destination"] = p.opts.Destination
+		}
+	}
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false) // a shell reads it
+	_ = encoder.Encode(body)     // maps of texts and numbers
+	return "curl -X POST " + shell(apiAddress(c, "parked/"+p.act)) + " \\\n  -H 'Content-Type: application/json' \\\n  -d " + shell(strings.TrimSpace(text.String()))
+}
+
+type eventName struct {
+	Slot int    `json:"slot"`
+	ID   string `json:"id"`
+}
+
+func eventNames(selected []string) []eventName {
+	var all []eventName
+	for _, name := range selected {
+		slot, id, _ := strings.Cut(name, ":")
+		n, _ := strconv.Atoi(slot) // it has been read before
+		all = append(all, eventName{n, id})
+	}
+	return all
+}
+
+// filterBody is a filter as the API reads it, without what is not set.
+func filterBody(f outbox.Filter) map[string]any {
+	body := map[string]any{}
+	for name, value := range map[string]string{
+		"aggregate": f.Aggregate, "destination": f.Destination, "type": f.Type, "key": f.Key, "class": f.Class, "text": f.Text,
+	} {
+		if value != "" {
+			body[name] = value
+		}
+	}
+	if f.OlderThan > 0 {
+		body["older_than_seconds"] = f.OlderThan.Seconds()
+	}
+	if len(f.Slots) > 0 {
+		body["slots"] = f.Slots
+	}
+	if len(f.IDs) > 0 {
+		body["ids"] = f.IDs
+	}
+	return body
+}
+
+// apiAddress is where the API is, as the reader came here.
+func apiAddress(c *guard.Call, to string) string {
+	scheme := "http"
+	if c.R.TLS != nil {
+		scheme = "https"
+	}
+	here := &url.URL{Scheme: scheme, Host: c.R.Host, Path: "/"}
+	if asked, err := url.ParseRequestURI(c.R.RequestURI); err == nil {
+		here.Path, here.RawPath = asked.Path, asked.RawPath
+	}
+	return here.ResolveReference(&url.URL{Path: c.Base() + "api/" + to}).String()
+}
+
+// shell quotes a word for a shell, where it needs that.
+func shell(word string) string {
+	safe := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@%+=,", r)
+	}
+	if word != "" && strings.IndexFunc(word, func(r rune) bool { return !safe(r) }) < 0 {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}

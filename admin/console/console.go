@@ -1,0 +1,259 @@
+// Package console renders pages for people: what an httpapi.Handler serves beside its API.
+package console
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"net/http"
+	"path"
+	"strings"
+	"sync"
+
+	"github.com/luatx/luatx/admin/internal/desk"
+	"github.com/luatx/luatx/admin/internal/guard"
+)
+
+// consoleFiles are the console's pages, its style and its script: all that it needs.
+//
+//go:embed assets
+var consoleFiles embed.FS
+
+// ui is the console: pages that the server renders, and that JavaScript makes livelier.
+type ui struct {
+	desk  *desk.Desk
+	pages map[string]*template.Template
+	// assets are the style, the script and the icon by the names that they are served under, which change with them.
+	assets map[string][]byte
+	names  map[string]string
+	// glances holds the last look, for who has the turn.
+	glances chan glance
+}
+
+// parsed are the pages and assets, read once in a process.
+var parsed = sync.OnceValues(func() (*ui, error) {
+	u := &ui{pages: map[string]*template.Template{}, assets: map[string][]byte{}, names: map[string]string{}}
+	layout, err := template.New("layout.html").Option("missingkey=error").Funcs(consoleFuncs).ParseFS(consoleFiles, "assets/layout.html")
+	if err != nil {
+		return nil, err
+	}
+	files, err := fs.Glob(consoleFiles, "assets/*")
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		content, err := consoleFiles.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		name := path.Base(file)
+		if page, ok := strings.CutSuffix(name, ".html"); ok {
+			copied, err := layout.Clone()
+			if err != nil {
+				return nil, err
+			}
+			if u.pages[page], err = copied.Parse(string(content)); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		sum := sha256.Sum256(content)
+		u.names[name] = hex.EncodeToString(sum[:6]) + "-" + name
+		u.assets[u.names[name]] = content
+	}
+	return u, nil
+})
+
+// New makes the console of a handler: set it as httpapi.Config.Console.
+func New(d *desk.Desk) (guard.Pages, error) {
+	shared, err := parsed()
+	if err != nil {
+		return guard.Pages{}, fmt.Errorf("console: parse the pages: %w", err)
+	}
+	u := *shared
+	u.desk, u.glances = d, make(chan glance, 1)
+	u.glances <- glance{}
+	return guard.Pages{Routes: u.routes(), Error: u.problem}, nil
+}
+
+func (u *ui) routes() []guard.Route {
+	all := []guard.Route{
+		{Pattern: "GET /static/{id}", Needs: guard.MayView, Do: u.asset},
+		{Pattern: "GET /{$}", Needs: guard.MayView, Do: u.overview},
+		{Pattern: "GET /help", Needs: guard.MayView, Do: u.help},
+		{Pattern: "POST /theme", Needs: guard.MayView, Do: u.theme},
+		{Pattern: "GET /parked", Needs: guard.MayView, Do: u.parked, Scans: true},
+		{Pattern: "GET /event", Needs: guard.MayView, Do: u.event, Scans: true},
+		{Pattern: "POST /rearm", Needs: guard.MayRetry, Do: u.rearm, Scans: true},
+		{Pattern: "POST /discard", Needs: guard.MayPurge, Do: u.discard, Scans: true},
+		{Pattern: "GET /operations", Needs: guard.MayView, Do: u.operations},
+		{Pattern: "GET /operations/{id}", Needs: guard.MayView, Do: u.operation},
+		{Pattern: "POST /stop", Needs: guard.MayRetry, Do: u.stop},
+		{Pattern: "POST /pause", Needs: guard.MayRetry, Do: u.pause},
+		{Pattern: "POST /resume", Needs: guard.MayRetry, Do: u.resume},
+		{Pattern: "GET /streams", Needs: guard.MayView, Do: u.streams, Scans: true},
+		{Pattern: "GET /inbox", Needs: guard.MayView, Do: u.inbox},
+		{Pattern: "POST /forget", Needs: guard.MayPurge, Do: u.forget},
+		{Pattern: "GET /audit", Needs: guard.MayView, Do: u.audit, Scans: true},
+		{Pattern: "GET /doctor", Needs: guard.MayView, Do: u.doctor, Scans: true},
+	}
+	for _, method := range []string{"GET", "POST"} { // neither changes anything; the ids of a selection are many for an address
+		all = append(all,
+			guard.Route{Pattern: method + " /preview-rearm", Needs: guard.MayRetry, Do: u.previewRearm, Scans: true},
+			guard.Route{Pattern: method + " /preview-discard", Needs: guard.MayPurge, Do: u.previewDiscard, Scans: true},
+		)
+	}
+	if !u.desk.NoRepair {
+		all = append(all, guard.Route{Pattern: "POST /fix", Needs: guard.MayRetry, Do: u.fix})
+	}
+	for i := range all {
+		all[i].Page = true
+	}
+	return all
+}
+
+func (u *ui) help(c *guard.Call) error { return u.show(c, "help", "Keys and help", nil) }
+
+// asset serves the style, the script and the icon. Their names tell what is in them, so that they may be kept.
+func (u *ui) asset(c *guard.Call) error {
+	content, ok := u.assets[c.R.PathValue("id")]
+	if !ok {
+		return &guard.Problem{Status: http.StatusNotFound, Title: "There is no such file"}
+	}
+	types := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+	c.W.Header().Set("Content-Type", types[path.Ext(c.R.PathValue("id"))])
+	c.W.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	_, _ = c.W.Write(content) // a reader that has left does not want it
+	return nil
+}
+
+// view is what a page is made of.
+type view struct {
+	ui   *ui
+	call *guard.Call
+	base string
+	name string
+
+	Title, Notice string
+	// Every is how often live parts are read again, in milliseconds; 0: never.
+	Every int
+	// Reload lets a browser without JavaScript load the page again: one on which nobody writes.
+	Reload bool
+	Body   any
+}
+
+// liveEvery is how often live parts are read again, in milliseconds.
+const liveEvery = 2000
+
+// show renders a page, changed by the functions given.
+func (u *ui) show(c *guard.Call, name, title string, body any, change ...func(*view)) error {
+	v := &view{ui: u, call: c, base: c.Base(), name: name, Title: title, Body: body}
+	for _, f := range change {
+		f(v)
+	}
+	return u.write(c, v, http.StatusOK)
+}
+
+// live is a change of show: the page's live parts are read again.
+func live(v *view) { v.Every = liveEvery }
+
+func (u *ui) write(c *guard.Call, v *view, status int) error {
+	var page bytes.Buffer // an error is told in the place of the page
+	if err := u.pages[v.name].ExecuteTemplate(&page, "layout", v); err != nil {
+		return fmt.Errorf("console: page %s: %w", v.name, err)
+	}
+	c.W.Header().Set("Content-Type", "text/html; charset=utf-8")
+	c.W.WriteHeader(status)
+	_, _ = page.WriteTo(c.W) // a reader that has left does not want it
+	return nil
+}
+
+// problem is a page about an error.
+func (u *ui) problem(c *guard.Call, p *guard.Problem) {
+	v := &view{ui: u, call: c, base: c.Base(), name: "problem", Title: p.Title, Body: p}
+	if err := u.write(c, v, p.Status); err != nil {
+		http.Error(c.W, p.Title, p.Status)
+	}
+}
+
+// Link is a relative address within the console, with names and values behind it.
+func (v *view) Link(to string, pairs ...string) string { return pageLink(v.base, to, pairs...) }
+
+// Asset is the address of a file.
+func (v *view) Asset(name string) string { return v.base + "static/" + v.ui.names[name] }
+
+// Site is the console's title, and where it is.
+func (v *view) Site() string { return cmp.Or(v.ui.desk.Title, "luatx") }
+
+// Known reports whether the reader may see anything.
+func (v *view) Known() bool { return v.call.Who.May >= guard.MayView }
+
+// Who is the reader's name.
+func (v *view) Who() string { return v.call.Who.Name }
+
+// May is what the reader may do, in a word.
+func (v *view) May() string {
+	words := "view"
+	if v.CanRetry() {
+		words += ", retry"
+	}
+	if v.CanPurge() {
+		words += ", purge"
+	}
+	if v.CanRead() {
+		words += ", payloads"
+	}
+	if words == "view" {
+		return "view only"
+	}
+	return words
+}
+
+// CanRetry and CanPurge report what is offered.
+func (v *view) CanRetry() bool { return v.call.Who.May >= guard.MayRetry }
+
+// CanPurge reports whether the reader may remove things for good.
+func (v *view) CanPurge() bool { return v.call.Who.May >= guard.MayPurge }
+
+// CanRead reports whether the reader may see payloads and export events.
+func (v *view) CanRead() bool { return v.call.Who.Payloads }
+
+// Here is the way back to this page from its mount point.
+func (v *view) Here() string {
+	if v.call.R.Method != http.MethodGet {
+		return cmp.Or(v.call.R.PostForm.Get("here"), "parked")
+	}
+	here := strings.TrimPrefix(v.call.R.URL.EscapedPath(), "/")
+	if v.call.R.URL.RawQuery != "" {
+		here += "?" + v.call.R.URL.RawQuery
+	}
+	return here
+}
+
+// navigation is an entry of the menu.
+type navigation struct {
+	Name, Path, Key string
+	Current         bool
+}
+
+// Nav is the menu.
+func (v *view) Nav() []navigation {
+	menu := []navigation{
+		{Name: "Overview", Path: "", Key: "o"},
+		{Name: "Parked", Path: "parked", Key: "p"},
+		{Name: "Streams", Path: "streams", Key: "s"},
+		{Name: "Inbox", Path: "inbox", Key: "i"},
+		{Name: "Work", Path: "operations", Key: "w"},
+		{Name: "Audit", Path: "audit", Key: "a"},
+		{Name: "Doctor", Path: "doctor", Key: "d"},
+	}
+	for i := range menu {
+		menu[i].Current = menu[i].Path == v.name || menu[i].Path == "" && v.name == "overview"
+	}
+	return menu
+}

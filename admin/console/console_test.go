@@ -1,0 +1,331 @@
+package console_test
+
+import (
+	"context"
+	"errors"
+	"html"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/admin/console"
+	"github.com/luatx/luatx/admin/httpapi"
+	"github.com/luatx/luatx/admin/internal/admintest"
+	"github.com/luatx/luatx/admin/internal/desk"
+	"github.com/luatx/luatx/admin/internal/guard"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/outbox"
+	"github.com/luatx/luatx/relay"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// site is a console as a browser without JavaScript sees it.
+type site struct {
+	handler http.Handler
+	who     httpapi.Access
+	pages   map[string]httpapi.Access // by method and pattern
+}
+
+// newSite mounts a console under a prefix, for whoever may do what who says at the time.
+func newSite(t testing.TB, op *admin.Operator, change func(*httpapi.Config)) *site {
+	t.Helper()
+	s := &site{who: httpapi.MayPurge, pages: map[string]httpapi.Access{}}
+	cfg := httpapi.Config{
+		Title: "staging", Logger: slog.New(slog.DiscardHandler),
+		Authorize: func(*http.Request) (httpapi.Identity, error) {
+			return httpapi.Identity{Name: "bob", May: s.who, Payloads: true}, nil
+		},
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	cfg.Console = func(d *desk.Desk) (guard.Pages, error) {
+		pages, err := console.New(d)
+		for _, page := range pages.Routes {
+			s.pages[strings.TrimSuffix(page.Pattern, "{$}")] = page.Needs
+		}
+		return pages, err
+	}
+	h, err := httpapi.New(op, cfg)
+	admintest.Must(t, err)
+	t.Cleanup(h.Close)
+	s.handler = http.StripPrefix("/ops/luatx", h)
+	return s
+}
+
+const sitePrefix = "/ops/luatx/"
+
+func (s *site) ask(t testing.TB, r *http.Request) *httptest.ResponseRecorder {
+	t.Helper()
+	reply := httptest.NewRecorder()
+	s.handler.ServeHTTP(reply, r.WithContext(redistest.Soon(t)))
+	return reply
+}
+
+// get reads a page; to is its address behind the prefix, or one that begins with a slash.
+func (s *site) get(t testing.TB, to string) (status int, page string) {
+	t.Helper()
+	if !strings.HasPrefix(to, "/") {
+		to = sitePrefix + to
+	}
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, to, nil)
+	r.Header.Set("Accept", "text/html")
+	reply := s.ask(t, r)
+	return reply.Code, reply.Body.String()
+}
+
+// post sends a form, and returns where it leads to, if it leads anywhere.
+func (s *site) post(t testing.TB, to string, form url.Values) (status int, page, location string) {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, sitePrefix+to, strings.NewReader(form.Encode()))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	reply := s.ask(t, r)
+	if location = reply.Header().Get("Location"); location != "" {
+		location = resolved(t, sitePrefix+to, location)
+	}
+	return reply.Code, reply.Body.String(), location
+}
+
+func resolved(t testing.TB, page, address string) string {
+	t.Helper()
+	base, err := url.Parse(page)
+	admintest.Must(t, err)
+	to, err := url.Parse(address)
+	admintest.Must(t, err)
+	return base.ResolveReference(to).String()
+}
+
+var (
+	hrefs    = regexp.MustCompile(`\s(?:href|src)="([^"]*)"`)
+	hiddens  = regexp.MustCompile(`<input type="hidden" name="([^"]*)" value="([^"]*)">`)
+	settings = regexp.MustCompile(`<input data-setting name="([^"]*)"[^>]* value="([^"]*)"`)
+	tags     = regexp.MustCompile(`<([a-zA-Z!/][^\s<>]*)([^<>]*)>([^<]*)`)
+	quoted   = regexp.MustCompile(`"[^"]*"`)
+	leading  = regexp.MustCompile(`\s(?:href|src|action|formaction)="([^"]*)"`)
+)
+
+// elements are those that pages are made of. None of them runs or loads anything, but for the script and the style, which have
+// addresses within the console.
+const elements = " !doctype html head meta title link script noscript body a header div svg path rect polyline span form input button nav ul li main p " +
+	"footer dialog h1 h2 h3 dl dt dd kbd label section strong small figure figcaption table caption thead tbody tr th td time progress datalist option " +
+	"pre br code details summary "
+
+// foreign returns what of a page is not the console's own: an element, an attribute or an address that it does not use, or text
+// where only code may be.
+func foreign(page string) string {
+	for _, tag := range tags.FindAllStringSubmatch(page, -1) {
+		name := strings.TrimPrefix(strings.ToLower(tag[1]), "/")
+		if !strings.Contains(elements, " "+name+" ") || name == "script" && strings.TrimSpace(tag[3]) != "" && tag[1] == "script" {
+			return tag[0]
+		}
+		for _, address := range leading.FindAllStringSubmatch(tag[2], -1) {
+			if !strings.HasPrefix(address[1], "./") && !strings.HasPrefix(address[1], "../") && !strings.HasPrefix(address[1], "#") {
+				return tag[0]
+			}
+		}
+		for word := range strings.FieldsSeq(quoted.ReplaceAllString(tag[2], "")) {
+			if attribute := strings.ToLower(word); strings.HasPrefix(attribute, "on") || strings.HasPrefix(attribute, "style") || strings.ContainsAny(attribute, `"'`) {
+				return tag[0]
+			}
+		}
+	}
+	if strings.Count(page, "<") != len(tags.FindAllString(page, -1)) {
+		return "a < that begins no element"
+	}
+	return ""
+}
+
+// formOf reads what the confirming form of a page would send.
+func formOf(page, action string) url.Values {
+	form := url.Values{}
+	_, rest, _ := strings.Cut(page, action)
+	rest, _, _ = strings.Cut(rest, "</form>")
+	for _, of := range []*regexp.Regexp{hiddens, settings} {
+		for _, found := range of.FindAllStringSubmatch(rest, -1) {
+			form.Add(html.UnescapeString(found[1]), html.UnescapeString(found[2]))
+		}
+	}
+	return form
+}
+
+// parkAs parks what is due, each event for the class that its type names.
+func parkAs(t testing.TB, tr *luatx.Transactor, n int64) {
+	t.Helper()
+	r, err := relay.New(tr, relay.PublisherFunc(func(_ context.Context, events []*message.RawMessage) []error {
+		errs := make([]error, len(events))
+		for i, e := range events {
+			errs[i] = relay.Classify(e.Type(), message.Permanent(errors.New("refused: "+e.Type())))
+		}
+		return errs
+	}), relay.Config{SweepInterval: 10 * time.Millisecond, NoInline: true})
+	admintest.Must(t, err)
+	stop := admintest.Running(t, r.Run)
+	defer stop()
+	redistest.Eventually(t, "the events to be parked", func() bool {
+		c, err := outbox.NewStore(tr).Counts(t.Context())
+		return err == nil && c.Parked == n
+	})
+}
+
+// enqueue puts an event of a type for a destination into the outbox.
+func enqueue(t testing.TB, tr *luatx.Transactor, aggregate, id, kind, destination, data string) {
+	t.Helper()
+	msg := message.NewTyped([]byte(data), message.Attributes{
+		"specversion": "1.0", "id": id, "type": kind, "source": "/shop", "destination": destination, "datacontenttype": "application/json", "note": kind,
+	}, nil)
+	body, err := msg.MarshalJSON()
+	admintest.Must(t, err)
+	_, err = tr.Enqueue(redistest.Soon(t), aggregate, luatx.Event{ID: id, Body: body})
+	admintest.Must(t, err)
+}
+
+// TestConsolePages holds that every page that can be reached shows, wherever the console is mounted, and that nothing of it
+// needs what the content security policy forbids.
+func TestConsolePages(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr, op := admintest.Service(t, client, 4)
+		s := newSite(t, op, func(cfg *httpapi.Config) { cfg.Streams = []string{"in{" + tr.Config().Namespace + "}"} })
+		for to, want := range map[string]string{
+			"": "Nothing is stuck", "parked": "Nothing is parked", "operations": "Nothing yet", "audit": "Nobody did anything", "streams": "No group reads it",
+			"event?id=nobody": "No shard knows", "inbox?aggregate=a&scope=shop/h&id=1": "it would be applied", "doctor?check=1": "Nothing disagrees",
+			"preview-rearm?class=http_422": "No parked event is meant any more", "help": "Keys",
+		} {
+			if status, page := s.get(t, to); status != http.StatusOK || !strings.Contains(page, want) {
+				t.Errorf("%s of an empty service: %d, and not %q:\n%s", to, status, want, page)
+			}
+		}
+		enqueue(t, tr, "a", "1", "http_422", "bank", `{"amount":1}`)
+		enqueue(t, tr, "a", "2", "http_500", "bank", `{"amount":2}`)
+		enqueue(t, tr, "b", "3", "http_422", "mail", `{"amount":3}`)
+		parkAs(t, tr, 3)
+		enqueue(t, tr, "b", "4", "later", "mail", `{"amount":4}`)
+		redistest.Eventually(t, "new numbers", func() bool { _, page := s.get(t, ""); return strings.Contains(page, "3 events are parked") })
+		for to, want := range map[string]string{
+			"parked?class=http_422": "http_422", "event?slot=16383&id=nobody": "no shard of the keyspace", "operations/nobody": "There is no such operation",
+			"parked?older_than=soon": "older_than", "preview-rearm?class=http_422&rate=fast": "use a number", "static/other.css": "There is no such file",
+		} {
+			if _, page := s.get(t, to); !strings.Contains(html.UnescapeString(page), want) {
+				t.Errorf("%s: not %q:\n%s", to, want, page)
+			}
+		}
+		if seen := crawl(t, s); seen < 30 {
+			t.Errorf("only %d addresses can be reached", seen)
+		}
+	})
+}
+
+// crawl follows every link from the overview on, and returns how many there are.
+func crawl(t testing.TB, s *site) int {
+	t.Helper()
+	open, seen := []string{sitePrefix}, map[string]bool{sitePrefix: true}
+	for len(open) > 0 {
+		at := open[0]
+		open = open[1:]
+		status, page := s.get(t, at)
+		if status != http.StatusOK && status != http.StatusSeeOther {
+			t.Errorf("%s: %d\n%s", at, status, page)
+		}
+		if strings.Contains(at, "/static/") || strings.Contains(at, "/api/") {
+			continue
+		}
+		if found := foreign(page); found != "" {
+			t.Errorf("%s has %q, which is none of its own", at, found)
+		}
+		for _, found := range hrefs.FindAllStringSubmatch(page, -1) {
+			to := html.UnescapeString(found[1])
+			if strings.HasPrefix(to, "#") {
+				continue
+			}
+			to, _, _ = strings.Cut(resolved(t, at, to), "#")
+			if !strings.HasPrefix(to, sitePrefix) {
+				t.Errorf("%s leads to %s, out of the console", at, to)
+				continue
+			}
+			if !seen[to] && len(seen) < 300 {
+				seen[to] = true
+				open = append(open, to)
+			}
+		}
+	}
+	return len(seen)
+}
+
+// TestConsoleTheme holds that the switch works without JavaScript, and that it leads nowhere else.
+func TestConsoleTheme(t *testing.T) {
+	t.Parallel()
+	_, op := admintest.Service(t, redistest.Shared(t).Client(t), 1)
+	s := newSite(t, op, nil)
+	for to, want := range map[string]string{
+		"parked?class=a%26b": "parked?class=a%26b", "operations/X1": "operations/X1", "": "", "//elsewhere.example/x": "", "https://elsewhere.example": "",
+		"../../x": "", "/etc": "", `\\elsewhere`: "", "javascript:alert(1)": "", "parked?class=%zz": "parked?class=%zz",
+	} {
+		status, _, location := s.post(t, "theme", url.Values{"theme": {"dark"}, "to": {to}})
+		if status != http.StatusSeeOther || strings.TrimPrefix(location, sitePrefix) != want {
+			t.Errorf("%q: %d to %q", to, status, location)
+		}
+	}
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, sitePrefix, nil)
+	r.AddCookie(&http.Cookie{Name: "luatx_theme", Value: "dark"})
+	if page := s.ask(t, r).Body.String(); !strings.Contains(page, `data-theme="dark"`) {
+		t.Error("the cookie is not seen")
+	}
+	if status, _, _ := s.post(t, "theme", url.Values{"theme": {"pink"}}); status != http.StatusBadRequest {
+		t.Errorf("pink: %d", status)
+	}
+}
+
+// TestConsoleAssets holds that a file is served under a name that tells what is in it, to be kept.
+func TestConsoleAssets(t *testing.T) {
+	t.Parallel()
+	_, op := admintest.Service(t, redistest.Shared(t).Client(t), 1)
+	s := newSite(t, op, nil)
+	_, page := s.get(t, "help")
+	found := 0
+	for _, match := range hrefs.FindAllStringSubmatch(page, -1) {
+		if !strings.Contains(match[1], "static/") {
+			continue
+		}
+		found++
+		reply := s.ask(t, httptest.NewRequestWithContext(t.Context(), http.MethodGet, resolved(t, sitePrefix, match[1]), nil))
+		kind := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}[path.Ext(match[1])]
+		if reply.Code != http.StatusOK || reply.Header().Get("Content-Type") != kind || !strings.Contains(reply.Header().Get("Cache-Control"), "immutable") {
+			t.Errorf("%s: %d %v", match[1], reply.Code, reply.Header())
+		}
+	}
+	if found != 3 {
+		t.Errorf("%d files", found)
+	}
+}
+
+// TestConsoleUnreachable holds that a server that does not answer is told on a page, with a status that says so, and that the
+// console goes on when it is back.
+func TestConsoleUnreachable(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own())
+	_, op := admintest.Service(t, server.Client(t), 4)
+	s := newSite(t, op, func(cfg *httpapi.Config) { cfg.Timeout = time.Second })
+	pages := []string{"", "parked", "event?id=1", "audit", "doctor", "preview-rearm"}
+	admintest.Must(t, server.Stop())
+	for _, to := range pages {
+		if status, page := s.get(t, to); status < 500 || !strings.Contains(page, "<h1>") || foreign(page) != "" {
+			t.Errorf("%s of a server that is gone: %d\n%s", to, status, page)
+		}
+	}
+	admintest.Must(t, server.Restart(redistest.Soon(t)))
+	for _, to := range pages {
+		redistest.Eventually(t, to+" again", func() bool { status, _ := s.get(t, to); return status == http.StatusOK })
+	}
+}

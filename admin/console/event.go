@@ -1,0 +1,157 @@
+package console
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/luatx/luatx/admin/internal/guard"
+	"github.com/luatx/luatx/internal/pretty"
+	"github.com/luatx/luatx/outbox"
+)
+
+type eventPage struct {
+	ID, Level, State, About, AtName, Age string
+	Destination, Key, Lease              string
+	At                                   time.Time
+	Attempts, Slot                       int
+	CanRearm, CanDiscard                 bool
+	RearmLink, DiscardLink               string
+	History                              []outbox.Failure
+	Attributes                           []nameValue
+	Erased, NoBody, Shown                bool
+	Data, DataNote, ShowLink, HideLink   string
+	CLI, Curl                            string
+}
+
+// foundPage lists the events of an id.
+type foundPage struct {
+	ID     string
+	Events []foundEvent
+}
+
+type foundEvent struct {
+	Slot, State, Destination, Link string
+}
+
+// event shows one event; without a slot it looks for the id everywhere.
+func (u *ui) event(c *guard.Call) error {
+	id := c.Query.Get("id")
+	if id == "" {
+		return &guard.Problem{Status: http.StatusBadRequest, Title: "Which event?", Detail: "Name its id."}
+	}
+	if !c.Query.Has("slot") {
+		return u.find(c, id)
+	}
+	slot, err := strconv.Atoi(c.Query.Get("slot"))
+	if err != nil {
+		return &guard.Problem{Status: http.StatusBadRequest, Title: "That is no slot", Detail: "Use a number from 0 to 16383."}
+	}
+	if err := u.desk.Ours(slot); err != nil {
+		return err
+	}
+	shown := c.Query.Get("body") == "1"
+	if shown {
+		if err := c.Disclose(); err != nil {
+			return err
+		}
+	}
+	e, err := c.Op.Outbox().Show(c.R.Context(), slot, id)
+	if err != nil && e.ID == "" {
+		return err
+	}
+	if shown {
+		if err := c.Op.RecordRead(c.R.Context(), "by id", e); err != nil {
+			return err
+		}
+	}
+	now, late := u.desk.Samples.Now(c.R.Context())
+	if late != nil {
+		return late
+	}
+	return u.show(c, "event", "Event "+id, u.newEventPage(c, e, err, now.Stats.At))
+}
+
+// find shows the event of an id, or the list of those that have it.
+func (u *ui) find(c *guard.Call, id string) error {
+	page := foundPage{ID: id}
+	for e, err := range c.Op.Find(c.R.Context(), id) {
+		if err != nil && e.ID == "" {
+			return err
+		}
+		page.Events = append(page.Events, foundEvent{strconv.Itoa(e.Slot), string(e.State), e.Destination, eventLink(c.Base(), e)})
+	}
+	if len(page.Events) == 1 {
+		c.Redirect(pageLink("", "event", "slot", page.Events[0].Slot, "id", id))
+		return nil
+	}
+	return u.show(c, "found", "Find an event", page)
+}
+
+// states are those of an event, for people.
+var states = map[outbox.State]struct{ level, about, at string }{
+	outbox.Pending: {"", "pending: it is due, or will be at its time", "Next attempt"},
+	outbox.Leased:  {"", "a relay has it in hand", "Its lease ends"},
+	outbox.Waiting: {"", "waiting behind others of its lane", ""},
+	outbox.Sent:    {"good", "sent: it was published", "Sent"},
+	outbox.Parked:  {"bad", "parked: it stays until somebody acts", "Parked"},
+}
+
+func (u *ui) newEventPage(c *guard.Call, e outbox.Event, broken error, now time.Time) eventPage {
+	state, base, name := states[e.State], c.Base(), strconv.Itoa(e.Slot)+":"+e.ID
+	p := eventPage{
+		ID: e.ID, State: string(e.State), Level: state.level, About: state.about, At: e.At, AtName: state.at, Slot: e.Slot, Attempts: e.Attempts,
+		Destination: e.Destination, Key: e.Key, Lease: e.Lease, History: e.History, Erased: e.Erased, NoBody: len(e.Body) == 0 && !e.Erased,
+		RearmLink: pageLink(base, "preview-rearm", "event", name), DiscardLink: pageLink(base, "preview-discard", "event", name),
+		ShowLink: pageLink(base, "event", "slot", strconv.Itoa(e.Slot), "id", e.ID, "body", "1"), HideLink: eventLink(base, e),
+	}
+	p.CanRearm = e.State == outbox.Parked && !e.Erased && c.Who.May >= guard.MayRetry
+	p.CanDiscard = e.State == outbox.Parked && c.Who.May >= guard.MayPurge
+	p.Age = span(now.Sub(e.At)) + " ago"
+	if e.At.After(now) {
+		p.Age = "in " + span(e.At.Sub(now))
+	}
+	shown := u.desk.Payload(e)
+	for _, name := range slices.Sorted(maps.Keys(shown.Attributes)) {
+		p.Attributes = append(p.Attributes, nameValue{name, shown.Attributes[name]})
+	}
+	if c.Query.Get("body") == "1" {
+		p.Shown = true
+		p.Data, p.DataNote = readable(shown.Data)
+		if broken != nil && !errors.Is(broken, outbox.ErrNotFound) {
+			p.DataNote = "It cannot be decoded: " + broken.Error()
+		}
+	}
+	if p.CanRearm {
+		act := plan{act: "rearm", filter: outbox.Filter{Slots: []int{e.Slot}, IDs: []string{e.ID}}}
+		p.CLI, p.Curl = act.commandLine(), act.curl(c, []string{name})
+	}
+	return p
+}
+
+// maxShown is how much of a body a page shows, in bytes.
+const maxShown = 256 << 10
+
+// readable returns data as a page shows it: JSON indented if it is small and shallow, other text as it is, and bytes in hex.
+func readable(data []byte) (text, note string) {
+	if len(data) == 0 {
+		return "", "It has no data."
+	}
+	if len(data) > maxShown {
+		data, note = data[:maxShown], fmt.Sprintf("The first %s of %s.", size(maxShown), size(int64(len(data))))
+	}
+	if note == "" {
+		if indented, ok := pretty.JSON(data); ok {
+			return indented, ""
+		}
+	}
+	if utf8.Valid(data) {
+		return string(data), note
+	}
+	return fmt.Sprintf("%x", data[:min(len(data), 4096)]), "It is no text: these are its bytes in hex, the first 4,096 at most."
+}

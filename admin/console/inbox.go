@@ -1,0 +1,43 @@
+package console
+
+import (
+	"net/http"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/admin/internal/guard"
+)
+
+type inboxPage struct {
+	Aggregate string
+	ID        luatx.MessageID
+	Asked     bool
+	Mark      admin.Mark
+}
+
+func (u *ui) inbox(c *guard.Call) error {
+	page := inboxPage{
+		Aggregate: c.Query.Get("aggregate"),
+		ID:        luatx.MessageID{Scope: c.Query.Get("scope"), Source: c.Query.Get("source"), ID: c.Query.Get("id")},
+	}
+	if page.Asked = page.ID.ID != "" || page.Aggregate != ""; page.Asked {
+		var err error
+		if page.Mark, err = c.Op.Known(c.R.Context(), page.Aggregate, page.ID); err != nil {
+			return err
+		}
+	}
+	return u.show(c, "inbox", "Inbox", page)
+}
+
+func (u *ui) forget(c *guard.Call) error {
+	asked := c.R.PostForm
+	if asked.Get("sure") != "yes" || asked.Get("reason") == "" {
+		return &guard.Problem{Status: http.StatusBadRequest, Title: "Nothing has happened", Detail: "Name a reason, and say that you are sure."}
+	}
+	id := luatx.MessageID{Scope: asked.Get("scope"), Source: asked.Get("source"), ID: asked.Get("id")}
+	if _, err := c.Op.Forget(c.R.Context(), asked.Get("aggregate"), id, asked.Get("reason")); err != nil {
+		return err
+	}
+	c.Redirect(pageLink("", "inbox", "aggregate", asked.Get("aggregate"), "scope", id.Scope, "source", id.Source, "id", id.ID))
+	return nil
+}

@@ -1,0 +1,147 @@
+package console
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/luatx/luatx/admin/internal/desk"
+	"github.com/luatx/luatx/admin/internal/guard"
+	"github.com/luatx/luatx/outbox"
+)
+
+// operationPage is long work, as it goes on.
+type operationPage struct {
+	ID, Name, Who, Why, Level, State, Text, Link string
+	Begun                                        time.Time
+	Running                                      bool
+	Done, Total                                  int
+	Figures                                      []figure
+	Again                                        *tally
+	Skipped                                      []tallied
+	Findings                                     []string
+}
+
+// operationNames are the kinds of work, for people.
+var operationNames = map[string]string{"rearm": "Re-arm", "discard": "Discard", "fix": "Settle what disagrees"}
+
+// shownFindings is how many findings a page lists.
+const shownFindings = 200
+
+func (u *ui) operation(c *guard.Call) error {
+	o, ok := u.desk.Operations.Get(c.R.PathValue("id"))
+	if !ok {
+		return &guard.Problem{Status: http.StatusNotFound, Title: "There is no such operation", Detail: "It is unknown here, or so old that it is forgotten. The audit has what it did."}
+	}
+	page := newOperationPage(c.Base(), o)
+	page.Total, _ = strconv.Atoi(c.Query.Get("of"))
+	if page.Total = max(page.Total, page.Done); !page.Running {
+		page.Total = 0 // it is said in words
+	}
+	if o.Rearm != nil {
+		page.rearmed(*o.Rearm)
+	}
+	now, err := u.desk.Samples.Now(c.R.Context())
+	if err != nil {
+		return err
+	}
+	page.Figures = append(page.Figures, figure{Name: "Parked now", Value: thousands(now.Stats.Counts.Parked)},
+		figure{Name: "Pending now", Value: thousands(now.Stats.Counts.Pending)})
+	if now.Rates != nil {
+		page.Figures = append(page.Figures, figure{Name: "Sent", Value: perSecond(now.Rates.Sent), Note: "a second, by all"})
+	}
+	for i, f := range o.Findings {
+		if i == shownFindings {
+			page.Findings = append(page.Findings, fmt.Sprintf("and %s more", thousands(len(o.Findings)-shownFindings)))
+			break
+		}
+		page.Findings = append(page.Findings, f.String())
+	}
+	every := func(*view) {}
+	if page.Running || time.Since(o.Ended) < time.Minute { // what was re-armed is still on its way
+		every = func(v *view) { v.Every, v.Reload = 1000, true }
+	}
+	return u.show(c, "operation", page.Name, page, every)
+}
+
+func newOperationPage(base string, o desk.Operation) operationPage {
+	p := operationPage{
+		ID: o.ID, Name: cmp.Or(operationNames[o.Kind], o.Kind), Who: o.Who, Why: o.Why, Begun: o.Begun, Running: o.Running,
+		Done: o.Done, Link: base + "operations/" + o.ID,
+	}
+	took := span(o.Ended.Sub(o.Begun))
+	switch {
+	case o.Running:
+		p.State, p.Text = "running", thousands(o.Done)+" done so far."
+	case o.Error != "":
+		p.Level, p.State, p.Text = "bad", "ended early", fmt.Sprintf("%s done, after %s: %s", thousands(o.Done), took, o.Error)
+	default:
+		p.Level, p.State, p.Text = "good", "done", fmt.Sprintf("%s done in %s.", thousands(o.Done), took)
+	}
+	if r := o.Rearm; r != nil && r.Stopped != "" {
+		p.Level, p.State = "bad", "stopped: "+stops[r.Stopped]
+		p.Text = fmt.Sprintf("%s were re-armed, then it stopped. Most failures are of class %s. Mend that, then begin anew.", thousands(r.Rearmed), cmp.Or(r.Class, "(unknown)"))
+		if r.Stopped == outbox.StoppedFull {
+			p.Text = fmt.Sprintf("%s were re-armed, then a shard's outbox had no room left. Go on later, at a lower rate.", thousands(r.Rearmed))
+		}
+	}
+	for _, outcome := range slices.Sorted(maps.Keys(o.Skipped)) {
+		if n := o.Skipped[outcome]; n > 0 {
+			p.Skipped = append(p.Skipped, tallied{Name: string(outcome), Events: int64(n)})
+		}
+	}
+	return p
+}
+
+// stops are the reasons to stop, for people.
+var stops = map[outbox.Stop]string{
+	outbox.StoppedByCanary:   "the canary parked again",
+	outbox.StoppedByFailures: "too many parked again",
+	outbox.StoppedFull:       "no room",
+}
+
+// rearmed tells how a re-arming goes.
+func (p *operationPage) rearmed(r outbox.RearmResult) {
+	p.Figures = append(p.Figures, figure{Name: "Re-armed", Value: thousands(r.Rearmed)})
+	if canary := r.Canary; canary != (outbox.Canary{}) {
+		note := fmt.Sprintf("%d parked again, %d being tried", canary.ParkedAgain, canary.Trying)
+		p.Figures = append(p.Figures, figure{
+			Name: "Canary sent", Value: fmt.Sprintf("%d of %d", canary.Sent, canary.Sent+canary.ParkedAgain+canary.Trying), Note: note,
+			Level: levelIf(canary.ParkedAgain > 0, "warn"),
+		})
+		if p.Running && r.Rearmed <= canary.Sent+canary.ParkedAgain+canary.Trying {
+			p.Text = "The canary is on its way; the others follow when it was sent."
+		}
+	}
+	p.Figures = append(p.Figures, figure{Name: "Parked again", Value: thousands(r.ParkedAgain), Level: levelIf(r.ParkedAgain > 0, "bad")})
+	if len(r.Classes) > 0 {
+		sums := map[string]int64{}
+		for class, n := range r.Classes {
+			sums[class] = int64(n)
+		}
+		again := newTally("Parked again, by class", "Class", sums, 0, nil)
+		p.Again = &again
+	}
+}
+
+func (u *ui) operations(c *guard.Call) error {
+	list := []operationPage{}
+	for _, o := range u.desk.Operations.List() {
+		list = append(list, newOperationPage(c.Base(), o))
+	}
+	slices.SortStableFunc(list, func(a, b operationPage) int { return b.Begun.Compare(a.Begun) })
+	return u.show(c, "operations", "Work", struct{ List []operationPage }{list}, live)
+}
+
+func (u *ui) stop(c *guard.Call) error {
+	id := c.R.PostForm.Get("id")
+	if err := u.desk.Stop(c.Who, id); err != nil {
+		return err
+	}
+	c.Redirect("operations/" + id)
+	return nil
+}

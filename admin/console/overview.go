@@ -1,0 +1,177 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/admin/internal/desk"
+	"github.com/luatx/luatx/admin/internal/guard"
+	"github.com/luatx/luatx/admin/internal/parts"
+)
+
+// verdict is what is stuck, why and since when, in a sentence each.
+type verdict struct {
+	Level, What, Why, Link, Act string
+}
+
+// figure is one number.
+type figure struct {
+	Name, Value, Note, Level string
+}
+
+type overviewPage struct {
+	At                           time.Time
+	Verdicts                     []verdict
+	Figures                      []figure
+	Charts                       []chart
+	Classes, Destinations, Types tally
+	Shards                       []fullness
+	Pauses                       []admin.Pause
+	Names                        []string // of destinations
+}
+
+// lateAfter is when an event that is due and not taken is worth a word.
+const lateAfter = 30 * time.Second
+
+func (u *ui) overview(c *guard.Call) error {
+	ctx := c.R.Context()
+	now, err := u.desk.Samples.Now(ctx)
+	if err != nil {
+		return err
+	}
+	seen, err := u.glance(ctx, now.Stats.At)
+	if err != nil {
+		return err
+	}
+	pauses, err := c.Op.Paused(ctx)
+	if err != nil {
+		return err
+	}
+	base, parked := c.Base(), now.Stats.Parked
+	to := func(name string) func(string) string {
+		return func(value string) string { return pageLink(base, "parked", name, value) }
+	}
+	page := overviewPage{
+		At: now.Stats.At, Shards: seen.shards, Pauses: pauses, Names: names(parked.ByDestination), Charts: charts(u.desk.Samples.List()),
+		Figures:      figures(now),
+		Classes:      newTally("Parked by class", "Class", parked.ByClass, now.Classes.Names, to("class")),
+		Destinations: newTally("Parked by destination", "Destination", parked.ByDestination, now.Destinations.Names, to("destination")),
+		Types:        newTally("Parked by type", "Type", parked.ByType, now.Types.Names, to("type")),
+	}
+	page.Verdicts = verdicts(base, now.Stats, seen.since, seen.shards, pauses)
+	return u.show(c, "overview", "Overview", page, live)
+}
+
+func verdicts(base string, now admin.Stats, since time.Time, shards []fullness, pauses []admin.Pause) []verdict {
+	var all []verdict
+	if n := now.Parked.Total; n > 0 {
+		v := verdict{Level: "bad", What: events(n) + " parked", Link: base + "parked", Act: "See them"}
+		for _, top := range now.Top(1) {
+			class := cmp.Or(top.Class, "(none)")
+			if v.Why = "All are of class " + class; top.Events < n {
+				v.Why = fmt.Sprintf("Most of them, %s, are of class %s", thousands(top.Events), class)
+			}
+		}
+		if !since.IsZero() {
+			v.Why += ". The first has been parked for " + span(now.At.Sub(since))
+		}
+		v.Why += ". They stay until somebody acts."
+		all = append(all, v)
+	}
+	if now.Oldest >= lateAfter {
+		all = append(all, verdict{
+			Level: "warn", What: "The oldest event has been due for " + span(now.Oldest),
+			Why: "No relay publishes it: none runs, none reaches its destination, or they do not keep up.", Link: base + "doctor", Act: "Ask the doctor",
+		})
+	}
+	if len(pauses) > 0 {
+		v := verdict{Level: "warn", What: "1 destination is paused", Why: "Nothing is published to it until it is resumed.", Link: "#pauses", Act: "See which"}
+		if len(pauses) > 1 {
+			v.What, v.Why = thousands(len(pauses))+" destinations are paused", "Nothing is published to them until they are resumed."
+		}
+		all = append(all, v)
+	}
+	for _, s := range shards {
+		if s.Percent >= fullAlarm {
+			all = append(all, verdict{
+				Level: s.Level, What: fmt.Sprintf("Slot %d is %d %% full", s.Slot, s.Percent),
+				Why: "A full shard refuses commits that emit events. It empties as relays publish, or when parked events go.",
+			})
+			break
+		}
+	}
+	if len(all) == 0 {
+		all = append(all, verdict{Level: "good", What: "Nothing is stuck", Why: "No event is parked, and none has been due for long."})
+	}
+	return all
+}
+
+// events counts events in words.
+func events(n int64) string {
+	if n == 1 {
+		return "1 event is"
+	}
+	return thousands(n) + " events are"
+}
+
+func figures(now desk.Sample) []figure {
+	c := now.Stats.Counts
+	all := []figure{
+		{Name: "Parked", Value: thousands(c.Parked), Level: levelIf(c.Parked > 0, "bad")},
+		{Name: "Oldest due", Value: span(now.Stats.Oldest), Level: levelIf(now.Stats.Oldest >= lateAfter, "warn")},
+		{Name: "Pending", Value: thousands(c.Pending), Note: size(c.Bytes)},
+		{Name: "In hand", Value: thousands(c.Leased)},
+		{Name: "Waiting", Value: thousands(c.Waiting)},
+		{Name: "Remembered", Value: thousands(c.Sent), Note: "sent, ids known"},
+	}
+	if now.Rates != nil {
+		all = append(all,
+			figure{Name: "Enqueued", Value: perSecond(now.Rates.Enqueued), Note: "a second"},
+			figure{Name: "Sent", Value: perSecond(now.Rates.Sent), Note: "a second"},
+			figure{Name: "Failed", Value: perSecond(now.Rates.Failed), Note: "attempts a second"},
+		)
+	}
+	return all
+}
+
+func levelIf(so bool, level string) string {
+	if so {
+		return level
+	}
+	return ""
+}
+
+// glance is what the overview has beside the numbers: as old as they are, and looked for as rarely.
+type glance struct {
+	at, since time.Time
+	shards    []fullness
+}
+
+// glance looks once for all who look at the same numbers.
+func (u *ui) glance(ctx context.Context, at time.Time) (g glance, err error) {
+	select {
+	case g = <-u.glances:
+	case <-ctx.Done():
+		return g, context.Cause(ctx)
+	}
+	defer func() { u.glances <- g }()
+	if g.at.Equal(at) {
+		return g, nil
+	}
+	next := glance{at: at}
+	var errs [2]error
+	var group sync.WaitGroup
+	group.Go(func() { next.since, errs[0] = parkedSince(ctx, parts.Of(u.desk.Op)) })
+	group.Go(func() { next.shards, errs[1] = fullest(ctx, parts.Of(u.desk.Op), 5) })
+	group.Wait()
+	if err := errors.Join(errs[:]...); err != nil {
+		return g, err
+	}
+	g = next
+	return g, nil
+}

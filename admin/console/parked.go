@@ -1,0 +1,168 @@
+package console
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/luatx/luatx/admin/internal/desk"
+	"github.com/luatx/luatx/admin/internal/guard"
+	"github.com/luatx/luatx/outbox"
+)
+
+type parkedPageView struct {
+	Total                                           int64
+	Match                                           string
+	Class, AllLink                                  string
+	Classes                                         []tallied
+	Destinations, Types                             []string
+	Filter                                          outbox.Filter
+	Older                                           string
+	Filtered                                        bool
+	Rows                                            []parkedRow
+	First, Next, RearmLink, DiscardLink, ExportLink string
+}
+
+// parkedRow is an event in the list.
+type parkedRow struct {
+	Name, ID, Key, Type, Destination, Class, Error, Age, Link string
+	At                                                        time.Time
+	Attempts                                                  int
+	Erased                                                    bool
+}
+
+// parkedRows is how many events a page lists.
+const parkedRows = 50
+
+// liveHeader is on requests for the live parts of a page.
+const liveHeader = "X-Luatx-Live"
+
+func (u *ui) parked(c *guard.Call) error {
+	ctx, query, base := c.R.Context(), c.Query, c.Base()
+	filter, err := desk.FilterOf(query)
+	if err == nil {
+		err = u.desk.Check(filter)
+	}
+	if err != nil {
+		return err
+	}
+	now, err := u.desk.Samples.Now(ctx)
+	if err != nil {
+		return err
+	}
+	var found desk.Page
+	if c.R.Header.Get(liveHeader) == "" { // a refresh reads only the sums
+		if found, err = u.desk.Parked(ctx, c.Op, filter, query.Get("cursor"), parkedRows); err != nil {
+			return err
+		}
+	}
+	sums := now.Stats.Parked
+	page := parkedPageView{
+		Total: sums.Total, Class: filter.Class, Filter: filter, Filtered: filter.String() != "all",
+		Destinations: names(sums.ByDestination), Types: names(sums.ByType),
+		RearmLink: filterLink(base, "preview-rearm", filter), DiscardLink: filterLink(base, "preview-discard", filter),
+		ExportLink: filterLink(base, "api/parked/export", filter),
+	}
+	if filter.OlderThan > 0 {
+		page.Older = filter.OlderThan.String()
+	}
+	others := filter
+	others.Class = ""
+	page.AllLink = filterLink(base, "parked", others)
+	page.Classes = newTally("", "", sums.ByClass, 0, func(class string) string {
+		others.Class = class
+		return filterLink(base, "parked", others)
+	}).Rows
+	for i := range page.Classes {
+		page.Classes[i].Current = page.Classes[i].Name == filter.Class
+	}
+	for _, e := range found.Events {
+		page.Rows = append(page.Rows, u.row(base, e, now.Stats.At))
+	}
+	if query.Get("cursor") != "" {
+		page.First = filterLink(base, "parked", filter)
+	}
+	if found.Next != "" {
+		page.Next = filterLink(base, "parked", filter, "cursor", found.Next)
+	}
+	return u.show(c, "parked", "Parked events", page, live)
+}
+
+func (u *ui) row(base string, e outbox.Event, now time.Time) parkedRow {
+	return parkedRow{
+		Name: strconv.Itoa(e.Slot) + ":" + e.ID, ID: e.ID, Key: e.Key, Type: typeOf(e), Destination: e.Destination,
+		Class: e.Class, Error: e.Error, Age: span(now.Sub(e.At)), At: e.At, Attempts: e.Attempts, Erased: e.Erased,
+		Link: eventLink(base, e),
+	}
+}
+
+// chosen is what a form means: the events that were selected, or a filter.
+func chosen(form url.Values) (f outbox.Filter, err error) {
+	selected := form["event"]
+	if len(selected) == 0 {
+		return desk.FilterOf(form)
+	}
+	for _, name := range selected {
+		slot, id, ok := strings.Cut(name, ":")
+		n, err := strconv.Atoi(slot)
+		if !ok || err != nil || id == "" {
+			return f, &guard.Problem{Status: http.StatusBadRequest, Title: "That is no event", Detail: fmt.Sprintf("%.80q: name it by slot:id", name)}
+		}
+		if !slices.Contains(f.Slots, n) {
+			f.Slots = append(f.Slots, n)
+		}
+		f.IDs = append(f.IDs, id)
+	}
+	return f, nil
+}
+
+// meant says in words which events a filter means, behind their number.
+func meant(f outbox.Filter) string {
+	var words []string
+	add := func(text, value string) {
+		if value != "" {
+			words = append(words, text+" "+value)
+		}
+	}
+	if len(f.IDs) > 0 {
+		words = append(words, "selected by id")
+	}
+	add("of class", f.Class)
+	add("for", f.Destination)
+	add("of type", f.Type)
+	add("with the ordering key", f.Key)
+	add("of the aggregate", f.Aggregate)
+	if f.Text != "" {
+		words = append(words, "whose error says “"+f.Text+"”")
+	}
+	if f.OlderThan > 0 {
+		words = append(words, "parked for at least "+span(f.OlderThan))
+	}
+	if len(f.Slots) > 0 && len(f.IDs) == 0 {
+		words = append(words, fmt.Sprintf("in slots %v", f.Slots))
+	}
+	if len(words) == 0 {
+		return "of any kind: all that are parked"
+	}
+	return strings.Join(words, ", ")
+}
+
+// unfit makes a problem of what a reader has typed.
+func unfit(err error) error {
+	if p, ok := errors.AsType[*guard.Problem](err); ok {
+		return p
+	}
+	return &guard.Problem{Status: http.StatusBadRequest, Title: "That cannot be", Detail: err.Error()}
+}
+
+func typeOf(e outbox.Event) string {
+	if e.Message == nil {
+		return ""
+	}
+	return e.Message.Type()
+}

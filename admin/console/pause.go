@@ -1,0 +1,38 @@
+package console
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/luatx/luatx/admin/internal/guard"
+)
+
+// pause pauses a destination, for a time or until it is resumed.
+func (u *ui) pause(c *guard.Call) error {
+	asked := c.R.PostForm
+	var until time.Time
+	if text := asked.Get("for"); text != "" {
+		long, err := time.ParseDuration(text)
+		if err != nil || long <= 0 {
+			return &guard.Problem{Status: http.StatusBadRequest, Title: "Nothing was paused", Detail: "For how long? Use a time as 30m or 2h, or nothing: until it is resumed."}
+		}
+		now, err := u.desk.Time(c.R.Context())
+		if err != nil {
+			return err
+		}
+		until = now.Add(long)
+	}
+	if err := c.Op.Pause(c.R.Context(), asked.Get("destination"), asked.Get("reason"), until); err != nil {
+		return err
+	}
+	c.Redirect("#pauses")
+	return nil
+}
+
+func (u *ui) resume(c *guard.Call) error {
+	if _, err := c.Op.Resume(c.R.Context(), c.R.PostForm.Get("destination")); err != nil {
+		return err
+	}
+	c.Redirect("#pauses")
+	return nil
+}

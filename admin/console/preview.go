@@ -1,0 +1,274 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/luatx/luatx/admin/internal/desk"
+	"github.com/luatx/luatx/admin/internal/guard"
+	"github.com/luatx/luatx/outbox"
+)
+
+// previewPage says what an act will do, and asks whether it is meant.
+type previewPage struct {
+	Act                               string
+	Discard, Elsewhere                bool // Elsewhere: some other destination is allowed
+	Count, Erased                     int
+	Meant, Sentence, Back             string
+	Classes, Destinations             tally
+	Hidden                            []nameValue
+	Canary, Again                     int
+	Wait, Rate, To, Reason, CLI, Curl string
+}
+
+type nameValue struct{ Name, Value string }
+
+// howmany is what a filter means, counted.
+type howmany struct {
+	events, erased        int
+	classes, destinations map[string]int64
+}
+
+// countBodies is up to how many parked events are counted by destination as well, which reads their bodies.
+const countBodies = 20_000
+
+// count counts what a filter means. It changes nothing.
+func (u *ui) count(ctx context.Context, c *guard.Call, f outbox.Filter) (h howmany, err error) {
+	h.classes = map[string]int64{}
+	now, err := u.desk.Samples.Now(ctx)
+	if err != nil {
+		return h, err
+	}
+	if now.Stats.Parked.Total > countBodies {
+		dry, err := c.Op.Outbox().RearmAll(ctx, f, outbox.RearmOptions{DryRun: true})
+		for class, n := range dry.Classes {
+			h.classes[class] = int64(n)
+		}
+		h.erased = dry.Skipped[outbox.NoBody]
+		h.events = dry.Matched - h.erased
+		return h, err
+	}
+	h.destinations = map[string]int64{}
+	for e, err := range c.Op.Outbox().Parked(ctx, f) {
+		if err != nil && e.ID == "" {
+			return h, err
+		}
+		if e.Erased {
+			h.erased++
+			continue
+		}
+		h.events++
+		h.classes[e.Class]++
+		h.destinations[e.Destination]++
+	}
+	return h, nil
+}
+
+// plan is an act as a form says it.
+type plan struct {
+	act    string // rearm or discard
+	filter outbox.Filter
+	count  int // as it was previewed
+	opts   outbox.RearmOptions
+	reason string
+}
+
+// Defaults of a re-arming: cautious, and quick enough for thousands.
+const (
+	usualCanary = 20
+	usualRate   = 500
+	usualAgain  = 10
+	usualWait   = 30 * time.Second
+)
+
+// planOf reads a plan; what a form leaves out has its default.
+func planOf(act string, form url.Values) (p plan, err error) {
+	p = plan{act: act, reason: form.Get("reason"), opts: outbox.RearmOptions{Canary: -1, Rate: usualRate, MaxParkedAgain: usualAgain, CanaryWait: usualWait}}
+	if p.filter, err = chosen(form); err != nil {
+		return p, unfit(err)
+	}
+	whole := func(name string, into *int) {
+		if text := form.Get(name); text != "" && err == nil {
+			if *into, err = strconv.Atoi(text); err != nil {
+				err = fmt.Errorf("%s is %.40q: use a whole number", name, text)
+			}
+		}
+	}
+	whole("count", &p.count)
+	whole("canary", &p.opts.Canary)
+	whole("max_parked_again", &p.opts.MaxParkedAgain)
+	if text := form.Get("rate"); form.Has("rate") && err == nil {
+		if p.opts.Rate, err = strconv.ParseFloat(cmp.Or(text, "0"), 64); err != nil || !(p.opts.Rate >= 0 && p.opts.Rate < 1e9) {
+			err = fmt.Errorf("rate is %.40q: use a number of events a second, or nothing", text)
+		}
+	}
+	if text := form.Get("canary_wait"); text != "" && err == nil {
+		if p.opts.CanaryWait, err = time.ParseDuration(text); err != nil {
+			err = fmt.Errorf("canary_wait is %.40q: use 30s or 5m", text)
+		}
+	}
+	p.opts.Destination = form.Get("to")
+	if err == nil {
+		checked := p.opts
+		checked.Canary = max(0, checked.Canary)
+		err = checked.Validate()
+	}
+	if err != nil {
+		return p, unfit(err)
+	}
+	return p, nil
+}
+
+// sentence names what will happen. It is the confirmation: an act is done where its form says the same.
+func (p plan) sentence() string {
+	what := thousands(p.count) + " events "
+	if p.count == 1 {
+		what = "1 event "
+	}
+	what += meant(p.filter)
+	if p.act == "discard" {
+		return "Discard " + what + ", for good"
+	}
+	text := "Re-arm " + what
+	if p.opts.Destination != "" {
+		text += "; publish to " + p.opts.Destination + " instead"
+	}
+	if p.opts.Canary > 0 {
+		text += fmt.Sprintf("; %s first", thousands(p.opts.Canary))
+	}
+	if p.opts.Rate > 0 {
+		text += "; at most " + perSecond(p.opts.Rate) + " a second"
+	}
+	if p.opts.MaxParkedAgain >= 0 && p.count > 1 {
+		text += fmt.Sprintf("; stop when more than %s park again", thousands(p.opts.MaxParkedAgain))
+	}
+	return text
+}
+
+func (u *ui) previewRearm(c *guard.Call) error   { return u.preview(c, "rearm", "") }
+func (u *ui) previewDiscard(c *guard.Call) error { return u.preview(c, "discard", "") }
+
+// form is what a page was asked for with, by its address or by its body.
+func form(c *guard.Call) url.Values {
+	if c.R.Method == http.MethodPost {
+		return c.R.PostForm
+	}
+	return c.Query
+}
+
+// preview shows what an act would do, as of now.
+func (u *ui) preview(c *guard.Call, act, notice string) error {
+	p, err := planOf(act, form(c))
+	if err != nil {
+		return err
+	}
+	if err := cmp.Or(u.desk.Check(p.filter), c.Op.Outbox().CheckDestination(p.opts.Destination)); err != nil {
+		return err
+	}
+	counted, err := u.count(c.R.Context(), c, p.filter)
+	if err != nil {
+		return err
+	}
+	if p.count = counted.events; act == "discard" {
+		p.count += counted.erased // they can go as well
+	}
+	if p.opts.Canary < 0 {
+		if p.opts.Canary = 0; p.count > usualCanary {
+			p.opts.Canary = usualCanary
+		}
+	}
+	page := previewPage{
+		Act: act, Discard: act == "discard", Elsewhere: u.desk.Elsewhere, Count: p.count, Erased: counted.erased, Meant: meant(p.filter), Sentence: p.sentence(),
+		Back: filterLink(c.Base(), "parked", backOf(p.filter)), Classes: newTally("By class", "Class", counted.classes, 0, nil),
+		Canary: p.opts.Canary, Again: p.opts.MaxParkedAgain, Wait: p.opts.CanaryWait.String(), To: p.opts.Destination, Reason: p.reason,
+		CLI: p.commandLine(), Curl: p.curl(c, form(c)["event"]),
+	}
+	if page.Discard {
+		page.Erased = 0
+	}
+	if counted.destinations != nil {
+		page.Destinations = newTally("By destination", "Destination", counted.destinations, 0, nil)
+	}
+	if p.opts.Rate > 0 {
+		page.Rate = strconv.FormatFloat(p.opts.Rate, 'f', -1, 64)
+	}
+	page.Hidden = p.hidden(form(c)["event"])
+	return u.show(c, "preview", "What will happen", page, func(v *view) { v.Notice = notice })
+}
+
+// backOf is where a cancelled act leads: the list as it was filtered.
+func backOf(f outbox.Filter) outbox.Filter {
+	if len(f.IDs) > 0 {
+		return outbox.Filter{}
+	}
+	return f
+}
+
+// hidden are what the confirming form carries along.
+func (p plan) hidden(selected []string) []nameValue {
+	all := []nameValue{{"count", strconv.Itoa(p.count)}, {"confirm", p.sentence()}}
+	if len(selected) > 0 {
+		for _, name := range selected {
+			all = append(all, nameValue{"event", name})
+		}
+		return all
+	}
+	values := desk.FilterValues(p.filter)
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		for _, value := range values[name] {
+			all = append(all, nameValue{name, value})
+		}
+	}
+	return all
+}
+
+// confirmed reports whether the form says what its plan does: nothing happens that was not shown.
+func (p plan) confirmed(form url.Values) bool {
+	return p.count > 0 && form.Get("confirm") == p.sentence()
+}
+
+func (u *ui) rearm(c *guard.Call) error {
+	p, err := planOf("rearm", c.R.PostForm)
+	if err != nil {
+		return err
+	}
+	if !p.confirmed(c.R.PostForm) {
+		return u.preview(c, "rearm", "Nothing has happened yet: this is what will.")
+	}
+	if err := cmp.Or(u.desk.Check(p.filter), c.Op.Outbox().CheckDestination(p.opts.Destination)); err != nil {
+		return err
+	}
+	p.opts.Limit = p.count
+	begun, err := u.desk.Operations.Rearm(c.Op, p.filter, p.opts)
+	if err != nil {
+		return err
+	}
+	c.Redirect(fmt.Sprintf("operations/%s?of=%d", begun.ID, p.count))
+	return nil
+}
+
+func (u *ui) discard(c *guard.Call) error {
+	p, err := planOf("discard", c.R.PostForm)
+	if err != nil {
+		return err
+	}
+	if !p.confirmed(c.R.PostForm) || c.R.PostForm.Get("sure") != "yes" || p.reason == "" {
+		return u.preview(c, "discard", "Nothing has happened yet: name a reason, and say that you are sure.")
+	}
+	if err := u.desk.Check(p.filter); err != nil {
+		return err
+	}
+	begun, err := u.desk.Operations.Discard(c.Op, p.filter, p.reason, p.count)
+	if err != nil {
+		return err
+	}
+	c.Redirect(fmt.Sprintf("operations/%s?of=%d", begun.ID, p.count))
+	return nil
+}

@@ -1,0 +1,135 @@
+package console_test
+
+import (
+	"html"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/admin/httpapi"
+	"github.com/luatx/luatx/admin/internal/admintest"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/outbox"
+)
+
+// TestConsoleEscapes holds that what comes from events, from filters and from addresses is text and nothing else.
+func TestConsoleEscapes(t *testing.T) {
+	t.Parallel()
+	tr, op := admintest.Service(t, redistest.Shared(t).Client(t), 1)
+	payloads := []string{
+		`<script>pwned()</script>`, `"><img src=x onerror=pwned()>`, `'><svg onload='pwned()'>`, `javascript:pwned()`,
+		`</textarea></pre><iframe src=javascript:pwned()>`, `{{.}}<b>`, "\u2028<!--pwned-->",
+	}
+	for i, p := range payloads {
+		enqueue(t, tr, "a", p, p, p, `{"text":"`+strings.ReplaceAll(p, `"`, `\"`)+`","n":`+strconv.Itoa(i)+`}`)
+	}
+	parkAs(t, tr, int64(len(payloads)))
+	s := newSite(t, op, func(cfg *httpapi.Config) { cfg.Title = payloads[0] })
+	if seen := crawl(t, s); seen < 30 {
+		t.Errorf("only %d addresses can be reached", seen)
+	}
+	inert := func(to string, status int, page string) {
+		t.Helper()
+		if found := foreign(page); found != "" {
+			t.Errorf("%s (%d) lets through %q:\n%s", to, status, found, page)
+		}
+	}
+	slot := "slot=" + slotText(t, tr, "a")
+	for _, p := range payloads {
+		q := url.QueryEscape(p)
+		for _, to := range []string{
+			"parked?text=" + q, "parked?class=" + q, "parked?destination=" + q + "&type=" + q + "&key=" + q + "&aggregate=" + q, "parked?older_than=" + q,
+			"parked?cursor=" + q, "event?id=" + q, "event?" + slot + "&body=1&id=" + q, "event?slot=" + q + "&id=1", "preview-rearm?class=" + q + "&to=" + q,
+			"preview-rearm?rate=" + q, "preview-discard?text=" + q + "&reason=" + q, "preview-rearm?event=" + q, "preview-rearm?event=" + url.QueryEscape("1:"+p),
+			"streams?key=" + q, "inbox?aggregate=" + q + "&scope=" + q + "&source=" + q + "&id=" + q, "audit?since=" + q, "operations/" + url.PathEscape(p),
+			"operations?of=" + q, url.PathEscape(p),
+		} {
+			status, page := s.get(t, to)
+			inert(to, status, page)
+			if strings.HasPrefix(to, "event?slot="+slotText(t, tr, "a")+"&body") && (status != http.StatusOK || !strings.Contains(page, html.EscapeString("pwned"))) {
+				t.Errorf("%s does not show it: %d", to, status)
+			}
+		}
+		for _, to := range []string{"rearm", "discard", "preview-rearm", "theme", "stop", "forget"} {
+			status, page, location := s.post(t, to, url.Values{
+				"event": {"1:" + p}, "confirm": {p}, "to": {p}, "reason": {p}, "theme": {p}, "id": {p}, "here": {p}, "count": {"1"}, "aggregate": {p},
+			})
+			inert(to, status, page)
+			if location != "" && !strings.HasPrefix(location, sitePrefix) {
+				t.Errorf("%s leads to %s", to, location)
+			}
+		}
+	}
+	if _, page := s.get(t, "parked"); !strings.Contains(page, "&lt;script&gt;pwned()&lt;/script&gt;") {
+		t.Errorf("the list does not show what is there:\n%s", page)
+	}
+}
+
+func slotText(t testing.TB, tr *luatx.Transactor, aggregate string) string {
+	t.Helper()
+	n, err := outbox.NewStore(tr).Slot(aggregate)
+	admintest.Must(t, err)
+	return strconv.Itoa(n)
+}
+
+// TestConsoleHidesBodies holds that a body is shown to whoever asks for it, and to nobody else, and as it was redacted.
+func TestConsoleHidesBodies(t *testing.T) {
+	t.Parallel()
+	tr, op := admintest.Service(t, redistest.Shared(t).Client(t), 1)
+	enqueue(t, tr, "a", "1", "http_422", "bank", `{"card":"4000-secret"}`)
+	parkAs(t, tr, 1)
+	at := "event?slot=" + slotText(t, tr, "a") + "&id=1"
+	s := newSite(t, op, nil)
+	if _, page := s.get(t, at); strings.Contains(page, "4000-secret") || !strings.Contains(page, "Show the body") {
+		t.Errorf("unasked:\n%s", page)
+	}
+	if _, page := s.get(t, at+"&body=1"); !strings.Contains(html.UnescapeString(page), "{\n  \"card\": \"4000-secret\"\n}") {
+		t.Errorf("asked for:\n%s", page)
+	}
+	s = newSite(t, op, func(cfg *httpapi.Config) {
+		cfg.Redact = func(_ outbox.Event, p httpapi.Payload) httpapi.Payload {
+			return httpapi.Payload{Attributes: map[string]string{"note": "blackened"}, Data: []byte(`"blackened"`)}
+		}
+	})
+	if _, page := s.get(t, at+"&body=1"); strings.Contains(page, "4000-secret") || strings.Contains(page, "/shop") || !strings.Contains(page, "blackened") {
+		t.Errorf("redacted:\n%s", page)
+	}
+}
+
+// TestConsoleOffers holds that what somebody may not do is neither offered nor done.
+func TestConsoleOffers(t *testing.T) {
+	t.Parallel()
+	tr, op := admintest.Service(t, redistest.Shared(t).Client(t), 1)
+	enqueue(t, tr, "a", "1", "http_422", "bank", `{}`)
+	parkAs(t, tr, 1)
+	s := newSite(t, op, nil)
+	at := "event?slot=" + slotText(t, tr, "a") + "&id=1"
+	offered := func(to string) (rearm, discard bool) {
+		_, page := s.get(t, to)
+		return strings.Contains(page, "preview-rearm"), strings.Contains(page, "preview-discard")
+	}
+	for _, to := range []string{"parked", at} {
+		for who, want := range map[httpapi.Access][2]bool{httpapi.MayView: {}, httpapi.MayRetry: {true, false}, httpapi.MayPurge: {true, true}} {
+			s.who = who
+			if rearm, discard := offered(to); [2]bool{rearm, discard} != want {
+				t.Errorf("%s for who may %v: re-arm %v, discard %v", to, who, rearm, discard)
+			}
+		}
+	}
+	s.who = httpapi.MayRetry
+	if status, page := s.get(t, "preview-discard"); status != http.StatusForbidden || !strings.Contains(page, "<h1>") {
+		t.Errorf("preview-discard: %d\n%s", status, page)
+	}
+	if status, _, _ := s.post(t, "discard", url.Values{}); status != http.StatusForbidden {
+		t.Errorf("discard: %d", status)
+	}
+	s.who = httpapi.MayView
+	for _, to := range []string{"rearm", "preview-rearm", "stop", "fix", "discard", "forget", "pause", "resume"} {
+		if status, _, _ := s.post(t, to, url.Values{}); status != http.StatusForbidden {
+			t.Errorf("%s: %d", to, status)
+		}
+	}
+}

@@ -1,0 +1,216 @@
+package httpapi
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/luatx/luatx/admin/internal/desk"
+	"github.com/luatx/luatx/admin/internal/guard"
+	"github.com/luatx/luatx/admin/internal/parts"
+	"github.com/luatx/luatx/outbox"
+)
+
+// meaning says which events are meant: some by name, or those of a filter.
+type meaning struct {
+	Events []eventName `json:"events"`
+	Filter *filterJSON `json:"filter"`
+	// All must be true where nothing of the filter is set.
+	All bool `json:"all"`
+}
+
+type eventName struct {
+	Slot int    `json:"slot"`
+	ID   string `json:"id"`
+}
+
+type filterJSON struct {
+	Slots       []int    `json:"slots"`
+	Aggregate   string   `json:"aggregate"`
+	IDs         []string `json:"ids"`
+	Destination string   `json:"destination"`
+	Type        string   `json:"type"`
+	Key         string   `json:"key"`
+	Class       string   `json:"class"`
+	Text        string   `json:"text"`
+	OlderThan   float64  `json:"older_than_seconds"`
+}
+
+// filter checks which events the request selects, and returns its filter if it has one.
+func (h *Handler) filter(m meaning) (f outbox.Filter, byName bool, err error) {
+	unfit := func(format string, args ...any) error {
+		return &guard.Problem{Status: http.StatusUnprocessableEntity, Detail: fmt.Sprintf(format, args...)}
+	}
+	if len(m.Events) > 0 {
+		if m.Filter != nil || m.All || len(m.Events) > desk.MaxFilterIDs {
+			return f, true, unfit("name up to %d events, or say a filter, or all", desk.MaxFilterIDs)
+		}
+		for _, e := range m.Events {
+			if err := h.desk.Ours(e.Slot); err != nil || e.ID == "" {
+				return f, true, cmp.Or(err, unfit("an event has no id"))
+			}
+		}
+		return f, true, nil
+	}
+	if m.Filter != nil {
+		j := m.Filter
+		if j.OlderThan < 0 || j.OlderThan > maxSeconds {
+			return f, false, unfit("older_than_seconds is %v: use 0 to %v", j.OlderThan, maxSeconds)
+		}
+		f = outbox.Filter{
+			Slots: j.Slots, Aggregate: j.Aggregate, IDs: j.IDs, Destination: j.Destination, Type: j.Type, Key: j.Key, Class: j.Class,
+			Text: j.Text, OlderThan: seconds(j.OlderThan),
+		}
+	}
+	if f.String() == "all" && !m.All {
+		return f, false, unfit("name events, or set something of the filter, or say all: true")
+	}
+	return f, false, h.desk.Check(f)
+}
+
+// maxSeconds is the longest time that a request may speak of.
+const maxSeconds = 1e9
+
+func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
+
+// by calls act with the ids of each slot, and replies with the outcome of each event.
+func by(c *guard.Call, events []eventName, act func(ctx context.Context, slot int, ids ...string) (outbox.Answers, error)) error {
+	bySlot := map[int][]string{}
+	for _, e := range events {
+		bySlot[e.Slot] = append(bySlot[e.Slot], e.ID)
+	}
+	type answer struct {
+		Slot    int            `json:"slot"`
+		ID      string         `json:"id"`
+		Outcome outbox.Outcome `json:"outcome"`
+	}
+	all, done := []answer{}, 0
+	for _, n := range slices.Sorted(maps.Keys(bySlot)) {
+		answers, err := act(c.R.Context(), n, bySlot[n]...)
+		if err != nil {
+			return err
+		}
+		done += answers.Done()
+		for _, a := range answers {
+			all = append(all, answer{n, a.ID, a.Outcome})
+		}
+	}
+	return c.Answer(http.StatusOK, map[string]any{"done": done, "events": all})
+}
+
+type rearmRequest struct {
+	meaning
+
+	DryRun         bool    `json:"dry_run"`
+	Limit          int     `json:"limit"`
+	Canary         int     `json:"canary"`
+	CanaryWait     float64 `json:"canary_wait_seconds"`
+	Rate           float64 `json:"rate"`
+	MaxParkedAgain int     `json:"max_parked_again"`
+	Destination    string  `json:"destination"`
+}
+
+// rearm re-arms events by name at once, and those of a filter in an operation; a dry run counts them.
+func (h *Handler) rearm(c *guard.Call) error {
+	var ask rearmRequest
+	if err := c.Decode(&ask); err != nil {
+		return err
+	}
+	f, byName, err := h.filter(ask.meaning)
+	if err != nil {
+		return err
+	}
+	if byName {
+		names := ask.Events
+		if ask.meaning = (meaning{}); ask.plain() {
+			return by(c, names, c.Op.Outbox().Rearm)
+		}
+		return &guard.Problem{Status: http.StatusUnprocessableEntity, Detail: "events by name are re-armed at once: for more say a filter with ids and slots"}
+	}
+	if ask.CanaryWait < 0 || ask.CanaryWait > maxSeconds {
+		return guard.BadRequest("canary_wait_seconds is %v: use 0 to %v", ask.CanaryWait, maxSeconds)
+	}
+	opts := outbox.RearmOptions{
+		DryRun: ask.DryRun, Limit: ask.Limit, Canary: ask.Canary, CanaryWait: seconds(ask.CanaryWait), Rate: ask.Rate,
+		MaxParkedAgain: ask.MaxParkedAgain, Destination: ask.Destination,
+	}
+	if err := cmp.Or(opts.Validate(), c.Op.Outbox().CheckDestination(opts.Destination)); err != nil {
+		return err
+	}
+	if !ask.DryRun {
+		o, err := h.desk.Operations.Rearm(c.Op, f, opts)
+		return begun(c, o, err)
+	}
+	result, err := c.Op.Outbox().RearmAll(c.R.Context(), f, opts)
+	if err != nil {
+		return err
+	}
+	return c.Answer(http.StatusOK, newRearm(result))
+}
+
+// plain reports whether nothing is said of how to re-arm.
+func (r rearmRequest) plain() bool {
+	return !r.DryRun && r.Limit == 0 && r.Canary == 0 && r.CanaryWait == 0 && r.Rate == 0 && r.MaxParkedAgain == 0 && r.Destination == ""
+}
+
+// reasoned refuses an act without a reason.
+func reasoned(reason string) error {
+	if reason == "" || len(reason) > parts.MaxReason {
+		return &guard.Problem{Status: http.StatusUnprocessableEntity, Detail: fmt.Sprintf("say a reason of at most %d bytes: it is recorded", parts.MaxReason)}
+	}
+	return nil
+}
+
+// discard removes events for good: by name at once, those of a filter in an operation.
+func (h *Handler) discard(c *guard.Call) error {
+	var ask struct {
+		meaning
+
+		Reason string `json:"reason"`
+		Limit  int    `json:"limit"`
+	}
+	if err := c.Decode(&ask); err != nil {
+		return err
+	}
+	f, byName, err := h.filter(ask.meaning)
+	if err == nil {
+		err = reasoned(ask.Reason)
+	}
+	switch {
+	case err != nil:
+		return err
+	case ask.Limit < 0 || byName && ask.Limit > 0:
+		return guard.BadRequest("limit is %d: use 0 for all, or more, with a filter", ask.Limit)
+	case byName:
+		return by(c, ask.Events, func(ctx context.Context, slot int, ids ...string) (outbox.Answers, error) {
+			return c.Op.Outbox().Discard(ctx, slot, ask.Reason, ids...)
+		})
+	}
+	o, err := h.desk.Operations.Discard(c.Op, f, ask.Reason, ask.Limit)
+	return begun(c, o, err)
+}
+
+// erase erases the bodies of events.
+func (h *Handler) erase(c *guard.Call) error {
+	var ask struct {
+		Events []eventName `json:"events"`
+		Reason string      `json:"reason"`
+	}
+	if err := c.Decode(&ask); err != nil {
+		return err
+	}
+	_, _, err := h.filter(meaning{Events: ask.Events})
+	if err == nil {
+		err = reasoned(ask.Reason)
+	}
+	if err != nil {
+		return err
+	}
+	return by(c, ask.Events, func(ctx context.Context, slot int, ids ...string) (outbox.Answers, error) {
+		return c.Op.Outbox().Erase(ctx, slot, ask.Reason, ids...)
+	})
+}

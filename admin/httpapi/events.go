@@ -1,0 +1,243 @@
+package httpapi
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/luatx/luatx/admin/internal/desk"
+	"github.com/luatx/luatx/admin/internal/guard"
+	"github.com/luatx/luatx/internal/pretty"
+	"github.com/luatx/luatx/outbox"
+)
+
+type eventJSON struct {
+	Slot        int          `json:"slot"`
+	ID          string       `json:"id"`
+	State       outbox.State `json:"state"`
+	At          time.Time    `json:"at,omitzero"`
+	Attempts    int          `json:"attempts"`
+	Destination string       `json:"destination"`
+	Type        string       `json:"type"`
+	Key         string       `json:"key"`
+	Class       string       `json:"class"`
+	Error       string       `json:"error"`
+	Erased      bool         `json:"erased"`
+}
+
+func newEvent(e outbox.Event) eventJSON {
+	j := eventJSON{e.Slot, e.ID, e.State, e.At, e.Attempts, e.Destination, "", e.Key, e.Class, e.Error, e.Erased}
+	j.At = pretty.Time(e.At)
+	if e.Message != nil {
+		j.Type = e.Message.Type()
+	}
+	return j
+}
+
+// wholeJSON is all that is known of an event.
+type wholeJSON struct {
+	eventJSON
+
+	History    []failureJSON     `json:"history"`
+	Attributes map[string]string `json:"attributes"`
+	HasData    bool              `json:"has_data"`
+	// Data is set if the request asks for it. Data that is not JSON is encoded in base64.
+	Data   json.RawMessage `json:"data,omitempty"`
+	Base64 string          `json:"data_base64,omitempty"`
+}
+
+type failureJSON struct {
+	At      time.Time `json:"at"`
+	Attempt int       `json:"attempt"`
+	Class   string    `json:"class"`
+	Text    string    `json:"text"`
+}
+
+func (h *Handler) whole(e outbox.Event, data bool) wholeJSON {
+	p := h.desk.Payload(e)
+	j := wholeJSON{eventJSON: newEvent(e), History: []failureJSON{}, Attributes: p.Attributes, HasData: len(p.Data) > 0}
+	if j.Attributes == nil {
+		j.Attributes = map[string]string{}
+	}
+	for _, f := range e.History {
+		f.At = pretty.Time(f.At)
+		j.History = append(j.History, failureJSON(f))
+	}
+	switch {
+	case !data || len(p.Data) == 0:
+	case json.Valid(p.Data) && utf8.Valid(p.Data):
+		j.Data = p.Data
+	default:
+		j.Base64 = base64.StdEncoding.EncodeToString(p.Data)
+	}
+	return j
+}
+
+// pageLimit is how many events a page has unless asked; maxPage is the most.
+const (
+	pageLimit = 100
+	maxPage   = 1000
+)
+
+// parked replies with a page of parked events.
+func (h *Handler) parked(c *guard.Call) error {
+	if err := c.Only(append(slices.Clone(desk.FilterNames), "cursor", "limit")...); err != nil {
+		return err
+	}
+	f, err := desk.FilterOf(c.Query)
+	if err != nil {
+		return err
+	}
+	limit, err := c.Number("limit", pageLimit, 1, maxPage)
+	if err != nil {
+		return err
+	}
+	page, err := h.desk.Parked(c.R.Context(), c.Op, f, c.Query.Get("cursor"), limit)
+	if err != nil {
+		return err
+	}
+	events := make([]eventJSON, len(page.Events))
+	for i, e := range page.Events {
+		events[i] = newEvent(e)
+	}
+	return c.Answer(http.StatusOK, map[string]any{"events": events, "next": page.Next})
+}
+
+// export replies with parked events as lines, in the format of outbox.Store.
+func (h *Handler) export(c *guard.Call) error {
+	if err := c.Only(desk.FilterNames...); err != nil {
+		return err
+	}
+	f, err := desk.FilterOf(c.Query)
+	if err == nil {
+		err = h.desk.Check(f)
+	}
+	switch {
+	case err != nil:
+		return err
+	case h.desk.Redact != nil:
+		return &guard.Problem{Status: http.StatusForbidden, Detail: "payloads are redacted here, and an export cannot be"}
+	}
+	if err := c.Disclose(); err != nil {
+		return err
+	}
+	if err := c.Op.RecordRead(c.R.Context(), f.String()); err != nil {
+		return err
+	}
+	c.W.Header().Set("Content-Type", "application/x-ndjson")
+	c.W.Header().Set("Content-Disposition", `attachment; filename="parked.ndjson"`)
+	out, restore := h.stream(c)
+	_, err = c.Op.Outbox().Export(c.R.Context(), out, f)
+	if err == nil {
+		err = restore()
+	}
+	if err == nil || !out.yes {
+		return err
+	}
+	h.desk.Logger.LogAttrs(c.R.Context(), slog.LevelError, "luatx: export ended early", slog.Any("error", err))
+	panic(http.ErrAbortHandler) //nolint:forbidigo // aborts the reply, because a partial export must not look complete
+}
+
+// tracked knows whether anything was written.
+type tracked struct {
+	http.ResponseWriter
+
+	yes bool
+}
+
+// Write implements io.Writer.
+func (b *tracked) Write(p []byte) (int, error) {
+	b.yes = true
+	return b.ResponseWriter.Write(p)
+}
+
+// stream returns a writer for an answer that may be long. The server breaks off once the reader has not taken all of it
+// within the handler's Timeout. restore sends the rest, and gives the connection the write deadline of its server again.
+func (h *Handler) stream(c *guard.Call) (out *tracked, restore func() error) {
+	control := http.NewResponseController(c.W)
+	_ = control.SetWriteDeadline(time.Now().Add(h.desk.Timeout)) // a server without has its own limits
+	return &tracked{ResponseWriter: c.W}, func() error {
+		err := control.Flush()
+		if errors.Is(err, http.ErrNotSupported) {
+			err = nil
+		}
+		var deadline time.Time
+		if server, ok := c.R.Context().Value(http.ServerContextKey).(*http.Server); ok && server.WriteTimeout > 0 {
+			deadline = time.Now().Add(server.WriteTimeout)
+		}
+		_ = control.SetWriteDeadline(deadline)
+		return err
+	}
+}
+
+// event replies with one event.
+func (h *Handler) event(c *guard.Call) error {
+	if err := c.Only("slot", "id", "payload"); err != nil {
+		return err
+	}
+	n, err := strconv.Atoi(c.Query.Get("slot"))
+	if err != nil || c.Query.Get("id") == "" {
+		return guard.BadRequest("say slot and id of the event; api/find looks for an id in all slots")
+	}
+	data, err := c.Flag("payload")
+	if err == nil {
+		err = h.desk.Ours(n)
+	}
+	if err != nil {
+		return err
+	}
+	if data {
+		if err := c.Disclose(); err != nil {
+			return err
+		}
+	}
+	e, err := c.Op.Outbox().Show(c.R.Context(), n, c.Query.Get("id"))
+	if err != nil && e.ID == "" {
+		return err
+	}
+	if data {
+		if err := c.Op.RecordRead(c.R.Context(), "by id", e); err != nil {
+			return err
+		}
+	}
+	return c.Answer(http.StatusOK, h.whole(e, data))
+}
+
+// find replies with the events of an id.
+func (h *Handler) find(c *guard.Call) error {
+	if err := c.Only("id", "payload"); err != nil {
+		return err
+	}
+	data, err := c.Flag("payload")
+	if err != nil {
+		return err
+	}
+	id := c.Query.Get("id")
+	if id == "" {
+		return guard.BadRequest("say the id of the event")
+	}
+	if data {
+		if err := c.Disclose(); err != nil {
+			return err
+		}
+	}
+	all := []wholeJSON{}
+	for e, err := range c.Op.Find(c.R.Context(), id) {
+		if err != nil && e.ID == "" {
+			return err
+		}
+		if data {
+			if err := c.Op.RecordRead(c.R.Context(), "by id", e); err != nil {
+				return err
+			}
+		}
+		all = append(all, h.whole(e, data))
+	}
+	return c.Answer(http.StatusOK, map[string]any{"events": all})
+}

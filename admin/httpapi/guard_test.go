@@ -1,0 +1,343 @@
+package httpapi_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/admin/console"
+	"github.com/luatx/luatx/admin/httpapi"
+	"github.com/luatx/luatx/admin/internal/admintest"
+	"github.com/luatx/luatx/internal/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// handler is a handler of a service of its own on the server.
+func handler(t testing.TB, client redis.UniversalClient, cfg httpapi.Config) (*luatx.Transactor, *httpapi.Handler) {
+	t.Helper()
+	tr, op := admintest.Service(t, client, 4)
+	return tr, newHandler(t, op, cfg)
+}
+
+// newHandler returns a handler with a console.
+func newHandler(t testing.TB, op *admin.Operator, cfg httpapi.Config) *httpapi.Handler {
+	t.Helper()
+	if cfg.Authorize == nil {
+		cfg.Authorize = everybody
+	}
+	cfg.Console = console.New
+	h, err := httpapi.New(op, cfg)
+	admintest.Must(t, err)
+	t.Cleanup(h.Close)
+	return h
+}
+
+// everybody may do all, as alice.
+func everybody(*http.Request) (httpapi.Identity, error) {
+	return httpapi.Identity{Name: "alice", May: httpapi.MayPurge, Payloads: true}, nil
+}
+
+// pagesOf returns the rights that the pages of a handler's console need.
+func pagesOf(t testing.TB, h *httpapi.Handler) map[string]httpapi.Access {
+	t.Helper()
+	pages, err := h.Pages()
+	admintest.Must(t, err)
+	return pages
+}
+
+// asked is a request from this machine.
+func asked(t testing.TB, method, target, body string) *http.Request {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), method, target, strings.NewReader(body))
+	r.RemoteAddr, r.Host = "127.0.0.1:1234", "localhost:8080"
+	if method == http.MethodPost {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	return r
+}
+
+// answer is what a handler says.
+func answer(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// problem reads a problem, which is one in all that it says.
+func problem(t testing.TB, w *httptest.ResponseRecorder) (p struct {
+	Title, Detail string
+	Status        int
+},
+) {
+	t.Helper()
+	if got := w.Header().Get("Content-Type"); got != "application/problem+json" {
+		t.Errorf("status %d is of type %q: %s", w.Code, got, w.Body)
+	}
+	admintest.Must(t, json.Unmarshal(w.Body.Bytes(), &p))
+	if p.Status != w.Code || p.Title == "" {
+		t.Errorf("status %d: %+v", w.Code, p)
+	}
+	return p
+}
+
+// TestGuards holds who is refused, and how.
+func TestGuards(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	named := func(r *http.Request) (httpapi.Identity, error) {
+		switch who := r.Header.Get("Who"); who {
+		case "":
+			return httpapi.Identity{}, httpapi.ErrUnknown
+		case "mallory":
+			return httpapi.Identity{Name: "mallory", May: httpapi.MayPurge}, errors.New("not today")
+		case "nobody":
+			return httpapi.Identity{May: httpapi.MayPurge}, nil
+		default:
+			return httpapi.Identity{Name: who, May: httpapi.MayView}, nil
+		}
+	}
+	for name, c := range map[string]struct {
+		cfg            httpapi.Config
+		method, target string
+		change         func(*http.Request)
+		want           int
+	}{
+		"somebody":                    {want: 200},
+		"a probe":                     {target: "/readyz", want: 200},
+		"an open probe":               {cfg: httpapi.Config{Authorize: named}, target: "/livez", change: func(r *http.Request) { r.RemoteAddr = "192.0.2.1:1" }, want: 200},
+		"nothing there":               {target: "/api/none", want: 404},
+		"outside":                     {target: "/api/../livez", want: 404},
+		"two slashes":                 {target: "/api//stats", want: 404},
+		"an escaped path":             {target: "/api%2Fstats", want: 200},
+		"an id of two parts":          {target: "/api/operations/a%2Fb", want: 404},
+		"nothing there for strangers": {cfg: httpapi.Config{Authorize: named}, target: "/api/none", want: 401},
+		"a wrong method":              {method: http.MethodPut, want: 405},
+		"a wrong method of strangers": {cfg: httpapi.Config{Authorize: named}, method: http.MethodPut, want: 401},
+		"a change by GET":             {target: "/api/parked/rearm", want: 405},
+		"HEAD":                        {method: http.MethodHead, want: 200},
+		"OPTIONS":                     {method: http.MethodOptions, want: 405},
+		"nobody known":                {cfg: httpapi.Config{Authorize: named}, want: 401},
+		"somebody refused":            {cfg: httpapi.Config{Authorize: named}, change: func(r *http.Request) { r.Header.Set("Who", "mallory") }, want: 403},
+		"somebody without a name":     {cfg: httpapi.Config{Authorize: named}, change: func(r *http.Request) { r.Header.Set("Who", "nobody") }, want: 403},
+		"somebody from elsewhere":     {cfg: httpapi.Config{Authorize: named}, change: func(r *http.Request) { r.Header.Set("Who", "bob"); r.RemoteAddr = "192.0.2.1:1" }, want: 200},
+		"more than one may":           {cfg: httpapi.Config{Authorize: named}, method: http.MethodPost, target: "/api/parked/rearm", change: func(r *http.Request) { r.Header.Set("Who", "bob") }, want: 403},
+		"read only":                   {cfg: httpapi.Config{ReadOnly: true}, method: http.MethodPost, target: "/api/parked/rearm", want: 403},
+		"a form":                      {method: http.MethodPost, target: "/api/parked/rearm", change: func(r *http.Request) { r.Header.Set("Content-Type", "application/x-www-form-urlencoded") }, want: 415},
+		"the same origin":             {method: http.MethodPost, target: "/api/parked/rearm", change: func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "same-origin") }, want: 422},
+		"a long query":                {target: "/api/parked?text=" + strings.Repeat("x", 17000), want: 414},
+		"a query that is none":        {target: "/api/parked?%zz", want: 400},
+		"a query not known":           {target: "/api/parked?classs=x", want: 400},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c.cfg.Logger = slog.New(slog.DiscardHandler)
+			_, h := handler(t, client, c.cfg)
+			if c.method == "" {
+				c.method = http.MethodGet
+			}
+			if c.target == "" {
+				c.target = "/api/stats"
+			}
+			r := asked(t, c.method, c.target, "{}")
+			if c.change != nil {
+				c.change(r)
+			}
+			w := answer(h, r)
+			if w.Code != c.want {
+				t.Fatalf("status %d, want %d: %s", w.Code, c.want, w.Body)
+			}
+			if w.Code >= 400 {
+				problem(t, w)
+			}
+			for header, want := range map[string]string{
+				"Content-Security-Policy": "default-src 'none'; script-src 'self'; ", "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store",
+				"Referrer-Policy": "no-referrer",
+			} {
+				if got := w.Header().Get(header); !strings.HasPrefix(got, want) {
+					t.Errorf("%s: %q", header, got)
+				}
+			}
+			if allowed := map[string]string{"/api/stats": "GET, HEAD", "/api/parked/rearm": "POST"}[c.target]; w.Code == 405 && w.Header().Get("Allow") != allowed || w.Code == 401 && w.Header().Get("WWW-Authenticate") == "" {
+				t.Errorf("header: %v", w.Header())
+			}
+		})
+	}
+}
+
+// countingHook counts the commands that a client sends.
+type countingHook struct{ sent atomic.Int64 }
+
+func (h *countingHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *countingHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		h.sent.Add(1)
+		return next(ctx, cmd)
+	}
+}
+
+func (h *countingHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		h.sent.Add(1)
+		return next(ctx, cmds)
+	}
+}
+
+// TestCrossSitePostsAreRefusedOnEveryRoute reads the routes from the handler, so that it covers new ones.
+func TestCrossSitePostsAreRefusedOnEveryRoute(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	_, h := handler(t, client, httpapi.Config{Logger: slog.New(slog.DiscardHandler)})
+	var commands countingHook
+	client.AddHook(&commands)
+	post := func(route, contentType, header, value string) *httptest.ResponseRecorder {
+		r := asked(t, http.MethodPost, strings.ReplaceAll(route, "{id}", "x"), "")
+		r.Header.Set("Content-Type", contentType)
+		r.Header.Set(header, value)
+		return answer(h, r)
+	}
+	const refusal = "a page of another origin must not do this"
+	types := map[string]string{} // of content, by route
+	for contentType, routes := range map[string]map[string]httpapi.Access{
+		"application/x-www-form-urlencoded": pagesOf(t, h), "application/json": h.Routes(),
+	} {
+		for name := range routes {
+			if route, isPost := strings.CutPrefix(name, "POST "); isPost {
+				types[route] = contentType
+			}
+		}
+	}
+	if len(types) < 18 {
+		t.Errorf("the handler has only %d routes for POST", len(types))
+	}
+	for route, contentType := range types {
+		for header, values := range map[string][]string{"Sec-Fetch-Site": {"cross-site", "same-site"}, "Origin": {"http://evil.example", "null"}} {
+			for _, value := range values {
+				if reply := post(route, contentType, header, value); reply.Code != http.StatusForbidden || !strings.Contains(reply.Body.String(), refusal) {
+					t.Errorf("POST %s with %s: %s: status %d, want 403", route, header, value, reply.Code)
+				}
+			}
+		}
+	}
+	if n := commands.sent.Load(); n != 0 {
+		t.Errorf("the refused requests sent %d commands", n)
+	}
+	for route, contentType := range types {
+		if reply := post(route, contentType, "Sec-Fetch-Site", "same-origin"); strings.Contains(reply.Body.String(), refusal) {
+			t.Errorf("POST %s refuses a page of the handler: %s", route, reply.Body)
+		}
+	}
+}
+
+// slow is a body that comes a byte at a time, and never ends.
+type slow struct{ ctx context.Context }
+
+func (s slow) Read([]byte) (int, error) {
+	<-s.ctx.Done()
+	return 0, context.Cause(s.ctx)
+}
+
+// TestRequestLimits holds that neither a large body nor a slow one is waited for.
+func TestRequestLimits(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	_, h := handler(t, client, httpapi.Config{Timeout: 50 * time.Millisecond})
+	if w := answer(h, asked(t, http.MethodPost, "/api/fix", `{"slots":[`+strings.Repeat(" ", 1<<20)+"]}")); w.Code != http.StatusRequestEntityTooLarge {
+		t.Errorf("a large body: %d %s", w.Code, w.Body)
+	}
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	r, err := http.NewRequestWithContext(redistest.Soon(t), http.MethodPost, server.URL+"/api/fix", slow{t.Context()})
+	admintest.Must(t, err)
+	r.Header.Set("Content-Type", "application/json")
+	r.ContentLength = 10
+	reply, err := server.Client().Do(r)
+	admintest.Must(t, err)
+	defer reply.Body.Close() //nolint:errcheck // it was only read
+	if text, _ := io.ReadAll(reply.Body); reply.StatusCode != http.StatusRequestTimeout {
+		t.Errorf("a slow body: %d %s", reply.StatusCode, text)
+	}
+}
+
+// TestMounted holds that the handler works under a prefix, however that is stripped, and finds the way to itself.
+func TestMounted(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	_, h := handler(t, client, httpapi.Config{})
+	mux := http.NewServeMux()
+	mux.Handle("/ops/luatx/", http.StripPrefix("/ops/luatx", h))
+	mux.Handle("/ops/luatx", http.StripPrefix("/ops/luatx", h))
+	mux.Handle("/other/", http.StripPrefix("/other/", h))
+	for target, want := range map[string]int{
+		"/ops/luatx/api/stats": 200, "/other/api/stats": 200, "/ops/luatx/api/none": 404, "/ops/luatx": 303, "/ops/luatx?x": 303,
+	} {
+		w := answer(mux, asked(t, http.MethodGet, target, ""))
+		if w.Code != want {
+			t.Errorf("%s: %d, want %d: %s", target, w.Code, want, w.Body)
+		}
+		if got := w.Header().Get("Location"); want == 303 && got != "./luatx/" {
+			t.Errorf("%s leads to %q", target, got)
+		}
+	}
+	admintest.Must(t, fixUnder(t, mux))
+}
+
+// fixUnder starts an operation under a prefix and follows its location.
+func fixUnder(t *testing.T, mux http.Handler) error {
+	t.Helper()
+	w := answer(mux, asked(t, http.MethodPost, "/ops/luatx/api/fix", "{}"))
+	var o struct{ ID string }
+	if err := json.Unmarshal(w.Body.Bytes(), &o); err != nil || w.Code != http.StatusAccepted {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	if got := w.Header().Get("Location"); got != "../api/operations/"+o.ID {
+		t.Errorf("location %q", got)
+	}
+	if w := answer(mux, asked(t, http.MethodGet, "/ops/luatx/api/operations/"+o.ID, "")); w.Code != http.StatusOK {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	return nil
+}
+
+// TestTokens holds that a secret says who asks, however it comes, and nothing else does.
+func TestTokens(t *testing.T) {
+	t.Parallel()
+	for _, bad := range []map[string]httpapi.Identity{nil, {"short": {Name: "a"}}} {
+		if _, err := httpapi.Tokens(bad); err == nil {
+			t.Errorf("%v is taken", bad)
+		}
+	}
+	authorize, err := httpapi.Tokens(map[string]httpapi.Identity{
+		"0123456789abcdef": {Name: "alice", May: httpapi.MayPurge},
+		"fedcba9876543210": {Name: "bob", May: httpapi.MayView},
+	})
+	admintest.Must(t, err)
+	for header, want := range map[string]string{
+		"Bearer 0123456789abcdef": "alice", "Bearer fedcba9876543210": "bob", "Bearer 0123456789abcdeg": "", "Bearer ": "", "": "", "0123456789abcdef": "",
+		"Basic eDowMTIzNDU2Nzg5YWJjZGVm": "alice", "Basic eDow": "", "Basic !": "",
+	} {
+		r := asked(t, http.MethodGet, "/", "")
+		r.Header.Set("Authorization", header)
+		who, err := authorize(r)
+		if who.Name != want || (err == nil) != (want != "") || err != nil && !errors.Is(err, httpapi.ErrUnknown) {
+			t.Errorf("%q: %+v, %v", header, who, err)
+		}
+	}
+	if !slices.IsSorted([]httpapi.Access{httpapi.MayNothing, httpapi.MayView, httpapi.MayRetry, httpapi.MayPurge}) {
+		t.Error("who may more may less")
+	}
+}

@@ -1,0 +1,145 @@
+// Package httpapi serves an operator over HTTP: a JSON API that openapi.json describes, and a console if one is given.
+package httpapi
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/admin/internal/desk"
+	"github.com/luatx/luatx/admin/internal/guard"
+	"github.com/luatx/luatx/admin/internal/parts"
+	"github.com/luatx/luatx/outbox"
+)
+
+// Config configures a Handler. Authorize is required.
+type Config struct {
+	// Authorize returns the identity that sent a request: see Tokens. If the error is ErrUnknown, the Handler replies with
+	// status 401 and Challenge, and counts the failure where the request has an Authorization header: after 10 failures of an
+	// address, or 100 of all, it replies with status 429 and accepts one attempt every 6 seconds, or 10 a second. Credentials
+	// that were accepted lately do not wait. Any other error is a 403.
+	Authorize func(*http.Request) (Identity, error)
+	// Challenge is the header WWW-Authenticate of a 401. Defaults to Basic, for which browsers ask their users.
+	Challenge string
+	// Console adds pages for people: set it to console.New. Defaults to nil, which serves the API alone.
+	Console func(*desk.Desk) (guard.Pages, error)
+	// ReadOnly lets nobody do more than look.
+	ReadOnly bool
+	// Redact changes what of an event's attributes and data is shown; it gets copies. Nothing is exported then. The id, the
+	// destination, the type, the ordering key and the texts of failures are always shown. Defaults to nil: identities that
+	// may read payloads see all of them.
+	Redact func(outbox.Event, Payload) Payload
+	// NoRepair offers neither check nor fix: for a Transactor whose Retention is not the service's.
+	NoRepair bool
+	// Title names the environment. Defaults to the Transactor's Namespace.
+	Title string
+	// Streams are the keys of the streams that are shown unless others are asked for.
+	Streams []string
+	// Timeout bounds a request, operations that go on behind it apart. Defaults to 30 seconds.
+	Timeout time.Duration
+	// MaxOperations is how many operations may run at a time. Defaults to 4.
+	MaxOperations int
+	// MaxScans is how many requests may read lists, audits or whole shards at a time, a quarter of them for one identity.
+	// Others get status 429 and a Retry-After header. Defaults to 16.
+	MaxScans int
+	// SampleEvery is how often Run keeps a sample of the numbers; an hour's fit. Defaults to 5 seconds.
+	SampleEvery time.Duration
+	// Logger gets refusals and failures. Defaults to slog.Default().
+	Logger *slog.Logger
+}
+
+func (c Config) withDefaults(namespace string) Config {
+	c.Challenge = cmp.Or(c.Challenge, `Basic realm="luatx", charset="UTF-8"`)
+	c.Title = cmp.Or(c.Title, namespace)
+	c.Timeout = cmp.Or(c.Timeout, 30*time.Second)
+	c.MaxOperations = cmp.Or(c.MaxOperations, 4)
+	c.MaxScans = cmp.Or(c.MaxScans, 16)
+	c.SampleEvery = cmp.Or(c.SampleEvery, 5*time.Second)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	return c
+}
+
+func (c Config) validate() error {
+	if c.Authorize == nil {
+		return errors.New("httpapi: Config.Authorize is nil: use Tokens, or a function that identifies the sender of a request")
+	}
+	for name, n := range map[string]int64{
+		"Timeout": int64(c.Timeout), "MaxOperations": int64(c.MaxOperations), "SampleEvery": int64(c.SampleEvery), "MaxScans": int64(c.MaxScans),
+	} {
+		if n < 0 {
+			return fmt.Errorf("httpapi: Config.%s is negative: use 0 for the default, or more", name)
+		}
+	}
+	return nil
+}
+
+// Payload is what an event carries.
+type Payload struct {
+	// Attributes are those of CloudEvents; nil where the body cannot be decoded.
+	Attributes map[string]string
+	// Data is the event's data, or its whole body where that cannot be decoded; nil where there is none.
+	Data []byte
+}
+
+// Handler serves an Operator over HTTP: a JSON API under api/, described by api/openapi.json, and a console for people. It
+// may be mounted under any prefix with http.StripPrefix. Close it, or let Run end, before the Operator's client is closed.
+type Handler struct {
+	desk  *desk.Desk
+	guard *guard.Guard
+}
+
+// New returns the handler of an Operator. It does no I/O. Without OperatorConfig.Destinations the handler re-arms events to
+// the destinations that they have, and to no other.
+func New(op *admin.Operator, cfg Config) (*Handler, error) {
+	if op == nil {
+		return nil, errors.New("httpapi: New needs an Operator")
+	}
+	cfg = cfg.withDefaults(parts.Of(op).Transactor.Config().Namespace)
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	d := desk.New(op, desk.Config{
+		Title: cfg.Title, Streams: cfg.Streams, NoRepair: cfg.NoRepair, Redact: cfg.redact(), Timeout: cfg.Timeout,
+		MaxOperations: cfg.MaxOperations, SampleEvery: cfg.SampleEvery, Logger: cfg.Logger,
+	})
+	h := &Handler{d, guard.New(d.Op, guard.Config{
+		Authorize: cfg.authorize, Challenge: cfg.Challenge, ReadOnly: cfg.ReadOnly, Timeout: cfg.Timeout, MaxScans: cfg.MaxScans,
+		Logger: cfg.Logger,
+	})}
+	h.guard.Add(h.routes()...)
+	if cfg.Console != nil {
+		pages, err := cfg.Console(d)
+		if err != nil {
+			return nil, err
+		}
+		h.guard.AddPages(pages)
+	}
+	return h, nil
+}
+
+func (c Config) authorize(r *http.Request) (guard.Identity, error) {
+	who, err := c.Authorize(r)
+	return guard.Identity(who), err
+}
+
+func (c Config) redact() func(outbox.Event, desk.Payload) desk.Payload {
+	if c.Redact == nil {
+		return nil
+	}
+	return func(e outbox.Event, p desk.Payload) desk.Payload { return desk.Payload(c.Redact(e, Payload(p))) }
+}
+
+// Run keeps samples of the numbers, for charts, until ctx ends; then it closes the handler. The handler answers without it
+// as well, and keeps samples only as it is asked.
+func (h *Handler) Run(ctx context.Context) error { return h.desk.Run(ctx) }
+
+// Close stops the operations that run and waits for their end. None begins after that.
+func (h *Handler) Close() { h.desk.Close() }
+
+// ServeHTTP implements http.Handler.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.guard.ServeHTTP(w, r) }

@@ -1,0 +1,334 @@
+package httpapi_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/admin/httpapi"
+	"github.com/luatx/luatx/admin/internal/admintest"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/outbox"
+	"github.com/luatx/luatx/relay"
+)
+
+// told sends a request and reads what is answered.
+func told[T any](t testing.TB, h http.Handler, method, target, body string, want int) (reply T) {
+	t.Helper()
+	w := answer(h, asked(t, method, target, body))
+	if w.Code != want {
+		t.Fatalf("%s %s %s: status %d, want %d: %s", method, target, body, w.Code, want, w.Body)
+	}
+	admintest.Must(t, json.Unmarshal(w.Body.Bytes(), &reply))
+	return reply
+}
+
+type pageTold struct {
+	Events []struct {
+		Slot int
+		ID   string
+	}
+	Next string
+}
+
+// operationTold is an operation as the API tells of it.
+type operationTold struct {
+	ID, Error        string
+	Running, Stopped bool
+	Matched, Done    int
+	Skipped          map[string]int
+	Rearm            struct {
+		Rearmed int
+		Stopped string
+		Canary  struct{ Sent int }
+	}
+	Findings []struct{ Fixed bool }
+}
+
+// ended waits for the end of an operation.
+func ended(t testing.TB, h http.Handler, id string) (o operationTold) {
+	t.Helper()
+	redistest.Eventually(t, "the operation to end", func() bool {
+		o = told[operationTold](t, h, http.MethodGet, "/api/operations/"+id, "", http.StatusOK)
+		return !o.Running
+	})
+	return o
+}
+
+// TestPages holds that pages make up the list, without a gap and without an event twice, also where events go meanwhile.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr, h := handler(t, client, httpapi.Config{})
+		var want []string
+		for i, aggregate := range []string{"a", "b", "c", "d", "e"} {
+			var ids []string
+			for j := range 10 {
+				ids = append(ids, fmt.Sprintf("%d/%d %s", i, j, admintest.Hostile))
+			}
+			admintest.Park(t, tr, aggregate, "http_422", "sold", ids...)
+			want = append(want, ids...)
+		}
+		op, err := admin.NewOperator(tr, admin.OperatorConfig{Client: client, Name: "alice"})
+		admintest.Must(t, err)
+		var got []string
+		for cursor, pages := "", 0; pages == 0 || cursor != ""; pages++ {
+			page := told[pageTold](t, h, http.MethodGet, "/api/parked?class=http_422&limit=7&cursor="+url.QueryEscape(cursor), "", http.StatusOK)
+			if cursor = page.Next; len(page.Events) != 7 && cursor != "" {
+				t.Errorf("a page of %d", len(page.Events))
+			}
+			for _, e := range page.Events {
+				got = append(got, e.ID)
+			}
+			last := page.Events[len(page.Events)-1]
+			_, err := op.Outbox().Discard(redistest.Soon(t), last.Slot, "gone meanwhile", last.ID)
+			admintest.Must(t, err)
+		}
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("listed %d of %d: %q", len(got), len(want), got)
+		}
+	})
+}
+
+// TestRedaction holds that payloads are hidden until they are asked for, redacted then, and not exported.
+func TestRedaction(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		w := newWard(t, client, httpapi.Config{Redact: func(e outbox.Event, p httpapi.Payload) httpapi.Payload {
+			delete(p.Attributes, "subject")
+			p.Data = []byte(strings.ReplaceAll(string(p.Data), "4111", "****"))
+			if e.Message.Subject() != admintest.Hostile || !strings.Contains(string(e.Body), "4111") {
+				t.Error("what is redacted is no copy")
+			}
+			return p
+		}})
+		at := "/api/event?id=1&slot=" + strconv.Itoa(w.slot)
+		for target, want := range map[string][3]bool{ // a subject, a card, its mask
+			at: {}, at + "&payload=0": {}, at + "&payload=1": {false, false, true}, "/api/find?id=1": {}, "/api/find?id=1&payload=1": {false, false, true},
+			"/api/parked": {},
+		} {
+			text := answer(w.handler, asked(t, http.MethodGet, target, "")).Body.String()
+			if got := [3]bool{strings.Contains(text, "subject"), strings.Contains(text, "4111"), strings.Contains(text, "****")}; got != want {
+				t.Errorf("%s: %v, want %v: %s", target, got, want, text)
+			}
+		}
+		if reply := answer(w.handler, asked(t, http.MethodGet, "/api/parked/export", "")); reply.Code != http.StatusForbidden {
+			t.Errorf("exported: %d", reply.Code)
+		}
+		_, open := handlerOf(t, w.tr, client, httpapi.Config{})
+		if text := answer(open, asked(t, http.MethodGet, at, "")).Body.String(); !strings.Contains(text, "subject") || strings.Contains(text, "4111") {
+			t.Errorf("without a hook: %s", text)
+		}
+		if text := answer(open, asked(t, http.MethodGet, "/api/parked/export", "")).Body.String(); strings.Count(text, "\n") != 7 || !strings.Contains(text, "4111") {
+			t.Errorf("exported %s", text)
+		}
+	})
+}
+
+// handlerOf is another handler of a service.
+func handlerOf(t testing.TB, tr *luatx.Transactor, client redis.UniversalClient, cfg httpapi.Config) (*admin.Operator, *httpapi.Handler) {
+	t.Helper()
+	op, err := admin.NewOperator(tr, admin.OperatorConfig{Client: client, Name: "alice"})
+	admintest.Must(t, err)
+	return op, newHandler(t, op, cfg)
+}
+
+// TestActs holds that what is asked for over HTTP is done, by name and by filter, and recorded in the name of who asked.
+func TestActs(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		w := newWard(t, client, httpapi.Config{Authorize: func(*http.Request) (httpapi.Identity, error) {
+			return httpapi.Identity{Name: "bob", May: httpapi.MayPurge}, nil
+		}})
+		h, slot := w.handler, strconv.Itoa(w.slot)
+		type answers struct{ Done int }
+		if got := told[answers](t, h, http.MethodPost, "/api/parked/rearm", `{"events":[{"slot":`+slot+`,"id":"1"},{"slot":`+slot+`,"id":"6"}]}`, 200); got.Done != 1 {
+			t.Errorf("re-armed by name: %+v", got)
+		}
+		type dry struct {
+			Matched int
+			Classes map[string]int
+		}
+		if got := told[dry](t, h, http.MethodPost, "/api/parked/rearm", `{"filter":{"class":"http_422"},"dry_run":true}`, 200); got.Matched != 4 || got.Classes["http_422"] != 4 {
+			t.Errorf("a dry run: %+v", got)
+		}
+		o := told[operationTold](t, h, http.MethodPost, "/api/parked/rearm", `{"filter":{"class":"http_422","ids":["2"]}}`, 202)
+		if o = ended(t, h, o.ID); o.Done != 1 || o.Rearm.Rearmed != 1 || o.Error != "" || o.Stopped {
+			t.Errorf("re-armed: %+v", o)
+		}
+		o = told[operationTold](t, h, http.MethodPost, "/api/parked/discard", `{"filter":{"type":"sold"},"reason":"of no use","limit":2}`, 202)
+		if o = ended(t, h, o.ID); o.Done != 2 || o.Matched != 2 || o.Error != "" {
+			t.Errorf("discarded: %+v", o)
+		}
+		if got := told[answers](t, h, http.MethodPost, "/api/events/erase", `{"events":[{"slot":`+slot+`,"id":"5"}],"reason":"asked for"}`, 200); got.Done != 1 {
+			t.Errorf("erased: %+v", got)
+		}
+		o = told[operationTold](t, h, http.MethodPost, "/api/fix", `{}`, 202)
+		if o = ended(t, h, o.ID); o.Done == 0 || len(o.Findings) == 0 || !o.Findings[0].Fixed {
+			t.Errorf("fixed: %+v", o)
+		}
+		told[any](t, h, http.MethodPost, "/api/destinations/pause", `{"destination":"bank","reason":"down"}`, 200)
+		if got := told[struct{ Resumed bool }](t, h, http.MethodPost, "/api/destinations/resume", `{"destination":"bank"}`, 200); !got.Resumed {
+			t.Error("nothing was paused")
+		}
+		records := told[struct {
+			Records []struct{ Who, Act, Why string }
+		}](t, h, http.MethodGet, "/api/audit", "", 200).Records
+		var acts []string
+		for _, r := range records {
+			if r.Who == "bob" {
+				acts = append(acts, r.Act)
+			}
+		}
+		slices.Sort(acts)
+		if want := []string{"discard", "erase", "pause", "rearm", "rearm", "resume"}; !slices.Equal(acts, want) {
+			t.Errorf("the audit tells of %q: %+v", acts, records)
+		}
+	})
+}
+
+// TestCampaignOverHTTP holds that a canary goes first, that one sees how far it is, and that the others follow.
+func TestCampaignOverHTTP(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr, h := handler(t, client, httpapi.Config{})
+		var ids []string
+		for i := range 60 {
+			ids = append(ids, fmt.Sprint("e", i))
+		}
+		admintest.Park(t, tr, "a", "http_422", "sold", ids...)
+		l := &admintest.Till{}
+		r, err := relay.New(tr, relay.PublisherFunc(func(_ context.Context, events []*message.RawMessage) []error {
+			errs := make([]error, len(events))
+			for i, e := range events {
+				errs[i] = l.Take(e, false)
+			}
+			return errs
+		}), relay.Config{SweepInterval: 10 * time.Millisecond, NoInline: true})
+		admintest.Must(t, err)
+		admintest.Running(t, r.Run)
+		o := told[operationTold](t, h, http.MethodPost, "/api/parked/rearm", `{"all":true,"canary":10}`, 202)
+		if o = ended(t, h, o.ID); o.Done != 60 || o.Rearm.Canary.Sent != 10 || o.Rearm.Stopped != "" {
+			t.Errorf("%+v", o)
+		}
+		redistest.Eventually(t, "all to be published", func() bool { return len(l.List()) == 60 })
+	})
+}
+
+// TestOperationsAreBounded holds that only so many run, that they are stopped by who asks and by Close, and that none
+// begins after that.
+func TestOperationsAreBounded(t *testing.T) {
+	t.Parallel()
+	redistest.Need(t)
+	client := redistest.Shared(t).Client(t)
+	tr, h := handler(t, client, httpapi.Config{MaxOperations: 2, Logger: slog.New(slog.DiscardHandler)})
+	admintest.Park(t, tr, "a", "http_422", "sold", "1", "2", "3")
+	const waits = `{"all":true,"canary":1,"canary_wait_seconds":3600}` // nobody publishes
+	var begun []operationTold
+	for range 2 {
+		begun = append(begun, told[operationTold](t, h, http.MethodPost, "/api/parked/rearm", waits, 202))
+	}
+	told[any](t, h, http.MethodPost, "/api/fix", `{}`, http.StatusConflict)
+	told[any](t, h, http.MethodPost, "/api/operations/"+begun[0].ID+"/stop", `{}`, 200)
+	if o := ended(t, h, begun[0].ID); !o.Stopped || o.Error != "" {
+		t.Errorf("stopped: %+v", o)
+	}
+	o := told[operationTold](t, h, http.MethodPost, "/api/fix", `{}`, 202)
+	ended(t, h, o.ID)
+	h.Close()
+	if o := ended(t, h, begun[1].ID); !o.Stopped {
+		t.Errorf("closed: %+v", o)
+	}
+	told[any](t, h, http.MethodPost, "/api/fix", `{}`, http.StatusServiceUnavailable)
+}
+
+// TestSamples holds that Run keeps samples with rates until it ends, and that looking costs the server little.
+func TestSamples(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	tr, h := handler(t, client, httpapi.Config{SampleEvery: time.Millisecond})
+	type samples struct {
+		Samples []struct {
+			Counts struct{ Pending int }
+			Rates  *struct{ Enqueued float64 }
+		}
+	}
+	stop := admintest.Running(t, h.Run)
+	redistest.Eventually(t, "a sample", func() bool {
+		return len(told[samples](t, h, http.MethodGet, "/api/samples", "", 200).Samples) > 0
+	})
+	admintest.Emit(t, tr, "a", "1", "2")
+	redistest.Eventually(t, "the next one", func() bool {
+		all := told[samples](t, h, http.MethodGet, "/api/samples", "", 200).Samples
+		last := all[len(all)-1]
+		return last.Counts.Pending == 2 && last.Rates != nil
+	})
+	stop()
+	told[any](t, h, http.MethodPost, "/api/fix", `{}`, http.StatusServiceUnavailable)
+}
+
+// TestSickServer holds that a server that does not answer is a 503 of the request, and no more.
+func TestSickServer(t *testing.T) {
+	t.Parallel()
+	server, client := redistest.Mini(t)
+	_, h := handler(t, client, httpapi.Config{Logger: slog.New(slog.DiscardHandler), Timeout: 5 * time.Second})
+	server.SetError("LOADING Redis is loading the dataset in memory")
+	for _, target := range []string{"/readyz", "/api/stats", "/api/parked", "/api/find?id=1", "/api/audit", "/api/drain", "/api/destinations"} {
+		w := answer(h, asked(t, http.MethodGet, target, ""))
+		if p := problem(t, w); w.Code != http.StatusServiceUnavailable && w.Code != http.StatusGatewayTimeout {
+			t.Errorf("%s: %d %+v", target, w.Code, p)
+		}
+	}
+	if w := answer(h, asked(t, http.MethodGet, "/livez", "")); w.Code != http.StatusOK {
+		t.Errorf("livez: %d", w.Code)
+	}
+	server.SetError("")
+	told[any](t, h, http.MethodGet, "/api/stats", "", 200)
+}
+
+func TestHandlerConfig(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	_, op := admintest.Service(t, client, 1)
+	if _, err := httpapi.New(nil, httpapi.Config{}); err == nil {
+		t.Error("no operator is needed")
+	}
+	for want, cfg := range map[string]httpapi.Config{
+		"Timeout": {Timeout: -1}, "MaxOperations": {MaxOperations: -1}, "SampleEvery": {SampleEvery: -1}, "MaxScans": {MaxScans: -1},
+	} {
+		cfg.Authorize = everybody
+		if _, err := httpapi.New(op, cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v", cfg, err)
+		}
+	}
+	if _, err := httpapi.New(op, httpapi.Config{}); err == nil || !strings.Contains(err.Error(), "Authorize") {
+		t.Errorf("without an authorizer: %v", err)
+	}
+	h, err := httpapi.New(op, httpapi.Config{NoRepair: true, Authorize: everybody})
+	admintest.Must(t, err)
+	told[any](t, h, http.MethodGet, "/api/check", "", http.StatusForbidden)
+	told[any](t, h, http.MethodPost, "/api/fix", "{}", http.StatusForbidden)
+	told[any](t, h, http.MethodGet, "/parked", "", http.StatusNotFound) // no console was given
+	told[any](t, h, http.MethodGet, "/api/parked", "", http.StatusOK)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := h.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,71 @@
+package httpapi
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/luatx/luatx/admin/internal/guard"
+)
+
+// Access is what an Identity may do. Each right includes the lesser ones; the zero value is no right at all.
+type Access = guard.Access
+
+const (
+	// MayView may look at everything but payloads, which Identity.Payloads grants.
+	MayView = guard.MayView
+	// MayRetry may re-arm, pause, resume, fix shards, and stop operations other than a discard.
+	MayRetry = guard.MayRetry
+	// MayPurge may discard and erase events, stop a discard, and make the inbox forget.
+	MayPurge = guard.MayPurge
+)
+
+// Identity is the sender of a request.
+type Identity struct {
+	// Name is recorded in the audit; 1 to 256 bytes.
+	Name string
+	// May is what the sender may do.
+	May Access
+	// Payloads grants the right to read the data of events, as far as Config.Redact lets it, and to export them. It does
+	// not depend on May, beyond MayView. The audit records each use.
+	Payloads bool
+}
+
+// ErrUnknown is what an authorizer returns if it does not know who sent a request.
+var ErrUnknown = guard.ErrUnknown
+
+// Tokens is an authorizer of secrets, each of which has at least 16 bytes and one owner. A secret comes as a bearer token or,
+// from a browser, as the password of basic authentication, whose user name does not matter.
+func Tokens(owners map[string]Identity) (func(*http.Request) (Identity, error), error) {
+	type known struct {
+		sum [sha256.Size]byte
+		who Identity
+	}
+	if len(owners) == 0 {
+		return nil, errors.New("httpapi: Tokens needs one token at least")
+	}
+	var all []known
+	for secret, who := range owners {
+		if len(secret) < 16 {
+			return nil, fmt.Errorf("httpapi: the token of %q has %d bytes: use 16 or more, at random", who.Name, len(secret))
+		}
+		all = append(all, known{sha256.Sum256([]byte(secret)), who})
+	}
+	return func(r *http.Request) (who Identity, err error) {
+		secret, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if !ok {
+			_, secret, _ = r.BasicAuth()
+		}
+		sum := sha256.Sum256([]byte(secret))
+		err = ErrUnknown
+		for _, k := range all { // all of them, whichever it is
+			if subtle.ConstantTimeCompare(sum[:], k.sum[:]) == 1 {
+				who, err = k.who, nil
+			}
+		}
+		return who, err
+	}, nil
+}

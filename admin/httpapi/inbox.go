@@ -1,0 +1,73 @@
+package httpapi
+
+import (
+	"cmp"
+	"net/http"
+	"time"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/admin/internal/guard"
+	"github.com/luatx/luatx/admin/internal/parts"
+	"github.com/luatx/luatx/internal/pretty"
+)
+
+type markJSON struct {
+	Slot    int       `json:"slot"`
+	Known   bool      `json:"known"`
+	Broken  string    `json:"broken"`
+	Replies bool      `json:"replies"`
+	Begun   time.Time `json:"begun,omitzero"`
+	Older   bool      `json:"older"`
+}
+
+// inbox replies with the entry of a message in the inbox.
+func (h *Handler) inbox(c *guard.Call) error {
+	if err := c.Only("aggregate", "scope", "handler", "source", "id"); err != nil {
+		return err
+	}
+	id, err := h.messageID(c.Query.Get("scope"), c.Query.Get("handler"), c.Query.Get("source"), c.Query.Get("id"))
+	if err != nil {
+		return err
+	}
+	m, err := c.Op.Known(c.R.Context(), c.Query.Get("aggregate"), id)
+	if err != nil {
+		return err
+	}
+	m.Begun = pretty.Time(m.Begun)
+	return c.Answer(http.StatusOK, markJSON(m))
+}
+
+// forget makes the inbox forget a message.
+func (h *Handler) forget(c *guard.Call) error {
+	var ask struct {
+		Aggregate string `json:"aggregate"`
+		Scope     string `json:"scope"`
+		Handler   string `json:"handler"`
+		Source    string `json:"source"`
+		ID        string `json:"id"`
+		Reason    string `json:"reason"`
+	}
+	if err := c.Decode(&ask); err != nil {
+		return err
+	}
+	id, err := h.messageID(ask.Scope, ask.Handler, ask.Source, ask.ID)
+	if err == nil {
+		err = reasoned(ask.Reason)
+	}
+	if err != nil {
+		return err
+	}
+	known, err := c.Op.Forget(c.R.Context(), ask.Aggregate, id, ask.Reason)
+	if err != nil {
+		return err
+	}
+	return c.Answer(http.StatusOK, map[string]any{"forgotten": known})
+}
+
+// messageID names a message by the scope that applies it, or by the name of the handler.
+func (h *Handler) messageID(scope, handler, source, id string) (luatx.MessageID, error) {
+	if id == "" || (scope == "") == (handler == "") {
+		return luatx.MessageID{}, guard.BadRequest("say id, and handler or scope")
+	}
+	return luatx.MessageID{Scope: cmp.Or(scope, parts.Of(h.desk.Op).Transactor.Config().Namespace+"/"+handler), Source: source, ID: id}, nil
+}

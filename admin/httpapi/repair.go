@@ -1,0 +1,72 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"github.com/luatx/luatx/admin/internal/desk"
+	"github.com/luatx/luatx/admin/internal/guard"
+	"github.com/luatx/luatx/repair"
+)
+
+type findingJSON struct {
+	Slot   int    `json:"slot"`
+	Kind   string `json:"kind"`
+	Key    string `json:"key"`
+	ID     string `json:"id"`
+	Detail string `json:"detail"`
+	Fixed  bool   `json:"fixed"`
+	Text   string `json:"text"`
+}
+
+func newFinding(f repair.Finding) findingJSON {
+	return findingJSON{f.Slot, string(f.Kind), f.Key, f.ID, f.Detail, f.Fixed, f.String()}
+}
+
+// check replies with the inconsistencies of the shards.
+func (h *Handler) check(c *guard.Call) error {
+	if err := c.Only("slot"); err != nil {
+		return err
+	}
+	f, err := desk.FilterOf(c.Query)
+	if err == nil {
+		err = h.repairs(f.Slots...)
+	}
+	if err != nil {
+		return err
+	}
+	found := []findingJSON{}
+	more := false
+	for f, err := range c.Op.Check(c.R.Context(), f.Slots...) {
+		if err != nil {
+			return err
+		}
+		if more = len(found) == desk.MaxFindings; more {
+			break
+		}
+		found = append(found, newFinding(f))
+	}
+	return c.Answer(http.StatusOK, map[string]any{"findings": found, "more": more})
+}
+
+// fix settles what disagrees in the shards.
+func (h *Handler) fix(c *guard.Call) error {
+	var ask struct {
+		Slots []int `json:"slots"`
+	}
+	if err := c.Decode(&ask); err != nil {
+		return err
+	}
+	if err := h.repairs(ask.Slots...); err != nil {
+		return err
+	}
+	o, err := h.desk.Operations.Fix(c.Op, ask.Slots...)
+	return begun(c, o, err)
+}
+
+// repairs refuses where check and fix are not offered.
+func (h *Handler) repairs(slots ...int) error {
+	if h.desk.NoRepair {
+		return &guard.Problem{Status: http.StatusForbidden, Detail: "check and fix are not offered here: use luatx repair with the service's retention"}
+	}
+	return h.desk.Ours(slots...)
+}

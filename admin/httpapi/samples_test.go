@@ -1,0 +1,79 @@
+package httpapi_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/admin/httpapi"
+	"github.com/luatx/luatx/admin/internal/admintest"
+	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/redistest"
+)
+
+// countTypes makes a shard count parked events of so many types, the first of them most.
+func countTypes(t testing.TB, tr *luatx.Transactor, set func(context.Context, string, ...any) error, types int) {
+	t.Helper()
+	key := link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[0]).Key("parked:by")
+	var values []any
+	for i := range types {
+		values = append(values, fmt.Sprintf("t:shop.order.%06d.placed.by.a.producer", i), types-i)
+		if len(values) == 20_000 || i == types-1 {
+			admintest.Must(t, set(redistest.Soon(t), key, values...))
+			values = nil
+		}
+	}
+}
+
+func TestStatsNameTheHundredLargestAndCountTheRest(t *testing.T) {
+	t.Parallel()
+	redistest.Need(t)
+	client := redistest.Shared(t).Client(t)
+	tr, h := handler(t, client, httpapi.Config{})
+	countTypes(t, tr, func(ctx context.Context, key string, values ...any) error {
+		return client.HSet(ctx, key, values...).Err()
+	}, 250)
+	parked := told[struct {
+		Parked struct {
+			ByType    map[string]int64 `json:"by_type"`
+			Remainder struct{ Types, Destinations struct{ Names, Events int64 } }
+		}
+	}](t, h, http.MethodGet, "/api/stats", "", http.StatusOK).Parked
+	if n := len(parked.ByType); n != 100 || parked.ByType["shop.order.000000.placed.by.a.producer"] != 250 || parked.ByType["shop.order.000099.placed.by.a.producer"] != 151 {
+		t.Errorf("%d types: %v", n, parked.ByType)
+	}
+	if rest := parked.Remainder; rest.Types.Names != 150 || rest.Types.Events != 150*151/2 || rest.Destinations.Names != 0 {
+		t.Errorf("the remainder is %+v", rest)
+	}
+}
+
+// TestSamplesKeepNoNames measures the heap of the process, so it does not run beside other tests.
+func TestSamplesKeepNoNames(t *testing.T) {
+	redistest.Need(t)
+	client := redistest.Shared(t).Client(t)
+	tr, h := handler(t, client, httpapi.Config{SampleEvery: time.Millisecond})
+	countTypes(t, tr, func(ctx context.Context, key string, values ...any) error {
+		return client.HSet(ctx, key, values...).Err()
+	}, 100_000)
+	heap := func() uint64 {
+		runtime.GC()
+		runtime.GC() // the second one empties pools
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
+	stop := admintest.Running(t, h.Run)
+	redistest.Eventually(t, "4 samples", func() bool {
+		return len(told[struct{ Samples []any }](t, h, http.MethodGet, "/api/samples", "", http.StatusOK).Samples) >= 4
+	})
+	stop()
+	if grown := int64(heap()) - int64(before); grown > 4<<20 {
+		t.Errorf("4 samples keep %d MB", grown>>20)
+	}
+	runtime.KeepAlive(h)
+}

@@ -1,0 +1,159 @@
+// Package admintest prepares services for the tests of admin and of the packages below it.
+package admintest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/shard"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/outbox"
+)
+
+// Must ends the test at an error.
+func Must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Service returns a Transactor with a namespace of its own, and its operator.
+func Service(t testing.TB, client redis.UniversalClient, partitions int) (*luatx.Transactor, *admin.Operator) {
+	t.Helper()
+	namespace := redistest.Namespace(t)
+	tr, err := luatx.New(client, luatx.Config{Namespace: namespace, Keyspace: luatx.Partitions(partitions).WithPrefix(namespace)})
+	Must(t, err)
+	return tr, Operator(t, client, tr)
+}
+
+// Operator returns an operator called alice who accepts every destination but forbidden.
+func Operator(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor) *admin.Operator {
+	t.Helper()
+	op, err := admin.NewOperator(tr, admin.OperatorConfig{Client: client, Name: "alice", Destinations: func(to string) error {
+		if to == "forbidden" {
+			return errors.New("nobody may")
+		}
+		return nil
+	}})
+	Must(t, err)
+	return op
+}
+
+// Emit puts events with these ids into the outbox of an aggregate.
+func Emit(t testing.TB, tr *luatx.Transactor, aggregate string, ids ...string) {
+	t.Helper()
+	for _, id := range ids {
+		_, err := tr.Enqueue(redistest.Soon(t), aggregate, luatx.Event{
+			ID: id, Body: []byte(`{"specversion":"1.0","id":"` + id + `","type":"sold","source":"/shop","destination":"bank"}`),
+		})
+		Must(t, err)
+	}
+}
+
+// Hostile is markup that must not take effect anywhere.
+const Hostile = `<script>alert("x")</script>`
+
+// Park commits and parks events of an aggregate for a class of failures. Their subjects, data and failures are hostile.
+func Park(t testing.TB, tr *luatx.Transactor, aggregate, class, kind string, ids ...string) {
+	t.Helper()
+	tag, err := tr.Keyspace().Tag(aggregate)
+	Must(t, err)
+	slot, err := outbox.NewStore(tr).Slot(aggregate)
+	Must(t, err)
+	settlements := make([]shard.Settlement, len(ids))
+	_, err = tr.Transact(redistest.Soon(t), aggregate, func(tx *luatx.Tx) error {
+		for i, id := range ids {
+			body, err := json.Marshal(map[string]any{
+				"specversion": "1.0", "id": id, "type": kind, "source": "/shop", "destination": "bank", "subject": Hostile, "data": map[string]any{"card": "4111", "text": Hostile},
+			})
+			if err != nil {
+				return err
+			}
+			settlements[i] = shard.Settlement{ID: id, What: "parked", Class: class, Error: "the bank says " + Hostile}
+			if err := tx.Emit(luatx.Event{ID: id, Body: body}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	Must(t, err)
+	_, err = link.Of(tr).Scripts.Settle(redistest.Soon(t), link.Of(tr).Scripts.Shard(slot), shard.Settling{Attempts: 10, Retention: time.Hour}, settlements)
+	if err != nil {
+		t.Fatalf("%s: %v", tag, err)
+	}
+}
+
+// Till is where events are published.
+type Till struct {
+	mu  sync.Mutex
+	ids []string
+}
+
+// Take accepts an event, or refuses it for good.
+func (l *Till) Take(e *message.RawMessage, refuse bool) error {
+	if refuse {
+		return message.Permanent(errors.New("no such bank"))
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ids = append(l.ids, e.ID())
+	return nil
+}
+
+// List returns the sorted ids of the accepted events.
+func (l *Till) List() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	sorted := slices.Clone(l.ids)
+	slices.Sort(sorted)
+	return sorted
+}
+
+// Running calls run, which ends with its context, until stop or the end of the test.
+func Running(t testing.TB, run func(context.Context) error) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// Lines keeps a log.
+type Lines struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (l *Lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+// Text returns the log so far.
+func (l *Lines) Text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}

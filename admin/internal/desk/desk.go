@@ -1,0 +1,122 @@
+// Package desk holds what the API and the console of one handler share: its operator, the numbers of the last hour, the
+// operations that go on behind requests, and how lists of parked events are filtered and shown.
+package desk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/admin/internal/guard"
+	"github.com/luatx/luatx/admin/internal/parts"
+	"github.com/luatx/luatx/outbox"
+)
+
+// Config configures a Desk. Only Redact may be nil.
+type Config struct {
+	// Title names the environment.
+	Title string
+	// Streams are the keys of the streams that are shown unless others are asked for.
+	Streams []string
+	// NoRepair offers neither check nor fix.
+	NoRepair bool
+	// Redact changes copies of what an event carries before it is shown.
+	Redact func(outbox.Event, Payload) Payload
+	// Timeout bounds the reading of one sample.
+	Timeout time.Duration
+	// MaxOperations is how many operations may run at a time.
+	MaxOperations int
+	// SampleEvery is how often Run keeps a sample.
+	SampleEvery time.Duration
+	// Logger gets failures.
+	Logger *slog.Logger
+}
+
+// Desk is the common state of an API and a console.
+type Desk struct {
+	Config
+
+	// Op is the operator. It re-arms events to other destinations only if its configuration says to which.
+	Op         *admin.Operator
+	Samples    *Samples
+	Operations *Operations
+	// Elsewhere reports whether events may be re-armed to other destinations.
+	Elsewhere bool
+
+	slots map[int]bool // of the keyspace
+}
+
+// New returns the Desk of an operator. It does no I/O.
+func New(op *admin.Operator, cfg Config) *Desk {
+	d := &Desk{
+		Config: cfg, Op: guarded(op), Operations: newOperations(cfg), Elsewhere: parts.Of(op).Destinations != nil, slots: map[int]bool{},
+	}
+	d.Samples = newSamples(d.Op, cfg.SampleEvery)
+	for _, n := range parts.Of(op).Transactor.Keyspace().Slots() {
+		d.slots[n] = true
+	}
+	return d
+}
+
+var errNoDestinations = errors.New("set OperatorConfig.Destinations, or luatx serve --destination, to allow some")
+
+// guarded returns an operator that accepts no other destination if the configuration of op names none.
+func guarded(op *admin.Operator) *admin.Operator {
+	core := parts.Of(op)
+	if core.Destinations != nil {
+		return op
+	}
+	op = op.As(core.Name) // a copy
+	core = parts.Of(op)
+	core.Destinations = func(string) error { return errNoDestinations }
+	core.Store = core.Store.WithDestinations(core.Destinations)
+	return op
+}
+
+// Run keeps samples of the numbers until ctx ends; then it closes the Desk.
+func (d *Desk) Run(ctx context.Context) error {
+	defer d.Close()
+	ticker := time.NewTicker(d.SampleEvery)
+	defer ticker.Stop()
+	for {
+		d.sample(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+func (d *Desk) sample(ctx context.Context) {
+	bounded, cancel := context.WithTimeout(ctx, d.Timeout)
+	defer cancel()
+	if _, err := d.Samples.Now(bounded); err != nil && ctx.Err() == nil {
+		d.Logger.LogAttrs(ctx, slog.LevelWarn, "luatx: no sample of the numbers", slog.Any("error", err))
+	}
+}
+
+// Close stops the operations that run and waits for their end. None begins after that.
+func (d *Desk) Close() { d.Operations.close() }
+
+// Time returns the time of the server.
+func (d *Desk) Time(ctx context.Context) (time.Time, error) {
+	return parts.Of(d.Op).Client.Time(ctx).Result()
+}
+
+// Stop ends an operation early, if its caller may do what it does.
+func (d *Desk) Stop(who guard.Identity, id string) error {
+	o, ok := d.Operations.Get(id)
+	switch {
+	case !ok:
+		return &guard.Problem{Status: http.StatusNotFound, Detail: "no such operation"}
+	case o.Kind == "discard" && who.May < guard.MayPurge:
+		return &guard.Problem{Status: http.StatusForbidden, Detail: fmt.Sprintf("%s may %s, and stopping a discard needs the right to purge", who.Name, who.May)}
+	}
+	d.Operations.stop(id)
+	return nil
+}

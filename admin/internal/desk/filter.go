@@ -1,0 +1,79 @@
+package desk
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/luatx/luatx/admin/internal/guard"
+	"github.com/luatx/luatx/outbox"
+)
+
+// FilterNames are what an address may say of a filter.
+var FilterNames = []string{"aggregate", "destination", "type", "key", "class", "text", "older_than", "id", "slot"}
+
+// FilterOf reads the filter of an address.
+func FilterOf(query url.Values) (f outbox.Filter, err error) {
+	f = outbox.Filter{
+		Aggregate: query.Get("aggregate"), Destination: query.Get("destination"), Type: query.Get("type"), Key: query.Get("key"),
+		Class: query.Get("class"), Text: query.Get("text"), IDs: query["id"],
+	}
+	if text := query.Get("older_than"); text != "" {
+		if f.OlderThan, err = time.ParseDuration(text); err != nil || f.OlderThan < 0 {
+			return f, guard.BadRequest("older_than %q: use a duration as 90s or 1h30m", text)
+		}
+	}
+	for _, text := range query["slot"] {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return f, guard.BadRequest("slot %q: use a number", text)
+		}
+		f.Slots = append(f.Slots, n)
+	}
+	return f, nil
+}
+
+// FilterValues is a filter as an address says it.
+func FilterValues(f outbox.Filter) url.Values {
+	query := url.Values{}
+	for name, value := range map[string]string{
+		"aggregate": f.Aggregate, "destination": f.Destination, "type": f.Type, "key": f.Key, "class": f.Class, "text": f.Text,
+	} {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	if f.OlderThan > 0 {
+		query.Set("older_than", f.OlderThan.String())
+	}
+	for _, id := range f.IDs {
+		query.Add("id", id)
+	}
+	for _, n := range f.Slots {
+		query.Add("slot", strconv.Itoa(n))
+	}
+	return query
+}
+
+// MaxFilterIDs is the number of events that a filter may name.
+const MaxFilterIDs = 1000
+
+// Check returns an error for a filter that no shard can match.
+func (d *Desk) Check(f outbox.Filter) error {
+	if len(f.IDs) > MaxFilterIDs {
+		return &guard.Problem{Status: http.StatusUnprocessableEntity, Detail: fmt.Sprintf("the filter names %d ids: use at most %d", len(f.IDs), MaxFilterIDs)}
+	}
+	return d.Ours(f.Slots...)
+}
+
+// Ours refuses slots that hold no shard of the keyspace.
+func (d *Desk) Ours(slots ...int) error {
+	for _, n := range slots {
+		if !d.slots[n] {
+			return &guard.Problem{Status: http.StatusUnprocessableEntity, Detail: fmt.Sprintf("no shard of the keyspace is in slot %d", n)}
+		}
+	}
+	return nil
+}

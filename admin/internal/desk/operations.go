@@ -1,0 +1,273 @@
+package desk
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/admin/internal/guard"
+	"github.com/luatx/luatx/admin/internal/parts"
+	"github.com/luatx/luatx/outbox"
+	"github.com/luatx/luatx/repair"
+)
+
+const (
+	// KeptOperations is the number of operations that are kept.
+	KeptOperations = 100
+	// discardAtOnce is the number of events that one step discards.
+	discardAtOnce = 500
+	// MaxFindings is the number of findings that an operation keeps.
+	MaxFindings = 1000
+)
+
+// Operation is a snapshot of work that continues after its request.
+type Operation struct {
+	ID   string
+	Kind string // rearm, discard or fix
+	Who  string
+	// Why is the filter, and the reason if there is one.
+	Why     string
+	Begun   time.Time
+	Ended   time.Time // zero while it runs
+	Running bool
+	Stopped bool // by an operator, or with the handler
+	// Rearm is the result of a re-arming so far.
+	Rearm   *outbox.RearmResult
+	Matched int
+	Done    int
+	Skipped map[outbox.Outcome]int
+	// Findings are the first of a fix. Matched counts all.
+	Findings []repair.Finding
+	Error    string
+}
+
+// job is a running or ended operation.
+type job struct {
+	id     string
+	cancel context.CancelFunc
+
+	mu   sync.Mutex
+	view Operation
+}
+
+// change edits the visible state.
+func (o *job) change(how func(*Operation)) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	how(&o.view)
+}
+
+// see returns a copy.
+func (o *job) see() Operation {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	v := o.view
+	v.Skipped, v.Findings = maps.Clone(v.Skipped), slices.Clone(v.Findings)
+	return v
+}
+
+// Operations are those of a handler: a few at a time, until it is closed.
+type Operations struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	most   int
+	log    *slog.Logger
+	group  sync.WaitGroup
+
+	mu      sync.Mutex
+	all     []*job // oldest first
+	running int
+}
+
+func newOperations(cfg Config) *Operations {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Operations{ctx: ctx, cancel: cancel, most: cfg.MaxOperations, log: cfg.Logger}
+}
+
+func (os *Operations) close() {
+	os.mu.Lock()
+	os.cancel()
+	os.mu.Unlock()
+	os.group.Wait()
+}
+
+// start begins an operation, unless too many run.
+func (os *Operations) start(kind string, op *admin.Operator, why string, do func(context.Context, *job) error) (Operation, error) {
+	os.mu.Lock()
+	defer os.mu.Unlock()
+	if os.ctx.Err() != nil {
+		return Operation{}, &guard.Problem{Status: http.StatusServiceUnavailable, Detail: "the handler is closed"}
+	}
+	if os.running == os.most {
+		return Operation{}, &guard.Problem{Status: http.StatusConflict, Detail: fmt.Sprintf("%d operations run already: wait for one, or stop it", os.most)}
+	}
+	os.running++
+	ctx, cancel := context.WithCancel(os.ctx)
+	o := &job{id: rand.Text()[:16], cancel: cancel}
+	o.view = Operation{
+		ID: o.id, Kind: kind, Who: parts.Of(op).Name, Why: why, Begun: time.Now().UTC(), Running: true, Skipped: map[outbox.Outcome]int{},
+	}
+	os.all = append(os.all[max(0, len(os.all)-KeptOperations+1):], o)
+	os.group.Go(func() {
+		defer cancel()
+		os.end(o, do(ctx, o), ctx.Err() != nil)
+	})
+	return o.see(), nil
+}
+
+func (os *Operations) end(o *job, err error, stopped bool) {
+	o.change(func(v *Operation) {
+		v.Running, v.Ended, v.Stopped = false, time.Now().UTC(), stopped
+		if err != nil && !stopped {
+			v.Error = err.Error()
+		}
+	})
+	if err != nil && !stopped {
+		os.log.LogAttrs(os.ctx, slog.LevelError, "luatx: operation failed", slog.String("operation", o.id), slog.Any("error", err))
+	}
+	os.mu.Lock()
+	defer os.mu.Unlock()
+	os.running--
+}
+
+func (os *Operations) find(id string) *job {
+	os.mu.Lock()
+	defer os.mu.Unlock()
+	for _, o := range os.all {
+		if o.id == id {
+			return o
+		}
+	}
+	return nil
+}
+
+// Get returns an operation as it is now.
+func (os *Operations) Get(id string) (Operation, bool) {
+	if o := os.find(id); o != nil {
+		return o.see(), true
+	}
+	return Operation{}, false
+}
+
+// List returns the operations that are kept, newest first.
+func (os *Operations) List() []Operation {
+	os.mu.Lock()
+	all := slices.Clone(os.all)
+	os.mu.Unlock()
+	views := make([]Operation, len(all))
+	for i, o := range all {
+		views[len(all)-1-i] = o.see()
+	}
+	return views
+}
+
+// stop ends an operation early. Completed steps stay.
+func (os *Operations) stop(id string) bool {
+	o := os.find(id)
+	if o == nil {
+		return false
+	}
+	o.cancel()
+	return true
+}
+
+// Rearm re-arms the events that match a filter.
+func (os *Operations) Rearm(op *admin.Operator, f outbox.Filter, opts outbox.RearmOptions) (Operation, error) {
+	return os.start("rearm", op, f.String(), func(ctx context.Context, o *job) error {
+		see := func(r outbox.RearmResult) {
+			o.change(func(v *Operation) { v.Rearm, v.Matched, v.Done, v.Skipped = &r, r.Matched, r.Rearmed, r.Skipped })
+		}
+		opts.Progress = see
+		result, err := op.Outbox().RearmAll(ctx, f, opts)
+		see(result)
+		return err
+	})
+}
+
+// Discard discards the parked events that match a filter now, at most limit unless it is zero. It skips events that are parked
+// later.
+func (os *Operations) Discard(op *admin.Operator, f outbox.Filter, reason string, limit int) (Operation, error) {
+	return os.start("discard", op, reason+": "+f.String(), func(ctx context.Context, o *job) error {
+		cutoff, err := parts.Of(op).Client.Time(ctx).Result()
+		if err != nil {
+			return err
+		}
+		var batch []outbox.Event
+		flush := func() error {
+			err := discardBatch(ctx, op, o, reason, batch)
+			batch = nil
+			return err
+		}
+		matched := 0
+		for e, err := range op.Outbox().Parked(ctx, f) {
+			if err != nil && e.ID == "" {
+				return errors.Join(err, flush())
+			}
+			if e.At.After(cutoff) {
+				continue
+			}
+			if len(batch) == discardAtOnce || len(batch) > 0 && batch[0].Slot != e.Slot {
+				if err := flush(); err != nil {
+					return err
+				}
+			}
+			batch = append(batch, e)
+			if matched++; matched == limit {
+				break
+			}
+		}
+		return flush()
+	})
+}
+
+// discardBatch discards events of one slot.
+func discardBatch(ctx context.Context, op *admin.Operator, o *job, reason string, batch []outbox.Event) error {
+	if len(batch) == 0 {
+		return nil
+	}
+	ids := make([]string, len(batch))
+	for i, e := range batch {
+		ids[i] = e.ID
+	}
+	answers, err := op.Outbox().Discard(ctx, batch[0].Slot, reason, ids...)
+	o.change(func(v *Operation) {
+		v.Matched += len(batch)
+		v.Done += answers.Done()
+		for _, a := range answers {
+			if a.Outcome != outbox.Done {
+				v.Skipped[a.Outcome]++
+			}
+		}
+	})
+	return err
+}
+
+// Fix repairs inconsistencies of the shards.
+func (os *Operations) Fix(op *admin.Operator, slots ...int) (Operation, error) {
+	return os.start("fix", op, "", func(ctx context.Context, o *job) error {
+		var errs []error
+		for f, err := range op.Fix(ctx, slots...) {
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			o.change(func(v *Operation) {
+				if v.Matched++; f.Fixed {
+					v.Done++
+				}
+				if len(v.Findings) < MaxFindings {
+					v.Findings = append(v.Findings, f)
+				}
+			})
+		}
+		return errors.Join(errs...)
+	})
+}

@@ -1,0 +1,131 @@
+package desk
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/outbox"
+)
+
+// Sample is the numbers at a time.
+type Sample struct {
+	// Stats names the topNames largest destinations, types and classes of parked events. In the ring it names none.
+	Stats admin.Stats
+	// Destinations, Types and Classes count the ones that Stats does not name.
+	Destinations, Types, Classes Remainder
+	// Rates are since the sample before; nil: there is none.
+	Rates *admin.Rates
+	Over  time.Duration // the rates'
+}
+
+// topNames is how many destinations, types and classes a sample names: producers choose these names, and may choose many.
+const topNames = 100
+
+// Remainder is the sum of the names that a sample leaves out.
+type Remainder struct {
+	Names  int   `json:"names"`
+	Events int64 `json:"events"`
+}
+
+// largest returns a copy of the largest counts, and the sum of the others. Names that count nothing are left out.
+func largest(counts map[string]int64) (map[string]int64, Remainder) {
+	names := make([]string, 0, len(counts))
+	for name, n := range counts {
+		if n > 0 {
+			names = append(names, name)
+		}
+	}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b)) })
+	kept, rest := map[string]int64{}, Remainder{}
+	for i, name := range names {
+		if i < topNames {
+			kept[strings.Clone(name)] = counts[name]
+			continue
+		}
+		rest.Names++
+		rest.Events += counts[name]
+	}
+	return kept, rest
+}
+
+// freshness is for how long a sample is as good as a new one: many that look cost no more than one.
+const freshness = time.Second
+
+// Samples keeps the numbers of an hour.
+type Samples struct {
+	op    *admin.Operator
+	every time.Duration
+	turn  chan struct{} // held by who asks the server
+
+	mu    sync.Mutex
+	ring  []Sample
+	last  Sample
+	taken time.Time
+	kept  time.Time
+}
+
+func newSamples(op *admin.Operator, every time.Duration) *Samples {
+	return &Samples{op: op, every: every, turn: make(chan struct{}, 1)}
+}
+
+// Now returns the numbers, asking the server at most once a second.
+func (s *Samples) Now(ctx context.Context) (Sample, error) {
+	if found, ok := s.fresh(); ok {
+		return found, nil
+	}
+	select {
+	case s.turn <- struct{}{}:
+	case <-ctx.Done():
+		return Sample{}, context.Cause(ctx)
+	}
+	defer func() { <-s.turn }()
+	if found, ok := s.fresh(); ok {
+		return found, nil
+	}
+	stats, err := s.op.Stats(ctx)
+	if err != nil {
+		return Sample{}, err
+	}
+	return s.keep(stats, time.Now()), nil
+}
+
+func (s *Samples) fresh() (Sample, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last, !s.taken.IsZero() && time.Since(s.taken) < freshness
+}
+
+// keep makes a sample, and keeps it in the ring where the last one there is old enough.
+func (s *Samples) keep(stats admin.Stats, at time.Time) Sample {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := Sample{Stats: stats}
+	parked := &now.Stats.Parked
+	parked.ByDestination, now.Destinations = largest(parked.ByDestination)
+	parked.ByType, now.Types = largest(parked.ByType)
+	parked.ByClass, now.Classes = largest(parked.ByClass)
+	if !s.taken.IsZero() {
+		rates := stats.Rates(s.last.Stats)
+		now.Rates, now.Over = &rates, stats.At.Sub(s.last.Stats.At)
+	}
+	s.last, s.taken = now, at
+	if s.kept.IsZero() || at.Sub(s.kept) >= s.every*9/10 {
+		most := max(1, int(time.Hour/s.every))
+		bare := now // charts need numbers alone
+		bare.Stats.Parked, bare.Stats.Paused = outbox.Overview{Total: stats.Parked.Total}, nil
+		s.ring, s.kept = append(s.ring[max(0, len(s.ring)-most+1):], bare), at
+	}
+	return now
+}
+
+// List returns the samples of the last hour, oldest first.
+func (s *Samples) List() []Sample {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.ring)
+}

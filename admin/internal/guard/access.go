@@ -1,0 +1,37 @@
+package guard
+
+import "errors"
+
+// Access is a right to act on the outbox and the inbox; each right includes the lesser ones. Its zero value is none.
+type Access int
+
+// The rights.
+const (
+	MayNothing Access = iota
+	MayView
+	MayRetry
+	MayPurge
+)
+
+// String returns nothing, view, retry or purge.
+func (a Access) String() string {
+	switch {
+	case a >= MayPurge:
+		return "purge"
+	case a == MayRetry:
+		return "retry"
+	case a == MayView:
+		return "view"
+	}
+	return "nothing"
+}
+
+// Identity is the sender of a request.
+type Identity struct {
+	Name     string
+	May      Access
+	Payloads bool
+}
+
+// ErrUnknown reports that an authorizer does not know who sent a request.
+var ErrUnknown = errors.New("admin: who asks is not known")

@@ -1,0 +1,234 @@
+package commit
+
+import (
+	"encoding"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/luatx/luatx/internal/eval"
+	"github.com/luatx/luatx/internal/shard"
+)
+
+// The arguments of internal/lua/commit.lua, behind the keys: a head, which all commits of a script share, the digest of each commit,
+// and then for each its plan, its token and what the plan announces.
+
+// headArgs is how many arguments the head has: how many commits there are, and the names of their input.
+const headArgs = 4
+
+// Pack implements eval.Load.
+func (c *Commit) Pack(calls []*eval.Call) []any {
+	keys, args := shard.CommitKeys, headArgs
+	input := &c.Input
+	for _, call := range calls {
+		m := of(call)
+		keys += m.ownKeys()
+		args += 1 + m.args
+		if m.Input.Ack != AckNone {
+			input = &m.Input
+		}
+	}
+	argv := append(c.call.Script.Argv(keys, args), c.Shard.CommitKeys()...)
+	for _, call := range calls {
+		argv = of(call).appendKeys(argv)
+	}
+	argv = append(argv, len(calls), &input.Stream, &input.Group, &input.Consumer)
+	for _, call := range calls {
+		argv = append(argv, &of(call).Digest)
+	}
+	for _, call := range calls {
+		argv = of(call).append(argv)
+	}
+	return argv
+}
+
+// of is the commit that a call carries.
+func of(call *eval.Call) *Commit {
+	c, _ := call.Load.(*Commit)
+	return c
+}
+
+// Join implements eval.Load. The commits of a script are of one shard and name one input at most.
+func (c *Commit) Join(other eval.Load) (eval.Load, bool) {
+	o, ok := other.(*Commit)
+	switch {
+	case !ok || o.Shard != c.Shard:
+		return nil, false
+	case o.Input.Ack == AckNone:
+		return c, true
+	case c.Input.Ack == AckNone:
+		return o, true
+	}
+	return c, o.Input.Stream == c.Input.Stream && o.Input.Group == c.Input.Group && o.Input.Consumer == c.Input.Consumer
+}
+
+// ownKeys is how many keys appendKeys appends.
+func (c *Commit) ownKeys() int {
+	n := len(c.Keys)
+	if c.Input.Ack != AckNone {
+		n++
+	}
+	if c.Keep {
+		n += len(c.Shard.ResultKeys())
+	}
+	if c.special() {
+		n += len(c.Shard.EntranceKeys())
+	}
+	return n
+}
+
+// appendKeys appends the keys that are not those of every commit.
+func (c *Commit) appendKeys(argv []any) []any {
+	if c.Input.Ack != AckNone {
+		argv = append(argv, &c.Input.Stream)
+	}
+	if c.Keep {
+		for _, key := range c.Shard.ResultKeys() {
+			argv = append(argv, key)
+		}
+	}
+	if c.special() {
+		for _, key := range c.Shard.EntranceKeys() {
+			argv = append(argv, key)
+		}
+	}
+	for i := range c.Keys {
+		argv = append(argv, &c.Keys[i])
+	}
+	return argv
+}
+
+// arguments is how many append appends.
+func (c *Commit) arguments() int {
+	n := 3 + 2*len(c.Events)
+	if c.Input.Ack != AckNone {
+		n++
+	}
+	if !c.plainEvents() {
+		n += len(c.Events)
+	}
+	for _, guard := range c.Guards {
+		n += 2 + len(guard.Args)
+	}
+	for _, command := range c.Commands {
+		n += command.arguments()
+	}
+	return n
+}
+
+// arguments is how many a command takes, with the positions that it may bring.
+func (c Command) arguments() int {
+	if c.Class() == 'm' {
+		return len(c.Args) + 1
+	}
+	return len(c.Args)
+}
+
+// append lays the commit out with its plan. The texts go by pointer, which costs no memory of their own.
+func (c *Commit) append(args []any) []any {
+	args = append(args, c.plan, &c.Token, &c.notAfter)
+	if c.Input.Ack != AckNone {
+		args = append(args, &c.Input.Entry)
+	}
+	for _, guard := range c.Guards {
+		args = append(args, guard.head(), guard.Digest)
+		args = append(args, guard.Args...)
+	}
+	heads := !c.plainEvents()
+	for i := range c.Events {
+		args = c.Events[i].Append(args, heads)
+	}
+	for _, command := range c.Commands {
+		if command.Class() == 'm' {
+			_, positions, _ := strings.Cut(command.Head, " ")
+			args = append(args, positions)
+		}
+		args = append(args, command.Args...)
+	}
+	return args
+}
+
+func (g Guard) head() string { return string(g.Order) + strconv.Itoa(len(g.Args)) }
+
+// Seal implements eval.Load. It replaces what the commit has of its caller by copies. Guarded reads count with their replies.
+func (c *Commit) Seal() (args, bytes int) {
+	n := 0
+	for i := range c.Guards {
+		n += len(c.Guards[i].Args)
+	}
+	for i := range c.Commands {
+		n += len(c.Commands[i].Args)
+	}
+	copies := make([]any, 0, n)
+	for i := range c.Guards {
+		args := &c.Guards[i].Args
+		bytes += c.Guards[i].Size
+		copies = appendFrozen(copies, *args, &bytes)
+		*args = copies[len(copies)-len(*args):]
+	}
+	for i := range c.Commands {
+		args := &c.Commands[i].Args
+		copies = appendFrozen(copies, *args, &bytes)
+		*args = copies[len(copies)-len(*args):]
+	}
+	for i := range c.Events {
+		e := &c.Events[i]
+		e.Body = slices.Clone(e.Body)
+		bytes += len(e.ID) + len(e.Body)
+	}
+	return eval.FirstKey + shard.CommitKeys + c.ownKeys() + headArgs + 1 + c.args, bytes
+}
+
+func appendFrozen(copies, args []any, size *int) []any {
+	for _, arg := range args {
+		arg = frozen(arg)
+		switch v := arg.(type) {
+		case string:
+			*size += len(v)
+		case []byte:
+			*size += len(v)
+		}
+		copies = append(copies, arg)
+	}
+	return copies
+}
+
+// frozen returns an argument that nobody else can change, and that go-redis sends as it would the original.
+func frozen(arg any) any {
+	switch v := arg.(type) {
+	case string, int, int64:
+		return arg
+	case []byte:
+		return slices.Clone(v)
+	case net.IP:
+		return slices.Clone([]byte(v))
+	case *string:
+		return pointed(v)
+	case *int:
+		return pointed(v)
+	case *int64:
+		return pointed(v)
+	case *float64:
+		return pointed(v)
+	case *bool:
+		return pointed(v)
+	case *time.Time:
+		return pointed(v)
+	case time.Time:
+		return arg
+	case encoding.BinaryMarshaler:
+		if b, err := v.MarshalBinary(); err == nil { // else sending it is what fails
+			return slices.Clone(b)
+		}
+	}
+	return arg
+}
+
+func pointed[T any](p *T) any {
+	if p == nil {
+		return p // go-redis knows what to send
+	}
+	return *p
+}

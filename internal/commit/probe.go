@@ -1,0 +1,45 @@
+package commit
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/eval"
+	"github.com/luatx/luatx/internal/shard"
+)
+
+// What the probe says of the server and the user: which keys can be restored whole.
+const (
+	restoresStrings = "1"
+	restoresAll     = "2"
+)
+
+// Probe asks a server what the undo may do there, and keeps the answer for every commit after it. It returns the
+// commands that the undo lacks, without which nothing should be committed, and whether it can restore every key. It
+// tries again as Ask does.
+func (s *Sender) Probe(ctx context.Context, home shard.Shard, failed func(error)) (lacks []string, restores bool, err error) {
+	call := eval.NewCall(s.probe, home.ProbeKeys(), nil)
+	var reply any
+	err = s.runner.Ask(ctx, home.Void, failed, func(ctx context.Context, _ redis.UniversalClient) (err error) {
+		reply, err = s.runner.Once(ctx, call)
+		return err
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	rows, _ := reply.([]any)
+	if len(rows) == 0 || rows[0] != restoresStrings && rows[0] != restoresAll {
+		return nil, false, eval.Malformed("probe", reply)
+	}
+	for _, row := range rows[1:] {
+		name, ok := row.(string)
+		if !ok {
+			return nil, false, eval.Malformed("probe", reply)
+		}
+		lacks = append(lacks, name)
+	}
+	restores = rows[0] == restoresAll
+	s.stringsOnly.Store(!restores)
+	return lacks, restores, nil
+}

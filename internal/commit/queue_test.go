@@ -1,0 +1,459 @@
+package commit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/eval"
+	"github.com/luatx/luatx/internal/shard"
+)
+
+// The limits of package eval.
+const (
+	maxFlights   = 4
+	maxBatchSize = 1 << 20
+)
+
+// call is a command that runs a script.
+type call interface {
+	redis.Cmder
+	SetVal(reply any)
+}
+
+// answered is an error that a server sends.
+type answered string
+
+func (a answered) Error() string { return string(a) }
+func (answered) RedisError()     {}
+
+// counter is a hook that plays a server for commits: it counts round trips, holds them while it is told to, and
+// refuses what names a poisoned key.
+type counter struct {
+	mu      sync.Mutex
+	hold    chan struct{} // round trips wait until it is closed
+	now     int           // round trips under way
+	most    int           // at a time
+	trips   [][]int       // of each: transactions of each of its calls
+	digests []string      // in the order in which they were executed
+	bodies  []string      // of their events
+	inputs  []string      // stream, group and consumer that each of them was executed with
+	fail    []error       // of the next round trips
+	poison  string
+}
+
+func (c *counter) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *counter) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { return c.trip(ctx, []redis.Cmder{cmd}) }
+}
+
+func (c *counter) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error { return c.trip(ctx, cmds) }
+}
+
+func (c *counter) trip(ctx context.Context, cmds []redis.Cmder) error {
+	c.mu.Lock()
+	c.now++
+	c.most = max(c.most, c.now)
+	hold := c.hold
+	c.mu.Unlock()
+	var failure error
+	if hold != nil {
+		select {
+		case <-hold:
+		case <-ctx.Done():
+			failure = ctx.Err()
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now--
+	var trip []int
+	if len(c.fail) > 0 {
+		failure, c.fail = c.fail[0], c.fail[1:]
+	}
+	for _, cmd := range cmds {
+		if sent, ok := cmd.(call); ok {
+			n, err := c.execute(sent, failure)
+			sent.SetErr(err)
+			trip = append(trip, n)
+		}
+	}
+	c.trips = append(c.trips, trip)
+	return cmds[0].Err()
+}
+
+func (c *counter) execute(sent call, failure error) (int, error) {
+	args := sent.Args()
+	keys := args[2].(int)
+	n := args[eval.FirstKey+keys].(int)
+	if failure != nil {
+		return n, failure
+	}
+	for _, key := range args[eval.FirstKey : eval.FirstKey+keys] {
+		if key, ok := key.(*string); ok && c.poison != "" && *key == c.poison {
+			return n, answered("NOPERM no access to a key")
+		}
+	}
+	reply := []any{"1000"}
+	for _, arg := range args {
+		if body, ok := arg.([]byte); ok {
+			c.bodies = append(c.bodies, string(body))
+		}
+	}
+	var input []string
+	for _, arg := range args[eval.FirstKey+keys+1:][:headArgs-1] {
+		if text, ok := arg.(*string); ok {
+			arg = *text
+		}
+		input = append(input, arg.(string))
+	}
+	for _, arg := range args[eval.FirstKey+keys+headArgs:][:n] {
+		c.inputs = append(c.inputs, strings.Join(input, " "))
+		digest := *arg.(*string)
+		c.digests = append(c.digests, digest)
+		if len(c.digests)%2 == 0 {
+			reply = append(reply, int64(3), "failed", int64(1), digest) // so that everybody knows his own
+		} else {
+			reply = append(reply, int64(2), "full", digest) // answers are not of one size
+		}
+	}
+	sent.SetVal(reply)
+	return n, nil
+}
+
+func newCounter(t *testing.T) (*set, *counter) {
+	t.Helper()
+	c := &counter{}
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:0"})
+	client.AddHook(c)
+	t.Cleanup(func() { _ = client.Close() })
+	return newSet(client), c
+}
+
+// set is what sends commits, and the scripts of shards.
+type set struct {
+	*Sender
+	*shard.Scripts
+
+	runner *eval.Runner
+}
+
+func newSet(client redis.UniversalClient) *set {
+	constants := shard.Constants{Namespace: "n", Identity: "i"}
+	runner := eval.New(client, constants.Namespace, slog.New(slog.DiscardHandler))
+	return &set{New(runner, constants, nil), shard.New(runner, constants), runner}
+}
+
+// sending is a transaction of slot n that names keys of its own.
+func sending(set *set, n int, digest string, keys ...string) *Commit {
+	b := &Commit{Shard: set.Shard(n), Digest: digest, Token: "t", Keys: keys}
+	for _, key := range keys {
+		b.Commands = append(b.Commands, Command{"k02", []any{"GET", key}})
+	}
+	return b
+}
+
+// own fails the test unless the answer is the transaction's own.
+func own(t *testing.T, b *Commit) {
+	t.Helper()
+	if b.Err != nil || b.Outcome.Text != b.Digest {
+		t.Errorf("transaction %s was answered %+v, %v", b.Digest, b.Outcome, b.Err)
+	}
+}
+
+// TestQueue holds that a lone caller sends at once, that callers who come while all flights are out share the next,
+// that a slot shares a script, and that everybody hears about his own transaction.
+func TestQueue(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		set, server := newCounter(t)
+		server.hold = make(chan struct{})
+		var callers sync.WaitGroup
+		for i := range maxFlights + 100 {
+			b := sending(set, i%2, fmt.Sprint(i), fmt.Sprint("key", i))
+			callers.Go(func() { set.Send(t.Context(), time.Time{}, []*Commit{b}); own(t, b) })
+			synctest.Wait() // one after the other
+		}
+		if server.now != maxFlights {
+			t.Errorf("%d round trips are under way", server.now)
+		}
+		close(server.hold)
+		callers.Wait()
+		if want := [][]int{{1}, {1}, {1}, {1}, {32, 32}, {18, 18}}; server.most != maxFlights ||
+			!slices.EqualFunc(sorted(server.trips), sorted(want), slices.Equal) {
+			t.Errorf("the round trips carried %v, %d at a time", server.trips, server.most)
+		}
+		if len(server.digests) != maxFlights+100 {
+			t.Errorf("%d transactions were executed", len(server.digests))
+		}
+	})
+}
+
+func sorted(trips [][]int) [][]int {
+	slices.SortFunc(trips, slices.Compare)
+	return trips
+}
+
+// TestInputsShareNoScript holds that a script is of one input, since its names stand there once: what has another stream,
+// group or consumer goes in another script, and what has none goes with any.
+func TestInputsShareNoScript(t *testing.T) {
+	t.Parallel()
+	set, server := newCounter(t)
+	want := []string{"", "s g c", "", "s2 g c", "s g2 c", "s g c2", "s g c", "s2 g c", ""}
+	batch := make([]*Commit, len(want))
+	for i, input := range want {
+		batch[i] = sending(set, 0, fmt.Sprint(i))
+		if names := strings.Fields(input); len(names) > 0 {
+			batch[i].Input = Input{AckFused, names[0], names[1], names[2], "1-1"}
+		}
+	}
+	set.Send(t.Context(), time.Time{}, batch)
+	for _, b := range batch {
+		own(t, b)
+	}
+	if trips := [][]int{{5, 2, 1, 1}}; !slices.EqualFunc(server.trips, trips, slices.Equal) {
+		t.Errorf("the round trips carried %v", server.trips)
+	}
+	for i, digest := range server.digests {
+		n, _ := strconv.Atoi(digest)
+		if want[n] != "" && server.inputs[i] != want[n] {
+			t.Errorf("transaction %d, of input %q, was executed with %q", n, want[n], server.inputs[i])
+		}
+	}
+}
+
+// TestQueueKeepsOrder holds that who came first flies first.
+func TestQueueKeepsOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		set, server := newCounter(t)
+		server.hold = make(chan struct{})
+		var callers sync.WaitGroup
+		var want []string
+		for i := range maxFlights + 50 {
+			b := sending(set, 0, fmt.Sprintf("%03d", i))
+			if i >= maxFlights {
+				want = append(want, b.Digest)
+			}
+			callers.Go(func() { set.Send(t.Context(), time.Time{}, []*Commit{b}) })
+			synctest.Wait()
+		}
+		close(server.hold)
+		callers.Wait()
+		got := slices.DeleteFunc(server.digests, func(digest string) bool { return !slices.Contains(want, digest) })
+		if !slices.Equal(got, want) {
+			t.Errorf("executed in the order %v", got)
+		}
+	})
+}
+
+// TestQueueCapsBytes holds that a flight carries no more than it may, and that a larger transaction flies alone.
+func TestQueueCapsBytes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		set, server := newCounter(t)
+		batch := make([]*Commit, 6)
+		for i, size := range []int{maxBatchSize / 3, maxBatchSize / 3, maxBatchSize / 3, 2 * maxBatchSize, 1, 1} {
+			batch[i] = sending(set, 0, fmt.Sprint(i))
+			batch[i].Events = []shard.Event{{ID: "e", Body: make([]byte, size)}}
+		}
+		set.Send(t.Context(), time.Time{}, batch)
+		for _, b := range batch {
+			own(t, b)
+		}
+		if want := [][]int{{1}, {1}, {2}, {2}}; !slices.EqualFunc(sorted(server.trips), want, slices.Equal) {
+			t.Errorf("the round trips carried %v", server.trips)
+		}
+	})
+}
+
+// TestDepartingCaller holds that a caller whose time is over goes his way: before his request has left, knowing
+// that it was not sent; in flight, knowing that it may have been executed. The flight goes on for the others, and
+// does not look at his memory. His context says when, or he himself.
+func TestDepartingCaller(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		after func(context.Context, time.Duration) (context.Context, time.Time)
+		why   error
+	}{
+		"cancelled": {func(ctx context.Context, d time.Duration) (context.Context, time.Time) {
+			ctx, cancel := context.WithCancel(ctx)
+			time.AfterFunc(d, cancel)
+			return ctx, time.Now().Add(time.Hour)
+		}, context.Canceled},
+		"deadline": {func(ctx context.Context, d time.Duration) (context.Context, time.Time) {
+			ctx, cancel := context.WithTimeout(ctx, d)
+			time.AfterFunc(2*d, cancel)
+			return ctx, time.Time{}
+		}, context.DeadlineExceeded},
+		"patience": {func(ctx context.Context, d time.Duration) (context.Context, time.Time) {
+			return ctx, time.Now().Add(d)
+		}, context.DeadlineExceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			departing(t, c.after, c.why)
+		})
+	}
+}
+
+func departing(t *testing.T, after func(context.Context, time.Duration) (context.Context, time.Time), why error) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		set, server := newCounter(t)
+		server.hold = make(chan struct{})
+		first := server.hold
+		var callers sync.WaitGroup
+		for i := range maxFlights {
+			b := sending(set, 0, fmt.Sprint(i))
+			callers.Go(func() { set.Send(t.Context(), time.Time{}, []*Commit{b}); own(t, b) })
+		}
+		synctest.Wait()
+		start := func(ctx context.Context, until time.Time, b *Commit) {
+			callers.Go(func() { set.Send(ctx, until, []*Commit{b}) })
+			synctest.Wait()
+		}
+		ctx, until := after(t.Context(), time.Second)
+		queued, flying, stays := sending(set, 0, "queued"), sending(set, 0, "flying"), sending(set, 0, "stays")
+		body := []byte("body")
+		flying.Events = []shard.Event{{ID: "e", Body: body}}
+
+		start(ctx, until, queued)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if !errors.Is(queued.Err, why) || errors.Is(queued.Err, eval.ErrUnknown) || queued.Unanswered {
+			t.Errorf("left the queue: %v, %t", queued.Err, queued.Unanswered)
+		}
+
+		ctx, until = after(t.Context(), time.Second)
+		start(ctx, until, flying)
+		start(t.Context(), time.Now().Add(time.Hour), stays)
+		server.mu.Lock()
+		server.hold = make(chan struct{}) // for the flight with both
+		server.mu.Unlock()
+		close(first)
+		synctest.Wait()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if !errors.Is(flying.Err, eval.ErrUnknown) || !errors.Is(flying.Err, why) || !flying.Unanswered {
+			t.Errorf("left in flight: %v, %t", flying.Err, flying.Unanswered)
+		}
+		body[0] = 'X'
+		close(server.hold)
+		callers.Wait()
+		own(t, stays)
+		if stays.Unanswered {
+			t.Error("the flight ended with one of its callers")
+		}
+		if slices.Contains(server.digests, "queued") || !slices.Contains(server.digests, "flying") {
+			t.Errorf("executed %v", server.digests)
+		}
+		if !slices.Equal(server.bodies, []string{"body"}) {
+			t.Errorf("the flight carried what its caller had made of the body since: %q", server.bodies)
+		}
+	})
+}
+
+// TestRedirectionInAPipeline holds that a redirection which a pipeline leaves standing is no answer: the node that
+// it led to may have executed the script. A single request's is the server's last word.
+func TestRedirectionInAPipeline(t *testing.T) {
+	t.Parallel()
+	for _, requests := range []int{1, 2} {
+		synctest.Test(t, func(t *testing.T) {
+			set, server := newCounter(t)
+			server.fail = []error{answered("MOVED 1 127.0.0.1:1")}
+			batch := make([]*Commit, requests)
+			for i := range batch {
+				batch[i] = sending(set, i, fmt.Sprint(i))
+			}
+			set.Send(t.Context(), time.Time{}, batch)
+			for _, b := range batch {
+				own(t, b)
+				if b.Unanswered != (requests > 1) {
+					t.Errorf("%d requests: unanswered is %t", requests, b.Unanswered)
+				}
+			}
+		})
+	}
+}
+
+// TestPoisonedNeighbour holds that a transaction which the server refuses as a whole script, or which breaks the
+// connection, harms nobody that shared its round trip.
+func TestPoisonedNeighbour(t *testing.T) {
+	t.Parallel()
+	for name, failure := range map[string]error{"refused": nil, "connection cut": io.EOF, "half forgotten": answered("NOSCRIPT")} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				set, server := newCounter(t)
+				server.poison = "poison"
+				if failure != nil {
+					server.fail = []error{failure}
+				}
+				batch := make([]*Commit, 9)
+				for i := range batch {
+					batch[i] = sending(set, i%3, fmt.Sprint(i), "k")
+				}
+				batch[4] = sending(set, 1, "4", "poison")
+				set.Send(t.Context(), time.Time{}, batch)
+				for i, b := range batch {
+					if i != 4 {
+						own(t, b)
+					} else if refused, ok := errors.AsType[*eval.ServerError](b.Err); !ok || !strings.Contains(refused.Error(), "NOPERM") {
+						t.Errorf("the poisoned one was answered %+v, %v", b.Outcome, b.Err)
+					}
+					if b.Unanswered != (failure == io.EOF) { //nolint:errorlint // it is that very value
+						t.Errorf("transaction %d: unanswered is %t", i, b.Unanswered)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestTail holds that what goes out with a batch goes out once, in its pipeline.
+func TestTail(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		set, server := newCounter(t)
+		server.fail = []error{answered("TRYAGAIN")}
+		batch := []*Commit{sending(set, 0, "a"), sending(set, 0, "b")}
+		tail := redis.NewStringCmd(t.Context(), "get", "k")
+		set.Send(t.Context(), time.Time{}, batch, tail)
+		own(t, batch[0])
+		own(t, batch[1])
+		if want := [][]int{{2}, {2}}; !slices.EqualFunc(server.trips, want, slices.Equal) {
+			t.Errorf("the round trips carried %v", server.trips)
+		}
+	})
+}
+
+// TestFrozen holds that what travels for a caller does not change when the caller's memory does.
+func TestFrozen(t *testing.T) {
+	t.Parallel()
+	text, number, bytes, when := "text", 7, []byte("bytes"), time.Unix(1, 0)
+	args := []any{"s", 1, int64(2), bytes, &text, &number, (*string)(nil), when, &when, 1.5, time.Second}
+	want := []any{"s", 1, int64(2), []byte("bytes"), "text", 7, (*string)(nil), when, when, 1.5, time.Second}
+	for i, arg := range args {
+		args[i] = frozen(arg)
+	}
+	text, number, bytes[0], when = "changed", 8, 'X', time.Unix(2, 0)
+	for i, arg := range args {
+		if fmt.Sprintf("%T %v", arg, arg) != fmt.Sprintf("%T %v", want[i], want[i]) {
+			t.Errorf("argument %d is %v, want %v", i, arg, want[i])
+		}
+	}
+}

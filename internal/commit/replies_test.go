@@ -1,0 +1,147 @@
+package commit
+
+import (
+	"context"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/luatx/luatx/internal/shard"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// replying is a hook that plays a server: it gives every script one reply.
+type replying struct{ reply any }
+
+func (replying) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (r replying) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(_ context.Context, cmd redis.Cmder) error {
+		if sent, ok := cmd.(call); ok {
+			sent.SetVal(r.reply)
+		}
+		return nil
+	}
+}
+
+func (r replying) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			_ = r.ProcessHook(nil)(ctx, cmd)
+		}
+		return nil
+	}
+}
+
+func newReplying(t *testing.T, reply any) *set {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:0"})
+	client.AddHook(replying{reply})
+	t.Cleanup(func() { _ = client.Close() })
+	return newSet(client)
+}
+
+// commits sends commits of one shard together. It returns their outcomes, and the first error.
+func (s *set) commits(ctx context.Context, home shard.Shard, batch []Commit) ([]Outcome, error) {
+	sent := make([]*Commit, len(batch))
+	for i := range batch {
+		batch[i].Shard, sent[i] = home, &batch[i]
+	}
+	s.Send(ctx, time.Time{}, sent)
+	outcomes := make([]Outcome, len(batch))
+	for i, c := range sent {
+		if c.Err != nil {
+			return nil, c.Err
+		}
+		outcomes[i] = c.Outcome
+	}
+	return outcomes, nil
+}
+
+// TestMalformedReplies holds that a reply which no script gives is an error.
+func TestMalformedReplies(t *testing.T) {
+	t.Parallel()
+	for _, reply := range []any{
+		nil, "text", int64(1),
+		[]any{},
+		[]any{"3"},
+		[]any{"x", int64(2), "committed", int64(0)},
+		[]any{"1", "committed"},
+		[]any{"1", int64(0)},
+		[]any{"1", int64(-1), "committed"},
+		[]any{"1", int64(3), "committed", int64(0)},
+		[]any{"1", int64(1), "nosuch"},
+		[]any{"1", int64(1), "committed"},
+		[]any{"1", int64(2), "failed", int64(1)},
+	} {
+		set := newReplying(t, reply)
+		home := set.Shard(0)
+		if out, err := set.commits(t.Context(), home, make([]Commit, 1)); err == nil {
+			t.Errorf("commit %v: %+v", reply, out)
+		}
+		if _, err := set.Settle(t.Context(), home, shard.Settling{}, make([]shard.Settlement, 3)); err == nil {
+			t.Errorf("settle %v", reply)
+		}
+		if claim, err := set.Claim(t.Context(), home, shard.Claiming{Limit: 1, Lease: time.Second, Attempts: 1}); err == nil {
+			t.Errorf("claim %v: %+v", reply, claim)
+		}
+	}
+	set := newReplying(t, []any{"1", "identity", "another"})
+	if _, err := set.Claim(t.Context(), set.Shard(0), shard.Claiming{Limit: 1, Lease: time.Second, Attempts: 1}); err == nil || !strings.Contains(err.Error(), "another") {
+		t.Errorf("a claim on another's shard: %v", err)
+	}
+}
+
+// TestForeignShardAnswersAll checks that all callers who share a script receive the one reply of a foreign shard.
+func TestForeignShardAnswersAll(t *testing.T) {
+	t.Parallel()
+	set := newReplying(t, []any{"1", int64(2), "identity", "another"})
+	outcomes, err := set.commits(t.Context(), set.Shard(0), make([]Commit, 3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, out := range outcomes {
+		if out.State != Identity || out.Text != "another" {
+			t.Errorf("transaction %d: %+v", i, out)
+		}
+	}
+}
+
+// elsewhere are the scripts that other packages run by themselves: inbox.SetNX, internal/rekey, stream and admin.
+var elsewhere = []string{
+	"release.lua", "drop.lua", "deadletter.lua", "dismiss.lua", "fetch.lua", "hold.lua", "putback.lua", "trim.lua",
+	"lease.lua", "members.lua", "partition.lua", "dead.lua", "acknowledge.lua",
+}
+
+// TestScriptsAreComplete holds that every script of the directory is built and listed.
+func TestScriptsAreComplete(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../lua/[a-z]*.lua")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files = slices.DeleteFunc(files, func(name string) bool { return slices.Contains(elsewhere, filepath.Base(name)) })
+	shas := maps.Collect(newReplying(t, nil).runner.SHAs())
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".lua")
+		if len(shas[name]) != 40 {
+			t.Errorf("script %s is not built", name)
+		}
+		delete(shas, name)
+	}
+	if len(shas) > 0 {
+		t.Errorf("scripts without a file: %v", shas)
+	}
+	for _, text := range []string{commitText, enqueueText} {
+		if strings.Contains(text, "no script ") {
+			t.Error("a script lacks a fragment")
+		}
+	}
+}

@@ -1,0 +1,66 @@
+package commit
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/eval"
+	"github.com/luatx/luatx/internal/lua"
+	"github.com/luatx/luatx/internal/shard"
+)
+
+// Sender sends commits, and what else concerns transactions.
+type Sender struct {
+	runner     *eval.Runner
+	durability eval.Durability
+	plans      plans
+
+	commit, resolve, read, probe, enqueue *eval.Script
+
+	stringsOnly atomic.Bool // what Probe found: other keys cannot be restored whole
+}
+
+// New composes the scripts. It does no I/O.
+func New(runner *eval.Runner, c shard.Constants, procedures []Procedure) *Sender {
+	return &Sender{
+		runner:     runner,
+		durability: c.Durability,
+		commit:     runner.Script("commit", sources(procedures)+c.In(commitText)),
+		resolve:    runner.Script("resolve", c.In(lua.Source("_time", "_inbox", "resolve"))),
+		read:       runner.Script("read", c.In(lua.Source("_reply", "_guard", "read"))),
+		probe:      runner.Script("probe", lua.Source("probe")),
+		enqueue:    runner.Script("enqueue", c.In(enqueueText)),
+	}
+}
+
+// Send sends each commit, and returns when each is answered, ctx has ended, or it is the time until; zero: ctx
+// alone says when. They share round trips and scripts with each other, and with what others send at the same time; each
+// is whole or absent for itself. There is no order among them.
+//
+// The tail goes out with them, once, behind them in the same pipeline, for what a consumer does next; its commands
+// carry their own errors. Such a batch shares nothing with others.
+func (s *Sender) Send(ctx context.Context, until time.Time, batch []*Commit, tail ...redis.Cmder) {
+	var few [4]*eval.Call
+	open := few[:0]
+	for _, c := range batch {
+		s.prepare(c)
+		c.call.Until = until
+		c.call.Alone = s.durability.On() && !s.durability.Patient(ctx, until)
+		open = append(open, &c.call)
+	}
+	s.runner.Send(ctx, open, tail...)
+	for _, c := range batch {
+		c.decode()
+	}
+}
+
+// prepare makes the call of a commit, which lays its arguments out when it is sent.
+func (s *Sender) prepare(c *Commit) {
+	c.notAfter = c.NotAfter.UnixMilli()
+	c.args = c.arguments()
+	c.plan = s.plans.of(c, s.stringsOnly.Load())
+	c.call = eval.Call{Script: s.commit, Key: c.Shard.Void, Load: c, Wait: s.durability}
+}

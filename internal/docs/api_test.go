@@ -1,0 +1,42 @@
+package docs
+
+import (
+	"os"
+	"testing"
+	"testing/fstest"
+)
+
+const apiDocs = "../../docs/api.txt"
+
+func TestAPIPageListsEveryExportedName(t *testing.T) {
+	t.Parallel()
+	want, err := API(os.DirFS(root))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if os.Getenv("LUATX_UPDATE") != "" {
+		if err := os.WriteFile(apiDocs, []byte(want), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if text, err := os.ReadFile(apiDocs); err != nil || string(text) != want {
+		t.Errorf("%s is not the exported surface (%v): LUATX_UPDATE=1 go test ./internal/docs -run TestAPIPage, and review the difference", apiDocs, err)
+	}
+}
+
+func TestAPIOfTree(t *testing.T) {
+	t.Parallel()
+	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
+	got, err := API(fstest.MapFS{
+		"a/a.go":          file("package a\n\ntype T[K any] struct {\n\tF, g int\n\t*pkg.E\n}\n\nfunc (t *T[K]) M() {}\nfunc (t t) N() {}\n\ntype I interface{ Do() }\n\ntype t struct{ X int }\n"),
+		"b.go":            file("package b\n\nconst C = 1\n\nvar v, V int\n\nfunc F() {}\n"),
+		"b_test.go":       file("package b\n\nfunc Test() {}\n"),
+		"internal/c/c.go": file("package c\n\nfunc Hidden() {}\n"),
+		"cmd/d/main.go":   file("package main\n\nfunc Command() {}\n"),
+	})
+	const want = ". C const\n. F func\n. V var\na I type\na I.Do method\na T type\na T.E field\na T.F field\na T.M method\n"
+	if err != nil || got != want {
+		t.Errorf("%v\n%s\nwant\n%s", err, got, want)
+	}
+}

@@ -1,0 +1,82 @@
+// Package eval runs Lua scripts on Redis until they are answered. It knows how to load them, when to send a call again, and
+// which calls share a round trip. It knows nothing of what the scripts do.
+package eval
+
+import (
+	"context"
+	"crypto/sha1" //nolint:gosec // the name that Redis gives a script
+	"encoding/hex"
+	"iter"
+	"log/slog"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Script is a complete script.
+type Script struct {
+	Name, Text string
+
+	sha      string
+	argument any // the sha
+}
+
+// Argv begins the arguments of a call of the script with so many keys. It has room for the keys and args arguments more.
+func (s *Script) Argv(keys, args int) []any {
+	return append(make([]any, 0, FirstKey+keys+args), "evalsha", s.argument, keys)
+}
+
+// FirstKey is the index of the first key in the arguments of a call.
+const FirstKey = 3
+
+// Runner runs scripts by a client.
+type Runner struct {
+	client    redis.UniversalClient
+	log       *slog.Logger
+	namespace string
+	scripts   []*Script
+	queue     *queue
+	wakes     wakes
+	warned    atomic.Bool // that Durability cannot be had
+}
+
+// New returns a Runner. It does no I/O. The channels of wake-ups are in the namespace.
+func New(client redis.UniversalClient, namespace string, log *slog.Logger) *Runner {
+	r := &Runner{client: client, namespace: namespace, log: log}
+	r.queue = &queue{runner: r, lanes: make(map[string]*lane)}
+	r.wakes.runner = r
+	return r
+}
+
+// Client returns the client.
+func (r *Runner) Client() redis.UniversalClient { return r.client }
+
+// Script adds a script. All scripts are added before the Runner is used.
+func (r *Runner) Script(name, text string) *Script {
+	sum := sha1.Sum([]byte(text)) //nolint:gosec // see above
+	sha := hex.EncodeToString(sum[:])
+	s := &Script{name, text, sha, sha}
+	r.scripts = append(r.scripts, s)
+	return s
+}
+
+// SHAs lists the names and SHA1s of the scripts.
+func (r *Runner) SHAs() iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		for _, script := range r.scripts {
+			if !yield(script.Name, script.sha) {
+				return
+			}
+		}
+	}
+}
+
+// Load puts every script into the server's cache; on a cluster, into that of each node.
+func (r *Runner) Load(ctx context.Context) error {
+	for _, script := range r.scripts {
+		if err := r.client.ScriptLoad(ctx, script.Text).Err(); err != nil {
+			return &ServerError{script.Name, err}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,117 @@
+package eval
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// direct makes a round trip for each call alone.
+func (r *Runner) direct(ctx context.Context, calls []*Call) {
+	for i, c := range calls {
+		bounded, cancel := within(ctx, c.Until)
+		c.pack()
+		r.exchange(bounded, calls[i:i+1])
+		c.settle()
+		cancel()
+	}
+}
+
+// pipeline makes a round trip for calls on one node that share it with nobody else, and with the tail.
+func (r *Runner) pipeline(ctx context.Context, calls []*Call, tail ...redis.Cmder) {
+	ctx, cancel := within(ctx, calls[0].Until)
+	defer cancel()
+	for _, c := range calls {
+		c.in = nil
+	}
+	r.exchange(ctx, share(calls), tail...)
+	for _, c := range calls {
+		c.settle()
+	}
+}
+
+// exchange makes one round trip with calls of one script on one node; a second one, where the server had
+// forgotten the script. The tail goes out once, behind them, and carries its own errors.
+func (r *Runner) exchange(ctx context.Context, calls []*Call, tail ...redis.Cmder) {
+	r.transmit(ctx, calls, tail...)
+	var forgotten []*Call
+	for _, c := range calls {
+		if c.err != nil && redis.HasErrorPrefix(c.err, "NOSCRIPT") {
+			forgotten = append(forgotten, c)
+		}
+	}
+	if len(forgotten) == 0 {
+		return
+	}
+	if err := r.load(ctx, forgotten[0]); err != nil {
+		for _, c := range forgotten {
+			c.err = unsentError{err}
+		}
+		return
+	}
+	r.transmit(ctx, forgotten)
+}
+
+func (r *Runner) transmit(ctx context.Context, calls []*Call, tail ...redis.Cmder) {
+	switch {
+	case calls[0].Wait.On():
+		r.transmitDurably(ctx, calls, tail...)
+	case len(calls) == 1 && len(tail) == 0:
+		cmd := calls[0].command(ctx)
+		_ = r.client.Process(ctx, cmd) // the command holds its error
+		calls[0].answer(cmd)
+	default:
+		pipe(ctx, r.client, calls, tail...)
+		for _, c := range calls {
+			if c.err == nil {
+				continue
+			}
+			if redis.HasErrorPrefix(c.err, "MOVED") || redis.HasErrorPrefix(c.err, "ASK") {
+				c.err = redirectError{c.err.Error()}
+			}
+		}
+	}
+}
+
+// pipe makes the round trip as one pipeline.
+func pipe(ctx context.Context, client redis.UniversalClient, calls []*Call, tail ...redis.Cmder) {
+	p := client.Pipeline()
+	cmds := make([]once, len(calls))
+	for i, c := range calls {
+		cmds[i] = c.command(ctx)
+		_ = p.Process(ctx, cmds[i]) // queues it
+	}
+	_ = p.BatchProcess(ctx, tail...)
+	_, _ = p.Exec(ctx) // each command holds its error
+	for i, c := range calls {
+		c.answer(cmds[i])
+		c.together = c.together || len(calls) > 1
+	}
+}
+
+// redirectError is a redirection that a pipeline did not get through. It is not the server's last word: when the
+// node that a pipeline was redirected to does not answer, go-redis leaves the redirection standing.
+type redirectError struct{ text string }
+
+func (e redirectError) Error() string { return "redirected: " + e.text }
+
+// load puts a script where the call's first key lives.
+func (r *Runner) load(ctx context.Context, c *Call) error {
+	node, err := r.master(ctx, c.Argv[FirstKey])
+	if err != nil {
+		return err
+	}
+	return node.ScriptLoad(ctx, c.Script.Text).Err()
+}
+
+// master is the client of the node where a key lives.
+func (r *Runner) master(ctx context.Context, key any) (redis.UniversalClient, error) {
+	cluster, ok := r.client.(interface {
+		MasterForKey(ctx context.Context, key string) (*redis.Client, error)
+	})
+	if !ok {
+		return r.client, nil
+	}
+	name, _ := key.(string)
+	return cluster.MasterForKey(ctx, name)
+}

@@ -1,0 +1,46 @@
+package eval
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// Timed cuts the server's time off the front of a reply.
+func Timed(reply any) (time.Time, []any, error) {
+	rows, _ := reply.([]any)
+	if len(rows) < 2 {
+		return time.Time{}, nil, Malformed("any", reply)
+	}
+	ms, err := strconv.ParseInt(Word(rows[0]), 10, 64)
+	if err != nil {
+		return time.Time{}, nil, Malformed("any", reply)
+	}
+	return time.UnixMilli(ms), rows[1:], nil
+}
+
+// Malformed is the error of a reply that the script never gives.
+func Malformed(script string, reply any) error {
+	return fmt.Errorf("script %s: unexpected reply %.200v", script, reply)
+}
+
+// Word returns the text in a reply, and "" for anything else.
+func Word(v any) string {
+	text, _ := v.(string)
+	return text
+}
+
+// Number returns the integer in a reply, and 0 for anything else.
+func Number(v any) int {
+	n, _ := v.(int64)
+	return int(n)
+}
+
+// Moment returns the time that a text gives in milliseconds.
+func Moment(text string) time.Time {
+	ms, _ := strconv.ParseInt(text, 10, 64)
+	return time.UnixMilli(ms)
+}
+
+// Millis writes a time in milliseconds.
+func Millis(t time.Time) string { return strconv.FormatInt(t.UnixMilli(), 10) }

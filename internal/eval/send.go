@@ -1,0 +1,254 @@
+package eval
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// ErrUnknown is wrapped by the error of a call that may or may not have been executed: the caller's deadline
+// passed while its last request, or an earlier one, had not been answered.
+var ErrUnknown = errors.New("the request was sent and not answered: it may have been executed, or may still be")
+
+// ServerError is a script that the server refused or ended, with nothing left to wait for.
+type ServerError struct {
+	Script string
+	Err    error // the server's error
+}
+
+func (e *ServerError) Error() string { return fmt.Sprintf("script %s: %v", e.Script, e.Err) }
+func (e *ServerError) Unwrap() error { return e.Err }
+
+// Eval runs a script until it is answered or ctx ends.
+func (r *Runner) Eval(ctx context.Context, script *Script, keys []string, args []any) (any, error) {
+	reply, _, err := r.EvalDurably(ctx, Durability{}, script, keys, args)
+	return reply, err
+}
+
+// EvalDurably is Eval, which waits behind the script, and reports whether its effect has reached what d asks for.
+func (r *Runner) EvalDurably(ctx context.Context, d Durability, script *Script, keys []string, args []any) (reply any, replicated bool, err error) {
+	c := NewCall(script, keys, args)
+	c.Wait = d
+	r.evalAll(ctx, []*Call{c}, alone)
+	if c.Failure != nil {
+		return nil, false, c.Failure
+	}
+	return c.reply, c.Replicated, nil
+}
+
+// NewCall returns a call that shares its script with no other.
+func NewCall(script *Script, keys []string, args []any) *Call {
+	argv := script.Argv(len(keys), len(args))
+	for _, key := range keys {
+		argv = append(argv, key)
+	}
+	return &Call{Script: script, Argv: append(argv, args...)}
+}
+
+// Once makes one round trip with a call, and returns the script's reply. The error is the server's or the network's own.
+func (r *Runner) Once(ctx context.Context, c *Call) (reply any, err error) {
+	if r.round(ctx, []*Call{c}, alone); c.Failure != nil {
+		return nil, c.Failure
+	}
+	return c.reply, nil
+}
+
+// Send sends calls of one script that have Loads, until each is answered, ctx has ended, or it is their time Until, which is
+// the same for all. They share round trips and scripts with each other, and with the calls of others at the same time. There
+// is no order among them.
+//
+// The tail goes out with them, once, behind them in the same pipeline, for what a consumer does next; its commands
+// carry their own errors. Such calls share nothing with those of others. Send changes the slice.
+func (r *Runner) Send(ctx context.Context, calls []*Call, tail ...redis.Cmder) {
+	how := queued
+	if len(calls) == 1 && calls[0].Alone {
+		how = alone // its time would be over before the flights under way have waited for replicas
+	}
+	r.evalAll(ctx, calls, how, tail...)
+}
+
+// way is how a round goes.
+type way int
+
+const (
+	alone  way = iota // a round trip for each request
+	queued            // shared with others
+)
+
+// evalAll makes one round after the other, with what is left to be answered, until nothing is, ctx ends, or the callers'
+// time is over, which is the same for all. The tail goes out once, in the first. It changes the slice.
+func (r *Runner) evalAll(ctx context.Context, open []*Call, way way, tail ...redis.Cmder) {
+	if ctx.Err() != nil {
+		giveUp(ctx, open)
+		return
+	}
+	if open = r.round(ctx, open, way, tail...); len(open) == 0 {
+		return // as nearly always: without the timer of a context, which costs as much as all the rest here
+	}
+	ctx, cancel := within(ctx, open[0].Until)
+	defer cancel()
+	for try := 1; len(open) > 0; try++ {
+		last := open[0]
+		r.log.Debug("luatx: script not answered, trying again",
+			"script", last.Script.Name, "try", try, "requests", len(open), "error", last.Failure)
+		for _, c := range open {
+			r.reload(ctx, c.Failure)
+		}
+		if !pause(ctx, try-1) {
+			giveUp(ctx, open)
+			return
+		}
+		open = r.round(ctx, open, way)
+	}
+}
+
+// round makes one round, and returns what is left to be answered.
+func (r *Runner) round(ctx context.Context, open []*Call, way way, tail ...redis.Cmder) []*Call {
+	for _, c := range open {
+		c.Tries++
+	}
+	switch {
+	case len(tail) > 0:
+		r.pipeline(ctx, open, tail...)
+	case way == queued:
+		r.queue.round(ctx, open)
+	default:
+		r.direct(ctx, open)
+	}
+	return slices.DeleteFunc(open, (*Call).answered)
+}
+
+// within is a context that ends at a time besides, unless that is zero.
+func within(ctx context.Context, until time.Time) (context.Context, context.CancelFunc) {
+	if until.IsZero() {
+		return ctx, func() {}
+	}
+	return context.WithDeadline(ctx, until)
+}
+
+// ends is when a caller gives up; false: never.
+func ends(ctx context.Context, until time.Time) (time.Time, bool) {
+	if until.IsZero() {
+		return ctx.Deadline()
+	}
+	return until, true
+}
+
+// giveUp ends the calls of a caller whose time is over.
+func giveUp(ctx context.Context, open []*Call) {
+	for _, c := range open {
+		err := ended(ctx)
+		if c.Failure != nil && !errors.Is(c.Failure, err) {
+			err = fmt.Errorf("%w; last: %w", err, c.Failure)
+		}
+		if c.Unanswered {
+			err = fmt.Errorf("%w: %w", ErrUnknown, err)
+		}
+		c.Failure = err
+	}
+}
+
+// answered reports whether there is nothing left to do for a call after a round, and prepares it for the next one.
+func (c *Call) answered() bool {
+	switch {
+	case c.Failure == nil:
+		return true
+	case notSent(c.Failure):
+		return false
+	case !answered(c.Failure):
+		c.Unanswered, c.Alone = true, c.Alone || c.shared // one of the others may be what breaks the connection
+		return false
+	case passes(c.Failure):
+		return false
+	case c.shared:
+		c.Alone, c.shared = true, false // the error may be about one of the others
+		return false
+	}
+	c.Failure = &ServerError{c.Script.Name, c.Failure}
+	return true
+}
+
+// answered reports whether an error is the server's own.
+func answered(err error) bool {
+	_, ok := errors.AsType[redis.Error](err)
+	return ok
+}
+
+// passes reports whether a server's error goes away by itself; nothing was executed then.
+func passes(err error) bool {
+	server, _ := errors.AsType[redis.Error](err)
+	word, _, _ := strings.Cut(server.Error(), " ")
+	switch word {
+	case "TRYAGAIN", "CLUSTERDOWN", "LOADING", "BUSY", "MASTERDOWN", "READONLY", "MOVED", "ASK", "NOSCRIPT":
+		return true
+	}
+	return strings.Contains(server.Error(), "max number of clients") ||
+		strings.Contains(server.Error(), " -READONLY ") // before 7.0, of a script's first write
+}
+
+// unsentError says that no byte of a request left.
+type unsentError struct{ err error }
+
+func (e unsentError) Error() string { return "not sent: " + e.err.Error() }
+func (e unsentError) Unwrap() error { return e.err }
+
+// notSent reports whether an error shows that no byte of the request left, and that none will.
+func notSent(err error) bool {
+	if _, unsent := errors.AsType[unsentError](err); unsent {
+		return !answered(err) // a script that may not be loaded is an answer
+	}
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		return true
+	}
+	return errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) || errors.Is(err, redis.ErrClosed)
+}
+
+// reload makes a cluster's client look for the masters again: by itself it stays with a dead one for a minute.
+func (r *Runner) reload(ctx context.Context, err error) {
+	if answered(err) && !redis.HasErrorPrefix(err, "READONLY") && !redis.HasErrorPrefix(err, "CLUSTERDOWN") &&
+		!redis.HasErrorPrefix(err, "MOVED") && !redis.HasErrorPrefix(err, "NOSCRIPT") {
+		return
+	}
+	if cluster, ok := r.client.(interface{ ReloadState(ctx context.Context) }); ok {
+		cluster.ReloadState(ctx)
+	}
+}
+
+// The pauses between tries: 2 ms, doubled up to 100 ms, with jitter.
+const (
+	firstPause = 2 * time.Millisecond
+	lastPause  = 100 * time.Millisecond
+)
+
+// pause waits before the next try and reports whether the caller still waits for it.
+func pause(ctx context.Context, try int) bool {
+	d := min(firstPause<<min(try, 10), lastPause)
+	timer := time.NewTimer(d/2 + rand.N(d/2))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return ended(ctx) == nil
+	}
+}
+
+// ended returns why a caller no longer waits, or nil. A context ends in a goroutine of its own, which may run late: its
+// deadline counts before that. A request that its caller left in flight at the deadline must not be sent again.
+func ended(ctx context.Context) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	return nil
+}

@@ -1,0 +1,163 @@
+package eval
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// answer is an error that a server sends.
+type answer string
+
+func (a answer) Error() string { return string(a) }
+func (answer) RedisError()     {}
+
+// sick is a hook that plays a server: it answers EVALSHA with one error after the other, then with a reply.
+type sick struct {
+	mu     sync.Mutex
+	errs   []error
+	reply  any
+	calls  int
+	loaded int
+
+	refusesScripts error
+}
+
+func (s *sick) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (s *sick) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (s *sick) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(_ context.Context, cmd redis.Cmder) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if cmd.Name() == "script" {
+			s.loaded++
+			return s.refusesScripts
+		}
+		s.calls++
+		if len(s.errs) > 0 {
+			err := s.errs[0]
+			if len(s.errs) > 1 || err != errForEver { //nolint:errorlint // it is that very value
+				s.errs = s.errs[1:]
+			}
+			return err
+		}
+		if c, ok := cmd.(once); ok {
+			c.SetVal(s.reply)
+		}
+		return nil
+	}
+}
+
+var errForEver = net.ErrClosed
+
+func newSick(t *testing.T, reply any, errs ...error) (*Runner, *Script, *sick) {
+	t.Helper()
+	s := &sick{errs: errs, reply: reply}
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:0"})
+	client.AddHook(s)
+	t.Cleanup(func() { _ = client.Close() })
+	r := New(client, "n", slog.New(slog.DiscardHandler))
+	return r, r.Script("commit", "return 1"), s
+}
+
+// TestEvalSurvives holds what is tried again, what is not, and when the outcome is open.
+func TestEvalSurvives(t *testing.T) {
+	t.Parallel()
+	refused := &net.OpError{Op: "dial", Err: errors.New("connection refused")}
+	broken := &net.OpError{Op: "write", Err: syscall.EPIPE} // the server may have read the request before
+	for name, c := range map[string]struct {
+		errs       []error
+		calls      int
+		unanswered bool
+		check      func(error) bool
+	}{
+		"at once":     {nil, 1, false, nil},
+		"no script":   {[]error{answer("NOSCRIPT No matching script.")}, 2, false, nil},
+		"passing":     {[]error{answer("TRYAGAIN"), answer("CLUSTERDOWN"), answer("LOADING x"), answer("BUSY x"), answer("MASTERDOWN x"), answer("READONLY x"), answer("MOVED 1 x"), answer("ERR max number of clients reached")}, 9, false, nil},
+		"not sent":    {[]error{refused, redis.ErrPoolTimeout}, 3, false, nil},
+		"unanswered":  {[]error{io.EOF, refused}, 3, true, nil},
+		"written":     {[]error{broken, refused}, 3, true, nil},
+		"refused":     {[]error{answer("NOPERM no")}, 1, false, isServerError},
+		"never sent":  {[]error{refused, errForEver}, 0, true, func(err error) bool { return errors.Is(err, ErrUnknown) }},
+		"no more try": {slices.Repeat([]error{refused}, 1000), 0, false, func(err error) bool { return errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrUnknown) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			runner, script, server := newSick(t, "fine", c.errs...)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			if c.calls == 0 { // until the deadline
+				ctx, cancel = context.WithTimeout(t.Context(), 500*time.Millisecond)
+				defer cancel()
+			}
+			call := NewCall(script, []string{"k"}, nil)
+			runner.evalAll(ctx, []*Call{call}, alone)
+			unanswered, err := call.Unanswered, call.Failure
+			var reply any
+			if err == nil {
+				reply, _ = call.Reply()
+			}
+			if c.check == nil && (err != nil || reply != "fine") || c.check != nil && !c.check(err) {
+				t.Errorf("%v, %v", reply, err)
+			}
+			if unanswered != c.unanswered {
+				t.Errorf("unanswered is %t", unanswered)
+			}
+			if c.calls > 0 && server.calls != c.calls {
+				t.Errorf("%d calls, want %d", server.calls, c.calls)
+			}
+			if name == "no script" && server.loaded != 1 {
+				t.Errorf("the script was loaded %d times", server.loaded)
+			}
+		})
+	}
+}
+
+func isServerError(err error) bool {
+	refused, ok := errors.AsType[*ServerError](err)
+	return ok && refused.Script == "commit" && strings.Contains(err.Error(), "NOPERM")
+}
+
+// TestEvalOfAScriptThatCannotBeLoaded holds that there is nothing to wait for.
+func TestEvalOfAScriptThatCannotBeLoaded(t *testing.T) {
+	t.Parallel()
+	runner, script, server := newSick(t, "fine", answer("NOSCRIPT No matching script."))
+	server.refusesScripts = answer("NOPERM no SCRIPT LOAD for you")
+	if _, err := runner.Eval(t.Context(), script, []string{"k"}, nil); !isServerError(err) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// lateContext is a context past its deadline whose goroutine has not run yet, as on a busy machine.
+type lateContext struct{ context.Context }
+
+func (lateContext) Deadline() (time.Time, bool) { return time.Now().Add(-time.Millisecond), true }
+
+func TestPauseEndsAtTheDeadlineOfAContextThatIsNotDoneYet(t *testing.T) {
+	t.Parallel()
+	ctx := lateContext{context.Background()}
+	if pause(ctx, 0) {
+		t.Error("a request that its caller left in flight would be sent again")
+	}
+	c := &Call{Failure: io.EOF}
+	giveUp(ctx, []*Call{c})
+	if !errors.Is(c.Failure, context.DeadlineExceeded) || !errors.Is(c.Failure, io.EOF) {
+		t.Errorf("error %v, want the deadline and the last error", c.Failure)
+	}
+}

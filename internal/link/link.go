@@ -1,0 +1,108 @@
+// Package link gives the packages of this module what they need of a luatx.Transactor and an outbox.Filter, so that the
+// public API need not.
+package link
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/commit"
+	"github.com/luatx/luatx/internal/eval"
+	"github.com/luatx/luatx/internal/shard"
+)
+
+// Inside is the part of a Transactor that only packages of this module use.
+type Inside struct {
+	// Runner runs the scripts.
+	Runner *eval.Runner
+	// Scripts run on the shards of the Transactor.
+	Scripts *shard.Scripts
+	// Commits sends commits.
+	Commits *commit.Sender
+	// Gather begins a gathering of n handlers. Each handler runs under the gathering's Context and calls Leave when it
+	// ends.
+	//
+	// The commits are sent when all other handlers wait or have left, or after linger; zero lingers forever. The commands
+	// of tail go out once, behind the first commits in the same pipeline, and carry their own errors; tail is not called
+	// if nothing is committed. Ctx bounds the commits.
+	Gather func(ctx context.Context, n int, linger time.Duration, tail func() []redis.Cmder) Gathering
+	// NoWakeUps keeps Wake from notifying the relays of other processes.
+	NoWakeUps bool
+
+	relay atomic.Pointer[Relay]
+}
+
+// A Gathering lets messages that were read together commit together, in one round trip, although each handler runs on its
+// own: a commit under its context waits until the other handlers commit too, or end. Each commit stays a transaction of its
+// own, with its own outcome.
+type Gathering interface {
+	// Context returns a context under which the commits of luatx.Middleware gather.
+	Context(parent context.Context) context.Context
+	// Leave reports that a handler has ended.
+	Leave()
+}
+
+// Relay is notified of commits in its process, so that it publishes their events at once.
+type Relay interface {
+	// Reserve takes a free slot for the events of a transaction about to commit; the cold relays leave them
+	// alone for the lease. If ok is false, there is no slot, and any relay may publish the events at once.
+	Reserve() (lease time.Duration, ok bool)
+	// Committed hands over the events of a shard. Ordered and scheduled events never belong to the committer, even if a
+	// slot was reserved. Events is empty if a reserved transaction did not commit; if it did, the receiver keeps the
+	// slice and may change it. Committed must not block.
+	Committed(slot int, events []shard.Event, reserved bool)
+}
+
+// Attach makes a relay publish what the Transactor commits. A Transactor has one relay at most.
+func (in *Inside) Attach(relay Relay) error {
+	if !in.relay.CompareAndSwap(nil, &relay) {
+		return errors.New("luatx: a relay is attached to this Transactor already: use one relay, or switch the other's inline publishing off")
+	}
+	return nil
+}
+
+// Detach detaches the relay.
+func (in *Inside) Detach() { in.relay.Store(nil) }
+
+// Relay returns the attached relay, or nil.
+func (in *Inside) Relay() Relay {
+	if relay := in.relay.Load(); relay != nil {
+		return *relay
+	}
+	return nil
+}
+
+// Announce notifies the attached relay of events that entered a shard's outbox beside a transaction, or the relays of
+// other processes if none is attached.
+func (in *Inside) Announce(slot int, events ...shard.Event) {
+	switch relay := in.Relay(); {
+	case len(events) == 0:
+	case relay != nil:
+		relay.Committed(slot, events, false)
+	default:
+		in.Wake(slot)
+	}
+}
+
+// Wake notifies the relays of other processes of a shard that has due events. It does not wait. If the notification is
+// lost, the relays find the events in their next sweep.
+func (in *Inside) Wake(slot int) {
+	if !in.NoWakeUps {
+		in.Runner.Wake(slot)
+	}
+}
+
+// Point is where a Transactor is linked: it embeds a Point under an unexported name.
+type Point struct{ inside *Inside }
+
+// NewPoint returns a Point that leads to the inside.
+func NewPoint(inside *Inside) Point { return Point{inside} }
+
+func (p *Point) link() *Inside { return p.inside }
+
+// Of returns the inside of a Transactor.
+func Of(transactor interface{ link() *Inside }) *Inside { return transactor.link() }

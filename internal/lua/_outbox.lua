@@ -1,0 +1,20 @@
+-- Purpose: names the keys of a shard's outbox after the first declared key, the void. A script that uses this fragment
+--          declares each key that it touches. The fragment also keeps the counts: the gauges events and bytes (of events
+--          that are neither sent nor parked), parked and parked_bytes, and the counters.
+
+local shard = string.sub(KEYS[1], 1, -5)
+local INBOX, ENTRIES, PENDING, ATTEMPTS = shard .. 'inbox:a', shard .. 'entries', shard .. 'pending', shard .. 'attempts'
+local LEASES, ERRORS, PARKED, SENT = shard .. 'leases', shard .. 'errors', shard .. 'parked', shard .. 'sent'
+local SEQ, COUNTS, PARKED_BY, ROUTES = shard .. 'seq', shard .. 'counts', shard .. 'parked:by', shard .. 'routes'
+local HEADERS, LANES = shard .. 'headers', shard .. 'lanes'
+
+local changes = {}
+local function count(name, n) changes[name] = (changes[name] or 0) + n end
+
+-- Keeps the counts, once a script.
+local function keep_counts()
+  for name, n in pairs(changes) do
+    if n ~= 0 then redis.call('HINCRBY', COUNTS, name, n) end
+  end
+  changes = {}
+end

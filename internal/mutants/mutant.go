@@ -1,0 +1,162 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// A mutant is one edit of one file.
+type mutant struct {
+	file       string // from the module's root, with slashes
+	op         string // what the edit does
+	text       string // the file before the edit
+	start, end int    // the bytes of text that are replaced
+	with       string
+	tests      []rung // the tests that must notice; nil: those of packages
+}
+
+func (m mutant) edited() string { return m.text[:m.start] + m.with + m.text[m.end:] }
+
+func (m mutant) line() int { return 1 + strings.Count(m.text[:m.start], "\n") }
+
+// lines returns the lines that the edit touches, before and after.
+func (m mutant) lines() (before, after string) {
+	from := strings.LastIndexByte(m.text[:m.start], '\n') + 1
+	to := len(m.text)
+	if n := strings.IndexByte(m.text[m.end:], '\n'); n >= 0 {
+		to = m.end + n
+	}
+	return m.text[from:to], m.text[from:m.start] + m.with + m.text[m.end:to]
+}
+
+// key identifies a mutant in equivalent.txt. It survives edits elsewhere in the file.
+func (m mutant) key() string {
+	before, after := m.lines()
+	return m.file + "\n- " + strings.TrimSpace(before) + "\n+ " + strings.TrimSpace(after)
+}
+
+func (m mutant) String() string {
+	return fmt.Sprintf("%s:%d: %s", m.file, m.line(), m.op)
+}
+
+// diff returns the edit in the form of equivalent.txt.
+func (m mutant) diff() string { return fmt.Sprintf("%s (line %d, %s)", m.key(), m.line(), m.op) }
+
+// A room is a directory whose code is mutated.
+type room struct {
+	dir   string
+	files []string // beginnings of the names of files; nil: all
+	tests []string // packages whose tests should notice, the nearest first
+}
+
+func (r room) begins() []string {
+	if r.files == nil {
+		return []string{""}
+	}
+	return r.files
+}
+
+// goRooms are the packages that keep promises.
+var goRooms = []room{
+	{".", nil, []string{".", "./stack"}},
+	{"internal/eval", nil, []string{"./internal/eval", "./internal/commit", ".", "./relay"}},
+	{"internal/commit", nil, []string{"./internal/commit", "."}},
+	{"internal/shard", nil, []string{"./internal/shard", "./outbox", "./relay", "."}},
+	{"internal/link", nil, []string{"./relay", "./outbox", "./admin", "."}},
+	{"internal/settle", nil, []string{"./internal/settle", "./relay", "./sqltx"}},
+	{"outbox", nil, []string{"./outbox", "./relay"}},
+	{"relay", nil, []string{"./relay"}},
+	{"inbox", nil, []string{"./inbox", ".", "./stack"}},
+	{"stream", nil, []string{"./stream"}},
+	{"repair", nil, []string{"./repair"}},
+	{"expiry", nil, []string{"./expiry"}},
+	{"sqltx", nil, []string{"./sqltx", "./sqltx/sqltest"}},
+	{"trigger", nil, []string{"./trigger"}},
+	{"admin", []string{"rights"}, []string{"./admin"}},
+	{"admin/internal/guard", nil, []string{"./admin/httpapi", "./admin/console"}},
+	{"admin/httpapi", []string{"httpapi", "identity", "destinations"}, []string{"./admin/httpapi"}},
+	{"admin/console", []string{"preview"}, []string{"./admin/console"}},
+	{"idempotency", nil, []string{"./idempotency"}},
+}
+
+// luaRooms assigns scripts to the packages that run them, by the beginnings of their names. The first match counts.
+var luaRooms = []struct {
+	names []string
+	tests []string
+}{
+	{[]string{"_repair", "repair", "turn", "members", "sweep"}, []string{"./repair", "./relay"}},
+	{[]string{"_timers", "timer", "decide", "due", "revoke"}, []string{"./expiry"}},
+	{[]string{"partition", "lease", "_owned", "trim", "deadletter", "dead", "drop", "release", "extend", "fetch", "replay", "putback"}, []string{"./stream", "./trigger", "./outbox", "./admin"}},
+	{[]string{"_lanes", "_lease", "_outbox", "_park", "_errors", "_audit", "claim", "settle", "rearm", "discard", "dismiss", "erase", "hold", "unhold", "import", "list", "pause", "resume", "scheduled"}, []string{"./outbox", "./relay", "./admin"}},
+	{[]string{"forget"}, []string{"./admin", "."}},
+	{[]string{""}, []string{".", "./inbox", "./outbox", "./stack"}},
+}
+
+func rooms() []string {
+	names := []string{"internal/lua"}
+	for _, r := range goRooms {
+		names = append(names, r.dir)
+	}
+	return names
+}
+
+// generate makes every mutant of the files whose path begins with only; "go" stands for all that is not Lua.
+func generate(root, only string) ([]mutant, error) {
+	var all []mutant
+	add := func(pattern string, mutate func(file, text string) ([]mutant, error)) error {
+		files, err := fs.Glob(os.DirFS(root), pattern)
+		if err != nil {
+			return err
+		}
+		for _, file := range files {
+			if !strings.HasPrefix(file, only) || strings.HasSuffix(file, "_test.go") || strings.HasSuffix(file, "_gen.go") {
+				continue
+			}
+			text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(file)))
+			if err != nil {
+				return err
+			}
+			found, err := mutate(file, string(text))
+			if err != nil {
+				return err
+			}
+			all = append(all, found...)
+		}
+		return nil
+	}
+	if only == "go" {
+		only = ""
+	} else if err := add("internal/lua/*.lua", luaMutants); err != nil {
+		return nil, err
+	}
+	for _, r := range goRooms {
+		for _, begin := range r.begins() {
+			if err := add(path.Join(r.dir, begin+"*.go"), goMutants); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return all, nil
+}
+
+// packages returns the packages whose tests should notice an edit of a file.
+func packages(file string) []string {
+	if dir, name := path.Split(file); dir == "internal/lua/" {
+		for _, r := range luaRooms {
+			if slices.ContainsFunc(r.names, func(begin string) bool { return strings.HasPrefix(name, begin) }) {
+				return r.tests
+			}
+		}
+	}
+	for _, r := range goRooms {
+		if r.dir == path.Dir(file) {
+			return r.tests
+		}
+	}
+	return nil
+}

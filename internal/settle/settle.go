@@ -1,0 +1,71 @@
+// Package settle decides what becomes of an event after an attempt to publish it. Relays, outbox.Store.Failed and outboxes in
+// SQL share the policy.
+package settle
+
+import (
+	"errors"
+	"time"
+
+	"github.com/luatx/luatx/message"
+)
+
+// Fate is what becomes of an event, in the words of internal/lua/settle.lua.
+type Fate string
+
+// The fates.
+const (
+	Sent     = "sent"   // it was published
+	Retry    = "failed" // it is tried again after a pause, or parked if it has used up its attempts
+	Park     = "parked" // it stays until an operator acts
+	GiveBack = "back"   // it is tried again after a pause, and the attempt does not count
+	Hold     = "hold"   // as GiveBack, until the pause of its destination ends: no error leads to it
+)
+
+var (
+	// ErrUnavailable is relay.ErrUnavailable.
+	ErrUnavailable = errors.New("relay: unavailable")
+	// ErrLater is relay.ErrLater.
+	ErrLater = errors.New("relay: later")
+)
+
+// Untried is an error that may report that the event was not tried.
+type Untried interface {
+	error
+	Untried() bool
+}
+
+// Decide returns the fate of an event by the error of the attempt to publish it.
+func Decide(err error) Fate {
+	switch {
+	case err == nil:
+		return Sent
+	case errors.Is(err, ErrLater), errors.Is(err, ErrUnavailable), untried(err):
+		return GiveBack
+	case message.IsPermanent(err):
+		return Park
+	}
+	return Retry
+}
+
+func untried(err error) bool {
+	u, ok := errors.AsType[Untried](err)
+	return ok && u.Untried()
+}
+
+// Wait returns how long an event waits that is given back: as long as the error asks if the event has to wait its turn, or
+// else as long as its destination pauses.
+func Wait(err error, pause time.Duration) time.Duration {
+	if errors.Is(err, ErrLater) {
+		asked, _ := message.RetryDelay(err)
+		return asked
+	}
+	return pause
+}
+
+// Pause returns how long an event waits before it is tried again: as long as the error asks, or else as given.
+func Pause(err error, otherwise time.Duration) time.Duration {
+	if asked, ok := message.RetryDelay(err); ok {
+		return asked
+	}
+	return otherwise
+}

@@ -1,0 +1,107 @@
+package shard
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/luatx/luatx/internal/eval"
+)
+
+// Act is what the audit stream says of a call of an operator.
+type Act struct {
+	Operation string // its id
+	Call      int    // within the operation: the same call, sent again, does nothing new
+	Who, Why  string
+}
+
+// What internal/lua/_audit.lua answers for an event.
+const (
+	ActDone    = 'd'
+	ActUnknown = 'u'
+	ActState   = 'w'
+	ActNewer   = 'n'
+	ActErased  = 'e'
+	ActNoBody  = 'b'
+	ActLeased  = 'l'
+	ActFull    = 'f'
+	ActKnown   = 'k'
+	ActOther   = 'o'
+)
+
+// Rearm puts parked events back into pending, those that were parked until the cut-off, unless that is zero; to the
+// destination, unless that is empty. It returns a letter for each.
+func (s *Scripts) Rearm(ctx context.Context, shard Shard, act Act, cutoff time.Time, destination string, ids []string) (string, error) {
+	until := ""
+	if !cutoff.IsZero() {
+		until = eval.Millis(cutoff)
+	}
+	return s.act(ctx, s.rearm, shard, act, []any{until, destination}, ids)
+}
+
+// Discard removes parked events and returns a letter for each.
+func (s *Scripts) Discard(ctx context.Context, shard Shard, act Act, ids []string) (string, error) {
+	return s.act(ctx, s.discard, shard, act, nil, ids)
+}
+
+// Erase erases the bodies of events and returns a letter for each.
+func (s *Scripts) Erase(ctx context.Context, shard Shard, act Act, ids []string) (string, error) {
+	return s.act(ctx, s.erase, shard, act, nil, ids)
+}
+
+// Replay puts events that were sent until the cut-off back into pending, and returns a letter for each.
+func (s *Scripts) Replay(ctx context.Context, shard Shard, act Act, cutoff time.Time, ids []string) (string, error) {
+	return s.act(ctx, s.replay, shard, act, []any{eval.Millis(cutoff)}, ids)
+}
+
+// Imported is an event that comes in as a parked one.
+type Imported struct {
+	ID       string
+	Key      string // of its lane; empty: none
+	Parked   time.Time
+	Attempts int
+	History  string // as the shard keeps it
+	Route    string
+	Body     []byte
+	Digest   string // of a body that was erased, in hex; Body is empty then
+}
+
+// Import takes events in as parked ones and returns a letter for each.
+func (s *Scripts) Import(ctx context.Context, shard Shard, act Act, events []Imported) (string, error) {
+	args := make([]any, 0, 7*len(events))
+	for _, e := range events {
+		var body any = e.Body
+		if e.Digest != "" {
+			body = "!" + e.Digest
+		}
+		args = append(args, e.ID, escapeKey(e.Key), eval.Millis(e.Parked), strconv.Itoa(e.Attempts), e.History, e.Route, body)
+	}
+	return s.act(ctx, s.imports, shard, act, args, nil)
+}
+
+// act runs a script that begins with internal/lua/_audit.lua.
+func (s *Scripts) act(ctx context.Context, script *eval.Script, shard Shard, act Act, args []any, ids []string) (string, error) {
+	all := append(make([]any, 0, len(args)+len(ids)), args...)
+	for _, id := range ids {
+		all = append(all, id)
+	}
+	letters, err := s.actOn(ctx, script, shard, shard.outboxKeys(), act, all)
+	if err == nil && ids != nil && len(letters) != len(ids) {
+		return "", eval.Malformed(script.Name, letters)
+	}
+	return letters, err
+}
+
+// actOn is act on other keys, the audit's behind them.
+func (s *Scripts) actOn(ctx context.Context, script *eval.Script, shard Shard, keys []string, act Act, args []any) (string, error) {
+	all := append([]any{act.Operation, act.Call, act.Who, act.Why}, args...)
+	reply, err := s.runner.Eval(ctx, script, append(keys, shard.Key(keyAudit)), all)
+	if err != nil {
+		return "", err
+	}
+	_, rows, err := ownTimed(shard, reply)
+	if err != nil {
+		return "", err
+	}
+	return eval.Word(rows[0]), nil
+}

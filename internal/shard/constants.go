@@ -1,0 +1,69 @@
+package shard
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/luatx/luatx/internal/eval"
+)
+
+// Constants are set once for a Transactor and stand in the text of its scripts.
+type Constants struct {
+	Namespace   string        // leads every key of a shard
+	Identity    string        // layout, namespace and keyspace; scripts refuse a shard that holds another
+	Retention   time.Duration // of the inbox
+	Capacity    int           // events of a shard that are neither sent nor parked
+	Bytes       int           // of their bodies
+	Parked      int           // parked events of a shard beyond which it takes no more events
+	ParkedBytes int           // bytes of their bodies beyond which it takes no more events
+	Lane        int           // events of a lane
+	UndoBytes   int           // the largest key that is kept by DUMP for an undo
+	KeptBytes   int           // the most bytes of replies that one transaction keeps
+	Guarded     int           // what the guarded reads of one transaction may count, see internal/lua/_guard.lua
+
+	Durability eval.Durability
+
+	Budget   int    // the most calls of one run of a procedure
+	Commands string // those that procedures may call, as internal/lua/_procedure.lua reads them
+}
+
+// keptCount is the most transactions whose replies are kept in one generation.
+const keptCount = 100_000
+
+// In puts the constants into the text of a script, in the place of their names: a local would cost every function
+// that uses it.
+func (c Constants) In(text string) string {
+	return strings.NewReplacer(
+		"IDENTITY", Quote(c.Identity),
+		"RETENTION", strconv.FormatInt(c.Retention.Milliseconds(), 10),
+		"PARKED_CAPACITY", strconv.Itoa(c.Parked),
+		"PARKED_BYTES", strconv.Itoa(c.ParkedBytes),
+		"LANE_CAPACITY", strconv.Itoa(c.Lane),
+		"CAPACITY", strconv.Itoa(c.Capacity),
+		"OUTBOX_BYTES", strconv.Itoa(c.Bytes),
+		"UNDO_BYTES", strconv.Itoa(c.UndoBytes),
+		"KEPT_BYTES", strconv.Itoa(c.KeptBytes),
+		"GUARD_BYTES", strconv.Itoa(c.Guarded),
+		"KEPT_COUNT", strconv.Itoa(keptCount),
+		"DURABLE", strconv.FormatBool(c.Durability.On()),
+		"BUDGET", strconv.Itoa(c.Budget),
+		"COMMANDS", Quote(c.Commands),
+	).Replace(text)
+}
+
+// Quote makes a Lua string literal.
+func Quote(s string) string {
+	var b strings.Builder
+	b.WriteByte('\'')
+	for i := range len(s) {
+		if c := s[i]; c == '\'' || c == '\\' || c < ' ' || c > '~' {
+			fmt.Fprintf(&b, "\\%03d", c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	b.WriteByte('\'')
+	return b.String()
+}

@@ -1,0 +1,60 @@
+package shard
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/luatx/luatx/internal/eval"
+)
+
+// Event is an event as the outbox keeps it.
+type Event struct {
+	ID   string
+	Body []byte
+	Key  string    // ordered among those of the same one, where it is not empty
+	At   time.Time // scheduled, where it is not zero
+}
+
+// Plain reports whether an event is neither ordered nor scheduled.
+func (e *Event) Plain() bool { return e.Key == "" && e.At.IsZero() }
+
+// Append lays an event out as internal/lua/_events.lua reads it, with its head where such are sent.
+func (e *Event) Append(args []any, head bool) []any {
+	args = append(args, &e.ID)
+	if head {
+		args = append(args, e.head())
+	}
+	return append(args, e.Body)
+}
+
+func (e *Event) head() string {
+	switch {
+	case e.Key != "":
+		return "k" + escapeKey(e.Key)
+	case !e.At.IsZero():
+		return "a" + eval.Millis(e.At)
+	}
+	return ""
+}
+
+// ReadEvent reads what Append wrote.
+func ReadEvent(id, head, body string) Event {
+	event := Event{ID: id, Body: []byte(body)}
+	if key, ok := strings.CutPrefix(head, "k"); ok {
+		event.Key = unescapeKey(key)
+	} else if at, ok := strings.CutPrefix(head, "a"); ok {
+		ms, _ := strconv.ParseInt(at, 10, 64)
+		event.At = time.UnixMilli(ms)
+	}
+	return event
+}
+
+// A member of a lane has the key before a NUL, so the key has none.
+var (
+	keyEscaper   = strings.NewReplacer("%", "%25", "\x00", "%00")
+	keyUnescaper = strings.NewReplacer("%25", "%", "%00", "\x00")
+)
+
+func escapeKey(key string) string   { return keyEscaper.Replace(key) }
+func unescapeKey(key string) string { return keyUnescaper.Replace(key) }

@@ -1,0 +1,94 @@
+package shard
+
+import (
+	"context"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/luatx/luatx/internal/eval"
+)
+
+// Listing is what to list of a shard; see internal/lua/list.lua.
+type Listing struct {
+	Of     string // pending, due, parked, sent, waiting or ids
+	Limit  int    // members to look at
+	After  Place
+	Until  time.Time // highest score; zero: any
+	Only   string    // a state's letter; empty: any
+	Bodies bool
+	IDs    []string
+}
+
+// Place is where in a listing a page begins. Its zero value is the beginning.
+type Place struct{ Score, Member string }
+
+// Listed is an event with all that a shard knows about it.
+type Listed struct {
+	ID       string
+	State    byte // p, l, w, s, k
+	At       time.Time
+	Attempts int
+	Lease    string
+	Key      string
+	Failures []Failure // newest first
+	Route    string
+	HasBody  bool
+	Body     []byte
+}
+
+// listFields is how many elements of a reply an event is.
+const listFields = 10
+
+// List reads one page. It returns the server's time, and where the next page begins; more: there is one.
+func (s *Scripts) List(ctx context.Context, shard Shard, l Listing) (rows []Listed, now time.Time, next Place, more bool, err error) {
+	until := ""
+	if !l.Until.IsZero() {
+		until = eval.Millis(l.Until)
+	}
+	args := make([]any, 0, 7+len(l.IDs))
+	args = append(args, l.Of, l.Limit, l.After.Score, l.After.Member, until, l.Only, digit(l.Bodies))
+	for _, id := range l.IDs {
+		args = append(args, id)
+	}
+	reply, err := s.runner.Eval(ctx, s.list, shard.outboxKeys(), args)
+	if err != nil {
+		return nil, now, next, false, err
+	}
+	now, fields, err := eval.Timed(reply)
+	if err != nil || len(fields)%listFields != 2 {
+		return nil, now, next, false, eval.Malformed("list", reply)
+	}
+	next = Place{eval.Word(fields[0]), eval.Word(fields[1])}
+	for row := fields[2:]; len(row) > 0; row = row[listFields:] {
+		rows = append(rows, listed(row))
+	}
+	return rows, now, next, next.Member != "", nil
+}
+
+func listed(row []any) Listed {
+	l := Listed{
+		ID: eval.Word(row[0]), At: when(eval.Word(row[2])), Lease: eval.Word(row[4]), Failures: history(eval.Word(row[6])), Route: eval.Word(row[7]),
+		HasBody: eval.Number(row[8]) == 1, Body: []byte(eval.Word(row[9])),
+	}
+	if state := eval.Word(row[1]); state != "" {
+		l.State = state[0]
+	}
+	l.Attempts, _ = strconv.Atoi(eval.Word(row[3]))
+	if header := eval.Word(row[5]); len(header) > sequenceDigits {
+		l.Key = unescapeKey(header[sequenceDigits:])
+	}
+	return l
+}
+
+// sequenceDigits is how many digits a header begins with.
+const sequenceDigits = 16
+
+// when reads a score; the zero time where it is none.
+func when(score string) time.Time {
+	ms, err := strconv.ParseFloat(score, 64)
+	if err != nil || math.IsInf(ms, 0) || math.IsNaN(ms) {
+		return time.Time{}
+	}
+	return time.UnixMilli(int64(ms))
+}

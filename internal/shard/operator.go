@@ -1,0 +1,121 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/eval"
+)
+
+// Mark is what a shard knows of a message that it has applied.
+type Mark struct {
+	Known, Older bool      // Older: in the generation before the current one
+	Broken       string    // what an undo has left; empty: there is none
+	Replies      bool      // are kept
+	Begun        time.Time // the generation in which it stands
+	Identity     string    // of the shard
+}
+
+// Mark looks a digest up. It is no snapshot, and changes nothing: it does not know the retention.
+func (s *Scripts) Mark(ctx context.Context, shard Shard, digest string) (Mark, error) {
+	pipe := s.client.Pipeline()
+	ask := []string{"id", "start", digest}
+	a, b := pipe.HMGet(ctx, shard.Key(keyInboxA), ask...), pipe.HMGet(ctx, shard.Key(keyInboxB), ask...)
+	broken := pipe.HGet(ctx, shard.Key(keyBroken), digest)
+	kept, keptB := pipe.HExists(ctx, shard.Key(keyResults), digest), pipe.HExists(ctx, shard.Key(keyResultsB), digest)
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		return Mark{}, err
+	}
+	rowA, rowB := a.Val(), b.Val()
+	m := Mark{Broken: broken.Val(), Replies: kept.Val() || keptB.Val(), Identity: eval.Word(rowA[0])}
+	switch {
+	case rowA[2] != nil:
+		m.Known, m.Begun = true, eval.Moment(eval.Word(rowA[1]))
+	case rowB[2] != nil:
+		m.Known, m.Older, m.Begun = true, true, eval.Moment(eval.Word(rowB[1]))
+	}
+	return m, nil
+}
+
+// Forget makes a shard forget a message, and reports whether it knew it.
+func (s *Scripts) Forget(ctx context.Context, shard Shard, act Act, digest, name string) (bool, error) {
+	keys := append(shard.outboxKeys(), shard.keys(keyInboxB, keyResults, keyResultsB, keyBroken)...)
+	letters, err := s.actOn(ctx, s.forget, shard, keys, act, []any{digest, name})
+	return letters == string(ActDone), err
+}
+
+// Identity is what the scripts hold a shard against.
+func (s *Scripts) Identity() string { return s.identity }
+
+// Identities returns by whom the shards of slots were written, of those that are known to have been.
+func (s *Scripts) Identities(ctx context.Context, slots []int) (map[int]string, error) {
+	pipe := s.client.Pipeline()
+	replies := make([]*redis.StringCmd, len(slots))
+	for i, n := range slots {
+		replies[i] = pipe.HGet(ctx, s.Shard(n).Key(keyInboxA), "id")
+	}
+	_, _ = pipe.Exec(ctx) // the replies bear it
+	found := map[int]string{}
+	for i, reply := range replies {
+		switch err := reply.Err(); {
+		case err == nil:
+			found[slots[i]] = reply.Val()
+		case errors.Is(err, redis.Nil), redis.HasErrorPrefix(err, "WRONGTYPE"):
+		default:
+			return nil, &SlotError{slots[i], err}
+		}
+	}
+	return found, nil
+}
+
+// types are those of a shard's keys.
+var types = map[string]string{
+	keyInboxA: "hash", keyInboxB: "hash", keyResults: "hash", keyResultsB: "hash", keyEntries: "hash", keyPending: "zset",
+	keyParked: "zset", keySent: "zset", keyAttempts: "hash", keyErrors: "hash", keyLeases: "hash", keyBroken: "hash",
+	keySeq: "string", keyRepair: "hash", keyDue: "zset", keyDecided: "zset", keyHeaders: "hash", keyLanes: "zset",
+	keyRoutes: "hash", keyCounts: "hash", keyParkedBy: "hash", keyAudit: "stream", keySweep: "hash", keyPauses: "hash", keyVoid: "none",
+}
+
+// WrongTypes returns the keys of slots that have another type than luatx gives them, with that type.
+func (s *Scripts) WrongTypes(ctx context.Context, slots []int) (map[string]string, error) {
+	wrong := map[string]string{}
+	for _, n := range slots {
+		pipe, replies := s.client.Pipeline(), map[string]*redis.StatusCmd{}
+		for name := range types {
+			replies[name] = pipe.Type(ctx, s.Shard(n).Key(name))
+		}
+		_, _ = pipe.Exec(ctx) // the replies bear it
+		for name, reply := range replies {
+			if err := reply.Err(); err != nil {
+				return nil, &SlotError{n, err}
+			}
+			if found := reply.Val(); found != "none" && found != types[name] {
+				wrong[s.Shard(n).Key(name)] = found
+			}
+		}
+	}
+	return wrong, nil
+}
+
+// Denied returns those of the commands that the user may not run. False: the server cannot be asked.
+func (s *Scripts) Denied(ctx context.Context, shard Shard, commands []string) (denied []string, known bool, err error) {
+	args := make([]any, len(commands))
+	for i, name := range commands {
+		args[i] = name
+	}
+	reply, err := s.runner.Eval(ctx, s.rights, shard.keys(keyVoid), args)
+	if err != nil {
+		return nil, false, err
+	}
+	rows, _ := reply.([]any)
+	if len(rows) == 0 {
+		return nil, false, eval.Malformed("rights", reply)
+	}
+	for _, row := range rows[1:] {
+		denied = append(denied, eval.Word(row))
+	}
+	return denied, eval.Word(rows[0]) == "1", nil
+}

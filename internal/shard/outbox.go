@@ -1,0 +1,199 @@
+package shard
+
+import (
+	"context"
+	"crypto/sha1" //nolint:gosec // see Settlement.mark
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"github.com/luatx/luatx/internal/eval"
+)
+
+// Claimed is an event under a lease.
+type Claimed struct {
+	ID      string
+	Attempt int
+	Route   string // its destination; empty: as its body says
+	Body    []byte
+}
+
+// Claim is what a claim found.
+type Claim struct {
+	Lease   string
+	Events  []Claimed
+	Parked  int // events that had used up their attempts
+	Orphans int // index members without a body, removed
+	// Replicated: everything that the shard had taken is as far as Claiming.Wait asks. Not meant where there are no Events.
+	Replicated bool
+	// Next is how long after the claim the next event is due; negative: none waits.
+	Next time.Duration
+}
+
+// Claiming is how due events are taken.
+type Claiming struct {
+	Limit     int
+	Lease     time.Duration
+	Attempts  int
+	Continues bool // a lane, without its parked events
+	Wait      eval.Durability
+}
+
+// Claim takes due events of a shard under a lease.
+func (s *Scripts) Claim(ctx context.Context, shard Shard, how Claiming) (Claim, error) {
+	args := []any{how.Limit, how.Lease.Milliseconds(), how.Attempts, digit(how.Continues)}
+	reply, replicated, err := s.runner.EvalDurably(ctx, how.Wait, s.claim, shard.outboxKeys(), args)
+	if err != nil {
+		return Claim{}, err
+	}
+	now, rows, err := ownTimed(shard, reply)
+	if err != nil {
+		return Claim{}, err
+	}
+	if len(rows) < 4 || len(rows)%4 != 0 {
+		return Claim{}, eval.Malformed("claim", reply)
+	}
+	claim := Claim{Next: -1, Replicated: replicated}
+	if due := eval.Word(rows[0]); due != "" {
+		claim.Next = max(0, eval.Moment(due).Sub(now))
+	}
+	claim.Lease, claim.Parked, claim.Orphans = eval.Word(rows[1]), eval.Number(rows[2]), eval.Number(rows[3])
+	claim.Events = claimedIn(rows[4:])
+	return claim, nil
+}
+
+// claimedIn reads events as internal/lua/claim.lua and internal/lua/settle.lua hand them out.
+func claimedIn(rows []any) []Claimed {
+	events := make([]Claimed, 0, len(rows)/4)
+	for ; len(rows) > 3; rows = rows[4:] {
+		events = append(events, Claimed{eval.Word(rows[0]), eval.Number(rows[1]), eval.Word(rows[2]), []byte(eval.Word(rows[3]))})
+	}
+	return events
+}
+
+// identity is the first word of a reply if the shard belongs to another layout or keyspace.
+const identity = "identity"
+
+// ownTimed is eval.Timed, and refuses a shard of another keyspace.
+func ownTimed(shard Shard, reply any) (time.Time, []any, error) {
+	now, rows, err := eval.Timed(reply)
+	if err == nil && rows[0] == identity && len(rows) == 2 {
+		err = fmt.Errorf("the shard of slot %d belongs to %q", shard.Slot, rows[1])
+	}
+	return now, rows, err
+}
+
+// Settlement is the fate of one event after a publish.
+type Settlement struct {
+	ID    string
+	What  string // sent, failed, parked, back, hold: back until Unhold
+	Lease string // empty: the committer's own
+	Body  []byte // of a sent one, as it was committed; empty: the script looks at it, which takes it longer
+	// Number is the jitter in [0, 1) of a failed one, and the pause in ms of one that is given back or held.
+	Number float64
+	Class  string // of the error; may be empty for a failed one
+	Error  string
+}
+
+// Settling is how events are settled.
+type Settling struct {
+	Attempts  int
+	Base, Cap time.Duration // of the pause after a failure
+	Retention time.Duration // of sent ids; negative: none
+	KeepBody  bool          // of sent events
+	Continues bool          // a lane, without its parked events
+	Lease     time.Duration // for events that become the heads of their lanes; 0: they are everybody's
+}
+
+// Settled is what became of a batch.
+type Settled struct {
+	Done     []string // of each: its What, parked where a failed one used up its attempts, stale where nothing was done
+	Heads    int      // events that have become the heads of their lanes
+	Lease    string   // of the promoted ones: those of them that are leased to the caller
+	Promoted []Claimed
+}
+
+// maxError is how much of an error is kept with an event, in bytes.
+const maxError = 1024
+
+// settleFields is how many arguments an event that was not sent is to internal/lua/settle.lua; sentFields one that was.
+const (
+	settleFields = 6
+	sentFields   = 2
+)
+
+// Settle settles a batch of events.
+func (s *Scripts) Settle(ctx context.Context, shard Shard, how Settling, batch []Settlement) (Settled, error) {
+	if len(batch) == 0 {
+		return Settled{}, nil
+	}
+	args, order := how.args(batch)
+	reply, err := s.runner.Eval(ctx, s.settle, shard.outboxKeys(), args)
+	if err != nil {
+		return Settled{}, err
+	}
+	_, rows, err := eval.Timed(reply)
+	if err != nil || len(rows) < 3 || (len(rows)-3)%4 != 0 || len(eval.Word(rows[2])) != len(batch) {
+		return Settled{}, eval.Malformed("settle", reply)
+	}
+	settled := Settled{
+		Lease: eval.Word(rows[0]), Heads: eval.Number(rows[1]), Done: make([]string, len(batch)), Promoted: claimedIn(rows[3:]),
+	}
+	letters := eval.Word(rows[2])
+	for i, at := range order {
+		settled.Done[at] = fates[letters[i]]
+	}
+	return settled, nil
+}
+
+// fates are the letters of internal/lua/settle.lua.
+var fates = map[byte]string{'s': "sent", 'f': "failed", 'p': "parked", 'b': "back", '-': "stale"}
+
+// args are the arguments of internal/lua/settle.lua: those that were sent come first. The order says where each stood.
+func (how Settling) args(batch []Settlement) (args []any, order []int) {
+	retention := how.Retention.Milliseconds()
+	if how.Retention < 0 { // however little
+		retention = -1
+	}
+	args = make([]any, 0, 9+settleFields*len(batch))
+	args = append(args, how.Attempts, how.Base.Milliseconds(), how.Cap.Milliseconds(), retention,
+		digit(how.KeepBody), digit(how.Continues), how.Lease.Milliseconds(), 0, "")
+	order = make([]int, 0, len(batch))
+	size, known := 0, true
+	for i := range batch {
+		if b := &batch[i]; b.What == "sent" {
+			args = append(args, &b.ID, b.mark())
+			order = append(order, i)
+			size, known = size+len(b.Body), known && len(b.Body) > 0
+		}
+	}
+	if args[7] = len(order); known {
+		args[8] = size
+	}
+	for i := range batch {
+		if b := &batch[i]; b.What != "sent" {
+			args = append(args, &b.ID, b.What, b.Lease, b.Number, b.Class, b.Error[:min(len(b.Error), maxError)])
+			order = append(order, i)
+		}
+	}
+	return args, order
+}
+
+// mark is what the shard keeps of an event that was sent; empty where its body is not known.
+func (s *Settlement) mark() string {
+	if len(s.Body) == 0 {
+		return ""
+	}
+	sum := sha1.Sum(s.Body) //nolint:gosec // it tells bodies apart, and scripts can compute no other
+	var text [1 + 2*sha1.Size]byte
+	text[0] = '='
+	hex.Encode(text[1:], sum[:])
+	return string(text[:])
+}
+
+func digit(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

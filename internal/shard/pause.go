@@ -1,0 +1,117 @@
+package shard
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/luatx/luatx/internal/eval"
+)
+
+// keyPauses says which destinations are paused. It lies in one shard of a keyspace, the first.
+const keyPauses = "pauses" // hash: in the first shard: destination → who has paused it, why, since when, until when
+
+const (
+	// HeldFor is for how long an event of a paused destination is held at most: then somebody looks at it again.
+	HeldFor = 10 * time.Minute
+	// MaxPauses is the most destinations that are paused at a time.
+	MaxPauses = 1000
+
+	unholdPage = 1000
+)
+
+// Pause is the pause of a destination, which may have ended.
+type Pause struct {
+	Destination string
+	Who, Why    string
+	Since       time.Time
+	Until       time.Time // zero: until it is resumed
+}
+
+// Active reports whether the pause is on, at a time by the server's clock.
+func (p Pause) Active(now time.Time) bool { return p.Until.IsZero() || p.Until.After(now) }
+
+func (s Shard) pauseKeys() []string { return s.keys(keyVoid, keyInboxA, keyPauses) }
+
+// Pause pauses a destination, by what Act says; an Until that is zero has no end. Why is the reason alone. It returns
+// ActDone, ActState where the time is over already, or ActFull.
+func (s *Scripts) Pause(ctx context.Context, shard Shard, act Act, destination, why string, until time.Time) (byte, error) {
+	end := ""
+	if !until.IsZero() {
+		end = eval.Millis(until)
+	}
+	return s.pauseAct(ctx, s.pause, shard, act, []any{destination, end, why, MaxPauses, HeldFor.Milliseconds()})
+}
+
+// Resume ends the pause of a destination. It returns ActDone, or ActUnknown where it is not paused.
+func (s *Scripts) Resume(ctx context.Context, shard Shard, act Act, destination string) (byte, error) {
+	return s.pauseAct(ctx, s.resume, shard, act, []any{destination})
+}
+
+func (s *Scripts) pauseAct(ctx context.Context, script *eval.Script, shard Shard, act Act, args []any) (byte, error) {
+	letters, err := s.actOn(ctx, script, shard, shard.pauseKeys(), act, args)
+	if err == nil && len(letters) != 1 {
+		err = eval.Malformed(script.Name, letters)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return letters[0], nil
+}
+
+// Pauses lists the pauses, with those that have ended not long ago, and tells the server's time.
+func (s *Scripts) Pauses(ctx context.Context, shard Shard) (all []Pause, now time.Time, err error) {
+	reply, err := s.runner.Eval(ctx, s.pauses, shard.keys(keyVoid, keyPauses), nil)
+	if err != nil {
+		return nil, now, err
+	}
+	now, rows, err := eval.Timed(reply)
+	if err != nil || len(rows) != 1+2*eval.Number(rows[0]) {
+		return nil, now, eval.Malformed("pauses", reply)
+	}
+	for rows = rows[1:]; len(rows) > 0; rows = rows[2:] {
+		p, err := pauseOf(eval.Word(rows[0]), eval.Word(rows[1]))
+		if err != nil {
+			return nil, now, err
+		}
+		all = append(all, p)
+	}
+	slices.SortFunc(all, func(a, b Pause) int { return strings.Compare(a.Destination, b.Destination) })
+	return all, now, nil
+}
+
+// pauseOf reads what internal/lua/pause.lua has written.
+func pauseOf(destination, text string) (Pause, error) {
+	var row struct{ Who, Why, Since, Until string }
+	if err := json.Unmarshal([]byte(text), &row); err != nil {
+		return Pause{}, fmt.Errorf("pause of %q: %w", destination, err)
+	}
+	p := Pause{Destination: destination, Who: row.Who, Why: row.Why, Since: eval.Moment(row.Since)}
+	if row.Until != "" {
+		p.Until = eval.Moment(row.Until)
+	}
+	return p, nil
+}
+
+// Unhold makes events of a shard due that are held for a paused destination, and returns how many.
+func (s *Scripts) Unhold(ctx context.Context, shard Shard) (held int, err error) {
+	for from := ""; ; {
+		args := []any{strconv.FormatInt(HeldFor.Milliseconds(), 10), from, unholdPage}
+		reply, err := s.runner.Eval(ctx, s.unhold, shard.keys(keyVoid, keyPending), args)
+		if err != nil {
+			return held, err
+		}
+		_, rows, err := eval.Timed(reply)
+		if err != nil || len(rows) != 2 {
+			return held, eval.Malformed("unhold", reply)
+		}
+		held += eval.Number(rows[0])
+		if from = eval.Word(rows[1]); from == "" {
+			return held, nil
+		}
+	}
+}

@@ -1,0 +1,143 @@
+package shard
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/eval"
+)
+
+// RepairAt is a place in a look at a shard. Its zero value is the beginning.
+type RepairAt struct {
+	Part   int
+	Cursor string
+	Sums   []any // of what was passed
+}
+
+// RepairFinding is one disagreement within a shard, as internal/lua/repair.lua names it.
+type RepairFinding struct {
+	Kind, Key, ID, Detail string
+	Fixed                 bool
+}
+
+// RepairForeign is the kind of the one finding about a shard of another identity, which Detail holds.
+const RepairForeign = "foreign"
+
+// repairKeys are what a look at a shard takes in, in the script's order.
+func (s Shard) repairKeys() []string {
+	return s.keys(keyVoid, keyInboxA, keyInboxB, keyResults, keyResultsB, keyEntries, keyPending, keyParked, keySent,
+		keyAttempts, keyErrors, keyLeases, keyBroken, keySeq, keyRepair, keyDue, keyDecided, keyHeaders, keyLanes,
+		keyRoutes, keyCounts, keyParkedBy, keyAudit, keySweep, keyPauses)
+}
+
+// Repair makes one step of a look at a shard, and fixes what it finds where that is asked for. It returns where the
+// next step begins; done: there is none.
+func (s *Scripts) Repair(ctx context.Context, shard Shard, fix bool, at RepairAt, limit int) (found []RepairFinding, next RepairAt, done bool, err error) {
+	mode := ""
+	if fix {
+		mode = "fix"
+	}
+	if at.Cursor == "" {
+		at.Cursor = "0"
+	}
+	reply, err := s.runner.Eval(ctx, s.repair, shard.repairKeys(), append([]any{mode, at.Part, at.Cursor, limit}, at.Sums...))
+	if err != nil {
+		return nil, at, false, err
+	}
+	_, rows, err := eval.Timed(reply)
+	if err != nil {
+		return nil, at, false, err
+	}
+	if rows[0] == identity {
+		return []RepairFinding{{Kind: RepairForeign, Key: keyInboxA, Detail: fmt.Sprint(rows[1])}}, at, true, nil
+	}
+	if len(rows)%5 != 3 {
+		return nil, at, false, eval.Malformed("repair", reply)
+	}
+	next.Part = eval.Number(rows[0])
+	next.Cursor, _ = rows[1].(string)
+	next.Sums, _ = rows[2].([]any)
+	for row := rows[3:]; len(row) > 0; row = row[5:] {
+		f := RepairFinding{Fixed: eval.Number(row[4]) == 1}
+		for i, field := range []*string{&f.Kind, &f.Key, &f.ID, &f.Detail} {
+			*field, _ = row[i].(string)
+		}
+		found = append(found, f)
+	}
+	return found, next, next.Part < 0, nil
+}
+
+// NoPlace is where a round stands that has not begun.
+const NoPlace = -1
+
+// Turning is a question for the turn to repair.
+type Turning struct {
+	Owner    string        // who asks
+	Hold     time.Duration // how long the turn is the owner's unless it asks again; 0 ends it
+	Interval time.Duration // of rounds
+	Next     time.Duration // until the next turn, where this one ends
+	At       int           // the slot at which the owner's round stands, or NoPlace
+}
+
+// Turned is the answer.
+type Turned struct {
+	Mine bool
+	Wait time.Duration // where it is another's, or not yet time
+	At   int           // where the last round stood, or NoPlace
+}
+
+// Turn takes, keeps or ends the turn to repair.
+func (s *Scripts) Turn(ctx context.Context, shard Shard, ask Turning) (Turned, error) {
+	at := ""
+	if ask.At != NoPlace {
+		at = strconv.Itoa(ask.At)
+	}
+	args := []any{ask.Owner, ask.Hold.Milliseconds(), ask.Interval.Milliseconds(), ask.Next.Milliseconds(), at}
+	reply, err := s.runner.Eval(ctx, s.turn, shard.keys(keyVoid, keyRepair), args)
+	if err != nil {
+		return Turned{}, err
+	}
+	_, rows, err := eval.Timed(reply)
+	if err != nil {
+		return Turned{}, err
+	}
+	if len(rows) != 3 {
+		return Turned{}, eval.Malformed("turn", reply)
+	}
+	turned := Turned{Mine: eval.Number(rows[0]) == 1, At: NoPlace}
+	wait, _ := rows[1].(string)
+	ms, err := strconv.ParseInt(wait, 10, 64)
+	if err != nil {
+		return Turned{}, eval.Malformed("turn", reply)
+	}
+	turned.Wait = time.Duration(ms) * time.Millisecond
+	place, _ := rows[2].(string)
+	if n, err := strconv.Atoi(place); err == nil { // what a person has written there is no place
+		turned.At = n
+	}
+	return turned, nil
+}
+
+// Existing returns the slots, of those given, whose shards hold anything, and those that it could not ask for, with the
+// error of one of them. It only reads.
+func (s *Scripts) Existing(ctx context.Context, slots []int) (existing, unasked []int, err error) {
+	pipe := s.client.Pipeline()
+	replies := make([]*redis.IntCmd, len(slots))
+	for i, n := range slots {
+		replies[i] = pipe.Exists(ctx, s.Shard(n).repairKeys()...)
+	}
+	_, err = pipe.Exec(ctx)
+	for i, reply := range replies {
+		switch {
+		case reply.Err() != nil:
+			unasked = append(unasked, slots[i])
+		case reply.Val() > 0:
+			existing = append(existing, slots[i])
+		}
+	}
+	return existing, unasked, err
+}

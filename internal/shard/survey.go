@@ -1,0 +1,167 @@
+package shard
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// SlotError is an error of the shard of a slot.
+type SlotError struct {
+	Slot int
+	Err  error
+}
+
+func (e *SlotError) Error() string { return "slot " + strconv.Itoa(e.Slot) + ": " + e.Err.Error() }
+func (e *SlotError) Unwrap() error { return e.Err }
+
+// Counts is how many events of a shard are in each state; leased ones are among the pending ones. The counters are
+// those of all time.
+type Counts struct {
+	Entries, Pending, Leased, Parked, Sent int64
+
+	Totals map[string]int64 // by their name in the shard: bytes, enqueued, duplicate …
+}
+
+// Counts reads the sizes of shards' indexes, and their counters, by slot. Shards without any are left out.
+func (s *Scripts) Counts(ctx context.Context, slots []int) (map[int]Counts, error) {
+	type sizes struct {
+		entries, leased       *redis.IntCmd
+		pending, parked, sent *redis.IntCmd
+		totals                *redis.MapStringStringCmd
+	}
+	existing, err := s.having(ctx, slots, keyEntries, keyCounts, keyPending, keyParked, keySent)
+	if err != nil || len(existing) == 0 {
+		return nil, err
+	}
+	pipe := s.client.Pipeline()
+	replies := make([]sizes, len(existing))
+	for i, n := range existing {
+		shard := s.Shard(n)
+		replies[i] = sizes{
+			entries: pipe.HLen(ctx, shard.Key(keyEntries)), leased: pipe.HLen(ctx, shard.Key(keyLeases)),
+			pending: pipe.ZCard(ctx, shard.Key(keyPending)), parked: pipe.ZCard(ctx, shard.Key(keyParked)),
+			sent: pipe.ZCard(ctx, shard.Key(keySent)), totals: pipe.HGetAll(ctx, shard.Key(keyCounts)),
+		}
+	}
+	_, _ = pipe.Exec(ctx) // the replies bear it
+	counts := make(map[int]Counts, len(existing))
+	for i, n := range existing {
+		r := replies[i]
+		for _, cmd := range []redis.Cmder{r.entries, r.pending, r.leased, r.parked, r.sent, r.totals} {
+			if err := cmd.Err(); err != nil {
+				return nil, &SlotError{n, err}
+			}
+		}
+		counts[n] = Counts{r.entries.Val(), r.pending.Val(), r.leased.Val(), r.parked.Val(), r.sent.Val(), integers(r.totals.Val())}
+	}
+	return counts, nil
+}
+
+func integers(fields map[string]string) map[string]int64 {
+	values := make(map[string]int64, len(fields))
+	for name, text := range fields {
+		values[name], _ = strconv.ParseInt(text, 10, 64)
+	}
+	return values
+}
+
+// ParkedBy reads the counts of parked events by destination (d:), type (t:) and class (c:), added up.
+func (s *Scripts) ParkedBy(ctx context.Context, slots []int) (map[string]int64, error) {
+	pipe := s.client.Pipeline()
+	replies := make([]*redis.MapStringStringCmd, len(slots))
+	for i, n := range slots {
+		replies[i] = pipe.HGetAll(ctx, s.Shard(n).Key(keyParkedBy))
+	}
+	_, _ = pipe.Exec(ctx) // the replies bear it
+	sum := map[string]int64{}
+	for i, reply := range replies {
+		if reply.Err() != nil {
+			return nil, &SlotError{slots[i], reply.Err()}
+		}
+		for name, n := range integers(reply.Val()) {
+			sum[name] += n
+		}
+	}
+	return sum, nil
+}
+
+// Edge is the first or the last member of a shard's index.
+type Edge struct {
+	Slot int
+	At   time.Time
+}
+
+// Firsts returns when the first event of each shard is due, Last when the last one was parked or sent; of shards that
+// have any.
+func (s *Scripts) Firsts(ctx context.Context, slots []int) ([]Edge, error) {
+	return s.edges(ctx, slots, keyPending, 0)
+}
+
+// LastParked returns when the last event of each shard was parked, of those that have any.
+func (s *Scripts) LastParked(ctx context.Context, slots []int) ([]Edge, error) {
+	return s.edges(ctx, slots, keyParked, -1)
+}
+
+// FirstParked returns when the first event of each shard was parked, of those that are.
+func (s *Scripts) FirstParked(ctx context.Context, slots []int) ([]Edge, error) {
+	return s.edges(ctx, slots, keyParked, 0)
+}
+
+// LastSent returns when the last event of each shard was sent, of those that have any.
+func (s *Scripts) LastSent(ctx context.Context, slots []int) ([]Edge, error) {
+	return s.edges(ctx, slots, keySent, -1)
+}
+
+func (s *Scripts) edges(ctx context.Context, slots []int, key string, rank int64) ([]Edge, error) {
+	pipe := s.client.Pipeline()
+	replies := make([]*redis.ZSliceCmd, len(slots))
+	for i, n := range slots {
+		replies[i] = pipe.ZRangeWithScores(ctx, s.Shard(n).Key(key), rank, rank)
+	}
+	_, _ = pipe.Exec(ctx) // the replies bear it
+	var edges []Edge
+	for i, reply := range replies {
+		if reply.Err() != nil {
+			return nil, &SlotError{slots[i], reply.Err()}
+		}
+		if found := reply.Val(); len(found) > 0 {
+			edges = append(edges, Edge{slots[i], time.UnixMilli(int64(found[0].Score))})
+		}
+	}
+	return edges, nil
+}
+
+// HasLanes returns the slots whose shards have ordered events, HasAudit those that have an audit stream.
+func (s *Scripts) HasLanes(ctx context.Context, slots []int) ([]int, error) {
+	return s.having(ctx, slots, keyLanes)
+}
+
+// HasAudit returns the slots whose shards have an audit stream.
+func (s *Scripts) HasAudit(ctx context.Context, slots []int) ([]int, error) {
+	return s.having(ctx, slots, keyAudit)
+}
+
+// having returns the slots whose shards have one of the keys.
+func (s *Scripts) having(ctx context.Context, slots []int, keys ...string) ([]int, error) {
+	pipe := s.client.Pipeline()
+	replies := make([]*redis.IntCmd, len(slots))
+	for i, n := range slots {
+		names := make([]string, len(keys))
+		copy(names, keys)
+		replies[i] = pipe.Exists(ctx, s.Shard(n).keys(names...)...)
+	}
+	_, _ = pipe.Exec(ctx) // the replies bear it
+	var found []int
+	for i, reply := range replies {
+		if reply.Err() != nil {
+			return nil, &SlotError{slots[i], reply.Err()}
+		}
+		if reply.Val() > 0 {
+			found = append(found, slots[i])
+		}
+	}
+	return found, nil
+}

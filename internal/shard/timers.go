@@ -1,0 +1,139 @@
+package shard
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/eval"
+)
+
+// Timer is an open timer of a shard. Due has the precision of a millisecond.
+type Timer struct {
+	Subject string
+	Due     time.Time
+}
+
+// Expiring is a timer that is to be decided.
+type Expiring struct {
+	Timer
+
+	Event  Event
+	Marker string // a key of the slot whose existence revokes; empty: none
+}
+
+// timerKeys are what the scripts that change timers work on.
+func (s Shard) timerKeys() []string {
+	return s.keys(keyVoid, keyInboxA, keyDue, keyEntries, keyPending, keyDecided, keyCounts)
+}
+
+// SetTimer records, extends or cancels the timer of a subject, and returns what internal/lua/timer.lua says became of it.
+func (s *Scripts) SetTimer(ctx context.Context, shard Shard, what string, timer Timer) (string, error) {
+	reply, err := s.evalTimers(ctx, s.timer, shard, shard.timerKeys(), []any{what, timer.Subject, timer.Due.UnixMilli()})
+	if err != nil {
+		return "", err
+	}
+	return eval.Word(reply.rows[0]), nil
+}
+
+// DueTimers returns timers that are due, oldest first, after the first offset of them; and how long after that the next
+// one will be, negative where there is none.
+func (s *Scripts) DueTimers(ctx context.Context, shard Shard, offset, limit int) ([]Timer, time.Duration, error) {
+	reply, err := s.evalTimers(ctx, s.due, shard, shard.keys(keyVoid, keyInboxA, keyDue), []any{offset, limit})
+	if err != nil {
+		return nil, 0, err
+	}
+	next := time.Duration(-1)
+	if later := eval.Word(reply.rows[0]); later != "" {
+		next = max(0, eval.Moment(later).Sub(reply.now))
+	}
+	rows := reply.rows[1:]
+	timers := make([]Timer, 0, len(rows)/2)
+	for ; len(rows) > 1; rows = rows[2:] {
+		timers = append(timers, Timer{eval.Word(rows[0]), eval.Moment(eval.Word(rows[1]))})
+	}
+	return timers, next, nil
+}
+
+// Decide decides timers of a shard, none later than the cut-off where that is not zero, and returns for each what
+// internal/lua/decide.lua says.
+func (s *Scripts) Decide(ctx context.Context, shard Shard, cutoff time.Time, batch []Expiring) ([]string, error) {
+	keys, args := shard.timerKeys(), make([]any, 0, 1+5*len(batch))
+	if cutoff.IsZero() {
+		args = append(args, "")
+	} else {
+		args = append(args, cutoff.UnixMilli())
+	}
+	for _, e := range batch {
+		args = append(args, e.Subject, e.Due.UnixMilli(), e.Event.ID, e.Event.Body, e.Marker)
+		if e.Marker != "" {
+			keys = append(keys, e.Marker)
+		}
+	}
+	reply, err := s.evalTimers(ctx, s.decide, shard, keys, args)
+	if err != nil {
+		return nil, err
+	}
+	if len(reply.rows) != len(batch) {
+		return nil, eval.Malformed("decide", reply.rows)
+	}
+	done := make([]string, len(batch))
+	for i, row := range reply.rows {
+		done[i] = eval.Word(row)
+	}
+	return done, nil
+}
+
+// Revoke revokes the timer of a subject, with an event or nil, and returns what internal/lua/revoke.lua says.
+func (s *Scripts) Revoke(ctx context.Context, shard Shard, subject string, event *Event) (string, error) {
+	args := []any{subject}
+	if event != nil {
+		args = append(args, event.ID, event.Body)
+	}
+	reply, err := s.evalTimers(ctx, s.revoke, shard, shard.timerKeys(), args)
+	if err != nil {
+		return "", err
+	}
+	return eval.Word(reply.rows[0]), nil
+}
+
+// FirstTimers returns when the first timer of each slot is due, as far as there is one: by slot. It only reads.
+func (s *Scripts) FirstTimers(ctx context.Context, slots []int) (map[int]time.Time, error) {
+	pipe := s.client.Pipeline()
+	replies := make([]*redis.ZSliceCmd, len(slots))
+	for i, n := range slots {
+		replies[i] = pipe.ZRangeWithScores(ctx, s.Shard(n).Key(keyDue), 0, 0)
+	}
+	_, err := pipe.Exec(ctx)
+	first := make(map[int]time.Time)
+	for i, reply := range replies {
+		if head := reply.Val(); reply.Err() == nil && len(head) > 0 {
+			first[slots[i]] = time.UnixMilli(int64(head[0].Score))
+		}
+	}
+	return first, err
+}
+
+// timersReply is the answer of a script of timers: the server's time, and what came with it.
+type timersReply struct {
+	now  time.Time
+	rows []any
+}
+
+// evalTimers runs a script of timers, and refuses a shard of another keyspace.
+func (s *Scripts) evalTimers(ctx context.Context, script *eval.Script, shard Shard, keys []string, args []any) (timersReply, error) {
+	reply, err := s.runner.Eval(ctx, script, keys, args)
+	if err != nil {
+		return timersReply{}, err
+	}
+	now, rows, err := eval.Timed(reply)
+	if err == nil && rows[0] == identity && len(rows) == 2 {
+		err = fmt.Errorf("the shard of slot %d belongs to %q", shard.Slot, rows[1])
+	}
+	return timersReply{now, rows}, err
+}
+
+// TimersKey names the open timers of a shard.
+func (s Shard) TimersKey() Own { return Own(s.Key(keyDue)) }

@@ -1,0 +1,149 @@
+package sqltest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/sqltx"
+)
+
+// testLeases holds that an event in flight is nobody else's for as long as its holder lives, however slow it is, and
+// that it is, once its holder is dead.
+func testLeases(t *testing.T, s *suite) {
+	s.emit(t, "", "a")
+	short := func(c *sqltx.OutboxPublisherConfig) { c.Lease = 300 * time.Millisecond }
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	p := s.publisher(short)
+	var sources [2]<-chan *message.RawMessage
+	for i := range sources {
+		var err error
+		if sources[i], err = p.Source(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var slow *message.RawMessage
+	select {
+	case slow = <-sources[0]:
+	case slow = <-sources[1]:
+	}
+	silent(t, sources[0], time.Second/2)
+	silent(t, sources[1], time.Second/2)
+	slow.Ack()
+	cancel()
+	p.Wait()
+	if n := s.rows(t, s.outbox, "published = TRUE"); n != 1 {
+		t.Errorf("%d are published", n)
+	}
+
+	s.emit(t, "k", "b", "c") // claimed by a process that dies: nobody renews
+	s.exec(t, "UPDATE "+s.outbox+" SET lease = 'dead', attempts = 1, next_attempt_at = "+s.Dialect.NowMillis+" + 400 WHERE published = FALSE")
+	other := s.source(t, s.publisher(short))
+	start := time.Now()
+	for _, want := range []string{"b", "c"} {
+		msg := receive(t, other)
+		if got := name(t, msg); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		msg.Ack()
+	}
+	if took := time.Since(start); took < 200*time.Millisecond {
+		t.Errorf("handed out %v after it was claimed", took)
+	}
+	// What takes its process down each time is parked, too.
+	err := sqltx.Transact(t.Context(), s.db, &sqltx.TxOptions{Dialect: s.Dialect}, func(ctx context.Context) error {
+		if err := sqltx.Emit(ctx, s.outboxConfig(), events("", "poison")...); err != nil {
+			return err
+		}
+		_, err := sqltx.ExecutorFromContext(ctx, s.db).ExecContext(ctx, "UPDATE "+s.outbox+" SET attempts = 10 WHERE published = FALSE")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is parked", func() bool { return s.rows(t, s.outbox, "parked = TRUE") == 1 })
+}
+
+// seize gives all unpublished events of a table to another owner for an hour.
+func (s *suite) seize(t *testing.T, table string) {
+	t.Helper()
+	s.exec(t, fmt.Sprintf("UPDATE %s SET lease = 'other', attempts = 7, next_attempt_at = %s + 3600000 WHERE published = FALSE", table, s.Dialect.NowMillis))
+}
+
+// testStaleOwner tests that an owner whose events another one has claimed neither settles them, unless it has published
+// them, nor renews their leases.
+func testStaleOwner(t *testing.T, s *suite) {
+	s.emit(t, "", "ack", "nack", "park", "release", "untried")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	p := s.publisher(func(c *sqltx.OutboxPublisherConfig) { c.Lease = 3 * time.Second })
+	source, err := p.Source(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := map[string]*message.RawMessage{}
+	for range 5 {
+		msg := receive(t, source)
+		held[name(t, msg)] = msg
+	}
+	s.seize(t, s.outbox)
+	s.emit(t, "", "renewed")
+	renewed := receive(t, source)
+	leaseEnd := func() int { return s.count(t, "SELECT next_attempt_at FROM "+s.outbox+" WHERE lease <> 'other'") }
+	claimed := leaseEnd()
+	eventually(t, "the leases are renewed", func() bool { return leaseEnd() > claimed })
+	held["ack"].Ack()
+	held["nack"].Nack(errors.New("the broker said no"))
+	held["park"].Nack(message.Permanent(errors.New("the broker said never")))
+	held["release"].Release()
+	held["untried"].Nack(untried{message.RetryAfter(errors.New("the broker is down"), time.Minute)})
+	renewed.Ack()
+	cancel()
+	p.Wait()
+	if n := s.rows(t, s.outbox, "published = TRUE"); n != 2 {
+		t.Errorf("%d events are published, want 2", n)
+	}
+	if n := s.rows(t, s.outbox, "lease = 'other' AND attempts = 7 AND parked = FALSE AND last_error IS NULL", "next_attempt_at > "+s.Dialect.NowMillis+" + 1800000"); n != 4 {
+		t.Errorf("%d of 4 events are as their new owner left them", n)
+	}
+}
+
+// testLeaseEnd tests that a source hands out no event whose lease it cannot renew, and that this costs the event no attempt.
+// Without the table no statement of the source works.
+func testLeaseEnd(t *testing.T, s *suite) {
+	for last, isSeized := range map[string]bool{"later": true, "ready": false} {
+		s.emit(t, "", "buffered", "ready")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		p := s.publisher(func(c *sqltx.OutboxPublisherConfig) { c.BatchSize, c.Attempts, c.Lease = 1, 1, 600*time.Millisecond })
+		source, err := p.Source(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "both are claimed", func() bool { return s.rows(t, s.outbox, "lease IS NOT NULL AND published = FALSE") == 2 })
+		away := Table("away")
+		s.exec(t, "ALTER TABLE "+s.outbox+" RENAME TO "+away)
+		eventually(t, "their leases end", func() bool { return s.rows(t, away, "next_attempt_at > "+s.Dialect.NowMillis) == 0 })
+		if isSeized {
+			s.seize(t, away)
+		}
+		s.exec(t, "ALTER TABLE "+away+" RENAME TO "+s.outbox)
+		if isSeized {
+			s.emit(t, "", "later")
+		}
+		for _, want := range []string{"buffered", last} {
+			msg := receive(t, source)
+			if got := name(t, msg); got != want {
+				t.Errorf("%s was handed out, want %s", got, want)
+			}
+			msg.Ack()
+		}
+		cancel()
+		p.Wait()
+		s.exec(t, "DELETE FROM "+s.outbox)
+	}
+}

@@ -1,0 +1,92 @@
+package stream
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/inbound"
+	"github.com/luatx/luatx/internal/redistest"
+)
+
+// slowScripts stands in front of the network and returns 1 for every script, some time after the request.
+type slowScripts struct{ takes time.Duration }
+
+func (slowScripts) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (slowScripts) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (s slowScripts) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		inbound.Pause(ctx, s.takes)
+		cmd.(*redis.Cmd).SetVal(int64(1))
+		return nil
+	}
+}
+
+// The server counts the lease from the moment at which it runs the script, which is before the reply arrives.
+func TestMemberCountsItsLeaseFromTheRequest(t *testing.T) {
+	t.Parallel()
+	for _, what := range []string{"take", "keep"} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const lease, takes = 9 * time.Second, 4 * time.Second
+				client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+				defer client.Close()
+				client.AddHook(slowScripts{takes})
+				m := &member{PartitionedSubscriber: &PartitionedSubscriber{cfg: PartitionedConfig{Lease: lease}}, name: "m"}
+				p := &partition{subscription: &subscription{Subscriber: &Subscriber{client: client}}, m: m, begun: time.Now()}
+				if done, err := p.bid(t.Context(), what, 0); err != nil || !done {
+					t.Fatal(done, err)
+				}
+				time.Sleep(lease - takes - time.Nanosecond)
+				if !p.mine() {
+					t.Error("the lease ends before its time")
+				}
+				time.Sleep(time.Nanosecond)
+				if p.mine() {
+					t.Errorf("the member takes the lease for its own %v after the request", lease)
+				}
+			})
+		})
+	}
+}
+
+func TestLeaseIsTakenOnlyIfItWasFreeForLongEnough(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tag := redistest.Soon(t), "{"+redistest.Tag(t)+"}"
+		void, lease := tag+":void", tag+":lease"
+		expect := func(what, owner string, patience time.Duration, want bool) {
+			t.Helper()
+			done, err := leaseScript.Run(ctx, client, []string{void, lease}, what, owner, time.Hour.Milliseconds(), patience.Milliseconds()).Bool()
+			if err != nil || done != want {
+				t.Errorf("%s by %s with a patience of %v: %t, %v; want %t", what, owner, patience, done, err, want)
+			}
+		}
+		expect("take", "a", time.Hour, false) // nobody has held it, so nobody knows for how long it has been free
+		expect("take", "a", 0, true)
+		expect("take", "b", 0, false)
+		expect("keep", "b", 0, false)
+		expect("free", "b", 0, false)
+		expect("free", "a", 0, true)
+		expect("take", "b", time.Hour, false)
+		expect("take", "b", 0, true)
+
+		now, err := client.Time(ctx).Result()
+		if err == nil {
+			err = client.HSet(ctx, lease, "until", now.Add(-2*time.Hour).UnixMilli()).Err()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		expect("take", "a", 3*time.Hour, false)
+		expect("take", "a", time.Hour, true)
+	})
+}
