@@ -203,10 +203,13 @@ func New(t *luatx.Transactor, publisher Publisher, cfg Config) (*Relay, error) {
 // lifeKey is where contexts of a Run carry the one that ends when Run returns.
 type lifeKey struct{}
 
-// lifeOf returns a context that outlives the worker of ctx and ends when Run returns.
+// lifeOf returns the context of the Run that ctx belongs to. It outlives its workers, and is ctx itself where Run
+// settles without one.
 func lifeOf(ctx context.Context) context.Context {
-	life, _ := ctx.Value(lifeKey{}).(context.Context)
-	return life
+	if life, ok := ctx.Value(lifeKey{}).(context.Context); ok {
+		return life
+	}
+	return ctx
 }
 
 // Run publishes until ctx ends. Then it lets the calls in flight finish, gives back the events that it still holds, and returns

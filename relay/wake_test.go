@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -139,27 +140,39 @@ func TestWakeUpOfAnEarlierEvent(t *testing.T) {
 	})
 }
 
-// TestStopWakesOthers holds that what a relay gives back when it stops is published by another at once.
+// TestStopWakesOthers holds that what a relay gives back when it stops, the event in flight and those that wait behind
+// it, is published by another at once.
 func TestStopWakesOthers(t *testing.T) {
 	t.Parallel()
+	const waiting = 20
 	for name, cfg := range map[string]relay.Config{"inline": {}, "cold": {NoInline: true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			client := redistest.Shared(t).Client(t)
-			tr, out, entered := newTransactor(t, client), newSink(), make(chan struct{})
-			cfg.SweepInterval, cfg.DrainTimeout = time.Hour, 10*time.Millisecond
+			tr, out, entered := newTransactor(t, client), newSink(), make(chan struct{}, 100)
+			cfg.SweepInterval, cfg.DrainTimeout, cfg.Concurrency, cfg.BatchSize = time.Hour, 10*time.Millisecond, 1, 1
 			stop := start(t, tr, relay.PublisherFunc(func(ctx context.Context, events []*message.RawMessage) []error {
-				close(entered)
+				entered <- struct{}{}
 				<-ctx.Done()
 				return slices.Repeat([]error{ctx.Err()}, len(events))
 			}), cfg)
 			waitListening(t, client, tr, 1)
-			emit(t, tr, "a", "e")
+			emit(t, tr, "a", "in flight")
 			<-entered
+			for i := range waiting {
+				emit(t, tr, "a", strconv.Itoa(i))
+			}
 			start(t, elsewhere(t, client, tr), out, relay.Config{NoInline: true, SweepInterval: time.Hour})
 			waitListening(t, client, tr, 2)
 			stop()
-			redistest.Eventually(t, "the other to publish it", func() bool { return out.count("e") == 1 })
+			redistest.Eventually(t, "the other to publish them", func() bool {
+				for i := range waiting {
+					if out.count(strconv.Itoa(i)) != 1 {
+						return false
+					}
+				}
+				return out.count("in flight") == 1
+			})
 		})
 	}
 }
