@@ -58,7 +58,7 @@ verify: race cluster fuzz api ## everything that takes longer than make test
 	@go run ./internal/mutants -only promises -floor 1
 	@go run ./internal/mutants -only internal/lua/ -n 20 -floor 0.9
 	@go run ./internal/mutants -only go -n 20 -floor 0.85
-	@LUATX_TEST_ACL=1 go test -count=1 . ./expiry ./inbox ./outbox ./relay ./repair ./stack ./stream
+	@LUATX_TEST_ACL=1 go test -count=1 ./test/... ./expiry ./inbox ./outbox ./relay ./repair ./stack ./stream
 	@LUATX_VERIFY=1 .ci/each go test -count=1 -timeout 60m ./...
 
 setup: ## fetch modules, servers to test with (Debian, Ubuntu) and the linter

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/luatx/luatx/internal/rig"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
@@ -24,8 +26,8 @@ const (
 // the same commands and sends one EVALSHA of as many arguments, ready to be sent.
 func TestAllocs(t *testing.T) { // not parallel: all allocations of the process count
 	client := redistest.Shared(t).Client(t)
-	ctx, tr := t.Context(), newTransactor(t, client)
-	hash, counter, body := key(t, tr, "a", "hash"), key(t, tr, "a", "counter"), make([]byte, 300)
+	ctx, tr := t.Context(), rig.NewTransactor(t, client)
+	hash, counter, body := rig.Key(t, tr, "a", "hash"), rig.Key(t, tr, "a", "counter"), make([]byte, 300)
 	record := func(c redis.Cmdable) error {
 		c.HSet(ctx, hash, "a", 1, "b", 2, "c", 3)
 		return luatx.Queued(c.Incr(ctx, counter))

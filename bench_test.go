@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/luatx/luatx/internal/rig"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
@@ -39,15 +41,15 @@ func BenchmarkMessage(b *testing.B) {
 func benchMessage(b *testing.B, mode string, workers int) {
 	b.Helper()
 	client := redistest.Shared(b).Client(b, func(o *redis.Options) { o.PoolSize = 70 })
-	ctx, tr := b.Context(), newTransactor(b, client, func(c *luatx.Config) { c.OutboxCapacity, c.OutboxBytes = 1<<30, 1<<40 })
-	in := key(b, tr, "a", "in")
+	ctx, tr := b.Context(), rig.NewTransactor(b, client, func(c *luatx.Config) { c.OutboxCapacity, c.OutboxBytes = 1<<30, 1<<40 })
+	in := rig.Key(b, tr, "a", "in")
 	client.XGroupCreateMkStream(ctx, in, "g", "0")
 	var mw message.Middleware
 	var err error
 	if mode == "scripted" {
 		mw, err = stack.Scripted(tr, stack.Config{})
 	} else {
-		mw, err = stack.Pipelined(client, stack.Config{OutboxStream: key(b, tr, "a", "out"), MarkKey: func(id message.Identity) string {
+		mw, err = stack.Pipelined(client, stack.Config{OutboxStream: rig.Key(b, tr, "a", "out"), MarkKey: func(id message.Identity) string {
 			return tr.Config().Namespace + "inbox:" + id.Source + ":" + id.ID
 		}})
 	}
@@ -55,7 +57,7 @@ func benchMessage(b *testing.B, mode string, workers int) {
 		b.Fatal(err)
 	}
 	body := make([]byte, 300)
-	hash, counter := key(b, tr, "a", "hash"), key(b, tr, "a", "counter")
+	hash, counter := rig.Key(b, tr, "a", "hash"), rig.Key(b, tr, "a", "counter")
 	h := message.NewHandler(func(ctx context.Context, _ *message.TypedMessage[any]) ([]*message.Message, error) {
 		c := luatx.CmdableFromContext(ctx, client)
 		c.HSet(ctx, hash, "a", 1, "b", 2, "c", 3)
@@ -128,7 +130,7 @@ func BenchmarkTransact(b *testing.B) {
 func benchTransact(b *testing.B, tags, workers int) {
 	b.Helper()
 	client := redistest.Shared(b).Client(b, func(o *redis.Options) { o.PoolSize = 300 })
-	ctx, tr := b.Context(), newTransactor(b, client, func(c *luatx.Config) { c.OutboxCapacity, c.OutboxBytes = 1<<30, 1<<40 })
+	ctx, tr := b.Context(), rig.NewTransactor(b, client, func(c *luatx.Config) { c.OutboxCapacity, c.OutboxBytes = 1<<30, 1<<40 })
 	body := make([]byte, 300)
 	var next atomic.Int64
 	b.SetParallelism((workers + 1) / 2)

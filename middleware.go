@@ -31,8 +31,8 @@ type deliveryKey struct{}
 // the error is permanent. A handler that fails or panics leaves nothing behind. Where it failed because its message had been committed
 // before, the message is acknowledged as the duplicate it is.
 //
-// Place it outside inbox.Middleware and outbox.Middleware. It refuses to run inside inbox.SetNX or
-// PipelineMiddleware: an inbox of its own, marked before the commit, loses the message when the process dies in
+// Place it outside inbox.Middleware and outbox.Middleware. It refuses to run inside pipeline.SetNX or
+// pipeline.Middleware: an inbox of its own, marked before the commit, loses the message when the process dies in
 // between.
 func Middleware(t *Transactor) message.Middleware {
 	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
@@ -95,7 +95,7 @@ func placed(ctx context.Context) error {
 		return fmt.Errorf("%w: luatx.Middleware inside luatx.Middleware: leave one out", ErrNested)
 	}
 	if ctx.Value(pipelineKey{}) != nil {
-		return fmt.Errorf("%w: luatx.Middleware inside luatx.PipelineMiddleware: leave one out", ErrNested)
+		return fmt.Errorf("%w: luatx.Middleware inside pipeline.Middleware: leave one out", ErrNested)
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ import (
 
 // StreamConfig configures a Stream. Stream and Operator are required.
 type StreamConfig struct {
-	// Stream is the key that outbox.PipelineMiddleware adds events to.
+	// Stream is the key that pipeline.Outbox adds events to.
 	Stream string
 	// Group is the consumer group that publishes them. Defaults to stream.OutboxGroup.
 	Group string

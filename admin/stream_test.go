@@ -20,6 +20,7 @@ import (
 	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
+	"github.com/luatx/luatx/pipeline"
 	"github.com/luatx/luatx/relay"
 	"github.com/luatx/luatx/stream"
 )
@@ -88,7 +89,7 @@ func scripted(t testing.TB, client redis.UniversalClient) mode {
 func streamed(t testing.TB, client redis.UniversalClient) mode {
 	t.Helper()
 	key := "{" + redistest.Namespace(t) + "}:outbox"
-	handled(t, []message.Middleware{luatx.PipelineMiddleware(client), outbox.PipelineMiddleware(outbox.PipelineConfig{Stream: key})}, "1", "2", "3")
+	handled(t, []message.Middleware{pipeline.Middleware(client), pipeline.Outbox(pipeline.OutboxConfig{Stream: key})}, "1", "2", "3")
 	backlog, err := admin.NewStream(client, admin.StreamConfig{Stream: key, Operator: "alice"})
 	admintest.Must(t, err)
 	return mode{

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/identity"
 	"github.com/luatx/luatx/internal/mark"
 	"github.com/luatx/luatx/message"
 )
@@ -37,11 +38,11 @@ func Middleware(cfg Config) message.Middleware {
 			if !ok {
 				return nil, misplaced(ctx)
 			}
-			identity, err := identify(cfg.MessageID, msg)
+			found, err := identity.Of(cfg.MessageID, msg)
 			if err != nil {
-				return nil, err
+				return nil, fmt.Errorf("inbox: %w", err)
 			}
-			id := luatx.MessageID{Scope: cfg.Scope, Source: identity.Source, ID: identity.ID}
+			id := luatx.MessageID{Scope: cfg.Scope, Source: found.Source, ID: found.ID}
 			if id.Scope == "" {
 				handler, _ := message.HandlerNameFromContext(ctx)
 				id.Scope = tx.Namespace() + "/" + handler
@@ -57,7 +58,7 @@ func Middleware(cfg Config) message.Middleware {
 // misplaced says what to do about a stack without a transaction around.
 func misplaced(ctx context.Context) error {
 	if _, ok := luatx.PipelineFromContext(ctx); ok {
-		return errors.New("inbox: inbox.Middleware inside luatx.PipelineMiddleware: replace it by inbox.SetNX, before luatx.PipelineMiddleware, or PipelineMiddleware by luatx.Middleware")
+		return errors.New("inbox: inbox.Middleware inside pipeline.Middleware: use pipeline.SetNX before pipeline.Middleware, or luatx.Middleware instead of pipeline.Middleware")
 	}
 	return errors.New("inbox: no transaction in context: put luatx.Middleware before inbox.Middleware")
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
+var errHandler = errors.New("no such customer")
+
 // deliver adds an entry to a stream of the aggregate, reads it, and returns it as a message.
 func deliver(t testing.TB, client redis.UniversalClient, stream, id string) *message.Message {
 	t.Helper()

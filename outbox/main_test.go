@@ -39,11 +39,6 @@ func scripted(tr *luatx.Transactor, cfg outbox.Config) []message.Middleware {
 	return []message.Middleware{luatx.Middleware(tr), inbox.Middleware(inbox.Config{}), outbox.Middleware(cfg)}
 }
 
-// pipelined is the stack whose outputs become entries of a stream.
-func pipelined(client redis.UniversalClient, cfg outbox.PipelineConfig) []message.Middleware {
-	return []message.Middleware{luatx.PipelineMiddleware(client), outbox.PipelineMiddleware(cfg)}
-}
-
 // router runs handle under the middlewares, as the handler of a name.
 func router(t testing.TB, name string, handle func(context.Context) ([]*message.Message, error), mw ...message.Middleware) *message.Router {
 	t.Helper()

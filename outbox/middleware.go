@@ -63,7 +63,7 @@ func Middleware(cfg Config) message.Middleware {
 // misplaced says what to do about a stack without a transaction around.
 func misplaced(ctx context.Context) error {
 	if _, ok := luatx.PipelineFromContext(ctx); ok {
-		return errors.New("outbox: outbox.Middleware inside luatx.PipelineMiddleware: replace it by outbox.PipelineMiddleware, or PipelineMiddleware by luatx.Middleware")
+		return errors.New("outbox: outbox.Middleware inside pipeline.Middleware: use pipeline.Outbox instead of outbox.Middleware, or luatx.Middleware instead of pipeline.Middleware")
 	}
 	return errors.New("outbox: no transaction in context: put luatx.Middleware before outbox.Middleware")
 }
@@ -89,7 +89,7 @@ func (cfg Config) event(ctx context.Context, output *message.Message, id func() 
 	if msg.ID() == "" {
 		msg.Attributes[message.AttrID] = id()
 	}
-	if err := direct(msg, cfg.Destination); err != nil {
+	if err := outboxentry.Direct(msg, cfg.Destination); err != nil {
 		return luatx.Event{}, err
 	}
 	event := luatx.Event{ID: msg.ID()}
@@ -141,19 +141,4 @@ func plainEvent(output *message.Message, id func() string) (luatx.Event, error) 
 		return event, fmt.Errorf("outbox: encode %q: %w", event.ID, err)
 	}
 	return event, nil
-}
-
-// direct gives an event its destination where it has none.
-func direct(event *message.Message, destination func(*message.Message) (string, error)) error {
-	if destination == nil || event.Destination() != "" {
-		return nil
-	}
-	name, err := destination(event)
-	if err != nil {
-		return fmt.Errorf("destination: %w", err)
-	}
-	if name != "" {
-		event.Attributes[message.AttrDestination] = name
-	}
-	return nil
 }

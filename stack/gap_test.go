@@ -30,7 +30,7 @@ func (l lostProcess) Charge(ctx context.Context, c charge) error {
 	return errors.New("the process has died")
 }
 
-// TestGap states what the documentation of inbox.SetNX says: where a process dies between the mark and the EXEC,
+// TestGap states what the documentation of pipeline.SetNX says: where a process dies between the mark and the EXEC,
 // the redelivery passes for a duplicate, and the message is lost. In the scripted mode the same sequence applies
 // it, for there is no mark without its effect.
 func TestGap(t *testing.T) {

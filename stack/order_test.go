@@ -15,6 +15,7 @@ import (
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
+	"github.com/luatx/luatx/pipeline"
 	"github.com/luatx/luatx/stack"
 )
 
@@ -25,16 +26,16 @@ type layer struct {
 }
 
 func layers(client redis.UniversalClient, t *luatx.Transactor) []layer {
-	quiet := inbox.SetNXConfig{Logger: slog.New(slog.DiscardHandler)}
+	quiet := pipeline.SetNXConfig{Logger: slog.New(slog.DiscardHandler)}
 	return []layer{
-		{"inbox.Overlap", inbox.Overlap(client, quiet)},
+		{"pipeline.Overlap", pipeline.Overlap(client, quiet)},
 		{"luatx.Middleware", luatx.Middleware(t)},
 		{"inbox.Middleware", inbox.Middleware(inbox.Config{})},
 		{"inbox.Precheck", inbox.Precheck()},
 		{"outbox.Middleware", outbox.Middleware(outbox.Config{})},
-		{"inbox.SetNX", inbox.SetNX(client, quiet)},
-		{"luatx.PipelineMiddleware", luatx.PipelineMiddleware(client)},
-		{"outbox.PipelineMiddleware", outbox.PipelineMiddleware(outbox.PipelineConfig{Stream: "{a}:out"})},
+		{"pipeline.SetNX", pipeline.SetNX(client, quiet)},
+		{"pipeline.Middleware", pipeline.Middleware(client)},
+		{"pipeline.Outbox", pipeline.Outbox(pipeline.OutboxConfig{Stream: "{a}:out"})},
 	}
 }
 
@@ -55,7 +56,7 @@ func inOrder(names, order []string) bool {
 // stand around the inbox, and a look before the handler may come twice.
 func sound(names []string) bool {
 	has := func(name string) bool { return slices.Contains(names, name) }
-	if has("outbox.PipelineMiddleware") && !has("luatx.PipelineMiddleware") || has("inbox.Precheck") && !has("inbox.Middleware") {
+	if has("pipeline.Outbox") && !has("pipeline.Middleware") || has("inbox.Precheck") && !has("inbox.Middleware") {
 		return false
 	}
 	if (has("inbox.Middleware") || has("outbox.Middleware")) && !has("luatx.Middleware") {
@@ -68,11 +69,11 @@ func sound(names []string) bool {
 		return names
 	}
 	rest := once("inbox.Precheck")
-	scripted := []string{"inbox.Overlap", "luatx.Middleware"}
+	scripted := []string{"pipeline.Overlap", "luatx.Middleware"}
 	return inOrder(rest, append(scripted, "inbox.Middleware", "inbox.Precheck", "outbox.Middleware")) ||
 		inOrder(rest, append(scripted, "inbox.Middleware", "outbox.Middleware", "inbox.Precheck")) ||
 		inOrder(rest, append(scripted, "outbox.Middleware", "inbox.Middleware", "inbox.Precheck")) ||
-		inOrder(rest, []string{"inbox.SetNX", "luatx.PipelineMiddleware", "outbox.PipelineMiddleware"})
+		inOrder(rest, []string{"pipeline.SetNX", "pipeline.Middleware", "pipeline.Outbox"})
 }
 
 // TestEveryOrder tries every stack of up to four of the eight middlewares: it works where it is sound, and else fails
@@ -142,7 +143,7 @@ func tryStack(ctx context.Context, t *testing.T, client redis.UniversalClient, s
 // wantAdvice holds that an error says which line to do what with: one of the stack, and what about it.
 func wantAdvice(t *testing.T, names []string, text string) {
 	t.Helper()
-	if text == "outbox: no pipeline in context (PipelineMiddleware required)" {
+	if text == "pipeline: no pipeline in context: put pipeline.Middleware before pipeline.Outbox" {
 		return
 	}
 	named := slices.ContainsFunc(names, func(name string) bool { return strings.Contains(text, name) })

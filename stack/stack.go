@@ -18,6 +18,7 @@ import (
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
+	"github.com/luatx/luatx/pipeline"
 )
 
 // Config configures a stack. What only one mode needs, the other one ignores.
@@ -29,7 +30,7 @@ type Config struct {
 	OrderingKey func(*message.Message) (string, error)
 	At          func(*message.Message) (time.Time, error)
 
-	// MessageID returns the identity of a message, in both modes: see inbox.Config and inbox.SetNXConfig. The constructors
+	// MessageID returns the identity of a message, in both modes: see inbox.Config and pipeline.SetNXConfig. The constructors
 	// call it, and MarkKey, with messages of their own to compare both modes. Defaults to message.IdentityOf: source and id.
 	MessageID func(*message.Message) (message.Identity, error)
 
@@ -41,10 +42,10 @@ type Config struct {
 	// Retention is how long an id is known. Defaults to 24 hours. Pipelined only: in the scripted mode it is the
 	// Transactor's.
 	Retention time.Duration
-	// MarkKey names the key of a message's mark, by its identity. Pipelined only: see inbox.SetNXConfig.
+	// MarkKey names the key of a message's mark, by its identity. Pipelined only: see pipeline.SetNXConfig.
 	MarkKey func(message.Identity) string
 	// OutboxStream is the key that events are added to; OutboxStreamFor names it by the handler's input, which a
-	// cluster needs. One of them is required. Pipelined only: see outbox.PipelineConfig.
+	// cluster needs. One of them is required. Pipelined only: see pipeline.OutboxConfig.
 	OutboxStream    string
 	OutboxStreamFor func(input *message.Message) (string, error)
 
@@ -54,7 +55,7 @@ type Config struct {
 	OutboxMarshal func(*message.Message) (map[string]any, error)
 
 	// Overlap is the client of the pipeline mode's marks, while a service changes from one mode to the other; see
-	// inbox.Overlap and docs/swap.md. Defaults to none. Scripted only; Retention and MarkKey are those of the marks.
+	// pipeline.Overlap and docs/swap.md. Defaults to none. Scripted only; Retention and MarkKey are those of the marks.
 	Overlap redis.UniversalClient
 	// RelayElsewhere says that no relay runs in this process on purpose. Defaults to a warning, once, where events
 	// were committed and no relay was attached to the Transactor for 10 seconds. Scripted only.
@@ -64,9 +65,9 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Pipelined is the three-step way: SET NX, then MULTI … EXEC, then the acknowledgement by the router. Its gap is
-// described at inbox.SetNX and luatx.PipelineMiddleware. It returns an error if MarkKey does not tell the messages apart
-// that MessageID tells apart.
+// Pipelined returns the stack of pipeline mode: SET NX, then MULTI … EXEC, then the acknowledgement by the router. Package
+// pipeline describes its gaps. Pipelined returns an error if MarkKey returns one key for messages that MessageID
+// distinguishes.
 func Pipelined(client redis.UniversalClient, cfg Config) (message.Middleware, error) {
 	if client == nil {
 		return message.Middleware{}, errors.New("stack: Pipelined needs a client")
@@ -78,9 +79,9 @@ func Pipelined(client redis.UniversalClient, cfg Config) (message.Middleware, er
 		return message.Middleware{}, err
 	}
 	return message.Chain(
-		inbox.SetNX(client, cfg.marks()),
-		luatx.PipelineMiddleware(client),
-		outbox.PipelineMiddleware(outbox.PipelineConfig{
+		pipeline.SetNX(client, cfg.marks()),
+		pipeline.Middleware(client),
+		pipeline.Outbox(pipeline.OutboxConfig{
 			Stream: cfg.OutboxStream, StreamFor: cfg.OutboxStreamFor, Destination: cfg.Destination,
 			MarshalFunc: cfg.OutboxMarshal,
 		}),
@@ -98,7 +99,7 @@ func Scripted(t *luatx.Transactor, cfg Config) (message.Middleware, error) {
 		if err := cfg.checkMarks(); err != nil {
 			return message.Middleware{}, err
 		}
-		middlewares = append(middlewares, inbox.Overlap(cfg.Overlap, cfg.marks()))
+		middlewares = append(middlewares, pipeline.Overlap(cfg.Overlap, cfg.marks()))
 	}
 	middlewares = append(middlewares, luatx.Middleware(t), inbox.Middleware(inbox.Config{Scope: cfg.Scope, MessageID: cfg.MessageID}))
 	if cfg.Precheck {
@@ -115,6 +116,6 @@ func Scripted(t *luatx.Transactor, cfg Config) (message.Middleware, error) {
 }
 
 // marks configures what both modes do about the marks of SetNX.
-func (c Config) marks() inbox.SetNXConfig {
-	return inbox.SetNXConfig{Retention: c.Retention, MessageID: c.MessageID, MarkKey: c.MarkKey, Logger: c.Logger}
+func (c Config) marks() pipeline.SetNXConfig {
+	return pipeline.SetNXConfig{Retention: c.Retention, MessageID: c.MessageID, MarkKey: c.MarkKey, Logger: c.Logger}
 }

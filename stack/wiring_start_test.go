@@ -11,6 +11,7 @@ import (
 	"github.com/luatx/luatx/inbox"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/pipeline"
 	"github.com/luatx/luatx/stack"
 	"github.com/luatx/luatx/stream"
 )
@@ -64,10 +65,10 @@ func TestHiddenInboxRollsBackUnderAckForward(t *testing.T) {
 		tr, err := luatx.New(client, luatx.Config{Namespace: redistest.Namespace(t)})
 		must(t, err)
 		prefix := redistest.Tag(t)
-		marks := inbox.SetNXConfig{MarkKey: func(id message.Identity) string { return prefix + id.ID }}
+		marks := pipeline.SetNXConfig{MarkKey: func(id message.Identity) string { return prefix + id.ID }}
 		for name, mw := range map[string]message.Middleware{
 			"scripted":  message.Chain(luatx.Middleware(tr), inbox.Middleware(inbox.Config{})),
-			"pipelined": message.Chain(inbox.SetNX(client, marks), luatx.PipelineMiddleware(client)),
+			"pipelined": message.Chain(pipeline.SetNX(client, marks), pipeline.Middleware(client)),
 		} {
 			effect := "{" + redistest.Tag(t) + "}"
 			if name == "scripted" {
@@ -112,7 +113,7 @@ func TestRouterRejectsSetNXAroundScriptedStack(t *testing.T) {
 	scripted, err := stack.Scripted(tr, stack.Config{})
 	must(t, err)
 	router := message.NewRouter(message.PipeConfig{})
-	must(t, router.Use(message.Chain(inbox.SetNX(client, inbox.SetNXConfig{}), scripted)))
+	must(t, router.Use(message.Chain(pipeline.SetNX(client, pipeline.SetNXConfig{}), scripted)))
 	wantUnsafe(t, router.Check(), "replace it by inbox.Middleware")
 }
 

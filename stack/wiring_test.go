@@ -14,6 +14,7 @@ import (
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
+	"github.com/luatx/luatx/pipeline"
 	"github.com/luatx/luatx/stream"
 )
 
@@ -98,10 +99,10 @@ func TestRedeliveryDoesNotLoseOutputsUnderAckForward(t *testing.T) {
 		tr, err := luatx.New(client, luatx.Config{Namespace: redistest.Namespace(t)})
 		must(t, err)
 		prefix := redistest.Tag(t)
-		marks := inbox.SetNXConfig{MarkKey: func(id message.Identity) string { return prefix + id.ID }}
+		marks := pipeline.SetNXConfig{MarkKey: func(id message.Identity) string { return prefix + id.ID }}
 		for name, mw := range map[string][]message.Middleware{
 			"scripted":  {luatx.Middleware(tr), inbox.Middleware(inbox.Config{})},
-			"pipelined": {inbox.SetNX(client, marks), luatx.PipelineMiddleware(client)},
+			"pipelined": {pipeline.SetNX(client, marks), pipeline.Middleware(client)},
 		} {
 			runs, lost := 0, error(nil)
 			router := message.NewRouter(message.PipeConfig{AckStrategy: message.AckForward})
@@ -135,7 +136,7 @@ func TestRouterRejectsSetNXAroundScriptedTransactionBeforeFirstMessage(t *testin
 	tr, err := luatx.New(client, luatx.Config{Namespace: redistest.Namespace(t)})
 	must(t, err)
 	router := message.NewRouter(message.PipeConfig{})
-	must(t, router.Use(inbox.SetNX(client, inbox.SetNXConfig{}), luatx.Middleware(tr)))
+	must(t, router.Use(pipeline.SetNX(client, pipeline.SetNXConfig{}), luatx.Middleware(tr)))
 	_, err = router.Pipe(t.Context(), make(chan *message.Message))
 	wantUnsafe(t, err, "replace it by inbox.Middleware")
 }

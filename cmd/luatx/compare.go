@@ -19,7 +19,7 @@ import (
 var compareVerb = verb{
 	name: "keys compare", args: "stream…", short: "compare the marks of the pipeline mode with the inbox, for the messages of streams",
 	long: `luatx keys compare is a dry run of the swap. For the newest messages of each stream it compares the mark of the pipeline mode (the
-key that inbox.SetNX sets) with the mark of the scripted mode (in the inbox of the message's aggregate), and changes nothing.
+key that pipeline.SetNX sets) with the mark of the scripted mode (in the inbox of the message's aggregate), and changes nothing.
 
 It prints how many messages have both marks, one of them or none, and names the messages that the two modes identify
 differently: messages with one key in the pipeline mode that are several messages for the inbox, or the other way round. A
@@ -33,7 +33,7 @@ The exit status is 0; 1 where messages are identified differently or cannot be r
 		var c comparer
 		flags.StringVar(&c.handler, "handler", "", "name of the handler that applies the messages; this or --scope is required")
 		flags.StringVar(&c.scope, "scope", "", "inbox.Config.Scope, where the service has set one")
-		flags.StringVar(&c.mark, "mark", "", "`text` of the pipeline mode's key, such as 'inbox:{id}' (default the key of inbox.SetNX: inbox:source:id)")
+		flags.StringVar(&c.mark, "mark", "", "`text` of the pipeline mode's key, such as 'inbox:{id}' (default the key of pipeline.SetNX: inbox:source:id)")
 		flags.StringVar(&c.aggregate, "aggregate", "{subject}", "`text` of the aggregate; where it is empty, the tag of the stream in braces is taken")
 		flags.StringVar(&c.source, "source", "{source}", "`text` of the identity's source")
 		flags.StringVar(&c.id, "id", "{id}", "`text` of the identity's id")

@@ -40,7 +40,7 @@ const keysOutside = `
 | what ` + "`stream.DeadLetterKey`" + ` returns, or ` + "`DeadLetter`" + ` names | ` + "`stream.Subscriber`" + ` | dead letters, where there are any |
 | ` + "`{tag}:<stream>`" + `, and ` + "`…:<group>:lease`, `…:members`, `…:void`" + ` | partitioned streams | [partitions.md](partitions.md#keys) |
 | ` + "`…:idempotency:<digest>`" + ` | ` + "`idempotency`" + ` | a kept answer, beside the aggregate's keys, with an expiry |
-| ` + "`inbox:<source>:<id>`" + `, or what ` + "`MarkKey`" + ` names | ` + "`inbox.SetNX`" + ` | a mark of the pipeline mode, with an expiry |
+| ` + "`inbox:<source>:<id>`" + `, or what ` + "`MarkKey`" + ` names | ` + "`pipeline.SetNX`" + ` | a mark of the pipeline mode, with an expiry |
 | ` + "`trigger.Config.LastIDKey`" + ` | ` + "`trigger`" + ` | how far a trigger without a group has come |
 
 ## The scripts

@@ -14,8 +14,8 @@ const (
 	Outbox
 )
 
-// SetNXName is the name of inbox.SetNX among the traits of a Router's middlewares.
-const SetNXName = "inbox.SetNX"
+// SetNXName is the name of pipeline.SetNX among the traits of a Router's middlewares.
+const SetNXName = "pipeline.SetNX"
 
 // With returns a context that says: a middleware of this kind stands around.
 func With(ctx context.Context, kind Kind) context.Context { return context.WithValue(ctx, kind, true) }

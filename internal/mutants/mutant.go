@@ -63,15 +63,15 @@ func (r room) begins() []string {
 
 // goRooms are the packages that keep promises.
 var goRooms = []room{
-	{".", nil, []string{".", "./stack"}},
-	{"internal/eval", nil, []string{"./internal/eval", "./internal/commit", ".", "./relay"}},
-	{"internal/commit", nil, []string{"./internal/commit", "."}},
-	{"internal/shard", nil, []string{"./internal/shard", "./outbox", "./relay", "."}},
-	{"internal/link", nil, []string{"./relay", "./outbox", "./admin", "."}},
+	{".", nil, []string{".", "./test/commit", "./test/undo", "./test/faults", "./test/cluster", "./stack"}},
+	{"internal/eval", nil, []string{"./internal/eval", "./internal/commit", "./test/commit", "./test/faults", "./test/cluster", "./relay"}},
+	{"internal/commit", nil, []string{"./internal/commit", "./test/commit", "./test/undo", "./test/faults", "./test/cluster"}},
+	{"internal/shard", nil, []string{"./internal/shard", "./outbox", "./relay", "./test/commit", "./test/cluster"}},
+	{"internal/link", nil, []string{"./relay", "./outbox", "./admin", "./test/commit"}},
 	{"internal/settle", nil, []string{"./internal/settle", "./relay", "./sqltx"}},
 	{"outbox", nil, []string{"./outbox", "./relay"}},
 	{"relay", nil, []string{"./relay"}},
-	{"inbox", nil, []string{"./inbox", ".", "./stack"}},
+	{"inbox", nil, []string{"./inbox", "./test/commit", "./stack"}},
 	{"stream", nil, []string{"./stream"}},
 	{"repair", nil, []string{"./repair"}},
 	{"expiry", nil, []string{"./expiry"}},
@@ -93,8 +93,9 @@ var luaRooms = []struct {
 	{[]string{"_timers", "timer", "decide", "due", "revoke"}, []string{"./expiry"}},
 	{[]string{"partition", "lease", "_owned", "trim", "deadletter", "dead", "drop", "release", "extend", "fetch", "replay", "putback"}, []string{"./stream", "./trigger", "./outbox", "./admin"}},
 	{[]string{"_lanes", "_lease", "_outbox", "_park", "_errors", "_audit", "claim", "settle", "rearm", "discard", "dismiss", "erase", "hold", "unhold", "import", "list", "pause", "resume", "scheduled"}, []string{"./outbox", "./relay", "./admin"}},
-	{[]string{"forget"}, []string{"./admin", "."}},
-	{[]string{""}, []string{".", "./inbox", "./outbox", "./stack"}},
+	{[]string{"forget"}, []string{"./admin", "./test/commit"}},
+	{[]string{"_undo", "_rollback"}, []string{"./test/undo", "./test/commit"}},
+	{[]string{""}, []string{"./test/commit", "./test/undo", "./test/cluster", "./test/faults", "./inbox", "./outbox", "./stack"}},
 }
 
 func rooms() []string {

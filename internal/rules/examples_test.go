@@ -31,7 +31,7 @@ var exampled = map[string][]string{
 }
 
 // notPublic are trees of the core that nobody imports.
-var notPublic = []string{"admin/internal", "cmd", "examples", "internal"}
+var notPublic = []string{"admin/internal", "cmd", "examples", "internal", "test"}
 
 var exampleFunc = regexp.MustCompile(`(?m)^func Example(\w*)\(\) \{`)
 

@@ -11,23 +11,24 @@ import (
 // alone). A package imports its own tree and the layers below its own, never beside it or above. To let one package
 // of a layer import another, split the layer.
 var layers = [][]string{
-	{"admin/browsertest", "bench", "matrix", "sqltx/sqltest", "torture"},
+	{"admin/browsertest", "bench", "matrix", "sqltx/sqltest", "test", "torture"},
 	{"admin/internal/admintest", "cmd", "examples", "luatxtest", "internal/mutants", "internal/rules", "internal/upgrade"},
+	{"internal/rig"},
 	{"internal/redistest"},
 	{"contrib", "internal/measure"},
 	{"admin/console", "admin/httpapi"},
 	{"admin/internal/desk"},
 	{"admin/internal/guard"},
 	{"admin", "idempotency", "internal/rekey", "stack", "sqltx", "trigger"},
-	{"relay", "repair"},
+	{"pipeline", "relay", "repair"},
 	{"outbox", "inbox", "stream", "expiry"},
 	{"."},
 	{"internal/link"},
 	{"internal/commit"},
 	{"internal/shard"},
 	{"internal/eval", "internal/record"},
-	{"internal/command", "internal/inbound", "internal/outboxentry", "internal/settle"},
-	{"internal/apt", "internal/docs", "internal/identity", "internal/lua", "internal/mark", "internal/msgpack", "internal/observe", "internal/pretty", "internal/respproxy", "internal/sbom", "internal/slot", "message"},
+	{"internal/command", "internal/identity", "internal/inbound", "internal/outboxentry", "internal/settle"},
+	{"internal/apt", "internal/docs", "internal/lua", "internal/mark", "internal/msgpack", "internal/observe", "internal/pretty", "internal/respproxy", "internal/sbom", "internal/slot", "message"},
 }
 
 // only narrows what a package may import of the layers below it.

@@ -1,0 +1,92 @@
+package rig
+
+import (
+	"context"
+	"testing"
+
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/stream"
+	"github.com/redis/go-redis/v9"
+)
+
+// Publish adds a message to a stream.
+func Publish(t testing.TB, client redis.UniversalClient, key string, attrs message.Attributes) {
+	t.Helper()
+	p, err := stream.NewPublisher(client, stream.PublisherConfig{Stream: key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range p.Send(t.Context(), message.NewRaw([]byte("{}"), attrs, nil)) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Input is a stream with a consumer group, read by hand.
+type Input struct {
+	t      testing.TB
+	client redis.UniversalClient
+	Stream string
+}
+
+// NewInput creates a stream and its consumer group, g.
+func NewInput(t testing.TB, client redis.UniversalClient, stream string) Input {
+	t.Helper()
+	if err := client.XGroupCreateMkStream(t.Context(), stream, "g", "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	return Input{t, client, stream}
+}
+
+// Deliver adds an entry and reads it as a consumer.
+func (in Input) Deliver(consumer string, attrs message.Attributes) *message.Message {
+	in.t.Helper()
+	ctx := in.t.Context()
+	in.client.XAdd(ctx, &redis.XAddArgs{Stream: in.Stream, Values: []any{"id", attrs.ID()}})
+	read, err := in.client.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: consumer, Streams: []string{in.Stream, ">"}, Count: 1}).Result()
+	if err != nil || len(read[0].Messages) != 1 {
+		in.t.Fatal(read, err)
+	}
+	return in.Message(consumer, read[0].Messages[0].ID, attrs)
+}
+
+// Message returns the message of an entry that a consumer owns.
+func (in Input) Message(consumer, entry string, attrs message.Attributes) *message.Message {
+	source := message.Source{Stream: in.Stream, Group: "g", Consumer: consumer, Entry: entry}
+	return message.New(nil, attrs, message.NewAckingFrom(message.AckingConfig{
+		Ack:    func() { in.client.XAck(context.Background(), in.Stream, "g", entry) },
+		Source: source,
+	}))
+}
+
+// Pending returns how many entries of the stream its group has not acknowledged.
+func (in Input) Pending() int64 {
+	in.t.Helper()
+	return Pending(in.t, in.client, in.Stream)
+}
+
+// Pending returns how many entries of a stream its group g has not acknowledged.
+func Pending(t testing.TB, client redis.UniversalClient, stream string) int64 {
+	t.Helper()
+	p, err := client.XPending(t.Context(), stream, "g").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.Count
+}
+
+// Order returns the attributes of an order of aggregate a.
+func Order(id string) message.Attributes {
+	return message.Attributes{"id": id, "source": "/shop", "type": "order", "subject": "a"}
+}
+
+// EntryOf returns the id of the stream entry that a message came from.
+func EntryOf(t testing.TB, msg *message.Message) string {
+	t.Helper()
+	source, ok := msg.InputSource()
+	if !ok {
+		t.Fatal("the message has no source")
+	}
+	return source.Entry
+}

@@ -1,0 +1,229 @@
+package cluster_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/luatx/luatx/internal/rig"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/outbox"
+	"github.com/luatx/luatx/relay"
+	"github.com/luatx/luatx/stream"
+)
+
+// documented makes a user on the server as docs/acl.md says, for keys and with commands of its handlers, and returns a
+// client of its own. The categories of commands that any handler may use are left out: they would cover up what is
+// missing in the least.
+func documented(t testing.TB, server *redistest.Server, user string, rules ...string) *redis.Client {
+	t.Helper()
+	granted, err := server.Binary().Rules(user)
+	if err != nil {
+		t.Fatal(err)
+	}
+	granted = slices.DeleteFunc(granted, func(rule string) bool { return strings.HasPrefix(rule, "+@") })
+	if server.Binary().AtLeast(6, 2) {
+		rules = append(rules, "resetchannels", "&shop:*")
+	}
+	if !server.Binary().AtLeast(7, 0) {
+		rules = append(rules, "+client|setinfo", "+client|maint_notifications")
+	}
+	args := []any{"ACL", "SETUSER", user, "reset", "on", ">secret"}
+	for _, rule := range slices.Concat(rules, granted) {
+		args = append(args, rule)
+	}
+	if err := server.Admin(t).Do(t.Context(), args...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	return server.Client(t, func(o *redis.Options) { o.Username, o.Password = user, "secret" })
+}
+
+// TestDocumentedUsers holds that the users of docs/acl.md can do their work with what it grants them, each on its own
+// keys: an application consumes, commits and undoes, a relay publishes, an operator re-arms.
+func TestDocumentedUsers(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own())
+	handlers := []string{"+incr", "+get", "+lpop", "+lpush", "+rpush"}
+	app := documented(t, server, "app", slices.Concat([]string{"~shop:*", "~order:*"}, handlers)...) // its own relay as well
+	shop := func(c *luatx.Config) { c.Namespace, c.Keyspace = "shop", luatx.Partitions(2).WithPrefix("order") }
+	tr := rig.NewTransactor(t, app, shop)
+	k := rig.Key(t, tr, "a", "k")
+
+	n := rig.Key(t, tr, "a", "n")
+	stop := consumeAndPublish(redistest.Soon(t), t, app, tr)
+	rig.Publish(t, app, rig.Key(t, tr, "a", "orders"), message.Attributes{"id": "1", "source": "/shop", "type": "order", "subject": "a"})
+	redistest.Eventually(t, "the message to be applied, its event to be published", func() bool {
+		return app.Get(t.Context(), n).Val() == "1" && app.XLen(t.Context(), rig.Key(t, tr, "a", "published")).Val() == 1
+	})
+	stop()
+	if _, err := rig.Transact(t, tr, k, "HSET K:h f v;RPUSH K:l a b;SET K 1"); err != nil {
+		t.Fatal(err)
+	}
+	before := rig.Dump(t, app, tr)
+	if _, err := rig.Transact(t, tr, k, "INCR K;HDEL K:h f;LPOP K:l;RENAME K:l K:m;SADD K:l x;LPUSH K x"); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
+		t.Errorf("a transaction that fails: %v", err)
+	}
+	rig.NoTrace(t, app, tr, before)
+	if err := app.Set(t.Context(), "another", "v", 0).Err(); err == nil {
+		t.Error("the user writes keys that are not its own")
+	}
+
+	if _, err := tr.Transact(t.Context(), "a", func(tx *luatx.Tx) error {
+		return tx.Emit(luatx.Event{ID: "e", Body: []byte(`{"specversion":"1.0","id":"e","type":"t","source":"/s"}`)})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	cfg := relay.Config{Attempts: 1, NoInline: true, SweepInterval: 10 * time.Millisecond}
+	publisher := documented(t, server, "relay", "~shop:*", "~events:*")
+	stop = runRelay(t, newUnchecked(t, publisher, shop), relay.PublisherFunc(func(context.Context, []*message.RawMessage) []error {
+		return []error{errors.New("never")}
+	}), cfg)
+	operator := outbox.NewStore(newUnchecked(t, documented(t, server, "operator", "~shop:*"), shop)).As("alice")
+	var parked []outbox.Event
+	redistest.Eventually(t, "the event to be parked", func() bool {
+		for p, err := range operator.Parked(t.Context(), outbox.Filter{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			parked = append(parked, p)
+		}
+		return len(parked) > 0
+	})
+	stop()
+	if n, err := operator.Rearm(t.Context(), parked[0].Slot, parked[0].ID); n.Done() != 1 || err != nil {
+		t.Errorf("re-armed: %v, %v", n, err)
+	}
+	operate(t, operator, parked[0])
+	if counts, err := operator.Counts(t.Context()); err != nil || counts.Pending != 1 {
+		t.Errorf("%+v, %v", counts, err)
+	}
+	events, err := stream.NewPublisher(publisher, stream.PublisherConfig{Stream: "events:sold"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop = runRelay(t, newUnchecked(t, publisher, shop), relay.Streams(events), cfg)
+	redistest.Eventually(t, "the event to be published", func() bool {
+		return server.Admin(t).XLen(t.Context(), "events:sold").Val() == 1
+	})
+	stop()
+	log, err := server.Admin(t).ACLLog(t.Context(), 100).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range log {
+		if entry.Object != "another" { // the key that is none of theirs
+			t.Errorf("the server has denied %s to %s: %s", entry.Object, entry.Username, entry.Reason)
+		}
+	}
+}
+
+// TestDocumentedACLLinesWork sends the lines of docs/acl.md as they stand, in their order. The users have the channels
+// that the lines grant, and no others.
+func TestDocumentedACLLinesWork(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own())
+	lines, err := server.Binary().ACLLines()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, words := range lines {
+		if err := server.Admin(t).Do(t.Context(), rig.Anys(words)...).Err(); err != nil {
+			t.Errorf("%s: %v", strings.Join(words, " "), err)
+		}
+	}
+	if !server.Binary().AtLeast(6, 2) {
+		return // users have all channels
+	}
+	for user, channels := range map[string]string{"app": "&shop:*", "relay": "&shop:*", "operator": "&shop:*", "trigger": "&news"} {
+		granted, err := server.Admin(t).ACLList(t.Context()).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := slices.IndexFunc(granted, func(line string) bool { return strings.HasPrefix(line, "user "+user+" ") })
+		if at < 0 || !strings.Contains(granted[at], " "+channels+" ") || strings.Contains(granted[at], "&* ") {
+			t.Errorf("%s: %q, want the channels %s", user, granted, channels)
+		}
+	}
+}
+
+// operate does what else an operator may do, and leaves an event as it is.
+func operate(t testing.TB, store *outbox.Store, e outbox.Event) {
+	t.Helper()
+	ctx, line := t.Context(), `{"aggregate":"a","id":"x","key":"k","attempts":1,"destination":"d","history":[{"attempt":1,"class":"c"}],"body":{"id":"x"}}`
+	do := func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	_, err := store.Show(ctx, e.Slot, e.ID)
+	do("show", err)
+	_, err = store.Overview(ctx)
+	do("overview", err)
+	_, err = store.FindPending(ctx, 10)
+	do("find", err)
+	_, err = store.Oldest(ctx)
+	do("oldest", err)
+	for _, state := range []outbox.State{outbox.Pending, outbox.Leased, outbox.Waiting, outbox.Sent, outbox.Parked} {
+		for _, err := range store.List(ctx, state, outbox.ListOptions{}) {
+			do("list", err)
+		}
+	}
+	_, err = store.Import(ctx, strings.NewReader(line))
+	do("import", err)
+	n, err := store.Slot("a")
+	do("slot", err)
+	_, err = store.RearmAll(ctx, outbox.Filter{IDs: []string{"x"}}, outbox.RearmOptions{Destination: "e"})
+	do("re-arm", err)
+	_, err = store.Export(ctx, io.Discard, outbox.Filter{})
+	do("export", err)
+	_, err = store.Erase(ctx, n, "asked to", "x")
+	do("erase", err)
+	_, err = store.Replay(ctx, time.Time{}, outbox.Filter{}, outbox.ReplayOptions{})
+	do("replay", err)
+	answers, err := store.Discard(ctx, n, "done with it", "x")
+	if do("discard", err); answers.Done() != 1 {
+		t.Errorf("discard: %v", answers)
+	}
+	for _, err := range store.Audit(ctx, time.Time{}) {
+		do("audit", err)
+	}
+}
+
+// newUnchecked returns a Transactor of one who does not commit.
+func newUnchecked(t testing.TB, client redis.UniversalClient, change func(*luatx.Config)) *luatx.Transactor {
+	t.Helper()
+	var cfg luatx.Config
+	change(&cfg)
+	tr, err := luatx.New(client, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tr
+}
+
+func runRelay(t testing.TB, tr *luatx.Transactor, publisher relay.Publisher, cfg relay.Config) (stop func()) {
+	t.Helper()
+	r, err := relay.New(tr, publisher, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	return func() {
+		cancel()
+		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}
+}

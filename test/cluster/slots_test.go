@@ -1,0 +1,243 @@
+package cluster_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/luatx/luatx/internal/rig"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/shard"
+	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/message"
+)
+
+// counter is a hook that counts the commands a client sends.
+type counter struct{ n atomic.Int64 }
+
+func (c *counter) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		c.n.Add(1)
+		return next(ctx, cmd)
+	}
+}
+
+func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		c.n.Add(int64(len(cmds)))
+		return next(ctx, cmds)
+	}
+}
+
+// TestCrossSlotIsRefusedBeforeSending holds that a laptop finds what a cluster would refuse, and is told which keys do
+// not go together, and why.
+func TestCrossSlotIsRefusedBeforeSending(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tr := t.Context(), rig.NewTransactor(t, client)
+		sent := &counter{}
+		client.AddHook(sent)
+		for name, c := range map[string]struct {
+			record func(p redis.Pipeliner)
+			says   string
+		}{
+			"the first key": {func(p redis.Pipeliner) {
+				p.Set(ctx, "{bar}", 1, 0)
+			}, `set: key "{bar}" hashes to slot 5061, tag {foo} of the transaction to slot 12182`},
+			"the second key": {func(p redis.Pipeliner) {
+				p.Set(ctx, "{foo}:x", 1, 0)
+				p.Set(ctx, "{bar}", 1, 0)
+			}, `set: key "{bar}" hashes to slot 5061, key "{foo}:x" and tag {foo} of the transaction to slot 12182`},
+			"two keys of one command": {func(p redis.Pipeliner) {
+				p.Rename(ctx, "{foo}:x", "bar")
+			}, `rename: key "bar" hashes to slot 5061, key "{foo}:x" and tag {foo} of the transaction to slot 12182`},
+		} {
+			_, err := tr.Transact(ctx, "foo", func(tx *luatx.Tx) error {
+				c.record(tx.Pipeline()) // by an adapter that does not look at the error
+				return nil
+			}, luatx.WithID("1"))
+			if !errors.Is(err, luatx.ErrCrossSlot) || !strings.Contains(strings.ToLower(err.Error()), strings.ToLower(c.says)) {
+				t.Errorf("%s: %v\nwant %s", name, err, c.says)
+			}
+		}
+		if n := sent.n.Load(); n != 0 {
+			t.Errorf("%d commands were sent", n)
+		}
+	})
+}
+
+// TestIdentityIsFrozen holds the text that a shard is held against: another one would lock every service out of its
+// shards at its next deployment.
+func TestIdentityIsFrozen(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	for _, c := range []struct {
+		keyspace luatx.Keyspace
+		want     string
+	}{
+		{luatx.Keyspace{}, "luatx 2, namespace shop.eu-1, own tags"},
+		{luatx.OwnTags().WithPrefix("p"), "luatx 2, namespace shop.eu-1, own tags"}, // a prefix moves nothing to another slot
+		{luatx.Partitions(7), "luatx 2, namespace shop.eu-1, 7 partitions"},
+	} {
+		client.FlushAll(t.Context())
+		tr := rig.NewTransactor(t, client, func(cfg *luatx.Config) { cfg.Namespace, cfg.Keyspace = "shop.eu-1", c.keyspace })
+		if _, err := tr.Transact(t.Context(), "a", func(*luatx.Tx) error { return nil }, luatx.WithID("1")); err != nil {
+			t.Fatal(err)
+		}
+		tag, err := c.keyspace.Tag("a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		inbox := "shop.eu-1:{" + slot.Text(slot.OfTag(tag)) + "}:inbox:a"
+		if got := client.HGet(t.Context(), inbox, "id").Val(); got != c.want {
+			t.Errorf("the shard is %q, want %q", got, c.want)
+		}
+	}
+}
+
+// TestClusterMigratingSlotTurnsEveryScriptAway holds the key that never exists for each script that writes: none runs
+// while its slot migrates, though every other key that it declares is there; each runs when the slot has moved.
+func TestClusterMigratingSlotTurnsEveryScriptAway(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.Cluster(t)
+	client := cluster.Client(t)
+	ctx, log := redistest.Soon(t), &rig.Lines{}
+	tr := rig.NewTransactor(t, client, func(c *luatx.Config) {
+		c.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
+	scripts, n := link.Of(tr).Scripts, slot.OfTag("a")
+	home := scripts.Shard(n)
+	for _, id := range []string{"claimed", "settled", "parked"} {
+		if _, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			return tx.Emit(luatx.Event{ID: id, Body: []byte(id)})
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Every key that any script declares exists, but for the one that never does.
+	for _, hash := range []string{"inbox:b", "broken", "attempts", "leases", "errors"} {
+		client.HSet(ctx, home.Key(hash), "x", "y")
+	}
+	for _, hash := range []string{"counts", "parked:by", "routes", "headers"} {
+		client.HSet(ctx, home.Key(hash), "x", "1")
+	}
+	client.ZAdd(ctx, home.Key("lanes"), redis.Z{Member: "k\x000000000000000001\x00x"})
+	client.XAdd(ctx, &redis.XAddArgs{Stream: home.Key("audit"), Values: []string{"operation", "0"}})
+	client.ZAdd(ctx, home.Key("parked"), redis.Z{Member: "parked"})
+	client.ZAdd(ctx, home.Key("sent"), redis.Z{Score: 1e18, Member: "x"})
+	client.Set(ctx, home.Key("seq"), 1, 0)
+	count := rig.Key(t, tr, "a", "count")
+	client.Set(ctx, count, 0, 0)
+	in := rig.NewInput(t, client, rig.Key(t, tr, "a", "orders"))
+	msg := in.Deliver("c", rig.Order("1"))
+	r := rig.NewRouter(t, message.PipeConfig{}, rig.Scripted(t, tr), func(ctx context.Context) ([]*message.Message, error) {
+		return nil, luatx.Queued(luatx.CmdableFromContext(ctx, client).Incr(ctx, count))
+	})
+
+	work := map[string]func(context.Context) error{
+		"commit": func(ctx context.Context) error {
+			_, err := r.Process(ctx, in.Message("c", rig.EntryOf(t, msg), rig.Order("1")))
+			return err
+		},
+		"resolve": func(ctx context.Context) error {
+			_, _, _, err := link.Of(tr).Commits.Resolve(ctx, home, "0123456789abcdef", "base5678\x00\x01", time.Now().Add(time.Minute))
+			return err
+		},
+		"claim": func(ctx context.Context) error {
+			_, err := scripts.Claim(ctx, home, shard.Claiming{Limit: 1, Lease: time.Minute, Attempts: 3})
+			return err
+		},
+		"settle": func(ctx context.Context) error {
+			_, err := scripts.Settle(ctx, home, shard.Settling{Attempts: 3, Retention: time.Hour}, []shard.Settlement{{ID: "settled", What: "sent"}})
+			return err
+		},
+		"enqueue": func(ctx context.Context) error {
+			_, err := link.Of(tr).Commits.Enqueue(ctx, home, []shard.Event{{ID: "enqueued", Body: []byte("x")}})
+			return err
+		},
+		"scheduled": func(ctx context.Context) error {
+			_, err := scripts.Schedule(ctx, home, "scheduled", time.Now())
+			return err
+		},
+		"rearm": func(ctx context.Context) error {
+			_, err := scripts.Rearm(ctx, home, shard.Act{Operation: "1"}, time.Time{}, "", []string{"parked"})
+			return err
+		},
+		"discard": func(ctx context.Context) error {
+			_, err := scripts.Discard(ctx, home, shard.Act{Operation: "2"}, []string{"discarded"})
+			return err
+		},
+		"erase": func(ctx context.Context) error {
+			_, err := scripts.Erase(ctx, home, shard.Act{Operation: "3"}, []string{"erased"})
+			return err
+		},
+		"replay": func(ctx context.Context) error {
+			_, err := scripts.Replay(ctx, home, shard.Act{Operation: "4"}, time.Now(), []string{"replayed"})
+			return err
+		},
+		"import": func(ctx context.Context) error {
+			_, err := scripts.Import(ctx, home, shard.Act{Operation: "5"}, []shard.Imported{{ID: "imported", Parked: time.Now(), Body: []byte("x")}})
+			return err
+		},
+	}
+	source, err := cluster.NodeForSlot(ctx, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	masters, err := cluster.Masters(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	target := masters[0]
+	if target == source {
+		target = masters[1]
+	}
+	before := rig.Dump(t, client, tr)
+	migration, err := cluster.BeginMigration(ctx, n, target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, do := range work {
+		short, cancel := context.WithCancel(ctx)
+		done := make(chan error, 1)
+		go func() { done <- do(short) }()
+		redistest.Eventually(t, name+" to be turned away, or to end", func() bool { return turnedAway(log, name) || len(done) > 0 })
+		cancel()
+		if err := <-done; err == nil || !turnedAway(log, name) {
+			t.Errorf("%s on a slot that migrates: %v", name, err)
+		}
+	}
+	rig.NoTrace(t, client, tr, before)
+	if err := migration.Finish(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for name, do := range work {
+		if err := do(ctx); err != nil {
+			t.Errorf("%s on a slot that has migrated: %v", name, err)
+		}
+	}
+	if client.Get(ctx, count).Val() != "1" || in.Pending() != 0 {
+		t.Errorf("applied %s times, %d entries pending", client.Get(ctx, count).Val(), in.Pending())
+	}
+}
+
+// turnedAway reports whether a script was answered TRYAGAIN.
+func turnedAway(log *rig.Lines, script string) bool {
+	for line := range strings.Lines(log.String()) {
+		if strings.Contains(line, "script="+script+" ") && strings.Contains(line, "TRYAGAIN") {
+			return true
+		}
+	}
+	return false
+}

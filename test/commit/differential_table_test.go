@@ -1,0 +1,1 @@
+package commit_test

@@ -1,0 +1,372 @@
+package commit_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/luatx/luatx/internal/rig"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/respproxy"
+	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/message"
+)
+
+// durable returns a Transactor that waits, and its log.
+func durable(t *testing.T, client redis.UniversalClient, d luatx.Durability) (*luatx.Transactor, *rig.Lines) {
+	t.Helper()
+	log := &rig.Lines{}
+	return rig.NewTransactor(t, client, func(c *luatx.Config) {
+		c.Durability, c.Logger = d, slog.New(slog.NewTextHandler(log, nil))
+	}), log
+}
+
+// note commits an event on an aggregate.
+func note(ctx context.Context, tr *luatx.Transactor, aggregate string, opts ...luatx.Option) (luatx.Result, error) {
+	return tr.Transact(ctx, aggregate, func(tx *luatx.Tx) error { return tx.Emit(luatx.Event{Body: []byte("{}")}) }, opts...)
+}
+
+// TestReplicated holds that a result says whether replicas have the commit, that a replica which stands still is
+// waited for as long as Timeout says and is no error, and that a repeated call asks anew, on whatever connection.
+func TestReplicated(t *testing.T) {
+	t.Parallel()
+	master, replica := redistest.WithReplica(t, redistest.Own())
+	ctx := redistest.Soon(t)
+	const timeout = 800 * time.Millisecond
+	tr, log := durable(t, master.Client(t), luatx.Durability{Replicas: 1, Timeout: timeout})
+	expect := func(what string, got luatx.Result, err error, outcome luatx.Outcome, replicated bool) {
+		t.Helper()
+		if err != nil || got.Outcome != outcome || got.Replicated != replicated {
+			t.Errorf("%s: %+v, %v", what, got, err)
+		}
+	}
+	redistest.Eventually(t, "the replica to be online", func() bool {
+		result, err := note(ctx, tr, "a")
+		return err != nil || result.Replicated
+	})
+	result, err := note(ctx, tr, "a", luatx.WithID("1"))
+	expect("with a replica", result, err, luatx.Committed, true)
+	result, err = tr.Transact(ctx, "a", func(*luatx.Tx) error { return nil })
+	expect("nothing to commit", result, err, luatx.Committed, true)
+	for _, got := range tr.TransactBatch(ctx, []luatx.BatchItem{
+		{Aggregate: "a", Func: func(tx *luatx.Tx) error { return tx.Emit(luatx.Event{Body: []byte("{}")}) }},
+		{Aggregate: "b", Func: func(tx *luatx.Tx) error { return tx.Emit(luatx.Event{Body: []byte("{}")}) }},
+	}) {
+		expect("a batch", got.Result, got.Err, luatx.Committed, true)
+	}
+
+	if err := replica.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	result, err = note(ctx, tr, "a", luatx.WithID("2"))
+	expect("with a replica that stands still", result, err, luatx.Committed, false)
+	if took := time.Since(begun); took < timeout || took > timeout+3*time.Second {
+		t.Errorf("waited %v", took)
+	}
+	again, err := luatx.New(master.Client(t), tr.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := again.Check(ctx); err != nil {
+		t.Fatal(err)
+	}
+	// WAIT is about the last write of its connection: these begin with connections that have written nothing.
+	onNewConnections := func() {
+		t.Helper()
+		if err := master.Admin(t).ClientKillByFilter(ctx, "TYPE", "normal", "SKIPME", "yes").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	onNewConnections()
+	result, err = note(ctx, again, "a", luatx.WithID("2"))
+	expect("asked again", result, err, luatx.Duplicate, false)
+	onNewConnections()
+	asked := luatx.BatchItem{
+		Aggregate: "a", Func: func(tx *luatx.Tx) error { return tx.Emit(luatx.Event{Body: []byte("{}")}) }, Options: []luatx.Option{luatx.WithID("2")},
+	}
+	for _, got := range again.TransactBatch(ctx, []luatx.BatchItem{asked, asked}) {
+		expect("asked again in a batch of duplicates", got.Result, got.Err, luatx.Duplicate, false)
+	}
+
+	hurry, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	result, err = note(hurry, tr, "a")
+	expect("in a hurry", result, err, luatx.Committed, false)
+
+	if err := replica.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	redistest.Eventually(t, "the replica to catch up", func() bool {
+		result, err = note(ctx, tr, "a", luatx.WithID("2"))
+		return err != nil || result.Replicated
+	})
+	expect("asked after it went on", result, err, luatx.Duplicate, true)
+	if text := log.String(); strings.Contains(text, "replicated") {
+		t.Errorf("the log says %s", text)
+	}
+}
+
+// TestHurriedCallersCommitWhileOthersWaitForReplicas gives callers less time than the waits of others take, which hold
+// every flight of the queue.
+func TestHurriedCallersCommitWhileOthersWaitForReplicas(t *testing.T) {
+	t.Parallel()
+	master, replica := redistest.WithReplica(t, redistest.Own())
+	ctx := redistest.Soon(t)
+	const timeout, hurried = 8 * time.Second, 6 * time.Second // up to 6.2 a server checks once a second whether a WAIT is over
+	client := master.Client(t, func(o *redis.Options) { o.ReadTimeout = 2 * timeout })
+	tr, _ := durable(t, client, luatx.Durability{Replicas: 1, Timeout: timeout})
+	if err := replica.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	var patient, hasty sync.WaitGroup
+	for i := range 8 {
+		patient.Go(func() {
+			if result, err := note(ctx, tr, "a"); err != nil || result.Outcome != luatx.Committed {
+				t.Errorf("patient caller %d: %+v, %v", i, result, err)
+			}
+		})
+	}
+	redistest.Eventually(t, "four flights to wait for the replica", func() bool {
+		return strings.Contains(client.Info(ctx, "clients").Val(), "blocked_clients:4")
+	})
+	hurry, cancel := context.WithTimeout(ctx, hurried)
+	defer cancel()
+	for i := range 3 {
+		hasty.Go(func() {
+			if result, err := note(hurry, tr, "a"); err != nil || result.Outcome != luatx.Committed || result.Replicated {
+				t.Errorf("hurried caller %d: %+v, %v", i, result, err)
+			}
+		})
+	}
+	hasty.Wait()
+	if err := replica.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	patient.Wait()
+}
+
+// TestMiddlewareWithoutReplica holds that a message is acknowledged though its commit did not reach a replica: a
+// redelivery would not change that.
+func TestMiddlewareWithoutReplica(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr, _ := durable(t, client, luatx.Durability{Replicas: 9, Timeout: 20 * time.Millisecond})
+		n := rig.Key(t, tr, "a", "n")
+		r := rig.NewRouter(t, message.PipeConfig{}, rig.Scripted(t, tr), func(ctx context.Context) ([]*message.Message, error) {
+			return nil, luatx.Queued(luatx.CmdableFromContext(ctx, client).Incr(ctx, n))
+		})
+		acked := false
+		msg := message.New(nil, rig.Order("1"), message.NewAcking(func() { acked = true }, func(err error) { t.Error(err) }))
+		if _, err := r.Process(redistest.Soon(t), msg); err != nil || !acked || client.Get(t.Context(), n).Val() != "1" {
+			t.Errorf("acknowledged %t, %v", acked, err)
+		}
+	})
+}
+
+// The first request commits and its reply is lost. The server has no replica, so no WAIT confirms the commit.
+func TestCommitFoundAfterALostReplyIsNotReplicated(t *testing.T) {
+	t.Parallel()
+	for name, retries := range map[string]respproxy.Action{"found by a retry": respproxy.Pass(), "found by the lookup": respproxy.CutRequest()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			proxy, client, past := rig.Proxied(t)
+			var last luatx.Commit
+			tr := rig.NewTransactor(t, client, func(c *luatx.Config) {
+				if retries != respproxy.Pass() {
+					c.CommitTimeout = 500 * time.Millisecond // the lookup follows it
+				}
+				c.Durability = luatx.Durability{Replicas: 1, Timeout: time.Millisecond}
+				c.Observer.Committed = func(_ context.Context, commit luatx.Commit) { last = commit }
+			})
+			rig.Warm(t, tr)
+			n := rig.Key(t, tr, "a", "n")
+			isCommit := respproxy.Containing(rig.ScriptSHA(t, tr, "commit"))
+			var lost atomic.Bool
+			proxy.On(func(cmd []string) respproxy.Action {
+				switch {
+				case !isCommit(cmd):
+					return respproxy.Pass()
+				case lost.CompareAndSwap(false, true):
+					return respproxy.CutReply()
+				}
+				return retries
+			})
+			r := rig.NewRouter(t, message.PipeConfig{}, rig.Scripted(t, tr), func(ctx context.Context) ([]*message.Message, error) {
+				return nil, luatx.Queued(luatx.CmdableFromContext(ctx, client).Incr(ctx, n))
+			})
+			msg := message.New(nil, rig.Order("1"), message.NewAcking(nil, nil))
+			if _, err := r.Process(redistest.Soon(t), msg); err != nil || past.Get(t.Context(), n).Val() != "1" {
+				t.Fatalf("%v, applied %s times", err, past.Get(t.Context(), n).Val())
+			}
+			want := luatx.Result{Outcome: luatx.Replayed}
+			if last.Result != want {
+				t.Errorf("the Observer's result is %+v, want %+v", last.Result, want)
+			}
+			if retries != respproxy.Pass() {
+				return // a call ends with its context, and asks nothing behind it
+			}
+			lost.Store(false)
+			if got, err := note(redistest.Soon(t), tr, "a"); err != nil || got != want {
+				t.Errorf("the result is %+v, %v; want %+v", got, err, want)
+			}
+		})
+	}
+}
+
+// TestDurabilityThatCannotBeHad holds that where the server does not know the wait, or denies it, commits go on,
+// say that they are not known to be replicated, and one line of the log says why.
+func TestDurabilityThatCannotBeHad(t *testing.T) {
+	t.Parallel()
+	t.Run("denied", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Single(t, redistest.Own())
+		if err := server.Admin(t).Do(t.Context(), "acl", "setuser", "u", "on", ">p", "+@all", "-wait", "~*").Err(); err != nil {
+			t.Fatal(err)
+		}
+		client := server.Client(t, func(o *redis.Options) { o.Username, o.Password = "u", "p" })
+		holdsDurability(t, client, luatx.Durability{Replicas: 1}, false)
+	})
+	t.Run("fsync", func(t *testing.T) {
+		t.Parallel()
+		client := redistest.Shared(t).Client(t)
+		holdsDurability(t, client, luatx.Durability{Fsync: true}, client.Do(t.Context(), "waitaof", 1, 0, 1000).Err() == nil)
+	})
+}
+
+// holdsDurability commits, and fails the test unless the results say that it can be had or not.
+func holdsDurability(t *testing.T, client redis.UniversalClient, d luatx.Durability, had bool) {
+	t.Helper()
+	tr, log := durable(t, client, d)
+	for range 3 {
+		if result, err := note(redistest.Soon(t), tr, "a"); err != nil || result.Outcome != luatx.Committed || result.Replicated != had {
+			t.Errorf("%+v, %v", result, err)
+		}
+	}
+	if got := strings.Count(log.String(), "not known to be replicated"); had && got != 0 || !had && got != 1 {
+		t.Errorf("%d warnings: %s", got, log)
+	}
+}
+
+var waits = regexp.MustCompile(`cmdstat_wait:calls=(\d+)`)
+
+// TestCrowdSharesWaits holds that one wait serves all commits of a round trip.
+func TestCrowdSharesWaits(t *testing.T) {
+	t.Parallel()
+	master, _ := redistest.WithReplica(t, redistest.Own())
+	client := master.Client(t)
+	tr, _ := durable(t, client, luatx.Durability{Replicas: 1})
+	c := crowd{tr: tr, callers: 32, turns: 10, aggregates: 4}
+	c.run(t, client)
+	info := client.Info(t.Context(), "commandstats").Val()
+	m := waits.FindStringSubmatch(info)
+	if m == nil {
+		t.Fatal("no waits")
+	}
+	if n, _ := strconv.Atoi(m[1]); n == 0 || n > 160 {
+		t.Errorf("%d waits for 320 transactions", n)
+	}
+}
+
+// TestReplicatedOnACluster holds that the wait reaches the node that wrote, and that a slot which has moved since
+// the client looked is found.
+func TestReplicatedOnACluster(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.Cluster(t)
+	client := cluster.Client(t)
+	ctx := redistest.Soon(t)
+	tr, _ := durable(t, client, luatx.Durability{Replicas: 1, Timeout: 2 * time.Second})
+	var batch []luatx.BatchItem
+	for i := range 30 {
+		batch = append(batch, luatx.BatchItem{Aggregate: fmt.Sprint("a", i), Func: func(tx *luatx.Tx) error {
+			return tx.Emit(luatx.Event{Body: []byte("{}")})
+		}})
+	}
+	redistest.Eventually(t, "the replicas to be online", func() bool {
+		for _, got := range tr.TransactBatch(ctx, batch) {
+			if !got.Replicated {
+				return false
+			}
+		}
+		return true
+	})
+	masters, err := cluster.Masters(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := cluster.NodeForSlot(ctx, slot.OfTag("a0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, target := range masters {
+		if target != source {
+			if err := cluster.MigrateSlot(ctx, slot.OfTag("a0"), target); err != nil {
+				t.Fatal(err)
+			}
+			break
+		}
+	}
+	for i, got := range tr.TransactBatch(ctx, batch) {
+		if got.Err != nil || !got.Replicated {
+			t.Errorf("item %d: %+v", i, got)
+		}
+	}
+
+	master, err := cluster.NodeForSlot(ctx, slot.OfTag("a1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	replica, err := cluster.ReplicaOf(ctx, master)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := replica.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	cfg := tr.Config()
+	cfg.Durability.Timeout = 50 * time.Millisecond
+	hasty, err := luatx.New(client, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		if result, err := note(ctx, hasty, "a1"); err != nil || result.Replicated {
+			t.Errorf("with a replica that stands still: %+v, %v", result, err)
+		}
+	}
+	if err := replica.Resume(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDurabilityIsValidated holds that an error names the field and the remedy.
+func TestDurabilityIsValidated(t *testing.T) {
+	t.Parallel()
+	for want, d := range map[string]luatx.Durability{
+		"Durability.Replicas is -1: use 0, or more":             {Replicas: -1},
+		"Timeout is 1s, and there is nothing to wait for":       {Timeout: time.Second},
+		"Timeout is 1µs: use at least 1ms":                      {Replicas: 1, Timeout: time.Microsecond},
+		"Timeout is -1s: use at least 1ms":                      {Fsync: true, Timeout: -time.Second},
+		"Timeout is 1m0s, and the client gives up after its Re": {Replicas: 1, Timeout: time.Minute},
+	} {
+		for _, client := range []redis.UniversalClient{redis.NewClient(&redis.Options{}), redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})} {
+			if _, err := luatx.New(client, luatx.Config{Namespace: "n", Durability: d}); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%+v: %v", d, err)
+			}
+			if err := client.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}

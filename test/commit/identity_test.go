@@ -1,0 +1,278 @@
+package commit_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/luatx/luatx/internal/rig"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/inbox"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/respproxy"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/outbox"
+)
+
+// crowded is a keyspace whose aggregates share few slots.
+func crowded(c *luatx.Config) { c.Keyspace = luatx.Partitions(16).WithPrefix(c.Namespace) }
+
+// forEach calls do for the numbers below n, several at a time.
+func forEach(n int, do func(int)) {
+	const workers = 32
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			for i := w; i < n; i += workers {
+				do(i)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// ways are the ways in which a caller gives a transaction an id.
+var ways = map[string]func(ctx context.Context, tr *luatx.Transactor, aggregate string, fn func(*luatx.Tx) error) (luatx.Result, error){
+	"WithID": func(ctx context.Context, tr *luatx.Transactor, aggregate string, fn func(*luatx.Tx) error) (luatx.Result, error) {
+		return tr.Transact(ctx, aggregate, fn, luatx.WithID("payment-1"))
+	},
+	"KeepReplies": func(ctx context.Context, tr *luatx.Transactor, aggregate string, fn func(*luatx.Tx) error) (luatx.Result, error) {
+		return tr.Transact(ctx, aggregate, fn, luatx.WithID("payment-2"), luatx.KeepReplies())
+	},
+	"Claim": func(ctx context.Context, tr *luatx.Transactor, aggregate string, fn func(*luatx.Tx) error) (luatx.Result, error) {
+		return tr.Transact(ctx, aggregate, func(tx *luatx.Tx) error {
+			if err := tx.Claim(luatx.MessageID{Scope: "s", Source: "/shop", ID: "payment-3"}); err != nil {
+				return err
+			}
+			return fn(tx)
+		})
+	},
+}
+
+func TestOneIDCommitsOnceForEachAggregate(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		for name, transact := range ways {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				const aggregates = 1000
+				ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client, crowded)
+				for round, want := range []luatx.Outcome{luatx.Committed, luatx.Duplicate} {
+					forEach(aggregates, func(i int) {
+						account := fmt.Sprint("account-", i)
+						result, err := transact(ctx, tr, account, func(tx *luatx.Tx) error {
+							return luatx.Queued(tx.Pipeline().IncrBy(ctx, rig.Key(t, tr, account, "balance"), int64(i)))
+						})
+						if err != nil || result.Outcome != want {
+							t.Errorf("round %d, %s: %v, %v; want %v", round, account, result.Outcome, err, want)
+						}
+					})
+				}
+				for i := range aggregates {
+					if got := client.Get(ctx, rig.Key(t, tr, fmt.Sprint("account-", i), "balance")).Val(); got != strconv.Itoa(i) {
+						t.Errorf("account %d has %q", i, got)
+					}
+				}
+			})
+		}
+	})
+}
+
+func TestOneIDInABatchCommitsOnceForEachAggregate(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client, crowded)
+		counts := map[luatx.Outcome]int{}
+		var items []luatx.BatchItem
+		for i := range 600 {
+			account := fmt.Sprint("account-", i%300)
+			items = append(items, luatx.BatchItem{Aggregate: account, Options: []luatx.Option{luatx.WithID("bonus")}, Func: func(tx *luatx.Tx) error {
+				return luatx.Queued(tx.Pipeline().Incr(ctx, rig.Key(t, tr, account, "bonus")))
+			}})
+		}
+		for _, result := range tr.TransactBatch(ctx, items) {
+			if result.Err != nil {
+				t.Fatal(result.Err)
+			}
+			counts[result.Outcome]++
+		}
+		if counts[luatx.Committed] != 300 || counts[luatx.Duplicate] != 300 {
+			t.Errorf("%v, want 300 committed and 300 duplicates", counts)
+		}
+	})
+}
+
+func TestOneMessageIDIsAppliedOnceForEachAggregate(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		const aggregates = 200
+		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client, crowded)
+		r := message.NewRouter(message.PipeConfig{})
+		err := r.Use(luatx.Middleware(tr), inbox.Middleware(inbox.Config{}), inbox.Precheck(), outbox.Middleware(outbox.Config{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = r.AddHandler("pay", nil, message.NewHandler(func(ctx context.Context, msg *message.TypedMessage[any]) ([]*message.Message, error) {
+			paid := message.New(msg.Subject(), message.Attributes{"type": "paid", "source": "/bank"}, nil)
+			return []*message.Message{paid}, luatx.Queued(luatx.CmdableFromContext(ctx, client).Incr(ctx, rig.Key(t, tr, msg.Subject(), "payments")))
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		forEach(2*aggregates, func(i int) {
+			attrs := message.Attributes{"id": "payment-1", "source": "/shop", "type": "pay", "subject": fmt.Sprint("account-", i%aggregates)}
+			if _, err := r.Process(ctx, message.New(nil, attrs, message.NewAcking(nil, nil))); err != nil {
+				t.Error(err)
+			}
+		})
+		for i := range aggregates {
+			if got := client.Get(ctx, rig.Key(t, tr, fmt.Sprint("account-", i), "payments")).Val(); got != "1" {
+				t.Errorf("account %d has %q payments", i, got)
+			}
+		}
+		ids := map[string]bool{}
+		for event, err := range outbox.NewStore(tr).List(ctx, outbox.Pending, outbox.ListOptions{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids[event.ID] = true
+		}
+		if len(ids) != aggregates {
+			t.Errorf("%d events, want %d", len(ids), aggregates)
+		}
+	})
+}
+
+func TestDerivedEventIDsDifferBetweenAggregates(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx := redistest.Soon(t)
+		tr := rig.NewTransactor(t, client, crowded, func(c *luatx.Config) {
+			c.Procedures = []luatx.Procedure{{Name: "note", Keys: []string{"k"}, Source: `return emit{type = 'noted', source = '/bank'}`}}
+		})
+		derive := func(aggregate string) []string {
+			var ids []string
+			var noted *redis.Cmd
+			if _, err := tr.Transact(ctx, aggregate, func(tx *luatx.Tx) error {
+				ids = nil
+				for range 2 {
+					ids = append(ids, tx.EventID())
+					if err := tx.Emit(luatx.Event{Body: []byte(`{}`)}); err != nil {
+						return err
+					}
+				}
+				noted = tx.Call("note", []string{rig.Key(t, tr, aggregate, "k")})
+				return nil
+			}, luatx.WithID("1"), luatx.KeepReplies()); err != nil {
+				t.Fatal(err)
+			}
+			return append(ids, fmt.Sprint(noted.Val()))
+		}
+		owner := map[string]string{}
+		for i := range 50 {
+			account := fmt.Sprint("account-", i)
+			first, again := derive(account), derive(account)
+			if fmt.Sprint(first) != fmt.Sprint(again) {
+				t.Errorf("%s: %v, and %v at the second call", account, first, again)
+			}
+			for _, id := range first {
+				if other, taken := owner[id]; taken {
+					t.Fatalf("%s and %s share the event id %s", other, account, id)
+				}
+				owner[id] = account
+			}
+		}
+	})
+}
+
+// TestTransferAcrossSlotsLosesNoDeposit does what docs/recipes.md does under "Money to an account of another slot": the
+// id of the transfer is that of the withdrawal and of the deposit.
+func TestTransferAcrossSlotsLosesNoDeposit(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		const transfers = 2000
+		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client, crowded)
+		move := func(account, id string, amount int64) (luatx.Outcome, error) {
+			result, err := tr.Transact(ctx, account, func(tx *luatx.Tx) error {
+				return luatx.Queued(tx.Pipeline().IncrBy(ctx, rig.Key(t, tr, account, "balance"), amount))
+			}, luatx.WithID(id))
+			return result.Outcome, err
+		}
+		var from, to [transfers]string
+		for i := range transfers {
+			from[i], to[i] = rand.Text(), rand.Text() // some pairs share a slot
+		}
+		forEach(transfers, func(i int) {
+			id := fmt.Sprint("t-", i)
+			for _, step := range []struct {
+				account string
+				amount  int64
+				want    luatx.Outcome
+			}{
+				{from[i], -30, luatx.Committed},
+				{to[i], 30, luatx.Committed},
+				{to[i], 30, luatx.Duplicate}, // the event comes twice
+			} {
+				if outcome, err := move(step.account, id, step.amount); err != nil || outcome != step.want {
+					t.Errorf("%s at %s: %v, %v; want %v", id, step.account, outcome, err, step.want)
+				}
+			}
+		})
+		lost := 0
+		for i := range transfers {
+			if client.Get(ctx, rig.Key(t, tr, to[i], "balance")).Val() != "30" {
+				lost++
+			}
+		}
+		if lost > 0 {
+			t.Errorf("%d of %d deposits are lost", lost, transfers)
+		}
+	})
+}
+
+// TestResolveDoesNotMistakeTheIDOfAnotherAggregate loses a commit on its way while another aggregate of the slot has
+// committed the same id.
+func TestResolveDoesNotMistakeTheIDOfAnotherAggregate(t *testing.T) {
+	t.Parallel()
+	proxy, through, _ := rig.Proxied(t)
+	ctx := redistest.Soon(t)
+	tr := rig.NewTransactor(t, through, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(1).WithPrefix(c.Namespace) })
+	commit := func(ctx context.Context, aggregate string) error {
+		_, err := tr.Transact(ctx, aggregate, func(tx *luatx.Tx) error {
+			return luatx.Queued(tx.Pipeline().Incr(ctx, rig.Key(t, tr, aggregate, "n")))
+		}, luatx.WithID("x"))
+		return err
+	}
+	if err := commit(ctx, "a"); err != nil {
+		t.Fatal(err)
+	}
+	var deaf atomic.Bool
+	deaf.Store(true)
+	proxy.On(func(cmd []string) respproxy.Action {
+		if deaf.Load() && strings.EqualFold(cmd[0], "evalsha") {
+			return respproxy.DropRequest()
+		}
+		return respproxy.Pass()
+	})
+	short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer cancel()
+	err := commit(short, "b")
+	unknown, ok := errors.AsType[*luatx.UnknownError](err)
+	if !ok {
+		t.Fatalf("error %v", err)
+	}
+	deaf.Store(false)
+	if result, err := tr.Resolve(ctx, unknown.Receipt); !errors.Is(err, luatx.ErrExpired) {
+		t.Errorf("resolved: %v, %v; want ErrExpired", result.Outcome, err)
+	}
+}

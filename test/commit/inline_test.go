@@ -1,0 +1,211 @@
+package commit_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/luatx/luatx/internal/rig"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/respproxy"
+	"github.com/luatx/luatx/internal/shard"
+)
+
+// ledger is an inline relay that counts the slots it lends, those that come back, and the events that come with them.
+type ledger struct {
+	mu                     sync.Mutex
+	lent, returned, events int
+}
+
+func (l *ledger) Reserve() (time.Duration, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lent++
+	return time.Minute, true
+}
+
+func (l *ledger) Committed(_ int, events []shard.Event, reserved bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.events += len(events)
+	if reserved {
+		l.returned++
+	}
+}
+
+func TestEveryOutcomeReturnsTheReservedInlineSlot(t *testing.T) {
+	t.Parallel()
+	emit := func(tx *luatx.Tx) error { return tx.Emit(luatx.Event{ID: "e", Body: []byte("{}")}) }
+	call := func(name string) func(*luatx.Tx) error {
+		return func(tx *luatx.Tx) error {
+			k, err := tx.Key("k")
+			tx.Call(name, []string{k})
+			return err
+		}
+	}
+	transact := func(what func(*luatx.Tx) error, options ...luatx.Option) func(context.Context, *luatx.Transactor, string) error {
+		return func(ctx context.Context, tr *luatx.Transactor, aggregate string) error {
+			_, err := tr.Transact(ctx, aggregate, what, options...)
+			return err
+		}
+	}
+	first := func(action respproxy.Action) func() respproxy.Action {
+		var done atomic.Bool
+		return func() respproxy.Action {
+			if done.Swap(true) {
+				return respproxy.Pass()
+			}
+			return action
+		}
+	}
+	cut := first(respproxy.CutReply())
+	for name, c := range map[string]struct {
+		run    func(ctx context.Context, tr *luatx.Transactor, aggregate string) error
+		server func() respproxy.Action // what happens to each script on its way; nil: it passes
+		fails  bool
+		slots  int // that are lent
+		events int // that are handed over
+	}{
+		"committed":                   {run: transact(emit), slots: 1, events: 1},
+		"committed without events":    {run: transact(call("quiet")), slots: 1},
+		"committed events of a call":  {run: transact(call("loud")), slots: 1, events: 1},
+		"aborted":                     {run: transact(call("abort")), fails: true, slots: 1},
+		"rejected":                    {run: transact(call("reject")), fails: true, slots: 1},
+		"duplicate":                   {run: duplicated(emit), slots: 2, events: 1},
+		"conflict, run again thrice":  {run: conflicting(emit), fails: true, slots: 4},
+		"event with another body":     {run: eventTwice, fails: true, slots: 2, events: 1},
+		"committed, the reply lost":   {run: transact(emit), server: first(respproxy.CutReply()), slots: 1, events: 1},
+		"duplicate, the reply lost":   {run: duplicated(emit), server: first(respproxy.CutReply()), slots: 2, events: 1},
+		"the request lost":            {run: transact(emit), server: first(respproxy.CutRequest()), slots: 1, events: 1},
+		"a batch with each of a kind": {run: mixedBatch(emit, call("abort")), slots: 4, events: 1},
+		"a command fails": {run: transact(func(tx *luatx.Tx) error {
+			k, err := tx.Key("k")
+			tx.Pipeline().Set(context.Background(), k, "text", 0)
+			tx.Pipeline().HSet(context.Background(), k, "f", "v")
+			return errors.Join(err, emit(tx))
+		}), fails: true, slots: 1},
+		"no room": {run: transact(func(tx *luatx.Tx) error {
+			var errs []error
+			for range 11 {
+				errs = append(errs, tx.Emit(luatx.Event{Body: []byte("{}")}))
+			}
+			return errors.Join(errs...)
+		}), fails: true, slots: 1},
+		"the caller left before": {run: func(ctx context.Context, tr *luatx.Transactor, aggregate string) error {
+			ctx, leave := context.WithCancel(ctx)
+			return transact(func(tx *luatx.Tx) error {
+				leave()
+				return emit(tx)
+			})(ctx, tr, aggregate)
+		}, fails: true, slots: 1},
+		"the outcome unknown": {run: func(ctx context.Context, tr *luatx.Transactor, aggregate string) error {
+			ctx, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+			defer cancel()
+			return transact(emit)(ctx, tr, aggregate)
+		}, server: func() respproxy.Action {
+			if action := cut(); action != respproxy.Pass() {
+				return action
+			}
+			return respproxy.CutRequest()
+		}, fails: true, slots: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
+			ctx := redistest.Soon(t)
+			tr := rig.NewTransactor(t, redistest.Client(t, proxy.Addr(), rig.ShortReads), func(c *luatx.Config) { c.OutboxCapacity, c.ConflictRetries = 10, 3 }, withProcedures(
+				luatx.Procedure{Name: "quiet", Keys: []string{"k"}, Source: "redis.call('SET', k, 1)"},
+				luatx.Procedure{Name: "loud", Keys: []string{"k"}, Source: "emit('{}', 'e')"},
+				luatx.Procedure{Name: "abort", Keys: []string{"k"}, Source: "emit('{}', 'e') abort('later')"},
+				luatx.Procedure{Name: "reject", Keys: []string{"k"}, Source: "emit('{}', 'e') reject('never')"},
+			))
+			rig.Warm(t, tr)
+			var slots ledger
+			if err := link.Of(tr).Attach(&slots); err != nil {
+				t.Fatal(err)
+			}
+			proxy.On(func(cmd []string) respproxy.Action {
+				if c.server == nil || !strings.EqualFold(cmd[0], "evalsha") {
+					return respproxy.Pass()
+				}
+				return c.server()
+			})
+			if err := c.run(ctx, tr, "a"); (err != nil) != c.fails {
+				t.Errorf("error %v", err)
+			}
+			slots.mu.Lock()
+			defer slots.mu.Unlock()
+			if slots.lent != c.slots || slots.returned != c.slots || slots.events != c.events {
+				t.Errorf("%d slots lent, %d returned with %d events, want %d and %d events", slots.lent, slots.returned, slots.events, c.slots, c.events)
+			}
+		})
+	}
+}
+
+// duplicated commits one id in two calls.
+func duplicated(what func(*luatx.Tx) error) func(context.Context, *luatx.Transactor, string) error {
+	return func(ctx context.Context, tr *luatx.Transactor, aggregate string) error {
+		for range 2 {
+			if _, err := tr.Transact(ctx, aggregate, what, luatx.WithID("x")); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// conflicting changes a key that the transaction has read, in each of its runs.
+func conflicting(what func(*luatx.Tx) error) func(context.Context, *luatx.Transactor, string) error {
+	return func(ctx context.Context, tr *luatx.Transactor, aggregate string) error {
+		_, err := tr.Transact(ctx, aggregate, func(tx *luatx.Tx) error {
+			k, err := tx.Key("k")
+			if err != nil {
+				return err
+			}
+			if err := tx.Read().Get(ctx, k).Err(); err != nil && !errors.Is(err, redis.Nil) {
+				return err
+			}
+			_, err = tr.Transact(ctx, aggregate, func(other *luatx.Tx) error { // without an event: no slot
+				return luatx.Queued(other.Pipeline().Incr(ctx, k))
+			})
+			return errors.Join(err, what(tx))
+		})
+		return err
+	}
+}
+
+// eventTwice emits an event, and then another one under the same id.
+func eventTwice(ctx context.Context, tr *luatx.Transactor, aggregate string) error {
+	var errs []error
+	for _, body := range []string{`{"n":1}`, `{"n":2}`} {
+		_, err := tr.Transact(ctx, aggregate, func(tx *luatx.Tx) error { return tx.Emit(luatx.Event{ID: "e", Body: []byte(body)}) })
+		errs = append(errs, err)
+	}
+	return errs[1]
+}
+
+// mixedBatch commits an id, the id once more, a transaction that is aborted, and one without an event of its own.
+func mixedBatch(emit, abort func(*luatx.Tx) error) func(context.Context, *luatx.Transactor, string) error {
+	return func(ctx context.Context, tr *luatx.Transactor, aggregate string) error {
+		tr.TransactBatch(ctx, []luatx.BatchItem{
+			{Aggregate: aggregate, Func: emit, Options: []luatx.Option{luatx.WithID("x")}},
+			{Aggregate: aggregate, Func: emit, Options: []luatx.Option{luatx.WithID("x")}},
+			{Aggregate: aggregate, Func: abort},
+			{Aggregate: aggregate, Func: func(tx *luatx.Tx) error {
+				k, err := tx.Key("k")
+				tx.Call("quiet", []string{k})
+				return err
+			}},
+		})
+		return nil
+	}
+}

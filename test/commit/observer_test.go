@@ -1,0 +1,188 @@
+package commit_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/luatx/luatx/internal/rig"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/stack"
+)
+
+// observed keeps what an Observer was told.
+type observed struct {
+	mu  sync.Mutex
+	all []luatx.Commit
+}
+
+func (o *observed) observer() luatx.Observer {
+	return luatx.Observer{Committed: func(_ context.Context, c luatx.Commit) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.all = append(o.all, c)
+	}}
+}
+
+// one returns the only Commit since the last call.
+func (o *observed) one(t *testing.T) luatx.Commit {
+	t.Helper()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.all) != 1 {
+		t.Fatalf("told of %d commits, want 1: %+v", len(o.all), o.all)
+	}
+	c := o.all[0]
+	o.all = nil
+	return c
+}
+
+func TestObserver(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		seen := &observed{}
+		tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.Observer = seen.observer() })
+		ctx, before := t.Context(), time.Now()
+		set := func(tx *luatx.Tx) error {
+			k, err := tx.Key("k")
+			if err != nil {
+				return err
+			}
+			tx.Pipeline().Set(ctx, k, "v", 0)
+			return tx.Emit(luatx.Event{Body: []byte("{}")})
+		}
+		if _, err := tr.Transact(ctx, "a", set, luatx.WithID("1")); err != nil {
+			t.Fatal(err)
+		}
+		c := seen.one(t)
+		if c.Namespace != tr.Config().Namespace || c.Commands != 1 || c.Events != 1 || c.Attempts != 1 || c.Batch != 1 ||
+			c.Result.Outcome != luatx.Committed || c.Err != nil || c.Began.Before(before) || c.Duration <= 0 || c.Acknowledged {
+			t.Errorf("committed: %+v", c)
+		}
+		if _, err := tr.Transact(ctx, "a", set, luatx.WithID("1")); err != nil {
+			t.Fatal(err)
+		}
+		if c := seen.one(t); c.Outcome() != "duplicate" {
+			t.Errorf("duplicate: %+v", c)
+		}
+		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			k, _ := tx.Key("k")
+			tx.Pipeline().HSet(ctx, k, "f", "v") // it is a string
+			return nil
+		})
+		if c := seen.one(t); err == nil || !errors.Is(c.Err, err) || c.Outcome() != "failed" || c.Result != (luatx.Result{}) {
+			t.Errorf("failed with %v: %+v", err, c)
+		}
+		_, err = tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			tx.Pipeline().Set(ctx, rig.Key(t, tr, "another", "k"), "v", 0)
+			return nil
+		})
+		if c := seen.one(t); !errors.Is(err, luatx.ErrCrossSlot) || !errors.Is(c.Err, luatx.ErrCrossSlot) || c.Attempts != 0 || c.Outcome() != "refused" {
+			t.Errorf("refused with %v: %+v", err, c)
+		}
+		if _, err := tr.Transact(ctx, "a", func(*luatx.Tx) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if len(seen.all) > 0 {
+			t.Errorf("told of a transaction without anything to commit: %+v", seen.all)
+		}
+	})
+}
+
+// TestObserverOfABatch holds that each transaction of a batch is told of, with how many shared its script.
+func TestObserverOfABatch(t *testing.T) {
+	t.Parallel()
+	seen := &observed{}
+	tr := rig.NewTransactor(t, redistest.Shared(t).Client(t), func(c *luatx.Config) { c.Observer = seen.observer() })
+	items := make([]luatx.BatchItem, 5)
+	for i := range items {
+		items[i] = luatx.BatchItem{Aggregate: "a", Func: func(tx *luatx.Tx) error {
+			k, err := tx.Key("n")
+			if err != nil {
+				return err
+			}
+			return luatx.Queued(tx.Pipeline().Incr(t.Context(), k))
+		}}
+	}
+	for _, r := range tr.TransactBatch(t.Context(), items) {
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	if len(seen.all) != len(items) {
+		t.Fatalf("told of %d commits", len(seen.all))
+	}
+	for _, c := range seen.all {
+		if c.Batch != len(items) || c.Attempts != 1 {
+			t.Errorf("%+v", c)
+		}
+	}
+}
+
+// TestObserverOfAHandler holds that the context is the handler's, and that a panic of an observer changes nothing.
+func TestObserverOfAHandler(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	var ids []string
+	client := redistest.Shared(t).Client(t)
+	tr := rig.NewTransactor(t, client, func(c *luatx.Config) {
+		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		c.Observer = luatx.Observer{Committed: func(context.Context, luatx.Commit) { panic("an observer's") }}.And(
+			luatx.Observer{Committed: func(ctx context.Context, c luatx.Commit) {
+				msg, _ := message.MessageFromContext(ctx)
+				ids = append(ids, msg.ID()+" "+c.Result.Outcome.String())
+			}})
+	})
+	mw, err := stack.Scripted(tr, stack.Config{RelayElsewhere: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	router := message.NewRouter(message.PipeConfig{})
+	_ = router.Use(mw)
+	_ = router.AddHandler("h", nil, message.NewHandler(func(ctx context.Context, _ *message.TypedMessage[any]) ([]*message.Message, error) {
+		return nil, luatx.CmdableFromContext(ctx, client).Set(ctx, rig.Key(t, tr, "a", "k"), "v", 0).Err()
+	}))
+	for range 2 {
+		msg := message.New(nil, message.Attributes{"id": "7", "source": "/s", "type": "t", "subject": "a"}, nil)
+		if _, err := router.Process(t.Context(), msg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := strings.Join(ids, ", "); got != "7 committed, 7 duplicate" {
+		t.Errorf("told of %q", got)
+	}
+	if !strings.Contains(log.String(), "an observer's") {
+		t.Errorf("the log says nothing of the panic: %q", log.String())
+	}
+}
+
+// BenchmarkObserver commits with nobody told, and with an Observer that does nothing. Compare within one run.
+func BenchmarkObserver(b *testing.B) {
+	for name, observer := range map[string]luatx.Observer{
+		"nobody": {}, "somebody": {Committed: func(context.Context, luatx.Commit) {}},
+	} {
+		b.Run(name, func(b *testing.B) {
+			ctx := b.Context()
+			tr := rig.NewTransactor(b, redistest.Shared(b).Client(b), func(c *luatx.Config) { c.Observer = observer })
+			counter := rig.Key(b, tr, "a", "n")
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+					return luatx.Queued(tx.Pipeline().Incr(ctx, counter))
+				}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

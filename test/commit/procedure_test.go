@@ -1,0 +1,334 @@
+package commit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/luatx/luatx/internal/rig"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/outbox"
+)
+
+// transfer moves money between two hashes, and says so.
+var transfer = luatx.Procedure{
+	Name: "transfer",
+	Keys: []string{"from", "to"},
+	Args: []string{"amount"},
+	Source: `
+amount = tonumber(amount)
+local balance = tonumber(redis.call('HGET', from, 'balance') or 0)
+if balance < amount then abort('insufficient funds') end
+redis.call('HINCRBY', from, 'balance', -amount)
+redis.call('HINCRBY', to, 'balance', amount)
+emit{type = 'transferred', source = '/bank', data = {amount = amount}}
+return balance - amount`,
+}
+
+func withProcedures(procedures ...luatx.Procedure) func(*luatx.Config) {
+	return func(c *luatx.Config) { c.Procedures = procedures }
+}
+
+func TestProcedure(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client, withProcedures(transfer))
+		from, to, log := rig.Key(t, tr, "a", "from"), rig.Key(t, tr, "a", "to"), rig.Key(t, tr, "a", "log")
+		client.HSet(ctx, from, "balance", 10)
+		var left *redis.Cmd
+		var logged *redis.IntCmd
+		run := func(amount int) error {
+			_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+				tx.Pipeline().HSet(ctx, to, "touched", amount)
+				left = tx.Call("transfer", []string{from, to}, amount)
+				if !errors.Is(left.Err(), luatx.ErrNotCommitted) {
+					t.Errorf("before the commit it answers %v", left.Err())
+				}
+				logged = tx.Pipeline().RPush(ctx, log, amount)
+				return nil
+			}, luatx.WithID(fmt.Sprint(amount)))
+			return err
+		}
+		if err := run(7); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := left.Int64(); err != nil || n != 3 || logged.Val() != 1 {
+			t.Errorf("replies %v, %v", left, logged)
+		}
+		if client.HGet(ctx, from, "balance").Val() != "3" || client.HGet(ctx, to, "balance").Val() != "7" {
+			t.Errorf("balances %v, %v", client.HGetAll(ctx, from).Val(), client.HGetAll(ctx, to).Val())
+		}
+		events, bodies := eventsOf(t, client, tr)
+		if len(events) != 1 {
+			t.Fatalf("events: %v", events)
+		}
+		msg, err := outbox.Decode([]byte(bodies[0]))
+		if err != nil || msg.ID() != events[0] || msg.Type() != "transferred" || string(msg.Data) != `{"amount":7}` {
+			t.Errorf("event %s: %s, %v", events[0], bodies[0], err)
+		}
+
+		before := rig.Dump(t, client, tr)
+		var aborted *luatx.AbortError
+		if err := run(8); !errors.As(err, &aborted) || aborted.Reason != "insufficient funds" || aborted.Procedure != "transfer" || aborted.Index != 1 {
+			t.Errorf("error %v", err)
+		}
+		if !errors.As(left.Err(), &aborted) {
+			t.Errorf("the call answers %v", left.Err())
+		}
+		rig.NoTrace(t, client, tr, before)
+	})
+}
+
+// eventsOf lists the events of aggregate a's shard.
+func eventsOf(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor) (ids, bodies []string) {
+	t.Helper()
+	for id, body := range client.HGetAll(t.Context(), shardKey(tr, "a", "entries")).Val() {
+		ids, bodies = append(ids, id), append(bodies, body)
+	}
+	return ids, bodies
+}
+
+// TestProceduresAreHeldToTheirRules runs procedures that break one rule each: nothing of them stays, and the error
+// says which.
+func TestProceduresAreHeldToTheirRules(t *testing.T) {
+	t.Parallel()
+	const write = "redis.call('SET', k, 'written') "
+	for _, c := range []struct{ name, source, want string }{
+		{"undeclared key", write + "redis.call('SET', k .. '2', 'v')", "was not declared"},
+		{"undeclared by pcall", write + "redis.pcall('GET', k .. '2')", "was not declared"},
+		{"one of several keys", write + "redis.call('DEL', k, k .. '2')", "was not declared"},
+		{"a key of luatx", write + "redis.call('DEL', (string.gsub(k, '}.*', '}:entries')))", "was not declared"},
+		{"too many calls", write + "for i = 1, 50 do redis.call('GET', k) end", "more than 50 calls"},
+		{"too many by pcall", write + "for i = 1, 50 do redis.pcall('GET', k) end", "more than 50 calls"},
+		{"blocks", write + "redis.call('BLPOP', k, 1)", "not for procedures"},
+		{"spans the keyspace", write + "redis.call('FLUSHALL')", "not for procedures"},
+		{"nothing luatx knows", write + "redis.call('get:2', k)", "not for procedures"},
+		{"arity", write + "redis.call('SET', k)", "wrong number of arguments"},
+		{"server's error", write + "redis.call('HSET', k, 'f', 'v')", "WRONGTYPE"},
+		{"server's error, returned", write + "return redis.pcall('HSET', k, 'f', 'v')", "WRONGTYPE"},
+		{"error of its own", write + "return redis.error_reply('MINE no')", "MINE no"},
+		{"raised", write + "error('raised')", "raised"},
+		{"Lua error", write + "local x = nil\nreturn x.y", "procedure rule:2"},
+		{"past its redis", write + "return _G.redis.call('SET', 'x', 'y')", "procedure rule:1"},
+		{"text as code", write + "loadstring('return 1')()", "procedure rule:1"},
+		{"an event without a type", write + "emit{source = 's'}", "no type"},
+		{"no event", write + "emit(5)", "neither"},
+		{"the same event with another body", write + "emit('a', 'id') emit('b', 'id')", "another body"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+				rule := luatx.Procedure{Name: "rule", Keys: []string{"k"}, Source: c.source}
+				ctx := redistest.Soon(t)
+				tr := rig.NewTransactor(t, client, withProcedures(rule), func(cfg *luatx.Config) { cfg.ProcedureCalls = 50 })
+				k, other := rig.Key(t, tr, "a", "k"), rig.Key(t, tr, "a", "other")
+				client.Set(ctx, k, "old", 0)
+				before := rig.Dump(t, client, tr)
+				for _, last := range []bool{true, false} {
+					_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+						tx.Pipeline().Append(ctx, other, "more")
+						tx.Call("rule", []string{k})
+						if !last {
+							tx.Pipeline().Set(ctx, k, "after", 0)
+						}
+						return nil
+					}, luatx.WithID("rule"))
+					var failed *luatx.CommandError
+					if !errors.As(err, &failed) || failed.Index != 1 || !strings.Contains(failed.Text, c.want) {
+						t.Errorf("error %v, want %s", err, c.want)
+					}
+					rig.NoTrace(t, client, tr, before)
+				}
+			})
+		})
+	}
+}
+
+// Each call of a procedure has the whole budget, and the budget includes calls that fail.
+func TestProcedureMayMakeAsManyCallsAsConfigured(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		const budget = 5
+		calls := luatx.Procedure{Name: "calls", Keys: []string{"k"}, Args: []string{"n"}, Source: `
+redis.call('INCR', k)
+redis.pcall('HGET', k, 'f')
+for i = 3, tonumber(n) do redis.call('GET', k) end`}
+		ctx := redistest.Soon(t)
+		tr := rig.NewTransactor(t, client, withProcedures(calls), func(c *luatx.Config) { c.ProcedureCalls = budget })
+		k := rig.Key(t, tr, "a", "k")
+		run := func(n int) error {
+			_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+				tx.Call("calls", []string{k}, n)
+				tx.Call("calls", []string{k}, n)
+				return nil
+			})
+			return err
+		}
+		if err := run(budget); err != nil || client.Get(ctx, k).Val() != "2" {
+			t.Errorf("%d calls: %v, %v", budget, err, client.Get(ctx, k))
+		}
+		var failed *luatx.CommandError
+		if err := run(budget + 1); !errors.As(err, &failed) || !strings.Contains(failed.Text, "more than 5 calls") || client.Get(ctx, k).Val() != "2" {
+			t.Errorf("%d calls: %v, %v", budget+1, err, client.Get(ctx, k))
+		}
+	})
+}
+
+// TestProcedureFillsTheOutbox holds that events of procedures count, and that a full outbox undoes what was written.
+func TestProcedureFillsTheOutbox(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	flood := luatx.Procedure{Name: "flood", Keys: []string{"k"}, Args: []string{"n"}, Source: `
+redis.call('SET', k, n)
+for i = 1, n do emit('body ' .. i, k .. i) end`}
+	ctx := redistest.Soon(t)
+	tr := rig.NewTransactor(t, client, withProcedures(flood), func(c *luatx.Config) { c.OutboxCapacity = 5 })
+	k := rig.Key(t, tr, "a", "k")
+	run := func(n int, own int) error {
+		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			for i := range own {
+				if err := tx.Emit(luatx.Event{ID: fmt.Sprint(k, n, "own", i), Body: []byte("own")}); err != nil {
+					return err
+				}
+			}
+			tx.Call("flood", []string{k}, n)
+			return nil
+		})
+		return err
+	}
+	before := rig.Dump(t, client, tr)
+	for _, c := range [][2]int{{6, 0}, {4, 2}} {
+		if err := run(c[0], c[1]); !errors.Is(err, luatx.ErrOutboxFull) {
+			t.Errorf("%d emitted and %d of its own: %v", c[0], c[1], err)
+		}
+		rig.NoTrace(t, client, tr, before)
+	}
+	if err := run(3, 2); err != nil {
+		t.Error(err)
+	}
+	if ids, _ := eventsOf(t, client, tr); len(ids) != 5 {
+		t.Errorf("%d events", len(ids))
+	}
+}
+
+func TestWrongProcedures(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	ctx := redistest.Soon(t)
+	for name, p := range map[string]luatx.Procedure{
+		"no name":     {Source: "return 1"},
+		"quoted name": {Name: "a'b", Source: "return 1"},
+		"no source":   {Name: "a"},
+		"a keyword":   {Name: "a", Keys: []string{"end"}, Source: "return 1"},
+		"redis":       {Name: "a", Args: []string{"redis"}, Source: "return 1"},
+		"twice":       {Name: "a", Keys: []string{"x"}, Args: []string{"x"}, Source: "return 1"},
+	} {
+		if _, err := luatx.New(client, luatx.Config{Namespace: "n", Procedures: []luatx.Procedure{p}}); err == nil || !strings.Contains(err.Error(), "Config.Procedures") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := luatx.New(client, luatx.Config{Namespace: "n", Procedures: []luatx.Procedure{transfer, transfer}}); err == nil {
+		t.Error("two procedures of one name")
+	}
+
+	tr := rig.NewTransactor(t, client, withProcedures(transfer))
+	k := rig.Key(t, tr, "a", "k")
+	for name, c := range map[string]struct {
+		call func(*luatx.Tx) *redis.Cmd
+		want error
+	}{
+		"unknown":      {func(tx *luatx.Tx) *redis.Cmd { return tx.Call("no", nil) }, luatx.ErrCommandRefused},
+		"keys":         {func(tx *luatx.Tx) *redis.Cmd { return tx.Call("transfer", []string{k}, 1) }, luatx.ErrCommandRefused},
+		"arguments":    {func(tx *luatx.Tx) *redis.Cmd { return tx.Call("transfer", []string{k, k}) }, luatx.ErrCommandRefused},
+		"another slot": {func(tx *luatx.Tx) *redis.Cmd { return tx.Call("transfer", []string{k, rig.Key(t, tr, "b", "k")}, 1) }, luatx.ErrCrossSlot},
+	} {
+		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			c.call(tx)
+			return nil
+		})
+		if !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+
+	broken, err := luatx.New(client, luatx.Config{Namespace: redistest.Namespace(t), Procedures: []luatx.Procedure{
+		transfer, {Name: "broken", Source: "local x = 1\nreturn x +"},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = broken.Transact(ctx, "a", func(tx *luatx.Tx) error { tx.Call("broken", nil); return nil })
+	if err == nil || !strings.Contains(err.Error(), "procedure broken:") {
+		t.Errorf("a source that does not compile: %v", err)
+	}
+}
+
+// TestScriptSHA holds that the text of a Transactor's script is constant, depends on its configuration alone, and is
+// what the server has.
+func TestScriptSHA(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	client := server.Client(t)
+	ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client, withProcedures(transfer))
+	same, err := luatx.New(client, tr.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := rig.NewTransactor(t, client, withProcedures(transfer, luatx.Procedure{Name: "more", Source: "return 1"}))
+	rig.Warm(t, tr)
+	sha, again, others := rig.ScriptSHA(t, tr, "commit"), rig.ScriptSHA(t, same, "commit"), rig.ScriptSHA(t, other, "commit")
+	if len(sha) != 40 || sha != again || sha == others || !server.Admin(t).ScriptExists(ctx, sha).Val()[0] {
+		t.Errorf("SHA1s %s, %s, %s", sha, again, others)
+	}
+}
+
+func TestAbortedMessageIsDeliveredAgainAndRejectedMessageIsNot(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx := redistest.Soon(t)
+		tr := rig.NewTransactor(t, client, withProcedures(
+			luatx.Procedure{Name: "abort", Keys: []string{"k"}, Source: "redis.call('SET', k, 1) abort('later')"},
+			luatx.Procedure{Name: "reject", Keys: []string{"k"}, Source: "redis.call('SET', k, 1) reject('never')"},
+		))
+		k := rig.Key(t, tr, "a", "k")
+		in := rig.NewInput(t, client, rig.Key(t, tr, "a", "in"))
+		for name, reason := range map[string]string{"abort": "later", "reject": "never"} {
+			r := rig.NewRouter(t, message.PipeConfig{}, rig.Scripted(t, tr), func(ctx context.Context) ([]*message.Message, error) {
+				tx, _ := luatx.TxFromContext(ctx)
+				return nil, luatx.Queued(tx.Call(name, []string{k}))
+			})
+			_, err := r.Process(ctx, in.Deliver("c", rig.Order(name)))
+			aborted, ok := errors.AsType[*luatx.AbortError](err)
+			if !ok || aborted.Reason != reason || aborted.Procedure != name {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if permanent := name == "reject"; aborted.Permanent != permanent || message.IsPermanent(err) != permanent {
+				t.Errorf("%s: permanent %t, %t", name, aborted.Permanent, message.IsPermanent(err))
+			}
+		}
+		if client.Exists(ctx, k).Val() != 0 || in.Pending() != 2 {
+			t.Errorf("the write is there: %d, %d pending", client.Exists(ctx, k).Val(), in.Pending())
+		}
+	})
+}
+
+func TestDoWithACommandNameThatIsNotAStringReturnsAReadableError(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	tr := rig.NewTransactor(t, client)
+	for want, name := range map[string]any{`use Do(ctx, "SET", ...)`: []byte("SET"), "the int 42": 42} {
+		_, err := tr.Transact(t.Context(), "a", func(tx *luatx.Tx) error {
+			return tx.Pipeline().Do(t.Context(), name, rig.Key(t, tr, "a", "k"), "v").Err()
+		})
+		if !errors.Is(err, luatx.ErrCommandRefused) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,350 @@
+package commit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/luatx/luatx/internal/rig"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/respproxy"
+	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/message"
+)
+
+// crowd is callers who commit at the same time: each takes his turns on the aggregates, and adds one to a counter.
+type crowd struct {
+	tr         *luatx.Transactor
+	callers    int
+	turns      int
+	aggregates int
+
+	mu      sync.Mutex
+	replies map[string]map[int64]bool // by counter
+}
+
+func (c *crowd) aggregate(caller, turn int) string {
+	return fmt.Sprint("a", (caller+turn)%c.aggregates)
+}
+
+// add commits one turn under an id of its own.
+func (c *crowd) add(ctx context.Context, caller, turn int) (luatx.Result, error) {
+	aggregate := c.aggregate(caller, turn)
+	var count *redis.IntCmd
+	result, err := c.tr.Transact(ctx, aggregate, func(tx *luatx.Tx) error {
+		n, err := tx.Key("n")
+		count = tx.Pipeline().Incr(ctx, n)
+		return errors.Join(err, luatx.Queued(count), tx.Emit(luatx.Event{Body: []byte("{}")}))
+	}, luatx.WithID(fmt.Sprint(caller, "-", turn)))
+	if err == nil && result.Outcome == luatx.Committed {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.replies[aggregate] == nil {
+			c.replies[aggregate] = map[int64]bool{}
+		}
+		if c.replies[aggregate][count.Val()] {
+			err = fmt.Errorf("the reply %d was given twice", count.Val())
+		}
+		c.replies[aggregate][count.Val()] = true
+	}
+	return result, err
+}
+
+// run fails the test unless every turn of every caller is told to be in, and is in once.
+func (c *crowd) run(t *testing.T, client redis.UniversalClient) {
+	t.Helper()
+	ctx := redistest.Soon(t)
+	c.replies = map[string]map[int64]bool{}
+	var callers sync.WaitGroup
+	for caller := range c.callers {
+		callers.Go(func() {
+			for turn := range c.turns {
+				if result, err := c.add(ctx, caller, turn); err != nil || result.Outcome == luatx.Duplicate {
+					t.Errorf("caller %d, turn %d: %v, %v", caller, turn, result, err)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	c.counted(t, client)
+}
+
+// counted fails the test unless every turn is in once.
+func (c *crowd) counted(t *testing.T, client redis.UniversalClient) {
+	t.Helper()
+	want := map[string]int{}
+	for caller := range c.callers {
+		for turn := range c.turns {
+			want[c.aggregate(caller, turn)]++
+		}
+	}
+	for aggregate, n := range want {
+		if got := client.Get(t.Context(), rig.Key(t, c.tr, aggregate, "n")).Val(); got != strconv.Itoa(n) {
+			t.Errorf("%s: %s effects, want %d", aggregate, got, n)
+		}
+	}
+}
+
+// TestCrowd holds that callers who share scripts and round trips have each their own effect and their own replies.
+func TestCrowd(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		for _, aggregates := range []int{1, 40} {
+			c := crowd{tr: rig.NewTransactor(t, client), callers: 64, turns: 10, aggregates: aggregates}
+			c.run(t, client)
+		}
+	})
+}
+
+// TestCrowdSharesScripts holds that a crowd on one slot needs fewer scripts than it has transactions.
+func TestCrowdSharesScripts(t *testing.T) {
+	t.Parallel()
+	client := redistest.Single(t, redistest.Own()).Client(t)
+	c := crowd{tr: rig.NewTransactor(t, client), callers: 64, turns: 10, aggregates: 1}
+	c.run(t, client)
+	if n := rig.Executed(t, client); n > 320 {
+		t.Errorf("%d scripts for 640 transactions", n)
+	}
+}
+
+// TestCrowdWithoutScripts holds that a crowd outlasts a server that keeps forgetting its scripts.
+func TestCrowdWithoutScripts(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own())
+	client, admin := server.Client(t), server.Admin(t)
+	c := crowd{tr: rig.NewTransactor(t, client), callers: 32, turns: 20, aggregates: 8}
+	ctx, cancel := context.WithCancel(t.Context())
+	var flush sync.WaitGroup
+	flush.Go(func() {
+		for ticker := time.NewTicker(time.Millisecond); ctx.Err() == nil; <-ticker.C {
+			admin.ScriptFlush(t.Context())
+		}
+	})
+	c.run(t, client)
+	cancel()
+	flush.Wait()
+}
+
+// TestCrowdOnABadNetwork holds that everybody is told the truth when requests and replies of many get lost at once.
+func TestCrowdOnABadNetwork(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	proxy := redistest.Proxy(t, server.Addr())
+	c := crowd{tr: rig.NewTransactor(t, redistest.Client(t, proxy.Addr(), rig.ShortReads)), callers: 32, turns: 15, aggregates: 4}
+	stop := proxy.Chaos(respproxy.Chaos{Seed: 11, DropRequest: .04, DropReply: .06, Cut: .04, Duplicate: .05, Delay: .05, Match: respproxy.Command("EVALSHA")})
+	defer stop()
+	c.run(t, server.Client(t))
+}
+
+// TestNeighbourWithoutRights holds that a transaction for which the server refuses the whole script harms nobody
+// who shared it.
+func TestNeighbourWithoutRights(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own())
+	admin := server.Admin(t)
+	if !server.Binary().AtLeast(7, 0) {
+		t.Skip("before 7.0 the server does not look at the keys of a script as a whole")
+	}
+	namespace := redistest.Namespace(t)
+	if err := admin.Do(t.Context(), "acl", "setuser", "u", "on", ">p", "+@all", "~"+namespace+"*").Err(); err != nil {
+		t.Fatal(err)
+	}
+	client := server.Client(t, func(o *redis.Options) { o.Username, o.Password = "u", "p" })
+	tr := rig.NewTransactor(t, client, func(c *luatx.Config) {
+		c.Namespace, c.Keyspace = namespace, luatx.OwnTags().WithPrefix(namespace)
+	})
+	c := crowd{tr: tr, callers: 40, turns: 10, aggregates: 1}
+	ctx, cancel := context.WithCancel(t.Context())
+	var intruders sync.WaitGroup
+	var refusals atomic.Int64
+	for range 4 {
+		intruders.Go(func() {
+			for ctx.Err() == nil {
+				_, err := tr.Transact(t.Context(), "a0", func(tx *luatx.Tx) error {
+					return tx.Pipeline().Set(ctx, "elsewhere:{"+tx.Tag()+"}", 1, 0).Err()
+				})
+				if _, ok := errors.AsType[*luatx.RefusedError](err); !ok || !strings.Contains(err.Error(), "NOPERM") {
+					t.Error(err)
+				}
+				refusals.Add(1)
+			}
+		})
+	}
+	c.run(t, admin)
+	cancel()
+	intruders.Wait()
+	if refusals.Load() == 0 {
+		t.Error("nothing was refused")
+	}
+}
+
+// TestImpatientCallers holds that callers whose time runs out in a shared flight hear so, that the others wait on,
+// and that nobody's effect is there twice.
+func TestImpatientCallers(t *testing.T) {
+	t.Parallel()
+	proxy, client, direct := rig.Proxied(t)
+	c := crowd{tr: rig.NewTransactor(t, client), callers: 40, turns: 1, aggregates: 1, replies: map[string]map[int64]bool{}}
+	if _, err := c.tr.Transact(t.Context(), "b", func(tx *luatx.Tx) error { return tx.Emit(luatx.Event{Body: []byte("{}")}) }); err != nil {
+		t.Fatal(err) // the script is loaded
+	}
+	hold := respproxy.NewHold()
+	remove := proxy.On(func(cmd []string) respproxy.Action {
+		if strings.EqualFold(cmd[0], "evalsha") {
+			return respproxy.HoldBy(hold)
+		}
+		return respproxy.Pass()
+	})
+	ctx := redistest.Soon(t)
+	short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+	defer cancel()
+	var callers sync.WaitGroup
+	var left atomic.Int64
+	for caller := range c.callers {
+		callers.Go(func() {
+			if caller%2 == 0 {
+				if _, err := c.add(ctx, caller, 0); err != nil {
+					t.Errorf("a patient caller: %v", err)
+				}
+				return
+			}
+			defer left.Add(1)
+			if _, err := c.add(short, caller, 0); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("an impatient caller: %v", err)
+			}
+		})
+	}
+	redistest.Eventually(t, "the impatient to leave", func() bool { return left.Load() == 20 })
+	remove()
+	hold.Release()
+	callers.Wait()
+	for caller := 1; caller < c.callers; caller += 2 { // they ask again
+		if _, err := c.add(ctx, caller, 0); err != nil {
+			t.Error(err)
+		}
+	}
+	c.counted(t, direct)
+}
+
+// TestNackedTogether holds that messages whose commits went out together, and were not answered, are nacked only
+// when no copy of any of them can take effect.
+func TestNackedTogether(t *testing.T) {
+	t.Parallel()
+	proxy, client, direct := rig.Proxied(t)
+	ctx := redistest.Soon(t)
+	warm := rig.NewTransactor(t, direct)
+	tr := rig.NewTransactor(t, client, func(c *luatx.Config) {
+		*c = warm.Config()
+		c.CommitTimeout = 500 * time.Millisecond
+	})
+	n := rig.Key(t, tr, "a", "n")
+	if _, err := warm.Transact(ctx, "b", func(tx *luatx.Tx) error { return tx.Emit(luatx.Event{Body: []byte("{}")}) }); err != nil {
+		t.Fatal(err)
+	}
+	hold, commit := respproxy.NewHold(), respproxy.Containing(rig.ScriptSHA(t, tr, "commit"))
+	remove := proxy.On(func(cmd []string) respproxy.Action {
+		if commit(cmd) {
+			return respproxy.HoldBy(hold)
+		}
+		return respproxy.Pass()
+	})
+	r := rig.NewRouter(t, message.PipeConfig{}, rig.Scripted(t, tr), func(ctx context.Context) ([]*message.Message, error) {
+		return nil, luatx.Queued(luatx.CmdableFromContext(ctx, client).Incr(ctx, n))
+	})
+	const messages = 20
+	deliver := func(fails bool) {
+		var all sync.WaitGroup
+		for i := range messages {
+			all.Go(func() {
+				msg := message.New(nil, rig.Order(strconv.Itoa(i)), message.NewAcking(nil, nil))
+				if _, err := r.Process(ctx, msg); (err != nil) != fails {
+					t.Errorf("message %d: %v", i, err)
+				}
+			})
+		}
+		all.Wait()
+	}
+	deliver(true)
+	before := rig.Executed(t, direct)
+	remove()
+	hold.Release()
+	redistest.Eventually(t, "the held requests to arrive", func() bool { return rig.Executed(t, direct) > before })
+	if got := direct.Exists(ctx, n).Val(); got != 0 {
+		t.Error("a commit took effect after its message was nacked")
+	}
+	deliver(false)
+	if got := direct.Get(ctx, n).Val(); got != strconv.Itoa(messages) {
+		t.Errorf("delivered again: applied %s times, want %d", got, messages)
+	}
+}
+
+// TestMigratingNeighbour holds that callers on a slot that migrates hold nobody else on their node up, and commit
+// when it has moved.
+func TestMigratingNeighbour(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.Cluster(t)
+	client := cluster.Client(t)
+	ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
+	moving := crowd{tr: tr, callers: 100, turns: 1, aggregates: 1, replies: map[string]map[int64]bool{}}
+	source, err := cluster.NodeForSlot(ctx, slot.OfTag("a0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	masters, err := cluster.Masters(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	target := masters[0]
+	if target == source {
+		target = masters[1]
+	}
+	neighbour := ""
+	for i := 0; neighbour == ""; i++ {
+		tag := fmt.Sprint("n", i)
+		if node, err := cluster.NodeForSlot(ctx, slot.OfTag(tag)); err == nil && node == source {
+			neighbour = tag
+		}
+	}
+	add := func(aggregate string) error {
+		_, err := tr.Transact(ctx, aggregate, func(tx *luatx.Tx) error { return tx.Emit(luatx.Event{Body: []byte("{}")}) })
+		return err
+	}
+	if err := errors.Join(add("a0"), add(neighbour)); err != nil {
+		t.Fatal(err)
+	}
+	migration, err := cluster.BeginMigration(ctx, slot.OfTag("a0"), target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var callers sync.WaitGroup
+	for caller := range moving.callers {
+		callers.Go(func() {
+			if _, err := moving.add(ctx, caller, 0); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	begun := time.Now()
+	for range 100 {
+		if err := add(neighbour); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if took := time.Since(begun); took > 5*time.Second {
+		t.Errorf("the neighbour's commits took %v", took)
+	}
+	if err := migration.Finish(ctx); err != nil {
+		t.Fatal(err)
+	}
+	callers.Wait()
+	moving.counted(t, client)
+}

@@ -1,0 +1,246 @@
+package commit_test
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/luatx/luatx/internal/rig"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+)
+
+// fill puts n elements into a hash, a set, a list, a sorted set and a stream, and 10 bytes for each into a string. It
+// returns their keys.
+func fill(ctx context.Context, t testing.TB, client redis.UniversalClient, tr *luatx.Transactor, n int) map[string]string {
+	t.Helper()
+	keys := make(map[string]string)
+	for _, kind := range []string{"hash", "set", "list", "zset", "log", "string"} {
+		keys[kind] = rig.Key(t, tr, "a", kind)
+	}
+	pipe := client.Pipeline()
+	for i := range n {
+		name := strconv.Itoa(i)
+		pipe.HSet(ctx, keys["hash"], "field:"+name, "value:"+name)
+		pipe.SAdd(ctx, keys["set"], "member:"+name)
+		pipe.RPush(ctx, keys["list"], "member:"+name)
+		pipe.ZAdd(ctx, keys["zset"], redis.Z{Score: float64(i), Member: "member:" + name})
+		pipe.XAdd(ctx, &redis.XAddArgs{Stream: keys["log"], Values: []string{"f", "v"}})
+	}
+	pipe.Set(ctx, keys["string"], strings.Repeat("0123456789", n), 0)
+	if _, err := pipe.Exec(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}
+
+func TestGuardedReadBeyondGuardBytesReturnsErrTooLarge(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx := redistest.Soon(t)
+		tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.GuardBytes = 2000 })
+		k := fill(ctx, t, client, tr, 300)
+		large := map[string]func(redis.Cmdable) redis.Cmder{
+			"HGETALL":  func(c redis.Cmdable) redis.Cmder { return c.HGetAll(ctx, k["hash"]) },
+			"HKEYS":    func(c redis.Cmdable) redis.Cmder { return c.HKeys(ctx, k["hash"]) },
+			"HVALS":    func(c redis.Cmdable) redis.Cmder { return c.HVals(ctx, k["hash"]) },
+			"SMEMBERS": func(c redis.Cmdable) redis.Cmder { return c.SMembers(ctx, k["set"]) },
+			"SUNION":   func(c redis.Cmdable) redis.Cmder { return c.SUnion(ctx, k["set"]) },
+			"SDIFF":    func(c redis.Cmdable) redis.Cmder { return c.SDiff(ctx, k["set"]) },
+			"LRANGE":   func(c redis.Cmdable) redis.Cmder { return c.LRange(ctx, k["list"], 0, -1) },
+			"ZRANGE":   func(c redis.Cmdable) redis.Cmder { return c.ZRangeWithScores(ctx, k["zset"], 0, -1) },
+			"ZRANGEBYSCORE": func(c redis.Cmdable) redis.Cmder {
+				return c.ZRangeByScore(ctx, k["zset"], &redis.ZRangeBy{Min: "-inf", Max: "+inf"})
+			},
+			"XRANGE": func(c redis.Cmdable) redis.Cmder { return c.XRange(ctx, k["log"], "-", "+") },
+			"GET":    func(c redis.Cmdable) redis.Cmder { return c.Get(ctx, k["string"]) },
+			"MGET":   func(c redis.Cmdable) redis.Cmder { return c.MGet(ctx, k["string"], k["list"]) },
+		}
+		small := map[string]func(redis.Cmdable) redis.Cmder{
+			"HGET":          func(c redis.Cmdable) redis.Cmder { return c.HGet(ctx, k["hash"], "field:7") },
+			"HLEN":          func(c redis.Cmdable) redis.Cmder { return c.HLen(ctx, k["hash"]) },
+			"LRANGE of ten": func(c redis.Cmdable) redis.Cmder { return c.LRange(ctx, k["list"], -10, -1) },
+			"ZRANGE of ten": func(c redis.Cmdable) redis.Cmder { return c.ZRange(ctx, k["zset"], 10, 19) },
+			"ZRANGEBYSCORE 0-9": func(c redis.Cmdable) redis.Cmder {
+				return c.ZRangeByScore(ctx, k["zset"], &redis.ZRangeBy{Min: "0", Max: "9"})
+			},
+			"ZRANGEBYSCORE LIMIT": func(c redis.Cmdable) redis.Cmder {
+				return c.ZRangeByScore(ctx, k["zset"], &redis.ZRangeBy{Min: "-inf", Max: "+inf", Count: 10})
+			},
+			"XRANGE COUNT": func(c redis.Cmdable) redis.Cmder { return c.XRangeN(ctx, k["log"], "-", "+", 3) },
+			"GETRANGE":     func(c redis.Cmdable) redis.Cmder { return c.GetRange(ctx, k["string"], 0, 99) },
+			"wrong type":   func(c redis.Cmdable) redis.Cmder { return c.HGetAll(ctx, k["list"]) },
+		}
+		for name, read := range large {
+			_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error { return read(tx.Read()).Err() })
+			if !errors.Is(err, luatx.ErrTooLarge) || !strings.Contains(err.Error(), "Config.GuardBytes, 2000") || !strings.Contains(err.Error(), "procedure") {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		for name, read := range small {
+			_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+				if err := read(tx.Read()).Err(); err != nil && name != "wrong type" {
+					return err
+				}
+				return tx.Pipeline().Set(ctx, rig.Key(t, tr, "a", "done"), 1, 0).Err()
+			})
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}
+
+func TestGuardBytesBoundsAllReadsOfATransaction(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx := redistest.Soon(t)
+		tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.GuardBytes = 2000 })
+		list := fill(ctx, t, client, tr, 300)["list"]
+		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			for range 2 { // 10 elements of less than 80 bytes each
+				if err := tx.Read().LRange(ctx, list, 0, 9).Err(); err != nil {
+					t.Errorf("within the limit: %v", err)
+				}
+			}
+			_, err := tx.Read().Pipelined(ctx, func(p redis.Pipeliner) error {
+				p.LLen(ctx, list)
+				p.LRange(ctx, list, 0, 9)
+				return nil
+			})
+			if !errors.Is(err, luatx.ErrTooLarge) || !strings.Contains(err.Error(), "LRANGE") {
+				t.Errorf("the third read: %v", err)
+			}
+			return tx.Pipeline().RPush(ctx, rig.Key(t, tr, "a", "done"), 1).Err()
+		})
+		if err != nil {
+			t.Errorf("the reads within the limit do not commit: %v", err)
+		}
+	})
+}
+
+func TestGuardedReplyThatGrowsBeyondGuardBytesIsAConflict(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx := redistest.Soon(t)
+		tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.GuardBytes, c.ConflictRetries = 2000, -1 })
+		set := rig.Key(t, tr, "a", "set")
+		for name, write := range map[string]bool{"commit": true, "verify": false} {
+			client.Del(ctx, set)
+			client.SAdd(ctx, set, "a")
+			_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+				if err := tx.Read().SMembers(ctx, set).Err(); err != nil {
+					return err
+				}
+				fill(ctx, t, client, tr, 100)
+				if write {
+					tx.Pipeline().Set(ctx, rig.Key(t, tr, "a", "done"), 1, 0)
+				}
+				return nil
+			})
+			if !errors.Is(err, luatx.ErrConflict) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}
+
+// calls returns how often a server has run a command.
+func calls(ctx context.Context, t testing.TB, client *redis.Client, command string) string {
+	t.Helper()
+	stats, err := client.Info(ctx, "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found := regexp.MustCompile(`cmdstat_` + command + `:calls=(\d+)`).FindStringSubmatch(stats); found != nil {
+		return found[1]
+	}
+	return "0"
+}
+
+func TestGuardedReadOfKnownSizeIsRefusedBeforeItRuns(t *testing.T) {
+	t.Parallel()
+	client := redistest.Single(t, redistest.Own()).Client(t)
+	ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
+	k := fill(ctx, t, client, tr, 20_000)
+	for command, read := range map[string]func(redis.Cmdable) redis.Cmder{
+		"hgetall":  func(c redis.Cmdable) redis.Cmder { return c.HGetAll(ctx, k["hash"]) },
+		"smembers": func(c redis.Cmdable) redis.Cmder { return c.SMembers(ctx, k["set"]) },
+		"lrange":   func(c redis.Cmdable) redis.Cmder { return c.LRange(ctx, k["list"], 0, -1) },
+		"zrange":   func(c redis.Cmdable) redis.Cmder { return c.ZRangeWithScores(ctx, k["zset"], 0, -1) },
+		"zrangebyscore": func(c redis.Cmdable) redis.Cmder {
+			return c.ZRangeByScore(ctx, k["zset"], &redis.ZRangeBy{Min: "0", Max: "+inf"})
+		},
+		"xrange": func(c redis.Cmdable) redis.Cmder { return c.XRange(ctx, k["log"], "-", "+") },
+	} {
+		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error { return read(tx.Read()).Err() })
+		if !errors.Is(err, luatx.ErrTooLarge) {
+			t.Errorf("%s: %v", command, err)
+		}
+		if n := calls(ctx, t, client, command); n != "0" {
+			t.Errorf("the server ran %s %s times", command, n)
+		}
+	}
+}
+
+// cpuTime returns the CPU time that a server has used, in seconds.
+func cpuTime(ctx context.Context, t testing.TB, client *redis.Client) float64 {
+	t.Helper()
+	info, err := client.Info(ctx, "cpu").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := 0.0
+	for _, found := range regexp.MustCompile(`used_cpu_(?:user|sys):([\d.]+)`).FindAllStringSubmatch(info, -1) {
+		seconds, err := strconv.ParseFloat(found[1], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += seconds
+	}
+	return sum
+}
+
+func TestGuardedReadOfALargeHashCostsAFewTimesTheRead(t *testing.T) {
+	t.Parallel()
+	client := redistest.Single(t, redistest.Own()).Client(t)
+	ctx := redistest.Soon(t)
+	tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.GuardBytes = 1 << 30 })
+	hash := rig.Key(t, tr, "a", "hash")
+	const loop = "for i = 1, 10000 do redis.call('HSET', KEYS[1], ARGV[1] .. ':' .. i, 'value:' .. i) end"
+	for n := range 20 {
+		if err := client.Eval(ctx, loop, []string{hash}, n).Err(); err != nil && !errors.Is(err, redis.Nil) {
+			t.Fatal(err)
+		}
+	}
+	cheapest := func(run func() error) float64 {
+		best := 0.0
+		for range 2 {
+			before := cpuTime(ctx, t, client)
+			if err := run(); err != nil {
+				t.Fatal(err)
+			}
+			if used := cpuTime(ctx, t, client) - before; best == 0 || used < best {
+				best = used
+			}
+		}
+		return best
+	}
+	read := cheapest(func() error {
+		return client.Eval(ctx, "return redis.call('HGETALL', KEYS[1])", []string{hash}).Err()
+	})
+	guarded := cheapest(func() error { // the read, and its second run in the commit
+		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error { return tx.Read().HGetAll(ctx, hash).Err() })
+		return err
+	})
+	t.Logf("a read costs %.3f s, guarded, twice, %.3f s", read, guarded)
+	if guarded > 2*4*read {
+		t.Errorf("a guarded read costs %.1f times the read", guarded/read/2)
+	}
+}

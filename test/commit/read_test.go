@@ -1,0 +1,291 @@
+package commit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/luatx/luatx/internal/rig"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/message"
+)
+
+// TestGuardedReads holds that a handler sees what is there, commits where it stays, and runs again where it changes.
+func TestGuardedReads(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
+		k, other := rig.Key(t, tr, "a", "account"), rig.Key(t, tr, "a", "other")
+		client.HSet(ctx, k, "balance", 10, "name", "ann")
+		runs := 0
+		result, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			runs++
+			balance, err := tx.Read().HGet(ctx, k, "balance").Int()
+			if err != nil {
+				return err
+			}
+			switch runs {
+			case 1: // another field of the same key is not what was read
+				client.HSet(ctx, k, "name", "bob")
+				client.HSet(ctx, k, "balance", 20)
+			case 2:
+				client.HSet(ctx, k, "name", "cid")
+			}
+			tx.Pipeline().HSet(ctx, other, "seen", balance)
+			return nil
+		})
+		if err != nil || result.Outcome != luatx.Committed || runs != 2 {
+			t.Fatalf("%v, %v after %d runs", result, err, runs)
+		}
+		if got := client.HGet(ctx, other, "seen").Val(); got != "20" {
+			t.Errorf("the commit rests on balance %s", got)
+		}
+	})
+}
+
+// TestGuardsOfEveryKind reads through every order of replies, and changes each.
+func TestGuardsOfEveryKind(t *testing.T) {
+	t.Parallel()
+	type guard struct {
+		name, setup, change string
+		same                string // what leaves the reply as it is
+		read                func(redis.Cmdable, string) redis.Cmder
+	}
+	for _, c := range []guard{
+		{"missing", "", "SET K v", "DEL K", func(c redis.Cmdable, k string) redis.Cmder { return c.Get(t.Context(), k) }},
+		{"empty is not missing", "SET K x", "DEL K", "SET K x", func(c redis.Cmdable, k string) redis.Cmder { return c.GetRange(t.Context(), k, 0, 0) }},
+		{"2^53", "SET K 9007199254740992", "SET K 9007199254740993", "APPEND K ", func(c redis.Cmdable, k string) redis.Cmder { return c.Get(t.Context(), k) }},
+		{"several", "SET K a", "SET K ab", "SET K a", func(c redis.Cmdable, k string) redis.Cmder { return c.MGet(t.Context(), k, k+"2") }},
+		{"members", "SADD K a b c", "SADD K d", "SREM K b|SADD K b", func(c redis.Cmdable, k string) redis.Cmder { return c.SMembers(t.Context(), k) }},
+		{"pairs", "HSET K a b c d", "HSET K a d c b", "HDEL K a|HSET K a b", func(c redis.Cmdable, k string) redis.Cmder { return c.HGetAll(t.Context(), k) }},
+		{"values there twice", "HSET K a x b x c z", "HSET K a y b y", "HSET K a z c x", func(c redis.Cmdable, k string) redis.Cmder { return c.HVals(t.Context(), k) }},
+		{"field and value", "HSET K ab c", "DEL K|HSET K a bc", "HSET K ab c", func(c redis.Cmdable, k string) redis.Cmder { return c.HGetAll(t.Context(), k) }},
+		{"order", "RPUSH K a b", "RPOPLPUSH K K", "RPUSH K c|RPOP K", func(c redis.Cmdable, k string) redis.Cmder { return c.LRange(t.Context(), k, 0, -1) }},
+		{"range of a sorted set", "ZADD K 1 a 2 b", "ZADD K 3 a", "ZADD K 1 a", func(c redis.Cmdable, k string) redis.Cmder {
+			return c.ZRangeWithScores(t.Context(), k, 0, -1)
+		}},
+		{"wrong type", "SADD K a", "DEL K", "SADD K b", func(c redis.Cmdable, k string) redis.Cmder { return c.Get(t.Context(), k) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+				ctx := redistest.Soon(t)
+				tr := rig.NewTransactor(t, client, func(cfg *luatx.Config) { cfg.ConflictRetries = -1 })
+				k := rig.Key(t, tr, "a", "k")
+				do := func(lines string) {
+					for line := range strings.SplitSeq(lines, "|") {
+						if line == "" {
+							continue
+						}
+						args := rig.Words(line, k)
+						if args[0] == "APPEND" {
+							args = append(args, "")
+						}
+						if err := client.Do(ctx, args...).Err(); err != nil {
+							t.Fatalf("%s: %v", line, err)
+						}
+					}
+				}
+				run := func(between string) error {
+					_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+						cmd := c.read(tx.Read(), k)
+						if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) && !strings.HasPrefix(err.Error(), "WRONGTYPE") {
+							t.Errorf("the read answers %v", err)
+						}
+						do(between)
+						return tx.Emit(luatx.Event{Body: []byte("{}")})
+					})
+					return err
+				}
+				do(c.setup)
+				if err := run(c.same); err != nil {
+					t.Errorf("nothing changed: %v", err)
+				}
+				do("DEL K|" + c.setup)
+				before := rig.Dump(t, client, tr)
+				if err := run(c.change); !errors.Is(err, luatx.ErrConflict) {
+					t.Errorf("it changed: %v", err)
+				}
+				do("DEL K|" + c.setup)
+				rig.NoTrace(t, client, tr, before)
+			})
+		})
+	}
+}
+
+// TestATornReadDecidesNothing holds that a handler which fails, or does nothing, because of two reads that never were
+// true together, runs again.
+func TestATornReadDecidesNothing(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
+		a, b := rig.Key(t, tr, "a", "a"), rig.Key(t, tr, "a", "b")
+		for name, verdict := range map[string]error{"fails": errors.New("they differ"), "does nothing": nil} {
+			client.MSet(ctx, a, 1, b, 1)
+			runs := 0
+			_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+				runs++
+				first := tx.Read().Get(ctx, a).Val()
+				if runs == 1 {
+					client.MSet(ctx, a, 2, b, 2)
+				}
+				if tx.Read().Get(ctx, b).Val() != first {
+					return verdict
+				}
+				tx.Pipeline().Set(ctx, a, "equal", 0)
+				return nil
+			})
+			if got := client.Get(ctx, a).Val(); err != nil || runs != 2 || got != "equal" {
+				t.Errorf("%s: %v after %d runs, %q", name, err, runs, got)
+			}
+		}
+		failure := errors.New("no")
+		if _, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			tx.Read().Get(ctx, a)
+			return failure
+		}); !errors.Is(err, failure) {
+			t.Errorf("a handler that fails on what is true answers %v", err)
+		}
+	})
+}
+
+func TestGuardedReadsInAPipelineAreMadeAtOneMoment(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
+		a, b := rig.Key(t, tr, "a", "a"), rig.Key(t, tr, "a", "b")
+		client.MSet(ctx, a, "x", b, "y")
+		for _, pipelined := range []func(redis.Cmdable, func(redis.Pipeliner) error) ([]redis.Cmder, error){
+			func(c redis.Cmdable, f func(redis.Pipeliner) error) ([]redis.Cmder, error) {
+				return c.Pipelined(ctx, f)
+			},
+			func(c redis.Cmdable, f func(redis.Pipeliner) error) ([]redis.Cmder, error) {
+				return c.TxPipelined(ctx, f)
+			},
+		} {
+			_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+				cmds, err := pipelined(tx.Read(), func(p redis.Pipeliner) error {
+					p.Get(ctx, a)
+					p.MGet(ctx, b, a)
+					return nil
+				})
+				if err != nil || cmds[0].(*redis.StringCmd).Val() != "x" || fmt.Sprint(cmds[1].(*redis.SliceCmd).Val()) != "[y x]" {
+					t.Errorf("read %v, %v", cmds, err)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+func TestWhatCannotBeAGuardedRead(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
+	k, foreign := rig.Key(t, tr, "a", "k"), rig.Key(t, tr, "b", "k")
+	_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+		tx.Pipeline().HSet(ctx, k, "f", 1)
+		for name, c := range map[string]struct {
+			cmd  redis.Cmder
+			want error
+		}{
+			"a write":              {tx.Read().Incr(ctx, k+"2"), luatx.ErrCommandRefused},
+			"a random one":         {tx.Read().SRandMember(ctx, k+"2"), luatx.ErrCommandRefused},
+			"time":                 {tx.Read().PTTL(ctx, k+"2"), luatx.ErrCommandRefused},
+			"another slot":         {tx.Read().Get(ctx, foreign), luatx.ErrCrossSlot},
+			"after a write":        {tx.Read().HGet(ctx, k, "f"), luatx.ErrReadAfterWrite},
+			"one of several":       {tx.Read().MGet(ctx, k+"2", k), luatx.ErrReadAfterWrite},
+			"a command by itself ": {tx.Read().Ping(ctx), luatx.ErrCommandRefused},
+		} {
+			if !errors.Is(c.cmd.Err(), c.want) {
+				t.Errorf("%s: %v", name, c.cmd.Err())
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Errorf("refused reads keep the transaction from committing: %v", err)
+	}
+	var kept redis.Cmdable
+	_, _ = tr.Transact(ctx, "a", func(tx *luatx.Tx) error { kept = tx.Read(); return nil })
+	if err := kept.Get(ctx, k).Err(); !errors.Is(err, luatx.ErrTxClosed) {
+		t.Errorf("after the transaction: %v", err)
+	}
+}
+
+// TestGuardedReadsInAHandler holds that a router's handler runs again as well, and its message counts once.
+func TestGuardedReadsInAHandler(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
+		k := rig.Key(t, tr, "a", "stock")
+		client.Set(ctx, k, 5, 0)
+		in := rig.NewInput(t, client, rig.Key(t, tr, "a", "in"))
+		msg := in.Deliver("c", rig.Order("1"))
+		runs := 0
+		r := rig.NewRouter(t, message.PipeConfig{}, rig.Scripted(t, tr), func(ctx context.Context) ([]*message.Message, error) {
+			runs++
+			left, err := luatx.ReaderFromContext(ctx, client).Get(ctx, k).Int()
+			if err != nil {
+				return nil, err
+			}
+			if runs == 1 {
+				client.Decr(ctx, k)
+			}
+			return nil, luatx.CmdableFromContext(ctx, client).Set(ctx, k, left-1, 0).Err()
+		})
+		if _, err := r.Process(ctx, msg); err != nil {
+			t.Fatal(err)
+		}
+		if got := client.Get(ctx, k).Val(); got != "3" || runs != 2 || in.Pending() != 0 {
+			t.Errorf("stock %s after %d runs, %d pending", got, runs, in.Pending())
+		}
+	})
+}
+
+// TestGuardedReadsAreBounded holds that they count among what makes a transaction too large.
+func TestGuardedReadsAreBounded(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	ctx := redistest.Soon(t)
+	tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.MaxCommands, c.MaxBytes = 5, 2000 })
+	k := rig.Key(t, tr, "a", "k")
+	run := func(reads int, field string) error {
+		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			for range reads {
+				tx.Read().HGet(ctx, k, field)
+			}
+			return tx.Pipeline().HSet(ctx, k, "g", 1).Err()
+		})
+		return err
+	}
+	if err := run(4, "f"); err != nil {
+		t.Error(err)
+	}
+	for field, reads := range map[string]int{"f": 5, strings.Repeat("f", 1000): 2} {
+		if err := run(reads, field); !errors.Is(err, luatx.ErrTooLarge) {
+			t.Errorf("%d reads of a field of %d bytes: %v", reads, len(field), err)
+		}
+	}
+	_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+		_, err := tx.Read().Pipelined(ctx, func(p redis.Pipeliner) error {
+			for range 6 {
+				p.HGet(ctx, k, "f")
+			}
+			return nil
+		})
+		return err
+	})
+	if !errors.Is(err, luatx.ErrTooLarge) {
+		t.Errorf("six reads in a pipeline: %v", err)
+	}
+}

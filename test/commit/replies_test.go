@@ -1,0 +1,156 @@
+package commit_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/luatx/luatx/internal/rig"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/respproxy"
+	"github.com/luatx/luatx/internal/slot"
+)
+
+// shardKey is a key of luatx's own.
+func shardKey(tr *luatx.Transactor, tag, name string) string {
+	return link.Of(tr).Scripts.Shard(slot.OfTag(tag)).Key(name)
+}
+
+// TestKeptReplies holds that a retry hears what the first call heard.
+func TestKeptReplies(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
+		n, h, s := rig.Key(t, tr, "a", "n"), rig.Key(t, tr, "a", "h"), rig.Key(t, tr, "a", "s")
+		client.Set(ctx, n, "9007199254740992", 0)
+		client.HSet(ctx, h, "f", "\r\n\xff")
+		var entry *redis.StringCmd // the commit runs an XADD after the other commands
+		call := func(more int, opts ...luatx.Option) (luatx.Result, *redis.IntCmd, *redis.SliceCmd) {
+			var count *redis.IntCmd
+			var fields *redis.SliceCmd
+			result, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+				entry = tx.Pipeline().XAdd(ctx, &redis.XAddArgs{Stream: s, Values: []string{"f", "v"}})
+				count, fields = tx.Pipeline().Incr(ctx, n), tx.Pipeline().HMGet(ctx, h, "f", "no")
+				for range more {
+					tx.Pipeline().Incr(ctx, n)
+				}
+				return nil
+			}, append(opts, luatx.WithID("call"))...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return result, count, fields
+		}
+		for _, want := range []luatx.Outcome{luatx.Committed, luatx.Duplicate, luatx.Duplicate} {
+			result, count, fields := call(0, luatx.KeepReplies())
+			if result.Outcome != want || count.Val() != 9007199254740993 || count.Err() != nil {
+				t.Errorf("%v: %v", result.Outcome, count)
+			}
+			if v := fields.Val(); len(v) != 2 || v[0] != "\r\n\xff" || v[1] != nil {
+				t.Errorf("%v: %v", result.Outcome, fields)
+			}
+			if added := client.XRange(ctx, s, "-", "+").Val(); len(added) != 1 || entry.Val() != added[0].ID {
+				t.Errorf("%v: %v, and the stream holds %v", result.Outcome, entry, added)
+			}
+		}
+		if _, count, _ := call(0); !errors.Is(count.Err(), luatx.ErrRepliesLost) {
+			t.Errorf("a call that does not ask for them: %v", count)
+		}
+		if _, count, _ := call(1, luatx.KeepReplies()); !errors.Is(count.Err(), luatx.ErrRepliesLost) {
+			t.Errorf("a call of other commands: %v", count)
+		}
+	})
+}
+
+func TestKeptRepliesOfALostReply(t *testing.T) {
+	t.Parallel()
+	proxy, through, past := rig.Proxied(t)
+	ctx, tr := redistest.Soon(t), rig.NewTransactor(t, through)
+	n := rig.Key(t, tr, "a", "n")
+	rig.Warm(t, tr)
+	proxy.DropReply(1, respproxy.Command("EVALSHA"))
+	var count *redis.IntCmd
+	result, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+		count = tx.Pipeline().Incr(ctx, n)
+		return nil
+	}, luatx.WithID("x"), luatx.KeepReplies())
+	if err != nil || result.Outcome != luatx.Replayed || count.Val() != 1 || count.Err() != nil {
+		t.Errorf("%v, %v, %v", result, err, count)
+	}
+	if got := past.Get(ctx, n).Val(); got != "1" {
+		t.Errorf("applied %s times", got)
+	}
+}
+
+// TestKeptRepliesAreCapped holds the bound of one transaction, and that they go with their generation.
+func TestKeptRepliesAreCapped(t *testing.T) {
+	t.Parallel()
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	server, tr := atClock(t, start)
+	ctx := redistest.Soon(t)
+	k := rig.Key(t, tr, "a", "k")
+	_ = server.Set(k, strings.Repeat("x", tr.Config().KeepBytes))
+	call := func(id string, keys ...string) error {
+		var cmds []*redis.StringCmd
+		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			for _, k := range keys {
+				cmds = append(cmds, tx.Pipeline().Get(ctx, k))
+			}
+			return nil
+		}, luatx.WithID(id), luatx.KeepReplies())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmds[0].Err(); !errors.Is(err, redis.Nil) {
+			return err
+		}
+		return nil
+	}
+	_ = call("large", k)
+	if err := call("large", k); !errors.Is(err, luatx.ErrRepliesLost) {
+		t.Errorf("more than KeepBytes: %v", err)
+	}
+	_ = call("small", k+"2")
+	if err := call("small", k+"2"); err != nil {
+		t.Errorf("as it was: %v", err)
+	}
+	retention := tr.Config().Retention
+	server.SetTime(start.Add(retention - time.Minute))
+	_ = call("later", k+"2")
+	if err := call("small", k+"2"); err != nil {
+		t.Errorf("within the retention: %v", err)
+	}
+	server.SetTime(start.Add(retention + time.Minute))
+	_ = call("latest", k+"2")
+	if err := call("later", k+"2"); err != nil {
+		t.Errorf("of the generation before: %v", err)
+	}
+	server.SetTime(start.Add(2*retention + 2*time.Minute))
+	_ = call("last", k+"2")
+	if n := len(hashFields(server.HKeys(shardKey(tr, "a", "results")))) + len(hashFields(server.HKeys(shardKey(tr, "a", "results:b")))); n != 4 {
+		t.Errorf("%d fields are kept, want a start and an id in either generation", n)
+	}
+}
+
+func hashFields(fields []string, err error) []string {
+	if err != nil {
+		return nil
+	}
+	return fields
+}
+
+func TestKeepRepliesNeedsAnID(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	tr := rig.NewTransactor(t, client)
+	_, err := tr.Transact(t.Context(), "a", func(*luatx.Tx) error { return nil }, luatx.KeepReplies())
+	if err == nil || !strings.Contains(err.Error(), "WithID") {
+		t.Errorf("error %v", err)
+	}
+}

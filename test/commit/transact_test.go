@@ -1,0 +1,379 @@
+package commit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/luatx/luatx/internal/rig"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/slot"
+)
+
+func TestTransactCommitsAndFillsReplies(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, testCommit)
+	t.Run("RESP2", func(t *testing.T) {
+		t.Parallel()
+		testCommit(t, redistest.Shared(t).Client(t, func(o *redis.Options) { o.Protocol = 2 }))
+	})
+}
+
+func testCommit(t *testing.T, client redis.UniversalClient) {
+	t.Helper()
+	ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
+	counter, hash := rig.Key(t, tr, "a", "counter"), rig.Key(t, tr, "a", "hash")
+	client.Set(ctx, counter, "9007199254740992", 0)
+
+	var fields, count *redis.IntCmd
+	var all *redis.MapStringStringCmd
+	result, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+		p := tx.Pipeline()
+		fields = p.HSet(ctx, hash, "name", "ann", "n", 7)
+		count = p.Incr(ctx, counter)
+		all = p.HGetAll(ctx, hash)
+		if fields.Err() != nil {
+			t.Errorf("a recorded HSET answers %v", fields.Err())
+		}
+		for _, cmd := range []redis.Cmder{count, all} {
+			if !errors.Is(cmd.Err(), luatx.ErrNotCommitted) || luatx.Queued(cmd) != nil {
+				t.Errorf("a recorded %s answers %v", cmd.Name(), cmd.Err())
+			}
+		}
+		return tx.Emit(luatx.Event{Body: []byte(`{"id":"e"}`)})
+	})
+	if err != nil || result.Outcome != luatx.Committed {
+		t.Fatal(result, err)
+	}
+	if fields.Val() != 2 || count.Val() != 9007199254740993 || all.Val()["name"] != "ann" {
+		t.Errorf("replies: %v, %v, %v", fields, count, all)
+	}
+	if got := client.HGet(ctx, hash, "n").Val(); got != "7" {
+		t.Errorf("the hash holds %q", got)
+	}
+}
+
+func TestTransactIsIdempotentByID(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
+		counter := rig.Key(t, tr, "a", "n")
+		var committed atomic.Int64
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				result, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+					return luatx.Queued(tx.Pipeline().Incr(ctx, counter))
+				}, luatx.WithID("once"))
+				if err != nil {
+					t.Error(err)
+				}
+				if result.Outcome == luatx.Committed {
+					committed.Add(1)
+				}
+			})
+		}
+		wg.Wait()
+		if n := client.Get(ctx, counter).Val(); n != "1" || committed.Load() != 1 {
+			t.Errorf("applied %s times, %d calls committed", n, committed.Load())
+		}
+		if result, err := tr.Transact(ctx, "a", func(*luatx.Tx) error { return errors.New("exists already") }, luatx.WithID("once")); err != nil || result.Outcome != luatx.Duplicate {
+			t.Errorf("a failing duplicate: %v, %v", result, err)
+		}
+	})
+}
+
+// TestTransactFailureLeavesNoTrace holds rollback for a server's error at the third command, and for an error
+// of the function.
+func TestTransactFailureLeavesNoTrace(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
+		text, hash := rig.Key(t, tr, "a", "text"), rig.Key(t, tr, "a", "hash")
+		client.Set(ctx, text, "x", 0)
+		before := rig.Dump(t, client, tr)
+		var last *redis.IntCmd
+		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			p := tx.Pipeline()
+			p.HSet(ctx, hash, "f", "v")
+			p.Set(ctx, text, "y", 0)
+			p.LPush(ctx, hash, "wrong")
+			last = p.Incr(ctx, text)
+			return tx.Emit(luatx.Event{Body: []byte("{}")})
+		}, luatx.WithID("fails"))
+		var failed *luatx.CommandError
+		if !errors.As(err, &failed) || failed.Index != 2 || failed.Command != "lpush" || !strings.HasPrefix(failed.Text, "WRONGTYPE") {
+			t.Errorf("error %v", err)
+		}
+		if !errors.As(last.Err(), &failed) {
+			t.Errorf("a command of the failed transaction answers %v", last.Err())
+		}
+		rig.NoTrace(t, client, tr, before)
+
+		if _, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			tx.Pipeline().Set(ctx, text, "z", 0)
+			return context.Canceled
+		}, luatx.WithID("fails")); !errors.Is(err, context.Canceled) {
+			t.Errorf("the function's error became %v", err)
+		}
+		rig.NoTrace(t, client, tr, before)
+	})
+}
+
+// TestTransactRefuses holds that bad input is an error, at the call and at the commit, and changes nothing.
+func TestTransactRefuses(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx := redistest.Soon(t)
+		tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.MaxCommands, c.MaxBytes = 20, 10_000 })
+		own := rig.Key(t, tr, "a", "k")
+		other := rig.Key(t, tr, "another", "k")
+		pending := tr.Config().Namespace + ":{" + slot.Text(slot.OfTag("a")) + "}:pending"
+		for name, c := range map[string]struct {
+			record func(p redis.Pipeliner) redis.Cmder
+			want   error
+			says   []string
+		}{
+			"another slot":   {func(p redis.Pipeliner) redis.Cmder { return p.Set(ctx, other, 1, 0) }, luatx.ErrCrossSlot, []string{other, "{a}"}},
+			"two keys":       {func(p redis.Pipeliner) redis.Cmder { return p.Rename(ctx, own, other) }, luatx.ErrCrossSlot, []string{other}},
+			"blocks":         {func(p redis.Pipeliner) redis.Cmder { return p.BLPop(ctx, 0, own) }, luatx.ErrCommandRefused, []string{"BLPOP"}},
+			"whole keyspace": {func(p redis.Pipeliner) redis.Cmder { return p.FlushAll(ctx) }, luatx.ErrCommandRefused, []string{"FLUSHALL"}},
+			"unknown":        {func(p redis.Pipeliner) redis.Cmder { return p.Do(ctx, "NOSUCH", own) }, luatx.ErrCommandRefused, []string{"NOSUCH"}},
+			"arity":          {func(p redis.Pipeliner) redis.Cmder { return p.Do(ctx, "GET") }, luatx.ErrCommandRefused, []string{"GET"}},
+			"empty key":      {func(p redis.Pipeliner) redis.Cmder { return p.Set(ctx, "", 1, 0) }, luatx.ErrCommandRefused, []string{"empty"}},
+			"the shard's own": {func(p redis.Pipeliner) redis.Cmder {
+				return p.Del(ctx, pending)
+			}, luatx.ErrCommandRefused, []string{"own"}},
+			"too many bytes": {func(p redis.Pipeliner) redis.Cmder { return p.Set(ctx, own, strings.Repeat("x", 10_001), 0) }, luatx.ErrTooLarge, []string{"MaxBytes"}},
+			"too many args":  {func(p redis.Pipeliner) redis.Cmder { return p.SAdd(ctx, own, make([]any, 5000)...) }, luatx.ErrTooLarge, []string{"split"}},
+			"not sendable":   {func(p redis.Pipeliner) redis.Cmder { return p.Set(ctx, own, struct{}{}, 0) }, luatx.ErrCommandRefused, []string{"struct {}"}},
+			"too many commands": {func(p redis.Pipeliner) redis.Cmder {
+				var last redis.Cmder
+				for range 21 {
+					last = p.Set(ctx, own, 1, 0)
+				}
+				return last
+			}, luatx.ErrTooLarge, []string{"MaxCommands"}},
+		} {
+			before := rig.Dump(t, client, tr)
+			_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+				tx.Pipeline().Set(ctx, own, "written", 0)
+				c.record(tx.Pipeline()) // an adapter that does not look at the error
+				return nil
+			})
+			if !errors.Is(err, c.want) {
+				t.Errorf("%s: error %v, want %v", name, err, c.want)
+			}
+			for _, text := range c.says {
+				if err != nil && !strings.Contains(err.Error(), text) {
+					t.Errorf("%s: %v does not say %q", name, err, text)
+				}
+			}
+			rig.NoTrace(t, client, tr, before)
+		}
+	})
+}
+
+func TestTxIsClosedAfterItsFunction(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
+	var kept *luatx.Tx
+	var cmdable redis.Cmdable
+	if _, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+		kept, cmdable = tx, luatx.CmdableFromContext(tx.Context(ctx), client)
+		if _, err := tr.Transact(tx.Context(ctx), "a", func(*luatx.Tx) error { return nil }); !errors.Is(err, luatx.ErrNested) {
+			t.Errorf("Transact inside a transaction: %v", err)
+		}
+		if _, err := tx.Pipeline().Exec(ctx); !errors.Is(err, luatx.ErrNested) {
+			t.Errorf("Exec inside a transaction: %v", err)
+		}
+		return tx.Pipeline().Set(ctx, rig.Key(t, tr, "a"), 1, 0).Err()
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmdable.Set(ctx, rig.Key(t, tr, "a"), 2, 0).Err(); !errors.Is(err, luatx.ErrTxClosed) {
+		t.Errorf("a command after the commit: %v", err)
+	}
+	if err := luatx.CmdableFromContext(kept.Context(ctx), client).Set(ctx, rig.Key(t, tr, "a"), 2, 0).Err(); !errors.Is(err, luatx.ErrTxClosed) {
+		t.Errorf("a command on a kept context: %v", err)
+	}
+	if err := kept.Emit(luatx.Event{Body: []byte("{}")}); !errors.Is(err, luatx.ErrTxClosed) {
+		t.Errorf("Emit after the commit: %v", err)
+	}
+	if got := client.Get(ctx, rig.Key(t, tr, "a")).Val(); got != "1" {
+		t.Errorf("the key holds %q", got)
+	}
+}
+
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx := redistest.Soon(t)
+		tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.OutboxCapacity = 4 })
+		emit := func(id string, events ...luatx.Event) error {
+			_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+				for _, event := range events {
+					if err := tx.Emit(event); err != nil {
+						return err
+					}
+				}
+				return nil
+			}, luatx.WithID(id))
+			return err
+		}
+		body := []byte(`{"n":1}`)
+		if err := emit("1", luatx.Event{Body: body}, luatx.Event{Body: body}, luatx.Event{ID: "given", Body: body}); err != nil {
+			t.Fatal(err)
+		}
+		if err := emit("2", luatx.Event{ID: "given", Body: body}); err != nil {
+			t.Errorf("the same event again: %v", err)
+		}
+		before := rig.Dump(t, client, tr)
+		var failed *luatx.CommandError
+		if err := emit("3", luatx.Event{ID: "given", Body: []byte("other")}); !errors.As(err, &failed) || failed.Index != -1 {
+			t.Errorf("the same event with another body: %v", err)
+		}
+		rig.NoTrace(t, client, tr, before)
+		if err := emit("4", luatx.Event{Body: body}, luatx.Event{Body: body}); !errors.Is(err, luatx.ErrOutboxFull) {
+			t.Errorf("two events more than there is room for: %v", err)
+		}
+		rig.NoTrace(t, client, tr, before)
+		if err := emit("5", luatx.Event{Body: body}); err != nil {
+			t.Errorf("the last place: %v", err)
+		}
+		if err := emit("6", luatx.Event{}); err == nil {
+			t.Error("an event without a body was taken")
+		}
+	})
+}
+
+func TestNewRefuses(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
+	t.Cleanup(func() { _ = ring.Close() })
+	for name, c := range map[string]struct {
+		client redis.UniversalClient
+		cfg    luatx.Config
+		says   string
+	}{
+		"no client":        {nil, luatx.Config{Namespace: "n"}, "nil"},
+		"a ring":           {ring, luatx.Config{Namespace: "n"}, "Ring"},
+		"no namespace":     {client, luatx.Config{}, "Namespace"},
+		"a brace":          {client, luatx.Config{Namespace: "{n}"}, "Namespace"},
+		"a long timeout":   {client, luatx.Config{Namespace: "n", CommitTimeout: 6 * 60e9}, "CommitTimeout"},
+		"short retention":  {client, luatx.Config{Namespace: "n", Retention: 60e9}, "Retention"},
+		"negative":         {client, luatx.Config{Namespace: "n", MaxBytes: -1}, "MaxBytes"},
+		"many commands":    {client, luatx.Config{Namespace: "n", MaxCommands: 1 << 16}, "at most 65535"},
+		"many partitions":  {client, luatx.Config{Namespace: "n", Keyspace: luatx.Partitions(20_000)}, "Keyspace"},
+		"a brace prefixed": {client, luatx.Config{Namespace: "n", Keyspace: luatx.OwnTags().WithPrefix("{")}, "prefix"},
+	} {
+		if _, err := luatx.New(c.client, c.cfg); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v does not say %s", name, err, c.says)
+		}
+	}
+}
+
+func TestAShardRefusesAnotherKeyspace(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	ctx := redistest.Soon(t)
+	commit := func(keyspace luatx.Keyspace) error {
+		tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.Namespace, c.Keyspace = "same", keyspace })
+		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			k, err := tx.Key("k")
+			if err != nil {
+				return err
+			}
+			return tx.Pipeline().Set(ctx, k, 1, 0).Err()
+		})
+		return err
+	}
+	if err := commit(luatx.Partitions(1)); err != nil {
+		t.Fatal(err)
+	}
+	tag := luatx.Partitions(1).Tags()[0]
+	if err := commit(luatx.OwnTags()); err != nil {
+		t.Errorf("another shard: %v", err)
+	}
+	tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.Namespace, c.Keyspace = "same", luatx.OwnTags() })
+	_, err := tr.Transact(ctx, tag, func(tx *luatx.Tx) error {
+		return tx.Pipeline().Set(ctx, "{"+tag+"}:k", 2, 0).Err()
+	})
+	if !errors.Is(err, luatx.ErrKeyspace) || !strings.Contains(fmt.Sprint(err), "1 partitions") {
+		t.Errorf("own tags on the shard of a partition: %v", err)
+	}
+	if got := client.Get(ctx, "{"+tag+"}:k").Val(); got != "" {
+		t.Errorf("it wrote %q", got)
+	}
+}
+
+// TestTxIsSafeForConcurrentUse records and emits from many goroutines.
+func TestTxIsSafeForConcurrentUse(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
+	n := rig.Key(t, tr, "a", "n")
+	const workers, each = 8, 50
+	run := func(also func(redis.Pipeliner)) error {
+		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			var wg sync.WaitGroup
+			for range workers {
+				wg.Go(func() {
+					for range each {
+						if err := luatx.Queued(tx.Pipeline().Incr(ctx, n)); err != nil {
+							t.Error(err)
+						}
+						if err := tx.Emit(luatx.Event{Body: []byte("{}")}); err != nil {
+							t.Error(err)
+						}
+						also(tx.Pipeline())
+					}
+				})
+			}
+			wg.Wait()
+			return nil
+		})
+		return err
+	}
+	if err := run(func(p redis.Pipeliner) { p.FlushAll(ctx) }); !errors.Is(err, luatx.ErrCommandRefused) {
+		t.Errorf("error %v", err)
+	}
+	if client.Exists(ctx, n).Val() != 0 {
+		t.Error("a refused transaction wrote")
+	}
+	if err := run(func(redis.Pipeliner) {}); err != nil {
+		t.Error(err)
+	}
+	if got := client.Get(ctx, n).Val(); got != fmt.Sprint(workers*each) {
+		t.Errorf("applied %s times, want %d", got, workers*each)
+	}
+}
+
+// TestATypeMayChange holds that nobody looks at types before the commands do: a key that is deleted first may become
+// another one.
+func TestATypeMayChange(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
+		k := rig.Key(t, tr, "a", "k")
+		client.Set(ctx, k, "text", 0)
+		if _, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			if err := tx.Pipeline().Del(ctx, k).Err(); err != nil {
+				return err
+			}
+			return tx.Pipeline().HSet(ctx, k, "f", "v").Err()
+		}); err != nil || client.HGet(ctx, k, "f").Val() != "v" {
+			t.Errorf("%v, %v", err, client.HGetAll(ctx, k))
+		}
+	})
+}

@@ -1,0 +1,176 @@
+package commit_test
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/luatx/luatx/internal/rig"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/respproxy"
+)
+
+// TestTransactBatch holds that each item of a batch has the fate that it would have alone.
+func TestTransactBatch(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
+		client.Set(ctx, rig.Key(t, tr, "a", "text"), "text", 0)
+		client.Set(ctx, rig.Key(t, tr, "a", "read"), "old", 0)
+		add := func(tx *luatx.Tx) error {
+			n, err := tx.Key("n")
+			return errors.Join(err, luatx.Queued(tx.Pipeline().Incr(ctx, n)))
+		}
+		once := []luatx.Option{luatx.WithID("once")}
+		if _, err := tr.Transact(ctx, "a", add, once...); err != nil {
+			t.Fatal(err)
+		}
+		failure := errors.New("no")
+		runs := 0
+		conflicting := func(tx *luatx.Tx) error { // reads what another writes in the same batch
+			runs++
+			return errors.Join(add(tx), tx.Read().Get(ctx, rig.Key(t, tr, "a", "read")).Err())
+		}
+		is := func(want error) func(error) bool { return func(err error) bool { return errors.Is(err, want) } }
+		failed := func(err error) bool {
+			command, ok := errors.AsType[*luatx.CommandError](err)
+			return ok && command.Index == 1
+		}
+		cases := []struct {
+			item    luatx.BatchItem
+			outcome luatx.Outcome
+			err     func(error) bool
+		}{
+			{luatx.BatchItem{Aggregate: "a", Func: add}, luatx.Committed, nil},
+			{luatx.BatchItem{Aggregate: "a", Func: func(*luatx.Tx) error { return failure }}, 0, is(failure)},
+			{luatx.BatchItem{Aggregate: "a", Func: add, Options: once}, luatx.Duplicate, nil},
+			{luatx.BatchItem{Aggregate: "a", Func: func(*luatx.Tx) error { return failure }, Options: once}, luatx.Duplicate, nil},
+			{luatx.BatchItem{Aggregate: "a", Func: func(tx *luatx.Tx) error {
+				return errors.Join(add(tx), luatx.Queued(tx.Pipeline().HIncrBy(ctx, rig.Key(t, tr, "a", "text"), "f", 1)), add(tx))
+			}}, 0, failed},
+			{luatx.BatchItem{Aggregate: "b", Func: add}, luatx.Committed, nil},
+			{luatx.BatchItem{Aggregate: "b", Func: func(tx *luatx.Tx) error {
+				return tx.Pipeline().Set(ctx, rig.Key(t, tr, "a", "elsewhere"), 1, 0).Err()
+			}}, 0, is(luatx.ErrCrossSlot)},
+			{luatx.BatchItem{Aggregate: "", Func: add}, 0, func(err error) bool { return strings.Contains(err.Error(), "aggregate") }},
+			{luatx.BatchItem{Aggregate: "b"}, 0, func(err error) bool { return strings.Contains(err.Error(), "nil") }},
+			{luatx.BatchItem{Aggregate: "b", Func: func(*luatx.Tx) error { return nil }}, luatx.Committed, nil},
+			{luatx.BatchItem{Aggregate: "a", Func: func(tx *luatx.Tx) error {
+				return tx.Pipeline().Set(ctx, rig.Key(t, tr, "a", "read"), "new", 0).Err()
+			}}, luatx.Committed, nil},
+			{luatx.BatchItem{Aggregate: "a", Func: conflicting}, luatx.Committed, nil},
+			{luatx.BatchItem{Aggregate: "a", Func: add, Options: []luatx.Option{luatx.WithID("new")}}, luatx.Committed, nil},
+			{luatx.BatchItem{Aggregate: "a", Func: add, Options: []luatx.Option{luatx.WithID("new")}}, luatx.Duplicate, nil},
+		}
+		var batch []luatx.BatchItem
+		for _, c := range cases {
+			batch = append(batch, c.item)
+		}
+		for i, got := range tr.TransactBatch(ctx, batch) {
+			want := cases[i]
+			if got.Outcome != want.outcome || (want.err == nil) != (got.Err == nil) || want.err != nil && !want.err(got.Err) {
+				t.Errorf("item %d: %v, %v; want %v", i, got.Outcome, got.Err, want.outcome)
+			}
+		}
+		if runs != 2 {
+			t.Errorf("the function with the conflict ran %d times", runs)
+		}
+		for aggregate, want := range map[string]string{"a": "4", "b": "1"} {
+			if got := client.Get(ctx, rig.Key(t, tr, aggregate, "n")).Val(); got != want {
+				t.Errorf("%s: %s effects, want %s", aggregate, got, want)
+			}
+		}
+		if len(tr.TransactBatch(ctx, nil)) != 0 {
+			t.Error("an empty batch has results")
+		}
+		if _, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			return tr.TransactBatch(tx.Context(ctx), batch[:1])[0].Err
+		}); !errors.Is(err, luatx.ErrNested) {
+			t.Errorf("a batch inside a transaction: %v", err)
+		}
+	})
+}
+
+// TestTransactBatchOfMany holds that a large batch takes few scripts, and that each item has its own replies.
+func TestTransactBatchOfMany(t *testing.T) {
+	t.Parallel()
+	client := redistest.Single(t, redistest.Own()).Client(t)
+	ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
+	const items = 1000
+	batch, counts := make([]luatx.BatchItem, items), make([]*redis.IntCmd, items)
+	for i := range batch {
+		batch[i] = luatx.BatchItem{Aggregate: fmt.Sprint("a", i%2), Func: func(tx *luatx.Tx) error {
+			n, err := tx.Key("n")
+			counts[i] = tx.Pipeline().Incr(ctx, n)
+			return err
+		}}
+	}
+	seen := map[string]bool{}
+	for i, result := range tr.TransactBatch(ctx, batch) {
+		if result.Err != nil || result.Outcome != luatx.Committed {
+			t.Errorf("item %d: %+v", i, result)
+		}
+		seen[fmt.Sprint(i%2, "-", counts[i].Val())] = true
+	}
+	if len(seen) != items {
+		t.Errorf("%d different replies", len(seen))
+	}
+	for i := range 2 {
+		if got := client.Get(ctx, rig.Key(t, tr, fmt.Sprint("a", i), "n")).Val(); got != strconv.Itoa(items/2) {
+			t.Errorf("%s effects", got)
+		}
+	}
+	if n := rig.Executed(t, client); n > 2*items/32+2 {
+		t.Errorf("%d scripts for %d transactions", n, items)
+	}
+}
+
+// TestTransactBatchOnABadNetwork holds that every item is told the truth.
+func TestTransactBatchOnABadNetwork(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]respproxy.Action{"reply lost": respproxy.CutReply(), "request lost": respproxy.CutRequest(), "half a reply": respproxy.SplitReply(), "twice": respproxy.Duplicate()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Shared(t)
+			proxy := redistest.Proxy(t, server.Addr())
+			ctx, tr := redistest.Soon(t), rig.NewTransactor(t, redistest.Client(t, proxy.Addr(), rig.ShortReads))
+			if _, err := tr.Transact(ctx, "b", func(tx *luatx.Tx) error { return tx.Emit(luatx.Event{Body: []byte("{}")}) }); err != nil {
+				t.Fatal(err)
+			}
+			proxy.Next(1, respproxy.Command("EVALSHA"), fault)
+			batch := make([]luatx.BatchItem, 20)
+			for i := range batch {
+				batch[i] = luatx.BatchItem{Aggregate: fmt.Sprint("a", i%3), Func: func(tx *luatx.Tx) error {
+					n, err := tx.Key("n")
+					return errors.Join(err, luatx.Queued(tx.Pipeline().Incr(ctx, n)))
+				}}
+			}
+			replayed := 0
+			for i, result := range tr.TransactBatch(ctx, batch) {
+				if result.Err != nil {
+					t.Errorf("item %d: %v", i, result.Err)
+				}
+				if result.Outcome == luatx.Replayed {
+					replayed++
+				}
+			}
+			if (replayed > 0) != (fault == respproxy.CutReply() || fault == respproxy.SplitReply()) {
+				t.Errorf("%d items were replayed", replayed)
+			}
+			sum := 0
+			for i := range 3 {
+				n, _ := server.Client(t).Get(ctx, rig.Key(t, tr, fmt.Sprint("a", i), "n")).Int()
+				sum += n
+			}
+			if sum != len(batch) {
+				t.Errorf("%d effects", sum)
+			}
+		})
+	}
+}

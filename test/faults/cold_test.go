@@ -1,0 +1,233 @@
+package faults_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/respproxy"
+	"github.com/luatx/luatx/internal/slot"
+)
+
+// newCold returns a Transactor that has not checked its server yet.
+func newCold(t testing.TB, client redis.UniversalClient, change ...func(*luatx.Config)) *luatx.Transactor {
+	t.Helper()
+	namespace := redistest.Namespace(t)
+	cfg := luatx.Config{Namespace: namespace, Keyspace: luatx.OwnTags().WithPrefix(namespace)}
+	for _, c := range change {
+		c(&cfg)
+	}
+	tr, err := luatx.New(client, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tr
+}
+
+// touch commits one command to an aggregate.
+func touch(ctx context.Context, tr *luatx.Transactor, aggregate string) error {
+	_, err := tr.Transact(ctx, aggregate, func(tx *luatx.Tx) error {
+		k, err := tx.Key("touched")
+		if err != nil {
+			return err
+		}
+		return tx.Pipeline().Set(ctx, k, 1, 0).Err()
+	})
+	return err
+}
+
+// late is how much later than its deadline a call may return on a loaded machine.
+const late = 2 * time.Second
+
+func TestColdTransactorReturnsAtEachCallersDeadline(t *testing.T) {
+	t.Parallel()
+	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
+	proxy.On(func([]string) respproxy.Action { return respproxy.DropRequest() })
+	// A read timeout longer than the test: only the callers' contexts can end the calls.
+	client := redistest.Client(t, proxy.Addr(), func(o *redis.Options) { o.ReadTimeout, o.MaxRetries = 20*time.Second, -1 })
+	calls := map[string]func(context.Context, *luatx.Transactor) error{
+		"Transact": func(ctx context.Context, tr *luatx.Transactor) error { return touch(ctx, tr, "a") },
+		"Check":    func(ctx context.Context, tr *luatx.Transactor) error { return tr.Check(ctx) },
+		"Enqueue": func(ctx context.Context, tr *luatx.Transactor) error {
+			_, err := tr.Enqueue(ctx, "a", luatx.Event{ID: "1", Body: []byte("{}")})
+			return err
+		},
+	}
+	for name, call := range calls {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tr := newCold(t, client)
+			var running sync.WaitGroup
+			for _, patience := range []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond} {
+				running.Go(func() {
+					began := time.Now()
+					ctx, cancel := context.WithTimeout(t.Context(), patience)
+					defer cancel()
+					err := call(ctx, tr)
+					if took := time.Since(began); took < patience || took > patience+late {
+						t.Errorf("a caller with %v returned after %v", patience, took)
+					}
+					if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, luatx.ErrOutcomeUnknown) {
+						t.Errorf("a caller with %v got %v", patience, err)
+					}
+				})
+			}
+			running.Wait()
+		})
+	}
+}
+
+func TestCheckIsSharedByTheCallersThatWaitForIt(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	proxy := redistest.Proxy(t, server.Addr())
+	hold := respproxy.NewHold()
+	var checks atomic.Int64
+	proxy.On(func(cmd []string) respproxy.Action {
+		if !respproxy.Command("TIME")(cmd) {
+			return respproxy.Pass()
+		}
+		checks.Add(1)
+		return respproxy.HoldBy(hold)
+	})
+	tr := newCold(t, redistest.Client(t, proxy.Addr()))
+	ctx := redistest.Soon(t)
+	impatient, giveUp := context.WithCancel(ctx)
+	first := make(chan error)
+	go func() { first <- touch(impatient, tr, "a") }()
+	if err := hold.Wait(ctx); err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	for range 8 {
+		running.Go(func() {
+			if err := touch(ctx, tr, "a"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	giveUp()
+	if err := <-first; !errors.Is(err, context.Canceled) {
+		t.Errorf("the caller that gave up got %v", err)
+	}
+	hold.Release()
+	running.Wait()
+	if n := checks.Load(); n > 2 { // two, if the first caller left before any other came
+		t.Errorf("%d checks for 9 callers", n)
+	}
+}
+
+func TestColdTransactorWaitsForAServerThatIsNotReady(t *testing.T) {
+	t.Parallel()
+	for name, failure := range map[string]respproxy.Action{"cut": respproxy.CutRequest(), "reply lost": respproxy.CutReply()} {
+		for _, command := range []string{"TIME", "INFO", "EVALSHA"} {
+			t.Run(name+" "+command, func(t *testing.T) {
+				t.Parallel()
+				proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
+				var failures atomic.Int64
+				proxy.On(func(cmd []string) respproxy.Action {
+					if strings.EqualFold(cmd[0], command) && failures.Add(1) <= 3 {
+						return failure
+					}
+					return respproxy.Pass()
+				})
+				tr := newCold(t, redistest.Client(t, proxy.Addr(), func(o *redis.Options) { o.MaxRetries = -1 }))
+				if err := touch(redistest.Soon(t), tr, "a"); err != nil {
+					t.Error(err)
+				}
+				if failures.Load() < 3 {
+					t.Errorf("%d failures", failures.Load())
+				}
+			})
+		}
+	}
+}
+
+func TestColdTransactorWaitsForAServerThatStarts(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own())
+	tr := newCold(t, server.Client(t, func(o *redis.Options) { o.MaxRetries, o.DialerRetries = -1, 1 }))
+	ctx := redistest.Soon(t)
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error)
+	go func() { done <- touch(ctx, tr, "a") }()
+	short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer cancel()
+	if err := touch(short, tr, "a"); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "refused") {
+		t.Errorf("beside a server that is down: %v", err)
+	}
+	if err := server.Restart(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestColdTransactorCommitsOnAHealthySlotWhileAnotherMasterIsDown(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.Cluster(t, redistest.Config("cluster-require-full-coverage no", "cluster-replica-no-failover yes"))
+	ctx := redistest.Soon(t)
+	dead, err := cluster.NodeForSlot(ctx, slot.OfTag("dead"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var healthy string
+	for _, tag := range []string{"a", "b", "c", "d", "e"} {
+		node, err := cluster.NodeForSlot(ctx, slot.OfTag(tag))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if node != dead {
+			healthy = tag
+		}
+	}
+	if err := dead.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for range 8 { // the client chooses nodes at random
+		for _, inBatch := range []bool{false, true} {
+			tr := newCold(t, cluster.Client(t))
+			short, cancel := context.WithTimeout(ctx, time.Second)
+			var running sync.WaitGroup
+			if !inBatch {
+				running.Go(func() { // nobody waits for this one
+					if err := touch(short, tr, "dead"); err == nil {
+						t.Error("committed on a master that is down")
+					}
+				})
+			}
+			began := time.Now()
+			var err error
+			if inBatch {
+				put := func(tx *luatx.Tx) error {
+					k, err := tx.Key("touched")
+					tx.Pipeline().Set(ctx, k, 1, 0)
+					return err
+				}
+				results := tr.TransactBatch(short, []luatx.BatchItem{{Aggregate: "dead", Func: put}, {Aggregate: healthy, Func: put}})
+				if results[0].Err == nil {
+					t.Error("committed on a master that is down")
+				}
+				err = results[1].Err
+			} else {
+				err = touch(ctx, tr, healthy)
+			}
+			if took := time.Since(began); err != nil || took > late {
+				t.Errorf("in a batch %t, a commit on a healthy slot took %v: %v", inBatch, took, err)
+			}
+			running.Wait()
+			cancel()
+		}
+	}
+}

@@ -1,0 +1,228 @@
+package faults_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/luatx/luatx/internal/rig"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/inbox"
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/respproxy"
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/stream"
+)
+
+// consumer reads a stream as a service does, one message at a time. Its handler says when it has begun, and waits.
+type consumer struct {
+	t      testing.TB
+	begun  chan struct{}
+	gate   chan struct{}
+	judged chan verdict
+}
+
+// verdict is what became of one run.
+type verdict struct {
+	msg *message.Message
+	err error
+}
+
+// consume subscribes a consumer, which takes from others what has been idle for that long, until the test ends.
+func consume(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor, mw message.Middleware, name string, idle time.Duration) *consumer {
+	t.Helper()
+	c := &consumer{t: t, begun: make(chan struct{}, 9), gate: make(chan struct{}, 9), judged: make(chan verdict, 9)}
+	n := rig.Key(t, tr, "a", "n")
+	r := rig.NewRouter(t, message.PipeConfig{Logger: slog.New(slog.DiscardHandler)}, mw, func(ctx context.Context) ([]*message.Message, error) {
+		c.begun <- struct{}{}
+		<-c.gate
+		return nil, luatx.Queued(luatx.CmdableFromContext(ctx, client).Incr(ctx, n))
+	})
+	sub, err := stream.NewSubscriber(client, stream.SubscriberConfig{
+		Stream: rig.Key(t, tr, "a", "orders"), Group: "g", Consumer: name, BatchSize: 1,
+		BlockTimeout: 20 * time.Millisecond, MaxIdleTime: idle, ClaimInterval: 10 * time.Millisecond,
+		NackBackoff: message.Backoff{Base: time.Millisecond, Max: time.Millisecond},
+		Logger:      slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ch, err := sub.Subscribe(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	running.Go(func() {
+		for raw := range ch {
+			msg := message.Copy(raw, any(raw.Data))
+			_, err := r.Process(ctx, msg)
+			c.judged <- verdict{msg, err}
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		close(c.gate)
+		running.Wait()
+	})
+	return c
+}
+
+// begins waits until the handler has begun.
+func (c *consumer) begins() {
+	c.t.Helper()
+	redistest.Eventually(c.t, "the handler to begin", func() bool { return len(c.begun) > 0 })
+	<-c.begun
+}
+
+// wakes lets the handler return, and waits for what becomes of it.
+func (c *consumer) wakes() verdict {
+	c.t.Helper()
+	c.gate <- struct{}{}
+	redistest.Eventually(c.t, "the commit to be answered", func() bool { return len(c.judged) > 0 })
+	return <-c.judged
+}
+
+func (c *consumer) commits() {
+	c.t.Helper()
+	if v := c.wakes(); v.err != nil {
+		c.t.Errorf("the consumer that owns the message: %v", v.err)
+	}
+}
+
+// TestFight holds that of two consumers of one message one commits. The first stalls in its handler; meanwhile it loses
+// the message. When it wakes it is told so, changes nothing, and leaves the message as it is.
+func TestFight(t *testing.T) {
+	t.Parallel()
+	const never, soon = time.Hour, 30 * time.Millisecond
+	bare := func(_ testing.TB, tr *luatx.Transactor) message.Middleware { return luatx.Middleware(tr) }
+	for name, c := range map[string]struct {
+		stack func(testing.TB, *luatx.Transactor) message.Middleware
+		// lose takes the message away from the first; the function that it returns runs after the first has woken.
+		lose    func(ctx context.Context, f fighters) (after func())
+		want    error // of the first: none where it is told that the message is applied
+		effects int
+	}{
+		"claimed and at work": {rig.Scripted, func(_ context.Context, f fighters) func() {
+			second := f.join("second", soon)
+			second.begins()
+			return second.commits
+		}, luatx.ErrFenced, 1},
+		"claimed and committed": {bare, func(_ context.Context, f fighters) func() {
+			second := f.join("second", soon)
+			second.begins()
+			second.commits()
+			return nil
+		}, luatx.ErrFenced, 1},
+		"claimed and committed, as its inbox knows": {rig.Scripted, func(_ context.Context, f fighters) func() {
+			second := f.join("second", soon)
+			second.begins()
+			second.commits()
+			return nil
+		}, nil, 1},
+		"the group is gone": {rig.Scripted, func(ctx context.Context, f fighters) func() {
+			f.client.XGroupDestroy(ctx, f.stream, "g")
+			return func() { f.first.begins(); f.first.commits() } // its subscription makes the group anew
+		}, luatx.ErrFenced, 1},
+		"the consumer is gone": {rig.Scripted, func(ctx context.Context, f fighters) func() {
+			f.client.XGroupDelConsumer(ctx, f.stream, "g", "first") // and what was pending for it
+			return nil
+		}, luatx.ErrFenced, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Shared(t)
+			direct, proxy := server.Client(t), redistest.Proxy(t, server.Addr())
+			ctx, tr := redistest.Soon(t), rig.NewTransactor(t, direct)
+			f := fighters{client: direct, stream: rig.Key(t, tr, "a", "orders")}
+			f.join = func(name string, idle time.Duration) *consumer {
+				return consume(t, direct, tr, c.stack(t, tr), name, idle)
+			}
+			rig.Publish(t, direct, f.stream, rig.Order("1"))
+			f.first = consume(t, redistest.Client(t, proxy.Addr()), tr, c.stack(t, tr), "first", never)
+			f.first.begins()
+			after := c.lose(ctx, f)
+			v := f.first.wakes()
+			if !errors.Is(v.err, c.want) || v.msg.Err() != nil {
+				t.Errorf("the first was told %v and nacked with %v, want %v", v.err, v.msg.Err(), c.want)
+			}
+			select {
+			case <-v.msg.Settled():
+			default:
+				t.Error("the first holds on to its message")
+			}
+			if after != nil {
+				after()
+			}
+			if acks := proxy.Count("XACK"); acks != 0 && name != "the group is gone" {
+				t.Errorf("the first acked %d times: %v", acks, proxy.Commands(respproxy.Command("XACK")))
+			}
+			if n, _ := direct.Get(ctx, rig.Key(t, tr, "a", "n")).Int(); n != c.effects {
+				t.Errorf("applied %d times, want %d", n, c.effects)
+			}
+			if pending := rig.Pending(t, direct, f.stream); pending != 0 {
+				t.Errorf("%d entries pending", pending)
+			}
+		})
+	}
+}
+
+// fighters are two consumers of one stream.
+type fighters struct {
+	client redis.UniversalClient
+	stream string
+	first  *consumer
+	join   func(name string, idle time.Duration) *consumer
+}
+
+// TestTwoCopies handles two copies of a message, different entries of its stream, at the same time: one is applied, the
+// other is a duplicate, and both are acked.
+func TestTwoCopies(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
+		in := rig.NewInput(t, client, rig.Key(t, tr, "a", "orders"))
+		effects := rig.Key(t, tr, "a", "effects")
+		mw := message.Chain(luatx.Middleware(tr), inbox.Middleware(inbox.Config{}))
+		r := rig.NewRouter(t, message.PipeConfig{}, mw, func(ctx context.Context) ([]*message.Message, error) {
+			msg, _ := message.MessageFromContext(ctx)
+			err := luatx.Queued(luatx.CmdableFromContext(ctx, client).HIncrBy(ctx, effects, msg.ID(), 1))
+			return []*message.Message{message.New(nil, nil, nil)}, err
+		})
+		const rounds = 200
+		for round := range rounds {
+			id := fmt.Sprint(round)
+			var outputs [2][]*message.Message
+			var running sync.WaitGroup
+			for i, name := range []string{"one", "two"} {
+				msg := in.Deliver(name, rig.Order(id))
+				running.Go(func() {
+					var err error
+					if outputs[i], err = r.Process(ctx, msg); err != nil || msg.Err() != nil {
+						t.Errorf("round %d, copy %d: %v, nacked with %v", round, i, err, msg.Err())
+					}
+				})
+			}
+			running.Wait()
+			if n := len(outputs[0]) + len(outputs[1]); n != 1 { // a duplicate's are dropped
+				t.Errorf("round %d: %d outputs", round, n)
+			}
+		}
+		applied := client.HGetAll(ctx, effects).Val()
+		for id, times := range applied {
+			if times != "1" {
+				t.Errorf("%s was applied %s times", id, times)
+			}
+		}
+		if len(applied) != rounds || in.Pending() != 0 {
+			t.Errorf("%d of %d are applied, %d entries pending", len(applied), rounds, in.Pending())
+		}
+	})
+}

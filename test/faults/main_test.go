@@ -1,0 +1,9 @@
+package faults_test
+
+import (
+	"testing"
+
+	"github.com/luatx/luatx/internal/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }

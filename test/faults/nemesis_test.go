@@ -1,0 +1,197 @@
+package faults_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/luatx/luatx/internal/rig"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/slot"
+)
+
+// run keeps workers calling, each with ids of its own and now and then with little time, until stop is called.
+func (l *load) run(ctx context.Context, workers int) (stop func()) {
+	done := make(chan struct{})
+	var running sync.WaitGroup
+	for w := range workers {
+		running.Go(func() {
+			ticker := time.NewTicker(20 * time.Millisecond)
+			defer ticker.Stop()
+			for i := 0; ; i++ {
+				select {
+				case <-done:
+					return
+				case <-ticker.C:
+				}
+				aggregate := l.aggregates[0] // a third of all goes there
+				if i%4 > 0 {
+					aggregate = l.aggregates[rand.N(len(l.aggregates))]
+				}
+				limit, end := ctx, context.CancelFunc(func() {})
+				if i%3 == 0 {
+					limit, end = context.WithTimeout(ctx, rand.N(300*time.Millisecond))
+				}
+				l.call(limit, fmt.Sprintf("call-%d-%d", w, i), aggregate, fmt.Sprintf("%d-%d", w, i))
+				end()
+			}
+		})
+	}
+	return func() { close(done); running.Wait() }
+}
+
+// outage is a failure after which what was acknowledged at its end may be gone: replication is asynchronous.
+type outage struct {
+	aggregates map[string]bool
+	from, to   time.Time
+}
+
+// lag is how far behind its master a replica may be on a machine that is busy.
+const lag = 5 * time.Second
+
+func excuse(outages []outage) func(*call) bool {
+	return func(c *call) bool {
+		for _, o := range outages {
+			if o.aggregates[c.aggregate] && c.at.After(o.from.Add(-lag)) && c.at.Before(o.to) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// flushScripts makes every server forget its scripts ten times a second, until the function that it returns is called.
+func flushScripts(t testing.TB, addrs []string) (stop func()) {
+	t.Helper()
+	done := make(chan struct{})
+	var running sync.WaitGroup
+	for _, addr := range addrs {
+		client := redistest.Admin(t, addr, func(o *redis.Options) { o.MaxRetries, o.DialerRetries = -1, 1 })
+		running.Go(func() {
+			ticker := time.NewTicker(100 * time.Millisecond)
+			defer ticker.Stop()
+			for {
+				select {
+				case <-done:
+					return
+				case <-ticker.C:
+					client.ScriptFlush(context.Background()) // one that is down has forgotten them
+				}
+			}
+		})
+	}
+	return func() { close(done); running.Wait() }
+}
+
+// nemesis breaks a cluster under load.
+type nemesis struct {
+	*load
+	cluster *redistest.Cluster3
+	outages []outage
+	resumed []time.Duration // from a new master's taking over to its first acknowledged commit
+}
+
+func (n *nemesis) must(what string, err error) {
+	n.t.Helper()
+	if err != nil {
+		n.t.Fatalf("%s: %v", what, err)
+	}
+}
+
+// migrate moves the slot of an aggregate to another master.
+func (n *nemesis) migrate(ctx context.Context, aggregate string) {
+	n.t.Helper()
+	from, err := n.cluster.NodeForSlot(ctx, slot.OfTag(aggregate))
+	n.must("whose slot", err)
+	masters, err := n.cluster.Masters(ctx)
+	n.must("masters", err)
+	to := masters[rand.N(len(masters))]
+	for to == from {
+		to = masters[rand.N(len(masters))]
+	}
+	n.must("migrate", n.cluster.MigrateSlot(ctx, slot.OfTag(aggregate), to))
+	n.moves(aggregate)
+}
+
+// moves waits until commits on an aggregate are acknowledged again.
+func (n *nemesis) moves(aggregate string) {
+	n.t.Helper()
+	before := n.ackedOn(aggregate)
+	redistest.Eventually(n.t, "commits on "+aggregate, func() bool { return n.ackedOn(aggregate) > before })
+}
+
+// kill kills the master of an aggregate, sees a replica take over, and brings the dead one back as a replica.
+func (n *nemesis) kill(ctx context.Context, aggregate string) {
+	n.t.Helper()
+	master, err := n.cluster.NodeForSlot(ctx, slot.OfTag(aggregate))
+	n.must("whose slot", err)
+	served := make(map[string]bool)
+	for _, a := range n.aggregates {
+		node, err := n.cluster.NodeForSlot(ctx, slot.OfTag(a))
+		n.must("whose slot", err)
+		served[a] = node == master
+	}
+	out := outage{aggregates: served, from: time.Now()}
+	n.must("kill", master.Kill())
+	redistest.Eventually(n.t, "a replica to take over", func() bool {
+		now, err := n.cluster.NodeForSlot(ctx, slot.OfTag(aggregate))
+		return err == nil && now != master
+	})
+	out.to = time.Now()
+	n.outages = append(n.outages, out)
+	n.moves(aggregate)
+	n.resumed = append(n.resumed, time.Since(out.to))
+	_, err = n.cluster.WaitMaster(ctx, slot.OfTag(aggregate), master)
+	n.must("all to agree", err)
+	n.must("restart", master.Restart(ctx))
+	n.must("all to be well", n.cluster.WaitReady(ctx))
+}
+
+// TestClusterNemesis holds what is promised while slots migrate, replicas take over, masters die and servers forget
+// their scripts, all under load: a commit that was acknowledged is there once, whole, unless its master died with it;
+// every error is cured by sending the same id again; and work goes on within seconds of a new master's taking over.
+func TestClusterNemesis(t *testing.T) {
+	t.Parallel()
+	migrations, failovers, kills := 2, 1, 1
+	if verifying() {
+		migrations, failovers, kills = 10, 5, 3
+	}
+	cluster := redistest.Cluster(t)
+	client := cluster.Client(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	aggregates := []string{"hot", "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"}
+	n := &nemesis{load: newLoad(t, rig.NewTransactor(t, client), aggregates...), cluster: cluster}
+	unflush := flushScripts(t, cluster.Addrs())
+	defer unflush()
+	stop := sync.OnceFunc(n.run(ctx, 16))
+	defer stop()
+
+	for i := range max(migrations, failovers, kills) {
+		if i < migrations {
+			n.migrate(ctx, "hot")
+		}
+		if i < failovers {
+			_, err := cluster.Failover(ctx, slot.OfTag(aggregates[i]))
+			n.must("failover", err)
+			n.moves(aggregates[i])
+		}
+		if i < kills {
+			n.kill(ctx, aggregates[i])
+		}
+	}
+	stop()
+	result := n.audit(ctx, client, excuse(n.outages))
+	t.Logf("%d migrations, %d failovers, %d kills: %v; work resumed after %v", migrations, failovers, kills, result, n.resumed)
+	for _, d := range n.resumed {
+		if verifying() && d > 5*time.Second {
+			t.Errorf("work resumed %v after the new master had taken over", d)
+		}
+	}
+}
