@@ -58,7 +58,7 @@ func Middleware(cfg Config) message.Middleware {
 // misplaced says what to do about a stack without a transaction around.
 func misplaced(ctx context.Context) error {
 	if _, ok := luatx.PipelineFromContext(ctx); ok {
-		return errors.New("inbox: inbox.Middleware inside pipeline.Middleware: use pipeline.SetNX before pipeline.Middleware, or luatx.Middleware instead of pipeline.Middleware")
+		return errors.New("inbox: inbox.Middleware inside pipeline.Middleware: replace inbox.Middleware by pipeline.SetNX, before pipeline.Middleware, or pipeline.Middleware by luatx.Middleware")
 	}
 	return errors.New("inbox: no transaction in context: put luatx.Middleware before inbox.Middleware")
 }

@@ -63,7 +63,7 @@ func Middleware(cfg Config) message.Middleware {
 // misplaced says what to do about a stack without a transaction around.
 func misplaced(ctx context.Context) error {
 	if _, ok := luatx.PipelineFromContext(ctx); ok {
-		return errors.New("outbox: outbox.Middleware inside pipeline.Middleware: use pipeline.Outbox instead of outbox.Middleware, or luatx.Middleware instead of pipeline.Middleware")
+		return errors.New("outbox: outbox.Middleware inside pipeline.Middleware: replace outbox.Middleware by pipeline.Outbox, or pipeline.Middleware by luatx.Middleware")
 	}
 	return errors.New("outbox: no transaction in context: put luatx.Middleware before outbox.Middleware")
 }

@@ -49,14 +49,14 @@ func Outbox(cfg OutboxConfig) message.Middleware {
 	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
 		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
 			if _, scripted := luatx.TxFromContext(ctx); scripted {
-				return nil, errors.New("pipeline: Outbox inside luatx.Middleware: replace it by outbox.Middleware")
+				return nil, errors.New("pipeline: pipeline.Outbox inside luatx.Middleware: replace it by outbox.Middleware")
 			}
 			pipe, ok := luatx.PipelineFromContext(ctx)
 			if !ok {
 				return nil, errors.New("pipeline: no pipeline in context: put pipeline.Middleware before pipeline.Outbox")
 			}
 			if mark.In(ctx, mark.Outbox) {
-				return nil, errors.New("pipeline: Outbox inside Outbox: leave one out")
+				return nil, errors.New("pipeline: pipeline.Outbox inside pipeline.Outbox: leave one out")
 			}
 			stream, err := cfg.StreamFor(msg)
 			if err != nil {

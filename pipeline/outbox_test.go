@@ -163,10 +163,10 @@ func TestOutboxRejectsWrongStack(t *testing.T) {
 		says string
 	}{
 		"no pipeline":      {[]message.Middleware{added}, "pipeline: no pipeline in context: put pipeline.Middleware before pipeline.Outbox"},
-		"no stream":        {pipelined(client, pipeline.OutboxConfig{}), "outbox: PipelineConfig.Stream is empty: name the stream that takes the events"},
-		"inside a script":  {[]message.Middleware{luatx.Middleware(tr), added}, "pipeline: Outbox inside luatx.Middleware: replace it by outbox.Middleware"},
+		"no stream":        {pipelined(client, pipeline.OutboxConfig{}), "pipeline: OutboxConfig.Stream is empty: name the stream that takes the events"},
+		"inside a script":  {[]message.Middleware{luatx.Middleware(tr), added}, "pipeline: pipeline.Outbox inside luatx.Middleware: replace it by outbox.Middleware"},
 		"no transaction":   {[]message.Middleware{outbox.Middleware(outbox.Config{})}, "outbox: no transaction in context: put luatx.Middleware before outbox.Middleware"},
-		"pipeline instead": {[]message.Middleware{pipeline.Middleware(client), outbox.Middleware(outbox.Config{})}, "use pipeline.Outbox instead of outbox.Middleware, or luatx.Middleware instead of pipeline.Middleware"},
+		"pipeline instead": {[]message.Middleware{pipeline.Middleware(client), outbox.Middleware(outbox.Config{})}, "replace outbox.Middleware by pipeline.Outbox, or pipeline.Middleware by luatx.Middleware"},
 	} {
 		r := emitting(t, func(context.Context) ([]*message.Message, error) {
 			t.Errorf("%s: the handler ran", name)

@@ -61,10 +61,10 @@ func (o overlap) wrap(next message.ProcessFunc) message.ProcessFunc {
 
 func (o overlap) placed(ctx context.Context) error {
 	if _, ok := luatx.PipelineFromContext(ctx); ok {
-		return errors.New("pipeline: Overlap inside a transaction: put pipeline.Overlap before luatx.Middleware")
+		return errors.New("pipeline: pipeline.Overlap inside a transaction: put pipeline.Overlap before luatx.Middleware")
 	}
 	if mark.In(ctx, mark.SetNX) || mark.In(ctx, mark.Overlap) {
-		return errors.New("pipeline: Overlap inside another inbox: leave one out")
+		return errors.New("pipeline: pipeline.Overlap inside another inbox: leave one out")
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ func Middleware(client redis.UniversalClient) message.Middleware {
 				return nil, fmt.Errorf("%w: pipeline.Middleware inside another transaction: leave one out", luatx.ErrNested)
 			}
 			if mark.In(ctx, mark.Overlap) {
-				return nil, errors.New("pipeline: Middleware inside Overlap: replace pipeline.Overlap by pipeline.SetNX")
+				return nil, errors.New("pipeline: pipeline.Middleware inside pipeline.Overlap: replace pipeline.Overlap by pipeline.SetNX")
 			}
 			pipe := client.TxPipeline()
 			outputs, err := next(luatx.ContextWithPipeline(ctx, pipe), msg)
