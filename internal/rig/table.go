@@ -1,9 +1,8 @@
 package rig
 
-// differentialRows holds, of every allowed command, argument lists whose words that begin with $ stand for keys and
-// random values, and after => how go-redis reads the reply (see fetchers) and how it is compared (see sameReply). A key
-// with ! is never drawn for another. The first
-// list of a row succeeds on every server that has the command.
+// CommandRows has one line for each allowed command, with argument lists. Words that begin with $ stand for keys and random
+// values; a key with ! is never replaced by another one. After => stands how go-redis reads the reply and how the tests
+// compare it. The first list of a line succeeds on every server that has the command.
 const CommandRows = `
 APPEND: $str $v => int | $int $v => int
 BITCOUNT: $bits => int | $bits $n $n => int
@@ -193,7 +192,7 @@ ZUNION: 2 $zset $zset2 => strs | 2 $zset $zset2 WEIGHTS 2 0.5 WITHSCORES => zs
 ZUNIONSTORE: $none 2 $zset $zset2 => int | $zset 1 $zset2 AGGREGATE MIN => int
 `
 
-// differentialKeys says how each key is made; K stands for it. A key named $none… does not exist.
+// CommandKeys has the commands that create each key; K stands for it. A key named $none… does not exist.
 var CommandKeys = map[string][]string{
 	"str":     {"SET K hello"},
 	"str2":    {"SET K yellow"},
@@ -220,8 +219,7 @@ var CommandKeys = map[string][]string{
 	"none2":   nil,
 }
 
-// differentialValues are what the other words that begin with $ stand for. Only the first, a harmless one, is used
-// where a list must succeed.
+// CommandValues has the values of all other words that begin with $. If a list must succeed, only the first value is used.
 var CommandValues = map[string][]string{
 	"v":        {"value", "", "7", "a\x00\r\n\xff", "9007199254740993", "m1", "b"},
 	"i":        {"4", "-9", "9007199254740993", "-9007199254740995", "9223372036854775807", "-9223372036854775808", "x"},
