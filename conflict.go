@@ -3,15 +3,14 @@ package luatx
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
+
+	"github.com/luatx/luatx/internal/sleep"
+	"github.com/luatx/luatx/message"
 )
 
-// The pauses between runs of a handler whose guarded reads have changed: random, up to 1 ms, doubled up to 64 ms.
-const (
-	firstConflictPause = time.Millisecond
-	lastConflictPause  = 64 * time.Millisecond
-)
+// conflictBackoff is the pause between runs of a handler whose guarded reads have changed.
+var conflictBackoff = message.Backoff{Base: time.Millisecond, Max: 64 * time.Millisecond}
 
 // again pauses, and reports true, where the run n of a handler, from 0, ended with an error that asks for another
 // one: what it has read changed before its commit. Else it returns what to tell the caller.
@@ -19,14 +18,10 @@ func (t *Transactor) again(ctx context.Context, n int, err error) (bool, error) 
 	if err == nil || !errors.Is(err, ErrConflict) || n >= t.cfg.ConflictRetries {
 		return false, err
 	}
-	timer := time.NewTimer(rand.N(min(firstConflictPause<<min(n, 10), lastConflictPause)))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
+	if !sleep.For(ctx, conflictBackoff.Delay(n+1)) {
 		return false, errors.Join(err, ctx.Err())
-	case <-timer.C:
-		return true, nil
 	}
+	return true, nil
 }
 
 // failed tells what an error of the transaction's function means: nothing, where its id has been committed already

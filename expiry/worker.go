@@ -11,6 +11,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/shard"
+	"github.com/luatx/luatx/internal/sleep"
 	"github.com/luatx/luatx/message"
 )
 
@@ -124,12 +125,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	pause := w.cfg.SweepInterval / time.Duration(chunks)
 	for i := rand.IntN(chunks); ; i = (i + 1) % chunks { // workers that start together do not sweep together
 		w.sweep(ctx, w.slots[i*shardsAtOnce:min((i+1)*shardsAtOnce, len(w.slots))])
-		timer := time.NewTimer(jittered(pause))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !sleep.For(ctx, jittered(pause)) {
 			return nil
-		case <-timer.C:
 		}
 	}
 }

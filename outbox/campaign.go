@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/luatx/luatx/internal/sleep"
 )
 
 // ground is the events that a campaign re-arms.
@@ -279,8 +281,8 @@ func (c *campaign) others(ctx context.Context) error {
 		}
 		if armed += len(done); c.opts.Rate > 0 {
 			due := start.Add(time.Duration(float64(armed) / c.opts.Rate * float64(time.Second)))
-			if err := sleepUntil(ctx, due); err != nil {
-				return err
+			if !sleep.For(ctx, time.Until(due)) {
+				return context.Cause(ctx)
 			}
 		}
 	}
@@ -311,15 +313,4 @@ func (c *campaign) check(ctx context.Context) error {
 		c.result.Stopped, c.result.Class = StoppedByFailures, commonest(c.result.Classes)
 	}
 	return nil
-}
-
-func sleepUntil(ctx context.Context, at time.Time) error {
-	timer := time.NewTimer(time.Until(at))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
-	}
 }

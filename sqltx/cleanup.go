@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"strings"
 	"time"
+
+	"github.com/luatx/luatx/internal/sleep"
 )
 
 // CleanupConfig configures a cleanup. InboxCleanup and OutboxCleanup return the configs of the library's own tables.
@@ -129,7 +131,7 @@ func StartCleanup(ctx context.Context, cfg CleanupConfig) (done <-chan struct{},
 			if n, err := c.round(ctx); err != nil && ctx.Err() == nil {
 				c.cfg.Logger.Error("cleanup: stopped until the next interval", "table", c.cfg.Table, "deleted", n, "error", err)
 			}
-			if !rest(ctx, c.cfg.Interval) {
+			if !sleep.For(ctx, c.cfg.Interval) {
 				return
 			}
 		}
@@ -154,7 +156,7 @@ func (c *cleanup) round(ctx context.Context) (deleted int, err error) {
 		if err != nil || n < c.cfg.ChunkSize {
 			return deleted, err
 		}
-		if !rest(ctx, time.Since(start)) {
+		if !sleep.For(ctx, time.Since(start)) {
 			return deleted, ctx.Err()
 		}
 	}
@@ -218,15 +220,3 @@ func (c *cleanup) statement(columns []string) (string, []any) {
 }
 
 func (c *cleanup) quote(name string) string { return c.dialect.Quote + name + c.dialect.Quote }
-
-// rest waits, and says whether ctx goes on.
-func rest(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
-}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/luatx/luatx/internal/sleep"
 	"github.com/luatx/luatx/message"
 )
 
@@ -186,11 +187,6 @@ func (p *OutboxPublisher) listen(ctx context.Context, s *pump) {
 			return
 		}
 		p.cfg.Logger.Warn("outbox: listening ended, polling alone until it works again", "table", p.cfg.Table, "error", err)
-		timer := time.NewTimer(backoff.Ceiling(attempt))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-		case <-timer.C:
-		}
+		sleep.For(ctx, backoff.Ceiling(attempt))
 	}
 }

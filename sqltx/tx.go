@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/luatx/luatx/internal/sleep"
 	"github.com/luatx/luatx/message"
 )
 
@@ -108,12 +109,8 @@ func (r runner) run(ctx context.Context, fn func(context.Context) error) error {
 		if err == nil || attempt > r.opts.Retries || ctx.Err() != nil || !r.retryable(err) {
 			return err
 		}
-		timer := time.NewTimer(r.opts.Backoff.Delay(attempt))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !sleep.For(ctx, r.opts.Backoff.Delay(attempt)) {
 			return err
-		case <-timer.C:
 		}
 	}
 }

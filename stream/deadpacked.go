@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatx/luatx/internal/inbound"
+	"github.com/luatx/luatx/internal/sleep"
 )
 
 // fieldPacked is the first field of a dead letter whose entry has more fields than a script can write. It holds all names
@@ -55,7 +55,7 @@ func putBackPacked(ctx context.Context, client redis.UniversalClient, key, to st
 			})
 			return err
 		}, key)
-		if !errors.Is(err, redis.TxFailedErr) || try == putBackTries || !inbound.Pause(ctx, readBackoff.Delay(1)/10) {
+		if !errors.Is(err, redis.TxFailedErr) || try == putBackTries || !sleep.For(ctx, readBackoff.Delay(1)/10) {
 			return err
 		}
 	}

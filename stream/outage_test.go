@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatx/luatx/internal/inbound"
+	"github.com/luatx/luatx/internal/sleep"
 )
 
 // fakeServer stands in front of the network, so that minutes pass in no time: it has one new entry to read whenever
@@ -63,7 +63,7 @@ func (f *fakeServer) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 				return nil
 			}
 			f.mu.Unlock()
-			inbound.Pause(ctx, time.Second)
+			sleep.For(ctx, time.Second)
 			f.mu.Lock()
 			cmd.SetErr(redis.Nil)
 			return redis.Nil

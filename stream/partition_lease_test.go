@@ -8,8 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatx/luatx/internal/inbound"
 	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/sleep"
 )
 
 // slowScripts stands in front of the network and returns 1 for every script, some time after the request.
@@ -23,7 +23,7 @@ func (slowScripts) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 
 func (s slowScripts) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		inbound.Pause(ctx, s.takes)
+		sleep.For(ctx, s.takes)
 		cmd.(*redis.Cmd).SetVal(int64(1))
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/internal/inbound"
+	"github.com/luatx/luatx/internal/sleep"
 	"github.com/luatx/luatx/message"
 )
 
@@ -38,7 +39,7 @@ func (p *partition) serve(ctx context.Context) {
 		}
 		failures++
 		p.failed(ctx, "read", err)
-		inbound.Pause(ctx, max(readBackoff.Delay(failures), minBlock))
+		sleep.For(ctx, max(readBackoff.Delay(failures), minBlock))
 	}
 }
 
@@ -49,7 +50,7 @@ func (p *partition) turn(ctx context.Context) error {
 		p.ahead = nil // what is pending by then is read again
 	}
 	if len(p.ahead) == 0 || p.ahead[0].again {
-		if len(p.ahead) > 0 && !inbound.Pause(ctx, time.Until(p.ahead[0].due)) {
+		if len(p.ahead) > 0 && !sleep.For(ctx, time.Until(p.ahead[0].due)) {
 			return nil
 		}
 		if err := p.read(ctx); err != nil || len(p.ahead) == 0 || ctx.Err() != nil {
@@ -157,7 +158,7 @@ func (p *partition) dig(ctx context.Context, it *item, reason string) bool {
 			return true
 		}
 		p.outage.begins("dead-letter", err)
-		if !inbound.Pause(ctx, max(readBackoff.Delay(failures), minBlock)) {
+		if !sleep.For(ctx, max(readBackoff.Delay(failures), minBlock)) {
 			return false
 		}
 	}
@@ -269,7 +270,7 @@ func (p *partition) wait(ctx context.Context, last string) error {
 	select {
 	case p.m.waits <- struct{}{}:
 	default:
-		inbound.Pause(ctx, idlePause)
+		sleep.For(ctx, idlePause)
 		return nil
 	}
 	done := make(chan error, 1)

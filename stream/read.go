@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatx/luatx/internal/inbound"
+	"github.com/luatx/luatx/internal/sleep"
 	"github.com/luatx/luatx/message"
 )
 
@@ -51,7 +51,7 @@ func (r *reader) rest(ctx context.Context, failures int, err error) int {
 		return 0
 	}
 	r.failed(ctx, "read", err)
-	inbound.Pause(ctx, max(readBackoff.Delay(failures+1), minBlock))
+	sleep.For(ctx, max(readBackoff.Delay(failures+1), minBlock))
 	return failures + 1
 }
 

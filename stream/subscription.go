@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/luatx/luatx/internal/inbound"
+	"github.com/luatx/luatx/internal/sleep"
 	"github.com/luatx/luatx/message"
 )
 
@@ -222,7 +223,7 @@ func (s *subscription) ack(id string) {
 		if err = s.acknowledge(ctx, id); err == nil {
 			return
 		}
-		if attempt < ackAttempts && !inbound.Pause(ctx, message.Backoff{}.Delay(attempt)) {
+		if attempt < ackAttempts && !sleep.For(ctx, message.Backoff{}.Delay(attempt)) {
 			break
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/luatx/luatx/internal/sleep"
 )
 
 var errFake = errors.New("the server is sick")
@@ -103,7 +105,7 @@ func (f *fakeDriver) NextDelivery(ctx context.Context, wait time.Duration) (*Del
 	if d := f.choose(); d != nil {
 		return d, nil
 	}
-	pause(ctx, min(wait, 100*time.Millisecond))
+	sleep.For(ctx, min(wait, 100*time.Millisecond))
 	return nil, ctx.Err()
 }
 

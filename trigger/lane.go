@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/luatx/luatx/internal/sleep"
 )
 
 // lane is one place of a trigger's Concurrency: it goes through the states by itself. Of all lanes one has the turn, and
@@ -131,7 +133,7 @@ func (l *lane) idle(ctx context.Context) stateEvent {
 		return onShutdown
 	}
 	if l.hasTurn { // the backoff was reset when nothing came without an error
-		if wait, _ := l.retries.wait(idleTime); !pause(ctx, wait) {
+		if wait, _ := l.retries.wait(idleTime); !sleep.For(ctx, wait) {
 			return onShutdown
 		}
 	}
@@ -159,7 +161,7 @@ func (l *lane) reconnect(ctx context.Context) stateEvent {
 	}
 	if l.refused <= 1 {
 		l.board.connected(true)
-	} else if !pause(ctx, l.reconnectDelay(l.refused-1)) { // what connects and cannot receive must not spin
+	} else if !sleep.For(ctx, l.reconnectDelay(l.refused-1)) { // what connects and cannot receive must not spin
 		return onShutdown
 	}
 	return onReconnected
@@ -177,7 +179,7 @@ func (l *lane) backoff(ctx context.Context) stateEvent {
 		}
 		event = onEntryDue
 	}
-	waited := pause(ctx, l.delay)
+	waited := sleep.For(ctx, l.delay)
 	if w != nil {
 		l.drop(w, false)
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/luatx/luatx/internal/sleep"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -79,7 +80,7 @@ func (p *plain) NextDelivery(ctx context.Context, wait time.Duration) (*Delivery
 		return d, nil
 	}
 	if full {
-		pause(ctx, wait)
+		sleep.For(ctx, wait)
 		return nil, ctx.Err()
 	}
 	ctx, cancel := within(ctx, wait)

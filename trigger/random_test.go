@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/luatx/luatx/internal/sleep"
 	"github.com/luatx/luatx/message"
 )
 
@@ -147,7 +148,7 @@ func (x *randomRun) function(ctx context.Context, msg *message.RawMessage) error
 		msg.Release()
 		return fmt.Errorf("fenced: %w", errFake)
 	case 4:
-		if !pause(ctx, time.Duration(x.rng.int(5000))*time.Millisecond) {
+		if !sleep.For(ctx, time.Duration(x.rng.int(5000))*time.Millisecond) {
 			return ctx.Err()
 		}
 	case 5, 6, 7:

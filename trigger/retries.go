@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/luatx/luatx/internal/sleep"
 )
 
 const (
@@ -87,7 +89,7 @@ func (l *lane) next(ctx context.Context) (*Delivery, error) {
 		return l.driver.NextDelivery(ctx, l.cfg.BlockTimeout)
 	}
 	if wait > 0 && full {
-		pause(ctx, wait)
+		sleep.For(ctx, wait)
 		return nil, ctx.Err()
 	}
 	if wait > 0 || l.retries.lastWasRetry && !full {

@@ -205,15 +205,3 @@ func (r *running) await(ended <-chan struct{}) {
 func (r *running) tell() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(r.life), tellTimeout)
 }
-
-// pause reports whether it waited for all of d.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return ctx.Err() == nil
-	}
-}

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/luatx/luatx/internal/sleep"
 	"github.com/luatx/luatx/message"
 )
 
@@ -392,7 +393,7 @@ func TestShutdown(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				fake := newFake(t, 2)
 				s := begin(t, Config{Driver: fake, Run: func(ctx context.Context, _ *message.RawMessage) error {
-					if !pause(ctx, c.takes) {
+					if !sleep.For(ctx, c.takes) {
 						return ctx.Err()
 					}
 					return nil

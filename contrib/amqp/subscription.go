@@ -7,7 +7,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
-	"github.com/luatx/luatx/internal/inbound"
+	"github.com/luatx/luatx/internal/sleep"
 	"github.com/luatx/luatx/message"
 )
 
@@ -51,7 +51,7 @@ func (s *subscription) drain() {
 
 // reopen connects until it can; nil when ctx has ended.
 func (s *subscription) reopen(ctx context.Context) *session {
-	for attempt := 1; inbound.Pause(ctx, s.cfg.Reconnect.Delay(attempt)); attempt++ {
+	for attempt := 1; sleep.For(ctx, s.cfg.Reconnect.Delay(attempt)); attempt++ {
 		next, err := s.open(ctx)
 		if err == nil {
 			s.log.Info("amqp: connected again", "attempts", attempt)

@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/luatx/luatx/internal/inbound"
+	"github.com/luatx/luatx/internal/sleep"
 	"github.com/luatx/luatx/message"
 )
 
@@ -58,7 +59,7 @@ func (s *subscription) read(ctx context.Context) {
 			s.cfg.Logger.Info("kafka: the subscriber reads again")
 		}
 		if failing = err != nil || failing && fetches.NumRecords() == 0; err != nil {
-			inbound.Pause(ctx, pollPause)
+			sleep.For(ctx, pollPause)
 		}
 	}
 }
@@ -250,7 +251,7 @@ func (s *subscription) bury(raw *message.RawMessage, reason error) bool {
 
 // commits tells the group every CommitInterval until ctx ends.
 func (s *subscription) commits(ctx context.Context) {
-	for inbound.Pause(ctx, s.cfg.CommitInterval); ctx.Err() == nil; inbound.Pause(ctx, s.cfg.CommitInterval) {
+	for sleep.For(ctx, s.cfg.CommitInterval); ctx.Err() == nil; sleep.For(ctx, s.cfg.CommitInterval) {
 		s.commit(ctx)
 	}
 }

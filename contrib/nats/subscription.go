@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/luatx/luatx/internal/inbound"
+	"github.com/luatx/luatx/internal/sleep"
 	"github.com/luatx/luatx/message"
 )
 
@@ -65,7 +66,7 @@ func (s *subscription) run(ctx context.Context, consumer jetstream.Consumer) {
 			if failures++; failures == 1 {
 				log.Error("nats: the subscriber cannot read; it goes on trying", "error", err)
 			}
-			inbound.Pause(ctx, fetchBackoff.Delay(failures))
+			sleep.For(ctx, fetchBackoff.Delay(failures))
 			if errors.Is(err, jetstream.ErrConsumerDeleted) || errors.Is(err, nats.ErrNoResponders) {
 				consumer = s.find(ctx, consumer)
 			}
@@ -215,7 +216,7 @@ func (s *subscription) tell(msg jetstream.Msg, what string, err error) {
 // beat gives signs of all messages in flight until ctx ends, and then a last one.
 func (s *subscription) beat(ctx context.Context, every time.Duration) {
 	for ctx.Err() == nil {
-		inbound.Pause(ctx, every)
+		sleep.For(ctx, every)
 		s.mu.Lock()
 		held := make([]jetstream.Msg, 0, len(s.held))
 		for msg := range s.held {

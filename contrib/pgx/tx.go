@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/luatx/luatx/internal/sleep"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/sqltx"
 )
@@ -69,12 +70,8 @@ func Transact(ctx context.Context, pool *pgxpool.Pool, opts *TxOptions, fn func(
 		if err == nil || attempt > o.Retries || ctx.Err() != nil || !retryable(err) {
 			return err
 		}
-		timer := time.NewTimer(o.Backoff.Delay(attempt))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !sleep.For(ctx, o.Backoff.Delay(attempt)) {
 			return err
-		case <-timer.C:
 		}
 	}
 }

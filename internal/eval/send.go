@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/luatx/luatx/internal/sleep"
+	"github.com/luatx/luatx/message"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -222,23 +224,13 @@ func (r *Runner) reload(ctx context.Context, err error) {
 	}
 }
 
-// The pauses between tries: 2 ms, doubled up to 100 ms, with jitter.
-const (
-	firstPause = 2 * time.Millisecond
-	lastPause  = 100 * time.Millisecond
-)
+// tryBackoff is the pause between tries, of which at least the half is waited for.
+var tryBackoff = message.Backoff{Base: 2 * time.Millisecond, Max: 100 * time.Millisecond}
 
 // pause waits before the next try and reports whether the caller still waits for it.
 func pause(ctx context.Context, try int) bool {
-	d := min(firstPause<<min(try, 10), lastPause)
-	timer := time.NewTimer(d/2 + rand.N(d/2))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return ended(ctx) == nil
-	}
+	half := tryBackoff.Ceiling(try+1) / 2
+	return sleep.For(ctx, half+rand.N(half)) && ended(ctx) == nil
 }
 
 // ended returns why a caller no longer waits, or nil. A context ends in a goroutine of its own, which may run late: its

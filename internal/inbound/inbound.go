@@ -54,15 +54,3 @@ func Bury(ctx context.Context, letters Publisher, msg *message.RawMessage, reaso
 	letter.Attributes[AttrReason] = reason.Error()
 	return errors.Join(letters.Publish(ctx, []*message.RawMessage{letter})...)
 }
-
-// Pause reports whether it waited for all of d; it ends with ctx.
-func Pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
-}

@@ -84,18 +84,3 @@ func TestBury(t *testing.T) {
 		}
 	})
 }
-
-func TestPause(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		if !inbound.Pause(t.Context(), time.Hour) || time.Since(began) != time.Hour {
-			t.Errorf("%v, want an hour", time.Since(began))
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		if inbound.Pause(ctx, time.Hour) || time.Since(began) != time.Hour+time.Minute {
-			t.Errorf("%v, want the context's end", time.Since(began))
-		}
-	})
-}

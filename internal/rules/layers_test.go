@@ -28,14 +28,14 @@ var layers = [][]string{
 	{"internal/shard"},
 	{"internal/eval", "internal/record"},
 	{"internal/command", "internal/identity", "internal/inbound", "internal/outboxentry", "internal/settle"},
-	{"internal/apt", "internal/docs", "internal/lua", "internal/mark", "internal/msgpack", "internal/observe", "internal/pretty", "internal/respproxy", "internal/sbom", "internal/slot", "message"},
+	{"internal/apt", "internal/docs", "internal/lua", "internal/mark", "internal/msgpack", "internal/observe", "internal/pretty", "internal/respproxy", "internal/sbom", "internal/sleep", "internal/slot", "message"},
 }
 
 // only narrows what a package may import of the layers below it.
 var only = map[string][]string{
 	"idempotency": {"."},
-	"sqltx":       {"internal/settle", "message"},
-	"trigger":     {"message", "internal/observe"},
+	"sqltx":       {"internal/settle", "internal/sleep", "message"},
+	"trigger":     {"message", "internal/observe", "internal/sleep"},
 }
 
 // place finds a package, given relative to the module, in the layers.

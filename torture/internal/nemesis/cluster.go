@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/sleep"
 	"github.com/luatx/luatx/torture/internal/ground"
 )
 
@@ -93,7 +94,7 @@ func (n *Nemeses) sever(ctx context.Context, master, replica *redistest.Server) 
 	err := n.admins([]string{master.Addr()}, func(c *redis.Client) error {
 		return c.Do(ctx, "CLIENT", "KILL", "TYPE", "replica").Err()
 	})
-	wait(ctx, replicaLag)
+	sleep.For(ctx, replicaLag)
 	return err
 }
 
@@ -108,7 +109,7 @@ func killReplica(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error
 		return injury{}, err
 	}
 	err = replica.Kill()
-	wait(ctx, between(rng, 0, 500*time.Millisecond))
+	sleep.For(ctx, between(rng, 0, 500*time.Millisecond))
 	return injury{target: replica.Addr(), branches: beside}, errors.Join(err, insist(replica.Restart))
 }
 
@@ -124,7 +125,7 @@ func stopMaster(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error)
 	if err := master.Pause(); err != nil {
 		return injury{}, err
 	}
-	wait(ctx, between(rng, stopped, 5*time.Second))
+	sleep.For(ctx, between(rng, stopped, 5*time.Second))
 	if err := master.Resume(); err != nil {
 		return injury{}, err
 	}
@@ -177,6 +178,6 @@ func migrate(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
 	if err := n.Site.Cluster.MigrateSlot(ctx, b.Slot, to); err != nil {
 		return done, err
 	}
-	wait(ctx, between(rng, 50*time.Millisecond, 500*time.Millisecond))
+	sleep.For(ctx, between(rng, 50*time.Millisecond, 500*time.Millisecond))
 	return done, n.Site.Cluster.MigrateSlot(ctx, b.Slot, home)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/sleep"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/torture/internal/crew"
 	"github.com/luatx/luatx/torture/internal/ground"
@@ -193,7 +194,7 @@ func (n *Nemeses) track(ctx context.Context, name string, chosen []kind) {
 	s := newSchedule(n.Seed, name, chosen)
 	for {
 		pause, k, rng := s.next()
-		if !wait(ctx, pause) {
+		if !sleep.For(ctx, pause) {
 			return
 		}
 		n.inflict(ctx, k, rng)
@@ -271,18 +272,6 @@ func (n *Nemeses) Taken() map[string]bool {
 	return maps.Clone(n.taken)
 }
 
-// wait waits, and reports false where ctx has ended meanwhile.
-func wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // between draws a duration.
 func between(rng *rand.Rand, least, most time.Duration) time.Duration {
 	return least + time.Duration(rng.Int64N(int64(most-least)))
@@ -294,7 +283,7 @@ func insist(do func(ctx context.Context) error) error {
 	defer cancel()
 	for {
 		err := do(ctx)
-		if err == nil || !wait(ctx, 50*time.Millisecond) {
+		if err == nil || !sleep.For(ctx, 50*time.Millisecond) {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/sleep"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/torture/internal/ground"
@@ -42,7 +43,7 @@ func loseIndex(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) 
 			n.taken[member] = true
 			n.mu.Unlock()
 		}
-		if taken > 2 || !wait(ctx, 5*time.Millisecond) {
+		if taken > 2 || !sleep.For(ctx, 5*time.Millisecond) {
 			break
 		}
 	}
@@ -72,14 +73,14 @@ func staleLease(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error)
 			return done, err
 		}
 		if len(batch.Events) == 0 {
-			wait(ctx, 2*time.Millisecond)
+			sleep.For(ctx, 2*time.Millisecond)
 			continue
 		}
 		mine, err := n.store.Show(ctx, b.Slot, batch.Events[0].ID)
 		if err != nil || mine.State != outbox.Leased {
 			return done, err
 		}
-		wait(ctx, staleWork.Lease)
+		sleep.For(ctx, staleWork.Lease)
 		for _, event := range batch.Events {
 			was, err := n.settleStale(ctx, b, batch, mine.Lease, event.ID, rng)
 			if err != nil {

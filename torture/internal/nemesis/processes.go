@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/luatx/luatx/internal/respproxy"
+	"github.com/luatx/luatx/internal/sleep"
 	"github.com/luatx/luatx/torture/internal/crew"
 	"github.com/luatx/luatx/torture/internal/ground"
 	"github.com/luatx/luatx/torture/internal/work"
@@ -40,7 +41,7 @@ func killProcess(role string) func(context.Context, *Nemeses, *rand.Rand) (injur
 		if err := m.Kill(); err != nil {
 			return injury{target: m.Name()}, err
 		}
-		wait(ctx, between(rng, 0, 500*time.Millisecond))
+		sleep.For(ctx, between(rng, 0, 500*time.Millisecond))
 		return injury{target: m.Name()}, m.Start(0)
 	}
 }
@@ -52,7 +53,7 @@ func stopProcess(role string) func(context.Context, *Nemeses, *rand.Rand) (injur
 		if err := m.Pause(); err != nil {
 			return injury{target: m.Name()}, err
 		}
-		wait(ctx, between(rng, stopped, stopped+time.Second))
+		sleep.For(ctx, between(rng, stopped, stopped+time.Second))
 		return injury{target: m.Name()}, m.Resume()
 	}
 }
@@ -68,7 +69,7 @@ func wrongClock(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error)
 	if err := errors.Join(m.Kill(), m.Start(off)); err != nil {
 		return done, err
 	}
-	wait(ctx, between(rng, 2*time.Second, 5*time.Second))
+	sleep.For(ctx, between(rng, 2*time.Second, 5*time.Second))
 	return done, errors.Join(m.Kill(), m.Start(0))
 }
 
@@ -91,7 +92,7 @@ func chaos(c respproxy.Chaos) func(context.Context, *Nemeses, *rand.Rand) (injur
 			c.Seed = rng.Uint64()
 			defer proxy.Chaos(c)()
 		}
-		wait(ctx, between(rng, 300*time.Millisecond, 1500*time.Millisecond))
+		sleep.For(ctx, between(rng, 300*time.Millisecond, 1500*time.Millisecond))
 		return injury{}, nil
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/internal/sleep"
 	"github.com/luatx/luatx/torture/internal/site"
 )
 
@@ -31,7 +32,7 @@ func killServer(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error)
 	if err := server.Kill(); err != nil {
 		return injury{}, err
 	}
-	wait(ctx, between(rng, 0, 500*time.Millisecond))
+	sleep.For(ctx, between(rng, 0, 500*time.Millisecond))
 	return injury{}, insist(server.Restart)
 }
 
@@ -40,7 +41,7 @@ func stopServer(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error)
 	if err := n.Site.Single.Pause(); err != nil {
 		return injury{}, err
 	}
-	wait(ctx, between(rng, stopped, stopped+2*time.Second))
+	sleep.For(ctx, between(rng, stopped, stopped+2*time.Second))
 	return injury{}, n.Site.Single.Resume()
 }
 
@@ -50,14 +51,14 @@ func fullDisk(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
 	server, disk := n.Site.Single, n.Site.Disk
 	err := disk.Fill(ctx)
 	deadline := time.Now().Add(10 * time.Second)
-	for err == nil && server.Pid() != 0 && time.Now().Before(deadline) && wait(ctx, 20*time.Millisecond) {
+	for err == nil && server.Pid() != 0 && time.Now().Before(deadline) && sleep.For(ctx, 20*time.Millisecond) {
 		continue
 	}
 	target := "the server ended"
 	if server.Pid() != 0 {
 		target = "the server was not writing"
 	}
-	wait(ctx, between(rng, 0, 200*time.Millisecond))
+	sleep.For(ctx, between(rng, 0, 200*time.Millisecond))
 	return injury{target: target}, errors.Join(err, insist(disk.Empty), insist(func(ctx context.Context) error {
 		if server.Pid() != 0 {
 			return nil
@@ -86,7 +87,7 @@ func flushScripts(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, erro
 		if err := n.admins(n.Site.Addrs(), func(c *redis.Client) error { return c.ScriptFlush(context.WithoutCancel(ctx)).Err() }); err != nil {
 			return injury{}, err
 		}
-		if time.Now().After(until) || !wait(ctx, 100*time.Millisecond) {
+		if time.Now().After(until) || !sleep.For(ctx, 100*time.Millisecond) {
 			return injury{}, nil
 		}
 	}
@@ -109,7 +110,7 @@ func fullMemory(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error)
 		used, _ := strconv.ParseInt(match[1], 10, 64) // digits
 		return c.ConfigSet(ctx, "maxmemory", strconv.FormatInt(used/2, 10)).Err()
 	})
-	wait(ctx, between(rng, 200*time.Millisecond, time.Second))
+	sleep.For(ctx, between(rng, 200*time.Millisecond, time.Second))
 	return injury{}, errors.Join(err, insist(func(ctx context.Context) error {
 		return n.admins(n.Site.Addrs(), func(c *redis.Client) error { return c.ConfigSet(ctx, "maxmemory", "0").Err() })
 	}))
@@ -131,7 +132,7 @@ func noConnections(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, err
 		return done, err
 	}
 	err = client.Do(ctx, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err()
-	wait(ctx, between(rng, 200*time.Millisecond, time.Second))
+	sleep.For(ctx, between(rng, 200*time.Millisecond, time.Second))
 	return done, errors.Join(err, insist(func(ctx context.Context) error { // by the connection that it has
 		return client.ConfigSet(ctx, "maxclients", before["maxclients"]).Err()
 	}))
