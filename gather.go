@@ -74,7 +74,7 @@ func (g *gathering) join(tx *Tx) {
 // late commits what waits for a handler that takes long.
 func (g *gathering) late() {
 	g.mu.Lock()
-	batch := g.take()
+	batch := g.drain()
 	g.mu.Unlock()
 	g.commit(batch)
 }
@@ -84,11 +84,11 @@ func (g *gathering) complete() gathered {
 	if g.missing > 0 {
 		return gathered{}
 	}
-	return g.take()
+	return g.drain()
 }
 
-// take takes what waits; those handlers are under way again. The lock is held.
-func (g *gathering) take() gathered {
+// drain removes and returns everything that waits; its handlers continue. The caller holds the lock.
+func (g *gathering) drain() gathered {
 	if g.timer != nil {
 		g.timer.Stop()
 		g.timer = nil

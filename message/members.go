@@ -31,16 +31,16 @@ func (ms members) find(name string) (json.RawMessage, bool) {
 func readMembers(text []byte, out members) (members, error) {
 	w := walker{text: text}
 	switch {
-	case w.take('{'):
+	case w.accept('{'):
 	case json.Valid(text):
 		return nil, errors.New("a CloudEvent is a JSON object")
 	default:
 		return nil, invalidJSON(text)
 	}
 	var known names
-	for closed := w.take('}'); !closed; {
+	for closed := w.accept('}'); !closed; {
 		raw, ok := w.value()
-		if !ok || raw[0] != '"' || !w.take(':') {
+		if !ok || raw[0] != '"' || !w.accept(':') {
 			return nil, invalidJSON(text)
 		}
 		name, err := nameOf(raw)
@@ -51,7 +51,7 @@ func readMembers(text []byte, out members) (members, error) {
 			return nil, fmt.Errorf("member %q comes twice", name)
 		}
 		value, ok := w.value()
-		if closed = w.take('}'); !ok || !closed && !w.take(',') {
+		if closed = w.accept('}'); !ok || !closed && !w.accept(',') {
 			return nil, invalidJSON(text)
 		}
 		out = append(out, member{name, value})

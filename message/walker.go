@@ -31,8 +31,8 @@ func (w *walker) next() byte {
 	return 0
 }
 
-// take passes a byte, where it is the next.
-func (w *walker) take(c byte) bool {
+// accept consumes a byte if it is the next one.
+func (w *walker) accept(c byte) bool {
 	if w.next() != c {
 		return false
 	}
@@ -70,14 +70,14 @@ func (w *walker) pass(depth int) bool {
 
 func (w *walker) object(depth int) bool {
 	w.at++
-	if w.take('}') {
+	if w.accept('}') {
 		return true
 	}
-	for w.next() == '"' && w.quoted() && w.take(':') && w.pass(depth) {
-		if w.take('}') {
+	for w.next() == '"' && w.quoted() && w.accept(':') && w.pass(depth) {
+		if w.accept('}') {
 			return true
 		}
-		if !w.take(',') {
+		if !w.accept(',') {
 			return false
 		}
 	}
@@ -86,14 +86,14 @@ func (w *walker) object(depth int) bool {
 
 func (w *walker) list(depth int) bool {
 	w.at++
-	if w.take(']') {
+	if w.accept(']') {
 		return true
 	}
 	for w.pass(depth) {
-		if w.take(']') {
+		if w.accept(']') {
 			return true
 		}
-		if !w.take(',') {
+		if !w.accept(',') {
 			return false
 		}
 	}

@@ -65,7 +65,7 @@ func (c *campaign) run(ctx context.Context) error {
 // count is a dry run.
 func (c *campaign) count() error {
 	for {
-		batch, err := c.take(rearmBatch)
+		batch, err := c.nextBatch(rearmBatch)
 		for _, e := range batch {
 			c.result.Classes[e.Class]++
 		}
@@ -86,8 +86,8 @@ func (c *campaign) tell() {
 	c.opts.Progress(now)
 }
 
-// take takes up to n events, as far as the limit goes. In a dry run it counts them as if they were re-armed.
-func (c *campaign) take(n int) ([]Event, error) {
+// nextBatch returns up to n events within the limit. A dry run counts them as if they were re-armed.
+func (c *campaign) nextBatch(n int) ([]Event, error) {
 	if c.opts.Limit > 0 {
 		armed := c.result.Rearmed
 		if c.opts.DryRun {
@@ -160,7 +160,7 @@ func (c *campaign) note(e Event) {
 func (c *campaign) canary(ctx context.Context) error {
 	var first []Event
 	for len(first) < c.opts.Canary && c.result.Stopped == "" {
-		batch, err := c.take(c.opts.Canary - len(first))
+		batch, err := c.nextBatch(c.opts.Canary - len(first))
 		if err != nil {
 			return err
 		}
@@ -262,7 +262,7 @@ func (c *campaign) others(ctx context.Context) error {
 	}
 	c.forgetCanary()
 	for {
-		events, err := c.take(batch)
+		events, err := c.nextBatch(batch)
 		if err != nil {
 			return err
 		}

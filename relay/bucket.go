@@ -22,8 +22,8 @@ func (b *bucket) refill(now time.Time) {
 	}
 }
 
-// take takes a token where there is one.
-func (b *bucket) take(now time.Time) bool {
+// takeToken removes a token and reports whether there was one.
+func (b *bucket) takeToken(now time.Time) bool {
 	if b.rate == 0 {
 		return true
 	}

@@ -28,7 +28,7 @@ func (r *Relay) publishCold(ctx, work context.Context) {
 // not take others along.
 func (r *Relay) claim(ctx, work context.Context, slot int) {
 	taken := time.Now()
-	claim, again := r.take(ctx, slot)
+	claim, again := r.claimSlot(ctx, slot)
 	more := len(claim.Events) == r.cfg.BatchSize
 	hurry := more && !slices.ContainsFunc(claim.Events, func(e shard.Claimed) bool { return e.Attempt > 1 })
 	if hurry {
@@ -47,8 +47,8 @@ func (r *Relay) claim(ctx, work context.Context, slot int) {
 	}
 }
 
-// take leases one batch of a slot, and returns when to look at it again; the zero time: when a commit or a sweep says so.
-func (r *Relay) take(ctx context.Context, slot int) (claim shard.Claim, again time.Time) {
+// claimSlot leases one batch of a slot, and returns when to look at it again; the zero time: when a commit or a sweep says so.
+func (r *Relay) claimSlot(ctx context.Context, slot int) (claim shard.Claim, again time.Time) {
 	if wait := max(r.outage.left(), r.barrier.left()); wait > 0 {
 		return claim, time.Now().Add(wait)
 	}

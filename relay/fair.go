@@ -200,7 +200,7 @@ func (l *limiter) batch() (batch []*ticket) {
 		if whose == nil || len(batch) > 0 && whose.queue[0].call != batch[0].call {
 			return batch
 		}
-		if !l.bucket.take(now) {
+		if !l.bucket.takeToken(now) {
 			l.arm(l.bucket.wait(now))
 			return batch
 		}

@@ -33,8 +33,8 @@ func (p *pauses) some() bool {
 	return known != nil && len(*known) > 0
 }
 
-// take notes what is paused, and whether a pause has ended since the last time; at the first, not long ago.
-func (p *pauses) take(all []shard.Pause, now time.Time) {
+// update stores the active pauses, and whether one has ended since the last update or, at the first, recently.
+func (p *pauses) update(all []shard.Pause, now time.Time) {
 	old, active := p.known.Load(), make(map[string]bool, len(all))
 	for _, pause := range all {
 		switch {
@@ -76,7 +76,7 @@ func (r *Relay) lookAtPauses(ctx context.Context) {
 		return
 	}
 	r.pauses.failed = false
-	r.pauses.take(all, now)
+	r.pauses.update(all, now)
 	if r.pauses.owed {
 		r.pauses.ends.Add(1)
 		r.pauses.owed = !r.unhold(ctx, r.shards)

@@ -65,7 +65,7 @@ func (s *schedule) signal() {
 // next waits for the next slot that is due; false when ctx has ended.
 func (s *schedule) next(ctx context.Context) (int, bool) {
 	for {
-		slot, wait := s.take()
+		slot, wait := s.popDue()
 		if wait <= 0 {
 			return slot, true
 		}
@@ -81,8 +81,8 @@ func (s *schedule) next(ctx context.Context) (int, bool) {
 	}
 }
 
-// take removes the head where it is due, or says how long it is until then.
-func (s *schedule) take() (slot int, wait time.Duration) {
+// popDue removes and returns the head if it is due; otherwise it returns how long to wait.
+func (s *schedule) popDue() (slot int, wait time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.queue) == 0 {

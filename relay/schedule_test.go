@@ -12,7 +12,7 @@ func handed(t *testing.T, s *schedule, n int) (slots []int) {
 	t.Helper()
 	for len(slots) < n {
 		pass(time.Nanosecond) // of the test's clock: no two are due at once
-		slot, wait := s.take()
+		slot, wait := s.popDue()
 		if wait > 0 {
 			return slots
 		}

@@ -27,7 +27,7 @@ func (s *pump) claim(ctx context.Context) (more bool, err error) {
 	defer cancel()
 	s.claims++
 	lease, until, room := fmt.Sprintf("%s/%d", s.owner, s.claims), time.Now().Add(s.cfg.Lease), s.room()
-	rows, err := s.take(ctx, lease, room)
+	rows, err := s.leaseRows(ctx, lease, room)
 	if err != nil {
 		s.cfg.Logger.Error("outbox: claim failed", "table", s.cfg.Table, "error", err)
 		return false, err
@@ -91,8 +91,8 @@ func (s *pump) claimKeys(ctx context.Context, lease string, heads []*held, room 
 	return err
 }
 
-// take leases the rows that are due, and counts an attempt for each.
-func (s *pump) take(ctx context.Context, lease string, n int) (rows []row, err error) {
+// leaseRows leases the rows that are due, and counts an attempt for each.
+func (s *pump) leaseRows(ctx context.Context, lease string, n int) (rows []row, err error) {
 	earlier := ""
 	if s.cfg.SkipParked {
 		earlier = " AND e.parked = FALSE"

@@ -193,7 +193,7 @@ func (c *consumption) handle(ctx context.Context, h *handlers, batch []*message.
 		c.ledger.release(places)
 		return nil, nil
 	}
-	return c.take(next, places)
+	return c.openReply(next, places)
 }
 
 func (c *consumption) run(ctx context.Context, msg *message.RawMessage) (err error) {

@@ -36,8 +36,8 @@ func newPartition(ctx context.Context, m *member, i int) (*partition, error) {
 	return &partition{subscription: sub, m: m, void: m.void[i], lease: m.leases[i], begun: time.Now()}, nil
 }
 
-// take tries for the lease. Where the reply is lost it may be taken all the same: then it ends by itself.
-func (p *partition) take(ctx context.Context, patience time.Duration) bool {
+// tryLease tries to take the lease. If the reply is lost the lease may be held all the same, and then expires by itself.
+func (p *partition) tryLease(ctx context.Context, patience time.Duration) bool {
 	ok, err := p.bid(ctx, "take", patience)
 	if err != nil {
 		p.failed(ctx, "lease", err)

@@ -174,7 +174,7 @@ func (m *member) tenure(ctx context.Context, p *partition, within bool, answered
 	if !within {
 		patience = orphanAfter * m.cfg.Lease
 	}
-	taken := p.take(ctx, patience)
+	taken := p.tryLease(ctx, patience)
 	m.mu.Lock()
 	if within {
 		m.trying--

@@ -96,12 +96,12 @@ func (r *reader) await(ctx context.Context) ([]*message.RawMessage, error) {
 	block := max(r.ledger.untilDue(time.Until(r.claimAt)), minBlock)
 	cmd := r.groupCommand(ctx, places, min(block, r.cfg.BlockTimeout))
 	_ = r.client.Process(ctx, readOnce{cmd}) // the command holds its error
-	return r.take(cmd, places)
+	return r.openReply(cmd, places)
 }
 
-// take opens what a command has read, on places taken before. Those that are in flight, or wait for redelivery, already
+// openReply opens the entries of a reply, on places reserved before. Entries in flight, or waiting for redelivery, already
 // need none.
-func (r *reader) take(cmd *redis.XStreamSliceCmd, places int) ([]*message.RawMessage, error) {
+func (r *reader) openReply(cmd *redis.XStreamSliceCmd, places int) ([]*message.RawMessage, error) {
 	defer func() { r.ledger.release(places) }()
 	if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
 		r.lost(err)

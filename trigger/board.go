@@ -70,18 +70,18 @@ func (c *counts) stats() Stats {
 type board struct {
 	mu     sync.Mutex
 	health Health
-	turn   bool                                      // a lane has the turn, and the state shown is its
+	turn   bool                                      // a place has the turn, and the state shown is its
 	watch  func(from State, on stateEvent, to State) // for tests; may be nil
 }
 
-// show notes the transition of a lane, which has the turn or not.
+// show notes the transition of a place, which has the turn or not.
 func (b *board) show(from State, on stateEvent, to State, turn bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.watch != nil {
 		b.watch(from, on, to)
 	}
-	if !to.Final() || from == Initializing { // of several lanes the last one to stop ends the trigger
+	if !to.Final() || from == Initializing { // of several places the last one to stop ends the trigger
 		b.state(to, turn)
 	}
 }
@@ -94,7 +94,7 @@ func (b *board) ended() {
 	b.health.Ready = false
 }
 
-// taken notes that a lane in the state has taken the turn.
+// taken notes that a place in the state has taken the turn.
 func (b *board) taken(s State) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -102,7 +102,7 @@ func (b *board) taken(s State) {
 	b.state(s, true)
 }
 
-// given notes that a lane has given the turn away.
+// given notes that a place has given the turn away.
 func (b *board) given() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

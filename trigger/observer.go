@@ -55,14 +55,14 @@ const (
 )
 
 // observe calls the observer.
-func (l *lane) observe(d *Delivery, took time.Duration, on stateEvent, err error) {
-	if l.cfg.Observer.Executed == nil {
+func (p *place) observe(d *Delivery, took time.Duration, on stateEvent, err error) {
+	if p.cfg.Observer.Executed == nil {
 		return
 	}
-	h := l.board.report()
+	h := p.board.report()
 	result := map[stateEvent]Result{onSucceeded: Succeeded, onRefused: Refused, onReleased: Released, onFailed: Failed}[on]
 	if d.Once && result == Failed {
 		result = Dropped
 	}
-	observe.Tell(l.life, l.log, l.cfg.Observer.Executed, Executed{h.Function, h.Transport, d, took, result, err})
+	observe.Tell(p.life, p.log, p.cfg.Observer.Executed, Executed{h.Function, h.Transport, d, took, result, err})
 }

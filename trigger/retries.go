@@ -22,7 +22,7 @@ type retries struct {
 	mu   sync.Mutex
 	list []retry // the first one is due first
 
-	lastWasRetry bool // of the last delivery; belongs to the lane that has the turn
+	lastWasRetry bool // of the last delivery; belongs to the place that has the turn
 }
 
 // retry holds no fields of its entry: those come anew with the next delivery.
@@ -39,8 +39,8 @@ func (r *retries) add(one retry) {
 	r.list = slices.Insert(r.list, at, one)
 }
 
-// take removes the retry that has been due for the longest, or any one if all is set; false if there is none.
-func (r *retries) take(all bool) (one retry, ok bool) {
+// pop removes the retry that has been due for longest, or any retry if all is set. It returns false if there is none.
+func (r *retries) pop(all bool) (one retry, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.list) == 0 || !all && time.Now().Before(r.list[0].due) {
@@ -77,32 +77,32 @@ func (r *running) giveBack(one retry) {
 
 // giveBackAll leaves every failed entry to the driver when the trigger stops.
 func (r *running) giveBackAll() {
-	for one, ok := r.retries.take(true); ok; one, ok = r.retries.take(true) {
+	for one, ok := r.retries.pop(true); ok; one, ok = r.retries.pop(true) {
 		r.giveBack(one)
 	}
 }
 
 // next waits for a delivery. Retries that are due and other deliveries take turns, so that neither keeps the other waiting.
-func (l *lane) next(ctx context.Context) (*Delivery, error) {
-	wait, full := l.retries.wait(l.cfg.BlockTimeout)
-	if l.failures > 0 { // the driver may still be out of order: retries stay here until it delivers
-		return l.driver.NextDelivery(ctx, l.cfg.BlockTimeout)
+func (p *place) next(ctx context.Context) (*Delivery, error) {
+	wait, full := p.retries.wait(p.cfg.BlockTimeout)
+	if p.failures > 0 { // the driver may still be out of order: retries stay here until it delivers
+		return p.driver.NextDelivery(ctx, p.cfg.BlockTimeout)
 	}
 	if wait > 0 && full {
 		sleep.For(ctx, wait)
 		return nil, ctx.Err()
 	}
-	if wait > 0 || l.retries.lastWasRetry && !full {
-		l.retries.lastWasRetry = false
-		d, err := l.driver.NextDelivery(ctx, max(wait, glance))
+	if wait > 0 || p.retries.lastWasRetry && !full {
+		p.retries.lastWasRetry = false
+		d, err := p.driver.NextDelivery(ctx, max(wait, glance))
 		if d != nil || err != nil || wait > 0 {
 			return d, err
 		}
 	}
-	if one, ok := l.retries.take(false); ok {
-		l.retries.lastWasRetry = true
-		l.giveBack(one)
+	if one, ok := p.retries.pop(false); ok {
+		p.retries.lastWasRetry = true
+		p.giveBack(one)
 	}
-	wait, _ = l.retries.wait(l.cfg.BlockTimeout) // another consumer may have claimed the entry
-	return l.driver.NextDelivery(ctx, max(wait, glance))
+	wait, _ = p.retries.wait(p.cfg.BlockTimeout) // another consumer may have claimed the entry
+	return p.driver.NextDelivery(ctx, max(wait, glance))
 }

@@ -140,7 +140,7 @@ type running struct {
 	life   context.Context // of the functions
 	stop   context.CancelFunc
 
-	// turn is taken by the lane that receives for all.
+	// turn is taken by the place that receives for all.
 	turn     chan struct{}
 	failures int // of receiving and connecting, in a row; of whoever has the turn
 	refused  int // of receiving alone, whatever became of connecting
@@ -154,24 +154,24 @@ func newRunning(r *Runtime, driver Driver, log *slog.Logger) *running {
 	return &running{Runtime: r, driver: driver, log: log, turn: make(chan struct{}, 1)}
 }
 
-// run lets the lanes run until ctx ends. The error is one of the machine itself, which its tests rule out.
+// run lets the places run until ctx ends. The error is one of the machine itself, which its tests rule out.
 func (r *running) run(ctx context.Context) error {
 	r.life, r.stop = context.WithCancel(context.WithoutCancel(ctx))
 	defer r.stop()
 	loop, cancel := context.WithCancel(ctx)
 	defer cancel()
 	errs := make(chan error, r.cfg.Concurrency)
-	var lanes sync.WaitGroup
+	var places sync.WaitGroup
 	for range r.cfg.Concurrency {
-		lanes.Go(func() {
-			if err := (&lane{running: r}).run(loop); err != nil {
+		places.Go(func() {
+			if err := (&place{running: r}).run(loop); err != nil {
 				errs <- err
 				cancel()
 			}
 		})
 	}
 	ended := make(chan struct{})
-	go func() { lanes.Wait(); close(ended) }()
+	go func() { places.Wait(); close(ended) }()
 	select {
 	case <-ended:
 	case <-loop.Done():

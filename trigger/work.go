@@ -23,27 +23,27 @@ type work struct {
 }
 
 // execute runs the function on the current delivery and notifies the observer.
-func (l *lane) execute() stateEvent {
-	d, began := l.work.d, time.Now()
-	event, err := l.try()
-	l.observe(d, time.Since(began), event, err)
+func (p *place) execute() stateEvent {
+	d, began := p.work.d, time.Now()
+	event, err := p.try()
+	p.observe(d, time.Since(began), event, err)
 	return event
 }
 
 // try runs the function. The error is that of the function, or why it did not run.
-func (l *lane) try() (stateEvent, error) {
-	w := l.work
-	if m := int64(l.cfg.MaxDeliveries); m > 0 && w.d.Attempt > m {
+func (p *place) try() (stateEvent, error) {
+	w := p.work
+	if m := int64(p.cfg.MaxDeliveries); m > 0 && w.d.Attempt > m {
 		err := fmt.Errorf("delivered %d times and never settled: its process died, hung or lost it", w.d.Attempt-1)
-		return l.refuse(err), err
+		return p.refuse(err), err
 	}
 	msg, err := w.d.message()
 	if err != nil {
 		err = fmt.Errorf("no payload can be built: %w", err)
-		return l.refuse(err), err
+		return p.refuse(err), err
 	}
 	out := outcome{}
-	err = l.call(msg, &out)
+	err = p.call(msg, &out)
 	if err == nil {
 		err = out.nacked
 	}
@@ -51,15 +51,15 @@ func (l *lane) try() (stateEvent, error) {
 	case out.acknowledged:
 		w.acknowledged = true
 		if err != nil { // its effect is committed
-			l.about(w.d, err).Error("trigger: function failed behind its commit")
+			p.about(w.d, err).Error("trigger: function failed behind its commit")
 		}
 		return onSucceeded, err
 	case out.released:
-		l.drop(w, false)
-		l.work = nil
+		p.drop(w, false)
+		p.work = nil
 		return onReleased, err
 	case err != nil:
-		return l.fail(err), err
+		return p.fail(err), err
 	default:
 		return onSucceeded, nil
 	}
@@ -72,8 +72,8 @@ type outcome struct {
 }
 
 // call runs the function. Nothing is told to the source yet.
-func (l *lane) call(msg *message.RawMessage, out *outcome) (err error) {
-	d := l.work.d
+func (p *place) call(msg *message.RawMessage, out *outcome) (err error) {
+	d := p.work.d
 	acking := message.AckingConfig{
 		Ack:     func() { out.told = true },
 		Nack:    func(err error) { out.told, out.nacked = true, err },
@@ -95,54 +95,54 @@ func (l *lane) call(msg *message.RawMessage, out *outcome) (err error) {
 		}
 		<-msg.Settled() // by whichever goroutine
 	}()
-	return l.cfg.Run(msg.Context(l.life), msg)
+	return p.cfg.Run(msg.Context(p.life), msg)
 }
 
 // fail decides what becomes of a delivery whose function failed.
-func (l *lane) fail(err error) stateEvent {
-	d := l.work.d
-	if message.IsPermanent(err) || l.cfg.MaxDeliveries > 0 && d.Attempt >= int64(l.cfg.MaxDeliveries) {
-		return l.refuse(err)
+func (p *place) fail(err error) stateEvent {
+	d := p.work.d
+	if message.IsPermanent(err) || p.cfg.MaxDeliveries > 0 && d.Attempt >= int64(p.cfg.MaxDeliveries) {
+		return p.refuse(err)
 	}
 	delay, asked := message.RetryDelay(err)
 	if !asked {
-		delay = l.cfg.Retry.Entry.Delay(int(max(d.Attempt, 1)))
+		delay = p.cfg.Retry.Entry.Delay(int(max(d.Attempt, 1)))
 	}
-	return l.failed(err, delay, asked)
+	return p.failed(err, delay, asked)
 }
 
 // refuse makes a dead letter of what will never succeed, where that can be written.
-func (l *lane) refuse(err error) stateEvent {
-	if _, ok := l.driver.(DeadLetterer); !ok || l.cfg.NoDeadLetter || l.work.d.Once && l.cfg.DeadLetter == "" {
-		return l.failed(err, l.cfg.Retry.Entry.Ceiling(1<<10), false)
+func (p *place) refuse(err error) stateEvent {
+	if _, ok := p.driver.(DeadLetterer); !ok || p.cfg.NoDeadLetter || p.work.d.Once && p.cfg.DeadLetter == "" {
+		return p.failed(err, p.cfg.Retry.Entry.Ceiling(1<<10), false)
 	}
-	l.counts.failed.Add(1)
-	l.progress.fail(l.work.open, 0, false)
-	l.about(l.work.d, err).Error("trigger: delivery refused for good")
-	l.work.refused = err.Error()
+	p.counts.failed.Add(1)
+	p.progress.fail(p.work.open, 0, false)
+	p.about(p.work.d, err).Error("trigger: delivery refused for good")
+	p.work.refused = err.Error()
 	return onRefused
 }
 
 // failed leaves a delivery pending until it is due again, or drops it if it is not delivered again. asked says that the
 // function chose the delay.
-func (l *lane) failed(err error, delay time.Duration, asked bool) stateEvent {
-	d := l.work.d
-	l.counts.failed.Add(1)
-	l.progress.fail(l.work.open, delay, asked)
-	if l.delay = delay; d.Once {
-		l.delay = 0
-		l.counts.dropped.Add(1)
-		l.about(d, err).Error("trigger: function failed, the message is gone")
+func (p *place) failed(err error, delay time.Duration, asked bool) stateEvent {
+	d := p.work.d
+	p.counts.failed.Add(1)
+	p.progress.fail(p.work.open, delay, asked)
+	if p.delay = delay; d.Once {
+		p.delay = 0
+		p.counts.dropped.Add(1)
+		p.about(d, err).Error("trigger: function failed, the message is gone")
 		return onFailed
 	}
-	l.about(d, err).Error("trigger: function failed, the entry stays pending", "retry_in", delay)
+	p.about(d, err).Error("trigger: function failed, the entry stays pending", "retry_in", delay)
 	return onFailed
 }
 
 // about returns a logger for what went wrong with a delivery.
-func (l *lane) about(d *Delivery, err error) *slog.Logger {
-	l.board.failed(err)
-	return l.log.With(d.subject()...).With("error", err)
+func (p *place) about(d *Delivery, err error) *slog.Logger {
+	p.board.failed(err)
+	return p.log.With(d.subject()...).With("error", err)
 }
 
 // drop lets go of a delivery that was in flight.

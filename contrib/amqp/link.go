@@ -76,8 +76,8 @@ func isDone(c <-chan struct{}) bool {
 	}
 }
 
-// take returns a channel that nobody uses, a new one where there is none.
-func (l *link) take(ctx context.Context) (*channel, error) {
+// idleChannel returns a channel that nobody uses. It opens one if there is none.
+func (l *link) idleChannel(ctx context.Context) (*channel, error) {
 	l.mu.Lock()
 	for n, ch := range slices.Backward(l.idle) {
 		l.idle = l.idle[:n]

@@ -133,7 +133,7 @@ func (p *Publisher) channel(ctx context.Context) (*channel, error) {
 	if isDone(l.blocking()) {
 		return nil, ErrBlocked
 	}
-	return l.take(ctx)
+	return l.idleChannel(ctx)
 }
 
 // Close closes the connection, and waits for calls of Publish that are under way. What is published later is answered

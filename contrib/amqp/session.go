@@ -59,7 +59,7 @@ func (s *session) deliver(ctx context.Context) (lost bool) {
 			if !ok {
 				return ctx.Err() == nil
 			}
-			msg := s.take(&d)
+			msg := s.receive(&d)
 			if msg == nil {
 				continue
 			}
@@ -73,8 +73,8 @@ func (s *session) deliver(ctx context.Context) (lost bool) {
 	}
 }
 
-// take makes a message of a delivery; nil where it cannot be.
-func (s *session) take(d *amqp091.Delivery) *message.RawMessage {
+// receive returns the message of a delivery, or nil if it cannot be decoded.
+func (s *session) receive(d *amqp091.Delivery) *message.RawMessage {
 	s.mu.Lock()
 	s.open++
 	s.mu.Unlock()

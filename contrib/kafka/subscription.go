@@ -110,7 +110,7 @@ func (s *Subscriber) changed() {
 // dispatch gives records out, the partitions in turns.
 func (s *subscription) dispatch(ctx context.Context) {
 	for ctx.Err() == nil {
-		e, wait := s.take()
+		e, wait := s.next()
 		if e == nil {
 			timer := time.NewTimer(wait)
 			select {
@@ -133,13 +133,13 @@ func (s *subscription) dispatch(ctx context.Context) {
 	}
 }
 
-// take finds the next record, or how long there will be none.
-func (s *subscription) take() (*entry, time.Duration) {
+// next returns the next record, or how long to wait for one.
+func (s *subscription) next() (*entry, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, wait := time.Now(), idle
 	for i, p := range s.order {
-		e, due := p.take(now, s.cfg.Concurrency)
+		e, due := p.next(now, s.cfg.Concurrency)
 		if e != nil {
 			s.order = append(append(s.order[:i:i], s.order[i+1:]...), p) // behind all others
 			return e, 0

@@ -34,12 +34,12 @@ type Call struct {
 	size   int  // see seal
 
 	// The way to the answer. A caller who leaves the call in flight does not touch these fields again.
-	ctx  context.Context
-	lane *lane
-	done chan struct{} // closed when the answer is there
-	in   *Call         // the call it travels in: itself, or one that carries the loads of several
-	nth  int           // in there
-	self [1]*Call      // the call, as a list
+	ctx   context.Context
+	queue *nodeQueue
+	done  chan struct{} // closed when the answer is there
+	in    *Call         // the call it travels in: itself, or one that carries the loads of several
+	nth   int           // in there
+	self  [1]*Call      // the call, as a list
 
 	// The answer, of a call that others travel in, or that travels by itself.
 	reply    any
@@ -111,9 +111,9 @@ func (c *Call) seal() {
 	}
 }
 
-// wait prepares the call for its way through a lane.
-func (c *Call) wait(ctx context.Context, l *lane) {
-	c.ctx, c.lane, c.done, c.in = ctx, l, make(chan struct{}), nil
+// wait prepares the call for its way through the queue of its node.
+func (c *Call) wait(ctx context.Context, l *nodeQueue) {
+	c.ctx, c.queue, c.done, c.in = ctx, l, make(chan struct{}), nil
 }
 
 // share makes scripts of a batch of calls: loads that fit together share one.

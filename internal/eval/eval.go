@@ -43,7 +43,7 @@ type Runner struct {
 // New returns a Runner. It does no I/O. The channels of wake-ups are in the namespace.
 func New(client redis.UniversalClient, namespace string, log *slog.Logger) *Runner {
 	r := &Runner{client: client, namespace: namespace, log: log}
-	r.queue = &queue{runner: r, lanes: make(map[string]*lane)}
+	r.queue = &queue{runner: r, nodes: make(map[string]*nodeQueue)}
 	r.wakes.runner = r
 	return r
 }

@@ -34,10 +34,10 @@ type queue struct {
 	timers sync.Pool // of those who wait
 
 	mu    sync.Mutex
-	lanes map[string]*lane // by the node's address
+	nodes map[string]*nodeQueue // by the node's address
 }
 
-type lane struct {
+type nodeQueue struct {
 	flights int
 	waiting []*Call
 }
@@ -45,7 +45,7 @@ type lane struct {
 // round makes a round trip for each call, or fewer, since they are shared with others.
 func (q *queue) round(ctx context.Context, calls []*Call) {
 	if len(calls) == 1 {
-		if l := q.lane(q.node(ctx, calls[0].Key)); q.enter(l) {
+		if l := q.nodeQueue(q.node(ctx, calls[0].Key)); q.enter(l) {
 			defer q.leave(l)
 			q.runner.direct(ctx, calls)
 			return
@@ -53,7 +53,7 @@ func (q *queue) round(ctx context.Context, calls []*Call) {
 	}
 	for _, c := range calls {
 		c.seal()
-		c.wait(ctx, q.lane(q.node(ctx, c.Key)))
+		c.wait(ctx, q.nodeQueue(q.node(ctx, c.Key)))
 	}
 	q.push(calls)
 	for _, c := range calls {
@@ -73,25 +73,25 @@ func (q *queue) node(ctx context.Context, key string) string {
 	return ""
 }
 
-// maxLanes is how many lanes are kept when nobody uses them: a cluster's addresses come and go.
-const maxLanes = 1000
+// maxNodes is the number of node queues beyond which unused ones are dropped: a cluster's addresses come and go.
+const maxNodes = 1000
 
-func (q *queue) lane(node string) *lane {
+func (q *queue) nodeQueue(node string) *nodeQueue {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	l := q.lanes[node]
+	l := q.nodes[node]
 	if l == nil {
-		if len(q.lanes) >= maxLanes {
-			clear(q.lanes) // those in use live on until they are empty
+		if len(q.nodes) >= maxNodes {
+			clear(q.nodes) // those in use live on until they are empty
 		}
-		l = &lane{}
-		q.lanes[node] = l
+		l = &nodeQueue{}
+		q.nodes[node] = l
 	}
 	return l
 }
 
 // enter takes a free flight.
-func (q *queue) enter(l *lane) bool {
+func (q *queue) enter(l *nodeQueue) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if l.flights == maxFlights {
@@ -102,7 +102,7 @@ func (q *queue) enter(l *lane) bool {
 }
 
 // leave gives the flight to those who wait.
-func (q *queue) leave(l *lane) {
+func (q *queue) leave(l *nodeQueue) {
 	if batch := q.next(l); len(batch) > 0 {
 		go q.fly(l, batch)
 		runtime.Gosched() // they leave before this caller goes on with his work
@@ -114,37 +114,37 @@ func (q *queue) push(calls []*Call) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, c := range calls {
-		l := c.lane
+		l := c.queue
 		l.waiting = append(l.waiting, c)
 	}
 	for _, c := range calls {
-		for l := c.lane; l.flights < maxFlights && len(l.waiting) > 0; {
+		for l := c.queue; l.flights < maxFlights && len(l.waiting) > 0; {
 			l.flights++
-			go q.fly(l, l.take())
+			go q.fly(l, l.nextFlight())
 		}
 	}
 }
 
 // fly makes one flight after the other, as long as somebody waits.
-func (q *queue) fly(l *lane, batch []*Call) {
+func (q *queue) fly(l *nodeQueue, batch []*Call) {
 	for ; len(batch) > 0; batch = q.next(l) {
 		q.runner.fly(batch)
 	}
 }
 
 // next takes the next batch, or gives the flight up where nobody waits.
-func (q *queue) next(l *lane) []*Call {
+func (q *queue) next(l *nodeQueue) []*Call {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	batch := l.take()
+	batch := l.nextFlight()
 	if len(batch) == 0 {
 		l.flights--
 	}
 	return batch
 }
 
-// take takes what flies together off the front.
-func (l *lane) take() []*Call {
+// nextFlight removes from the front the calls that fly together.
+func (l *nodeQueue) nextFlight() []*Call {
 	n, size := 0, 0
 	for n < min(len(l.waiting), maxBatch) {
 		c := l.waiting[n]
@@ -213,7 +213,7 @@ func (q *queue) timer(d time.Duration) *time.Timer {
 func (q *queue) withdraw(c *Call) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	l := c.lane
+	l := c.queue
 	i := slices.Index(l.waiting, c)
 	if i < 0 {
 		return false

@@ -73,7 +73,7 @@ func (w *wakes) add(n int) {
 // holds up its own channels alone.
 func (w *wakes) fly(channel int) {
 	for {
-		slots := w.channels[channel].take()
+		slots := w.channels[channel].drain()
 		if len(slots) == 0 {
 			return
 		}
@@ -81,7 +81,7 @@ func (w *wakes) fly(channel int) {
 	}
 }
 
-func (c *wakeChannel) take() map[int]struct{} {
+func (c *wakeChannel) drain() map[int]struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	slots := c.slots

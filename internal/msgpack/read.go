@@ -91,7 +91,7 @@ func (r *reader) value() (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		return r.take(int(n))
+		return r.readBytes(int(n))
 	case code >= codeStr8 && code < codeStr8+3:
 		n, err := r.uint(1 << (code - codeStr8))
 		if err != nil {
@@ -138,7 +138,7 @@ func (r *reader) extension(n int) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := r.take(n)
+	data, err := r.readBytes(n)
 	if err != nil {
 		return nil, err
 	}
@@ -158,12 +158,12 @@ func (r *reader) extension(n int) (any, error) {
 }
 
 func (r *reader) text(n int) (any, error) {
-	data, err := r.take(n)
+	data, err := r.readBytes(n)
 	return string(data), err
 }
 
 func (r *reader) code() (byte, error) {
-	data, err := r.take(1)
+	data, err := r.readBytes(1)
 	if err != nil {
 		return 0, err
 	}
@@ -171,14 +171,14 @@ func (r *reader) code() (byte, error) {
 }
 
 func (r *reader) uint(size int) (v uint64, err error) {
-	data, err := r.take(size)
+	data, err := r.readBytes(size)
 	for _, c := range data {
 		v = v<<8 | uint64(c)
 	}
 	return v, err
 }
 
-func (r *reader) take(n int) ([]byte, error) {
+func (r *reader) readBytes(n int) ([]byte, error) {
 	if n < 0 || n > len(r.left) {
 		return nil, errShort
 	}
