@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/internal/commit"
+	"github.com/luatx/luatx/internal/lua"
 )
 
 // streamsLast moves XADDs to the end of a transaction, where no copy of the stream is needed to undo them: those
@@ -66,7 +67,7 @@ func ran(cmds []redis.Cmder, order []int) []redis.Cmder {
 }
 
 // isXAdd reports whether a command is undone by the id of the entry it added.
-func isXAdd(c commit.Command) bool { return c.Class() == 'x' }
+func isXAdd(c commit.Command) bool { return c.Class() == lua.Appended }
 
 func keyOf(arg any) string {
 	key, _ := text(arg)

@@ -166,7 +166,7 @@ func (s *Stream) event(dead stream.DeadLetter) outbox.Event {
 }
 
 // deadScript acts on dead letters.
-var deadScript = redis.NewScript(lua.Source("_time", "_audit", "dead"))
+var deadScript = redis.NewScript(lua.Script("dead", nil))
 
 // Rearm puts dead letters back at the end of the stream, by their ids. Every group of the stream reads them.
 func (s *Stream) Rearm(ctx context.Context, slotNumber int, ids ...string) (outbox.Answers, error) {

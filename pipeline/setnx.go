@@ -56,7 +56,7 @@ const releaseTimeout = 5 * time.Second
 // If the process dies after SET NX and before EXEC, the message is marked but not applied. A redelivery within Retention
 // counts as a duplicate and is acknowledged, so the message is lost. inbox.Middleware has no such gap.
 func SetNX(client redis.UniversalClient, cfg SetNXConfig) message.Middleware {
-	s := setNX{client, cfg.withDefaults(), redis.NewScript(lua.Source("release"))}
+	s := setNX{client, cfg.withDefaults(), redis.NewScript(lua.Script("release", nil))}
 	return message.NewMiddleware(s.wrap, message.Traits{Name: mark.SetNXName, Inbox: true})
 }
 

@@ -59,7 +59,7 @@ func TestIdleConsumerWithEntriesStays(t *testing.T) {
 	f.add(t, "a", "b")
 	f.takeAs(t, "slow", 1)
 	must(t, f.client.XReadGroup(t.Context(), &redis.XReadGroupArgs{Group: "shop", Consumer: "idle", Streams: []string{f.key, "0"}}).Err())
-	gone, err := f.client.Eval(t.Context(), lua.Source("dismiss"), []string{f.key}, "shop", "me", -1).Int()
+	gone, err := f.client.Eval(t.Context(), lua.Script("dismiss", nil), []string{f.key}, "shop", "me", -1).Int()
 	must(t, err)
 	if got := f.consumers(t); gone != 1 || !slices.Equal(got, []string{"me", "slow"}) {
 		t.Errorf("%d were removed, left %q", gone, got)

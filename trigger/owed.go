@@ -67,13 +67,10 @@ func (o *owed) all() []*work {
 	return slices.Clone(o.list)
 }
 
-// owe notes that an ack has failed.
+// owe notes that an ack has failed. Once the work is in the list, other places may pay for it.
 func (r *running) owe(w *work, err error) {
 	r.counts.ackFailed.Add(1)
 	w.attempts++
-	if r.owed.add(w) {
-		r.counts.owed.Add(1)
-	}
 	r.board.failed(err)
 	what := "ack"
 	if w.refused != "" {
@@ -81,6 +78,9 @@ func (r *running) owe(w *work, err error) {
 	}
 	r.log.Error("trigger: entry is done, but the server could not be told; this is tried again before it can run again",
 		"what", what, "stream", w.d.Stream, "group", w.d.Group, "entry", w.d.ID, "attempts", w.attempts, "error", err)
+	if r.owed.add(w) {
+		r.counts.owed.Add(1)
+	}
 }
 
 // pay tells of what is owed, unless that was done meanwhile.

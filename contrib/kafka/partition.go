@@ -45,9 +45,9 @@ func (p *partition) gone() bool {
 	}
 }
 
-// next returns the record to be handed out next: a nacked one that is due goes before those behind it. If there is none, due is
+// nextRecord returns the record to be handed out next: a nacked one that is due goes before those behind it. If there is none, due is
 // when there will be; zero: not by waiting.
-func (p *partition) next(now time.Time, most int) (e *entry, due time.Time) {
+func (p *partition) nextRecord(now time.Time, most int) (e *entry, due time.Time) {
 	for _, e := range p.entries {
 		switch e.state {
 		case postponed:

@@ -110,7 +110,7 @@ func (s *Subscriber) changed() {
 // dispatch gives records out, the partitions in turns.
 func (s *subscription) dispatch(ctx context.Context) {
 	for ctx.Err() == nil {
-		e, wait := s.next()
+		e, wait := s.nextRecord()
 		if e == nil {
 			timer := time.NewTimer(wait)
 			select {
@@ -133,13 +133,13 @@ func (s *subscription) dispatch(ctx context.Context) {
 	}
 }
 
-// next returns the next record, or how long to wait for one.
-func (s *subscription) next() (*entry, time.Duration) {
+// nextRecord returns the next record, or how long to wait for one.
+func (s *subscription) nextRecord() (*entry, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, wait := time.Now(), idle
 	for i, p := range s.order {
-		e, due := p.next(now, s.cfg.Concurrency)
+		e, due := p.nextRecord(now, s.cfg.Concurrency)
 		if e != nil {
 			s.order = append(append(s.order[:i:i], s.order[i+1:]...), p) // behind all others
 			return e, 0

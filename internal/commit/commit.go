@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/luatx/luatx/internal/eval"
+	"github.com/luatx/luatx/internal/lua"
 	"github.com/luatx/luatx/internal/shard"
 )
 
@@ -72,7 +73,7 @@ type Commit struct {
 
 // Calls reports whether the transaction calls procedures, which may emit events.
 func (c *Commit) Calls() bool {
-	return slices.ContainsFunc(c.Commands, func(command Command) bool { return command.Class() == 'p' })
+	return slices.ContainsFunc(c.Commands, func(command Command) bool { return command.Class() == lua.Procedure })
 }
 
 // special reports whether events may come that are not plain.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/luatx/luatx/internal/eval"
+	"github.com/luatx/luatx/internal/lua"
 	"github.com/luatx/luatx/internal/shard"
 )
 
@@ -120,7 +121,7 @@ func (c *Commit) arguments() int {
 
 // arguments is how many a command takes, with the positions that it may bring.
 func (c Command) arguments() int {
-	if c.Class() == 'm' {
+	if c.Class() == lua.Positions {
 		return len(c.Args) + 1
 	}
 	return len(c.Args)
@@ -141,7 +142,7 @@ func (c *Commit) append(args []any) []any {
 		args = c.Events[i].Append(args, heads)
 	}
 	for _, command := range c.Commands {
-		if command.Class() == 'm' {
+		if command.Class() == lua.Positions {
 			_, positions, _ := strings.Cut(command.Head, " ")
 			args = append(args, positions)
 		}

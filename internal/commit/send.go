@@ -8,7 +8,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/internal/eval"
-	"github.com/luatx/luatx/internal/lua"
 	"github.com/luatx/luatx/internal/shard"
 )
 
@@ -25,14 +24,15 @@ type Sender struct {
 
 // New composes the scripts. It does no I/O.
 func New(runner *eval.Runner, c shard.Constants, procedures []Procedure) *Sender {
+	script := func(name string) *eval.Script { return runner.Script(name, c.Script(name)) }
 	return &Sender{
 		runner:     runner,
 		durability: c.Durability,
-		commit:     runner.Script("commit", sources(procedures)+c.In(commitText)),
-		resolve:    runner.Script("resolve", c.In(lua.Source("_time", "_inbox", "resolve"))),
-		read:       runner.Script("read", c.In(lua.Source("_reply", "_guard", "read"))),
-		probe:      runner.Script("probe", lua.Source("probe")),
-		enqueue:    runner.Script("enqueue", c.In(enqueueText)),
+		commit:     runner.Script("commit", sources(procedures)+c.Script("commit")),
+		resolve:    script("resolve"),
+		read:       script("read"),
+		probe:      script("probe"),
+		enqueue:    script("enqueue"),
 	}
 }
 

@@ -70,6 +70,9 @@ func Header(name, source string) Script {
 		if !ok {
 			break
 		}
+		if strings.HasPrefix(text, "#") { // how the file is composed
+			continue
+		}
 		text = strings.TrimSpace(text)
 		for _, l := range labels {
 			if rest, ok := strings.CutPrefix(text, l+":"); ok {

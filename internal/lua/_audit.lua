@@ -1,9 +1,11 @@
--- Purpose: what an operator does is recorded in an audit stream, by the script that does it. Expects NOW.
+-- Purpose: what an operator does is recorded in an audit stream, by the script that does it.
 --
 -- The last key of such a script is the audit stream; its first four arguments are the operation's id, the number of the
 -- call within it, who acts and why. It answers with a letter for each event: d done, u unknown, w in a state that the act
 -- is not for, n parked or sent after the cut-off, e its body was erased, b its body was not kept, l leased, f the outbox is
 -- full, k known already, o known with another body.
+--#needs _time
+--#defines WHO WHY answer finish
 
 local AUDIT = KEYS[#KEYS]
 local OPERATION, CALL, WHO, WHY = ARGV[1], ARGV[2], ARGV[3], ARGV[4]

@@ -1,4 +1,6 @@
--- Purpose: events of procedures; see _events.lua, whose locals it uses.
+-- Purpose: events of procedures.
+--#needs _events
+--#defines emitter
 
 -- The head of an event: of its options, a table with key (ordered) or at (scheduled, ms), or nil.
 local function head_of(options)

@@ -1,5 +1,7 @@
 -- Purpose: the history of an event's failures: its last five attempts, newest first, a line each: time (ms), attempt,
--- class, text. Uses the names of _outbox.lua.
+-- class, text.
+--#needs _time _outbox
+--#defines note class_of
 
 local HISTORY = 5
 

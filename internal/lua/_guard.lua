@@ -1,7 +1,9 @@
 -- Purpose: runs guarded reads within a limit, and computes the digest that tells whether a reply has changed. The digest
--- of a reply costs about as much as the read itself. Expects encode (_reply.lua) and GUARD_BYTES.
+-- of a reply costs about as much as the read itself.
 --
 -- A reply counts with its bytes, and with 64 for each element, which costs as much. All guarded reads of a transaction share the limit.
+--#needs _reply
+--#defines guarded_read conflict
 
 local PER_ELEMENT = 64
 local TWO_48 = 281474976710656
@@ -105,7 +107,7 @@ end
 -- Runs guarded reads again, which stand from q on. Returns the index of the one that has changed, if any, and where
 -- they end. A reply that has grown beyond the limit has changed.
 local function conflict(q, guards)
-  local room = GUARD_BYTES
+  local room = @GUARD_BYTES
   for i = 1, guards do
     local head = ARGV[q]
     local last = q + 1 + tonumber(string.sub(head, 2))

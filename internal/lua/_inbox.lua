@@ -1,31 +1,32 @@
 -- Purpose: the inbox of a shard, two generations of a hash digest -> token, shared by the scripts that
--- look an id up. Expects IDENTITY and RETENTION (ms) as constants, and its generations, A and B, as KEYS[2] and KEYS[3].
+-- look an id up.
 --
 -- Beside the digests (16 bytes) generation A holds: id (layout, namespace, keyspace), start (ms: its first
 -- mark), b (there is a generation B), tomb (ms: until then tombstones matter), t<token> (a tombstone).
+--#defines open_inbox verdict
 
 -- Looks up the digests that stand in ask, of n elements, from its 7th place on, and turns the generations over when A has
 -- reached the retention: an id is then found for at least the retention, for twice that at most. Returns the
 -- rows of A and of B (digest i at 4 + i), A's start, the tombstone horizon; or nil and a foreign identity.
 local function open_inbox(now, ask, n)
   local a = redis.call(unpack(ask, 1, n))
-  if a[1] and a[1] ~= IDENTITY then return nil, a[1] end
+  if a[1] and a[1] ~= @IDENTITY then return nil, a[1] end
   local start, horizon, b = tonumber(a[2]), tonumber(a[4]) or 0, nil
   if start and start > now then -- a failover to a slower clock
-    redis.call('HSET', KEYS[2], 'start', string.format('%.0f', now))
+    redis.call('HSET', @INBOX_A, 'start', string.format('%.0f', now))
     start = now
   end
   local age = start and now - start or 0
-  if age >= 2 * RETENTION then
-    redis.call('UNLINK', KEYS[2], KEYS[3])
+  if age >= 2 * @RETENTION then
+    redis.call('UNLINK', @INBOX_A, @INBOX_B)
     return {}, nil, nil, 0
-  elseif age >= RETENTION then
-    redis.call('UNLINK', KEYS[3])
-    redis.call('RENAME', KEYS[2], KEYS[3])
-    redis.call('HSET', KEYS[2], 'id', IDENTITY, 'start', string.format('%.0f', now), 'b', '1', 'tomb', string.format('%.0f', horizon))
+  elseif age >= @RETENTION then
+    redis.call('UNLINK', @INBOX_B)
+    redis.call('RENAME', @INBOX_A, @INBOX_B)
+    redis.call('HSET', @INBOX_A, 'id', @IDENTITY, 'start', string.format('%.0f', now), 'b', '1', 'tomb', string.format('%.0f', horizon))
     return {}, a, now, horizon
   elseif a[3] then
-    ask[2] = KEYS[3]
+    ask[2] = @INBOX_B
     b = redis.call(unpack(ask, 1, n))
   end
   return a, b, start, horizon

@@ -1,8 +1,10 @@
--- Purpose: lanes: the events of one ordering key, which go out one after the other. Uses the names of _outbox.lua.
+-- Purpose: lanes: the events of one ordering key, which go out one after the other.
 --
 -- lanes holds a member for each event of a lane: escaped key, NUL, sequence in 16 digits, NUL, id; all with one score, so
 -- that they stand in this order. headers holds the sequence and the key of each. The first of a lane, its head, is
 -- pending, or parked; the others wait, in no other index.
+--#needs _time _outbox
+--#defines first_of is_behind promoted leave
 
 -- The first member of a lane, or nil.
 local function first_of(key)

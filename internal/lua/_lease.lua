@@ -1,8 +1,10 @@
--- Purpose: leases, in batches. Uses the names of _outbox.lua.
+-- Purpose: leases, in batches.
 --
 -- leases holds a lease for each event that is under one, or was when its relay died; attempts the attempts of each, but of
 -- those that are under their first lease: that counts as one. A lease is a number with so many digits that Redis keeps the
 -- hash as a table: as the list that it makes of short values it would be read from its beginning for each event.
+--#needs _outbox
+--#defines attempts_of take grant
 
 local lease -- of what this script takes, by the shard's sequence
 local tries, holders, scores, last = {'HSET', ATTEMPTS}, {'HSET', LEASES}, {'ZADD', PENDING}, 2

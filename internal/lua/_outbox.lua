@@ -1,8 +1,10 @@
 -- Purpose: names the keys of a shard's outbox after the first declared key, the void. A script that uses this fragment
 --          declares each key that it touches. The fragment also keeps the counts: the gauges events and bytes (of events
 --          that are neither sent nor parked), parked and parked_bytes, and the counters.
+--#defines shard INBOX ENTRIES PENDING ATTEMPTS LEASES ERRORS PARKED SENT SEQ COUNTS PARKED_BY ROUTES HEADERS LANES
+--#defines count keep_counts
 
-local shard = string.sub(KEYS[1], 1, -5)
+local shard = string.sub(@VOID, 1, -5)
 local INBOX, ENTRIES, PENDING, ATTEMPTS = shard .. 'inbox:a', shard .. 'entries', shard .. 'pending', shard .. 'attempts'
 local LEASES, ERRORS, PARKED, SENT = shard .. 'leases', shard .. 'errors', shard .. 'parked', shard .. 'sent'
 local SEQ, COUNTS, PARKED_BY, ROUTES = shard .. 'seq', shard .. 'counts', shard .. 'parked:by', shard .. 'routes'

@@ -1,4 +1,6 @@
--- Purpose: refuses a shard of another keyspace. Uses the names of _outbox.lua; expects IDENTITY.
+-- Purpose: refuses a shard of another keyspace.
+--#needs _time _outbox
+--#defines identity
 
 local identity = redis.call('HGET', INBOX, 'id')
-if identity and identity ~= IDENTITY then return {NOW, 'identity', identity} end
+if identity and identity ~= @IDENTITY then return {NOW, 'identity', identity} end

@@ -1,6 +1,8 @@
--- Purpose: parked events: out of pending until a person acts. Uses _outbox.lua, _lanes.lua and _errors.lua.
+-- Purpose: parked events: out of pending until a person acts.
 --
 -- parked:by counts them by destination (d:), type (t:) and class (c:).
+--#needs _time _outbox _lanes _errors
+--#defines fields_of tally park unpark
 
 -- The fields that count a parked event, by what its body says and by the class of its last failure.
 local function fields_of(body, class)

@@ -4,6 +4,8 @@
 --
 -- A procedure sees a redis of its own: declared keys only, an undo left before each write, calls counted, since
 -- nothing but a shutdown ends a script that has written.
+--#needs _time _undo procedure()
+--#defines call_procedure
 
 -- Calls the procedure whose name, number of keys, keys and arguments stand at first .. last of ARGV. Its events go to
 -- emit_event. Returns its reply; every failure is raised.
@@ -21,9 +23,9 @@ local function call_procedure(first, last, emit_event)
   local function spec_of(command)
     local spec = specs[command]
     if spec then return spec end
-    local _, colon = string.find(COMMANDS, ' ' .. command .. ':', 1, true)
+    local _, colon = string.find(@COMMANDS, ' ' .. command .. ':', 1, true)
     if not colon then fail(command .. ' is not for procedures') end
-    local from, to, step, head, arity = string.match(COMMANDS, '^(%-?%d+):(%-?%d+):(%d+):(%S%d):(%-?%d+)', colon + 1)
+    local from, to, step, head, arity = string.match(@COMMANDS, '^(%-?%d+):(%-?%d+):(%d+):(%S%d):(%-?%d+)', colon + 1)
     spec = {from = tonumber(from), to = tonumber(to), step = tonumber(step), class = string.byte(head), digit = tonumber(string.sub(head, 2)), arity = tonumber(arity)}
     specs[command] = spec
     return spec
@@ -32,7 +34,7 @@ local function call_procedure(first, last, emit_event)
   -- Lets a call pass and leaves its undo.
   local function admit(v)
     calls = calls + 1
-    if calls > BUDGET then fail('more than ' .. BUDGET .. ' calls') end
+    if calls > @BUDGET then fail('more than ' .. @BUDGET .. ' calls') end
     local command = string.upper(tostring(v[1]))
     local spec = spec_of(command)
     if spec.arity >= 0 and #v ~= spec.arity or #v < -spec.arity then fail(command .. ': wrong number of arguments') end

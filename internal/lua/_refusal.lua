@@ -1,5 +1,6 @@
--- Purpose: what a transaction is refused for before its first write, and the words for what failed; see _undo.lua, whose
--- locals it uses.
+-- Purpose: what a transaction is refused for before its first write, and the words for what failed.
+--#needs _inbox _events _undo _rollback _results
+--#defines rehearse no_room error_text failure exact known
 
 -- Where the server restores strings alone: returns the index of a command that cannot be undone and why, as far as
 -- it shows before the first write. The commands stand from q on, and in the plan.
@@ -24,12 +25,12 @@ end
 local function no_room(q, n, width)
   local more, size = 0, 0
   for i = q, q + width * (n - 1), width do
-    if redis.pcall('HEXISTS', KEYS[4], ARGV[i]) == 0 then more, size = more + 1, size + #ARGV[i + width - 1] end
+    if redis.pcall('HEXISTS', @ENTRIES, ARGV[i]) == 0 then more, size = more + 1, size + #ARGV[i + width - 1] end
   end
   if more == 0 then return nil end
-  return outbox.events + more > CAPACITY and 'events' or outbox.bytes + size > OUTBOX_BYTES and 'bytes' or
-    outbox.parked >= PARKED_CAPACITY and 'parked' or
-    outbox.parked_bytes >= PARKED_BYTES and 'parked bytes' or nil
+  return outbox.events + more > @CAPACITY and 'events' or outbox.bytes + size > @OUTBOX_BYTES and 'bytes' or
+    outbox.parked >= @PARKED_CAPACITY and 'parked' or
+    outbox.parked_bytes >= @PARKED_BYTES and 'parked bytes' or nil
 end
 
 -- What went wrong, in words.
@@ -56,7 +57,7 @@ end
 local function known(seen, digest, token, keep)
   local word = verdict(seen, token)
   if word == 'broken' then
-    local left = redis.pcall('HGET', KEYS[6], digest)
+    local left = redis.pcall('HGET', @BROKEN, digest)
     return {word, type(left) == 'string' and left or ''}
   end
   return {word, 0, seen == token and 1 or 0, keep and kept_replies(digest) or 0}

@@ -1,5 +1,6 @@
 -- Purpose: what a look at a shard is made of: its keys, whether each has its type, and how a finding is noted and settled.
--- Expects now (ms), IDENTITY, and the keys of repair.lua.
+--#needs _time
+--#defines FIX LIMIT key exists sound A B outbox reply report settle types
 
 local FIX, LIMIT = ARGV[1] == 'fix', tonumber(ARGV[4])
 
@@ -21,7 +22,7 @@ local A, B = key['inbox:a'], key['inbox:b']
 -- A shard of another keyspace is its owner's to repair.
 if sound['inbox:a'] and sound['inbox:b'] then
   local identity = redis.call('HGET', A, 'id') or not exists['inbox:a'] and redis.call('HGET', B, 'id')
-  if identity and identity ~= IDENTITY then return {NOW, 'identity', identity} end
+  if identity and identity ~= @IDENTITY then return {NOW, 'identity', identity} end
 end
 
 -- Where one of these has another type nothing tells what belongs into the others.

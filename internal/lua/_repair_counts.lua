@@ -1,7 +1,8 @@
--- Purpose: the counts of a shard, added up anew from the bodies while a look passes over them. Uses the names of
--- _repair.lua, fields_of() of _park.lua and class_of() of _errors.lua. What the steps before have added up stands in
+-- Purpose: the counts of a shard, added up anew from the bodies while a look passes over them. What the steps before have added up stands in
 -- ARGV[5] and the following, and goes on in the reply: the version, how many bodies were seen, events, bytes, parked and parked_bytes; then
 -- the fields of parked:by, each with its number.
+--#needs _errors _park _repair
+--#defines counts total sum sums
 
 local FIRST = 5
 

@@ -1,5 +1,6 @@
--- Purpose: a look at the inbox of a shard and at the replies kept beside it. Uses the names of _repair.lua; expects
--- RETENTION (ms).
+-- Purpose: a look at the inbox of a shard and at the replies kept beside it.
+--#needs _time _repair
+--#defines inbox results
 
 -- A time in ms that has passed, or nil: a text, a time to come.
 local function past(text)
@@ -10,13 +11,13 @@ end
 -- B without A's flag is looked at by nobody: its ids would be applied again.
 local function forgotten_b()
   local start = past(redis.call('HGET', B, 'start'))
-  if start and now - start >= 3 * RETENTION then
+  if start and now - start >= 3 * @RETENTION then
     settle('stale', 'inbox:b', '', '', 'UNLINK', B)
   elseif exists['inbox:a'] then
     settle('unlinked', 'inbox:b', '', '', 'HSET', A, 'b', '1')
   else
     local tomb = redis.call('HGET', B, 'tomb') or '0'
-    settle('unlinked', 'inbox:b', '', '', 'HSET', A, 'id', IDENTITY, 'start', NOW, 'b', '1', 'tomb', tomb)
+    settle('unlinked', 'inbox:b', '', '', 'HSET', A, 'id', @IDENTITY, 'start', NOW, 'b', '1', 'tomb', tomb)
   end
 end
 
@@ -26,21 +27,21 @@ local function inbox()
   local start = past(a[2])
   local guarded = exists.entries or exists.due or exists.decided -- events and timers, by the identity
   local empty = fields == 1 and a[1] and not guarded
-  if empty or start and now - start >= 2 * RETENTION then
+  if empty or start and now - start >= 2 * @RETENTION then
     if exists['inbox:b'] then settle('stale', 'inbox:b', '', '', 'UNLINK', B) end
     settle('stale', 'inbox:a', '', '', 'UNLINK', A)
-    if FIX and guarded then redis.call('HSET', A, 'id', IDENTITY) end -- they keep their owner
+    if FIX and guarded then redis.call('HSET', A, 'id', @IDENTITY) end -- they keep their owner
     return
   end
   if exists['inbox:a'] then
-    if not a[1] then settle('value', 'inbox:a', 'id', '', 'HSET', A, 'id', IDENTITY) end
+    if not a[1] then settle('value', 'inbox:a', 'id', '', 'HSET', A, 'id', @IDENTITY) end
     if not start and not (fields == 1 and a[1]) then
       settle('value', 'inbox:a', 'start', a[2] or '', 'HSET', A, 'start', NOW)
     end
   end
   if not exists['inbox:b'] then
     if a[3] then settle('value', 'inbox:a', 'b', a[3], 'HDEL', A, 'b') end
-  elseif start and now - start >= RETENTION then
+  elseif start and now - start >= @RETENTION then
     settle('stale', 'inbox:b', '', '', 'UNLINK', B)
     if FIX then redis.call('HDEL', A, 'b') end
   elseif not a[3] then
@@ -53,7 +54,7 @@ local function results(name)
   local start = past(text)
   if not start then
     settle('value', name, 'start', text or '', 'HSET', key[name], 'start', NOW)
-  elseif now - start >= 2 * RETENTION then -- its last reply is a retention old
+  elseif now - start >= 2 * @RETENTION then -- its last reply is a retention old
     settle('stale', name, '', '', 'UNLINK', key[name])
   end
 end

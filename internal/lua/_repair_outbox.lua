@@ -1,4 +1,6 @@
--- Purpose: a look at the events of a shard, one at a time. Uses the names of _repair.lua.
+-- Purpose: a look at the events of a shard, one at a time.
+--#needs _time _repair _repair_counts
+--#defines detail header member lane_member entry
 
 local function is_sent(body) return string.sub(body, 1, 1) == '=' end
 local function is_erased(body) return string.sub(body, 1, 1) == '!' end

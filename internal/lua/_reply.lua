@@ -1,5 +1,6 @@
 -- Purpose: writes a command's reply as RESP2, which is type-tagged and length-prefixed, so that no two replies look
 -- alike. Kept replies are handed to the client's own parser.
+--#defines encode
 
 local function encode(reply)
   local kind = type(reply)

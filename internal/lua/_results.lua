@@ -1,9 +1,11 @@
 -- Purpose: keeps the replies of a commit beside the inbox, in two generations of their own, and returns them to a retry.
 -- If the server refuses to store them, the commit stands, and the retry gets an error that they are lost.
--- A field is the id's digest, its value the number of commands, a colon and the replies. Expects now, NOW, RETENTION (ms), KEPT_BYTES of one transaction and KEPT_COUNT of one generation.
+-- A field is the id's digest, its value the number of commands, a colon and the replies.
+--#needs _time _reply
+--#defines keep_replies kept_replies
 
 local function results_keys()
-  local prefix = string.sub(KEYS[1], 1, -5)
+  local prefix = string.sub(@VOID, 1, -5)
   return prefix .. 'results', prefix .. 'results:b'
 end
 
@@ -13,10 +15,10 @@ local function keep_replies(digest, out, n, commands)
   for i = 1, commands do
     parts[i] = encode(out[n + i])
     size = size + #parts[i]
-    if size > KEPT_BYTES then return end
+    if size > @KEPT_BYTES then return end
   end
   local began = redis.pcall('HGET', R, 'start')
-  if type(began) == 'string' and (now - tonumber(began) >= RETENTION or redis.call('HLEN', R) > KEPT_COUNT) then
+  if type(began) == 'string' and (now - tonumber(began) >= @RETENTION or redis.call('HLEN', R) > @KEPT_COUNT) then
     redis.pcall('RENAME', R, R_B)
     began = false
   end

@@ -1,4 +1,6 @@
 -- Purpose: takes back what a script has done so far; see _events.lua, whose undo it uses.
+--#needs _events
+--#defines restore forget rollback
 
 -- Runs one command of an undo. Returns what is left undone so far, nil for nothing.
 local function restore(command, left)
@@ -46,8 +48,8 @@ local function rollback()
   for i = #undo, 1, -1 do
     local it = undo[i]
     if type(it) == 'string' then
-      if type(redis.pcall('ZCARD', KEYS[5])) == 'number' then left = restore({'ZREM', KEYS[5], it}, left) end
-      left = restore({'HDEL', KEYS[4], it}, left)
+      if type(redis.pcall('ZCARD', @PENDING)) == 'number' then left = restore({'ZREM', @PENDING, it}, left) end
+      left = restore({'HDEL', @ENTRIES, it}, left)
     elseif type(it[2]) == 'table' then
       left = restore_fields(it[1], it[2], left)
     else

@@ -1,10 +1,11 @@
--- Purpose: the timers of a shard, shared by the scripts that change them. Expects now (ms), RETENTION (ms), and its keys
--- as KEYS[3] and KEYS[6].
+-- Purpose: the timers of a shard, shared by the scripts that change them.
 --
 -- due holds the open timers: subject -> due (ms). A timer ends by leaving it, and whoever takes it out decides.
 -- decided remembers what became of one, for the retention: member -> when (ms), see revoked_member and fired_member.
+--#needs _time
+--#defines DUE revoked_member fired_member due_of is_decided decided forget
 
-local DUE, DECIDED = KEYS[3], KEYS[6]
+local DUE, DECIDED = @DUE, @DECIDED
 
 local function revoked_member(subject) return 'r' .. subject end
 local function fired_member(subject, due) return 'e' .. due .. ' ' .. subject end
@@ -25,6 +26,6 @@ end
 
 -- Forgets decisions whose retention has passed: faster than as many new ones come.
 local function forget(new)
-  local old = redis.call('ZRANGEBYSCORE', DECIDED, '-inf', string.format('%.0f', now - RETENTION), 'LIMIT', 0, 100 + new)
+  local old = redis.call('ZRANGEBYSCORE', DECIDED, '-inf', string.format('%.0f', now - @RETENTION), 'LIMIT', 0, 100 + new)
   if #old > 0 then redis.call('ZREM', DECIDED, unpack(old)) end
 end

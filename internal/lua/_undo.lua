@@ -2,7 +2,7 @@
 -- _events.lua) the commands that restore them, or the fields of a hash as they were read; rollback() runs those in
 -- reverse. Beside them undo holds dumped, the keys that are kept whole already, whatever happens to them later; streams:
 -- of the XADDs at the end, the lengths of their keys and where the last of them stands; and added, the inverse of an
--- XADD, which lacks the id. Expects now (ms), UNDO_BYTES, and undo.strings
+-- XADD, which lacks the id. undo.strings is set
 -- where the server does not take RESTORE of what DUMP gave: then only strings and keys that do not exist are restored
 -- whole.
 --
@@ -18,15 +18,17 @@
 --      the command's name: '2 3'
 --
 -- A script makes its functions anew at each run, and one costs as much as a short call, each local that it uses half of
--- that: here stand those that most transactions need; those of _undo_more.lua are made by undos(), at its first call.
+-- that: here stand those that most transactions need; those of _undo_rare.lua are made by undos(), at its first call.
+--#needs _events undos()
+--#defines push_string push_fields remember
 
 -- Keeps the string of a key that is changed, or replaced.
 local function push_string(key, replaced)
   if undo.dumped and undo.dumped[key] then return end
-  local old = redis.pcall('GETRANGE', key, '0', UNDO_BYTES) -- one byte more than is kept
+  local old = redis.pcall('GETRANGE', key, '0', @UNDO_BYTES) -- one byte more than is kept
   if type(old) == 'table' then -- another type: SET replaces it, all others fail by themselves
     return undos().unread(old) or replaced and undos().push_whole(key) or nil
-  elseif #old > UNDO_BYTES then
+  elseif #old > @UNDO_BYTES then
     return undos().too_large
   elseif old == '' and redis.call('EXISTS', key) == 0 then
     undo[#undo + 1] = {'UNLINK', key}
@@ -61,7 +63,7 @@ local function push_fields(key, v, first, last, step)
   end
   undo[#undo + 1] = {ask, old}
   if not size then return end
-  if size > UNDO_BYTES then return undos().too_large end
+  if size > @UNDO_BYTES then return undos().too_large end
   if (redis.REDIS_VERSION_NUM or 0) >= 0x070400 or (redis.VALKEY_VERSION_NUM or 0) >= 0x090000 then -- fields expire
     return keep_expiries(ask, old)
   end
@@ -72,13 +74,13 @@ end
 -- Where the read of the old value meets the wrong type the command will too, and change nothing.
 local function remember(class, digit, v, first, last, plan, i)
   local why, ahead
-  if class == 104 then -- h
+  if class == @HASH_FIELDS then
     why = push_fields(v[first + 1], v, first + 2, last, 2)
-  elseif class == 105 then -- i
+  elseif class == @CHANGED_STRING then
     why = push_string(v[first + 1], false)
-  elseif class == 107 then -- k
+  elseif class == @REPLACED_STRING then
     why = push_string(v[first + 1], true)
-  elseif class ~= 45 then -- -
+  elseif class ~= @NO_UNDO then
     why, ahead = undos().push_other(class, digit, v, first, last, plan, i)
   end
   if why then return undos().excuse(why, ahead, class, v, first, last, plan, i) end

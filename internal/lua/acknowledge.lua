@@ -6,5 +6,5 @@
 -- Memory:  runs at maxmemory, where Redis before 7.2 refuses MULTI
 -- Redis:   6.0
 
-redis.call('XACK', KEYS[1], ARGV[1], ARGV[2])
-return redis.call('XDEL', KEYS[1], ARGV[2])
+redis.call('XACK', @STREAM, ARGV[1], ARGV[2])
+return redis.call('XDEL', @STREAM, ARGV[2])

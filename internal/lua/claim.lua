@@ -10,6 +10,7 @@
 -- Bound:   linear in the limit
 -- Memory:  runs at maxmemory, see _full.lua
 -- Redis:   6.0
+--#needs _time _full _outbox _lanes _errors _park _lease
 
 local budget, until_, continues = tonumber(ARGV[3]), string.format('%.0f', now + tonumber(ARGV[2])), ARGV[4] == '1'
 
@@ -21,7 +22,7 @@ end
 local ids = redis.call('ZRANGEBYSCORE', PENDING, '-inf', NOW, 'LIMIT', 0, ARGV[1])
 if #ids == 0 then return {NOW, next_due(), '', 0, 0} end
 local identity = redis.call('HGET', INBOX, 'id')
-if identity and identity ~= IDENTITY then return {NOW, 'identity', identity} end
+if identity and identity ~= @IDENTITY then return {NOW, 'identity', identity} end
 write_though_full()
 
 -- What a hash says of each event; most shards have no such hash, and its fields are asked for one by one.
@@ -50,7 +51,7 @@ end
 local reply, last_row, parked, orphans = {NOW, '', '', 0, 0}, 5, 0, 0
 for i, id in ipairs(ids) do
   local body, attempt = bodies[i], attempts_of(attempts[i], ran_out[i]) + 1
-  if not body or string.byte(body) == 61 then -- =: sent
+  if not body or string.byte(body) == @SENT_MARK then
     redis.call('ZREM', PENDING, id)
     leave(id)
     orphans = orphans + 1

@@ -24,12 +24,17 @@
 --          The whole batch may return 'identity' and the identity found, or the server's error READONLY.
 -- Bound:   linear in the arguments, which the client caps; for guarded reads GUARD_BYTES, and what the reads cost whose
 --          size the server does not know beforehand; for procedures BUDGET calls each. What few transactions need
---          is made when one does, by undos(), rare() and guarding() (see internal/commit/compose.go).
+--          is made when one does, by the lazy functions undos(), rare() and guarding().
 -- Redis:   6.0
+--#needs _time _inbox _events _undo
+--#lazy undos(too_large unread push_expiry push_whole push_other excuse) _undo_rare
+--#lazy rare(restore rollback rehearse no_room error_text failure exact known keep_replies emitter call_procedure) _rollback _reply _results _refusal _emit _procedure
+--#lazy guarding(conflict) _reply _guard
+--#lazy lanes(crowded enter) _outbox _lanes _enter
 
 -- One look at the inbox for all of them.
 local count = tonumber(ARGV[1])
-local in_a, in_b, start, horizon = open_inbox(now, {'HMGET', KEYS[2], 'id', 'start', 'b', 'tomb', unpack(ARGV, 5, 4 + count)})
+local in_a, in_b, start, horizon = open_inbox(now, {'HMGET', @INBOX_A, 'id', 'start', 'b', 'tomb', unpack(ARGV, 5, 4 + count)})
 if not in_a then return {NOW, 2, 'identity', in_b} end
 
 -- 7, 8. Events and commands, from argument q on; undo.step is the command that runs, from 1, or an event, negative.
@@ -46,7 +51,7 @@ local function run(q, plan, events, width, commands, score, digest, out, n)
     undo.step = i
     local class, digit, high, low = string.byte(plan, 12 + 4 * i, 15 + 4 * i)
     local last, r = q + high * 256 + low - 1, nil
-    if class == 112 then -- p
+    if class == @PROCEDURE then
       emitted = emitted or rare().emitter(digest, score)
       r = rare().call_procedure(q, last, emitted.emit)
       if emitted.failed then error(emitted.failed, 0) end -- though the procedure may have gone on
@@ -59,14 +64,14 @@ local function run(q, plan, events, width, commands, score, digest, out, n)
           error({err = why})
         end
       end
-      if class == 109 then q = q + 1 end -- m
+      if class == @POSITIONS then q = q + 1 end
       r = redis.pcall(unpack(ARGV, q, last))
       if undo.added then undo.added[3], undo.added = r, nil end -- the id that its undo lacks
     end
     local kind = type(r)
     if kind == 'table' then
       if r.err then error(r) end
-    elseif kind == 'number' and (r >= 9007199254740992 or r <= -9007199254740992) and class ~= 112 then
+    elseif kind == 'number' and (r >= @TWO_53 or r <= -@TWO_53) and class ~= @PROCEDURE then
       r = rare().exact(r, q)
     end
     out[n + i] = r
@@ -100,7 +105,7 @@ for i = 1, count do
     end
     -- 2. Too late? The network may deliver a script long after its sender gave up. Both times have 13 digits.
     if NOW > ARGV[p + 2] or horizon > now and
-      (redis.call('HEXISTS', KEYS[2], 't' .. token) == 1 or redis.call('HEXISTS', KEYS[3], 't' .. token) == 1) then
+      (redis.call('HEXISTS', @INBOX_A, 't' .. token) == 1 or redis.call('HEXISTS', @INBOX_B, 't' .. token) == 1) then
       reply = {'expired'}
       break
     end
@@ -138,8 +143,8 @@ for i = 1, count do
         reply = {'failed', 0, rare().error_text(why)}
         break
       end
-      if o.events + events > CAPACITY or 2 * o.bytes > OUTBOX_BYTES or o.parked >= PARKED_CAPACITY or
-        o.parked_bytes >= PARKED_BYTES then
+      if o.events + events > @CAPACITY or 2 * o.bytes > @OUTBOX_BYTES or o.parked >= @PARKED_CAPACITY or
+        o.parked_bytes >= @PARKED_BYTES then
         local full = rare().no_room(q, events, width)
         if full then
           reply = {'full', full}
@@ -160,16 +165,16 @@ for i = 1, count do
 
     -- 6. Mark: the first write, so that a server that takes none says so with nothing done.
     if not start then
-      local r = redis.pcall('HSET', KEYS[2], 'id', IDENTITY, 'start', NOW)
+      local r = redis.pcall('HSET', @INBOX_A, 'id', @IDENTITY, 'start', NOW)
       if type(r) == 'table' then
         reply = {'refused', r.err}
         break
       end
       start = now
     end
-    local marked = redis.pcall('HSETNX', KEYS[2], digest, token)
+    local marked = redis.pcall('HSETNX', @INBOX_A, digest, token)
     if marked == 0 then -- twice in this batch
-      reply = rare().known(redis.call('HGET', KEYS[2], digest), digest, token, keep)
+      reply = rare().known(redis.call('HGET', @INBOX_A, digest), digest, token, keep)
       break
     elseif marked ~= 1 then
       reply = {'refused', marked.err}
@@ -197,14 +202,14 @@ for i = 1, count do
     local left = undoing.rollback()
     for n = size + 4, size + 3 + commands do out[n] = nil end
     o.events, o.bytes, o.came, o.again = had_events, had_bytes, had_come, had_again
-    if not left then left = undoing.restore({'HDEL', KEYS[2], digest}) end
+    if not left then left = undoing.restore({'HDEL', @INBOX_A, digest}) end
     if not left then
       reply = undoing.failure(result, step)
       break
     end
     left = 'command ' .. step .. ': ' .. undoing.error_text(result) .. '; not restored: ' .. left
-    redis.call('HSET', KEYS[6], digest, left)
-    redis.call('HSET', KEYS[2], digest, token .. '!')
+    redis.call('HSET', @BROKEN, digest, left)
+    redis.call('HSET', @INBOX_A, digest, token .. '!')
     reply, kept_mark = {'broken', left}, true
   until true
 
@@ -222,15 +227,15 @@ for i = 1, count do
   p = p + s2 * 65536 + s1 * 256 + s0
 end
 
-if fresh and start and not kept_mark then redis.call('UNLINK', KEYS[2]) end -- nothing happened here after all
+if fresh and start and not kept_mark then redis.call('UNLINK', @INBOX_A) end -- nothing happened here after all
 keep_events()
 if woken then -- a sign for relays that look only when told: nothing here is due before what came
-  local due = outbox.events > outbox.came and redis.pcall('ZCOUNT', KEYS[5], '-inf', '(' .. NOW) or 0
+  local due = outbox.events > outbox.came and redis.pcall('ZCOUNT', @PENDING, '-inf', '(' .. NOW) or 0
   if due == 0 then out[woken] = 2 end
 end
 
 -- WAIT is about what the connection has written: a batch of duplicates writes, so that it means their first commit.
-if DURABLE and start and not kept_mark then redis.pcall('HSET', KEYS[2], 'start', string.format('%d', start)) end
+if @DURABLE and start and not kept_mark then redis.pcall('HSET', @INBOX_A, 'start', string.format('%d', start)) end
 
 -- The acknowledgement, last and outside the undo: should it fail, the redelivery finds the mark.
 if ack[4] and type(redis.pcall(unpack(ack))) == 'number' then

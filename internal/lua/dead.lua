@@ -5,8 +5,9 @@
 -- Reply:   server time (ms), and a letter for each entry, see _audit.lua
 -- Bound:   linear in the entries, each of which may have some 3,900 fields
 -- Redis:   6.0
+--#needs _time _audit
 
-local DEAD, STREAM, WHAT = KEYS[1], KEYS[2], ARGV[5]
+local DEAD, STREAM, WHAT = @DEAD, @STREAM, ARGV[5]
 
 local function act(id)
   local found = redis.call('XRANGE', DEAD, id, id)[1]

@@ -6,8 +6,9 @@
 -- Reply:   'moved' and the number of deliveries, 'trimmed' (acknowledged; it is gone from the stream), or 'lost'
 -- Bound:   linear in the entry
 -- Redis:   6.0
+--#needs _time
 
-local STREAM, DEAD, GROUP, CONSUMER, ID = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
+local STREAM, DEAD, GROUP, CONSUMER, ID = @STREAM, @DEAD, ARGV[1], ARGV[2], ARGV[3]
 
 -- Lua hands at most 8,000 values to a command, fewer outside of Redis. An entry of more names and values becomes one value: the length of each
 -- text in bytes, a colon, and the text.

@@ -8,9 +8,10 @@
 --          another event under the id: nothing was done); or 'identity' and the one found.
 -- Bound:   linear in the arguments
 -- Redis:   6.0
+--#needs _time _events _timers
 
-local identity = redis.call('HGET', KEYS[2], 'id')
-if identity and identity ~= IDENTITY then return {NOW, 'identity', identity} end
+local identity = redis.call('HGET', @INBOX_A, 'id')
+if identity and identity ~= @IDENTITY then return {NOW, 'identity', identity} end
 
 local latest = math.min(now, tonumber(ARGV[1]) or now)
 
@@ -25,7 +26,7 @@ local function decide(subject, due, id, body, marker)
     if open then redis.call('ZREM', DUE, subject) end
     return 'revoked'
   end
-  if is_decided(fired_member(subject, due)) or (not current and redis.call('HEXISTS', KEYS[4], id) == 1) then
+  if is_decided(fired_member(subject, due)) or (not current and redis.call('HEXISTS', @ENTRIES, id) == 1) then
     if current then redis.call('ZREM', DUE, subject) end
     return 'already'
   end

@@ -8,16 +8,16 @@
 
 local GROUP, SELF, IDLE = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local LAST = '18446744073709551615-18446744073709551614' -- the id after it means new entries
-redis.call('XREADGROUP', 'GROUP', GROUP, SELF, 'COUNT', 1, 'STREAMS', KEYS[1], LAST)
+redis.call('XREADGROUP', 'GROUP', GROUP, SELF, 'COUNT', 1, 'STREAMS', @STREAM, LAST)
 
-local function pending(consumer) return redis.call('XPENDING', KEYS[1], GROUP, '-', '+', 1, consumer)[1] end
+local function pending(consumer) return redis.call('XPENDING', @STREAM, GROUP, '-', '+', 1, consumer)[1] end
 
 local gone = 0
-for _, flat in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], GROUP)) do
+for _, flat in ipairs(redis.call('XINFO', 'CONSUMERS', @STREAM, GROUP)) do
   local consumer = {}
   for i = 1, #flat, 2 do consumer[flat[i]] = flat[i + 1] end
   if consumer.name ~= SELF and consumer.idle > IDLE and not pending(consumer.name) then
-    redis.call('XGROUP', 'DELCONSUMER', KEYS[1], GROUP, consumer.name)
+    redis.call('XGROUP', 'DELCONSUMER', @STREAM, GROUP, consumer.name)
     gone = gone + 1
   end
 end

@@ -5,7 +5,7 @@
 -- Bound:   the key's size
 -- Redis:   6.0
 
-local dump = redis.call('DUMP', KEYS[1])
+local dump = redis.call('DUMP', @KEY)
 if not dump then return 0 end
 if redis.sha1hex(dump) ~= ARGV[1] then return -1 end
-return redis.call('DEL', KEYS[1])
+return redis.call('DEL', @KEY)

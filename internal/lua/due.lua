@@ -5,15 +5,16 @@
 --          and due of each; or server time, 'identity' and the one found.
 -- Bound:   linear in the arguments
 -- Redis:   6.0
+--#needs _time
 
 local NOW = string.format('%.0f', now)
-local identity = redis.call('HGET', KEYS[2], 'id')
-if identity and identity ~= IDENTITY then return {NOW, 'identity', identity} end
+local identity = redis.call('HGET', @INBOX_A, 'id')
+if identity and identity ~= @IDENTITY then return {NOW, 'identity', identity} end
 
 local function text(score) return score and string.format('%.0f', tonumber(score)) or '' end
 
-local later = redis.call('ZRANGEBYSCORE', KEYS[3], '(' .. NOW, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-local found = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', NOW, 'WITHSCORES', 'LIMIT', ARGV[1], ARGV[2])
+local later = redis.call('ZRANGEBYSCORE', @DUE, '(' .. NOW, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+local found = redis.call('ZRANGEBYSCORE', @DUE, '-inf', NOW, 'WITHSCORES', 'LIMIT', ARGV[1], ARGV[2])
 local reply = {NOW, text(later[2])}
 for i = 1, #found, 2 do
   reply[i + 2], reply[i + 3] = found[i], text(found[i + 1])

@@ -6,6 +6,7 @@
 -- Bound:   linear in the arguments
 -- Memory:  runs at maxmemory, see _full.lua
 -- Redis:   6.0
+--#needs _time _full _outbox _lanes _errors _park _lease _owned _audit
 
 local function is_leased(id)
   if redis.call('HEXISTS', LEASES, id) == 0 then return false end
@@ -15,8 +16,8 @@ end
 local function erase(id)
   local body = redis.call('HGET', ENTRIES, id)
   if not body then return 'u' end
-  if string.byte(body) == 33 then return 'e' end -- !
-  if string.byte(body) == 61 then -- =: sent
+  if string.byte(body) == @ERASED_MARK then return 'e' end
+  if string.byte(body) == @SENT_MARK then
     if #body == 41 then return 'e' end
     redis.call('HSET', ENTRIES, id, string.sub(body, 1, 41))
     return 'd'

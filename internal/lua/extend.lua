@@ -6,8 +6,9 @@
 -- Bound:   linear in the arguments
 -- Memory:  runs at maxmemory, see _full.lua
 -- Redis:   6.0
+--#needs _time _full
 
-local PENDING, LEASES = KEYS[2], KEYS[3]
+local PENDING, LEASES = @PENDING, @LEASES
 local until_ = string.format('%.0f', now + tonumber(ARGV[1]))
 write_though_full()
 local reply, any = {string.format('%.0f', now)}, false
@@ -20,5 +21,5 @@ for i = 2, #ARGV, 2 do
   end
   reply[#reply + 1] = held and 1 or 0
 end
-if any then redis.call('INCR', KEYS[4]) end -- the score may have been that before
+if any then redis.call('INCR', @SEQ) end -- the score may have been that before
 return reply

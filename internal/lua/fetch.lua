@@ -7,7 +7,7 @@
 -- Bound:   linear in the entries
 -- Redis:   6.0
 
-local STREAM, GROUP, CONSUMER = KEYS[1], ARGV[1], ARGV[2]
+local STREAM, GROUP, CONSUMER = @STREAM, ARGV[1], ARGV[2]
 local reply = {}
 for i = 3, #ARGV do
   local id = ARGV[i]

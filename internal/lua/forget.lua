@@ -5,6 +5,7 @@
 -- Reply:   server time (ms), and d done or u unknown, see _audit.lua
 -- Bound:   constant
 -- Redis:   6.0
+--#needs _time _outbox _owned _audit
 
 local FOUND = 0
 for _, name in ipairs({'inbox:a', 'inbox:b'}) do FOUND = FOUND + redis.call('HDEL', shard .. name, ARGV[5]) end

@@ -5,20 +5,21 @@
 -- Reply:   server time (ms), and a letter for each event, see _audit.lua
 -- Bound:   linear in the arguments
 -- Redis:   6.0
+--#needs _time _full _outbox _lanes _errors _park _lease _owned _audit
 
 local counted = redis.call('HMGET', COUNTS, 'parked', 'parked_bytes')
 local parked, bytes = tonumber(counted[1]) or 0, tonumber(counted[2]) or 0
-if not identity then redis.call('HSET', INBOX, 'id', IDENTITY, 'start', NOW) end
+if not identity then redis.call('HSET', INBOX, 'id', @IDENTITY, 'start', NOW) end
 
 local function digest(body)
   local first = string.byte(body)
-  return (first == 33 or first == 61) and string.sub(body, 2, 41) or redis.sha1hex(body) -- ! or =
+  return (first == @ERASED_MARK or first == @SENT_MARK) and string.sub(body, 2, 41) or redis.sha1hex(body)
 end
 
 local function import(id, key, at, attempts, history, route, body)
   local old = redis.call('HGET', ENTRIES, id)
   if old then return digest(old) == digest(body) and 'k' or 'o' end
-  if parked >= PARKED_CAPACITY or bytes >= PARKED_BYTES then return 'f' end
+  if parked >= @PARKED_CAPACITY or bytes >= @PARKED_BYTES then return 'f' end
   parked, bytes = parked + 1, bytes + #body
   redis.call('HSET', ENTRIES, id, body)
   redis.call('ZADD', PARKED, string.format('%.0f', math.min(now, tonumber(at))), id)

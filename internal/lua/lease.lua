@@ -6,8 +6,9 @@
 -- Bound:   constant
 -- Memory:  runs at maxmemory, see _full.lua
 -- Redis:   6.0
+--#needs _time _full
 
-local LEASE, WHAT, OWNER = KEYS[2], ARGV[1], ARGV[2]
+local LEASE, WHAT, OWNER = @LEASE, ARGV[1], ARGV[2]
 local held = redis.call('HMGET', LEASE, 'owner', 'until')
 local owner, until_ = held[1], tonumber(held[2])
 

@@ -8,6 +8,7 @@
 --          header, history, destination of a re-arm, 1 if there is a body, body (or the digest of one that was erased)
 -- Bound:   linear in the members looked at, and about 1 MiB of bodies
 -- Redis:   6.0
+--#needs _time _full _outbox _lanes _errors _park _lease
 
 local WHAT, LIMIT, SCORE, MEMBER, ONLY, BODIES = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[6], ARGV[7] == '1'
 local MAX = WHAT == 'due' and now or tonumber(ARGV[5]) or math.huge
@@ -64,7 +65,7 @@ end
 
 local function state_of(id, body, lease)
   local at = redis.call('ZSCORE', PARKED, id)
-  if string.byte(body) == 61 then return 's', redis.call('ZSCORE', SENT, id) end -- =
+  if string.byte(body) == @SENT_MARK then return 's', redis.call('ZSCORE', SENT, id) end
   if at then return 'k', at end
   at = redis.call('ZSCORE', PENDING, id)
   if not at then return 'w' end
@@ -74,8 +75,8 @@ end
 -- What is left of a stored body for a reader, or of an erased one the digest; and whether there is one.
 local function content(body)
   local first = string.byte(body)
-  if first == 33 then return string.sub(body, 2), 0 end -- !
-  if first == 61 then body = string.sub(body, 42) end
+  if first == @ERASED_MARK then return string.sub(body, 2), 0 end
+  if first == @SENT_MARK then body = string.sub(body, 42) end
   return BODIES and body or '', body == '' and 0 or 1
 end
 

@@ -1,26 +1,131 @@
-// Package lua holds the scripts of luatx: one file, one atomic step. Files whose name begins with _ are
-// fragments that other scripts share.
+// Package lua holds the scripts of luatx: one file, one atomic step. Files whose name begins with _ are fragments that
+// scripts share.
+//
+// Directives at the head of a file say how it is composed:
+//
+//	--#needs _time undos()                the fragments, and the functions of lazy ones, that the file uses
+//	--#defines enqueue keep_events        the names of a fragment that other files may use
+//	--#lazy undos(unread excuse) _undo    a function that returns names of fragments, which its first call makes
+//
+// A name with a sigil, as @ENTRIES, stands for a key, a code or a constant of the Transactor: see layout.go.
 package lua
 
 import (
 	"embed"
+	"regexp"
+	"slices"
 	"strings"
 )
 
 //go:embed *.lua
 var files embed.FS
 
-// Source returns the text of the named scripts, in that order, as one.
-func Source(names ...string) string {
-	var text strings.Builder
-	for _, name := range names {
-		source, err := files.ReadFile(name + ".lua")
-		if err != nil {
-			// The names are constants of this module and every script is built by its tests.
-			return "error('no script " + name + "')"
+var sigil = regexp.MustCompile(`@[A-Z][A-Z0-9_]*`)
+
+// Script returns the text of a script behind the fragments that it needs. It replaces every @NAME by the constant of that
+// name, by a code, or by one of the script's keys. A name that nobody declares stays, and Redis rejects the script.
+func Script(name string, constants map[string]string) string {
+	c := composer{}
+	c.script(name)
+	keys := Keys(name)
+	return sigil.ReplaceAllStringFunc(c.text.String(), func(word string) string {
+		word = word[1:]
+		if value, ok := constants[word]; ok {
+			return value
 		}
-		text.Write(source)
-		text.WriteByte('\n')
+		if value, ok := codes[word]; ok {
+			return value
+		}
+		if i := slices.IndexFunc(keys, func(key string) bool { return slot(key) == word }); i >= 0 {
+			return keyAt(i)
+		}
+		return "@" + word
+	})
+}
+
+// composer puts the files of a script together.
+type composer struct {
+	text strings.Builder
+	done []string
+}
+
+func (c *composer) script(name string) {
+	head, body := read(name)
+	lazies := head.all("lazy")
+	if len(lazies) > 0 {
+		// A script makes its functions at each run, which costs. Functions that few transactions need are made on demand.
+		names := make([]string, len(lazies))
+		for i, lazy := range lazies {
+			names[i], _, _ = strings.Cut(lazy, "(")
+		}
+		c.text.WriteString("local made = {}\nlocal " + strings.Join(names, ", ") + "\n")
 	}
-	return text.String()
+	c.needs(head)
+	for _, lazy := range lazies {
+		c.lazy(lazy)
+	}
+	c.text.WriteString(body)
+}
+
+// needs writes the fragments that a file needs, each once, behind those that they need themselves.
+func (c *composer) needs(head directives) {
+	for _, need := range head.words("needs") {
+		if strings.HasSuffix(need, "()") || slices.Contains(c.done, need) {
+			continue
+		}
+		head, body := read(need)
+		c.needs(head)
+		c.done = append(c.done, need)
+		c.text.WriteString(body)
+	}
+}
+
+// lazy writes a function that returns a table of what fragments define.
+func (c *composer) lazy(directive string) {
+	name, rest, _ := strings.Cut(directive, "(")
+	defined, fragments, _ := strings.Cut(rest, ")")
+	c.text.WriteString("function " + name + "()\nif made." + name + " then return made." + name + " end\n")
+	for fragment := range strings.FieldsSeq(fragments) {
+		_, body := read(fragment)
+		c.text.WriteString(body)
+	}
+	c.text.WriteString("made." + name + " = {")
+	for d := range strings.FieldsSeq(defined) {
+		c.text.WriteString(d + " = " + d + ", ")
+	}
+	c.text.WriteString("}\nreturn made." + name + "\nend\n")
+}
+
+// directives are the lines of a file that begin with --#, without that.
+type directives []string
+
+func (d directives) all(kind string) (values []string) {
+	for _, line := range d {
+		if value, ok := strings.CutPrefix(line, kind+" "); ok {
+			values = append(values, value)
+		}
+	}
+	return values
+}
+
+func (d directives) words(kind string) []string {
+	return strings.Fields(strings.Join(d.all(kind), " "))
+}
+
+// read splits a file into its directives and everything else.
+func read(name string) (head directives, body string) {
+	source, err := files.ReadFile(name + ".lua")
+	if err != nil {
+		// The names are constants of this module, and its tests compose every script.
+		return nil, "error('no script " + name + "')\n"
+	}
+	var rest strings.Builder
+	for line := range strings.Lines(string(source)) {
+		if directive, ok := strings.CutPrefix(line, "--#"); ok {
+			head = append(head, strings.TrimSpace(directive))
+		} else {
+			rest.WriteString(line)
+		}
+	}
+	return head, rest.String() + "\n"
 }

@@ -5,8 +5,9 @@
 -- Reply:   the members
 -- Bound:   linear in the members
 -- Redis:   6.0
+--#needs _time
 
-local MEMBERS = KEYS[2]
+local MEMBERS = @MEMBERS
 -- The removal comes first: a server at maxmemory takes the other write behind it, see _full.lua.
 redis.call('ZREMRANGEBYSCORE', MEMBERS, '-inf', '(' .. string.format('%.0f', now - tonumber(ARGV[3])))
 if ARGV[1] == 'leave' then

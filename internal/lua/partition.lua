@@ -9,7 +9,7 @@
 -- Bound:   linear in the new entries; at a takeover in those pending and in the consumers
 -- Redis:   6.0
 
-local LEASE, STREAM, OWNER, GROUP, PAGE = KEYS[2], KEYS[3], ARGV[1], ARGV[2], 100
+local LEASE, STREAM, OWNER, GROUP, PAGE = @LEASE, @STREAM, ARGV[1], ARGV[2], 100
 
 if redis.call('HGET', LEASE, 'owner') ~= OWNER then return {'lost'} end
 

@@ -6,8 +6,9 @@
 -- Bound:   linear in the pauses
 -- Memory:  runs at maxmemory, see _full.lua
 -- Redis:   6.0
+--#needs _time _full _outbox _owned _audit
 
-local PAUSES, DESTINATION, UNTIL = KEYS[3], ARGV[5], ARGV[6]
+local PAUSES, DESTINATION, UNTIL = @PAUSES, ARGV[5], ARGV[6]
 write_though_full()
 local paused, n = redis.call('HGETALL', PAUSES), 0
 local since = NOW

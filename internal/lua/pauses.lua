@@ -4,6 +4,7 @@
 -- Reply:   server time (ms), how many, then of each destination its name and the rest
 -- Bound:   linear in the pauses
 -- Redis:   6.0
+--#needs _time
 
-local pauses = redis.call('HGETALL', KEYS[2])
+local pauses = redis.call('HGETALL', @PAUSES)
 return {NOW, #pauses / 2, unpack(pauses)}

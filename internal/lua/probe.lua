@@ -8,7 +8,7 @@
 -- Bound:   constant
 -- Redis:   6.0
 
-local VOID = KEYS[1]
+local VOID = @VOID
 local VERSION = redis.REDIS_VERSION_NUM or 0
 
 -- Each command of _undo.lua, in a form that changes nothing while the key does not exist.

@@ -5,13 +5,13 @@
 -- Bound:   linear in the entry; the client puts one back that lua/deadletter.lua has packed
 -- Redis:   6.0
 
-local found = redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[1])
+local found = redis.call('XRANGE', @DEAD, ARGV[1], ARGV[1])
 if not found[1] then return false end
 local fields = found[1][2]
 -- The first 16 are the names and values that lua/deadletter.lua has put there.
-if fields[1] ~= 'dead-reason' or fields[4] ~= KEYS[2] then
+if fields[1] ~= 'dead-reason' or fields[4] ~= @STREAM then
   return redis.error_reply('ERR not a dead letter of this stream')
 end
-local id = redis.call('XADD', KEYS[2], '*', unpack(fields, 17))
-redis.call('XDEL', KEYS[1], ARGV[1])
+local id = redis.call('XADD', @STREAM, '*', unpack(fields, 17))
+redis.call('XDEL', @DEAD, ARGV[1])
 return id

@@ -7,6 +7,7 @@
 -- Bound:   that of the reads, of which those whose size the server knows beforehand are refused beyond what they may count;
 --          the digest is linear in what they may count
 -- Redis:   6.0
+--#needs _reply _guard
 
 local replies, q, room = {}, 2, tonumber(ARGV[1])
 while q <= #ARGV do

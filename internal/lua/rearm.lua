@@ -5,6 +5,7 @@
 -- Reply:   server time (ms), and a letter for each id, see _audit.lua
 -- Bound:   linear in the arguments
 -- Redis:   6.0
+--#needs _time _full _outbox _lanes _errors _park _lease _owned _audit
 
 local FIRST = 7
 local cutoff, route = tonumber(ARGV[5]), ARGV[6]
@@ -15,10 +16,10 @@ local bodies = redis.call('HMGET', ENTRIES, unpack(ARGV, FIRST))
 local function rearm(id, body)
   if not body then return 'u' end
   local parked = redis.call('ZSCORE', PARKED, id)
-  if not parked or string.byte(body) == 61 then return 'w' end -- =: sent
-  if string.byte(body) == 33 then return 'e' end -- !
+  if not parked or string.byte(body) == @SENT_MARK then return 'w' end
+  if string.byte(body) == @ERASED_MARK then return 'e' end
   if cutoff and tonumber(parked) > cutoff then return 'n' end
-  if events >= CAPACITY or bytes + #body > OUTBOX_BYTES then return 'f' end
+  if events >= @CAPACITY or bytes + #body > @OUTBOX_BYTES then return 'f' end
   unpark(id, body)
   redis.call('HDEL', ATTEMPTS, id)
   if route ~= '' then redis.call('HSET', ROUTES, id, route) end

@@ -5,5 +5,5 @@
 -- Bound:   constant
 -- Redis:   6.0
 
-if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
+if redis.call('GET', @MARK) == ARGV[1] then return redis.call('DEL', @MARK) end
 return 0

@@ -10,6 +10,7 @@
 -- Bound:   linear in the ids; a small hash or sorted set is looked at whole, as HSCAN and ZSCAN do
 -- Memory:  runs at maxmemory, see _full.lua
 -- Redis:   6.0
+--#needs _time _full _outbox _lanes _errors _park _repair _repair_inbox _repair_counts _repair_outbox
 
 local parts = {
   {'headers', 'HSCAN', header}, {'lanes', 'ZSCAN', lane_member},

@@ -4,6 +4,7 @@
 -- Reply:   server time (ms), and a letter for each id, see _audit.lua
 -- Bound:   linear in the arguments
 -- Redis:   6.0
+--#needs _time _full _outbox _lanes _errors _park _lease _owned _audit
 
 local FIRST = 6
 local cutoff = tonumber(ARGV[5])
@@ -14,11 +15,11 @@ local function replay(id)
   local kept = redis.call('HGET', ENTRIES, id)
   if not kept then return 'u' end
   local at = redis.call('ZSCORE', SENT, id)
-  if string.byte(kept) ~= 61 or not at then return 'w' end -- =
+  if string.byte(kept) ~= @SENT_MARK or not at then return 'w' end
   if tonumber(at) > cutoff then return 'n' end
   local body = string.sub(kept, 42)
   if body == '' then return 'b' end
-  if events >= CAPACITY or bytes + #body > OUTBOX_BYTES then return 'f' end
+  if events >= @CAPACITY or bytes + #body > @OUTBOX_BYTES then return 'f' end
   redis.call('ZREM', SENT, id)
   redis.call('HSET', ENTRIES, id, body)
   redis.call('ZADD', PENDING, NOW, id)

@@ -6,17 +6,18 @@
 --          another), 'broken' and what was left, 'tombstoned', 'absent', or 'identity' and the one found.
 -- Bound:   constant
 -- Redis:   6.0
+--#needs _time _inbox
 
-local in_a, in_b, start, horizon = open_inbox(now, {'HMGET', KEYS[2], 'id', 'start', 'b', 'tomb', ARGV[1]}, 7)
+local in_a, in_b, start, horizon = open_inbox(now, {'HMGET', @INBOX_A, 'id', 'start', 'b', 'tomb', ARGV[1]}, 7)
 if not in_a then return {NOW, 'identity', in_b} end
 
 local seen = in_a[5] or (in_b and in_b[5])
 if seen then
   local word = verdict(seen, ARGV[2])
-  return {NOW, word, word == 'broken' and redis.call('HGET', KEYS[4], ARGV[1]) or ''}
+  return {NOW, word, word == 'broken' and redis.call('HGET', @BROKEN, ARGV[1]) or ''}
 end
 if ARGV[3] == '' then return {NOW, 'absent', ''} end
 
-if not start then redis.call('HSET', KEYS[2], 'id', IDENTITY, 'start', NOW) end
-redis.call('HSET', KEYS[2], 't' .. ARGV[2], '1', 'tomb', string.format('%.0f', math.max(horizon, tonumber(ARGV[3]))))
+if not start then redis.call('HSET', @INBOX_A, 'id', @IDENTITY, 'start', NOW) end
+redis.call('HSET', @INBOX_A, 't' .. ARGV[2], '1', 'tomb', string.format('%.0f', math.max(horizon, tonumber(ARGV[3]))))
 return {NOW, 'tombstoned', ''}

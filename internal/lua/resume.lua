@@ -6,8 +6,9 @@
 -- Bound:   constant
 -- Memory:  runs at maxmemory, see _full.lua
 -- Redis:   6.0
+--#needs _time _full _outbox _owned _audit
 
-local PAUSES, DESTINATION = KEYS[3], ARGV[5]
+local PAUSES, DESTINATION = @PAUSES, ARGV[5]
 write_though_full()
 local ok, p = pcall(cjson.decode, redis.call('HGET', PAUSES, DESTINATION) or '')
 ok = ok and type(p) == 'table'

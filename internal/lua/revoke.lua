@@ -7,9 +7,10 @@
 --          done); or 'identity' and the one found.
 -- Bound:   constant
 -- Redis:   6.0
+--#needs _time _events _timers
 
-local identity = redis.call('HGET', KEYS[2], 'id')
-if identity and identity ~= IDENTITY then return {NOW, 'identity', identity} end
+local identity = redis.call('HGET', @INBOX_A, 'id')
+if identity and identity ~= @IDENTITY then return {NOW, 'identity', identity} end
 
 local subject, id, body = ARGV[1], ARGV[2], ARGV[3]
 if is_decided(revoked_member(subject)) then return {NOW, 'revoked'} end

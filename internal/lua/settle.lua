@@ -14,6 +14,7 @@
 -- Bound:   linear in the arguments, and 100 sent ids whose retention has passed
 -- Memory:  runs at maxmemory, see _full.lua
 -- Redis:   6.0
+--#needs _time _full _outbox _lanes _errors _park _lease
 
 local budget, base, cap, retention = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local keep, continues, hold = ARGV[5] == '1', ARGV[6] == '1', tonumber(ARGV[7])
@@ -28,11 +29,11 @@ local at_once = false -- they are out of pending
 
 local function sent(id, body)
   local state = body and string.byte(body)
-  if not body or state == 61 or gone[id] then return '-' end -- =
+  if not body or state == @SENT_MARK or gone[id] then return '-' end
   gone[id], gone_ids[#gone_ids + 1] = true, id
   local n = #digests
   digests[n + 1] = id -- the id is kept, so that the same event is known
-  digests[n + 2] = state == 33 and '=' .. string.sub(body, 2) or '=' .. redis.sha1hex(body) .. (keep and body or '') -- !
+  digests[n + 2] = state == @ERASED_MARK and '=' .. string.sub(body, 2) or '=' .. redis.sha1hex(body) .. (keep and body or '')
   scores[n + 1], scores[n + 2] = NOW, id
   count('sent', 1)
   if plain or not unpark(id, body) then

@@ -6,8 +6,9 @@
 -- Bound:   constant
 -- Memory:  runs at maxmemory, see _full.lua
 -- Redis:   6.0
+--#needs _time _full
 
-local SWEEP, PAUSE, CHUNKS = KEYS[2], tonumber(ARGV[1]), tonumber(ARGV[2])
+local SWEEP, PAUSE, CHUNKS = @SWEEP, tonumber(ARGV[1]), tonumber(ARGV[2])
 local NOW = string.format('%.0f', now)
 local state = redis.call('HMGET', SWEEP, 'at', 'chunk')
 local at, chunk = tonumber(state[1]) or 0, tonumber(state[2]) or 0

@@ -5,17 +5,18 @@
 --          revoked, extended, cancelled, or none (no timer is open); or 'identity' and the one found.
 -- Bound:   constant
 -- Redis:   6.0
+--#needs _time _timers
 
 local what, subject, due = ARGV[1], ARGV[2], ARGV[3]
-local identity = redis.call('HGET', KEYS[2], 'id')
-if identity and identity ~= IDENTITY then return {NOW, 'identity', identity} end
+local identity = redis.call('HGET', @INBOX_A, 'id')
+if identity and identity ~= @IDENTITY then return {NOW, 'identity', identity} end
 
 local open = due_of(subject)
 if what == 'record' then
   if is_decided(revoked_member(subject)) then return {NOW, 'revoked'} end
   if open then return {NOW, open == tonumber(due) and 'recorded' or 'open'} end
   if is_decided(fired_member(subject, due)) then return {NOW, 'recorded'} end
-  if not identity then redis.call('HSET', KEYS[2], 'id', IDENTITY, 'start', NOW) end
+  if not identity then redis.call('HSET', @INBOX_A, 'id', @IDENTITY, 'start', NOW) end
   redis.call('ZADD', DUE, due, subject)
   return {NOW, 'recorded'}
 end

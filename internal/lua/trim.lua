@@ -5,7 +5,7 @@
 -- Bound:   linear in the groups, and in what is trimmed: '~' at most 100 nodes, before Redis 6.2 at most 10,000 entries
 -- Redis:   6.0
 
-local STREAM, MODE = KEYS[1], ARGV[1]
+local STREAM, MODE = @STREAM, ARGV[1]
 
 -- Ids are compared as text: their halves have 64 bits, the numbers of Lua 53.
 local function parts(id)

@@ -9,8 +9,9 @@
 -- Bound:   constant
 -- Memory:  runs at maxmemory, see _full.lua
 -- Redis:   6.0
+--#needs _time _full
 
-local TURN, ME, HOLD = KEYS[2], ARGV[1], tonumber(ARGV[2])
+local TURN, ME, HOLD = @REPAIR, ARGV[1], tonumber(ARGV[2])
 local NOW = string.format('%.0f', now)
 local state = redis.call('HMGET', TURN, 'owner', 'until', 'due', 'at')
 local mine, left, due = state[1] == ME, (tonumber(state[2]) or 0) - now, (tonumber(state[3]) or 0) - now

@@ -6,8 +6,9 @@
 -- Bound:   linear in the members looked at
 -- Memory:  runs at maxmemory, see _full.lua
 -- Redis:   6.0
+--#needs _time _full
 
-local PENDING, LIMIT = KEYS[2], tonumber(ARGV[3])
+local PENDING, LIMIT = @PENDING, tonumber(ARGV[3])
 local from = ARGV[2] == '' and '(' .. NOW or ARGV[2]
 local page = redis.call('ZRANGEBYSCORE', PENDING, from, string.format('%.1f', now + tonumber(ARGV[1]) + 1), 'WITHSCORES', 'LIMIT', 0, LIMIT)
 local function held(score) return tonumber(score) % 1 ~= 0 end

@@ -20,7 +20,7 @@ func luaMutants(file, text string) ([]mutant, error) {
 	}
 	kept := l.found[:0]
 	for _, m := range l.found {
-		if _, err := parse.Parse(strings.NewReader(m.edited()), file); err == nil {
+		if _, err := parse.Parse(strings.NewReader(strings.ReplaceAll(m.edited(), "@", "_")), file); err == nil {
 			kept = append(kept, m)
 		}
 	}
@@ -33,7 +33,7 @@ type luaToken struct {
 	kind       byte // n number, s string, w word, p punctuation
 }
 
-// scanLua splits Lua 5.1 into tokens and leaves comments out.
+// scanLua splits Lua 5.1 into tokens and leaves comments out. A name may begin with a sigil: see package lua.
 func scanLua(text string) ([]luaToken, error) {
 	var tokens []luaToken
 	for i := 0; i < len(text); {
@@ -88,7 +88,7 @@ func scanLua(text string) ([]luaToken, error) {
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
 func isWord(c byte) bool {
-	return c == '_' || isDigit(c) || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+	return c == '_' || c == '@' || isDigit(c) || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 }
 
 type luaFinder struct {

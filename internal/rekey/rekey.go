@@ -77,7 +77,7 @@ func Run(ctx context.Context, client redis.UniversalClient, cfg Config, each fun
 		return err
 	}
 	_, cluster := client.(*redis.ClusterClient)
-	r := runner{client: client, cfg: cfg, cluster: cluster, drop: redis.NewScript(lua.Source("drop"))}
+	r := runner{client: client, cfg: cfg, cluster: cluster, drop: redis.NewScript(lua.Script("drop", nil))}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	keys := make(chan string, scanCount)

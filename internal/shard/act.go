@@ -79,23 +79,23 @@ func (s *Scripts) Import(ctx context.Context, shard Shard, act Act, events []Imp
 	return s.act(ctx, s.imports, shard, act, args, nil)
 }
 
-// act runs a script that begins with internal/lua/_audit.lua.
+// act runs such a script on ids, and expects a letter for each.
 func (s *Scripts) act(ctx context.Context, script *eval.Script, shard Shard, act Act, args []any, ids []string) (string, error) {
 	all := append(make([]any, 0, len(args)+len(ids)), args...)
 	for _, id := range ids {
 		all = append(all, id)
 	}
-	letters, err := s.actOn(ctx, script, shard, shard.outboxKeys(), act, all)
+	letters, err := s.actOn(ctx, script, shard, act, all)
 	if err == nil && ids != nil && len(letters) != len(ids) {
 		return "", eval.Malformed(script.Name, letters)
 	}
 	return letters, err
 }
 
-// actOn is act on other keys, the audit's behind them.
-func (s *Scripts) actOn(ctx context.Context, script *eval.Script, shard Shard, keys []string, act Act, args []any) (string, error) {
+// actOn runs a script that begins with internal/lua/_audit.lua, and returns the letters of its reply.
+func (s *Scripts) actOn(ctx context.Context, script *eval.Script, shard Shard, act Act, args []any) (string, error) {
 	all := append([]any{act.Operation, act.Call, act.Who, act.Why}, args...)
-	reply, err := s.runner.Eval(ctx, script, append(keys, shard.Key(keyAudit)), all)
+	reply, err := s.runner.Eval(ctx, script, shard.keysOf(script.Name), all)
 	if err != nil {
 		return "", err
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/luatx/luatx/internal/eval"
+	"github.com/luatx/luatx/internal/lua"
 )
 
 // Constants are set once for a Transactor and stand in the text of its scripts.
@@ -32,25 +33,24 @@ type Constants struct {
 // keptCount is the most transactions whose replies are kept in one generation.
 const keptCount = 100_000
 
-// In puts the constants into the text of a script, in the place of their names: a local would cost every function
-// that uses it.
-func (c Constants) In(text string) string {
-	return strings.NewReplacer(
-		"IDENTITY", Quote(c.Identity),
-		"RETENTION", strconv.FormatInt(c.Retention.Milliseconds(), 10),
-		"PARKED_CAPACITY", strconv.Itoa(c.Parked),
-		"PARKED_BYTES", strconv.Itoa(c.ParkedBytes),
-		"LANE_CAPACITY", strconv.Itoa(c.Lane),
-		"CAPACITY", strconv.Itoa(c.Capacity),
-		"OUTBOX_BYTES", strconv.Itoa(c.Bytes),
-		"UNDO_BYTES", strconv.Itoa(c.UndoBytes),
-		"KEPT_BYTES", strconv.Itoa(c.KeptBytes),
-		"GUARD_BYTES", strconv.Itoa(c.Guarded),
-		"KEPT_COUNT", strconv.Itoa(keptCount),
-		"DURABLE", strconv.FormatBool(c.Durability.On()),
-		"BUDGET", strconv.Itoa(c.Budget),
-		"COMMANDS", Quote(c.Commands),
-	).Replace(text)
+// Script returns the text of a script with the constants in it, which cost less there than in locals.
+func (c Constants) Script(name string) string {
+	return lua.Script(name, map[string]string{
+		"IDENTITY":        Quote(c.Identity),
+		"RETENTION":       strconv.FormatInt(c.Retention.Milliseconds(), 10),
+		"PARKED_CAPACITY": strconv.Itoa(c.Parked),
+		"PARKED_BYTES":    strconv.Itoa(c.ParkedBytes),
+		"LANE_CAPACITY":   strconv.Itoa(c.Lane),
+		"CAPACITY":        strconv.Itoa(c.Capacity),
+		"OUTBOX_BYTES":    strconv.Itoa(c.Bytes),
+		"UNDO_BYTES":      strconv.Itoa(c.UndoBytes),
+		"KEPT_BYTES":      strconv.Itoa(c.KeptBytes),
+		"GUARD_BYTES":     strconv.Itoa(c.Guarded),
+		"KEPT_COUNT":      strconv.Itoa(keptCount),
+		"DURABLE":         strconv.FormatBool(c.Durability.On()),
+		"BUDGET":          strconv.Itoa(c.Budget),
+		"COMMANDS":        Quote(c.Commands),
+	})
 }
 
 // Quote makes a Lua string literal.

@@ -18,8 +18,7 @@ func (s *Scripts) Extend(ctx context.Context, shard Shard, lease time.Duration, 
 	for _, e := range events {
 		args = append(args, e.ID, e.Lease)
 	}
-	keys := shard.keys(keyVoid, keyPending, keyLeases, keySeq)
-	reply, replicated, err := s.runner.EvalDurably(ctx, d, s.extend, keys, args)
+	reply, replicated, err := s.runner.EvalDurably(ctx, d, s.extend, shard.keysOf("extend"), args)
 	if err != nil {
 		return nil, false, err
 	}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/luatx/luatx/internal/lua"
 	"github.com/luatx/luatx/internal/slot"
 )
 
@@ -59,7 +60,7 @@ func (s *Scripts) Shard(n int) Shard {
 	}
 	shard := Shard{&place{Slot: n, prefix: s.namespace + ":{" + slot.Text(n) + "}:"}}
 	shard.Void = shard.Key(keyVoid)
-	for i, key := range shard.keys(keyVoid, keyInboxA, keyInboxB, keyEntries, keyPending, keyBroken, keyCounts) {
+	for i, key := range shard.keysOf("commit") {
 		shard.commit[i] = key
 	}
 	if !s.shards[n].CompareAndSwap(nil, shard.place) {
@@ -78,11 +79,8 @@ func (s Shard) keys(names ...string) []string {
 	return names
 }
 
-// outboxKeys are those that internal/lua/_outbox.lua names, the void first.
-func (s Shard) outboxKeys() []string {
-	return s.keys(keyVoid, keyInboxA, keyEntries, keyPending, keyAttempts, keyLeases, keyErrors, keyParked, keySent, keySeq,
-		keyCounts, keyParkedBy, keyRoutes, keyHeaders, keyLanes)
-}
+// keysOf returns the keys that a script declares, in its order: see internal/lua/layout.go.
+func (s Shard) keysOf(script string) []string { return s.keys(slices.Clone(lua.Keys(script))...) }
 
 // CommitKeys is how many keys every commit has.
 const CommitKeys = 7
@@ -99,10 +97,10 @@ func (s Shard) EntranceKeys() [4]string {
 func (s Shard) ResultKeys() [2]string { return [...]string{s.Key(keyResults), s.Key(keyResultsB)} }
 
 // ResolveKeys are the keys that tell what became of a commit.
-func (s Shard) ResolveKeys() []string { return s.keys(keyVoid, keyInboxA, keyInboxB, keyBroken) }
+func (s Shard) ResolveKeys() []string { return s.keysOf("resolve") }
 
 // ProbeKeys are the keys that a probe of the server names.
-func (s Shard) ProbeKeys() []string { return s.keys(keyVoid, keyInboxA) }
+func (s Shard) ProbeKeys() []string { return s.keysOf("probe") }
 
 // Owns reports whether a key is one of the shard's own.
 func (s Shard) Owns(key string) bool {

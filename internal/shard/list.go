@@ -51,7 +51,7 @@ func (s *Scripts) List(ctx context.Context, shard Shard, l Listing) (rows []List
 	for _, id := range l.IDs {
 		args = append(args, id)
 	}
-	reply, err := s.runner.Eval(ctx, s.list, shard.outboxKeys(), args)
+	reply, err := s.runner.Eval(ctx, s.list, shard.keysOf("list"), args)
 	if err != nil {
 		return nil, now, next, false, err
 	}

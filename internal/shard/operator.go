@@ -42,8 +42,7 @@ func (s *Scripts) Mark(ctx context.Context, shard Shard, digest string) (Mark, e
 
 // Forget makes a shard forget a message, and reports whether it knew it.
 func (s *Scripts) Forget(ctx context.Context, shard Shard, act Act, digest, name string) (bool, error) {
-	keys := append(shard.outboxKeys(), shard.keys(keyInboxB, keyResults, keyResultsB, keyBroken)...)
-	letters, err := s.actOn(ctx, s.forget, shard, keys, act, []any{digest, name})
+	letters, err := s.actOn(ctx, s.forget, shard, act, []any{digest, name})
 	return letters == string(ActDone), err
 }
 
@@ -106,7 +105,7 @@ func (s *Scripts) Denied(ctx context.Context, shard Shard, commands []string) (d
 	for i, name := range commands {
 		args[i] = name
 	}
-	reply, err := s.runner.Eval(ctx, s.rights, shard.keys(keyVoid), args)
+	reply, err := s.runner.Eval(ctx, s.rights, shard.keysOf("rights"), args)
 	if err != nil {
 		return nil, false, err
 	}

@@ -42,7 +42,7 @@ type Claiming struct {
 // Claim takes due events of a shard under a lease.
 func (s *Scripts) Claim(ctx context.Context, shard Shard, how Claiming) (Claim, error) {
 	args := []any{how.Limit, how.Lease.Milliseconds(), how.Attempts, digit(how.Continues)}
-	reply, replicated, err := s.runner.EvalDurably(ctx, how.Wait, s.claim, shard.outboxKeys(), args)
+	reply, replicated, err := s.runner.EvalDurably(ctx, how.Wait, s.claim, shard.keysOf("claim"), args)
 	if err != nil {
 		return Claim{}, err
 	}
@@ -128,7 +128,7 @@ func (s *Scripts) Settle(ctx context.Context, shard Shard, how Settling, batch [
 		return Settled{}, nil
 	}
 	args, order := how.args(batch)
-	reply, err := s.runner.Eval(ctx, s.settle, shard.outboxKeys(), args)
+	reply, err := s.runner.Eval(ctx, s.settle, shard.keysOf("settle"), args)
 	if err != nil {
 		return Settled{}, err
 	}

@@ -35,8 +35,6 @@ type Pause struct {
 // Active reports whether the pause is on, at a time by the server's clock.
 func (p Pause) Active(now time.Time) bool { return p.Until.IsZero() || p.Until.After(now) }
 
-func (s Shard) pauseKeys() []string { return s.keys(keyVoid, keyInboxA, keyPauses) }
-
 // Pause pauses a destination, by what Act says; an Until that is zero has no end. Why is the reason alone. It returns
 // ActDone, ActState where the time is over already, or ActFull.
 func (s *Scripts) Pause(ctx context.Context, shard Shard, act Act, destination, why string, until time.Time) (byte, error) {
@@ -53,7 +51,7 @@ func (s *Scripts) Resume(ctx context.Context, shard Shard, act Act, destination 
 }
 
 func (s *Scripts) pauseAct(ctx context.Context, script *eval.Script, shard Shard, act Act, args []any) (byte, error) {
-	letters, err := s.actOn(ctx, script, shard, shard.pauseKeys(), act, args)
+	letters, err := s.actOn(ctx, script, shard, act, args)
 	if err == nil && len(letters) != 1 {
 		err = eval.Malformed(script.Name, letters)
 	}
@@ -65,7 +63,7 @@ func (s *Scripts) pauseAct(ctx context.Context, script *eval.Script, shard Shard
 
 // Pauses lists the pauses, with those that have ended not long ago, and tells the server's time.
 func (s *Scripts) Pauses(ctx context.Context, shard Shard) (all []Pause, now time.Time, err error) {
-	reply, err := s.runner.Eval(ctx, s.pauses, shard.keys(keyVoid, keyPauses), nil)
+	reply, err := s.runner.Eval(ctx, s.pauses, shard.keysOf("pauses"), nil)
 	if err != nil {
 		return nil, now, err
 	}
@@ -101,7 +99,7 @@ func pauseOf(destination, text string) (Pause, error) {
 func (s *Scripts) Unhold(ctx context.Context, shard Shard) (held int, err error) {
 	for from := ""; ; {
 		args := []any{strconv.FormatInt(HeldFor.Milliseconds(), 10), from, unholdPage}
-		reply, err := s.runner.Eval(ctx, s.unhold, shard.keys(keyVoid, keyPending), args)
+		reply, err := s.runner.Eval(ctx, s.unhold, shard.keysOf("unhold"), args)
 		if err != nil {
 			return held, err
 		}

@@ -27,13 +27,6 @@ type RepairFinding struct {
 // RepairForeign is the kind of the one finding about a shard of another identity, which Detail holds.
 const RepairForeign = "foreign"
 
-// repairKeys are what a look at a shard takes in, in the script's order.
-func (s Shard) repairKeys() []string {
-	return s.keys(keyVoid, keyInboxA, keyInboxB, keyResults, keyResultsB, keyEntries, keyPending, keyParked, keySent,
-		keyAttempts, keyErrors, keyLeases, keyBroken, keySeq, keyRepair, keyDue, keyDecided, keyHeaders, keyLanes,
-		keyRoutes, keyCounts, keyParkedBy, keyAudit, keySweep, keyPauses)
-}
-
 // Repair makes one step of a look at a shard, and fixes what it finds where that is asked for. It returns where the
 // next step begins; done: there is none.
 func (s *Scripts) Repair(ctx context.Context, shard Shard, fix bool, at RepairAt, limit int) (found []RepairFinding, next RepairAt, done bool, err error) {
@@ -44,7 +37,7 @@ func (s *Scripts) Repair(ctx context.Context, shard Shard, fix bool, at RepairAt
 	if at.Cursor == "" {
 		at.Cursor = "0"
 	}
-	reply, err := s.runner.Eval(ctx, s.repair, shard.repairKeys(), append([]any{mode, at.Part, at.Cursor, limit}, at.Sums...))
+	reply, err := s.runner.Eval(ctx, s.repair, shard.keysOf("repair"), append([]any{mode, at.Part, at.Cursor, limit}, at.Sums...))
 	if err != nil {
 		return nil, at, false, err
 	}
@@ -97,7 +90,7 @@ func (s *Scripts) Turn(ctx context.Context, shard Shard, ask Turning) (Turned, e
 		at = strconv.Itoa(ask.At)
 	}
 	args := []any{ask.Owner, ask.Hold.Milliseconds(), ask.Interval.Milliseconds(), ask.Next.Milliseconds(), at}
-	reply, err := s.runner.Eval(ctx, s.turn, shard.keys(keyVoid, keyRepair), args)
+	reply, err := s.runner.Eval(ctx, s.turn, shard.keysOf("turn"), args)
 	if err != nil {
 		return Turned{}, err
 	}
@@ -128,7 +121,7 @@ func (s *Scripts) Existing(ctx context.Context, slots []int) (existing, unasked 
 	pipe := s.client.Pipeline()
 	replies := make([]*redis.IntCmd, len(slots))
 	for i, n := range slots {
-		replies[i] = pipe.Exists(ctx, s.Shard(n).repairKeys()...)
+		replies[i] = pipe.Exists(ctx, s.Shard(n).keysOf("repair")...)
 	}
 	_, err = pipe.Exec(ctx)
 	for i, reply := range replies {

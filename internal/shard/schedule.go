@@ -14,7 +14,7 @@ func (s *Scripts) Schedule(ctx context.Context, shard Shard, id string, at time.
 	if !at.IsZero() {
 		text = eval.Millis(at)
 	}
-	reply, err := s.runner.Eval(ctx, s.scheduled, shard.outboxKeys(), []any{id, text})
+	reply, err := s.runner.Eval(ctx, s.scheduled, shard.keysOf("scheduled"), []any{id, text})
 	if err != nil {
 		return false, err
 	}

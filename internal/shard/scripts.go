@@ -8,7 +8,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/internal/eval"
-	"github.com/luatx/luatx/internal/lua"
 	"github.com/luatx/luatx/internal/slot"
 )
 
@@ -32,35 +31,34 @@ type Scripts struct {
 
 // New composes the scripts. It does no I/O.
 func New(runner *eval.Runner, c Constants) *Scripts {
-	s := &Scripts{
+	script := func(name string) *eval.Script { return runner.Script(name, c.Script(name)) }
+	return &Scripts{
 		runner:    runner,
 		client:    runner.Client(),
 		namespace: c.Namespace,
 		identity:  c.Identity,
-		claim:     runner.Script("claim", c.In(onOutbox("claim"))),
-		settle:    runner.Script("settle", c.In(onOutbox("settle"))),
-		rearm:     runner.Script("rearm", c.In(onOutbox("_owned", "_audit", "rearm"))),
-		discard:   runner.Script("discard", c.In(onOutbox("_owned", "_audit", "discard"))),
-		erase:     runner.Script("erase", c.In(onOutbox("_owned", "_audit", "erase"))),
-		replay:    runner.Script("replay", c.In(onOutbox("_owned", "_audit", "replay"))),
-		imports:   runner.Script("import", c.In(onOutbox("_owned", "_audit", "import"))),
-		list:      runner.Script("list", c.In(onOutbox("list"))),
-		scheduled: runner.Script("scheduled", c.In(onOutbox("scheduled"))),
-		timer:     runner.Script("timer", c.In(lua.Source("_time", "_timers", "timer"))),
-		due:       runner.Script("due", c.In(lua.Source("_time", "due"))),
-		decide:    runner.Script("decide", c.In(lua.Source("_time", "_events", "_timers", "decide"))),
-		revoke:    runner.Script("revoke", c.In(lua.Source("_time", "_events", "_timers", "revoke"))),
-		repair: runner.Script("repair", c.In(lua.Source("_time", "_full", "_outbox", "_lanes", "_errors", "_park",
-			"_repair", "_repair_inbox", "_repair_counts", "_repair_outbox", "repair"))),
-		turn:   runner.Script("turn", lua.Source("_time", "_full", "turn")),
-		sweep:  runner.Script("sweep", lua.Source("_time", "_full", "sweep")),
-		extend: runner.Script("extend", lua.Source("_time", "_full", "extend")),
-		forget: runner.Script("forget", c.In(lua.Source("_time", "_outbox", "_owned", "_audit", "forget"))),
-		rights: runner.Script("rights", lua.Source("rights")),
-		pause:  runner.Script("pause", c.In(lua.Source("_time", "_full", "_outbox", "_owned", "_audit", "pause"))),
-		resume: runner.Script("resume", c.In(lua.Source("_time", "_full", "_outbox", "_owned", "_audit", "resume"))),
-		pauses: runner.Script("pauses", lua.Source("_time", "pauses")),
-		unhold: runner.Script("unhold", lua.Source("_time", "_full", "unhold")),
+		claim:     script("claim"),
+		settle:    script("settle"),
+		rearm:     script("rearm"),
+		discard:   script("discard"),
+		erase:     script("erase"),
+		replay:    script("replay"),
+		imports:   script("import"),
+		list:      script("list"),
+		scheduled: script("scheduled"),
+		timer:     script("timer"),
+		due:       script("due"),
+		decide:    script("decide"),
+		revoke:    script("revoke"),
+		repair:    script("repair"),
+		turn:      script("turn"),
+		sweep:     script("sweep"),
+		extend:    script("extend"),
+		forget:    script("forget"),
+		rights:    script("rights"),
+		pause:     script("pause"),
+		resume:    script("resume"),
+		pauses:    script("pauses"),
+		unhold:    script("unhold"),
 	}
-	return s
 }

@@ -15,7 +15,7 @@ const keySweep = "sweep" // hash: in the first shard: when the relays were given
 // returns the chunk, negative where it is not time yet, and how long it is until the next one. The state of it lies
 // in the shard given.
 func (s *Scripts) Sweep(ctx context.Context, shard Shard, pause time.Duration, chunks int) (chunk int, wait time.Duration, err error) {
-	reply, err := s.runner.Eval(ctx, s.sweep, shard.keys(keyVoid, keySweep), []any{max(1, pause.Milliseconds()), chunks})
+	reply, err := s.runner.Eval(ctx, s.sweep, shard.keysOf("sweep"), []any{max(1, pause.Milliseconds()), chunks})
 	if err != nil {
 		return -1, 0, err
 	}

@@ -24,14 +24,9 @@ type Expiring struct {
 	Marker string // a key of the slot whose existence revokes; empty: none
 }
 
-// timerKeys are what the scripts that change timers work on.
-func (s Shard) timerKeys() []string {
-	return s.keys(keyVoid, keyInboxA, keyDue, keyEntries, keyPending, keyDecided, keyCounts)
-}
-
 // SetTimer records, extends or cancels the timer of a subject, and returns what internal/lua/timer.lua says became of it.
 func (s *Scripts) SetTimer(ctx context.Context, shard Shard, what string, timer Timer) (string, error) {
-	reply, err := s.evalTimers(ctx, s.timer, shard, shard.timerKeys(), []any{what, timer.Subject, timer.Due.UnixMilli()})
+	reply, err := s.evalTimers(ctx, s.timer, shard, shard.keysOf("timer"), []any{what, timer.Subject, timer.Due.UnixMilli()})
 	if err != nil {
 		return "", err
 	}
@@ -41,7 +36,7 @@ func (s *Scripts) SetTimer(ctx context.Context, shard Shard, what string, timer 
 // DueTimers returns timers that are due, oldest first, after the first offset of them; and how long after that the next
 // one will be, negative where there is none.
 func (s *Scripts) DueTimers(ctx context.Context, shard Shard, offset, limit int) ([]Timer, time.Duration, error) {
-	reply, err := s.evalTimers(ctx, s.due, shard, shard.keys(keyVoid, keyInboxA, keyDue), []any{offset, limit})
+	reply, err := s.evalTimers(ctx, s.due, shard, shard.keysOf("due"), []any{offset, limit})
 	if err != nil {
 		return nil, 0, err
 	}
@@ -60,7 +55,7 @@ func (s *Scripts) DueTimers(ctx context.Context, shard Shard, offset, limit int)
 // Decide decides timers of a shard, none later than the cut-off where that is not zero, and returns for each what
 // internal/lua/decide.lua says.
 func (s *Scripts) Decide(ctx context.Context, shard Shard, cutoff time.Time, batch []Expiring) ([]string, error) {
-	keys, args := shard.timerKeys(), make([]any, 0, 1+5*len(batch))
+	keys, args := shard.keysOf("decide"), make([]any, 0, 1+5*len(batch))
 	if cutoff.IsZero() {
 		args = append(args, "")
 	} else {
@@ -92,7 +87,7 @@ func (s *Scripts) Revoke(ctx context.Context, shard Shard, subject string, event
 	if event != nil {
 		args = append(args, event.ID, event.Body)
 	}
-	reply, err := s.evalTimers(ctx, s.revoke, shard, shard.timerKeys(), args)
+	reply, err := s.evalTimers(ctx, s.revoke, shard, shard.keysOf("revoke"), args)
 	if err != nil {
 		return "", err
 	}

@@ -1,7 +1,9 @@
--- Purpose: the less common classes of the undo; see _undo.lua, whose locals they use.
+-- Purpose: the less common classes of the undo.
+--#needs _time _events _undo
+--#defines too_large push_expiry unread push_whole push_other excuse
 
 local VERSION = redis.REDIS_VERSION_NUM or 0
-local too_large = 'cannot be undone: it takes more than ' .. UNDO_BYTES .. ' bytes to keep; make it the last command'
+local too_large = 'cannot be undone: it takes more than ' .. @UNDO_BYTES .. ' bytes to keep; make it the last command'
 
 local function push(command) undo[#undo + 1] = command end
 
@@ -56,13 +58,13 @@ local function push_whole(key)
       .. 'knows strings only; grant +dump +restore, or make it the last command'
   end
   local size = not undo.strings and redis.pcall('MEMORY', 'USAGE', key) -- an error where it is denied
-  if type(size) == 'number' and size > UNDO_BYTES then return too_large end
+  if type(size) == 'number' and size > @UNDO_BYTES then return too_large end
   local old = not undo.strings and redis.pcall('DUMP', key)
   if not old then
     push({'UNLINK', key})
   elseif type(old) == 'table' then
     return 'cannot be undone on this server: ' .. old.err
-  elseif #old > UNDO_BYTES then
+  elseif #old > @UNDO_BYTES then
     return too_large
   else
     push({'RESTORE', key, expiry(key) or '0', old, 'REPLACE', 'ABSTTL'})
@@ -144,7 +146,7 @@ local function size_of(plan, i)
 end
 
 -- Whether the i-th command of a plan is an XADD at its end.
-local function is_added(plan, i) return plan and string.byte(plan, 12 + 4 * i) == 120 end -- x
+local function is_added(plan, i) return plan and string.byte(plan, 12 + 4 * i) == @APPENDED end
 
 -- An XADD is undone by the id it was given. Before the first of those at the end runs, a look at all their keys:
 -- none of them fails then, but for what an ACL says of single keys.
@@ -210,6 +212,6 @@ local function excuse(why, ahead, class, v, first, last, plan, i)
     if type(length) == 'table' or not string.find(tried.err or '', 'greater than 0-0', 1, true) then return why end
     at, n = at + size_of(plan, n), n + 1
   end
-  if class == 109 then first = first + 1 end -- m
+  if class == @POSITIONS then first = first + 1 end
   push({v[first], v[first + 1], lost = why})
 end

@@ -1,0 +1,80 @@
+package lua
+
+import (
+	"strconv"
+	"strings"
+)
+
+// The codes of commands in a plan and of heads and bodies of events: see _undo.lua, _events.lua and commit.lua.
+const (
+	HashFields     = 'h' // HSET and its like: every second argument is a field
+	ChangedString  = 'i' // a string that is changed, such as by INCR
+	ReplacedString = 'k' // a string that is replaced, such as by SET
+	NoUndo         = '-' // a command that changes nothing
+	Appended       = 'x' // XADD with the id *
+	Positions      = 'm' // keys at given positions, kept whole
+	Procedure      = 'p' // a procedure of the configuration
+
+	Ordered   = 'k' // an event with an ordering key
+	Scheduled = 'a' // an event with a time
+
+	SentMark   = '=' // leads the SHA-1 of a body that was sent
+	ErasedMark = '!' // leads the SHA-1 of a body that an operator erased
+)
+
+var codes = map[string]string{
+	"HASH_FIELDS": code(HashFields), "CHANGED_STRING": code(ChangedString), "REPLACED_STRING": code(ReplacedString),
+	"NO_UNDO": code(NoUndo), "APPENDED": code(Appended), "POSITIONS": code(Positions), "PROCEDURE": code(Procedure),
+	"ORDERED": code(Ordered), "SCHEDULED": code(Scheduled), "SENT_MARK": code(SentMark), "ERASED_MARK": code(ErasedMark),
+	"TWO_53": "9007199254740992", // from here on a Lua number does not hold every integer
+}
+
+func code(c rune) string { return strconv.Itoa(int(c)) }
+
+var (
+	commitKeys = []string{"void", "inbox:a", "inbox:b", "entries", "pending", "broken", "counts"}
+	timerKeys  = []string{"void", "inbox:a", "due", "entries", "pending", "decided", "counts"}
+	outboxKeys = []string{
+		"void", "inbox:a", "entries", "pending", "attempts", "leases", "errors", "parked", "sent", "seq", "counts",
+		"parked:by", "routes", "headers", "lanes",
+	}
+	pauseKeys = []string{"void", "inbox:a", "pauses"}
+	audited   = "audit" // the last key of what an operator does
+)
+
+// keys are the keys of each script, in the order in which it declares them. Further keys, which a script uses by their
+// names alone, may follow. The first key of a shard's script is void, which never exists: while a slot migrates, a missing
+// key makes the cluster return TRYAGAIN before the script runs.
+var keys = map[string][]string{
+	"commit": commitKeys, "enqueue": commitKeys, "resolve": {"void", "inbox:a", "inbox:b", "broken"}, "probe": {"void", "inbox:a"},
+
+	"claim": outboxKeys, "settle": outboxKeys, "list": outboxKeys, "scheduled": outboxKeys,
+	"rearm": with(outboxKeys, audited), "discard": with(outboxKeys, audited), "erase": with(outboxKeys, audited),
+	"replay": with(outboxKeys, audited), "import": with(outboxKeys, audited),
+	"forget": with(outboxKeys, "inbox:b", "results", "results:b", "broken", audited),
+	"pause":  with(pauseKeys, audited), "resume": with(pauseKeys, audited), "pauses": {"void", "pauses"}, "unhold": {"void", "pending"},
+	"extend": {"void", "pending", "leases", "seq"}, "sweep": {"void", "sweep"}, "rights": {"void"},
+
+	"timer": timerKeys, "decide": timerKeys, "revoke": timerKeys, "due": {"void", "inbox:a", "due"},
+
+	"turn": {"void", "repair"},
+	"repair": {
+		"void", "inbox:a", "inbox:b", "results", "results:b", "entries", "pending", "parked", "sent", "attempts", "errors", "leases",
+		"broken", "seq", "repair", "due", "decided", "headers", "lanes", "routes", "counts", "parked:by", "audit", "sweep", "pauses",
+	},
+
+	"acknowledge": {"stream"}, "dismiss": {"stream"}, "fetch": {"stream"}, "hold": {"stream"}, "trim": {"stream"},
+	"putback": {"dead", "stream"}, "dead": {"dead", "stream"}, "deadletter": {"stream", "dead"},
+	"lease": {"void", "lease"}, "members": {"void", "members"}, "partition": {"void", "lease", "stream"},
+	"release": {"mark"}, "drop": {"key"},
+}
+
+func with(keys []string, more ...string) []string { return append(keys[:len(keys):len(keys)], more...) }
+
+// Keys returns the names of a script's keys in the order in which it declares them.
+func Keys(script string) []string { return keys[script] }
+
+// slot is what a script calls a key: INBOX_A is the key inbox:a.
+func slot(key string) string { return strings.ToUpper(strings.ReplaceAll(key, ":", "_")) }
+
+func keyAt(i int) string { return "KEYS[" + strconv.Itoa(i+1) + "]" }
