@@ -167,14 +167,18 @@ func (s *service) feed(charges []charge) {
 // settled waits until as many messages as were fed have been delivered, and nothing is pending.
 func (s *service) settled(fed int) {
 	s.t.Helper()
-	redistest.Eventually(s.t, "every message of "+s.mode.name+" to be acked", func() bool {
-		fresh := int64(0)
-		for _, sub := range s.subs {
-			stats := sub.Stats()
-			fresh += stats.Delivered - stats.Redelivered
-		}
-		return fresh >= int64(fed) && s.pending() == 0
-	})
+	for fresh := int64(0); fresh < int64(fed); {
+		before := fresh
+		redistest.Eventually(s.t, fmt.Sprintf("%s to receive more than %d of %d messages", s.mode.name, before, fed), func() bool {
+			fresh = 0
+			for _, sub := range s.subs {
+				stats := sub.Stats()
+				fresh += stats.Delivered - stats.Redelivered
+			}
+			return fresh > before
+		})
+	}
+	redistest.Eventually(s.t, "every message of "+s.mode.name+" to be acked", func() bool { return s.pending() == 0 })
 }
 
 func (s *service) pending() int64 {

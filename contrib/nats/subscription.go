@@ -52,7 +52,8 @@ func (s *subscription) run(ctx context.Context, consumer jetstream.Consumer) {
 	})()
 	var beating sync.WaitGroup
 	if !s.cfg.NoHeartbeat {
-		beating.Go(func() { s.beat(ctx, signs(consumer)) })
+		sign := signs(consumer) // find replaces the consumer
+		beating.Go(func() { s.beat(ctx, sign) })
 	}
 	log := s.cfg.Logger.With("stream", s.cfg.Stream, "consumer", s.cfg.Durable)
 	for failures := 0; ctx.Err() == nil; {

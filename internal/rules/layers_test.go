@@ -28,7 +28,7 @@ var layers = [][]string{
 	{"internal/shard"},
 	{"internal/eval", "internal/record"},
 	{"internal/command", "internal/identity", "internal/inbound", "internal/outboxentry", "internal/settle"},
-	{"internal/apt", "internal/docs", "internal/lua", "internal/mark", "internal/msgpack", "internal/observe", "internal/pretty", "internal/respproxy", "internal/sbom", "internal/sleep", "internal/slot", "message"},
+	{"internal/apt", "internal/docs", "internal/lua", "internal/mark", "internal/msgpack", "internal/observe", "internal/pretty", "internal/race", "internal/respproxy", "internal/sbom", "internal/sleep", "internal/slot", "message"},
 }
 
 // only narrows what a package may import of the layers below it.
