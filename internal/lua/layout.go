@@ -1,6 +1,7 @@
 package lua
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -69,7 +70,7 @@ var keys = map[string][]string{
 	"release": {"mark"}, "drop": {"key"},
 }
 
-func with(keys []string, more ...string) []string { return append(keys[:len(keys):len(keys)], more...) }
+func with(keys []string, more ...string) []string { return append(slices.Clip(keys), more...) }
 
 // Keys returns the names of a script's keys in the order in which it declares them.
 func Keys(script string) []string { return keys[script] }
