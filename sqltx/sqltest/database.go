@@ -12,6 +12,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite"
 
+	"github.com/luatx/luatx/internal/race"
 	"github.com/luatx/luatx/sqltx"
 )
 
@@ -76,6 +77,9 @@ func Every(t *testing.T, test func(t *testing.T, db Database)) {
 	}{{"postgres", Postgres}, {"mariadb", MariaDB}, {"sqlite", SQLite}} {
 		t.Run(open.name, func(t *testing.T) {
 			t.Parallel()
+			if race.On && open.name == "sqlite" {
+				t.Skip("SQLite is translated from C to Go, which the race detector slows down too much")
+			}
 			test(t, open.database(t))
 		})
 	}

@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/luatx/luatx/internal/race"
-
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/sqltx"
 	"github.com/luatx/luatx/sqltx/sqltest"
@@ -187,15 +185,6 @@ func waitFor(t *testing.T, what string, limit time.Duration, condition func() bo
 	}
 }
 
-// lifetime is how long a child lives before it is killed. Under the race detector a child takes longer to start.
-func lifetime() time.Duration {
-	life := time.Duration(size(400, 1000)) * time.Millisecond
-	if race.On {
-		life *= 8
-	}
-	return life
-}
-
 // TestKilledConsumers holds that business rows, inbox and outbox agree, and that every event is published, of a service
 // that is killed over and over, whose handlers fail at random, and whose messages come twice now and then.
 func TestKilledConsumers(t *testing.T) {
@@ -215,7 +204,7 @@ func TestKilledConsumers(t *testing.T) {
 		}
 		stop := make(chan struct{})
 		var running sync.WaitGroup
-		running.Go(func() { b.run(stop, lifetime()) })
+		running.Go(func() { b.run(stop, time.Duration(size(400, 1000))*time.Millisecond) })
 		waitFor(t, "all is acked", 5*time.Minute, func() bool { return b.left() == 0 })
 		waitFor(t, "all is published", time.Minute, func() bool {
 			return number(t, db, "SELECT count(*) FROM "+cfg.Outbox+" WHERE published = FALSE") == 0
@@ -256,7 +245,7 @@ func TestKilledPublishers(t *testing.T) {
 		b := &broker{t: t, cfg: cfg, events: map[string]int{}}
 		stop := make(chan struct{})
 		var running sync.WaitGroup
-		life := lifetime()
+		life := time.Duration(size(400, 1000)) * time.Millisecond
 		for i := range 4 { // one of the four is killed each life
 			running.Go(func() { b.run(stop, 4*life+time.Duration(i)*life) })
 		}
