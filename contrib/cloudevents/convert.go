@@ -107,9 +107,13 @@ func setText(e *event.Event, name, text string) error {
 		return e.Context.SetID(text)
 	case message.AttrType:
 		return e.Context.SetType(text)
-	case message.AttrSubject:
-		return e.Context.SetSubject(text)
-	case message.AttrDataContentType:
+	case message.AttrSubject, message.AttrDataContentType:
+		if text != "" && strings.TrimSpace(text) == "" {
+			return errors.New("is blank, and the SDK would leave it out")
+		}
+		if name == message.AttrSubject {
+			return e.Context.SetSubject(text)
+		}
 		return e.Context.SetDataContentType(text)
 	}
 	u, err := verbatim(text)

@@ -222,6 +222,7 @@ func TestInvalid(t *testing.T) {
 	for name, attrs := range map[string]message.Attributes{
 		"a capital letter": {"Name": "x"}, "data": {"data": "x"}, "no UTF-8": {"x": "\xff"}, "a struct": {"x": struct{}{}},
 		"a number as id": {"id": 5}, "a number as time": {"time": 5}, "an older version": {"specversion": "0.3"},
+		"a blank subject": {"subject": " "}, "a blank content type": {"datacontenttype": "\t"},
 	} {
 		all := message.Attributes{"id": "1", "source": "/s", "type": "t"}
 		maps.Copy(all, attrs)
