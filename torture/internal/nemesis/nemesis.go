@@ -211,10 +211,10 @@ func (n *Nemeses) inflict(ctx context.Context, k kind, rng *rand.Rand) {
 	if ctx.Err() == nil && err == nil {
 		f.Recovery = n.recovery(ctx, done.branches, f.To)
 	}
-	fmt.Fprintf(n.Log, "%s %s %s, for %v, commits again after %v %s\n",
-		f.From.Format("15:04:05.000"), f.Kind, f.Target, f.To.Sub(f.From).Round(time.Millisecond), f.Recovery.Round(time.Millisecond), f.Err)
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	fmt.Fprintf(n.Log, "%s %s %s, for %v, commits again after %v %s\n",
+		f.From.Format("15:04:05.000"), f.Kind, f.Target, f.To.Sub(f.From).Round(time.Millisecond), f.Recovery.Round(time.Millisecond), f.Err)
 	n.faults = append(n.faults, f)
 }
 
