@@ -70,7 +70,7 @@ func (r *Relay) lookAtPauses(ctx context.Context) {
 	cancel()
 	if err != nil {
 		if !r.pauses.failed && ctx.Err() == nil { // a line an outage
-			r.cfg.Logger.Warn("relay: what is paused cannot be read: what was known of it stays", "error", err)
+			r.cfg.Logger.Warn("relay: pauses cannot be read; the last known ones stay in effect", "error", err)
 		}
 		r.pauses.failed = true
 		return

@@ -178,8 +178,8 @@ func (f *fixture) wantNoBacklog(t *testing.T) {
 	}, func() string { return "entries are not read" })
 }
 
-// judge compares the second quarter with the last one. The stream counts by what is pending in the end: its length depends
-// on how fast the machine is.
+// judge compares the second quarter with the last one. It leaves out the length of the stream, which depends on the
+// speed of the machine.
 func (s *soak) judge(t *testing.T, samples []sample) {
 	t.Helper()
 	median := func(from, to int, of func(sample) int64) int64 {

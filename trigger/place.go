@@ -8,13 +8,13 @@ import (
 	"github.com/luatx/luatx/internal/sleep"
 )
 
-// place is one place of a trigger's Concurrency: it goes through the states by itself. Of all places one has the turn, and
-// with it the driver: it receives, sleeps and reconnects for all. Once it has a delivery, it passes the turn on. A delivery
-// whose function failed leaves the place until it is due again, so that the place is free for another one.
+// place is one of the Concurrency places of a trigger. Each place runs the state machine. One place at a time has the turn
+// and uses the driver: it receives, sleeps and reconnects for all. It passes the turn on when it has a delivery. If the
+// function fails, the delivery leaves the place until it is due again.
 type place struct {
 	*running
 	hasTurn bool
-	work    *work         // in hand
+	work    *work         // being processed; nil: none
 	seen    int64         // the connection on which the work was acked
 	delay   time.Duration // of Backoff
 }
@@ -193,7 +193,7 @@ func (p *place) reconnectDelay(failures int) time.Duration {
 	return max(p.cfg.Retry.Reconnect.Delay(max(failures, 1)), minDelay)
 }
 
-// trouble notes that receiving or connecting failed; the log hears of it when it begins, and of every other error.
+// trouble records that receiving or connecting failed. It logs the first failure and each error that differs from the last.
 func (p *place) trouble(op string, err error) {
 	p.failures++
 	p.board.connected(false)

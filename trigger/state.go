@@ -68,7 +68,7 @@ type transition struct {
 	meaning string // for docs/trigger.md
 }
 
-// transitions is the whole machine: what is not in it cannot happen. What a trigger does in a state is in place.go.
+// transitions lists every transition of the state machine. place.go implements the states.
 var transitions = []transition{
 	{Initializing, onBuilt, Receiving, "the options are right and the driver is connected"},
 	{Initializing, onBuildFailed, BuildFailed, "an option is wrong, or what it names is refused or out of reach"},

@@ -119,8 +119,8 @@ func TestBatchOfEntriesAmongOthers(t *testing.T) {
 	})
 }
 
-// TestCountsThatCannotBeRead holds that a batch outlives counts of another type: what brings events fails before its
-// mark, what brings none commits and hears so.
+// TestCountsThatCannotBeRead sends a batch to a shard whose counts have another type. A transaction with events fails before
+// its mark; one without events commits and reports it.
 func TestCountsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -144,7 +144,7 @@ func TestCountsThatCannotBeRead(t *testing.T) {
 			}
 		}
 		if n := client.Exists(ctx, rig.Key(t, tr, "a", "b"), home.Key("entries")).Val(); n != 0 {
-			t.Errorf("what failed left %d keys", n)
+			t.Errorf("the failed batch left %d keys", n)
 		}
 	})
 }

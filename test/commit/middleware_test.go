@@ -170,8 +170,7 @@ func TestFenced(t *testing.T) {
 	})
 }
 
-// TestFusedAckOnlyUnderAckOnSuccess holds that the entry is acknowledged inside the commit under that strategy,
-// and under no other: there the handler, or what comes after, has yet to say.
+// TestFusedAckOnlyUnderAckOnSuccess: under the other strategies the handler, or a later stage, decides about the ack.
 func TestFusedAckOnlyUnderAckOnSuccess(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
