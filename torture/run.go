@@ -198,7 +198,7 @@ func (r *run) fight(ctx context.Context) {
 
 // watch holds at every tick what must be so at every moment, and plays the operator who re-arms what was parked.
 func (r *run) watch(ctx context.Context, broken func()) {
-	patience := min(max(r.For/3, 15*time.Second), time.Minute)
+	patience := min(max(r.For/10, 15*time.Second), time.Minute)
 	at := verdict.Ticker{Branches: r.branches, Client: r.client, Transactor: r.tr, Checks: &r.checks, Patience: patience}
 	ticker := time.NewTicker(tickEvery)
 	defer ticker.Stop()
