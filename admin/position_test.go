@@ -10,7 +10,6 @@ import (
 	"github.com/luatx/luatx/admin/internal/admintest"
 	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/message"
-	"github.com/luatx/luatx/stream"
 	"github.com/luatx/luatx/trigger"
 )
 
@@ -56,9 +55,6 @@ func TestTriggers(t *testing.T) {
 			}
 			return false
 		})
-		if trigger.DeadLetterKey(key) != stream.DeadLetterKey(key) {
-			t.Errorf("dead letters of triggers are in %q, looked for in %q", trigger.DeadLetterKey(key), stream.DeadLetterKey(key))
-		}
 		stop()
 		add(2)
 		if behind, _, oldest := position(); behind != 2 || time.Since(oldest).Abs() > time.Minute {

@@ -2,14 +2,9 @@ package stream
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"strings"
-	"time"
-)
 
-// maxReason bounds the reason in a dead letter, in bytes.
-const maxReason = 1024
+	"github.com/luatx/luatx/internal/group"
+)
 
 // usedUp says whether an entry of so many deliveries is not to be delivered again.
 func (s *subscription) usedUp(deliveries int64) bool {
@@ -19,7 +14,7 @@ func (s *subscription) usedUp(deliveries int64) bool {
 // bury moves an entry in flight to the dead-letter stream and frees its place. Where that fails it waits for another
 // attempt, and is not delivered meanwhile. It reports whether the place was the last of a closed ledger.
 func (s *subscription) bury(e *entry, reason string) (last bool) {
-	reason = bounded(reason)
+	reason = group.Reason(reason)
 	outcome, err := s.moveToDead(e, reason)
 	if err != nil {
 		s.outage.begins("dead-letter", err)
@@ -33,39 +28,23 @@ func (s *subscription) bury(e *entry, reason string) (last bool) {
 }
 
 // buried counts and logs what became of an entry that was to be moved.
-func (s *subscription) buried(e *entry, outcome, reason string) {
+func (s *subscription) buried(e *entry, outcome group.Outcome, reason string) {
 	s.outage.over("dead-letter")
 	switch outcome {
-	case "moved":
+	case group.Moved:
 		s.counts.deadLettered.Add(1)
 		s.tellDeadLettered(e, reason)
 		s.outage.log.Error("stream: entry went to the dead-letter stream", "entry", e.id, "deliveries", e.deliveries,
 			"dead_letter", s.cfg.DeadLetter, "reason", reason)
-	case "trimmed":
+	case group.Trimmed:
 		s.noteTrimmed(e.id)
 	default:
 		s.outage.log.Debug("stream: refused entry was claimed by another consumer", "entry", e.id)
 	}
 }
 
-func (s *subscription) moveToDead(e *entry, reason string) (string, error) {
+func (s *subscription) moveToDead(e *entry, reason string) (group.Outcome, error) {
 	ctx, cancel := context.WithTimeout(s.detached, ackTimeout)
 	defer cancel()
-	reply, err := deadLetterScript.Run(ctx, s.client, []string{s.cfg.Stream, s.cfg.DeadLetter}, s.cfg.Group, s.consumer,
-		e.id, reason, e.from, time.Since(e.first).Milliseconds(), time.Since(e.read).Milliseconds()).Slice()
-	if err != nil {
-		return "", err
-	}
-	if len(reply) == 0 {
-		return "", errors.New("the reply is empty")
-	}
-	return fmt.Sprint(reply[0]), nil
-}
-
-// bounded cuts a text between two characters.
-func bounded(text string) string {
-	if len(text) > maxReason {
-		text = text[:maxReason]
-	}
-	return strings.ToValidUTF8(text, "")
+	return s.member.Bury(ctx, e.id, group.Grave{Key: s.cfg.DeadLetter, Reason: reason, Consumer: e.from, First: e.first, Last: e.read})
 }

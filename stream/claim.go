@@ -6,19 +6,16 @@ import (
 	"slices"
 
 	"github.com/redis/go-redis/v9"
-)
 
-// pendingPage is how many pending entries are looked at in one command.
-const pendingPage = 100
+	"github.com/luatx/luatx/internal/group"
+)
 
 // claim takes over entries that nobody has acked for MaxIdleTime, as far as there are places for them.
 func (r *reader) claim(ctx context.Context) error {
 	known := r.ledger.known()
 	for from := "-"; ctx.Err() == nil; {
 		// Which of them are idle is found out here: Redis 6.0 cannot be asked.
-		page, err := r.client.XPendingExt(ctx, &redis.XPendingExtArgs{
-			Stream: r.cfg.Stream, Group: r.cfg.Group, Start: from, End: "+", Count: pendingPage,
-		}).Result()
+		page, err := r.member.Pending(ctx, "", from)
 		if err != nil {
 			return err
 		}
@@ -35,10 +32,10 @@ func (r *reader) claim(ctx context.Context) error {
 			}
 			idle = idle[places:]
 		}
-		if len(page) < pendingPage {
+		if len(page) < group.Page {
 			return nil
 		}
-		from = behind(page[len(page)-1].ID)
+		from = group.Behind(page[len(page)-1].ID)
 	}
 	return nil
 }
@@ -51,7 +48,7 @@ func (r *reader) takeOver(ctx context.Context, idle []redis.XPendingExt) error {
 	for i, p := range idle {
 		ids[i] = p.ID
 	}
-	claimed, err := r.claimIDs(ctx, ids)
+	claimed, err := r.member.Claim(ctx, r.cfg.MaxIdleTime, ids)
 	if err != nil {
 		return err
 	}
@@ -83,9 +80,9 @@ func (r *reader) takeIn(ctx context.Context, own []redis.XPendingExt) (left int,
 			r.bury(e, fmt.Sprintf("delivered %d times and never settled: its consumer died, hung or lost it", p.RetryCount))
 		}
 	}
-	found, err := r.fetch(ctx, ids)
+	found, err := r.member.Fetch(ctx, ids...)
 	for i, f := range found {
-		if f.deliveries == 0 {
+		if f.Deliveries == 0 {
 			continue
 		}
 		if e, fresh := r.ledger.hold(ids[i]); fresh {

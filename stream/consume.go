@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/group"
 	"github.com/luatx/luatx/internal/inbound"
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/message"
@@ -176,7 +177,7 @@ func (c *consumption) collect(batch []*message.RawMessage) []*message.RawMessage
 
 // handle runs the handlers of a batch, commits it, and returns the next.
 func (c *consumption) handle(ctx context.Context, h *handlers, batch []*message.RawMessage) ([]*message.RawMessage, error) {
-	var next *redis.XStreamSliceCmd
+	var next group.Read
 	places := 0
 	if ctx.Err() == nil {
 		places, _ = c.ledger.tryReserve(c.cfg.BatchSize, false)
@@ -185,11 +186,11 @@ func (c *consumption) handle(ctx context.Context, h *handlers, batch []*message.
 		if places == 0 {
 			return nil
 		}
-		next = c.groupCommand(c.work, places, noWait)
-		return []redis.Cmder{readOnce{next}}
+		next = c.member.NewRead(c.work, places, -1)
+		return []redis.Cmder{next}
 	})
 	h.run(g, batch)
-	if next == nil {
+	if next.XStreamSliceCmd == nil {
 		c.ledger.release(places)
 		return nil, nil
 	}

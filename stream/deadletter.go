@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/internal/group"
 )
 
 // deadFields is how many fields internal/lua/deadletter.lua puts before those of the entry.
@@ -22,14 +22,7 @@ var ErrNotDeadLetter = errors.New("stream: not a dead letter")
 
 // DeadLetterKey returns the default key of a stream's dead-letter stream: the stream's key with :dead behind it, in
 // braces where it needs them to hash to the stream's slot.
-func DeadLetterKey(stream string) string {
-	for _, key := range []string{stream + ":dead", "{" + stream + "}:dead"} {
-		if slot.Of(key) == slot.Of(stream) {
-			return key
-		}
-	}
-	return "{" + slot.Text(slot.Of(stream)) + "}:" + stream + ":dead"
-}
+func DeadLetterKey(stream string) string { return group.DeadLetterKey(stream) }
 
 // DeadLetter is an entry that a consumer group has given up.
 type DeadLetter struct {
@@ -55,7 +48,7 @@ type DeadLetter struct {
 func DeadLetters(ctx context.Context, client redis.UniversalClient, key string) iter.Seq2[DeadLetter, error] {
 	return func(yield func(DeadLetter, error) bool) {
 		for from := "-"; ; {
-			page, err := entriesRaw(ctx, client, key, from, "+", pendingPage)
+			page, err := entriesRaw(ctx, client, key, from, "+", group.Page)
 			if err != nil {
 				yield(DeadLetter{}, fmt.Errorf("stream: list dead letters of %q: %w", key, err))
 				return
@@ -65,10 +58,10 @@ func DeadLetters(ctx context.Context, client redis.UniversalClient, key string) 
 					return
 				}
 			}
-			if len(page) < pendingPage {
+			if len(page) < group.Page {
 				return
 			}
-			from = behind(page[len(page)-1].id)
+			from = group.Behind(page[len(page)-1].id)
 		}
 	}
 }
@@ -118,7 +111,7 @@ func PutBackAll(ctx context.Context, client redis.UniversalClient, key string) (
 		if err != nil && !errors.Is(err, ErrNotDeadLetter) {
 			return n, err
 		}
-		if after(dead.ID, last[0].ID) {
+		if group.Compare(dead.ID, last[0].ID) > 0 {
 			break
 		}
 		if err != nil {

@@ -2,8 +2,9 @@ package stream
 
 import (
 	"context"
-	"slices"
 	"time"
+
+	"github.com/luatx/luatx/internal/group"
 )
 
 // heartbeat keeps the entries in flight from being claimed, until ctx ends. What another consumer has claimed all the
@@ -30,27 +31,12 @@ func (s *subscription) beat(ctx context.Context) {
 	if len(ids) == 0 {
 		return
 	}
-	if err := s.hold(ctx, ids, 0, false); err != nil {
+	if err := s.member.Hold(ctx, ids, 0, false); err != nil {
 		s.ledger.unbeaten(ids)
-		if ctx.Err() == nil && !isNoGroup(err) { // the reader makes it again
+		if ctx.Err() == nil && !group.IsGone(err) { // the reader makes it again
 			s.outage.begins("heartbeat", err)
 		}
 		return
 	}
 	s.outage.over("heartbeat")
-}
-
-// hold says how long entries have been idle, of those that are still this consumer's. Undelivered takes back their last
-// delivery.
-func (s *subscription) hold(ctx context.Context, ids []string, idle time.Duration, undelivered bool) error {
-	for some := range slices.Chunk(ids, pendingPage) {
-		args := []any{s.cfg.Group, s.consumer, idle.Milliseconds(), undelivered}
-		for _, id := range some {
-			args = append(args, id)
-		}
-		if err := holdScript.Run(ctx, s.client, []string{s.cfg.Stream}, args...).Err(); err != nil {
-			return err
-		}
-	}
-	return nil
 }

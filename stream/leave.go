@@ -39,7 +39,7 @@ func (s *subscription) offerNacked(entries []*entry) {
 func (s *subscription) offer(ids []string, idle time.Duration, undelivered bool) {
 	ctx, cancel := context.WithTimeout(s.detached, finishTimeout)
 	defer cancel()
-	if err := s.hold(ctx, ids, idle, undelivered); err != nil {
+	if err := s.member.Hold(ctx, ids, idle, undelivered); err != nil {
 		s.outage.log.Warn("stream: entries given back stay pending", "entries", len(ids), "error", err)
 	}
 }
@@ -51,11 +51,7 @@ func (s *subscription) leave() {
 	}
 	ctx, cancel := context.WithTimeout(s.detached, finishTimeout)
 	defer cancel()
-	pending, err := s.pendingOf(ctx, "-", 1)
-	if err == nil && len(pending) == 0 {
-		err = s.client.XGroupDelConsumer(ctx, s.cfg.Stream, s.cfg.Group, s.consumer).Err()
-	}
-	if err != nil && !isNoGroup(err) {
-		s.outage.log.Warn("stream: consumer stays in the group", "consumer", s.consumer, "error", err)
+	if err := s.member.Leave(ctx); err != nil {
+		s.outage.log.Warn("stream: consumer stays in the group", "consumer", s.member.Consumer, "error", err)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -170,22 +169,6 @@ func TestReserveEndsWithItsContext(t *testing.T) {
 			t.Errorf("%d places, want none", n)
 		}
 	})
-}
-
-func TestIDs(t *testing.T) {
-	t.Parallel()
-	top := uint64(math.MaxUint64)
-	for _, id := range [][2]string{{"5-0", "5-1"}, {joinID(4, top), "5-0"}, {"0-0", "0-1"}} {
-		if got := behind(id[0]); got != id[1] {
-			t.Errorf("behind %s is %s, want %s", id[0], got, id[1])
-		}
-		if got := before(id[1]); got != id[0] {
-			t.Errorf("before %s is %s, want %s", id[1], got, id[0])
-		}
-	}
-	if got := before("0-0"); got != "0-0" {
-		t.Errorf("before 0-0 is %s", got)
-	}
 }
 
 // replyError is an error that a server answers.

@@ -60,7 +60,7 @@ type DeadLettered struct {
 }
 
 func (s *subscription) source(e *entry) message.Source {
-	return message.Source{Stream: s.cfg.Stream, Group: s.cfg.Group, Consumer: s.consumer, Entry: e.id}
+	return message.Source{Stream: s.cfg.Stream, Group: s.cfg.Group, Consumer: s.member.Consumer, Entry: e.id}
 }
 
 // given counts a message that is given out, and tells of it.
@@ -69,7 +69,7 @@ func (s *subscription) given(e *entry, claimedFrom string) {
 	if s.cfg.Observer.Delivered == nil {
 		return
 	}
-	if claimedFrom == s.consumer {
+	if claimedFrom == s.member.Consumer {
 		claimedFrom = ""
 	}
 	observe.Tell(s.detached, s.cfg.Logger, s.cfg.Observer.Delivered, Delivered{s.source(e), e.deliveries, claimedFrom})

@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+
+	"github.com/luatx/luatx/internal/group"
 )
 
 // outage logs when something begins to fail and when it works again, and nothing in between. While the server cannot be
@@ -21,11 +23,11 @@ const notReady = ""
 var notReadyCodes = []string{"LOADING", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "BUSY ", "NOREPLICAS", "UNBLOCKED"}
 
 func isNotReady(err error) bool {
-	if !isReply(err) {
+	if !group.IsReply(err) {
 		return true
 	}
 	for _, code := range notReadyCodes {
-		if hasPrefix(err, code) {
+		if group.HasCode(err, code) {
 			return true
 		}
 	}

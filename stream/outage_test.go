@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/internal/group"
 	"github.com/luatx/luatx/internal/sleep"
 )
 
@@ -56,7 +57,7 @@ func (f *fakeServer) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 			return f.err
 		}
 		switch cmd := cmd.(type) {
-		case readOnce:
+		case group.Read:
 			if len(f.entries) > 0 {
 				cmd.SetVal([]redis.XStream{{Messages: []redis.XMessage{{ID: f.entries[0], Values: map[string]any{"data": f.entries[0]}}}}})
 				f.entries = f.entries[1:]

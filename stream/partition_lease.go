@@ -32,7 +32,7 @@ func newPartition(ctx context.Context, m *member, i int) (*partition, error) {
 	if err != nil {
 		return nil, err
 	}
-	sub.consumer = m.name
+	sub.member.Consumer = m.name
 	return &partition{subscription: sub, m: m, void: m.void[i], lease: m.leases[i], begun: time.Now()}, nil
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/internal/group"
 	"github.com/luatx/luatx/internal/inbound"
 	"github.com/luatx/luatx/internal/sleep"
 	"github.com/luatx/luatx/message"
@@ -152,7 +153,7 @@ func (p *partition) fails(ctx context.Context, it *item) (waits bool) {
 // dig buries an item, and tries until that is done, or ctx has ended.
 func (p *partition) dig(ctx context.Context, it *item, reason string) bool {
 	for failures := 1; ; failures++ {
-		outcome, err := p.moveToDead(&it.entry, bounded(reason))
+		outcome, err := p.moveToDead(&it.entry, group.Reason(reason))
 		if err == nil {
 			p.buried(&it.entry, outcome, reason)
 			return true
@@ -217,7 +218,7 @@ func (p *partition) answer(ctx context.Context, kind string, reply []any) error 
 	case "used":
 		deliveries, _ := reply[1].(int64)
 		now := time.Now()
-		it := &item{entry: entry{id: id, deliveries: deliveries, from: p.consumer, first: now, read: now}}
+		it := &item{entry: entry{id: id, deliveries: deliveries, from: p.member.Consumer, first: now, read: now}}
 		p.dig(ctx, it, fmt.Sprintf("delivered %d times and never settled: its consumers died or hung", deliveries))
 	case "trimmed":
 		p.noteTrimmed(id)
@@ -231,7 +232,7 @@ func (p *partition) answer(ctx context.Context, kind string, reply []any) error 
 func (p *partition) item(id string, deliveries int64, fields any) *item {
 	now := time.Now()
 	return &item{
-		entry:  entry{id: id, deliveries: deliveries, from: p.consumer, first: now, read: now},
+		entry:  entry{id: id, deliveries: deliveries, from: p.member.Consumer, first: now, read: now},
 		fields: fields, settled: make(chan struct{}),
 	}
 }
@@ -242,7 +243,7 @@ func (p *partition) open(it *item) {
 		return
 	}
 	id := it.id
-	if it.msg, it.size, it.err = p.unmarshal(id, fieldMap(it.fields)); it.err != nil {
+	if it.msg, it.size, it.err = p.unmarshal(id, group.Values(it.fields)); it.err != nil {
 		it.msg = nil
 		return
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/internal/group"
 	"github.com/luatx/luatx/internal/sleep"
 	"github.com/luatx/luatx/message"
 )
@@ -94,21 +95,21 @@ func (r *reader) await(ctx context.Context) ([]*message.RawMessage, error) {
 		return nil, nil
 	}
 	block := max(r.ledger.untilDue(time.Until(r.claimAt)), minBlock)
-	cmd := r.groupCommand(ctx, places, min(block, r.cfg.BlockTimeout))
-	_ = r.client.Process(ctx, readOnce{cmd}) // the command holds its error
+	cmd := r.member.NewRead(ctx, places, min(block, r.cfg.BlockTimeout))
+	_ = r.client.Process(ctx, cmd) // the command holds its error
 	return r.openReply(cmd, places)
 }
 
 // openReply opens the entries of a reply, on places reserved before. Entries in flight, or waiting for redelivery, already
 // need none.
-func (r *reader) openReply(cmd *redis.XStreamSliceCmd, places int) ([]*message.RawMessage, error) {
+func (r *reader) openReply(cmd group.Read, places int) ([]*message.RawMessage, error) {
 	defer func() { r.ledger.release(places) }()
-	if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
+	entries, err := cmd.Entries()
+	if err != nil {
 		r.lost(err)
 		return nil, err
 	}
 	r.outage.over("read")
-	entries := entriesOf(cmd)
 	batch := make([]*message.RawMessage, 0, len(entries))
 	for _, x := range entries {
 		e, fresh := r.ledger.hold(x.ID)
@@ -116,7 +117,7 @@ func (r *reader) openReply(cmd *redis.XStreamSliceCmd, places int) ([]*message.R
 			continue
 		}
 		places--
-		if msg := r.open(e, fetched{1, x.Values}); msg != nil {
+		if msg := r.open(e, group.Fetched{Deliveries: 1, Values: x.Values}); msg != nil {
 			batch = append(batch, msg)
 		}
 	}
@@ -127,7 +128,7 @@ func (r *reader) openReply(cmd *redis.XStreamSliceCmd, places int) ([]*message.R
 func (r *reader) readOwn(ctx context.Context) error {
 	known := r.ledger.known()
 	for from := "-"; ; {
-		page, err := r.pendingOf(ctx, from, pendingPage)
+		page, err := r.member.Pending(ctx, r.member.Consumer, from)
 		if err != nil {
 			return err
 		}
@@ -144,10 +145,10 @@ func (r *reader) readOwn(ctx context.Context) error {
 			}
 			lost = lost[places:]
 		}
-		if len(page) < pendingPage {
+		if len(page) < group.Page {
 			return nil
 		}
-		from = behind(page[len(page)-1].ID)
+		from = group.Behind(page[len(page)-1].ID)
 	}
 }
 
@@ -155,7 +156,7 @@ func (r *reader) readOwn(ctx context.Context) error {
 // request only before it is sent.
 func (r *reader) lost(err error) {
 	r.recoverOwn.Store(true)
-	if !isReply(err) && !errors.Is(err, context.Canceled) {
+	if !group.IsReply(err) && !errors.Is(err, context.Canceled) {
 		r.doubt.Store(true)
 	}
 }
@@ -166,8 +167,8 @@ func (s *subscription) failed(ctx context.Context, op string, err error) {
 		return
 	}
 	switch {
-	case isNoGroup(err):
-		made, err := s.makeGroup(ctx)
+	case group.IsGone(err):
+		made, err := s.member.Create(ctx, s.start)
 		if err != nil {
 			s.outage.begins(op, err)
 		} else if made {
@@ -175,7 +176,7 @@ func (s *subscription) failed(ctx context.Context, op string, err error) {
 		}
 	default:
 		s.outage.begins(op, err)
-		if c, ok := s.client.(interface{ ReloadState(ctx context.Context) }); ok && !isReply(err) {
+		if c, ok := s.client.(interface{ ReloadState(ctx context.Context) }); ok && !group.IsReply(err) {
 			c.ReloadState(ctx)
 		}
 	}

@@ -52,7 +52,7 @@ func (s *subscription) redeliverDue(ctx context.Context, due []*entry, failures 
 	for i, e := range due {
 		ids[i] = e.id
 	}
-	found, err := s.fetch(ctx, ids)
+	found, err := s.member.Fetch(ctx, ids...)
 	if err != nil {
 		s.failed(ctx, "redeliver", err)
 		for _, e := range due {
@@ -62,7 +62,7 @@ func (s *subscription) redeliverDue(ctx context.Context, due []*entry, failures 
 	}
 	s.outage.over("redeliver")
 	for i, f := range found {
-		if f.deliveries > 0 {
+		if f.Deliveries > 0 {
 			s.counts.redelivered.Add(1)
 			s.hand(due[i], f)
 			continue

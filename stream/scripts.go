@@ -6,16 +6,11 @@ import (
 	"github.com/luatx/luatx/internal/lua"
 )
 
-// Each script may be sent again after a lost reply: the second run finds the work done. Fetch counts a delivery for each.
+// Each script may be sent again after a lost reply: the second run finds the work done.
 var (
-	acknowledgeScript = redis.NewScript(lua.Script("acknowledge", nil))
-	deadLetterScript  = redis.NewScript(lua.Script("deadletter", nil))
-	putBackScript     = redis.NewScript(lua.Script("putback", nil))
-	fetchScript       = redis.NewScript(lua.Script("fetch", nil))
-	holdScript        = redis.NewScript(lua.Script("hold", nil))
-	dismissScript     = redis.NewScript(lua.Script("dismiss", nil))
-	trimScript        = redis.NewScript(lua.Script("trim", nil))
-	leaseScript       = redis.NewScript(lua.Script("lease", nil))
-	membersScript     = redis.NewScript(lua.Script("members", nil))
-	partitionScript   = redis.NewScript(lua.Script("partition", nil))
+	putBackScript   = redis.NewScript(lua.Script("putback", nil))
+	trimScript      = redis.NewScript(lua.Script("trim", nil))
+	leaseScript     = redis.NewScript(lua.Script("lease", nil))
+	membersScript   = redis.NewScript(lua.Script("members", nil))
+	partitionScript = redis.NewScript(lua.Script("partition", nil))
 )

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/luatx/luatx/internal/group"
 	"github.com/luatx/luatx/internal/inbound"
 	"github.com/luatx/luatx/internal/sleep"
 	"github.com/luatx/luatx/message"
@@ -25,8 +26,8 @@ const (
 type subscription struct {
 	*Subscriber
 	detached context.Context // outlives the subscription: messages in flight are still settled
-	consumer string
-	start    string
+	member   group.Member
+	start    string // of the group, if it is made here
 	ledger   *ledger
 	outage   outage
 	decoded  atomic.Int64 // bytes in flight that went through codecs
@@ -39,20 +40,23 @@ func newSubscription(ctx context.Context, s *Subscriber, inFlight int) (*subscri
 	sub := &subscription{
 		Subscriber: s,
 		detached:   context.WithoutCancel(ctx),
-		consumer:   s.cfg.Consumer,
+		member:     group.Member{Client: s.client, Stream: s.cfg.Stream, Group: s.cfg.Group, Consumer: s.cfg.Consumer},
+		start:      s.cfg.StartID,
 		ledger:     newLedger(inFlight),
 		out:        make(chan *message.RawMessage, inFlight),
 	}
 	log := s.cfg.Logger.With("stream", s.cfg.Stream, "group", s.cfg.Group)
 	sub.outage.log = log
-	if sub.consumer == "" {
-		sub.consumer = consumerName()
+	if sub.member.Consumer == "" {
+		sub.member.Consumer = consumerName()
 	}
-	var err error
-	if sub.start, err = sub.startID(ctx); err != nil {
-		return nil, fmt.Errorf("stream: where to start reading %q: %w", s.cfg.Stream, err)
+	if sub.start == "$" { // a group that is made again later must lose nothing
+		var err error
+		if sub.start, err = group.LastID(ctx, s.client, s.cfg.Stream); err != nil {
+			return nil, fmt.Errorf("stream: where to start reading %q: %w", s.cfg.Stream, err)
+		}
 	}
-	if _, err := sub.makeGroup(ctx); err != nil {
+	if _, err := sub.member.Create(ctx, sub.start); err != nil {
 		return nil, fmt.Errorf("stream: make group %q of %q: %w", s.cfg.Group, s.cfg.Stream, err)
 	}
 	return sub, nil
@@ -86,23 +90,23 @@ func (s *subscription) run(ctx context.Context, loop func(context.Context)) {
 }
 
 // hand gives out an entry that is held; one that cannot be is no longer held.
-func (s *subscription) hand(e *entry, f fetched) {
+func (s *subscription) hand(e *entry, f group.Fetched) {
 	if msg := s.open(e, f); msg != nil {
 		s.out <- msg
 	}
 }
 
 // open makes a message of an entry that is held, to be given out; nil where it cannot be, and is no longer held.
-func (s *subscription) open(e *entry, f fetched) *message.RawMessage {
-	if f.values == nil {
+func (s *subscription) open(e *entry, f group.Fetched) *message.RawMessage {
+	if f.Values == nil {
 		s.ack(e.id)
 		s.noteTrimmed(e.id)
 		s.ledger.forget(e)
 		return nil
 	}
 	before := e.from
-	s.ledger.delivered(e, s.consumer, f.deliveries)
-	msg, size, err := s.unmarshal(e.id, f.values)
+	s.ledger.delivered(e, s.member.Consumer, f.Deliveries)
+	msg, size, err := s.unmarshal(e.id, f.Values)
 	if err != nil {
 		s.malformed(e, err)
 		return nil
@@ -232,10 +236,11 @@ func (s *subscription) ack(id string) {
 }
 
 func (s *subscription) acknowledge(ctx context.Context, id string) error {
-	if !s.cfg.DeleteAcked {
-		return s.client.XAck(ctx, s.cfg.Stream, s.cfg.Group, id).Err()
+	if s.cfg.DeleteAcked {
+		return s.member.AckAndDelete(ctx, id)
 	}
-	return acknowledgeScript.Run(ctx, s.client, []string{s.cfg.Stream}, s.cfg.Group, id).Err()
+	_, err := s.member.Ack(ctx, id)
+	return err
 }
 
 func (s *subscription) noteTrimmed(id string) {

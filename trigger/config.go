@@ -7,9 +7,10 @@ import (
 	"log/slog"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/luatx/luatx/internal/group"
+	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/message"
 )
 
@@ -70,7 +71,7 @@ type Config struct {
 	// with the default Retry is about three minutes; with NoDeadLetter there is no bound.
 	MaxDeliveries int
 	// DeadLetter is the key of the stream for what has failed MaxDeliveries times or for good (message.Permanent), and
-	// for what no payload can be built of. It must share the tag of Stream. Defaults to DeadLetterKey(Stream), in
+	// for what no payload can be built of. It must share the tag of Stream. Defaults to stream.DeadLetterKey(Stream), in
 	// ModePubSub to none: what cannot be built is logged and dropped.
 	DeadLetter string
 	// NoDeadLetter leaves such entries pending. They are tried again forever: those that failed for good at the longest
@@ -116,7 +117,7 @@ func (c Config) withDefaults() Config {
 			}
 		}
 		if c.DeadLetter == "" && !c.NoDeadLetter {
-			c.DeadLetter = DeadLetterKey(c.Stream)
+			c.DeadLetter = group.DeadLetterKey(c.Stream)
 		}
 	}
 	if c.Driver != nil {
@@ -195,27 +196,8 @@ func (c Config) refuseStream(refuse func(bool, string, string)) {
 	refuse(c.LastIDKey != "" && c.LastIDKey == c.Stream, "LastIDKey", "use another key than the stream's")
 	refuse(c.ClaimInterval < time.Millisecond, "ClaimInterval", "use at least 1 ms, or 0 for the default")
 	refuse(c.MaxIdleTime < time.Millisecond, "MaxIdleTime", "use at least 1 ms, or 0 for the default")
-	refuse(c.Stream != "" && c.DeadLetter != "" && (c.DeadLetter == c.Stream || hashed(c.DeadLetter) != hashed(c.Stream)),
-		"DeadLetter", "use DeadLetterKey, or another key with the stream's tag in braces; or set NoDeadLetter")
-}
-
-// DeadLetterKey returns the default key of a stream's dead letters: :dead behind the stream's key, which is put in braces
-// where it has no tag.
-func DeadLetterKey(stream string) string {
-	if hashed(stream) != stream {
-		return stream + ":dead"
-	}
-	return "{" + stream + "}:dead"
-}
-
-// hashed is the part of a key that decides its slot.
-func hashed(key string) string {
-	if _, rest, ok := strings.Cut(key, "{"); ok {
-		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
-			return tag
-		}
-	}
-	return key
+	refuse(c.Stream != "" && c.DeadLetter != "" && (c.DeadLetter == c.Stream || slot.Of(c.DeadLetter) != slot.Of(c.Stream)),
+		"DeadLetter", "use stream.DeadLetterKey, or another key with the stream's tag in braces; or set NoDeadLetter")
 }
 
 // logger names mode, function, and stream or channels on every line.

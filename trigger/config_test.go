@@ -155,17 +155,6 @@ func TestRetryIsMerged(t *testing.T) {
 	}
 }
 
-func TestDeadLetterKey(t *testing.T) {
-	t.Parallel()
-	for stream, want := range map[string]string{
-		"orders": "{orders}:dead", "{7}:orders": "{7}:orders:dead", "{}orders": "{{}orders}:dead", "a{7}b": "a{7}b:dead",
-	} {
-		if got := DeadLetterKey(stream); got != want {
-			t.Errorf("%s: %s, want %s", stream, got, want)
-		}
-	}
-}
-
 func TestCausesAreTold(t *testing.T) {
 	t.Parallel()
 	reply := func(text string) error { return replyError(text) }

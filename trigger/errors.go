@@ -8,7 +8,7 @@ import (
 	"net"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/luatx/luatx/internal/group"
 )
 
 var (
@@ -80,7 +80,7 @@ func explain(err error) error {
 func replies(codes ...string) func(error) bool {
 	return func(err error) bool {
 		for _, code := range codes {
-			if hasPrefix(err, code) {
+			if group.HasCode(err, code) {
 				return true
 			}
 		}
@@ -106,20 +106,5 @@ func isNetwork(err error) bool {
 	if _, ok := errors.AsType[net.Error](err); ok {
 		return true
 	}
-	return !isReply(err) || replies("LOADING", "MASTERDOWN", "CLUSTERDOWN", "READONLY", "NOREPLICAS", "BUSY ", "ERR max number of clients", "MISCONF", "OOM")(err)
+	return !group.IsReply(err) || replies("LOADING", "MASTERDOWN", "CLUSTERDOWN", "READONLY", "NOREPLICAS", "BUSY ", "ERR max number of clients", "MISCONF", "OOM")(err)
 }
-
-// isReply is false for an error of the network: no server has answered.
-func isReply(err error) bool {
-	_, ok := errors.AsType[redis.Error](err)
-	return ok
-}
-
-// hasPrefix tells an error reply by its code.
-func hasPrefix(err error, code string) bool {
-	reply, ok := errors.AsType[redis.Error](err)
-	return ok && strings.HasPrefix(reply.Error(), code)
-}
-
-// isNoGroup tells the reply for a group that is gone; that of a script begins otherwise on older servers.
-func isNoGroup(err error) bool { return isReply(err) && strings.Contains(err.Error(), "NOGROUP") }

@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/group"
 )
 
 const (
-	// pendingPage is how many pending entries are looked at in one command.
-	pendingPage = 100
 	// claimAtOnce is how many entries of others are taken over at once.
 	claimAtOnce = 16
 	// doubtTime is how long a request may be on its way whose reply never came.
@@ -23,11 +23,11 @@ const (
 	leaveAfter = 10
 )
 
-// group reads a stream as a consumer of a group. Its name is new every time, so what is pending for it and not known here
+// grouped reads a stream as a consumer of a group. Its name is new every time, so what is pending for it and not known here
 // was lost on the way.
-type group struct {
+type grouped struct {
 	link
-	consumer string
+	member group.Member
 
 	mu      sync.Mutex
 	held    map[string]bool // entries given out
@@ -36,7 +36,7 @@ type group struct {
 	beat    sync.WaitGroup
 
 	// What follows belongs to NextDelivery and Reconnect.
-	start      string // of a group that is made here
+	from       string // where a group begins that is made here
 	recover    bool   // a reply may have been lost
 	doubtUntil time.Time
 	claimAt    time.Time
@@ -48,8 +48,11 @@ type waiting struct {
 	fields map[string]string
 }
 
-func newGroup(l link) *group {
-	return &group{link: l, consumer: l.cfg.Function + "-" + uuid(), held: map[string]bool{}}
+func newGrouped(l link) *grouped {
+	return &grouped{
+		link: l, held: map[string]bool{},
+		member: group.Member{Client: l.client, Stream: l.cfg.Stream, Group: l.cfg.Group, Consumer: l.cfg.Function + "-" + uuid()},
+	}
 }
 
 // uuid returns a random UUID (version 4).
@@ -61,21 +64,21 @@ func uuid() string {
 }
 
 // Reconnect makes the group where it does not exist, and the stream with it.
-func (g *group) Reconnect(ctx context.Context) error {
+func (g *grouped) Reconnect(ctx context.Context) error {
 	var err error
-	if g.start == "" {
-		g.start, err = g.startID(ctx)
+	if g.from == "" {
+		g.from, err = g.start(ctx)
 	}
+	var made bool
 	if err == nil {
-		err = g.client.XGroupCreateMkStream(ctx, g.cfg.Stream, g.cfg.Group, g.start).Err()
+		made, err = g.member.Create(ctx, g.from)
 	}
-	switch {
-	case hasPrefix(err, "BUSYGROUP"):
-	case err != nil:
+	if err != nil {
 		g.reload(ctx, err)
 		return err
-	default:
-		g.log.Info("trigger: group made", "start", g.start)
+	}
+	if made {
+		g.log.Info("trigger: group made", "start", g.from)
 	}
 	g.recover = true
 	g.keepBeating(ctx)
@@ -83,7 +86,7 @@ func (g *group) Reconnect(ctx context.Context) error {
 }
 
 // NextDelivery gives out what was given back, lost or left behind, lowest id first, and then what is new.
-func (g *group) NextDelivery(ctx context.Context, wait time.Duration) (*Delivery, error) {
+func (g *grouped) NextDelivery(ctx context.Context, wait time.Duration) (*Delivery, error) {
 	for ctx.Err() == nil {
 		if err := g.upkeep(ctx); err != nil {
 			return nil, g.lost(err)
@@ -111,27 +114,25 @@ func (g *group) NextDelivery(ctx context.Context, wait time.Duration) (*Delivery
 }
 
 // lost notes that a reply may have been lost, or a request be still on its way.
-func (g *group) lost(err error) error {
+func (g *grouped) lost(err error) error {
 	g.recover = true
-	if !isReply(err) {
+	if !group.IsReply(err) {
 		g.doubtUntil = time.Now().Add(doubtTime)
 	}
 	return err
 }
 
 // readNew reads one new entry into those that wait.
-func (g *group) readNew(ctx context.Context, wait time.Duration) (bool, error) {
+func (g *grouped) readNew(ctx context.Context, wait time.Duration) (bool, error) {
 	ctx, cancel := within(ctx, wait)
 	defer cancel()
-	// A pipeline that is never executed builds the command, read timeout and all.
-	cmd := g.client.Pipeline().XReadGroup(ctx, &redis.XReadGroupArgs{
-		Group: g.cfg.Group, Consumer: g.consumer, Streams: []string{g.cfg.Stream, ">"}, Count: 1, Block: wait,
-	})
-	_ = g.client.Process(ctx, readOnce{cmd}) // the command holds its error
-	entry, ok, err := readOne(cmd)
-	if err != nil || !ok {
+	cmd := g.member.NewRead(ctx, 1, wait)
+	_ = g.client.Process(ctx, cmd) // the command holds its error
+	entries, err := cmd.Entries()
+	if err != nil || len(entries) == 0 {
 		return false, err
 	}
+	entry := entries[0]
 	g.push(waiting{entry.ID, textFields(entry.Values)})
 	if g.cfg.Ordered && time.Now().Before(g.doubtUntil) {
 		g.recover = true // what a late request has read goes before it
@@ -140,7 +141,7 @@ func (g *group) readNew(ctx context.Context, wait time.Duration) (bool, error) {
 }
 
 // upkeep finds what is pending and was never given out: here, and in its turn at others.
-func (g *group) upkeep(ctx context.Context) error {
+func (g *grouped) upkeep(ctx context.Context) error {
 	if g.recover {
 		if err := g.findOwn(ctx); err != nil {
 			return err
@@ -161,8 +162,8 @@ func (g *group) upkeep(ctx context.Context) error {
 }
 
 // findOwn finds entries that are pending for this consumer and unknown here.
-func (g *group) findOwn(ctx context.Context) error {
-	return g.pending(ctx, g.consumer, func(page []redis.XPendingExt) (bool, error) {
+func (g *grouped) findOwn(ctx context.Context) error {
+	return g.pending(ctx, g.member.Consumer, func(page []redis.XPendingExt) (bool, error) {
 		for _, p := range page {
 			g.push(waiting{id: p.ID})
 		}
@@ -172,7 +173,7 @@ func (g *group) findOwn(ctx context.Context) error {
 
 // claim takes over entries of which nothing was heard for MaxIdleTime, this consumer's own included. It reports whether
 // there may be more.
-func (g *group) claim(ctx context.Context) (more bool, err error) {
+func (g *grouped) claim(ctx context.Context) (more bool, err error) {
 	var idle []string
 	err = g.pending(ctx, "", func(page []redis.XPendingExt) (bool, error) {
 		for _, p := range page { // Redis 6.0 cannot be asked for idle ones alone
@@ -185,96 +186,69 @@ func (g *group) claim(ctx context.Context) (more bool, err error) {
 	if err != nil || len(idle) == 0 {
 		return false, err
 	}
-	// Ids alone are asked for: that counts no delivery, and Redis 6 answers a nil for an entry that is gone.
-	cmd := g.client.Pipeline().XClaimJustID(ctx, &redis.XClaimArgs{
-		Stream: g.cfg.Stream, Group: g.cfg.Group, Consumer: g.consumer, MinIdle: g.cfg.MaxIdleTime, Messages: idle,
-	})
-	if err := g.client.Process(ctx, claimOnce{cmd}); err != nil {
+	claimed, err := g.member.Claim(ctx, g.cfg.MaxIdleTime, idle)
+	if err != nil {
 		return false, err
 	}
-	for _, id := range cmd.Val() {
+	for _, id := range claimed {
 		g.push(waiting{id: id})
 	}
 	return len(idle) == claimAtOnce, nil
 }
 
-// pending shows the pending entries of a consumer, of all where it is empty, page by page, as long as more is true. It asks
-// inside a transaction: outside of one the client may ask a replica, which may not know yet.
-func (g *group) pending(ctx context.Context, consumer string, show func([]redis.XPendingExt) (more bool, err error)) error {
+// pending shows the pending entries of a consumer, of all where it is empty, page by page, as long as more is true.
+func (g *grouped) pending(ctx context.Context, consumer string, show func([]redis.XPendingExt) (more bool, err error)) error {
 	for from := "-"; ; {
-		var cmd *redis.XPendingExtCmd
-		_, err := g.client.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
-			cmd = pipe.XPendingExt(ctx, &redis.XPendingExtArgs{
-				Stream: g.cfg.Stream, Group: g.cfg.Group, Start: from, End: "+", Count: pendingPage, Consumer: consumer,
-			})
-			return nil
-		})
+		page, err := g.member.Pending(ctx, consumer, from)
 		if err != nil {
 			return err
 		}
-		page := cmd.Val()
-		if more, err := show(page); err != nil || !more || len(page) < pendingPage {
+		if more, err := show(page); err != nil || !more || len(page) < group.Page {
 			return err
 		}
-		from = behind(page[len(page)-1].ID)
+		from = group.Behind(page[len(page)-1].ID)
 	}
 }
 
 // deliver gives out an entry that is still this consumer's; nil where it is not, or is gone.
-func (g *group) deliver(ctx context.Context, w waiting) (*Delivery, error) {
+func (g *grouped) deliver(ctx context.Context, w waiting) (*Delivery, error) {
 	attempt := int64(1)
 	if w.fields == nil {
-		reply, err := redeliverScript.Run(ctx, g.client, []string{g.cfg.Stream}, g.cfg.Group, g.consumer, w.id).Slice()
-		if err != nil {
+		found, err := g.member.Fetch(ctx, w.id)
+		switch {
+		case err != nil:
 			return nil, err
-		}
-		if len(reply) == 0 {
+		case found[0].Deliveries == 0:
 			g.log.Debug("trigger: entry is another consumer's", "entry", w.id)
 			return nil, nil
-		}
-		attempt, _ = reply[0].(int64)
-		if len(reply) < 2 {
+		case found[0].Values == nil:
 			g.log.Error("trigger: entry was trimmed before it was acked", "entry", w.id)
 			return nil, nil
 		}
-		w.fields = fieldList(reply[1])
+		attempt, w.fields = found[0].Deliveries, textFields(found[0].Values)
 	}
 	id := w.id // Done must not keep the fields in memory
 	g.hold(id)
 	return &Delivery{
-		Stream: g.cfg.Stream, ID: id, Group: g.cfg.Group, Consumer: g.consumer, Fields: w.fields, Attempt: attempt,
+		Stream: g.cfg.Stream, ID: id, Group: g.cfg.Group, Consumer: g.member.Consumer, Fields: w.fields, Attempt: attempt,
 		Time: time.Now(), Done: func(settled bool) { g.done(id, settled) },
 	}, nil
 }
 
-// fieldList makes fields of names and values in turn.
-func fieldList(reply any) map[string]string {
-	list, _ := reply.([]any)
-	fields := make(map[string]string, len(list)/2)
-	for pair := range slices.Chunk(list, 2) {
-		if len(pair) == 2 {
-			fields[fmt.Sprint(pair[0])] = fmt.Sprint(pair[1])
-		}
-	}
-	return fields
-}
-
 // Ack implements Driver.
-func (g *group) Ack(ctx context.Context, d *Delivery) error {
-	n, err := g.client.XAck(ctx, g.cfg.Stream, g.cfg.Group, d.ID).Result()
-	if err == nil && n == 0 {
+func (g *grouped) Ack(ctx context.Context, d *Delivery) error {
+	pending, err := g.member.Ack(ctx, d.ID)
+	if err == nil && !pending {
 		g.log.Info("trigger: acked entry was pending for nobody: it was acked before, or claimed by another", "entry", d.ID)
 	}
 	return err
 }
 
 // DeadLetter implements DeadLetterer.
-func (g *group) DeadLetter(ctx context.Context, d *Delivery, reason string) error {
-	what, err := deadLetterScript.Run(ctx, g.client, []string{g.cfg.Stream, g.cfg.DeadLetter}, g.cfg.Group, g.consumer, d.ID,
-		bounded(reason), time.Since(d.Time).Milliseconds()).Text()
-	if isNoGroup(err) {
-		return nil // made anew, the group delivers it again
-	}
+func (g *grouped) DeadLetter(ctx context.Context, d *Delivery, reason string) error {
+	what, err := g.member.Bury(ctx, d.ID, group.Grave{
+		Key: g.cfg.DeadLetter, Reason: reason, Consumer: g.member.Consumer, First: d.Time, Last: d.Time,
+	})
 	if err == nil {
 		g.log.Error("trigger: entry given up", "entry", d.ID, "dead_letter", g.cfg.DeadLetter, "what", what)
 	}
@@ -282,16 +256,16 @@ func (g *group) DeadLetter(ctx context.Context, d *Delivery, reason string) erro
 }
 
 // push makes an entry wait, unless it is known.
-func (g *group) push(w waiting) {
+func (g *grouped) push(w waiting) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	at, found := slices.BinarySearchFunc(g.waiting, w, func(a, b waiting) int { return compareIDs(a.id, b.id) })
+	at, found := slices.BinarySearchFunc(g.waiting, w, func(a, b waiting) int { return group.Compare(a.id, b.id) })
 	if !found && !g.held[w.id] {
 		g.waiting = slices.Insert(g.waiting, at, w)
 	}
 }
 
-func (g *group) pop() (w waiting, ok bool) {
+func (g *grouped) pop() (w waiting, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.waiting) == 0 {
@@ -302,19 +276,19 @@ func (g *group) pop() (w waiting, ok bool) {
 	return w, true
 }
 
-func (g *group) anyWaiting() bool {
+func (g *grouped) anyWaiting() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return len(g.waiting) > 0
 }
 
-func (g *group) hold(id string) {
+func (g *grouped) hold(id string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.held[id] = true
 }
 
-func (g *group) done(id string, settled bool) {
+func (g *grouped) done(id string, settled bool) {
 	g.mu.Lock()
 	delete(g.held, id)
 	g.mu.Unlock()
@@ -323,14 +297,14 @@ func (g *group) done(id string, settled bool) {
 	}
 }
 
-func (g *group) known(id string) bool {
+func (g *grouped) known(id string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.held[id] || slices.ContainsFunc(g.waiting, func(w waiting) bool { return w.id == id })
 }
 
 // mine returns all entries that are known to be this consumer's.
-func (g *group) mine() (ids []string) {
+func (g *grouped) mine() (ids []string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for id := range g.held {
@@ -343,7 +317,7 @@ func (g *group) mine() (ids []string) {
 }
 
 // Close offers what is left to others, and leaves the group.
-func (g *group) Close() error {
+func (g *grouped) Close() error {
 	g.mu.Lock()
 	stop := g.beating
 	g.mu.Unlock()
@@ -358,7 +332,7 @@ func (g *group) Close() error {
 var errNoReply = errors.New("a request may still be on its way")
 
 // leave removes the consumer, unless something is pending for it, or may yet become so.
-func (g *group) leave() {
+func (g *grouped) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), replySlack)
 	defer cancel()
 	err := g.say(ctx, g.cfg.MaxIdleTime)
@@ -366,17 +340,17 @@ func (g *group) leave() {
 		err = errNoReply
 	}
 	if err == nil {
-		err = leaveScript.Run(ctx, g.client, []string{g.cfg.Stream}, g.cfg.Group, g.consumer, -1).Err()
+		err = g.member.Leave(ctx)
 	}
-	if err != nil && !isNoGroup(err) {
-		g.log.Warn("trigger: consumer stays in the group", "consumer", g.consumer, "error", err)
+	if err != nil {
+		g.log.Warn("trigger: consumer stays in the group", "consumer", g.member.Consumer, "error", err)
 	}
 }
 
 // dismiss removes the consumers of processes that are gone, once nothing is pending for them.
-func (g *group) dismiss(ctx context.Context) {
+func (g *grouped) dismiss(ctx context.Context) {
 	idle := leaveAfter * max(g.cfg.MaxIdleTime, g.cfg.ClaimInterval, g.cfg.BlockTimeout)
-	gone, err := leaveScript.Run(ctx, g.client, []string{g.cfg.Stream}, g.cfg.Group, g.consumer, idle.Milliseconds()).Int64()
+	gone, err := g.member.Dismiss(ctx, idle)
 	if gone > 0 {
 		g.log.Info("trigger: consumers that were gone are removed", "consumers", gone)
 	}

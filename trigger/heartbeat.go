@@ -2,12 +2,13 @@ package trigger
 
 import (
 	"context"
-	"slices"
 	"time"
+
+	"github.com/luatx/luatx/internal/group"
 )
 
 // keepBeating keeps what this consumer works on, or is about to, from being claimed, until Close.
-func (g *group) keepBeating(ctx context.Context) {
+func (g *grouped) keepBeating(ctx context.Context) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.beating != nil {
@@ -31,18 +32,11 @@ func (g *group) keepBeating(ctx context.Context) {
 }
 
 // say says how long the entries of this consumer have been idle.
-func (g *group) say(ctx context.Context, idle time.Duration) error {
-	for some := range slices.Chunk(g.mine(), pendingPage) {
-		args := []any{g.cfg.Group, g.consumer, idle.Milliseconds()}
-		for _, id := range some {
-			args = append(args, id)
-		}
-		ctx, cancel := context.WithTimeout(ctx, replySlack)
-		err := holdScript.Run(ctx, g.client, []string{g.cfg.Stream}, args...).Err()
-		cancel()
-		if err != nil && !isNoGroup(err) {
-			return err
-		}
+func (g *grouped) say(ctx context.Context, idle time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, replySlack)
+	defer cancel()
+	if err := g.member.Hold(ctx, g.mine(), idle, false); err != nil && !group.IsGone(err) {
+		return err
 	}
 	return nil
 }

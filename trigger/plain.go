@@ -9,8 +9,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/luatx/luatx/internal/sleep"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/group"
+	"github.com/luatx/luatx/internal/sleep"
 )
 
 // maxOpen bounds the entries that are done, and cannot be left behind because one before them is not.
@@ -43,7 +45,7 @@ func newPlain(l link) *plain { return &plain{link: l} }
 
 // Reconnect finds out where to begin, once, and then that the stream can be read.
 func (p *plain) Reconnect(ctx context.Context) error {
-	start, err := p.startID(ctx)
+	start, err := p.start(ctx)
 	if err == nil && p.position == "" && p.cfg.LastIDKey != "" {
 		start, err = p.restore(ctx, start)
 	}
@@ -65,7 +67,7 @@ func (p *plain) restore(ctx context.Context, otherwise string) (string, error) {
 	switch {
 	case errors.Is(err, redis.Nil):
 		return otherwise, nil
-	case hasPrefix(err, "WRONGTYPE") || err == nil && (kept == "$" || !entryID.MatchString(kept)):
+	case group.HasCode(err, "WRONGTYPE") || err == nil && (kept == "$" || !entryID.MatchString(kept)):
 		return "", &OptionError{Option: "LastIDKey", Remedy: "name a key of its own", Err: fmt.Errorf("%w: the key holds no entry id", ErrOption)}
 	default:
 		p.stored = kept
@@ -85,12 +87,14 @@ func (p *plain) NextDelivery(ctx context.Context, wait time.Duration) (*Delivery
 	}
 	ctx, cancel := within(ctx, wait)
 	defer cancel()
-	entry, ok, err := readOne(p.client.XRead(ctx, &redis.XReadArgs{
-		Streams: []string{p.cfg.Stream, p.position}, Count: 1, Block: wait,
-	}))
-	if err != nil || !ok {
+	streams, err := p.client.XRead(ctx, &redis.XReadArgs{Streams: []string{p.cfg.Stream, p.position}, Count: 1, Block: wait}).Result()
+	if errors.Is(err, redis.Nil) {
+		return nil, nil
+	}
+	if err != nil {
 		return nil, err
 	}
+	entry := streams[0].Messages[0]
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.position = entry.ID
@@ -172,11 +176,11 @@ func (p *plain) DeadLetter(ctx context.Context, d *Delivery, reason string) erro
 // Close ends the client.
 func (p *plain) Close() error { return p.end() }
 
-// bury writes a dead letter in the form that deadletter.lua gives it.
+// bury writes a dead letter in the form of internal/lua/deadletter.lua.
 func (l *link) bury(ctx context.Context, d *Delivery, reason string, fields map[string]string) error {
 	at := d.Time.UnixMilli()
 	values := []any{
-		"dead-reason", bounded(reason), "dead-stream", d.Stream, "dead-entry", d.ID, "dead-group", d.Group,
+		"dead-reason", group.Reason(reason), "dead-stream", d.Stream, "dead-entry", d.ID, "dead-group", d.Group,
 		"dead-consumer", d.Consumer, "dead-deliveries", d.Attempt, "dead-first", at, "dead-last", at,
 	}
 	for _, name := range slices.Sorted(maps.Keys(fields)) {

@@ -90,7 +90,7 @@ func TestPlainFailures(t *testing.T) {
 			t.Errorf("the position is %s, want that of the last entry, %s", last, first[3].ID)
 		}
 		letters := 0
-		for letter, err := range streams.DeadLetters(t.Context(), client, trigger.DeadLetterKey(s.key)) {
+		for letter, err := range streams.DeadLetters(t.Context(), client, streams.DeadLetterKey(s.key)) {
 			if err != nil || letter.Reason != "bad" || letter.Deliveries != 3 || letter.Stream != s.key || letter.Values["data"] != "2" {
 				t.Errorf("%+v, %v", letter, err)
 			}

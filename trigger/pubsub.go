@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/slot"
 )
 
 // inboxSize is how many messages are kept that no function was free for. What follows waits in the network, until the
@@ -41,7 +43,7 @@ func (p *pubSub) sets() [][]string {
 	}
 	var sets [][]string
 	for _, channel := range p.cfg.Channels {
-		at := slices.IndexFunc(sets, func(set []string) bool { return hashed(set[0]) == hashed(channel) })
+		at := slices.IndexFunc(sets, func(set []string) bool { return slot.Of(set[0]) == slot.Of(channel) })
 		if at < 0 {
 			sets = append(sets, []string{channel})
 		} else {

@@ -3,6 +3,8 @@ package trigger
 import (
 	"context"
 	"slices"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -10,6 +12,16 @@ import (
 
 	"github.com/luatx/luatx/message"
 )
+
+// number returns the milliseconds of an entry's id, which the fake driver counts up from 1.
+func number(t *testing.T, msg *message.RawMessage) int {
+	t.Helper()
+	n, err := strconv.Atoi(strings.TrimSuffix(msg.ID(), "-0"))
+	if err != nil {
+		t.Error(err)
+	}
+	return n
+}
 
 // TestRetriesAreBounded checks that a trigger whose every entry fails stops to receive new ones, and goes on when it can.
 func TestRetriesAreBounded(t *testing.T) {
@@ -75,8 +87,7 @@ func TestRetriesRunWhenTheyAreDue(t *testing.T) {
 			if ids, _ := ran.all(); len(ids) > 3 {
 				return nil
 			}
-			ms, _ := splitID(msg.ID())
-			return message.RetryAfter(errFake, time.Duration(ms)*170*time.Millisecond)
+			return message.RetryAfter(errFake, time.Duration(number(t, msg))*170*time.Millisecond)
 		}})
 		began := time.Now()
 		time.Sleep(5 * time.Second)
@@ -117,8 +128,7 @@ func TestProgress(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				fake := newFake(t, 0)
 				s := begin(t, Config{Driver: fake, ProgressTimeout: 50 * time.Second, Run: func(ctx context.Context, msg *message.RawMessage) error {
-					n, _ := splitID(msg.ID())
-					return c.run(ctx, int(n)) //nolint:gosec // a small number
+					return c.run(ctx, number(t, msg))
 				}})
 				stop := make(chan struct{})
 				go func() {

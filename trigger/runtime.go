@@ -126,7 +126,7 @@ func newDriver(cfg Config, log *slog.Logger) (Driver, error) {
 	case cfg.Mode == ModePubSub:
 		return newPubSub(link), nil
 	case cfg.Group != "":
-		return newGroup(link), nil
+		return newGrouped(link), nil
 	default:
 		return newPlain(link), nil
 	}

@@ -128,7 +128,7 @@ func TestEntryThatAlwaysFailsIsDeadLetteredByDefault(t *testing.T) {
 		redistest.Eventually(t, "a dead letter, or 10 seconds", func() bool {
 			return tr.Stats().DeadLettered == 1 || time.Since(from) > 10*time.Second
 		})
-		for letter, err := range streams.DeadLetters(t.Context(), client, trigger.DeadLetterKey(s.key)) {
+		for letter, err := range streams.DeadLetters(t.Context(), client, streams.DeadLetterKey(s.key)) {
 			if err != nil || letter.Reason != errAlways.Error() || letter.Deliveries != 20 {
 				t.Errorf("%+v, %v", letter, err)
 			}

@@ -85,7 +85,7 @@ func TestFailures(t *testing.T) {
 			deliveries int64
 		}
 		var got []dead
-		for letter, err := range streams.DeadLetters(t.Context(), client, trigger.DeadLetterKey(s.key)) {
+		for letter, err := range streams.DeadLetters(t.Context(), client, streams.DeadLetterKey(s.key)) {
 			if err != nil || letter.Stream != s.key || letter.Group != "g" || time.Since(letter.Last) > time.Minute || letter.Entry == "" {
 				t.Errorf("%+v, %v", letter, err)
 			}
@@ -96,7 +96,7 @@ func TestFailures(t *testing.T) {
 			t.Errorf("dead letters %+v, want %+v", got, want)
 		}
 		mended.Store(true)
-		if n, err := streams.PutBackAll(t.Context(), client, trigger.DeadLetterKey(s.key)); n != 3 || err != nil {
+		if n, err := streams.PutBackAll(t.Context(), client, streams.DeadLetterKey(s.key)); n != 3 || err != nil {
 			t.Errorf("put back %d, %v", n, err)
 		}
 		redistest.Eventually(t, "what was put back to run", func() bool { return slices.Equal(done.list()[8:], []string{"bad", "permanent"}) })
@@ -339,7 +339,7 @@ func TestStaleOwner(t *testing.T) {
 			if err != nil || pending[0].Consumer != "thief" || pending[0].RetryCount != 2 || pending[0].Idle < 200*time.Millisecond {
 				t.Errorf("pending %+v, %v", pending, err)
 			}
-			if n := client.XLen(t.Context(), trigger.DeadLetterKey(s.key)).Val(); n != 0 {
+			if n := client.XLen(t.Context(), streams.DeadLetterKey(s.key)).Val(); n != 0 {
 				t.Errorf("%d dead letters", n)
 			}
 		})
@@ -365,7 +365,7 @@ func TestDeadLetterKeepsManyFields(t *testing.T) {
 			tr := begin(t, cfg)
 			redistest.Eventually(t, "a dead letter", func() bool { return tr.Stats().DeadLettered == 1 })
 			letters := 0
-			for letter, err := range streams.DeadLetters(t.Context(), client, trigger.DeadLetterKey(s.key)) {
+			for letter, err := range streams.DeadLetters(t.Context(), client, streams.DeadLetterKey(s.key)) {
 				must(t, err)
 				if letters++; len(letter.Values) != fields+1 || letter.Values["field4999"] != "value4999" || letter.Values["data"] != "x" || letter.Reason != "bad" {
 					t.Errorf("group %q: a dead letter of %d fields, reason %q", group, len(letter.Values), letter.Reason)

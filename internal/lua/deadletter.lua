@@ -10,16 +10,20 @@
 
 local STREAM, DEAD, GROUP, CONSUMER, ID = @STREAM, @DEAD, ARGV[1], ARGV[2], ARGV[3]
 
--- Lua hands at most 8,000 values to a command, fewer outside of Redis. An entry of more names and values becomes one value: the length of each
--- text in bytes, a colon, and the text.
-local MOST_TEXTS = 2000
+-- Lua hands at most 8,000 values to a command, fewer outside of Redis. An entry of more names and values becomes one value:
+-- the length of each text in bytes, a colon, and the text. Outside of Redis the same limit holds for table.concat.
+local MOST_TEXTS, MOST_PARTS = 2000, 1000
 
 local function pack_texts(texts)
-  local parts = {}
+  local packed, parts = {}, {}
   for i, text in ipairs(texts) do
-    parts[2 * i - 1], parts[2 * i] = #text .. ':', text
+    parts[#parts + 1] = #text .. ':' .. text
+    if #parts == MOST_PARTS or i == #texts then
+      packed[#packed + 1] = table.concat(parts)
+      parts = {}
+    end
   end
-  return table.concat(parts)
+  return table.concat(packed)
 end
 
 local pending = redis.pcall('XPENDING', STREAM, GROUP, ID, ID, 1, CONSUMER)

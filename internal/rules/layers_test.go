@@ -27,7 +27,7 @@ var layers = [][]string{
 	{"internal/commit"},
 	{"internal/shard"},
 	{"internal/eval", "internal/record"},
-	{"internal/command", "internal/identity", "internal/inbound", "internal/outboxentry", "internal/settle"},
+	{"internal/command", "internal/group", "internal/identity", "internal/inbound", "internal/outboxentry", "internal/settle"},
 	{"internal/apt", "internal/docs", "internal/lua", "internal/mark", "internal/msgpack", "internal/observe", "internal/pretty", "internal/race", "internal/respproxy", "internal/sbom", "internal/sleep", "internal/slot", "message"},
 }
 
@@ -35,7 +35,7 @@ var layers = [][]string{
 var only = map[string][]string{
 	"idempotency": {"."},
 	"sqltx":       {"internal/settle", "internal/sleep", "message"},
-	"trigger":     {"message", "internal/observe", "internal/sleep"},
+	"trigger":     {"message", "internal/group", "internal/observe", "internal/sleep", "internal/slot"},
 }
 
 // place finds a package, given relative to the module, in the layers.

@@ -1,6 +1,7 @@
-package stream
+package group
 
 import (
+	"cmp"
 	"math"
 	"strconv"
 	"strings"
@@ -18,21 +19,8 @@ func joinID(ms, seq uint64) string {
 	return strconv.FormatUint(ms, 10) + "-" + strconv.FormatUint(seq, 10)
 }
 
-// before is the greatest id below this one.
-func before(id string) string {
-	ms, seq := splitID(id)
-	switch {
-	case seq > 0:
-		return joinID(ms, seq-1)
-	case ms > 0:
-		return joinID(ms-1, math.MaxUint64)
-	default:
-		return "0-0"
-	}
-}
-
-// behind is the least id above this one; Redis 6.0 has no exclusive ranges.
-func behind(id string) string {
+// Behind returns the least id above this one; Redis 6.0 has no exclusive ranges.
+func Behind(id string) string {
 	ms, seq := splitID(id)
 	if seq == math.MaxUint64 {
 		return joinID(ms+1, 0)
@@ -40,9 +28,9 @@ func behind(id string) string {
 	return joinID(ms, seq+1)
 }
 
-// after reports whether id a is greater than b.
-func after(a, b string) bool {
+// Compare orders entry ids as cmp.Compare does.
+func Compare(a, b string) int {
 	ams, aseq := splitID(a)
 	bms, bseq := splitID(b)
-	return ams > bms || ams == bms && aseq > bseq
+	return cmp.Or(cmp.Compare(ams, bms), cmp.Compare(aseq, bseq))
 }

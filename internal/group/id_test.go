@@ -1,0 +1,21 @@
+package group
+
+import "testing"
+
+func TestBehind(t *testing.T) {
+	t.Parallel()
+	for id, want := range map[string]string{"5-0": "5-1", "4-18446744073709551615": "5-0", "0-0": "0-1"} {
+		if got := Behind(id); got != want {
+			t.Errorf("Behind(%s) is %s, want %s", id, got, want)
+		}
+	}
+}
+
+func TestCompare(t *testing.T) {
+	t.Parallel()
+	for _, ids := range [][2]string{{"5-0", "5-1"}, {"5-9", "5-10"}, {"9-0", "10-0"}, {"4-18446744073709551615", "5-0"}} {
+		if Compare(ids[0], ids[1]) != -1 || Compare(ids[1], ids[0]) != 1 || Compare(ids[0], ids[0]) != 0 {
+			t.Errorf("%s is not below %s", ids[0], ids[1])
+		}
+	}
+}

@@ -1,0 +1,238 @@
+// Package group holds the commands of a member of a consumer group. Packages stream and trigger decide when to run them.
+package group
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/lua"
+)
+
+// Page is the number of entries that one command asks about at most.
+const Page = 100
+
+// Each script may be sent again after a lost reply: the second run finds the work done. Fetch counts a delivery for each run.
+var (
+	acknowledgeScript = redis.NewScript(lua.Script("acknowledge", nil))
+	deadLetterScript  = redis.NewScript(lua.Script("deadletter", nil))
+	dismissScript     = redis.NewScript(lua.Script("dismiss", nil))
+	fetchScript       = redis.NewScript(lua.Script("fetch", nil))
+	holdScript        = redis.NewScript(lua.Script("hold", nil))
+)
+
+// Member is one consumer of a group.
+type Member struct {
+	Client                  redis.UniversalClient
+	Stream, Group, Consumer string
+}
+
+// LastID returns the id of the last entry of a stream, and "0" if there is none.
+func LastID(ctx context.Context, client redis.UniversalClient, stream string) (string, error) {
+	last, err := client.XRevRangeN(ctx, stream, "+", "-", 1).Result()
+	switch {
+	case err != nil:
+		return "", err
+	case len(last) == 0:
+		return "0", nil
+	default:
+		return last[0].ID, nil
+	}
+}
+
+// Create creates the group, and the stream, if they do not exist. It returns false if the group exists.
+func (m *Member) Create(ctx context.Context, start string) (bool, error) {
+	err := m.Client.XGroupCreateMkStream(ctx, m.Stream, m.Group, start).Err()
+	if HasCode(err, "BUSYGROUP") {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Read is an XREADGROUP that the client does not send again. After a lost reply the next one would return other entries:
+// those in the lost reply would be pending for this consumer, and nobody would know.
+type Read struct{ *redis.XStreamSliceCmd }
+
+// NoRetry tells the client.
+func (Read) NoRetry() bool { return true }
+
+// NewRead makes the command that reads up to count new entries and waits for them for the time block. A negative time does
+// not wait.
+func (m *Member) NewRead(ctx context.Context, count int, block time.Duration) Read {
+	// A pipeline that is never executed builds the command, read timeout and all.
+	return Read{m.Client.Pipeline().XReadGroup(ctx, &redis.XReadGroupArgs{
+		Group: m.Group, Consumer: m.Consumer, Streams: []string{m.Stream, ">"}, Count: int64(count), Block: block,
+	})}
+}
+
+// Entries returns the entries of the reply. That there are none is not an error.
+func (r Read) Entries() ([]redis.XMessage, error) {
+	streams, err := r.Result()
+	if errors.Is(err, redis.Nil) || err == nil && len(streams) == 0 {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return streams[0].Messages, nil
+}
+
+// Pending lists up to Page entries that are pending for a consumer, or for all consumers if the name is empty, from an id
+// on. It asks in a transaction: outside of one the client may ask a replica, which may not know yet.
+func (m *Member) Pending(ctx context.Context, consumer, from string) ([]redis.XPendingExt, error) {
+	var cmd *redis.XPendingExtCmd
+	_, err := m.Client.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
+		cmd = pipe.XPendingExt(ctx, &redis.XPendingExtArgs{
+			Stream: m.Stream, Group: m.Group, Start: from, End: "+", Count: Page, Consumer: consumer,
+		})
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return cmd.Val(), nil
+}
+
+// claim is an XCLAIM that the client does not send again, for the reason that Read gives.
+type claim struct{ *redis.StringSliceCmd }
+
+// NoRetry tells the client.
+func (claim) NoRetry() bool { return true }
+
+// Claim takes over the entries that have been idle for the given time. It asks for ids alone: with entries Redis 6 answers a
+// nil for one that is gone, which the client cannot read.
+func (m *Member) Claim(ctx context.Context, idle time.Duration, ids []string) ([]string, error) {
+	cmd := m.Client.Pipeline().XClaimJustID(ctx, &redis.XClaimArgs{
+		Stream: m.Stream, Group: m.Group, Consumer: m.Consumer, MinIdle: idle, Messages: ids,
+	})
+	if err := m.Client.Process(ctx, claim{cmd}); err != nil {
+		return nil, err
+	}
+	return cmd.Val(), nil
+}
+
+// Fetched is an entry that was asked for by its id.
+type Fetched struct {
+	Deliveries int64          // this one included; 0 if it is not pending for this consumer
+	Values     map[string]any // nil if the entry is gone from the stream
+}
+
+// Fetch delivers entries once more that are pending for this consumer.
+func (m *Member) Fetch(ctx context.Context, ids ...string) ([]Fetched, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	reply, err := fetchScript.Run(ctx, m.Client, []string{m.Stream}, m.args(ids)...).Slice()
+	if err != nil {
+		return nil, err
+	}
+	if len(reply) != len(ids) {
+		return nil, fmt.Errorf("script fetch: %d answers to %d entries", len(reply), len(ids))
+	}
+	out := make([]Fetched, len(ids))
+	for i, item := range reply {
+		row, _ := item.([]any)
+		if len(row) == 0 {
+			continue
+		}
+		out[i].Deliveries, _ = row[0].(int64)
+		if len(row) > 1 && row[1] != nil {
+			out[i].Values = Values(row[1])
+		}
+	}
+	return out, nil
+}
+
+// Values makes a map of names and values that follow one another, as the client does.
+func Values(reply any) map[string]any {
+	list, _ := reply.([]any)
+	values := make(map[string]any, len(list)/2)
+	for i := 0; i+1 < len(list); i += 2 {
+		values[fmt.Sprint(list[i])] = list[i+1]
+	}
+	return values
+}
+
+// Hold sets the idle time of entries that are pending for this consumer. With undelivered it takes back their last
+// delivery.
+func (m *Member) Hold(ctx context.Context, ids []string, idle time.Duration, undelivered bool) error {
+	for some := range slices.Chunk(ids, Page) {
+		args := m.args(some, idle.Milliseconds(), undelivered)
+		if err := holdScript.Run(ctx, m.Client, []string{m.Stream}, args...).Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// args are the arguments of a script: the group, the consumer, some more, and entries.
+func (m *Member) args(ids []string, more ...any) []any {
+	args := append([]any{m.Group, m.Consumer}, more...)
+	for _, id := range ids {
+		args = append(args, id)
+	}
+	return args
+}
+
+// Ack acknowledges an entry. It returns false if the entry was not pending.
+func (m *Member) Ack(ctx context.Context, id string) (bool, error) {
+	n, err := m.Client.XAck(ctx, m.Stream, m.Group, id).Result()
+	return n > 0, err
+}
+
+// AckAndDelete acknowledges an entry and deletes it from the stream, in one step.
+func (m *Member) AckAndDelete(ctx context.Context, id string) error {
+	return acknowledgeScript.Run(ctx, m.Client, []string{m.Stream}, m.Group, id).Err()
+}
+
+// Grave says where an entry is moved that a consumer gives up, and why.
+type Grave struct {
+	Key    string // of the dead-letter stream
+	Reason string // Bury keeps the first 1,024 bytes
+	// Consumer is whom the entry was last delivered to.
+	Consumer string
+	// First and Last are the times of its deliveries.
+	First, Last time.Time
+}
+
+// Outcome is what became of an entry that was to be moved to the dead letters.
+type Outcome string
+
+// The outcomes.
+const (
+	Moved   Outcome = "moved"
+	Trimmed Outcome = "trimmed" // it is gone from the stream, and acknowledged
+	Lost    Outcome = "lost"    // it is another consumer's, or the group is gone
+)
+
+// Bury moves an entry to a dead-letter stream and acknowledges it, in one step.
+func (m *Member) Bury(ctx context.Context, id string, g Grave) (Outcome, error) {
+	reply, err := deadLetterScript.Run(ctx, m.Client, []string{m.Stream, g.Key}, m.Group, m.Consumer,
+		id, Reason(g.Reason), g.Consumer, time.Since(g.First).Milliseconds(), time.Since(g.Last).Milliseconds()).Slice()
+	if err != nil {
+		return "", err
+	}
+	if len(reply) == 0 {
+		return "", errors.New("script deadletter: the reply is empty")
+	}
+	return Outcome(fmt.Sprint(reply[0])), nil
+}
+
+// Dismiss removes the other consumers that have been idle for longer than the given time and have nothing pending. It
+// returns their number.
+func (m *Member) Dismiss(ctx context.Context, idle time.Duration) (int64, error) {
+	return dismissScript.Run(ctx, m.Client, []string{m.Stream}, m.Group, m.Consumer, idle.Milliseconds()).Int64()
+}
+
+// Leave removes this consumer from the group if nothing is pending for it.
+func (m *Member) Leave(ctx context.Context) error {
+	err := dismissScript.Run(ctx, m.Client, []string{m.Stream}, m.Group, m.Consumer, "").Err()
+	if IsGone(err) {
+		return nil
+	}
+	return err
+}

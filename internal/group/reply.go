@@ -1,0 +1,43 @@
+package group
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/slot"
+)
+
+// maxReason bounds the reason in a dead letter, in bytes.
+const maxReason = 1024
+
+// Reason cuts the text of an error to what a dead letter holds, between two characters.
+func Reason(text string) string {
+	return strings.ToValidUTF8(text[:min(len(text), maxReason)], "")
+}
+
+// DeadLetterKey returns the default key of a stream's dead letters: see package stream.
+func DeadLetterKey(stream string) string {
+	for _, key := range []string{stream + ":dead", "{" + stream + "}:dead"} {
+		if slot.Of(key) == slot.Of(stream) {
+			return key
+		}
+	}
+	return "{" + slot.Text(slot.Of(stream)) + "}:" + stream + ":dead"
+}
+
+// IsReply is false for an error of the network: no server has answered.
+func IsReply(err error) bool {
+	_, ok := errors.AsType[redis.Error](err)
+	return ok
+}
+
+// HasCode tells an error reply by how it begins.
+func HasCode(err error, code string) bool {
+	reply, ok := errors.AsType[redis.Error](err)
+	return ok && strings.HasPrefix(reply.Error(), code)
+}
+
+// IsGone tells the reply for a group that does not exist. Before Redis 7 the error of a script begins otherwise.
+func IsGone(err error) bool { return IsReply(err) && strings.Contains(err.Error(), "NOGROUP") }
