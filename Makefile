@@ -63,7 +63,7 @@ verify: race cluster fuzz api ## everything that takes longer than make test
 
 setup: ## fetch modules, servers to test with (Debian, Ubuntu) and the linter
 	@.ci/each go list -deps -test ./... >/dev/null
-	@SETUP=1 go run ./internal/redistest/found
+	@SETUP=1 go run ./internal/test/redistest/found
 	@SETUP=1 go run ./sqltx/sqltest/found
 	@SETUP=1 go run ./contrib/amqp/internal/rabbit/found
 	@.ci/linter >/dev/null
@@ -76,6 +76,6 @@ clean: ## remove what the targets built
 
 .PHONY: found
 found:
-	@go run ./internal/redistest/found
+	@go run ./internal/test/redistest/found
 	@go run ./sqltx/sqltest/found
 	@go run ./contrib/amqp/internal/rabbit/found

@@ -3,11 +3,9 @@ package luatx
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 
-	"github.com/luatx/luatx/internal/commit"
 	"github.com/luatx/luatx/internal/slot"
 )
 
@@ -38,26 +36,26 @@ func (t *Transactor) TransactBatch(ctx context.Context, items []BatchItem) []Bat
 	results := make([]BatchResult, len(items))
 	open := make([]*batchCall, 0, len(items))
 	for i, item := range items {
-		c, err := t.newCall(ctx, item.Aggregate, item.Func, item.Options)
+		c, err := t.newInvocation(ctx, item.Aggregate, item.Func, item.Options)
 		if err != nil {
 			results[i].Err = err
 			continue
 		}
-		open = append(open, &batchCall{call: c, BatchResult: &results[i]})
+		open = append(open, &batchCall{invocation: c, BatchResult: &results[i]})
 	}
 	open = t.checkAll(ctx, open)
 	for n := 0; ; n++ {
 		if open = t.attempt(ctx, open); len(open) == 0 {
 			return results
 		}
-		if again, _ := t.again(ctx, n, ErrConflict); !again { // each item has its own
+		if again, _ := t.retries(ctx, n, ErrConflict); !again { // each item has its own
 			return results
 		}
 	}
 }
 
 type batchCall struct {
-	*call
+	*invocation
 	*BatchResult
 	tx *Tx // to be committed; nil: there is nothing to commit
 }
@@ -80,7 +78,7 @@ func (t *Transactor) checkAll(ctx context.Context, calls []*batchCall) []*batchC
 func (t *Transactor) attempt(ctx context.Context, calls []*batchCall) []*batchCall {
 	var batch []*Tx
 	for _, c := range calls {
-		if c.tx, c.Result, c.Err = t.run(ctx, c.call); c.tx != nil {
+		if c.tx, c.Result, c.Err = t.run(ctx, c.invocation); c.tx != nil {
 			batch = append(batch, c.tx)
 		}
 	}
@@ -95,60 +93,4 @@ func (t *Transactor) attempt(ctx context.Context, calls []*batchCall) []*batchCa
 		}
 	}
 	return again
-}
-
-// call is one call of Transact, or one item of a batch, over all runs of its function.
-type call struct {
-	options
-	fn             func(*Tx) error
-	tag, aggregate string
-	delivery       delivery
-}
-
-func (t *Transactor) newCall(ctx context.Context, aggregate string, fn func(*Tx) error, opts []Option) (*call, error) {
-	if _, nested := TxFromContext(ctx); nested {
-		return nil, fmt.Errorf("%w: Transact inside a handler's transaction: record on that one", ErrNested)
-	}
-	if fn == nil {
-		return nil, errors.New("luatx: the transaction's function is nil")
-	}
-	tag, err := t.cfg.Keyspace.Tag(aggregate)
-	if err != nil {
-		return nil, err
-	}
-	c := &call{fn: fn, tag: tag, aggregate: aggregate, delivery: newDelivery(nil)}
-	for _, opt := range opts {
-		opt(&c.options)
-	}
-	if c.keep && c.id.Scope == "" {
-		return nil, errors.New("luatx: KeepReplies without WithID: there is nothing to find the replies by")
-	}
-	return c, nil
-}
-
-// run runs the call's function once, and prepares what it recorded. Without it, the result and the error are the
-// call's.
-func (t *Transactor) run(ctx context.Context, c *call) (*Tx, Result, error) {
-	tx := t.begin(c.tag, c.aggregate, &c.delivery)
-	defer tx.close()
-	tx.keep = c.keep
-	if c.id.Scope != "" {
-		if err := tx.Claim(c.id); err != nil {
-			return nil, Result{}, err
-		}
-	}
-	if err := c.fn(tx); err != nil {
-		if err := tx.failed(ctx, err); err != nil {
-			return nil, Result{}, err
-		}
-		return nil, Result{Outcome: Duplicate}, nil
-	}
-	ready, err := t.prepare(ctx, tx, commit.Input{})
-	if err != nil {
-		return nil, Result{}, err
-	}
-	if !ready {
-		return nil, t.nothing(), nil
-	}
-	return tx, Result{}, nil
 }

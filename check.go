@@ -41,14 +41,14 @@ func (t *Transactor) check(ctx context.Context, home shard.Shard, over <-chan st
 	ctx, cancel := context.WithTimeout(ctx, t.cfg.CommitTimeout)
 	defer cancel()
 	// A cluster's client must know the cluster before it can name a slot's node.
-	err := t.checks.do(ctx, over, "the cluster", func(ctx context.Context, failed func(error)) error {
+	err := t.checks.Do(ctx, over, "the cluster", func(ctx context.Context, failed func(error)) error {
 		return t.runner.Ask(ctx, home.Void, failed, func(context.Context, redis.UniversalClient) error { return nil })
 	})
 	if err != nil {
 		return checkError(err)
 	}
-	err = t.checks.do(ctx, over, "node "+t.runner.Node(ctx, home.Void), func(ctx context.Context, failed func(error)) error {
-		return (&check{t, home, failed}).run(ctx)
+	err = t.checks.Do(ctx, over, "node "+t.runner.Node(ctx, home.Void), func(ctx context.Context, failed func(error)) error {
+		return (&nodeCheck{t, home, failed}).run(ctx)
 	})
 	if err != nil {
 		return checkError(err)
@@ -59,21 +59,21 @@ func (t *Transactor) check(ctx context.Context, home shard.Shard, over <-chan st
 	return nil
 }
 
-// A check is one run of the check of a shard's node. It reports failed tries to failed.
-type check struct {
+// A nodeCheck is one run of the check of a shard's node. It reports failed tries to failed.
+type nodeCheck struct {
 	*Transactor
 	home   shard.Shard
 	failed func(error)
 }
 
-func (c *check) run(ctx context.Context) error {
+func (c *nodeCheck) run(ctx context.Context) error {
 	now, err := ask(ctx, c, func(ctx context.Context, node redis.UniversalClient) (time.Time, error) {
 		return node.Time(ctx).Result()
 	})
 	if err != nil {
 		return fmt.Errorf("TIME: %w", err)
 	}
-	c.observe(now)
+	c.setClock(now)
 	if err := c.server(ctx); err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (c *check) run(ctx context.Context) error {
 }
 
 // ask returns the reply of a command on the shard's node.
-func ask[T any](ctx context.Context, c *check, command func(context.Context, redis.UniversalClient) (T, error)) (reply T, err error) {
+func ask[T any](ctx context.Context, c *nodeCheck, command func(context.Context, redis.UniversalClient) (T, error)) (reply T, err error) {
 	err = c.runner.Ask(ctx, c.home.Void, c.failed, func(ctx context.Context, node redis.UniversalClient) error {
 		reply, err = command(ctx, node)
 		return err
@@ -91,7 +91,7 @@ func ask[T any](ctx context.Context, c *check, command func(context.Context, red
 
 // server checks what INFO reports about the server. CONFIG GET would tell as much, but a user who may run it can read the
 // server's passwords.
-func (c *check) server(ctx context.Context) error {
+func (c *nodeCheck) server(ctx context.Context) error {
 	info, err := ask(ctx, c, func(ctx context.Context, node redis.UniversalClient) (string, error) {
 		return node.Info(ctx).Result()
 	})
@@ -104,7 +104,7 @@ func (c *check) server(ctx context.Context) error {
 	return c.eviction(field(info, "maxmemory_policy:"))
 }
 
-func (c *check) version(version string) error {
+func (c *nodeCheck) version(version string) error {
 	major, _, _ := strings.Cut(version, ".")
 	n, err := strconv.Atoi(major)
 	known := err == nil
@@ -115,7 +115,7 @@ func (c *check) version(version string) error {
 	return nil
 }
 
-func (c *check) eviction(policy string) error {
+func (c *nodeCheck) eviction(policy string) error {
 	switch {
 	case policy == "noeviction":
 		return nil
@@ -130,7 +130,7 @@ func (c *check) eviction(policy string) error {
 }
 
 // undo asks for the rights of the undo.
-func (c *check) undo(ctx context.Context) error {
+func (c *nodeCheck) undo(ctx context.Context) error {
 	lacks, restores, err := c.commits.Probe(ctx, c.home, c.failed)
 	switch {
 	case err != nil:
@@ -159,7 +159,7 @@ func checkError(err error) error {
 }
 
 // denied logs that the server denies a command of the check, and skips it. Any other error is the check's.
-func (c *check) denied(command string, err error) error {
+func (c *nodeCheck) denied(command string, err error) error {
 	if _, answered := errors.AsType[redis.Error](err); !answered {
 		return fmt.Errorf("%s: %w", command, err)
 	}

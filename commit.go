@@ -2,26 +2,15 @@ package luatx
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/internal/commit"
-	"github.com/luatx/luatx/internal/eval"
 	"github.com/luatx/luatx/internal/shard"
-)
-
-const (
-	// slack is added to the time by which a commit must arrive: half a round trip, and clocks of masters that
-	// are not quite one.
-	slack = time.Second
-	// resolveTimeout bounds the question what became of a commit whose reply was lost.
-	resolveTimeout = 5 * time.Second
 )
 
 // commit sends a transaction and tells what became of it.
@@ -33,7 +22,7 @@ func (t *Transactor) commit(ctx context.Context, tx *Tx, input commit.Input) (Re
 	if !ready {
 		return t.nothing(), nil
 	}
-	if g, ok := ctx.Value(gatheringKey{}).(*gathering); ok {
+	if g, ok := ctx.Value(gatheringKey{}).(joiner); ok {
 		g.join(tx)
 	} else {
 		t.send(ctx, []*Tx{tx})
@@ -41,10 +30,15 @@ func (t *Transactor) commit(ctx context.Context, tx *Tx, input commit.Input) (Re
 	return t.finish(ctx, tx)
 }
 
+type gatheringKey struct{}
+
+// joiner is what a context holds by gatheringKey: it commits transactions together, and returns when the given one is answered.
+type joiner interface{ join(tx *Tx) }
+
 // prepare closes a transaction and makes it ready to be sent. It returns false if there is nothing to commit, and nothing
 // to remember.
 func (t *Transactor) prepare(ctx context.Context, tx *Tx, input commit.Input) (ready bool, err error) {
-	tx.close()
+	tx.end()
 	tx.commit.Input = input
 	if t.cfg.Observer.Committed != nil {
 		now := time.Now()
@@ -94,26 +88,6 @@ func (tx *Tx) tell() {
 		events = slices.Concat(tx.commit.Events, out.Emitted) // the relay keeps it
 	}
 	tx.relay.Committed(tx.commit.Shard.Slot, events, tx.reserved)
-}
-
-var outcomes = map[commit.State]Outcome{
-	commit.Committed: Committed, commit.Replayed: Replayed, commit.Duplicate: Duplicate,
-}
-
-// fill gives the recorded commands their replies, or the first commit's where it has kept them.
-func (t *Transactor) fill(cmds []redis.Cmder, out *commit.Outcome) {
-	var err error
-	switch {
-	case out.State == commit.Committed:
-		err = t.filler.Fill(cmds, out.Replies)
-	case out.Kept != "":
-		err = t.filler.FillFrames(cmds, out.Kept)
-	default:
-		fail(cmds, ErrRepliesLost)
-	}
-	if err != nil { // the commands carry the error
-		t.cfg.Logger.Error("luatx: committed, but its replies could not be read", "error", err)
-	}
 }
 
 // reserve asks the inline relay for a slot.
@@ -179,14 +153,14 @@ func (t *Transactor) judge(ctx context.Context, until time.Time, batch []*Tx) []
 	var now time.Time // those that shared a script share the time
 	for _, tx := range batch {
 		switch verdict := tx.verdict(); {
-		case verdict == unknown:
+		case verdict == answerUnknown:
 			unclear = append(unclear, tx)
-		case verdict == late && ctx.Err() == nil && time.Now().Before(until):
+		case verdict == answerLate && ctx.Err() == nil && time.Now().Before(until):
 			again = append(again, tx)
 		}
 		if tx.commit.Err == nil && !tx.commit.Now.Equal(now) {
 			now = tx.commit.Now
-			t.observe(now)
+			t.setClock(now)
 		}
 	}
 	if len(unclear) > 0 {
@@ -209,9 +183,9 @@ func (t *Transactor) resolveAll(ctx context.Context, unclear []*Tx) {
 type verdict int
 
 const (
-	holds   verdict = iota
-	late            // the clock was off; no copy of this token can take effect any more
-	unknown         // not committed by this request; an earlier one that was not answered may still be under way
+	answerHolds   verdict = iota
+	answerLate            // the clock was off; no copy of this token can take effect any more
+	answerUnknown         // not committed by this request; an earlier one that was not answered may still be under way
 )
 
 func (tx *Tx) verdict() verdict {
@@ -219,24 +193,24 @@ func (tx *Tx) verdict() verdict {
 	switch {
 	case c.Err != nil && c.Unanswered:
 		tx.err = c.Err
-		return unknown
+		return answerUnknown
 	case c.Err != nil:
 		tx.err = tx.t.serverError(c.Err)
-		return holds
+		return answerHolds
 	}
 	if c.Outcome.State == commit.Expired {
 		if c.Now.After(c.NotAfter) {
-			return late
+			return answerLate
 		}
-		return holds
+		return answerHolds
 	}
 	if !c.Unanswered || c.Outcome.State == commit.Broken {
-		return holds
+		return answerHolds
 	}
 	if tx.err = outcomeError(&c.Outcome, tx); tx.err != nil {
-		return unknown
+		return answerUnknown
 	}
-	return holds
+	return answerHolds
 }
 
 // resolve finds out what became of a token, and makes sure that it stays so.
@@ -255,43 +229,7 @@ func (t *Transactor) resolve(ctx context.Context, tx *Tx) {
 	}
 }
 
-// serverError translates an error that came instead of an outcome.
-func (t *Transactor) serverError(err error) error {
-	if ended, ok := errors.AsType[*eval.ServerError](err); ok {
-		if text := ended.Err.Error(); strings.Contains(text, "rror compiling script") {
-			return fmt.Errorf("luatx: script %s: %s", ended.Script, t.commits.Locate(text))
-		}
-	}
-	if refused := refusal(err); refused != nil {
-		return refused
-	}
-	return fmt.Errorf("luatx: not committed: %w", err)
-}
-
-// fail gives every recorded command the transaction's error.
-func fail(cmds []redis.Cmder, err error) {
-	for _, cmd := range cmds {
-		cmd.SetErr(err)
-	}
-}
-
-// reading is a look at the server's clock, and the local (monotonic) time it was taken at.
-type reading struct{ server, local time.Time }
-
-// drift is how far off the server's clock may be before it is read anew.
-const drift = 100 * time.Millisecond
-
-func (t *Transactor) observe(server time.Time) {
-	now := time.Now()
-	if d := server.Sub(t.serverTime(now)); d < -drift || d > drift || t.clock.Load() == nil {
-		t.clock.Store(&reading{server, now})
-	}
-}
-
-// serverTime is what the server's clock says at a local time, as far as is known.
-func (t *Transactor) serverTime(local time.Time) time.Time {
-	if r := t.clock.Load(); r != nil {
-		return r.server.Add(local.Sub(r.local))
-	}
-	return local
+// nothing is the result of a transaction in which there was nothing to commit.
+func (t *Transactor) nothing() Result {
+	return Result{Outcome: Committed, Replicated: t.cfg.Durability.script().On()}
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"regexp"
 	"time"
 
 	"github.com/luatx/luatx/message"
@@ -99,11 +98,7 @@ type Config struct {
 const (
 	maxCommitTimeout = 5 * time.Minute
 	maxCommands      = 1<<16 - 1 // as many as a plan can count
-	// maxArgs is the most arguments of one command: Lua's stack takes no more on every server.
-	maxArgs = 5000
 )
-
-var namespacePattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
 func (c Config) withDefaults() Config {
 	if c.Retention == 0 {

@@ -68,8 +68,3 @@ func (d Durability) fits(client redis.UniversalClient) error {
 func (d Durability) script() eval.Durability {
 	return eval.Durability{Replicas: d.Replicas, Fsync: d.Fsync, Timeout: d.Timeout}
 }
-
-// nothing is the result of a transaction in which there was nothing to commit.
-func (t *Transactor) nothing() Result {
-	return Result{Outcome: Committed, Replicated: t.cfg.Durability.script().On()}
-}

@@ -3,8 +3,6 @@ package luatx
 import (
 	"errors"
 	"fmt"
-
-	"github.com/luatx/luatx/internal/commit"
 )
 
 // What became of a transaction that did not commit, and what to do about it. Test with errors.Is.
@@ -129,15 +127,6 @@ func (e *OutboxFullError) Error() string {
 // Is makes errors.Is find ErrOutboxFull.
 func (e *OutboxFullError) Is(target error) bool { return target == ErrOutboxFull }
 
-// outboxFull says what is full.
-func (t *Transactor) outboxFull(slot int, what string) error {
-	limits := map[string]int{
-		"events": t.cfg.OutboxCapacity, "bytes": t.cfg.OutboxBytes, "parked": t.cfg.ParkedCapacity,
-		"parked bytes": t.cfg.ParkedBytes, "lane": t.cfg.LaneCapacity,
-	}
-	return &OutboxFullError{What: what, Limit: limits[what], Slot: slot}
-}
-
 // AbortError is a transaction that a procedure ended with abort or reject. Everything was undone, and the id, if there
 // is one, may be used again.
 //
@@ -168,30 +157,3 @@ type RollbackError struct {
 }
 
 func (e *RollbackError) Error() string { return "luatx: rollback failed: " + e.Text }
-
-// outcomeError is the error that a script's answer means; nil where the effect is in.
-func outcomeError(out *commit.Outcome, tx *Tx) error {
-	switch out.State {
-	case commit.Committed, commit.Replayed, commit.Duplicate:
-		return nil
-	case commit.Expired, commit.Tombstoned, commit.Absent:
-		return ErrExpired
-	case commit.Fenced:
-		return ErrFenced
-	case commit.Conflict:
-		return ErrConflict
-	case commit.Aborted, commit.Rejected:
-		return tx.abortError(out)
-	case commit.Full:
-		return tx.t.outboxFull(tx.commit.Shard.Slot, out.Text)
-	case commit.Failed:
-		return tx.commandError(out)
-	case commit.Broken:
-		return &RollbackError{out.Text}
-	case commit.Refused:
-		return refused(out.Text, nil)
-	case commit.Identity:
-		return fmt.Errorf("%w: it holds %q, this is %q", ErrKeyspace, out.Text, tx.t.identity)
-	}
-	return fmt.Errorf("luatx: unexpected outcome %q", out.State)
-}

@@ -7,10 +7,11 @@ import (
 	"log"
 	"log/slog"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
-	"github.com/redis/go-redis/v9"
 )
 
 // Keys of one aggregate share a slot, so that one script may touch them; they read the same inside and outside.

@@ -37,8 +37,6 @@ type gathered struct {
 	done    chan struct{}
 }
 
-type gatheringKey struct{}
-
 // Context implements link.Gathering.
 func (g *gathering) Context(parent context.Context) context.Context {
 	return context.WithValue(parent, gatheringKey{}, g)

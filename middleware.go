@@ -48,7 +48,7 @@ func Middleware(t *Transactor) message.Middleware {
 			delivery := deliveryOf(ctx, msg)
 			for n := 0; ; n++ {
 				outputs, err := t.handle(ctx, t.begin(tag, aggregate, delivery), msg, next)
-				if again, err := t.again(ctx, n, err); !again {
+				if again, err := t.retries(ctx, n, err); !again {
 					return outputs, err
 				}
 			}
@@ -58,10 +58,10 @@ func Middleware(t *Transactor) message.Middleware {
 
 // handle runs a handler once, in a transaction, and commits it.
 func (t *Transactor) handle(ctx context.Context, tx *Tx, msg *message.Message, next message.ProcessFunc) ([]*message.Message, error) {
-	defer tx.close()
+	defer tx.end()
 	outputs, err := next(tx.Context(ctx), msg)
 	if err != nil {
-		return nil, tx.failed(ctx, err)
+		return nil, tx.explain(ctx, err)
 	}
 	tx.mu.Lock()
 	claimed := tx.claimed
@@ -146,4 +146,22 @@ func deliveryOf(ctx context.Context, msg *message.Message) *delivery {
 	d := newDelivery(msg) // a copy of the message carries its original's: that one is not this
 	msg.WithValue(deliveryKey{}, &d)
 	return &d
+}
+
+// tagOf names the tag and the aggregate of a message.
+func (t *Transactor) tagOf(msg *message.Message) (tag, aggregate string, err error) {
+	aggregate, err = t.cfg.Aggregate(msg)
+	if err != nil {
+		return "", "", fmt.Errorf("luatx: Config.Aggregate: %w", err)
+	}
+	if aggregate != "" {
+		tag, err = t.cfg.Keyspace.Tag(aggregate)
+		return tag, aggregate, err
+	}
+	if source, ok := msg.InputSource(); ok {
+		if tag, ok := tagIn(source.Stream); ok {
+			return tag, "", nil
+		}
+	}
+	return "", "", fmt.Errorf("luatx: message %q has no aggregate: set its subject, or Config.Aggregate", msg.ID())
 }

@@ -1,15 +1,9 @@
 package luatx
 
 import (
-	"context"
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
-
-	"github.com/redis/go-redis/v9"
-
-	"github.com/luatx/luatx/internal/commit"
 )
 
 // Procedure is logic in Lua that runs on the server inside a commit: it reads, branches and writes at one moment,
@@ -53,7 +47,7 @@ func (p Procedure) validate() error {
 	}
 	seen := make(map[string]bool)
 	for _, name := range slices.Concat(p.Keys, p.Args) {
-		if !identifier.MatchString(name) || reserved[name] || seen[name] {
+		if !identifier.MatchString(name) || reservedNames[name] || seen[name] {
 			return fmt.Errorf("luatx: Config.Procedures: %s: %q cannot name a key or an argument: use a Lua name, once", p.Name, name)
 		}
 		seen[name] = true
@@ -61,8 +55,8 @@ func (p Procedure) validate() error {
 	return nil
 }
 
-// reserved are names that a key or an argument must not hide.
-var reserved = func() map[string]bool {
+// reservedNames are names that a key or an argument must not hide.
+var reservedNames = func() map[string]bool {
 	names := make(map[string]bool)
 	for _, name := range []string{
 		"and", "break", "do", "else", "elseif", "end", "false", "for", "function", "if", "in", "local", "nil", "not",
@@ -88,77 +82,4 @@ func validateProcedures(procedures []Procedure) error {
 	return nil
 }
 
-// callCommand is the name under which a procedure's call is recorded.
-const callCommand = "luatx.call"
-
-// Call records a call of a procedure of the configuration, among the transaction's commands in their order. Keys must
-// share the transaction's slot. The reply is there after the commit, ErrNotCommitted until then.
-func (tx *Tx) Call(name string, keys []string, args ...any) *redis.Cmd {
-	argv := make([]any, 0, 3+len(keys)+len(args))
-	argv = append(argv, callCommand, name, len(keys))
-	for _, key := range keys {
-		argv = append(argv, key)
-	}
-	cmd := redis.NewCmd(context.Background(), append(argv, args...)...)
-	if err := tx.Pipeline().Process(context.Background(), cmd); err != nil {
-		cmd.SetErr(err)
-	}
-	return cmd
-}
-
-// checkCall checks a recorded call.
-func (tx *Tx) checkCall(args []any) error {
-	name, keys, rest, ok := splitCall(args)
-	if !ok || len(args) > maxArgs {
-		return fmt.Errorf("%w: %s: use Tx.Call, with at most %d keys and arguments", ErrCommandRefused, callCommand, maxArgs)
-	}
-	i := slices.IndexFunc(tx.t.cfg.Procedures, func(p Procedure) bool { return p.Name == name })
-	if i < 0 {
-		return fmt.Errorf("%w: there is no procedure %.80q: add it to Config.Procedures", ErrCommandRefused, name)
-	}
-	p := tx.t.cfg.Procedures[i]
-	if p.Keys != nil && len(keys) != len(p.Keys) || p.Args != nil && len(rest) != len(p.Args) {
-		return fmt.Errorf("%w: procedure %s takes %d keys and %d arguments, and was called with %d and %d",
-			ErrCommandRefused, name, len(p.Keys), len(p.Args), len(keys), len(rest))
-	}
-	for _, key := range keys {
-		if err := tx.checkKey(name, key); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// splitCall takes a recorded call apart: the name, how many keys there are, these, the arguments.
-func splitCall(args []any) (name string, keys, rest []any, ok bool) {
-	if len(args) < 3 {
-		return "", nil, nil, false
-	}
-	name, named := args[1].(string)
-	n, counted := args[2].(int)
-	if !named || !counted || n < 0 || n > len(args)-3 {
-		return "", nil, nil, false
-	}
-	return name, args[3 : 3+n], args[3+n:], true
-}
-
-// layCall is lay for a call.
-func layCall(args []any) (commit.Command, []int, bool) {
-	if args[0] != callCommand {
-		return commit.Command{}, nil, false
-	}
-	_, keys, _, ok := splitCall(args)
-	positions := make([]int, len(keys))
-	for i := range positions {
-		positions[i] = 3 + i
-	}
-	return commit.Command{Head: "p0" + strconv.Itoa(len(args)-1), Args: args[1:]}, positions, ok
-}
-
-func (tx *Tx) abortError(out *commit.Outcome) error {
-	err := &AbortError{Index: out.Index - 1, Reason: out.Text, Permanent: out.State == commit.Rejected}
-	if cmds := tx.recorder.Cmds(); err.Index >= 0 && err.Index < len(cmds) {
-		err.Procedure, _, _, _ = splitCall(cmds[err.Index].Args())
-	}
-	return err
-}
+var namespacePattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)

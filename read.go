@@ -82,7 +82,7 @@ func (tx *Tx) guard(ctx context.Context, cmds []redis.Cmder) error {
 			return fmt.Errorf("%w: %w", ErrCommandRefused, err)
 		}
 		for _, at := range positions {
-			key, _ := text(args[at])
+			key, _ := textOf(args[at])
 			if written[key] {
 				return fmt.Errorf("%w: %s: key %q", ErrReadAfterWrite, spec.Name, key)
 			}
@@ -146,7 +146,7 @@ func (tx *Tx) writtenKeys() map[string]bool {
 		args := cmd.Args()
 		if _, keys, _, ok := splitCall(args); ok && cmd.Name() == callCommand {
 			for _, key := range keys {
-				name, _ := text(key)
+				name, _ := textOf(key)
 				written[name] = true
 			}
 			continue
@@ -157,7 +157,7 @@ func (tx *Tx) writtenKeys() map[string]bool {
 		}
 		positions, _ := spec.WriteKeys(args)
 		for _, at := range positions {
-			key, _ := text(args[at])
+			key, _ := textOf(args[at])
 			written[key] = true
 		}
 	}

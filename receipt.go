@@ -14,6 +14,9 @@ import (
 	"github.com/luatx/luatx/internal/slot"
 )
 
+// slack is added to the time by which a commit must arrive: half a round trip, and clocks of masters that are not quite one.
+const slack = time.Second
+
 // UnknownError is ErrOutcomeUnknown with the receipt of the commit, by which Resolve tells what became of it.
 type UnknownError struct {
 	// Receipt names the commit. It is text, and may be stored.
@@ -44,8 +47,8 @@ func newReceipt(tx *Tx) Receipt {
 	return Receipt(fmt.Sprintf("%s-%08x", fields, crc32.ChecksumIEEE([]byte(fields))))
 }
 
-// receipt is a receipt taken apart.
-type receipt struct {
+// receiptParts is a receipt taken apart.
+type receiptParts struct {
 	slot          int
 	digest, token string    // of the commit
 	until         time.Time // a copy of the commit may arrive until then
@@ -53,14 +56,14 @@ type receipt struct {
 	namespace     string
 }
 
-func (r Receipt) parse() (receipt, error) {
+func (r Receipt) parse() (receiptParts, error) {
 	fields, sum, _ := cutLast(string(r), "-")
 	if fmt.Sprintf("%08x", crc32.ChecksumIEEE([]byte(fields))) != sum {
-		return receipt{}, fmt.Errorf("%w: it is truncated or altered", ErrReceiptInvalid)
+		return receiptParts{}, fmt.Errorf("%w: it is truncated or altered", ErrReceiptInvalid)
 	}
 	parts := strings.SplitN(fields, "-", 7)
 	if len(parts) != 7 || parts[0] != receiptVersion {
-		return receipt{}, fmt.Errorf("%w: it is of another version", ErrReceiptInvalid)
+		return receiptParts{}, fmt.Errorf("%w: it is of another version", ErrReceiptInvalid)
 	}
 	n, err1 := strconv.Atoi(parts[1])
 	digest, err2 := hex.DecodeString(parts[2])
@@ -68,9 +71,9 @@ func (r Receipt) parse() (receipt, error) {
 	until, err4 := strconv.ParseInt(parts[4], 10, 64)
 	known, err5 := strconv.ParseInt(parts[5], 10, 64)
 	if errors.Join(err1, err2, err3, err4, err5) != nil || n < 0 || n >= slot.Count || len(digest) != 16 || len(token) != 10 {
-		return receipt{}, ErrReceiptInvalid
+		return receiptParts{}, ErrReceiptInvalid
 	}
-	return receipt{n, string(digest), string(token), time.UnixMilli(until), time.UnixMilli(known), parts[6]}, nil
+	return receiptParts{n, string(digest), string(token), time.UnixMilli(until), time.UnixMilli(known), parts[6]}, nil
 }
 
 // cutLast cuts a text around the last instance of sep.
@@ -115,3 +118,47 @@ func (t *Transactor) Resolve(ctx context.Context, receipt Receipt) (Result, erro
 	}
 	return Result{Outcome: outcomes[state]}, nil
 }
+
+// Seen asks the server whether the claimed id has been committed already. It decides nothing, the commit does;
+// it spares a handler with outside effects a run that would be a duplicate.
+func (tx *Tx) Seen(ctx context.Context) (bool, error) {
+	tx.mu.Lock()
+	claimed, digest := tx.claimed, tx.identity().Digest()
+	tx.mu.Unlock()
+	if !claimed {
+		return false, nil
+	}
+	ctx, cancel := tx.lookup(ctx)
+	defer cancel()
+	state, text, _, err := tx.t.commits.Resolve(ctx, tx.commit.Shard, digest, "", time.Time{})
+	switch {
+	case err != nil:
+		return false, err
+	case state == commit.Broken:
+		return false, &RollbackError{text}
+	case state == commit.Identity:
+		return false, outcomeError(&commit.Outcome{State: state, Text: text}, tx)
+	}
+	return state == commit.Replayed || state == commit.Duplicate, nil
+}
+
+// marked is Seen for a handler that has failed: its error may come from the id's having been committed.
+func (tx *Tx) marked(ctx context.Context) bool {
+	seen, err := tx.Seen(ctx)
+	if err != nil {
+		tx.t.cfg.Logger.Warn("luatx: the handler failed and its id could not be looked up", "error", err)
+	}
+	return seen
+}
+
+// lookup bounds a question about the transaction's id. A delivery must be settled, so it asks even where its
+// context has ended; a caller decides for itself how long it waits.
+func (tx *Tx) lookup(ctx context.Context) (context.Context, context.CancelFunc) {
+	if tx.delivery.msg != nil {
+		ctx = context.WithoutCancel(ctx)
+	}
+	return context.WithTimeout(ctx, resolveTimeout)
+}
+
+// resolveTimeout bounds the question what became of a commit whose reply was lost.
+const resolveTimeout = 5 * time.Second

@@ -10,13 +10,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatx/luatx/internal/command"
 	"github.com/luatx/luatx/internal/commit"
 	"github.com/luatx/luatx/internal/identity"
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/record"
 	"github.com/luatx/luatx/internal/shard"
-	"github.com/luatx/luatx/internal/slot"
 )
 
 // Tx is a transaction that is being recorded. Nothing reaches the server before the commit. It is safe for
@@ -80,15 +78,6 @@ func (tx *Tx) Key(parts ...string) (string, error) {
 // when the transaction's function has returned.
 func (tx *Tx) Pipeline() redis.Pipeliner { return &tx.recorder }
 
-// recording is a transaction as its recorder sees it.
-type recording Tx
-
-func (r *recording) Record(cmd redis.Cmder) (bool, error) { return (*Tx)(r).record(cmd) }
-
-func (*recording) Exec() error {
-	return fmt.Errorf("%w: Exec on a transaction's pipeline: return from its function instead", ErrNested)
-}
-
 // Emit adds an event. It becomes visible with the commit.
 func (tx *Tx) Emit(event Event) error {
 	tx.mu.Lock()
@@ -142,160 +131,49 @@ func (tx *Tx) identity() identity.ID {
 	return identity.ID{Aggregate: aggregate, Scope: tx.id.Scope, Source: tx.id.Source, ID: tx.id.ID}
 }
 
-// Seen asks the server whether the claimed id has been committed already. It decides nothing, the commit does;
-// it spares a handler with outside effects a run that would be a duplicate.
-func (tx *Tx) Seen(ctx context.Context) (bool, error) {
-	tx.mu.Lock()
-	claimed, digest := tx.claimed, tx.identity().Digest()
-	tx.mu.Unlock()
-	if !claimed {
-		return false, nil
-	}
-	ctx, cancel := tx.lookup(ctx)
-	defer cancel()
-	state, text, _, err := tx.t.commits.Resolve(ctx, tx.commit.Shard, digest, "", time.Time{})
-	switch {
-	case err != nil:
-		return false, err
-	case state == commit.Broken:
-		return false, &RollbackError{text}
-	case state == commit.Identity:
-		return false, outcomeError(&commit.Outcome{State: state, Text: text}, tx)
-	}
-	return state == commit.Replayed || state == commit.Duplicate, nil
+func (tx *Tx) end() { tx.closed.Store(true) }
+
+type txKey struct{}
+
+// TxFromContext returns the transaction that a handler runs in.
+func TxFromContext(ctx context.Context) (*Tx, bool) {
+	tx, ok := ctx.Value(txKey{}).(*Tx)
+	return tx, ok
 }
 
-// known is Seen for a handler that has failed: its error may come from the id's having been committed.
-func (tx *Tx) known(ctx context.Context) bool {
-	seen, err := tx.Seen(ctx)
-	if err != nil {
-		tx.t.cfg.Logger.Warn("luatx: the handler failed and its id could not be looked up", "error", err)
-	}
-	return seen
+type pipelineKey struct{}
+
+// ContextWithPipeline returns a context that carries a pipeline: adapters queue their commands on it.
+func ContextWithPipeline(ctx context.Context, pipe redis.Pipeliner) context.Context {
+	return context.WithValue(ctx, pipelineKey{}, pipe)
 }
 
-// lookup bounds a question about the transaction's id. A delivery must be settled, so it asks even where its
-// context has ended; a caller decides for itself how long it waits.
-func (tx *Tx) lookup(ctx context.Context) (context.Context, context.CancelFunc) {
-	if tx.delivery.msg != nil {
-		ctx = context.WithoutCancel(ctx)
+// PipelineFromContext returns what a handler's commands are recorded on: the transaction's pipeline, or the one
+// that ContextWithPipeline put there.
+func PipelineFromContext(ctx context.Context) (redis.Pipeliner, bool) {
+	if tx, ok := TxFromContext(ctx); ok {
+		return tx.Pipeline(), true
 	}
-	return context.WithTimeout(ctx, resolveTimeout)
+	pipe, ok := ctx.Value(pipelineKey{}).(redis.Pipeliner)
+	return pipe, ok
 }
 
-func (tx *Tx) close() { tx.closed.Store(true) }
-
-// record is called for each command, under the recorder's lock: what passes here before the transaction closes is in
-// the commit.
-func (tx *Tx) record(cmd redis.Cmder) (bool, error) {
-	if tx.closed.Load() {
-		return false, ErrTxClosed
+// CmdableFromContext returns what an adapter issues its commands on: inside a transaction or a pipeline they
+// are recorded, elsewhere fallback executes them.
+func CmdableFromContext(ctx context.Context, fallback redis.Cmdable) redis.Cmdable {
+	if pipe, ok := PipelineFromContext(ctx); ok {
+		return pipe
 	}
-	decides, err := tx.admit(cmd.Args())
-	if err != nil {
-		tx.refuse(err) // an adapter may not look at it
-		return false, err
-	}
-	if decides {
-		return true, ErrNotCommitted
-	}
-	return true, nil
+	return fallback
 }
 
-// refuse keeps the first error that stands against the commit.
-func (tx *Tx) refuse(err error) { tx.refused.CompareAndSwap(nil, &err) }
-
-// admit checks a command that is to be recorded, and tells whether its caller needs the reply.
-func (tx *Tx) admit(args []any) (bool, error) {
-	if len(args) > 0 && args[0] == callCommand {
-		return true, tx.checkCall(args)
-	}
-	spec, err := tx.check(args)
-	return spec.Decides, err
-}
-
-func (tx *Tx) check(args []any) (command.Spec, error) {
-	spec, err := command.Lookup(args)
-	if err == nil {
-		err = spec.Check(args)
-	}
-	if err != nil {
-		return spec, fmt.Errorf("%w: %w", ErrCommandRefused, err)
-	}
-	if len(args) > maxArgs {
-		return spec, fmt.Errorf("%w: %s has %d arguments, more than %d: split it", ErrTooLarge, spec.Name, len(args), maxArgs)
-	}
-	keys, err := spec.Keys(args)
-	if err != nil {
-		return spec, fmt.Errorf("%w: %w", ErrCommandRefused, err)
-	}
-	for _, i := range keys {
-		if err := tx.checkKey(spec.Name, args[i]); err != nil {
-			return spec, err
-		}
-	}
-	return spec, nil
-}
-
-func (tx *Tx) checkKey(name string, arg any) error {
-	key, ok := text(arg)
-	switch {
-	case !ok || key == "":
-		return fmt.Errorf("%w: %s has the key %#v: use a text that is not empty", ErrCommandRefused, name, arg)
-	case slot.Of(key) != tx.commit.Shard.Slot:
-		return tx.crossSlot(name, key)
-	case tx.commit.Shard.Owns(key) && !isOwn(arg):
-		return fmt.Errorf("%w: %s: key %q is luatx's own: choose another namespace or prefix", ErrCommandRefused, name, key)
-	}
-	if tx.firstKey == "" {
-		tx.firstKey = key
+// Queued returns the error of a command whose reply the caller does not need: a command that was recorded and
+// has no reply yet is none. Counters are the common case:
+//
+//	return luatx.Queued(cmdable.HIncrBy(ctx, key, "spent", pence))
+func Queued(cmd redis.Cmder) error {
+	if err := cmd.Err(); !errors.Is(err, ErrNotCommitted) {
+		return err
 	}
 	return nil
-}
-
-// crossSlot names what does not go together: the key, and the tag of the transaction with its first key, if any.
-func (tx *Tx) crossSlot(name, key string) error {
-	home := "tag {" + tx.tag + "}"
-	if tx.firstKey != "" {
-		home = fmt.Sprintf("key %q and %s", tx.firstKey, home)
-	}
-	return fmt.Errorf("%w: %s: key %q hashes to slot %d, %s of the transaction to slot %d", ErrCrossSlot, name, key, slot.Of(key), home, tx.commit.Shard.Slot)
-}
-
-func text(arg any) (string, bool) {
-	switch v := arg.(type) {
-	case string:
-		return v, true
-	case []byte:
-		return string(v), true
-	case shard.Own:
-		return string(v), true
-	}
-	return "", false
-}
-
-// isOwn reports whether luatx itself names a key of the shard.
-func isOwn(arg any) bool {
-	_, own := arg.(shard.Own)
-	return own
-}
-
-// commandError finds the command that a script's failure speaks of.
-func (tx *Tx) commandError(out *commit.Outcome) error {
-	switch {
-	case out.Index <= 0 && denied(out.Text): // of what luatx itself runs
-		return refused(out.Text, nil)
-	case out.Index < 0:
-		return &CommandError{Index: out.Index, Text: out.Text}
-	case out.Index == 0:
-		return fmt.Errorf("luatx: the commit script failed and was undone: %s", out.Text)
-	}
-	failed := &CommandError{Index: out.Index - 1, Text: tx.t.commits.Locate(out.Text)}
-	if denied(out.Text) {
-		failed.Remedy = remedies["NOPERM"]
-	}
-	if cmds := tx.recorder.Cmds(); failed.Index >= 0 && failed.Index < len(cmds) {
-		failed.Command = cmds[failed.Index].Name()
-	}
-	return failed
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/luatx/luatx/admin"
 	"github.com/luatx/luatx/admin/internal/admintest"
 	"github.com/luatx/luatx/internal/link"
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // sound are the lines of a server that nothing is wrong with, but for a replica.

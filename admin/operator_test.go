@@ -15,7 +15,7 @@ import (
 	"github.com/luatx/luatx/inbox"
 	"github.com/luatx/luatx/internal/identity"
 	"github.com/luatx/luatx/internal/link"
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/relay"

@@ -18,7 +18,7 @@ import (
 	"github.com/luatx/luatx/admin"
 	"github.com/luatx/luatx/admin/internal/admintest"
 	"github.com/luatx/luatx/internal/link"
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/relay"

@@ -10,7 +10,7 @@ import (
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/admin"
 	"github.com/luatx/luatx/admin/internal/admintest"
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // administration are commands that none of luatx's users may run.

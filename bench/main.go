@@ -20,8 +20,8 @@ import (
 
 	"github.com/luatx/luatx/bench/internal/relaying"
 	"github.com/luatx/luatx/bench/internal/suite"
-	"github.com/luatx/luatx/internal/measure"
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/measure"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 func main() {

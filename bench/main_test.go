@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/luatx/luatx/bench/internal/suite"
-	"github.com/luatx/luatx/internal/measure"
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/measure"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }

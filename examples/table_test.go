@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // longer lists examples that may have more than maxLines, for reasons that README.md tells.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/expiry"
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // TestRevokedWithoutAnEvent holds that a revocation need not tell anybody.

@@ -13,7 +13,7 @@ import (
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/expiry"
 	"github.com/luatx/luatx/internal/link"
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 )
 

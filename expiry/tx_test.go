@@ -10,8 +10,8 @@ import (
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/expiry"
 	"github.com/luatx/luatx/internal/link"
-	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // transact runs a transaction of the ticket's aggregate, which writes the ticket too.

@@ -16,8 +16,8 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/idempotency"
-	"github.com/luatx/luatx/internal/redistest"
-	"github.com/luatx/luatx/internal/respproxy"
+	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/respproxy"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }

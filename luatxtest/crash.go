@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/luatx/luatx/internal/respproxy"
+	"github.com/luatx/luatx/internal/test/respproxy"
 )
 
 // Point is where a process may die.

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/luatx/luatx/internal/redistest"
-	"github.com/luatx/luatx/internal/respproxy"
+	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/respproxy"
 	"github.com/luatx/luatx/luatxtest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/relay"

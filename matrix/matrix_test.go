@@ -34,7 +34,7 @@ func images() []string {
 }
 
 // served are the packages whose tests take a server that is already there.
-var served = []string{".", "./test/...", "./pipeline", "./inbox", "./outbox", "./relay", "./stack", "./stream", "./expiry", "./repair", "./internal/command/...", "./internal/redistest"}
+var served = []string{".", "./test/...", "./pipeline", "./inbox", "./outbox", "./relay", "./stack", "./stream", "./expiry", "./repair", "./internal/command/...", "./internal/test/redistest"}
 
 // core are all packages whose tests have to do with a server.
 var core = append([]string{"./admin/...", "./cmd/...", "./internal/commit", "./internal/eval", "./internal/record", "./internal/rekey", "./internal/shard"}, served...)

@@ -14,8 +14,8 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/link"
-	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/shard"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // commit commits a transaction of some events, or puts them into the outbox beside one: all of them, or none.

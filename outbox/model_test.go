@@ -13,8 +13,8 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/link"
-	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/shard"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // The limits of a model's shard, so low that they are reached.

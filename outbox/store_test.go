@@ -12,9 +12,9 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/link"
-	"github.com/luatx/luatx/internal/redistest"
-	"github.com/luatx/luatx/internal/respproxy"
 	"github.com/luatx/luatx/internal/shard"
+	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/respproxy"
 	"github.com/luatx/luatx/outbox"
 )
 

@@ -12,8 +12,8 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/inbox"
-	"github.com/luatx/luatx/internal/redistest"
-	"github.com/luatx/luatx/internal/rig"
+	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/pipeline"
 )

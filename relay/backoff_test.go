@@ -8,8 +8,8 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/link"
-	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/shard"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // TestBackoffDoublesUpToItsCap fails an event again and again, with the jitter at both of its ends and in the middle.

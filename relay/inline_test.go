@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/luatx/luatx/internal/link"
-	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/shard"
+	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/relay"
 )
 

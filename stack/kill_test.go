@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/luatx/luatx/internal/redistest"
-	"github.com/luatx/luatx/internal/respproxy"
+	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/respproxy"
 	"github.com/luatx/luatx/stream"
 )
 

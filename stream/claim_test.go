@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 func TestEntriesOfAKilledConsumerAreClaimed(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/inbox"
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/stream"
 )

@@ -8,8 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/sleep"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // slowScripts stands in front of the network and returns 1 for every script, some time after the request.

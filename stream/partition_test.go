@@ -15,9 +15,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
-	"github.com/luatx/luatx/internal/redistest"
-	"github.com/luatx/luatx/internal/respproxy"
 	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/respproxy"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/stream"
 )

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/torture/internal/report"
 	"github.com/luatx/luatx/torture/internal/work"
 )

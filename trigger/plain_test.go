@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 	streams "github.com/luatx/luatx/stream"
 	"github.com/luatx/luatx/trigger"

@@ -6,7 +6,7 @@ import (
 
 	"github.com/chromedp/chromedp/kb"
 
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 const sentence = "Re-arm 1,429 events of class timeout; 20 first; at most 500 a second; stop when more than 10 park again"

@@ -17,7 +17,7 @@ import (
 	"github.com/luatx/luatx/admin"
 	"github.com/luatx/luatx/admin/console"
 	"github.com/luatx/luatx/admin/httpapi"
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/relay"

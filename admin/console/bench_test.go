@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/luatx/luatx/admin/internal/admintest"
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // BenchmarkConsole measures pages of 100,000 parked events of a few kinds.

@@ -23,8 +23,8 @@ import (
 	"github.com/luatx/luatx/admin/internal/admintest"
 	"github.com/luatx/luatx/internal/identity"
 	"github.com/luatx/luatx/internal/link"
-	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/shard"
+	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/relay"
 )

@@ -11,7 +11,7 @@ import (
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/admin/httpapi"
 	"github.com/luatx/luatx/admin/internal/admintest"
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/outbox"
 )
 

@@ -13,7 +13,7 @@ import (
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/admin/httpapi"
 	"github.com/luatx/luatx/admin/internal/admintest"
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // parkThousands parks n thousand events of a name in all shards, the last hundred of a class and a type of their own.

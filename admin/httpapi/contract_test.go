@@ -20,7 +20,7 @@ import (
 	"github.com/luatx/luatx/admin/httpapi"
 	"github.com/luatx/luatx/admin/internal/admintest"
 	"github.com/luatx/luatx/internal/link"
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // ward is a handler and what it looks after: events in each state, some of them ill.

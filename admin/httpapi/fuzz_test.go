@@ -20,7 +20,7 @@ import (
 
 	"github.com/luatx/luatx/admin/httpapi"
 	"github.com/luatx/luatx/admin/internal/admintest"
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // dice make requests: of what the API knows, of what it nearly knows, and of noise.

@@ -12,7 +12,7 @@ import (
 	"github.com/luatx/luatx/admin/httpapi"
 	"github.com/luatx/luatx/admin/internal/admintest"
 	"github.com/luatx/luatx/internal/link"
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // countTypes makes a shard count parked events of so many types, the first of them most.

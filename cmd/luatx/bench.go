@@ -14,8 +14,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatx/luatx/internal/measure"
-	"github.com/luatx/luatx/internal/measure/ways"
+	"github.com/luatx/luatx/internal/test/measure"
+	"github.com/luatx/luatx/internal/test/measure/ways"
 )
 
 const benchUsage = `luatx bench compares the ways to commit a transaction on your own server or cluster: the three-step way, WATCH,

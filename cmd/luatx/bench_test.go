@@ -10,9 +10,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatx/luatx/internal/measure"
-	"github.com/luatx/luatx/internal/measure/ways"
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/measure"
+	"github.com/luatx/luatx/internal/test/measure/ways"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // quick are flags of a run that measures next to nothing.

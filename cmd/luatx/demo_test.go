@@ -17,7 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/cmd/luatx/internal/shop"
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // The demo as it comes: the three-step way loses work under fire, and the script does not.

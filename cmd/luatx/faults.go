@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatx/luatx/internal/respproxy"
+	"github.com/luatx/luatx/internal/test/respproxy"
 )
 
 // dropShare is how many of the replies to commits are lost on the way.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // accounts writes the keys of a service that knows no tags, and returns their common beginning.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/cmd/luatx/internal/shop"
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/stream"
 )

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/cmd/luatx/internal/shop"
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // asMain makes the test program the program itself: for processes that a test sends signals to.

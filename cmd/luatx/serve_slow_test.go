@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // slowRequests begin and do not end.

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // served runs luatx serve for a test and returns where, and the password if it prints one; its status must be 0 once it is

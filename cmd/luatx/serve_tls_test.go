@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // authority signs certificates.

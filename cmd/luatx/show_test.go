@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 func TestParkedShowPrintsNestedBodyWithoutIndentingIt(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/contrib/kafka"
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/relay"
 	"github.com/luatx/luatx/stack"

@@ -12,7 +12,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // TestPicture draws the trace of one order, the tenth of a run: the first ones open connections and load scripts. With

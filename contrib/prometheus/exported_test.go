@@ -15,7 +15,7 @@ import (
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/admin"
 	"github.com/luatx/luatx/contrib/prometheus"
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // exported is what the collectors export: the labels of each metric.

@@ -15,7 +15,7 @@ import (
 
 	"github.com/luatx/luatx"
 	luatxwm "github.com/luatx/luatx/contrib/watermill"
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/relay"
 )

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/luatx/luatx/internal/race"
+	"github.com/luatx/luatx/internal/test/race"
 
 	wm "github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
@@ -16,7 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/luatx/luatx/contrib/watermill"
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 )
 

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/luatx/luatx/examples/internal/said"
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 func TestMain(m *testing.M) { said.Main(m) }

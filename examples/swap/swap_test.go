@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }

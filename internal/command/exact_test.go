@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // TestExactBitfields holds that a widened BITFIELD does what the original does, and that its reply is the same.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // unconditional are the options of writes with which the reply decides no more than without them, for any command.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // grown are commands that took options only later, or whose options older servers counted in another way.

@@ -13,8 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
-	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/rekey"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // afterEach is a hook that is called behind every command.

@@ -12,10 +12,10 @@ import (
 // of a layer import another, split the layer.
 var layers = [][]string{
 	{"admin/browsertest", "bench", "matrix", "sqltx/sqltest", "test", "torture"},
-	{"admin/internal/admintest", "cmd", "examples", "luatxtest", "internal/mutants", "internal/rules", "internal/upgrade"},
-	{"internal/rig"},
-	{"internal/redistest"},
-	{"contrib", "internal/measure"},
+	{"admin/internal/admintest", "cmd", "examples", "luatxtest", "internal/mutants", "internal/rules", "internal/test/upgrade"},
+	{"internal/test/rig"},
+	{"internal/test/redistest"},
+	{"contrib", "internal/test/measure"},
 	{"admin/console", "admin/httpapi"},
 	{"admin/internal/desk"},
 	{"admin/internal/guard"},
@@ -28,7 +28,7 @@ var layers = [][]string{
 	{"internal/shard"},
 	{"internal/eval", "internal/record"},
 	{"internal/command", "internal/group", "internal/identity", "internal/inbound", "internal/outboxentry", "internal/settle"},
-	{"internal/apt", "internal/docs", "internal/lua", "internal/mark", "internal/msgpack", "internal/observe", "internal/pretty", "internal/race", "internal/respproxy", "internal/sbom", "internal/sleep", "internal/slot", "message"},
+	{"internal/docs", "internal/flight", "internal/lua", "internal/mark", "internal/msgpack", "internal/observe", "internal/pretty", "internal/sbom", "internal/sleep", "internal/slot", "internal/test/apt", "internal/test/race", "internal/test/respproxy", "message"},
 }
 
 // only narrows what a package may import of the layers below it.
@@ -102,7 +102,7 @@ func TestLayerProblems(t *testing.T) {
 		{"up to the root", "internal/command", "", "internal/command imports ., which is not below"},
 		{"a helper upward", "internal/slot", "/internal/shard", "not below"},
 		{"beside", "inbox", "/outbox", "inbox imports outbox, which is not below"},
-		{"test tools in the product", "stream", "/internal/redistest", "not below"},
+		{"test tools in the product", "stream", "/internal/test/redistest", "not below"},
 		{"unknown", "surprise", "/message", "surprise is in no layer"},
 		{"not a tree of a known one", "messages", "/message", "messages is in no layer"},
 		{"imports unknown", "relay", "/surprise", "surprise, which is in no layer"},

@@ -12,7 +12,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite"
 
-	"github.com/luatx/luatx/internal/race"
+	"github.com/luatx/luatx/internal/test/race"
 	"github.com/luatx/luatx/sqltx"
 )
 

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/luatx/luatx/internal/apt"
+	"github.com/luatx/luatx/internal/test/apt"
 )
 
 // owner is whom a server runs as: servers refuse to run as root. Nil: as this process.

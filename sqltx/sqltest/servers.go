@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/luatx/luatx/internal/apt"
+	"github.com/luatx/luatx/internal/test/apt"
 	"go.uber.org/goleak"
 )
 

@@ -6,12 +6,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/luatx/luatx/internal/rig"
+	"github.com/luatx/luatx/internal/test/rig"
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/link"
-	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // TestClusterMigratingSlot holds the key that never exists: while a slot migrates nothing runs, for a key that

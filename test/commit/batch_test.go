@@ -5,15 +5,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/luatx/luatx/internal/rig"
+	"github.com/luatx/luatx/internal/test/rig"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/internal/commit"
 	"github.com/luatx/luatx/internal/link"
-	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // luatxTx is one transaction without commands, as the script takes it.

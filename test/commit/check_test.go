@@ -8,13 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/luatx/luatx/internal/rig"
+	"github.com/luatx/luatx/internal/test/rig"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
-	"github.com/luatx/luatx/internal/redistest"
-	"github.com/luatx/luatx/internal/respproxy"
+	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/respproxy"
 )
 
 // TestCheck holds what is looked at before the first commit: eviction, which forgets ids, and that a managed

@@ -6,8 +6,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
-	"github.com/luatx/luatx/internal/redistest"
-	"github.com/luatx/luatx/internal/rig"
+	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/rig"
 )
 
 // TestContexts holds what adapters find in a context: the transaction, else the pipeline, else their own client.

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/luatx/luatx/internal/rig"
+	"github.com/luatx/luatx/internal/test/rig"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // fill puts n elements into a hash, a set, a list, a sorted set and a stream, and 10 bytes for each into a string. It

@@ -9,13 +9,13 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/luatx/luatx/internal/rig"
+	"github.com/luatx/luatx/internal/test/rig"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
-	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 func TestTransactCommitsAndFillsReplies(t *testing.T) {

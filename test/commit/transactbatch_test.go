@@ -7,13 +7,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/luatx/luatx/internal/rig"
+	"github.com/luatx/luatx/internal/test/rig"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
-	"github.com/luatx/luatx/internal/redistest"
-	"github.com/luatx/luatx/internal/respproxy"
+	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/respproxy"
 )
 
 // TestTransactBatch holds that each item of a batch has the fate that it would have alone.

@@ -8,13 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/luatx/luatx/internal/rig"
+	"github.com/luatx/luatx/internal/test/rig"
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/commit"
 	"github.com/luatx/luatx/internal/link"
-	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // TestUndoKeepsToTheCap holds that whatever is kept for an undo is kept up to UndoBytes, with MEMORY and without.

@@ -5,11 +5,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/luatx/luatx/internal/rig"
+	"github.com/luatx/luatx/internal/test/rig"
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/command"
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // options are commands with each of their options, by the keys that they change and a command of the server version that

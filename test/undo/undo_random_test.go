@@ -10,14 +10,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/luatx/luatx/internal/rig"
+	"github.com/luatx/luatx/internal/test/rig"
 
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/command"
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // TestUndoRandom holds that nothing is left of random transactions over all allowed commands, 2,000 of them, with an

@@ -6,12 +6,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/luatx/luatx/internal/rig"
+	"github.com/luatx/luatx/internal/test/rig"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // large is a stream, K, that is larger than what is kept for an undo; and a list, K:list.

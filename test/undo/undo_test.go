@@ -7,13 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/luatx/luatx/internal/rig"
+	"github.com/luatx/luatx/internal/test/rig"
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/commit"
 	"github.com/luatx/luatx/internal/link"
-	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // undone are commands that are followed by one that fails: what they did must be gone. K stands for the key.

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/luatx/luatx/internal/measure"
-	"github.com/luatx/luatx/internal/measure/ways"
+	"github.com/luatx/luatx/internal/test/measure"
+	"github.com/luatx/luatx/internal/test/measure/ways"
 )
 
 // cell is a point of an axis.

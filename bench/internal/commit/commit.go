@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/bench/internal/suite"
-	"github.com/luatx/luatx/internal/measure"
-	"github.com/luatx/luatx/internal/measure/ways"
+	"github.com/luatx/luatx/internal/test/measure"
+	"github.com/luatx/luatx/internal/test/measure/ways"
 )
 
 // Group is the measurement.

@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/luatx/luatx/bench/internal/suite"
-	"github.com/luatx/luatx/internal/measure"
-	"github.com/luatx/luatx/internal/measure/ways"
+	"github.com/luatx/luatx/internal/test/measure"
+	"github.com/luatx/luatx/internal/test/measure/ways"
 )
 
 // results are what was measured, by the cells' names.

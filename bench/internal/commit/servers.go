@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // kind is a deployment.

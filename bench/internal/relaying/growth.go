@@ -8,8 +8,8 @@ import (
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/bench/internal/suite"
 	"github.com/luatx/luatx/internal/link"
-	"github.com/luatx/luatx/internal/measure"
 	"github.com/luatx/luatx/internal/shard"
+	"github.com/luatx/luatx/internal/test/measure"
 )
 
 // growth measures a claim, a settlement and a commit with more and more events pending. The backlogs are there side by

@@ -12,7 +12,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/bench/internal/suite"
-	"github.com/luatx/luatx/internal/measure"
+	"github.com/luatx/luatx/internal/test/measure"
 )
 
 const (

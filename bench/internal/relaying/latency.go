@@ -13,7 +13,7 @@ import (
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/bench/internal/suite"
 	"github.com/luatx/luatx/internal/link"
-	"github.com/luatx/luatx/internal/measure"
+	"github.com/luatx/luatx/internal/test/measure"
 	"github.com/luatx/luatx/relay"
 )
 

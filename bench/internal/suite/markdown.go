@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/luatx/luatx/internal/measure"
+	"github.com/luatx/luatx/internal/test/measure"
 )
 
 // Markdown is the section as it stands in docs/performance.md. Its pictures are links to files under img.

@@ -5,7 +5,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/luatx/luatx/internal/measure"
+	"github.com/luatx/luatx/internal/test/measure"
 )
 
 // Group is a set of measurements that belong together and make one section of the report.

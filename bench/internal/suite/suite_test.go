@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/luatx/luatx/internal/measure"
+	"github.com/luatx/luatx/internal/test/measure"
 )
 
 func TestNumber(t *testing.T) {

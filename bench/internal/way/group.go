@@ -7,8 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/bench/internal/suite"
-	"github.com/luatx/luatx/internal/measure"
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/measure"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // comparison is a cell with its ways.

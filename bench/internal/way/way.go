@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatx/luatx/internal/measure"
+	"github.com/luatx/luatx/internal/test/measure"
 )
 
 // The ways' names, where figures are made of them.

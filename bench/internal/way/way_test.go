@@ -8,8 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatx/luatx/internal/measure"
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/measure"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/luatx/luatx/examples/internal/local"
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // Cluster is the cluster that local.EnvAddrs names, or one of the example's own: three masters and their replicas, in

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/luatx/luatx/internal/command"
-	"github.com/luatx/luatx/internal/redistest"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }

@@ -8,8 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatx/luatx/internal/redistest"
 	"github.com/luatx/luatx/internal/sleep"
+	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/torture/internal/ground"
 )
 

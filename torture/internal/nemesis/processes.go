@@ -7,8 +7,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/luatx/luatx/internal/respproxy"
 	"github.com/luatx/luatx/internal/sleep"
+	"github.com/luatx/luatx/internal/test/respproxy"
 	"github.com/luatx/luatx/torture/internal/crew"
 	"github.com/luatx/luatx/torture/internal/ground"
 	"github.com/luatx/luatx/torture/internal/work"

@@ -11,8 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatx/luatx/internal/redistest"
-	"github.com/luatx/luatx/internal/respproxy"
+	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/respproxy"
 	"github.com/luatx/luatx/torture/internal/ground"
 )
 

@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/luatx/luatx/internal/apt"
+	"github.com/luatx/luatx/internal/test/apt"
 )
 
 const (

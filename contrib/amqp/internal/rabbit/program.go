@@ -9,7 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 
-	"github.com/luatx/luatx/internal/apt"
+	"github.com/luatx/luatx/internal/test/apt"
 )
 
 const (

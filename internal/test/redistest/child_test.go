@@ -1,0 +1,108 @@
+package redistest_test
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/luatx/luatx/internal/test/redistest"
+)
+
+const envChild = "LUATX_REDISTEST_CHILD"
+
+// TestChild is what the tests below run in a process of its own.
+func TestChild(t *testing.T) {
+	if os.Getenv(envChild) == "" {
+		t.Skip("runs as a child of other tests only")
+	}
+	s := redistest.Single(t, redistest.Own())
+	if _, err := os.Stdout.WriteString("started " + strconv.Itoa(s.Pid()) + " in " + s.Dir() + "\n"); err != nil {
+		t.Fatal(err)
+	}
+	if os.Getenv(envChild) == "wait" {
+		<-t.Context().Done() // until the parent kills this process
+	}
+}
+
+// child runs TestChild with nothing but the environment given.
+func child(t *testing.T, env ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestChild$", "-test.v")
+	cmd.Env = append([]string{"TMPDIR=" + t.TempDir()}, env...)
+	return cmd
+}
+
+func TestServersEndWithAKilledTestProcess(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux ends the children of a killed process")
+	}
+	redistest.Need(t)
+	cmd := child(t, envChild+"=wait", "PATH="+os.Getenv("PATH"))
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	pid := 0
+	for lines := bufio.NewScanner(out); pid == 0 && lines.Scan(); {
+		if text, ok := strings.CutPrefix(lines.Text(), "started "); ok {
+			number, _, _ := strings.Cut(text, " ")
+			pid, err = strconv.Atoi(number)
+			must(t, err)
+		}
+	}
+	process, err := os.FindProcess(pid)
+	must(t, err)
+	must(t, process.Signal(syscall.Signal(0)))
+	must(t, cmd.Process.Kill())
+	redistest.Eventually(t, "the server ends", func() bool { return process.Signal(syscall.Signal(0)) != nil || isZombie(pid) })
+	if err := cmd.Wait(); err == nil {
+		t.Error("the child was not killed")
+	}
+}
+
+// isZombie says that the process has ended, though nobody has asked for its status: where the container has no init.
+func isZombie(pid int) bool {
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	return err == nil && strings.Contains(string(stat), ") Z ")
+}
+
+func TestMissingServer(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		env  []string
+		want string
+		fail bool
+	}{
+		{"skips and says what to do", nil, "--- SKIP", false},
+		{"fails in CI", []string{"CI=true"}, "--- FAIL", true},
+		{"fails where it was named", []string{redistest.EnvBinary + "=/no/such/server"}, "/no/such/server", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			out, err := child(t, append(tt.env, envChild+"=1", "PATH=")...).CombinedOutput()
+			text := string(out)
+			if !strings.Contains(text, tt.want) || (err != nil) != tt.fail || !strings.Contains(text, "install redis-server") && tt.want[0] == '-' {
+				t.Errorf("%v\n%s", err, text)
+			}
+		})
+	}
+}
+
+func TestServerDirectoryIsRemoved(t *testing.T) {
+	t.Parallel()
+	redistest.Need(t)
+	s, err := redistest.Start(t.Context())
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(s.Dir(), "left"), nil, 0o600))
+	must(t, s.Close())
+	if _, err := os.Stat(s.Dir()); !os.IsNotExist(err) {
+		t.Errorf("%s is still there: %v", s.Dir(), err)
+	}
+}

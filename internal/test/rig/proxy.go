@@ -1,0 +1,74 @@
+package rig
+
+import (
+	"context"
+	"net"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/respproxy"
+	"github.com/redis/go-redis/v9"
+)
+
+// ShortReads makes a client give up on a reply after half a second.
+func ShortReads(o *redis.Options) { o.ReadTimeout = 500 * time.Millisecond }
+
+// Proxied starts a server and a proxy in front of it. It returns a client through the proxy and one that bypasses it.
+func Proxied(t testing.TB) (proxy *respproxy.Proxy, through, past *redis.Client) {
+	t.Helper()
+	server := redistest.Single(t, redistest.Own())
+	proxy = redistest.Proxy(t, server.Addr())
+	return proxy, redistest.Client(t, proxy.Addr(), ShortReads), server.Client(t)
+}
+
+var evalshaCalls = regexp.MustCompile(`cmdstat_evalsha:calls=(\d+)`)
+
+// Executed returns the number of EVALSHAs that a server has run.
+func Executed(t testing.TB, client *redis.Client) int {
+	t.Helper()
+	info, err := client.Info(t.Context(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := evalshaCalls.FindStringSubmatch(info)
+	if m == nil {
+		return 0
+	}
+	n, _ := strconv.Atoi(m[1])
+	return n
+}
+
+// ProxiedCluster returns a client of the shared cluster whose connections go through proxies, and a function that returns
+// the commands that passed.
+func ProxiedCluster(t testing.TB) (*redis.ClusterClient, func() [][]string) {
+	t.Helper()
+	cluster := redistest.SharedCluster(t)
+	proxies := make(map[string]*respproxy.Proxy)
+	for _, addr := range cluster.Addrs() {
+		proxies[addr] = redistest.Proxy(t, addr)
+	}
+	client := cluster.Client(t, func(o *redis.ClusterOptions) {
+		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			var d net.Dialer
+			if p, ok := proxies[addr]; ok {
+				addr = p.Addr()
+			}
+			return d.DialContext(ctx, network, addr)
+		}
+	})
+	topology := func(cmd []string) bool {
+		return !slices.Contains([]string{"cluster", "command", "readonly"}, strings.ToLower(cmd[0]))
+	}
+	return client, func() [][]string {
+		var all [][]string
+		for _, p := range proxies {
+			all = append(all, p.Commands(respproxy.Work, topology)...)
+		}
+		return all
+	}
+}

@@ -1,0 +1,327 @@
+package upgrade
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/test/redistest"
+)
+
+const root = "../../.."
+
+var update = flag.Bool("update", false, "write "+fixture+" with the version before; see CONTRIBUTING.md")
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// seen is the part of an actor's report that these tests read.
+type seen struct {
+	First     int
+	Replies   map[string]int
+	Published map[string]int
+	Parked    []string
+	Fired     []string
+	Findings  []string
+	Left      struct{ Pending, Leased, Waiting, Parked int }
+}
+
+// layoutText is how a shard names its layout.
+func layoutText(version int) string { return fmt.Sprintf("luatx %d, namespace", version) }
+
+// layouts returns the version of the layout before, which the fixture is written in, and that of this version.
+func layouts(t *testing.T) (before, now int) {
+	t.Helper()
+	number := func(file, pattern string) int {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := regexp.MustCompile(pattern).FindSubmatch(text)
+		if found == nil {
+			t.Fatalf("%s does not match %s", file, pattern)
+		}
+		n, err := strconv.Atoi(string(found[1]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	return number(fixture, `luatx (\d+), namespace`), number(root+"/transactor.go", `const layout = (\d+)`)
+}
+
+// TestBefore finishes what the version before has left behind, if the layout is still the same.
+func TestBefore(t *testing.T) {
+	t.Parallel()
+	if before, now := layouts(t); before != now {
+		t.Skipf("the version before has layout %d, this one %d: TestAnotherLayout holds that they refuse each other", before, now)
+	}
+	actor := build(t, root)
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		namespace := redistest.Namespace(t)
+		load(t, client, renamed(namespace))
+		finish(t, actor, client, namespace)
+	})
+}
+
+// TestAnotherLayout holds that a shard of another layout is refused, and stays as it is: of a layout to come, and of the
+// version before if that has another one.
+func TestAnotherLayout(t *testing.T) {
+	t.Parallel()
+	before, now := layouts(t)
+	others := []int{now + 1}
+	if before != now {
+		others = append(others, before)
+	}
+	actor := build(t, root)
+	for _, other := range others {
+		t.Run(strconv.Itoa(other), func(t *testing.T) {
+			t.Parallel()
+			redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+				namespace := redistest.Namespace(t)
+				load(t, client, func(text string) string {
+					return strings.ReplaceAll(renamed(namespace)(text), layoutText(before), layoutText(other))
+				})
+				refuses(t, actor, client, namespace, layoutText(other))
+			})
+		})
+	}
+}
+
+// TestChangelogTellsHowToGetToAnotherLayout holds that operators learn of a new layout.
+func TestChangelogTellsHowToGetToAnotherLayout(t *testing.T) {
+	t.Parallel()
+	before, now := layouts(t)
+	if before == now {
+		t.Skip("the layout is that of the version before")
+	}
+	text, err := os.ReadFile(filepath.Join(root, "CHANGELOG.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, upgrading, ok := strings.Cut(string(text), "### Upgrading")
+	if want := fmt.Sprintf("layout %d", now); !ok || !strings.Contains(upgrading, want) {
+		t.Errorf("CHANGELOG.md does not speak of %s under Upgrading", want)
+	}
+}
+
+// refuses holds that an actor changes nothing in shards of another layout, and names it.
+func refuses(t *testing.T, actor string, client redis.UniversalClient, namespace, layout string) {
+	t.Helper()
+	was := dump(t, client, namespace)
+	for _, part := range []string{"write", "finish", "beside"} {
+		_, err := act(t, actor, client, namespace, part)
+		if err == nil || !strings.Contains(err.Error(), layout) && !strings.Contains(err.Error(), "foreign") {
+			t.Errorf("%s: %v", part, err)
+		}
+	}
+	if diff := redistest.Diff(was, dump(t, client, namespace)); diff != "" {
+		t.Errorf("a shard of another layout was changed:\n%s", diff)
+	}
+}
+
+// TestBothWays lets the two versions take over from each other, and work side by side. Versions of different layouts
+// refuse what the other one has written.
+func TestBothWays(t *testing.T) {
+	t.Parallel()
+	if os.Getenv("LUATX_VERIFY") == "" && !*update {
+		t.Skip("builds the version before: set LUATX_VERIFY")
+	}
+	now, before := build(t, root), build(t, checkout(t))
+	old, current := layouts(t)
+	for _, test := range []struct{ name, first, then string }{{"upgrade", before, now}, {"downgrade", now, before}} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			client := redistest.Single(t).Client(t)
+			wrote, err := act(t, test.first, client, "upgrade", "write")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if wrote.First != 40 || wrote.Left.Parked != 4 || wrote.Left.Leased == 0 {
+				t.Fatalf("wrote %+v", wrote)
+			}
+			if *update && test.first == before {
+				if err := writeFixture(t.Context(), client); err != nil {
+					t.Fatal(err)
+				}
+			}
+			switch {
+			case old == current:
+				finish(t, test.then, client, "upgrade")
+			case test.first == before:
+				refuses(t, test.then, client, "upgrade", layoutText(old))
+			default:
+				refuses(t, test.then, client, "upgrade", layoutText(current))
+			}
+		})
+	}
+	if old != current {
+		return
+	}
+	t.Run("beside", func(t *testing.T) {
+		t.Parallel()
+		redistest.Every(t, func(t *testing.T, client redis.UniversalClient) { beside(t, now, before, client) })
+	})
+}
+
+// finish is told the kept replies, finds what was parked, fires the timers that are due, and publishes the rest.
+func finish(t *testing.T, actor string, client redis.UniversalClient, namespace string) {
+	t.Helper()
+	done, err := act(t, actor, client, namespace, "finish")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sums [4]int
+	for i := range 40 {
+		sums[i%4] += i
+		if id := fmt.Sprintf("message-%d", i); done.Replies[id] != sums[i%4] {
+			t.Errorf("%s was told %d, not %d", id, done.Replies[id], sums[i%4])
+		}
+	}
+	parked := []string{"event-message-4", "event-message-5", "event-message-6", "event-message-7"}
+	if done.First != 0 || !slices.Equal(done.Parked, parked) || !slices.Equal(done.Fired, []string{"timer-0", "timer-2", "timer-4"}) || len(done.Findings) > 0 {
+		t.Errorf("committed %d again, parked %q, fired %q, findings %q", done.First, done.Parked, done.Fired, done.Findings)
+	}
+	if len(done.Published) != 23 { // 16 of the second half, less 4 of later, as many parked ones, and 3 timers
+		t.Errorf("%d published: %v", len(done.Published), done.Published)
+	}
+	if left := done.Left; left.Pending != 8 || left.Leased+left.Waiting+left.Parked != 0 {
+		t.Errorf("left %+v, not 8 for later", left)
+	}
+}
+
+// beside lets both do the same at once: each transaction counts once, and each lane goes out in its order.
+func beside(t *testing.T, now, before string, client redis.UniversalClient) {
+	namespace := redistest.Namespace(t)
+	results := make(chan seen, 2)
+	for _, actor := range []string{now, before} {
+		go func() {
+			saw, err := act(t, actor, client, namespace, "beside")
+			if err != nil {
+				t.Error(err)
+			}
+			results <- saw
+		}()
+	}
+	a, b := <-results, <-results
+	if a.First+b.First != 400 || a.First == 0 || b.First == 0 {
+		t.Errorf("%d and %d committed", a.First, b.First)
+	}
+	published, err := client.LRange(t.Context(), namespace+"-published", 0, -1).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	position := map[string]int{}
+	for n, id := range slices.Backward(published) {
+		position[id] = n // the first time
+	}
+	if len(position) != 300 {
+		t.Errorf("%d events published, not 300", len(position))
+	}
+	for i := 12; i+16 < 400; i++ {
+		if i/4%4 != 3 {
+			continue
+		}
+		first, next := fmt.Sprintf("event-both-%d", i), fmt.Sprintf("event-both-%d", i+16)
+		if position[first] > position[next] {
+			t.Errorf("%s was published before %s of its lane", next, first)
+		}
+	}
+}
+
+// checkout is the version before, with the actor of this one.
+func checkout(t *testing.T) string {
+	t.Helper()
+	ref, err := os.ReadFile("before")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit := strings.TrimSpace(string(ref))
+	if err := exec.CommandContext(t.Context(), "git", "cat-file", "-e", commit+"^{commit}").Run(); err != nil {
+		t.Skipf("the version before, %s, is not in this clone: git fetch --unshallow", commit)
+	}
+	dir := t.TempDir()
+	archive := exec.CommandContext(t.Context(), "git", "-C", root, "archive", commit)
+	unpack := exec.CommandContext(t.Context(), "tar", "-x", "-C", dir)
+	if unpack.Stdin, err = archive.StdoutPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := archive.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := unpack.CombinedOutput(); err != nil {
+		t.Fatalf("tar: %v\n%s", err, out)
+	}
+	if err := archive.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	actor := filepath.Join(dir, "internal/test/upgrade/actor")
+	if err := os.RemoveAll(actor); err != nil { // the one of the version before
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(actor, os.DirFS("actor")); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func build(t *testing.T, dir string) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "actor")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./internal/test/upgrade/actor")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("building the actor in %s: %v\n%s", dir, err, out)
+	}
+	return program
+}
+
+// act runs a part of an actor.
+func act(t *testing.T, actor string, client redis.UniversalClient, namespace, part string) (saw seen, err error) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), actor, "-addrs", addrs(client), "-namespace", namespace, part)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return saw, fmt.Errorf("%s: %w: %s", part, err, &stderr)
+	}
+	return saw, json.Unmarshal(stdout.Bytes(), &saw)
+}
+
+func addrs(client redis.UniversalClient) string {
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		return strings.Join(cluster.Options().Addrs, ",")
+	}
+	return client.(*redis.Client).Options().Addr
+}
+
+// renamed gives the data another namespace: several tests share a server.
+func renamed(namespace string) func(string) string {
+	return func(text string) string {
+		text = strings.ReplaceAll(text, `"upgrade`, `"`+namespace)
+		return strings.ReplaceAll(text, "namespace upgrade,", "namespace "+namespace+",")
+	}
+}
+
+func dump(t *testing.T, client redis.UniversalClient, namespace string) redistest.State {
+	t.Helper()
+	state, err := redistest.Dump(t.Context(), client, namespace+"*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	maps.DeleteFunc(state.Keys, func(key string, _ redistest.Entry) bool {
+		return strings.HasSuffix(key, ":sweep") // whose turn it is to look for events, of any layout
+	})
+	return state
+}

@@ -1,0 +1,148 @@
+package luatx
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/commit"
+	"github.com/luatx/luatx/internal/eval"
+	"github.com/luatx/luatx/internal/observe"
+)
+
+// outcomeError is the error that a script's answer means; nil where the effect is in.
+func outcomeError(out *commit.Outcome, tx *Tx) error {
+	switch out.State {
+	case commit.Committed, commit.Replayed, commit.Duplicate:
+		return nil
+	case commit.Expired, commit.Tombstoned, commit.Absent:
+		return ErrExpired
+	case commit.Fenced:
+		return ErrFenced
+	case commit.Conflict:
+		return ErrConflict
+	case commit.Aborted, commit.Rejected:
+		return tx.abortError(out)
+	case commit.Full:
+		return tx.t.outboxFull(tx.commit.Shard.Slot, out.Text)
+	case commit.Failed:
+		return tx.commandError(out)
+	case commit.Broken:
+		return &RollbackError{out.Text}
+	case commit.Refused:
+		return refused(out.Text, nil)
+	case commit.Identity:
+		return fmt.Errorf("%w: it holds %q, this is %q", ErrKeyspace, out.Text, tx.t.identity)
+	}
+	return fmt.Errorf("luatx: unexpected outcome %q", out.State)
+}
+
+// outboxFull says what is full.
+func (t *Transactor) outboxFull(slot int, what string) error {
+	limits := map[string]int{
+		"events": t.cfg.OutboxCapacity, "bytes": t.cfg.OutboxBytes, "parked": t.cfg.ParkedCapacity,
+		"parked bytes": t.cfg.ParkedBytes, "lane": t.cfg.LaneCapacity,
+	}
+	return &OutboxFullError{What: what, Limit: limits[what], Slot: slot}
+}
+
+// commandError finds the command that a script's failure speaks of.
+func (tx *Tx) commandError(out *commit.Outcome) error {
+	switch {
+	case out.Index <= 0 && denied(out.Text): // of what luatx itself runs
+		return refused(out.Text, nil)
+	case out.Index < 0:
+		return &CommandError{Index: out.Index, Text: out.Text}
+	case out.Index == 0:
+		return fmt.Errorf("luatx: the commit script failed and was undone: %s", out.Text)
+	}
+	failed := &CommandError{Index: out.Index - 1, Text: tx.t.commits.Locate(out.Text)}
+	if denied(out.Text) {
+		failed.Remedy = remedies["NOPERM"]
+	}
+	if cmds := tx.recorder.Cmds(); failed.Index >= 0 && failed.Index < len(cmds) {
+		failed.Command = cmds[failed.Index].Name()
+	}
+	return failed
+}
+
+func (tx *Tx) abortError(out *commit.Outcome) error {
+	err := &AbortError{Index: out.Index - 1, Reason: out.Text, Permanent: out.State == commit.Rejected}
+	if cmds := tx.recorder.Cmds(); err.Index >= 0 && err.Index < len(cmds) {
+		err.Procedure, _, _, _ = splitCall(cmds[err.Index].Args())
+	}
+	return err
+}
+
+// serverError translates an error that came instead of an outcome.
+func (t *Transactor) serverError(err error) error {
+	if ended, ok := errors.AsType[*eval.ServerError](err); ok {
+		if text := ended.Err.Error(); strings.Contains(text, "rror compiling script") {
+			return fmt.Errorf("luatx: script %s: %s", ended.Script, t.commits.Locate(text))
+		}
+	}
+	if refused := refusal(err); refused != nil {
+		return refused
+	}
+	return fmt.Errorf("luatx: not committed: %w", err)
+}
+
+var outcomes = map[commit.State]Outcome{
+	commit.Committed: Committed, commit.Replayed: Replayed, commit.Duplicate: Duplicate,
+}
+
+// fill gives the recorded commands their replies, or the first commit's where it has kept them.
+func (t *Transactor) fill(cmds []redis.Cmder, out *commit.Outcome) {
+	var err error
+	switch {
+	case out.State == commit.Committed:
+		err = t.filler.Fill(cmds, out.Replies)
+	case out.Kept != "":
+		err = t.filler.FillFrames(cmds, out.Kept)
+	default:
+		fail(cmds, ErrRepliesLost)
+	}
+	if err != nil { // the commands carry the error
+		t.cfg.Logger.Error("luatx: committed, but its replies could not be read", "error", err)
+	}
+}
+
+// fail gives every recorded command the transaction's error.
+func fail(cmds []redis.Cmder, err error) {
+	for _, cmd := range cmds {
+		cmd.SetErr(err)
+	}
+}
+
+// observed tells the Observer what became of a transaction.
+func (t *Transactor) observed(ctx context.Context, tx *Tx) {
+	sent := &tx.commit
+	c := Commit{
+		Namespace: t.cfg.Namespace, Slot: sent.Shard.Slot,
+		Began: *tx.began, Duration: time.Since(*tx.began),
+		Attempts: int(sent.Tries), Batch: int(sent.Batch),
+		Commands: len(tx.cmds), Events: len(sent.Events) + len(sent.Outcome.Emitted),
+		Err: tx.err,
+	}
+	if tx.err == nil {
+		c.Result = Result{Outcome: outcomes[sent.Outcome.State], Replicated: sent.Replicated}
+		c.Acknowledged = sent.Outcome.Acked
+	}
+	observe.Tell(ctx, t.cfg.Logger, t.cfg.Observer.Committed, c)
+}
+
+// ran returns recorded commands in the order they ran, which is that of their replies.
+func ran(cmds []redis.Cmder, order []int) []redis.Cmder {
+	if order == nil {
+		return cmds
+	}
+	sorted := make([]redis.Cmder, len(cmds))
+	for i, recorded := range order {
+		sorted[i] = cmds[recorded]
+	}
+	return sorted
+}
