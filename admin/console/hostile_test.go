@@ -79,7 +79,10 @@ func newHostileService(t *testing.T) hostileService {
 	admintest.Must(t, client.HSet(ctx, shard.Key("broken"), digest, hostileText("left")).Err())
 
 	admintest.Must(t, client.XGroupCreateMkStream(ctx, w.stream, hostileText("group"), "0").Err())
-	admintest.Must(t, client.XGroupCreateConsumer(ctx, w.stream, hostileText("group"), hostileText("consumer")).Err())
+	reading := &redis.XReadGroupArgs{
+		Group: hostileText("group"), Consumer: hostileText("consumer"), Streams: []string{w.stream, "0"}, // creates the consumer
+	}
+	admintest.Must(t, client.XReadGroup(ctx, reading).Err())
 	admintest.Must(t, client.Set(ctx, w.stream+hostileText("string"), "no stream", 0).Err())
 	w.site = newSite(t, w.op, func(cfg *httpapi.Config) {
 		cfg.Title, cfg.Streams = hostileText("title"), []string{w.stream, w.stream + hostileText("string")}

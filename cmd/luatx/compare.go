@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	entryid "github.com/luatx/luatx/internal/group"
 	"github.com/luatx/luatx/internal/mark"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/stream"
@@ -162,7 +163,7 @@ func (s *session) compareStream(ctx context.Context, c comparer, r *comparison) 
 			}
 		}
 		left -= int64(len(entries))
-		newest = "(" + entries[len(entries)-1].ID
+		newest = entryid.Before(entries[len(entries)-1].ID)
 	}
 	return nil
 }

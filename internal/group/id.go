@@ -19,7 +19,20 @@ func joinID(ms, seq uint64) string {
 	return strconv.FormatUint(ms, 10) + "-" + strconv.FormatUint(seq, 10)
 }
 
-// Behind returns the least id above this one; Redis 6.0 has no exclusive ranges.
+// Before returns the greatest id below this one, or "0-0". Redis 6.0 has no exclusive ranges.
+func Before(id string) string {
+	ms, seq := splitID(id)
+	switch {
+	case seq > 0:
+		return joinID(ms, seq-1)
+	case ms > 0:
+		return joinID(ms-1, math.MaxUint64)
+	default:
+		return "0-0"
+	}
+}
+
+// Behind returns the least id above this one.
 func Behind(id string) string {
 	ms, seq := splitID(id)
 	if seq == math.MaxUint64 {

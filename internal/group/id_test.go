@@ -2,6 +2,15 @@ package group
 
 import "testing"
 
+func TestBefore(t *testing.T) {
+	t.Parallel()
+	for id, want := range map[string]string{"5-1": "5-0", "5-0": "4-18446744073709551615", "0-1": "0-0", "0-0": "0-0"} {
+		if got := Before(id); got != want {
+			t.Errorf("Before(%s) is %s, want %s", id, got, want)
+		}
+	}
+}
+
 func TestBehind(t *testing.T) {
 	t.Parallel()
 	for id, want := range map[string]string{"5-0": "5-1", "4-18446744073709551615": "5-0", "0-0": "0-1"} {

@@ -82,7 +82,8 @@ func TestTxTravelsInTheContextOnly(t *testing.T) {
 	}
 }
 
-// TestStacksRefuseWrongOrder holds that a stack that would not do what it promises fails at the first message.
+// TestStacksRefuseWrongOrder holds that a stack that would not do what it promises fails at the first message, in a router, which
+// checks the order before it runs anything, and in a chain made by hand.
 func TestStacksRefuseWrongOrder(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
@@ -109,20 +110,25 @@ func TestStacksRefuseWrongOrder(t *testing.T) {
 		"pipeline outbox alone":       {[]message.Middleware{added}, "pipeline: no pipeline in context: put pipeline.Middleware before pipeline.Outbox"},
 	} {
 		ran := false
+		handler := message.NewHandler(func(context.Context, *message.TypedMessage[any]) ([]*message.Message, error) {
+			ran = true
+			return nil, nil
+		})
 		r := message.NewRouter(message.PipeConfig{})
 		if err := r.Use(c.stack...); err != nil {
 			t.Fatal(err)
 		}
-		_ = r.AddHandler("h", nil, message.NewHandler(func(context.Context, *message.TypedMessage[any]) ([]*message.Message, error) {
-			ran = true
-			return nil, nil
-		}))
-		_, err := r.Process(ctx, message.New(nil, rig.Order(name), message.NewAcking(nil, nil)))
-		if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
-			t.Errorf("%s: error %v, want %q", name, err, c.says)
-		}
-		if c.says != "" && ran {
-			t.Errorf("%s: the handler ran", name)
+		_ = r.AddHandler("h", nil, handler)
+		byHand := message.Chain(c.stack...).Wrap(handler.Handle)
+		for way, process := range map[string]message.ProcessFunc{"router": r.Process, "by hand": byHand} {
+			ran = false
+			_, err := process(ctx, message.New(nil, rig.Order(name+way), message.NewAcking(nil, nil)))
+			if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
+				t.Errorf("%s, %s: error %v, want %q", name, way, err, c.says)
+			}
+			if ran != (c.says == "") {
+				t.Errorf("%s, %s: the handler ran: %t", name, way, ran)
+			}
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/group"
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/torture/internal/ground"
 )
@@ -181,7 +182,7 @@ func entries(ctx context.Context, client redis.Cmdable, key string, each func(re
 		if len(page) < pageSize {
 			return nil
 		}
-		from = "(" + page[len(page)-1].ID
+		from = group.Behind(page[len(page)-1].ID)
 	}
 }
 
