@@ -14,8 +14,13 @@ import (
 	"github.com/luatx/luatx/internal/slot"
 )
 
-// slack is added to the time by which a commit must arrive: half a round trip, and clocks of masters that are not quite one.
-const slack = time.Second
+const (
+	// slack is added to the time by which a commit must arrive: half a round trip, and clocks of masters that are not quite
+	// one.
+	slack = time.Second
+	// resolveTimeout bounds the question what became of a commit whose reply was lost.
+	resolveTimeout = 5 * time.Second
+)
 
 // UnknownError is ErrOutcomeUnknown with the receipt of the commit, by which Resolve tells what became of it.
 type UnknownError struct {
@@ -159,6 +164,3 @@ func (tx *Tx) lookup(ctx context.Context) (context.Context, context.CancelFunc) 
 	}
 	return context.WithTimeout(ctx, resolveTimeout)
 }
-
-// resolveTimeout bounds the question what became of a commit whose reply was lost.
-const resolveTimeout = 5 * time.Second

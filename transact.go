@@ -113,6 +113,21 @@ func (t *Transactor) run(ctx context.Context, c *invocation) (*Tx, Result, error
 	return tx, Result{}, nil
 }
 
+// begin opens a transaction on a tag.
+func (t *Transactor) begin(tag, aggregate string, d *delivery) *Tx {
+	tx := &Tx{
+		t:         t,
+		tag:       tag,
+		aggregate: aggregate,
+		commit:    commit.Commit{Shard: t.shards.Shard(slot.OfTag(tag))},
+		delivery:  d,
+		id:        MessageID{ID: d.base()},
+	}
+	tx.commit.Events = tx.few.events[:0]
+	t.source.Init(&tx.recorder, (*recording)(tx))
+	return tx
+}
+
 // conflictBackoff is the pause between runs of a handler whose guarded reads have changed.
 var conflictBackoff = message.Backoff{Base: time.Millisecond, Max: 64 * time.Millisecond}
 
@@ -138,19 +153,4 @@ func (tx *Tx) explain(ctx context.Context, cause error) error {
 		return err
 	}
 	return cause
-}
-
-// begin opens a transaction on a tag.
-func (t *Transactor) begin(tag, aggregate string, d *delivery) *Tx {
-	tx := &Tx{
-		t:         t,
-		tag:       tag,
-		aggregate: aggregate,
-		commit:    commit.Commit{Shard: t.shards.Shard(slot.OfTag(tag))},
-		delivery:  d,
-		id:        MessageID{ID: d.base()},
-	}
-	tx.commit.Events = tx.few.events[:0]
-	t.source.Init(&tx.recorder, (*recording)(tx))
-	return tx
 }
