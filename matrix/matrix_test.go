@@ -70,7 +70,7 @@ var prepared = sync.OnceValue(func() error {
 // asked for all of them, clusters and kills included, on the image's program; and commits on a cluster of containers
 // whose network is cut and healed.
 //
-// Five minutes with LUATX_MATRIX=1, which leaves the cluster to the last image; 45 with LUATX_MATRIX=all.
+// Half an hour with LUATX_MATRIX=1 on two cores, which leaves the cluster to the last image; an hour with LUATX_MATRIX=all.
 func TestMatrix(t *testing.T) {
 	required, all := wanted(t)
 	must(t, prepared())

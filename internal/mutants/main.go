@@ -73,6 +73,9 @@ func command(ctx context.Context, args []string, out io.Writer) error {
 	}
 	defer r.close()
 	results, err := r.sample(ctx, mutants, size, func(result result) { _, _ = fmt.Fprintln(out, result) })
+	if *only == "promises" && err == nil && len(results) < size {
+		err = fmt.Errorf("%d edits of promises.txt do not compile: mend them", size-len(results))
+	}
 	return errors.Join(err, report(out, results, *floor))
 }
 
