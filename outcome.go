@@ -14,7 +14,7 @@ import (
 	"github.com/luatx/luatx/internal/observe"
 )
 
-// outcomeError is the error that a script's answer means; nil where the effect is in.
+// outcomeError returns the error for the reply of a script, and nil if the effect is committed.
 func outcomeError(out *commit.Outcome, tx *Tx) error {
 	switch out.State {
 	case commit.Committed, commit.Replayed, commit.Duplicate:
@@ -41,7 +41,7 @@ func outcomeError(out *commit.Outcome, tx *Tx) error {
 	return fmt.Errorf("luatx: unexpected outcome %q", out.State)
 }
 
-// outboxFull says what is full.
+// outboxFull returns the error of a commit for which a bound of the outbox was reached. The script names the bound in what.
 func (t *Transactor) outboxFull(slot int, what string) error {
 	limits := map[string]int{
 		"events": t.cfg.OutboxCapacity, "bytes": t.cfg.OutboxBytes, "parked": t.cfg.ParkedCapacity,

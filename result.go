@@ -3,7 +3,7 @@ package luatx
 // Outcome says how a transaction came to be committed.
 type Outcome int
 
-// The outcomes. The zero value stands beside an error: nothing was committed.
+// The outcomes. With an error the outcome is zero: nothing was committed.
 const (
 	// Committed now.
 	Committed Outcome = iota + 1

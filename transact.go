@@ -86,8 +86,8 @@ func (t *Transactor) newInvocation(ctx context.Context, aggregate string, fn fun
 	return c, nil
 }
 
-// run runs the call's function once, and prepares what it recorded. Without it, the result and the error are the
-// call's.
+// run runs the function once and prepares what it recorded. Without a Tx there is nothing to commit, and the result and the
+// error are the caller's.
 func (t *Transactor) run(ctx context.Context, c *invocation) (*Tx, Result, error) {
 	tx := t.begin(c.tag, c.aggregate, &c.delivery)
 	defer tx.end()
@@ -131,8 +131,8 @@ func (t *Transactor) begin(tag, aggregate string, d *delivery) *Tx {
 // conflictBackoff is the pause between runs of a handler whose guarded reads have changed.
 var conflictBackoff = message.Backoff{Base: time.Millisecond, Max: 64 * time.Millisecond}
 
-// retries pauses, and reports true, where the run n of a handler, from 0, ended with an error that asks for another
-// one: what it has read changed before its commit. Else it returns what to tell the caller.
+// retries reports whether a function must run again because a value that it read has changed. It pauses before it returns
+// true. n is the number of the run, from 0. Otherwise it returns the error for the caller.
 func (t *Transactor) retries(ctx context.Context, n int, err error) (bool, error) {
 	if err == nil || !errors.Is(err, ErrConflict) || n >= t.cfg.ConflictRetries {
 		return false, err
@@ -143,8 +143,9 @@ func (t *Transactor) retries(ctx context.Context, n int, err error) (bool, error
 	return true, nil
 }
 
-// explain tells what an error of the transaction's function means: nothing, where its id has been committed already
-// and the error may come from that; a conflict, where it had read what was not to stay; else itself.
+// explain returns what to tell the caller if the transaction's function failed with cause. It returns nil if the transaction's
+// id was committed before, because the error may come from that. It returns ErrConflict if a value that the function read has
+// changed. Otherwise it returns cause.
 func (tx *Tx) explain(ctx context.Context, cause error) error {
 	if tx.marked(ctx) {
 		return nil

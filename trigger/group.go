@@ -23,8 +23,8 @@ const (
 	leaveAfter = 10
 )
 
-// grouped reads a stream as a consumer of a group. Its name is new every time, so what is pending for it and not known here
-// was lost on the way.
+// grouped is a driver that reads a stream as a consumer of a group. No other process has used the name of the consumer. An
+// entry that is pending for it and not in held or waiting was in a reply that was lost.
 type grouped struct {
 	link
 	member group.Member
