@@ -5,12 +5,11 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/luatx/luatx/internal/test/rig"
-
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/stack"
 )
@@ -33,19 +32,16 @@ func TestAllocs(t *testing.T) { // not parallel: all allocations of the process 
 		return luatx.Queued(c.Incr(ctx, counter))
 	}
 	transact := func() {
-		if _, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
 			if err := record(tx.Pipeline()); err != nil {
 				return err
 			}
 			return tx.Emit(luatx.Event{Body: body})
-		}); err != nil {
-			t.Fatal(err)
-		}
+		})
+		redistest.Must(t, err)
 	}
 	mw, err := stack.Scripted(tr, stack.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	router := message.NewRouter(message.PipeConfig{})
 	_ = router.Use(mw)
 	_ = router.AddHandler("h", nil, message.NewHandler(func(ctx context.Context, _ *message.TypedMessage[any]) ([]*message.Message, error) {
@@ -54,9 +50,8 @@ func TestAllocs(t *testing.T) { // not parallel: all allocations of the process 
 	}))
 	handle := func() {
 		msg := message.New(nil, message.Attributes{"id": message.NewID(), "source": "/s", "type": "t", "subject": "a"}, nil)
-		if _, err := router.Process(ctx, msg); err != nil {
-			t.Fatal(err)
-		}
+		_, err := router.Process(ctx, msg)
+		redistest.Must(t, err)
 	}
 
 	const runs = 300
@@ -64,9 +59,7 @@ func TestAllocs(t *testing.T) { // not parallel: all allocations of the process 
 	own := testing.AllocsPerRun(runs, func() {
 		_ = record(pipe)
 		pipe.Discard()
-		if err := client.Do(ctx, sent...).Err(); err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, client.Do(ctx, sent...).Err())
 	})
 	for name, c := range map[string]struct {
 		work func()

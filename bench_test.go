@@ -9,12 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/luatx/luatx/internal/test/rig"
-
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/stack"
 )
@@ -53,9 +52,7 @@ func benchMessage(b *testing.B, mode string, workers int) {
 			return tr.Config().Namespace + "inbox:" + id.Source + ":" + id.ID
 		}})
 	}
-	if err != nil {
-		b.Fatal(err)
-	}
+	redistest.Must(b, err)
 	body := make([]byte, 300)
 	hash, counter := rig.Key(b, tr, "a", "hash"), rig.Key(b, tr, "a", "counter")
 	h := message.NewHandler(func(ctx context.Context, _ *message.TypedMessage[any]) ([]*message.Message, error) {
@@ -73,9 +70,7 @@ func benchMessage(b *testing.B, mode string, workers int) {
 	}
 	for read := 0; read < b.N; {
 		got, err := client.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{in, ">"}, Count: 1000}).Result()
-		if err != nil {
-			b.Fatal(err)
-		}
+		redistest.Must(b, err)
 		read += len(got[0].Messages)
 	}
 	var next atomic.Int64

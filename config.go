@@ -1,6 +1,7 @@
 package luatx
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -101,52 +102,22 @@ const (
 )
 
 func (c Config) withDefaults() Config {
-	if c.Retention == 0 {
-		c.Retention = 24 * time.Hour
-	}
-	if c.CommitTimeout == 0 {
-		c.CommitTimeout = 30 * time.Second
-	}
-	if c.OutboxCapacity == 0 {
-		c.OutboxCapacity = 100_000
-	}
-	if c.OutboxBytes == 0 {
-		c.OutboxBytes = 64 << 20
-	}
-	if c.ParkedCapacity == 0 {
-		c.ParkedCapacity = 100_000
-	}
-	if c.ParkedBytes == 0 {
-		c.ParkedBytes = 256 << 20
-	}
-	if c.LaneCapacity == 0 {
-		c.LaneCapacity = 10_000
-	}
-	if c.MaxCommands == 0 {
-		c.MaxCommands = 10_000
-	}
-	if c.MaxBytes == 0 {
-		c.MaxBytes = 8 << 20
-	}
-	if c.UndoBytes == 0 {
-		c.UndoBytes = 1 << 20
-	}
-	if c.GuardBytes == 0 {
-		c.GuardBytes = 1 << 20
-	}
-	if c.ConflictRetries == 0 {
-		c.ConflictRetries = 32
-	}
-	if c.ProcedureCalls == 0 {
-		c.ProcedureCalls = 1000
-	}
-	if c.KeepBytes == 0 {
-		c.KeepBytes = 64 << 10
-	}
+	c.Retention = cmp.Or(c.Retention, 24*time.Hour)
+	c.CommitTimeout = cmp.Or(c.CommitTimeout, 30*time.Second)
+	c.OutboxCapacity = cmp.Or(c.OutboxCapacity, 100_000)
+	c.OutboxBytes = cmp.Or(c.OutboxBytes, 64<<20)
+	c.ParkedCapacity = cmp.Or(c.ParkedCapacity, 100_000)
+	c.ParkedBytes = cmp.Or(c.ParkedBytes, 256<<20)
+	c.LaneCapacity = cmp.Or(c.LaneCapacity, 10_000)
+	c.MaxCommands = cmp.Or(c.MaxCommands, 10_000)
+	c.MaxBytes = cmp.Or(c.MaxBytes, 8<<20)
+	c.UndoBytes = cmp.Or(c.UndoBytes, 1<<20)
+	c.GuardBytes = cmp.Or(c.GuardBytes, 1<<20)
+	c.ConflictRetries = cmp.Or(c.ConflictRetries, 32)
+	c.ProcedureCalls = cmp.Or(c.ProcedureCalls, 1000)
+	c.KeepBytes = cmp.Or(c.KeepBytes, 64<<10)
 	c.Durability = c.Durability.withDefaults()
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	if c.Aggregate == nil {
 		c.Aggregate = func(msg *message.Message) (string, error) { return msg.Subject(), nil }
 	}

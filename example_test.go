@@ -84,13 +84,8 @@ func Example() {
 
 func ExampleTransactor_Transact() {
 	ctx := context.Background()
-	server, err := miniredis.Run()
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer server.Close()
-	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	defer client.Close()
+	client, stop := embedded()
+	defer stop()
 	transactor, err := luatx.New(client, luatx.Config{Namespace: "billing"})
 	if err != nil {
 		log.Fatal(err)
@@ -123,13 +118,8 @@ func ExampleTransactor_Transact() {
 // Many transactions at once take few round trips; each is whole or absent for itself.
 func ExampleTransactor_TransactBatch() {
 	ctx := context.Background()
-	server, err := miniredis.Run() // or your own
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer server.Close()
-	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	defer client.Close()
+	client, stop := embedded()
+	defer stop()
 	transactor, err := luatx.New(client, luatx.Config{Namespace: "accounts"})
 	if err != nil {
 		log.Fatal(err)

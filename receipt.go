@@ -62,7 +62,8 @@ type receiptParts struct {
 }
 
 func (r Receipt) parse() (receiptParts, error) {
-	fields, sum, _ := cutLast(string(r), "-")
+	last := max(0, strings.LastIndexByte(string(r), '-'))
+	fields, sum := string(r[:last]), strings.TrimPrefix(string(r[last:]), "-")
 	if fmt.Sprintf("%08x", crc32.ChecksumIEEE([]byte(fields))) != sum {
 		return receiptParts{}, fmt.Errorf("%w: it is truncated or altered", ErrReceiptInvalid)
 	}
@@ -79,15 +80,6 @@ func (r Receipt) parse() (receiptParts, error) {
 		return receiptParts{}, ErrReceiptInvalid
 	}
 	return receiptParts{n, string(digest), string(token), time.UnixMilli(until), time.UnixMilli(known), parts[6]}, nil
-}
-
-// cutLast cuts a text around the last instance of sep.
-func cutLast(text, sep string) (before, after string, found bool) {
-	i := strings.LastIndex(text, sep)
-	if i < 0 {
-		return text, "", false
-	}
-	return text[:i], text[i+len(sep):], true
 }
 
 // Resolve returns what became of a commit whose outcome was unknown, within the retention. Replayed: it is in.

@@ -29,12 +29,13 @@ const (
 // Diagnosis is a finding of Examine.
 type Diagnosis struct {
 	// Check is the stable name of the check, such as version, eviction or persistence.
-	Check    string
-	Severity Severity
+	Check    string   `json:"check"`
+	Severity Severity `json:"severity"`
 	// Node is the server's address. It is empty if the finding concerns no single server.
-	Node string
+	Node string `json:"node"`
 	// Text describes the finding, and Remedy the action to take.
-	Text, Remedy string
+	Text   string `json:"text"`
+	Remedy string `json:"remedy"`
 }
 
 // String returns the diagnosis as one line of text.

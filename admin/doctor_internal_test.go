@@ -14,8 +14,7 @@ func checks(d *doctor) string {
 	return strings.Join(all, ", ")
 }
 
-// TestReleases holds which versions are too old, and which have flaws of the scripting engine.
-func TestReleases(t *testing.T) {
+func TestDoctorKnowsOldReleasesAndFlawsOfTheScriptingEngine(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ redis, valkey, want string }{
 		{"5.0.14", "", "error version"},
@@ -46,8 +45,7 @@ func TestReleases(t *testing.T) {
 	}
 }
 
-// TestClocks holds from when on a difference is worth a word.
-func TestClocks(t *testing.T) {
+func TestDoctorReportsClocksThatDifferByMoreThanASecond(t *testing.T) {
 	t.Parallel()
 	for offset, want := range map[time.Duration]string{
 		0: "", time.Second: "", -900 * time.Millisecond: "", 2 * time.Second: "warning clock", -2 * time.Second: "warning clock", -time.Minute: "error clock",
@@ -59,8 +57,7 @@ func TestClocks(t *testing.T) {
 	}
 }
 
-// TestServerJudged holds what cannot be had from a real server here.
-func TestServerJudged(t *testing.T) {
+func TestDoctorReportsFailedWritesAndManyScripts(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		info map[string]string

@@ -12,7 +12,6 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/admin"
-	"github.com/luatx/luatx/admin/internal/admintest"
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/test/redistest"
 )
@@ -24,11 +23,11 @@ var sound = []string{"appendonly yes", "appendfsync everysec", "min-replicas-to-
 func examined(t testing.TB, client redis.UniversalClient, how admin.Examination) []admin.Diagnosis {
 	t.Helper()
 	tr, err := luatx.New(client, luatx.Config{Namespace: "shop", Keyspace: luatx.Partitions(4)})
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	op, err := admin.NewOperator(tr, admin.OperatorConfig{Client: client, Name: "alice"})
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	found, err := op.Examine(redistest.Soon(t), how)
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	for _, d := range found {
 		if d.Check == "" || d.Text == "" || d.Remedy == "" {
 			t.Errorf("a diagnosis without words: %+v", d)
@@ -48,8 +47,7 @@ func serious(found []admin.Diagnosis) []string {
 	return all
 }
 
-// TestDoctorOfASoundServer: nothing to say but remarks.
-func TestDoctorOfASoundServer(t *testing.T) {
+func TestDoctorHasOnlyRemarksAboutASoundServer(t *testing.T) {
 	t.Parallel()
 	master, _ := redistest.WithReplica(t, redistest.Config(sound...))
 	client := master.Admin(t)
@@ -61,8 +59,7 @@ func TestDoctorOfASoundServer(t *testing.T) {
 	}
 }
 
-// TestDoctor examines servers of which each has one thing wrong, or what goes with it.
-func TestDoctor(t *testing.T) {
+func TestDoctorFindsTheOneThingThatIsWrong(t *testing.T) {
 	t.Parallel()
 	without := func(name string, more ...string) []string {
 		return append(slices.DeleteFunc(slices.Clone(sound), func(line string) bool { return strings.HasPrefix(line, name) }), more...)
@@ -92,15 +89,15 @@ func TestDoctor(t *testing.T) {
 		{"wrong type", sound, func(t *testing.T, server *redistest.Server) redis.UniversalClient {
 			client := server.Admin(t)
 			tr, err := luatx.New(client, luatx.Config{Namespace: "shop", Keyspace: luatx.Partitions(4)})
-			admintest.Must(t, err)
-			admintest.Must(t, client.Set(t.Context(), link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[2]).Key("pending"), "v", 0).Err())
+			redistest.Must(t, err)
+			redistest.Must(t, client.Set(t.Context(), link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[2]).Key("pending"), "v", 0).Err())
 			return client
 		}, []string{"error key-type"}},
 		{"another layout", sound, func(t *testing.T, server *redistest.Server) redis.UniversalClient {
 			client := server.Admin(t)
 			tr, err := luatx.New(client, luatx.Config{Namespace: "shop", Keyspace: luatx.Partitions(4)})
-			admintest.Must(t, err)
-			admintest.Must(t, client.HSet(t.Context(), link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[2]).Key("inbox:a"), "id", "luatx 0").Err())
+			redistest.Must(t, err)
+			redistest.Must(t, client.HSet(t.Context(), link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[2]).Key("inbox:a"), "id", "luatx 0").Err())
 			return client
 		}, []string{"error layout"}},
 	} {
@@ -134,8 +131,7 @@ func TestDoctor(t *testing.T) {
 	})
 }
 
-// TestDoctorOfACluster: every node is looked at.
-func TestDoctorOfACluster(t *testing.T) {
+func TestDoctorExaminesEveryNodeOfACluster(t *testing.T) {
 	t.Parallel()
 	nodes := map[string]bool{}
 	for _, d := range examined(t, redistest.SharedCluster(t).Client(t), admin.Examination{NoShards: true}) {
@@ -148,21 +144,20 @@ func TestDoctorOfACluster(t *testing.T) {
 	}
 }
 
-// TestDoctorIsDenied: what a user may not ask is a remark, and what cannot be reached an error.
-func TestDoctorIsDenied(t *testing.T) {
+func TestDeniedCommandIsARemarkAndUnreachableServerAnError(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
-	admintest.Must(t, server.Admin(t).Do(t.Context(), "ACL", "SETUSER", "me", "on", ">secret", "~*", "+@all", "-info", "-config").Err())
+	redistest.Must(t, server.Admin(t).Do(t.Context(), "ACL", "SETUSER", "me", "on", ">secret", "~*", "+@all", "-info", "-config").Err())
 	me := server.Client(t, func(o *redis.Options) { o.Username, o.Password = "me", "secret" })
 	found := examined(t, me, admin.Examination{})
 	if !slices.ContainsFunc(found, func(d admin.Diagnosis) bool { return d.Check == "denied" && d.Severity == admin.Remark }) {
 		t.Errorf("%v", found)
 	}
-	admintest.Must(t, server.Kill())
+	redistest.Must(t, server.Kill())
 	tr, err := luatx.New(me, luatx.Config{Namespace: "shop"})
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	op, err := admin.NewOperator(tr, admin.OperatorConfig{Client: me, Name: "alice"})
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	ctx, cancel := context.WithTimeout(redistest.Soon(t), 5*time.Second)
 	defer cancel()
 	if found, err := op.Examine(ctx, admin.Examination{}); err == nil {
@@ -194,25 +189,24 @@ func TestDoctorNamesOnlyTheMissingRights(t *testing.T) {
 			t.Errorf("the default user as %s: %q", role, got)
 		}
 		granted, err := server.Binary().Rules(string(role))
-		admintest.Must(t, err)
+		redistest.Must(t, err)
 		args := []any{"ACL", "SETUSER", string(role), "reset", "on", ">secret", "~shop:*", "+info", "+cluster|info", "+script|exists", "+type"}
 		for _, rule := range granted {
 			args = append(args, rule)
 		}
-		admintest.Must(t, server.Admin(t).Do(t.Context(), args...).Err())
+		redistest.Must(t, server.Admin(t).Do(t.Context(), args...).Err())
 		client := server.Client(t, func(o *redis.Options) { o.Username, o.Password = string(role), "secret" })
 		if got := rights(client, role); got != nil {
 			t.Errorf("the documented user as %s: %q", role, got)
 		}
-		admintest.Must(t, server.Admin(t).Do(t.Context(), "ACL", "SETUSER", string(role), "-hset").Err())
+		redistest.Must(t, server.Admin(t).Do(t.Context(), "ACL", "SETUSER", string(role), "-hset").Err())
 		if got := rights(client, role); len(got) != 1 || !strings.HasPrefix(got[0], "the user may not run hset, ") {
 			t.Errorf("as %s without HSET: %q", role, got)
 		}
 	}
 }
 
-// TestRoles holds the lists of commands against docs/acl.md, which grants at least those.
-func TestRoles(t *testing.T) {
+func TestDocsGrantEveryCommandOfEachRole(t *testing.T) {
 	t.Parallel()
 	for _, role := range admin.Roles() {
 		for _, version := range []struct {
@@ -220,9 +214,9 @@ func TestRoles(t *testing.T) {
 			major, minor int
 		}{{"6.0.20", 6, 0}, {"7.0.15", 7, 0}, {"8.0.0", 8, 0}} {
 			rules, err := redistest.Binary{Version: version.text}.Rules(string(role))
-			admintest.Must(t, err)
+			redistest.Must(t, err)
 			commands, err := admin.CommandsOf(role, version.major, version.minor)
-			admintest.Must(t, err)
+			redistest.Must(t, err)
 			for _, name := range commands {
 				if !slices.Contains(rules, "+"+name) {
 					t.Errorf("docs/acl.md does not grant %s to %s on %s", name, role, version.text)
@@ -242,7 +236,7 @@ func TestRoles(t *testing.T) {
 // denied is a client of a user who may do all but that.
 func denied(right string) func(t *testing.T, server *redistest.Server) redis.UniversalClient {
 	return func(t *testing.T, server *redistest.Server) redis.UniversalClient {
-		admintest.Must(t, server.Admin(t).Do(t.Context(), "ACL", "SETUSER", "me", "on", ">secret", "~*", "+@all", right).Err())
+		redistest.Must(t, server.Admin(t).Do(t.Context(), "ACL", "SETUSER", "me", "on", ">secret", "~*", "+@all", right).Err())
 		return server.Client(t, func(o *redis.Options) { o.Username, o.Password = "me", "secret" })
 	}
 }

@@ -31,10 +31,10 @@ func TestForgottenMessageMakesTheSameEvent(t *testing.T) {
 				ctx := redistest.Soon(t)
 				tr, op := admintest.Service(t, client, 1)
 				counter, err := tr.Keyspace().Key("a", "n")
-				admintest.Must(t, err)
+				redistest.Must(t, err)
 				r := message.NewRouter(message.PipeConfig{})
-				admintest.Must(t, r.Use(luatx.Middleware(tr), inbox.Middleware(inbox.Config{Scope: "ship"}), outbox.Middleware(outbox.Config{})))
-				admintest.Must(t, r.AddHandler("ship", nil, message.NewCommandHandler(func(ctx context.Context, cmd ship) ([]shipped, error) {
+				redistest.Must(t, r.Use(luatx.Middleware(tr), inbox.Middleware(inbox.Config{Scope: "ship"}), outbox.Middleware(outbox.Config{})))
+				redistest.Must(t, r.AddHandler("ship", nil, message.NewCommandHandler(func(ctx context.Context, cmd ship) ([]shipped, error) {
 					return []shipped{shipped(cmd)}, luatx.Queued(luatx.CmdableFromContext(ctx, client).Incr(ctx, counter))
 				}, message.CommandHandlerConfig{Source: "/shipping"})))
 				deliver := func(id string) error {
@@ -46,20 +46,20 @@ func TestForgottenMessageMakesTheSameEvent(t *testing.T) {
 					return err
 				}
 
-				admintest.Must(t, deliver("sent"))
+				redistest.Must(t, deliver("sent"))
 				published := make(chan *message.RawMessage, 10)
 				relaying, err := relay.New(tr, relay.Func(func(_ context.Context, e *message.RawMessage) error {
 					published <- e
 					return nil
 				}, relay.FuncConfig{}), relay.Config{})
-				admintest.Must(t, err)
+				redistest.Must(t, err)
 				stop := admintest.Running(t, relaying.Run)
 				event := <-published
 				stop()
 				if got, ok := event.Time(); ok != (at != nil) || ok && !got.Equal(want(t, at)) {
 					t.Errorf("the event has the time %v (%t), the message %v", got, ok, at)
 				}
-				admintest.Must(t, deliver("waits"))
+				redistest.Must(t, deliver("waits"))
 
 				for _, id := range []string{"sent", "waits"} {
 					forgot, err := op.Forget(ctx, "a", luatx.MessageID{Scope: "ship", Source: "/shop", ID: id}, "apply it again")

@@ -25,15 +25,15 @@ func TestOperatorFreesServerAtMaxmemory(t *testing.T) {
 	t.Parallel()
 	client := redistest.Single(t, redistest.Own()).Client(t)
 	tr, err := luatx.New(client, luatx.Config{Namespace: redistest.Namespace(t), Keyspace: luatx.Partitions(1)})
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	op, err := admin.NewOperator(tr, admin.OperatorConfig{Client: client, Name: "alice"})
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	slot := tr.Keyspace().Slots()[0]
 	ctx := redistest.Soon(t)
 
 	store := op.Outbox()
 	prepare(t, tr, op, client)
-	admintest.Must(t, redistest.AsAdmin(t, client).ConfigSet(ctx, "maxmemory", "1").Err())
+	redistest.Must(t, redistest.AsAdmin(t, client).ConfigSet(ctx, "maxmemory", "1").Err())
 	commit := func() error {
 		_, err := tr.Transact(ctx, "a", func(*luatx.Tx) error { return nil }, luatx.WithID("refused"))
 		return err
@@ -104,7 +104,7 @@ func prepare(t *testing.T, tr *luatx.Transactor, op *admin.Operator, client *red
 		}
 		return message.Permanent(errors.New("refused"))
 	}, relay.FuncConfig{}), relay.Config{NoInline: true, KeepSentBodies: true, SweepInterval: 10 * time.Millisecond})
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	stop := admintest.Running(t, r.Run)
 	redistest.Eventually(t, "the events are settled", func() bool {
 		c, err := op.Outbox().Counts(ctx)
@@ -114,24 +114,24 @@ func prepare(t *testing.T, tr *luatx.Transactor, op *admin.Operator, client *red
 	_, err = tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
 		return tx.Emit(luatx.Event{ID: "scheduled", At: time.Now().Add(time.Hour), Body: []byte(`{"id":"scheduled"}`)})
 	})
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	_, err = tr.Transact(ctx, "a", func(*luatx.Tx) error { return nil }, luatx.WithID(known.ID))
-	admintest.Must(t, err)
-	admintest.Must(t, op.Pause(ctx, "shop", "test", time.Time{}))
+	redistest.Must(t, err)
+	redistest.Must(t, op.Pause(ctx, "shop", "test", time.Time{}))
 	shard := shardPrefix(t, client)
-	admintest.Must(t, client.HSet(ctx, shard+"leases", "gone", "1").Err())
-	admintest.Must(t, client.XGroupCreateMkStream(ctx, "s", "g", "0").Err())
+	redistest.Must(t, client.HSet(ctx, shard+"leases", "gone", "1").Err())
+	redistest.Must(t, client.XGroupCreateMkStream(ctx, "s", "g", "0").Err())
 	entry, err := client.XAdd(ctx, &redis.XAddArgs{Stream: "s", Values: []string{"k", "v"}}).Result()
-	admintest.Must(t, err)
-	admintest.Must(t, client.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{"s", ">"}}).Err())
-	admintest.Must(t, client.XAck(ctx, "s", "g", entry).Err())
+	redistest.Must(t, err)
+	redistest.Must(t, client.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{"s", ">"}}).Err())
+	redistest.Must(t, client.XAck(ctx, "s", "g", entry).Err())
 }
 
 // shardPrefix returns what the keys of the only shard begin with.
 func shardPrefix(t *testing.T, client *redis.Client) string {
 	t.Helper()
 	keys, err := client.Keys(t.Context(), "*entries").Result()
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	if len(keys) != 1 {
 		t.Fatalf("keys %q", keys)
 	}

@@ -15,17 +15,17 @@ import (
 
 // Mark describes the entry of a message in the inbox.
 type Mark struct {
-	Slot int
+	Slot int `json:"slot"`
 	// Known reports that the message was applied. A redelivery changes nothing.
-	Known bool
+	Known bool `json:"known"`
 	// Broken names the changes that a failed rollback left, which an operator must restore. It is empty if there are none.
-	Broken string
+	Broken string `json:"broken"`
 	// Replies reports that the replies of its commands are kept.
-	Replies bool
+	Replies bool `json:"replies"`
 	// Begun is the time at which the entry's generation of the inbox began; the message was applied then or later. If Older
 	// is set, it is the previous generation, which the next rotation removes. Otherwise the one after that removes it.
-	Begun time.Time
-	Older bool
+	Begun time.Time `json:"begun,omitzero"`
+	Older bool      `json:"older"`
 }
 
 // Known returns the entry of a message in the inbox. It changes nothing. The aggregate is part of the identity: name the one

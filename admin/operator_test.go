@@ -2,7 +2,6 @@ package admin_test
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -18,38 +17,22 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
-	"github.com/luatx/luatx/relay"
 	"github.com/luatx/luatx/stream"
 )
 
 // park parks the events that are due.
 func park(t testing.TB, tr *luatx.Transactor, n int64) {
 	t.Helper()
-	r, err := relay.New(tr, relay.PublisherFunc(func(_ context.Context, events []*message.RawMessage) []error {
-		errs := make([]error, len(events))
-		for i := range errs {
-			errs[i] = relay.Classify("http_422", message.Permanent(errors.New("no such bank")))
-		}
-		return errs
-	}), relay.Config{SweepInterval: 10 * time.Millisecond, NoInline: true})
-	admintest.Must(t, err)
-	stop := admintest.Running(t, r.Run)
-	defer stop()
-	store := outbox.NewStore(tr)
-	redistest.Eventually(t, "the events to be parked", func() bool {
-		c, err := store.Counts(t.Context())
-		return err == nil && c.Parked == n
-	})
+	admintest.ParkDue(t, tr, n, func(*message.RawMessage) string { return "http_422" })
 }
 
-// TestStats holds what an operator sees first, and that the rates are what happened in between.
-func TestStats(t *testing.T) {
+func TestStatsCountEventsAndRatesAreTheChangesBetweenThem(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx := redistest.Soon(t)
 		tr, op := admintest.Service(t, client, 4)
 		before, err := op.Stats(ctx)
-		admintest.Must(t, err)
+		redistest.Must(t, err)
 		if before.Counts != (outbox.Counts{}) || len(before.Top(5)) != 0 || before.At.IsZero() {
 			t.Errorf("a service that has done nothing: %+v", before)
 		}
@@ -58,7 +41,7 @@ func TestStats(t *testing.T) {
 		park(t, tr, 3)
 		admintest.Emit(t, tr, "c", "4")
 		after, err := op.Stats(ctx)
-		admintest.Must(t, err)
+		redistest.Must(t, err)
 		if after.Counts.Parked != 3 || after.Counts.Pending != 1 || after.Parked.ByDestination["bank"] != 3 {
 			t.Errorf("%+v", after)
 		}
@@ -75,8 +58,7 @@ func TestStats(t *testing.T) {
 	})
 }
 
-// TestFind holds that an id is found in each shard that has it, in its state.
-func TestFind(t *testing.T) {
+func TestFindReturnsAnIDFromEachShardInItsState(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, op := admintest.Service(t, client, 64)
@@ -85,7 +67,7 @@ func TestFind(t *testing.T) {
 		admintest.Emit(t, tr, "another", "1")
 		states := map[outbox.State]int{}
 		for e, err := range op.Find(redistest.Soon(t), "1") {
-			admintest.Must(t, err)
+			redistest.Must(t, err)
 			if e.ID != "1" {
 				t.Errorf("found %q", e.ID)
 			}
@@ -100,23 +82,22 @@ func TestFind(t *testing.T) {
 	})
 }
 
-// TestForget holds that a message that was forgotten counts again, that no other does, and that it is recorded.
-func TestForget(t *testing.T) {
+func TestForgottenMessageCountsAgainAndIsRecorded(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx := redistest.Soon(t)
 		tr, op := admintest.Service(t, client, 4)
 		key, err := tr.Keyspace().Key("a", "n")
-		admintest.Must(t, err)
+		redistest.Must(t, err)
 		deliver := func(id string) {
 			t.Helper()
 			r := message.NewRouter(message.PipeConfig{})
-			admintest.Must(t, r.Use(luatx.Middleware(tr), inbox.Middleware(inbox.Config{})))
-			admintest.Must(t, r.AddHandler("count", nil, message.NewHandler(func(ctx context.Context, _ *message.TypedMessage[any]) ([]*message.Message, error) {
+			redistest.Must(t, r.Use(luatx.Middleware(tr), inbox.Middleware(inbox.Config{})))
+			redistest.Must(t, r.AddHandler("count", nil, message.NewHandler(func(ctx context.Context, _ *message.TypedMessage[any]) ([]*message.Message, error) {
 				return nil, luatx.Queued(luatx.CmdableFromContext(ctx, client).Incr(ctx, key))
 			})))
 			_, err := r.Process(ctx, message.New(nil, message.Attributes{"id": id, "source": "/shop", "type": "order", "subject": "a"}, message.NewAcking(nil, nil)))
-			admintest.Must(t, err)
+			redistest.Must(t, err)
 		}
 		count := func(want string) {
 			t.Helper()
@@ -156,7 +137,7 @@ func TestForget(t *testing.T) {
 		}
 		var acts []string
 		for r, err := range op.Audit(ctx, time.Time{}) {
-			admintest.Must(t, err)
+			redistest.Must(t, err)
 			acts = append(acts, r.Who+" "+r.Act+" "+r.Why+" "+strings.Join(r.IDs, ","))
 		}
 		if want := "alice forget the bank lost it a " + tr.Config().Namespace + "/count /shop 1"; len(acts) != 1 || acts[0] != want {
@@ -165,9 +146,7 @@ func TestForget(t *testing.T) {
 	})
 }
 
-// TestKnownAndForgetAskForTheAggregate holds that an operator sees and forgets the message of one aggregate, and that the
-// tag of a stream in braces stands for messages without an aggregate.
-func TestKnownAndForgetAskForTheAggregate(t *testing.T) {
+func TestKnownAndForgetMeanOneAggregateOrTheTagOfAStream(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx := redistest.Soon(t)
@@ -175,23 +154,23 @@ func TestKnownAndForgetAskForTheAggregate(t *testing.T) {
 		tag := tr.Keyspace().Tags()[0]
 		stream := tr.Keyspace().TagKey(tag, "in")
 		r := message.NewRouter(message.PipeConfig{})
-		admintest.Must(t, r.Use(luatx.Middleware(tr), inbox.Middleware(inbox.Config{Scope: "count"})))
-		admintest.Must(t, r.AddHandler("count", nil, message.NewHandler(func(ctx context.Context, _ *message.TypedMessage[any]) ([]*message.Message, error) {
+		redistest.Must(t, r.Use(luatx.Middleware(tr), inbox.Middleware(inbox.Config{Scope: "count"})))
+		redistest.Must(t, r.AddHandler("count", nil, message.NewHandler(func(ctx context.Context, _ *message.TypedMessage[any]) ([]*message.Message, error) {
 			return nil, luatx.Queued(luatx.CmdableFromContext(ctx, client).Incr(ctx, tr.Keyspace().TagKey(tag, "n")))
 		})))
-		admintest.Must(t, client.XGroupCreateMkStream(ctx, stream, "g", "0").Err())
+		redistest.Must(t, client.XGroupCreateMkStream(ctx, stream, "g", "0").Err())
 		deliver := func(subject string) {
 			t.Helper()
 			entry, err := client.XAdd(ctx, &redis.XAddArgs{Stream: stream, Values: []string{"f", "v"}}).Result()
-			admintest.Must(t, err)
-			admintest.Must(t, client.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{stream, ">"}}).Err())
+			redistest.Must(t, err)
+			redistest.Must(t, client.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{stream, ">"}}).Err())
 			attrs := message.Attributes{"id": "1", "source": "/shop", "type": "order"}
 			if subject != "" {
 				attrs["subject"] = subject
 			}
 			acking := message.NewAckingFrom(message.AckingConfig{Source: message.Source{Stream: stream, Group: "g", Consumer: "c", Entry: entry}})
 			_, err = r.Process(ctx, message.New(nil, attrs, acking))
-			admintest.Must(t, err)
+			redistest.Must(t, err)
 		}
 		id := luatx.MessageID{Scope: "count", Source: "/shop", ID: "1"}
 		want := func(aggregate string, known bool) {
@@ -223,9 +202,7 @@ func TestKnownAndForgetAskForTheAggregate(t *testing.T) {
 	})
 }
 
-// TestForgetWholly holds that both generations, the kept replies and the note of a broken undo go, and that a shard of
-// another keyspace is left alone.
-func TestForgetWholly(t *testing.T) {
+func TestForgetRemovesBothGenerationsRepliesAndRollbackFailure(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx := redistest.Soon(t)
@@ -235,8 +212,8 @@ func TestForgetWholly(t *testing.T) {
 		digest := identity.ID{Aggregate: "a", Scope: "s", ID: "1"}.Digest()
 		admintest.Emit(t, tr, "a", "e")
 		for _, name := range []string{"inbox:b", "results", "results:b", "broken"} {
-			admintest.Must(t, client.HSet(ctx, shard.Key(name), digest, "left").Err())
-			admintest.Must(t, client.HSet(ctx, shard.Key(name), "another", "v").Err())
+			redistest.Must(t, client.HSet(ctx, shard.Key(name), digest, "left").Err())
+			redistest.Must(t, client.HSet(ctx, shard.Key(name), "another", "v").Err())
 		}
 		m, err := op.Known(ctx, "a", id)
 		if err != nil || !m.Known || !m.Older || m.Broken != "left" || !m.Replies {
@@ -250,7 +227,7 @@ func TestForgetWholly(t *testing.T) {
 				t.Errorf("%s holds %q", name, got)
 			}
 		}
-		admintest.Must(t, client.HSet(ctx, shard.Key("inbox:a"), "id", "another's", digest, "t").Err())
+		redistest.Must(t, client.HSet(ctx, shard.Key("inbox:a"), "id", "another's", digest, "t").Err())
 		if known, err := op.Forget(ctx, "a", id, "why"); known || err == nil || !strings.Contains(err.Error(), "another's") {
 			t.Errorf("forget in a foreign shard: %v, %v", known, err)
 		}
@@ -260,22 +237,21 @@ func TestForgetWholly(t *testing.T) {
 	})
 }
 
-// TestStreams holds the groups, the lag and the pending entries, by consumer.
-func TestStreams(t *testing.T) {
+func TestStreamsReturnGroupsLagAndPendingByConsumer(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx := redistest.Soon(t)
 		_, op := admintest.Service(t, client, 1)
 		key, never := "{"+redistest.Tag(t)+"}:orders", redistest.Tag(t)
 		for range 5 {
-			admintest.Must(t, client.XAdd(ctx, &redis.XAddArgs{Stream: key, Values: []string{"f", "v"}}).Err())
+			redistest.Must(t, client.XAdd(ctx, &redis.XAddArgs{Stream: key, Values: []string{"f", "v"}}).Err())
 		}
-		admintest.Must(t, client.XAdd(ctx, &redis.XAddArgs{Stream: stream.DeadLetterKey(key), Values: []string{"f", "v"}}).Err())
-		admintest.Must(t, client.XGroupCreate(ctx, key, "g", "0").Err())
-		admintest.Must(t, client.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{key, ">"}, Count: 2}).Err())
+		redistest.Must(t, client.XAdd(ctx, &redis.XAddArgs{Stream: stream.DeadLetterKey(key), Values: []string{"f", "v"}}).Err())
+		redistest.Must(t, client.XGroupCreate(ctx, key, "g", "0").Err())
+		redistest.Must(t, client.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{key, ">"}, Count: 2}).Err())
 		var all []admin.StreamState
 		for s, err := range op.Streams(ctx, key, never) {
-			admintest.Must(t, err)
+			redistest.Must(t, err)
 			all = append(all, s)
 		}
 		if len(all) != 2 || all[0].Length != 5 || all[0].DeadLetters != 1 || len(all[0].Groups) != 1 {
@@ -291,8 +267,7 @@ func TestStreams(t *testing.T) {
 	})
 }
 
-// TestDrain holds that a keyspace is given up only when nothing is left in it.
-func TestDrain(t *testing.T) {
+func TestDrainReturnsUnfinishedShardsAndStreams(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx := redistest.Soon(t)
@@ -301,16 +276,16 @@ func TestDrain(t *testing.T) {
 		check := func(wantShards, wantStreams int) []admin.Left {
 			t.Helper()
 			shards, streams, err := op.Drain(ctx, key)
-			admintest.Must(t, err)
+			redistest.Must(t, err)
 			if len(shards) != wantShards || len(streams) != wantStreams {
 				t.Fatalf("left are %+v and %+v", shards, streams)
 			}
 			return shards
 		}
 		check(0, 0)
-		admintest.Must(t, client.XAdd(ctx, &redis.XAddArgs{Stream: key, Values: []string{"f", "v"}}).Err())
+		redistest.Must(t, client.XAdd(ctx, &redis.XAddArgs{Stream: key, Values: []string{"f", "v"}}).Err())
 		check(0, 1)
-		admintest.Must(t, client.Del(ctx, key).Err())
+		redistest.Must(t, client.Del(ctx, key).Err())
 		admintest.Emit(t, tr, "a", "1", "2")
 		if left := check(1, 0); left[0].Pending != 2 {
 			t.Errorf("%+v", left)
@@ -332,7 +307,7 @@ func TestOperatorConfig(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	tr, err := luatx.New(client, luatx.Config{Namespace: "n"})
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	for _, c := range []struct {
 		tr   *luatx.Transactor
 		cfg  admin.OperatorConfig
@@ -350,47 +325,46 @@ func TestOperatorConfig(t *testing.T) {
 	}
 }
 
-// TestOperatorsRights holds that the user of docs/acl.md can do an operator's work.
-func TestOperatorsRights(t *testing.T) {
+func TestDocumentedUserCanDoAnOperatorsWork(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
 	tr, _ := admintest.Service(t, server.Admin(t), 4)
 	admintest.Emit(t, tr, "a", "1")
 	park(t, tr, 1)
 	rules, err := server.Binary().Rules("operator")
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	args := []any{"ACL", "SETUSER", "operator", "reset", "on", ">secret", "~" + tr.Config().Namespace + ":*", "~*orders*"}
 	for _, rule := range rules {
 		args = append(args, rule)
 	}
-	admintest.Must(t, server.Admin(t).Do(t.Context(), args...).Err())
+	redistest.Must(t, server.Admin(t).Do(t.Context(), args...).Err())
 	client := server.Client(t, func(o *redis.Options) { o.Username, o.Password = "operator", "secret" })
 	cfg := tr.Config()
 	own, err := luatx.New(client, luatx.Config{Namespace: cfg.Namespace, Keyspace: cfg.Keyspace, NoWakeUps: true})
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	op, err := admin.NewOperator(own, admin.OperatorConfig{Client: client, Name: "alice"})
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	ctx := redistest.Soon(t)
 	_, err = op.Stats(ctx)
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	for _, err := range op.Find(ctx, "1") {
-		admintest.Must(t, err)
+		redistest.Must(t, err)
 	}
 	id := luatx.MessageID{Scope: "s", ID: "1"}
 	_, err = op.Known(ctx, "a", id)
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	_, err = op.Forget(ctx, "a", id, "why")
-	admintest.Must(t, err)
-	admintest.Must(t, server.Admin(t).XAdd(ctx, &redis.XAddArgs{Stream: "orders", Values: []string{"f", "v"}}).Err())
-	admintest.Must(t, server.Admin(t).XGroupCreate(ctx, "orders", "g", "0").Err())
-	admintest.Must(t, server.Admin(t).XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{"orders", ">"}}).Err())
+	redistest.Must(t, err)
+	redistest.Must(t, server.Admin(t).XAdd(ctx, &redis.XAddArgs{Stream: "orders", Values: []string{"f", "v"}}).Err())
+	redistest.Must(t, server.Admin(t).XGroupCreate(ctx, "orders", "g", "0").Err())
+	redistest.Must(t, server.Admin(t).XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{"orders", ">"}}).Err())
 	for _, err := range op.Streams(ctx, "orders") {
-		admintest.Must(t, err)
+		redistest.Must(t, err)
 	}
 	_, _, err = op.Drain(ctx)
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	slot, err := op.Outbox().Slot("a")
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	if answers, err := op.Outbox().Rearm(ctx, slot, "1"); answers.Done() != 1 || err != nil {
 		t.Errorf("re-arm: %v, %v", answers, err)
 	}

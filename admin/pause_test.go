@@ -53,7 +53,7 @@ func order(t testing.TB, tr *luatx.Transactor, aggregate, destination, key strin
 			return tx.Emit(luatx.Event{ID: id, Key: key, Body: []byte(
 				`{"specversion":"1.0","id":"` + id + `","type":"sold","source":"/shop","destination":"` + destination + `"}`)})
 		})
-		admintest.Must(t, err)
+		redistest.Must(t, err)
 	}
 }
 
@@ -74,19 +74,17 @@ func held(t testing.TB, op *admin.Operator, pending, waiting int64) {
 	})
 }
 
-// TestPause holds what a pause is: nothing goes to its destination, from whichever relay, inline or cold, and it costs no
-// attempt; others go on; after it all goes out, lanes in order, and what is scheduled at its time.
-func TestPause(t *testing.T) {
+func TestPausedDestinationGetsNothingAndEverythingInOrderAfterwards(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx := redistest.Soon(t)
 		tr, op := admintest.Service(t, client, 4)
 		out := &sorter{sent: map[string][]string{}}
-		admintest.Must(t, op.Pause(ctx, "bank", "they move house", time.Time{}))
+		redistest.Must(t, op.Pause(ctx, "bank", "they move house", time.Time{}))
 		order(t, tr, "a", "bank", "", ids("early", 5)...)
 		for _, cfg := range []relay.Config{{}, {NoInline: true, SweepInterval: 10 * time.Millisecond}} {
 			r, err := relay.New(tr, out, cfg)
-			admintest.Must(t, err)
+			redistest.Must(t, err)
 			admintest.Running(t, r.Run)
 		}
 		order(t, tr, "a", "bank", "", ids("late", 5)...)
@@ -94,13 +92,13 @@ func TestPause(t *testing.T) {
 		order(t, tr, "a", "shop", "", ids("other", 5)...)
 		redistest.Eventually(t, "another destination to go on", func() bool { return len(out.to("shop")) == 5 })
 		_, err := tr.Enqueue(ctx, "a", luatx.Event{ID: "scheduled", At: time.Now().Add(5 * time.Minute), Body: []byte(`{"id":"scheduled","type":"t","source":"/s","specversion":"1.0","destination":"bank"}`)})
-		admintest.Must(t, err)
+		redistest.Must(t, err)
 		held(t, op, 12, 4)
 		if got := out.to("bank"); len(got) > 0 {
 			t.Fatalf("published to a paused destination: %v", got)
 		}
 		for e, err := range op.Outbox().List(ctx, outbox.Pending, outbox.ListOptions{}) {
-			admintest.Must(t, err)
+			redistest.Must(t, err)
 			if e.Attempts != 0 || len(e.History) != 0 || time.Until(e.At) < 4*time.Minute {
 				t.Errorf("%s: %d attempts, %v, looked at again in %v", e.ID, e.Attempts, e.History, time.Until(e.At))
 			}
@@ -125,26 +123,24 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// TestPauseEnds holds that a pause ends by itself, for a relay too that has begun after its end, and that the scope of a
-// publisher may be paused.
-func TestPauseEnds(t *testing.T) {
+func TestPauseOfScopeEndsByItselfForARelayThatStartsLater(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx := redistest.Soon(t)
 		tr, op := admintest.Service(t, client, 4)
 		out := &sorter{sent: map[string][]string{}}
 		scoped := relay.WithScope(out, func(*message.RawMessage) string { return "host.example" })
-		admintest.Must(t, op.Pause(ctx, "host.example", "for a while", time.Now().Add(3*time.Second)))
-		admintest.Must(t, op.Pause(ctx, "elsewhere", "for ever", time.Time{}))
+		redistest.Must(t, op.Pause(ctx, "host.example", "for a while", time.Now().Add(3*time.Second)))
+		redistest.Must(t, op.Pause(ctx, "elsewhere", "for ever", time.Time{}))
 		r, err := relay.New(tr, scoped, relay.Config{})
-		admintest.Must(t, err)
+		redistest.Must(t, err)
 		stop := admintest.Running(t, r.Run)
 		order(t, tr, "a", "bank", "", "1", "2")
 		held(t, op, 2, 0)
 		stop()
 		redistest.Eventually(t, "the pause to end", func() bool {
 			paused, err := op.Paused(ctx)
-			admintest.Must(t, err)
+			redistest.Must(t, err)
 			return len(paused) == 1 && paused[0].Destination == "elsewhere"
 		})
 		if was, err := op.Resume(ctx, "host.example"); err != nil || was {
@@ -154,14 +150,13 @@ func TestPauseEnds(t *testing.T) {
 			t.Errorf("published too early: %v", got)
 		}
 		next, err := relay.New(tr, scoped, relay.Config{})
-		admintest.Must(t, err)
+		redistest.Must(t, err)
 		admintest.Running(t, next.Run)
 		redistest.Eventually(t, "what was held to go out", func() bool { return len(out.to("bank")) == 2 })
 	})
 }
 
-// TestPausesAreRecorded holds what is told of a pause, what is refused, and the audit.
-func TestPausesAreRecorded(t *testing.T) {
+func TestPausesAreListedRecordedAndRefusedIfIncomplete(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx := redistest.Soon(t)
@@ -184,13 +179,13 @@ func TestPausesAreRecorded(t *testing.T) {
 			}
 		}
 		until := time.Now().Add(time.Hour).Truncate(time.Millisecond)
-		admintest.Must(t, op.Pause(ctx, "bank", `they "move"`, time.Time{}))
+		redistest.Must(t, op.Pause(ctx, "bank", `they "move"`, time.Time{}))
 		first, err := op.Paused(ctx)
-		admintest.Must(t, err)
-		admintest.Must(t, op.Pause(ctx, "bank", "longer", until))
-		admintest.Must(t, op.Pause(ctx, "atelier", "closed\n", until))
+		redistest.Must(t, err)
+		redistest.Must(t, op.Pause(ctx, "bank", "longer", until))
+		redistest.Must(t, op.Pause(ctx, "atelier", "closed\n", until))
 		paused, err := op.Paused(ctx)
-		admintest.Must(t, err)
+		redistest.Must(t, err)
 		if len(first) != 1 || len(paused) != 2 {
 			t.Fatalf("%v, then %v", first, paused)
 		}
@@ -202,13 +197,13 @@ func TestPausesAreRecorded(t *testing.T) {
 			t.Errorf("resumed: %v, %v", was, err)
 		}
 		now, err := op.Stats(ctx)
-		admintest.Must(t, err)
+		redistest.Must(t, err)
 		if len(now.Paused) != 1 || now.Paused[0].Destination != "atelier" {
 			t.Errorf("stats tell of %v", now.Paused)
 		}
 		var acts []string
 		for record, err := range op.Audit(ctx, time.Time{}) {
-			admintest.Must(t, err)
+			redistest.Must(t, err)
 			acts = append(acts, record.Who+" "+record.Act+" "+strings.Join(record.IDs, ",")+" "+record.Why)
 		}
 		ends := " (until " + until.UTC().Format(time.RFC3339) + ")"
@@ -219,8 +214,7 @@ func TestPausesAreRecorded(t *testing.T) {
 	})
 }
 
-// TestManyPauses holds that their number is bounded, and that those that have long ended make room.
-func TestManyPauses(t *testing.T) {
+func TestPausesAreBoundedAndEndedOnesMakeRoom(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx := redistest.Soon(t)
@@ -231,38 +225,37 @@ func TestManyPauses(t *testing.T) {
 			for i := range 1000 {
 				fields = append(fields, fmt.Sprint(i), fmt.Sprintf(`{"who":"bob","why":"x","since":"1","until":"%d"}`, until))
 			}
-			admintest.Must(t, client.HSet(ctx, key, fields...).Err())
+			redistest.Must(t, client.HSet(ctx, key, fields...).Err())
 		}
 		fill(time.Now().Add(time.Hour).UnixMilli())
 		if err := op.Pause(ctx, "bank", "why", time.Time{}); !errors.Is(err, admin.ErrTooManyPauses) {
 			t.Errorf("%v", err)
 		}
-		admintest.Must(t, op.Pause(ctx, "7", "again", time.Time{}))
+		redistest.Must(t, op.Pause(ctx, "7", "again", time.Time{}))
 		fill(time.Now().Add(-time.Hour).UnixMilli())
-		admintest.Must(t, op.Pause(ctx, "bank", "why", time.Time{}))
+		redistest.Must(t, op.Pause(ctx, "bank", "why", time.Time{}))
 		if n := client.HLen(ctx, key).Val(); n != 1 {
 			t.Errorf("%d pauses are kept", n)
 		}
 	})
 }
 
-// TestPauseUnread holds that a relay that cannot read what is paused keeps to what it knew.
-func TestPauseUnread(t *testing.T) {
+func TestRelayKeepsKnownPausesWhenItCannotReadThem(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	ctx := redistest.Soon(t)
 	tr, op := admintest.Service(t, client, 4)
 	var log admintest.Lines
 	out := &sorter{sent: map[string][]string{}}
-	admintest.Must(t, op.Pause(ctx, "bank", "why", time.Time{}))
+	redistest.Must(t, op.Pause(ctx, "bank", "why", time.Time{}))
 	r, err := relay.New(tr, out, relay.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	admintest.Running(t, r.Run)
 	order(t, tr, "a", "bank", "", "1")
 	held(t, op, 1, 0)
 	key := link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[0]).Key("pauses")
-	admintest.Must(t, client.Rename(ctx, key, key+":away").Err())
-	admintest.Must(t, client.Set(ctx, key, "of another type", 0).Err())
+	redistest.Must(t, client.Rename(ctx, key, key+":away").Err())
+	redistest.Must(t, client.Set(ctx, key, "of another type", 0).Err())
 	redistest.Eventually(t, "the relay logs the failure", func() bool { return strings.Contains(log.Text(), "pauses cannot be read") })
 	order(t, tr, "a", "bank", "", "2")
 	order(t, tr, "a", "shop", "", "3")
@@ -275,15 +268,14 @@ func TestPauseUnread(t *testing.T) {
 	if got := out.to("bank"); len(got) > 0 {
 		t.Errorf("published %v", got)
 	}
-	admintest.Must(t, client.Rename(ctx, key+":away", key).Err())
+	redistest.Must(t, client.Rename(ctx, key+":away", key).Err())
 	if _, err := op.Resume(ctx, "bank"); err != nil {
 		t.Error(err)
 	}
 	redistest.Eventually(t, "what was held to go out", func() bool { return len(out.to("bank")) == 2 })
 }
 
-// TestUnhold holds that what is held is found among any number of events that are due later for other reasons.
-func TestUnhold(t *testing.T) {
+func TestHeldEventsAreFoundAmongEventsThatAreDueLater(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx := redistest.Soon(t)
@@ -297,20 +289,19 @@ func TestUnhold(t *testing.T) {
 				redis.Z{Score: float64(soon + int64(i)), Member: fmt.Sprintf("other%d", i)},
 				redis.Z{Score: float64(soon+int64(i)) + 0.5, Member: fmt.Sprintf("held'%d", i)})
 		}
-		admintest.Must(t, client.ZAdd(ctx, shard.Key("pending"), members...).Err())
+		redistest.Must(t, client.ZAdd(ctx, shard.Key("pending"), members...).Err())
 		if n, err := link.Of(tr).Scripts.Unhold(ctx, shard); err != nil || n != 5000 {
 			t.Errorf("%d were held, %v", n, err)
 		}
 		due, err := client.ZRangeByScore(ctx, shard.Key("pending"), &redis.ZRangeBy{Min: "-inf", Max: fmt.Sprint(soon - 1)}).Result()
-		admintest.Must(t, err)
+		redistest.Must(t, err)
 		if len(due) != 5000 || slices.ContainsFunc(due, func(id string) bool { return !strings.HasPrefix(id, "held") }) {
 			t.Errorf("%d are due", len(due))
 		}
 	})
 }
 
-// TestPauseOfMany holds what a pause of a long backlog costs: next to nothing while it lasts, and its end is not a drip.
-func TestPauseOfMany(t *testing.T) {
+func TestPauseOfLongBacklogCostsLittleAndEndsQuickly(t *testing.T) {
 	t.Parallel()
 	n, watch := 5_000, time.Second
 	if os.Getenv("LUATX_VERIFY") != "" {
@@ -319,7 +310,7 @@ func TestPauseOfMany(t *testing.T) {
 	client := redistest.Single(t, redistest.Own()).Client(t)
 	ctx := t.Context()
 	tr, op := admintest.Service(t, client, 16)
-	admintest.Must(t, op.Pause(ctx, "bank", "they move", time.Time{}))
+	redistest.Must(t, op.Pause(ctx, "bank", "they move", time.Time{}))
 	for i := 0; i < n; i += 500 {
 		var events []luatx.Event
 		for j := range 500 {
@@ -327,11 +318,11 @@ func TestPauseOfMany(t *testing.T) {
 			events = append(events, luatx.Event{ID: id, Body: []byte(`{"specversion":"1.0","id":"` + id + `","type":"sold","source":"/shop","destination":"bank"}`)})
 		}
 		_, err := tr.Enqueue(ctx, fmt.Sprint("a", i/500), events...)
-		admintest.Must(t, err)
+		redistest.Must(t, err)
 	}
 	out := &sorter{sent: map[string][]string{}}
 	r, err := relay.New(tr, out, relay.Config{})
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	began := time.Now()
 	admintest.Running(t, r.Run)
 	held(t, op, int64(n), 0)
@@ -344,7 +335,7 @@ func TestPauseOfMany(t *testing.T) {
 	}
 	began = time.Now()
 	_, err = op.Resume(ctx, "bank")
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	redistest.Eventually(t, "all to go out", func() bool { return len(out.to("bank")) >= n })
 	t.Logf("%d events: held in %v, %.0f commands a second while they are, all out %v after the end", n, took, each, time.Since(began))
 }
@@ -353,8 +344,8 @@ func TestPauseOfMany(t *testing.T) {
 func processed(t testing.TB, client *redis.Client) (n int64) {
 	t.Helper()
 	info, err := client.InfoMap(t.Context(), "stats").Result()
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	_, err = fmt.Sscan(info["Stats"]["total_commands_processed"], &n)
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	return n
 }

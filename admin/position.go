@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/group"
 )
 
 // Position is the progress of a trigger without a group in its stream.
@@ -34,7 +36,7 @@ func (o *Operator) Position(ctx context.Context, stream, lastIDKey string) (Posi
 		return p, fmt.Errorf("admin: position %q: %w", lastIDKey, err)
 	}
 	p.Last = last
-	entries, err := o.core.Client.XRangeN(ctx, stream, behind(cmp.Or(last, "0-0")), "+", mostBehind+1).Result()
+	entries, err := o.core.Client.XRangeN(ctx, stream, group.Behind(cmp.Or(last, "0-0")), "+", mostBehind+1).Result()
 	if err != nil {
 		return p, fmt.Errorf("admin: position in stream %q: %w", stream, err)
 	}

@@ -13,9 +13,7 @@ import (
 	"github.com/luatx/luatx/trigger"
 )
 
-// TestTriggers holds what of triggers an operator sees in Redis: of one with a group its group and its dead letters, of one
-// without its position.
-func TestTriggers(t *testing.T) {
+func TestOperatorSeesGroupsDeadLettersAndPositionsOfTriggers(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx := redistest.Soon(t)
@@ -23,12 +21,12 @@ func TestTriggers(t *testing.T) {
 		key := "{" + redistest.Tag(t) + "}:mails"
 		add := func(n int) {
 			for range n {
-				admintest.Must(t, client.XAdd(ctx, &redis.XAddArgs{Stream: key, Values: []string{"data", "v"}}).Err())
+				redistest.Must(t, client.XAdd(ctx, &redis.XAddArgs{Stream: key, Values: []string{"data", "v"}}).Err())
 			}
 		}
 		position := func() (behind int64, last string, oldest time.Time) {
 			p, err := op.Position(ctx, key, key+":last")
-			admintest.Must(t, err)
+			redistest.Must(t, err)
 			return p.Behind, p.Last, p.Oldest
 		}
 		if behind, last, oldest := position(); behind != 0 || last != "" || !oldest.IsZero() {
@@ -50,7 +48,7 @@ func TestTriggers(t *testing.T) {
 		})
 		redistest.Eventually(t, "the dead letters to be seen", func() bool {
 			for s, err := range op.Streams(ctx, key) {
-				admintest.Must(t, err)
+				redistest.Must(t, err)
 				return s.DeadLetters == 3 && len(s.Groups) == 1 && s.Groups[0].Name == "mailers" && s.Groups[0].Pending == 0
 			}
 			return false
@@ -64,8 +62,8 @@ func TestTriggers(t *testing.T) {
 		if behind, _, _ := position(); behind != -1 {
 			t.Errorf("%d behind", behind)
 		}
-		admintest.Must(t, client.Del(ctx, key+":last").Err())
-		admintest.Must(t, client.LPush(ctx, key+":last", "x").Err())
+		redistest.Must(t, client.Del(ctx, key+":last").Err())
+		redistest.Must(t, client.LPush(ctx, key+":last", "x").Err())
 		if _, err := op.Position(ctx, key, key+":last"); err == nil {
 			t.Error("a list passes for a position")
 		}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/admin"
-	"github.com/luatx/luatx/admin/internal/admintest"
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
@@ -32,7 +31,7 @@ var onForeignKeys = []string{
 func viaScript(t *testing.T, admin, user *redis.Client, command string) error {
 	t.Helper()
 	sha, err := admin.ScriptLoad(t.Context(), "return redis.call('"+strings.Join(strings.Fields(command), "','")+"')").Result()
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	return user.EvalSha(t.Context(), sha, nil).Err()
 }
 
@@ -76,21 +75,21 @@ func TestMinimalUsersCannotReadSecretsOrReachForeignKeys(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
 	root := server.Admin(t)
-	admintest.Must(t, root.Set(t.Context(), "other:k", "theirs", 0).Err())
+	redistest.Must(t, root.Set(t.Context(), "other:k", "theirs", 0).Err())
 	tr, err := luatx.New(root, luatx.Config{Namespace: "shop"})
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	operator, err := admin.NewOperator(tr, admin.OperatorConfig{Client: root, Name: "alice"})
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	for _, role := range admin.Roles() {
 		line, err := operator.ACL(t.Context(), role)
-		admintest.Must(t, err)
+		redistest.Must(t, err)
 		name := "minimal-" + string(role)
 		args := []any{}
 		for word := range strings.FieldsSeq(strings.Replace(line, ">PASSWORD", ">secret", 1)) {
 			args = append(args, word)
 		}
 		args[2] = name
-		admintest.Must(t, root.Do(t.Context(), args...).Err())
+		redistest.Must(t, root.Do(t.Context(), args...).Err())
 		reachesNothingElse(t, server, name)
 
 		user := server.Client(t, func(o *redis.Options) { o.Username, o.Password = name, "secret" })
@@ -103,16 +102,16 @@ func TestMinimalUsersCannotReadSecretsOrReachForeignKeys(t *testing.T) {
 func TestDocumentedUsersCannotReadSecretsOrReachForeignKeys(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
-	admintest.Must(t, server.Admin(t).Set(t.Context(), "other:k", "theirs", 0).Err())
+	redistest.Must(t, server.Admin(t).Set(t.Context(), "other:k", "theirs", 0).Err())
 	lines, err := server.Binary().ACLLines()
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	users := map[string]bool{}
 	for _, words := range lines {
 		args := make([]any, len(words))
 		for i, word := range words {
 			args[i] = word
 		}
-		admintest.Must(t, server.Admin(t).Do(t.Context(), args...).Err())
+		redistest.Must(t, server.Admin(t).Do(t.Context(), args...).Err())
 		users[words[2]] = true
 	}
 	if len(users) != 5 {

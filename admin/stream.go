@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/internal/group"
 	"github.com/luatx/luatx/internal/lua"
 	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/slot"
@@ -104,20 +105,13 @@ const page = 1000
 // unread counts the entries behind one.
 func (s *Stream) unread(ctx context.Context, last string) (n int64, err error) {
 	for {
-		entries, err := s.client.XRangeN(ctx, s.cfg.Stream, behind(last), "+", page).Result()
+		entries, err := s.client.XRangeN(ctx, s.cfg.Stream, group.Behind(last), "+", page).Result()
 		n += int64(len(entries))
 		if err != nil || len(entries) < page {
 			return n, err
 		}
 		last = entries[len(entries)-1].ID
 	}
-}
-
-// behind is the first id of a stream that may follow the given one.
-func behind(id string) string {
-	ms, text, _ := strings.Cut(id, "-")
-	sequence, _ := strconv.ParseUint(text, 10, 64)
-	return ms + "-" + strconv.FormatUint(sequence+1, 10)
 }
 
 // Parked lists the dead letters that match the filter, oldest first. The ID of an event is the id of its entry in the dead-letter
@@ -227,7 +221,7 @@ func (s *Stream) Audit(ctx context.Context, since time.Time) iter.Seq2[outbox.Re
 				if !yield(outbox.Record(shard.ParseRecord(s.slot, e)), nil) {
 					return
 				}
-				from = behind(e.ID)
+				from = group.Behind(e.ID)
 			}
 			if len(entries) < maxIDs {
 				return

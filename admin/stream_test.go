@@ -31,8 +31,8 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 func handled(t testing.TB, mw []message.Middleware, ids ...string) {
 	t.Helper()
 	r := message.NewRouter(message.PipeConfig{})
-	admintest.Must(t, r.Use(mw...))
-	admintest.Must(t, r.AddHandler("h", nil, message.NewHandler(func(context.Context, *message.TypedMessage[any]) ([]*message.Message, error) {
+	redistest.Must(t, r.Use(mw...))
+	redistest.Must(t, r.AddHandler("h", nil, message.NewHandler(func(context.Context, *message.TypedMessage[any]) ([]*message.Message, error) {
 		var out []*message.Message
 		for _, id := range ids {
 			out = append(out, message.New(1, message.Attributes{"id": id, "type": "sold", "source": "/shop", "destination": "bank"}, nil))
@@ -41,7 +41,7 @@ func handled(t testing.TB, mw []message.Middleware, ids ...string) {
 	})))
 	input := message.New(nil, message.Attributes{"id": "in", "source": "/shop", "type": "order", "subject": "a"}, message.NewAcking(nil, nil))
 	_, err := r.Process(redistest.Soon(t), input)
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 }
 
 // backlog is what an outbox.Store and a Stream have in common.
@@ -65,7 +65,7 @@ func scripted(t testing.TB, client redis.UniversalClient) mode {
 	t.Helper()
 	namespace := redistest.Namespace(t)
 	tr, err := luatx.New(client, luatx.Config{Namespace: namespace, Keyspace: luatx.Partitions(1).WithPrefix(namespace)})
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	handled(t, []message.Middleware{luatx.Middleware(tr), outbox.Middleware(outbox.Config{})}, "1", "2", "3")
 	return mode{
 		outbox.NewStore(tr).As("alice"), tr.Keyspace().Slots()[0],
@@ -79,7 +79,7 @@ func scripted(t testing.TB, client redis.UniversalClient) mode {
 				}
 				return errs
 			}), relay.Config{SweepInterval: 10 * time.Millisecond})
-			admintest.Must(t, err)
+			redistest.Must(t, err)
 			return admintest.Running(t, r.Run), out.List
 		},
 	}
@@ -91,13 +91,13 @@ func streamed(t testing.TB, client redis.UniversalClient) mode {
 	key := "{" + redistest.Namespace(t) + "}:outbox"
 	handled(t, []message.Middleware{pipeline.Middleware(client), pipeline.Outbox(pipeline.OutboxConfig{Stream: key})}, "1", "2", "3")
 	backlog, err := admin.NewStream(client, admin.StreamConfig{Stream: key, Operator: "alice"})
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	return mode{
 		backlog, backlog.Slot(),
 		func(t testing.TB, refuse bool) (func(), func() []string) {
 			t.Helper()
 			sub, err := stream.NewOutboxSubscriber(client, stream.SubscriberConfig{Stream: key, MaxDeliveries: 1, BlockTimeout: 20 * time.Millisecond})
-			admintest.Must(t, err)
+			redistest.Must(t, err)
 			var out admintest.Till
 			return admintest.Running(t, func(ctx context.Context) error {
 				messages, err := sub.Subscribe(ctx)
@@ -117,8 +117,7 @@ func streamed(t testing.TB, client redis.UniversalClient) mode {
 	}
 }
 
-// TestOneView holds that an operator does the same with either way of keeping events, and sees the same.
-func TestOneView(t *testing.T) {
+func TestOperatorActsAlikeOnOutboxOfEitherMode(t *testing.T) {
 	t.Parallel()
 	for name, keep := range map[string]func(testing.TB, redis.UniversalClient) mode{"scripted": scripted, "streamed": streamed} {
 		t.Run(name, func(t *testing.T) {
@@ -127,7 +126,7 @@ func TestOneView(t *testing.T) {
 				m := keep(t, client)
 				counts := func() outbox.Counts {
 					c, err := m.backlog.Counts(redistest.Soon(t))
-					admintest.Must(t, err)
+					redistest.Must(t, err)
 					return c
 				}
 				if c := counts(); c.Pending != 3 || c.Parked != 0 {
@@ -138,7 +137,7 @@ func TestOneView(t *testing.T) {
 				stop()
 				var ids []string
 				for e, err := range m.backlog.Parked(redistest.Soon(t), outbox.Filter{Type: "sold", Destination: "bank", Text: "no such bank", Slots: []int{m.slot}}) {
-					admintest.Must(t, err)
+					redistest.Must(t, err)
 					if e.State != outbox.Parked || e.Slot != m.slot || e.Attempts != 1 || e.At.IsZero() || len(e.History) != 1 || !strings.Contains(e.Error, "no such bank") {
 						t.Errorf("%+v", e)
 					}
@@ -170,7 +169,7 @@ func TestOneView(t *testing.T) {
 				redistest.Eventually(t, "the others to be published", func() bool { return slices.Equal(published(), []string{"2", "3"}) })
 				var told []string
 				for r, err := range m.backlog.Audit(redistest.Soon(t), time.Time{}) {
-					admintest.Must(t, err)
+					redistest.Must(t, err)
 					told = append(told, fmt.Sprint(r.Who, " ", r.Act, " ", r.Done, "/", r.Asked, " ", r.Why, " ", r.Slot == m.slot, " ", len(r.IDs)))
 				}
 				if want := []string{"alice discard 1/2 double true 1", "alice rearm 2/2 by id true 2"}; !slices.Equal(told, want) {
@@ -181,8 +180,7 @@ func TestOneView(t *testing.T) {
 	}
 }
 
-// TestStreamConfig holds what NewStream refuses.
-func TestStreamConfig(t *testing.T) {
+func TestNewStreamRefusesIncompleteConfigAndForeignSlots(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{})
 	defer func() { _ = client.Close() }()
@@ -199,7 +197,7 @@ func TestStreamConfig(t *testing.T) {
 		t.Error("no client is taken")
 	}
 	s, err := admin.NewStream(client, admin.StreamConfig{Stream: "s", Operator: "alice"})
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	if s.Slot() != slot.Of("s") {
 		t.Errorf("slot %d", s.Slot())
 	}
@@ -213,22 +211,20 @@ func TestStreamConfig(t *testing.T) {
 	}
 }
 
-// TestStreamEntries holds that what is no dead letter is shown and left alone, that pages and a lost reply lose nothing,
-// and that an error of the server is one.
-func TestStreamEntries(t *testing.T) {
+func TestStreamSkipsForeignEntriesAndSurvivesALostReply(t *testing.T) {
 	t.Parallel()
 	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
 	client := redistest.Client(t, proxy.Addr())
 	key := "{" + redistest.Namespace(t) + "}:outbox"
 	s, err := admin.NewStream(client, admin.StreamConfig{Stream: key, Operator: "alice"})
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	ctx, deadLetters := redistest.Soon(t), stream.DeadLetterKey(key)
 	add := func(stream string) string {
 		id, err := client.XAdd(ctx, &redis.XAddArgs{Stream: deadLetters, Values: []string{
 			"dead-reason", "why", "dead-stream", stream, "dead-entry", "1-1", "dead-group", "g", "dead-consumer", "c", "dead-deliveries", "3",
 			"dead-first", "1", "dead-last", "2", "attributes", `{"id":"e","type":"t","source":"/s"}`, "data", "1",
 		}}).Result()
-		admintest.Must(t, err)
+		redistest.Must(t, err)
 		return id
 	}
 	other := add(key + "2")
@@ -243,7 +239,7 @@ func TestStreamEntries(t *testing.T) {
 			strange++
 			continue
 		}
-		admintest.Must(t, err)
+		redistest.Must(t, err)
 	}
 	if strange != 1 || seen != len(ids) {
 		t.Errorf("%d listed, %d of them strange", seen, strange)
@@ -264,7 +260,7 @@ func TestStreamEntries(t *testing.T) {
 	}
 	records := 0
 	for r, err := range s.Audit(ctx, time.Time{}) {
-		admintest.Must(t, err)
+		redistest.Must(t, err)
 		if records++; r.Call != records {
 			t.Errorf("%+v", r)
 		}
@@ -272,8 +268,8 @@ func TestStreamEntries(t *testing.T) {
 	if records != 3 {
 		t.Errorf("%d records of three calls", records)
 	}
-	admintest.Must(t, client.Del(ctx, deadLetters).Err())
-	admintest.Must(t, client.Set(ctx, deadLetters, "of another type", 0).Err())
+	redistest.Must(t, client.Del(ctx, deadLetters).Err())
+	redistest.Must(t, client.Set(ctx, deadLetters, "of another type", 0).Err())
 	var failed *outbox.StorageError
 	if _, err := s.Counts(ctx); !errors.As(err, &failed) || failed.Slot != s.Slot() {
 		t.Error(err)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/luatx/luatx/internal/group"
 	"github.com/luatx/luatx/stream"
 )
 
@@ -112,7 +113,7 @@ func (o *Operator) stream(ctx context.Context, key string) (s StreamState, err e
 
 // lag is for a server that did not count what a group has read: 0 where nothing came behind, else unknown.
 func (o *Operator) lag(ctx context.Context, key, last string) (int64, error) {
-	behindIt, err := o.core.Client.XRangeN(ctx, key, behind(cmp.Or(last, "0-0")), "+", 1).Result()
+	behindIt, err := o.core.Client.XRangeN(ctx, key, group.Behind(cmp.Or(last, "0-0")), "+", 1).Result()
 	if len(behindIt) > 0 {
 		return -1, err
 	}

@@ -13,19 +13,18 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// TestTail holds that what is parked and sent is told of, once each, and nothing from before.
-func TestTail(t *testing.T) {
+func TestTailListsNewParkedAndSentEventsOnce(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, cancel := context.WithCancel(redistest.Soon(t))
 		tr, op := admintest.Service(t, client, 4)
 		slot, err := op.Outbox().Slot("b")
-		admintest.Must(t, err)
+		redistest.Must(t, err)
 		publish := func(id string) {
 			t.Helper()
 			admintest.Emit(t, tr, "b", id)
 			_, err := op.Outbox().Sent(ctx, slot, outbox.Work{}, id)
-			admintest.Must(t, err)
+			redistest.Must(t, err)
 		}
 		publish("before")
 		at := client.Time(ctx).Val().UnixMilli()

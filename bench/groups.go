@@ -2,6 +2,7 @@ package main
 
 import (
 	"github.com/luatx/luatx/bench/internal/commit"
+	"github.com/luatx/luatx/bench/internal/instructions"
 	"github.com/luatx/luatx/bench/internal/relaying"
 	"github.com/luatx/luatx/bench/internal/suite"
 	"github.com/luatx/luatx/bench/internal/way"
@@ -9,5 +10,5 @@ import (
 
 // groups are all measurements, in the order of the report.
 func groups() []suite.Group {
-	return []suite.Group{commit.Group(), way.Group(), relaying.Group()}
+	return []suite.Group{commit.Group(), instructions.Group(), way.Group(), relaying.Group()}
 }

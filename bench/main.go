@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/luatx/luatx/bench/internal/relaying"
 	"github.com/luatx/luatx/bench/internal/suite"
@@ -27,7 +28,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
-	redis.SetLogger(silence{})
+	logging.Disable()            // remarks on connections to servers that have been ended
 	if was, err := relaying.Child(ctx); was {
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "bench: relay:", err)
@@ -37,12 +38,6 @@ func main() {
 	}
 	os.Exit(bench(ctx, groups(), os.Args[1:], os.Stdout, os.Stderr))
 }
-
-// silence is what becomes of go-redis' remarks on connections to servers that have been ended.
-type silence struct{}
-
-// Printf implements go-redis' logger.
-func (silence) Printf(context.Context, string, ...any) {}
 
 // options are the flags.
 type options struct {
@@ -112,18 +107,11 @@ func parse(args []string, usage io.Writer) (o options, err error) {
 		fmt.Fprintln(usage, "bench:", err)
 		return o, err
 	}
-	if o.rounds == 0 {
-		o.rounds = 5
-		if o.short {
-			o.rounds = 3
-		}
+	rounds, per := 5, 600*time.Millisecond
+	if o.short {
+		rounds, per = 3, 150*time.Millisecond
 	}
-	if o.per == 0 {
-		o.per = 600 * time.Millisecond
-		if o.short {
-			o.per = 150 * time.Millisecond
-		}
-	}
+	o.rounds, o.per = cmp.Or(o.rounds, rounds), cmp.Or(o.per, per)
 	switch {
 	case o.out == "-" || o.out == "" && (o.short || only != ""):
 		o.out = ""
@@ -151,6 +139,10 @@ func (o options) run(ctx context.Context, g suite.Group, results *results, out, 
 			fmt.Fprintf(progress, "%7.1fs %s: %s\n", time.Since(start).Seconds(), g.Name, fmt.Sprintf(format, args...))
 		},
 	})
+	if skipped, ok := errors.AsType[suite.SkipError](err); ok {
+		fmt.Fprintf(progress, "bench: %s: skipped: %s\n", g.Name, skipped)
+		return nil
+	}
 	if err != nil {
 		return err
 	}

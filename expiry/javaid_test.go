@@ -33,9 +33,9 @@ type javaVectors struct {
 func readJavaVectors(t *testing.T) javaVectors {
 	t.Helper()
 	text, err := os.ReadFile("testdata/java.json")
-	must(t, err)
+	redistest.Must(t, err)
 	var vectors javaVectors
-	must(t, json.Unmarshal(text, &vectors))
+	redistest.Must(t, json.Unmarshal(text, &vectors))
 	if len(vectors.NameUUIDFromBytes) < 10 || len(vectors.Events) < 40 {
 		t.Fatalf("%d names and %d events, want more", len(vectors.NameUUIDFromBytes), len(vectors.Events))
 	}
@@ -47,7 +47,7 @@ func TestIDsAreThoseOfJava(t *testing.T) {
 	vectors := readJavaVectors(t)
 	for _, v := range vectors.NameUUIDFromBytes {
 		name, err := hex.DecodeString(v.Name)
-		must(t, err)
+		redistest.Must(t, err)
 		if got := expiry.NameUUIDFromBytes(name); got != v.ID {
 			t.Errorf("NameUUIDFromBytes(%x) is %s, in Java %s", name, got, v.ID)
 		}
@@ -86,7 +86,7 @@ func TestDecideGivesEventsTheConfiguredID(t *testing.T) {
 			f.decides(timer.Subject, timer.Due, expiry.AlreadyEnqueued)
 		}
 		for _, slot := range f.tr.Keyspace().Slots() {
-			must(t, client.Del(ctx, link.Of(f.tr).Scripts.Shard(slot).Key("decided")).Err())
+			redistest.Must(t, client.Del(ctx, link.Of(f.tr).Scripts.Shard(slot).Key("decided")).Err())
 		}
 		for _, timer := range timers {
 			f.record(timer.Subject, timer.Due)

@@ -33,17 +33,10 @@ func newFixture(t *testing.T, client redis.UniversalClient, cfg expiry.Config, c
 		f(&c)
 	}
 	tr, err := luatx.New(client, c)
-	must(t, err)
+	redistest.Must(t, err)
 	store, err := expiry.New(tr, cfg)
-	must(t, err)
+	redistest.Must(t, err)
 	return fixture{t, store, tr}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 var (
@@ -65,7 +58,7 @@ func expiredEvent(_ context.Context, timer expiry.Timer) (*message.Message, erro
 
 func (f fixture) record(subject string, due time.Time) {
 	f.t.Helper()
-	must(f.t, f.Record(redistest.Soon(f.t), subject, due))
+	redistest.Must(f.t, f.Record(redistest.Soon(f.t), subject, due))
 }
 
 func (f fixture) decides(subject string, due time.Time, want expiry.Decision) {
@@ -83,12 +76,19 @@ func (f fixture) revokes(subject string, want bool) {
 	}
 }
 
+func (f fixture) extends(subject string, due time.Time, want bool) {
+	f.t.Helper()
+	if got, err := f.Extend(redistest.Soon(f.t), subject, due); err != nil || got != want {
+		f.t.Errorf("extension of %q: %t, %v, want %t", subject, got, err, want)
+	}
+}
+
 // due lists the subjects that are due.
 func (f fixture) due(limit int) []string {
 	f.t.Helper()
 	var subjects []string
 	for timer, err := range f.Due(redistest.Soon(f.t), limit) {
-		must(f.t, err)
+		redistest.Must(f.t, err)
 		subjects = append(subjects, timer.Subject)
 	}
 	return subjects
@@ -110,10 +110,10 @@ func (f fixture) claim() []*message.RawMessage {
 	var events []*message.RawMessage
 	for _, slot := range f.tr.Keyspace().Slots() {
 		claim, err := link.Of(f.tr).Scripts.Claim(redistest.Soon(f.t), link.Of(f.tr).Scripts.Shard(slot), shard.Claiming{Limit: 10_000, Lease: time.Hour, Attempts: 10})
-		must(f.t, err)
+		redistest.Must(f.t, err)
 		for _, e := range claim.Events {
 			msg := new(message.RawMessage)
-			must(f.t, msg.UnmarshalJSON(e.Body))
+			redistest.Must(f.t, msg.UnmarshalJSON(e.Body))
 			if msg.ID() != e.ID {
 				f.t.Errorf("event %q holds the message %q", e.ID, msg.ID())
 			}

@@ -112,7 +112,7 @@ func TestRevokeAgainstExpire(t *testing.T) {
 			worker.Do(func() { f.working(expiry.WorkerConfig{BatchSize: 7}) })
 		}
 	})
-	must(t, <-ended)
+	redistest.Must(t, <-ended)
 	redistest.Eventually(t, "nothing to be due", func() bool { return len(f.due(raced)) == 0 })
 
 	types := make(map[string]int)

@@ -47,7 +47,7 @@ func TestRevokedKey(t *testing.T) {
 			}
 			return tx.Pipeline().Set(redistest.Soon(t), key, 1, 0).Err()
 		})
-		must(t, err)
+		redistest.Must(t, err)
 		f.decides("a", past, expiry.Revoked)
 		f.decides("b", past, expiry.Enqueued)
 		if left := f.due(10); len(left) > 0 {

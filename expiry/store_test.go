@@ -49,17 +49,13 @@ func TestDecisions(t *testing.T) {
 			}},
 			{"extended between find and decide", "", func(s string) {
 				f.record(s, past)
-				if ok, err := f.Extend(ctx, s, future); !ok || err != nil {
-					t.Errorf("extended: %t, %v", ok, err)
-				}
+				f.extends(s, future, true)
 				f.decides(s, past, expiry.NotDue)
 				f.decides(s, future, expiry.NotDue)
 			}},
 			{"moved to another due time", "expired", func(s string) {
 				f.record(s, past)
-				if ok, err := f.Extend(ctx, s, moved); !ok || err != nil {
-					t.Errorf("extended: %t, %v", ok, err)
-				}
+				f.extends(s, moved, true)
 				f.decides(s, past, expiry.NotDue)
 				f.decides(s, moved, expiry.Enqueued)
 			}},
@@ -76,7 +72,7 @@ func TestDecisions(t *testing.T) {
 			{"cancelled and recorded again", "expired", func(s string) {
 				f.record(s, past)
 				_, err := f.Cancel(ctx, s)
-				must(t, err)
+				redistest.Must(t, err)
 				f.record(s, moved)
 				f.decides(s, moved, expiry.Enqueued)
 			}},
@@ -84,9 +80,7 @@ func TestDecisions(t *testing.T) {
 				f.record(s, past)
 				f.decides(s, past, expiry.Enqueued)
 				f.record(s, moved)
-				if ok, err := f.Extend(ctx, s, past); !ok || err != nil {
-					t.Errorf("extended: %t, %v", ok, err)
-				}
+				f.extends(s, past, true)
 				f.decides(s, past, expiry.AlreadyEnqueued)
 			}},
 			{"recorded twice", "", func(s string) {
@@ -100,9 +94,7 @@ func TestDecisions(t *testing.T) {
 			{"never recorded", "", func(s string) {
 				f.decides(s, past, expiry.NotDue)
 				f.revokes(s, false)
-				if ok, err := f.Extend(ctx, s, past); ok || err != nil {
-					t.Errorf("extended: %t, %v", ok, err)
-				}
+				f.extends(s, past, false)
 			}},
 			{"after the cut-off", "", func(s string) {
 				f.record(s, past)
@@ -186,7 +178,7 @@ func TestAggregate(t *testing.T) {
 	f.record("order-1/payment", past)
 	f.record("order-1/delivery", past)
 	tag, err := f.tr.Keyspace().Tag("order-1")
-	must(t, err)
+	redistest.Must(t, err)
 	at := f.tr.Keyspace().Slots()[slices.Index(f.tr.Keyspace().Tags(), tag)]
 	found, _, err := link.Of(f.tr).Scripts.DueTimers(redistest.Soon(t), link.Of(f.tr).Scripts.Shard(at), 0, 10)
 	if err != nil || len(found) != 2 {
@@ -219,7 +211,7 @@ func TestFullOutbox(t *testing.T) {
 		if left := f.due(10); !slices.Equal(left, []string{"b", "c"}) {
 			t.Errorf("%q are due", left)
 		}
-		must(t, client.Del(ctx, link.Of(f.tr).Scripts.Shard(f.tr.Keyspace().Slots()[0]).Key("counts")).Err())
+		redistest.Must(t, client.Del(ctx, link.Of(f.tr).Scripts.Shard(f.tr.Keyspace().Slots()[0]).Key("counts")).Err())
 		f.decides("b", past, expiry.Enqueued)
 	})
 }
@@ -267,7 +259,7 @@ func TestLateRecord(t *testing.T) {
 	f.record("a", past)
 	f.decides("a", past, expiry.Enqueued)
 	shard := link.Of(f.tr).Scripts.Shard(f.tr.Keyspace().Slots()[0])
-	must(t, client.Del(redistest.Soon(t), shard.Key("pending"), shard.Key("entries")).Err())
+	redistest.Must(t, client.Del(redistest.Soon(t), shard.Key("pending"), shard.Key("entries")).Err())
 	f.record("a", past)
 	if left := f.due(1); len(left) > 0 {
 		t.Errorf("%q are due again", left)
@@ -278,7 +270,7 @@ func TestLateRecord(t *testing.T) {
 	// The shard has forgotten the decision, and the outbox has kept the event.
 	f.record("b", past)
 	f.decides("b", past, expiry.Enqueued)
-	must(t, client.Del(redistest.Soon(t), shard.Key("decided")).Err())
+	redistest.Must(t, client.Del(redistest.Soon(t), shard.Key("decided")).Err())
 	f.record("b", past)
 	f.decides("b", past, expiry.AlreadyEnqueued)
 	if left := f.due(1); len(left) > 0 {

@@ -32,12 +32,12 @@ func TestTimersInTransactions(t *testing.T) {
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		f := newFixture(t, client, expiry.Config{})
 		for _, ticket := range []string{"a", "b", "c"} {
-			must(t, f.transact(ticket, func(tx *luatx.Tx) error { return f.RecordIn(tx, ticket, past) }))
+			redistest.Must(t, f.transact(ticket, func(tx *luatx.Tx) error { return f.RecordIn(tx, ticket, past) }))
 		}
-		must(t, f.transact("a", func(tx *luatx.Tx) error { return f.RecordIn(tx, "a", future) })) // is open
-		must(t, f.transact("b", func(tx *luatx.Tx) error { return f.ExtendIn(tx, "b", future) }))
-		must(t, f.transact("c", func(tx *luatx.Tx) error { return f.CancelIn(tx, "c") }))
-		must(t, f.transact("d", func(tx *luatx.Tx) error { return f.ExtendIn(tx, "d", past) })) // is not open
+		redistest.Must(t, f.transact("a", func(tx *luatx.Tx) error { return f.RecordIn(tx, "a", future) })) // is open
+		redistest.Must(t, f.transact("b", func(tx *luatx.Tx) error { return f.ExtendIn(tx, "b", future) }))
+		redistest.Must(t, f.transact("c", func(tx *luatx.Tx) error { return f.CancelIn(tx, "c") }))
+		redistest.Must(t, f.transact("d", func(tx *luatx.Tx) error { return f.ExtendIn(tx, "d", past) })) // is not open
 		f.decides("a", past, expiry.Enqueued)
 		f.decides("b", future, expiry.NotDue)
 		f.decides("c", past, expiry.NotDue)

@@ -1,6 +1,7 @@
 package expiry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,12 +46,8 @@ func (c WorkerConfig) withDefaults(shards int) WorkerConfig {
 			c.SweepInterval = time.Minute
 		}
 	}
-	if c.BatchSize == 0 {
-		c.BatchSize = 100
-	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
+	c.BatchSize = cmp.Or(c.BatchSize, 100)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c
 }
 

@@ -1,6 +1,7 @@
 package expiry_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
+	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
 )
 
@@ -30,11 +32,9 @@ func (f fixture) working(cfg expiry.WorkerConfig) (*expiry.Worker, func()) {
 	if cfg.Event == nil {
 		cfg.Event = expiredEvent
 	}
-	if cfg.SweepInterval == 0 {
-		cfg.SweepInterval = 10 * time.Millisecond
-	}
+	cfg.SweepInterval = cmp.Or(cfg.SweepInterval, 10*time.Millisecond)
 	w, err := expiry.NewWorker(f.Store, cfg)
-	must(f.t, err)
+	redistest.Must(f.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
@@ -148,24 +148,6 @@ func (w watch) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-// logged collects what is logged.
-type logged struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logged) has(text string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Contains(l.text.String(), text)
-}
-
 // TestTimersWithoutAnEventHoldUpNobody holds that more of them than a batch takes, the oldest of all, stay open, are
 // counted and logged, and keep no other from firing.
 func TestTimersWithoutAnEventHoldUpNobody(t *testing.T) {
@@ -175,7 +157,7 @@ func TestTimersWithoutAnEventHoldUpNobody(t *testing.T) {
 		f.record(fmt.Sprint("bad", i), past)
 	}
 	f.record("good", past.Add(time.Hour))
-	var said logged
+	var said rig.Lines
 	w, stop := f.working(expiry.WorkerConfig{
 		BatchSize: 3,
 		Logger:    slog.New(slog.NewTextHandler(&said, nil)),
@@ -187,7 +169,9 @@ func TestTimersWithoutAnEventHoldUpNobody(t *testing.T) {
 		},
 	})
 	redistest.Eventually(t, "the good one to be decided", func() bool { return w.Counts().Enqueued == 1 })
-	redistest.Eventually(t, "the others to be logged", func() bool { return said.has("no such ticket") && said.has("bad0") })
+	redistest.Eventually(t, "the others to be logged", func() bool {
+		return strings.Contains(said.String(), "no such ticket") && strings.Contains(said.String(), "bad0")
+	})
 	stop()
 	f.has(map[string]string{"good": "expired"})
 	if left := f.due(10); len(left) != 7 || w.Counts().Failed < 7 {
@@ -239,14 +223,14 @@ func TestWorkerWaitsForRoom(t *testing.T) {
 	for _, subject := range []string{"a", "b", "c"} {
 		f.record(subject, past)
 	}
-	var said logged
+	var said rig.Lines
 	w, _ := f.working(expiry.WorkerConfig{Logger: slog.New(slog.NewTextHandler(&said, nil))})
-	redistest.Eventually(t, "the outbox to be full", func() bool { return w.Counts().Full > 0 && said.has("outbox is full") })
+	redistest.Eventually(t, "the outbox to be full", func() bool { return w.Counts().Full > 0 && strings.Contains(said.String(), "outbox is full") })
 	if c := w.Counts(); c.Enqueued != 2 {
 		t.Errorf("%+v", c)
 	}
 	counts := link.Of(f.tr).Scripts.Shard(f.tr.Keyspace().Slots()[0]).Key("counts")
-	must(t, redistest.Shared(t).Client(t).Del(redistest.Soon(t), counts).Err())
+	redistest.Must(t, redistest.Shared(t).Client(t).Del(redistest.Soon(t), counts).Err())
 	redistest.Eventually(t, "the last one to be decided", func() bool { return w.Counts().Enqueued == 3 })
 }
 
@@ -272,7 +256,7 @@ func TestInlineRelayIsTold(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, redistest.Shared(t).Client(t), expiry.Config{})
 	var told inline
-	must(t, link.Of(f.tr).Attach(&told))
+	redistest.Must(t, link.Of(f.tr).Attach(&told))
 	f.record("a", past)
 	f.record("b", past)
 	f.decides("a", past, expiry.Enqueued)
@@ -321,10 +305,10 @@ func TestSweepIntervals(t *testing.T) {
 		client.AddHook(refusing{func() { at = append(at, time.Now()) }})
 		f := newFixture(t, client, expiry.Config{}, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(512) })
 		w, err := expiry.NewWorker(f.Store, expiry.WorkerConfig{Event: expiredEvent, Logger: slog.New(slog.DiscardHandler)})
-		must(t, err)
+		redistest.Must(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		must(t, w.Run(ctx))
+		redistest.Must(t, w.Run(ctx))
 		if len(at) < 110 || len(at) > 132 { // two chunks a minute
 			t.Errorf("%d looks in an hour", len(at))
 		}

@@ -22,13 +22,6 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // service books payments: each adds to the sum of an account and emits an event.
 type service struct {
 	t       *testing.T
@@ -46,17 +39,23 @@ func newService(t *testing.T, client redis.UniversalClient, change ...func(*idem
 		Namespace: namespace, Keyspace: luatx.Partitions(4).WithPrefix(namespace),
 		Procedures: []luatx.Procedure{{Name: "refuse", Source: `return abort('no money')`}},
 	})
-	must(t, err)
+	redistest.Must(t, err)
+	s := &service{t: t, tr: tr, client: client}
+	s.status.Store(http.StatusCreated)
+	s.serve(s.pay, change...)
+	return s
+}
+
+// serve replaces the handler of the service.
+func (s *service) serve(handler http.HandlerFunc, change ...func(*idempotency.Config)) {
+	s.t.Helper()
 	cfg := idempotency.Config{Aggregate: account, Scope: anybody}
 	for _, f := range change {
 		f(&cfg)
 	}
-	once, err := idempotency.New(tr, cfg)
-	must(t, err)
-	s := &service{t: t, tr: tr, client: client}
-	s.status.Store(http.StatusCreated)
-	s.handler = once(http.HandlerFunc(s.pay))
-	return s
+	once, err := idempotency.New(s.tr, cfg)
+	redistest.Must(s.t, err)
+	s.handler = once(handler)
 }
 
 // anybody is the scope of services whose clients share their responses.
@@ -73,16 +72,16 @@ func (s *service) pay(w http.ResponseWriter, r *http.Request) {
 	run := s.runs.Add(1)
 	ctx := r.Context()
 	amount, err := io.ReadAll(r.Body)
-	must(s.t, err)
+	redistest.Must(s.t, err)
 	tx, ok := luatx.TxFromContext(ctx)
 	if !ok {
 		s.t.Error("no transaction")
 		return
 	}
 	key, err := tx.Key("sum")
-	must(s.t, err)
+	redistest.Must(s.t, err)
 	luatx.CmdableFromContext(ctx, s.client).IncrBy(ctx, key, int64(len(amount)))
-	must(s.t, tx.Emit(luatx.Event{Body: []byte(`{"id":"e"}`)}))
+	redistest.Must(s.t, tx.Emit(luatx.Event{Body: []byte(`{"id":"e"}`)}))
 	w.Header().Set("X-Run", fmt.Sprint(run))
 	w.WriteHeader(int(s.status.Load()))
 	w.Header().Set("X-Late", "is not sent")
@@ -92,7 +91,7 @@ func (s *service) pay(w http.ResponseWriter, r *http.Request) {
 func (s *service) sum() int {
 	s.t.Helper()
 	key, err := s.tr.Keyspace().Key("a", "sum")
-	must(s.t, err)
+	redistest.Must(s.t, err)
 	n, err := s.client.Get(redistest.Soon(s.t), key).Int()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		s.t.Fatal(err)
@@ -154,7 +153,7 @@ func TestARequestCountsOnce(t *testing.T) {
 func keptKey(t testing.TB, s *service) string {
 	t.Helper()
 	pattern, err := s.tr.Keyspace().Key("a", "idempotency", "x")
-	must(t, err)
+	redistest.Must(t, err)
 	var found []string
 	scan := func(client redis.UniversalClient) {
 		iter := client.Scan(redistest.Soon(t), 0, strings.TrimSuffix(pattern, "x")+"*", 1000).Iterator()
@@ -164,7 +163,7 @@ func keptKey(t testing.TB, s *service) string {
 	}
 	if cluster, ok := s.client.(*redis.ClusterClient); ok {
 		master, err := cluster.MasterForKey(redistest.Soon(t), pattern)
-		must(t, err)
+		redistest.Must(t, err)
 		scan(master)
 	} else {
 		scan(s.client)
@@ -258,20 +257,6 @@ func TestWithoutKey(t *testing.T) {
 	}
 }
 
-// TestScopes holds that one's keys say nothing of another's.
-func TestScopes(t *testing.T) {
-	t.Parallel()
-	tenant := "ann"
-	s := newService(t, redistest.Shared(t).Client(t), func(c *idempotency.Config) {
-		c.Scope = func(*http.Request) string { return tenant }
-	})
-	s.want(s.post("k", "12"), http.StatusCreated, false, "run 1")
-	tenant = "bob"
-	s.want(s.post("k", "12"), http.StatusCreated, false, "run 2")
-	tenant = "ann"
-	s.want(s.post("k", "12"), http.StatusCreated, true, "run 1")
-}
-
 func TestKeyOfOneScopeIsNeverThatOfAnother(t *testing.T) {
 	t.Parallel()
 	tenant := "ann"
@@ -283,6 +268,10 @@ func TestKeyOfOneScopeIsNeverThatOfAnother(t *testing.T) {
 	s.want(s.post("k", "12"), http.StatusCreated, false, "run 2")
 	s.want(s.send("POST", "/pay?account=a&x=1", "m", "23"), http.StatusCreated, false, "run 3")
 	s.want(s.send("POST", "/pay?account=a&x=12", "m", "3"), http.StatusUnprocessableEntity, false, "another request")
+	tenant = "bob" // the same key
+	s.want(s.post("bk", "12"), http.StatusCreated, false, "run 4")
+	tenant = "ann"
+	s.want(s.post("bk", "12"), http.StatusCreated, true, "run 1")
 }
 
 func TestRequestsWithoutPrincipalAreRefused(t *testing.T) {
@@ -319,14 +308,12 @@ func TestTemporaryStatusesCommitNothingAndAreNotKept(t *testing.T) {
 func TestSetCookieIsNotKept(t *testing.T) {
 	t.Parallel()
 	s := newService(t, redistest.Shared(t).Client(t))
-	once, err := idempotency.New(s.tr, idempotency.Config{Aggregate: account, Scope: anybody})
-	must(t, err)
-	s.handler = once(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	s.serve(func(w http.ResponseWriter, _ *http.Request) {
 		http.SetCookie(w, &http.Cookie{Name: "session", Value: "secret"})
 		w.Header()["set-cookie"] = []string{"token=secret"}
 		w.Header().Set("Location", "/payments/1")
 		w.WriteHeader(http.StatusCreated)
-	}))
+	})
 	first := s.post("k", "12")
 	s.want(first, http.StatusCreated, false, "")
 	if first.Header().Get("Set-Cookie") == "" {
@@ -381,13 +368,13 @@ func TestWhatAHandlerMayDo(t *testing.T) {
 		}, http.StatusInternalServerError, "cannot be applied"},
 		"a command that fails": {func(t *testing.T, tx *luatx.Tx, _ http.ResponseWriter, r *http.Request) {
 			key, err := tx.Key("list")
-			must(t, err)
+			redistest.Must(t, err)
 			tx.Pipeline().RPush(r.Context(), key, 1)
 			tx.Pipeline().Incr(r.Context(), key)
 		}, http.StatusInternalServerError, "cannot be applied"},
 		"a procedure that aborts": {func(t *testing.T, tx *luatx.Tx, _ http.ResponseWriter, _ *http.Request) {
 			key, err := tx.Key("x")
-			must(t, err)
+			redistest.Must(t, err)
 			tx.Call("refuse", []string{key})
 		}, http.StatusConflict, "no money"},
 		"a long answer": {func(t *testing.T, _ *luatx.Tx, w http.ResponseWriter, _ *http.Request) {
@@ -400,12 +387,10 @@ func TestWhatAHandlerMayDo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newService(t, client)
-			once, err := idempotency.New(s.tr, idempotency.Config{Aggregate: account, Scope: anybody, MaxResponse: 100})
-			must(t, err)
-			s.handler = once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			s.serve(func(w http.ResponseWriter, r *http.Request) {
 				tx, _ := luatx.TxFromContext(r.Context())
 				c.handler(t, tx, w, r)
-			}))
+			}, func(cfg *idempotency.Config) { cfg.MaxResponse = 100 })
 			s.want(s.post("k", "1"), c.want, false, c.detail)
 		})
 	}
@@ -416,12 +401,10 @@ func TestPanics(t *testing.T) {
 	t.Parallel()
 	s := newService(t, redistest.Shared(t).Client(t))
 	pay := s.handler
-	once, err := idempotency.New(s.tr, idempotency.Config{Aggregate: account, Scope: anybody})
-	must(t, err)
-	s.handler = once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s.serve(func(w http.ResponseWriter, r *http.Request) {
 		s.pay(w, r)
 		panic(http.ErrAbortHandler)
-	}))
+	})
 	func() {
 		defer func() {
 			if v := recover(); v != any(http.ErrAbortHandler) {
@@ -442,7 +425,7 @@ func TestAnswerGone(t *testing.T) {
 	t.Parallel()
 	s := newService(t, redistest.Shared(t).Client(t))
 	s.want(s.post("k", "12"), http.StatusCreated, false, "run 1")
-	must(t, s.client.Del(redistest.Soon(t), keptKey(t, s)).Err())
+	redistest.Must(t, s.client.Del(redistest.Soon(t), keptKey(t, s)).Err())
 	s.want(s.post("k", "12"), http.StatusConflict, false, "applied before")
 	if n := s.sum(); n != 2 {
 		t.Errorf("the sum is %d", n)
@@ -452,14 +435,12 @@ func TestAnswerGone(t *testing.T) {
 func TestSafeMethodsPass(t *testing.T) {
 	t.Parallel()
 	s := newService(t, redistest.Shared(t).Client(t))
-	once, err := idempotency.New(s.tr, idempotency.Config{Aggregate: account, Scope: anybody})
-	must(t, err)
-	s.handler = once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s.serve(func(w http.ResponseWriter, r *http.Request) {
 		if _, ok := luatx.TxFromContext(r.Context()); ok {
 			t.Error("a transaction")
 		}
 		fmt.Fprint(w, "here")
-	}))
+	})
 	s.want(s.send("GET", "/", "", ""), http.StatusOK, false, "here")
 }
 

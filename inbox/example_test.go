@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -18,16 +19,14 @@ func ExampleMiddleware() {
 	ctx := context.Background()
 	server, err := miniredis.Run() // or your own
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	defer server.Close()
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer client.Close()
 	transactor, err := luatx.New(client, luatx.Config{Namespace: "billing"})
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 
 	type Charge struct{ Pence int64 }
@@ -41,8 +40,7 @@ func ExampleMiddleware() {
 		})),
 	)
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	for range 3 {
 		_, err := router.Process(ctx, message.New(Charge{250}, message.Attributes{

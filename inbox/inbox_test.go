@@ -12,6 +12,7 @@ import (
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/inbox"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
 )
 
@@ -34,9 +35,7 @@ func deliver(t testing.TB, client redis.UniversalClient, stream, id string) *mes
 	return msg
 }
 
-// TestPrecheck holds that a known message is spared its handler, and that its commit acknowledges it all the
-// same; without Precheck the handler runs, and its effect is dropped.
-func TestPrecheck(t *testing.T) {
+func TestPrecheckSparesADuplicateItsHandlerAndCommitAcknowledgesIt(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		for name, c := range map[string]struct {
@@ -46,8 +45,8 @@ func TestPrecheck(t *testing.T) {
 			"with":    {[]message.Middleware{inbox.Precheck()}, 1},
 			"without": {nil, 3},
 		} {
-			ctx, tr, runs := redistest.Soon(t), newTransactor(t, client), 0
-			in, n := key(t, tr, "orders"), key(t, tr, "n")
+			ctx, tr, runs := redistest.Soon(t), rig.NewTransactor(t, client), 0
+			in, n := rig.Key(t, tr, "a", "orders"), rig.Key(t, tr, "a", "n")
 			mw := append([]message.Middleware{luatx.Middleware(tr), inbox.Middleware(inbox.Config{})}, c.inside...)
 			r := router(t, "bill", func(ctx context.Context) error {
 				runs++
@@ -72,7 +71,6 @@ func TestPrecheck(t *testing.T) {
 	})
 }
 
-// TestScope holds that a message counts once in a scope: that of the handler unless one is given.
 func TestScope(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -85,8 +83,8 @@ func TestScope(t *testing.T) {
 			"one for each": {[2]string{"one", "two"}, "2"},
 			"one given":    {[2]string{"billing", ""}, "2"},
 		} {
-			ctx, tr := redistest.Soon(t), newTransactor(t, client)
-			n := key(t, tr, "n")
+			ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
+			n := rig.Key(t, tr, "a", "n")
 			for i, handler := range []string{"bill", "ship"} {
 				r := router(t, handler, func(ctx context.Context) error {
 					return luatx.Queued(luatx.CmdableFromContext(ctx, client).Incr(ctx, n))
@@ -109,7 +107,7 @@ func TestScope(t *testing.T) {
 func TestDefaultScopeNamesTheNamespaceAndTheHandler(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
-		one, other := newTransactor(t, client), newTransactor(t, client)
+		one, other := rig.NewTransactor(t, client), rig.NewTransactor(t, client)
 		eventID := func(tr *luatx.Transactor, handler string) (id string) {
 			r := router(t, handler, func(ctx context.Context) error {
 				if tx, ok := luatx.TxFromContext(ctx); ok {
@@ -135,12 +133,11 @@ func TestDefaultScopeNamesTheNamespaceAndTheHandler(t *testing.T) {
 	})
 }
 
-// TestIdentity holds that a message is its source and its id together, and that there is none without an id.
 func TestIdentity(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
-		ctx, tr := redistest.Soon(t), newTransactor(t, client)
-		n := key(t, tr, "n")
+		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
+		n := rig.Key(t, tr, "a", "n")
 		r := router(t, "bill", func(ctx context.Context) error {
 			return luatx.Queued(luatx.CmdableFromContext(ctx, client).Incr(ctx, n))
 		}, luatx.Middleware(tr), inbox.Middleware(inbox.Config{}))
@@ -162,22 +159,16 @@ func TestIdentity(t *testing.T) {
 	})
 }
 
-// TestPrecheckFails holds that a lookup without an answer is an error, and that the handler does not run.
-func TestPrecheckFails(t *testing.T) {
+func TestPrecheckThatFailsIsAnErrorAndHandlerDoesNotRun(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
 	client := server.Client(t)
-	tr := newTransactor(t, client)
-	if err := tr.Check(redistest.Soon(t)); err != nil {
-		t.Fatal(err)
-	}
+	tr := rig.NewTransactor(t, client)
 	ran := false
 	r := router(t, "bill", func(context.Context) error { ran = true; return nil },
 		luatx.Middleware(tr), inbox.Middleware(inbox.Config{}), inbox.Precheck())
 	user := cmp.Or(client.Options().Username, "default")
-	if err := server.Admin(t).Do(t.Context(), "ACL", "SETUSER", user, "-evalsha", "-eval").Err(); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, server.Admin(t).Do(t.Context(), "ACL", "SETUSER", user, "-evalsha", "-eval").Err())
 	msg := order("1")
 	_, err := r.Process(redistest.Soon(t), msg)
 	if err == nil || !strings.HasPrefix(err.Error(), "inbox: ") || !strings.Contains(err.Error(), "NOPERM") || ran {

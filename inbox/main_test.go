@@ -4,10 +4,8 @@ import (
 	"context"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
 )
 
@@ -17,24 +15,20 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 func router(t testing.TB, name string, handle func(context.Context) error, mw ...message.Middleware) *message.Router {
 	t.Helper()
 	r := message.NewRouter(message.PipeConfig{})
-	if err := r.Use(mw...); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, r.Use(mw...))
 	h := message.NewHandler(func(ctx context.Context, _ *message.TypedMessage[any]) ([]*message.Message, error) {
 		if err := handle(ctx); err != nil {
 			return nil, err
 		}
 		return []*message.Message{message.New(nil, message.Attributes{"type": "done"}, nil)}, nil
 	})
-	if err := r.AddHandler(name, nil, h); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, r.AddHandler(name, nil, h))
 	return r
 }
 
 // order is a message about aggregate a.
 func order(id string) *message.Message {
-	return message.New(nil, message.Attributes{"id": id, "source": "/shop", "type": "order", "subject": "a"}, message.NewAcking(nil, nil))
+	return message.New(nil, rig.Order(id), message.NewAcking(nil, nil))
 }
 
 // wantSettled holds that the message was acked, or nacked.
@@ -48,25 +42,4 @@ func wantSettled(t testing.TB, msg *message.Message, acked bool) {
 	if (msg.Err() == nil) != acked {
 		t.Errorf("acked %t, want %t (error %v)", msg.Err() == nil, acked, msg.Err())
 	}
-}
-
-// newTransactor returns a Transactor under a namespace of its own, whose keyspace shares the prefix.
-func newTransactor(t testing.TB, client redis.UniversalClient) *luatx.Transactor {
-	t.Helper()
-	namespace := redistest.Namespace(t)
-	tr, err := luatx.New(client, luatx.Config{Namespace: namespace, Keyspace: luatx.OwnTags().WithPrefix(namespace)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tr
-}
-
-// key returns a key of aggregate a.
-func key(t testing.TB, tr *luatx.Transactor, parts ...string) string {
-	t.Helper()
-	k, err := tr.Keyspace().Key("a", parts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return k
 }

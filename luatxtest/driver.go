@@ -117,6 +117,25 @@ func (d DriverTarget) receive(t testing.TB, n int) []*trigger.Delivery {
 	return all
 }
 
+// repeatable sends a text and receives its delivery. It skips the check if the delivery comes but once.
+func (d DriverTarget) repeatable(t testing.TB, text string) *trigger.Delivery {
+	t.Helper()
+	d.send(t, text)
+	got := d.receive(t, 1)[0]
+	if got.Once {
+		t.Skip("what comes once is neither acknowledged nor delivered again")
+	}
+	return got
+}
+
+// quiet fails the check unless NextDelivery returns soon, with nothing.
+func (d DriverTarget) quiet(t testing.TB, why string) {
+	t.Helper()
+	if err := d.waits(t, t.Context(), idle, why); err != nil {
+		t.Errorf("NextDelivery: %v, want neither a delivery nor an error where nothing comes", err)
+	}
+}
+
 // holds reports whether a delivery holds a text.
 func holds(d *trigger.Delivery, text string) bool {
 	if strings.Contains(string(d.Data), text) {
@@ -156,9 +175,7 @@ func (d DriverTarget) waits(t testing.TB, ctx context.Context, bound time.Durati
 
 func nothingComes(t testing.TB, d DriverTarget) {
 	t.Helper()
-	if err := d.waits(t, t.Context(), idle, "nothing was sent"); err != nil {
-		t.Errorf("NextDelivery: %v, want neither a delivery nor an error where nothing comes", err)
-	}
+	d.quiet(t, "nothing was sent")
 }
 
 func waitingEnds(t testing.TB, d DriverTarget) {
@@ -238,11 +255,7 @@ func (d DriverTarget) settle(t testing.TB, got *trigger.Delivery, ack func(conte
 
 func acknowledged(t testing.TB, d DriverTarget) {
 	t.Helper()
-	d.send(t, "acked")
-	got := d.receive(t, 1)[0]
-	if got.Once {
-		t.Skip("what comes once is not acknowledged")
-	}
+	got := d.repeatable(t, "acked")
 	d.open(t, 1, "before the acknowledgement")
 	d.settle(t, got, func(ctx context.Context) error {
 		if err := d.Driver.Ack(ctx, got); err != nil {
@@ -255,18 +268,12 @@ func acknowledged(t testing.TB, d DriverTarget) {
 	}, "Ack")
 	d.open(t, 0, "after the acknowledgement")
 	d.connect(t)
-	if err := d.waits(t, t.Context(), idle, "what was sent has been acknowledged"); err != nil {
-		t.Errorf("NextDelivery: %v", err)
-	}
+	d.quiet(t, "what was sent has been acknowledged")
 }
 
 func reconnected(t testing.TB, d DriverTarget) {
 	t.Helper()
-	d.send(t, "in flight")
-	got := d.receive(t, 1)[0]
-	if got.Once {
-		t.Skip("what comes once is not acknowledged")
-	}
+	got := d.repeatable(t, "in flight")
 	d.connect(t)
 	d.settle(t, got, func(ctx context.Context) error { return d.Driver.Ack(ctx, got) }, "Ack after Reconnect, of what was delivered before")
 	d.open(t, 0, "after the acknowledgement")
@@ -278,11 +285,7 @@ func reconnected(t testing.TB, d DriverTarget) {
 
 func unacknowledged(t testing.TB, d DriverTarget) {
 	t.Helper()
-	d.send(t, "unacknowledged")
-	got := d.receive(t, 1)[0]
-	if got.Once {
-		t.Skip("what comes once is not delivered again")
-	}
+	got := d.repeatable(t, "unacknowledged")
 	if got.Done != nil {
 		got.Done(false)
 	}
@@ -303,7 +306,5 @@ func deadLetter(t testing.TB, d DriverTarget) {
 		d.open(t, 0, "after it was set aside")
 	}
 	d.connect(t)
-	if err := d.waits(t, t.Context(), idle, "what was sent has been set aside"); err != nil {
-		t.Errorf("NextDelivery: %v", err)
-	}
+	d.quiet(t, "what was sent has been set aside")
 }

@@ -86,19 +86,15 @@ func startServer(t testing.TB) string {
 func (e *Env) begin() {
 	e.t.Helper()
 	var err error
-	if e.proxy, err = respproxy.New(e.addr); err != nil {
-		e.t.Fatal(err)
-	}
+	e.proxy, err = respproxy.New(e.addr)
+	redistest.Must(e.t, err)
 	e.t.Cleanup(func() { _ = e.proxy.Close() }) // nothing of the test is lost with it
 	e.ctx, e.die = context.WithCancel(e.t.Context())
 	e.t.Cleanup(e.die)
 	e.Client = redistest.Client(e.t, e.proxy.Addr())
-	if e.Transactor, err = luatx.New(e.Client, e.cfg.Transactor); err != nil {
-		e.t.Fatal(err)
-	}
-	if err := link.Of(e.Transactor).Runner.Load(e.ctx); err != nil { // so that a commit is one request
-		e.t.Fatal(err)
-	}
+	e.Transactor, err = luatx.New(e.Client, e.cfg.Transactor)
+	redistest.Must(e.t, err)
+	redistest.Must(e.t, link.Of(e.Transactor).Runner.Load(e.ctx)) // so that a commit is one request
 	e.scripts = maps.Collect(link.Of(e.Transactor).Runner.SHAs())
 }
 
@@ -109,9 +105,7 @@ func (e *Env) Context() context.Context { return e.ctx }
 func (e *Env) Now() time.Time {
 	e.t.Helper()
 	now, err := e.Client.Time(e.t.Context()).Result()
-	if err != nil {
-		e.t.Fatal(err)
-	}
+	redistest.Must(e.t, err)
 	return now
 }
 

@@ -17,13 +17,6 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // either runs a test on the embedded Redis and on a real one.
 func either(t *testing.T, test func(t *testing.T, change func(*luatxtest.Config))) {
 	t.Helper()
@@ -57,7 +50,7 @@ func place(env *luatxtest.Env, id string) (luatx.Result, error) {
 func placed(t testing.TB, env *luatxtest.Env, id string) string {
 	t.Helper()
 	key, err := env.Keyspace().Key("order-"+id, "placed")
-	must(t, err)
+	redistest.Must(t, err)
 	return env.Client.Get(redistest.Soon(t), key).Val()
 }
 
@@ -111,15 +104,15 @@ func TestCrashOfARelay(t *testing.T) {
 						published += len(events)
 						return nil
 					}), relay.Config{NoInline: true, SweepInterval: 10 * time.Millisecond, Lease: 300 * time.Millisecond})
-					must(t, err)
+					redistest.Must(t, err)
 					done = make(chan error, 1)
 					go func() { done <- r.Run(env.Context()) }()
 					return done
 				}
 				_, err := place(env, "1")
-				must(t, err)
+				redistest.Must(t, err)
 				env.Crash(point)
-				must(t, <-run(env))
+				redistest.Must(t, <-run(env))
 				next := env.Restart()
 				ctx, done := next.Context(), run(next)
 				redistest.Eventually(t, "the event to be sent", func() bool {
@@ -127,7 +120,7 @@ func TestCrashOfARelay(t *testing.T) {
 					return err == nil && counts.Sent == 1 && counts.Pending == 0
 				})
 				next.Restart()
-				must(t, <-done)
+				redistest.Must(t, <-done)
 				if published != want {
 					t.Errorf("published %d times, want %d", published, want)
 				}
@@ -161,10 +154,10 @@ func TestAdvance(t *testing.T) {
 	env := luatxtest.New(t, func(c *luatxtest.Config) { c.Transactor.Keyspace = luatx.Partitions(2) })
 	ctx := redistest.Soon(t)
 	_, err := env.Enqueue(ctx, "a", luatx.Event{ID: "later", At: env.Now().Add(time.Hour), Body: []byte(`{"specversion":"1.0","id":"later","type":"t","source":"/s"}`)})
-	must(t, err)
+	redistest.Must(t, err)
 	due := func() []string {
 		found, err := outbox.NewStore(env.Transactor).FindPending(ctx, 10)
-		must(t, err)
+		redistest.Must(t, err)
 		var ids []string
 		for _, e := range found {
 			ids = append(ids, e.ID)
@@ -210,7 +203,7 @@ func TestRequireEmitted(t *testing.T) {
 	luatxtest.RequireNothingEmitted(t, env.Transactor)
 	for _, id := range []string{"1", "2"} {
 		_, err := place(env, id)
-		must(t, err)
+		redistest.Must(t, err)
 	}
 	total := map[string]any{"id": "2", "total": 5}
 	found := luatxtest.RequireEmitted(t, env.Transactor, luatxtest.Want{Type: "order.placed"}, luatxtest.Want{Data: total})

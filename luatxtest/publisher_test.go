@@ -1,19 +1,17 @@
 package luatxtest_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/luatx/luatx/internal/test/brokertest"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
 	"github.com/luatx/luatx/luatxtest"
@@ -23,53 +21,9 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// mailbox is where events arrive.
-type mailbox struct {
-	mu      sync.Mutex
-	got     []*message.RawMessage
-	refused map[string]bool
-	down    atomic.Bool
-}
-
-func (m *mailbox) take(event *message.RawMessage) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	switch {
-	case m.down.Load():
-		return relay.Unavailable(errors.New("out of reach"))
-	case m.refused[event.ID()]:
-		return message.Permanent(errors.New("refused"))
-	}
-	m.got = append(m.got, message.NewRaw(bytes.Clone(event.Data), maps.Clone(event.Attributes), nil))
-	return nil
-}
-
-func (m *mailbox) received() []*message.RawMessage {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.Clone(m.got)
-}
-
-func (m *mailbox) refuse(id string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.refused[id] = true
-}
-
-func (m *mailbox) outage() (mend func()) {
-	m.down.Store(true)
-	return func() { m.down.Store(false) }
-}
-
-func newMailbox() *mailbox { return &mailbox{refused: map[string]bool{}} }
-
-func (m *mailbox) target(p relay.Publisher) luatxtest.PublisherTarget {
-	return luatxtest.PublisherTarget{Publisher: p, Received: m.received, Break: m.outage, Refuse: m.refuse}
-}
-
 // hasty is a target whose events should arrive at once.
-func (m *mailbox) hasty(p relay.Publisher) luatxtest.PublisherTarget {
-	target := m.target(p)
+func hasty(m *brokertest.Mailbox, p relay.Publisher) luatxtest.PublisherTarget {
+	target := m.Target(p)
 	target.Patience = 500 * time.Millisecond
 	return target
 }
@@ -77,14 +31,14 @@ func (m *mailbox) hasty(p relay.Publisher) luatxtest.PublisherTarget {
 // byHTTP is a webhook.
 func byHTTP(t testing.TB) luatxtest.PublisherTarget {
 	t.Helper()
-	m := newMailbox()
+	var m brokertest.Mailbox
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		events, err := cehttp.Read(w, r, cehttp.ReadConfig{DisableVerification: true})
 		for _, event := range events {
-			err = errors.Join(err, m.take(event))
+			err = errors.Join(err, m.Take(event))
 		}
 		switch {
-		case m.down.Load():
+		case errors.Is(err, relay.ErrUnavailable):
 			w.WriteHeader(http.StatusServiceUnavailable)
 		case err != nil && message.IsPermanent(err):
 			w.WriteHeader(http.StatusUnprocessableEntity)
@@ -94,22 +48,23 @@ func byHTTP(t testing.TB) luatxtest.PublisherTarget {
 	}))
 	t.Cleanup(server.Close)
 	publisher, err := relay.HTTP(relay.HTTPConfig{URL: server.URL})
-	must(t, err)
+	redistest.Must(t, err)
 	t.Cleanup(func() { publisher.Close() })
-	return m.target(publisher)
+	return m.Target(publisher)
 }
 
 // byChannel is a channel and who reads it.
 func byChannel(t testing.TB) luatxtest.PublisherTarget {
 	t.Helper()
-	m, to, done := newMailbox(), make(chan *message.RawMessage), make(chan struct{})
+	var m brokertest.Mailbox
+	to, done := make(chan *message.RawMessage), make(chan struct{})
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		defer close(done)
 		for {
 			select {
 			case msg := <-to:
-				if err := m.take(msg); err != nil {
+				if err := m.Take(msg); err != nil {
 					msg.Nack(err)
 				} else {
 					msg.Ack()
@@ -120,7 +75,7 @@ func byChannel(t testing.TB) luatxtest.PublisherTarget {
 		}
 	}()
 	t.Cleanup(func() { cancel(); <-done })
-	return m.target(relay.Channel(to, relay.ChannelConfig{}))
+	return m.Target(relay.Channel(to, relay.ChannelConfig{}))
 }
 
 // byStreams is a stream of a server that may be out of reach.
@@ -129,14 +84,14 @@ func byStreams(t testing.TB) luatxtest.PublisherTarget {
 	server, key := redistest.Shared(t), redistest.Tag(t)
 	proxy, past := redistest.Proxy(t, server.Addr()), server.Client(t)
 	publisher, err := stream.NewPublisher(redistest.Client(t, proxy.Addr()), stream.PublisherConfig{Stream: key})
-	must(t, err)
+	redistest.Must(t, err)
 	return luatxtest.PublisherTarget{
 		Publisher: relay.Streams(publisher),
 		Received: func() []*message.RawMessage {
 			var all []*message.RawMessage
 			for _, entry := range past.XRange(t.Context(), key, "-", "+").Val() {
 				msg, err := stream.Unmarshal(entry.ID, entry.Values)
-				must(t, err)
+				redistest.Must(t, err)
 				all = append(all, msg)
 			}
 			return all
@@ -165,9 +120,9 @@ func TestPublisherOfAChannel(t *testing.T) {
 func TestPublisherOfAFunction(t *testing.T) {
 	t.Parallel()
 	luatxtest.TestPublisher(t, func(testing.TB) luatxtest.PublisherTarget {
-		m := newMailbox()
-		send := relay.Func(func(_ context.Context, e *message.RawMessage) error { return m.take(e) }, relay.FuncConfig{})
-		return m.target(relay.WithScope(send, func(e *message.RawMessage) string { return e.Type() }))
+		var m brokertest.Mailbox
+		send := relay.Func(func(_ context.Context, e *message.RawMessage) error { return m.Take(e) }, relay.FuncConfig{})
+		return m.Target(relay.WithScope(send, func(e *message.RawMessage) string { return e.Type() }))
 	})
 }
 
@@ -176,16 +131,16 @@ func TestPublisherRejects(t *testing.T) {
 	t.Parallel()
 	stuck := make(chan struct{})
 	t.Cleanup(func() { close(stuck) })
-	each := func(m *mailbox, events []*message.RawMessage, change func(i int, e *message.RawMessage, err error) error) []error {
+	each := func(m *brokertest.Mailbox, events []*message.RawMessage, change func(i int, e *message.RawMessage, err error) error) []error {
 		errs := make([]error, len(events))
 		for i, e := range events {
-			errs[i] = change(i, e, m.take(e))
+			errs[i] = change(i, e, m.Take(e))
 		}
 		return errs
 	}
-	type publish = func(ctx context.Context, m *mailbox, events []*message.RawMessage) []error
+	type publish = func(ctx context.Context, m *brokertest.Mailbox, events []*message.RawMessage) []error
 	all := func(change func(i int, e *message.RawMessage, err error) error) publish {
-		return func(_ context.Context, m *mailbox, events []*message.RawMessage) []error {
+		return func(_ context.Context, m *brokertest.Mailbox, events []*message.RawMessage) []error {
 			return each(m, events, change)
 		}
 	}
@@ -193,31 +148,26 @@ func TestPublisherRejects(t *testing.T) {
 		publish publish
 		want    string
 	}{
-		"says sent before it is": {func(_ context.Context, m *mailbox, events []*message.RawMessage) []error {
+		"says sent before it is": {func(_ context.Context, m *brokertest.Mailbox, events []*message.RawMessage) []error {
 			for i, e := range events {
 				if i%10 != 9 {
-					_ = m.take(e)
+					_ = m.Take(e)
 				}
 			}
 			return nil
 		}, "have not arrived"},
-		"answers once for a batch": {func(_ context.Context, m *mailbox, events []*message.RawMessage) []error {
+		"answers once for a batch": {func(_ context.Context, m *brokertest.Mailbox, events []*message.RawMessage) []error {
 			return []error{errors.Join(each(m, events, func(_ int, _ *message.RawMessage, err error) error { return err })...)}
 		}, "1 answers to 2 events"},
-		"loses bytes": {func(_ context.Context, m *mailbox, events []*message.RawMessage) []error {
+		"loses bytes": {func(_ context.Context, m *brokertest.Mailbox, events []*message.RawMessage) []error {
 			return each(m, events, func(int, *message.RawMessage, error) error {
-				m.mu.Lock()
-				defer m.mu.Unlock()
-				last := m.got[len(m.got)-1]
-				last.Data = []byte(strings.ToValidUTF8(string(last.Data), "?"))
+				m.ChangeLast(func(e *message.RawMessage) { e.Data = []byte(strings.ToValidUTF8(string(e.Data), "?")) })
 				return nil
 			})
 		}, "has arrived as"},
-		"loses attributes": {func(_ context.Context, m *mailbox, events []*message.RawMessage) []error {
+		"loses attributes": {func(_ context.Context, m *brokertest.Mailbox, events []*message.RawMessage) []error {
 			return each(m, events, func(int, *message.RawMessage, error) error {
-				m.mu.Lock()
-				defer m.mu.Unlock()
-				delete(m.got[len(m.got)-1].Attributes, message.AttrSubject)
+				m.ChangeLast(func(e *message.RawMessage) { delete(e.Attributes, message.AttrSubject) })
 				return nil
 			})
 		}, "subject"},
@@ -225,13 +175,13 @@ func TestPublisherRejects(t *testing.T) {
 			e.Attributes["traceparent"] = "00"
 			return err
 		}), "was changed"},
-		"knows no deadline": {func(ctx context.Context, m *mailbox, events []*message.RawMessage) []error {
+		"knows no deadline": {func(ctx context.Context, m *brokertest.Mailbox, events []*message.RawMessage) []error {
 			if ctx.Err() != nil {
 				<-stuck
 			}
 			return each(m, events, func(_ int, _ *message.RawMessage, err error) error { return err })
 		}, "has not returned"},
-		"parks in haste": {func(ctx context.Context, m *mailbox, events []*message.RawMessage) []error {
+		"parks in haste": {func(ctx context.Context, m *brokertest.Mailbox, events []*message.RawMessage) []error {
 			return each(m, events, func(_ int, _ *message.RawMessage, err error) error {
 				if ctx.Err() != nil {
 					return message.Permanent(ctx.Err())
@@ -269,7 +219,7 @@ func TestPublisherRejects(t *testing.T) {
 			}
 			return err
 		}), "would pause for it"},
-		"refuses the batch": {func(_ context.Context, m *mailbox, events []*message.RawMessage) []error {
+		"refuses the batch": {func(_ context.Context, m *brokertest.Mailbox, events []*message.RawMessage) []error {
 			errs := each(m, events, func(_ int, _ *message.RawMessage, err error) error { return err })
 			if i := slices.IndexFunc(errs, message.IsPermanent); i >= 0 {
 				for j := range errs {
@@ -283,9 +233,9 @@ func TestPublisherRejects(t *testing.T) {
 			t.Parallel()
 			rejects(t, c.want, func(wrap func(string, func(testing.TB))) {
 				luatxtest.CheckPublisher(t, func(testing.TB) luatxtest.PublisherTarget {
-					m := newMailbox()
-					return m.hasty(relay.PublisherFunc(func(ctx context.Context, events []*message.RawMessage) []error {
-						return c.publish(ctx, m, events)
+					var m brokertest.Mailbox
+					return hasty(&m, relay.PublisherFunc(func(ctx context.Context, events []*message.RawMessage) []error {
+						return c.publish(ctx, &m, events)
 					}))
 				}, wrap)
 			})
@@ -295,9 +245,9 @@ func TestPublisherRejects(t *testing.T) {
 		t.Parallel()
 		rejects(t, "was not sent", func(wrap func(string, func(testing.TB))) {
 			luatxtest.CheckPublisher(t, func(testing.TB) luatxtest.PublisherTarget {
-				m := newMailbox()
+				var m brokertest.Mailbox
 				var busy atomic.Bool
-				return m.hasty(relay.PublisherFunc(func(_ context.Context, events []*message.RawMessage) []error {
+				return hasty(&m, relay.PublisherFunc(func(_ context.Context, events []*message.RawMessage) []error {
 					if !busy.CompareAndSwap(false, true) {
 						return slices.Repeat([]error{errors.New("busy")}, len(events))
 					}
@@ -305,7 +255,7 @@ func TestPublisherRejects(t *testing.T) {
 					if strings.HasPrefix(events[0].ID(), "side") {
 						<-time.After(50 * time.Millisecond)
 					}
-					return each(m, events, func(_ int, _ *message.RawMessage, err error) error { return err })
+					return each(&m, events, func(_ int, _ *message.RawMessage, err error) error { return err })
 				}))
 			}, wrap)
 		})
@@ -321,9 +271,9 @@ func TestPublisherRejects(t *testing.T) {
 			t.Parallel()
 			rejects(t, c.want, func(wrap func(string, func(testing.TB))) {
 				luatxtest.CheckPublisher(t, func(testing.TB) luatxtest.PublisherTarget {
-					m := newMailbox()
-					return m.hasty(relay.WithScope(relay.PublisherFunc(func(_ context.Context, events []*message.RawMessage) []error {
-						return each(m, events, func(_ int, _ *message.RawMessage, err error) error { return err })
+					var m brokertest.Mailbox
+					return hasty(&m, relay.WithScope(relay.PublisherFunc(func(_ context.Context, events []*message.RawMessage) []error {
+						return each(&m, events, func(_ int, _ *message.RawMessage, err error) error { return err })
 					}), c.scope))
 				}, wrap)
 			})

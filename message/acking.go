@@ -67,14 +67,9 @@ func (a *Acking) settle(o outcome, err error) bool {
 	if o == nacked && err == nil {
 		err = ErrNacked
 	}
-	a.mu.Lock()
-	if a.outcome != unsettled {
-		a.mu.Unlock()
+	if !a.decide(o, err) {
 		return false
 	}
-	a.outcome, a.err = o, err
-	a.mu.Unlock()
-
 	defer a.finish()
 	switch {
 	case a.group != nil:
@@ -86,6 +81,17 @@ func (a *Acking) settle(o outcome, err error) bool {
 	case o == released && a.cfg.Release != nil:
 		a.cfg.Release()
 	}
+	return true
+}
+
+// decide notes the outcome, and reports whether there was none before.
+func (a *Acking) decide(o outcome, err error) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.outcome != unsettled {
+		return false
+	}
+	a.outcome, a.err = o, err
 	return true
 }
 

@@ -49,18 +49,14 @@ func newEngine(t *testing.T, cfg message.EngineConfig, in <-chan *message.RawMes
 	h := message.NewCommandHandler(func(_ context.Context, cmd OrderPlaced) ([]shipped, error) {
 		return []shipped{{Stock: cmd.ID}}, nil
 	}, message.CommandHandlerConfig{})
-	if err := errors.Join(e.AddHandler("ship", nil, h), e.AddRawInput("in", message.MatchSource("/in"), in)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(e.AddHandler("ship", nil, h), e.AddRawInput("in", message.MatchSource("/in"), in)))
 	return e
 }
 
 func rawOutput(t *testing.T, e *message.Engine, name string, m message.Matcher) <-chan *message.RawMessage {
 	t.Helper()
 	out, err := e.AddRawOutput(name, m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return out
 }
 
@@ -79,9 +75,7 @@ func TestEngine(t *testing.T) {
 			close(in)
 			e := newEngine(t, message.EngineConfig{Marshaler: c.marshaler}, in)
 			other, out := rawOutput(t, e, "other", message.MatchType("x")), rawOutput(t, e, "out", nil)
-			if err := e.Router().Use(around(&j, "middleware")); err != nil {
-				t.Fatal(err)
-			}
+			must(t, e.Router().Use(around(&j, "middleware")))
 			done := make(chan error)
 			go func() { done <- e.Run(t.Context()) }()
 			got := <-out
@@ -91,9 +85,7 @@ func TestEngine(t *testing.T) {
 			if len(got.ID()) != 26 {
 				t.Errorf("id %q", got.ID())
 			}
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
+			must(t, <-done)
 			if _, open := <-out; open {
 				t.Error("the output is not closed")
 			}
@@ -127,9 +119,7 @@ func TestEngineGivesBytesToHandlersOfBytes(t *testing.T) {
 		})),
 		e.Run(t.Context()),
 	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	j.want(t, "bytes not JSON", "any not JSON", "order ")
 }
 
@@ -142,9 +132,7 @@ func TestEngineNeverDropsInSilence(t *testing.T) {
 	in := feedRaw(rawOf("{", "order.placed", nacking()), rawOf("{}", "unknown", nacking()), nil)
 	close(in)
 	e := newEngine(t, cfg, in)
-	if err := e.Run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.Run(t.Context()))
 	if reports.Load() != 3 || len(nacks) != 2 {
 		t.Fatalf("%d reports and %d nacks: %v", reports.Load(), len(nacks), nacks)
 	}
@@ -193,9 +181,7 @@ func TestEngineOutputsThatGoNowhere(t *testing.T) {
 			ErrorHandler: func(_ context.Context, _ *message.Message, err error) { reported = err },
 		}}, in)
 		rawOutput(t, e, "out", c.matcher)
-		if err := e.Run(t.Context()); err != nil {
-			t.Error(err)
-		}
+		must(t, e.Run(t.Context()))
 		if !errors.Is(reported, c.want) || errors.Is(nack, c.want) != c.nacked || acked == c.nacked {
 			t.Errorf("%v %v: reported %v, nacked %v, acked %v", c.strategy, c.want, reported, nack, acked)
 		}
@@ -218,9 +204,7 @@ func TestEngineForwardsSettlement(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- e.Run(t.Context()) }()
 		raw := <-out
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		must(t, <-done)
 		j.want(t)
 		raw.Nack(errBoom)
 		j.want(t, "nack boom", "settled")
@@ -252,9 +236,7 @@ func TestEngineDrains(t *testing.T) {
 		if got := <-out; string(got.Data) != `{"Stock":"1"}` {
 			t.Errorf("%s", got.Data)
 		}
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		must(t, <-done)
 		j.want(t, "nack true", "ack", "settled")
 	})
 }
@@ -288,9 +270,7 @@ func TestEngineConfiguration(t *testing.T) {
 	if err := e.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "AddRawInput") {
 		t.Error(err)
 	}
-	if err := e.AddRawInput("in", nil, ch); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.AddRawInput("in", nil, ch))
 	rawOutput(t, e, "out", nil)
 	_, twice := e.AddRawOutput("out", nil)
 	_, nameless := e.AddRawOutput("", nil)
@@ -300,9 +280,7 @@ func TestEngineConfiguration(t *testing.T) {
 		}
 	}
 	close(ch)
-	if err := e.Run(t.Context()); err != nil {
-		t.Error(err)
-	}
+	must(t, e.Run(t.Context()))
 	_, late := e.AddRawOutput("late", nil)
 	for _, err := range []error{e.Run(t.Context()), late, e.AddRawInput("late", nil, ch), e.AddHandler("late", nil, handler(echo)), e.Router().Use()} {
 		if !errors.Is(err, message.ErrStarted) {

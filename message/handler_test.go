@@ -167,9 +167,7 @@ func TestCommandHandlerDefaults(t *testing.T) {
 		return []shipped{{}}, nil
 	}, message.CommandHandlerConfig{CommandType: "place"})
 	r := message.NewRouter(message.PipeConfig{})
-	if err := r.AddHandler("place-order", nil, h); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.AddHandler("place-order", nil, h))
 	outs, err := r.Process(t.Context(), message.New([]byte(`{"ID":"1"}`), message.Attributes{"id": "in", "type": "place"}, nil))
 	if err != nil || len(outs) != 1 {
 		t.Fatal(outs, err)

@@ -125,9 +125,7 @@ func TestUnmarshalJSONAttributes(t *testing.T) {
 	var msg message.Message
 	text := `{"specversion":"1.0","id":"1","big":9007199254740993,"huge":18446744073709551616,"f":1.50,"yes":true,
 		"none":null,"o":{ "a": [1, 2] },"time":"2024-01-02T03:04:05Z"}`
-	if err := json.Unmarshal([]byte(text), &msg); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(text), &msg))
 	want := message.Attributes{
 		"specversion": "1.0", "id": "1", "big": int64(9007199254740993), "huge": json.Number("18446744073709551616"),
 		"f": json.Number("1.50"), "yes": true, "o": json.RawMessage(`{"a":[1,2]}`),
@@ -262,9 +260,7 @@ func FuzzJSON(f *testing.F) {
 			t.Fatalf("%s became %s, %v", encoded, again, err)
 		}
 		var generic message.Message
-		if err := generic.UnmarshalJSON(encoded); err != nil {
-			t.Fatal(err)
-		}
+		must(t, generic.UnmarshalJSON(encoded))
 		if _, err := json.Marshal(&generic); err != nil {
 			t.Fatal(err)
 		}
@@ -281,9 +277,7 @@ func FuzzRawData(f *testing.F) {
 		contentType = strings.ToValidUTF8(contentType, "")
 		raw := message.NewRaw(data, message.Attributes{message.AttrDataContentType: contentType}, nil)
 		encoded, err := raw.MarshalJSON()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var back message.RawMessage
 		if err := back.UnmarshalJSON(encoded); err != nil {
 			t.Fatalf("%s: %v", encoded, err)
@@ -308,9 +302,7 @@ func TestPlainTexts(t *testing.T) {
 		var want bytes.Buffer
 		enc := json.NewEncoder(&want)
 		enc.SetEscapeHTML(false)
-		if err := enc.Encode(map[string]string{text: text}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, enc.Encode(map[string]string{text: text}))
 		got, err := message.New(nil, message.Attributes{text: text}, nil).MarshalJSON()
 		if end := strings.TrimPrefix(strings.TrimSpace(want.String()), "{"); err != nil || string(got) != `{"specversion":"1.0",`+end {
 			t.Errorf("%q: %s, want the end %s; %v", text, got, end, err)

@@ -40,9 +40,7 @@ func echo(_ context.Context, msg *message.Message) ([]*message.Message, error) {
 func pipe(ctx context.Context, t *testing.T, r *message.Router, in <-chan *message.Message) <-chan *message.Message {
 	t.Helper()
 	out, err := r.Pipe(ctx, in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return out
 }
 

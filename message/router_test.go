@@ -18,12 +18,8 @@ func handler(fn handleFunc) message.Handler { return message.NewHandler(fn) }
 func newRouter(t *testing.T, cfg message.PipeConfig, fn handleFunc, mw ...message.Middleware) *message.Router {
 	t.Helper()
 	r := message.NewRouter(cfg)
-	if err := r.Use(mw...); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.AddHandler("h", nil, handler(fn)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.Use(mw...))
+	must(t, r.AddHandler("h", nil, handler(fn)))
 	return r
 }
 
@@ -164,35 +160,26 @@ func TestForwardSettlesByOutputs(t *testing.T) {
 		}
 		return outs
 	}
-	t.Run("ack", func(t *testing.T) {
-		t.Parallel()
-		var j journal
-		outs := process(t, &j)
-		outs[0].Ack()
-		outs[1].Ack()
-		j.want(t)
-		outs[2].Ack()
-		outs[3].Ack()
-		j.want(t, "ack", "settled")
-	})
-	t.Run("nack", func(t *testing.T) {
-		t.Parallel()
-		var j journal
-		outs := process(t, &j)
-		outs[0].Ack()
-		outs[1].Nack(errBoom)
-		outs[2].Ack()
-		j.want(t, "nack boom", "settled")
-	})
-	t.Run("release", func(t *testing.T) {
-		t.Parallel()
-		var j journal
-		outs := process(t, &j)
-		outs[0].Release()
-		outs[1].Ack()
-		outs[2].Ack()
-		j.want(t, "settled")
-	})
+	ack := (*message.Message).Ack
+	for name, c := range map[string]struct {
+		settle []func(*message.Message) bool // of the outputs
+		told   []string
+	}{
+		"two of three": {[]func(*message.Message) bool{ack, ack}, nil},
+		"ack":          {[]func(*message.Message) bool{ack, ack, ack, ack}, []string{"ack", "settled"}},
+		"nack":         {[]func(*message.Message) bool{ack, func(m *message.Message) bool { return m.Nack(errBoom) }, ack}, []string{"nack boom", "settled"}},
+		"release":      {[]func(*message.Message) bool{(*message.Message).Release, ack, ack}, []string{"settled"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var j journal
+			outs := process(t, &j)
+			for i, settle := range c.settle {
+				settle(outs[i])
+			}
+			j.want(t, c.told...)
+		})
+	}
 	t.Run("values", func(t *testing.T) {
 		t.Parallel()
 		var j journal
@@ -243,9 +230,7 @@ func TestRouting(t *testing.T) {
 		r.AddHandler("a", nil, message.NewHandler(fn, message.Named("a"))),
 		r.AddHandler("all of y", message.MatchSource("/y"), message.NewHandler(fn)),
 	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, c := range []struct{ typ, source, want string }{
 		{"a", "/x", "a of x"}, {"a", "/z", "a"}, {"a", "/y", "a"}, {"b", "/y", "all of y"},
 	} {
@@ -320,9 +305,7 @@ func TestRouterConfiguration(t *testing.T) {
 			t.Error("want an error")
 		}
 	}
-	if err := errors.Join(r.AddHandler("a", nil, ok), r.Use(around(&journal{}, "m"))); err != nil {
-		t.Error(err)
-	}
+	must(t, errors.Join(r.AddHandler("a", nil, ok), r.Use(around(&journal{}, "m"))))
 	if r.AddHandler("a", nil, ok) == nil {
 		t.Error("two handlers of one name")
 	}

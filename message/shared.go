@@ -91,12 +91,7 @@ func (g *group) tell(o outcome, err error) {
 
 // follow settles a share because its group has been settled by another one.
 func (a *Acking) follow(o outcome, err error) {
-	a.mu.Lock()
-	if a.outcome != unsettled {
-		a.mu.Unlock()
-		return
+	if a.decide(o, err) {
+		a.finish()
 	}
-	a.outcome, a.err = o, err
-	a.mu.Unlock()
-	a.finish()
 }

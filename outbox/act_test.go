@@ -46,14 +46,14 @@ func (y yard) emit(typ, destination, key string, ids ...string) {
 		}
 		return nil
 	})
-	must(y.t, err)
+	redistest.Must(y.t, err)
 }
 
 // claim takes what is due, and returns the lease and the ids.
 func (y yard) claim(lease time.Duration) (string, []string) {
 	y.t.Helper()
 	claim, err := link.Of(y.tr).Scripts.Claim(redistest.Soon(y.t), link.Of(y.tr).Scripts.Shard(y.slot), shard.Claiming{Limit: 1000, Lease: lease, Attempts: 100})
-	must(y.t, err)
+	redistest.Must(y.t, err)
 	ids := make([]string, len(claim.Events))
 	for i, e := range claim.Events {
 		ids[i] = e.ID
@@ -70,7 +70,7 @@ func (y yard) settle(what, lease, class, text string, ids ...string) {
 	}
 	how := shard.Settling{Attempts: 100, Base: time.Hour, Cap: time.Hour, Retention: time.Hour, KeepBody: true}
 	_, err := link.Of(y.tr).Scripts.Settle(redistest.Soon(y.t), link.Of(y.tr).Scripts.Shard(y.slot), how, batch)
-	must(y.t, err)
+	redistest.Must(y.t, err)
 }
 
 // park parks pending events that nobody has leased.
@@ -94,7 +94,7 @@ func (y yard) want(id string, state outbox.State) outbox.Event {
 func (y yard) counts() outbox.Counts {
 	y.t.Helper()
 	c, err := y.store.Counts(redistest.Soon(y.t))
-	must(y.t, err)
+	redistest.Must(y.t, err)
 	return c
 }
 
@@ -113,7 +113,7 @@ func (y yard) overview() outbox.Overview {
 		want.ByClass[cmp.Or(e.Class, "-")]++
 	}
 	got, err := y.store.Overview(redistest.Soon(y.t))
-	must(y.t, err)
+	redistest.Must(y.t, err)
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		y.t.Errorf("overview %+v, want %+v", got, want)
 	}
@@ -124,7 +124,7 @@ func (y yard) audit() []outbox.Record {
 	y.t.Helper()
 	var records []outbox.Record
 	for r, err := range y.store.Audit(redistest.Soon(y.t), time.Time{}) {
-		must(y.t, err)
+		redistest.Must(y.t, err)
 		records = append(records, r)
 	}
 	return records
@@ -286,7 +286,7 @@ func TestErase(t *testing.T) {
 		wantAnswers(t, got, err, outbox.Done, outbox.Done, outbox.NoBody, outbox.NoBody)
 
 		state, err := redistest.Dump(redistest.Soon(t), client, "*"+y.tr.Config().Namespace+"*")
-		must(t, err)
+		redistest.Must(t, err)
 		if text := fmt.Sprintf("%+v", state); strings.Contains(text, secret) || !strings.Contains(text, "waiting") {
 			t.Errorf("the body is still there: %s", text)
 		}

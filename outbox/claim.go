@@ -129,21 +129,7 @@ func (s *Store) Failed(ctx context.Context, taken Batch, work Work, failures ...
 		}
 		rows[i] = row
 	}
-	return s.settleClaimed(ctx, taken, work, rows)
-}
-
-// GiveBack makes events of a claim due again after a pause; no attempt is counted. It answers as Failed does.
-func (s *Store) GiveBack(ctx context.Context, taken Batch, work Work, pause time.Duration, ids ...string) ([]int, error) {
-	rows := make([]shard.Settlement, len(ids))
-	for i, id := range ids {
-		rows[i] = shard.Settlement{ID: id, What: settle.GiveBack, Lease: taken.lease, Number: float64(pause.Milliseconds())}
-	}
-	return s.settleClaimed(ctx, taken, work, rows)
-}
-
-// settleClaimed settles what a claim has taken: without a lease the script would take it for the committer's own.
-func (s *Store) settleClaimed(ctx context.Context, taken Batch, work Work, rows []shard.Settlement) ([]int, error) {
-	if taken.lease == "" {
+	if taken.lease == "" { // the script would take the events for the committer's own
 		return make([]int, len(rows)), nil
 	}
 	return s.settle(ctx, taken.Slot, work, rows)

@@ -11,7 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/eval"
 	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
@@ -36,14 +38,14 @@ func (s keys) key(name string) string {
 func (s keys) hash(name string) map[string]string {
 	s.t.Helper()
 	values, err := s.client.HGetAll(redistest.Soon(s.t), s.key(name)).Result()
-	must(s.t, err)
+	redistest.Must(s.t, err)
 	return values
 }
 
 func (s keys) members(name string) []string {
 	s.t.Helper()
 	ids, err := s.client.ZRange(redistest.Soon(s.t), s.key(name), 0, -1).Result()
-	must(s.t, err)
+	redistest.Must(s.t, err)
 	return ids
 }
 
@@ -62,9 +64,9 @@ func TestSettlements(t *testing.T) {
 		tr, ctx := newTransactor(t, client, onePartition), redistest.Soon(t)
 		s, store, slot := keys{t, client, tr}, outbox.NewStore(tr), tr.Keyspace().Slots()[0]
 		work := outbox.Work{Lease: time.Hour, BackoffBase: time.Millisecond, Attempts: 2}
-		must(t, emit(tr, "a", "1", "2", "3", "4"))
+		redistest.Must(t, emit(tr, "a", "1", "2", "3", "4"))
 		taken, err := store.Claim(ctx, slot, work)
-		must(t, err)
+		redistest.Must(t, err)
 		if ids := idsOf(taken); len(ids) != 4 {
 			t.Fatal(ids)
 		}
@@ -81,15 +83,16 @@ func TestSettlements(t *testing.T) {
 		wantDone(t, done, err, 0, 1, 1)
 		done, err = store.Failed(ctx, taken, work, outbox.Fault{ID: "2", Err: errors.New("again")}, outbox.Fault{ID: "3", Err: errors.New("again")})
 		wantDone(t, done, err, 0, 0)
-		done, err = store.GiveBack(ctx, taken, work, 0, "4", "2", "1")
+		later := relay.Later(errors.New("not tried"), 0)
+		done, err = store.Failed(ctx, taken, work, outbox.Fault{ID: "4", Err: later}, outbox.Fault{ID: "2", Err: later}, outbox.Fault{ID: "1", Err: later})
 		wantDone(t, done, err, 1, 0, 0)
-		done, err = store.GiveBack(ctx, outbox.Batch{Slot: slot}, work, 0, "4")
+		done, err = store.Failed(ctx, outbox.Batch{Slot: slot}, work, outbox.Fault{ID: "4", Err: later})
 		wantDone(t, done, err, 0)
 		if _, err := store.Failed(ctx, taken, work, outbox.Fault{ID: "4"}); err == nil {
 			t.Error("a failure without an error")
 		}
 		for p, err := range store.Parked(ctx, outbox.Filter{}) {
-			if must(t, err); p.ID != "3" || p.Class != "out_of_stock" || p.Error != "two  lines" || p.Attempts != 1 {
+			if redistest.Must(t, err); p.ID != "3" || p.Class != "out_of_stock" || p.Error != "two  lines" || p.Attempts != 1 {
 				t.Errorf("%+v", p)
 			}
 		}
@@ -105,20 +108,63 @@ func TestSettlements(t *testing.T) {
 	})
 }
 
+func TestExtendMovesOnlyLeasesThatAreHeld(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr, ctx := newTransactor(t, client, onePartition), redistest.Soon(t)
+		k, scripts := keys{t, client, tr}, link.Of(tr).Scripts
+		home := scripts.Shard(tr.Keyspace().Slots()[0])
+		redistest.Must(t, emit(tr, "a", "own", "held", "sent", "lost"))
+		claim, err := scripts.Claim(ctx, home, shard.Claiming{Limit: 4, Lease: time.Minute, Attempts: 10})
+		redistest.Must(t, err)
+		lease := claim.Lease
+		_, err = scripts.Settle(ctx, home, shard.Settling{Attempts: 10, Retention: time.Hour}, []shard.Settlement{{ID: "sent", What: "sent"}})
+		redistest.Must(t, err, client.HDel(ctx, k.key("leases"), "own").Err(), client.HSet(ctx, k.key("leases"), "lost", "another's").Err())
+		before := scores(t, k, "own", "held", "lost")
+		held, _, err := scripts.Extend(ctx, home, time.Hour, []shard.Held{
+			{ID: "own"}, {ID: "held", Lease: lease}, {ID: "sent", Lease: lease}, {ID: "lost", Lease: lease},
+		}, eval.Durability{})
+		if err != nil || !slices.Equal(held, []bool{true, true, false, false}) {
+			t.Errorf("held: %v, %v", held, err)
+		}
+		after := scores(t, k, "own", "held", "lost")
+		for i, moved := range []bool{true, true, false} {
+			if (after[i] > before[i]+30*60*1000) != moved || !moved && after[i] != before[i] {
+				t.Errorf("event %d is due at %.0f, before at %.0f; moved: %t", i, after[i], before[i], moved)
+			}
+		}
+		if slices.Contains(k.members("pending"), "sent") {
+			t.Error("the sent event is pending again")
+		}
+	})
+}
+
+// scores returns when events of pending are due.
+func scores(t *testing.T, k keys, ids ...string) []float64 {
+	t.Helper()
+	due := make([]float64, len(ids))
+	for i, id := range ids {
+		var err error
+		due[i], err = k.client.ZScore(redistest.Soon(t), k.key("pending"), id).Result()
+		redistest.Must(t, err)
+	}
+	return due
+}
+
 func TestFailureOfAnEventThatWasNotTriedCostsNoAttempt(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, ctx := newTransactor(t, client, onePartition), redistest.Soon(t)
 		store, slot := outbox.NewStore(tr), tr.Keyspace().Slots()[0]
 		work := outbox.Work{Lease: time.Hour, BackoffBase: time.Millisecond, Attempts: 2}
-		must(t, emit(tr, "a", "1"))
+		redistest.Must(t, emit(tr, "a", "1"))
 		notSent := errors.New("not sent")
 		for _, reason := range []error{relay.Later(notSent, time.Millisecond), relay.Unavailable(notSent), relay.Later(notSent, 0)} {
 			var taken outbox.Batch
 			redistest.Eventually(t, "the event to be due", func() bool {
 				var err error
 				taken, err = store.Claim(ctx, slot, work)
-				must(t, err)
+				redistest.Must(t, err)
 				return len(taken.Events) > 0 || taken.Parked > 0
 			})
 			if taken.Parked > 0 || taken.Events[0].Attempt != 1 {
@@ -139,10 +185,10 @@ func TestHistory(t *testing.T) {
 		tr, ctx := newTransactor(t, client, onePartition), redistest.Soon(t)
 		s, store, slot := keys{t, client, tr}, outbox.NewStore(tr), tr.Keyspace().Slots()[0]
 		work := outbox.Work{Lease: time.Hour, BackoffBase: time.Nanosecond, BackoffCap: time.Nanosecond, Attempts: 7}
-		must(t, emit(tr, "a", "e"))
+		redistest.Must(t, emit(tr, "a", "e"))
 		for i := range 7 {
 			taken, err := store.Claim(ctx, slot, work)
-			must(t, err)
+			redistest.Must(t, err)
 			done, err := store.Failed(ctx, taken, work, outbox.Fault{ID: "e", Err: fmt.Errorf("failure %d", i)})
 			wantDone(t, done, err, 1)
 		}
@@ -167,7 +213,7 @@ func TestHistory(t *testing.T) {
 		work.Lease = time.Millisecond
 		for crashes := 0; crashes < 7; { // whoever has it dies
 			taken, err := store.Claim(ctx, slot, work)
-			must(t, err)
+			redistest.Must(t, err)
 			crashes += len(taken.Events)
 		}
 		redistest.Eventually(t, "it to be parked", func() bool {
@@ -193,7 +239,7 @@ func TestSentBodies(t *testing.T) {
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, ctx := newTransactor(t, client, onePartition), redistest.Soon(t)
 		s, store, slot := keys{t, client, tr}, outbox.NewStore(tr), tr.Keyspace().Slots()[0]
-		must(t, emit(tr, "a", "1", "2", "3"))
+		redistest.Must(t, emit(tr, "a", "1", "2", "3"))
 		bodies := s.hash("entries")
 		done, err := store.Sent(ctx, slot, outbox.Work{}, "1")
 		wantDone(t, done, err, 1)
@@ -203,16 +249,16 @@ func TestSentBodies(t *testing.T) {
 		if len(left["1"]) != 41 || left["2"][:1] != "=" || left["2"][41:] != bodies["2"] || !slices.Equal(s.members("sent"), []string{"1", "2"}) {
 			t.Errorf("%v, sent %v", left, s.members("sent"))
 		}
-		must(t, emit(tr, "a", "1", "2")) // known
+		redistest.Must(t, emit(tr, "a", "1", "2")) // known
 		wantCounts(t, store, outbox.Counts{Pending: 1, Sent: 2})
 		if n := s.hash("counts")["duplicate"]; n != "2" {
 			t.Errorf("%s duplicates", n)
 		}
 		many := numbered(120)
-		must(t, emit(tr, "a", many...))
+		redistest.Must(t, emit(tr, "a", many...))
 		_, err = store.Sent(ctx, slot, outbox.Work{}, many...)
-		must(t, err)
-		must(t, emit(tr, "a", "zz"))
+		redistest.Must(t, err)
+		redistest.Must(t, emit(tr, "a", "zz"))
 		done, err = store.Sent(ctx, slot, outbox.Work{SentRetention: -1}, "3", "zz") // more ids have to go than go at once
 		wantDone(t, done, err, 1, 1)
 		if left := s.hash("entries"); left["zz"] != "" || len(left) < 20 {
@@ -221,7 +267,7 @@ func TestSentBodies(t *testing.T) {
 		if left := s.hash("entries"); left["3"] != "" || slices.Contains(s.members("sent"), "3") {
 			t.Errorf("%v", left)
 		}
-		must(t, emit(tr, "a", "3"))
+		redistest.Must(t, emit(tr, "a", "3"))
 		if n := s.hash("counts"); n["events"] != "1" || n["enqueued"] != "125" {
 			t.Errorf("%v", n)
 		}
@@ -234,17 +280,17 @@ func TestRoute(t *testing.T) {
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, ctx := newTransactor(t, client, onePartition), redistest.Soon(t)
 		s, store, slot := keys{t, client, tr}, outbox.NewStore(tr), tr.Keyspace().Slots()[0]
-		must(t, emit(tr, "a", "1", "2"))
-		must(t, client.HSet(ctx, s.key("routes"), "2", "elsewhere").Err())
+		redistest.Must(t, emit(tr, "a", "1", "2"))
+		redistest.Must(t, client.HSet(ctx, s.key("routes"), "2", "elsewhere").Err())
 		taken, err := store.Claim(ctx, slot, outbox.Work{})
-		must(t, err)
+		redistest.Must(t, err)
 		for _, e := range taken.Events {
 			if want := map[string]string{"2": "elsewhere"}[e.ID]; e.Err != nil || e.Message.Destination() != want {
 				t.Errorf("%s to %q, %v", e.ID, e.Message.Destination(), e.Err)
 			}
 		}
 		_, err = store.Sent(ctx, slot, outbox.Work{}, "1", "2")
-		must(t, err)
+		redistest.Must(t, err)
 		if left := s.hash("routes"); len(left) != 0 {
 			t.Errorf("%v", left)
 		}

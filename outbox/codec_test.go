@@ -9,6 +9,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 )
@@ -32,9 +33,7 @@ func FuzzRoundTrip(f *testing.F) {
 			}
 		}
 		body, err := outbox.Encode(message.New(data, attrs, nil))
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		if body[0] != '{' {
 			t.Fatalf("a body begins with %q, which the script may take for something else", body[0])
 		}

@@ -21,7 +21,7 @@ import (
 func wantStorageError(t *testing.T, store *outbox.Store, n int, err error) {
 	t.Helper()
 	slot, slotErr := store.Slot("a")
-	must(t, slotErr)
+	redistest.Must(t, slotErr)
 	var failed *outbox.StorageError
 	if n != 0 || !errors.As(err, &failed) || failed.Op != "enqueue" || failed.Slot != slot || failed.Err == nil {
 		t.Errorf("%d enqueued, %#v: %v; want a *StorageError of enqueue and slot %d", n, failed, err, slot)
@@ -68,7 +68,7 @@ func TestEnqueueReturnsAStorageErrorAroundTheErrorOfTheShard(t *testing.T) {
 			t.Errorf("a context that has ended: %v", err)
 		}
 
-		must(t, client.Set(ctx, link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[0]).Key("counts"), "of another type", 0).Err())
+		redistest.Must(t, client.Set(ctx, link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[0]).Key("counts"), "of another type", 0).Err())
 		n, err = store.Enqueue(ctx, "a", sold("5"))
 		wantStorageError(t, store, n, err)
 		if err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
@@ -82,8 +82,8 @@ func TestEnqueueReturnsAStorageErrorIfTheServerIsOutOfMemory(t *testing.T) {
 	server := redistest.Single(t, redistest.Own())
 	tr := newTransactor(t, server.Client(t))
 	store := outbox.NewStore(tr)
-	must(t, tr.Check(redistest.Soon(t)))
-	must(t, server.Admin(t).ConfigSet(t.Context(), "maxmemory", "1").Err())
+	redistest.Must(t, tr.Check(redistest.Soon(t)))
+	redistest.Must(t, server.Admin(t).ConfigSet(t.Context(), "maxmemory", "1").Err())
 	n, err := store.Enqueue(redistest.Soon(t), "a", sold("1"))
 	wantStorageError(t, store, n, err)
 	if !errors.Is(err, &luatx.RefusedError{Code: "OOM"}) {
@@ -116,7 +116,7 @@ func TestEnqueueReturnsAStorageErrorIfTheServerDoesNotReply(t *testing.T) {
 		t.Errorf("enqueued again: %d, %v", n, err)
 	}
 
-	must(t, proxy.Close())
+	redistest.Must(t, proxy.Close())
 	cold := outbox.NewStore(newTransactor(t, redistest.Client(t, proxy.Addr()), func(c *luatx.Config) { c.CommitTimeout = time.Second }))
 	n, err = cold.Enqueue(redistest.Soon(t), "a", sold("3"))
 	wantStorageError(t, cold, n, err)

@@ -17,6 +17,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
+	"github.com/luatx/luatx/relay"
 )
 
 func sold(id string, more ...string) *message.Message {
@@ -44,7 +45,7 @@ func TestEnqueue(t *testing.T) {
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr := newTransactor(t, client, onePartition, func(c *luatx.Config) { c.OutboxCapacity = 3 })
 		heard := told{make(chan shard.Event, 100)}
-		must(t, link.Of(tr).Attach(heard))
+		redistest.Must(t, link.Of(tr).Attach(heard))
 		store, ctx := outbox.NewStore(tr).With(outbox.Config{
 			OrderingKey: outbox.ByPartitionKey,
 			Destination: func(*message.Message) (string, error) { return "there", nil },
@@ -96,7 +97,7 @@ func tagIn(tr *luatx.Transactor) string { return tr.Keyspace().Tags()[0] }
 func state(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor) redistest.State {
 	t.Helper()
 	st, err := redistest.Dump(redistest.Soon(t), client, tr.Config().Namespace+"*")
-	must(t, err)
+	redistest.Must(t, err)
 	delete(st.Keys, link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[0]).Key("seq"))
 	return st
 }
@@ -107,7 +108,7 @@ func TestCancelAndMove(t *testing.T) {
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, ctx := newTransactor(t, client, onePartition), redistest.Soon(t)
 		heard := told{make(chan shard.Event, 100)}
-		must(t, link.Of(tr).Attach(heard))
+		redistest.Must(t, link.Of(tr).Attach(heard))
 		hour := time.Now().Add(time.Hour).Truncate(time.Millisecond)
 		store := outbox.NewStore(tr)
 		scheduled := store.With(outbox.Config{At: func(msg *message.Message) (time.Time, error) {
@@ -122,9 +123,9 @@ func TestCancelAndMove(t *testing.T) {
 		if n, err := scheduled.Enqueue(ctx, "a", sold("1"), sold("2"), sold("3")); n != 3 || err != nil {
 			t.Fatal(n, err)
 		}
-		must(t, emit(tr, "a", "plain"))
+		redistest.Must(t, emit(tr, "a", "plain"))
 		_, err := store.With(outbox.Config{OrderingKey: outbox.ByPartitionKey}).Enqueue(ctx, "a", sold("head", "partitionkey", "k"), sold("waits", "partitionkey", "k"))
-		must(t, err)
+		redistest.Must(t, err)
 		cancels := func(id string, want bool) {
 			t.Helper()
 			if done, err := store.Cancel(ctx, "a", id); done != want || err != nil {
@@ -145,7 +146,7 @@ func TestCancelAndMove(t *testing.T) {
 		cancels("1", false)
 		slot := tr.Keyspace().Slots()[0]
 		taken, err := store.Claim(ctx, slot, outbox.Work{})
-		must(t, err)
+		redistest.Must(t, err)
 		if ids := idsOf(taken); !slices.Equal(ids, []string{"head", "plain"}) {
 			t.Errorf("due: %v", ids)
 		}
@@ -162,14 +163,14 @@ func TestCancelAndMove(t *testing.T) {
 			t.Errorf("2 is due at %v", pending)
 		}
 		taken, err = store.Claim(ctx, slot, outbox.Work{})
-		must(t, err)
+		redistest.Must(t, err)
 		if ids := idsOf(taken); !slices.Equal(ids, []string{"3"}) {
 			t.Errorf("due: %v", ids)
 		}
 		cancels("3", false)
 		moves("3", hour, false)
-		_, err = store.GiveBack(ctx, taken, outbox.Work{}, 0, "3")
-		must(t, err)
+		_, err = store.Failed(ctx, taken, outbox.Work{}, outbox.Fault{ID: "3", Err: relay.Later(errors.New("not tried"), 0)})
+		redistest.Must(t, err)
 		cancels("3", false)
 		if n, err := scheduled.Enqueue(ctx, "a", sold("1")); n != 1 || err != nil {
 			t.Errorf("the id of a cancelled one: %d, %v", n, err)
@@ -214,9 +215,8 @@ func TestMiddlewareOrdersAndSchedules(t *testing.T) {
 			}
 			return time.Time{}, nil
 		}})...)
-		if _, err := r.Process(redistest.Soon(t), order("1")); err != nil {
-			t.Fatal(err)
-		}
+		_, err := r.Process(redistest.Soon(t), order("1"))
+		redistest.Must(t, err)
 		var ids []string
 		for _, event := range claimed(t, tr) {
 			ids = append(ids, event.ID())

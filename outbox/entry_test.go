@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/stream"
@@ -20,9 +21,7 @@ func TestMessagePackIsSmaller(t *testing.T) {
 	sizes := make(map[string]int)
 	for name, marshal := range map[string]func(*message.Message) (map[string]any, error){"JSON": outbox.JSON, "MessagePack": outbox.MessagePack} {
 		fields, err := marshal(event)
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		for field, value := range fields {
 			switch v := value.(type) {
 			case string:

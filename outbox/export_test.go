@@ -49,7 +49,7 @@ func TestExportImport(t *testing.T) {
 			_, err := y.tr.Transact(redistest.Soon(t), "a", func(tx *luatx.Tx) error {
 				return tx.Emit(luatx.Event{ID: id, Body: []byte(body), Key: key})
 			})
-			must(t, err)
+			redistest.Must(t, err)
 			y.settle("failed", "", "slow", "took too long", id)
 			y.settle("parked", "", "odd", "no", id)
 		}
@@ -187,7 +187,7 @@ func TestReplay(t *testing.T) {
 		y.settle("sent", "", "", "", "1", "2", "4")
 		key := link.Of(y.tr).Scripts.Shard(y.slot).Key("sent")
 		since := time.Now().Add(-time.Hour).Truncate(time.Millisecond)
-		must(t, client.ZAdd(redistest.Soon(t), key, redis.Z{Score: float64(since.UnixMilli() - 1), Member: "1"}, redis.Z{Score: float64(since.UnixMilli()), Member: "2"}).Err())
+		redistest.Must(t, client.ZAdd(redistest.Soon(t), key, redis.Z{Score: float64(since.UnixMilli() - 1), Member: "1"}, redis.Z{Score: float64(since.UnixMilli()), Member: "2"}).Err())
 
 		replay := func(since time.Time, f outbox.Filter, opts outbox.ReplayOptions, matched, replayed, bare int) {
 			t.Helper()
@@ -234,10 +234,31 @@ func TestReplayCutoff(t *testing.T) {
 		y.settle("sent", "", "", "", "1", "2")
 		scripts := link.Of(y.tr).Scripts
 		home, began := scripts.Shard(y.slot), time.Now().Add(-time.Hour)
-		must(t, client.ZAdd(redistest.Soon(t), home.Key("sent"), redis.Z{Score: float64(began.UnixMilli()), Member: "1"}).Err())
+		redistest.Must(t, client.ZAdd(redistest.Soon(t), home.Key("sent"), redis.Z{Score: float64(began.UnixMilli()), Member: "1"}).Err())
 		letters, err := scripts.Replay(redistest.Soon(t), home, shard.Act{Operation: "op"}, began, []string{"1", "2", "3", "4"})
 		if err != nil || letters != "dnwu" {
 			t.Errorf("%q, %v", letters, err)
+		}
+	})
+}
+
+func TestReplayPutsBackNoMoreThanTheOutboxHasRoomFor(t *testing.T) {
+	t.Parallel()
+	const size = len(`{"specversion":"1.0","id":"1","source":"/s","type":"t","destination":"","data":1}`)
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		for what, change := range map[string]func(*luatx.Config){
+			"events": func(c *luatx.Config) { c.OutboxCapacity = 3 },
+			"bytes":  func(c *luatx.Config) { c.OutboxBytes = 4*size - 1 },
+		} {
+			y := newYard(t, client, change)
+			y.emit("t", "", "", "1", "2", "3")
+			y.settle("sent", "", "", "", "1", "2", "3")
+			y.emit("t", "", "", "4")
+			scripts := link.Of(y.tr).Scripts
+			letters, err := scripts.Replay(redistest.Soon(t), scripts.Shard(y.slot), shard.Act{Operation: "op"}, time.Now().Add(time.Hour), []string{"1", "2", "3"})
+			if err != nil || letters != "ddf" {
+				t.Errorf("%s: %q, %v", what, letters, err)
+			}
 		}
 	})
 }
@@ -251,7 +272,7 @@ func TestAudit(t *testing.T) {
 		slots, before := map[int]int{}, time.Time{}
 		for i := range 130 {
 			aggregate, id := fmt.Sprint("a", i%20), fmt.Sprint("e", i)
-			must(t, emit(tr, aggregate, id))
+			redistest.Must(t, emit(tr, aggregate, id))
 			n := slotOf(t, tr, aggregate)
 			slots[n]++
 			settle(t, tr, n, time.Hour, "parked", id)
@@ -265,7 +286,7 @@ func TestAudit(t *testing.T) {
 		}
 		i, last := 0, time.Time{}
 		for r, err := range bob.Audit(redistest.Soon(t), time.Time{}) {
-			must(t, err)
+			redistest.Must(t, err)
 			if r.At.Before(last) || r.Who != "alice" || r.Act != "discard" || r.Done != 1 || r.Asked != 2 || len(r.IDs) != 1 || r.Why != "reason "+r.IDs[0] || r.Call != 1 || r.Operation == "" || slots[r.Slot] == 0 {
 				t.Errorf("%d: %+v", i, r)
 			}
@@ -276,7 +297,7 @@ func TestAudit(t *testing.T) {
 		}
 		i = 0
 		for r, err := range bob.Audit(redistest.Soon(t), before) {
-			must(t, err)
+			redistest.Must(t, err)
 			if i++; !strings.Contains(r.String(), "alice discard 1 of 2 in slot") {
 				t.Error(r)
 			}
@@ -285,7 +306,7 @@ func TestAudit(t *testing.T) {
 			t.Errorf("%d records since %v", i, before)
 		}
 		for _, err := range bob.Audit(redistest.Soon(t), time.Time{}) {
-			must(t, err)
+			redistest.Must(t, err)
 			break
 		}
 	})

@@ -180,7 +180,7 @@ func TestOperatorsAmongRelays(t *testing.T) {
 				t.Fatalf("too little happened, namely %v", missing)
 			}
 			s, err := y.snapshot(redistest.Soon(t))
-			must(t, err)
+			redistest.Must(t, err)
 			for _, wrong := range s.wrong() {
 				t.Error(wrong)
 			}
@@ -195,12 +195,12 @@ func TestOperatorsAmongRelays(t *testing.T) {
 		market.mu.Unlock()
 		redistest.Eventually(t, "all to be sent that can be", func() bool {
 			_, err := y.store.RearmAll(redistest.Soon(t), outbox.Filter{}, outbox.RearmOptions{MaxParkedAgain: -1})
-			must(t, err)
+			redistest.Must(t, err)
 			c := y.counts()
 			return c.Pending == 0 && c.Waiting == 0 && c.Leased == 0
 		})
 		s, err := y.snapshot(redistest.Soon(t))
-		must(t, err)
+		redistest.Must(t, err)
 		for _, wrong := range s.wrong() {
 			t.Error(wrong)
 		}

@@ -22,7 +22,7 @@ func listed(t testing.TB, events iter.Seq2[outbox.Event, error]) []string {
 	t.Helper()
 	list := []string{}
 	for e, err := range events {
-		must(t, err)
+		redistest.Must(t, err)
 		list = append(list, e.ID)
 	}
 	return list
@@ -44,12 +44,12 @@ func TestListStates(t *testing.T) {
 			y.settle("failed", "", "slow", "took\ntoo long", "failed")
 		}
 		_, err := y.store.Erase(redistest.Soon(t), y.slot, "asked to", "bare")
-		must(t, err)
+		redistest.Must(t, err)
 		later := time.Now().Add(time.Hour).Truncate(time.Millisecond)
 		_, err = y.tr.Transact(redistest.Soon(t), "a", func(tx *luatx.Tx) error {
 			return tx.Emit(luatx.Event{ID: "scheduled", Body: []byte(`{"specversion":"1.0","id":"scheduled","source":"/s","type":"t"}`), At: later})
 		})
-		must(t, err)
+		redistest.Must(t, err)
 		if len(taken) != 3 {
 			t.Fatalf("claimed %v", taken)
 		}
@@ -128,10 +128,10 @@ func TestPages(t *testing.T) {
 		}
 		var seen []string
 		for e, err := range y.store.Parked(redistest.Soon(t), outbox.Filter{}) {
-			must(t, err)
+			redistest.Must(t, err)
 			if seen = append(seen, e.ID); len(seen)%60 == 0 { // what was listed goes, and the place in the list with it
 				_, err := y.store.Discard(redistest.Soon(t), y.slot, "seen", seen[len(seen)-60:]...)
-				must(t, err)
+				redistest.Must(t, err)
 			}
 		}
 		if !slices.Equal(seen, plain) {
@@ -150,7 +150,7 @@ func TestFindPending(t *testing.T) {
 		var want []string
 		for i := range 40 {
 			id, aggregate := fmt.Sprintf("e%02d", i), fmt.Sprint("a", i)
-			must(t, emit(tr, aggregate, id))
+			redistest.Must(t, emit(tr, aggregate, id))
 			key := link.Of(tr).Scripts.Shard(slotOf(t, tr, aggregate)).Key("pending")
 			score := float64(1000 + 7*i%40)
 			if i >= 30 {
@@ -158,7 +158,7 @@ func TestFindPending(t *testing.T) {
 			} else {
 				want = append(want, id)
 			}
-			must(t, client.ZAdd(redistest.Soon(t), key, redis.Z{Score: score, Member: id}, redis.Z{Score: 1, Member: "orphan"}).Err())
+			redistest.Must(t, client.ZAdd(redistest.Soon(t), key, redis.Z{Score: score, Member: id}, redis.Z{Score: 1, Member: "orphan"}).Err())
 		}
 		slices.SortFunc(want, func(a, b string) int {
 			at := func(id string) (n int) { _, _ = fmt.Sscanf(id, "e%d", &n); return 7 * n % 40 }
@@ -166,7 +166,7 @@ func TestFindPending(t *testing.T) {
 		})
 		for _, limit := range []int{1, 7, 29, 30, 100} {
 			found, err := store.FindPending(redistest.Soon(t), limit)
-			must(t, err)
+			redistest.Must(t, err)
 			var got []string
 			for _, e := range found {
 				if got = append(got, e.ID); e.State != outbox.Pending || e.Message.ID() != e.ID {
@@ -199,9 +199,9 @@ func TestOldest(t *testing.T) {
 	}
 	want(0)
 	server.SetTime(start)
-	must(t, emit(tr, "a", "1"))
+	redistest.Must(t, emit(tr, "a", "1"))
 	server.SetTime(start.Add(time.Minute))
-	must(t, emit(tr, "b", "2"))
+	redistest.Must(t, emit(tr, "b", "2"))
 	want(time.Minute)
 	server.SetTime(start.Add(3 * time.Minute))
 	want(3 * time.Minute)
@@ -224,9 +224,9 @@ func TestOwnTags(t *testing.T) {
 		for i := range 9 {
 			aggregate := fmt.Sprint(tr.Config().Namespace, i)
 			id := fmt.Sprint("e", i)
-			must(t, emit(tr, aggregate, id))
+			redistest.Must(t, emit(tr, aggregate, id))
 			n, err := store.Slot(aggregate)
-			must(t, err)
+			redistest.Must(t, err)
 			settle(t, tr, n, time.Hour, "parked", id)
 			all = append(all, id)
 		}
@@ -244,7 +244,7 @@ func TestOwnTags(t *testing.T) {
 		wantCounts(t, store, outbox.Counts{Pending: 9})
 		records := 0
 		for r, err := range store.Audit(redistest.Soon(t), time.Time{}) {
-			must(t, err)
+			redistest.Must(t, err)
 			if records++; r.Operation != result.Operation || r.Call != records {
 				t.Errorf("%+v", r)
 			}
@@ -261,7 +261,7 @@ func TestStorageErrors(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	y := newYard(t, client)
 	for _, name := range []string{"entries", "pending", "parked", "sent", "counts", "parked:by", "audit", "lanes"} {
-		must(t, client.Set(redistest.Soon(t), link.Of(y.tr).Scripts.Shard(y.slot).Key(name), "of another type", 0).Err())
+		redistest.Must(t, client.Set(redistest.Soon(t), link.Of(y.tr).Scripts.Shard(y.slot).Key(name), "of another type", 0).Err())
 	}
 	last := func(events iter.Seq2[outbox.Event, error]) (err error) {
 		for _, err = range events {

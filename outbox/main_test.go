@@ -28,9 +28,7 @@ func newTransactor(t testing.TB, client redis.UniversalClient, change ...func(*l
 		c(&cfg)
 	}
 	tr, err := luatx.New(client, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	return tr
 }
 
@@ -43,15 +41,11 @@ func scripted(tr *luatx.Transactor, cfg outbox.Config) []message.Middleware {
 func router(t testing.TB, name string, handle func(context.Context) ([]*message.Message, error), mw ...message.Middleware) *message.Router {
 	t.Helper()
 	r := message.NewRouter(message.PipeConfig{})
-	if err := r.Use(mw...); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, r.Use(mw...))
 	h := message.NewHandler(func(ctx context.Context, _ *message.TypedMessage[any]) ([]*message.Message, error) {
 		return handle(ctx)
 	})
-	if err := r.AddHandler(name, nil, h); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, r.AddHandler(name, nil, h))
 	return r
 }
 
@@ -77,14 +71,10 @@ func claimed(t testing.TB, tr *luatx.Transactor) []*message.RawMessage {
 	var events []*message.RawMessage
 	for _, slot := range tr.Keyspace().Slots() {
 		claim, err := link.Of(tr).Scripts.Claim(redistest.Soon(t), link.Of(tr).Scripts.Shard(slot), shard.Claiming{Limit: 1000, Lease: time.Hour, Attempts: 10})
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		for _, e := range claim.Events {
 			msg, err := outbox.Decode(e.Body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			redistest.Must(t, err)
 			if msg.ID() != e.ID {
 				t.Errorf("event %q holds the message %q", e.ID, msg.ID())
 			}

@@ -39,9 +39,9 @@ func parkMany(t testing.TB, tr *luatx.Transactor, n int, typ string) {
 			}
 			return nil
 		})
-		must(t, err)
+		redistest.Must(t, err)
 		_, err = scripts.Settle(redistest.Soon(t), scripts.Shard(slotOf(t, tr, aggregate)), shard.Settling{Attempts: 10, Retention: time.Hour}, settlements)
-		must(t, err)
+		redistest.Must(t, err)
 	}
 }
 
@@ -81,7 +81,7 @@ func TestManyParked(t *testing.T) {
 			return err == nil && c.Pending == 0
 		})
 		c, err := store.Counts(redistest.Soon(t))
-		must(t, err)
+		redistest.Must(t, err)
 
 		m.refused.Store(nil)
 		begun = time.Now()
@@ -97,7 +97,7 @@ func TestManyParked(t *testing.T) {
 		wantCounts(t, store, outbox.Counts{Sent: int64(n)})
 		told := map[string]int{}
 		for r, err := range store.Audit(redistest.Soon(t), time.Time{}) {
-			must(t, err)
+			redistest.Must(t, err)
 			told[r.Operation] += r.Done
 		}
 		if told[first.Operation] != first.Rearmed || told[second.Operation] != 20 || told[third.Operation] != third.Rearmed || len(told) != 3 {

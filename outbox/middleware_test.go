@@ -21,9 +21,8 @@ func ids(t testing.TB, namespace, handler string, msg *message.Message) []string
 	_, client := redistest.Mini(t)
 	tr := newTransactor(t, client, func(c *luatx.Config) { c.Namespace = namespace })
 	r := router(t, handler, outputs(1, 2, 3), scripted(tr, outbox.Config{})...)
-	if _, err := r.Process(redistest.Soon(t), msg); err != nil {
-		t.Fatal(err)
-	}
+	_, err := r.Process(redistest.Soon(t), msg)
+	redistest.Must(t, err)
 	var ids []string
 	for _, event := range claimed(t, tr) {
 		ids = append(ids, string(event.Data)+" "+event.ID())
@@ -69,9 +68,7 @@ func TestEvents(t *testing.T) {
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, tr := redistest.Soon(t), newTransactor(t, client)
 		text, err := tr.Keyspace().Key("a", "text")
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		client.Set(ctx, text, "x", 0)
 		plain := message.New(nil, message.Attributes{"type": "sold", "subject": "a"}, nil)
 		given := message.New([]byte(`{"n": 1}`), message.Attributes{"type": "sold", "id": redistest.Tag(t)}, nil)
@@ -140,9 +137,7 @@ func TestOutputsThatCannotBeEvents(t *testing.T) {
 	} {
 		tr := newTransactor(t, client)
 		written, err := tr.Keyspace().Key("a", "k")
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		r := router(t, "bill", func(ctx context.Context) ([]*message.Message, error) {
 			luatx.CmdableFromContext(ctx, client).Set(ctx, written, 1, 0)
 			return outputs(0, c.data)(ctx)

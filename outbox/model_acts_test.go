@@ -134,9 +134,9 @@ func (m *model) claim(rt *rapid.T) {
 	limit := rapid.Int64Range(1, 5).Draw(rt, "limit")
 	ctx := redistest.Soon(m.t)
 	due, err := m.client.ZRangeByScore(ctx, m.shard.Key("pending"), &redis.ZRangeBy{Min: "-inf", Max: strconv.FormatInt(time.Now().UnixMilli(), 10), Count: limit}).Result()
-	must(m.t, err)
+	redistest.Must(m.t, err)
 	claim, err := link.Of(m.tr).Scripts.Claim(ctx, m.shard, shard.Claiming{Limit: int(limit), Lease: time.Hour, Attempts: modelBudget, Continues: m.continues})
-	must(m.t, err)
+	redistest.Must(m.t, err)
 	var want, got []string
 	parked, together := 0, company{limit: int(limit)}
 	for _, id := range due {
@@ -154,7 +154,7 @@ func (m *model) claim(rt *rapid.T) {
 			continue
 		}
 		e.fresh = false
-		e.attempts, e.lease, e.due = e.attempts+1, claim.Lease, false
+		e.attempts, e.former, e.lease, e.due = e.attempts+1, e.lease, claim.Lease, false
 		want = append(want, fmt.Sprintf("%s %d %s", id, e.attempts, e.body))
 	}
 	for _, e := range claim.Events {
@@ -208,7 +208,7 @@ func (m *model) settle(rt *rapid.T) {
 	for _, id := range rapid.SliceOfNDistinct(rapid.SampledFrom(m.ids(nil)), 1, 4, rapid.ID).Draw(rt, "settled") {
 		s := shard.Settlement{ID: id, Class: "refused", Error: "no\nway"}
 		s.What = rapid.SampledFrom([]string{"sent", "sent", "failed", "parked", "back"}).Draw(rt, "what")
-		s.Lease = rapid.SampledFrom([]string{m.events[id].lease, m.events[id].lease, "", "0"}).Draw(rt, "lease")
+		s.Lease = rapid.SampledFrom([]string{m.events[id].lease, m.events[id].lease, "", "0", m.events[id].former}).Draw(rt, "lease")
 		s.Number = rapid.SampledFrom([]float64{0, 0.9}).Draw(rt, "number")
 		if s.What == "back" {
 			s.Number *= 1e9 // ms
@@ -220,7 +220,7 @@ func (m *model) settle(rt *rapid.T) {
 	}
 	want, promoted := m.fates(batch, how.KeepBody)
 	settled, err := link.Of(m.tr).Scripts.Settle(redistest.Soon(m.t), m.shard, how, batch)
-	must(m.t, err)
+	redistest.Must(m.t, err)
 	if !slices.Equal(settled.Done, want) {
 		rt.Fatalf("%+v: done %q, want %q", batch, settled.Done, want)
 	}
@@ -330,7 +330,7 @@ func (m *model) operate(rt *rapid.T) {
 		want = append(want, answer(id, m.events[id]))
 	}
 	got, err := call()
-	must(m.t, err)
+	redistest.Must(m.t, err)
 	if got != string(want) {
 		rt.Fatalf("%s of %q: %q, want %q", what, ids, got, want)
 	}
@@ -406,7 +406,7 @@ func (m *model) schedule(rt *rapid.T) {
 	e := m.events[id]
 	want := e.fresh && e.state == "pending"
 	got, err := link.Of(m.tr).Scripts.Schedule(redistest.Soon(m.t), m.shard, id, at)
-	must(m.t, err)
+	redistest.Must(m.t, err)
 	if got != want {
 		rt.Fatalf("%s, %+v, moved to %v: %t", id, e, at, got)
 	}
@@ -428,5 +428,5 @@ func (m *model) wait(rt *rapid.T) {
 	id := rapid.SampledFrom(ids).Draw(rt, "waits")
 	e := m.events[id]
 	e.due = true
-	must(m.t, m.client.ZAddXX(redistest.Soon(m.t), m.shard.Key(e.state), redis.Z{Score: 1, Member: id}).Err())
+	redistest.Must(m.t, m.client.ZAddXX(redistest.Soon(m.t), m.shard.Key(e.state), redis.Z{Score: 1, Member: id}).Err())
 }

@@ -29,6 +29,7 @@ type modelled struct {
 	state    string // pending (leased where it has a lease), waiting, sent, parked
 	due      bool
 	lease    string
+	former   string // the lease before, of a relay that wakes up late
 	attempts int
 	key      string // of its lane, as long as it is in there
 	sequence int    // in its lane
@@ -84,9 +85,7 @@ func newModel(t testing.TB, client redis.UniversalClient, continues bool) *model
 		Namespace: namespace, Keyspace: luatx.Partitions(1).WithPrefix(namespace),
 		OutboxCapacity: modelEvents, ParkedCapacity: modelParked, LaneCapacity: modelLane, OutboxBytes: modelBytes,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	return &model{
 		t: t, tr: tr, client: client, shard: link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[0]),
 		continues: continues, events: map[string]*modelled{},
@@ -144,7 +143,7 @@ func (m *model) check(rt *rapid.T) {
 	lanes := pipe.ZRange(ctx, m.shard.Key("lanes"), 0, -1)
 	counts, by := pipe.HGetAll(ctx, m.shard.Key("counts")), pipe.HGetAll(ctx, m.shard.Key("parked:by"))
 	_, err := pipe.Exec(ctx)
-	must(m.t, err)
+	redistest.Must(m.t, err)
 
 	same(rt, "entries", slices.Sorted(maps.Keys(entries.Val())), m.ids(nil))
 	for state, has := range map[string][]string{"pending": pending.Val(), "parked": parked.Val(), "sent": sent.Val()} {

@@ -36,9 +36,7 @@ type RearmOptions struct {
 }
 
 func (o RearmOptions) withDefaults() RearmOptions {
-	if o.CanaryWait == 0 {
-		o.CanaryWait = 30 * time.Second
-	}
+	o.CanaryWait = cmp.Or(o.CanaryWait, 30*time.Second)
 	return o
 }
 

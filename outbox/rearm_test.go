@@ -53,7 +53,7 @@ func publish(t testing.TB, tr *luatx.Transactor, to relay.Publisher, cfg relay.C
 	t.Helper()
 	cfg.SweepInterval = 20 * time.Millisecond
 	r, err := relay.New(tr, to, cfg)
-	must(t, err)
+	redistest.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()
@@ -78,7 +78,7 @@ func TestFilter(t *testing.T) {
 		y.park("even", "2", "5")
 		old := client.ZAdd(redistest.Soon(t), link.Of(y.tr).Scripts.Shard(y.slot).Key("parked"),
 			redis.Z{Score: float64(time.Now().Add(-time.Hour).UnixMilli()), Member: "2"}, redis.Z{Score: float64(time.Now().Add(-2 * time.Hour).UnixMilli()), Member: "4"})
-		must(t, old.Err())
+		redistest.Must(t, old.Err())
 		for _, c := range []struct {
 			filter outbox.Filter
 			want   string
@@ -158,7 +158,7 @@ func TestCutoff(t *testing.T) {
 		y.park("odd", "1", "2")
 		scripts := link.Of(y.tr).Scripts
 		edges, err := scripts.LastParked(redistest.Soon(t), []int{y.slot})
-		must(t, err)
+		redistest.Must(t, err)
 		redistest.Eventually(t, "a millisecond to pass", func() bool { return time.Since(edges[0].At) > 5*time.Millisecond })
 		y.park("odd", "3")
 		rearm := func(call int, want string) {

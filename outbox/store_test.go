@@ -29,9 +29,7 @@ func settle(t testing.TB, tr *luatx.Transactor, slot int, retention time.Duratio
 	}
 	how := shard.Settling{Attempts: 10, Base: time.Second, Cap: time.Minute, Retention: retention}
 	settled, err := link.Of(tr).Scripts.Settle(redistest.Soon(t), link.Of(tr).Scripts.Shard(slot), how, batch)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	for i, d := range settled.Done {
 		if d != what {
 			t.Errorf("%s: %s instead of %s", ids[i], d, what)
@@ -55,13 +53,6 @@ func wantCounts(t testing.TB, store *outbox.Store, want outbox.Counts) {
 	}
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestCounts holds that the events of every shard are counted, each in its state.
 func TestCounts(t *testing.T) {
 	t.Parallel()
@@ -72,7 +63,7 @@ func TestCounts(t *testing.T) {
 		slots := make(map[int]int) // events of each shard
 		for i := range 20 {
 			aggregate := fmt.Sprint("a", i)
-			must(t, emit(tr, aggregate, aggregate+"-1", aggregate+"-2"))
+			redistest.Must(t, emit(tr, aggregate, aggregate+"-1", aggregate+"-2"))
 			slots[slotOf(t, tr, aggregate)] += 2
 		}
 		if len(slots) != 4 {
@@ -91,7 +82,7 @@ func TestCounts(t *testing.T) {
 func slotOf(t testing.TB, tr *luatx.Transactor, aggregate string) int {
 	t.Helper()
 	tag, err := tr.Keyspace().Tag(aggregate)
-	must(t, err)
+	redistest.Must(t, err)
 	return tr.Keyspace().Slots()[slices.Index(tr.Keyspace().Tags(), tag)]
 }
 
@@ -102,20 +93,20 @@ func TestParkedPages(t *testing.T) {
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr := newTransactor(t, client)
 		many, slot := numbered(250), slotOf(t, tr, "a")
-		must(t, emit(tr, "a", many...))
+		redistest.Must(t, emit(tr, "a", many...))
 		settle(t, tr, slot, time.Hour, "parked", many...)
 		var other int
 		for i := 0; other == 0 || other == slot; i++ {
 			other = slotOf(t, tr, fmt.Sprint("b", i))
 			if other != slot {
-				must(t, emit(tr, fmt.Sprint("b", i), "elsewhere", "waiting"))
+				redistest.Must(t, emit(tr, fmt.Sprint("b", i), "elsewhere", "waiting"))
 			}
 		}
 		settle(t, tr, other, time.Hour, "parked", "elsewhere")
 
 		seen := make(map[string]bool)
 		for p, err := range outbox.NewStore(tr).Parked(redistest.Soon(t), outbox.Filter{}) {
-			must(t, err)
+			redistest.Must(t, err)
 			in := slot
 			if p.ID == "elsewhere" {
 				in = other
@@ -137,16 +128,16 @@ func TestParkedStopsEarly(t *testing.T) {
 	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
 	tr := newTransactor(t, redistest.Client(t, proxy.Addr()), onePartition)
 	ids := numbered(210)
-	must(t, emit(tr, "a", ids...))
+	redistest.Must(t, emit(tr, "a", ids...))
 	settle(t, tr, slotOf(t, tr, "a"), time.Hour, "parked", ids...)
 	for _, err := range outbox.NewStore(tr).Parked(redistest.Soon(t), outbox.Filter{}) {
-		must(t, err)
+		redistest.Must(t, err)
 		break // the server may not have known the script
 	}
 	for _, c := range []struct{ take, pages int }{{1, 1}, {100, 1}, {101, 2}, {210, 3}} {
 		before, taken := proxy.Count("EVALSHA"), []string(nil)
 		for p, err := range outbox.NewStore(tr).Parked(redistest.Soon(t), outbox.Filter{}) {
-			must(t, err)
+			redistest.Must(t, err)
 			if taken = append(taken, p.ID); len(taken) == c.take {
 				break
 			}
@@ -168,7 +159,7 @@ func TestParkedErrors(t *testing.T) {
 	client := redistest.Client(t, proxy.Addr(), func(o *redis.Options) { o.MaxRetries = -1 })
 	tr := newTransactor(t, client, onePartition)
 	store, slot := outbox.NewStore(tr), slotOf(t, tr, "a")
-	must(t, emit(tr, "a", "1", "3"))
+	redistest.Must(t, emit(tr, "a", "1", "3"))
 	if _, err := tr.Transact(redistest.Soon(t), "a", func(tx *luatx.Tx) error {
 		return tx.Emit(luatx.Event{ID: "2", Body: []byte("no message")})
 	}); err != nil {
@@ -214,7 +205,7 @@ func TestSentIDs(t *testing.T) {
 		return err
 	}
 	at(0)
-	must(t, emit(tr, "a", "1", "2", "3"))
+	redistest.Must(t, emit(tr, "a", "1", "2", "3"))
 	settle(t, tr, slot, retention, "sent", "1")
 	at(retention - time.Millisecond)
 	settle(t, tr, slot, retention, "sent", "2")
@@ -222,12 +213,12 @@ func TestSentIDs(t *testing.T) {
 	if failed := new(luatx.CommandError); !errors.As(another(), &failed) || failed.Text != "the event exists with another body" {
 		t.Errorf("another event under the id of a sent one: %v", failed)
 	}
-	must(t, emit(tr, "a", "1"))
+	redistest.Must(t, emit(tr, "a", "1"))
 	wantCounts(t, store, outbox.Counts{Pending: 1, Sent: 2})
 	at(retention)
 	settle(t, tr, slot, retention, "sent", "3")
 	wantCounts(t, store, outbox.Counts{Sent: 2})
-	must(t, another())
+	redistest.Must(t, another())
 	wantCounts(t, store, outbox.Counts{Pending: 1, Sent: 2})
 }
 
@@ -239,7 +230,7 @@ func TestCapacity(t *testing.T) {
 		tr := newTransactor(t, client, onePartition, func(c *luatx.Config) { c.OutboxCapacity = 3 })
 		store, slot := outbox.NewStore(tr), slotOf(t, tr, "a")
 		key, err := tr.Keyspace().Key("a", "n")
-		must(t, err)
+		redistest.Must(t, err)
 		write := func(ids ...string) error {
 			_, err := tr.Transact(redistest.Soon(t), "a", func(tx *luatx.Tx) error {
 				for _, id := range ids {
@@ -251,19 +242,19 @@ func TestCapacity(t *testing.T) {
 			})
 			return err
 		}
-		must(t, write("1", "2"))
+		redistest.Must(t, write("1", "2"))
 		if err := write("3", "4"); !errors.Is(err, luatx.ErrOutboxFull) {
 			t.Errorf("two events into the last place: %v", err)
 		}
-		must(t, write("3"))
+		redistest.Must(t, write("3"))
 		if err := write("4"); !errors.Is(err, luatx.ErrOutboxFull) {
 			t.Errorf("a full outbox: %v", err)
 		}
-		must(t, write())
+		redistest.Must(t, write())
 		wantCounts(t, store, outbox.Counts{Pending: 3})
 		settle(t, tr, slot, time.Hour, "sent", "1")
 		settle(t, tr, slot, time.Hour, "parked", "2")
-		must(t, write("4", "5"))
+		redistest.Must(t, write("4", "5"))
 		wantCounts(t, store, outbox.Counts{Pending: 3, Parked: 1, Sent: 1})
 		if got := client.Get(redistest.Soon(t), key).Val(); got != "4" {
 			t.Errorf("%s transactions were committed, want 4", got)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -18,8 +19,7 @@ func Example() {
 	ctx := context.Background()
 	server, err := miniredis.Run() // or your own
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	defer server.Close()
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
@@ -38,8 +38,7 @@ func Example() {
 		})),
 	)
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	for range 2 {
 		_, err := router.Process(ctx, message.New(int64(250), message.Attributes{

@@ -28,9 +28,7 @@ func entries(t testing.TB, client redis.UniversalClient, key string) []redis.XMe
 	return list
 }
 
-// TestEntries holds that the outputs become entries that an outbox subscriber reads back, in their order, in the
-// same EXEC as the handler's writes, and that they are not passed on; in either encoding.
-func TestEntries(t *testing.T) {
+func TestOutputsBecomeEntriesInOrderAndInTheHandlersExec(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		t.Run("JSON", func(t *testing.T) { testEntries(t, client, nil) })
@@ -87,8 +85,7 @@ func testEntries(t *testing.T, client redis.UniversalClient, marshal func(*messa
 	}
 }
 
-// TestStreamFor holds that the handler's input names the stream, before the handler runs.
-func TestStreamFor(t *testing.T) {
+func TestInputNamesTheStreamBeforeHandlerRuns(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, tag := redistest.Soon(t), redistest.Tag(t)
@@ -117,8 +114,7 @@ func TestStreamFor(t *testing.T) {
 	})
 }
 
-// TestMarshalFunc holds that the fields of an entry can be the user's own.
-func TestMarshalFunc(t *testing.T) {
+func TestMarshalFuncMakesTheFieldsOfAnEntry(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		key, wrong := "{"+redistest.Tag(t)+"}:out", errors.New("wrong")
@@ -151,9 +147,7 @@ func TestMarshalFunc(t *testing.T) {
 	})
 }
 
-// TestOutboxRejectsWrongStack holds the errors of a stack or a config that cannot do what it should; the handler does not
-// run under them.
-func TestOutboxRejectsWrongStack(t *testing.T) {
+func TestOutboxRejectsWrongStackBeforeHandlerRuns(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	tr := rig.NewTransactor(t, client)

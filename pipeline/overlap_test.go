@@ -18,9 +18,7 @@ import (
 	"github.com/luatx/luatx/pipeline"
 )
 
-// TestOverlap holds that of two deliveries of one message, one to a process of either mode, in either order, one runs
-// the handler, as often as they come.
-func TestOverlap(t *testing.T) {
+func TestOverlapRunsHandlerOnceForDeliveriesToBothModes(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr := rig.NewTransactor(t, client)
@@ -51,9 +49,7 @@ func TestOverlap(t *testing.T) {
 	})
 }
 
-// TestOverlapLeavesNoMarkOfAFailure holds that a message that was not applied is not marked, and applied when it comes
-// again, to either mode.
-func TestOverlapLeavesNoMarkOfAFailure(t *testing.T) {
+func TestOverlapLeavesNoMarkOfAFailureSoThatRedeliveryIsApplied(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, id, runs := rig.NewTransactor(t, client), redistest.Tag(t), 0
@@ -100,9 +96,7 @@ func TestOverlapLeavesItsMarkThoughTheContextEndsBehindTheCommit(t *testing.T) {
 	})
 }
 
-// TestOverlapErrors holds that a message is not handled while its mark cannot be looked up, and that a mark that cannot
-// be left is spoken of: the message has been applied.
-func TestOverlapErrors(t *testing.T) {
+func TestOverlapFailsWithoutLookupAndLogsAMarkThatItCannotLeave(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	server := redistest.Shared(t)

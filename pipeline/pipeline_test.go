@@ -35,9 +35,7 @@ func names(commands [][]string) []string {
 	return names
 }
 
-// TestPipelineOnTheWire holds that a handler's commands travel in one MULTI … EXEC after it has returned, that
-// its outputs are passed on, and that nothing is sent for a handler that fails, panics or queues nothing.
-func TestPipelineOnTheWire(t *testing.T) {
+func TestCommandsTravelInOneExecAfterHandlerAndNoneOfOneThatFails(t *testing.T) {
 	t.Parallel()
 	run := func(t *testing.T, proxied, direct redis.UniversalClient, seen func() [][]string) {
 		tag, wrong := "{"+redistest.Tag(t)+"}:", errors.New("wrong")
@@ -93,9 +91,7 @@ func TestPipelineOnTheWire(t *testing.T) {
 	})
 }
 
-// TestPipelineErrors holds that a command that failed in EXEC is an error with every command's own one, also
-// behind an empty reply, which is none; and that the others have taken effect, as Redis has it.
-func TestPipelineErrors(t *testing.T) {
+func TestCommandThatFailsInExecIsAnErrorAndOthersTakeEffect(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tag := "{" + redistest.Tag(t) + "}:"
@@ -178,7 +174,6 @@ func TestPipelineUnanswered(t *testing.T) {
 	}
 }
 
-// TestPipelineRefusesTwoSlots holds that a cluster is not sent half a transaction.
 func TestPipelineRefusesTwoSlots(t *testing.T) {
 	t.Parallel()
 	client, ctx := redistest.SharedCluster(t).Client(t), redistest.Soon(t)
@@ -196,8 +191,7 @@ func TestPipelineRefusesTwoSlots(t *testing.T) {
 	}
 }
 
-// TestPipelineNested holds that there is one pipeline a message.
-func TestPipelineNested(t *testing.T) {
+func TestPipelineInsidePipelineIsNested(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	mw := message.Chain(pipeline.Middleware(client), pipeline.Middleware(client))

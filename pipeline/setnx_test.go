@@ -19,9 +19,7 @@ import (
 
 var errHandler = errors.New("no such customer")
 
-// TestSetNXAppliesOnce holds that the first delivery runs the handler and leaves a mark of the given age, and
-// that the second is acked without.
-func TestSetNXAppliesOnce(t *testing.T) {
+func TestSetNXAppliesOnceAndMarkLivesForRetention(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, tag := redistest.Soon(t), redistest.Tag(t)
@@ -59,9 +57,7 @@ func TestSetNXAppliesOnce(t *testing.T) {
 	})
 }
 
-// TestSetNXTakesTheMarkBack holds that a handler that fails or panics is run again by the redelivery, also where
-// the context of the message has ended meanwhile.
-func TestSetNXTakesTheMarkBack(t *testing.T) {
+func TestSetNXTakesMarkBackIfHandlerFailsThoughItsContextHasEnded(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		for name, fail := range map[string]func(cancel func()) error{
@@ -99,9 +95,7 @@ func TestSetNXTakesTheMarkBack(t *testing.T) {
 	})
 }
 
-// TestSetNXLeavesAnothersMark holds that a slow handler that fails does not delete the mark that another delivery
-// has set since its own expired.
-func TestSetNXLeavesAnothersMark(t *testing.T) {
+func TestSetNXLeavesMarkThatAnotherDeliverySetAfterItsOwnExpired(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, id := redistest.Soon(t), redistest.Tag(t)
@@ -118,9 +112,7 @@ func TestSetNXLeavesAnothersMark(t *testing.T) {
 	})
 }
 
-// TestSetNXLostReply holds that a mark whose reply was lost makes no duplicate of the message that set it:
-// neither where the client sends again, nor where it gives up and the message comes again.
-func TestSetNXLostReply(t *testing.T) {
+func TestSetNXWithLostReplyMakesNoDuplicateOfItsOwnMessage(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	direct := server.Client(t)
@@ -166,8 +158,7 @@ func TestSetNXLostReply(t *testing.T) {
 	}
 }
 
-// TestSetNXErrors holds what is said of a server that cannot be asked, and of a message without identity.
-func TestSetNXErrors(t *testing.T) {
+func TestSetNXReportsServerThatIsGoneAndMessageWithoutIdentity(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	cfg := pipeline.SetNXConfig{Logger: slog.New(slog.NewTextHandler(&log, nil))}

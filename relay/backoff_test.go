@@ -34,9 +34,8 @@ func TestBackoffDoublesUpToItsCap(t *testing.T) {
 					t.Fatalf("attempt %d: claimed %+v, %v", attempt, claim, err)
 				}
 				failed := shard.Settlement{ID: "e", What: "failed", Lease: claim.Lease, Number: jitter}
-				if _, err := link.Of(tr).Scripts.Settle(t.Context(), home, how, []shard.Settlement{failed}); err != nil {
-					t.Fatal(err)
-				}
+				_, err = link.Of(tr).Scripts.Settle(t.Context(), home, how, []shard.Settlement{failed})
+				redistest.Must(t, err)
 				ceiling := ceilings[min(attempt, len(ceilings))-1]
 				want := time.Duration(float64(ceiling.Milliseconds())*jitter) * time.Millisecond
 				due := time.UnixMilli(int64(client.ZScore(t.Context(), home.Key("pending"), "e").Val()))

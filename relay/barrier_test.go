@@ -13,6 +13,7 @@ import (
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/relay"
@@ -28,46 +29,32 @@ func TestBarrier(t *testing.T) {
 			master, replica := redistest.WithReplica(t, redistest.Own())
 			client := master.Client(t)
 			tr, out := newTransactor(t, client), newSink()
-			var log lines
+			var log rig.Lines
 			cfg.Barrier = relay.Barrier{Replicas: 1, Timeout: 50 * time.Millisecond}
-			cfg.Attempts, cfg.Lease, cfg.PauseCap, cfg.SweepInterval, cfg.Logger = 2, time.Second, 20*time.Millisecond, 10*time.Millisecond, log.logger()
+			cfg.Attempts, cfg.Lease, cfg.PauseCap, cfg.SweepInterval, cfg.Logger = 2, time.Second, 20*time.Millisecond, 10*time.Millisecond, log.Logger()
 			start(t, tr, out, cfg)
-			commit := func(n string) {
+			commitBoth := func(n string) {
 				emit(t, tr, "a", "plain"+n)
-				if _, err := tr.Transact(t.Context(), "a", func(tx *luatx.Tx) error {
-					for i := range 3 {
-						id := fmt.Sprint("ordered", n, i)
-						if err := tx.Emit(luatx.Event{ID: id, Body: body(id), Key: "k"}); err != nil {
-							return err
-						}
-					}
-					return nil
-				}); err != nil {
-					t.Fatal(err)
-				}
+				commit(t, tr, "a", ordered("k", numbered("ordered"+n, 3)...)...)
 			}
-			commit("A")
+			commitBoth("A")
 			redistest.Eventually(t, "the first to be published", func() bool { return counts(t, tr).Sent == 4 })
 
-			if err := replica.Pause(); err != nil {
-				t.Fatal(err)
-			}
-			began, ended := log.count("too few replicas"), log.count("publishing goes on") // a busy replica may have been slow before
+			redistest.Must(t, replica.Pause())
+			began, ended := log.Count("too few replicas"), log.Count("publishing goes on") // a busy replica may have been slow before
 			before := calls(t, master.Admin(t), "wait")
-			commit("B")
+			commitBoth("B")
 			redistest.Eventually(t, "many waits in vain", func() bool { return calls(t, master.Admin(t), "wait") > before+10 })
 			if early := out.having("B"); len(early) > 0 {
 				t.Errorf("%v were published, and no replica has them", early)
 			}
-			if n := log.count("too few replicas") - began; n != 1 {
-				t.Errorf("%d lines about it:\n%s", n, log.text())
+			if n := log.Count("too few replicas") - began; n != 1 {
+				t.Errorf("%d lines about it:\n%s", n, log.String())
 			}
-			if err := replica.Resume(); err != nil {
-				t.Fatal(err)
-			}
+			redistest.Must(t, replica.Resume())
 			redistest.Eventually(t, "the others to be published", func() bool { return counts(t, tr) == outbox.Counts{Sent: 8} })
-			if n := log.count("publishing goes on") - ended; n != 1 {
-				t.Errorf("%d lines about the end:\n%s", n, log.text())
+			if n := log.Count("publishing goes on") - ended; n != 1 {
+				t.Errorf("%d lines about the end:\n%s", n, log.String())
 			}
 		})
 	}
@@ -100,9 +87,7 @@ func TestBarrierHoldsBackTheNextOfALane(t *testing.T) {
 	})
 	commit(t, tr, "a", ordered("k", "first")...)
 	<-out.reached
-	if err := replica.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, replica.Pause())
 	commit(t, tr, "a", ordered("k", "second")...)
 	before := calls(t, master.Admin(t), "wait")
 	close(out.open)
@@ -112,9 +97,7 @@ func TestBarrierHoldsBackTheNextOfALane(t *testing.T) {
 	if out.count("first") != 1 || out.count("second") != 0 {
 		t.Errorf("published the first event %d times, and %d times the second one, which no replica has", out.count("first"), out.count("second"))
 	}
-	if err := replica.Resume(); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, replica.Resume())
 	redistest.Eventually(t, "the second event to be published", func() bool { return out.count("second") == 1 })
 }
 
@@ -155,9 +138,7 @@ func TestBarrierInAFailover(t *testing.T) {
 	commit(50, 100)
 	redistest.Eventually(t, "waits in vain", func() bool { return calls(t, master.Admin(t), "wait") > before+5 })
 	stop()
-	if err := master.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, master.Kill())
 	lost := 0
 	for i := range 100 {
 		id := fmt.Sprint("e", i)
@@ -205,24 +186,16 @@ func TestBarrierOfACluster(t *testing.T) {
 	redistest.Eventually(t, "an event to be published", func() bool { return out.count("first") == 1 })
 	ctx := redistest.Soon(t)
 	master, err := cluster.NodeForSlot(ctx, tr.Keyspace().Slots()[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	replica, err := cluster.ReplicaOf(ctx, master)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := replica.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
+	redistest.Must(t, replica.Pause())
 	before := calls(t, master.Admin(t), "wait")
 	emit(t, tr, "a", "second")
 	redistest.Eventually(t, "waits in vain", func() bool { return calls(t, master.Admin(t), "wait") > before+5 })
 	if out.count("second") > 0 {
 		t.Error("it was published, and no replica has it")
 	}
-	if err := replica.Resume(); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, replica.Resume())
 	redistest.Eventually(t, "the other to be published", func() bool { return out.count("second") == 1 })
 }

@@ -128,9 +128,7 @@ type team struct {
 func newTeam(t *testing.T, c child, size int) *team {
 	t.Helper()
 	text, err := json.Marshal(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	crew := &team{t: t, env: envChild + "=" + string(text)}
 	for range size {
 		crew.children = append(crew.children, crew.start())
@@ -214,9 +212,7 @@ func published(t *testing.T, broker *redis.Client, stream string) (first []strin
 	seen := make(map[string]bool)
 	for at := "-"; ; {
 		entries, err := broker.XRangeN(redistest.Soon(t), stream, at, "+", 10_000).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		if len(entries) > 0 && entries[0].ID == at { // a range without its first one needs 6.2
 			entries = entries[1:]
 		}
@@ -271,9 +267,7 @@ func TestKilledRelays(t *testing.T) {
 			Refuses: 0.05, Attempts: 10, Takes: 10 * time.Millisecond,
 		}
 		tr, err := c.transactor(client)
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		f := &feeder{tr: tr, lanes: plan.lanes, next: make([]int, plan.lanes)}
 		crew := newTeam(t, c, 4)
 		plan.run(t, f, crew, broker.Admin(t), c.down())
@@ -394,23 +388,13 @@ func TestPoison(t *testing.T) {
 		Poison: "poison", Killer: "killer", Attempts: 3,
 	}
 	tr, err := c.transactor(client)
-	if err != nil {
-		t.Fatal(err)
+	redistest.Must(t, err)
+	neighbours := numbered("n", 40)
+	var events []luatx.Event
+	for _, id := range slices.Concat(neighbours[:20], []string{c.Poison, c.Killer}, neighbours[20:]) {
+		events = append(events, luatx.Event{ID: id, Body: bodyOf(id)})
 	}
-	var neighbours []string
-	for i := range 40 {
-		neighbours = append(neighbours, fmt.Sprint("n", i))
-	}
-	if _, err := tr.Transact(t.Context(), "a", func(tx *luatx.Tx) error {
-		for _, id := range slices.Concat(neighbours[:20], []string{c.Poison, c.Killer}, neighbours[20:]) {
-			if err := tx.Emit(luatx.Event{ID: id, Body: bodyOf(id)}); err != nil {
-				return err
-			}
-		}
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	commit(t, tr, "a", events...)
 	ctx, stop := context.WithCancel(t.Context())
 	deaths := newTeam(t, c, 0).keep(ctx, 2)
 	waitFor(t, time.Minute, "the two to be parked and the others sent", func() bool {
@@ -426,9 +410,7 @@ func TestPoison(t *testing.T) {
 	}
 	store, why := outbox.NewStore(tr).As("operator"), map[string]string{c.Poison: "exhausted refused", c.Killer: "crashed the lease ran out"}
 	for p, err := range store.Parked(t.Context(), outbox.Filter{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		if got := p.Class + " " + p.Error; !strings.HasPrefix(got, why[p.ID]) || p.Attempts != c.Attempts || p.Message.ID() != p.ID {
 			t.Errorf("parked: %+v", p)
 		}

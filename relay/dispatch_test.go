@@ -1,13 +1,9 @@
 package relay_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,6 +12,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/relay"
@@ -24,43 +21,16 @@ import (
 // emitTo commits one transaction with events of these ids for a destination.
 func emitTo(t testing.TB, tr *luatx.Transactor, aggregate, destination string, ids ...string) {
 	t.Helper()
-	if _, err := tr.Transact(t.Context(), aggregate, func(tx *luatx.Tx) error {
-		for _, id := range ids {
-			body, err := outbox.Encode(message.New(map[string]string{"for": destination}, message.Attributes{
-				"id": id, "source": "/s", "type": "sold", "destination": destination,
-			}, nil))
-			if err != nil {
-				return err
-			}
-			if err := tx.Emit(luatx.Event{ID: id, Body: body}); err != nil {
-				return err
-			}
-		}
-		return nil
-	}); err != nil {
-		t.Fatal(err)
+	events := make([]luatx.Event, len(ids))
+	for i, id := range ids {
+		body, err := outbox.Encode(message.New(map[string]string{"for": destination}, message.Attributes{
+			"id": id, "source": "/s", "type": "sold", "destination": destination,
+		}, nil))
+		redistest.Must(t, err)
+		events[i] = luatx.Event{ID: id, Body: body}
 	}
+	commit(t, tr, aggregate, events...)
 }
-
-// logs is a log that tests read while others write it.
-type logs struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logs) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logs) count(what string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), what)
-}
-
-func (l *logs) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
 func byDestination(event *message.RawMessage) string { return event.Destination() }
 
@@ -81,8 +51,8 @@ func TestOneDestinationDown(t *testing.T) {
 			}
 			return sent.Publish(ctx, events)
 		}), byDestination)
-		var log logs
-		start(t, tr, publisher, relay.Config{Attempts: 1, PauseCap: 100 * time.Millisecond, Logger: log.logger()})
+		var log rig.Lines
+		start(t, tr, publisher, relay.Config{Attempts: 1, PauseCap: 100 * time.Millisecond, Logger: log.Logger()})
 		for i := range 30 {
 			emitTo(t, tr, fmt.Sprint("a", i), "dead", fmt.Sprint("dead", i))
 			emitTo(t, tr, fmt.Sprint("a", i), "alive", fmt.Sprint("alive", i))
@@ -94,7 +64,7 @@ func TestOneDestinationDown(t *testing.T) {
 			c := counts(t, tr)
 			return c.Pending == 30 && c.Sent == 30 && c.Parked == 0
 		})
-		if n := log.count("destination=dead"); n != 1 {
+		if n := log.Count("destination=dead"); n != 1 {
 			t.Errorf("%d lines of the log about one outage", n)
 		}
 		mended.Store(true)
@@ -157,9 +127,9 @@ func TestSlowDestination(t *testing.T) {
 		}
 		return sent.Publish(ctx, events)
 	}), byDestination)
-	var log logs
-	start(t, tr, publisher, relay.Config{NoInline: true, Concurrency: 1, BatchSize: 10, Attempts: 1, SweepInterval: 10 * time.Millisecond, Logger: log.logger()})
-	emitTo(t, tr, "a", "slow", ids("slow", 200)...)
+	var log rig.Lines
+	start(t, tr, publisher, relay.Config{NoInline: true, Concurrency: 1, BatchSize: 10, Attempts: 1, SweepInterval: 10 * time.Millisecond, Logger: log.Logger()})
+	emitTo(t, tr, "a", "slow", numbered("slow", 200)...)
 	redistest.Eventually(t, "enough to be on its way", func() bool { return inside.Load() == 8 })
 	for i := range 5 {
 		id := fmt.Sprint("quick", i)
@@ -168,8 +138,8 @@ func TestSlowDestination(t *testing.T) {
 	}
 	close(release)
 	redistest.Eventually(t, "everything to be sent", func() bool { return counts(t, tr) == outbox.Counts{Sent: 205} })
-	if most.Load() != 8 || log.count("unavailable") > 0 {
-		t.Errorf("%d batches at a time, log %s", most.Load(), log.text.String())
+	if most.Load() != 8 || log.Count("unavailable") > 0 {
+		t.Errorf("%d batches at a time, log %s", most.Load(), log.String())
 	}
 }
 
@@ -184,12 +154,12 @@ func TestLater(t *testing.T) {
 			}
 			return nil
 		}
-		var log logs
-		start(t, tr, out, relay.Config{Attempts: 1, SweepInterval: 10 * time.Millisecond, Logger: log.logger()})
+		var log rig.Lines
+		start(t, tr, out, relay.Config{Attempts: 1, SweepInterval: 10 * time.Millisecond, Logger: log.Logger()})
 		emit(t, tr, "a", "waits", "goes")
 		redistest.Eventually(t, "both to be sent", func() bool { return counts(t, tr) == outbox.Counts{Sent: 2} })
-		if out.count("goes") != 1 || out.count("waits") != 5 || log.count("unavailable") != 0 {
-			t.Errorf("published %v, log %s", out.times, log.text.String())
+		if out.count("goes") != 1 || out.count("waits") != 5 || log.Count("unavailable") != 0 {
+			t.Errorf("published %v, log %s", out.times, log.String())
 		}
 	})
 }

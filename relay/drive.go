@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,24 +43,12 @@ type DriveConfig struct {
 }
 
 func (c DriveConfig) withDefaults() DriveConfig {
-	if c.BatchSize == 0 {
-		c.BatchSize = 100
-	}
-	if c.Concurrency == 0 {
-		c.Concurrency = 4
-	}
-	if c.Timeout == 0 {
-		c.Timeout = 20 * time.Second
-	}
-	if c.PauseCap == 0 {
-		c.PauseCap = 5 * time.Second
-	}
-	if c.DrainTimeout == 0 {
-		c.DrainTimeout = 5 * time.Second
-	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
+	c.BatchSize = cmp.Or(c.BatchSize, 100)
+	c.Concurrency = cmp.Or(c.Concurrency, 4)
+	c.Timeout = cmp.Or(c.Timeout, 20*time.Second)
+	c.PauseCap = cmp.Or(c.PauseCap, 5*time.Second)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, 5*time.Second)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/relay"
 )
@@ -29,9 +30,7 @@ func fillServer(t *testing.T, tr *luatx.Transactor, nodes ...*redis.Client) (eve
 		if errors.Is(err, &luatx.RefusedError{Code: "OOM"}) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		events++
 	}
 	for _, node := range nodes {
@@ -54,15 +53,11 @@ func commitEvent(ctx context.Context, tr *luatx.Transactor, aggregate string, n 
 func usedMemory(t testing.TB, node *redis.Client) int {
 	t.Helper()
 	info, err := node.Info(t.Context(), "memory").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	for line := range strings.Lines(info) {
 		if used, ok := strings.CutPrefix(line, "used_memory:"); ok {
 			n, err := strconv.Atoi(strings.TrimSpace(used))
-			if err != nil {
-				t.Fatal(err)
-			}
+			redistest.Must(t, err)
 			return n
 		}
 	}
@@ -72,9 +67,7 @@ func usedMemory(t testing.TB, node *redis.Client) int {
 
 func lowerLimit(t testing.TB, node *redis.Client) {
 	t.Helper()
-	if err := redistest.AsAdmin(t, node).ConfigSet(t.Context(), "maxmemory", strconv.Itoa(usedMemory(t, node)*9/10)).Err(); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, redistest.AsAdmin(t, node).ConfigSet(t.Context(), "maxmemory", strconv.Itoa(usedMemory(t, node)*9/10)).Err())
 }
 
 // drains starts a relay on a full server, and waits until it has published everything and commits succeed again.
@@ -95,8 +88,8 @@ func drains(t *testing.T, tr *luatx.Transactor, events int, cfg relay.Config) {
 		published.Add(int64(len(batch)))
 		return nil
 	})
-	var log lines
-	cfg.SweepInterval, cfg.BackoffBase, cfg.BackoffCap, cfg.Logger = 10*time.Millisecond, time.Millisecond, 10*time.Millisecond, log.logger()
+	var log rig.Lines
+	cfg.SweepInterval, cfg.BackoffBase, cfg.BackoffCap, cfg.Logger = 10*time.Millisecond, time.Millisecond, 10*time.Millisecond, log.Logger()
 	start(t, tr, publisher, cfg)
 	redistest.Eventually(t, "the relay publishes the backlog", func() bool {
 		return published.Load() >= int64(events) || t.Failed()
@@ -104,7 +97,7 @@ func drains(t *testing.T, tr *luatx.Transactor, events int, cfg relay.Config) {
 	redistest.Eventually(t, "commits succeed again", func() bool {
 		return commitEvent(redistest.Soon(t), tr, "after", events+1, "") == nil
 	})
-	if line := refusedScript(log.text()); line != "" {
+	if line := refusedScript(log.String()); line != "" {
 		t.Errorf("the server refused a script of the relay: %s", line)
 	}
 }

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,18 +52,10 @@ type HTTPConfig struct {
 }
 
 func (c HTTPConfig) withDefaults() HTTPConfig {
-	if c.BatchSize == 0 {
-		c.BatchSize = 100
-	}
-	if c.Timeout == 0 {
-		c.Timeout = 10 * time.Second
-	}
-	if c.Concurrency == 0 {
-		c.Concurrency = 8
-	}
-	if c.RetryAfterCap == 0 {
-		c.RetryAfterCap = 5 * time.Minute
-	}
+	c.BatchSize = cmp.Or(c.BatchSize, 100)
+	c.Timeout = cmp.Or(c.Timeout, 10*time.Second)
+	c.Concurrency = cmp.Or(c.Concurrency, 8)
+	c.RetryAfterCap = cmp.Or(c.RetryAfterCap, 5*time.Minute)
 	return c
 }
 

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/relay"
 	"github.com/luatx/luatx/relay/cehttp"
@@ -23,9 +24,7 @@ import (
 func newHTTP(t testing.TB, cfg relay.HTTPConfig) *relay.HTTPPublisher {
 	t.Helper()
 	p, err := relay.HTTP(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	t.Cleanup(p.Close)
 	return p
 }
@@ -204,9 +203,7 @@ func TestHTTPNetwork(t *testing.T) {
 	closed := httptest.NewServer(http.NotFoundHandler())
 	closed.Close()
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // takes connections, and says nothing
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	t.Cleanup(func() { _ = silent.Close() })
 	quit := make(chan struct{})
 	hangs := receiver(t, func(_ http.ResponseWriter, r *http.Request) {
@@ -269,9 +266,7 @@ func TestHTTPRequestWrittenInPartCostsNoAttempt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			listener, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			redistest.Must(t, err)
 			t.Cleanup(func() { _ = listener.Close() })
 			served := make(chan error, 1)
 			go func() {
@@ -283,9 +278,7 @@ func TestHTTPRequestWrittenInPartCostsNoAttempt(t *testing.T) {
 			}()
 			p := newHTTP(t, relay.HTTPConfig{URL: "http://" + listener.Addr().String(), Mode: cehttp.Binary, Timeout: time.Minute})
 			if name != "reset" {
-				if err := p.Publish(t.Context(), rawEvents(1))[0]; err != nil {
-					t.Fatal(err)
-				}
+				redistest.Must(t, p.Publish(t.Context(), rawEvents(1))[0])
 			}
 			events := rawEvents(1)
 			events[0].Data = make([]byte, 32<<20)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/relay"
 	"github.com/luatx/luatx/relay/cehttp"
@@ -19,9 +20,7 @@ func TestHTTPDenyPrivateChecksTheDialedAddress(t *testing.T) {
 	var requests atomic.Int64
 	server := receiver(t, func(http.ResponseWriter, *http.Request) { requests.Add(1) })
 	at, err := url.Parse(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	for _, host := range []string{
 		"127.0.0.1", "localhost", "127.8.9.1", "0.0.0.0", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.100.100.200",
 		"198.18.0.1", "240.0.0.1", "255.255.255.255", "224.0.0.1", "[::1]", "[::]", "[::ffff:127.0.0.1]", "[::127.0.0.1]", "[fd00::1]",

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/relay"
@@ -115,17 +116,9 @@ func TestHTTPThroughARelay(t *testing.T) {
 			t.Errorf("parked by class: %v, %v, want %v", view.ByClass, err, want)
 		}
 		mended.Store(true)
-		bySlot := map[int][]string{}
-		for p, err := range store.Parked(t.Context(), outbox.Filter{}) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			bySlot[p.Slot] = append(bySlot[p.Slot], p.ID)
-		}
-		for slot, parked := range bySlot {
-			if n, err := store.Rearm(t.Context(), slot, parked...); n.Done() != len(parked) || err != nil {
-				t.Fatal(n, err)
-			}
+		result, err := store.RearmAll(t.Context(), outbox.Filter{}, outbox.RearmOptions{MaxParkedAgain: -1})
+		if err != nil || result.Rearmed != 4 {
+			t.Fatal(result, err)
 		}
 		redistest.Eventually(t, "the re-armed to be sent", func() bool { return counts(t, tr) == outbox.Counts{Sent: 7} })
 	})
@@ -140,16 +133,14 @@ func TestHTTPRestart(t *testing.T) {
 	address, url := server.Listener.Addr().String(), server.URL
 	server.Close()
 	tr := newTransactor(t, client)
-	cfg, log := quickly, logs{}
-	cfg.Attempts, cfg.Logger = 1, log.logger()
+	cfg, log := quickly, rig.Lines{}
+	cfg.Attempts, cfg.Logger = 1, log.Logger()
 	start(t, tr, newHTTP(t, relay.HTTPConfig{URL: url, Secrets: [][]byte{webhookSecret}}), cfg)
-	var all []string
-	for i := range 20 {
-		id := fmt.Sprint("e", i)
-		all = append(all, id)
-		emitTo(t, tr, fmt.Sprint("a", i), "", id)
+	all := numbered("e", 20)
+	for _, id := range all {
+		emitTo(t, tr, id, "", id)
 	}
-	redistest.Eventually(t, "the outage to be noticed", func() bool { return log.count("unavailable; pausing") == 1 })
+	redistest.Eventually(t, "the outage to be noticed", func() bool { return log.Count("unavailable; pausing") == 1 })
 	serve(t, address, s)
 	redistest.Eventually(t, "everything to be sent", func() bool { return counts(t, tr) == outbox.Counts{Sent: 20} })
 	for _, id := range all {
@@ -157,7 +148,7 @@ func TestHTTPRestart(t *testing.T) {
 			t.Errorf("%s was taken %d times", id, taken)
 		}
 	}
-	if n := log.count("unavailable; pausing"); n != 1 {
+	if n := log.Count("unavailable; pausing"); n != 1 {
 		t.Errorf("%d lines of the log about one outage", n)
 	}
 }
@@ -179,11 +170,11 @@ func TestHTTPLeftAlone(t *testing.T) {
 			Secrets: [][]byte{webhookSecret},
 		})
 		tr := newTransactor(t, client)
-		cfg, log := quickly, logs{}
-		cfg.Attempts, cfg.Logger = 1, log.logger()
+		cfg, log := quickly, rig.Lines{}
+		cfg.Attempts, cfg.Logger = 1, log.Logger()
 		start(t, tr, p, cfg)
 		emitTo(t, tr, "a", "throttles", "first")
-		redistest.Eventually(t, "the first answer to be known", func() bool { return log.count("unavailable; pausing") == 1 })
+		redistest.Eventually(t, "the first answer to be known", func() bool { return log.Count("unavailable; pausing") == 1 })
 		emitTo(t, tr, "a", "throttles", "second")
 		emitTo(t, tr, "a", "well", "third")
 		redistest.Eventually(t, "the other receiver", func() bool { _, taken := well.seen("third"); return taken == 1 })

@@ -6,6 +6,7 @@ import (
 
 	"github.com/luatx/luatx/internal/settle"
 	"github.com/luatx/luatx/internal/shard"
+	"github.com/luatx/luatx/internal/sleep"
 )
 
 // givingBack is how often a stopping relay looks whether a reserved slot was given up.
@@ -94,22 +95,22 @@ func (r *Relay) gather(first handover) []handover {
 	return batch
 }
 
-// giveBack makes due what still waits for inline publishing when the relay stops, and what commits that had
-// reserved a slot before hand over meanwhile.
+// giveBack makes due what still waits for inline publishing when the relay stops, one script for all that waits of a slot, and
+// what commits that had reserved a place before hand over meanwhile.
 func (r *Relay) giveBack(life context.Context) {
 	ctx, cancel := context.WithTimeout(life, r.cfg.DrainTimeout)
 	defer cancel()
 	for r.waiting.Load() > 0 {
-		select {
-		case h := <-r.inline:
+		back := make(settlements)
+		for range len(r.inline) {
+			h := <-r.inline
 			r.waiting.Add(-1)
-			back := make([]shard.Settlement, len(h.events))
-			for i, event := range h.events {
-				back[i] = shard.Settlement{ID: event.ID, What: settle.GiveBack}
+			for _, event := range h.events {
+				back.add(h.slot, shard.Settlement{ID: event.ID, What: settle.GiveBack})
 			}
-			r.settle(ctx, h.slot, back, nothing)
-		case <-time.After(givingBack):
-		case <-ctx.Done():
+		}
+		r.settleAll(ctx, back, nothing)
+		if len(back) == 0 && !sleep.For(ctx, givingBack) {
 			return
 		}
 	}

@@ -17,9 +17,7 @@ func TestRelayLendsItsOnlyInlineSlotAgain(t *testing.T) {
 	_, client := redistest.Mini(t)
 	tr, out := newTransactor(t, client), newSink()
 	r, err := relay.New(tr, out, relay.Config{InlineSlots: 1, SweepInterval: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	stopped := make(chan error, 1)
 	go func() { stopped <- r.Run(ctx) }()

@@ -37,35 +37,27 @@ func body(id string) []byte {
 // commit commits events in one transaction.
 func commit(t testing.TB, tr *luatx.Transactor, aggregate string, events ...luatx.Event) {
 	t.Helper()
-	if _, err := tr.Transact(redistest.Soon(t), aggregate, func(tx *luatx.Tx) error {
+	_, err := tr.Transact(redistest.Soon(t), aggregate, func(tx *luatx.Tx) error {
 		for _, event := range events {
 			if err := tx.Emit(event); err != nil {
 				return err
 			}
 		}
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})
+	redistest.Must(t, err)
+}
+
+// emit commits one transaction with events of these ids, which have no order.
+func emit(t testing.TB, tr *luatx.Transactor, aggregate string, ids ...string) {
+	t.Helper()
+	commit(t, tr, aggregate, ordered("", ids...)...)
 }
 
 func names(prefix string, n int) []string {
 	ids := make([]string, n)
 	for i := range ids {
 		ids[i] = fmt.Sprintf("%s%03d", prefix, i)
-	}
-	return ids
-}
-
-// of returns those that the sink was given whose ids begin with the prefix, in order.
-func (s *sink) of(prefix string) []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var ids []string
-	for _, id := range s.order {
-		if len(id) > len(prefix) && id[:len(prefix)] == prefix {
-			ids = append(ids, id)
-		}
 	}
 	return ids
 }
@@ -136,7 +128,7 @@ func TestRelayPublishesALaneInFewTurns(t *testing.T) {
 				redistest.Eventually(t, "everything to be settled, and the relay to have heard of it", func() bool {
 					return counts(t, tr) == outbox.Counts{Sent: int64(events)} && ran.of("settle") >= events
 				})
-				if got := out.of("e"); !slices.Equal(got, ids) {
+				if got := out.having("e"); !slices.Equal(got, ids) {
 					t.Errorf("published %v", got)
 				}
 				if claims, settles := ran.of("claim"), ran.of("settle"); claims != turns || settles != events {
@@ -162,7 +154,7 @@ func TestOrderedBesidePlain(t *testing.T) {
 		start(t, tr, out, relay.Config{SweepInterval: time.Hour, BackoffBase: time.Millisecond, BackoffCap: time.Millisecond})
 		commit(t, tr, "a", append(ordered("k", names("e", 2)...), luatx.Event{ID: "plain", Body: body("plain")})...)
 		redistest.Eventually(t, "everything to be settled", func() bool { return counts(t, tr) == outbox.Counts{Sent: 3} })
-		if got := out.of("e"); !slices.Equal(got, []string{"e000", "e000", "e001"}) {
+		if got := out.having("e"); !slices.Equal(got, []string{"e000", "e000", "e001"}) {
 			t.Errorf("published %v", got)
 		}
 	})
@@ -201,11 +193,7 @@ func TestLanesKeepOrder(t *testing.T) {
 		})
 		cfg := relay.Config{BackoffBase: time.Millisecond, BackoffCap: 5 * time.Millisecond, PauseCap: 10 * time.Millisecond, SweepInterval: 10 * time.Millisecond}
 		start(t, tr, alone, cfg)
-		other, err := luatx.New(client, tr.Config())
-		if err != nil {
-			t.Fatal(err)
-		}
-		start(t, other, alone, cfg)
+		start(t, elsewhere(t, client, tr), alone, cfg)
 		const each = 20
 		var want []string
 		for _, lane := range []string{"x", "y", "z"} {
@@ -221,7 +209,7 @@ func TestLanesKeepOrder(t *testing.T) {
 		redistest.Eventually(t, "everything to be sent", func() bool { return counts(t, tr) == outbox.Counts{Sent: int64(len(want))} })
 		for _, lane := range []string{"x", "y", "z"} {
 			var sent []string // a failed attempt is followed by the same event
-			for _, id := range out.of(lane) {
+			for _, id := range out.having(lane) {
 				if len(sent) == 0 || sent[len(sent)-1] != id {
 					sent = append(sent, id)
 				}
@@ -253,8 +241,8 @@ func TestParkedInALane(t *testing.T) {
 			}
 			start(t, tr, out, relay.Config{OnPark: c.policy, SweepInterval: 10 * time.Millisecond})
 			commit(t, tr, "a", append(ordered("k", "a1", "a2", "a3"), ordered("l", "b1", "b2")...)...)
-			redistest.Eventually(t, "the other lane", func() bool { return len(out.of("b")) == 2 })
-			redistest.Eventually(t, "the lane", func() bool { return slices.Equal(out.of("a"), c.before) && counts(t, tr).Parked == 1 })
+			redistest.Eventually(t, "the other lane", func() bool { return len(out.having("b")) == 2 })
+			redistest.Eventually(t, "the lane", func() bool { return slices.Equal(out.having("a"), c.before) && counts(t, tr).Parked == 1 })
 			redistest.Eventually(t, "all to be settled", func() bool { return counts(t, tr).Sent == int64(len(c.before)+1) })
 			store := outbox.NewStore(tr).As("operator")
 			for p, err := range store.Parked(t.Context(), outbox.Filter{}) {
@@ -266,7 +254,7 @@ func TestParkedInALane(t *testing.T) {
 				}
 			}
 			redistest.Eventually(t, "everything to be sent", func() bool { return counts(t, tr) == outbox.Counts{Sent: 5} })
-			if got := out.of("a"); !slices.Equal(got, c.after) {
+			if got := out.having("a"); !slices.Equal(got, c.after) {
 				t.Errorf("published %v, want %v", got, c.after)
 			}
 		})
@@ -289,7 +277,7 @@ func TestScheduled(t *testing.T) {
 		}
 		commit(t, tr, "a", luatx.Event{ID: "e-later", At: at, Body: body("e-later")}, luatx.Event{ID: "e-now", Body: body("e-now")},
 			luatx.Event{ID: "e-long-ago", At: time.UnixMilli(1), Body: body("e-long-ago")})
-		redistest.Eventually(t, "all three", func() bool { return len(out.of("e-")) == 3 })
+		redistest.Eventually(t, "all three", func() bool { return len(out.having("e-")) == 3 })
 		out.mu.Lock()
 		defer out.mu.Unlock()
 		if out.order[2] != "e-later" || published.Before(at.Truncate(time.Millisecond)) {
@@ -310,9 +298,7 @@ func TestStopGivesLanesBack(t *testing.T) {
 		<-leave
 		return nil
 	}), relay.Config{SweepInterval: 10 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	stopped := make(chan error, 1)
 	go func() { stopped <- r.Run(ctx) }()

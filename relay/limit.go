@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,18 +40,14 @@ func (c LimitConfig) withDefaults() LimitConfig {
 			c.Batch = 1
 		}
 	}
-	if c.Burst == 0 {
-		c.Burst = int(max(1, c.Rate/10))
-	}
+	c.Burst = cmp.Or(c.Burst, int(max(1, c.Rate/10)))
 	if c.Tenant == nil {
 		c.Tenant = func(*message.RawMessage) string { return "" }
 	}
 	if c.Weight == nil {
 		c.Weight = func(string) int { return 1 }
 	}
-	if c.Wait == 0 {
-		c.Wait = 100 * time.Millisecond
-	}
+	c.Wait = cmp.Or(c.Wait, 100*time.Millisecond)
 	if c.Key == nil {
 		c.Key = (*message.RawMessage).PartitionKey
 	}

@@ -66,9 +66,7 @@ func (m *meter) ids() []string {
 func limit(t testing.TB, p relay.Publisher, cfg relay.LimitConfig) relay.Scoped {
 	t.Helper()
 	l, err := relay.Limit(p, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	return l
 }
 
@@ -323,9 +321,9 @@ func TestFairnessThroughARelay(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	tr := newTransactor(t, client)
 	for i := range 10 {
-		emitTo(t, tr, fmt.Sprint("big", i), "big", ids(fmt.Sprint("big", i, "-"), 1000)...)
+		emitTo(t, tr, fmt.Sprint("big", i), "big", numbered(fmt.Sprint("big", i, "-"), 1000)...)
 	}
-	emitTo(t, tr, "small", "small", ids("small-", 10)...)
+	emitTo(t, tr, "small", "small", numbered("small-", 10)...)
 	out := &meter{}
 	l := limit(t, out, relay.LimitConfig{Rate: 500, Tenant: byDestination})
 	start(t, tr, l, relay.Config{NoInline: true, Attempts: 1, SweepInterval: 100 * time.Millisecond})
@@ -350,12 +348,4 @@ func TestFairnessThroughARelay(t *testing.T) {
 	if c := counts(t, tr); c.Parked > 0 || c.Sent+c.Pending != 10_010 {
 		t.Errorf("%+v", c)
 	}
-}
-
-func ids(prefix string, n int) []string {
-	list := make([]string, n)
-	for i := range list {
-		list[i] = fmt.Sprint(prefix, i)
-	}
-	return list
 }

@@ -107,9 +107,7 @@ func TestObserverOfACrash(t *testing.T) {
 	emit(t, tr, "a", "poison")
 	for _, slot := range tr.Keyspace().Slots() { // by a relay that dies at once
 		_, err := link.Of(tr).Scripts.Claim(t.Context(), link.Of(tr).Scripts.Shard(slot), shard.Claiming{Limit: 1, Lease: time.Millisecond, Attempts: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 	}
 	start(t, tr, newSink(), relay.Config{Observer: seen.observer(), Attempts: 1, NoInline: true, SweepInterval: 10 * time.Millisecond})
 	redistest.Eventually(t, "the observer to hear of the event", func() bool {

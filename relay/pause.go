@@ -10,6 +10,7 @@ import (
 
 	"github.com/luatx/luatx/internal/settle"
 	"github.com/luatx/luatx/internal/shard"
+	"github.com/luatx/luatx/internal/sleep"
 	"github.com/luatx/luatx/message"
 )
 
@@ -54,12 +55,8 @@ func (p *pauses) update(all []shard.Pause, now time.Time) {
 
 // watchPauses looks once a second.
 func (r *Relay) watchPauses(ctx context.Context) {
-	for ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
-		case <-time.After(pauseLook - rand.N(pauseLook/8)):
-			r.lookAtPauses(ctx)
-		}
+	for sleep.For(ctx, pauseLook-rand.N(pauseLook/8)) {
+		r.lookAtPauses(ctx)
 	}
 }
 

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -87,36 +88,24 @@ const (
 )
 
 func (c Config) withDefaults(shards int) Config {
-	defaulted := func(n *int, v int) {
-		if *n == 0 {
-			*n = v
-		}
+	c.InlineSlots = cmp.Or(c.InlineSlots, 256)
+	c.Concurrency = cmp.Or(c.Concurrency, 4)
+	c.BatchSize = cmp.Or(c.BatchSize, 100)
+	c.Attempts = cmp.Or(c.Attempts, 10)
+	c.Lease = cmp.Or(c.Lease, 30*time.Second)
+	c.BackoffBase = cmp.Or(c.BackoffBase, time.Second)
+	c.BackoffCap = cmp.Or(c.BackoffCap, 5*time.Minute)
+	c.PauseCap = cmp.Or(c.PauseCap, 5*time.Second)
+	c.SentRetention = cmp.Or(c.SentRetention, time.Hour)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, 5*time.Second)
+	c.PublishTimeout = cmp.Or(c.PublishTimeout, c.forPublishing())
+	interval := time.Second
+	if shards > manyShards {
+		interval = time.Minute
 	}
-	lasting := func(d *time.Duration, v time.Duration) {
-		if *d == 0 {
-			*d = v
-		}
-	}
-	defaulted(&c.InlineSlots, 256)
-	defaulted(&c.Concurrency, 4)
-	defaulted(&c.BatchSize, 100)
-	defaulted(&c.Attempts, 10)
-	lasting(&c.Lease, 30*time.Second)
-	lasting(&c.BackoffBase, time.Second)
-	lasting(&c.BackoffCap, 5*time.Minute)
-	lasting(&c.PauseCap, 5*time.Second)
-	lasting(&c.SentRetention, time.Hour)
-	lasting(&c.DrainTimeout, 5*time.Second)
-	lasting(&c.PublishTimeout, c.forPublishing())
-	if shards <= manyShards {
-		lasting(&c.SweepInterval, time.Second)
-	} else {
-		lasting(&c.SweepInterval, time.Minute)
-	}
+	c.SweepInterval = cmp.Or(c.SweepInterval, interval)
 	c.Barrier = c.Barrier.withDefaults(c.Lease)
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c
 }
 

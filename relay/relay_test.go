@@ -16,7 +16,6 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/link"
-	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
 	"github.com/luatx/luatx/message"
@@ -70,35 +69,15 @@ func newTransactor(t testing.TB, client redis.UniversalClient, change ...func(*l
 		c(&cfg)
 	}
 	tr, err := luatx.New(client, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	return tr
-}
-
-// emit commits one transaction with events of these ids.
-func emit(t testing.TB, tr *luatx.Transactor, aggregate string, ids ...string) {
-	t.Helper()
-	if _, err := tr.Transact(t.Context(), aggregate, func(tx *luatx.Tx) error {
-		for _, id := range ids {
-			body := fmt.Sprintf(`{"specversion":"1.0","id":%q,"source":"/s","type":"t","data":1}`, id)
-			if err := tx.Emit(luatx.Event{ID: id, Body: []byte(body)}); err != nil {
-				return err
-			}
-		}
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // start runs a relay until the test ends, or stop is called.
 func start(t testing.TB, tr *luatx.Transactor, publisher relay.Publisher, cfg relay.Config) (stop func()) {
 	t.Helper()
 	r, err := relay.New(tr, publisher, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()
@@ -125,9 +104,7 @@ func start(t testing.TB, tr *luatx.Transactor, publisher relay.Publisher, cfg re
 func counts(t testing.TB, tr *luatx.Transactor) outbox.Counts {
 	t.Helper()
 	c, err := outbox.NewStore(tr).Counts(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	c.Bytes, c.Totals = 0, outbox.Totals{}
 	return c
 }
@@ -189,17 +166,10 @@ func TestCold(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, out := newTransactor(t, client), newSink()
-		var ids []string
-		for i := range 250 {
-			ids = append(ids, fmt.Sprint("e", i))
-		}
+		ids := numbered("e", 250)
 		emit(t, tr, "a", ids...)
 		emit(t, tr, "b", "last")
-		other, err := luatx.New(client, tr.Config())
-		if err != nil {
-			t.Fatal(err)
-		}
-		start(t, other, out, relay.Config{NoInline: true})
+		start(t, elsewhere(t, client, tr), out, relay.Config{NoInline: true})
 		for _, id := range append(ids, "last") {
 			redistest.Eventually(t, id+" to be published", func() bool { return out.count(id) == 1 })
 		}
@@ -234,9 +204,7 @@ func TestFailuresParkAndRearm(t *testing.T) {
 		store := outbox.NewStore(tr).As("operator")
 		slots := make(map[int][]string)
 		for p, err := range store.Parked(t.Context(), outbox.Filter{}) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			redistest.Must(t, err)
 			if p.Message.ID() != p.ID || !strings.Contains(p.Error, "no such") || p.At.IsZero() || p.ID == "poison" && p.Attempts != 3 {
 				t.Errorf("parked: %+v", p)
 			}
@@ -246,9 +214,7 @@ func TestFailuresParkAndRearm(t *testing.T) {
 		moved := 0
 		for n, ids := range slots {
 			m, err := store.Rearm(t.Context(), n, append(ids, "not parked")...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			redistest.Must(t, err)
 			moved += m.Done()
 		}
 		if moved != 2 {
@@ -256,100 +222,6 @@ func TestFailuresParkAndRearm(t *testing.T) {
 		}
 		redistest.Eventually(t, "them to be sent", func() bool { return counts(t, tr) == outbox.Counts{Sent: 3} })
 	})
-}
-
-// TestUnavailable holds that an outage costs no attempt, and ends in everything sent.
-func TestUnavailable(t *testing.T) {
-	t.Parallel()
-	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
-		tr, out := newTransactor(t, client), newSink()
-		var calls atomic.Int64
-		out.answer = func(string, int) error {
-			if calls.Add(1) < 12 {
-				return relay.Unavailable(errors.New("connection refused"))
-			}
-			return nil
-		}
-		start(t, tr, out, relay.Config{Attempts: 1, PauseCap: 20 * time.Millisecond, SweepInterval: 20 * time.Millisecond})
-		emit(t, tr, "a", "e")
-		redistest.Eventually(t, "the event to be sent", func() bool { return counts(t, tr) == outbox.Counts{Sent: 1} })
-	})
-}
-
-// TestDeadRelay holds that what a dead relay had leased is published by another when the lease has run out, and
-// that what kills its relay every time is parked at last.
-func TestDeadRelay(t *testing.T) {
-	t.Parallel()
-	client := redistest.Shared(t).Client(t)
-	tr, out := newTransactor(t, client), newSink()
-	emit(t, tr, "a", "e")
-	emit(t, tr, "b", "killer")
-	scripts := link.Of(tr).Scripts
-	claims := func() (n int) {
-		for _, slot := range tr.Keyspace().Slots() { // as a relay that dies before it settles
-			claim, err := scripts.Claim(t.Context(), scripts.Shard(slot), shard.Claiming{Limit: 10, Lease: 10 * time.Millisecond, Attempts: 3})
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, e := range claim.Events {
-				if e.ID == "killer" {
-					n++
-				}
-			}
-		}
-		return n
-	}
-	deaths := 0
-	redistest.Eventually(t, "three relays to have died", func() bool { deaths += claims(); return deaths == 3 })
-	emit(t, tr, "c", "fresh")
-	start(t, tr, out, relay.Config{Attempts: 3, SweepInterval: 10 * time.Millisecond})
-	redistest.Eventually(t, "the killer to be parked", func() bool { return counts(t, tr).Parked >= 1 })
-	redistest.Eventually(t, "the others to be sent", func() bool { return out.count("fresh") == 1 })
-	if out.count("killer") != 0 {
-		t.Error("the killer was published")
-	}
-}
-
-// TestStaleSettlementChangesNothing holds the identity of leases: who wakes up late must not move what another
-// works on; but sent is sent.
-func TestStaleSettlementChangesNothing(t *testing.T) {
-	t.Parallel()
-	client := redistest.Shared(t).Client(t)
-	tr := newTransactor(t, client, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(1) })
-	emit(t, tr, "a", "e")
-	scripts, home := link.Of(tr).Scripts, link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[0])
-	first, err := scripts.Claim(t.Context(), home, shard.Claiming{Limit: 10, Lease: time.Millisecond, Attempts: 5})
-	if err != nil || len(first.Events) != 1 {
-		t.Fatal(first, err)
-	}
-	second := first
-	redistest.Eventually(t, "the lease to run out", func() bool {
-		second, err = scripts.Claim(t.Context(), home, shard.Claiming{Limit: 10, Lease: time.Hour, Attempts: 5})
-		return err == nil && len(second.Events) == 1
-	})
-	for _, what := range []string{"failed", "parked", "back"} {
-		done, err := settle(t, tr, home, "e", what, first.Lease)
-		if err != nil || done != "stale" {
-			t.Errorf("a late %s: %v, %v", what, done, err)
-		}
-		done, err = settle(t, tr, home, "e", what, "")
-		if err != nil || done != "stale" {
-			t.Errorf("the committer's late %s: %v, %v", what, done, err)
-		}
-	}
-	if c := counts(t, tr); c.Leased != 1 || c.Parked != 0 {
-		t.Errorf("%+v", c)
-	}
-	done, err := settle(t, tr, home, "e", "sent", first.Lease)
-	if err != nil || done != "sent" {
-		t.Errorf("a late sent: %v, %v", done, err)
-	}
-	if done, _ := settle(t, tr, home, "e", "failed", second.Lease); done != "stale" {
-		t.Errorf("failed after sent: %v", done)
-	}
-	if c := counts(t, tr); c != (outbox.Counts{Sent: 1}) {
-		t.Errorf("%+v", c)
-	}
 }
 
 // TestStopGivesBack holds that a relay that stops leaves its events due, not leased.
@@ -388,33 +260,29 @@ func TestStreams(t *testing.T) {
 	tr := newTransactor(t, direct)
 	to := "out:" + redistest.Tag(t)
 	publisher, err := stream.NewPublisher(client, stream.PublisherConfig{Stream: to})
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	_ = proxy.Close() // unreachable
 	start(t, tr, relay.Streams(publisher), relay.Config{Attempts: 1, PauseCap: 10 * time.Millisecond, SweepInterval: 10 * time.Millisecond})
 	emit(t, tr, "a", "e")
 	redistest.Eventually(t, "an outage that cost no attempt", func() bool { return counts(t, tr).Pending == 1 })
 
 	second, err := stream.NewPublisher(direct, stream.PublisherConfig{Stream: to})
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := luatx.New(direct, tr.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	start(t, other, relay.Streams(second), relay.Config{Attempts: 1, SweepInterval: 10 * time.Millisecond})
+	redistest.Must(t, err)
+	start(t, elsewhere(t, direct, tr), relay.Streams(second), relay.Config{Attempts: 1, SweepInterval: 10 * time.Millisecond})
 	redistest.Eventually(t, "the event in the stream", func() bool { return direct.XLen(t.Context(), to).Val() == 1 })
 	wrong := "list:" + redistest.Tag(t)
 	direct.RPush(t.Context(), wrong, "x")
 	third, err := stream.NewPublisher(direct, stream.PublisherConfig{Stream: wrong})
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	errs := relay.Streams(third).Publish(t.Context(), []*message.RawMessage{message.NewRaw([]byte("1"), message.Attributes{"id": "x"}, nil)})
 	if len(errs) != 1 || errs[0] == nil || errors.Is(errs[0], relay.ErrUnavailable) {
 		t.Errorf("a key of the wrong type: %v", errs)
+	}
+	small, err := stream.NewPublisher(direct, stream.PublisherConfig{Stream: to, MaxBytes: 10})
+	redistest.Must(t, err)
+	errs = relay.Streams(small).Publish(t.Context(), []*message.RawMessage{message.NewRaw([]byte("more than 10 bytes"), message.Attributes{"id": "x"}, nil)})
+	if len(errs) != 1 || !errors.Is(errs[0], stream.ErrTooLarge) || errors.Is(errs[0], relay.ErrUnavailable) {
+		t.Errorf("a message that is too large: %v", errs)
 	}
 }
 
@@ -438,9 +306,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 	start(t, tr, newSink(), relay.Config{})
 	second, err := relay.New(tr, newSink(), relay.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	if err := second.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "attached") {
 		t.Errorf("a second inline relay: %v", err)
 	}

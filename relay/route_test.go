@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/relay"
 )
@@ -35,9 +36,7 @@ func TestRoute(t *testing.T) {
 		relay.Rule{Type: "short", To: short},
 		relay.Rule{Type: "quiet", To: quiet},
 	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	tests := []struct{ destination, kind, source, answer, scope string }{
 		{"billing", "order.placed", "/s", "both:0", "billing/order.placed"},
 		{"billing", "x", "/s", "billing:1", "billing host1"},
@@ -99,9 +98,7 @@ func TestRouteSideBySide(t *testing.T) {
 		return nil
 	})
 	route, err := relay.Route(relay.Rule{Type: "a", To: meets}, relay.Rule{To: meets})
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	for _, err := range route.Publish(t.Context(), rawEvents(2, func(i int, a message.Attributes) { a["type"] = string(rune('a' + i)) })) {
 		if err != nil {
 			t.Error(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
+	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/relay"
@@ -64,20 +65,18 @@ func numbered(prefix string, n int) []string {
 func parked(t testing.TB, tr *luatx.Transactor, class string) (n int) {
 	t.Helper()
 	for _, err := range outbox.NewStore(tr).Parked(t.Context(), outbox.Filter{Class: class}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		n++
 	}
 	return n
 }
 
 // impatient is a Config whose calls are abandoned within a fraction of a second, and tried twice.
-func impatient(log *lines) relay.Config {
+func impatient(log *rig.Lines) relay.Config {
 	return relay.Config{
 		Lease: 10 * time.Second, PublishTimeout: 100 * time.Millisecond, SweepInterval: 10 * time.Millisecond,
 		BackoffBase: time.Millisecond, BackoffCap: 10 * time.Millisecond,
-		Attempts: 2, BatchSize: 5, DrainTimeout: 4 * time.Second, Logger: log.logger(),
+		Attempts: 2, BatchSize: 5, DrainTimeout: 4 * time.Second, Logger: log.Logger(),
 	}
 }
 
@@ -88,7 +87,7 @@ func TestRelayGoesOnAfterPublishesThatNeverReturn(t *testing.T) {
 			t.Parallel()
 			redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 				tr, out := newTransactor(t, client), newHanging(t)
-				var log lines
+				var log rig.Lines
 				cfg := impatient(&log)
 				cfg.NoInline = !inline
 				stop := start(t, tr, out, cfg)
@@ -104,7 +103,7 @@ func TestRelayGoesOnAfterPublishesThatNeverReturn(t *testing.T) {
 					return !slices.ContainsFunc(good, func(id string) bool { return out.count(id) == 0 })
 				})
 				redistest.Eventually(t, "the stuck events are parked", func() bool { return parked(t, tr, "timeout") == 4 })
-				if n := log.count("does not return"); n < 8 {
+				if n := log.Count("does not return"); n < 8 {
 					t.Errorf("%d calls are logged as stuck, want 4 events with 2 attempts each", n)
 				}
 				began := time.Now()
@@ -132,7 +131,7 @@ func TestRelayGoesOnAfterPublishesThatEndTheirGoroutine(t *testing.T) {
 			t.Parallel()
 			redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 				tr, out := newTransactor(t, client), newSink()
-				var log lines
+				var log rig.Lines
 				start(t, tr, relay.PublisherFunc(func(ctx context.Context, events []*message.RawMessage) []error {
 					if isStuck(events[0]) {
 						return bad.Publish(ctx, events)
@@ -145,7 +144,7 @@ func TestRelayGoesOnAfterPublishesThatEndTheirGoroutine(t *testing.T) {
 				redistest.Eventually(t, "the events are parked", func() bool { return counts(t, tr).Parked == 8 })
 				emit(t, tr, "good", "good")
 				redistest.Eventually(t, "another event is published", func() bool { return out.count("good") == 1 })
-				if !strings.Contains(log.text(), "Goexit") {
+				if !strings.Contains(log.String(), "Goexit") {
 					t.Error("the log does not name runtime.Goexit")
 				}
 			})
@@ -158,8 +157,8 @@ func TestNothingIsSettledAfterRunHasReturned(t *testing.T) {
 	server := redistest.Shared(t)
 	proxy := redistest.Proxy(t, server.Addr())
 	tr, out := newTransactor(t, redistest.Client(t, proxy.Addr())), newSink()
-	var log lines
-	stop := start(t, tr, out, relay.Config{NoInline: true, SweepInterval: 10 * time.Millisecond, DrainTimeout: time.Second, Logger: log.logger()})
+	var log rig.Lines
+	stop := start(t, tr, out, relay.Config{NoInline: true, SweepInterval: 10 * time.Millisecond, DrainTimeout: time.Second, Logger: log.Logger()})
 	sha := maps.Collect(link.Of(tr).Runner.SHAs())["settle"]
 	proxy.On(func(cmd []string) respproxy.Action {
 		if slices.Contains(cmd, sha) {
@@ -171,7 +170,7 @@ func TestNothingIsSettledAfterRunHasReturned(t *testing.T) {
 	redistest.Eventually(t, "the event is published", func() bool { return out.count("published") == 1 })
 	stop()
 	returned := time.Now()
-	redistest.Eventually(t, "the relay gives up", func() bool { return log.count("could not be settled") == 1 })
+	redistest.Eventually(t, "the relay gives up", func() bool { return log.Count("could not be settled") == 1 })
 	if took := time.Since(returned); took > 10*time.Second { // a request in flight ends with the client's ReadTimeout, 3 s
 		t.Errorf("the relay goes on settling for %v after Run has returned", took)
 	}
@@ -181,8 +180,8 @@ func TestRunReturnsWithinDrainTimeoutThoughPublisherHangs(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, out := newTransactor(t, client), newHanging(t)
-		var log lines
-		stop := start(t, tr, out, relay.Config{NoInline: true, SweepInterval: 10 * time.Millisecond, DrainTimeout: 2 * time.Second, Logger: log.logger()})
+		var log rig.Lines
+		stop := start(t, tr, out, relay.Config{NoInline: true, SweepInterval: 10 * time.Millisecond, DrainTimeout: 2 * time.Second, Logger: log.Logger()})
 		emit(t, tr, "a", "stuck")
 		redistest.Eventually(t, "the call hangs", func() bool { return out.count("stuck") == 1 })
 		began := time.Now()
@@ -190,7 +189,7 @@ func TestRunReturnsWithinDrainTimeoutThoughPublisherHangs(t *testing.T) {
 		if took := time.Since(began); took > 2500*time.Millisecond {
 			t.Errorf("Run returned %v after its context ended, with a DrainTimeout of 2s", took)
 		}
-		if n := log.count("does not return"); n != 1 {
+		if n := log.Count("does not return"); n != 1 {
 			t.Errorf("the stuck call is logged %d times", n)
 		}
 		for event, err := range outbox.NewStore(tr).List(t.Context(), outbox.Pending, outbox.ListOptions{}) {
@@ -211,16 +210,14 @@ func TestLateAnswerSettlesOnlySentEvents(t *testing.T) {
 			}
 			return nil
 		}
-		var log lines
+		var log rig.Lines
 		cfg := impatient(&log)
 		cfg.Attempts, cfg.BackoffBase, cfg.BackoffCap = 5, time.Hour, time.Hour
 		start(t, tr, out, cfg)
 		emit(t, tr, "a", "stuck-sent", "stuck-refused")
 		failed := func() int64 {
 			c, err := outbox.NewStore(tr).Counts(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			redistest.Must(t, err)
 			return c.Totals.Failed
 		}
 		redistest.Eventually(t, "both events count as failed", func() bool { return failed() == 2 })
@@ -250,10 +247,8 @@ func TestStuckEventCostsItsNeighborsNoAttempt(t *testing.T) {
 			redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 				tr, out := newTransactor(t, client), newHanging(t)
 				publisher, err := wrap(out)
-				if err != nil {
-					t.Fatal(err)
-				}
-				var log lines
+				redistest.Must(t, err)
+				var log rig.Lines
 				cfg := impatient(&log)
 				cfg.Attempts = 1
 				start(t, tr, publisher, cfg)
@@ -278,7 +273,7 @@ func TestStuckCallsAreBounded(t *testing.T) {
 	const most, running = 256, 16
 	_, client := redistest.Mini(t)
 	tr, out := newTransactor(t, client), newHanging(t)
-	var log lines
+	var log rig.Lines
 	cfg := impatient(&log)
 	cfg.Lease, cfg.DrainTimeout = 100*time.Millisecond, 5*time.Second
 	cfg.PublishTimeout, cfg.Attempts, cfg.BatchSize, cfg.PauseCap = time.Millisecond, 1000, 1, 10*time.Millisecond
@@ -287,9 +282,9 @@ func TestStuckCallsAreBounded(t *testing.T) {
 	for _, id := range numbered("stuck", 20) {
 		emit(t, tr, id, id)
 	}
-	redistest.Eventually(t, "the relay stops calling", func() bool { return log.count("too many calls") == 1 })
+	redistest.Eventually(t, "the relay stops calling", func() bool { return log.Count("too many calls") == 1 })
 	emit(t, tr, "good", "good")
-	if n := log.count("does not return"); n > most+running {
+	if n := log.Count("does not return"); n > most+running {
 		t.Errorf("%d calls were abandoned", n)
 	}
 	if out.count("good") != 0 {
@@ -305,7 +300,7 @@ func TestObserverIsToldOfStuckCalls(t *testing.T) {
 	_, client := redistest.Mini(t)
 	tr, out := newTransactor(t, client), newHanging(t)
 	told := make(chan relay.Stuck, 10)
-	var log lines
+	var log rig.Lines
 	cfg := impatient(&log)
 	cfg.BackoffBase, cfg.BackoffCap = time.Hour, time.Hour
 	cfg.Observer.Stuck = func(_ context.Context, s relay.Stuck) { told <- s }
@@ -318,8 +313,8 @@ func TestObserverIsToldOfStuckCalls(t *testing.T) {
 	if s := <-told; !s.Returned || s.Destination != "d" {
 		t.Errorf("%+v", s)
 	}
-	if len(told) > 0 || log.count("does not return") != 1 || log.count("returned after it was abandoned") != 1 {
-		t.Errorf("it is not reported once: %s", log.text())
+	if len(told) > 0 || log.Count("does not return") != 1 || log.Count("returned after it was abandoned") != 1 {
+		t.Errorf("it is not reported once: %s", log.String())
 	}
 }
 
@@ -353,10 +348,10 @@ func TestDriveGoesOnAfterPublishesThatNeverReturn(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ended := make(chan error, 1)
-	var log lines
+	var log rig.Lines
 	go func() {
 		ended <- relay.Drive(ctx, source, relay.Func(out.one, relay.FuncConfig{}), relay.DriveConfig{
-			Concurrency: 2, BatchSize: 3, Timeout: 50 * time.Millisecond, DrainTimeout: time.Second, Logger: log.logger(),
+			Concurrency: 2, BatchSize: 3, Timeout: 50 * time.Millisecond, DrainTimeout: time.Second, Logger: log.Logger(),
 		})
 	}()
 	settled := func(id, what string) bool {
@@ -379,7 +374,7 @@ func TestDriveGoesOnAfterPublishesThatNeverReturn(t *testing.T) {
 	if took := time.Since(began); took > 1500*time.Millisecond {
 		t.Errorf("Drive returned %v after its context ended", took)
 	}
-	if log.count("does not return") == 0 {
+	if log.Count("does not return") == 0 {
 		t.Error("the stuck calls are not logged")
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"math/rand/v2"
 	"time"
+
+	"github.com/luatx/luatx/internal/sleep"
 )
 
 const (
@@ -31,11 +33,7 @@ func (r *Relay) sweep(ctx context.Context) {
 	chunks := (len(r.shards) + sweepAtOnce - 1) / sweepAtOnce
 	s := sweeper{Relay: r, chunks: chunks, pause: r.cfg.SweepInterval / time.Duration(chunks), own: rand.IntN(chunks), quiet: chunks}
 	for ctx.Err() == nil {
-		wait := s.turn(ctx)
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait):
-		}
+		sleep.For(ctx, s.turn(ctx))
 	}
 }
 

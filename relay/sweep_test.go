@@ -21,9 +21,7 @@ import (
 func calls(t testing.TB, client *redis.Client, command string) int {
 	t.Helper()
 	stats, err := client.Info(t.Context(), "commandstats").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	found := regexp.MustCompile(`cmdstat_` + command + `:calls=(\d+)`).FindStringSubmatch(stats)
 	if found == nil {
 		return 0
@@ -85,9 +83,7 @@ func TestSweepTakesTurns(t *testing.T) {
 			t.Errorf("ten turns took %v", took)
 		}
 		// A server whose clock is behind that of the one before.
-		if err := client.HSet(t.Context(), shard.Key("sweep"), "at", time.Now().Add(time.Hour).UnixMilli()).Err(); err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, client.HSet(t.Context(), shard.Key("sweep"), "at", time.Now().Add(time.Hour).UnixMilli()).Err())
 		if chunk, _, err := scripts.Sweep(t.Context(), shard, pause, 3); err != nil || chunk != 1 {
 			t.Errorf("chunk %d, %v", chunk, err)
 		}
@@ -103,9 +99,7 @@ func TestSweepWithoutItsTurn(t *testing.T) {
 		client := redistest.Shared(t).Client(t)
 		tr, out := newTransactor(t, client), newSink()
 		for _, n := range tr.Keyspace().Slots() {
-			if err := client.Set(t.Context(), link.Of(tr).Scripts.Shard(n).Key("sweep"), "v", 0).Err(); err != nil {
-				t.Fatal(err)
-			}
+			redistest.Must(t, client.Set(t.Context(), link.Of(tr).Scripts.Shard(n).Key("sweep"), "v", 0).Err())
 		}
 		emit(t, tr, "a", "e")
 		start(t, tr, out, relay.Config{NoInline: true, NoWakeUps: true, SweepInterval: 10 * time.Millisecond})
@@ -121,17 +115,11 @@ func TestSweepWithoutItsTurn(t *testing.T) {
 		emit(t, tr, last, "e")
 		ctx := redistest.Soon(t)
 		first, err := cluster.NodeForSlot(ctx, slots[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		replica, err := cluster.ReplicaOf(ctx, first)
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		for _, server := range []*redistest.Server{replica, first} {
-			if err := server.Kill(); err != nil {
-				t.Fatal(err)
-			}
+			redistest.Must(t, server.Kill())
 		}
 		start(t, tr, out, relay.Config{NoInline: true, NoWakeUps: true, SweepInterval: 10 * time.Millisecond})
 		redistest.Eventually(t, "the event on another node to be published", func() bool { return out.count("e") == 1 })
@@ -185,15 +173,11 @@ func TestSweepCost(t *testing.T) {
 func cpu(t testing.TB, client *redis.Client) time.Duration {
 	t.Helper()
 	info, err := client.Info(t.Context(), "cpu").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	var sum float64
 	for _, found := range regexp.MustCompile(`used_cpu_(?:sys|user):([0-9.]+)`).FindAllStringSubmatch(info, -1) {
 		seconds, err := strconv.ParseFloat(found[1], 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		sum += seconds
 	}
 	return time.Duration(sum * float64(time.Second))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/luatx/luatx/internal/eval"
+	"github.com/luatx/luatx/internal/sleep"
 )
 
 const (
@@ -54,10 +55,7 @@ func (r *Relay) subscribe(ctx context.Context, channels []string, heard func(int
 		if (denied || try > 0) && outage.first() {
 			r.cfg.Logger.Warn("relay: wake-ups are not heard; events of other processes are found by the sweep", "error", err)
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause/2 + rand.N(pause)):
-		}
+		sleep.For(ctx, pause/2+rand.N(pause))
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
+	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/relay"
 )
@@ -27,9 +28,7 @@ import (
 func elsewhere(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor) *luatx.Transactor {
 	t.Helper()
 	other, err := luatx.New(client, tr.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	return other
 }
 
@@ -144,13 +143,13 @@ func TestWakeUpOfAnEarlierEvent(t *testing.T) {
 // it, is published by another at once.
 func TestStopWakesOthers(t *testing.T) {
 	t.Parallel()
-	const waiting = 20
+	const waiting = 300 // more than a script each would give back within DrainTimeout
 	for name, cfg := range map[string]relay.Config{"inline": {}, "cold": {NoInline: true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			client := redistest.Shared(t).Client(t)
 			tr, out, entered := newTransactor(t, client), newSink(), make(chan struct{}, 100)
-			cfg.SweepInterval, cfg.DrainTimeout, cfg.Concurrency, cfg.BatchSize = time.Hour, 10*time.Millisecond, 1, 1
+			cfg.SweepInterval, cfg.Lease, cfg.DrainTimeout, cfg.Concurrency, cfg.BatchSize = time.Hour, time.Hour, 10*time.Millisecond, 1, 1
 			stop := start(t, tr, relay.PublisherFunc(func(ctx context.Context, events []*message.RawMessage) []error {
 				entered <- struct{}{}
 				<-ctx.Done()
@@ -194,12 +193,8 @@ func TestListenersSurvive(t *testing.T) {
 		t.Parallel()
 		server := redistest.Single(t, redistest.Own())
 		try(t, server.Client(t), func(*luatx.Transactor) {
-			if err := server.Kill(); err != nil {
-				t.Fatal(err)
-			}
-			if err := server.Restart(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			redistest.Must(t, server.Kill())
+			redistest.Must(t, server.Restart(t.Context()))
 		})
 	})
 	t.Run("migrated", func(t *testing.T) {
@@ -209,17 +204,11 @@ func TestListenersSurvive(t *testing.T) {
 			ctx := redistest.Soon(t)
 			n := slot.Of(link.Of(tr).Runner.WakeSubscriptions(tr.Keyspace().Slots())[0][0])
 			from, err := cluster.NodeForSlot(ctx, n)
-			if err != nil {
-				t.Fatal(err)
-			}
+			redistest.Must(t, err)
 			masters, err := cluster.Masters(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
+			redistest.Must(t, err)
 			to := masters[slices.IndexFunc(masters, func(s *redistest.Server) bool { return s != from })]
-			if err := cluster.MigrateSlot(ctx, n, to); err != nil {
-				t.Fatal(err)
-			}
+			redistest.Must(t, cluster.MigrateSlot(ctx, n, to))
 		})
 	})
 }
@@ -232,9 +221,7 @@ func TestWakeUpsAreCoalesced(t *testing.T) {
 	tr := newTransactor(t, redistest.Client(t, proxy.Addr()))
 	hold := proxy.Hold(respproxy.Command("SPUBLISH"))
 	link.Of(tr).Wake(0)
-	if err := hold.Wait(redistest.Soon(t)); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, hold.Wait(redistest.Soon(t)))
 	for range 1000 {
 		link.Of(tr).Wake(0)
 		link.Of(tr).Wake(1)
@@ -272,25 +259,23 @@ func TestNoWakeUps(t *testing.T) {
 func TestDeniedWakeUps(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
-	if err := server.Admin(t).Do(t.Context(), "ACL", "SETUSER", "mute", "reset", "on", ">secret", "~*", "+@all", "-@pubsub").Err(); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, server.Admin(t).Do(t.Context(), "ACL", "SETUSER", "mute", "reset", "on", ">secret", "~*", "+@all", "-@pubsub").Err())
 	client := server.Client(t, func(o *redis.Options) { o.Username, o.Password = "mute", "secret" })
-	var log lines
-	tr, out := newTransactor(t, client, func(c *luatx.Config) { c.Logger = log.logger() }), newSink()
-	start(t, tr, out, relay.Config{NoInline: true, SweepInterval: 10 * time.Millisecond, Logger: log.logger()})
+	var log rig.Lines
+	tr, out := newTransactor(t, client, func(c *luatx.Config) { c.Logger = log.Logger() }), newSink()
+	start(t, tr, out, relay.Config{NoInline: true, SweepInterval: 10 * time.Millisecond, Logger: log.Logger()})
 	for i := range 20 {
 		id := fmt.Sprint("e", i)
 		emit(t, tr, "a", id)
 		redistest.Eventually(t, id+" to be published", func() bool { return out.count(id) == 1 })
 	}
 	for _, word := range []string{"are not woken", "not heard"} {
-		redistest.Eventually(t, "a line about it", func() bool { return log.count(word) > 0 })
-		if n := log.count(word); n != 1 {
+		redistest.Eventually(t, "a line about it", func() bool { return log.Count(word) > 0 })
+		if n := log.Count(word); n != 1 {
 			t.Errorf("%d lines say %q", n, word)
 		}
 	}
-	if n := strings.Count(log.text(), "NOPERM"); n != 2 {
-		t.Errorf("the log names NOPERM %d times:\n%s", n, log.text())
+	if n := strings.Count(log.String(), "NOPERM"); n != 2 {
+		t.Errorf("the log names NOPERM %d times:\n%s", n, log.String())
 	}
 }

@@ -36,15 +36,8 @@ func newShop(t testing.TB, client redis.UniversalClient, change ...func(*luatx.C
 		c(&cfg)
 	}
 	tr, err := luatx.New(client, cfg)
-	must(t, err)
+	redistest.Must(t, err)
 	return &shop{tr, client, tr.Keyspace().Slots()[0]}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func body(id string) string {
@@ -73,7 +66,7 @@ func (s *shop) settle(t testing.TB, what string, ids ...string) {
 	}
 	how := shard.Settling{Attempts: 10, Base: time.Second, Cap: time.Minute, Retention: time.Hour}
 	settled, err := link.Of(s.tr).Scripts.Settle(redistest.Soon(t), link.Of(s.tr).Scripts.Shard(s.slot), how, batch)
-	must(t, err)
+	redistest.Must(t, err)
 	for i, d := range settled.Done {
 		if d != what {
 			t.Fatalf("%s: %s instead of %s", ids[i], d, what)
@@ -84,16 +77,16 @@ func (s *shop) settle(t testing.TB, what string, ids ...string) {
 // furnish makes a shard with an event in every state: leased, pending, parked and sent, and a lane of three.
 func (s *shop) furnish(t testing.TB) {
 	t.Helper()
-	must(t, s.emit(redistest.Soon(t), "leased", "pending", "parked", "sent"))
+	redistest.Must(t, s.emit(redistest.Soon(t), "leased", "pending", "parked", "sent"))
 	s.settle(t, "parked", "parked")
 	s.settle(t, "sent", "sent")
 	claim, err := link.Of(s.tr).Scripts.Claim(redistest.Soon(t), link.Of(s.tr).Scripts.Shard(s.slot), shard.Claiming{Limit: 1, Lease: time.Hour, Attempts: 10})
-	must(t, err)
+	redistest.Must(t, err)
 	if len(claim.Events) != 1 || claim.Events[0].ID != "leased" {
 		t.Fatalf("claimed %+v", claim.Events)
 	}
 	_, err = s.tr.Enqueue(redistest.Soon(t), "a", laned("first"), laned("second"), laned("third"))
-	must(t, err)
+	redistest.Must(t, err)
 }
 
 // laned is an event of the one lane.
@@ -101,13 +94,13 @@ func laned(id string) luatx.Event { return luatx.Event{ID: id, Key: "lane", Body
 
 func (s *shop) do(t testing.TB, args ...any) {
 	t.Helper()
-	must(t, s.client.Do(redistest.Soon(t), args...).Err())
+	redistest.Must(t, s.client.Do(redistest.Soon(t), args...).Err())
 }
 
 func newWorker(t testing.TB, tr *luatx.Transactor, cfg repair.Config) *repair.Worker {
 	t.Helper()
 	w, err := repair.New(tr, cfg)
-	must(t, err)
+	redistest.Must(t, err)
 	return w
 }
 
@@ -116,7 +109,7 @@ func named(t testing.TB, list iter.Seq2[repair.Finding, error]) []string {
 	t.Helper()
 	var lines []string
 	for f, err := range list {
-		must(t, err)
+		redistest.Must(t, err)
 		lines = append(lines, name(f))
 	}
 	slices.Sort(lines)

@@ -41,7 +41,7 @@ func (s *shop) read(t testing.TB) state {
 	st := state{map[string]string{}, map[string]map[string]string{}, map[string]map[string]float64{}, "", time.Now()}
 	for name, wanted := range wantedTypes {
 		kind, err := s.client.Type(ctx, s.key(name)).Result()
-		must(t, err)
+		redistest.Must(t, err)
 		st.types[name] = kind
 		if kind != wanted {
 			continue
@@ -59,7 +59,7 @@ func (s *shop) read(t testing.TB) state {
 		case "string":
 			st.seq, err = s.client.Get(ctx, s.key(name)).Result()
 		}
-		must(t, err)
+		redistest.Must(t, err)
 	}
 	return st
 }

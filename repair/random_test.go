@@ -61,7 +61,7 @@ func healed(rt rapid.TB, t testing.TB, s *shop) { //nolint:thelper // rapid has 
 		rt.Fatalf("a dry run has changed\n%v\nto\n%v", before, again)
 	}
 	for f, err := range w.Fix(redistest.Soon(t)) {
-		must(t, err)
+		redistest.Must(t, err)
 		if f.Fixed != f.Kind.Fixable() {
 			rt.Fatalf("%s: fixed %t", f, f.Fixed)
 		}

@@ -5,6 +5,7 @@
 package repair
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -45,18 +46,10 @@ const (
 )
 
 func (c Config) withDefaults() Config {
-	if c.Interval == 0 {
-		c.Interval = 10 * time.Minute
-	}
-	if c.Step == 0 {
-		c.Step = 100
-	}
-	if c.Lease == 0 {
-		c.Lease = 30 * time.Second
-	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
+	c.Interval = cmp.Or(c.Interval, 10*time.Minute)
+	c.Step = cmp.Or(c.Step, 100)
+	c.Lease = cmp.Or(c.Lease, 30*time.Second)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c
 }
 

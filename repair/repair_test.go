@@ -174,7 +174,7 @@ func TestHealedWorksAgain(t *testing.T) {
 		ids := map[string]int{}
 		for range 3 { // what was leased before is claimed by itself
 			claim, err := link.Of(s.tr).Scripts.Claim(redistest.Soon(t), link.Of(s.tr).Scripts.Shard(s.slot), shard.Claiming{Limit: 10, Lease: time.Hour, Attempts: 10})
-			must(t, err)
+			redistest.Must(t, err)
 			for _, e := range claim.Events {
 				ids[e.ID] = e.Attempt
 			}
@@ -185,7 +185,7 @@ func TestHealedWorksAgain(t *testing.T) {
 		s.do(t, "HSET", s.key("inbox:a"), "start", ago(3*retention))
 		named(t, w.Fix(redistest.Soon(t)))
 		other, err := luatx.New(client, luatx.Config{Namespace: s.tr.Config().Namespace, Keyspace: luatx.OwnTags()})
-		must(t, err)
+		redistest.Must(t, err)
 		if got := named(t, newWorker(t, other, repair.Config{}).Fix(redistest.Soon(t), s.slot)); !slices.Equal(got, []string{"foreign inbox:a"}) {
 			t.Errorf("a Transactor of another keyspace found %q", got)
 		}
@@ -206,7 +206,7 @@ func TestForeign(t *testing.T) {
 		s.furnish(t)
 		s.do(t, "ZADD", s.key("pending"), 1, "x")
 		other, err := luatx.New(client, luatx.Config{Namespace: s.tr.Config().Namespace, Keyspace: luatx.OwnTags()})
-		must(t, err)
+		redistest.Must(t, err)
 		w := newWorker(t, other, repair.Config{})
 		for _, generation := range []string{"inbox:a", "inbox:b"} {
 			if generation == "inbox:b" {
@@ -215,7 +215,7 @@ func TestForeign(t *testing.T) {
 			before := s.read(t)
 			found := 0
 			for f, err := range w.Fix(redistest.Soon(t), s.slot) {
-				must(t, err)
+				redistest.Must(t, err)
 				if found++; f.Kind != repair.Foreign || f.Fixed || !strings.Contains(f.Detail, "1 partitions") || found > 1 {
 					t.Errorf("found %s", f)
 				}
@@ -239,7 +239,7 @@ func TestSteps(t *testing.T) {
 			for i := range ids {
 				ids[i] = fmt.Sprintf("e%04d", i)
 			}
-			must(t, s.emit(redistest.Soon(t), ids...))
+			redistest.Must(t, s.emit(redistest.Soon(t), ids...))
 			var args []any
 			for _, id := range ids[:n/2] {
 				args = append(args, id)
@@ -274,9 +274,9 @@ func TestSweep(t *testing.T) {
 	t.Parallel()
 	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
 	s := newShop(t, redistest.Client(t, proxy.Addr()), func(c *luatx.Config) { c.Keyspace = luatx.OwnTags() })
-	must(t, s.emit(redistest.Soon(t), "1"))
+	redistest.Must(t, s.emit(redistest.Soon(t), "1"))
 	_, err := s.tr.Transact(redistest.Soon(t), "b", func(tx *luatx.Tx) error { return tx.Emit(luatx.Event{ID: "2", Body: []byte(body("2"))}) })
-	must(t, err)
+	redistest.Must(t, err)
 	w := newWorker(t, s.tr, repair.Config{})
 	named(t, w.Fix(redistest.Soon(t))) // the server learns the script
 	before := proxy.Count("EVALSHA")
@@ -290,7 +290,7 @@ func TestSweep(t *testing.T) {
 func TestListing(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
-	must(t, server.Admin(t).Do(t.Context(), "ACL", "SETUSER", "limited", "on", ">secret", "~*", "+@all", "-hscan").Err())
+	redistest.Must(t, server.Admin(t).Do(t.Context(), "ACL", "SETUSER", "limited", "on", ">secret", "~*", "+@all", "-hscan").Err())
 	client := server.Client(t, func(o *redis.Options) { o.Username, o.Password = "limited", "secret" })
 	s := newShop(t, client, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(4).WithPrefix(c.Namespace) })
 	for _, n := range s.tr.Keyspace().Slots() {
@@ -306,7 +306,7 @@ func TestListing(t *testing.T) {
 		}
 	}
 	for _, err := range w.Fix(redistest.Soon(t)) {
-		must(t, err)
+		redistest.Must(t, err)
 		break
 	}
 	for i, n := range s.tr.Keyspace().Slots() { // what was left early has come to the end of its step

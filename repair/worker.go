@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/luatx/luatx/internal/shard"
+	"github.com/luatx/luatx/internal/sleep"
 )
 
 // errTurnLost ends a round: another process has taken it over.
@@ -25,11 +26,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	defer w.running.Store(false)
 	for ctx.Err() == nil {
-		wait := w.turn(ctx)
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait):
-		}
+		sleep.For(ctx, w.turn(ctx))
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package repair_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -22,6 +21,7 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
+	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/relay"
@@ -44,40 +44,14 @@ func run(t testing.TB, w *repair.Worker) (stop func()) {
 	return stop
 }
 
-// logs is a place for log lines that goroutines share.
-type logs struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logs) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logs) count(text string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.b.String(), text)
-}
-
-func (l *logs) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
-
-func (l *logs) text() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // TestRun holds that damage is fixed within an interval, again and again, in one log line a sort, and counted.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
-		s, out := newShop(t, client), &logs{}
+		s, out := newShop(t, client), &rig.Lines{}
 		s.furnish(t)
 		s.do(t, "SET", s.key("void"), "v")
-		w := newWorker(t, s.tr, repair.Config{Interval: 5 * time.Millisecond, Logger: out.logger()})
+		w := newWorker(t, s.tr, repair.Config{Interval: 5 * time.Millisecond, Logger: out.Logger()})
 		stop := run(t, w)
 		redistest.Eventually(t, "the first round", func() bool { return w.Stats().Rounds > 0 })
 		if err := w.Run(t.Context()); err == nil {
@@ -93,8 +67,8 @@ func TestRun(t *testing.T) {
 		if stats.Fixed[repair.Orphan] != 6 || stats.Reported[repair.WrongType] < 3 || stats.Shards < 3 || stats.Errors != 0 || stats.LastRound.IsZero() || stats.Took <= 0 {
 			t.Errorf("%+v", stats)
 		}
-		if out.count("repair: fixed") != 2 || out.count("findings=3") != 2 || out.count("needs a person") < 3 {
-			t.Errorf("logged\n%s", out.text())
+		if out.Count("repair: fixed") != 2 || out.Count("findings=3") != 2 || out.Count("needs a person") < 3 {
+			t.Errorf("logged\n%s", out.String())
 		}
 		if got := named(t, w.Check(redistest.Soon(t))); !slices.Equal(got, []string{"type void"}) {
 			t.Errorf("left: %q", got)
@@ -111,7 +85,7 @@ func TestOneAtATime(t *testing.T) {
 		s.furnish(t)
 		turn := func(who string, hold, interval, next time.Duration) (bool, time.Duration) {
 			turned, err := link.Of(s.tr).Scripts.Turn(redistest.Soon(t), link.Of(s.tr).Scripts.Shard(s.slot), shard.Turning{Owner: who, Hold: hold, Interval: interval, Next: next, At: shard.NoPlace})
-			must(t, err)
+			redistest.Must(t, err)
 			return turned.Mine, turned.Wait
 		}
 		w := newWorker(t, s.tr, repair.Config{Interval: time.Hour, Lease: time.Hour})
@@ -148,26 +122,26 @@ func TestOneAtATime(t *testing.T) {
 // TestTurnLost holds that a worker that was slow ends its round when another has taken over.
 func TestTurnLost(t *testing.T) {
 	t.Parallel()
-	proxy, out := redistest.Proxy(t, redistest.Shared(t).Addr()), &logs{}
+	proxy, out := redistest.Proxy(t, redistest.Shared(t).Addr()), &rig.Lines{}
 	s := newShop(t, redistest.Client(t, proxy.Addr()))
 	s.furnish(t)
-	w := newWorker(t, s.tr, repair.Config{Interval: time.Hour, Lease: 100 * time.Millisecond, Logger: out.logger()})
+	w := newWorker(t, s.tr, repair.Config{Interval: time.Hour, Lease: 100 * time.Millisecond, Logger: out.Logger()})
 	hold := respproxy.NewHold()
 	proxy.Next(1, respproxy.Command("EXISTS"), respproxy.HoldBy(hold))
 	run(t, w)
 	redistest.Eventually(t, "another to take over", func() bool {
 		admin := redistest.Shared(t).Client(t)
 		other, err := luatx.New(admin, s.tr.Config())
-		must(t, err)
+		redistest.Must(t, err)
 		if n, err := admin.Exists(t.Context(), s.key("repair")).Result(); err != nil || n == 0 {
 			return false
 		}
 		turned, err := link.Of(other).Scripts.Turn(redistest.Soon(t), link.Of(other).Scripts.Shard(s.slot), shard.Turning{Owner: "another", Hold: time.Hour, Interval: time.Hour, At: shard.NoPlace})
-		must(t, err)
+		redistest.Must(t, err)
 		return turned.Mine
 	})
 	hold.Release()
-	redistest.Eventually(t, "the round to end", func() bool { return out.count("taken the round over") == 1 })
+	redistest.Eventually(t, "the round to end", func() bool { return out.Count("taken the round over") == 1 })
 	if stats := w.Stats(); stats.Rounds != 0 || stats.Steps != 0 {
 		t.Errorf("%+v", stats)
 	}
@@ -181,16 +155,16 @@ func TestRoundsGoOn(t *testing.T) {
 	for name, lease := range map[string]time.Duration{"process dies": 150 * time.Millisecond, "process stops": time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			proxy, out, hold := redistest.Proxy(t, redistest.Shared(t).Addr()), &logs{}, respproxy.NewHold()
+			proxy, out, hold := redistest.Proxy(t, redistest.Shared(t).Addr()), &rig.Lines{}, respproxy.NewHold()
 			s := newShop(t, redistest.Shared(t).Client(t), func(c *luatx.Config) { c.Keyspace = luatx.Partitions(4).WithPrefix(c.Namespace) })
 			slots := s.tr.Keyspace().Slots()
 			damage := func() {
 				for _, n := range slots {
-					must(t, s.client.ZAdd(t.Context(), link.Of(s.tr).Scripts.Shard(n).Key("pending"), redis.Z{Score: 1, Member: "gone"}).Err())
+					redistest.Must(t, s.client.ZAdd(t.Context(), link.Of(s.tr).Scripts.Shard(n).Key("pending"), redis.Z{Score: 1, Member: "gone"}).Err())
 				}
 			}
 			damage()
-			must(t, s.client.HSet(t.Context(), s.key("repair"), "at", slots[0]).Err())
+			redistest.Must(t, s.client.HSet(t.Context(), s.key("repair"), "at", slots[0]).Err())
 			third := respproxy.Containing(link.Of(s.tr).Scripts.Shard(slots[2]).Key("pending"))
 			proxy.On(func(cmd []string) respproxy.Action {
 				switch {
@@ -202,22 +176,22 @@ func TestRoundsGoOn(t *testing.T) {
 				return respproxy.Delay(60 * time.Millisecond) // longer than a third of the short lease: the worker notes where it stands
 			})
 			other, err := luatx.New(redistest.Client(t, proxy.Addr(), func(o *redis.Options) { o.ReadTimeout = time.Second }), s.tr.Config())
-			must(t, err)
+			redistest.Must(t, err)
 			stop := run(t, newWorker(t, other, repair.Config{Interval: time.Hour, Lease: lease, Logger: slog.New(slog.DiscardHandler)}))
-			must(t, hold.Wait(redistest.Soon(t)))
+			redistest.Must(t, hold.Wait(redistest.Soon(t)))
 			defer hold.Release()
 
 			damage()
 			if name == "process stops" {
 				stop()
 			}
-			w := newWorker(t, s.tr, repair.Config{Interval: time.Hour, Lease: time.Hour, Logger: out.logger()})
+			w := newWorker(t, s.tr, repair.Config{Interval: time.Hour, Lease: time.Hour, Logger: out.Logger()})
 			run(t, w)
 			redistest.Eventually(t, "a round", func() bool { return w.Stats().Rounds == 1 })
 			var order []int
-			for _, found := range regexp.MustCompile(`slot (\d+):`).FindAllStringSubmatch(out.text(), -1) {
+			for _, found := range regexp.MustCompile(`slot (\d+):`).FindAllStringSubmatch(out.String(), -1) {
 				n, err := strconv.Atoi(found[1])
-				must(t, err)
+				redistest.Must(t, err)
 				order = append(order, n)
 			}
 			if want := slices.Concat(slots[2:], slots[:2]); !slices.Equal(order, want) {
@@ -236,7 +210,7 @@ func TestRoundsComeBack(t *testing.T) {
 			proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
 			s := newShop(t, redistest.Client(t, proxy.Addr()), func(c *luatx.Config) { c.Keyspace = luatx.Partitions(4).WithPrefix(c.Namespace) })
 			for _, n := range s.tr.Keyspace().Slots() {
-				must(t, s.client.ZAdd(t.Context(), link.Of(s.tr).Scripts.Shard(n).Key("pending"), redis.Z{Score: 1, Member: "gone"}).Err())
+				redistest.Must(t, s.client.ZAdd(t.Context(), link.Of(s.tr).Scripts.Shard(n).Key("pending"), redis.Z{Score: 1, Member: "gone"}).Err())
 			}
 			w := newWorker(t, s.tr, repair.Config{Interval: time.Hour, Lease: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
 			fails, passes := respproxy.Containing(link.Of(s.tr).Scripts.Shard(s.tr.Keyspace().Slots()[2]).Key("pending")), int64(0)
@@ -267,18 +241,18 @@ func TestSickServer(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
 	admin := server.Admin(t)
-	must(t, admin.Do(t.Context(), "ACL", "SETUSER", "sick", "on", ">secret", "~*", "+@all", "-zscan", "-hscan").Err())
+	redistest.Must(t, admin.Do(t.Context(), "ACL", "SETUSER", "sick", "on", ">secret", "~*", "+@all", "-zscan", "-hscan").Err())
 	s := newShop(t, server.Client(t, func(o *redis.Options) { o.Username, o.Password = "sick", "secret" }))
 	s.furnish(t)
 	s.do(t, "ZADD", s.key("pending"), 1, "x")
-	w := newWorker(t, s.tr, repair.Config{Interval: time.Millisecond, Logger: (&logs{}).logger()})
+	w := newWorker(t, s.tr, repair.Config{Interval: time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
 	run(t, w)
 	redistest.Eventually(t, "errors", func() bool { return w.Stats().Errors > 3 })
-	must(t, admin.Do(t.Context(), "SET", s.key("repair"), "v").Err())
+	redistest.Must(t, admin.Do(t.Context(), "SET", s.key("repair"), "v").Err())
 	errs := w.Stats().Errors
 	redistest.Eventually(t, "an error about the turn", func() bool { return w.Stats().Errors > errs+1 })
-	must(t, admin.Do(t.Context(), "DEL", s.key("repair")).Err())
-	must(t, admin.Do(t.Context(), "ACL", "SETUSER", "sick", "+@all").Err())
+	redistest.Must(t, admin.Do(t.Context(), "DEL", s.key("repair")).Err())
+	redistest.Must(t, admin.Do(t.Context(), "ACL", "SETUSER", "sick", "+@all").Err())
 	redistest.Eventually(t, "the orphan to be removed", func() bool { return w.Stats().Fixed[repair.Orphan] == 1 })
 }
 
@@ -287,7 +261,7 @@ func TestDocumentedUser(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
 	granted, err := server.Binary().Rules("repair")
-	must(t, err)
+	redistest.Must(t, err)
 	s := newShop(t, server.Admin(t))
 	args := []any{"ACL", "SETUSER", "repair", "reset", "on", ">secret", "~" + s.tr.Config().Namespace + ":*"}
 	for _, rule := range granted {
@@ -295,7 +269,7 @@ func TestDocumentedUser(t *testing.T) {
 	}
 	s.do(t, args...)
 	limited, err := luatx.New(server.Client(t, func(o *redis.Options) { o.Username, o.Password = "repair", "secret" }), s.tr.Config())
-	must(t, err)
+	redistest.Must(t, err)
 	for _, c := range invariants {
 		if c.name == "turn of another type" {
 			continue
@@ -305,14 +279,14 @@ func TestDocumentedUser(t *testing.T) {
 			s.damage(t, command)
 		}
 		for _, err := range newWorker(t, limited, repair.Config{}).Fix(redistest.Soon(t)) {
-			must(t, err)
+			redistest.Must(t, err)
 		}
 		for name := range maps.Keys(wantedTypes) {
 			s.do(t, "DEL", s.key(name))
 		}
 	}
 	s.furnish(t)
-	w := newWorker(t, limited, repair.Config{Interval: time.Millisecond, Logger: (&logs{}).logger()})
+	w := newWorker(t, limited, repair.Config{Interval: time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
 	run(t, w)
 	redistest.Eventually(t, "rounds", func() bool { return w.Stats().Rounds > 2 })
 	if w.Stats().Errors > 0 {
@@ -356,7 +330,7 @@ func TestBesideCommitsAndRelays(t *testing.T) {
 			t.Parallel()
 			s := newShop(t, client)
 			const callers, each, perTx = 4, 50, 3
-			w := newWorker(t, s.tr, repair.Config{Step: 20, Interval: time.Millisecond, Logger: (&logs{}).logger()})
+			w := newWorker(t, s.tr, repair.Config{Step: 20, Interval: time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
 			out := &published{times: map[string]int{}}
 			startRelay(t, s.tr, out)
 			stop := run(t, w)
@@ -400,7 +374,7 @@ func TestBesideCommitsAndRelays(t *testing.T) {
 			redistest.Eventually(t, "all to be published", func() bool { return out.number() == 2*callers*each*perTx })
 			redistest.Eventually(t, "all to be settled", func() bool {
 				c, err := outbox.NewStore(s.tr).Counts(t.Context())
-				must(t, err)
+				redistest.Must(t, err)
 				return c.Pending == 0 && c.Leased == 0 && c.Parked == 0 && c.Sent == 2*callers*each*perTx
 			})
 			if stats := w.Stats(); stats.Fixed[repair.Unindexed] == 0 || stats.Errors > 0 {
@@ -419,7 +393,7 @@ func startRelay(t testing.TB, tr *luatx.Transactor, p relay.Publisher) {
 	r, err := relay.New(tr, p, relay.Config{
 		SweepInterval: 20 * time.Millisecond, BackoffBase: time.Millisecond, BackoffCap: 10 * time.Millisecond, Attempts: 1000,
 	})
-	must(t, err)
+	redistest.Must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()

@@ -67,7 +67,7 @@ func (s *pump) claimKeys(ctx context.Context, lease string, heads []*held, room 
 	}
 	var mine []*held
 	for _, h := range heads {
-		if others[h.key] {
+		if slices.Contains(others, h.key) {
 			s.giveBack(h)
 			continue
 		}
@@ -98,22 +98,22 @@ func (s *pump) leaseRows(ctx context.Context, lease string, n int) (rows []row, 
 		earlier = " AND e.parked = FALSE"
 	}
 	if s.dialect.Returning {
-		rows, err = s.rows(ctx, s.cfg.DB, s.dialect.statement(
+		rows, err = query(ctx, s.cfg.DB, event, s.dialect.statement(
 			"WITH due AS MATERIALIZED (SELECT o.id FROM %[1]s o WHERE "+due+s.dialect.SkipLocked+")"+
 				" UPDATE %[1]s SET lease = ?, next_attempt_at = NOW_MS + ?, attempts = attempts + 1 WHERE id IN (SELECT id FROM due) RETURNING "+columns,
 			s.table, earlier), n, lease, s.cfg.Lease.Milliseconds())
 	} else {
-		err = s.inTx(ctx, func(tx *sql.Tx) error {
-			ids, err := s.ids(ctx, tx, s.dialect.statement("SELECT o.id FROM %[1]s o WHERE "+due+s.dialect.SkipLocked, s.table, earlier), n)
+		err = inTx(ctx, s.cfg.DB, s.dialect.Isolation, func(tx *sql.Tx) error {
+			ids, err := query(ctx, tx, value[int64], s.dialect.statement("SELECT o.id FROM %[1]s o WHERE "+due+s.dialect.SkipLocked, s.table, earlier), n)
 			if err != nil || len(ids) == 0 {
 				return err
 			}
 			in := "id IN (" + marks(len(ids)) + ")"
 			update := s.dialect.statement("UPDATE %[1]s SET lease = ?, next_attempt_at = NOW_MS + ?, attempts = attempts + 1 WHERE "+in, s.table)
-			if _, err := tx.ExecContext(ctx, update, append([]any{lease, s.cfg.Lease.Milliseconds()}, ids...)...); err != nil {
+			if _, err := tx.ExecContext(ctx, update, append([]any{lease, s.cfg.Lease.Milliseconds()}, anys(ids)...)...); err != nil {
 				return err
 			}
-			rows, err = s.rows(ctx, tx, s.dialect.statement("SELECT "+columns+" FROM %[1]s WHERE "+in, s.table), ids...)
+			rows, err = query(ctx, tx, event, s.dialect.statement("SELECT "+columns+" FROM %[1]s WHERE "+in, s.table), anys(ids)...)
 			return err
 		})
 	}
@@ -122,27 +122,14 @@ func (s *pump) leaseRows(ctx context.Context, lease string, n int) (rows []row, 
 }
 
 // contested are the ordering keys that another lease holds, too.
-func (s *pump) contested(ctx context.Context, lease string, heads []*held) (map[string]bool, error) {
+func (s *pump) contested(ctx context.Context, lease string, heads []*held) ([]string, error) {
 	args := []any{lease}
 	for _, h := range heads {
 		args = append(args, h.key)
 	}
-	rows, err := s.cfg.DB.QueryContext(ctx, s.dialect.statement(
+	return query(ctx, s.cfg.DB, value[string], s.dialect.statement(
 		"SELECT DISTINCT ordering_key FROM %[1]s WHERE published = FALSE AND lease IS NOT NULL AND lease <> ? AND next_attempt_at > NOW_MS AND ordering_key IN ("+marks(len(heads))+")",
 		s.table), args...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }() // its error is that of Err
-	others := map[string]bool{}
-	for rows.Next() {
-		var key string
-		if err := rows.Scan(&key); err != nil {
-			return nil, err
-		}
-		others[key] = true
-	}
-	return others, rows.Err()
 }
 
 // followers leases the rows behind claimed ones, in order: nobody else may claim them, since nobody has published what
@@ -154,34 +141,35 @@ func (s *pump) followers(ctx context.Context, lease string, heads []*held, room 
 		first[h.key] = h
 		args = append(args, h.key)
 	}
-	rows, err := s.cfg.DB.QueryContext(ctx, s.dialect.statement(
+	type candidate struct {
+		row
+		isParked, waits bool
+	}
+	scan := func(rows *sql.Rows) (c candidate, err error) {
+		err = c.scan(rows, &c.isParked, &c.waits)
+		return c, err
+	}
+	found, err := query(ctx, s.cfg.DB, scan, s.dialect.statement(
 		"SELECT "+columns+", parked, next_attempt_at > NOW_MS FROM %[1]s WHERE published = FALSE AND ordering_key IN ("+marks(len(heads))+") ORDER BY id LIMIT ?",
 		s.table), append(args, room+len(heads))...)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = rows.Close() }() // its error is that of Err
 	ids := []any{}
-	for rows.Next() {
-		var r row
-		var isParked, waits bool
-		if err := r.scan(rows, &isParked, &waits); err != nil {
-			return nil, err
-		}
-		head := first[r.key]
+	for _, c := range found {
+		head := first[c.key]
 		switch {
-		case head == nil || r.id <= head.id || isParked && s.cfg.SkipParked:
-		case isParked || r.attempts > 0 && waits || r.attempts >= s.cfg.Attempts:
-			delete(first, r.key) // what is behind it waits
+		case head == nil || c.id <= head.id || c.isParked && s.cfg.SkipParked:
+		case c.isParked || c.attempts > 0 && c.waits || c.attempts >= s.cfg.Attempts:
+			delete(first, c.key) // what is behind it waits
 		default:
-			later = append(later, &held{row: r, lease: lease, until: head.until})
-			ids = append(ids, r.id)
+			later = append(later, &held{row: c.row, lease: lease, until: head.until})
+			ids = append(ids, c.id)
 		}
 	}
-	if err := rows.Err(); err != nil || len(ids) == 0 {
-		return nil, err
+	if len(ids) == 0 {
+		return nil, nil
 	}
-	_ = rows.Close() // before the next statement: there may be one connection
 	result, err := s.cfg.DB.ExecContext(ctx, s.dialect.statement(
 		"UPDATE %[1]s SET lease = ?, next_attempt_at = NOW_MS + ? WHERE published = FALSE AND parked = FALSE AND id IN ("+marks(len(ids))+")", s.table),
 		append([]any{lease, s.cfg.Lease.Milliseconds()}, ids...)...)
@@ -229,36 +217,33 @@ type querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-func (s *pump) rows(ctx context.Context, db querier, query string, args ...any) (out []row, err error) {
-	rows, err := db.QueryContext(ctx, query, args...)
+// query returns what scan makes of each row of a query.
+func query[T any](ctx context.Context, db querier, scan func(*sql.Rows) (T, error), statement string, args ...any) (out []T, err error) {
+	rows, err := db.QueryContext(ctx, statement, args...)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = rows.Close() }() // its error is that of Err
 	for rows.Next() {
-		var r row
-		if err := r.scan(rows); err != nil {
+		v, err := scan(rows)
+		if err != nil {
 			return nil, err
 		}
-		out = append(out, r)
+		out = append(out, v)
 	}
 	return out, rows.Err()
 }
 
-func (s *pump) ids(ctx context.Context, db querier, query string, args ...any) (ids []any, err error) {
-	rows, err := db.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }() // its error is that of Err
-	for rows.Next() {
-		var id int64
-		if err := rows.Scan(&id); err != nil {
-			return nil, err
-		}
-		ids = append(ids, id)
-	}
-	return ids, rows.Err()
+// value scans the only column.
+func value[T any](rows *sql.Rows) (v T, err error) {
+	err = rows.Scan(&v)
+	return v, err
+}
+
+// event scans the columns.
+func event(rows *sql.Rows) (r row, err error) {
+	err = r.scan(rows)
+	return r, err
 }
 
 // scan reads the columns, and what follows them.
@@ -269,8 +254,9 @@ func (r *row) scan(rows *sql.Rows, more ...any) error {
 	return err
 }
 
-func (p *OutboxPublisher) inTx(ctx context.Context, fn func(*sql.Tx) error) error {
-	tx, err := p.cfg.DB.BeginTx(ctx, &sql.TxOptions{Isolation: p.dialect.Isolation})
+// inTx runs fn in a transaction of the library's own, and commits it unless fn fails.
+func inTx(ctx context.Context, db *sql.DB, isolation sql.IsolationLevel, fn func(*sql.Tx) error) error {
+	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: isolation})
 	if err != nil {
 		return err
 	}

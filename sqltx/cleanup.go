@@ -1,6 +1,7 @@
 package sqltx
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -43,40 +44,24 @@ type CleanupConfig struct {
 // InboxCleanup returns the cleanup of an inbox: ids are forgotten after the retention, which must be longer than a
 // message may be delivered again.
 func InboxCleanup(cfg InboxConfig) CleanupConfig {
-	if cfg.Table == "" {
-		cfg.Table = DefaultInboxTable
-	}
-	return CleanupConfig{DB: cfg.DB, Table: cfg.Table, Dialect: cfg.Dialect}
+	return CleanupConfig{DB: cfg.DB, Table: cmp.Or(cfg.Table, DefaultInboxTable), Dialect: cfg.Dialect}
 }
 
 // OutboxCleanup returns the cleanup of an outbox. It deletes published events only, however old the others are.
 func OutboxCleanup(cfg OutboxConfig) CleanupConfig {
-	if cfg.Table == "" {
-		cfg.Table = DefaultOutboxTable
-	}
-	return CleanupConfig{DB: cfg.DB, Table: cfg.Table, Dialect: cfg.Dialect}
+	return CleanupConfig{DB: cfg.DB, Table: cmp.Or(cfg.Table, DefaultOutboxTable), Dialect: cfg.Dialect}
 }
 
 func (c CleanupConfig) withDefaults() CleanupConfig {
-	if c.Retention == 0 {
-		c.Retention = 7 * 24 * time.Hour
-	}
-	if c.Interval == 0 {
-		c.Interval = time.Minute
-	}
-	if c.Column == "" {
-		c.Column = "created_at"
-	}
-	if c.ChunkSize == 0 {
-		c.ChunkSize = 500
-	}
+	c.Retention = cmp.Or(c.Retention, 7*24*time.Hour)
+	c.Interval = cmp.Or(c.Interval, time.Minute)
+	c.Column = cmp.Or(c.Column, "created_at")
+	c.ChunkSize = cmp.Or(c.ChunkSize, 500)
 	c.Condition = strings.TrimSpace(c.Condition)
 	if word, rest, _ := strings.Cut(c.Condition, " "); strings.EqualFold(word, "AND") {
 		c.Condition = rest
 	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c
 }
 
@@ -152,8 +137,8 @@ func (c *cleanup) round(ctx context.Context) (deleted int, err error) {
 	for {
 		start := time.Now()
 		n, err := c.chunk(ctx)
-		deleted += n
-		if err != nil || n < c.cfg.ChunkSize {
+		deleted += int(n)
+		if err != nil || int(n) < c.cfg.ChunkSize {
 			return deleted, err
 		}
 		if !sleep.For(ctx, time.Since(start)) {
@@ -164,26 +149,17 @@ func (c *cleanup) round(ctx context.Context) (deleted int, err error) {
 
 // chunk deletes up to ChunkSize rows. The read of the columns and the DELETE share a transaction, so the table cannot
 // change between the two.
-func (c *cleanup) chunk(ctx context.Context) (int, error) {
-	tx, err := c.cfg.DB.BeginTx(ctx, &sql.TxOptions{Isolation: c.dialect.Isolation})
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = tx.Rollback() }() // has no effect after the commit
-	columns, err := c.columns(ctx, tx)
-	if err != nil {
-		return 0, fmt.Errorf("cleanup: read the columns of %s: %w", c.cfg.Table, err)
-	}
-	statement, args := c.statement(columns)
-	result, err := tx.ExecContext(ctx, statement, args...)
-	if err != nil {
-		return 0, err
-	}
-	n, err := result.RowsAffected()
-	if err != nil {
-		return 0, err
-	}
-	return int(n), tx.Commit()
+func (c *cleanup) chunk(ctx context.Context) (deleted int64, err error) {
+	err = inTx(ctx, c.cfg.DB, c.dialect.Isolation, func(tx *sql.Tx) error {
+		columns, err := c.columns(ctx, tx)
+		if err != nil {
+			return fmt.Errorf("cleanup: read the columns of %s: %w", c.cfg.Table, err)
+		}
+		statement, args := c.statement(columns)
+		deleted, err = sqlTransaction{tx}.Exec(ctx, statement, args...)
+		return err
+	})
+	return deleted, err
 }
 
 // columns returns the names of the table's columns. A query resolves the table's name exactly as the DELETE does.

@@ -1,6 +1,7 @@
 package sqltx
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -44,9 +45,7 @@ type inbox struct {
 }
 
 func newInbox(cfg InboxConfig) (*inbox, error) {
-	if cfg.Table == "" {
-		cfg.Table = DefaultInboxTable
-	}
+	cfg.Table = cmp.Or(cfg.Table, DefaultInboxTable)
 	if cfg.MessageID == nil {
 		cfg.MessageID = message.IdentityOf
 	}

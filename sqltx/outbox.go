@@ -1,6 +1,7 @@
 package sqltx
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"database/sql"
@@ -45,9 +46,7 @@ type outbox struct {
 }
 
 func newOutbox(cfg OutboxConfig) (*outbox, error) {
-	if cfg.Table == "" {
-		cfg.Table = DefaultOutboxTable
-	}
+	cfg.Table = cmp.Or(cfg.Table, DefaultOutboxTable)
 	if cfg.OrderingKey == nil {
 		cfg.OrderingKey = (*message.Message).PartitionKey
 	}
@@ -135,9 +134,7 @@ func (o *outbox) row(ctx context.Context, output *message.Message, id func() str
 	if err != nil {
 		return row{}, err
 	}
-	if r.topic == "" {
-		r.topic = o.cfg.Topic
-	}
+	r.topic = cmp.Or(r.topic, o.cfg.Topic)
 	r.key = o.cfg.OrderingKey(output)
 	for _, part := range []struct{ name, text string }{{"topic", r.topic}, {"event type", r.eventType}, {"ordering key", r.key}} {
 		if err := storable(part.name, part.text); err != nil {

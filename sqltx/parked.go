@@ -2,6 +2,7 @@ package sqltx
 
 import (
 	"context"
+	"database/sql"
 	"iter"
 
 	"github.com/luatx/luatx/message"
@@ -49,26 +50,21 @@ func (p *OutboxPublisher) Parked(ctx context.Context) iter.Seq2[ParkedEvent, err
 	}
 }
 
-func (p *OutboxPublisher) parkedAfter(ctx context.Context, last int64) (page []ParkedEvent, err error) {
-	rows, err := p.cfg.DB.QueryContext(ctx, p.dialect.statement(
-		"SELECT "+columns+", COALESCE(last_error, '') FROM %[1]s WHERE parked = TRUE AND published = FALSE AND id > ? ORDER BY id LIMIT ?", p.table), last, parkedPage)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }() // its error is that of Err
-	for rows.Next() {
+func (p *OutboxPublisher) parkedAfter(ctx context.Context, last int64) ([]ParkedEvent, error) {
+	scan := func(rows *sql.Rows) (ParkedEvent, error) {
 		var r row
-		e := ParkedEvent{}
+		var e ParkedEvent
 		if err := r.scan(rows, &e.Error); err != nil {
-			return nil, err
+			return e, err
 		}
 		e.ID, e.Topic, e.Type, e.Attempts = r.id, r.topic, r.eventType, r.attempts
 		if msg, err := r.decode(); err == nil {
 			e.Message = msg
 		}
-		page = append(page, e)
+		return e, nil
 	}
-	return page, rows.Err()
+	return query(ctx, p.cfg.DB, scan, p.dialect.statement(
+		"SELECT "+columns+", COALESCE(last_error, '') FROM %[1]s WHERE parked = TRUE AND published = FALSE AND id > ? ORDER BY id LIMIT ?", p.table), last, parkedPage)
 }
 
 // Rearm gives parked events all of their attempts again, and returns how many of them were parked.

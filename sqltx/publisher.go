@@ -1,6 +1,7 @@
 package sqltx
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -51,28 +52,15 @@ const (
 )
 
 func (c OutboxPublisherConfig) withDefaults() OutboxPublisherConfig {
-	set := func(d *time.Duration, v time.Duration) {
-		if *d == 0 {
-			*d = v
-		}
-	}
-	if c.Table == "" {
-		c.Table = DefaultOutboxTable
-	}
-	if c.BatchSize == 0 {
-		c.BatchSize = 100
-	}
-	if c.Attempts == 0 {
-		c.Attempts = 10
-	}
-	set(&c.PollInterval, 500*time.Millisecond)
-	set(&c.Lease, 30*time.Second)
-	set(&c.BackoffBase, time.Second)
-	set(&c.BackoffCap, 5*time.Minute)
-	set(&c.DrainTimeout, 5*time.Second)
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
+	c.Table = cmp.Or(c.Table, DefaultOutboxTable)
+	c.BatchSize = cmp.Or(c.BatchSize, 100)
+	c.Attempts = cmp.Or(c.Attempts, 10)
+	c.PollInterval = cmp.Or(c.PollInterval, 500*time.Millisecond)
+	c.Lease = cmp.Or(c.Lease, 30*time.Second)
+	c.BackoffBase = cmp.Or(c.BackoffBase, time.Second)
+	c.BackoffCap = cmp.Or(c.BackoffCap, 5*time.Minute)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, 5*time.Second)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c
 }
 

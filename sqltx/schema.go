@@ -46,17 +46,8 @@ func (d Dialect) init(ctx context.Context, db *sql.DB, what string, t table, sch
 	if d.InitLock != "" {
 		statements = append([]string{d.InitLock}, statements...)
 	}
-	tx, err := db.BeginTx(ctx, nil)
+	err := inTx(ctx, db, sql.LevelDefault, func(tx *sql.Tx) error { return all(ctx, tx, statements) })
 	if err != nil {
-		return fmt.Errorf("%s: init: %w", what, err)
-	}
-	defer func() { _ = tx.Rollback() }() // has no effect after the commit
-	for _, statement := range statements {
-		if _, err := tx.ExecContext(ctx, statement); err != nil {
-			return fmt.Errorf("%s: init: %w", what, err)
-		}
-	}
-	if err := tx.Commit(); err != nil {
 		return fmt.Errorf("%s: init: %w", what, err)
 	}
 	return nil

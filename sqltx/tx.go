@@ -1,6 +1,7 @@
 package sqltx
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -28,12 +29,8 @@ type TxOptions struct {
 }
 
 func (o TxOptions) withDefaults(db *sql.DB) (TxOptions, error) {
-	if o.Backoff.Base == 0 {
-		o.Backoff.Base = 10 * time.Millisecond
-	}
-	if o.Backoff.Max == 0 {
-		o.Backoff.Max = time.Second
-	}
+	o.Backoff.Base = cmp.Or(o.Backoff.Base, 10*time.Millisecond)
+	o.Backoff.Max = cmp.Or(o.Backoff.Max, time.Second)
 	if o.Retries < 0 {
 		return o, fmt.Errorf("sqltx: TxOptions.Retries is %d: use 0 or more", o.Retries)
 	}
@@ -167,9 +164,10 @@ func (r runner) begin(ctx context.Context) (*sql.Tx, func(*sql.Tx) error, error)
 	return tx, release, nil
 }
 
-func all(ctx context.Context, conn *sql.Conn, statements []string) error {
+// all runs statements one after the other.
+func all(ctx context.Context, exec Executor, statements []string) error {
 	for _, statement := range statements {
-		if _, err := conn.ExecContext(ctx, statement); err != nil {
+		if _, err := exec.ExecContext(ctx, statement); err != nil {
 			return err
 		}
 	}

@@ -13,8 +13,7 @@ import (
 	"github.com/luatx/luatx/stack"
 )
 
-// TestRefuses holds that what is missing is named before the first message.
-func TestRefuses(t *testing.T) {
+func TestConstructorsNameWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer client.Close()
@@ -32,23 +31,21 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// TestConfigReachesTheMiddlewares holds the fields that only one mode needs: how long and under which key a mark
-// is kept, under which scope an id counts, and whether a known message runs its handler.
-func TestConfigReachesTheMiddlewares(t *testing.T) {
+func TestConfigReachesTheMiddlewaresOfOneMode(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		process := func(name string, mw message.Middleware) int {
 			runs := 0
 			router := message.NewRouter(message.PipeConfig{})
-			must(t, router.Use(mw))
-			must(t, router.AddHandler(name, nil, message.NewHandler(func(context.Context, *message.TypedMessage[any]) ([]*message.Message, error) {
+			redistest.Must(t, router.Use(mw))
+			redistest.Must(t, router.AddHandler(name, nil, message.NewHandler(func(context.Context, *message.TypedMessage[any]) ([]*message.Message, error) {
 				runs++
 				return nil, nil
 			})))
 			for range 2 {
 				attrs := message.Attributes{"id": "1", "source": "/shop", "type": "charge", "subject": "c0"}
 				_, err := router.Process(t.Context(), message.New(nil, attrs, message.NewAcking(nil, nil)))
-				must(t, err)
+				redistest.Must(t, err)
 			}
 			return runs
 		}
@@ -56,7 +53,7 @@ func TestConfigReachesTheMiddlewares(t *testing.T) {
 		s := newService(t, client, modes[0])
 		s.cfg.Retention = time.Hour
 		mw, err := stack.Pipelined(client, s.cfg)
-		must(t, err)
+		redistest.Must(t, err)
 		if runs := process("charge", mw); runs != 1 {
 			t.Errorf("pipelined: %d runs", runs)
 		}
@@ -74,7 +71,7 @@ func TestConfigReachesTheMiddlewares(t *testing.T) {
 		} {
 			s := newService(t, client, modes[1])
 			mw, err := stack.Scripted(s.transactor, c.cfg)
-			must(t, err)
+			redistest.Must(t, err)
 			if runs := [2]int{process("charge", mw), process("mail", mw)}; runs != c.runs {
 				t.Errorf("%s: %v runs, want %v", name, runs, c.runs)
 			}

@@ -15,9 +15,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
-	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
+	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/stack"
 	"github.com/luatx/luatx/stream"
@@ -35,12 +35,12 @@ type batcher struct {
 func newBatcher(t *testing.T, through, past redis.UniversalClient) *batcher {
 	t.Helper()
 	tr, err := luatx.New(through, luatx.Config{Namespace: redistest.Namespace(t), Logger: slog.New(slog.DiscardHandler)})
-	must(t, err)
+	redistest.Must(t, err)
 	tag := redistest.Tag(t)
 	in, err := tr.Keyspace().Key(tag, "in")
-	must(t, err)
+	redistest.Must(t, err)
 	ids, err := tr.Keyspace().Key(tag, "ids")
-	must(t, err)
+	redistest.Must(t, err)
 	return &batcher{t: t, client: past, tr: tr, stream: in, ids: ids}
 }
 
@@ -53,17 +53,17 @@ func (b *batcher) feed(from, to int) {
 		}})
 	}
 	_, err := pipe.Exec(b.t.Context())
-	must(b.t, err)
+	redistest.Must(b.t, err)
 }
 
 // consume runs until the test ends. The handler is told of the message's number.
 func (b *batcher) consume(through redis.UniversalClient, handle func(ctx context.Context, id string) error) {
 	b.t.Helper()
 	mw, err := stack.Scripted(b.tr, stack.Config{})
-	must(b.t, err)
+	redistest.Must(b.t, err)
 	engine := message.NewEngine(message.EngineConfig{})
-	must(b.t, engine.Router().Use(mw))
-	must(b.t, engine.AddHandler("count", nil, message.NewHandler(func(ctx context.Context, msg *message.TypedMessage[any]) ([]*message.Message, error) {
+	redistest.Must(b.t, engine.Router().Use(mw))
+	redistest.Must(b.t, engine.AddHandler("count", nil, message.NewHandler(func(ctx context.Context, msg *message.TypedMessage[any]) ([]*message.Message, error) {
 		if err := handle(ctx, msg.ID()); err != nil {
 			return nil, err
 		}
@@ -73,7 +73,7 @@ func (b *batcher) consume(through redis.UniversalClient, handle func(ctx context
 		Stream: b.stream, Group: "g", BatchSize: 32, BlockTimeout: 50 * time.Millisecond, ClaimInterval: 50 * time.Millisecond,
 		NackBackoff: message.Backoff{Base: time.Millisecond, Max: 20 * time.Millisecond}, Logger: slog.New(slog.DiscardHandler),
 	})
-	must(b.t, err)
+	redistest.Must(b.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -138,39 +138,33 @@ func roundTrips(t *testing.T) (commits, reads, acks int) {
 	b.feed(0, 320)
 	b.consume(client, none)
 	b.wantOnce(320)
-	for name, sha := range link.Of(b.tr).Runner.SHAs() {
-		if name == "commit" {
-			commits = len(proxy.Commands(respproxy.Command("EVALSHA"), respproxy.Containing(sha)))
-		}
-	}
+	commits = len(proxy.Commands(respproxy.Command("EVALSHA"), respproxy.Containing(rig.ScriptSHA(t, b.tr, "commit"))))
 	return commits, proxy.Count("XREADGROUP"), proxy.Count("XACK")
 }
 
-// TestConsumeTakesTurns holds that a batch whose handlers take long does not keep the next one from being handled.
-func TestConsumeTakesTurns(t *testing.T) {
+func TestConsumeHandlesNextBatchWhileHandlersOfOneTakeLong(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	b := newBatcher(t, client, client)
 	b.feed(0, 200) // more than the places of one batch, and of what is read ahead of it
-	release := make(chan struct{})
-	var released sync.Once
-	t.Cleanup(func() { released.Do(func() { close(release) }) })
+	released := make(chan struct{})
+	release := sync.OnceFunc(func() { close(released) })
+	t.Cleanup(release)
 	b.consume(client, func(ctx context.Context, id string) error {
 		if n, _ := strconv.Atoi(id); n < 32 { // the first batch
 			select {
-			case <-release:
+			case <-released:
 			case <-ctx.Done():
 			}
 		}
 		return nil
 	})
 	redistest.Eventually(t, "the others to be committed", func() bool { return client.HLen(t.Context(), b.ids).Val() == 168 })
-	released.Do(func() { close(release) })
+	release()
 	b.wantOnce(200)
 }
 
-// TestConsumeLooksOnce holds that one look at the pending list serves for a batch, in whichever order its handlers end.
-func TestConsumeLooksOnce(t *testing.T) {
+func TestConsumeLooksAtPendingListOnceForABatch(t *testing.T) {
 	t.Parallel()
 	client := redistest.Single(t, redistest.Own()).Client(t)
 	b := newBatcher(t, client, client)
@@ -189,16 +183,15 @@ func TestConsumeLooksOnce(t *testing.T) {
 	}
 }
 
-// TestConsumeKeepsMessagesApart holds that a handler which fails, panics or takes long harms its own message alone.
-func TestConsumeKeepsMessagesApart(t *testing.T) {
+func TestConsumeKeepsFailurePanicAndDelayOfAHandlerFromOtherMessages(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		b := newBatcher(t, client, client)
 		b.feed(0, 64)
 		var tries sync.Map
-		release := make(chan struct{})
-		var released sync.Once
-		t.Cleanup(func() { released.Do(func() { close(release) }) })
+		released := make(chan struct{})
+		release := sync.OnceFunc(func() { close(released) })
+		t.Cleanup(release)
 		b.consume(client, func(_ context.Context, id string) error {
 			n, _ := tries.LoadOrStore(id, new(atomic.Int64))
 			first := n.(*atomic.Int64).Add(1) == 1
@@ -208,21 +201,19 @@ func TestConsumeKeepsMessagesApart(t *testing.T) {
 			case id == "4" && first:
 				panic("panics once")
 			case id == "5" && first:
-				<-release
+				<-released
 			}
 			return nil
 		})
 		redistest.Eventually(t, "the rest of the batch to be committed while one handler stands still", func() bool {
 			return client.HLen(t.Context(), b.ids).Val() >= 29
 		})
-		released.Do(func() { close(release) })
+		release()
 		b.wantOnce(64)
 	})
 }
 
-// TestConsumeThroughABadNetwork holds that lost requests and replies of the shared pipeline neither lose nor repeat an
-// effect.
-func TestConsumeThroughABadNetwork(t *testing.T) {
+func TestConsumeNeitherLosesNorRepeatsAnEffectWhenRequestsAndRepliesAreLost(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
 	proxy := redistest.Proxy(t, server.Addr())
@@ -242,8 +233,7 @@ func TestConsumeThroughABadNetwork(t *testing.T) {
 	b.wantOnce(600)
 }
 
-// TestConsumeRunsConflictsAgain holds that messages of one batch which read what the others write all count.
-func TestConsumeRunsConflictsAgain(t *testing.T) {
+func TestConsumeCountsMessagesOfABatchThatReadWhatOthersWrite(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		b := newBatcher(t, client, client)

@@ -40,7 +40,7 @@ func emitted(t *testing.T, client redis.UniversalClient, mode string, marshal fu
 	t.Helper()
 	ctx := redistest.Soon(t)
 	tr, err := luatx.New(client, luatx.Config{Namespace: redistest.Namespace(t)})
-	must(t, err)
+	redistest.Must(t, err)
 	prefix := redistest.Tag(t)
 	cfg := stack.Config{
 		OutboxStream: prefix + "out", OutboxMarshal: marshal, RelayElsewhere: true,
@@ -50,23 +50,23 @@ func emitted(t *testing.T, client redis.UniversalClient, mode string, marshal fu
 	if mode == "pipelined" {
 		mw, err = stack.Pipelined(client, cfg)
 	}
-	must(t, err)
+	redistest.Must(t, err)
 	engine := message.NewEngine(message.EngineConfig{Marshaler: gobMarshaler{}})
-	must(t, engine.Router().Use(mw))
-	must(t, engine.AddHandler("buy", nil, message.NewCommandHandler(func(_ context.Context, cmd bought) ([]bought, error) {
+	redistest.Must(t, engine.Router().Use(mw))
+	redistest.Must(t, engine.AddHandler("buy", nil, message.NewCommandHandler(func(_ context.Context, cmd bought) ([]bought, error) {
 		return []bought{cmd}, nil
 	}, message.CommandHandlerConfig{Source: "/shop"})))
 	data, err := gobMarshaler{}.Marshal(bought{7})
-	must(t, err)
+	redistest.Must(t, err)
 	_, err = engine.Process(ctx, message.NewRaw(data, message.Attributes{"id": "1", "source": "/s", "type": "bought", "subject": "a"}, nil))
-	must(t, err)
+	redistest.Must(t, err)
 	if mode == "pipelined" {
 		sub, err := stream.NewOutboxSubscriber(client, stream.SubscriberConfig{Stream: cfg.OutboxStream, BlockTimeout: 20 * time.Millisecond})
-		must(t, err)
+		redistest.Must(t, err)
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		events, err := sub.Subscribe(ctx)
-		must(t, err)
+		redistest.Must(t, err)
 		event := <-events
 		event.Ack()
 		return event
@@ -76,13 +76,13 @@ func emitted(t *testing.T, client redis.UniversalClient, mode string, marshal fu
 		events <- event
 		return nil
 	}, relay.FuncConfig{}), relay.Config{SweepInterval: 50 * time.Millisecond})
-	must(t, err)
+	redistest.Must(t, err)
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	go func() { done <- publish.Run(ctx) }()
 	event := <-events
 	cancel()
-	must(t, <-done)
+	redistest.Must(t, <-done)
 	return event
 }
 

@@ -3,6 +3,7 @@ package stack_test
 import (
 	"context"
 	"fmt"
+	"log"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -16,16 +17,14 @@ import (
 func Example() {
 	server, err := miniredis.Run()
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	defer server.Close()
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer client.Close()
 	transactor, err := luatx.New(client, luatx.Config{Namespace: "billing"})
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	cfg := stack.Config{OutboxStream: "{outbox}:events"}
 
@@ -37,18 +36,15 @@ func Example() {
 			mw, err = stack.Scripted(transactor, cfg) // after
 		}
 		if err != nil {
-			fmt.Println(err)
-			return
+			log.Fatal(err)
 		}
 		keyspace := transactor.Keyspace()
 		router := message.NewRouter(message.PipeConfig{})
 		if err := router.Use(mw); err != nil {
-			fmt.Println(err)
-			return
+			log.Fatal(err)
 		}
 		if err := router.AddHandler("charge", nil, newHandler(redisAccounts{client, keyspace})); err != nil {
-			fmt.Println(err)
-			return
+			log.Fatal(err)
 		}
 		for range 2 { // delivered twice
 			msg := message.New(charge{Customer: mode, Order: "order-1", Pence: 500}, message.Attributes{
@@ -60,8 +56,7 @@ func Example() {
 		}
 		key, err := keyspace.Key(mode, "sums")
 		if err != nil {
-			fmt.Println(err)
-			return
+			log.Fatal(err)
 		}
 		fmt.Printf("%s: spent %s\n", mode, client.HGet(context.Background(), key, "spent").Val())
 	}

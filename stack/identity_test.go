@@ -11,6 +11,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/stack"
 )
@@ -27,14 +28,9 @@ type payments struct {
 
 func newPayments(t *testing.T, client redis.UniversalClient) *payments {
 	t.Helper()
-	name := redistest.Namespace(t)
-	tr, err := luatx.New(client, luatx.Config{Namespace: name, Keyspace: luatx.OwnTags().WithPrefix(name)})
-	must(t, err)
-	counts, err := tr.Keyspace().Key("a", "payments")
-	must(t, err)
-	outbox, err := tr.Keyspace().Key("a", "out")
-	must(t, err)
-	return &payments{t: t, client: client, tr: tr, counts: counts, cfg: stack.Config{
+	tr := rig.NewTransactor(t, client)
+	name := redistest.Tag(t)
+	return &payments{t: t, client: client, tr: tr, counts: rig.Key(t, tr, "a", "payments"), cfg: stack.Config{
 		MessageID: func(msg *message.Message) (message.Identity, error) {
 			payment, ok := msg.Attributes["payment"].(string)
 			if !ok {
@@ -43,7 +39,7 @@ func newPayments(t *testing.T, client redis.UniversalClient) *payments {
 			return message.Identity{ID: payment}, nil
 		},
 		MarkKey:        func(id message.Identity) string { return name + ":mark:" + id.ID },
-		OutboxStream:   outbox,
+		OutboxStream:   rig.Key(t, tr, "a", "out"),
 		RelayElsewhere: true,
 		Logger:         slog.New(slog.DiscardHandler),
 	}}
@@ -60,10 +56,10 @@ func (p *payments) router(mode string, change ...func(*stack.Config)) *message.R
 	if mode == "pipelined" {
 		mw, err = stack.Pipelined(p.client, cfg)
 	}
-	must(p.t, err)
+	redistest.Must(p.t, err)
 	r := message.NewRouter(message.PipeConfig{})
-	must(p.t, r.Use(mw))
-	must(p.t, r.AddHandler("pay", nil, message.NewHandler(func(ctx context.Context, msg *message.TypedMessage[any]) ([]*message.Message, error) {
+	redistest.Must(p.t, r.Use(mw))
+	redistest.Must(p.t, r.AddHandler("pay", nil, message.NewHandler(func(ctx context.Context, msg *message.TypedMessage[any]) ([]*message.Message, error) {
 		p.runs++
 		payment, _ := msg.Attributes["payment"].(string)
 		paid := message.New(payment, message.Attributes{"type": "paid", "source": "/bank"}, nil)
@@ -81,7 +77,7 @@ func (p *payments) deliver(r *message.Router, id, payment string) {
 	}
 	msg := message.New(nil, attrs, message.NewAcking(nil, nil))
 	_, err := r.Process(redistest.Soon(p.t), msg)
-	must(p.t, err)
+	redistest.Must(p.t, err)
 	if msg.Err() != nil {
 		p.t.Errorf("message %q of payment %s: nacked with %v", id, payment, msg.Err())
 	}
@@ -148,13 +144,11 @@ func TestPrecheckHonorsMessageID(t *testing.T) {
 	})
 }
 
-// TestStackReportsMarksThatIdentifyOtherwise holds that a MarkKey which does not agree with MessageID is an error of both
-// constructors, and that one which agrees is none.
-func TestStackReportsMarksThatIdentifyOtherwise(t *testing.T) {
+func TestStackReportsMarkKeyThatDisagreesWithMessageID(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	tr, err := luatx.New(client, luatx.Config{Namespace: "marks"})
-	must(t, err)
+	redistest.Must(t, err)
 	n := 0
 	idAlone := func(id message.Identity) string { return "inbox:" + id.ID }
 	byID := func(msg *message.Message) (message.Identity, error) { return message.Identity{ID: msg.ID()}, nil }

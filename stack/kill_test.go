@@ -34,7 +34,7 @@ func TestChild(t *testing.T) {
 		}
 	}
 	_, err := io.Copy(io.Discard, os.Stdin)
-	must(t, err)
+	redistest.Must(t, err)
 }
 
 // startChild starts a process of the service, and returns what kills it.
@@ -43,8 +43,8 @@ func (s *service) startChild(addr, names string) (kill func()) {
 	cmd := exec.CommandContext(s.t.Context(), os.Args[0], "-test.run=^TestChild$")
 	cmd.Env = append(os.Environ(), fmt.Sprint(envChild, "=", s.mode.name, " ", addr, " ", s.name, " ", names))
 	stdin, err := cmd.StdinPipe()
-	must(s.t, err)
-	must(s.t, cmd.Start())
+	redistest.Must(s.t, err)
+	redistest.Must(s.t, cmd.Start())
 	killed := false
 	kill = func() {
 		if !killed {
@@ -77,7 +77,7 @@ func (s *service) marked(victim charge) bool {
 
 func (s *service) applied(victim charge) bool {
 	sums, _, _, err := redisAccounts{s.client, s.keyspace}.keys(victim.Customer)
-	must(s.t, err)
+	redistest.Must(s.t, err)
 	return s.client.HGet(s.t.Context(), sums, "spent").Val() != ""
 }
 
@@ -122,7 +122,7 @@ func TestKilledBetweenSteps(t *testing.T) {
 			if step.held {
 				hold := proxy.Hold(step.match)
 				s.feed([]charge{victim})
-				must(t, hold.Wait(redistest.Soon(t)))
+				redistest.Must(t, hold.Wait(redistest.Soon(t)))
 			} else {
 				proxy.Next(1, step.match, respproxy.DropReply())
 				s.feed([]charge{victim})
@@ -165,7 +165,7 @@ func (s *service) isRead(name, group string) bool {
 			return false
 		}
 		last, err := s.client.XRevRangeN(s.t.Context(), key, "+", "-", 1).Result()
-		must(s.t, err)
+		redistest.Must(s.t, err)
 		if groups[0].Pending > 0 || len(last) > 0 && groups[0].LastDeliveredID != last[0].ID {
 			return false
 		}

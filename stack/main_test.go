@@ -21,13 +21,6 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // mode is one of the two lines that services choose from.
 type mode struct {
 	name string
@@ -62,7 +55,7 @@ func namedService(t testing.TB, client redis.UniversalClient, m mode, name strin
 	t.Helper()
 	keyspace := luatx.Partitions(2).WithPrefix(name)
 	transactor, err := luatx.New(client, luatx.Config{Namespace: name, Keyspace: keyspace})
-	must(t, err)
+	redistest.Must(t, err)
 	return &service{
 		t: t, mode: m, client: client, keyspace: keyspace, transactor: transactor, name: name,
 		cfg: stack.Config{
@@ -102,10 +95,10 @@ const workers = 4
 func (s *service) start(handler message.Handler, change ...func(*stream.SubscriberConfig)) (stop func()) {
 	s.t.Helper()
 	mw, err := s.mode.wire(s)
-	must(s.t, err)
+	redistest.Must(s.t, err)
 	engine := message.NewEngine(message.EngineConfig{Pipe: message.PipeConfig{Concurrency: workers, Logger: slog.New(slog.DiscardHandler)}})
-	must(s.t, engine.Router().Use(mw))
-	must(s.t, engine.AddHandler("charge", nil, handler))
+	redistest.Must(s.t, engine.Router().Use(mw))
+	redistest.Must(s.t, engine.AddHandler("charge", nil, handler))
 	ctx, cancel := context.WithCancel(context.Background())
 	var inputs []<-chan *message.RawMessage
 	for _, key := range s.streams("orders") {
@@ -114,10 +107,10 @@ func (s *service) start(handler message.Handler, change ...func(*stream.Subscrib
 			c(&cfg)
 		}
 		sub, err := stream.NewSubscriber(s.client, cfg)
-		must(s.t, err)
+		redistest.Must(s.t, err)
 		ch, err := sub.Subscribe(ctx)
-		must(s.t, err)
-		must(s.t, engine.AddRawInput(key, nil, ch))
+		redistest.Must(s.t, err)
+		redistest.Must(s.t, engine.AddRawInput(key, nil, ch))
 		s.subs = append(s.subs, sub)
 		inputs = append(inputs, ch)
 	}
@@ -127,18 +120,15 @@ func (s *service) start(handler message.Handler, change ...func(*stream.Subscrib
 			s.t.Error(err)
 		}
 	})
-	var once sync.Once
-	stop = func() {
-		once.Do(func() {
-			cancel()
-			running.Wait()
-			for _, ch := range inputs {
-				for msg := range ch {
-					msg.Release()
-				}
+	stop = sync.OnceFunc(func() {
+		cancel()
+		running.Wait()
+		for _, ch := range inputs {
+			for msg := range ch {
+				msg.Release()
 			}
-		})
-	}
+		}
+	})
 	s.t.Cleanup(stop)
 	return stop
 }
@@ -150,17 +140,17 @@ func (s *service) feed(charges []charge) {
 		tag, err := s.keyspace.Tag(msg.Subject())
 		return s.keyspace.TagKey(tag, "orders"), err
 	}})
-	must(s.t, err)
+	redistest.Must(s.t, err)
 	var msgs []*message.RawMessage
 	for _, c := range charges {
 		data, err := json.Marshal(c)
-		must(s.t, err)
+		redistest.Must(s.t, err)
 		msgs = append(msgs, message.NewRaw(data, message.Attributes{
 			"id": c.Order, "source": "/shop", "type": "charge", "subject": c.Customer, "datacontenttype": "application/json",
 		}, nil))
 	}
 	for _, err := range publisher.Send(s.t.Context(), msgs...) {
-		must(s.t, err)
+		redistest.Must(s.t, err)
 	}
 }
 
@@ -186,7 +176,7 @@ func (s *service) pending() int64 {
 	sum := int64(0)
 	for _, key := range s.streams("orders") {
 		pending, err := s.client.XPending(s.t.Context(), key, "billing").Result()
-		must(s.t, err)
+		redistest.Must(s.t, err)
 		sum += pending.Count
 	}
 	return sum
@@ -203,14 +193,14 @@ func (s *service) account(customer string) account {
 	s.t.Helper()
 	ctx, repo := s.t.Context(), redisAccounts{s.client, s.keyspace}
 	sums, orders, journal, err := repo.keys(customer)
-	must(s.t, err)
+	redistest.Must(s.t, err)
 	fields, err := s.client.HGetAll(ctx, sums).Result()
-	must(s.t, err)
+	redistest.Must(s.t, err)
 	a := account{Spent: fields["spent"], Charges: fields["charges"]}
 	a.Orders, err = s.client.SMembers(ctx, orders).Result()
-	must(s.t, err)
+	redistest.Must(s.t, err)
 	a.Journal, err = s.client.LRange(ctx, journal, 0, -1).Result()
-	must(s.t, err)
+	redistest.Must(s.t, err)
 	slices.Sort(a.Orders)
 	slices.Sort(a.Journal) // there are several workers
 	return a

@@ -21,13 +21,13 @@ import (
 func (s *service) forward(to string) {
 	s.t.Helper()
 	publisher, err := stream.NewPublisher(s.client, stream.PublisherConfig{Stream: to})
-	must(s.t, err)
+	redistest.Must(s.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	defer s.t.Cleanup(func() { cancel(); running.Wait() }) // registered last, and so the first to run
 	if s.mode.name == "scripted" {
 		r, err := relay.New(s.transactor, relay.Streams(publisher), relay.Config{SweepInterval: 50 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
-		must(s.t, err)
+		redistest.Must(s.t, err)
 		running.Go(func() {
 			if err := r.Run(ctx); err != nil {
 				s.t.Error(err)
@@ -39,11 +39,11 @@ func (s *service) forward(to string) {
 		cfg := s.subscriberConfig(key)
 		cfg.Group = ""
 		sub, err := stream.NewOutboxSubscriber(s.client, cfg)
-		must(s.t, err)
+		redistest.Must(s.t, err)
 		events, err := sub.Subscribe(ctx)
-		must(s.t, err)
+		redistest.Must(s.t, err)
 		done, err := publisher.Publish(ctx, events)
-		must(s.t, err)
+		redistest.Must(s.t, err)
 		s.t.Cleanup(func() {
 			<-done
 			for event := range events {
@@ -59,12 +59,12 @@ func (s *service) published(from string, want int) []string {
 	var events []string
 	redistest.Eventually(s.t, fmt.Sprintf("%d events of %s to be published", want, s.mode.name), func() bool {
 		list, err := s.client.XRange(s.t.Context(), from, "-", "+").Result()
-		must(s.t, err)
+		redistest.Must(s.t, err)
 		events = nil
 		seen := make(map[string]bool) // published at least once
 		for _, entry := range list {
 			msg, err := stream.Unmarshal(entry.ID, entry.Values)
-			must(s.t, err)
+			redistest.Must(s.t, err)
 			if !seen[msg.ID()] {
 				seen[msg.ID()] = true
 				events = append(events, fmt.Sprintf("%s %s %s %s %s", msg.Type(), msg.Subject(), msg.Data, msg.Destination(), msg.CorrelationID()))

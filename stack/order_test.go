@@ -13,6 +13,7 @@ import (
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/inbox"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/pipeline"
@@ -84,7 +85,7 @@ func TestEveryOrder(t *testing.T) {
 	_, client := redistest.Mini(t)
 	ctx := redistest.Soon(t)
 	transactor, err := luatx.New(client, luatx.Config{Namespace: "order", Logger: slog.New(slog.DiscardHandler)})
-	must(t, err)
+	redistest.Must(t, err)
 	all := layers(client, transactor)
 	tried, works := 0, 0
 	var try func(stack []layer)
@@ -110,16 +111,15 @@ func TestEveryOrder(t *testing.T) {
 func tryStack(ctx context.Context, t *testing.T, client redis.UniversalClient, stack []layer, id string) (works bool) {
 	t.Helper()
 	var names []string
-	router := message.NewRouter(message.PipeConfig{Logger: slog.New(slog.DiscardHandler)})
+	var mw []message.Middleware
 	for _, l := range stack {
-		names = append(names, l.name)
-		must(t, router.Use(l.mw))
+		names, mw = append(names, l.name), append(mw, l.mw)
 	}
 	runs := 0
-	must(t, router.AddHandler("h", nil, message.NewHandler(func(context.Context, *message.TypedMessage[any]) ([]*message.Message, error) {
+	router := rig.NewRouter(t, message.PipeConfig{Logger: slog.New(slog.DiscardHandler)}, message.Chain(mw...), func(context.Context) ([]*message.Message, error) {
 		runs++
 		return nil, nil
-	})))
+	})
 	msg := message.New(nil, message.Attributes{"id": id, "source": "/s", "type": "t", "subject": "a"}, message.NewAcking(nil, nil))
 	before := client.DBSize(ctx).Val()
 	_, err := router.Process(ctx, msg)
@@ -149,30 +149,27 @@ func wantAdvice(t *testing.T, names []string, text string) {
 	}
 }
 
-// TestMixedStacks holds the same of the two stacks inside one another.
-func TestMixedStacks(t *testing.T) {
+func TestStacksInsideOneAnotherFailBeforeHandler(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	transactor, err := luatx.New(client, luatx.Config{Namespace: "mixed", Logger: slog.New(slog.DiscardHandler)})
-	must(t, err)
+	redistest.Must(t, err)
 	cfg := stack.Config{OutboxStream: "{a}:out", Logger: slog.New(slog.DiscardHandler)}
 	pipelined, err := stack.Pipelined(client, cfg)
-	must(t, err)
+	redistest.Must(t, err)
 	scripted, err := stack.Scripted(transactor, cfg)
-	must(t, err)
+	redistest.Must(t, err)
 	cfg.Overlap = client
 	overlap, err := stack.Scripted(transactor, cfg)
-	must(t, err)
+	redistest.Must(t, err)
 	both := map[string]message.Middleware{"pipelined": pipelined, "scripted": scripted, "overlap": overlap}
 	for outer, first := range both {
 		for inner, second := range both {
 			ran := false
-			router := message.NewRouter(message.PipeConfig{})
-			must(t, router.Use(first, second))
-			must(t, router.AddHandler("h", nil, message.NewHandler(func(context.Context, *message.TypedMessage[any]) ([]*message.Message, error) {
+			router := rig.NewRouter(t, message.PipeConfig{}, message.Chain(first, second), func(context.Context) ([]*message.Message, error) {
 				ran = true
 				return nil, nil
-			})))
+			})
 			attrs := message.Attributes{"id": outer + inner, "source": "/s", "type": "t", "subject": "a"}
 			_, err := router.Process(redistest.Soon(t), message.New(nil, attrs, message.NewAcking(nil, nil)))
 			if err == nil || ran || !strings.Contains(err.Error(), "put ") && !strings.Contains(err.Error(), "leave one out") && !strings.Contains(err.Error(), "replace ") {

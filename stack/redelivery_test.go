@@ -91,13 +91,13 @@ func (s *service) waiting() int {
 	s.t.Helper()
 	if s.mode.name == "scripted" {
 		counts, err := outbox.NewStore(s.transactor).Counts(s.t.Context())
-		must(s.t, err)
+		redistest.Must(s.t, err)
 		return int(counts.Pending)
 	}
 	sum := int64(0)
 	for _, key := range s.streams("outbox") {
 		n, err := s.client.XLen(s.t.Context(), key).Result()
-		must(s.t, err)
+		redistest.Must(s.t, err)
 		sum += n
 	}
 	return int(sum)

@@ -13,9 +13,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// TestRelayWatch holds that a relay that was forgotten is spoken of once, after a while, and one that is late, is
-// there, or has nothing to do is not.
-func TestRelayWatch(t *testing.T) {
+func TestForgottenRelayIsLoggedOnceAndNoOther(t *testing.T) {
 	t.Parallel()
 	type step struct {
 		after    time.Duration

@@ -80,7 +80,12 @@ func (r redisAccounts) chargeInto(ctx context.Context, c charge, journal string)
 	if err != nil {
 		return err
 	}
-	cmds := luatx.CmdableFromContext(ctx, r.client)
+	return c.book(ctx, r.client, sums, orders, journal)
+}
+
+// book issues the commands of a charge on keys.
+func (c charge) book(ctx context.Context, client redis.UniversalClient, sums, orders, journal string) error {
+	cmds := luatx.CmdableFromContext(ctx, client)
 	for _, cmd := range []redis.Cmder{
 		cmds.HIncrBy(ctx, sums, "spent", int64(c.Pence)),
 		cmds.SAdd(ctx, orders, c.Order),

@@ -11,7 +11,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/rekey"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
@@ -29,18 +28,7 @@ func (l legacyAccounts) key(customer, part string) string {
 }
 
 func (l legacyAccounts) Charge(ctx context.Context, c charge) error {
-	cmds := luatx.CmdableFromContext(ctx, l.client)
-	for _, cmd := range []redis.Cmder{
-		cmds.HIncrBy(ctx, l.key(c.Customer, "sums"), "spent", int64(c.Pence)),
-		cmds.SAdd(ctx, l.key(c.Customer, "orders"), c.Order),
-		cmds.LPush(ctx, l.key(c.Customer, "journal"), c.Order),
-		cmds.HIncrBy(ctx, l.key(c.Customer, "sums"), "charges", 1),
-	} {
-		if err := cmd.Err(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return c.book(ctx, l.client, l.key(c.Customer, "sums"), l.key(c.Customer, "orders"), l.key(c.Customer, "journal"))
 }
 
 // load feeds a service without a pause, charges with new ids, and after every third one of old.
@@ -89,7 +77,7 @@ func (s *service) charges() int {
 	for i := range loadCustomers {
 		customer := fmt.Sprint("c", i)
 		sums, _, _, err := redisAccounts{s.client, s.keyspace}.keys(customer)
-		must(s.t, err)
+		redistest.Must(s.t, err)
 		for _, key := range []string{sums, legacyAccounts{lead: s.name}.key(customer, "sums")} {
 			n, _ := strconv.Atoi(s.client.HGet(s.t.Context(), key, "charges").Val())
 			sum += n
@@ -142,12 +130,12 @@ func (s *service) pendingAndApplied() (n int) {
 	ctx := s.t.Context()
 	for _, key := range s.streams("orders") {
 		pending, err := s.client.XPendingExt(ctx, &redis.XPendingExtArgs{Stream: key, Group: "billing", Start: "-", End: "+", Count: 1000}).Result()
-		must(s.t, err)
+		redistest.Must(s.t, err)
 		for _, p := range pending {
 			entries, err := s.client.XRange(ctx, key, p.ID, p.ID).Result()
-			must(s.t, err)
+			redistest.Must(s.t, err)
 			msg, err := stream.Unmarshal(p.ID, entries[0].Values)
-			must(s.t, err)
+			redistest.Must(s.t, err)
 			c := charge{Order: msg.ID()}
 			applied := s.client.SIsMember(ctx, legacyAccounts{lead: s.name}.key(msg.Subject(), "orders"), msg.ID()).Val()
 			if applied {
@@ -190,9 +178,9 @@ func TestTheWalk(t *testing.T) {
 
 	// Keys first. What writes to them has stopped; the streams keep what comes meanwhile.
 	m, err := rekey.ParseMap(was.name + ":account:{id}:{part}")
-	must(t, err)
+	redistest.Must(t, err)
 	renamed := 0
-	must(t, rekey.Run(redistest.Soon(t), server.Admin(t), rekey.Config{
+	redistest.Must(t, rekey.Run(redistest.Soon(t), server.Admin(t), rekey.Config{
 		Pattern: was.name + ":account:*", Map: m, Keyspace: was.keyspace, Apply: true,
 	}, func(s rekey.Step) {
 		if renamed++; s.Outcome != rekey.Renamed {

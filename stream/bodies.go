@@ -111,25 +111,16 @@ func decode(codecs []Codec, msg *message.RawMessage) (changed bool, err error) {
 	for left := names; len(left) > 0; {
 		name := left[len(left)-1]
 		left = left[:len(left)-1]
-		c := find(codecs, name)
-		if c == nil {
+		at := slices.IndexFunc(codecs, func(c Codec) bool { return c.Name() == name })
+		if at < 0 {
 			return false, fmt.Errorf("%w: the data has gone through codec %q, which is not among SubscriberConfig.Codecs", message.ErrDecode, name)
 		}
 		setEncoding(msg.Attributes, left)
-		data, err := c.Decode(msg.Data, msg.Attributes)
+		data, err := codecs[at].Decode(msg.Data, msg.Attributes)
 		if err != nil {
 			return false, fmt.Errorf("%w: codec %s: %w", message.ErrDecode, name, err)
 		}
 		msg.Data = data
 	}
 	return len(names) > 0, nil
-}
-
-func find(codecs []Codec, name string) Codec {
-	for _, c := range codecs {
-		if c.Name() == name {
-			return c
-		}
-	}
-	return nil
 }

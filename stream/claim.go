@@ -6,22 +6,17 @@ import (
 	"slices"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/luatx/luatx/internal/group"
 )
 
 // claim takes over entries that nobody has acked for MaxIdleTime, as far as there are places for them.
 func (r *reader) claim(ctx context.Context) error {
 	known := r.ledger.known()
-	for from := "-"; ctx.Err() == nil; {
-		// Which of them are idle is found out here: Redis 6.0 cannot be asked.
-		page, err := r.member.Pending(ctx, "", from)
+	for page, err := range r.member.Pending(ctx, "") {
 		if err != nil {
 			return err
 		}
-		idle := slices.DeleteFunc(slices.Clone(page), func(p redis.XPendingExt) bool {
-			return p.Idle < r.cfg.MaxIdleTime || known[p.ID]
-		})
+		// Which of them are idle is found out here: Redis 6.0 cannot be asked.
+		idle := slices.DeleteFunc(page, func(p redis.XPendingExt) bool { return p.Idle < r.cfg.MaxIdleTime || known[p.ID] })
 		for len(idle) > 0 {
 			places, _ := r.ledger.tryReserve(len(idle), false)
 			if places == 0 {
@@ -32,10 +27,9 @@ func (r *reader) claim(ctx context.Context) error {
 			}
 			idle = idle[places:]
 		}
-		if len(page) < group.Page {
+		if ctx.Err() != nil {
 			return nil
 		}
-		from = group.Behind(page[len(page)-1].ID)
 	}
 	return nil
 }

@@ -7,14 +7,13 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-func TestEntriesOfAKilledConsumerAreClaimed(t *testing.T) {
+func TestEntriesOfADeadConsumerAreClaimedInOrder(t *testing.T) {
 	t.Parallel()
-	server := redistest.Shared(t)
-	f := newFixture(t, server.Client(t))
+	f, seen := shared(t), &told{}
 	f.add(t, "a", "b", "c")
-	killedConsumer(t, server.Addr(), f.key, "shop", 3)
+	f.takeAs(t, "dead", 3)
 	cfg := f.config()
-	cfg.MaxIdleTime, cfg.MaxInFlight = 100*time.Millisecond, 2
+	cfg.MaxIdleTime, cfg.MaxInFlight, cfg.Observer = 100*time.Millisecond, 2, seen.observer()
 	sub := f.subscribe(t, cfg)
 	for _, want := range []string{"a", "b", "c"} {
 		msg := sub.next(t)
@@ -25,22 +24,11 @@ func TestEntriesOfAKilledConsumerAreClaimed(t *testing.T) {
 	if got := sub.Stats().Claimed; got != 3 {
 		t.Errorf("%d claimed, want 3", got)
 	}
-}
-
-func TestClaimsInCluster(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, redistest.SharedCluster(t).Client(t))
-	f.add(t, "a", "b")
-	f.takeAs(t, "dead", 2)
-	cfg := f.config()
-	cfg.MaxIdleTime = 50 * time.Millisecond
-	sub := f.subscribe(t, cfg)
-	for _, want := range []string{"a", "b"} {
-		msg := sub.next(t)
-		wantData(t, msg, want)
-		msg.Ack()
+	seen.mu.Lock()
+	defer seen.mu.Unlock()
+	if d := seen.delivered[0]; d.ClaimedFrom != "dead" || d.Deliveries != 2 {
+		t.Errorf("told of %+v, want it claimed from dead", d)
 	}
-	f.wantPending(t, 0)
 }
 
 func TestClaimLooksAtAllPages(t *testing.T) {
@@ -51,7 +39,7 @@ func TestClaimLooksAtAllPages(t *testing.T) {
 	}
 	last := f.add(t, "last")[0]
 	f.takeAs(t, "dead", 231)
-	must(t, f.client.Do(t.Context(), "xclaim", f.key, "shop", "dead", 0, last, "idle", 120_000, "justid").Err())
+	redistest.Must(t, f.client.Do(t.Context(), "xclaim", f.key, "shop", "dead", 0, last, "idle", 120_000, "justid").Err())
 	cfg := f.config()
 	cfg.MaxIdleTime = time.Minute
 	wantData(t, f.subscribe(t, cfg).next(t), "last")
@@ -59,9 +47,7 @@ func TestClaimLooksAtAllPages(t *testing.T) {
 
 func TestNothingIsClaimedFromItself(t *testing.T) {
 	t.Parallel()
-	server := redistest.Shared(t)
-	proxy := redistest.Proxy(t, server.Addr())
-	f := newFixture(t, redistest.Client(t, proxy.Addr()))
+	f, proxy := proxied(t)
 	f.add(t, "a", "b")
 	cfg := f.config()
 	cfg.MaxIdleTime = 10 * time.Millisecond
@@ -111,7 +97,7 @@ func TestTrimmedEntriesLeaveTheGroup(t *testing.T) {
 			f := shared(t)
 			f.add(t, "a", "b", "c")
 			f.takeAs(t, consumer, 3)
-			must(t, f.client.XTrimMaxLen(t.Context(), f.key, 1).Err())
+			redistest.Must(t, f.client.XTrimMaxLen(t.Context(), f.key, 1).Err())
 			cfg := f.config()
 			cfg.Consumer, cfg.MaxIdleTime = "me", time.Nanosecond*1e6
 			sub := f.subscribe(t, cfg)
@@ -133,7 +119,7 @@ func TestNackedAndTrimmed(t *testing.T) {
 	f.add(t, "a")
 	sub := f.subscribe(t, f.config())
 	msg := sub.next(t)
-	must(t, f.client.XTrimMaxLen(t.Context(), f.key, 0).Err())
+	redistest.Must(t, f.client.XTrimMaxLen(t.Context(), f.key, 0).Err())
 	msg.Nack(errBusy)
 	f.wantPending(t, 0)
 	eventually(t, func() bool { return sub.Stats().Trimmed == 1 }, func() string { return "not counted" })
@@ -143,8 +129,7 @@ func TestNackedAndTrimmed(t *testing.T) {
 // to XCLAIM may hold entries.
 func TestClaimAsksForIDsAlone(t *testing.T) {
 	t.Parallel()
-	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
-	f := newFixture(t, redistest.Client(t, proxy.Addr()))
+	f, proxy := proxied(t)
 	f.add(t, "a")
 	f.takeAs(t, "dead", 1)
 	cfg := f.config()
@@ -168,8 +153,7 @@ func TestClaimAsksForIDsAlone(t *testing.T) {
 
 func TestEntriesInWorkAreNotClaimed(t *testing.T) {
 	t.Parallel()
-	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
-	f := newFixture(t, redistest.Client(t, proxy.Addr()))
+	f, proxy := proxied(t)
 	f.add(t, "a")
 	f.takeAs(t, "alive", 1)
 	f.subscribe(t, f.config())

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/stream"
 )
@@ -43,7 +44,7 @@ func TestBinaryFields(t *testing.T) {
 		"expirytime": "2026-07-02T00:00:00Z", "flag": true, "count": 3, "blob": []byte{1, 2}, "ratio": 1.5,
 		"number": json.Number("12.50"), "list": json.RawMessage(`[1]`), "nothing": nil, "wait": time.Second,
 	}, nil))
-	must(t, err)
+	redistest.Must(t, err)
 	want := []any{
 		"ce_specversion", "1.0", "ce_blob", "AQI=", "ce_count", "3", "content-type", "application/json",
 		"ce_expirytime", "2026-07-02T00:00:00Z", "ce_flag", "true", "ce_id", "7", "ce_list", "[1]", "ce_number", "12.50",
@@ -76,16 +77,6 @@ func TestUnmarshal(t *testing.T) {
 		data   string
 		attrs  message.Attributes
 	}{
-		"binary": {
-			map[string]any{"ce_specversion": "1.0", "ce_id": "7", "ce_time": noon.Format(time.RFC3339Nano), "ce_x": "y", "content-type": "text/plain", "data": "hello", "other": "z"},
-			"hello",
-			message.Attributes{"specversion": "1.0", "id": "7", "time": noon, "x": "y", "datacontenttype": "text/plain"},
-		},
-		"binary, a structured event inside": {
-			map[string]any{"ce_specversion": "1.0", "ce_id": "7", "content-type": "application/cloudevents+json", "data": "{}"},
-			"{}",
-			message.Attributes{"specversion": "1.0", "id": "7", "datacontenttype": "application/cloudevents+json"},
-		},
 		"structured": {
 			map[string]any{"content-type": "Application/CloudEvents+JSON; charset=utf-8", "data": `{"specversion":"1.0","id":"7","data":{"a":1}}`},
 			`{"a":1}`,
@@ -106,7 +97,7 @@ func TestUnmarshal(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			msg, err := stream.Unmarshal("1-0", test.values)
-			must(t, err)
+			redistest.Must(t, err)
 			if string(msg.Data) != test.data {
 				t.Errorf("data is %q, want %q", msg.Data, test.data)
 			}
@@ -133,20 +124,11 @@ func wantAttributes(t testing.TB, got, want message.Attributes) {
 	}
 }
 
-func TestUnmarshalRefuses(t *testing.T) {
+func TestStructuredEntryThatIsNoJSONIsRefused(t *testing.T) {
 	t.Parallel()
-	for name, values := range map[string]map[string]any{
-		"another version":     {"ce_specversion": "2.0"},
-		"no time":             {"ce_specversion": "1.0", "ce_time": "noon"},
-		"structured, no JSON": {"content-type": "application/cloudevents+json", "data": "x"},
-		"structured, no data": {"content-type": "application/cloudevents+json"},
-		"a batch":             {"content-type": "application/cloudevents-batch+json", "data": "[]"},
-		"bytes without data":  {"payload": "\xff"},
-	} {
-		_, err := stream.Unmarshal("1-0", values)
-		if !errors.Is(err, message.ErrDecode) {
-			t.Errorf("%s: error is %v, want ErrDecode", name, err)
-		}
+	_, err := stream.Unmarshal("1-0", map[string]any{"content-type": "application/cloudevents+json", "data": "x"})
+	if !errors.Is(err, message.ErrDecode) {
+		t.Errorf("error is %v, want ErrDecode", err)
 	}
 }
 
@@ -163,9 +145,9 @@ func FuzzRoundTrip(f *testing.F) {
 			attrs[name] = value
 		}
 		pairs, err := stream.Binary(message.NewRaw(data, attrs, nil))
-		must(t, err)
+		redistest.Must(t, err)
 		msg, err := stream.Unmarshal("1-0", fields(t, pairs))
-		must(t, err)
+		redistest.Must(t, err)
 		if id == "" {
 			attrs["id"] = "1-0"
 		}
@@ -200,9 +182,9 @@ func TestStructuredRoundTrip(t *testing.T) {
 	for _, data := range []string{`{"a":1}`, "\xff", "text"} {
 		attrs := message.Attributes{"id": "7", "source": "/s", "type": "t", "specversion": "1.0", "time": noon, "n": int64(5), "yes": true}
 		pairs, err := stream.Structured(message.NewRaw([]byte(data), attrs, nil))
-		must(t, err)
+		redistest.Must(t, err)
 		msg, err := stream.Unmarshal("1-0", fields(t, pairs))
-		must(t, err)
+		redistest.Must(t, err)
 		wantAttributes(t, msg.Attributes, attrs)
 		if string(msg.Data) != data {
 			t.Errorf("data is %q, want %q", msg.Data, data)
@@ -216,14 +198,14 @@ func TestUnmarshalOutbox(t *testing.T) {
 		"type": "order.placed", "source": "/field", "destination": "mail", "data": `{"a":1}`,
 		"attributes": `{"id":"7","source":"/shop","type":"order.placed","time":"2026-07-01T10:00:00.123456789Z","n":5}`,
 	})
-	must(t, err)
+	redistest.Must(t, err)
 	wantAttributes(t, msg.Attributes, message.Attributes{
 		"id": "7", "source": "/shop", "type": "order.placed", "destination": "mail", "time": noon, "n": int64(5),
 	})
 	wantData(t, msg, `{"a":1}`)
 
 	msg, err = stream.UnmarshalOutbox("1-0", map[string]any{"type": "t"})
-	must(t, err)
+	redistest.Must(t, err)
 	if msg.ID() != "1-0" || msg.Data != nil {
 		t.Errorf("got %v %q", msg.Attributes, msg.Data)
 	}

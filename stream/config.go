@@ -102,29 +102,42 @@ func (c SubscriberConfig) withDefaults() SubscriberConfig {
 	return c
 }
 
+// flaws collects what is wrong with the fields of a config.
+type flaws struct {
+	config string
+	errs   []error
+}
+
+func (f *flaws) check(bad bool, field, remedy string) {
+	if bad {
+		f.errs = append(f.errs, fmt.Errorf("stream: %s.%s %s", f.config, field, remedy))
+	}
+}
+
+func (f *flaws) checkCodecs(codecs []Codec) {
+	if err := checkCodecs(codecs); err != nil {
+		f.errs = append(f.errs, fmt.Errorf("stream: %s.Codecs: %w", f.config, err))
+	}
+}
+
+func (f *flaws) err() error { return errors.Join(f.errs...) }
+
 func (c SubscriberConfig) validate() error {
-	var errs []error
-	refuse := func(bad bool, field, remedy string) {
-		if bad {
-			errs = append(errs, fmt.Errorf("stream: SubscriberConfig.%s %s", field, remedy))
-		}
-	}
-	refuse(c.Stream == "", "Stream", "is empty: name the key of the stream")
-	refuse(c.Group == "", "Group", "is empty: name the consumer group")
-	refuse(!startID.MatchString(c.StartID), "StartID", `is no entry id: use "0", "$" or an id such as 1700000000000-0`)
-	refuse(c.BatchSize < 0, "BatchSize", "is negative: use 0 for the default")
-	refuse(c.MaxInFlight < 0, "MaxInFlight", "is negative: use 0 for the default")
-	refuse(c.BlockTimeout < time.Millisecond, "BlockTimeout", "is below 1 ms: use 0 for the default")
-	refuse(c.ClaimInterval < time.Millisecond, "ClaimInterval", "is below 1 ms: use 0 for the default")
-	refuse(c.MaxIdleTime < time.Millisecond, "MaxIdleTime", "is below 1 ms: use 0 for the default")
-	refuse(c.MaxDeliveries < 0, "MaxDeliveries", "is negative: use 0 for no bound")
-	refuse(c.DeadLetter != "" && (c.DeadLetter == c.Stream || slot.Of(c.DeadLetter) != slot.Of(c.Stream)),
+	f := flaws{config: "SubscriberConfig"}
+	f.check(c.Stream == "", "Stream", "is empty: name the key of the stream")
+	f.check(c.Group == "", "Group", "is empty: name the consumer group")
+	f.check(!startID.MatchString(c.StartID), "StartID", `is no entry id: use "0", "$" or an id such as 1700000000000-0`)
+	f.check(c.BatchSize < 0, "BatchSize", "is negative: use 0 for the default")
+	f.check(c.MaxInFlight < 0, "MaxInFlight", "is negative: use 0 for the default")
+	f.check(c.BlockTimeout < time.Millisecond, "BlockTimeout", "is below 1 ms: use 0 for the default")
+	f.check(c.ClaimInterval < time.Millisecond, "ClaimInterval", "is below 1 ms: use 0 for the default")
+	f.check(c.MaxIdleTime < time.Millisecond, "MaxIdleTime", "is below 1 ms: use 0 for the default")
+	f.check(c.MaxDeliveries < 0, "MaxDeliveries", "is negative: use 0 for no bound")
+	f.check(c.DeadLetter != "" && (c.DeadLetter == c.Stream || slot.Of(c.DeadLetter) != slot.Of(c.Stream)),
 		"DeadLetter", "is the stream itself or hashes to another slot: use DeadLetterKey, or the stream's tag in braces")
-	refuse(c.MaxDecodedBytes < 0, "MaxDecodedBytes", "is negative: use 0 for the default")
-	refuse(c.NackBackoff.Base < 0 || c.NackBackoff.Max < 0, "NackBackoff", "has a negative time: use 0 for the default")
-	refuse(c.DeleteAcked && c.TrimAcked, "DeleteAcked", "is set, and TrimAcked: one of them is enough")
-	if err := checkCodecs(c.Codecs); err != nil {
-		errs = append(errs, fmt.Errorf("stream: SubscriberConfig.Codecs: %w", err))
-	}
-	return errors.Join(errs...)
+	f.check(c.MaxDecodedBytes < 0, "MaxDecodedBytes", "is negative: use 0 for the default")
+	f.check(c.NackBackoff.Base < 0 || c.NackBackoff.Max < 0, "NackBackoff", "has a negative time: use 0 for the default")
+	f.check(c.DeleteAcked && c.TrimAcked, "DeleteAcked", "is set, and TrimAcked: one of them is enough")
+	f.checkCodecs(c.Codecs)
+	return f.err()
 }

@@ -197,9 +197,10 @@ func (c *consumption) handle(ctx context.Context, h *handlers, batch []*message.
 	return c.openReply(next, places)
 }
 
-func (c *consumption) run(ctx context.Context, msg *message.RawMessage) (err error) {
+// processed runs a Processor on a message. Its panic is an error.
+func processed(ctx context.Context, process Processor, msg *message.RawMessage) (err error) {
 	defer inbound.RecoverTo(&err)
-	return c.process.ProcessRaw(ctx, msg)
+	return process.ProcessRaw(ctx, msg)
 }
 
 // handlers run the Processor on the messages of a batch, each in a goroutine of its own. Those stay for the next batch: what
@@ -246,7 +247,7 @@ func (h *handlers) serve() {
 func (h *handlers) one(t task) {
 	defer h.open.Done()
 	defer t.g.Leave()
-	if err := h.consumption.run(t.ctx, t.msg); err != nil {
+	if err := processed(t.ctx, h.process, t.msg); err != nil {
 		h.outage.log.Error("stream: message not handled", "id", t.msg.ID(), "error", err)
 	}
 }

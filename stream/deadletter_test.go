@@ -24,7 +24,7 @@ func (f *fixture) dead(t *testing.T) []stream.DeadLetter {
 	t.Helper()
 	var all []stream.DeadLetter
 	for dead, err := range stream.DeadLetters(t.Context(), f.client, stream.DeadLetterKey(f.key)) {
-		must(t, err)
+		redistest.Must(t, err)
 		all = append(all, dead)
 	}
 	return all
@@ -56,7 +56,6 @@ func FuzzDeadLetterKey(f *testing.F) {
 func TestMaxDeliveries(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
-		t.Helper()
 		f := newFixture(t, client)
 		ids := f.add(t, "bad", "good")
 		cfg := f.config()
@@ -100,7 +99,6 @@ func TestMaxDeliveries(t *testing.T) {
 	})
 }
 
-// Deliveries count over the processes that died of a message.
 func TestPoisonOfProcesses(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
@@ -109,7 +107,7 @@ func TestPoisonOfProcesses(t *testing.T) {
 	for range 2 {
 		killedConsumer(t, server.Addr(), f.key, "shop", 1)
 		p := f.pending(t)[0]
-		must(t, f.client.Do(t.Context(), "xclaim", f.key, "shop", p.Consumer, 0, p.ID, "idle", 2*time.Minute.Milliseconds(), "justid").Err())
+		redistest.Must(t, f.client.Do(t.Context(), "xclaim", f.key, "shop", p.Consumer, 0, p.ID, "idle", 2*time.Minute.Milliseconds(), "justid").Err())
 	}
 	if n := f.pending(t)[0].RetryCount; n != 2 {
 		t.Fatalf("%d deliveries, want 2", n)
@@ -126,8 +124,7 @@ func TestPoisonOfProcesses(t *testing.T) {
 	}
 }
 
-// What a named consumer was given before it crashed is buried by the next one of the name.
-func TestPoisonOfANamedConsumer(t *testing.T) {
+func TestNamedConsumerBuriesWhatItHadBeforeItsCrash(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
 	f.add(t, "poison", "good")
@@ -178,7 +175,6 @@ func TestGoesToTheDeadLettersAtOnce(t *testing.T) {
 	}
 }
 
-// A consumer that lost its entry moves nothing.
 func TestStaleOwnerBuriesNothing(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
@@ -187,7 +183,7 @@ func TestStaleOwnerBuriesNothing(t *testing.T) {
 	cfg.MaxDeliveries = 1
 	sub := f.subscribe(t, cfg)
 	msg := sub.next(t)
-	must(t, f.client.XClaimJustID(t.Context(), &redis.XClaimArgs{Stream: f.key, Group: "shop", Consumer: "other", Messages: []string{id}}).Err())
+	redistest.Must(t, f.client.XClaimJustID(t.Context(), &redis.XClaimArgs{Stream: f.key, Group: "shop", Consumer: "other", Messages: []string{id}}).Err())
 	msg.Nack(errBusy)
 	f.logs.want(t, "stream: refused entry was claimed by another consumer", 1)
 	if p := f.pending(t); len(p) != 1 || p[0].Consumer != "other" || len(f.dead(t)) != 0 {
@@ -195,8 +191,7 @@ func TestStaleOwnerBuriesNothing(t *testing.T) {
 	}
 }
 
-// Whatever happens on the way: it is in one place.
-func TestBuriedOnceDespiteFaults(t *testing.T) {
+func TestEntryIsBuriedOnceDespiteFaults(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]func() respproxy.Action{
 		"cut request": respproxy.CutRequest, "cut reply": respproxy.CutReply, "lost reply": respproxy.DropReply,
@@ -226,12 +221,11 @@ func TestBuriedOnceDespiteFaults(t *testing.T) {
 	}
 }
 
-// A dead-letter stream that takes nothing: the entry stays where it is, and goes as soon as it can.
-func TestDeadLetterStreamThatTakesNothing(t *testing.T) {
+func TestEntryStaysUntilDeadLetterStreamTakesIt(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
 	dead := stream.DeadLetterKey(f.key)
-	must(t, f.client.Set(t.Context(), dead, "no stream", time.Minute).Err())
+	redistest.Must(t, f.client.Set(t.Context(), dead, "no stream", time.Minute).Err())
 	f.add(t, "a")
 	cfg := f.config()
 	cfg.MaxDeliveries = 1
@@ -239,7 +233,7 @@ func TestDeadLetterStreamThatTakesNothing(t *testing.T) {
 	sub.next(t).Nack(errBusy)
 	f.logs.want(t, logFails, 1)
 	f.wantPending(t, 1)
-	must(t, f.client.Del(t.Context(), dead).Err())
+	redistest.Must(t, f.client.Del(t.Context(), dead).Err())
 	f.wantPending(t, 0)
 	if n := len(f.dead(t)); n != 1 || sub.Stats().Delivered != 1 {
 		t.Errorf("%d dead letters after %d deliveries, want one each", n, sub.Stats().Delivered)
@@ -263,11 +257,10 @@ func TestReasonIsBounded(t *testing.T) {
 func TestPutBack(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
-		t.Helper()
 		f := newFixture(t, client)
 		// A field twice, and one that looks like the reader's own.
 		odd := []any{"dead-reason", "mine", "data", "odd", "x", "1", "x", "2"}
-		must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: f.key, Values: odd}).Err())
+		redistest.Must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: f.key, Values: odd}).Err())
 		f.add(t, "a", "b", "c")
 		cfg := f.config()
 		cfg.MaxDeliveries = 1
@@ -287,12 +280,12 @@ func TestPutBack(t *testing.T) {
 			t.Fatalf("put back %d, error %v, want one", n, err)
 		}
 		last, err := f.client.Do(t.Context(), "xrevrange", f.key, "+", "-", "count", 1).Slice()
-		must(t, err)
+		redistest.Must(t, err)
 		if got := last[0].([]any)[1]; fmt.Sprint(got) != fmt.Sprint(odd) {
 			t.Errorf("came back as %v, want %v", got, odd)
 		}
 		foreign, err := f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: key, Values: []any{"a", "b"}}).Result()
-		must(t, err)
+		redistest.Must(t, err)
 		if _, err := stream.PutBack(t.Context(), f.client, key, foreign); !errors.Is(err, stream.ErrNotDeadLetter) {
 			t.Errorf("error is %v, want ErrNotDeadLetter", err)
 		}
@@ -319,8 +312,7 @@ func TestPutBack(t *testing.T) {
 	})
 }
 
-// Poison that comes back and fails at once must not keep PutBackAll going.
-func TestPutBackAllTakesWhatIsThere(t *testing.T) {
+func TestPutBackAllEndsThoughPoisonComesBackAtOnce(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
 	f.add(t, numbers(120)...)
@@ -344,8 +336,7 @@ func TestPutBackAllTakesWhatIsThere(t *testing.T) {
 	}
 }
 
-// What was read and never taken is nobody's delivery: restarts alone bury nothing.
-func TestUntakenMessagesAreNotDelivered(t *testing.T) {
+func TestMessagesThatNobodyTookAreNoDeliveriesAndGoBackAtOnce(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
 	f.add(t, "a", "b")
@@ -368,25 +359,4 @@ func TestUntakenMessagesAreNotDelivered(t *testing.T) {
 	if all := f.dead(t); len(all) != 0 {
 		t.Errorf("dead letters are %+v", all)
 	}
-}
-
-// A lost reply makes the subscriber look at what it has; that is no delivery of what is in work.
-func TestRecoveryCountsNoDeliveries(t *testing.T) {
-	t.Parallel()
-	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
-	f := newFixture(t, redistest.Client(t, proxy.Addr()))
-	f.add(t, "held")
-	sub := f.subscribe(t, f.config())
-	held := sub.next(t)
-	for range 3 {
-		proxy.DropReply(1, func(cmd []string) bool { return strings.EqualFold(cmd[0], "XREADGROUP") && cmd[len(cmd)-1] == ">" })
-		f.add(t, "next")
-		wantData(t, sub.next(t), "next")
-	}
-	for _, p := range f.pending(t) {
-		if source, _ := held.InputSource(); p.ID == source.Entry && p.RetryCount != 1 {
-			t.Errorf("%d deliveries counted, want 1", p.RetryCount)
-		}
-	}
-	held.Ack()
 }

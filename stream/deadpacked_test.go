@@ -29,7 +29,7 @@ func wide(n int) []string {
 func rawFields(t *testing.T, client redis.UniversalClient, key string) []string {
 	t.Helper()
 	last, err := client.Do(t.Context(), "xrevrange", key, "+", "-", "count", 1).Slice()
-	must(t, err)
+	redistest.Must(t, err)
 	var texts []string
 	for _, text := range last[0].([]any)[1].([]any) {
 		texts = append(texts, fmt.Sprint(text))
@@ -40,7 +40,6 @@ func rawFields(t *testing.T, client redis.UniversalClient, key string) []string 
 func TestEntriesOfAnyNumberOfFieldsBecomeDeadLettersAndComeBack(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
-		t.Helper()
 		sizes := []int{1, 4, 1000, 1001, 4001, 50_000}
 		if strings.HasSuffix(t.Name(), "/miniredis") { // its Lua cannot join so many texts
 			sizes = sizes[:3]
@@ -50,7 +49,7 @@ func TestEntriesOfAnyNumberOfFieldsBecomeDeadLettersAndComeBack(t *testing.T) {
 				t.Parallel()
 				f := newFixture(t, client)
 				fields := wide(n)
-				must(t, client.XAdd(t.Context(), &redis.XAddArgs{Stream: f.key, Values: fields}).Err())
+				redistest.Must(t, client.XAdd(t.Context(), &redis.XAddArgs{Stream: f.key, Values: fields}).Err())
 				cfg := f.config()
 				cfg.MaxDeliveries = 1
 				sub := f.subscribe(t, cfg)
@@ -89,14 +88,13 @@ func TestEntriesOfAnyNumberOfFieldsBecomeDeadLettersAndComeBack(t *testing.T) {
 func TestPartitionGoesOnBehindAnEntryOfManyFields(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
-		t.Helper()
 		if strings.HasSuffix(t.Name(), "/miniredis") {
 			t.Skip("its Lua cannot join so many texts")
 		}
 		p, book := newParted(t, client, 1), &handledBook{}
 		p.publish(t, 1, 0, 1)
 		many := append([]string{"ce_specversion", "1.0", "ce_subject", "poison"}, wide(4100)...)
-		must(t, client.XAdd(t.Context(), &redis.XAddArgs{Stream: p.keys()[0], Values: many}).Err())
+		redistest.Must(t, client.XAdd(t.Context(), &redis.XAddArgs{Stream: p.keys()[0], Values: many}).Err())
 		p.publish(t, 1, 1, 3)
 		cfg := p.config()
 		cfg.MaxDeliveries = 2
@@ -105,8 +103,7 @@ func TestPartitionGoesOnBehindAnEntryOfManyFields(t *testing.T) {
 				msg.Nack(errors.New("poison"))
 				return
 			}
-			book.note(msg)
-			msg.Ack()
+			book.ack(msg)
 		})
 		book.wantInOrder(t, 1, 3)
 	})
@@ -122,7 +119,7 @@ func TestDamagedPackedDeadLettersStay(t *testing.T) {
 	}
 	for _, packed := range []string{"", "x", "1", "5:abc", "-1:", "1:a", "99999999999999999999:a", ":a"} {
 		id, err := f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: key, Values: append([]string{"dead-packed", packed}, head...)}).Result()
-		must(t, err)
+		redistest.Must(t, err)
 		if _, err := stream.PutBack(t.Context(), f.client, key, id); !errors.Is(err, stream.ErrNotDeadLetter) {
 			t.Errorf("%q: error is %v, want ErrNotDeadLetter", packed, err)
 		}

@@ -14,7 +14,7 @@ import (
 func (f *fixture) consumers(t *testing.T) []string {
 	t.Helper()
 	all, err := f.client.XInfoConsumers(t.Context(), f.key, "shop").Result()
-	must(t, err)
+	redistest.Must(t, err)
 	names := []string{}
 	for _, c := range all {
 		names = append(names, c.Name)
@@ -36,7 +36,7 @@ func TestIdleConsumersAreRemoved(t *testing.T) {
 			f := newFixture(t, client(t))
 			f.add(t, "a")
 			f.takeAs(t, "dead", 1)
-			must(t, f.client.XReadGroup(t.Context(), &redis.XReadGroupArgs{Group: "shop", Consumer: "idle", Streams: []string{f.key, "0"}}).Err())
+			redistest.Must(t, f.client.XReadGroup(t.Context(), &redis.XReadGroupArgs{Group: "shop", Consumer: "idle", Streams: []string{f.key, "0"}}).Err())
 			cfg := f.config()
 			cfg.Consumer, cfg.MaxIdleTime = "me", 20*time.Millisecond
 			sub := f.subscribe(t, cfg)
@@ -52,23 +52,21 @@ func TestIdleConsumersAreRemoved(t *testing.T) {
 	}
 }
 
-// Whoever has something pending stays, however long it was not heard of: with it would go its entries.
-func TestIdleConsumerWithEntriesStays(t *testing.T) {
+func TestIdleConsumerWithPendingEntriesStays(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
 	f.add(t, "a", "b")
 	f.takeAs(t, "slow", 1)
-	must(t, f.client.XReadGroup(t.Context(), &redis.XReadGroupArgs{Group: "shop", Consumer: "idle", Streams: []string{f.key, "0"}}).Err())
+	redistest.Must(t, f.client.XReadGroup(t.Context(), &redis.XReadGroupArgs{Group: "shop", Consumer: "idle", Streams: []string{f.key, "0"}}).Err())
 	gone, err := f.client.Eval(t.Context(), lua.Script("dismiss", nil), []string{f.key}, "shop", "me", -1).Int()
-	must(t, err)
+	redistest.Must(t, err)
 	if got := f.consumers(t); gone != 1 || !slices.Equal(got, []string{"me", "slow"}) {
 		t.Errorf("%d were removed, left %q", gone, got)
 	}
 	f.wantPending(t, 1)
 }
 
-// A consumer of a quiet stream is heard of, on every server.
-func TestQuietConsumerStays(t *testing.T) {
+func TestConsumerOfAQuietStreamStays(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
 	cfg := f.config()

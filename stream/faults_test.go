@@ -90,9 +90,7 @@ func TestLostRepliesLoseNothing(t *testing.T) {
 // A reply lost once must not wait for MaxIdleTime: the entries are this consumer's own.
 func TestLostReplyIsReadAgainAtOnce(t *testing.T) {
 	t.Parallel()
-	server := redistest.Shared(t)
-	proxy := redistest.Proxy(t, server.Addr())
-	f := newFixture(t, redistest.Client(t, proxy.Addr()))
+	f, proxy := proxied(t)
 	sub := f.subscribe(t, f.config())
 	f.add(t, "held")
 	held := sub.next(t)
@@ -106,6 +104,11 @@ func TestLostReplyIsReadAgainAtOnce(t *testing.T) {
 	}
 	if d := sub.Stats().Delivered; d != 3 {
 		t.Fatalf("%d delivered, want 3: what is in flight is not read again", d)
+	}
+	for _, p := range f.pending(t) {
+		if source, _ := held.InputSource(); p.ID == source.Entry && p.RetryCount != 1 {
+			t.Errorf("%d deliveries of what is in flight were counted, want 1", p.RetryCount)
+		}
 	}
 	held.Ack()
 	f.logs.want(t, logFails, 1)
@@ -179,7 +182,7 @@ func TestDeletedGroupIsMadeAgain(t *testing.T) {
 			}
 			f.add(t, "a")
 			sub.next(t).Ack()
-			must(t, test.ruin(t, f))
+			redistest.Must(t, test.ruin(t, f))
 			f.logs.want(t, logRemade, 1)
 			f.add(t, "b")
 			for _, want := range test.want {
@@ -199,10 +202,10 @@ func TestRestartedServer(t *testing.T) {
 	sub := f.subscribe(t, f.config())
 	f.add(t, "a", "b")
 	a, b := sub.next(t), sub.next(t)
-	must(t, server.Kill())
+	redistest.Must(t, server.Kill())
 	f.logs.want(t, logFails, 1)
 	a.Nack(errBusy) // not while it is down
-	must(t, server.Restart(t.Context()))
+	redistest.Must(t, server.Restart(t.Context()))
 	b.Ack()
 	wantData(t, sub.next(t), "a")
 	f.add(t, "c")
@@ -221,8 +224,8 @@ func TestServerThatLostEverything(t *testing.T) {
 	sub := f.subscribe(t, f.config())
 	f.add(t, "a")
 	sub.next(t)
-	must(t, server.Kill())
-	must(t, server.Restart(t.Context()))
+	redistest.Must(t, server.Kill())
+	redistest.Must(t, server.Restart(t.Context()))
 	f.add(t, "b")
 	wantData(t, sub.next(t), "b")
 }
@@ -233,9 +236,9 @@ func TestServerThatIsNotReady(t *testing.T) {
 	f := newFixture(t, server.Client(t, func(o *redis.Options) { o.MaxRetries = -1 }))
 	sub := f.subscribe(t, f.config())
 	admin := server.Admin(t)
-	must(t, admin.Do(t.Context(), "replicaof", "127.0.0.1", "1").Err()) // READONLY, or MASTERDOWN
+	redistest.Must(t, admin.Do(t.Context(), "replicaof", "127.0.0.1", "1").Err()) // READONLY, or MASTERDOWN
 	f.logs.want(t, logFails, 1)
-	must(t, admin.Do(t.Context(), "replicaof", "no", "one").Err())
+	redistest.Must(t, admin.Do(t.Context(), "replicaof", "no", "one").Err())
 	f.add(t, "a")
 	wantData(t, sub.next(t), "a")
 	f.logs.want(t, logWorks, 1)
@@ -243,9 +246,7 @@ func TestServerThatIsNotReady(t *testing.T) {
 
 func TestAckThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
-	server := redistest.Shared(t)
-	proxy := redistest.Proxy(t, server.Addr())
-	f := newFixture(t, redistest.Client(t, proxy.Addr(), func(o *redis.Options) { o.MaxRetries = -1 }))
+	f, proxy := proxied(t, func(o *redis.Options) { o.MaxRetries = -1 })
 	f.add(t, "a", "b")
 	cfg := f.config()
 	cfg.MaxIdleTime = 100 * time.Millisecond
@@ -268,8 +269,7 @@ func TestAckThatCannotBeWritten(t *testing.T) {
 
 func TestNoBusyLoopInAnOutage(t *testing.T) {
 	t.Parallel()
-	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
-	f := newFixture(t, redistest.Client(t, proxy.Addr()))
+	f, proxy := proxied(t)
 	f.subscribe(t, f.config())
 	proxy.On(func(cmd []string) respproxy.Action {
 		if strings.EqualFold(cmd[0], "XREADGROUP") {
@@ -289,21 +289,18 @@ func TestNoBusyLoopInAnOutage(t *testing.T) {
 
 func TestLostClaimIsReadAgainAtOnce(t *testing.T) {
 	t.Parallel()
-	server := redistest.Shared(t)
-	proxy := redistest.Proxy(t, server.Addr())
-	f := newFixture(t, redistest.Client(t, proxy.Addr()))
+	f, proxy := proxied(t)
 	id := f.add(t, "a")[0]
 	f.takeAs(t, "dead", 1)
-	must(t, f.client.Do(t.Context(), "xclaim", f.key, "shop", "dead", 0, id, "idle", 2*time.Hour.Milliseconds(), "justid").Err())
+	redistest.Must(t, f.client.Do(t.Context(), "xclaim", f.key, "shop", "dead", 0, id, "idle", 2*time.Hour.Milliseconds(), "justid").Err())
 	proxy.DropReply(1, isClaim)
 	wantData(t, f.subscribe(t, f.config()).next(t), "a")
 }
 
 func TestRecoveryLeavesAloneWhatWasRefused(t *testing.T) {
 	t.Parallel()
-	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
-	f := newFixture(t, redistest.Client(t, proxy.Addr()))
-	must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: f.key, Values: []any{"ce_specversion", "9", "data", "bad"}}).Err())
+	f, proxy := proxied(t)
+	redistest.Must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: f.key, Values: []any{"ce_specversion", "9", "data", "bad"}}).Err())
 	f.add(t, "refused")
 	sub := f.subscribe(t, f.config())
 	sub.next(t).Nack(message.Permanent(errBusy))
@@ -318,8 +315,7 @@ func TestRecoveryLeavesAloneWhatWasRefused(t *testing.T) {
 
 func TestConsumerStaysWhereARequestMayArriveLater(t *testing.T) {
 	t.Parallel()
-	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
-	f := newFixture(t, redistest.Client(t, proxy.Addr()))
+	f, proxy := proxied(t)
 	f.add(t, "a")
 	sub := f.subscribe(t, f.config())
 	sub.next(t).Ack()
@@ -327,8 +323,38 @@ func TestConsumerStaysWhereARequestMayArriveLater(t *testing.T) {
 	f.logs.want(t, logWorks, 1)
 	sub.stop()
 	consumers, err := f.client.XInfoConsumers(t.Context(), f.key, "shop").Result()
-	must(t, err)
+	redistest.Must(t, err)
 	if len(consumers) != 1 {
 		t.Errorf("%d consumers, want 1: with it would go what it has yet to read", len(consumers))
 	}
+}
+
+func TestSubscriptionGoesOnAfterFailover(t *testing.T) {
+	t.Parallel()
+	group := redistest.Sentinel(t)
+	f := newFixture(t, group.Client(t))
+	f.add(t, "a", "b")
+	sub := f.subscribe(t, f.config())
+	a, b := sub.next(t), sub.next(t)
+	a.Ack()
+	ctx := redistest.Soon(t)
+	master, err := group.Master(ctx)
+	redistest.Must(t, err)
+	if n, err := master.Client(t).Wait(ctx, 1, 5*time.Second).Result(); n < 1 || err != nil {
+		t.Fatalf("%d replicas have it, error %v", n, err)
+	}
+	redistest.Must(t, master.Kill())
+	_, err = group.WaitMaster(ctx, master)
+	redistest.Must(t, err)
+	b.Nack(errBusy)
+	redistest.Eventually(t, "a write", func() bool {
+		return f.client.XAdd(ctx, &redis.XAddArgs{Stream: f.key, Values: []any{"data", "c"}}).Err() == nil
+	})
+	seen := map[string]bool{}
+	for !seen["b"] || !seen["c"] {
+		msg := sub.next(t)
+		seen[string(msg.Data)] = true
+		msg.Ack()
+	}
+	f.wantPending(t, 0)
 }

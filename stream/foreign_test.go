@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/stream"
 )
@@ -45,7 +46,7 @@ type vector struct {
 func vectors(t *testing.T) []vector {
 	t.Helper()
 	text, err := os.ReadFile(bindingDoc)
-	must(t, err)
+	redistest.Must(t, err)
 	_, block, _ := strings.Cut(string(text), "```json\n")
 	block, _, found := strings.Cut(block, "\n```")
 	var all []vector
@@ -55,8 +56,7 @@ func vectors(t *testing.T) []vector {
 	return all
 }
 
-// TestBindingVectors holds that this package does what docs/cloudevents-redis.md says.
-func TestBindingVectors(t *testing.T) {
+func TestEntriesAreThoseOfTheDocumentedVectors(t *testing.T) {
 	t.Parallel()
 	written := map[string]int{}
 	for _, v := range vectors(t) {
@@ -76,10 +76,10 @@ func TestBindingVectors(t *testing.T) {
 				}
 				return
 			}
-			must(t, err)
+			redistest.Must(t, err)
 			if at, ok := v.Attributes["time"].(string); ok {
 				v.Attributes["time"], err = time.Parse(time.RFC3339Nano, at)
-				must(t, err)
+				redistest.Must(t, err)
 			}
 			wantAttributes(t, msg.Attributes, v.Attributes)
 			if !reflect.DeepEqual(msg.Data, []byte(v.Data)) {
@@ -90,7 +90,7 @@ func TestBindingVectors(t *testing.T) {
 				return
 			}
 			fields, err := marshal(message.NewRaw(v.Data, v.Attributes, nil))
-			must(t, err)
+			redistest.Must(t, err)
 			var got []string
 			for i := 0; i < len(fields); i += 2 {
 				got = append(got, fmt.Sprintf("%s=%s", fields[i], fields[i+1]))
@@ -110,10 +110,10 @@ func TestBindingVectors(t *testing.T) {
 func TestUnmarshalDapr(t *testing.T) {
 	t.Parallel()
 	msg, err := stream.UnmarshalDapr("1-0", map[string]any{"data": `{"specversion":"1.0","id":"7","type":"t","data":"x"}`})
-	must(t, err)
+	redistest.Must(t, err)
 	wantAttributes(t, msg.Attributes, message.Attributes{"specversion": "1.0", "id": "7", "type": "t"})
 	msg, err = stream.UnmarshalDapr("1-0", map[string]any{"data": `{"specversion":5}`, "metadata": ""})
-	must(t, err)
+	redistest.Must(t, err)
 	wantAttributes(t, msg.Attributes, message.Attributes{"specversion": "1.0", "id": "1-0"})
 	wantData(t, msg, `{"specversion":5}`)
 	for _, values := range []map[string]any{
@@ -138,7 +138,7 @@ func TestUnmarshalWatermill(t *testing.T) {
 		"\xdf\x00\x00\x00\x01\xa4name\xd9\x01n": {"type": "n", "name": "n"},
 	} {
 		msg, err := stream.UnmarshalWatermill("1-0", map[string]any{"_watermill_message_uuid": "7", "metadata": metadata, "payload": "x"})
-		must(t, err)
+		redistest.Must(t, err)
 		want["id"], want["specversion"] = "7", "1.0"
 		wantAttributes(t, msg.Attributes, want)
 		wantData(t, msg, "x")
@@ -153,6 +153,6 @@ func TestUnmarshalWatermill(t *testing.T) {
 func TestMetadataNames(t *testing.T) {
 	t.Parallel()
 	msg, err := stream.UnmarshalDapr("1-0", map[string]any{"data": "x", "metadata": `{"a_b":"changed","ab":"exact","A-C":"1","a.c":"2","---":"x","da-ta":"x","time":"noon","id":"7"}`})
-	must(t, err)
+	redistest.Must(t, err)
 	wantAttributes(t, msg.Attributes, message.Attributes{"specversion": "1.0", "id": "7", "ab": "exact", "ac": "1"})
 }

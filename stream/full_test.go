@@ -14,7 +14,7 @@ import (
 // fill puts a server beyond its maxmemory.
 func fill(t *testing.T, client *redis.Client) {
 	t.Helper()
-	must(t, redistest.AsAdmin(t, client).ConfigSet(t.Context(), "maxmemory", "1").Err())
+	redistest.Must(t, redistest.AsAdmin(t, client).ConfigSet(t.Context(), "maxmemory", "1").Err())
 	if err := client.Set(t.Context(), "key", "value", 0).Err(); err == nil {
 		t.Fatal("the server is not full")
 	}
@@ -49,7 +49,7 @@ func TestMemberKeepsLeasesAtMaxmemory(t *testing.T) {
 	until := func() int64 {
 		_, fields := p.lease(t, 0)
 		ms, err := strconv.ParseInt(fields["until"], 10, 64)
-		must(t, err)
+		redistest.Must(t, err)
 		return ms
 	}
 	began := until()

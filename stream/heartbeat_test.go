@@ -18,11 +18,9 @@ func isBeat(cmd []string) bool {
 
 func beats(proxy *respproxy.Proxy) int { return len(proxy.Commands(isBeat)) }
 
-// A slow handler keeps its message, however long it takes, and no delivery is counted for it.
-func TestSlowHandlerKeepsItsMessage(t *testing.T) {
+func TestSlowHandlerKeepsItsMessageAndNoDeliveryIsCounted(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
-		t.Helper()
 		f := newFixture(t, client)
 		f.add(t, "slow", "waits in the channel")
 		cfg := f.config()
@@ -58,19 +56,16 @@ func TestNoHeartbeat(t *testing.T) {
 	wantData(t, other.next(t), "a")
 }
 
-// An entry that another has claimed is not claimed back, though its first owner works on.
-func TestHeartbeatTakesNothingBack(t *testing.T) {
+func TestHeartbeatTakesNothingBackThatAnotherHasClaimed(t *testing.T) {
 	t.Parallel()
-	server := redistest.Shared(t)
-	proxy := redistest.Proxy(t, server.Addr())
-	f := newFixture(t, redistest.Client(t, proxy.Addr()))
+	f, proxy := proxied(t)
 	ids := f.add(t, "a", "b")
 	cfg := f.config()
 	cfg.MaxIdleTime, cfg.ClaimInterval = 60*time.Millisecond, time.Hour
 	sub := f.subscribe(t, cfg)
 	a, b := sub.next(t), sub.next(t)
-	direct := server.Client(t)
-	must(t, direct.Do(t.Context(), "xclaim", f.key, "shop", "other", 0, ids[0], "justid").Err())
+	direct := redistest.Shared(t).Client(t)
+	redistest.Must(t, direct.Do(t.Context(), "xclaim", f.key, "shop", "other", 0, ids[0], "justid").Err())
 	seen := beats(proxy)
 	eventually(t, func() bool { return beats(proxy) > seen+6 }, func() string { return "no beats" })
 	for _, p := range f.pending(t) {
@@ -87,40 +82,15 @@ func TestHeartbeatTakesNothingBack(t *testing.T) {
 	f.wantPending(t, 1)
 }
 
-// A beat that was on its way for long finds the entry with another, and leaves it there.
-func TestLateHeartbeat(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	proxy := redistest.Proxy(t, server.Addr())
-	f := newFixture(t, redistest.Client(t, proxy.Addr()))
-	id := f.add(t, "a")[0]
-	cfg := f.config()
-	cfg.MaxIdleTime, cfg.ClaimInterval = 60*time.Millisecond, time.Hour
-	hold := proxy.Hold(isBeat)
-	sub := f.subscribe(t, cfg)
-	msg := sub.next(t)
-	must(t, hold.Wait(t.Context()))
-	direct := server.Client(t)
-	must(t, direct.Do(t.Context(), "xclaim", f.key, "shop", "other", 0, id, "justid").Err())
-	hold.Release()
-	seen := beats(proxy)
-	eventually(t, func() bool { return beats(proxy) > seen+2 }, func() string { return "no beats" })
-	if p := f.pending(t); p[0].Consumer != "other" {
-		t.Errorf("pending for %s, want the one that claimed it", p[0].Consumer)
-	}
-	msg.Release()
-}
-
 // To claim what was trimmed would take it from the group, and its commit would be refused for good.
 func TestHeartbeatKeepsATrimmedEntryPending(t *testing.T) {
 	t.Parallel()
-	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
-	f := newFixture(t, redistest.Client(t, proxy.Addr()))
+	f, proxy := proxied(t)
 	f.add(t, "a")
 	cfg := f.config()
 	cfg.MaxIdleTime, cfg.ClaimInterval = 60*time.Millisecond, time.Hour
 	msg := f.subscribe(t, cfg).next(t)
-	must(t, f.client.XTrimMaxLen(t.Context(), f.key, 0).Err())
+	redistest.Must(t, f.client.XTrimMaxLen(t.Context(), f.key, 0).Err())
 	seen := beats(proxy)
 	eventually(t, func() bool { return beats(proxy) > seen+2 }, func() string { return "no beats" })
 	f.wantPending(t, 1)
@@ -130,8 +100,7 @@ func TestHeartbeatKeepsATrimmedEntryPending(t *testing.T) {
 
 func TestHeartbeatEndsWithTheMessage(t *testing.T) {
 	t.Parallel()
-	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
-	f := newFixture(t, redistest.Client(t, proxy.Addr()))
+	f, proxy := proxied(t)
 	f.add(t, "a")
 	cfg := f.config()
 	cfg.MaxIdleTime = 60 * time.Millisecond

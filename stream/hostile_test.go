@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/stream"
 )
 
@@ -113,7 +114,7 @@ func TestHostileEntriesEndAsMessagesOrDeadLetters(t *testing.T) {
 			count := hostileEntries / 3
 			h := newHostile(uint64(count))
 			for i := range count {
-				must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: f.key, ID: strconv.Itoa(i+1) + "-1", Values: h.entry(i)}).Err())
+				redistest.Must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: f.key, ID: strconv.Itoa(i+1) + "-1", Values: h.entry(i)}).Err())
 			}
 			cfg := f.config()
 			cfg.Codecs, cfg.MaxDeliveries, cfg.BatchSize, cfg.MaxDecodedBytes = codecs, 2, 50, 4<<20

@@ -3,6 +3,8 @@ package stream
 import (
 	"context"
 	"time"
+
+	"github.com/luatx/luatx/internal/group"
 )
 
 // giveBack returns to the group what was read and never taken from the channel: as entries that nobody has seen yet,
@@ -54,4 +56,21 @@ func (s *subscription) leave() {
 	if err := s.member.Leave(ctx); err != nil {
 		s.outage.log.Warn("stream: consumer stays in the group", "consumer", s.member.Consumer, "error", err)
 	}
+}
+
+// dismissAfter is how many times as long as an entry a consumer may be idle.
+const dismissAfter = 10
+
+// dismiss removes the consumers of processes that are gone, once nothing is pending for them.
+func (s *subscription) dismiss(ctx context.Context) {
+	idle := dismissAfter * max(s.cfg.MaxIdleTime, s.cfg.ClaimInterval, s.cfg.BlockTimeout)
+	gone, err := s.member.Dismiss(ctx, idle)
+	if err != nil {
+		if ctx.Err() == nil && !group.IsGone(err) {
+			s.outage.begins("dismiss", err)
+		}
+		return
+	}
+	s.outage.over("dismiss")
+	s.counts.dismissed.Add(gone)
 }

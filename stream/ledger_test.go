@@ -57,10 +57,7 @@ func TestLedgerQueueIsByDue(t *testing.T) {
 	})
 }
 
-// One place, a stream that never ends and a message that never succeeds.
-// TestLedgerWakesWhomItConcerns holds that who waits for an entry to become due hears of new ones, and not of every
-// message that comes and goes.
-func TestLedgerWakesWhomItConcerns(t *testing.T) {
+func TestLedgerWakesWaitersForEntriesNotForEveryPlaceThatIsFreed(t *testing.T) {
 	t.Parallel()
 	l := newLedger(3)
 	_, _, changed := l.takeDue()

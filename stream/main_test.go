@@ -2,16 +2,20 @@ package stream_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"sync"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/respproxy"
+	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/stream"
 )
@@ -22,9 +26,7 @@ const envChild = "LUATX_STREAM_TEST_CHILD"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(envChild) != "" {
-		if err := childMain(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-		}
+		fmt.Fprintln(os.Stderr, childMain())
 		os.Exit(1)
 	}
 	if os.Getenv(envMember) != "" {
@@ -58,7 +60,7 @@ func (f *fixture) config() stream.SubscriberConfig {
 	return stream.SubscriberConfig{
 		Stream: f.key, Group: "shop", BlockTimeout: 20 * time.Millisecond, ClaimInterval: 20 * time.Millisecond,
 		MaxIdleTime: time.Hour, NackBackoff: message.Backoff{Base: time.Millisecond, Max: 5 * time.Millisecond},
-		Logger: slog.New(f.logs),
+		Logger: f.logs.logger(),
 	}
 }
 
@@ -72,9 +74,7 @@ type subscription struct {
 func (f *fixture) subscribe(t *testing.T, cfg stream.SubscriberConfig) *subscription {
 	t.Helper()
 	sub, err := stream.NewSubscriber(f.client, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	return run(t, sub)
 }
 
@@ -116,9 +116,7 @@ func (f *fixture) add(t *testing.T, data ...string) []string {
 	ids := make([]string, len(data))
 	for i, d := range data {
 		id, err := f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: f.key, Values: []any{"type", "order.placed", "data", d}}).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		ids[i] = id
 	}
 	return ids
@@ -127,11 +125,11 @@ func (f *fixture) add(t *testing.T, data ...string) []string {
 // takeAs reads new entries as another consumer, and leaves them pending.
 func (f *fixture) takeAs(t *testing.T, consumer string, count int64) {
 	t.Helper()
-	must(t, ignoreBusy(f.client.XGroupCreateMkStream(t.Context(), f.key, "shop", "0").Err()))
+	redistest.Must(t, ignoreBusy(f.client.XGroupCreateMkStream(t.Context(), f.key, "shop", "0").Err()))
 	_, err := f.client.XReadGroup(t.Context(), &redis.XReadGroupArgs{
 		Group: "shop", Consumer: consumer, Streams: []string{f.key, ">"}, Count: count, Block: -1,
 	}).Result()
-	must(t, err)
+	redistest.Must(t, err)
 }
 
 func ignoreBusy(err error) error {
@@ -144,7 +142,7 @@ func ignoreBusy(err error) error {
 func (f *fixture) pending(t *testing.T) []redis.XPendingExt {
 	t.Helper()
 	pending, err := f.client.XPendingExt(t.Context(), &redis.XPendingExtArgs{Stream: f.key, Group: "shop", Start: "-", End: "+", Count: 1000}).Result()
-	must(t, err)
+	redistest.Must(t, err)
 	return pending
 }
 
@@ -155,11 +153,16 @@ func (f *fixture) wantPending(t *testing.T, want int) {
 	})
 }
 
-func must(t testing.TB, err error) {
+// proxied is a fixture of the shared server, whose client goes through a proxy.
+func proxied(t *testing.T, change ...func(*redis.Options)) (*fixture, *respproxy.Proxy) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
+	return newFixture(t, redistest.Client(t, proxy.Addr(), change...)), proxy
+}
+
+func send(t testing.TB, pub *stream.Publisher, msgs ...*message.RawMessage) {
+	t.Helper()
+	redistest.Must(t, errors.Join(pub.Send(t.Context(), msgs...)...))
 }
 
 func eventually(t *testing.T, cond func() bool, say func() string) {
@@ -181,29 +184,14 @@ func wantData(t testing.TB, msg *message.RawMessage, want string) {
 }
 
 // recorder counts log records by their text.
-type recorder struct {
-	mu     sync.Mutex
-	counts map[string]int
-}
+type recorder struct{ rig.Lines }
 
-func (r *recorder) Enabled(context.Context, slog.Level) bool { return true }
-func (r *recorder) WithAttrs([]slog.Attr) slog.Handler       { return r }
-func (r *recorder) WithGroup(string) slog.Handler            { return r }
-
-func (r *recorder) Handle(_ context.Context, record slog.Record) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.counts == nil {
-		r.counts = map[string]int{}
-	}
-	r.counts[record.Message]++
-	return nil
+func (r *recorder) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(r, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
 func (r *recorder) count(text string) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.counts[text]
+	return strings.Count(r.String(), "msg="+strconv.Quote(text))
 }
 
 func (r *recorder) want(t *testing.T, text string, want int) {

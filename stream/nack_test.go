@@ -62,8 +62,7 @@ func TestNackedComesNoSoonerThanItAsks(t *testing.T) {
 	}
 }
 
-// What was nacked, before a subscription ends or after, is others' when it is due: they need not wait for MaxIdleTime.
-func TestNackedAtTheEndIsOthers(t *testing.T) {
+func TestNackedEntryIsOthersWhenItIsDueAfterSubscriptionEnds(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		f := newFixture(t, client)
@@ -124,7 +123,7 @@ func TestClaimedBetweenNackAndRedelivery(t *testing.T) {
 	a, b := sub.next(t), sub.next(t)
 	a.Nack(message.RetryAfter(errBusy, 100*time.Millisecond))
 	b.Nack(message.RetryAfter(errBusy, 101*time.Millisecond))
-	must(t, f.client.XClaimJustID(t.Context(), &redis.XClaimArgs{Stream: f.key, Group: "shop", Consumer: "other", Messages: ids[:1]}).Err())
+	redistest.Must(t, f.client.XClaimJustID(t.Context(), &redis.XClaimArgs{Stream: f.key, Group: "shop", Consumer: "other", Messages: ids[:1]}).Err())
 	wantData(t, sub.next(t), "b")
 	f.logs.want(t, "stream: nacked entry was claimed by another consumer", 1)
 	for _, p := range f.pending(t) {

@@ -85,8 +85,5 @@ func (s *subscription) tellSettled(e *entry, nacked error, released bool) {
 }
 
 func (s *subscription) tellDeadLettered(e *entry, reason string) {
-	if s.cfg.Observer.DeadLettered == nil {
-		return
-	}
 	observe.Tell(s.detached, s.cfg.Logger, s.cfg.Observer.DeadLettered, DeadLettered{s.source(e), e.deliveries, reason})
 }

@@ -102,38 +102,21 @@ func TestObserver(t *testing.T) {
 	})
 }
 
-// TestObserverOfAClaim holds that an observer hears from whom an entry was taken over.
-func TestObserverOfAClaim(t *testing.T) {
-	t.Parallel()
-	f, seen := shared(t), &told{}
-	f.add(t, "left")
-	f.takeAs(t, "gone", 1)
-	cfg := f.config()
-	cfg.MaxIdleTime, cfg.Observer = time.Millisecond, seen.observer()
-	f.subscribe(t, cfg).next(t).Ack()
-	seen.mu.Lock()
-	defer seen.mu.Unlock()
-	if d := seen.delivered[0]; d.ClaimedFrom != "gone" || d.Deliveries != 2 {
-		t.Errorf("delivered %+v", d)
-	}
-}
-
-// TestObserverOfPartitions holds the same for partitions, given out one by one and in batches.
-func TestObserverOfPartitions(t *testing.T) {
+func TestObserverHearsOfMessagesOfPartitionsSingleAndInBatches(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	name := redistest.Namespace(t)
 	space := luatx.Partitions(2).WithPrefix(name)
 	tr, err := luatx.New(client, luatx.Config{Namespace: name, Keyspace: space})
-	must(t, err)
+	redistest.Must(t, err)
 	out, err := stream.NewPartitionedPublisher(client, space, stream.PublisherConfig{Stream: "orders"})
-	must(t, err)
+	redistest.Must(t, err)
 	for _, consume := range []bool{false, true} {
 		seen, group := &told{}, map[bool]string{false: "ones", true: "batches"}[consume]
 		sub, err := stream.NewPartitionedSubscriber(client, space, stream.PartitionedConfig{SubscriberConfig: stream.SubscriberConfig{
 			Stream: "orders", Group: group, BlockTimeout: 20 * time.Millisecond, Observer: seen.observer(), StartID: "$",
 		}})
-		must(t, err)
+		redistest.Must(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		if consume {
@@ -142,7 +125,7 @@ func TestObserverOfPartitions(t *testing.T) {
 			})
 		} else {
 			ch, err := sub.Subscribe(ctx)
-			must(t, err)
+			redistest.Must(t, err)
 			running.Go(func() {
 				for msg := range ch {
 					msg.Ack()
@@ -152,7 +135,7 @@ func TestObserverOfPartitions(t *testing.T) {
 		redistest.Eventually(t, "the partitions to be held", func() bool { return sub.Stats().Holding == 2 })
 		for id := range strings.SplitSeq("abcdef", "") {
 			errs := out.Send(t.Context(), message.NewRaw(nil, message.Attributes{"id": id, "type": "t", "source": "/s", "subject": id}, nil))
-			must(t, errors.Join(errs...))
+			redistest.Must(t, errors.Join(errs...))
 		}
 		redistest.Eventually(t, "the observer to hear of six", func() bool {
 			seen.mu.Lock()

@@ -102,19 +102,14 @@ func (c PartitionedConfig) withDefaults() PartitionedConfig {
 }
 
 func (c PartitionedConfig) validate() error {
-	var errs []error
-	refuse := func(bad bool, field, remedy string) {
-		if bad {
-			errs = append(errs, fmt.Errorf("stream: PartitionedConfig.%s %s", field, remedy))
-		}
-	}
-	refuse(c.Lease < 30*time.Millisecond, "Lease", "is below 30 ms: use 0 for the default")
-	refuse(c.Consumer != "", "Consumer", "is set: members make names of their own, which no two may share")
-	refuse(c.MaxInFlight != 0, "MaxInFlight", "is set: one message of each partition is in flight, or a batch")
-	refuse(c.ClaimInterval != 0, "ClaimInterval", "is set: leases decide what is taken over: use Lease")
-	refuse(c.DeadLetter != "", "DeadLetter", "is set: use MaxDeliveries; each partition has its DeadLetterKey")
-	refuse(c.TrimAcked, "TrimAcked", "is set: use PublisherConfig.TrimAcked")
-	return errors.Join(errs...)
+	f := flaws{config: "PartitionedConfig"}
+	f.check(c.Lease < 30*time.Millisecond, "Lease", "is below 30 ms: use 0 for the default")
+	f.check(c.Consumer != "", "Consumer", "is set: members make names of their own, which no two may share")
+	f.check(c.MaxInFlight != 0, "MaxInFlight", "is set: one message of each partition is in flight, or a batch")
+	f.check(c.ClaimInterval != 0, "ClaimInterval", "is set: leases decide what is taken over: use Lease")
+	f.check(c.DeadLetter != "", "DeadLetter", "is set: use MaxDeliveries; each partition has its DeadLetterKey")
+	f.check(c.TrimAcked, "TrimAcked", "is set: use PublisherConfig.TrimAcked")
+	return f.err()
 }
 
 // PartitionedSubscriber reads a partitioned stream as a member of a group. The members share the partitions evenly, by

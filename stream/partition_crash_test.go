@@ -54,8 +54,8 @@ func (c *crew) start() *exec.Cmd {
 	child.Env = append(os.Environ(), c.env)
 	child.Stderr = os.Stderr
 	_, err := child.StdinPipe() // a member ends when its parent does
-	must(c.t, err)
-	must(c.t, child.Start())
+	redistest.Must(c.t, err)
+	redistest.Must(c.t, child.Start())
 	return child
 }
 
@@ -83,12 +83,10 @@ func (c *crew) killOne(ctx context.Context) {
 // stall stops a member, which returns to life when the function returned is called.
 func (c *crew) stall() (wake func()) {
 	child := c.children[rand.N(len(c.children))]
-	must(c.t, child.Process.Signal(syscall.SIGSTOP))
+	redistest.Must(c.t, child.Process.Signal(syscall.SIGSTOP))
 	return func() { _ = child.Process.Signal(syscall.SIGCONT) } // it may be dead by then
 }
 
-// Members that are killed and stalled every second lose nothing, apply nothing twice, and keep the order of every key:
-// seen from what their handlers wrote.
 func TestKilledMembers(t *testing.T) {
 	t.Parallel()
 	kills, rounds, aggregates := 3, 15, 200
@@ -142,8 +140,7 @@ func TestKilledMembers(t *testing.T) {
 	})
 }
 
-// A member that stalls in a handler, and whose requests arrive when another has taken over, changes nothing.
-func TestStalledMemberIsFenced(t *testing.T) {
+func TestMemberThatStallsInAHandlerChangesNothingLater(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
 	proxy := redistest.Proxy(t, server.Addr())
@@ -169,7 +166,7 @@ func TestStalledMemberIsFenced(t *testing.T) {
 		}
 		return nil
 	})
-	must(t, err)
+	redistest.Must(t, err)
 	old.failed = func(err error) {
 		if errors.Is(err, luatx.ErrFenced) {
 			fenced.Add(1)
@@ -178,7 +175,7 @@ func TestStalledMemberIsFenced(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- old.run(ctx) }()
-	defer func() { wake(); cancel(); must(t, <-ended) }()
+	defer func() { wake(); cancel(); redistest.Must(t, <-ended) }()
 
 	<-stalled
 	taken, goOn := make(chan struct{}), make(chan struct{})
@@ -201,8 +198,7 @@ func TestStalledMemberIsFenced(t *testing.T) {
 	p.wantApplied(t, 3, 20)
 }
 
-// What a former owner asks for late, it is not given: here while the new owner works on a message.
-func TestLateReadOfAFormerOwner(t *testing.T) {
+func TestLateReadOfAFormerOwnerReturnsNothing(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
 	proxy := redistest.Proxy(t, server.Addr())
@@ -227,8 +223,7 @@ func TestLateReadOfAFormerOwner(t *testing.T) {
 	p.join(t, cfg, func(msg *message.RawMessage) {
 		taken <- struct{}{}
 		<-goOn
-		book.note(msg)
-		msg.Ack()
+		book.ack(msg)
 	})
 	p.publish(t, 1, 0, 3)
 	<-taken
@@ -241,8 +236,7 @@ func TestLateReadOfAFormerOwner(t *testing.T) {
 	book.wantInOrder(t, 1, 3)
 }
 
-// While the slot of a partition migrates its scripts are turned away; then it goes on where it was.
-func TestPartitionMigrates(t *testing.T) {
+func TestPartitionGoesOnWhileItsSlotMigrates(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.Cluster(t)
 	client := cluster.Client(t)
@@ -255,12 +249,12 @@ func TestPartitionMigrates(t *testing.T) {
 	p.consume(t, client, cfg, nothing)
 	for round := range 3 {
 		from, err := cluster.NodeForSlot(ctx, moving)
-		must(t, err)
+		redistest.Must(t, err)
 		masters, err := cluster.Masters(ctx)
-		must(t, err)
+		redistest.Must(t, err)
 		to := masters[slices.IndexFunc(masters, func(s *redistest.Server) bool { return s != from })]
 		p.publish(t, 20, 5+5*round, 10+5*round)
-		must(t, cluster.MigrateSlot(ctx, moving, to))
+		redistest.Must(t, cluster.MigrateSlot(ctx, moving, to))
 	}
 	p.wantApplied(t, 20, 20)
 }
@@ -276,16 +270,16 @@ func TestPartitionsOfASickServer(t *testing.T) {
 	cfg := p.config()
 	cfg.Lease = 300 * time.Millisecond
 	faults := []func(){
-		func() { must(t, server.Admin(t).ScriptFlush(ctx).Err()) },
+		func() { redistest.Must(t, server.Admin(t).ScriptFlush(ctx).Err()) },
 		func() {
-			must(t, server.Pause())
+			redistest.Must(t, server.Pause())
 			paused := time.Now()
 			redistest.Eventually(t, "two leases to pass", func() bool { return time.Since(paused) > 2*cfg.Lease })
-			must(t, server.Resume())
+			redistest.Must(t, server.Resume())
 		},
 		func() {
-			must(t, server.Kill())
-			must(t, server.Restart(ctx))
+			redistest.Must(t, server.Kill())
+			redistest.Must(t, server.Restart(ctx))
 		},
 	}
 	p.publish(t, 20, 0, 5)

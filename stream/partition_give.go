@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/luatx/luatx"
-	"github.com/luatx/luatx/internal/inbound"
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/message"
 )
@@ -52,9 +51,4 @@ func (p *partition) handle(t *luatx.Transactor, process Processor, run []*item) 
 	}
 	handlers.Wait()
 	p.await(run)
-}
-
-func processed(ctx context.Context, process Processor, msg *message.RawMessage) (err error) {
-	defer inbound.RecoverTo(&err)
-	return process.ProcessRaw(ctx, msg)
 }

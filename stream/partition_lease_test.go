@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
 
 	"github.com/luatx/luatx/internal/sleep"
 	"github.com/luatx/luatx/internal/test/redistest"
@@ -88,5 +89,23 @@ func TestLeaseIsTakenOnlyIfItWasFreeForLongEnough(t *testing.T) {
 		}
 		expect("take", "a", 3*time.Hour, false)
 		expect("take", "a", time.Hour, true)
+	})
+}
+
+func TestSharesAddUpAndDifferByOneAtMost(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		n, members := rapid.IntRange(1, 16384).Draw(t, "partitions"), rapid.IntRange(1, 200).Draw(t, "members")
+		sum, first, last := 0, share(0, members, n), share(members-1, members, n)
+		for rank := range members {
+			one := share(rank, members, n)
+			if one > first || one < last {
+				t.Fatalf("the member of rank %d has %d, want from %d to %d", rank, one, last, first)
+			}
+			sum += one
+		}
+		if sum != n || first-last > 1 || first > (n+members-1)/members {
+			t.Fatalf("the shares, from %d to %d, add up to %d, want %d", last, first, sum, n)
+		}
 	})
 }

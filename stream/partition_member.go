@@ -7,11 +7,21 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/lua"
 )
 
 // orphanAfter is for how many leases a partition must have been free before somebody takes it beyond his share: whose
 // it would be cannot take it.
 const orphanAfter = 2
+
+var (
+	leaseScript     = redis.NewScript(lua.Script("lease", nil))
+	membersScript   = redis.NewScript(lua.Script("members", nil))
+	partitionScript = redis.NewScript(lua.Script("partition", nil))
+)
 
 // member is one run of a PartitionedSubscriber.
 type member struct {

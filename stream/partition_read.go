@@ -175,18 +175,14 @@ func (p *partition) read(ctx context.Context) error {
 	if len(reply) == 0 {
 		return errors.New("script partition: the reply is empty")
 	}
-	if kind := fmt.Sprint(reply[0]); kind == "lost" {
-		return p.lostLease(ctx)
+	kind := fmt.Sprint(reply[0])
+	if kind == "lost" {
+		p.ahead = nil
+		<-ctx.Done() // the keeper finds out by itself, and ends it
+		return nil
 	}
 	p.fresh = false
-	return p.answer(ctx, fmt.Sprint(reply[0]), reply[1:])
-}
-
-// lostLease waits for the keeper, which finds out by itself.
-func (p *partition) lostLease(ctx context.Context) error {
-	p.ahead = nil
-	<-ctx.Done()
-	return nil
+	return p.answer(ctx, kind, reply[1:])
 }
 
 func (p *partition) answer(ctx context.Context, kind string, reply []any) error {
@@ -217,9 +213,7 @@ func (p *partition) answer(ctx context.Context, kind string, reply []any) error 
 		}
 	case "used":
 		deliveries, _ := reply[1].(int64)
-		now := time.Now()
-		it := &item{entry: entry{id: id, deliveries: deliveries, from: p.member.Consumer, first: now, read: now}}
-		p.dig(ctx, it, fmt.Sprintf("delivered %d times and never settled: its consumers died or hung", deliveries))
+		p.dig(ctx, p.item(id, deliveries, nil), fmt.Sprintf("delivered %d times and never settled: its consumers died or hung", deliveries))
 	case "trimmed":
 		p.noteTrimmed(id)
 	default:

@@ -28,25 +28,19 @@ func sortedWords(text string) string {
 	return strings.Join(words, " ")
 }
 
-// Members that come and go share the partitions evenly, and nothing is given out twice or out of order meanwhile.
-func TestMembersShare(t *testing.T) {
+func TestMembersThatComeAndGoSharePartitionsEvenlyAndInOrder(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
-		t.Helper()
 		const aggregates = 30
 		p, book := newParted(t, client, 8), &handledBook{}
-		handle := func(msg *message.RawMessage) {
-			book.note(msg)
-			msg.Ack()
-		}
 		steps := 0
 		publish := func() { p.publish(t, aggregates, steps, steps+3); steps += 3 }
 
 		publish()
-		a := p.join(t, p.config(), handle)
+		a := p.join(t, p.config(), book.ack)
 		p.wantHolding(t, "8", a)
 		publish()
-		b, c := p.join(t, p.config(), handle), p.join(t, p.config(), handle)
+		b, c := p.join(t, p.config(), book.ack), p.join(t, p.config(), book.ack)
 		publish()
 		p.wantHolding(t, "2 3 3", a, b, c)
 		publish()
@@ -74,17 +68,15 @@ func TestMembersShare(t *testing.T) {
 func (p *parted) abandon(t *testing.T, i int, count int64, lease time.Duration) {
 	t.Helper()
 	ctx, key := t.Context(), p.keys()[i]
-	must(t, ignoreBusy(p.client.XGroupCreateMkStream(ctx, key, "shop", "0").Err()))
-	must(t, p.client.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "shop", Consumer: "dead", Streams: []string{key, ">"}, Count: count, Block: -1}).Err())
+	redistest.Must(t, ignoreBusy(p.client.XGroupCreateMkStream(ctx, key, "shop", "0").Err()))
+	redistest.Must(t, p.client.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "shop", Consumer: "dead", Streams: []string{key, ">"}, Count: count, Block: -1}).Err())
 	name, _ := p.lease(t, i)
-	must(t, p.client.HSet(ctx, name, "owner", "dead", "until", time.Now().Add(lease).UnixMilli()).Err())
+	redistest.Must(t, p.client.HSet(ctx, name, "owner", "dead", "until", time.Now().Add(lease).UnixMilli()).Err())
 }
 
-// A new owner waits for the end of the lease, and begins with what the old one has left.
-func TestTakesOverWhatADeadMemberLeft(t *testing.T) {
+func TestNewOwnerWaitsForTheLeaseAndBeginsWithWhatWasLeft(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
-		t.Helper()
 		p, book := newParted(t, client, 1), &handledBook{}
 		p.publish(t, 1, 0, 250)
 		const lease = time.Second
@@ -93,8 +85,7 @@ func TestTakesOverWhatADeadMemberLeft(t *testing.T) {
 		var first atomic.Int64
 		m := p.join(t, p.config(), func(msg *message.RawMessage) {
 			first.CompareAndSwap(0, int64(time.Since(begun)))
-			book.note(msg)
-			msg.Ack()
+			book.ack(msg)
 		})
 		book.wantInOrder(t, 1, 250)
 		// The lease's end is in whole milliseconds.
@@ -105,7 +96,7 @@ func TestTakesOverWhatADeadMemberLeft(t *testing.T) {
 			t.Errorf("stats are %+v", got)
 		}
 		consumers, err := client.XInfoConsumers(t.Context(), p.keys()[0], "shop").Result()
-		must(t, err)
+		redistest.Must(t, err)
 		if len(consumers) != 1 || consumers[0].Name == "dead" {
 			t.Errorf("consumers are %+v, want that of the member alone", consumers)
 		}
@@ -136,8 +127,7 @@ func TestTakesOverThoughTheFirstRequestIsLost(t *testing.T) {
 		if err != nil || len(left) > 0 {
 			t.Errorf("%s is given out while the dead member owns %v, %v", msg.ID(), left, err)
 		}
-		book.note(msg)
-		msg.Ack()
+		book.ack(msg)
 	})
 	book.wantInOrder(t, 1, 3)
 	if !lost.Load() {
@@ -145,11 +135,9 @@ func TestTakesOverThoughTheFirstRequestIsLost(t *testing.T) {
 	}
 }
 
-// A nacked message comes again before anything behind it, at every place of a batch.
-func TestOrderUnderNacks(t *testing.T) {
+func TestNackedMessageComesAgainBeforeThoseBehindIt(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
-		t.Helper()
 		for _, mode := range []string{"subscribe", "consume"} {
 			p := newParted(t, client, 2)
 			p.publish(t, 5, 0, 20)
@@ -178,23 +166,20 @@ func TestOrderUnderNacks(t *testing.T) {
 					msg.Nack(errors.New("not yet"))
 					return
 				}
-				book.note(msg)
-				msg.Ack()
+				book.ack(msg)
 			})
 			book.wantInOrder(t, 5, 20)
 		}
 	})
 }
 
-// With MaxDeliveries the order goes on behind a message that cannot be handled; each partition has its dead letters.
-func TestPartitionGoesOnBehindADeadLetter(t *testing.T) {
+func TestPartitionWithMaxDeliveriesGoesOnInOrderBehindADeadLetter(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
-		t.Helper()
 		p, book := newParted(t, client, 1), &handledBook{}
 		key := p.keys()[0]
 		p.publish(t, 1, 0, 1)
-		must(t, client.XAdd(t.Context(), &redis.XAddArgs{Stream: key, Values: []any{"ce_specversion", "9"}}).Err())
+		redistest.Must(t, client.XAdd(t.Context(), &redis.XAddArgs{Stream: key, Values: []any{"ce_specversion", "9"}}).Err())
 		p.publish(t, 1, 1, 3)
 		p.publish(t, 1, 7, 8)
 		p.publish(t, 1, 3, 5)
@@ -202,14 +187,12 @@ func TestPartitionGoesOnBehindADeadLetter(t *testing.T) {
 		cfg.MaxDeliveries = 3
 		var tries []int
 		m := p.join(t, cfg, func(msg *message.RawMessage) {
-			switch string(msg.Data) {
-			case "7":
-				tries = append(tries, book.count())
-				msg.Nack(errors.New("poison"))
-			default:
-				book.note(msg)
-				msg.Ack()
+			if string(msg.Data) != "7" {
+				book.ack(msg)
+				return
 			}
+			tries = append(tries, book.count())
+			msg.Nack(errors.New("poison"))
 		})
 		book.wantInOrder(t, 1, 5)
 		m.stop()
@@ -218,7 +201,7 @@ func TestPartitionGoesOnBehindADeadLetter(t *testing.T) {
 		}
 		var reasons []string
 		for dead, err := range stream.DeadLetters(t.Context(), client, stream.DeadLetterKey(key)) {
-			must(t, err)
+			redistest.Must(t, err)
 			reasons = append(reasons, fmt.Sprintf("%d %.6s", dead.Deliveries, dead.Reason))
 		}
 		if fmt.Sprint(reasons) != "[1 stream 3 poison]" {
@@ -230,18 +213,17 @@ func TestPartitionGoesOnBehindADeadLetter(t *testing.T) {
 	})
 }
 
-// What killed its consumers every time is not given out again.
-func TestPoisonOfMembers(t *testing.T) {
+func TestMessageThatKilledItsMembersIsNotGivenOutAgain(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
 	p, book := newParted(t, f.client, 1), &handledBook{}
 	p.publish(t, 1, 7, 8)
 	p.publish(t, 1, 0, 3)
 	p.abandon(t, 0, 1, 0)
-	must(t, f.client.Do(t.Context(), "xclaim", p.keys()[0], "shop", "dead", 0, p.pendingIDs(t)[0], "retrycount", 2).Err())
+	redistest.Must(t, f.client.Do(t.Context(), "xclaim", p.keys()[0], "shop", "dead", 0, p.pendingIDs(t)[0], "retrycount", 2).Err())
 	cfg := p.config()
 	cfg.MaxDeliveries = 2
-	p.join(t, cfg, func(msg *message.RawMessage) { book.note(msg); msg.Ack() })
+	p.join(t, cfg, book.ack)
 	book.wantInOrder(t, 1, 3)
 	p.logs.want(t, logDead, 1)
 }
@@ -250,20 +232,19 @@ func TestPoisonOfMembers(t *testing.T) {
 func (p *parted) pendingIDs(t *testing.T) (ids []string) {
 	t.Helper()
 	found, err := p.client.XPendingExt(t.Context(), &redis.XPendingExtArgs{Stream: p.keys()[0], Group: "shop", Start: "-", End: "+", Count: 1000}).Result()
-	must(t, err)
+	redistest.Must(t, err)
 	for _, e := range found {
 		ids = append(ids, e.ID)
 	}
 	return ids
 }
 
-// Without MaxDeliveries a partition stands still behind what is refused for good, and says so; the others go on.
-func TestPartitionStandsStill(t *testing.T) {
+func TestPartitionWithoutMaxDeliveriesStandsStillAndOthersGoOn(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
 	p, book := newParted(t, f.client, 2), &handledBook{}
 	keys := p.keys()
-	must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: keys[0], Values: []any{"ce_specversion", "9"}}).Err())
+	redistest.Must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: keys[0], Values: []any{"ce_specversion", "9"}}).Err())
 	var second string // an aggregate of the other partition
 	for i := 0; second == ""; i++ {
 		if tag, _ := p.keyspace.Tag(strconv.Itoa(i)); tag == p.keyspace.Tags()[1] {
@@ -271,29 +252,25 @@ func TestPartitionStandsStill(t *testing.T) {
 		}
 	}
 	pub, err := stream.NewPartitionedPublisher(f.client, p.keyspace, stream.PublisherConfig{Stream: "orders"})
-	must(t, err)
+	redistest.Must(t, err)
 	for i := range 5 {
-		if errs := pub.Send(t.Context(), numbered(second, i)); errs != nil {
-			t.Fatal(errs)
-		}
+		send(t, pub, numbered(second, i))
 	}
-	must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: keys[0], Values: []any{"type", "late", "data", "0"}}).Err())
-	p.join(t, p.config(), func(msg *message.RawMessage) { book.note(msg); msg.Ack() })
+	redistest.Must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: keys[0], Values: []any{"type", "late", "data", "0"}}).Err())
+	p.join(t, p.config(), book.ack)
 	book.wantInOrder(t, 1, 5)
 	p.logs.want(t, "stream: partition stands still behind a message that is refused for good: set MaxDeliveries", 1)
 }
 
-// What is deleted under a member's hands is made again, and what was trimmed is acknowledged.
-func TestPartitionSurvives(t *testing.T) {
+func TestPartitionSurvivesDeletedGroupStreamAndLease(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
-		t.Helper()
 		ctx := t.Context()
 		p := newParted(t, client, 2)
 		key := p.keys()[0]
 		p.publish(t, 20, 0, 1)
 		p.abandon(t, 0, 1, 0)
-		must(t, client.XDel(ctx, key, p.pendingIDs(t)...).Err())
+		redistest.Must(t, client.XDel(ctx, key, p.pendingIDs(t)...).Err())
 		var handled sync.Map
 		m := p.join(t, p.config(), func(msg *message.RawMessage) { handled.Store(msg.ID(), true); msg.Ack() })
 		done := func(n int) func() bool {
@@ -304,14 +281,14 @@ func TestPartitionSurvives(t *testing.T) {
 			}
 		}
 		redistest.Eventually(t, "the others", done(19))
-		must(t, client.XGroupDestroy(ctx, key, "shop").Err())
+		redistest.Must(t, client.XGroupDestroy(ctx, key, "shop").Err())
 		p.publish(t, 20, 1, 2)
 		redistest.Eventually(t, "what came after the group was deleted", done(39))
-		must(t, client.Del(ctx, key).Err())
+		redistest.Must(t, client.Del(ctx, key).Err())
 		p.publish(t, 20, 2, 3)
 		redistest.Eventually(t, "what came after the stream was deleted", done(59))
 		name, _ := p.lease(t, 0)
-		must(t, client.Del(ctx, name).Err())
+		redistest.Must(t, client.Del(ctx, name).Err())
 		p.publish(t, 20, 3, 4)
 		redistest.Eventually(t, "what came after the lease was deleted", done(79))
 		if got := m.Stats().Trimmed; got > 1 {
@@ -320,8 +297,7 @@ func TestPartitionSurvives(t *testing.T) {
 	})
 }
 
-// A handler that hangs keeps its partition by default; with NoHeartbeat it loses it.
-func TestHangingHandler(t *testing.T) {
+func TestHangingHandlerWithNoHeartbeatLosesItsPartition(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
 	p, book := newParted(t, f.client, 2), &handledBook{}
@@ -338,7 +314,7 @@ func TestHangingHandler(t *testing.T) {
 		msg.Ack()
 	})
 	held := []*message.RawMessage{<-stuck, <-stuck}
-	p.join(t, cfg, func(msg *message.RawMessage) { book.note(msg); msg.Ack() })
+	p.join(t, cfg, book.ack)
 	book.wantInOrder(t, 4, 3)
 	release()
 	redistest.Eventually(t, "the first one to have a partition again", func() bool { return first.Stats().Holding == 1 })
@@ -355,15 +331,13 @@ func TestPartitionedPublisherRoutes(t *testing.T) {
 	keyspace := luatx.Partitions(16).WithPrefix("shop")
 	byKey := func(msg *message.RawMessage) (string, error) { return msg.PartitionKey(), nil }
 	pub, err := stream.NewPartitionedPublisher(client, keyspace, stream.PublisherConfig{Stream: "orders", Aggregate: byKey})
-	must(t, err)
+	redistest.Must(t, err)
 	for i := range 50 {
 		aggregate := "order-" + strconv.Itoa(i)
 		msg := message.NewRaw(nil, message.Attributes{message.AttrType: "placed", message.AttrPartitionKey: aggregate}, nil)
-		if errs := pub.Send(t.Context(), msg); errs != nil {
-			t.Fatal(errs)
-		}
+		send(t, pub, msg)
 		key, err := keyspace.Key(aggregate)
-		must(t, err)
+		redistest.Must(t, err)
 		found := 0
 		for _, in := range stream.PartitionKeys(keyspace, "orders") {
 			if last := client.XRevRangeN(t.Context(), in, "+", "-", 1).Val(); len(last) > 0 && last[0].Values["ce_id"] == msg.ID() {
@@ -442,7 +416,7 @@ func TestPartitionedSubscribesOnce(t *testing.T) {
 	m.stop()
 	ctx, cancel := context.WithCancel(t.Context())
 	ch, err := m.Subscribe(ctx)
-	must(t, err)
+	redistest.Must(t, err)
 	cancel()
 	for msg := range ch {
 		msg.Release()

@@ -70,32 +70,16 @@ func (c PublisherConfig) withDefaults() PublisherConfig {
 }
 
 func (c PublisherConfig) validate() error {
-	var errs []error
-	if (c.Stream == "") == (c.StreamFor == nil) {
-		errs = append(errs, errors.New("stream: PublisherConfig.Stream and StreamFor: set exactly one of them"))
-	}
-	if c.Aggregate != nil {
-		errs = append(errs, errors.New("stream: PublisherConfig.Aggregate is for partitions: use NewPartitionedPublisher"))
-	}
-	if c.MaxLen < 0 {
-		errs = append(errs, errors.New("stream: PublisherConfig.MaxLen is negative: use 0 to keep all entries"))
-	}
-	if c.TrimAcked && c.MaxLen > 0 {
-		errs = append(errs, errors.New("stream: PublisherConfig.TrimAcked keeps what was not acknowledged, MaxLen does not: set one of them"))
-	}
-	if c.TrimInterval < 0 {
-		errs = append(errs, errors.New("stream: PublisherConfig.TrimInterval is negative: use 0 for the default"))
-	}
-	if c.MaxBytes < 0 {
-		errs = append(errs, errors.New("stream: PublisherConfig.MaxBytes is negative: use 0 for the default"))
-	}
-	if err := checkCodecs(c.Codecs); err != nil {
-		errs = append(errs, fmt.Errorf("stream: PublisherConfig.Codecs: %w", err))
-	}
-	if c.BatchSize < 0 {
-		errs = append(errs, errors.New("stream: PublisherConfig.BatchSize is negative: use 0 for the default"))
-	}
-	return errors.Join(errs...)
+	f := flaws{config: "PublisherConfig"}
+	f.check((c.Stream == "") == (c.StreamFor == nil), "Stream", "and StreamFor: set exactly one of them")
+	f.check(c.Aggregate != nil, "Aggregate", "is for partitions: use NewPartitionedPublisher")
+	f.check(c.MaxLen < 0, "MaxLen", "is negative: use 0 to keep all entries")
+	f.check(c.TrimAcked && c.MaxLen > 0, "TrimAcked", "keeps what was not acknowledged, MaxLen does not: set one of them")
+	f.check(c.TrimInterval < 0, "TrimInterval", "is negative: use 0 for the default")
+	f.check(c.MaxBytes < 0, "MaxBytes", "is negative: use 0 for the default")
+	f.checkCodecs(c.Codecs)
+	f.check(c.BatchSize < 0, "BatchSize", "is negative: use 0 for the default")
+	return f.err()
 }
 
 // Publisher writes messages to Redis Streams, at least once: where a reply is lost the client writes again, with the
@@ -180,7 +164,7 @@ func (p *Publisher) entry(msg *message.RawMessage) (args []any, err error) {
 	}
 	args = append(make([]any, 0, xaddHead+binarySize(encoded)), "xadd", key)
 	if p.cfg.MaxLen > 0 {
-		args = append(args, "maxlen", p.cfg.trims(), p.cfg.MaxLen)
+		args = append(args, "maxlen", trimMode(p.cfg.ExactTrim), p.cfg.MaxLen)
 	}
 	args = append(args, "*")
 	head := len(args)
@@ -195,13 +179,6 @@ func (p *Publisher) entry(msg *message.RawMessage) (args []any, err error) {
 
 // xaddHead is how many arguments come before the fields: XADD key MAXLEN ~ n *.
 const xaddHead = 6
-
-func (c *PublisherConfig) trims() string {
-	if c.ExactTrim {
-		return "="
-	}
-	return "~"
-}
 
 func (c *PublisherConfig) appendFields(args []any, msg *message.RawMessage) ([]any, error) {
 	if c.Marshal == nil {

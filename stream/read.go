@@ -127,12 +127,11 @@ func (r *reader) openReply(cmd group.Read, places int) ([]*message.RawMessage, e
 // readOwn gives out what is pending for this consumer and unknown here.
 func (r *reader) readOwn(ctx context.Context) error {
 	known := r.ledger.known()
-	for from := "-"; ; {
-		page, err := r.member.Pending(ctx, r.member.Consumer, from)
+	for page, err := range r.member.Pending(ctx, r.member.Consumer) {
 		if err != nil {
 			return err
 		}
-		lost := slices.DeleteFunc(slices.Clone(page), func(p redis.XPendingExt) bool { return known[p.ID] })
+		lost := slices.DeleteFunc(page, func(p redis.XPendingExt) bool { return known[p.ID] })
 		for len(lost) > 0 {
 			places := r.ledger.reserve(ctx, min(len(lost), r.cfg.BatchSize))
 			if places == 0 {
@@ -145,11 +144,8 @@ func (r *reader) readOwn(ctx context.Context) error {
 			}
 			lost = lost[places:]
 		}
-		if len(page) < group.Page {
-			return nil
-		}
-		from = group.Behind(page[len(page)-1].ID)
 	}
+	return nil
 }
 
 // lost notes that a reply with entries may have been lost, or be still to come. A cancelled context is neither: it ends a

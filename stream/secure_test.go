@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/stream"
 )
@@ -17,17 +18,7 @@ import (
 // reasonOf reads entries with codecs and returns the reason of the first dead letter, or "" for a message.
 func (f *fixture) reasonOf(t *testing.T, codecs ...stream.Codec) (reason string, msg *message.RawMessage) {
 	t.Helper()
-	cfg := f.config()
-	cfg.Codecs, cfg.DeadLetter = codecs, stream.DeadLetterKey(f.key)
-	sub := f.subscribe(t, cfg)
-	eventually(t, func() bool {
-		select {
-		case msg = <-sub.ch:
-			return true
-		default:
-			return sub.Stats().DeadLettered > 0
-		}
-	}, func() string { return "neither a message nor a dead letter" })
+	msg, _ = f.first(t, codecs)
 	for _, dead := range f.dead(t) {
 		reason = dead.Reason
 	}
@@ -79,9 +70,7 @@ func TestAESGCMBindsTheRoutingAttributes(t *testing.T) {
 						return pairs, err
 					}
 				})
-				if errs := pub.Send(t.Context(), msg); errs != nil {
-					t.Fatal(errs)
-				}
+				send(t, pub, msg)
 				reason, got := f.reasonOf(t, codecs...)
 				if name == "" && (got == nil || string(got.Data) != string(msg.Data)) {
 					t.Errorf("unchanged: %v, dead letter %q", got, reason)
@@ -116,9 +105,7 @@ func TestAESGCMRejectsPlaintext(t *testing.T) {
 			f := shared(t)
 			msg := order("1")
 			msg.Data = test.data
-			if errs := f.publisher(t, func(c *stream.PublisherConfig) { c.Codecs = test.write }).Send(t.Context(), msg); errs != nil {
-				t.Fatal(errs)
-			}
+			send(t, f.publisher(t, func(c *stream.PublisherConfig) { c.Codecs = test.write }), msg)
 			read := strict
 			read.RejectPlaintext = test.strict
 			reason, got := f.reasonOf(t, stream.Gzip{}, &read)
@@ -140,7 +127,7 @@ func TestChainsOfMoreThanTwoEncodingsAreRejected(t *testing.T) {
 		}
 	}
 	f := shared(t)
-	must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: f.key, Values: []any{
+	redistest.Must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: f.key, Values: []any{
 		"ce_specversion", "1.0", "ce_id", "1", "ce_dataencoding", "gzip" + strings.Repeat(" gzip", 2), "data", data,
 	}}).Err())
 	if reason, got := f.reasonOf(t, stream.Gzip{}); got != nil || !strings.Contains(reason, "through 3 codecs, 2 are allowed") {
@@ -167,9 +154,7 @@ func TestDecodedBytesInFlightAreBounded(t *testing.T) {
 	pub := f.publisher(t, func(c *stream.PublisherConfig) { c.Codecs = []stream.Codec{stream.Gzip{}} })
 	for range n {
 		msg := message.NewRaw([]byte(strings.Repeat("x", each)), message.Attributes{message.AttrType: "t"}, nil)
-		if errs := pub.Send(t.Context(), msg); errs != nil {
-			t.Fatal(errs)
-		}
+		send(t, pub, msg)
 	}
 	cfg := f.config()
 	cfg.Codecs, cfg.BatchSize, cfg.MaxInFlight, cfg.MaxDecodedBytes, cfg.MaxDeliveries = []stream.Codec{stream.Gzip{}}, n, n, 3*each+1, 2
@@ -207,13 +192,11 @@ func TestPartitionBoundsDecodedBytesOfARun(t *testing.T) {
 	p := newParted(t, f.client, 1)
 	codec := &countingCodec{}
 	pub, err := stream.NewPartitionedPublisher(f.client, p.keyspace, stream.PublisherConfig{Stream: "orders", Codecs: []stream.Codec{codec}})
-	must(t, err)
+	redistest.Must(t, err)
 	for i := range n {
 		msg := numbered("a"+string(rune('a'+i)), 0)
 		msg.Data = []byte(strings.Repeat("0", each))
-		if errs := pub.Send(t.Context(), msg); errs != nil {
-			t.Fatal(errs)
-		}
+		send(t, pub, msg)
 	}
 	var first sync.Once
 	var handled atomic.Int64

@@ -31,7 +31,7 @@ func soakFor(t *testing.T) time.Duration {
 	t.Helper()
 	if text := os.Getenv("LUATX_SOAK"); text != "" {
 		d, err := time.ParseDuration(text)
-		must(t, err)
+		redistest.Must(t, err)
 		return d
 	}
 	if os.Getenv("LUATX_VERIFY") == "" {
@@ -108,19 +108,18 @@ func (s *soak) sample(t *testing.T) sample {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	info, err := s.client.Info(t.Context(), "memory").Result()
-	must(t, err)
+	redistest.Must(t, err)
 	_, used, _ := strings.Cut(info, "used_memory:")
 	used, _, _ = strings.Cut(used, "\r\n")
 	server, err := strconv.ParseInt(used, 10, 64)
-	must(t, err)
+	redistest.Must(t, err)
 	backlog, err := s.client.MemoryUsage(t.Context(), s.key).Result() // as long as consumers are behind
 	if !errors.Is(err, redis.Nil) {
-		must(t, err)
+		redistest.Must(t, err)
 	}
 	return sample{int64(m.HeapAlloc), int64(runtime.NumGoroutine()), server - backlog}
 }
 
-// TestSoak holds that nothing grows: memory of process and server, goroutines, what is pending.
 func TestSoak(t *testing.T) {
 	length := soakFor(t)
 	f := newFixture(t, redistest.Single(t, redistest.Own()).Client(t))
@@ -134,7 +133,7 @@ func TestSoak(t *testing.T) {
 	begun := time.Now()
 	for i := range soakNodes {
 		sub, err := stream.NewSubscriber(f.client, cfg)
-		must(t, err)
+		redistest.Must(t, err)
 		s.subs = append(s.subs, sub)
 		restart := 10 * time.Hour
 		if i == 0 {
@@ -162,7 +161,7 @@ func (s *soak) watch(t *testing.T, begun time.Time, length time.Duration) []samp
 	var samples []sample
 	for time.Since(begun) < length {
 		<-tick.C
-		must(t, s.client.XTrimMaxLen(t.Context(), stream.DeadLetterKey(s.key), 100).Err())
+		redistest.Must(t, s.client.XTrimMaxLen(t.Context(), stream.DeadLetterKey(s.key), 100).Err())
 		samples = append(samples, s.sample(t))
 	}
 	return samples
@@ -171,10 +170,10 @@ func (s *soak) watch(t *testing.T, begun time.Time, length time.Duration) []samp
 func (f *fixture) wantNoBacklog(t *testing.T) {
 	t.Helper()
 	last, err := f.client.XInfoStream(t.Context(), f.key).Result()
-	must(t, err)
+	redistest.Must(t, err)
 	eventually(t, func() bool {
 		groups, err := f.client.XInfoGroups(t.Context(), f.key).Result()
-		must(t, err)
+		redistest.Must(t, err)
 		return groups[0].LastDeliveredID == last.LastGeneratedID
 	}, func() string { return "entries are not read" })
 }
@@ -218,13 +217,11 @@ func (s *soak) judge(t *testing.T, samples []sample) {
 	var stats stream.SubscriberStats
 	for _, sub := range s.subs {
 		got := sub.Stats()
-		stats.Delivered += got.Delivered
-		stats.Redelivered += got.Redelivered
-		stats.Claimed += got.Claimed
+		t.Logf("%+v", got)
 		stats.DeadLettered += got.DeadLettered
 		stats.Trimmed += got.Trimmed
 	}
-	t.Logf("%d sent, %d handled twice, %+v, %d entries left", s.sent.Load(), twice, stats, len(s.entries(t)))
+	t.Logf("%d sent, %d handled twice, %d entries left", s.sent.Load(), twice, len(s.entries(t)))
 	if lost > 0 || stats.Trimmed > 0 || stats.DeadLettered != s.sent.Load()/1000 {
 		t.Errorf("%d lost, %d trimmed before they were acked, %d of %d to the dead letters", lost, stats.Trimmed, stats.DeadLettered, s.sent.Load()/1000)
 	}

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/internal/test/redistest"
@@ -13,55 +12,43 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// TestJourney is the common way of a message, on every kind of server.
-func TestJourney(t *testing.T) {
+func TestMessageIsReadNackedRedeliveredAndAcked(t *testing.T) {
 	t.Parallel()
-	servers := map[string]func(*testing.T) redis.UniversalClient{
-		"server":  func(t *testing.T) redis.UniversalClient { t.Helper(); return redistest.Shared(t).Client(t) },
-		"Cluster": func(t *testing.T) redis.UniversalClient { t.Helper(); return redistest.SharedCluster(t).Client(t) },
-		"miniredis": func(t *testing.T) redis.UniversalClient {
-			t.Helper()
-			return redistest.Admin(t, miniredis.RunT(t).Addr())
-		},
-	}
-	for name, client := range servers {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, client(t))
-			sub := f.subscribe(t, f.config())
-			pub, err := stream.NewPublisher(f.client, stream.PublisherConfig{Stream: f.key})
-			must(t, err)
-			for _, err := range pub.Send(t.Context(), order("1"), order("2"), order("3")) {
-				must(t, err)
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		f := newFixture(t, client)
+		sub := f.subscribe(t, f.config())
+		pub, err := stream.NewPublisher(f.client, stream.PublisherConfig{Stream: f.key})
+		redistest.Must(t, err)
+		for _, err := range pub.Send(t.Context(), order("1"), order("2"), order("3")) {
+			redistest.Must(t, err)
+		}
+		for _, id := range []string{"1", "2", "3"} {
+			msg := sub.next(t)
+			if msg.ID() != id || msg.Source() != "/shop" || msg.Type() != "order.placed" || string(msg.Data) != `{"order":`+id+`}` {
+				t.Fatalf("got %v %s, want order %s", msg.Attributes, msg.Data, id)
 			}
-			for _, id := range []string{"1", "2", "3"} {
-				msg := sub.next(t)
-				if msg.ID() != id || msg.Source() != "/shop" || msg.Type() != "order.placed" || string(msg.Data) != `{"order":`+id+`}` {
-					t.Fatalf("got %v %s, want order %s", msg.Attributes, msg.Data, id)
-				}
-				source, ok := msg.InputSource()
-				if !ok || source.Stream != f.key || source.Group != "shop" || source.Consumer == "" || source.Entry == "" {
-					t.Fatalf("input source is %+v", source)
-				}
-				if id == "2" {
-					msg.Nack(errors.New("not now"))
-					continue
-				}
-				msg.Ack()
+			source, ok := msg.InputSource()
+			if !ok || source.Stream != f.key || source.Group != "shop" || source.Consumer == "" || source.Entry == "" {
+				t.Fatalf("input source is %+v", source)
 			}
-			again := sub.next(t)
-			if again.ID() != "2" {
-				t.Fatalf("redelivered %s, want 2", again.ID())
+			if id == "2" {
+				msg.Nack(errors.New("not now"))
+				continue
 			}
-			again.Ack()
-			if n := len(f.pending(t)); n != 0 {
-				t.Fatalf("%d entries pending after all were acked", n)
-			}
-			if got, want := sub.Stats(), (stream.SubscriberStats{Delivered: 4, Redelivered: 1}); got != want {
-				t.Fatalf("stats are %+v, want %+v", got, want)
-			}
-		})
-	}
+			msg.Ack()
+		}
+		again := sub.next(t)
+		if again.ID() != "2" {
+			t.Fatalf("redelivered %s, want 2", again.ID())
+		}
+		again.Ack()
+		if n := len(f.pending(t)); n != 0 {
+			t.Fatalf("%d entries pending after all were acked", n)
+		}
+		if got, want := sub.Stats(), (stream.SubscriberStats{Delivered: 4, Redelivered: 1}); got != want {
+			t.Fatalf("stats are %+v, want %+v", got, want)
+		}
+	})
 }
 
 func order(id string) *message.RawMessage {
@@ -70,24 +57,18 @@ func order(id string) *message.RawMessage {
 	}, nil)
 }
 
-func TestPlainEntriesHaveAnIdentity(t *testing.T) {
+func TestEntryWithoutIdentityGetsItsIDAndTheStreamsKey(t *testing.T) {
 	t.Parallel()
-	f := shared(t)
-	id := f.add(t, "a")[0]
-	msg := f.subscribe(t, f.config()).next(t)
-	if msg.ID() != id || msg.Source() != f.key {
-		t.Fatalf("id %q, source %q, want the entry's id %q and the stream's key", msg.ID(), msg.Source(), id)
-	}
-}
-
-func TestCustomUnmarshalGetsAnIdentityToo(t *testing.T) {
-	t.Parallel()
-	f := shared(t)
-	id := f.add(t, "a")[0]
-	cfg := f.config()
-	cfg.Unmarshal = func(string, map[string]any) (*message.RawMessage, error) { return &message.RawMessage{}, nil }
-	if msg := f.subscribe(t, cfg).next(t); msg.ID() != id || msg.Source() != f.key {
-		t.Fatalf("attributes are %v", msg.Attributes)
+	for _, unmarshal := range []func(string, map[string]any) (*message.RawMessage, error){
+		nil, func(string, map[string]any) (*message.RawMessage, error) { return &message.RawMessage{}, nil },
+	} {
+		f := shared(t)
+		id := f.add(t, "a")[0]
+		cfg := f.config()
+		cfg.Unmarshal = unmarshal
+		if msg := f.subscribe(t, cfg).next(t); msg.ID() != id || msg.Source() != f.key {
+			t.Errorf("attributes are %v, want the entry's id %q and the stream's key", msg.Attributes, id)
+		}
 	}
 }
 
@@ -142,32 +123,6 @@ func TestStopsAndIsUsedAgain(t *testing.T) {
 	wantData(t, run(t, sub.Subscriber).next(t), "a")
 }
 
-func TestMessagesAreSettledAfterTheEnd(t *testing.T) {
-	t.Parallel()
-	f := shared(t)
-	f.add(t, "a", "b")
-	sub := f.subscribe(t, f.config())
-	a, b := sub.next(t), sub.next(t)
-	sub.stop()
-	a.Ack()
-	f.wantPending(t, 1)
-	b.Nack(errors.New("too late"))
-	f.wantPending(t, 1)
-}
-
-func TestUntakenMessagesGoBackToTheGroup(t *testing.T) {
-	t.Parallel()
-	f := shared(t)
-	f.add(t, "a", "b")
-	first := f.subscribe(t, f.config())
-	f.wantPending(t, 2)
-	eventually(t, func() bool { return len(first.ch) == 2 }, func() string { return "no messages in the channel" })
-	second := f.subscribe(t, f.config()) // would wait an hour for those of a consumer that died
-	first.cancel()
-	wantData(t, second.next(t), "a")
-	wantData(t, second.next(t), "b")
-}
-
 func TestConsumerWithADefaultNameLeaves(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
@@ -178,7 +133,7 @@ func TestConsumerWithADefaultNameLeaves(t *testing.T) {
 	sub.stop()
 	consumers := func() int {
 		all, err := f.client.XInfoConsumers(t.Context(), f.key, "shop").Result()
-		must(t, err)
+		redistest.Must(t, err)
 		return len(all)
 	}
 	if n := consumers(); n != 1 {
@@ -232,12 +187,12 @@ func TestStartID(t *testing.T) {
 func TestSubscribeSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
-	must(t, f.client.Set(t.Context(), f.key, "x", time.Minute).Err())
+	redistest.Must(t, f.client.Set(t.Context(), f.key, "x", time.Minute).Err())
 	for _, start := range []string{"0", "$"} {
 		cfg := f.config()
 		cfg.StartID = start
 		sub, err := stream.NewSubscriber(f.client, cfg)
-		must(t, err)
+		redistest.Must(t, err)
 		if _, err := sub.Subscribe(t.Context()); err == nil || !redis.HasErrorPrefix(err, "WRONGTYPE") {
 			t.Errorf("StartID %s: error is %v, want WRONGTYPE", start, err)
 		}

@@ -6,8 +6,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/luatx/luatx/internal/lua"
+
 	"github.com/redis/go-redis/v9"
 )
+
+var trimScript = redis.NewScript(lua.Script("trim", nil))
 
 // TrimAcked trims from a stream what every one of its groups has read and acknowledged, in one script, and returns how
 // many entries that were. It stops at the oldest entry that a group has pending or has not read; a stream without groups
@@ -16,15 +20,19 @@ import (
 //
 // It serves any stream, whoever writes it: an outbox, or one that a process of its own keeps short.
 func TrimAcked(ctx context.Context, client redis.UniversalClient, key string, exact bool) (int64, error) {
-	mode := "~"
-	if exact {
-		mode = "="
-	}
-	n, err := trimScript.Run(ctx, client, []string{key}, mode).Int64()
+	n, err := trimScript.Run(ctx, client, []string{key}, trimMode(exact)).Int64()
 	if err != nil {
 		return 0, fmt.Errorf("stream: trim %q: %w", key, err)
 	}
 	return n, nil
+}
+
+// trimMode is what XADD and XTRIM take for an exact length, or for one of about the size.
+func trimMode(exact bool) string {
+	if exact {
+		return "="
+	}
+	return "~"
 }
 
 // trimmer knows when streams were trimmed last.

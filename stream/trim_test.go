@@ -17,7 +17,7 @@ import (
 func (f *fixture) entries(t testing.TB) []string {
 	t.Helper()
 	all, err := f.client.XRange(t.Context(), f.key, "-", "+").Result()
-	must(t, err)
+	redistest.Must(t, err)
 	ids := []string{}
 	for _, x := range all {
 		ids = append(ids, x.ID)
@@ -28,20 +28,19 @@ func (f *fixture) entries(t testing.TB) []string {
 func (f *fixture) read(t testing.TB, group string, count int64) {
 	t.Helper()
 	err := f.client.XReadGroup(t.Context(), &redis.XReadGroupArgs{Group: group, Consumer: "c", Streams: []string{f.key, ">"}, Count: count, Block: -1}).Err()
-	must(t, err)
+	redistest.Must(t, err)
 }
 
 func (f *fixture) trim(t testing.TB) int64 {
 	t.Helper()
 	n, err := stream.TrimAcked(t.Context(), f.client, f.key, true)
-	must(t, err)
+	redistest.Must(t, err)
 	return n
 }
 
 func TestTrimAcked(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
-		t.Helper()
 		f := newFixture(t, client)
 		if n := f.trim(t); n != 0 {
 			t.Errorf("%d trimmed of no stream", n)
@@ -56,19 +55,19 @@ func TestTrimAcked(t *testing.T) {
 		}
 		want("no groups", 0)
 		for _, group := range []string{"quick", "slow"} {
-			must(t, f.client.XGroupCreate(t.Context(), f.key, group, "0").Err())
+			redistest.Must(t, f.client.XGroupCreate(t.Context(), f.key, group, "0").Err())
 		}
 		f.read(t, "quick", 10)
-		must(t, f.client.XAck(t.Context(), f.key, "quick", ids...).Err())
+		redistest.Must(t, f.client.XAck(t.Context(), f.key, "quick", ids...).Err())
 		want("slow has read nothing", 0)
 		f.read(t, "slow", 6)
 		want("all pending", 0)
-		must(t, f.client.XAck(t.Context(), f.key, "slow", ids[0], ids[1], ids[4]).Err())
+		redistest.Must(t, f.client.XAck(t.Context(), f.key, "slow", ids[0], ids[1], ids[4]).Err())
 		want("the third is pending", 2)
-		must(t, f.client.XAck(t.Context(), f.key, "slow", ids[2], ids[3], ids[5]).Err())
+		redistest.Must(t, f.client.XAck(t.Context(), f.key, "slow", ids[2], ids[3], ids[5]).Err())
 		want("six were read", 6)
 		f.read(t, "slow", 4)
-		must(t, f.client.XAck(t.Context(), f.key, "slow", ids[6:]...).Err())
+		redistest.Must(t, f.client.XAck(t.Context(), f.key, "slow", ids[6:]...).Err())
 		want("all acknowledged", 10)
 	})
 }
@@ -81,34 +80,33 @@ func TestTrimAckedComparesIDsExactly(t *testing.T) {
 		for read := 1; read <= len(ids); read++ {
 			f := shared(t)
 			for _, id := range ids[:read] {
-				must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: f.key, ID: id, Values: []any{"a", "b"}}).Err())
+				redistest.Must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: f.key, ID: id, Values: []any{"a", "b"}}).Err())
 			}
-			must(t, f.client.XGroupCreate(t.Context(), f.key, "quick", "0").Err())
-			must(t, f.client.XGroupCreate(t.Context(), f.key, slow, "0").Err())
+			redistest.Must(t, f.client.XGroupCreate(t.Context(), f.key, "quick", "0").Err())
+			redistest.Must(t, f.client.XGroupCreate(t.Context(), f.key, slow, "0").Err())
 			f.read(t, "quick", 9)
-			must(t, f.client.XAck(t.Context(), f.key, "quick", ids...).Err())
+			redistest.Must(t, f.client.XAck(t.Context(), f.key, "quick", ids...).Err())
 			for i := range read {
 				f.read(t, slow, 1)
 				f.trim(t)
 				if got := f.entries(t); !slices.Equal(got, ids[i:read]) {
 					t.Errorf("of %q %s is pending: left %q", ids[:read], ids[i], got)
 				}
-				must(t, f.client.XAck(t.Context(), f.key, slow, ids[i]).Err())
+				redistest.Must(t, f.client.XAck(t.Context(), f.key, slow, ids[i]).Err())
 			}
 		}
 	}
 }
 
-// Whatever the groups do: nothing is trimmed that one of them has not acknowledged.
-func TestTrimAckedLosesNothing(t *testing.T) {
+func TestTrimAckedTakesNothingThatAGroupHasNotAcknowledged(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
 	rapid.Check(t, func(rt *rapid.T) {
-		must(t, f.client.Del(t.Context(), f.key).Err())
+		redistest.Must(t, f.client.Del(t.Context(), f.key).Err())
 		groups := []string{"a", "b", "c"}[:rapid.IntRange(1, 3).Draw(rt, "groups")]
 		acked := map[string]map[string]bool{}
 		for _, g := range groups {
-			must(t, f.client.XGroupCreateMkStream(t.Context(), f.key, g, "0").Err())
+			redistest.Must(t, f.client.XGroupCreateMkStream(t.Context(), f.key, g, "0").Err())
 			acked[g] = map[string]bool{}
 		}
 		all := []string{}
@@ -118,7 +116,7 @@ func TestTrimAckedLosesNothing(t *testing.T) {
 			case 0:
 				for range rapid.IntRange(1, 5).Draw(rt, "entries") {
 					id := "1-" + strconv.Itoa(len(all)+1)
-					must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: f.key, ID: id, Values: []any{"a", "b"}}).Err())
+					redistest.Must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: f.key, ID: id, Values: []any{"a", "b"}}).Err())
 					all = append(all, id)
 				}
 			case 1:
@@ -128,10 +126,10 @@ func TestTrimAckedLosesNothing(t *testing.T) {
 				}
 			case 2:
 				pending, err := f.client.XPendingExt(t.Context(), &redis.XPendingExtArgs{Stream: f.key, Group: g, Start: "-", End: "+", Count: 100}).Result()
-				must(t, err)
+				redistest.Must(t, err)
 				if len(pending) > 0 {
 					id := rapid.SampledFrom(pending).Draw(rt, "ack").ID
-					must(t, f.client.XAck(t.Context(), f.key, g, id).Err())
+					redistest.Must(t, f.client.XAck(t.Context(), f.key, g, id).Err())
 					acked[g][id] = true
 				}
 			case 3:
@@ -154,16 +152,13 @@ func TestTrimAckedLosesNothing(t *testing.T) {
 
 func TestPublisherTrims(t *testing.T) {
 	t.Parallel()
-	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
-	f := newFixture(t, redistest.Client(t, proxy.Addr()))
+	f, proxy := proxied(t)
 	sub := f.subscribe(t, f.config())
 	pub := f.publisher(t, func(c *stream.PublisherConfig) {
 		c.TrimAcked, c.ExactTrim, c.TrimInterval = true, true, 300*time.Millisecond
 	})
 	for _, n := range numbers(5) {
-		if errs := pub.Send(t.Context(), order(n)); errs != nil {
-			t.Fatal(errs)
-		}
+		send(t, pub, order(n))
 		sub.next(t).Ack()
 	}
 	f.wantPending(t, 0)
@@ -174,19 +169,15 @@ func TestPublisherTrims(t *testing.T) {
 		t.Errorf("%d trims within the interval", n)
 	}
 	eventually(t, func() bool {
-		if errs := pub.Send(t.Context(), order("more")); errs != nil {
-			t.Fatal(errs)
-		}
+		send(t, pub, order("more"))
 		sub.next(t).Ack()
 		return len(f.entries(t)) < 5
 	}, func() string { return "not trimmed" })
 }
 
-// What was written counts as written, whether the trim works or not.
-func TestTrimThatFails(t *testing.T) {
+func TestMessageIsWrittenThoughItsTrimFails(t *testing.T) {
 	t.Parallel()
-	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
-	f := newFixture(t, redistest.Client(t, proxy.Addr(), func(o *redis.Options) { o.MaxRetries = -1 }))
+	f, proxy := proxied(t, func(o *redis.Options) { o.MaxRetries = -1 })
 	proxy.Next(1, respproxy.Command("EVALSHA"), respproxy.CutRequest())
 	if errs := f.publisher(t, func(c *stream.PublisherConfig) { c.TrimAcked = true }).Send(t.Context(), order("1")); errs != nil {
 		t.Error(errs)

@@ -39,7 +39,7 @@ func (r *run) report() *report.Report {
 		out.Commits += len(h.Effects) + len(h.Ticked) + len(h.Signalled)
 	}
 	out.PerSecond = float64(out.Commits) / out.Seconds
-	for _, f := range r.nemeses.Faults() {
+	for _, f := range r.nemeses.Faults {
 		out.Events = append(out.Events, r.event(f))
 		if f.Err == "" {
 			out.Faults[f.Kind]++

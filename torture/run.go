@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/outbox"
@@ -59,7 +60,7 @@ type run struct {
 
 // torture runs the program once. The report says what became of it; the error, why there is none.
 func torture(ctx context.Context, o options, log io.Writer) (shown *report.Report, err error) {
-	redis.SetLogger(silent{}) // servers are down on purpose
+	logging.Disable() // servers are down on purpose
 	r := &run{options: o, log: log}
 	if r.dir, err = os.MkdirTemp(o.Dir, "luatx-torture-"); err != nil {
 		return nil, err
@@ -97,12 +98,6 @@ func torture(ctx context.Context, o options, log io.Writer) (shown *report.Repor
 	}
 	return r.report(), nil
 }
-
-// silent is a logger of go-redis.
-type silent struct{}
-
-// Printf implements go-redis' interface of loggers.
-func (silent) Printf(context.Context, string, ...any) {}
 
 // disk is where the server gets a file system of its own; empty: nowhere, and why that cannot be is noted.
 func (r *run) disk() string {
@@ -297,8 +292,8 @@ func (r *run) judge(ctx context.Context) (err error) {
 	if r.world, err = verdict.Look(ctx, r.site.Plan, r.client, r.tr); err != nil {
 		return err
 	}
-	evidence := verdict.Evidence{World: r.world, Story: r.story, Outages: r.nemeses.Outages(), Taken: r.nemeses.Taken(), Barrier: r.Wait > 0}
-	for _, f := range r.nemeses.Faults() {
+	evidence := verdict.Evidence{World: r.world, Story: r.story, Outages: r.nemeses.Outages, Taken: r.nemeses.Taken, Barrier: r.Wait > 0}
+	for _, f := range r.nemeses.Faults {
 		if f.Kind == nemesis.Repeating {
 			evidence.Repeats = append(evidence.Repeats, verdict.Span{From: f.From.UnixNano(), To: f.To.UnixNano()})
 		}
@@ -312,14 +307,14 @@ func (r *run) judge(ctx context.Context) (err error) {
 }
 
 func (r *run) judgeNemeses() {
-	stale := r.nemeses.Stale()
+	stale := r.nemeses.Stale
 	for range stale.Tried - len(stale.Changed) {
 		r.checks.Hold(verdict.StaleNothing, true, "")
 	}
 	for _, what := range stale.Changed {
 		r.checks.Hold(verdict.StaleNothing, false, "%s", what)
 	}
-	for _, f := range r.nemeses.Faults() {
+	for _, f := range r.nemeses.Faults {
 		r.checks.Hold(verdict.FaultsInflicted, f.Err == "" || !strings.Contains(f.Kind, "kill") && !strings.Contains(f.Kind, "stop"), "%s %s: %s", f.Kind, f.Target, f.Err)
 		r.checks.Hold(verdict.Recovers, f.Recovery >= 0, "%s %s at %v: no commit within 30 s", f.Kind, f.Target, f.From.Sub(r.began))
 	}

@@ -189,79 +189,64 @@ func often(quick, long int) int {
 	return quick
 }
 
-// TestKills kills the server under load and starts it again.
-func TestKills(t *testing.T) {
+func TestTriggersLoseNothingInTrouble(t *testing.T) {
 	t.Parallel()
-	x := newStorm(t)
-	stop := x.load()
-	for n := range often(2, 10) {
-		x.more(200)
-		x.must(x.server.Kill())
-		down := time.NewTimer(time.Duration(often(0, n%3)) * 2 * time.Second)
-		<-down.C // for as long as backoffs grow to their longest
-		x.must(x.server.Restart(redistest.Soon(t)))
-		x.hearsAgain()
-	}
-	stop()
-	x.judge()
-	if n := x.triggers["pub/sub"].Stats().Gaps.Count; n < int64(often(2, 10)) {
-		t.Errorf("%d gaps were counted", n)
+	for name, trouble := range map[string]func(x *storm){
+		"kills": kills, "cuts": cuts, "pause": pause, "torn connections": tornConnections,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			x := newStorm(t)
+			stop := x.load()
+			trouble(x)
+			stop()
+			x.judge()
+			if n := x.triggers["pub/sub"].Stats().Gaps.Count; name == "kills" && n < int64(often(2, 10)) {
+				t.Errorf("%d gaps were counted", n)
+			}
+		})
 	}
 }
 
-// TestCuts cuts every connection, again and again, under load.
-func TestCuts(t *testing.T) {
-	t.Parallel()
-	x := newStorm(t)
-	stop := x.load()
-	ticker := time.NewTicker(30 * time.Millisecond)
-	defer ticker.Stop()
+// kills ends the server by SIGKILL and starts it again.
+func kills(x *storm) {
+	for n := range often(2, 10) {
+		x.more(200)
+		redistest.Must(x.t, x.server.Kill())
+		lasts(time.Duration(often(0, n%3)) * 2 * time.Second) // for as long as backoffs grow to their longest
+		redistest.Must(x.t, x.server.Restart(redistest.Soon(x.t)))
+		x.hearsAgain()
+	}
+}
+
+// cuts breaks every connection, again and again.
+func cuts(x *storm) {
 	for n := range often(20, 100) {
-		<-ticker.C
+		lasts(30 * time.Millisecond)
 		x.proxy.CutAll()
 		if n%10 == 9 {
 			x.hearsAgain()
 		}
 	}
-	stop()
-	x.judge()
 }
 
-// TestPause stops the server's process under load, and lets it go on.
-func TestPause(t *testing.T) {
-	t.Parallel()
-	x := newStorm(t)
-	stop := x.load()
+// pause stops the server's process, and lets it go on.
+func pause(x *storm) {
 	x.hearsAgain()
 	x.more(200)
-	x.must(x.server.Pause())
-	timer := time.NewTimer(time.Duration(often(1500, 5000)) * time.Millisecond)
-	defer timer.Stop()
-	<-timer.C
-	x.must(x.server.Resume())
+	redistest.Must(x.t, x.server.Pause())
+	lasts(time.Duration(often(1500, 5000)) * time.Millisecond)
+	redistest.Must(x.t, x.server.Resume())
 	x.hearsAgain()
-	stop()
-	x.judge()
 }
 
-// TestTornConnections loses requests and replies at random, under load.
-func TestTornConnections(t *testing.T) {
-	t.Parallel()
-	x := newStorm(t)
-	stop := x.load()
+// tornConnections loses requests and replies at random.
+func tornConnections(x *storm) {
 	calm := x.proxy.Chaos(respproxy.Chaos{Seed: 9, DropRequest: 0.02, DropReply: 0.02, Cut: 0.02, Duplicate: 0, Delay: 0.05})
-	timer := time.NewTimer(time.Duration(often(3000, 30000)) * time.Millisecond)
-	defer timer.Stop()
-	<-timer.C
+	lasts(time.Duration(often(3000, 30000)) * time.Millisecond)
 	calm()
 	x.hearsAgain()
-	stop()
-	x.judge()
 }
 
-func (x *storm) must(err error) {
-	x.t.Helper()
-	if err != nil {
-		x.t.Fatal(err)
-	}
-}
+// lasts keeps up a trouble.
+func lasts(d time.Duration) { <-time.After(d) }

@@ -110,7 +110,6 @@ func TestWrongOptions(t *testing.T) {
 	}
 }
 
-// TestSecretsAreNotShown holds that neither a connector nor an error about one tells its password.
 func TestSecretsAreNotShown(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2"
@@ -140,8 +139,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 	}
 }
 
-// TestRetryIsMerged holds that a trigger's settings go before those of its connector, and those before the defaults.
-func TestRetryIsMerged(t *testing.T) {
+func TestRetryOfTriggerGoesBeforeThatOfConnectorAndDefaults(t *testing.T) {
 	t.Parallel()
 	c := Config{
 		Connector: Connector{Retry: Retry{
@@ -152,6 +150,20 @@ func TestRetryIsMerged(t *testing.T) {
 	want := Retry{Reconnect: message.Backoff{Base: 1, Max: 4}, Entry: message.Backoff{Base: 100 * time.Millisecond, Max: 3}}
 	if got := c.withDefaults().Retry; got != want {
 		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+func TestDeliveriesOfAStreamAreBoundedByDefault(t *testing.T) {
+	t.Parallel()
+	for want, c := range map[int]Config{
+		20: {Mode: ModeStream}, 0: {Mode: ModePubSub}, 3: {Mode: ModeStream, MaxDeliveries: 3}, -1: {Mode: ModeStream, MaxDeliveries: -1},
+	} {
+		if got := c.withDefaults().MaxDeliveries; got != want {
+			t.Errorf("%+v: %d deliveries, want %d", c, got, want)
+		}
+	}
+	if got := (Config{Mode: ModeStream, NoDeadLetter: true}).withDefaults().MaxDeliveries; got != 0 {
+		t.Errorf("without dead letters: %d deliveries, want no bound", got)
 	}
 }
 

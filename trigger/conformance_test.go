@@ -13,7 +13,6 @@ import (
 	"github.com/luatx/luatx/trigger"
 )
 
-// TestConformance holds the drivers of this package against what is asked of those of others.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	run := func(context.Context, *message.RawMessage) error { return nil }
@@ -30,9 +29,7 @@ func TestConformance(t *testing.T) {
 				cfg := trigger.Config{Function: "f", Run: run, Connector: trigger.Connector{Client: client}, BlockTimeout: 100 * time.Millisecond}
 				mode(&cfg, key)
 				driver, err := trigger.NewDriver(cfg)
-				if err != nil {
-					t.Fatal(err)
-				}
+				redistest.Must(t, err)
 				target := luatxtest.DriverTarget{Driver: driver, Send: func(ctx context.Context, text string) error {
 					return client.XAdd(ctx, &redis.XAddArgs{Stream: key, Values: []string{"data", text}}).Err()
 				}}

@@ -33,8 +33,8 @@ type Connector struct {
 	Client redis.UniversalClient
 }
 
-// shown is what may be seen of the connector.
-func (c Connector) shown() string {
+// String implements fmt.Stringer, without secrets.
+func (c Connector) String() string {
 	if c.Client != nil {
 		return "client of the caller"
 	}
@@ -45,17 +45,14 @@ func (c Connector) shown() string {
 	return u.Scheme + "://" + u.Host + u.Path
 }
 
-// String implements fmt.Stringer, without secrets.
-func (c Connector) String() string { return c.shown() }
-
 // GoString implements fmt.GoStringer, without secrets.
-func (c Connector) GoString() string { return "trigger.Connector(" + c.shown() + ")" }
+func (c Connector) GoString() string { return "trigger.Connector(" + c.String() + ")" }
 
 // LogValue implements slog.LogValuer, without secrets.
-func (c Connector) LogValue() slog.Value { return slog.StringValue(c.shown()) }
+func (c Connector) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
 // MarshalText implements encoding.TextMarshaler, without secrets.
-func (c Connector) MarshalText() ([]byte, error) { return []byte(c.shown()), nil }
+func (c Connector) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
 func (c Connector) validate() error {
 	if c.Client != nil {

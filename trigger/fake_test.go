@@ -231,30 +231,29 @@ func times(n int) func() error {
 }
 
 // sometimes fails with a probability, until it is switched off.
-func sometimes(rng *lockedRand, off *atomic.Bool, p float64) func() error {
+func sometimes(rng *rand.Rand, off *atomic.Bool, p float64) func() error {
 	return func() error {
-		if !off.Load() && rng.float() < p {
+		if !off.Load() && rng.Float64() < p {
 			return errFake
 		}
 		return nil
 	}
 }
 
-type lockedRand struct {
-	mu  sync.Mutex
-	rng *rand.Rand
+// lockedSource is a source of random numbers for several goroutines.
+type lockedSource struct {
+	mu sync.Mutex
+	rand.PCG
 }
 
-func newRand(seed uint64) *lockedRand { return &lockedRand{rng: rand.New(rand.NewPCG(seed, seed))} }
-
-func (r *lockedRand) float() float64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.rng.Float64()
+func newRand(seed uint64) *rand.Rand {
+	s := &lockedSource{}
+	s.Seed(seed, seed)
+	return rand.New(s)
 }
 
-func (r *lockedRand) int(n int) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.rng.IntN(n)
+func (s *lockedSource) Uint64() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.PCG.Uint64()
 }

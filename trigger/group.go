@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/luatx/luatx/internal/group"
 )
 
@@ -163,28 +161,36 @@ func (g *grouped) upkeep(ctx context.Context) error {
 
 // findOwn finds entries that are pending for this consumer and unknown here.
 func (g *grouped) findOwn(ctx context.Context) error {
-	return g.pending(ctx, g.member.Consumer, func(page []redis.XPendingExt) (bool, error) {
+	for page, err := range g.member.Pending(ctx, g.member.Consumer) {
+		if err != nil {
+			return err
+		}
 		for _, p := range page {
 			g.push(waiting{id: p.ID})
 		}
-		return true, nil
-	})
+	}
+	return nil
 }
 
 // claim takes over entries of which nothing was heard for MaxIdleTime, this consumer's own included. It reports whether
 // there may be more.
 func (g *grouped) claim(ctx context.Context) (more bool, err error) {
 	var idle []string
-	err = g.pending(ctx, "", func(page []redis.XPendingExt) (bool, error) {
+	for page, err := range g.member.Pending(ctx, "") {
+		if err != nil {
+			return false, err
+		}
 		for _, p := range page { // Redis 6.0 cannot be asked for idle ones alone
 			if p.Idle >= g.cfg.MaxIdleTime && !g.known(p.ID) && len(idle) < claimAtOnce {
 				idle = append(idle, p.ID)
 			}
 		}
-		return len(idle) < claimAtOnce, nil
-	})
-	if err != nil || len(idle) == 0 {
-		return false, err
+		if len(idle) == claimAtOnce {
+			break
+		}
+	}
+	if len(idle) == 0 {
+		return false, nil
 	}
 	claimed, err := g.member.Claim(ctx, g.cfg.MaxIdleTime, idle)
 	if err != nil {
@@ -194,20 +200,6 @@ func (g *grouped) claim(ctx context.Context) (more bool, err error) {
 		g.push(waiting{id: id})
 	}
 	return len(idle) == claimAtOnce, nil
-}
-
-// pending shows the pending entries of a consumer, of all where it is empty, page by page, as long as more is true.
-func (g *grouped) pending(ctx context.Context, consumer string, show func([]redis.XPendingExt) (more bool, err error)) error {
-	for from := "-"; ; {
-		page, err := g.member.Pending(ctx, consumer, from)
-		if err != nil {
-			return err
-		}
-		if more, err := show(page); err != nil || !more || len(page) < group.Page {
-			return err
-		}
-		from = group.Behind(page[len(page)-1].ID)
-	}
 }
 
 // deliver gives out an entry that is still this consumer's; nil where it is not, or is gone.
@@ -357,4 +349,38 @@ func (g *grouped) dismiss(ctx context.Context) {
 	if err != nil && ctx.Err() == nil {
 		g.log.Warn("trigger: consumers that are gone stay in the group", "error", err)
 	}
+}
+
+// keepBeating keeps what this consumer works on, or is about to, from being claimed, until Close.
+func (g *grouped) keepBeating(ctx context.Context) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.beating != nil {
+		return
+	}
+	ctx, g.beating = context.WithCancel(context.WithoutCancel(ctx))
+	g.beat.Go(func() {
+		tick := time.NewTicker(max(g.cfg.MaxIdleTime/3, time.Millisecond))
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if err := g.say(ctx, 0); err != nil && ctx.Err() == nil {
+				g.log.Warn("trigger: heartbeat failed, others may claim what is worked on", "error", err)
+			}
+		}
+	})
+}
+
+// say says how long the entries of this consumer have been idle.
+func (g *grouped) say(ctx context.Context, idle time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, replySlack)
+	defer cancel()
+	if err := g.member.Hold(ctx, g.mine(), idle, false); err != nil && !group.IsGone(err) {
+		return err
+	}
+	return nil
 }

@@ -2,6 +2,7 @@ package trigger_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,12 +16,20 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/trigger"
 )
 
 // said is everything that go-redis has logged in this process.
-var said lines
+var said clientLog
+
+type clientLog struct{ rig.Lines }
+
+// Printf implements go-redis' interface of loggers.
+func (l *clientLog) Printf(_ context.Context, format string, v ...any) {
+	fmt.Fprintf(l, format+"\n", v...)
+}
 
 func TestMain(m *testing.M) {
 	redis.SetLogger(&said)
@@ -29,29 +38,6 @@ func TestMain(m *testing.M) {
 
 // verifying reports whether tests are to take their time.
 func verifying() bool { return os.Getenv("LUATX_VERIFY") != "" }
-
-// lines keeps what is logged.
-type lines struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-// Printf implements go-redis' interface of loggers.
-func (l *lines) Printf(_ context.Context, format string, v ...any) {
-	fmt.Fprintf(l, format+"\n", v...)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
 
 // effects notes what functions did, by entry or by payload.
 type effects struct {
@@ -71,8 +57,25 @@ func (e *effects) list() []string {
 	return slices.Clone(e.all)
 }
 
+// of is a function that notes the text of each payload.
+func (e *effects) of(t testing.TB) trigger.Func {
+	t.Helper()
+	return func(_ context.Context, msg *message.RawMessage) error {
+		e.add(text(t, msg))
+		return nil
+	}
+}
+
 // has says whether there are as many as wanted, or more.
 func (e *effects) has(n int) func() bool { return func() bool { return len(e.list()) >= n } }
+
+func payload(t testing.TB, msg *message.RawMessage) (p trigger.Payload) {
+	t.Helper()
+	if err := json.Unmarshal(msg.Data, &p); err != nil {
+		t.Error(err)
+	}
+	return p
+}
 
 // text is the text of a message's payload.
 func text(t testing.TB, msg *message.RawMessage) string {
@@ -87,7 +90,7 @@ func text(t testing.TB, msg *message.RawMessage) string {
 // started is a trigger that runs.
 type started struct {
 	*trigger.Runtime
-	log  *lines
+	log  *rig.Lines
 	stop func() // and wait for the end, which must be without error
 }
 
@@ -104,7 +107,7 @@ func begin(t testing.TB, cfg trigger.Config) *started {
 
 func start(t testing.TB, cfg trigger.Config) *started {
 	t.Helper()
-	s := &started{log: &lines{}}
+	s := &started{log: &rig.Lines{}}
 	if cfg.Function == "" {
 		cfg.Function = "f"
 	}
@@ -130,7 +133,9 @@ func start(t testing.TB, cfg trigger.Config) *started {
 	t.Cleanup(func() {
 		s.stop()
 		for line := range strings.Lines(s.log.String()) {
-			if !strings.Contains(line, " mode=") || !strings.Contains(line, " function=") || !strings.Contains(line, " stream=") && !strings.Contains(line, " channels=") {
+			about := strings.Contains(line, " stream=") || strings.Contains(line, " channels=")
+			said := strings.Contains(line, ` msg="trigger: `) || strings.Contains(line, ` msg="luatx: `)
+			if !strings.Contains(line, " mode=") || !strings.Contains(line, " function=") || !about || !said {
 				t.Errorf("a line does not name mode, function, and stream or channels: %s", line)
 			}
 		}
@@ -171,9 +176,7 @@ func (s *stream) add(from, to int) {
 
 func (s *stream) addText(data string) {
 	s.t.Helper()
-	if err := s.client.XAdd(s.t.Context(), &redis.XAddArgs{Stream: s.key, Values: []any{"data", data}}).Err(); err != nil {
-		s.t.Fatal(err)
-	}
+	redistest.Must(s.t, s.client.XAdd(s.t.Context(), &redis.XAddArgs{Stream: s.key, Values: []any{"data", data}}).Err())
 }
 
 func (s *stream) pending() int64 {

@@ -59,8 +59,8 @@ type Metadata struct {
 	StreamID string `json:"stream_id,omitempty"`
 }
 
-// Payload builds the payload. The error says what JSON cannot hold.
-func (d *Delivery) Payload() (Payload, error) {
+// payload builds the payload. The error says what JSON cannot hold.
+func (d *Delivery) payload() (Payload, error) {
 	p := Payload{
 		Channel: d.Channel, Pattern: d.Pattern, Stream: d.Stream, ID: d.ID,
 		Attributes: map[string]string{}, Metadata: Metadata{Timestamp: d.Time.UTC(), StreamID: d.ID},
@@ -130,7 +130,7 @@ func (d *Delivery) added() time.Time {
 
 // message makes of a delivery what the function is given. An entry keeps its identity, however often it comes.
 func (d *Delivery) message() (*message.RawMessage, error) {
-	p, err := d.Payload()
+	p, err := d.payload()
 	if err != nil {
 		return nil, err
 	}

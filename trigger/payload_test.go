@@ -77,8 +77,7 @@ func TestPayloadsThatCannotBeBuilt(t *testing.T) {
 	}
 }
 
-// TestSchemaRefuses holds that the schema says something.
-func TestSchemaRefuses(t *testing.T) {
+func TestSchemaRefusesOtherDocuments(t *testing.T) {
 	t.Parallel()
 	const body = `{"base64":""}`
 	for name, text := range map[string]string{
@@ -99,7 +98,6 @@ func TestSchemaRefuses(t *testing.T) {
 	}
 }
 
-// FuzzPayload holds that whatever comes is either built as the schema says or refused.
 func FuzzPayload(f *testing.F) {
 	f.Add("s", "1-1", "data", "x", "c", []byte("y"))
 	f.Add("", "", "a", "\xff", "", []byte{0xff})

@@ -41,8 +41,6 @@ type openEntry struct {
 	settled  bool
 }
 
-func newPlain(l link) *plain { return &plain{link: l} }
-
 // Reconnect finds out where to begin, once, and then that the stream can be read.
 func (p *plain) Reconnect(ctx context.Context) error {
 	start, err := p.start(ctx)

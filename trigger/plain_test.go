@@ -14,9 +14,7 @@ import (
 	"github.com/luatx/luatx/trigger"
 )
 
-// TestPlain holds that a trigger without a group begins where it is told to, and that one with a LastIDKey goes on where
-// the one before has ended.
-func TestPlain(t *testing.T) {
+func TestTriggerWithoutGroupBeginsAtLastIDAndGoesOnAtLastIDKey(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		s := newStream(t, client)
@@ -76,9 +74,7 @@ func TestPlainFailures(t *testing.T) {
 		tr := begin(t, cfg)
 		wantEffects(t, done, []string{"1", "3", "4"})
 		first, err := client.XRange(t.Context(), s.key, "-", "+").Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		redistest.Eventually(t, "all to be acked", func() bool { return tr.Stats().Acked == 3 })
 		if last := client.Get(t.Context(), s.key+":last").Val(); last != first[0].ID {
 			t.Errorf("the position is %s, want that of the first entry, %s", last, first[0].ID)
@@ -102,16 +98,12 @@ func TestPlainFailures(t *testing.T) {
 	})
 }
 
-// TestPlainAcrossReconnects holds that nothing is missed, and nothing runs twice, while connections are cut.
-func TestPlainAcrossReconnects(t *testing.T) {
+func TestTriggerWithoutGroupRunsEachEntryOnceThoughConnectionsAreCut(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	proxy := redistest.Proxy(t, server.Addr())
 	s, done := newStream(t, server.Client(t)), &effects{}
-	cfg := s.config(func(_ context.Context, msg *message.RawMessage) error {
-		done.add(text(t, msg))
-		return nil
-	})
+	cfg := s.config(done.of(t))
 	cfg.Group, cfg.Connector = "", trigger.Connector{URL: "redis://" + proxy.Addr()}
 	begin(t, cfg)
 	const cuts = 20
@@ -126,9 +118,7 @@ func TestWrongLastIDKey(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	s := newStream(t, client)
-	if err := client.Set(t.Context(), s.key+":last", "rubbish", time.Minute).Err(); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, client.Set(t.Context(), s.key+":last", "rubbish", time.Minute).Err())
 	cfg := s.config(func(context.Context, *message.RawMessage) error { return nil })
 	cfg.Group, cfg.LastIDKey = "", s.key+":last"
 	wantBuildFailed(t, cfg, "LastIDKey", trigger.ErrOption)

@@ -22,18 +22,13 @@ func hears(t testing.TB, connector trigger.Connector, heard *effects, channels .
 	t.Helper()
 	return trigger.Config{
 		Connector: connector, Mode: trigger.ModePubSub, Channels: channels,
-		Run: func(_ context.Context, msg *message.RawMessage) error {
-			heard.add(text(t, msg))
-			return nil
-		},
+		Run: heard.of(t),
 	}
 }
 
 func publish(t testing.TB, client redis.UniversalClient, channel, data string) {
 	t.Helper()
-	if err := client.Publish(t.Context(), channel, data).Err(); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, client.Publish(t.Context(), channel, data).Err())
 }
 
 func TestPubSub(t *testing.T) {
@@ -65,8 +60,7 @@ func TestPubSub(t *testing.T) {
 	})
 }
 
-// TestSharded holds that shard channels are heard, in a cluster those of several slots.
-func TestSharded(t *testing.T) {
+func TestShardChannelsOfSeveralSlotsAreHeard(t *testing.T) {
 	t.Parallel()
 	test := func(t *testing.T, client redis.UniversalClient) {
 		tag, heard := redistest.Tag(t), &effects{}
@@ -75,9 +69,7 @@ func TestSharded(t *testing.T) {
 		cfg.Sharded = true
 		begin(t, cfg)
 		for i, channel := range channels {
-			if err := client.SPublish(t.Context(), channel, fmt.Sprint(i+1)).Err(); err != nil {
-				t.Fatal(err)
-			}
+			redistest.Must(t, client.SPublish(t.Context(), channel, fmt.Sprint(i+1)).Err())
 			redistest.Eventually(t, channel, heard.has(i+1))
 		}
 		wantEffects(t, heard, numbers(1, 4))
@@ -95,8 +87,7 @@ func TestSharded(t *testing.T) {
 	})
 }
 
-// TestShardThatMoves holds that a trigger follows the slot of its channel.
-func TestShardThatMoves(t *testing.T) {
+func TestTriggerFollowsTheSlotOfItsChannel(t *testing.T) {
 	t.Parallel()
 	if bin, err := redistest.Find(); err == nil && !bin.AtLeast(7, 0) {
 		t.Skip("shard channels came with Redis 7.0")
@@ -107,25 +98,18 @@ func TestShardThatMoves(t *testing.T) {
 	cfg.Sharded = true
 	tr := begin(t, cfg)
 	from, err := cluster.NodeForSlot(ctx, slot.Of("news"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	masters, err := cluster.Masters(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	to := masters[slices.IndexFunc(masters, func(s *redistest.Server) bool { return s != from })]
-	if err := cluster.MigrateSlot(ctx, slot.Of("news"), to); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, cluster.MigrateSlot(ctx, slot.Of("news"), to))
 	redistest.Eventually(t, "the trigger to follow", func() bool { return tr.Stats().Reconnects > 0 && tr.Health().Ready })
 	redistest.Eventually(t, "it to hear", func() bool {
 		return client.SPublish(ctx, "news", "x").Err() == nil && len(heard.list()) > 0
 	})
 }
 
-// TestGaps holds that what could not be heard is counted with its length, and that the trigger hears again.
-func TestGaps(t *testing.T) {
+func TestGapsAreCountedWithTheirLength(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	proxy := redistest.Proxy(t, server.Addr())
@@ -155,8 +139,7 @@ func TestGaps(t *testing.T) {
 	redistest.Eventually(t, "another gap", func() bool { return tr.Stats().Gaps.Count == 2 && tr.Stats().Gaps.Total > gaps.Total })
 }
 
-// TestSilentConnection holds that a connection that says nothing, and has not ended, is noticed.
-func TestSilentConnection(t *testing.T) {
+func TestSilentConnectionIsNoticed(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	proxy := redistest.Proxy(t, server.Addr())
@@ -171,8 +154,7 @@ func TestSilentConnection(t *testing.T) {
 	wantEffects(t, heard, numbers(1, 1))
 }
 
-// TestSlowFunction holds that messages wait for a function, in their order, and that none is dropped for that.
-func TestSlowFunction(t *testing.T) {
+func TestMessagesWaitForASlowFunctionInOrder(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	client, tag, heard, free := server.Client(t), redistest.Tag(t), &effects{}, make(chan struct{})
@@ -190,8 +172,7 @@ func TestSlowFunction(t *testing.T) {
 	wantEffects(t, heard, numbers(1, 500))
 }
 
-// TestMalformedMessage holds that a message that no payload can be built of goes to the dead letters where there are some.
-func TestMalformedMessage(t *testing.T) {
+func TestMessageWithoutPayloadGoesToTheDeadLettersIfThereAreSome(t *testing.T) {
 	t.Parallel()
 	for _, letters := range []bool{true, false} {
 		t.Run(fmt.Sprint(letters), func(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -57,7 +58,7 @@ func TestRandomSequences(t *testing.T) {
 // randomRun is what one sequence is about.
 type randomRun struct {
 	t     *testing.T
-	rng   *lockedRand
+	rng   *rand.Rand
 	calm  atomic.Bool
 	fake  *fakeDriver
 	limit int
@@ -70,16 +71,16 @@ type randomRun struct {
 func randomSequence(t *testing.T, seed uint64, lines *seenLines) {
 	t.Helper()
 	x := &randomRun{t: t, rng: newRand(seed), done: map[string]int{}}
-	x.fake = newFake(t, 10+x.rng.int(20))
-	x.fake.next = sometimes(x.rng, &x.calm, x.rng.float()/2)
-	x.fake.ack = sometimes(x.rng, &x.calm, x.rng.float()/2)
-	x.fake.dead = sometimes(x.rng, &x.calm, x.rng.float()/2)
-	x.fake.connect = sometimes(x.rng, &x.calm, x.rng.float()/4)
-	if x.limit = 1 + x.rng.int(4); x.limit == 1 { // what is in flight and not worked on is owed its ack
-		x.fake.again = func() bool { return x.rng.float() < 0.3 }
+	x.fake = newFake(t, 10+x.rng.IntN(20))
+	x.fake.next = sometimes(x.rng, &x.calm, x.rng.Float64()/2)
+	x.fake.ack = sometimes(x.rng, &x.calm, x.rng.Float64()/2)
+	x.fake.dead = sometimes(x.rng, &x.calm, x.rng.Float64()/2)
+	x.fake.connect = sometimes(x.rng, &x.calm, x.rng.Float64()/4)
+	if x.limit = 1 + x.rng.IntN(4); x.limit == 1 { // what is in flight and not worked on is owed its ack
+		x.fake.again = func() bool { return x.rng.Float64() < 0.3 }
 	}
 	r := New(Config{
-		Function: "f", Run: x.function, Driver: x.fake, Concurrency: x.limit, MaxDeliveries: x.rng.int(4), Ordered: x.limit == 1 && seed%2 == 0,
+		Function: "f", Run: x.function, Driver: x.fake, Concurrency: x.limit, MaxDeliveries: x.rng.IntN(4), Ordered: x.limit == 1 && seed%2 == 0,
 		Retry:           Retry{Entry: message.Backoff{Max: 5 * time.Second}},
 		ShutdownTimeout: time.Second, Logger: slog.New(slog.DiscardHandler),
 	})
@@ -133,7 +134,7 @@ func (x *randomRun) function(ctx context.Context, msg *message.RawMessage) error
 	if ran > 0 {
 		x.t.Errorf("entry %s runs again", msg.ID())
 	}
-	what := x.rng.int(20)
+	what := x.rng.IntN(20)
 	if x.calm.Load() {
 		what = 19
 	}
@@ -143,12 +144,12 @@ func (x *randomRun) function(ctx context.Context, msg *message.RawMessage) error
 	case 1:
 		return message.Permanent(errFake)
 	case 2:
-		return message.RetryAfter(errFake, time.Duration(x.rng.int(2000))*time.Millisecond)
+		return message.RetryAfter(errFake, time.Duration(x.rng.IntN(2000))*time.Millisecond)
 	case 3:
 		msg.Release()
 		return fmt.Errorf("fenced: %w", errFake)
 	case 4:
-		if !sleep.For(ctx, time.Duration(x.rng.int(5000))*time.Millisecond) {
+		if !sleep.For(ctx, time.Duration(x.rng.IntN(5000))*time.Millisecond) {
 			return ctx.Err()
 		}
 	case 5, 6, 7:

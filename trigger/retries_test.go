@@ -23,8 +23,7 @@ func number(t *testing.T, msg *message.RawMessage) int {
 	return n
 }
 
-// TestRetriesAreBounded checks that a trigger whose every entry fails stops to receive new ones, and goes on when it can.
-func TestRetriesAreBounded(t *testing.T) {
+func TestTriggerWithTooManyRetriesReceivesNothingUntilOneIsDone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		fake, healed := newFake(t, maxRetries+100), atomic.Bool{}
@@ -54,9 +53,7 @@ func TestRetriesAreBounded(t *testing.T) {
 	})
 }
 
-// TestRetriesStayInAnOutage checks that entries wait for their retry here while the driver is out of order, and that they
-// are let go when the trigger stops.
-func TestRetriesStayInAnOutage(t *testing.T) {
+func TestRetriesWaitInAnOutageAndAreLetGoAtTheEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		fake := newFake(t, 10)
@@ -77,7 +74,6 @@ func TestRetriesStayInAnOutage(t *testing.T) {
 	})
 }
 
-// TestRetriesRunWhenTheyAreDue checks the time of a retry of a trigger that otherwise waits for deliveries.
 func TestRetriesRunWhenTheyAreDue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -105,8 +101,7 @@ func TestRetriesRunWhenTheyAreDue(t *testing.T) {
 	})
 }
 
-// TestProgress checks what makes a trigger stalled, and what does not.
-func TestProgress(t *testing.T) {
+func TestTriggerIsStalledWhileNothingSucceedsAndReadyOnceItDoes(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		run  func(ctx context.Context, n int) error
@@ -127,7 +122,14 @@ func TestProgress(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				fake := newFake(t, 0)
+				sick, heal := context.WithCancel(t.Context())
 				s := begin(t, Config{Driver: fake, ProgressTimeout: 50 * time.Second, Run: func(ctx context.Context, msg *message.RawMessage) error {
+					if sick.Err() != nil {
+						return nil
+					}
+					ctx, cancel := context.WithCancel(ctx)
+					defer cancel()
+					defer context.AfterFunc(sick, cancel)()
 					return c.run(ctx, number(t, msg))
 				}})
 				stop := make(chan struct{})
@@ -146,6 +148,11 @@ func TestProgress(t *testing.T) {
 					if h := s.Health(); h.Stalled != want || h.Ready == want {
 						t.Errorf("after %d s it is %+v", 20*(i+1), h)
 					}
+				}
+				heal()
+				time.Sleep(25 * time.Second)
+				if h := s.Health(); h.Stalled || !h.Ready {
+					t.Errorf("healed, and %+v", h)
 				}
 				close(stop)
 				s.end()

@@ -128,7 +128,7 @@ func newDriver(cfg Config, log *slog.Logger) (Driver, error) {
 	case cfg.Group != "":
 		return newGrouped(link), nil
 	default:
-		return newPlain(link), nil
+		return &plain{link: link}, nil
 	}
 }
 

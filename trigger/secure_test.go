@@ -52,7 +52,7 @@ func newSecured(t testing.TB) *secured {
 func documentedRights(t testing.TB, server *redistest.Server) []string {
 	t.Helper()
 	rights, err := server.Binary().Rules("trigger")
-	must(t, err)
+	redistest.Must(t, err)
 	if server.Binary().AtLeast(6, 2) {
 		rights = append(rights, "&news*")
 	}
@@ -65,15 +65,15 @@ func (s *secured) setUser(t testing.TB, rules ...string) {
 	for _, rule := range rules {
 		args = append(args, rule)
 	}
-	must(t, s.admin.Do(t.Context(), args...).Err())
+	redistest.Must(t, s.admin.Do(t.Context(), args...).Err())
 }
 
 func freePort(t testing.TB) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	redistest.Must(t, err)
 	_, port, err := net.SplitHostPort(listener.Addr().String())
-	must(t, errors.Join(err, listener.Close()))
+	redistest.Must(t, errors.Join(err, listener.Close()))
 	return port
 }
 
@@ -99,9 +99,7 @@ func (s *secured) configs(t testing.TB, connector trigger.Connector, done *effec
 	return map[string]trigger.Config{"group": group, "plain": plain, "pubsub": pubsub, "sharded": sharded}
 }
 
-// TestSecured holds that triggers of every kind work over TLS with a client certificate, as a user who may do what
-// docs/acl.md lists and no more.
-func TestSecured(t *testing.T) {
+func TestTriggersWorkOverTLSWithDocumentedRights(t *testing.T) {
 	t.Parallel()
 	s := newSecured(t)
 	for name := range s.configs(t, s.connector, nil) {
@@ -130,9 +128,7 @@ func TestSecured(t *testing.T) {
 	}
 }
 
-// TestCannotBegin holds that what is wrong with a connection at the start ends in BuildFailed, with an error that names the
-// option and the cause, and no secret.
-func TestCannotBegin(t *testing.T) {
+func TestTriggerThatCannotBeginNamesOptionAndCauseAndNoSecret(t *testing.T) {
 	t.Parallel()
 	s := newSecured(t)
 	s.admin.HSet(t.Context(), "mails:hash", "f", "v")
@@ -216,8 +212,7 @@ func TestCannotBegin(t *testing.T) {
 	})
 }
 
-// TestPasswordThatChanges holds that after a first success a refused password is an outage, and ends as one.
-func TestPasswordThatChanges(t *testing.T) {
+func TestRefusedPasswordAfterASuccessIsAnOutage(t *testing.T) {
 	t.Parallel()
 	s := newSecured(t)
 	names := []string{"group", "plain", "pubsub"}

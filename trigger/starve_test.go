@@ -15,7 +15,6 @@ import (
 
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
-	streams "github.com/luatx/luatx/stream"
 	"github.com/luatx/luatx/trigger"
 )
 
@@ -67,7 +66,6 @@ func TestFailingEntriesDoNotStarveTheOthers(t *testing.T) {
 	})
 }
 
-// TestRetriesAndNewEntriesTakeTurns checks that entries whose retry is always due do not keep new ones waiting.
 func TestRetriesAndNewEntriesTakeTurns(t *testing.T) {
 	t.Parallel()
 	everyKind(t, func(t *testing.T, client redis.UniversalClient, kind func(*trigger.Config)) {
@@ -95,99 +93,7 @@ func TestRetriesAndNewEntriesTakeTurns(t *testing.T) {
 	})
 }
 
-func TestOrderedTriggerHoldsUpEntriesBehindAFailedOne(t *testing.T) {
-	t.Parallel()
-	everyKind(t, func(t *testing.T, client redis.UniversalClient, kind func(*trigger.Config)) {
-		s, done := newStream(t, client), &effects{}
-		s.add(1, 5)
-		failures := 0
-		cfg := s.config(func(_ context.Context, msg *message.RawMessage) error {
-			if text(t, msg) == "2" && failures < 5 {
-				failures++
-				return errAlways
-			}
-			done.add(text(t, msg))
-			return nil
-		})
-		cfg.Ordered = true
-		kind(&cfg)
-		begin(t, cfg)
-		wantEffects(t, done, numbers(1, 5))
-	})
-}
-
-func TestEntryThatAlwaysFailsIsDeadLetteredByDefault(t *testing.T) {
-	t.Parallel()
-	everyKind(t, func(t *testing.T, client redis.UniversalClient, kind func(*trigger.Config)) {
-		s := newStream(t, client)
-		s.addText("bad")
-		cfg := s.config(func(context.Context, *message.RawMessage) error { return errAlways })
-		kind(&cfg)
-		tr := begin(t, cfg)
-		from := time.Now()
-		redistest.Eventually(t, "a dead letter, or 10 seconds", func() bool {
-			return tr.Stats().DeadLettered == 1 || time.Since(from) > 10*time.Second
-		})
-		for letter, err := range streams.DeadLetters(t.Context(), client, streams.DeadLetterKey(s.key)) {
-			if err != nil || letter.Reason != errAlways.Error() || letter.Deliveries != 20 {
-				t.Errorf("%+v, %v", letter, err)
-			}
-		}
-		if stats := tr.Stats(); stats.DeadLettered != 1 {
-			t.Fatalf("there is no dead letter after %d deliveries", stats.Delivered)
-		}
-	})
-}
-
-func TestReadyRequiresProgress(t *testing.T) {
-	t.Parallel()
-	hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-	for name, fail := range map[string]func(context.Context) error{
-		"every entry fails": func(context.Context) error { return errAlways },
-		"functions hang":    hang,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
-				s, healed := newStream(t, client), make(chan struct{})
-				cfg := s.config(func(ctx context.Context, _ *message.RawMessage) error {
-					ctx, cancel := context.WithCancel(ctx)
-					defer cancel()
-					go func() {
-						select {
-						case <-healed:
-							cancel()
-						case <-ctx.Done():
-						}
-					}()
-					select {
-					case <-healed:
-						return nil
-					default:
-						return fail(ctx)
-					}
-				})
-				cfg.Concurrency, cfg.MaxDeliveries, cfg.ProgressTimeout = 4, 1_000_000, 300*time.Millisecond
-				tr := begin(t, cfg)
-				if h := tr.Health(); !h.Ready || h.Stalled {
-					t.Errorf("a trigger that has nothing to do is %+v", h)
-				}
-				s.add(1, 8)
-				redistest.Eventually(t, "the trigger not to be ready", func() bool { return !tr.Health().Ready })
-				if h := tr.Health(); !h.Stalled {
-					t.Errorf("not ready, and not stalled: %+v", h)
-				}
-				close(healed)
-				redistest.Eventually(t, "the trigger to be ready again", func() bool { return tr.Health().Ready })
-				s.wantDone()
-			})
-		})
-	}
-}
-
-// TestEntriesThatCannotBePassedAreBounded checks that a trigger without a group stops reading behind an entry that does not
-// succeed, and goes on when it does.
-func TestEntriesThatCannotBePassedAreBounded(t *testing.T) {
+func TestTriggerWithoutGroupStopsReadingFarBehindAnOpenEntry(t *testing.T) {
 	t.Parallel()
 	client, ctx := redistest.Shared(t).Client(t), t.Context()
 	s, healed, ran := newStream(t, client), atomic.Bool{}, atomic.Int64{}
@@ -257,9 +163,7 @@ func TestStatsTellRetriesAndTheOldestUnackedEntry(t *testing.T) {
 		s, free := newStream(t, client), make(chan struct{})
 		age := time.Hour
 		id := strconv.FormatInt(time.Now().Add(-age).UnixMilli(), 10) + "-0"
-		if err := client.XAdd(t.Context(), &redis.XAddArgs{Stream: s.key, ID: id, Values: []any{"data", "bad"}}).Err(); err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, client.XAdd(t.Context(), &redis.XAddArgs{Stream: s.key, ID: id, Values: []any{"data", "bad"}}).Err())
 		s.add(1, 2)
 		cfg := s.config(func(_ context.Context, msg *message.RawMessage) error {
 			select {
@@ -291,7 +195,6 @@ func TestStatsTellRetriesAndTheOldestUnackedEntry(t *testing.T) {
 	})
 }
 
-// TestObserverIsToldOfEveryResult checks result, error and delivery of each run.
 func TestObserverIsToldOfEveryResult(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,8 +18,7 @@ import (
 	"github.com/luatx/luatx/trigger"
 )
 
-// TestGroup holds that entries run in their order, are acked, and that the consumer leaves its group.
-func TestGroup(t *testing.T) {
+func TestEntriesRunInOrderAndConsumerLeavesItsGroup(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		s, done := newStream(t, client), &effects{}
@@ -47,7 +45,7 @@ func TestGroup(t *testing.T) {
 		if consumers, err := client.XInfoConsumers(t.Context(), s.key, "g").Result(); err != nil || len(consumers) != 0 {
 			t.Errorf("consumers %+v are left, %v", consumers, err)
 		}
-		if got := tr.Stats(); got.Acked != 20 || got.Delivered != 20 || got.InFlight != 0 {
+		if got := tr.Stats(); got != (trigger.Stats{Acked: 20, Delivered: 20}) {
 			t.Errorf("%+v", got)
 		}
 	})
@@ -104,9 +102,7 @@ func TestFailures(t *testing.T) {
 	})
 }
 
-// TestLeftBehind holds that entries of a consumer that is gone are claimed, in their order, with their deliveries counted,
-// and that the consumer is removed.
-func TestLeftBehind(t *testing.T) {
+func TestEntriesAndConsumerOfADeadProcessAreTakenOver(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		s, done := newStream(t, client), &effects{}
@@ -114,13 +110,8 @@ func TestLeftBehind(t *testing.T) {
 		ctx := t.Context()
 		client.XGroupCreate(ctx, s.key, "g", "0")
 		err := client.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "gone", Streams: []string{s.key, ">"}, Count: 39}).Err()
-		if err != nil {
-			t.Fatal(err)
-		}
-		cfg := s.config(func(_ context.Context, msg *message.RawMessage) error {
-			done.add(text(t, msg))
-			return nil
-		})
+		redistest.Must(t, err)
+		cfg := s.config(done.of(t))
 		cfg.ClaimInterval, cfg.MaxIdleTime = 10*time.Millisecond, 30*time.Millisecond
 		begin(t, cfg)
 		redistest.Eventually(t, "all to run", done.has(40))
@@ -138,9 +129,7 @@ func TestLeftBehind(t *testing.T) {
 	})
 }
 
-// TestHeartbeat holds that a function that takes longer than MaxIdleTime keeps its entry, also one that waits to be tried
-// again.
-func TestHeartbeat(t *testing.T) {
+func TestSlowFunctionAndRetryKeepTheirEntries(t *testing.T) {
 	t.Parallel()
 	s, runs, free := newStream(t, redistest.Shared(t).Client(t)), &effects{}, make(chan struct{})
 	config := func(name string) trigger.Config {
@@ -174,8 +163,7 @@ func TestHeartbeat(t *testing.T) {
 	redistest.Eventually(t, "the slow one to be acked", func() bool { return s.pending() == 1 })
 }
 
-// TestStoppedTriggerOffersWhatItLeaves holds that what a trigger leaves pending another one may take at once.
-func TestStoppedTriggerOffersWhatItLeaves(t *testing.T) {
+func TestStoppedTriggerOffersWhatItLeavesAtOnce(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		s, runs := newStream(t, client), &effects{}
@@ -188,10 +176,7 @@ func TestStoppedTriggerOffersWhatItLeaves(t *testing.T) {
 		tr := begin(t, fails)
 		redistest.Eventually(t, "it to run", runs.has(1))
 		tr.stop()
-		works := s.config(func(_ context.Context, msg *message.RawMessage) error {
-			runs.add(text(t, msg))
-			return nil
-		})
+		works := s.config(runs.of(t))
 		works.MaxIdleTime = time.Hour
 		begin(t, works)
 		wantEffects(t, runs, []string{"1", "1"})
@@ -199,8 +184,7 @@ func TestStoppedTriggerOffersWhatItLeaves(t *testing.T) {
 	})
 }
 
-// TestLostReplies holds that entries whose delivery got lost on the way run all the same, and in their order.
-func TestLostReplies(t *testing.T) {
+func TestEntriesOfLostRepliesRunInOrder(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]respproxy.Action{
 		"reply lost": respproxy.CutReply(), "reply torn": respproxy.SplitReply(), "request lost": respproxy.CutRequest(),
@@ -212,10 +196,7 @@ func TestLostReplies(t *testing.T) {
 			s, done := newStream(t, server.Client(t)), &effects{}
 			s.add(1, 30)
 			proxy.Next(3, everyOther(respproxy.Command("XREADGROUP", "XACK", "EVALSHA")), fault)
-			cfg := s.config(func(_ context.Context, msg *message.RawMessage) error {
-				done.add(text(t, msg))
-				return nil
-			})
+			cfg := s.config(done.of(t))
 			cfg.Connector, cfg.Ordered = trigger.Connector{URL: "redis://" + proxy.Addr()}, true
 			begin(t, cfg)
 			wantEffects(t, done, numbers(1, 30))
@@ -234,8 +215,7 @@ func everyOther(match respproxy.Matcher) respproxy.Matcher {
 	}
 }
 
-// TestLateRequest holds the order where a request that was given up arrives after all, and takes an entry with it.
-func TestLateRequest(t *testing.T) {
+func TestEntryThatALateRequestTookRunsInOrder(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	proxy := redistest.Proxy(t, server.Addr())
@@ -253,9 +233,7 @@ func TestLateRequest(t *testing.T) {
 	wantEffects(t, done, numbers(1, 1))
 	late, next := proxy.Hold(respproxy.Command("XREADGROUP")), proxy.Hold(respproxy.Command("XREADGROUP"))
 	close(first)
-	if err := errors.Join(late.Wait(redistest.Soon(t)), next.Wait(redistest.Soon(t))); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, errors.Join(late.Wait(redistest.Soon(t)), next.Wait(redistest.Soon(t))))
 	s.add(2, 3)
 	late.Release()
 	redistest.Eventually(t, "the late request to take entry 2 along", func() bool { return s.pending() == 1 })
@@ -264,29 +242,22 @@ func TestLateRequest(t *testing.T) {
 	s.wantDone()
 }
 
-// TestGroupThatGoes holds that a trigger goes on where its group, or its stream, is deleted.
-func TestGroupThatGoes(t *testing.T) {
+func TestTriggerGoesOnWhenItsGroupIsDeleted(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		s, done := newStream(t, client), &effects{}
 		s.add(1, 1)
-		tr := begin(t, s.config(func(_ context.Context, msg *message.RawMessage) error {
-			done.add(text(t, msg))
-			return nil
-		}))
+		tr := begin(t, s.config(done.of(t)))
 		wantEffects(t, done, numbers(1, 1))
 		s.wantDone()
-		if err := client.Del(t.Context(), s.key).Err(); err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, client.Del(t.Context(), s.key).Err())
 		redistest.Eventually(t, "the group to be made again", func() bool { return tr.Stats().Reconnects > 0 && tr.Health().Ready })
 		s.add(2, 3)
 		wantEffects(t, done, numbers(1, 3))
 	})
 }
 
-// TestTrimmed holds that an entry that is deleted while it waits to be tried again is let go of.
-func TestTrimmed(t *testing.T) {
+func TestEntryThatIsDeletedWhileItWaitsIsLetGo(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		s, done := newStream(t, client), &effects{}
@@ -307,9 +278,7 @@ func TestTrimmed(t *testing.T) {
 	})
 }
 
-// TestStaleOwner holds that a trigger that has lost its entry takes nothing from the one that has it: no heartbeat, no
-// other run, no dead letter.
-func TestStaleOwner(t *testing.T) {
+func TestTriggerTakesNothingBackThatAnotherHasClaimed(t *testing.T) {
 	t.Parallel()
 	for name, err := range map[string]error{"fails": errors.New("not yet"), "gives up": message.Permanent(errors.New("never"))} {
 		t.Run(name, func(t *testing.T) {
@@ -344,37 +313,4 @@ func TestStaleOwner(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestDeadLetterKeepsManyFields has more fields than a Lua script can pass to one command.
-func TestDeadLetterKeepsManyFields(t *testing.T) {
-	t.Parallel()
-	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
-		for _, group := range []string{"g", ""} {
-			s := newStream(t, client)
-			const fields = 5_000
-			var values []string
-			for i := range fields {
-				values = append(values, "field"+strconv.Itoa(i), "value"+strconv.Itoa(i))
-			}
-			must(t, client.XAdd(t.Context(), &redis.XAddArgs{Stream: s.key, Values: append(values, "data", "x")}).Err())
-			cfg := s.config(func(context.Context, *message.RawMessage) error { return errors.New("bad") })
-			if cfg.Group, cfg.MaxDeliveries = group, 1; group == "" {
-				cfg.LastID = "0"
-			}
-			tr := begin(t, cfg)
-			redistest.Eventually(t, "a dead letter", func() bool { return tr.Stats().DeadLettered == 1 })
-			letters := 0
-			for letter, err := range streams.DeadLetters(t.Context(), client, streams.DeadLetterKey(s.key)) {
-				must(t, err)
-				if letters++; len(letter.Values) != fields+1 || letter.Values["field4999"] != "value4999" || letter.Values["data"] != "x" || letter.Reason != "bad" {
-					t.Errorf("group %q: a dead letter of %d fields, reason %q", group, len(letter.Values), letter.Reason)
-				}
-			}
-			if letters != 1 || group != "" && s.pending() != 0 {
-				t.Errorf("group %q: %d dead letters, or the entry is still pending", group, letters)
-			}
-			tr.stop()
-		}
-	})
 }

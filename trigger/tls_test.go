@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // authority signs certificates for a test.
@@ -31,9 +33,9 @@ func newAuthority(t testing.TB) *authority {
 	template := a.template("authority")
 	template.IsCA, template.BasicConstraintsValid, template.KeyUsage = true, true, x509.KeyUsageCertSign
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &a.key.PublicKey, a.key)
-	must(t, err)
+	redistest.Must(t, err)
 	a.cert, err = x509.ParseCertificate(der)
-	must(t, err)
+	redistest.Must(t, err)
 	a.write("ca.pem", "CERTIFICATE", der)
 	return a
 }
@@ -41,14 +43,14 @@ func newAuthority(t testing.TB) *authority {
 func (a *authority) newKey() *ecdsa.PrivateKey {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(a.t, err)
+	redistest.Must(a.t, err)
 	return key
 }
 
 func (a *authority) template(name string) *x509.Certificate {
 	a.t.Helper()
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
-	must(a.t, err)
+	redistest.Must(a.t, err)
 	return &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageDigitalSignature,
@@ -58,7 +60,7 @@ func (a *authority) template(name string) *x509.Certificate {
 
 func (a *authority) write(name, kind string, der []byte) {
 	a.t.Helper()
-	must(a.t, os.WriteFile(filepath.Join(a.dir, name), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
+	redistest.Must(a.t, os.WriteFile(filepath.Join(a.dir, name), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 }
 
 // issue makes a certificate, in files as well.
@@ -66,9 +68,9 @@ func (a *authority) issue(name string) tls.Certificate {
 	a.t.Helper()
 	key := a.newKey()
 	der, err := x509.CreateCertificate(rand.Reader, a.template(name), a.cert, &key.PublicKey, a.key)
-	must(a.t, err)
+	redistest.Must(a.t, err)
 	secret, err := x509.MarshalECPrivateKey(key)
-	must(a.t, err)
+	redistest.Must(a.t, err)
 	a.write(name+".pem", "CERTIFICATE", der)
 	a.write(name+".key", "EC PRIVATE KEY", secret)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
@@ -81,11 +83,4 @@ func (a *authority) config(certs ...tls.Certificate) *tls.Config {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)
 	return &tls.Config{RootCAs: pool, Certificates: certs, MinVersion: tls.VersionTLS12}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/luatx/luatx/inbox"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
+	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/trigger"
 )
@@ -20,16 +21,10 @@ import (
 // transactional makes a function that counts each entry in the hash at counts, in a transaction that acknowledges it.
 func transactional(t testing.TB, client redis.UniversalClient, counts string, before func(ctx context.Context, number string) error) trigger.Func {
 	t.Helper()
-	namespace := redistest.Namespace(t)
-	tr, err := luatx.New(client, luatx.Config{Namespace: namespace, Keyspace: luatx.OwnTags().WithPrefix(namespace)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := rig.NewTransactor(t, client)
 	engine := message.NewEngine(message.EngineConfig{})
-	if err := engine.Router().Use(luatx.Middleware(tr), inbox.Middleware(inbox.Config{})); err != nil {
-		t.Fatal(err)
-	}
-	err = engine.AddHandler("count", nil, message.NewHandler(func(ctx context.Context, msg *message.TypedMessage[trigger.Payload]) ([]*message.Message, error) {
+	redistest.Must(t, engine.Router().Use(luatx.Middleware(tr), inbox.Middleware(inbox.Config{})))
+	redistest.Must(t, engine.AddHandler("count", nil, message.NewHandler(func(ctx context.Context, msg *message.TypedMessage[trigger.Payload]) ([]*message.Message, error) {
 		number := *msg.Data.Body.Text
 		if before != nil {
 			if err := before(ctx, number); err != nil {
@@ -37,10 +32,7 @@ func transactional(t testing.TB, client redis.UniversalClient, counts string, be
 			}
 		}
 		return nil, luatx.Queued(luatx.CmdableFromContext(ctx, client).HIncrBy(ctx, counts, number, 1))
-	}, message.Named(trigger.TypeStream)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, message.Named(trigger.TypeStream))))
 	return func(ctx context.Context, msg *message.RawMessage) error {
 		_, err := engine.Process(ctx, msg)
 		return err
@@ -51,9 +43,7 @@ func transactional(t testing.TB, client redis.UniversalClient, counts string, be
 func wantOnce(t testing.TB, client redis.UniversalClient, counts string, numbers []string) {
 	t.Helper()
 	got, err := client.HGetAll(t.Context(), counts).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	for _, n := range numbers {
 		if got[n] != "1" {
 			t.Errorf("the effect of %s is there %q times", n, got[n])
@@ -66,9 +56,7 @@ func wantOnce(t testing.TB, client redis.UniversalClient, counts string, numbers
 	}
 }
 
-// TestTransaction holds that a function may commit a transaction that acknowledges its entry, and that nobody acks it
-// once more.
-func TestTransaction(t *testing.T) {
+func TestCommitOfAFunctionAcknowledgesItsEntryOnce(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		s := newStream(t, client)
@@ -89,8 +77,7 @@ func TestTransaction(t *testing.T) {
 	})
 }
 
-// TestTransactionAcknowledges holds that effect and ack travel in one script, and that its lost replies change nothing.
-func TestTransactionAcknowledges(t *testing.T) {
+func TestEffectAndAckTravelInOneScriptThoughRepliesAreLost(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	proxy := redistest.Proxy(t, server.Addr())
@@ -110,18 +97,14 @@ func TestTransactionAcknowledges(t *testing.T) {
 	}
 }
 
-// TestFencedTransaction holds that an entry that another consumer has claimed has no effect here, and that this is no
-// failure.
-func TestFencedTransaction(t *testing.T) {
+func TestCommitOfAnEntryThatAnotherClaimedIsFencedAndNoFailure(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		s, ctx := newStream(t, client), t.Context()
 		s.add(1, 2)
 		var entries []redis.XMessage
 		entries, err := client.XRange(ctx, s.key, "-", "+").Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		tr := begin(t, s.config(transactional(t, client, s.key+":counts", func(_ context.Context, number string) error {
 			if number != "1" {
 				return nil
@@ -144,26 +127,18 @@ func TestFencedTransaction(t *testing.T) {
 func TestTransactionElsewhere(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
-		s, namespace := newStream(t, client), redistest.Namespace(t)
+		s := newStream(t, client)
 		s.add(1, 5)
-		tr, err := luatx.New(client, luatx.Config{
-			Namespace: namespace, Keyspace: luatx.OwnTags().WithPrefix(namespace),
-			Aggregate: func(*message.Message) (string, error) { return "elsewhere", nil },
+		tr := rig.NewTransactor(t, client, func(c *luatx.Config) {
+			c.Aggregate = func(*message.Message) (string, error) { return "elsewhere", nil }
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		counts, err := tr.Keyspace().Key("elsewhere", "counts")
-		if err != nil {
-			t.Fatal(err)
-		}
+		counts := rig.Key(t, tr, "elsewhere", "counts")
 		router := message.NewRouter(message.PipeConfig{})
-		if err := errors.Join(router.Use(luatx.Middleware(tr), inbox.Middleware(inbox.Config{})), router.AddHandler("count", nil,
+		redistest.Must(t, router.Use(luatx.Middleware(tr), inbox.Middleware(inbox.Config{})))
+		redistest.Must(t, router.AddHandler("count", nil,
 			message.NewHandler(func(ctx context.Context, msg *message.TypedMessage[trigger.Payload]) ([]*message.Message, error) {
 				return nil, luatx.Queued(luatx.CmdableFromContext(ctx, client).HIncrBy(ctx, counts, *msg.Data.Body.Text, 1))
-			}, message.Named(trigger.TypeStream)))); err != nil {
-			t.Fatal(err)
-		}
+			}, message.Named(trigger.TypeStream))))
 		run := begin(t, s.config(func(ctx context.Context, msg *message.RawMessage) error {
 			_, err := router.Process(ctx, message.Copy[[]byte, any](msg, msg.Data))
 			return err
@@ -174,8 +149,7 @@ func TestTransactionElsewhere(t *testing.T) {
 	})
 }
 
-// TestConcurrentTransactions holds that many places have each effect once, two triggers beside one another included.
-func TestConcurrentTransactions(t *testing.T) {
+func TestConcurrentTriggersHaveEachEffectOnce(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	s := newStream(t, client)

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // axe is the checker: its version, and the SHA-256 of its package.
@@ -31,9 +33,9 @@ const (
 func axe(t testing.TB) string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
-	must(t, err)
+	redistest.Must(t, err)
 	dir := filepath.Join(cache, "luatx-browsertest")
-	must(t, os.MkdirAll(dir, 0o755))
+	redistest.Must(t, os.MkdirAll(dir, 0o755))
 	file := filepath.Join(dir, "axe-core-"+axeVersion+".tgz")
 	archive, err := os.ReadFile(file)
 	if errors.Is(err, os.ErrNotExist) {
@@ -46,20 +48,20 @@ func axe(t testing.TB) string {
 		}
 		archive, err = os.ReadFile(file)
 	}
-	must(t, err)
+	redistest.Must(t, err)
 	if sum := sha256.Sum256(archive); hex.EncodeToString(sum[:]) != axeSum {
 		t.Fatalf("%s is not axe-core %s: its SHA-256 is %x", file, axeVersion, sum)
 	}
 	unpacked, err := gzip.NewReader(bytes.NewReader(archive))
-	must(t, err)
+	redistest.Must(t, err)
 	for files := tar.NewReader(unpacked); ; {
 		header, err := files.Next()
-		must(t, err)
+		redistest.Must(t, err)
 		if header.Name != "package/axe.min.js" {
 			continue
 		}
 		script, err := io.ReadAll(files)
-		must(t, err)
+		redistest.Must(t, err)
 		return string(script)
 	}
 }
@@ -76,9 +78,7 @@ type violation struct {
 // nothing stands for no rules.
 const nothing = "nothing"
 
-// TestAccessible holds that a checker of accessibility finds nothing on any page, in light and in dark, with LUATX_VERIFY at 360
-// pixels as well, and that no page is wider than the window.
-func TestAccessible(t *testing.T) {
+func TestPagesAreAccessibleInLightAndDarkAndNoWiderThanTheWindow(t *testing.T) {
 	t.Parallel()
 	script := axe(t)
 	b := newBrowser(t)
@@ -132,14 +132,14 @@ func (b *tab) check(script, what, rules string) {
 		options["runOnly"] = strings.Fields(rules)
 	}
 	how, err := json.Marshal(options)
-	must(b.t, err)
+	redistest.Must(b.t, err)
 	_, err = chromedp.Run(b.ctx, chromedp.Evaluate[chromedp.Void](script+"; undefined"))
-	must(b.t, err)
+	redistest.Must(b.t, err)
 	found, err := chromedp.Run(b.ctx, chromedp.Evaluate[string](`axe.run(document, `+string(how)+`).then((r) => JSON.stringify(r.violations))`,
 		chromedp.EvalAwaitPromise))
-	must(b.t, err)
+	redistest.Must(b.t, err)
 	var violations []violation
-	must(b.t, json.Unmarshal([]byte(found), &violations))
+	redistest.Must(b.t, json.Unmarshal([]byte(found), &violations))
 	for _, v := range violations {
 		for _, node := range v.Nodes {
 			b.t.Errorf("%s: %s (%s): %s: %v: %s", what, v.ID, v.Impact, v.Help, node.Target, node.FailureSummary)

@@ -21,13 +21,6 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // chromium is where the browser is; without one the test is skipped, and fails where LUATX_VERIFY asks for all.
 func chromium(t testing.TB) string {
 	t.Helper()
@@ -71,7 +64,7 @@ func newBrowser(t testing.TB) *tab {
 	b := &tab{t, ctx}
 	call(b, network.Enable, network.EnableParams{})
 	call(b, runtime.Enable, cdp.Empty{})
-	must(t, chromedp.Listen(ctx, func(event any) {
+	redistest.Must(t, chromedp.Listen(ctx, func(event any) {
 		switch e := event.(type) {
 		case *runtime.EventExceptionThrown:
 			t.Errorf("a script of the page fails: %s", e.ExceptionDetails.Text)
@@ -86,21 +79,21 @@ func newBrowser(t testing.TB) *tab {
 
 func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
-	must(b.t, chromedp.Do(b.ctx, steps...))
+	redistest.Must(b.t, chromedp.Do(b.ctx, steps...))
 }
 
 // call runs a command of the browser's protocol.
 func call[P, R any](b *tab, command cdp.Command[P, R], params P) {
 	b.t.Helper()
 	_, err := chromedp.Call(b.ctx, command, params)
-	must(b.t, err)
+	redistest.Must(b.t, err)
 }
 
 // eval returns what an expression of the page is.
 func eval[T any](b *tab, expression string) T {
 	b.t.Helper()
 	value, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression))
-	must(b.t, err)
+	redistest.Must(b.t, err)
 	return value
 }
 

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // TestPictures takes the pictures of docs/console.md.
@@ -53,9 +55,9 @@ func (b *tab) picture(name string) {
 		b.t.Errorf("%s: the page is wider than the window", name)
 	}
 	png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
-	must(b.t, err)
+	redistest.Must(b.t, err)
 	if len(png) > maxPicture {
 		b.t.Errorf("%s has %d bytes", name, len(png))
 	}
-	must(b.t, os.WriteFile(filepath.Join("..", "..", "docs", "img", "console-"+name+".png"), png, 0o644))
+	redistest.Must(b.t, os.WriteFile(filepath.Join("..", "..", "docs", "img", "console-"+name+".png"), png, 0o644))
 }

@@ -13,8 +13,7 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// TestWithoutJavaScript re-arms a class in a browser that runs no script of the page.
-func TestWithoutJavaScript(t *testing.T) {
+func TestClassIsRearmedWithoutJavaScript(t *testing.T) {
 	t.Parallel()
 	b := newBrowser(t)
 	s := newService(t, 50)
@@ -36,8 +35,7 @@ func TestWithoutJavaScript(t *testing.T) {
 	b.until("the dark", `document.documentElement.dataset.theme === "dark" && location.href.includes("/operations/")`)
 }
 
-// TestInert holds in a browser that what comes from events, filters and addresses runs nothing and loads nothing.
-func TestInert(t *testing.T) {
+func TestTextsFromOutsideRunAndLoadNothingInBrowser(t *testing.T) {
 	t.Parallel()
 	b := newBrowser(t)
 	s := newService(t, 1000)
@@ -45,12 +43,12 @@ func TestInert(t *testing.T) {
 	body, err := message.NewTyped([]byte(`{"text":"<script>window.pwned=1</script>"}`), message.Attributes{
 		"specversion": "1.0", "id": payload, "type": payload, "source": "/" + payload, "destination": payload, "subject": payload,
 	}, nil).MarshalJSON()
-	must(t, err)
+	redistest.Must(t, err)
 	s.mu.Lock()
 	s.broken[payload+" "+payload] = class{name: payload, text: payload}
 	s.mu.Unlock()
 	_, err = s.tr.Enqueue(redistest.Soon(t), payload, luatx.Event{ID: payload, Key: payload, Body: body})
-	must(t, err)
+	redistest.Must(t, err)
 	redistest.Eventually(t, "it to be parked", func() bool {
 		for e, err := range s.store.Parked(t.Context(), outbox.Filter{IDs: []string{payload}}) {
 			return err == nil && e.ID == payload

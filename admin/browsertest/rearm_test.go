@@ -28,9 +28,7 @@ func (b *tab) watch(s *service, name string, events int) {
 	b.until("the numbers of what is left", `document.querySelector("#figures").innerText.includes("8,571")`)
 }
 
-// TestRearmByMouse finds the class that was mended among 10,000 parked events of seven, looks at what will happen, lets a canary
-// go first, and watches the others go.
-func TestRearmByMouse(t *testing.T) {
+func TestClassIsFoundPreviewedAndRearmedByMouse(t *testing.T) {
 	t.Parallel()
 	b := newBrowser(t)
 	s := newService(t, 1)
@@ -56,8 +54,7 @@ func TestRearmByMouse(t *testing.T) {
 	b.until("the verdict", `document.querySelector("#verdict").innerText.includes("8,571 events are parked")`)
 }
 
-// TestRearmByKeyboard does the same without a mouse, and once more with a canary that parks again.
-func TestRearmByKeyboard(t *testing.T) {
+func TestClassIsRearmedByKeyboardUntilCanaryParksAgain(t *testing.T) {
 	t.Parallel()
 	b := newBrowser(t)
 	s := newService(t, 1)
@@ -104,8 +101,7 @@ func TestRearmByKeyboard(t *testing.T) {
 	}
 }
 
-// TestKeys holds the shortcuts: rows, selection, help, and the switch that turns them off.
-func TestKeys(t *testing.T) {
+func TestShortcutsSelectRowsShowHelpAndCanBeTurnedOff(t *testing.T) {
 	t.Parallel()
 	b := newBrowser(t)
 	s := newService(t, 50)

@@ -17,6 +17,7 @@ import (
 	"github.com/luatx/luatx/admin"
 	"github.com/luatx/luatx/admin/console"
 	"github.com/luatx/luatx/admin/httpapi"
+	"github.com/luatx/luatx/admin/internal/admintest"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
@@ -56,12 +57,12 @@ func newService(t testing.TB, oneOf int) *service {
 	t.Helper()
 	client := redistest.Single(t, redistest.Own()).Client(t)
 	tr, err := luatx.New(client, luatx.Config{Namespace: "shop", Keyspace: luatx.Partitions(16).WithPrefix("order")})
-	must(t, err)
+	redistest.Must(t, err)
 	s := &service{tr: tr, store: outbox.NewStore(tr), broken: map[string]class{}, sent: map[string]int{}}
 	for _, c := range classes {
 		s.broken[c.kind+" "+c.destination] = c
 	}
-	s.relay(t)
+	admintest.Relay(t, tr, s.publish)
 	s.fill(t, oneOf)
 	s.serve(t, client)
 	return s
@@ -81,13 +82,13 @@ func (s *service) fill(t testing.TB, oneOf int) {
 				"specversion": "1.0", "id": id, "type": c.kind, "source": "/shop/orders", "destination": c.destination,
 				"subject": fmt.Sprintf("order/%d", i), "datacontenttype": "application/json", "time": "2026-01-05T09:30:00Z",
 			}, nil).MarshalJSON()
-			must(t, err)
+			redistest.Must(t, err)
 			aggregate := fmt.Sprintf("order-%d", i%64)
 			batches[aggregate] = append(batches[aggregate], luatx.Event{ID: id, Body: body})
 		}
 		for aggregate, events := range batches {
 			_, err := s.tr.Enqueue(ctx, aggregate, events...)
-			must(t, err)
+			redistest.Must(t, err)
 		}
 		want += int64(events)
 	}
@@ -97,29 +98,16 @@ func (s *service) fill(t testing.TB, oneOf int) {
 	})
 }
 
-// relay publishes, and refuses what is broken, until the test ends.
-func (s *service) relay(t testing.TB) {
-	t.Helper()
-	r, err := relay.New(s.tr, relay.PublisherFunc(s.publish), relay.Config{
-		SweepInterval: 20 * time.Millisecond, NoInline: true, Logger: slog.New(slog.DiscardHandler),
-	})
-	must(t, err)
-	s.run(t, r.Run)
-}
-
-func (s *service) publish(_ context.Context, events []*message.RawMessage) []error {
+// publish rejects an event whose type and destination are set to fail, and counts any other as sent.
+func (s *service) publish(e *message.RawMessage) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	errs := make([]error, len(events))
-	for i, e := range events {
-		c, broken := s.broken[e.Type()+" "+e.Destination()]
-		if broken {
-			errs[i] = relay.Classify(c.name, message.Permanent(errors.New(c.text)))
-			continue
-		}
-		s.sent[e.Type()+" "+e.Destination()]++
+	key := e.Type() + " " + e.Destination()
+	if c, broken := s.broken[key]; broken {
+		return relay.Classify(c.name, message.Permanent(errors.New(c.text)))
 	}
-	return errs
+	s.sent[key]++
+	return nil
 }
 
 // mend mends what a class is about.
@@ -148,7 +136,7 @@ func (s *service) published(name string) int {
 func (s *service) serve(t testing.TB, client redis.UniversalClient) {
 	t.Helper()
 	op, err := admin.NewOperator(s.tr, admin.OperatorConfig{Client: client, Name: "ada"})
-	must(t, err)
+	redistest.Must(t, err)
 	h, err := httpapi.New(op, httpapi.Config{
 		Console: console.New,
 		Authorize: func(*http.Request) (httpapi.Identity, error) {
@@ -156,25 +144,11 @@ func (s *service) serve(t testing.TB, client redis.UniversalClient) {
 		},
 		Title: "shop · staging", SampleEvery: time.Second, Streams: []string{"orders"}, Logger: slog.New(slog.DiscardHandler),
 	})
-	must(t, err)
-	s.run(t, h.Run)
+	redistest.Must(t, err)
+	admintest.Running(t, h.Run)
 	mux := http.NewServeMux()
 	mux.Handle("/ops/", http.StripPrefix("/ops", h))
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	s.address = server.URL + "/ops/"
-}
-
-// run runs what ends with its context, until the test ends.
-func (s *service) run(t testing.TB, run func(context.Context) error) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
 }

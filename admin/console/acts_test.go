@@ -19,9 +19,7 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// TestConsoleRearm re-arms a class by forms alone: what is meant, a preview of it, a confirmation that names it, the work. What
-// was not shown is not done.
-func TestConsoleRearm(t *testing.T) {
+func TestConsoleRearmsOnlyWhatItsPreviewShowed(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, op := admintest.Service(t, client, 4)
@@ -33,7 +31,7 @@ func TestConsoleRearm(t *testing.T) {
 		s := newSite(t, op, nil)
 		parkedNow := func() int64 {
 			c, err := op.Outbox().Counts(redistest.Soon(t))
-			admintest.Must(t, err)
+			redistest.Must(t, err)
 			return c.Parked
 		}
 		_, list := s.get(t, "parked?class=http_422")
@@ -93,8 +91,7 @@ func TestConsoleRearm(t *testing.T) {
 	})
 }
 
-// TestConsoleSelection re-arms one and discards another of what was selected, and nothing else.
-func TestConsoleSelection(t *testing.T) {
+func TestConsoleRearmsAndDiscardsOnlyWhatWasSelected(t *testing.T) {
 	t.Parallel()
 	tr, op := admintest.Service(t, redistest.Shared(t).Client(t), 4)
 	for _, id := range []string{"1", "2", "3"} {
@@ -136,7 +133,7 @@ func TestConsoleSelection(t *testing.T) {
 	states := map[string]outbox.State{}
 	for _, id := range []string{"1", "2", "3"} {
 		for e, err := range op.Find(redistest.Soon(t), id) {
-			admintest.Must(t, err)
+			redistest.Must(t, err)
 			states[id] = e.State
 		}
 	}
@@ -145,8 +142,7 @@ func TestConsoleSelection(t *testing.T) {
 	}
 }
 
-// TestConsolePauses pauses a destination and resumes it, by forms.
-func TestConsolePauses(t *testing.T) {
+func TestConsolePausesAndResumesDestinationByForms(t *testing.T) {
 	t.Parallel()
 	_, op := admintest.Service(t, redistest.Shared(t).Client(t), 1)
 	s := newSite(t, op, nil)
@@ -171,8 +167,7 @@ func TestConsolePauses(t *testing.T) {
 	}
 }
 
-// TestConsoleCount holds that no more are re-armed than were shown, though more have come.
-func TestConsoleCount(t *testing.T) {
+func TestConsoleRearmsNoMoreThanItShowedWhenMoreArrive(t *testing.T) {
 	t.Parallel()
 	tr, op := admintest.Service(t, redistest.Shared(t).Client(t), 1)
 	for i := range 5 {
@@ -198,9 +193,7 @@ func TestConsoleCount(t *testing.T) {
 
 var pres = regexp.MustCompile(`(?s)<pre id="(cli|curl)"[^>]*>(.*?)</pre>`)
 
-// TestConsoleElsewhere runs what the console says for other places: a shell takes the lines apart as they were meant, and the API
-// takes what curl would send.
-func TestConsoleElsewhere(t *testing.T) {
+func TestShellAndAPIAcceptTheCommandsThatTheConsoleShows(t *testing.T) {
 	t.Parallel()
 	sh, err := exec.LookPath("sh")
 	if err != nil {
@@ -214,7 +207,7 @@ func TestConsoleElsewhere(t *testing.T) {
 	slot := slotText(t, tr, "a")
 	words := func(line string) []string {
 		said, err := exec.CommandContext(t.Context(), sh, "-c", `luatx() { printf '%s\0' "$@"; }; curl() { luatx "$@"; }; `+line).Output()
-		admintest.Must(t, err)
+		redistest.Must(t, err)
 		return strings.Split(strings.TrimSuffix(string(said), "\x00"), "\x00")
 	}
 	for i, c := range []struct {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/luatx/luatx/admin"
 	"github.com/luatx/luatx/admin/internal/desk"
+	"github.com/luatx/luatx/internal/pretty"
 )
 
 // chart is one picture of samples over time.
@@ -38,7 +39,7 @@ func charts(samples []desk.Sample) []chart {
 			series{"sent", "two", rate(func(r admin.Rates) float64 { return r.Sent })}),
 		draw("Oldest due", samples, func(seconds float64) string { return span(time.Duration(seconds * float64(time.Second))) },
 			series{"age", "one", func(s desk.Sample) (float64, bool) { return s.Stats.Oldest.Seconds(), true }}),
-		draw("Parked", samples, func(n float64) string { return thousands(int64(n)) },
+		draw("Parked", samples, func(n float64) string { return pretty.Thousands(int64(n)) },
 			series{"parked", "one", func(s desk.Sample) (float64, bool) { return float64(s.Stats.Counts.Parked), true }}),
 	}
 }

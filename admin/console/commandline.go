@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/luatx/luatx/admin/internal/guard"
+	"github.com/luatx/luatx/internal/acts"
 	"github.com/luatx/luatx/outbox"
 )
 
@@ -21,12 +22,9 @@ func (p plan) commandLine() string {
 		}
 	}
 	f := p.filter
-	add("aggregate", f.Aggregate)
-	add("destination", f.Destination)
-	add("type", f.Type)
-	add("key", f.Key)
-	add("class", f.Class)
-	add("text", f.Text)
+	for _, field := range acts.FilterFields(&f) {
+		add(field.Name, *field.Value)
+	}
 	if f.OlderThan > 0 {
 		add("older-than", f.OlderThan.String())
 	}
@@ -108,11 +106,9 @@ func eventNames(selected []string) []eventName {
 // filterBody is a filter as the API reads it, without what is not set.
 func filterBody(f outbox.Filter) map[string]any {
 	body := map[string]any{}
-	for name, value := range map[string]string{
-		"aggregate": f.Aggregate, "destination": f.Destination, "type": f.Type, "key": f.Key, "class": f.Class, "text": f.Text,
-	} {
-		if value != "" {
-			body[name] = value
+	for _, field := range acts.FilterFields(&f) {
+		if *field.Value != "" {
+			body[field.Name] = *field.Value
 		}
 	}
 	if f.OlderThan > 0 {

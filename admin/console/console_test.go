@@ -1,8 +1,6 @@
 package console_test
 
 import (
-	"context"
-	"errors"
 	"html"
 	"log/slog"
 	"net/http"
@@ -25,8 +23,6 @@ import (
 	"github.com/luatx/luatx/admin/internal/guard"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
-	"github.com/luatx/luatx/outbox"
-	"github.com/luatx/luatx/relay"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -59,7 +55,7 @@ func newSite(t testing.TB, op *admin.Operator, change func(*httpapi.Config)) *si
 		return pages, err
 	}
 	h, err := httpapi.New(op, cfg)
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	t.Cleanup(h.Close)
 	s.handler = http.StripPrefix("/ops/luatx", h)
 	return s
@@ -101,9 +97,9 @@ func (s *site) post(t testing.TB, to string, form url.Values) (status int, page,
 func resolved(t testing.TB, page, address string) string {
 	t.Helper()
 	base, err := url.Parse(page)
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	to, err := url.Parse(address)
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	return base.ResolveReference(to).String()
 }
 
@@ -163,20 +159,7 @@ func formOf(page, action string) url.Values {
 // parkAs parks what is due, each event for the class that its type names.
 func parkAs(t testing.TB, tr *luatx.Transactor, n int64) {
 	t.Helper()
-	r, err := relay.New(tr, relay.PublisherFunc(func(_ context.Context, events []*message.RawMessage) []error {
-		errs := make([]error, len(events))
-		for i, e := range events {
-			errs[i] = relay.Classify(e.Type(), message.Permanent(errors.New("refused: "+e.Type())))
-		}
-		return errs
-	}), relay.Config{SweepInterval: 10 * time.Millisecond, NoInline: true})
-	admintest.Must(t, err)
-	stop := admintest.Running(t, r.Run)
-	defer stop()
-	redistest.Eventually(t, "the events to be parked", func() bool {
-		c, err := outbox.NewStore(tr).Counts(t.Context())
-		return err == nil && c.Parked == n
-	})
+	admintest.ParkDue(t, tr, n, (*message.RawMessage).Type)
 }
 
 // enqueue puts an event of a type for a destination into the outbox.
@@ -186,14 +169,12 @@ func enqueue(t testing.TB, tr *luatx.Transactor, aggregate, id, kind, destinatio
 		"specversion": "1.0", "id": id, "type": kind, "source": "/shop", "destination": destination, "datacontenttype": "application/json", "note": kind,
 	}, nil)
 	body, err := msg.MarshalJSON()
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	_, err = tr.Enqueue(redistest.Soon(t), aggregate, luatx.Event{ID: id, Body: body})
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 }
 
-// TestConsolePages holds that every page that can be reached shows, wherever the console is mounted, and that nothing of it
-// needs what the content security policy forbids.
-func TestConsolePages(t *testing.T) {
+func TestEveryReachablePageShowsUnderAPrefixAndObeysThePolicy(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, op := admintest.Service(t, client, 4)
@@ -263,8 +244,7 @@ func crawl(t testing.TB, s *site) int {
 	return len(seen)
 }
 
-// TestConsoleTheme holds that the switch works without JavaScript, and that it leads nowhere else.
-func TestConsoleTheme(t *testing.T) {
+func TestThemeSwitchWorksWithoutJavaScriptAndLeadsNowhereElse(t *testing.T) {
 	t.Parallel()
 	_, op := admintest.Service(t, redistest.Shared(t).Client(t), 1)
 	s := newSite(t, op, nil)
@@ -287,8 +267,7 @@ func TestConsoleTheme(t *testing.T) {
 	}
 }
 
-// TestConsoleAssets holds that a file is served under a name that tells what is in it, to be kept.
-func TestConsoleAssets(t *testing.T) {
+func TestAssetsAreServedToBeKeptUnderNamesOfTheirContent(t *testing.T) {
 	t.Parallel()
 	_, op := admintest.Service(t, redistest.Shared(t).Client(t), 1)
 	s := newSite(t, op, nil)
@@ -310,21 +289,19 @@ func TestConsoleAssets(t *testing.T) {
 	}
 }
 
-// TestConsoleUnreachable holds that a server that does not answer is told on a page, with a status that says so, and that the
-// console goes on when it is back.
-func TestConsoleUnreachable(t *testing.T) {
+func TestConsoleReportsUnreachableServerAndGoesOnWhenItIsBack(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
 	_, op := admintest.Service(t, server.Client(t), 4)
 	s := newSite(t, op, func(cfg *httpapi.Config) { cfg.Timeout = time.Second })
 	pages := []string{"", "parked", "event?id=1", "audit", "doctor", "preview-rearm"}
-	admintest.Must(t, server.Stop())
+	redistest.Must(t, server.Stop())
 	for _, to := range pages {
 		if status, page := s.get(t, to); status < 500 || !strings.Contains(page, "<h1>") || foreign(page) != "" {
 			t.Errorf("%s of a server that is gone: %d\n%s", to, status, page)
 		}
 	}
-	admintest.Must(t, server.Restart(redistest.Soon(t)))
+	redistest.Must(t, server.Restart(redistest.Soon(t)))
 	for _, to := range pages {
 		redistest.Eventually(t, to+" again", func() bool { status, _ := s.get(t, to); return status == http.StatusOK })
 	}

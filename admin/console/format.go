@@ -4,28 +4,16 @@ import (
 	"fmt"
 	"html/template"
 	"strconv"
-	"strings"
 	"time"
+
+	"github.com/luatx/luatx/internal/pretty"
 )
 
 // consoleFuncs are what pages say things with.
 var consoleFuncs = template.FuncMap{
-	"num": func(n any) string { return thousands(n) }, "dur": span, "bytes": size,
+	"num": pretty.Thousands, "dur": span, "bytes": size,
 	"when":  func(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05") + " UTC" },
 	"stamp": func(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) },
-}
-
-// thousands writes a whole number with its thousands apart.
-func thousands(n any) string {
-	digits := fmt.Sprint(n)
-	sign := ""
-	if rest, negative := strings.CutPrefix(digits, "-"); negative {
-		sign, digits = "-", rest
-	}
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return sign + digits
 }
 
 // span writes a time in its two largest units.
@@ -67,5 +55,5 @@ func perSecond(rate float64) string {
 	if rate != 0 && rate < 10 {
 		return strconv.FormatFloat(rate, 'f', 1, 64)
 	}
-	return thousands(int64(rate + .5))
+	return pretty.Thousands(int64(rate + .5))
 }

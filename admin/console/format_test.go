@@ -5,12 +5,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/luatx/luatx/internal/pretty"
 )
 
 func TestNumbersTimesAndSizesAreWrittenForPeople(t *testing.T) {
 	t.Parallel()
 	for got, want := range map[string]string{
-		thousands(0): "0", thousands(999): "999", thousands(1000): "1,000", thousands(int64(-1234567)): "-1,234,567",
+		pretty.Thousands(0): "0", pretty.Thousands(999): "999", pretty.Thousands(1000): "1,000", pretty.Thousands(int64(-1234567)): "-1,234,567",
 		span(-time.Second): "0 s", span(0): "0 s", span(250 * time.Millisecond): "250 ms", span(59 * time.Second): "59 s", span(90 * time.Second): "1 min 30 s",
 		span(2*time.Hour + 13*time.Minute + 5*time.Second): "2 h 13 min", span(49 * time.Hour): "2 d 1 h", span(24*time.Hour + time.Minute): "1 d",
 		size(999): "999 B", size(1500): "1.5 kB", size(3_200_000_000): "3.2 GB", perSecond(0): "0", perSecond(1.26): "1.3", perSecond(4999.6): "5,000",

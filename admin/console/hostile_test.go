@@ -1,7 +1,6 @@
 package console_test
 
 import (
-	"context"
 	"errors"
 	"html"
 	"maps"
@@ -23,7 +22,6 @@ import (
 	"github.com/luatx/luatx/admin/internal/admintest"
 	"github.com/luatx/luatx/internal/identity"
 	"github.com/luatx/luatx/internal/link"
-	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/relay"
@@ -54,7 +52,7 @@ func newHostileService(t *testing.T) hostileService {
 	w.tr, w.op = admintest.Service(t, client, 4)
 	var err error
 	w.slot, err = strconv.Atoi(slotText(t, w.tr, "a"))
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	other := "b"
 	for n := 0; slotText(t, w.tr, other) == slotText(t, w.tr, "a"); n++ {
 		other = "b" + strconv.Itoa(n)
@@ -64,26 +62,26 @@ func newHostileService(t *testing.T) hostileService {
 		w.park(t, id, "", class)
 	}
 	member := strconv.Quote(hostileText("member"))
-	w.parkBody(t, luatx.Event{ID: "undecodable", Body: []byte("{" + member + ":1," + member + ":2}")}, "undecodable")
+	w.parkEvent(t, luatx.Event{ID: "undecodable", Body: []byte("{" + member + ":1," + member + ":2}")}, "undecodable")
 	enqueue(t, w.tr, other, hostileText("id"), "sold", hostileText("elsewhere"), `{}`)
 
 	ctx, shard := redistest.Soon(t), link.Of(w.tr).Scripts.Shard(w.slot)
-	admintest.Must(t, w.op.As(hostileText("pauser")).Pause(ctx, hostileText("paused"), hostileText("pause reason"), time.Time{}))
-	admintest.Must(t, client.XAdd(ctx, &redis.XAddArgs{Stream: shard.Key("audit"), Values: []string{
+	redistest.Must(t, w.op.As(hostileText("pauser")).Pause(ctx, hostileText("paused"), hostileText("pause reason"), time.Time{}))
+	redistest.Must(t, client.XAdd(ctx, &redis.XAddArgs{Stream: shard.Key("audit"), Values: []string{
 		"operation", hostileText("operation"), "who", hostileText("recorded who"), "act", hostileText("act"), "why", hostileText("recorded why"),
 	}}).Err())
-	admintest.Must(t, client.HSet(ctx, shard.Key("attempts"), hostileText("orphan"), "1").Err())
-	admintest.Must(t, client.HSet(ctx, shard.Key("leases"), hostileText("id"), hostileText("lease")).Err())
+	redistest.Must(t, client.HSet(ctx, shard.Key("attempts"), hostileText("orphan"), "1").Err())
+	redistest.Must(t, client.HSet(ctx, shard.Key("leases"), hostileText("id"), hostileText("lease")).Err())
 	digest := identity.ID{Aggregate: "a", Scope: hostileText("scope"), Source: hostileText("source"), ID: hostileText("message")}.Digest()
-	admintest.Must(t, client.HSet(ctx, shard.Key("inbox:b"), digest, "x").Err())
-	admintest.Must(t, client.HSet(ctx, shard.Key("broken"), digest, hostileText("left")).Err())
+	redistest.Must(t, client.HSet(ctx, shard.Key("inbox:b"), digest, "x").Err())
+	redistest.Must(t, client.HSet(ctx, shard.Key("broken"), digest, hostileText("left")).Err())
 
-	admintest.Must(t, client.XGroupCreateMkStream(ctx, w.stream, hostileText("group"), "0").Err())
+	redistest.Must(t, client.XGroupCreateMkStream(ctx, w.stream, hostileText("group"), "0").Err())
 	reading := &redis.XReadGroupArgs{
 		Group: hostileText("group"), Consumer: hostileText("consumer"), Streams: []string{w.stream, "0"}, // creates the consumer
 	}
-	admintest.Must(t, client.XReadGroup(ctx, reading).Err())
-	admintest.Must(t, client.Set(ctx, w.stream+hostileText("string"), "no stream", 0).Err())
+	redistest.Must(t, client.XReadGroup(ctx, reading).Err())
+	redistest.Must(t, client.Set(ctx, w.stream+hostileText("string"), "no stream", 0).Err())
 	w.site = newSite(t, w.op, func(cfg *httpapi.Config) {
 		cfg.Title, cfg.Streams = hostileText("title"), []string{w.stream, w.stream + hostileText("string")}
 		cfg.Authorize = func(*http.Request) (httpapi.Identity, error) {
@@ -100,17 +98,13 @@ func (w *hostileService) park(t *testing.T, id, key, class string) {
 		"specversion": "1.0", "id": id, "type": hostileText("type"), "source": "/shop", "destination": hostileText("destination"),
 		"datacontenttype": "text/plain", hostileText("name"): hostileText("attribute"),
 	}, nil).MarshalJSON()
-	admintest.Must(t, err)
-	w.parkBody(t, luatx.Event{ID: id, Key: key, Body: body}, class)
+	redistest.Must(t, err)
+	w.parkEvent(t, luatx.Event{ID: id, Key: key, Body: body}, class)
 }
 
-func (w *hostileService) parkBody(t *testing.T, e luatx.Event, class string) {
+func (w *hostileService) parkEvent(t *testing.T, e luatx.Event, class string) {
 	t.Helper()
-	_, err := w.tr.Enqueue(redistest.Soon(t), "a", e)
-	admintest.Must(t, err)
-	_, err = link.Of(w.tr).Scripts.Settle(redistest.Soon(t), link.Of(w.tr).Scripts.Shard(w.slot), shard.Settling{Attempts: 10, Retention: time.Hour},
-		[]shard.Settlement{{ID: e.ID, What: "parked", Class: hostileText(class), Error: hostileText("error")}})
-	admintest.Must(t, err)
+	admintest.ParkEvent(t, w.tr, "a", e, hostileText(class), hostileText("error"))
 }
 
 // hostileNames are the names of sources in an address, each between two tildes.
@@ -203,15 +197,9 @@ func TestConsoleEscapesEveryTextFromOutside(t *testing.T) {
 
 	discard := w.work(t, "discard", "class=~unwanted~", url.Values{"reason": {hostileText("discard reason")}, "sure": {"yes"}})
 	shown(discard, "discard reason", "unwanted")
-	r, err := relay.New(w.tr, relay.PublisherFunc(func(_ context.Context, events []*message.RawMessage) []error {
-		errs := make([]error, len(events))
-		for i := range events {
-			errs[i] = relay.Classify(hostileText("relay-class"), message.Permanent(errors.New(hostileText("relay error"))))
-		}
-		return errs
-	}), relay.Config{SweepInterval: 10 * time.Millisecond, NoInline: true})
-	admintest.Must(t, err)
-	stop := admintest.Running(t, r.Run)
+	stop := admintest.Relay(t, w.tr, func(*message.RawMessage) error {
+		return relay.Classify(hostileText("relay-class"), message.Permanent(errors.New(hostileText("relay error"))))
+	})
 	shown(w.work(t, "rearm", "class=~retried~", url.Values{"canary": {"1"}, "canary_wait": {"20s"}}), "retried", "relay-class")
 	stop()
 	_, _, fix := w.site.post(t, "fix", nil)
@@ -223,7 +211,7 @@ func TestConsoleEscapesEveryTextFromOutside(t *testing.T) {
 	shown("operations", "discard reason", "retried")
 	shown("audit", "discard reason", "forget reason")
 
-	admintest.Must(t, w.client.HSet(redistest.Soon(t), link.Of(w.tr).Scripts.Shard(w.slot).Key("inbox:a"), "id", hostileText("identity")).Err())
+	redistest.Must(t, w.client.HSet(redistest.Soon(t), link.Of(w.tr).Scripts.Shard(w.slot).Key("inbox:a"), "id", hostileText("identity")).Err())
 	shown(inbox, "identity")
 	shown("doctor", "identity")
 	shown(w.work(t, "discard", "class=~class~", url.Values{"reason": {"r"}, "sure": {"yes"}}), "identity")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/luatx/luatx/admin/internal/desk"
 	"github.com/luatx/luatx/admin/internal/guard"
+	"github.com/luatx/luatx/internal/pretty"
 	"github.com/luatx/luatx/outbox"
 )
 
@@ -49,14 +50,14 @@ func (u *ui) operation(c *guard.Call) error {
 	if err != nil {
 		return err
 	}
-	page.Figures = append(page.Figures, figure{Name: "Parked now", Value: thousands(now.Stats.Counts.Parked)},
-		figure{Name: "Pending now", Value: thousands(now.Stats.Counts.Pending)})
+	page.Figures = append(page.Figures, figure{Name: "Parked now", Value: pretty.Thousands(now.Stats.Counts.Parked)},
+		figure{Name: "Pending now", Value: pretty.Thousands(now.Stats.Counts.Pending)})
 	if now.Rates != nil {
 		page.Figures = append(page.Figures, figure{Name: "Sent", Value: perSecond(now.Rates.Sent), Note: "a second, by all"})
 	}
 	for i, f := range o.Findings {
 		if i == shownFindings {
-			page.Findings = append(page.Findings, fmt.Sprintf("and %s more", thousands(len(o.Findings)-shownFindings)))
+			page.Findings = append(page.Findings, fmt.Sprintf("and %s more", pretty.Thousands(len(o.Findings)-shownFindings)))
 			break
 		}
 		page.Findings = append(page.Findings, f.String())
@@ -76,17 +77,17 @@ func newOperationPage(base string, o desk.Operation) operationPage {
 	took := span(o.Ended.Sub(o.Begun))
 	switch {
 	case o.Running:
-		p.State, p.Text = "running", thousands(o.Done)+" done so far."
+		p.State, p.Text = "running", pretty.Thousands(o.Done)+" done so far."
 	case o.Error != "":
-		p.Level, p.State, p.Text = "bad", "ended early", fmt.Sprintf("%s done, after %s: %s", thousands(o.Done), took, o.Error)
+		p.Level, p.State, p.Text = "bad", "ended early", fmt.Sprintf("%s done, after %s: %s", pretty.Thousands(o.Done), took, o.Error)
 	default:
-		p.Level, p.State, p.Text = "good", "done", fmt.Sprintf("%s done in %s.", thousands(o.Done), took)
+		p.Level, p.State, p.Text = "good", "done", fmt.Sprintf("%s done in %s.", pretty.Thousands(o.Done), took)
 	}
 	if r := o.Rearm; r != nil && r.Stopped != "" {
 		p.Level, p.State = "bad", "stopped: "+stops[r.Stopped]
-		p.Text = fmt.Sprintf("%s were re-armed, then it stopped. Most failures are of class %s. Mend that, then begin anew.", thousands(r.Rearmed), cmp.Or(r.Class, "(unknown)"))
+		p.Text = fmt.Sprintf("%s were re-armed, then it stopped. Most failures are of class %s. Mend that, then begin anew.", pretty.Thousands(r.Rearmed), cmp.Or(r.Class, "(unknown)"))
 		if r.Stopped == outbox.StoppedFull {
-			p.Text = fmt.Sprintf("%s were re-armed, then a shard's outbox had no room left. Go on later, at a lower rate.", thousands(r.Rearmed))
+			p.Text = fmt.Sprintf("%s were re-armed, then a shard's outbox had no room left. Go on later, at a lower rate.", pretty.Thousands(r.Rearmed))
 		}
 	}
 	for _, outcome := range slices.Sorted(maps.Keys(o.Skipped)) {
@@ -106,7 +107,7 @@ var stops = map[outbox.Stop]string{
 
 // rearmed tells how a re-arming goes.
 func (p *operationPage) rearmed(r outbox.RearmResult) {
-	p.Figures = append(p.Figures, figure{Name: "Re-armed", Value: thousands(r.Rearmed)})
+	p.Figures = append(p.Figures, figure{Name: "Re-armed", Value: pretty.Thousands(r.Rearmed)})
 	if canary := r.Canary; canary != (outbox.Canary{}) {
 		note := fmt.Sprintf("%d parked again, %d being tried", canary.ParkedAgain, canary.Trying)
 		p.Figures = append(p.Figures, figure{
@@ -117,7 +118,7 @@ func (p *operationPage) rearmed(r outbox.RearmResult) {
 			p.Text = "The canary is on its way; the others follow when it was sent."
 		}
 	}
-	p.Figures = append(p.Figures, figure{Name: "Parked again", Value: thousands(r.ParkedAgain), Level: levelIf(r.ParkedAgain > 0, "bad")})
+	p.Figures = append(p.Figures, figure{Name: "Parked again", Value: pretty.Thousands(r.ParkedAgain), Level: levelIf(r.ParkedAgain > 0, "bad")})
 	if len(r.Classes) > 0 {
 		sums := map[string]int64{}
 		for class, n := range r.Classes {

@@ -12,6 +12,7 @@ import (
 	"github.com/luatx/luatx/admin/internal/desk"
 	"github.com/luatx/luatx/admin/internal/guard"
 	"github.com/luatx/luatx/admin/internal/parts"
+	"github.com/luatx/luatx/internal/pretty"
 )
 
 // verdict is what is stuck, why and since when, in a sentence each.
@@ -74,7 +75,7 @@ func verdicts(base string, now admin.Stats, since time.Time, shards []fullness, 
 		for _, top := range now.Top(1) {
 			class := cmp.Or(top.Class, "(none)")
 			if v.Why = "All are of class " + class; top.Events < n {
-				v.Why = fmt.Sprintf("Most of them, %s, are of class %s", thousands(top.Events), class)
+				v.Why = fmt.Sprintf("Most of them, %s, are of class %s", pretty.Thousands(top.Events), class)
 			}
 		}
 		if !since.IsZero() {
@@ -92,7 +93,7 @@ func verdicts(base string, now admin.Stats, since time.Time, shards []fullness, 
 	if len(pauses) > 0 {
 		v := verdict{Level: "warn", What: "1 destination is paused", Why: "Nothing is published to it until it is resumed.", Link: "#pauses", Act: "See which"}
 		if len(pauses) > 1 {
-			v.What, v.Why = thousands(len(pauses))+" destinations are paused", "Nothing is published to them until they are resumed."
+			v.What, v.Why = pretty.Thousands(len(pauses))+" destinations are paused", "Nothing is published to them until they are resumed."
 		}
 		all = append(all, v)
 	}
@@ -116,18 +117,18 @@ func events(n int64) string {
 	if n == 1 {
 		return "1 event is"
 	}
-	return thousands(n) + " events are"
+	return pretty.Thousands(n) + " events are"
 }
 
 func figures(now desk.Sample) []figure {
 	c := now.Stats.Counts
 	all := []figure{
-		{Name: "Parked", Value: thousands(c.Parked), Level: levelIf(c.Parked > 0, "bad")},
+		{Name: "Parked", Value: pretty.Thousands(c.Parked), Level: levelIf(c.Parked > 0, "bad")},
 		{Name: "Oldest due", Value: span(now.Stats.Oldest), Level: levelIf(now.Stats.Oldest >= lateAfter, "warn")},
-		{Name: "Pending", Value: thousands(c.Pending), Note: size(c.Bytes)},
-		{Name: "In hand", Value: thousands(c.Leased)},
-		{Name: "Waiting", Value: thousands(c.Waiting)},
-		{Name: "Remembered", Value: thousands(c.Sent), Note: "sent, ids known"},
+		{Name: "Pending", Value: pretty.Thousands(c.Pending), Note: size(c.Bytes)},
+		{Name: "In hand", Value: pretty.Thousands(c.Leased)},
+		{Name: "Waiting", Value: pretty.Thousands(c.Waiting)},
+		{Name: "Remembered", Value: pretty.Thousands(c.Sent), Note: "sent, ids known"},
 	}
 	if now.Rates != nil {
 		all = append(all,

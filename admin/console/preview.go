@@ -13,6 +13,7 @@ import (
 
 	"github.com/luatx/luatx/admin/internal/desk"
 	"github.com/luatx/luatx/admin/internal/guard"
+	"github.com/luatx/luatx/internal/pretty"
 	"github.com/luatx/luatx/outbox"
 )
 
@@ -128,7 +129,7 @@ func planOf(act string, form url.Values) (p plan, err error) {
 
 // sentence names what will happen. It is the confirmation: an act is done where its form says the same.
 func (p plan) sentence() string {
-	what := thousands(p.count) + " events "
+	what := pretty.Thousands(p.count) + " events "
 	if p.count == 1 {
 		what = "1 event "
 	}
@@ -141,13 +142,13 @@ func (p plan) sentence() string {
 		text += "; publish to " + p.opts.Destination + " instead"
 	}
 	if p.opts.Canary > 0 {
-		text += fmt.Sprintf("; %s first", thousands(p.opts.Canary))
+		text += fmt.Sprintf("; %s first", pretty.Thousands(p.opts.Canary))
 	}
 	if p.opts.Rate > 0 {
 		text += "; at most " + perSecond(p.opts.Rate) + " a second"
 	}
 	if p.opts.MaxParkedAgain >= 0 && p.count > 1 {
-		text += fmt.Sprintf("; stop when more than %s park again", thousands(p.opts.MaxParkedAgain))
+		text += fmt.Sprintf("; stop when more than %s park again", pretty.Thousands(p.opts.MaxParkedAgain))
 	}
 	return text
 }

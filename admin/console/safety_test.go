@@ -15,8 +15,7 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// TestConsoleEscapes holds that what comes from events, from filters and from addresses is text and nothing else.
-func TestConsoleEscapes(t *testing.T) {
+func TestEventsFiltersAndAddressesAreOnlyText(t *testing.T) {
 	t.Parallel()
 	tr, op := admintest.Service(t, redistest.Shared(t).Client(t), 1)
 	payloads := []string{
@@ -71,12 +70,11 @@ func TestConsoleEscapes(t *testing.T) {
 func slotText(t testing.TB, tr *luatx.Transactor, aggregate string) string {
 	t.Helper()
 	n, err := outbox.NewStore(tr).Slot(aggregate)
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	return strconv.Itoa(n)
 }
 
-// TestConsoleHidesBodies holds that a body is shown to whoever asks for it, and to nobody else, and as it was redacted.
-func TestConsoleHidesBodies(t *testing.T) {
+func TestConsoleShowsBodiesOnlyOnRequestAndRedacted(t *testing.T) {
 	t.Parallel()
 	tr, op := admintest.Service(t, redistest.Shared(t).Client(t), 1)
 	enqueue(t, tr, "a", "1", "http_422", "bank", `{"card":"4000-secret"}`)
@@ -99,8 +97,7 @@ func TestConsoleHidesBodies(t *testing.T) {
 	}
 }
 
-// TestConsoleOffers holds that what somebody may not do is neither offered nor done.
-func TestConsoleOffers(t *testing.T) {
+func TestConsoleNeitherOffersNorDoesWhatReaderMayNotDo(t *testing.T) {
 	t.Parallel()
 	tr, op := admintest.Service(t, redistest.Shared(t).Client(t), 1)
 	enqueue(t, tr, "a", "1", "http_422", "bank", `{}`)

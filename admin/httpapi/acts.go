@@ -115,11 +115,7 @@ type rearmRequest struct {
 }
 
 // rearm re-arms events by name at once, and those of a filter in an operation; a dry run counts them.
-func (h *Handler) rearm(c *guard.Call) error {
-	var ask rearmRequest
-	if err := c.Decode(&ask); err != nil {
-		return err
-	}
+func (h *Handler) rearm(c *guard.Call, ask rearmRequest) error {
 	f, byName, err := h.filter(ask.meaning)
 	if err != nil {
 		return err
@@ -165,17 +161,15 @@ func reasoned(reason string) error {
 	return nil
 }
 
-// discard removes events for good: by name at once, those of a filter in an operation.
-func (h *Handler) discard(c *guard.Call) error {
-	var ask struct {
-		meaning
+type discardRequest struct {
+	meaning
 
-		Reason string `json:"reason"`
-		Limit  int    `json:"limit"`
-	}
-	if err := c.Decode(&ask); err != nil {
-		return err
-	}
+	Reason string `json:"reason"`
+	Limit  int    `json:"limit"`
+}
+
+// discard removes events for good: by name at once, those of a filter in an operation.
+func (h *Handler) discard(c *guard.Call, ask discardRequest) error {
 	f, byName, err := h.filter(ask.meaning)
 	if err == nil {
 		err = reasoned(ask.Reason)
@@ -194,15 +188,13 @@ func (h *Handler) discard(c *guard.Call) error {
 	return begun(c, o, err)
 }
 
+type eraseRequest struct {
+	Events []eventName `json:"events"`
+	Reason string      `json:"reason"`
+}
+
 // erase erases the bodies of events.
-func (h *Handler) erase(c *guard.Call) error {
-	var ask struct {
-		Events []eventName `json:"events"`
-		Reason string      `json:"reason"`
-	}
-	if err := c.Decode(&ask); err != nil {
-		return err
-	}
+func (h *Handler) erase(c *guard.Call, ask eraseRequest) error {
 	_, _, err := h.filter(meaning{Events: ask.Events})
 	if err == nil {
 		err = reasoned(ask.Reason)

@@ -64,8 +64,7 @@ func (c *counting) count(cmd redis.Cmder) {
 	}
 }
 
-// TestListingIsBounded holds that a page and the numbers cost the server no more where more is parked.
-func TestListingIsBounded(t *testing.T) {
+func TestPagesAndNumbersCostNoMoreWhenMoreIsParked(t *testing.T) {
 	t.Parallel()
 	redistest.Need(t)
 	client := redistest.Shared(t).Client(t)

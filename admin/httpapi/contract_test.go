@@ -37,26 +37,26 @@ func newWard(t testing.TB, client redis.UniversalClient, cfg httpapi.Config) war
 	cfg.Streams = []string{w.stream}
 	w.tr, w.handler = handler(t, client, cfg)
 	ctx := redistest.Soon(t)
-	admintest.Must(t, client.XAdd(ctx, &redis.XAddArgs{Stream: w.stream, Values: []string{"f", "v"}}).Err())
-	admintest.Must(t, client.XGroupCreate(ctx, w.stream, "g", "0").Err())
-	admintest.Must(t, client.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{w.stream, ">"}}).Err())
+	redistest.Must(t, client.XAdd(ctx, &redis.XAddArgs{Stream: w.stream, Values: []string{"f", "v"}}).Err())
+	redistest.Must(t, client.XGroupCreate(ctx, w.stream, "g", "0").Err())
+	redistest.Must(t, client.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{w.stream, ">"}}).Err())
 	admintest.Park(t, w.tr, "a", "http_422", "sold", "1", "2", "3", admintest.Hostile, "4")
 	admintest.Park(t, w.tr, "a", "refused", "paid", "5", "6")
 	admintest.Emit(t, w.tr, "a", "p1", "p2")
 	op := w.operator(t, client)
 	var err error
 	w.slot, err = op.Outbox().Slot("a")
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	_, err = op.Outbox().Erase(ctx, w.slot, "asked for", "6")
-	admintest.Must(t, err)
-	admintest.Must(t, client.HSet(ctx, link.Of(w.tr).Scripts.Shard(w.slot).Key("attempts"), "orphan", "1").Err())
+	redistest.Must(t, err)
+	redistest.Must(t, client.HSet(ctx, link.Of(w.tr).Scripts.Shard(w.slot).Key("attempts"), "orphan", "1").Err())
 	return w
 }
 
 func (w ward) operator(t testing.TB, client redis.UniversalClient) *admin.Operator {
 	t.Helper()
 	op, err := admin.NewOperator(w.tr, admin.OperatorConfig{Client: client, Name: "alice"})
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	return op
 }
 
@@ -158,9 +158,7 @@ func (d document) of(route string) (action, bool) {
 	return found, ok
 }
 
-// TestContract holds the handler and openapi.json against each other: the same routes, rights, parameters and fields of
-// requests, and answers as they are described.
-func TestContract(t *testing.T) {
+func TestHandlerAndOpenAPIDescribeTheSameRoutesFieldsAndReplies(t *testing.T) {
 	t.Parallel()
 	doc := described(t)
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -272,7 +270,7 @@ func (w ward) operated(t *testing.T, doc document) {
 	var list struct {
 		Operations []struct{ ID, Kind string }
 	}
-	admintest.Must(t, json.Unmarshal(w.ask(t, "GET /api/operations", try{}).Body.Bytes(), &list))
+	redistest.Must(t, json.Unmarshal(w.ask(t, "GET /api/operations", try{}).Body.Bytes(), &list))
 	kinds := map[string]bool{}
 	for _, o := range list.Operations {
 		kinds[o.Kind] = true
@@ -294,8 +292,7 @@ func (w ward) operated(t *testing.T, doc document) {
 	}
 }
 
-// TestRights holds over all routes and pages who may use them.
-func TestRights(t *testing.T) {
+func TestRoutesAndPagesRefuseThoseWithoutTheirRight(t *testing.T) {
 	t.Parallel()
 	redistest.Need(t)
 	client := redistest.Shared(t).Client(t)
@@ -318,15 +315,14 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestGetChangesNothing holds that nothing that is asked by GET leaves a trace, but for payloads, which the audit records.
-func TestGetChangesNothing(t *testing.T) {
+func TestGetLeavesNoTraceExceptAuditOfPayloads(t *testing.T) {
 	t.Parallel()
 	redistest.Need(t)
 	client := redistest.Shared(t).Client(t)
 	w := newWard(t, client, httpapi.Config{})
 	ctx, ours := redistest.Soon(t), w.tr.Config().Namespace+"*"
 	before, err := redistest.Dump(ctx, client, ours)
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	for route, tries := range w.tries() {
 		method, path, _ := strings.Cut(route, " ")
 		for _, try := range tries {
@@ -343,7 +339,7 @@ func TestGetChangesNothing(t *testing.T) {
 		}
 	}
 	after, err := redistest.Dump(ctx, client, ours)
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	if diff := redistest.Diff(before, after); diff != "" {
 		t.Error(diff)
 	}

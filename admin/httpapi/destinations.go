@@ -10,14 +10,7 @@ import (
 	"github.com/luatx/luatx/internal/pretty"
 )
 
-// destinations replies with the paused destinations.
-func (h *Handler) destinations(c *guard.Call) error {
-	if err := c.Only(); err != nil {
-		return err
-	}
-	return h.paused(c)
-}
-
+// paused replies with the paused destinations.
 func (h *Handler) paused(c *guard.Call) error {
 	all, err := c.Op.Paused(c.R.Context())
 	if err != nil {
@@ -29,16 +22,14 @@ func (h *Handler) paused(c *guard.Call) error {
 	return c.Answer(http.StatusOK, map[string]any{"paused": orEmpty(all)})
 }
 
+type pauseRequest struct {
+	Destination string  `json:"destination"`
+	Reason      string  `json:"reason"`
+	For         float64 `json:"for_seconds"`
+}
+
 // pause pauses a destination, and replies with the paused destinations.
-func (h *Handler) pause(c *guard.Call) error {
-	var ask struct {
-		Destination string  `json:"destination"`
-		Reason      string  `json:"reason"`
-		For         float64 `json:"for_seconds"`
-	}
-	if err := c.Decode(&ask); err != nil {
-		return err
-	}
+func (h *Handler) pause(c *guard.Call, ask pauseRequest) error {
 	if ask.For < 0 || ask.For > maxSeconds {
 		return guard.BadRequest("for_seconds is %v: use 0 to %v", ask.For, maxSeconds)
 	}
@@ -63,14 +54,12 @@ func (h *Handler) pause(c *guard.Call) error {
 	return h.paused(c)
 }
 
+type resumeRequest struct {
+	Destination string `json:"destination"`
+}
+
 // resume ends a pause.
-func (h *Handler) resume(c *guard.Call) error {
-	var ask struct {
-		Destination string `json:"destination"`
-	}
-	if err := c.Decode(&ask); err != nil {
-		return err
-	}
+func (h *Handler) resume(c *guard.Call, ask resumeRequest) error {
 	if ask.Destination == "" {
 		return guard.BadRequest("say the destination")
 	}

@@ -9,19 +9,8 @@ import (
 	"github.com/luatx/luatx/admin/internal/guard"
 )
 
-type diagnosisJSON struct {
-	Check    string         `json:"check"`
-	Severity admin.Severity `json:"severity"`
-	Node     string         `json:"node"`
-	Text     string         `json:"text"`
-	Remedy   string         `json:"remedy"`
-}
-
 // doctor replies with the findings about the servers.
 func (h *Handler) doctor(c *guard.Call) error {
-	if err := c.Only("role"); err != nil {
-		return err
-	}
 	role := admin.Role(cmp.Or(c.Query.Get("role"), string(admin.RoleApplication)))
 	if !slices.Contains(admin.Roles(), role) {
 		return guard.BadRequest("role %.80q: use one of %v", role, admin.Roles())
@@ -30,9 +19,5 @@ func (h *Handler) doctor(c *guard.Call) error {
 	if err != nil {
 		return err
 	}
-	all := []diagnosisJSON{}
-	for _, d := range found {
-		all = append(all, diagnosisJSON(d))
-	}
-	return c.Answer(http.StatusOK, map[string]any{"findings": all})
+	return c.Answer(http.StatusOK, map[string]any{"findings": orEmpty(found)})
 }

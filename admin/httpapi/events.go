@@ -6,45 +6,21 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"slices"
 	"strconv"
 	"time"
 	"unicode/utf8"
 
 	"github.com/luatx/luatx/admin/internal/desk"
 	"github.com/luatx/luatx/admin/internal/guard"
-	"github.com/luatx/luatx/internal/pretty"
+	"github.com/luatx/luatx/internal/acts"
 	"github.com/luatx/luatx/outbox"
 )
 
-type eventJSON struct {
-	Slot        int          `json:"slot"`
-	ID          string       `json:"id"`
-	State       outbox.State `json:"state"`
-	At          time.Time    `json:"at,omitzero"`
-	Attempts    int          `json:"attempts"`
-	Destination string       `json:"destination"`
-	Type        string       `json:"type"`
-	Key         string       `json:"key"`
-	Class       string       `json:"class"`
-	Error       string       `json:"error"`
-	Erased      bool         `json:"erased"`
-}
-
-func newEvent(e outbox.Event) eventJSON {
-	j := eventJSON{e.Slot, e.ID, e.State, e.At, e.Attempts, e.Destination, "", e.Key, e.Class, e.Error, e.Erased}
-	j.At = pretty.Time(e.At)
-	if e.Message != nil {
-		j.Type = e.Message.Type()
-	}
-	return j
-}
-
 // wholeJSON is all that is known of an event.
 type wholeJSON struct {
-	eventJSON
+	acts.Event
 
-	History    []failureJSON     `json:"history"`
+	History    []acts.Failure    `json:"history"`
 	Attributes map[string]string `json:"attributes"`
 	HasData    bool              `json:"has_data"`
 	// Data is set if the request asks for it. Data that is not JSON is encoded in base64.
@@ -52,22 +28,11 @@ type wholeJSON struct {
 	Base64 string          `json:"data_base64,omitempty"`
 }
 
-type failureJSON struct {
-	At      time.Time `json:"at"`
-	Attempt int       `json:"attempt"`
-	Class   string    `json:"class"`
-	Text    string    `json:"text"`
-}
-
 func (h *Handler) whole(e outbox.Event, data bool) wholeJSON {
 	p := h.desk.Payload(e)
-	j := wholeJSON{eventJSON: newEvent(e), History: []failureJSON{}, Attributes: p.Attributes, HasData: len(p.Data) > 0}
+	j := wholeJSON{Event: acts.NewEvent(e), History: acts.NewHistory(e), Attributes: p.Attributes, HasData: len(p.Data) > 0}
 	if j.Attributes == nil {
 		j.Attributes = map[string]string{}
-	}
-	for _, f := range e.History {
-		f.At = pretty.Time(f.At)
-		j.History = append(j.History, failureJSON(f))
 	}
 	switch {
 	case !data || len(p.Data) == 0:
@@ -87,9 +52,6 @@ const (
 
 // parked replies with a page of parked events.
 func (h *Handler) parked(c *guard.Call) error {
-	if err := c.Only(append(slices.Clone(desk.FilterNames), "cursor", "limit")...); err != nil {
-		return err
-	}
 	f, err := desk.FilterOf(c.Query)
 	if err != nil {
 		return err
@@ -102,18 +64,15 @@ func (h *Handler) parked(c *guard.Call) error {
 	if err != nil {
 		return err
 	}
-	events := make([]eventJSON, len(page.Events))
+	events := make([]acts.Event, len(page.Events))
 	for i, e := range page.Events {
-		events[i] = newEvent(e)
+		events[i] = acts.NewEvent(e)
 	}
 	return c.Answer(http.StatusOK, map[string]any{"events": events, "next": page.Next})
 }
 
 // export replies with parked events as lines, in the format of outbox.Store.
 func (h *Handler) export(c *guard.Call) error {
-	if err := c.Only(desk.FilterNames...); err != nil {
-		return err
-	}
 	f, err := desk.FilterOf(c.Query)
 	if err == nil {
 		err = h.desk.Check(f)
@@ -178,9 +137,6 @@ func (h *Handler) stream(c *guard.Call) (out *tracked, restore func() error) {
 
 // event replies with one event.
 func (h *Handler) event(c *guard.Call) error {
-	if err := c.Only("slot", "id", "payload"); err != nil {
-		return err
-	}
 	n, err := strconv.Atoi(c.Query.Get("slot"))
 	if err != nil || c.Query.Get("id") == "" {
 		return guard.BadRequest("say slot and id of the event; api/find looks for an id in all slots")
@@ -211,9 +167,6 @@ func (h *Handler) event(c *guard.Call) error {
 
 // find replies with the events of an id.
 func (h *Handler) find(c *guard.Call) error {
-	if err := c.Only("id", "payload"); err != nil {
-		return err
-	}
 	data, err := c.Flag("payload")
 	if err != nil {
 		return err

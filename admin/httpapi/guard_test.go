@@ -10,7 +10,6 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -41,7 +40,7 @@ func newHandler(t testing.TB, op *admin.Operator, cfg httpapi.Config) *httpapi.H
 	}
 	cfg.Console = console.New
 	h, err := httpapi.New(op, cfg)
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	t.Cleanup(h.Close)
 	return h
 }
@@ -55,7 +54,7 @@ func everybody(*http.Request) (httpapi.Identity, error) {
 func pagesOf(t testing.TB, h *httpapi.Handler) map[string]httpapi.Access {
 	t.Helper()
 	pages, err := h.Pages()
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	return pages
 }
 
@@ -87,15 +86,14 @@ func problem(t testing.TB, w *httptest.ResponseRecorder) (p struct {
 	if got := w.Header().Get("Content-Type"); got != "application/problem+json" {
 		t.Errorf("status %d is of type %q: %s", w.Code, got, w.Body)
 	}
-	admintest.Must(t, json.Unmarshal(w.Body.Bytes(), &p))
+	redistest.Must(t, json.Unmarshal(w.Body.Bytes(), &p))
 	if p.Status != w.Code || p.Title == "" {
 		t.Errorf("status %d: %+v", w.Code, p)
 	}
 	return p
 }
 
-// TestGuards holds who is refused, and how.
-func TestGuards(t *testing.T) {
+func TestGuardRefusesEachWrongRequestWithItsStatus(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	named := func(r *http.Request) (httpapi.Identity, error) {
@@ -178,31 +176,12 @@ func TestGuards(t *testing.T) {
 	}
 }
 
-// countingHook counts the commands that a client sends.
-type countingHook struct{ sent atomic.Int64 }
-
-func (h *countingHook) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h *countingHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		h.sent.Add(1)
-		return next(ctx, cmd)
-	}
-}
-
-func (h *countingHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		h.sent.Add(1)
-		return next(ctx, cmds)
-	}
-}
-
 // TestCrossSitePostsAreRefusedOnEveryRoute reads the routes from the handler, so that it covers new ones.
 func TestCrossSitePostsAreRefusedOnEveryRoute(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	_, h := handler(t, client, httpapi.Config{Logger: slog.New(slog.DiscardHandler)})
-	var commands countingHook
+	var commands counting
 	client.AddHook(&commands)
 	post := func(route, contentType, header, value string) *httptest.ResponseRecorder {
 		r := asked(t, http.MethodPost, strings.ReplaceAll(route, "{id}", "x"), "")
@@ -233,7 +212,7 @@ func TestCrossSitePostsAreRefusedOnEveryRoute(t *testing.T) {
 			}
 		}
 	}
-	if n := commands.sent.Load(); n != 0 {
+	if n := commands.all.Load(); n != 0 {
 		t.Errorf("the refused requests sent %d commands", n)
 	}
 	for route, contentType := range types {
@@ -251,8 +230,7 @@ func (s slow) Read([]byte) (int, error) {
 	return 0, context.Cause(s.ctx)
 }
 
-// TestRequestLimits holds that neither a large body nor a slow one is waited for.
-func TestRequestLimits(t *testing.T) {
+func TestLargeAndSlowBodiesAreRefused(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	_, h := handler(t, client, httpapi.Config{Timeout: 50 * time.Millisecond})
@@ -262,19 +240,18 @@ func TestRequestLimits(t *testing.T) {
 	server := httptest.NewServer(h)
 	t.Cleanup(server.Close)
 	r, err := http.NewRequestWithContext(redistest.Soon(t), http.MethodPost, server.URL+"/api/fix", slow{t.Context()})
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	r.Header.Set("Content-Type", "application/json")
 	r.ContentLength = 10
 	reply, err := server.Client().Do(r)
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	defer reply.Body.Close() //nolint:errcheck // it was only read
 	if text, _ := io.ReadAll(reply.Body); reply.StatusCode != http.StatusRequestTimeout {
 		t.Errorf("a slow body: %d %s", reply.StatusCode, text)
 	}
 }
 
-// TestMounted holds that the handler works under a prefix, however that is stripped, and finds the way to itself.
-func TestMounted(t *testing.T) {
+func TestHandlerWorksUnderAnyPrefix(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	_, h := handler(t, client, httpapi.Config{})
@@ -293,7 +270,7 @@ func TestMounted(t *testing.T) {
 			t.Errorf("%s leads to %q", target, got)
 		}
 	}
-	admintest.Must(t, fixUnder(t, mux))
+	redistest.Must(t, fixUnder(t, mux))
 }
 
 // fixUnder starts an operation under a prefix and follows its location.
@@ -313,8 +290,7 @@ func fixUnder(t *testing.T, mux http.Handler) error {
 	return nil
 }
 
-// TestTokens holds that a secret says who asks, however it comes, and nothing else does.
-func TestTokens(t *testing.T) {
+func TestTokenIdentifiesItsOwnerAsBearerOrPassword(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []map[string]httpapi.Identity{nil, {"short": {Name: "a"}}} {
 		if _, err := httpapi.Tokens(bad); err == nil {
@@ -325,7 +301,7 @@ func TestTokens(t *testing.T) {
 		"0123456789abcdef": {Name: "alice", May: httpapi.MayPurge},
 		"fedcba9876543210": {Name: "bob", May: httpapi.MayView},
 	})
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	for header, want := range map[string]string{
 		"Bearer 0123456789abcdef": "alice", "Bearer fedcba9876543210": "bob", "Bearer 0123456789abcdeg": "", "Bearer ": "", "": "", "0123456789abcdef": "",
 		"Basic eDowMTIzNDU2Nzg5YWJjZGVm": "alice", "Basic eDow": "", "Basic !": "",

@@ -23,7 +23,6 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
-	"github.com/luatx/luatx/relay"
 )
 
 // told sends a request and reads what is answered.
@@ -33,7 +32,7 @@ func told[T any](t testing.TB, h http.Handler, method, target, body string, want
 	if w.Code != want {
 		t.Fatalf("%s %s %s: status %d, want %d: %s", method, target, body, w.Code, want, w.Body)
 	}
-	admintest.Must(t, json.Unmarshal(w.Body.Bytes(), &reply))
+	redistest.Must(t, json.Unmarshal(w.Body.Bytes(), &reply))
 	return reply
 }
 
@@ -69,8 +68,7 @@ func ended(t testing.TB, h http.Handler, id string) (o operationTold) {
 	return o
 }
 
-// TestPages holds that pages make up the list, without a gap and without an event twice, also where events go meanwhile.
-func TestPages(t *testing.T) {
+func TestPagesListEachEventOnceWhileOthersAreDiscarded(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, h := handler(t, client, httpapi.Config{})
@@ -84,7 +82,7 @@ func TestPages(t *testing.T) {
 			want = append(want, ids...)
 		}
 		op, err := admin.NewOperator(tr, admin.OperatorConfig{Client: client, Name: "alice"})
-		admintest.Must(t, err)
+		redistest.Must(t, err)
 		var got []string
 		for cursor, pages := "", 0; pages == 0 || cursor != ""; pages++ {
 			page := told[pageTold](t, h, http.MethodGet, "/api/parked?class=http_422&limit=7&cursor="+url.QueryEscape(cursor), "", http.StatusOK)
@@ -96,7 +94,7 @@ func TestPages(t *testing.T) {
 			}
 			last := page.Events[len(page.Events)-1]
 			_, err := op.Outbox().Discard(redistest.Soon(t), last.Slot, "gone meanwhile", last.ID)
-			admintest.Must(t, err)
+			redistest.Must(t, err)
 		}
 		slices.Sort(got)
 		slices.Sort(want)
@@ -106,8 +104,7 @@ func TestPages(t *testing.T) {
 	})
 }
 
-// TestRedaction holds that payloads are hidden until they are asked for, redacted then, and not exported.
-func TestRedaction(t *testing.T) {
+func TestPayloadsAreHiddenUntilAskedForThenRedactedAndNotExported(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		w := newWard(t, client, httpapi.Config{Redact: func(e outbox.Event, p httpapi.Payload) httpapi.Payload {
@@ -145,12 +142,11 @@ func TestRedaction(t *testing.T) {
 func handlerOf(t testing.TB, tr *luatx.Transactor, client redis.UniversalClient, cfg httpapi.Config) (*admin.Operator, *httpapi.Handler) {
 	t.Helper()
 	op, err := admin.NewOperator(tr, admin.OperatorConfig{Client: client, Name: "alice"})
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	return op, newHandler(t, op, cfg)
 }
 
-// TestActs holds that what is asked for over HTTP is done, by name and by filter, and recorded in the name of who asked.
-func TestActs(t *testing.T) {
+func TestActsByNameAndFilterAreDoneAndRecordedForTheirSender(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		w := newWard(t, client, httpapi.Config{Authorize: func(*http.Request) (httpapi.Identity, error) {
@@ -203,8 +199,7 @@ func TestActs(t *testing.T) {
 	})
 }
 
-// TestCampaignOverHTTP holds that a canary goes first, that one sees how far it is, and that the others follow.
-func TestCampaignOverHTTP(t *testing.T) {
+func TestCanaryGoesFirstAndOthersFollow(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, h := handler(t, client, httpapi.Config{})
@@ -214,15 +209,7 @@ func TestCampaignOverHTTP(t *testing.T) {
 		}
 		admintest.Park(t, tr, "a", "http_422", "sold", ids...)
 		l := &admintest.Till{}
-		r, err := relay.New(tr, relay.PublisherFunc(func(_ context.Context, events []*message.RawMessage) []error {
-			errs := make([]error, len(events))
-			for i, e := range events {
-				errs[i] = l.Take(e, false)
-			}
-			return errs
-		}), relay.Config{SweepInterval: 10 * time.Millisecond, NoInline: true})
-		admintest.Must(t, err)
-		admintest.Running(t, r.Run)
+		admintest.Relay(t, tr, func(e *message.RawMessage) error { return l.Take(e, false) })
 		o := told[operationTold](t, h, http.MethodPost, "/api/parked/rearm", `{"all":true,"canary":10}`, 202)
 		if o = ended(t, h, o.ID); o.Done != 60 || o.Rearm.Canary.Sent != 10 || o.Rearm.Stopped != "" {
 			t.Errorf("%+v", o)
@@ -231,9 +218,7 @@ func TestCampaignOverHTTP(t *testing.T) {
 	})
 }
 
-// TestOperationsAreBounded holds that only so many run, that they are stopped by who asks and by Close, and that none
-// begins after that.
-func TestOperationsAreBounded(t *testing.T) {
+func TestOperationsAreBoundedAndEndByStopOrClose(t *testing.T) {
 	t.Parallel()
 	redistest.Need(t)
 	client := redistest.Shared(t).Client(t)
@@ -258,8 +243,7 @@ func TestOperationsAreBounded(t *testing.T) {
 	told[any](t, h, http.MethodPost, "/api/fix", `{}`, http.StatusServiceUnavailable)
 }
 
-// TestSamples holds that Run keeps samples with rates until it ends, and that looking costs the server little.
-func TestSamples(t *testing.T) {
+func TestRunKeepsSamplesWithRatesUntilItEnds(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	tr, h := handler(t, client, httpapi.Config{SampleEvery: time.Millisecond})
@@ -283,8 +267,7 @@ func TestSamples(t *testing.T) {
 	told[any](t, h, http.MethodPost, "/api/fix", `{}`, http.StatusServiceUnavailable)
 }
 
-// TestSickServer holds that a server that does not answer is a 503 of the request, and no more.
-func TestSickServer(t *testing.T) {
+func TestServerThatDoesNotAnswerMakesRequestsUnavailable(t *testing.T) {
 	t.Parallel()
 	server, client := redistest.Mini(t)
 	_, h := handler(t, client, httpapi.Config{Logger: slog.New(slog.DiscardHandler), Timeout: 5 * time.Second})
@@ -321,7 +304,7 @@ func TestHandlerConfig(t *testing.T) {
 		t.Errorf("without an authorizer: %v", err)
 	}
 	h, err := httpapi.New(op, httpapi.Config{NoRepair: true, Authorize: everybody})
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	told[any](t, h, http.MethodGet, "/api/check", "", http.StatusForbidden)
 	told[any](t, h, http.MethodPost, "/api/fix", "{}", http.StatusForbidden)
 	told[any](t, h, http.MethodGet, "/parked", "", http.StatusNotFound) // no console was given

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"cmp"
 	"net/http"
-	"time"
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/admin/internal/guard"
@@ -11,20 +10,8 @@ import (
 	"github.com/luatx/luatx/internal/pretty"
 )
 
-type markJSON struct {
-	Slot    int       `json:"slot"`
-	Known   bool      `json:"known"`
-	Broken  string    `json:"broken"`
-	Replies bool      `json:"replies"`
-	Begun   time.Time `json:"begun,omitzero"`
-	Older   bool      `json:"older"`
-}
-
 // inbox replies with the entry of a message in the inbox.
 func (h *Handler) inbox(c *guard.Call) error {
-	if err := c.Only("aggregate", "scope", "handler", "source", "id"); err != nil {
-		return err
-	}
 	id, err := h.messageID(c.Query.Get("scope"), c.Query.Get("handler"), c.Query.Get("source"), c.Query.Get("id"))
 	if err != nil {
 		return err
@@ -34,22 +21,20 @@ func (h *Handler) inbox(c *guard.Call) error {
 		return err
 	}
 	m.Begun = pretty.Time(m.Begun)
-	return c.Answer(http.StatusOK, markJSON(m))
+	return c.Answer(http.StatusOK, m)
+}
+
+type forgetRequest struct {
+	Aggregate string `json:"aggregate"`
+	Scope     string `json:"scope"`
+	Handler   string `json:"handler"`
+	Source    string `json:"source"`
+	ID        string `json:"id"`
+	Reason    string `json:"reason"`
 }
 
 // forget makes the inbox forget a message.
-func (h *Handler) forget(c *guard.Call) error {
-	var ask struct {
-		Aggregate string `json:"aggregate"`
-		Scope     string `json:"scope"`
-		Handler   string `json:"handler"`
-		Source    string `json:"source"`
-		ID        string `json:"id"`
-		Reason    string `json:"reason"`
-	}
-	if err := c.Decode(&ask); err != nil {
-		return err
-	}
+func (h *Handler) forget(c *guard.Call, ask forgetRequest) error {
 	id, err := h.messageID(ask.Scope, ask.Handler, ask.Source, ask.ID)
 	if err == nil {
 		err = reasoned(ask.Reason)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/admin/httpapi"
 	"github.com/luatx/luatx/admin/internal/admintest"
 	"github.com/luatx/luatx/internal/test/redistest"
@@ -121,10 +122,10 @@ func TestFailedLoginsAreThrottled(t *testing.T) {
 	_, op := admintest.Service(t, client, 1)
 	const secret = "0123456789abcdef"
 	authorize, err := httpapi.Tokens(map[string]httpapi.Identity{secret: {Name: "alice", May: httpapi.MayView}})
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	synctest.Test(t, func(t *testing.T) {
 		h, err := httpapi.New(op, httpapi.Config{Authorize: authorize, Logger: slog.New(slog.DiscardHandler)})
-		admintest.Must(t, err)
+		redistest.Must(t, err)
 		defer h.Close()
 		login := func(from, header string) *httptest.ResponseRecorder {
 			r := asked(t, http.MethodGet, "/api/openapi.json", "")
@@ -178,11 +179,11 @@ func TestFailedLoginsAreThrottled(t *testing.T) {
 func raw(t testing.TB, address, text string) (net.Conn, *bufio.Reader) {
 	t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(redistest.Soon(t), "tcp", address)
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	_, err = io.WriteString(conn, text)
-	admintest.Must(t, err)
-	admintest.Must(t, conn.SetReadDeadline(time.Now().Add(20*time.Second)))
+	redistest.Must(t, err)
+	redistest.Must(t, conn.SetReadDeadline(time.Now().Add(20*time.Second)))
 	return conn, bufio.NewReader(conn)
 }
 
@@ -211,7 +212,7 @@ func TestRefusalsDoNotWaitForTheBody(t *testing.T) {
 			began := time.Now()
 			_, from := raw(t, address, request)
 			reply, err := http.ReadResponse(from, nil)
-			admintest.Must(t, err)
+			redistest.Must(t, err)
 			defer func() { _ = reply.Body.Close() }()
 			if reply.StatusCode != want || !reply.Close {
 				t.Errorf("status %d, close %v; want %d", reply.StatusCode, reply.Close, want)
@@ -233,7 +234,7 @@ func TestSlowReaderOfExportIsCutOff(t *testing.T) {
 	tr, h := handler(t, client, httpapi.Config{Timeout: 3 * time.Second, Logger: slog.New(slog.DiscardHandler)})
 	body := []byte(`{"specversion":"1.0","id":"x","type":"sold","source":"/shop","data":"` + strings.Repeat("x", 500_000) + `"}`)
 	for i := range 40 {
-		parkBody(t, tr, "a", strconv.Itoa(i), body)
+		admintest.ParkEvent(t, tr, "a", luatx.Event{ID: strconv.Itoa(i), Body: body}, "malformed", "nested")
 	}
 	ended := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -242,14 +243,14 @@ func TestSlowReaderOfExportIsCutOff(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	conn, _ := raw(t, server.Listener.Addr().String(), "GET /api/parked/export HTTP/1.1\r\n")
-	admintest.Must(t, conn.(*net.TCPConn).SetReadBuffer(4096))
+	redistest.Must(t, conn.(*net.TCPConn).SetReadBuffer(4096))
 	_, err := io.WriteString(conn, "Host: x\r\n\r\n")
-	admintest.Must(t, err)
+	redistest.Must(t, err)
 	select {
 	case <-ended: // though nobody reads
 	case <-time.After(20 * time.Second):
 		t.Error("the export goes on")
-		admintest.Must(t, conn.Close())
+		redistest.Must(t, conn.Close())
 		<-ended
 	}
 }

@@ -12,24 +12,8 @@ import (
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/admin/httpapi"
 	"github.com/luatx/luatx/admin/internal/admintest"
-	"github.com/luatx/luatx/internal/link"
-	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/test/redistest"
-	"github.com/luatx/luatx/outbox"
 )
-
-// parkBody parks an event with the given body.
-func parkBody(t testing.TB, tr *luatx.Transactor, aggregate, id string, body []byte) (slot int) {
-	t.Helper()
-	slot, err := outbox.NewStore(tr).Slot(aggregate)
-	admintest.Must(t, err)
-	_, err = tr.Enqueue(redistest.Soon(t), aggregate, luatx.Event{ID: id, Body: body})
-	admintest.Must(t, err)
-	_, err = link.Of(tr).Scripts.Settle(redistest.Soon(t), link.Of(tr).Scripts.Shard(slot), shard.Settling{Attempts: 10, Retention: time.Hour},
-		[]shard.Settlement{{ID: id, What: "parked", Class: "malformed", Error: "nested"}})
-	admintest.Must(t, err)
-	return slot
-}
 
 // TestNestedBodiesCostNoMoreThanTheirSize measures all that the process allocates, so it does not run beside other tests.
 func TestNestedBodiesCostNoMoreThanTheirSize(t *testing.T) {
@@ -48,7 +32,7 @@ func TestNestedBodiesCostNoMoreThanTheirSize(t *testing.T) {
 		"1 MB of nesting that is no JSON": []byte(strings.Repeat("[", 1<<20)),
 	} {
 		t.Run(name, func(t *testing.T) {
-			slot := strconv.Itoa(parkBody(t, tr, "a", name, body))
+			slot := strconv.Itoa(admintest.ParkEvent(t, tr, "a", luatx.Event{ID: name, Body: body}, "malformed", "nested"))
 			for _, path := range []string{"/event?body=1&slot=", "/api/event?payload=1&slot="} {
 				r := asked(t, http.MethodGet, path+slot+"&id="+strings.ReplaceAll(name, " ", "+"), "")
 				answer(h, r) // the numbers of the page are read once a second

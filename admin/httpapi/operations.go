@@ -8,14 +8,12 @@ import (
 
 	"github.com/luatx/luatx/admin/internal/desk"
 	"github.com/luatx/luatx/admin/internal/guard"
+	"github.com/luatx/luatx/internal/acts"
 	"github.com/luatx/luatx/outbox"
 )
 
 // operations replies with the operations that are kept.
 func (h *Handler) operations(c *guard.Call) error {
-	if err := c.Only(); err != nil {
-		return err
-	}
 	all := []operationJSON{}
 	for _, o := range h.desk.Operations.List() {
 		all = append(all, newOperation(o))
@@ -25,9 +23,6 @@ func (h *Handler) operations(c *guard.Call) error {
 
 // operation replies with one operation.
 func (h *Handler) operation(c *guard.Call) error {
-	if err := c.Only(); err != nil {
-		return err
-	}
 	o, ok := h.desk.Operations.Get(c.R.PathValue("id"))
 	if !ok {
 		return &guard.Problem{Status: http.StatusNotFound, Detail: "no such operation: the last " + strconv.Itoa(desk.KeptOperations) + " are remembered, by the process that ran them"}
@@ -36,11 +31,7 @@ func (h *Handler) operation(c *guard.Call) error {
 }
 
 // stop ends an operation early.
-func (h *Handler) stop(c *guard.Call) error {
-	var ask struct{}
-	if err := c.Decode(&ask); err != nil {
-		return err
-	}
+func (h *Handler) stop(c *guard.Call, _ struct{}) error {
 	if err := h.desk.Stop(c.Who, c.R.PathValue("id")); err != nil {
 		return err
 	}
@@ -69,7 +60,7 @@ type operationJSON struct {
 	Matched  int                    `json:"matched"`
 	Done     int                    `json:"done"`
 	Skipped  map[outbox.Outcome]int `json:"skipped"`
-	Findings []findingJSON          `json:"findings,omitempty"`
+	Findings []acts.Finding         `json:"findings,omitempty"`
 	Error    string                 `json:"error,omitempty"`
 }
 
@@ -83,7 +74,7 @@ func newOperation(o desk.Operation) operationJSON {
 		j.Rearm = &result
 	}
 	for _, f := range o.Findings {
-		j.Findings = append(j.Findings, newFinding(f))
+		j.Findings = append(j.Findings, acts.NewFinding(f))
 	}
 	return j
 }

@@ -5,28 +5,11 @@ import (
 
 	"github.com/luatx/luatx/admin/internal/desk"
 	"github.com/luatx/luatx/admin/internal/guard"
-	"github.com/luatx/luatx/repair"
+	"github.com/luatx/luatx/internal/acts"
 )
-
-type findingJSON struct {
-	Slot   int    `json:"slot"`
-	Kind   string `json:"kind"`
-	Key    string `json:"key"`
-	ID     string `json:"id"`
-	Detail string `json:"detail"`
-	Fixed  bool   `json:"fixed"`
-	Text   string `json:"text"`
-}
-
-func newFinding(f repair.Finding) findingJSON {
-	return findingJSON{f.Slot, string(f.Kind), f.Key, f.ID, f.Detail, f.Fixed, f.String()}
-}
 
 // check replies with the inconsistencies of the shards.
 func (h *Handler) check(c *guard.Call) error {
-	if err := c.Only("slot"); err != nil {
-		return err
-	}
 	f, err := desk.FilterOf(c.Query)
 	if err == nil {
 		err = h.repairs(f.Slots...)
@@ -34,7 +17,7 @@ func (h *Handler) check(c *guard.Call) error {
 	if err != nil {
 		return err
 	}
-	found := []findingJSON{}
+	found := []acts.Finding{}
 	more := false
 	for f, err := range c.Op.Check(c.R.Context(), f.Slots...) {
 		if err != nil {
@@ -43,19 +26,17 @@ func (h *Handler) check(c *guard.Call) error {
 		if more = len(found) == desk.MaxFindings; more {
 			break
 		}
-		found = append(found, newFinding(f))
+		found = append(found, acts.NewFinding(f))
 	}
 	return c.Answer(http.StatusOK, map[string]any{"findings": found, "more": more})
 }
 
+type fixRequest struct {
+	Slots []int `json:"slots"`
+}
+
 // fix settles what disagrees in the shards.
-func (h *Handler) fix(c *guard.Call) error {
-	var ask struct {
-		Slots []int `json:"slots"`
-	}
-	if err := c.Decode(&ask); err != nil {
-		return err
-	}
+func (h *Handler) fix(c *guard.Call, ask fixRequest) error {
 	if err := h.repairs(ask.Slots...); err != nil {
 		return err
 	}

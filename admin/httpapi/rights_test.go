@@ -79,7 +79,7 @@ func TestAuditRecordsEachReadOfPayloads(t *testing.T) {
 		}
 		var reads, exports []outbox.Record
 		for r, err := range w.operator(t, client).Audit(redistest.Soon(t), time.UnixMilli(0)) {
-			admintest.Must(t, err)
+			redistest.Must(t, err)
 			switch {
 			case r.Who != "bob":
 			case r.Act == "read" && r.Slot == w.slot && r.Done == 1 && len(r.IDs) == 1 && r.IDs[0] == "1":
@@ -133,9 +133,9 @@ func TestCorruptTimesAreLeftOut(t *testing.T) {
 	client := redistest.Shared(t).Client(t) // miniredis writes such scores otherwise
 	w := newWard(t, client, httpapi.Config{})
 	ctx, shard := redistest.Soon(t), link.Of(w.tr).Scripts.Shard(w.slot)
-	admintest.Must(t, client.ZAdd(ctx, shard.Key("parked"), redis.Z{Score: 4e14, Member: "1"}).Err())
-	admintest.Must(t, client.HSet(ctx, shard.Key("pauses"), "bank", `{"who":"eve","why":"x","since":"900000000000000000","until":"900000000000000000"}`).Err())
-	admintest.Must(t, client.XAdd(ctx, &redis.XAddArgs{Stream: shard.Key("audit"), ID: "900000000000000000-1", Values: []string{"operation", "x", "who", "eve", "act", "y"}}).Err())
+	redistest.Must(t, client.ZAdd(ctx, shard.Key("parked"), redis.Z{Score: 4e14, Member: "1"}).Err())
+	redistest.Must(t, client.HSet(ctx, shard.Key("pauses"), "bank", `{"who":"eve","why":"x","since":"900000000000000000","until":"900000000000000000"}`).Err())
+	redistest.Must(t, client.XAdd(ctx, &redis.XAddArgs{Stream: shard.Key("audit"), ID: "900000000000000000-1", Values: []string{"operation", "x", "who", "eve", "act", "y"}}).Err())
 	for _, path := range []string{
 		"/api/parked", "/api/event?slot=" + strconv.Itoa(w.slot) + "&id=1", "/api/find?id=1", "/api/destinations", "/api/audit", "/api/drain", "/api/stats",
 		"/", "/parked", "/event?slot=" + strconv.Itoa(w.slot) + "&id=1", "/audit",
@@ -164,7 +164,7 @@ func TestDestinationsPassTheHook(t *testing.T) {
 			t.Error("the console offers another destination")
 		}
 		_, err := op.Outbox().RearmAll(redistest.Soon(t), outbox.Filter{Class: "none"}, outbox.RearmOptions{Destination: "elsewhere"})
-		admintest.Must(t, err)
+		redistest.Must(t, err)
 		checked := admintest.Operator(t, client, w.tr)
 		_, err = checked.Outbox().RearmAll(redistest.Soon(t), outbox.Filter{Class: "none"}, outbox.RearmOptions{Destination: "forbidden"})
 		if !errors.Is(err, outbox.ErrDestination) {

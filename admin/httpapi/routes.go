@@ -3,7 +3,9 @@ package httpapi
 import (
 	_ "embed" // openapi.json
 	"net/http"
+	"slices"
 
+	"github.com/luatx/luatx/admin/internal/desk"
 	"github.com/luatx/luatx/admin/internal/guard"
 )
 
@@ -16,29 +18,50 @@ func (h *Handler) routes() []guard.Route {
 		{Pattern: "GET /livez", Probe: true, Do: h.live},
 		{Pattern: "GET /readyz", Probe: true, Do: h.ready},
 		{Pattern: "GET /api/openapi.json", Needs: MayView, Do: describe},
-		{Pattern: "GET /api/stats", Needs: MayView, Do: h.stats},
-		{Pattern: "GET /api/samples", Needs: MayView, Do: h.samples},
-		{Pattern: "GET /api/parked", Needs: MayView, Do: h.parked, Scans: true},
-		{Pattern: "GET /api/parked/export", Needs: MayView, Do: h.export, Scans: true},
-		{Pattern: "POST /api/parked/rearm", Needs: MayRetry, Do: h.rearm, Scans: true}, // as a dry run
-		{Pattern: "POST /api/parked/discard", Needs: MayPurge, Do: h.discard},
-		{Pattern: "GET /api/event", Needs: MayView, Do: h.event},
-		{Pattern: "GET /api/find", Needs: MayView, Do: h.find, Scans: true},
-		{Pattern: "POST /api/events/erase", Needs: MayPurge, Do: h.erase},
-		{Pattern: "GET /api/operations", Needs: MayView, Do: h.operations},
-		{Pattern: "GET /api/operations/{id}", Needs: MayView, Do: h.operation},
-		{Pattern: "POST /api/operations/{id}/stop", Needs: MayRetry, Do: h.stop},
-		{Pattern: "GET /api/inbox", Needs: MayView, Do: h.inbox},
-		{Pattern: "POST /api/inbox/forget", Needs: MayPurge, Do: h.forget},
-		{Pattern: "GET /api/destinations", Needs: MayView, Do: h.destinations},
-		{Pattern: "POST /api/destinations/pause", Needs: MayRetry, Do: h.pause},
-		{Pattern: "POST /api/destinations/resume", Needs: MayRetry, Do: h.resume},
-		{Pattern: "GET /api/streams", Needs: MayView, Do: h.streams, Scans: true},
-		{Pattern: "GET /api/drain", Needs: MayView, Do: h.drain, Scans: true},
-		{Pattern: "GET /api/audit", Needs: MayView, Do: h.audit, Scans: true},
-		{Pattern: "GET /api/check", Needs: MayView, Do: h.check, Scans: true},
-		{Pattern: "POST /api/fix", Needs: MayRetry, Do: h.fix},
-		{Pattern: "GET /api/doctor", Needs: MayView, Do: h.doctor, Scans: true},
+		{Pattern: "GET /api/stats", Needs: MayView, Do: reads(h.stats)},
+		{Pattern: "GET /api/samples", Needs: MayView, Do: reads(h.samples)},
+		{Pattern: "GET /api/parked", Needs: MayView, Do: reads(h.parked, append(slices.Clone(desk.FilterNames), "cursor", "limit")...), Scans: true},
+		{Pattern: "GET /api/parked/export", Needs: MayView, Do: reads(h.export, desk.FilterNames...), Scans: true},
+		{Pattern: "POST /api/parked/rearm", Needs: MayRetry, Do: does(h.rearm), Scans: true}, // as a dry run
+		{Pattern: "POST /api/parked/discard", Needs: MayPurge, Do: does(h.discard)},
+		{Pattern: "GET /api/event", Needs: MayView, Do: reads(h.event, "slot", "id", "payload")},
+		{Pattern: "GET /api/find", Needs: MayView, Do: reads(h.find, "id", "payload"), Scans: true},
+		{Pattern: "POST /api/events/erase", Needs: MayPurge, Do: does(h.erase)},
+		{Pattern: "GET /api/operations", Needs: MayView, Do: reads(h.operations)},
+		{Pattern: "GET /api/operations/{id}", Needs: MayView, Do: reads(h.operation)},
+		{Pattern: "POST /api/operations/{id}/stop", Needs: MayRetry, Do: does(h.stop)},
+		{Pattern: "GET /api/inbox", Needs: MayView, Do: reads(h.inbox, "aggregate", "scope", "handler", "source", "id")},
+		{Pattern: "POST /api/inbox/forget", Needs: MayPurge, Do: does(h.forget)},
+		{Pattern: "GET /api/destinations", Needs: MayView, Do: reads(h.paused)},
+		{Pattern: "POST /api/destinations/pause", Needs: MayRetry, Do: does(h.pause)},
+		{Pattern: "POST /api/destinations/resume", Needs: MayRetry, Do: does(h.resume)},
+		{Pattern: "GET /api/streams", Needs: MayView, Do: reads(h.streams, "key"), Scans: true},
+		{Pattern: "GET /api/drain", Needs: MayView, Do: reads(h.drain, "key"), Scans: true},
+		{Pattern: "GET /api/audit", Needs: MayView, Do: reads(h.audit, "since", "limit"), Scans: true},
+		{Pattern: "GET /api/check", Needs: MayView, Do: reads(h.check, "slot"), Scans: true},
+		{Pattern: "POST /api/fix", Needs: MayRetry, Do: does(h.fix)},
+		{Pattern: "GET /api/doctor", Needs: MayView, Do: reads(h.doctor, "role"), Scans: true},
+	}
+}
+
+// reads is a route whose query may hold some names and no others.
+func reads(do func(*guard.Call) error, names ...string) func(*guard.Call) error {
+	return func(c *guard.Call) error {
+		if err := c.Only(names...); err != nil {
+			return err
+		}
+		return do(c)
+	}
+}
+
+// does is a route whose body is a request of one type.
+func does[T any](do func(*guard.Call, T) error) func(*guard.Call) error {
+	return func(c *guard.Call) error {
+		var ask T
+		if err := c.Decode(&ask); err != nil {
+			return err
+		}
+		return do(c, ask)
 	}
 }
 

@@ -23,7 +23,7 @@ func countTypes(t testing.TB, tr *luatx.Transactor, set func(context.Context, st
 	for i := range types {
 		values = append(values, fmt.Sprintf("t:shop.order.%06d.placed.by.a.producer", i), types-i)
 		if len(values) == 20_000 || i == types-1 {
-			admintest.Must(t, set(redistest.Soon(t), key, values...))
+			redistest.Must(t, set(redistest.Soon(t), key, values...))
 			values = nil
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/luatx/luatx/admin/httpapi"
-	"github.com/luatx/luatx/admin/internal/admintest"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // document is openapi.json, as far as the tests need it.
@@ -62,7 +62,7 @@ func described(t testing.TB) document {
 	t.Helper()
 	var doc document
 	decoder := json.NewDecoder(strings.NewReader(string(httpapi.OpenAPI())))
-	admintest.Must(t, decoder.Decode(&doc))
+	redistest.Must(t, decoder.Decode(&doc))
 	if doc.OpenAPI != "3.1.0" || len(doc.Paths) == 0 {
 		t.Fatalf("it is of version %q and has %d paths", doc.OpenAPI, len(doc.Paths))
 	}
@@ -168,8 +168,7 @@ func (d document) unfitObject(s schema, at string, value any) error {
 	return nil
 }
 
-// TestValidator holds that the validator finds what is wrong.
-func TestValidator(t *testing.T) {
+func TestValidatorFindsWhatDoesNotFitTheSchema(t *testing.T) {
 	t.Parallel()
 	d := document{}
 	d.Components.Schemas = map[string]schema{"Reason": {
@@ -183,7 +182,7 @@ func TestValidator(t *testing.T) {
 		`[{"class":"a","at":"now"}]`: false, `[{"class":null}]`: false, `null`: false,
 	} {
 		var value any
-		admintest.Must(t, json.Unmarshal([]byte(text), &value))
+		redistest.Must(t, json.Unmarshal([]byte(text), &value))
 		if err := d.unfit(list, "list", value); (err == nil) != fits {
 			t.Errorf("%s: %v", text, err)
 		}

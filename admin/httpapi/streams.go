@@ -44,9 +44,6 @@ func (h *Handler) keys(c *guard.Call) ([]string, error) {
 
 // streams replies with streams and their groups.
 func (h *Handler) streams(c *guard.Call) error {
-	if err := c.Only("key"); err != nil {
-		return err
-	}
 	keys, err := h.keys(c)
 	if err != nil {
 		return err
@@ -63,9 +60,6 @@ func (h *Handler) streams(c *guard.Call) error {
 
 // drain replies with the unfinished work in the keyspace.
 func (h *Handler) drain(c *guard.Call) error {
-	if err := c.Only("key"); err != nil {
-		return err
-	}
 	keys, err := h.keys(c)
 	if err != nil {
 		return err

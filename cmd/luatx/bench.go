@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -18,7 +17,9 @@ import (
 	"github.com/luatx/luatx/internal/test/measure/ways"
 )
 
-const benchUsage = `luatx bench compares the ways to commit a transaction on your own server or cluster: the three-step way, WATCH,
+var benchVerb = verb{
+	name: "bench", alone: true, short: "compare the ways to commit on your own server or cluster",
+	long: `luatx bench compares the ways to commit a transaction on your own server or cluster: the three-step way, WATCH,
 luatx, a script written by hand for that very transaction, and plain pipelines, which are the limit without atomicity.
 
     luatx bench --redis localhost:6379
@@ -28,11 +29,25 @@ acknowledges the message. The ways take turns, round by round; what counts are t
 kept busy meanwhile: where others use it, luatx bench says so and waits a moment before it begins. Its keys have a
 namespace of their own and are taken away at the end, by a SCAN through all keys of the server.
 
-The exit status is 0; 1 where the comparison did not come to its end; 2 for wrong flags and a Redis that cannot be reached.
-
-Flags:
-
-`
+The exit status is 0; 1 where the comparison did not come to its end; 2 for wrong flags and a Redis that cannot be reached.`,
+	flags: func(flags *flag.FlagSet) action {
+		var o benchOptions
+		flags.StringVar(&o.redis, "redis", "", "`address` of the server or the cluster (host:port,…), or its redis:// URL; required")
+		flags.StringVar(&o.callerList, "callers", "1,64", "how many `goroutines` commit at once; a comparison for each number")
+		flags.IntVar(&o.tags, "tags", 1, "over how many tags the transactions are spread; on a cluster a few for each master")
+		flags.IntVar(&o.payload, "payload", 300, "`bytes` of an event")
+		flags.IntVar(&o.rounds, "rounds", 5, "interleaved rounds")
+		flags.DurationVar(&o.per, "per", 300*time.Millisecond, "about how long each way's round takes")
+		flags.BoolVar(&o.json, "json", false, "print JSON, with every sample")
+		flags.BoolVar(&o.yes, "yes", false, "begin at once where others use the server")
+		return func(ctx context.Context, s *session, _ []string) error {
+			if err := o.validate(); err != nil {
+				return usageError{err}
+			}
+			return compare(ctx, o, s.std)
+		}
+	},
+}
 
 // benchOptions are the flags of luatx bench.
 type benchOptions struct {
@@ -53,60 +68,10 @@ const (
 // benchPause is how long a busy server's user has to think again.
 const benchPause = 5 * time.Second
 
-// bench runs the subcommand and returns the exit status.
-func bench(ctx context.Context, args []string, std standard) int {
-	options, err := parseBenchOptions(args, std)
-	if errors.Is(err, flag.ErrHelp) {
-		return statusFine
-	}
-	if err == nil {
-		err = compare(ctx, options, std)
-	}
-	code := status(ctx, err)
-	switch {
-	case code == statusInterrupted:
-		fmt.Fprintln(std.err, "luatx bench: interrupted")
-	case err != nil:
-		fmt.Fprintf(std.err, "luatx bench: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
-	}
-	return code
-}
-
-func parseBenchOptions(args []string, std standard) (benchOptions, error) {
-	var o benchOptions
-	var complaint bytes.Buffer
-	flags := flag.NewFlagSet("luatx bench", flag.ContinueOnError)
-	flags.SetOutput(&complaint)
-	flags.Usage = func() {}
-	flags.StringVar(&o.redis, "redis", "", "`address` of the server or the cluster (host:port,…), or its redis:// URL; required")
-	flags.StringVar(&o.callerList, "callers", "1,64", "how many `goroutines` commit at once; a comparison for each number")
-	flags.IntVar(&o.tags, "tags", 1, "over how many tags the transactions are spread; on a cluster a few for each master")
-	flags.IntVar(&o.payload, "payload", 300, "`bytes` of an event")
-	flags.IntVar(&o.rounds, "rounds", 5, "interleaved rounds")
-	flags.DurationVar(&o.per, "per", 300*time.Millisecond, "about how long each way's round takes")
-	flags.BoolVar(&o.json, "json", false, "print JSON, with every sample")
-	flags.BoolVar(&o.yes, "yes", false, "begin at once where others use the server")
-	err := flags.Parse(args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(std.out, benchUsage)
-		flags.SetOutput(std.out)
-		flags.PrintDefaults()
-		return o, err
-	case err != nil:
-		return o, usageError{fmt.Errorf("%w; luatx bench -h lists the flags", err)}
-	case flags.NArg() > 0:
-		return o, usageError{fmt.Errorf("unexpected argument %q; luatx bench -h lists the flags", flags.Arg(0))}
-	case o.redis == "":
-		return o, usageError{errors.New("--redis is missing; luatx bench -h lists the flags")}
-	}
-	if err := o.validate(); err != nil {
-		return o, usageError{err}
-	}
-	return o, nil
-}
-
 func (o *benchOptions) validate() error {
+	if o.redis == "" {
+		return errors.New("--redis is missing; luatx bench -h lists the flags")
+	}
 	for text := range strings.SplitSeq(o.callerList, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(text))
 		if err != nil || n < 1 || n > benchCallers {
@@ -129,12 +94,9 @@ func (o *benchOptions) validate() error {
 
 // compare measures on the server and prints what came of it.
 func compare(ctx context.Context, o benchOptions, std standard) (err error) {
-	target, err := parseServer(o.redis)
-	if err == nil {
-		target, err = target.probe(ctx)
-	}
+	target, err := reach(ctx, o.redis)
 	if err != nil {
-		return usageError{fmt.Errorf("--redis: %w", err)}
+		return err
 	}
 	client := target.connectAs(max(poolSize, benchCallers+8))
 	defer func() { _ = client.Close() }() // at the end of its use
@@ -194,13 +156,9 @@ func otherClients(ctx context.Context, client redis.UniversalClient) (n int, err
 
 // countOthers counts the clients of the busiest master, without this one's only connection to it.
 func countOthers(ctx context.Context, client redis.UniversalClient) (int, error) {
-	cluster, ok := client.(*redis.ClusterClient)
-	if !ok {
-		return connected(ctx, client)
-	}
 	var mu sync.Mutex
 	most := 0
-	err := cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+	err := eachMaster(ctx, client, func(ctx context.Context, node redis.Cmdable) error {
 		n, err := connected(ctx, node)
 		mu.Lock()
 		defer mu.Unlock()

@@ -20,10 +20,13 @@ func quick(addr string, more ...string) []string {
 	return append([]string{"bench", "--redis", addr, "--rounds", "1", "--per", "1ms", "--callers", "1,4", "--yes"}, more...)
 }
 
-// TestBench compares on a server and on a cluster, and leaves no key there.
-func TestBench(t *testing.T) {
+func TestBenchComparesAllWaysAndLeavesNoKeys(t *testing.T) {
 	t.Parallel()
-	compare := func(t *testing.T, client redis.UniversalClient, addr string) {
+	own := func(t testing.TB) *redistest.Server {
+		t.Helper()
+		return redistest.Single(t, redistest.Own())
+	}
+	onBoth(t, own, func(t *testing.T, client redis.UniversalClient, addr string) {
 		before := benchKeys(t, client)
 		status, out, errs := run(redistest.Soon(t), "", quick(addr, "--json", "--tags", "3")...)
 		if status != statusFine {
@@ -46,25 +49,13 @@ func TestBench(t *testing.T) {
 		if after := benchKeys(t, client); len(after) > len(before) {
 			t.Errorf("left: %v", after)
 		}
-	}
-	t.Run("server", func(t *testing.T) {
-		t.Parallel()
-		server := redistest.Single(t, redistest.Own())
-		compare(t, server.Client(t), server.Addr())
-	})
-	t.Run("cluster", func(t *testing.T) {
-		t.Parallel()
-		cluster := redistest.SharedCluster(t)
-		compare(t, cluster.Client(t), strings.Join(cluster.Addrs(), ","))
 	})
 }
 
 func benchKeys(t *testing.T, client redis.UniversalClient) []string {
 	t.Helper()
 	state, err := redistest.Dump(t.Context(), client, "luatx-bench-*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	var keys []string
 	for key := range state.Keys {
 		keys = append(keys, key)
@@ -72,8 +63,7 @@ func benchKeys(t *testing.T, client redis.UniversalClient) []string {
 	return keys
 }
 
-// TestBenchTable holds what a reader sees, with known numbers.
-func TestBenchTable(t *testing.T) {
+func TestBenchTableShowsMediansAndRatiosOfKnownNumbers(t *testing.T) {
 	t.Parallel()
 	sample := func(ops int) measure.Sample {
 		return measure.Sample{Ops: ops, Took: time.Second, ServerCPU: 10 * time.Millisecond, ClientCPU: 2 * time.Second, P50: 1500 * time.Microsecond, P99: 3 * time.Millisecond}
@@ -87,9 +77,7 @@ func TestBenchTable(t *testing.T) {
 		t.Error(got)
 	}
 	var out strings.Builder
-	if err := result.write(&out, false); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, result.write(&out, false))
 	text := strings.Join(strings.Fields(out.String()), " ")
 	for _, want := range []string{"64 callers a second × server CPU ×", "three-step 1000 1.00 (1.00–1.00) 1.00 10.00", "luatx 3000 3.00 (2.00–4.00) 0.33 3.33", "1.50 3.00"} {
 		if !strings.Contains(text, want) {
@@ -98,14 +86,11 @@ func TestBenchTable(t *testing.T) {
 	}
 }
 
-// TestBenchWarns holds that others on the server are spoken of, and that one may leave them alone then.
-func TestBenchWarns(t *testing.T) {
+func TestBenchWarnsOfOtherClientsAndCanBeInterrupted(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
 	client := server.Client(t)
-	if err := client.Ping(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, client.Ping(t.Context()).Err())
 	ctx, cancel := context.WithCancel(redistest.Soon(t))
 	errs := &until{text: "interrupt to leave it alone", then: cancel}
 	args := slices.DeleteFunc(quick(server.Addr()), func(arg string) bool { return arg == "--yes" })
@@ -133,8 +118,7 @@ func (u *until) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// TestBenchLeavesOutWhatIsRefused holds that a user without the rights for one way compares the others.
-func TestBenchLeavesOutWhatIsRefused(t *testing.T) {
+func TestBenchLeavesOutWaysThatTheServerDenies(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
 	admin := server.Admin(t)
@@ -142,9 +126,7 @@ func TestBenchLeavesOutWhatIsRefused(t *testing.T) {
 	if server.Binary().AtLeast(6, 2) { // before, users have all channels
 		rules = append(rules, "&*")
 	}
-	if err := admin.Do(t.Context(), rules...).Err(); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, admin.Do(t.Context(), rules...).Err())
 	status, out, errs := run(redistest.Soon(t), "", quick("redis://some:secret@"+server.Addr(), "--json")...)
 	var got benchResult
 	if err := json.Unmarshal([]byte(out), &got); status != statusFine || err != nil {
@@ -158,29 +140,5 @@ func TestBenchLeavesOutWhatIsRefused(t *testing.T) {
 	}
 	if left, err := admin.DBSize(t.Context()).Result(); err != nil || left != 0 {
 		t.Errorf("%d keys are left, %v", left, err)
-	}
-}
-
-func TestBenchFlags(t *testing.T) {
-	t.Parallel()
-	for says, args := range map[string][]string{
-		"--redis is missing":                          nil,
-		"say numbers from 1 to 1000":                  {"--redis", "localhost:1", "--callers", "1,0"},
-		"--tags 0":                                    {"--redis", "localhost:1", "--tags", "0"},
-		"--payload 0":                                 {"--redis", "localhost:1", "--payload", "0"},
-		"--rounds 0":                                  {"--redis", "localhost:1", "--rounds", "0"},
-		"--per 2m0s":                                  {"--redis", "localhost:1", "--per", "2m"},
-		`unexpected argument "x"`:                     {"x"},
-		"flag provided but not defined: -nosuch":      {"--nosuch"},
-		"--redis: \"nowhere\" is no address":          {"--redis", "nowhere"},
-		"--redis: the Redis at 127.0.0.1:1: dial tcp": {"--redis", "127.0.0.1:1"},
-	} {
-		status, _, errs := run(t.Context(), "", append([]string{"bench"}, args...)...)
-		if status != statusUsage || !strings.Contains(errs, says) {
-			t.Errorf("%v: status %d, %s", args, status, errs)
-		}
-	}
-	if status, out, _ := run(t.Context(), "", "bench", "-h"); status != statusFine || !strings.Contains(out, "-callers") {
-		t.Errorf("help: %d, %s", status, out)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/internal/acts"
 	"github.com/luatx/luatx/internal/link"
-	"github.com/luatx/luatx/internal/pretty"
 	"github.com/luatx/luatx/outbox"
 )
 
@@ -23,26 +23,12 @@ var auditVerb = verb{
 				if err != nil {
 					return err
 				}
-				r.At = pretty.Time(r.At)
-				s.out.row(auditRow(r), "AT WHO ACT DONE ASKED SLOT WHY", when(r.At), r.Who, r.Act, r.Done, r.Asked, r.Slot, r.Why)
+				row := acts.NewRecord(r)
+				s.out.row(row, "AT WHO ACT DONE ASKED SLOT WHY", when(row.At), r.Who, r.Act, r.Done, r.Asked, r.Slot, r.Why)
 			}
 			return nil
 		}
 	},
-}
-
-// auditRow is an outbox.Record as JSON.
-type auditRow struct {
-	Slot      int       `json:"slot"`
-	At        time.Time `json:"at"`
-	Operation string    `json:"operation"`
-	Call      int       `json:"call"`
-	Who       string    `json:"who"`
-	Act       string    `json:"act"`
-	Why       string    `json:"why"`
-	Done      int       `json:"done"`
-	Asked     int       `json:"asked"`
-	IDs       []string  `json:"ids"`
 }
 
 var tailVerb = verb{
@@ -97,15 +83,6 @@ status is 1 where something is left to be done.`,
 	},
 }
 
-type findingRow struct {
-	Slot   int    `json:"slot"`
-	Kind   string `json:"kind"`
-	Key    string `json:"key"`
-	ID     string `json:"id,omitempty"`
-	Detail string `json:"detail,omitempty"`
-	Fixed  bool   `json:"fixed"`
-}
-
 // repairChunk is how many shards are looked at between two looks at the progress.
 const repairChunk = 32
 
@@ -128,7 +105,7 @@ func (s *session) repair(ctx context.Context, fix bool) error {
 				fixed++
 			}
 			if s.json {
-				s.out.row(findingRow{f.Slot, string(f.Kind), f.Key, f.ID, f.Detail, f.Fixed}, "")
+				s.out.row(acts.NewFinding(f), "")
 			} else {
 				s.out.say("%s", f.String())
 			}
@@ -162,14 +139,6 @@ With --acl it prints a minimal ACL line of a role and asks no server for more th
 	},
 }
 
-type diagnosisRow struct {
-	Check    string         `json:"check"`
-	Severity admin.Severity `json:"severity"`
-	Node     string         `json:"node,omitempty"`
-	Text     string         `json:"text"`
-	Remedy   string         `json:"remedy"`
-}
-
 func (s *session) doctor(ctx context.Context, role admin.Role, acl bool) error {
 	if !slices.Contains(admin.Roles(), role) {
 		return usageError{fmt.Errorf("--role: no role is called %q: use one of %v", role, admin.Roles())}
@@ -192,7 +161,7 @@ func (s *session) doctor(ctx context.Context, role admin.Role, acl bool) error {
 			serious++
 		}
 		if s.json {
-			s.out.row(diagnosisRow(d), "")
+			s.out.row(d, "")
 			continue
 		}
 		where := ""

@@ -31,24 +31,15 @@ func clean(ctx context.Context, client redis.UniversalClient, pattern string) er
 // cleanOnce looks through all masters and returns how many keys it took away.
 func cleanOnce(ctx context.Context, client redis.UniversalClient, pattern string) (int64, error) {
 	var gone atomic.Int64
-	master := func(ctx context.Context, node *redis.Client) error {
+	err := eachMaster(ctx, client, func(ctx context.Context, node redis.Cmdable) error {
 		n, err := cleanNode(ctx, node, pattern)
 		gone.Add(n)
 		return err
-	}
-	if cluster, ok := client.(*redis.ClusterClient); ok {
-		err := cluster.ForEachMaster(ctx, master)
-		return gone.Load(), err
-	}
-	node, ok := client.(*redis.Client)
-	if !ok {
-		return 0, fmt.Errorf("cannot scan with a %T", client)
-	}
-	err := master(ctx, node)
+	})
 	return gone.Load(), err
 }
 
-func cleanNode(ctx context.Context, node *redis.Client, pattern string) (gone int64, err error) {
+func cleanNode(ctx context.Context, node redis.Cmdable, pattern string) (gone int64, err error) {
 	var cursor uint64
 	for {
 		keys, next, err := node.Scan(ctx, cursor, pattern, scanCount).Result()

@@ -15,19 +15,12 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// TestKeysCompare applies the messages of a stream in either mode, in both, or not at all, and compares their marks.
-func TestKeysCompare(t *testing.T) {
+func TestKeysCompareCountsMarksOfEitherModeAndDifferingIdentities(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, client redis.UniversalClient, s site) {
 		ctx := redistest.Soon(t)
-		fail := func(err error) {
-			t.Helper()
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
 		tr, err := luatx.New(client, luatx.Config{Namespace: s.namespace, Keyspace: luatx.Partitions(4).WithPrefix(s.namespace)})
-		fail(err)
+		redistest.Must(t, err)
 		cfg := stack.Config{
 			MarkKey:         func(id message.Identity) string { return s.namespace + ":" + id.Source + ":" + id.ID },
 			OutboxStreamFor: func(*message.Message) (string, error) { return s.namespace + ":out", nil },
@@ -35,31 +28,31 @@ func TestKeysCompare(t *testing.T) {
 		}
 		marks := []string{"--mark", s.namespace + ":{source}:{id}"}
 		pipelined, err := stack.Pipelined(client, cfg)
-		fail(err)
+		redistest.Must(t, err)
 		scripted, err := stack.Scripted(tr, cfg)
-		fail(err)
+		redistest.Must(t, err)
 		cfg.Overlap = client
 		both, err := stack.Scripted(tr, cfg)
-		fail(err)
+		redistest.Must(t, err)
 		in := s.namespace + ":in"
 		publisher, err := stream.NewPublisher(client, stream.PublisherConfig{Stream: in})
-		fail(err)
+		redistest.Must(t, err)
 		feed := func(id, subject string, mw ...message.Middleware) {
 			t.Helper()
 			attrs := message.Attributes{"id": id, "source": "/shop", "type": "pay", "subject": subject, "payment": "p-" + subject}
 			for _, err := range publisher.Send(ctx, message.NewRaw([]byte(`{}`), attrs, nil)) {
-				fail(err)
+				redistest.Must(t, err)
 			}
 			if len(mw) == 0 {
 				return
 			}
 			r := message.NewRouter(message.PipeConfig{})
-			fail(r.Use(mw...))
-			fail(r.AddHandler("pay", nil, message.NewHandler(func(context.Context, *message.TypedMessage[any]) ([]*message.Message, error) {
+			redistest.Must(t, r.Use(mw...))
+			redistest.Must(t, r.AddHandler("pay", nil, message.NewHandler(func(context.Context, *message.TypedMessage[any]) ([]*message.Message, error) {
 				return nil, nil
 			})))
 			_, err := r.Process(ctx, message.New(nil, attrs, message.NewAcking(nil, nil)))
-			fail(err)
+			redistest.Must(t, err)
 		}
 		compare := func(want int, words ...string) string {
 			t.Helper()

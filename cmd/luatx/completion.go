@@ -45,10 +45,8 @@ func candidates() (order []string, next map[string][]string) {
 		}
 		next[before] = append(next[before], word)
 	}
-	for _, name := range []string{"demo", "bench", "version", "help"} {
-		add("", name)
-	}
-	add("keys", "rename")
+	add("", "version")
+	add("", "help")
 	group := ""
 	for _, v := range verbs() {
 		first, second, double := strings.Cut(v.name, " ")
@@ -58,9 +56,7 @@ func candidates() (order []string, next map[string][]string) {
 		if group = first; double {
 			add(first, second)
 		}
-		flags := flag.NewFlagSet(v.name, flag.ContinueOnError)
-		new(place).flags(flags, v)
-		v.define(flags)
+		flags, _ := v.define(new(place))
 		flags.VisitAll(func(f *flag.Flag) { add(v.name, "--"+f.Name) })
 	}
 	return order, next

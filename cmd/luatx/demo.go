@@ -1,14 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/term"
@@ -17,7 +15,9 @@ import (
 	"github.com/luatx/luatx/cmd/luatx/internal/shop"
 )
 
-const demoUsage = `luatx demo sells the orders of a shop. Each message is an invoice: a handler books it on its customer
+var demoVerb = verb{
+	name: "demo", alone: true, short: "sell a shop's orders while workers die and replies are lost; the three-step way and luatx side by side",
+	long: `luatx demo sells the orders of a shop. Each message is an invoice: a handler books it on its customer
 and returns an event a line; the events travel to the products, where a second handler takes the quantity off the
 stock. Worker processes are killed while they work, and replies of Redis are lost on the way. In the end money and
 stock are read back and compared with what the orders say.
@@ -33,64 +33,21 @@ and slowly; speeds are worth comparing on a real one:
 There, the keys of the demo begin with a namespace of their own, and are taken away at the end.
 
 The exit status is 0; 1 where the books of the scripted mode are not exact, or a run does not come to its end; 2 for
-wrong flags, orders that cannot be read and a Redis that cannot be reached.
-
-Flags:
-
-`
-
-// demo runs the subcommand and returns the exit status.
-func demo(ctx context.Context, args []string, std standard) int {
-	options, err := parseOptions(args, std)
-	if errors.Is(err, flag.ErrHelp) {
-		return statusFine
-	}
-	if err == nil {
-		err = show(ctx, options, std)
-	}
-	var inexact inexactError
-	switch code := status(ctx, err); {
-	case err == nil || errors.As(err, &inexact): // the table says it
-		return code
-	case code == statusInterrupted:
-		fmt.Fprintln(std.err, "luatx demo: interrupted")
-		return code
-	default:
-		fmt.Fprintf(std.err, "luatx demo: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
-		return code
-	}
+wrong flags, orders that cannot be read and a Redis that cannot be reached.`,
+	flags: func(flags *flag.FlagSet) action {
+		var options shop.Options
+		options.Register(flags)
+		return func(ctx context.Context, s *session, _ []string) error {
+			if err := options.Validate(); err != nil {
+				return usageError{err}
+			}
+			return show(ctx, options, s.std)
+		}
+	},
 }
 
-// parseOptions reads the flags. What it does not like is a usageError.
-func parseOptions(args []string, std standard) (shop.Options, error) {
-	var options shop.Options
-	var complaint bytes.Buffer
-	flags := flag.NewFlagSet("luatx demo", flag.ContinueOnError)
-	flags.SetOutput(&complaint)
-	flags.Usage = func() {}
-	options.Register(flags)
-	err := flags.Parse(args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(std.out, demoUsage)
-		flags.SetOutput(std.out)
-		flags.PrintDefaults()
-		return options, err
-	case err != nil:
-		return options, usageError{fmt.Errorf("%w; luatx demo -h lists the flags", err)}
-	case flags.NArg() > 0:
-		return options, usageError{fmt.Errorf("unexpected argument %q; luatx demo -h lists the flags", flags.Arg(0))}
-	}
-	if err := options.Validate(); err != nil {
-		return options, usageError{err}
-	}
-	return options, nil
-}
-
-// inexactError says that the scripted mode's books are not exact.
-type inexactError struct{}
-
-func (inexactError) Error() string { return "the books of the scripted mode are not exact" }
+// errInexact sets the exit status and is not printed, because the table shows the difference.
+var errInexact = toldError{errors.New("the books of the scripted mode are not exact")}
 
 // show runs the modes and prints what came of them.
 func show(ctx context.Context, options shop.Options, std standard) error {
@@ -98,7 +55,7 @@ func show(ctx context.Context, options shop.Options, std standard) error {
 	if err != nil {
 		return usageError{err}
 	}
-	target, stop, err := reach(ctx, options.Redis)
+	target, stop, err := serverOf(ctx, options.Redis)
 	if err != nil {
 		return usageError{err}
 	}
@@ -131,7 +88,7 @@ func show(ctx context.Context, options shop.Options, std standard) error {
 		return err
 	}
 	if !report.OK() {
-		return inexactError{}
+		return errInexact
 	}
 	return nil
 }
@@ -154,18 +111,13 @@ func readOrders(options shop.Options, std standard) ([]shop.Order, error) {
 	return orders, err
 }
 
-// reach finds the server that the flag names, or starts one.
-func reach(ctx context.Context, text string) (s server, stop func(), err error) {
+// serverOf is the server that the flag names, or one that it starts.
+func serverOf(ctx context.Context, text string) (s server, stop func(), err error) {
 	if text == "" {
 		return embed()
 	}
-	if s, err = parseServer(text); err == nil {
-		s, err = s.probe(ctx)
-	}
-	if err != nil {
-		return s, nil, fmt.Errorf("--redis: %w", err)
-	}
-	return s, func() {}, nil
+	s, err = reach(ctx, text)
+	return s, func() {}, err
 }
 
 // check refuses a server that is too old.

@@ -20,8 +20,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// The demo as it comes: the three-step way loses work under fire, and the script does not.
-func TestDemo(t *testing.T) {
+func TestThreeStepWayLosesWorkUnderFireAndScriptDoesNot(t *testing.T) {
 	t.Parallel()
 	status, stdout, stderr := run(t.Context(), "", "demo", "--json")
 	if status != statusFine {
@@ -53,8 +52,7 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// Without --json there is a table; orders can come on standard input; a bad line costs itself alone.
-func TestDemoTable(t *testing.T) {
+func TestDemoReadsStandardInputDropsBadLinesAndPrintsTable(t *testing.T) {
 	t.Parallel()
 	csv := `InvoiceNo,StockCode,Description,Quantity,InvoiceDate,UnitPrice,CustomerID,Country
 1,A,"HEART, WHITE",6,2010-12-01 08:26:00,2.55,17850.0,United Kingdom
@@ -77,15 +75,12 @@ C3,A,"HEART, WHITE",-6,2010-12-01 08:26:00,2.55,,United Kingdom
 	}
 }
 
-// On a real server nothing but the demo's own keys comes and goes.
-func TestDemoOnServer(t *testing.T) {
+func TestDemoChangesOnlyItsOwnKeysOnAServer(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Single(t, redistest.Own())
 	client := srv.Client(t)
 	for i := range 20 {
-		if err := client.Set(t.Context(), "other:"+strconv.Itoa(i), i, 0).Err(); err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, client.Set(t.Context(), "other:"+strconv.Itoa(i), i, 0).Err())
 	}
 	before := dump(t, client)
 	orders := someOrders(100)
@@ -104,14 +99,11 @@ func TestDemoOnServer(t *testing.T) {
 func dump(t *testing.T, client redis.UniversalClient) redistest.State {
 	t.Helper()
 	state, err := redistest.Dump(t.Context(), client)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	return state
 }
 
-// Kept keys are what was read, all of them under the namespace that was printed.
-func TestDemoKeepsTheKeys(t *testing.T) {
+func TestKeptKeysHoldTheBooksUnderThePrintedNamespace(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Single(t, redistest.Own())
 	client := srv.Client(t)
@@ -136,17 +128,13 @@ func TestDemoKeepsTheKeys(t *testing.T) {
 	}
 	o := observer{client: chosen, keys: newLayout(printed[1])}
 	written, err := o.read(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	result := shop.Result{Messages: len(orders)}
 	expected := shop.Expect(orders)
 	if expected.Compare(&result, written); !expected.Exact(result) {
 		t.Errorf("the books that stayed: %+v", result)
 	}
-	if err := clean(t.Context(), chosen, printed[1]+":*"); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, clean(t.Context(), chosen, printed[1]+":*"))
 	if n := chosen.DBSize(t.Context()).Val(); n != 0 {
 		t.Errorf("%d keys after they were taken away", n)
 	}
@@ -180,17 +168,14 @@ func TestDemoOnCluster(t *testing.T) {
 	}
 }
 
-// The keys of all runs lie on the slots of several masters.
-func TestLayoutSpreadsOverCluster(t *testing.T) {
+func TestLayoutSpreadsKeysOverAllMasters(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.SharedCluster(t)
 	keys := newLayout(newNamespace())
 	var masters []string
 	for _, slot := range keys.space.Slots() {
 		node, err := cluster.NodeForSlot(t.Context(), slot)
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		masters = append(masters, node.Addr())
 	}
 	slices.Sort(masters)
@@ -199,17 +184,14 @@ func TestLayoutSpreadsOverCluster(t *testing.T) {
 	}
 }
 
-// Behind TLS and a password, workers are under the same fire.
-func TestDemoOverTLS(t *testing.T) {
+func TestDemoWorksUnderFireOverTLSWithPassword(t *testing.T) {
 	t.Parallel()
 	web := httptest.NewUnstartedServer(nil) // for its certificate
 	web.StartTLS()
 	certificate := web.TLS.Certificates
 	web.Close()
 	srv := miniredis.NewMiniRedis()
-	if err := srv.StartTLS(&tls.Config{Certificates: certificate, MinVersion: tls.VersionTLS12}); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, srv.StartTLS(&tls.Config{Certificates: certificate, MinVersion: tls.VersionTLS12}))
 	t.Cleanup(srv.Close)
 	srv.RequireUserAuth("me", "sesame")
 	orders := someOrders(40)
@@ -228,8 +210,7 @@ func TestDemoOverTLS(t *testing.T) {
 	}
 }
 
-// A server that takes no writes is one that cannot be reached.
-func TestDemoOnReplica(t *testing.T) {
+func TestDemoReportsServerThatTakesNoWrites(t *testing.T) {
 	t.Parallel()
 	_, replica := redistest.WithReplica(t)
 	status, _, stderr := run(t.Context(), "", "demo", "--redis", replica.Addr())
@@ -238,16 +219,13 @@ func TestDemoOnReplica(t *testing.T) {
 	}
 }
 
-// A real month of a real shop, on a real server and on a cluster, as long as it takes.
-func TestRealMonth(t *testing.T) {
+func TestDemoOnRealOrdersEverywhere(t *testing.T) {
 	name := os.Getenv("LUATX_ORDERS")
 	if name == "" || os.Getenv("LUATX_VERIFY") == "" {
 		t.Skip("LUATX_ORDERS does not name a file of orders, or LUATX_VERIFY is not set")
 	}
 	orders, _, err := shop.ReadFile(name, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	kills := (len(orders) - 1) / 25
 	for where, addr := range map[string]string{
 		"embedded": "",

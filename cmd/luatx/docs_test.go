@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 const (
@@ -16,9 +18,7 @@ const (
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(cliDocs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	before, rest, ok := strings.Cut(string(text), cliBegin)
 	_, after, more := strings.Cut(rest, cliEnd)
 	if !ok || !more {
@@ -37,9 +37,7 @@ func TestDocs(t *testing.T) {
 	}
 	all.WriteString("\n" + cliEnd + after)
 	if os.Getenv("LUATX_UPDATE") != "" {
-		if err := os.WriteFile(cliDocs, []byte(all.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, os.WriteFile(cliDocs, []byte(all.String()), 0o600))
 		return
 	}
 	if all.String() != string(text) {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sort"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/cmd/luatx/internal/shop"
+	entryid "github.com/luatx/luatx/internal/group"
 	"github.com/luatx/luatx/stream"
 )
 
@@ -33,12 +32,12 @@ type feeder struct {
 	limit atomic.Int64 // orders
 
 	mu      sync.Mutex
-	entries map[string][]entryID // by stream, in their order
+	entries map[string][]string // ids, by stream, in their order
 	fed     int
 }
 
 func newFeeder(client redis.UniversalClient, keys layout, orders []shop.Order, rate int) *feeder {
-	return &feeder{client: client, keys: keys, orders: orders, rate: rate, entries: map[string][]entryID{}}
+	return &feeder{client: client, keys: keys, orders: orders, rate: rate, entries: map[string][]string{}}
 }
 
 // run writes all orders, or until ctx ends.
@@ -90,37 +89,15 @@ func (f *feeder) write(ctx context.Context, orders []shop.Order) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i, cmd := range cmds {
-		id, err := parseEntryID(cmd.Val())
-		if err != nil {
-			return err
-		}
-		f.entries[keys[i]] = append(f.entries[keys[i]], id)
+		f.entries[keys[i]] = append(f.entries[keys[i]], cmd.Val())
 	}
 	f.fed += len(orders)
 	return nil
 }
 
 // upTo counts the orders in a stream up to an entry, which is how many a group has been given.
-func (f *feeder) upTo(key string, last entryID) int {
+func (f *feeder) upTo(key string, last string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return sort.Search(len(f.entries[key]), func(i int) bool { return last.before(f.entries[key][i]) })
-}
-
-// entryID is the id of a stream's entry.
-type entryID struct{ ms, seq uint64 }
-
-func parseEntryID(text string) (id entryID, err error) {
-	ms, seq, whole := strings.Cut(text, "-")
-	if id.ms, err = strconv.ParseUint(ms, 10, 64); err == nil && whole {
-		id.seq, err = strconv.ParseUint(seq, 10, 64)
-	}
-	if err != nil {
-		return entryID{}, fmt.Errorf("entry id %q: %w", text, err)
-	}
-	return id, nil
-}
-
-func (id entryID) before(other entryID) bool {
-	return id.ms < other.ms || id.ms == other.ms && id.seq < other.seq
+	return sort.Search(len(f.entries[key]), func(i int) bool { return entryid.Compare(last, f.entries[key][i]) < 0 })
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -14,24 +13,35 @@ import (
 	"github.com/luatx/luatx/internal/rekey"
 )
 
-const keysUsage = `luatx keys rename gives keys the names of a luatx.Keyspace, by which all keys of an aggregate share a slot.
+var renameVerb = verb{
+	name: "keys rename", alone: true, short: "give existing keys the names of a luatx.Keyspace",
+	long: `luatx keys rename gives keys the names of a luatx.Keyspace, by which all keys of an aggregate share a slot.
 
     luatx keys rename --redis localhost:6379 --pattern 'account:*' --map 'account:{id}:{part}' --keyspace partitions=16
 
-shows what it would do. With --apply it does it, and can be killed and run again at any point: on one server by
-RENAMENX, to another slot of a cluster by copying, comparing and deleting what has not changed meanwhile. It never
-overwrites. Expiry times, groups and pending entries are kept. What writes to the keys must be stopped.
+shows what it would do. With --apply it renames the keys. You can kill it and run it again at any point. It uses RENAMENX;
+if a new key is in another slot of a cluster, it copies the key, compares both, and deletes the old one unless that has
+changed. It never overwrites a key. Expiry times, groups and pending entries are kept. Stop whatever writes to the keys.
 
 In --map, {id} stands for the aggregate and other {names} for what else tells the keys apart; they become the parts of
 the new name, unless --parts says otherwise: with --parts 'account,{part}' the key account:17:balance becomes
 {17}:account:balance under --keyspace own. A {name} holds no colon, no brace and not the character behind it.
 
 The exit status is 0; 1 where a key could not be renamed: its new name is taken, the map does not know it, or the server
-refused; 2 for wrong flags and a Redis that cannot be reached.
-
-Flags:
-
-`
+refused; 2 for wrong flags and a Redis that cannot be reached.`,
+	flags: func(flags *flag.FlagSet) action {
+		var o keysOptions
+		flags.StringVar(&o.redis, "redis", "", "`address` of the server or the cluster (host:port,…), or its redis:// URL; required")
+		flags.StringVar(&o.pattern, "pattern", "", "which keys, as in 'account:*': a `glob` of SCAN, in quotes; required")
+		flags.StringVar(&o.template, "map", "", "what the old names are made of, as in 'account:{id}:{part}'; required")
+		flags.StringVar(&o.parts, "parts", "", "comma-separated `parts` of the new names behind the aggregate (default the other placeholders, in order)")
+		flags.StringVar(&o.keyspace, "keyspace", "", "partitions=`n` or own, as in the Config of the Transactor; required")
+		flags.StringVar(&o.prefix, "prefix", "", "the keyspace's `prefix`")
+		flags.BoolVar(&o.dryRun, "dry-run", false, "show what there is to do; the default")
+		flags.BoolVar(&o.apply, "apply", false, "rename")
+		return func(ctx context.Context, s *session, _ []string) error { return o.rename(ctx, s.std.out) }
+	},
+}
 
 // keysOptions are the flags of luatx keys rename.
 type keysOptions struct {
@@ -39,104 +49,43 @@ type keysOptions struct {
 	dryRun, apply                                     bool
 }
 
-// keys runs the subcommands of luatx keys and returns the exit status.
-func keys(ctx context.Context, args []string, std standard) int {
-	if len(args) == 0 || args[0] != "rename" {
-		if len(args) > 0 && (args[0] == "-h" || args[0] == "--help" || args[0] == "help") {
-			args = []string{"rename", "-h"}
-		} else {
-			fmt.Fprintln(std.err, "luatx keys: say luatx keys rename or luatx keys compare; their -h lists the flags")
-			return statusUsage
-		}
-	}
-	err := renameKeys(ctx, args[1:], std)
-	if errors.Is(err, flag.ErrHelp) {
-		return statusFine
-	}
-	var left keysLeftError
-	if err != nil && !errors.As(err, &left) { // the report says it
-		fmt.Fprintf(std.err, "luatx keys rename: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
-	}
-	return status(ctx, err)
-}
-
-// keysLeftError says that some keys have their old names.
-type keysLeftError struct{}
-
-func (keysLeftError) Error() string { return "some keys were not renamed" }
-
-func renameKeys(ctx context.Context, args []string, std standard) error {
-	options, err := parseKeysOptions(args, std.out)
-	if err != nil {
-		return err
-	}
-	cfg, err := options.config()
+func (o keysOptions) rename(ctx context.Context, out io.Writer) error {
+	cfg, err := o.config()
 	if err != nil {
 		return usageError{err}
 	}
-	target, err := parseServer(options.redis)
-	if err == nil {
-		target, err = target.probe(ctx)
-	}
+	target, err := reach(ctx, o.redis)
 	if err != nil {
-		return usageError{fmt.Errorf("--redis: %w", err)}
+		return err
 	}
 	client := target.connect()
 	defer func() { _ = client.Close() }() // at the end of its use
 
 	report := keysReport{apply: cfg.Apply}
 	err = rekey.Run(ctx, client, cfg, report.add)
-	report.write(std.out, options.pattern)
+	report.write(out, o.pattern)
 	if err == nil && report.left() > 0 {
-		err = keysLeftError{}
+		err = toldError{errors.New("some keys were not renamed")}
 	}
 	return err
 }
 
-func parseKeysOptions(args []string, out io.Writer) (keysOptions, error) {
-	var o keysOptions
-	var complaint bytes.Buffer
-	flags := flag.NewFlagSet("luatx keys rename", flag.ContinueOnError)
-	flags.SetOutput(&complaint)
-	flags.Usage = func() {}
-	flags.StringVar(&o.redis, "redis", "", "`address` of the server or the cluster (host:port,…), or its redis:// URL; required")
-	flags.StringVar(&o.pattern, "pattern", "", "which keys, as in 'account:*': a `glob` of SCAN; required")
-	flags.StringVar(&o.template, "map", "", "what the old names are made of, as in 'account:{id}:{part}'; required")
-	flags.StringVar(&o.parts, "parts", "", "comma-separated `parts` of the new names behind the aggregate (default the other placeholders, in order)")
-	flags.StringVar(&o.keyspace, "keyspace", "", "partitions=`n` or own, as in the Config of the Transactor; required")
-	flags.StringVar(&o.prefix, "prefix", "", "the keyspace's `prefix`")
-	flags.BoolVar(&o.dryRun, "dry-run", false, "show what there is to do; the default")
-	flags.BoolVar(&o.apply, "apply", false, "rename")
-	err := flags.Parse(args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(out, keysUsage)
-		flags.SetOutput(out)
-		flags.PrintDefaults()
-		return o, err
-	case err != nil:
-		return o, usageError{fmt.Errorf("%w; luatx keys rename -h lists the flags", err)}
-	case flags.NArg() > 0:
-		return o, usageError{fmt.Errorf("unexpected argument %q; put patterns in quotes", flags.Arg(0))}
-	case o.dryRun && o.apply:
-		return o, usageError{errors.New("--dry-run and --apply: say one of them")}
-	}
-	for name, value := range map[string]string{"redis": o.redis, "pattern": o.pattern, "map": o.template, "keyspace": o.keyspace} {
-		if value == "" {
-			return o, usageError{fmt.Errorf("--%s is missing; luatx keys rename -h lists the flags", name)}
+func (o keysOptions) config() (cfg rekey.Config, err error) {
+	for _, required := range [][2]string{{"redis", o.redis}, {"pattern", o.pattern}, {"map", o.template}, {"keyspace", o.keyspace}} {
+		if required[1] == "" {
+			return cfg, fmt.Errorf("--%s is missing; luatx keys rename -h lists the flags", required[0])
 		}
 	}
-	return o, nil
-}
-
-func (o keysOptions) config() (rekey.Config, error) {
+	if o.dryRun && o.apply {
+		return cfg, errors.New("--dry-run and --apply: say one of them")
+	}
 	var parts []string
 	if o.parts != "" {
 		parts = strings.Split(o.parts, ",")
 	}
 	m, err := rekey.ParseMap(o.template, parts...)
 	if err != nil {
-		return rekey.Config{}, fmt.Errorf("--%w", err)
+		return cfg, fmt.Errorf("--%w", err)
 	}
 	keyspace, err := parseKeyspace(o.keyspace, o.prefix)
 	return rekey.Config{Pattern: o.pattern, Map: m, Keyspace: keyspace, Apply: o.apply}, err

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,21 +17,15 @@ func accounts(t *testing.T, client redis.UniversalClient, n int) string {
 	lead := redistest.Tag(t)
 	for i := range n {
 		key := fmt.Sprint(lead, ":", i, ":")
-		if err := client.Set(t.Context(), key+"balance", i, 0).Err(); err != nil {
-			t.Fatal(err)
-		}
-		if err := client.HSet(t.Context(), key+"profile", "name", i).Err(); err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, client.Set(t.Context(), key+"balance", i, 0).Err())
+		redistest.Must(t, client.HSet(t.Context(), key+"profile", "name", i).Err())
 	}
 	return lead
 }
 
-// TestKeysRename walks through what an operator does: a dry run, which is the default, the run, and the same again; with
-// a key that does not fit and a name that is taken.
-func TestKeysRename(t *testing.T) {
+func TestKeysRenamePreviewsRenamesAndReportsWhatDoesNotFit(t *testing.T) {
 	t.Parallel()
-	walk := func(t *testing.T, client redis.UniversalClient, addr string) {
+	onBoth(t, redistest.Shared, func(t *testing.T, client redis.UniversalClient, addr string) {
 		lead := accounts(t, client, 40)
 		args := []string{
 			"keys", "rename", "--redis", addr, "--pattern", lead + ":*", "--map", lead + ":{id}:{part}",
@@ -76,47 +69,5 @@ func TestKeysRename(t *testing.T) {
 		client.Del(t.Context(), lead+":{7}:balance")
 		has(rename(statusFine, "--apply"), "renamed 1", "named right 79")
 		has(rename(statusFine, "--apply"), "renamed 0", "named right 80")
-	}
-	t.Run("server", func(t *testing.T) {
-		t.Parallel()
-		server := redistest.Shared(t)
-		walk(t, server.Client(t), server.Addr())
 	})
-	t.Run("cluster", func(t *testing.T) {
-		t.Parallel()
-		cluster := redistest.SharedCluster(t)
-		walk(t, cluster.Client(t), strings.Join(cluster.Addrs(), ","))
-	})
-}
-
-// TestKeysUsage holds what is said of flags that are wrong or missing, with status 2.
-func TestKeysUsage(t *testing.T) {
-	t.Parallel()
-	fine := "keys rename --redis 127.0.0.1:1 --pattern a:* --map a:{id} --keyspace own"
-	for _, c := range []struct{ args, says string }{
-		{"keys", "luatx keys rename"},
-		{"keys remove", "luatx keys rename"},
-		{"keys rename", "is missing"},
-		{fine, "--redis: "},
-		{fine + " more", `unexpected argument "more"`},
-		{fine + " --dry-run --apply", "say one of them"},
-		{fine + " --nonsense", "-h lists the flags"},
-		{fine + " --map a", "--map \"a\": there is no {id}"},
-		{fine + " --parts {x}", "--parts: {x} is not in the map"},
-		{fine + " --keyspace 16", `--keyspace "16": say own`},
-		{fine + " --keyspace partitions=0", "1 to 16384"},
-		{fine + " --prefix a{b", "holds a brace"},
-		{"keys rename --pattern a:* --map a:{id} --keyspace own", "--redis is missing"},
-	} {
-		status, out, errs := run(context.Background(), "", strings.Fields(c.args)...)
-		if status != statusUsage || out != "" || !strings.Contains(errs, c.says) || strings.Count(errs, "\n") != 1 {
-			t.Errorf("%s: status %d\n%s%s", c.args, status, out, errs)
-		}
-	}
-	for _, args := range []string{"keys -h", "keys rename -h", "keys help"} {
-		status, out, errs := run(context.Background(), "", strings.Fields(args)...)
-		if status != statusFine || errs != "" || !strings.Contains(out, "--pattern 'account:*'") || !strings.Contains(out, "-apply") {
-			t.Errorf("%s: status %d\n%s%s", args, status, out, errs)
-		}
-	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/cmd/luatx/internal/shop"
+	entryid "github.com/luatx/luatx/internal/group"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/stream"
 )
@@ -24,7 +25,7 @@ type observer struct {
 
 // given is how far a group has read its stream.
 type given struct {
-	last    entryID
+	last    string // id
 	pending int64
 }
 
@@ -57,14 +58,9 @@ func (o observer) groups(ctx context.Context, keys []string, name string) (map[s
 			return nil, fmt.Errorf("look at %s: %w", keys[i], err)
 		}
 		for _, info := range infos {
-			if info.Name != name {
-				continue
+			if info.Name == name {
+				found[keys[i]] = given{info.LastDeliveredID, info.Pending}
 			}
-			last, err := parseEntryID(info.LastDeliveredID)
-			if err != nil {
-				return nil, err
-			}
-			found[keys[i]] = given{last, info.Pending}
 		}
 	}
 	return found, nil
@@ -108,11 +104,7 @@ func (o observer) drained(ctx context.Context, key func(tag string) string, name
 	}
 	for i, cmd := range cmds {
 		for _, entry := range cmd.Val() {
-			last, err := parseEntryID(entry.ID)
-			if err != nil {
-				return false, err
-			}
-			if g := groups[keys[i]]; g.pending > 0 || g.last.before(last) {
+			if g := groups[keys[i]]; g.pending > 0 || entryid.Compare(g.last, entry.ID) < 0 {
 				return false, nil
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"reflect"
-	"strconv"
 	"testing"
 	"time"
 
@@ -21,9 +20,7 @@ func newObserver(t *testing.T, mode shop.Mode) (observer, *luatx.Transactor) {
 	t.Helper()
 	client, keys := redistest.Shared(t).Client(t), newLayout(newNamespace())
 	transactor, err := luatx.New(client, keys.config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	return observer{client: client, keys: keys, mode: mode, store: outbox.NewStore(transactor)}, transactor
 }
 
@@ -34,8 +31,7 @@ func wantQuiet(t *testing.T, o observer, want bool, when string) {
 	}
 }
 
-// A run is quiet when what is in the outbox has been published, and what was published has been applied.
-func TestQuiet(t *testing.T) {
+func TestRunIsQuietOnceEventsArePublishedAndApplied(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []shop.Mode{shop.Pipeline, shop.Scripted} {
 		t.Run(string(mode), func(t *testing.T) {
@@ -58,9 +54,7 @@ func TestQuiet(t *testing.T) {
 				return
 			}
 			_, err := transactor.Transact(ctx, "17850", func(tx *luatx.Tx) error { return tx.Emit(luatx.Event{Body: []byte("{}")}) })
-			if err != nil {
-				t.Fatal(err)
-			}
+			redistest.Must(t, err)
 			wantQuiet(t, o, false, "an event is in the outbox")
 		})
 	}
@@ -72,9 +66,7 @@ func TestSettled(t *testing.T) {
 	ctx, orders := t.Context(), shop.BuiltIn(1)
 	fed := newFeeder(o.client, o.keys, orders, 0)
 	fed.limit.Store(int64(len(orders)))
-	if err := fed.run(ctx); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, fed.run(ctx))
 	wantSettled := func(want int, when string) {
 		t.Helper()
 		if n, err := o.settled(ctx, fed); n != want || err != nil {
@@ -99,8 +91,7 @@ func TestSettled(t *testing.T) {
 	}
 }
 
-// The feeder stops at its limit until that is raised, keeps to its rate, and ends with its context.
-func TestFeeder(t *testing.T) {
+func TestFeederKeepsToItsLimitAndRateUntilItsContextEnds(t *testing.T) {
 	t.Parallel()
 	client, keys := redistest.Shared(t).Client(t), newLayout(newNamespace())
 	length := func() (n int64) {
@@ -116,12 +107,7 @@ func TestFeeder(t *testing.T) {
 	go func() { done <- fed.run(ctx) }()
 	for _, limit := range []int64{70, 71, 200} {
 		fed.limit.Store(limit)
-		eventually(t, func() error {
-			if n := length(); n != limit {
-				return errors.New(strconv.FormatInt(n, 10) + " orders are fed")
-			}
-			return nil
-		})
+		redistest.Eventually(t, "as many orders as the limit", func() bool { return length() == limit })
 	}
 	if took := time.Since(start); took < 99*time.Millisecond {
 		t.Errorf("200 orders at 2000 a second took %s", took)
@@ -135,30 +121,7 @@ func TestFeeder(t *testing.T) {
 	}
 }
 
-func TestParseEntryID(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]entryID{"0": {}, "0-0": {}, "17-3": {17, 3}, "18446744073709551615-18446744073709551615": {1<<64 - 1, 1<<64 - 1}} {
-		if id, err := parseEntryID(text); id != want || err != nil {
-			t.Errorf("%s is %v, %v", text, id, err)
-		}
-	}
-	for _, text := range []string{"", "-", "x-1", "1-x", "1-"} {
-		if _, err := parseEntryID(text); err == nil {
-			t.Errorf("%q passes", text)
-		}
-	}
-	ids := []entryID{{0, 0}, {0, 1}, {1, 0}, {2, 1}}
-	for i, a := range ids {
-		for j, b := range ids {
-			if a.before(b) != (i < j) {
-				t.Errorf("%v before %v: %v", a, b, a.before(b))
-			}
-		}
-	}
-}
-
-// The adapters write at once outside of a transaction; what they write is what is read back.
-func TestBooks(t *testing.T) {
+func TestObserverReadsBackWhatTheBooksWrote(t *testing.T) {
 	t.Parallel()
 	o, _ := newObserver(t, shop.Scripted)
 	books, ctx := redisBooks{o.client, o.keys}, t.Context()
@@ -166,9 +129,7 @@ func TestBooks(t *testing.T) {
 		books.Book(ctx, "1", "17850", 250), books.Book(ctx, "2", "17850", -50), books.Book(ctx, "3", shop.Guest, 0),
 		books.Take(ctx, "1", "85123A", 6), books.Take(ctx, "1", "85123A", 6), books.Take(ctx, "2", "85123a", -1),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 	}
 	w, err := o.read(ctx)
 	want := shop.Written{

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -30,11 +31,7 @@ const usage = `luatx commits what a message handler does in Redis as one script 
 
 Usage:
 
-    luatx demo [flags]    sell a shop's orders while workers die and replies are lost;
-                          the three-step way and luatx side by side
-    luatx bench           compare the ways to commit on your own server or cluster
-    luatx keys rename     give existing keys the names of a luatx.Keyspace
-    luatx version         print the version
+%s    luatx version         print the version
     luatx help            print this text
 
 For the operator of a service:
@@ -45,13 +42,16 @@ The exit status is 0 where all is well; 1 where something is not, or is left to 
 --yes and a Redis that cannot be reached; 130 after an interrupt.
 `
 
-// help is usage with the operator's commands.
+// help is usage with the commands.
 func help() string {
-	var list strings.Builder
-	for _, v := range verbs() {
-		fmt.Fprintf(&list, "    luatx %-16s%s\n", v.name, v.short)
+	list := func(verbs []verb) string {
+		var text strings.Builder
+		for _, v := range verbs {
+			fmt.Fprintf(&text, "    luatx %-16s%s\n", v.name, v.short)
+		}
+		return text.String()
 	}
-	return fmt.Sprintf(usage, list.String())
+	return fmt.Sprintf(usage, list(programs), list(verbs()[len(programs):]))
 }
 
 // standard is where a command reads and writes.
@@ -82,26 +82,45 @@ func command(ctx context.Context, args []string, std standard) int {
 	if len(args) > 0 {
 		name, args = args[0], args[1:]
 	}
-	switch name {
-	case "demo":
-		return demo(ctx, args, std)
-	case "bench":
-		return bench(ctx, args, std)
-	case "keys":
-		return keys(ctx, args, std)
-	case workerCommand:
+	switch {
+	case name == workerCommand:
 		return work(std)
-	case "version", "-version", "--version":
+	case strings.TrimLeft(name, "-") == "version":
 		fmt.Fprintln(std.out, version())
 		return statusFine
-	case "help", "-h", "-help", "--help":
+	case slices.Contains(helpWords, name):
 		fmt.Fprint(std.out, help())
 		return statusFine
 	}
-	if len(args) > 0 && (name == "parked" || name == "inbox") {
+	return incomplete(name, args, std)
+}
+
+// helpWords ask for help.
+var helpWords = []string{"help", "-h", "-help", "--help"}
+
+// incomplete is for a word that is no command. It may be the first one of two; then the help is that of all of these.
+func incomplete(name string, args []string, std standard) int {
+	var known []verb
+	var names []string
+	for _, v := range verbs() {
+		if strings.HasPrefix(v.name, name+" ") {
+			known, names = append(known, v), append(names, "luatx "+v.name)
+		}
+	}
+	switch {
+	case len(known) == 0:
+		fmt.Fprintf(std.err, "luatx: unknown command %q; luatx help lists them\n", name)
+		return statusUsage
+	case len(args) > 0 && slices.Contains(helpWords, args[0]):
+		for _, v := range known {
+			flags, _ := v.define(new(place))
+			v.help(flags, std.out)
+		}
+		return statusFine
+	case len(args) > 0:
 		name += " " + args[0]
 	}
-	fmt.Fprintf(std.err, "luatx: unknown command %q; luatx help lists them\n", name)
+	fmt.Fprintf(std.err, "luatx: unknown command %q; say %s\n", name, strings.Join(names, " or "))
 	return statusUsage
 }
 

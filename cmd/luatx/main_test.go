@@ -45,19 +45,13 @@ func ordersFile(t *testing.T, orders []shop.Order) string {
 	var text bytes.Buffer
 	for _, order := range orders {
 		msg, err := order.ToMessage()
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		line, err := msg.MarshalJSON()
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		text.Write(append(line, '\n'))
 	}
 	name := filepath.Join(t.TempDir(), "orders.jsonl")
-	if err := os.WriteFile(name, text.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, os.WriteFile(name, text.Bytes(), 0o600))
 	return name
 }
 
@@ -110,6 +104,11 @@ func TestCommands(t *testing.T) {
 		{"--version", "go1."},
 		{"demo -h", "-kill-every"},
 		{"demo --help", "pipeline mode"},
+		{"bench -h", "-callers"},
+		{"keys -h", "--pattern 'account:*'"},
+		{"keys help", "-apply"},
+		{"keys rename -h", "--pattern 'account:*'"},
+		{"keys rename -h", "-apply"},
 	} {
 		status, stdout, stderr := run(t.Context(), "", strings.Fields(test.args)...)
 		if status != 0 || !strings.Contains(stdout, test.stdout) || stderr != "" {
@@ -121,10 +120,11 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// What the user got wrong is one line and status 2, before anything runs.
-func TestUsageErrors(t *testing.T) {
+func TestWrongUsageIsOneLineAndStatusTwo(t *testing.T) {
 	t.Parallel()
-	empty := ordersFile(t, nil)
+	empty, addr := ordersFile(t, nil), redistest.Shared(t).Addr()
+	there := " --redis " + addr + " --namespace n --keyspace partitions=1"
+	rename := "keys rename --redis 127.0.0.1:1 --pattern a:* --map a:{id} --keyspace own"
 	for _, test := range []struct{ args, stdin, want string }{
 		{"sell", "", `unknown command "sell"`},
 		{"demo now", "", `unexpected argument "now"`},
@@ -142,6 +142,46 @@ func TestUsageErrors(t *testing.T) {
 		{"demo --redis=127.0.0.1:1", "", "127.0.0.1:1"},
 		{"demo --redis=127.0.0.1:1,127.0.0.1:2", "", "127.0.0.1:2"},
 		{"demo --redis=redis://127.0.0.1:1", "", "127.0.0.1:1"},
+		{"bench", "", "--redis is missing"},
+		{"bench --redis localhost:1 --callers 1,0", "", "say numbers from 1 to 1000"},
+		{"bench --redis localhost:1 --tags 0", "", "--tags 0"},
+		{"bench --redis localhost:1 --payload 0", "", "--payload 0"},
+		{"bench --redis localhost:1 --rounds 0", "", "--rounds 0"},
+		{"bench --redis localhost:1 --per 2m", "", "--per 2m0s"},
+		{"bench x", "", `unexpected argument "x"`},
+		{"bench --nosuch", "", "flag provided but not defined: -nosuch"},
+		{"bench --redis nowhere", "", `--redis: "nowhere" is no address`},
+		{"bench --redis 127.0.0.1:1", "", "--redis: the Redis at 127.0.0.1:1: dial tcp"},
+		{"keys", "", "luatx keys rename"},
+		{"keys remove", "", "luatx keys rename"},
+		{"keys rename", "", "is missing"},
+		{"keys rename --pattern a:* --map a:{id} --keyspace own", "", "--redis is missing"},
+		{rename, "", "--redis: "},
+		{rename + " more", "", `unexpected argument "more"`},
+		{rename + " --dry-run --apply", "", "say one of them"},
+		{rename + " --nonsense", "", "-h lists the flags"},
+		{rename + " --map a", "", `--map "a": there is no {id}`},
+		{rename + " --parts {x}", "", "--parts: {x} is not in the map"},
+		{rename + " --keyspace 16", "", `--keyspace "16": say own`},
+		{rename + " --keyspace partitions=0", "", "1 to 16384"},
+		{rename + " --prefix a{b", "", "holds a brace"},
+		{"stats --nonsense", "", "-h lists the flags"},
+		{"stats now", "", `unexpected argument "now"`},
+		{"stats --redis 127.0.0.1:1 --namespace n --keyspace own", "", "--redis: "},
+		{"stats --redis " + addr, "", "--namespace and --keyspace"},
+		{"stats --redis " + addr + " --namespace n --keyspace 16", "", "say own"},
+		{"parked", "", `unknown command "parked"`},
+		{"parked sell", "", `unknown command "parked sell"`},
+		{"parked show" + there, "", "name an id"},
+		{"parked import --as me" + there, "", "name one file"},
+		{"parked import /no/such/file --as me" + there, "", "/no/such/file"},
+		{"inbox show" + there, "", "name one id"},
+		{"inbox forget 1 --as me" + there, "", "--aggregate"},
+		{"inbox forget 1 --aggregate a --as me" + there, "", "--handler"},
+		{"streams --redis " + addr, "", "name a stream"},
+		{"tail --every 0" + there, "", "--every"},
+		{"completion", "", "name one shell"},
+		{"completion tcsh", "", "tcsh"},
 	} {
 		status, stdout, stderr := run(t.Context(), test.stdin, strings.Fields(test.args)...)
 		lines := strings.Split(strings.TrimSpace(stderr), "\n")
@@ -155,8 +195,7 @@ func TestUsageErrors(t *testing.T) {
 	}
 }
 
-// A password does not get into a message.
-func TestErrorsHideThePassword(t *testing.T) {
+func TestErrorsNeverShowThePassword(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{"redis://me:sesame@127.0.0.1:1", "redis://me:sesame@127.0.0.1:1/x", "redis://me:sesame@[::1", "http://me:sesame@127.0.0.1:1"} {
 		status, _, stderr := run(t.Context(), "", "demo", "--redis", url)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -20,31 +19,36 @@ import (
 	"github.com/luatx/luatx/admin"
 )
 
-// verb is one command of the operator.
+// verb is one command.
 type verb struct {
 	name  string // of one or two words
 	args  string // what stands behind the flags
 	short string
 	long  string
-	// anywhere: it needs no namespace and no keyspace; offline: no server either.
-	anywhere, offline bool
-	acts              bool // in the operator's name
-	unnamed           bool // and asks for that name itself
-	limited           bool // by the capacities of the service
-	retaining         bool // for as long as the service does
+	// anywhere: it needs no namespace and no keyspace; offline: no server either; alone: it finds its server itself, and has
+	// none of the common flags.
+	anywhere, offline, alone bool
+	acts                     bool // in the operator's name
+	unnamed                  bool // and asks for that name itself
+	limited                  bool // by the capacities of the service
+	retaining                bool // for as long as the service does
 	// flags defines the verb's own flags and returns what it does.
 	flags func(*flag.FlagSet) action
 }
 
 type action func(ctx context.Context, s *session, args []string) error
 
-// verbs are the operator's commands, in the order of the help.
+// programs are the commands that need no service.
+var programs = []verb{demoVerb, benchVerb}
+
+// verbs are all commands, in the order of the help.
 func verbs() []verb {
 	return slices.Concat(
+		programs,
 		[]verb{statsVerb, drainVerb},
 		parkedVerbs,
 		inboxVerbs,
-		[]verb{compareVerb},
+		[]verb{renameVerb, compareVerb},
 		pauseVerbs,
 		[]verb{auditVerb, tailVerb, streamsVerb, repairVerb, doctorVerb, serveVerb, scriptsVerb, completionVerb},
 	)
@@ -59,6 +63,9 @@ type place struct {
 }
 
 func (p *place) flags(flags *flag.FlagSet, v verb) {
+	if v.alone {
+		return
+	}
 	flags.BoolVar(&p.json, "json", false, "print JSON, an object a line")
 	if v.offline {
 		return
@@ -104,10 +111,13 @@ func operate(ctx context.Context, words []string, std standard) (code int, found
 		return statusFine, true
 	}
 	var told toldError
-	if err != nil && !errors.As(err, &told) && ctx.Err() == nil {
+	switch code = status(ctx, err); {
+	case code == statusInterrupted:
+		fmt.Fprintf(std.err, "luatx %s: interrupted\n", v.name)
+	case err != nil && !errors.As(err, &told):
 		fmt.Fprintf(std.err, "luatx %s: %s\n", v.name, strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
-	return status(ctx, err), true
+	return code, true
 }
 
 func findVerb(words []string) (v verb, rest []string, found bool) {
@@ -125,12 +135,7 @@ type toldError struct{ error }
 
 func (v verb) run(ctx context.Context, args []string, std standard) error {
 	s := &session{std: std}
-	var complaint bytes.Buffer
-	flags := flag.NewFlagSet("luatx "+v.name, flag.ContinueOnError)
-	flags.SetOutput(&complaint)
-	flags.Usage = func() {}
-	s.place.flags(flags, v)
-	do := v.define(flags)
+	flags, do := v.define(&s.place)
 	args, err := interleaved(flags, args)
 	if errors.Is(err, flag.ErrHelp) {
 		v.help(flags, std.out)
@@ -143,7 +148,7 @@ func (v verb) run(ctx context.Context, args []string, std standard) error {
 		return usageError{fmt.Errorf("%w; luatx %s -h lists the flags", err, v.name)}
 	}
 	s.out = newPrinter(std.out, s.json)
-	if !v.offline {
+	if !v.offline && !v.alone {
 		if err := s.connect(ctx, v); err != nil {
 			return usageError{err}
 		}
@@ -152,12 +157,16 @@ func (v verb) run(ctx context.Context, args []string, std standard) error {
 	return errors.Join(do(ctx, s, args), s.out.flush())
 }
 
-// define defines the verb's own flags.
-func (v verb) define(flags *flag.FlagSet) action {
+// define defines the verb's flags, and returns what it does.
+func (v verb) define(p *place) (*flag.FlagSet, action) {
+	flags := flag.NewFlagSet("luatx "+v.name, flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.Usage = func() {}
+	p.flags(flags, v)
 	if v.flags == nil {
-		return completionFlags(flags)
+		return flags, completionFlags(flags)
 	}
-	return v.flags(flags)
+	return flags, v.flags(flags)
 }
 
 // interleaved parses flags before, between and behind arguments.
@@ -188,12 +197,9 @@ func (v verb) help(flags *flag.FlagSet, out io.Writer) {
 
 // connect reaches the server and makes the operator of the service.
 func (s *session) connect(ctx context.Context, v verb) error {
-	target, err := s.target()
-	if err == nil {
-		target, err = target.probe(ctx)
-	}
+	target, err := s.target(ctx)
 	if err != nil {
-		return fmt.Errorf("--redis: %w", err)
+		return err
 	}
 	namespace, keyspace := cmp.Or(s.namespace, os.Getenv("LUATX_NAMESPACE")), cmp.Or(s.keyspace, os.Getenv("LUATX_KEYSPACE"))
 	s.namespace = namespace
@@ -227,17 +233,17 @@ func (s *session) connect(ctx context.Context, v verb) error {
 
 var errAs = errors.New("--as: say who acts, it is recorded")
 
-// target is what --redis says, or the environment.
-func (s *session) target() (server, error) {
+// target is the server that --redis names, or the environment.
+func (s *session) target(ctx context.Context) (server, error) {
 	text := cmp.Or(s.redis, os.Getenv("REDIS_URL"), os.Getenv("REDIS_ADDR"))
 	if text == "" {
 		text = net.JoinHostPort(cmp.Or(os.Getenv("REDIS_HOST"), "127.0.0.1"), cmp.Or(os.Getenv("REDIS_PORT"), "6379"))
 	}
-	target, err := parseServer(text)
-	if !strings.Contains(text, "://") {
-		target.Username, target.Password = os.Getenv("REDIS_USERNAME"), os.Getenv("REDIS_PASSWORD")
-	}
-	return target, err
+	return reach(ctx, text, func(target *server) {
+		if !strings.Contains(text, "://") {
+			target.Username, target.Password = os.Getenv("REDIS_USERNAME"), os.Getenv("REDIS_PASSWORD")
+		}
+	})
 }
 
 // errYes is what stands in the way of what cannot be taken back.

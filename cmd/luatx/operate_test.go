@@ -69,15 +69,21 @@ func lines(class string, ids ...string) string {
 // everywhere runs a test on one server and on a cluster.
 func everywhere(t *testing.T, test func(t *testing.T, client redis.UniversalClient, s site)) {
 	t.Helper()
+	onBoth(t, redistest.Shared, func(t *testing.T, client redis.UniversalClient, addr string) { test(t, client, newSite(t, addr)) })
+}
+
+// onBoth runs a test on one server and on a cluster, and gives it the value of --redis.
+func onBoth(t *testing.T, server func(testing.TB) *redistest.Server, test func(t *testing.T, client redis.UniversalClient, addr string)) {
+	t.Helper()
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
-		server := redistest.Shared(t)
-		test(t, server.Client(t), newSite(t, server.Addr()))
+		single := server(t)
+		test(t, single.Client(t), single.Addr())
 	})
 	t.Run("cluster", func(t *testing.T) {
 		t.Parallel()
 		cluster := redistest.SharedCluster(t)
-		test(t, cluster.Client(t), newSite(t, strings.Join(cluster.Addrs(), ",")))
+		test(t, cluster.Client(t), strings.Join(cluster.Addrs(), ","))
 	})
 }
 
@@ -121,8 +127,7 @@ func TestParkedWalk(t *testing.T) {
 	})
 }
 
-// TestExportToFile holds that an export never overwrites, and comes back as it was.
-func TestExportToFile(t *testing.T) {
+func TestExportNeverOverwritesAndIsImportedUnchanged(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, _ redis.UniversalClient, s site) {
 		s.acts(0, lines("network", "1", "2"), "parked", "import", "-")
@@ -144,9 +149,7 @@ func TestInboxCommands(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, client redis.UniversalClient, s site) {
 		tr, err := luatx.New(client, luatx.Config{Namespace: s.namespace, Keyspace: luatx.Partitions(4).WithPrefix(s.namespace)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		apply := func(want luatx.Outcome) {
 			t.Helper()
 			result, err := tr.Transact(redistest.Soon(t), "a", func(*luatx.Tx) error { return nil }, luatx.WithID("m1"))
@@ -171,15 +174,12 @@ func TestInboxCommands(t *testing.T) {
 	})
 }
 
-// TestRepairCommand holds that looking changes nothing, that fixing needs --yes, and that a retention must be named.
-func TestRepairCommand(t *testing.T) {
+func TestRepairDryRunChangesNothingAndFixNeedsYesAndRetention(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, client redis.UniversalClient, s site) {
 		s.acts(0, lines("network", "1"), "parked", "import", "-")
 		tr, err := luatx.New(client, luatx.Config{Namespace: s.namespace, Keyspace: luatx.Partitions(4).WithPrefix(s.namespace)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		tag, _ := tr.Keyspace().Tag("a")
 		slot := slices.IndexFunc(tr.Keyspace().Tags(), func(other string) bool { return other == tag })
 		pending := link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[slot]).Key("pending")
@@ -195,8 +195,7 @@ func TestRepairCommand(t *testing.T) {
 	})
 }
 
-// TestOtherCommands holds what the commands print that change nothing.
-func TestOtherCommands(t *testing.T) {
+func TestReadingCommandsPrintWhatTheyFind(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, client redis.UniversalClient, s site) {
 		key := "{" + redistest.Tag(t) + "}:in"
@@ -214,8 +213,7 @@ func TestOtherCommands(t *testing.T) {
 	})
 }
 
-// TestTailCommand holds that what is parked appears while it runs.
-func TestTailCommand(t *testing.T) {
+func TestTailPrintsEventsThatAreParkedWhileItRuns(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	s := newSite(t, server.Addr())
@@ -241,8 +239,7 @@ func TestTailCommand(t *testing.T) {
 	}
 }
 
-// TestJSON holds that with --json every line is an object.
-func TestJSON(t *testing.T) {
+func TestEachLineOfJSONOutputIsAnObject(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	s := newSite(t, server.Addr())
@@ -272,39 +269,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// TestOperatorUsage holds what is said of flags that are wrong or missing, with status 2 and in one line.
-func TestOperatorUsage(t *testing.T) {
-	t.Parallel()
-	addr := redistest.Shared(t).Addr()
-	there := " --redis " + addr + " --namespace n --keyspace partitions=1 --as me"
-	for _, c := range []struct{ args, says string }{
-		{"stats --nonsense", "-h lists the flags"},
-		{"stats now", `unexpected argument "now"`},
-		{"stats --redis 127.0.0.1:1 --namespace n --keyspace own", "--redis: "},
-		{"stats --redis " + addr, "--namespace and --keyspace"},
-		{"stats --redis " + addr + " --namespace n --keyspace 16", "say own"},
-		{"parked", `unknown command "parked"`},
-		{"parked sell", `unknown command "parked sell"`},
-		{"parked show" + strings.TrimSuffix(there, " --as me"), "name an id"},
-		{"parked import" + there, "name one file"},
-		{"parked import /no/such/file" + there, "/no/such/file"},
-		{"inbox show" + strings.TrimSuffix(there, " --as me"), "name one id"},
-		{"inbox forget 1" + there, "--aggregate"},
-		{"inbox forget 1 --aggregate a" + there, "--handler"},
-		{"streams --redis " + addr, "name a stream"},
-		{"tail --every 0" + strings.TrimSuffix(there, " --as me"), "--every"},
-		{"completion", "name one shell"},
-		{"completion tcsh", "tcsh"},
-	} {
-		status, out, errs := run(redistest.Soon(t), "", strings.Fields(c.args)...)
-		if status != statusUsage || out != "" || !strings.Contains(errs, c.says) || strings.Count(errs, "\n") != 1 {
-			t.Errorf("%s: status %d\n%s%s", c.args, status, out, errs)
-		}
-	}
-}
-
-// TestEnvironment holds that a service's operator need not repeat where it is.
-func TestEnvironment(t *testing.T) {
+func TestEnvironmentNamesServerAndService(t *testing.T) {
 	addr := redistest.Shared(t).Addr()
 	host, port, _ := strings.Cut(addr, ":")
 	for _, env := range []map[string]string{
@@ -323,8 +288,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// TestCompletion holds that every command and every flag is there.
-func TestCompletion(t *testing.T) {
+func TestCompletionKnowsEveryCommandAndItsFlags(t *testing.T) {
 	t.Parallel()
 	for _, shell := range []string{"bash", "zsh", "fish"} {
 		status, out, errs := run(t.Context(), "", "completion", shell)

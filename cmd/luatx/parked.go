@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/luatx/luatx/internal/acts"
 	"github.com/luatx/luatx/internal/pretty"
 	"github.com/luatx/luatx/outbox"
 )
@@ -68,12 +69,9 @@ run again. The exit status is 1 where some had another body, or found no room.`,
 // filterFlags are those that say which events are meant.
 func filterFlags(flags *flag.FlagSet) *outbox.Filter {
 	var f outbox.Filter
-	flags.StringVar(&f.Aggregate, "aggregate", "", "events of the shard of this aggregate")
-	flags.StringVar(&f.Destination, "destination", "", "events for this destination")
-	flags.StringVar(&f.Type, "type", "", "events of this type")
-	flags.StringVar(&f.Key, "key", "", "events of this ordering key")
-	flags.StringVar(&f.Class, "class", "", "events whose last failure is of this class, as luatx stats names them")
-	flags.StringVar(&f.Text, "text", "", "events whose last failure says this")
+	for _, field := range acts.FilterFields(&f) {
+		flags.StringVar(field.Value, field.Name, "", field.Usage)
+	}
 	flags.DurationVar(&f.OlderThan, "older-than", 0, "events that have been parked for so long")
 	return &f
 }
@@ -126,11 +124,7 @@ func (s *session) parkedShow(ctx context.Context, ids []string, body bool) error
 }
 
 func (s *session) showEvent(e outbox.Event, body bool) {
-	row := newEventRow(e)
-	for _, f := range e.History {
-		f.At = pretty.Time(f.At)
-		row.History = append(row.History, failureRow(f))
-	}
+	row := eventRow{Event: acts.NewEvent(e), History: acts.NewHistory(e)}
 	if body && len(e.Body) > 0 {
 		raw := json.RawMessage(e.Body)
 		if !json.Valid(raw) {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/luatx/luatx/internal/acts"
 	"github.com/luatx/luatx/outbox"
 )
 
@@ -89,45 +90,19 @@ func discardFlags(flags *flag.FlagSet) action {
 	}
 }
 
-// discardBatch is how many events are discarded at a time.
-const discardBatch = 500
-
 // discard counts what the filter means, and removes it where that is confirmed.
 func (s *session) discard(ctx context.Context, f outbox.Filter, reason string, yes bool) error {
-	store, classes, bySlot := s.operator.Outbox(), map[string]int{}, map[int][]string{}
-	matched, done := 0, 0
+	classes, matched, done := map[string]int{}, 0, 0
 	count := s.progress("discarded", 0)
 	defer count.end()
-	flush := func(n int) error {
-		ids := bySlot[n]
-		delete(bySlot, n)
-		answers, err := store.Discard(ctx, n, reason, ids...)
+	failed := acts.Discarding{Filter: f, Reason: reason, DryRun: !yes, Step: func(events []outbox.Event, answers outbox.Answers) {
+		for _, e := range events {
+			classes[e.Class]++
+		}
+		matched += len(events)
 		done += answers.Done()
 		count.add(answers.Done())
-		return err
-	}
-	var failed error
-	for e, err := range store.Parked(ctx, f) {
-		if err != nil && e.ID == "" {
-			failed = err
-			break
-		}
-		matched++
-		classes[e.Class]++
-		if !yes {
-			continue
-		}
-		if bySlot[e.Slot] = append(bySlot[e.Slot], e.ID); len(bySlot[e.Slot]) == discardBatch {
-			if failed = flush(e.Slot); failed != nil {
-				break
-			}
-		}
-	}
-	for n := range maps.Clone(bySlot) {
-		if failed == nil {
-			failed = flush(n)
-		}
-	}
+	}}.Run(ctx, s.operator.Outbox())
 	s.out.row(map[string]any{"dry_run": !yes, "matched": matched, "discarded": done, "classes": classes},
 		"MATCHED DISCARDED CLASSES", matched, done, outcomes(classes))
 	switch {

@@ -6,8 +6,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestPauseCommands holds that a destination is paused and resumed from a terminal, that others see it, and who did it.
-func TestPauseCommands(t *testing.T) {
+func TestPauseAndResumeShowInStatsAndAudit(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(_ *testing.T, _ redis.UniversalClient, s site) {
 		s.has(s.acts(0, "", "pause"), "nothing is paused")

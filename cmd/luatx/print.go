@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/luatx/luatx/internal/pretty"
+	"github.com/luatx/luatx/internal/acts"
 	"github.com/luatx/luatx/outbox"
 )
 
@@ -100,45 +100,18 @@ func plain(text string) string {
 	}, text)
 }
 
-// eventRow is an event as JSON.
+// eventRow is the JSON of one event. Its further fields are shown only if a single event is asked for.
 type eventRow struct {
-	Slot        int              `json:"slot"`
-	ID          string           `json:"id"`
-	State       outbox.State     `json:"state"`
-	At          time.Time        `json:"at,omitzero"`
-	Attempts    int              `json:"attempts"`
-	Destination string           `json:"destination,omitempty"`
-	Type        string           `json:"type,omitempty"`
-	Key         string           `json:"key,omitempty"`
-	Class       string           `json:"class,omitempty"`
-	Error       string           `json:"error,omitempty"`
-	Erased      bool             `json:"erased,omitempty"`
-	History     []failureRow     `json:"history,omitempty"`
-	Body        *json.RawMessage `json:"body,omitempty"`
-}
+	acts.Event
 
-type failureRow struct {
-	At      time.Time `json:"at"`
-	Attempt int       `json:"attempt"`
-	Class   string    `json:"class"`
-	Text    string    `json:"text"`
-}
-
-func newEventRow(e outbox.Event) eventRow {
-	row := eventRow{
-		Slot: e.Slot, ID: e.ID, State: e.State, At: pretty.Time(e.At), Attempts: e.Attempts, Destination: e.Destination, Key: e.Key,
-		Class: e.Class, Error: e.Error, Erased: e.Erased,
-	}
-	if e.Message != nil {
-		row.Type = e.Message.Type()
-	}
-	return row
+	History []acts.Failure   `json:"history,omitempty"`
+	Body    *json.RawMessage `json:"body,omitempty"`
 }
 
 const eventColumns = "SLOT ID STATE AT ATTEMPTS DESTINATION TYPE CLASS ERROR"
 
 func (p *printer) event(e outbox.Event) {
-	row := newEventRow(e)
+	row := acts.NewEvent(e)
 	p.row(row, eventColumns, row.Slot, row.ID, row.State, when(row.At), row.Attempts, row.Destination, row.Type, row.Class, cut(row.Error))
 }
 

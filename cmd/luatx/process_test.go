@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -22,41 +23,16 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-const patience = 30 * time.Second
-
-// eventually waits until check returns nil.
-func eventually(t *testing.T, check func() error) {
-	t.Helper()
-	ticker := time.NewTicker(10 * time.Millisecond)
-	defer ticker.Stop()
-	deadline := time.After(patience)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ticker.C:
-		case <-deadline:
-			t.Fatalf("still, after %s: %v", patience, err)
-		}
-	}
-}
-
 // program starts the program itself, on a server, with more orders than it will get done.
 func program(t *testing.T, addr string) (cmd *exec.Cmd, stderr *bytes.Buffer) {
 	t.Helper()
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	cmd = exec.Command(exe, "demo", "--mode", "scripted", "--rate", "5", "--redis", addr)
 	cmd.Env = append(os.Environ(), asMain+"=1", "TMPDIR="+t.TempDir()) // a killed one leaves its log
 	stderr = new(bytes.Buffer)
 	cmd.Stderr = stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill() }) // it has ended, else the test has failed
 	return cmd, stderr
 }
@@ -65,17 +41,11 @@ func program(t *testing.T, addr string) (cmd *exec.Cmd, stderr *bytes.Buffer) {
 // system does not tell.
 func workersOf(t *testing.T, cmd *exec.Cmd, client *redis.Client) (pids []int) {
 	t.Helper()
-	eventually(t, func() error {
-		keys, err := client.Keys(t.Context(), "luatx-demo-*:applied").Result()
-		if err == nil && len(keys) == 0 {
-			err = errors.New("nothing is applied")
-		}
-		return err
+	redistest.Eventually(t, "orders to be applied", func() bool {
+		return len(client.Keys(t.Context(), "luatx-demo-*:applied").Val()) > 0
 	})
 	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", cmd.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	for _, list := range lists {
 		text, err := os.ReadFile(list)
 		if err != nil && !errors.Is(err, os.ErrNotExist) { // a thread that has ended
@@ -83,9 +53,7 @@ func workersOf(t *testing.T, cmd *exec.Cmd, client *redis.Client) (pids []int) {
 		}
 		for field := range strings.FieldsSeq(string(text)) {
 			pid, err := strconv.Atoi(field)
-			if err != nil {
-				t.Fatal(err)
-			}
+			redistest.Must(t, err)
 			pids = append(pids, pid)
 		}
 	}
@@ -98,27 +66,21 @@ func workersOf(t *testing.T, cmd *exec.Cmd, client *redis.Client) (pids []int) {
 // wantGone waits until no process of the ids is a worker any more.
 func wantGone(t *testing.T, pids []int) {
 	t.Helper()
-	eventually(t, func() error {
-		for _, pid := range pids {
+	redistest.Eventually(t, "the workers to end", func() bool {
+		return !slices.ContainsFunc(pids, func(pid int) bool {
 			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-			if err == nil && bytes.Contains(text, []byte(workerCommand)) {
-				return fmt.Errorf("worker %d is alive", pid)
-			}
-		}
-		return nil
+			return err == nil && bytes.Contains(text, []byte(workerCommand))
+		})
 	})
 }
 
-// An interrupted demo leaves nothing behind: no key, no process.
-func TestInterrupted(t *testing.T) {
+func TestInterruptedDemoLeavesNoKeyAndNoProcess(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Single(t, redistest.Own())
 	cmd, stderr := program(t, srv.Addr())
 	client := srv.Client(t)
 	workers := workersOf(t, cmd, client)
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, cmd.Process.Signal(os.Interrupt))
 	err := cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != statusInterrupted {
 		t.Errorf("it ended with %d, %v: %s", code, err, stderr)
@@ -132,15 +94,12 @@ func TestInterrupted(t *testing.T) {
 	wantGone(t, workers)
 }
 
-// Workers do not outlive a demo that was killed.
-func TestKilled(t *testing.T) {
+func TestWorkersDoNotOutliveAKilledDemo(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Single(t, redistest.Own())
 	cmd, _ := program(t, srv.Addr())
 	workers := workersOf(t, cmd, srv.Client(t))
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, cmd.Process.Kill())
 	_ = cmd.Wait() // it was killed
 	wantGone(t, workers)
 }
@@ -148,9 +107,7 @@ func TestKilled(t *testing.T) {
 func testLog(t *testing.T) *os.File {
 	t.Helper()
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	t.Cleanup(func() { _ = log.Close() })
 	return log
 }
@@ -159,14 +116,11 @@ func testConfig(addr string) workerConfig {
 	return workerConfig{Server: server{Addrs: []string{addr}}, Namespace: newNamespace(), Mode: shop.Scripted}
 }
 
-// Workers that cannot work end the run, with what they had to say.
-func TestCrewThatFails(t *testing.T) {
+func TestWorkersThatCannotWorkEndTheRunWithTheirLog(t *testing.T) {
 	t.Parallel()
 	log := testLog(t)
 	crew, err := startCrew(3, testConfig("127.0.0.1:1"), log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	if err := <-crew.failed; !strings.Contains(err.Error(), "a worker ended by itself: exit status 1") {
 		t.Errorf("the crew failed with %v", err)
 	}
@@ -179,32 +133,25 @@ func TestCrewThatFails(t *testing.T) {
 	}
 }
 
-// A killed worker is replaced by another process; the rest end by themselves when they are told to.
-func TestCrew(t *testing.T) {
+func TestKilledWorkerIsReplacedAndOthersEndWhenStopped(t *testing.T) {
 	t.Parallel()
 	log := testLog(t)
 	crew, err := startCrew(2, testConfig(redistest.Shared(t).Addr()), log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	t.Cleanup(func() {
 		if err := crew.stop(0); err != nil {
 			t.Error(err)
 		}
 	})
 	victim, other := crew.members[1], crew.members[0]
-	if err := crew.kill(t.Context(), 1); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, crew.kill(t.Context(), 1))
 	if status := victim.cmd.ProcessState; status.Success() || crew.members[1] == victim || crew.members[0] != other {
 		t.Errorf("the victim ended with %v", status)
 	}
 	for _, m := range crew.members {
 		<-m.ready
 	}
-	if err := crew.stop(patience); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, crew.stop(30*time.Second))
 	for i, m := range crew.members {
 		if !m.cmd.ProcessState.Success() {
 			t.Errorf("worker %d ended with %v", i, m.cmd.ProcessState)
@@ -220,8 +167,7 @@ func TestCrew(t *testing.T) {
 	}
 }
 
-// A kill waits for the victim to be ready and then to begin with an invoice, but not for ever.
-func TestAwaitBusy(t *testing.T) {
+func TestKillWaitsForBusyVictimButNotForEver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := &member{ready: make(chan struct{}), busy: make(chan struct{}, 1), done: make(chan struct{})}
@@ -251,13 +197,10 @@ func TestAwaitBusy(t *testing.T) {
 	})
 }
 
-// A worker without a configuration says so.
-func TestWorkerWithoutConfig(t *testing.T) {
+func TestWorkerReportsMissingConfiguration(t *testing.T) {
 	t.Parallel()
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	cmd := exec.Command(exe, workerCommand)
 	cmd.Stdin = strings.NewReader("nothing of use")
 	text, err := cmd.CombinedOutput()
@@ -266,14 +209,11 @@ func TestWorkerWithoutConfig(t *testing.T) {
 	}
 }
 
-// The stopwatch's notes, and lines that a kill has cut off.
-func TestCrewReadsNotes(t *testing.T) {
+func TestCrewReadsNotesAndIgnoresLinesThatAKillCutOff(t *testing.T) {
 	t.Parallel()
 	c := &crew{failed: make(chan error, 1)}
 	m := &member{cmd: exec.Command(os.Args[0], "-test.run=^$"), ready: make(chan struct{}), busy: make(chan struct{}, 1), done: make(chan struct{}), leaving: true}
-	if err := m.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, m.cmd.Start())
 	r, w := io.Pipe()
 	go c.watch(m, r)
 	out := &notes{out: json.NewEncoder(w)}

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// TestProgress holds what is shown of long work, how often, and that nothing of it is left.
-func TestProgress(t *testing.T) {
+func TestProgressIsDrawnRarelyAndWipedAtTheEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

@@ -47,9 +47,7 @@ func TestServeAnswersBesideSlowConnections(t *testing.T) {
 	if err == nil {
 		err = program.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	t.Cleanup(func() {
 		_ = program.Process.Signal(os.Interrupt)
 		_ = program.Wait()
@@ -62,9 +60,7 @@ func TestServeAnswersBesideSlowConnections(t *testing.T) {
 	address := strings.TrimSuffix(strings.TrimPrefix(told.URL, "http://"), "/")
 	for i := range 300 {
 		conn, err := (&net.Dialer{}).DialContext(redistest.Soon(t), "tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
 		all := slowRequests(told.Password)
 		_, _ = io.WriteString(conn, all[i%len(all)]) // the server may have closed it

@@ -44,18 +44,14 @@ func (s site) served(words ...string) (url, password string, stop func()) {
 func fetch(t *testing.T, method, url, token, body string) int {
 	t.Helper()
 	r, err := http.NewRequestWithContext(redistest.Soon(t), method, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	r.Header.Set("Content-Type", "application/json")
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	reply, err := client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	defer reply.Body.Close() //nolint:errcheck // it was only read
 	_, _ = io.Copy(io.Discard, reply.Body)
 	return reply.StatusCode
@@ -91,9 +87,7 @@ func TestServe(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	write := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	const alice, bob = "0123456789abcdef", "fedcba9876543210"
 	write("# who may come\n\nalice retry " + alice + "\nbob view " + bob + "\n")
@@ -142,9 +136,7 @@ func TestTokenFileRefusesDuplicateSecrets(t *testing.T) {
 	t.Parallel()
 	const secret = "0123456789abcdef"
 	file := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(file, []byte("alice view "+secret+"\nbob purge "+secret+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, os.WriteFile(file, []byte("alice view "+secret+"\nbob purge "+secret+"\n"), 0o600))
 	_, err := readIdentities([]string{file})
 	if err == nil || !strings.Contains(err.Error(), "alice") || !strings.Contains(err.Error(), "bob") || strings.Contains(err.Error(), secret) {
 		t.Errorf("%v", err)

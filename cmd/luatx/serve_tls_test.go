@@ -40,14 +40,8 @@ func newAuthority(t *testing.T) authority {
 // issue makes a certificate, signed by another or by itself, and writes it into files.
 func (a authority) issue(name string, parent *x509.Certificate, by *ecdsa.PrivateKey) (pair tls.Certificate, certFile, keyFile string) {
 	a.t.Helper()
-	check := func(err error) {
-		a.t.Helper()
-		if err != nil {
-			a.t.Fatal(err)
-		}
-	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	check(err)
+	redistest.Must(a.t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour),
 		NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, BasicConstraintsValid: true, IsCA: parent == nil,
@@ -58,14 +52,14 @@ func (a authority) issue(name string, parent *x509.Certificate, by *ecdsa.Privat
 		parent, by = template, key
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, by)
-	check(err)
+	redistest.Must(a.t, err)
 	leaf, err := x509.ParseCertificate(der)
-	check(err)
+	redistest.Must(a.t, err)
 	private, err := x509.MarshalPKCS8PrivateKey(key)
-	check(err)
+	redistest.Must(a.t, err)
 	certFile, keyFile = filepath.Join(a.dir, name+".pem"), filepath.Join(a.dir, name+".key")
-	check(os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
-	check(os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
+	redistest.Must(a.t, os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+	redistest.Must(a.t, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, certFile, keyFile
 }
 
@@ -103,9 +97,7 @@ func TestServeTLSAndClientCertificates(t *testing.T) {
 	stranger, _, _ := newAuthority(t).issue("alice", nil, nil)
 	const secret = "0123456789abcdef"
 	file := filepath.Join(ca.dir, "tokens")
-	if err := os.WriteFile(file, []byte("alice view certificate\nbob view+payloads "+secret+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, os.WriteFile(file, []byte("alice view certificate\nbob view+payloads "+secret+"\n"), 0o600))
 	url, password, stop := s.served("--tls-cert", certFile, "--tls-key", keyFile, "--client-ca", ca.file, "--token-file", file)
 	if password != "" || url[:8] != "https://" {
 		t.Errorf("it prints %s and the password %q", url, password)
@@ -130,9 +122,7 @@ func TestServeTLSAndClientCertificates(t *testing.T) {
 	}
 	_, renewedFile, renewedKey := ca.issue("renewed", ca.cert, ca.key)
 	for from, to := range map[string]string{renewedKey: keyFile, renewedFile: certFile} {
-		if err := os.Rename(from, to); err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, os.Rename(from, to))
 	}
 	redistest.Eventually(t, "the renewed certificate", func() bool {
 		_, name, err := ca.get(url+"livez", "", nil)
@@ -146,9 +136,7 @@ func TestServeRefusesIncompleteTLS(t *testing.T) {
 	redistest.Need(t)
 	s, ca := newSite(t, redistest.Shared(t).Addr()), newAuthority(t)
 	file := filepath.Join(ca.dir, "tokens")
-	if err := os.WriteFile(file, []byte("alice view certificate\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, os.WriteFile(file, []byte("alice view certificate\n"), 0o600))
 	for want, words := range map[string][]string{
 		"--tls-key":          {"--tls-cert", ca.file},
 		"--client-ca needs":  {"--client-ca", ca.file},

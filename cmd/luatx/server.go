@@ -108,6 +108,21 @@ func (s server) dialer() func(ctx context.Context, network, addr string) (net.Co
 	}
 }
 
+// reach returns the server that a value of --redis names, once an address of it answers.
+func reach(ctx context.Context, text string, change ...func(*server)) (server, error) {
+	s, err := parseServer(text)
+	for _, f := range change {
+		f(&s)
+	}
+	if err == nil {
+		s, err = s.probe(ctx)
+	}
+	if err != nil {
+		return s, usageError{fmt.Errorf("--redis: %w", err)}
+	}
+	return s, nil
+}
+
 // probe looks for an address that answers and asks whether it belongs to a cluster.
 func (s server) probe(ctx context.Context) (server, error) {
 	var errs []error
@@ -164,6 +179,14 @@ func (s server) nodes(ctx context.Context, client redis.UniversalClient) ([]stri
 	})
 	slices.Sort(addrs)
 	return slices.Compact(addrs), err
+}
+
+// eachMaster calls f for every master of a cluster, or for the one server.
+func eachMaster(ctx context.Context, client redis.UniversalClient, f func(context.Context, redis.Cmdable) error) error {
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return f(ctx, node) })
+	}
+	return f(ctx, client)
 }
 
 // embed starts a server in this process.

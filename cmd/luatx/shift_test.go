@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/luatx/luatx/cmd/luatx/internal/shop"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // newTestShift is one without workers: nothing is ever handled.
@@ -22,8 +23,7 @@ func newTestShift(t *testing.T, options shop.Options) *shift {
 	}, o, &crew{failed: make(chan error, 1)})
 }
 
-// What ends a run before its time is what it ends with.
-func TestShiftEnds(t *testing.T) {
+func TestShiftEndsWithTheCauseOfItsEnd(t *testing.T) {
 	t.Parallel()
 	sick := errors.New("sick")
 	for name, test := range map[string]struct {
@@ -39,9 +39,7 @@ func TestShiftEnds(t *testing.T) {
 			if err == nil {
 				err = s.job.client.Set(t.Context(), s.job.keys.orders(tag), "no stream", 0).Err()
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			redistest.Must(t, err)
 		}, "WRONGTYPE"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -57,8 +55,7 @@ func TestShiftEnds(t *testing.T) {
 	}
 }
 
-// Orders wait for the kill before them, and for its victim to be at work.
-func TestShiftAllows(t *testing.T) {
+func TestOrdersWaitForTheKillBeforeThemAndItsVictim(t *testing.T) {
 	t.Parallel()
 	s := newTestShift(t, shop.Options{KillEvery: 100, Workers: 1})
 	victim := &member{ready: make(chan struct{}), done: make(chan struct{})}
@@ -106,7 +103,7 @@ func TestStatus(t *testing.T) {
 	}{
 		{t.Context(), nil, statusFine},
 		{ended, nil, statusFine},
-		{t.Context(), inexactError{}, statusInexact},
+		{t.Context(), errInexact, statusInexact},
 		{t.Context(), errTooLong, statusInexact},
 		{t.Context(), usageError{errTooLong}, statusUsage},
 		{t.Context(), errors.Join(errTooLong, usageError{errTooLong}), statusUsage},

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"mime"
 	"strconv"
 	"strings"
@@ -267,27 +266,12 @@ func nativeValue(value any) (any, error) {
 		return v, nil
 	case []byte:
 		return base64.StdEncoding.EncodeToString(v), nil
-	case int:
-		return int64(v), nil
-	case int8:
-		return int64(v), nil
-	case int16:
-		return int64(v), nil
-	case int32:
-		return int64(v), nil
-	case int64:
-		return v, nil
-	case byte:
-		return int64(v), nil
-	case uint16:
-		return int64(v), nil
-	case uint32:
-		return int64(v), nil
-	case uint64:
-		if v > math.MaxInt64 {
-			return json.Number(strconv.FormatUint(v, 10)), nil
+	case int, int8, int16, int32, int64, uint8, uint16, uint32, uint64:
+		text := fmt.Sprint(v)
+		if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+			return n, nil
 		}
-		return int64(v), nil
+		return json.Number(text), nil
 	case float32, float64:
 		return fmt.Sprint(v), nil
 	case time.Time:

@@ -8,6 +8,8 @@ import (
 	"net"
 	"sync"
 	"testing"
+
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // frame is one of AMQP; its payload begins, where it is a method, with class and method.
@@ -53,7 +55,7 @@ type pair struct {
 func startProxy(t testing.TB, target string) *proxy {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	must(t, err)
+	redistest.Must(t, err)
 	p := &proxy{listener: listener, target: target, pairs: map[*pair]bool{}}
 	p.running.Go(p.accept)
 	t.Cleanup(func() {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/luatx/luatx/contrib/amqp"
 	"github.com/luatx/luatx/contrib/amqp/internal/rabbit"
+	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/luatxtest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/relay"
@@ -83,7 +84,7 @@ func TestAnswers(t *testing.T) {
 		},
 	})
 	filling := event("filling", "destination", "/"+full)
-	must(t, errors.Join(p.Publish(soon(t), []*message.RawMessage{filling})...))
+	redistest.Must(t, errors.Join(p.Publish(soon(t), []*message.RawMessage{filling})...))
 	events := []*message.RawMessage{
 		event("a", "destination", "/"+good),
 		event("unroutable", "destination", "/none"),
@@ -149,7 +150,7 @@ func TestProperties(t *testing.T) {
 	in := collect(t, node, q)
 	p := newPublisher(t, amqp.PublisherConfig{URL: rabbit.URL(node.Addr())})
 	e := event("id-1", "destination", q, "correlationid", "c1", "datacontenttype", "application/json", "time", "2026-07-01T12:00:00.25+02:00")
-	must(t, errors.Join(p.Publish(soon(t), []*message.RawMessage{e})...))
+	redistest.Must(t, errors.Join(p.Publish(soon(t), []*message.RawMessage{e})...))
 	eventually(t, "it to arrive", func() bool { return len(in.received()) == 1 })
 	d := in.raw[0]
 	if d.DeliveryMode != amqp091.Persistent || d.MessageId != "id-1" || d.Type != "order.placed" || d.CorrelationId != "c1" || d.ContentType != "application/json" || d.Timestamp.Unix() != 1782900000 {
@@ -168,7 +169,7 @@ func TestNoMandatory(t *testing.T) {
 	t.Parallel()
 	node := rabbit.Shared(t)
 	p := newPublisher(t, amqp.PublisherConfig{URL: rabbit.URL(node.Addr()), NoMandatory: true, Exchange: "amq.topic"})
-	must(t, errors.Join(p.Publish(soon(t), []*message.RawMessage{event("1", "destination", "a.b")})...))
+	redistest.Must(t, errors.Join(p.Publish(soon(t), []*message.RawMessage{event("1", "destination", "a.b")})...))
 }
 
 // TestUnconfirmed holds that nothing counts as sent without a confirm, though the broker has it.
@@ -219,7 +220,7 @@ func TestUnconfirmed(t *testing.T) {
 		}
 	}
 	proxy.on(nil)
-	must(t, errors.Join(p.Publish(soon(t), batch)...))
+	redistest.Must(t, errors.Join(p.Publish(soon(t), batch)...))
 }
 
 // TestBlocked holds that a broker which blocks publishers is an outage, that ends.
@@ -231,13 +232,13 @@ func TestBlocked(t *testing.T) {
 	publish := func() error {
 		return errors.Join(p.Publish(soon(t), []*message.RawMessage{event("1", "destination", q)})...)
 	}
-	must(t, publish())
-	must(t, proxy.inject(blockedFrame))
+	redistest.Must(t, publish())
+	redistest.Must(t, proxy.inject(blockedFrame))
 	eventually(t, "the outage", func() bool {
 		err := publish()
 		return errors.Is(err, amqp.ErrBlocked) && errors.Is(err, relay.ErrUnavailable)
 	})
-	must(t, proxy.inject(unblockedFrame))
+	redistest.Must(t, proxy.inject(unblockedFrame))
 	eventually(t, "its end", func() bool { return publish() == nil })
 
 	var once sync.Once
@@ -276,7 +277,7 @@ func TestConnectErrors(t *testing.T) {
 		t.Errorf("a connection with a Recovery: %v", err)
 	}
 	closed := newPublisher(t, amqp.PublisherConfig{URL: rabbit.URL(node.Addr())})
-	must(t, closed.Close())
+	redistest.Must(t, closed.Close())
 	if err := errors.Join(closed.Publish(soon(t), []*message.RawMessage{event("1", "destination", "x")})...); !errors.Is(err, amqp.ErrClosed) {
 		t.Errorf("closed: %v", err)
 	}
@@ -296,26 +297,26 @@ func TestPowerCut(t *testing.T) {
 	t.Parallel()
 	rabbit.Need(t)
 	node, err := rabbit.Start(t.Context())
-	must(t, err)
-	t.Cleanup(func() { must(t, node.Close()) })
+	redistest.Must(t, err)
+	t.Cleanup(func() { redistest.Must(t, node.Close()) })
 	q := lasting(t, node)
 	p := newPublisher(t, amqp.PublisherConfig{URL: rabbit.URL(node.Addr())})
 	var events []*message.RawMessage
 	for i := range 100 {
 		events = append(events, event(fmt.Sprint("event-", i), "destination", q))
 	}
-	must(t, errors.Join(p.Publish(soon(t), events)...))
+	redistest.Must(t, errors.Join(p.Publish(soon(t), events)...))
 	sub := newSubscriber(t, amqp.SubscriberConfig{URL: rabbit.URL(node.Addr()), Queue: q})
 	in, stop := subscribe(t, sub)
 	defer stop()
 	first := <-in
-	must(t, node.Kill())
+	redistest.Must(t, node.Kill())
 	for _, err := range p.Publish(soon(t), events[:1]) {
 		if !errors.Is(err, relay.ErrUnavailable) {
 			t.Errorf("the broker is dead: %v", err)
 		}
 	}
-	must(t, node.Run(t.Context()))
+	redistest.Must(t, node.Run(t.Context()))
 	first.Ack() // of a connection that is gone
 	seen := map[string]bool{}
 	for len(seen) < len(events) {
@@ -327,7 +328,7 @@ func TestPowerCut(t *testing.T) {
 			t.Fatalf("%d of %d events are there", len(seen), len(events))
 		}
 	}
-	must(t, errors.Join(p.Publish(soon(t), events[:1])...))
+	redistest.Must(t, errors.Join(p.Publish(soon(t), events[:1])...))
 }
 
 // lasting declares a queue that has outlived a kill of the broker. One that was declared just before may be forgotten, with
@@ -336,15 +337,15 @@ func lasting(t *testing.T, node *rabbit.Node) string {
 	t.Helper()
 	channel := func() *amqp091.Channel {
 		conn, err := amqp091.Dial(rabbit.URL(node.Addr()))
-		must(t, err)
+		redistest.Must(t, err)
 		ch, err := conn.Channel()
-		must(t, err)
+		redistest.Must(t, err)
 		return ch
 	}
 	for {
 		name := queue(t, channel(), nil)
-		must(t, node.Kill())
-		must(t, node.Run(t.Context()))
+		redistest.Must(t, node.Kill())
+		redistest.Must(t, node.Run(t.Context()))
 		if _, err := channel().QueueDeclarePassive(name, true, false, false, false, nil); err == nil {
 			return name
 		}

@@ -78,9 +78,7 @@ func (c SubscriberConfig) withDefaults() SubscriberConfig {
 	if c.Unmarshal == nil {
 		c.Unmarshal = Unmarshal
 	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c
 }
 

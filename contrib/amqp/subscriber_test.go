@@ -1,11 +1,12 @@
 package amqp_test
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,17 +15,17 @@ import (
 
 	"github.com/luatx/luatx/contrib/amqp"
 	"github.com/luatx/luatx/contrib/amqp/internal/rabbit"
+	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
 )
 
 func newSubscriber(t testing.TB, cfg amqp.SubscriberConfig) *amqp.Subscriber {
 	t.Helper()
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	cfg.Reconnect = message.Backoff{Base: time.Millisecond, Max: 20 * time.Millisecond}
 	sub, err := amqp.NewSubscriber(cfg)
-	must(t, err)
+	redistest.Must(t, err)
 	return sub
 }
 
@@ -33,10 +34,10 @@ func subscribe(t testing.TB, sub *amqp.Subscriber) (in <-chan *message.RawMessag
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	in, err := sub.Subscribe(ctx)
-	must(t, err)
+	redistest.Must(t, err)
 	stop = sync.OnceFunc(func() {
 		cancel()
-		must(t, sub.Wait(soon(t)))
+		redistest.Must(t, sub.Wait(soon(t)))
 	})
 	t.Cleanup(cancel)
 	return in, stop
@@ -44,21 +45,7 @@ func subscribe(t testing.TB, sub *amqp.Subscriber) (in <-chan *message.RawMessag
 
 func send(t testing.TB, ch *amqp091.Channel, queue string, m amqp091.Publishing) {
 	t.Helper()
-	must(t, ch.PublishWithContext(t.Context(), "", queue, true, false, m))
-}
-
-func next(t testing.TB, in <-chan *message.RawMessage) *message.RawMessage {
-	t.Helper()
-	select {
-	case msg, ok := <-in:
-		if !ok {
-			t.Fatal("the subscription has ended")
-		}
-		return msg
-	case <-time.After(time.Minute):
-		t.Fatal("no message came")
-	}
-	return nil
+	redistest.Must(t, ch.PublishWithContext(t.Context(), "", queue, true, false, m))
 }
 
 func TestSubscriber(t *testing.T) {
@@ -128,7 +115,7 @@ func TestWithoutDeadLetters(t *testing.T) {
 	node := rabbit.Shared(t)
 	ch := admin(t, node)
 	q := queue(t, ch, nil)
-	var log lockedBuffer
+	var log rig.Lines
 	sub := newSubscriber(t, amqp.SubscriberConfig{
 		URL: rabbit.URL(node.Addr()), Queue: q, RefusedHold: 10 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	})
@@ -144,26 +131,9 @@ func TestWithoutDeadLetters(t *testing.T) {
 	if got := depth(t, ch, q); got != 1 {
 		t.Errorf("%d messages are left", got)
 	}
-	if !bytes.Contains(log.bytes(), []byte(amqp.ErrNoIdentity.Error())) {
-		t.Errorf("the log tells nobody: %s", log.bytes())
+	if !strings.Contains(log.String(), amqp.ErrNoIdentity.Error()) {
+		t.Errorf("the log tells nobody: %s", log.String())
 	}
-}
-
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) bytes() []byte {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return bytes.Clone(b.buf.Bytes())
 }
 
 // TestReconnect cuts the connection while messages are out: all come again, and what is said of the old ones is lost.
@@ -203,7 +173,7 @@ func TestReconnect(t *testing.T) {
 
 	// The queue goes, and comes back.
 	_, err := ch.QueueDelete(name, false, false, false)
-	must(t, err)
+	redistest.Must(t, err)
 	eventually(t, "the queue to be declared again", func() bool { return sub.Stats().Connections >= 3 })
 	send(t, ch, name, amqp091.Publishing{MessageId: "anew"})
 	next(t, in).Ack()
@@ -221,7 +191,7 @@ func TestStop(t *testing.T) {
 	sub := newSubscriber(t, amqp.SubscriberConfig{URL: rabbit.URL(node.Addr()), Queue: q, MaxInFlight: 5})
 	ctx, cancel := context.WithCancel(t.Context())
 	in, err := sub.Subscribe(ctx)
-	must(t, err)
+	redistest.Must(t, err)
 	acked, nacked, held := next(t, in), next(t, in), next(t, in)
 	held.Nack(message.RetryAfter(errors.New("later"), time.Hour))
 	cancel()
@@ -231,7 +201,7 @@ func TestStop(t *testing.T) {
 	}
 	acked.Ack()
 	nacked.Nack(errors.New("stopped"))
-	must(t, sub.Wait(soon(t)))
+	redistest.Must(t, sub.Wait(soon(t)))
 	if got := depth(t, ch, q); got != 9 {
 		t.Errorf("%d messages are left", got)
 	}
@@ -268,5 +238,5 @@ func TestSubscriberConfig(t *testing.T) {
 	if _, err := sub.Subscribe(t.Context()); err == nil {
 		t.Error("a queue that does not exist is consumed")
 	}
-	must(t, sub.Wait(soon(t)))
+	redistest.Must(t, sub.Wait(soon(t)))
 }

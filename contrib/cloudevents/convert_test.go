@@ -15,6 +15,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/contrib/cloudevents"
+	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/stream"
 )
@@ -83,22 +84,22 @@ func TestValid(t *testing.T) {
 			}
 			text := []byte("{" + test.json + "}")
 			var ours message.RawMessage
-			must(t, ours.UnmarshalJSON(text))
+			redistest.Must(t, ours.UnmarshalJSON(text))
 			delete(ours.Attributes, "empty") // an attribute that is there has a value
 			same(t, "read here", &ours, want)
 			same(t, "read by the SDK", from(t, fromSDK(t, text)), want)
 
 			e, err := cloudevents.ToEvent(&ours)
-			must(t, err)
+			redistest.Must(t, err)
 			same(t, "to the SDK and back", from(t, e), want)
 			written, err := json.Marshal(e)
-			must(t, err)
+			redistest.Must(t, err)
 			var again message.RawMessage
-			must(t, again.UnmarshalJSON(written))
+			redistest.Must(t, again.UnmarshalJSON(written))
 			same(t, "written by the SDK", &again, want)
 
 			fields, err := stream.Structured(&ours)
-			must(t, err)
+			redistest.Must(t, err)
 			entry, ok := fields[3].([]byte)
 			if !ok {
 				t.Fatalf("fields %v", fields)
@@ -111,22 +112,22 @@ func TestValid(t *testing.T) {
 				same(t, "a structured entry", from(t, fromSDK(t, entry)), want)
 			}
 			fields, err = stream.Binary(&ours)
-			must(t, err)
+			redistest.Must(t, err)
 			values := map[string]any{}
 			for i := 0; i < len(fields); i += 2 {
 				name, _ := fields[i].(string)
 				values[name] = fields[i+1]
 			}
 			read, err := stream.Unmarshal("1-0", values)
-			must(t, err)
+			redistest.Must(t, err)
 			e, err = cloudevents.ToEvent(read)
-			must(t, err)
+			redistest.Must(t, err)
 			same(t, "a binary entry", from(t, e), asText(want)) // whose attributes are texts
 
 			waiting, err := cloudevents.OutboxEvent(fromSDK(t, text))
-			must(t, err)
+			redistest.Must(t, err)
 			e, err = cloudevents.FromOutbox(waiting)
-			must(t, err)
+			redistest.Must(t, err)
 			same(t, "through the outbox", from(t, e), want)
 		})
 	}
@@ -135,9 +136,9 @@ func TestValid(t *testing.T) {
 func fromSDK(t *testing.T, text []byte) event.Event {
 	t.Helper()
 	var e event.Event
-	must(t, json.Unmarshal(text, &e))
+	redistest.Must(t, json.Unmarshal(text, &e))
 	if value, ok := e.Extensions()["empty"]; ok && value == "" {
-		must(t, e.Context.SetExtension("empty", nil))
+		redistest.Must(t, e.Context.SetExtension("empty", nil))
 	}
 	return e
 }
@@ -145,7 +146,7 @@ func fromSDK(t *testing.T, text []byte) event.Event {
 func from(t *testing.T, e event.Event) *message.RawMessage {
 	t.Helper()
 	msg, err := cloudevents.FromEvent(e)
-	must(t, err)
+	redistest.Must(t, err)
 	return msg
 }
 
@@ -185,10 +186,10 @@ func TestInvalid(t *testing.T) {
 	t.Parallel()
 	without := func(name string) string {
 		var all map[string]any
-		must(t, json.Unmarshal([]byte("{"+required+"}"), &all))
+		redistest.Must(t, json.Unmarshal([]byte("{"+required+"}"), &all))
 		delete(all, name)
 		text, err := json.Marshal(all)
-		must(t, err)
+		redistest.Must(t, err)
 		return string(text)
 	}
 	for name, text := range map[string]string{
@@ -251,7 +252,7 @@ func TestTypes(t *testing.T) {
 		"id": "1", "source": "/ä%20b", "type": "t", "datacontenttype": "text/xml", "large": int64(1) << 40, "float": 1.5, "number": json.Number("7.25"),
 		"object": json.RawMessage(`{"a":1}`), "bytes": []byte{0, 255}, "when": noon, "int": 7, "nothing": nil, "blank": "",
 	}, nil))
-	must(t, err)
+	redistest.Must(t, err)
 	want := map[string]string{"large": "1099511627776", "float": "1.5", "number": "7.25", "object": `{"a":1}`, "bytes": "AP8=", "when": "2026-07-01T12:00:00Z"}
 	msg := from(t, e)
 	for name, text := range want {
@@ -264,7 +265,7 @@ func TestTypes(t *testing.T) {
 	}
 	// What the SDK reads is escaped, as URIs are.
 	written, err := json.Marshal(e)
-	must(t, err)
+	redistest.Must(t, err)
 	if got := from(t, fromSDK(t, written)); got.Source() != "/%C3%A4%20b" {
 		t.Errorf("source %q", got.Source())
 	}
@@ -303,9 +304,9 @@ func FuzzRoundTrip(f *testing.F) {
 		}
 		same(t, "directly", from(t, e), msg)
 		text, err := json.Marshal(e)
-		must(t, err)
+		redistest.Must(t, err)
 		var ours message.RawMessage
-		must(t, ours.UnmarshalJSON(text))
+		redistest.Must(t, ours.UnmarshalJSON(text))
 		if !bytes.Equal(ours.Data, data) && !bytes.Equal(ours.Data, bytes.TrimSpace(data)) {
 			t.Errorf("data %q has become %q", data, ours.Data)
 		}

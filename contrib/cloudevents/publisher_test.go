@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,6 +15,8 @@ import (
 	sdkhttp "github.com/cloudevents/sdk-go/v2/protocol/http"
 
 	"github.com/luatx/luatx/contrib/cloudevents"
+	"github.com/luatx/luatx/internal/test/brokertest"
+	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/luatxtest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/relay"
@@ -28,45 +28,24 @@ func TestPublisher(t *testing.T) {
 	t.Parallel()
 	luatxtest.TestPublisher(t, func(t testing.TB) luatxtest.PublisherTarget {
 		t.Helper()
-		var mu sync.Mutex
-		var got []*message.RawMessage
-		refused := map[string]bool{}
-		var down atomic.Bool
+		var box brokertest.Mailbox
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			events, err := cehttp.Read(w, r, cehttp.ReadConfig{DisableVerification: true})
-			mu.Lock()
-			defer mu.Unlock()
-			switch {
-			case down.Load():
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			switch err := box.Take(events[0]); {
+			case errors.Is(err, relay.ErrUnavailable):
 				w.WriteHeader(http.StatusServiceUnavailable)
 			case err != nil:
-				t.Error(err)
-			case refused[events[0].ID()]:
 				w.WriteHeader(http.StatusUnprocessableEntity)
-			default:
-				got = append(got, events...)
 			}
 		}))
 		t.Cleanup(server.Close)
 		p, err := cloudevents.NewPublisher(httpClient(t), cloudevents.PublisherConfig{Target: func(*message.RawMessage) (string, error) { return server.URL, nil }})
-		must(t, err)
-		return luatxtest.PublisherTarget{
-			Publisher: p,
-			Received: func() []*message.RawMessage {
-				mu.Lock()
-				defer mu.Unlock()
-				return append([]*message.RawMessage(nil), got...)
-			},
-			Break: func() (mend func()) {
-				down.Store(true)
-				return func() { down.Store(false) }
-			},
-			Refuse: func(id string) {
-				mu.Lock()
-				defer mu.Unlock()
-				refused[id] = true
-			},
-		}
+		redistest.Must(t, err)
+		return box.Target(p)
 	})
 }
 
@@ -76,9 +55,9 @@ func httpClient(t testing.TB, opts ...sdkhttp.Option) client.Client {
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
 	p, err := sdkhttp.New(append(opts, sdkhttp.WithRoundTripper(transport))...)
-	must(t, err)
+	redistest.Must(t, err)
 	c, err := client.New(p)
-	must(t, err)
+	redistest.Must(t, err)
 	return c
 }
 
@@ -129,7 +108,7 @@ func TestNetwork(t *testing.T) {
 				return target, nil
 			},
 		})
-		must(t, err)
+		redistest.Must(t, err)
 		return errors.Join(p.Publish(ctx, []*message.RawMessage{e})...)
 	}
 	class := func(err error) string {
@@ -154,7 +133,7 @@ func TestNetwork(t *testing.T) {
 		t.Errorf("no target: %v", err)
 	}
 	p, err := cloudevents.NewPublisher(httpClient(t), cloudevents.PublisherConfig{})
-	must(t, err)
+	redistest.Must(t, err)
 	if errs := p.Publish(t.Context(), []*message.RawMessage{message.NewRaw(nil, nil, nil)}); class(errs[0]) != "malformed" || !message.IsPermanent(errs[0]) {
 		t.Errorf("no event: %v", errs)
 	}

@@ -25,9 +25,9 @@ import (
 func receiving(t *testing.T, cfg cloudevents.ReceiverConfig) (r *cloudevents.Receiver, send func(event.Event) protocol.Result, stop func()) {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	must(t, err)
+	redistest.Must(t, err)
 	r, err = cloudevents.NewReceiver(httpClient(t, sdkhttp.WithListener(listener), sdkhttp.WithShutdownTimeout(5*time.Second)), cfg)
-	must(t, err)
+	redistest.Must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
@@ -37,7 +37,7 @@ func receiving(t *testing.T, cfg cloudevents.ReceiverConfig) (r *cloudevents.Rec
 	}
 	return r, send, func() {
 		cancel()
-		must(t, <-ended)
+		redistest.Must(t, <-ended)
 	}
 }
 
@@ -48,7 +48,7 @@ func command(t *testing.T, id string) event.Event {
 	e.SetSource("/shop")
 	e.SetType("order")
 	e.SetSubject("a")
-	must(t, e.SetData(event.ApplicationJSON, map[string]int{"n": 1}))
+	redistest.Must(t, e.SetData(event.ApplicationJSON, map[string]int{"n": 1}))
 	return e
 }
 
@@ -59,13 +59,13 @@ func TestReceiver(t *testing.T) {
 	client := redistest.Single(t).Client(t)
 	ns := redistest.Namespace(t)
 	tr, err := luatx.New(client, luatx.Config{Namespace: ns, Keyspace: luatx.Partitions(1).WithPrefix(ns)})
-	must(t, err)
+	redistest.Must(t, err)
 	counts, err := tr.Keyspace().Key("a", "counts")
-	must(t, err)
+	redistest.Must(t, err)
 	r, send, stop := receiving(t, cloudevents.ReceiverConfig{})
 	var failed atomic.Bool
 	engine := message.NewEngine(message.EngineConfig{Pipe: message.PipeConfig{Concurrency: 4, ErrorHandler: func(context.Context, *message.Message, error) {}}})
-	must(t, errors.Join(
+	redistest.Must(t, errors.Join(
 		engine.Router().Use(luatx.Middleware(tr), inbox.Middleware(inbox.Config{Scope: "orders"})),
 		engine.AddHandler("order", nil, order{func(ctx context.Context, in *message.Message) error {
 			switch {
@@ -101,7 +101,7 @@ func TestReceiver(t *testing.T) {
 		t.Errorf("the second time: %v", result)
 	}
 	stop()
-	must(t, <-ended)
+	redistest.Must(t, <-ended)
 }
 
 type order struct {

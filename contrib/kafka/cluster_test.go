@@ -3,7 +3,6 @@ package kafka_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -16,18 +15,17 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/luatx/luatx/contrib/kafka"
+	"github.com/luatx/luatx/internal/test/brokertest"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var (
+	next  = brokertest.Next
+	event = brokertest.Event
+)
 
 // cluster is Kafka inside this process.
 type cluster struct {
@@ -40,7 +38,7 @@ type cluster struct {
 func newCluster(t testing.TB, partitions int32, topics ...string) *cluster {
 	t.Helper()
 	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, topics...), kfake.GroupMinSessionTimeout(100*time.Millisecond))
-	must(t, err)
+	redistest.Must(t, err)
 	t.Cleanup(fake.Close)
 	c := &cluster{t: t, Cluster: fake}
 	fake.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
@@ -83,7 +81,7 @@ func (c *cluster) client(opts ...kgo.Opt) *kgo.Client {
 		kgo.MetadataMinAge(20 * time.Millisecond), kgo.FetchMaxWait(100 * time.Millisecond), kgo.HeartbeatInterval(50 * time.Millisecond),
 		kgo.SessionTimeout(5 * time.Second),
 	}, opts...)...)
-	must(c.t, err)
+	redistest.Must(c.t, err)
 	c.t.Cleanup(client.Close)
 	return client
 }
@@ -95,7 +93,7 @@ func (c *cluster) publisher(change ...func(*kafka.PublisherConfig)) *kafka.Publi
 		ch(&cfg)
 	}
 	p, err := kafka.NewPublisher(c.client(), cfg)
-	must(c.t, err)
+	redistest.Must(c.t, err)
 	return p
 }
 
@@ -104,7 +102,7 @@ func (c *cluster) put(topic string, partition int32, values ...string) {
 	c.t.Helper()
 	client := c.client(kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	for _, v := range values {
-		must(c.t, client.ProduceSync(c.t.Context(), &kgo.Record{Topic: topic, Partition: partition, Key: []byte("key"), Value: []byte(v)}).FirstErr())
+		redistest.Must(c.t, client.ProduceSync(c.t.Context(), &kgo.Record{Topic: topic, Partition: partition, Key: []byte("key"), Value: []byte(v)}).FirstErr())
 	}
 }
 
@@ -126,42 +124,24 @@ func (c *cluster) join(topic string, change ...func(*kafka.SubscriberConfig)) *m
 		ch(&cfg)
 	}
 	sub, err := kafka.NewSubscriber(cfg)
-	must(c.t, err)
+	redistest.Must(c.t, err)
 	client := c.client(append(sub.Options(), kgo.ConsumerGroup("service-"+topic), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
 	ctx, cancel := context.WithCancel(context.Background())
 	in, err := sub.Subscribe(ctx, client)
-	must(c.t, err)
+	redistest.Must(c.t, err)
 	m := &member{in: in, client: client}
-	var once sync.Once
-	m.end = func() {
-		once.Do(func() {
-			cancel()
-			for msg := range in { // as a router does
-				msg.Nack(message.ErrStopped)
-			}
-		})
-	}
+	m.end = sync.OnceFunc(func() {
+		cancel()
+		for msg := range in { // as a router does
+			msg.Nack(message.ErrStopped)
+		}
+	})
 	m.leave = func() {
 		m.end()
 		client.Close()
 	}
 	c.t.Cleanup(m.leave)
 	return m
-}
-
-// next receives a message, or fails.
-func next(t testing.TB, in <-chan *message.RawMessage) *message.RawMessage {
-	t.Helper()
-	select {
-	case msg, ok := <-in:
-		if !ok {
-			t.Fatal("the channel is closed")
-		}
-		return msg
-	case <-time.After(time.Minute):
-		t.Fatal("no message came")
-	}
-	return nil
 }
 
 // committed is the offset of a partition that the group has committed; 0 where there is none.
@@ -177,7 +157,7 @@ func (c *cluster) committed(topic string, partition int32) int64 {
 	g.Group, g.Topics = "service-"+topic, []kmsg.OffsetFetchRequestGroupTopic{gt}
 	req.Groups = []kmsg.OffsetFetchRequestGroup{g}
 	resp, err := req.RequestWith(context.Background(), c.client())
-	must(c.t, err)
+	redistest.Must(c.t, err)
 	var at int64
 	for _, t := range resp.Topics {
 		for _, p := range t.Partitions {
@@ -205,12 +185,4 @@ func (c *cluster) records(topic string, n int) []*kgo.Record {
 		all = append(all, client.PollFetches(ctx).Records()...)
 	}
 	return all
-}
-
-func event(id string, more ...string) *message.RawMessage {
-	attrs := message.Attributes{"specversion": "1.0", "id": id, "source": "/shop", "type": "order.placed", "datacontenttype": "application/json"}
-	for i := 0; i < len(more); i += 2 {
-		attrs[more[i]] = more[i+1]
-	}
-	return message.NewRaw(fmt.Appendf(nil, `{"id":%q}`, id), attrs, nil)
 }

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,12 +79,8 @@ func NewPublisher(client *kgo.Client, cfg PublisherConfig) (*Publisher, error) {
 	if cfg.Key == nil {
 		cfg.Key = (*message.RawMessage).PartitionKey
 	}
-	if cfg.Concurrency == 0 {
-		cfg.Concurrency = defaultConcurrency
-	}
-	if cfg.Timeout == 0 {
-		cfg.Timeout = defaultTimeout
-	}
+	cfg.Concurrency = cmp.Or(cfg.Concurrency, defaultConcurrency)
+	cfg.Timeout = cmp.Or(cfg.Timeout, defaultTimeout)
 	p := &Publisher{client: client, cfg: cfg, flying: make(map[identity]*flight)}
 	p.Publisher = relay.Func(p.publish, relay.FuncConfig{Concurrency: cfg.Concurrency, Key: cfg.Key})
 	return p, nil

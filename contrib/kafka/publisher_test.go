@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/luatx/luatx/contrib/kafka"
+	"github.com/luatx/luatx/internal/test/brokertest"
+	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/luatxtest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/relay"
@@ -34,46 +35,23 @@ func TestConformance(t *testing.T) {
 func target(t testing.TB, structured bool) luatxtest.PublisherTarget {
 	t.Helper()
 	c := newCluster(t, 3, "out")
-	must(t, c.CreateTopic("tiny", 1, map[string]string{"max.message.bytes": "100"}))
-	var mu sync.Mutex
-	refused := map[string]bool{}
-	var arrived []*message.RawMessage
-	m := c.join("out")
-	go func() {
-		for msg := range m.in {
-			mu.Lock()
-			arrived = append(arrived, msg)
-			mu.Unlock()
-			msg.Ack()
-		}
-	}()
-	return luatxtest.PublisherTarget{
-		Publisher: c.publisher(func(cfg *kafka.PublisherConfig) {
-			cfg.Structured = structured
-			cfg.Topic = func(event *message.RawMessage) (string, error) {
-				mu.Lock()
-				defer mu.Unlock()
-				if refused[event.ID()] {
-					return "tiny", nil
-				}
-				return "out", nil
+	redistest.Must(t, c.CreateTopic("tiny", 1, map[string]string{"max.message.bytes": "100"}))
+	var box brokertest.Mailbox
+	go box.Collect(c.join("out").in)
+	target := box.Target(c.publisher(func(cfg *kafka.PublisherConfig) {
+		cfg.Structured = structured
+		cfg.Topic = func(event *message.RawMessage) (string, error) {
+			if box.Refuses(event.ID()) {
+				return "tiny", nil
 			}
-		}),
-		Received: func() []*message.RawMessage {
-			mu.Lock()
-			defer mu.Unlock()
-			return append([]*message.RawMessage(nil), arrived...)
-		},
-		Break: func() func() {
-			c.down.Store(true)
-			return func() { c.down.Store(false) }
-		},
-		Refuse: func(id string) {
-			mu.Lock()
-			defer mu.Unlock()
-			refused[id] = true
-		},
+			return "out", nil
+		}
+	}))
+	target.Break = func() func() {
+		c.down.Store(true)
+		return func() { c.down.Store(false) }
 	}
+	return target
 }
 
 // TestRecords holds what an event becomes in either mode, and that those of one key are in one partition, in their order.
@@ -84,7 +62,7 @@ func TestRecords(t *testing.T) {
 	for i := range 60 {
 		events = append(events, event(strings.Repeat("i", i+1), "destination", "out", "partitionkey", fmt.Sprint("key-", i%7)))
 	}
-	must(t, errors.Join(c.publisher().Publish(t.Context(), events)...))
+	redistest.Must(t, errors.Join(c.publisher().Publish(t.Context(), events)...))
 	last, where := map[string]int{}, map[string]int32{}
 	for _, rec := range c.records("out", len(events)) {
 		headers := map[string]string{}
@@ -122,7 +100,7 @@ func TestAnswers(t *testing.T) {
 	want := []string{"unavailable unknown_topic", "counted unrouted", "permanent too_large", "permanent malformed", "permanent malformed", ""}
 	for i, e := range events {
 		err := p.Publish(t.Context(), []*message.RawMessage{e})[0]
-		if got := verdict(err); got != want[i] {
+		if got := brokertest.Verdict(err); got != want[i] {
 			t.Errorf("event %d: %s, want %s: %v", i, got, want[i], err)
 		}
 	}
@@ -136,25 +114,6 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-func verdict(err error) string {
-	if err == nil {
-		return ""
-	}
-	kind := "counted"
-	switch {
-	case errors.Is(err, relay.ErrUnavailable):
-		kind = "unavailable"
-	case errors.Is(err, relay.ErrLater):
-		kind = "later"
-	case message.IsPermanent(err):
-		kind = "permanent"
-	}
-	if c, ok := errors.AsType[relay.Classified](err); ok {
-		kind += " " + c.Class()
-	}
-	return kind
-}
-
 // TestOutageRepeatsNothing holds that an event which the client still has is not given to it once more: an outage during
 // which a relay tries five times leaves one record.
 func TestOutageRepeatsNothing(t *testing.T) {
@@ -162,10 +121,10 @@ func TestOutageRepeatsNothing(t *testing.T) {
 	c := newCluster(t, 1, "out")
 	p := c.publisher(func(cfg *kafka.PublisherConfig) { cfg.Timeout = 100 * time.Millisecond })
 	one := []*message.RawMessage{event("1", "destination", "out")}
-	must(t, p.Publish(t.Context(), []*message.RawMessage{event("0", "destination", "out")})[0])
+	redistest.Must(t, p.Publish(t.Context(), []*message.RawMessage{event("0", "destination", "out")})[0])
 	c.down.Store(true)
 	for range 5 {
-		if got := verdict(p.Publish(t.Context(), one)[0]); got != "unavailable network" {
+		if got := brokertest.Verdict(p.Publish(t.Context(), one)[0]); got != "unavailable network" {
 			t.Errorf("in the outage: %s", got)
 		}
 	}
@@ -175,7 +134,7 @@ func TestOutageRepeatsNothing(t *testing.T) {
 			t.Fatal("the outage has no end")
 		}
 	}
-	must(t, p.Publish(t.Context(), []*message.RawMessage{event("2", "destination", "out")})[0])
+	redistest.Must(t, p.Publish(t.Context(), []*message.RawMessage{event("2", "destination", "out")})[0])
 	for i, rec := range c.records("out", 3) {
 		if want := fmt.Sprintf(`{"id":"%d"}`, i); string(rec.Value) != want {
 			t.Errorf("record %d is %s, want %s", i, rec.Value, want)
@@ -208,7 +167,7 @@ func TestRefused(t *testing.T) {
 		}
 	}
 	sub, err := kafka.NewSubscriber(kafka.SubscriberConfig{})
-	must(t, err)
+	redistest.Must(t, err)
 	for want, client := range map[string]*kgo.Client{
 		"needs a client": nil, "in no group": c.client(), "commit by itself": c.client(kgo.ConsumerGroup("g"), kgo.ConsumeTopics("in")),
 	} {
@@ -219,7 +178,7 @@ func TestRefused(t *testing.T) {
 	good := c.client(append(sub.Options(), kgo.ConsumerGroup("g"), kgo.ConsumeTopics("in"))...)
 	ctx, cancel := context.WithCancel(t.Context())
 	in, err := sub.Subscribe(ctx, good)
-	must(t, err)
+	redistest.Must(t, err)
 	if _, err := sub.Subscribe(ctx, good); !errors.Is(err, kafka.ErrSubscribed) {
 		t.Errorf("the second time: %v", err)
 	}

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,22 +85,14 @@ func NewSubscriber(cfg SubscriberConfig) (*Subscriber, error) {
 	refuse(cfg.CommitInterval < 0, "CommitInterval", "is negative: use 0 for the default")
 	refuse(cfg.MaxDeliveries < 0, "MaxDeliveries", "is negative: use 0 for no bound")
 	refuse(cfg.NackBackoff.Base < 0 || cfg.NackBackoff.Max < 0, "NackBackoff", "has a negative time: use 0 for the default")
-	if cfg.Concurrency == 0 {
-		cfg.Concurrency = 1
-	}
-	if cfg.Buffer == 0 {
-		cfg.Buffer = 1000
-	}
+	cfg.Concurrency = cmp.Or(cfg.Concurrency, 1)
+	cfg.Buffer = cmp.Or(cfg.Buffer, 1000)
 	cfg.Buffer = max(cfg.Buffer, cfg.Concurrency)
-	if cfg.CommitInterval == 0 {
-		cfg.CommitInterval = time.Second
-	}
+	cfg.CommitInterval = cmp.Or(cfg.CommitInterval, time.Second)
 	if cfg.Unmarshal == nil {
 		cfg.Unmarshal = decode
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	return &Subscriber{cfg: cfg, partitions: make(map[place]*partition), wake: make(chan struct{}, 1)}, errors.Join(errs...)
 }
 

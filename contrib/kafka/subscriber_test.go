@@ -77,7 +77,7 @@ func TestRefusedRecords(t *testing.T) {
 	c := newCluster(t, 1, "in", "dead", "held")
 	for _, topic := range []string{"in", "held"} {
 		rec := &kgo.Record{Topic: topic, Value: []byte("malformed"), Headers: []kgo.RecordHeader{{Key: "ce_specversion", Value: []byte("7")}}}
-		must(t, c.client().ProduceSync(t.Context(), rec).FirstErr())
+		redistest.Must(t, c.client().ProduceSync(t.Context(), rec).FirstErr())
 		c.put(topic, 0, "bad", "tired", "good")
 	}
 	dead := c.publisher(func(cfg *kafka.PublisherConfig) {

@@ -13,18 +13,17 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/luatx/luatx/contrib/nats"
+	"github.com/luatx/luatx/internal/test/brokertest"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var (
+	next  = brokertest.Next
+	event = brokertest.Event
+)
 
 // broker is an embedded server that can be stopped and started again on its port and its files.
 type broker struct {
@@ -42,14 +41,14 @@ func newBroker(t testing.TB) *broker {
 	b.start()
 	t.Cleanup(b.stop)
 	nc, err := natsgo.Connect(b.srv.ClientURL(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(10*time.Millisecond), natsgo.ReconnectJitter(0, 0))
-	must(t, err)
+	redistest.Must(t, err)
 	t.Cleanup(func() {
 		closed := nc.StatusChanged(natsgo.CLOSED)
 		nc.Close()
 		<-closed
 	})
 	b.js, err = jetstream.New(nc)
-	must(t, err)
+	redistest.Must(t, err)
 	return b
 }
 
@@ -92,7 +91,7 @@ func (b *broker) stream(name string, change ...func(*jetstream.StreamConfig)) je
 		c(&cfg)
 	}
 	s, err := b.js.CreateStream(context.Background(), cfg)
-	must(b.t, err)
+	redistest.Must(b.t, err)
 	return s
 }
 
@@ -101,7 +100,7 @@ func (b *broker) put(subject string, data ...string) {
 	b.t.Helper()
 	for _, d := range data {
 		_, err := b.js.Publish(b.t.Context(), subject, []byte(d))
-		must(b.t, err)
+		redistest.Must(b.t, err)
 	}
 }
 
@@ -112,7 +111,7 @@ func (b *broker) publisher(change ...func(*nats.PublisherConfig)) *nats.Publishe
 		c(&cfg)
 	}
 	p, err := nats.NewPublisher(b.js, cfg)
-	must(b.t, err)
+	redistest.Must(b.t, err)
 	return p
 }
 
@@ -127,39 +126,21 @@ func (b *broker) subscribe(stream string, change ...func(*nats.SubscriberConfig)
 		c(&cfg)
 	}
 	sub, err := nats.NewSubscriber(b.js, cfg)
-	must(b.t, err)
+	redistest.Must(b.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	in, err = sub.Subscribe(ctx)
 	if err != nil {
 		cancel()
 		b.t.Fatal(err)
 	}
-	var once sync.Once
-	end = func() {
-		once.Do(func() {
-			cancel()
-			for msg := range in { // as a router does
-				msg.Nack(message.ErrStopped)
-			}
-		})
-	}
+	end = sync.OnceFunc(func() {
+		cancel()
+		for msg := range in { // as a router does
+			msg.Nack(message.ErrStopped)
+		}
+	})
 	b.t.Cleanup(end)
 	return in, end
-}
-
-// next receives a message, or fails.
-func next(t testing.TB, in <-chan *message.RawMessage) *message.RawMessage {
-	t.Helper()
-	select {
-	case msg, ok := <-in:
-		if !ok {
-			t.Fatal("the channel is closed")
-		}
-		return msg
-	case <-time.After(time.Minute):
-		t.Fatal("no message came")
-	}
-	return nil
 }
 
 // pending is how many messages of the consumer were delivered and not acknowledged, and how many were not delivered.
@@ -169,15 +150,7 @@ func (b *broker) pending(stream string) (unacked, waiting int) {
 	if errors.Is(err, natsgo.ErrTimeout) || errors.Is(err, context.DeadlineExceeded) {
 		return -1, -1
 	}
-	must(b.t, err)
+	redistest.Must(b.t, err)
 	info := c.CachedInfo()
 	return info.NumAckPending, int(info.NumPending) //nolint:gosec // small
-}
-
-func event(id string, more ...string) *message.RawMessage {
-	attrs := message.Attributes{"specversion": "1.0", "id": id, "source": "/shop", "type": "order.placed", "datacontenttype": "application/json"}
-	for i := 0; i < len(more); i += 2 {
-		attrs[more[i]] = more[i+1]
-	}
-	return message.NewRaw([]byte(`{"n":1}`), attrs, nil)
 }

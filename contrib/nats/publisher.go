@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,12 +66,8 @@ func NewPublisher(js jetstream.JetStream, cfg PublisherConfig) (*Publisher, erro
 	if cfg.MessageID == nil {
 		cfg.MessageID = MessageID
 	}
-	if cfg.Concurrency == 0 {
-		cfg.Concurrency = defaultConcurrency
-	}
-	if cfg.AckTimeout == 0 {
-		cfg.AckTimeout = defaultAckTimeout
-	}
+	cfg.Concurrency = cmp.Or(cfg.Concurrency, defaultConcurrency)
+	cfg.AckTimeout = cmp.Or(cfg.AckTimeout, defaultAckTimeout)
 	p := &Publisher{js: js, cfg: cfg}
 	p.Publisher = relay.Func(p.publish, relay.FuncConfig{Concurrency: cfg.Concurrency})
 	return p, nil

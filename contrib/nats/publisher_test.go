@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,6 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/luatx/luatx/contrib/nats"
+	"github.com/luatx/luatx/internal/test/brokertest"
+	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/luatxtest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/relay"
@@ -37,47 +38,25 @@ func target(t testing.TB, structured bool) luatxtest.PublisherTarget {
 	b := newBroker(t)
 	b.stream("out")
 	b.stream("tiny", func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1 })
-	var mu sync.Mutex
-	refused := map[string]bool{}
-	var arrived []*message.RawMessage
+	var box brokertest.Mailbox
 	in, _ := b.subscribe("out", func(c *nats.SubscriberConfig) {
 		c.Consumer.AckWait = time.Second // what was on its way when the server stopped comes again after that
 	})
-	go func() {
-		for msg := range in {
-			mu.Lock()
-			arrived = append(arrived, msg)
-			mu.Unlock()
-			msg.Ack()
-		}
-	}()
-	return luatxtest.PublisherTarget{
-		Publisher: b.publisher(func(c *nats.PublisherConfig) {
-			c.Structured = structured
-			c.Subject = func(event *message.RawMessage) (string, error) {
-				mu.Lock()
-				defer mu.Unlock()
-				if refused[event.ID()] {
-					return "tiny.one", nil
-				}
-				return "out.events", nil
+	go box.Collect(in)
+	target := box.Target(b.publisher(func(c *nats.PublisherConfig) {
+		c.Structured = structured
+		c.Subject = func(event *message.RawMessage) (string, error) {
+			if box.Refuses(event.ID()) {
+				return "tiny.one", nil
 			}
-		}),
-		Received: func() []*message.RawMessage {
-			mu.Lock()
-			defer mu.Unlock()
-			return append([]*message.RawMessage(nil), arrived...)
-		},
-		Break: func() func() {
-			b.stop()
-			return b.start
-		},
-		Refuse: func(id string) {
-			mu.Lock()
-			defer mu.Unlock()
-			refused[id] = true
-		},
+			return "out.events", nil
+		}
+	}))
+	target.Break = func() func() {
+		b.stop()
+		return b.start
 	}
+	return target
 }
 
 // TestPublishedTwice holds that a stream keeps one of an event that is published twice, and both of two sources that
@@ -92,18 +71,18 @@ func TestPublishedTwice(t *testing.T) {
 	})
 	for i, e := range []*message.RawMessage{event("1"), event("1"), event("1", "source", "/other"), event("2")} {
 		e.Attributes["destination"] = "out.a"
-		must(t, errors.Join(p.Publish(t.Context(), []*message.RawMessage{e})...))
+		redistest.Must(t, errors.Join(p.Publish(t.Context(), []*message.RawMessage{e})...))
 		if ack := <-acks; ack.Duplicate != (i == 1) {
 			t.Errorf("publish %d: %+v", i, ack)
 		}
 	}
 	info, err := stream.Info(t.Context())
-	must(t, err)
+	redistest.Must(t, err)
 	if info.State.Msgs != 3 {
 		t.Errorf("%d messages, want 3", info.State.Msgs)
 	}
 	first, err := stream.GetMsg(t.Context(), 1)
-	must(t, err)
+	redistest.Must(t, err)
 	if got := first.Header.Get(jetstream.MsgIDHeader); got != "/shop 1" {
 		t.Errorf("Nats-Msg-Id is %q", got)
 	}
@@ -121,7 +100,7 @@ func TestAnswers(t *testing.T) {
 	b.put("full.x", "one")
 	b.stream("tiny", func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1 })
 	core, err := b.js.Conn().Subscribe("core", func(m *natsgo.Msg) { _ = m.Respond([]byte("hello")) })
-	must(t, err)
+	redistest.Must(t, err)
 	defer func() { _ = core.Unsubscribe() }()
 	p := b.publisher()
 	large := event("5", "destination", "out.x")
@@ -137,7 +116,7 @@ func TestAnswers(t *testing.T) {
 	}
 	for i, e := range events {
 		err := p.Publish(t.Context(), []*message.RawMessage{e})[0]
-		if got := verdict(err); got != want[i] {
+		if got := brokertest.Verdict(err); got != want[i] {
 			t.Errorf("event %d: %s, want %s: %v", i, got, want[i], err)
 		}
 	}
@@ -151,29 +130,10 @@ func TestAnswers(t *testing.T) {
 	}
 	b.stop()
 	for range 3 { // in the middle of a break, and after it
-		if got := verdict(p.Publish(t.Context(), events[8:])[0]); got != "unavailable network" {
+		if got := brokertest.Verdict(p.Publish(t.Context(), events[8:])[0]); got != "unavailable network" {
 			t.Errorf("without a server: %s", got)
 		}
 	}
-}
-
-func verdict(err error) string {
-	if err == nil {
-		return ""
-	}
-	kind := "counted"
-	switch {
-	case errors.Is(err, relay.ErrUnavailable):
-		kind = "unavailable"
-	case errors.Is(err, relay.ErrLater):
-		kind = "later"
-	case message.IsPermanent(err):
-		kind = "permanent"
-	}
-	if c, ok := errors.AsType[relay.Classified](err); ok {
-		kind += " " + c.Class()
-	}
-	return kind
 }
 
 // TestOrder holds that events of one key are stored in their order, whatever their number in a batch.
@@ -185,7 +145,7 @@ func TestOrder(t *testing.T) {
 	for i := range 60 {
 		events = append(events, event(strings.Repeat("i", i+1), "destination", "out.x", "partitionkey", string(rune('a'+i%3))))
 	}
-	must(t, errors.Join(b.publisher().Publish(t.Context(), events)...))
+	redistest.Must(t, errors.Join(b.publisher().Publish(t.Context(), events)...))
 	in, _ := b.subscribe("out")
 	last := map[string]int{}
 	for range events {
@@ -227,7 +187,7 @@ func TestBindings(t *testing.T) {
 	in, _ := b.subscribe("in")
 	for name, test := range tests {
 		_, err := b.js.PublishMsg(t.Context(), &natsgo.Msg{Subject: "in.x", Header: maps.Clone(test.header), Data: []byte(test.data)})
-		must(t, err)
+		redistest.Must(t, err)
 		msg := next(t, in)
 		for attribute, want := range test.want {
 			if got := msg.Attributes[attribute]; got != want {

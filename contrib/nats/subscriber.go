@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,17 +83,13 @@ func NewSubscriber(js jetstream.JetStream, cfg SubscriberConfig) (*Subscriber, e
 	refuse(cfg.MaxInFlight < 0, "MaxInFlight", "is negative: use 0 for the default")
 	refuse(cfg.MaxDeliveries < 0, "MaxDeliveries", "is negative: use 0 for no bound")
 	refuse(cfg.NackBackoff.Base < 0 || cfg.NackBackoff.Max < 0, "NackBackoff", "has a negative time: use 0 for the default")
-	if cfg.MaxInFlight == 0 {
-		cfg.MaxInFlight = defaultInFlight
-	}
+	cfg.MaxInFlight = cmp.Or(cfg.MaxInFlight, defaultInFlight)
 	if cfg.Unmarshal == nil {
 		cfg.Unmarshal = func(msg jetstream.Msg) (*message.RawMessage, error) {
 			return decode(msg.Subject(), msg.Headers(), msg.Data())
 		}
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	cfg.Consumer.Durable, cfg.Consumer.AckPolicy = cfg.Durable, jetstream.AckExplicitPolicy
 	return &Subscriber{js, cfg}, errors.Join(errs...)
 }

@@ -39,7 +39,7 @@ func TestIdentity(t *testing.T) {
 	}
 	again.Ack()
 	end()
-	must(t, b.js.DeleteStream(t.Context(), "in"))
+	redistest.Must(t, b.js.DeleteStream(t.Context(), "in"))
 	b.stream("in")
 	b.put("in.x", "c")
 	in, _ = b.subscribe("in")
@@ -58,7 +58,7 @@ func TestSettlements(t *testing.T) {
 		c.Subject = func(*message.RawMessage) (string, error) { return "dead.letters", nil }
 	})
 	_, err := b.js.PublishMsg(t.Context(), &natsgo.Msg{Subject: "in.x", Header: natsgo.Header{"ce-specversion": {"1.0"}}, Data: []byte("malformed")})
-	must(t, err)
+	redistest.Must(t, err)
 	b.put("in.x", "good", "bad", "tired")
 	in, _ := b.subscribe("in", func(c *nats.SubscriberConfig) { c.DeadLetter, c.MaxDeliveries = dead, 3 })
 	times := map[string]int{}
@@ -123,7 +123,7 @@ func TestHeartbeat(t *testing.T) {
 			held := []*message.RawMessage{next(t, in), next(t, in), next(t, in), next(t, in), next(t, in)}
 			info := func() *jetstream.ConsumerInfo {
 				c, err := b.js.Consumer(t.Context(), name, "service")
-				must(t, err)
+				redistest.Must(t, err)
 				return c.CachedInfo()
 			}
 			if silent {
@@ -198,7 +198,7 @@ func TestServerRestart(t *testing.T) {
 			b.restart()
 		}
 	}
-	must(t, b.js.DeleteConsumer(t.Context(), "in", "service"))
+	redistest.Must(t, b.js.DeleteConsumer(t.Context(), "in", "service"))
 	for round := range 3 { // all over again
 		msg := next(t, in)
 		if string(msg.Data) != fmt.Sprint(round) {
@@ -227,14 +227,14 @@ func TestRefusedConfigs(t *testing.T) {
 		}
 	}
 	_, err := b.js.CreateConsumer(t.Context(), "in", jetstream.ConsumerConfig{Durable: "lax", AckPolicy: jetstream.AckNonePolicy})
-	must(t, err)
+	redistest.Must(t, err)
 	for want, durable := range map[string]string{"explicit": "lax", "stream not found": "other"} {
 		cfg := nats.SubscriberConfig{Stream: "in", Durable: durable, Logger: slog.New(slog.DiscardHandler)}
 		if durable == "other" {
 			cfg.Stream = "gone"
 		}
 		sub, err := nats.NewSubscriber(b.js, cfg)
-		must(t, err)
+		redistest.Must(t, err)
 		if _, err = sub.Subscribe(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
 		}

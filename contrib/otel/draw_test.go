@@ -42,7 +42,7 @@ func TestPicture(t *testing.T) {
 		}
 	}
 	if file := os.Getenv("LUATX_TRACE_SVG"); file != "" {
-		must(t, os.WriteFile(file, []byte(picture), 0o644)) //nolint:gosec // a picture of the docs
+		redistest.Must(t, os.WriteFile(file, []byte(picture), 0o644)) //nolint:gosec // a picture of the docs
 	}
 }
 

@@ -43,13 +43,13 @@ func newRecorder(t *testing.T) *recorder {
 	tracer := sdktrace.NewTracerProvider(sdktrace.WithSyncer(r.spans))
 	meter := sdkmetric.NewMeterProvider(sdkmetric.WithReader(r.reader))
 	t.Cleanup(func() {
-		must(t, tracer.Shutdown(context.Background()))
-		must(t, meter.Shutdown(context.Background()))
+		redistest.Must(t, tracer.Shutdown(context.Background()))
+		redistest.Must(t, meter.Shutdown(context.Background()))
 	})
 	telemetry, err := otel.New(otel.Config{TracerProvider: tracer, MeterProvider: meter, Destination: func(key string) string {
 		return key[strings.LastIndex(key, ":")+1:] // without the prefix of the test
 	}})
-	must(t, err)
+	redistest.Must(t, err)
 	r.Telemetry, r.tracer = telemetry, tracer
 	return r
 }
@@ -58,7 +58,7 @@ func newRecorder(t *testing.T) *recorder {
 func (r *recorder) metrics(t *testing.T) map[string]metricdata.Metrics {
 	t.Helper()
 	var all metricdata.ResourceMetrics
-	must(t, r.reader.Collect(context.Background(), &all))
+	redistest.Must(t, r.reader.Collect(context.Background(), &all))
 	byName := make(map[string]metricdata.Metrics)
 	for _, scope := range all.ScopeMetrics {
 		for _, m := range scope.Metrics {
@@ -66,13 +66,6 @@ func (r *recorder) metrics(t *testing.T) map[string]metricdata.Metrics {
 		}
 	}
 	return byName
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // shop is two services on one server: orders are placed in one, which tells the other by its outbox.
@@ -94,7 +87,7 @@ func openShop(t *testing.T, client redis.UniversalClient) *shop {
 	s := &shop{recorder: newRecorder(t), prefix: prefix}
 	space := luatx.Partitions(2).WithPrefix(prefix)
 	streams, err := stream.NewPartitionedPublisher(client, space, stream.PublisherConfig{Stream: "orders"})
-	must(t, err)
+	redistest.Must(t, err)
 	s.out = s.Publisher(relay.Streams(streams), otel.PublisherConfig{Destination: func(*message.RawMessage) string { return "orders" }})
 
 	ctx, cancel := context.WithCancel(context.Background())
@@ -112,18 +105,18 @@ func openShop(t *testing.T, client redis.UniversalClient) *shop {
 	}
 
 	orders, err := luatx.New(client, luatx.Config{Namespace: prefix + "-orders", Keyspace: space, Observer: s.Transactor()})
-	must(t, err)
+	redistest.Must(t, err)
 	events, err := stream.NewPublisher(client, stream.PublisherConfig{Stream: "{" + prefix + "}:order-events"})
-	must(t, err)
+	redistest.Must(t, err)
 	forward, err := relay.New(orders, s.Publisher(relay.Streams(events), otel.PublisherConfig{
 		Destination: func(*message.RawMessage) string { return "order-events" },
 	}), relay.Config{Observer: s.Relay()})
-	must(t, err)
+	redistest.Must(t, err)
 	run(func() error { return forward.Run(ctx) })
 	input, err := stream.NewPartitionedSubscriber(client, space, stream.PartitionedConfig{SubscriberConfig: stream.SubscriberConfig{
 		Stream: "orders", Group: "orders", Observer: s.Subscriber(), BlockTimeout: 50 * time.Millisecond, MaxDeliveries: 2,
 	}})
-	must(t, err)
+	redistest.Must(t, err)
 	place := message.NewCommandHandler(func(ctx context.Context, cmd placeOrder) ([]orderPlaced, error) {
 		if cmd.Product == "" {
 			return nil, message.Permanent(errors.New("no product"))
@@ -135,11 +128,11 @@ func openShop(t *testing.T, client redis.UniversalClient) *shop {
 	shipping, err := luatx.New(client, luatx.Config{Namespace: prefix + "-shipping", Observer: s.Transactor(), Aggregate: func(*message.Message) (string, error) {
 		return prefix, nil
 	}})
-	must(t, err)
+	redistest.Must(t, err)
 	follow, err := stream.NewSubscriber(client, stream.SubscriberConfig{
 		Stream: "{" + prefix + "}:order-events", Group: "shipping", Observer: s.Subscriber(), BlockTimeout: 50 * time.Millisecond,
 	})
-	must(t, err)
+	redistest.Must(t, err)
 	ship := message.NewHandler(func(ctx context.Context, msg *message.TypedMessage[orderPlaced]) ([]*message.Message, error) {
 		return nil, luatx.CmdableFromContext(ctx, client).RPush(ctx, "{"+prefix+"}:to-ship", msg.Data.ID).Err()
 	})
@@ -162,10 +155,10 @@ func save(ctx context.Context, client redis.UniversalClient, space luatx.Keyspac
 func (s *shop) engine(t *testing.T, tr *luatx.Transactor, name string, h message.Handler) *message.Engine {
 	t.Helper()
 	mw, err := stack.Scripted(tr, stack.Config{RelayElsewhere: true})
-	must(t, err)
+	redistest.Must(t, err)
 	engine := message.NewEngine(message.EngineConfig{})
-	must(t, engine.Router().Use(s.Process(), mw, s.Outputs()))
-	must(t, engine.AddHandler(name, nil, h))
+	redistest.Must(t, engine.Router().Use(s.Process(), mw, s.Outputs()))
+	redistest.Must(t, engine.AddHandler(name, nil, h))
 	return engine
 }
 
@@ -176,7 +169,7 @@ func (s *shop) order(t *testing.T, id, product string) {
 	defer span.End()
 	msg := message.NewRaw([]byte(fmt.Sprintf(`{"ID":%q,"Product":%q}`, id, product)),
 		message.Attributes{"id": "cmd-" + id, "type": "place.order", "source": "/shop", "subject": id}, nil)
-	must(t, errors.Join(s.out.Publish(ctx, []*message.RawMessage{msg})...))
+	redistest.Must(t, errors.Join(s.out.Publish(ctx, []*message.RawMessage{msg})...))
 }
 
 // await waits for so many spans of a name, and returns all there are by name.

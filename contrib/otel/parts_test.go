@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/luatx/luatx/contrib/otel"
+	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/relay"
 )
@@ -76,8 +77,8 @@ func TestOutputs(t *testing.T) {
 	t.Parallel()
 	r := newRecorder(t)
 	router := message.NewRouter(message.PipeConfig{})
-	must(t, router.Use(r.Process(), r.Outputs()))
-	must(t, router.AddHandler("h", nil, message.NewHandler(func(_ context.Context, msg *message.TypedMessage[any]) ([]*message.Message, error) {
+	redistest.Must(t, router.Use(r.Process(), r.Outputs()))
+	redistest.Must(t, router.AddHandler("h", nil, message.NewHandler(func(_ context.Context, msg *message.TypedMessage[any]) ([]*message.Message, error) {
 		return []*message.Message{
 			{Attributes: nil},
 			message.Copy(msg, any("copied")),
@@ -85,7 +86,7 @@ func TestOutputs(t *testing.T) {
 		}, nil
 	})))
 	outputs, err := router.Process(t.Context(), message.New(nil, message.Attributes{"id": "1", "type": "t", "traceparent": parent}, nil))
-	must(t, err)
+	redistest.Must(t, err)
 	span := r.spans.GetSpans()[0]
 	for i, want := range []trace.SpanID{span.SpanContext.SpanID(), span.SpanContext.SpanID(), r.Extract(message.Attributes{"traceparent": another}).SpanID()} {
 		if got := r.Extract(outputs[i].Attributes).SpanID(); got != want {
@@ -102,8 +103,8 @@ func TestProcessOfAPanic(t *testing.T) {
 	t.Parallel()
 	r := newRecorder(t)
 	router := message.NewRouter(message.PipeConfig{})
-	must(t, router.Use(r.Process()))
-	must(t, router.AddHandler("h", nil, message.NewHandler(func(context.Context, *message.TypedMessage[any]) ([]*message.Message, error) {
+	redistest.Must(t, router.Use(r.Process()))
+	redistest.Must(t, router.AddHandler("h", nil, message.NewHandler(func(context.Context, *message.TypedMessage[any]) ([]*message.Message, error) {
 		panic("what a day")
 	})))
 	if _, err := router.Process(t.Context(), message.New(nil, nil, nil)); err == nil {

@@ -1,6 +1,7 @@
 package otel
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -30,9 +31,7 @@ type PublisherConfig struct {
 // Messages that say where they were made are linked; the others are made here: they get the span, which is of the kind
 // producer then, and else of the kind client. A relay.Scoped stays one.
 func (t *Telemetry) Publisher(p relay.Publisher, cfg PublisherConfig) relay.Publisher {
-	if cfg.System == "" {
-		cfg.System = system
-	}
+	cfg.System = cmp.Or(cfg.System, system)
 	if cfg.Destination == nil {
 		cfg.Destination = func(msg *message.RawMessage) string { return msg.Destination() }
 	}

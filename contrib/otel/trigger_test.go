@@ -20,7 +20,7 @@ func TestTrigger(t *testing.T) {
 	t.Parallel()
 	r, client, key := newRecorder(t), redistest.Shared(t).Client(t), "{"+redistest.Tag(t)+"}:mails"
 	for range 3 {
-		must(t, client.XAdd(t.Context(), &redis.XAddArgs{Stream: key, Values: []any{"data", "x"}}).Err())
+		redistest.Must(t, client.XAdd(t.Context(), &redis.XAddArgs{Stream: key, Values: []any{"data", "x"}}).Err())
 	}
 	failed := false
 	mailer := trigger.New(trigger.Config{
@@ -34,7 +34,7 @@ func TestTrigger(t *testing.T) {
 			return nil
 		},
 	})
-	must(t, r.WatchTrigger(mailer))
+	redistest.Must(t, r.WatchTrigger(mailer))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- mailer.Run(ctx) }()
@@ -69,5 +69,5 @@ func TestTrigger(t *testing.T) {
 		}
 	}
 	cancel()
-	must(t, <-done)
+	redistest.Must(t, <-done)
 }

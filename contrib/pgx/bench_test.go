@@ -20,9 +20,7 @@ import (
 // the inbox, a business row, an event, all in one transaction. docs/performance.md has the numbers.
 func BenchmarkStack(b *testing.B) {
 	pool, err := pgxpool.New(b.Context(), sqltest.Postgres(b).DSN)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	defer pool.Close()
 	db := stdlib.OpenDBFromPool(pool)
 	defer func() { _ = db.Close() }()
@@ -30,9 +28,7 @@ func BenchmarkStack(b *testing.B) {
 	outbox := sqltx.OutboxConfig{DB: db, Table: sqltest.Table("outbox"), Topic: "orders"}
 	business := sqltest.Table("orders")
 	for _, err := range []error{inbox.Init(b.Context()), outbox.Init(b.Context()), create(b.Context(), pool, business)} {
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 	}
 	insert := "INSERT INTO " + business + " (id) VALUES ($1)"
 	router := func(tx message.Middleware, enter func(ctx context.Context, id string) error) func(context.Context, string) error {
@@ -40,12 +36,8 @@ func BenchmarkStack(b *testing.B) {
 		handler := message.NewCommandHandler(func(ctx context.Context, id string) ([]placed, error) {
 			return []placed{{id}}, enter(ctx, id)
 		}, message.CommandHandlerConfig{CommandType: "place"})
-		if err := r.Use(tx, sqltx.InboxMiddleware(inbox), sqltx.OutboxMiddleware(outbox)); err != nil {
-			b.Fatal(err)
-		}
-		if err := r.AddHandler("place", nil, handler); err != nil {
-			b.Fatal(err)
-		}
+		must(b, r.Use(tx, sqltx.InboxMiddleware(inbox), sqltx.OutboxMiddleware(outbox)))
+		must(b, r.AddHandler("place", nil, handler))
 		return func(ctx context.Context, id string) error {
 			_, err := r.Process(ctx, message.New(id, message.Attributes{message.AttrID: id, message.AttrSource: "/b", message.AttrType: "place"}, nil))
 			return err

@@ -21,6 +21,13 @@ import (
 
 func TestMain(m *testing.M) { sqltest.Main(m) }
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // bench is a pool, and tables of a test's own.
 type bench struct {
 	pool   *pgxpool.Pool
@@ -33,17 +40,13 @@ type bench struct {
 func newBench(t *testing.T) bench {
 	t.Helper()
 	pool, err := pgxpool.New(t.Context(), sqltest.Postgres(t).DSN)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(pool.Close)
 	b := bench{pool: pool, db: stdlib.OpenDBFromPool(pool), table: sqltest.Table("orders")}
 	t.Cleanup(func() { _ = b.db.Close() })
 	b.inbox = sqltx.InboxConfig{DB: b.db, Table: sqltest.Table("inbox"), Subscriber: "s"}
 	b.outbox = sqltx.OutboxConfig{DB: b.db, Table: sqltest.Table("outbox"), Notify: true}
-	if err := errors.Join(b.inbox.Init(t.Context()), b.outbox.Init(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(b.inbox.Init(t.Context()), b.outbox.Init(t.Context())))
 	if _, err := pool.Exec(t.Context(), "CREATE TABLE "+b.table+" (id TEXT PRIMARY KEY, n INTEGER NOT NULL DEFAULT 0)"); err != nil {
 		t.Fatal(err)
 	}
@@ -57,9 +60,7 @@ func (b bench) enter(ctx context.Context, id string) error {
 
 func (b bench) count(t *testing.T, table string) (n int) {
 	t.Helper()
-	if err := b.pool.QueryRow(t.Context(), "SELECT count(*) FROM "+table).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.pool.QueryRow(t.Context(), "SELECT count(*) FROM "+table).Scan(&n))
 	return n
 }
 
@@ -114,22 +115,16 @@ func TestContext(t *testing.T) {
 		t.Error("a transaction out of nothing")
 	}
 	tx, err := b.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx := pgx.ContextWithTx(t.Context(), tx)
 	if got, ok := pgx.TxFromContext(ctx); !ok || got != tx {
 		t.Error("another transaction")
 	}
-	if err := b.enter(ctx, "gone"); err != nil {
-		t.Error(err)
-	}
+	must(t, b.enter(ctx, "gone"))
 	_ = tx.Rollback(t.Context()) // the test's own
 
 	other, err := pgxpool.New(t.Context(), b.pool.Config().ConnString())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer other.Close()
 	err = pgx.Transact(t.Context(), b.pool, nil, func(ctx context.Context) error {
 		if err := pgx.Transact(ctx, b.pool, nil, func(ctx context.Context) error { return errors.Join(b.enter(ctx, "in"), errHandler) }); !errors.Is(err, errHandler) {
@@ -206,18 +201,14 @@ func TestListen(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	events, err := p.Source(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	<-listening
 	for range 3 {
 		start := time.Now()
 		err := pgx.Transact(t.Context(), b.pool, nil, func(ctx context.Context) error {
 			return sqltx.Emit(ctx, b.outbox, message.New("data", message.Attributes{message.AttrSource: "/s", message.AttrType: "t"}, nil))
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		select {
 		case msg := <-events:
 			msg.Ack()

@@ -1,6 +1,7 @@
 package pgx
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,12 +82,8 @@ func (o *TxOptions) withDefaults(pool *pgxpool.Pool) (TxOptions, error) {
 	if o != nil {
 		out = *o
 	}
-	if out.Backoff.Base == 0 {
-		out.Backoff.Base = 10 * time.Millisecond
-	}
-	if out.Backoff.Max == 0 {
-		out.Backoff.Max = time.Second
-	}
+	out.Backoff.Base = cmp.Or(out.Backoff.Base, 10*time.Millisecond)
+	out.Backoff.Max = cmp.Or(out.Backoff.Max, time.Second)
 	switch {
 	case pool == nil:
 		return out, errors.New("pgx: the pool is nil")

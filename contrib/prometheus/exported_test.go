@@ -22,14 +22,14 @@ import (
 func exported(t *testing.T) map[string][]string {
 	t.Helper()
 	metrics, err := prometheus.New(prometheus.Config{})
-	must(t, err)
+	redistest.Must(t, err)
 	client := redistest.Shared(t).Client(t)
 	tr, err := luatx.New(client, luatx.Config{Namespace: "x"})
-	must(t, err)
+	redistest.Must(t, err)
 	op, err := admin.NewOperator(tr, admin.OperatorConfig{Client: client, Name: "metrics"})
-	must(t, err)
+	redistest.Must(t, err)
 	outbox, err := prometheus.NewOutbox(op, prometheus.OutboxConfig{Namespace: "x"})
-	must(t, err)
+	redistest.Must(t, err)
 	ch := make(chan *prom.Desc, 100)
 	metrics.Describe(ch)
 	outbox.Describe(ch)
@@ -109,7 +109,7 @@ func checkQuery(t *testing.T, where, query string, names map[string][]string) {
 func anchors(t *testing.T, page string) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", page))
-	must(t, err)
+	redistest.Must(t, err)
 	var all []string
 	for line := range strings.Lines(string(text)) {
 		if title, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " "); ok && strings.HasPrefix(line, "#") {
@@ -123,7 +123,7 @@ func anchors(t *testing.T, page string) []string {
 func TestAlerts(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("alerts.yaml")
-	must(t, err)
+	redistest.Must(t, err)
 	var file struct {
 		Groups []struct {
 			Name  string
@@ -133,7 +133,7 @@ func TestAlerts(t *testing.T) {
 			}
 		}
 	}
-	must(t, yaml.UnmarshalStrict(text, &file))
+	redistest.Must(t, yaml.UnmarshalStrict(text, &file))
 	names, headings := exported(t), anchors(t, "docs/operations.md")
 	const page = "https://github.com/luatx/luatx/blob/main/docs/operations.md#"
 	seen := make(map[string]bool)
@@ -159,7 +159,7 @@ func TestAlerts(t *testing.T) {
 func TestDashboard(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("grafana", "luatx.json"))
-	must(t, err)
+	redistest.Must(t, err)
 	var board struct {
 		UID    string
 		Panels []struct {
@@ -170,7 +170,7 @@ func TestDashboard(t *testing.T) {
 		}
 		Templating struct{ List []struct{ Name string } }
 	}
-	must(t, json.Unmarshal(text, &board))
+	redistest.Must(t, json.Unmarshal(text, &board))
 	names := exported(t)
 	used := make(map[string]bool)
 	taken := make(map[[2]int]string)
@@ -202,7 +202,7 @@ func TestDashboard(t *testing.T) {
 func TestDocumented(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "observability.md"))
-	must(t, err)
+	redistest.Must(t, err)
 	row := regexp.MustCompile("(?m)^\\| `(luatx_\\w+)` \\| ([^|]*) \\|")
 	documented := make(map[string]string)
 	for _, found := range row.FindAllStringSubmatch(string(text), -1) {
@@ -227,7 +227,7 @@ func TestDocumented(t *testing.T) {
 func TestCompose(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("..", "..", "deploy", "compose.yaml"))
-	must(t, err)
+	redistest.Must(t, err)
 	var file struct {
 		Services map[string]struct {
 			Command []string
@@ -235,9 +235,9 @@ func TestCompose(t *testing.T) {
 			Ports   []string
 		}
 	}
-	must(t, yaml.Unmarshal(text, &file))
+	redistest.Must(t, yaml.Unmarshal(text, &file))
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "cli.md"))
-	must(t, err)
+	redistest.Must(t, err)
 	_, flags, _ := strings.Cut(string(page), "\nluatx serve [flags]\n")
 	flags, _, _ = strings.Cut(flags, "\n```")
 	service := file.Services["luatx"]

@@ -1,6 +1,7 @@
 package prometheus
 
 import (
+	"cmp"
 	"errors"
 	"sync"
 
@@ -60,9 +61,7 @@ func New(cfg Config) (*Metrics, error) {
 	if cfg.Destination == nil {
 		cfg.Destination = slot.Without
 	}
-	if cfg.MaxLabels == 0 {
-		cfg.MaxLabels = 50
-	}
+	cfg.MaxLabels = cmp.Or(cfg.MaxLabels, 50)
 	if cfg.MaxLabels < 0 {
 		return nil, errors.New("prometheus: Config.MaxLabels is negative: use 0 for the default, or more")
 	}

@@ -26,19 +26,12 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func newMetrics(t *testing.T, cfg prometheus.Config) (*prometheus.Metrics, *prom.Registry) {
 	t.Helper()
 	m, err := prometheus.New(cfg)
-	must(t, err)
+	redistest.Must(t, err)
 	registry := prom.NewPedanticRegistry()
-	must(t, registry.Register(m))
+	redistest.Must(t, registry.Register(m))
 	return m, registry
 }
 
@@ -55,7 +48,7 @@ func wants(t *testing.T, from prom.Gatherer, want string, names ...string) {
 func value(t *testing.T, from prom.Gatherer, name string, labels ...string) float64 {
 	t.Helper()
 	families, err := from.Gather()
-	must(t, err)
+	redistest.Must(t, err)
 	sum, found := 0.0, false
 	for _, family := range families {
 		if family.GetName() != name {
@@ -82,6 +75,21 @@ func value(t *testing.T, from prom.Gatherer, name string, labels ...string) floa
 	return sum
 }
 
+// row is what a metric must be, of those with the label.
+type row struct {
+	name, label, value string
+	want               float64
+}
+
+func wantRows(t *testing.T, from prom.Gatherer, rows ...row) {
+	t.Helper()
+	for _, r := range rows {
+		if got := value(t, from, r.name, r.label, r.value); got != r.want {
+			t.Errorf("%s{%s=%q} is %v, want %v", r.name, r.label, r.value, got, r.want)
+		}
+	}
+}
+
 // TestRun holds that the metrics of a run equal what happened: commits, events of which one is parked and one is tried
 // again, an outage, and messages of a stream.
 func TestRun(t *testing.T) {
@@ -90,7 +98,7 @@ func TestRun(t *testing.T) {
 	metrics, registry := newMetrics(t, prometheus.Config{})
 	ns := redistest.Namespace(t)
 	tr, err := luatx.New(client, luatx.Config{Namespace: ns, Keyspace: luatx.Partitions(4), Observer: metrics.Transactor()})
-	must(t, err)
+	redistest.Must(t, err)
 	tried := make(map[string]int)
 	publisher := relay.PublisherFunc(func(_ context.Context, events []*message.RawMessage) []error {
 		errs := make([]error, len(events))
@@ -111,15 +119,15 @@ func TestRun(t *testing.T) {
 		Observer: metrics.Relay(ns), Concurrency: 1, NoInline: true, BackoffBase: time.Millisecond, BackoffCap: time.Millisecond,
 		PauseCap: 10 * time.Millisecond, SweepInterval: 10 * time.Millisecond,
 	})
-	must(t, err)
+	redistest.Must(t, err)
 	for i, id := range []string{"good", "bad", "late", "down"} {
 		_, err := tr.Transact(t.Context(), "a", func(tx *luatx.Tx) error {
 			return tx.Emit(luatx.Event{ID: id, Body: fmt.Appendf(nil, `{"specversion":"1.0","id":%q,"source":"/s","type":"t"}`, id)})
 		}, luatx.WithID(fmt.Sprint(i)))
-		must(t, err)
+		redistest.Must(t, err)
 	}
 	result, err := tr.Transact(t.Context(), "a", func(tx *luatx.Tx) error { return nil }, luatx.WithID("0"))
-	must(t, err)
+	redistest.Must(t, err)
 	if result.Outcome != luatx.Duplicate {
 		t.Fatal(result)
 	}
@@ -132,7 +140,7 @@ func TestRun(t *testing.T) {
 			value(t, registry, "luatx_relay_unavailable", "destination", "") == 0
 	})
 	cancel()
-	must(t, <-done)
+	redistest.Must(t, <-done)
 	wants(t, registry, strings.ReplaceAll(`
 # HELP luatx_commit_events_total Events that transactions have put into the outbox.
 # TYPE luatx_commit_events_total counter
@@ -150,22 +158,15 @@ luatx_relay_unavailable{destination="",namespace="NS"} 0
 # TYPE luatx_relay_parked_total counter
 luatx_relay_parked_total{class="http_422",namespace="NS"} 1
 `, "NS", ns), "luatx_commit_events_total", "luatx_commit_attempts_total", "luatx_relay_outages_total", "luatx_relay_unavailable", "luatx_relay_parked_total")
-	for _, test := range []struct {
-		name, label, value string
-		want               float64
-	}{
-		{"luatx_commit_duration_seconds", "outcome", "committed", 4},
-		{"luatx_commit_duration_seconds", "outcome", "duplicate", 1},
-		{"luatx_commit_batch_transactions", "namespace", ns, 5},
-		{"luatx_relay_events_total", "result", "sent", 3},
-		{"luatx_relay_events_total", "result", "failed", 1},
-		{"luatx_relay_events_total", "result", "parked", 1},
-		{"luatx_relay_events_total", "result", "lost", 0},
-	} {
-		if got := value(t, registry, test.name, test.label, test.value); got != test.want {
-			t.Errorf("%s{%s=%q} is %v, want %v", test.name, test.label, test.value, got, test.want)
-		}
-	}
+	wantRows(t, registry,
+		row{"luatx_commit_duration_seconds", "outcome", "committed", 4},
+		row{"luatx_commit_duration_seconds", "outcome", "duplicate", 1},
+		row{"luatx_commit_batch_transactions", "namespace", ns, 5},
+		row{"luatx_relay_events_total", "result", "sent", 3},
+		row{"luatx_relay_events_total", "result", "failed", 1},
+		row{"luatx_relay_events_total", "result", "parked", 1},
+		row{"luatx_relay_events_total", "result", "lost", 0},
+	)
 }
 
 // TestSubscriber holds what is exported of a stream: how messages were settled, and the subscriber's own counts.
@@ -175,17 +176,17 @@ func TestSubscriber(t *testing.T) {
 	metrics, registry := newMetrics(t, prometheus.Config{Destination: func(string) string { return "orders" }})
 	key := "{" + redistest.Tag(t) + "}:orders"
 	for _, body := range []string{"good", "bad", "good"} {
-		must(t, client.XAdd(t.Context(), &redis.XAddArgs{Stream: key, Values: []any{"type", "t", "data", body}}).Err())
+		redistest.Must(t, client.XAdd(t.Context(), &redis.XAddArgs{Stream: key, Values: []any{"type", "t", "data", body}}).Err())
 	}
 	sub, err := stream.NewSubscriber(client, stream.SubscriberConfig{
 		Stream: key, Group: "g", BlockTimeout: 20 * time.Millisecond, MaxDeliveries: 1, Observer: metrics.Subscriber(),
 		Logger: slog.New(slog.DiscardHandler),
 	})
-	must(t, err)
+	redistest.Must(t, err)
 	metrics.Count("orders", "g", sub.Stats)
 	ctx, cancel := context.WithCancel(t.Context())
 	ch, err := sub.Subscribe(ctx)
-	must(t, err)
+	redistest.Must(t, err)
 	for range 3 {
 		if msg := <-ch; string(msg.Data) == "bad" {
 			msg.Nack(errors.New("no"))
@@ -202,11 +203,11 @@ func TestSubscriber(t *testing.T) {
 			t.Errorf("%v messages are %s, want %v", got, result, want)
 		}
 	}
-	for what, want := range map[string]float64{"delivered": 3, "dead_lettered": 1, "trimmed": 0} {
-		if got := value(t, registry, "luatx_stream_entries_total", "what", what); got != want {
-			t.Errorf("%v entries were %s, want %v", got, what, want)
-		}
-	}
+	wantRows(t, registry,
+		row{"luatx_stream_entries_total", "what", "delivered", 3},
+		row{"luatx_stream_entries_total", "what", "dead_lettered", 1},
+		row{"luatx_stream_entries_total", "what", "trimmed", 0},
+	)
 }
 
 // TestLabelsAreFew holds that values of labels that come from outside do not become ever more series.
@@ -220,9 +221,7 @@ func TestLabelsAreFew(t *testing.T) {
 	if n, err := testutil.GatherAndCount(registry, "luatx_relay_parked_total"); err != nil || n != 4 {
 		t.Errorf("%d series: %v", n, err)
 	}
-	if got := value(t, registry, "luatx_relay_parked_total", "class", "other"); got != 7 {
-		t.Errorf("%v count as others", got)
-	}
+	wantRows(t, registry, row{"luatx_relay_parked_total", "class", "other", 7})
 }
 
 func TestStuckCallsAreCountedUntilTheyReturn(t *testing.T) {
@@ -232,11 +231,10 @@ func TestStuckCallsAreCountedUntilTheyReturn(t *testing.T) {
 	told.Stuck(t.Context(), relay.Stuck{Destination: "d", Events: 3})
 	told.Stuck(t.Context(), relay.Stuck{Destination: "d", Events: 1})
 	told.Stuck(t.Context(), relay.Stuck{Destination: "d", Events: 3, Returned: true})
-	for name, want := range map[string]float64{"luatx_relay_abandoned_calls_total": 2, "luatx_relay_stuck_calls": 1} {
-		if got := value(t, registry, name, "destination", "d"); got != want {
-			t.Errorf("%s is %v, want %v", name, got, want)
-		}
-	}
+	wantRows(t, registry,
+		row{"luatx_relay_abandoned_calls_total", "destination", "d", 2},
+		row{"luatx_relay_stuck_calls", "destination", "d", 1},
+	)
 }
 
 // TestOutageOutOfOrder holds that the end of an outage stays its end where its beginning is told late.
@@ -246,9 +244,7 @@ func TestOutageOutOfOrder(t *testing.T) {
 	told, now := metrics.Relay("ns"), time.Now()
 	told.Outage(t.Context(), relay.Outage{Destination: "d", At: now.Add(time.Second), Over: true})
 	told.Outage(t.Context(), relay.Outage{Destination: "d", At: now, Err: errors.New("no")})
-	if got := value(t, registry, "luatx_relay_unavailable", "destination", "d"); got != 0 {
-		t.Errorf("it is %v", got)
-	}
+	wantRows(t, registry, row{"luatx_relay_unavailable", "destination", "d", 0})
 }
 
 // TestOutbox holds that the gauges say what is in the shards, that a scrape soon after asks nothing, and that they are
@@ -258,17 +254,17 @@ func TestOutbox(t *testing.T) {
 	server := redistest.Single(t, redistest.Own())
 	client := server.Client(t)
 	tr, err := luatx.New(client, luatx.Config{Namespace: redistest.Namespace(t), Keyspace: luatx.Partitions(4)})
-	must(t, err)
+	redistest.Must(t, err)
 	op, err := admin.NewOperator(tr, admin.OperatorConfig{Client: client, Name: "metrics"})
-	must(t, err)
+	redistest.Must(t, err)
 	var ids []luatx.Event
 	for i := range 5 {
 		ids = append(ids, luatx.Event{ID: fmt.Sprint(i), Body: fmt.Appendf(nil, `{"specversion":"1.0","id":"%d","source":"/s","type":"t"}`, i)})
 	}
 	_, err = tr.Enqueue(t.Context(), "a", ids...)
-	must(t, err)
-	must(t, client.XGroupCreateMkStream(t.Context(), "in", "g", "0").Err())
-	must(t, client.XAdd(t.Context(), &redis.XAddArgs{Stream: "in", Values: []any{"f", "v"}}).Err())
+	redistest.Must(t, err)
+	redistest.Must(t, client.XGroupCreateMkStream(t.Context(), "in", "g", "0").Err())
+	redistest.Must(t, client.XAdd(t.Context(), &redis.XAddArgs{Stream: "in", Values: []any{"f", "v"}}).Err())
 	park(t, tr, op, "http_422")
 	park(t, tr, op, "http_500")
 
@@ -276,29 +272,22 @@ func TestOutbox(t *testing.T) {
 	outbox, err := prometheus.NewOutbox(op, prometheus.OutboxConfig{
 		Namespace: "orders", Streams: []string{"in"}, MinInterval: time.Hour, MaxClasses: 1, Logger: slog.New(slog.DiscardHandler),
 	})
-	must(t, err)
-	must(t, registry.Register(outbox))
+	redistest.Must(t, err)
+	redistest.Must(t, registry.Register(outbox))
 	check := func() {
 		t.Helper()
-		for _, test := range []struct {
-			name, label, value string
-			want               float64
-		}{
-			{"luatx_outbox_up", "namespace", "orders", 1},
-			{"luatx_outbox_events", "state", "pending", 3},
-			{"luatx_outbox_events", "state", "parked", 2},
-			{"luatx_outbox_parked", "class", "http_422", 1},
-			{"luatx_outbox_parked", "class", "other", 1},
-			{"luatx_outbox_changes_total", "what", "enqueued", 5},
-			{"luatx_outbox_changes_total", "what", "parked", 2},
-			{"luatx_stream_lag", "stream", "in", 1},
-			{"luatx_stream_pending", "group", "g", 0},
-			{"luatx_stream_dead_letters", "stream", "in", 0},
-		} {
-			if got := value(t, registry, test.name, test.label, test.value); got != test.want {
-				t.Errorf("%s{%s=%q} is %v, want %v", test.name, test.label, test.value, got, test.want)
-			}
-		}
+		wantRows(t, registry,
+			row{"luatx_outbox_up", "namespace", "orders", 1},
+			row{"luatx_outbox_events", "state", "pending", 3},
+			row{"luatx_outbox_events", "state", "parked", 2},
+			row{"luatx_outbox_parked", "class", "http_422", 1},
+			row{"luatx_outbox_parked", "class", "other", 1},
+			row{"luatx_outbox_changes_total", "what", "enqueued", 5},
+			row{"luatx_outbox_changes_total", "what", "parked", 2},
+			row{"luatx_stream_lag", "stream", "in", 1},
+			row{"luatx_stream_pending", "group", "g", 0},
+			row{"luatx_stream_dead_letters", "stream", "in", 0},
+		)
 		if got := value(t, registry, "luatx_outbox_oldest_due_seconds"); got < 0 || got > 60 {
 			t.Errorf("due for %v s", got)
 		}
@@ -313,13 +302,11 @@ func TestOutbox(t *testing.T) {
 	fresh, err := prometheus.NewOutbox(op, prometheus.OutboxConfig{
 		Namespace: "orders", MinInterval: -1, Timeout: 200 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
 	})
-	must(t, err)
+	redistest.Must(t, err)
 	registry = prom.NewPedanticRegistry()
-	must(t, registry.Register(fresh))
-	if got := value(t, registry, "luatx_outbox_events", "state", "parked"); got != 3 {
-		t.Errorf("%v are parked", got)
-	}
-	must(t, server.Kill())
+	redistest.Must(t, registry.Register(fresh))
+	wantRows(t, registry, row{"luatx_outbox_events", "state", "parked", 3})
+	redistest.Must(t, server.Kill())
 	if up, parked := value(t, registry, "luatx_outbox_up"), value(t, registry, "luatx_outbox_events"); up != 0 || parked != -1 {
 		t.Errorf("without a server up is %v, and there are %v events", up, parked)
 	}
@@ -329,10 +316,10 @@ func TestOutbox(t *testing.T) {
 func park(t *testing.T, tr *luatx.Transactor, op *admin.Operator, class string) {
 	t.Helper()
 	tag, err := tr.Keyspace().Tag("a")
-	must(t, err)
+	redistest.Must(t, err)
 	work, n := outbox.Work{Limit: 1}, slot.OfTag(tag)
 	taken, err := op.Outbox().Claim(t.Context(), n, work)
-	must(t, err)
+	redistest.Must(t, err)
 	done, err := op.Outbox().Failed(t.Context(), taken, work, outbox.Fault{
 		ID: taken.Events[0].ID, Err: message.Permanent(relay.Classify(class, errors.New("no"))),
 	})

@@ -1,6 +1,7 @@
 package prometheus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,21 +35,13 @@ type OutboxConfig struct {
 }
 
 func (c OutboxConfig) withDefaults() OutboxConfig {
-	if c.MinInterval == 0 {
-		c.MinInterval = 15 * time.Second
-	}
-	if c.Timeout == 0 {
-		c.Timeout = 5 * time.Second
-	}
-	if c.MaxClasses == 0 {
-		c.MaxClasses = 20
-	}
+	c.MinInterval = cmp.Or(c.MinInterval, 15*time.Second)
+	c.Timeout = cmp.Or(c.Timeout, 5*time.Second)
+	c.MaxClasses = cmp.Or(c.MaxClasses, 20)
 	if c.Destination == nil {
 		c.Destination = func(key string) string { return key }
 	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c
 }
 

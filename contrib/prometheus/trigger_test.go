@@ -26,7 +26,7 @@ func run(t *testing.T, cfg trigger.Config) *trigger.Runtime {
 	go func() { done <- r.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		must(t, <-done)
+		redistest.Must(t, <-done)
 	})
 	return r
 }
@@ -41,7 +41,7 @@ func TestTrigger(t *testing.T) {
 		key := "{" + redistest.Tag(t) + "}:mails"
 		for i, data := range []string{"later", "slow", "good", "never"} {
 			id := strconv.FormatInt(time.Now().Add(-age).UnixMilli(), 10) + "-" + strconv.Itoa(i)
-			must(t, client.XAdd(t.Context(), &redis.XAddArgs{Stream: key, ID: id, Values: []any{data, ""}}).Err())
+			redistest.Must(t, client.XAdd(t.Context(), &redis.XAddArgs{Stream: key, ID: id, Values: []any{data, ""}}).Err())
 		}
 		metrics.WatchTrigger(run(t, trigger.Config{
 			Function: "mailer", Connector: trigger.Connector{Client: client}, Mode: trigger.ModeStream, Stream: key, Group: "g",

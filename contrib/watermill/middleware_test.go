@@ -27,19 +27,19 @@ func TestRouter(t *testing.T) {
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ns := redistest.Namespace(t)
 		tr, err := luatx.New(client, luatx.Config{Namespace: ns, Keyspace: luatx.Partitions(1).WithPrefix(ns)})
-		must(t, err)
+		redistest.Must(t, err)
 		in, out := tr.Keyspace().TagKey(tr.Keyspace().Tags()[0], "orders"), ns+":placed"
 		counts, err := tr.Keyspace().Key("a", "counts")
-		must(t, err)
+		redistest.Must(t, err)
 		pub, err := luatxwm.NewPublisher(client, luatxwm.PublisherConfig{})
-		must(t, err)
+		redistest.Must(t, err)
 
 		const orders = 30
 		for n := range 2 * orders { // each twice, under one UUID
 			msg := wm.NewMessage(fmt.Sprint("order-", n%orders), []byte(`{"n":1}`))
 			msg.Metadata.Set("subject", "a")
 			msg.Metadata.Set("Trace-ID", "t1")
-			must(t, pub.Publish(in, msg))
+			redistest.Must(t, pub.Publish(in, msg))
 		}
 		var failed atomic.Int64
 		stop := serve(t, client, tr, in, out, func(msg *wm.Message) ([]*wm.Message, error) {
@@ -55,11 +55,11 @@ func TestRouter(t *testing.T) {
 		})
 		defer stop()
 		sends, err := relay.New(tr, publisher(t, pub), relay.Config{})
-		must(t, err)
+		redistest.Must(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- sends.Run(ctx) }()
-		defer func() { cancel(); must(t, <-ended) }()
+		defer func() { cancel(); redistest.Must(t, <-ended) }()
 
 		redistest.Eventually(t, "all events to be published and all orders acknowledged", func() bool {
 			pending, err := client.XPending(t.Context(), in, "service").Result()
@@ -72,10 +72,10 @@ func TestRouter(t *testing.T) {
 			}
 		}
 		sub, err := luatxwm.NewSubscriber(client, luatxwm.SubscriberConfig{Group: "readers", BlockTimeout: 50 * time.Millisecond})
-		must(t, err)
-		defer func() { must(t, sub.Close()) }()
+		redistest.Must(t, err)
+		defer func() { redistest.Must(t, sub.Close()) }()
 		events, err := sub.Subscribe(redistest.Soon(t), out)
-		must(t, err)
+		redistest.Must(t, err)
 		seen := map[string]bool{}
 		for range orders {
 			msg := <-events
@@ -94,7 +94,7 @@ func TestRouter(t *testing.T) {
 func publisher(t *testing.T, pub wm.Publisher) relay.Publisher {
 	t.Helper()
 	p, err := luatxwm.Relay(pub, luatxwm.RelayConfig{})
-	must(t, err)
+	redistest.Must(t, err)
 	return p
 }
 
@@ -104,16 +104,16 @@ func serve(t *testing.T, client redis.UniversalClient, tr *luatx.Transactor, in,
 	sub, err := luatxwm.NewSubscriber(client, luatxwm.SubscriberConfig{
 		Group: "service", BlockTimeout: 50 * time.Millisecond, NackBackoff: message.Backoff{Base: time.Millisecond, Max: 10 * time.Millisecond},
 	})
-	must(t, err)
+	redistest.Must(t, err)
 	once, err := luatxwm.Middleware(tr, luatxwm.MiddlewareConfig{})
-	must(t, err)
+	redistest.Must(t, err)
 	router, err := wm.NewRouter(wm.RouterConfig{}, watermill.NopLogger{})
-	must(t, err)
+	redistest.Must(t, err)
 	router.AddMiddleware(once)
 	router.AddHandler("place", in, sub, out, nothing{}, handle)
 	ended := make(chan error, 1)
 	go func() { ended <- router.Run(context.WithoutCancel(t.Context())) }()
-	return func() { must(t, errors.Join(router.Close(), sub.Close(), <-ended)) }
+	return func() { redistest.Must(t, errors.Join(router.Close(), sub.Close(), <-ended)) }
 }
 
 // nothing is the Publisher of a handler whose outputs are events: it must not be asked.
@@ -130,7 +130,7 @@ func TestRelayAnswers(t *testing.T) {
 	gone, refused := errors.New("gone"), errors.New("refused")
 	pub := &scripted{answers: map[string]error{"b": gone, "c": refused}}
 	p, err := luatxwm.Relay(pub, luatxwm.RelayConfig{Unavailable: func(err error) bool { return errors.Is(err, gone) }})
-	must(t, err)
+	redistest.Must(t, err)
 	event := func(id, to, lane string) *message.RawMessage {
 		attrs := message.Attributes{"id": id, "type": "t", "source": "/s"}
 		if to != "" {
@@ -198,9 +198,9 @@ func FuzzMetadata(f *testing.F) {
 			}
 			return
 		}
-		must(t, err)
+		redistest.Must(t, err)
 		back, err := luatxwm.FromRaw(raw)
-		must(t, err)
+		redistest.Must(t, err)
 		if got, ok := back.Metadata[name]; back.UUID != uuid || !ok || got != value {
 			t.Errorf("%q: %q came back as %q, UUID %q", name, value, got, back.UUID)
 		}

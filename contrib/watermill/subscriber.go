@@ -1,6 +1,7 @@
 package watermill
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	wm "github.com/ThreeDotsLabs/watermill/message"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/internal/sleep"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/stream"
 )
@@ -43,9 +45,9 @@ type Subscriber struct {
 	client redis.UniversalClient
 	cfg    SubscriberConfig
 
-	mu      sync.Mutex
-	closed  bool
-	closing chan struct{}
+	open    context.Context // it ends with Close
+	close   context.CancelFunc
+	mu      sync.Mutex // held while a subscription begins, or Close does
 	running sync.WaitGroup
 }
 
@@ -55,10 +57,9 @@ func NewSubscriber(client redis.UniversalClient, cfg SubscriberConfig) (*Subscri
 	if cfg.MaxNacks < 0 {
 		return nil, fmt.Errorf("watermill: SubscriberConfig.MaxNacks is %d: use 0 for no bound", cfg.MaxNacks)
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
-	}
-	s := &Subscriber{client: client, cfg: cfg, closing: make(chan struct{})}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
+	s := &Subscriber{client: client, cfg: cfg}
+	s.open, s.close = context.WithCancel(context.Background())
 	_, err := s.subscriber("topic") // what is wrong shows now
 	return s, err
 }
@@ -88,21 +89,22 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *wm.Me
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	if s.open.Err() != nil {
 		return nil, ErrClosed
 	}
 	ctx, cancel := context.WithCancel(ctx)
+	unlink := context.AfterFunc(s.open, cancel)
+	stop := func() { unlink(); cancel() }
 	in, err := source.Subscribe(ctx)
 	if err != nil {
-		cancel()
+		stop()
 		return nil, err
 	}
 	out := make(chan *wm.Message)
 	s.running.Go(func() {
 		defer close(out)
-		defer cancel()
 		s.forward(ctx, in, out)
-		cancel()
+		stop()
 		for raw := range in { // what was read on the way goes back
 			raw.Nack(errEnded)
 		}
@@ -119,8 +121,6 @@ func (s *Subscriber) forward(ctx context.Context, in <-chan *message.RawMessage,
 	for {
 		select {
 		case <-ctx.Done():
-			return
-		case <-s.closing:
 			return
 		case raw, ok := <-in:
 			if !ok || !s.deliver(ctx, raw, out) {
@@ -147,7 +147,7 @@ func (s *Subscriber) deliver(ctx context.Context, raw *message.RawMessage, out c
 			raw.Nack(message.Permanent(errNacked))
 			return true
 		}
-		if !s.pause(ctx, s.cfg.NackBackoff.Delay(nacks)) {
+		if !sleep.For(ctx, s.cfg.NackBackoff.Delay(nacks)) {
 			raw.Nack(errEnded)
 			return false
 		}
@@ -178,8 +178,6 @@ func (s *Subscriber) give(ctx context.Context, raw *message.RawMessage, out chan
 	case out <- msg:
 	case <-ctx.Done():
 		return false, true
-	case <-s.closing:
-		return false, true
 	}
 	select {
 	case <-msg.Acked():
@@ -187,7 +185,6 @@ func (s *Subscriber) give(ctx context.Context, raw *message.RawMessage, out chan
 	case <-msg.Nacked():
 		return false, false
 	case <-ctx.Done():
-	case <-s.closing:
 	}
 	select { // it may have been acked at the same moment
 	case <-msg.Acked():
@@ -205,26 +202,11 @@ func rawOf(msg *wm.Message) (*message.RawMessage, bool) {
 	return raw, ok
 }
 
-func (s *Subscriber) pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-	case <-s.closing:
-	}
-	return false
-}
-
 // Close ends all subscriptions and waits until their channels are closed. What was given out and not acked goes to
 // another subscription of the group.
 func (s *Subscriber) Close() error {
 	s.mu.Lock()
-	if !s.closed {
-		s.closed = true
-		close(s.closing)
-	}
+	s.close()
 	s.mu.Unlock()
 	s.running.Wait()
 	return nil

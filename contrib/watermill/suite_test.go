@@ -25,13 +25,6 @@ func TestMain(m *testing.M) {
 	redistest.Main(m, goleak.IgnoreTopFunction("github.com/ThreeDotsLabs/watermill/pubsub/tests.TestReconnect.func2"))
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestSuite is Watermill's own suite for a Pub/Sub, on a server that is killed in the course of it. In short mode, and
 // without LUATX_VERIFY, with fewer messages.
 //
@@ -52,12 +45,12 @@ func TestSuite(t *testing.T) {
 	in := func(t *testing.T, group string) (wm.Publisher, wm.Subscriber) {
 		t.Helper()
 		pub, err := watermill.NewPublisher(client, watermill.PublisherConfig{})
-		must(t, err)
+		redistest.Must(t, err)
 		sub, err := watermill.NewSubscriber(client, watermill.SubscriberConfig{
 			Group: group, BlockTimeout: 100 * time.Millisecond, ClaimInterval: time.Second, NackBackoff: message.Backoff{Base: time.Millisecond, Max: 5 * time.Millisecond},
 		})
-		must(t, err)
-		t.Cleanup(func() { must(t, errors.Join(pub.Close(), sub.Close())) })
+		redistest.Must(t, err)
+		t.Cleanup(func() { redistest.Must(t, errors.Join(pub.Close(), sub.Close())) })
 		return pub, sub
 	}
 	tests.TestPubSub(t, features, func(t *testing.T) (wm.Publisher, wm.Subscriber) { return in(t, "group") }, in)

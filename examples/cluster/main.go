@@ -28,6 +28,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/examples/internal/local"
 	"github.com/luatx/luatx/examples/internal/localcluster"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/relay"
@@ -42,12 +43,7 @@ type (
 
 const orders, customers = 400, 40
 
-func main() {
-	if err := run(context.Background(), os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "cluster:", err)
-		os.Exit(1)
-	}
-}
+func main() { os.Exit(local.Main("cluster", run)) }
 
 // newHandler returns the handler, with its adapter: what it writes is recorded, and commits with its event and the ack.
 func newHandler(client redis.Cmdable, keys luatx.Keyspace) message.Handler {

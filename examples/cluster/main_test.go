@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"testing"
 
 	"github.com/luatx/luatx/examples/internal/said"
@@ -14,9 +13,5 @@ func TestMain(m *testing.M) { said.Main(m) }
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	redistest.Need(t)
-	var out bytes.Buffer
-	if err := run(t.Context(), &out); err != nil {
-		t.Fatal(err)
-	}
-	said.Require(t, out.String())
+	said.Check(t, run)
 }

@@ -34,12 +34,7 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-func main() {
-	if err := run(context.Background(), os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "payment:", err)
-		os.Exit(1)
-	}
-}
+func main() { os.Exit(local.Main("payment", run)) }
 
 // pay charges the account in the path. It is an ordinary handler: its writes are recorded, and commit with its answer.
 func pay(w http.ResponseWriter, r *http.Request) {

@@ -37,12 +37,7 @@ const orders, customers = 100, 7
 
 type order struct{ ID string }
 
-func main() {
-	if err := run(context.Background(), os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "pipeline:", err)
-		os.Exit(1)
-	}
-}
+func main() { os.Exit(local.Main("pipeline", run)) }
 
 func run(ctx context.Context, out io.Writer) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)

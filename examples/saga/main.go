@@ -94,12 +94,7 @@ func handle(ctx context.Context, msg *message.TypedMessage[order]) ([]*message.M
 	return []*message.Message{message.New(s.order, message.Attributes{"source": "/saga", "type": event, "subject": subject}, nil)}, nil
 }
 
-func main() {
-	if err := run(context.Background(), os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "saga:", err)
-		os.Exit(1)
-	}
-}
+func main() { os.Exit(local.Main("saga", run)) }
 
 func run(ctx context.Context, out io.Writer) error {
 	server, err := local.Open("saga", "")

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"testing"
 
 	"github.com/luatx/luatx/examples/internal/said"
@@ -12,9 +11,5 @@ func TestMain(m *testing.M) { said.Main(m) }
 // TestSaga holds that the program prints what its comment says.
 func TestSaga(t *testing.T) {
 	t.Parallel()
-	var out bytes.Buffer
-	if err := run(t.Context(), &out); err != nil {
-		t.Fatal(err)
-	}
-	said.Require(t, out.String())
+	said.Check(t, run)
 }

@@ -88,12 +88,7 @@ func (o office) rush(ctx context.Context, out io.Writer, first, count int) (serv
 	return served, nil
 }
 
-func main() {
-	if err := run(context.Background(), os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "ticket:", err)
-		os.Exit(1)
-	}
-}
+func main() { os.Exit(local.Main("ticket", run)) }
 
 func run(ctx context.Context, out io.Writer) error {
 	server, err := local.Open("ticket", "")

@@ -62,12 +62,7 @@ func (rcv *receiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-func main() {
-	if err := run(context.Background(), os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "webhook:", err)
-		os.Exit(1)
-	}
-}
+func main() { os.Exit(local.Main("webhook", run)) }
 
 func run(ctx context.Context, out io.Writer) error {
 	secret, err := cehttp.ParseSecret("whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD")

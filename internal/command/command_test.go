@@ -35,8 +35,7 @@ func TestPolicyCoversTheTable(t *testing.T) {
 	}
 }
 
-// TestPolicyFitsTheFacts holds that what the server says writes is undone, and what it says reads only is not.
-func TestPolicyFitsTheFacts(t *testing.T) {
+func TestWhatTheServerSaysWritesIsUndoneAndWhatReadsIsNot(t *testing.T) {
 	t.Parallel()
 	writes := make(map[string]bool)
 	for _, f := range slices.Concat(facts, others) {
@@ -134,7 +133,6 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestRefusalsEndInARemedy holds that each reason says what to do instead.
 func TestRefusalsEndInARemedy(t *testing.T) {
 	t.Parallel()
 	refused := Refused()
@@ -148,64 +146,67 @@ func TestRefusalsEndInARemedy(t *testing.T) {
 	}
 }
 
+// keyCases are commands with the positions of their keys, of those that they change, and their heads.
+var keyCases = []struct{ args, keys, changed, head string }{
+	{"GET k", "1", "", "-02"},
+	{"SET k v EX 5", "1", "1", "k05"},
+	{"DEL a b c", "1 2 3", "1 2 3", "D04"},
+	{"MSET a 1 b 2", "1 3", "1 3", "K05"},
+	{"SUNIONSTORE d a b", "1 2 3", "1", "d14"},
+	{"RENAME a b", "1 2", "1 2", "d23"},
+	{"COPY a b", "1 2", "2", "m03 2"},
+	{"ZADD k 1 m", "1", "1", "z34"},
+	{"ZADD k nx CH 1 m 2 n", "1", "1", "z58"},
+	{"ZADD k NX nx NX nx NX nx NX 1 m", "1", "1", "z011"},
+	{"ZINCRBY k 1 m", "1", "1", "z34"},
+	{"GEOADD k 1 2 m", "1", "1", "g45"},
+	{"GEOADD k XX CH 1 2 m 3 4 n", "1", "1", "g610"},
+	{"XADD k * f v", "1", "1", "x05"},
+	{"xadd k maxlen ~ 5 * f v g w", "1", "1", "x010"},
+	{"XADD k MAXLEN 5 * f v", "1", "1", "x07"},
+	{"XADD k MAXLEN x * f v", "1", "1", "d17"},
+	{"XADD k MAXLEN ~ 5 LIMIT 1 * f v", "1", "1", "d110"},
+	{"XADD k 1-1 f v", "1", "1", "d15"},
+	{"XADD k * f v g", "1", "1", "d16"},
+	{"XADD k NOMKSTREAM * f v", "1", "1", "d16"},
+	{"XADD k IDMP p i * f v", "1", "1", "d18"},
+	{"XADD k MAXLEN 5 DELREF * f v", "1", "1", "d18"},
+	{"MSETEX 2 a 1 b 2 EX 5", "2 4", "2 4", "m08 2 4"},
+	{"MSETEX 1 a 1", "2", "2", "m04 2"},
+	{"DELEX k IFEQ v", "1", "1", "k04"},
+	{"DELIFEQ k v", "1", "1", "k03"},
+	{"DIGEST k", "1", "", "-02"},
+	{"XDELEX k ACKED IDS 1 1-1", "1", "1", "d16"},
+	{"XACKDEL k g IDS 1 1-1", "1", "1", "d16"},
+	{"XCFGSET k IDMP-MAXSIZE 5", "1", "1", "d14"},
+	{"XREADGROUP GROUP g c CLAIM 100 STREAMS a >", "7", "7", "m09 7"},
+	{"BITFIELD k SET u8 0 1", "1", "1", "i06"},
+	{"BITOP AND d a b", "2 3 4", "2", "m05 2"},
+	{"LMPOP 2 a b LEFT", "2 3", "2 3", "m05 2 3"},
+	{"ZMPOP 1 a MIN", "2", "2", "m04 2"},
+	{"ZUNIONSTORE d 2 a b WEIGHTS 1 2", "1 3 4", "1", "d18"},
+	{"ZUNION 2 a b", "2 3", "", "-04"},
+	{"SORT k", "1", "", "-02"},
+	{"SORT k LIMIT 0 1 STORE d", "1 6", "6", "m07 6"},
+	{"SORT k STORE d STORE e", "1 5", "5", "m06 5"},
+	{"GEORADIUS k 1 2 3 m", "1", "", "-06"},
+	{"GEORADIUS k 1 2 3 m COUNT 1 STORE d", "1 9", "9", "m010 9"},
+	{"GEORADIUS k 1 2 3 m STOREDIST d STORE e", "1 7 9", "7 9", "m010 7 9"},
+	{"SORT_RO k ALPHA", "1", "", "-03"},
+	{"GEORADIUSBYMEMBER k m 3 m storedist d", "1 6", "6", "m07 6"},
+	{"XREAD STREAMS a b 0 0", "2 3", "", "-06"},
+	{"XREADGROUP GROUP g STREAMS COUNT 1 STREAMS a b > >", "7 8", "7 8", "m011 7 8"},
+	{"XGROUP CREATE k g 0", "2", "2", "m05 2"},
+	{"XINFO STREAM k", "2", "", "-03"},
+	{"PFCOUNT a b", "1 2", "", "i03"},
+	{"PFMERGE d a b", "1 2 3", "1", "d14"},
+	{"OBJECT ENCODING k", "2", "", "-03"},
+	{"LCS a b", "1 2", "", "-03"},
+}
+
 func TestKeysAndHead(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ args, keys, changed, head string }{
-		{"GET k", "1", "", "-02"},
-		{"SET k v EX 5", "1", "1", "k05"},
-		{"DEL a b c", "1 2 3", "1 2 3", "D04"},
-		{"MSET a 1 b 2", "1 3", "1 3", "K05"},
-		{"SUNIONSTORE d a b", "1 2 3", "1", "d14"},
-		{"RENAME a b", "1 2", "1 2", "d23"},
-		{"COPY a b", "1 2", "2", "m03 2"},
-		{"ZADD k 1 m", "1", "1", "z34"},
-		{"ZADD k nx CH 1 m 2 n", "1", "1", "z58"},
-		{"ZADD k NX nx NX nx NX nx NX 1 m", "1", "1", "z011"},
-		{"ZINCRBY k 1 m", "1", "1", "z34"},
-		{"GEOADD k 1 2 m", "1", "1", "g45"},
-		{"GEOADD k XX CH 1 2 m 3 4 n", "1", "1", "g610"},
-		{"XADD k * f v", "1", "1", "x05"},
-		{"xadd k maxlen ~ 5 * f v g w", "1", "1", "x010"},
-		{"XADD k MAXLEN 5 * f v", "1", "1", "x07"},
-		{"XADD k MAXLEN x * f v", "1", "1", "d17"},
-		{"XADD k MAXLEN ~ 5 LIMIT 1 * f v", "1", "1", "d110"},
-		{"XADD k 1-1 f v", "1", "1", "d15"},
-		{"XADD k * f v g", "1", "1", "d16"},
-		{"XADD k NOMKSTREAM * f v", "1", "1", "d16"},
-		{"XADD k IDMP p i * f v", "1", "1", "d18"},
-		{"XADD k MAXLEN 5 DELREF * f v", "1", "1", "d18"},
-		{"MSETEX 2 a 1 b 2 EX 5", "2 4", "2 4", "m08 2 4"},
-		{"MSETEX 1 a 1", "2", "2", "m04 2"},
-		{"DELEX k IFEQ v", "1", "1", "k04"},
-		{"DELIFEQ k v", "1", "1", "k03"},
-		{"DIGEST k", "1", "", "-02"},
-		{"XDELEX k ACKED IDS 1 1-1", "1", "1", "d16"},
-		{"XACKDEL k g IDS 1 1-1", "1", "1", "d16"},
-		{"XCFGSET k IDMP-MAXSIZE 5", "1", "1", "d14"},
-		{"XREADGROUP GROUP g c CLAIM 100 STREAMS a >", "7", "7", "m09 7"},
-		{"BITFIELD k SET u8 0 1", "1", "1", "i06"},
-		{"BITOP AND d a b", "2 3 4", "2", "m05 2"},
-		{"LMPOP 2 a b LEFT", "2 3", "2 3", "m05 2 3"},
-		{"ZMPOP 1 a MIN", "2", "2", "m04 2"},
-		{"ZUNIONSTORE d 2 a b WEIGHTS 1 2", "1 3 4", "1", "d18"},
-		{"ZUNION 2 a b", "2 3", "", "-04"},
-		{"SORT k", "1", "", "-02"},
-		{"SORT k LIMIT 0 1 STORE d", "1 6", "6", "m07 6"},
-		{"SORT k STORE d STORE e", "1 5", "5", "m06 5"},
-		{"GEORADIUS k 1 2 3 m", "1", "", "-06"},
-		{"GEORADIUS k 1 2 3 m COUNT 1 STORE d", "1 9", "9", "m010 9"},
-		{"GEORADIUS k 1 2 3 m STOREDIST d STORE e", "1 7 9", "7 9", "m010 7 9"},
-		{"SORT_RO k ALPHA", "1", "", "-03"},
-		{"GEORADIUSBYMEMBER k m 3 m storedist d", "1 6", "6", "m07 6"},
-		{"XREAD STREAMS a b 0 0", "2 3", "", "-06"},
-		{"XREADGROUP GROUP g STREAMS COUNT 1 STREAMS a b > >", "7 8", "7 8", "m011 7 8"},
-		{"XGROUP CREATE k g 0", "2", "2", "m05 2"},
-		{"XINFO STREAM k", "2", "", "-03"},
-		{"PFCOUNT a b", "1 2", "", "i03"},
-		{"PFMERGE d a b", "1 2 3", "1", "d14"},
-		{"OBJECT ENCODING k", "2", "", "-03"},
-		{"LCS a b", "1 2", "", "-03"},
-	} {
+	for _, c := range keyCases {
 		args := words(c.args)
 		s := spec(t, c.args)
 		if err := s.Check(args); err != nil {
@@ -233,8 +234,7 @@ func numbers(all []int) string {
 	return strings.Join(words, " ")
 }
 
-// TestDecides holds that a reply is missed where a caller goes by it.
-func TestDecides(t *testing.T) {
+func TestReplyDecidesWhereACallerActsOnIt(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]bool{
 		"SET k v": false, "SET k v EX 5": false, "SET k NX": false, "SET k v NX": true, "set k v ex 5 xx": true, "SET k v GET": true,
@@ -271,8 +271,7 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// TestLongLists holds the positions beyond those that are kept ready.
-func TestLongLists(t *testing.T) {
+func TestPositionsBeyondThoseThatAreKeptReady(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{255, 256, 257, 258, 1000} {
 		args := make([]any, n+1)
@@ -290,7 +289,6 @@ func TestLongLists(t *testing.T) {
 	}
 }
 
-// TestUsualCommandsAllocateNothing holds what recording costs.
 func TestUsualCommandsAllocateNothing(t *testing.T) {
 	for _, line := range []string{"get k", "SET k v EX 5", "hset k f v", "DEL a b c", "MSET a 1 b 2", "ZADD k NX 1 m", "xadd k * f v", "SUNIONSTORE d a b"} {
 		args := words(line)

@@ -1,6 +1,8 @@
 package command
 
 import (
+	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -14,7 +16,6 @@ var grown = []string{
 	"PFMERGE", "XINFO", "XGROUP", "OBJECT", "MEMORY",
 }
 
-// TestTableAgreesWithServer holds the table against what the running server says of each command it has.
 func TestTableAgreesWithServer(t *testing.T) {
 	t.Parallel()
 	infos, err := redistest.Shared(t).Client(t).Command(t.Context()).Result()
@@ -53,108 +54,73 @@ func TestTableAgreesWithServer(t *testing.T) {
 	}
 }
 
-// keyLines are arguments of every kind that moves keys.
+// keyLines are arguments of every kind that moves keys, beside those of keyCases.
 var keyLines = strings.Split(strings.TrimSpace(`
-GET k
-set k v ex 5
 MGET a b c
-MSET a 1 b 2 c 3
 MSETNX a 1
-DEL a
 UNLINK a b c d
 EXISTS a b
 TOUCH a b
-RENAME a b
 RENAMENX a b
-COPY a b REPLACE
-OBJECT ENCODING k
 OBJECT IDLETIME k
 MEMORY USAGE k SAMPLES 5
 DUMP k
 RESTORE k 0 x REPLACE
-SORT k
 SORT k ASC ALPHA
-SORT k LIMIT 0 5 STORE d
-SORT k STORE d STORE e
 SORT k STORE store
 SORT k LIMIT 0 1 STORE d DESC
-SORT_RO k LIMIT 0 1
-BITOP AND d a b c
 BITOP NOT d a
-BITFIELD k GET u8 0
 BITFIELD_RO k GET u8 0
-LCS a b LEN
 PFADD k a
-PFCOUNT a b c
-PFMERGE d a b
 HSET h f v
 HGETDEL h FIELDS 1 f
 HSETEX h EX 5 FIELDS 1 f v
-MSETEX 1 a 1
-MSETEX 3 a 1 b 2 c 3 NX EX 5
-DELEX k IFEQ v
-DELIFEQ k v
-DIGEST k
 LMOVE a b LEFT RIGHT
 RPOPLPUSH a b
-LMPOP 1 a LEFT
 LMPOP 3 a b c RIGHT COUNT 2
 SMOVE a b m
 SINTER a b
 SINTERSTORE d a b
-SUNIONSTORE d a
 SDIFFSTORE d a b c
 SINTERCARD 2 a b LIMIT 5
-ZADD k 1 m
 ZUNION 2 a b WEIGHTS 1 2 WITHSCORES
 ZINTER 1 a
 ZDIFF 3 a b c
-ZUNIONSTORE d 2 a b AGGREGATE MAX
 ZINTERSTORE d 1 a
 ZDIFFSTORE d 2 a b
 ZINTERCARD 2 a b LIMIT 1
 ZRANGESTORE d s 0 -1
 ZMPOP 2 a b MIN COUNT 3
-GEOADD k 1 2 m
-GEORADIUS k 1 2 3 m
 GEORADIUS k 1 2 3 m WITHDIST COUNT 5 ASC
-GEORADIUS k 1 2 3 m STORE d
-GEORADIUS k 1 2 3 m COUNT 5 STOREDIST d
 GEORADIUSBYMEMBER k m 3 m
-GEORADIUSBYMEMBER k m 3 m STORE d
 GEORADIUSBYMEMBER k STORE 3 m STOREDIST d
 GEORADIUS_RO k 1 2 3 m
 GEORADIUSBYMEMBER_RO k m 3 m
 GEOSEARCH k FROMMEMBER m BYRADIUS 1 m
 GEOSEARCHSTORE d s FROMMEMBER m BYRADIUS 1 m STOREDIST
-XADD k * f v
-XADD k IDMP p i * f v
-XDELEX k IDS 1 1-1
-XACKDEL k g ACKED IDS 1 1-1
-XCFGSET k IDMP-MAXSIZE 5
 XREAD STREAMS a 0
 XREAD COUNT 5 STREAMS a b c 0 0 0
 XREADGROUP GROUP g c STREAMS a >
 XREADGROUP GROUP g c COUNT 5 NOACK STREAMS a b > >
-XREADGROUP GROUP streams STREAMS COUNT 1 STREAMS a 0
 XACK k g 1-1 2-2
 XCLAIM k g c 0 1-1
 XAUTOCLAIM k g c 0 0
 XGROUP CREATE k g 0 MKSTREAM
 XGROUP DESTROY k g
-XINFO STREAM k
 XINFO GROUPS k
 XINFO CONSUMERS k g
 XPENDING k g
 XSETID k 1-1
 `), "\n")
 
-// TestKeysAgreeWithServer holds the keys that are found against those that the server finds.
 func TestKeysAgreeWithServer(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
-	compared := 0
-	for _, line := range keyLines {
+	lines, compared := slices.Clone(keyLines), 0
+	for _, c := range keyCases {
+		lines = append(lines, c.args)
+	}
+	for _, line := range lines {
 		args := words(line)
 		want, err := client.Do(t.Context(), append([]any{"COMMAND", "GETKEYS"}, args...)...).StringSlice()
 		if err != nil {
@@ -181,6 +147,41 @@ func TestKeysAgreeWithServer(t *testing.T) {
 		}
 	}
 	if compared < 60 {
-		t.Errorf("only %d of %d lines were compared", compared, len(keyLines))
+		t.Errorf("only %d of %d lines were compared", compared, len(lines))
 	}
 }
+
+func TestWidenedBitfieldWritesAndRepliesAsTheOriginal(t *testing.T) {
+	t.Parallel()
+	client, ctx := redistest.Shared(t).Client(t), t.Context()
+	tag := redistest.Tag(t)
+	for i, ops := range []string{
+		"GET i64 0", "GET u63 0", "get I64 #1", "GET i54 3 GET u8 0 GET u53 5",
+		"SET i64 0 9007199254740993 GET i64 0", "SET i64 0 -9007199254740993 GET u63 0 SET i64 #0 5",
+		"SET u63 7 9223372036854775807 INCRBY u63 7 1 GET u63 7",
+		"SET i64 64 -9223372036854775808 OVERFLOW FAIL INCRBY i64 64 -1 OVERFLOW SAT INCRBY i64 64 -1 OVERFLOW WRAP INCRBY i64 64 -1",
+		"INCRBY i64 #2 9007199254740993 INCRBY i60 #2 1 GET i64 128", "SET u8 0 255 INCRBY u8 0 1",
+		"GET i64", "GET i65 0", "SET i64 x 1", "NOSUCH i64 0", "GET i64 #9999999999999", "OVERFLOW WRAP",
+	} {
+		a, b := fmt.Sprintf("{%s}a%d", tag, i), fmt.Sprintf("{%s}b%d", tag, i)
+		client.Set(ctx, a, "\x80\x01\xff\x7f\x10\x20\xfe\xdc\x80\x55\xaa\x00\x99\xf0\x0f\xe1", 0)
+		client.Set(ctx, b, client.Get(ctx, a).Val(), 0)
+		want, wantErr := client.Do(ctx, words("BITFIELD "+a+" "+ops)...).Result()
+		sent, read := Exact(words("bitfield " + b + " " + ops))
+		got, err := client.Do(ctx, sent...).Result()
+		if read != nil {
+			got = read(got)
+		}
+		if fmt.Sprint(err) != fmt.Sprint(wantErr) || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %v, %v, want %v, %v", ops, got, err, want, wantErr)
+		}
+		if client.Get(ctx, a).Val() != client.Get(ctx, b).Val() {
+			t.Errorf("%s: wrote something else", ops)
+		}
+		if wide := strings.Contains(ops, "64 ") || strings.Contains(ops, "63 "); err == nil && wide && read == nil {
+			t.Errorf("%s: left as it is", ops)
+		}
+	}
+}
+
+func TestMain(m *testing.M) { redistest.Main(m) }

@@ -207,9 +207,7 @@ func sorted(trips [][]int) [][]int {
 	return trips
 }
 
-// TestInputsShareNoScript holds that a script is of one input, since its names stand there once: what has another stream,
-// group or consumer goes in another script, and what has none goes with any.
-func TestInputsShareNoScript(t *testing.T) {
+func TestAScriptCarriesCommitsOfOneInputAtMost(t *testing.T) {
 	t.Parallel()
 	set, server := newCounter(t)
 	want := []string{"", "s g c", "", "s2 g c", "s g2 c", "s g c2", "s g c", "s2 g c", ""}
@@ -235,8 +233,7 @@ func TestInputsShareNoScript(t *testing.T) {
 	}
 }
 
-// TestQueueKeepsOrder holds that who came first flies first.
-func TestQueueKeepsOrder(t *testing.T) {
+func TestQueueSendsFirstComeFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		set, server := newCounter(t)
@@ -260,8 +257,7 @@ func TestQueueKeepsOrder(t *testing.T) {
 	})
 }
 
-// TestQueueCapsBytes holds that a flight carries no more than it may, and that a larger transaction flies alone.
-func TestQueueCapsBytes(t *testing.T) {
+func TestFlightKeepsToMaxBatchSizeAndALargerTransactionFliesAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		set, server := newCounter(t)
@@ -424,8 +420,7 @@ func TestPoisonedNeighbour(t *testing.T) {
 	}
 }
 
-// TestTail holds that what goes out with a batch goes out once, in its pipeline.
-func TestTail(t *testing.T) {
+func TestTailOfABatchIsSentOnceInItsPipeline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		set, server := newCounter(t)
@@ -441,8 +436,7 @@ func TestTail(t *testing.T) {
 	})
 }
 
-// TestFrozen holds that what travels for a caller does not change when the caller's memory does.
-func TestFrozen(t *testing.T) {
+func TestSealedArgumentsDoNotChangeWithTheCallersMemory(t *testing.T) {
 	t.Parallel()
 	text, number, bytes, when := "text", 7, []byte("bytes"), time.Unix(1, 0)
 	args := []any{"s", 1, int64(2), bytes, &text, &number, (*string)(nil), when, &when, 1.5, time.Second}

@@ -65,8 +65,7 @@ func (s *set) commits(ctx context.Context, home shard.Shard, batch []Commit) ([]
 	return outcomes, nil
 }
 
-// TestMalformedReplies holds that a reply which no script gives is an error.
-func TestMalformedReplies(t *testing.T) {
+func TestReplyThatNoScriptGivesIsAnError(t *testing.T) {
 	t.Parallel()
 	for _, reply := range []any{
 		nil, "text", int64(1),
@@ -120,8 +119,7 @@ var elsewhere = []string{
 	"lease.lua", "members.lua", "partition.lua", "dead.lua", "acknowledge.lua",
 }
 
-// TestScriptsAreComplete holds that every script of the directory is built and listed.
-func TestScriptsAreComplete(t *testing.T) {
+func TestEveryScriptOfTheDirectoryIsBuilt(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../lua/[a-z]*.lua")
 	if err != nil {
@@ -138,5 +136,78 @@ func TestScriptsAreComplete(t *testing.T) {
 	}
 	if len(shas) > 0 {
 		t.Errorf("scripts without a file: %v", shas)
+	}
+}
+
+func TestKindsOfTransactionsHaveDifferentPlansAndAreBounded(t *testing.T) {
+	t.Parallel()
+	var known plans
+	kind := func(commands int) *Commit {
+		c := &Commit{}
+		for range commands {
+			c.Commands = append(c.Commands, Command{"k03", []any{"SET", "k", "v"}})
+		}
+		return c
+	}
+	of := func(c *Commit, strings bool) string {
+		c.args = c.arguments()
+		return known.of(c, strings).(string)
+	}
+	seen := map[string]bool{}
+	for name, plan := range map[string]string{
+		"plain":     of(kind(1), false),
+		"strings":   of(kind(1), true),
+		"two":       of(kind(2), false),
+		"replies":   of(&Commit{Keep: true}, false),
+		"delayed":   of(&Commit{Delay: time.Hour}, false),
+		"fenced":    of(&Commit{Input: Input{Ack: AckFence}}, false),
+		"fused":     of(&Commit{Input: Input{Ack: AckFused}}, false),
+		"event":     of(&Commit{Events: []shard.Event{{ID: "e"}}}, false),
+		"ordered":   of(&Commit{Events: []shard.Event{{ID: "e", Key: "k"}}}, false),
+		"scheduled": of(&Commit{Events: []shard.Event{{ID: "e", At: time.Unix(1, 0)}, {ID: "f"}}}, false),
+		"guarded":   of(&Commit{Guards: []Guard{{Order: 'o', Args: []any{"GET", "k"}}}}, false),
+		"class":     of(&Commit{Commands: []Command{{"i03", []any{"SET", "k", "v"}}}}, false),
+	} {
+		if seen[plan] {
+			t.Errorf("%s: has the plan of another kind", name)
+		}
+		seen[plan] = true
+	}
+	for i := range 2 * maxPlans {
+		c := kind(i)
+		if plan := of(c, false); len(plan) != 15+4*i || strings.Count(plan, "k\x00\x00\x03") != i {
+			t.Fatalf("the plan of %d commands is %q", i, plan)
+		}
+	}
+	if n := len(*known.known.Load()); n > maxPlans {
+		t.Errorf("%d plans are kept, want %d at most", n, maxPlans)
+	}
+}
+
+func TestCommitsAreToldWhatTheProbeFound(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		reply any
+		lacks []string
+		sent  string // "": malformed
+	}{
+		{[]any{"2"}, nil, "2"},
+		{[]any{"1"}, nil, "1"},
+		{[]any{"1", "HDEL", "SET"}, []string{"HDEL", "SET"}, "1"},
+		{nil, nil, ""},
+		{"2", nil, ""},
+		{[]any{}, nil, ""},
+		{[]any{"3"}, nil, ""},
+		{[]any{int64(2)}, nil, ""},
+		{[]any{"1", int64(1)}, nil, ""},
+	} {
+		set := newReplying(t, c.reply)
+		lacks, restores, err := set.Probe(t.Context(), set.Shard(0), func(error) {})
+		if (err == nil) != (c.sent != "") || !slices.Equal(lacks, c.lacks) || restores != (c.sent == "2") {
+			t.Errorf("%v: lacks %q, restores %t, %v", c.reply, lacks, restores, err)
+		}
+		if c.sent != "" && set.stringsOnly.Load() != (c.sent == "1") {
+			t.Errorf("after the reply %v, commits assume that the server restores only strings: %t", c.reply, set.stringsOnly.Load())
+		}
 	}
 }

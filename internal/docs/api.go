@@ -44,34 +44,28 @@ func API(tree fs.FS) (string, error) {
 	return strings.Join(slices.Compact(lines), "\n") + "\n", err
 }
 
-// exported returns the exported names that a file declares, each with its kind.
+// exported returns the exported names that a file declares, each with its kind. It removes the others from the file.
 func exported(file *ast.File) (names []string) {
-	add := func(prefix, kind string, idents ...*ast.Ident) {
-		for _, ident := range idents {
-			if ident.IsExported() {
-				names = append(names, prefix+ident.Name+" "+kind)
-			}
-		}
-	}
+	ast.FileExports(file)
 	for _, decl := range file.Decls {
 		switch d := decl.(type) {
 		case *ast.FuncDecl:
 			if d.Recv == nil {
-				add("", "func", d.Name)
-			} else if receiver := typeName(d.Recv.List[0].Type); receiver.IsExported() {
-				add(receiver.Name+".", "method", d.Name)
+				names = append(names, d.Name.Name+" func")
+			} else if receiver := typeName(d.Recv.List[0].Type); ast.IsExported(receiver) {
+				names = append(names, receiver+"."+d.Name.Name+" method")
 			}
 		case *ast.GenDecl:
 			for _, spec := range d.Specs {
 				switch s := spec.(type) {
 				case *ast.ValueSpec:
-					add("", d.Tok.String(), s.Names...)
+					for _, name := range s.Names {
+						names = append(names, name.Name+" "+d.Tok.String())
+					}
 				case *ast.TypeSpec:
-					add("", "type", s.Name)
-					if s.Name.IsExported() {
-						for _, member := range members(s.Type) {
-							add(s.Name.Name+".", member.kind, member.names...)
-						}
+					names = append(names, s.Name.Name+" type")
+					for _, member := range members(s.Type) {
+						names = append(names, s.Name.Name+"."+member)
 					}
 				}
 			}
@@ -80,46 +74,42 @@ func exported(file *ast.File) (names []string) {
 	return names
 }
 
-type member struct {
-	kind  string
-	names []*ast.Ident
-}
-
 // members returns the fields of a struct or the methods of an interface, embedded ones under the names of their types.
-func members(expr ast.Expr) (found []member) {
+func members(expr ast.Expr) (found []string) {
 	var fields *ast.FieldList
-	kind := "field"
+	kind := " field"
 	switch t := expr.(type) {
 	case *ast.StructType:
 		fields = t.Fields
 	case *ast.InterfaceType:
-		fields, kind = t.Methods, "method"
+		fields, kind = t.Methods, " method"
 	default:
 		return nil
 	}
 	for _, field := range fields.List {
-		names := field.Names
-		if names == nil {
-			names = []*ast.Ident{typeName(field.Type)}
+		if field.Names == nil {
+			found = append(found, typeName(field.Type)+kind)
 		}
-		found = append(found, member{kind, names})
+		for _, name := range field.Names {
+			found = append(found, name.Name+kind)
+		}
 	}
 	return found
 }
 
 // typeName returns the name of a type without its pointer, package and parameters.
-func typeName(expr ast.Expr) *ast.Ident {
+func typeName(expr ast.Expr) string {
 	switch t := expr.(type) {
 	case *ast.Ident:
-		return t
+		return t.Name
 	case *ast.StarExpr:
 		return typeName(t.X)
 	case *ast.SelectorExpr:
-		return t.Sel
+		return t.Sel.Name
 	case *ast.IndexExpr:
 		return typeName(t.X)
 	case *ast.IndexListExpr:
 		return typeName(t.X)
 	}
-	return ast.NewIdent("_")
+	return "_"
 }

@@ -15,14 +15,23 @@ import (
 
 var root = filepath.Join("..", "..")
 
-// pages are the pages whose blocks are looked at.
-func pages(t *testing.T) []string {
+// file is a page whose blocks are looked at.
+type file struct{ name, text string }
+
+func pages(t *testing.T) (files []file) {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return append(names, filepath.Join(root, "README.md"))
+	for _, name := range append(names, filepath.Join(root, "README.md")) {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, file{name, string(text)})
+	}
+	return files
 }
 
 // A suite is a tree of files for `go test -overlay`: few packages for the marked blocks, one for each whole program,
@@ -197,20 +206,16 @@ func (s *suite) run(t *testing.T) (string, error) {
 func TestMarkedBlocks(t *testing.T) {
 	t.Parallel()
 	s := newSuite(t)
-	for _, name := range pages(t) {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		setup, err := os.ReadFile(filepath.Join("testdata", "setup", strings.TrimSuffix(strings.ToLower(filepath.Base(name)), ".md")+".go"))
+	for _, page := range pages(t) {
+		setup, err := os.ReadFile(filepath.Join("testdata", "setup", strings.TrimSuffix(strings.ToLower(filepath.Base(page.name)), ".md")+".go"))
 		if err != nil && !os.IsNotExist(err) {
 			t.Fatal(err)
 		}
-		file, err := filepath.Abs(name)
+		name, err := filepath.Abs(page.name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.add(t, file, string(setup), Parse(string(text)))
+		s.add(t, name, string(setup), Parse(page.text))
 	}
 	if out, err := s.run(t); err != nil {
 		t.Errorf("%v\n%s", err, out)
@@ -270,20 +275,16 @@ func TestBrokenBlocks(t *testing.T) {
 // TestUnmarkedBlocksAreGo holds the other blocks of Go to its grammar at least.
 func TestUnmarkedBlocksAreGo(t *testing.T) {
 	t.Parallel()
-	for _, name := range pages(t) {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, block := range Parse(string(text)).Blocks {
+	for _, page := range pages(t) {
+		for _, block := range Parse(page.text).Blocks {
 			if language, _, _ := strings.Cut(block.Info, " "); language != "go" {
 				continue
 			}
-			if _, err := Program("block", "none", name, block, nil); err != nil {
+			if _, err := Program("block", "none", page.name, block, nil); err != nil {
 				t.Error(err)
 			}
 			if build, _ := block.Marked(); !build && block.Info != "go" {
-				t.Errorf("%s:%d: the mark %q is none", name, block.Line, block.Info)
+				t.Errorf("%s:%d: the mark %q is none", page.name, block.Line, block.Info)
 			}
 		}
 	}

@@ -1,7 +1,6 @@
 package docs
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"testing"
@@ -17,12 +16,8 @@ func TestPagesDoNotRepeatTheIDOfAnEvent(t *testing.T) {
 		t.Fatal("the expression finds nothing")
 	}
 	for _, page := range pages(t) {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, found := range fixedID.FindAllString(string(text), -1) {
-			t.Errorf("%s: %s: take the id from tx.EventID", filepath.Base(page), found)
+		for _, found := range fixedID.FindAllString(page.text, -1) {
+			t.Errorf("%s: %s: take the id from tx.EventID", filepath.Base(page.name), found)
 		}
 	}
 }

@@ -1,89 +1,60 @@
 package docs
 
 import (
+	_ "embed"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
-	"maps"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
+	"text/template"
 )
 
 // keyFiles hold the constants of a shard's keys, each with a comment that begins with its type.
 var keyFiles = []string{"internal/shard/keys.go", "internal/shard/sweep.go", "internal/shard/pause.go"}
 
-const keysHead = `<!-- Written by LUATX_UPDATE=1 go test ./internal/docs from the constants of internal/shard and the headers in internal/lua/. -->
-# Keys and scripts
+//go:embed keys.tmpl
+var keysText string
 
-What luatx keeps in Redis, and every script that touches it. To look is safe; to change by hand is not: [operations.md](operations.md)
-and [repair.md](repair.md) say what to do instead.
+var keysPage = template.Must(template.New("keys").Funcs(template.FuncMap{
+	"sentence": sentence, "escape": escaper.Replace, "cell": cell,
+}).Parse(keysText))
 
-## The keys of a shard
-
-A shard is all that luatx keeps in one slot: ` + "`namespace:{text}:name`" + `, where the text is a short one that hashes to the slot, so
-that ` + "`shop:{pt6}:pending`" + ` shares the slot of all keys of the tag ` + "`pt6`" + `. An empty key does not exist. None has an expiry: what is
-old is removed by scripts. Commands of a transaction cannot name them.
-
-| name | type | what it holds |
-|---|---|---|
-`
-
-const keysOutside = `
-## Keys beside the shards
-
-| key | by | what it is |
-|---|---|---|
-| what ` + "`Keyspace.Key`" + ` returns: ` + "`prefix:{tag}:…`" + ` | you | business data |
-| what ` + "`stream.DeadLetterKey`" + ` returns, or ` + "`DeadLetter`" + ` names | ` + "`stream.Subscriber`" + ` | dead letters, where there are any |
-| ` + "`{tag}:<stream>`" + `, and ` + "`…:<group>:lease`, `…:members`, `…:void`" + ` | partitioned streams | [partitions.md](partitions.md#keys) |
-| ` + "`…:idempotency:<digest>`" + ` | ` + "`idempotency`" + ` | a kept answer, beside the aggregate's keys, with an expiry |
-| ` + "`inbox:<source>:<id>`" + `, or what ` + "`MarkKey`" + ` names | ` + "`pipeline.SetNX`" + ` | a mark of the pipeline mode, with an expiry |
-| ` + "`trigger.Config.LastIDKey`" + ` | ` + "`trigger`" + ` | how far a trigger without a group has come |
-
-## The scripts
-
-Each is one atomic step. Fragments (below) are put before those that use them, and constants of the configuration (identity,
-retention, capacities, procedures) stand in the text, so that a script's SHA-1 differs between configurations: ` + "`luatx scripts`" + ` lists
-them. All run on Redis 6.0 and later where nothing else is said. *Bound* says how much a call does at most. ` + "`void`" + ` is declared by
-every script that writes to a shard: while its slot migrates, a key that does not exist makes the cluster answer TRYAGAIN before
-anything has run.
-
-`
+// A Key is a constant of keyFiles.
+type Key struct{ Name, Type, Meaning string }
 
 // A Script is what the header of a file of internal/lua/ says.
 type Script struct {
-	Name string
-	Said map[string]string // by label: Purpose, KEYS, ARGV, Reply, Bound, Redis
+	Name    string
+	Purpose string // one paragraph
+	Layout  string // the lines from KEYS on, as they stand
 }
 
-var labels = []string{"Purpose", "KEYS", "ARGV", "Reply", "Bound", "Redis"}
+// Link leads from the page to the script.
+func (s Script) Link() string { return fmt.Sprintf("[%s.lua](../internal/lua/%s.lua)", s.Name, s.Name) }
 
-// Header reads the header of a script.
+// Shown is the layout without what the page says of all scripts.
+func (s Script) Shown() string { return strings.Replace(s.Layout, "Redis:   6.0\n", "", 1) }
+
+// Header reads the header of a script. An empty line ends that of a fragment: what follows is for readers of the file.
 func Header(name, source string) Script {
-	s := Script{Name: name, Said: map[string]string{}}
-	label := ""
+	s := Script{Name: name}
 	for line := range strings.Lines(source) {
 		text, ok := strings.CutPrefix(line, "--")
-		if !ok {
-			break
-		}
-		if strings.HasPrefix(text, "#") { // how the file is composed
-			continue
-		}
-		text = strings.TrimSpace(text)
-		for _, l := range labels {
-			if rest, ok := strings.CutPrefix(text, l+":"); ok {
-				label, text = l, strings.TrimSpace(rest)
-			}
-		}
+		text = strings.TrimPrefix(text, " ")
+		purpose, begins := strings.CutPrefix(text, "Purpose:")
 		switch {
-		case text == "" && strings.HasPrefix(name, "_"):
-			label = "" // what follows is for readers of the file
-		case label != "":
-			s.Said[label] = strings.TrimSpace(s.Said[label] + " " + text)
+		case !ok || text == "\n" && strings.HasPrefix(name, "_"):
+			return s
+		case strings.HasPrefix(text, "#"): // how the file is composed
+		case s.Layout != "" || strings.HasPrefix(text, "KEYS:"):
+			s.Layout += text
+		case begins || s.Purpose != "":
+			s.Purpose = strings.TrimSpace(s.Purpose + " " + strings.TrimSpace(purpose))
 		}
 	}
 	return s
@@ -91,56 +62,48 @@ func Header(name, source string) Script {
 
 // KeysPage is docs/keys.md, made from the tree.
 func KeysPage(tree fs.FS) (string, error) {
-	var b strings.Builder
-	b.WriteString(keysHead)
-	rows := map[string]string{}
+	var page struct {
+		Keys               []Key
+		Scripts, Fragments []Script
+	}
 	for _, file := range keyFiles {
-		if err := keyRows(tree, file, rows); err != nil {
+		keys, err := keysOf(tree, file)
+		if err != nil {
 			return "", err
 		}
+		page.Keys = append(page.Keys, keys...)
 	}
-	for _, key := range slices.Sorted(maps.Keys(rows)) {
-		b.WriteString(rows[key])
-	}
-	b.WriteString(keysOutside)
+	slices.SortFunc(page.Keys, func(a, b Key) int { return strings.Compare(a.Name, b.Name) })
 	names, err := fs.Glob(tree, "internal/lua/*.lua")
 	if err != nil {
 		return "", err
 	}
-	var fragments strings.Builder
 	for _, name := range names {
 		source, err := fs.ReadFile(tree, name)
 		if err != nil {
 			return "", err
 		}
-		base := strings.TrimSuffix(strings.TrimPrefix(name, "internal/lua/"), ".lua")
-		s := Header(base, string(source))
-		link := fmt.Sprintf("[%s.lua](../%s)", base, name)
-		if strings.HasPrefix(base, "_") {
-			fmt.Fprintf(&fragments, "| %s | %s |\n", link, cell(sentence(s.Said["Purpose"])))
-			continue
+		script := Header(strings.TrimSuffix(path.Base(name), ".lua"), string(source))
+		if strings.HasPrefix(script.Name, "_") {
+			page.Fragments = append(page.Fragments, script)
+		} else {
+			page.Scripts = append(page.Scripts, script)
 		}
-		fmt.Fprintf(&b, "### %s\n\n%s\n\n| %s | |\n|---|---|\n", base, escape(sentence(s.Said["Purpose"])), link)
-		for _, label := range labels[1:] {
-			if text := s.Said[label]; text != "" && (label != "Redis" || text != "6.0") {
-				fmt.Fprintf(&b, "| %s | %s |\n", label, cell(text))
-			}
-		}
-		b.WriteString("\n")
 	}
-	b.WriteString("## The fragments\n\n| | |\n|---|---|\n" + fragments.String())
-	return b.String(), nil
+	var b strings.Builder
+	err = keysPage.Execute(&b, page)
+	return b.String(), err
 }
 
-// keyRows adds the rows of the keys that a file of Go declares, by key.
-func keyRows(tree fs.FS, name string, rows map[string]string) error {
+// keysOf returns the keys that a file of Go declares.
+func keysOf(tree fs.FS, name string) (keys []Key, err error) {
 	source, err := fs.ReadFile(tree, name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	file, err := parser.ParseFile(token.NewFileSet(), name, source, parser.ParseComments)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, decl := range file.Decls {
 		gen, ok := decl.(*ast.GenDecl)
@@ -154,16 +117,16 @@ func keyRows(tree fs.FS, name string, rows map[string]string) error {
 			}
 			key, err := strconv.Unquote(value.Values[0].(*ast.BasicLit).Value)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			kind, text, ok := strings.Cut(strings.TrimSpace(value.Comment.Text()), ": ")
 			if !ok {
-				return fmt.Errorf("%s: %s has no comment of its type and meaning", name, value.Names[0].Name)
+				return nil, fmt.Errorf("%s: %s has no comment of its type and meaning", name, value.Names[0].Name)
 			}
-			rows[key] = fmt.Sprintf("| `%s` | %s | %s |\n", key, kind, cell(text))
+			keys = append(keys, Key{key, kind, text})
 		}
 	}
-	return nil
+	return keys, nil
 }
 
 // sentence begins with a capital letter.
@@ -176,6 +139,4 @@ func sentence(text string) string {
 
 var escaper = strings.NewReplacer("<", "&lt;", "*", `\*`, "_", `\_`)
 
-func escape(text string) string { return escaper.Replace(text) }
-
-func cell(text string) string { return strings.ReplaceAll(escape(text), "|", `\|`) }
+func cell(text string) string { return strings.ReplaceAll(escaper.Replace(text), "|", `\|`) }

@@ -30,8 +30,8 @@ func TestKeysPage(t *testing.T) {
 func TestKeysPageOfATree(t *testing.T) {
 	t.Parallel()
 	tree := fstest.MapFS{
-		"internal/lua/_part.lua":  {Data: []byte("-- Purpose: a part. Expects\n-- NOW.\n--\n-- Only for readers.\nlocal x\n")},
-		"internal/lua/move.lua":   {Data: []byte("-- Purpose: moves a\n--          thing.\n-- KEYS:    1 a|b\n-- ARGV:    none\n-- Reply:   OK\n-- Bound:   one\n-- Redis:   7.0\n-- Not one\nreturn 1\n-- Reply: never\n")},
+		"internal/lua/_part.lua":  {Data: []byte("-- Purpose: a part|piece. Expects\n-- NOW.\n--\n-- Only for readers.\nlocal x\n")},
+		"internal/lua/move.lua":   {Data: []byte("-- Purpose: moves a\n--          thing.\n-- KEYS:    1  a|b\n--          2  c\n-- ARGV:    none\n-- Redis:   7.0\n--#needs _part\nreturn 1\n-- Reply: never\n")},
 		"internal/shard/keys.go":  {Data: []byte("package shard\n\nconst (\n\tkeyA = \"a:b\" // hash: id → body\n)\n\nconst other = 1\n")},
 		"internal/shard/sweep.go": {Data: []byte("package shard\n")},
 		"internal/shard/pause.go": {Data: []byte("package shard\n")},
@@ -40,7 +40,7 @@ func TestKeysPageOfATree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"| `a:b` | hash | id → body |\n", "### move\n\nMoves a thing.\n", `| KEYS | 1 a\|b |`, "| Redis | 7.0 Not one |\n", "| [_part.lua](../internal/lua/_part.lua) | A part. Expects NOW. |\n"} {
+	for _, want := range []string{"| `a:b` | hash | id → body |\n", "### move\n\nMoves a thing.\n\n[move.lua](../internal/lua/move.lua)\n\n```text\nKEYS:    1  a|b\n         2  c\nARGV:    none\nRedis:   7.0\n```\n", "| [_part.lua](../internal/lua/_part.lua) | A part\\|piece. Expects NOW. |\n"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %q in\n%s", want, page)
 		}

@@ -76,7 +76,6 @@ func newSick(t *testing.T, reply any, errs ...error) (*Runner, *Script, *sick) {
 	return r, r.Script("commit", "return 1"), s
 }
 
-// TestEvalSurvives holds what is tried again, what is not, and when the outcome is open.
 func TestEvalSurvives(t *testing.T) {
 	t.Parallel()
 	refused := &net.OpError{Op: "dial", Err: errors.New("connection refused")}
@@ -134,8 +133,7 @@ func isServerError(err error) bool {
 	return ok && refused.Script == "commit" && strings.Contains(err.Error(), "NOPERM")
 }
 
-// TestEvalOfAScriptThatCannotBeLoaded holds that there is nothing to wait for.
-func TestEvalOfAScriptThatCannotBeLoaded(t *testing.T) {
+func TestEvalDoesNotWaitIfTheScriptMayNotBeLoaded(t *testing.T) {
 	t.Parallel()
 	runner, script, server := newSick(t, "fine", answer("NOSCRIPT No matching script."))
 	server.refusesScripts = answer("NOPERM no SCRIPT LOAD for you")
@@ -159,5 +157,33 @@ func TestPauseEndsAtTheDeadlineOfAContextThatIsNotDoneYet(t *testing.T) {
 	giveUp(ctx, []*Call{c})
 	if !errors.Is(c.Failure, context.DeadlineExceeded) || !errors.Is(c.Failure, io.EOF) {
 		t.Errorf("error %v, want the deadline and the last error", c.Failure)
+	}
+}
+
+// A server older than 7.2 has no WAITAOF, so the replies are given here.
+func TestReachedNeedsEveryCopyThatWasAskedFor(t *testing.T) {
+	t.Parallel()
+	aof := func(local, replicas int64) []any { return []any{local, replicas} }
+	for _, c := range []struct {
+		name  string
+		d     Durability
+		reply any
+		want  bool
+	}{
+		{"enough replicas", Durability{Replicas: 2}, int64(2), true},
+		{"more replicas", Durability{Replicas: 2}, int64(3), true},
+		{"too few replicas", Durability{Replicas: 2}, int64(1), false},
+		{"no reply", Durability{Replicas: 1}, nil, false},
+		{"on the master's disk", Durability{Fsync: true}, aof(1, 0), true},
+		{"not on the master's disk", Durability{Fsync: true}, aof(0, 0), false},
+		{"on the disks of all", Durability{Fsync: true, Replicas: 1}, aof(1, 1), true},
+		{"on the disks of replicas only", Durability{Fsync: true, Replicas: 1}, aof(0, 2), false},
+		{"on the disks of too few replicas", Durability{Fsync: true, Replicas: 2}, aof(1, 1), false},
+		{"no reply about disks", Durability{Fsync: true}, nil, false},
+		{"half a reply about disks", Durability{Fsync: true}, []any{int64(1)}, false},
+	} {
+		if got := c.d.reached(c.reply); got != c.want {
+			t.Errorf("%s: %t, want %t", c.name, got, c.want)
+		}
 	}
 }

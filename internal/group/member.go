@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -81,9 +82,24 @@ func (r Read) Entries() ([]redis.XMessage, error) {
 	return streams[0].Messages, nil
 }
 
-// Pending lists up to Page entries that are pending for a consumer, or for all consumers if the name is empty, from an id
-// on. It asks in a transaction: outside of one the client may ask a replica, which may not know yet.
-func (m *Member) Pending(ctx context.Context, consumer, from string) ([]redis.XPendingExt, error) {
+// Pending lists the entries that are pending for a consumer, or for all consumers if the name is empty, in pages of up to
+// Page entries. A page belongs to the caller. An error ends the list.
+func (m *Member) Pending(ctx context.Context, consumer string) iter.Seq2[[]redis.XPendingExt, error] {
+	return func(yield func([]redis.XPendingExt, error) bool) {
+		for from, more := "-", true; more; {
+			page, err := m.pendingFrom(ctx, consumer, from)
+			if more = err == nil && len(page) == Page; more {
+				from = Behind(page[len(page)-1].ID)
+			}
+			if !yield(page, err) {
+				return
+			}
+		}
+	}
+}
+
+// pendingFrom asks in a transaction: outside of one the client may ask a replica, which may not know yet.
+func (m *Member) pendingFrom(ctx context.Context, consumer, from string) ([]redis.XPendingExt, error) {
 	var cmd *redis.XPendingExtCmd
 	_, err := m.Client.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
 		cmd = pipe.XPendingExt(ctx, &redis.XPendingExtArgs{

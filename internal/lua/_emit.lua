@@ -1,8 +1,8 @@
--- Purpose: events of procedures.
+-- Purpose: lets procedures emit events.
 --#needs _events
 --#defines emitter
 
--- The head of an event: of its options, a table with key (ordered) or at (scheduled, ms), or nil.
+-- Returns the head of an event from its options: nil, or a table with key (ordered) or at (scheduled, ms).
 local function head_of(options)
   if options == nil then return '' end
   if type(options) ~= 'table' then error({err = 'emit: the options are no table'}, 0) end
@@ -17,23 +17,23 @@ local function head_of(options)
   return 'k' .. string.gsub(string.gsub(key, '%%', '%%25'), '%z', '%%00')
 end
 
--- Makes what a procedure calls to emit an event; emits id, head, body, id, head, body …
+-- Returns a table whose function emit a procedure calls. The table also lists id, head and body of each event.
 local function emitter(digest, score)
   local emits = {}
 
   local function add(id, head, body)
-    local ok, fine, full = pcall(enqueue, id, head, body, score)
-    if not ok or full then emits.failed = ok and {full = full} or fine end
+    local ok, result, full = pcall(enqueue, id, head, body, score)
+    if not ok or full then emits.failed = ok and {full = full} or result end
     if emits.failed then error(emits.failed, 0) end
-    if not fine then error({err = 'emit: the event ' .. id .. ' exists with another body'}, 0) end
+    if not result then error({err = 'emit: the event ' .. id .. ' exists with another body'}, 0) end
   end
 
   -- An event is a table of CloudEvents attributes and data, or a body as it is to be published, with its id.
   function emits.emit(event, id, options)
-    local n, head = #emits / 3, head_of(options)
+    local number, head = #emits / 3, head_of(options)
     if not id then -- derived, so that a replay makes the same event; in the form of a UUID
-      local sum = redis.sha1hex(digest .. ':' .. n)
-      id = string.gsub(sum, '^(%x%x%x%x%x%x%x%x)(%x%x%x%x).(%x%x%x).(%x%x%x)(%x%x%x%x%x%x%x%x%x%x%x%x).*$', '%1-%2-8%3-8%4-%5')
+      local sha = redis.sha1hex(digest .. ':' .. number)
+      id = string.gsub(sha, '^(%x%x%x%x%x%x%x%x)(%x%x%x%x).(%x%x%x).(%x%x%x)(%x%x%x%x%x%x%x%x%x%x%x%x).*$', '%1-%2-8%3-8%4-%5')
     end
     local body = event
     if type(event) == 'table' then
@@ -48,7 +48,7 @@ local function emitter(digest, score)
       error({err = 'emit: the event is neither a table of attributes nor a body'}, 0)
     end
     add(id, head, body)
-    for _, v in ipairs({id, head, body}) do emits[#emits + 1] = v end
+    for _, part in ipairs({id, head, body}) do emits[#emits + 1] = part end
     return id
   end
   return emits

@@ -1,16 +1,16 @@
--- Purpose: events that are ordered or scheduled enter the outbox.
+-- Purpose: adds ordered and scheduled events to the indexes of the outbox.
 --#needs _time _events _outbox _lanes
 --#defines crowded enter
 
--- What has no room for another event of its lane, parked ones included: lane, or false.
+-- Returns lane if the lane of an event has no room for it, else false. Parked events of the lane count.
 local function crowded(head)
   if string.byte(head) ~= @ORDERED then return false end
   local key = string.sub(head, 2)
   return redis.call('ZLEXCOUNT', LANES, '[' .. key .. '\0', '(' .. key .. '\1') >= @LANE_CAPACITY and 'lane'
 end
 
--- Puts an event into the index that it belongs to, and leaves the inverse. A scheduled one has 0 attempts until a relay
--- takes it: only so can it be cancelled.
+-- Adds an event to the index that it belongs to, and leaves the inverse. A scheduled event has 0 attempts until a relay claims
+-- it, and can be cancelled only so long.
 local function enter(id, head)
   local rest = string.sub(head, 2)
   if string.byte(head) == @SCHEDULED then

@@ -1,11 +1,12 @@
--- Purpose: the history of an event's failures: its last five attempts, newest first, a line each: time (ms), attempt,
--- class, text.
+-- Purpose: keeps the history of an event's failures: its last five attempts, newest first, a line each.
+--
+-- A line holds, with a blank between them: time (ms), attempt, class (without blanks, - for none), text.
 --#needs _time _outbox
 --#defines note class_of
 
 local HISTORY = 5
 
--- Notes a failed attempt. The class says what kind of failure it was, without blanks.
+-- Notes a failed attempt. The class is the kind of the failure.
 local function note(id, attempt, class, text)
   class = string.gsub(class, '%s', '_')
   local line = NOW .. ' ' .. attempt .. ' ' .. (class == '' and '-' or class) .. ' ' .. string.gsub(text, '[\r\n]', ' ')
@@ -17,7 +18,7 @@ local function note(id, attempt, class, text)
   redis.call('HSET', ERRORS, id, line)
 end
 
--- The class of an event's last failure: what it was parked for.
+-- Returns the class of an event's last failure, for which it was parked.
 local function class_of(id)
   return string.match(redis.call('HGET', ERRORS, id) or '', '^%S+ %S+ (%S+)') or '-'
 end

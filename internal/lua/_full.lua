@@ -1,5 +1,5 @@
--- Purpose: lets a script that frees memory write to a server at maxmemory. The server checks the limit before each write of
--- a script until the script has called one that never needs memory; it does not check the writes after that one. The
+-- Purpose: lets a script that frees memory write to a server at maxmemory. The server checks the limit before each write of a
+-- script until the script has called a command that never needs memory. It does not check the writes after that call. The
 -- void key never exists, so the call removes nothing and replicates nothing.
 --
 -- A script calls this before its first write, unless that write is itself a removal such as ZREM, HDEL, XDEL or UNLINK.

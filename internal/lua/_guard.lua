@@ -1,19 +1,30 @@
 -- Purpose: runs guarded reads within a limit, and computes the digest that tells whether a reply has changed. The digest
 -- of a reply costs about as much as the read itself.
 --
--- A reply counts with its bytes, and with 64 for each element, which costs as much. All guarded reads of a transaction share the limit.
+-- A reply weighs its bytes, and 64 for each element, because an element costs as much. All guarded reads of a transaction
+-- share the limit.
+--
+-- The head of a read says whether the order of the reply's elements means anything:
+--   o  it does
+--   m  members without an order
+--   p  pairs without an order
 --#needs _reply
 --#defines guarded_read conflict
 
 local PER_ELEMENT = 64
 local TWO_48 = 281474976710656
 
--- Reads whose number of elements, or bytes, another command tells beforehand, and how: b bytes, e elements, p pairs of
--- elements, r elements at a range of positions, s elements in a range of scores, x entries of a whole stream.
+-- Reads of which another command returns the size beforehand, as READ:COMMAND:unit. The units are:
+--   b  bytes
+--   e  elements
+--   p  pairs of elements
+--   r  elements at a range of positions
+--   s  elements in a range of scores
+--   x  entries of a whole stream
 local COUNTED = ' GET:STRLEN:b HGETALL:HLEN:p HKEYS:HLEN:e HVALS:HLEN:e SMEMBERS:SCARD:e SUNION:SCARD:e LRANGE:LLEN:r ZRANGE:ZCARD:r ' ..
   'ZREVRANGE:ZCARD:r ZRANGEBYSCORE:ZCOUNT:s XRANGE:XLEN:x XREVRANGE:XLEN:x '
 
--- Miniredis has neither library. Without them the digest is as good, and slower.
+-- Miniredis has neither library. The digest without them is as good, but slower.
 local _, pack = pcall(function() return cmsgpack.pack end)
 if type(pack) ~= 'function' then pack = encode end
 local _, split = pcall(function() return struct.unpack end)
@@ -21,8 +32,8 @@ if type(split) ~= 'function' then
   split = function(_, sha) return tonumber(string.sub(sha, 1, 12), 16), tonumber(string.sub(sha, 13, 24), 16), 0, 0 end
 end
 
--- Reports whether the reply of the read at first .. last of ARGV is larger than room, as far as the server knows that
--- without the read. A command that fails here, because of a type or a right, says nothing.
+-- Reports whether the reply of the read at ARGV[first .. last] weighs more than room, if the server knows that without the
+-- read. If the command fails here, because of a type or a right, the weight is unknown.
 local function known_too_large(first, last, room)
   local counter, kind = string.match(COUNTED, ' ' .. string.upper(ARGV[first]) .. ':(%u+):(%l)')
   if not counter then return false end
@@ -44,7 +55,7 @@ local function known_too_large(first, last, room)
   return count * PER_ELEMENT * (kind == 'p' and 2 or 1) > room
 end
 
--- Returns what a reply counts, or more than room as soon as it is more.
+-- Returns the weight of a reply. It stops as soon as the weight exceeds room, and returns the weight so far.
 local function weigh(reply, room)
   if type(reply) == 'string' then return PER_ELEMENT + #reply end
   local size = PER_ELEMENT
@@ -58,14 +69,14 @@ local function weigh(reply, room)
   return size
 end
 
--- The digest of a reply whose order means nothing: a hash changes its order after mere reads. It is the number of the
--- elements, or pairs, and the sum of their SHA-1s, in four numbers of which each takes 24 bits of a SHA-1. A sum, unlike an
--- exclusive or, counts an element that is there twice. A pair has one SHA-1, so that values cannot change places.
+-- Returns the digest of a reply whose order means nothing, and its weight: a hash changes its order after mere reads. The digest
+-- is the number of elements, and four sums of which each adds 24 bits of their SHA-1s. A sum, unlike an exclusive or, counts
+-- an element that occurs twice. A pair has one SHA-1, so that values cannot change places.
 local function digest_unordered(reply, step, room)
-  local n, sha1hex, prefixes = #reply, redis.sha1hex, {}
-  local size, a, b, c, d = PER_ELEMENT * (n + 1), 0, 0, 0, 0
+  local count, sha1hex, prefixes = #reply, redis.sha1hex, {}
+  local size, sum1, sum2, sum3, sum4 = PER_ELEMENT * (count + 1), 0, 0, 0, 0
   if size > room then return nil end
-  for i = 1, n, step do
+  for i = 1, count, step do
     local text = reply[i]
     size = size + #text
     if step == 2 then
@@ -77,15 +88,15 @@ local function digest_unordered(reply, step, room)
       size, text = size + #value, prefix .. text .. value
     end
     if size > room then return nil end
-    local w, x, y, z = split('>I6I6I6I6', sha1hex(text))
-    a, b, c, d = (a + w) % TWO_48, (b + x) % TWO_48, (c + y) % TWO_48, (d + z) % TWO_48
+    local part1, part2, part3, part4 = split('>I6I6I6I6', sha1hex(text))
+    sum1, sum2, sum3, sum4 = (sum1 + part1) % TWO_48, (sum2 + part2) % TWO_48, (sum3 + part3) % TWO_48, (sum4 + part4) % TWO_48
   end
-  return string.format('%d:%.0f:%.0f:%.0f:%.0f', n, a, b, c, d), size
+  return string.format('%d:%.0f:%.0f:%.0f:%.0f', count, sum1, sum2, sum3, sum4), size
 end
 
--- Runs the read at first .. last of ARGV. The order tells whether that of the reply's elements means anything: o it does, m
--- members without an order, p pairs without one. Returns the reply, its digest and what it counts; no digest if that is
--- more than room; an empty one if the reply has none. Of an error only the first word counts: the rest names the script.
+-- Runs the read at ARGV[first .. last] with an order of o, m or p. Returns the reply, its digest and its weight: no digest if it
+-- weighs more than room, an empty one if the reply has none. The digest of an error is that of its first word, because the
+-- rest names the script.
 local function guarded_read(order, first, last, room)
   if known_too_large(first, last, room) then return nil end
   local reply = redis.pcall(unpack(ARGV, first, last))
@@ -93,7 +104,7 @@ local function guarded_read(order, first, last, room)
     return reply, redis.sha1hex('-' .. string.match(reply.err, '^%S*')), PER_ELEMENT
   end
   if type(reply) == 'number' and math.abs(reply) >= 9007199254740992 then
-    return reply, '', PER_ELEMENT -- Lua cannot tell it from its neighbours
+    return reply, '', PER_ELEMENT -- a Lua number cannot hold it exactly
   end
   if order ~= 'o' and type(reply) == 'table' then
     local digest, size = digest_unordered(reply, order == 'p' and 2 or 1, room)
@@ -104,16 +115,16 @@ local function guarded_read(order, first, last, room)
   return reply, redis.sha1hex(pack(reply)), size
 end
 
--- Runs guarded reads again, which stand from q on. Returns the index of the one that has changed, if any, and where
--- they end. A reply that has grown beyond the limit has changed.
-local function conflict(q, guards)
+-- Runs the guarded reads again that begin at ARGV[arg]. Returns the index of the first that has changed, or nil and the index
+-- of the argument behind them. A reply that has grown beyond the limit has changed.
+local function conflict(arg, guards)
   local room = @GUARD_BYTES
   for i = 1, guards do
-    local head = ARGV[q]
-    local last = q + 1 + tonumber(string.sub(head, 2))
-    local _, digest, size = guarded_read(string.sub(head, 1, 1), q + 2, last, room)
-    if digest ~= ARGV[q + 1] then return i end
-    room, q = room - size, last + 1
+    local head = ARGV[arg]
+    local last = arg + 1 + tonumber(string.sub(head, 2))
+    local _, digest, size = guarded_read(string.sub(head, 1, 1), arg + 2, last, room)
+    if digest ~= ARGV[arg + 1] then return i end
+    room, arg = room - size, last + 1
   end
-  return nil, q
+  return nil, arg
 end

@@ -1,19 +1,20 @@
--- Purpose: lanes: the events of one ordering key, which go out one after the other.
+-- Purpose: lanes: the events of one ordering key, which are published one after the other.
 --
--- lanes holds a member for each event of a lane: escaped key, NUL, sequence in 16 digits, NUL, id; all with one score, so
--- that they stand in this order. headers holds the sequence and the key of each. The first of a lane, its head, is
--- pending, or parked; the others wait, in no other index.
+--   lanes    a member for each event of a lane: escaped key, NUL, sequence in 16 digits, NUL, id; all with one score, so that
+--            they stand in this order
+--   headers  event -> sequence in 16 digits, and escaped key
+-- The first event of a lane, its head, is pending or parked. The others wait and are in no other index.
 --#needs _time _outbox
 --#defines first_of is_behind promoted leave
 
--- The first member of a lane, or nil.
+-- Returns the first member of a lane, or nil.
 local function first_of(key)
   return redis.call('ZRANGEBYLEX', LANES, '[' .. key .. '\0', '(' .. key .. '\1', 'LIMIT', 0, 1)[1]
 end
 
 local function id_of(member, key) return string.sub(member, #key + 19) end
 
--- The lane of an event and its member there, or nil.
+-- Returns the lane of an event and its member there, or nil.
 local function place_of(id)
   local header = redis.call('HGET', HEADERS, id)
   if not header then return nil end
@@ -29,7 +30,7 @@ end
 
 local promoted = {} -- the events that this script made heads
 
--- Takes an event out of its lane, if it has one; where it was the head the next one is due now, unless it is parked.
+-- Removes an event from its lane, if it has one. If it was the head, the next event is due now, unless that one is parked.
 local function leave(id)
   local key, member = place_of(id)
   if not key then return end

@@ -1,31 +1,32 @@
--- Purpose: leases, in batches.
+-- Purpose: leases events, in batches.
 --
--- leases holds a lease for each event that is under one, or was when its relay died; attempts the attempts of each, but of
--- those that are under their first lease: that counts as one. A lease is a number with so many digits that Redis keeps the
--- hash as a table: as the list that it makes of short values it would be read from its beginning for each event.
+--   leases    event -> lease, of events that are leased, or were leased when their relay died
+--   attempts  event -> attempts; an event under its first lease has none here, and counts as one attempt
+-- A lease is a number with so many digits that Redis keeps the hash as a table. Redis would keep short values as a list, and
+-- read it from its beginning for each event.
 --#needs _outbox
 --#defines attempts_of take grant
 
-local lease -- of what this script takes, by the shard's sequence
+local lease -- of the events that this script leases, from the shard's sequence
 local tries, holders, scores, last = {'HSET', ATTEMPTS}, {'HSET', LEASES}, {'ZADD', PENDING}, 2
 
--- The attempts of an event, by what the hash says, and whether it is or was under a lease.
+-- Returns the attempts of an event, from its value in the hash and from whether it is or was leased.
 local function attempts_of(attempts, leased) return tonumber(attempts) or (leased and 1 or 0) end
 
--- Takes an event under the lease, until then (ms). The attempts are what the hash said so far.
-local function take(id, attempt, attempts, until_)
+-- Leases an event until lease_end (ms). attempts is its value in the hash before this attempt.
+local function take(id, attempt, attempts, lease_end)
   lease = lease or string.format('%065.0f', redis.call('INCR', SEQ))
   if attempts or attempt > 1 then
     tries[#tries + 1] = id
     tries[#tries + 1] = attempt
   end
-  local at, to = last + 1, last + 2
-  holders[at], holders[to] = id, lease
-  scores[at], scores[to] = until_, id
-  last = to
+  local place, next_place = last + 1, last + 2
+  holders[place], holders[next_place] = id, lease
+  scores[place], scores[next_place] = lease_end, id
+  last = next_place
 end
 
--- Keeps what was taken, once a script. Returns the lease, empty where nothing was.
+-- Writes the leases, once a script. Returns the lease; empty if no event was leased.
 local function grant()
   if not lease then return '' end
   if #tries > 2 then redis.call(unpack(tries)) end

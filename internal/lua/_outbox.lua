@@ -1,6 +1,9 @@
--- Purpose: names the keys of a shard's outbox after the first declared key, the void. A script that uses this fragment
---          declares each key that it touches. The fragment also keeps the counts: the gauges events and bytes (of events
---          that are neither sent nor parked), parked and parked_bytes, and the counters.
+-- Purpose: names the keys of a shard's outbox by the void key, which is the first declared one. A script that uses this fragment
+-- declares each key that it touches. The fragment also keeps the counts.
+--
+-- counts holds gauges and counters. These are the gauges:
+--   events, bytes         events that are neither sent nor parked, and the bytes of their bodies
+--   parked, parked_bytes  parked events, and the bytes of their bodies
 --#defines shard INBOX ENTRIES PENDING ATTEMPTS LEASES ERRORS PARKED SENT SEQ COUNTS PARKED_BY ROUTES HEADERS LANES
 --#defines count keep_counts
 

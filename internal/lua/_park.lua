@@ -1,10 +1,13 @@
--- Purpose: parked events: out of pending until a person acts.
+-- Purpose: parks events: it takes them out of pending until an operator acts.
 --
--- parked:by counts them by destination (d:), type (t:) and class (c:).
+-- parked:by counts parked events by these fields:
+--   d:<destination>
+--   t:<type>
+--   c:<class of the last failure>
 --#needs _time _outbox _lanes _errors
 --#defines fields_of tally park unpark
 
--- The fields that count a parked event, by what its body says and by the class of its last failure.
+-- Returns the fields that count a parked event, from its body and the class of its last failure.
 local function fields_of(body, class)
   local ok, event = pcall(cjson.decode, body)
   local function text(name)
@@ -14,14 +17,14 @@ local function fields_of(body, class)
   return {'d:' .. text('destination'), 't:' .. text('type'), 'c:' .. class}
 end
 
--- Counts a parked event in or out.
-local function tally(body, class, n)
+-- Changes the number of parked events like this one by 1 or -1.
+local function tally(body, class, change)
   for _, field in ipairs(fields_of(body, class)) do
-    if redis.call('HINCRBY', PARKED_BY, field, n) <= 0 then redis.call('HDEL', PARKED_BY, field) end
+    if redis.call('HINCRBY', PARKED_BY, field, change) <= 0 then redis.call('HDEL', PARKED_BY, field) end
   end
 end
 
--- Parks an event whose last failure has been noted. In a lane it stays the head, and the others wait; or the lane
+-- Parks an event whose last failure has been noted. The event stays the head of its lane and the others wait, unless the lane
 -- continues without it.
 local function park(id, body, continues)
   redis.call('ZREM', PENDING, id)
@@ -38,8 +41,8 @@ local function park(id, body, continues)
   if continues then leave(id) end
 end
 
--- Takes an event out of the parked ones, and reports whether it was one. What becomes of it is the caller's to do; its
--- errors must still be there.
+-- Removes an event from the parked ones, and reports whether it was parked. The caller moves the event on. It must not have
+-- deleted the event's errors yet.
 local function unpark(id, body)
   if redis.call('ZREM', PARKED, id) == 0 then return false end
   tally(body, class_of(id), -1)

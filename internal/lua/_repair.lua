@@ -1,6 +1,7 @@
--- Purpose: what a look at a shard is made of: its keys, whether each has its type, and how a finding is noted and settled.
+-- Purpose: the parts that every repair needs: the keys of the shard, whether each has its type, and how a finding is reported and
+-- corrected.
 --#needs _time
---#defines FIX LIMIT key exists sound A B outbox reply report settle types
+--#defines FIX LIMIT key exists sound INBOX_A INBOX_B outbox reply report settle types
 
 local FIX, LIMIT = ARGV[1] == 'fix', tonumber(ARGV[4])
 
@@ -12,20 +13,20 @@ local wanted = {
   {'sweep', 'hash'}, {'pauses', 'hash'},
 }
 local key, exists, sound = {}, {}, {} -- by name; sound: it has its type, or is not there
-for i, w in ipairs(wanted) do
+for i, want in ipairs(wanted) do
   local found = redis.call('TYPE', KEYS[i])
   found = type(found) == 'table' and found.ok or found
-  key[w[1]], exists[w[1]], sound[w[1]], w[3] = KEYS[i], found ~= 'none', found == 'none' or found == w[2], found
+  key[want[1]], exists[want[1]], sound[want[1]], want[3] = KEYS[i], found ~= 'none', found == 'none' or found == want[2], found
 end
-local A, B = key['inbox:a'], key['inbox:b']
+local INBOX_A, INBOX_B = key['inbox:a'], key['inbox:b']
 
--- A shard of another keyspace is its owner's to repair.
+-- The owner of another keyspace repairs its shards itself.
 if sound['inbox:a'] and sound['inbox:b'] then
-  local identity = redis.call('HGET', A, 'id') or not exists['inbox:a'] and redis.call('HGET', B, 'id')
+  local identity = redis.call('HGET', INBOX_A, 'id') or not exists['inbox:a'] and redis.call('HGET', INBOX_B, 'id')
   if identity and identity ~= @IDENTITY then return {NOW, 'identity', identity} end
 end
 
--- Where one of these has another type nothing tells what belongs into the others.
+-- If one of these has another type, nothing says what belongs into the others.
 local outbox = sound['inbox:a'] and sound.entries and sound.pending and sound.parked and sound.sent and sound.headers and sound.lanes
 
 local reply = {NOW, -1, '0', {}}
@@ -34,15 +35,15 @@ local function report(kind, name, id, detail, fixed)
   reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4], reply[n + 5] = kind, name, id, detail, fixed and 1 or 0
 end
 
--- Notes a finding, and settles it by a command.
+-- Reports a finding. If FIX is set, corrects it by a command first.
 local function settle(kind, name, id, detail, ...)
   if FIX then redis.call(...) end
   report(kind, name, id, detail, FIX)
 end
 
 local function types()
-  for _, w in ipairs(wanted) do
-    if not sound[w[1]] then report('type', w[1], '', w[3] .. ' instead of ' .. w[2]) end
+  for _, want in ipairs(wanted) do
+    if not sound[want[1]] then report('type', want[1], '', want[3] .. ' instead of ' .. want[2]) end
   end
   local seq = exists.seq and sound.seq and redis.call('GET', key.seq)
   if seq and (not string.match(seq, '^%-?%d+$') or #seq > 18) then report('type', 'seq', '', 'no integer') end

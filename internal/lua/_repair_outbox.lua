@@ -1,4 +1,4 @@
--- Purpose: a look at the events of a shard, one at a time.
+-- Purpose: repairs the events of a shard, one at a time.
 --#needs _time _repair _repair_counts
 --#defines detail header member lane_member entry
 
@@ -12,26 +12,26 @@ local function is_live(id)
   return body and not is_sent(body)
 end
 
--- What is left of an event that is gone: 'sent', 'no body', or nil.
+-- Returns why an event is over: 'sent' or 'no body'; nil if it is not.
 local function end_of(id)
   local body = redis.call('HGET', key.entries, id)
   return not body and 'no body' or is_sent(body) and 'sent' or nil
 end
 
--- A header is its event's sequence in 16 digits, and its lane.
+-- Returns the lane of a header, which is the event's sequence in 16 digits and its lane.
 local function lane_of(header)
   return header and string.match(header, '^%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d(.*)$')
 end
 
 local function member_of(id, header) return lane_of(header) .. '\0' .. string.sub(header, 1, 16) .. '\0' .. id end
 
--- A member of a lane, taken apart: header and id; nil: it is none.
+-- Returns the header and the id of a member of a lane; nil if it is not such a member.
 local function parse(member)
   local lane, sequence, id = string.match(member, '^(%Z+)%z(%d+)%z(.+)$')
   if lane and #sequence == 16 then return sequence .. lane, id end
 end
 
--- The header decides: it says whether an event has a lane, and where in it.
+-- The header decides whether an event has a lane, and its place there.
 local function header(_, id, text)
   local over = end_of(id)
   if over then
@@ -55,7 +55,7 @@ local function lane_member(_, member, score)
   end
 end
 
--- The event of a lane that goes out next: the first that is still to go.
+-- Returns the next event of a lane to be published: the first that was not sent.
 local function head_of(lane)
   local offset = 0
   repeat
@@ -69,9 +69,9 @@ local function head_of(lane)
   until #members < 100
 end
 
--- The body decides: what leaves a digest was sent; what has its body was not, whatever an index says, and must not be
--- lost. Parked goes before pending: an operator can re-arm it, and nobody can take a publish back. In a lane only the
--- head is pending.
+-- The body decides. An event with = and a digest was sent. An event with its body was not, whatever an index says, and must not
+-- be lost. Parked wins over pending, because an operator can re-arm an event, but nobody can take back a publish. In a lane
+-- only the head is pending.
 local function entry(id, body)
   total.seen = total.seen + 1
   local pending, parked, sent = scored('pending', id), scored('parked', id), scored('sent', id)

@@ -1,5 +1,5 @@
--- Purpose: writes a command's reply as RESP2, which is type-tagged and length-prefixed, so that no two replies look
--- alike. Kept replies are handed to the client's own parser.
+-- Purpose: writes a command's reply as RESP2. RESP2 has type tags and lengths, so no two replies look alike, and the client's own
+-- parser reads kept replies.
 --#defines encode
 
 local function encode(reply)

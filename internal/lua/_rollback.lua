@@ -1,8 +1,8 @@
--- Purpose: takes back what a script has done so far; see _events.lua, whose undo it uses.
+-- Purpose: undoes what a script has done so far, by the undo of _events.lua.
 --#needs _events
 --#defines restore forget rollback
 
--- Runs one command of an undo. Returns what is left undone so far, nil for nothing.
+-- Runs one command of an undo. Returns the texts of the commands that failed so far, nil for none.
 local function restore(command, left)
   local ok, reply = true, nil
   if not command.lost then ok, reply = pcall(redis.pcall, unpack(command)) end
@@ -14,23 +14,23 @@ local function restore(command, left)
   return (left and left .. '; ' or '') .. command[1] .. ' ' .. command[2] .. ': ' .. why
 end
 
--- Restores the fields of a hash, as they were read. Those that were there come first: a hash that is emptied loses its
--- expiry.
+-- Restores the fields of a hash, as they were read. It restores the fields that were present before it deletes those that were
+-- absent, because a hash that is emptied loses its expiry.
 local function restore_fields(ask, old, left)
   local key = ask[2]
-  local came, was = {'HDEL', key}, {}
+  local absent, present = {'HDEL', key}, {}
   for i = 1, #ask - 2 do
     if old[i] then
-      was[#was + 1], was[#was + 2] = ask[i + 2], old[i]
+      present[#present + 1], present[#present + 2] = ask[i + 2], old[i]
     else
-      came[#came + 1] = ask[i + 2]
+      absent[#absent + 1] = ask[i + 2]
     end
   end
-  for i = 1, #was, 4000 do left = restore({'HSET', key, unpack(was, i, math.min(#was, i + 3999))}, left) end
+  for i = 1, #present, 4000 do left = restore({'HSET', key, unpack(present, i, math.min(#present, i + 3999))}, left) end
   for i, at in ipairs(old.times or {}) do
     if at >= 0 then left = restore({'HPEXPIREAT', key, string.format('%.0f', at), 'FIELDS', 1, ask[i + 2]}, left) end
   end
-  if #came > 2 then left = restore(came, left) end
+  if #absent > 2 then left = restore(absent, left) end
   return left
 end
 
@@ -41,19 +41,19 @@ local function forget()
   end
 end
 
--- Runs the undo in reverse. Returns nil, or what could not be restored. The business does not know the keys of events:
--- their inverse is known. Where pending has another type nothing came into it.
+-- Runs the undo in reverse. Returns nil, or what could not be restored. Commands of a transaction cannot name the keys of
+-- events, so an id is enough to remove an event. If pending has another type, nothing was added to it.
 local function rollback()
   local left
   for i = #undo, 1, -1 do
-    local it = undo[i]
-    if type(it) == 'string' then
-      if type(redis.pcall('ZCARD', @PENDING)) == 'number' then left = restore({'ZREM', @PENDING, it}, left) end
-      left = restore({'HDEL', @ENTRIES, it}, left)
-    elseif type(it[2]) == 'table' then
-      left = restore_fields(it[1], it[2], left)
+    local inverse = undo[i]
+    if type(inverse) == 'string' then
+      if type(redis.pcall('ZCARD', @PENDING)) == 'number' then left = restore({'ZREM', @PENDING, inverse}, left) end
+      left = restore({'HDEL', @ENTRIES, inverse}, left)
+    elseif type(inverse[2]) == 'table' then
+      left = restore_fields(inverse[1], inverse[2], left)
     else
-      left = restore(it, left)
+      left = restore(inverse, left)
     end
   end
   forget()

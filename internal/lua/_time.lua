@@ -1,5 +1,4 @@
--- Purpose: the server's time in ms, the only clock that scripts go by; as text too, which costs less than formatting a
--- number.
+-- Purpose: the server's time in ms, the only clock of the scripts; as text too, which costs less than formatting a number.
 --#defines NOW now
 
 local time = redis.call('TIME')

@@ -1,28 +1,41 @@
--- Purpose: the undo of a transaction. Before a command writes, remember() reads the old values and leaves in undo (see
--- _events.lua) the commands that restore them, or the fields of a hash as they were read; rollback() runs those in
--- reverse. Beside them undo holds dumped, the keys that are kept whole already, whatever happens to them later; streams:
--- of the XADDs at the end, the lengths of their keys and where the last of them stands; and added, the inverse of an
--- XADD, which lacks the id. undo.strings is set
--- where the server does not take RESTORE of what DUMP gave: then only strings and keys that do not exist are restored
--- whole.
+-- Purpose: the undo of a transaction. Before a command writes, remember() reads the old values. It appends to undo (see
+-- _events.lua) the commands that restore them, or the fields of a hash as they were read. rollback() runs them in reverse.
+--
+-- undo also has these fields:
+--   dumped   the keys that are kept whole already, whatever happens to them later
+--   streams  of the XADDs at the end: the lengths of their keys, and where the last of them stands
+--   added    the inverse of an XADD that has not run yet, which lacks the id
+--   strings  true if the server does not take RESTORE of what DUMP returned; then only strings and keys that do not exist
+--            are restored whole
 --
 -- A command comes with its undo class, a letter, and a digit:
---   k  a string that is replaced       i  a string that is changed     K  strings, as pairs
---   h  hash fields, every second       H  hash fields that go
---   s  set members that come           S  set members that go
---   z  members, every second, from the digit on (0: after the options) Z  members that go
---   g  members, every third, from the digit on (0: after the options)
---   l  pushed on the left              r  pushed on the right
---   t  an expiry                       x  XADD with the id '*', among such at the transaction's end
---   d  anything, by DUMP: as many keys as the digit says; D  all arguments; m  those at the positions that stand before
---      the command's name: '2 3'
+--   k  a string that is replaced
+--   i  a string that is changed
+--   K  strings, as pairs
+--   h  hash fields, every second argument
+--   H  hash fields that are removed
+--   s  set members that are added
+--   S  set members that are removed
+--   z  sorted set members, every second argument from the digit on (0: after the options)
+--   g  sorted set members, every third argument from the digit on (0: after the options)
+--   Z  sorted set members that are removed
+--   l  elements pushed on the left
+--   r  elements pushed on the right
+--   t  an expiry
+--   x  XADD with the id '*', among such commands at the end of the transaction
+--   d  anything, by DUMP: as many keys as the digit says
+--   D  anything, by DUMP: all arguments are keys
+--   m  anything, by DUMP: the keys at the positions in the argument before the command's name, as in '2 3'
+--   p  a procedure, see _procedure.lua
+--   -  nothing, because the command changes nothing
 --
--- A script makes its functions anew at each run, and one costs as much as a short call, each local that it uses half of
--- that: here stand those that most transactions need; those of _undo_rare.lua are made by undos(), at its first call.
+-- A script makes its functions anew at each run. A function costs as much as a short call, and each local that it uses half
+-- of that. So this file has the functions that most transactions need, and undos() makes those of _undo_rare.lua at its
+-- first call.
 --#needs _events undos()
 --#defines push_string push_fields remember
 
--- Keeps the string of a key that is changed, or replaced.
+-- Leaves the undo of a command that changes or replaces the string of a key.
 local function push_string(key, replaced)
   if undo.dumped and undo.dumped[key] then return end
   local old = redis.pcall('GETRANGE', key, '0', @UNDO_BYTES) -- one byte more than is kept
@@ -40,25 +53,25 @@ local function push_string(key, replaced)
   end
 end
 
--- Keeps the expiry of single fields, where the server knows that: HSET and HDEL end it.
+-- Keeps the expiry of single fields, because HSET and HDEL end it.
 local function keep_expiries(ask, old)
-  local n = #ask - 2
-  local times = redis.pcall('HPEXPIRETIME', ask[2], 'FIELDS', n, unpack(ask, 3, n + 2))
+  local count = #ask - 2
+  local times = redis.pcall('HPEXPIRETIME', ask[2], 'FIELDS', count, unpack(ask, 3, count + 2))
   if times.err then return 'cannot be undone on this server: ' .. times.err end
   old.times = times
 end
 
--- Keeps the fields of a hash that stand at every step-th place of first .. last.
-local function push_fields(key, v, first, last, step)
+-- Keeps the fields of a hash at every step-th of args[first .. last].
+local function push_fields(key, args, first, last, step)
   if undo.dumped and undo.dumped[key] then return end
-  local ask, n = {'HMGET', key, nil, nil, nil, nil, nil, nil}, 2
+  local ask, length = {'HMGET', key, nil, nil, nil, nil, nil, nil}, 2
   for i = first, last, step do
-    n = n + 1
-    ask[n] = v[i]
+    length = length + 1
+    ask[length] = args[i]
   end
-  local old, size = redis.pcall(unpack(ask, 1, n)), nil
+  local old, size = redis.pcall(unpack(ask, 1, length)), nil
   if old.err then return undos().unread(old) end
-  for i = 1, n - 2 do
+  for i = 1, length - 2 do
     if old[i] then size = (size or 0) + #old[i] end
   end
   undo[#undo + 1] = {ask, old}
@@ -69,19 +82,19 @@ local function push_fields(key, v, first, last, step)
   end
 end
 
--- Leaves the undo of a command whose arguments stand at first .. last of v, and which is the i-th of the plan, if it
--- stands in one. Returns why it cannot be undone (and how many commands ahead stands the one it speaks of), or nil.
--- Where the read of the old value meets the wrong type the command will too, and change nothing.
-local function remember(class, digit, v, first, last, plan, i)
+-- Leaves the undo of the command args[first .. last], which has this index in the plan, if there is a plan. Returns nil, or why
+-- it cannot be undone, and how many commands ahead the command is that the reason is about. If the read of the old value
+-- meets the wrong type, the command will meet it too and change nothing.
+local function remember(class, digit, args, first, last, plan, index)
   local why, ahead
   if class == @HASH_FIELDS then
-    why = push_fields(v[first + 1], v, first + 2, last, 2)
+    why = push_fields(args[first + 1], args, first + 2, last, 2)
   elseif class == @CHANGED_STRING then
-    why = push_string(v[first + 1], false)
+    why = push_string(args[first + 1], false)
   elseif class == @REPLACED_STRING then
-    why = push_string(v[first + 1], true)
+    why = push_string(args[first + 1], true)
   elseif class ~= @NO_UNDO then
-    why, ahead = undos().push_other(class, digit, v, first, last, plan, i)
+    why, ahead = undos().push_other(class, digit, args, first, last, plan, index)
   end
-  if why then return undos().excuse(why, ahead, class, v, first, last, plan, i) end
+  if why then return undos().excuse(why, ahead, class, args, first, last, plan, index) end
 end

@@ -1,7 +1,8 @@
--- Purpose: acknowledges an entry and deletes it from the stream, in one step.
--- KEYS:    1 stream
--- ARGV:    1 group, 2 entry
--- Reply:   how many entries were deleted
+-- Purpose: acknowledges an entry of a stream and deletes it, in one step.
+-- KEYS:    1  stream
+-- ARGV:    1  group
+--          2  entry
+-- Reply:   number of entries deleted
 -- Bound:   constant
 -- Memory:  runs at maxmemory, where Redis before 7.2 refuses MULTI
 -- Redis:   6.0

@@ -1,18 +1,30 @@
--- Purpose: claims a batch of due events for a relay, oldest due first: counts the attempt, gives a lease, and
---          moves each event's next attempt past the lease. An event that used up its attempts (its relay died
---          every time) is parked instead; an index member without a body goes. What ran out of its lease may be what
---          killed its relay: it is taken with fewer and fewer others like it, at its last attempt alone.
--- KEYS:    1 void; then those of _outbox.lua
--- ARGV:    1 limit, 2 lease (ms), 3 attempts allowed, 4 1: a lane continues without its parked events
--- Reply:   server time (ms), when the next event is due (ms, empty: none waits), lease, number parked, number
---          of orphans, then id, attempt, destination (empty: as its body says) and body of each event; or server time,
---          'identity' and the one found.
+-- Purpose: claims a batch of due events for a relay, oldest due first. It counts the attempt, gives a lease, and moves the next
+--          attempt of each event past the lease. It parks an event that has used up its attempts, because its relay died every
+--          time, and removes index members without a body. An event whose lease expired may have crashed its relay, so claims
+--          isolate such events in smaller and smaller batches, and at the last attempt alone.
+-- KEYS:    1     void
+--          2-15  outbox       the keys of the outbox, see outboxKeys in layout.go
+-- ARGV:    1     limit        most events to claim
+--          2     lease        ms
+--          3     attempts     attempts allowed for each event
+--          4     continues    1: a lane continues without its parked events
+-- Reply:   1     time         server time, ms
+--          2     next due     when the next event is due, ms; empty: none waits
+--          3     lease        of the events below; empty: there are none
+--          4     parked       number of events parked
+--          5     orphans      number of index members without a body
+--          then for each event
+--          +1    id
+--          +2    attempt      counted from 1
+--          +3    destination  empty: as the body says
+--          +4    body
+--          or    time, 'identity', the identity found
 -- Bound:   linear in the limit
 -- Memory:  runs at maxmemory, see _full.lua
 -- Redis:   6.0
 --#needs _time _full _outbox _lanes _errors _park _lease
 
-local budget, until_, continues = tonumber(ARGV[3]), string.format('%.0f', now + tonumber(ARGV[2])), ARGV[4] == '1'
+local budget, lease_end, continues = tonumber(ARGV[3]), string.format('%.0f', now + tonumber(ARGV[2])), ARGV[4] == '1'
 
 local function next_due()
   local first = redis.call('ZRANGE', PENDING, 0, 0, 'WITHSCORES')
@@ -25,21 +37,21 @@ local identity = redis.call('HGET', INBOX, 'id')
 if identity and identity ~= @IDENTITY then return {NOW, 'identity', identity} end
 write_though_full()
 
--- What a hash says of each event; most shards have no such hash, and its fields are asked for one by one.
+-- Returns the value of each event in a hash. Most shards have no such hash, and HMGET of a missing one reads every field.
 local function of_each(key)
   return redis.call('EXISTS', key) == 1 and redis.call('HMGET', key, unpack(ids)) or {}
 end
 
 local bodies = redis.call('HMGET', ENTRIES, unpack(ids))
 local attempts, ran_out, routes = of_each(ATTEMPTS), of_each(LEASES), of_each(ROUTES)
-local again = false -- one at least has been tried before
-for i = 1, #ids do again = again or attempts[i] or ran_out[i] end
+local any_retried = false
+for i = 1, #ids do any_retried = any_retried or attempts[i] or ran_out[i] end
 
-local taken, room, suspects = 0, tonumber(ARGV[1]), nil -- so far; of them all; whether they are suspects
+local taken, room, suspects = 0, tonumber(ARGV[1]), nil -- number so far; most of them; whether they are suspects
 
--- Reports whether an event may be taken beside those that were.
+-- Reports whether an event may join those that are claimed already. A suspect is an event whose lease expired.
 local function joins(suspect, attempt)
-  if not again then return true end
+  if not any_retried then return true end
   if suspects == nil then suspects = suspect end
   if suspect ~= suspects then return false end
   if suspect then room = math.min(room, attempt >= budget and 1 or math.floor(ARGV[1] / 4 ^ (attempt - 1))) end
@@ -60,7 +72,7 @@ for i, id in ipairs(ids) do
     park(id, body, continues)
     parked = parked + 1
   elseif joins(ran_out[i] and true or false, attempt) then
-    take(id, attempt, attempts[i], until_)
+    take(id, attempt, attempts[i], lease_end)
     local n = last_row
     reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = id, attempt, routes[i] or '', body
     last_row = n + 4

@@ -1,17 +1,25 @@
--- Purpose: moves an entry that a consumer gives up to the dead-letter stream: the copy there and the
---          acknowledgement here are one step. An entry that is another consumer's by now is left alone.
--- KEYS:    1 stream, 2 dead-letter stream
--- ARGV:    1 group, 2 consumer, 3 entry, 4 reason, 5 consumer of the last delivery, 6 and 7 how long ago (ms) the
---          first and the last delivery were
--- Reply:   'moved' and the number of deliveries, 'trimmed' (acknowledged; it is gone from the stream), or 'lost'
+-- Purpose: moves an entry that a consumer gives up to the dead-letter stream. Copy and acknowledgement are one step. The script
+--          changes nothing if the entry belongs to another consumer by now.
+-- KEYS:    1  stream
+--          2  dead-letter stream
+-- ARGV:    1  group
+--          2  consumer
+--          3  entry
+--          4  reason
+--          5  last consumer   consumer of the last delivery
+--          6  first delivery  how long ago, ms
+--          7  last delivery   how long ago, ms
+-- Reply:   'moved'    number of deliveries
+--          'trimmed'  the entry is gone from the stream, and was acknowledged
+--          'lost'     the entry is not pending for the consumer
 -- Bound:   linear in the entry
 -- Redis:   6.0
 --#needs _time
 
 local STREAM, DEAD, GROUP, CONSUMER, ID = @STREAM, @DEAD, ARGV[1], ARGV[2], ARGV[3]
 
--- Lua hands at most 8,000 values to a command, fewer outside of Redis. An entry of more names and values becomes one value:
--- the length of each text in bytes, a colon, and the text. Outside of Redis the same limit holds for table.concat.
+-- Lua passes at most 8,000 values to a command, and fewer outside of Redis. An entry with more names and values becomes one
+-- value: the length of each text in bytes, a colon, and the text. Outside of Redis table.concat has the same limit.
 local MOST_TEXTS, MOST_PARTS = 2000, 1000
 
 local function pack_texts(texts)
@@ -40,7 +48,7 @@ end
 
 local function ago(ms) return string.format('%.0f', now - tonumber(ms)) end
 local deliveries = pending[1][4]
--- The reader tells these fields from the entry's own by their place: first, and this many.
+-- The reader recognizes these fields by their place: they come first, and there are always as many.
 local head = {'dead-reason', ARGV[4], 'dead-stream', STREAM, 'dead-entry', ID, 'dead-group', GROUP,
   'dead-consumer', ARGV[5], 'dead-deliveries', deliveries, 'dead-first', ago(ARGV[6]), 'dead-last', ago(ARGV[7])}
 local texts = found[1][2]

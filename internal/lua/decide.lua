@@ -1,11 +1,29 @@
--- Purpose: decides timers that are due: each that was not revoked leaves an event in the outbox, once. What revokes is
---          read here, not by the caller: there is no time between the look and the decision.
--- KEYS:    1 void, 2 inbox:a, 3 due, 4 entries, 5 pending, 6 decided, 7 counts; then every marker
--- ARGV:    1 cut-off (ms, empty: none); then of each timer: subject, due (ms) as it was found, id and body of its event,
---          marker (a key whose existence revokes, empty: none)
--- Reply:   server time (ms), then for each timer: enqueued, revoked, already (the event is in the outbox, or was), not
---          due (or due at another time by now, or not open), full (the outbox: nothing was done), other (the outbox has
---          another event under the id: nothing was done); or 'identity' and the one found.
+-- Purpose: decides timers that are due. Each one that was not revoked puts an event into the outbox, once. The script reads the
+--          revocations itself, so that no time passes between the check and the decision.
+-- KEYS:    1  void
+--          2  inbox:a
+--          3  due
+--          4  entries
+--          5  pending
+--          6  decided
+--          7  counts
+--          8- marker      every marker of ARGV
+-- ARGV:    1  cut-off     ms; empty: none
+--          then for each timer
+--          +1 subject
+--          +2 due         ms, as the caller has read it
+--          +3 id          of its event
+--          +4 body        of its event
+--          +5 marker      a key that revokes the timer if it exists; empty: none
+-- Reply:   1  time        server time, ms
+--          then for each timer
+--          'enqueued'
+--          'revoked'
+--          'already'      the event is or was in the outbox
+--          'not due'      or due at another time by now, or not open
+--          'full'         the outbox is full; nothing was done
+--          'other'        the outbox has another event under the id; nothing was done
+--          or time, 'identity', the identity found
 -- Bound:   linear in the arguments
 -- Redis:   6.0
 --#needs _time _events _timers
@@ -39,8 +57,8 @@ local function decide(subject, due, id, body, marker)
 end
 
 local reply = {NOW}
-for p = 2, #ARGV, 5 do
-  reply[#reply + 1] = decide(ARGV[p], ARGV[p + 1], ARGV[p + 2], ARGV[p + 3], ARGV[p + 4])
+for arg = 2, #ARGV, 5 do
+  reply[#reply + 1] = decide(ARGV[arg], ARGV[arg + 1], ARGV[arg + 2], ARGV[arg + 3], ARGV[arg + 4])
 end
 keep_events()
 forget(#reply)

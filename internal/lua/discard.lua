@@ -1,7 +1,11 @@
--- Purpose: removes parked events for good. A lane goes on behind one.
--- KEYS:    1 void; then those of _outbox.lua, and audit
--- ARGV:    1 to 4 see _audit.lua; then the ids
--- Reply:   server time (ms), and a letter for each id, see _audit.lua
+-- Purpose: deletes parked events. A lane continues behind such an event.
+-- KEYS:    1    void
+--          2-15 outbox   the keys of the outbox, see outboxKeys in layout.go
+--          16   audit
+-- ARGV:    1-4  audit    see _audit.lua
+--          5-   id       of each event
+-- Reply:   1    time     server time, ms
+--          2    letters  one for each id, see _audit.lua
 -- Bound:   linear in the arguments
 -- Redis:   6.0
 --#needs _time _full _outbox _lanes _errors _park _lease _owned _audit
@@ -16,6 +20,6 @@ local function discard(id)
   return 'd'
 end
 
-for p = 5, #ARGV do answer(ARGV[p], discard(ARGV[p])) end
+for arg = 5, #ARGV do answer(ARGV[arg], discard(ARGV[arg])) end
 keep_counts()
 return finish('discard')

@@ -1,8 +1,10 @@
--- Purpose: removes consumers that have nothing pending: the caller, or all others that were not heard of for long. In the
---          second case the caller reads once: before Redis 7.2 a consumer that finds nothing to read looks idle.
--- KEYS:    1 stream
--- ARGV:    1 group, 2 the caller's consumer, 3 idle (ms); empty: remove the caller
--- Reply:   how many
+-- Purpose: removes consumers that have nothing pending: the caller, or all others that have been idle for long. To remove others,
+--          the caller reads once: before Redis 7.2 a consumer that finds nothing to read looks idle.
+-- KEYS:    1  stream
+-- ARGV:    1  group
+--          2  consumer  of the caller
+--          3  idle      ms; empty: remove the caller
+-- Reply:   number of consumers removed
 -- Bound:   linear in the consumers of the group; constant for the caller
 -- Redis:   6.0
 

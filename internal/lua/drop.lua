@@ -1,8 +1,10 @@
 -- Purpose: deletes a key that was copied elsewhere, unless it has changed since.
--- KEYS:    1 the key
--- ARGV:    1 the SHA-1 of what DUMP returned for it
--- Reply:   1 if it was deleted, 0 if there is none, -1 if it has changed
--- Bound:   the key's size
+-- KEYS:    1   the key
+-- ARGV:    1   SHA-1 of the DUMP of the key
+-- Reply:   1   the key was deleted
+--          0   the key does not exist
+--          -1  the key has changed
+-- Bound:   linear in the size of the key
 -- Redis:   6.0
 
 local dump = redis.call('DUMP', @KEY)

@@ -1,8 +1,15 @@
 -- Purpose: finds timers that are due, oldest first. It only reads.
--- KEYS:    1 void, 2 inbox:a, 3 due
--- ARGV:    1 how many to pass over, 2 limit
--- Reply:   server time (ms), when the first timer that is not due yet will be (ms, empty: there is none), then subject
---          and due of each; or server time, 'identity' and the one found.
+-- KEYS:    1   void
+--          2   inbox:a
+--          3   due
+-- ARGV:    1   offset   number of timers to skip
+--          2   limit    most timers to return
+-- Reply:   1   time     server time, ms
+--          2   next due when the first timer that is not due yet will be, ms; empty: there is none
+--          then for each timer
+--          +1  subject
+--          +2  due      ms
+--          or  time, 'identity', the identity found
 -- Bound:   linear in the arguments
 -- Redis:   6.0
 --#needs _time

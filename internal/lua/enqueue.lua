@@ -1,9 +1,15 @@
--- Purpose: enqueues events beside any transaction: all of them, or none.
--- KEYS:    those of commit.lua, 1 to 7; then headers, lanes, seq, attempts
--- ARGV:    id, head (see _events.lua) and body of each event
--- Reply:   server time (ms), then enqueued, the number of events that were new, 1 if the shard had none and has some now;
---          or full and what; or other and the index of the event whose id is known with another body; or 'identity' and
---          the one found.
+-- Purpose: enqueues events outside of a transaction: all of them, or none.
+-- KEYS:    1-7         those of commit.lua
+--          8-11        headers, lanes, seq, attempts
+-- ARGV:    for each event
+--          +1          id
+--          +2          head, see _events.lua
+--          +3          body
+-- Reply:   time (server time, ms), then
+--          'enqueued'  number of events that were new, 1 if the shard had none and has some now
+--          'full'      name of the bound
+--          'other'     index of the event whose id the outbox has with another body
+--          'identity'  the identity found
 -- Bound:   linear in the arguments
 -- Redis:   6.0
 --#needs _time _events
@@ -14,9 +20,9 @@ local identity = redis.call('HGET', @INBOX_A, 'id')
 if identity and identity ~= @IDENTITY then return {NOW, 'identity', identity} end
 
 local function add_all()
-  for q = 1, #ARGV, 3 do
-    local ok, full = enqueue(ARGV[q], ARGV[q + 1], ARGV[q + 2], NOW)
-    if not ok then return full and {NOW, 'full', full} or {NOW, 'other', (q + 2) / 3} end
+  for arg = 1, #ARGV, 3 do
+    local ok, full = enqueue(ARGV[arg], ARGV[arg + 1], ARGV[arg + 2], NOW)
+    if not ok then return full and {NOW, 'full', full} or {NOW, 'other', (arg + 2) / 3} end
   end
 end
 

@@ -1,8 +1,12 @@
--- Purpose: erases the bodies of events. What was not sent is parked then, for nothing can publish it, and leaves its lane.
---          The texts of its failures go too: they may quote the body.
--- KEYS:    1 void; then those of _outbox.lua, and audit
--- ARGV:    1 to 4 see _audit.lua; then the ids
--- Reply:   server time (ms), and a letter for each id, see _audit.lua
+-- Purpose: erases the bodies of events. An event that was not sent is parked, because nothing can publish it, and leaves its lane.
+--          The script deletes the texts of its failures, too, because they may quote the body.
+-- KEYS:    1    void
+--          2-15 outbox   the keys of the outbox, see outboxKeys in layout.go
+--          16   audit
+-- ARGV:    1-4  audit    see _audit.lua
+--          5-   id       of each event
+-- Reply:   1    time     server time, ms
+--          2    letters  one for each id, see _audit.lua
 -- Bound:   linear in the arguments
 -- Memory:  runs at maxmemory, see _full.lua
 -- Redis:   6.0
@@ -29,13 +33,13 @@ local function erase(id)
   note(id, redis.call('HGET', ATTEMPTS, id) or '0', 'erased', WHY)
   redis.call('HSET', ENTRIES, id, '!' .. redis.sha1hex(body))
   tally('', 'erased', 1)
-  count('parked_bytes', 41 - #body) -- the length of ! and a digest
+  count('parked_bytes', 41 - #body) -- 41 is the length of ! and a digest
   leave(id)
   count('erased', 1)
   return 'd'
 end
 
 write_though_full()
-for p = 5, #ARGV do answer(ARGV[p], erase(ARGV[p])) end
+for arg = 5, #ARGV do answer(ARGV[arg], erase(ARGV[arg])) end
 keep_counts()
 return finish('erase')

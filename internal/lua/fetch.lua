@@ -1,9 +1,12 @@
--- Purpose: delivers entries once more to the consumer for which they are pending, and counts that. What is another's is
---          left alone; what is gone from the stream leaves the group.
--- KEYS:    1 stream
--- ARGV:    1 group, 2 consumer, then entries
--- Reply:   for each entry: nothing (not this consumer's), or the number of deliveries and the fields; no fields where
---          it is gone from the stream
+-- Purpose: delivers entries again to the consumer for which they are pending, and counts the delivery. It skips entries of another
+--          consumer. An entry that is gone from the stream leaves the group.
+-- KEYS:    1  stream
+-- ARGV:    1  group
+--          2  consumer
+--          3- entry
+-- Reply:   for each entry
+--          nil                     the entry is not this consumer's
+--          {deliveries, fields}    fields is nil if the entry is gone from the stream
 -- Bound:   linear in the entries
 -- Redis:   6.0
 

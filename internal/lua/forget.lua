@@ -1,8 +1,17 @@
--- Purpose: makes a shard forget a message, so that it counts as new when it is delivered again: its mark, what is kept of
---          its replies, and the note of an undo that failed.
--- KEYS:    1 void; then those of _outbox.lua, inbox:b, results, results:b, broken and audit
--- ARGV:    1 to 4 see _audit.lua; 5 the digest of the message, 6 its name for the audit
--- Reply:   server time (ms), and d done or u unknown, see _audit.lua
+-- Purpose: makes a shard forget a message, so that its next delivery counts as new. It deletes the mark, the kept replies and the
+--          note of a rollback failure.
+-- KEYS:    1    void
+--          2-15 outbox     the keys of the outbox, see outboxKeys in layout.go
+--          16   inbox:b
+--          17   results
+--          18   results:b
+--          19   broken
+--          20   audit
+-- ARGV:    1-4  audit      see _audit.lua
+--          5    digest     of the message
+--          6    name       of the message, for the audit
+-- Reply:   1    time       server time, ms
+--          2    letter     d done, u unknown; see _audit.lua
 -- Bound:   constant
 -- Redis:   6.0
 --#needs _time _outbox _owned _audit

@@ -1,8 +1,18 @@
--- Purpose: takes events in as parked ones, each once. One with an ordering key goes to the end of its lane.
--- KEYS:    1 void; then those of _outbox.lua, and audit
--- ARGV:    1 to 4 see _audit.lua; then of each event: id, escaped ordering key (empty: none), when it was parked (ms),
---          attempts, history, destination (empty: as its body says), body (! and its digest: it was erased)
--- Reply:   server time (ms), and a letter for each event, see _audit.lua
+-- Purpose: imports events as parked ones, each once. An event with an ordering key goes to the end of its lane.
+-- KEYS:    1    void
+--          2-15 outbox       the keys of the outbox, see outboxKeys in layout.go
+--          16   audit
+-- ARGV:    1-4  audit        see _audit.lua
+--          then for each event
+--          +1   id
+--          +2   key          escaped ordering key; empty: none
+--          +3   parked       when it was parked, ms
+--          +4   attempts
+--          +5   history      see _errors.lua
+--          +6   destination  empty: as the body says
+--          +7   body         ! and a digest if it was erased
+-- Reply:   1    time         server time, ms
+--          2    letters      one for each event, see _audit.lua
 -- Bound:   linear in the arguments
 -- Redis:   6.0
 --#needs _time _full _outbox _lanes _errors _park _lease _owned _audit
@@ -38,6 +48,6 @@ local function import(id, key, at, attempts, history, route, body)
   return 'd'
 end
 
-for p = 5, #ARGV, 7 do answer(ARGV[p], import(unpack(ARGV, p, p + 6))) end
+for arg = 5, #ARGV, 7 do answer(ARGV[arg], import(unpack(ARGV, arg, arg + 6))) end
 keep_counts()
 return finish('import')

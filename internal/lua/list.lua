@@ -1,12 +1,29 @@
--- Purpose: lists events of a shard, each with all that is known about it. Members without a body are left out.
--- KEYS:    1 void; then those of _outbox.lua
--- ARGV:    1 of what: pending, due, parked, sent (by score), waiting (by lane), or ids; 2 most members to look at; 3 and 4
---          score and member behind which to begin (empty: at the beginning); 5 highest score (empty: any); 6 a state's
---          letter: what is in another is left out (empty: nothing is); 7 1: with bodies; then the ids
--- Reply:   server time (ms), score and member behind which the next page begins (empty: there is none), then of each
---          event: id, state (p pending, l leased, w waiting, s sent, k parked), score (ms, empty: none), attempts, lease,
---          header, history, destination of a re-arm, 1 if there is a body, body (or the digest of one that was erased)
--- Bound:   linear in the members looked at, and about 1 MiB of bodies
+-- Purpose: lists events of a shard, each with all that the shard holds about it. It leaves out members without a body.
+-- KEYS:    1    void
+--          2-15 outbox       the keys of the outbox, see outboxKeys in layout.go
+-- ARGV:    1    what         pending, due, parked or sent (by score), waiting (by lane), or ids
+--          2    limit        most members to read
+--          3    score        the page begins behind this score and member;
+--          4    member       empty: at the beginning
+--          5    max          highest score; empty: any
+--          6    state        letter of a state: leave out events in other states; empty: leave out none
+--          7    bodies       1: return the bodies
+--          8-   id           for ids: the ids
+-- Reply:   1    time         server time, ms
+--          2    score        the next page begins behind this score and member;
+--          3    member       empty: there is no next page
+--          then for each event
+--          +1   id
+--          +2   state        p pending, l leased, w waiting, s sent, k parked
+--          +3   score        ms; empty: none
+--          +4   attempts
+--          +5   lease
+--          +6   header       see _lanes.lua
+--          +7   history      see _errors.lua
+--          +8   destination  of a re-arm
+--          +9   has body     1 if there is a body, else 0
+--          +10  body         or the digest of an erased one
+-- Bound:   linear in the members read, and about 1 MiB of bodies
 -- Redis:   6.0
 --#needs _time _full _outbox _lanes _errors _park _lease
 
@@ -17,29 +34,29 @@ local index = ({pending = PENDING, due = PENDING, parked = PARKED, sent = SENT})
 
 local function ms(score) return string.format('%.0f', tonumber(score)) end
 
--- Compares as sorted sets do; strings in Lua may be compared by the server's locale.
+-- Compares as sorted sets do. Lua may compare strings by the server's locale.
 local function is_before(a, b)
   for i = 1, math.min(#a, #b) do
-    local x, y = string.byte(a, i), string.byte(b, i)
-    if x ~= y then return x < y end
+    local left, right = string.byte(a, i), string.byte(b, i)
+    if left ~= right then return left < right end
   end
   return #a < #b
 end
 
--- The rank of the first member behind the given one, which may have gone.
+-- Returns the rank of the first member behind the given one, which may be gone.
 local function rank_behind(score, member)
   local low, high = 0, redis.call('ZCARD', index)
   while low < high do
     local middle = math.floor((low + high) / 2)
     local found = redis.call('ZRANGE', index, middle, middle, 'WITHSCORES')
-    local s = tonumber(found[2])
-    local behind = s > score or s == score and is_before(member, found[1])
+    local found_score = tonumber(found[2])
+    local behind = found_score > score or found_score == score and is_before(member, found[1])
     if behind then high = middle else low = middle + 1 end
   end
   return low
 end
 
--- The page's members: ids, and the place behind each. Whether it was full.
+-- Returns the ids of the page, the score and member of each, and whether the page is full.
 local function members()
   local ids, places = {}, {}
   if WHAT == 'ids' then
@@ -58,21 +75,21 @@ local function members()
   for i = 1, #page, 2 do
     if tonumber(page[i + 1]) > MAX then return ids, places, false end
     ids[#ids + 1] = page[i]
-    places[#places + 1] = {page[i + 1], page[i]} -- exactly: a held one stands between two ms
+    places[#places + 1] = {page[i + 1], page[i]} -- exactly: the score of a held event has a fraction
   end
   return ids, places, #page == 2 * LIMIT
 end
 
 local function state_of(id, body, lease)
-  local at = redis.call('ZSCORE', PARKED, id)
+  local score = redis.call('ZSCORE', PARKED, id)
   if string.byte(body) == @SENT_MARK then return 's', redis.call('ZSCORE', SENT, id) end
-  if at then return 'k', at end
-  at = redis.call('ZSCORE', PENDING, id)
-  if not at then return 'w' end
-  return lease and tonumber(at) > now and 'l' or 'p', at
+  if score then return 'k', score end
+  score = redis.call('ZSCORE', PENDING, id)
+  if not score then return 'w' end
+  return lease and tonumber(score) > now and 'l' or 'p', score
 end
 
--- What is left of a stored body for a reader, or of an erased one the digest; and whether there is one.
+-- Returns the body of a stored value, or the digest of an erased one; and 1 if there is a body, else 0.
 local function content(body)
   local first = string.byte(body)
   if first == @ERASED_MARK then return string.sub(body, 2), 0 end
@@ -89,12 +106,12 @@ local errors, routes = redis.call('HMGET', ERRORS, unpack(ids)), redis.call('HMG
 local size, last = 0, #ids
 for i, id in ipairs(ids) do
   local stored = bodies[i]
-  local state, at = nil, nil
-  if stored then state, at = state_of(id, stored, leases[i]) end
+  local state, score = nil, nil
+  if stored then state, score = state_of(id, stored, leases[i]) end
   if state and (ONLY == '' or ONLY == state) then
     local body, there = content(stored)
     local n = #reply
-    reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = id, state, at and ms(at) or '', attempts[i] or leases[i] and '1' or '0'
+    reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = id, state, score and ms(score) or '', attempts[i] or leases[i] and '1' or '0'
     reply[n + 5], reply[n + 6], reply[n + 7], reply[n + 8] = leases[i] or '', headers[i] or '', errors[i] or '', routes[i] or ''
     reply[n + 9], reply[n + 10] = there, body
     size = size + #body

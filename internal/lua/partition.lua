@@ -1,12 +1,21 @@
--- Purpose: reads a partition for the holder of its lease, and for nobody else. What is pending comes first, whoever it
---          is pending for, one entry at a time in the order of ids; then new entries. So it may be sent again.
--- KEYS:    1 void, 2 lease, 3 stream
--- ARGV:    1 owner of the lease, who is the consumer, 2 group, 3 most new entries, 4 deliveries allowed (0: any number),
---          5 1 to take over what others left: entries become the owner's, and consumers go
--- Reply:   'lost' (the lease is another's); 'old', entry, deliveries (this one included) and fields; 'used', entry and
---          deliveries (all that are allowed, so it is not delivered); 'trimmed' and entry (acknowledged; it is gone from
---          the stream); 'new', entries and fields; or 'none' and the last entry of the stream
--- Bound:   linear in the new entries; at a takeover in those pending and in the consumers
+-- Purpose: reads a partition for the holder of its lease, and for nobody else. It delivers pending entries first, whichever
+--          consumer they are pending for, one at a time in the order of their ids; then new entries. So an entry may be
+--          delivered again.
+-- KEYS:    1  void
+--          2  lease
+--          3  stream
+-- ARGV:    1  owner      of the lease; the group has the consumer under the same name
+--          2  group
+--          3  limit      most new entries
+--          4  attempts   deliveries allowed; 0: any number
+--          5  take over  1: entries that other consumers left become the owner's, and those consumers are removed
+-- Reply:   'lost'     the lease belongs to another owner
+--          'old'      entry, deliveries (with this one), fields
+--          'used'     entry, deliveries: all that are allowed, so the entry is not delivered
+--          'trimmed'  entry: it is gone from the stream, and was acknowledged
+--          'new'      entries with their fields
+--          'none'     last entry of the stream
+-- Bound:   linear in the new entries; at a takeover in the pending entries and in the consumers
 -- Redis:   6.0
 
 local LEASE, STREAM, OWNER, GROUP, PAGE = @LEASE, @STREAM, ARGV[1], ARGV[2], 100
@@ -18,15 +27,15 @@ local function pending(from, count) return redis.pcall('XPENDING', STREAM, GROUP
 local head = pending('-', 1)
 if head.err then return head end -- such as NOGROUP
 
--- Nothing that a former owner still has in hand can commit behind this.
+-- Claims all pending entries, so that a former owner can no longer commit them, and removes the other consumers.
 local function take_over()
   local from = '-'
   repeat
     local page = pending(from, PAGE)
     local claim = {'XCLAIM', STREAM, GROUP, OWNER, 0}
-    for i, p in ipairs(page) do claim[5 + i] = p[1] end
+    for i, entry in ipairs(page) do claim[5 + i] = entry[1] end
     if #page > 0 then
-      from = page[#page][1] -- once more: before Redis 6.2 a range cannot begin behind it
+      from = page[#page][1] -- again: before Redis 6.2 a range cannot begin behind an entry
       claim[#claim + 1] = 'JUSTID'
       redis.call(unpack(claim))
     end

@@ -1,8 +1,16 @@
--- Purpose: pauses a destination for all relays. Pauses that ended so long ago that no event is held for them go.
--- KEYS:    1 void, 2 inbox:a, 3 pauses (hash: destination → who, why, since, until as JSON, times in ms), 4 audit
--- ARGV:    1 to 4 see _audit.lua; 5 destination, 6 until (ms, empty: until it is resumed), 7 why, without the audit's
---          additions, 8 the most destinations, 9 for how long an event is held at most (ms)
--- Reply:   server time (ms), and d done, w the time is over already, f too many are paused; see _audit.lua
+-- Purpose: pauses a destination for all relays. It removes pauses that ended so long ago that no event is held for them.
+-- KEYS:    1   void
+--          2   inbox:a
+--          3   pauses       hash: destination → who, why, since and until as JSON, times in ms
+--          4   audit
+-- ARGV:    1-4 audit        see _audit.lua
+--          5   destination
+--          6   until        ms; empty: until it is resumed
+--          7   why          without the additions of the audit
+--          8   most         most destinations that may be paused
+--          9   hold         how long an event is held at most, ms
+-- Reply:   1   time         server time, ms
+--          2   letter       d done, w the time is over already, f too many are paused; see _audit.lua
 -- Bound:   linear in the pauses
 -- Memory:  runs at maxmemory, see _full.lua
 -- Redis:   6.0
@@ -10,24 +18,24 @@
 
 local PAUSES, DESTINATION, UNTIL = @PAUSES, ARGV[5], ARGV[6]
 write_though_full()
-local paused, n = redis.call('HGETALL', PAUSES), 0
+local paused, others = redis.call('HGETALL', PAUSES), 0
 local since = NOW
 for i = 1, #paused, 2 do
-  local ok, p = pcall(cjson.decode, paused[i + 1])
-  ok = ok and type(p) == 'table'
-  local ends = ok and tonumber(p['until'])
+  local ok, pause = pcall(cjson.decode, paused[i + 1])
+  ok = ok and type(pause) == 'table'
+  local ends = ok and tonumber(pause['until'])
   if not ok or ends and ends < now - tonumber(ARGV[9]) then
     redis.call('HDEL', PAUSES, paused[i])
   elseif paused[i] ~= DESTINATION then
-    n = n + 1
+    others = others + 1
   elseif not ends or ends > now then
-    since = p.since
+    since = pause.since
   end
 end
 
 if UNTIL ~= '' and tonumber(UNTIL) <= now then
   answer(DESTINATION, 'w')
-elseif n >= tonumber(ARGV[8]) then
+elseif others >= tonumber(ARGV[8]) then
   answer(DESTINATION, 'f')
 else
   redis.call('HSET', PAUSES, DESTINATION, cjson.encode({who = WHO, why = ARGV[7], since = since, ['until'] = UNTIL}))

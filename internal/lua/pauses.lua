@@ -1,7 +1,12 @@
--- Purpose: the pauses of destinations, those that have ended among them.
--- KEYS:    1 void, 2 pauses, see pause.lua
+-- Purpose: returns the pauses of destinations, with those that have ended.
+-- KEYS:    1  void
+--          2  pauses       see pause.lua
 -- ARGV:    none
--- Reply:   server time (ms), how many, then of each destination its name and the rest
+-- Reply:   1  time         server time, ms
+--          2  count        number of pauses
+--          then for each pause
+--          +1 destination
+--          +2 pause        JSON, see pause.lua
 -- Bound:   linear in the pauses
 -- Redis:   6.0
 --#needs _time

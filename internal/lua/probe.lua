@@ -1,10 +1,11 @@
--- Purpose: tells what the undo may do on this server, as this user: the commands it needs that are denied or
---          missing, and whether RESTORE takes back what DUMP gave. Where the server cannot be asked (before 7.0)
---          the commands are tried on the void key, in forms that change nothing, or nothing that stays.
--- KEYS:    1 void
+-- Purpose: reports what the undo may do on this server, as this user: which commands it needs that are denied or missing, and
+--          whether RESTORE takes what DUMP returns. Before 7.0 a script cannot ask the server, so this one tries the commands
+--          on the void key, in forms that change nothing or nothing that stays.
+-- KEYS:    1  void
 -- ARGV:    none
--- Reply:   2 any key can be restored, 1 strings only; then the names of the commands that the undo lacks; or an
---          error of a server that takes no writes, from which nothing follows.
+-- Reply:   1  restores  2 any key can be restored, 1 strings only
+--          2- command   each command that the undo lacks
+--          or an error of a server that takes no writes, which says nothing about the undo
 -- Bound:   constant
 -- Redis:   6.0
 
@@ -25,11 +26,11 @@ if fields_expire then
   needed[#needed + 1] = {'HPEXPIREAT', VOID, '1', 'FIELDS', '1', 'f'}
 end
 
-local sick -- what a server says that takes no writes
+local sick -- the error of a server that takes no writes
 
 local function allowed(command)
   if redis.acl_check_cmd then
-    local ok, may = pcall(redis.acl_check_cmd, unpack(command)) -- an error: no such command
+    local ok, may = pcall(redis.acl_check_cmd, unpack(command)) -- it raises an error if there is no such command
     return ok and may
   end
   local reply = redis.pcall(unpack(command))
@@ -45,7 +46,7 @@ for _, command in ipairs(needed) do
   if not allowed(command) then reply[#reply + 1] = command[1] end
 end
 
--- HSET and SADD change something in every form: tried last, and only where UNLINK can take it back.
+-- HSET and SADD change something in every form. They are tried last, and only if UNLINK can undo them.
 local restores
 if redis.acl_check_cmd then
   if not allowed({'HSET', VOID, 'f', 'v'}) then reply[#reply + 1] = 'HSET' end

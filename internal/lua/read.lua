@@ -1,19 +1,24 @@
--- Purpose: reads for a transaction's guards: the reply, and the digest by which the commit tells whether it has changed.
--- KEYS:    1 void, then every key that is read
--- ARGV:    1 what the replies may count (see _guard.lua); then of each read a head (order of the reply, see _guard.lua, and
---          number of arguments) and the command itself
--- Reply:   for each read {1, reply, digest, what it counts} or {0, the server's error, digest, what it counts}; the last is {2}
---          if the replies count more than they may
--- Bound:   that of the reads, of which those whose size the server knows beforehand are refused beyond what they may count;
---          the digest is linear in what they may count
+-- Purpose: reads for the guards of a transaction. It returns each reply, and the digest by which the commit detects a change.
+-- KEYS:    1  void
+--          2- every key that is read
+-- ARGV:    1  room      most that the replies may weigh, see _guard.lua
+--          then for each read
+--          +1 head      order of the reply (see _guard.lua) and number of arguments
+--          +2 read      the arguments of the read
+-- Reply:   for each read
+--          {1, reply, digest, weight}
+--          {0, error, digest, weight}    error of the server
+--          {2}                           the replies weigh more than they may; this is the last element
+-- Bound:   that of the reads. If the server knows the size of a reply beforehand, the script refuses a read that weighs too much.
+--          The digest is linear in the weight.
 -- Redis:   6.0
 --#needs _reply _guard
 
-local replies, q, room = {}, 2, tonumber(ARGV[1])
-while q <= #ARGV do
-  local head = ARGV[q]
-  local last = q + tonumber(string.sub(head, 2))
-  local reply, digest, size = guarded_read(string.sub(head, 1, 1), q + 1, last, room)
+local replies, arg, room = {}, 2, tonumber(ARGV[1])
+while arg <= #ARGV do
+  local head = ARGV[arg]
+  local last = arg + tonumber(string.sub(head, 2))
+  local reply, digest, size = guarded_read(string.sub(head, 1, 1), arg + 1, last, room)
   if not digest then
     replies[#replies + 1] = {2}
     break
@@ -25,6 +30,6 @@ while q <= #ARGV do
   else
     replies[#replies + 1] = {1, reply, digest, size}
   end
-  q, room = last + 1, room - size
+  arg, room = last + 1, room - size
 end
 return replies

@@ -1,8 +1,14 @@
--- Purpose: puts parked events back into pending, due at once, or behind the others of their lane; their attempts are
---          counted anew, their history stays.
--- KEYS:    1 void; then those of _outbox.lua, and audit
--- ARGV:    1 to 4 see _audit.lua, 5 cut-off (ms, empty: none), 6 destination (empty: as before); then the ids
--- Reply:   server time (ms), and a letter for each id, see _audit.lua
+-- Purpose: re-arms parked events: they are due at once, or wait behind the others of their lane. Their attempts are counted anew,
+--          their history stays.
+-- KEYS:    1    void
+--          2-15 outbox       the keys of the outbox, see outboxKeys in layout.go
+--          16   audit
+-- ARGV:    1-4  audit        see _audit.lua
+--          5    cut-off      an event that was parked later stays parked, ms; empty: none
+--          6    destination  empty: as before
+--          7-   id           of each event
+-- Reply:   1    time         server time, ms
+--          2    letters      one for each id, see _audit.lua
 -- Bound:   linear in the arguments
 -- Redis:   6.0
 --#needs _time _full _outbox _lanes _errors _park _lease _owned _audit

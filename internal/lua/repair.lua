@@ -1,13 +1,47 @@
--- Purpose: one step of a look at a shard, which names what disagrees with the bodies, and settles it when asked to. What
---          is looked at is judged and settled at one moment, so that nothing that is under way is taken for damage.
--- KEYS:    1 void, 2 inbox:a, 3 inbox:b, 4 results, 5 results:b, 6 entries, 7 pending, 8 parked, 9 sent, 10 attempts,
---          11 errors, 12 leases, 13 broken, 14 seq, 15 repair, 16 due, 17 decided, 18 headers, 19 lanes, 20 routes,
---          21 counts, 22 parked:by, 23 audit, 24 sweep, 25 pauses
--- ARGV:    1 'fix' or empty, 2 part (0: the first), 3 cursor in it, 4 about how many ids to look at; then, but for the
---          first step, the sums of the one before
--- Reply:   server time (ms), next part (-1: done) and its cursor, the sums, then of each finding: kind, key, id, detail,
---          1 if it was settled; or server time, 'identity' and the one found.
--- Bound:   linear in the ids; a small hash or sorted set is looked at whole, as HSCAN and ZSCAN do
+-- Purpose: makes one step of a repair of a shard: reports what disagrees with the bodies, and corrects it on request. It checks
+--          and corrects an item at one moment, so that it never takes work in progress for damage.
+-- KEYS:    1     void
+--          2     inbox:a
+--          3     inbox:b
+--          4     results
+--          5     results:b
+--          6     entries
+--          7     pending
+--          8     parked
+--          9     sent
+--          10    attempts
+--          11    errors
+--          12    leases
+--          13    broken
+--          14    seq
+--          15    repair
+--          16    due
+--          17    decided
+--          18    headers
+--          19    lanes
+--          20    routes
+--          21    counts
+--          22    parked:by
+--          23    audit
+--          24    sweep
+--          25    pauses
+-- ARGV:    1     fix       'fix' corrects each finding; empty only reports it
+--          2     part      0: the first part
+--          3     cursor    in the part
+--          4     limit     about how many ids to check
+--          5-    sums      of the step before, see _repair_counts.lua; the first step has none
+-- Reply:   1     time      server time, ms
+--          2     part      the next part; -1: done
+--          3     cursor    in the next part
+--          4     sums      for the next step
+--          then for each finding
+--          +1    kind
+--          +2    key
+--          +3    id
+--          +4    detail
+--          +5    fixed     1 if it was corrected, else 0
+--          or    time, 'identity', the identity found
+-- Bound:   linear in the ids; a small hash or sorted set is read as a whole, as HSCAN and ZSCAN do
 -- Memory:  runs at maxmemory, see _full.lua
 -- Redis:   6.0
 --#needs _time _full _outbox _lanes _errors _park _repair _repair_inbox _repair_counts _repair_outbox
@@ -37,7 +71,7 @@ while parts[part] and seen < LIMIT do
     local step = redis.call(scan, key[name], cursor, 'COUNT', LIMIT)
     local rows = step[2]
     for i = 1, #rows, 2 do judge(name, rows[i], rows[i + 1]) end
-    cursor, seen = tostring(step[1]), seen + #rows / 2 + 10 -- a sparse one has many steps without an id
+    cursor, seen = tostring(step[1]), seen + #rows / 2 + 10 -- a sparse hash has many steps without an id
   else
     cursor = '0'
   end

@@ -1,7 +1,12 @@
--- Purpose: puts sent events whose bodies were kept back into pending, due at once. They go out beside their lanes.
--- KEYS:    1 void; then those of _outbox.lua, and audit
--- ARGV:    1 to 4 see _audit.lua, 5 cut-off (ms): what was sent after it stays; then the ids
--- Reply:   server time (ms), and a letter for each id, see _audit.lua
+-- Purpose: puts sent events whose bodies were kept back into pending, due at once. They are published outside of their lanes.
+-- KEYS:    1    void
+--          2-15 outbox   the keys of the outbox, see outboxKeys in layout.go
+--          16   audit
+-- ARGV:    1-4  audit    see _audit.lua
+--          5    cut-off  an event that was sent later stays, ms
+--          6-   id       of each event
+-- Reply:   1    time     server time, ms
+--          2    letters  one for each id, see _audit.lua
 -- Bound:   linear in the arguments
 -- Redis:   6.0
 --#needs _time _full _outbox _lanes _errors _park _lease _owned _audit
@@ -30,6 +35,6 @@ local function replay(id)
   return 'd'
 end
 
-for p = FIRST, #ARGV do answer(ARGV[p], replay(ARGV[p])) end
+for arg = FIRST, #ARGV do answer(ARGV[arg], replay(ARGV[arg])) end
 keep_counts()
 return finish('replay')

@@ -1,9 +1,19 @@
--- Purpose: tells what became of an id, or of the token of a commit whose reply was lost; and writes a
---          tombstone on request, so that a copy still under way finds it and changes nothing.
--- KEYS:    1 void, 2 inbox:a, 3 inbox:b, 4 broken
--- ARGV:    1 digest, 2 token (empty: any), 3 until when (ms) a tombstone is needed (empty: none is written)
--- Reply:   server time (ms), then 'replayed' (committed under the token's base), 'duplicate' (committed under
---          another), 'broken' and what was left, 'tombstoned', 'absent', or 'identity' and the one found.
+-- Purpose: reports the outcome of an id, or of the token of a commit whose reply was lost. On request it writes a tombstone, so
+--          that a copy that is still under way finds it and changes nothing.
+-- KEYS:    1  void
+--          2  inbox:a
+--          3  inbox:b
+--          4  broken
+-- ARGV:    1  digest
+--          2  token         empty: any
+--          3  until         when the tombstone is no longer needed, ms; empty: write none
+-- Reply:   time (server time, ms), then
+--          'replayed'   ''  committed under the base of the token
+--          'duplicate'  ''  committed under another base
+--          'broken'     the commands that were not undone
+--          'tombstoned' ''
+--          'absent'     ''
+--          'identity'   the identity found
 -- Bound:   constant
 -- Redis:   6.0
 --#needs _time _inbox

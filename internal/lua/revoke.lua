@@ -1,10 +1,21 @@
--- Purpose: revokes the open timer of a subject: it will never fire, and the event that says so enters the outbox in the
+-- Purpose: revokes the open timer of a subject. The timer will never fire, and the event that says so enters the outbox in the
 --          same step.
--- KEYS:    1 void, 2 inbox:a, 3 due, 4 entries, 5 pending, 6 decided, 7 counts
--- ARGV:    1 subject; where there is an event, 2 its id and 3 its body
--- Reply:   server time (ms), then revoked (now or before), none (no timer is open: it fired, was cancelled, or never
---          was), full (the outbox: nothing was done), other (the event's id is known with another body: nothing was
---          done); or 'identity' and the one found.
+-- KEYS:    1  void
+--          2  inbox:a
+--          3  due
+--          4  entries
+--          5  pending
+--          6  decided
+--          7  counts
+-- ARGV:    1  subject
+--          2  id          of the event, if there is one
+--          3  body        of the event
+-- Reply:   time (server time, ms), then
+--          'revoked'      now or before
+--          'none'         no timer is open: it fired, was cancelled, or never was
+--          'full'         the outbox is full; nothing was done
+--          'other'        the outbox has another event under the id; nothing was done
+--          'identity'     the identity found
 -- Bound:   constant
 -- Redis:   6.0
 --#needs _time _events _timers

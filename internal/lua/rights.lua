@@ -1,7 +1,8 @@
 -- Purpose: names the commands that the caller may not run, or that the server does not know.
--- KEYS:    1 void
--- ARGV:    the commands; a subcommand behind a bar
--- Reply:   1, or 0 where the server cannot be asked (before 7.0); then the commands
+-- KEYS:    1  void
+-- ARGV:    the commands; a subcommand follows a bar
+-- Reply:   1  1, or 0 if the script cannot ask the server (before 7.0)
+--          2- the commands that the caller may not run, or that the server does not know
 -- Bound:   linear in the arguments
 -- Redis:   6.0
 
@@ -13,10 +14,10 @@ local ENOUGH = 12 -- arguments: more than any command needs at least
 -- keys beyond the end of a call that is too short, and may crash. From 8.6 on it raises an error for a wrong number. So
 -- the call begins long, filled up with a key that every caller has, and gets shorter until the server accepts it.
 local function allowed(call)
-  for n = ENOUGH, #call, -1 do
-    local long = {unpack(call)}
-    for i = #call + 1, n do long[i] = @VOID end
-    local ok, may = pcall(redis.acl_check_cmd, unpack(long))
+  for length = ENOUGH, #call, -1 do
+    local padded = {unpack(call)}
+    for i = #call + 1, length do padded[i] = @VOID end
+    local ok, may = pcall(redis.acl_check_cmd, unpack(padded))
     if ok then return may end
   end
   return false -- no such command

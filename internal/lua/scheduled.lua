@@ -1,7 +1,11 @@
--- Purpose: cancels or moves an event that is scheduled, and that no relay has taken yet.
--- KEYS:    1 void; then those of _outbox.lua
--- ARGV:    1 id, 2 the new time (ms; empty: it is cancelled)
--- Reply:   server time (ms), then 1 where it was done, 0 where there is no such event, or 'identity' and the one found.
+-- Purpose: cancels or moves a scheduled event that no relay has claimed yet.
+-- KEYS:    1    void
+--          2-15 outbox   the keys of the outbox, see outboxKeys in layout.go
+-- ARGV:    1    id
+--          2    time     the new time, ms; empty: cancel the event
+-- Reply:   1    time     server time, ms
+--          2    done     1 if it was done, 0 if there is no such event
+--          or   time, 'identity', the identity found
 -- Bound:   constant
 -- Redis:   6.0
 --#needs _time _full _outbox _lanes _errors _park _lease

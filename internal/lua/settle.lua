@@ -1,38 +1,58 @@
--- Purpose: settles a batch of events after a publish. Sent always wins. Failed, parked and back apply only
---          under the event's current lease: a late waker must not move what another publishes now. The next event of a
---          lane is due at once, and leased to the caller where he asks for it.
--- KEYS:    1 void; then those of _outbox.lua
--- ARGV:    1 attempts allowed, 2 backoff base (ms), 3 backoff cap (ms), 4 retention of sent ids (ms, negative: forgotten
---          at once), 5 1: sent bodies are kept, 6 1: a lane continues without its parked events, 7 lease of promoted
---          events (ms, 0: they are everybody's), 8 number of sent ones, 9 the bytes of their bodies (empty: the caller has
---          not got them); then of each sent one id and =, followed by the SHA-1 of its body in hex (empty: see 9); then of
---          each other one id, what (failed, parked, back, hold: back until unhold.lua), lease (empty: the committer's own, before any claim), a number
---          (failed: in [0, 1), for the jitter; back, hold: ms from now), class (of failed: may be empty) and error
--- Reply:   server time (ms), lease of promoted events, how many events have become heads of lanes, a letter for each event, s
---          sent, f failed, p parked, b back, or - where nothing was done; then id, attempt, destination and body of each that
---          was leased to the caller.
+-- Purpose: settles a batch of events after a publish. 'sent' always applies. 'failed', 'parked', 'back' and 'hold' apply only
+--          under the current lease of the event: a relay that wakes up late must not move an event that another one publishes
+--          now. The next event of a lane is due at once, and leased to the caller on request.
+-- KEYS:    1     void
+--          2-15  outbox       the keys of the outbox, see outboxKeys in layout.go
+-- ARGV:    1     attempts     attempts allowed for each event
+--          2     base         of the backoff, ms
+--          3     cap          of the backoff, ms
+--          4     retention    of sent ids, ms; negative: forget them at once
+--          5     keep         1: keep the bodies of sent events
+--          6     continues    1: a lane continues without its parked events
+--          7     hold         lease of promoted events, ms; 0: any relay may claim them
+--          8     sent         number of sent events
+--          9     bytes        sum of their bodies; empty: the caller does not have the bodies
+--          then for each sent event
+--          +1    id
+--          +2    digest       = and the SHA-1 of the body in hex; empty: see 9
+--          then for each other event
+--          +1    id
+--          +2    what         failed, parked, back, or hold (back until unhold.lua releases it)
+--          +3    lease        empty: the committer's own, before any claim
+--          +4    number       failed: from 0 up to, but not including, 1, for the jitter; back, hold: delay, ms
+--          +5    class        of the failure; may be empty
+--          +6    error
+-- Reply:   1     time         server time, ms
+--          2     lease        of the promoted events
+--          3     promoted     number of events that became heads of lanes
+--          4     letters      one for each event: s sent, f failed, p parked, b back, - nothing was done
+--          then for each event that was leased to the caller
+--          +1    id
+--          +2    attempt      counted from 1
+--          +3    destination  empty: as the body says
+--          +4    body
 -- Bound:   linear in the arguments, and 100 sent ids whose retention has passed
 -- Memory:  runs at maxmemory, see _full.lua
 -- Redis:   6.0
 --#needs _time _full _outbox _lanes _errors _park _lease
 
-local budget, base, cap, retention = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local budget, backoff, longest_backoff, retention = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local keep, continues, hold = ARGV[5] == '1', ARGV[6] == '1', tonumber(ARGV[7])
 local SENT_ONES, BYTES, FIRST, WIDTH = tonumber(ARGV[8]), tonumber(ARGV[9]), 10, 6
 local OTHERS = FIRST + 2 * SENT_ONES
 
--- Events that were published as soon as they were committed have nothing but their body and their place in pending.
+-- Events that were published as soon as they were committed have only a body and a place in pending.
 local plain = redis.call('EXISTS', ATTEMPTS, LEASES, ERRORS, PARKED, ROUTES, HEADERS) == 0
 
-local gone, gone_ids, digests, scores = {}, {}, {'HSET', ENTRIES}, {'ZADD', SENT} -- those sent now
-local at_once = false -- they are out of pending
+local gone, gone_ids, digests, scores = {}, {}, {'HSET', ENTRIES}, {'ZADD', SENT} -- of the events sent now
+local at_once = false -- whether they have left pending
 
 local function sent(id, body)
   local state = body and string.byte(body)
   if not body or state == @SENT_MARK or gone[id] then return '-' end
   gone[id], gone_ids[#gone_ids + 1] = true, id
   local n = #digests
-  digests[n + 1] = id -- the id is kept, so that the same event is known
+  digests[n + 1] = id -- the id stays, so that the same event is a duplicate
   digests[n + 2] = state == @ERASED_MARK and '=' .. string.sub(body, 2) or '=' .. redis.sha1hex(body) .. (keep and body or '')
   scores[n + 1], scores[n + 2] = NOW, id
   count('sent', 1)
@@ -44,7 +64,7 @@ local function sent(id, body)
   return 's'
 end
 
--- Keeps what was sent.
+-- Writes the sent events.
 local function keep_sent()
   if #gone_ids == 0 then return end
   if not at_once then redis.call('ZREM', PENDING, unpack(gone_ids)) end
@@ -69,8 +89,8 @@ local function unordered(ids)
   return true
 end
 
--- What was sent, without a look at the bodies, where the caller knows them, nobody stands behind, and all of it is pending
--- still: so none was sent before, parked, or erased. Returns false where that is not so; then the look finds out.
+-- Settles sent events without reading their bodies. That is right if the caller has the bodies, no event is in a lane, and all
+-- are still pending, so that none was sent before, parked or erased. Otherwise returns false, and sent() reads each body.
 local function sent_at_once(ids)
   if not BYTES or keep or not unordered(ids) or redis.call('ZREM', PENDING, unpack(ids)) < #ids then return false end
   for i, id in ipairs(ids) do
@@ -87,7 +107,7 @@ local function unsent(id, body, what, lease, number, class, text)
   if not body or gone[id] or not redis.call('ZSCORE', PENDING, id) then return '-' end
   if (redis.call('HGET', LEASES, id) or '') ~= lease then return '-' end
   plain = false
-  local claimed = lease ~= '' -- the claim has counted the attempt; the committer's own counts when it fails
+  local claimed = lease ~= '' -- a claim has counted the attempt; an attempt of the committer counts when it fails
   if what == 'back' or what == 'hold' then
     local half = what == 'hold' and '.5' or '' -- see unhold.lua
     redis.call('ZADD', PENDING, string.format('%.0f', now + number) .. half, id)
@@ -99,7 +119,7 @@ local function unsent(id, body, what, lease, number, class, text)
   redis.call('HSET', ATTEMPTS, id, attempts)
   count('failed', 1)
   if what == 'failed' and attempts < budget then
-    local delay = math.floor(math.min(cap, base * 2 ^ math.min(attempts - 1, 30)) * number)
+    local delay = math.floor(math.min(longest_backoff, backoff * 2 ^ math.min(attempts - 1, 30)) * number)
     redis.call('ZADD', PENDING, string.format('%.0f', now + delay), id)
     redis.call('HDEL', LEASES, id)
     note(id, attempts, class == '' and 'failed' or class, text)
@@ -111,7 +131,7 @@ local function unsent(id, body, what, lease, number, class, text)
 end
 
 local ask, letters = {}, {}
-for p = FIRST, OTHERS - 1, 2 do ask[#ask + 1] = ARGV[p] end
+for arg = FIRST, OTHERS - 1, 2 do ask[#ask + 1] = ARGV[arg] end
 at_once = SENT_ONES > 0 and sent_at_once(ask)
 if not at_once then write_though_full() end -- else ZREM was the first write
 if at_once then
@@ -119,10 +139,10 @@ if at_once then
 else
   for i, body in ipairs(SENT_ONES > 0 and redis.call('HMGET', ENTRIES, unpack(ask)) or {}) do letters[i] = sent(ask[i], body) end
 end
-for p = OTHERS, #ARGV, WIDTH do
-  local id = ARGV[p]
+for arg = OTHERS, #ARGV, WIDTH do
+  local id = ARGV[arg]
   local body = redis.call('HGET', ENTRIES, id)
-  letters[#letters + 1] = unsent(id, body, ARGV[p + 1], ARGV[p + 2], tonumber(ARGV[p + 3]), ARGV[p + 4], ARGV[p + 5])
+  letters[#letters + 1] = unsent(id, body, ARGV[arg + 1], ARGV[arg + 2], tonumber(ARGV[arg + 3]), ARGV[arg + 4], ARGV[arg + 5])
 end
 local reply = {NOW, '', 0, table.concat(letters)}
 keep_sent()
@@ -131,7 +151,8 @@ keep_sent()
 local function adopt(id)
   local body, attempts = redis.call('HGET', ENTRIES, id), redis.call('HGET', ATTEMPTS, id)
   local attempt = attempts_of(attempts, redis.call('HGET', LEASES, id)) + 1
-  if gone[id] or attempt > budget or not redis.call('ZSCORE', PENDING, id) then return end -- settled here too; or a claim's to judge
+  -- It may be settled here, too, or a claim must park it.
+  if gone[id] or attempt > budget or not redis.call('ZSCORE', PENDING, id) then return end
   take(id, attempt, attempts, string.format('%.0f', now + hold))
   local n = #reply
   reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = id, attempt, redis.call('HGET', ROUTES, id) or '', body

@@ -1,8 +1,12 @@
--- Purpose: the relays that run share one sweep of all shards: hands out the next chunk of them, at most one a pause.
---          Who is given a chunk and dies is not waited for: the chunk comes round again.
--- KEYS:    1 void, 2 sweep (hash: at, when the last chunk was handed out, in ms; chunk, the next one)
--- ARGV:    1 pause (ms) between two chunks, 2 number of chunks
--- Reply:   server time (ms), the chunk, or -1, and how long (ms) until the next one
+-- Purpose: shares one sweep of all shards among the running relays: hands out the next chunk of shards, at most one per pause.
+--          The sweep does not wait for a relay that dies with a chunk: the chunk comes round again.
+-- KEYS:    1  void
+--          2  sweep   hash: at (when the last chunk was handed out, ms), chunk (the next one)
+-- ARGV:    1  pause   between two chunks, ms
+--          2  chunks  number of chunks
+-- Reply:   1  time    server time, ms
+--          2  chunk   -1: none yet
+--          3  wait    how long until the next chunk, ms
 -- Bound:   constant
 -- Memory:  runs at maxmemory, see _full.lua
 -- Redis:   6.0
@@ -13,10 +17,10 @@ local NOW = string.format('%.0f', now)
 local state = redis.call('HMGET', SWEEP, 'at', 'chunk')
 local at, chunk = tonumber(state[1]) or 0, tonumber(state[2]) or 0
 
-if at > now then at = 0 end -- of a faster clock
+if at > now then at = 0 end -- the time comes from a faster clock
 local left = at + PAUSE - now
 if left > 0 then return {NOW, -1, string.format('%.0f', left)} end
--- The pace is kept by the clock, not by who asks late; what was missed is not made up for.
+-- A late call does not delay the next chunk, and chunks that were missed are not made up for.
 if left > -PAUSE then at = at + PAUSE else at = now end
 chunk = chunk % CHUNKS
 write_though_full()

@@ -1,8 +1,22 @@
 -- Purpose: records, moves or cancels the timer of a subject.
--- KEYS:    1 void, 2 inbox:a, 3 due, 4 entries, 5 pending, 6 decided, 7 counts
--- ARGV:    1 what (record, extend, cancel), 2 subject, 3 due (ms); cancel: what the timer must be due at, 0: any time
--- Reply:   server time (ms), then recorded (now, or before for the same due), open (there is one for another due),
---          revoked, extended, cancelled, or none (no timer is open); or 'identity' and the one found.
+-- KEYS:    1  void
+--          2  inbox:a
+--          3  due
+--          4  entries
+--          5  pending
+--          6  decided
+--          7  counts
+-- ARGV:    1  act         record, extend or cancel
+--          2  subject
+--          3  due         ms; for cancel: when the timer must be due, 0: any time
+-- Reply:   time (server time, ms), then
+--          'recorded'     now, or before for the same time
+--          'open'         a timer is open for another time
+--          'revoked'
+--          'extended'
+--          'cancelled'
+--          'none'         no timer is open
+--          'identity'     the identity found
 -- Bound:   constant
 -- Redis:   6.0
 --#needs _time _timers

@@ -1,27 +1,27 @@
--- Purpose: trims from a stream what every one of its groups has read and acknowledged, and nothing else.
--- KEYS:    1 stream
--- ARGV:    1 '=' (exactly, which takes as long as there is to trim) or '~' (whole nodes of some hundred entries)
--- Reply:   how many entries were trimmed; 0 where the stream has no group
--- Bound:   linear in the groups, and in what is trimmed: '~' at most 100 nodes, before Redis 6.2 at most 10,000 entries
+-- Purpose: trims the entries that every group of a stream has read and acknowledged, and no others.
+-- KEYS:    1  stream
+-- ARGV:    1  mode  = exactly, which takes as long as there is to trim; ~ whole nodes of some hundred entries
+-- Reply:   number of entries trimmed; 0 if the stream has no group
+-- Bound:   linear in the groups and in the entries trimmed: for ~ at most 100 nodes, before Redis 6.2 at most 10,000 entries
 -- Redis:   6.0
 
 local STREAM, MODE = @STREAM, ARGV[1]
 
--- Ids are compared as text: their halves have 64 bits, the numbers of Lua 53.
+-- Compares ids as text, because their halves have 64 bits and the numbers of Lua have 53.
 local function parts(id)
   local ms, seq = string.match(id, '^(%d+)-(%d+)$')
   return ms or id, seq or '0'
 end
 local function below(a, b)
-  local ams, aseq = parts(a)
-  local bms, bseq = parts(b)
-  if ams == bms then ams, bms = aseq, bseq end
-  if #ams ~= #bms then return #ams < #bms end
-  return ams < bms
+  local a_ms, a_seq = parts(a)
+  local b_ms, b_seq = parts(b)
+  if a_ms == b_ms then a_ms, b_ms = a_seq, b_seq end
+  if #a_ms ~= #b_ms then return #a_ms < #b_ms end
+  return a_ms < b_ms
 end
 local function behind(id)
   local ms, seq = parts(id)
-  if #seq > 15 then return id end -- one less is trimmed
+  if #seq > 15 then return id end -- one entry less is trimmed
   return ms .. '-' .. string.format('%.0f', tonumber(seq) + 1)
 end
 
@@ -44,14 +44,14 @@ local trimmed = redis.pcall('XTRIM', STREAM, 'MINID', MODE, cut)
 if type(trimmed) == 'number' then return trimmed end
 if not string.find(trimmed.err, 'syntax', 1, true) then return trimmed end
 
--- Before Redis 6.2: one by one, from the oldest.
-local n = 0
+-- Before Redis 6.2 there is no MINID: deletes entries one by one, from the oldest.
+local deleted = 0
 for _ = 1, 10 do
   local page = redis.call('XRANGE', STREAM, '-', '+', 'COUNT', 1000)
   for _, entry in ipairs(page) do
-    if not below(entry[1], cut) then return n end
-    n = n + redis.call('XDEL', STREAM, entry[1])
+    if not below(entry[1], cut) then return deleted end
+    deleted = deleted + redis.call('XDEL', STREAM, entry[1])
   end
   if #page < 1000 then break end
 end
-return n
+return deleted

@@ -1,9 +1,14 @@
--- Purpose: makes events due that are held for a paused destination. settle.lua has marked them by half a millisecond in
---          their score, which no other score has: nobody's scheduled event, backoff or lease is touched.
--- KEYS:    1 void, 2 pending
--- ARGV:    1 for how long an event is held at most (ms), 2 score at which to begin (empty: now), 3 most members to look at
--- Reply:   server time (ms), how many were held, score at which to go on (empty: that was all)
--- Bound:   linear in the members looked at
+-- Purpose: makes events due that are held for a paused destination. settle.lua has marked them by half a millisecond in their
+--          score, which no other score has, so scheduled events, backoffs and leases stay as they are.
+-- KEYS:    1  void
+--          2  pending
+-- ARGV:    1  hold    how long an event is held at most, ms
+--          2  score   at which to begin; empty: now
+--          3  limit   most members to read
+-- Reply:   1  time    server time, ms
+--          2  held    number of events that were held
+--          3  score   at which to continue; empty: that was all
+-- Bound:   linear in the members read
 -- Memory:  runs at maxmemory, see _full.lua
 -- Redis:   6.0
 --#needs _time _full
@@ -23,8 +28,8 @@ if #due > 2 then
   write_though_full()
   redis.call(unpack(due))
 end
-local n = math.floor((#due - 2) / 2)
-if #page < 2 * LIMIT then return {NOW, n, ''} end
+local released = math.floor((#due - 2) / 2)
+if #page < 2 * LIMIT then return {NOW, released, ''} end
 local first, last = page[2], page[#page]
--- Those of one score are all held or none is: held ones have left it, and a page of others may be passed over.
-return {NOW, n, first == last and not held(last) and '(' .. last or last}
+-- Members with one score are all held or none is. Held ones have left the score, and the next page may skip the others.
+return {NOW, released, first == last and not held(last) and '(' .. last or last}

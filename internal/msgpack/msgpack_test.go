@@ -59,12 +59,16 @@ func TestOtherKinds(t *testing.T) {
 	address := &url.URL{Scheme: "https", Host: "example.com"}
 	b, err := msgpack.AppendMap(nil, map[string]any{
 		"number": json.Number("1.50"), "raw": json.RawMessage(`[1]`), "stringer": address, "nothing": nil, "int": 7, "uint8": uint8(200),
+		"int8": int8(-8), "int16": int16(-16), "int32": int32(-32), "uint": uint(1), "uint16": uint16(16), "uint32": uint32(32),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	got, err := msgpack.ReadMap(b)
-	want := map[string]any{"number": "1.50", "raw": "[1]", "stringer": "https://example.com", "int": int64(7), "uint8": int64(200)}
+	want := map[string]any{
+		"number": "1.50", "raw": "[1]", "stringer": "https://example.com", "int": int64(7), "uint8": int64(200),
+		"int8": int64(-8), "int16": int64(-16), "int32": int64(-32), "uint": int64(1), "uint16": int64(16), "uint32": int64(32),
+	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v (%v)", got, want, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"reflect"
 	"slices"
 	"time"
 )
@@ -76,26 +77,10 @@ func appendValue(b []byte, value any) ([]byte, error) {
 		return binary.BigEndian.AppendUint32(append(b, codeF32), math.Float32bits(v)), nil
 	case float64:
 		return binary.BigEndian.AppendUint64(append(b, codeF64), math.Float64bits(v)), nil
-	case int:
-		return appendInt(b, int64(v)), nil
-	case int8:
-		return appendInt(b, int64(v)), nil
-	case int16:
-		return appendInt(b, int64(v)), nil
-	case int32:
-		return appendInt(b, int64(v)), nil
-	case int64:
-		return appendInt(b, v), nil
-	case uint:
-		return appendUint(b, uint64(v)), nil
-	case uint8:
-		return appendUint(b, uint64(v)), nil
-	case uint16:
-		return appendUint(b, uint64(v)), nil
-	case uint32:
-		return appendUint(b, uint64(v)), nil
-	case uint64:
-		return appendUint(b, v), nil
+	case int, int8, int16, int32, int64:
+		return appendInt(b, reflect.ValueOf(v).Int()), nil
+	case uint, uint8, uint16, uint32, uint64:
+		return appendUint(b, reflect.ValueOf(v).Uint()), nil
 	case fmt.Stringer:
 		return appendText(b, v.String()), nil
 	}

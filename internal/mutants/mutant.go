@@ -72,6 +72,8 @@ var goRooms = []room{
 	{"outbox", nil, []string{"./outbox", "./relay"}},
 	{"relay", nil, []string{"./relay"}},
 	{"inbox", nil, []string{"./inbox", "./test/commit", "./stack"}},
+	{"pipeline", nil, []string{"./pipeline", "./stack"}},
+	{"internal/group", nil, []string{"./internal/group", "./stream", "./trigger"}},
 	{"stream", nil, []string{"./stream"}},
 	{"repair", nil, []string{"./repair"}},
 	{"expiry", nil, []string{"./expiry"}},
@@ -89,10 +91,13 @@ var luaRooms = []struct {
 	names []string
 	tests []string
 }{
-	{[]string{"_repair", "repair", "turn", "members", "sweep"}, []string{"./repair", "./relay"}},
+	{[]string{"_repair", "repair", "turn"}, []string{"./repair"}},
+	{[]string{"sweep"}, []string{"./relay"}},
+	{[]string{"drop"}, []string{"./internal/rekey"}},
 	{[]string{"_timers", "timer", "decide", "due", "revoke"}, []string{"./expiry"}},
-	{[]string{"partition", "lease", "_owned", "trim", "deadletter", "dead", "drop", "release", "extend", "fetch", "replay", "putback"}, []string{"./stream", "./trigger", "./outbox", "./admin"}},
-	{[]string{"_lanes", "_lease", "_outbox", "_park", "_errors", "_audit", "claim", "settle", "rearm", "discard", "dismiss", "erase", "hold", "unhold", "import", "list", "pause", "resume", "scheduled"}, []string{"./outbox", "./relay", "./admin"}},
+	{[]string{"release"}, []string{"./pipeline", "./stack"}},
+	{[]string{"partition", "members", "lease", "acknowledge", "trim", "deadletter", "dead", "dismiss", "fetch", "hold", "putback"}, []string{"./stream", "./trigger", "./admin"}},
+	{[]string{"_lanes", "_lease", "_outbox", "_park", "_errors", "_audit", "_owned", "claim", "settle", "extend", "rearm", "replay", "discard", "erase", "unhold", "import", "list", "pause", "resume", "scheduled"}, []string{"./outbox", "./relay", "./admin"}},
 	{[]string{"forget"}, []string{"./admin", "./test/commit"}},
 	{[]string{"_undo", "_rollback"}, []string{"./test/undo", "./test/commit"}},
 	{[]string{""}, []string{"./test/commit", "./test/undo", "./test/cluster", "./test/faults", "./inbox", "./outbox", "./stack"}},

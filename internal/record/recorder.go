@@ -18,7 +18,7 @@ import (
 // Source makes recorders. One serves a whole process; it never dials.
 type Source struct {
 	client   *redis.Client
-	maker    *redis.Conn // makes commands, for Recorder.made
+	maker    *redis.Conn // makes commands, for made
 	complete bool        // recorder_gen.go has every command of this go-redis
 }
 
@@ -107,10 +107,11 @@ func (r *Recorder) conn() *redis.Conn {
 }
 
 // made records a command that the source has made, unless go-redis has found it wrong.
-func (r *Recorder) made(cmd redis.Cmder) {
+func made[C redis.Cmder](r *Recorder, cmd C) C {
 	if cmd.Err() == errMade { //nolint:errorlint // it is nobody else's
 		cmd.SetErr(r.record(cmd))
 	}
+	return cmd
 }
 
 func (r *Recorder) record(cmd redis.Cmder) error {

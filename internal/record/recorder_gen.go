@@ -14,4349 +14,1864 @@ import (
 // pipelinerMethods is how many methods the Pipeliner had that this file was made from.
 const pipelinerMethods = 631
 
-// ACLCat records the command.
 func (r *Recorder) ACLCat(ctx context.Context) *redis.StringSliceCmd {
-	cmd := r.source.maker.ACLCat(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ACLCat(ctx))
 }
-
-// ACLCatArgs records the command.
 func (r *Recorder) ACLCatArgs(ctx context.Context, a1 *redis.ACLCatArgs) *redis.StringSliceCmd {
-	cmd := r.source.maker.ACLCatArgs(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ACLCatArgs(ctx, a1))
 }
-
-// ACLDelUser records the command.
 func (r *Recorder) ACLDelUser(ctx context.Context, a1 string) *redis.IntCmd {
-	cmd := r.source.maker.ACLDelUser(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ACLDelUser(ctx, a1))
 }
-
-// ACLDryRun records the command.
 func (r *Recorder) ACLDryRun(ctx context.Context, a1 string, a2 ...any) *redis.StringCmd {
-	cmd := r.source.maker.ACLDryRun(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ACLDryRun(ctx, a1, a2...))
 }
-
-// ACLGenPass records the command.
 func (r *Recorder) ACLGenPass(ctx context.Context, a1 int) *redis.StringCmd {
-	cmd := r.source.maker.ACLGenPass(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ACLGenPass(ctx, a1))
 }
-
-// ACLList records the command.
 func (r *Recorder) ACLList(ctx context.Context) *redis.StringSliceCmd {
-	cmd := r.source.maker.ACLList(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ACLList(ctx))
 }
-
-// ACLLog records the command.
 func (r *Recorder) ACLLog(ctx context.Context, a1 int64) *redis.ACLLogCmd {
-	cmd := r.source.maker.ACLLog(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ACLLog(ctx, a1))
 }
-
-// ACLLogReset records the command.
 func (r *Recorder) ACLLogReset(ctx context.Context) *redis.StatusCmd {
-	cmd := r.source.maker.ACLLogReset(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ACLLogReset(ctx))
 }
-
-// ACLSetUser records the command.
 func (r *Recorder) ACLSetUser(ctx context.Context, a1 string, a2 ...string) *redis.StatusCmd {
-	cmd := r.source.maker.ACLSetUser(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ACLSetUser(ctx, a1, a2...))
 }
-
-// ACLUsers records the command.
 func (r *Recorder) ACLUsers(ctx context.Context) *redis.StringSliceCmd {
-	cmd := r.source.maker.ACLUsers(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ACLUsers(ctx))
 }
-
-// ACLWhoAmI records the command.
 func (r *Recorder) ACLWhoAmI(ctx context.Context) *redis.StringCmd {
-	cmd := r.source.maker.ACLWhoAmI(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ACLWhoAmI(ctx))
 }
-
-// ARCount records the command.
 func (r *Recorder) ARCount(ctx context.Context, a1 string) *redis.UintCmd {
-	cmd := r.source.maker.ARCount(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ARCount(ctx, a1))
 }
-
-// ARDel records the command.
 func (r *Recorder) ARDel(ctx context.Context, a1 string, a2 ...uint64) *redis.IntCmd {
-	cmd := r.source.maker.ARDel(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ARDel(ctx, a1, a2...))
 }
-
-// ARDelRange records the command.
 func (r *Recorder) ARDelRange(ctx context.Context, a1 string, a2 ...redis.ARRange) *redis.UintCmd {
-	cmd := r.source.maker.ARDelRange(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ARDelRange(ctx, a1, a2...))
 }
-
-// ARGet records the command.
 func (r *Recorder) ARGet(ctx context.Context, a1 string, a2 uint64) *redis.StringCmd {
-	cmd := r.source.maker.ARGet(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ARGet(ctx, a1, a2))
 }
-
-// ARGetRange records the command.
 func (r *Recorder) ARGetRange(ctx context.Context, a1 string, a2 uint64, a3 uint64) *redis.SliceCmd {
-	cmd := r.source.maker.ARGetRange(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ARGetRange(ctx, a1, a2, a3))
 }
-
-// ARGrep records the command.
 func (r *Recorder) ARGrep(ctx context.Context, a1 string, a2 string, a3 string, a4 *redis.ARGrepArgs) *redis.UintSliceCmd {
-	cmd := r.source.maker.ARGrep(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ARGrep(ctx, a1, a2, a3, a4))
 }
-
-// ARGrepWithValues records the command.
 func (r *Recorder) ARGrepWithValues(ctx context.Context, a1 string, a2 string, a3 string, a4 *redis.ARGrepArgs) *redis.AREntrySliceCmd {
-	cmd := r.source.maker.ARGrepWithValues(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ARGrepWithValues(ctx, a1, a2, a3, a4))
 }
-
-// ARInfo records the command.
 func (r *Recorder) ARInfo(ctx context.Context, a1 string) *redis.MapStringInterfaceCmd {
-	cmd := r.source.maker.ARInfo(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ARInfo(ctx, a1))
 }
-
-// ARInfoFull records the command.
 func (r *Recorder) ARInfoFull(ctx context.Context, a1 string) *redis.MapStringInterfaceCmd {
-	cmd := r.source.maker.ARInfoFull(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ARInfoFull(ctx, a1))
 }
-
-// ARInsert records the command.
 func (r *Recorder) ARInsert(ctx context.Context, a1 string, a2 ...string) *redis.UintCmd {
-	cmd := r.source.maker.ARInsert(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ARInsert(ctx, a1, a2...))
 }
-
-// ARLastItems records the command.
 func (r *Recorder) ARLastItems(ctx context.Context, a1 string, a2 uint64, a3 bool) *redis.SliceCmd {
-	cmd := r.source.maker.ARLastItems(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ARLastItems(ctx, a1, a2, a3))
 }
-
-// ARLen records the command.
 func (r *Recorder) ARLen(ctx context.Context, a1 string) *redis.UintCmd {
-	cmd := r.source.maker.ARLen(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ARLen(ctx, a1))
 }
-
-// ARMGet records the command.
 func (r *Recorder) ARMGet(ctx context.Context, a1 string, a2 ...uint64) *redis.SliceCmd {
-	cmd := r.source.maker.ARMGet(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ARMGet(ctx, a1, a2...))
 }
-
-// ARMSet records the command.
 func (r *Recorder) ARMSet(ctx context.Context, a1 string, a2 ...redis.AREntry) *redis.IntCmd {
-	cmd := r.source.maker.ARMSet(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ARMSet(ctx, a1, a2...))
 }
-
-// ARNext records the command.
 func (r *Recorder) ARNext(ctx context.Context, a1 string) *redis.UintCmd {
-	cmd := r.source.maker.ARNext(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ARNext(ctx, a1))
 }
-
-// AROpAnd records the command.
 func (r *Recorder) AROpAnd(ctx context.Context, a1 string, a2 uint64, a3 uint64) *redis.IntCmd {
-	cmd := r.source.maker.AROpAnd(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.AROpAnd(ctx, a1, a2, a3))
 }
-
-// AROpMatch records the command.
 func (r *Recorder) AROpMatch(ctx context.Context, a1 string, a2 uint64, a3 uint64, a4 string) *redis.IntCmd {
-	cmd := r.source.maker.AROpMatch(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.AROpMatch(ctx, a1, a2, a3, a4))
 }
-
-// AROpMax records the command.
 func (r *Recorder) AROpMax(ctx context.Context, a1 string, a2 uint64, a3 uint64) *redis.StringCmd {
-	cmd := r.source.maker.AROpMax(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.AROpMax(ctx, a1, a2, a3))
 }
-
-// AROpMin records the command.
 func (r *Recorder) AROpMin(ctx context.Context, a1 string, a2 uint64, a3 uint64) *redis.StringCmd {
-	cmd := r.source.maker.AROpMin(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.AROpMin(ctx, a1, a2, a3))
 }
-
-// AROpOr records the command.
 func (r *Recorder) AROpOr(ctx context.Context, a1 string, a2 uint64, a3 uint64) *redis.IntCmd {
-	cmd := r.source.maker.AROpOr(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.AROpOr(ctx, a1, a2, a3))
 }
-
-// AROpSum records the command.
 func (r *Recorder) AROpSum(ctx context.Context, a1 string, a2 uint64, a3 uint64) *redis.StringCmd {
-	cmd := r.source.maker.AROpSum(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.AROpSum(ctx, a1, a2, a3))
 }
-
-// AROpUsed records the command.
 func (r *Recorder) AROpUsed(ctx context.Context, a1 string, a2 uint64, a3 uint64) *redis.IntCmd {
-	cmd := r.source.maker.AROpUsed(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.AROpUsed(ctx, a1, a2, a3))
 }
-
-// AROpXor records the command.
 func (r *Recorder) AROpXor(ctx context.Context, a1 string, a2 uint64, a3 uint64) *redis.IntCmd {
-	cmd := r.source.maker.AROpXor(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.AROpXor(ctx, a1, a2, a3))
 }
-
-// ARRing records the command.
 func (r *Recorder) ARRing(ctx context.Context, a1 string, a2 uint64, a3 ...string) *redis.UintCmd {
-	cmd := r.source.maker.ARRing(ctx, a1, a2, a3...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ARRing(ctx, a1, a2, a3...))
 }
-
-// ARScan records the command.
 func (r *Recorder) ARScan(ctx context.Context, a1 string, a2 uint64, a3 uint64, a4 *redis.ARScanArgs) *redis.AREntrySliceCmd {
-	cmd := r.source.maker.ARScan(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ARScan(ctx, a1, a2, a3, a4))
 }
-
-// ARSeek records the command.
 func (r *Recorder) ARSeek(ctx context.Context, a1 string, a2 uint64) *redis.IntCmd {
-	cmd := r.source.maker.ARSeek(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ARSeek(ctx, a1, a2))
 }
-
-// ARSet records the command.
 func (r *Recorder) ARSet(ctx context.Context, a1 string, a2 uint64, a3 ...string) *redis.IntCmd {
-	cmd := r.source.maker.ARSet(ctx, a1, a2, a3...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ARSet(ctx, a1, a2, a3...))
 }
-
-// Append records the command.
 func (r *Recorder) Append(ctx context.Context, a1 string, a2 string) *redis.IntCmd {
-	cmd := r.source.maker.Append(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.Append(ctx, a1, a2))
 }
-
-// Auth records the command.
 func (r *Recorder) Auth(ctx context.Context, a1 string) *redis.StatusCmd {
-	cmd := r.source.maker.Auth(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.Auth(ctx, a1))
 }
-
-// AuthACL records the command.
 func (r *Recorder) AuthACL(ctx context.Context, a1 string, a2 string) *redis.StatusCmd {
-	cmd := r.source.maker.AuthACL(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.AuthACL(ctx, a1, a2))
 }
-
-// BFAdd records the command.
 func (r *Recorder) BFAdd(ctx context.Context, a1 string, a2 any) *redis.BoolCmd {
-	cmd := r.source.maker.BFAdd(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BFAdd(ctx, a1, a2))
 }
-
-// BFCard records the command.
 func (r *Recorder) BFCard(ctx context.Context, a1 string) *redis.IntCmd {
-	cmd := r.source.maker.BFCard(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BFCard(ctx, a1))
 }
-
-// BFExists records the command.
 func (r *Recorder) BFExists(ctx context.Context, a1 string, a2 any) *redis.BoolCmd {
-	cmd := r.source.maker.BFExists(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BFExists(ctx, a1, a2))
 }
-
-// BFInfo records the command.
 func (r *Recorder) BFInfo(ctx context.Context, a1 string) *redis.BFInfoCmd {
-	cmd := r.source.maker.BFInfo(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BFInfo(ctx, a1))
 }
-
-// BFInfoArg records the command.
 func (r *Recorder) BFInfoArg(ctx context.Context, a1 string, a2 string) *redis.BFInfoCmd {
-	cmd := r.source.maker.BFInfoArg(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BFInfoArg(ctx, a1, a2))
 }
-
-// BFInfoCapacity records the command.
 func (r *Recorder) BFInfoCapacity(ctx context.Context, a1 string) *redis.BFInfoCmd {
-	cmd := r.source.maker.BFInfoCapacity(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BFInfoCapacity(ctx, a1))
 }
-
-// BFInfoExpansion records the command.
 func (r *Recorder) BFInfoExpansion(ctx context.Context, a1 string) *redis.BFInfoCmd {
-	cmd := r.source.maker.BFInfoExpansion(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BFInfoExpansion(ctx, a1))
 }
-
-// BFInfoFilters records the command.
 func (r *Recorder) BFInfoFilters(ctx context.Context, a1 string) *redis.BFInfoCmd {
-	cmd := r.source.maker.BFInfoFilters(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BFInfoFilters(ctx, a1))
 }
-
-// BFInfoItems records the command.
 func (r *Recorder) BFInfoItems(ctx context.Context, a1 string) *redis.BFInfoCmd {
-	cmd := r.source.maker.BFInfoItems(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BFInfoItems(ctx, a1))
 }
-
-// BFInfoSize records the command.
 func (r *Recorder) BFInfoSize(ctx context.Context, a1 string) *redis.BFInfoCmd {
-	cmd := r.source.maker.BFInfoSize(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BFInfoSize(ctx, a1))
 }
-
-// BFInsert records the command.
 func (r *Recorder) BFInsert(ctx context.Context, a1 string, a2 *redis.BFInsertOptions, a3 ...any) *redis.BoolSliceCmd {
-	cmd := r.source.maker.BFInsert(ctx, a1, a2, a3...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BFInsert(ctx, a1, a2, a3...))
 }
-
-// BFLoadChunk records the command.
 func (r *Recorder) BFLoadChunk(ctx context.Context, a1 string, a2 int64, a3 any) *redis.StatusCmd {
-	cmd := r.source.maker.BFLoadChunk(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BFLoadChunk(ctx, a1, a2, a3))
 }
-
-// BFMAdd records the command.
 func (r *Recorder) BFMAdd(ctx context.Context, a1 string, a2 ...any) *redis.BoolSliceCmd {
-	cmd := r.source.maker.BFMAdd(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BFMAdd(ctx, a1, a2...))
 }
-
-// BFMExists records the command.
 func (r *Recorder) BFMExists(ctx context.Context, a1 string, a2 ...any) *redis.BoolSliceCmd {
-	cmd := r.source.maker.BFMExists(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BFMExists(ctx, a1, a2...))
 }
-
-// BFReserve records the command.
 func (r *Recorder) BFReserve(ctx context.Context, a1 string, a2 float64, a3 int64) *redis.StatusCmd {
-	cmd := r.source.maker.BFReserve(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BFReserve(ctx, a1, a2, a3))
 }
-
-// BFReserveExpansion records the command.
 func (r *Recorder) BFReserveExpansion(ctx context.Context, a1 string, a2 float64, a3 int64, a4 int64) *redis.StatusCmd {
-	cmd := r.source.maker.BFReserveExpansion(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BFReserveExpansion(ctx, a1, a2, a3, a4))
 }
-
-// BFReserveNonScaling records the command.
 func (r *Recorder) BFReserveNonScaling(ctx context.Context, a1 string, a2 float64, a3 int64) *redis.StatusCmd {
-	cmd := r.source.maker.BFReserveNonScaling(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BFReserveNonScaling(ctx, a1, a2, a3))
 }
-
-// BFReserveWithArgs records the command.
 func (r *Recorder) BFReserveWithArgs(ctx context.Context, a1 string, a2 *redis.BFReserveOptions) *redis.StatusCmd {
-	cmd := r.source.maker.BFReserveWithArgs(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BFReserveWithArgs(ctx, a1, a2))
 }
-
-// BFScanDump records the command.
 func (r *Recorder) BFScanDump(ctx context.Context, a1 string, a2 int64) *redis.ScanDumpCmd {
-	cmd := r.source.maker.BFScanDump(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BFScanDump(ctx, a1, a2))
 }
-
-// BLMPop records the command.
 func (r *Recorder) BLMPop(ctx context.Context, a1 time.Duration, a2 string, a3 int64, a4 ...string) *redis.KeyValuesCmd {
-	cmd := r.source.maker.BLMPop(ctx, a1, a2, a3, a4...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BLMPop(ctx, a1, a2, a3, a4...))
 }
-
-// BLMove records the command.
 func (r *Recorder) BLMove(ctx context.Context, a1 string, a2 string, a3 string, a4 string, a5 time.Duration) *redis.StringCmd {
-	cmd := r.source.maker.BLMove(ctx, a1, a2, a3, a4, a5)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BLMove(ctx, a1, a2, a3, a4, a5))
 }
-
-// BLMoveM records the command.
 func (r *Recorder) BLMoveM(ctx context.Context, a1 string, a2 string, a3 string, a4 string, a5 time.Duration, a6 redis.LMoveMArgs) *redis.StringSliceCmd {
-	cmd := r.source.maker.BLMoveM(ctx, a1, a2, a3, a4, a5, a6)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BLMoveM(ctx, a1, a2, a3, a4, a5, a6))
 }
-
-// BLPop records the command.
 func (r *Recorder) BLPop(ctx context.Context, a1 time.Duration, a2 ...string) *redis.StringSliceCmd {
-	cmd := r.source.maker.BLPop(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BLPop(ctx, a1, a2...))
 }
-
-// BRPop records the command.
 func (r *Recorder) BRPop(ctx context.Context, a1 time.Duration, a2 ...string) *redis.StringSliceCmd {
-	cmd := r.source.maker.BRPop(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BRPop(ctx, a1, a2...))
 }
-
-// BRPopLPush records the command.
 func (r *Recorder) BRPopLPush(ctx context.Context, a1 string, a2 string, a3 time.Duration) *redis.StringCmd {
-	cmd := r.source.maker.BRPopLPush(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BRPopLPush(ctx, a1, a2, a3))
 }
-
-// BZMPop records the command.
 func (r *Recorder) BZMPop(ctx context.Context, a1 time.Duration, a2 string, a3 int64, a4 ...string) *redis.ZSliceWithKeyCmd {
-	cmd := r.source.maker.BZMPop(ctx, a1, a2, a3, a4...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BZMPop(ctx, a1, a2, a3, a4...))
 }
-
-// BZPopMax records the command.
 func (r *Recorder) BZPopMax(ctx context.Context, a1 time.Duration, a2 ...string) *redis.ZWithKeyCmd {
-	cmd := r.source.maker.BZPopMax(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BZPopMax(ctx, a1, a2...))
 }
-
-// BZPopMin records the command.
 func (r *Recorder) BZPopMin(ctx context.Context, a1 time.Duration, a2 ...string) *redis.ZWithKeyCmd {
-	cmd := r.source.maker.BZPopMin(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BZPopMin(ctx, a1, a2...))
 }
-
-// BgRewriteAOF records the command.
 func (r *Recorder) BgRewriteAOF(ctx context.Context) *redis.StatusCmd {
-	cmd := r.source.maker.BgRewriteAOF(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BgRewriteAOF(ctx))
 }
-
-// BgSave records the command.
 func (r *Recorder) BgSave(ctx context.Context) *redis.StatusCmd {
-	cmd := r.source.maker.BgSave(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BgSave(ctx))
 }
-
-// BitCount records the command.
 func (r *Recorder) BitCount(ctx context.Context, a1 string, a2 *redis.BitCount) *redis.IntCmd {
-	cmd := r.source.maker.BitCount(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BitCount(ctx, a1, a2))
 }
-
-// BitField records the command.
 func (r *Recorder) BitField(ctx context.Context, a1 string, a2 ...any) *redis.IntSliceCmd {
-	cmd := r.source.maker.BitField(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BitField(ctx, a1, a2...))
 }
-
-// BitFieldRO records the command.
 func (r *Recorder) BitFieldRO(ctx context.Context, a1 string, a2 ...any) *redis.IntSliceCmd {
-	cmd := r.source.maker.BitFieldRO(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BitFieldRO(ctx, a1, a2...))
 }
-
-// BitOpAnd records the command.
 func (r *Recorder) BitOpAnd(ctx context.Context, a1 string, a2 ...string) *redis.IntCmd {
-	cmd := r.source.maker.BitOpAnd(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BitOpAnd(ctx, a1, a2...))
 }
-
-// BitOpAndOr records the command.
 func (r *Recorder) BitOpAndOr(ctx context.Context, a1 string, a2 ...string) *redis.IntCmd {
-	cmd := r.source.maker.BitOpAndOr(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BitOpAndOr(ctx, a1, a2...))
 }
-
-// BitOpDiff records the command.
 func (r *Recorder) BitOpDiff(ctx context.Context, a1 string, a2 ...string) *redis.IntCmd {
-	cmd := r.source.maker.BitOpDiff(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BitOpDiff(ctx, a1, a2...))
 }
-
-// BitOpDiff1 records the command.
 func (r *Recorder) BitOpDiff1(ctx context.Context, a1 string, a2 ...string) *redis.IntCmd {
-	cmd := r.source.maker.BitOpDiff1(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BitOpDiff1(ctx, a1, a2...))
 }
-
-// BitOpNot records the command.
 func (r *Recorder) BitOpNot(ctx context.Context, a1 string, a2 string) *redis.IntCmd {
-	cmd := r.source.maker.BitOpNot(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BitOpNot(ctx, a1, a2))
 }
-
-// BitOpOne records the command.
 func (r *Recorder) BitOpOne(ctx context.Context, a1 string, a2 ...string) *redis.IntCmd {
-	cmd := r.source.maker.BitOpOne(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BitOpOne(ctx, a1, a2...))
 }
-
-// BitOpOr records the command.
 func (r *Recorder) BitOpOr(ctx context.Context, a1 string, a2 ...string) *redis.IntCmd {
-	cmd := r.source.maker.BitOpOr(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BitOpOr(ctx, a1, a2...))
 }
-
-// BitOpXor records the command.
 func (r *Recorder) BitOpXor(ctx context.Context, a1 string, a2 ...string) *redis.IntCmd {
-	cmd := r.source.maker.BitOpXor(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BitOpXor(ctx, a1, a2...))
 }
-
-// BitPos records the command.
 func (r *Recorder) BitPos(ctx context.Context, a1 string, a2 int64, a3 ...int64) *redis.IntCmd {
-	cmd := r.source.maker.BitPos(ctx, a1, a2, a3...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BitPos(ctx, a1, a2, a3...))
 }
-
-// BitPosSpan records the command.
 func (r *Recorder) BitPosSpan(ctx context.Context, a1 string, a2 int8, a3 int64, a4 int64, a5 string) *redis.IntCmd {
-	cmd := r.source.maker.BitPosSpan(ctx, a1, a2, a3, a4, a5)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.BitPosSpan(ctx, a1, a2, a3, a4, a5))
 }
-
-// CFAdd records the command.
 func (r *Recorder) CFAdd(ctx context.Context, a1 string, a2 any) *redis.BoolCmd {
-	cmd := r.source.maker.CFAdd(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.CFAdd(ctx, a1, a2))
 }
-
-// CFAddNX records the command.
 func (r *Recorder) CFAddNX(ctx context.Context, a1 string, a2 any) *redis.BoolCmd {
-	cmd := r.source.maker.CFAddNX(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.CFAddNX(ctx, a1, a2))
 }
-
-// CFCount records the command.
 func (r *Recorder) CFCount(ctx context.Context, a1 string, a2 any) *redis.IntCmd {
-	cmd := r.source.maker.CFCount(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.CFCount(ctx, a1, a2))
 }
-
-// CFDel records the command.
 func (r *Recorder) CFDel(ctx context.Context, a1 string, a2 any) *redis.BoolCmd {
-	cmd := r.source.maker.CFDel(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.CFDel(ctx, a1, a2))
 }
-
-// CFExists records the command.
 func (r *Recorder) CFExists(ctx context.Context, a1 string, a2 any) *redis.BoolCmd {
-	cmd := r.source.maker.CFExists(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.CFExists(ctx, a1, a2))
 }
-
-// CFInfo records the command.
 func (r *Recorder) CFInfo(ctx context.Context, a1 string) *redis.CFInfoCmd {
-	cmd := r.source.maker.CFInfo(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.CFInfo(ctx, a1))
 }
-
-// CFInsert records the command.
 func (r *Recorder) CFInsert(ctx context.Context, a1 string, a2 *redis.CFInsertOptions, a3 ...any) *redis.BoolSliceCmd {
-	cmd := r.source.maker.CFInsert(ctx, a1, a2, a3...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.CFInsert(ctx, a1, a2, a3...))
 }
-
-// CFInsertNX records the command.
 func (r *Recorder) CFInsertNX(ctx context.Context, a1 string, a2 *redis.CFInsertOptions, a3 ...any) *redis.IntSliceCmd {
-	cmd := r.source.maker.CFInsertNX(ctx, a1, a2, a3...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.CFInsertNX(ctx, a1, a2, a3...))
 }
-
-// CFLoadChunk records the command.
 func (r *Recorder) CFLoadChunk(ctx context.Context, a1 string, a2 int64, a3 any) *redis.StatusCmd {
-	cmd := r.source.maker.CFLoadChunk(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.CFLoadChunk(ctx, a1, a2, a3))
 }
-
-// CFMExists records the command.
 func (r *Recorder) CFMExists(ctx context.Context, a1 string, a2 ...any) *redis.BoolSliceCmd {
-	cmd := r.source.maker.CFMExists(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.CFMExists(ctx, a1, a2...))
 }
-
-// CFReserve records the command.
 func (r *Recorder) CFReserve(ctx context.Context, a1 string, a2 int64) *redis.StatusCmd {
-	cmd := r.source.maker.CFReserve(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.CFReserve(ctx, a1, a2))
 }
-
-// CFReserveBucketSize records the command.
 func (r *Recorder) CFReserveBucketSize(ctx context.Context, a1 string, a2 int64, a3 int64) *redis.StatusCmd {
-	cmd := r.source.maker.CFReserveBucketSize(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.CFReserveBucketSize(ctx, a1, a2, a3))
 }
-
-// CFReserveExpansion records the command.
 func (r *Recorder) CFReserveExpansion(ctx context.Context, a1 string, a2 int64, a3 int64) *redis.StatusCmd {
-	cmd := r.source.maker.CFReserveExpansion(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.CFReserveExpansion(ctx, a1, a2, a3))
 }
-
-// CFReserveMaxIterations records the command.
 func (r *Recorder) CFReserveMaxIterations(ctx context.Context, a1 string, a2 int64, a3 int64) *redis.StatusCmd {
-	cmd := r.source.maker.CFReserveMaxIterations(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.CFReserveMaxIterations(ctx, a1, a2, a3))
 }
-
-// CFReserveWithArgs records the command.
 func (r *Recorder) CFReserveWithArgs(ctx context.Context, a1 string, a2 *redis.CFReserveOptions) *redis.StatusCmd {
-	cmd := r.source.maker.CFReserveWithArgs(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.CFReserveWithArgs(ctx, a1, a2))
 }
-
-// CFScanDump records the command.
 func (r *Recorder) CFScanDump(ctx context.Context, a1 string, a2 int64) *redis.ScanDumpCmd {
-	cmd := r.source.maker.CFScanDump(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.CFScanDump(ctx, a1, a2))
 }
-
-// CMSIncrBy records the command.
 func (r *Recorder) CMSIncrBy(ctx context.Context, a1 string, a2 ...any) *redis.IntSliceCmd {
-	cmd := r.source.maker.CMSIncrBy(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.CMSIncrBy(ctx, a1, a2...))
 }
-
-// CMSInfo records the command.
 func (r *Recorder) CMSInfo(ctx context.Context, a1 string) *redis.CMSInfoCmd {
-	cmd := r.source.maker.CMSInfo(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.CMSInfo(ctx, a1))
 }
-
-// CMSInitByDim records the command.
 func (r *Recorder) CMSInitByDim(ctx context.Context, a1 string, a2 int64, a3 int64) *redis.StatusCmd {
-	cmd := r.source.maker.CMSInitByDim(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.CMSInitByDim(ctx, a1, a2, a3))
 }
-
-// CMSInitByProb records the command.
 func (r *Recorder) CMSInitByProb(ctx context.Context, a1 string, a2 float64, a3 float64) *redis.StatusCmd {
-	cmd := r.source.maker.CMSInitByProb(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.CMSInitByProb(ctx, a1, a2, a3))
 }
-
-// CMSMerge records the command.
 func (r *Recorder) CMSMerge(ctx context.Context, a1 string, a2 ...string) *redis.StatusCmd {
-	cmd := r.source.maker.CMSMerge(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.CMSMerge(ctx, a1, a2...))
 }
-
-// CMSMergeWithWeight records the command.
 func (r *Recorder) CMSMergeWithWeight(ctx context.Context, a1 string, a2 map[string]int64) *redis.StatusCmd {
-	cmd := r.source.maker.CMSMergeWithWeight(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.CMSMergeWithWeight(ctx, a1, a2))
 }
-
-// CMSQuery records the command.
 func (r *Recorder) CMSQuery(ctx context.Context, a1 string, a2 ...any) *redis.IntSliceCmd {
-	cmd := r.source.maker.CMSQuery(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.CMSQuery(ctx, a1, a2...))
 }
-
-// ClientGetName records the command.
 func (r *Recorder) ClientGetName(ctx context.Context) *redis.StringCmd {
-	cmd := r.source.maker.ClientGetName(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ClientGetName(ctx))
 }
-
-// ClientID records the command.
 func (r *Recorder) ClientID(ctx context.Context) *redis.IntCmd {
-	cmd := r.source.maker.ClientID(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ClientID(ctx))
 }
-
-// ClientInfo records the command.
 func (r *Recorder) ClientInfo(ctx context.Context) *redis.ClientInfoCmd {
-	cmd := r.source.maker.ClientInfo(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ClientInfo(ctx))
 }
-
-// ClientKill records the command.
 func (r *Recorder) ClientKill(ctx context.Context, a1 string) *redis.StatusCmd {
-	cmd := r.source.maker.ClientKill(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ClientKill(ctx, a1))
 }
-
-// ClientKillByFilter records the command.
 func (r *Recorder) ClientKillByFilter(ctx context.Context, a1 ...string) *redis.IntCmd {
-	cmd := r.source.maker.ClientKillByFilter(ctx, a1...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ClientKillByFilter(ctx, a1...))
 }
-
-// ClientList records the command.
 func (r *Recorder) ClientList(ctx context.Context) *redis.StringCmd {
-	cmd := r.source.maker.ClientList(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ClientList(ctx))
 }
-
-// ClientMaintNotifications records the command.
 func (r *Recorder) ClientMaintNotifications(ctx context.Context, a1 bool, a2 string) *redis.StatusCmd {
-	cmd := r.source.maker.ClientMaintNotifications(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ClientMaintNotifications(ctx, a1, a2))
 }
-
-// ClientPause records the command.
 func (r *Recorder) ClientPause(ctx context.Context, a1 time.Duration) *redis.BoolCmd {
-	cmd := r.source.maker.ClientPause(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ClientPause(ctx, a1))
 }
-
-// ClientSetInfo records the command.
 func (r *Recorder) ClientSetInfo(ctx context.Context, a1 redis.LibraryInfo) *redis.StatusCmd {
-	cmd := r.source.maker.ClientSetInfo(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ClientSetInfo(ctx, a1))
 }
-
-// ClientSetName records the command.
 func (r *Recorder) ClientSetName(ctx context.Context, a1 string) *redis.BoolCmd {
-	cmd := r.source.maker.ClientSetName(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ClientSetName(ctx, a1))
 }
-
-// ClientTracking records the command.
 func (r *Recorder) ClientTracking(ctx context.Context, a1 bool, a2 *redis.ClientTrackingOptions) *redis.StatusCmd {
-	cmd := r.source.maker.ClientTracking(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ClientTracking(ctx, a1, a2))
 }
-
-// ClientTrackingOff records the command.
 func (r *Recorder) ClientTrackingOff(ctx context.Context) *redis.StatusCmd {
-	cmd := r.source.maker.ClientTrackingOff(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ClientTrackingOff(ctx))
 }
-
-// ClientTrackingOn records the command.
 func (r *Recorder) ClientTrackingOn(ctx context.Context, a1 *redis.ClientTrackingOptions) *redis.StatusCmd {
-	cmd := r.source.maker.ClientTrackingOn(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ClientTrackingOn(ctx, a1))
 }
-
-// ClientUnblock records the command.
 func (r *Recorder) ClientUnblock(ctx context.Context, a1 int64) *redis.IntCmd {
-	cmd := r.source.maker.ClientUnblock(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ClientUnblock(ctx, a1))
 }
-
-// ClientUnblockWithError records the command.
 func (r *Recorder) ClientUnblockWithError(ctx context.Context, a1 int64) *redis.IntCmd {
-	cmd := r.source.maker.ClientUnblockWithError(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ClientUnblockWithError(ctx, a1))
 }
-
-// ClientUnpause records the command.
 func (r *Recorder) ClientUnpause(ctx context.Context) *redis.BoolCmd {
-	cmd := r.source.maker.ClientUnpause(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ClientUnpause(ctx))
 }
-
-// ClusterAddSlots records the command.
 func (r *Recorder) ClusterAddSlots(ctx context.Context, a1 ...int) *redis.StatusCmd {
-	cmd := r.source.maker.ClusterAddSlots(ctx, a1...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ClusterAddSlots(ctx, a1...))
 }
-
-// ClusterAddSlotsRange records the command.
 func (r *Recorder) ClusterAddSlotsRange(ctx context.Context, a1 int, a2 int) *redis.StatusCmd {
-	cmd := r.source.maker.ClusterAddSlotsRange(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ClusterAddSlotsRange(ctx, a1, a2))
 }
-
-// ClusterCountFailureReports records the command.
 func (r *Recorder) ClusterCountFailureReports(ctx context.Context, a1 string) *redis.IntCmd {
-	cmd := r.source.maker.ClusterCountFailureReports(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ClusterCountFailureReports(ctx, a1))
 }
-
-// ClusterCountKeysInSlot records the command.
 func (r *Recorder) ClusterCountKeysInSlot(ctx context.Context, a1 int) *redis.IntCmd {
-	cmd := r.source.maker.ClusterCountKeysInSlot(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ClusterCountKeysInSlot(ctx, a1))
 }
-
-// ClusterDelSlots records the command.
 func (r *Recorder) ClusterDelSlots(ctx context.Context, a1 ...int) *redis.StatusCmd {
-	cmd := r.source.maker.ClusterDelSlots(ctx, a1...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ClusterDelSlots(ctx, a1...))
 }
-
-// ClusterDelSlotsRange records the command.
 func (r *Recorder) ClusterDelSlotsRange(ctx context.Context, a1 int, a2 int) *redis.StatusCmd {
-	cmd := r.source.maker.ClusterDelSlotsRange(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ClusterDelSlotsRange(ctx, a1, a2))
 }
-
-// ClusterFailover records the command.
 func (r *Recorder) ClusterFailover(ctx context.Context) *redis.StatusCmd {
-	cmd := r.source.maker.ClusterFailover(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ClusterFailover(ctx))
 }
-
-// ClusterForget records the command.
 func (r *Recorder) ClusterForget(ctx context.Context, a1 string) *redis.StatusCmd {
-	cmd := r.source.maker.ClusterForget(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ClusterForget(ctx, a1))
 }
-
-// ClusterGetKeysInSlot records the command.
 func (r *Recorder) ClusterGetKeysInSlot(ctx context.Context, a1 int, a2 int) *redis.StringSliceCmd {
-	cmd := r.source.maker.ClusterGetKeysInSlot(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ClusterGetKeysInSlot(ctx, a1, a2))
 }
-
-// ClusterInfo records the command.
 func (r *Recorder) ClusterInfo(ctx context.Context) *redis.StringCmd {
-	cmd := r.source.maker.ClusterInfo(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ClusterInfo(ctx))
 }
-
-// ClusterKeySlot records the command.
 func (r *Recorder) ClusterKeySlot(ctx context.Context, a1 string) *redis.IntCmd {
-	cmd := r.source.maker.ClusterKeySlot(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ClusterKeySlot(ctx, a1))
 }
-
-// ClusterLinks records the command.
 func (r *Recorder) ClusterLinks(ctx context.Context) *redis.ClusterLinksCmd {
-	cmd := r.source.maker.ClusterLinks(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ClusterLinks(ctx))
 }
-
-// ClusterMeet records the command.
 func (r *Recorder) ClusterMeet(ctx context.Context, a1 string, a2 string) *redis.StatusCmd {
-	cmd := r.source.maker.ClusterMeet(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ClusterMeet(ctx, a1, a2))
 }
-
-// ClusterMyID records the command.
 func (r *Recorder) ClusterMyID(ctx context.Context) *redis.StringCmd {
-	cmd := r.source.maker.ClusterMyID(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ClusterMyID(ctx))
 }
-
-// ClusterMyShardID records the command.
 func (r *Recorder) ClusterMyShardID(ctx context.Context) *redis.StringCmd {
-	cmd := r.source.maker.ClusterMyShardID(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ClusterMyShardID(ctx))
 }
-
-// ClusterNodes records the command.
 func (r *Recorder) ClusterNodes(ctx context.Context) *redis.StringCmd {
-	cmd := r.source.maker.ClusterNodes(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ClusterNodes(ctx))
 }
-
-// ClusterReplicate records the command.
 func (r *Recorder) ClusterReplicate(ctx context.Context, a1 string) *redis.StatusCmd {
-	cmd := r.source.maker.ClusterReplicate(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ClusterReplicate(ctx, a1))
 }
-
-// ClusterResetHard records the command.
 func (r *Recorder) ClusterResetHard(ctx context.Context) *redis.StatusCmd {
-	cmd := r.source.maker.ClusterResetHard(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ClusterResetHard(ctx))
 }
-
-// ClusterResetSoft records the command.
 func (r *Recorder) ClusterResetSoft(ctx context.Context) *redis.StatusCmd {
-	cmd := r.source.maker.ClusterResetSoft(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ClusterResetSoft(ctx))
 }
-
-// ClusterSaveConfig records the command.
 func (r *Recorder) ClusterSaveConfig(ctx context.Context) *redis.StatusCmd {
-	cmd := r.source.maker.ClusterSaveConfig(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ClusterSaveConfig(ctx))
 }
-
-// ClusterShards records the command.
 func (r *Recorder) ClusterShards(ctx context.Context) *redis.ClusterShardsCmd {
-	cmd := r.source.maker.ClusterShards(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ClusterShards(ctx))
 }
-
-// ClusterSlaves records the command.
 func (r *Recorder) ClusterSlaves(ctx context.Context, a1 string) *redis.StringSliceCmd {
-	cmd := r.source.maker.ClusterSlaves(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ClusterSlaves(ctx, a1))
 }
-
-// ClusterSlots records the command.
 func (r *Recorder) ClusterSlots(ctx context.Context) *redis.ClusterSlotsCmd {
-	cmd := r.source.maker.ClusterSlots(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ClusterSlots(ctx))
 }
-
-// Command records the command.
 func (r *Recorder) Command(ctx context.Context) *redis.CommandsInfoCmd {
-	cmd := r.source.maker.Command(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.Command(ctx))
 }
-
-// CommandGetKeys records the command.
 func (r *Recorder) CommandGetKeys(ctx context.Context, a1 ...any) *redis.StringSliceCmd {
-	cmd := r.source.maker.CommandGetKeys(ctx, a1...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.CommandGetKeys(ctx, a1...))
 }
-
-// CommandGetKeysAndFlags records the command.
 func (r *Recorder) CommandGetKeysAndFlags(ctx context.Context, a1 ...any) *redis.KeyFlagsCmd {
-	cmd := r.source.maker.CommandGetKeysAndFlags(ctx, a1...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.CommandGetKeysAndFlags(ctx, a1...))
 }
-
-// CommandList records the command.
 func (r *Recorder) CommandList(ctx context.Context, a1 *redis.FilterBy) *redis.StringSliceCmd {
-	cmd := r.source.maker.CommandList(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.CommandList(ctx, a1))
 }
-
-// ConfigGet records the command.
 func (r *Recorder) ConfigGet(ctx context.Context, a1 string) *redis.MapStringStringCmd {
-	cmd := r.source.maker.ConfigGet(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ConfigGet(ctx, a1))
 }
-
-// ConfigResetStat records the command.
 func (r *Recorder) ConfigResetStat(ctx context.Context) *redis.StatusCmd {
-	cmd := r.source.maker.ConfigResetStat(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ConfigResetStat(ctx))
 }
-
-// ConfigRewrite records the command.
 func (r *Recorder) ConfigRewrite(ctx context.Context) *redis.StatusCmd {
-	cmd := r.source.maker.ConfigRewrite(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ConfigRewrite(ctx))
 }
-
-// ConfigSet records the command.
 func (r *Recorder) ConfigSet(ctx context.Context, a1 string, a2 string) *redis.StatusCmd {
-	cmd := r.source.maker.ConfigSet(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ConfigSet(ctx, a1, a2))
 }
-
-// Copy records the command.
 func (r *Recorder) Copy(ctx context.Context, a1 string, a2 string, a3 int, a4 bool) *redis.IntCmd {
-	cmd := r.source.maker.Copy(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.Copy(ctx, a1, a2, a3, a4))
 }
-
-// DBSize records the command.
 func (r *Recorder) DBSize(ctx context.Context) *redis.IntCmd {
-	cmd := r.source.maker.DBSize(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.DBSize(ctx))
 }
-
-// DebugObject records the command.
 func (r *Recorder) DebugObject(ctx context.Context, a1 string) *redis.StringCmd {
-	cmd := r.source.maker.DebugObject(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.DebugObject(ctx, a1))
 }
-
-// Decr records the command.
 func (r *Recorder) Decr(ctx context.Context, a1 string) *redis.IntCmd {
-	cmd := r.source.maker.Decr(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.Decr(ctx, a1))
 }
-
-// DecrBy records the command.
 func (r *Recorder) DecrBy(ctx context.Context, a1 string, a2 int64) *redis.IntCmd {
-	cmd := r.source.maker.DecrBy(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.DecrBy(ctx, a1, a2))
 }
-
-// Del records the command.
 func (r *Recorder) Del(ctx context.Context, a1 ...string) *redis.IntCmd {
-	cmd := r.source.maker.Del(ctx, a1...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.Del(ctx, a1...))
 }
-
-// DelExArgs records the command.
 func (r *Recorder) DelExArgs(ctx context.Context, a1 string, a2 redis.DelExArgs) *redis.IntCmd {
-	cmd := r.source.maker.DelExArgs(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.DelExArgs(ctx, a1, a2))
 }
-
-// Digest records the command.
 func (r *Recorder) Digest(ctx context.Context, a1 string) *redis.DigestCmd {
-	cmd := r.source.maker.Digest(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.Digest(ctx, a1))
 }
-
-// Do records the command.
 func (r *Recorder) Do(ctx context.Context, a1 ...any) *redis.Cmd {
-	cmd := r.source.maker.Do(ctx, a1...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.Do(ctx, a1...))
 }
-
-// Dump records the command.
 func (r *Recorder) Dump(ctx context.Context, a1 string) *redis.StringCmd {
-	cmd := r.source.maker.Dump(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.Dump(ctx, a1))
 }
-
-// Echo records the command.
 func (r *Recorder) Echo(ctx context.Context, a1 any) *redis.StringCmd {
-	cmd := r.source.maker.Echo(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.Echo(ctx, a1))
 }
-
-// Eval records the command.
 func (r *Recorder) Eval(ctx context.Context, a1 string, a2 []string, a3 ...any) *redis.Cmd {
-	cmd := r.source.maker.Eval(ctx, a1, a2, a3...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.Eval(ctx, a1, a2, a3...))
 }
-
-// EvalRO records the command.
 func (r *Recorder) EvalRO(ctx context.Context, a1 string, a2 []string, a3 ...any) *redis.Cmd {
-	cmd := r.source.maker.EvalRO(ctx, a1, a2, a3...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.EvalRO(ctx, a1, a2, a3...))
 }
-
-// EvalSha records the command.
 func (r *Recorder) EvalSha(ctx context.Context, a1 string, a2 []string, a3 ...any) *redis.Cmd {
-	cmd := r.source.maker.EvalSha(ctx, a1, a2, a3...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.EvalSha(ctx, a1, a2, a3...))
 }
-
-// EvalShaRO records the command.
 func (r *Recorder) EvalShaRO(ctx context.Context, a1 string, a2 []string, a3 ...any) *redis.Cmd {
-	cmd := r.source.maker.EvalShaRO(ctx, a1, a2, a3...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.EvalShaRO(ctx, a1, a2, a3...))
 }
-
-// Exists records the command.
 func (r *Recorder) Exists(ctx context.Context, a1 ...string) *redis.IntCmd {
-	cmd := r.source.maker.Exists(ctx, a1...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.Exists(ctx, a1...))
 }
-
-// Expire records the command.
 func (r *Recorder) Expire(ctx context.Context, a1 string, a2 time.Duration) *redis.BoolCmd {
-	cmd := r.source.maker.Expire(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.Expire(ctx, a1, a2))
 }
-
-// ExpireAt records the command.
 func (r *Recorder) ExpireAt(ctx context.Context, a1 string, a2 time.Time) *redis.BoolCmd {
-	cmd := r.source.maker.ExpireAt(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ExpireAt(ctx, a1, a2))
 }
-
-// ExpireGT records the command.
 func (r *Recorder) ExpireGT(ctx context.Context, a1 string, a2 time.Duration) *redis.BoolCmd {
-	cmd := r.source.maker.ExpireGT(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ExpireGT(ctx, a1, a2))
 }
-
-// ExpireLT records the command.
 func (r *Recorder) ExpireLT(ctx context.Context, a1 string, a2 time.Duration) *redis.BoolCmd {
-	cmd := r.source.maker.ExpireLT(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ExpireLT(ctx, a1, a2))
 }
-
-// ExpireNX records the command.
 func (r *Recorder) ExpireNX(ctx context.Context, a1 string, a2 time.Duration) *redis.BoolCmd {
-	cmd := r.source.maker.ExpireNX(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ExpireNX(ctx, a1, a2))
 }
-
-// ExpireTime records the command.
 func (r *Recorder) ExpireTime(ctx context.Context, a1 string) *redis.DurationCmd {
-	cmd := r.source.maker.ExpireTime(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ExpireTime(ctx, a1))
 }
-
-// ExpireXX records the command.
 func (r *Recorder) ExpireXX(ctx context.Context, a1 string, a2 time.Duration) *redis.BoolCmd {
-	cmd := r.source.maker.ExpireXX(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ExpireXX(ctx, a1, a2))
 }
-
-// FCall records the command.
 func (r *Recorder) FCall(ctx context.Context, a1 string, a2 []string, a3 ...any) *redis.Cmd {
-	cmd := r.source.maker.FCall(ctx, a1, a2, a3...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FCall(ctx, a1, a2, a3...))
 }
-
-// FCallRO records the command.
 func (r *Recorder) FCallRO(ctx context.Context, a1 string, a2 []string, a3 ...any) *redis.Cmd {
-	cmd := r.source.maker.FCallRO(ctx, a1, a2, a3...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FCallRO(ctx, a1, a2, a3...))
 }
-
-// FCallRo records the command.
 func (r *Recorder) FCallRo(ctx context.Context, a1 string, a2 []string, a3 ...any) *redis.Cmd {
-	cmd := r.source.maker.FCallRo(ctx, a1, a2, a3...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FCallRo(ctx, a1, a2, a3...))
 }
-
-// FTAggregate records the command.
 func (r *Recorder) FTAggregate(ctx context.Context, a1 string, a2 string) *redis.MapStringInterfaceCmd {
-	cmd := r.source.maker.FTAggregate(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FTAggregate(ctx, a1, a2))
 }
-
-// FTAggregateWithArgs records the command.
 func (r *Recorder) FTAggregateWithArgs(ctx context.Context, a1 string, a2 string, a3 *redis.FTAggregateOptions) *redis.AggregateCmd {
-	cmd := r.source.maker.FTAggregateWithArgs(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FTAggregateWithArgs(ctx, a1, a2, a3))
 }
-
-// FTAliasAdd records the command.
 func (r *Recorder) FTAliasAdd(ctx context.Context, a1 string, a2 string) *redis.StatusCmd {
-	cmd := r.source.maker.FTAliasAdd(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FTAliasAdd(ctx, a1, a2))
 }
-
-// FTAliasDel records the command.
 func (r *Recorder) FTAliasDel(ctx context.Context, a1 string) *redis.StatusCmd {
-	cmd := r.source.maker.FTAliasDel(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FTAliasDel(ctx, a1))
 }
-
-// FTAliasList records the command.
 func (r *Recorder) FTAliasList(ctx context.Context, a1 string) *redis.StringSliceCmd {
-	cmd := r.source.maker.FTAliasList(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FTAliasList(ctx, a1))
 }
-
-// FTAliasUpdate records the command.
 func (r *Recorder) FTAliasUpdate(ctx context.Context, a1 string, a2 string) *redis.StatusCmd {
-	cmd := r.source.maker.FTAliasUpdate(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FTAliasUpdate(ctx, a1, a2))
 }
-
-// FTAlter records the command.
 func (r *Recorder) FTAlter(ctx context.Context, a1 string, a2 bool, a3 []any) *redis.StatusCmd {
-	cmd := r.source.maker.FTAlter(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FTAlter(ctx, a1, a2, a3))
 }
-
-// FTConfigGet records the command.
 func (r *Recorder) FTConfigGet(ctx context.Context, a1 string) *redis.MapMapStringInterfaceCmd {
-	cmd := r.source.maker.FTConfigGet(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FTConfigGet(ctx, a1))
 }
-
-// FTConfigSet records the command.
 func (r *Recorder) FTConfigSet(ctx context.Context, a1 string, a2 any) *redis.StatusCmd {
-	cmd := r.source.maker.FTConfigSet(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FTConfigSet(ctx, a1, a2))
 }
-
-// FTCreate records the command.
 func (r *Recorder) FTCreate(ctx context.Context, a1 string, a2 *redis.FTCreateOptions, a3 ...*redis.FieldSchema) *redis.StatusCmd {
-	cmd := r.source.maker.FTCreate(ctx, a1, a2, a3...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FTCreate(ctx, a1, a2, a3...))
 }
-
-// FTCursorDel records the command.
 func (r *Recorder) FTCursorDel(ctx context.Context, a1 string, a2 int) *redis.StatusCmd {
-	cmd := r.source.maker.FTCursorDel(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FTCursorDel(ctx, a1, a2))
 }
-
-// FTCursorRead records the command.
 func (r *Recorder) FTCursorRead(ctx context.Context, a1 string, a2 int, a3 int) *redis.MapStringInterfaceCmd {
-	cmd := r.source.maker.FTCursorRead(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FTCursorRead(ctx, a1, a2, a3))
 }
-
-// FTDictAdd records the command.
 func (r *Recorder) FTDictAdd(ctx context.Context, a1 string, a2 ...any) *redis.IntCmd {
-	cmd := r.source.maker.FTDictAdd(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FTDictAdd(ctx, a1, a2...))
 }
-
-// FTDictDel records the command.
 func (r *Recorder) FTDictDel(ctx context.Context, a1 string, a2 ...any) *redis.IntCmd {
-	cmd := r.source.maker.FTDictDel(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FTDictDel(ctx, a1, a2...))
 }
-
-// FTDictDump records the command.
 func (r *Recorder) FTDictDump(ctx context.Context, a1 string) *redis.StringSliceCmd {
-	cmd := r.source.maker.FTDictDump(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FTDictDump(ctx, a1))
 }
-
-// FTDropIndex records the command.
 func (r *Recorder) FTDropIndex(ctx context.Context, a1 string) *redis.StatusCmd {
-	cmd := r.source.maker.FTDropIndex(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FTDropIndex(ctx, a1))
 }
-
-// FTDropIndexWithArgs records the command.
 func (r *Recorder) FTDropIndexWithArgs(ctx context.Context, a1 string, a2 *redis.FTDropIndexOptions) *redis.StatusCmd {
-	cmd := r.source.maker.FTDropIndexWithArgs(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FTDropIndexWithArgs(ctx, a1, a2))
 }
-
-// FTExplain records the command.
 func (r *Recorder) FTExplain(ctx context.Context, a1 string, a2 string) *redis.StringCmd {
-	cmd := r.source.maker.FTExplain(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FTExplain(ctx, a1, a2))
 }
-
-// FTExplainWithArgs records the command.
 func (r *Recorder) FTExplainWithArgs(ctx context.Context, a1 string, a2 string, a3 *redis.FTExplainOptions) *redis.StringCmd {
-	cmd := r.source.maker.FTExplainWithArgs(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FTExplainWithArgs(ctx, a1, a2, a3))
 }
-
-// FTHybrid records the command.
 func (r *Recorder) FTHybrid(ctx context.Context, a1 string, a2 string, a3 string, a4 redis.Vector) *redis.FTHybridCmd {
-	cmd := r.source.maker.FTHybrid(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FTHybrid(ctx, a1, a2, a3, a4))
 }
-
-// FTHybridWithArgs records the command.
 func (r *Recorder) FTHybridWithArgs(ctx context.Context, a1 string, a2 *redis.FTHybridOptions) *redis.FTHybridCmd {
-	cmd := r.source.maker.FTHybridWithArgs(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FTHybridWithArgs(ctx, a1, a2))
 }
-
-// FTInfo records the command.
 func (r *Recorder) FTInfo(ctx context.Context, a1 string) *redis.FTInfoCmd {
-	cmd := r.source.maker.FTInfo(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FTInfo(ctx, a1))
 }
-
-// FTSearch records the command.
 func (r *Recorder) FTSearch(ctx context.Context, a1 string, a2 string) *redis.FTSearchCmd {
-	cmd := r.source.maker.FTSearch(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FTSearch(ctx, a1, a2))
 }
-
-// FTSearchWithArgs records the command.
 func (r *Recorder) FTSearchWithArgs(ctx context.Context, a1 string, a2 string, a3 *redis.FTSearchOptions) *redis.FTSearchCmd {
-	cmd := r.source.maker.FTSearchWithArgs(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FTSearchWithArgs(ctx, a1, a2, a3))
 }
-
-// FTSpellCheck records the command.
 func (r *Recorder) FTSpellCheck(ctx context.Context, a1 string, a2 string) *redis.FTSpellCheckCmd {
-	cmd := r.source.maker.FTSpellCheck(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FTSpellCheck(ctx, a1, a2))
 }
-
-// FTSpellCheckWithArgs records the command.
 func (r *Recorder) FTSpellCheckWithArgs(ctx context.Context, a1 string, a2 string, a3 *redis.FTSpellCheckOptions) *redis.FTSpellCheckCmd {
-	cmd := r.source.maker.FTSpellCheckWithArgs(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FTSpellCheckWithArgs(ctx, a1, a2, a3))
 }
-
-// FTSynDump records the command.
 func (r *Recorder) FTSynDump(ctx context.Context, a1 string) *redis.FTSynDumpCmd {
-	cmd := r.source.maker.FTSynDump(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FTSynDump(ctx, a1))
 }
-
-// FTSynUpdate records the command.
 func (r *Recorder) FTSynUpdate(ctx context.Context, a1 string, a2 any, a3 []any) *redis.StatusCmd {
-	cmd := r.source.maker.FTSynUpdate(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FTSynUpdate(ctx, a1, a2, a3))
 }
-
-// FTSynUpdateWithArgs records the command.
 func (r *Recorder) FTSynUpdateWithArgs(ctx context.Context, a1 string, a2 any, a3 *redis.FTSynUpdateOptions, a4 []any) *redis.StatusCmd {
-	cmd := r.source.maker.FTSynUpdateWithArgs(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FTSynUpdateWithArgs(ctx, a1, a2, a3, a4))
 }
-
-// FTTagVals records the command.
 func (r *Recorder) FTTagVals(ctx context.Context, a1 string, a2 string) *redis.StringSliceCmd {
-	cmd := r.source.maker.FTTagVals(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FTTagVals(ctx, a1, a2))
 }
-
-// FT_List records the command.
 func (r *Recorder) FT_List(ctx context.Context) *redis.StringSliceCmd {
-	cmd := r.source.maker.FT_List(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FT_List(ctx))
 }
-
-// FlushAll records the command.
 func (r *Recorder) FlushAll(ctx context.Context) *redis.StatusCmd {
-	cmd := r.source.maker.FlushAll(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FlushAll(ctx))
 }
-
-// FlushAllAsync records the command.
 func (r *Recorder) FlushAllAsync(ctx context.Context) *redis.StatusCmd {
-	cmd := r.source.maker.FlushAllAsync(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FlushAllAsync(ctx))
 }
-
-// FlushDB records the command.
 func (r *Recorder) FlushDB(ctx context.Context) *redis.StatusCmd {
-	cmd := r.source.maker.FlushDB(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FlushDB(ctx))
 }
-
-// FlushDBAsync records the command.
 func (r *Recorder) FlushDBAsync(ctx context.Context) *redis.StatusCmd {
-	cmd := r.source.maker.FlushDBAsync(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FlushDBAsync(ctx))
 }
-
-// FunctionDelete records the command.
 func (r *Recorder) FunctionDelete(ctx context.Context, a1 string) *redis.StringCmd {
-	cmd := r.source.maker.FunctionDelete(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FunctionDelete(ctx, a1))
 }
-
-// FunctionDump records the command.
 func (r *Recorder) FunctionDump(ctx context.Context) *redis.StringCmd {
-	cmd := r.source.maker.FunctionDump(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FunctionDump(ctx))
 }
-
-// FunctionFlush records the command.
 func (r *Recorder) FunctionFlush(ctx context.Context) *redis.StringCmd {
-	cmd := r.source.maker.FunctionFlush(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FunctionFlush(ctx))
 }
-
-// FunctionFlushAsync records the command.
 func (r *Recorder) FunctionFlushAsync(ctx context.Context) *redis.StringCmd {
-	cmd := r.source.maker.FunctionFlushAsync(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FunctionFlushAsync(ctx))
 }
-
-// FunctionKill records the command.
 func (r *Recorder) FunctionKill(ctx context.Context) *redis.StringCmd {
-	cmd := r.source.maker.FunctionKill(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FunctionKill(ctx))
 }
-
-// FunctionList records the command.
 func (r *Recorder) FunctionList(ctx context.Context, a1 redis.FunctionListQuery) *redis.FunctionListCmd {
-	cmd := r.source.maker.FunctionList(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FunctionList(ctx, a1))
 }
-
-// FunctionLoad records the command.
 func (r *Recorder) FunctionLoad(ctx context.Context, a1 string) *redis.StringCmd {
-	cmd := r.source.maker.FunctionLoad(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FunctionLoad(ctx, a1))
 }
-
-// FunctionLoadReplace records the command.
 func (r *Recorder) FunctionLoadReplace(ctx context.Context, a1 string) *redis.StringCmd {
-	cmd := r.source.maker.FunctionLoadReplace(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FunctionLoadReplace(ctx, a1))
 }
-
-// FunctionRestore records the command.
 func (r *Recorder) FunctionRestore(ctx context.Context, a1 string) *redis.StringCmd {
-	cmd := r.source.maker.FunctionRestore(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FunctionRestore(ctx, a1))
 }
-
-// FunctionStats records the command.
 func (r *Recorder) FunctionStats(ctx context.Context) *redis.FunctionStatsCmd {
-	cmd := r.source.maker.FunctionStats(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.FunctionStats(ctx))
 }
-
-// GeoAdd records the command.
 func (r *Recorder) GeoAdd(ctx context.Context, a1 string, a2 ...*redis.GeoLocation) *redis.IntCmd {
-	cmd := r.source.maker.GeoAdd(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.GeoAdd(ctx, a1, a2...))
 }
-
-// GeoDist records the command.
 func (r *Recorder) GeoDist(ctx context.Context, a1 string, a2 string, a3 string, a4 string) *redis.FloatCmd {
-	cmd := r.source.maker.GeoDist(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.GeoDist(ctx, a1, a2, a3, a4))
 }
-
-// GeoHash records the command.
 func (r *Recorder) GeoHash(ctx context.Context, a1 string, a2 ...string) *redis.StringSliceCmd {
-	cmd := r.source.maker.GeoHash(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.GeoHash(ctx, a1, a2...))
 }
-
-// GeoPos records the command.
 func (r *Recorder) GeoPos(ctx context.Context, a1 string, a2 ...string) *redis.GeoPosCmd {
-	cmd := r.source.maker.GeoPos(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.GeoPos(ctx, a1, a2...))
 }
-
-// GeoRadius records the command.
 func (r *Recorder) GeoRadius(ctx context.Context, a1 string, a2 float64, a3 float64, a4 *redis.GeoRadiusQuery) *redis.GeoLocationCmd {
-	cmd := r.source.maker.GeoRadius(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.GeoRadius(ctx, a1, a2, a3, a4))
 }
-
-// GeoRadiusByMember records the command.
 func (r *Recorder) GeoRadiusByMember(ctx context.Context, a1 string, a2 string, a3 *redis.GeoRadiusQuery) *redis.GeoLocationCmd {
-	cmd := r.source.maker.GeoRadiusByMember(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.GeoRadiusByMember(ctx, a1, a2, a3))
 }
-
-// GeoRadiusByMemberStore records the command.
 func (r *Recorder) GeoRadiusByMemberStore(ctx context.Context, a1 string, a2 string, a3 *redis.GeoRadiusQuery) *redis.IntCmd {
-	cmd := r.source.maker.GeoRadiusByMemberStore(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.GeoRadiusByMemberStore(ctx, a1, a2, a3))
 }
-
-// GeoRadiusStore records the command.
 func (r *Recorder) GeoRadiusStore(ctx context.Context, a1 string, a2 float64, a3 float64, a4 *redis.GeoRadiusQuery) *redis.IntCmd {
-	cmd := r.source.maker.GeoRadiusStore(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.GeoRadiusStore(ctx, a1, a2, a3, a4))
 }
-
-// GeoSearch records the command.
 func (r *Recorder) GeoSearch(ctx context.Context, a1 string, a2 *redis.GeoSearchQuery) *redis.StringSliceCmd {
-	cmd := r.source.maker.GeoSearch(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.GeoSearch(ctx, a1, a2))
 }
-
-// GeoSearchLocation records the command.
 func (r *Recorder) GeoSearchLocation(ctx context.Context, a1 string, a2 *redis.GeoSearchLocationQuery) *redis.GeoSearchLocationCmd {
-	cmd := r.source.maker.GeoSearchLocation(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.GeoSearchLocation(ctx, a1, a2))
 }
-
-// GeoSearchStore records the command.
 func (r *Recorder) GeoSearchStore(ctx context.Context, a1 string, a2 string, a3 *redis.GeoSearchStoreQuery) *redis.IntCmd {
-	cmd := r.source.maker.GeoSearchStore(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.GeoSearchStore(ctx, a1, a2, a3))
 }
-
-// Get records the command.
 func (r *Recorder) Get(ctx context.Context, a1 string) *redis.StringCmd {
-	cmd := r.source.maker.Get(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.Get(ctx, a1))
 }
-
-// GetBit records the command.
 func (r *Recorder) GetBit(ctx context.Context, a1 string, a2 int64) *redis.IntCmd {
-	cmd := r.source.maker.GetBit(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.GetBit(ctx, a1, a2))
 }
-
-// GetDel records the command.
 func (r *Recorder) GetDel(ctx context.Context, a1 string) *redis.StringCmd {
-	cmd := r.source.maker.GetDel(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.GetDel(ctx, a1))
 }
-
-// GetEx records the command.
 func (r *Recorder) GetEx(ctx context.Context, a1 string, a2 time.Duration) *redis.StringCmd {
-	cmd := r.source.maker.GetEx(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.GetEx(ctx, a1, a2))
 }
-
-// GetRange records the command.
 func (r *Recorder) GetRange(ctx context.Context, a1 string, a2 int64, a3 int64) *redis.StringCmd {
-	cmd := r.source.maker.GetRange(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.GetRange(ctx, a1, a2, a3))
 }
-
-// GetSet records the command.
 func (r *Recorder) GetSet(ctx context.Context, a1 string, a2 any) *redis.StringCmd {
-	cmd := r.source.maker.GetSet(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.GetSet(ctx, a1, a2))
 }
-
-// GetToBuffer records the command.
 func (r *Recorder) GetToBuffer(ctx context.Context, a1 string, a2 []uint8) *redis.ZeroCopyStringCmd {
-	cmd := r.source.maker.GetToBuffer(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.GetToBuffer(ctx, a1, a2))
 }
-
-// HDel records the command.
 func (r *Recorder) HDel(ctx context.Context, a1 string, a2 ...string) *redis.IntCmd {
-	cmd := r.source.maker.HDel(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HDel(ctx, a1, a2...))
 }
-
-// HExists records the command.
 func (r *Recorder) HExists(ctx context.Context, a1 string, a2 string) *redis.BoolCmd {
-	cmd := r.source.maker.HExists(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HExists(ctx, a1, a2))
 }
-
-// HExpire records the command.
 func (r *Recorder) HExpire(ctx context.Context, a1 string, a2 time.Duration, a3 ...string) *redis.IntSliceCmd {
-	cmd := r.source.maker.HExpire(ctx, a1, a2, a3...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HExpire(ctx, a1, a2, a3...))
 }
-
-// HExpireAt records the command.
 func (r *Recorder) HExpireAt(ctx context.Context, a1 string, a2 time.Time, a3 ...string) *redis.IntSliceCmd {
-	cmd := r.source.maker.HExpireAt(ctx, a1, a2, a3...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HExpireAt(ctx, a1, a2, a3...))
 }
-
-// HExpireAtWithArgs records the command.
 func (r *Recorder) HExpireAtWithArgs(ctx context.Context, a1 string, a2 time.Time, a3 redis.HExpireArgs, a4 ...string) *redis.IntSliceCmd {
-	cmd := r.source.maker.HExpireAtWithArgs(ctx, a1, a2, a3, a4...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HExpireAtWithArgs(ctx, a1, a2, a3, a4...))
 }
-
-// HExpireTime records the command.
 func (r *Recorder) HExpireTime(ctx context.Context, a1 string, a2 ...string) *redis.IntSliceCmd {
-	cmd := r.source.maker.HExpireTime(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HExpireTime(ctx, a1, a2...))
 }
-
-// HExpireWithArgs records the command.
 func (r *Recorder) HExpireWithArgs(ctx context.Context, a1 string, a2 time.Duration, a3 redis.HExpireArgs, a4 ...string) *redis.IntSliceCmd {
-	cmd := r.source.maker.HExpireWithArgs(ctx, a1, a2, a3, a4...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HExpireWithArgs(ctx, a1, a2, a3, a4...))
 }
-
-// HGet records the command.
 func (r *Recorder) HGet(ctx context.Context, a1 string, a2 string) *redis.StringCmd {
-	cmd := r.source.maker.HGet(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HGet(ctx, a1, a2))
 }
-
-// HGetAll records the command.
 func (r *Recorder) HGetAll(ctx context.Context, a1 string) *redis.MapStringStringCmd {
-	cmd := r.source.maker.HGetAll(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HGetAll(ctx, a1))
 }
-
-// HGetDel records the command.
 func (r *Recorder) HGetDel(ctx context.Context, a1 string, a2 ...string) *redis.StringSliceCmd {
-	cmd := r.source.maker.HGetDel(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HGetDel(ctx, a1, a2...))
 }
-
-// HGetEX records the command.
 func (r *Recorder) HGetEX(ctx context.Context, a1 string, a2 ...string) *redis.StringSliceCmd {
-	cmd := r.source.maker.HGetEX(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HGetEX(ctx, a1, a2...))
 }
-
-// HGetEXWithArgs records the command.
 func (r *Recorder) HGetEXWithArgs(ctx context.Context, a1 string, a2 *redis.HGetEXOptions, a3 ...string) *redis.StringSliceCmd {
-	cmd := r.source.maker.HGetEXWithArgs(ctx, a1, a2, a3...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HGetEXWithArgs(ctx, a1, a2, a3...))
 }
-
-// HImportDiscard records the command.
 func (r *Recorder) HImportDiscard(ctx context.Context, a1 string) *redis.IntCmd {
-	cmd := r.source.maker.HImportDiscard(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HImportDiscard(ctx, a1))
 }
-
-// HImportDiscardAll records the command.
 func (r *Recorder) HImportDiscardAll(ctx context.Context) *redis.IntCmd {
-	cmd := r.source.maker.HImportDiscardAll(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HImportDiscardAll(ctx))
 }
-
-// HImportPrepare records the command.
 func (r *Recorder) HImportPrepare(ctx context.Context, a1 string, a2 ...string) *redis.StatusCmd {
-	cmd := r.source.maker.HImportPrepare(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HImportPrepare(ctx, a1, a2...))
 }
-
-// HImportSet records the command.
 func (r *Recorder) HImportSet(ctx context.Context, a1 string, a2 string, a3 ...any) *redis.StatusCmd {
-	cmd := r.source.maker.HImportSet(ctx, a1, a2, a3...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HImportSet(ctx, a1, a2, a3...))
 }
-
-// HIncrBy records the command.
 func (r *Recorder) HIncrBy(ctx context.Context, a1 string, a2 string, a3 int64) *redis.IntCmd {
-	cmd := r.source.maker.HIncrBy(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HIncrBy(ctx, a1, a2, a3))
 }
-
-// HIncrByFloat records the command.
 func (r *Recorder) HIncrByFloat(ctx context.Context, a1 string, a2 string, a3 float64) *redis.FloatCmd {
-	cmd := r.source.maker.HIncrByFloat(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HIncrByFloat(ctx, a1, a2, a3))
 }
-
-// HKeys records the command.
 func (r *Recorder) HKeys(ctx context.Context, a1 string) *redis.StringSliceCmd {
-	cmd := r.source.maker.HKeys(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HKeys(ctx, a1))
 }
-
-// HLen records the command.
 func (r *Recorder) HLen(ctx context.Context, a1 string) *redis.IntCmd {
-	cmd := r.source.maker.HLen(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HLen(ctx, a1))
 }
-
-// HMGet records the command.
 func (r *Recorder) HMGet(ctx context.Context, a1 string, a2 ...string) *redis.SliceCmd {
-	cmd := r.source.maker.HMGet(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HMGet(ctx, a1, a2...))
 }
-
-// HMSet records the command.
 func (r *Recorder) HMSet(ctx context.Context, a1 string, a2 ...any) *redis.BoolCmd {
-	cmd := r.source.maker.HMSet(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HMSet(ctx, a1, a2...))
 }
-
-// HPExpire records the command.
 func (r *Recorder) HPExpire(ctx context.Context, a1 string, a2 time.Duration, a3 ...string) *redis.IntSliceCmd {
-	cmd := r.source.maker.HPExpire(ctx, a1, a2, a3...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HPExpire(ctx, a1, a2, a3...))
 }
-
-// HPExpireAt records the command.
 func (r *Recorder) HPExpireAt(ctx context.Context, a1 string, a2 time.Time, a3 ...string) *redis.IntSliceCmd {
-	cmd := r.source.maker.HPExpireAt(ctx, a1, a2, a3...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HPExpireAt(ctx, a1, a2, a3...))
 }
-
-// HPExpireAtWithArgs records the command.
 func (r *Recorder) HPExpireAtWithArgs(ctx context.Context, a1 string, a2 time.Time, a3 redis.HExpireArgs, a4 ...string) *redis.IntSliceCmd {
-	cmd := r.source.maker.HPExpireAtWithArgs(ctx, a1, a2, a3, a4...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HPExpireAtWithArgs(ctx, a1, a2, a3, a4...))
 }
-
-// HPExpireTime records the command.
 func (r *Recorder) HPExpireTime(ctx context.Context, a1 string, a2 ...string) *redis.IntSliceCmd {
-	cmd := r.source.maker.HPExpireTime(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HPExpireTime(ctx, a1, a2...))
 }
-
-// HPExpireWithArgs records the command.
 func (r *Recorder) HPExpireWithArgs(ctx context.Context, a1 string, a2 time.Duration, a3 redis.HExpireArgs, a4 ...string) *redis.IntSliceCmd {
-	cmd := r.source.maker.HPExpireWithArgs(ctx, a1, a2, a3, a4...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HPExpireWithArgs(ctx, a1, a2, a3, a4...))
 }
-
-// HPTTL records the command.
 func (r *Recorder) HPTTL(ctx context.Context, a1 string, a2 ...string) *redis.IntSliceCmd {
-	cmd := r.source.maker.HPTTL(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HPTTL(ctx, a1, a2...))
 }
-
-// HPersist records the command.
 func (r *Recorder) HPersist(ctx context.Context, a1 string, a2 ...string) *redis.IntSliceCmd {
-	cmd := r.source.maker.HPersist(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HPersist(ctx, a1, a2...))
 }
-
-// HRandField records the command.
 func (r *Recorder) HRandField(ctx context.Context, a1 string, a2 int) *redis.StringSliceCmd {
-	cmd := r.source.maker.HRandField(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HRandField(ctx, a1, a2))
 }
-
-// HRandFieldWithValues records the command.
 func (r *Recorder) HRandFieldWithValues(ctx context.Context, a1 string, a2 int) *redis.KeyValueSliceCmd {
-	cmd := r.source.maker.HRandFieldWithValues(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HRandFieldWithValues(ctx, a1, a2))
 }
-
-// HScan records the command.
 func (r *Recorder) HScan(ctx context.Context, a1 string, a2 uint64, a3 string, a4 int64) *redis.ScanCmd {
-	cmd := r.source.maker.HScan(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HScan(ctx, a1, a2, a3, a4))
 }
-
-// HScanNoValues records the command.
 func (r *Recorder) HScanNoValues(ctx context.Context, a1 string, a2 uint64, a3 string, a4 int64) *redis.ScanCmd {
-	cmd := r.source.maker.HScanNoValues(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HScanNoValues(ctx, a1, a2, a3, a4))
 }
-
-// HSet records the command.
 func (r *Recorder) HSet(ctx context.Context, a1 string, a2 ...any) *redis.IntCmd {
-	cmd := r.source.maker.HSet(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HSet(ctx, a1, a2...))
 }
-
-// HSetEX records the command.
 func (r *Recorder) HSetEX(ctx context.Context, a1 string, a2 ...string) *redis.IntCmd {
-	cmd := r.source.maker.HSetEX(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HSetEX(ctx, a1, a2...))
 }
-
-// HSetEXWithArgs records the command.
 func (r *Recorder) HSetEXWithArgs(ctx context.Context, a1 string, a2 *redis.HSetEXOptions, a3 ...string) *redis.IntCmd {
-	cmd := r.source.maker.HSetEXWithArgs(ctx, a1, a2, a3...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HSetEXWithArgs(ctx, a1, a2, a3...))
 }
-
-// HSetNX records the command.
 func (r *Recorder) HSetNX(ctx context.Context, a1 string, a2 string, a3 any) *redis.BoolCmd {
-	cmd := r.source.maker.HSetNX(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HSetNX(ctx, a1, a2, a3))
 }
-
-// HStrLen records the command.
 func (r *Recorder) HStrLen(ctx context.Context, a1 string, a2 string) *redis.IntCmd {
-	cmd := r.source.maker.HStrLen(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HStrLen(ctx, a1, a2))
 }
-
-// HTTL records the command.
 func (r *Recorder) HTTL(ctx context.Context, a1 string, a2 ...string) *redis.IntSliceCmd {
-	cmd := r.source.maker.HTTL(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HTTL(ctx, a1, a2...))
 }
-
-// HVals records the command.
 func (r *Recorder) HVals(ctx context.Context, a1 string) *redis.StringSliceCmd {
-	cmd := r.source.maker.HVals(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.HVals(ctx, a1))
 }
-
-// Hello records the command.
 func (r *Recorder) Hello(ctx context.Context, a1 int, a2 string, a3 string, a4 string) *redis.MapStringInterfaceCmd {
-	cmd := r.source.maker.Hello(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.Hello(ctx, a1, a2, a3, a4))
 }
-
-// Incr records the command.
 func (r *Recorder) Incr(ctx context.Context, a1 string) *redis.IntCmd {
-	cmd := r.source.maker.Incr(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.Incr(ctx, a1))
 }
-
-// IncrBy records the command.
 func (r *Recorder) IncrBy(ctx context.Context, a1 string, a2 int64) *redis.IntCmd {
-	cmd := r.source.maker.IncrBy(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.IncrBy(ctx, a1, a2))
 }
-
-// IncrByFloat records the command.
 func (r *Recorder) IncrByFloat(ctx context.Context, a1 string, a2 float64) *redis.FloatCmd {
-	cmd := r.source.maker.IncrByFloat(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.IncrByFloat(ctx, a1, a2))
 }
-
-// IncrEXFloat records the command.
 func (r *Recorder) IncrEXFloat(ctx context.Context, a1 string, a2 redis.IncrEXFloatArgs) *redis.IncrEXFloatCmd {
-	cmd := r.source.maker.IncrEXFloat(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.IncrEXFloat(ctx, a1, a2))
 }
-
-// IncrEXInt records the command.
 func (r *Recorder) IncrEXInt(ctx context.Context, a1 string, a2 redis.IncrEXIntArgs) *redis.IncrEXIntCmd {
-	cmd := r.source.maker.IncrEXInt(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.IncrEXInt(ctx, a1, a2))
 }
-
-// Info records the command.
 func (r *Recorder) Info(ctx context.Context, a1 ...string) *redis.StringCmd {
-	cmd := r.source.maker.Info(ctx, a1...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.Info(ctx, a1...))
 }
-
-// InfoMap records the command.
 func (r *Recorder) InfoMap(ctx context.Context, a1 ...string) *redis.InfoCmd {
-	cmd := r.source.maker.InfoMap(ctx, a1...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.InfoMap(ctx, a1...))
 }
-
-// JSONArrAppend records the command.
 func (r *Recorder) JSONArrAppend(ctx context.Context, a1 string, a2 string, a3 ...any) *redis.IntSliceCmd {
-	cmd := r.source.maker.JSONArrAppend(ctx, a1, a2, a3...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.JSONArrAppend(ctx, a1, a2, a3...))
 }
-
-// JSONArrIndex records the command.
 func (r *Recorder) JSONArrIndex(ctx context.Context, a1 string, a2 string, a3 ...any) *redis.IntSliceCmd {
-	cmd := r.source.maker.JSONArrIndex(ctx, a1, a2, a3...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.JSONArrIndex(ctx, a1, a2, a3...))
 }
-
-// JSONArrIndexWithArgs records the command.
 func (r *Recorder) JSONArrIndexWithArgs(ctx context.Context, a1 string, a2 string, a3 *redis.JSONArrIndexArgs, a4 ...any) *redis.IntSliceCmd {
-	cmd := r.source.maker.JSONArrIndexWithArgs(ctx, a1, a2, a3, a4...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.JSONArrIndexWithArgs(ctx, a1, a2, a3, a4...))
 }
-
-// JSONArrInsert records the command.
 func (r *Recorder) JSONArrInsert(ctx context.Context, a1 string, a2 string, a3 int64, a4 ...any) *redis.IntSliceCmd {
-	cmd := r.source.maker.JSONArrInsert(ctx, a1, a2, a3, a4...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.JSONArrInsert(ctx, a1, a2, a3, a4...))
 }
-
-// JSONArrLen records the command.
 func (r *Recorder) JSONArrLen(ctx context.Context, a1 string, a2 string) *redis.IntSliceCmd {
-	cmd := r.source.maker.JSONArrLen(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.JSONArrLen(ctx, a1, a2))
 }
-
-// JSONArrPop records the command.
 func (r *Recorder) JSONArrPop(ctx context.Context, a1 string, a2 string, a3 int) *redis.StringSliceCmd {
-	cmd := r.source.maker.JSONArrPop(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.JSONArrPop(ctx, a1, a2, a3))
 }
-
-// JSONArrTrim records the command.
 func (r *Recorder) JSONArrTrim(ctx context.Context, a1 string, a2 string) *redis.IntSliceCmd {
-	cmd := r.source.maker.JSONArrTrim(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.JSONArrTrim(ctx, a1, a2))
 }
-
-// JSONArrTrimWithArgs records the command.
 func (r *Recorder) JSONArrTrimWithArgs(ctx context.Context, a1 string, a2 string, a3 *redis.JSONArrTrimArgs) *redis.IntSliceCmd {
-	cmd := r.source.maker.JSONArrTrimWithArgs(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.JSONArrTrimWithArgs(ctx, a1, a2, a3))
 }
-
-// JSONClear records the command.
 func (r *Recorder) JSONClear(ctx context.Context, a1 string, a2 string) *redis.IntCmd {
-	cmd := r.source.maker.JSONClear(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.JSONClear(ctx, a1, a2))
 }
-
-// JSONDebugMemory records the command.
 func (r *Recorder) JSONDebugMemory(ctx context.Context, a1 string, a2 string) *redis.IntCmd {
-	cmd := r.source.maker.JSONDebugMemory(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.JSONDebugMemory(ctx, a1, a2))
 }
-
-// JSONDel records the command.
 func (r *Recorder) JSONDel(ctx context.Context, a1 string, a2 string) *redis.IntCmd {
-	cmd := r.source.maker.JSONDel(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.JSONDel(ctx, a1, a2))
 }
-
-// JSONForget records the command.
 func (r *Recorder) JSONForget(ctx context.Context, a1 string, a2 string) *redis.IntCmd {
-	cmd := r.source.maker.JSONForget(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.JSONForget(ctx, a1, a2))
 }
-
-// JSONGet records the command.
 func (r *Recorder) JSONGet(ctx context.Context, a1 string, a2 ...string) *redis.JSONCmd {
-	cmd := r.source.maker.JSONGet(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.JSONGet(ctx, a1, a2...))
 }
-
-// JSONGetWithArgs records the command.
 func (r *Recorder) JSONGetWithArgs(ctx context.Context, a1 string, a2 *redis.JSONGetArgs, a3 ...string) *redis.JSONCmd {
-	cmd := r.source.maker.JSONGetWithArgs(ctx, a1, a2, a3...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.JSONGetWithArgs(ctx, a1, a2, a3...))
 }
-
-// JSONMGet records the command.
 func (r *Recorder) JSONMGet(ctx context.Context, a1 string, a2 ...string) *redis.JSONSliceCmd {
-	cmd := r.source.maker.JSONMGet(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.JSONMGet(ctx, a1, a2...))
 }
-
-// JSONMSet records the command.
 func (r *Recorder) JSONMSet(ctx context.Context, a1 ...any) *redis.StatusCmd {
-	cmd := r.source.maker.JSONMSet(ctx, a1...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.JSONMSet(ctx, a1...))
 }
-
-// JSONMSetArgs records the command.
 func (r *Recorder) JSONMSetArgs(ctx context.Context, a1 []redis.JSONSetArgs) *redis.StatusCmd {
-	cmd := r.source.maker.JSONMSetArgs(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.JSONMSetArgs(ctx, a1))
 }
-
-// JSONMerge records the command.
 func (r *Recorder) JSONMerge(ctx context.Context, a1 string, a2 string, a3 string) *redis.StatusCmd {
-	cmd := r.source.maker.JSONMerge(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.JSONMerge(ctx, a1, a2, a3))
 }
-
-// JSONNumIncrBy records the command.
 func (r *Recorder) JSONNumIncrBy(ctx context.Context, a1 string, a2 string, a3 float64) *redis.JSONCmd {
-	cmd := r.source.maker.JSONNumIncrBy(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.JSONNumIncrBy(ctx, a1, a2, a3))
 }
-
-// JSONObjKeys records the command.
 func (r *Recorder) JSONObjKeys(ctx context.Context, a1 string, a2 string) *redis.SliceCmd {
-	cmd := r.source.maker.JSONObjKeys(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.JSONObjKeys(ctx, a1, a2))
 }
-
-// JSONObjLen records the command.
 func (r *Recorder) JSONObjLen(ctx context.Context, a1 string, a2 string) *redis.IntPointerSliceCmd {
-	cmd := r.source.maker.JSONObjLen(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.JSONObjLen(ctx, a1, a2))
 }
-
-// JSONSet records the command.
 func (r *Recorder) JSONSet(ctx context.Context, a1 string, a2 string, a3 any) *redis.StatusCmd {
-	cmd := r.source.maker.JSONSet(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.JSONSet(ctx, a1, a2, a3))
 }
-
-// JSONSetMode records the command.
 func (r *Recorder) JSONSetMode(ctx context.Context, a1 string, a2 string, a3 any, a4 string) *redis.StatusCmd {
-	cmd := r.source.maker.JSONSetMode(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.JSONSetMode(ctx, a1, a2, a3, a4))
 }
-
-// JSONSetWithArgs records the command.
 func (r *Recorder) JSONSetWithArgs(ctx context.Context, a1 string, a2 string, a3 any, a4 *redis.JSONSetArgsOptions) *redis.StatusCmd {
-	cmd := r.source.maker.JSONSetWithArgs(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.JSONSetWithArgs(ctx, a1, a2, a3, a4))
 }
-
-// JSONStrAppend records the command.
 func (r *Recorder) JSONStrAppend(ctx context.Context, a1 string, a2 string, a3 string) *redis.IntPointerSliceCmd {
-	cmd := r.source.maker.JSONStrAppend(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.JSONStrAppend(ctx, a1, a2, a3))
 }
-
-// JSONStrLen records the command.
 func (r *Recorder) JSONStrLen(ctx context.Context, a1 string, a2 string) *redis.IntPointerSliceCmd {
-	cmd := r.source.maker.JSONStrLen(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.JSONStrLen(ctx, a1, a2))
 }
-
-// JSONToggle records the command.
 func (r *Recorder) JSONToggle(ctx context.Context, a1 string, a2 string) *redis.IntPointerSliceCmd {
-	cmd := r.source.maker.JSONToggle(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.JSONToggle(ctx, a1, a2))
 }
-
-// JSONType records the command.
 func (r *Recorder) JSONType(ctx context.Context, a1 string, a2 string) *redis.JSONSliceCmd {
-	cmd := r.source.maker.JSONType(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.JSONType(ctx, a1, a2))
 }
-
-// Keys records the command.
 func (r *Recorder) Keys(ctx context.Context, a1 string) *redis.StringSliceCmd {
-	cmd := r.source.maker.Keys(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.Keys(ctx, a1))
 }
-
-// LCS records the command.
 func (r *Recorder) LCS(ctx context.Context, a1 *redis.LCSQuery) *redis.LCSCmd {
-	cmd := r.source.maker.LCS(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.LCS(ctx, a1))
 }
-
-// LIndex records the command.
 func (r *Recorder) LIndex(ctx context.Context, a1 string, a2 int64) *redis.StringCmd {
-	cmd := r.source.maker.LIndex(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.LIndex(ctx, a1, a2))
 }
-
-// LInsert records the command.
 func (r *Recorder) LInsert(ctx context.Context, a1 string, a2 string, a3 any, a4 any) *redis.IntCmd {
-	cmd := r.source.maker.LInsert(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.LInsert(ctx, a1, a2, a3, a4))
 }
-
-// LInsertAfter records the command.
 func (r *Recorder) LInsertAfter(ctx context.Context, a1 string, a2 any, a3 any) *redis.IntCmd {
-	cmd := r.source.maker.LInsertAfter(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.LInsertAfter(ctx, a1, a2, a3))
 }
-
-// LInsertBefore records the command.
 func (r *Recorder) LInsertBefore(ctx context.Context, a1 string, a2 any, a3 any) *redis.IntCmd {
-	cmd := r.source.maker.LInsertBefore(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.LInsertBefore(ctx, a1, a2, a3))
 }
-
-// LLen records the command.
 func (r *Recorder) LLen(ctx context.Context, a1 string) *redis.IntCmd {
-	cmd := r.source.maker.LLen(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.LLen(ctx, a1))
 }
-
-// LMPop records the command.
 func (r *Recorder) LMPop(ctx context.Context, a1 string, a2 int64, a3 ...string) *redis.KeyValuesCmd {
-	cmd := r.source.maker.LMPop(ctx, a1, a2, a3...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.LMPop(ctx, a1, a2, a3...))
 }
-
-// LMove records the command.
 func (r *Recorder) LMove(ctx context.Context, a1 string, a2 string, a3 string, a4 string) *redis.StringCmd {
-	cmd := r.source.maker.LMove(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.LMove(ctx, a1, a2, a3, a4))
 }
-
-// LMoveM records the command.
 func (r *Recorder) LMoveM(ctx context.Context, a1 string, a2 string, a3 string, a4 string, a5 redis.LMoveMArgs) *redis.StringSliceCmd {
-	cmd := r.source.maker.LMoveM(ctx, a1, a2, a3, a4, a5)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.LMoveM(ctx, a1, a2, a3, a4, a5))
 }
-
-// LPop records the command.
 func (r *Recorder) LPop(ctx context.Context, a1 string) *redis.StringCmd {
-	cmd := r.source.maker.LPop(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.LPop(ctx, a1))
 }
-
-// LPopCount records the command.
 func (r *Recorder) LPopCount(ctx context.Context, a1 string, a2 int) *redis.StringSliceCmd {
-	cmd := r.source.maker.LPopCount(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.LPopCount(ctx, a1, a2))
 }
-
-// LPos records the command.
 func (r *Recorder) LPos(ctx context.Context, a1 string, a2 string, a3 redis.LPosArgs) *redis.IntCmd {
-	cmd := r.source.maker.LPos(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.LPos(ctx, a1, a2, a3))
 }
-
-// LPosCount records the command.
 func (r *Recorder) LPosCount(ctx context.Context, a1 string, a2 string, a3 int64, a4 redis.LPosArgs) *redis.IntSliceCmd {
-	cmd := r.source.maker.LPosCount(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.LPosCount(ctx, a1, a2, a3, a4))
 }
-
-// LPush records the command.
 func (r *Recorder) LPush(ctx context.Context, a1 string, a2 ...any) *redis.IntCmd {
-	cmd := r.source.maker.LPush(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.LPush(ctx, a1, a2...))
 }
-
-// LPushX records the command.
 func (r *Recorder) LPushX(ctx context.Context, a1 string, a2 ...any) *redis.IntCmd {
-	cmd := r.source.maker.LPushX(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.LPushX(ctx, a1, a2...))
 }
-
-// LRange records the command.
 func (r *Recorder) LRange(ctx context.Context, a1 string, a2 int64, a3 int64) *redis.StringSliceCmd {
-	cmd := r.source.maker.LRange(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.LRange(ctx, a1, a2, a3))
 }
-
-// LRem records the command.
 func (r *Recorder) LRem(ctx context.Context, a1 string, a2 int64, a3 any) *redis.IntCmd {
-	cmd := r.source.maker.LRem(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.LRem(ctx, a1, a2, a3))
 }
-
-// LSet records the command.
 func (r *Recorder) LSet(ctx context.Context, a1 string, a2 int64, a3 any) *redis.StatusCmd {
-	cmd := r.source.maker.LSet(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.LSet(ctx, a1, a2, a3))
 }
-
-// LTrim records the command.
 func (r *Recorder) LTrim(ctx context.Context, a1 string, a2 int64, a3 int64) *redis.StatusCmd {
-	cmd := r.source.maker.LTrim(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.LTrim(ctx, a1, a2, a3))
 }
-
-// LastSave records the command.
 func (r *Recorder) LastSave(ctx context.Context) *redis.IntCmd {
-	cmd := r.source.maker.LastSave(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.LastSave(ctx))
 }
-
-// Latency records the command.
 func (r *Recorder) Latency(ctx context.Context) *redis.LatencyCmd {
-	cmd := r.source.maker.Latency(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.Latency(ctx))
 }
-
-// LatencyReset records the command.
 func (r *Recorder) LatencyReset(ctx context.Context, a1 ...any) *redis.StatusCmd {
-	cmd := r.source.maker.LatencyReset(ctx, a1...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.LatencyReset(ctx, a1...))
 }
-
-// MGet records the command.
 func (r *Recorder) MGet(ctx context.Context, a1 ...string) *redis.SliceCmd {
-	cmd := r.source.maker.MGet(ctx, a1...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.MGet(ctx, a1...))
 }
-
-// MSet records the command.
 func (r *Recorder) MSet(ctx context.Context, a1 ...any) *redis.StatusCmd {
-	cmd := r.source.maker.MSet(ctx, a1...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.MSet(ctx, a1...))
 }
-
-// MSetEX records the command.
 func (r *Recorder) MSetEX(ctx context.Context, a1 redis.MSetEXArgs, a2 ...any) *redis.IntCmd {
-	cmd := r.source.maker.MSetEX(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.MSetEX(ctx, a1, a2...))
 }
-
-// MSetNX records the command.
 func (r *Recorder) MSetNX(ctx context.Context, a1 ...any) *redis.BoolCmd {
-	cmd := r.source.maker.MSetNX(ctx, a1...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.MSetNX(ctx, a1...))
 }
-
-// MemoryUsage records the command.
 func (r *Recorder) MemoryUsage(ctx context.Context, a1 string, a2 ...int) *redis.IntCmd {
-	cmd := r.source.maker.MemoryUsage(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.MemoryUsage(ctx, a1, a2...))
 }
-
-// Migrate records the command.
 func (r *Recorder) Migrate(ctx context.Context, a1 string, a2 string, a3 string, a4 int, a5 time.Duration) *redis.StatusCmd {
-	cmd := r.source.maker.Migrate(ctx, a1, a2, a3, a4, a5)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.Migrate(ctx, a1, a2, a3, a4, a5))
 }
-
-// ModuleLoadex records the command.
 func (r *Recorder) ModuleLoadex(ctx context.Context, a1 *redis.ModuleLoadexConfig) *redis.StringCmd {
-	cmd := r.source.maker.ModuleLoadex(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ModuleLoadex(ctx, a1))
 }
-
-// Move records the command.
 func (r *Recorder) Move(ctx context.Context, a1 string, a2 int) *redis.BoolCmd {
-	cmd := r.source.maker.Move(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.Move(ctx, a1, a2))
 }
-
-// ObjectEncoding records the command.
 func (r *Recorder) ObjectEncoding(ctx context.Context, a1 string) *redis.StringCmd {
-	cmd := r.source.maker.ObjectEncoding(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ObjectEncoding(ctx, a1))
 }
-
-// ObjectFreq records the command.
 func (r *Recorder) ObjectFreq(ctx context.Context, a1 string) *redis.IntCmd {
-	cmd := r.source.maker.ObjectFreq(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ObjectFreq(ctx, a1))
 }
-
-// ObjectIdleTime records the command.
 func (r *Recorder) ObjectIdleTime(ctx context.Context, a1 string) *redis.DurationCmd {
-	cmd := r.source.maker.ObjectIdleTime(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ObjectIdleTime(ctx, a1))
 }
-
-// ObjectRefCount records the command.
 func (r *Recorder) ObjectRefCount(ctx context.Context, a1 string) *redis.IntCmd {
-	cmd := r.source.maker.ObjectRefCount(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ObjectRefCount(ctx, a1))
 }
-
-// PExpire records the command.
 func (r *Recorder) PExpire(ctx context.Context, a1 string, a2 time.Duration) *redis.BoolCmd {
-	cmd := r.source.maker.PExpire(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.PExpire(ctx, a1, a2))
 }
-
-// PExpireAt records the command.
 func (r *Recorder) PExpireAt(ctx context.Context, a1 string, a2 time.Time) *redis.BoolCmd {
-	cmd := r.source.maker.PExpireAt(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.PExpireAt(ctx, a1, a2))
 }
-
-// PExpireTime records the command.
 func (r *Recorder) PExpireTime(ctx context.Context, a1 string) *redis.DurationCmd {
-	cmd := r.source.maker.PExpireTime(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.PExpireTime(ctx, a1))
 }
-
-// PFAdd records the command.
 func (r *Recorder) PFAdd(ctx context.Context, a1 string, a2 ...any) *redis.IntCmd {
-	cmd := r.source.maker.PFAdd(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.PFAdd(ctx, a1, a2...))
 }
-
-// PFCount records the command.
 func (r *Recorder) PFCount(ctx context.Context, a1 ...string) *redis.IntCmd {
-	cmd := r.source.maker.PFCount(ctx, a1...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.PFCount(ctx, a1...))
 }
-
-// PFMerge records the command.
 func (r *Recorder) PFMerge(ctx context.Context, a1 string, a2 ...string) *redis.StatusCmd {
-	cmd := r.source.maker.PFMerge(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.PFMerge(ctx, a1, a2...))
 }
-
-// PTTL records the command.
 func (r *Recorder) PTTL(ctx context.Context, a1 string) *redis.DurationCmd {
-	cmd := r.source.maker.PTTL(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.PTTL(ctx, a1))
 }
-
-// Persist records the command.
 func (r *Recorder) Persist(ctx context.Context, a1 string) *redis.BoolCmd {
-	cmd := r.source.maker.Persist(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.Persist(ctx, a1))
 }
-
-// Ping records the command.
 func (r *Recorder) Ping(ctx context.Context) *redis.StatusCmd {
-	cmd := r.source.maker.Ping(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.Ping(ctx))
 }
-
-// PubSubChannels records the command.
 func (r *Recorder) PubSubChannels(ctx context.Context, a1 string) *redis.StringSliceCmd {
-	cmd := r.source.maker.PubSubChannels(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.PubSubChannels(ctx, a1))
 }
-
-// PubSubNumPat records the command.
 func (r *Recorder) PubSubNumPat(ctx context.Context) *redis.IntCmd {
-	cmd := r.source.maker.PubSubNumPat(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.PubSubNumPat(ctx))
 }
-
-// PubSubNumSub records the command.
 func (r *Recorder) PubSubNumSub(ctx context.Context, a1 ...string) *redis.MapStringIntCmd {
-	cmd := r.source.maker.PubSubNumSub(ctx, a1...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.PubSubNumSub(ctx, a1...))
 }
-
-// PubSubShardChannels records the command.
 func (r *Recorder) PubSubShardChannels(ctx context.Context, a1 string) *redis.StringSliceCmd {
-	cmd := r.source.maker.PubSubShardChannels(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.PubSubShardChannels(ctx, a1))
 }
-
-// PubSubShardNumSub records the command.
 func (r *Recorder) PubSubShardNumSub(ctx context.Context, a1 ...string) *redis.MapStringIntCmd {
-	cmd := r.source.maker.PubSubShardNumSub(ctx, a1...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.PubSubShardNumSub(ctx, a1...))
 }
-
-// Publish records the command.
 func (r *Recorder) Publish(ctx context.Context, a1 string, a2 any) *redis.IntCmd {
-	cmd := r.source.maker.Publish(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.Publish(ctx, a1, a2))
 }
-
-// Quit records the command.
 func (r *Recorder) Quit(ctx context.Context) *redis.StatusCmd {
-	cmd := r.source.maker.Quit(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.Quit(ctx))
 }
-
-// RPop records the command.
 func (r *Recorder) RPop(ctx context.Context, a1 string) *redis.StringCmd {
-	cmd := r.source.maker.RPop(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.RPop(ctx, a1))
 }
-
-// RPopCount records the command.
 func (r *Recorder) RPopCount(ctx context.Context, a1 string, a2 int) *redis.StringSliceCmd {
-	cmd := r.source.maker.RPopCount(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.RPopCount(ctx, a1, a2))
 }
-
-// RPopLPush records the command.
 func (r *Recorder) RPopLPush(ctx context.Context, a1 string, a2 string) *redis.StringCmd {
-	cmd := r.source.maker.RPopLPush(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.RPopLPush(ctx, a1, a2))
 }
-
-// RPush records the command.
 func (r *Recorder) RPush(ctx context.Context, a1 string, a2 ...any) *redis.IntCmd {
-	cmd := r.source.maker.RPush(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.RPush(ctx, a1, a2...))
 }
-
-// RPushX records the command.
 func (r *Recorder) RPushX(ctx context.Context, a1 string, a2 ...any) *redis.IntCmd {
-	cmd := r.source.maker.RPushX(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.RPushX(ctx, a1, a2...))
 }
-
-// RandomKey records the command.
 func (r *Recorder) RandomKey(ctx context.Context) *redis.StringCmd {
-	cmd := r.source.maker.RandomKey(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.RandomKey(ctx))
 }
-
-// ReadOnly records the command.
 func (r *Recorder) ReadOnly(ctx context.Context) *redis.StatusCmd {
-	cmd := r.source.maker.ReadOnly(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ReadOnly(ctx))
 }
-
-// ReadWrite records the command.
 func (r *Recorder) ReadWrite(ctx context.Context) *redis.StatusCmd {
-	cmd := r.source.maker.ReadWrite(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ReadWrite(ctx))
 }
-
-// Rename records the command.
 func (r *Recorder) Rename(ctx context.Context, a1 string, a2 string) *redis.StatusCmd {
-	cmd := r.source.maker.Rename(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.Rename(ctx, a1, a2))
 }
-
-// RenameNX records the command.
 func (r *Recorder) RenameNX(ctx context.Context, a1 string, a2 string) *redis.BoolCmd {
-	cmd := r.source.maker.RenameNX(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.RenameNX(ctx, a1, a2))
 }
-
-// ReplicaOf records the command.
 func (r *Recorder) ReplicaOf(ctx context.Context, a1 string, a2 string) *redis.StatusCmd {
-	cmd := r.source.maker.ReplicaOf(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ReplicaOf(ctx, a1, a2))
 }
-
-// Restore records the command.
 func (r *Recorder) Restore(ctx context.Context, a1 string, a2 time.Duration, a3 string) *redis.StatusCmd {
-	cmd := r.source.maker.Restore(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.Restore(ctx, a1, a2, a3))
 }
-
-// RestoreReplace records the command.
 func (r *Recorder) RestoreReplace(ctx context.Context, a1 string, a2 time.Duration, a3 string) *redis.StatusCmd {
-	cmd := r.source.maker.RestoreReplace(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.RestoreReplace(ctx, a1, a2, a3))
 }
-
-// SAdd records the command.
 func (r *Recorder) SAdd(ctx context.Context, a1 string, a2 ...any) *redis.IntCmd {
-	cmd := r.source.maker.SAdd(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SAdd(ctx, a1, a2...))
 }
-
-// SCard records the command.
 func (r *Recorder) SCard(ctx context.Context, a1 string) *redis.IntCmd {
-	cmd := r.source.maker.SCard(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SCard(ctx, a1))
 }
-
-// SDiff records the command.
 func (r *Recorder) SDiff(ctx context.Context, a1 ...string) *redis.StringSliceCmd {
-	cmd := r.source.maker.SDiff(ctx, a1...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SDiff(ctx, a1...))
 }
-
-// SDiffCard records the command.
 func (r *Recorder) SDiffCard(ctx context.Context, a1 *redis.SDiffCardOptions, a2 ...string) *redis.IntCmd {
-	cmd := r.source.maker.SDiffCard(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SDiffCard(ctx, a1, a2...))
 }
-
-// SDiffStore records the command.
 func (r *Recorder) SDiffStore(ctx context.Context, a1 string, a2 ...string) *redis.IntCmd {
-	cmd := r.source.maker.SDiffStore(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SDiffStore(ctx, a1, a2...))
 }
-
-// SInter records the command.
 func (r *Recorder) SInter(ctx context.Context, a1 ...string) *redis.StringSliceCmd {
-	cmd := r.source.maker.SInter(ctx, a1...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SInter(ctx, a1...))
 }
-
-// SInterCard records the command.
 func (r *Recorder) SInterCard(ctx context.Context, a1 int64, a2 ...string) *redis.IntCmd {
-	cmd := r.source.maker.SInterCard(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SInterCard(ctx, a1, a2...))
 }
-
-// SInterStore records the command.
 func (r *Recorder) SInterStore(ctx context.Context, a1 string, a2 ...string) *redis.IntCmd {
-	cmd := r.source.maker.SInterStore(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SInterStore(ctx, a1, a2...))
 }
-
-// SIsMember records the command.
 func (r *Recorder) SIsMember(ctx context.Context, a1 string, a2 any) *redis.BoolCmd {
-	cmd := r.source.maker.SIsMember(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SIsMember(ctx, a1, a2))
 }
-
-// SMIsMember records the command.
 func (r *Recorder) SMIsMember(ctx context.Context, a1 string, a2 ...any) *redis.BoolSliceCmd {
-	cmd := r.source.maker.SMIsMember(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SMIsMember(ctx, a1, a2...))
 }
-
-// SMembers records the command.
 func (r *Recorder) SMembers(ctx context.Context, a1 string) *redis.StringSliceCmd {
-	cmd := r.source.maker.SMembers(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SMembers(ctx, a1))
 }
-
-// SMembersMap records the command.
 func (r *Recorder) SMembersMap(ctx context.Context, a1 string) *redis.StringStructMapCmd {
-	cmd := r.source.maker.SMembersMap(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SMembersMap(ctx, a1))
 }
-
-// SMove records the command.
 func (r *Recorder) SMove(ctx context.Context, a1 string, a2 string, a3 any) *redis.BoolCmd {
-	cmd := r.source.maker.SMove(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SMove(ctx, a1, a2, a3))
 }
-
-// SPop records the command.
 func (r *Recorder) SPop(ctx context.Context, a1 string) *redis.StringCmd {
-	cmd := r.source.maker.SPop(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SPop(ctx, a1))
 }
-
-// SPopN records the command.
 func (r *Recorder) SPopN(ctx context.Context, a1 string, a2 int64) *redis.StringSliceCmd {
-	cmd := r.source.maker.SPopN(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SPopN(ctx, a1, a2))
 }
-
-// SPublish records the command.
 func (r *Recorder) SPublish(ctx context.Context, a1 string, a2 any) *redis.IntCmd {
-	cmd := r.source.maker.SPublish(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SPublish(ctx, a1, a2))
 }
-
-// SRandMember records the command.
 func (r *Recorder) SRandMember(ctx context.Context, a1 string) *redis.StringCmd {
-	cmd := r.source.maker.SRandMember(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SRandMember(ctx, a1))
 }
-
-// SRandMemberN records the command.
 func (r *Recorder) SRandMemberN(ctx context.Context, a1 string, a2 int64) *redis.StringSliceCmd {
-	cmd := r.source.maker.SRandMemberN(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SRandMemberN(ctx, a1, a2))
 }
-
-// SRem records the command.
 func (r *Recorder) SRem(ctx context.Context, a1 string, a2 ...any) *redis.IntCmd {
-	cmd := r.source.maker.SRem(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SRem(ctx, a1, a2...))
 }
-
-// SScan records the command.
 func (r *Recorder) SScan(ctx context.Context, a1 string, a2 uint64, a3 string, a4 int64) *redis.ScanCmd {
-	cmd := r.source.maker.SScan(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SScan(ctx, a1, a2, a3, a4))
 }
-
-// SUnion records the command.
 func (r *Recorder) SUnion(ctx context.Context, a1 ...string) *redis.StringSliceCmd {
-	cmd := r.source.maker.SUnion(ctx, a1...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SUnion(ctx, a1...))
 }
-
-// SUnionCard records the command.
 func (r *Recorder) SUnionCard(ctx context.Context, a1 *redis.SUnionCardOptions, a2 ...string) *redis.IntCmd {
-	cmd := r.source.maker.SUnionCard(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SUnionCard(ctx, a1, a2...))
 }
-
-// SUnionStore records the command.
 func (r *Recorder) SUnionStore(ctx context.Context, a1 string, a2 ...string) *redis.IntCmd {
-	cmd := r.source.maker.SUnionStore(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SUnionStore(ctx, a1, a2...))
 }
-
-// Save records the command.
 func (r *Recorder) Save(ctx context.Context) *redis.StatusCmd {
-	cmd := r.source.maker.Save(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.Save(ctx))
 }
-
-// Scan records the command.
 func (r *Recorder) Scan(ctx context.Context, a1 uint64, a2 string, a3 int64) *redis.ScanCmd {
-	cmd := r.source.maker.Scan(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.Scan(ctx, a1, a2, a3))
 }
-
-// ScanType records the command.
 func (r *Recorder) ScanType(ctx context.Context, a1 uint64, a2 string, a3 int64, a4 string) *redis.ScanCmd {
-	cmd := r.source.maker.ScanType(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ScanType(ctx, a1, a2, a3, a4))
 }
-
-// ScriptExists records the command.
 func (r *Recorder) ScriptExists(ctx context.Context, a1 ...string) *redis.BoolSliceCmd {
-	cmd := r.source.maker.ScriptExists(ctx, a1...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ScriptExists(ctx, a1...))
 }
-
-// ScriptFlush records the command.
 func (r *Recorder) ScriptFlush(ctx context.Context) *redis.StatusCmd {
-	cmd := r.source.maker.ScriptFlush(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ScriptFlush(ctx))
 }
-
-// ScriptKill records the command.
 func (r *Recorder) ScriptKill(ctx context.Context) *redis.StatusCmd {
-	cmd := r.source.maker.ScriptKill(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ScriptKill(ctx))
 }
-
-// ScriptLoad records the command.
 func (r *Recorder) ScriptLoad(ctx context.Context, a1 string) *redis.StringCmd {
-	cmd := r.source.maker.ScriptLoad(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ScriptLoad(ctx, a1))
 }
-
-// Select records the command.
 func (r *Recorder) Select(ctx context.Context, a1 int) *redis.StatusCmd {
-	cmd := r.source.maker.Select(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.Select(ctx, a1))
 }
-
-// Set records the command.
 func (r *Recorder) Set(ctx context.Context, a1 string, a2 any, a3 time.Duration) *redis.StatusCmd {
-	cmd := r.source.maker.Set(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.Set(ctx, a1, a2, a3))
 }
-
-// SetArgs records the command.
 func (r *Recorder) SetArgs(ctx context.Context, a1 string, a2 any, a3 redis.SetArgs) *redis.StatusCmd {
-	cmd := r.source.maker.SetArgs(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SetArgs(ctx, a1, a2, a3))
 }
-
-// SetBit records the command.
 func (r *Recorder) SetBit(ctx context.Context, a1 string, a2 int64, a3 int) *redis.IntCmd {
-	cmd := r.source.maker.SetBit(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SetBit(ctx, a1, a2, a3))
 }
-
-// SetEx records the command.
 func (r *Recorder) SetEx(ctx context.Context, a1 string, a2 any, a3 time.Duration) *redis.StatusCmd {
-	cmd := r.source.maker.SetEx(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SetEx(ctx, a1, a2, a3))
 }
-
-// SetFromBuffer records the command.
 func (r *Recorder) SetFromBuffer(ctx context.Context, a1 string, a2 []uint8) *redis.StatusCmd {
-	cmd := r.source.maker.SetFromBuffer(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SetFromBuffer(ctx, a1, a2))
 }
-
-// SetIFDEQ records the command.
 func (r *Recorder) SetIFDEQ(ctx context.Context, a1 string, a2 any, a3 uint64, a4 time.Duration) *redis.StatusCmd {
-	cmd := r.source.maker.SetIFDEQ(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SetIFDEQ(ctx, a1, a2, a3, a4))
 }
-
-// SetIFDEQGet records the command.
 func (r *Recorder) SetIFDEQGet(ctx context.Context, a1 string, a2 any, a3 uint64, a4 time.Duration) *redis.StringCmd {
-	cmd := r.source.maker.SetIFDEQGet(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SetIFDEQGet(ctx, a1, a2, a3, a4))
 }
-
-// SetIFDNE records the command.
 func (r *Recorder) SetIFDNE(ctx context.Context, a1 string, a2 any, a3 uint64, a4 time.Duration) *redis.StatusCmd {
-	cmd := r.source.maker.SetIFDNE(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SetIFDNE(ctx, a1, a2, a3, a4))
 }
-
-// SetIFDNEGet records the command.
 func (r *Recorder) SetIFDNEGet(ctx context.Context, a1 string, a2 any, a3 uint64, a4 time.Duration) *redis.StringCmd {
-	cmd := r.source.maker.SetIFDNEGet(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SetIFDNEGet(ctx, a1, a2, a3, a4))
 }
-
-// SetIFEQ records the command.
 func (r *Recorder) SetIFEQ(ctx context.Context, a1 string, a2 any, a3 any, a4 time.Duration) *redis.StatusCmd {
-	cmd := r.source.maker.SetIFEQ(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SetIFEQ(ctx, a1, a2, a3, a4))
 }
-
-// SetIFEQGet records the command.
 func (r *Recorder) SetIFEQGet(ctx context.Context, a1 string, a2 any, a3 any, a4 time.Duration) *redis.StringCmd {
-	cmd := r.source.maker.SetIFEQGet(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SetIFEQGet(ctx, a1, a2, a3, a4))
 }
-
-// SetIFNE records the command.
 func (r *Recorder) SetIFNE(ctx context.Context, a1 string, a2 any, a3 any, a4 time.Duration) *redis.StatusCmd {
-	cmd := r.source.maker.SetIFNE(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SetIFNE(ctx, a1, a2, a3, a4))
 }
-
-// SetIFNEGet records the command.
 func (r *Recorder) SetIFNEGet(ctx context.Context, a1 string, a2 any, a3 any, a4 time.Duration) *redis.StringCmd {
-	cmd := r.source.maker.SetIFNEGet(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SetIFNEGet(ctx, a1, a2, a3, a4))
 }
-
-// SetNX records the command.
 func (r *Recorder) SetNX(ctx context.Context, a1 string, a2 any, a3 time.Duration) *redis.BoolCmd {
-	cmd := r.source.maker.SetNX(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SetNX(ctx, a1, a2, a3))
 }
-
-// SetRange records the command.
 func (r *Recorder) SetRange(ctx context.Context, a1 string, a2 int64, a3 string) *redis.IntCmd {
-	cmd := r.source.maker.SetRange(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SetRange(ctx, a1, a2, a3))
 }
-
-// SetXX records the command.
 func (r *Recorder) SetXX(ctx context.Context, a1 string, a2 any, a3 time.Duration) *redis.BoolCmd {
-	cmd := r.source.maker.SetXX(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SetXX(ctx, a1, a2, a3))
 }
-
-// Shutdown records the command.
 func (r *Recorder) Shutdown(ctx context.Context) *redis.StatusCmd {
-	cmd := r.source.maker.Shutdown(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.Shutdown(ctx))
 }
-
-// ShutdownNoSave records the command.
 func (r *Recorder) ShutdownNoSave(ctx context.Context) *redis.StatusCmd {
-	cmd := r.source.maker.ShutdownNoSave(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ShutdownNoSave(ctx))
 }
-
-// ShutdownSave records the command.
 func (r *Recorder) ShutdownSave(ctx context.Context) *redis.StatusCmd {
-	cmd := r.source.maker.ShutdownSave(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ShutdownSave(ctx))
 }
-
-// SlaveOf records the command.
 func (r *Recorder) SlaveOf(ctx context.Context, a1 string, a2 string) *redis.StatusCmd {
-	cmd := r.source.maker.SlaveOf(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SlaveOf(ctx, a1, a2))
 }
-
-// SlowLogGet records the command.
 func (r *Recorder) SlowLogGet(ctx context.Context, a1 int64) *redis.SlowLogCmd {
-	cmd := r.source.maker.SlowLogGet(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SlowLogGet(ctx, a1))
 }
-
-// SlowLogLen records the command.
 func (r *Recorder) SlowLogLen(ctx context.Context) *redis.IntCmd {
-	cmd := r.source.maker.SlowLogLen(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SlowLogLen(ctx))
 }
-
-// SlowLogReset records the command.
 func (r *Recorder) SlowLogReset(ctx context.Context) *redis.StatusCmd {
-	cmd := r.source.maker.SlowLogReset(ctx)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SlowLogReset(ctx))
 }
-
-// Sort records the command.
 func (r *Recorder) Sort(ctx context.Context, a1 string, a2 *redis.Sort) *redis.StringSliceCmd {
-	cmd := r.source.maker.Sort(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.Sort(ctx, a1, a2))
 }
-
-// SortInterfaces records the command.
 func (r *Recorder) SortInterfaces(ctx context.Context, a1 string, a2 *redis.Sort) *redis.SliceCmd {
-	cmd := r.source.maker.SortInterfaces(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SortInterfaces(ctx, a1, a2))
 }
-
-// SortRO records the command.
 func (r *Recorder) SortRO(ctx context.Context, a1 string, a2 *redis.Sort) *redis.StringSliceCmd {
-	cmd := r.source.maker.SortRO(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SortRO(ctx, a1, a2))
 }
-
-// SortStore records the command.
 func (r *Recorder) SortStore(ctx context.Context, a1 string, a2 string, a3 *redis.Sort) *redis.IntCmd {
-	cmd := r.source.maker.SortStore(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SortStore(ctx, a1, a2, a3))
 }
-
-// StrLen records the command.
 func (r *Recorder) StrLen(ctx context.Context, a1 string) *redis.IntCmd {
-	cmd := r.source.maker.StrLen(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.StrLen(ctx, a1))
 }
-
-// SwapDB records the command.
 func (r *Recorder) SwapDB(ctx context.Context, a1 int, a2 int) *redis.StatusCmd {
-	cmd := r.source.maker.SwapDB(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.SwapDB(ctx, a1, a2))
 }
-
-// TDigestAdd records the command.
 func (r *Recorder) TDigestAdd(ctx context.Context, a1 string, a2 ...float64) *redis.StatusCmd {
-	cmd := r.source.maker.TDigestAdd(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TDigestAdd(ctx, a1, a2...))
 }
-
-// TDigestByRank records the command.
 func (r *Recorder) TDigestByRank(ctx context.Context, a1 string, a2 ...uint64) *redis.FloatSliceCmd {
-	cmd := r.source.maker.TDigestByRank(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TDigestByRank(ctx, a1, a2...))
 }
-
-// TDigestByRevRank records the command.
 func (r *Recorder) TDigestByRevRank(ctx context.Context, a1 string, a2 ...uint64) *redis.FloatSliceCmd {
-	cmd := r.source.maker.TDigestByRevRank(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TDigestByRevRank(ctx, a1, a2...))
 }
-
-// TDigestCDF records the command.
 func (r *Recorder) TDigestCDF(ctx context.Context, a1 string, a2 ...float64) *redis.FloatSliceCmd {
-	cmd := r.source.maker.TDigestCDF(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TDigestCDF(ctx, a1, a2...))
 }
-
-// TDigestCreate records the command.
 func (r *Recorder) TDigestCreate(ctx context.Context, a1 string) *redis.StatusCmd {
-	cmd := r.source.maker.TDigestCreate(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TDigestCreate(ctx, a1))
 }
-
-// TDigestCreateWithCompression records the command.
 func (r *Recorder) TDigestCreateWithCompression(ctx context.Context, a1 string, a2 int64) *redis.StatusCmd {
-	cmd := r.source.maker.TDigestCreateWithCompression(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TDigestCreateWithCompression(ctx, a1, a2))
 }
-
-// TDigestInfo records the command.
 func (r *Recorder) TDigestInfo(ctx context.Context, a1 string) *redis.TDigestInfoCmd {
-	cmd := r.source.maker.TDigestInfo(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TDigestInfo(ctx, a1))
 }
-
-// TDigestMax records the command.
 func (r *Recorder) TDigestMax(ctx context.Context, a1 string) *redis.FloatCmd {
-	cmd := r.source.maker.TDigestMax(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TDigestMax(ctx, a1))
 }
-
-// TDigestMerge records the command.
 func (r *Recorder) TDigestMerge(ctx context.Context, a1 string, a2 *redis.TDigestMergeOptions, a3 ...string) *redis.StatusCmd {
-	cmd := r.source.maker.TDigestMerge(ctx, a1, a2, a3...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TDigestMerge(ctx, a1, a2, a3...))
 }
-
-// TDigestMin records the command.
 func (r *Recorder) TDigestMin(ctx context.Context, a1 string) *redis.FloatCmd {
-	cmd := r.source.maker.TDigestMin(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TDigestMin(ctx, a1))
 }
-
-// TDigestQuantile records the command.
 func (r *Recorder) TDigestQuantile(ctx context.Context, a1 string, a2 ...float64) *redis.FloatSliceCmd {
-	cmd := r.source.maker.TDigestQuantile(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TDigestQuantile(ctx, a1, a2...))
 }
-
-// TDigestRank records the command.
 func (r *Recorder) TDigestRank(ctx context.Context, a1 string, a2 ...float64) *redis.IntSliceCmd {
-	cmd := r.source.maker.TDigestRank(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TDigestRank(ctx, a1, a2...))
 }
-
-// TDigestReset records the command.
 func (r *Recorder) TDigestReset(ctx context.Context, a1 string) *redis.StatusCmd {
-	cmd := r.source.maker.TDigestReset(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TDigestReset(ctx, a1))
 }
-
-// TDigestRevRank records the command.
 func (r *Recorder) TDigestRevRank(ctx context.Context, a1 string, a2 ...float64) *redis.IntSliceCmd {
-	cmd := r.source.maker.TDigestRevRank(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TDigestRevRank(ctx, a1, a2...))
 }
-
-// TDigestTrimmedMean records the command.
 func (r *Recorder) TDigestTrimmedMean(ctx context.Context, a1 string, a2 float64, a3 float64) *redis.FloatCmd {
-	cmd := r.source.maker.TDigestTrimmedMean(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TDigestTrimmedMean(ctx, a1, a2, a3))
 }
-
-// TSAdd records the command.
 func (r *Recorder) TSAdd(ctx context.Context, a1 string, a2 any, a3 float64) *redis.IntCmd {
-	cmd := r.source.maker.TSAdd(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TSAdd(ctx, a1, a2, a3))
 }
-
-// TSAddWithArgs records the command.
 func (r *Recorder) TSAddWithArgs(ctx context.Context, a1 string, a2 any, a3 float64, a4 *redis.TSOptions) *redis.IntCmd {
-	cmd := r.source.maker.TSAddWithArgs(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TSAddWithArgs(ctx, a1, a2, a3, a4))
 }
-
-// TSAlter records the command.
 func (r *Recorder) TSAlter(ctx context.Context, a1 string, a2 *redis.TSAlterOptions) *redis.StatusCmd {
-	cmd := r.source.maker.TSAlter(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TSAlter(ctx, a1, a2))
 }
-
-// TSCreate records the command.
 func (r *Recorder) TSCreate(ctx context.Context, a1 string) *redis.StatusCmd {
-	cmd := r.source.maker.TSCreate(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TSCreate(ctx, a1))
 }
-
-// TSCreateRule records the command.
 func (r *Recorder) TSCreateRule(ctx context.Context, a1 string, a2 string, a3 redis.Aggregator, a4 int) *redis.StatusCmd {
-	cmd := r.source.maker.TSCreateRule(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TSCreateRule(ctx, a1, a2, a3, a4))
 }
-
-// TSCreateRuleWithArgs records the command.
 func (r *Recorder) TSCreateRuleWithArgs(ctx context.Context, a1 string, a2 string, a3 redis.Aggregator, a4 int, a5 *redis.TSCreateRuleOptions) *redis.StatusCmd {
-	cmd := r.source.maker.TSCreateRuleWithArgs(ctx, a1, a2, a3, a4, a5)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TSCreateRuleWithArgs(ctx, a1, a2, a3, a4, a5))
 }
-
-// TSCreateWithArgs records the command.
 func (r *Recorder) TSCreateWithArgs(ctx context.Context, a1 string, a2 *redis.TSOptions) *redis.StatusCmd {
-	cmd := r.source.maker.TSCreateWithArgs(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TSCreateWithArgs(ctx, a1, a2))
 }
-
-// TSDecrBy records the command.
 func (r *Recorder) TSDecrBy(ctx context.Context, a1 string, a2 float64) *redis.IntCmd {
-	cmd := r.source.maker.TSDecrBy(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TSDecrBy(ctx, a1, a2))
 }
-
-// TSDecrByWithArgs records the command.
 func (r *Recorder) TSDecrByWithArgs(ctx context.Context, a1 string, a2 float64, a3 *redis.TSIncrDecrOptions) *redis.IntCmd {
-	cmd := r.source.maker.TSDecrByWithArgs(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TSDecrByWithArgs(ctx, a1, a2, a3))
 }
-
-// TSDel records the command.
 func (r *Recorder) TSDel(ctx context.Context, a1 string, a2 int, a3 int) *redis.IntCmd {
-	cmd := r.source.maker.TSDel(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TSDel(ctx, a1, a2, a3))
 }
-
-// TSDeleteRule records the command.
 func (r *Recorder) TSDeleteRule(ctx context.Context, a1 string, a2 string) *redis.StatusCmd {
-	cmd := r.source.maker.TSDeleteRule(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TSDeleteRule(ctx, a1, a2))
 }
-
-// TSGet records the command.
 func (r *Recorder) TSGet(ctx context.Context, a1 string) *redis.TSTimestampValueCmd {
-	cmd := r.source.maker.TSGet(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TSGet(ctx, a1))
 }
-
-// TSGetWithArgs records the command.
 func (r *Recorder) TSGetWithArgs(ctx context.Context, a1 string, a2 *redis.TSGetOptions) *redis.TSTimestampValueCmd {
-	cmd := r.source.maker.TSGetWithArgs(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TSGetWithArgs(ctx, a1, a2))
 }
-
-// TSIncrBy records the command.
 func (r *Recorder) TSIncrBy(ctx context.Context, a1 string, a2 float64) *redis.IntCmd {
-	cmd := r.source.maker.TSIncrBy(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TSIncrBy(ctx, a1, a2))
 }
-
-// TSIncrByWithArgs records the command.
 func (r *Recorder) TSIncrByWithArgs(ctx context.Context, a1 string, a2 float64, a3 *redis.TSIncrDecrOptions) *redis.IntCmd {
-	cmd := r.source.maker.TSIncrByWithArgs(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TSIncrByWithArgs(ctx, a1, a2, a3))
 }
-
-// TSInfo records the command.
 func (r *Recorder) TSInfo(ctx context.Context, a1 string) *redis.MapStringInterfaceCmd {
-	cmd := r.source.maker.TSInfo(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TSInfo(ctx, a1))
 }
-
-// TSInfoWithArgs records the command.
 func (r *Recorder) TSInfoWithArgs(ctx context.Context, a1 string, a2 *redis.TSInfoOptions) *redis.MapStringInterfaceCmd {
-	cmd := r.source.maker.TSInfoWithArgs(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TSInfoWithArgs(ctx, a1, a2))
 }
-
-// TSMAdd records the command.
 func (r *Recorder) TSMAdd(ctx context.Context, a1 [][]any) *redis.IntSliceCmd {
-	cmd := r.source.maker.TSMAdd(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TSMAdd(ctx, a1))
 }
-
-// TSMGet records the command.
 func (r *Recorder) TSMGet(ctx context.Context, a1 []string) *redis.MapStringSliceInterfaceCmd {
-	cmd := r.source.maker.TSMGet(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TSMGet(ctx, a1))
 }
-
-// TSMGetWithArgs records the command.
 func (r *Recorder) TSMGetWithArgs(ctx context.Context, a1 []string, a2 *redis.TSMGetOptions) *redis.MapStringSliceInterfaceCmd {
-	cmd := r.source.maker.TSMGetWithArgs(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TSMGetWithArgs(ctx, a1, a2))
 }
-
-// TSMRange records the command.
 func (r *Recorder) TSMRange(ctx context.Context, a1 int, a2 int, a3 []string) *redis.MapStringSliceInterfaceCmd {
-	cmd := r.source.maker.TSMRange(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TSMRange(ctx, a1, a2, a3))
 }
-
-// TSMRangeWithArgs records the command.
 func (r *Recorder) TSMRangeWithArgs(ctx context.Context, a1 int, a2 int, a3 []string, a4 *redis.TSMRangeOptions) *redis.MapStringSliceInterfaceCmd {
-	cmd := r.source.maker.TSMRangeWithArgs(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TSMRangeWithArgs(ctx, a1, a2, a3, a4))
 }
-
-// TSMRevRange records the command.
 func (r *Recorder) TSMRevRange(ctx context.Context, a1 int, a2 int, a3 []string) *redis.MapStringSliceInterfaceCmd {
-	cmd := r.source.maker.TSMRevRange(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TSMRevRange(ctx, a1, a2, a3))
 }
-
-// TSMRevRangeWithArgs records the command.
 func (r *Recorder) TSMRevRangeWithArgs(ctx context.Context, a1 int, a2 int, a3 []string, a4 *redis.TSMRevRangeOptions) *redis.MapStringSliceInterfaceCmd {
-	cmd := r.source.maker.TSMRevRangeWithArgs(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TSMRevRangeWithArgs(ctx, a1, a2, a3, a4))
 }
-
-// TSNRange records the command.
 func (r *Recorder) TSNRange(ctx context.Context, a1 []string, a2 any, a3 any) *redis.TSNRangePivotRowSliceCmd {
-	cmd := r.source.maker.TSNRange(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TSNRange(ctx, a1, a2, a3))
 }
-
-// TSNRangeWithArgs records the command.
 func (r *Recorder) TSNRangeWithArgs(ctx context.Context, a1 []string, a2 any, a3 any, a4 *redis.TSNRangeOptions) *redis.TSNRangePivotRowSliceCmd {
-	cmd := r.source.maker.TSNRangeWithArgs(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TSNRangeWithArgs(ctx, a1, a2, a3, a4))
 }
-
-// TSNRevRange records the command.
 func (r *Recorder) TSNRevRange(ctx context.Context, a1 []string, a2 any, a3 any) *redis.TSNRangePivotRowSliceCmd {
-	cmd := r.source.maker.TSNRevRange(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TSNRevRange(ctx, a1, a2, a3))
 }
-
-// TSNRevRangeWithArgs records the command.
 func (r *Recorder) TSNRevRangeWithArgs(ctx context.Context, a1 []string, a2 any, a3 any, a4 *redis.TSNRevRangeOptions) *redis.TSNRangePivotRowSliceCmd {
-	cmd := r.source.maker.TSNRevRangeWithArgs(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TSNRevRangeWithArgs(ctx, a1, a2, a3, a4))
 }
-
-// TSQueryIndex records the command.
 func (r *Recorder) TSQueryIndex(ctx context.Context, a1 []string) *redis.StringSliceCmd {
-	cmd := r.source.maker.TSQueryIndex(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TSQueryIndex(ctx, a1))
 }
-
-// TSQueryLabelValues records the command.
 func (r *Recorder) TSQueryLabelValues(ctx context.Context, a1 string, a2 []string) *redis.StringSliceCmd {
-	cmd := r.source.maker.TSQueryLabelValues(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TSQueryLabelValues(ctx, a1, a2))
 }
-
-// TSQueryLabels records the command.
 func (r *Recorder) TSQueryLabels(ctx context.Context, a1 []string) *redis.StringSliceCmd {
-	cmd := r.source.maker.TSQueryLabels(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TSQueryLabels(ctx, a1))
 }
-
-// TSRange records the command.
 func (r *Recorder) TSRange(ctx context.Context, a1 string, a2 int, a3 int) *redis.TSTimestampValueSliceCmd {
-	cmd := r.source.maker.TSRange(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TSRange(ctx, a1, a2, a3))
 }
-
-// TSRangeWithArgs records the command.
 func (r *Recorder) TSRangeWithArgs(ctx context.Context, a1 string, a2 int, a3 int, a4 *redis.TSRangeOptions) *redis.TSTimestampValueSliceCmd {
-	cmd := r.source.maker.TSRangeWithArgs(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TSRangeWithArgs(ctx, a1, a2, a3, a4))
 }
-
-// TSRead records the command.
 func (r *Recorder) TSRead(ctx context.Context, a1 string, a2 any) *redis.TSTimestampValueSliceCmd {
-	cmd := r.source.maker.TSRead(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TSRead(ctx, a1, a2))
 }
-
-// TSReadWithArgs records the command.
 func (r *Recorder) TSReadWithArgs(ctx context.Context, a1 string, a2 any, a3 *redis.TSReadOptions) *redis.TSTimestampValueSliceCmd {
-	cmd := r.source.maker.TSReadWithArgs(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TSReadWithArgs(ctx, a1, a2, a3))
 }
-
-// TSRevRange records the command.
 func (r *Recorder) TSRevRange(ctx context.Context, a1 string, a2 int, a3 int) *redis.TSTimestampValueSliceCmd {
-	cmd := r.source.maker.TSRevRange(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TSRevRange(ctx, a1, a2, a3))
 }
-
-// TSRevRangeWithArgs records the command.
 func (r *Recorder) TSRevRangeWithArgs(ctx context.Context, a1 string, a2 int, a3 int, a4 *redis.TSRevRangeOptions) *redis.TSTimestampValueSliceCmd {
-	cmd := r.source.maker.TSRevRangeWithArgs(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TSRevRangeWithArgs(ctx, a1, a2, a3, a4))
 }
-
-// TTL records the command.
 func (r *Recorder) TTL(ctx context.Context, a1 string) *redis.DurationCmd {
-	cmd := r.source.maker.TTL(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TTL(ctx, a1))
 }
-
-// Time records the command.
-func (r *Recorder) Time(ctx context.Context) *redis.TimeCmd {
-	cmd := r.source.maker.Time(ctx)
-	r.made(cmd)
-	return cmd
-}
-
-// TopKAdd records the command.
+func (r *Recorder) Time(ctx context.Context) *redis.TimeCmd { return made(r, r.source.maker.Time(ctx)) }
 func (r *Recorder) TopKAdd(ctx context.Context, a1 string, a2 ...any) *redis.StringSliceCmd {
-	cmd := r.source.maker.TopKAdd(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TopKAdd(ctx, a1, a2...))
 }
-
-// TopKCount records the command.
 func (r *Recorder) TopKCount(ctx context.Context, a1 string, a2 ...any) *redis.IntSliceCmd {
-	cmd := r.source.maker.TopKCount(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TopKCount(ctx, a1, a2...))
 }
-
-// TopKIncrBy records the command.
 func (r *Recorder) TopKIncrBy(ctx context.Context, a1 string, a2 ...any) *redis.StringSliceCmd {
-	cmd := r.source.maker.TopKIncrBy(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TopKIncrBy(ctx, a1, a2...))
 }
-
-// TopKInfo records the command.
 func (r *Recorder) TopKInfo(ctx context.Context, a1 string) *redis.TopKInfoCmd {
-	cmd := r.source.maker.TopKInfo(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TopKInfo(ctx, a1))
 }
-
-// TopKList records the command.
 func (r *Recorder) TopKList(ctx context.Context, a1 string) *redis.StringSliceCmd {
-	cmd := r.source.maker.TopKList(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TopKList(ctx, a1))
 }
-
-// TopKListWithCount records the command.
 func (r *Recorder) TopKListWithCount(ctx context.Context, a1 string) *redis.MapStringIntCmd {
-	cmd := r.source.maker.TopKListWithCount(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TopKListWithCount(ctx, a1))
 }
-
-// TopKQuery records the command.
 func (r *Recorder) TopKQuery(ctx context.Context, a1 string, a2 ...any) *redis.BoolSliceCmd {
-	cmd := r.source.maker.TopKQuery(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TopKQuery(ctx, a1, a2...))
 }
-
-// TopKReserve records the command.
 func (r *Recorder) TopKReserve(ctx context.Context, a1 string, a2 int64) *redis.StatusCmd {
-	cmd := r.source.maker.TopKReserve(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TopKReserve(ctx, a1, a2))
 }
-
-// TopKReserveWithOptions records the command.
 func (r *Recorder) TopKReserveWithOptions(ctx context.Context, a1 string, a2 int64, a3 int64, a4 int64, a5 float64) *redis.StatusCmd {
-	cmd := r.source.maker.TopKReserveWithOptions(ctx, a1, a2, a3, a4, a5)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.TopKReserveWithOptions(ctx, a1, a2, a3, a4, a5))
 }
-
-// Touch records the command.
 func (r *Recorder) Touch(ctx context.Context, a1 ...string) *redis.IntCmd {
-	cmd := r.source.maker.Touch(ctx, a1...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.Touch(ctx, a1...))
 }
-
-// Type records the command.
 func (r *Recorder) Type(ctx context.Context, a1 string) *redis.StatusCmd {
-	cmd := r.source.maker.Type(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.Type(ctx, a1))
 }
-
-// Unlink records the command.
 func (r *Recorder) Unlink(ctx context.Context, a1 ...string) *redis.IntCmd {
-	cmd := r.source.maker.Unlink(ctx, a1...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.Unlink(ctx, a1...))
 }
-
-// VAdd records the command.
 func (r *Recorder) VAdd(ctx context.Context, a1 string, a2 string, a3 redis.Vector) *redis.BoolCmd {
-	cmd := r.source.maker.VAdd(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.VAdd(ctx, a1, a2, a3))
 }
-
-// VAddWithArgs records the command.
 func (r *Recorder) VAddWithArgs(ctx context.Context, a1 string, a2 string, a3 redis.Vector, a4 *redis.VAddArgs) *redis.BoolCmd {
-	cmd := r.source.maker.VAddWithArgs(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.VAddWithArgs(ctx, a1, a2, a3, a4))
 }
-
-// VCard records the command.
 func (r *Recorder) VCard(ctx context.Context, a1 string) *redis.IntCmd {
-	cmd := r.source.maker.VCard(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.VCard(ctx, a1))
 }
-
-// VClearAttributes records the command.
 func (r *Recorder) VClearAttributes(ctx context.Context, a1 string, a2 string) *redis.BoolCmd {
-	cmd := r.source.maker.VClearAttributes(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.VClearAttributes(ctx, a1, a2))
 }
-
-// VDim records the command.
 func (r *Recorder) VDim(ctx context.Context, a1 string) *redis.IntCmd {
-	cmd := r.source.maker.VDim(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.VDim(ctx, a1))
 }
-
-// VEmb records the command.
 func (r *Recorder) VEmb(ctx context.Context, a1 string, a2 string, a3 bool) *redis.SliceCmd {
-	cmd := r.source.maker.VEmb(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.VEmb(ctx, a1, a2, a3))
 }
-
-// VGetAttr records the command.
 func (r *Recorder) VGetAttr(ctx context.Context, a1 string, a2 string) *redis.StringCmd {
-	cmd := r.source.maker.VGetAttr(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.VGetAttr(ctx, a1, a2))
 }
-
-// VInfo records the command.
 func (r *Recorder) VInfo(ctx context.Context, a1 string) *redis.MapStringInterfaceCmd {
-	cmd := r.source.maker.VInfo(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.VInfo(ctx, a1))
 }
-
-// VIsMember records the command.
 func (r *Recorder) VIsMember(ctx context.Context, a1 string, a2 string) *redis.BoolCmd {
-	cmd := r.source.maker.VIsMember(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.VIsMember(ctx, a1, a2))
 }
-
-// VLinks records the command.
 func (r *Recorder) VLinks(ctx context.Context, a1 string, a2 string) *redis.StringSliceSliceCmd {
-	cmd := r.source.maker.VLinks(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.VLinks(ctx, a1, a2))
 }
-
-// VLinksWithScores records the command.
 func (r *Recorder) VLinksWithScores(ctx context.Context, a1 string, a2 string) *redis.VectorScoreSliceSliceCmd {
-	cmd := r.source.maker.VLinksWithScores(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.VLinksWithScores(ctx, a1, a2))
 }
-
-// VRandMember records the command.
 func (r *Recorder) VRandMember(ctx context.Context, a1 string) *redis.StringCmd {
-	cmd := r.source.maker.VRandMember(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.VRandMember(ctx, a1))
 }
-
-// VRandMemberCount records the command.
 func (r *Recorder) VRandMemberCount(ctx context.Context, a1 string, a2 int) *redis.StringSliceCmd {
-	cmd := r.source.maker.VRandMemberCount(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.VRandMemberCount(ctx, a1, a2))
 }
-
-// VRange records the command.
 func (r *Recorder) VRange(ctx context.Context, a1 string, a2 string, a3 string, a4 int64) *redis.StringSliceCmd {
-	cmd := r.source.maker.VRange(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.VRange(ctx, a1, a2, a3, a4))
 }
-
-// VRem records the command.
 func (r *Recorder) VRem(ctx context.Context, a1 string, a2 string) *redis.BoolCmd {
-	cmd := r.source.maker.VRem(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.VRem(ctx, a1, a2))
 }
-
-// VSetAttr records the command.
 func (r *Recorder) VSetAttr(ctx context.Context, a1 string, a2 string, a3 any) *redis.BoolCmd {
-	cmd := r.source.maker.VSetAttr(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.VSetAttr(ctx, a1, a2, a3))
 }
-
-// VSim records the command.
 func (r *Recorder) VSim(ctx context.Context, a1 string, a2 redis.Vector) *redis.StringSliceCmd {
-	cmd := r.source.maker.VSim(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.VSim(ctx, a1, a2))
 }
-
-// VSimWithArgs records the command.
 func (r *Recorder) VSimWithArgs(ctx context.Context, a1 string, a2 redis.Vector, a3 *redis.VSimArgs) *redis.StringSliceCmd {
-	cmd := r.source.maker.VSimWithArgs(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.VSimWithArgs(ctx, a1, a2, a3))
 }
-
-// VSimWithArgsWithAttribs records the command.
 func (r *Recorder) VSimWithArgsWithAttribs(ctx context.Context, a1 string, a2 redis.Vector, a3 *redis.VSimArgs) *redis.VectorAttribSliceCmd {
-	cmd := r.source.maker.VSimWithArgsWithAttribs(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.VSimWithArgsWithAttribs(ctx, a1, a2, a3))
 }
-
-// VSimWithArgsWithScores records the command.
 func (r *Recorder) VSimWithArgsWithScores(ctx context.Context, a1 string, a2 redis.Vector, a3 *redis.VSimArgs) *redis.VectorScoreSliceCmd {
-	cmd := r.source.maker.VSimWithArgsWithScores(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.VSimWithArgsWithScores(ctx, a1, a2, a3))
 }
-
-// VSimWithArgsWithScoresWithAttribs records the command.
 func (r *Recorder) VSimWithArgsWithScoresWithAttribs(ctx context.Context, a1 string, a2 redis.Vector, a3 *redis.VSimArgs) *redis.VectorScoreAttribSliceCmd {
-	cmd := r.source.maker.VSimWithArgsWithScoresWithAttribs(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.VSimWithArgsWithScoresWithAttribs(ctx, a1, a2, a3))
 }
-
-// VSimWithScores records the command.
 func (r *Recorder) VSimWithScores(ctx context.Context, a1 string, a2 redis.Vector) *redis.VectorScoreSliceCmd {
-	cmd := r.source.maker.VSimWithScores(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.VSimWithScores(ctx, a1, a2))
 }
-
-// XAck records the command.
 func (r *Recorder) XAck(ctx context.Context, a1 string, a2 string, a3 ...string) *redis.IntCmd {
-	cmd := r.source.maker.XAck(ctx, a1, a2, a3...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XAck(ctx, a1, a2, a3...))
 }
-
-// XAckDel records the command.
 func (r *Recorder) XAckDel(ctx context.Context, a1 string, a2 string, a3 string, a4 ...string) *redis.SliceCmd {
-	cmd := r.source.maker.XAckDel(ctx, a1, a2, a3, a4...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XAckDel(ctx, a1, a2, a3, a4...))
 }
-
-// XAdd records the command.
 func (r *Recorder) XAdd(ctx context.Context, a1 *redis.XAddArgs) *redis.StringCmd {
-	cmd := r.source.maker.XAdd(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XAdd(ctx, a1))
 }
-
-// XAutoClaim records the command.
 func (r *Recorder) XAutoClaim(ctx context.Context, a1 *redis.XAutoClaimArgs) *redis.XAutoClaimCmd {
-	cmd := r.source.maker.XAutoClaim(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XAutoClaim(ctx, a1))
 }
-
-// XAutoClaimJustID records the command.
 func (r *Recorder) XAutoClaimJustID(ctx context.Context, a1 *redis.XAutoClaimArgs) *redis.XAutoClaimJustIDCmd {
-	cmd := r.source.maker.XAutoClaimJustID(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XAutoClaimJustID(ctx, a1))
 }
-
-// XAutoClaimWithDeleted records the command.
 func (r *Recorder) XAutoClaimWithDeleted(ctx context.Context, a1 *redis.XAutoClaimArgs) *redis.XAutoClaimWithDeletedCmd {
-	cmd := r.source.maker.XAutoClaimWithDeleted(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XAutoClaimWithDeleted(ctx, a1))
 }
-
-// XCfgSet records the command.
 func (r *Recorder) XCfgSet(ctx context.Context, a1 *redis.XCfgSetArgs) *redis.StatusCmd {
-	cmd := r.source.maker.XCfgSet(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XCfgSet(ctx, a1))
 }
-
-// XClaim records the command.
 func (r *Recorder) XClaim(ctx context.Context, a1 *redis.XClaimArgs) *redis.XMessageSliceCmd {
-	cmd := r.source.maker.XClaim(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XClaim(ctx, a1))
 }
-
-// XClaimJustID records the command.
 func (r *Recorder) XClaimJustID(ctx context.Context, a1 *redis.XClaimArgs) *redis.StringSliceCmd {
-	cmd := r.source.maker.XClaimJustID(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XClaimJustID(ctx, a1))
 }
-
-// XDel records the command.
 func (r *Recorder) XDel(ctx context.Context, a1 string, a2 ...string) *redis.IntCmd {
-	cmd := r.source.maker.XDel(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XDel(ctx, a1, a2...))
 }
-
-// XDelEx records the command.
 func (r *Recorder) XDelEx(ctx context.Context, a1 string, a2 string, a3 ...string) *redis.SliceCmd {
-	cmd := r.source.maker.XDelEx(ctx, a1, a2, a3...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XDelEx(ctx, a1, a2, a3...))
 }
-
-// XGroupCreate records the command.
 func (r *Recorder) XGroupCreate(ctx context.Context, a1 string, a2 string, a3 string) *redis.StatusCmd {
-	cmd := r.source.maker.XGroupCreate(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XGroupCreate(ctx, a1, a2, a3))
 }
-
-// XGroupCreateConsumer records the command.
 func (r *Recorder) XGroupCreateConsumer(ctx context.Context, a1 string, a2 string, a3 string) *redis.IntCmd {
-	cmd := r.source.maker.XGroupCreateConsumer(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XGroupCreateConsumer(ctx, a1, a2, a3))
 }
-
-// XGroupCreateMkStream records the command.
 func (r *Recorder) XGroupCreateMkStream(ctx context.Context, a1 string, a2 string, a3 string) *redis.StatusCmd {
-	cmd := r.source.maker.XGroupCreateMkStream(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XGroupCreateMkStream(ctx, a1, a2, a3))
 }
-
-// XGroupDelConsumer records the command.
 func (r *Recorder) XGroupDelConsumer(ctx context.Context, a1 string, a2 string, a3 string) *redis.IntCmd {
-	cmd := r.source.maker.XGroupDelConsumer(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XGroupDelConsumer(ctx, a1, a2, a3))
 }
-
-// XGroupDestroy records the command.
 func (r *Recorder) XGroupDestroy(ctx context.Context, a1 string, a2 string) *redis.IntCmd {
-	cmd := r.source.maker.XGroupDestroy(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XGroupDestroy(ctx, a1, a2))
 }
-
-// XGroupSetID records the command.
 func (r *Recorder) XGroupSetID(ctx context.Context, a1 string, a2 string, a3 string) *redis.StatusCmd {
-	cmd := r.source.maker.XGroupSetID(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XGroupSetID(ctx, a1, a2, a3))
 }
-
-// XInfoConsumers records the command.
 func (r *Recorder) XInfoConsumers(ctx context.Context, a1 string, a2 string) *redis.XInfoConsumersCmd {
-	cmd := r.source.maker.XInfoConsumers(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XInfoConsumers(ctx, a1, a2))
 }
-
-// XInfoGroups records the command.
 func (r *Recorder) XInfoGroups(ctx context.Context, a1 string) *redis.XInfoGroupsCmd {
-	cmd := r.source.maker.XInfoGroups(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XInfoGroups(ctx, a1))
 }
-
-// XInfoStream records the command.
 func (r *Recorder) XInfoStream(ctx context.Context, a1 string) *redis.XInfoStreamCmd {
-	cmd := r.source.maker.XInfoStream(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XInfoStream(ctx, a1))
 }
-
-// XInfoStreamFull records the command.
 func (r *Recorder) XInfoStreamFull(ctx context.Context, a1 string, a2 int) *redis.XInfoStreamFullCmd {
-	cmd := r.source.maker.XInfoStreamFull(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XInfoStreamFull(ctx, a1, a2))
 }
-
-// XLen records the command.
 func (r *Recorder) XLen(ctx context.Context, a1 string) *redis.IntCmd {
-	cmd := r.source.maker.XLen(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XLen(ctx, a1))
 }
-
-// XNack records the command.
 func (r *Recorder) XNack(ctx context.Context, a1 *redis.XNackArgs) *redis.IntCmd {
-	cmd := r.source.maker.XNack(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XNack(ctx, a1))
 }
-
-// XPending records the command.
 func (r *Recorder) XPending(ctx context.Context, a1 string, a2 string) *redis.XPendingCmd {
-	cmd := r.source.maker.XPending(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XPending(ctx, a1, a2))
 }
-
-// XPendingExt records the command.
 func (r *Recorder) XPendingExt(ctx context.Context, a1 *redis.XPendingExtArgs) *redis.XPendingExtCmd {
-	cmd := r.source.maker.XPendingExt(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XPendingExt(ctx, a1))
 }
-
-// XRange records the command.
 func (r *Recorder) XRange(ctx context.Context, a1 string, a2 string, a3 string) *redis.XMessageSliceCmd {
-	cmd := r.source.maker.XRange(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XRange(ctx, a1, a2, a3))
 }
-
-// XRangeN records the command.
 func (r *Recorder) XRangeN(ctx context.Context, a1 string, a2 string, a3 string, a4 int64) *redis.XMessageSliceCmd {
-	cmd := r.source.maker.XRangeN(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XRangeN(ctx, a1, a2, a3, a4))
 }
-
-// XRead records the command.
 func (r *Recorder) XRead(ctx context.Context, a1 *redis.XReadArgs) *redis.XStreamSliceCmd {
-	cmd := r.source.maker.XRead(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XRead(ctx, a1))
 }
-
-// XReadGroup records the command.
 func (r *Recorder) XReadGroup(ctx context.Context, a1 *redis.XReadGroupArgs) *redis.XStreamSliceCmd {
-	cmd := r.source.maker.XReadGroup(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XReadGroup(ctx, a1))
 }
-
-// XReadStreams records the command.
 func (r *Recorder) XReadStreams(ctx context.Context, a1 ...string) *redis.XStreamSliceCmd {
-	cmd := r.source.maker.XReadStreams(ctx, a1...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XReadStreams(ctx, a1...))
 }
-
-// XRevRange records the command.
 func (r *Recorder) XRevRange(ctx context.Context, a1 string, a2 string, a3 string) *redis.XMessageSliceCmd {
-	cmd := r.source.maker.XRevRange(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XRevRange(ctx, a1, a2, a3))
 }
-
-// XRevRangeN records the command.
 func (r *Recorder) XRevRangeN(ctx context.Context, a1 string, a2 string, a3 string, a4 int64) *redis.XMessageSliceCmd {
-	cmd := r.source.maker.XRevRangeN(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XRevRangeN(ctx, a1, a2, a3, a4))
 }
-
-// XTrimMaxLen records the command.
 func (r *Recorder) XTrimMaxLen(ctx context.Context, a1 string, a2 int64) *redis.IntCmd {
-	cmd := r.source.maker.XTrimMaxLen(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XTrimMaxLen(ctx, a1, a2))
 }
-
-// XTrimMaxLenApprox records the command.
 func (r *Recorder) XTrimMaxLenApprox(ctx context.Context, a1 string, a2 int64, a3 int64) *redis.IntCmd {
-	cmd := r.source.maker.XTrimMaxLenApprox(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XTrimMaxLenApprox(ctx, a1, a2, a3))
 }
-
-// XTrimMaxLenApproxMode records the command.
 func (r *Recorder) XTrimMaxLenApproxMode(ctx context.Context, a1 string, a2 int64, a3 int64, a4 string) *redis.IntCmd {
-	cmd := r.source.maker.XTrimMaxLenApproxMode(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XTrimMaxLenApproxMode(ctx, a1, a2, a3, a4))
 }
-
-// XTrimMaxLenMode records the command.
 func (r *Recorder) XTrimMaxLenMode(ctx context.Context, a1 string, a2 int64, a3 string) *redis.IntCmd {
-	cmd := r.source.maker.XTrimMaxLenMode(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XTrimMaxLenMode(ctx, a1, a2, a3))
 }
-
-// XTrimMinID records the command.
 func (r *Recorder) XTrimMinID(ctx context.Context, a1 string, a2 string) *redis.IntCmd {
-	cmd := r.source.maker.XTrimMinID(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XTrimMinID(ctx, a1, a2))
 }
-
-// XTrimMinIDApprox records the command.
 func (r *Recorder) XTrimMinIDApprox(ctx context.Context, a1 string, a2 string, a3 int64) *redis.IntCmd {
-	cmd := r.source.maker.XTrimMinIDApprox(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XTrimMinIDApprox(ctx, a1, a2, a3))
 }
-
-// XTrimMinIDApproxMode records the command.
 func (r *Recorder) XTrimMinIDApproxMode(ctx context.Context, a1 string, a2 string, a3 int64, a4 string) *redis.IntCmd {
-	cmd := r.source.maker.XTrimMinIDApproxMode(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XTrimMinIDApproxMode(ctx, a1, a2, a3, a4))
 }
-
-// XTrimMinIDMode records the command.
 func (r *Recorder) XTrimMinIDMode(ctx context.Context, a1 string, a2 string, a3 string) *redis.IntCmd {
-	cmd := r.source.maker.XTrimMinIDMode(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.XTrimMinIDMode(ctx, a1, a2, a3))
 }
-
-// ZAdd records the command.
 func (r *Recorder) ZAdd(ctx context.Context, a1 string, a2 ...redis.Z) *redis.IntCmd {
-	cmd := r.source.maker.ZAdd(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZAdd(ctx, a1, a2...))
 }
-
-// ZAddArgs records the command.
 func (r *Recorder) ZAddArgs(ctx context.Context, a1 string, a2 redis.ZAddArgs) *redis.IntCmd {
-	cmd := r.source.maker.ZAddArgs(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZAddArgs(ctx, a1, a2))
 }
-
-// ZAddArgsIncr records the command.
 func (r *Recorder) ZAddArgsIncr(ctx context.Context, a1 string, a2 redis.ZAddArgs) *redis.FloatCmd {
-	cmd := r.source.maker.ZAddArgsIncr(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZAddArgsIncr(ctx, a1, a2))
 }
-
-// ZAddGT records the command.
 func (r *Recorder) ZAddGT(ctx context.Context, a1 string, a2 ...redis.Z) *redis.IntCmd {
-	cmd := r.source.maker.ZAddGT(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZAddGT(ctx, a1, a2...))
 }
-
-// ZAddLT records the command.
 func (r *Recorder) ZAddLT(ctx context.Context, a1 string, a2 ...redis.Z) *redis.IntCmd {
-	cmd := r.source.maker.ZAddLT(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZAddLT(ctx, a1, a2...))
 }
-
-// ZAddNX records the command.
 func (r *Recorder) ZAddNX(ctx context.Context, a1 string, a2 ...redis.Z) *redis.IntCmd {
-	cmd := r.source.maker.ZAddNX(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZAddNX(ctx, a1, a2...))
 }
-
-// ZAddXX records the command.
 func (r *Recorder) ZAddXX(ctx context.Context, a1 string, a2 ...redis.Z) *redis.IntCmd {
-	cmd := r.source.maker.ZAddXX(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZAddXX(ctx, a1, a2...))
 }
-
-// ZCard records the command.
 func (r *Recorder) ZCard(ctx context.Context, a1 string) *redis.IntCmd {
-	cmd := r.source.maker.ZCard(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZCard(ctx, a1))
 }
-
-// ZCount records the command.
 func (r *Recorder) ZCount(ctx context.Context, a1 string, a2 string, a3 string) *redis.IntCmd {
-	cmd := r.source.maker.ZCount(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZCount(ctx, a1, a2, a3))
 }
-
-// ZDiff records the command.
 func (r *Recorder) ZDiff(ctx context.Context, a1 ...string) *redis.StringSliceCmd {
-	cmd := r.source.maker.ZDiff(ctx, a1...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZDiff(ctx, a1...))
 }
-
-// ZDiffStore records the command.
 func (r *Recorder) ZDiffStore(ctx context.Context, a1 string, a2 ...string) *redis.IntCmd {
-	cmd := r.source.maker.ZDiffStore(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZDiffStore(ctx, a1, a2...))
 }
-
-// ZDiffWithScores records the command.
 func (r *Recorder) ZDiffWithScores(ctx context.Context, a1 ...string) *redis.ZSliceCmd {
-	cmd := r.source.maker.ZDiffWithScores(ctx, a1...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZDiffWithScores(ctx, a1...))
 }
-
-// ZIncrBy records the command.
 func (r *Recorder) ZIncrBy(ctx context.Context, a1 string, a2 float64, a3 string) *redis.FloatCmd {
-	cmd := r.source.maker.ZIncrBy(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZIncrBy(ctx, a1, a2, a3))
 }
-
-// ZInter records the command.
 func (r *Recorder) ZInter(ctx context.Context, a1 *redis.ZStore) *redis.StringSliceCmd {
-	cmd := r.source.maker.ZInter(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZInter(ctx, a1))
 }
-
-// ZInterCard records the command.
 func (r *Recorder) ZInterCard(ctx context.Context, a1 int64, a2 ...string) *redis.IntCmd {
-	cmd := r.source.maker.ZInterCard(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZInterCard(ctx, a1, a2...))
 }
-
-// ZInterStore records the command.
 func (r *Recorder) ZInterStore(ctx context.Context, a1 string, a2 *redis.ZStore) *redis.IntCmd {
-	cmd := r.source.maker.ZInterStore(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZInterStore(ctx, a1, a2))
 }
-
-// ZInterWithScores records the command.
 func (r *Recorder) ZInterWithScores(ctx context.Context, a1 *redis.ZStore) *redis.ZSliceCmd {
-	cmd := r.source.maker.ZInterWithScores(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZInterWithScores(ctx, a1))
 }
-
-// ZLexCount records the command.
 func (r *Recorder) ZLexCount(ctx context.Context, a1 string, a2 string, a3 string) *redis.IntCmd {
-	cmd := r.source.maker.ZLexCount(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZLexCount(ctx, a1, a2, a3))
 }
-
-// ZMPop records the command.
 func (r *Recorder) ZMPop(ctx context.Context, a1 string, a2 int64, a3 ...string) *redis.ZSliceWithKeyCmd {
-	cmd := r.source.maker.ZMPop(ctx, a1, a2, a3...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZMPop(ctx, a1, a2, a3...))
 }
-
-// ZMScore records the command.
 func (r *Recorder) ZMScore(ctx context.Context, a1 string, a2 ...string) *redis.FloatSliceCmd {
-	cmd := r.source.maker.ZMScore(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZMScore(ctx, a1, a2...))
 }
-
-// ZPopMax records the command.
 func (r *Recorder) ZPopMax(ctx context.Context, a1 string, a2 ...int64) *redis.ZSliceCmd {
-	cmd := r.source.maker.ZPopMax(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZPopMax(ctx, a1, a2...))
 }
-
-// ZPopMin records the command.
 func (r *Recorder) ZPopMin(ctx context.Context, a1 string, a2 ...int64) *redis.ZSliceCmd {
-	cmd := r.source.maker.ZPopMin(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZPopMin(ctx, a1, a2...))
 }
-
-// ZRandMember records the command.
 func (r *Recorder) ZRandMember(ctx context.Context, a1 string, a2 int) *redis.StringSliceCmd {
-	cmd := r.source.maker.ZRandMember(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZRandMember(ctx, a1, a2))
 }
-
-// ZRandMemberWithScores records the command.
 func (r *Recorder) ZRandMemberWithScores(ctx context.Context, a1 string, a2 int) *redis.ZSliceCmd {
-	cmd := r.source.maker.ZRandMemberWithScores(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZRandMemberWithScores(ctx, a1, a2))
 }
-
-// ZRange records the command.
 func (r *Recorder) ZRange(ctx context.Context, a1 string, a2 int64, a3 int64) *redis.StringSliceCmd {
-	cmd := r.source.maker.ZRange(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZRange(ctx, a1, a2, a3))
 }
-
-// ZRangeArgs records the command.
 func (r *Recorder) ZRangeArgs(ctx context.Context, a1 redis.ZRangeArgs) *redis.StringSliceCmd {
-	cmd := r.source.maker.ZRangeArgs(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZRangeArgs(ctx, a1))
 }
-
-// ZRangeArgsWithScores records the command.
 func (r *Recorder) ZRangeArgsWithScores(ctx context.Context, a1 redis.ZRangeArgs) *redis.ZSliceCmd {
-	cmd := r.source.maker.ZRangeArgsWithScores(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZRangeArgsWithScores(ctx, a1))
 }
-
-// ZRangeByLex records the command.
 func (r *Recorder) ZRangeByLex(ctx context.Context, a1 string, a2 *redis.ZRangeBy) *redis.StringSliceCmd {
-	cmd := r.source.maker.ZRangeByLex(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZRangeByLex(ctx, a1, a2))
 }
-
-// ZRangeByScore records the command.
 func (r *Recorder) ZRangeByScore(ctx context.Context, a1 string, a2 *redis.ZRangeBy) *redis.StringSliceCmd {
-	cmd := r.source.maker.ZRangeByScore(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZRangeByScore(ctx, a1, a2))
 }
-
-// ZRangeByScoreWithScores records the command.
 func (r *Recorder) ZRangeByScoreWithScores(ctx context.Context, a1 string, a2 *redis.ZRangeBy) *redis.ZSliceCmd {
-	cmd := r.source.maker.ZRangeByScoreWithScores(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZRangeByScoreWithScores(ctx, a1, a2))
 }
-
-// ZRangeStore records the command.
 func (r *Recorder) ZRangeStore(ctx context.Context, a1 string, a2 redis.ZRangeArgs) *redis.IntCmd {
-	cmd := r.source.maker.ZRangeStore(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZRangeStore(ctx, a1, a2))
 }
-
-// ZRangeWithScores records the command.
 func (r *Recorder) ZRangeWithScores(ctx context.Context, a1 string, a2 int64, a3 int64) *redis.ZSliceCmd {
-	cmd := r.source.maker.ZRangeWithScores(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZRangeWithScores(ctx, a1, a2, a3))
 }
-
-// ZRank records the command.
 func (r *Recorder) ZRank(ctx context.Context, a1 string, a2 string) *redis.IntCmd {
-	cmd := r.source.maker.ZRank(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZRank(ctx, a1, a2))
 }
-
-// ZRankWithScore records the command.
 func (r *Recorder) ZRankWithScore(ctx context.Context, a1 string, a2 string) *redis.RankWithScoreCmd {
-	cmd := r.source.maker.ZRankWithScore(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZRankWithScore(ctx, a1, a2))
 }
-
-// ZRem records the command.
 func (r *Recorder) ZRem(ctx context.Context, a1 string, a2 ...any) *redis.IntCmd {
-	cmd := r.source.maker.ZRem(ctx, a1, a2...)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZRem(ctx, a1, a2...))
 }
-
-// ZRemRangeByLex records the command.
 func (r *Recorder) ZRemRangeByLex(ctx context.Context, a1 string, a2 string, a3 string) *redis.IntCmd {
-	cmd := r.source.maker.ZRemRangeByLex(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZRemRangeByLex(ctx, a1, a2, a3))
 }
-
-// ZRemRangeByRank records the command.
 func (r *Recorder) ZRemRangeByRank(ctx context.Context, a1 string, a2 int64, a3 int64) *redis.IntCmd {
-	cmd := r.source.maker.ZRemRangeByRank(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZRemRangeByRank(ctx, a1, a2, a3))
 }
-
-// ZRemRangeByScore records the command.
 func (r *Recorder) ZRemRangeByScore(ctx context.Context, a1 string, a2 string, a3 string) *redis.IntCmd {
-	cmd := r.source.maker.ZRemRangeByScore(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZRemRangeByScore(ctx, a1, a2, a3))
 }
-
-// ZRevRange records the command.
 func (r *Recorder) ZRevRange(ctx context.Context, a1 string, a2 int64, a3 int64) *redis.StringSliceCmd {
-	cmd := r.source.maker.ZRevRange(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZRevRange(ctx, a1, a2, a3))
 }
-
-// ZRevRangeByLex records the command.
 func (r *Recorder) ZRevRangeByLex(ctx context.Context, a1 string, a2 *redis.ZRangeBy) *redis.StringSliceCmd {
-	cmd := r.source.maker.ZRevRangeByLex(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZRevRangeByLex(ctx, a1, a2))
 }
-
-// ZRevRangeByScore records the command.
 func (r *Recorder) ZRevRangeByScore(ctx context.Context, a1 string, a2 *redis.ZRangeBy) *redis.StringSliceCmd {
-	cmd := r.source.maker.ZRevRangeByScore(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZRevRangeByScore(ctx, a1, a2))
 }
-
-// ZRevRangeByScoreWithScores records the command.
 func (r *Recorder) ZRevRangeByScoreWithScores(ctx context.Context, a1 string, a2 *redis.ZRangeBy) *redis.ZSliceCmd {
-	cmd := r.source.maker.ZRevRangeByScoreWithScores(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZRevRangeByScoreWithScores(ctx, a1, a2))
 }
-
-// ZRevRangeWithScores records the command.
 func (r *Recorder) ZRevRangeWithScores(ctx context.Context, a1 string, a2 int64, a3 int64) *redis.ZSliceCmd {
-	cmd := r.source.maker.ZRevRangeWithScores(ctx, a1, a2, a3)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZRevRangeWithScores(ctx, a1, a2, a3))
 }
-
-// ZRevRank records the command.
 func (r *Recorder) ZRevRank(ctx context.Context, a1 string, a2 string) *redis.IntCmd {
-	cmd := r.source.maker.ZRevRank(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZRevRank(ctx, a1, a2))
 }
-
-// ZRevRankWithScore records the command.
 func (r *Recorder) ZRevRankWithScore(ctx context.Context, a1 string, a2 string) *redis.RankWithScoreCmd {
-	cmd := r.source.maker.ZRevRankWithScore(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZRevRankWithScore(ctx, a1, a2))
 }
-
-// ZScan records the command.
 func (r *Recorder) ZScan(ctx context.Context, a1 string, a2 uint64, a3 string, a4 int64) *redis.ScanCmd {
-	cmd := r.source.maker.ZScan(ctx, a1, a2, a3, a4)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZScan(ctx, a1, a2, a3, a4))
 }
-
-// ZScore records the command.
 func (r *Recorder) ZScore(ctx context.Context, a1 string, a2 string) *redis.FloatCmd {
-	cmd := r.source.maker.ZScore(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZScore(ctx, a1, a2))
 }
-
-// ZUnion records the command.
 func (r *Recorder) ZUnion(ctx context.Context, a1 redis.ZStore) *redis.StringSliceCmd {
-	cmd := r.source.maker.ZUnion(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZUnion(ctx, a1))
 }
-
-// ZUnionStore records the command.
 func (r *Recorder) ZUnionStore(ctx context.Context, a1 string, a2 *redis.ZStore) *redis.IntCmd {
-	cmd := r.source.maker.ZUnionStore(ctx, a1, a2)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZUnionStore(ctx, a1, a2))
 }
-
-// ZUnionWithScores records the command.
 func (r *Recorder) ZUnionWithScores(ctx context.Context, a1 redis.ZStore) *redis.ZSliceCmd {
-	cmd := r.source.maker.ZUnionWithScores(ctx, a1)
-	r.made(cmd)
-	return cmd
+	return made(r, r.source.maker.ZUnionWithScores(ctx, a1))
 }

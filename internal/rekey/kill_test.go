@@ -82,16 +82,16 @@ func TestChild(t *testing.T) {
 	h := halt{command: command, after: place == "after", left: new(atomic.Int64)}
 	nth := int64(0)
 	_, err := fmt.Sscan(words[4], &nth)
-	must(t, err)
+	redistest.Must(t, err)
 	h.left.Store(nth)
 	client.(interface{ AddHook(redis.Hook) }).AddHook(h)
 	m, err := rekey.ParseMap(lead+":{id}:{part}", lead, "{part}")
-	must(t, err)
-	must(t, rekey.Run(context.Background(), client, rekey.Config{
+	redistest.Must(t, err)
+	redistest.Must(t, rekey.Run(context.Background(), client, rekey.Config{
 		Pattern: lead + ":*", Map: m, Keyspace: luatx.Partitions(16), Apply: true,
 	}, func(rekey.Step) {}))
 	_, err = os.Stdout.WriteString("came to its end\n")
-	must(t, err)
+	redistest.Must(t, err)
 }
 
 // TestKilled holds that a run which is killed before or after any of its commands loses nothing, and that the next run
@@ -145,8 +145,8 @@ func killChild(t *testing.T, env string) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestChild$", "-test.v")
 	cmd.Env = append(os.Environ(), envChild+"="+env)
 	out, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
+	redistest.Must(t, err)
+	redistest.Must(t, cmd.Start())
 	said := ""
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		said += lines.Text() + "\n"
@@ -154,7 +154,7 @@ func killChild(t *testing.T, env string) {
 			break
 		}
 	}
-	must(t, cmd.Process.Kill())
+	redistest.Must(t, cmd.Process.Kill())
 	_ = cmd.Wait() // it was killed
 	if !strings.HasSuffix(said, "stopped\n") {
 		t.Fatalf("the child did not stop at its place:\n%s", said)

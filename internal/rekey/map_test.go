@@ -82,8 +82,7 @@ func TestParseMapRefuses(t *testing.T) {
 	}
 }
 
-// TestIsNamed holds that keys that only look like those of a keyspace are not taken for them.
-func TestIsNamed(t *testing.T) {
+func TestKeysThatOnlyLookLikeThoseOfAKeyspaceAreNotNamed(t *testing.T) {
 	t.Parallel()
 	parts := luatx.Partitions(16)
 	key, err := parts.Key("order-17", "lines")

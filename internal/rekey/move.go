@@ -128,37 +128,30 @@ func (r *runner) sameMembers(ctx context.Context, a, b string) (bool, error) {
 	if err != nil || kind != other {
 		return false, err
 	}
+	client := r.client
 	switch kind {
 	case "hash":
-		x, err := r.client.HGetAll(ctx, a).Result()
-		if err != nil {
-			return false, err
-		}
-		y, err := r.client.HGetAll(ctx, b).Result()
-		return err == nil && maps.Equal(x, y), err
+		return sameBy(a, b, func(key string) (map[string]string, error) { return client.HGetAll(ctx, key).Result() }, maps.Equal)
 	case "set":
-		x, err := r.client.SMembers(ctx, a).Result()
-		if err != nil {
-			return false, err
-		}
-		y, err := r.client.SMembers(ctx, b).Result()
-		slices.Sort(x)
-		slices.Sort(y)
-		return err == nil && slices.Equal(x, y), err
+		return sameBy(a, b, func(key string) ([]string, error) {
+			members, err := client.SMembers(ctx, key).Result()
+			slices.Sort(members)
+			return members, err
+		}, slices.Equal)
 	case "zset":
-		x, err := r.client.ZRangeWithScores(ctx, a, 0, -1).Result()
-		if err != nil {
-			return false, err
-		}
-		y, err := r.client.ZRangeWithScores(ctx, b, 0, -1).Result()
-		return err == nil && slices.Equal(x, y), err
+		return sameBy(a, b, func(key string) ([]redis.Z, error) { return client.ZRangeWithScores(ctx, key, 0, -1).Result() }, slices.Equal)
 	case "list":
-		x, err := r.client.LRange(ctx, a, 0, -1).Result()
-		if err != nil {
-			return false, err
-		}
-		y, err := r.client.LRange(ctx, b, 0, -1).Result()
-		return err == nil && slices.Equal(x, y), err
+		return sameBy(a, b, func(key string) ([]string, error) { return client.LRange(ctx, key, 0, -1).Result() }, slices.Equal)
 	}
 	return false, nil // texts and streams have one dump
+}
+
+// sameBy reports whether two keys read the same.
+func sameBy[T any](a, b string, read func(key string) (T, error), equal func(x, y T) bool) (bool, error) {
+	x, err := read(a)
+	if err != nil {
+		return false, err
+	}
+	y, err := read(b)
+	return err == nil && equal(x, y), err
 }

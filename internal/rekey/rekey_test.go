@@ -19,13 +19,6 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // data is keys of every type under old names, and what they are to be called.
 type data struct {
 	client redis.UniversalClient
@@ -39,14 +32,14 @@ func fill(t testing.TB, client redis.UniversalClient, n int) data {
 	t.Helper()
 	ctx, lead := t.Context(), redistest.Tag(t)
 	m, err := rekey.ParseMap(lead+":{id}:{part}", lead, "{part}")
-	must(t, err)
+	redistest.Must(t, err)
 	d := data{client, lead, rekey.Config{Pattern: lead + ":*", Map: m, Keyspace: luatx.Partitions(16), Apply: true}, map[string]string{}}
 	pipe := client.Pipeline()
 	for i := range n {
 		key := func(part string) string {
 			old := fmt.Sprintf("%s:%d:%s", lead, i, part)
 			name, err := d.cfg.Keyspace.Key(fmt.Sprint(i), lead, part)
-			must(t, err)
+			redistest.Must(t, err)
 			d.names[old] = name
 			return old
 		}
@@ -69,14 +62,14 @@ func fill(t testing.TB, client redis.UniversalClient, n int) data {
 		pipe.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{key("stream"), ">"}, Block: -1})
 	}
 	_, err = pipe.Exec(ctx)
-	must(t, err)
+	redistest.Must(t, err)
 	return d
 }
 
 func (d data) dump(t testing.TB) redistest.State {
 	t.Helper()
 	state, err := redistest.Dump(t.Context(), d.client, d.lead+":*", "*:"+d.lead+":*")
-	must(t, err)
+	redistest.Must(t, err)
 	return state
 }
 
@@ -97,7 +90,7 @@ func (d data) renamed(t testing.TB, state redistest.State) redistest.State {
 func (d data) run(t testing.TB, cfg rekey.Config) (counts [rekey.Outcomes]int, steps map[string]rekey.Step) {
 	t.Helper()
 	steps = map[string]rekey.Step{}
-	must(t, rekey.Run(redistest.Soon(t), d.client, cfg, func(s rekey.Step) {
+	redistest.Must(t, rekey.Run(redistest.Soon(t), d.client, cfg, func(s rekey.Step) {
 		counts[s.Outcome]++
 		steps[s.Old] = s
 	}))
@@ -121,9 +114,7 @@ func (d data) wantRenamed(t testing.TB, before redistest.State) {
 	}
 }
 
-// TestRun holds that a dry run changes nothing and says what there is to do, that applying does it, whatever the type,
-// with groups, pending entries and expiry times, and that there is nothing to do then.
-func TestRun(t *testing.T) {
+func TestDryRunChangesNothingAndApplyRenamesEveryType(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		d := fill(t, client, 12)
@@ -158,17 +149,15 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// TestNothingIsOverwritten holds that a new name that is taken, and a key that the map does not know, are left alone and
-// named.
-func TestNothingIsOverwritten(t *testing.T) {
+func TestTakenNamesAndUnknownKeysAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		d := fill(t, client, 3)
 		ctx := t.Context()
 		taken := d.lead + ":1:big"
-		must(t, client.HSet(ctx, d.names[taken], "another's", 1).Err())
+		redistest.Must(t, client.HSet(ctx, d.names[taken], "another's", 1).Err())
 		odd := d.lead + ":odd"
-		must(t, client.Set(ctx, odd, "x", 0).Err())
+		redistest.Must(t, client.Set(ctx, odd, "x", 0).Err())
 		before := d.dump(t)
 		delete(d.names, taken)
 		for _, apply := range []bool{false, true, true} {
@@ -185,9 +174,7 @@ func TestNothingIsOverwritten(t *testing.T) {
 	})
 }
 
-// TestCopyWithoutItsDeletion holds what a run that was killed leaves on a cluster: a copy is recognised, also where it
-// lists its members in another order, completed, and told from a key that is somebody else's.
-func TestCopyWithoutItsDeletion(t *testing.T) {
+func TestCopyOfAKilledRunIsCompletedAndToldFromForeignKeys(t *testing.T) {
 	t.Parallel()
 	client, ctx := redistest.SharedCluster(t).Client(t), t.Context()
 	d := fill(t, client, 6)
@@ -195,21 +182,21 @@ func TestCopyWithoutItsDeletion(t *testing.T) {
 	copies := slices.Sorted(maps.Keys(d.names))
 	for _, old := range copies {
 		dump, err := client.Dump(ctx, old).Result()
-		must(t, err)
+		redistest.Must(t, err)
 		left := max(client.PTTL(ctx, old).Val(), 0)
-		must(t, client.Restore(ctx, d.names[old], left, dump).Err())
+		redistest.Must(t, client.Restore(ctx, d.names[old], left, dump).Err())
 	}
 	shuffled := d.names[d.lead+":2:set"] // the same members, added in another order
-	must(t, client.Del(ctx, shuffled).Err())
+	redistest.Must(t, client.Del(ctx, shuffled).Err())
 	for f := range 300 {
-		must(t, client.SAdd(ctx, shuffled, fmt.Sprint("member", 299-f)).Err())
+		redistest.Must(t, client.SAdd(ctx, shuffled, fmt.Sprint("member", 299-f)).Err())
 	}
 	others := []string{d.lead + ":3:list", d.lead + ":3:zset", d.lead + ":3:big", d.lead + ":3:set", d.lead + ":3:text", d.lead + ":3:stream", d.lead + ":4:small"}
 	for _, old := range others[:6] {
-		must(t, client.Del(ctx, d.names[old]).Err())
-		must(t, client.RPush(ctx, d.names[old], "somebody else's").Err())
+		redistest.Must(t, client.Del(ctx, d.names[old]).Err())
+		redistest.Must(t, client.RPush(ctx, d.names[old], "somebody else's").Err())
 	}
-	must(t, client.Expire(ctx, d.names[others[6]], time.Hour).Err()) // the same but for its expiry
+	redistest.Must(t, client.Expire(ctx, d.names[others[6]], time.Hour).Err()) // the same but for its expiry
 	for _, apply := range []bool{false, true} {
 		d.cfg.Apply = apply
 		counts, steps := d.run(t, d.cfg)
@@ -283,9 +270,7 @@ func TestWriters(t *testing.T) {
 	}
 }
 
-// TestRunErrors holds that a run which cannot go on names the key it stopped at, and one that is told too little says
-// so.
-func TestRunErrors(t *testing.T) {
+func TestRunReportsTheKeyItStoppedAtAndIncompleteConfig(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	d := fill(t, client, 2)
@@ -309,14 +294,13 @@ func TestRunErrors(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreSteps holds that a server that refuses does not end the run.
-func TestRefusalsAreSteps(t *testing.T) {
+func TestRefusedKeyDoesNotEndTheRun(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
 	client := server.Client(t)
 	d := fill(t, client, 2)
 	before := d.dump(t)
-	must(t, client.Do(t.Context(), "ACL", "SETUSER", "default", "-renamenx").Err())
+	redistest.Must(t, client.Do(t.Context(), "ACL", "SETUSER", "default", "-renamenx").Err())
 	counts, steps := d.run(t, d.cfg)
 	if counts[rekey.Failed] != len(d.names) {
 		t.Errorf("%v", counts)
@@ -326,7 +310,7 @@ func TestRefusalsAreSteps(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	}
-	must(t, client.Do(t.Context(), "ACL", "SETUSER", "default", "+renamenx").Err())
+	redistest.Must(t, client.Do(t.Context(), "ACL", "SETUSER", "default", "+renamenx").Err())
 	d.run(t, d.cfg)
 	d.wantRenamed(t, before)
 }

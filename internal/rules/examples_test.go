@@ -2,8 +2,7 @@ package rules
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -59,25 +58,19 @@ func TestExampleProblems(t *testing.T) {
 
 func TestPackagesHaveExamples(t *testing.T) {
 	t.Parallel()
-	seen := map[string]bool{}
+	seen, files := map[string]bool{}, trackedFiles(t, "_test.go")
 	for _, p := range goList(t, root, "./...") {
 		pkg, own := relative(p.ImportPath)
 		if !own || slices.ContainsFunc(notPublic, func(tree string) bool { return inTree(pkg, tree) }) {
 			continue
 		}
 		seen[pkg] = true
-		files, err := filepath.Glob(filepath.Join(root, pkg, "*_test.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
 		var examples []string
 		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, match := range exampleFunc.FindAllStringSubmatch(string(text), -1) {
-				examples = append(examples, match[1])
+			if path.Dir(file) == pkg {
+				for _, match := range exampleFunc.FindAllStringSubmatch(read(t, file), -1) {
+					examples = append(examples, match[1])
+				}
 			}
 		}
 		report(t, exampleProblems(pkg, examples, exampled[pkg]))

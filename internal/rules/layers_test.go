@@ -11,7 +11,7 @@ import (
 // alone). A package imports its own tree and the layers below its own, never beside it or above. To let one package
 // of a layer import another, split the layer.
 var layers = [][]string{
-	{"admin/browsertest", "bench", "matrix", "sqltx/sqltest", "test", "torture"},
+	{"admin/browsertest", "bench", "internal/test/brokertest", "matrix", "sqltx/sqltest", "test", "torture"},
 	{"admin/internal/admintest", "cmd", "examples", "luatxtest", "internal/mutants", "internal/rules", "internal/test/upgrade"},
 	{"internal/test/rig"},
 	{"internal/test/redistest"},
@@ -19,7 +19,7 @@ var layers = [][]string{
 	{"admin/console", "admin/httpapi"},
 	{"admin/internal/desk"},
 	{"admin/internal/guard"},
-	{"admin", "idempotency", "internal/rekey", "stack", "sqltx", "trigger"},
+	{"admin", "idempotency", "internal/acts", "internal/rekey", "stack", "sqltx", "trigger"},
 	{"pipeline", "relay", "repair"},
 	{"outbox", "inbox", "stream", "expiry"},
 	{"."},
@@ -28,7 +28,7 @@ var layers = [][]string{
 	{"internal/shard"},
 	{"internal/eval", "internal/record"},
 	{"internal/command", "internal/group", "internal/identity", "internal/inbound", "internal/outboxentry", "internal/settle"},
-	{"internal/docs", "internal/flight", "internal/lua", "internal/mark", "internal/msgpack", "internal/observe", "internal/pretty", "internal/sbom", "internal/sleep", "internal/slot", "internal/test/apt", "internal/test/race", "internal/test/respproxy", "message"},
+	{"internal/docs", "internal/flight", "internal/lua", "internal/mark", "internal/msgpack", "internal/observe", "internal/pretty", "internal/sbom", "internal/sleep", "internal/slot", "internal/test/apt", "internal/test/child", "internal/test/race", "internal/test/respproxy", "message"},
 }
 
 // only narrows what a package may import of the layers below it.

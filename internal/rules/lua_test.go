@@ -5,77 +5,49 @@ import (
 	"path"
 	"strings"
 	"testing"
+
+	"github.com/luatx/luatx/internal/docs"
 )
 
-// scriptLabels begin the lines that a script's header must have: keys, arguments, reply, how much it does at most, and
-// the oldest server it runs on.
-var scriptLabels = []string{"KEYS", "ARGV", "Reply", "Bound", "Redis"}
-
-// headerProblems says what the opening comment of a script lacks. A fragment, whose name begins with an underscore, has
+// headerProblems says what the opening comment of a script lacks of what docs/keys.md shows: its purpose, keys, arguments,
+// reply, how much it does at most, and the oldest server it runs on. A fragment, whose name begins with an underscore, has
 // no keys and no reply of its own: its purpose is enough.
 func headerProblems(name, source string) []string {
-	var header []string
-	for line := range strings.Lines(source) {
-		comment, ok := strings.CutPrefix(line, "--")
-		if !ok {
-			break
-		}
-		header = append(header, strings.TrimSpace(comment))
+	base := strings.TrimSuffix(path.Base(name), ".lua")
+	header := docs.Header(base, source)
+	said := map[string]string{"Purpose": header.Purpose}
+	for line := range strings.Lines(header.Layout) {
+		label, text, _ := strings.Cut(line, ":")
+		said[label] = strings.TrimSpace(text)
 	}
-
+	labels := []string{"Purpose", "KEYS", "ARGV", "Reply", "Bound", "Redis"}
+	if strings.HasPrefix(base, "_") {
+		labels = labels[:1]
+	}
 	var problems []string
-	if len(header) == 0 || header[0] == "" || labelOf(header[0]) != "" {
-		problems = append(problems, name+": the first line is not a comment that says what the script is for")
-	}
-	if strings.HasPrefix(path.Base(name), "_") {
-		return problems
-	}
-	said := map[string]bool{}
-	for _, line := range header {
-		if label := labelOf(line); strings.Trim(line[len(label):], " :") != "" {
-			said[label] = true
-		}
-	}
-	for _, label := range scriptLabels {
-		if !said[label] {
-			problems = append(problems, fmt.Sprintf("%s: the header has no line \"-- %s …\"", name, label))
+	for _, label := range labels {
+		if said[label] == "" {
+			problems = append(problems, fmt.Sprintf("%s: the header has no line \"-- %s: …\"", name, label))
 		}
 	}
 	return problems
 }
 
-// labelOf is the label that a header line begins with, or nothing.
-func labelOf(line string) string {
-	for _, label := range scriptLabels {
-		rest, ok := strings.CutPrefix(line, label)
-		if ok && (rest == "" || strings.ContainsAny(rest[:1], " :[")) {
-			return label
-		}
-	}
-	return ""
-}
-
 func TestHeaderProblems(t *testing.T) {
 	t.Parallel()
-	const whole = "-- Moves a thing.\n--\n-- KEYS: thing\n-- ARGV  none\n-- Reply: OK\n-- Bound: one\n-- Redis: 6.0\nreturn 1\n"
-	tests := []struct {
-		name, file, source, want string
-	}{
-		{"whole", "internal/lua/move.lua", whole, ""},
-		{"indexed keys", "internal/lua/move.lua", strings.Replace(whole, "KEYS: thing", "KEYS[1] thing", 1), ""},
-		{"no purpose", "internal/lua/move.lua", strings.Replace(whole, "-- Moves a thing.\n--\n", "", 1), "what the script is for"},
-		{"no bound", "internal/lua/move.lua", strings.Replace(whole, "-- Bound: one\n", "", 1), "-- Bound"},
-		{"empty bound", "internal/lua/move.lua", strings.Replace(whole, "Bound: one", "Bound:", 1), "-- Bound"},
-		{"another word", "internal/lua/move.lua", strings.Replace(whole, "Reply: OK", "Replying OK", 1), "-- Reply"},
-		{"after the header", "internal/lua/move.lua", strings.Replace(whole, "-- Redis: 6.0\nreturn 1\n", "return 1\n-- Redis: 6.0\n", 1), "-- Redis"},
-		{"fragment", "internal/lua/_digest.lua", "-- Digests a value.\nlocal x\n", ""},
-		{"fragment without purpose", "internal/lua/_digest.lua", "local x\n", "what the script is for"},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			wantProblem(t, headerProblems(test.file, test.source), test.want)
-		})
+	const whole = "-- Purpose: moves a thing.\n--\n-- KEYS: thing\n-- ARGV:  none\n-- Reply: OK\n-- Bound: one\n-- Redis: 6.0\nreturn 1\n"
+	for _, test := range []struct{ file, old, edited, want string }{
+		{"move.lua", "", "", ""},
+		{"move.lua", "-- Purpose: moves a thing.\n--\n", "", "-- Purpose"},
+		{"move.lua", "-- Bound: one\n", "", "-- Bound"},
+		{"move.lua", "Bound: one", "Bound:", "-- Bound"},
+		{"move.lua", "Reply: OK", "Replying OK", "-- Reply"},
+		{"move.lua", "-- Redis: 6.0\nreturn 1\n", "return 1\n-- Redis: 6.0\n", "-- Redis"},
+		{"_digest.lua", whole, "-- Purpose: digests a value.\nlocal x\n", ""},
+		{"_digest.lua", whole, "local x\n", "-- Purpose"},
+	} {
+		source := strings.Replace(whole, test.old, test.edited, 1)
+		wantProblem(t, headerProblems("internal/lua/"+test.file, source), test.want)
 	}
 }
 

@@ -95,11 +95,7 @@ func (s *Scripts) act(ctx context.Context, script *eval.Script, shard Shard, act
 // actOn runs a script that begins with internal/lua/_audit.lua, and returns the letters of its reply.
 func (s *Scripts) actOn(ctx context.Context, script *eval.Script, shard Shard, act Act, args []any) (string, error) {
 	all := append([]any{act.Operation, act.Call, act.Who, act.Why}, args...)
-	reply, err := s.runner.Eval(ctx, script, shard.keysOf(script.Name), all)
-	if err != nil {
-		return "", err
-	}
-	_, rows, err := ownTimed(shard, reply)
+	_, rows, err := s.run(ctx, script, shard, 0, all...)
 	if err != nil {
 		return "", err
 	}

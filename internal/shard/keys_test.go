@@ -2,6 +2,7 @@ package shard
 
 import (
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 
@@ -9,9 +10,7 @@ import (
 	"github.com/luatx/luatx/internal/slot"
 )
 
-// TestOneShard holds that all who ask for a slot's shard at once are given the same: what is of one slot shares a script
-// by it.
-func TestOneShard(t *testing.T) {
+func TestConcurrentCallersReceiveTheSameShardOfASlot(t *testing.T) {
 	t.Parallel()
 	s := New(eval.New(nil, "shop", slog.Default()), Constants{Namespace: "shop"})
 	const askers = 4
@@ -35,4 +34,15 @@ func TestOneShard(t *testing.T) {
 			}
 		}
 	}
+}
+
+func FuzzQuote(f *testing.F) {
+	f.Add("luatx 1, namespace n, own tags")
+	f.Add("'\\\n\x00\xff]]")
+	f.Fuzz(func(t *testing.T, s string) {
+		quoted := Quote(s)
+		if quoted[0] != '\'' || quoted[len(quoted)-1] != '\'' || strings.ContainsAny(quoted[1:len(quoted)-1], "'\n\r") {
+			t.Errorf("%q is no Lua string: %s", s, quoted)
+		}
+	})
 }

@@ -51,12 +51,9 @@ func (s *Scripts) Identity() string { return s.identity }
 
 // Identities returns by whom the shards of slots were written, of those that are known to have been.
 func (s *Scripts) Identities(ctx context.Context, slots []int) (map[int]string, error) {
-	pipe := s.client.Pipeline()
-	replies := make([]*redis.StringCmd, len(slots))
-	for i, n := range slots {
-		replies[i] = pipe.HGet(ctx, s.Shard(n).Key(keyInboxA), "id")
-	}
-	_, _ = pipe.Exec(ctx) // the replies bear it
+	replies, _ := askSlots(ctx, s, slots, func(pipe redis.Pipeliner, shard Shard) *redis.StringCmd {
+		return pipe.HGet(ctx, shard.Key(keyInboxA), "id")
+	})
 	found := map[int]string{}
 	for i, reply := range replies {
 		switch err := reply.Err(); {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha1" //nolint:gosec // see Settlement.mark
 	"encoding/hex"
-	"fmt"
 	"time"
 
 	"github.com/luatx/luatx/internal/eval"
@@ -71,18 +70,6 @@ func claimedIn(rows []any) []Claimed {
 	return events
 }
 
-// identity is the first word of a reply if the shard belongs to another layout or keyspace.
-const identity = "identity"
-
-// ownTimed is eval.Timed, and refuses a shard of another keyspace.
-func ownTimed(shard Shard, reply any) (time.Time, []any, error) {
-	now, rows, err := eval.Timed(reply)
-	if err == nil && rows[0] == identity && len(rows) == 2 {
-		err = fmt.Errorf("the shard of slot %d belongs to %q", shard.Slot, rows[1])
-	}
-	return now, rows, err
-}
-
 // Settlement is the fate of one event after a publish.
 type Settlement struct {
 	ID    string
@@ -128,13 +115,12 @@ func (s *Scripts) Settle(ctx context.Context, shard Shard, how Settling, batch [
 		return Settled{}, nil
 	}
 	args, order := how.args(batch)
-	reply, err := s.runner.Eval(ctx, s.settle, shard.keysOf("settle"), args)
+	_, rows, err := s.run(ctx, s.settle, shard, 0, args...)
+	if err == nil && (len(rows) < 3 || (len(rows)-3)%4 != 0 || len(eval.Word(rows[2])) != len(batch)) {
+		err = eval.Malformed("settle", rows)
+	}
 	if err != nil {
 		return Settled{}, err
-	}
-	_, rows, err := eval.Timed(reply)
-	if err != nil || len(rows) < 3 || (len(rows)-3)%4 != 0 || len(eval.Word(rows[2])) != len(batch) {
-		return Settled{}, eval.Malformed("settle", reply)
 	}
 	settled := Settled{
 		Lease: eval.Word(rows[0]), Heads: eval.Number(rows[1]), Done: make([]string, len(batch)), Promoted: claimedIn(rows[3:]),
@@ -196,4 +182,44 @@ func digit(b bool) int {
 		return 1
 	}
 	return 0
+}
+
+// Schedule moves a scheduled event that no relay has taken to another time, or cancels it where that is zero, and
+// reports whether it did.
+func (s *Scripts) Schedule(ctx context.Context, shard Shard, id string, at time.Time) (bool, error) {
+	text := ""
+	if !at.IsZero() {
+		text = eval.Millis(at)
+	}
+	_, rows, err := s.run(ctx, s.scheduled, shard, 0, id, text)
+	if err != nil {
+		return false, err
+	}
+	return eval.Number(rows[0]) == 1, nil
+}
+
+// Held is an event that somebody is about to publish, and his lease; empty: the committer's own.
+type Held struct{ ID, Lease string }
+
+// Extend moves the leases of events, waits behind that as far as d asks, and tells which of them are still held and
+// whether everything that their shard had taken is where it is to be.
+func (s *Scripts) Extend(ctx context.Context, shard Shard, lease time.Duration, events []Held, d eval.Durability) (held []bool, replicated bool, err error) {
+	args := make([]any, 0, 1+2*len(events))
+	args = append(args, lease.Milliseconds())
+	for _, e := range events {
+		args = append(args, e.ID, e.Lease)
+	}
+	reply, replicated, err := s.runner.EvalDurably(ctx, d, s.extend, shard.keysOf("extend"), args)
+	if err != nil {
+		return nil, false, err
+	}
+	_, rows, err := eval.Timed(reply)
+	if err != nil || len(rows) != len(events) {
+		return nil, false, eval.Malformed("extend", reply)
+	}
+	held = make([]bool, len(rows))
+	for i, row := range rows {
+		held[i] = eval.Number(row) == 1
+	}
+	return held, replicated, nil
 }

@@ -63,13 +63,12 @@ func (s *Scripts) pauseAct(ctx context.Context, script *eval.Script, shard Shard
 
 // Pauses lists the pauses, with those that have ended not long ago, and tells the server's time.
 func (s *Scripts) Pauses(ctx context.Context, shard Shard) (all []Pause, now time.Time, err error) {
-	reply, err := s.runner.Eval(ctx, s.pauses, shard.keysOf("pauses"), nil)
+	now, rows, err := s.run(ctx, s.pauses, shard, 0)
+	if err == nil && len(rows) != 1+2*eval.Number(rows[0]) {
+		err = eval.Malformed("pauses", rows)
+	}
 	if err != nil {
 		return nil, now, err
-	}
-	now, rows, err := eval.Timed(reply)
-	if err != nil || len(rows) != 1+2*eval.Number(rows[0]) {
-		return nil, now, eval.Malformed("pauses", reply)
 	}
 	for rows = rows[1:]; len(rows) > 0; rows = rows[2:] {
 		p, err := pauseOf(eval.Word(rows[0]), eval.Word(rows[1]))
@@ -98,14 +97,9 @@ func pauseOf(destination, text string) (Pause, error) {
 // Unhold makes events of a shard due that are held for a paused destination, and returns how many.
 func (s *Scripts) Unhold(ctx context.Context, shard Shard) (held int, err error) {
 	for from := ""; ; {
-		args := []any{strconv.FormatInt(HeldFor.Milliseconds(), 10), from, unholdPage}
-		reply, err := s.runner.Eval(ctx, s.unhold, shard.keysOf("unhold"), args)
+		_, rows, err := s.run(ctx, s.unhold, shard, 2, strconv.FormatInt(HeldFor.Milliseconds(), 10), from, unholdPage)
 		if err != nil {
 			return held, err
-		}
-		_, rows, err := eval.Timed(reply)
-		if err != nil || len(rows) != 2 {
-			return held, eval.Malformed("unhold", reply)
 		}
 		held += eval.Number(rows[0])
 		if from = eval.Word(rows[1]); from == "" {

@@ -90,22 +90,15 @@ func (s *Scripts) Turn(ctx context.Context, shard Shard, ask Turning) (Turned, e
 		at = strconv.Itoa(ask.At)
 	}
 	args := []any{ask.Owner, ask.Hold.Milliseconds(), ask.Interval.Milliseconds(), ask.Next.Milliseconds(), at}
-	reply, err := s.runner.Eval(ctx, s.turn, shard.keysOf("turn"), args)
+	_, rows, err := s.run(ctx, s.turn, shard, 3, args...)
 	if err != nil {
 		return Turned{}, err
-	}
-	_, rows, err := eval.Timed(reply)
-	if err != nil {
-		return Turned{}, err
-	}
-	if len(rows) != 3 {
-		return Turned{}, eval.Malformed("turn", reply)
 	}
 	turned := Turned{Mine: eval.Number(rows[0]) == 1, At: NoPlace}
 	wait, _ := rows[1].(string)
 	ms, err := strconv.ParseInt(wait, 10, 64)
 	if err != nil {
-		return Turned{}, eval.Malformed("turn", reply)
+		return Turned{}, eval.Malformed("turn", rows)
 	}
 	turned.Wait = time.Duration(ms) * time.Millisecond
 	place, _ := rows[2].(string)
@@ -118,12 +111,9 @@ func (s *Scripts) Turn(ctx context.Context, shard Shard, ask Turning) (Turned, e
 // Existing returns the slots, of those given, whose shards hold anything, and those that it could not ask for, with the
 // error of one of them. It only reads.
 func (s *Scripts) Existing(ctx context.Context, slots []int) (existing, unasked []int, err error) {
-	pipe := s.client.Pipeline()
-	replies := make([]*redis.IntCmd, len(slots))
-	for i, n := range slots {
-		replies[i] = pipe.Exists(ctx, s.Shard(n).keysOf("repair")...)
-	}
-	_, err = pipe.Exec(ctx)
+	replies, err := askSlots(ctx, s, slots, func(pipe redis.Pipeliner, shard Shard) *redis.IntCmd {
+		return pipe.Exists(ctx, shard.keysOf("repair")...)
+	})
 	for i, reply := range replies {
 		switch {
 		case reply.Err() != nil:

@@ -3,7 +3,10 @@
 package shard
 
 import (
+	"context"
+	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -61,4 +64,47 @@ func New(runner *eval.Runner, c Constants) *Scripts {
 		pauses:    script("pauses"),
 		unhold:    script("unhold"),
 	}
+}
+
+// run runs a script on a shard. It returns the server's time and the rows that follow it, of which there must be so many;
+// 0: any number. It refuses a shard of another keyspace.
+func (s *Scripts) run(ctx context.Context, script *eval.Script, shard Shard, rows int, args ...any) (time.Time, []any, error) {
+	return s.runOn(ctx, script, shard, shard.keysOf(script.Name), rows, args)
+}
+
+// runOn is run with further keys.
+func (s *Scripts) runOn(ctx context.Context, script *eval.Script, shard Shard, keys []string, rows int, args []any) (time.Time, []any, error) {
+	reply, err := s.runner.Eval(ctx, script, keys, args)
+	if err != nil {
+		return time.Time{}, nil, err
+	}
+	now, all, err := ownTimed(shard, reply)
+	if err == nil && rows > 0 && len(all) != rows {
+		err = eval.Malformed(script.Name, reply)
+	}
+	return now, all, err
+}
+
+// identity is the first word of a reply if the shard belongs to another layout or keyspace.
+const identity = "identity"
+
+// ownTimed is eval.Timed, and refuses a shard of another keyspace.
+func ownTimed(shard Shard, reply any) (time.Time, []any, error) {
+	now, rows, err := eval.Timed(reply)
+	if err == nil && rows[0] == identity && len(rows) == 2 {
+		err = fmt.Errorf("the shard of slot %d belongs to %q", shard.Slot, rows[1])
+	}
+	return now, rows, err
+}
+
+// askSlots sends one command for each slot, all in one pipeline, and returns them in the order of the slots. The error is
+// that of the first that failed; each command carries its own.
+func askSlots[C redis.Cmder](ctx context.Context, s *Scripts, slots []int, ask func(pipe redis.Pipeliner, shard Shard) C) ([]C, error) {
+	pipe := s.client.Pipeline()
+	replies := make([]C, len(slots))
+	for i, n := range slots {
+		replies[i] = ask(pipe, s.Shard(n))
+	}
+	_, err := pipe.Exec(ctx)
+	return replies, err
 }

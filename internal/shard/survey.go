@@ -2,6 +2,7 @@ package shard
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"time"
 
@@ -70,12 +71,9 @@ func integers(fields map[string]string) map[string]int64 {
 
 // ParkedBy reads the counts of parked events by destination (d:), type (t:) and class (c:), added up.
 func (s *Scripts) ParkedBy(ctx context.Context, slots []int) (map[string]int64, error) {
-	pipe := s.client.Pipeline()
-	replies := make([]*redis.MapStringStringCmd, len(slots))
-	for i, n := range slots {
-		replies[i] = pipe.HGetAll(ctx, s.Shard(n).Key(keyParkedBy))
-	}
-	_, _ = pipe.Exec(ctx) // the replies bear it
+	replies, _ := askSlots(ctx, s, slots, func(pipe redis.Pipeliner, shard Shard) *redis.MapStringStringCmd {
+		return pipe.HGetAll(ctx, shard.Key(keyParkedBy))
+	})
 	sum := map[string]int64{}
 	for i, reply := range replies {
 		if reply.Err() != nil {
@@ -116,12 +114,9 @@ func (s *Scripts) LastSent(ctx context.Context, slots []int) ([]Edge, error) {
 }
 
 func (s *Scripts) edges(ctx context.Context, slots []int, key string, rank int64) ([]Edge, error) {
-	pipe := s.client.Pipeline()
-	replies := make([]*redis.ZSliceCmd, len(slots))
-	for i, n := range slots {
-		replies[i] = pipe.ZRangeWithScores(ctx, s.Shard(n).Key(key), rank, rank)
-	}
-	_, _ = pipe.Exec(ctx) // the replies bear it
+	replies, _ := askSlots(ctx, s, slots, func(pipe redis.Pipeliner, shard Shard) *redis.ZSliceCmd {
+		return pipe.ZRangeWithScores(ctx, shard.Key(key), rank, rank)
+	})
 	var edges []Edge
 	for i, reply := range replies {
 		if reply.Err() != nil {
@@ -146,14 +141,9 @@ func (s *Scripts) HasAudit(ctx context.Context, slots []int) ([]int, error) {
 
 // having returns the slots whose shards have one of the keys.
 func (s *Scripts) having(ctx context.Context, slots []int, keys ...string) ([]int, error) {
-	pipe := s.client.Pipeline()
-	replies := make([]*redis.IntCmd, len(slots))
-	for i, n := range slots {
-		names := make([]string, len(keys))
-		copy(names, keys)
-		replies[i] = pipe.Exists(ctx, s.Shard(n).keys(names...)...)
-	}
-	_, _ = pipe.Exec(ctx) // the replies bear it
+	replies, _ := askSlots(ctx, s, slots, func(pipe redis.Pipeliner, shard Shard) *redis.IntCmd {
+		return pipe.Exists(ctx, shard.keys(slices.Clone(keys)...)...)
+	})
 	var found []int
 	for i, reply := range replies {
 		if reply.Err() != nil {
@@ -164,4 +154,18 @@ func (s *Scripts) having(ctx context.Context, slots []int, keys ...string) ([]in
 		}
 	}
 	return found, nil
+}
+
+// Waiting returns the slots, of those given, in which events wait, due or not. It only reads.
+func (s *Scripts) Waiting(ctx context.Context, slots []int) ([]int, error) {
+	replies, err := askSlots(ctx, s, slots, func(pipe redis.Pipeliner, shard Shard) *redis.IntCmd {
+		return pipe.Exists(ctx, shard.Key(keyPending))
+	})
+	var waiting []int
+	for i, reply := range replies {
+		if reply.Err() == nil && reply.Val() > 0 {
+			waiting = append(waiting, slots[i])
+		}
+	}
+	return waiting, err
 }

@@ -15,18 +15,14 @@ const keySweep = "sweep" // hash: in the first shard: when the relays were given
 // returns the chunk, negative where it is not time yet, and how long it is until the next one. The state of it lies
 // in the shard given.
 func (s *Scripts) Sweep(ctx context.Context, shard Shard, pause time.Duration, chunks int) (chunk int, wait time.Duration, err error) {
-	reply, err := s.runner.Eval(ctx, s.sweep, shard.keysOf("sweep"), []any{max(1, pause.Milliseconds()), chunks})
+	_, rows, err := s.run(ctx, s.sweep, shard, 2, max(1, pause.Milliseconds()), chunks)
 	if err != nil {
 		return -1, 0, err
-	}
-	_, rows, err := eval.Timed(reply)
-	if err != nil || len(rows) != 2 {
-		return -1, 0, eval.Malformed("sweep", reply)
 	}
 	text, _ := rows[1].(string)
 	ms, err := strconv.ParseInt(text, 10, 64)
 	if chunk = eval.Number(rows[0]); err != nil || chunk >= chunks {
-		return -1, 0, eval.Malformed("sweep", reply)
+		return -1, 0, eval.Malformed("sweep", rows)
 	}
 	return chunk, time.Duration(ms) * time.Millisecond, nil
 }

@@ -2,7 +2,6 @@ package shard
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -26,27 +25,26 @@ type Expiring struct {
 
 // SetTimer records, extends or cancels the timer of a subject, and returns what internal/lua/timer.lua says became of it.
 func (s *Scripts) SetTimer(ctx context.Context, shard Shard, what string, timer Timer) (string, error) {
-	reply, err := s.evalTimers(ctx, s.timer, shard, shard.keysOf("timer"), []any{what, timer.Subject, timer.Due.UnixMilli()})
+	_, rows, err := s.run(ctx, s.timer, shard, 0, what, timer.Subject, timer.Due.UnixMilli())
 	if err != nil {
 		return "", err
 	}
-	return eval.Word(reply.rows[0]), nil
+	return eval.Word(rows[0]), nil
 }
 
 // DueTimers returns timers that are due, oldest first, after the first offset of them; and how long after that the next
 // one will be, negative where there is none.
 func (s *Scripts) DueTimers(ctx context.Context, shard Shard, offset, limit int) ([]Timer, time.Duration, error) {
-	reply, err := s.evalTimers(ctx, s.due, shard, shard.keysOf("due"), []any{offset, limit})
+	now, rows, err := s.run(ctx, s.due, shard, 0, offset, limit)
 	if err != nil {
 		return nil, 0, err
 	}
 	next := time.Duration(-1)
-	if later := eval.Word(reply.rows[0]); later != "" {
-		next = max(0, eval.Moment(later).Sub(reply.now))
+	if later := eval.Word(rows[0]); later != "" {
+		next = max(0, eval.Moment(later).Sub(now))
 	}
-	rows := reply.rows[1:]
 	timers := make([]Timer, 0, len(rows)/2)
-	for ; len(rows) > 1; rows = rows[2:] {
+	for rows = rows[1:]; len(rows) > 1; rows = rows[2:] {
 		timers = append(timers, Timer{eval.Word(rows[0]), eval.Moment(eval.Word(rows[1]))})
 	}
 	return timers, next, nil
@@ -67,15 +65,12 @@ func (s *Scripts) Decide(ctx context.Context, shard Shard, cutoff time.Time, bat
 			keys = append(keys, e.Marker)
 		}
 	}
-	reply, err := s.evalTimers(ctx, s.decide, shard, keys, args)
+	_, rows, err := s.runOn(ctx, s.decide, shard, keys, len(batch), args)
 	if err != nil {
 		return nil, err
 	}
-	if len(reply.rows) != len(batch) {
-		return nil, eval.Malformed("decide", reply.rows)
-	}
 	done := make([]string, len(batch))
-	for i, row := range reply.rows {
+	for i, row := range rows {
 		done[i] = eval.Word(row)
 	}
 	return done, nil
@@ -87,21 +82,18 @@ func (s *Scripts) Revoke(ctx context.Context, shard Shard, subject string, event
 	if event != nil {
 		args = append(args, event.ID, event.Body)
 	}
-	reply, err := s.evalTimers(ctx, s.revoke, shard, shard.keysOf("revoke"), args)
+	_, rows, err := s.run(ctx, s.revoke, shard, 0, args...)
 	if err != nil {
 		return "", err
 	}
-	return eval.Word(reply.rows[0]), nil
+	return eval.Word(rows[0]), nil
 }
 
 // FirstTimers returns when the first timer of each slot is due, as far as there is one: by slot. It only reads.
 func (s *Scripts) FirstTimers(ctx context.Context, slots []int) (map[int]time.Time, error) {
-	pipe := s.client.Pipeline()
-	replies := make([]*redis.ZSliceCmd, len(slots))
-	for i, n := range slots {
-		replies[i] = pipe.ZRangeWithScores(ctx, s.Shard(n).Key(keyDue), 0, 0)
-	}
-	_, err := pipe.Exec(ctx)
+	replies, err := askSlots(ctx, s, slots, func(pipe redis.Pipeliner, shard Shard) *redis.ZSliceCmd {
+		return pipe.ZRangeWithScores(ctx, shard.Key(keyDue), 0, 0)
+	})
 	first := make(map[int]time.Time)
 	for i, reply := range replies {
 		if head := reply.Val(); reply.Err() == nil && len(head) > 0 {
@@ -109,25 +101,6 @@ func (s *Scripts) FirstTimers(ctx context.Context, slots []int) (map[int]time.Ti
 		}
 	}
 	return first, err
-}
-
-// timersReply is the answer of a script of timers: the server's time, and what came with it.
-type timersReply struct {
-	now  time.Time
-	rows []any
-}
-
-// evalTimers runs a script of timers, and refuses a shard of another keyspace.
-func (s *Scripts) evalTimers(ctx context.Context, script *eval.Script, shard Shard, keys []string, args []any) (timersReply, error) {
-	reply, err := s.runner.Eval(ctx, script, keys, args)
-	if err != nil {
-		return timersReply{}, err
-	}
-	now, rows, err := eval.Timed(reply)
-	if err == nil && rows[0] == identity && len(rows) == 2 {
-		err = fmt.Errorf("the shard of slot %d belongs to %q", shard.Slot, rows[1])
-	}
-	return timersReply{now, rows}, err
 }
 
 // TimersKey names the open timers of a shard.

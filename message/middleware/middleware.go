@@ -10,6 +10,7 @@
 package middleware
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"runtime/debug"
@@ -50,9 +51,7 @@ func Timeout(d time.Duration) message.Middleware {
 // Logging logs each message once it has been handled: at info level, or at error level with the error. The keys are
 // handler, id, type, source, subject, duration, outputs and error. A nil logger means slog.Default().
 func Logging(logger *slog.Logger) message.Middleware {
-	if logger == nil {
-		logger = slog.Default()
-	}
+	logger = cmp.Or(logger, slog.Default())
 	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
 		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
 			start := time.Now()

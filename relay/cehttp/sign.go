@@ -27,11 +27,11 @@ const (
 	kindHeaders = "v1ce" // Binary: the attributes are signed as well
 )
 
-// MinSecret is the length of the shortest secret that is accepted, in bytes.
-const MinSecret = 16
+// minSecret is the length of the shortest secret that is accepted, in bytes.
+const minSecret = 16
 
-// DefaultMaxAge is how old a signature may be, or how far in the future, where nothing else is said.
-const DefaultMaxAge = 5 * time.Minute
+// defaultMaxAge is how old a signature may be, or how far in the future, where nothing else is said.
+const defaultMaxAge = 5 * time.Minute
 
 // ErrSignature says that a request was not signed by anybody who has a secret, or too long ago.
 var ErrSignature = errors.New("cehttp: the signature does not hold")
@@ -49,10 +49,10 @@ func ParseSecret(text string) ([]byte, error) {
 	return secret, CheckSecret(secret)
 }
 
-// CheckSecret refuses secrets that are too short to be one.
+// CheckSecret refuses secrets of less than 16 bytes.
 func CheckSecret(secret []byte) error {
-	if len(secret) < MinSecret {
-		return fmt.Errorf("cehttp: a secret of %d bytes: use %d random bytes or more", len(secret), MinSecret)
+	if len(secret) < minSecret {
+		return fmt.Errorf("cehttp: a secret of %d bytes: use %d random bytes or more", len(secret), minSecret)
 	}
 	return nil
 }
@@ -84,7 +84,7 @@ func Sign(header http.Header, body []byte, id string, at time.Time, secrets ...[
 }
 
 // Verify reports whether a request was signed with one of the secrets, no longer than maxAge ago (and no further in the
-// future; 0 means DefaultMaxAge). Signatures are compared in constant time. Its errors are ErrSignature, or say what is
+// future; 0 means 5 minutes). Signatures are compared in constant time. Its errors are ErrSignature, or say what is
 // wrong with the secrets. A request that was recorded can be sent again while its signature is young: the id of an
 // event is what tells a duplicate.
 func Verify(header http.Header, body []byte, maxAge time.Duration, secrets ...[]byte) error {
@@ -97,7 +97,7 @@ func Verify(header http.Header, body []byte, maxAge time.Duration, secrets ...[]
 		}
 	}
 	if maxAge <= 0 {
-		maxAge = DefaultMaxAge
+		maxAge = defaultMaxAge
 	}
 	for _, name := range []string{HeaderID, HeaderTimestamp, HeaderSignature} {
 		if len(header.Values(name)) != 1 {

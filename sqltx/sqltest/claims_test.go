@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,9 +22,7 @@ func TestClaimsAtTheSameMoment(t *testing.T) {
 	d := sqltest.Postgres(t)
 	db, table, gate := d.Open(t), sqltest.Table("outbox"), rand.Int32()
 	cfg := sqltx.OutboxConfig{DB: db, Table: table, Topic: "events"}
-	if err := cfg.Init(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cfg.Init(t.Context()))
 	for _, statement := range []string{
 		`CREATE FUNCTION ` + table + `_gate() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock_shared(` + fmt.Sprint(gate) + `); RETURN NEW; END $$`,
 		`CREATE TRIGGER gate BEFORE UPDATE ON ` + table + ` FOR EACH ROW WHEN (NEW.lease IS NOT NULL) EXECUTE FUNCTION ` + table + `_gate()`,
@@ -31,22 +30,14 @@ func TestClaimsAtTheSameMoment(t *testing.T) {
 		execute(t, db, statement)
 	}
 	late, err := db.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := sqltx.Emit(sqltx.ContextWithTx(t.Context(), late), cfg, keyed("commits-late")...); err != nil {
-		t.Fatal(err)
-	}
-	if err := sqltx.Transact(t.Context(), db, nil, func(ctx context.Context) error { return sqltx.Emit(ctx, cfg, keyed("commits-first")...) }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, sqltx.Emit(sqltx.ContextWithTx(t.Context(), late), cfg, keyed("commits-late")...))
+	must(t, sqltx.Transact(t.Context(), db, nil, func(ctx context.Context) error { return sqltx.Emit(ctx, cfg, keyed("commits-first")...) }))
 	release := closeGate(t, db, gate)
-	first := sourceOf(t, db, table)
+	first, _ := sourceOf(t, db, table)
 	awaitGate(t, db, gate, 1)
-	if err := late.Commit(); err != nil {
-		t.Fatal(err)
-	}
-	second := sourceOf(t, db, table)
+	must(t, late.Commit())
+	second, _ := sourceOf(t, db, table)
 	awaitGate(t, db, gate, 2)
 	release()
 
@@ -82,9 +73,7 @@ func keyed(name string) []*message.Message {
 func closeGate(t *testing.T, db *sql.DB, gate int32) (open func()) {
 	t.Helper()
 	conn, err := db.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := conn.ExecContext(t.Context(), "SELECT pg_advisory_lock($1)", gate); err != nil {
 		t.Fatal(err)
 	}
@@ -112,14 +101,14 @@ func awaitGate(t *testing.T, db *sql.DB, gate int32, n int) {
 	}
 }
 
-func sourceOf(t *testing.T, db *sql.DB, table string) <-chan *message.RawMessage {
+// sourceOf starts a publisher that ends with the test, or with stop.
+func sourceOf(t *testing.T, db *sql.DB, table string) (events <-chan *message.RawMessage, stop func()) {
 	t.Helper()
-	p := sqltx.NewOutboxPublisher(sqltx.OutboxPublisherConfig{DB: db, Table: table, PollInterval: 20 * time.Millisecond})
+	p := sqltx.NewOutboxPublisher(sqltx.OutboxPublisherConfig{DB: db, Table: table, PollInterval: 10 * time.Millisecond})
 	ctx, cancel := context.WithCancel(context.Background())
-	source, err := p.Source(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { cancel(); p.Wait() })
-	return source
+	events, err := p.Source(ctx)
+	must(t, err)
+	stop = sync.OnceFunc(func() { cancel(); p.Wait() })
+	t.Cleanup(stop)
+	return events, stop
 }

@@ -69,9 +69,7 @@ func age(t *testing.T, d sqltest.Database, db *sql.DB, table string, rows int) {
 		for i := range values {
 			values[i] = fmt.Sprintf("('old', '/age', 'id-%08d', %s)", from+i, moment)
 		}
-		if _, err := db.ExecContext(t.Context(), "INSERT INTO "+table+" (subscriber, source, message_id, created_at) VALUES "+strings.Join(values, ", ")); err != nil {
-			t.Fatal(err)
-		}
+		execute(t, db, "INSERT INTO "+table+" (subscriber, source, message_id, created_at) VALUES "+strings.Join(values, ", "))
 	}
 }
 

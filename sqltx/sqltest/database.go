@@ -33,9 +33,7 @@ type Database struct {
 func (d Database) Open(t testing.TB) *sql.DB {
 	t.Helper()
 	db, err := sql.Open(d.Driver, d.DSN)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	db.SetMaxOpenConns(16)
 	db.SetMaxIdleConns(16)
 	t.Cleanup(func() { _ = db.Close() })

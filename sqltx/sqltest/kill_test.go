@@ -28,10 +28,18 @@ type broker struct {
 	acks   map[string]int // what is left to be acked, by id
 	events map[string]int // published, by id
 	kills  int
+
+	stop    chan struct{}
+	running sync.WaitGroup
+}
+
+func newBroker(t *testing.T, cfg childConfig) *broker {
+	t.Helper()
+	return &broker{t: t, cfg: cfg, acks: map[string]int{}, events: map[string]int{}, stop: make(chan struct{})}
 }
 
 // run starts a child after the other on one place, and kills each at the end of its time, until stop is closed.
-func (b *broker) run(stop <-chan struct{}, life time.Duration) {
+func (b *broker) run(life time.Duration) {
 	for running := true; running; {
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan struct{})
@@ -41,7 +49,7 @@ func (b *broker) run(stop <-chan struct{}, life time.Duration) {
 		}()
 		timer := time.NewTimer(life)
 		select {
-		case <-stop:
+		case <-b.stop:
 			running = false
 		case <-timer.C:
 			b.mu.Lock()
@@ -135,6 +143,24 @@ func (b *broker) serve(in io.Writer, out io.Reader) {
 	}
 }
 
+// finish waits until no event of the outbox is unpublished, ends the children, and checks that so many were published.
+func (b *broker) finish(db *sql.DB, total int) {
+	b.t.Helper()
+	waitFor(b.t, "all is published", 5*time.Minute, func() bool {
+		return number(b.t, db, "SELECT count(*) FROM "+b.cfg.Outbox+" WHERE published = FALSE") == 0
+	})
+	close(b.stop)
+	b.running.Wait()
+	again := 0
+	for _, n := range b.events {
+		again += n - 1
+	}
+	if len(b.events) != total {
+		b.t.Errorf("%d events of %d were published", len(b.events), total)
+	}
+	b.t.Logf("%d events, %d kills, %d events published again", total, b.kills, again)
+}
+
 func (b *broker) left() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -145,15 +171,9 @@ func (b *broker) left() int {
 func tables(t *testing.T, db *sql.DB, cfg childConfig) {
 	t.Helper()
 	ctx := t.Context()
-	if err := sqltx.InitInbox(ctx, sqltx.InboxConfig{DB: db, Table: cfg.Inbox}); err != nil {
-		t.Fatal(err)
-	}
-	if err := sqltx.InitOutbox(ctx, sqltx.OutboxConfig{DB: db, Table: cfg.Outbox}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := db.ExecContext(ctx, "CREATE TABLE "+cfg.Business+" (id VARCHAR(32) NOT NULL)"); err != nil { // no key: twice is twice
-		t.Fatal(err)
-	}
+	must(t, sqltx.InitInbox(ctx, sqltx.InboxConfig{DB: db, Table: cfg.Inbox}))
+	must(t, sqltx.InitOutbox(ctx, sqltx.OutboxConfig{DB: db, Table: cfg.Outbox}))
+	execute(t, db, "CREATE TABLE "+cfg.Business+" (id VARCHAR(32) NOT NULL)") // no key: twice is twice
 	t.Cleanup(func() {
 		for _, table := range []string{cfg.Inbox, cfg.Outbox, cfg.Business} {
 			_, _ = db.ExecContext(context.Background(), "DROP TABLE "+table) // of a test server
@@ -194,7 +214,7 @@ func TestKilledConsumers(t *testing.T) {
 		cfg.Consume, cfg.Delay = true, 10*time.Millisecond
 		tables(t, db, cfg)
 		total := size(1500, 10_000)
-		b := &broker{t: t, cfg: cfg, acks: map[string]int{}, events: map[string]int{}}
+		b := newBroker(t, cfg)
 		for i := range total {
 			id := fmt.Sprintf("m%05d", i)
 			b.queue, b.acks[id] = append(b.queue, id), 1
@@ -202,15 +222,12 @@ func TestKilledConsumers(t *testing.T) {
 				b.queue, b.acks[id] = append(b.queue, id), 2
 			}
 		}
-		stop := make(chan struct{})
-		var running sync.WaitGroup
-		running.Go(func() { b.run(stop, time.Duration(size(400, 1000))*time.Millisecond) })
+		b.running.Go(func() { b.run(time.Duration(size(400, 1000)) * time.Millisecond) })
 		waitFor(t, "all is acked", 5*time.Minute, func() bool { return b.left() == 0 })
-		waitFor(t, "all is published", time.Minute, func() bool {
-			return number(t, db, "SELECT count(*) FROM "+cfg.Outbox+" WHERE published = FALSE") == 0
-		})
-		close(stop)
-		running.Wait()
+		b.finish(db, total)
+		if b.kills < 2 {
+			t.Errorf("%d kills", b.kills)
+		}
 		for what, query := range map[string]string{
 			"business rows": "SELECT count(*) FROM " + cfg.Business,
 			"business ids":  "SELECT count(DISTINCT id) FROM " + cfg.Business,
@@ -221,14 +238,6 @@ func TestKilledConsumers(t *testing.T) {
 				t.Errorf("%s: %d, want %d", what, n, total)
 			}
 		}
-		again := 0
-		for _, n := range b.events {
-			again += n - 1
-		}
-		if len(b.events) != total || b.kills < 2 {
-			t.Errorf("%d events of %d were published; %d kills", len(b.events), total, b.kills)
-		}
-		t.Logf("%d messages, %d kills, %d events published again", total, b.kills, again)
 	})
 }
 
@@ -242,26 +251,12 @@ func TestKilledPublishers(t *testing.T) {
 		tables(t, db, cfg)
 		total := size(4000, 50_000)
 		fill(t, db, cfg.Outbox, total)
-		b := &broker{t: t, cfg: cfg, events: map[string]int{}}
-		stop := make(chan struct{})
-		var running sync.WaitGroup
+		b := newBroker(t, cfg)
 		life := time.Duration(size(400, 1000)) * time.Millisecond
 		for i := range 4 { // one of the four is killed each life
-			running.Go(func() { b.run(stop, 4*life+time.Duration(i)*life) })
+			b.running.Go(func() { b.run(4*life + time.Duration(i)*life) })
 		}
-		waitFor(t, "all is published", 5*time.Minute, func() bool {
-			return number(t, db, "SELECT count(*) FROM "+cfg.Outbox+" WHERE published = FALSE") == 0
-		})
-		close(stop)
-		running.Wait()
-		again := 0
-		for _, n := range b.events {
-			again += n - 1
-		}
-		if len(b.events) != total {
-			t.Errorf("%d events of %d were published", len(b.events), total)
-		}
-		t.Logf("%d rows, %d kills, %d events published again", total, b.kills, again)
+		b.finish(db, total)
 	})
 }
 
@@ -280,8 +275,6 @@ func fill(t *testing.T, db *sql.DB, table string, total int) {
 			}
 			return sqltx.Emit(ctx, sqltx.OutboxConfig{DB: db, Table: table}, events...)
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 }

@@ -14,6 +14,13 @@ func TestMain(m *testing.M) {
 	sqltest.Main(m)
 }
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	sqltest.Every(t, sqltest.Conformance)

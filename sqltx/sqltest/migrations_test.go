@@ -32,13 +32,9 @@ func TestMigrations(t *testing.T) {
 				t.Parallel()
 				d := alone(t, d)
 				up, down := tool(t, d)
-				if err := up(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, up())
 				useDefaultTables(t, d)
-				if err := down(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, down())
 				for _, table := range []string{sqltx.DefaultInboxTable, sqltx.DefaultOutboxTable} {
 					if err := d.Open(t).QueryRowContext(t.Context(), "SELECT COUNT(*) FROM "+table).Scan(new(int)); err == nil {
 						t.Errorf("%s is still there", table)
@@ -69,7 +65,7 @@ func alone(t *testing.T, d sqltest.Database) sqltest.Database {
 func execute(t *testing.T, db *sql.DB, statement string) {
 	t.Helper()
 	if _, err := db.ExecContext(t.Context(), statement); err != nil {
-		t.Fatal(err)
+		t.Fatalf("%s: %v", statement, err)
 	}
 }
 
@@ -81,14 +77,10 @@ func directory(d sqltest.Database) string {
 func gooseOn(t *testing.T, d sqltest.Database) (up, down func() error) {
 	t.Helper()
 	files, err := fs.Sub(sqltx.Migrations, "migrations/goose/"+directory(d))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dialect := map[string]goose.Dialect{"postgres": goose.DialectPostgres, "mariadb": goose.DialectMySQL, "sqlite": goose.DialectSQLite3}[d.Name]
 	provider, err := goose.NewProvider(dialect, d.Open(t), files)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	up = func() error { _, err := provider.Up(t.Context()); return err }
 	down = func() error { _, err := provider.DownTo(t.Context(), 0); return err }
 	return up, down
@@ -97,9 +89,7 @@ func gooseOn(t *testing.T, d sqltest.Database) (up, down func() error) {
 func migrateOn(t *testing.T, d sqltest.Database) (up, down func() error) {
 	t.Helper()
 	files, err := iofs.New(sqltx.Migrations, "migrations/migrate/"+directory(d))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	db := d.Open(t)
 	var driver database.Driver
 	switch d.Name {
@@ -110,13 +100,9 @@ func migrateOn(t *testing.T, d sqltest.Database) (up, down func() error) {
 	default:
 		driver, err = sqlite.WithInstance(db, &sqlite.Config{})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	m, err := migrate.NewWithInstance("iofs", files, d.Name, driver)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _, _ = m.Close() }) // closes the connection that it holds
 	return m.Up, m.Down
 }
@@ -127,32 +113,22 @@ func useDefaultTables(t *testing.T, d sqltest.Database) {
 	db := d.Open(t)
 	inbox := sqltx.InboxConfig{DB: db, Subscriber: "orders", Dialect: d.Dialect}
 	outbox := sqltx.OutboxConfig{DB: db, Topic: "events", Dialect: d.Dialect}
-	if err := errors.Join(inbox.Init(t.Context()), outbox.Init(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(inbox.Init(t.Context()), outbox.Init(t.Context())))
 	handle := sqltx.TxMiddleware(db, nil).Wrap(sqltx.InboxMiddleware(inbox).Wrap(sqltx.OutboxMiddleware(outbox).Wrap(
 		func(context.Context, *message.Message) ([]*message.Message, error) {
 			return []*message.Message{message.New(map[string]int{"n": 1}, message.Attributes{message.AttrID: "out", message.AttrType: "t", message.AttrSource: "s"}, nil)}, nil
 		})))
 	for range 2 {
 		in := message.New("in", message.Attributes{message.AttrID: "in", message.AttrType: "t", message.AttrSource: "s"}, nil)
-		if _, err := handle(t.Context(), in); err != nil {
-			t.Fatal(err)
-		}
+		_, err := handle(t.Context(), in)
+		must(t, err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	p := sqltx.NewOutboxPublisher(sqltx.OutboxPublisherConfig{DB: db, Dialect: d.Dialect})
-	events, err := p.Source(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	events, stop := sourceOf(t, db, "") // the default
 	(<-events).Ack()
-	cancel()
-	p.Wait()
+	stop()
 	for state, want := range map[string]int{"TRUE": 1, "FALSE": 0} {
-		var n int
-		if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM outbox WHERE published = "+state).Scan(&n); err != nil || n != want {
-			t.Errorf("%d events are published = %s, want %d; %v", n, state, want, err)
+		if n := number(t, db, "SELECT COUNT(*) FROM outbox WHERE published = "+state); n != want {
+			t.Errorf("%d events are published = %s, want %d", n, state, want)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package sqltest_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -20,12 +19,9 @@ func TestPartitioned(t *testing.T) {
 	db, cfg := d.Open(t), childOf(d)
 	run := func(statement string) {
 		t.Helper()
-		if _, err := db.ExecContext(t.Context(), statement); err != nil {
-			t.Fatalf("%s: %v", statement, err)
-		}
+		execute(t, db, statement)
 	}
-	schema := func(text, table string) string { return fmt.Sprintf(text, table) }
-	run(schema(sqltx.PostgresInboxSchema, cfg.Inbox) + " PARTITION BY HASH (message_id)")
+	run(fmt.Sprintf(sqltx.PostgresInboxSchema, cfg.Inbox) + " PARTITION BY HASH (message_id)")
 	for i := range 4 {
 		run(fmt.Sprintf("CREATE TABLE %[1]s_%[2]d PARTITION OF %[1]s FOR VALUES WITH (MODULUS 4, REMAINDER %[2]d)", cfg.Inbox, i))
 	}
@@ -39,18 +35,13 @@ func TestPartitioned(t *testing.T) {
 		t.Errorf("%d young rows are left", n)
 	}
 
-	run(strings.Replace(schema(sqltx.PostgresOutboxSchema, cfg.Outbox), " PRIMARY KEY", "", 1) + " PARTITION BY RANGE (created_at)")
+	run(strings.Replace(fmt.Sprintf(sqltx.PostgresOutboxSchema, cfg.Outbox), " PRIMARY KEY", "", 1) + " PARTITION BY RANGE (created_at)")
 	run("ALTER TABLE " + cfg.Outbox + " ADD PRIMARY KEY (id, created_at)")
 	run("CREATE TABLE " + cfg.Outbox + "_past PARTITION OF " + cfg.Outbox + " FOR VALUES FROM (MINVALUE) TO ('2026-01-01')")
 	run("CREATE TABLE " + cfg.Outbox + "_now PARTITION OF " + cfg.Outbox + " FOR VALUES FROM ('2026-01-01') TO (MAXVALUE)")
 	fill(t, db, cfg.Outbox, 60)
 	run("UPDATE " + cfg.Outbox + " SET created_at = '2025-01-01' WHERE id % 2 = 0")
-	ctx, cancel := context.WithCancel(t.Context())
-	p := sqltx.NewOutboxPublisher(sqltx.OutboxPublisherConfig{DB: db, Table: cfg.Outbox, PollInterval: 10 * time.Millisecond})
-	events, err := p.Source(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	events, stop := sourceOf(t, db, cfg.Outbox)
 	seen := map[string]bool{}
 	for range 60 {
 		var msg *message.RawMessage
@@ -62,8 +53,7 @@ func TestPartitioned(t *testing.T) {
 		seen[msg.ID()] = true
 		msg.Ack()
 	}
-	cancel()
-	p.Wait()
+	stop()
 	if len(seen) != 60 {
 		t.Errorf("%d events", len(seen))
 	}

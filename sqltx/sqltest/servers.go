@@ -1,6 +1,7 @@
 package sqltest
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -15,14 +16,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/luatx/luatx/internal/test/apt"
 	"go.uber.org/goleak"
+
+	"github.com/luatx/luatx/internal/test/apt"
+	"github.com/luatx/luatx/internal/test/child"
 )
 
 // Environment variables that say where server programs are.
 const (
-	EnvPostgres = "LUATX_POSTGRES_BIN" // directory of postgres and initdb
-	EnvMariaDB  = "LUATX_MARIADB_BIN"  // directory of mariadbd and mariadb-install-db
+	envPostgres = "LUATX_POSTGRES_BIN" // directory of postgres and initdb
+	envMariaDB  = "LUATX_MARIADB_BIN"  // directory of mariadbd and mariadb-install-db
 )
 
 const (
@@ -47,23 +50,52 @@ type server struct {
 type programs struct{ initialize, serve string }
 
 type running struct {
-	*process
+	process  *child.Process
+	owner    *syscall.Credential
 	dir, dsn string
+	log      bytes.Buffer // read when the process has ended alone
+}
+
+// newRunning makes the directory of a server, which belongs to the first of the users that exists.
+func newRunning(users ...string) (*running, error) {
+	owner, err := child.Owner(append(users, "nobody")...)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := child.Directory("luatx-sql-", owner)
+	return &running{owner: owner, dir: dir}, err
+}
+
+// command prepares a command as the owner, in the directory.
+func (r *running) command(path string, args ...string) *exec.Cmd {
+	cmd := exec.Command(path, args...)
+	cmd.Dir = r.dir
+	cmd.Env = append(os.Environ(), "HOME="+r.dir, "TMPDIR="+r.dir, "LC_ALL=C")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: r.owner}
+	return cmd
+}
+
+// initialize makes the data directory, or removes everything.
+func (r *running) initialize(path string, args ...string) error {
+	if out, err := r.command(path, args...).CombinedOutput(); err != nil {
+		return errors.Join(fmt.Errorf("%s: %w: %s", filepath.Base(path), err, apt.LastLines(string(out), 5)), os.RemoveAll(r.dir))
+	}
+	return nil
 }
 
 var (
-	postgres = &server{name: "PostgreSQL", pkg: "postgresql", env: EnvPostgres, find: findPostgres, start: startPostgres}
-	mariadb  = &server{name: "MariaDB", pkg: "mariadb-server", env: EnvMariaDB, find: findMariaDB, start: startMariaDB}
+	postgres = &server{name: "PostgreSQL", pkg: "postgresql", env: envPostgres, find: findPostgres, start: startPostgres}
+	mariadb  = &server{name: "MariaDB", pkg: "mariadb-server", env: envMariaDB, find: findMariaDB, start: startMariaDB}
 )
 
 func findPostgres() (programs, bool) {
 	debian, _ := filepath.Glob("/usr/lib/postgresql/*/bin") // the pattern is right
 	slices.Reverse(debian)
-	return findBoth(EnvPostgres, "initdb", "postgres", debian)
+	return findBoth(envPostgres, "initdb", "postgres", debian)
 }
 
 func findMariaDB() (programs, bool) {
-	return findBoth(EnvMariaDB, "mariadb-install-db", "mariadbd", []string{"/usr/sbin", "/usr/libexec"})
+	return findBoth(envMariaDB, "mariadb-install-db", "mariadbd", []string{"/usr/sbin", "/usr/libexec"})
 }
 
 // findBoth looks for two programs, the second of which may lie in a directory that is on nobody's PATH.
@@ -129,52 +161,47 @@ func need(t testing.TB, s *server) string {
 }
 
 func startPostgres(ctx context.Context, p programs) (*running, error) {
-	who, err := ownerOf("postgres")
+	r, err := newRunning("postgres")
 	if err != nil {
 		return nil, err
 	}
-	dir, err := who.directory()
-	if err != nil {
+	data := filepath.Join(r.dir, "data")
+	r.dsn = "host=" + r.dir + " user=postgres dbname=postgres"
+	if err := r.initialize(p.initialize, "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"); err != nil {
 		return nil, err
 	}
-	data := filepath.Join(dir, "data")
-	r := &running{dir: dir, dsn: "host=" + dir + " user=postgres dbname=postgres"}
-	if out, err := who.command(dir, p.initialize, "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync").CombinedOutput(); err != nil {
-		return nil, errors.Join(fmt.Errorf("initdb: %w: %s", err, apt.LastLines(string(out), 5)), os.RemoveAll(dir))
-	}
-	cmd := who.command(dir, p.serve, "-D", data, "-k", dir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=300",
+	return r, r.serve(ctx, "pgx", r.dsn, p.serve, "-D", data, "-k", r.dir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=300",
 		"-c", "deadlock_timeout=100ms", "-c", "autovacuum_naptime=1s")
-	return r, r.serve(ctx, cmd, "pgx", r.dsn)
 }
 
 func startMariaDB(ctx context.Context, p programs) (*running, error) {
-	who, err := ownerOf("mysql")
+	r, err := newRunning("mysql")
 	if err != nil {
 		return nil, err
 	}
-	dir, err := who.directory()
-	if err != nil {
+	data, socket := filepath.Join(r.dir, "data"), filepath.Join(r.dir, "s")
+	admin := "root@unix(" + socket + ")/"
+	r.dsn = admin + "luatx"
+	if err := r.initialize(p.initialize, "--no-defaults", "--datadir="+data, "--auth-root-authentication-method=normal", "--skip-test-db"); err != nil {
 		return nil, err
 	}
-	data, socket := filepath.Join(dir, "data"), filepath.Join(dir, "s")
-	r := &running{dir: dir, dsn: "root@unix(" + socket + ")/luatx"}
-	if out, err := who.command(dir, p.initialize, "--no-defaults", "--datadir="+data, "--auth-root-authentication-method=normal", "--skip-test-db").CombinedOutput(); err != nil {
-		return nil, errors.Join(fmt.Errorf("mariadb-install-db: %w: %s", err, apt.LastLines(string(out), 5)), os.RemoveAll(dir))
-	}
-	cmd := who.command(dir, p.serve, "--no-defaults", "--datadir="+data, "--socket="+socket, "--skip-networking", "--pid-file="+filepath.Join(dir, "pid"),
-		"--tmpdir="+dir, "--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=256M", "--max-connections=300", "--skip-name-resolve")
-	if err := r.serve(ctx, cmd, "mysql", strings.TrimSuffix(r.dsn, "luatx")); err != nil {
+	if err := r.serve(ctx, "mysql", admin, p.serve, "--no-defaults", "--datadir="+data, "--socket="+socket, "--skip-networking",
+		"--pid-file="+filepath.Join(r.dir, "pid"), "--tmpdir="+r.dir, "--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=256M",
+		"--max-connections=300", "--skip-name-resolve"); err != nil {
 		return nil, err
 	}
-	return r, execute(ctx, "mysql", strings.TrimSuffix(r.dsn, "luatx"), "CREATE DATABASE IF NOT EXISTS luatx")
+	return r, execute(ctx, "mysql", admin, "CREATE DATABASE IF NOT EXISTS luatx")
 }
 
 // serve starts the server, and waits until it answers.
-func (r *running) serve(ctx context.Context, cmd *exec.Cmd, driver, dsn string) (err error) {
-	if r.process, err = start(cmd); err != nil {
+func (r *running) serve(ctx context.Context, driver, dsn, path string, args ...string) (err error) {
+	cmd := r.command(path, args...)
+	cmd.Stdout, cmd.Stderr = &r.log, &r.log
+	if r.process, err = child.Start(cmd); err != nil {
 		return errors.Join(err, os.RemoveAll(r.dir))
 	}
-	if err := r.until(ctx, func() error { return execute(ctx, driver, dsn, "SELECT 1") }); err != nil {
+	output := func() string { return apt.LastLines(r.log.String(), 10) }
+	if err := r.process.Await(ctx, output, func() error { return execute(ctx, driver, dsn, "SELECT 1") }); err != nil {
 		return errors.Join(err, r.close())
 	}
 	return nil
@@ -190,7 +217,7 @@ func execute(ctx context.Context, driver, dsn, statement string) error {
 }
 
 func (r *running) close() error {
-	return errors.Join(r.end(syscall.SIGQUIT), os.RemoveAll(r.dir))
+	return errors.Join(r.process.End(syscall.SIGQUIT), os.RemoveAll(r.dir))
 }
 
 // Main runs the tests, ends the servers, and fails where goroutines are left. It does not return.

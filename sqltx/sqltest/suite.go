@@ -52,6 +52,14 @@ func Conformance(t *testing.T, d Database) {
 	}
 }
 
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // patience bounds what a test waits for.
 const patience = 30 * time.Second
 
@@ -67,9 +75,7 @@ func newSuite(t *testing.T, d Database) *suite {
 	s := &suite{Database: d, db: d.Open(t), inbox: Table("inbox"), outbox: Table("outbox"), business: Table("business")}
 	ctx := t.Context()
 	for _, init := range []func(context.Context) error{s.inboxConfig().Init, s.outboxConfig().Init} {
-		if err := init(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, init(ctx))
 	}
 	s.exec(t, "CREATE TABLE "+s.business+" (id VARCHAR(64) PRIMARY KEY, n INTEGER NOT NULL)")
 	t.Cleanup(func() {
@@ -100,19 +106,34 @@ func (s *suite) publisher(change ...func(*sqltx.OutboxPublisherConfig)) *sqltx.O
 	return sqltx.NewOutboxPublisher(cfg)
 }
 
-// source starts a publisher that ends with the test.
-func (s *suite) source(t *testing.T, p *sqltx.OutboxPublisher) <-chan *message.RawMessage {
+// tx is the middleware of transactions.
+func (s *suite) tx() message.Middleware {
+	return sqltx.TxMiddleware(s.db, &sqltx.TxOptions{Dialect: s.Dialect})
+}
+
+func (s *suite) transact(ctx context.Context, fn func(ctx context.Context) error) error {
+	return sqltx.Transact(ctx, s.db, &sqltx.TxOptions{Dialect: s.Dialect}, fn)
+}
+
+// begin starts a publisher that ends with the test, or with stop, which waits until everything is settled.
+func begin(t testing.TB, p *sqltx.OutboxPublisher) (source <-chan *message.RawMessage, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	out, err := p.Source(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
+	source, err := p.Source(ctx)
+	must(t, err)
+	stop = sync.OnceFunc(func() {
 		cancel()
 		p.Wait()
 	})
-	return out
+	t.Cleanup(stop)
+	return source, stop
+}
+
+// source starts a publisher that ends with the test.
+func (s *suite) source(t testing.TB, p *sqltx.OutboxPublisher) <-chan *message.RawMessage {
+	t.Helper()
+	source, _ := begin(t, p)
+	return source
 }
 
 func (s *suite) exec(t testing.TB, statement string, args ...any) int64 {
@@ -122,9 +143,7 @@ func (s *suite) exec(t testing.TB, statement string, args ...any) int64 {
 		t.Fatalf("%s: %v", statement, err)
 	}
 	n, err := result.RowsAffected()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return n
 }
 
@@ -144,17 +163,23 @@ func (s *suite) rows(t testing.TB, table string, conditions ...string) int {
 	return s.count(t, "SELECT count(*) FROM "+table+" WHERE "+strings.Join(append(conditions, "1 = 1"), " AND "))
 }
 
+// wantRows fails the test unless a table has so many rows under the conditions.
+func (s *suite) wantRows(t testing.TB, want int, table string, conditions ...string) {
+	t.Helper()
+	if n := s.rows(t, table, conditions...); n != want {
+		t.Errorf("%d rows of %s are as %q, want %d", n, table, conditions, want)
+	}
+}
+
 // stack is the whole of it around a handler.
 func (s *suite) stack(t testing.TB, handle func(ctx context.Context, order string) ([]string, error)) *message.Router {
 	t.Helper()
 	router := message.NewRouter(message.PipeConfig{})
 	err := errors.Join(
-		router.Use(sqltx.TxMiddleware(s.db, &sqltx.TxOptions{Dialect: s.Dialect}), sqltx.InboxMiddleware(s.inboxConfig()), sqltx.OutboxMiddleware(s.outboxConfig())),
+		router.Use(s.tx(), sqltx.InboxMiddleware(s.inboxConfig()), sqltx.OutboxMiddleware(s.outboxConfig())),
 		router.AddHandler("place-order", nil, orderHandler(handle)),
 	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return router
 }
 
@@ -196,12 +221,7 @@ func (s *suite) emit(t testing.TB, key string, names ...string) {
 
 func (s *suite) emitTo(t testing.TB, outbox sqltx.OutboxConfig, key string, names ...string) {
 	t.Helper()
-	err := sqltx.Transact(context.Background(), s.db, &sqltx.TxOptions{Dialect: s.Dialect}, func(ctx context.Context) error {
-		return sqltx.Emit(ctx, outbox, events(key, names...)...)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.transact(context.Background(), func(ctx context.Context) error { return sqltx.Emit(ctx, outbox, events(key, names...)...) }))
 }
 
 func events(key string, names ...string) []*message.Message {
@@ -241,6 +261,18 @@ func receive(t testing.TB, source <-chan *message.RawMessage) *message.RawMessag
 		t.Fatal("waited in vain for an event")
 	}
 	return nil
+}
+
+// ack receives events with these names, in this order, and acknowledges them.
+func ack(t testing.TB, source <-chan *message.RawMessage, names ...string) {
+	t.Helper()
+	for _, want := range names {
+		msg := receive(t, source)
+		if got := name(t, msg); got != want {
+			t.Errorf("%s was handed out, want %s", got, want)
+		}
+		msg.Ack()
+	}
 }
 
 // silent holds that nothing comes for a while.

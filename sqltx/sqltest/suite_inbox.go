@@ -37,12 +37,8 @@ func testInbox(t *testing.T, s *suite) {
 	deliver("acked", 2)
 	deliver("acked", 2)
 	deliver("acked", 2)
-	if n := s.rows(t, s.business); n != 1 {
-		t.Errorf("applied %d times", n)
-	}
-	if n := s.rows(t, s.outbox); n != 1 {
-		t.Errorf("%d events", n)
-	}
+	s.wantRows(t, 1, s.business)
+	s.wantRows(t, 1, s.outbox)
 
 	// Ids are unique within a source, for each subscriber, as they are written.
 	for _, other := range []struct{ subscriber, source, id string }{
@@ -89,7 +85,7 @@ func testInbox(t *testing.T, s *suite) {
 			t.Errorf("ran %t, %v, want %q", ran, err, text)
 		}
 	}
-	twice := sqltx.TxMiddleware(s.db, &sqltx.TxOptions{Dialect: s.Dialect}).Wrap(sqltx.InboxMiddleware(s.inboxConfig()).Wrap(sqltx.InboxMiddleware(s.inboxConfig()).Wrap(nil)))
+	twice := s.tx().Wrap(sqltx.InboxMiddleware(s.inboxConfig()).Wrap(sqltx.InboxMiddleware(s.inboxConfig()).Wrap(nil)))
 	if _, err := twice(t.Context(), message.New(nil, message.Attributes{message.AttrID: "twice"}, nil)); err == nil || !strings.Contains(err.Error(), "leave one out") {
 		t.Errorf("an inbox inside of an inbox: %v", err)
 	}
@@ -112,7 +108,7 @@ func paymentOf(msg *message.Message) (message.Identity, error) {
 func testEventIDs(t *testing.T, s *suite) {
 	cfg := s.inboxConfig()
 	cfg.MessageID = paymentOf
-	process := message.Chain(sqltx.TxMiddleware(s.db, &sqltx.TxOptions{Dialect: s.Dialect}), sqltx.InboxMiddleware(cfg), sqltx.OutboxMiddleware(s.outboxConfig())).Wrap(
+	process := message.Chain(s.tx(), sqltx.InboxMiddleware(cfg), sqltx.OutboxMiddleware(s.outboxConfig())).Wrap(
 		func(context.Context, *message.Message) ([]*message.Message, error) {
 			return []*message.Message{message.New("paid", message.Attributes{message.AttrType: "paid", message.AttrSource: "/bank"}, nil)}, nil
 		})
@@ -142,7 +138,7 @@ func testEventIDs(t *testing.T, s *suite) {
 // claim runs the inbox in a transaction, and says whether what is behind it ran.
 func (s *suite) claim(t testing.TB, cfg sqltx.InboxConfig, attrs message.Attributes) (ran bool, err error) {
 	t.Helper()
-	process := sqltx.TxMiddleware(s.db, &sqltx.TxOptions{Dialect: s.Dialect}).Wrap(sqltx.InboxMiddleware(cfg).Wrap(
+	process := s.tx().Wrap(sqltx.InboxMiddleware(cfg).Wrap(
 		func(context.Context, *message.Message) ([]*message.Message, error) {
 			ran = true
 			return nil, nil
@@ -181,9 +177,7 @@ func testInboxRace(t *testing.T, s *suite) {
 	}
 	all.Wait()
 	for _, table := range []string{s.business, s.inbox, s.outbox} {
-		if n := s.rows(t, table); n != messages {
-			t.Errorf("%d rows in %s, want %d", n, table, messages)
-		}
+		s.wantRows(t, messages, table)
 	}
 }
 
@@ -215,9 +209,7 @@ func testOutbox(t *testing.T, s *suite) {
 	if len(seen) != 2 { // another run of the handler makes the same events
 		t.Errorf("%v", seen)
 	}
-	if n := s.rows(t, s.outbox, "topic = 'order-events' AND event_type = 'order.placed'"); n != 4 {
-		t.Errorf("%d rows", n)
-	}
+	s.wantRows(t, 4, s.outbox, "topic = 'order-events' AND event_type = 'order.placed'")
 	none := sqltx.OutboxMiddleware(s.outboxConfig()).Wrap(func(context.Context, *message.Message) ([]*message.Message, error) {
 		t.Error("the handler ran without a transaction")
 		return nil, nil
@@ -248,7 +240,7 @@ func testFidelity(t *testing.T, s *suite) {
 		{"application/json", nil, ""},
 		{"application/octet-stream", bytes.Repeat([]byte{0xfe}, 300_000), strings.Repeat("\xfe", 300_000)},
 	}
-	err := sqltx.Transact(t.Context(), s.db, &sqltx.TxOptions{Dialect: s.Dialect}, func(ctx context.Context) error {
+	err := s.transact(t.Context(), func(ctx context.Context) error {
 		for _, test := range tests {
 			if err := sqltx.Emit(ctx, s.outboxConfig(), message.New(test.data, attrs(test.contentType), nil)); err != nil {
 				return err
@@ -256,9 +248,7 @@ func testFidelity(t *testing.T, s *suite) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	source := s.source(t, s.publisher())
 	for i, test := range tests {
 		msg := receive(t, source)

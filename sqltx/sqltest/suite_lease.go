@@ -36,35 +36,25 @@ func testLeases(t *testing.T, s *suite) {
 	slow.Ack()
 	cancel()
 	p.Wait()
-	if n := s.rows(t, s.outbox, "published = TRUE"); n != 1 {
-		t.Errorf("%d are published", n)
-	}
+	s.wantRows(t, 1, s.outbox, "published = TRUE")
 
 	s.emit(t, "k", "b", "c") // claimed by a process that dies: nobody renews
 	s.exec(t, "UPDATE "+s.outbox+" SET lease = 'dead', attempts = 1, next_attempt_at = "+s.Dialect.NowMillis+" + 400 WHERE published = FALSE")
 	other := s.source(t, s.publisher(short))
 	start := time.Now()
-	for _, want := range []string{"b", "c"} {
-		msg := receive(t, other)
-		if got := name(t, msg); got != want {
-			t.Errorf("%s, want %s", got, want)
-		}
-		msg.Ack()
-	}
+	ack(t, other, "b", "c")
 	if took := time.Since(start); took < 200*time.Millisecond {
 		t.Errorf("handed out %v after it was claimed", took)
 	}
 	// What takes its process down each time is parked, too.
-	err := sqltx.Transact(t.Context(), s.db, &sqltx.TxOptions{Dialect: s.Dialect}, func(ctx context.Context) error {
+	err := s.transact(t.Context(), func(ctx context.Context) error {
 		if err := sqltx.Emit(ctx, s.outboxConfig(), events("", "poison")...); err != nil {
 			return err
 		}
 		_, err := sqltx.ExecutorFromContext(ctx, s.db).ExecContext(ctx, "UPDATE "+s.outbox+" SET attempts = 10 WHERE published = FALSE")
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	eventually(t, "it is parked", func() bool { return s.rows(t, s.outbox, "parked = TRUE") == 1 })
 }
 
@@ -77,39 +67,32 @@ func (s *suite) seize(t *testing.T, table string) {
 // testStaleOwner tests that an owner whose events another one has claimed neither settles them, unless it has published
 // them, nor renews their leases.
 func testStaleOwner(t *testing.T, s *suite) {
-	s.emit(t, "", "ack", "nack", "park", "release", "untried")
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	p := s.publisher(func(c *sqltx.OutboxPublisherConfig) { c.Lease = 3 * time.Second })
-	source, err := p.Source(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s.emit(t, "", "ack", "nack", "park", "release", "untried", "parked meanwhile")
+	source, stop := begin(t, s.publisher(func(c *sqltx.OutboxPublisherConfig) { c.Lease = 3 * time.Second }))
 	held := map[string]*message.RawMessage{}
-	for range 5 {
+	for range 6 {
 		msg := receive(t, source)
 		held[name(t, msg)] = msg
 	}
 	s.seize(t, s.outbox)
+	last := s.count(t, "SELECT MAX(id) FROM "+s.outbox)
+	s.exec(t, "UPDATE "+s.outbox+" SET parked = TRUE, lease = NULL WHERE id = ?", last)
+	s.wantRows(t, 1, s.outbox, "parked = TRUE")
 	s.emit(t, "", "renewed")
 	renewed := receive(t, source)
 	leaseEnd := func() int { return s.count(t, "SELECT next_attempt_at FROM "+s.outbox+" WHERE lease <> 'other'") }
 	claimed := leaseEnd()
 	eventually(t, "the leases are renewed", func() bool { return leaseEnd() > claimed })
 	held["ack"].Ack()
+	held["parked meanwhile"].Ack()
 	held["nack"].Nack(errors.New("the broker said no"))
 	held["park"].Nack(message.Permanent(errors.New("the broker said never")))
 	held["release"].Release()
 	held["untried"].Nack(untried{message.RetryAfter(errors.New("the broker is down"), time.Minute)})
 	renewed.Ack()
-	cancel()
-	p.Wait()
-	if n := s.rows(t, s.outbox, "published = TRUE"); n != 2 {
-		t.Errorf("%d events are published, want 2", n)
-	}
-	if n := s.rows(t, s.outbox, "lease = 'other' AND attempts = 7 AND parked = FALSE AND last_error IS NULL", "next_attempt_at > "+s.Dialect.NowMillis+" + 1800000"); n != 4 {
-		t.Errorf("%d of 4 events are as their new owner left them", n)
-	}
+	stop()
+	s.wantRows(t, 3, s.outbox, "published = TRUE AND parked = FALSE")
+	s.wantRows(t, 4, s.outbox, "lease = 'other' AND attempts = 7 AND parked = FALSE AND last_error IS NULL", "next_attempt_at > "+s.Dialect.NowMillis+" + 1800000")
 }
 
 // testLeaseEnd tests that a source hands out no event whose lease it cannot renew, and that this costs the event no attempt.
@@ -117,13 +100,7 @@ func testStaleOwner(t *testing.T, s *suite) {
 func testLeaseEnd(t *testing.T, s *suite) {
 	for last, isSeized := range map[string]bool{"later": true, "ready": false} {
 		s.emit(t, "", "buffered", "ready")
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		p := s.publisher(func(c *sqltx.OutboxPublisherConfig) { c.BatchSize, c.Attempts, c.Lease = 1, 1, 600*time.Millisecond })
-		source, err := p.Source(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		source, stop := begin(t, s.publisher(func(c *sqltx.OutboxPublisherConfig) { c.BatchSize, c.Attempts, c.Lease = 1, 1, 600*time.Millisecond }))
 		eventually(t, "both are claimed", func() bool { return s.rows(t, s.outbox, "lease IS NOT NULL AND published = FALSE") == 2 })
 		away := Table("away")
 		s.exec(t, "ALTER TABLE "+s.outbox+" RENAME TO "+away)
@@ -135,15 +112,8 @@ func testLeaseEnd(t *testing.T, s *suite) {
 		if isSeized {
 			s.emit(t, "", "later")
 		}
-		for _, want := range []string{"buffered", last} {
-			msg := receive(t, source)
-			if got := name(t, msg); got != want {
-				t.Errorf("%s was handed out, want %s", got, want)
-			}
-			msg.Ack()
-		}
-		cancel()
-		p.Wait()
+		ack(t, source, "buffered", last)
+		stop()
 		s.exec(t, "DELETE FROM "+s.outbox)
 	}
 }

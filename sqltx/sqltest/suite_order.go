@@ -26,9 +26,7 @@ func testSideBySide(t *testing.T, s *suite) {
 	for i := range shares {
 		p := s.publisher(func(c *sqltx.OutboxPublisherConfig) { c.BatchSize = 50 })
 		source, err := p.Source(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		all.Go(func() {
 			for msg := range source {
 				seen.add(name(t, msg))
@@ -66,9 +64,7 @@ func testOrder(t *testing.T, s *suite) {
 	for range 3 {
 		p := s.publisher(func(c *sqltx.OutboxPublisherConfig) { c.BatchSize, c.Attempts = 20, 1000 })
 		source, err := p.Source(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		all.Go(func() {
 			var workers sync.WaitGroup
 			for range 4 {
@@ -116,7 +112,7 @@ func testOneOwner(t *testing.T, s *suite) {
 	first, second := s.source(t, s.publisher()), s.source(t, s.publisher())
 	begun, commit, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	go func() {
-		done <- sqltx.Transact(t.Context(), s.db, &sqltx.TxOptions{Dialect: s.Dialect}, func(ctx context.Context) error {
+		done <- s.transact(t.Context(), func(ctx context.Context) error {
 			err := sqltx.Emit(ctx, s.outboxConfig(), events("k", "early")...)
 			close(begun)
 			<-commit
@@ -138,15 +134,13 @@ func testOneOwner(t *testing.T, s *suite) {
 		t.Fatalf("%s was handed out", got)
 	}
 	close(commit)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	must(t, <-done)
 	silent(t, first, 100*1e6)
 	silent(t, second, 100*1e6)
 	holding.Ack()
-	if msg := either(); name(t, msg) != "early" {
-		t.Errorf("%s was handed out", name(t, msg))
-	} else {
-		msg.Ack()
+	msg := either()
+	if got := name(t, msg); got != "early" {
+		t.Errorf("%s was handed out", got)
 	}
+	msg.Ack()
 }

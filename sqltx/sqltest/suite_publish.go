@@ -22,9 +22,7 @@ func testPublish(t *testing.T, s *suite) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	source, err := p.Source(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var last *message.RawMessage
 	var names []string
 	for range 25 {
@@ -45,13 +43,11 @@ func testPublish(t *testing.T, s *suite) {
 	}
 	last.Ack()
 	p.Wait()
-	if n := s.rows(t, s.outbox, "published = TRUE"); n != 25 {
-		t.Errorf("%d are published", n)
-	}
+	s.wantRows(t, 25, s.outbox, "published = TRUE")
 }
 
-// testFailures holds that what fails comes again until its attempts are used up, that a release costs none, and that a
-// permanent error parks at once.
+// testFailures holds that what fails comes again until its attempts are used up, that a release costs none, that a permanent
+// error parks at once, and that an event waits for as long as an error of its destination asks.
 func testFailures(t *testing.T, s *suite) {
 	s.emit(t, "", "a")
 	p := s.publisher(func(c *sqltx.OutboxPublisherConfig) { c.Attempts = 3 })
@@ -74,6 +70,9 @@ func testFailures(t *testing.T, s *suite) {
 	s.emit(t, "", "c")
 	receive(t, source).Nack(message.RetryAfter(errors.New("later"), time.Hour))
 	eventually(t, "it waits", func() bool { return s.rows(t, s.outbox, "last_error = 'later' AND lease IS NULL") == 1 })
+	s.emit(t, "", "d")
+	receive(t, source).Nack(relay.Later(errors.New("it has to wait its turn"), time.Hour))
+	eventually(t, "it is given back", func() bool { return s.rows(t, s.outbox, "attempts = 0 AND lease IS NULL AND published = FALSE") == 1 })
 	silent(t, source, 50*time.Millisecond)
 }
 
@@ -90,7 +89,7 @@ func testLateCommit(t *testing.T, s *suite) {
 	}
 	done := make(chan error, 1)
 	go func() {
-		done <- sqltx.Transact(t.Context(), s.db, &sqltx.TxOptions{Dialect: s.Dialect}, func(ctx context.Context) error {
+		done <- s.transact(t.Context(), func(ctx context.Context) error {
 			err := sqltx.Emit(ctx, s.outboxConfig(), events("", "early")...)
 			close(begun)
 			<-committed
@@ -111,9 +110,7 @@ func testLateCommit(t *testing.T, s *suite) {
 		}
 		close(committed)
 	}
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	must(t, <-done)
 	msg := receive(t, source)
 	seen[name(t, msg)] = true
 	msg.Ack()
@@ -126,22 +123,14 @@ func testLateCommit(t *testing.T, s *suite) {
 func testShutdown(t *testing.T, s *suite) {
 	s.emit(t, "", numbered("a", 10)...)
 	s.emit(t, "k", numbered("b", 10)...)
-	p := s.publisher(func(c *sqltx.OutboxPublisherConfig) { c.DrainTimeout = 50 * time.Millisecond })
-	ctx, cancel := context.WithCancel(t.Context())
-	source, err := p.Source(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	source, stop := begin(t, s.publisher(func(c *sqltx.OutboxPublisherConfig) { c.DrainTimeout = 50 * time.Millisecond }))
 	msg := receive(t, source)
-	cancel()
-	p.Wait()
+	stop()
 	if n := s.rows(t, s.outbox, "attempts = 0 AND lease IS NULL"); n < 19 {
 		t.Errorf("%d of 19 events were given back", n)
 	}
 	msg.Ack() // nobody waits for it any more
-	if n := s.rows(t, s.outbox, "published = TRUE"); n != 1 {
-		t.Errorf("%d are published", n)
-	}
+	s.wantRows(t, 1, s.outbox, "published = TRUE")
 	other := s.source(t, s.publisher())
 	for range 19 {
 		receive(t, other).Ack()
@@ -152,9 +141,7 @@ func testShutdown(t *testing.T, s *suite) {
 func testParked(t *testing.T, s *suite) {
 	second := s.outboxConfig()
 	second.Table = Table("outbox")
-	if err := second.Init(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, second.Init(t.Context()))
 	t.Cleanup(func() { s.exec(t, "DROP TABLE "+second.Table) })
 	p := s.publisher(func(c *sqltx.OutboxPublisherConfig) { c.Attempts = 1 })
 	source := s.source(t, p)
@@ -167,9 +154,7 @@ func testParked(t *testing.T, s *suite) {
 	eventually(t, "all are parked", func() bool { return s.rows(t, s.outbox, "parked = TRUE") == 131 })
 	var ids []int64
 	for e, err := range p.Parked(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if e.Attempts != 1 || e.Error != "no" || e.Topic != "order-events" || e.Type != "order.placed" || e.Message == nil || !strings.HasPrefix(e.Message.ID(), "event-") {
 			t.Errorf("%+v", e)
 		}
@@ -184,13 +169,7 @@ func testParked(t *testing.T, s *suite) {
 	if n, err := p.Rearm(t.Context(), ids...); n != 1 || err != nil {
 		t.Errorf("%d re-armed, %v", n, err)
 	}
-	for _, want := range []string{"a", "b", "c"} {
-		msg := receive(t, source)
-		if got := name(t, msg); got != want {
-			t.Errorf("%s, want %s", got, want)
-		}
-		msg.Ack()
-	}
+	ack(t, source, "a", "b", "c")
 
 	// Or they go on, and it comes when it is re-armed.
 	eventually(t, "all is published", func() bool { return s.rows(t, s.outbox, "published = FALSE") == 0 })
@@ -200,21 +179,14 @@ func testParked(t *testing.T, s *suite) {
 	source = s.source(t, on)
 	s.emitTo(t, second, "q", "d", "e", "f")
 	receive(t, source).Nack(errors.New("no"))
-	for _, want := range []string{"e", "f", "d"} {
-		if want == "d" {
-			eventually(t, "it is parked", func() bool { return s.rows(t, second.Table, "parked = TRUE") == 1 })
-			for e, err := range on.Parked(t.Context()) {
-				if n, rearmErr := on.Rearm(t.Context(), e.ID); n != 1 || err != nil || rearmErr != nil {
-					t.Error(n, err, rearmErr)
-				}
-			}
+	ack(t, source, "e", "f")
+	eventually(t, "it is parked", func() bool { return s.rows(t, second.Table, "parked = TRUE") == 1 })
+	for e, err := range on.Parked(t.Context()) {
+		if n, rearmErr := on.Rearm(t.Context(), e.ID); n != 1 || err != nil || rearmErr != nil {
+			t.Error(n, err, rearmErr)
 		}
-		msg := receive(t, source)
-		if got := name(t, msg); got != want {
-			t.Errorf("%s, want %s", got, want)
-		}
-		msg.Ack()
 	}
+	ack(t, source, "d")
 	eventually(t, "all is published", func() bool { return s.rows(t, second.Table, "published = FALSE") == 0 })
 }
 
@@ -232,15 +204,11 @@ func testCleanup(t *testing.T, s *suite) {
 	cfg.ChunkSize = 3
 	ctx, cancel := context.WithCancel(t.Context())
 	done, err := sqltx.StartCleanup(ctx, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	eventually(t, "the old ones are gone", func() bool { return s.rows(t, s.outbox) == waiting+young })
 	cancel()
 	<-done
-	if n := s.rows(t, s.outbox, "published = FALSE"); n != waiting {
-		t.Errorf("%d events wait, want %d", n, waiting)
-	}
+	s.wantRows(t, waiting, s.outbox, "published = FALSE")
 
 	for _, id := range numbered("m", 10) {
 		s.exec(t, "INSERT INTO "+s.inbox+" (subscriber, source, message_id) VALUES ('s', '', ?)", id)
@@ -260,7 +228,5 @@ func testCleanup(t *testing.T, s *suite) {
 	if n, err := sqltx.Cleanup(t.Context(), sqltx.CleanupConfig{DB: s.db, Dialect: s.Dialect, Table: s.outbox}); n != young || err != nil {
 		t.Errorf("a cleanup without a condition deleted %d events, %v; want the %d that are published", n, err, young)
 	}
-	if n := s.rows(t, s.outbox); n != waiting {
-		t.Errorf("%d events are left, want the %d unpublished ones", n, waiting)
-	}
+	s.wantRows(t, waiting, s.outbox)
 }

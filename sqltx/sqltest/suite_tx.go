@@ -25,12 +25,9 @@ func testInit(t *testing.T, s *suite) {
 		})
 	}
 	all.Wait()
-	if err := errors.Join(errs...); err != nil {
-		t.Error(err)
-	}
-	if n := s.rows(t, outbox.Table) + s.rows(t, inbox.Table); n != 0 {
-		t.Errorf("%d rows in new tables", n)
-	}
+	must(t, errors.Join(errs...))
+	s.wantRows(t, 0, outbox.Table)
+	s.wantRows(t, 0, inbox.Table)
 	s.exec(t, "DROP TABLE "+outbox.Table)
 	s.exec(t, "DROP TABLE "+inbox.Table)
 }
@@ -38,15 +35,8 @@ func testInit(t *testing.T, s *suite) {
 // testNames holds that names are quoted, and that those which cannot be are refused.
 func testNames(t *testing.T, s *suite) {
 	odd := sqltx.OutboxConfig{DB: s.db, Table: "Order Events-" + Table("x"), Dialect: s.Dialect}
-	if err := odd.Init(t.Context()); err != nil {
-		t.Error(err)
-	}
-	err := sqltx.Transact(t.Context(), s.db, &sqltx.TxOptions{Dialect: s.Dialect}, func(ctx context.Context) error {
-		return sqltx.Emit(ctx, odd, events("", "a")...)
-	})
-	if err != nil {
-		t.Error(err)
-	}
+	must(t, odd.Init(t.Context()))
+	s.emitTo(t, odd, "", "a")
 	p := s.publisher(func(c *sqltx.OutboxPublisherConfig) { c.Table = odd.Table })
 	receive(t, s.source(t, p)).Ack()
 	eventually(t, "the event is published", func() bool {
@@ -180,20 +170,14 @@ func testSavepoints(t *testing.T, s *suite) {
 func (s *suite) ids(t testing.TB) (ids []string) {
 	t.Helper()
 	rows, err := s.db.QueryContext(t.Context(), "SELECT id FROM "+s.business+" ORDER BY id")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
 		var id string
-		if err := rows.Scan(&id); err != nil {
-			t.Fatal(err)
-		}
+		must(t, rows.Scan(&id))
 		ids = append(ids, id)
 	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, rows.Err())
 	return ids
 }
 

@@ -32,9 +32,7 @@ func testWiring(t *testing.T, s *suite) {
 			message.NewHandler(func(_ context.Context, msg *message.TypedMessage[any]) ([]*message.Message, error) {
 				return []*message.Message{message.New(msg.Data, msg.Attributes.Clone(), nil)}, nil
 			})))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		go func() {
 			for event := range out {
 				event.Nack(errors.New("the destination rejects it"))
@@ -44,13 +42,11 @@ func testWiring(t *testing.T, s *suite) {
 		wantUnsafe(t, name, engine.Run(ctx), "AckForward")
 		cancel()
 		p.Wait()
-		if n := s.rows(t, s.outbox, "published = FALSE", "parked = FALSE"); n != 1 {
-			t.Errorf("%s: %d events wait, want 1", name, n)
-		}
+		s.wantRows(t, 1, s.outbox, "published = FALSE", "parked = FALSE")
 	}
 
 	for _, hidden := range []bool{false, true} {
-		mw := message.Chain(sqltx.TxMiddleware(s.db, &sqltx.TxOptions{Dialect: s.Dialect}), sqltx.InboxMiddleware(s.inboxConfig()))
+		mw := message.Chain(s.tx(), sqltx.InboxMiddleware(s.inboxConfig()))
 		if hidden {
 			mw = message.NewMiddleware(mw.Wrap)
 		}
@@ -58,9 +54,7 @@ func testWiring(t *testing.T, s *suite) {
 		err := errors.Join(router.Use(mw), router.AddHandler("place-order", nil, orderHandler(func(ctx context.Context, order string) ([]string, error) {
 			return []string{"e"}, s.enter(ctx, order)
 		})))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		msg, _ := order("1")
 		_, err = router.Process(t.Context(), msg)
 		wantUnsafe(t, "AckForward", err, "add an outbox")
@@ -97,11 +91,9 @@ func testMarshaler(t *testing.T, s *suite) {
 	engine := message.NewEngine(message.EngineConfig{Marshaler: gobMarshaler{}})
 	data, err := gobMarshaler{}.Marshal(placeOrder{"1"})
 	err = errors.Join(err,
-		engine.Router().Use(sqltx.TxMiddleware(s.db, &sqltx.TxOptions{Dialect: s.Dialect}), sqltx.OutboxMiddleware(s.outboxConfig())),
+		engine.Router().Use(s.tx(), sqltx.OutboxMiddleware(s.outboxConfig())),
 		engine.AddHandler("place-order", nil, orderHandler(func(context.Context, string) ([]string, error) { return []string{"placed"}, nil })))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	in := message.NewRaw(data, message.Attributes{message.AttrID: "1", message.AttrSource: "/shop", message.AttrType: "place.order"}, nil)
 	if _, err := engine.Process(t.Context(), in); err != nil {
 		t.Fatal(err)

@@ -33,10 +33,7 @@ func (o outboxTable) quoted() string {
 
 func (o outboxTable) exec(format string, args ...any) {
 	o.t.Helper()
-	statement := fmt.Sprintf(format, args...)
-	if _, err := o.db.ExecContext(o.t.Context(), statement); err != nil {
-		o.t.Fatalf("%s: %v", statement, err)
-	}
+	execute(o.t, o.db, fmt.Sprintf(format, args...))
 }
 
 // insert adds a row that is a month old.
@@ -46,6 +43,7 @@ func (o outboxTable) insert(published bool) {
 	o.exec("INSERT INTO %s (topic, event_type, data, attributes, published, created_at) VALUES ('t', 'e', '{}', '{}', %t, %s)", o.quoted(), published, moment)
 }
 
+// fill adds an unpublished and a published event.
 func (o outboxTable) fill() {
 	o.t.Helper()
 	o.insert(false)
@@ -70,9 +68,7 @@ func newSchema(t *testing.T, d sqltest.Database, db *sql.DB) string {
 		return "main"
 	}
 	name := sqltest.Table("schema")
-	if _, err := db.ExecContext(t.Context(), "CREATE SCHEMA "+name); err != nil {
-		t.Fatal(err)
-	}
+	execute(t, db, "CREATE SCHEMA "+name)
 	t.Cleanup(func() {
 		drop := map[string]string{"postgres": "DROP SCHEMA " + name + " CASCADE", "mariadb": "DROP SCHEMA " + name}[d.Name]
 		if _, err := db.ExecContext(context.Background(), drop); err != nil {
@@ -95,9 +91,7 @@ func TestCleanupKeepsUnpublishedEventsOfAnyTable(t *testing.T) {
 		} {
 			for _, condition := range []string{"", "AND published = true", "topic = 't' OR topic = 'u'", "published = FALSE OR published = TRUE"} {
 				o := outboxTable{t, d, db, name}
-				if err := sqltx.InitOutbox(t.Context(), sqltx.OutboxConfig{DB: db, Table: name, Dialect: d.Dialect}); err != nil {
-					t.Fatal(err)
-				}
+				must(t, sqltx.InitOutbox(t.Context(), sqltx.OutboxConfig{DB: db, Table: name, Dialect: d.Dialect}))
 				o.fill()
 				o.cleanup(condition)
 				o.exec("DROP TABLE %s", o.quoted())
@@ -114,9 +108,7 @@ func TestCleanupReadsTheTableThatTheNameResolvesTo(t *testing.T) {
 		db := d.Open(t)
 		db.SetMaxOpenConns(1) // the statements below change this connection
 		o := outboxTable{t, d, db, sqltest.Table("outbox")}
-		if err := sqltx.InitInbox(t.Context(), sqltx.InboxConfig{DB: db, Table: o.name, Dialect: d.Dialect}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, sqltx.InitInbox(t.Context(), sqltx.InboxConfig{DB: db, Table: o.name, Dialect: d.Dialect}))
 		schema := newSchema(t, d, db)
 		switch d.Name {
 		case "postgres":
@@ -127,9 +119,7 @@ func TestCleanupReadsTheTableThatTheNameResolvesTo(t *testing.T) {
 			schema = "temp"
 		}
 		outbox := sqltx.OutboxConfig{DB: db, Table: schema + "." + o.name, Dialect: d.Dialect}
-		if err := sqltx.InitOutbox(t.Context(), outbox); err != nil {
-			t.Fatal(err)
-		}
+		must(t, sqltx.InitOutbox(t.Context(), outbox))
 		o.fill()
 		o.cleanup("")
 	})
@@ -167,9 +157,7 @@ func TestCleanupSeesAColumnThatAMigrationAdds(t *testing.T) {
 		done, err := sqltx.StartCleanup(ctx, sqltx.CleanupConfig{
 			DB: o.db, Table: o.name, Dialect: d.Dialect, Interval: time.Millisecond, Logger: slog.New(slog.DiscardHandler),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer func() {
 			cancel()
 			<-done

@@ -4,17 +4,18 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
-
-	"github.com/luatx/luatx/internal/test/rig"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/relay"
@@ -27,9 +28,7 @@ import (
 func documented(t testing.TB, server *redistest.Server, user string, rules ...string) *redis.Client {
 	t.Helper()
 	granted, err := server.Binary().Rules(user)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	granted = slices.DeleteFunc(granted, func(rule string) bool { return strings.HasPrefix(rule, "+@") })
 	if server.Binary().AtLeast(6, 2) {
 		rules = append(rules, "resetchannels", "&shop:*")
@@ -41,9 +40,7 @@ func documented(t testing.TB, server *redistest.Server, user string, rules ...st
 	for _, rule := range slices.Concat(rules, granted) {
 		args = append(args, rule)
 	}
-	if err := server.Admin(t).Do(t.Context(), args...).Err(); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, server.Admin(t).Do(t.Context(), args...).Err())
 	return server.Client(t, func(o *redis.Options) { o.Username, o.Password = user, "secret" })
 }
 
@@ -65,9 +62,8 @@ func TestDocumentedUsers(t *testing.T) {
 		return app.Get(t.Context(), n).Val() == "1" && app.XLen(t.Context(), rig.Key(t, tr, "a", "published")).Val() == 1
 	})
 	stop()
-	if _, err := rig.Transact(t, tr, k, "HSET K:h f v;RPUSH K:l a b;SET K 1"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := rig.Transact(t, tr, k, "HSET K:h f v;RPUSH K:l a b;SET K 1")
+	redistest.Must(t, err)
 	before := rig.Dump(t, app, tr)
 	if _, err := rig.Transact(t, tr, k, "INCR K;HDEL K:h f;LPOP K:l;RENAME K:l K:m;SADD K:l x;LPUSH K x"); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
 		t.Errorf("a transaction that fails: %v", err)
@@ -77,23 +73,20 @@ func TestDocumentedUsers(t *testing.T) {
 		t.Error("the user writes keys that are not its own")
 	}
 
-	if _, err := tr.Transact(t.Context(), "a", func(tx *luatx.Tx) error {
+	_, err = tr.Transact(t.Context(), "a", func(tx *luatx.Tx) error {
 		return tx.Emit(luatx.Event{ID: "e", Body: []byte(`{"specversion":"1.0","id":"e","type":"t","source":"/s"}`)})
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})
+	redistest.Must(t, err)
 	cfg := relay.Config{Attempts: 1, NoInline: true, SweepInterval: 10 * time.Millisecond}
 	publisher := documented(t, server, "relay", "~shop:*", "~events:*")
-	stop = runRelay(t, newUnchecked(t, publisher, shop), relay.PublisherFunc(func(context.Context, []*message.RawMessage) []error {
+	stop = runRelay(t, rig.NewUnchecked(t, publisher, shop), relay.PublisherFunc(func(context.Context, []*message.RawMessage) []error {
 		return []error{errors.New("never")}
 	}), cfg)
-	operator := outbox.NewStore(newUnchecked(t, documented(t, server, "operator", "~shop:*"), shop)).As("alice")
+	operator := outbox.NewStore(rig.NewUnchecked(t, documented(t, server, "operator", "~shop:*"), shop)).As("alice")
 	var parked []outbox.Event
 	redistest.Eventually(t, "the event to be parked", func() bool {
 		for p, err := range operator.Parked(t.Context(), outbox.Filter{}) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			redistest.Must(t, err)
 			parked = append(parked, p)
 		}
 		return len(parked) > 0
@@ -107,18 +100,14 @@ func TestDocumentedUsers(t *testing.T) {
 		t.Errorf("%+v, %v", counts, err)
 	}
 	events, err := stream.NewPublisher(publisher, stream.PublisherConfig{Stream: "events:sold"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	stop = runRelay(t, newUnchecked(t, publisher, shop), relay.Streams(events), cfg)
+	redistest.Must(t, err)
+	stop = runRelay(t, rig.NewUnchecked(t, publisher, shop), relay.Streams(events), cfg)
 	redistest.Eventually(t, "the event to be published", func() bool {
 		return server.Admin(t).XLen(t.Context(), "events:sold").Val() == 1
 	})
 	stop()
 	log, err := server.Admin(t).ACLLog(t.Context(), 100).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	for _, entry := range log {
 		if entry.Object != "another" { // the key that is none of theirs
 			t.Errorf("the server has denied %s to %s: %s", entry.Object, entry.Username, entry.Reason)
@@ -132,9 +121,7 @@ func TestDocumentedACLLinesWork(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
 	lines, err := server.Binary().ACLLines()
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	for _, words := range lines {
 		if err := server.Admin(t).Do(t.Context(), rig.Anys(words)...).Err(); err != nil {
 			t.Errorf("%s: %v", strings.Join(words, " "), err)
@@ -145,9 +132,7 @@ func TestDocumentedACLLinesWork(t *testing.T) {
 	}
 	for user, channels := range map[string]string{"app": "&shop:*", "relay": "&shop:*", "operator": "&shop:*", "trigger": "&news"} {
 		granted, err := server.Admin(t).ACLList(t.Context()).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		at := slices.IndexFunc(granted, func(line string) bool { return strings.HasPrefix(line, "user "+user+" ") })
 		if at < 0 || !strings.Contains(granted[at], " "+channels+" ") || strings.Contains(granted[at], "&* ") {
 			t.Errorf("%s: %q, want the channels %s", user, granted, channels)
@@ -199,24 +184,10 @@ func operate(t testing.TB, store *outbox.Store, e outbox.Event) {
 	}
 }
 
-// newUnchecked returns a Transactor of one who does not commit.
-func newUnchecked(t testing.TB, client redis.UniversalClient, change func(*luatx.Config)) *luatx.Transactor {
-	t.Helper()
-	var cfg luatx.Config
-	change(&cfg)
-	tr, err := luatx.New(client, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tr
-}
-
 func runRelay(t testing.TB, tr *luatx.Transactor, publisher relay.Publisher, cfg relay.Config) (stop func()) {
 	t.Helper()
 	r, err := relay.New(tr, publisher, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()
@@ -226,4 +197,138 @@ func runRelay(t testing.TB, tr *luatx.Transactor, publisher relay.Publisher, cfg
 			t.Error(err)
 		}
 	}
+}
+
+// deniedCommands are what managed services keep for themselves, between them.
+var deniedCommands = []string{"config", "debug", "info", "wait", "memory", "command"}
+
+// restricted makes a user on each server who may do everything else.
+func restricted(t testing.TB, addrs ...string) (name string) {
+	t.Helper()
+	name = redistest.Tag(t)
+	args := []any{"ACL", "SETUSER", name, "on", ">secret", "~*", "+@all"}
+	for _, command := range deniedCommands {
+		args = append(args, "-"+command)
+	}
+	for _, addr := range addrs {
+		redistest.Must(t, redistest.Admin(t, addr).Do(t.Context(), args...).Err())
+		// Before 6.2 users have all channels, and there is no such rule.
+		if err := redistest.Admin(t, addr).Do(t.Context(), "ACL", "SETUSER", name, "&*").Err(); err != nil && !strings.Contains(err.Error(), "Syntax error") {
+			t.Fatal(err)
+		}
+	}
+	return name
+}
+
+// TestDeniedCommands holds that luatx does without what managed services deny: messages are consumed, applied and
+// acked, events published, failures undone. It says what it was denied, once, in its log.
+func TestDeniedCommands(t *testing.T) {
+	t.Parallel()
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Shared(t)
+		name := restricted(t, server.Addr())
+		testDenied(t, server.Client(t, func(o *redis.Options) { o.Username, o.Password = name, "secret" }), "INFO")
+	})
+	t.Run("cluster", func(t *testing.T) {
+		t.Parallel()
+		cluster := redistest.SharedCluster(t)
+		name := restricted(t, cluster.Addrs()...)
+		testDenied(t, cluster.Client(t, func(o *redis.ClusterOptions) { o.Username, o.Password = name, "secret" }), "INFO")
+	})
+	t.Run("renamed", func(t *testing.T) { // to nothing, as older servers are restricted
+		t.Parallel()
+		var renamed []string
+		for _, command := range deniedCommands {
+			if command != "info" { // the tests look at it
+				renamed = append(renamed, "rename-command "+command+` ""`)
+			}
+		}
+		testDenied(t, redistest.Single(t, redistest.Config(renamed...)).Client(t))
+	})
+}
+
+func testDenied(t *testing.T, client redis.UniversalClient, said ...string) {
+	t.Helper()
+	ctx, log := redistest.Soon(t), &rig.Lines{}
+	tr := rig.NewTransactor(t, client, func(c *luatx.Config) {
+		c.Keyspace = luatx.Partitions(2).WithPrefix(c.Namespace)
+		c.Logger = slog.New(slog.NewTextHandler(log, nil))
+	})
+	stop := consumeAndPublish(ctx, t, client, tr)
+	const messages = 20
+	for range messages {
+		rig.Publish(t, client, rig.Key(t, tr, "a", "orders"), message.Attributes{"id": message.NewID(), "source": "/shop", "type": "order", "subject": "a"})
+	}
+	published := rig.Key(t, tr, "a", "published")
+	redistest.Eventually(t, "every event to be published", func() bool { return client.XLen(ctx, published).Val() == messages })
+	stop()
+	if n := client.Get(ctx, rig.Key(t, tr, "a", "n")).Val(); n != "20" {
+		t.Errorf("applied %s times", n)
+	}
+	if pending := rig.Pending(t, client, rig.Key(t, tr, "a", "orders")); pending != 0 {
+		t.Errorf("%d entries pending", pending)
+	}
+
+	before := client.XLen(ctx, published).Val() // undone by DUMP and RESTORE
+	_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+		tx.Pipeline().XAdd(ctx, &redis.XAddArgs{Stream: published, Values: []any{"f", "v"}})
+		tx.Pipeline().LPush(ctx, published, "wrong")
+		return tx.Pipeline().Del(ctx, published).Err()
+	})
+	if err == nil || client.XLen(ctx, published).Val() != before {
+		t.Errorf("a transaction that fails: %v; %d entries, %d before", err, client.XLen(ctx, published).Val(), before)
+	}
+
+	text := log.String()
+	old := strings.Count(text, "a cluster has wake-ups from 7.0 on")
+	if got := strings.Count(text, "\n") - old; got != len(said) {
+		t.Errorf("%d log lines, want one for each of %v:\n%s", got, said, text)
+	}
+	for _, command := range said {
+		if strings.Count(text, "command="+command+" ") != 1 {
+			t.Errorf("the log does not say once that %s was denied:\n%s", command, text)
+		}
+	}
+}
+
+// consumeAndPublish runs a service: subscriber, scripted stack, relay.
+func consumeAndPublish(ctx context.Context, t testing.TB, client redis.UniversalClient, tr *luatx.Transactor) (stop func()) {
+	t.Helper()
+	logger := tr.Config().Logger
+	n := rig.Key(t, tr, "a", "n")
+	engine := message.NewEngine(message.EngineConfig{Pipe: message.PipeConfig{Logger: logger}})
+	handler := message.NewHandler(func(ctx context.Context, _ *message.TypedMessage[any]) ([]*message.Message, error) {
+		sold := message.New("sold", message.Attributes{"type": "sold", "source": "/shop"}, nil)
+		return []*message.Message{sold}, luatx.Queued(luatx.CmdableFromContext(ctx, client).Incr(ctx, n))
+	})
+	sub, err := stream.NewSubscriber(client, stream.SubscriberConfig{
+		Stream: rig.Key(t, tr, "a", "orders"), Group: "g", BlockTimeout: 20 * time.Millisecond, Logger: logger,
+	})
+	redistest.Must(t, err)
+	publisher, err := stream.NewPublisher(client, stream.PublisherConfig{Stream: rig.Key(t, tr, "a", "published")})
+	redistest.Must(t, err)
+	events, err := relay.New(tr, relay.Streams(publisher), relay.Config{Logger: logger})
+	redistest.Must(t, err)
+	ctx, cancel := context.WithCancel(ctx)
+	ch, err := sub.Subscribe(ctx)
+	redistest.Must(t, err)
+	redistest.Must(t,
+		engine.Router().Use(rig.Scripted(t, tr)), engine.AddHandler("orders", nil, handler), engine.AddRawInput("orders", nil, ch),
+	)
+	var running sync.WaitGroup
+	for _, run := range []func(context.Context) error{engine.Run, events.Run} {
+		running.Go(func() {
+			rig.NoError(t, run(ctx))
+		})
+	}
+	stop = sync.OnceFunc(func() {
+		cancel()
+		for msg := range ch {
+			msg.Release()
+		}
+		running.Wait()
+	})
+	t.Cleanup(stop)
+	return stop
 }

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/luatx/luatx/internal/test/rig"
-
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
@@ -18,7 +16,7 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/internal/test/redistest"
-	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/internal/test/rig"
 )
 
 // counter is a hook that counts the commands a client sends.
@@ -92,13 +90,10 @@ func TestIdentityIsFrozen(t *testing.T) {
 	} {
 		client.FlushAll(t.Context())
 		tr := rig.NewTransactor(t, client, func(cfg *luatx.Config) { cfg.Namespace, cfg.Keyspace = "shop.eu-1", c.keyspace })
-		if _, err := tr.Transact(t.Context(), "a", func(*luatx.Tx) error { return nil }, luatx.WithID("1")); err != nil {
-			t.Fatal(err)
-		}
+		_, err := tr.Transact(t.Context(), "a", func(*luatx.Tx) error { return nil }, luatx.WithID("1"))
+		redistest.Must(t, err)
 		tag, err := c.keyspace.Tag("a")
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		inbox := "shop.eu-1:{" + slot.Text(slot.OfTag(tag)) + "}:inbox:a"
 		if got := client.HGet(t.Context(), inbox, "id").Val(); got != c.want {
 			t.Errorf("the shard is %q, want %q", got, c.want)
@@ -119,11 +114,10 @@ func TestClusterMigratingSlotTurnsEveryScriptAway(t *testing.T) {
 	scripts, n := link.Of(tr).Scripts, slot.OfTag("a")
 	home := scripts.Shard(n)
 	for _, id := range []string{"claimed", "settled", "parked"} {
-		if _, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
 			return tx.Emit(luatx.Event{ID: id, Body: []byte(id)})
-		}); err != nil {
-			t.Fatal(err)
-		}
+		})
+		redistest.Must(t, err)
 	}
 	// Every key that any script declares exists, but for the one that never does.
 	for _, hash := range []string{"inbox:b", "broken", "attempts", "leases", "errors"} {
@@ -141,9 +135,7 @@ func TestClusterMigratingSlotTurnsEveryScriptAway(t *testing.T) {
 	client.Set(ctx, count, 0, 0)
 	in := rig.NewInput(t, client, rig.Key(t, tr, "a", "orders"))
 	msg := in.Deliver("c", rig.Order("1"))
-	r := rig.NewRouter(t, message.PipeConfig{}, rig.Scripted(t, tr), func(ctx context.Context) ([]*message.Message, error) {
-		return nil, luatx.Queued(luatx.CmdableFromContext(ctx, client).Incr(ctx, count))
-	})
+	r := rig.NewCounter(t, tr, client, count)
 
 	work := map[string]func(context.Context) error{
 		"commit": func(ctx context.Context) error {
@@ -191,23 +183,10 @@ func TestClusterMigratingSlotTurnsEveryScriptAway(t *testing.T) {
 			return err
 		},
 	}
-	source, err := cluster.NodeForSlot(ctx, n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	masters, err := cluster.Masters(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	target := masters[0]
-	if target == source {
-		target = masters[1]
-	}
+	_, target := rig.Masters(t, cluster, n)
 	before := rig.Dump(t, client, tr)
 	migration, err := cluster.BeginMigration(ctx, n, target)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	for name, do := range work {
 		short, cancel := context.WithCancel(ctx)
 		done := make(chan error, 1)
@@ -219,9 +198,7 @@ func TestClusterMigratingSlotTurnsEveryScriptAway(t *testing.T) {
 		}
 	}
 	rig.NoTrace(t, client, tr, before)
-	if err := migration.Finish(ctx); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, migration.Finish(ctx))
 	for name, do := range work {
 		if err := do(ctx); err != nil {
 			t.Errorf("%s on a slot that has migrated: %v", name, err)
@@ -241,3 +218,54 @@ func turnedAway(log *rig.Lines, script string) bool {
 	}
 	return false
 }
+
+// TestClusterMigratingSlot holds the key that never exists: while a slot migrates nothing runs, for a key that
+// a script empties there could not be touched again, and its undo would lose it.
+func TestClusterMigratingSlot(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.Cluster(t)
+	client := cluster.Client(t)
+	ctx, log := redistest.Soon(t), &rig.Lines{}
+	tr := rig.NewTransactor(t, client, func(c *luatx.Config) {
+		c.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
+	k, wrong := rig.Key(t, tr, "a", "k"), rig.Key(t, tr, "a", "wrong")
+	_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+		tx.Pipeline().Set(ctx, k, "precious", 0)
+		tx.Pipeline().Set(ctx, wrong, "text", 0)
+		return tx.Emit(luatx.Event{Body: []byte("{}")})
+	}, luatx.WithID("1"))
+	redistest.Must(t, err)
+	// Every other key that the next commit declares exists.
+	n := slot.OfTag("a")
+	shard := link.Of(tr).Scripts.Shard(n)
+	client.HSet(ctx, shard.Key("inbox:b"), "x", "y")
+	client.HSet(ctx, shard.Key("broken"), "x", "y")
+	source, target := rig.Masters(t, cluster, n)
+	migration, err := cluster.BeginMigration(ctx, n, target)
+	redistest.Must(t, err)
+	done := make(chan error, 1)
+	attempts := rig.Executed(t, source.Client(t))
+	go func() {
+		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			tx.Pipeline().Del(ctx, k)
+			tx.Pipeline().HSet(ctx, wrong, "f", "v")
+			tx.Pipeline().Set(ctx, k, "not reached", 0)
+			return nil
+		}, luatx.WithID("2"))
+		done <- err
+	}()
+	redistest.Eventually(t, "the commit to be turned away, or to run", func() bool {
+		return strings.Contains(log.String(), "TRYAGAIN") || rig.Executed(t, source.Client(t)) > attempts || len(done) > 0
+	})
+	redistest.Must(t, migration.Finish(ctx))
+	var failed *luatx.CommandError
+	if err := <-done; !errors.As(err, &failed) || failed.Index != 1 {
+		t.Errorf("error %v", err)
+	}
+	if got := client.Get(ctx, k).Val(); got != "precious" {
+		t.Errorf("the key holds %q", got)
+	}
+}
+
+func TestMain(m *testing.M) { redistest.Main(m) }

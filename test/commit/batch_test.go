@@ -1,19 +1,22 @@
 package commit_test
 
 import (
+	"errors"
+	"fmt"
 	"strconv"
 	"testing"
 	"time"
 
-	"github.com/luatx/luatx/internal/test/rig"
-
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/commit"
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/rig"
 )
 
 // luatxTx is one transaction without commands, as the script takes it.
@@ -60,9 +63,7 @@ func testBatch(t *testing.T, client redis.UniversalClient) {
 		tx('h', plain),
 	}
 	outcomes, _, err := rig.Commit(ctx, tr, link.Of(tr).Scripts.Shard(slot.OfTag("a")), batch)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	want := []commit.State{"committed", "failed", "duplicate", "expired", "fenced", "committed", "failed", "committed"}
 	for i, out := range outcomes {
 		if out.State != want[i] {
@@ -79,9 +80,7 @@ func testBatch(t *testing.T, client redis.UniversalClient) {
 	}
 }
 
-// TestBatchOfEntriesAmongOthers holds that the fence of a batch sees every entry of it, though its consumer has more
-// pending between them, and nothing of what another one has.
-func TestBatchOfEntriesAmongOthers(t *testing.T) {
+func TestFenceOfABatchSeesEachOfItsEntriesAndNoneOfAnotherConsumer(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
@@ -100,9 +99,7 @@ func TestBatchOfEntriesAmongOthers(t *testing.T) {
 				})
 			}
 			outcomes, _, err := rig.Commit(ctx, tr, link.Of(tr).Scripts.Shard(slot.OfTag("a")), batch)
-			if err != nil {
-				t.Fatal(err)
-			}
+			redistest.Must(t, err)
 			for i, out := range outcomes {
 				want := commit.Committed
 				if owners[chosen[i]] != "c" {
@@ -119,9 +116,7 @@ func TestBatchOfEntriesAmongOthers(t *testing.T) {
 	})
 }
 
-// TestCountsThatCannotBeRead sends a batch to a shard whose counts have another type. A transaction with events fails before
-// its mark; one without events commits and reports it.
-func TestCountsThatCannotBeRead(t *testing.T) {
+func TestCountsOfAnotherTypeFailOnlyTransactionsWithEvents(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
@@ -135,9 +130,7 @@ func TestCountsThatCannotBeRead(t *testing.T) {
 			}
 		}
 		outcomes, _, err := rig.Commit(ctx, tr, home, []commit.Commit{tx('a'), tx('b', shard.Event{ID: "1", Body: []byte("x")}), tx('c')})
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		for i, want := range []commit.State{commit.Committed, commit.Failed, commit.Committed} {
 			if outcomes[i].State != want {
 				t.Errorf("transaction %d: %+v, want %s", i, outcomes[i], want)
@@ -172,5 +165,166 @@ func TestEntryWhoseAcknowledgementFailsIsNotReportedAsAcknowledged(t *testing.T)
 		if left := admin.XPending(ctx, stream, "g").Val(); (left.Count == 0) != step.acked {
 			t.Errorf("with %s: %d entries are pending", step.right, left.Count)
 		}
+	}
+}
+
+func TestPlanCountsThatTakeTwoBytesAreRead(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		const many = 300
+		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
+		n, list, missing := rig.Key(t, tr, "a", "n"), rig.Key(t, tr, "a", "list"), rig.Key(t, tr, "a", "missing")
+		tx := func(name string) commit.Commit {
+			return commit.Commit{
+				Digest: fmt.Sprintf("%-16s", name), Token: fmt.Sprintf("%-10s", name), NotAfter: time.Now().Add(time.Minute),
+				Keys: []string{n, list, missing},
+			}
+		}
+		unset := commit.Guard{Order: 'o', Args: []any{"GET", missing}}
+		reads, err := link.Of(tr).Commits.Read(ctx, shardOf(tr), []string{missing}, []commit.Guard{unset}, 1<<20)
+		redistest.Must(t, err)
+		unset.Digest = reads[0].Digest
+		large, changed, wide, last := tx("large"), tx("changed"), tx("wide"), tx("last")
+		for i := range many {
+			large.Guards = append(large.Guards, unset)
+			large.Events = append(large.Events, shard.Event{ID: fmt.Sprint(i), Body: []byte("{}")})
+			large.Commands = append(large.Commands, commit.Command{Head: "i02", Args: []any{"INCR", n}})
+		}
+		changed.Guards = append(changed.Guards, large.Guards...)
+		changed.Guards[many-1].Args = []any{"GET", n}
+		values := make([]any, 4000)
+		for i := range values {
+			values[i] = i
+		}
+		wide.Commands = []commit.Command{{Head: "r0", Args: append([]any{"RPUSH", list}, values...)}, rig.Set(n+"x", "v")}
+		wide.Keys = append(wide.Keys, n+"x")
+		last.Commands = []commit.Command{{Head: "r03", Args: []any{"RPUSH", list, "last"}}}
+		outcomes, _, err := rig.Commit(ctx, tr, shardOf(tr), []commit.Commit{large, changed, wide, last})
+		redistest.Must(t, err)
+		for i, want := range []commit.State{commit.Committed, commit.Conflict, commit.Committed, commit.Committed} {
+			if outcomes[i].State != want {
+				t.Errorf("transaction %d: %.200v, want %s", i, outcomes[i], want)
+			}
+		}
+		if replies := outcomes[0].Replies; len(replies) != many || replies[many-1] != int64(many) {
+			t.Errorf("the replies: %.200v", replies)
+		}
+		if got := client.Get(ctx, n).Val(); got != fmt.Sprint(many) {
+			t.Errorf("%s commands ran, want %d", got, many)
+		}
+		if got := client.HLen(ctx, shardOf(tr).Key("entries")).Val(); got != many {
+			t.Errorf("%d events came, want %d", got, many)
+		}
+		if got := client.LLen(ctx, list).Val(); got != int64(len(values))+1 || client.LIndex(ctx, list, -1).Val() != "last" {
+			t.Errorf("%d values were pushed", got)
+		}
+	})
+}
+
+// start is when the tests' clocks begin.
+var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// atClock returns a server with a clock of its own, and a Transactor on it.
+func atClock(t testing.TB, now time.Time) (*miniredis.Miniredis, *luatx.Transactor) {
+	t.Helper()
+	server, client := redistest.Mini(t)
+	server.SetTime(now)
+	return server, rig.NewTransactor(t, client)
+}
+
+// TestInboxGenerations walks the server's clock through the life of an inbox.
+func TestInboxGenerations(t *testing.T) {
+	t.Parallel()
+	ctx := redistest.Soon(t)
+	server, tr := atClock(t, start)
+	commit := func(id string) luatx.Outcome {
+		t.Helper()
+		result, err := tr.Transact(ctx, "a", func(*luatx.Tx) error { return nil }, luatx.WithID(id))
+		redistest.Must(t, err)
+		return result.Outcome
+	}
+	for _, step := range []struct {
+		at   time.Duration
+		id   string
+		want luatx.Outcome
+	}{
+		{0, "first", luatx.Committed},
+		{23 * time.Hour, "first", luatx.Duplicate},
+		{23 * time.Hour, "late", luatx.Committed},
+		{25 * time.Hour, "second", luatx.Committed}, // turns the generations over
+		{25 * time.Hour, "first", luatx.Duplicate},  // older than the retention, still in the older generation
+		{47 * time.Hour, "late", luatx.Duplicate},   // known for at least the retention
+		{50 * time.Hour, "second", luatx.Duplicate}, // turns over again: first and late go
+		{50 * time.Hour, "late", luatx.Committed},
+		{50 * time.Hour, "second", luatx.Duplicate},
+		{40 * time.Hour, "second", luatx.Duplicate}, // a failover to a slower clock
+		{40 * time.Hour, "third", luatx.Committed},
+		{63 * time.Hour, "third", luatx.Duplicate},
+		{64 * time.Hour, "fourth", luatx.Committed}, // turns over by the slower clock
+		{88 * time.Hour, "third", luatx.Committed},  // known for at most twice the retention, by the slower clock
+		{200 * time.Hour, "third", luatx.Committed}, // nobody came by for long: both generations went
+		{200 * time.Hour, "late", luatx.Committed},
+	} {
+		server.SetTime(start.Add(step.at))
+		if got := commit(step.id); got != step.want {
+			t.Errorf("after %v %s: %v, want %v", step.at, step.id, got, step.want)
+		}
+	}
+}
+
+// TestTombstonesOutliveARotation holds that a token which may never commit is found in either generation, that a later
+// tombstone which is needed for a shorter time does not end it, and that a tombstone does not pass for a duplicate.
+func TestTombstonesOutliveARotation(t *testing.T) {
+	t.Parallel()
+	ctx := redistest.Soon(t)
+	server, tr := atClock(t, start)
+	home := link.Of(tr).Scripts.Shard(slot.OfTag("a"))
+	_, err := tr.Transact(ctx, "a", func(*luatx.Tx) error { return nil }, luatx.WithID("x"))
+	redistest.Must(t, err)
+	server.SetTime(start.Add(24*time.Hour - time.Minute))
+	until := start.Add(24*time.Hour + 4*time.Minute)
+	digest, token := "0123456789abcdef", "base5678\x00\x01"
+	for _, resolved := range []struct {
+		token string
+		until time.Time
+	}{{token, until}, {"other678\x00\x01", start.Add(24*time.Hour - 30*time.Second)}} {
+		if state, _, _, err := link.Of(tr).Commits.Resolve(ctx, home, digest, resolved.token, resolved.until); err != nil || state != "tombstoned" {
+			t.Fatal(state, err)
+		}
+	}
+	late := luatxTx(digest, token, until)
+	for _, at := range []time.Duration{24*time.Hour - time.Minute, 24*time.Hour + time.Minute, 24*time.Hour + 2*time.Minute} {
+		server.SetTime(start.Add(at)) // the second one turns the generations over
+		outcomes, _, err := rig.Commit(ctx, tr, home, late)
+		if err != nil || outcomes[0].State != "expired" {
+			t.Errorf("after %v the tombstoned token: %v, %v", at, outcomes, err)
+		}
+	}
+	outcomes, _, err := rig.Commit(ctx, tr, home, luatxTx(digest, "base5678\x00\x02", until))
+	if err != nil || outcomes[0].State != "committed" {
+		t.Errorf("the next token of the same delivery: %v, %v", outcomes, err)
+	}
+}
+
+func TestTransactionsOfOneScriptDoNotAffectEachOther(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, testBatch)
+}
+
+func TestLateRetryOfACommittedTokenIsReplayed(t *testing.T) {
+	t.Parallel()
+	ctx := redistest.Soon(t)
+	server, tr := atClock(t, start)
+	shard := link.Of(tr).Scripts.Shard(slot.OfTag("a"))
+	batch := luatxTx("0123456789abcdef", "base5678\x00\x01", start.Add(time.Minute))
+	for _, want := range []string{"committed", "replayed"} {
+		outcomes, _, err := rig.Commit(ctx, tr, shard, batch)
+		if err != nil || string(outcomes[0].State) != want {
+			t.Fatalf("%v, %v; want %s", outcomes, err, want)
+		}
+		server.SetTime(start.Add(2 * time.Minute))
+	}
+	if _, err := tr.Transact(ctx, "a", func(*luatx.Tx) error { return errors.New("not known") }, luatx.WithID("other")); err == nil {
+		t.Error("an id that is not known is taken for a duplicate")
 	}
 }

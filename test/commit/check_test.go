@@ -1,33 +1,32 @@
 package commit_test
 
 import (
+	"context"
 	"errors"
 	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/luatx/luatx/internal/test/rig"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
+	"github.com/luatx/luatx/internal/test/rig"
 )
 
 // TestCheck holds what is looked at before the first commit: eviction, which forgets ids, and that a managed
 // service may deny to tell.
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	server := redistest.Single(t, redistest.Own(), redistest.Config("maxmemory-policy allkeys-lru"))
-	admin := server.Admin(t)
+	denied, admin := rig.NewUser(t, "+@all", "-info")
 	ctx := redistest.Soon(t)
-	if err := admin.Do(ctx, "ACL", "SETUSER", "app", "on", ">secret", "~*", "+@all", "-info").Err(); err != nil {
-		t.Fatal(err)
-	}
-	denied := server.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", "secret" })
+	redistest.Must(t, admin.ConfigSet(ctx, "maxmemory-policy", "allkeys-lru").Err())
 	for name, c := range map[string]struct {
 		client *redis.Client
 		strict bool
@@ -42,9 +41,7 @@ func TestCheck(t *testing.T) {
 		tr, err := luatx.New(c.client, luatx.Config{
 			Namespace: redistest.Namespace(t), StrictEviction: c.strict, Logger: slog.New(slog.NewTextHandler(log, nil)),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		commit := func() error {
 			_, err := tr.Transact(ctx, "a", func(*luatx.Tx) error { return nil }, luatx.WithID("1"))
 			return err
@@ -70,31 +67,204 @@ func TestCheckFailsAfterCommitTimeoutIfThereIsNoServer(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
 	t.Cleanup(func() { _ = client.Close() })
 	tr, err := luatx.New(client, luatx.Config{Namespace: "n", CommitTimeout: 200 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	ctx := redistest.Soon(t)
 	if err := tr.Check(ctx); !errors.Is(err, syscall.ECONNREFUSED) || ctx.Err() != nil {
 		t.Errorf("%v; its caller waits: %v", err, ctx.Err())
 	}
 }
 
-// TestCheckEnds holds that a server which does not answer does not hold Check up for as long as its caller would wait.
-func TestCheckEnds(t *testing.T) {
+func TestCheckEndsAfterCommitTimeoutIfTheServerDoesNotReply(t *testing.T) {
 	t.Parallel()
 	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
-	proxy.On(func(cmd []string) respproxy.Action {
-		if strings.EqualFold(cmd[0], "EVALSHA") {
-			return respproxy.CutRequest()
-		}
-		return respproxy.Pass()
-	})
+	proxy.Next(math.MaxInt, respproxy.Command("EVALSHA"), respproxy.CutRequest())
 	tr, err := luatx.New(redistest.Client(t, proxy.Addr()), luatx.Config{Namespace: redistest.Namespace(t), CommitTimeout: 200 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	ctx := redistest.Soon(t)
 	if err := tr.Check(ctx); err == nil || ctx.Err() != nil {
 		t.Errorf("%v; its caller waits: %v", err, ctx.Err())
+	}
+}
+
+// busy records what a refusal must leave no trace of, and returns the error of the commit and of a command.
+func busy(t testing.TB, tr *luatx.Transactor, k string) (err, command error) {
+	t.Helper()
+	ctx := redistest.Soon(t)
+	var last *redis.StatusCmd
+	_, err = tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+		tx.Pipeline().Del(ctx, k)
+		tx.Pipeline().HSet(ctx, k+":h", "f", "v")
+		if err := tx.Emit(luatx.Event{Body: []byte("{}")}); err != nil {
+			return err
+		}
+		last = tx.Pipeline().Set(ctx, k+":s", "v", 0)
+		return nil
+	}, luatx.WithID("1"))
+	return err, last.Err()
+}
+
+// refusedWith holds that a commit is refused under the code with a remedy, to its commands too.
+func refusedWith(t testing.TB, tr *luatx.Transactor, k, code string) {
+	t.Helper()
+	err, command := busy(t, tr, k)
+	for try := 0; try < 10 && errors.Is(err, luatx.ErrOutcomeUnknown); try++ { // the deadline came between request and answer
+		err, command = busy(t, tr, k)
+	}
+	var refused *luatx.RefusedError
+	if !errors.As(err, &refused) || !errors.Is(err, &luatx.RefusedError{Code: code}) || !errors.Is(err, &luatx.RefusedError{}) {
+		t.Errorf("error %v, want code %s", err, code)
+		return
+	}
+	if refused.Remedy == "" || !strings.Contains(err.Error(), refused.Remedy) || errors.Is(err, &luatx.RefusedError{Code: "ANOTHER"}) {
+		t.Errorf("no remedy: %#v", refused)
+	}
+	if !errors.Is(command, &luatx.RefusedError{Code: code}) {
+		t.Errorf("the recorded command says %v", command)
+	}
+}
+
+func TestCommitOnAServerThatTakesNoWritesLeavesNoTraceAndNamesTheRemedy(t *testing.T) {
+	t.Parallel()
+	gone := filepath.Join(t.TempDir(), "gone")
+	set := func(name, value string) func(testing.TB, *redistest.Server, *redis.Client) {
+		return func(t testing.TB, _ *redistest.Server, admin *redis.Client) {
+			t.Helper()
+			redistest.Must(t, admin.ConfigSet(t.Context(), name, value).Err())
+		}
+	}
+	for code, c := range map[string]struct {
+		config  []string
+		sicken  func(testing.TB, *redistest.Server, *redis.Client)
+		timeout time.Duration
+	}{
+		"OOM":        {nil, set("maxmemory", "1"), 0},
+		"NOREPLICAS": {nil, set("min-replicas-to-write", "1"), 0},
+		"MISCONF":    {[]string{"dir " + gone, "save 3600 1000"}, loseDisk(gone), 0},
+		"READONLY":   {nil, demote, 500 * time.Millisecond},
+	} {
+		t.Run(code, func(t *testing.T) {
+			t.Parallel()
+			if len(c.config) > 0 {
+				redistest.Must(t, os.Mkdir(gone, 0o700))
+			}
+			server := redistest.Single(t, redistest.Own(), redistest.Config(c.config...))
+			if code == "NOREPLICAS" && !server.Binary().AtLeast(7, 0) {
+				t.Skip("before Redis 7 min-replicas-to-write does not hold for scripts")
+			}
+			client := server.Client(t)
+			timeout := func(cfg *luatx.Config) { cfg.CommitTimeout = c.timeout }
+			tr := rig.NewTransactor(t, client, timeout)
+			k := rig.Key(t, tr, "a", "k")
+			rig.Run(t, client, k, "RPUSH K a b")
+			before := rig.Dump(t, client, tr)
+			c.sicken(t, server, server.Admin(t))
+
+			refusedWith(t, tr, k, code)
+			fresh, err := luatx.New(client, tr.Config())
+			redistest.Must(t, err)
+			refusedWith(t, fresh, k, code)
+			if code == "READONLY" {
+				if err, _ := busy(t, tr, k); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("after waiting for a master: %v", err)
+				}
+			}
+			rig.NoTrace(t, client, tr, before)
+		})
+	}
+}
+
+// loseDisk makes the server's snapshots fail.
+func loseDisk(dir string) func(testing.TB, *redistest.Server, *redis.Client) {
+	return func(t testing.TB, _ *redistest.Server, admin *redis.Client) {
+		t.Helper()
+		redistest.Must(t, os.RemoveAll(dir))
+		redistest.Must(t, admin.BgSave(t.Context()).Err())
+		redistest.Eventually(t, "the snapshot fails", func() bool {
+			return strings.Contains(admin.Info(t.Context(), "persistence").Val(), "rdb_last_bgsave_status:err")
+		})
+	}
+}
+
+// demote makes a replica of the server: of one that is not there, so that its data stays.
+func demote(t testing.TB, _ *redistest.Server, admin *redis.Client) {
+	t.Helper()
+	redistest.Must(t, admin.Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err())
+}
+
+func TestCommitThatMeetsAReplicaWaitsForAMaster(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own())
+	client, admin := server.Client(t), server.Admin(t)
+	tr := rig.NewTransactor(t, client)
+	demote(t, server, admin)
+	before := rig.Executed(t, client)
+	done := make(chan error, 1)
+	go func() {
+		err, _ := busy(t, tr, rig.Key(t, tr, "a", "k"))
+		done <- err
+	}()
+	redistest.Eventually(t, "the commit is refused twice", func() bool { return rig.Executed(t, client) >= before+2 })
+	redistest.Must(t, admin.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err())
+	rig.NoError(t, <-done)
+}
+
+// TestUserWithoutARight holds that nothing is written where an ACL denies something that luatx needs, and that the
+// error names the remedy.
+func TestUserWithoutARight(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		rules   []string
+		checked bool // the right is missed by commits after the check
+		command int  // the index of the command that says so; -1: the commit
+	}{
+		"no EVALSHA":         {[]string{"-evalsha"}, true, -1},
+		"no SCRIPT":          {[]string{"-script"}, false, -1},
+		"no TIME":            {[]string{"-time"}, true, -1},
+		"no key of luatx":    {[]string{"resetkeys", "~*:k*"}, true, -1},
+		"no key of the user": {[]string{"resetkeys", "~*:inbox:*", "~*:void", "~*:entries", "~*:pending", "~*:broken", "~*:counts"}, true, -1},
+		"no mark":            {[]string{"-hsetnx"}, true, -1},
+		"no capacity":        {[]string{"resetkeys", "~*:k*", "~*:inbox:*", "~*:void", "~*:entries", "~*:pending", "~*:broken"}, true, -1},
+		"no inbox":           {[]string{"-hmget"}, true, -1},
+		"no inverse":         {[]string{"-hdel"}, false, -1},
+		"no DEL":             {[]string{"-del"}, true, 0},
+		"no SET":             {[]string{"-set"}, true, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client, admin := rig.NewUser(t, "+@all")
+			tr := rig.NewTransactor(t, client)
+			k := rig.Key(t, tr, "a", "k")
+			rig.Run(t, admin, k, "RPUSH K a b")
+			before := rig.Dump(t, admin, tr)
+			redistest.Must(t, admin.ScriptFlush(t.Context()).Err())
+			fresh, err := luatx.New(client, tr.Config())
+			redistest.Must(t, err)
+			rig.Grant(t, admin, c.rules...)
+			for first, tr := range map[bool]*luatx.Transactor{true: fresh, false: tr} {
+				if !first && !c.checked {
+					continue
+				}
+				err, _ := busy(t, tr, k)
+				denied(t, err, c.command)
+			}
+			rig.NoTrace(t, admin, tr, before)
+		})
+	}
+}
+
+func denied(t *testing.T, err error, command int) {
+	t.Helper()
+	if command >= 0 {
+		var failed *luatx.CommandError
+		if errors.As(err, &failed) && failed.Index == command && strings.Contains(failed.Remedy, "docs/acl.md") && strings.Contains(err.Error(), failed.Remedy) {
+			return
+		}
+	}
+	var refused *luatx.RefusedError
+	if command > 0 && errors.Is(err, &luatx.RefusedError{Code: "NOPERM"}) {
+		return // an inverse, too: the check says so first
+	}
+	if command >= 0 || !errors.As(err, &refused) || refused.Code != "NOPERM" || !strings.Contains(err.Error(), "docs/acl.md") {
+		t.Errorf("error %v", err)
 	}
 }

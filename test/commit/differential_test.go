@@ -16,13 +16,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/luatx/luatx/internal/test/rig"
-
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/command"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/rig"
 )
 
 // TestDifferential runs every allowed command that the server has with random arguments, in a transaction and
@@ -75,9 +74,7 @@ func newDifferential(t *testing.T, protocol int, random *rand.Rand) *differentia
 	}
 	ctx := t.Context()
 	has, err := client.Command(ctx).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	d.has = has
 	d.version = regexp.MustCompile(`redis_version:(\d+\.\d+)`).FindStringSubmatch(client.Info(ctx, "server").Val())[1]
 	for line := range strings.Lines(strings.TrimSpace(rig.CommandRows)) {
@@ -361,9 +358,7 @@ func errorText(text string) string {
 func (d *differential) compareData(trials []trial) {
 	ctx, prefix := d.t.Context(), d.tr.Config().Namespace
 	state, err := redistest.Dump(ctx, d.client, prefix+":{diff-*")
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	redistest.Must(d.t, err)
 	sides := map[string]map[string]redistest.Entry{"diff-a-": {}, "diff-b-": {}}
 	for k, entry := range state.Keys {
 		for side, keys := range sides {

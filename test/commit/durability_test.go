@@ -12,14 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/luatx/luatx/internal/test/rig"
-
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
+	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
 )
 
@@ -34,7 +33,7 @@ func durable(t *testing.T, client redis.UniversalClient, d luatx.Durability) (*l
 
 // note commits an event on an aggregate.
 func note(ctx context.Context, tr *luatx.Transactor, aggregate string, opts ...luatx.Option) (luatx.Result, error) {
-	return tr.Transact(ctx, aggregate, func(tx *luatx.Tx) error { return tx.Emit(luatx.Event{Body: []byte("{}")}) }, opts...)
+	return tr.Transact(ctx, aggregate, rig.Emit, opts...)
 }
 
 // TestReplicated holds that a result says whether replicas have the commit, that a replica which stands still is
@@ -60,15 +59,13 @@ func TestReplicated(t *testing.T) {
 	result, err = tr.Transact(ctx, "a", func(*luatx.Tx) error { return nil })
 	expect("nothing to commit", result, err, luatx.Committed, true)
 	for _, got := range tr.TransactBatch(ctx, []luatx.BatchItem{
-		{Aggregate: "a", Func: func(tx *luatx.Tx) error { return tx.Emit(luatx.Event{Body: []byte("{}")}) }},
-		{Aggregate: "b", Func: func(tx *luatx.Tx) error { return tx.Emit(luatx.Event{Body: []byte("{}")}) }},
+		{Aggregate: "a", Func: rig.Emit},
+		{Aggregate: "b", Func: rig.Emit},
 	}) {
 		expect("a batch", got.Result, got.Err, luatx.Committed, true)
 	}
 
-	if err := replica.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, replica.Pause())
 	begun := time.Now()
 	result, err = note(ctx, tr, "a", luatx.WithID("2"))
 	expect("with a replica that stands still", result, err, luatx.Committed, false)
@@ -76,25 +73,19 @@ func TestReplicated(t *testing.T) {
 		t.Errorf("waited %v", took)
 	}
 	again, err := luatx.New(master.Client(t), tr.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := again.Check(ctx); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
+	redistest.Must(t, again.Check(ctx))
 	// WAIT is about the last write of its connection: these begin with connections that have written nothing.
 	onNewConnections := func() {
 		t.Helper()
-		if err := master.Admin(t).ClientKillByFilter(ctx, "TYPE", "normal", "SKIPME", "yes").Err(); err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, master.Admin(t).ClientKillByFilter(ctx, "TYPE", "normal", "SKIPME", "yes").Err())
 	}
 	onNewConnections()
 	result, err = note(ctx, again, "a", luatx.WithID("2"))
 	expect("asked again", result, err, luatx.Duplicate, false)
 	onNewConnections()
 	asked := luatx.BatchItem{
-		Aggregate: "a", Func: func(tx *luatx.Tx) error { return tx.Emit(luatx.Event{Body: []byte("{}")}) }, Options: []luatx.Option{luatx.WithID("2")},
+		Aggregate: "a", Func: rig.Emit, Options: []luatx.Option{luatx.WithID("2")},
 	}
 	for _, got := range again.TransactBatch(ctx, []luatx.BatchItem{asked, asked}) {
 		expect("asked again in a batch of duplicates", got.Result, got.Err, luatx.Duplicate, false)
@@ -105,9 +96,7 @@ func TestReplicated(t *testing.T) {
 	result, err = note(hurry, tr, "a")
 	expect("in a hurry", result, err, luatx.Committed, false)
 
-	if err := replica.Resume(); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, replica.Resume())
 	redistest.Eventually(t, "the replica to catch up", func() bool {
 		result, err = note(ctx, tr, "a", luatx.WithID("2"))
 		return err != nil || result.Replicated
@@ -127,9 +116,7 @@ func TestHurriedCallersCommitWhileOthersWaitForReplicas(t *testing.T) {
 	const timeout, hurried = 8 * time.Second, 6 * time.Second // up to 6.2 a server checks once a second whether a WAIT is over
 	client := master.Client(t, func(o *redis.Options) { o.ReadTimeout = 2 * timeout })
 	tr, _ := durable(t, client, luatx.Durability{Replicas: 1, Timeout: timeout})
-	if err := replica.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, replica.Pause())
 	var patient, hasty sync.WaitGroup
 	for i := range 8 {
 		patient.Go(func() {
@@ -151,22 +138,16 @@ func TestHurriedCallersCommitWhileOthersWaitForReplicas(t *testing.T) {
 		})
 	}
 	hasty.Wait()
-	if err := replica.Resume(); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, replica.Resume())
 	patient.Wait()
 }
 
-// TestMiddlewareWithoutReplica holds that a message is acknowledged though its commit did not reach a replica: a
-// redelivery would not change that.
-func TestMiddlewareWithoutReplica(t *testing.T) {
+func TestMessageIsAcknowledgedThoughItsCommitReachedNoReplica(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, _ := durable(t, client, luatx.Durability{Replicas: 9, Timeout: 20 * time.Millisecond})
 		n := rig.Key(t, tr, "a", "n")
-		r := rig.NewRouter(t, message.PipeConfig{}, rig.Scripted(t, tr), func(ctx context.Context) ([]*message.Message, error) {
-			return nil, luatx.Queued(luatx.CmdableFromContext(ctx, client).Incr(ctx, n))
-		})
+		r := rig.NewCounter(t, tr, client, n)
 		acked := false
 		msg := message.New(nil, rig.Order("1"), message.NewAcking(func() { acked = true }, func(err error) { t.Error(err) }))
 		if _, err := r.Process(redistest.Soon(t), msg); err != nil || !acked || client.Get(t.Context(), n).Val() != "1" {
@@ -203,10 +184,8 @@ func TestCommitFoundAfterALostReplyIsNotReplicated(t *testing.T) {
 				}
 				return retries
 			})
-			r := rig.NewRouter(t, message.PipeConfig{}, rig.Scripted(t, tr), func(ctx context.Context) ([]*message.Message, error) {
-				return nil, luatx.Queued(luatx.CmdableFromContext(ctx, client).Incr(ctx, n))
-			})
-			msg := message.New(nil, rig.Order("1"), message.NewAcking(nil, nil))
+			r := rig.NewCounter(t, tr, client, n)
+			msg := rig.Delivered("1")
 			if _, err := r.Process(redistest.Soon(t), msg); err != nil || past.Get(t.Context(), n).Val() != "1" {
 				t.Fatalf("%v, applied %s times", err, past.Get(t.Context(), n).Val())
 			}
@@ -225,17 +204,11 @@ func TestCommitFoundAfterALostReplyIsNotReplicated(t *testing.T) {
 	}
 }
 
-// TestDurabilityThatCannotBeHad holds that where the server does not know the wait, or denies it, commits go on,
-// say that they are not known to be replicated, and one line of the log says why.
-func TestDurabilityThatCannotBeHad(t *testing.T) {
+func TestCommitsGoOnAndLogOnceIfTheServerRefusesToWait(t *testing.T) {
 	t.Parallel()
 	t.Run("denied", func(t *testing.T) {
 		t.Parallel()
-		server := redistest.Single(t, redistest.Own())
-		if err := server.Admin(t).Do(t.Context(), "acl", "setuser", "u", "on", ">p", "+@all", "-wait", "~*").Err(); err != nil {
-			t.Fatal(err)
-		}
-		client := server.Client(t, func(o *redis.Options) { o.Username, o.Password = "u", "p" })
+		client, _ := rig.NewUser(t, "+@all", "-wait")
 		holdsDurability(t, client, luatx.Durability{Replicas: 1}, false)
 	})
 	t.Run("fsync", func(t *testing.T) {
@@ -261,8 +234,7 @@ func holdsDurability(t *testing.T, client redis.UniversalClient, d luatx.Durabil
 
 var waits = regexp.MustCompile(`cmdstat_wait:calls=(\d+)`)
 
-// TestCrowdSharesWaits holds that one wait serves all commits of a round trip.
-func TestCrowdSharesWaits(t *testing.T) {
+func TestOneWaitServesAllCommitsOfARoundTrip(t *testing.T) {
 	t.Parallel()
 	master, _ := redistest.WithReplica(t, redistest.Own())
 	client := master.Client(t)
@@ -279,9 +251,7 @@ func TestCrowdSharesWaits(t *testing.T) {
 	}
 }
 
-// TestReplicatedOnACluster holds that the wait reaches the node that wrote, and that a slot which has moved since
-// the client looked is found.
-func TestReplicatedOnACluster(t *testing.T) {
+func TestWaitReachesTheNodeThatWroteAndFindsASlotThatHasMoved(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.Cluster(t)
 	client := cluster.Client(t)
@@ -289,9 +259,7 @@ func TestReplicatedOnACluster(t *testing.T) {
 	tr, _ := durable(t, client, luatx.Durability{Replicas: 1, Timeout: 2 * time.Second})
 	var batch []luatx.BatchItem
 	for i := range 30 {
-		batch = append(batch, luatx.BatchItem{Aggregate: fmt.Sprint("a", i), Func: func(tx *luatx.Tx) error {
-			return tx.Emit(luatx.Event{Body: []byte("{}")})
-		}})
+		batch = append(batch, luatx.BatchItem{Aggregate: fmt.Sprint("a", i), Func: rig.Emit})
 	}
 	redistest.Eventually(t, "the replicas to be online", func() bool {
 		for _, got := range tr.TransactBatch(ctx, batch) {
@@ -301,22 +269,8 @@ func TestReplicatedOnACluster(t *testing.T) {
 		}
 		return true
 	})
-	masters, err := cluster.Masters(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	source, err := cluster.NodeForSlot(ctx, slot.OfTag("a0"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, target := range masters {
-		if target != source {
-			if err := cluster.MigrateSlot(ctx, slot.OfTag("a0"), target); err != nil {
-				t.Fatal(err)
-			}
-			break
-		}
-	}
+	_, target := rig.Masters(t, cluster, slot.OfTag("a0"))
+	redistest.Must(t, cluster.MigrateSlot(ctx, slot.OfTag("a0"), target))
 	for i, got := range tr.TransactBatch(ctx, batch) {
 		if got.Err != nil || !got.Replicated {
 			t.Errorf("item %d: %+v", i, got)
@@ -324,34 +278,23 @@ func TestReplicatedOnACluster(t *testing.T) {
 	}
 
 	master, err := cluster.NodeForSlot(ctx, slot.OfTag("a1"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	replica, err := cluster.ReplicaOf(ctx, master)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := replica.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
+	redistest.Must(t, replica.Pause())
 	cfg := tr.Config()
 	cfg.Durability.Timeout = 50 * time.Millisecond
 	hasty, err := luatx.New(client, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	for range 10 {
 		if result, err := note(ctx, hasty, "a1"); err != nil || result.Replicated {
 			t.Errorf("with a replica that stands still: %+v, %v", result, err)
 		}
 	}
-	if err := replica.Resume(); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, replica.Resume())
 }
 
-// TestDurabilityIsValidated holds that an error names the field and the remedy.
-func TestDurabilityIsValidated(t *testing.T) {
+func TestErrorOfDurabilityNamesTheFieldAndTheRemedy(t *testing.T) {
 	t.Parallel()
 	for want, d := range map[string]luatx.Durability{
 		"Durability.Replicas is -1: use 0, or more":             {Replicas: -1},
@@ -364,9 +307,7 @@ func TestDurabilityIsValidated(t *testing.T) {
 			if _, err := luatx.New(client, luatx.Config{Namespace: "n", Durability: d}); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%+v: %v", d, err)
 			}
-			if err := client.Close(); err != nil {
-				t.Error(err)
-			}
+			rig.NoError(t, client.Close())
 		}
 	}
 }

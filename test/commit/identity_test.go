@@ -5,21 +5,23 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/luatx/luatx/internal/test/rig"
+	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/inbox"
+	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
+	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 )
@@ -119,16 +121,12 @@ func TestOneMessageIDIsAppliedOnceForEachAggregate(t *testing.T) {
 		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client, crowded)
 		r := message.NewRouter(message.PipeConfig{})
 		err := r.Use(luatx.Middleware(tr), inbox.Middleware(inbox.Config{}), inbox.Precheck(), outbox.Middleware(outbox.Config{}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		err = r.AddHandler("pay", nil, message.NewHandler(func(ctx context.Context, msg *message.TypedMessage[any]) ([]*message.Message, error) {
 			paid := message.New(msg.Subject(), message.Attributes{"type": "paid", "source": "/bank"}, nil)
 			return []*message.Message{paid}, luatx.Queued(luatx.CmdableFromContext(ctx, client).Incr(ctx, rig.Key(t, tr, msg.Subject(), "payments")))
 		}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		forEach(2*aggregates, func(i int) {
 			attrs := message.Attributes{"id": "payment-1", "source": "/shop", "type": "pay", "subject": fmt.Sprint("account-", i%aggregates)}
 			if _, err := r.Process(ctx, message.New(nil, attrs, message.NewAcking(nil, nil))); err != nil {
@@ -142,9 +140,7 @@ func TestOneMessageIDIsAppliedOnceForEachAggregate(t *testing.T) {
 		}
 		ids := map[string]bool{}
 		for event, err := range outbox.NewStore(tr).List(ctx, outbox.Pending, outbox.ListOptions{}) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			redistest.Must(t, err)
 			ids[event.ID] = true
 		}
 		if len(ids) != aggregates {
@@ -163,7 +159,7 @@ func TestDerivedEventIDsDifferBetweenAggregates(t *testing.T) {
 		derive := func(aggregate string) []string {
 			var ids []string
 			var noted *redis.Cmd
-			if _, err := tr.Transact(ctx, aggregate, func(tx *luatx.Tx) error {
+			_, err := tr.Transact(ctx, aggregate, func(tx *luatx.Tx) error {
 				ids = nil
 				for range 2 {
 					ids = append(ids, tx.EventID())
@@ -173,9 +169,8 @@ func TestDerivedEventIDsDifferBetweenAggregates(t *testing.T) {
 				}
 				noted = tx.Call("note", []string{rig.Key(t, tr, aggregate, "k")})
 				return nil
-			}, luatx.WithID("1"), luatx.KeepReplies()); err != nil {
-				t.Fatal(err)
-			}
+			}, luatx.WithID("1"), luatx.KeepReplies())
+			redistest.Must(t, err)
 			return append(ids, fmt.Sprint(noted.Val()))
 		}
 		owner := map[string]string{}
@@ -248,14 +243,10 @@ func TestResolveDoesNotMistakeTheIDOfAnotherAggregate(t *testing.T) {
 	ctx := redistest.Soon(t)
 	tr := rig.NewTransactor(t, through, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(1).WithPrefix(c.Namespace) })
 	commit := func(ctx context.Context, aggregate string) error {
-		_, err := tr.Transact(ctx, aggregate, func(tx *luatx.Tx) error {
-			return luatx.Queued(tx.Pipeline().Incr(ctx, rig.Key(t, tr, aggregate, "n")))
-		}, luatx.WithID("x"))
+		_, err := tr.Transact(ctx, aggregate, rig.Incr, luatx.WithID("x"))
 		return err
 	}
-	if err := commit(ctx, "a"); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, commit(ctx, "a"))
 	var deaf atomic.Bool
 	deaf.Store(true)
 	proxy.On(func(cmd []string) respproxy.Action {
@@ -276,3 +267,109 @@ func TestResolveDoesNotMistakeTheIDOfAnotherAggregate(t *testing.T) {
 		t.Errorf("resolved: %v, %v; want ErrExpired", result.Outcome, err)
 	}
 }
+
+func TestKeyspaceKeys(t *testing.T) {
+	t.Parallel()
+	one := luatx.Partitions(1).Tags()[0]
+	for _, c := range []struct {
+		keyspace  luatx.Keyspace
+		aggregate string
+		parts     []string
+		want      string
+	}{
+		{luatx.OwnTags(), "order-17", []string{"lines"}, "{order-17}:lines"},
+		{luatx.Keyspace{}, "order-17", nil, "{order-17}"},
+		{luatx.OwnTags().WithPrefix("shop"), "order-17", []string{"lines", "1"}, "shop:{order-17}:lines:1"},
+		{luatx.Partitions(1), "order-17", []string{"lines"}, "{" + one + "}:order-17:lines"},
+		{luatx.Partitions(1).WithPrefix("shop"), "order-17", nil, "shop:{" + one + "}:order-17"},
+		{luatx.OwnTags(), "a{b}c:d%e\n", []string{"}"}, "{a%7Bb%7Dc%3Ad%25e%0A}:%7D"},
+		{luatx.OwnTags(), "Müller", nil, "{Müller}"},
+	} {
+		if got, err := c.keyspace.Key(c.aggregate, c.parts...); err != nil || got != c.want {
+			t.Errorf("Key(%q, %q) = %q, %v; want %q", c.aggregate, c.parts, got, err, c.want)
+		}
+	}
+	for name, id := range map[string]string{"empty": "", "long": strings.Repeat("x", 257), "not UTF-8": "a\xff"} {
+		if _, err := luatx.OwnTags().Key(id); err == nil {
+			t.Errorf("an id that is %s was taken", name)
+		}
+		if _, err := luatx.OwnTags().Key("a", id); err == nil {
+			t.Errorf("a part that is %s was taken", name)
+		}
+	}
+}
+
+// TestPartitionsSpread holds that partitions share the slots, and so the masters, evenly, and keep doing so:
+// the tags name keys in users' servers.
+func TestPartitionsSpread(t *testing.T) {
+	t.Parallel()
+	if got := fmt.Sprint(luatx.Partitions(4).Tags()); got != "[5nw h85 7l1 b3k]" {
+		t.Errorf("the tags of four partitions are %s now", got)
+	}
+	for _, n := range []int{1, 3, 16, 1000, slot.Count} {
+		keyspace := luatx.Partitions(n)
+		tags, slots := keyspace.Tags(), keyspace.Slots()
+		seen := make(map[string]bool)
+		for i, tag := range tags {
+			seen[tag] = true
+			if low, high := i*slot.Count/n, (i+1)*slot.Count/n; slots[i] < low || slots[i] >= max(high, low+1) || slot.OfTag(tag) != slots[i] {
+				t.Errorf("partition %d of %d has slot %d", i, n, slots[i])
+			}
+		}
+		if len(seen) != n {
+			t.Errorf("%d partitions have %d tags", n, len(seen))
+		}
+		used := make(map[string]int)
+		for i := range 20 * n {
+			tag, err := keyspace.Tag(fmt.Sprint("order-", i))
+			if err != nil || !seen[tag] {
+				t.Fatalf("tag %q: %v", tag, err)
+			}
+			used[tag]++
+		}
+		if n <= 16 && len(used) != n {
+			t.Errorf("%d of %d partitions are used", len(used), n)
+		}
+	}
+	if n := len(luatx.OwnTags().Slots()); n != slot.Count {
+		t.Errorf("own tags live in %d slots", n)
+	}
+}
+
+// FuzzKey holds that whatever an aggregate is called, its keys have one tag and share its slot, that two aggregates never
+// share a key, and that what a key was made of can be read from it.
+func FuzzKey(f *testing.F) {
+	f.Add("order-17", "order-18", "lines")
+	f.Add("{", "}", "{}")
+	f.Add("a:b", "a", "b")
+	f.Add("%7B", "{", "x")
+	f.Add("a\x00\x7f", "\n", strings.Repeat("ü", 129))
+	f.Fuzz(func(t *testing.T, a, b, part string) {
+		for _, keyspace := range []luatx.Keyspace{luatx.OwnTags(), luatx.Partitions(7).WithPrefix("p")} {
+			key, err := keyspace.Key(a, part)
+			if (err == nil) != (isID(a) && isID(part)) {
+				t.Fatalf("Key(%q, %q): %v", a, part, err)
+			}
+			if err != nil {
+				continue
+			}
+			tag, err := keyspace.Tag(a)
+			if err != nil || slot.Of(key) != slot.OfTag(tag) || strings.Count(key, "{") != 1 || strings.Count(key, "}") != 1 {
+				t.Errorf("key %q does not stand on tag %q alone (%v)", key, tag, err)
+			}
+			if other, err := keyspace.Key(b, part); err == nil && (other == key) != (a == b) {
+				t.Errorf("aggregates %q and %q: keys %q and %q", a, b, key, other)
+			}
+			pieces := strings.Split(key, ":")
+			for i, want := range map[int]string{len(pieces) - 2: a, len(pieces) - 1: part} {
+				piece := strings.TrimSuffix(strings.TrimPrefix(pieces[i], "{"), "}")
+				if got, err := url.PathUnescape(piece); err != nil || got != want || strings.ContainsAny(piece, "\x00\n\x1f\x7f") {
+					t.Errorf("key %q: %q is %q again (%v), want %q", key, piece, got, err, want)
+				}
+			}
+		}
+	})
+}
+
+// isID reports whether the keyspace takes a text as an id or a part.
+func isID(s string) bool { return s != "" && len(s) <= 256 && utf8.ValidString(s) }

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/luatx/luatx/internal/test/rig"
-
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
@@ -18,6 +16,7 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
+	"github.com/luatx/luatx/internal/test/rig"
 )
 
 // ledger is an inline relay that counts the slots it lends, those that come back, and the events that come with them.
@@ -130,9 +129,7 @@ func TestEveryOutcomeReturnsTheReservedInlineSlot(t *testing.T) {
 			))
 			rig.Warm(t, tr)
 			var slots ledger
-			if err := link.Of(tr).Attach(&slots); err != nil {
-				t.Fatal(err)
-			}
+			redistest.Must(t, link.Of(tr).Attach(&slots))
 			proxy.On(func(cmd []string) respproxy.Action {
 				if c.server == nil || !strings.EqualFold(cmd[0], "evalsha") {
 					return respproxy.Pass()

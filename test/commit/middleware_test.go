@@ -4,17 +4,21 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
-
-	"github.com/luatx/luatx/internal/test/rig"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/inbox"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
+	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/outbox"
+	"github.com/luatx/luatx/pipeline"
+	"github.com/luatx/luatx/stack"
 )
 
 // TestOneEvalshaOnTheWire holds the promise of the first line of the README, on one server and on the cluster.
@@ -31,23 +35,19 @@ func TestOneEvalshaOnTheWire(t *testing.T) {
 			return []*message.Message{message.New("sold", message.Attributes{"type": "sold", "source": "/shop"}, nil)}, nil
 		})
 		warm := in.Deliver("c", rig.Order("warm")) // loads the script
-		if _, err := r.Process(ctx, warm); err != nil {
-			t.Fatal(err)
-		}
+		_, err := r.Process(ctx, warm)
+		redistest.Must(t, err)
 		all, scripts := tally(seen())
 		msg := in.Deliver("c", rig.Order("1"))
-		if _, err := r.Process(ctx, msg); err != nil {
-			t.Fatal(err)
-		}
+		_, err = r.Process(ctx, msg)
+		redistest.Must(t, err)
 		if allNow, scriptsNow := tally(seen()); allNow != all+1 || scriptsNow != scripts+1 {
 			t.Errorf("%d commands on the wire, %d of them EVALSHA", allNow-all, scriptsNow-scripts)
 		}
 		if direct.Get(ctx, spent).Val() != "10" || in.Pending() != 0 {
 			t.Errorf("spent %s, %d entries pending", direct.Get(ctx, spent).Val(), in.Pending())
 		}
-		select {
-		case <-msg.Settled():
-		default:
+		if !rig.Settled(msg) {
 			t.Error("the message is not settled")
 		}
 	}
@@ -75,8 +75,6 @@ func tally(commands [][]string) (all, scripts int) {
 	return len(commands), scripts
 }
 
-// TestFailureLeavesNoTraceAndTheEntryPending holds that a handler that fails, panics, or whose third command is
-// of the wrong type changes nothing, and leaves its message to be delivered again.
 func TestFailureLeavesNoTraceAndTheEntryPending(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -131,27 +129,19 @@ func TestFailureLeavesNoTraceAndTheEntryPending(t *testing.T) {
 	})
 }
 
-// TestFenced holds that a consumer whose entry was claimed by another changes nothing, and neither acknowledges
-// nor nacks.
-func TestFenced(t *testing.T) {
+func TestConsumerThatLostItsEntryChangesNothingAndNeitherAcksNorNacks(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
 		in := rig.NewInput(t, client, rig.Key(t, tr, "a", "orders"))
 		n := rig.Key(t, tr, "a", "n")
-		r := rig.NewRouter(t, message.PipeConfig{}, rig.Scripted(t, tr), func(ctx context.Context) ([]*message.Message, error) {
-			return nil, luatx.Queued(luatx.CmdableFromContext(ctx, client).Incr(ctx, n))
-		})
+		r := rig.NewCounter(t, tr, client, n)
 		slow := in.Deliver("slow", rig.Order("1"))
-		if err := client.XClaim(ctx, &redis.XClaimArgs{Stream: in.Stream, Group: "g", Consumer: "quick", Messages: []string{rig.EntryOf(t, slow)}}).Err(); err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, client.XClaim(ctx, &redis.XClaimArgs{Stream: in.Stream, Group: "g", Consumer: "quick", Messages: []string{rig.EntryOf(t, slow)}}).Err())
 		if _, err := r.Process(ctx, slow); !errors.Is(err, luatx.ErrFenced) {
 			t.Errorf("the first consumer: %v", err)
 		}
-		select {
-		case <-slow.Settled():
-		default:
+		if !rig.Settled(slow) {
 			t.Error("the first consumer's message is not released")
 		}
 		if slow.Err() != nil || in.Pending() != 1 || client.Exists(ctx, n).Val() != 0 {
@@ -205,12 +195,7 @@ func TestFusedAckOnlyUnderAckOnSuccess(t *testing.T) {
 		if _, err := r.Process(ctx, msg); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		settled := false
-		select {
-		case <-msg.Settled():
-			settled = true
-		default:
-		}
+		settled := rig.Settled(msg)
 		if c.in.Pending() != c.pending || settled != c.settled {
 			t.Errorf("%s: %d entries pending, settled %t", name, c.in.Pending(), settled)
 		}
@@ -218,8 +203,7 @@ func TestFusedAckOnlyUnderAckOnSuccess(t *testing.T) {
 	}
 }
 
-// TestKnownBeforeNack holds that a duplicate whose handler fails because its effect is there is acknowledged.
-func TestKnownBeforeNack(t *testing.T) {
+func TestDuplicateWhoseHandlerFailsIsAcknowledged(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
@@ -252,4 +236,153 @@ func TestKnownBeforeNack(t *testing.T) {
 			t.Error("another message whose handler fails was acknowledged")
 		}
 	})
+}
+
+func TestGatheredMessagesCommitInTheOrderOfTheirEntriesAndShareOneLook(t *testing.T) {
+	t.Parallel()
+	client, ctx := redistest.Single(t, redistest.Own()).Client(t), t.Context()
+	tr := rig.NewTransactor(t, client)
+	in := rig.NewInput(t, client, rig.Key(t, tr, "a", "in"))
+	mw, err := stack.Scripted(tr, stack.Config{RelayElsewhere: true})
+	redistest.Must(t, err)
+	r := rig.NewRouter(t, message.PipeConfig{}, mw, func(ctx context.Context) ([]*message.Message, error) {
+		return nil, luatx.Queued(luatx.CmdableFromContext(ctx, client).Incr(ctx, rig.Key(t, tr, "a", "n")))
+	})
+	entries := []string{"1-10", "2-1", "2-100", "10-0", "10-2"}
+	for _, entry := range entries {
+		client.XAdd(ctx, &redis.XAddArgs{Stream: in.Stream, ID: entry, Values: []any{"id", entry}})
+	}
+	client.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{in.Stream, ">"}})
+	client.ConfigResetStat(ctx)
+	g := link.Of(tr).Gather(ctx, len(entries), 0, nil)
+	var handlers sync.WaitGroup
+	for _, entry := range entries {
+		handlers.Go(func() {
+			defer g.Leave()
+			if _, err := r.Process(g.Context(ctx), in.Message("c", entry, rig.Order(entry))); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	handlers.Wait()
+	if stats := client.Info(ctx, "commandstats").Val(); !strings.Contains(stats, "cmdstat_xpending:calls=1,") {
+		t.Errorf("more looks than one: %s", stats)
+	}
+	if n := in.Pending(); n != 0 {
+		t.Errorf("%d entries are pending", n)
+	}
+}
+
+// TestScopes holds that a message counts once for each handler, and once for each service.
+func TestScopes(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	ctx := redistest.Soon(t)
+	n := redistest.Tag(t)
+	apply := func(namespace, handler string) {
+		tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.Namespace, c.Keyspace = namespace, luatx.OwnTags() })
+		r := message.NewRouter(message.PipeConfig{})
+		_ = r.Use(rig.Scripted(t, tr))
+		_ = r.AddHandler(handler, nil, message.NewHandler(func(ctx context.Context, _ *message.TypedMessage[any]) ([]*message.Message, error) {
+			return nil, luatx.Queued(luatx.CmdableFromContext(ctx, client).Incr(ctx, "{a}:"+n))
+		}))
+		if _, err := r.Process(ctx, rig.Delivered("1")); err != nil {
+			t.Error(err)
+		}
+	}
+	for i, c := range []struct {
+		namespace, handler string
+		total              string
+	}{
+		{"one", "bill", "1"}, {"one", "bill", "1"}, {"one", "ship", "2"}, {"two", "bill", "3"}, {"two", "bill", "3"},
+	} {
+		apply(c.namespace, c.handler)
+		if got := client.Get(ctx, "{a}:"+n).Val(); got != c.total {
+			t.Errorf("step %d (%s/%s): applied %s times, want %s", i, c.namespace, c.handler, got, c.total)
+		}
+	}
+	// The parts of an id are told apart by their lengths.
+	tr := rig.NewTransactor(t, client)
+	for _, id := range []luatx.MessageID{
+		{Scope: "s", Source: "a", ID: "bc"}, {Scope: "s", Source: "ab", ID: "c"}, {Scope: "sa", Source: "b", ID: "c"},
+	} {
+		result, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error { return tx.Claim(id) })
+		if err != nil || result.Outcome != luatx.Committed {
+			t.Errorf("%v: %v, %v", id, result, err)
+		}
+	}
+}
+
+func TestOutputsDoNotCarryTheFinishedTransaction(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
+	first := rig.NewRouter(t, message.PipeConfig{AckStrategy: message.AckForward}, luatx.Middleware(tr), func(ctx context.Context) ([]*message.Message, error) {
+		msg, _ := message.MessageFromContext(ctx)
+		return []*message.Message{message.Copy(msg, any("copy")), message.New("new", rig.Order("2"), nil)}, nil
+	})
+	outputs, err := first.Process(ctx, rig.Delivered("1"))
+	if err != nil || len(outputs) != 2 {
+		t.Fatal(outputs, err)
+	}
+	for _, output := range outputs {
+		if _, ok := luatx.TxFromContext(output.Context(ctx)); ok {
+			t.Error("the transaction travels with the message")
+		}
+		second := rig.NewRouter(t, message.PipeConfig{}, luatx.Middleware(tr), func(ctx context.Context) ([]*message.Message, error) {
+			return nil, luatx.CmdableFromContext(ctx, client).Set(ctx, rig.Key(t, tr, "a", "k"), 1, 0).Err()
+		})
+		if _, err := second.Process(ctx, output); err != nil {
+			t.Errorf("downstream: %v", err)
+		}
+	}
+}
+
+// TestStacksRefuseWrongOrder holds that a stack that would not do what it promises fails at the first message, in a router, which
+// checks the order before it runs anything, and in a chain made by hand.
+func TestStacksRefuseWrongOrder(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
+	tx, multi := luatx.Middleware(tr), pipeline.Middleware(client)
+	dedup, setnx := inbox.Middleware(inbox.Config{}), pipeline.SetNX(client, pipeline.SetNXConfig{})
+	events, added := outbox.Middleware(outbox.Config{}), pipeline.Outbox(pipeline.OutboxConfig{Stream: "{a}:out"})
+	for name, c := range map[string]struct {
+		stack []message.Middleware
+		says  string // empty: it works
+	}{
+		"scripted":                    {[]message.Middleware{tx, dedup, events}, ""},
+		"pipelined":                   {[]message.Middleware{setnx, multi, added}, ""},
+		"SetNX around scripted":       {[]message.Middleware{setnx, tx, events}, "replace it by inbox.Middleware"},
+		"inbox outside":               {[]message.Middleware{dedup, tx, events}, "put luatx.Middleware before inbox.Middleware"},
+		"outbox outside":              {[]message.Middleware{events, tx, dedup}, "put luatx.Middleware before outbox.Middleware"},
+		"precheck outside":            {[]message.Middleware{inbox.Precheck(), tx}, "before inbox.Precheck"},
+		"twice":                       {[]message.Middleware{tx, tx}, "leave one out"},
+		"two inboxes":                 {[]message.Middleware{tx, dedup, dedup}, "one inbox.Middleware"},
+		"pipeline inside scripted":    {[]message.Middleware{tx, multi}, "leave one out"},
+		"scripted inside pipeline":    {[]message.Middleware{multi, tx}, "leave one out"},
+		"SetNX inside pipeline":       {[]message.Middleware{multi, setnx}, "put pipeline.SetNX before pipeline.Middleware"},
+		"pipeline outbox in scripted": {[]message.Middleware{tx, added}, "replace it by outbox.Middleware"},
+		"pipeline outbox alone":       {[]message.Middleware{added}, "pipeline: no pipeline in context: put pipeline.Middleware before pipeline.Outbox"},
+	} {
+		ran := false
+		handler := message.NewHandler(func(context.Context, *message.TypedMessage[any]) ([]*message.Message, error) {
+			ran = true
+			return nil, nil
+		})
+		r := message.NewRouter(message.PipeConfig{})
+		redistest.Must(t, r.Use(c.stack...))
+		_ = r.AddHandler("h", nil, handler)
+		byHand := message.Chain(c.stack...).Wrap(handler.Handle)
+		for way, process := range map[string]message.ProcessFunc{"router": r.Process, "by hand": byHand} {
+			ran = false
+			_, err := process(ctx, rig.Delivered(name+way))
+			if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
+				t.Errorf("%s, %s: error %v, want %q", name, way, err, c.says)
+			}
+			if ran != (c.says == "") {
+				t.Errorf("%s, %s: the handler ran: %t", name, way, ran)
+			}
+		}
+	}
 }

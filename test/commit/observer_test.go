@@ -10,12 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/luatx/luatx/internal/test/rig"
-
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/stack"
 )
@@ -61,21 +60,19 @@ func TestObserver(t *testing.T) {
 			tx.Pipeline().Set(ctx, k, "v", 0)
 			return tx.Emit(luatx.Event{Body: []byte("{}")})
 		}
-		if _, err := tr.Transact(ctx, "a", set, luatx.WithID("1")); err != nil {
-			t.Fatal(err)
-		}
+		_, err := tr.Transact(ctx, "a", set, luatx.WithID("1"))
+		redistest.Must(t, err)
 		c := seen.one(t)
 		if c.Namespace != tr.Config().Namespace || c.Commands != 1 || c.Events != 1 || c.Attempts != 1 || c.Batch != 1 ||
 			c.Result.Outcome != luatx.Committed || c.Err != nil || c.Began.Before(before) || c.Duration <= 0 || c.Acknowledged {
 			t.Errorf("committed: %+v", c)
 		}
-		if _, err := tr.Transact(ctx, "a", set, luatx.WithID("1")); err != nil {
-			t.Fatal(err)
-		}
+		_, err = tr.Transact(ctx, "a", set, luatx.WithID("1"))
+		redistest.Must(t, err)
 		if c := seen.one(t); c.Outcome() != "duplicate" {
 			t.Errorf("duplicate: %+v", c)
 		}
-		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+		_, err = tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
 			k, _ := tx.Key("k")
 			tx.Pipeline().HSet(ctx, k, "f", "v") // it is a string
 			return nil
@@ -90,29 +87,21 @@ func TestObserver(t *testing.T) {
 		if c := seen.one(t); !errors.Is(err, luatx.ErrCrossSlot) || !errors.Is(c.Err, luatx.ErrCrossSlot) || c.Attempts != 0 || c.Outcome() != "refused" {
 			t.Errorf("refused with %v: %+v", err, c)
 		}
-		if _, err := tr.Transact(ctx, "a", func(*luatx.Tx) error { return nil }); err != nil {
-			t.Fatal(err)
-		}
+		_, err = tr.Transact(ctx, "a", func(*luatx.Tx) error { return nil })
+		redistest.Must(t, err)
 		if len(seen.all) > 0 {
 			t.Errorf("told of a transaction without anything to commit: %+v", seen.all)
 		}
 	})
 }
 
-// TestObserverOfABatch holds that each transaction of a batch is told of, with how many shared its script.
-func TestObserverOfABatch(t *testing.T) {
+func TestObserverIsToldOfEachTransactionOfABatchAndItsSize(t *testing.T) {
 	t.Parallel()
 	seen := &observed{}
 	tr := rig.NewTransactor(t, redistest.Shared(t).Client(t), func(c *luatx.Config) { c.Observer = seen.observer() })
 	items := make([]luatx.BatchItem, 5)
 	for i := range items {
-		items[i] = luatx.BatchItem{Aggregate: "a", Func: func(tx *luatx.Tx) error {
-			k, err := tx.Key("n")
-			if err != nil {
-				return err
-			}
-			return luatx.Queued(tx.Pipeline().Incr(t.Context(), k))
-		}}
+		items[i] = luatx.BatchItem{Aggregate: "a", Func: rig.Incr}
 	}
 	for _, r := range tr.TransactBatch(t.Context(), items) {
 		if r.Err != nil {
@@ -129,8 +118,7 @@ func TestObserverOfABatch(t *testing.T) {
 	}
 }
 
-// TestObserverOfAHandler holds that the context is the handler's, and that a panic of an observer changes nothing.
-func TestObserverOfAHandler(t *testing.T) {
+func TestObserverHasTheHandlersContextAndItsPanicChangesNothing(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	var ids []string
@@ -144,45 +132,18 @@ func TestObserverOfAHandler(t *testing.T) {
 			}})
 	})
 	mw, err := stack.Scripted(tr, stack.Config{RelayElsewhere: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	router := message.NewRouter(message.PipeConfig{})
-	_ = router.Use(mw)
-	_ = router.AddHandler("h", nil, message.NewHandler(func(ctx context.Context, _ *message.TypedMessage[any]) ([]*message.Message, error) {
+	redistest.Must(t, err)
+	router := rig.NewRouter(t, message.PipeConfig{}, mw, func(ctx context.Context) ([]*message.Message, error) {
 		return nil, luatx.CmdableFromContext(ctx, client).Set(ctx, rig.Key(t, tr, "a", "k"), "v", 0).Err()
-	}))
+	})
 	for range 2 {
-		msg := message.New(nil, message.Attributes{"id": "7", "source": "/s", "type": "t", "subject": "a"}, nil)
-		if _, err := router.Process(t.Context(), msg); err != nil {
-			t.Fatal(err)
-		}
+		_, err := router.Process(t.Context(), message.New(nil, rig.Order("7"), nil))
+		redistest.Must(t, err)
 	}
 	if got := strings.Join(ids, ", "); got != "7 committed, 7 duplicate" {
 		t.Errorf("told of %q", got)
 	}
 	if !strings.Contains(log.String(), "an observer's") {
 		t.Errorf("the log says nothing of the panic: %q", log.String())
-	}
-}
-
-// BenchmarkObserver commits with nobody told, and with an Observer that does nothing. Compare within one run.
-func BenchmarkObserver(b *testing.B) {
-	for name, observer := range map[string]luatx.Observer{
-		"nobody": {}, "somebody": {Committed: func(context.Context, luatx.Commit) {}},
-	} {
-		b.Run(name, func(b *testing.B) {
-			ctx := b.Context()
-			tr := rig.NewTransactor(b, redistest.Shared(b).Client(b), func(c *luatx.Config) { c.Observer = observer })
-			counter := rig.Key(b, tr, "a", "n")
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
-					return luatx.Queued(tx.Pipeline().Incr(ctx, counter))
-				}); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
 	}
 }

@@ -4,15 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
-
-	"github.com/luatx/luatx/internal/test/rig"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 )
@@ -56,9 +59,7 @@ func TestProcedure(t *testing.T) {
 			}, luatx.WithID(fmt.Sprint(amount)))
 			return err
 		}
-		if err := run(7); err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, run(7))
 		if n, err := left.Int64(); err != nil || n != 3 || logged.Val() != 1 {
 			t.Errorf("replies %v, %v", left, logged)
 		}
@@ -181,8 +182,7 @@ for i = 3, tonumber(n) do redis.call('GET', k) end`}
 	})
 }
 
-// TestProcedureFillsTheOutbox holds that events of procedures count, and that a full outbox undoes what was written.
-func TestProcedureFillsTheOutbox(t *testing.T) {
+func TestEventsOfProceduresCountAndAFullOutboxUndoesTheirWrites(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	flood := luatx.Procedure{Name: "flood", Keys: []string{"k"}, Args: []string{"n"}, Source: `
@@ -210,9 +210,7 @@ for i = 1, n do emit('body ' .. i, k .. i) end`}
 		}
 		rig.NoTrace(t, client, tr, before)
 	}
-	if err := run(3, 2); err != nil {
-		t.Error(err)
-	}
+	rig.NoError(t, run(3, 2))
 	if ids, _ := eventsOf(t, client, tr); len(ids) != 5 {
 		t.Errorf("%d events", len(ids))
 	}
@@ -261,9 +259,7 @@ func TestWrongProcedures(t *testing.T) {
 	broken, err := luatx.New(client, luatx.Config{Namespace: redistest.Namespace(t), Procedures: []luatx.Procedure{
 		transfer, {Name: "broken", Source: "local x = 1\nreturn x +"},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	_, err = broken.Transact(ctx, "a", func(tx *luatx.Tx) error { tx.Call("broken", nil); return nil })
 	if err == nil || !strings.Contains(err.Error(), "procedure broken:") {
 		t.Errorf("a source that does not compile: %v", err)
@@ -278,9 +274,7 @@ func TestScriptSHA(t *testing.T) {
 	client := server.Client(t)
 	ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client, withProcedures(transfer))
 	same, err := luatx.New(client, tr.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	other := rig.NewTransactor(t, client, withProcedures(transfer, luatx.Procedure{Name: "more", Source: "return 1"}))
 	rig.Warm(t, tr)
 	sha, again, others := rig.ScriptSHA(t, tr, "commit"), rig.ScriptSHA(t, same, "commit"), rig.ScriptSHA(t, other, "commit")
@@ -330,5 +324,115 @@ func TestDoWithACommandNameThatIsNotAStringReturnsAReadableError(t *testing.T) {
 		if !errors.Is(err, luatx.ErrCommandRefused) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v", name, err)
 		}
+	}
+}
+
+const (
+	bankAccounts  = 100
+	bankOpening   = 100
+	bankTellers   = 64
+	bankTransfers = 20_000
+)
+
+// way is a way of moving money; it counts the runs of its function.
+type way func(ctx context.Context, tr *luatx.Transactor, from, to string, amount int64, runs *atomic.Int64) error
+
+var errFunds = errors.New("insufficient funds")
+
+func TestMoneyThatMovesNeitherAppearsNorVanishesNorOverdrawsAnAccount(t *testing.T) {
+	t.Parallel()
+	ways := map[string]way{
+		"guarded reads": func(ctx context.Context, tr *luatx.Transactor, from, to string, amount int64, runs *atomic.Int64) error {
+			_, err := tr.Transact(ctx, "bank", func(tx *luatx.Tx) error {
+				runs.Add(1)
+				balance, err := tx.Read().HGet(ctx, from, "balance").Int64()
+				if err != nil {
+					return err
+				}
+				if balance < amount {
+					return errFunds
+				}
+				tx.Pipeline().HSet(ctx, from, "balance", balance-amount)
+				return luatx.Queued(tx.Pipeline().HIncrBy(ctx, to, "balance", amount))
+			})
+			return err
+		},
+		"procedure": func(ctx context.Context, tr *luatx.Transactor, from, to string, amount int64, runs *atomic.Int64) error {
+			_, err := tr.Transact(ctx, "bank", func(tx *luatx.Tx) error {
+				runs.Add(1)
+				tx.Call("transfer", []string{from, to}, amount)
+				return nil
+			})
+			if aborted, ok := errors.AsType[*luatx.AbortError](err); ok && aborted.Reason == errFunds.Error() {
+				return errFunds
+			}
+			return err
+		},
+	}
+	for name, move := range ways {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			t.Run("redis", func(t *testing.T) {
+				t.Parallel()
+				testMoney(t, redistest.Shared(t).Client(t), bankTransfers, move)
+			})
+			t.Run("cluster", func(t *testing.T) {
+				t.Parallel()
+				testMoney(t, redistest.SharedCluster(t).Client(t), bankTransfers/10, move)
+			})
+		})
+	}
+}
+
+func testMoney(t *testing.T, client redis.UniversalClient, transfers int64, move way) {
+	t.Helper()
+	ctx := t.Context()
+	tr := rig.NewTransactor(t, client, withProcedures(transfer))
+	accounts := make([]string, bankAccounts)
+	for i := range accounts {
+		accounts[i] = rig.Key(t, tr, "bank", strconv.Itoa(i))
+		client.HSet(ctx, accounts[i], "balance", bankOpening)
+	}
+	var left, moved, refused, runs, gaveUp atomic.Int64
+	left.Store(transfers)
+	var tellers sync.WaitGroup
+	for range bankTellers {
+		tellers.Go(func() {
+			for left.Add(-1) >= 0 {
+				from := rand.IntN(bankAccounts)
+				to := (from + 1 + rand.IntN(bankAccounts-1)) % bankAccounts
+				amount := 1 + rand.Int64N(2*bankOpening)
+				for {
+					err := move(ctx, tr, accounts[from], accounts[to], amount, &runs)
+					switch {
+					case err == nil:
+						moved.Add(1)
+					case errors.Is(err, errFunds):
+						refused.Add(1)
+					case errors.Is(err, luatx.ErrConflict):
+						gaveUp.Add(1)
+						continue
+					default:
+						t.Error(err)
+						return
+					}
+					break
+				}
+			}
+		})
+	}
+	tellers.Wait()
+	sum := int64(0)
+	for _, account := range accounts {
+		balance, err := client.HGet(ctx, account, "balance").Int64()
+		if err != nil || balance < 0 {
+			t.Errorf("%s holds %d, %v", account, balance, err)
+		}
+		sum += balance
+	}
+	t.Logf("%d transfers moved money, %d found too little, %d conflicts, %d calls gave up and came again",
+		moved.Load(), refused.Load(), runs.Load()-transfers-gaveUp.Load(), gaveUp.Load())
+	if sum != bankAccounts*bankOpening || moved.Load()+refused.Load() != transfers || moved.Load() == 0 || refused.Load() == 0 {
+		t.Errorf("the accounts hold %d, want %d", sum, bankAccounts*bankOpening)
 	}
 }

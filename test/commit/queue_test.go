@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"sync"
@@ -11,15 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/luatx/luatx/internal/test/rig"
-
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
-	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/internal/test/rig"
 )
 
 // crowd is callers who commit at the same time: each takes his turns on the aggregates, and adds one to a counter.
@@ -95,8 +94,7 @@ func (c *crowd) counted(t *testing.T, client redis.UniversalClient) {
 	}
 }
 
-// TestCrowd holds that callers who share scripts and round trips have each their own effect and their own replies.
-func TestCrowd(t *testing.T) {
+func TestCallersWhoShareScriptsHaveEachTheirOwnEffectAndReplies(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		for _, aggregates := range []int{1, 40} {
@@ -106,8 +104,7 @@ func TestCrowd(t *testing.T) {
 	})
 }
 
-// TestCrowdSharesScripts holds that a crowd on one slot needs fewer scripts than it has transactions.
-func TestCrowdSharesScripts(t *testing.T) {
+func TestCrowdOnOneSlotSharesScripts(t *testing.T) {
 	t.Parallel()
 	client := redistest.Single(t, redistest.Own()).Client(t)
 	c := crowd{tr: rig.NewTransactor(t, client), callers: 64, turns: 10, aggregates: 1}
@@ -117,8 +114,7 @@ func TestCrowdSharesScripts(t *testing.T) {
 	}
 }
 
-// TestCrowdWithoutScripts holds that a crowd outlasts a server that keeps forgetting its scripts.
-func TestCrowdWithoutScripts(t *testing.T) {
+func TestCrowdCommitsOnAServerThatKeepsForgettingItsScripts(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
 	client, admin := server.Client(t), server.Admin(t)
@@ -135,17 +131,6 @@ func TestCrowdWithoutScripts(t *testing.T) {
 	flush.Wait()
 }
 
-// TestCrowdOnABadNetwork holds that everybody is told the truth when requests and replies of many get lost at once.
-func TestCrowdOnABadNetwork(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	proxy := redistest.Proxy(t, server.Addr())
-	c := crowd{tr: rig.NewTransactor(t, redistest.Client(t, proxy.Addr(), rig.ShortReads)), callers: 32, turns: 15, aggregates: 4}
-	stop := proxy.Chaos(respproxy.Chaos{Seed: 11, DropRequest: .04, DropReply: .06, Cut: .04, Duplicate: .05, Delay: .05, Match: respproxy.Command("EVALSHA")})
-	defer stop()
-	c.run(t, server.Client(t))
-}
-
 // TestNeighbourWithoutRights holds that a transaction for which the server refuses the whole script harms nobody
 // who shared it.
 func TestNeighbourWithoutRights(t *testing.T) {
@@ -156,9 +141,7 @@ func TestNeighbourWithoutRights(t *testing.T) {
 		t.Skip("before 7.0 the server does not look at the keys of a script as a whole")
 	}
 	namespace := redistest.Namespace(t)
-	if err := admin.Do(t.Context(), "acl", "setuser", "u", "on", ">p", "+@all", "~"+namespace+"*").Err(); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, admin.Do(t.Context(), "acl", "setuser", "u", "on", ">p", "+@all", "~"+namespace+"*").Err())
 	client := server.Client(t, func(o *redis.Options) { o.Username, o.Password = "u", "p" })
 	tr := rig.NewTransactor(t, client, func(c *luatx.Config) {
 		c.Namespace, c.Keyspace = namespace, luatx.OwnTags().WithPrefix(namespace)
@@ -188,22 +171,13 @@ func TestNeighbourWithoutRights(t *testing.T) {
 	}
 }
 
-// TestImpatientCallers holds that callers whose time runs out in a shared flight hear so, that the others wait on,
-// and that nobody's effect is there twice.
-func TestImpatientCallers(t *testing.T) {
+func TestCallersWhoLeaveASharedFlightHearSoAndTheOthersWaitOn(t *testing.T) {
 	t.Parallel()
 	proxy, client, direct := rig.Proxied(t)
 	c := crowd{tr: rig.NewTransactor(t, client), callers: 40, turns: 1, aggregates: 1, replies: map[string]map[int64]bool{}}
-	if _, err := c.tr.Transact(t.Context(), "b", func(tx *luatx.Tx) error { return tx.Emit(luatx.Event{Body: []byte("{}")}) }); err != nil {
-		t.Fatal(err) // the script is loaded
-	}
+	rig.Warm(t, c.tr)
 	hold := respproxy.NewHold()
-	remove := proxy.On(func(cmd []string) respproxy.Action {
-		if strings.EqualFold(cmd[0], "evalsha") {
-			return respproxy.HoldBy(hold)
-		}
-		return respproxy.Pass()
-	})
+	remove := proxy.Next(math.MaxInt, respproxy.Command("EVALSHA"), respproxy.HoldBy(hold))
 	ctx := redistest.Soon(t)
 	short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 	defer cancel()
@@ -235,9 +209,7 @@ func TestImpatientCallers(t *testing.T) {
 	c.counted(t, direct)
 }
 
-// TestNackedTogether holds that messages whose commits went out together, and were not answered, are nacked only
-// when no copy of any of them can take effect.
-func TestNackedTogether(t *testing.T) {
+func TestMessagesOfOneScriptAreNackedOnlyIfNoCopyCanCommit(t *testing.T) {
 	t.Parallel()
 	proxy, client, direct := rig.Proxied(t)
 	ctx := redistest.Soon(t)
@@ -247,27 +219,18 @@ func TestNackedTogether(t *testing.T) {
 		c.CommitTimeout = 500 * time.Millisecond
 	})
 	n := rig.Key(t, tr, "a", "n")
-	if _, err := warm.Transact(ctx, "b", func(tx *luatx.Tx) error { return tx.Emit(luatx.Event{Body: []byte("{}")}) }); err != nil {
-		t.Fatal(err)
-	}
+	rig.Warm(t, warm)
 	hold, commit := respproxy.NewHold(), respproxy.Containing(rig.ScriptSHA(t, tr, "commit"))
-	remove := proxy.On(func(cmd []string) respproxy.Action {
-		if commit(cmd) {
-			return respproxy.HoldBy(hold)
-		}
-		return respproxy.Pass()
-	})
-	r := rig.NewRouter(t, message.PipeConfig{}, rig.Scripted(t, tr), func(ctx context.Context) ([]*message.Message, error) {
-		return nil, luatx.Queued(luatx.CmdableFromContext(ctx, client).Incr(ctx, n))
-	})
+	remove := proxy.Next(math.MaxInt, commit, respproxy.HoldBy(hold))
+	r := rig.NewCounter(t, tr, client, n)
 	const messages = 20
 	deliver := func(fails bool) {
 		var all sync.WaitGroup
 		for i := range messages {
 			all.Go(func() {
-				msg := message.New(nil, rig.Order(strconv.Itoa(i)), message.NewAcking(nil, nil))
-				if _, err := r.Process(ctx, msg); (err != nil) != fails {
-					t.Errorf("message %d: %v", i, err)
+				msg := rig.Delivered(strconv.Itoa(i))
+				if _, err := r.Process(ctx, msg); (err != nil) != fails || (msg.Err() != nil) != fails {
+					t.Errorf("message %d: %v, nacked with %v", i, err, msg.Err())
 				}
 			})
 		}
@@ -295,18 +258,7 @@ func TestMigratingNeighbour(t *testing.T) {
 	client := cluster.Client(t)
 	ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
 	moving := crowd{tr: tr, callers: 100, turns: 1, aggregates: 1, replies: map[string]map[int64]bool{}}
-	source, err := cluster.NodeForSlot(ctx, slot.OfTag("a0"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	masters, err := cluster.Masters(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	target := masters[0]
-	if target == source {
-		target = masters[1]
-	}
+	source, target := rig.Masters(t, cluster, slot.OfTag("a0"))
 	neighbour := ""
 	for i := 0; neighbour == ""; i++ {
 		tag := fmt.Sprint("n", i)
@@ -315,16 +267,12 @@ func TestMigratingNeighbour(t *testing.T) {
 		}
 	}
 	add := func(aggregate string) error {
-		_, err := tr.Transact(ctx, aggregate, func(tx *luatx.Tx) error { return tx.Emit(luatx.Event{Body: []byte("{}")}) })
+		_, err := tr.Transact(ctx, aggregate, rig.Emit)
 		return err
 	}
-	if err := errors.Join(add("a0"), add(neighbour)); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, errors.Join(add("a0"), add(neighbour)))
 	migration, err := cluster.BeginMigration(ctx, slot.OfTag("a0"), target)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	var callers sync.WaitGroup
 	for caller := range moving.callers {
 		callers.Go(func() {
@@ -335,16 +283,12 @@ func TestMigratingNeighbour(t *testing.T) {
 	}
 	begun := time.Now()
 	for range 100 {
-		if err := add(neighbour); err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, add(neighbour))
 	}
 	if took := time.Since(begun); took > 5*time.Second {
 		t.Errorf("the neighbour's commits took %v", took)
 	}
-	if err := migration.Finish(ctx); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, migration.Finish(ctx))
 	callers.Wait()
 	moving.counted(t, client)
 }

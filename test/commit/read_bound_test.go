@@ -8,12 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/luatx/luatx/internal/test/rig"
-
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/rig"
 )
 
 // fill puts n elements into a hash, a set, a list, a sorted set and a stream, and 10 bytes for each into a string. It
@@ -34,10 +33,29 @@ func fill(ctx context.Context, t testing.TB, client redis.UniversalClient, tr *l
 		pipe.XAdd(ctx, &redis.XAddArgs{Stream: keys["log"], Values: []string{"f", "v"}})
 	}
 	pipe.Set(ctx, keys["string"], strings.Repeat("0123456789", n), 0)
-	if _, err := pipe.Exec(ctx); err != nil {
-		t.Fatal(err)
-	}
+	_, err := pipe.Exec(ctx)
+	redistest.Must(t, err)
 	return keys
+}
+
+// wholeReads are the commands that read the whole of fill's keys, by name.
+func wholeReads(ctx context.Context, k map[string]string) map[string]func(redis.Cmdable) redis.Cmder {
+	return map[string]func(redis.Cmdable) redis.Cmder{
+		"HGETALL":  func(c redis.Cmdable) redis.Cmder { return c.HGetAll(ctx, k["hash"]) },
+		"HKEYS":    func(c redis.Cmdable) redis.Cmder { return c.HKeys(ctx, k["hash"]) },
+		"HVALS":    func(c redis.Cmdable) redis.Cmder { return c.HVals(ctx, k["hash"]) },
+		"SMEMBERS": func(c redis.Cmdable) redis.Cmder { return c.SMembers(ctx, k["set"]) },
+		"SUNION":   func(c redis.Cmdable) redis.Cmder { return c.SUnion(ctx, k["set"]) },
+		"SDIFF":    func(c redis.Cmdable) redis.Cmder { return c.SDiff(ctx, k["set"]) },
+		"LRANGE":   func(c redis.Cmdable) redis.Cmder { return c.LRange(ctx, k["list"], 0, -1) },
+		"ZRANGE":   func(c redis.Cmdable) redis.Cmder { return c.ZRangeWithScores(ctx, k["zset"], 0, -1) },
+		"ZRANGEBYSCORE": func(c redis.Cmdable) redis.Cmder {
+			return c.ZRangeByScore(ctx, k["zset"], &redis.ZRangeBy{Min: "-inf", Max: "+inf"})
+		},
+		"XRANGE": func(c redis.Cmdable) redis.Cmder { return c.XRange(ctx, k["log"], "-", "+") },
+		"GET":    func(c redis.Cmdable) redis.Cmder { return c.Get(ctx, k["string"]) },
+		"MGET":   func(c redis.Cmdable) redis.Cmder { return c.MGet(ctx, k["string"], k["list"]) },
+	}
 }
 
 func TestGuardedReadBeyondGuardBytesReturnsErrTooLarge(t *testing.T) {
@@ -46,22 +64,6 @@ func TestGuardedReadBeyondGuardBytesReturnsErrTooLarge(t *testing.T) {
 		ctx := redistest.Soon(t)
 		tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.GuardBytes = 2000 })
 		k := fill(ctx, t, client, tr, 300)
-		large := map[string]func(redis.Cmdable) redis.Cmder{
-			"HGETALL":  func(c redis.Cmdable) redis.Cmder { return c.HGetAll(ctx, k["hash"]) },
-			"HKEYS":    func(c redis.Cmdable) redis.Cmder { return c.HKeys(ctx, k["hash"]) },
-			"HVALS":    func(c redis.Cmdable) redis.Cmder { return c.HVals(ctx, k["hash"]) },
-			"SMEMBERS": func(c redis.Cmdable) redis.Cmder { return c.SMembers(ctx, k["set"]) },
-			"SUNION":   func(c redis.Cmdable) redis.Cmder { return c.SUnion(ctx, k["set"]) },
-			"SDIFF":    func(c redis.Cmdable) redis.Cmder { return c.SDiff(ctx, k["set"]) },
-			"LRANGE":   func(c redis.Cmdable) redis.Cmder { return c.LRange(ctx, k["list"], 0, -1) },
-			"ZRANGE":   func(c redis.Cmdable) redis.Cmder { return c.ZRangeWithScores(ctx, k["zset"], 0, -1) },
-			"ZRANGEBYSCORE": func(c redis.Cmdable) redis.Cmder {
-				return c.ZRangeByScore(ctx, k["zset"], &redis.ZRangeBy{Min: "-inf", Max: "+inf"})
-			},
-			"XRANGE": func(c redis.Cmdable) redis.Cmder { return c.XRange(ctx, k["log"], "-", "+") },
-			"GET":    func(c redis.Cmdable) redis.Cmder { return c.Get(ctx, k["string"]) },
-			"MGET":   func(c redis.Cmdable) redis.Cmder { return c.MGet(ctx, k["string"], k["list"]) },
-		}
 		small := map[string]func(redis.Cmdable) redis.Cmder{
 			"HGET":          func(c redis.Cmdable) redis.Cmder { return c.HGet(ctx, k["hash"], "field:7") },
 			"HLEN":          func(c redis.Cmdable) redis.Cmder { return c.HLen(ctx, k["hash"]) },
@@ -77,7 +79,7 @@ func TestGuardedReadBeyondGuardBytesReturnsErrTooLarge(t *testing.T) {
 			"GETRANGE":     func(c redis.Cmdable) redis.Cmder { return c.GetRange(ctx, k["string"], 0, 99) },
 			"wrong type":   func(c redis.Cmdable) redis.Cmder { return c.HGetAll(ctx, k["list"]) },
 		}
-		for name, read := range large {
+		for name, read := range wholeReads(ctx, k) {
 			_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error { return read(tx.Read()).Err() })
 			if !errors.Is(err, luatx.ErrTooLarge) || !strings.Contains(err.Error(), "Config.GuardBytes, 2000") || !strings.Contains(err.Error(), "procedure") {
 				t.Errorf("%s: %v", name, err)
@@ -92,6 +94,29 @@ func TestGuardedReadBeyondGuardBytesReturnsErrTooLarge(t *testing.T) {
 			})
 			if err != nil {
 				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}
+
+func TestGuardedReadOfExactlyGuardBytesIsAccepted(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx := redistest.Soon(t)
+		const element = 64 // what an element weighs beside its bytes
+		tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.GuardBytes = 10 * element })
+		text, list := rig.Key(t, tr, "a", "text"), rig.Key(t, tr, "a", "list")
+		for more, want := range []error{nil, luatx.ErrTooLarge} {
+			redistest.Must(t, client.Set(ctx, text, strings.Repeat("x", 9*element+more), 0).Err(),
+				client.Del(ctx, list).Err(), client.RPush(ctx, list, make([]any, 9+more)...).Err()) // the list itself is an element, too
+			for name, read := range map[string]func(redis.Cmdable) redis.Cmder{
+				"GET":    func(c redis.Cmdable) redis.Cmder { return c.Get(ctx, text) },
+				"LRANGE": func(c redis.Cmdable) redis.Cmder { return c.LRange(ctx, list, 0, -1) },
+			} {
+				_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error { return read(tx.Read()).Err() })
+				if !errors.Is(err, want) {
+					t.Errorf("%s with %d more than the limit: %v, want %v", name, more, err, want)
+				}
 			}
 		}
 	})
@@ -155,9 +180,7 @@ func TestGuardedReplyThatGrowsBeyondGuardBytesIsAConflict(t *testing.T) {
 func calls(ctx context.Context, t testing.TB, client *redis.Client, command string) string {
 	t.Helper()
 	stats, err := client.Info(ctx, "commandstats").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	if found := regexp.MustCompile(`cmdstat_` + command + `:calls=(\d+)`).FindStringSubmatch(stats); found != nil {
 		return found[1]
 	}
@@ -169,16 +192,12 @@ func TestGuardedReadOfKnownSizeIsRefusedBeforeItRuns(t *testing.T) {
 	client := redistest.Single(t, redistest.Own()).Client(t)
 	ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
 	k := fill(ctx, t, client, tr, 20_000)
-	for command, read := range map[string]func(redis.Cmdable) redis.Cmder{
-		"hgetall":  func(c redis.Cmdable) redis.Cmder { return c.HGetAll(ctx, k["hash"]) },
-		"smembers": func(c redis.Cmdable) redis.Cmder { return c.SMembers(ctx, k["set"]) },
-		"lrange":   func(c redis.Cmdable) redis.Cmder { return c.LRange(ctx, k["list"], 0, -1) },
-		"zrange":   func(c redis.Cmdable) redis.Cmder { return c.ZRangeWithScores(ctx, k["zset"], 0, -1) },
-		"zrangebyscore": func(c redis.Cmdable) redis.Cmder {
-			return c.ZRangeByScore(ctx, k["zset"], &redis.ZRangeBy{Min: "0", Max: "+inf"})
-		},
-		"xrange": func(c redis.Cmdable) redis.Cmder { return c.XRange(ctx, k["log"], "-", "+") },
-	} {
+	whole := wholeReads(ctx, k)
+	whole["ZRANGEBYSCORE"] = func(c redis.Cmdable) redis.Cmder {
+		return c.ZRangeByScore(ctx, k["zset"], &redis.ZRangeBy{Min: "0", Max: "+inf"})
+	}
+	for _, command := range []string{"hgetall", "smembers", "lrange", "zrange", "zrangebyscore", "xrange"} {
+		read := whole[strings.ToUpper(command)]
 		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error { return read(tx.Read()).Err() })
 		if !errors.Is(err, luatx.ErrTooLarge) {
 			t.Errorf("%s: %v", command, err)
@@ -193,15 +212,11 @@ func TestGuardedReadOfKnownSizeIsRefusedBeforeItRuns(t *testing.T) {
 func cpuTime(ctx context.Context, t testing.TB, client *redis.Client) float64 {
 	t.Helper()
 	info, err := client.Info(ctx, "cpu").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	sum := 0.0
 	for _, found := range regexp.MustCompile(`used_cpu_(?:user|sys):([\d.]+)`).FindAllStringSubmatch(info, -1) {
 		seconds, err := strconv.ParseFloat(found[1], 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		sum += seconds
 	}
 	return sum
@@ -223,9 +238,7 @@ func TestGuardedReadOfALargeHashCostsAFewTimesTheRead(t *testing.T) {
 		best := 0.0
 		for range 2 {
 			before := cpuTime(ctx, t, client)
-			if err := run(); err != nil {
-				t.Fatal(err)
-			}
+			redistest.Must(t, run())
 			if used := cpuTime(ctx, t, client) - before; best == 0 || used < best {
 				best = used
 			}

@@ -7,17 +7,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/luatx/luatx/internal/test/rig"
-
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
 )
 
-// TestGuardedReads holds that a handler sees what is there, commits where it stays, and runs again where it changes.
-func TestGuardedReads(t *testing.T) {
+func TestFunctionRunsAgainOnlyIfWhatItReadHasChanged(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
@@ -49,8 +47,7 @@ func TestGuardedReads(t *testing.T) {
 	})
 }
 
-// TestGuardsOfEveryKind reads through every order of replies, and changes each.
-func TestGuardsOfEveryKind(t *testing.T) {
+func TestGuardOfEveryKindOfReplyNoticesAChange(t *testing.T) {
 	t.Parallel()
 	type guard struct {
 		name, setup, change string
@@ -119,9 +116,7 @@ func TestGuardsOfEveryKind(t *testing.T) {
 	}
 }
 
-// TestATornReadDecidesNothing holds that a handler which fails, or does nothing, because of two reads that never were
-// true together, runs again.
-func TestATornReadDecidesNothing(t *testing.T) {
+func TestHandlerThatDecidedOnATornReadRunsAgain(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
@@ -180,9 +175,7 @@ func TestGuardedReadsInAPipelineAreMadeAtOneMoment(t *testing.T) {
 				}
 				return nil
 			})
-			if err != nil {
-				t.Error(err)
-			}
+			rig.NoError(t, err)
 		}
 	})
 }
@@ -222,8 +215,7 @@ func TestWhatCannotBeAGuardedRead(t *testing.T) {
 	}
 }
 
-// TestGuardedReadsInAHandler holds that a router's handler runs again as well, and its message counts once.
-func TestGuardedReadsInAHandler(t *testing.T) {
+func TestHandlerOfARouterRunsAgainAndItsMessageCountsOnce(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
@@ -243,17 +235,15 @@ func TestGuardedReadsInAHandler(t *testing.T) {
 			}
 			return nil, luatx.CmdableFromContext(ctx, client).Set(ctx, k, left-1, 0).Err()
 		})
-		if _, err := r.Process(ctx, msg); err != nil {
-			t.Fatal(err)
-		}
+		_, err := r.Process(ctx, msg)
+		redistest.Must(t, err)
 		if got := client.Get(ctx, k).Val(); got != "3" || runs != 2 || in.Pending() != 0 {
 			t.Errorf("stock %s after %d runs, %d pending", got, runs, in.Pending())
 		}
 	})
 }
 
-// TestGuardedReadsAreBounded holds that they count among what makes a transaction too large.
-func TestGuardedReadsAreBounded(t *testing.T) {
+func TestGuardedReadsCountAmongTheLimitsOfATransaction(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	ctx := redistest.Soon(t)
@@ -268,9 +258,7 @@ func TestGuardedReadsAreBounded(t *testing.T) {
 		})
 		return err
 	}
-	if err := run(4, "f"); err != nil {
-		t.Error(err)
-	}
+	rig.NoError(t, run(4, "f"))
 	for field, reads := range map[string]int{"f": 5, strings.Repeat("f", 1000): 2} {
 		if err := run(reads, field); !errors.Is(err, luatx.ErrTooLarge) {
 			t.Errorf("%d reads of a field of %d bytes: %v", reads, len(field), err)

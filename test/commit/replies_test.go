@@ -1,12 +1,12 @@
 package commit_test
 
 import (
+	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/luatx/luatx/internal/test/rig"
 
 	"github.com/redis/go-redis/v9"
 
@@ -15,6 +15,7 @@ import (
 	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
+	"github.com/luatx/luatx/internal/test/rig"
 )
 
 // shardKey is a key of luatx's own.
@@ -22,8 +23,7 @@ func shardKey(tr *luatx.Transactor, tag, name string) string {
 	return link.Of(tr).Scripts.Shard(slot.OfTag(tag)).Key(name)
 }
 
-// TestKeptReplies holds that a retry hears what the first call heard.
-func TestKeptReplies(t *testing.T) {
+func TestRetryReturnsTheRepliesOfTheFirstCall(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
@@ -42,9 +42,7 @@ func TestKeptReplies(t *testing.T) {
 				}
 				return nil
 			}, append(opts, luatx.WithID("call"))...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			redistest.Must(t, err)
 			return result, count, fields
 		}
 		for _, want := range []luatx.Outcome{luatx.Committed, luatx.Duplicate, luatx.Duplicate} {
@@ -88,8 +86,7 @@ func TestKeptRepliesOfALostReply(t *testing.T) {
 	}
 }
 
-// TestKeptRepliesAreCapped holds the bound of one transaction, and that they go with their generation.
-func TestKeptRepliesAreCapped(t *testing.T) {
+func TestKeptRepliesAreBoundedAndGoWithTheirGeneration(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	server, tr := atClock(t, start)
@@ -104,9 +101,7 @@ func TestKeptRepliesAreCapped(t *testing.T) {
 			}
 			return nil
 		}, luatx.WithID(id), luatx.KeepReplies())
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		if err := cmds[0].Err(); !errors.Is(err, redis.Nil) {
 			return err
 		}
@@ -152,5 +147,121 @@ func TestKeepRepliesNeedsAnID(t *testing.T) {
 	_, err := tr.Transact(t.Context(), "a", func(*luatx.Tx) error { return nil }, luatx.KeepReplies())
 	if err == nil || !strings.Contains(err.Error(), "WithID") {
 		t.Errorf("error %v", err)
+	}
+}
+
+func TestReceiptTellsThatACommitIsInOrNeverWillBe(t *testing.T) {
+	t.Parallel()
+	for name, arrives := range map[string]bool{"executed": true, "still on its way": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			proxy, through, past := rig.Proxied(t)
+			ctx := redistest.Soon(t)
+			tr := rig.NewTransactor(t, through)
+			n := rig.Key(t, tr, "a", "n")
+			rig.Warm(t, tr)
+			// The first commit is executed or waits; nothing after it arrives.
+			hold := respproxy.NewHold()
+			var deaf, first atomic.Bool
+			deaf.Store(true)
+			proxy.On(func(cmd []string) respproxy.Action {
+				switch {
+				case !deaf.Load() || !strings.EqualFold(cmd[0], "evalsha"):
+					return respproxy.Pass()
+				case !first.CompareAndSwap(false, true):
+					return respproxy.DropRequest()
+				case arrives:
+					return respproxy.CutReply()
+				}
+				return respproxy.HoldBy(hold)
+			})
+			short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+			defer cancel()
+			_, err := tr.Transact(short, "a", rig.Incr, luatx.WithID("x"))
+			unknown, ok := errors.AsType[*luatx.UnknownError](err)
+			if !ok || !errors.Is(err, luatx.ErrOutcomeUnknown) {
+				t.Fatalf("error %v", err)
+			}
+			deaf.Store(false)
+			for range 2 {
+				result, err := tr.Resolve(ctx, unknown.Receipt)
+				if arrives && (err != nil || result.Outcome != luatx.Replayed) || !arrives && !errors.Is(err, luatx.ErrExpired) {
+					t.Errorf("resolved: %v, %v", result, err)
+				}
+			}
+			before := rig.Executed(t, past)
+			hold.Release()
+			if !arrives {
+				redistest.Eventually(t, "the held commit to arrive", func() bool { return rig.Executed(t, past) > before })
+				if past.Exists(ctx, n).Val() != 0 {
+					t.Error("it took effect after it was resolved")
+				}
+			}
+			if _, err := tr.Transact(ctx, "a", rig.Incr, luatx.WithID("x")); err != nil {
+				t.Error(err)
+			}
+			if got := past.Get(ctx, n).Val(); got != "1" {
+				t.Errorf("applied %s times", got)
+			}
+		})
+	}
+}
+
+// unknownCommit commits, loses the reply, and returns the receipt.
+func unknownCommit(t testing.TB, proxy *respproxy.Proxy, tr *luatx.Transactor) luatx.Receipt {
+	t.Helper()
+	var over, executed atomic.Bool
+	defer over.Store(true)
+	proxy.On(func(cmd []string) respproxy.Action {
+		switch {
+		case over.Load() || !strings.EqualFold(cmd[0], "evalsha"):
+			return respproxy.Pass()
+		case !executed.Swap(true):
+			return respproxy.CutReply()
+		}
+		return respproxy.CutRequest()
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	_, err := tr.Transact(ctx, "a", rig.Incr, luatx.WithID("x"))
+	unknown, ok := errors.AsType[*luatx.UnknownError](err)
+	if !ok {
+		t.Fatalf("error %v", err)
+	}
+	return unknown.Receipt
+}
+
+func TestResolveAfterTheRetentionReturnsErrReceiptExpired(t *testing.T) {
+	t.Parallel()
+	proxy, through, _ := rig.Proxied(t)
+	tr := rig.NewTransactor(t, through, func(c *luatx.Config) { c.CommitTimeout, c.Retention = 200*time.Millisecond, 2*time.Second })
+	rig.Warm(t, tr)
+	receipt := unknownCommit(t, proxy, tr)
+	ctx := redistest.Soon(t)
+	redistest.Eventually(t, "the receipt to expire", func() bool {
+		_, err := tr.Resolve(ctx, receipt)
+		if errors.Is(err, luatx.ErrExpired) {
+			t.Fatal("Resolve says that a commit which took effect never will")
+		}
+		return errors.Is(err, luatx.ErrReceiptExpired)
+	})
+}
+
+func TestResolveReturnsErrReceiptForeignAndErrReceiptInvalid(t *testing.T) {
+	t.Parallel()
+	proxy, through, _ := rig.Proxied(t)
+	tr := rig.NewTransactor(t, through)
+	rig.Warm(t, tr)
+	receipt, ctx := unknownCommit(t, proxy, tr), redistest.Soon(t)
+	if _, err := rig.NewTransactor(t, through).Resolve(ctx, receipt); !errors.Is(err, luatx.ErrReceiptForeign) || !strings.Contains(err.Error(), tr.Config().Namespace) {
+		t.Errorf("of another namespace: %v", err)
+	}
+	for n := range len(receipt) {
+		if _, err := tr.Resolve(ctx, receipt[:n]); !errors.Is(err, luatx.ErrReceiptInvalid) {
+			t.Errorf("the first %d bytes of %d: %v", n, len(receipt), err)
+		}
+	}
+	if result, err := tr.Resolve(ctx, receipt); err != nil || result.Outcome != luatx.Replayed {
+		t.Errorf("the whole: %v, %v", result, err)
 	}
 }

@@ -9,13 +9,12 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/luatx/luatx/internal/test/rig"
-
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/rig"
 )
 
 func TestTransactCommitsAndFillsReplies(t *testing.T) {
@@ -65,24 +64,19 @@ func TestTransactIsIdempotentByID(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
-		counter := rig.Key(t, tr, "a", "n")
 		var committed atomic.Int64
 		var wg sync.WaitGroup
 		for range 20 {
 			wg.Go(func() {
-				result, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
-					return luatx.Queued(tx.Pipeline().Incr(ctx, counter))
-				}, luatx.WithID("once"))
-				if err != nil {
-					t.Error(err)
-				}
+				result, err := tr.Transact(ctx, "a", rig.Incr, luatx.WithID("once"))
+				rig.NoError(t, err)
 				if result.Outcome == luatx.Committed {
 					committed.Add(1)
 				}
 			})
 		}
 		wg.Wait()
-		if n := client.Get(ctx, counter).Val(); n != "1" || committed.Load() != 1 {
+		if n := client.Get(ctx, rig.Key(t, tr, "a", "n")).Val(); n != "1" || committed.Load() != 1 {
 			t.Errorf("applied %s times, %d calls committed", n, committed.Load())
 		}
 		if result, err := tr.Transact(ctx, "a", func(*luatx.Tx) error { return errors.New("exists already") }, luatx.WithID("once")); err != nil || result.Outcome != luatx.Duplicate {
@@ -91,9 +85,7 @@ func TestTransactIsIdempotentByID(t *testing.T) {
 	})
 }
 
-// TestTransactFailureLeavesNoTrace holds rollback for a server's error at the third command, and for an error
-// of the function.
-func TestTransactFailureLeavesNoTrace(t *testing.T) {
+func TestFailedCommandOrFunctionLeavesNoTrace(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
@@ -188,7 +180,7 @@ func TestTxIsClosedAfterItsFunction(t *testing.T) {
 	ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
 	var kept *luatx.Tx
 	var cmdable redis.Cmdable
-	if _, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+	_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
 		kept, cmdable = tx, luatx.CmdableFromContext(tx.Context(ctx), client)
 		if _, err := tr.Transact(tx.Context(ctx), "a", func(*luatx.Tx) error { return nil }); !errors.Is(err, luatx.ErrNested) {
 			t.Errorf("Transact inside a transaction: %v", err)
@@ -197,9 +189,8 @@ func TestTxIsClosedAfterItsFunction(t *testing.T) {
 			t.Errorf("Exec inside a transaction: %v", err)
 		}
 		return tx.Pipeline().Set(ctx, rig.Key(t, tr, "a"), 1, 0).Err()
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})
+	redistest.Must(t, err)
 	if err := cmdable.Set(ctx, rig.Key(t, tr, "a"), 2, 0).Err(); !errors.Is(err, luatx.ErrTxClosed) {
 		t.Errorf("a command after the commit: %v", err)
 	}
@@ -231,9 +222,7 @@ func TestEvents(t *testing.T) {
 			return err
 		}
 		body := []byte(`{"n":1}`)
-		if err := emit("1", luatx.Event{Body: body}, luatx.Event{Body: body}, luatx.Event{ID: "given", Body: body}); err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, emit("1", luatx.Event{Body: body}, luatx.Event{Body: body}, luatx.Event{ID: "given", Body: body}))
 		if err := emit("2", luatx.Event{ID: "given", Body: body}); err != nil {
 			t.Errorf("the same event again: %v", err)
 		}
@@ -298,9 +287,7 @@ func TestAShardRefusesAnotherKeyspace(t *testing.T) {
 		})
 		return err
 	}
-	if err := commit(luatx.Partitions(1)); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, commit(luatx.Partitions(1)))
 	tag := luatx.Partitions(1).Tags()[0]
 	if err := commit(luatx.OwnTags()); err != nil {
 		t.Errorf("another shard: %v", err)
@@ -317,7 +304,6 @@ func TestAShardRefusesAnotherKeyspace(t *testing.T) {
 	}
 }
 
-// TestTxIsSafeForConcurrentUse records and emits from many goroutines.
 func TestTxIsSafeForConcurrentUse(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
@@ -330,12 +316,8 @@ func TestTxIsSafeForConcurrentUse(t *testing.T) {
 			for range workers {
 				wg.Go(func() {
 					for range each {
-						if err := luatx.Queued(tx.Pipeline().Incr(ctx, n)); err != nil {
-							t.Error(err)
-						}
-						if err := tx.Emit(luatx.Event{Body: []byte("{}")}); err != nil {
-							t.Error(err)
-						}
+						rig.NoError(t, luatx.Queued(tx.Pipeline().Incr(ctx, n)))
+						rig.NoError(t, tx.Emit(luatx.Event{Body: []byte("{}")}))
 						also(tx.Pipeline())
 					}
 				})
@@ -351,17 +333,13 @@ func TestTxIsSafeForConcurrentUse(t *testing.T) {
 	if client.Exists(ctx, n).Val() != 0 {
 		t.Error("a refused transaction wrote")
 	}
-	if err := run(func(redis.Pipeliner) {}); err != nil {
-		t.Error(err)
-	}
+	rig.NoError(t, run(func(redis.Pipeliner) {}))
 	if got := client.Get(ctx, n).Val(); got != fmt.Sprint(workers*each) {
 		t.Errorf("applied %s times, want %d", got, workers*each)
 	}
 }
 
-// TestATypeMayChange holds that nobody looks at types before the commands do: a key that is deleted first may become
-// another one.
-func TestATypeMayChange(t *testing.T) {
+func TestKeyDeletedInATransactionMayBecomeOfAnotherType(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
@@ -377,3 +355,48 @@ func TestATypeMayChange(t *testing.T) {
 		}
 	})
 }
+
+func TestContextLeadsToTheTransactionElseThePipelineElseTheClient(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	plain := redistest.Soon(t)
+	if pipe, ok := luatx.PipelineFromContext(plain); ok || pipe != nil {
+		t.Errorf("a plain context carries %v", pipe)
+	}
+	if got := luatx.CmdableFromContext(plain, client); got != redis.Cmdable(client) {
+		t.Errorf("a plain context leads to %v", got)
+	}
+	pipe := client.TxPipeline()
+	carrying := luatx.ContextWithPipeline(plain, pipe)
+	if got, ok := luatx.PipelineFromContext(carrying); !ok || got != pipe {
+		t.Errorf("the pipeline came back as %v, %t", got, ok)
+	}
+	if got := luatx.CmdableFromContext(carrying, client); got != redis.Cmdable(pipe) {
+		t.Errorf("with a pipeline adapters get %v", got)
+	}
+	if _, ok := luatx.TxFromContext(carrying); ok {
+		t.Error("a pipeline passes for a transaction")
+	}
+	inner := client.TxPipeline()
+	if got, _ := luatx.PipelineFromContext(luatx.ContextWithPipeline(carrying, inner)); got != inner {
+		t.Error("the outer pipeline hides the inner one")
+	}
+
+	tr := rig.NewTransactor(t, client)
+	_, err := tr.Transact(plain, "a", func(tx *luatx.Tx) error {
+		ctx := tx.Context(carrying)
+		if got, ok := luatx.TxFromContext(ctx); !ok || got != tx {
+			t.Errorf("the transaction came back as %v, %t", got, ok)
+		}
+		if got, ok := luatx.PipelineFromContext(ctx); !ok || got != tx.Pipeline() {
+			t.Errorf("the transaction's pipeline came back as %v, %t", got, ok)
+		}
+		return luatx.CmdableFromContext(ctx, client).Set(ctx, rig.Key(t, tr, "a", "k"), "v", 0).Err()
+	})
+	redistest.Must(t, err)
+	if pipe.Len() != 0 || client.Get(plain, rig.Key(t, tr, "a", "k")).Val() != "v" {
+		t.Errorf("the write went to the pipeline around: %d commands on it", pipe.Len())
+	}
+}
+
+func TestMain(m *testing.M) { redistest.Main(m) }

@@ -7,35 +7,28 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/luatx/luatx/internal/test/rig"
-
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
+	"github.com/luatx/luatx/internal/test/rig"
 )
 
-// TestTransactBatch holds that each item of a batch has the fate that it would have alone.
-func TestTransactBatch(t *testing.T) {
+func TestItemOfABatchHasTheFateThatItWouldHaveAlone(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
 		client.Set(ctx, rig.Key(t, tr, "a", "text"), "text", 0)
 		client.Set(ctx, rig.Key(t, tr, "a", "read"), "old", 0)
-		add := func(tx *luatx.Tx) error {
-			n, err := tx.Key("n")
-			return errors.Join(err, luatx.Queued(tx.Pipeline().Incr(ctx, n)))
-		}
 		once := []luatx.Option{luatx.WithID("once")}
-		if _, err := tr.Transact(ctx, "a", add, once...); err != nil {
-			t.Fatal(err)
-		}
+		_, err := tr.Transact(ctx, "a", rig.Incr, once...)
+		redistest.Must(t, err)
 		failure := errors.New("no")
 		runs := 0
 		conflicting := func(tx *luatx.Tx) error { // reads what another writes in the same batch
 			runs++
-			return errors.Join(add(tx), tx.Read().Get(ctx, rig.Key(t, tr, "a", "read")).Err())
+			return errors.Join(rig.Incr(tx), tx.Read().Get(ctx, rig.Key(t, tr, "a", "read")).Err())
 		}
 		is := func(want error) func(error) bool { return func(err error) bool { return errors.Is(err, want) } }
 		failed := func(err error) bool {
@@ -47,26 +40,26 @@ func TestTransactBatch(t *testing.T) {
 			outcome luatx.Outcome
 			err     func(error) bool
 		}{
-			{luatx.BatchItem{Aggregate: "a", Func: add}, luatx.Committed, nil},
+			{luatx.BatchItem{Aggregate: "a", Func: rig.Incr}, luatx.Committed, nil},
 			{luatx.BatchItem{Aggregate: "a", Func: func(*luatx.Tx) error { return failure }}, 0, is(failure)},
-			{luatx.BatchItem{Aggregate: "a", Func: add, Options: once}, luatx.Duplicate, nil},
+			{luatx.BatchItem{Aggregate: "a", Func: rig.Incr, Options: once}, luatx.Duplicate, nil},
 			{luatx.BatchItem{Aggregate: "a", Func: func(*luatx.Tx) error { return failure }, Options: once}, luatx.Duplicate, nil},
 			{luatx.BatchItem{Aggregate: "a", Func: func(tx *luatx.Tx) error {
-				return errors.Join(add(tx), luatx.Queued(tx.Pipeline().HIncrBy(ctx, rig.Key(t, tr, "a", "text"), "f", 1)), add(tx))
+				return errors.Join(rig.Incr(tx), luatx.Queued(tx.Pipeline().HIncrBy(ctx, rig.Key(t, tr, "a", "text"), "f", 1)), rig.Incr(tx))
 			}}, 0, failed},
-			{luatx.BatchItem{Aggregate: "b", Func: add}, luatx.Committed, nil},
+			{luatx.BatchItem{Aggregate: "b", Func: rig.Incr}, luatx.Committed, nil},
 			{luatx.BatchItem{Aggregate: "b", Func: func(tx *luatx.Tx) error {
 				return tx.Pipeline().Set(ctx, rig.Key(t, tr, "a", "elsewhere"), 1, 0).Err()
 			}}, 0, is(luatx.ErrCrossSlot)},
-			{luatx.BatchItem{Aggregate: "", Func: add}, 0, func(err error) bool { return strings.Contains(err.Error(), "aggregate") }},
+			{luatx.BatchItem{Aggregate: "", Func: rig.Incr}, 0, func(err error) bool { return strings.Contains(err.Error(), "aggregate") }},
 			{luatx.BatchItem{Aggregate: "b"}, 0, func(err error) bool { return strings.Contains(err.Error(), "nil") }},
 			{luatx.BatchItem{Aggregate: "b", Func: func(*luatx.Tx) error { return nil }}, luatx.Committed, nil},
 			{luatx.BatchItem{Aggregate: "a", Func: func(tx *luatx.Tx) error {
 				return tx.Pipeline().Set(ctx, rig.Key(t, tr, "a", "read"), "new", 0).Err()
 			}}, luatx.Committed, nil},
 			{luatx.BatchItem{Aggregate: "a", Func: conflicting}, luatx.Committed, nil},
-			{luatx.BatchItem{Aggregate: "a", Func: add, Options: []luatx.Option{luatx.WithID("new")}}, luatx.Committed, nil},
-			{luatx.BatchItem{Aggregate: "a", Func: add, Options: []luatx.Option{luatx.WithID("new")}}, luatx.Duplicate, nil},
+			{luatx.BatchItem{Aggregate: "a", Func: rig.Incr, Options: []luatx.Option{luatx.WithID("new")}}, luatx.Committed, nil},
+			{luatx.BatchItem{Aggregate: "a", Func: rig.Incr, Options: []luatx.Option{luatx.WithID("new")}}, luatx.Duplicate, nil},
 		}
 		var batch []luatx.BatchItem
 		for _, c := range cases {
@@ -97,8 +90,7 @@ func TestTransactBatch(t *testing.T) {
 	})
 }
 
-// TestTransactBatchOfMany holds that a large batch takes few scripts, and that each item has its own replies.
-func TestTransactBatchOfMany(t *testing.T) {
+func TestLargeBatchTakesFewScriptsAndEachItemHasItsOwnReplies(t *testing.T) {
 	t.Parallel()
 	client := redistest.Single(t, redistest.Own()).Client(t)
 	ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
@@ -131,8 +123,7 @@ func TestTransactBatchOfMany(t *testing.T) {
 	}
 }
 
-// TestTransactBatchOnABadNetwork holds that every item is told the truth.
-func TestTransactBatchOnABadNetwork(t *testing.T) {
+func TestItemsOfABatchAreToldTheTruthOnABadNetwork(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]respproxy.Action{"reply lost": respproxy.CutReply(), "request lost": respproxy.CutRequest(), "half a reply": respproxy.SplitReply(), "twice": respproxy.Duplicate()} {
 		t.Run(name, func(t *testing.T) {
@@ -140,16 +131,11 @@ func TestTransactBatchOnABadNetwork(t *testing.T) {
 			server := redistest.Shared(t)
 			proxy := redistest.Proxy(t, server.Addr())
 			ctx, tr := redistest.Soon(t), rig.NewTransactor(t, redistest.Client(t, proxy.Addr(), rig.ShortReads))
-			if _, err := tr.Transact(ctx, "b", func(tx *luatx.Tx) error { return tx.Emit(luatx.Event{Body: []byte("{}")}) }); err != nil {
-				t.Fatal(err)
-			}
+			rig.Warm(t, tr)
 			proxy.Next(1, respproxy.Command("EVALSHA"), fault)
 			batch := make([]luatx.BatchItem, 20)
 			for i := range batch {
-				batch[i] = luatx.BatchItem{Aggregate: fmt.Sprint("a", i%3), Func: func(tx *luatx.Tx) error {
-					n, err := tx.Key("n")
-					return errors.Join(err, luatx.Queued(tx.Pipeline().Incr(ctx, n)))
-				}}
+				batch[i] = luatx.BatchItem{Aggregate: fmt.Sprint("a", i%3), Func: rig.Incr}
 			}
 			replayed := 0
 			for i, result := range tr.TransactBatch(ctx, batch) {

@@ -15,22 +15,8 @@ import (
 	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
+	"github.com/luatx/luatx/internal/test/rig"
 )
-
-// newCold returns a Transactor that has not checked its server yet.
-func newCold(t testing.TB, client redis.UniversalClient, change ...func(*luatx.Config)) *luatx.Transactor {
-	t.Helper()
-	namespace := redistest.Namespace(t)
-	cfg := luatx.Config{Namespace: namespace, Keyspace: luatx.OwnTags().WithPrefix(namespace)}
-	for _, c := range change {
-		c(&cfg)
-	}
-	tr, err := luatx.New(client, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tr
-}
 
 // touch commits one command to an aggregate.
 func touch(ctx context.Context, tr *luatx.Transactor, aggregate string) error {
@@ -64,7 +50,7 @@ func TestColdTransactorReturnsAtEachCallersDeadline(t *testing.T) {
 	for name, call := range calls {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			tr := newCold(t, client)
+			tr := rig.NewUnchecked(t, client)
 			var running sync.WaitGroup
 			for _, patience := range []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond} {
 				running.Go(func() {
@@ -98,20 +84,16 @@ func TestCheckIsSharedByTheCallersThatWaitForIt(t *testing.T) {
 		checks.Add(1)
 		return respproxy.HoldBy(hold)
 	})
-	tr := newCold(t, redistest.Client(t, proxy.Addr()))
+	tr := rig.NewUnchecked(t, redistest.Client(t, proxy.Addr()))
 	ctx := redistest.Soon(t)
 	impatient, giveUp := context.WithCancel(ctx)
 	first := make(chan error)
 	go func() { first <- touch(impatient, tr, "a") }()
-	if err := hold.Wait(ctx); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, hold.Wait(ctx))
 	var running sync.WaitGroup
 	for range 8 {
 		running.Go(func() {
-			if err := touch(ctx, tr, "a"); err != nil {
-				t.Error(err)
-			}
+			rig.NoError(t, touch(ctx, tr, "a"))
 		})
 	}
 	giveUp()
@@ -139,10 +121,8 @@ func TestColdTransactorWaitsForAServerThatIsNotReady(t *testing.T) {
 					}
 					return respproxy.Pass()
 				})
-				tr := newCold(t, redistest.Client(t, proxy.Addr(), func(o *redis.Options) { o.MaxRetries = -1 }))
-				if err := touch(redistest.Soon(t), tr, "a"); err != nil {
-					t.Error(err)
-				}
+				tr := rig.NewUnchecked(t, redistest.Client(t, proxy.Addr(), func(o *redis.Options) { o.MaxRetries = -1 }))
+				rig.NoError(t, touch(redistest.Soon(t), tr, "a"))
 				if failures.Load() < 3 {
 					t.Errorf("%d failures", failures.Load())
 				}
@@ -154,11 +134,9 @@ func TestColdTransactorWaitsForAServerThatIsNotReady(t *testing.T) {
 func TestColdTransactorWaitsForAServerThatStarts(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
-	tr := newCold(t, server.Client(t, func(o *redis.Options) { o.MaxRetries, o.DialerRetries = -1, 1 }))
+	tr := rig.NewUnchecked(t, server.Client(t, func(o *redis.Options) { o.MaxRetries, o.DialerRetries = -1, 1 }))
 	ctx := redistest.Soon(t)
-	if err := server.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, server.Kill())
 	done := make(chan error)
 	go func() { done <- touch(ctx, tr, "a") }()
 	short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
@@ -166,12 +144,8 @@ func TestColdTransactorWaitsForAServerThatStarts(t *testing.T) {
 	if err := touch(short, tr, "a"); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("beside a server that is down: %v", err)
 	}
-	if err := server.Restart(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	redistest.Must(t, server.Restart(ctx))
+	rig.NoError(t, <-done)
 }
 
 func TestColdTransactorCommitsOnAHealthySlotWhileAnotherMasterIsDown(t *testing.T) {
@@ -179,25 +153,19 @@ func TestColdTransactorCommitsOnAHealthySlotWhileAnotherMasterIsDown(t *testing.
 	cluster := redistest.Cluster(t, redistest.Config("cluster-require-full-coverage no", "cluster-replica-no-failover yes"))
 	ctx := redistest.Soon(t)
 	dead, err := cluster.NodeForSlot(ctx, slot.OfTag("dead"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	var healthy string
 	for _, tag := range []string{"a", "b", "c", "d", "e"} {
 		node, err := cluster.NodeForSlot(ctx, slot.OfTag(tag))
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		if node != dead {
 			healthy = tag
 		}
 	}
-	if err := dead.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, dead.Kill())
 	for range 8 { // the client chooses nodes at random
 		for _, inBatch := range []bool{false, true} {
-			tr := newCold(t, cluster.Client(t))
+			tr := rig.NewUnchecked(t, cluster.Client(t))
 			short, cancel := context.WithTimeout(ctx, time.Second)
 			var running sync.WaitGroup
 			if !inBatch {

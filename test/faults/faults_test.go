@@ -3,25 +3,29 @@ package faults_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/luatx/luatx/internal/test/rig"
-
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
+	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/message/middleware"
 )
 
-// TestLostRepliesAndRepeatedRequests holds that an effect is there once, and its caller knows, whatever the
-// network does to one request.
-func TestLostRepliesAndRepeatedRequests(t *testing.T) {
+func TestEffectIsThereOnceAndKnownWhateverHappensToARequest(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		fault respproxy.Action
@@ -87,16 +91,14 @@ func TestLateCopyOfAnEarlierRun(t *testing.T) {
 	if err := client.ScriptLoad(ctx, "return 1").Err(); err != nil { // the connection is up
 		t.Fatal(err)
 	}
-	if _, err := tr.Transact(ctx, "b", func(tx *luatx.Tx) error { return tx.Emit(luatx.Event{Body: []byte("{}")}) }); err != nil {
-		t.Fatal(err) // and the script is loaded
-	}
+	rig.Warm(t, tr)
 	proxy.On(func(cmd []string) respproxy.Action {
 		if runs.Load() == 1 && commitOf(cmd) {
 			return respproxy.HoldBy(hold)
 		}
 		return respproxy.Pass()
 	})
-	msg := message.New(nil, rig.Order("1"), message.NewAcking(nil, nil))
+	msg := rig.Delivered("1")
 	if _, err := r.Process(ctx, msg); err != nil {
 		t.Fatalf("the second run: %v", err)
 	}
@@ -111,46 +113,6 @@ func TestLateCopyOfAnEarlierRun(t *testing.T) {
 	}
 }
 
-// TestNackedMeansNotApplied holds the tombstone: a commit that was not answered is nacked only when no copy of it
-// can take effect any more, though it arrives in time.
-func TestNackedMeansNotApplied(t *testing.T) {
-	t.Parallel()
-	proxy, client, direct := rig.Proxied(t)
-	ctx := redistest.Soon(t)
-	warm := rig.NewTransactor(t, direct)
-	tr := rig.NewTransactor(t, client, func(c *luatx.Config) {
-		*c = warm.Config() // with the same scripts, which the server then has
-		c.CommitTimeout = 300 * time.Millisecond
-	})
-	n := rig.Key(t, tr, "a", "n")
-	if _, err := warm.Transact(ctx, "b", func(tx *luatx.Tx) error { return tx.Emit(luatx.Event{Body: []byte("{}")}) }); err != nil {
-		t.Fatal(err)
-	}
-	hold, commit := respproxy.NewHold(), respproxy.Containing(rig.ScriptSHA(t, tr, "commit"))
-	proxy.On(func(cmd []string) respproxy.Action {
-		if commit(cmd) {
-			return respproxy.HoldBy(hold)
-		}
-		return respproxy.Pass()
-	})
-	r := rig.NewRouter(t, message.PipeConfig{}, rig.Scripted(t, tr), func(ctx context.Context) ([]*message.Message, error) {
-		return nil, luatx.Queued(luatx.CmdableFromContext(ctx, client).Incr(ctx, n))
-	})
-	msg := message.New(nil, rig.Order("1"), message.NewAcking(nil, nil))
-	if _, err := r.Process(ctx, msg); err == nil || msg.Err() == nil {
-		t.Fatalf("a commit that is not answered: %v, nacked with %v", err, msg.Err())
-	}
-	before := rig.Executed(t, direct)
-	hold.Release()
-	redistest.Eventually(t, "the held requests to arrive", func() bool { return rig.Executed(t, direct) > before })
-	if direct.Exists(ctx, n).Val() != 0 {
-		t.Error("the commit took effect after its message was nacked")
-	}
-	if _, err := r.Process(ctx, message.New(nil, rig.Order("1"), message.NewAcking(nil, nil))); err != nil || direct.Get(ctx, n).Val() != "1" {
-		t.Errorf("delivered again: %v, applied %s times", err, direct.Get(ctx, n).Val())
-	}
-}
-
 // The first request is held in the network while its read changes, so the retry conflicts. The read then gets its old
 // value back, so nothing but the tombstone refuses the held request.
 func TestConflictIsReportedOnlyIfNoCopyCanCommit(t *testing.T) {
@@ -160,9 +122,7 @@ func TestConflictIsReportedOnlyIfNoCopyCanCommit(t *testing.T) {
 	k, n := rig.Key(t, tr, "a", "k"), rig.Key(t, tr, "a", "n")
 	rig.Warm(t, tr)
 	set := func(value string) {
-		if err := direct.Set(ctx, k, value, 0).Err(); err != nil {
-			t.Error(err)
-		}
+		rig.NoError(t, direct.Set(ctx, k, value, 0).Err())
 	}
 	set("old")
 	var sent atomic.Bool
@@ -196,22 +156,16 @@ func TestConflictIsReportedOnlyIfNoCopyCanCommit(t *testing.T) {
 	}
 }
 
-// TestTooLate holds that a request which the network delivers after its caller has given up changes nothing,
-// and that the same id then commits.
-func TestTooLate(t *testing.T) {
+func TestRequestDeliveredTooLateChangesNothingAndItsIDCommitsLater(t *testing.T) {
 	t.Parallel()
 	proxy, client, direct := rig.Proxied(t)
 	ctx := redistest.Soon(t)
 	tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.CommitTimeout = 300 * time.Millisecond })
 	n := rig.Key(t, tr, "a", "n")
 	add := func() (luatx.Result, error) {
-		return tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
-			return luatx.Queued(tx.Pipeline().Incr(ctx, n))
-		}, luatx.WithID("1"))
+		return tr.Transact(ctx, "a", rig.Incr, luatx.WithID("1"))
 	}
-	if _, err := tr.Transact(ctx, "b", func(tx *luatx.Tx) error { return tx.Emit(luatx.Event{Body: []byte("{}")}) }); err != nil {
-		t.Fatal(err)
-	}
+	rig.Warm(t, tr)
 	hold := respproxy.NewHold()
 	var holding atomic.Bool
 	holding.Store(true)
@@ -238,15 +192,14 @@ func TestTooLate(t *testing.T) {
 	}
 }
 
-// TestSickServer holds that a commit outlasts a server that forgets its scripts, restarts or stands still.
-func TestSickServer(t *testing.T) {
+func TestCommitOutlastsAServerThatForgetsScriptsRestartsOrStandsStill(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own(), redistest.Config("appendonly yes", "appendfsync always"))
 	client := server.Client(t, rig.ShortReads)
 	ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
 	n := rig.Key(t, tr, "a", "n")
 	add := func() error {
-		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error { return luatx.Queued(tx.Pipeline().Incr(ctx, n)) })
+		_, err := tr.Transact(ctx, "a", rig.Incr)
 		return err
 	}
 	for name, fault := range map[string]func() error{
@@ -269,22 +222,145 @@ func TestSickServer(t *testing.T) {
 	if got := client.Get(ctx, n).Val(); got != "2" {
 		t.Errorf("applied %s times, want 2", got)
 	}
-	if err := server.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, server.Pause())
 	short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 	defer cancel()
-	_, err := tr.Transact(short, "a", func(tx *luatx.Tx) error { return luatx.Queued(tx.Pipeline().Incr(ctx, n)) }, luatx.WithID("x"))
+	_, err := tr.Transact(short, "a", rig.Incr, luatx.WithID("x"))
 	if !errors.Is(err, luatx.ErrOutcomeUnknown) {
 		t.Errorf("a server that stands still: %v", err)
 	}
-	if err := server.Resume(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error { return luatx.Queued(tx.Pipeline().Incr(ctx, n)) }, luatx.WithID("x")); err != nil {
+	redistest.Must(t, server.Resume())
+	if _, err := tr.Transact(ctx, "a", rig.Incr, luatx.WithID("x")); err != nil {
 		t.Errorf("the same id again: %v", err)
 	}
 	if got := client.Get(ctx, n).Val(); got != "3" {
 		t.Errorf("applied %s times, want 3", got)
 	}
 }
+
+// seed draws a seed and logs it; LUATX_SEED names one.
+func seed(t testing.TB) uint64 {
+	t.Helper()
+	n, err := strconv.ParseUint(os.Getenv("LUATX_SEED"), 10, 64)
+	if err != nil {
+		n = rand.Uint64()
+	}
+	t.Logf("LUATX_SEED=%d", n)
+	return n
+}
+
+// TestChaos commits through a network that loses, repeats, delays and cuts requests and replies at random. Afterwards
+// every effect is there once, and every caller was told the truth. Some callers give up early: they alone may be told
+// that the outcome is unknown.
+func TestChaos(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	proxy := redistest.Proxy(t, server.Addr())
+	through := redistest.Client(t, proxy.Addr(), rig.ShortReads)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	l := newLoad(t, rig.NewTransactor(t, through), "a", "b", "c", "d", "e")
+	chaos := respproxy.Chaos{
+		Seed:        seed(t),
+		DropRequest: .04, DropReply: .05, Cut: .06, Duplicate: .06, Delay: .08, Silent: .01, MaxDelay: 30 * time.Millisecond,
+	}
+	stop := proxy.Chaos(chaos)
+	const workers = 20
+	each := 50
+	if verifying() {
+		each = 1000
+	}
+	var running sync.WaitGroup
+	for w := range workers {
+		rng := rand.New(rand.NewPCG(chaos.Seed, uint64(w)))
+		running.Go(func() {
+			for i := range each {
+				aggregate, id := l.aggregates[i%len(l.aggregates)], fmt.Sprintf("%d-%d", w, i)
+				limit, end := ctx, context.CancelFunc(func() {})
+				switch i % 4 {
+				case 0: // without an id
+					id = ""
+				case 1: // shared with another worker, which uses it at the same time
+					id = fmt.Sprintf("shared-%d-%d", w/2, i)
+				case 2: // gives up early
+					limit, end = context.WithTimeout(ctx, time.Duration(rng.Int64N(int64(10*time.Millisecond))))
+				}
+				l.call(limit, fmt.Sprintf("call-%d-%d", w, i), aggregate, id)
+				end()
+			}
+		})
+	}
+	running.Wait()
+	stop()
+	_ = through.Close() // and what is still under way arrives
+	redistest.Eventually(t, "the network to be empty", func() bool { return proxy.Connections() == 0 })
+
+	n := l.audit(ctx, server.Client(t), func(*call) bool { return false })
+	t.Log(n)
+	for _, c := range l.calls {
+		if c.err != nil && !c.overdue {
+			t.Errorf("%s: an error in time: %v", c.name, c.err)
+		}
+	}
+	if n.replayed == 0 || n.duplicate == 0 || n.failed+n.unknown == 0 {
+		t.Error("the network was too kind for this test")
+	}
+}
+
+// TestStackUnderChaos hands messages to the scripted stack through such a network, again and again until each is acked.
+// A message that was nacked had not been applied; in the end each is applied once, its event too, and none is pending.
+func TestStackUnderChaos(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	past, proxy := server.Client(t), redistest.Proxy(t, server.Addr())
+	through := redistest.Client(t, proxy.Addr(), rig.ShortReads)
+	ctx := redistest.Soon(t)
+	tr := rig.NewTransactor(t, through, func(c *luatx.Config) { c.CommitTimeout = 100 * time.Millisecond })
+	in := rig.NewInput(t, past, rig.Key(t, tr, "a", "orders"))
+	effects := rig.Key(t, tr, "a", "effects")
+	r := rig.NewRouter(t, message.PipeConfig{}, rig.Scripted(t, tr), func(ctx context.Context) ([]*message.Message, error) {
+		msg, _ := message.MessageFromContext(ctx)
+		sold := message.New("sold", message.Attributes{"type": "sold", "source": "/shop"}, nil)
+		return []*message.Message{sold}, luatx.Queued(luatx.CmdableFromContext(ctx, through).HIncrBy(ctx, effects, msg.ID(), 1))
+	})
+	const workers, each = 10, 20
+	var messages [workers][]*message.Message
+	for w := range workers {
+		for i := range each {
+			messages[w] = append(messages[w], in.Deliver("c", rig.Order(fmt.Sprintf("%d-%d", w, i))))
+		}
+	}
+	stop := proxy.Chaos(respproxy.Chaos{Seed: seed(t), DropRequest: .05, DropReply: .1, Cut: .05, Duplicate: .05, Delay: .05, Silent: .04})
+	var nacked, unknown atomic.Int64
+	var running sync.WaitGroup
+	for w := range workers {
+		running.Go(func() {
+			for _, msg := range messages[w] {
+				for _, err := r.Process(ctx, msg); err != nil; _, err = r.Process(ctx, msg) {
+					nacked.Add(1)
+					if errors.Is(err, luatx.ErrOutcomeUnknown) {
+						unknown.Add(1)
+					} else if past.HExists(ctx, effects, msg.ID()).Val() {
+						t.Errorf("%s was nacked and applied: %v", msg.ID(), err)
+					}
+					msg = in.Message("c", rig.EntryOf(t, msg), rig.Order(msg.ID()))
+				}
+			}
+		})
+	}
+	running.Wait()
+	stop()
+	t.Logf("%d nacked, %d of them of unknown outcome", nacked.Load(), unknown.Load())
+	applied := past.HGetAll(ctx, effects).Val()
+	for id, times := range applied {
+		if times != "1" {
+			t.Errorf("%s was applied %s times", id, times)
+		}
+	}
+	events := past.ZCard(ctx, link.Of(tr).Scripts.Shard(slot.OfTag("a")).Key("pending")).Val()
+	if len(applied) != workers*each || events != workers*each || in.Pending() != 0 {
+		t.Errorf("of %d messages %d are applied, %d have an event, %d are pending", workers*each, len(applied), events, in.Pending())
+	}
+}
+
+func TestMain(m *testing.M) { redistest.Main(m) }

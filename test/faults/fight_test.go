@@ -9,14 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/luatx/luatx/internal/test/rig"
-
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/inbox"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
+	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/stream"
 )
@@ -51,14 +50,10 @@ func consume(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor, m
 		NackBackoff: message.Backoff{Base: time.Millisecond, Max: time.Millisecond},
 		Logger:      slog.New(slog.DiscardHandler),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ch, err := sub.Subscribe(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	var running sync.WaitGroup
 	running.Go(func() {
 		for raw := range ch {
@@ -153,9 +148,7 @@ func TestFight(t *testing.T) {
 			if !errors.Is(v.err, c.want) || v.msg.Err() != nil {
 				t.Errorf("the first was told %v and nacked with %v, want %v", v.err, v.msg.Err(), c.want)
 			}
-			select {
-			case <-v.msg.Settled():
-			default:
+			if !rig.Settled(v.msg) {
 				t.Error("the first holds on to its message")
 			}
 			if after != nil {
@@ -182,9 +175,7 @@ type fighters struct {
 	join   func(name string, idle time.Duration) *consumer
 }
 
-// TestTwoCopies handles two copies of a message, different entries of its stream, at the same time: one is applied, the
-// other is a duplicate, and both are acked.
-func TestTwoCopies(t *testing.T) {
+func TestOneOfTwoCopiesHandledAtOnceIsAppliedAndBothAreAcked(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)

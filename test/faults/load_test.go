@@ -12,13 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/luatx/luatx/internal/test/rig"
-
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/rig"
 )
 
 // verifying reports whether tests are to take their time.
@@ -105,9 +105,7 @@ func (l *load) look(ctx context.Context, client redis.UniversalClient) effects {
 	for _, aggregate := range l.aggregates {
 		k := func(part string) string { return rig.Key(l.t, l.tr, aggregate, part) }
 		applied, err := client.HGetAll(ctx, k("effects")).Result()
-		if err != nil {
-			l.t.Fatal(err)
-		}
+		redistest.Must(l.t, err)
 		for name, times := range applied {
 			all[name] = true
 			if times != "1" {
@@ -228,9 +226,7 @@ func (l *load) checkReply(c *call) {
 func (l *load) repeat(ctx context.Context, client redis.UniversalClient, byID map[string][]*call, before effects) {
 	l.t.Helper()
 	tr, err := luatx.New(client, l.tr.Config())
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	redistest.Must(l.t, err)
 	ids := make(chan string)
 	var workers sync.WaitGroup
 	for range 16 {

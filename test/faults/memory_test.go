@@ -9,12 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/luatx/luatx/internal/test/rig"
-
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/rig"
 )
 
 // TestInboxMemory weighs the inbox against one key a message, as pipeline.SetNX keeps it: ids of 36 characters, all in one
@@ -87,15 +86,11 @@ func memory(t *testing.T, server *redistest.Server) int {
 func infoField(t *testing.T, client *redis.Client, name string) int {
 	t.Helper()
 	info, err := client.Info(t.Context()).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	for line := range strings.Lines(info) {
 		if text, ok := strings.CutPrefix(line, name+":"); ok {
 			n, err := strconv.Atoi(strings.TrimSpace(text))
-			if err != nil {
-				t.Fatal(err)
-			}
+			redistest.Must(t, err)
 			return n
 		}
 	}

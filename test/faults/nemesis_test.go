@@ -4,16 +4,18 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/luatx/luatx/internal/test/rig"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/rig"
 )
 
 // run keeps workers calling, each with ids of its own and now and then with little time, until stop is called.
@@ -97,25 +99,18 @@ type nemesis struct {
 	resumed []time.Duration // from a new master's taking over to its first acknowledged commit
 }
 
-func (n *nemesis) must(what string, err error) {
-	n.t.Helper()
-	if err != nil {
-		n.t.Fatalf("%s: %v", what, err)
-	}
-}
-
 // migrate moves the slot of an aggregate to another master.
 func (n *nemesis) migrate(ctx context.Context, aggregate string) {
 	n.t.Helper()
 	from, err := n.cluster.NodeForSlot(ctx, slot.OfTag(aggregate))
-	n.must("whose slot", err)
+	redistest.Must(n.t, err)
 	masters, err := n.cluster.Masters(ctx)
-	n.must("masters", err)
+	redistest.Must(n.t, err)
 	to := masters[rand.N(len(masters))]
 	for to == from {
 		to = masters[rand.N(len(masters))]
 	}
-	n.must("migrate", n.cluster.MigrateSlot(ctx, slot.OfTag(aggregate), to))
+	redistest.Must(n.t, n.cluster.MigrateSlot(ctx, slot.OfTag(aggregate), to))
 	n.moves(aggregate)
 }
 
@@ -130,15 +125,15 @@ func (n *nemesis) moves(aggregate string) {
 func (n *nemesis) kill(ctx context.Context, aggregate string) {
 	n.t.Helper()
 	master, err := n.cluster.NodeForSlot(ctx, slot.OfTag(aggregate))
-	n.must("whose slot", err)
+	redistest.Must(n.t, err)
 	served := make(map[string]bool)
 	for _, a := range n.aggregates {
 		node, err := n.cluster.NodeForSlot(ctx, slot.OfTag(a))
-		n.must("whose slot", err)
+		redistest.Must(n.t, err)
 		served[a] = node == master
 	}
 	out := outage{aggregates: served, from: time.Now()}
-	n.must("kill", master.Kill())
+	redistest.Must(n.t, master.Kill())
 	redistest.Eventually(n.t, "a replica to take over", func() bool {
 		now, err := n.cluster.NodeForSlot(ctx, slot.OfTag(aggregate))
 		return err == nil && now != master
@@ -148,9 +143,9 @@ func (n *nemesis) kill(ctx context.Context, aggregate string) {
 	n.moves(aggregate)
 	n.resumed = append(n.resumed, time.Since(out.to))
 	_, err = n.cluster.WaitMaster(ctx, slot.OfTag(aggregate), master)
-	n.must("all to agree", err)
-	n.must("restart", master.Restart(ctx))
-	n.must("all to be well", n.cluster.WaitReady(ctx))
+	redistest.Must(n.t, err)
+	redistest.Must(n.t, master.Restart(ctx))
+	redistest.Must(n.t, n.cluster.WaitReady(ctx))
 }
 
 // TestClusterNemesis holds what is promised while slots migrate, replicas take over, masters die and servers forget
@@ -179,7 +174,7 @@ func TestClusterNemesis(t *testing.T) {
 		}
 		if i < failovers {
 			_, err := cluster.Failover(ctx, slot.OfTag(aggregates[i]))
-			n.must("failover", err)
+			redistest.Must(n.t, err)
 			n.moves(aggregates[i])
 		}
 		if i < kills {
@@ -193,5 +188,99 @@ func TestClusterNemesis(t *testing.T) {
 		if verifying() && d > 5*time.Second {
 			t.Errorf("work resumed %v after the new master had taken over", d)
 		}
+	}
+}
+
+// sentinels breaks a master that sentinels watch, under load.
+type sentinels struct {
+	*load
+	group   *redistest.SentinelGroup
+	outages []outage
+	resumed []time.Duration
+}
+
+// failover makes the replica take over from the master, which is killed or told by a sentinel to give way, and then
+// follows as the new replica. In either case what the old master acknowledged to the last is lost where its replica did
+// not have it yet: a sentinel does not stop the old master before it promotes the new one.
+func (s *sentinels) failover(ctx context.Context, kill bool) {
+	s.t.Helper()
+	master, err := s.group.Master(ctx)
+	redistest.Must(s.t, err)
+	all := make(map[string]bool)
+	for _, aggregate := range s.aggregates {
+		all[aggregate] = true
+	}
+	out := outage{aggregates: all, from: time.Now()}
+	if kill {
+		redistest.Must(s.t, master.Kill())
+	} else {
+		redistest.Must(s.t, s.group.Failover(ctx))
+	}
+	successor, err := s.group.WaitMaster(ctx, master)
+	redistest.Must(s.t, err)
+	out.to = time.Now()
+	before := s.ackedOn("hot")
+	redistest.Eventually(s.t, "commits", func() bool { return s.ackedOn("hot") > before })
+	s.resumed = append(s.resumed, time.Since(out.to))
+	redistest.Must(s.t, s.group.Rejoin(ctx, master, successor))
+	if !kill {
+		out.to = time.Now() // until then the old master may have been written to
+	}
+	s.outages = append(s.outages, out)
+}
+
+// TestSentinelFailover is the same behind sentinels: whoever was told an error is in after sending the same id again,
+// a commit is there whole or not at all, and only what the old master took with it is gone.
+func TestSentinelFailover(t *testing.T) {
+	t.Parallel()
+	failovers := []bool{true} // killed
+	if verifying() {
+		failovers = []bool{false, true, false, true, false, true}
+	}
+	group := redistest.Sentinel(t)
+	client := group.Client(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	s := &sentinels{load: newLoad(t, rig.NewTransactor(t, client), "hot", "a", "b", "c"), group: group}
+	stop := sync.OnceFunc(s.run(ctx, 16))
+	defer stop()
+	for _, kill := range failovers {
+		s.failover(ctx, kill)
+	}
+	stop()
+	result := s.audit(ctx, client, excuse(s.outages))
+	t.Logf("%d failovers: %v; work resumed after %v", len(failovers), result, s.resumed)
+	for _, d := range s.resumed {
+		if verifying() && d > 5*time.Second {
+			t.Errorf("work resumed %v after the new master had taken over", d)
+		}
+	}
+}
+
+func TestCommitLeavesAMasterThatHasBecomeAReplica(t *testing.T) {
+	t.Parallel()
+	master, replica := redistest.WithReplica(t)
+	var current atomic.Pointer[redistest.Server]
+	current.Store(master)
+	client := redistest.Client(t, "redis.internal:6379", func(o *redis.Options) {
+		o.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, network, current.Load().Addr())
+		}
+	})
+	ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
+	l := newLoad(t, tr, "a")
+	l.call(ctx, "before", "a", "1")
+	redistest.Eventually(t, "the replica to have it", func() bool {
+		return replica.Client(t).Exists(ctx, rig.Key(t, tr, "a", "effects")).Val() == 1
+	})
+	redistest.Must(t,
+		replica.Admin(t).ReplicaOf(ctx, "no", "one").Err(),
+		master.Admin(t).ReplicaOf(ctx, "127.0.0.1", strconv.Itoa(replica.Port())).Err(),
+	)
+	current.Store(replica)
+	l.call(ctx, "after", "a", "2")
+	if n := l.audit(ctx, client, func(*call) bool { return false }); n.committed != 2 {
+		t.Errorf("%v", n)
 	}
 }

@@ -1,173 +1,25 @@
 package undo_test
 
 import (
+	"crypto/rand"
 	"errors"
-	"slices"
+	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/luatx/luatx/internal/test/rig"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/commit"
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/rig"
 )
 
-// undone are commands that are followed by one that fails: what they did must be gone. K stands for the key.
-// What Redis 6.0 does not know is in newer.
-var undone = []struct{ setup, commands string }{
-	{"", "SET K v"},
-	{"SET K old", "SET K v"},
-	{"SET K old PX 100000", "SET K v"},
-	{"SET K old", "SET K v EX 100"},
-	{"HSET K f v", "SET K v"},
-	{"RPUSH K a b", "SETEX K 10 v"},
-	{"SET K old PX 100000", "GETSET K v"},
-	{"SET K old", "SETNX K v"},
-	{"", "SETNX K v"},
-	{"SET K:1 old", "MSET K:1 a K:2 b"},
-	{"", "MSETNX K:1 a K:2 b"},
-	{"SET K old PX 100000", "APPEND K more"},
-	{"", "APPEND K more"},
-	{"SET K old", "SETRANGE K 5 x"},
-	{"SET K old PX 100000", "SETBIT K 100 1"},
-	{"SET K 10 PX 100000", "INCR K"},
-	{"SET K 10", "DECRBY K 3"},
-	{"", "INCRBY K 3"},
-	{"SET K 1.5", "INCRBYFLOAT K 0.25"},
-	{"HSET K f 1 g 2", "HSET K f 3 h 4"},
-	{"", "HSET K f 3 h 4"},
-	{"HSET K f 1|PEXPIRE K 100000", "HDEL K f nosuch"},
-	{"HSET K f 1 g 2", "HDEL K f"},
-	{"HSET K f 1", "HSETNX K f 2;HSETNX K g 2"},
-	{"HSET K f 1", "HINCRBY K f 4;HINCRBYFLOAT K g 1.5"},
-	{"SADD K a b", "SADD K b c c"},
-	{"SADD K a|PEXPIRE K 100000", "SREM K a nosuch"},
-	{"SADD K a b c", "SPOP K 2"},
-	{"SADD K:1 a b", "SMOVE K:1 K:2 a"},
-	{"SADD K:1 a b|SADD K:2 b", "SUNIONSTORE K:3 K:1 K:2;SINTERSTORE K:1 K:2 K:3"},
-	{"ZADD K 1.5 a 2 b", "ZADD K 3 a 4 c"},
-	{"ZADD K 1 a", "ZADD K NX CH 3 a 4 c"},
-	{"ZADD K inf a -inf b", "ZADD K 1 a 2 b"},
-	{"ZADD K 0.1 a", "ZINCRBY K 0.2 a;ZINCRBY K 1 b"},
-	{"ZADD K 1 a|PEXPIRE K 100000", "ZREM K a nosuch"},
-	{"ZADD K 1 a 2 b 3 c", "ZPOPMIN K;ZREMRANGEBYRANK K 0 0"},
-	{"RPUSH K a b", "LPUSH K c d;RPUSH K e"},
-	{"", "LPUSH K c d"},
-	{"", "RPUSHX K c"},
-	{"RPUSH K a b c b|PEXPIRE K 100000", "LPOP K;RPOP K;LREM K 1 b"},
-	{"RPUSH K a b c", "LSET K 1 x;LINSERT K BEFORE a y;LTRIM K 1 2"},
-	{"RPUSH K:1 a b", "RPOPLPUSH K:1 K:2"},
-	{"XADD K 5-1 f v|XGROUP CREATE K g 0|XREADGROUP GROUP g c STREAMS K >", "XADD K 9-1 f w"},
-	{"", "XADD K 9-1 f w"},
-	{"XADD K 5-1 f v|XADD K 6-1 f v|XGROUP CREATE K g 0|XREADGROUP GROUP g c STREAMS K >", "XDEL K 5-1;XTRIM K MAXLEN 0"},
-	{"SET K v", "EXPIRE K 100"},
-	{"SET K v PX 100000", "EXPIRE K 500;PERSIST K"},
-	{"SET K v", "PEXPIREAT K 1"},
-	{"HSET K f v", "EXPIRE K -1"},
-	{"SET K:1 a PX 100000|HSET K:2 f v", "DEL K:1 K:2 K:3"},
-	{"ZADD K 1 a", "UNLINK K"},
-	{"SET K:1 a|HSET K:2 f v", "RENAME K:1 K:2"},
-	{"SET K:1 a", "RENAMENX K:1 K:2"},
-	{"PFADD K a b", "PFADD K c"},
-	{"SET K a", "DEL K;HSET K f v;EXPIRE K 100"},
-	{"HSET K f a", "DEL K;SET K v;DEL K;LPUSH K a"},
-	{"HSET K f a", "DEL K;ZADD K 1 a;SET K v"},
-	{"SET K a", "DEL K;HSET K f v;DEL K;SET K v"},
-	{"HSET K f a", "DEL K;ZADD K 1 a;MSET K v K:2 w;XADD K:3 * f v"},
-}
-
-// expiring are such commands on hashes whose fields expire, of Redis 7.4 and later.
-var expiring = []struct{ setup, commands string }{
-	{"HSET K f 1 g 2|HPEXPIRE K 100000 FIELDS 1 f", "HSET K f 3"},
-	{"HSET K f 1 g 2|HPEXPIRE K 100000 FIELDS 2 f g", "HDEL K f g"},
-	{"HSET K f 1 g 2|HPEXPIRE K 100000 FIELDS 1 g", "HINCRBY K f 2;HINCRBYFLOAT K g 0.5;HSETNX K h 1"},
-	{"HSET K f 1|HPEXPIRE K 100000 FIELDS 1 f", "DEL K"},
-}
-
-// latest are such commands of Redis 8.4, of Redis 8.6 and of Valkey 9, by a command that the server needs.
-var latest = map[string][]struct{ setup, commands string }{
-	"MSETEX": {
-		{"SET K:1 old PX 100000|HSET K:2 f v", "MSETEX 3 K:1 a K:2 b K:3 c EX 100"},
-		{"SET K:1 old", "MSETEX 2 K:1 a K:2 b NX;MSETEX 2 K:3 a K:4 b NX KEEPTTL"},
-	},
-	"DELEX": {
-		{"SET K old PX 100000", "DELEX K IFEQ old"},
-		{"SET K old", "SET K v IFEQ old;DELEX K IFNE v;DELEX K IFEQ v"},
-		{"ZADD K 1 a|PEXPIRE K 100000", "DELEX K"},
-	},
-	"DELIFEQ": {{"SET K old PX 100000", "DELIFEQ K old"}, {"SET K old", "DELIFEQ K other"}},
-	"XCFGSET": {
-		{"XADD K 5-1 f v|XGROUP CREATE K g 0|XREADGROUP GROUP g c STREAMS K >", "XACKDEL K g DELREF IDS 1 5-1"},
-		{"XADD K 5-1 f v|XADD K 6-1 f v|XGROUP CREATE K g 0", "XDELEX K ACKED IDS 1 5-1;XDELEX K KEEPREF IDS 2 5-1 6-1"},
-		{"XADD K IDMP p i * f v", "XCFGSET K IDMP-DURATION 7 IDMP-MAXSIZE 9;XADD K IDMP p i * f w;XADD K IDMP p j * f w"},
-	},
-}
-
-// newer are such commands of Redis 6.2 and later.
-var newer = []struct{ setup, commands string }{
-	{"SET K old PX 100000", "GETDEL K"},
-	{"SET K old PX 100000", "GETEX K PERSIST"},
-	{"ZADD K 1 a", "ZADD K XX GT INCR 3 a"},
-	{"RPUSH K:1 a b", "LMOVE K:1 K:2 LEFT RIGHT"},
-}
-
-func TestUndo(t *testing.T) {
-	t.Parallel()
-	client := redistest.Shared(t).Client(t)
-	ctx := t.Context()
-	rows := undone
-	if known, err := client.Do(ctx, "COMMAND", "INFO", "GETEX", "HPEXPIRE").Slice(); err == nil {
-		if known[0] != nil {
-			rows = slices.Concat(rows, newer)
-		}
-		if known[1] != nil {
-			rows = slices.Concat(rows, expiring)
-		}
-	}
-	for name, more := range latest {
-		if rig.Knows(t, client, name) {
-			rows = slices.Concat(rows, more)
-		}
-	}
-	for _, c := range rows {
-		t.Run(c.setup+"|"+c.commands, func(t *testing.T) {
-			t.Parallel()
-			tr := rig.NewTransactor(t, client)
-			k := rig.Key(t, tr, "a", "k")
-			for line := range strings.SplitSeq(c.setup, "|") {
-				if line != "" {
-					if err := client.Do(ctx, rig.Words(line, k)...).Err(); err != nil {
-						t.Fatalf("%s: %v", line, err)
-					}
-				}
-			}
-			wrong := rig.Key(t, tr, "a", "wrong")
-			client.Set(ctx, wrong, "text", 0)
-			before := rig.Dump(t, client, tr)
-			count := 0
-			_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
-				for line := range strings.SplitSeq(c.commands, ";") {
-					tx.Pipeline().Do(ctx, rig.Words(line, k)...)
-					count++
-				}
-				tx.Pipeline().HSet(ctx, wrong, "f", "v")
-				return tx.Emit(luatx.Event{Body: []byte("{}")})
-			}, luatx.WithID("u"))
-			var failed *luatx.CommandError
-			if !errors.As(err, &failed) || failed.Index != count {
-				t.Errorf("error %v, want that of command %d", err, count)
-			}
-			rig.NoTrace(t, client, tr, before)
-		})
-	}
-}
-
-// TestUndoThatFails holds that an id whose undo failed is kept as broken, and says so ever after.
-func TestUndoThatFails(t *testing.T) {
+func TestIDWhoseUndoFailedStaysBroken(t *testing.T) {
 	t.Parallel()
 	client, admin := rig.NewUser(t, "+@all")
 	ctx, tr := t.Context(), rig.NewTransactor(t, client)
@@ -192,8 +44,7 @@ func TestUndoThatFails(t *testing.T) {
 	}
 }
 
-// TestBrokenWithinABatch holds that a second copy in the batch hears what the first one left, too.
-func TestBrokenWithinABatch(t *testing.T) {
+func TestCopyOfABrokenTransactionInItsBatchIsBroken(t *testing.T) {
 	t.Parallel()
 	client, admin := rig.NewUser(t, "+@all")
 	ctx, tr := t.Context(), rig.NewTransactor(t, client)
@@ -212,9 +63,7 @@ func TestBrokenWithinABatch(t *testing.T) {
 	copied := broken
 	copied.Token = "another8\x00\x01"
 	outcomes, _, err := rig.Commit(ctx, tr, link.Of(tr).Scripts.Shard(slot.OfTag("a")), []commit.Commit{broken, copied})
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	for i, out := range outcomes {
 		if out.State != commit.Broken || !strings.Contains(out.Text, k) {
 			t.Errorf("transaction %d: %+v", i, out)
@@ -222,8 +71,7 @@ func TestBrokenWithinABatch(t *testing.T) {
 	}
 }
 
-// TestUndoOnMiniredis holds that what miniredis cannot undo is refused, and undone as far as it came.
-func TestUndoOnMiniredis(t *testing.T) {
+func TestWhatMiniredisCannotUndoIsRefused(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	ctx, tr := t.Context(), rig.NewTransactor(t, client)
@@ -243,30 +91,220 @@ func TestUndoOnMiniredis(t *testing.T) {
 	rig.NoTrace(t, client, tr, before)
 }
 
-// TestUndoOfALargeKeyIsRefused holds the cap on what is copied, and that the last command needs no copy.
-func TestUndoOfALargeKeyIsRefused(t *testing.T) {
+// takesBack are the commands that no undo can do without, on every server.
+var takesBack = strings.Fields(`GETRANGE EXISTS TYPE HMGET SISMEMBER ZSCORE LLEN XLEN UNLINK SET HSET HDEL SADD SREM ZADD ZREM LTRIM XDEL
+	PERSIST PEXPIREAT`)
+
+// TestCheckOfTheUndo holds that a user who lacks a command of the undo hears so at the start, by name.
+func TestCheckOfTheUndo(t *testing.T) {
 	t.Parallel()
-	client := redistest.Shared(t).Client(t)
-	ctx, tr := t.Context(), rig.NewTransactor(t, client, func(c *luatx.Config) { c.UndoBytes = 1000 })
-	k := rig.Key(t, tr, "a", "k")
-	client.RPush(ctx, k, strings.Repeat("x", 5000))
-	run := func(last bool) error {
-		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
-			tx.Pipeline().Set(ctx, k+"2", "v", 0)
-			tx.Pipeline().LPop(ctx, k)
-			if !last {
-				tx.Pipeline().Set(ctx, k+"3", "v", 0)
-			}
-			return nil
+	client, admin := rig.NewUser(t, "+@all")
+	for _, name := range takesBack {
+		rig.Grant(t, admin, "+@all", "-"+name)
+		tr, err := luatx.New(client, luatx.Config{Namespace: "n"})
+		redistest.Must(t, err)
+		_, err = tr.Transact(redistest.Soon(t), "a", func(tx *luatx.Tx) error {
+			return tx.Pipeline().Set(t.Context(), "{a}", "v", 0).Err()
 		})
-		return err
+		var refused *luatx.RefusedError
+		if !errors.As(err, &refused) || !strings.Contains(refused.Text, name) || !strings.Contains(refused.Remedy, "+"+strings.ToLower(name)) {
+			t.Errorf("without %s: %v", name, err)
+		}
 	}
-	before := rig.Dump(t, client, tr)
-	if err := run(false); err == nil || !strings.Contains(err.Error(), "more than 1000 bytes") {
-		t.Errorf("in the middle: %v", err)
-	}
-	rig.NoTrace(t, client, tr, before)
-	if err := run(true); err != nil {
-		t.Errorf("as the last command: %v", err)
+	if state, err := redistest.Dump(t.Context(), admin); err != nil || len(state.Keys) > 0 {
+		t.Errorf("the check left %v, %v", state.Keys, err)
 	}
 }
+
+// writes tells how often a shard was written for the first time: HSETNX sets the mark.
+func writes(t testing.TB, admin *redis.Client) string {
+	t.Helper()
+	info, err := admin.Info(t.Context(), "commandstats").Result()
+	redistest.Must(t, err)
+	_, stats, _ := strings.Cut(info, "cmdstat_hsetnx:calls=")
+	calls, _, _ := strings.Cut(stats, ",")
+	return calls
+}
+
+// TestUndoWithoutRestore holds what a user without DUMP or RESTORE gets: strings and keys that do not exist are
+// undone, anything else is refused before the first write, and one line of the log says so at the start.
+func TestUndoWithoutRestore(t *testing.T) {
+	t.Parallel()
+	for _, right := range []string{"-dump", "-restore", "-@dangerous"} {
+		client, admin := rig.NewUser(t, "+@all", right, "+info")
+		log := &rig.Lines{}
+		tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.Logger = slog.New(slog.NewTextHandler(log, nil)) })
+		if got := strings.Count(log.String(), "RESTORE"); got != 1 {
+			t.Errorf("%s: the log says %q", right, log)
+		}
+		testWithoutRestore(t, right, admin, tr)
+		if writes(t, admin) == "" {
+			t.Error("commits are not counted: the test shows nothing")
+		}
+	}
+}
+
+func testWithoutRestore(t *testing.T, right string, admin *redis.Client, tr *luatx.Transactor) {
+	t.Helper()
+	k := rig.Key(t, tr, "a", "k")
+	rig.Run(t, admin, k, "SET K:s old PX 100000;HSET K:h f v;RPUSH K:l a b;PFADD K:hll a b;ZADD K:z 1 a;XADD K:x 1-1 f v")
+	before := rig.Dump(t, admin, tr)
+	for _, c := range []string{
+		"SET K:new v;DEL K:h;SET K:new w", "DEL K:h;SET K:new v", "SET K:h v;SET K:new v", "MSET K:s 1 K:h 2;SET K:new v", "LPOP K:l;SET K:new v",
+		"EXPIRE K:l -1;SET K:new v", "RENAME K:l K:s;SET K:new v", "BITOP AND K:h K:s;SET K:new v", "XADD K:x 2-2 f v;SET K:new v",
+		"ZPOPMIN K:z;SET K:new v",
+	} {
+		count := writes(t, admin)
+		_, err := rig.Transact(t, tr, k, c)
+		var failed *luatx.CommandError
+		if !errors.As(err, &failed) || !strings.Contains(failed.Text, "cannot be undone on this server") || !strings.Contains(failed.Text, "+restore") {
+			t.Errorf("%s, %s: %v", right, c, err)
+		}
+		if writes(t, admin) != count {
+			t.Errorf("%s, %s: refused after the first write", right, c)
+		}
+	}
+	rig.NoTrace(t, admin, tr, before)
+	for _, c := range []string{ // undone without
+		"DEL K:s;LPUSH K:s x;HSET K:l f v", "DEL K:none K:s;HSET K:l f v", "PFADD K:hll c;DEL K:hll;HSET K:l f v", "RENAME K:s K:new;HSET K:l f v",
+		"BITOP NOT K:new K:s;HSET K:l f v", "EXPIRE K:s -1;HSET K:l f v", "SET K:new v;LPUSH K:h x", "XADD K:x * f v;DEL K:s;HSET K:l f v",
+	} {
+		_, err := rig.Transact(t, tr, k, c)
+		var failed *luatx.CommandError
+		if !errors.As(err, &failed) || !strings.Contains(failed.Text, "WRONGTYPE") {
+			t.Errorf("%s, %s: %v", right, c, err)
+		}
+		rig.NoTrace(t, admin, tr, before)
+	}
+	if _, err := rig.Transact(t, tr, k, "SET K:new v;LPOP K:l"); err != nil {
+		t.Errorf("%s: as the last command: %v", right, err)
+	}
+}
+
+// TestUndoKeepsToTheCap holds that whatever is kept for an undo is kept up to UndoBytes, with MEMORY and without.
+func TestUndoKeepsToTheCap(t *testing.T) {
+	t.Parallel()
+	client, admin := rig.NewUser(t, "+@all", "-memory")
+	tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.UndoBytes = 100 })
+	k := rig.Key(t, tr, "a", "k")
+	long := ""
+	for len(long) < 200 { // of random letters: DUMP compresses
+		long += rand.Text()
+	}
+	rig.Run(t, admin, k, "SET K "+long+";HSET K:h f "+long+" g v;RPUSH K:l "+long+";SET K:fits "+long[:100])
+	before := rig.Dump(t, admin, tr)
+	for commands, refused := range map[string]bool{
+		"APPEND K y":                 true,
+		"SET K y":                    true,
+		"MSET K:new y K y":           true,
+		"INCR K":                     true,
+		"HSET K:h f w":               true,
+		"HDEL K:h f g":               true,
+		"HSET K:h g w":               false,
+		"LPOP K:l":                   true,
+		"LPUSH K:l y":                false,
+		"APPEND K:fits y":            false,
+		"DEL K:l":                    true,
+		"XADD K:new * f " + long:     false,
+		"SET K:new " + long:          false,
+		"SADD K:new " + long:         false,
+		"EXPIRE K 100;PERSIST K":     false,
+		"HINCRBY K:h n 1;HDEL K:h n": false,
+	} {
+		_, err := rig.Transact(t, tr, k, commands+";LPUSH K wrong")
+		failed, ok := errors.AsType[*luatx.CommandError](err)
+		if !ok || strings.Contains(failed.Text, "more than 100 bytes") != refused || strings.Contains(failed.Text, "WRONGTYPE") == refused {
+			t.Errorf("%.40s: %v", commands, err)
+		}
+		rig.NoTrace(t, admin, tr, before)
+	}
+}
+
+func TestUndoDoesNotTakeAnEmptyStringForAMissingKey(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	tr := rig.NewTransactor(t, client)
+	k := rig.Key(t, tr, "a", "k")
+	client.Set(t.Context(), k, "", time.Hour)
+	before := rig.Dump(t, client, tr)
+	if _, err := rig.Transact(t, tr, k, "APPEND K x;SET K y;LPUSH K wrong"); err == nil {
+		t.Error("no error")
+	}
+	rig.NoTrace(t, client, tr, before)
+}
+
+// TestUndoOfManyFields holds the undo of as many values as a command takes: Lua cannot unpack twice that at once.
+func TestUndoOfManyFields(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	tr := rig.NewTransactor(t, client)
+	k := rig.Key(t, tr, "a", "k")
+	hset, zadd, hdel, zrem := "HSET K:h", "ZADD K:z", "HDEL K:h", "ZREM K:z"
+	for i := range 4990 {
+		hset += fmt.Sprintf(" f%d %d", i, i)
+		zadd += fmt.Sprintf(" %d m%d", i, i)
+		hdel += fmt.Sprintf(" f%d", i)
+		zrem += fmt.Sprintf(" m%d", i)
+	}
+	rig.Run(t, client, k, hset+";"+zadd+";SET K v")
+	before := rig.Dump(t, client, tr)
+	_, err := rig.Transact(t, tr, k, hdel+";"+zrem+";LPUSH K wrong")
+	if failed, ok := errors.AsType[*luatx.CommandError](err); !ok || failed.Index != 2 {
+		t.Errorf("%.200v", err)
+	}
+	rig.NoTrace(t, client, tr, before)
+}
+
+func TestWriteWhoseOldValueMayNotBeReadIsRefused(t *testing.T) {
+	t.Parallel()
+	client, admin := rig.NewUser(t, "+@all")
+	tr := rig.NewTransactor(t, client)
+	k := rig.Key(t, tr, "a", "k")
+	rig.Run(t, admin, k, "SET K:s v;HSET K:h f v;SADD K:set a;ZADD K:z 1 a;RPUSH K:l a;SET K v")
+	before := rig.Dump(t, admin, tr)
+	for read, command := range map[string]string{
+		"getrange": "SET K:s w", "hmget": "HSET K:h f w", "sismember": "SADD K:set b", "zscore": "ZADD K:z 2 a", "llen": "LPUSH K:l b",
+	} {
+		rig.Grant(t, admin, "+@all", "-"+read) // since the check
+		_, err := rig.Transact(t, tr, k, command+";LPUSH K wrong")
+		if err == nil || !strings.Contains(err.Error(), "docs/acl.md") {
+			t.Errorf("without %s: %v", read, err)
+		}
+		rig.NoTrace(t, admin, tr, before)
+	}
+}
+
+func TestEachTransactionOfAScriptHasAnUndoOfItsOwn(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	ctx, tr := t.Context(), rig.NewTransactor(t, client)
+	k := rig.Key(t, tr, "a", "k")
+	tx := func(n byte, commands ...commit.Command) commit.Commit {
+		return commit.Commit{
+			Digest: string([]byte{n}) + "23456789abcdef0", Token: string([]byte{n}) + "base567\x00\x01",
+			NotAfter: time.Now().Add(time.Minute), Keys: []string{k, k + "2", k + "3"}, Commands: commands,
+		}
+	}
+	push := commit.Command{Head: "d13", Args: []any{"RPUSH", k, "v"}} // by DUMP
+	batch := []commit.Commit{
+		tx('a', push, rig.Set(k+"2", "1")),
+		tx('d', rig.Set(k+"3", "kept"), rig.Set(k+"2", "d")),
+		tx('b', rig.Set(k+"2", "2"), push, commit.Command{Head: "h04", Args: []any{"HSET", k, "f", "v"}}, rig.Set(k+"2", "3")),
+		tx('c', push, rig.Set(k+"2", "4")),
+	}
+	outcomes, _, err := rig.Commit(ctx, tr, link.Of(tr).Scripts.Shard(slot.OfTag("a")), batch)
+	redistest.Must(t, err)
+	for i, want := range []commit.State{commit.Committed, commit.Committed, commit.Failed, commit.Committed} {
+		if outcomes[i].State != want {
+			t.Errorf("transaction %d: %+v", i, outcomes[i])
+		}
+	}
+	if got := client.Get(ctx, k+"3").Val(); got != "kept" {
+		t.Errorf("the neighbour's string is %q", got)
+	}
+	if n := client.LLen(ctx, k).Val(); n != 2 {
+		t.Errorf("%d values were pushed, want 2", n)
+	}
+}
+
+func TestMain(m *testing.M) { redistest.Main(m) }

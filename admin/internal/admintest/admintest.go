@@ -20,6 +20,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
+	"github.com/luatx/luatx/relay"
 )
 
 // Must ends the test at an error.
@@ -63,14 +64,57 @@ func Emit(t testing.TB, tr *luatx.Transactor, aggregate string, ids ...string) {
 	}
 }
 
+// Relay runs a relay until stop or the end of the test. The function returns the fate of each event.
+func Relay(t testing.TB, tr *luatx.Transactor, publish func(*message.RawMessage) error) (stop func()) {
+	t.Helper()
+	r, err := relay.New(tr, relay.PublisherFunc(func(_ context.Context, events []*message.RawMessage) []error {
+		errs := make([]error, len(events))
+		for i, e := range events {
+			errs[i] = publish(e)
+		}
+		return errs
+	}), relay.Config{SweepInterval: 10 * time.Millisecond, NoInline: true})
+	Must(t, err)
+	return Running(t, r.Run)
+}
+
+// ParkDue lets a relay park the events that are due, each for the class that a function names, until n are parked.
+func ParkDue(t testing.TB, tr *luatx.Transactor, n int64, class func(*message.RawMessage) string) {
+	t.Helper()
+	defer Relay(t, tr, func(e *message.RawMessage) error {
+		return relay.Classify(class(e), message.Permanent(errors.New("refused: "+e.Type())))
+	})()
+	store := outbox.NewStore(tr)
+	redistest.Eventually(t, "the events to be parked", func() bool {
+		c, err := store.Counts(t.Context())
+		return err == nil && c.Parked == n
+	})
+}
+
+// ParkEvent enqueues and parks one event as it is, and returns the slot of its shard.
+func ParkEvent(t testing.TB, tr *luatx.Transactor, aggregate string, e luatx.Event, class, text string) (slot int) {
+	t.Helper()
+	slot, err := outbox.NewStore(tr).Slot(aggregate)
+	Must(t, err)
+	_, err = tr.Enqueue(redistest.Soon(t), aggregate, e)
+	Must(t, err)
+	settle(t, tr, slot, shard.Settlement{ID: e.ID, What: "parked", Class: class, Error: text})
+	return slot
+}
+
+func settle(t testing.TB, tr *luatx.Transactor, slot int, settlements ...shard.Settlement) {
+	t.Helper()
+	scripts := link.Of(tr).Scripts
+	_, err := scripts.Settle(redistest.Soon(t), scripts.Shard(slot), shard.Settling{Attempts: 10, Retention: time.Hour}, settlements)
+	Must(t, err)
+}
+
 // Hostile is markup that must not take effect anywhere.
 const Hostile = `<script>alert("x")</script>`
 
 // Park commits and parks events of an aggregate for a class of failures. Their subjects, data and failures are hostile.
 func Park(t testing.TB, tr *luatx.Transactor, aggregate, class, kind string, ids ...string) {
 	t.Helper()
-	tag, err := tr.Keyspace().Tag(aggregate)
-	Must(t, err)
 	slot, err := outbox.NewStore(tr).Slot(aggregate)
 	Must(t, err)
 	settlements := make([]shard.Settlement, len(ids))
@@ -90,10 +134,7 @@ func Park(t testing.TB, tr *luatx.Transactor, aggregate, class, kind string, ids
 		return nil
 	})
 	Must(t, err)
-	_, err = link.Of(tr).Scripts.Settle(redistest.Soon(t), link.Of(tr).Scripts.Shard(slot), shard.Settling{Attempts: 10, Retention: time.Hour}, settlements)
-	if err != nil {
-		t.Fatalf("%s: %v", tag, err)
-	}
+	settle(t, tr, slot, settlements...)
 }
 
 // Till is where events are published.

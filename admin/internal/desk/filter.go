@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/luatx/luatx/admin/internal/guard"
+	"github.com/luatx/luatx/internal/acts"
 	"github.com/luatx/luatx/outbox"
 )
 
@@ -16,9 +17,9 @@ var FilterNames = []string{"aggregate", "destination", "type", "key", "class", "
 
 // FilterOf reads the filter of an address.
 func FilterOf(query url.Values) (f outbox.Filter, err error) {
-	f = outbox.Filter{
-		Aggregate: query.Get("aggregate"), Destination: query.Get("destination"), Type: query.Get("type"), Key: query.Get("key"),
-		Class: query.Get("class"), Text: query.Get("text"), IDs: query["id"],
+	f.IDs = query["id"]
+	for _, field := range acts.FilterFields(&f) {
+		*field.Value = query.Get(field.Name)
 	}
 	if text := query.Get("older_than"); text != "" {
 		if f.OlderThan, err = time.ParseDuration(text); err != nil || f.OlderThan < 0 {
@@ -38,11 +39,9 @@ func FilterOf(query url.Values) (f outbox.Filter, err error) {
 // FilterValues is a filter as an address says it.
 func FilterValues(f outbox.Filter) url.Values {
 	query := url.Values{}
-	for name, value := range map[string]string{
-		"aggregate": f.Aggregate, "destination": f.Destination, "type": f.Type, "key": f.Key, "class": f.Class, "text": f.Text,
-	} {
-		if value != "" {
-			query.Set(name, value)
+	for _, field := range acts.FilterFields(&f) {
+		if *field.Value != "" {
+			query.Set(field.Name, *field.Value)
 		}
 	}
 	if f.OlderThan > 0 {

@@ -15,6 +15,7 @@ import (
 	"github.com/luatx/luatx/admin"
 	"github.com/luatx/luatx/admin/internal/guard"
 	"github.com/luatx/luatx/admin/internal/parts"
+	"github.com/luatx/luatx/internal/acts"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/repair"
 )
@@ -22,8 +23,6 @@ import (
 const (
 	// KeptOperations is the number of operations that are kept.
 	KeptOperations = 100
-	// discardAtOnce is the number of events that one step discards.
-	discardAtOnce = 500
 	// MaxFindings is the number of findings that an operation keeps.
 	MaxFindings = 1000
 )
@@ -200,54 +199,18 @@ func (os *Operations) Discard(op *admin.Operator, f outbox.Filter, reason string
 		if err != nil {
 			return err
 		}
-		var batch []outbox.Event
-		flush := func() error {
-			err := discardBatch(ctx, op, o, reason, batch)
-			batch = nil
-			return err
-		}
-		matched := 0
-		for e, err := range op.Outbox().Parked(ctx, f) {
-			if err != nil && e.ID == "" {
-				return errors.Join(err, flush())
-			}
-			if e.At.After(cutoff) {
-				continue
-			}
-			if len(batch) == discardAtOnce || len(batch) > 0 && batch[0].Slot != e.Slot {
-				if err := flush(); err != nil {
-					return err
+		return acts.Discarding{Filter: f, Reason: reason, Limit: limit, Before: cutoff, Step: func(batch []outbox.Event, answers outbox.Answers) {
+			o.change(func(v *Operation) {
+				v.Matched += len(batch)
+				v.Done += answers.Done()
+				for _, a := range answers {
+					if a.Outcome != outbox.Done {
+						v.Skipped[a.Outcome]++
+					}
 				}
-			}
-			batch = append(batch, e)
-			if matched++; matched == limit {
-				break
-			}
-		}
-		return flush()
+			})
+		}}.Run(ctx, op.Outbox())
 	})
-}
-
-// discardBatch discards events of one slot.
-func discardBatch(ctx context.Context, op *admin.Operator, o *job, reason string, batch []outbox.Event) error {
-	if len(batch) == 0 {
-		return nil
-	}
-	ids := make([]string, len(batch))
-	for i, e := range batch {
-		ids[i] = e.ID
-	}
-	answers, err := op.Outbox().Discard(ctx, batch[0].Slot, reason, ids...)
-	o.change(func(v *Operation) {
-		v.Matched += len(batch)
-		v.Done += answers.Done()
-		for _, a := range answers {
-			if a.Outcome != outbox.Done {
-				v.Skipped[a.Outcome]++
-			}
-		}
-	})
-	return err
 }
 
 // Fix repairs inconsistencies of the shards.

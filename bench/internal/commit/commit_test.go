@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/luatx/luatx/bench/internal/suite"
 	"github.com/luatx/luatx/internal/test/measure"
@@ -17,13 +17,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	redis.SetLogger(silence{}) // of connections to servers that have been ended
+	logging.Disable() // of connections to servers that have been ended
 	redistest.Main(m)
 }
-
-type silence struct{}
-
-func (silence) Printf(context.Context, string, ...any) {}
 
 // TestShort runs what a short run does, with rounds that are next to nothing.
 func TestShort(t *testing.T) { // not parallel: all allocations of the process count

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -79,27 +78,16 @@ func (b *bed) memory(ctx context.Context, n int, fill func(ctx context.Context, 
 
 // usedMemory is what the data takes, its indexes included: without the clients' buffers.
 func (b *bed) usedMemory(ctx context.Context) (int64, error) {
-	info, err := b.client.Info(ctx, "memory").Result()
-	if err != nil {
+	info := b.client.InfoMap(ctx, "memory")
+	if err := info.Err(); err != nil {
 		return 0, err
 	}
-	var sum int64
-	for line := range strings.Lines(info) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		sign := map[string]int64{"used_memory": 1, "mem_clients_normal": -1}[name]
-		if sign == 0 {
-			continue
-		}
-		bytes, err := strconv.ParseInt(value, 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("INFO memory: %w", err)
-		}
-		sum += sign * bytes
+	used, errUsed := strconv.ParseInt(info.Item("Memory", "used_memory"), 10, 64)
+	clients, errClients := strconv.ParseInt(info.Item("Memory", "mem_clients_normal"), 10, 64)
+	if err := errors.Join(errUsed, errClients); err != nil {
+		return 0, fmt.Errorf("INFO memory: %w", err)
 	}
-	if sum <= 0 {
-		return 0, errors.New("INFO memory says nothing of used_memory")
-	}
-	return sum, nil
+	return used - clients, nil
 }
 
 func idOf(i int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", i) }

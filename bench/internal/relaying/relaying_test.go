@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/luatx/luatx/bench/internal/suite"
 	"github.com/luatx/luatx/internal/test/measure"
@@ -16,7 +16,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	redis.SetLogger(silence{})
+	logging.Disable()
 	if was, err := Child(context.Background()); was { // TestLatency starts this program again
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -26,10 +26,6 @@ func TestMain(m *testing.M) {
 	}
 	redistest.Main(m)
 }
-
-type silence struct{}
-
-func (silence) Printf(context.Context, string, ...any) {}
 
 func newTestBed(t *testing.T) *bed {
 	t.Helper()

@@ -71,3 +71,8 @@ type Series struct {
 	// Y has a value for each X of the plot; one that is 0 was not measured.
 	Y []measure.Spread
 }
+
+// SkipError reports that a group cannot be measured on this machine. Its text names the missing program.
+type SkipError string
+
+func (s SkipError) Error() string { return string(s) }

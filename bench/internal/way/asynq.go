@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 )
 
 const (
@@ -22,7 +21,6 @@ const (
 // the look at an empty queue, for which the end of a round would wait.
 type onAsynq struct {
 	work
-	client   redis.UniversalClient
 	inFlight int
 }
 
@@ -80,11 +78,11 @@ func (a *onAsynq) handle(ctx context.Context, next *asynq.Client) error {
 
 // through asks whether every task has been settled, and every next one enqueued.
 func (a *onAsynq) through(ctx context.Context, n int) (bool, error) {
-	lengths := func(ctx context.Context, client redis.UniversalClient, n int) (bool, error) {
-		active, out := client.LLen(ctx, asynqKey(asynqIn, "active")), client.LLen(ctx, asynqKey(asynqOut, "pending"))
+	lengths := func(ctx context.Context, n int) (bool, error) {
+		active, out := a.client.LLen(ctx, asynqKey(asynqIn, "active")), a.client.LLen(ctx, asynqKey(asynqOut, "pending"))
 		return active.Val() == 0 && out.Val() == int64(n), errors.Join(active.Err(), out.Err())
 	}
-	return all(ctx, a.client, n, a.handled, lengths)
+	return a.all(ctx, n, a.handled, lengths)
 }
 
 func asynqKey(queue, name string) string { return fmt.Sprintf("asynq:{%s}:%s", queue, name) }

@@ -11,35 +11,28 @@ import (
 // Nothing of it is atomic: a death loses or repeats a whole batch.
 type plainLoop struct {
 	work
-	client redis.UniversalClient
 	batch  int
 	loops  int
 	events string // the stream for events
 }
 
-func (l *plainLoop) feed(ctx context.Context, n int) error { return l.feedStream(ctx, l.client, n) }
-
 func (l *plainLoop) begin(ctx context.Context, failed func(error)) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	for range l.loops {
-		running.Go(func() {
-			for ctx.Err() == nil {
-				batch, err := l.readGroup(ctx, l.client, l.batch)
-				if err == nil && len(batch) > 0 {
-					err = l.handle(context.WithoutCancel(ctx), batch)
+	return background(ctx, func(ctx context.Context, running *sync.WaitGroup) {
+		for range l.loops {
+			running.Go(func() {
+				for ctx.Err() == nil {
+					batch, err := l.readGroup(ctx, l.batch)
+					if err == nil && len(batch) > 0 {
+						err = l.handle(context.WithoutCancel(ctx), batch)
+					}
+					if err != nil {
+						failed(err)
+						return
+					}
 				}
-				if err != nil {
-					failed(err)
-					return
-				}
-			}
-		})
-	}
-	return func() {
-		cancel()
-		running.Wait()
-	}
+			})
+		}
+	})
 }
 
 // handle takes two round trips for a batch: the checks, and everything else.
@@ -68,5 +61,5 @@ func (l *plainLoop) handle(ctx context.Context, batch []redis.XMessage) error {
 }
 
 func (l *plainLoop) through(ctx context.Context, n int) (bool, error) {
-	return all(ctx, l.client, n, l.acknowledged, entries(l.events))
+	return l.all(ctx, n, l.acknowledged, l.entries(l.events))
 }

@@ -6,8 +6,6 @@ import (
 	"log/slog"
 	"sync"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/message"
@@ -19,7 +17,6 @@ import (
 // service is a service on this library: an Engine with a stack, and a relay where its events are to be published.
 type service struct {
 	work
-	client    redis.UniversalClient
 	tr        *luatx.Transactor
 	inFlight  int  // workers, or messages of a batch
 	batches   bool // Consume instead of Subscribe
@@ -40,26 +37,20 @@ func (s *service) connect() (line, error) {
 
 var quiet = slog.New(slog.DiscardHandler)
 
-func (s *service) feed(ctx context.Context, n int) error { return s.feedStream(ctx, s.client, n) }
-
 func (s *service) begin(ctx context.Context, failed func(error)) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	run := func(f func(context.Context) error) {
-		running.Go(func() {
-			if err := f(ctx); err != nil {
-				failed(err)
-			}
-		})
-	}
-	if s.publish {
-		run(s.relay)
-	}
-	run(func(ctx context.Context) error { return s.consume(ctx, failed) })
-	return func() {
-		cancel()
-		running.Wait()
-	}
+	return background(ctx, func(ctx context.Context, running *sync.WaitGroup) {
+		run := func(f func(context.Context) error) {
+			running.Go(func() {
+				if err := f(ctx); err != nil {
+					failed(err)
+				}
+			})
+		}
+		if s.publish {
+			run(s.relay)
+		}
+		run(func(ctx context.Context) error { return s.consume(ctx, failed) })
+	})
 }
 
 func (s *service) relay(ctx context.Context) error {
@@ -132,19 +123,19 @@ func (s *service) handle(ctx context.Context, _ *message.TypedMessage[json.RawMe
 func (s *service) through(ctx context.Context, n int) (bool, error) {
 	switch {
 	case s.pipelined:
-		return all(ctx, s.client, n, s.acknowledged, entries(s.outbox))
+		return s.all(ctx, n, s.acknowledged, s.entries(s.outbox))
 	case s.publish:
-		return all(ctx, s.client, n, s.acknowledged, entries(outStream), s.waiting(0))
+		return s.all(ctx, n, s.acknowledged, s.entries(outStream), s.waiting(0))
 	default:
-		return all(ctx, s.client, n, s.acknowledged, s.waiting(n))
+		return s.all(ctx, n, s.acknowledged, s.waiting(n))
 	}
 }
 
 // waiting asks whether so many events are in the outbox.
 func (s *service) waiting(events int) question {
-	return func(ctx context.Context, client redis.UniversalClient, _ int) (bool, error) {
+	return func(ctx context.Context, _ int) (bool, error) {
 		shard := link.Of(s.tr).Scripts.Shard(keyspace.Slots()[0])
-		pending, err := client.ZCard(ctx, shard.Key("pending")).Result()
+		pending, err := s.client.ZCard(ctx, shard.Key("pending")).Result()
 		return pending == int64(events), err
 	}
 }

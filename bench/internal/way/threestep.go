@@ -12,49 +12,42 @@ import (
 // time, which takes the fewest round trips; or each worker reads for itself, a message at a time.
 type threeStep struct {
 	work
-	client  redis.UniversalClient
 	workers int
 	alone   bool // each worker reads for itself
 }
 
-func (t *threeStep) feed(ctx context.Context, n int) error { return t.feedStream(ctx, t.client, n) }
-
 func (t *threeStep) begin(ctx context.Context, failed func(error)) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	handle := func(entry redis.XMessage) {
-		if err := t.handle(context.WithoutCancel(ctx), entry); err != nil {
-			failed(err)
+	return background(ctx, func(ctx context.Context, running *sync.WaitGroup) {
+		handle := func(entry redis.XMessage) {
+			if err := t.handle(context.WithoutCancel(ctx), entry); err != nil {
+				failed(err)
+			}
 		}
-	}
-	if t.alone {
-		for range t.workers {
-			running.Go(func() { t.read(ctx, 1, failed, handle) })
-		}
-	} else {
-		entries := make(chan redis.XMessage, t.workers)
-		running.Go(func() {
-			defer close(entries)
-			t.read(ctx, t.workers, failed, func(entry redis.XMessage) { entries <- entry })
-		})
-		for range t.workers {
+		if t.alone {
+			for range t.workers {
+				running.Go(func() { t.read(ctx, 1, failed, handle) })
+			}
+		} else {
+			entries := make(chan redis.XMessage, t.workers)
 			running.Go(func() {
-				for entry := range entries {
-					handle(entry)
-				}
+				defer close(entries)
+				t.read(ctx, t.workers, failed, func(entry redis.XMessage) { entries <- entry })
 			})
+			for range t.workers {
+				running.Go(func() {
+					for entry := range entries {
+						handle(entry)
+					}
+				})
+			}
 		}
-	}
-	return func() {
-		cancel()
-		running.Wait()
-	}
+	})
 }
 
 // read gives out new entries until ctx ends.
 func (t *threeStep) read(ctx context.Context, count int, failed func(error), give func(redis.XMessage)) {
 	for ctx.Err() == nil {
-		batch, err := t.readGroup(ctx, t.client, count)
+		batch, err := t.readGroup(ctx, count)
 		if err != nil {
 			failed(err)
 			return
@@ -83,5 +76,5 @@ func (t *threeStep) handle(ctx context.Context, entry redis.XMessage) error {
 }
 
 func (t *threeStep) through(ctx context.Context, n int) (bool, error) {
-	return all(ctx, t.client, n, t.acknowledged, entries(t.outbox))
+	return t.all(ctx, n, t.acknowledged, t.entries(t.outbox))
 }

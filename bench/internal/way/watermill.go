@@ -20,7 +20,6 @@ import (
 // the message is acknowledged.
 type onWatermill struct {
 	work
-	client   redis.UniversalClient
 	inFlight int
 }
 
@@ -94,7 +93,7 @@ func (w *onWatermill) handle(msg *message.Message) ([]*message.Message, error) {
 }
 
 func (w *onWatermill) through(ctx context.Context, n int) (bool, error) {
-	return all(ctx, w.client, n, w.acknowledged, entries(outStream))
+	return w.all(ctx, n, w.acknowledged, w.entries(outStream))
 }
 
 // marks keeps the ids that the deduplicator has seen.

@@ -36,26 +36,26 @@ type line interface {
 func Consume() []measure.Way {
 	var t turns
 	return []measure.Way{
-		t.way("three-step by hand, 16 workers", func(w work, c redis.UniversalClient) (line, error) {
-			return &threeStep{work: w, client: c, workers: 16}, nil
+		t.way("three-step by hand, 16 workers", func(w work) (line, error) {
+			return &threeStep{work: w, workers: 16}, nil
 		}),
-		t.way("three-step by hand, 16 workers that read for themselves", func(w work, c redis.UniversalClient) (line, error) {
-			return &threeStep{work: w, client: c, workers: 16, alone: true}, nil
+		t.way("three-step by hand, 16 workers that read for themselves", func(w work) (line, error) {
+			return &threeStep{work: w, workers: 16, alone: true}, nil
 		}),
-		t.way(ThreeStep, func(w work, c redis.UniversalClient) (line, error) {
-			return (&service{work: w, client: c, inFlight: 16, pipelined: true}).connect()
+		t.way(ThreeStep, func(w work) (line, error) {
+			return (&service{work: w, inFlight: 16, pipelined: true}).connect()
 		}),
-		t.way("luatx, 16 workers", func(w work, c redis.UniversalClient) (line, error) {
-			return (&service{work: w, client: c, inFlight: 16}).connect()
+		t.way("luatx, 16 workers", func(w work) (line, error) {
+			return (&service{work: w, inFlight: 16}).connect()
 		}),
-		t.way("luatx, batches of 16", func(w work, c redis.UniversalClient) (line, error) {
-			return (&service{work: w, client: c, inFlight: 16, batches: true}).connect()
+		t.way("luatx, batches of 16", func(w work) (line, error) {
+			return (&service{work: w, inFlight: 16, batches: true}).connect()
 		}),
-		t.way(Batches, func(w work, c redis.UniversalClient) (line, error) {
-			return (&service{work: w, client: c, inFlight: 64, batches: true}).connect()
+		t.way(Batches, func(w work) (line, error) {
+			return (&service{work: w, inFlight: 64, batches: true}).connect()
 		}),
-		t.way("plain loop, 64 at a time", func(w work, c redis.UniversalClient) (line, error) {
-			return &plainLoop{work: w, client: c, batch: 64, loops: 1, events: w.outbox}, nil
+		t.way("plain loop, 64 at a time", func(w work) (line, error) {
+			return &plainLoop{work: w, batch: 64, loops: 1, events: w.outbox}, nil
 		}),
 	}
 }
@@ -65,19 +65,19 @@ func Whole() []measure.Way {
 	const inFlight = 64
 	var t turns
 	return []measure.Way{
-		t.way(Inline, func(w work, c redis.UniversalClient) (line, error) {
-			return (&service{work: w, client: c, inFlight: inFlight, batches: true, publish: true}).connect()
+		t.way(Inline, func(w work) (line, error) {
+			return (&service{work: w, inFlight: inFlight, batches: true, publish: true}).connect()
 		}),
-		t.way("luatx, batches of 64, cold relay", func(w work, c redis.UniversalClient) (line, error) {
-			return (&service{work: w, client: c, inFlight: inFlight, batches: true, publish: true, noInline: true}).connect()
+		t.way("luatx, batches of 64, cold relay", func(w work) (line, error) {
+			return (&service{work: w, inFlight: inFlight, batches: true, publish: true, noInline: true}).connect()
 		}),
-		t.way("luatx, 64 workers, inline relay", func(w work, c redis.UniversalClient) (line, error) {
-			return (&service{work: w, client: c, inFlight: inFlight, publish: true}).connect()
+		t.way("luatx, 64 workers, inline relay", func(w work) (line, error) {
+			return (&service{work: w, inFlight: inFlight, publish: true}).connect()
 		}),
-		t.way(Asynq, func(w work, c redis.UniversalClient) (line, error) { return &onAsynq{w, c, inFlight}, nil }),
-		t.way(Watermill, func(w work, c redis.UniversalClient) (line, error) { return &onWatermill{w, c, inFlight}, nil }),
-		t.way("plain loops, 2 of 32", func(w work, c redis.UniversalClient) (line, error) {
-			return &plainLoop{work: w, client: c, batch: inFlight / 2, loops: 2, events: outStream}, nil
+		t.way(Asynq, func(w work) (line, error) { return &onAsynq{w, inFlight}, nil }),
+		t.way(Watermill, func(w work) (line, error) { return &onWatermill{w, inFlight}, nil }),
+		t.way("plain loops, 2 of 32", func(w work) (line, error) {
+			return &plainLoop{work: w, batch: inFlight / 2, loops: 2, events: outStream}, nil
 		}),
 	}
 }
@@ -89,15 +89,15 @@ type turns struct {
 }
 
 // way makes a Way of a line.
-func (t *turns) way(name string, build func(work, redis.UniversalClient) (line, error)) measure.Way {
+func (t *turns) way(name string, build func(work) (line, error)) measure.Way {
 	return measure.Way{Name: name, Setup: func(_ context.Context, c measure.Cell) (*measure.Running, error) {
-		work, err := newWork(c.Payload)
-		if err != nil {
-			return nil, err
-		}
 		c.Callers = connections
 		r := &rounds{turns: t, client: c.Client()}
-		if r.line, err = build(work, r.client); err != nil {
+		work, err := newWork(r.client, c.Payload)
+		if err == nil {
+			r.line, err = build(work)
+		}
+		if err != nil {
 			_ = r.client.Close()
 			return nil, err
 		}

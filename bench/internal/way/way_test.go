@@ -55,7 +55,7 @@ func must(t *testing.T, err error) {
 func checkWork(t *testing.T, client *redis.Client, n int) {
 	t.Helper()
 	ctx := t.Context()
-	w, err := newWork(300)
+	w, err := newWork(nil, 300)
 	must(t, err)
 	if got := client.HGetAll(ctx, w.hash).Val(); len(got) != 3 || got["status"] != "placed" {
 		t.Errorf("the hash is %v", got)
@@ -120,7 +120,7 @@ func TestRoundTellsOfFailures(t *testing.T) {
 				must(t, err)
 				defer running.Close()
 				must(t, running.Prepare(ctx, 10))
-				w, err := newWork(300)
+				w, err := newWork(nil, 300)
 				must(t, err)
 				client := server.Client(t)
 				must(t, client.Set(ctx, w.hash, "no hash", 0).Err())

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -28,16 +29,17 @@ var keyspace = luatx.Partitions(1)
 
 // work is what a message stands for.
 type work struct {
+	client                    redis.UniversalClient
 	tag                       string
 	in, hash, counter, outbox string // keys of the tag's slot
 	event                     []byte // its body
 }
 
 // newWork makes work whose event has a body of so many bytes, which is JSON.
-func newWork(payload int) (work, error) {
+func newWork(client redis.UniversalClient, payload int) (work, error) {
 	tag, err := keyspace.Tag("a")
 	const frame = len(`{"note":""}`)
-	w := work{tag: tag, event: fmt.Appendf(nil, `{"note":"%s"}`, bytes.Repeat([]byte{'x'}, max(payload-frame, 0)))}
+	w := work{client: client, tag: tag, event: fmt.Appendf(nil, `{"note":"%s"}`, bytes.Repeat([]byte{'x'}, max(payload-frame, 0)))}
 	for key, part := range map[*string]string{&w.in: "in", &w.hash: "order", &w.counter: "orders", &w.outbox: "outbox"} {
 		*key = keyspace.TagKey(tag, part)
 	}
@@ -57,12 +59,12 @@ func (w *work) mark(ctx context.Context, client redis.Cmdable, id string) *redis
 
 func (w *work) markKey(id string) string { return "{" + w.tag + "}:seen:" + id }
 
-// feedStream adds messages to the input stream, in the binary mode of CloudEvents.
-func (w *work) feedStream(ctx context.Context, client redis.UniversalClient, n int) error {
-	if err := client.XGroupCreateMkStream(ctx, w.in, group, "0").Err(); err != nil {
+// feed adds messages to the input stream, in the binary mode of CloudEvents.
+func (w *work) feed(ctx context.Context, n int) error {
+	if err := w.client.XGroupCreateMkStream(ctx, w.in, group, "0").Err(); err != nil {
 		return err
 	}
-	return inPipelines(ctx, client, n, func(pipe redis.Pipeliner, i int) {
+	return inPipelines(ctx, w.client, n, func(pipe redis.Pipeliner, i int) {
 		pipe.XAdd(ctx, &redis.XAddArgs{Stream: w.in, Values: []any{
 			"ce_specversion", "1.0", "ce_id", orderID(i), "ce_source", "/shop", "ce_type", "order", "ce_subject", "a",
 			"content-type", "application/json", "data", input,
@@ -89,9 +91,20 @@ func inPipelines(ctx context.Context, client redis.UniversalClient, n int, do fu
 	return nil
 }
 
+// background begins something, and returns what ends it.
+func background(ctx context.Context, begin func(ctx context.Context, running *sync.WaitGroup)) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	begin(ctx, &running)
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
 // readGroup reads new entries as the only consumer of the group; it waits for them, but not for long.
-func (w *work) readGroup(ctx context.Context, client redis.UniversalClient, count int) ([]redis.XMessage, error) {
-	read, err := client.XReadGroup(ctx, &redis.XReadGroupArgs{
+func (w *work) readGroup(ctx context.Context, count int) ([]redis.XMessage, error) {
+	read, err := w.client.XReadGroup(ctx, &redis.XReadGroupArgs{
 		Group: group, Consumer: "c", Streams: []string{w.in, ">"}, Count: int64(count), Block: blockFor,
 	}).Result()
 	if err != nil && !errors.Is(err, redis.Nil) && ctx.Err() == nil {
@@ -104,8 +117,8 @@ func (w *work) readGroup(ctx context.Context, client redis.UniversalClient, coun
 }
 
 // handled reports whether n messages have taken effect, each once.
-func (w *work) handled(ctx context.Context, client redis.UniversalClient, n int) (bool, error) {
-	orders, err := client.Get(ctx, w.counter).Int()
+func (w *work) handled(ctx context.Context, n int) (bool, error) {
+	orders, err := w.client.Get(ctx, w.counter).Int()
 	if errors.Is(err, redis.Nil) {
 		return false, nil
 	}
@@ -116,30 +129,30 @@ func (w *work) handled(ctx context.Context, client redis.UniversalClient, n int)
 }
 
 // acknowledged reports whether n messages of the input stream are handled and acknowledged.
-func (w *work) acknowledged(ctx context.Context, client redis.UniversalClient, n int) (bool, error) {
-	if done, err := w.handled(ctx, client, n); !done || err != nil {
+func (w *work) acknowledged(ctx context.Context, n int) (bool, error) {
+	if done, err := w.handled(ctx, n); !done || err != nil {
 		return false, err
 	}
-	pending, err := client.XPending(ctx, w.in, group).Result()
+	pending, err := w.client.XPending(ctx, w.in, group).Result()
 	return err == nil && pending.Count == 0, err
 }
 
 // all asks one question after the other, as long as the answer is yes.
-func all(ctx context.Context, client redis.UniversalClient, n int, questions ...question) (bool, error) {
+func (w *work) all(ctx context.Context, n int, questions ...question) (bool, error) {
 	for _, ask := range questions {
-		if yes, err := ask(ctx, client, n); !yes || err != nil {
+		if yes, err := ask(ctx, n); !yes || err != nil {
 			return false, err
 		}
 	}
 	return true, nil
 }
 
-type question func(ctx context.Context, client redis.UniversalClient, n int) (bool, error)
+type question func(ctx context.Context, n int) (bool, error)
 
 // entries asks a stream for n entries.
-func entries(stream string) question {
-	return func(ctx context.Context, client redis.UniversalClient, n int) (bool, error) {
-		length, err := client.XLen(ctx, stream).Result()
+func (w *work) entries(stream string) question {
+	return func(ctx context.Context, n int) (bool, error) {
+		length, err := w.client.XLen(ctx, stream).Result()
 		return length == int64(n), err
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"strings"
@@ -25,6 +27,15 @@ type Redis struct {
 	Namespace string
 
 	embedded *miniredis.Miniredis
+}
+
+// Main runs an example, prints its error, and returns the exit status of the program.
+func Main(name string, run func(ctx context.Context, out io.Writer) error) int {
+	if err := run(context.Background(), os.Stdout); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		return 1
+	}
+	return 0
 }
 
 // Open returns the servers at addrs, those of EnvAddrs where that is empty, or a Redis inside this process.

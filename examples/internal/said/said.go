@@ -2,6 +2,8 @@
 package said
 
 import (
+	"context"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -11,6 +13,16 @@ import (
 
 // Main runs the tests of an example, and fails where they leave something behind.
 func Main(m *testing.M) { redistest.Main(m) }
+
+// Check runs an example, and requires that it prints what its comment says.
+func Check(t testing.TB, run func(ctx context.Context, out io.Writer) error) {
+	t.Helper()
+	var out strings.Builder
+	if err := run(t.Context(), &out); err != nil {
+		t.Fatal(err)
+	}
+	Require(t, out.String())
+}
 
 // Require fails the test unless the output is the last indented block of the comment before package main, in main.go.
 func Require(t testing.TB, output string) {

@@ -62,6 +62,7 @@ import (
 
 // pipelinerMethods is how many methods the Pipeliner had that this file was made from.
 const pipelinerMethods = %d
+
 `, number+len(byHand))
 	return format.Source(append([]byte(head), b.Bytes()...))
 }
@@ -79,8 +80,8 @@ func method(b *bytes.Buffer, m reflect.Method) error {
 		}
 		parameters, arguments = append(parameters, name+" "+kind), append(arguments, name+dots)
 	}
-	fmt.Fprintf(b, "\n// %s records the command.\nfunc (r *Recorder) %s(%s) %s {\n\tcmd := r.source.maker.%s(%s)\n\tr.made(cmd)\n\treturn cmd\n}\n",
-		m.Name, m.Name, strings.Join(parameters, ", "), spell(t.Out(0)), m.Name, strings.Join(arguments, ", "))
+	fmt.Fprintf(b, "func (r *Recorder) %s(%s) %s { return made(r, r.source.maker.%s(%s)) }\n",
+		m.Name, strings.Join(parameters, ", "), spell(t.Out(0)), m.Name, strings.Join(arguments, ", "))
 	return nil
 }
 

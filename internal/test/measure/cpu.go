@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -33,30 +32,20 @@ func ServerCPU(client redis.UniversalClient) func(context.Context) (time.Duratio
 }
 
 func usedCPU(ctx context.Context, node redis.Cmdable) (time.Duration, error) {
-	info, err := node.Info(ctx, "cpu").Result()
-	if err != nil {
-		return 0, err
-	}
-	return parseCPU(info)
+	return cpuOf(node.InfoMap(ctx, "cpu"))
 }
 
-func parseCPU(info string) (time.Duration, error) {
-	var seconds float64
-	found := 0
-	for line := range strings.Lines(info) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		if name != "used_cpu_sys" && name != "used_cpu_user" {
-			continue
-		}
-		n, err := strconv.ParseFloat(value, 64)
+func cpuOf(info *redis.InfoCmd) (time.Duration, error) {
+	if err := info.Err(); err != nil {
+		return 0, err
+	}
+	var sum float64
+	for _, name := range []string{"used_cpu_sys", "used_cpu_user"} {
+		seconds, err := strconv.ParseFloat(info.Item("CPU", name), 64)
 		if err != nil {
-			return 0, fmt.Errorf("INFO cpu: %w", err)
+			return 0, fmt.Errorf("INFO cpu: %s: %w", name, err)
 		}
-		seconds += n
-		found++
+		sum += seconds
 	}
-	if found != 2 {
-		return 0, fmt.Errorf("INFO cpu says nothing of used_cpu_sys and used_cpu_user: %q", info)
-	}
-	return time.Duration(seconds * float64(time.Second)), nil
+	return time.Duration(sum * float64(time.Second)), nil
 }

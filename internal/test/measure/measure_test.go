@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 )
 
@@ -102,15 +103,21 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-func TestParseCPU(t *testing.T) {
+func TestCPUOfServerNeedsBothNumbers(t *testing.T) {
 	t.Parallel()
-	got, err := parseCPU("# CPU\r\nused_cpu_sys:1.5\r\nused_cpu_user:2.25\r\nused_cpu_sys_children:9\r\n")
-	if err != nil || got != 3750*time.Millisecond {
-		t.Error(got, err)
-	}
-	for _, bad := range []string{"", "used_cpu_sys:1\r\n", "used_cpu_sys:x\r\nused_cpu_user:1\r\n"} {
-		if _, err := parseCPU(bad); err == nil {
-			t.Errorf("%q is taken for an answer", bad)
+	for _, test := range []struct {
+		numbers map[string]string
+		want    time.Duration
+	}{
+		{map[string]string{"used_cpu_sys": "1.5", "used_cpu_user": "2.25", "used_cpu_sys_children": "9"}, 3750 * time.Millisecond},
+		{nil, 0},
+		{map[string]string{"used_cpu_sys": "1"}, 0},
+		{map[string]string{"used_cpu_sys": "x", "used_cpu_user": "1"}, 0},
+	} {
+		info := redis.NewInfoCmd(t.Context(), "info", "cpu")
+		info.SetVal(map[string]map[string]string{"CPU": test.numbers})
+		if got, err := cpuOf(info); got != test.want || (err == nil) != (test.want > 0) {
+			t.Errorf("%v: %v, %v", test.numbers, got, err)
 		}
 	}
 }
@@ -124,9 +131,9 @@ type sleeper struct {
 	err                      error
 }
 
-func (s *sleeper) way(name string, log *[]string) Way {
+func (s *sleeper) way(name string, log *[]string, change ...func(*Running)) Way {
 	return Way{Name: name, Setup: func(context.Context, Cell) (*Running, error) {
-		return &Running{
+		r := &Running{
 			Prepare: func(_ context.Context, n int) error {
 				s.rounds, s.prepared, s.seen = s.rounds+1, n, nil
 				*log = append(*log, name)
@@ -141,7 +148,11 @@ func (s *sleeper) way(name string, log *[]string) Way {
 			},
 			CPU:   func(context.Context) (time.Duration, error) { return time.Duration(s.rounds) * time.Second, nil },
 			Close: func() { s.closed++ },
-		}, nil
+		}
+		for _, c := range change {
+			c(r)
+		}
+		return r, nil
 	}}
 }
 
@@ -189,10 +200,7 @@ func TestRoundsKeepTheirLength(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sleeper{d: 10 * time.Millisecond}
 		var log []string
-		way := s.way("way", &log)
-		setup := way.Setup
-		way.Setup = func(ctx context.Context, c Cell) (*Running, error) {
-			r, err := setup(ctx, c)
+		way := s.way("way", &log, func(r *Running) {
 			prepare := r.Prepare
 			r.Prepare = func(ctx context.Context, n int) error {
 				if s.rounds >= 2 { // those of the warm-up
@@ -200,8 +208,7 @@ func TestRoundsKeepTheirLength(t *testing.T) {
 				}
 				return prepare(ctx, n)
 			}
-			return r, err
-		}
+		})
 		table, err := Interleave(t.Context(), Cell{}, []Way{way}, 6, 200*time.Millisecond)
 		if err != nil {
 			t.Fatal(err)
@@ -217,13 +224,7 @@ func TestInterleaveFixedAndBatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sleeper{d: time.Millisecond}
 		var log []string
-		way := s.way("batch", &log)
-		setup := way.Setup
-		way.Setup = func(ctx context.Context, c Cell) (*Running, error) {
-			r, err := setup(ctx, c)
-			r.Batch = 16
-			return r, err
-		}
+		way := s.way("batch", &log, func(r *Running) { r.Batch = 16 })
 		all := 0
 		whole := Way{Name: "whole", Setup: func(context.Context, Cell) (*Running, error) {
 			return &Running{Round: func(_ context.Context, n int) error {

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -87,9 +86,7 @@ func aclLinesOf(text string, b Binary) ([][]string, error) {
 }
 
 func splitVersion(version string) (major, minor int) {
-	a, b, _ := strings.Cut(version, ".")
-	major, _ = strconv.Atoi(a)
-	minor, _ = strconv.Atoi(b)
+	_, _ = fmt.Sscanf(version, "%d.%d", &major, &minor) // 0 where there is none
 	return major, minor
 }
 
@@ -141,15 +138,13 @@ func AsAdmin(t testing.TB, client redis.UniversalClient) redis.UniversalClient {
 func asAdmin(client redis.UniversalClient) (redis.UniversalClient, func()) {
 	switch c := client.(type) {
 	case *redis.Client:
-		if c.Options().Username != "" {
-			opts := *c.Options()
+		if opts := *c.Options(); opts.Username != "" {
 			opts.Username, opts.Password = "", ""
 			admin := redis.NewClient(&opts)
 			return admin, func() { _ = admin.Close() }
 		}
 	case *redis.ClusterClient:
-		if c.Options().Username != "" {
-			opts := *c.Options()
+		if opts := *c.Options(); opts.Username != "" {
 			opts.Username, opts.Password = "", ""
 			admin := redis.NewClusterClient(&opts)
 			return admin, func() { _ = admin.Close() }

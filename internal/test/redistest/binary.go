@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -35,13 +34,8 @@ type Binary struct {
 
 // AtLeast reports whether the version is major.minor or later.
 func (b Binary) AtLeast(major, minor int) bool {
-	parts := strings.SplitN(b.Version, ".", 3)
-	if len(parts) < 2 {
-		return false
-	}
-	ma, errMajor := strconv.Atoi(parts[0])
-	mi, errMinor := strconv.Atoi(parts[1])
-	return errMajor == nil && errMinor == nil && (ma > major || ma == major && mi >= minor)
+	ma, mi := splitVersion(b.Version)
+	return ma > major || ma == major && mi >= minor
 }
 
 // noDirective is a directive that no version knows: a program that is given it reads the configuration before it, and ends.

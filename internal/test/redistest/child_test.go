@@ -46,20 +46,20 @@ func TestServersEndWithAKilledTestProcess(t *testing.T) {
 	redistest.Need(t)
 	cmd := child(t, envChild+"=wait", "PATH="+os.Getenv("PATH"))
 	out, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
+	redistest.Must(t, err)
+	redistest.Must(t, cmd.Start())
 	pid := 0
 	for lines := bufio.NewScanner(out); pid == 0 && lines.Scan(); {
 		if text, ok := strings.CutPrefix(lines.Text(), "started "); ok {
 			number, _, _ := strings.Cut(text, " ")
 			pid, err = strconv.Atoi(number)
-			must(t, err)
+			redistest.Must(t, err)
 		}
 	}
 	process, err := os.FindProcess(pid)
-	must(t, err)
-	must(t, process.Signal(syscall.Signal(0)))
-	must(t, cmd.Process.Kill())
+	redistest.Must(t, err)
+	redistest.Must(t, process.Signal(syscall.Signal(0)))
+	redistest.Must(t, cmd.Process.Kill())
 	redistest.Eventually(t, "the server ends", func() bool { return process.Signal(syscall.Signal(0)) != nil || isZombie(pid) })
 	if err := cmd.Wait(); err == nil {
 		t.Error("the child was not killed")
@@ -99,9 +99,9 @@ func TestServerDirectoryIsRemoved(t *testing.T) {
 	t.Parallel()
 	redistest.Need(t)
 	s, err := redistest.Start(t.Context())
-	must(t, err)
-	must(t, os.WriteFile(filepath.Join(s.Dir(), "left"), nil, 0o600))
-	must(t, s.Close())
+	redistest.Must(t, err)
+	redistest.Must(t, os.WriteFile(filepath.Join(s.Dir(), "left"), nil, 0o600))
+	redistest.Must(t, s.Close())
 	if _, err := os.Stat(s.Dir()); !os.IsNotExist(err) {
 		t.Errorf("%s is still there: %v", s.Dir(), err)
 	}

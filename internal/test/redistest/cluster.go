@@ -30,12 +30,7 @@ func Cluster(t testing.TB, opts ...Option) *Cluster3 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return c
+	return closed(t, c)
 }
 
 // SharedCluster returns the one cluster of this test process. Tests that use it keep apart by Tag and Namespace; they
@@ -169,12 +164,8 @@ func (c *Cluster3) seesRoles(ctx context.Context, node *Server) error {
 			others++
 		}
 		if p.has("myself") && p.has("slave") {
-			info, err := node.do(ctx, "INFO", "replication").Text()
-			if err != nil {
+			if err := node.inSync(ctx); err != nil {
 				return err
-			}
-			if !strings.Contains(info, "master_link_status:up") {
-				return fmt.Errorf("replica %s is not in sync", node.addr)
 			}
 		}
 	}
@@ -213,13 +204,7 @@ func (c *Cluster3) Client(t testing.TB, change ...func(*redis.ClusterOptions)) *
 	for _, f := range change {
 		f(opts)
 	}
-	client := redis.NewClusterClient(opts)
-	t.Cleanup(func() {
-		if err := client.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
-			t.Error(err)
-		}
-	})
-	return client
+	return closed(t, redis.NewClusterClient(opts))
 }
 
 // Close kills the nodes and removes their directories.

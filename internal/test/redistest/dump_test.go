@@ -29,7 +29,7 @@ func fill(t *testing.T, client redis.UniversalClient) {
 		client.XAdd(ctx, &redis.XAddArgs{Stream: "{x}stream", ID: "2-1", Values: []string{"f", "w"}}).Err(),
 		readGroup(t, client, "c", ">").Err(),
 	} {
-		must(t, err)
+		redistest.Must(t, err)
 	}
 }
 
@@ -41,7 +41,7 @@ func readGroup(t *testing.T, client redis.UniversalClient, consumer, after strin
 func dump(t *testing.T, client redis.UniversalClient, patterns ...string) redistest.State {
 	t.Helper()
 	state, err := redistest.Dump(t.Context(), client, patterns...)
-	must(t, err)
+	redistest.Must(t, err)
 	return state
 }
 
@@ -91,7 +91,7 @@ func checkEveryChangeShows(t *testing.T, client redis.UniversalClient) {
 		{`type set, then string`, func() redis.Cmder { return client.Set(ctx, "{x}set", "now a string", 0) }},
 		{`+ "{x}new" string`, func() redis.Cmder { return client.Set(ctx, "{x}new", "v", 0) }},
 	} {
-		must(t, step.change().Err())
+		redistest.Must(t, step.change().Err())
 		after := dump(t, client)
 		if diff := redistest.Diff(before, after); !strings.Contains(diff, step.want) {
 			t.Errorf("want %s, got:\n%s", step.want, diff)
@@ -121,21 +121,21 @@ func TestDumpOfCluster(t *testing.T) {
 	client := cluster.Client(t)
 	checkEveryChangeShows(t, client)
 	for i := range 30 {
-		must(t, client.Set(t.Context(), strconv.Itoa(i), "v", 0).Err())
+		redistest.Must(t, client.Set(t.Context(), strconv.Itoa(i), "v", 0).Err())
 	}
-	must(t, client.Persist(t.Context(), "{x}ttl").Err()) // MIGRATE tells the time left, which begins anew where it arrives
+	redistest.Must(t, client.Persist(t.Context(), "{x}ttl").Err()) // MIGRATE tells the time left, which begins anew where it arrives
 	before := dump(t, client)
 	if len(before.Keys) != 37 || before.Digest == "" {
 		t.Fatalf("%d keys, digest %q", len(before.Keys), before.Digest)
 	}
 	slot := keySlot(t, client, "{x}")
 	from, err := cluster.NodeForSlot(t.Context(), slot)
-	must(t, err)
+	redistest.Must(t, err)
 	all, err := cluster.Masters(t.Context())
-	must(t, err)
+	redistest.Must(t, err)
 	for _, to := range all {
 		if to != from {
-			must(t, cluster.MigrateSlot(t.Context(), slot, to))
+			redistest.Must(t, cluster.MigrateSlot(t.Context(), slot, to))
 			break
 		}
 	}
@@ -149,7 +149,7 @@ func TestDumpTakesPatterns(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	ns := redistest.Namespace(t)
 	for _, part := range []string{":a:1", ":b:1", ":c:1"} {
-		must(t, client.Set(t.Context(), ns+part, part, time.Minute).Err())
+		redistest.Must(t, client.Set(t.Context(), ns+part, part, time.Minute).Err())
 	}
 	state := dump(t, client, ns+":a:*", ns+":c:*")
 	if len(state.Keys) != 2 || state.Digest != "" || state.Keys[ns+":c:1"].Value[0] != `":c:1"` {

@@ -35,9 +35,7 @@ func Every(t *testing.T, test func(t *testing.T, client redis.UniversalClient)) 
 func Mini(t testing.TB) (*miniredis.Miniredis, *redis.Client) {
 	t.Helper()
 	server := miniredis.RunT(t)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	t.Cleanup(func() { _ = client.Close() })
-	return server, client
+	return server, closed(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
 }
 
 // Soon returns a context that bounds what a test waits for, generously.

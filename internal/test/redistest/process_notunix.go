@@ -2,7 +2,11 @@
 
 package redistest
 
-import "errors"
+import (
+	"errors"
 
-func (p *process) pause() error  { return errors.ErrUnsupported }
-func (p *process) resume() error { return errors.ErrUnsupported }
+	"github.com/luatx/luatx/internal/test/child"
+)
+
+func pause(*child.Process) error  { return errors.ErrUnsupported }
+func resume(*child.Process) error { return errors.ErrUnsupported }

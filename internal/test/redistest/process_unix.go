@@ -2,7 +2,11 @@
 
 package redistest
 
-import "syscall"
+import (
+	"syscall"
 
-func (p *process) pause() error  { return p.cmd.Process.Signal(syscall.SIGSTOP) }
-func (p *process) resume() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
+	"github.com/luatx/luatx/internal/test/child"
+)
+
+func pause(p *child.Process) error  { return p.Signal(syscall.SIGSTOP) }
+func resume(p *child.Process) error { return p.Signal(syscall.SIGCONT) }

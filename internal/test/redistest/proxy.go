@@ -13,10 +13,5 @@ func Proxy(t testing.TB, target string) *respproxy.Proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return p
+	return closed(t, p)
 }

@@ -81,13 +81,7 @@ func (g *SentinelGroup) Client(t testing.TB, change ...func(*redis.FailoverOptio
 	for _, f := range change {
 		f(opts)
 	}
-	client := redis.NewFailoverClient(opts)
-	t.Cleanup(func() {
-		if err := client.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
-			t.Error(err)
-		}
-	})
-	return client
+	return closed(t, redis.NewFailoverClient(opts))
 }
 
 // Master returns the server that most sentinels call the master.
@@ -152,14 +146,7 @@ func (g *SentinelGroup) Rejoin(ctx context.Context, server, successor *Server) e
 	if err := server.do(ctx, "REPLICAOF", "127.0.0.1", successor.port).Err(); err != nil {
 		return err
 	}
-	err := poll(ctx, pollEvery, func() error {
-		info, err := server.do(ctx, "INFO", "replication").Text()
-		if err == nil && !strings.Contains(info, "master_link_status:up") {
-			err = fmt.Errorf("replica %s is not in sync", server.addr)
-		}
-		return err
-	})
-	if err != nil {
+	if err := poll(ctx, pollEvery, func() error { return server.inSync(ctx) }); err != nil {
 		return err
 	}
 	return parallel(len(g.Sentinels), func(i int) error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -15,8 +16,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/luatx/luatx/internal/test/apt"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/test/apt"
+	"github.com/luatx/luatx/internal/test/child"
 )
 
 const (
@@ -34,11 +37,12 @@ type Server struct {
 	port     int
 	addr     string
 	dir      string
+	under    []string
 	args     []string
 	external bool
 
 	mu   sync.Mutex
-	proc *process
+	proc *child.Process
 }
 
 // Option changes how a server is started.
@@ -46,6 +50,7 @@ type Option func(*options)
 
 type options struct {
 	lines []string
+	under []string
 	args  []string
 }
 
@@ -53,6 +58,11 @@ type options struct {
 // over the defaults.
 func Config(lines ...string) Option {
 	return func(o *options) { o.lines = append(o.lines, lines...) }
+}
+
+// Under runs the server's program by another one, which must keep the process, such as valgrind.
+func Under(command ...string) Option {
+	return func(o *options) { o.under = command }
 }
 
 // Own asks for a server that belongs to the caller alone, to be stopped, flushed or reconfigured: never an external one.
@@ -108,6 +118,7 @@ func (s *Server) configure(opts []Option) error {
 	for _, opt := range opts {
 		opt(&o)
 	}
+	s.under = o.under
 	s.args = append([]string{filepath.Join(s.dir, "redis.conf")}, o.args...)
 	if len(o.args) == 0 { // a sentinel knows none of these
 		users, err := aclLines(s.bin)
@@ -136,7 +147,7 @@ func (s *Server) start(ctx context.Context) error {
 	if s.external {
 		return ErrExternal
 	}
-	if s.proc != nil && s.proc.alive() {
+	if s.proc != nil && s.proc.IsAlive() {
 		return nil
 	}
 	log, err := os.OpenFile(s.logPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -144,7 +155,10 @@ func (s *Server) start(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = log.Close() }() // the child has its own descriptor
-	if s.proc, err = startProcess(log, s.bin.Path, s.args...); err != nil {
+	command := slices.Concat(s.under, []string{s.bin.Path}, s.args)
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Stdout, cmd.Stderr = log, log
+	if s.proc, err = child.Start(cmd); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
@@ -158,9 +172,9 @@ func (s *Server) waitReady(ctx context.Context) error {
 	defer cancel(nil)
 	client := redis.NewClient(&redis.Options{Addr: s.addr, MaxRetries: -1, PoolSize: 1, DisableIdentity: true, Protocol: 2, ContextTimeoutEnabled: true})
 	defer func() { _ = client.Close() }()
-	pid := fmt.Sprintf("process_id:%d\r", s.proc.cmd.Process.Pid)
+	pid := fmt.Sprintf("process_id:%d\r", s.proc.Pid())
 	return poll(ctx, pollEvery, func() error {
-		if !s.proc.alive() {
+		if !s.proc.IsAlive() {
 			cancel(errEnded)
 			return fmt.Errorf("%w, its log ends with:\n%s", errEnded, s.Log(10))
 		}
@@ -199,10 +213,10 @@ func (s *Server) External() bool { return s.external }
 func (s *Server) Pid() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.proc == nil || !s.proc.alive() {
+	if s.proc == nil || !s.proc.IsAlive() {
 		return 0
 	}
-	return s.proc.cmd.Process.Pid
+	return s.proc.Pid()
 }
 
 // Log returns the last n lines of the server's log.
@@ -224,17 +238,17 @@ func (s *Server) Client(t testing.TB, change ...func(*redis.Options)) *redis.Cli
 
 // Stop ends the server as an operator would (SIGTERM), which saves what its configuration says.
 func (s *Server) Stop() error {
-	return s.with(func(p *process) error { return p.end(syscall.SIGTERM) })
+	return s.with(func(p *child.Process) error { return p.End(syscall.SIGTERM) })
 }
 
 // Kill ends the server at once (SIGKILL).
-func (s *Server) Kill() error { return s.with((*process).kill) }
+func (s *Server) Kill() error { return s.with((*child.Process).Kill) }
 
 // Pause stops the process (SIGSTOP): connections stay open and silent.
-func (s *Server) Pause() error { return s.with((*process).pause) }
+func (s *Server) Pause() error { return s.with(pause) }
 
 // Resume lets a paused process go on.
-func (s *Server) Resume() error { return s.with((*process).resume) }
+func (s *Server) Resume() error { return s.with(resume) }
 
 // Restart starts a server that was stopped or killed, and stops it before where it still runs. It has the same
 // address and directory, and answers when Restart returns.
@@ -267,13 +281,13 @@ func (s *Server) Close() error {
 }
 
 // with runs do on the process, where it lives.
-func (s *Server) with(do func(*process) error) error {
+func (s *Server) with(do func(*child.Process) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.external:
 		return ErrExternal
-	case s.proc == nil || !s.proc.alive():
+	case s.proc == nil || !s.proc.IsAlive():
 		return nil
 	default:
 		return do(s.proc)

@@ -104,15 +104,6 @@ func (c *Cluster3) Failover(ctx context.Context, slot int) (*Server, error) {
 	}
 }
 
-// KillMaster kills the slot's master and returns it; WaitMaster waits for its successor, some 3 s later.
-func (c *Cluster3) KillMaster(ctx context.Context, slot int) (*Server, error) {
-	master, err := c.NodeForSlot(ctx, slot)
-	if err != nil {
-		return nil, err
-	}
-	return master, master.Kill()
-}
-
 // WaitMaster waits until another node than the one given serves the slot and all running nodes agree, and returns it.
 func (c *Cluster3) WaitMaster(ctx context.Context, slot int, not *Server) (*Server, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"sync"
@@ -57,20 +58,10 @@ func Replica(t testing.TB, master *Server, opts ...Option) *Server {
 	replica := start(t, append(opts, Config(fmt.Sprintf("replicaof 127.0.0.1 %d", master.port)))...)
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
-	if err := waitReplica(ctx, replica.Client(t)); err != nil {
+	if err := poll(ctx, pollEvery, func() error { return replica.inSync(ctx) }); err != nil {
 		t.Fatal(err)
 	}
 	return replica
-}
-
-func waitReplica(ctx context.Context, client *redis.Client) error {
-	return poll(ctx, pollEvery, func() error {
-		info, err := client.Info(ctx, "replication").Result()
-		if err == nil && !strings.Contains(info, "master_link_status:up") {
-			err = fmt.Errorf("replica %s is not in sync", client.Options().Addr)
-		}
-		return err
-	})
 }
 
 // Client returns a new client of the address with go-redis' defaults, changed by the functions given; it is closed
@@ -82,13 +73,18 @@ func Client(t testing.TB, addr string, change ...func(*redis.Options)) *redis.Cl
 	for _, f := range change {
 		f(opts)
 	}
-	client := redis.NewClient(opts)
+	return closed(t, redis.NewClient(opts))
+}
+
+// closed returns what is closed when the test ends.
+func closed[C io.Closer](t testing.TB, c C) C {
+	t.Helper()
 	t.Cleanup(func() {
-		if err := client.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
+		if err := c.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
 			t.Error(err)
 		}
 	})
-	return client
+	return c
 }
 
 // Tag returns a random text for the braces of a key.
@@ -120,6 +116,9 @@ func Main(m *testing.M, opts ...goleak.Option) {
 	}
 	os.Exit(code)
 }
+
+// AtEnd has Main call f when the tests have ended.
+func AtEnd(f func() error) { shared.add(f) }
 
 // leaked looks for goroutines that are left for longer than go-redis takes to end: one that dials a server that is gone
 // sees once a second whether its client has been closed.

@@ -23,6 +23,15 @@ func (s *Server) do(ctx context.Context, args ...any) *redis.Cmd {
 	return client.Do(ctx, args...)
 }
 
+// inSync checks that the server, a replica, follows its master.
+func (s *Server) inSync(ctx context.Context) error {
+	info, err := s.do(ctx, "INFO", "replication").Text()
+	if err == nil && !strings.Contains(info, "master_link_status:up") {
+		err = fmt.Errorf("replica %s is not in sync", s.addr)
+	}
+	return err
+}
+
 // peer is a line of CLUSTER NODES.
 type peer struct {
 	id, addr, master string

@@ -144,14 +144,6 @@ func (p *Proxy) Commands(filters ...Matcher) [][]string {
 	return out
 }
 
-// Reset forgets the requests seen; rules stay.
-func (p *Proxy) Reset() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.seen = nil
-	clear(p.counts)
-}
-
 // decide records a request and says what happens to it.
 func (p *Proxy) decide(cmd []string) Action {
 	p.mu.Lock()

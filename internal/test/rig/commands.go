@@ -4,18 +4,17 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/test/redistest"
-	"github.com/redis/go-redis/v9"
 )
 
 // Knows reports whether the server has a command.
 func Knows(t testing.TB, client redis.UniversalClient, name string) bool {
 	t.Helper()
 	found, err := client.Do(t.Context(), "COMMAND", "INFO", name).Slice()
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	return len(found) == 1 && found[0] != nil
 }
 

@@ -4,22 +4,20 @@ import (
 	"context"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/stream"
-	"github.com/redis/go-redis/v9"
 )
 
 // Publish adds a message to a stream.
 func Publish(t testing.TB, client redis.UniversalClient, key string, attrs message.Attributes) {
 	t.Helper()
 	p, err := stream.NewPublisher(client, stream.PublisherConfig{Stream: key})
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	for _, err := range p.Send(t.Context(), message.NewRaw([]byte("{}"), attrs, nil)) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 	}
 }
 
@@ -33,9 +31,7 @@ type Input struct {
 // NewInput creates a stream and its consumer group, g.
 func NewInput(t testing.TB, client redis.UniversalClient, stream string) Input {
 	t.Helper()
-	if err := client.XGroupCreateMkStream(t.Context(), stream, "g", "0").Err(); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, client.XGroupCreateMkStream(t.Context(), stream, "g", "0").Err())
 	return Input{t, client, stream}
 }
 
@@ -70,9 +66,7 @@ func (in Input) Pending() int64 {
 func Pending(t testing.TB, client redis.UniversalClient, stream string) int64 {
 	t.Helper()
 	p, err := client.XPending(t.Context(), stream, "g").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	return p.Count
 }
 
@@ -89,4 +83,14 @@ func EntryOf(t testing.TB, msg *message.Message) string {
 		t.Fatal("the message has no source")
 	}
 	return source.Entry
+}
+
+// Settled reports whether a message has been acknowledged, nacked or released.
+func Settled(msg *message.Message) bool {
+	select {
+	case <-msg.Settled():
+		return true
+	default:
+		return false
+	}
 }

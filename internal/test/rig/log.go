@@ -1,6 +1,7 @@
 package rig
 
 import (
+	"log/slog"
 	"strings"
 	"sync"
 )
@@ -24,3 +25,16 @@ func (l *Lines) String() string {
 	defer l.mu.Unlock()
 	return l.text.String()
 }
+
+// Count returns how many lines hold the text.
+func (l *Lines) Count(text string) (n int) {
+	for line := range strings.Lines(l.String()) {
+		if strings.Contains(line, text) {
+			n++
+		}
+	}
+	return n
+}
+
+// Logger returns a logger that writes to the lines.
+func (l *Lines) Logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }

@@ -10,9 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
-	"github.com/redis/go-redis/v9"
 )
 
 // ShortReads makes a client give up on a reply after half a second.
@@ -32,9 +33,7 @@ var evalshaCalls = regexp.MustCompile(`cmdstat_evalsha:calls=(\d+)`)
 func Executed(t testing.TB, client *redis.Client) int {
 	t.Helper()
 	info, err := client.Info(t.Context(), "commandstats").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	m := evalshaCalls.FindStringSubmatch(info)
 	if m == nil {
 		return 0
@@ -71,4 +70,14 @@ func ProxiedCluster(t testing.TB) (*redis.ClusterClient, func() [][]string) {
 		}
 		return all
 	}
+}
+
+// Masters returns the master that serves a slot of a cluster, and another one.
+func Masters(t testing.TB, cluster *redistest.Cluster3, slot int) (source, target *redistest.Server) {
+	t.Helper()
+	source, err := cluster.NodeForSlot(t.Context(), slot)
+	redistest.Must(t, err)
+	masters, err := cluster.Masters(t.Context())
+	redistest.Must(t, err)
+	return source, masters[slices.IndexFunc(masters, func(s *redistest.Server) bool { return s != source })]
 }

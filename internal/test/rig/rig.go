@@ -2,12 +2,14 @@
 package rig
 
 import (
+	"errors"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/test/redistest"
-	"github.com/redis/go-redis/v9"
 )
 
 // ScriptSHA returns the SHA-1 of a script, in hexadecimal.
@@ -22,9 +24,8 @@ func ScriptSHA(t testing.TB, tr *luatx.Transactor, name string) string {
 	return ""
 }
 
-// NewTransactor returns a Transactor whose namespace and keys belong to the test alone. It has checked the server, so
-// that a test which counts requests sees commits only.
-func NewTransactor(t testing.TB, client redis.UniversalClient, change ...func(*luatx.Config)) *luatx.Transactor {
+// NewUnchecked returns a Transactor that has not checked its server yet. Its namespace and keys belong to the test alone.
+func NewUnchecked(t testing.TB, client redis.UniversalClient, change ...func(*luatx.Config)) *luatx.Transactor {
 	t.Helper()
 	namespace := redistest.Namespace(t)
 	cfg := luatx.Config{
@@ -35,12 +36,15 @@ func NewTransactor(t testing.TB, client redis.UniversalClient, change ...func(*l
 		c(&cfg)
 	}
 	tr, err := luatx.New(client, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := tr.Check(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
+	return tr
+}
+
+// NewTransactor is NewUnchecked, and checks the server, so that a test which counts requests sees commits only.
+func NewTransactor(t testing.TB, client redis.UniversalClient, change ...func(*luatx.Config)) *luatx.Transactor {
+	t.Helper()
+	tr := NewUnchecked(t, client, change...)
+	redistest.Must(t, tr.Check(t.Context()))
 	return tr
 }
 
@@ -48,9 +52,7 @@ func NewTransactor(t testing.TB, client redis.UniversalClient, change ...func(*l
 func Key(t testing.TB, tr *luatx.Transactor, aggregate string, parts ...string) string {
 	t.Helper()
 	k, err := tr.Keyspace().Key(aggregate, parts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	return k
 }
 
@@ -59,5 +61,29 @@ func Warm(t testing.TB, tr *luatx.Transactor) {
 	t.Helper()
 	if _, err := tr.Transact(t.Context(), "a", func(*luatx.Tx) error { return nil }, luatx.WithID("warm")); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// NoError fails the test unless every error is nil, and goes on.
+func NoError(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Error(err)
+	}
+}
+
+// Dump returns the state of a Transactor's namespace.
+func Dump(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor) redistest.State {
+	t.Helper()
+	state, err := redistest.Dump(t.Context(), client, tr.Config().Namespace+"*")
+	redistest.Must(t, err)
+	return state
+}
+
+// NoTrace fails the test if the state differs from before.
+func NoTrace(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor, before redistest.State) {
+	t.Helper()
+	if diff := redistest.Diff(before, Dump(t, client, tr)); diff != "" {
+		t.Errorf("left a trace:\n%s", diff)
 	}
 }

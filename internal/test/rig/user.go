@@ -3,8 +3,9 @@ package rig
 import (
 	"testing"
 
-	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // NewUser starts a server and creates a user that has the rights on every key. It returns a client logged in as that user
@@ -25,7 +26,5 @@ func Grant(t testing.TB, admin *redis.Client, rules ...string) {
 	for _, rule := range rules {
 		args = append(args, rule)
 	}
-	if err := admin.Do(t.Context(), args...).Err(); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, admin.Do(t.Context(), args...).Err())
 }

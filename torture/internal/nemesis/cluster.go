@@ -19,12 +19,43 @@ func clustered(n *Nemeses) bool { return n.Site.Cluster != nil }
 const replicaLag = 900 * time.Millisecond
 
 var clusterKinds = []kind{
-	{name: "kill-master", track: "servers", fits: clustered, inflict: killMaster(false)},
-	{name: "lag-then-kill", track: "servers", fits: clustered, inflict: killMaster(true)},
-	{name: "kill-replica", track: "servers", fits: clustered, inflict: killReplica},
-	{name: "stop-master", track: "servers", fits: clustered, inflict: stopMaster},
-	{name: "failover", track: "servers", fits: clustered, inflict: failover},
-	{name: "migrate", track: "servers", fits: clustered, inflict: migrate},
+	{name: "kill-master", track: "servers", fits: clustered, inflict: onMaster(killMaster)},
+	{name: "lag-then-kill", track: "servers", fits: clustered, inflict: onMaster(lagThenKill)},
+	{name: "kill-replica", track: "servers", fits: clustered, inflict: onMaster(killReplica)},
+	{name: "stop-master", track: "servers", fits: clustered, inflict: onMaster(stopMaster)},
+	{name: "failover", track: "servers", fits: clustered, inflict: onMaster(failover)},
+	{name: "migrate", track: "servers", fits: clustered, inflict: onMaster(migrate)},
+}
+
+// scene is where a fault strikes: a branch, its master, and the branches beside it.
+type scene struct {
+	*Nemeses
+	injury
+	rng    *rand.Rand
+	branch ground.Branch
+	master *redistest.Server
+}
+
+// onMaster draws a branch, and inflicts something on its master or what belongs to it, also if the run ends meanwhile.
+func onMaster(inflict func(ctx context.Context, s *scene) error) func(context.Context, *Nemeses, *rand.Rand) (injury, error) {
+	return func(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
+		ctx = context.WithoutCancel(ctx)
+		n.behind.Wait()
+		s := &scene{Nemeses: n, rng: rng, branch: n.Branches[rng.IntN(len(n.Branches))]}
+		err := n.Site.Cluster.WaitReady(ctx)
+		if err != nil {
+			return injury{}, err
+		}
+		if s.master, err = n.Site.Cluster.NodeForSlot(ctx, s.branch.Slot); err != nil {
+			return injury{}, err
+		}
+		s.target = s.master.Addr()
+		if s.branches, err = n.served(ctx, s.master); err != nil {
+			return injury{}, err
+		}
+		err = inflict(ctx, s)
+		return s.injury, err
+	}
 }
 
 // served are the branches of a master.
@@ -42,47 +73,33 @@ func (n *Nemeses) served(ctx context.Context, master *redistest.Server) ([]int, 
 	return branches, nil
 }
 
-// target draws a branch, and finds its master and the branches beside it.
-func (n *Nemeses) target(ctx context.Context, rng *rand.Rand) (b ground.Branch, master *redistest.Server, beside []int, err error) {
-	n.behind.Wait()
-	b = n.Branches[rng.IntN(len(n.Branches))]
-	if err = n.Site.Cluster.WaitReady(ctx); err != nil {
-		return b, nil, nil, err
-	}
-	if master, err = n.Site.Cluster.NodeForSlot(ctx, b.Slot); err != nil {
-		return b, nil, nil, err
-	}
-	beside, err = n.served(ctx, master)
-	return b, master, beside, err
+// killMaster kills a master, and lets it come back as a replica.
+func killMaster(ctx context.Context, s *scene) error {
+	return s.replaceMaster(ctx, s.master.Kill)
 }
 
-// killMaster kills a master, whose replica may have heard nothing for a while, and lets it come back as a replica.
-func killMaster(lagging bool) func(context.Context, *Nemeses, *rand.Rand) (injury, error) {
-	return func(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
-		ctx = context.WithoutCancel(ctx)
-		b, master, beside, err := n.target(ctx, rng)
+// lagThenKill kills a master whose replica has heard nothing for a while.
+func lagThenKill(ctx context.Context, s *scene) error {
+	return s.replaceMaster(ctx, func() error {
+		replica, err := s.Site.Cluster.ReplicaOf(ctx, s.master)
 		if err != nil {
-			return injury{}, err
+			return err
 		}
-		done := injury{target: master.Addr(), branches: beside}
-		out := Outage{Branches: beside, From: time.Now()}
-		if lagging {
-			replica, err := n.Site.Cluster.ReplicaOf(ctx, master)
-			if err != nil {
-				return done, err
-			}
-			if err := errors.Join(n.sever(ctx, master, replica), master.Kill(), replica.Resume()); err != nil {
-				return done, err
-			}
-		} else if err := master.Kill(); err != nil {
-			return done, err
-		}
-		_, err = n.Site.Cluster.WaitMaster(ctx, b.Slot, master)
-		out.To = time.Now()
-		n.lost(out)
-		n.behind.Go(func() { _ = insist(master.Restart) }) // commits do not wait for it; the next fault does
-		return done, err
+		return errors.Join(s.sever(ctx, s.master, replica), s.master.Kill(), replica.Resume())
+	})
+}
+
+// replaceMaster waits until a master that dies has a successor.
+func (s *scene) replaceMaster(ctx context.Context, kill func() error) error {
+	out := Outage{Branches: s.branches, From: time.Now()}
+	if err := kill(); err != nil {
+		return err
 	}
+	_, err := s.Site.Cluster.WaitMaster(ctx, s.branch.Slot, s.master)
+	out.To = time.Now()
+	s.lost(out)
+	s.behind.Go(func() { _ = insist(s.master.Restart) }) // commits do not wait for it; the next fault does
+	return err
 }
 
 // sever lets a replica hear nothing of its master for the lag: it stands still, and the connection between them is closed,
@@ -98,86 +115,64 @@ func (n *Nemeses) sever(ctx context.Context, master, replica *redistest.Server) 
 	return err
 }
 
-func killReplica(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
-	ctx = context.WithoutCancel(ctx)
-	_, master, beside, err := n.target(ctx, rng)
+func killReplica(ctx context.Context, s *scene) error {
+	replica, err := s.Site.Cluster.ReplicaOf(ctx, s.master)
 	if err != nil {
-		return injury{}, err
+		return err
 	}
-	replica, err := n.Site.Cluster.ReplicaOf(ctx, master)
-	if err != nil {
-		return injury{}, err
-	}
+	s.target = replica.Addr()
 	err = replica.Kill()
-	sleep.For(ctx, between(rng, 0, 500*time.Millisecond))
-	return injury{target: replica.Addr(), branches: beside}, errors.Join(err, insist(replica.Restart))
+	sleep.For(ctx, between(s.rng, 0, 500*time.Millisecond))
+	return errors.Join(err, insist(replica.Restart))
 }
 
 // stopMaster lets a master stand still for longer than the others wait for it: most often its replica takes over, and
 // what it answers as it wakes is lost.
-func stopMaster(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
-	ctx = context.WithoutCancel(ctx)
-	b, master, beside, err := n.target(ctx, rng)
-	if err != nil {
-		return injury{}, err
+func stopMaster(ctx context.Context, s *scene) error {
+	out := Outage{Branches: s.branches, From: time.Now()}
+	if err := s.master.Pause(); err != nil {
+		return err
 	}
-	out := Outage{Branches: beside, From: time.Now()}
-	if err := master.Pause(); err != nil {
-		return injury{}, err
+	sleep.For(ctx, between(s.rng, stopped, 5*time.Second))
+	if err := errors.Join(s.master.Resume(), s.Site.Cluster.WaitReady(ctx)); err != nil {
+		return err
 	}
-	sleep.For(ctx, between(rng, stopped, 5*time.Second))
-	if err := master.Resume(); err != nil {
-		return injury{}, err
-	}
-	done := injury{target: master.Addr(), branches: beside}
-	if err := n.Site.Cluster.WaitReady(ctx); err != nil {
-		return done, err
-	}
-	now, err := n.Site.Cluster.NodeForSlot(ctx, b.Slot)
-	if err == nil && now != master {
+	now, err := s.Site.Cluster.NodeForSlot(ctx, s.branch.Slot)
+	if err == nil && now != s.master {
 		out.To = time.Now()
-		n.lost(out)
-		done.target += ", replaced"
+		s.lost(out)
+		s.target += ", replaced"
 	}
-	return done, err
+	return err
 }
 
 // failover lets a replica take over in agreement with its master: nothing may be lost.
-func failover(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
-	ctx = context.WithoutCancel(ctx)
-	b, master, beside, err := n.target(ctx, rng)
-	if err != nil {
-		return injury{}, err
-	}
-	_, err = n.Site.Cluster.Failover(ctx, b.Slot)
-	return injury{target: master.Addr(), branches: beside}, err
+func failover(ctx context.Context, s *scene) error {
+	_, err := s.Site.Cluster.Failover(ctx, s.branch.Slot)
+	return err
 }
 
 // migrate moves the hot branch, or another one, to another master and back.
-func migrate(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
-	ctx = context.WithoutCancel(ctx)
-	b, home, _, err := n.target(ctx, rng)
-	if err != nil {
-		return injury{}, err
-	}
-	if rng.IntN(2) == 0 {
-		b = n.Branches[0]
-		if home, err = n.Site.Cluster.NodeForSlot(ctx, b.Slot); err != nil {
-			return injury{}, err
+func migrate(ctx context.Context, s *scene) (err error) {
+	b, home := s.branch, s.master
+	if s.rng.IntN(2) == 0 {
+		b = s.Branches[0]
+		if home, err = s.Site.Cluster.NodeForSlot(ctx, b.Slot); err != nil {
+			return err
 		}
 	}
-	done := injury{target: b.Name, branches: []int{b.N}}
-	masters, err := n.Site.Cluster.Masters(ctx)
+	s.injury = injury{target: b.Name, branches: []int{b.N}}
+	masters, err := s.Site.Cluster.Masters(ctx)
 	if err != nil {
-		return done, err
+		return err
 	}
-	to := masters[rng.IntN(len(masters))]
+	to := masters[s.rng.IntN(len(masters))]
 	for to == home {
-		to = masters[rng.IntN(len(masters))]
+		to = masters[s.rng.IntN(len(masters))]
 	}
-	if err := n.Site.Cluster.MigrateSlot(ctx, b.Slot, to); err != nil {
-		return done, err
+	if err := s.Site.Cluster.MigrateSlot(ctx, b.Slot, to); err != nil {
+		return err
 	}
-	sleep.For(ctx, between(rng, 50*time.Millisecond, 500*time.Millisecond))
-	return done, n.Site.Cluster.MigrateSlot(ctx, b.Slot, home)
+	sleep.For(ctx, between(s.rng, 50*time.Millisecond, 500*time.Millisecond))
+	return s.Site.Cluster.MigrateSlot(ctx, b.Slot, home)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -71,17 +70,22 @@ func (o Outage) Meets(branch int, from, to int64) bool {
 	return slices.Contains(o.Branches, branch) && to >= o.From.Add(-lagBefore).UnixNano() && from <= o.To.UnixNano()
 }
 
-// Nemeses is all that goes wrong in a run.
+// Toll is what the nemeses have done.
+type Toll struct {
+	Faults  []Fault
+	Outages []Outage
+	Stale   Stale
+	// Taken are the events that were taken from their index: with it went the time for which they were scheduled.
+	Taken map[string]bool
+}
+
+// Nemeses is all that goes wrong in a run. Its toll is complete when Run has returned.
 type Nemeses struct {
 	Config
+	Toll
 	store  *outbox.Store
 	behind sync.WaitGroup // what is still being lifted
-
-	mu      sync.Mutex
-	faults  []Fault
-	outages []Outage
-	stale   Stale
-	taken   map[string]bool // events that were taken from their index
+	mu     sync.Mutex     // of the toll
 }
 
 // Stale is what was tried under leases that had run out and been given to others.
@@ -92,7 +96,7 @@ type Stale struct {
 
 // New returns the nemeses of a run.
 func New(cfg Config) *Nemeses {
-	return &Nemeses{Config: cfg, store: outbox.NewStore(cfg.Transactor), taken: map[string]bool{}}
+	return &Nemeses{Config: cfg, store: outbox.NewStore(cfg.Transactor), Toll: Toll{Taken: map[string]bool{}}}
 }
 
 // injury is what a fault has done.
@@ -114,9 +118,13 @@ type kind struct {
 const Repeating = "duplicate-requests"
 
 // Kinds are the names of all kinds.
-func Kinds() []string {
-	var names []string
-	for _, k := range kinds() {
+func Kinds() []string { return names(kinds()) }
+
+// Fitting are the kinds that this run has.
+func (n *Nemeses) Fitting() []string { return names(n.fitting()) }
+
+func names(of []kind) (names []string) {
+	for _, k := range of {
 		names = append(names, k.name)
 	}
 	return names
@@ -124,15 +132,6 @@ func Kinds() []string {
 
 func kinds() []kind {
 	return slices.Concat(processKinds, networkKinds, serverKinds, clusterKinds, outboxKinds)
-}
-
-// Fitting are the kinds that this run has.
-func (n *Nemeses) Fitting() []string {
-	var names []string
-	for _, k := range n.fitting() {
-		names = append(names, k.name)
-	}
-	return names
 }
 
 func (n *Nemeses) fitting() []kind {
@@ -215,7 +214,7 @@ func (n *Nemeses) inflict(ctx context.Context, k kind, rng *rand.Rand) {
 	defer n.mu.Unlock()
 	fmt.Fprintf(n.Log, "%s %s %s, for %v, commits again after %v %s\n",
 		f.From.Format("15:04:05.000"), f.Kind, f.Target, f.To.Sub(f.From).Round(time.Millisecond), f.Recovery.Round(time.Millisecond), f.Err)
-	n.faults = append(n.faults, f)
+	n.Faults = append(n.Faults, f)
 }
 
 // recovery is how long it takes until something of the branches commits again; negative: too long.
@@ -241,35 +240,7 @@ func (n *Nemeses) recovery(ctx context.Context, branches []int, lifted time.Time
 func (n *Nemeses) lost(o Outage) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.outages = append(n.outages, o)
-}
-
-// Faults are those that were inflicted, Outages those after which commits may be gone, Stale what stale leases did.
-func (n *Nemeses) Faults() []Fault {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return slices.Clone(n.faults)
-}
-
-// Outages are the failures that may have lost commits.
-func (n *Nemeses) Outages() []Outage {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return slices.Clone(n.outages)
-}
-
-// Stale is what became of what was tried under leases of others.
-func (n *Nemeses) Stale() Stale {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.stale
-}
-
-// Taken are the events that were taken from their index: with it went the time for which they were scheduled.
-func (n *Nemeses) Taken() map[string]bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return maps.Clone(n.taken)
+	n.Outages = append(n.Outages, o)
 }
 
 // between draws a duration.

@@ -13,6 +13,7 @@ import (
 	"github.com/luatx/luatx/internal/sleep"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
+	"github.com/luatx/luatx/relay"
 	"github.com/luatx/luatx/torture/internal/ground"
 )
 
@@ -40,7 +41,7 @@ func loseIndex(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) 
 			}
 			taken += int(removed)
 			n.mu.Lock()
-			n.taken[member] = true
+			n.Taken[member] = true
 			n.mu.Unlock()
 		}
 		if taken > 2 || !sleep.For(ctx, 5*time.Millisecond) {
@@ -110,24 +111,16 @@ func (n *Nemeses) settleStale(ctx context.Context, b ground.Branch, batch outbox
 			return false, nil
 		}
 	}
-	var changed []int
-	var err error
-	switch rng.IntN(3) {
-	case 0:
-		changed, err = n.store.Failed(ctx, batch, staleWork, outbox.Fault{ID: id, Err: errStale})
-	case 1:
-		changed, err = n.store.Failed(ctx, batch, staleWork, outbox.Fault{ID: id, Err: message.Permanent(errStale)})
-	default:
-		changed, err = n.store.GiveBack(ctx, batch, staleWork, time.Hour, id)
-	}
+	why := []error{errStale, message.Permanent(errStale), relay.Later(errStale, time.Hour)}[rng.IntN(3)]
+	changed, err := n.store.Failed(ctx, batch, staleWork, outbox.Fault{ID: id, Err: why})
 	if err != nil {
 		return false, err
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.stale.Tried++
+	n.Stale.Tried++
 	if len(changed) > 0 && changed[0] != 0 {
-		n.stale.Changed = append(n.stale.Changed, fmt.Sprintf("event %s, which was %s, moved", id, event.State))
+		n.Stale.Changed = append(n.Stale.Changed, fmt.Sprintf("event %s, which was %s, moved", id, event.State))
 	}
 	return true, nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"regexp"
 	"strconv"
 	"time"
 
@@ -93,21 +92,15 @@ func flushScripts(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, erro
 	}
 }
 
-var usedMemory = regexp.MustCompile(`(?m)^used_memory:(\d+)`)
-
 // fullMemory lets every server have reached its maxmemory, with a policy that evicts nothing.
 func fullMemory(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
 	ctx = context.WithoutCancel(ctx)
 	err := n.admins(n.Site.Addrs(), func(c *redis.Client) error {
-		info, err := c.Info(ctx, "memory").Result()
+		info := c.InfoMap(ctx, "memory")
+		used, err := strconv.ParseInt(info.Item("Memory", "used_memory"), 10, 64)
 		if err != nil {
-			return err
+			return errors.Join(info.Err(), fmt.Errorf("INFO memory: used_memory: %w", err))
 		}
-		match := usedMemory.FindStringSubmatch(info)
-		if match == nil {
-			return errors.New("INFO memory does not tell used_memory")
-		}
-		used, _ := strconv.ParseInt(match[1], 10, 64) // digits
 		return c.ConfigSet(ctx, "maxmemory", strconv.FormatInt(used/2, 10)).Err()
 	})
 	sleep.For(ctx, between(rng, 200*time.Millisecond, time.Second))

@@ -114,20 +114,22 @@ func look(ctx context.Context, b ground.Branch, client redis.UniversalClient, tr
 			h.Orders = append(h.Orders, id)
 			return nil
 		}),
-		entries(ctx, client, b.Ticks(), func(m redis.XMessage) error {
-			h.Ticks = append(h.Ticks, m.ID)
-			return nil
-		}),
-		entries(ctx, client, b.Signals(), func(m redis.XMessage) error {
-			h.Signals = append(h.Signals, m.ID)
-			return nil
-		}),
+		entries(ctx, client, b.Ticks(), keep(&h.Ticks)),
+		entries(ctx, client, b.Signals(), keep(&h.Signals)),
 	)
 	if err != nil {
 		return h, err
 	}
 	h.Doomed, err = doomed(ctx, client, b)
 	return h, err
+}
+
+// keep appends the ids of entries.
+func keep(ids *[]string) func(redis.XMessage) error {
+	return func(m redis.XMessage) error {
+		*ids = append(*ids, m.ID)
+		return nil
+	}
 }
 
 // doomed compares the keys of transactions that must fail with what was there at first.

@@ -116,10 +116,17 @@ func (t *teller) read(ctx context.Context, tx *luatx.Tx, b ground.Branch, accoun
 	if balance, err = held.Int64(); err != nil || last == nil {
 		return balance, 0, err
 	}
-	if n, err = last.Int64(); err == redis.Nil { //nolint:errorlint // never wrapped
+	n, err = orZero(last)
+	return balance, n, err
+}
+
+// orZero is the number of a field, 0 where there is none.
+func orZero(field *redis.StringCmd) (int64, error) {
+	n, err := field.Int64()
+	if err == redis.Nil { //nolint:errorlint // never wrapped
 		err = nil
 	}
-	return balance, n, err
+	return n, err
 }
 
 func short(err error) error {

@@ -55,10 +55,7 @@ func (t *teller) cellGuarded(b ground.Branch, line history.Line) *call {
 	return &call{line: line, branch: b, record: func(ctx context.Context, tx *luatx.Tx) error {
 		added = nil
 		var err error
-		if held, err = tx.Read().HGet(ctx, b.Cell(line.Cell), line.From).Int64(); err == redis.Nil { //nolint:errorlint // never wrapped
-			err = nil
-		}
-		if err != nil || held < line.Amount {
+		if held, err = orZero(tx.Read().HGet(ctx, b.Cell(line.Cell), line.From)); err != nil || held < line.Amount {
 			return short(err)
 		}
 		p := tx.Pipeline()

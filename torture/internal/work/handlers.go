@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/sleep"
 	"github.com/luatx/luatx/message"
@@ -174,8 +172,8 @@ func (p *process) order(ctx context.Context, msg *message.TypedMessage[order]) (
 		return nil, err
 	}
 	product := msg.Data.Product
-	n, err := luatx.ReaderFromContext(ctx, p.client).HGet(ctx, b.Lanes(), product).Int64()
-	if err != nil && err != redis.Nil { //nolint:errorlint // never wrapped
+	n, err := orZero(luatx.ReaderFromContext(ctx, p.client).HGet(ctx, b.Lanes(), product))
+	if err != nil {
 		return nil, err
 	}
 	c := luatx.CmdableFromContext(ctx, p.client)
@@ -203,14 +201,19 @@ func (p *process) sent(ctx context.Context, msg *message.TypedMessage[Payload]) 
 }
 
 func (p *process) tick(ctx context.Context, msg *message.TypedMessage[any]) ([]*message.Message, error) {
-	b, found := p.branch(msg.Subject())
+	return nil, p.counted(ctx, msg.Subject(), msg.ID(), ground.Branch.Ticked)
+}
+
+// counted counts an entry that no inbox knows.
+func (p *process) counted(ctx context.Context, subject, id string, in func(ground.Branch) string) error {
+	b, found := p.branch(subject)
 	if !found {
-		return nil, message.Permanent(fmt.Errorf("tick %s about %q is none of this run", msg.ID(), msg.Subject()))
+		return message.Permanent(fmt.Errorf("entry %s about %q is none of this run", id, subject))
 	}
 	if err := mishap(ctx); err != nil {
-		return nil, err
+		return err
 	}
-	return nil, luatx.Queued(luatx.CmdableFromContext(ctx, p.client).HIncrBy(ctx, b.Ticked(), msg.ID(), 1))
+	return luatx.Queued(luatx.CmdableFromContext(ctx, p.client).HIncrBy(ctx, in(b), id, 1))
 }
 
 // effect records what every commit of an input leaves behind.

@@ -2,7 +2,6 @@ package work
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/luatx/luatx"
@@ -45,14 +44,6 @@ func (s *signals) handle(ctx context.Context, raw *message.RawMessage) error {
 	return err
 }
 
-// signal counts its entry.
 func (p *process) signal(ctx context.Context, msg *message.TypedMessage[trigger.Payload]) ([]*message.Message, error) {
-	b, found := p.branch(msg.Data.Attributes[fieldSubject])
-	if !found {
-		return nil, message.Permanent(fmt.Errorf("signal %s is none of this run", msg.ID()))
-	}
-	if err := mishap(ctx); err != nil {
-		return nil, err
-	}
-	return nil, luatx.Queued(luatx.CmdableFromContext(ctx, p.client).HIncrBy(ctx, b.Signalled(), msg.ID(), 1))
+	return nil, p.counted(ctx, msg.Data.Attributes[fieldSubject], msg.ID(), ground.Branch.Signalled)
 }

@@ -139,17 +139,9 @@ func (t *teller) newID(kind string) string {
 	return fmt.Sprintf("%s-%s-%d", kind, t.Name, t.ids.Add(1))
 }
 
-// carry makes a call until its caller knows what became of it, and now and then once more.
 func (t *teller) carry(ctx context.Context, c *call) {
 	t.begin(c)
-	for {
-		line := t.try(ctx, c)
-		again := t.wants(ctx, line.Outcome)
-		t.tell(c, line, again)
-		if !again {
-			return
-		}
-	}
+	t.settle(ctx, c, t.try(ctx, c))
 }
 
 func (t *teller) begin(c *call) {
@@ -158,12 +150,19 @@ func (t *teller) begin(c *call) {
 	t.note(line)
 }
 
-// tell writes down the answer to a try, and whether another one follows.
-func (t *teller) tell(c *call, line history.Line, again bool) {
-	line.Again = again
-	t.note(line)
-	if line.Outcome == history.Committed || line.Outcome == history.Replayed {
-		t.notes.committed(c.branch.N)
+// settle writes down the answer to a try, and makes the call again until its caller knows what became of it, and now and then
+// once more.
+func (t *teller) settle(ctx context.Context, c *call, line history.Line) {
+	for {
+		line.Again = t.wants(ctx, line.Outcome)
+		t.note(line)
+		if line.Outcome == history.Committed || line.Outcome == history.Replayed {
+			t.notes.committed(c.branch.N)
+		}
+		if !line.Again {
+			return
+		}
+		line = t.try(ctx, c)
 	}
 }
 
@@ -256,13 +255,6 @@ func (t *teller) batch(ctx context.Context) {
 	for i, c := range calls {
 		line := c.line
 		line.Start = start
-		line = t.told(ctx, c, line, results[i].Result, results[i].Err)
-		again := t.wants(ctx, line.Outcome)
-		t.tell(c, line, again)
-		for again {
-			line = t.try(ctx, c)
-			again = t.wants(ctx, line.Outcome)
-			t.tell(c, line, again)
-		}
+		t.settle(ctx, c, t.told(ctx, c, line, results[i].Result, results[i].Err))
 	}
 }

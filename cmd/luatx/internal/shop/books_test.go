@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 func smallOrders() []Order {
@@ -207,9 +209,7 @@ func TestRealOrders(t *testing.T) {
 		t.Skip("LUATX_ORDERS does not name a file of orders")
 	}
 	orders, problems, err := ReadFile(name, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	if len(problems) > 0 {
 		t.Errorf("%d problems, the first: %s", len(problems), problems[0])
 	}

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 )
 
@@ -48,15 +49,11 @@ func (m *memory) Take(_ context.Context, invoice, code string, units int64) erro
 func feed(t *testing.T, order Order) *message.Message {
 	t.Helper()
 	raw, err := order.ToMessage()
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	return message.New(raw.Data, raw.Attributes, nil)
 }
 
-// An order becomes books and events; the events, encoded and decoded as on their
-// way through a stream, become stock: what Expect says.
-func TestHandlersKeepTheBooks(t *testing.T) {
+func TestHandlersAndEncodedEventsKeepTheExpectedBooks(t *testing.T) {
 	t.Parallel()
 	m := newMemory()
 	book := BookInvoice(m, HandlerConfig{Destination: func(code string) string { return "stock:" + code }})
@@ -67,18 +64,14 @@ func TestHandlersKeepTheBooks(t *testing.T) {
 	}
 	for _, order := range orders {
 		events, err := book.Handle(t.Context(), feed(t, order))
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		if len(events) != len(order.Lines) {
 			t.Fatalf("invoice %s: %d events for %d lines", order.Invoice, len(events), len(order.Lines))
 		}
 		for i, event := range events {
 			checkSold(t, order, i, event)
 			data, err := message.JSONMarshaler{}.Marshal(event.Data)
-			if err != nil {
-				t.Fatal(err)
-			}
+			redistest.Must(t, err)
 			outs, err := take.Handle(t.Context(), message.New(data, event.Attributes, nil))
 			if err != nil || len(outs) > 0 {
 				t.Fatalf("%s: %v, %v", data, outs, err)
@@ -106,8 +99,7 @@ func checkSold(t *testing.T, order Order, i int, event *message.Message) {
 	}
 }
 
-// The router chooses the right handler for each message and acknowledges it.
-func TestHandlersInARouter(t *testing.T) {
+func TestRouterChoosesHandlerAndAcknowledges(t *testing.T) {
 	t.Parallel()
 	m := newMemory()
 	router := message.NewRouter(message.PipeConfig{})
@@ -122,9 +114,7 @@ func TestHandlersInARouter(t *testing.T) {
 		in := feed(t, order)
 		in.SetAcking(message.NewAcking(func() { acked++ }, func(err error) { t.Error(err) }))
 		events, err := router.Process(t.Context(), in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		for _, event := range events {
 			if _, err := router.Process(t.Context(), event); err != nil {
 				t.Fatal(err)
@@ -171,8 +161,7 @@ func TestHandlersPassErrorsOn(t *testing.T) {
 	}
 }
 
-// What no redelivery can cure is permanent, and nothing is written.
-func TestHandlersRefuseBadData(t *testing.T) {
+func TestBadDataIsAPermanentErrorAndWritesNothing(t *testing.T) {
 	t.Parallel()
 	m := newMemory()
 	for name, data := range map[string]any{

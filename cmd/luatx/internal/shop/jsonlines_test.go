@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 )
 
@@ -71,9 +72,7 @@ func TestReadJSONLinesProblems(t *testing.T) {
 			first := event(`{"invoice":"0","customer":"5","lines":[{"stock":"a","quantity":1,"price":1}]}`)
 			last := event(`{"invoice":"z","customer":"5","lines":[{"stock":"a","quantity":1,"price":1}]}`)
 			orders, problems, err := Read("x", strings.NewReader(first+"\n"+test.line+"\n"+last))
-			if err != nil {
-				t.Fatal(err)
-			}
+			redistest.Must(t, err)
 			if len(orders) != 2 || orders[0].Invoice != "0" || orders[1].Invoice != "z" {
 				t.Errorf("orders are %v", orders)
 			}
@@ -88,20 +87,14 @@ func TestMessageRoundTrip(t *testing.T) {
 	t.Parallel()
 	for _, order := range BuiltIn(3) {
 		raw, err := order.ToMessage()
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		if raw.ID() != order.Invoice || raw.Source() != EventSource || raw.Subject() != order.Customer || raw.Type() != TypeInvoice {
 			t.Fatalf("attributes are %v", raw.Attributes)
 		}
 		text, err := json.Marshal(raw)
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		var read message.RawMessage
-		if err := json.Unmarshal(text, &read); err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, json.Unmarshal(text, &read))
 		got, err := FromMessage(&read)
 		if err != nil || !reflect.DeepEqual(got, order) {
 			t.Fatalf("%s came back as %v, %v; want %v", text, got, err, order)
@@ -115,9 +108,7 @@ func FuzzReadJSONLines(f *testing.F) {
 	f.Add([]byte(event(`{"invoice":1,"lines":[{"stock":"<&>\u2028","quantity":"6.0","price":"0.1"}]}`) + "\n{}\n\n{"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		orders, problems, err := Read("x", bytes.NewReader(append([]byte("{}\n"), text...)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		if len(problems) == 0 || problems[0].Line != 1 {
 			t.Fatalf("the empty object passed: %v", problems)
 		}
@@ -126,12 +117,8 @@ func FuzzReadJSONLines(f *testing.F) {
 		encoder := json.NewEncoder(&own)
 		for _, order := range orders {
 			raw, err := order.ToMessage()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := encoder.Encode(raw); err != nil {
-				t.Fatal(err)
-			}
+			redistest.Must(t, err)
+			redistest.Must(t, encoder.Encode(raw))
 		}
 		if len(orders) == 0 {
 			return

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/luatx/luatx/internal/pretty"
 )
 
 // How often progress is written, at most.
@@ -75,7 +77,7 @@ func (p *Progress) draw(final bool) {
 	if p.total > 0 {
 		share = min(max(float64(p.done)/float64(p.total), 0), 1)
 	}
-	text := fmt.Sprintf("%3d%%  %s of %s  %s", int(share*100), group(int64(p.done)), group(int64(p.total)), amount(int64(p.kills), "kill"))
+	text := fmt.Sprintf("%3d%%  %s of %s  %s", int(share*100), pretty.Thousands(p.done), pretty.Thousands(p.total), amount(int64(p.kills), "kill"))
 	if share == 1 && !final {
 		text += " …"
 	}

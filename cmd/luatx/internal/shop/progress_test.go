@@ -77,8 +77,7 @@ func TestProgressOfNothing(t *testing.T) {
 	}
 }
 
-// What is said already is not said again, and the end is.
-func TestProgressWaits(t *testing.T) {
+func TestProgressRepeatsNothingButTheEnd(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	p, c := newTestProgress(&out, false, "x", 2)

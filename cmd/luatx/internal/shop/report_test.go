@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -23,14 +25,10 @@ func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
 	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, os.WriteFile(path, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	if got != string(want) {
 		t.Errorf("%s differs; it is now\n%s", name, got)
 	}
@@ -59,9 +57,7 @@ func TestWriteTable(t *testing.T) {
 	}
 	for name, report := range reports {
 		var out, coloured bytes.Buffer
-		if err := errors.Join(report.WriteTable(&out, false), report.WriteTable(&coloured, true)); err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, errors.Join(report.WriteTable(&out, false), report.WriteTable(&coloured, true)))
 		golden(t, name, out.String())
 		if strings.Contains(out.String(), "\x1b") {
 			t.Errorf("%s: colour where none is wanted", name)
@@ -71,23 +67,18 @@ func TestWriteTable(t *testing.T) {
 		}
 	}
 	var coloured bytes.Buffer
-	if err := both.WriteTable(&coloured, true); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, both.WriteTable(&coloured, true))
 	golden(t, "colour.txt", coloured.String())
 }
 
-// The widest numbers there are must not break the table.
-func TestWriteTableIsNarrow(t *testing.T) {
+func TestTableOfWidestNumbersFitsEightyColumns(t *testing.T) {
 	t.Parallel()
 	wide := Result{
 		Messages: 5_000_000, Applied: 4_999_999, Lost: 1_000_000, Doubled: 1_000_000, EventsLost: 10_000_000,
 		MoneyOffPence: 999_999_999_999, StockOff: 999_999_999, Kills: 100_000, PerSecond: 1e6, P50Ms: 1e6, P99Ms: 1e7,
 	}
 	var out bytes.Buffer
-	if err := (Report{Pipeline: &wide, Scripted: &wide}).WriteTable(&out, false); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, (Report{Pipeline: &wide, Scripted: &wide}).WriteTable(&out, false))
 	for line := range strings.Lines(out.String()) {
 		line = strings.TrimSuffix(line, "\n")
 		if utf8.RuneCountInString(line) > 80 {
@@ -121,14 +112,10 @@ func TestWriteJSON(t *testing.T) {
 	t.Parallel()
 	report := sampleReport()
 	var out bytes.Buffer
-	if err := report.WriteJSON(&out); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, report.WriteJSON(&out))
 	golden(t, "both.json", out.String())
 	var back map[string]map[string]any
-	if err := json.Unmarshal(out.Bytes(), &back); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, json.Unmarshal(out.Bytes(), &back))
 	want := []string{
 		"applied", "doubled", "events_lost", "kills", "lost", "messages", "money_off_pence", "p50_ms", "p99_ms",
 		"per_second", "spent_sha256", "stock_off", "stock_sha256",

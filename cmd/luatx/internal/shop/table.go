@@ -3,9 +3,10 @@ package shop
 import (
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/luatx/luatx/internal/pretty"
 )
 
 // Terminal colours.
@@ -25,12 +26,12 @@ type row struct {
 
 func rows(e Expected) []row {
 	count := func(name string, n func(Result) int64) row {
-		return row{name, func(r Result) string { return group(n(r)) }, func(r Result) bool { return n(r) != 0 }}
+		return row{name, func(r Result) string { return pretty.Thousands(n(r)) }, func(r Result) bool { return n(r) != 0 }}
 	}
 	return []row{
-		{"messages", func(r Result) string { return group(int64(r.Messages)) }, nil},
+		{"messages", func(r Result) string { return pretty.Thousands(r.Messages) }, nil},
 		{
-			"applied", func(r Result) string { return group(int64(r.Applied)) },
+			"applied", func(r Result) string { return pretty.Thousands(r.Applied) },
 			func(r Result) bool { return r.Applied != e.Messages },
 		},
 		count("lost", func(r Result) int64 { return int64(r.Lost) }),
@@ -41,8 +42,8 @@ func rows(e Expected) []row {
 			func(r Result) bool { return r.MoneyOffPence != 0 },
 		},
 		count("stock off", func(r Result) int64 { return r.StockOff }),
-		{"workers killed", func(r Result) string { return group(int64(r.Kills)) }, nil},
-		{"per second", func(r Result) string { return group(int64(r.PerSecond + 0.5)) }, nil},
+		{"workers killed", func(r Result) string { return pretty.Thousands(r.Kills) }, nil},
+		{"per second", func(r Result) string { return pretty.Thousands(int64(r.PerSecond + 0.5)) }, nil},
 		{"p50", func(r Result) string { return fmt.Sprintf("%.2f ms", r.P50Ms) }, nil},
 		{"p99", func(r Result) string { return fmt.Sprintf("%.2f ms", r.P99Ms) }, nil},
 	}
@@ -114,10 +115,10 @@ func (e Expected) Verdict(r Result) string {
 	}
 	var parts []string
 	if r.Lost > 0 {
-		parts = append(parts, fmt.Sprintf("lost %s of %s", group(int64(r.Lost)), amount(int64(e.Messages), "invoice")))
+		parts = append(parts, fmt.Sprintf("lost %s of %s", pretty.Thousands(r.Lost), amount(int64(e.Messages), "invoice")))
 	}
 	if r.Doubled > 0 {
-		parts = append(parts, fmt.Sprintf("applied %s twice", group(int64(r.Doubled))))
+		parts = append(parts, fmt.Sprintf("applied %s twice", pretty.Thousands(r.Doubled)))
 	}
 	if r.EventsLost > 0 {
 		parts = append(parts, fmt.Sprintf("lost %s", amount(int64(r.EventsLost), "event")))
@@ -158,30 +159,14 @@ func wrap(text string, width int) string {
 func pounds(pence int64) string {
 	whole, decimals, _ := strings.Cut(Pence(pence).String(), ".")
 	if whole, negative := strings.CutPrefix(whole, "-"); negative {
-		return "-£" + separate(whole) + "." + decimals
+		return "-£" + pretty.Thousands(whole) + "." + decimals
 	}
-	return "£" + separate(whole) + "." + decimals
+	return "£" + pretty.Thousands(whole) + "." + decimals
 }
 
 func amount(n int64, unit string) string {
 	if n == 1 {
 		return "1 " + unit
 	}
-	return group(n) + " " + unit + "s"
-}
-
-// group writes a number with commas between thousands.
-func group(n int64) string {
-	digits, negative := strings.CutPrefix(strconv.FormatInt(n, 10), "-")
-	if negative {
-		return "-" + separate(digits)
-	}
-	return separate(digits)
-}
-
-func separate(digits string) string {
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return digits
+	return pretty.Thousands(n) + " " + unit + "s"
 }

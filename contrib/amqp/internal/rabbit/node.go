@@ -7,9 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +18,7 @@ import (
 	"time"
 
 	"github.com/luatx/luatx/internal/test/apt"
+	"github.com/luatx/luatx/internal/test/child"
 )
 
 const (
@@ -34,7 +33,7 @@ type Node struct {
 	port             int
 	env              []string
 	owner            *syscall.Credential
-	broker, portmaps *process
+	broker, portmaps *child.Process
 	closed           sync.Once
 	err              error
 }
@@ -59,19 +58,14 @@ func Start(ctx context.Context) (*Node, error) {
 // maps the ports of all nodes of the machine, and outlives it: the node has one of its own.
 func (n *Node) prepare() error {
 	var err error
-	if n.dir, err = os.MkdirTemp("", "luatx-rabbit-"); err != nil {
+	if n.owner, err = child.Owner("rabbitmq"); err != nil {
 		return err
 	}
-	if n.owner, err = owner(); err != nil {
+	if n.dir, err = child.Directory("luatx-rabbit-", n.owner); err != nil {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(n.dir, "rabbitmq.conf"), []byte(config), 0o644); err != nil { //nolint:gosec // its owner is somebody else
 		return err
-	}
-	if n.owner != nil {
-		if err := os.Chown(n.dir, int(n.owner.Uid), int(n.owner.Gid)); err != nil {
-			return err
-		}
 	}
 	ports, err := freePorts(3)
 	if err != nil {
@@ -102,21 +96,17 @@ func (n *Node) Run(ctx context.Context) error {
 	if n.broker, err = n.start(n.program); err != nil {
 		return err
 	}
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	err = n.broker.Await(ctx, func() string { return apt.LastLines(n.Log(), 10) }, func() error {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", n.Addr())
-		if err == nil {
-			return conn.Close()
+		if err != nil {
+			return err
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("rabbit: the node takes no connections: %w", err)
-		case <-n.broker.done:
-			return fmt.Errorf("rabbit: the node ended at its start: %s", apt.LastLines(n.Log(), 10))
-		case <-tick.C:
-		}
+		return conn.Close()
+	})
+	if err != nil {
+		return fmt.Errorf("rabbit: the node takes no connections: %w", err)
 	}
+	return nil
 }
 
 // Addr is where it listens; URL is that with user and password.
@@ -126,7 +116,7 @@ func (n *Node) Addr() string { return "127.0.0.1:" + strconv.Itoa(n.port) }
 func URL(addr string) string { return "amqp://guest:guest@" + addr + "/" }
 
 // Kill ends the broker as a power cut does. Run starts it again.
-func (n *Node) Kill() error { return n.broker.kill() }
+func (n *Node) Kill() error { return n.broker.Kill() }
 
 // Log is what the broker has printed.
 func (n *Node) Log() string {
@@ -137,27 +127,14 @@ func (n *Node) Log() string {
 // Close ends the node, and removes what it has stored.
 func (n *Node) Close() error {
 	n.closed.Do(func() {
-		for _, p := range []*process{n.broker, n.portmaps} {
+		for _, p := range []*child.Process{n.broker, n.portmaps} {
 			if p != nil {
-				n.err = errors.Join(n.err, p.kill())
+				n.err = errors.Join(n.err, p.Kill())
 			}
 		}
 		n.err = errors.Join(n.err, os.RemoveAll(n.dir))
 	})
 	return n.err
-}
-
-func owner() (*syscall.Credential, error) {
-	if os.Getuid() != 0 {
-		return nil, nil //nolint:nilnil // nobody else is needed
-	}
-	found, err := user.Lookup("rabbitmq")
-	if err != nil {
-		return nil, err
-	}
-	uid, errUser := strconv.ParseUint(found.Uid, 10, 32)
-	gid, errGroup := strconv.ParseUint(found.Gid, 10, 32)
-	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, errors.Join(errUser, errGroup)
 }
 
 func freePorts(n int) ([]int, error) {
@@ -177,48 +154,16 @@ func freePorts(n int) ([]int, error) {
 	return ports, nil
 }
 
-// process is a child that ends with the test process.
-type process struct {
-	cmd  *exec.Cmd
-	done chan struct{}
-}
-
-func (n *Node) start(path string, args ...string) (*process, error) {
+func (n *Node) start(path string, args ...string) (*child.Process, error) {
 	out, err := os.OpenFile(filepath.Join(n.dir, "out"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = out.Close() }()
-	p := &process{cmd: exec.Command(path, args...), done: make(chan struct{})}
-	p.cmd.Dir, p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = n.dir, n.env, out, out
-	p.cmd.SysProcAttr = childAttributes()
-	p.cmd.SysProcAttr.Credential = n.owner
-	started := make(chan error, 1)
-	go p.run(started)
-	if err := <-started; err != nil {
-		return nil, fmt.Errorf("start %s: %w", path, err)
-	}
-	return p, nil
-}
-
-// run keeps the thread that started the child for as long as the child lives: the kernel sends the parent-death signal
-// when that thread ends, not when the process does.
-func (p *process) run(started chan<- error) {
-	runtime.LockOSThread()
-	err := p.cmd.Start()
-	started <- err
-	if err == nil {
-		_ = p.cmd.Wait() // what a killed process says of itself is nothing
-	}
-	close(p.done)
-}
-
-func (p *process) kill() error {
-	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	<-p.done
-	return nil
+	cmd := exec.Command(path, args...)
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = n.dir, n.env, out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: n.owner}
+	return child.Start(cmd)
 }
 
 var shared = sync.OnceValues(func() (*Node, error) { return Start(context.Background()) })

@@ -148,24 +148,29 @@ func unbatched(p *place, cell measure.Cell) (*measure.Running, error) {
 	return p.running(func(ctx context.Context, worker int, in input) error { return all[worker].process(ctx, &in) }), nil
 }
 
-// batch commits 16 deliveries together, as stream.Subscriber.Consume does with what it reads at once.
-func batch(p *place, _ measure.Cell) (*measure.Running, error) {
-	c, err := newCommitter(p, p.whole)
-	if err != nil {
-		return nil, err
-	}
-	return p.batches(BatchSize, func(ctx context.Context, inputs []input) error {
-		gathering := link.Of(c.transactor).Gather(ctx, len(inputs), 0, nil)
-		under := gathering.Context(ctx)
-		errs := make([]error, len(inputs))
-		var wg sync.WaitGroup
-		for i := range inputs {
-			wg.Go(func() {
-				defer gathering.Leave()
-				errs[i] = c.process(under, &inputs[i])
-			})
+// batch commits so many deliveries together, as stream.Subscriber.Consume does with what it reads at once.
+func batch(size int) func(*place, measure.Cell) (*measure.Running, error) {
+	return func(p *place, _ measure.Cell) (*measure.Running, error) {
+		c, err := newCommitter(p, p.whole)
+		if err != nil {
+			return nil, err
 		}
-		wg.Wait()
-		return errors.Join(errs...)
-	}), nil
+		return p.batches(size, c.together), nil
+	}
+}
+
+// together processes inputs at once, which commit together.
+func (c *committer) together(ctx context.Context, inputs []input) error {
+	gathering := link.Of(c.transactor).Gather(ctx, len(inputs), 0, nil)
+	under := gathering.Context(ctx)
+	errs := make([]error, len(inputs))
+	var wg sync.WaitGroup
+	for i := range inputs {
+		wg.Go(func() {
+			defer gathering.Leave()
+			errs[i] = c.process(under, &inputs[i])
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
 }

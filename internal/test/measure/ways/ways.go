@@ -25,6 +25,7 @@ const (
 	DumpUndo     = "luatx, undo by dump"
 	Unbatched    = "luatx, unbatched"
 	Batch        = "luatx, batches of 16"
+	Batch64      = "luatx, batches of 64"
 	Handwritten  = "handwritten script"
 	Pipeline     = "plain pipeline"
 	Pipeline16   = "plain pipeline of 16"
@@ -46,7 +47,8 @@ var makers = []struct {
 	{Guarded, guarded},
 	{DumpUndo, dumpUndo},
 	{Unbatched, unbatched},
-	{Batch, batch},
+	{Batch, batch(BatchSize)},
+	{Batch64, batch(4 * BatchSize)},
 	{Handwritten, handwritten},
 	{Pipeline, pipeline},
 	{Pipeline16, pipeline16},

@@ -43,7 +43,7 @@ func TestEachWayDoesTheWork(t *testing.T) {
 // works runs two rounds of a way and looks at what it has left.
 func works(t *testing.T, client redis.UniversalClient, cell measure.Cell, way measure.Way) {
 	t.Helper()
-	ctx, n := redistest.Soon(t), 2*BatchSize*cell.Tags
+	ctx, n := redistest.Soon(t), 8*BatchSize*cell.Tags
 	running, err := way.Setup(ctx, cell)
 	must(t, way, err)
 	used, err := running.CPU(ctx)

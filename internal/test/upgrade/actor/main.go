@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -191,18 +190,12 @@ func (a *actor) finish(ctx context.Context) error {
 
 // beside commits what another actor commits at the same time, under the same ids, and publishes beside it.
 func (a *actor) beside(ctx context.Context) error {
-	running, stop := context.WithCancel(ctx)
-	relayed := make(chan error, 1)
-	go func() { relayed <- a.relay(running, false) }()
-	var failed error
-	for i := range rounds {
-		if failed = a.transact(ctx, "both", i); failed != nil {
-			break
+	return during(ctx, func(ctx context.Context) error { return a.relay(ctx, false) }, func() error {
+		for i := range rounds {
+			if err := a.transact(ctx, "both", i); err != nil {
+				return err
+			}
 		}
-	}
-	if failed == nil {
-		failed = a.drained(ctx)
-	}
-	stop()
-	return errors.Join(failed, <-relayed)
+		return a.drained(ctx)
+	})
 }

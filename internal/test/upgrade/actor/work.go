@@ -34,12 +34,17 @@ func (a *actor) relay(ctx context.Context, refusing bool) error {
 
 // publish publishes until nothing is due.
 func (a *actor) publish(ctx context.Context, refusing bool) error {
+	return during(ctx, func(ctx context.Context) error { return a.relay(ctx, refusing) }, func() error { return a.drained(ctx) })
+}
+
+// during calls do while run runs.
+func during(ctx context.Context, run func(ctx context.Context) error, do func() error) error {
 	running, stop := context.WithCancel(ctx)
-	relayed := make(chan error, 1)
-	go func() { relayed <- a.relay(running, refusing) }()
-	err := a.drained(ctx)
+	ran := make(chan error, 1)
+	go func() { ran <- run(running) }()
+	err := do()
 	stop()
-	return errors.Join(err, <-relayed)
+	return errors.Join(err, <-ran)
 }
 
 // drained waits until no event is due, in hand, or waiting for another.
@@ -70,17 +75,14 @@ func (a *actor) fire(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	running, stop := context.WithCancel(ctx)
-	ran := make(chan error, 1)
-	go func() { ran <- worker.Run(running) }()
-	err = until(ctx, func() (bool, error) {
-		for _, err := range a.timers.Due(ctx, 1) {
-			return false, err
-		}
-		return true, nil
+	err = during(ctx, worker.Run, func() error {
+		return until(ctx, func() (bool, error) {
+			for _, err := range a.timers.Due(ctx, 1) {
+				return false, err
+			}
+			return true, nil
+		})
 	})
-	stop()
-	err = errors.Join(err, <-ran)
 	slices.Sort(a.saw.Fired)
 	return err
 }

@@ -1,0 +1,68 @@
+package acts
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/luatx/luatx/outbox"
+)
+
+// discardAtOnce is the number of events that one step discards.
+const discardAtOnce = 500
+
+// Discarding describes which of the parked events that match a filter are discarded, and why.
+type Discarding struct {
+	Filter outbox.Filter
+	Reason string
+	// DryRun discards nothing.
+	DryRun bool
+	// Limit is the most events to discard, unless it is zero.
+	Limit int
+	// Before leaves events alone that were parked later, unless it is zero.
+	Before time.Time
+	// Step is called with the events of one slot and what became of them; in a dry run with the events alone.
+	Step func([]outbox.Event, outbox.Answers)
+}
+
+// Run discards the events.
+func (d Discarding) Run(ctx context.Context, store *outbox.Store) error {
+	var batch []outbox.Event
+	matched := 0
+	for e, err := range store.Parked(ctx, d.Filter) {
+		if err != nil && e.ID == "" {
+			return errors.Join(err, d.step(ctx, store, batch))
+		}
+		if !d.Before.IsZero() && e.At.After(d.Before) {
+			continue
+		}
+		if len(batch) == discardAtOnce || len(batch) > 0 && batch[0].Slot != e.Slot {
+			if err := d.step(ctx, store, batch); err != nil {
+				return err
+			}
+			batch = nil
+		}
+		batch = append(batch, e)
+		if matched++; matched == d.Limit {
+			break
+		}
+	}
+	return d.step(ctx, store, batch)
+}
+
+// step discards events of one slot.
+func (d Discarding) step(ctx context.Context, store *outbox.Store, batch []outbox.Event) (err error) {
+	if len(batch) == 0 {
+		return nil
+	}
+	var answers outbox.Answers
+	if !d.DryRun {
+		ids := make([]string, len(batch))
+		for i, e := range batch {
+			ids[i] = e.ID
+		}
+		answers, err = store.Discard(ctx, batch[0].Slot, d.Reason, ids...)
+	}
+	d.Step(batch, answers)
+	return err
+}

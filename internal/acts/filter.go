@@ -1,0 +1,21 @@
+package acts
+
+import "github.com/luatx/luatx/outbox"
+
+// FilterField is a text of a filter, by the name that flags, addresses and JSON have for it.
+type FilterField struct {
+	Name, Usage string
+	Value       *string
+}
+
+// FilterFields returns the texts of a filter.
+func FilterFields(f *outbox.Filter) []FilterField {
+	return []FilterField{
+		{"aggregate", "events of the shard of this aggregate", &f.Aggregate},
+		{"destination", "events for this destination", &f.Destination},
+		{"type", "events of this type", &f.Type},
+		{"key", "events of this ordering key", &f.Key},
+		{"class", "events whose last failure is of this class, as luatx stats names them", &f.Class},
+		{"text", "events whose last failure says this", &f.Text},
+	}
+}
