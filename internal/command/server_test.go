@@ -113,12 +113,18 @@ XPENDING k g
 XSETID k 1-1
 `), "\n")
 
+// divided are lines that servers read in different ways: Redis 6.0 does not know CLAIM, and of two destinations Redis 6.0 and
+// Valkey 9.1 name only the one that they write.
+var divided = []string{"XREADGROUP GROUP g c CLAIM 100 STREAMS a >", "GEORADIUS k 1 2 3 m STOREDIST d STORE e"}
+
 func TestKeysAgreeWithServer(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	lines, compared := slices.Clone(keyLines), 0
 	for _, c := range keyCases {
-		lines = append(lines, c.args)
+		if !slices.Contains(divided, c.args) {
+			lines = append(lines, c.args)
+		}
 	}
 	for _, line := range lines {
 		args := words(line)
