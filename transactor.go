@@ -18,7 +18,7 @@ import (
 )
 
 // layout is the version of the keys of a shard.
-const layout = 2
+const layout = 3
 
 // A Transactor commits transactions. One serves a process; it is safe for concurrent use and needs no closing.
 type Transactor struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -91,6 +92,28 @@ func (s *shop) furnish(t testing.TB) {
 
 // laned is an event of the one lane.
 func laned(id string) luatx.Event { return luatx.Event{ID: id, Key: "lane", Body: []byte(body(id))} }
+
+// generation is the meta of a generation of the inbox, by its age.
+type generation struct {
+	age   time.Duration
+	older bool // there is a generation before it
+}
+
+const (
+	never        = time.Duration(math.MinInt64) // the age of a generation that has no mark
+	identityHere = "<identity>"
+)
+
+func (s *shop) meta(g generation) string {
+	start, older := int64(0), 0
+	if g.age != never {
+		start = time.Now().Add(-g.age).UnixMilli()
+	}
+	if g.older {
+		older = 1
+	}
+	return fmt.Sprintf("%013d%d%013d%s", start, older, 0, link.Of(s.tr).Scripts.Identity())
+}
 
 func (s *shop) do(t testing.TB, args ...any) {
 	t.Helper()

@@ -88,8 +88,12 @@ func (st state) there(name string) bool { return st.types[name] != "none" }
 
 // age is how old the time in a generation's start is; ok: it is a time that has passed.
 func (st state) age(name string) (age time.Duration, ok bool) {
-	ms, err := strconv.ParseInt(st.hashes[name]["start"], 10, 64)
-	if err != nil {
+	text := st.hashes[name]["start"]
+	if meta := st.hashes[name]["meta"]; len(meta) > 27 {
+		text = meta[:13]
+	}
+	ms, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || ms == 0 {
 		return 0, false
 	}
 	age = st.now.Sub(time.UnixMilli(ms))
@@ -133,9 +137,9 @@ func (st state) disagreements() []string {
 func (st state) inbox(say func(string, ...string)) {
 	a, hasA, hasB := st.hashes["inbox:a"], st.there("inbox:a"), st.there("inbox:b")
 	age, ok := st.age("inbox:a")
-	_, flag := a["b"]
-	_, id := a["id"]
-	alone := len(a) == 1 && id
+	meta := a["meta"]
+	flag := meta != "" && meta[13] == '1'
+	alone := len(a) == 1 && strings.HasPrefix(meta, "0000000000000")
 	if ok && age >= 2*retention || alone && !st.there("entries") && !st.there("due") && !st.there("decided") {
 		say("stale", "inbox:a")
 		if hasB {
@@ -143,16 +147,11 @@ func (st state) inbox(say func(string, ...string)) {
 		}
 		return
 	}
-	if hasA && !id {
-		say("value", "inbox:a", "id")
-	}
-	if hasA && !ok && !alone {
-		say("value", "inbox:a", "start")
+	if hasA && (!ok && !alone || flag && !hasB) {
+		say("value", "inbox:a", "meta")
 	}
 	ageB, okB := st.age("inbox:b")
 	switch {
-	case !hasB && flag:
-		say("value", "inbox:a", "b")
 	case hasB && ok && age >= retention, hasB && !flag && okB && ageB >= 3*retention:
 		say("stale", "inbox:b")
 	case hasB && !flag:

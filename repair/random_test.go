@@ -4,7 +4,6 @@ import (
 	"encoding/hex"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -106,11 +105,10 @@ func corruption(rt *rapid.T, s *shop) []any {
 	id := one("id", "leased", "pending", "parked", "sent", "first", "second", "third", "x", "y")
 	detail := one("detail", "attempts", "errors", "leases", "routes")
 	index := one("index", "pending", "parked", "sent")
-	generation := one("generation", "inbox:a", "inbox:b", "results", "results:b")
-	retentions := rapid.IntRange(-1, 4).Draw(rt, "retentions")
-	start := time.Now().Add(-time.Duration(retentions)*retention - time.Hour).UnixMilli()
+	inbox, results := one("generation", "inbox:a", "inbox:b"), one("generation of results", "results", "results:b")
+	begun := generation{time.Duration(rapid.IntRange(-1, 4).Draw(rt, "retentions"))*retention + time.Hour, rapid.Bool().Draw(rt, "older")}
 	key := s.key
-	switch rapid.IntRange(0, 20).Draw(rt, "corruption") {
+	switch rapid.IntRange(0, 22).Draw(rt, "corruption") {
 	case 0:
 		return []any{"HDEL", key("entries"), id}
 	case 1:
@@ -128,11 +126,12 @@ func corruption(rt *rapid.T, s *shop) []any {
 	case 9:
 		return []any{"DEL", key(one("deleted", "entries", "pending", "parked", "sent", "inbox:a", "inbox:b", "results", "leases", "headers", "lanes", "counts", "parked:by"))}
 	case 10:
-		return []any{"HSET", key(generation), "start", strconv.FormatInt(start, 10)}
+		return []any{"HSET", key(inbox), "meta", s.meta(begun)}
 	case 11:
-		return []any{"HSET", key(generation), one("field", "start", "b"), one("junk", "1e99", "soon")}
+		junk := one("junk", "1e99         ", "soon         ", "0000000000000")
+		return []any{"HSET", key(inbox), "meta", junk + s.meta(begun)[len(junk):]}
 	case 12:
-		return []any{"HDEL", key("inbox:a"), one("field", "start", "b", "id")}
+		return []any{"HDEL", key("inbox:a"), "meta"}
 	case 13:
 		return []any{"HSET", key("headers"), id, one("header", "0000000000000002lane", "0000000000000099lane", "0000000000000001other", "lane", "")}
 	case 14:
@@ -149,6 +148,10 @@ func corruption(rt *rapid.T, s *shop) []any {
 		return []any{"HSET", key("entries"), id, "!0123456789012345678901234567890123456789"}
 	case 20:
 		return []any{"HSET", key("broken"), "0123456789abcdef", "HSET k: WRONGTYPE"}
+	case 21:
+		return []any{"HSET", key(results), "start", time.Now().Add(-begun.age).UnixMilli()}
+	case 22:
+		return []any{"HSET", key(results), "start", one("junk", "1e99", "soon")}
 	}
 	if rapid.IntRange(0, 4).Draw(rt, "often") > 0 { // it hides what else is wrong
 		return []any{"SET", key("seq"), one("seq", "7", "x", "1.5")}

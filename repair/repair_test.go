@@ -69,39 +69,40 @@ var invariants = []invariant{
 	{"lease of a parked one", [][]any{{"HSET", "@leases", "parked", 1}}, []string{"leftover leases/parked"}},
 	{"attempts that are none", [][]any{{"HSET", "@attempts", "leased", "many"}}, []string{"value attempts/leased"}},
 	{"never due", [][]any{{"ZADD", "@pending", "inf", "pending"}}, []string{"value pending/pending"}},
-	{"inbox past its retention", [][]any{{"HSET", "@inbox:a", "start", ago(2*retention + time.Hour)}}, []string{"stale inbox:a"}},
-	{"inbox within its retention", [][]any{{"HSET", "@inbox:a", "start", ago(2*retention - time.Hour)}}, nil},
+	{"inbox past its retention", [][]any{{"HSET", "@inbox:a", "meta", generation{2*retention + time.Hour, false}}}, []string{"stale inbox:a"}},
+	{"inbox within its retention", [][]any{{"HSET", "@inbox:a", "meta", generation{2*retention - time.Hour, false}}}, nil},
 	{
 		"both generations",
-		[][]any{{"HSET", "@inbox:a", "start", ago(2*retention + time.Hour), "b", 1}, {"HSET", "@inbox:b", "start", ago(3 * retention)}},
+		[][]any{{"HSET", "@inbox:a", "meta", generation{2*retention + time.Hour, true}}, {"HSET", "@inbox:b", "meta", generation{3 * retention, false}}},
 		[]string{"stale inbox:a", "stale inbox:b"},
 	},
 	{
 		"older generation",
-		[][]any{{"HSET", "@inbox:a", "start", ago(retention + time.Hour), "b", 1}, {"HSET", "@inbox:b", "start", ago(3 * retention)}},
+		[][]any{{"HSET", "@inbox:a", "meta", generation{retention + time.Hour, true}}, {"HSET", "@inbox:b", "meta", generation{3 * retention, false}}},
 		[]string{"stale inbox:b"},
 	},
 	{
 		"older generation within its retention",
-		[][]any{{"HSET", "@inbox:a", "start", ago(retention - time.Hour), "b", 1}, {"HSET", "@inbox:b", "start", ago(3 * retention)}},
+		[][]any{{"HSET", "@inbox:a", "meta", generation{retention - time.Hour, true}}, {"HSET", "@inbox:b", "meta", generation{3 * retention, false}}},
 		nil,
 	},
 	{"newer generation lost", [][]any{{"RENAME", "@inbox:a", "@inbox:b"}}, []string{"unlinked inbox:b"}},
 	{
 		"newer generation lost within three retentions",
-		[][]any{{"RENAME", "@inbox:a", "@inbox:b"}, {"HSET", "@inbox:b", "start", ago(3*retention - time.Hour)}},
+		[][]any{{"RENAME", "@inbox:a", "@inbox:b"}, {"HSET", "@inbox:b", "meta", generation{3*retention - time.Hour, false}}},
 		[]string{"unlinked inbox:b"},
 	},
 	{
 		"newer generation lost long ago",
-		[][]any{{"RENAME", "@inbox:a", "@inbox:b"}, {"HSET", "@inbox:b", "start", ago(3*retention + time.Hour)}},
+		[][]any{{"RENAME", "@inbox:a", "@inbox:b"}, {"HSET", "@inbox:b", "meta", generation{3*retention + time.Hour, false}}},
 		[]string{"stale inbox:b"},
 	},
-	{"older generation not looked at", [][]any{{"HSET", "@inbox:b", "start", ago(retention)}}, []string{"unlinked inbox:b"}},
-	{"older generation lost", [][]any{{"HSET", "@inbox:a", "b", 1}}, []string{"value inbox:a/b"}},
-	{"inbox of nobody", [][]any{{"HDEL", "@inbox:a", "id"}}, []string{"value inbox:a/id"}},
-	{"inbox from the future", [][]any{{"HSET", "@inbox:a", "start", ago(-time.Hour)}}, []string{"value inbox:a/start"}},
-	{"inbox without a time", [][]any{{"HDEL", "@inbox:a", "start"}}, []string{"value inbox:a/start"}},
+	{"older generation not looked at", [][]any{{"HSET", "@inbox:b", "meta", generation{retention, false}}}, []string{"unlinked inbox:b"}},
+	{"older generation lost", [][]any{{"HSET", "@inbox:a", "meta", generation{time.Hour, true}}}, []string{"value inbox:a/meta"}},
+	{"inbox of nobody", [][]any{{"HDEL", "@inbox:a", "meta"}}, []string{"value inbox:a/meta"}},
+	{"inbox from the future", [][]any{{"HSET", "@inbox:a", "meta", generation{-time.Hour, false}}}, []string{"value inbox:a/meta"}},
+	{"inbox without a time", [][]any{{"HSET", "@inbox:a", "meta", generation{never, false}}}, []string{"value inbox:a/meta"}},
+	{"inbox of no time", [][]any{{"HSET", "@inbox:a", "meta", "soon         00000000000000" + identityHere}}, []string{"value inbox:a/meta"}},
 	{"replies past the retention", [][]any{
 		{"HSET", "@results", "start", ago(2*retention + time.Hour), "d", "1:x"},
 		{"HSET", "@results:b", "start", ago(2*retention - time.Hour), "d", "1:x"},
@@ -121,8 +122,12 @@ func (s *shop) damage(t testing.TB, command []any) {
 	t.Helper()
 	command = slices.Clone(command)
 	for i, arg := range command {
-		if name, ok := strings.CutPrefix(fmt.Sprint(arg), "@"); ok {
+		if g, ok := arg.(generation); ok {
+			command[i] = s.meta(g)
+		} else if name, ok := strings.CutPrefix(fmt.Sprint(arg), "@"); ok {
 			command[i] = s.key(name)
+		} else if text, ok := strings.CutSuffix(fmt.Sprint(arg), identityHere); ok {
+			command[i] = text + link.Of(s.tr).Scripts.Identity()
 		}
 	}
 	s.do(t, command...)
@@ -182,7 +187,7 @@ func TestHealedWorksAgain(t *testing.T) {
 		if !maps.Equal(ids, map[string]int{"leased": 2, "pending": 1, "first": 1}) {
 			t.Errorf("due with their attempts: %v", ids)
 		}
-		s.do(t, "HSET", s.key("inbox:a"), "start", ago(3*retention))
+		s.damage(t, []any{"HSET", "@inbox:a", "meta", generation{3 * retention, false}})
 		named(t, w.Fix(redistest.Soon(t)))
 		other, err := luatx.New(client, luatx.Config{Namespace: s.tr.Config().Namespace, Keyspace: luatx.OwnTags()})
 		redistest.Must(t, err)

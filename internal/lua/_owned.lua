@@ -1,6 +1,6 @@
 -- Purpose: refuses a shard of another keyspace.
---#needs _time _outbox
---#defines identity
+--#needs _time _meta
+--#defines meta
 
-local identity = redis.call('HGET', INBOX, 'id')
-if identity and identity ~= @IDENTITY then return {NOW, 'identity', identity} end
+local meta = redis.call('HGET', @INBOX_A, 'meta')
+if meta and identity_in(meta) ~= @IDENTITY then return {NOW, 'identity', identity_in(meta)} end

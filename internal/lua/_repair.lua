@@ -1,6 +1,6 @@
 -- Purpose: the parts that every repair needs: the keys of the shard, whether each has its type, and how a finding is reported and
 -- corrected.
---#needs _time
+--#needs _time _meta
 --#defines FIX LIMIT key exists sound INBOX_A INBOX_B outbox reply report settle types
 
 local FIX, LIMIT = ARGV[1] == 'fix', tonumber(ARGV[4])
@@ -22,8 +22,8 @@ local INBOX_A, INBOX_B = key['inbox:a'], key['inbox:b']
 
 -- The owner of another keyspace repairs its shards itself.
 if sound['inbox:a'] and sound['inbox:b'] then
-  local identity = redis.call('HGET', INBOX_A, 'id') or not exists['inbox:a'] and redis.call('HGET', INBOX_B, 'id')
-  if identity and identity ~= @IDENTITY then return {NOW, 'identity', identity} end
+  local meta = redis.call('HGET', INBOX_A, 'meta') or not exists['inbox:a'] and redis.call('HGET', INBOX_B, 'meta')
+  if meta and identity_in(meta) ~= @IDENTITY then return {NOW, 'identity', identity_in(meta)} end
 end
 
 -- If one of these has another type, nothing says what belongs into the others.

@@ -22,7 +22,7 @@
 -- Bound:   linear in the limit
 -- Memory:  runs at maxmemory, see _full.lua
 -- Redis:   6.0
---#needs _time _full _outbox _lanes _errors _park _lease
+--#needs _time _meta _full _outbox _lanes _errors _park _lease
 
 local budget, lease_end, continues = tonumber(ARGV[3]), string.format('%.0f', now + tonumber(ARGV[2])), ARGV[4] == '1'
 
@@ -33,8 +33,8 @@ end
 
 local ids = redis.call('ZRANGEBYSCORE', PENDING, '-inf', NOW, 'LIMIT', 0, ARGV[1])
 if #ids == 0 then return {NOW, next_due(), '', 0, 0} end
-local identity = redis.call('HGET', INBOX, 'id')
-if identity and identity ~= @IDENTITY then return {NOW, 'identity', identity} end
+local meta = redis.call('HGET', INBOX, 'meta')
+if meta and identity_in(meta) ~= @IDENTITY then return {NOW, 'identity', identity_in(meta)} end
 write_though_full()
 
 -- Returns the value of each event in a hash. Most shards have no such hash, and HMGET of a missing one reads every field.

@@ -77,7 +77,7 @@
 
 -- One look at the inbox for all of them.
 local count = tonumber(ARGV[1])
-local in_a, in_b, start, horizon = open_inbox(now, {'HMGET', @INBOX_A, 'id', 'start', 'b', 'tomb', unpack(ARGV, 5, 4 + count)})
+local in_a, in_b, start, horizon = open_inbox(now, 5, 4 + count)
 if not in_a then return {NOW, 2, 'identity', in_b} end
 
 -- 7, 8. Applies the events and commands that begin at ARGV[arg]. undo.step is the index of the running command, or the negative
@@ -140,7 +140,7 @@ for i = 1, count do
     commands1, commands0 = string.byte(plan, 1, 15) -- the bytes of its numbers, highest first
   local guards, events, commands = guards1 * 256 + guards0, events1 * 256 + events0, commands1 * 256 + commands0
   local width, delay, arg = flags % 4 >= 2 and 3 or 2, delay3 * 16777216 + delay2 * 65536 + delay1 * 256 + delay0, tx_start + 3
-  local seen, keep, reply = in_a[4 + i] or in_b and in_b[4 + i], flags % 2 == 1, nil
+  local seen, keep, reply = in_a[1 + i] or in_b and in_b[1 + i], flags % 2 == 1, nil
   repeat -- once: break ends the transaction
     -- 1. Duplicate? This comes before the deadline, because a late retry must learn that its token was committed.
     if seen then
@@ -209,7 +209,7 @@ for i = 1, count do
 
     -- 6. Mark. It is the first write, so if the server rejects writes, nothing has been done.
     if not start then
-      local written = redis.pcall('HSET', @INBOX_A, 'id', @IDENTITY, 'start', NOW)
+      local written = redis.pcall('HSET', @INBOX_A, 'meta', meta_of(now, in_b, horizon))
       if type(written) == 'table' then
         reply = {'refused', written.err}
         break
@@ -217,8 +217,9 @@ for i = 1, count do
       start = now
     end
     local marked = redis.pcall('HSETNX', @INBOX_A, digest, token)
-    if marked == 0 then -- the id occurs twice in this batch
-      reply = rare().known(redis.call('HGET', @INBOX_A, digest), digest, token, keep)
+    if marked == 0 then -- A has the id; in a batch, because it occurs twice
+      seen = redis.call('HGET', @INBOX_A, digest)
+      reply = rare().known(seen, digest, token, keep)
       break
     elseif marked ~= 1 then
       reply = {'refused', marked.err}
@@ -257,6 +258,11 @@ for i = 1, count do
     reply, kept_mark = {'broken', left}, true
   until true
 
+  -- 1 again: open_inbox has not looked up a single id in A.
+  if reply and count == 1 and not seen then
+    seen = redis.call('HGET', @INBOX_A, digest)
+    if seen then reply = rare().known(seen, digest, token, keep) end
+  end
   if reply then -- of every outcome but a commit
     local word, length = reply[1], #reply
     local demoted = word == 'refused' and string.match(reply[2], 'READONLY[^\r\n]*')
@@ -279,7 +285,7 @@ if woken then -- a wake-up for relays is needed only if no event was due before 
 end
 
 -- WAIT waits for the writes of the connection. A batch of duplicates writes here, so that WAIT covers their first commit.
-if @DURABLE and start and not kept_mark then redis.pcall('HSET', @INBOX_A, 'start', string.format('%d', start)) end
+if @DURABLE and start and not kept_mark then redis.pcall('HSET', @INBOX_A, 'meta', meta_of(start, in_b, horizon)) end
 
 -- The acknowledgement is last and has no undo: if it fails, the redelivery finds the mark.
 if ack[4] and type(redis.pcall(unpack(ack))) == 'number' then

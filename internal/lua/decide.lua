@@ -26,10 +26,7 @@
 --          or time, 'identity', the identity found
 -- Bound:   linear in the arguments
 -- Redis:   6.0
---#needs _time _events _timers
-
-local identity = redis.call('HGET', @INBOX_A, 'id')
-if identity and identity ~= @IDENTITY then return {NOW, 'identity', identity} end
+--#needs _time _owned _events _timers
 
 local latest = math.min(now, tonumber(ARGV[1]) or now)
 

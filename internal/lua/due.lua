@@ -12,11 +12,7 @@
 --          or  time, 'identity', the identity found
 -- Bound:   linear in the arguments
 -- Redis:   6.0
---#needs _time
-
-local NOW = string.format('%.0f', now)
-local identity = redis.call('HGET', @INBOX_A, 'id')
-if identity and identity ~= @IDENTITY then return {NOW, 'identity', identity} end
+--#needs _time _owned
 
 local function text(score) return score and string.format('%.0f', tonumber(score)) or '' end
 

@@ -12,12 +12,9 @@
 --          'identity'  the identity found
 -- Bound:   linear in the arguments
 -- Redis:   6.0
---#needs _time _events
+--#needs _time _owned _events
 --#lazy undoing(rollback) _rollback
 --#lazy lanes(crowded enter) _outbox _lanes _enter
-
-local identity = redis.call('HGET', @INBOX_A, 'id')
-if identity and identity ~= @IDENTITY then return {NOW, 'identity', identity} end
 
 local function add_all()
   for arg = 1, #ARGV, 3 do
@@ -32,7 +29,7 @@ if not ok or refusal then
   if left then return redis.error_reply('ERR events not withdrawn: ' .. left) end
   return ok and refusal or redis.error_reply(type(refusal) == 'table' and refusal.err or tostring(refusal))
 end
-if not identity and outbox.came > 0 then redis.call('HSET', @INBOX_A, 'id', @IDENTITY, 'start', NOW) end
+if not meta and outbox.came > 0 then redis.call('HSET', @INBOX_A, 'meta', meta_of(now, false, 0)) end
 keep_events()
 local came = outbox.came
 return {NOW, 'enqueued', came, came > 0 and outbox.events == came and 1 or 0}

@@ -19,7 +19,7 @@
 
 local counted = redis.call('HMGET', COUNTS, 'parked', 'parked_bytes')
 local parked, bytes = tonumber(counted[1]) or 0, tonumber(counted[2]) or 0
-if not identity then redis.call('HSET', INBOX, 'id', @IDENTITY, 'start', NOW) end
+if not meta then redis.call('HSET', INBOX, 'meta', meta_of(now, false, 0)) end
 
 local function digest(body)
   local first = string.byte(body)

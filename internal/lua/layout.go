@@ -27,6 +27,7 @@ var codes = map[string]string{
 	"HASH_FIELDS": code(HashFields), "CHANGED_STRING": code(ChangedString), "REPLACED_STRING": code(ReplacedString),
 	"NO_UNDO": code(NoUndo), "APPENDED": code(Appended), "POSITIONS": code(Positions), "PROCEDURE": code(Procedure),
 	"ORDERED": code(Ordered), "SCHEDULED": code(Scheduled), "SENT_MARK": code(SentMark), "ERASED_MARK": code(ErasedMark),
+	"DIGIT_0": code('0'), "DIGIT_1": code('1'),
 	"TWO_53": "9007199254740992", // from here on a Lua number does not hold every integer
 }
 

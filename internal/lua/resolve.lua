@@ -18,16 +18,16 @@
 -- Redis:   6.0
 --#needs _time _inbox
 
-local in_a, in_b, start, horizon = open_inbox(now, {'HMGET', @INBOX_A, 'id', 'start', 'b', 'tomb', ARGV[1]}, 7)
+local in_a, in_b, start, horizon = open_inbox(now, 1, 1)
 if not in_a then return {NOW, 'identity', in_b} end
 
-local seen = in_a[5] or (in_b and in_b[5])
+local seen = redis.call('HGET', @INBOX_A, ARGV[1]) or in_b and in_b[2]
 if seen then
   local word = verdict(seen, ARGV[2])
   return {NOW, word, word == 'broken' and redis.call('HGET', @BROKEN, ARGV[1]) or ''}
 end
 if ARGV[3] == '' then return {NOW, 'absent', ''} end
 
-if not start then redis.call('HSET', @INBOX_A, 'id', @IDENTITY, 'start', NOW) end
-redis.call('HSET', @INBOX_A, 't' .. ARGV[2], '1', 'tomb', string.format('%.0f', math.max(horizon, tonumber(ARGV[3]))))
+horizon = math.max(horizon, tonumber(ARGV[3]))
+redis.call('HSET', @INBOX_A, 't' .. ARGV[2], '1', 'meta', meta_of(start or now, in_b, horizon))
 return {NOW, 'tombstoned', ''}

@@ -18,10 +18,7 @@
 --          'identity'     the identity found
 -- Bound:   constant
 -- Redis:   6.0
---#needs _time _events _timers
-
-local identity = redis.call('HGET', @INBOX_A, 'id')
-if identity and identity ~= @IDENTITY then return {NOW, 'identity', identity} end
+--#needs _time _owned _events _timers
 
 local subject, id, body = ARGV[1], ARGV[2], ARGV[3]
 if is_decided(revoked_member(subject)) then return {NOW, 'revoked'} end

@@ -8,11 +8,9 @@
 --          or   time, 'identity', the identity found
 -- Bound:   constant
 -- Redis:   6.0
---#needs _time _full _outbox _lanes _errors _park _lease
+--#needs _time _full _outbox _lanes _errors _park _lease _owned
 
 local id, at = ARGV[1], ARGV[2]
-local identity = redis.call('HGET', INBOX, 'id')
-if identity and identity ~= @IDENTITY then return {NOW, 'identity', identity} end
 
 if redis.call('HGET', ATTEMPTS, id) ~= '0' or not redis.call('ZSCORE', PENDING, id) then return {NOW, 0} end
 if at ~= '' then

@@ -19,18 +19,15 @@
 --          'identity'     the identity found
 -- Bound:   constant
 -- Redis:   6.0
---#needs _time _timers
+--#needs _time _owned _timers
 
 local what, subject, due = ARGV[1], ARGV[2], ARGV[3]
-local identity = redis.call('HGET', @INBOX_A, 'id')
-if identity and identity ~= @IDENTITY then return {NOW, 'identity', identity} end
-
 local open = due_of(subject)
 if what == 'record' then
   if is_decided(revoked_member(subject)) then return {NOW, 'revoked'} end
   if open then return {NOW, open == tonumber(due) and 'recorded' or 'open'} end
   if is_decided(fired_member(subject, due)) then return {NOW, 'recorded'} end
-  if not identity then redis.call('HSET', @INBOX_A, 'id', @IDENTITY, 'start', NOW) end
+  if not meta then redis.call('HSET', @INBOX_A, 'meta', meta_of(now, false, 0)) end
   redis.call('ZADD', DUE, due, subject)
   return {NOW, 'recorded'}
 end

@@ -22,20 +22,20 @@ type Mark struct {
 // Mark looks a digest up. It is no snapshot, and changes nothing: it does not know the retention.
 func (s *Scripts) Mark(ctx context.Context, shard Shard, digest string) (Mark, error) {
 	pipe := s.client.Pipeline()
-	ask := []string{"id", "start", digest}
-	a, b := pipe.HMGet(ctx, shard.Key(keyInboxA), ask...), pipe.HMGet(ctx, shard.Key(keyInboxB), ask...)
+	a, b := pipe.HMGet(ctx, shard.Key(keyInboxA), fieldMeta, digest), pipe.HMGet(ctx, shard.Key(keyInboxB), fieldMeta, digest)
 	broken := pipe.HGet(ctx, shard.Key(keyBroken), digest)
 	kept, keptB := pipe.HExists(ctx, shard.Key(keyResults), digest), pipe.HExists(ctx, shard.Key(keyResultsB), digest)
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return Mark{}, err
 	}
 	rowA, rowB := a.Val(), b.Val()
-	m := Mark{Broken: broken.Val(), Replies: kept.Val() || keptB.Val(), Identity: eval.Word(rowA[0])}
+	metaA, metaB := parseMeta(eval.Word(rowA[0])), parseMeta(eval.Word(rowB[0]))
+	m := Mark{Broken: broken.Val(), Replies: kept.Val() || keptB.Val(), Identity: metaA.identity}
 	switch {
-	case rowA[2] != nil:
-		m.Known, m.Begun = true, eval.Moment(eval.Word(rowA[1]))
-	case rowB[2] != nil:
-		m.Known, m.Older, m.Begun = true, true, eval.Moment(eval.Word(rowB[1]))
+	case rowA[1] != nil:
+		m.Known, m.Begun = true, metaA.start
+	case rowB[1] != nil:
+		m.Known, m.Older, m.Begun = true, true, metaB.start
 	}
 	return m, nil
 }
@@ -52,13 +52,13 @@ func (s *Scripts) Identity() string { return s.identity }
 // Identities returns by whom the shards of slots were written, of those that are known to have been.
 func (s *Scripts) Identities(ctx context.Context, slots []int) (map[int]string, error) {
 	replies, _ := askSlots(ctx, s, slots, func(pipe redis.Pipeliner, shard Shard) *redis.StringCmd {
-		return pipe.HGet(ctx, shard.Key(keyInboxA), "id")
+		return pipe.HGet(ctx, shard.Key(keyInboxA), fieldMeta)
 	})
 	found := map[int]string{}
 	for i, reply := range replies {
 		switch err := reply.Err(); {
 		case err == nil:
-			found[slots[i]] = reply.Val()
+			found[slots[i]] = parseMeta(reply.Val()).identity
 		case errors.Is(err, redis.Nil), redis.HasErrorPrefix(err, "WRONGTYPE"):
 		default:
 			return nil, &SlotError{slots[i], err}

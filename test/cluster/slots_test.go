@@ -84,9 +84,9 @@ func TestIdentityIsFrozen(t *testing.T) {
 		keyspace luatx.Keyspace
 		want     string
 	}{
-		{luatx.Keyspace{}, "luatx 2, namespace shop.eu-1, own tags"},
-		{luatx.OwnTags().WithPrefix("p"), "luatx 2, namespace shop.eu-1, own tags"}, // a prefix moves nothing to another slot
-		{luatx.Partitions(7), "luatx 2, namespace shop.eu-1, 7 partitions"},
+		{luatx.Keyspace{}, "luatx 3, namespace shop.eu-1, own tags"},
+		{luatx.OwnTags().WithPrefix("p"), "luatx 3, namespace shop.eu-1, own tags"}, // a prefix moves nothing to another slot
+		{luatx.Partitions(7), "luatx 3, namespace shop.eu-1, 7 partitions"},
 	} {
 		client.FlushAll(t.Context())
 		tr := rig.NewTransactor(t, client, func(cfg *luatx.Config) { cfg.Namespace, cfg.Keyspace = "shop.eu-1", c.keyspace })
@@ -95,8 +95,9 @@ func TestIdentityIsFrozen(t *testing.T) {
 		tag, err := c.keyspace.Tag("a")
 		redistest.Must(t, err)
 		inbox := "shop.eu-1:{" + slot.Text(slot.OfTag(tag)) + "}:inbox:a"
-		if got := client.HGet(t.Context(), inbox, "id").Val(); got != c.want {
-			t.Errorf("the shard is %q, want %q", got, c.want)
+		got := client.HGet(t.Context(), inbox, "meta").Val()
+		if strings.TrimLeft(got, "0123456789") != c.want || len(got) != 27+len(c.want) {
+			t.Errorf("the shard is %q, want %q behind 27 digits", got, c.want)
 		}
 	}
 }

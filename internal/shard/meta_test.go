@@ -1,0 +1,19 @@
+package shard
+
+import (
+	"testing"
+	"time"
+)
+
+func TestParseMeta(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]meta{
+		"":        {},
+		"luatx 0": {identity: "luatx 0"},
+		"17672256000001" + "0000000000000" + "luatx 3, namespace n": {time.UnixMilli(1767225600000), "luatx 3, namespace n"},
+	} {
+		if got := parseMeta(text); !got.start.Equal(want.start) || got.identity != want.identity {
+			t.Errorf("%q: %+v, want %+v", text, got, want)
+		}
+	}
+}
