@@ -102,7 +102,7 @@ func TestSettlements(t *testing.T) {
 			t.Errorf("parked by %v", left)
 		}
 		wantCounts(t, store, outbox.Counts{Pending: 2, Sent: 2})
-		if got, want := s.hash("counts"), "map[bytes:128 enqueued:4 events:2 failed:2 parked:0 parked_bytes:0 parkings:1 sent:2]"; fmt.Sprint(got) != want {
+		if got, want := s.hash("counts"), "map[failed:2 parkings:1 sent:2 totals:2 128 4 0 0]"; fmt.Sprint(got) != want {
 			t.Errorf("%v, want %v", got, want)
 		}
 	})
@@ -268,7 +268,7 @@ func TestSentBodies(t *testing.T) {
 			t.Errorf("%v", left)
 		}
 		redistest.Must(t, emit(tr, "a", "3"))
-		if n := s.hash("counts"); n["events"] != "1" || n["enqueued"] != "125" {
+		if n := shard.CountsOf(s.hash("counts")); n["events"] != 1 || n["enqueued"] != 125 {
 			t.Errorf("%v", n)
 		}
 	})

@@ -19,6 +19,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
@@ -50,8 +51,7 @@ func (y yard) snapshot(ctx context.Context) (s shelves, err error) {
 }
 
 func (s shelves) count(name string) int {
-	n, _ := strconv.Atoi(s.counts[name])
-	return n
+	return int(shard.CountsOf(s.counts)[name])
 }
 
 // wrong lists what contradicts itself: every event is in one state, a lane has its head in sight, and the counts are

@@ -177,7 +177,7 @@ func (m *model) check(rt *rapid.T) {
 
 	unsent := m.count("pending") + m.count("waiting")
 	for name, want := range map[string]int{"events": unsent, "bytes": m.bytes(), "parked": m.count("parked"), "enqueued": m.committed} {
-		if has, _ := strconv.Atoi(counts.Val()[name]); has != want {
+		if has := int(shard.CountsOf(counts.Val())[name]); has != want {
 			rt.Fatalf("counts have %d %s, want %d", has, name, want)
 		}
 	}

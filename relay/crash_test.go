@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
@@ -358,18 +358,16 @@ func wantClean(t *testing.T, client redis.UniversalClient, tr *luatx.Transactor,
 	t.Helper()
 	total := make(map[string]int)
 	for _, n := range tr.Keyspace().Slots() {
-		shard := link.Of(tr).Scripts.Shard(n)
+		home := link.Of(tr).Scripts.Shard(n)
 		for _, name := range []string{"pending", "attempts", "leases", "errors", "parked", "headers", "lanes"} {
-			if key := shard.Key(name); client.Exists(t.Context(), key).Val() != 0 {
+			if key := home.Key(name); client.Exists(t.Context(), key).Val() != 0 {
 				t.Errorf("%s is left", key)
 			}
 		}
-		for field, text := range client.HGetAll(t.Context(), shard.Key("counts")).Val() {
-			count, err := strconv.Atoi(text)
-			if err != nil || count < 0 {
-				t.Errorf("slot %d: %s is %q", n, field, text)
+		for name, count := range shard.CountsOf(client.HGetAll(t.Context(), home.Key("counts")).Val()) {
+			if total[name] += int(count); count < 0 {
+				t.Errorf("slot %d: %s is %d", n, name, count)
 			}
-			total[field] += count
 		}
 	}
 	if total["events"] != 0 || total["bytes"] != 0 || total["parked"] != 0 || total["enqueued"] != sum || total["sent"] != sum {

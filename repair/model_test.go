@@ -271,6 +271,8 @@ func (st state) head(id string) string {
 	return id
 }
 
+var totalsForm = regexp.MustCompile(`^[0-9]+ [0-9]+ ([0-9]+) [0-9]+ [0-9]+$`)
+
 // counts says which of the counts are not what the bodies add up to.
 func (st state) counts(say func(string, ...string)) {
 	gauges, by := map[string]int{"events": 0, "bytes": 0, "parked": 0, "parked_bytes": 0}, map[string]int{}
@@ -292,10 +294,12 @@ func (st state) counts(say func(string, ...string)) {
 		by["t:"+event.Type]++
 		by["c:"+class]++
 	}
-	for name, n := range gauges {
-		if has := cmp.Or(st.hashes["counts"][name], "0"); has != strconv.Itoa(n) {
-			say("value", "counts", name)
-		}
+	totals, enqueued := cmp.Or(st.hashes["counts"]["totals"], "0 0 0 0 0"), "0"
+	if parts := totalsForm.FindStringSubmatch(totals); parts != nil {
+		enqueued = parts[1]
+	}
+	if totals != fmt.Sprint(gauges["events"], gauges["bytes"], " ", enqueued, " ", gauges["parked"], gauges["parked_bytes"]) {
+		say("value", "counts", "totals")
 	}
 	for field, n := range by {
 		if st.hashes["parked:by"][field] != strconv.Itoa(n) {

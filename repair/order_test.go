@@ -46,9 +46,9 @@ var orderInvariants = []invariant{
 	{"route of nobody", [][]any{{"HSET", "@routes", "x", "d"}}, []string{"leftover routes/x"}},
 	{"audit of another type", [][]any{{"SET", "@audit", "v"}}, []string{"type audit"}},
 	{"erased and pending", [][]any{{"HSET", "@entries", "pending", "!" + digest[1:]}}, []string{"misplaced pending/pending", "unindexed parked/pending"}},
-	{"counts that are off", [][]any{{"HINCRBY", "@counts", "events", 1}, {"HSET", "@counts", "bytes", "many"}, {"HDEL", "@counts", "parked"}}, []string{
-		"value counts/bytes", "value counts/events", "value counts/parked",
-	}},
+	{"counts that are off", [][]any{{"HSET", "@counts", "totals", "9 1 7 0 0"}}, []string{"value counts/totals"}},
+	{"malformed counts", [][]any{{"HSET", "@counts", "totals", "4 100 7 many 0"}}, []string{"value counts/totals"}},
+	{"lost counts", [][]any{{"DEL", "@counts"}}, []string{"value counts/totals"}},
 	{"counts of parked events that are off", [][]any{{"HINCRBY", "@parked:by", "t:t", 1}, {"HSET", "@parked:by", "t:x", 0}, {"HDEL", "@parked:by", "d:"}}, []string{
 		"value parked:by/d:", "value parked:by/t:t", "value parked:by/t:x",
 	}},

@@ -4,7 +4,7 @@
 --   empty                  a plain event
 --   k and an escaped key   an ordered event
 --   a and a time (ms)      a scheduled event
---#needs lanes()
+--#needs _totals lanes()
 --#defines undo outbox open_outbox enqueue keep_events
 
 -- The inverse of what the script has done so far, oldest first: the id of an event, or a command. See also _undo.lua.
@@ -19,9 +19,7 @@ local undo = {nil, nil, nil, nil, step = 0}
 local outbox = {events = false, bytes = 0, parked = 0, came = 0}
 
 local function open_outbox()
-  local counted = redis.call('HMGET', @COUNTS, 'events', 'bytes', 'parked', 'enqueued', 'parked_bytes')
-  outbox.events, outbox.bytes = tonumber(counted[1] or 0), tonumber(counted[2] or 0)
-  outbox.parked, outbox.enqueued, outbox.parked_bytes = tonumber(counted[3] or 0), counted[4], tonumber(counted[5] or 0)
+  outbox.events, outbox.bytes, outbox.enqueued, outbox.parked, outbox.parked_bytes = totals_in(redis.call('HGET', @COUNTS, 'totals'))
 end
 
 -- Adds an event. If a bound is reached, returns false and its name: events, bytes, parked, parked bytes or lane. If the
@@ -53,8 +51,8 @@ end
 -- Writes the counts. A script calls it once, at its end. If the write fails, the commits stand.
 local function keep_events()
   if outbox.came > 0 then
-    redis.pcall('HSET', @COUNTS, 'events', string.format('%d', outbox.events), 'bytes', string.format('%d', outbox.bytes),
-      'enqueued', string.format('%d', (outbox.enqueued or 0) + outbox.came))
+    redis.pcall('HSET', @COUNTS, 'totals',
+      totals_of(outbox.events, outbox.bytes, outbox.enqueued + outbox.came, outbox.parked, outbox.parked_bytes))
   end
   if outbox.again then redis.pcall('HINCRBY', @COUNTS, 'duplicate', outbox.again) end
 end

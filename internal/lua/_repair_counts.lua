@@ -10,15 +10,14 @@
 --   then for each field of parked:by
 --   +1  field
 --   +2  number
---#needs _errors _park _repair
+--#needs _totals _errors _park _repair
 --#defines counts total sum sums
 
 local FIRST = 5
 
 -- Returns a text that changes with every change of the outbox. Sums are valid only if it stays the same.
 local function version()
-  local values = redis.call('HMGET', key.counts, 'events', 'bytes', 'parked', 'parked_bytes', 'enqueued', 'sent', 'parkings',
-    'discarded', 'erased', 'imported')
+  local values = redis.call('HMGET', key.counts, 'totals', 'sent', 'parkings', 'discarded', 'erased', 'imported')
   for i = 1, #values do values[i] = tostring(values[i]) end
   return table.concat(values, ',')
 end
@@ -48,19 +47,22 @@ local function sums()
   return list
 end
 
-local function compare(name, field, stored, summed)
-  summed = string.format('%.0f', summed)
-  if (stored or '0') ~= summed then settle('value', name, field, stored or '', 'HSET', key[name], field, summed) end
+-- Compares a field with a sum; zero is what a missing one counts as.
+local function compare(name, field, stored, summed, zero)
+  if (stored or zero) ~= summed then settle('value', name, field, stored or '', 'HSET', key[name], field, summed) end
 end
 
 -- Compares the counts with the sums, unless the outbox has changed or a step has seen a body twice.
 local function counts()
   if not counted or began ~= version() or total.seen ~= redis.call('HLEN', key.entries) then return end
-  for _, name in ipairs(gauges) do compare('counts', name, redis.call('HGET', key.counts, name), total[name]) end
+  local totals = redis.call('HGET', key.counts, 'totals')
+  local _, _, enqueued = totals_in(totals)
+  local summed = totals_of(total.events, total.bytes, enqueued, total.parked, total.parked_bytes)
+  compare('counts', 'totals', totals, summed, totals_of(0, 0, 0, 0, 0))
   local flat, stored = redis.call('HGETALL', key['parked:by']), {}
   for i = 1, #flat, 2 do
     stored[flat[i]] = flat[i + 1]
     if not parked_by[flat[i]] then settle('value', 'parked:by', flat[i], flat[i + 1], 'HDEL', key['parked:by'], flat[i]) end
   end
-  for field, n in pairs(parked_by) do compare('parked:by', field, stored[field], n) end
+  for field, n in pairs(parked_by) do compare('parked:by', field, stored[field], string.format('%d', n), '0') end
 end

@@ -15,10 +15,9 @@
 --          2    letters      one for each event, see _audit.lua
 -- Bound:   linear in the arguments
 -- Redis:   6.0
---#needs _time _full _outbox _lanes _errors _park _lease _owned _audit
+--#needs _time _full _totals _outbox _lanes _errors _park _lease _owned _audit
 
-local counted = redis.call('HMGET', COUNTS, 'parked', 'parked_bytes')
-local parked, bytes = tonumber(counted[1]) or 0, tonumber(counted[2]) or 0
+local _, _, _, parked, bytes = totals_in(redis.call('HGET', COUNTS, 'totals'))
 if not meta then redis.call('HSET', INBOX, 'meta', meta_of(now, false, 0)) end
 
 local function digest(body)

@@ -11,12 +11,11 @@
 --          2    letters      one for each id, see _audit.lua
 -- Bound:   linear in the arguments
 -- Redis:   6.0
---#needs _time _full _outbox _lanes _errors _park _lease _owned _audit
+--#needs _time _full _totals _outbox _lanes _errors _park _lease _owned _audit
 
 local FIRST = 7
 local cutoff, route = tonumber(ARGV[5]), ARGV[6]
-local room = redis.call('HMGET', COUNTS, 'events', 'bytes')
-local events, bytes = tonumber(room[1]) or 0, tonumber(room[2]) or 0
+local events, bytes = totals_in(redis.call('HGET', COUNTS, 'totals'))
 local bodies = redis.call('HMGET', ENTRIES, unpack(ARGV, FIRST))
 
 local function rearm(id, body)

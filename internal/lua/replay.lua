@@ -9,12 +9,11 @@
 --          2    letters  one for each id, see _audit.lua
 -- Bound:   linear in the arguments
 -- Redis:   6.0
---#needs _time _full _outbox _lanes _errors _park _lease _owned _audit
+--#needs _time _full _totals _outbox _lanes _errors _park _lease _owned _audit
 
 local FIRST = 6
 local cutoff = tonumber(ARGV[5])
-local room = redis.call('HMGET', COUNTS, 'events', 'bytes')
-local events, bytes = tonumber(room[1]) or 0, tonumber(room[2]) or 0
+local events, bytes = totals_in(redis.call('HGET', COUNTS, 'totals'))
 
 local function replay(id)
   local kept = redis.call('HGET', ENTRIES, id)

@@ -56,7 +56,7 @@ func (s *Scripts) Counts(ctx context.Context, slots []int) (map[int]Counts, erro
 				return nil, &SlotError{n, err}
 			}
 		}
-		counts[n] = Counts{r.entries.Val(), r.pending.Val(), r.leased.Val(), r.parked.Val(), r.sent.Val(), integers(r.totals.Val())}
+		counts[n] = Counts{r.entries.Val(), r.pending.Val(), r.leased.Val(), r.parked.Val(), r.sent.Val(), CountsOf(r.totals.Val())}
 	}
 	return counts, nil
 }

@@ -39,11 +39,9 @@ func emitAll(t testing.TB, tr *luatx.Transactor, aggregate string, events ...lua
 // gauge reads a count of the shard of aggregate a.
 func gauge(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor, name string) int {
 	t.Helper()
-	n, err := client.HGet(redistest.Soon(t), shardOf(tr).Key("counts"), name).Int()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		t.Fatal(err)
-	}
-	return n
+	fields, err := client.HGetAll(redistest.Soon(t), shardOf(tr).Key("counts")).Result()
+	redistest.Must(t, err)
+	return int(shard.CountsOf(fields)[name])
 }
 
 func shardOf(tr *luatx.Transactor) shard.Shard {
@@ -446,6 +444,45 @@ func TestProceduresOrderAndScheduleTheirEventsWithinTheRules(t *testing.T) {
 		}
 		if n := client.ZLexCount(redistest.Soon(t), shardOf(tr).Key("lanes"), "[a%25%00b\x00", "(a%25%00b\x01").Val(); n != 4 {
 			t.Errorf("%d events in the lane", n)
+		}
+	})
+}
+
+func TestDamagedTotalsCountAsZeroAndStayWellFormed(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		for damaged, want := range map[string][2]string{ // after the enqueue of one event, and after it was sent
+			"":             {"1 2 1 0 0", "0 0 1 0 0"},
+			"many":         {"1 2 1 0 0", "0 0 1 0 0"},
+			"1 2 3 4":      {"1 2 1 0 0", "0 0 1 0 0"},
+			"-1 2 3 0 0":   {"1 2 1 0 0", "0 0 1 0 0"},
+			"5 20 30 4 50": {"6 22 31 4 50", "5 20 31 4 50"},
+		} {
+			ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
+			key := shardOf(tr).Key("counts")
+			redistest.Must(t, client.HSet(ctx, key, "totals", damaged).Err())
+			redistest.Must(t, emitAll(t, tr, "a", luatx.Event{ID: "e", Body: []byte("{}")}))
+			if got := client.HGet(ctx, key, "totals").Val(); got != want[0] {
+				t.Errorf("%q became %q by a commit, want %q", damaged, got, want[0])
+			}
+			settle(t, tr, "e", "sent")
+			if got := client.HGet(ctx, key, "totals").Val(); got != want[1] {
+				t.Errorf("%q became %q by a settlement, want %q", damaged, got, want[1])
+			}
+		}
+	})
+}
+
+func TestGaugesDoNotFallBelowZero(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
+		key := shardOf(tr).Key("counts")
+		redistest.Must(t, emitAll(t, tr, "a", luatx.Event{ID: "e", Body: []byte("{}")}))
+		redistest.Must(t, client.HSet(ctx, key, "totals", "0 1 7 0 0").Err())
+		settle(t, tr, "e", "sent")
+		if got := client.HGet(ctx, key, "totals").Val(); got != "0 0 7 0 0" {
+			t.Errorf("the totals are %q", got)
 		}
 	})
 }
