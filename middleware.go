@@ -129,6 +129,9 @@ func (t *Transactor) inputOf(ctx context.Context, tx *Tx, msg *message.Message) 
 		return commit.Input{}
 	}
 	input := commit.Input{Ack: commit.AckFence, Stream: source.Stream, Group: source.Group, Consumer: source.Consumer, Entry: source.Entry}
+	tx.mu.Lock()
+	input.Strict = !tx.claimed
+	tx.mu.Unlock()
 	if strategy, ok := message.AckStrategyFromContext(ctx); ok && strategy == message.AckOnSuccess {
 		input.Ack = commit.AckFused
 	}

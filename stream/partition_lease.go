@@ -5,14 +5,16 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/luatx/luatx/internal/group"
 )
 
 // partition is a partition as a member sees it. The embedded subscription reads nothing by itself: it knows the group,
 // and how to make messages of entries, ack and bury them.
 type partition struct {
 	*subscription
-	m           *member
-	void, lease string
+	m                  *member
+	void, lease, taken string // keys
 
 	// The member's lock guards these.
 	busy    bool // being tried for, or held
@@ -33,7 +35,9 @@ func newPartition(ctx context.Context, m *member, i int) (*partition, error) {
 		return nil, err
 	}
 	sub.member.Consumer = m.name
-	return &partition{subscription: sub, m: m, void: m.void[i], lease: m.leases[i], begun: time.Now()}, nil
+	return &partition{
+		subscription: sub, m: m, void: m.void[i], lease: m.leases[i], taken: group.TakenKey(sub.cfg.Stream), begun: time.Now(),
+	}, nil
 }
 
 // tryLease tries to take the lease. If the reply is lost the lease may be held all the same, and then expires by itself.

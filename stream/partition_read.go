@@ -167,7 +167,7 @@ func (p *partition) dig(ctx context.Context, it *item, reason string) bool {
 
 // read reads what comes next into ahead, and waits for it where there is nothing.
 func (p *partition) read(ctx context.Context) error {
-	reply, err := partitionScript.Run(ctx, p.client, []string{p.void, p.lease, p.cfg.Stream},
+	reply, err := partitionScript.Run(ctx, p.client, []string{p.void, p.lease, p.cfg.Stream, p.taken},
 		p.m.name, p.cfg.Group, p.cfg.BatchSize, p.cfg.MaxDeliveries, p.fresh).Slice()
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/inbox"
+	"github.com/luatx/luatx/internal/group"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
 	"github.com/luatx/luatx/internal/test/rig"
@@ -109,7 +110,9 @@ func TestCommitOfAnEntryThatAnotherClaimedIsFencedAndNoFailure(t *testing.T) {
 			if number != "1" {
 				return nil
 			}
-			return client.XClaim(ctx, &redis.XClaimArgs{Stream: s.key, Group: "g", Consumer: "thief", Messages: []string{entries[0].ID}}).Err()
+			other := group.Member{Client: client, Stream: s.key, Group: "g", Consumer: "other"}
+			_, err := other.Claim(ctx, 0, []string{entries[0].ID})
+			return err
 		})))
 		redistest.Eventually(t, "the second one to be acked", func() bool { return tr.Stats().Acked == 1 })
 		wantOnce(t, client, s.key+":counts", []string{"2"})

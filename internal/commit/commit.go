@@ -16,15 +16,18 @@ type Ack int
 
 // The values of Ack.
 const (
-	AckNone  Ack = iota // the input has no entry in this slot
-	AckFence            // refuse the commit unless the consumer still owns the entry
-	AckFused            // fence, and acknowledge the entry in the commit
+	AckNone  Ack = 0 // the input has no entry in this slot
+	AckFence Ack = 1 // refuse the commit unless the consumer still owns the entry
+	AckFused Ack = 3 // fence, and acknowledge the entry in the commit
 )
 
 // Input is the entry that a transaction's message was read from.
 type Input struct {
 	Ack                            Ack
 	Stream, Group, Consumer, Entry string
+	// Strict asks XPENDING who owns the entry, even if no takeover is noted. A transaction whose id is in no inbox needs it:
+	// nothing else keeps a second commit of the entry from a second effect.
+	Strict bool
 }
 
 // Command is a recorded command: its head, a string that is made an argument once for all, and its arguments, the

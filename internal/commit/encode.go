@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/luatx/luatx/internal/eval"
+	"github.com/luatx/luatx/internal/group"
 	"github.com/luatx/luatx/internal/lua"
 	"github.com/luatx/luatx/internal/shard"
 )
@@ -17,7 +18,10 @@ import (
 // and then for each its plan, its token and what the plan announces.
 
 // headArgs is how many arguments the head has: how many commits there are, and the names of their input.
-const headArgs = 4
+const headArgs = 3
+
+// inputKeys is how many keys an input has: the stream, and the notes of takeovers from its consumers.
+const inputKeys = 2
 
 // Pack implements eval.Load.
 func (c *Commit) Pack(calls []*eval.Call) []any {
@@ -31,11 +35,17 @@ func (c *Commit) Pack(calls []*eval.Call) []any {
 			input = &m.Input
 		}
 	}
+	if input.Ack != AckNone {
+		keys += inputKeys
+	}
 	argv := append(c.call.Script.Argv(keys, args), c.Shard.CommitKeys()...)
+	if input.Ack != AckNone {
+		argv = append(argv, &input.Stream, group.TakenKey(input.Stream))
+	}
 	for _, call := range calls {
 		argv = of(call).appendKeys(argv)
 	}
-	argv = append(argv, len(calls), &input.Stream, &input.Group, &input.Consumer)
+	argv = append(argv, len(calls), &input.Group, &input.Consumer)
 	for _, call := range calls {
 		argv = append(argv, &of(call).Digest)
 	}
@@ -68,9 +78,6 @@ func (c *Commit) Join(other eval.Load) (eval.Load, bool) {
 // ownKeys is how many keys appendKeys appends.
 func (c *Commit) ownKeys() int {
 	n := len(c.Keys)
-	if c.Input.Ack != AckNone {
-		n++
-	}
 	if c.Keep {
 		n += len(c.Shard.ResultKeys())
 	}
@@ -82,9 +89,6 @@ func (c *Commit) ownKeys() int {
 
 // appendKeys appends the keys that are not those of every commit.
 func (c *Commit) appendKeys(argv []any) []any {
-	if c.Input.Ack != AckNone {
-		argv = append(argv, &c.Input.Stream)
-	}
 	if c.Keep {
 		for _, key := range c.Shard.ResultKeys() {
 			argv = append(argv, key)
@@ -179,7 +183,7 @@ func (c *Commit) Seal() (args, bytes int) {
 		e.Body = slices.Clone(e.Body)
 		bytes += len(e.ID) + len(e.Body)
 	}
-	return eval.FirstKey + shard.CommitKeys + c.ownKeys() + headArgs + 1 + c.args, bytes
+	return eval.FirstKey + shard.CommitKeys + inputKeys + c.ownKeys() + headArgs + 1 + c.args, bytes
 }
 
 func appendFrozen(copies, args []any, size *int) []any {

@@ -19,7 +19,7 @@ type plans struct {
 // of returns the plan of a commit, a string, as internal/lua/commit.lua reads it. Strings: the server restores strings alone.
 func (p *plans) of(c *Commit, strings bool) any {
 	var few [64]byte
-	b := append(few[:0], byte(c.args>>16), byte(c.args>>8), byte(c.args), byte(c.Input.Ack))
+	b := append(few[:0], byte(c.args>>16), byte(c.args>>8), byte(c.args), c.Input.plan())
 	b = binary.BigEndian.AppendUint32(b, uint32(c.Delay.Milliseconds()))
 	b = binary.BigEndian.AppendUint16(b, uint16(len(c.Guards)))
 	b = binary.BigEndian.AppendUint16(b, uint16(len(c.Events)))
@@ -40,6 +40,14 @@ func (p *plans) of(c *Commit, strings bool) any {
 		b = binary.BigEndian.AppendUint16(append(b, command.Head[0], command.Head[1]-'0'), uint16(command.arguments()))
 	}
 	return p.intern(b)
+}
+
+// plan returns the byte of the plan that stands for the input.
+func (i *Input) plan() byte {
+	if i.Strict && i.Ack != AckNone {
+		return byte(i.Ack) | 4
+	}
+	return byte(i.Ack)
 }
 
 func (p *plans) intern(plan []byte) any {

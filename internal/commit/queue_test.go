@@ -114,6 +114,9 @@ func (c *counter) execute(sent call, failure error) (int, error) {
 		}
 	}
 	var input []string
+	if group := *args[eval.FirstKey+keys+1].(*string); group != "" {
+		input = append(input, *args[eval.FirstKey+shard.CommitKeys].(*string))
+	}
 	for _, arg := range args[eval.FirstKey+keys+1:][:headArgs-1] {
 		if text, ok := arg.(*string); ok {
 			arg = *text
@@ -215,7 +218,7 @@ func TestAScriptCarriesCommitsOfOneInputAtMost(t *testing.T) {
 	for i, input := range want {
 		batch[i] = sending(set, 0, fmt.Sprint(i))
 		if names := strings.Fields(input); len(names) > 0 {
-			batch[i].Input = Input{AckFused, names[0], names[1], names[2], "1-1"}
+			batch[i].Input = Input{Ack: AckFused, Stream: names[0], Group: names[1], Consumer: names[2], Entry: "1-1"}
 		}
 	}
 	set.Send(t.Context(), time.Time{}, batch)

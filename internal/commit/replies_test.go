@@ -115,7 +115,7 @@ func TestForeignShardAnswersAll(t *testing.T) {
 
 // elsewhere are the scripts that other packages run by themselves: pipeline.SetNX, internal/rekey, stream and admin.
 var elsewhere = []string{
-	"release.lua", "drop.lua", "deadletter.lua", "dismiss.lua", "fetch.lua", "hold.lua", "putback.lua", "trim.lua",
+	"release.lua", "drop.lua", "deadletter.lua", "dismiss.lua", "fetch.lua", "hold.lua", "takeover.lua", "putback.lua", "trim.lua",
 	"lease.lua", "members.lua", "partition.lua", "dead.lua", "acknowledge.lua",
 }
 
@@ -162,6 +162,7 @@ func TestKindsOfTransactionsHaveDifferentPlansAndAreBounded(t *testing.T) {
 		"delayed":   of(&Commit{Delay: time.Hour}, false),
 		"fenced":    of(&Commit{Input: Input{Ack: AckFence}}, false),
 		"fused":     of(&Commit{Input: Input{Ack: AckFused}}, false),
+		"strict":    of(&Commit{Input: Input{Ack: AckFused, Strict: true}}, false),
 		"event":     of(&Commit{Events: []shard.Event{{ID: "e"}}}, false),
 		"ordered":   of(&Commit{Events: []shard.Event{{ID: "e", Key: "k"}}}, false),
 		"scheduled": of(&Commit{Events: []shard.Event{{ID: "e", At: time.Unix(1, 0)}, {ID: "f"}}}, false),

@@ -17,13 +17,15 @@ import (
 // Page is the number of entries that one command asks about at most.
 const Page = 100
 
-// Each script may be sent again after a lost reply: the second run finds the work done. Fetch counts a delivery for each run.
+// Each script but takeover may be sent again after a lost reply: the second run finds the work done. Fetch counts a delivery for
+// each run.
 var (
 	acknowledgeScript = redis.NewScript(lua.Script("acknowledge", nil))
 	deadLetterScript  = redis.NewScript(lua.Script("deadletter", nil))
 	dismissScript     = redis.NewScript(lua.Script("dismiss", nil))
 	fetchScript       = redis.NewScript(lua.Script("fetch", nil))
 	holdScript        = redis.NewScript(lua.Script("hold", nil))
+	takeoverScript    = redis.NewScript(lua.Script("takeover", nil))
 )
 
 // Member is one consumer of a group.
@@ -113,22 +115,28 @@ func (m *Member) pendingFrom(ctx context.Context, consumer, from string) ([]redi
 	return cmd.Val(), nil
 }
 
-// claim is an XCLAIM that the client does not send again, for the reason that Read gives.
-type claim struct{ *redis.StringSliceCmd }
+// takeover is a call of the script that the client does not send again. The entries are not idle after the first run, so
+// the second one would return none, and nobody would know that they are pending for this consumer.
+type takeover struct{ *redis.Cmd }
 
 // NoRetry tells the client.
-func (claim) NoRetry() bool { return true }
+func (takeover) NoRetry() bool { return true }
 
-// Claim takes over the entries that have been idle for the given time. It asks for ids alone: with entries Redis 6 answers a
-// nil for one that is gone, which the client cannot read.
+// Claim takes over those of at most 1,000 entries that have been idle for the given time, and returns their ids. It notes
+// the consumers that lose them, so that their commits are fenced.
 func (m *Member) Claim(ctx context.Context, idle time.Duration, ids []string) ([]string, error) {
-	cmd := m.Client.Pipeline().XClaimJustID(ctx, &redis.XClaimArgs{
-		Stream: m.Stream, Group: m.Group, Consumer: m.Consumer, MinIdle: idle, Messages: ids,
-	})
-	if err := m.Client.Process(ctx, claim{cmd}); err != nil {
+	keys, args := []string{m.Stream, TakenKey(m.Stream)}, m.args(ids, idle.Milliseconds())
+	unsent := m.Client.Pipeline() // makes commands, and is never executed
+	cmd := takeoverScript.EvalSha(ctx, unsent, keys, args...)
+	err := m.Client.Process(ctx, takeover{cmd})
+	if HasCode(err, "NOSCRIPT") {
+		cmd = takeoverScript.Eval(ctx, unsent, keys, args...)
+		err = m.Client.Process(ctx, takeover{cmd})
+	}
+	if err != nil {
 		return nil, err
 	}
-	return cmd.Val(), nil
+	return cmd.StringSlice()
 }
 
 // Fetched is an entry that was asked for by its id.
@@ -227,7 +235,7 @@ const (
 
 // Bury moves an entry to a dead-letter stream and acknowledges it, in one step.
 func (m *Member) Bury(ctx context.Context, id string, g Grave) (Outcome, error) {
-	reply, err := deadLetterScript.Run(ctx, m.Client, []string{m.Stream, g.Key}, m.Group, m.Consumer,
+	reply, err := deadLetterScript.Run(ctx, m.Client, []string{m.Stream, g.Key, TakenKey(m.Stream)}, m.Group, m.Consumer,
 		id, Reason(g.Reason), g.Consumer, time.Since(g.First).Milliseconds(), time.Since(g.Last).Milliseconds()).Slice()
 	if err != nil {
 		return "", err

@@ -18,13 +18,21 @@ func Reason(text string) string {
 }
 
 // DeadLetterKey returns the default key of a stream's dead letters: see package stream.
-func DeadLetterKey(stream string) string {
-	for _, key := range []string{stream + ":dead", "{" + stream + "}:dead"} {
-		if slot.Of(key) == slot.Of(stream) {
-			return key
-		}
+func DeadLetterKey(stream string) string { return beside(stream, ":dead") }
+
+// TakenKey returns the key of a stream's notes of takeovers: see internal/lua/_taken.lua.
+func TakenKey(stream string) string { return beside(stream, ":taken") }
+
+// beside returns a key in the slot of a stream: the stream's key with the suffix, in braces if it needs them.
+func beside(stream, suffix string) string {
+	home := slot.Of(stream)
+	if key := stream + suffix; slot.Of(key) == home {
+		return key
 	}
-	return "{" + slot.Text(slot.Of(stream)) + "}:" + stream + ":dead"
+	if key := "{" + stream + "}" + suffix; slot.Of(key) == home {
+		return key
+	}
+	return "{" + slot.Text(home) + "}:" + stream + suffix
 }
 
 // IsReply is false for an error of the network: no server has answered.

@@ -8,16 +8,16 @@
 --          5     pending
 --          6     broken
 --          7     counts
+--          8     input        the input stream
+--          9     taken        notes of takeovers, see _taken.lua; 8 and 9 only if there is an input
 --          then the keys that the script uses by name
 --                results, results:b              if replies are kept
 --                headers, lanes, seq, attempts   if events may be ordered or scheduled
---                the input stream                if there is one
 --                every key of the batch
 -- ARGV:    1     count        number of transactions
---          2     stream       of the input
---          3     group        of the input
---          4     consumer     of the input
---          5-    digest       one for each transaction
+--          2     group        of the input
+--          3     consumer     of the input
+--          4-    digest       one for each transaction
 --          then for each transaction
 --                plan         see Plan
 --                token
@@ -37,7 +37,7 @@
 --                  others     the command
 -- Plan:    a string of big-endian numbers, by byte
 --          1-3   arguments    number of arguments of the transaction, with the plan
---          4     input        0 none, 1 fence, 2 fence and XACK
+--          4     input        sum of 1: fence, 2: XACK, 4: ask XPENDING in any case
 --          5-8   delay        of the events, ms
 --          9-10  guards       number of guards
 --          11-12 events       number of events
@@ -77,7 +77,7 @@
 
 -- One look at the inbox for all of them.
 local count = tonumber(ARGV[1])
-local in_a, in_b, start, horizon = open_inbox(now, 5, 4 + count)
+local in_a, in_b, start, horizon = open_inbox(now, 4, 3 + count)
 if not in_a then return {NOW, 2, 'identity', in_b} end
 
 -- 7, 8. Applies the events and commands that begin at ARGV[arg]. undo.step is the index of the running command, or the negative
@@ -126,16 +126,17 @@ local function run(arg, plan, events, width, commands, score, digest, out, place
 end
 
 local out, size = {NOW, nil, nil, nil, nil, nil, nil, nil}, 1 -- the reply, and its length
-local ack, acked = {'XACK', ARGV[2], ARGV[3], nil}, {nil, nil} -- of entries; and where out notes that they are acknowledged
+local ack, acked = {'XACK', KEYS[8], ARGV[2], nil}, {nil, nil} -- of entries; and where out notes that they are acknowledged
 local fresh, kept_mark = not start, false -- the shard had no transaction before; this script leaves a mark
+local taken -- the note of a takeover from the consumer; nil: not read yet
 local pending -- entries of this batch, and their neighbors, that are pending for the consumer
 local score, delayed = NOW, 0
 local woken -- where out notes that the events added here are the only due ones
-local tx_start = 5 + count
+local tx_start = 4 + count
 
 -- The guarantee depends on the order of the steps.
 for i = 1, count do
-  local digest, plan, token = ARGV[4 + i], ARGV[tx_start], ARGV[tx_start + 1]
+  local digest, plan, token = ARGV[3 + i], ARGV[tx_start], ARGV[tx_start + 1]
   local args2, args1, args0, input, delay3, delay2, delay1, delay0, guards1, guards0, events1, events0, flags,
     commands1, commands0 = string.byte(plan, 1, 15) -- the bytes of its numbers, highest first
   local guards, events, commands = guards1 * 256 + guards0, events1 * 256 + events0, commands1 * 256 + commands0
@@ -154,17 +155,20 @@ for i = 1, count do
       break
     end
     -- 3. Fence: the entry must still be pending for this consumer, because another one may have claimed it while the handler
-    -- ran. In a batch one XPENDING finds most of the entries. An entry beyond its COUNT gets an XPENDING of its own.
+    -- ran. The scripts that claim leave a note; without one the entry still has its owner, and XPENDING is not asked.
     if input > 0 then
       local entry = ARGV[arg]
       arg = arg + 1
-      if count > 1 and not pending then
+      if input < 4 and taken == nil then taken = redis.pcall('HGET', KEYS[9], ARGV[2] .. '\0' .. ARGV[3]) end
+      local ask = input >= 4 or taken -- an error of the note, such as a wrong type, is a note
+      -- In a batch one XPENDING finds most of the entries. An entry beyond its COUNT gets an XPENDING of its own.
+      if ask and count > 1 and not pending then
         pending = {}
-        local found = redis.pcall('XPENDING', ARGV[2], ARGV[3], entry, '+', count, ARGV[4])
+        local found = redis.pcall('XPENDING', KEYS[8], ARGV[2], entry, '+', count, ARGV[3])
         for j = 1, #found do pending[found[j][1]] = true end
       end
       -- An error, such as NOGROUP, means that the entry has no owner any more.
-      if not (pending and pending[entry]) and #redis.pcall('XPENDING', ARGV[2], ARGV[3], entry, entry, '1', ARGV[4]) == 0 then
+      if ask and not (pending and pending[entry]) and #redis.pcall('XPENDING', KEYS[8], ARGV[2], entry, entry, '1', ARGV[3]) == 0 then
         reply = {'fenced'}
         break
       end
@@ -233,7 +237,7 @@ for i = 1, count do
     if ok then
       out[size + 1], out[size + 2], out[size + 3] = result - size - 1, 'committed', 0
       if not woken and delay == 0 and totals.came > had_come then woken = size + 3 end
-      if input == 2 then ack[#ack + 1], acked[#acked + 1] = ARGV[tx_start + 3], size + 3 end
+      if input % 4 == 3 then ack[#ack + 1], acked[#acked + 1] = ARGV[tx_start + 3], size + 3 end
       for j = #undo, 1, -1 do undo[j] = nil end
       undo.dumped, undo.streams = nil, nil
       if keep then rare().keep_replies(digest, out, size + 3, commands) end
@@ -269,7 +273,7 @@ for i = 1, count do
     if demoted then return redis.error_reply(demoted) end -- the client drops the connection at an error, but not at data
     out[size + 1] = length
     for j = 1, length do out[size + 1 + j] = reply[j] end
-    if input == 2 and (word == 'replayed' or word == 'duplicate') then
+    if input % 4 == 3 and (word == 'replayed' or word == 'duplicate') then
       ack[#ack + 1], acked[#acked + 1] = ARGV[tx_start + 3], size + 3
     end
     size = size + 1 + length

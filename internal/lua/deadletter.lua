@@ -1,7 +1,9 @@
 -- Purpose: moves an entry that a consumer gives up to the dead-letter stream. Copy and acknowledgement are one step. The script
---          changes nothing if the entry belongs to another consumer by now.
+--          changes nothing if the entry belongs to another consumer by now. It notes the consumer for the fence of commit.lua,
+--          because a late commit must not apply a dead letter.
 -- KEYS:    1  stream
 --          2  dead-letter stream
+--          3  taken
 -- ARGV:    1  group
 --          2  consumer
 --          3  entry
@@ -14,7 +16,7 @@
 --          'lost'     the entry is not pending for the consumer
 -- Bound:   linear in the entry
 -- Redis:   6.0
---#needs _time
+--#needs _time _taken
 
 local STREAM, DEAD, GROUP, CONSUMER, ID = @STREAM, @DEAD, ARGV[1], ARGV[2], ARGV[3]
 
@@ -46,6 +48,7 @@ if not found[1] then
   return {'trimmed'}
 end
 
+note_taken(GROUP, {[CONSUMER] = true})
 local function ago(ms) return string.format('%.0f', now - tonumber(ms)) end
 local deliveries = pending[1][4]
 -- The reader recognizes these fields by their place: they come first, and there are always as many.

@@ -66,8 +66,8 @@ var keys = map[string][]string{
 	},
 
 	"acknowledge": {"stream"}, "dismiss": {"stream"}, "fetch": {"stream"}, "hold": {"stream"}, "trim": {"stream"},
-	"putback": {"dead", "stream"}, "dead": {"dead", "stream"}, "deadletter": {"stream", "dead"},
-	"lease": {"void", "lease"}, "members": {"void", "members"}, "partition": {"void", "lease", "stream"},
+	"putback": {"dead", "stream"}, "dead": {"dead", "stream"}, "deadletter": {"stream", "dead", "taken"}, "takeover": {"stream", "taken"},
+	"lease": {"void", "lease"}, "members": {"void", "members"}, "partition": {"void", "lease", "stream", "taken"},
 	"release": {"mark"}, "drop": {"key"},
 }
 

@@ -4,6 +4,7 @@
 -- KEYS:    1  void
 --          2  lease
 --          3  stream
+--          4  taken
 -- ARGV:    1  owner      of the lease; the group has the consumer under the same name
 --          2  group
 --          3  limit      most new entries
@@ -17,6 +18,7 @@
 --          'none'     last entry of the stream
 -- Bound:   linear in the new entries; at a takeover in the pending entries and in the consumers
 -- Redis:   6.0
+--#lazy taking(note_taken) _time _taken
 
 local LEASE, STREAM, OWNER, GROUP, PAGE = @LEASE, @STREAM, ARGV[1], ARGV[2], 100
 
@@ -27,11 +29,23 @@ local function pending(from, count) return redis.pcall('XPENDING', STREAM, GROUP
 local head = pending('-', 1)
 if head.err then return head end -- such as NOGROUP
 
+-- Notes the owners of pending entries that are to be claimed or acknowledged, except for the caller.
+local function note_owners(entries)
+  local former, found = {}, false
+  for _, entry in ipairs(entries) do
+    if entry[2] ~= OWNER then former[entry[2]], found = true, true end
+  end
+  if not found then return end
+  redis.call('XACK', STREAM, GROUP, '0-0') -- no entry has this id; a full server takes the writes after it
+  taking().note_taken(GROUP, former)
+end
+
 -- Claims all pending entries, so that a former owner can no longer commit them, and removes the other consumers.
 local function take_over()
   local from = '-'
   repeat
     local page = pending(from, PAGE)
+    note_owners(page)
     local claim = {'XCLAIM', STREAM, GROUP, OWNER, 0}
     for i, entry in ipairs(page) do claim[5 + i] = entry[1] end
     if #page > 0 then
@@ -53,6 +67,7 @@ if ARGV[5] == '1' then
 end
 
 if head[1] then
+  note_owners(head)
   local id, deliveries = head[1][1], head[1][4]
   if #redis.call('XRANGE', STREAM, id, id) == 0 then
     redis.call('XACK', STREAM, GROUP, id)

@@ -96,7 +96,7 @@ var luaRooms = []struct {
 	{[]string{"drop"}, []string{"./internal/rekey"}},
 	{[]string{"_timers", "timer", "decide", "due", "revoke"}, []string{"./expiry"}},
 	{[]string{"release"}, []string{"./pipeline", "./stack"}},
-	{[]string{"partition", "members", "lease", "acknowledge", "trim", "deadletter", "dead", "dismiss", "fetch", "hold", "putback"}, []string{"./stream", "./trigger", "./admin"}},
+	{[]string{"partition", "members", "lease", "takeover", "_taken", "acknowledge", "trim", "deadletter", "dead", "dismiss", "fetch", "hold", "putback"}, []string{"./stream", "./trigger", "./admin"}},
 	{[]string{"_lanes", "_lease", "_outbox", "_park", "_errors", "_audit", "_owned", "claim", "settle", "extend", "rearm", "replay", "discard", "erase", "unhold", "import", "list", "pause", "resume", "scheduled"}, []string{"./outbox", "./relay", "./admin"}},
 	{[]string{"forget"}, []string{"./admin", "./test/commit"}},
 	{[]string{"_undo", "_rollback"}, []string{"./test/undo", "./test/commit"}},

@@ -31,7 +31,8 @@ func testBatch(t *testing.T, client redis.UniversalClient) {
 	k := func(part string) string { return rig.Key(t, tr, "a", part) }
 	in := rig.NewInput(t, client, k("in"))
 	owned := rig.EntryOf(t, in.Deliver("c", rig.Order("1")))
-	foreign := rig.EntryOf(t, in.Deliver("other", rig.Order("2")))
+	foreign := rig.EntryOf(t, in.Deliver("c", rig.Order("2")))
+	in.TakeOver("other", foreign)
 	entry := func(ack commit.Ack, id string) commit.Input {
 		return commit.Input{Ack: ack, Stream: in.Stream, Group: "g", Consumer: "c", Entry: id}
 	}
@@ -88,7 +89,10 @@ func TestFenceOfABatchSeesEachOfItsEntriesAndNoneOfAnotherConsumer(t *testing.T)
 		owners := []string{"c", "c", "other", "c", "c", "c", "c"}
 		entries := make([]string, len(owners))
 		for i, owner := range owners {
-			entries[i] = rig.EntryOf(t, in.Deliver(owner, rig.Order(strconv.Itoa(i))))
+			entries[i] = rig.EntryOf(t, in.Deliver("c", rig.Order(strconv.Itoa(i))))
+			if owner != "c" {
+				in.TakeOver(owner, entries[i])
+			}
 		}
 		for _, chosen := range [][]int{{6, 0, 2}, {1, 2, 3}} { // looked at one by one; together with another's
 			var batch []commit.Commit

@@ -6,6 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/internal/group"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/stream"
@@ -45,6 +46,20 @@ func (in Input) Deliver(consumer string, attrs message.Attributes) *message.Mess
 		in.t.Fatal(read, err)
 	}
 	return in.Message(consumer, read[0].Messages[0].ID, attrs)
+}
+
+// TakeOver makes a consumer take entries over from others, as luatx does.
+func (in Input) TakeOver(consumer string, entries ...string) {
+	in.t.Helper()
+	claimed, err := in.Member(consumer).Claim(in.t.Context(), 0, entries)
+	if err != nil || len(claimed) != len(entries) {
+		in.t.Fatalf("claimed %v of %v: %v", claimed, entries, err)
+	}
+}
+
+// Member returns a consumer of the group.
+func (in Input) Member(consumer string) *group.Member {
+	return &group.Member{Client: in.client, Stream: in.Stream, Group: "g", Consumer: consumer}
 }
 
 // Message returns the message of an entry that a consumer owns.
