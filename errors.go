@@ -29,8 +29,11 @@ var (
 	// ErrTooLarge is returned for a transaction beyond a limit of its Config. Split it.
 	ErrTooLarge = errors.New("luatx: transaction too large")
 
-	// ErrFenced is returned when another consumer has claimed the input: that one works on it now. Nothing was
+	// ErrFenced is returned when another consumer has claimed the input, and when a consumer has dead-lettered it. Nothing was
 	// written. The Middleware releases the message: it is neither acknowledged nor nacked.
+	//
+	// With an inbox, a commit notices claims of luatx only, for 48 hours after the claim. It does not notice claims of other
+	// programs in the same group, or a group that was deleted. Without an inbox, it notices all of them.
 	ErrFenced = errors.New("luatx: the input belongs to another consumer now")
 
 	// ErrConflict is returned when what a guarded read had returned has changed before the commit, and the handler
