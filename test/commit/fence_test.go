@@ -90,7 +90,8 @@ func TestFenceDoesNotSeeClaimsOfOtherPrograms(t *testing.T) {
 		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
 		in := rig.NewInput(t, client, rig.Key(t, tr, "a", "in"))
 		claim := func(entry string) {
-			redistest.Must(t, client.XClaimJustID(ctx, &redis.XClaimArgs{Stream: in.Stream, Group: "g", Consumer: "cli", Messages: []string{entry}}).Err())
+			args := &redis.XClaimArgs{Stream: in.Stream, Group: "g", Consumer: "cli", Messages: []string{entry}}
+			redistest.Must(t, client.XClaimJustID(ctx, args).Err())
 		}
 		first := rig.EntryOf(t, in.Deliver("c", rig.Order("1")))
 		claim(first)
@@ -179,7 +180,9 @@ func TestTakeoversAtMaxmemoryAreNoted(t *testing.T) {
 }
 
 // takePartition reads a stream as the holder of a partition's lease, of which it has the keys.
-func takePartition(t *testing.T, client redis.UniversalClient, tr *luatx.Transactor, in rig.Input, consumer string, takeOver, attempts int) {
+func takePartition(
+	t *testing.T, client redis.UniversalClient, tr *luatx.Transactor, in rig.Input, consumer string, takeOver, attempts int,
+) {
 	t.Helper()
 	keys := []string{rig.Key(t, tr, "a", "void"), rig.Key(t, tr, "a", "lease"), in.Stream, group.TakenKey(in.Stream)}
 	script := redis.NewScript(lua.Script("partition", nil))
@@ -260,7 +263,8 @@ func (m *fenceModel) some(of []string, n int) []string {
 
 func (m *fenceModel) owners() map[string]string {
 	m.t.Helper()
-	pending, err := m.client.XPendingExt(m.t.Context(), &redis.XPendingExtArgs{Stream: m.in.Stream, Group: "g", Start: "-", End: "+", Count: 1000}).Result()
+	args := &redis.XPendingExtArgs{Stream: m.in.Stream, Group: "g", Start: "-", End: "+", Count: 1000}
+	pending, err := m.client.XPendingExt(m.t.Context(), args).Result()
 	redistest.Must(m.t, err)
 	owners := map[string]string{}
 	for _, p := range pending {
