@@ -97,7 +97,7 @@ func TestDoctorFindsTheOneThingThatIsWrong(t *testing.T) {
 			client := server.Admin(t)
 			tr, err := luatx.New(client, luatx.Config{Namespace: "shop", Keyspace: luatx.Partitions(4)})
 			redistest.Must(t, err)
-			redistest.Must(t, client.HSet(t.Context(), link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[2]).Key("inbox:a"), "meta", "luatx 0").Err())
+			redistest.Must(t, client.HSet(t.Context(), link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[2]).Key("inbox:a"), "id", "luatx 0").Err())
 			return client
 		}, []string{"error layout"}},
 	} {

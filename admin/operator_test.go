@@ -227,7 +227,7 @@ func TestForgetRemovesBothGenerationsRepliesAndRollbackFailure(t *testing.T) {
 				t.Errorf("%s holds %q", name, got)
 			}
 		}
-		redistest.Must(t, client.HSet(ctx, shard.Key("inbox:a"), "meta", "another's", digest, "t").Err())
+		redistest.Must(t, client.HSet(ctx, shard.Key("inbox:a"), "id", "another's", digest, "t").Err())
 		if known, err := op.Forget(ctx, "a", id, "why"); known || err == nil || !strings.Contains(err.Error(), "another's") {
 			t.Errorf("forget in a foreign shard: %v, %v", known, err)
 		}

@@ -89,7 +89,7 @@ func (st state) there(name string) bool { return st.types[name] != "none" }
 // age is how old the time in a generation's start is; ok: it is a time that has passed.
 func (st state) age(name string) (age time.Duration, ok bool) {
 	text := st.hashes[name]["start"]
-	if meta := st.hashes[name]["meta"]; len(meta) > 27 {
+	if meta := st.hashes[name]["id"]; len(meta) > 27 {
 		text = meta[:13]
 	}
 	ms, err := strconv.ParseInt(text, 10, 64)
@@ -137,7 +137,7 @@ func (st state) disagreements() []string {
 func (st state) inbox(say func(string, ...string)) {
 	a, hasA, hasB := st.hashes["inbox:a"], st.there("inbox:a"), st.there("inbox:b")
 	age, ok := st.age("inbox:a")
-	meta := a["meta"]
+	meta := a["id"]
 	flag := meta != "" && meta[13] == '1'
 	alone := len(a) == 1 && strings.HasPrefix(meta, "0000000000000")
 	if ok && age >= 2*retention || alone && !st.there("entries") && !st.there("due") && !st.there("decided") {
@@ -148,7 +148,7 @@ func (st state) inbox(say func(string, ...string)) {
 		return
 	}
 	if hasA && (!ok && !alone || flag && !hasB) {
-		say("value", "inbox:a", "meta")
+		say("value", "inbox:a", "id")
 	}
 	ageB, okB := st.age("inbox:b")
 	switch {

@@ -126,12 +126,12 @@ func corruption(rt *rapid.T, s *shop) []any {
 	case 9:
 		return []any{"DEL", key(one("deleted", "entries", "pending", "parked", "sent", "inbox:a", "inbox:b", "results", "leases", "headers", "lanes", "counts", "parked:by"))}
 	case 10:
-		return []any{"HSET", key(inbox), "meta", s.meta(begun)}
+		return []any{"HSET", key(inbox), "id", s.meta(begun)}
 	case 11:
 		junk := one("junk", "1e99         ", "soon         ", "0000000000000")
-		return []any{"HSET", key(inbox), "meta", junk + s.meta(begun)[len(junk):]}
+		return []any{"HSET", key(inbox), "id", junk + s.meta(begun)[len(junk):]}
 	case 12:
-		return []any{"HDEL", key("inbox:a"), "meta"}
+		return []any{"HDEL", key("inbox:a"), "id"}
 	case 13:
 		return []any{"HSET", key("headers"), id, one("header", "0000000000000002lane", "0000000000000099lane", "0000000000000001other", "lane", "")}
 	case 14:

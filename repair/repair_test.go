@@ -69,40 +69,40 @@ var invariants = []invariant{
 	{"lease of a parked one", [][]any{{"HSET", "@leases", "parked", 1}}, []string{"leftover leases/parked"}},
 	{"attempts that are none", [][]any{{"HSET", "@attempts", "leased", "many"}}, []string{"value attempts/leased"}},
 	{"never due", [][]any{{"ZADD", "@pending", "inf", "pending"}}, []string{"value pending/pending"}},
-	{"inbox past its retention", [][]any{{"HSET", "@inbox:a", "meta", generation{2*retention + time.Hour, false}}}, []string{"stale inbox:a"}},
-	{"inbox within its retention", [][]any{{"HSET", "@inbox:a", "meta", generation{2*retention - time.Hour, false}}}, nil},
+	{"inbox past its retention", [][]any{{"HSET", "@inbox:a", "id", generation{2*retention + time.Hour, false}}}, []string{"stale inbox:a"}},
+	{"inbox within its retention", [][]any{{"HSET", "@inbox:a", "id", generation{2*retention - time.Hour, false}}}, nil},
 	{
 		"both generations",
-		[][]any{{"HSET", "@inbox:a", "meta", generation{2*retention + time.Hour, true}}, {"HSET", "@inbox:b", "meta", generation{3 * retention, false}}},
+		[][]any{{"HSET", "@inbox:a", "id", generation{2*retention + time.Hour, true}}, {"HSET", "@inbox:b", "id", generation{3 * retention, false}}},
 		[]string{"stale inbox:a", "stale inbox:b"},
 	},
 	{
 		"older generation",
-		[][]any{{"HSET", "@inbox:a", "meta", generation{retention + time.Hour, true}}, {"HSET", "@inbox:b", "meta", generation{3 * retention, false}}},
+		[][]any{{"HSET", "@inbox:a", "id", generation{retention + time.Hour, true}}, {"HSET", "@inbox:b", "id", generation{3 * retention, false}}},
 		[]string{"stale inbox:b"},
 	},
 	{
 		"older generation within its retention",
-		[][]any{{"HSET", "@inbox:a", "meta", generation{retention - time.Hour, true}}, {"HSET", "@inbox:b", "meta", generation{3 * retention, false}}},
+		[][]any{{"HSET", "@inbox:a", "id", generation{retention - time.Hour, true}}, {"HSET", "@inbox:b", "id", generation{3 * retention, false}}},
 		nil,
 	},
 	{"newer generation lost", [][]any{{"RENAME", "@inbox:a", "@inbox:b"}}, []string{"unlinked inbox:b"}},
 	{
 		"newer generation lost within three retentions",
-		[][]any{{"RENAME", "@inbox:a", "@inbox:b"}, {"HSET", "@inbox:b", "meta", generation{3*retention - time.Hour, false}}},
+		[][]any{{"RENAME", "@inbox:a", "@inbox:b"}, {"HSET", "@inbox:b", "id", generation{3*retention - time.Hour, false}}},
 		[]string{"unlinked inbox:b"},
 	},
 	{
 		"newer generation lost long ago",
-		[][]any{{"RENAME", "@inbox:a", "@inbox:b"}, {"HSET", "@inbox:b", "meta", generation{3*retention + time.Hour, false}}},
+		[][]any{{"RENAME", "@inbox:a", "@inbox:b"}, {"HSET", "@inbox:b", "id", generation{3*retention + time.Hour, false}}},
 		[]string{"stale inbox:b"},
 	},
-	{"older generation not looked at", [][]any{{"HSET", "@inbox:b", "meta", generation{retention, false}}}, []string{"unlinked inbox:b"}},
-	{"older generation lost", [][]any{{"HSET", "@inbox:a", "meta", generation{time.Hour, true}}}, []string{"value inbox:a/meta"}},
-	{"inbox of nobody", [][]any{{"HDEL", "@inbox:a", "meta"}}, []string{"value inbox:a/meta"}},
-	{"inbox from the future", [][]any{{"HSET", "@inbox:a", "meta", generation{-time.Hour, false}}}, []string{"value inbox:a/meta"}},
-	{"inbox without a time", [][]any{{"HSET", "@inbox:a", "meta", generation{never, false}}}, []string{"value inbox:a/meta"}},
-	{"inbox of no time", [][]any{{"HSET", "@inbox:a", "meta", "soon         00000000000000" + identityHere}}, []string{"value inbox:a/meta"}},
+	{"older generation not looked at", [][]any{{"HSET", "@inbox:b", "id", generation{retention, false}}}, []string{"unlinked inbox:b"}},
+	{"older generation lost", [][]any{{"HSET", "@inbox:a", "id", generation{time.Hour, true}}}, []string{"value inbox:a/id"}},
+	{"inbox of nobody", [][]any{{"HDEL", "@inbox:a", "id"}}, []string{"value inbox:a/id"}},
+	{"inbox from the future", [][]any{{"HSET", "@inbox:a", "id", generation{-time.Hour, false}}}, []string{"value inbox:a/id"}},
+	{"inbox without a time", [][]any{{"HSET", "@inbox:a", "id", generation{never, false}}}, []string{"value inbox:a/id"}},
+	{"inbox of no time", [][]any{{"HSET", "@inbox:a", "id", "soon         00000000000000" + identityHere}}, []string{"value inbox:a/id"}},
 	{"replies past the retention", [][]any{
 		{"HSET", "@results", "start", ago(2*retention + time.Hour), "d", "1:x"},
 		{"HSET", "@results:b", "start", ago(2*retention - time.Hour), "d", "1:x"},
@@ -187,7 +187,7 @@ func TestHealedWorksAgain(t *testing.T) {
 		if !maps.Equal(ids, map[string]int{"leased": 2, "pending": 1, "first": 1}) {
 			t.Errorf("due with their attempts: %v", ids)
 		}
-		s.damage(t, []any{"HSET", "@inbox:a", "meta", generation{3 * retention, false}})
+		s.damage(t, []any{"HSET", "@inbox:a", "id", generation{3 * retention, false}})
 		named(t, w.Fix(redistest.Soon(t)))
 		other, err := luatx.New(client, luatx.Config{Namespace: s.tr.Config().Namespace, Keyspace: luatx.OwnTags()})
 		redistest.Must(t, err)

@@ -1,7 +1,7 @@
 -- Purpose: the inbox of a shard: two generations of a hash digest -> token, shared by the scripts that look up an id.
 --
 -- Beside the digests (16 bytes) a generation holds these fields:
---   meta      see _meta.lua
+--   id        see _meta.lua
 --   t<token>  a tombstone
 --#needs _meta
 --#defines open_inbox verdict
@@ -13,17 +13,17 @@
 -- If there is one digest and A has a start, the row of A is empty: HSETNX of the mark reports whether A has the digest, and costs
 -- a commit less than HMGET.
 local function open_inbox(now, first, last)
-  local rows_a = first == last and {redis.call('HGET', @INBOX_A, 'meta')} or
-    redis.call('HMGET', @INBOX_A, 'meta', unpack(ARGV, first, last))
+  local rows_a = first == last and {redis.call('HGET', @INBOX_A, 'id')} or
+    redis.call('HMGET', @INBOX_A, 'id', unpack(ARGV, first, last))
   local meta, start, older, horizon = rows_a[1], 0, false, 0
   if meta then
     if string.sub(meta, 28) ~= @IDENTITY then return nil, identity_in(meta) end
     start, older, horizon = times_in(meta)
   end
   if start == 0 then
-    rows_a, start = redis.call('HMGET', @INBOX_A, 'meta', unpack(ARGV, first, last)), nil
+    rows_a, start = redis.call('HMGET', @INBOX_A, 'id', unpack(ARGV, first, last)), nil
   elseif not start or start > now then -- malformed, or a failover to a slower clock
-    redis.call('HSET', @INBOX_A, 'meta', meta_of(now, older, horizon))
+    redis.call('HSET', @INBOX_A, 'id', meta_of(now, older, horizon))
     start = now
   elseif now - start >= 2 * @RETENTION then
     redis.call('UNLINK', @INBOX_A, @INBOX_B)
@@ -31,10 +31,10 @@ local function open_inbox(now, first, last)
   elseif now - start >= @RETENTION then
     redis.call('UNLINK', @INBOX_B)
     redis.call('RENAME', @INBOX_A, @INBOX_B)
-    redis.call('HSET', @INBOX_A, 'meta', meta_of(now, true, horizon))
+    redis.call('HSET', @INBOX_A, 'id', meta_of(now, true, horizon))
     rows_a, start, older = {}, now, true
   end
-  return rows_a, older and redis.call('HMGET', @INBOX_B, 'meta', unpack(ARGV, first, last)), start, horizon
+  return rows_a, older and redis.call('HMGET', @INBOX_B, 'id', unpack(ARGV, first, last)), start, horizon
 end
 
 -- Returns what a value of the inbox means to a token. Tokens with the same base are of the same delivery or call.

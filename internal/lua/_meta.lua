@@ -1,4 +1,4 @@
--- Purpose: the field meta of an inbox generation, which a script reads at once.
+-- Purpose: the field id of an inbox generation, which a script reads at once.
 --
 -- Its parts have fixed widths:
 --   1-13   start     time of the first mark, ms; zeros: there is none
@@ -17,5 +17,8 @@ local function times_in(meta)
   return tonumber(string.sub(meta, 1, 13)), older == @DIGIT_1, first ~= @DIGIT_0 and tonumber(string.sub(meta, 15, 27)) or 0
 end
 
--- Returns the identity, or a text that is too short to have one.
-local function identity_in(meta) return #meta >= 28 and string.sub(meta, 28) or meta end
+-- Returns the identity. Layouts before 3 have nothing else in the field.
+local function identity_in(meta)
+  if #meta < 28 or string.sub(meta, 1, 6) == 'luatx ' then return meta end
+  return string.sub(meta, 28)
+end

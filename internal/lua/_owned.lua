@@ -2,5 +2,5 @@
 --#needs _time _meta
 --#defines meta
 
-local meta = redis.call('HGET', @INBOX_A, 'meta')
+local meta = redis.call('HGET', @INBOX_A, 'id')
 if meta and identity_in(meta) ~= @IDENTITY then return {NOW, 'identity', identity_in(meta)} end

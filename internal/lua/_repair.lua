@@ -22,7 +22,7 @@ local INBOX_A, INBOX_B = key['inbox:a'], key['inbox:b']
 
 -- The owner of another keyspace repairs its shards itself.
 if sound['inbox:a'] and sound['inbox:b'] then
-  local meta = redis.call('HGET', INBOX_A, 'meta') or not exists['inbox:a'] and redis.call('HGET', INBOX_B, 'meta')
+  local meta = redis.call('HGET', INBOX_A, 'id') or not exists['inbox:a'] and redis.call('HGET', INBOX_B, 'id')
   if meta and identity_in(meta) ~= @IDENTITY then return {NOW, 'identity', identity_in(meta)} end
 end
 

@@ -33,7 +33,7 @@ end
 
 local ids = redis.call('ZRANGEBYSCORE', PENDING, '-inf', NOW, 'LIMIT', 0, ARGV[1])
 if #ids == 0 then return {NOW, next_due(), '', 0, 0} end
-local meta = redis.call('HGET', INBOX, 'meta')
+local meta = redis.call('HGET', INBOX, 'id')
 if meta and identity_in(meta) ~= @IDENTITY then return {NOW, 'identity', identity_in(meta)} end
 write_though_full()
 

@@ -213,7 +213,7 @@ for i = 1, count do
 
     -- 6. Mark. It is the first write, so if the server rejects writes, nothing has been done.
     if not start then
-      local written = redis.pcall('HSET', @INBOX_A, 'meta', meta_of(now, in_b, horizon))
+      local written = redis.pcall('HSET', @INBOX_A, 'id', meta_of(now, in_b, horizon))
       if type(written) == 'table' then
         reply = {'refused', written.err}
         break
@@ -289,7 +289,7 @@ if woken then -- a wake-up for relays is needed only if no event was due before 
 end
 
 -- WAIT waits for the writes of the connection. A batch of duplicates writes here, so that WAIT covers their first commit.
-if @DURABLE and start and not kept_mark then redis.pcall('HSET', @INBOX_A, 'meta', meta_of(start, in_b, horizon)) end
+if @DURABLE and start and not kept_mark then redis.pcall('HSET', @INBOX_A, 'id', meta_of(start, in_b, horizon)) end
 
 -- The acknowledgement is last and has no undo: if it fails, the redelivery finds the mark.
 if ack[4] and type(redis.pcall(unpack(ack))) == 'number' then

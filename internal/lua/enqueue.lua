@@ -29,7 +29,7 @@ if not ok or refusal then
   if left then return redis.error_reply('ERR events not withdrawn: ' .. left) end
   return ok and refusal or redis.error_reply(type(refusal) == 'table' and refusal.err or tostring(refusal))
 end
-if not meta and outbox.came > 0 then redis.call('HSET', @INBOX_A, 'meta', meta_of(now, false, 0)) end
+if not meta and outbox.came > 0 then redis.call('HSET', @INBOX_A, 'id', meta_of(now, false, 0)) end
 keep_events()
 local came = outbox.came
 return {NOW, 'enqueued', came, came > 0 and outbox.events == came and 1 or 0}

@@ -18,7 +18,7 @@
 --#needs _time _full _totals _outbox _lanes _errors _park _lease _owned _audit
 
 local _, _, _, parked, bytes = totals_in(redis.call('HGET', COUNTS, 'totals'))
-if not meta then redis.call('HSET', INBOX, 'meta', meta_of(now, false, 0)) end
+if not meta then redis.call('HSET', INBOX, 'id', meta_of(now, false, 0)) end
 
 local function digest(body)
   local first = string.byte(body)

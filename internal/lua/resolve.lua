@@ -29,5 +29,5 @@ end
 if ARGV[3] == '' then return {NOW, 'absent', ''} end
 
 horizon = math.max(horizon, tonumber(ARGV[3]))
-redis.call('HSET', @INBOX_A, 't' .. ARGV[2], '1', 'meta', meta_of(start or now, in_b, horizon))
+redis.call('HSET', @INBOX_A, 't' .. ARGV[2], '1', 'id', meta_of(start or now, in_b, horizon))
 return {NOW, 'tombstoned', ''}

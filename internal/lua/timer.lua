@@ -27,7 +27,7 @@ if what == 'record' then
   if is_decided(revoked_member(subject)) then return {NOW, 'revoked'} end
   if open then return {NOW, open == tonumber(due) and 'recorded' or 'open'} end
   if is_decided(fired_member(subject, due)) then return {NOW, 'recorded'} end
-  if not meta then redis.call('HSET', @INBOX_A, 'meta', meta_of(now, false, 0)) end
+  if not meta then redis.call('HSET', @INBOX_A, 'id', meta_of(now, false, 0)) end
   redis.call('ZADD', DUE, due, subject)
   return {NOW, 'recorded'}
 end

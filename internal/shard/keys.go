@@ -11,7 +11,7 @@ import (
 // The keys of a shard, under <namespace>:{<text of the slot>}: with the type and the meaning of each, for docs/keys.md.
 const (
 	keyVoid     = "void"      // none: never exists. While the slot migrates, a declared key that is missing makes the cluster answer TRYAGAIN before a script has begun
-	keyInboxA   = "inbox:a"   // hash: digest of aggregate, scope, source and id → token of its commit, with ! behind it where its undo failed; meta: start, tombstone horizon, layout, namespace and keyspace; tombstones
+	keyInboxA   = "inbox:a"   // hash: digest of aggregate, scope, source and id → token of its commit, with ! behind it where its undo failed; id: start, tombstone horizon, layout, namespace and keyspace; tombstones
 	keyInboxB   = "inbox:b"   // hash: the generation before it, until that is past the retention
 	keyEntries  = "entries"   // hash: event → body; of a sent one = and the SHA-1 of its body, of an erased one ! and the SHA-1
 	keyPending  = "pending"   // zset: event by when it is due (ms), under a lease by the lease's end; half a millisecond more where its destination is paused

@@ -1,26 +1,27 @@
 package shard
 
 import (
+	"strings"
 	"time"
 
 	"github.com/luatx/luatx/internal/eval"
 )
 
 const (
-	fieldMeta     = "meta"
+	fieldID       = "id"
 	startWidth    = 13
 	identityBegin = 27 // behind the start, the flag of the older generation and the tombstone horizon
 )
 
-// meta is the field of that name in a generation of the inbox: see internal/lua/_meta.lua.
+// meta is the field id of a generation of the inbox: see internal/lua/_meta.lua.
 type meta struct {
 	start    time.Time // zero if the generation has no mark
 	identity string
 }
 
-// parseMeta returns the parts of the field. A text that is too short to have an identity counts as one.
+// parseMeta returns the parts of the field. Layouts before 3 have the identity alone in it.
 func parseMeta(text string) meta {
-	if len(text) <= identityBegin {
+	if len(text) <= identityBegin || strings.HasPrefix(text, "luatx ") {
 		return meta{identity: text}
 	}
 	return meta{start: eval.Moment(text[:startWidth]), identity: text[identityBegin:]}

@@ -10,6 +10,7 @@ func TestParseMeta(t *testing.T) {
 	for text, want := range map[string]meta{
 		"":        {},
 		"luatx 0": {identity: "luatx 0"},
+		"luatx 2, namespace shop, 256 partitions":                   {identity: "luatx 2, namespace shop, 256 partitions"},
 		"17672256000001" + "0000000000000" + "luatx 3, namespace n": {time.UnixMilli(1767225600000), "luatx 3, namespace n"},
 	} {
 		if got := parseMeta(text); !got.start.Equal(want.start) || got.identity != want.identity {

@@ -22,7 +22,7 @@ type Mark struct {
 // Mark looks a digest up. It is no snapshot, and changes nothing: it does not know the retention.
 func (s *Scripts) Mark(ctx context.Context, shard Shard, digest string) (Mark, error) {
 	pipe := s.client.Pipeline()
-	a, b := pipe.HMGet(ctx, shard.Key(keyInboxA), fieldMeta, digest), pipe.HMGet(ctx, shard.Key(keyInboxB), fieldMeta, digest)
+	a, b := pipe.HMGet(ctx, shard.Key(keyInboxA), fieldID, digest), pipe.HMGet(ctx, shard.Key(keyInboxB), fieldID, digest)
 	broken := pipe.HGet(ctx, shard.Key(keyBroken), digest)
 	kept, keptB := pipe.HExists(ctx, shard.Key(keyResults), digest), pipe.HExists(ctx, shard.Key(keyResultsB), digest)
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
@@ -52,7 +52,7 @@ func (s *Scripts) Identity() string { return s.identity }
 // Identities returns by whom the shards of slots were written, of those that are known to have been.
 func (s *Scripts) Identities(ctx context.Context, slots []int) (map[int]string, error) {
 	replies, _ := askSlots(ctx, s, slots, func(pipe redis.Pipeliner, shard Shard) *redis.StringCmd {
-		return pipe.HGet(ctx, shard.Key(keyInboxA), fieldMeta)
+		return pipe.HGet(ctx, shard.Key(keyInboxA), fieldID)
 	})
 	found := map[int]string{}
 	for i, reply := range replies {

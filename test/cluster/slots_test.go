@@ -95,7 +95,7 @@ func TestIdentityIsFrozen(t *testing.T) {
 		tag, err := c.keyspace.Tag("a")
 		redistest.Must(t, err)
 		inbox := "shop.eu-1:{" + slot.Text(slot.OfTag(tag)) + "}:inbox:a"
-		got := client.HGet(t.Context(), inbox, "meta").Val()
+		got := client.HGet(t.Context(), inbox, "id").Val()
 		if strings.TrimLeft(got, "0123456789") != c.want || len(got) != 27+len(c.want) {
 			t.Errorf("the shard is %q, want %q behind 27 digits", got, c.want)
 		}

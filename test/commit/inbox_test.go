@@ -22,7 +22,7 @@ const knownDigest = "0123456789abcdef"
 func setMeta(t *testing.T, client redis.UniversalClient, tr *luatx.Transactor, generation, start string, older int) {
 	t.Helper()
 	text := fmt.Sprintf("%s%d%013d%s", start, older, 0, link.Of(tr).Scripts.Identity())
-	redistest.Must(t, client.HSet(t.Context(), shardOf(tr).Key(generation), "meta", text).Err())
+	redistest.Must(t, client.HSet(t.Context(), shardOf(tr).Key(generation), "id", text).Err())
 }
 
 func msOf(at time.Time) string { return fmt.Sprintf("%013d", at.UnixMilli()) }
@@ -55,7 +55,7 @@ func TestKnownIDIsADuplicateWhateverElseIsWrongWithTheTransaction(t *testing.T) 
 				commit.Expired:   func(c *commit.Commit) { c.NotAfter = time.Now().Add(-time.Hour) },
 				"tombstoned":     func(c *commit.Commit) { c.Token = tombstoned },
 				commit.Fenced: func(c *commit.Commit) {
-					c.Input = commit.Input{Ack: commit.AckFence, Stream: in.Stream, Group: "g", Consumer: "c", Entry: foreign}
+					c.Input = commit.Input{Ack: commit.AckFence, Stream: in.Stream, Group: "g", Consumer: "c", Entry: foreign, Strict: true}
 				},
 				commit.Conflict: func(c *commit.Commit) {
 					c.Guards, c.Keys = []commit.Guard{{Order: 'o', Args: []any{"GET", k}, Digest: "another", Size: 1}}, []string{k}
@@ -90,7 +90,7 @@ func TestDamagedMetaOfTheInboxForgetsNoID(t *testing.T) {
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		for name, damage := range map[string]func(tr *luatx.Transactor){
 			"lost": func(tr *luatx.Transactor) {
-				redistest.Must(t, client.HDel(t.Context(), shardOf(tr).Key("inbox:a"), "meta").Err())
+				redistest.Must(t, client.HDel(t.Context(), shardOf(tr).Key("inbox:a"), "id").Err())
 			},
 			"no start":        func(tr *luatx.Transactor) { setMeta(t, client, tr, "inbox:a", "0000000000000", 0) },
 			"malformed start": func(tr *luatx.Transactor) { setMeta(t, client, tr, "inbox:a", "soon         ", 0) },
