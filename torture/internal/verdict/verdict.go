@@ -224,6 +224,13 @@ func (j *judge) lostBetween(c *Call) bool {
 	return slices.ContainsFunc(c.Tries, func(try history.Line) bool { return try.Outcome.In() && j.excusedCall(try) })
 }
 
+// lostInput reports whether a failover may have taken an input from its stream. A consumer that had read it before may still
+// apply it.
+func (j *judge) lostInput(id string, h *Holding) bool {
+	return slices.ContainsFunc(j.Story.Puts, func(put history.Line) bool { return put.ID == id && j.excusedCall(put) }) ||
+		slices.ContainsFunc(j.World.Published, func(p Publication) bool { return p.ID == id && j.excused(h.N, p.At) })
+}
+
 // inputs holds that every order in a stream was applied, and that those are in it that were acknowledged to a producer.
 func (j *judge) inputs() {
 	in := make(map[string]bool)
@@ -235,8 +242,8 @@ func (j *judge) inputs() {
 			j.Hold(AckedApplied, applied, "input %s of %s was not applied", id, h.Name)
 		}
 		for id, e := range h.Effects {
-			if e.Kind == ground.Order || e.Kind == ground.Credit { // also after a failover: it was written before its effect
-				j.Hold(AppliedOnce, in[id], "%s of %s was applied, and is no input", id, h.Name)
+			if e.Kind == ground.Order || e.Kind == ground.Credit {
+				j.Hold(AppliedOnce, in[id] || j.lostInput(id, h), "%s of %s was applied, and is no input", id, h.Name)
 			}
 		}
 	}

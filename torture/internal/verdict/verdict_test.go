@@ -193,6 +193,7 @@ func TestFailoversExcuse(t *testing.T) {
 		return []nemesis.Outage{{Branches: []int{branch}, From: time.Unix(10, 0), To: time.Unix(15, 0)}}
 	}
 	loseCommit := func(e *Evidence) { e.Story.Calls["c4"].Tries[0].Outcome = history.Committed }
+	loseInput := func(e *Evidence) { e.World.Branches[0].Orders = nil } // its effect stays
 	for name, c := range map[string]struct {
 		damage func(e *Evidence)
 		branch int
@@ -206,6 +207,8 @@ func TestFailoversExcuse(t *testing.T) {
 		"a ghost":                  {func(e *Evidence) { e.publish(Publication{ID: "e8", Of: "c4", At: 12 * second}) }, 0, nil, Losses{Ghosts: 1}},
 		"a ghost behind a barrier": {func(e *Evidence) { e.Barrier = true; e.publish(Publication{ID: "e8", Of: "c4", At: 12 * second}) }, 0, []string{NoGhosts}, Losses{Ghosts: 1}},
 		"a ghost much later":       {func(e *Evidence) { e.publish(Publication{ID: "e8", Of: "c4", At: 16 * second}) }, 0, []string{NoGhosts}, Losses{}},
+		"an input in hand":         {loseInput, 0, nil, Losses{Inputs: 1}},
+		"an input of nobody":       {loseInput, 1, []string{AppliedOnce, AckedApplied}, Losses{}},
 		"half a commit":            {func(e *Evidence) { e.World.Branches[0].Balances["a0"]++ }, 0, []string{Money}, Losses{}},
 	} {
 		t.Run(name, func(t *testing.T) {
