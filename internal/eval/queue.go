@@ -11,9 +11,11 @@ import (
 )
 
 const (
-	// maxFlights is the most round trips to one node at a time: one would leave the network idle while the
-	// server works, more would be too small to share anything.
+	// maxFlights is the most round trips to one node at a time: more would be too small to share anything.
 	maxFlights = 4
+	// shortTrip is how long a round trip may last for each of them. On a short way one keeps the server busy, and those who
+	// wait for it share a script, which costs the server half. On a long way one would leave the server idle.
+	shortTrip = 250 * time.Microsecond
 	// maxBatch is the most calls of one flight. A script of so many holds the server up for half a
 	// millisecond; beyond, nothing is gained.
 	maxBatch = 64
@@ -22,8 +24,8 @@ const (
 	maxBatchSize = 1 << 20
 )
 
-// queue lets callers that send calls at the same time share round trips. As long as fewer than maxFlights are under
-// way to a node, a caller makes its own, at once, in its own goroutine. While they are, callers wait, and the
+// queue lets callers that send calls at the same time share round trips. As long as fewer than the limit are under way to a
+// node, a caller makes its own, at once, in its own goroutine. While they are, callers wait, and the
 // flight that returns first takes along what has gathered. Nobody ever waits for company.
 //
 // A flight is one round trip. What the server turned away, or did not answer, goes back to its caller, who tries
@@ -39,14 +41,21 @@ type queue struct {
 
 type nodeQueue struct {
 	flights int
+	trip    time.Duration // how long a round trip lasts, the last ones above all
 	waiting []*Call
 }
+
+// limit is how many round trips may be under way.
+func (l *nodeQueue) limit() int { return max(1, min(maxFlights, int(l.trip/shortTrip))) }
+
+// took learns from a round trip.
+func (l *nodeQueue) took(trip time.Duration) { l.trip += (trip - l.trip) / 8 }
 
 // round makes a round trip for each call, or fewer, since they are shared with others.
 func (q *queue) round(ctx context.Context, calls []*Call) {
 	if len(calls) == 1 {
 		if l := q.nodeQueue(q.node(ctx, calls[0].Key)); q.enter(l) {
-			defer q.leave(l)
+			defer q.leave(l, time.Now())
 			q.runner.direct(ctx, calls)
 			return
 		}
@@ -84,7 +93,7 @@ func (q *queue) nodeQueue(node string) *nodeQueue {
 		if len(q.nodes) >= maxNodes {
 			clear(q.nodes) // those in use live on until they are empty
 		}
-		l = &nodeQueue{}
+		l = &nodeQueue{trip: maxFlights * shortTrip}
 		q.nodes[node] = l
 	}
 	return l
@@ -94,16 +103,16 @@ func (q *queue) nodeQueue(node string) *nodeQueue {
 func (q *queue) enter(l *nodeQueue) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if l.flights == maxFlights {
+	if l.flights >= l.limit() {
 		return false
 	}
 	l.flights++
 	return true
 }
 
-// leave gives the flight to those who wait.
-func (q *queue) leave(l *nodeQueue) {
-	if batch := q.next(l); len(batch) > 0 {
+// leave gives the flight, which began at a time, to those who wait.
+func (q *queue) leave(l *nodeQueue, began time.Time) {
+	if batch := q.next(l, time.Since(began)); len(batch) > 0 {
 		go q.fly(l, batch)
 		runtime.Gosched() // they leave before this caller goes on with his work
 	}
@@ -118,7 +127,7 @@ func (q *queue) push(calls []*Call) {
 		l.waiting = append(l.waiting, c)
 	}
 	for _, c := range calls {
-		for l := c.queue; l.flights < maxFlights && len(l.waiting) > 0; {
+		for l := c.queue; l.flights < l.limit() && len(l.waiting) > 0; {
 			l.flights++
 			go q.fly(l, l.nextFlight())
 		}
@@ -127,15 +136,22 @@ func (q *queue) push(calls []*Call) {
 
 // fly makes one flight after the other, as long as somebody waits.
 func (q *queue) fly(l *nodeQueue, batch []*Call) {
-	for ; len(batch) > 0; batch = q.next(l) {
+	for len(batch) > 0 {
+		began := time.Now()
 		q.runner.fly(batch)
+		batch = q.next(l, time.Since(began))
 	}
 }
 
-// next takes the next batch, or gives the flight up where nobody waits.
-func (q *queue) next(l *nodeQueue) []*Call {
+// next takes the next batch after a trip, or gives the flight up where nobody waits, or too many are under way.
+func (q *queue) next(l *nodeQueue, trip time.Duration) []*Call {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	l.took(trip)
+	if l.flights > l.limit() {
+		l.flights--
+		return nil
+	}
 	batch := l.nextFlight()
 	if len(batch) == 0 {
 		l.flights--
