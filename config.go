@@ -79,6 +79,11 @@ type Config struct {
 	// kept. Defaults to 64 KiB.
 	KeepBytes int
 
+	// NoCompile sends every transaction through the general script. By default a transaction whose plan (the sequence of its
+	// commands, with the number of their arguments, and its events) has been sent 100 times goes through a script that is made
+	// for that plan, at half the cost for the server and with the same outcome.
+	NoCompile bool
+
 	// Durability makes a commit wait until replicas, or disks, have it. Defaults to no wait.
 	Durability Durability
 

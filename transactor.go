@@ -91,6 +91,9 @@ func New(client redis.UniversalClient, cfg Config) (*Transactor, error) {
 		commits:  commit.New(runner, constants, procedures),
 		shards:   shard.New(runner, constants),
 	}
+	if !cfg.NoCompile {
+		t.commits.CompileAfter(commit.CompileAfter)
+	}
 	t.inside = &link.Inside{Runner: runner, Scripts: t.shards, Commits: t.commits, Gather: t.gather, NoWakeUps: cfg.NoWakeUps}
 	t.linked = link.NewPoint(t.inside)
 	return t, nil

@@ -69,9 +69,12 @@ type Commit struct {
 	Err        error     // there is no outcome
 
 	call     eval.Call
-	plan     any
-	notAfter int64 // in ms, as it is sent
-	args     int   // how many arguments come behind the head and the digests
+	general  *eval.Script // which takes every plan
+	plans    *plans
+	plan     *plan
+	compiled *compiled // nil: the general script takes it
+	notAfter int64     // in ms, as it is sent
+	args     int       // how many arguments come behind the head and the digests
 }
 
 // Calls reports whether the transaction calls procedures, which may emit events.

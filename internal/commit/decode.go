@@ -20,7 +20,11 @@ func (c *Commit) decode() {
 	reply, nth := call.Reply()
 	var rows []any
 	if c.Now, rows, c.Err = eval.Timed(reply); c.Err == nil {
-		c.Outcome, c.Err = outcome(answer(rows, nth), len(c.Commands))
+		if c.compiled != nil {
+			c.Outcome, c.Err = c.compiled.outcome(rows, nth)
+		} else {
+			c.Outcome, c.Err = outcome(answer(rows, nth), len(c.Commands))
+		}
 	}
 	if out, order := &c.Outcome, c.Order; out.Index > 0 && out.Index <= len(order) {
 		out.Index = order[out.Index-1] + 1
@@ -28,6 +32,23 @@ func (c *Commit) decode() {
 	if c.Err != nil {
 		c.Unanswered = true // whatever it says
 	}
+}
+
+// outcome reads the answer of a compiled script to its nth commit: it answers nothing but commits.
+func (k *compiled) outcome(rows []any, nth int) (Outcome, error) {
+	size := 1 + len(k.steps)
+	if len(rows) < (nth+1)*size {
+		return Outcome{}, eval.Malformed("commit", rows)
+	}
+	k.plan.hits.Add(1)
+	row := rows[nth*size:][:size]
+	return committed(row), nil
+}
+
+// committed reads the flags of a commit, and the replies behind them.
+func committed(row []any) Outcome {
+	flags := eval.Number(row[0])
+	return Outcome{State: Committed, Acked: flags&1 != 0, Woken: flags&2 != 0, Replies: row[1:]}
 }
 
 // answer returns the answer to the nth commit of a script. The size of each answer stands before it. A shard of another
@@ -60,8 +81,7 @@ func outcome(fields []any, commands int) (Outcome, error) {
 		if len(rest) < 1+commands || (len(rest)-1-commands)%3 != 0 {
 			return out, eval.Malformed("commit", fields)
 		}
-		flags := eval.Number(rest[0])
-		out.Acked, out.Woken, out.Replies = flags&1 != 0, flags&2 != 0, rest[1:1+commands]
+		out = committed(rest[:1+commands])
 		for emitted := rest[1+commands:]; len(emitted) > 0; emitted = emitted[3:] {
 			out.Emitted = append(out.Emitted, shard.ReadEvent(eval.Word(emitted[0]), eval.Word(emitted[1]), eval.Word(emitted[2])))
 		}

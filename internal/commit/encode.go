@@ -24,7 +24,10 @@ const headArgs = 3
 const inputKeys = 2
 
 // Pack implements eval.Load.
-func (c *Commit) Pack(calls []*eval.Call) []any {
+func (c *Commit) Pack(calls []*eval.Call) (*eval.Script, []any) {
+	if c.compiled != nil {
+		return c.compiled.pack(calls)
+	}
 	keys, args := shard.CommitKeys, headArgs
 	input := &c.Input
 	for _, call := range calls {
@@ -38,7 +41,7 @@ func (c *Commit) Pack(calls []*eval.Call) []any {
 	if input.Ack != AckNone {
 		keys += inputKeys
 	}
-	argv := append(c.call.Script.Argv(keys, args), c.Shard.CommitKeys()...)
+	argv := append(c.general.Argv(keys, args), c.Shard.CommitKeys()...)
 	if input.Ack != AckNone {
 		argv = append(argv, &input.Stream, group.TakenKey(input.Stream))
 	}
@@ -52,7 +55,60 @@ func (c *Commit) Pack(calls []*eval.Call) []any {
 	for _, call := range calls {
 		argv = of(call).append(argv)
 	}
-	return argv
+	return c.general, argv
+}
+
+// pack lays commits out for their compiled script, see compile.go.
+func (k *compiled) pack(calls []*eval.Call) (*eval.Script, []any) {
+	script := k.alone
+	if len(calls) > 1 {
+		script = k.batch
+	}
+	first := of(calls[0])
+	argv := script.Argv(k.keyCount()+len(calls)*len(k.steps), k.head()+len(calls)*k.width())
+	argv = k.ownKeys(argv, first.Shard)
+	if k.ack != AckNone {
+		argv = append(argv, &first.Input.Stream, group.TakenKey(first.Input.Stream))
+	}
+	for _, call := range calls {
+		for _, command := range of(call).Commands {
+			argv = append(argv, command.Args[1])
+		}
+	}
+	if k.ack != AckNone {
+		argv = append(argv, &first.Input.Group, &first.Input.Consumer)
+	}
+	for _, call := range calls {
+		c := of(call)
+		argv = append(argv, &c.Digest, &c.Token, &c.notAfter)
+		if k.ack != AckNone {
+			argv = append(argv, &c.Input.Entry)
+		}
+		for i := range c.Events {
+			argv = c.Events[i].Append(argv, false)
+		}
+		for _, command := range c.Commands {
+			argv = append(argv, command.Args[2:]...)
+		}
+	}
+	return script, argv
+}
+
+// Again implements eval.Load: what a compiled script does not decide goes to commit.lua.
+func (c *Commit) Again(reply any, nth int) bool {
+	if c.compiled == nil {
+		return false
+	}
+	rows, many := reply.([]any)
+	if flags := 1 + nth*(1+len(c.Commands)); many && flags < len(rows) && rows[flags] != int64(-1) {
+		return false
+	}
+	if n, one := reply.(int64); !many && (!one || n != 0) {
+		return false // decode says what is wrong
+	}
+	c.plans.leave(c.plan)
+	c.compiled = nil
+	return true
 }
 
 // of is the commit that a call carries.
@@ -65,7 +121,7 @@ func of(call *eval.Call) *Commit {
 func (c *Commit) Join(other eval.Load) (eval.Load, bool) {
 	o, ok := other.(*Commit)
 	switch {
-	case !ok || o.Shard != c.Shard:
+	case !ok || o.Shard != c.Shard || o.compiled != c.compiled:
 		return nil, false
 	case o.Input.Ack == AckNone:
 		return c, true
@@ -133,7 +189,7 @@ func (c Command) arguments() int {
 
 // append lays the commit out with its plan. The texts go by pointer, which costs no memory of their own.
 func (c *Commit) append(args []any) []any {
-	args = append(args, c.plan, &c.Token, &c.notAfter)
+	args = append(args, c.plan.text, &c.Token, &c.notAfter)
 	if c.Input.Ack != AckNone {
 		args = append(args, &c.Input.Entry)
 	}

@@ -1,24 +1,62 @@
 package commit
 
 import (
+	"context"
 	"encoding/binary"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	"github.com/luatx/luatx/internal/eval"
+	"github.com/luatx/luatx/internal/shard"
 )
 
-// maxPlans is how many plans are kept: a service has as many as kinds of transactions.
-const maxPlans = 256
+const (
+	// CompileAfter is how many transactions of a plan are sent before it is compiled.
+	CompileAfter = 100
+	// maxCompiled is the most plans that are compiled at a time. The least used one makes room.
+	maxCompiled = 64
+	// maxPlans is how many plans are known at a time: a service has as many as kinds of transactions, but a plan varies
+	// with the number of arguments.
+	maxPlans = 512
+	// barred is how often a plan must be sent again before it is compiled a second time, if its compiled script has left
+	// too many transactions to commit.lua.
+	barred = 10_000
+	// loadTimeout bounds the loading of a compiled script.
+	loadTimeout = 10 * time.Second
+)
 
-// plans keeps the plans of transactions, for those of one kind to send the same.
-type plans struct {
-	mu    sync.Mutex
-	known atomic.Pointer[map[string]any]
+// plan is what transactions of one kind have in common.
+type plan struct {
+	text any // a string, as internal/lua/commit.lua reads it
+
+	seen     atomic.Int64 // how often it was sent, in the measure of plans.compile
+	hits     atomic.Int64 // transactions that the compiled script has decided
+	left     atomic.Int64 // those that it has left to commit.lua
+	settled  atomic.Bool  // it is being compiled, or cannot be
+	compiled atomic.Pointer[compiled]
 }
 
-// of returns the plan of a commit, a string, as internal/lua/commit.lua reads it. Strings: the server restores strings alone.
-func (p *plans) of(c *Commit, strings bool) any {
-	var few [64]byte
+// compiled is the compiled script of a plan.
+type compiled struct {
+	shape
+
+	plan         *plan
+	alone, batch *eval.Script // for one transaction, and for several
+}
+
+// plans knows the plans of transactions.
+type plans struct {
+	mu       sync.RWMutex
+	known    map[string]*plan
+	compiled []*plan
+}
+
+// of returns the plan of a commit. Strings: the server restores strings alone.
+func (p *plans) of(c *Commit, strings bool) *plan {
+	var few [96]byte
 	b := append(few[:0], byte(c.args>>16), byte(c.args>>8), byte(c.args), c.Input.plan())
 	b = binary.BigEndian.AppendUint32(b, uint32(c.Delay.Milliseconds()))
 	b = binary.BigEndian.AppendUint16(b, uint16(len(c.Guards)))
@@ -39,7 +77,14 @@ func (p *plans) of(c *Commit, strings bool) any {
 		command := &c.Commands[i]
 		b = binary.BigEndian.AppendUint16(append(b, command.Head[0], command.Head[1]-'0'), uint16(command.arguments()))
 	}
-	return p.intern(b)
+	size := len(b)
+	for i := range c.Commands { // commit.lua need not know the names
+		if args := c.Commands[i].Args; len(args) > 0 {
+			name, _ := args[0].(string)
+			b = append(append(b, name...), ' ')
+		}
+	}
+	return p.lookup(b, size)
 }
 
 // plan returns the byte of the plan that stands for the input.
@@ -50,23 +95,135 @@ func (i *Input) plan() byte {
 	return byte(i.Ack)
 }
 
-func (p *plans) intern(plan []byte) any {
-	known := p.known.Load()
-	if known != nil {
-		if arg, ok := (*known)[string(plan)]; ok {
-			return arg
-		}
-	}
-	var arg any = string(plan)
-	if known != nil && len(*known) >= maxPlans {
-		return arg
+// lookup returns the plan of a key, whose first size bytes are the plan's text.
+func (p *plans) lookup(key []byte, size int) *plan {
+	p.mu.RLock()
+	found := p.known[string(key)]
+	p.mu.RUnlock()
+	if found != nil {
+		return found
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	more := map[string]any{string(plan): arg}
-	if known = p.known.Load(); known != nil {
-		maps.Copy(more, *known)
+	if found = p.known[string(key)]; found != nil {
+		return found
 	}
-	p.known.Store(&more)
-	return arg
+	if len(p.known) >= maxPlans {
+		maps.DeleteFunc(p.known, func(_ string, known *plan) bool { return known.compiled.Load() == nil })
+	}
+	if p.known == nil {
+		p.known = make(map[string]*plan)
+	}
+	found = &plan{text: string(key[:size])}
+	p.known[string(key)] = found
+	return found
+}
+
+// add keeps a compiled plan, and drops the least used one if there are too many. What was used long ago counts less.
+func (p *plans) add(made *compiled) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.compiled) >= maxCompiled {
+		least := slices.MinFunc(p.compiled, func(a, b *plan) int { return int(a.seen.Load() - b.seen.Load()) })
+		p.drop(least, 0)
+		for _, plan := range p.compiled {
+			plan.seen.Store(plan.seen.Load() / 2)
+		}
+	}
+	p.compiled = append(p.compiled, made.plan)
+	made.plan.compiled.Store(made)
+}
+
+// drop forgets the compiled script of a plan, which must be seen so many times more than another.
+func (p *plans) drop(dropped *plan, more int64) {
+	p.compiled = slices.DeleteFunc(p.compiled, func(plan *plan) bool { return plan == dropped })
+	dropped.compiled.Store(nil)
+	dropped.seen.Store(-more)
+	dropped.hits.Store(0)
+	dropped.left.Store(0)
+	dropped.settled.Store(false)
+}
+
+// leave counts transactions that a compiled script has left to commit.lua. If they are many, the plan does without it.
+func (p *plans) leave(left *plan) {
+	const few = 16
+	if n := left.left.Add(1); n < few || n < left.hits.Load()/4 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if slices.Contains(p.compiled, left) {
+		p.drop(left, barred)
+	}
+}
+
+// ready returns the compiled script of a commit's plan; nil if there is none. It has a plan compiled that is sent often.
+func (s *Sender) ready(c *Commit) *compiled {
+	after := s.compileAfter.Load()
+	if after == 0 {
+		return nil
+	}
+	p := c.plan
+	seen := p.seen.Add(1)
+	if made := p.compiled.Load(); made != nil {
+		return made
+	}
+	if seen >= after && p.settled.CompareAndSwap(false, true) {
+		if shape, ok := shapeOf(c); ok {
+			go s.compile(&compiled{shape: shape, plan: p})
+		}
+	}
+	return nil
+}
+
+// compile loads the compiled script of a plan, which commits use from then on.
+func (s *Sender) compile(made *compiled) {
+	text := func(batch bool) string { return s.constants.Substitute(made.shape.compile(batch), made.shape.keys()) }
+	made.alone, made.batch = eval.NewScript("commit", text(false)), eval.NewScript("commit", text(true))
+	ctx, cancel := context.WithTimeout(context.Background(), loadTimeout)
+	defer cancel()
+	for _, script := range []*eval.Script{made.alone, made.batch} {
+		if err := s.runner.LoadScript(ctx, script); err != nil {
+			s.runner.Log().Warn("luatx: a compiled script was not loaded", "script", made.String(), "error", err)
+			made.plan.seen.Store(0)
+			made.plan.settled.Store(false)
+			return
+		}
+	}
+	s.plans.add(made)
+}
+
+// CompileAfter sets how many transactions of a plan are sent before it is compiled; 0: it is not, and what was compiled is not
+// used.
+func (s *Sender) CompileAfter(n int) { s.compileAfter.Store(int64(n)) }
+
+// A Plan is what is known of a compiled plan.
+type Plan struct {
+	Shape        string // what its transactions do, for people
+	Hits, Left   int64  // transactions that its script has decided, and those that it has left to the general one
+	Alone, Batch *eval.Script
+}
+
+// Plans returns the compiled plans, the most used first.
+func (s *Sender) Plans() []Plan {
+	s.plans.mu.RLock()
+	defer s.plans.mu.RUnlock()
+	var list []Plan
+	for _, p := range s.plans.compiled {
+		if made := p.compiled.Load(); made != nil {
+			list = append(list, Plan{made.String(), p.hits.Load(), p.left.Load(), made.alone, made.batch})
+		}
+	}
+	slices.SortFunc(list, func(a, b Plan) int { return int(b.Hits - a.Hits) })
+	return list
+}
+
+// keys are the keys of a shard that the script has.
+func (s shape) ownKeys(argv []any, home shard.Shard) []any {
+	own := home.CommitKeys()
+	argv = append(argv, own[0], own[1])
+	if s.events > 0 {
+		argv = append(argv, own[3], own[4], own[6])
+	}
+	return argv
 }

@@ -151,7 +151,7 @@ func TestKindsOfTransactionsHaveDifferentPlansAndAreBounded(t *testing.T) {
 	}
 	of := func(c *Commit, strings bool) string {
 		c.args = c.arguments()
-		return known.of(c, strings).(string)
+		return known.of(c, strings).text.(string)
 	}
 	seen := map[string]bool{}
 	for name, plan := range map[string]string{
@@ -180,7 +180,7 @@ func TestKindsOfTransactionsHaveDifferentPlansAndAreBounded(t *testing.T) {
 			t.Fatalf("the plan of %d commands is %q", i, plan)
 		}
 	}
-	if n := len(*known.known.Load()); n > maxPlans {
+	if n := len(known.known); n > maxPlans {
 		t.Errorf("%d plans are kept, want %d at most", n, maxPlans)
 	}
 }

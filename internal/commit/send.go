@@ -15,19 +15,22 @@ import (
 type Sender struct {
 	runner     *eval.Runner
 	durability eval.Durability
+	constants  shard.Constants
 	plans      plans
 
 	commit, resolve, read, probe, enqueue *eval.Script
 
-	stringsOnly atomic.Bool // what Probe found: other keys cannot be restored whole
+	compileAfter atomic.Int64 // see CompileAfter
+	stringsOnly  atomic.Bool  // what Probe found: other keys cannot be restored whole
 }
 
-// New composes the scripts. It does no I/O.
+// New composes the scripts. It does no I/O. Plans are not compiled before CompileAfter is called.
 func New(runner *eval.Runner, c shard.Constants, procedures []Procedure) *Sender {
 	script := func(name string) *eval.Script { return runner.Script(name, c.Script(name)) }
 	return &Sender{
 		runner:     runner,
 		durability: c.Durability,
+		constants:  c,
 		commit:     runner.Script("commit", sources(procedures)+c.Script("commit")),
 		resolve:    script("resolve"),
 		read:       script("read"),
@@ -61,7 +64,9 @@ func (s *Sender) Send(ctx context.Context, until time.Time, batch []*Commit, tai
 func (s *Sender) prepare(c *Commit) {
 	c.notAfter = c.NotAfter.UnixMilli()
 	c.args = c.arguments()
+	c.general, c.plans = s.commit, &s.plans
 	c.plan = s.plans.of(c, s.stringsOnly.Load())
+	c.compiled = s.ready(c)
 	c.call = eval.Call{Script: s.commit, Key: c.Shard.Void, Load: c, Wait: s.durability}
 }
 

@@ -56,8 +56,11 @@ type Load interface {
 	Seal() (args, bytes int)
 	// Join reports whether another load fits into the same script. It returns the load with which further ones must fit.
 	Join(other Load) (Load, bool)
-	// Pack returns the arguments of one EVALSHA that carries the loads of the calls, of which the receiver is the first.
-	Pack(calls []*Call) []any
+	// Pack returns the script, and the arguments of one EVALSHA, that carry the loads of the calls, of which the receiver is
+	// the first.
+	Pack(calls []*Call) (*Script, []any)
+	// Again reports that the reply leaves the load, the nth of its script, undone, and that it goes out again at once.
+	Again(reply any, nth int) bool
 }
 
 // Reply returns the reply of the script, and the position of the call's load in it.
@@ -89,7 +92,7 @@ func (c *Call) pack() {
 	c.err, c.together, c.members, c.reached = nil, false, 1, false
 	if c.Argv == nil {
 		c.self[0] = c
-		c.Argv = c.Load.Pack(c.self[:])
+		c.Script, c.Argv = c.Load.Pack(c.self[:])
 	}
 }
 
@@ -143,11 +146,11 @@ func share(batch []*Call) []*Call {
 			scripts = append(scripts, first)
 			continue
 		}
-		script := &Call{Script: first.Script, Wait: first.Wait, together: true, members: uint16(len(members))} //nolint:gosec // maxBatch at most
+		script := &Call{Wait: first.Wait, together: true, members: uint16(len(members))} //nolint:gosec // maxBatch at most
 		for n, c := range members {
 			c.in, c.nth = script, n
 		}
-		script.Argv = first.Load.Pack(members)
+		script.Script, script.Argv = first.Load.Pack(members)
 		scripts = append(scripts, script)
 	}
 	return scripts

@@ -51,11 +51,19 @@ func New(client redis.UniversalClient, namespace string, log *slog.Logger) *Runn
 // Client returns the client.
 func (r *Runner) Client() redis.UniversalClient { return r.client }
 
-// Script adds a script. All scripts are added before the Runner is used.
-func (r *Runner) Script(name, text string) *Script {
+// Log returns the logger.
+func (r *Runner) Log() *slog.Logger { return r.log }
+
+// NewScript returns a script that its caller has loaded.
+func NewScript(name, text string) *Script {
 	sum := sha1.Sum([]byte(text)) //nolint:gosec // see above
 	sha := hex.EncodeToString(sum[:])
-	s := &Script{name, text, sha, sha}
+	return &Script{name, text, sha, sha}
+}
+
+// Script adds a script. All scripts are added before the Runner is used.
+func (r *Runner) Script(name, text string) *Script {
+	s := NewScript(name, text)
 	r.scripts = append(r.scripts, s)
 	return s
 }
@@ -74,9 +82,17 @@ func (r *Runner) SHAs() iter.Seq2[string, string] {
 // Load puts every script into the server's cache; on a cluster, into that of each node.
 func (r *Runner) Load(ctx context.Context) error {
 	for _, script := range r.scripts {
-		if err := r.client.ScriptLoad(ctx, script.Text).Err(); err != nil {
-			return &ServerError{script.Name, err}
+		if err := r.LoadScript(ctx, script); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// LoadScript puts one script there.
+func (r *Runner) LoadScript(ctx context.Context, script *Script) error {
+	if err := r.client.ScriptLoad(ctx, script.Text).Err(); err != nil {
+		return &ServerError{script.Name, err}
 	}
 	return nil
 }

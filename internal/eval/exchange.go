@@ -30,8 +30,7 @@ func (r *Runner) pipeline(ctx context.Context, calls []*Call, tail ...redis.Cmde
 	}
 }
 
-// exchange makes one round trip with calls of one script on one node; a second one, where the server had
-// forgotten the script. The tail goes out once, behind them, and carries its own errors.
+// exchange makes one round trip with calls on one node; a second one, where the server had forgotten a script. The tail goes out once, behind them, and carries its own errors.
 func (r *Runner) exchange(ctx context.Context, calls []*Call, tail ...redis.Cmder) {
 	r.transmit(ctx, calls, tail...)
 	var forgotten []*Call
@@ -43,11 +42,18 @@ func (r *Runner) exchange(ctx context.Context, calls []*Call, tail ...redis.Cmde
 	if len(forgotten) == 0 {
 		return
 	}
-	if err := r.load(ctx, forgotten[0]); err != nil {
-		for _, c := range forgotten {
-			c.err = unsentError{err}
+	var loaded *Script
+	for _, c := range forgotten {
+		if c.Script == loaded {
+			continue
 		}
-		return
+		if err := r.load(ctx, c); err != nil {
+			for _, c := range forgotten {
+				c.err = unsentError{err}
+			}
+			return
+		}
+		loaded = c.Script
 	}
 	r.transmit(ctx, forgotten)
 }

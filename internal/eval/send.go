@@ -97,18 +97,31 @@ func (r *Runner) evalAll(ctx context.Context, open []*Call, way way, tail ...red
 	ctx, cancel := within(ctx, open[0].Until)
 	defer cancel()
 	for try := 1; len(open) > 0; try++ {
-		last := open[0]
-		r.log.Debug("luatx: script not answered, trying again",
-			"script", last.Script.Name, "try", try, "requests", len(open), "error", last.Failure)
-		for _, c := range open {
-			r.reload(ctx, c.Failure)
-		}
-		if !pause(ctx, try-1) {
+		if !r.prepare(ctx, open, try) {
 			giveUp(ctx, open)
 			return
 		}
 		open = r.round(ctx, open, way)
 	}
+}
+
+// errAgain is the Failure of a call whose load goes out again, because its script left it undone.
+var errAgain = errors.New("left to another script")
+
+// prepare waits until calls go out again, and reports whether their caller still waits for them.
+func (r *Runner) prepare(ctx context.Context, open []*Call, try int) bool {
+	failed := slices.IndexFunc(open, func(c *Call) bool { return !errors.Is(c.Failure, errAgain) })
+	if failed < 0 {
+		return ended(ctx) == nil
+	}
+	r.log.Debug("luatx: script not answered, trying again",
+		"script", open[failed].Script.Name, "try", try, "requests", len(open), "error", open[failed].Failure)
+	for _, c := range open {
+		if !errors.Is(c.Failure, errAgain) {
+			r.reload(ctx, c.Failure)
+		}
+	}
+	return pause(ctx, try-1)
 }
 
 // round makes one round, and returns what is left to be answered.
@@ -160,6 +173,9 @@ func giveUp(ctx context.Context, open []*Call) {
 // answered reports whether there is nothing left to do for a call after a round, and prepares it for the next one.
 func (c *Call) answered() bool {
 	switch {
+	case c.Failure == nil && c.Load != nil && c.Load.Again(c.Reply()):
+		c.Failure, c.Argv = errAgain, nil
+		return false
 	case c.Failure == nil:
 		return true
 	case notSent(c.Failure):

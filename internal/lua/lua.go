@@ -22,13 +22,23 @@ var files embed.FS
 
 var sigil = regexp.MustCompile(`@[A-Z][A-Z0-9_]*`)
 
-// Script returns the text of a script behind the fragments that it needs. It replaces every @NAME by the constant of that
-// name, by a code, or by one of the script's keys. A name that nobody declares stays, and Redis rejects the script.
+// Script returns the text of a script behind the fragments that it needs.
 func Script(name string, constants map[string]string) string {
 	c := composer{}
 	c.script(name)
-	keys := Keys(name)
-	return sigil.ReplaceAllStringFunc(c.text.String(), func(word string) string {
+	return Substitute(c.text.String(), Keys(name), constants)
+}
+
+// Fragment returns the text of a fragment.
+func Fragment(name string) string {
+	_, body := read(name)
+	return body
+}
+
+// Substitute replaces every @NAME in a text by the constant of that name, by a code, or by one of the script's keys. A name
+// that nobody declares stays, and Redis rejects the script.
+func Substitute(text string, keys []string, constants map[string]string) string {
+	return sigil.ReplaceAllStringFunc(text, func(word string) string {
 		word = word[1:]
 		if value, ok := constants[word]; ok {
 			return value

@@ -34,8 +34,15 @@ type Constants struct {
 const keptCount = 100_000
 
 // Script returns the text of a script with the constants in it, which cost less there than in locals.
-func (c Constants) Script(name string) string {
-	return lua.Script(name, map[string]string{
+func (c Constants) Script(name string) string { return lua.Script(name, c.texts()) }
+
+// Substitute puts the constants, and the keys of a script, into a text that was made for it.
+func (c Constants) Substitute(text string, keys []string) string {
+	return lua.Substitute(text, keys, c.texts())
+}
+
+func (c Constants) texts() map[string]string {
+	return map[string]string{
 		"IDENTITY":        Quote(c.Identity),
 		"RETENTION":       strconv.FormatInt(c.Retention.Milliseconds(), 10),
 		"PARKED_CAPACITY": strconv.Itoa(c.Parked),
@@ -50,7 +57,7 @@ func (c Constants) Script(name string) string {
 		"DURABLE":         strconv.FormatBool(c.Durability.On()),
 		"BUDGET":          strconv.Itoa(c.Budget),
 		"COMMANDS":        Quote(c.Commands),
-	})
+	}
 }
 
 // Quote makes a Lua string literal.

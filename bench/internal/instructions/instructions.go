@@ -16,7 +16,7 @@ import (
 func Group() suite.Group { return suite.Group{Name: "instructions", Run: run} }
 
 const (
-	warmUp  = 512
+	warmUp  = 2048 // more than it takes until the plan is compiled
 	counted = 2048 // transactions, or events
 	payload = 300  // bytes of an event's body
 )
@@ -37,6 +37,8 @@ var rows = []row{
 	{"instructions_alone_k", "luatx, alone in its script", commits(ways.Luatx)},
 	{"instructions_batch16_k", "luatx, in batches of 16", commits(ways.Batch)},
 	{"instructions_batch64_k", "luatx, in batches of 64", commits(ways.Batch64)},
+	{"instructions_general_alone_k", "luatx, alone in the general script", commits(ways.General)},
+	{"instructions_general_batch16_k", "luatx, in batches of 16 in the general script", commits(ways.General16)},
 	{"instructions_relay_k", "luatx relay, an event", relays},
 }
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"os/signal"
 	"sync"
@@ -18,6 +19,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/sleep"
 	"github.com/luatx/luatx/torture/internal/ground"
 	"github.com/luatx/luatx/torture/internal/history"
 )
@@ -98,6 +101,7 @@ func run(in *bufio.Reader, out io.Writer, log *slog.Logger) error {
 	p.notes = newNotes(out, len(p.branches), p.now)
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
+	go p.compile(ctx)
 	go p.obey(in, stop)
 	if err := p.work(ctx); err != nil {
 		return err
@@ -106,6 +110,17 @@ func run(in *bufio.Reader, out io.Writer, log *slog.Logger) error {
 		return *broken
 	}
 	return nil
+}
+
+// compile has every plan compiled at its first commit, except that it switches compiled scripts off now and then.
+func (p *process) compile(ctx context.Context) {
+	commits := link.Of(p.tr).Commits
+	for ctx.Err() == nil {
+		commits.CompileAfter(1)
+		sleep.For(ctx, rand.N(10*time.Second))
+		commits.CompileAfter(0)
+		sleep.For(ctx, rand.N(2*time.Second))
+	}
 }
 
 // obey reads what the parent says until that ends.

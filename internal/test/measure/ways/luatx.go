@@ -159,6 +159,18 @@ func batch(size int) func(*place, measure.Cell) (*measure.Running, error) {
 	}
 }
 
+// general sends every transaction through the general script, alone or in batches.
+func general(size int) func(*place, measure.Cell) (*measure.Running, error) {
+	return func(p *place, _ measure.Cell) (*measure.Running, error) {
+		c, err := newCommitter(p, p.whole)
+		if err != nil {
+			return nil, err
+		}
+		link.Of(c.transactor).Commits.CompileAfter(0)
+		return p.batches(size, c.together), nil
+	}
+}
+
 // together processes inputs at once, which commit together.
 func (c *committer) together(ctx context.Context, inputs []input) error {
 	gathering := link.Of(c.transactor).Gather(ctx, len(inputs), 0, nil)

@@ -26,6 +26,8 @@ const (
 	Unbatched    = "luatx, unbatched"
 	Batch        = "luatx, batches of 16"
 	Batch64      = "luatx, batches of 64"
+	General      = "luatx, general script"
+	General16    = "luatx, general script, batches of 16"
 	Handwritten  = "handwritten script"
 	Pipeline     = "plain pipeline"
 	Pipeline16   = "plain pipeline of 16"
@@ -49,6 +51,8 @@ var makers = []struct {
 	{Unbatched, unbatched},
 	{Batch, batch(BatchSize)},
 	{Batch64, batch(4 * BatchSize)},
+	{General, general(1)},
+	{General16, general(BatchSize)},
 	{Handwritten, handwritten},
 	{Pipeline, pipeline},
 	{Pipeline16, pipeline16},

@@ -1,0 +1,157 @@
+package commit
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/luatx/luatx/internal/command"
+)
+
+// A compiled script is internal/lua/commit.lua made for one plan: nothing of the plan is left to be read from the arguments. It
+// has the same steps in the same order. What is not on its path it leaves to commit.lua:
+//
+//   - Before its first write it answers 0: no transaction of the call was touched.
+//   - After it, the transaction is undone, and its flags are -1.
+//
+// Only names of commands and numbers come into the text. Keys, fields and values are arguments, see pack.
+//
+//	KEYS  void, inbox:a, then entries, pending and counts if there are events, then the stream of the input
+//	      and its note of takeovers if there is one, then for each transaction the key of each command
+//	ARGV  the group and the consumer of the input if there is one, then for each transaction digest, token,
+//	      deadline (ms), entry of the input if there is one, for each event its id and its body, and for each command its
+//	      arguments behind the key
+//	reply time (ms), then for each transaction its flags, as in commit.lua, and the reply of each command
+
+// Bounds of what is compiled: Lua allows a function 200 locals, and a call some 250 arguments.
+const (
+	maxSteps    = 24
+	maxStepArgs = 64
+	maxEvents   = 16
+
+	leave   = "return 0"
+	offPath = "'off the path of the plan'"
+)
+
+// shape is what a compiled script is made for.
+type shape struct {
+	ack    Ack
+	delay  int64 // ms
+	events int
+	steps  []step
+}
+
+// step is a command: its name, its undo class, and how many arguments are behind its key.
+type step struct {
+	name  string
+	class byte
+	args  int
+}
+
+// inlined are the undo classes that a compiled script knows.
+const inlined = "-hik"
+
+// shapeOf returns the shape of a commit; false: it is left to commit.lua.
+func shapeOf(c *Commit) (shape, bool) {
+	s := shape{ack: c.Input.Ack, delay: c.Delay.Milliseconds(), events: len(c.Events)}
+	if c.Keep || c.Input.Strict || len(c.Guards) > 0 || !c.plainEvents() || s.events > maxEvents || len(c.Commands) > maxSteps {
+		return s, false
+	}
+	for _, recorded := range c.Commands {
+		if !strings.ContainsRune(inlined, rune(recorded.Class())) || len(recorded.Args) > maxStepArgs {
+			return s, false
+		}
+		spec, err := command.Lookup(recorded.Args)
+		if err != nil || strings.Contains(spec.Name, " ") {
+			return s, false
+		}
+		if keys, err := spec.Keys(recorded.Args); err != nil || !slices.Equal(keys, []int{1}) {
+			return s, false
+		}
+		s.steps = append(s.steps, step{spec.Name, recorded.Class(), len(recorded.Args) - 2})
+	}
+	return s, true
+}
+
+// String names the shape for people.
+func (s shape) String() string {
+	var parts []string
+	switch s.ack {
+	case AckFence:
+		parts = append(parts, "fenced input")
+	case AckFused:
+		parts = append(parts, "fenced and acknowledged input")
+	case AckNone:
+	}
+	if s.events > 0 {
+		parts = append(parts, fmt.Sprintf("%d events after %d ms", s.events, s.delay))
+	}
+	for _, step := range s.steps {
+		parts = append(parts, fmt.Sprintf("%s with %d arguments", step.name, step.args+1))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// The keys of a compiled script that stand before those of its transactions.
+var (
+	inboxKeys  = []string{"void", "inbox:a"}
+	outboxKeys = []string{"entries", "pending", "counts"}
+	sourceKeys = []string{"stream", "taken"}
+)
+
+func (s shape) keys() []string {
+	keys := slices.Clone(inboxKeys)
+	if s.events > 0 {
+		keys = append(keys, outboxKeys...)
+	}
+	if s.ack != AckNone {
+		keys = append(keys, sourceKeys...)
+	}
+	return keys
+}
+
+// keyCount is how many keys returns, which a commit need not list.
+func (s shape) keyCount() int {
+	n := len(inboxKeys)
+	if s.events > 0 {
+		n += len(outboxKeys)
+	}
+	if s.ack != AckNone {
+		n += len(sourceKeys)
+	}
+	return n
+}
+
+// head is how many arguments stand before those of the transactions.
+func (s shape) head() int {
+	if s.ack == AckNone {
+		return 0
+	}
+	return 2
+}
+
+// width is how many arguments a transaction has.
+func (s shape) width() int {
+	n := s.firstStep()
+	for _, step := range s.steps {
+		n += step.args
+	}
+	return n - 1
+}
+
+// The places of a transaction's arguments, from 1.
+const (
+	argDigest = 1 + iota
+	argToken
+	argDeadline
+	argEntry // if there is an input
+)
+
+func (s shape) firstEvent() int {
+	if s.ack == AckNone {
+		return argEntry
+	}
+	return argEntry + 1
+}
+
+func (s shape) firstStep() int { return s.firstEvent() + 2*s.events }

@@ -1,0 +1,471 @@
+package commit
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	parser "github.com/yuin/gopher-lua/parse"
+
+	"github.com/luatx/luatx/internal/command"
+	"github.com/luatx/luatx/internal/eval"
+	"github.com/luatx/luatx/internal/group"
+	"github.com/luatx/luatx/internal/lua"
+	"github.com/luatx/luatx/internal/shard"
+	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/internal/test/redistest"
+)
+
+// twins are two databases of a server: in one the general script decides, in the other compiled scripts do.
+type twins struct {
+	clients [2]*redis.Client
+	pipes   [2]redis.Pipeliner
+	senders [2]*Sender
+	shards  *shard.Scripts
+}
+
+func newTwins(t *testing.T) *twins {
+	t.Helper()
+	server := redistest.Single(t, redistest.Own())
+	constants := shard.Constants{
+		Namespace: "n", Identity: "i", Retention: time.Hour, Capacity: 12, Bytes: 900, Parked: 10, ParkedBytes: 600, Lane: 10,
+		UndoBytes: 40, KeptBytes: 100, Guarded: 100, Budget: 10,
+	}
+	w := &twins{}
+	for i := range w.clients {
+		w.clients[i] = redis.NewClient(&redis.Options{Addr: server.Addr(), DB: i})
+		w.pipes[i] = w.clients[i].Pipeline()
+		t.Cleanup(func() { _ = w.clients[i].Close() })
+		runner := eval.New(w.clients[i], constants.Namespace, slog.Default())
+		w.senders[i] = New(runner, constants, nil)
+		w.shards = shard.New(runner, constants)
+	}
+	w.senders[1].CompileAfter(1 << 40) // the test compiles
+	return w
+}
+
+// do runs a command in both databases, whatever comes of it, at the next flush.
+func (w *twins) do(ctx context.Context, args ...any) {
+	for _, pipe := range w.pipes {
+		pipe.Do(ctx, args...)
+	}
+}
+
+func (w *twins) flush(ctx context.Context) {
+	for _, pipe := range w.pipes {
+		_, _ = pipe.Exec(ctx)
+	}
+}
+
+// send sends a batch to a database.
+func (w *twins) send(ctx context.Context, i int, batch []*Commit) {
+	if sender := w.senders[i]; i == 1 {
+		sender.prepare(batch[0])
+		shape, ok := shapeOf(batch[0])
+		if made := (&compiled{shape: shape, plan: batch[0].plan}); ok && batch[0].plan.settled.CompareAndSwap(false, true) {
+			sender.compile(made)
+		}
+	}
+	w.senders[i].Send(ctx, time.Time{}, batch)
+}
+
+// A draw makes random transactions.
+type draw struct {
+	*rand.Rand
+
+	tag string
+}
+
+func (d draw) one(of ...string) string { return of[d.IntN(len(of))] }
+
+func (d draw) often() bool { return d.IntN(4) > 0 }
+
+// kinds are the commands of random transactions, with a sign for each argument: k a key, f a field, v a value, n a number.
+var kinds = strings.Split(strings.TrimSpace(`
+SET k v
+SET k v EX 100
+SET k v KEEPTTL
+SETNX k v
+GETSET k v
+GETDEL k
+APPEND k v
+SETRANGE k n v
+INCR k
+INCRBY k n
+DECR k
+INCRBYFLOAT k n
+HSET k f v
+HSET k f v f v f v
+HSETNX k f v
+HINCRBY k f n
+HINCRBYFLOAT k f n
+HMSET k f v f v
+GET k
+HGET k f
+HMGET k f f
+TTL k
+LLEN k
+SADD k v
+DEL k
+ZADD k n v
+RPUSH k v v
+`), "\n")
+
+// values are what keys hold before a transaction; k is the key.
+var values = strings.Split(strings.TrimSpace(`
+SET k 7
+SET k 7 PX 5000000
+SET k 007
+SET k 9007199254740990
+SET k 9223372036854775807
+SET k word
+SET k 12345678901234567890123456789012345678901234567890
+HSET k a 1 b word
+HSET k a 9007199254740990 b 1 c 12345678901234567890123456789012345678901234567890
+HSET k a 9223372036854775807
+HSET k z 1
+RPUSH k a b
+SADD k a
+ZADD k 1 a
+`), "\n")
+
+// command returns a command on a key.
+func (d draw) command(words []string, key string) Command {
+	args := make([]any, len(words))
+	for i, word := range words {
+		switch word {
+		case "k":
+			args[i] = key
+		case "f":
+			args[i] = d.one("a", "b", "c", "d")
+		case "v":
+			args[i] = d.one("", "x", "1", "some text")
+		case "n":
+			args[i] = d.one("0", "1", "5", "-3", "10")
+		default:
+			args[i] = word
+		}
+	}
+	spec, err := command.Lookup(args)
+	if err != nil {
+		panic(err)
+	}
+	return Command{Head: spec.Head(args), Args: args}
+}
+
+// kind is what transactions of one plan do.
+type kind struct {
+	commands [][]string
+	events   int
+	ack      Ack
+	delay    time.Duration
+}
+
+func (d draw) kind() kind {
+	k := kind{events: d.IntN(3), ack: [...]Ack{AckNone, AckFence, AckFused, AckFused}[d.IntN(4)], delay: time.Duration(d.IntN(2)) * time.Minute}
+	for range d.IntN(5) {
+		k.commands = append(k.commands, strings.Fields(d.one(kinds...)))
+	}
+	return k
+}
+
+// batch returns transactions of a kind, on keys of their own, twice: what one sender does to them the other must not see.
+func (d draw) batch(home shard.Shard, k kind) [2][]*Commit {
+	var both [2][]*Commit
+	for i := range 1 + max(0, d.IntN(8)-3) {
+		c := Commit{
+			Shard: home, Digest: fmt.Sprintf("digest%010d", i), Token: fmt.Sprintf("token%05d", i),
+			NotAfter: time.Now().Add(time.Hour), Delay: k.delay,
+		}
+		switch d.IntN(30) {
+		case 0:
+			c.NotAfter = time.Now().Add(-time.Minute)
+		case 1:
+			c.Digest = "digest0000000000"
+		case 2:
+			c.Token = "token00000"
+		}
+		if k.ack != AckNone {
+			c.Input = Input{Ack: k.ack, Stream: d.tag + "stream", Group: "g", Consumer: "c", Entry: fmt.Sprintf("%d-0", i+1)}
+		}
+		for n := range k.events {
+			id := fmt.Sprintf("event %d of %d", n, i)
+			if d.IntN(30) == 0 {
+				id = "event 0 of 0"
+			}
+			c.Events = append(c.Events, shard.Event{ID: id, Body: []byte(strings.Repeat("x", d.IntN(80)))})
+		}
+		for n, words := range k.commands {
+			at := n
+			if d.IntN(6) == 0 {
+				at = d.IntN(n + 1) // of a command before
+			}
+			key := fmt.Sprintf("%sk%d-%d", d.tag, i, at)
+			c.Commands = append(c.Commands, d.command(words, key))
+			if !slices.Contains(c.Keys, key) {
+				c.Keys = append(c.Keys, key)
+			}
+		}
+		for n := range both {
+			twin := c
+			both[n] = append(both[n], &twin)
+		}
+	}
+	return both
+}
+
+// prepare brings the keys of a shard, and those of transactions, into a random state.
+func (d draw) prepare(ctx context.Context, w *twins, home shard.Shard) {
+	key, now := home.Key, time.Now().UnixMilli()
+	meta := func(start int64, older string, horizon int64, identity string) string {
+		return fmt.Sprintf("%013d%s%013d%s", start, older, horizon, identity)
+	}
+	hour := time.Hour.Milliseconds()
+	switch d.IntN(24) {
+	case 0: // no transaction yet
+	case 1:
+		w.do(ctx, "SET", key("inbox:a"), "no hash")
+	case 2:
+		w.do(ctx, "HSET", key("inbox:a"), "id", meta(now, "0", 0, "another"))
+	case 3:
+		w.do(ctx, "HSET", key("inbox:a"), "id", meta(now, "0", now+hour, "i"), d.one("ttoken00000", "ttoken00001"), "1")
+	case 4:
+		w.do(ctx, "HSET", key("inbox:a"), "id", meta(now-hour-1000, "0", 0, "i"), "digest0000000001", "token00009")
+	case 5:
+		w.do(ctx, "HSET", key("inbox:a"), "id", meta(now-3*hour, "0", 0, "i"), "digest0000000000", "token00009")
+	case 6:
+		w.do(ctx, "HSET", key("inbox:a"), "id", meta(now+hour, "0", 0, "i"))
+	case 7:
+		w.do(ctx, "HSET", key("inbox:a"), "id", meta(now, "1", 0, "i"))
+		w.do(ctx, "HSET", key("inbox:b"), "id", meta(now-hour, "0", 0, "i"), d.one("digest0000000000", "digest0000000001", "other"), "token00009")
+	case 8:
+		w.do(ctx, "HSET", key("inbox:a"), "id", meta(now, "0", 0, "i"), "digest0000000000", d.one("token00000", "token00001", "another000", "token00000!"))
+		w.do(ctx, "HSET", key("broken"), "digest0000000000", "what is left")
+	default:
+		w.do(ctx, "HSET", key("inbox:a"), "id", meta(now-d.Int64N(hour/2), "0", 0, "i"))
+	}
+	switch d.IntN(30) {
+	case 0:
+	case 1:
+		w.do(ctx, "HSET", key("counts"), "totals", d.one("11 0 11 0 0", "12 0 12 0 0", "0 0 0 10 0", "0 0 0 0 600", "1 890 1 0 0", "words"))
+	case 2:
+		w.do(ctx, "SET", key(d.one("counts", "entries", "pending")), "another type")
+	case 3:
+		w.do(ctx, "HSET", key("entries"), "event 0 of 0", d.one("another body", "", "=da39a3ee5e6b4b0d3255bfef95601890afd80709"))
+		w.do(ctx, "HSET", key("counts"), "totals", "1 12 3 0 0")
+	case 4:
+		w.do(ctx, "HSET", key("counts"), "totals", "1 0 4 1 2")
+		w.do(ctx, "ZADD", key("pending"), d.one("1", "9999999999999"), "another")
+	default:
+		w.do(ctx, "HSET", key("counts"), "totals", "0 0 2 1 5", "duplicate", "1")
+	}
+	for i := range 8 {
+		for n := range 4 {
+			if d.IntN(4) == 0 {
+				words := strings.Fields(d.one(values...))
+				args := make([]any, len(words))
+				for at, word := range words {
+					args[at] = word
+				}
+				args[1] = fmt.Sprintf("%sk%d-%d", d.tag, i, n)
+				w.do(ctx, args...)
+			}
+		}
+	}
+	d.input(ctx, w)
+}
+
+// input makes a stream with entries that are pending for consumer c, or for another one.
+func (d draw) input(ctx context.Context, w *twins) {
+	stream := d.tag + "stream"
+	for i := range 8 {
+		w.do(ctx, "XADD", stream, fmt.Sprintf("%d-0", i+1), "f", "v")
+	}
+	w.do(ctx, "XGROUP", "CREATE", stream, "g", "0")
+	w.do(ctx, "XREADGROUP", "GROUP", "g", "c", "STREAMS", stream, ">")
+	switch d.IntN(20) {
+	case 0:
+		w.takeOver(ctx, stream, d.one("1-0", "2-0"))
+	case 1:
+		w.takeOver(ctx, stream, "8-0")
+	case 2:
+		w.do(ctx, "SET", group.TakenKey(stream), "no hash")
+	case 3:
+		w.do(ctx, "DEL", stream)
+	}
+}
+
+func (w *twins) takeOver(ctx context.Context, stream, entry string) {
+	w.flush(ctx)
+	for _, client := range w.clients {
+		other := group.Member{Client: client, Stream: stream, Group: "g", Consumer: "other"}
+		_, _ = other.Claim(ctx, 0, []string{entry})
+	}
+}
+
+var moments = regexp.MustCompile(`1[0-9]{12}|1\.[0-9]+e\+12`)
+
+// state is what a database holds, with its times made equal: what a compiled script leaves to the general one commits later.
+func (w *twins) state(t *testing.T, i int) string {
+	t.Helper()
+	all, err := redistest.Dump(t.Context(), w.clients[i])
+	redistest.Must(t, err)
+	for key, entry := range all.Keys {
+		for n := range entry.Value {
+			entry.Value[n] = moments.ReplaceAllString(entry.Value[n], "T")
+		}
+		if entry.Type == "zset" {
+			slices.Sort(entry.Value)
+		}
+		entry.ExpireAt = min(entry.ExpireAt, 1)
+		all.Keys[key] = entry
+	}
+	return strings.ReplaceAll(fmt.Sprintf("%+v", all.Keys), "} ", "}\n")
+}
+
+// answers are the outcomes of a batch. Commits of a script have no order among them, so which one wakes the relays is open.
+func answers(batch []*Commit) (list []string, woken bool) {
+	for _, c := range batch {
+		out := c.Outcome
+		woken = woken || out.Woken
+		out.Woken = false
+		list = append(list, fmt.Sprintf("%+v %v", out, c.Err))
+	}
+	return list, woken
+}
+
+// round sends random transactions of a kind on a random state both ways. It returns the batch that compiled scripts took, and what
+// is different.
+func (w *twins) round(t *testing.T, d draw, k kind) (sent []*Commit, difference string) {
+	t.Helper()
+	ctx, home := t.Context(), w.shards.Shard(0)
+	w.do(ctx, "FLUSHDB")
+	d.prepare(ctx, w, home)
+	w.flush(ctx)
+	both := d.batch(home, k)
+	for i, batch := range both {
+		w.send(ctx, i, batch)
+	}
+	general, generalWakes := answers(both[0])
+	special, specialWakes := answers(both[1])
+	one, other := w.state(t, 0), w.state(t, 1)
+	if slices.Equal(general, special) && generalWakes == specialWakes && one == other {
+		return both[1], ""
+	}
+	return both[1], fmt.Sprintf("%s\nanswers\n%s, wakes %t\nand compiled\n%s, wakes %t\nleaves\n%s\nand compiled\n%s",
+		both[0][0].describe(), strings.Join(general, "\n"), generalWakes, strings.Join(special, "\n"), specialWakes, one, other)
+}
+
+// rounds is how many rounds a test makes: more of them by make verify.
+func rounds(few, many int) int {
+	if os.Getenv("LUATX_VERIFY") != "" {
+		return many
+	}
+	return few
+}
+
+// TestCompiledScriptsDecideAsTheGeneralOne sends random transactions on random states both ways.
+func TestCompiledScriptsDecideAsTheGeneralOne(t *testing.T) {
+	t.Parallel()
+	w, seed, n := newTwins(t), rand.Uint64(), rounds(2_000, 100_000)
+	if again, err := strconv.ParseUint(os.Getenv("LUATX_SEED"), 10, 64); err == nil {
+		seed = again
+	}
+	var alone, together, left int
+	for i := range n {
+		d := draw{rand.New(rand.NewPCG(seed, uint64(i))), "{" + slot.Text(0) + "}"}
+		sent, difference := w.round(t, d, d.kind())
+		if difference != "" {
+			t.Fatalf("seed %d, round %d: %s", seed, i, difference)
+		}
+		for _, c := range sent {
+			switch {
+			case c.compiled == nil:
+				left++
+			case len(sent) > 1:
+				together++
+			default:
+				alone++
+			}
+		}
+	}
+	t.Logf("%d transactions alone in a compiled script, %d in batches, %d in the general script", alone, together, left)
+	if few := n / 10; alone < few || together < few || left < few {
+		t.Error("one of them is too rare")
+	}
+}
+
+// TestEveryLineOfACompiledScriptCounts leaves out one line after the other, and holds that the difference is seen.
+func TestEveryLineOfACompiledScriptCounts(t *testing.T) {
+	t.Parallel()
+	if os.Getenv("LUATX_VERIFY") == "" {
+		t.Skip("takes minutes: set LUATX_VERIFY")
+	}
+	k := kind{commands: [][]string{{"HSET", "k", "f", "v", "f", "v"}, {"SET", "k", "v"}, {"INCRBY", "k", "n"}, {"HINCRBY", "k", "f", "n"}}, events: 2, ack: AckFused}
+	for _, batch := range []bool{false, true} {
+		w := newTwins(t)
+		d := draw{rand.New(rand.NewPCG(1, 0)), "{" + slot.Text(0) + "}"}
+		c := d.batch(w.shards.Shard(0), k)[1][0]
+		w.send(t.Context(), 1, []*Commit{c})
+		made := c.plan.compiled.Load()
+		lines := strings.Split(made.shape.compile(batch), "\n")
+		for i, line := range lines {
+			edited := slices.Concat(lines[:i], lines[i+1:])
+			if !isStep(line) || parse(edited) != nil {
+				continue
+			}
+			twin := *made
+			script := eval.NewScript("commit", w.senders[1].constants.Substitute(strings.Join(edited, "\n"), made.keys()))
+			if twin.alone = script; batch {
+				twin.alone, twin.batch = made.alone, script
+			}
+			c.plan.compiled.Store(&twin)
+			if !w.differs(t, k, c.plan) {
+				t.Errorf("batch %t: no test notices that this line is missing: %s", batch, line)
+			}
+		}
+	}
+}
+
+// isStep reports whether a line of a compiled script does something: it is no comment, and no part of the undo's fragment.
+func isStep(line string) bool {
+	text := strings.TrimSpace(line)
+	if strings.Contains(lua.Fragment("_rollback"), text) {
+		return false
+	}
+	return text != "" && !strings.HasPrefix(text, "--") && !strings.HasPrefix(text, "local ") && !strings.HasPrefix(text, "step =")
+}
+
+func parse(lines []string) error {
+	_, err := parser.Parse(strings.NewReader(strings.ReplaceAll(strings.Join(lines, "\n"), "@", "_")), "")
+	return err
+}
+
+// differs reports whether rounds show a difference.
+func (w *twins) differs(t *testing.T, k kind, p *plan) bool {
+	t.Helper()
+	hits := p.hits.Load()
+	for i := range 3_000 {
+		p.left.Store(0) // lest it does without its script
+		d := draw{rand.New(rand.NewPCG(2, uint64(i))), "{" + slot.Text(0) + "}"}
+		if _, difference := w.round(t, d, k); difference != "" {
+			return true
+		}
+	}
+	return p.hits.Load() == hits // it leaves everything to the general script
+}
+
+// describe lists the commands of a commit.
+func (c *Commit) describe() string {
+	shape, ok := shapeOf(c)
+	return fmt.Sprintf("%s (%t) %v", shape, ok, c.Commands)
+}

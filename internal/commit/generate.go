@@ -1,0 +1,472 @@
+package commit
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/luatx/luatx/internal/lua"
+)
+
+// writer writes a text whose blocks are indented.
+type writer struct {
+	strings.Builder
+
+	depth int
+}
+
+// put writes lines. A line that begins with end, else or until closes a block, and one that ends with then, do, else or repeat
+// opens one.
+func (w *writer) put(format string, args ...any) {
+	for line := range strings.SplitSeq(fmt.Sprintf(format, args...), "\n") {
+		if begins(line, "end", "else", "elseif", "until") {
+			w.depth--
+		}
+		if line != "" {
+			w.WriteString(strings.Repeat("  ", w.depth) + line)
+		}
+		w.WriteByte('\n')
+		if ends(line, "then", "do", "else", "repeat") {
+			w.depth++
+		}
+	}
+}
+
+func begins(line string, words ...string) bool {
+	first, _, _ := strings.Cut(line, " ")
+	return slices.Contains(words, first)
+}
+
+func ends(line string, words ...string) bool {
+	return slices.Contains(words, line[strings.LastIndexByte(line, ' ')+1:])
+}
+
+// fragment writes a fragment of the scripts as it stands, but indented.
+func (g *generator) fragment(name string) {
+	text, w := lua.Fragment(name), &g.writer
+	if g.events == 0 {
+		text = strings.NewReplacer("@PENDING", "none", "@ENTRIES", "none").Replace(text)
+	}
+	for line := range strings.Lines(text) {
+		if line != "\n" {
+			w.WriteString(strings.Repeat("  ", w.depth) + line)
+		}
+	}
+}
+
+// generator writes the text of a shape, for one transaction or for several.
+type generator struct {
+	writer
+	shape
+
+	batch bool
+}
+
+// compile returns the text of a shape, with sigils.
+func (s shape) compile(batch bool) string {
+	g := &generator{shape: s, batch: batch}
+	g.put("-- A commit made for its plan: %s.", s)
+	if batch {
+		g.put("-- For any number of transactions.")
+	}
+	g.put("local call, try, K, A = redis.call, redis.pcall, KEYS, ARGV")
+	g.put("local time = call('TIME')\nlocal NOW = time[1] .. string.sub('00000' .. time[2], -6, -4) -- ms")
+	kept := s.steps[:max(0, len(s.steps)-1)] // the last one needs no undo
+	if slices.ContainsFunc(kept, func(s step) bool { return s.class == lua.HashFields }) {
+		g.put("local fields_expire = (redis.REDIS_VERSION_NUM or 0) >= 0x070400 or (redis.VALKEY_VERSION_NUM or 0) >= 0x090000")
+	}
+	if slices.ContainsFunc(kept, func(s step) bool { return s.class == lua.ReplacedString }) {
+		g.put("local seven = (redis.REDIS_VERSION_NUM or 0) >= 0x070000")
+	}
+	if batch {
+		g.gather()
+	}
+	g.inbox()
+	g.fence()
+	g.capacity()
+	g.mark()
+	g.transactions()
+	g.finish()
+	return g.writer.String()
+}
+
+// arg is the nth argument of the transaction, from 1.
+func (g *generator) arg(n int) string {
+	if g.batch {
+		return fmt.Sprintf("A[p + %d]", n)
+	}
+	return fmt.Sprintf("A[%d]", g.head()+n)
+}
+
+// key is the key of a step, from 0.
+func (g *generator) key(n int) string {
+	if g.batch {
+		return fmt.Sprintf("K[k + %d]", n+1)
+	}
+	return fmt.Sprintf("K[%d]", g.keyCount()+n+1)
+}
+
+// args lists count arguments of the transaction from the nth on, each step-th, with a comma in front.
+func (g *generator) args(n, count, step int) string {
+	var b strings.Builder
+	for i := range count {
+		b.WriteString(", " + g.arg(n+i*step))
+	}
+	return b.String()
+}
+
+// ownKey is a key of the shard that few commits touch, and that the script does not declare. While a slot migrates, the declared
+// void key keeps the script from running at all.
+func ownKey(name string) string { return "string.sub(@VOID, 1, -5) .. '" + name + "'" }
+
+// linear is a place that depends on the transaction i of a batch.
+func linear(times, plus int) string {
+	text := "i"
+	if times != 1 {
+		text = fmt.Sprintf("%d * i", times)
+	}
+	switch {
+	case plus > 0:
+		return fmt.Sprintf("%s + %d", text, plus)
+	case plus < 0:
+		return fmt.Sprintf("%s - %d", text, -plus)
+	}
+	return text
+}
+
+// place is where the answer of the transaction i has its flags, or the nth reply.
+func (g *generator) place(n int) string { return linear(len(g.steps)+1, 1-len(g.steps)+n) }
+
+// begin sets where the arguments and keys of the transaction i begin.
+func (g *generator) begin() string {
+	p := linear(g.width(), g.head()-g.width())
+	if len(g.steps) == 0 {
+		return "local p = " + p
+	}
+	return fmt.Sprintf("local p, k = %s, %s", p, linear(len(g.steps), g.keyCount()-len(g.steps)))
+}
+
+// gather lists what the transactions of a batch have in common.
+func (g *generator) gather() {
+	g.put("local n = (#A - %d) / %d", g.head(), g.width())
+	g.put("local asked, marks = {'HMGET', @INBOX_A, 'id'}, {'HSET', @INBOX_A}")
+	if g.events > 0 {
+		g.put("local size = 0")
+		g.put("local ids, bodies, due = {'HMGET', @ENTRIES}, {'HSET', @ENTRIES}, {'ZADD', @PENDING}")
+		g.put("local score = %s", g.score())
+	}
+	g.put("for i = 1, n do\nlocal p = %s", linear(g.width(), g.head()-g.width()))
+	g.put("if NOW > %s then %s end", g.arg(argDeadline), leave)
+	g.put("local digest = %s\nasked[i + 3], marks[2 * i + 1], marks[2 * i + 2] = digest, digest, %s", g.arg(argDigest), g.arg(argToken))
+	for e := range g.events {
+		first := 3 + 2*(e-g.events)
+		at, behind := linear(2*g.events, first), linear(2*g.events, first+1)
+		g.put("local id, body = %s, %s", g.arg(g.firstEvent()+2*e), g.arg(g.firstEvent()+2*e+1))
+		g.put("ids[%s], bodies[%s], bodies[%s] = id, id, body", linear(g.events, 3+e-g.events), at, behind)
+		g.put("due[%s], due[%s], size = score, id, size + #body", at, behind)
+	}
+	g.put("end")
+}
+
+// score is when the events are due.
+func (g *generator) score() string {
+	if g.delay == 0 {
+		return "NOW"
+	}
+	return fmt.Sprintf("string.format('%%d', NOW + %d)", g.delay)
+}
+
+// inbox leaves to commit.lua what is known, too late, or in an inbox that is to rotate.
+func (g *generator) inbox() {
+	if g.batch {
+		g.put("local rows = try(unpack(asked))\nlocal meta = rows[1]")
+	} else {
+		g.put("local meta = try('HGET', @INBOX_A, 'id')")
+	}
+	g.put("if type(meta) ~= 'string' or string.sub(meta, 15) ~= '0000000000000' .. @IDENTITY then %s end", leave)
+	g.put("local seconds = time[1] - (tonumber(string.sub(meta, 1, 10)) or 0)")
+	g.put("if meta > NOW or seconds > @RETENTION / 1000 - 1 then %s end", leave)
+	if g.batch {
+		g.put("for i = 1, n do\nif rows[i + 1] then %s end\nend", leave)
+		g.put("if string.byte(meta, 14) == @DIGIT_1 then\nasked[2] = %s\nrows = try(unpack(asked))", ownKey("inbox:b"))
+		g.put("if rows.err then %s end\nfor i = 1, n do\nif rows[i + 1] then %s end\nend\nend", leave, leave)
+		return
+	}
+	g.put("if NOW > %s then %s end", g.arg(argDeadline), leave)
+	g.put("if string.byte(meta, 14) == @DIGIT_1 and try('HEXISTS', %s, %s) ~= 0 then %s end", ownKey("inbox:b"), g.arg(argDigest), leave)
+}
+
+// fence leaves the question who owns the entries to commit.lua if another consumer has taken any from this one.
+func (g *generator) fence() {
+	if g.ack != AckNone {
+		g.put("if try('HGET', @TAKEN, A[1] .. '\\0' .. A[2]) then %s end", leave)
+	}
+}
+
+// capacity leaves events without room, and those that the outbox has, to commit.lua.
+func (g *generator) capacity() {
+	if g.events == 0 {
+		return
+	}
+	g.put("local totals = try('HGET', @COUNTS, 'totals')\nif type(totals) ~= 'string' then %s end", leave)
+	g.put("local before, bytes, enqueued, parked = string.match(totals, '^(%%d+) (%%d+) (%%d+) (%%d+ %%d+)$')")
+	g.put("if not before then %s end\nif parked ~= '0 0' then", leave)
+	g.put("local number, size = string.match(parked, '(%%d+) (%%d+)')")
+	g.put("if number + 0 >= @PARKED_CAPACITY or size + 0 >= @PARKED_BYTES then %s end\nend", leave)
+	if !g.batch {
+		sizes := make([]string, g.events)
+		for e := range sizes {
+			sizes[e] = "#" + g.arg(g.firstEvent()+2*e+1)
+		}
+		g.put("local size = %s", strings.Join(sizes, " + "))
+	}
+	came := fmt.Sprint(g.events)
+	if g.batch {
+		came = fmt.Sprintf("%d * n", g.events)
+	}
+	g.put("local events = before + %s\nbytes = bytes + size", came)
+	g.put("if events > @CAPACITY or bytes > @OUTBOX_BYTES then %s end", leave)
+	if g.batch {
+		g.put("local found = try(unpack(ids))\nif found.err then %s end\nfor i = 1, %s do\nif found[i] then %s end\nend", leave, came, leave)
+	}
+}
+
+// mark makes the first write: the server refuses it, or the id is known, or everything after it is undone at an error. A batch
+// writes its events with it; an id that occurs twice shows in how many fields were new.
+func (g *generator) mark() {
+	if !g.batch {
+		g.put("if try('HSETNX', @INBOX_A, %s, %s) ~= 1 then %s end", g.arg(argDigest), g.arg(argToken), leave)
+		if g.events > 0 {
+			g.put("local score = %s", g.score())
+		}
+		return
+	}
+	g.put("local marked = try(unpack(marks))\nif type(marked) ~= 'number' then %s end", leave)
+	g.put("local early = marked ~= n and %s or nil", offPath)
+	if g.events > 0 {
+		g.put("if not early and (try(unpack(bodies)) ~= %d * n or type(try(unpack(due))) ~= 'number') then early = %s end",
+			g.events, offPath)
+		g.put("local came, added, woken = 0, 0, nil")
+	}
+	g.put("local out = {NOW}")
+	if g.ack == AckFused {
+		g.put("local ack = {'XACK', @STREAM, A[1]}")
+	}
+}
+
+// transactions runs the commands of each transaction, and undoes it if one fails.
+func (g *generator) transactions() {
+	if g.batch {
+		g.put("for i = 1, n do\n%s", g.begin())
+	}
+	names := []string{"why", "step"}
+	values := []string{"nil", "0"}
+	if g.batch {
+		values[0] = "early"
+	} else if g.events > 0 {
+		names, values = append(names, "entered"), append(values, "0")
+	}
+	g.put("local %s = %s", strings.Join(names, ", "), strings.Join(values, ", "))
+	var locals []string
+	for i, step := range g.steps {
+		locals = append(locals, fmt.Sprintf("r%d", i+1))
+		if i < len(g.steps)-1 && step.class != lua.NoUndo {
+			locals = append(locals, fmt.Sprintf("old%d", i+1))
+		}
+		if i < len(g.steps)-1 && step.class == lua.ReplacedString {
+			locals = append(locals, fmt.Sprintf("at%d", i+1))
+		}
+	}
+	if len(locals) > 0 {
+		g.put("local %s", strings.Join(locals, ", "))
+	}
+	g.put("repeat")
+	if g.batch {
+		g.put("if why then break end")
+	} else {
+		g.enqueue()
+	}
+	at := g.firstStep()
+	for i, step := range g.steps {
+		g.step(i, step, at)
+		at += step.args
+	}
+	g.put("until true\nif why then")
+	g.undo()
+	if g.batch {
+		g.put("out[%s] = -1", g.place(0))
+		for j := range g.steps {
+			g.put("out[%s] = false", g.place(j+1))
+		}
+		g.put("else")
+		g.put("out[%s] = 0", g.place(0))
+		for j := range g.steps {
+			g.put("out[%s] = r%d", g.place(j+1), j+1)
+		}
+		if g.events > 0 {
+			g.put("woken = woken or %s", g.place(0))
+		}
+		if g.ack == AckFused {
+			g.put("ack[#ack + 1] = %s", g.arg(argEntry))
+		}
+		if g.events > 0 {
+			g.put("came = came + %d", g.events)
+			for e := range g.events {
+				g.put("added = added + #%s", g.arg(g.firstEvent()+2*e+1))
+			}
+		}
+		g.put("end\nend")
+		return
+	}
+	g.put("%s\nend", leave)
+}
+
+// enqueue adds the events of one transaction.
+func (g *generator) enqueue() {
+	for e := range g.events {
+		id, body := g.arg(g.firstEvent()+2*e), g.arg(g.firstEvent()+2*e+1)
+		g.put("step = %d", -e-1)
+		g.put("if try('HSETNX', @ENTRIES, %s, %s) ~= 1 then why = %s break end", id, body, offPath)
+		g.put("entered = %d\nif type(try('ZADD', @PENDING, score, %s)) ~= 'number' then why = %s break end", e+1, id, offPath)
+	}
+}
+
+// step keeps the old value of what a command changes, and runs it. The last command needs no undo.
+func (g *generator) step(i int, s step, at int) {
+	n, key := i+1, g.key(i)
+	g.put("step = %d -- %s", n, s.name)
+	if i < len(g.steps)-1 {
+		switch s.class {
+		case lua.HashFields:
+			g.keepFields(n, key, at, (s.args+1)/2)
+		case lua.ChangedString, lua.ReplacedString:
+			g.keepString(n, key, s.class)
+		}
+	}
+	g.put("r%d = try('%s', %s%s)", n, s.name, key, g.args(at, s.args, 1))
+	g.put("if type(r%d) == 'table' and r%d.err then why = r%d.err break end", n, n, n)
+	if exact := exactRead(s.name); exact != "" {
+		field := ""
+		if exact == "HGET" {
+			field = ", " + g.arg(at)
+		}
+		g.put("if type(r%d) == 'number' and (r%d >= @TWO_53 or r%d <= -@TWO_53) then\nlocal exact = try('%s', %s%s)\nr%d = type(exact) == 'string' and exact or r%d\nend", n, n, n, exact, key, field, n, n)
+	}
+}
+
+// exactRead is the read that returns the exact value of a counter, as internal/lua/_refusal.lua has it.
+func exactRead(name string) string {
+	switch {
+	case strings.HasPrefix(name, "HINCR"):
+		return "HGET"
+	case strings.HasPrefix(name, "INCR"), strings.HasPrefix(name, "DECR"):
+		return "GET"
+	}
+	return ""
+}
+
+func (g *generator) keepFields(n int, key string, at, fields int) {
+	g.put("old%d = try('HMGET', %s%s)", n, key, g.args(at, fields, 2))
+	g.put("if old%d.err then why, old%d = old%d.err, nil break end", n, n, n)
+	var sizes, there, expiring []string
+	for f := range fields {
+		sizes = append(sizes, fmt.Sprintf("#(old%d[%d] or '')", n, f+1))
+		there = append(there, fmt.Sprintf("old%d[%d]", n, f+1))
+		expiring = append(expiring, fmt.Sprintf("times[%d] >= 0", f+1))
+	}
+	g.put("if %s > @UNDO_BYTES then why, old%d = %s, nil break end", strings.Join(sizes, " + "), n, offPath)
+	g.put("if fields_expire and (%s) then", strings.Join(there, " or "))
+	g.put("local times = try('HPEXPIRETIME', %s, 'FIELDS', %d%s)", key, fields, g.args(at, fields, 2))
+	g.put("if times.err or %s then why, old%d = %s, nil break end\nend", strings.Join(expiring, " or "), n, offPath)
+}
+
+func (g *generator) keepString(n int, key string, class byte) {
+	g.put("old%d = try('GETRANGE', %s, '0', @UNDO_BYTES)", n, key)
+	g.put("if type(old%d) == 'table' then why, old%d = old%d.err, nil break end", n, n, n)
+	g.put("if #old%d > @UNDO_BYTES then why, old%d = %s, nil break end", n, n, offPath)
+	g.put("if old%d == '' then\nlocal there = try('EXISTS', %s)", n, key)
+	g.put("if type(there) == 'table' then why, old%d = there.err, nil break end\nold%d = there == 1 and ''\nend", n, n)
+	if class == lua.ReplacedString {
+		g.put("if old%d then\nat%d = try(seven and 'PEXPIRETIME' or 'PTTL', %s)", n, n, key)
+		g.put("if type(at%d) == 'table' or at%d >= 0 and not seven then why, old%d = %s, nil break end\nend", n, n, n, offPath)
+	}
+}
+
+// undo undoes a transaction, with its mark. After a rollback failure the mark stays, and every redelivery gets the failure.
+func (g *generator) undo() {
+	g.put("local undo = {}")
+	if g.events == 0 {
+		g.put("local none -- there are no events to take back")
+	}
+	g.fragment("_rollback")
+	for e := range g.events {
+		id := g.arg(g.firstEvent() + 2*e)
+		if g.batch {
+			g.put("undo[%d] = %s", e+1, id)
+		} else {
+			g.put("if entered > %d then undo[%d] = %s end", e, e+1, id)
+		}
+	}
+	at := g.firstStep()
+	for i, s := range g.steps {
+		n, key := i+1, g.key(i)
+		if i < len(g.steps)-1 {
+			switch s.class {
+			case lua.HashFields:
+				g.put("if old%d then undo[#undo + 1] = {{'HMGET', %s%s}, old%d} end", n, key, g.args(at, (s.args+1)/2, 2), n)
+			case lua.ChangedString:
+				g.put("if old%d == false then undo[#undo + 1] = {'UNLINK', %s} end", n, key)
+				g.put("if old%d then undo[#undo + 1] = {'SET', %s, old%d, 'KEEPTTL'} end", n, key, n)
+			case lua.ReplacedString:
+				g.put("if old%d == false then undo[#undo + 1] = {'UNLINK', %s} end", n, key)
+				g.put("if old%d and at%d >= 0 then undo[#undo + 1] = {'PEXPIREAT', %s, string.format('%%.0f', at%d)} end", n, n, key, n)
+				g.put("if old%d then undo[#undo + 1] = {'SET', %s, old%d} end", n, key, n)
+			}
+		}
+		at += s.args
+	}
+	digest := g.arg(argDigest)
+	g.put("local left = rollback()\nif not left then left = restore({'HDEL', @INBOX_A, %s}) end\nif left then", digest)
+	g.put("left = 'command ' .. step .. ': ' .. why .. '; not restored: ' .. left")
+	g.put("call('HSET', %s, %s, left)", ownKey("broken"), digest)
+	g.put("call('HSET', @INBOX_A, %s, %s .. '!')\nend", digest, g.arg(argToken))
+}
+
+// finish writes the counts, looks whether relays are to be woken, and acknowledges the inputs.
+func (g *generator) finish() {
+	came, fewer, smaller, flags := fmt.Sprint(g.events), "", "", "flags"
+	if g.batch {
+		came, fewer, smaller, flags = "came", fmt.Sprintf(" - %d * n + came", g.events), " - size + added", "out[woken]"
+	} else {
+		g.put("local flags = 0")
+	}
+	if g.events > 0 {
+		if g.batch {
+			g.put("if woken then")
+		}
+		g.put("try('HSET', @COUNTS, 'totals', string.format('%%d %%d %%d %%s', events%s, bytes%s, enqueued + %s, parked))", fewer, smaller, came)
+		if g.delay == 0 { // else they are the inline relay's
+			g.put("if before == '0' or try('ZCOUNT', @PENDING, '-inf', '(' .. NOW) == 0 then %s = 2 end", flags)
+		}
+		if g.batch {
+			g.put("end")
+		}
+	}
+	switch {
+	case g.ack != AckFused:
+	case g.batch:
+		g.put("if ack[4] and type(try(unpack(ack))) == 'number' then\nfor i = 1, n do\nlocal flags = %s", g.place(0))
+		g.put("if out[flags] >= 0 then out[flags] = out[flags] + 1 end\nend\nend")
+	default:
+		g.put("if type(try('XACK', @STREAM, A[1], %s)) == 'number' then flags = flags + 1 end", g.arg(argEntry))
+	}
+	if g.batch {
+		g.put("return out")
+		return
+	}
+	g.WriteString("return {NOW, flags")
+	for i := range g.steps {
+		fmt.Fprintf(g, ", r%d", i+1)
+	}
+	g.WriteString("}\n")
+}

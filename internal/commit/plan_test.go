@@ -1,0 +1,247 @@
+package commit
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/luatx/luatx/internal/shard"
+	"github.com/luatx/luatx/internal/test/redistest"
+)
+
+// service sends transactions of many kinds.
+type service struct {
+	*twins
+
+	ctx  context.Context
+	sent int
+}
+
+func newService(t *testing.T) *service {
+	t.Helper()
+	s := &service{twins: newTwins(t), ctx: t.Context()}
+	c := s.commit(t, 0)
+	c.Events = []shard.Event{{ID: "first", Body: []byte("x")}} // the first one of a shard is left to the general script
+	s.send(t, c)
+	return s
+}
+
+// commit returns a transaction of the kind that has so many values.
+func (s *service) commit(t *testing.T, values int) *Commit {
+	t.Helper()
+	s.sent++
+	args := []any{"HSET", "{" + s.tag() + "}h"}
+	for i := range values + 1 {
+		args = append(args, fmt.Sprint(i), "v")
+	}
+	return &Commit{
+		Shard: s.shards.Shard(0), Digest: fmt.Sprintf("digest%010d", s.sent), Token: fmt.Sprintf("%08d00", s.sent),
+		NotAfter: time.Now().Add(time.Hour), Commands: []Command{{Head: "h0", Args: args}}, Keys: []string{args[1].(string)},
+	}
+}
+
+func (s *service) tag() string { return "1bz" } // of slot 0
+
+func (s *service) send(t *testing.T, batch ...*Commit) {
+	t.Helper()
+	s.senders[1].Send(s.ctx, time.Time{}, batch)
+	for _, c := range batch {
+		if c.Err != nil || c.Outcome.State != Committed && c.Outcome.State != Duplicate {
+			t.Fatalf("%+v, %v", c.Outcome, c.Err)
+		}
+	}
+}
+
+// compile has the plan of a kind compiled.
+func (s *service) compile(t *testing.T, values int) {
+	t.Helper()
+	c := s.commit(t, values)
+	s.senders[1].prepare(c)
+	shape, ok := shapeOf(c)
+	if !ok || !c.plan.settled.CompareAndSwap(false, true) {
+		t.Fatalf("the plan of %d values is not to be compiled", values)
+	}
+	s.senders[1].compile(&compiled{shape: shape, plan: c.plan})
+}
+
+func (s *service) plans() []Plan { return s.senders[1].Plans() }
+
+func TestPlanIsCompiledOnceItIsSentOften(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.senders[1].CompileAfter(5)
+	for range 4 {
+		s.send(t, s.commit(t, 1))
+	}
+	s.send(t, s.commit(t, 2))
+	if plans := s.plans(); len(plans) > 0 {
+		t.Fatalf("%+v are compiled after 4 transactions", plans)
+	}
+	s.send(t, s.commit(t, 1))
+	redistest.Eventually(t, "a plan is compiled", func() bool { return len(s.plans()) == 1 })
+	s.send(t, s.commit(t, 1))
+	s.send(t, s.commit(t, 1), s.commit(t, 1))
+	plan := s.plans()[0]
+	if plan.Hits != 3 || plan.Left != 0 || plan.Shape != "HSET with 5 arguments" {
+		t.Errorf("%+v, want three transactions", plan)
+	}
+	s.senders[1].CompileAfter(0)
+	s.send(t, s.commit(t, 1))
+	if again := s.plans()[0]; again.Hits != 3 {
+		t.Errorf("%d transactions, although the sender does not compile", again.Hits)
+	}
+}
+
+func TestOfTooManyPlansTheLeastUsedMakesRoom(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.senders[1].CompileAfter(1 << 40)
+	for values := range maxStepArgs/2 - 1 {
+		s.compile(t, values)
+	}
+	more := len(s.plans())
+	for delay := 1; len(s.plans()) < maxCompiled; delay++ {
+		c := s.commit(t, 0)
+		c.Delay = time.Duration(delay) * time.Second
+		s.senders[1].prepare(c)
+		shape, _ := shapeOf(c)
+		s.senders[1].compile(&compiled{shape: shape, plan: c.plan})
+	}
+	for values := range more {
+		if values != 7 {
+			s.send(t, s.commit(t, values))
+			s.send(t, s.commit(t, values))
+		}
+	}
+	c := s.commit(t, 0)
+	c.Input = Input{Ack: AckFence, Stream: "{1bz}s", Group: "g", Consumer: "c", Entry: "1-1"}
+	for range 3 {
+		s.senders[1].prepare(c)
+	}
+	shape, _ := shapeOf(c)
+	s.senders[1].compile(&compiled{shape: shape, plan: c.plan})
+	plans := s.plans()
+	if len(plans) != maxCompiled {
+		t.Errorf("%d plans are compiled, want %d", len(plans), maxCompiled)
+	}
+	var used int
+	for _, plan := range plans {
+		if plan.Hits == 2 {
+			used++
+		}
+	}
+	if used != more-1 {
+		t.Errorf("%d of the %d plans in use are left", used, more-1)
+	}
+}
+
+func TestPlanThatIsLeftToTheGeneralScriptTooOftenDoesWithout(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.senders[1].CompileAfter(1)
+	s.send(t, s.commit(t, 1))
+	redistest.Eventually(t, "a plan is compiled", func() bool { return len(s.plans()) == 1 })
+	known := s.commit(t, 1)
+	s.send(t, known)
+	for range 15 {
+		twin := s.commit(t, 1)
+		twin.Digest = known.Digest
+		s.send(t, twin)
+		if twin.Outcome.State != Duplicate {
+			t.Fatalf("%+v, want a duplicate", twin.Outcome)
+		}
+	}
+	if plans := s.plans(); len(plans) != 1 || plans[0].Left != 15 {
+		t.Fatalf("%+v after 15 duplicates", plans)
+	}
+	twin := s.commit(t, 1)
+	twin.Digest = known.Digest
+	s.send(t, twin)
+	for range 50 {
+		s.send(t, s.commit(t, 1))
+	}
+	if plans := s.plans(); len(plans) != 0 {
+		t.Errorf("%+v are compiled again", plans)
+	}
+}
+
+func TestForgottenCompiledScriptsAreLoadedAgain(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.senders[1].CompileAfter(1 << 40)
+	s.compile(t, 1)
+	s.compile(t, 2)
+	s.send(t, s.commit(t, 1))
+	redistest.Must(t, s.clients[1].ScriptFlush(s.ctx).Err())
+	s.send(t, s.commit(t, 1), s.commit(t, 2), s.commit(t, 2), s.commit(t, 3))
+	for _, plan := range s.plans() {
+		if plan.Hits != 2 {
+			t.Errorf("%+v, want two transactions", plan)
+		}
+	}
+}
+
+func TestWhatIsTooLargeIsNotCompiled(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	many := func(n int, head string, args ...any) []Command {
+		var all []Command
+		for range n {
+			all = append(all, Command{Head: head, Args: args})
+		}
+		return all
+	}
+	events := func(n int, event shard.Event) []shard.Event {
+		var all []shard.Event
+		for range n {
+			all = append(all, event)
+		}
+		return all
+	}
+	for name, test := range map[string]struct {
+		change   func(c *Commit)
+		compiled bool
+	}{
+		"as it is":           {func(*Commit) {}, true},
+		"most commands":      {func(c *Commit) { c.Commands = many(maxSteps, "k0", "set", "k", "v") }, true},
+		"too many commands":  {func(c *Commit) { c.Commands = many(maxSteps+1, "k0", "set", "k", "v") }, false},
+		"most arguments":     {func(c *Commit) { c.Commands = many(maxSteps, "h0", wide(maxStepArgs)...) }, true},
+		"too many arguments": {func(c *Commit) { c.Commands = many(1, "h0", wide(maxStepArgs+2)...) }, false},
+		"most events":        {func(c *Commit) { c.Events = events(maxEvents, shard.Event{}) }, true},
+		"too many events":    {func(c *Commit) { c.Events = events(maxEvents+1, shard.Event{}) }, false},
+		"an ordered event":   {func(c *Commit) { c.Events = events(1, shard.Event{Key: "k"}) }, false},
+		"kept replies":       {func(c *Commit) { c.Keep = true }, false},
+		"a guard":            {func(c *Commit) { c.Guards = []Guard{{}} }, false},
+		"no id":              {func(c *Commit) { c.Input.Strict = true }, false},
+		"another undo class": {func(c *Commit) { c.Commands = many(1, "s0", "SADD", "k", "m") }, false},
+		"two keys":           {func(c *Commit) { c.Commands = many(1, "-0", "MGET", "k", "l") }, false},
+		"a key further on":   {func(c *Commit) { c.Commands = many(1, "-0", "OBJECT", "ENCODING", "k") }, false},
+		"no command":         {func(c *Commit) { c.Commands = many(1, "-0", "NOSUCH", "k") }, false},
+	} {
+		c := s.commit(t, 1)
+		test.change(c)
+		shape, ok := shapeOf(c)
+		if ok != test.compiled {
+			t.Errorf("%s: compiled: %t", name, ok)
+		}
+		if !ok {
+			continue
+		}
+		s.senders[1].prepare(c)
+		s.senders[1].compile(&compiled{shape: shape, plan: c.plan})
+		if c.plan.compiled.Load() == nil {
+			t.Errorf("%s: the server does not take the script", name)
+		}
+	}
+}
+
+// wide are the arguments of an HSET with n arguments.
+func wide(n int) []any {
+	args := []any{"HSET", "k"}
+	for len(args) < n {
+		args = append(args, strings.Repeat("f", len(args)))
+	}
+	return args
+}
