@@ -8,11 +8,11 @@ import (
 	"github.com/luatx/luatx/internal/command"
 )
 
-// A compiled script is internal/lua/commit.lua made for one plan: nothing of the plan is left to be read from the arguments. It
-// has the same steps in the same order. What is not on its path it leaves to commit.lua:
+// A compiled script is internal/lua/commit.lua for one plan, so that it reads nothing of the plan from its arguments. It has the
+// same steps in the same order, and leaves every transaction that is not on its path to commit.lua:
 //
-//   - Before its first write it answers 0: no transaction of the call was touched.
-//   - After it, the transaction is undone, and its flags are -1.
+//   - Before its first write it returns 0. No transaction of the call was changed.
+//   - After it, it undoes the transaction, and returns -1 as its flags.
 //
 // Only names of commands and numbers come into the text. Keys, fields and values are arguments, see pack.
 //
@@ -62,7 +62,7 @@ func shapeOf(c *Commit) (shape, bool) {
 			return s, false
 		}
 		spec, err := command.Lookup(recorded.Args)
-		if err != nil || strings.Contains(spec.Name, " ") {
+		if _, text := recorded.Args[0].(string); !text || err != nil || strings.Contains(spec.Name, " ") { // plans.of knows texts alone
 			return s, false
 		}
 		if keys, err := spec.Keys(recorded.Args); err != nil || !slices.Equal(keys, []int{1}) {

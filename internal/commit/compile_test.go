@@ -41,7 +41,7 @@ func newTwins(t *testing.T) *twins {
 		UndoBytes: 40, KeptBytes: 100, Guarded: 100, Budget: 10,
 	}
 	w := &twins{}
-	redistest.Must(t, server.Client(t).Do(t.Context(), "ACL", "SETUSER", "user", "on", ">user", "~*", "&*", "+@all").Err())
+	redistest.Must(t, server.Client(t).Do(t.Context(), "ACL", "SETUSER", "user", "on", ">user", "~*", "+@all").Err())
 	for i := range w.clients {
 		w.clients[i] = redis.NewClient(&redis.Options{Addr: server.Addr(), DB: i})
 		w.pipes[i] = w.clients[i].Pipeline()
@@ -321,6 +321,9 @@ func (w *twins) takeOver(ctx context.Context, stream, entry string) {
 	}
 }
 
+// reasons are why transactions were undone whose rollback failed. A compiled script may have found another reason first.
+var reasons = regexp.MustCompile(`command -?[0-9]+: [^;]*; (make it the last command; )?not restored`)
+
 var moments = regexp.MustCompile(`1[0-9]{12}|1\.[0-9]+e\+12`)
 
 // state is what a database holds, with its times made equal: what a compiled script leaves to the general one commits later.
@@ -330,7 +333,7 @@ func (w *twins) state(t *testing.T, i int) string {
 	redistest.Must(t, err)
 	for key, entry := range all.Keys {
 		for n := range entry.Value {
-			entry.Value[n] = moments.ReplaceAllString(entry.Value[n], "T")
+			entry.Value[n] = reasons.ReplaceAllString(moments.ReplaceAllString(entry.Value[n], "T"), "not restored")
 		}
 		if entry.Type == "zset" {
 			slices.Sort(entry.Value)
@@ -346,7 +349,7 @@ func answers(batch []*Commit) (list []string, woken bool) {
 	for _, c := range batch {
 		out := c.Outcome
 		woken = woken || out.Woken
-		out.Woken = false
+		out.Woken, out.Text = false, reasons.ReplaceAllString(out.Text, "not restored")
 		list = append(list, fmt.Sprintf("%+v %v", out, c.Err))
 	}
 	return list, woken
@@ -381,18 +384,13 @@ func (w *twins) round(t *testing.T, d draw, k kind) (sent []*Commit, difference 
 		both[0][0].describe(), strings.Join(general, "\n"), generalWakes, strings.Join(special, "\n"), specialWakes, one, other)
 }
 
-// rounds is how many rounds a test makes: more of them by make verify.
-func rounds(few, many int) int {
-	if os.Getenv("LUATX_VERIFY") != "" {
-		return many
-	}
-	return few
-}
-
 // TestCompiledScriptsDecideAsTheGeneralOne sends random transactions on random states both ways.
 func TestCompiledScriptsDecideAsTheGeneralOne(t *testing.T) {
 	t.Parallel()
-	w, seed, n := newTwins(t), rand.Uint64(), rounds(2_000, 100_000)
+	w, seed, n := newTwins(t), uint64(1), 2_000
+	if os.Getenv("LUATX_VERIFY") != "" {
+		seed, n = rand.Uint64(), 100_000
+	}
 	if again, err := strconv.ParseUint(os.Getenv("LUATX_SEED"), 10, 64); err == nil {
 		seed = again
 	}

@@ -149,7 +149,7 @@ func (g *generator) begin() string {
 // gather lists what the transactions of a batch have in common.
 func (g *generator) gather() {
 	g.put("local n = (#A - %d) / %d", g.head(), g.width())
-	g.put("local asked, marks = {'HMGET', @INBOX_A, 'id'}, {'HSET', @INBOX_A}")
+	g.put("local asked, marks, seen = {'HMGET', @INBOX_A, 'id'}, {'HSET', @INBOX_A}, {}")
 	if g.events > 0 {
 		g.put("local size = 0")
 		g.put("local ids, bodies, due = {'HMGET', @ENTRIES}, {'HSET', @ENTRIES}, {'ZADD', @PENDING}")
@@ -157,11 +157,12 @@ func (g *generator) gather() {
 	}
 	g.put("for i = 1, n do\nlocal p = %s", linear(g.width(), g.head()-g.width()))
 	g.put("if NOW > %s then %s end", g.arg(argDeadline), leave)
-	g.put("local digest = %s\nasked[i + 3], marks[2 * i + 1], marks[2 * i + 2] = digest, digest, %s", g.arg(argDigest), g.arg(argToken))
+	g.put("local digest = %s\nif seen[digest] then %s end\nseen[digest] = true", g.arg(argDigest), leave)
+	g.put("asked[i + 3], marks[2 * i + 1], marks[2 * i + 2] = digest, digest, %s", g.arg(argToken))
 	for e := range g.events {
 		first := 3 + 2*(e-g.events)
 		at, behind := linear(2*g.events, first), linear(2*g.events, first+1)
-		g.put("local id, body = %s, %s", g.arg(g.firstEvent()+2*e), g.arg(g.firstEvent()+2*e+1))
+		g.put("local id, body = %s, %s\nif seen[id] then %s end\nseen[id] = true", g.arg(g.firstEvent()+2*e), g.arg(g.firstEvent()+2*e+1), leave)
 		g.put("ids[%s], bodies[%s], bodies[%s] = id, id, body", linear(g.events, 3+e-g.events), at, behind)
 		g.put("due[%s], due[%s], size = score, id, size + #body", at, behind)
 	}
@@ -203,6 +204,17 @@ func (g *generator) fence() {
 	}
 }
 
+// all is how many events the transactions have.
+func (g *generator) all() string {
+	switch {
+	case !g.batch:
+		return fmt.Sprint(g.events)
+	case g.events == 1:
+		return "n"
+	}
+	return fmt.Sprintf("%d * n", g.events)
+}
+
 // capacity leaves events without room, and those that the outbox has, to commit.lua.
 func (g *generator) capacity() {
 	if g.events == 0 {
@@ -220,19 +232,15 @@ func (g *generator) capacity() {
 		}
 		g.put("local size = %s", strings.Join(sizes, " + "))
 	}
-	came := fmt.Sprint(g.events)
-	if g.batch {
-		came = fmt.Sprintf("%d * n", g.events)
-	}
-	g.put("local events = before + %s\nbytes = bytes + size", came)
+	g.put("local events = before + %s\nbytes = bytes + size", g.all())
 	g.put("if events > @CAPACITY or bytes > @OUTBOX_BYTES then %s end", leave)
 	if g.batch {
-		g.put("local found = try(unpack(ids))\nif found.err then %s end\nfor i = 1, %s do\nif found[i] then %s end\nend", leave, came, leave)
+		g.put("local found = try(unpack(ids))\nif found.err then %s end\nfor i = 1, %s do\nif found[i] then %s end\nend", leave, g.all(), leave)
 	}
 }
 
 // mark makes the first write: the server refuses it, or the id is known, or everything after it is undone at an error. A batch
-// writes its events with it; an id that occurs twice shows in how many fields were new.
+// writes its events with it.
 func (g *generator) mark() {
 	if !g.batch {
 		g.put("if try('HSETNX', @INBOX_A, %s, %s) ~= 1 then %s end", g.arg(argDigest), g.arg(argToken), leave)
@@ -241,11 +249,9 @@ func (g *generator) mark() {
 		}
 		return
 	}
-	g.put("local marked = try(unpack(marks))\nif type(marked) ~= 'number' then %s end", leave)
-	g.put("local early = marked ~= n and %s or nil", offPath)
+	g.put("if try(unpack(marks)) ~= n then %s end", leave)
 	if g.events > 0 {
-		g.put("if not early and (try(unpack(bodies)) ~= %d * n or type(try(unpack(due))) ~= 'number') then early = %s end",
-			g.events, offPath)
+		g.put("local early\nif try(unpack(bodies)) ~= %s or type(try(unpack(due))) ~= 'number' then early = %s end", g.all(), offPath)
 		g.put("local came, added, woken = 0, 0, nil")
 	}
 	g.put("local out = {NOW}")
@@ -261,7 +267,7 @@ func (g *generator) transactions() {
 	}
 	names := []string{"why", "step"}
 	values := []string{"nil", "0"}
-	if g.batch {
+	if g.batch && g.events > 0 {
 		values[0] = "early"
 	} else if g.events > 0 {
 		names, values = append(names, "entered"), append(values, "0")
@@ -281,10 +287,11 @@ func (g *generator) transactions() {
 		g.put("local %s", strings.Join(locals, ", "))
 	}
 	g.put("repeat")
-	if g.batch {
-		g.put("if why then break end")
-	} else {
+	switch {
+	case !g.batch:
 		g.enqueue()
+	case g.events > 0:
+		g.put("if why then break end")
 	}
 	at := g.firstStep()
 	for i, step := range g.steps {
@@ -436,7 +443,7 @@ func (g *generator) undo() {
 func (g *generator) finish() {
 	came, fewer, smaller, flags := fmt.Sprint(g.events), "", "", "flags"
 	if g.batch {
-		came, fewer, smaller, flags = "came", fmt.Sprintf(" - %d * n + came", g.events), " - size + added", "out[woken]"
+		came, fewer, smaller, flags = "came", " - "+g.all()+" + came", " - size + added", "out[woken]"
 	} else {
 		g.put("local flags = 0")
 	}

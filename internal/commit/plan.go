@@ -21,8 +21,8 @@ const (
 	// maxPlans is how many plans are known at a time: a service has as many as kinds of transactions, but a plan varies
 	// with the number of arguments.
 	maxPlans = 512
-	// barred is how often a plan must be sent again before it is compiled a second time, if its compiled script has left
-	// too many transactions to commit.lua.
+	// barred is how often a plan must be sent again before it is compiled a second time, if its compiled script was not loaded
+	// or has left too many transactions to commit.lua.
 	barred = 10_000
 	// loadTimeout bounds the loading of a compiled script.
 	loadTimeout = 10 * time.Second
@@ -185,7 +185,7 @@ func (s *Sender) compile(made *compiled) {
 	for _, script := range []*eval.Script{made.alone, made.batch} {
 		if err := s.runner.LoadScript(ctx, script); err != nil {
 			s.runner.Log().Warn("luatx: a compiled script was not loaded", "script", made.String(), "error", err)
-			made.plan.seen.Store(0)
+			made.plan.seen.Store(-barred)
 			made.plan.settled.Store(false)
 			return
 		}

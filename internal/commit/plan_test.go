@@ -216,6 +216,7 @@ func TestWhatIsTooLargeIsNotCompiled(t *testing.T) {
 		"a guard":            {func(c *Commit) { c.Guards = []Guard{{}} }, false},
 		"no id":              {func(c *Commit) { c.Input.Strict = true }, false},
 		"another undo class": {func(c *Commit) { c.Commands = many(1, "s0", "SADD", "k", "m") }, false},
+		"a name in bytes":    {func(c *Commit) { c.Commands = many(1, "k0", []byte("SET"), "k", "v") }, false},
 		"two keys":           {func(c *Commit) { c.Commands = many(1, "-0", "MGET", "k", "l") }, false},
 		"a key further on":   {func(c *Commit) { c.Commands = many(1, "-0", "OBJECT", "ENCODING", "k") }, false},
 		"no command":         {func(c *Commit) { c.Commands = many(1, "-0", "NOSUCH", "k") }, false},

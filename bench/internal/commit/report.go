@@ -22,9 +22,11 @@ var figures = []struct {
 	metric                measure.Metric
 }{
 	{"commit_c1_vs_three_step", "callers 1", ways.Luatx, ways.ThreeStep, measure.Throughput},
+	{"commit_c8_vs_three_step", "callers 8", ways.Luatx, ways.ThreeStep, measure.Throughput},
 	{"commit_rtt1ms_vs_three_step", "round trip 1 ms", ways.Luatx, ways.ThreeStep, measure.Throughput},
 	{"commit_c64_vs_three_step", "base", ways.Luatx, ways.ThreeStep, measure.Throughput},
 	{"server_cpu_c64_vs_three_step", "base", ways.Luatx, ways.ThreeStep, measure.ServerCPUs},
+	{"server_cpu_unbatched_vs_three_step", "base", ways.Unbatched, ways.ThreeStep, measure.ServerCPUs},
 	{"server_cpu_unbatched_vs_handwritten", "base", ways.Unbatched, ways.Handwritten, measure.ServerCPUs},
 	{"server_cpu_3masters_vs_one", spread, string(masters), string(plain), measure.ServerCPUs},
 }

@@ -14,13 +14,15 @@ type Goal struct {
 // Goals are the figures of a full run.
 func Goals() []Goal {
 	return []Goal{
-		{"commit_c1_vs_three_step", "commits a second, one caller, to the three-step way", 1.7, false},
-		{"commit_rtt1ms_vs_three_step", "the same with a round trip of 1 ms", 2.5, false},
-		{"commit_c64_vs_three_step", "the same with 64 callers on loopback", 2.6, false},
-		{"server_cpu_c64_vs_three_step", "server CPU a transaction, 64 callers, to the three-step way", .5, true},
-		{"server_cpu_unbatched_vs_handwritten", "server CPU of a transaction alone in its script, to a handwritten script", 1.7, true},
+		{"commit_c1_vs_three_step", "commits a second, one caller, to the three-step way", 1.6, false},
+		{"commit_c8_vs_three_step", "the same with 8 callers", 1.2, false},
+		{"commit_rtt1ms_vs_three_step", "the same with a round trip of 1 ms", 2.6, false},
+		{"commit_c64_vs_three_step", "the same with 64 callers on loopback", 2.4, false},
+		{"server_cpu_c64_vs_three_step", "server CPU a transaction, 64 callers, to the three-step way", .45, true},
+		{"server_cpu_unbatched_vs_three_step", "server CPU of a transaction alone in its script, 64 callers, to the three-step way", .95, true},
+		{"server_cpu_unbatched_vs_handwritten", "server CPU of a transaction alone in its script, to a handwritten script", 1.6, true},
 		{"server_cpu_3masters_vs_one", "server CPU a transaction on 3 masters with 16 tags, to one master", 1.25, true},
-		{"consume_vs_three_step", "consume, transact, acknowledge: the batch consumer to `stack.Pipelined`, the three-step way, with 16 workers", 4, false},
+		{"consume_vs_three_step", "consume, transact, acknowledge: the batch consumer to `stack.Pipelined`, the three-step way, with 16 workers", 3.3, false},
 		{"way_vs_asynq", "the whole way, 64 in flight, to asynq", 3, false},
 		{"way_vs_watermill", "the whole way, 64 in flight, to watermill-redisstream with a deduplicator", 3, false},
 		{"relay_vs_stream_loop", "relay drain, to a loop of XREADGROUP 100 and XACK with XDEL", 1, false},
@@ -29,6 +31,10 @@ func Goals() []Goal {
 		{"other_process_p99_ms", "from the commit's reply to the publish in another process, p99, ms", 10, true},
 		{"sweep_core_percent", "a server core's share for sweeping 16,384 empty shards, %", 1, true},
 		{"inbox_bytes", "bytes of an id of 36 characters in the inbox, at 1 million", 100, true},
+		{"instructions_alone_k", "thousand instructions of the server for a transaction alone in its compiled script", 150, true},
+		{"instructions_batch16_k", "the same in a batch of 16", 80, true},
+		{"instructions_general_alone_k", "the same alone in the general script", 240, true},
+		{"instructions_general_batch16_k", "the same in a batch of 16 in the general script", 120, true},
 		{"allocs_over_goredis", "client allocations a transaction beyond go-redis' own", 12, true},
 	}
 }
