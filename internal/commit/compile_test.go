@@ -90,8 +90,6 @@ type draw struct {
 
 func (d draw) one(of ...string) string { return of[d.IntN(len(of))] }
 
-func (d draw) often() bool { return d.IntN(4) > 0 }
-
 // kinds are the commands of random transactions, with a sign for each argument: k a key, f a field, v a value, n a number.
 var kinds = strings.Split(strings.TrimSpace(`
 SET k v

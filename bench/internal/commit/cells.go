@@ -69,7 +69,7 @@ func axes() []axis {
 			continue
 		}
 		callers.cells = append(callers.cells, vary(fmt.Sprintf("callers %d", n), fmt.Sprint(n), func(c *cell) {
-			c.Callers, c.ways, c.short = n, everyWay, n == 1
+			c.Callers, c.ways, c.short = n, everyWay, n <= 8
 		}))
 	}
 	distance := axis{"distance", "Servers whose replies take 1 ms longer.", "round trip", mainWays, []cell{
