@@ -14,12 +14,10 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	parser "github.com/yuin/gopher-lua/parse"
 
 	"github.com/luatx/luatx/internal/command"
 	"github.com/luatx/luatx/internal/eval"
 	"github.com/luatx/luatx/internal/group"
-	"github.com/luatx/luatx/internal/lua"
 	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/internal/test/redistest"
@@ -414,72 +412,6 @@ func TestCompiledScriptsDecideAsTheGeneralOne(t *testing.T) {
 	if few := n / 10; alone < few || together < few || left < few {
 		t.Error("one of them is too rare")
 	}
-}
-
-// TestEveryLineOfACompiledScriptCounts leaves out one line after the other, and holds that the difference is seen.
-func TestEveryLineOfACompiledScriptCounts(t *testing.T) {
-	t.Parallel()
-	if os.Getenv("LUATX_VERIFY") == "" {
-		t.Skip("takes minutes: set LUATX_VERIFY")
-	}
-	k := kind{commands: [][]string{{"HSET", "k", "f", "v", "f", "v"}, {"SET", "k", "v"}, {"INCRBY", "k", "n"}, {"HINCRBY", "k", "f", "n"}}, events: 2, ack: AckFused}
-	for _, batch := range []bool{false, true} {
-		w := newTwins(t)
-		d := draw{rand.New(rand.NewPCG(1, 0)), "{" + slot.Text(0) + "}"}
-		c := d.batch(w.shards.Shard(0), k)[1][0]
-		w.send(t.Context(), 1, []*Commit{c})
-		made := c.plan.compiled.Load()
-		lines := strings.Split(made.shape.compile(batch), "\n")
-		for i, line := range lines {
-			edited := slices.Concat(lines[:i], lines[i+1:])
-			if !isStep(line) || parse(edited) != nil || strings.Contains(line, "times") && !w.fieldsExpire(t) {
-				continue
-			}
-			twin := *made
-			script := eval.NewScript("commit", w.senders[1].constants.Substitute(strings.Join(edited, "\n"), made.keys()))
-			if twin.alone = script; batch {
-				twin.alone, twin.batch = made.alone, script
-			}
-			c.plan.compiled.Store(&twin)
-			if !w.differs(t, k, c.plan) {
-				t.Errorf("batch %t: no test notices that this line is missing: %s", batch, line)
-			}
-		}
-	}
-}
-
-// isStep reports whether a line of a compiled script does something: it is no comment, and no part of the undo's fragment.
-func isStep(line string) bool {
-	text := strings.TrimSpace(line)
-	if strings.Contains(lua.Fragment("_rollback"), text) {
-		return false
-	}
-	return text != "" && !strings.HasPrefix(text, "--") && !strings.HasPrefix(text, "local ") && !strings.HasPrefix(text, "step =")
-}
-
-// fieldsExpire reports whether the server has the expiry of single fields.
-func (w *twins) fieldsExpire(t *testing.T) bool {
-	t.Helper()
-	return w.clients[0].Do(t.Context(), "HPEXPIRETIME", "none", "FIELDS", 1, "f").Err() == nil
-}
-
-func parse(lines []string) error {
-	_, err := parser.Parse(strings.NewReader(strings.ReplaceAll(strings.Join(lines, "\n"), "@", "_")), "")
-	return err
-}
-
-// differs reports whether rounds show a difference.
-func (w *twins) differs(t *testing.T, k kind, p *plan) bool {
-	t.Helper()
-	hits := p.hits.Load()
-	for i := range 3_000 {
-		p.left.Store(0) // lest it does without its script
-		d := draw{rand.New(rand.NewPCG(2, uint64(i))), "{" + slot.Text(0) + "}"}
-		if _, difference := w.round(t, d, k); difference != "" {
-			return true
-		}
-	}
-	return p.hits.Load() == hits // it leaves everything to the general script
 }
 
 // describe lists the commands of a commit.
