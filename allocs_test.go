@@ -18,7 +18,7 @@ import (
 // The most allocations beyond those of go-redis: of a transaction, and of a message through the scripted stack, itself
 // and its output included.
 const (
-	maxAllocs        = 12
+	maxAllocs        = 11
 	maxMessageAllocs = 36
 )
 
@@ -63,7 +63,7 @@ func TestAllocs(t *testing.T) { // not parallel: all allocations of the process 
 	})
 	const runs = 300
 	pipe, sent := client.Pipeline(), evalsha(t, client, transact)
-	own := testing.AllocsPerRun(runs, func() {
+	own := leastAllocs(runs, func() {
 		_ = record(pipe)
 		pipe.Discard()
 		redistest.Must(t, client.Do(ctx, sent...).Err())
@@ -72,12 +72,21 @@ func TestAllocs(t *testing.T) { // not parallel: all allocations of the process 
 		work func()
 		most float64
 	}{"transaction": {transact, maxAllocs}, "message": {handle, maxMessageAllocs}} {
-		got := testing.AllocsPerRun(runs, c.work) - own
+		got := leastAllocs(runs, c.work) - own
 		t.Logf("a %s: %v allocations and go-redis' %v", name, got, own)
 		if got > c.most {
 			t.Errorf("a %s allocates %v times more than go-redis alone, %v at most were enough", name, got, c.most)
 		}
 	}
+}
+
+// leastAllocs returns the least allocations of three measurements: what else the process does only adds to them.
+func leastAllocs(runs int, work func()) float64 {
+	least := testing.AllocsPerRun(runs, work)
+	for range 2 {
+		least = min(least, testing.AllocsPerRun(runs, work))
+	}
+	return least
 }
 
 // evalsha returns the arguments of the EVALSHA that commit sends, for a script in its place that does nothing and

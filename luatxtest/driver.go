@@ -123,7 +123,7 @@ func (d DriverTarget) repeatable(t testing.TB, text string) *trigger.Delivery {
 	d.send(t, text)
 	got := d.receive(t, 1)[0]
 	if got.Once {
-		t.Skip("what comes once is neither acknowledged nor delivered again")
+		t.Skip("the subscriber delivers each message once, and does not acknowledge or redeliver it")
 	}
 	return got
 }
@@ -268,7 +268,7 @@ func acknowledged(t testing.TB, d DriverTarget) {
 	}, "Ack")
 	d.open(t, 0, "after the acknowledgement")
 	d.connect(t)
-	d.quiet(t, "what was sent has been acknowledged")
+	d.quiet(t, "every message has been acknowledged")
 }
 
 func reconnected(t testing.TB, d DriverTarget) {
@@ -303,8 +303,8 @@ func deadLetter(t testing.TB, d DriverTarget) {
 	got := d.receive(t, 1)[0]
 	d.settle(t, got, func(ctx context.Context) error { return set.DeadLetter(ctx, got, "never succeeds") }, "DeadLetter")
 	if !got.Once {
-		d.open(t, 0, "after it was set aside")
+		d.open(t, 0, "after it became a dead letter")
 	}
 	d.connect(t)
-	d.quiet(t, "what was sent has been set aside")
+	d.quiet(t, "every message has become a dead letter")
 }

@@ -206,7 +206,7 @@ func TestDriverRejects(t *testing.T) {
 		"drops by reconnecting":     "it would be lost",
 		"delivers acked ones again": "has been acknowledged",
 		"fails to close":            "Close: in use",
-		"keeps dead letters":        "after it was set aside",
+		"keeps dead letters":        "after it became a dead letter",
 	} {
 		t.Run(defect, func(t *testing.T) {
 			t.Parallel()

@@ -161,7 +161,7 @@ func (s *pump) followers(ctx context.Context, lease string, heads []*held, room 
 		switch {
 		case head == nil || c.id <= head.id || c.isParked && s.cfg.SkipParked:
 		case c.isParked || c.attempts > 0 && c.waits || c.attempts >= s.cfg.Attempts:
-			delete(first, c.key) // what is behind it waits
+			delete(first, c.key) // later rows of the key wait
 		default:
 			later = append(later, &held{row: c.row, lease: lease, until: head.until})
 			ids = append(ids, c.id)

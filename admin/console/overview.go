@@ -126,7 +126,7 @@ func figures(now desk.Sample) []figure {
 		{Name: "Parked", Value: pretty.Thousands(c.Parked), Level: levelIf(c.Parked > 0, "bad")},
 		{Name: "Oldest due", Value: span(now.Stats.Oldest), Level: levelIf(now.Stats.Oldest >= lateAfter, "warn")},
 		{Name: "Pending", Value: pretty.Thousands(c.Pending), Note: size(c.Bytes)},
-		{Name: "In hand", Value: pretty.Thousands(c.Leased)},
+		{Name: "Leased", Value: pretty.Thousands(c.Leased)},
 		{Name: "Waiting", Value: pretty.Thousands(c.Waiting)},
 		{Name: "Remembered", Value: pretty.Thousands(c.Sent), Note: "sent, ids known"},
 	}

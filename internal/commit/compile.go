@@ -23,7 +23,7 @@ import (
 //	      arguments behind the key
 //	reply time (ms), then for each transaction its flags, as in commit.lua, and the reply of each command
 
-// Bounds of what is compiled: Lua allows a function 200 locals, and a call some 250 arguments.
+// Larger plans are not compiled, because Lua limits a function to 200 locals and a call to about 250 arguments.
 const (
 	maxSteps    = 24
 	maxStepArgs = 64

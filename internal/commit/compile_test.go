@@ -251,7 +251,7 @@ func (d draw) prepare(ctx context.Context, w *twins, home shard.Shard) {
 		w.do(ctx, "HSET", key("inbox:b"), "id", meta(now-hour, "0", 0, "i"), d.one("digest0000000000", "digest0000000001", "other"), "token00009")
 	case 8:
 		w.do(ctx, "HSET", key("inbox:a"), "id", meta(now, "0", 0, "i"), "digest0000000000", d.one("token00000", "token00001", "another000", "token00000!"))
-		w.do(ctx, "HSET", key("broken"), "digest0000000000", "what is left")
+		w.do(ctx, "HSET", key("broken"), "digest0000000000", "ZREM pending: denied")
 	default:
 		w.do(ctx, "HSET", key("inbox:a"), "id", meta(now-d.Int64N(hour/2), "0", 0, "i"))
 	}

@@ -104,7 +104,7 @@ func (c *Commit) Again(reply any, nth int) bool {
 		return false
 	}
 	if n, one := reply.(int64); !many && (!one || n != 0) {
-		return false // decode says what is wrong
+		return false // decode returns the error
 	}
 	c.plans.leave(c.plan)
 	c.compiled = nil

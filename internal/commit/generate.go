@@ -177,7 +177,7 @@ func (g *generator) score() string {
 	return fmt.Sprintf("string.format('%%d', NOW + %d)", g.delay)
 }
 
-// inbox leaves to commit.lua what is known, too late, or in an inbox that is to rotate.
+// inbox leaves duplicates, expired transactions and inboxes that are due for rotation to commit.lua.
 func (g *generator) inbox() {
 	if g.batch {
 		g.put("local rows = try(unpack(asked))\nlocal meta = rows[1]")

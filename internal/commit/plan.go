@@ -119,7 +119,7 @@ func (p *plans) lookup(key []byte, size int) *plan {
 	return found
 }
 
-// add keeps a compiled plan, and drops the least used one if there are too many. What was used long ago counts less.
+// add keeps a compiled plan, and drops the least used one if there are too many. Older uses count less.
 func (p *plans) add(made *compiled) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -193,11 +193,11 @@ func (s *Sender) compile(made *compiled) {
 	s.plans.add(made)
 }
 
-// CompileAfter sets how many transactions of a plan are sent before it is compiled; 0: it is not, and what was compiled is not
-// used.
+// CompileAfter sets how many transactions of a plan are sent before the plan is compiled. If n is 0, no plan is compiled, and no
+// compiled script is used.
 func (s *Sender) CompileAfter(n int) { s.compileAfter.Store(int64(n)) }
 
-// A Plan is what is known of a compiled plan.
+// A Plan describes a compiled plan and how often it was used.
 type Plan struct {
 	Shape        string // what its transactions do, for people
 	Hits, Left   int64  // transactions that its script has decided, and those that it has left to the general one
@@ -218,7 +218,7 @@ func (s *Sender) Plans() []Plan {
 	return list
 }
 
-// keys are the keys of a shard that the script has.
+// ownKeys appends the keys of a shard that the script declares.
 func (s shape) ownKeys(argv []any, home shard.Shard) []any {
 	own := home.CommitKeys()
 	argv = append(argv, own[0], own[1])

@@ -76,7 +76,7 @@ func Client(t testing.TB, addr string, change ...func(*redis.Options)) *redis.Cl
 	return closed(t, redis.NewClient(opts))
 }
 
-// closed returns what is closed when the test ends.
+// closed closes a resource when the test ends, and returns it.
 func closed[C io.Closer](t testing.TB, c C) C {
 	t.Helper()
 	t.Cleanup(func() {
