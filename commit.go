@@ -73,7 +73,7 @@ func (t *Transactor) finish(ctx context.Context, tx *Tx) (Result, error) {
 		t.inside.Wake(tx.commit.Shard.Slot)
 	}
 	if len(tx.cmds) > 0 {
-		t.fill(ran(tx.cmds, tx.commit.Order), out)
+		t.fill(tx.ran(), out)
 	}
 	return Result{Outcome: outcomes[out.State], Replicated: tx.commit.Replicated}, nil
 }

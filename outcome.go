@@ -135,18 +135,6 @@ func (t *Transactor) observed(ctx context.Context, tx *Tx) {
 	observe.Tell(ctx, t.cfg.Logger, t.cfg.Observer.Committed, c)
 }
 
-// ran returns recorded commands in the order they ran, which is that of their replies.
-func ran(cmds []redis.Cmder, order []int) []redis.Cmder {
-	if order == nil {
-		return cmds
-	}
-	sorted := make([]redis.Cmder, len(cmds))
-	for i, recorded := range order {
-		sorted[i] = cmds[recorded]
-	}
-	return sorted
-}
-
 // Outcome says how a transaction came to be committed.
 type Outcome int
 

@@ -1,6 +1,7 @@
 package luatx
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -19,6 +20,9 @@ import (
 
 // layout is the version of the keys of a shard.
 const layout = 3
+
+// noteTimeout bounds the note of a compiled plan.
+const noteTimeout = 10 * time.Second
 
 // A Transactor commits transactions. One serves a process; it is safe for concurrent use and needs no closing.
 type Transactor struct {
@@ -94,9 +98,19 @@ func New(client redis.UniversalClient, cfg Config) (*Transactor, error) {
 	if !cfg.NoCompile {
 		t.commits.CompileAfter(commit.CompileAfter)
 	}
+	t.commits.Note = t.notePlan
 	t.inside = &link.Inside{Runner: runner, Scripts: t.shards, Commits: t.commits, Gather: t.gather, NoWakeUps: cfg.NoWakeUps}
 	t.linked = link.NewPoint(t.inside)
 	return t, nil
+}
+
+// notePlan lists a compiled plan for operators, see `luatx scripts --plans`.
+func (t *Transactor) notePlan(plan shard.Plan) {
+	ctx, cancel := context.WithTimeout(context.Background(), noteTimeout)
+	defer cancel()
+	if err := t.shards.NotePlan(ctx, t.shards.Shard(t.cfg.Keyspace.Slots()[0]), plan); err != nil {
+		t.cfg.Logger.Debug("luatx: the use of a compiled script was not noted", "plan", plan.Does, "error", err)
+	}
 }
 
 // Config returns the configuration with its defaults.

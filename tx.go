@@ -55,6 +55,8 @@ type sent struct {
 		events   [1]shard.Event
 		commands [4]commit.Command
 		keys     [4]string
+		order    [4]int
+		ran      [4]redis.Cmder
 	}
 }
 

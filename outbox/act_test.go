@@ -388,3 +388,21 @@ func TestCutReply(t *testing.T) {
 		t.Errorf("recorded %v", records)
 	}
 }
+
+func TestTheSameEventIsAcceptedAfterItWasSentWhetherOrNotTheRelayKnewItsBody(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		y := newYard(t, client)
+		y.emit("t", "", "", "1", "2")
+		scripts := link.Of(y.tr).Scripts
+		body := []byte(`{"specversion":"1.0","id":"2","source":"/s","type":"t","destination":"","data":1}`)
+		settled, err := scripts.Settle(redistest.Soon(t), scripts.Shard(y.slot), shard.Settling{Attempts: 1, Retention: time.Hour},
+			[]shard.Settlement{{ID: "1", What: "sent"}, {ID: "2", What: "sent", Body: body}})
+		if err != nil || !slices.Equal(settled.Done, []string{"sent", "sent"}) {
+			t.Fatalf("%+v, %v", settled, err)
+		}
+		y.emit("t", "", "", "1", "2")
+		y.want("1", outbox.Sent)
+		y.want("2", outbox.Sent)
+	})
+}

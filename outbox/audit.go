@@ -126,12 +126,8 @@ func (h trails) Less(i, j int) bool {
 	return cmp.Or(h[i].page[0].At.Compare(h[j].page[0].At), cmp.Compare(h[i].slot, h[j].slot)) < 0
 }
 
-// Push implements heap.Interface.
-func (h *trails) Push(x any) {
-	if t, ok := x.(*trail); ok {
-		*h = append(*h, t)
-	}
-}
+// Push implements heap.Interface. Nobody calls it: all trails are in the heap from the beginning.
+func (h *trails) Push(any) {}
 
 // Pop implements heap.Interface.
 func (h *trails) Pop() any {

@@ -143,6 +143,9 @@ func TestImportRefuses(t *testing.T) {
 	if n := len(parkedIn(t, y.store)); n != 30 {
 		t.Errorf("%d are parked", n)
 	}
+	if id := y.client.HGet(t.Context(), link.Of(y.tr).Scripts.Shard(y.slot).Key("inbox:a"), "id").Val(); !strings.Contains(id, y.tr.Config().Namespace) {
+		t.Errorf("the shard belongs to %q after the import, want its namespace, so that no other keyspace uses it", id)
+	}
 	result, err := y.store.Import(redistest.Soon(t), strings.NewReader(good("one more")+good("0-1")))
 	if err != nil || result.Skipped[outbox.Full] != 1 || result.Skipped[outbox.Known] != 1 {
 		t.Errorf("beyond the capacity: %+v, %v", result, err)

@@ -155,6 +155,55 @@ func TestInvariants(t *testing.T) {
 	})
 }
 
+// A repair counts the events in several steps. If an event is sent between two steps, the sums are wrong, and must not be used.
+func TestCountsOfAnOutboxThatChangesAreNotCompared(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		s := newShop(t, client)
+		s.furnish(t)
+		scripts, changed := link.Of(s.tr).Scripts, false
+		for at, done := (shard.RepairAt{}), false; !done; {
+			var found []shard.RepairFinding
+			var err error
+			found, at, done, err = scripts.Repair(redistest.Soon(t), scripts.Shard(s.slot), true, at, 1)
+			redistest.Must(t, err)
+			if len(found) > 0 {
+				t.Errorf("found %v", found)
+			}
+			if !changed && len(at.Sums) > 1 && fmt.Sprint(at.Sums[1]) != "0" {
+				s.settle(t, "sent", "first")
+				changed = true
+			}
+		}
+		if !changed {
+			t.Error("no step has seen a body")
+		}
+	})
+}
+
+// The identity in the inbox names the owner of events and timers, also after the last mark is gone.
+func TestIdentityStaysAsLongAsItGuardsSomething(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		for name, guarded := range map[string][]any{
+			"nothing":        nil,
+			"events":         {"HSET", "@entries", "x", body("x")},
+			"timers":         {"ZADD", "@due", ago(0), "x"},
+			"decided timers": {"ZADD", "@decided", ago(0), "fx"},
+		} {
+			s := newShop(t, client)
+			s.damage(t, []any{"HSET", "@inbox:a", "id", generation{never, false}})
+			if guarded != nil {
+				s.damage(t, guarded)
+			}
+			named(t, newWorker(t, s.tr, repair.Config{}).Fix(redistest.Soon(t)))
+			if stays := client.Exists(redistest.Soon(t), s.key("inbox:a")).Val() == 1; stays != (guarded != nil) {
+				t.Errorf("%s: the identity stays: %t", name, stays)
+			}
+		}
+	})
+}
+
 // TestHealedWorksAgain holds that what was fixed goes on as if nothing had been: lost ids are known again, a lost event
 // is due, a sent id refuses another body, and the events of a shard whose inbox went keep their owner.
 func TestHealedWorksAgain(t *testing.T) {

@@ -181,13 +181,38 @@ func (s *session) doctor(ctx context.Context, role admin.Role, acl bool) error {
 	return nil
 }
 
+func (s *session) plans(ctx context.Context) error {
+	scripts := link.Of(s.transactor).Scripts
+	found, err := scripts.Plans(ctx, scripts.Shard(s.transactor.Keyspace().Slots()[0]))
+	if err != nil {
+		return err
+	}
+	for _, p := range found {
+		s.out.row(map[string]any{"hits": p.Hits, "left": p.Left, "sha1": p.Alone, "batch_sha1": p.Batch, "plan": p.Does},
+			"HITS LEFT SHA1 BATCH-SHA1 PLAN", p.Hits, p.Left, p.Alone, p.Batch, p.Does)
+	}
+	if len(found) == 0 {
+		s.out.say("no plan is compiled: each is after 100 transactions of its kind, unless Config.NoCompile is set")
+	}
+	return nil
+}
+
 var scriptsVerb = verb{
 	name: "scripts", short: "names and SHA1s of the scripts, and whether the server has them",
 	long: `luatx scripts lists the scripts of a configuration. Their text holds its constants, so that those of a service with other
-limits, or with procedures, have other SHA1s.`,
+limits, or with procedures, have other SHA1s.
+
+With --plans it lists the scripts that the Transactors of the namespace have compiled for plans of transactions, at most in the
+last week: how many transactions they have decided (HITS) and left to the general script (LEFT), as of the last 4,096 of each
+Transactor, and the SHA1s for one transaction and for several. A large share of LEFT costs the server time; docs/concepts.md
+says why it happens.`,
 	limited: true,
-	flags: func(*flag.FlagSet) action {
+	flags: func(flags *flag.FlagSet) action {
+		plans := flags.Bool("plans", false, "list the compiled scripts of the service")
 		return func(ctx context.Context, s *session, _ []string) error {
+			if *plans {
+				return s.plans(ctx)
+			}
 			for name, sha := range link.Of(s.transactor).Runner.SHAs() {
 				loaded, err := s.client.ScriptExists(ctx, sha).Result()
 				if err != nil {

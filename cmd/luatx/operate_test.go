@@ -213,6 +213,36 @@ func TestReadingCommandsPrintWhatTheyFind(t *testing.T) {
 	})
 }
 
+func TestScriptsListsTheCompiledPlansOfAService(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, client redis.UniversalClient, s site) {
+		s.has(s.run(0, "", "scripts", "--plans"), "no plan is compiled")
+		service, err := luatx.New(client, luatx.Config{Namespace: s.namespace, Keyspace: luatx.Partitions(4)})
+		redistest.Must(t, err)
+		hash, err := service.Keyspace().Key("a", "hash")
+		redistest.Must(t, err)
+		commit := func() {
+			_, err := service.Transact(t.Context(), "a", func(tx *luatx.Tx) error {
+				return luatx.Queued(tx.Pipeline().HSet(t.Context(), hash, "f", "v"))
+			})
+			redistest.Must(t, err)
+		}
+		for range 100 {
+			commit()
+		}
+		var listed string
+		redistest.Eventually(t, "a plan is listed", func() bool {
+			listed = s.run(0, "", "scripts", "--plans")
+			return strings.Contains(listed, "HSET with 3 arguments")
+		})
+		s.has(listed, "HITS LEFT SHA1 BATCH-SHA1 PLAN 0 0 ")
+		for range 4096 {
+			commit()
+		}
+		redistest.Eventually(t, "its use is listed", func() bool { return strings.Contains(s.run(0, "", "scripts", "--plans"), "PLAN 4096 0 ") })
+	})
+}
+
 func TestTailPrintsEventsThatAreParkedWhileItRuns(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)

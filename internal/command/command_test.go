@@ -198,7 +198,7 @@ var keyCases = []struct{ args, keys, changed, head string }{
 	{"XREADGROUP GROUP g STREAMS COUNT 1 STREAMS a b > >", "7 8", "7 8", "m011 7 8"},
 	{"XGROUP CREATE k g 0", "2", "2", "m05 2"},
 	{"XINFO STREAM k", "2", "", "-03"},
-	{"PFCOUNT a b", "1 2", "", "i03"},
+	{"PFCOUNT a b", "1 2", "", "i13"},
 	{"PFMERGE d a b", "1 2 3", "1", "d14"},
 	{"OBJECT ENCODING k", "2", "", "-03"},
 	{"LCS a b", "1 2", "", "-03"},

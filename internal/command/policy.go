@@ -61,7 +61,7 @@ func policies() (all map[string]policy, twice []string) {
 	reads(GuardNone, `TTL, PTTL, HTTL, HPTTL, DUMP, TOUCH, OBJECT ENCODING, OBJECT IDLETIME, OBJECT REFCOUNT, MEMORY USAGE,
 		HRANDFIELD, SRANDMEMBER, ZRANDMEMBER, XPENDING, XINFO STREAM, XINFO GROUPS, XINFO CONSUMERS`)
 	// It keeps the count that it finds in the key.
-	add(policy{decides: true, guard: GuardOrdered, undo: "i0"}, "PFCOUNT")
+	add(policy{decides: true, guard: GuardOrdered, undo: "i1"}, "PFCOUNT")
 
 	// Strings and bits.
 	writes("k0", "SET, SETEX, PSETEX")

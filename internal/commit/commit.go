@@ -125,7 +125,7 @@ const (
 type Outcome struct {
 	State   State
 	Acked   bool          // the entry was acknowledged in the script
-	Woken   bool          // nothing was due in the shard before the script, and something came that no relay has yet
+	Woken   bool          // relays are to be woken: something came that no relay has, and nobody has told them of the shard yet
 	Same    bool          // replayed: by this very token, so that its events are these
 	Replies []any         // of the commands, where committed, in the order they ran
 	Emitted []shard.Event // by procedures, where committed

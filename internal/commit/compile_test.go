@@ -72,7 +72,7 @@ func (w *twins) send(ctx context.Context, i int, batch []*Commit) {
 	if sender := w.senders[i]; i == 1 {
 		sender.prepare(batch[0])
 		shape, ok := shapeOf(batch[0])
-		if made := (&compiled{shape: shape, plan: batch[0].plan}); ok && batch[0].plan.settled.CompareAndSwap(false, true) {
+		if made := (&compiled{shape: shape, plan: batch[0].plan, sender: sender}); ok && batch[0].plan.settled.CompareAndSwap(false, true) {
 			sender.compile(made)
 		}
 	}
@@ -263,7 +263,7 @@ func (d draw) prepare(ctx context.Context, w *twins, home shard.Shard) {
 		w.do(ctx, "SET", key(d.one("counts", "entries", "pending")), "another type")
 	case 3:
 		w.do(ctx, "HSET", key("entries"), "event 0 of 0", d.one("another body", "", "=da39a3ee5e6b4b0d3255bfef95601890afd80709"))
-		w.do(ctx, "HSET", key("counts"), "totals", "1 12 3 0 0")
+		w.do(ctx, "HSET", key("counts"), "totals", d.one("1 12 3 0 0", "1 12 3 0 0 idle"))
 	case 4:
 		w.do(ctx, "HSET", key("counts"), "totals", "1 0 4 1 2")
 		w.do(ctx, "ZADD", key("pending"), d.one("1", "9999999999999"), "another")

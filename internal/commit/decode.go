@@ -40,7 +40,7 @@ func (k *compiled) outcome(rows []any, nth int) (Outcome, error) {
 	if len(rows) < (nth+1)*size {
 		return Outcome{}, eval.Malformed("commit", rows)
 	}
-	k.plan.hits.Add(1)
+	k.hit()
 	row := rows[nth*size:][:size]
 	return committed(row), nil
 }

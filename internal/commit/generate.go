@@ -184,7 +184,7 @@ func (g *generator) inbox() {
 	} else {
 		g.put("local meta = try('HGET', @INBOX_A, 'id')")
 	}
-	g.put("if type(meta) ~= 'string' or string.sub(meta, 15) ~= '0000000000000' .. @IDENTITY then %s end", leave)
+	g.put("if type(meta) ~= 'string' or string.find(meta, @NO_TOMBSTONES, 15, true) ~= 15 or #meta ~= @META_LENGTH then %s end", leave)
 	g.put("local seconds = time[1] - (tonumber(string.sub(meta, 1, 10)) or 0)")
 	g.put("if meta > NOW or seconds > @RETENTION / 1000 - 1 then %s end", leave)
 	if g.batch {
@@ -200,7 +200,7 @@ func (g *generator) inbox() {
 // fence leaves the question who owns the entries to commit.lua if another consumer has taken any from this one.
 func (g *generator) fence() {
 	if g.ack != AckNone {
-		g.put("if try('HGET', @TAKEN, A[1] .. '\\0' .. A[2]) then %s end", leave)
+		g.put("if try('EXISTS', @TAKEN) ~= 0 and try('HGET', @TAKEN, A[1] .. '\\0' .. A[2]) then %s end", leave)
 	}
 }
 
@@ -221,7 +221,7 @@ func (g *generator) capacity() {
 		return
 	}
 	g.put("local totals = try('HGET', @COUNTS, 'totals')\nif type(totals) ~= 'string' then %s end", leave)
-	g.put("local before, bytes, enqueued, parked = string.match(totals, '^(%%d+) (%%d+) (%%d+) (%%d+ %%d+)$')")
+	g.put("local before, bytes, enqueued, parked, idle = string.match(totals, '^(%%d+) (%%d+) (%%d+) (%%d+ %%d+)(%%D*)$')")
 	g.put("if not before then %s end\nif parked ~= '0 0' then", leave)
 	g.put("local number, size = string.match(parked, '(%%d+) (%%d+)')")
 	g.put("if number + 0 >= @PARKED_CAPACITY or size + 0 >= @PARKED_BYTES then %s end\nend", leave)
@@ -451,10 +451,13 @@ func (g *generator) finish() {
 		if g.batch {
 			g.put("if woken then")
 		}
-		g.put("try('HSET', @COUNTS, 'totals', string.format('%%d %%d %%d %%s', events%s, bytes%s, enqueued + %s, parked))", fewer, smaller, came)
-		if g.delay == 0 { // else they are the inline relay's
-			g.put("if before == '0' or try('ZCOUNT', @PENDING, '-inf', '(' .. NOW) == 0 then %s = 2 end", flags)
+		written := "string.format('%d %d %d %s', events" + fewer + ", bytes" + smaller + ", enqueued + " + came + ", parked)"
+		if g.delay == 0 {
+			g.put("if before == '0' or idle ~= '' then %s = 2 end", flags)
+		} else { // they are the inline relay's, and wake no other
+			written += " .. ((before == '0' or idle ~= '') and ' idle' or '')"
 		}
+		g.put("try('HSET', @COUNTS, 'totals', %s)", written)
 		if g.batch {
 			g.put("end")
 		}

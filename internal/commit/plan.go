@@ -26,16 +26,19 @@ const (
 	barred = 10_000
 	// loadTimeout bounds the loading of a compiled script.
 	loadTimeout = 10 * time.Second
+	// noteEvery is after how many transactions of a plan its use is noted for operators.
+	noteEvery = 4096
 )
 
 // plan is what transactions of one kind have in common.
 type plan struct {
 	text any // a string, as internal/lua/commit.lua reads it
 
-	seen     atomic.Int64 // how often it was sent, in the measure of plans.compile
-	hits     atomic.Int64 // transactions that the compiled script has decided
-	left     atomic.Int64 // those that it has left to commit.lua
-	settled  atomic.Bool  // it is being compiled, or cannot be
+	seen     atomic.Int64    // how often it was sent, in the measure of plans.compile
+	hits     atomic.Int64    // transactions that the compiled script has decided
+	left     atomic.Int64    // those that it has left to commit.lua
+	noted    [2]atomic.Int64 // how much of hits and left is noted
+	settled  atomic.Bool     // it is being compiled, or cannot be
 	compiled atomic.Pointer[compiled]
 }
 
@@ -44,6 +47,7 @@ type compiled struct {
 	shape
 
 	plan         *plan
+	sender       *Sender
 	alone, batch *eval.Script // for one transaction, and for several
 }
 
@@ -139,8 +143,9 @@ func (p *plans) drop(dropped *plan, more int64) {
 	p.compiled = slices.DeleteFunc(p.compiled, func(plan *plan) bool { return plan == dropped })
 	dropped.compiled.Store(nil)
 	dropped.seen.Store(-more)
-	dropped.hits.Store(0)
-	dropped.left.Store(0)
+	for _, counter := range []*atomic.Int64{&dropped.hits, &dropped.left, &dropped.noted[0], &dropped.noted[1]} {
+		counter.Store(0)
+	}
 	dropped.settled.Store(false)
 }
 
@@ -153,7 +158,27 @@ func (p *plans) leave(left *plan) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if slices.Contains(p.compiled, left) {
+		left.compiled.Load().note()
 		p.drop(left, barred)
+	}
+}
+
+// hit counts a transaction that the compiled script has decided.
+func (k *compiled) hit() {
+	if k.plan.hits.Add(1)%noteEvery == 0 {
+		k.note()
+	}
+}
+
+// note tells operators how much the script was used since the last note.
+func (k *compiled) note() {
+	since := func(counter, noted *atomic.Int64) int64 {
+		n := counter.Load()
+		return max(0, n-noted.Swap(n))
+	}
+	hits, left := since(&k.plan.hits, &k.plan.noted[0]), since(&k.plan.left, &k.plan.noted[1])
+	if k.sender.Note != nil {
+		go k.sender.Note(shard.Plan{Alone: k.alone.SHA(), Batch: k.batch.SHA(), Does: k.String(), Hits: hits, Left: left})
 	}
 }
 
@@ -170,7 +195,7 @@ func (s *Sender) ready(c *Commit) *compiled {
 	}
 	if seen >= after && p.settled.CompareAndSwap(false, true) {
 		if shape, ok := shapeOf(c); ok {
-			go s.compile(&compiled{shape: shape, plan: p})
+			go s.compile(&compiled{shape: shape, plan: p, sender: s})
 		}
 	}
 	return nil
@@ -191,6 +216,7 @@ func (s *Sender) compile(made *compiled) {
 		}
 	}
 	s.plans.add(made)
+	made.note()
 }
 
 // CompileAfter sets how many transactions of a plan are sent before the plan is compiled. If n is 0, no plan is compiled, and no

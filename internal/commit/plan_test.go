@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/luatx/luatx/internal/eval"
 	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/test/redistest"
 )
@@ -63,7 +64,7 @@ func (s *service) compile(t *testing.T, values int) {
 	if !ok || !c.plan.settled.CompareAndSwap(false, true) {
 		t.Fatalf("the plan of %d values is not to be compiled", values)
 	}
-	s.senders[1].compile(&compiled{shape: shape, plan: c.plan})
+	s.senders[1].compile(&compiled{shape: shape, plan: c.plan, sender: s.senders[1]})
 }
 
 func (s *service) plans() []Plan { return s.senders[1].Plans() }
@@ -107,7 +108,7 @@ func TestOfTooManyPlansTheLeastUsedMakesRoom(t *testing.T) {
 		c.Delay = time.Duration(delay) * time.Second
 		s.senders[1].prepare(c)
 		shape, _ := shapeOf(c)
-		s.senders[1].compile(&compiled{shape: shape, plan: c.plan})
+		s.senders[1].compile(&compiled{shape: shape, plan: c.plan, sender: s.senders[1]})
 	}
 	for values := range more {
 		if values != 7 {
@@ -121,7 +122,7 @@ func TestOfTooManyPlansTheLeastUsedMakesRoom(t *testing.T) {
 		s.senders[1].prepare(c)
 	}
 	shape, _ := shapeOf(c)
-	s.senders[1].compile(&compiled{shape: shape, plan: c.plan})
+	s.senders[1].compile(&compiled{shape: shape, plan: c.plan, sender: s.senders[1]})
 	plans := s.plans()
 	if len(plans) != maxCompiled {
 		t.Errorf("%d plans are compiled, want %d", len(plans), maxCompiled)
@@ -231,7 +232,7 @@ func TestWhatIsTooLargeIsNotCompiled(t *testing.T) {
 			continue
 		}
 		s.senders[1].prepare(c)
-		s.senders[1].compile(&compiled{shape: shape, plan: c.plan})
+		s.senders[1].compile(&compiled{shape: shape, plan: c.plan, sender: s.senders[1]})
 		if c.plan.compiled.Load() == nil {
 			t.Errorf("%s: the server does not take the script", name)
 		}
@@ -245,4 +246,29 @@ func wide(n int) []any {
 		args = append(args, strings.Repeat("f", len(args)))
 	}
 	return args
+}
+
+// Seal bounds what shares a flight by these numbers.
+func TestSealCountsTheArgumentsAndBytesThatAreSent(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	c := s.commit(t, 3)
+	c.Input = Input{Ack: AckFused, Stream: "stream", Group: "g", Consumer: "c", Entry: "1-0"}
+	c.Events = []shard.Event{{ID: "four", Body: []byte("seven c")}, {ID: "five5", Body: []byte("ninechars")}}
+	c.Guards = []Guard{{Order: 'o', Args: []any{"GET", "guarded"}, Size: 100}}
+	s.senders[0].prepare(c)
+	_, argv := c.Pack([]*eval.Call{&c.call})
+	texts := 100 + len("GET") + len("guarded") + len("four") + len("seven c") + len("five5") + len("ninechars")
+	for _, command := range c.Commands {
+		for _, arg := range command.Args {
+			text, ok := arg.(string)
+			if !ok {
+				t.Fatalf("%T", arg)
+			}
+			texts += len(text)
+		}
+	}
+	if args, bytes := c.Seal(); args != len(argv) || bytes != texts {
+		t.Errorf("%d arguments and %d bytes, want %d and %d", args, bytes, len(argv), texts)
+	}
 }

@@ -13,6 +13,10 @@ import (
 
 // Sender sends commits, and what else concerns transactions.
 type Sender struct {
+	// Note is called, in a goroutine of its own, when a plan is compiled, and now and then while it is used. Nil: nobody wants
+	// to know.
+	Note func(shard.Plan)
+
 	runner     *eval.Runner
 	durability eval.Durability
 	constants  shard.Constants

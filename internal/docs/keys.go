@@ -15,7 +15,7 @@ import (
 )
 
 // keyFiles hold the constants of a shard's keys, each with a comment that begins with its type.
-var keyFiles = []string{"internal/shard/keys.go", "internal/shard/sweep.go", "internal/shard/pause.go"}
+var keyFiles = []string{"internal/shard/keys.go", "internal/shard/sweep.go", "internal/shard/pause.go", "internal/shard/plans.go"}
 
 //go:embed keys.tmpl
 var keysText string

@@ -35,6 +35,7 @@ func TestKeysPageOfATree(t *testing.T) {
 		"internal/shard/keys.go":  {Data: []byte("package shard\n\nconst (\n\tkeyA = \"a:b\" // hash: id → body\n)\n\nconst other = 1\n")},
 		"internal/shard/sweep.go": {Data: []byte("package shard\n")},
 		"internal/shard/pause.go": {Data: []byte("package shard\n")},
+		"internal/shard/plans.go": {Data: []byte("package shard\n")},
 	}
 	page, err := KeysPage(tree)
 	if err != nil {

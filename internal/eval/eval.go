@@ -68,6 +68,9 @@ func (r *Runner) Script(name, text string) *Script {
 	return s
 }
 
+// SHA is the SHA1 that the server knows the script by.
+func (s *Script) SHA() string { return s.sha }
+
 // SHAs lists the names and SHA1s of the scripts.
 func (r *Runner) SHAs() iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {

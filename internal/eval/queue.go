@@ -13,8 +13,10 @@ import (
 const (
 	// maxFlights is the most round trips to one node at a time: more would be too small to share anything.
 	maxFlights = 4
-	// shortTrip is how long a round trip may last for each of them. On a short way one keeps the server busy, and those who
-	// wait for it share a script, which costs the server half. On a long way one would leave the server idle.
+	// minFlights is how many there may be in any case: while the server works on one, the client prepares the other.
+	minFlights = 2
+	// shortTrip is how long a round trip may last for each of them. On a short way few keep the server busy, and those who
+	// wait for them share a script, which costs the server half. On a long way few would leave the server idle.
 	shortTrip = 250 * time.Microsecond
 	// maxBatch is the most calls of one flight. A script of so many holds the server up for half a
 	// millisecond; beyond, nothing is gained.
@@ -46,7 +48,7 @@ type nodeQueue struct {
 }
 
 // limit is how many round trips may be under way.
-func (l *nodeQueue) limit() int { return max(1, min(maxFlights, int(l.trip/shortTrip))) }
+func (l *nodeQueue) limit() int { return max(minFlights, min(maxFlights, int(l.trip/shortTrip))) }
 
 // took learns from a round trip.
 func (l *nodeQueue) took(trip time.Duration) { l.trip += (trip - l.trip) / 8 }
@@ -139,7 +141,9 @@ func (q *queue) fly(l *nodeQueue, batch []*Call) {
 	for len(batch) > 0 {
 		began := time.Now()
 		q.runner.fly(batch)
-		batch = q.next(l, time.Since(began))
+		trip := time.Since(began)
+		runtime.Gosched() // those who were answered may come back, and share the next one
+		batch = q.next(l, trip)
 	}
 }
 

@@ -16,10 +16,13 @@ local undo = {nil, nil, nil, nil, step = 0}
 --   came      events of this script that were new to the outbox
 --   again     events of this script that the outbox had already
 --   enqueued  all events that were ever new, before this script
+--   idle      see _totals.lua
 local outbox = {events = false, bytes = 0, parked = 0, came = 0}
 
 local function open_outbox()
-  outbox.events, outbox.bytes, outbox.enqueued, outbox.parked, outbox.parked_bytes = totals_in(redis.call('HGET', @COUNTS, 'totals'))
+  local totals = outbox
+  totals.events, totals.bytes, totals.enqueued, totals.parked, totals.parked_bytes, totals.idle =
+    totals_in(redis.call('HGET', @COUNTS, 'totals'))
 end
 
 -- Adds an event. If a bound is reached, returns false and its name: events, bytes, parked, parked bytes or lane. If the
@@ -48,11 +51,15 @@ local function enqueue(id, head, body, score)
   return true
 end
 
--- Writes the counts. A script calls it once, at its end. If the write fails, the commits stand.
-local function keep_events()
-  if outbox.came > 0 then
-    redis.pcall('HSET', @COUNTS, 'totals',
-      totals_of(outbox.events, outbox.bytes, outbox.enqueued + outbox.came, outbox.parked, outbox.parked_bytes))
+-- Writes the counts. A script calls it once, at its end, and says whether it can wake relays. If it can, returns true if they
+-- are to be woken: there was no other event, or none that was due. If the write fails, the commits stand.
+local function keep_events(wakes)
+  local totals, idle = outbox, false
+  if totals.came > 0 then
+    idle = totals.events == totals.came or totals.idle ~= ''
+    redis.pcall('HSET', @COUNTS, 'totals', totals_of(totals.events, totals.bytes, totals.enqueued + totals.came,
+      totals.parked, totals.parked_bytes, idle and not wakes and ' idle' or ''))
   end
-  if outbox.again then redis.pcall('HINCRBY', @COUNTS, 'duplicate', outbox.again) end
+  if totals.again then redis.pcall('HINCRBY', @COUNTS, 'duplicate', totals.again) end
+  return idle
 end

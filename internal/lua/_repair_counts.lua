@@ -56,9 +56,9 @@ end
 local function counts()
   if not counted or began ~= version() or total.seen ~= redis.call('HLEN', key.entries) then return end
   local totals = redis.call('HGET', key.counts, 'totals')
-  local _, _, enqueued = totals_in(totals)
-  local summed = totals_of(total.events, total.bytes, enqueued, total.parked, total.parked_bytes)
-  compare('counts', 'totals', totals, summed, totals_of(0, 0, 0, 0, 0))
+  local _, _, enqueued, _, _, idle = totals_in(totals)
+  local summed = totals_of(total.events, total.bytes, enqueued, total.parked, total.parked_bytes, idle)
+  compare('counts', 'totals', totals, summed, totals_of(0, 0, 0, 0, 0, ''))
   local flat, stored = redis.call('HGETALL', key['parked:by']), {}
   for i = 1, #flat, 2 do
     stored[flat[i]] = flat[i + 1]

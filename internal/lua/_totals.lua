@@ -1,18 +1,19 @@
 -- Purpose: the gauges of the outbox, in the field totals of counts.
 --
--- The field holds five integers, separated by spaces. A script reads and writes them at once:
+-- The field holds five integers, separated by spaces, and perhaps a mark. A script reads and writes them at once:
 --   events        events that are neither sent nor parked
 --   bytes         of their bodies
 --   enqueued      events that were ever new to the outbox; it only grows
 --   parked        parked events
 --   parked_bytes  of their bodies
+--   idle          ' idle' if the last claim has left no event that is due, and no commit has woken the relays since; else empty
 --#defines totals_in totals_of
 
--- Returns the integers. If the field is missing or malformed, each is 0, until a repair counts the bodies.
+-- Returns the integers and the mark. If the field is missing or malformed, each is 0, until a repair counts the bodies.
 local function totals_in(text)
-  local events, bytes, enqueued, parked, parked_bytes = string.match(text or '', '^(%d+) (%d+) (%d+) (%d+) (%d+)$')
-  if not events then return 0, 0, 0, 0, 0 end
-  return tonumber(events), tonumber(bytes), tonumber(enqueued), tonumber(parked), tonumber(parked_bytes)
+  local events, bytes, enqueued, parked, parked_bytes, idle = string.match(text or '', '^(%d+) (%d+) (%d+) (%d+) (%d+)(%D*)$')
+  if not events then return 0, 0, 0, 0, 0, '' end
+  return tonumber(events), tonumber(bytes), tonumber(enqueued), tonumber(parked), tonumber(parked_bytes), idle
 end
 
-local function totals_of(...) return string.format('%d %d %d %d %d', ...) end
+local function totals_of(...) return string.format('%d %d %d %d %d%s', ...) end

@@ -10,7 +10,7 @@
 --
 -- A command comes with its undo class, a letter, and a digit:
 --   k  a string that is replaced
---   i  a string that is changed
+--   i  the string of the first key, which is changed (digit 1: the command reads other keys, too)
 --   K  strings, as pairs
 --   h  hash fields, every second argument
 --   H  hash fields that are removed

@@ -26,9 +26,18 @@
 
 local budget, lease_end, continues = tonumber(ARGV[3]), string.format('%.0f', now + tonumber(ARGV[2])), ARGV[4] == '1'
 
+-- Returns when the next event is due. If none is due by now, notes that for the next commit, which wakes the relays.
 local function next_due()
   local first = redis.call('ZRANGE', PENDING, 0, 0, 'WITHSCORES')
-  return first[2] and string.format('%.0f', tonumber(first[2])) or ''
+  local due = first[2] and tonumber(first[2])
+  if not due or due > now then
+    local totals = redis.call('HGET', COUNTS, 'totals')
+    if totals and not string.find(totals, '%D$') then
+      write_though_full()
+      redis.pcall('HSET', COUNTS, 'totals', totals .. ' idle')
+    end
+  end
+  return due and string.format('%.0f', due) or ''
 end
 
 local ids = redis.call('ZRANGEBYSCORE', PENDING, '-inf', NOW, 'LIMIT', 0, ARGV[1])

@@ -159,7 +159,7 @@ for i = 1, count do
     if input > 0 then
       local entry = ARGV[arg]
       arg = arg + 1
-      if input < 4 and taken == nil then taken = redis.pcall('HGET', KEYS[9], ARGV[2] .. '\0' .. ARGV[3]) end
+      if input < 4 and taken == nil then taken = redis.pcall('EXISTS', KEYS[9]) ~= 0 and redis.pcall('HGET', KEYS[9], ARGV[2] .. '\0' .. ARGV[3]) end
       local ask = input >= 4 or taken -- an error of the note, such as a wrong type, is a note
       -- In a batch one XPENDING finds most of the entries. An entry beyond its COUNT gets an XPENDING of its own.
       if ask and count > 1 and not pending then
@@ -282,11 +282,7 @@ for i = 1, count do
 end
 
 if fresh and start and not kept_mark then redis.call('UNLINK', @INBOX_A) end -- no transaction has left a mark
-keep_events()
-if woken then -- a wake-up for relays is needed only if no event was due before the new ones
-  local due = outbox.events > outbox.came and redis.pcall('ZCOUNT', @PENDING, '-inf', '(' .. NOW) or 0
-  if due == 0 then out[woken] = 2 end
-end
+if keep_events(woken) and woken then out[woken] = 2 end
 
 -- WAIT waits for the writes of the connection. A batch of duplicates writes here, so that WAIT covers their first commit.
 if @DURABLE and start and not kept_mark then redis.pcall('HSET', @INBOX_A, 'id', meta_of(start, in_b, horizon)) end

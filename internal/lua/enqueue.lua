@@ -30,6 +30,5 @@ if not ok or refusal then
   return ok and refusal or redis.error_reply(type(refusal) == 'table' and refusal.err or tostring(refusal))
 end
 if not meta and outbox.came > 0 then redis.call('HSET', @INBOX_A, 'id', meta_of(now, false, 0)) end
-keep_events()
-local came = outbox.came
-return {NOW, 'enqueued', came, came > 0 and outbox.events == came and 1 or 0}
+local woken = keep_events(true)
+return {NOW, 'enqueued', outbox.came, woken and 1 or 0}

@@ -14,7 +14,7 @@
 --          9     bytes        sum of their bodies; empty: the caller does not have the bodies
 --          then for each sent event
 --          +1    id
---          +2    digest       = and the SHA-1 of the body in hex; empty: see 9
+--          +2    digest       = and the SHA-1 of the body in hex; not used if 9 is empty
 --          then for each other event
 --          +1    id
 --          +2    what         failed, parked, back, or hold (back until unhold.lua releases it)

@@ -195,11 +195,16 @@ func (l *luaFinder) call(i int) {
 		}
 		if n > from {
 			one, two := l.text[args[n-1][0]:args[n-1][1]], l.text[args[n][0]:args[n][1]]
-			if one != two {
+			if one != two && !anyOrder(name, l.text[args[0][0]:args[0][1]]) {
 				l.replace("swap two arguments", args[n-1][0], args[n][1], two+", "+one)
 			}
 		}
 	}
+}
+
+// anyOrder reports whether the order of a call's arguments means nothing.
+func anyOrder(name, first string) bool {
+	return name == "math.max" || name == "math.min" || first == "'EXISTS'" || first == "'UNLINK'"
 }
 
 // callee returns the first token of the name before the bracket i, or -1 if the bracket does not call a name.

@@ -37,9 +37,11 @@ func command(ctx context.Context, args []string, out io.Writer) error {
 	root := flags.String("root", ".", "the module's `directory`")
 	n := flags.Int("n", 50, "size of the sample; 0 runs all")
 	seed := flags.Uint64("seed", 0, "seed of the sample; 0 chooses one")
+	skip := flags.Int("skip", 0, "leave out the first `mutants` of the sample, which another run has tried")
 	only := flags.String("only", "", "only files whose path begins with this `prefix`, go for all but Lua, or promises; a single file runs whole")
 	floor := flags.Float64("floor", 0, "lowest `share` of killed mutants that passes")
 	list := flags.Bool("list", false, "print the mutants and do not run them")
+	workers := flags.Int("p", 2, "mutants that are tried at a `time`")
 	limit := flags.Duration("timeout", 3*time.Minute, "longest run of one test binary")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -56,6 +58,7 @@ func command(ctx context.Context, args []string, out io.Writer) error {
 	}
 	random := rand.New(rand.NewPCG(*seed, 0)) //nolint:gosec // a sample that can be repeated
 	random.Shuffle(len(mutants), func(i, j int) { mutants[i], mutants[j] = mutants[j], mutants[i] })
+	mutants = mutants[min(*skip, len(mutants)):]
 	size := min(*n, len(mutants))
 	if *n == 0 || *only == "promises" || strings.Contains(*only, ".") {
 		size = len(mutants)
@@ -72,9 +75,12 @@ func command(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	defer r.close()
-	results, err := r.sample(ctx, mutants, size, func(result result) { _, _ = fmt.Fprintln(out, result) })
+	results, err := r.sample(ctx, mutants, size, *workers, func(result result) { _, _ = fmt.Fprintln(out, result) })
 	if *only == "promises" && err == nil && len(results) < size {
 		err = fmt.Errorf("%d edits of promises.txt do not compile: mend them", size-len(results))
+	}
+	if more := len(mutants) - r.tried; more > 0 {
+		_, _ = fmt.Fprintf(out, "%d mutants are left: -seed %d -skip %d\n", more, *seed, *skip+r.tried)
 	}
 	return errors.Join(err, report(out, results, *floor))
 }

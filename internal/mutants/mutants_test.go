@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -158,6 +159,14 @@ func TestRunnerReportsWhatTheTestsNotice(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.close()
+	w, err := r.worker()
+	if err != nil {
+		t.Fatal(err)
+	}
+	edit := func(old, with, test string) mutant {
+		start := strings.Index(string(text), old)
+		return mutant{file: "tiny.go", text: string(text), start: start, end: start + len(old), with: with, tests: []rung{{".", test}}}
+	}
 	for _, c := range []struct {
 		old, with, test string
 		want            outcome
@@ -170,12 +179,25 @@ func TestRunnerReportsWhatTheTestsNotice(t *testing.T) {
 		{"a > b", "a < b", "^TestRed$", ""},
 		{"a > b", "a < b", "^TestMissing$", ""},
 	} {
-		start := strings.Index(string(text), c.old)
-		m := mutant{file: "tiny.go", text: string(text), start: start, end: start + len(c.old), with: c.with, tests: []rung{{".", c.test}}}
-		got, by, err := r.try(t.Context(), m)
+		got, by, err := w.try(t.Context(), edit(c.old, c.with, c.test))
 		if got != c.want || (err != nil) != (c.want == "") {
 			t.Errorf("%s for %s under %s: %q by %q, %v; want %q", c.with, c.old, c.test, got, by, err, c.want)
 		}
+	}
+
+	sample := []mutant{
+		edit("a > b", "a > c", "^TestMax$"), edit("a > b", "a < b", "^TestMax$"), edit("a > b", "a >= b", "^TestMax$"),
+		edit("return b", "return c", "^TestMax$"), edit("return b", `panic("x")`, "^TestMax$"), edit("return b", "return a", "^TestMax$"),
+	}
+	outcomes := map[string]outcome{}
+	results, err := r.sample(t.Context(), sample, 3, 2, func(r result) { outcomes[r.with] = r.outcome })
+	want := map[string]outcome{"a < b": killed, "a >= b": survived, `panic("x")`: killed}
+	if err != nil || len(results) != 3 || r.tried != 5 || !maps.Equal(outcomes, want) {
+		t.Errorf("a sample of three by two workers: %v, %v; want the first three that compile", outcomes, err)
+	}
+	sample[1] = edit("a > b", "a < b", "^TestRed$")
+	if _, err := r.sample(t.Context(), sample, 3, 2, func(result) {}); err == nil {
+		t.Error("a sample whose tests are red without an edit has a score")
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -50,9 +51,12 @@ const embedded = "/^miniredis$"
 type runner struct {
 	root, temp string
 	limit      time.Duration
-	originals  map[string]string      // by package: the test binary of the tree as it is
-	baselines  map[rung]time.Duration // duration of a rung without an edit
-	killers    map[string][]rung      // by file: the tests that were red lately
+
+	mu        sync.Mutex
+	originals map[string]string      // by package: the test binary of the tree as it is
+	baselines map[rung]time.Duration // duration of a rung without an edit
+	killers   map[string][]rung      // by file: the tests that were red lately
+	tried     int                    // mutants of the last sample, with those that do not compile
 }
 
 func newRunner(root string, limit time.Duration) (*runner, error) {
@@ -72,57 +76,100 @@ func newRunner(root string, limit time.Duration) (*runner, error) {
 
 func (r *runner) close() { _ = os.RemoveAll(r.temp) }
 
-// sample runs mutants in their order until size of them compiled. It returns an error if a test fails without an edit.
-func (r *runner) sample(ctx context.Context, mutants []mutant, size int, each func(result)) ([]result, error) {
-	var results []result
-	for _, m := range mutants {
-		if len(results) == size {
-			break
-		}
-		start := time.Now()
-		outcome, by, err := r.try(ctx, m)
-		if err != nil {
-			return results, fmt.Errorf("%s: %w", m, err)
-		}
-		if outcome != invalid {
-			results = append(results, result{m, outcome, by, time.Since(start)})
-			each(results[len(results)-1])
-		}
-	}
-	return results, nil
+// A worker tries mutants in a directory of its own, beside other workers of the same runner.
+type worker struct {
+	*runner
+
+	dir string
 }
 
-func (r *runner) try(ctx context.Context, m mutant) (result outcome, by string, err error) {
+func (r *runner) worker() (worker, error) {
+	dir, err := os.MkdirTemp(r.temp, "worker")
+	return worker{r, dir}, err
+}
+
+// sample runs mutants in their order until size of them compiled, several workers at a time. It returns an error if a test fails
+// without an edit.
+func (r *runner) sample(ctx context.Context, mutants []mutant, size, workers int, each func(result)) ([]result, error) {
+	var (
+		results []result
+		taken   int // mutants being tried, and those that compiled
+		mu      sync.Mutex
+	)
+	r.tried = 0
+	next := func() (mutant, bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if len(mutants) == 0 || taken == size {
+			return mutant{}, false
+		}
+		m := mutants[0]
+		mutants, taken = mutants[1:], taken+1
+		r.tried++
+		return m, true
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var running sync.WaitGroup
+	for range workers {
+		w, err := r.worker()
+		if err != nil {
+			return nil, err
+		}
+		running.Go(func() {
+			for m, ok := next(); ok && ctx.Err() == nil; m, ok = next() {
+				start := time.Now()
+				outcome, by, err := w.try(ctx, m)
+				if err != nil {
+					cancel(fmt.Errorf("%s: %w", m, err))
+					return
+				}
+				mu.Lock()
+				if outcome == invalid {
+					taken--
+				} else {
+					results = append(results, result{m, outcome, by, time.Since(start)})
+					each(results[len(results)-1])
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	running.Wait()
+	return results, context.Cause(ctx)
+}
+
+func (w worker) try(ctx context.Context, m mutant) (result outcome, by string, err error) {
 	rungs := m.tests
 	if rungs == nil {
-		rungs = slices.Clone(r.killers[m.file])
+		rungs = w.known(m.file)
 		for _, pkg := range packages(m.file) {
 			rungs = append(rungs, rung{pkg, embedded}, rung{pkg, ""})
 		}
 	}
 	binaries := map[string]string{}
 	for _, step := range rungs {
-		baseline, err := r.baseline(ctx, step)
+		baseline, err := w.baseline(ctx, step)
 		if err != nil {
 			return "", "", err
 		}
 		if binaries[step.pkg] == "" {
-			binary, compiled, err := r.build(ctx, m, step.pkg)
+			binary, compiled, err := w.build(ctx, m, step.pkg)
 			if err != nil || !compiled {
 				return invalid, "", err
 			}
 			binaries[step.pkg] = binary
 		}
-		limit := min(r.limit, 4*baseline+20*time.Second)
-		red, by, err := r.run(ctx, step, binaries[step.pkg], limit)
+		limit := min(w.limit, 4*baseline+20*time.Second)
+		red, by, err := w.run(ctx, step, binaries[step.pkg], limit)
 		if err == nil && red && by != "" { // a busy machine may fail a test once
-			red, _, err = r.run(ctx, rung{step.pkg, "^" + by + "$"}, binaries[step.pkg], limit)
+			red, _, err = w.run(ctx, rung{step.pkg, "^" + by + "$"}, binaries[step.pkg], limit)
 		}
 		if err != nil {
 			return "", "", err
 		}
 		if red {
-			r.remember(m.file, step.pkg, by)
+			w.remember(m.file, step.pkg, by)
 			return killed, step.pkg + " " + by, nil
 		}
 	}
@@ -134,20 +181,30 @@ func (r *runner) remember(file, pkg, test string) {
 	if test == "" {
 		return
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	last := rung{pkg, "^" + test + "$"}
 	known := slices.DeleteFunc(r.killers[file], func(k rung) bool { return k == last })
 	known = append([]rung{last}, known...)
 	r.killers[file] = known[:min(len(known), 3)]
 }
 
+func (r *runner) known(file string) []rung {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.killers[file])
+}
+
 // baseline runs a rung once without an edit.
 func (r *runner) baseline(ctx context.Context, step rung) (time.Duration, error) {
-	if took, ok := r.baselines[step]; ok {
-		return took, nil
-	}
 	binary, err := r.original(ctx, step.pkg)
 	if err != nil {
 		return 0, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if took, ok := r.baselines[step]; ok {
+		return took, nil
 	}
 	var failing string
 	for range 2 { // a busy machine may fail a test once
@@ -166,6 +223,8 @@ func (r *runner) baseline(ctx context.Context, step rung) (time.Duration, error)
 }
 
 func (r *runner) original(ctx context.Context, pkg string) (string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if binary, ok := r.originals[pkg]; ok {
 		return binary, nil
 	}
@@ -178,24 +237,24 @@ func (r *runner) original(ctx context.Context, pkg string) (string, error) {
 }
 
 // build makes the test binary of a package with the edit in it. It reports false if the edit does not compile.
-func (r *runner) build(ctx context.Context, m mutant, pkg string) (binary string, compiled bool, err error) {
-	binary = filepath.Join(r.temp, "edited-"+strings.NewReplacer("/", "_", ".", "_").Replace(pkg))
+func (w worker) build(ctx context.Context, m mutant, pkg string) (binary string, compiled bool, err error) {
+	binary = filepath.Join(w.dir, "edited-"+strings.NewReplacer("/", "_", ".", "_").Replace(pkg))
 	if path.Ext(m.file) == ".lua" {
-		original, err := r.original(ctx, pkg)
+		original, err := w.original(ctx, pkg)
 		if err != nil {
 			return "", false, err
 		}
 		return binary, true, patch(original, binary, m.text, m.edited())
 	}
-	edited, overlay := filepath.Join(r.temp, "edited.go"), filepath.Join(r.temp, "overlay.json")
-	text, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(r.root, filepath.FromSlash(m.file)): edited}})
+	edited, overlay := filepath.Join(w.dir, "edited.go"), filepath.Join(w.dir, "overlay.json")
+	text, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(w.root, filepath.FromSlash(m.file)): edited}})
 	if err != nil {
 		return "", false, err
 	}
 	if err := errors.Join(os.WriteFile(edited, []byte(m.edited()), 0o600), os.WriteFile(overlay, text, 0o600)); err != nil {
 		return "", false, err
 	}
-	_, err = r.compile(ctx, binary, pkg, "-overlay", overlay)
+	_, err = w.compile(ctx, binary, pkg, "-overlay", overlay)
 	return binary, err == nil, ctx.Err()
 }
 

@@ -29,7 +29,7 @@ const (
 	keyRepair   = "repair"    // hash: in the first shard: whose turn it is to repair, and how far the round is
 	keyHeaders  = "headers"   // hash: ordered event → its place in its lane and its ordering key
 	keyLanes    = "lanes"     // zset: escaped ordering key, NUL, place in 16 digits, NUL, event; all with one score
-	keyCounts   = "counts"    // hash: totals: events and bytes that are neither sent nor parked, events ever enqueued, parked events and their bytes; counters since the beginning
+	keyCounts   = "counts"    // hash: totals: events and bytes that are neither sent nor parked, events ever enqueued, parked events and their bytes, idle if the last claim has left none that is due; counters since the beginning
 	keyParkedBy = "parked:by" // hash: number of parked events by destination (d:), type (t:) and class (c:)
 	keyRoutes   = "routes"    // hash: event → the destination that an operator has given it
 	keyAudit    = "audit"     // stream: what operators did: who, when, why, which events
@@ -39,7 +39,7 @@ const (
 var names = []string{
 	keyVoid, keyInboxA, keyInboxB, keyResults, keyResultsB, keyAudit, keyEntries, keyHeaders, keyPending, keyAttempts,
 	keyErrors, keyLeases, keyParked, keySent, keyDue, keyDecided, keyLanes, keySeq, keyBroken, "stream",
-	keyRepair, keyCounts, keyParkedBy, keyRoutes, keySweep, keyPauses,
+	keyRepair, keyCounts, keyParkedBy, keyRoutes, keySweep, keyPauses, keyPlans,
 }
 
 // Shard is the library's own keys that live in a slot: a pointer, since there is one in all that is made of it.

@@ -165,11 +165,8 @@ func (how Settling) args(batch []Settlement) (args []any, order []int) {
 	return args, order
 }
 
-// mark is what the shard keeps of an event that was sent; empty where its body is not known.
+// mark is what the shard keeps of an event that was sent. If the body is not known, the script makes it itself.
 func (s *Settlement) mark() string {
-	if len(s.Body) == 0 {
-		return ""
-	}
 	sum := sha1.Sum(s.Body) //nolint:gosec // it tells bodies apart, and scripts can compute no other
 	var text [1 + 2*sha1.Size]byte
 	text[0] = '='

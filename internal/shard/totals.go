@@ -15,7 +15,7 @@ var gauges = [...]string{"events", "bytes", "enqueued", "parked", "parked_bytes"
 func CountsOf(fields map[string]string) map[string]int64 {
 	counts := integers(fields)
 	delete(counts, fieldTotals)
-	words, values := strings.Split(fields[fieldTotals], " "), [len(gauges)]int64{}
+	words, values := strings.Split(strings.TrimSuffix(fields[fieldTotals], " idle"), " "), [len(gauges)]int64{}
 	for i, word := range words {
 		n, err := strconv.ParseUint(word, 10, 63)
 		if err != nil || len(words) != len(gauges) {

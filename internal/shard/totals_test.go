@@ -9,6 +9,8 @@ func TestCountsOf(t *testing.T) {
 	t.Parallel()
 	for totals, want := range map[string][5]int64{
 		"1 200 30 4 500":                     {1, 200, 30, 4, 500},
+		"1 200 30 4 500 idle":                {1, 200, 30, 4, 500},
+		"1 200 30 4 500 busy":                {},
 		"":                                   {},
 		"many":                               {},
 		"1 200 30 4":                         {},

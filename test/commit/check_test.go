@@ -252,6 +252,29 @@ func TestUserWithoutARight(t *testing.T) {
 	}
 }
 
+func TestEachRightThatTheUndoLacksIsNamedBeforeTheFirstCommit(t *testing.T) {
+	t.Parallel()
+	for _, command := range []string{
+		"GETRANGE", "EXISTS", "TYPE", "HMGET", "SISMEMBER", "ZSCORE", "LLEN", "XLEN", "UNLINK", "SET", "HDEL", "SREM", "ZREM", "ZADD",
+		"LTRIM", "XDEL", "PERSIST", "PEXPIREAT", "HSET", "SADD",
+	} {
+		t.Run(command, func(t *testing.T) {
+			t.Parallel()
+			client, admin := rig.NewUser(t, "+@all")
+			tr := rig.NewTransactor(t, client)
+			before := rig.Dump(t, admin, tr)
+			rig.Grant(t, admin, "-"+command)
+			fresh, err := luatx.New(client, tr.Config())
+			redistest.Must(t, err)
+			_, err = fresh.Transact(t.Context(), "a", rig.Emit)
+			if refused := new(luatx.RefusedError); !errors.As(err, &refused) || !strings.HasSuffix(refused.Text, ": "+command) {
+				t.Errorf("%v", err)
+			}
+			rig.NoTrace(t, admin, tr, before)
+		})
+	}
+}
+
 func denied(t *testing.T, err error, command int) {
 	t.Helper()
 	if command >= 0 {

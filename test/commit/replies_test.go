@@ -112,6 +112,7 @@ func TestKeptRepliesAreBoundedAndGoWithTheirGeneration(t *testing.T) {
 		t.Errorf("more than KeepBytes: %v", err)
 	}
 	_ = call("small", k+"2")
+	_, _ = call("second", k+"2"), call("third", k+"2")
 	if err := call("small", k+"2"); err != nil {
 		t.Errorf("as it was: %v", err)
 	}

@@ -306,9 +306,9 @@ func TestUndoOfEveryOption(t *testing.T) {
 				for _, expiry := range []string{"", ";PEXPIRE K 100000"} {
 					at := fmt.Sprint("k", n, len(expiry))
 					changes = m.changes(at, group.setup+expiry, line) || changes
-					m.row(at, group.setup+expiry, line, "SET K:e text", "INCR K:e", "not an integer", -1)
+					m.row(at, group.setup+expiry, line, "SET K:e text", "LPUSH K:e x", "WRONGTYPE", -1)
 					if callable {
-						m.row(at, group.setup+expiry, "THROUGH "+line, "SET K:e text", "INCR K:e", "not an integer", -1)
+						m.row(at, group.setup+expiry, "THROUGH "+line, "SET K:e text", "LPUSH K:e x", "WRONGTYPE", -1)
 					}
 				}
 				if !changes && !optional {

@@ -220,6 +220,62 @@ func TestUndoKeepsToTheCap(t *testing.T) {
 	}
 }
 
+func TestTheCommandWhoseUndoCostsMostRunsLast(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	long := strings.Repeat("x", 200)
+	for commands, want := range map[string]struct {
+		index int // of the command that fails
+		text  string
+	}{
+		"SET K y;INCR K:n":                      {-1, ""},
+		"HSET K:h f y g y h y;SET K:s y":        {-1, ""},
+		"INCR K:n;SET K y;HSET K:h g y h y i y": {1, "more than 100 bytes"}, // the undo of HSET costs more
+		"SET K y;INCR K:n;STRLEN K":             {0, "more than 100 bytes"},
+		"SET K y;LPUSH K:l x":                   {0, "more than 100 bytes"}, // only some commands change places
+		"SET K y;INCR K:n;APPEND K z":           {0, "more than 100 bytes"},
+		"SET K y;PFCOUNT K:none K":              {0, "more than 100 bytes"}, // it reads both
+		"SET K y;INCR K:h":                      {1, "WRONGTYPE"},
+		"INCR K:n;HSET K f y;INCR K:m":          {1, "WRONGTYPE"},
+	} {
+		t.Run(commands, func(t *testing.T) {
+			t.Parallel()
+			tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.UndoBytes = 100 })
+			k := rig.Key(t, tr, "a", "k")
+			rig.Run(t, client, k, "SET K "+long+";HSET K:h f "+long)
+			before := rig.Dump(t, client, tr)
+			_, err := rig.Transact(t, tr, k, commands)
+			if want.text == "" {
+				redistest.Must(t, err)
+				return
+			}
+			failed, ok := errors.AsType[*luatx.CommandError](err)
+			words := strings.Fields(strings.Split(commands, ";")[want.index])
+			if !ok || failed.Index != want.index || !strings.EqualFold(failed.Command, words[0]) || !strings.Contains(failed.Text, want.text) {
+				t.Errorf("%v", err)
+			}
+			rig.NoTrace(t, client, tr, before)
+		})
+	}
+}
+
+func TestEachCommandHasItsOwnReplyWhateverRunsLast(t *testing.T) {
+	t.Parallel()
+	client, ctx := redistest.Shared(t).Client(t), t.Context()
+	tr := rig.NewTransactor(t, client)
+	var fields, size, n *redis.IntCmd
+	_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+		p := tx.Pipeline()
+		size = p.Append(ctx, rig.Key(t, tr, "a", "text"), "seven c")
+		fields = p.HSet(ctx, rig.Key(t, tr, "a", "hash"), "f", "v", "g", "v", "h", "v")
+		n = p.Incr(ctx, rig.Key(t, tr, "a", "number"))
+		return nil
+	}, luatx.WithID("1"))
+	if err != nil || size.Val() != 7 || fields.Val() != 3 || n.Val() != 1 {
+		t.Errorf("%v, %v, %v, %v", size, fields, n, err)
+	}
+}
+
 func TestUndoDoesNotTakeAnEmptyStringForAMissingKey(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)

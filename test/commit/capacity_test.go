@@ -1,0 +1,237 @@
+package commit_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/rig"
+)
+
+func wantFull(t testing.TB, err error, what string) {
+	t.Helper()
+	var full *luatx.OutboxFullError
+	if !errors.As(err, &full) || full.What != what || !errors.Is(err, luatx.ErrOutboxFull) || full.Limit == 0 || !strings.Contains(err.Error(), strconv.Itoa(full.Limit)) {
+		t.Errorf("%v, want that %s is full", err, what)
+	}
+}
+
+// TestCapacityIsExact holds that however many commit at once, the outbox takes as much as it may and nothing beyond,
+// of events, of bytes and of a lane.
+func TestCapacityIsExact(t *testing.T) {
+	t.Parallel()
+	for what, change := range map[string]func(*luatx.Config){
+		"events": func(c *luatx.Config) { c.OutboxCapacity = 100 },
+		"bytes":  func(c *luatx.Config) { c.OutboxBytes = 1000 },
+		"lane":   func(c *luatx.Config) { c.LaneCapacity = 100 },
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+				tr := rig.NewTransactor(t, client, change)
+				committed := rig.Key(t, tr, "a", "committed")
+				var next, taken atomic.Int64
+				var committers sync.WaitGroup
+				for range 64 {
+					committers.Go(func() {
+						for next.Load() < 300 {
+							n := next.Add(1)
+							_, err := tr.Transact(t.Context(), "a", func(tx *luatx.Tx) error {
+								for i := range n%3 + 1 {
+									event := luatx.Event{ID: fmt.Sprint(n, "-", i), Body: []byte("0123456789")}
+									if what == "lane" {
+										event.Key = "k"
+									}
+									if err := tx.Emit(event); err != nil {
+										return err
+									}
+								}
+								return luatx.Queued(tx.Pipeline().IncrBy(t.Context(), committed, n%3+1))
+							})
+							if err == nil {
+								taken.Add(n%3 + 1)
+							} else {
+								wantFull(t, err, what)
+							}
+						}
+					})
+				}
+				committers.Wait()
+				for i := 0; ; i++ { // the last places
+					event := luatx.Event{ID: fmt.Sprint("last-", i), Body: []byte("0123456789")}
+					if what == "lane" {
+						event.Key = "k"
+					}
+					if _, err := tr.Enqueue(redistest.Soon(t), "a", event); err != nil {
+						wantFull(t, err, what)
+						break
+					}
+					taken.Add(1)
+					client.Incr(t.Context(), committed)
+				}
+				entries := client.HLen(t.Context(), shardOf(tr).Key("entries")).Val()
+				sum, _ := client.Get(t.Context(), committed).Int64()
+				if entries != 100 || sum != 100 || taken.Load() != 100 || gauge(t, client, tr, "events") != 100 || gauge(t, client, tr, "bytes") != 1000 {
+					t.Errorf("%d events, %d committed, %d reported, gauges %v", entries, sum, taken.Load(), client.HGetAll(t.Context(), shardOf(tr).Key("counts")).Val())
+				}
+				known := client.HKeys(t.Context(), shardOf(tr).Key("entries")).Val()[0]
+				again := luatx.Event{ID: known, Body: []byte("0123456789")}
+				if what == "lane" {
+					again.Key = "k"
+				}
+				if err := emitAll(t, tr, "a", again); err != nil {
+					t.Errorf("a known event needs no room: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestParkedCapacity holds that a shard with too many parked events takes none until a person has acted, that what it
+// holds may still be parked, and that a lane which stands still leaves the others their room.
+func TestParkedCapacity(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.ParkedCapacity, c.LaneCapacity = 2, 3 })
+		event := func(id, key string) luatx.Event { return luatx.Event{ID: id, Key: key, Body: []byte("{}")} }
+		redistest.Must(t, emitAll(t, tr, "a", event("1", "k"), event("2", "k"), event("3", "k"), event("4", ""), event("5", "")))
+		settle(t, tr, "1", "parked")
+		before := rig.Dump(t, client, tr)
+		wantFull(t, emitAll(t, tr, "a", event("6", "k")), "lane")
+		rig.NoTrace(t, client, tr, before)
+		if err := emitAll(t, tr, "a", event("7", "other"), event("8", "")); err != nil {
+			t.Errorf("beside a lane that stands still: %v", err)
+		}
+		settle(t, tr, "4", "parked")
+		wantFull(t, emitAll(t, tr, "a", event("9", "")), "parked")
+		_, err := tr.Enqueue(redistest.Soon(t), "a", event("9", ""))
+		wantFull(t, err, "parked")
+		if err := emitAll(t, tr, "a"); err != nil {
+			t.Errorf("a transaction without events: %v", err)
+		}
+		if err := emitAll(t, tr, "a", event("8", "")); err != nil {
+			t.Errorf("a known event: %v", err)
+		}
+		settle(t, tr, "5", "parked")
+		if n := gauge(t, client, tr, "parked"); n != 3 {
+			t.Errorf("%d parked", n)
+		}
+	})
+}
+
+func TestParkedBytesCloseAShard(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.ParkedBytes = 1000 })
+		event := func(id string, size int) luatx.Event {
+			return luatx.Event{ID: id, Body: bytes.Repeat([]byte("x"), size)}
+		}
+		redistest.Must(t, emitAll(t, tr, "a", event("1", 600), event("2", 600), event("3", 10)))
+		settle(t, tr, "1", "parked")
+		if err := emitAll(t, tr, "a", event("4", 10)); err != nil {
+			t.Errorf("below the bound: %v", err)
+		}
+		settle(t, tr, "2", "parked")
+		before := rig.Dump(t, client, tr)
+		wantFull(t, emitAll(t, tr, "a", event("5", 10)), "parked bytes")
+		_, err := tr.Enqueue(redistest.Soon(t), "a", event("5", 10))
+		wantFull(t, err, "parked bytes")
+		rig.NoTrace(t, client, tr, before)
+		if err := emitAll(t, tr, "a", event("3", 10)); err != nil {
+			t.Errorf("a known event: %v", err)
+		}
+		if n := gauge(t, client, tr, "parked_bytes"); n != 1200 {
+			t.Errorf("%d parked bytes, want 1200", n)
+		}
+		settle(t, tr, "2", "sent")
+		if err := emitAll(t, tr, "a", event("5", 10)); err != nil {
+			t.Errorf("after one was sent: %v", err)
+		}
+		if n := gauge(t, client, tr, "parked_bytes"); n != 600 {
+			t.Errorf("%d parked bytes, want 600", n)
+		}
+	})
+}
+
+func TestTransactionIsRefusedBeforeItsFirstWriteIfTheOutboxIsFull(t *testing.T) {
+	t.Parallel()
+	client := redistest.Single(t, redistest.Own()).Client(t)
+	for what, c := range map[string]struct {
+		change func(*luatx.Config)
+		parked bool
+	}{
+		"events":       {func(c *luatx.Config) { c.OutboxCapacity = 1 }, false},
+		"bytes":        {func(c *luatx.Config) { c.OutboxBytes = 100 }, false},
+		"parked":       {func(c *luatx.Config) { c.ParkedCapacity = 1 }, true},
+		"parked bytes": {func(c *luatx.Config) { c.ParkedBytes = 80 }, true},
+	} {
+		tr := rig.NewTransactor(t, client, c.change)
+		redistest.Must(t, emitAll(t, tr, "a", luatx.Event{ID: "1", Body: bytes.Repeat([]byte("x"), 80)}))
+		if c.parked {
+			settle(t, tr, "1", "parked")
+		}
+		before := writes(t, client)
+		wantFull(t, emitAll(t, tr, "a", luatx.Event{ID: "2", Body: bytes.Repeat([]byte("x"), 80)}), what)
+		if n := writes(t, client) - before; n != 0 {
+			t.Errorf("%s: the server counts %d changes", what, n)
+		}
+	}
+}
+
+// writes returns how many changes a server has counted.
+func writes(t *testing.T, client *redis.Client) int {
+	t.Helper()
+	text, err := client.InfoMap(redistest.Soon(t), "persistence").Result()
+	redistest.Must(t, err)
+	n, err := strconv.Atoi(text["Persistence"]["rdb_changes_since_last_save"])
+	redistest.Must(t, err)
+	return n
+}
+
+func TestDamagedTotalsCountAsZeroAndStayWellFormed(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		for damaged, want := range map[string][2]string{ // after the enqueue of one event, and after it was sent
+			"":             {"1 2 1 0 0", "0 0 1 0 0"},
+			"many":         {"1 2 1 0 0", "0 0 1 0 0"},
+			"1 2 3 4":      {"1 2 1 0 0", "0 0 1 0 0"},
+			"-1 2 3 0 0":   {"1 2 1 0 0", "0 0 1 0 0"},
+			"5 20 30 4 50": {"6 22 31 4 50", "5 20 31 4 50"},
+		} {
+			ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
+			key := shardOf(tr).Key("counts")
+			redistest.Must(t, client.HSet(ctx, key, "totals", damaged).Err())
+			redistest.Must(t, emitAll(t, tr, "a", luatx.Event{ID: "e", Body: []byte("{}")}))
+			if got := client.HGet(ctx, key, "totals").Val(); got != want[0] {
+				t.Errorf("%q became %q by a commit, want %q", damaged, got, want[0])
+			}
+			settle(t, tr, "e", "sent")
+			if got := client.HGet(ctx, key, "totals").Val(); got != want[1] {
+				t.Errorf("%q became %q by a settlement, want %q", damaged, got, want[1])
+			}
+		}
+	})
+}
+
+func TestGaugesDoNotFallBelowZero(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
+		key := shardOf(tr).Key("counts")
+		redistest.Must(t, emitAll(t, tr, "a", luatx.Event{ID: "e", Body: []byte("{}")}))
+		redistest.Must(t, client.HSet(ctx, key, "totals", "0 1 7 0 0").Err())
+		settle(t, tr, "e", "sent")
+		if got := client.HGet(ctx, key, "totals").Val(); got != "0 0 7 0 0" {
+			t.Errorf("the totals are %q", got)
+		}
+	})
+}
