@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path"
@@ -40,7 +41,7 @@ func (r result) String() string {
 // A rung is a run of some tests of a package. A mutant climbs from the quick rungs to the slow ones until one is red.
 type rung struct {
 	pkg  string
-	only string // regular expression of test names; empty: all
+	only string // regular expression of test names; empty: all that embedded leaves out
 }
 
 func (r rung) String() string { return r.pkg + " " + r.only }
@@ -260,31 +261,53 @@ func (w worker) build(ctx context.Context, m mutant, pkg string) (binary string,
 
 func (r *runner) compile(ctx context.Context, binary, pkg string, flags ...string) ([]byte, error) {
 	args := append([]string{"test", "-c", "-vet=off", "-ldflags=-w", "-o", binary}, flags...)
-	return execute(ctx, r.root, "go", append(args, pkg)...)
+	var out bytes.Buffer
+	err := start(ctx, r.root, &out, "go", append(args, pkg)...)
+	return out.Bytes(), err
 }
 
 var failed = regexp.MustCompile(`(?m)^--- FAIL: (\w+)`)
 
+// run runs a rung until its first test is red.
 func (r *runner) run(ctx context.Context, step rung, binary string, limit time.Duration) (red bool, by string, err error) {
 	bounded, cancel := context.WithTimeout(ctx, limit+20*time.Second)
 	defer cancel()
-	dir := filepath.Join(r.root, filepath.FromSlash(step.pkg))
-	out, err := execute(bounded, dir, binary, "-test.failfast", "-test.count=1", "-test.timeout="+limit.String(), "-test.run="+step.only)
+	args := []string{"-test.failfast", "-test.count=1", "-test.timeout=" + limit.String(), "-test.run=" + step.only}
+	if step.only == "" {
+		args = append(args, "-test.skip="+embedded)
+	}
+	out := untilRed{stop: cancel}
+	err = start(bounded, filepath.Join(r.root, filepath.FromSlash(step.pkg)), &out, binary, args...)
 	if ctx.Err() != nil {
 		return false, "", ctx.Err()
 	}
-	if match := failed.FindSubmatch(out); match != nil {
+	if match := failed.FindSubmatch(out.Bytes()); match != nil {
 		by = string(match[1])
 	}
-	if bytes.Contains(out, []byte("testing: warning: no tests to run")) {
+	if bytes.Contains(out.Bytes(), []byte("testing: warning: no tests to run")) {
 		return false, "", fmt.Errorf("no test matches %s", step)
 	}
 	return err != nil, by, nil
 }
 
-func execute(ctx context.Context, dir, name string, args ...string) ([]byte, error) {
+// untilRed keeps what tests print and stops them at the first red one.
+type untilRed struct {
+	bytes.Buffer
+
+	stop func()
+}
+
+func (u *untilRed) Write(p []byte) (int, error) {
+	n, err := u.Buffer.Write(p)
+	if failed.Match(u.Bytes()) {
+		u.stop()
+	}
+	return n, err
+}
+
+func start(ctx context.Context, dir string, out io.Writer, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir = dir
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, out, out
 	cmd.WaitDelay = 10 * time.Second // a child of the test may keep its output open
-	return cmd.CombinedOutput()
+	return cmd.Run()
 }
