@@ -2,6 +2,7 @@ package commit
 
 import (
 	"context"
+	"encoding"
 	"errors"
 	"fmt"
 	"io"
@@ -109,7 +110,11 @@ func (c *counter) execute(sent call, failure error) (int, error) {
 	}
 	reply := []any{"1000"}
 	for _, arg := range args {
-		if body, ok := arg.([]byte); ok {
+		if event, ok := arg.(encoding.BinaryMarshaler); ok {
+			body, err := event.MarshalBinary()
+			if err != nil {
+				return n, err
+			}
 			c.bodies = append(c.bodies, string(body))
 		}
 	}
