@@ -19,6 +19,7 @@ import (
 
 	"github.com/luatx/luatx/internal/eval"
 	"github.com/luatx/luatx/internal/shard"
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // The limits of package eval.
@@ -369,6 +370,38 @@ func departing(t *testing.T, after func(context.Context, time.Duration) (context
 			t.Errorf("the flight carried what its caller had made of the body since: %q", server.bodies)
 		}
 	})
+}
+
+// TestCallerLeavesACallThatFliesAlone holds that the caller does not look at what the flight lays out. The race detector notices it,
+// but not in a bubble of synctest, whose clock orders goroutines.
+func TestCallerLeavesACallThatFliesAlone(t *testing.T) {
+	t.Parallel()
+	set, server := newCounter(t)
+	first, second := make(chan struct{}), make(chan struct{})
+	server.hold = first
+	var callers sync.WaitGroup
+	for i := range maxFlights {
+		callers.Go(func() { set.Send(t.Context(), time.Time{}, []*Commit{sending(set, 0, fmt.Sprint(i))}) })
+	}
+	lonely := sending(set, 0, "lonely")
+	redistest.Eventually(t, "the flights are under way", func() bool {
+		server.mu.Lock()
+		defer server.mu.Unlock()
+		return server.now == maxFlights
+	})
+	server.mu.Lock()
+	server.hold = second
+	server.mu.Unlock()
+	callers.Go(func() { set.Send(t.Context(), time.Time{}, []*Commit{sending(set, 1, "patient")}) }) // which keeps the flight up
+	callers.Go(func() {
+		defer close(second)
+		set.Send(t.Context(), time.Now().Add(100*time.Millisecond), []*Commit{lonely})
+	})
+	close(first)
+	callers.Wait()
+	if !errors.Is(lonely.Err, context.DeadlineExceeded) {
+		t.Errorf("left in flight: %v", lonely.Err)
+	}
 }
 
 // TestRedirectionInAPipeline holds that a redirection which a pipeline leaves standing is no answer: the node that

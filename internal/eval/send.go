@@ -110,9 +110,12 @@ var errAgain = errors.New("left to another script")
 
 // prepare waits until calls go out again, and reports whether their caller still waits for them.
 func (r *Runner) prepare(ctx context.Context, open []*Call, try int) bool {
+	if ended(ctx) != nil {
+		return false // a call may still be in flight: it is not the caller's to look at
+	}
 	failed := slices.IndexFunc(open, func(c *Call) bool { return !errors.Is(c.Failure, errAgain) })
 	if failed < 0 {
-		return ended(ctx) == nil
+		return true
 	}
 	r.log.Debug("luatx: script not answered, trying again",
 		"script", open[failed].Script.Name, "try", try, "requests", len(open), "error", open[failed].Failure)
