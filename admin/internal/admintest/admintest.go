@@ -31,11 +31,11 @@ func Must(t testing.TB, err error) {
 	}
 }
 
-// Service returns a Transactor with a namespace of its own, and its operator.
+// Service returns a Transactor with a namespace of its own, and its operator. It compiles no plan, so that a test can count commands.
 func Service(t testing.TB, client redis.UniversalClient, partitions int) (*luatx.Transactor, *admin.Operator) {
 	t.Helper()
 	namespace := redistest.Namespace(t)
-	tr, err := luatx.New(client, luatx.Config{Namespace: namespace, Keyspace: luatx.Partitions(partitions).WithPrefix(namespace)})
+	tr, err := luatx.New(client, luatx.Config{Namespace: namespace, Keyspace: luatx.Partitions(partitions).WithPrefix(namespace), NoCompile: true})
 	Must(t, err)
 	return tr, Operator(t, client, tr)
 }
