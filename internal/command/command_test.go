@@ -226,6 +226,21 @@ func TestKeysAndHead(t *testing.T) {
 	}
 }
 
+func TestBeginningsOfCommandsAreNoMoreThanWrong(t *testing.T) {
+	t.Parallel()
+	for _, c := range All() {
+		for _, args := range [][]any{words(c.Name), append(words(c.Name), "k")} {
+			s, err := Lookup(args)
+			if err != nil || s.Check(args) != nil {
+				continue
+			}
+			if keys, err := s.Keys(args); err == nil && !slices.Equal(keys, []int{len(args) - 1}) {
+				t.Errorf("%q: keys at %v", args, keys)
+			}
+		}
+	}
+}
+
 func numbers(all []int) string {
 	words := make([]string, len(all))
 	for i, n := range all {

@@ -71,8 +71,8 @@ func geoaddOptions(args []any) []any { return leading(args, geoaddWords) }
 
 // leading returns the options that stand between the key and the first member.
 func leading(args []any, options []string) []any {
-	end := skip(args, 2, options...)
-	return args[min(2, end):end]
+	rest := args[min(2, len(args)):]
+	return rest[:skip(rest, 0, options...)]
 }
 
 // msetexOptions returns the arguments behind the last pair of key and value.

@@ -15,7 +15,7 @@ func FuzzArguments(f *testing.F) {
 	for _, c := range keyCases {
 		f.Add(c.args)
 	}
-	for _, line := range []string{"BITFIELD k OVERFLOW FAIL INCRBY i64 #1 5", "ZADD k NX", "XADD k MAXLEN ~", "SORT k LIMIT", "LMPOP 9 k", "XREAD COUNT"} {
+	for _, line := range []string{"BITFIELD k OVERFLOW FAIL INCRBY i64 #1 5", "ZADD", "ZADD k NX", "XADD k MAXLEN ~", "SORT k LIMIT", "LMPOP 9 k", "XREAD COUNT"} {
 		f.Add(line)
 	}
 	f.Fuzz(func(t *testing.T, line string) {
