@@ -178,7 +178,8 @@ func (k *compiled) note() {
 	}
 	hits, left := since(&k.plan.hits, &k.plan.noted[0]), since(&k.plan.left, &k.plan.noted[1])
 	if k.sender.Note != nil {
-		go k.sender.Note(shard.Plan{Alone: k.alone.SHA(), Batch: k.batch.SHA(), Does: k.String(), Hits: hits, Left: left})
+		plan := shard.Plan{Alone: k.alone.SHA(), Batch: k.batch.SHA(), Does: k.String(), Hits: hits, Left: left}
+		k.sender.background.Go(func() { k.sender.Note(plan) })
 	}
 }
 
@@ -195,7 +196,7 @@ func (s *Sender) ready(c *Commit) *compiled {
 	}
 	if seen >= after && p.settled.CompareAndSwap(false, true) {
 		if shape, ok := shapeOf(c); ok {
-			go s.compile(&compiled{shape: shape, plan: p, sender: s})
+			s.background.Go(func() { s.compile(&compiled{shape: shape, plan: p, sender: s}) })
 		}
 	}
 	return nil
@@ -218,6 +219,9 @@ func (s *Sender) compile(made *compiled) {
 	s.plans.add(made)
 	made.note()
 }
+
+// Wait returns when no plan is being compiled or noted, while nothing is sent.
+func (s *Sender) Wait() { s.background.Wait() }
 
 // CompileAfter sets how many transactions of a plan are sent before the plan is compiled. If n is 0, no plan is compiled, and no
 // compiled script is used.

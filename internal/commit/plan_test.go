@@ -67,6 +67,14 @@ func (s *service) compile(t *testing.T, values int) {
 	s.senders[1].compile(&compiled{shape: shape, plan: c.plan, sender: s.senders[1]})
 }
 
+// compiledOne waits for a plan that is being compiled, the only one.
+func (s *service) compiledOne(t *testing.T) {
+	t.Helper()
+	if s.senders[1].Wait(); len(s.plans()) != 1 {
+		t.Fatalf("%d plans are compiled", len(s.plans()))
+	}
+}
+
 func (s *service) plans() []Plan { return s.senders[1].Plans() }
 
 func TestPlanIsCompiledOnceItIsSentOften(t *testing.T) {
@@ -81,7 +89,7 @@ func TestPlanIsCompiledOnceItIsSentOften(t *testing.T) {
 		t.Fatalf("%+v are compiled after 4 transactions", plans)
 	}
 	s.send(t, s.commit(t, 1))
-	redistest.Eventually(t, "a plan is compiled", func() bool { return len(s.plans()) == 1 })
+	s.compiledOne(t)
 	s.send(t, s.commit(t, 1))
 	s.send(t, s.commit(t, 1), s.commit(t, 1))
 	plan := s.plans()[0]
@@ -143,7 +151,7 @@ func TestPlanThatIsLeftToTheGeneralScriptTooOftenDoesWithout(t *testing.T) {
 	s := newService(t)
 	s.senders[1].CompileAfter(1)
 	s.send(t, s.commit(t, 1))
-	redistest.Eventually(t, "a plan is compiled", func() bool { return len(s.plans()) == 1 })
+	s.compiledOne(t)
 	known := s.commit(t, 1)
 	s.send(t, known)
 	for range 15 {

@@ -2,6 +2,7 @@ package commit
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,8 +25,9 @@ type Sender struct {
 
 	commit, resolve, read, probe, enqueue *eval.Script
 
-	compileAfter atomic.Int64 // see CompileAfter
-	stringsOnly  atomic.Bool  // what Probe found: other keys cannot be restored whole
+	background   sync.WaitGroup // what compiles and notes plans
+	compileAfter atomic.Int64   // see CompileAfter
+	stringsOnly  atomic.Bool    // what Probe found: other keys cannot be restored whole
 }
 
 // New composes the scripts. It does no I/O. Plans are not compiled before CompileAfter is called.

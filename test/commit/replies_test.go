@@ -246,6 +246,12 @@ func TestResolveAfterTheRetentionReturnsErrReceiptExpired(t *testing.T) {
 		}
 		return errors.Is(err, luatx.ErrReceiptExpired)
 	})
+	if result, err := tr.Transact(ctx, "a", rig.Incr, luatx.WithID("x")); err != nil || result.Outcome != luatx.Committed {
+		t.Errorf("%v, %v, want that a forgotten id is committed again", result.Outcome, err)
+	}
+	if result, err := tr.Resolve(ctx, receipt); !errors.Is(err, luatx.ErrReceiptExpired) {
+		t.Errorf("%v, %v: that another call is in says nothing about the first one", result.Outcome, err)
+	}
 }
 
 func TestResolveReturnsErrReceiptForeignAndErrReceiptInvalid(t *testing.T) {

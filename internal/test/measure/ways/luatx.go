@@ -36,6 +36,7 @@ func newCommitter(p *place, handle handler) (*committer, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.waits = append(p.waits, link.Of(tr).Commits.Wait)
 	c := &committer{p, tr, message.NewRouter(message.PipeConfig{})}
 	for i := range p.tags { // so that preparing a round empties the outbox
 		shard := link.Of(tr).Scripts.Shard(slot.OfTag(p.tags[i].text))

@@ -29,6 +29,7 @@ type place struct {
 	tags   []tag
 	body   string // of an event
 	inputs []input
+	waits  []func() // return when nothing goes on in the background
 }
 
 // tag holds the keys of one tag.
@@ -155,6 +156,11 @@ func (p *place) running(op func(ctx context.Context, worker int, in input) error
 		Prepare: p.prepare,
 		Op:      func(ctx context.Context, worker, i int) error { return op(ctx, worker, p.inputs[i]) },
 		CPU:     measure.ServerCPU(p.client),
+		Close: func() {
+			for _, wait := range p.waits {
+				wait()
+			}
+		},
 	}
 }
 
