@@ -39,6 +39,9 @@ var served = []string{".", "./test/...", "./pipeline", "./inbox", "./outbox", ".
 // core are all packages whose tests have to do with a server.
 var core = append([]string{"./admin/...", "./cmd/...", "./internal/commit", "./internal/eval", "./internal/record", "./internal/rekey", "./internal/shard"}, served...)
 
+// twins compare the two ways to commit on a server of their own.
+var twins = []string{"./internal/commit"}
+
 // wanted says what is asked for.
 func wanted(t *testing.T) (must, all bool) {
 	t.Helper()
@@ -66,9 +69,9 @@ var prepared = sync.OnceValue(func() error {
 	return nil
 })
 
-// TestMatrix holds the core's tests on every version: those that take a server on one in a container; where everything is
-// asked for all of them, clusters and kills included, on the image's program; and commits on a cluster of containers
-// whose network is cut and healed.
+// TestMatrix holds the core's tests on every version: those that take a server on one in a container; on the image's program the
+// comparison of the two ways to commit or, where everything is asked for, all of them, clusters and kills included; and commits on
+// a cluster of containers whose network is cut and healed.
 //
 // Half an hour with LUATX_MATRIX=1 on two cores, which leaves the cluster to the last image; an hour with LUATX_MATRIX=all.
 func TestMatrix(t *testing.T) {
@@ -76,21 +79,20 @@ func TestMatrix(t *testing.T) {
 	must(t, prepared())
 	list := images()
 	rows := make([]row, len(list))
-	few, whole := build(t, served), []program(nil)
+	own := twins
 	if all {
-		whole = build(t, core)
+		own = core
 	}
+	few, whole := build(t, served), build(t, own)
 	for i, image := range list {
 		r := &rows[i]
 		r.image = image
 		t.Run(strings.ReplaceAll(image, "/", " "), func(t *testing.T) { // a name with / is one of two levels
 			defer func() { r.failed = t.Failed() }()
 			t.Run("container", func(t *testing.T) { r.container = onContainer(t, image, few, required, r) })
-			if all {
-				t.Run("program", func(t *testing.T) {
-					r.program = suite(t, whole, "LUATX_REDIS_SERVER="+programOf(t, image)).String()
-				})
-			}
+			t.Run("program", func(t *testing.T) {
+				r.program = suite(t, whole, "LUATX_REDIS_SERVER="+programOf(t, image)).String()
+			})
 			if all || i == len(list)-1 {
 				t.Run("cut", func(t *testing.T) {
 					r.cut = partition(t, image)

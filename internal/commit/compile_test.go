@@ -280,8 +280,8 @@ func (d draw) prepare(ctx context.Context, w *twins, home shard.Shard) {
 				}
 				args[1] = fmt.Sprintf("%sk%d-%d", d.tag, i, n)
 				w.do(ctx, args...)
-				if d.IntN(4) == 0 {
-					w.do(ctx, "HPEXPIRE", args[1], 5000000, "FIELDS", 1, d.one("a", "b")) // from Redis 7.4 on
+				if d.IntN(2) == 0 {
+					w.do(ctx, "HPEXPIRE", args[1], 5000000, "FIELDS", 1, d.one("a", "b", "c")) // from Redis 7.4 on
 				}
 			}
 		}
@@ -367,16 +367,22 @@ func (w *twins) round(t *testing.T, d draw, k kind) (sent []*Commit, difference 
 	d.prepare(ctx, w, home)
 	w.flush(ctx)
 	both := d.batch(home, k)
+	return both[1], w.differ(t, both)
+}
+
+// differ sends a batch both ways, and returns what is different.
+func (w *twins) differ(t *testing.T, both [2][]*Commit) string {
+	t.Helper()
 	for i, batch := range both {
-		w.send(ctx, i, batch)
+		w.send(t.Context(), i, batch)
 	}
 	general, generalWakes := answers(both[0])
 	special, specialWakes := answers(both[1])
 	one, other := w.state(t, 0), w.state(t, 1)
 	if slices.Equal(general, special) && generalWakes == specialWakes && one == other {
-		return both[1], ""
+		return ""
 	}
-	return both[1], fmt.Sprintf("%s\nanswers\n%s, wakes %t\nand compiled\n%s, wakes %t\nleaves\n%s\nand compiled\n%s",
+	return fmt.Sprintf("%s\nanswers\n%s, wakes %t\nand compiled\n%s, wakes %t\nleaves\n%s\nand compiled\n%s",
 		both[0][0].describe(), strings.Join(general, "\n"), generalWakes, strings.Join(special, "\n"), specialWakes, one, other)
 }
 
@@ -411,6 +417,47 @@ func TestCompiledScriptsDecideAsTheGeneralOne(t *testing.T) {
 	t.Logf("%d transactions alone in a compiled script, %d in batches, %d in the general script", alone, together, left)
 	if few := n / 10; alone < few || together < few || left < few {
 		t.Error("one of them is too rare")
+	}
+}
+
+// TestUndoKeepsTheExpiryOfEachField sends transactions that fail behind an HSET of three fields, one of which expires.
+func TestUndoKeepsTheExpiryOfEachField(t *testing.T) {
+	t.Parallel()
+	w, d := newTwins(t), draw{rand.New(rand.NewPCG(1, 1)), "{" + slot.Text(0) + "}"}
+	hash, counter := d.tag+"hash", d.tag+"counter"
+	twice := func(digest string, commands ...string) (both [2][]*Commit) {
+		for i := range both {
+			c := &Commit{
+				Shard: w.shards.Shard(0), Digest: "digest000000000" + digest, Token: "token0000" + digest, NotAfter: time.Now().Add(time.Hour),
+				Keys: []string{hash, counter},
+			}
+			for n, words := range commands {
+				c.Commands = append(c.Commands, d.command(strings.Fields(words), c.Keys[n]))
+			}
+			both[i] = []*Commit{c}
+		}
+		return both
+	}
+	for i, field := range []string{"a", "b", "c"} {
+		w.do(t.Context(), "FLUSHDB")
+		w.flush(t.Context())
+		if difference := w.differ(t, twice("0", "HSET k a 1 b 2 c 3", "SET k word")); difference != "" {
+			t.Fatal(difference)
+		}
+		for _, client := range w.clients {
+			if err := client.HPExpire(t.Context(), hash, time.Hour, field).Err(); err != nil {
+				t.Skip("fields do not expire before Redis 7.4 and Valkey 9:", err)
+			}
+		}
+		both := twice(strconv.Itoa(i+1), "HSET k a x b x c x", "INCR k")
+		if difference := w.differ(t, both); difference != "" {
+			t.Error(field, difference)
+		}
+		for n, client := range w.clients {
+			if left := client.HPTTL(t.Context(), hash, field).Val(); both[n][0].Outcome.State == Committed || len(left) != 1 || left[0] <= 0 {
+				t.Errorf("%s: %v, and the field expires in %v ms", field, both[n][0].Outcome.State, left)
+			}
+		}
 	}
 }
 

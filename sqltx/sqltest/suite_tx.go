@@ -167,6 +167,29 @@ func testSavepoints(t *testing.T, s *suite) {
 	}
 }
 
+// testSavepointOfAnEndedContext holds that a nested transaction whose own context ends is undone alone, too.
+func testSavepointOfAnEndedContext(t *testing.T, s *suite) {
+	opts := &sqltx.TxOptions{Dialect: s.Dialect}
+	err := sqltx.Transact(t.Context(), s.db, opts, func(ctx context.Context) error {
+		inner, cancel := context.WithCancel(ctx)
+		defer cancel()
+		err := sqltx.Transact(inner, s.db, opts, func(ctx context.Context) error {
+			if err := s.enter(ctx, "inner"); err != nil {
+				return err
+			}
+			cancel()
+			return ctx.Err()
+		})
+		if !errors.Is(err, context.Canceled) {
+			return errors.Join(errors.New("the inner one"), err)
+		}
+		return s.enter(ctx, "outer")
+	})
+	if got := s.ids(t); err != nil || !slices.Equal(got, []string{"outer"}) {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
 func (s *suite) ids(t testing.TB) (ids []string) {
 	t.Helper()
 	rows, err := s.db.QueryContext(t.Context(), "SELECT id FROM "+s.business+" ORDER BY id")
