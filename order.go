@@ -40,8 +40,8 @@ func (tx *Tx) ran() []redis.Cmder {
 	return sorted
 }
 
-// dearest returns which command had better be the last one, because the last one needs no undo: if it fails, it changes nothing. It
-// is the one whose undo costs most of those that may change places with all commands behind them; -1: leave them as they are.
+// dearest returns the command that saves most if it runs last: the last one needs no undo, because a command that fails changes
+// nothing. Only commands that may change places with all commands behind them are considered. -1: the order is best as it is.
 func dearest(commands []commit.Command) int {
 	end := len(commands) - 1
 	if end < 1 || undoCost(commands[end]) == 0 {

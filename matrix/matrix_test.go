@@ -39,7 +39,7 @@ var served = []string{".", "./test/...", "./pipeline", "./inbox", "./outbox", ".
 // core are all packages whose tests have to do with a server.
 var core = append([]string{"./admin/...", "./cmd/...", "./internal/commit", "./internal/eval", "./internal/record", "./internal/rekey", "./internal/shard"}, served...)
 
-// twins compare the two ways to commit on a server of their own.
+// twins are the packages whose tests compare compiled scripts with the general one, on a server that they start.
 var twins = []string{"./internal/commit"}
 
 // wanted says what is asked for.

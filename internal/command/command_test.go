@@ -226,7 +226,7 @@ func TestKeysAndHead(t *testing.T) {
 	}
 }
 
-func TestBeginningsOfCommandsAreNoMoreThanWrong(t *testing.T) {
+func TestNoCommandPanicsWithoutArguments(t *testing.T) {
 	t.Parallel()
 	for _, c := range All() {
 		for _, args := range [][]any{words(c.Name), append(words(c.Name), "k")} {

@@ -370,7 +370,8 @@ func (w *twins) round(t *testing.T, d draw, k kind) (sent []*Commit, difference 
 	return both[1], w.differ(t, both)
 }
 
-// differ sends a batch both ways, and returns what is different.
+// differ commits a batch through the general script and through the compiled one. It returns how their answers or keys differ, or
+// an empty string.
 func (w *twins) differ(t *testing.T, both [2][]*Commit) string {
 	t.Helper()
 	for i, batch := range both {

@@ -220,7 +220,7 @@ func (s *Sender) compile(made *compiled) {
 	made.note()
 }
 
-// Wait returns when no plan is being compiled or noted, while nothing is sent.
+// Wait returns when no plan is being compiled or noted any more. Meanwhile nothing may be sent.
 func (s *Sender) Wait() { s.background.Wait() }
 
 // CompileAfter sets how many transactions of a plan are sent before the plan is compiled. If n is 0, no plan is compiled, and no

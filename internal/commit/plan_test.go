@@ -67,7 +67,7 @@ func (s *service) compile(t *testing.T, values int) {
 	s.senders[1].compile(&compiled{shape: shape, plan: c.plan, sender: s.senders[1]})
 }
 
-// compiledOne waits for a plan that is being compiled, the only one.
+// compiledOne waits until plans are compiled, and fails unless it is one.
 func (s *service) compiledOne(t *testing.T) {
 	t.Helper()
 	if s.senders[1].Wait(); len(s.plans()) != 1 {

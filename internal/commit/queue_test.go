@@ -372,9 +372,9 @@ func departing(t *testing.T, after func(context.Context, time.Duration) (context
 	})
 }
 
-// TestCallerLeavesACallThatFliesAlone holds that the caller does not look at what the flight lays out. The race detector notices it,
-// but not in a bubble of synctest, whose clock orders goroutines.
-func TestCallerLeavesACallThatFliesAlone(t *testing.T) {
+// A caller whose time is over must not read what a flight may still write to his call. Only the race detector sees such a read, and
+// not under synctest, whose clock synchronizes goroutines.
+func TestCallerDoesNotReadACallThatHeLeftInFlight(t *testing.T) {
 	t.Parallel()
 	set, server := newCounter(t)
 	first, second := make(chan struct{}), make(chan struct{})
@@ -392,7 +392,7 @@ func TestCallerLeavesACallThatFliesAlone(t *testing.T) {
 	server.mu.Lock()
 	server.hold = second
 	server.mu.Unlock()
-	callers.Go(func() { set.Send(t.Context(), time.Time{}, []*Commit{sending(set, 1, "patient")}) }) // which keeps the flight up
+	callers.Go(func() { set.Send(t.Context(), time.Time{}, []*Commit{sending(set, 1, "patient")}) }) // so that the flight outlasts the other caller
 	callers.Go(func() {
 		defer close(second)
 		set.Send(t.Context(), time.Now().Add(100*time.Millisecond), []*Commit{lonely})

@@ -111,7 +111,7 @@ var errAgain = errors.New("left to another script")
 // prepare waits until calls go out again, and reports whether their caller still waits for them.
 func (r *Runner) prepare(ctx context.Context, open []*Call, try int) bool {
 	if ended(ctx) != nil {
-		return false // a call may still be in flight: it is not the caller's to look at
+		return false // a flight may still write to a call that was left in it
 	}
 	failed := slices.IndexFunc(open, func(c *Call) bool { return !errors.Is(c.Failure, errAgain) })
 	if failed < 0 {

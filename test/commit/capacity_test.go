@@ -96,8 +96,8 @@ func TestCapacityIsExact(t *testing.T) {
 	}
 }
 
-// TestParkedCapacity holds that a shard with too many parked events takes none until a person has acted, that what it
-// holds may still be parked, and that a lane which stands still leaves the others their room.
+// If a shard has as many parked events as it may, it refuses new events until an operator has acted. Events that it has already can
+// still be parked. A lane that waits behind a parked event takes no room from other lanes.
 func TestParkedCapacity(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -109,7 +109,7 @@ func TestParkedCapacity(t *testing.T) {
 		wantFull(t, emitAll(t, tr, "a", event("6", "k")), "lane")
 		rig.NoTrace(t, client, tr, before)
 		if err := emitAll(t, tr, "a", event("7", "other"), event("8", "")); err != nil {
-			t.Errorf("beside a lane that stands still: %v", err)
+			t.Errorf("an event of another lane than the full one, and one without a lane: %v", err)
 		}
 		settle(t, tr, "4", "parked")
 		wantFull(t, emitAll(t, tr, "a", event("9", "")), "parked")

@@ -27,7 +27,7 @@ commands on fields of hashes that expire (9.0), HGETDEL and MSETEX (9.1).
   server one to three times the read alone. Each of ` + "`Config.ConflictRetries`" + ` repeats both. A procedure has no such limit.
 - **Undo**: what is kept before the command runs, so that it can be taken back. What is kept whole (DUMP) is under the cap
   of ` + "`Config.UndoBytes`" + `. The last command of a transaction needs no undo, because a command that fails changes nothing. So
-  luatx runs one of them last: of HSET, SET, INCR and the like, the one that is dearest to undo, unless a command behind it
+  luatx runs one of them last: of HSET, SET, INCR and the like, the one whose undo costs most, unless a command behind it
   names its key or is of another kind. XADDs that leave the id to the server also go to the end. Each command gets its own
   reply, and an error names the command by its place in the handler.
 - **Procedure**: whether a procedure may call it: its keys stand at fixed places.

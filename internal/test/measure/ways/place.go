@@ -29,7 +29,7 @@ type place struct {
 	tags   []tag
 	body   string // of an event
 	inputs []input
-	waits  []func() // return when nothing goes on in the background
+	waits  []func() // each returns when its Transactor does nothing in the background any more
 }
 
 // tag holds the keys of one tag.
