@@ -75,25 +75,27 @@ func run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	var work sync.WaitGroup
-	working, stop := context.WithCancel(ctx)
+	working, stop := context.WithCancelCause(ctx)
 	defer work.Wait() // until what is in flight is settled
-	defer stop()
+	defer stop(nil)
 	var handled, published atomic.Int64
-	for range 2 { // members of the group: as a rule in processes of their own
+	var members [2]*stream.PartitionedSubscriber
+	for i := range members { // of the group: as a rule in processes of their own
 		member, err := stream.NewPartitionedSubscriber(cluster.Client, keys, stream.PartitionedConfig{
 			SubscriberConfig: stream.SubscriberConfig{Stream: "orders", Group: "book", BlockTimeout: 100 * time.Millisecond},
 		})
 		if err != nil {
 			return err
 		}
+		members[i] = member
 		work.Go(func() {
-			_ = member.Consume(working, transactor, stream.ProcessFunc(func(ctx context.Context, raw *message.RawMessage) error {
+			stop(member.Consume(working, transactor, stream.ProcessFunc(func(ctx context.Context, raw *message.RawMessage) error {
 				err := engine.ProcessRaw(ctx, raw)
 				if err == nil {
 					handled.Add(1)
 				}
 				return err
-			}))
+			})))
 		})
 	}
 	var ids sync.Map
@@ -106,14 +108,19 @@ func run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	work.Go(func() { _ = events.Run(working) })
+	work.Go(func() { stop(events.Run(working)) })
 	pub, err := stream.NewPartitionedPublisher(cluster.Client, keys, stream.PublisherConfig{Stream: "orders"})
 	if err != nil {
 		return err
 	}
+	for _, member := range members {
+		for member.Stats().Holding == 0 && working.Err() == nil {
+			<-time.After(time.Millisecond)
+		}
+	}
 	work.Go(func() { send(working, pub) })
 	disturbed, err := cluster.Disturb(ctx, keys.Slots()[0])
-	for ; err == nil && (handled.Load() < 2*orders || published.Load() < orders); err = ctx.Err() {
+	for ; err == nil && (handled.Load() < 2*orders || published.Load() < orders); err = context.Cause(working) {
 		<-time.After(20 * time.Millisecond)
 	}
 	entered, twice := 0, 0

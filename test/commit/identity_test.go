@@ -195,7 +195,7 @@ func TestDerivedEventIDsDifferBetweenAggregates(t *testing.T) {
 func TestTransferAcrossSlotsLosesNoDeposit(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
-		const transfers = 2000
+		const transfers = 500
 		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client, crowded)
 		move := func(account, id string, amount int64) (luatx.Outcome, error) {
 			result, err := tr.Transact(ctx, account, func(tx *luatx.Tx) error {

@@ -163,10 +163,10 @@ func TestColdTransactorCommitsOnAHealthySlotWhileAnotherMasterIsDown(t *testing.
 		}
 	}
 	redistest.Must(t, dead.Kill())
-	for range 8 { // the client chooses nodes at random
+	for range 4 { // the client chooses nodes at random
 		for _, inBatch := range []bool{false, true} {
-			tr := rig.NewUnchecked(t, cluster.Client(t))
-			short, cancel := context.WithTimeout(ctx, time.Second)
+			tr := rig.NewUnchecked(t, cluster.Client(t, func(o *redis.ClusterOptions) { o.DialerRetries = 1 }))
+			short, cancel := context.WithTimeout(ctx, late)
 			var running sync.WaitGroup
 			if !inBatch {
 				running.Go(func() { // nobody waits for this one
