@@ -113,10 +113,8 @@ func run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	for _, member := range members {
-		for member.Stats().Holding == 0 && working.Err() == nil {
-			<-time.After(time.Millisecond)
-		}
+	for working.Err() == nil && (members[0].Stats().Holding == 0 || members[1].Stats().Holding == 0) {
+		<-time.After(time.Millisecond)
 	}
 	work.Go(func() { send(working, pub) })
 	disturbed, err := cluster.Disturb(ctx, keys.Slots()[0])
