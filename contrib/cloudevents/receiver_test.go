@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -117,33 +118,39 @@ func (o order) Handle(ctx context.Context, in *message.Message) ([]*message.Mess
 // TestUnsettled holds what senders are told when nobody takes an event, when nobody settles it, and at the end.
 func TestUnsettled(t *testing.T) {
 	t.Parallel()
-	r, send, stop := receiving(t, cloudevents.ReceiverConfig{Timeout: 50 * time.Millisecond})
-	refused := func(what string, want int) {
-		t.Helper()
-		var status *sdkhttp.Result
-		if result := send(command(t, "1")); !protocol.IsNACK(result) || !protocol.ResultAs(result, &status) || status.StatusCode != want {
-			t.Errorf("%s: %v", what, result)
-		}
-	}
-	refused("nobody takes it", 503)
 	for what, test := range map[string]struct {
-		settle func(*message.RawMessage)
-		status int
+		timeout time.Duration
+		settle  func(*message.RawMessage) // Nil: nobody takes it.
+		status  int
 	}{
-		"nobody settles it": {func(*message.RawMessage) {}, 503},
-		"released":          {func(m *message.RawMessage) { m.Release() }, 503},
-		"later":             {func(m *message.RawMessage) { m.Nack(message.RetryAfter(errors.New("later"), time.Second)) }, 503},
-		"nacked":            {func(m *message.RawMessage) { m.Nack(nil) }, 500},
-		"for good":          {func(m *message.RawMessage) { m.Nack(message.Permanent(errors.New("never"))) }, 422},
+		"nobody takes it":   {50 * time.Millisecond, nil, 503},
+		"nobody settles it": {50 * time.Millisecond, func(*message.RawMessage) {}, 503},
+		"released":          {0, func(m *message.RawMessage) { m.Release() }, 503},
+		"later":             {0, func(m *message.RawMessage) { m.Nack(message.RetryAfter(errors.New("later"), time.Second)) }, 503},
+		"nacked":            {0, func(m *message.RawMessage) { m.Nack(nil) }, 500},
+		"for good":          {0, func(m *message.RawMessage) { m.Nack(message.Permanent(errors.New("never"))) }, 422},
 	} {
-		done := make(chan struct{})
-		go func() { test.settle(<-r.Messages()); close(done) }()
-		refused(what, test.status)
-		<-done
-	}
-	stop()
-	if _, open := <-r.Messages(); open {
-		t.Error("a message came after the end")
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			r, send, stop := receiving(t, cloudevents.ReceiverConfig{Timeout: test.timeout})
+			var taking sync.WaitGroup
+			if test.settle != nil {
+				taking.Go(func() {
+					if m, open := <-r.Messages(); open {
+						test.settle(m)
+					}
+				})
+			}
+			var status *sdkhttp.Result
+			if result := send(command(t, "1")); !protocol.IsNACK(result) || !protocol.ResultAs(result, &status) || status.StatusCode != test.status {
+				t.Errorf("told %v instead of %d", result, test.status)
+			}
+			stop()
+			taking.Wait()
+			if _, open := <-r.Messages(); open {
+				t.Error("a message came after the end")
+			}
+		})
 	}
 	if _, err := cloudevents.NewReceiver(nil, cloudevents.ReceiverConfig{}); err == nil {
 		t.Error("a Receiver without a client")
