@@ -123,7 +123,6 @@ func run(ctx context.Context, out io.Writer) error {
 	var work sync.WaitGroup
 	ctx, stop := context.WithCancel(ctx)
 	defer func() { stop(); work.Wait() }()
-	work.Go(func() { _ = worker.Run(ctx) })
 	work.Go(func() { _ = events.Run(ctx) })
 	served, err := o.rush(ctx, out, 0, 50)
 	for _, buyer := range served[:min(12, len(served))] {
@@ -133,6 +132,7 @@ func run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	fmt.Fprintln(out, "12 of them pay, 8 let their reservation lapse")
+	work.Go(func() { _ = worker.Run(ctx) }) // from here on, so that a slow machine has sold its seats before the first one lapses
 	for range len(served) - 12 {
 		<-returned
 	}
