@@ -28,7 +28,7 @@ var layers = [][]string{
 	{"internal/shard"},
 	{"internal/eval", "internal/record"},
 	{"internal/command", "internal/group", "internal/identity", "internal/inbound", "internal/outboxentry", "internal/settle"},
-	{"internal/docs", "internal/flight", "internal/lua", "internal/mark", "internal/msgpack", "internal/observe", "internal/pretty", "internal/sbom", "internal/sleep", "internal/slot", "internal/test/apt", "internal/test/child", "internal/test/race", "internal/test/respproxy", "message"},
+	{"internal/docs", "internal/flight", "internal/lua", "internal/mark", "internal/msgpack", "internal/observe", "internal/pretty", "internal/sbom", "internal/sleep", "internal/slot", "internal/test/apt", "internal/test/child", "internal/test/documented", "internal/test/race", "internal/test/respproxy", "message"},
 }
 
 // only narrows what a package may import of the layers below it.

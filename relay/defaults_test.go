@@ -1,0 +1,26 @@
+package relay
+
+import (
+	"testing"
+
+	"github.com/luatx/luatx/internal/test/documented"
+)
+
+// TestDocumentedDefaults holds each default that a comment names.
+func TestDocumentedDefaults(t *testing.T) {
+	t.Parallel()
+	documented.Defaults(t, Config{}.withDefaults(1))
+	documented.Defaults(t, DriveConfig{}.withDefaults())
+	documented.Defaults(t, HTTPConfig{}.withDefaults())
+	documented.Defaults(t, LimitConfig{}.withDefaults())
+	documented.Defaults(t, FuncConfig{}.withDefaults())
+}
+
+// TestDocumentedBounds holds what comments say of the least and the most, and that nothing else is negative.
+func TestDocumentedBounds(t *testing.T) {
+	t.Parallel()
+	documented.Bounds(t, Config{}, func(c Config) error { return c.withDefaults(1).validate() })
+	documented.Bounds(t, DriveConfig{}, func(c DriveConfig) error { return c.withDefaults().validate() })
+	documented.Bounds(t, HTTPConfig{URL: "http://shop"}, func(c HTTPConfig) error { return c.withDefaults().validate() })
+	documented.Bounds(t, LimitConfig{Concurrency: 1}, func(c LimitConfig) error { return c.withDefaults().validate() })
+}

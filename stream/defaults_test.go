@@ -1,0 +1,23 @@
+package stream
+
+import (
+	"testing"
+
+	"github.com/luatx/luatx/internal/test/documented"
+)
+
+// TestDocumentedDefaults holds each default that a comment names.
+func TestDocumentedDefaults(t *testing.T) {
+	t.Parallel()
+	documented.Defaults(t, SubscriberConfig{}.withDefaults())
+	documented.Defaults(t, PublisherConfig{}.withDefaults())
+	documented.Defaults(t, PartitionedConfig{}.withDefaults())
+}
+
+// TestDocumentedBounds holds what comments say of the least and the most, and that nothing else is negative.
+func TestDocumentedBounds(t *testing.T) {
+	t.Parallel()
+	documented.Bounds(t, SubscriberConfig{Stream: "s", Group: "g"}, func(c SubscriberConfig) error { return c.withDefaults().validate() })
+	documented.Bounds(t, PublisherConfig{Stream: "s"}, func(c PublisherConfig) error { return c.withDefaults().validate() })
+	documented.Bounds(t, PartitionedConfig{}, func(c PartitionedConfig) error { return c.withDefaults().validate() })
+}
