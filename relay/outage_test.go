@@ -89,6 +89,9 @@ func TestOutageLasts(t *testing.T) {
 		if near < time.Minute || near > time.Minute+time.Second || far < time.Minute+10*time.Second || far > time.Minute+heldCap {
 			t.Errorf("one event waits for %v, ten thousand after it for %v", near, far)
 		}
+		if last := o.enter("", 100_000).wait; last != time.Minute+heldCap {
+			t.Errorf("the last of a long backlog waits for %v", last)
+		}
 		time.Sleep(time.Minute)
 		probe := o.enter("", 1)
 		if !probe.probe || !o.paused() {

@@ -25,8 +25,11 @@ func (s *Scripts) Mark(ctx context.Context, shard Shard, digest string) (Mark, e
 	a, b := pipe.HMGet(ctx, shard.Key(keyInboxA), fieldID, digest), pipe.HMGet(ctx, shard.Key(keyInboxB), fieldID, digest)
 	broken := pipe.HGet(ctx, shard.Key(keyBroken), digest)
 	kept, keptB := pipe.HExists(ctx, shard.Key(keyResults), digest), pipe.HExists(ctx, shard.Key(keyResultsB), digest)
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-		return Mark{}, err
+	cmds, _ := pipe.Exec(ctx)
+	for _, cmd := range cmds { // the error of Exec is that of the first, which may be an empty reply
+		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
+			return Mark{}, err
+		}
 	}
 	rowA, rowB := a.Val(), b.Val()
 	metaA, metaB := parseMeta(eval.Word(rowA[0])), parseMeta(eval.Word(rowB[0]))

@@ -37,6 +37,7 @@ func Conformance(t *testing.T, d Database) {
 		"Leases":         testLeases,
 		"StaleOwner":     testStaleOwner,
 		"LeaseEnd":       testLeaseEnd,
+		"LeaseInDrain":   testLeaseInDrain,
 		"Shutdown":       testShutdown,
 		"SideBySide":     testSideBySide,
 		"Order":          testOrder,

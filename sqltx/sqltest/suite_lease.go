@@ -117,3 +117,20 @@ func testLeaseEnd(t *testing.T, s *suite) {
 		s.exec(t, "DELETE FROM "+s.outbox)
 	}
 }
+
+// testLeaseInDrain holds that a publisher which stops keeps what it has handed out until that is settled.
+func testLeaseInDrain(t *testing.T, s *suite) {
+	const lease = 300 * time.Millisecond
+	source, stop := begin(t, s.publisher(func(c *sqltx.OutboxPublisherConfig) { c.Lease, c.DrainTimeout = lease, patience }))
+	s.emit(t, "", "a")
+	msg := receive(t, source)
+	stopped := make(chan struct{})
+	go func() {
+		stop()
+		close(stopped)
+	}()
+	silent(t, s.source(t, s.publisher()), 3*lease)
+	msg.Ack()
+	<-stopped
+	s.wantRows(t, 1, s.outbox, "published = TRUE AND attempts = 1")
+}

@@ -1,0 +1,34 @@
+package shard
+
+import (
+	"log/slog"
+	"slices"
+	"testing"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/eval"
+)
+
+// TestPlansAddUp holds that Transactors add their use of a plan to that of the others, for a week.
+func TestPlansAddUp(t *testing.T) {
+	t.Parallel()
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	s := New(eval.New(client, "shop", slog.New(slog.DiscardHandler)), Constants{Namespace: "shop"})
+	first, often := Plan{Alone: "a1", Batch: "b1", Does: "HSET with 3 arguments", Hits: 30, Left: 12}, Plan{Alone: "a2", Batch: "b2", Does: "INCR, 1 event", Hits: 99}
+	for _, p := range []Plan{first, often, {Alone: "a1", Batch: "b1", Does: first.Does, Hits: 5, Left: 13}} {
+		if err := s.NotePlan(t.Context(), s.Shard(0), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first.Hits, first.Left = 35, 25
+	if list, err := s.Plans(t.Context(), s.Shard(0)); err != nil || !slices.Equal(list, []Plan{often, first}) {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if left := server.TTL(s.Shard(0).Key(keyPlans)); left > plansKept || left < plansKept-plansKept/100 {
+		t.Errorf("they are kept for %v", left)
+	}
+}

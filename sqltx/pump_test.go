@@ -1,0 +1,22 @@
+package sqltx
+
+import "testing"
+
+// TestLaneIsForgottenOnceItIsEmpty holds that a publisher does not remember each ordering key that it has ever seen.
+func TestLaneIsForgottenOnceItIsEmpty(t *testing.T) {
+	t.Parallel()
+	head, later := &held{row: row{key: "k"}}, &held{row: row{key: "k"}}
+	s := &pump{OutboxPublisher: &OutboxPublisher{}, lanes: map[string]*lane{"k": {head: head, later: []*held{later}}}}
+	s.advance(settlement{held: later, what: sent}) // late: it is not the head
+	if len(s.ready) > 0 || s.lanes["k"].head != head {
+		t.Fatalf("%d are ready", len(s.ready))
+	}
+	s.advance(settlement{held: head, what: sent})
+	if len(s.ready) != 1 || s.ready[0] != later {
+		t.Fatalf("%d are ready, want the later one", len(s.ready))
+	}
+	s.advance(settlement{held: later, what: sent})
+	if len(s.lanes) > 0 {
+		t.Errorf("%d lanes are remembered", len(s.lanes))
+	}
+}
