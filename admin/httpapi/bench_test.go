@@ -14,6 +14,7 @@ import (
 	"github.com/luatx/luatx/admin/httpapi"
 	"github.com/luatx/luatx/admin/internal/admintest"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/rig"
 )
 
 // parkThousands parks n thousand events of a name in all shards, the last hundred of a class and a type of their own.
@@ -35,7 +36,7 @@ func parkThousands(t testing.TB, tr *luatx.Transactor, name string, n int) {
 	}
 }
 
-// counting counts what a client asks, and what of it reads without bounds.
+// counting counts what is asked through a client, and what of it reads without bounds.
 type counting struct{ all, unbounded atomic.Int64 }
 
 func (c *counting) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -57,6 +58,9 @@ func (c *counting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 }
 
 func (c *counting) count(cmd redis.Cmder) {
+	if rig.OfConnecting(cmd) {
+		return
+	}
 	c.all.Add(1)
 	switch strings.ToLower(cmd.Name()) {
 	case "keys", "smembers", "hkeys", "hvals", "scan":

@@ -48,12 +48,15 @@ func (r *Refuser) Disarm() string {
 	return r.refused
 }
 
+// OfConnecting reports whether a client sends such a command by itself, to a connection that it has just made.
+func OfConnecting(cmd redis.Cmder) bool { return cmd.Name() == "hello" || cmd.Name() == "client" }
+
 // hits reports whether it is this command.
 func (r *Refuser) hits(cmd redis.Cmder) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if name := cmd.Name(); name == "hello" || name == "client" {
-		return false // of the client's own
+	if OfConnecting(cmd) {
+		return false
 	}
 	if r.left--; r.left != 0 {
 		return false
