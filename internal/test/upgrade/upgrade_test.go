@@ -73,7 +73,7 @@ func TestShardOfAnotherLayoutIsRefusedAndStaysAsItIs(t *testing.T) {
 				namespace := redistest.Namespace(t)
 				load(t, client, func(text string) string { return strings.ReplaceAll(renamed(namespace)(text), line(now), line(other)) })
 				was := dump(t, client, namespace)
-				for _, part := range []string{"write", "finish", "beside"} {
+				for _, part := range []string{"write", "finish", "alone"} {
 					_, err := act(t, actor, client, namespace, part)
 					if err == nil || !strings.Contains(err.Error(), line(other)) && !strings.Contains(err.Error(), "foreign") {
 						t.Errorf("%s: %v", part, err)

@@ -18,7 +18,7 @@ import (
 const (
 	Begun = "begun" // a call is about to be made for the first time
 	Told  = "told"  // one try of it was answered
-	Put   = "put"   // an input was written to a stream, or may have been
+	Put   = "put"   // an input is about to be written to a stream, and then: it was, or may have been
 	Ran   = "ran"   // a handler ran for an input, which the event would belong to
 )
 

@@ -13,7 +13,7 @@ type Call struct {
 // Story is the histories of all processes.
 type Story struct {
 	Calls  map[string]*Call
-	Puts   []history.Line
+	Puts   map[string]history.Line // by input: the last line of its write
 	Peeks  []history.Line
 	Events map[string]map[string]bool // by input: the ids of the events that its runs would have made
 	Runs   int                        // of handlers
@@ -21,7 +21,7 @@ type Story struct {
 
 // Tell reads the histories of a directory.
 func Tell(dir string) (*Story, error) {
-	s := &Story{Calls: map[string]*Call{}, Events: map[string]map[string]bool{}}
+	s := &Story{Calls: map[string]*Call{}, Puts: map[string]history.Line{}, Events: map[string]map[string]bool{}}
 	err := history.Read(dir, func(line history.Line) error {
 		s.add(line)
 		return nil
@@ -40,7 +40,7 @@ func (s *Story) add(line history.Line) {
 			call.Tries = append(call.Tries, line)
 		}
 	case history.Put:
-		s.Puts = append(s.Puts, line)
+		s.Puts[line.ID] = line
 	case history.Ran:
 		s.Runs++
 		if s.Events[line.ID] == nil {

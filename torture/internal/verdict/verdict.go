@@ -227,7 +227,8 @@ func (j *judge) lostBetween(c *Call) bool {
 // lostInput reports whether a failover may have taken an input from its stream. A consumer that had read it before may still
 // apply it.
 func (j *judge) lostInput(id string, h *Holding) bool {
-	return slices.ContainsFunc(j.Story.Puts, func(put history.Line) bool { return put.ID == id && j.excusedCall(put) }) ||
+	put, written := j.Story.Puts[id]
+	return written && j.excusedCall(put) ||
 		slices.ContainsFunc(j.World.Published, func(p Publication) bool { return p.ID == id && j.excused(h.N, p.At) })
 }
 

@@ -1,6 +1,7 @@
 package verdict
 
 import (
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -66,10 +67,17 @@ func sound() Evidence {
 				"c4": call("c4", history.Guarded, history.Line{Outcome: history.Short}),
 				"d1": call("d1", history.Doomed, history.Line{Outcome: history.Nothing, Err: "no integer"}),
 			},
-			Puts:   []history.Line{{Kind: history.Put, ID: "o1", Outcome: history.Committed, Start: 9 * second, End: 10 * second}},
+			Puts:   map[string]history.Line{"o1": {Kind: history.Put, ID: "o1", Outcome: history.Committed, Start: 9 * second, End: 10 * second}},
 			Events: map[string]map[string]bool{"o1": {"e3": true}},
 		},
 	}
+}
+
+// put says that another input was acknowledged to its producer.
+func (e *Evidence) put(id string) {
+	line := e.Story.Puts["o1"]
+	line.ID = id
+	e.Story.add(line)
 }
 
 func broken(checks *Checks) []string {
@@ -114,7 +122,7 @@ func TestEveryInvariantCanBreak(t *testing.T) {
 		"two results":             {func(e *Evidence) { e.Story.Calls["c1"].Tries[2].Value = "8" }, []string{FirstResult}},
 		"committed twice":         {func(e *Evidence) { twice(e.Story.Calls["c1"]) }, []string{FirstResult}},
 		"input not applied":       {func(e *Evidence) { branch(*e).Orders = append(branch(*e).Orders, "o2") }, []string{AckedApplied}},
-		"input lost":              {func(e *Evidence) { e.Story.Puts[0].ID = "o3" }, []string{AckedApplied}},
+		"input lost":              {func(e *Evidence) { e.put("o3") }, []string{AckedApplied}},
 		"effect without input":    {func(e *Evidence) { branch(*e).Orders = nil }, []string{AppliedOnce, AckedApplied}},
 		"tick twice":              {func(e *Evidence) { branch(*e).Ticked["1-1"] = 2 }, []string{FencedOnce}},
 		"tick never":              {func(e *Evidence) { delete(branch(*e).Ticked, "1-1") }, []string{FencedOnce}},
@@ -194,6 +202,7 @@ func TestFailoversExcuse(t *testing.T) {
 	}
 	loseCommit := func(e *Evidence) { e.Story.Calls["c4"].Tries[0].Outcome = history.Committed }
 	loseInput := func(e *Evidence) { e.World.Branches[0].Orders = nil } // its effect stays
+	dead := history.Line{Kind: history.Put, ID: "o1", Outcome: history.Unknown, Start: second, End: math.MaxInt64}
 	for name, c := range map[string]struct {
 		damage func(e *Evidence)
 		branch int
@@ -203,11 +212,12 @@ func TestFailoversExcuse(t *testing.T) {
 		"a commit":                 {loseCommit, 0, nil, Losses{Commits: 1}},
 		"of another branch":        {loseCommit, 1, []string{AckedApplied}, Losses{}},
 		"that replicas had":        {func(e *Evidence) { loseCommit(e); e.Story.Calls["c4"].Tries[0].Replicated = true }, 0, []string{Replicated}, Losses{Commits: 1}},
-		"an input":                 {func(e *Evidence) { e.Story.Puts[0].ID = "o3" }, 0, nil, Losses{Inputs: 1}},
+		"an input":                 {func(e *Evidence) { e.put("o3") }, 0, nil, Losses{Inputs: 1}},
 		"a ghost":                  {func(e *Evidence) { e.publish(Publication{ID: "e8", Of: "c4", At: 12 * second}) }, 0, nil, Losses{Ghosts: 1}},
 		"a ghost behind a barrier": {func(e *Evidence) { e.Barrier = true; e.publish(Publication{ID: "e8", Of: "c4", At: 12 * second}) }, 0, []string{NoGhosts}, Losses{Ghosts: 1}},
 		"a ghost much later":       {func(e *Evidence) { e.publish(Publication{ID: "e8", Of: "c4", At: 16 * second}) }, 0, []string{NoGhosts}, Losses{}},
 		"an input in hand":         {loseInput, 0, nil, Losses{Inputs: 1}},
+		"an input of a dead hand":  {func(e *Evidence) { loseInput(e); e.Story.add(dead) }, 0, nil, Losses{}},
 		"an input of nobody":       {loseInput, 1, []string{AppliedOnce, AckedApplied}, Losses{}},
 		"half a commit":            {func(e *Evidence) { e.World.Branches[0].Balances["a0"]++ }, 0, []string{Money}, Losses{}},
 	} {

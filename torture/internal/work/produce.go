@@ -3,6 +3,7 @@ package work
 import (
 	"context"
 	"fmt"
+	"math"
 
 	"github.com/redis/go-redis/v9"
 
@@ -34,7 +35,9 @@ func (t *teller) produce(ctx context.Context) {
 		_ = t.client.XAdd(ctx, &redis.XAddArgs{Stream: b.Signals(), Values: []any{fieldSubject, b.Name, "data", "!"}}).Err()
 		return
 	}
-	line := history.Line{Kind: history.Put, ID: t.newID("o"), Branch: b.N, Outcome: history.Committed, Start: t.now()}
+	line := history.Line{Kind: history.Put, ID: t.newID("o"), Branch: b.N, Outcome: history.Unknown, Start: t.now(), End: math.MaxInt64}
+	t.note(line) // and this stays if the process dies before it hears of the write
+	line.Outcome = history.Committed
 	product, units := fmt.Sprintf("p%d", t.rng.IntN(ground.Products)), 1+t.rng.IntN(9)
 	times := 1
 	if t.rng.Float64() < twiceShare {

@@ -1,5 +1,5 @@
 // Command actor does what a service does, with the public API alone, so that it can be built at two versions: it writes
-// data of every kind, finishes what an actor has written, or works beside another. It answers with a line of JSON.
+// data of every kind, finishes what an actor has written, or works beside another actor or alone. It answers with a line of JSON.
 package main
 
 import (
@@ -80,7 +80,7 @@ func run(addrs []string, namespace, part string) error {
 	}
 	a := &actor{client: client, tr: tr, store: outbox.NewStore(tr), timers: timers}
 	a.saw.Published, a.saw.Replies = map[string]int{}, map[string]any{}
-	parts := map[string]func(context.Context) error{"write": a.write, "finish": a.finish, "beside": a.beside}
+	parts := map[string]func(context.Context) error{"write": a.write, "finish": a.finish, "alone": a.alone, "beside": a.beside}
 	do, ok := parts[part]
 	if !ok {
 		return fmt.Errorf("no part %q: one of %q", part, slices.Sorted(maps.Keys(parts)))
@@ -188,10 +188,37 @@ func (a *actor) finish(ctx context.Context) error {
 	return a.findings(ctx)
 }
 
-// beside commits what another actor commits at the same time, under the same ids, and publishes beside it.
+// meet waits until two actors have called it for the nth time.
+func (a *actor) meet(ctx context.Context, n int64) error {
+	place := a.tr.Config().Namespace + "-met"
+	if err := a.client.Incr(ctx, place).Err(); err != nil {
+		return err
+	}
+	return until(ctx, func() (bool, error) {
+		calls, err := a.client.Get(ctx, place).Int64()
+		return calls >= 2*n, err
+	})
+}
+
+// beside commits what another actor commits at the same time, under the same ids, and publishes beside it. They meet again and
+// again: else the one that is ahead would commit all.
 func (a *actor) beside(ctx context.Context) error {
+	return a.both(ctx, func(i int) error {
+		if i%20 > 0 {
+			return nil
+		}
+		return a.meet(ctx, int64(i/20+1))
+	})
+}
+
+func (a *actor) alone(ctx context.Context) error { return a.both(ctx, func(int) error { return nil }) }
+
+func (a *actor) both(ctx context.Context, before func(i int) error) error {
 	return during(ctx, func(ctx context.Context) error { return a.relay(ctx, false) }, func() error {
 		for i := range rounds {
+			if err := before(i); err != nil {
+				return err
+			}
 			if err := a.transact(ctx, "both", i); err != nil {
 				return err
 			}
