@@ -101,33 +101,34 @@ func set(e *event.Event, name string, value any) error {
 	return e.Context.SetExtension(name, native)
 }
 
+// setText sets what is text by the specification, as it is: the SDK's own setters cut the blanks off, and two ids would be one.
 func setText(e *event.Event, name, text string) error {
-	switch name {
-	case message.AttrID:
-		return e.Context.SetID(text)
-	case message.AttrType:
-		return e.Context.SetType(text)
-	case message.AttrSubject, message.AttrDataContentType:
-		if text != "" && strings.TrimSpace(text) == "" {
-			return errors.New("is blank, and the SDK would leave it out")
-		}
-		if name == message.AttrSubject {
-			return e.Context.SetSubject(text)
-		}
-		return e.Context.SetDataContentType(text)
-	}
-	u, err := verbatim(text)
-	if err != nil {
-		return err
-	}
 	context, ok := e.Context.(*event.EventContextV1)
 	if !ok {
 		return errors.New("is of another version")
 	}
-	if name == message.AttrSource {
-		context.Source = types.URIRef{URL: u}
-	} else {
-		context.DataSchema = &types.URI{URL: u}
+	if strings.TrimSpace(text) == "" {
+		return errors.New("is blank, and the SDK would refuse it")
+	}
+	switch name {
+	case message.AttrID:
+		context.ID = text
+	case message.AttrType:
+		context.Type = text
+	case message.AttrSubject:
+		context.Subject = &text
+	case message.AttrDataContentType:
+		context.DataContentType = &text
+	case message.AttrSource, message.AttrDataSchema:
+		u, err := verbatim(text)
+		if err != nil {
+			return err
+		}
+		if name == message.AttrSource {
+			context.Source = types.URIRef{URL: u}
+		} else {
+			context.DataSchema = &types.URI{URL: u}
+		}
 	}
 	return nil
 }
