@@ -2,7 +2,9 @@ package expiry
 
 import (
 	"context"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/luatx/luatx/internal/test/documented"
 	"github.com/luatx/luatx/message"
@@ -19,4 +21,20 @@ func TestDocumentedBounds(t *testing.T) {
 	t.Parallel()
 	event := func(context.Context, Timer) (*message.Message, error) { return nil, nil }
 	documented.Bounds(t, WorkerConfig{Event: event}, func(c WorkerConfig) error { return c.withDefaults(1).validate() })
+}
+
+// TestPausesDifferByATenth holds that workers do not sweep in step.
+func TestPausesDifferByATenth(t *testing.T) {
+	t.Parallel()
+	pauses := make([]time.Duration, 10_000)
+	for i := range pauses {
+		pauses[i] = jittered(time.Second)
+		if short := jittered(0); short != 0 {
+			t.Fatalf("a pause of %v becomes %v", time.Duration(0), short)
+		}
+	}
+	least, most := slices.Min(pauses), slices.Max(pauses)
+	if least < 900*time.Millisecond || least > 903*time.Millisecond || most > 1100*time.Millisecond || most < 1097*time.Millisecond {
+		t.Errorf("pauses of a second are %v to %v", least, most)
+	}
 }

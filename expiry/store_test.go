@@ -1,6 +1,7 @@
 package expiry_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -352,6 +353,17 @@ func TestRefused(t *testing.T) {
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q in it", err, want)
+		}
+	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	for bound, err := range map[string]error{
+		"256 bytes":    f.Record(ended, strings.Repeat("x", 256), past),
+		"1970 to 9999": errors.Join(f.Record(ended, "a", time.UnixMilli(0)), f.Record(ended, "a", time.Date(9999, 12, 31, 23, 0, 0, 0, time.UTC))),
+		"limit 1":      errors.Join(firstError(f.Due(ended, 1)), firstError(f.Due(ended, 10_000))),
+	} {
+		if !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), bound) {
+			t.Errorf("%v; want no complaint about %s", err, bound)
 		}
 	}
 }

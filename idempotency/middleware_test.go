@@ -230,6 +230,11 @@ func TestWhatIsRefused(t *testing.T) {
 	if s.runs.Load() != 1 || s.sum() != 5 {
 		t.Errorf("%d runs, sum %d", s.runs.Load(), s.sum())
 	}
+	for i, key := range []string{strings.Repeat("k", 255), " ~", `"`, `a"`, `"a`} {
+		s.want(s.post(key, "12345"), http.StatusCreated, false, fmt.Sprint("run ", i+2))
+	}
+	s.want(s.post("a", "12345"), http.StatusCreated, false, "run 7")
+	s.want(s.post(`"a"`, "12345"), http.StatusCreated, true, "run 7") // the draft's way to write it
 }
 
 // TestFailuresLeaveNothing holds that an error of the server writes nothing, keeps nothing, and frees the key.

@@ -208,8 +208,10 @@ func TestActsNeedAName(t *testing.T) {
 		if err := act(nobody.As(strings.Repeat("x", 257))); err == nil || !strings.Contains(err.Error(), "at most 256") {
 			t.Errorf("%s by a long name: %v", name, err)
 		}
-		if err := act(nobody.As("alice")); err != nil {
-			t.Errorf("%s: %v", name, err)
+		for _, who := range []string{"alice", strings.Repeat("x", 256)} {
+			if err := act(nobody.As(who)); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
 		}
 	}
 	for name, act := range map[string]func(reason string) error{
@@ -222,6 +224,7 @@ func TestActsNeedAName(t *testing.T) {
 		if err := act(strings.Repeat("x", 1025)); err == nil || !strings.Contains(err.Error(), "at most 1024") {
 			t.Errorf("%s with a long reason: %v", name, err)
 		}
+		redistest.Must(t, act(strings.Repeat("x", 1024)))
 	}
 }
 

@@ -117,9 +117,9 @@ func (c *campaign) nextBatch(n int) ([]Event, error) {
 // send re-arms a batch, by slots.
 func (c *campaign) send(ctx context.Context, batch []Event) (armed []Event, err error) {
 	for len(batch) > 0 {
-		n := slices.IndexFunc(batch, func(e Event) bool { return e.Slot != batch[0].Slot })
-		if n < 0 {
-			n = len(batch)
+		n := 1
+		for n < len(batch) && batch[n].Slot == batch[0].Slot {
+			n++
 		}
 		ids := make([]string, n)
 		for i, e := range batch[:n] {
@@ -159,7 +159,7 @@ func (c *campaign) note(e Event) {
 // canary re-arms the first events and waits for what becomes of them.
 func (c *campaign) canary(ctx context.Context) error {
 	var first []Event
-	for len(first) < c.opts.Canary && c.result.Stopped == "" {
+	for c.result.Stopped == "" {
 		batch, err := c.nextBatch(c.opts.Canary - len(first))
 		if err != nil {
 			return err
@@ -172,10 +172,7 @@ func (c *campaign) canary(ctx context.Context) error {
 			return err
 		}
 	}
-	deadline := time.NewTimer(c.opts.CanaryWait)
-	defer deadline.Stop()
-	ticker := time.NewTicker(lookEvery)
-	defer ticker.Stop()
+	deadline, next := time.After(c.opts.CanaryWait), time.Tick(lookEvery)
 	for over := false; ; {
 		failed, err := c.fates(ctx, first)
 		if err != nil {
@@ -193,9 +190,9 @@ func (c *campaign) canary(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-deadline.C:
+		case <-deadline:
 			over = true
-		case <-ticker.C:
+		case <-next:
 		}
 	}
 }

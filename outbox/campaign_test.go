@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/luatx/luatx/internal/sleep"
 )
 
 // field is a ground in memory: events of a class that is published, or parked again, after a while.
@@ -251,4 +254,166 @@ func TestCampaignStops(t *testing.T) {
 			}
 		}
 	})
+}
+
+// unsteady is a field whose nth call fails, and whose looks for failures take time and find the same ones each time.
+type unsteady struct {
+	*field
+
+	left  int
+	slow  time.Duration
+	looks []time.Time // for failures
+}
+
+var errUnsteady = errors.New("unsteady")
+
+func (u *unsteady) call() error {
+	if u.left--; u.left == 0 {
+		return errUnsteady
+	}
+	return nil
+}
+
+func (u *unsteady) each(ctx context.Context, yield func(Event, error) bool) {
+	u.field.each(ctx, func(e Event, _ error) bool {
+		if err := u.call(); err != nil {
+			return yield(Event{}, err)
+		}
+		return yield(e, errors.New("a body that nobody can read"))
+	})
+}
+
+func (u *unsteady) rearm(ctx context.Context, slot int, ids []string) (Answers, error) {
+	if err := u.call(); err != nil {
+		return nil, err
+	}
+	return u.field.rearm(ctx, slot, ids)
+}
+
+func (u *unsteady) look(ctx context.Context, slot int, ids []string) ([]Event, error) {
+	if err := u.call(); err != nil {
+		return nil, err
+	}
+	return u.field.look(ctx, slot, ids)
+}
+
+func (u *unsteady) failures(ctx context.Context, slot int) ([]Event, error) {
+	if err := u.call(); err != nil {
+		return nil, err
+	}
+	u.looks = append(u.looks, time.Now())
+	sleep.For(ctx, u.slow)
+	clear(u.told)
+	return u.field.failures(ctx, slot)
+}
+
+// TestCampaignEndsWithTheFirstError sweeps an error over every call that a campaign makes.
+func TestCampaignEndsWithTheFirstError(t *testing.T) {
+	t.Parallel()
+	for name, opts := range map[string]RearmOptions{
+		"a dry run": {DryRun: true}, "all": {}, "a rate": {Rate: 50}, "a canary": {Canary: 7, Rate: 50}, "a limit": {Limit: 15},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				for nth := 1; ; nth++ {
+					u := &unsteady{field: newField(30, after(100*time.Millisecond, Sent)), left: nth}
+					c := campaign{ground: u, opts: opts.withDefaults()}
+					err := c.run(t.Context())
+					if u.left > 0 { // there was no such call
+						if err != nil || nth < 16 {
+							t.Errorf("%d calls, %v", nth, err)
+						}
+						return
+					}
+					if !errors.Is(err, errUnsteady) || u.left < 0 {
+						t.Errorf("call %d of a campaign failed, %d followed: %v", nth, -u.left, err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestCampaignTellsHowFarItIs holds that each step is told, in every part of a campaign, and that what was told stays as it was.
+func TestCampaignTellsHowFarItIs(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		opts RearmOptions
+		want string // matched, re-armed, and the canary's trying and sent
+	}{
+		"a dry run":     {RearmOptions{DryRun: true}, "[500 0 0 0] [1000 0 0 0] [1200 0 0 0]"},
+		"all":           {RearmOptions{}, "[500 500 0 0] [1000 1000 0 0] [1200 1200 0 0]"},
+		"one":           {RearmOptions{Limit: 1}, "[1 1 0 0]"},
+		"a canary":      {RearmOptions{Canary: 1, Limit: 1}, "[1 1 1 0] [1 1 1 0] [1 1 0 1]"},
+		"a high rate":   {RearmOptions{Rate: 1e6}, "[500 500 0 0] [1000 1000 0 0] [1200 1200 0 0]"},
+		"a rate of one": {RearmOptions{Rate: 1, Limit: 2}, "[1 1 0 0] [2 2 0 0]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var told []RearmResult
+				var said []string
+				line := func(r RearmResult) string {
+					return fmt.Sprint([]int{r.Matched, r.Rearmed, r.Canary.Trying, r.Canary.Sent}, r.Classes, r.Skipped)
+				}
+				c.opts.Progress = func(r RearmResult) { told, said = append(told, r), append(said, line(r)) }
+				run := campaign{ground: newField(1200, after(100*time.Millisecond, Sent)), opts: c.opts.withDefaults()}
+				if err := run.run(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				var got []string
+				for i, r := range told {
+					if line(r) != said[i] {
+						t.Errorf("what was told as %s became %s", said[i], line(r))
+					}
+					got = append(got, fmt.Sprint([]int{r.Matched, r.Rearmed, r.Canary.Trying, r.Canary.Sent}))
+				}
+				if strings.Join(got, " ") != c.want {
+					t.Errorf("told %s, want %s", got, c.want)
+				}
+			})
+		})
+	}
+}
+
+// TestCampaignLooksForFailuresNowAndThen holds that it does not spend its time with looking where there are many shards, and that
+// a failure counts once.
+func TestCampaignLooksForFailuresNowAndThen(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		opts  RearmOptions
+		slow  time.Duration
+		looks int
+	}{
+		"all at once": {RearmOptions{MaxParkedAgain: -1}, 0, 2 + 3},                                           // behind the first batch, and at the end
+		"a rate":      {RearmOptions{MaxParkedAgain: -1, Rate: 100}, 0, 33 + 2*33 + 3*34 + 3},                 // behind each batch of ten
+		"slow looks":  {RearmOptions{MaxParkedAgain: -1, Rate: 100}, 100 * time.Millisecond, 3 + 2*2 + 3 + 3}, // ten times as long apart as they took
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				u := &unsteady{field: newField(1000, after(0, Parked)), slow: c.slow}
+				run := campaign{ground: u, opts: c.opts.withDefaults()}
+				if err := run.run(t.Context()); err != nil || run.result.ParkedAgain != 1000 {
+					t.Errorf("%+v: %v", run.result, err)
+				}
+				if len(u.looks) != c.looks {
+					t.Errorf("%d looks, want %d", len(u.looks), c.looks)
+				}
+				if d := u.looks[1].Sub(u.looks[0]); c.slow > 0 && d != 11*c.slow {
+					t.Errorf("the second look comes after %v, ten times as long behind the first one as that took is %v", d, 11*c.slow)
+				}
+			})
+		})
+	}
+}
+
+func TestCommonest(t *testing.T) {
+	t.Parallel()
+	for want, classes := range map[string]map[string]int{"": nil, "a": {"a": 1}, "b": {"a": 1, "b": 2, "c": 2}, "c": {"a": 1, "b": 2, "c": 3, "d": 1}} {
+		if got := commonest(classes); got != want {
+			t.Errorf("%q of %v, want %q", got, classes, want)
+		}
+	}
 }

@@ -56,6 +56,36 @@ func wantDone(t testing.TB, got []int, err error, want ...int) {
 	}
 }
 
+// TestClaimAndSettleRefuse holds what is refused before anything is sent.
+func TestClaimAndSettleRefuse(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	tr, ctx := newTransactor(t, client, onePartition), redistest.Soon(t)
+	store, slot := outbox.NewStore(tr), tr.Keyspace().Slots()[0]
+	for _, bad := range []int{-1, 16384} {
+		_, errClaim := store.Claim(ctx, bad, outbox.Work{})
+		_, errSent := store.Sent(ctx, bad, outbox.Work{}, "1")
+		for _, err := range []error{errClaim, errSent} {
+			if err == nil || !strings.Contains(err.Error(), fmt.Sprint("slot ", bad)) {
+				t.Errorf("slot %d: %v", bad, err)
+			}
+		}
+	}
+	ids := make([]string, 1001)
+	for i := range ids {
+		ids[i] = fmt.Sprint(i)
+	}
+	if _, err := store.Sent(ctx, slot, outbox.Work{}, ids...); err == nil || !strings.Contains(err.Error(), "at most 1000") {
+		t.Errorf("1001 events: %v", err)
+	}
+	if done, err := store.Sent(ctx, slot, outbox.Work{}, ids[:1000]...); err != nil || len(done) != 1000 || slices.Contains(done, 1) {
+		t.Errorf("1000 unknown events: %v, %v", done, err)
+	}
+	if _, err := store.Failed(ctx, outbox.Batch{Slot: slot}, outbox.Work{}, outbox.Fault{ID: "1"}); err == nil || !strings.Contains(err.Error(), "without an error") {
+		t.Errorf("a failure without an error: %v", err)
+	}
+}
+
 // TestSettlements holds what a settlement answers: 1 where something was done; what is terminal, or another's, stays as it
 // is.
 func TestSettlements(t *testing.T) {

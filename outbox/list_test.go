@@ -277,6 +277,8 @@ func TestStorageErrors(t *testing.T) {
 		"list parked events":  last(y.store.Parked(ctx, outbox.Filter{})),
 		"list sent events":    last(y.store.List(ctx, outbox.Sent, outbox.ListOptions{})),
 		"show":                second(y.store.Show(ctx, y.slot, "1")),
+		"claim":               second(y.store.Claim(ctx, y.slot, outbox.Work{})),
+		"settle":              second(y.store.Sent(ctx, y.slot, outbox.Work{}, "1")),
 		"re-arm":              second(y.store.Rearm(ctx, y.slot, "1")),
 		"discard":             second(y.store.Discard(ctx, y.slot, "why", "1")),
 		"erase":               second(y.store.Erase(ctx, y.slot, "why", "1")),

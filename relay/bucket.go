@@ -17,9 +17,7 @@ func newBucket(rate, burst float64) bucket {
 const almost = 1 - 1e-6
 
 func (b *bucket) refill(now time.Time) {
-	if earned := now.Sub(b.at).Seconds() * b.rate; earned > 0 {
-		b.tokens, b.at = min(b.burst, b.tokens+earned), now
-	}
+	b.tokens, b.at = min(b.burst, b.tokens+now.Sub(b.at).Seconds()*b.rate), now
 }
 
 // takeToken removes a token and reports whether there was one.

@@ -2,6 +2,8 @@ package relay
 
 import (
 	"errors"
+	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -54,8 +56,7 @@ func (l *limiter) join(tickets []*ticket) {
 	now := time.Now()
 	for _, t := range tickets {
 		t.call.waiting.Add(1)
-		whose := l.tenant(t.tenant, now)
-		whose.weight = max(1, t.weight)
+		whose := l.tenant(t, now)
 		if t.call.ctx.Err() != nil { // cancel has been called, or never is
 			t.finish(Later(errNoTime, 0))
 			continue
@@ -69,20 +70,17 @@ func (l *limiter) join(tickets []*ticket) {
 	l.pump()
 }
 
-func (l *limiter) tenant(name string, now time.Time) *tenant {
-	whose := l.tenants[name]
-	if whose != nil {
-		return whose
-	}
-	if len(l.tenants) >= manyTenants {
-		for other, t := range l.tenants {
-			if len(t.queue) == 0 && t.horizon.Before(now) {
-				delete(l.tenants, other)
-			}
+// tenant returns whose a ticket is.
+func (l *limiter) tenant(t *ticket, now time.Time) *tenant {
+	whose := l.tenants[t.tenant]
+	if whose == nil {
+		if len(l.tenants) >= manyTenants {
+			maps.DeleteFunc(l.tenants, func(_ string, other *tenant) bool { return len(other.queue) == 0 && other.horizon.Before(now) })
 		}
+		whose = new(tenant)
+		l.tenants[t.tenant] = whose
 	}
-	whose = &tenant{weight: 1}
-	l.tenants[name] = whose
+	whose.weight = max(1, t.weight)
 	return whose
 }
 
@@ -90,7 +88,7 @@ func (l *limiter) queue(whose *tenant, t *ticket) {
 	if len(whose.queue) == 0 {
 		l.ring = append(l.ring, whose)
 		if len(l.ring) == 1 {
-			l.turn, whose.credit = 0, whose.weight
+			l.begin(l.turn)
 		}
 	}
 	whose.queue = append(whose.queue, t)
@@ -99,9 +97,9 @@ func (l *limiter) queue(whose *tenant, t *ticket) {
 
 // room is how many tickets could go at once.
 func (l *limiter) room(now time.Time) int {
-	room := l.waiting + 1
+	room := math.MaxInt
 	if l.cfg.Rate > 0 {
-		room = min(room, l.bucket.has(now))
+		room = l.bucket.has(now)
 	}
 	if l.cfg.Concurrency > 0 {
 		room = min(room, (l.cfg.Concurrency-l.flying)*l.cfg.Batch)
@@ -242,7 +240,7 @@ func (l *limiter) fly(batch []*ticket) {
 			t.finish(Later(errNoTime, 0))
 			continue
 		}
-		l.queue(l.tenant(t.tenant, now), t)
+		l.queue(l.tenant(t, now), t)
 	}
 	if down != nil {
 		l.drop(nil, func(*tenant) error { return down })
@@ -258,7 +256,6 @@ func (l *limiter) cancel(c *call) {
 	l.drop(c, func(whose *tenant) error {
 		return Later(errTurn, l.postpone(whose, now.Add(l.estimate(whose)), now))
 	})
-	l.pump()
 }
 
 // drop answers what waits of a call; nil: of all.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"sync"
 	"time"
@@ -104,7 +105,7 @@ func (l *limited) Publish(ctx context.Context, events []*message.RawMessage) []e
 	}
 	for scope, some := range tickets {
 		at := l.enter(scope)
-		defer l.leave(scope, at)
+		defer l.leave(at)
 		stop := context.AfterFunc(ctx, func() { at.cancel(c) })
 		defer stop()
 		at.join(some)
@@ -113,12 +114,16 @@ func (l *limited) Publish(ctx context.Context, events []*message.RawMessage) []e
 	return c.errs
 }
 
-// enter returns the limiter of a scope, and keeps it there until leave.
+// enter returns the limiter of a scope, and keeps it there until leave. Where there are many, it forgets those that remember
+// nothing.
 func (l *limited) enter(scope string) *limiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at := l.limiters[scope]
 	if at == nil {
+		if len(l.limiters) >= manyOutages {
+			maps.DeleteFunc(l.limiters, func(_ string, other *limiter) bool { return other.users == 0 && other.idle() })
+		}
 		at = newLimiter(l.cfg)
 		l.limiters[scope] = at
 	}
@@ -126,14 +131,10 @@ func (l *limited) enter(scope string) *limiter {
 	return at
 }
 
-// leave forgets limiters that remember nothing, where there are many.
-func (l *limited) leave(scope string, at *limiter) {
+func (l *limited) leave(at *limiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at.users--
-	if at.users == 0 && len(l.limiters) > manyOutages && at.idle() {
-		delete(l.limiters, scope)
-	}
 }
 
 // call is one Publish under way.

@@ -125,48 +125,66 @@ func TestLimitRate(t *testing.T) {
 	}
 }
 
-// TestLimitGivesBack holds that what would wait for too long does not, and comes back one behind the other.
+// TestLimitGivesBack holds that what would wait for too long does not, and comes back one behind the other within a minute.
 func TestLimitGivesBack(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := limit(t, &meter{}, relay.LimitConfig{Rate: 10, Burst: 1})
-		begun := time.Now()
-		errs := l.Publish(t.Context(), rawEvents(2000))
-		if took := time.Since(begun); took > 200*time.Millisecond {
-			t.Errorf("it waited for %v", took)
-		}
-		sent, waits := 0, []time.Duration(nil)
-		for _, err := range errs {
-			if err == nil {
-				sent++
-				continue
-			}
-			d, asked := message.RetryDelay(err)
-			if !errors.Is(err, relay.ErrLater) || errors.Is(err, relay.ErrUnavailable) || !asked {
-				t.Fatal(err)
-			}
-			waits = append(waits, d)
-		}
-		if sent < 1 || sent > 3 || !slices.IsSorted(waits[:500]) || slices.Max(waits) > time.Minute {
-			t.Errorf("%d sent, the others wait for %v to %v", sent, slices.Min(waits), slices.Max(waits))
-		}
-		if n := waits[100].Seconds(); n < 9 || n > 12 {
-			t.Errorf("the hundredth waits for %v at ten a second", waits[100])
-		}
-	})
+	for name, c := range map[string]struct {
+		cfg  relay.LimitConfig
+		sent int
+		took time.Duration
+	}{
+		"at once":         {relay.LimitConfig{Rate: 10, Burst: 1}, 1, 0},
+		"a burst":         {relay.LimitConfig{Rate: 10, Burst: 5}, 5, 0},
+		"and concurrency": {relay.LimitConfig{Rate: 10, Burst: 1, Concurrency: 100}, 1, 0},
+		"two have time":   {relay.LimitConfig{Rate: 10, Burst: 1, Wait: 200 * time.Millisecond}, 2, 100 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l := limit(t, &meter{}, c.cfg)
+				begun := time.Now()
+				errs := l.Publish(t.Context(), rawEvents(2000))
+				if took := time.Since(begun); took != c.took {
+					t.Errorf("it waited for %v, want %v", took, c.took)
+				}
+				sent, waits := 0, []time.Duration(nil)
+				for _, err := range errs {
+					if err == nil {
+						sent++
+						continue
+					}
+					d, asked := message.RetryDelay(err)
+					if !errors.Is(err, relay.ErrLater) || errors.Is(err, relay.ErrUnavailable) || !asked {
+						t.Fatal(err)
+					}
+					waits = append(waits, d)
+				}
+				if sent != c.sent || !slices.IsSorted(waits[:500]) || slices.Max(waits) >= time.Minute {
+					t.Errorf("%d sent, the others wait for %v to %v", sent, slices.Min(waits), slices.Max(waits))
+				}
+				if n := waits[100].Seconds(); n < 9 || n > 12 {
+					t.Errorf("the hundredth waits for %v at ten a second", waits[100])
+				}
+				least, most := slices.Min(waits[700:]), slices.Max(waits[700:])
+				if least < 30*time.Second || least > 31*time.Second || most < 59*time.Second {
+					t.Errorf("those that are a minute away wait for %v to %v, want 30 s to a minute", least, most)
+				}
+			})
+		})
+	}
 }
 
 // TestLimitConcurrency holds the number of calls under way, of all batches together.
 func TestLimitConcurrency(t *testing.T) {
 	t.Parallel()
-	for batch, calls := range map[int]int{0: 60, 10: 6} {
+	for batch, calls := range map[int]int{0: 63, 10: 9} { // a call takes the events of one batch of the relay
 		synctest.Test(t, func(t *testing.T) {
 			out := &meter{took: time.Second}
 			l := limit(t, out, relay.LimitConfig{Concurrency: 3, Batch: batch, Wait: time.Hour})
 			var side sync.WaitGroup
 			begun := time.Now()
 			for range 3 {
-				side.Go(func() { l.Publish(t.Context(), rawEvents(20)) })
+				side.Go(func() { l.Publish(t.Context(), rawEvents(21)) })
 			}
 			side.Wait()
 			if took := time.Since(begun); out.most != 3 || out.calls != calls || took != time.Duration(calls/3)*time.Second {
@@ -237,12 +255,32 @@ func TestLimitEnds(t *testing.T) {
 		if n := len(out.ids()); n != 3 {
 			t.Errorf("%d sent", n)
 		}
-		if err := l.Publish(ctx, rawEvents(1))[0]; !errors.Is(err, relay.ErrLater) {
-			t.Errorf("a batch without time: %v", err)
+		err := l.Publish(ctx, rawEvents(1))[0]
+		if d, asked := message.RetryDelay(err); d != 0 || !asked {
+			t.Errorf("a batch without time: %v, after %v", err, d)
 		}
 		time.Sleep(time.Minute)
 		if n := len(out.ids()); n != 3 {
 			t.Errorf("%d sent after the end", n-3)
+		}
+	})
+}
+
+// TestLimitEndsWhileItSends holds that what stands behind an event that is out when the time is over is given back.
+func TestLimitEndsWhileItSends(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		out := &meter{took: time.Second}
+		l := limit(t, out, relay.LimitConfig{Concurrency: 1, Wait: time.Hour})
+		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+		defer cancel()
+		errs := l.Publish(ctx, rawEvents(3, func(_ int, a message.Attributes) { a["partitionkey"] = "k" }))
+		if d, asked := message.RetryDelay(errs[2]); errs[0] != nil || d != 0 || !asked || len(out.ids()) != 2 {
+			t.Errorf("%d sent, %v, the last after %v", len(out.ids()), errs, d)
+		}
+		time.Sleep(time.Minute)
+		if n := len(out.ids()); n != 2 {
+			t.Errorf("%d sent after the end", n-2)
 		}
 	})
 }
@@ -266,6 +304,28 @@ func TestLimitOutage(t *testing.T) {
 		}
 		if out.calls != 12 {
 			t.Errorf("%d calls, want 2 that fail and 10", out.calls)
+		}
+		l.Publish(t.Context(), rawEvents(1, func(_ int, a message.Attributes) { a["destination"] = "dead" })) // finds nobody before it
+	})
+}
+
+// TestLimitPassesOnWhatIsPaused holds that an event whose destination is known to be unavailable is no outage here: it is given back
+// with those behind it, and the others go on.
+func TestLimitPassesOnWhatIsPaused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		out := &meter{took: time.Second, answer: func(e *message.RawMessage) error {
+			if e.PartitionKey() == "paused" {
+				return relay.Later(relay.ErrUnavailable, time.Minute)
+			}
+			return nil
+		}}
+		l := limit(t, out, relay.LimitConfig{Concurrency: 1, Wait: time.Hour})
+		got := delays(l.Publish(t.Context(), rawEvents(5, func(i int, a message.Attributes) {
+			a["partitionkey"] = []string{"paused", "b", "paused", "c", "d"}[i]
+		}))...)
+		if want := []time.Duration{time.Minute, -1, time.Minute, -1, -1}; !slices.Equal(got, want) || out.calls != 4 {
+			t.Errorf("%v in %d calls, want %v in 4", got, out.calls, want)
 		}
 	})
 }
@@ -294,6 +354,9 @@ func TestLimitOrder(t *testing.T) {
 		for i, err := range errs {
 			if errors.Is(err, relay.ErrLater) != (i > 15) || (err != nil) != (i >= 15) {
 				t.Errorf("event %d: %v", i, err)
+			}
+			if d, _ := message.RetryDelay(err); d != 0 {
+				t.Errorf("event %d is given back for %v", i, d)
 			}
 		}
 	})

@@ -2,8 +2,11 @@ package relay
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"log/slog"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -53,7 +56,7 @@ func TestOutageOfAScope(t *testing.T) {
 			if !probe.open || !probe.probe {
 				t.Fatalf("try %d: no probe after the pause: %+v", tries, probe)
 			}
-			if other := o.enter("a", 1); other.open || other.wait <= 0 {
+			if other := o.enter("a", 1); other.open || other.wait < o.ceiling(tries)/2 {
 				t.Errorf("try %d: %+v beside a probe", tries, other)
 			}
 			o.note(t.Context(), "a", probe, down[1:])
@@ -69,8 +72,94 @@ func TestOutageOfAScope(t *testing.T) {
 		if len(o.down) != 0 {
 			t.Errorf("%v is remembered of a scope that is well", o.down)
 		}
-		if n := strings.Count(log.String(), "destination=a"); n != 2 {
+		for level, line := range map[string]string{
+			"ERROR": `msg="relay: the publisher is unavailable; pausing" destination=a error="connection refused"`,
+			"INFO":  `msg="relay: the publisher is available again" destination=a tries=10`,
+		} {
+			if strings.Count(log.String(), "level="+level+" "+line+"\n") != 1 {
+				t.Errorf("the log has no line %s, or several:\n%s", line, log.String())
+			}
+		}
+		if n := strings.Count(log.String(), "\n"); n != 2 {
 			t.Errorf("%d lines of the log, want one for the beginning and one for the end:\n%s", n, log.String())
+		}
+	})
+}
+
+// TestOutageIsTold holds what an observer is told of the shortest outage, and that nothing of it remains.
+func TestOutageIsTold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := newOutages(new(bytes.Buffer))
+		var told []Outage
+		o.tell = func(_ context.Context, of Outage) { told = append(told, of) }
+		began := time.Now()
+		pause := o.note(t.Context(), "a", o.enter("a", 1), []error{Unavailable(errRefusedConnection)})
+		time.Sleep(pause)
+		over := time.Now()
+		if pause := o.note(t.Context(), "a", o.enter("a", 1), []error{nil}); pause != 0 || len(o.down) != 0 {
+			t.Errorf("a pause of %v once it is over, %v is remembered", pause, o.down)
+		}
+		if len(told) != 2 || told[0].Over || !told[0].At.Equal(began) || !errors.Is(told[0].Err, errRefusedConnection) || told[0].Destination != "a" {
+			t.Errorf("told of the beginning: %+v", told)
+		}
+		if len(told) != 2 || !told[1].Over || !told[1].At.Equal(over) || told[1].Err != nil || told[1].Destination != "a" {
+			t.Errorf("told of the end: %+v", told)
+		}
+	})
+}
+
+// TestPausesAreSpreadOut holds that the pauses of many destinations cover the upper half of their ceiling, which doubles up to a cap.
+func TestPausesAreSpreadOut(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := newOutages(new(bytes.Buffer))
+		var pauses []time.Duration
+		for i := range 900 {
+			scope := strconv.Itoa(i)
+			pauses = append(pauses, o.note(t.Context(), scope, o.enter(scope, 1), []error{Unavailable(errRefusedConnection)}))
+		}
+		least, most, ceiling := slices.Min(pauses), slices.Max(pauses), o.ceiling(1)
+		if least < ceiling/2 || least > ceiling*51/100 || most > ceiling || most < ceiling*99/100 {
+			t.Errorf("pauses of %v to %v, want %v to %v", least, most, ceiling/2, ceiling)
+		}
+		for tries := range 100 {
+			want := min(firstPause<<min(tries, 10), o.cap)
+			if got := o.ceiling(tries); got != want {
+				t.Errorf("the ceiling of try %d is %v, want %v", tries, got, want)
+			}
+		}
+	})
+}
+
+// TestOutageHoldsBackTheWholeRelay holds how long nothing at all can be sent where there are no scopes.
+func TestOutageHoldsBackTheWholeRelay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := newOutages(new(bytes.Buffer))
+		first := o.enter("", 1)
+		if o.left() != 0 || o.paused() {
+			t.Errorf("%v left with one batch of two on its way", o.left())
+		}
+		second := o.enter("", 1)
+		if o.left() != o.ceiling(0) || !o.paused() {
+			t.Errorf("%v left with all batches on their way, want %v", o.left(), o.ceiling(0))
+		}
+		o.note(t.Context(), "", first, []error{nil})
+		if o.paused() {
+			t.Error("it is paused though a batch came back")
+		}
+		far := []error{Unavailable(message.RetryAfter(errRefusedConnection, time.Minute)), Unavailable(message.RetryAfter(errRefusedConnection, time.Second))}
+		if pause := o.note(t.Context(), "", second, far); pause != time.Minute || o.left() != time.Minute {
+			t.Errorf("a pause of %v, %v left, want the longest that was asked for", pause, o.left())
+		}
+		time.Sleep(time.Minute)
+		if o.paused() {
+			t.Error("it is paused though a probe may go out")
+		}
+		o.enter("", 1)
+		if o.left() != o.ceiling(0) {
+			t.Errorf("%v left beside a probe", o.left())
 		}
 	})
 }
@@ -136,8 +225,10 @@ func TestForgottenOutages(t *testing.T) {
 			o.note(t.Context(), scope, o.enter(scope, 1), []error{Unavailable(errRefusedConnection)})
 		}
 		time.Sleep(2 * idleOutage)
+		o.down["flies"] = &outage{flying: 1}
+		o.down["stuck"] = &outage{stuck: 1}
 		o.note(t.Context(), "new", o.enter("new", 1), []error{Unavailable(errRefusedConnection)})
-		if len(o.down) != 1 {
+		if len(o.down) != 3 || o.down["flies"] == nil || o.down["stuck"] == nil || o.down["new"] == nil {
 			t.Errorf("%d outages are remembered", len(o.down))
 		}
 	})

@@ -307,7 +307,29 @@ func TestNewRefuses(t *testing.T) {
 	start(t, tr, newSink(), relay.Config{})
 	second, err := relay.New(tr, newSink(), relay.Config{})
 	redistest.Must(t, err)
-	if err := second.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "attached") {
-		t.Errorf("a second inline relay: %v", err)
+	for range 2 {
+		if err := second.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "attached") {
+			t.Errorf("a second inline relay: %v", err)
+		}
+	}
+}
+
+// TestRunIsOne holds that a relay runs once at a time, and again once it has ended.
+func TestRunIsOne(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	tr := newTransactor(t, client)
+	r, err := relay.New(tr, newSink(), relay.Config{})
+	redistest.Must(t, err)
+	for range 2 {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- r.Run(ctx) }()
+		redistest.Eventually(t, "the relay to run", func() bool { return link.Of(tr).Relay() != nil || len(done) > 0 })
+		if err := r.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "is running already") {
+			t.Errorf("it runs twice: %v", err)
+		}
+		cancel()
+		redistest.Must(t, <-done)
 	}
 }

@@ -73,6 +73,11 @@ func TestRun(t *testing.T) {
 		if got := named(t, w.Check(redistest.Soon(t))); !slices.Equal(got, []string{"type void"}) {
 			t.Errorf("left: %q", got)
 		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := w.Run(ended); err != nil {
+			t.Errorf("it does not run again: %v", err)
+		}
 	})
 }
 

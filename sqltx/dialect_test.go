@@ -3,6 +3,7 @@ package sqltx
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 )
 
@@ -52,6 +53,43 @@ func TestWhichErrorsOfADatabaseAreWorthAnotherTry(t *testing.T) {
 			if c.dialect.Retryable(err) {
 				t.Errorf("%s: %v is worth another try", name, err)
 			}
+		}
+	}
+}
+
+func TestWhatATableMayBeCalled(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 48)
+	for _, name := range []string{"t", "_t", "T9$ -", long, long + "." + long, "größe"} {
+		if _, err := MySQL().table(name); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, name := range []string{"", "9t", "a.b.c", "a.", ".a", "a`b", `a"b`, "a;b", long + "x", "s." + long + "x"} {
+		if quoted, err := MySQL().table(name); err == nil {
+			t.Errorf("%q is taken, as %s", name, quoted.quoted)
+		}
+	}
+	got, err := MySQL().table("shop.orders")
+	if want := (table{"`shop`.`orders`", "orders", "`shop`."}); err != nil || got != want {
+		t.Errorf("%+v, %v; want %+v", got, err, want)
+	}
+}
+
+// TestWhatIsStoredFits holds the bounds of keys, and of the errors that are cut to theirs without a broken character.
+func TestWhatIsStoredFits(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{"": true, strings.Repeat("x", 255): true, strings.Repeat("x", 256): false, "a\x00": false, "a\xff": false} {
+		if err := storable("the key", text); (err == nil) != want {
+			t.Errorf("%d bytes: %v", len(text), err)
+		}
+	}
+	for text, want := range map[string]string{
+		"refused": "refused", "a\x00b\xffc": "abc", strings.Repeat("x", 1024): strings.Repeat("x", 1024), strings.Repeat("x", 1025): strings.Repeat("x", 1024),
+		strings.Repeat("x", 1023) + "é": strings.Repeat("x", 1023),
+	} {
+		if got := clip(errors.New(text)); got != want {
+			t.Errorf("%d bytes become %d, want %d", len(text), len(got), len(want))
 		}
 	}
 }

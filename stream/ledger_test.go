@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -112,6 +113,87 @@ func TestLedgerTakesTurns(t *testing.T) {
 		}
 		redelivery(1)
 		redelivery(1) // the reader does not wait
+	})
+}
+
+func TestLedgerSharesPlaces(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct{ max, due, want, gets int }{ // where it is the reader's turn
+			{5, 0, 2, 2}, {5, 0, 9, 5}, {5, 2, 9, 3}, {5, 2, 2, 2}, {5, 5, 9, 1}, {3, 5, 9, 1}, {1, 1, 1, 1},
+		} {
+			l := newLedger(c.max)
+			for i := range c.due {
+				l.taken++
+				e, _ := l.hold(strconv.Itoa(i))
+				l.postpone(e, 0)
+			}
+			l.readerTurn = true
+			if n := l.reserve(t.Context(), c.want); n != c.gets || l.taken != n || l.readerTurn {
+				t.Errorf("%+v: the reader gets %d, %d are taken", c, n, l.taken)
+			}
+			left := min(c.due, c.max-c.gets)
+			due, wait, _ := l.takeDue()
+			if len(due) != left || left == 0 && wait >= 0 || l.taken != c.gets+left {
+				t.Errorf("%+v: then %d are redelivered, want %d; the wait is %v", c, len(due), left, wait)
+			}
+			l.release(c.gets + left)
+			if l.taken != 0 {
+				t.Errorf("%+v: %d places are taken in the end", c, l.taken)
+			}
+		}
+	})
+}
+
+func TestLedgerSaysHowLongToWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLedger(2)
+		if due, wait, _ := l.takeDue(); len(due) > 0 || wait >= 0 || l.untilDue(time.Hour) != time.Hour {
+			t.Errorf("%d due of none, wait %v, %v", len(due), wait, l.untilDue(time.Hour))
+		}
+		es := inFlight(t, l, "a", "b")
+		l.postpone(es[0], time.Second)
+		l.postpone(es[1], time.Second) // and behind it
+		if got := l.untilDue(time.Millisecond); got != time.Millisecond {
+			t.Errorf("due in %v, at most a millisecond was asked for", got)
+		}
+		time.Sleep(time.Second)
+		if due, _, _ := l.takeDue(); len(due) != 2 || due[0] != es[0] || due[1] != es[1] {
+			t.Errorf("%v are due, want a and b", due)
+		}
+	})
+}
+
+func TestLedgerBeatsForWhatIsInFlight(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLedger(4)
+		es := inFlight(t, l, "flies", "waits", "shunned", "new")
+		l.postpone(es[1], time.Hour)
+		l.shun(es[2], time.Hour)
+		time.Sleep(time.Second)
+		l.delivered(es[3], "consumer", 7)
+		if e := es[3]; e.deliveries != 7 || e.from != "consumer" || !e.read.Equal(time.Now()) || e.first.Equal(e.read) {
+			t.Errorf("%+v", e)
+		}
+		beats := func(d time.Duration, want ...string) {
+			t.Helper()
+			if got := l.toBeat(d); !slices.Equal(got, want) {
+				t.Errorf("beats for %q, want %q", got, want)
+			}
+		}
+		beats(time.Second + 1)
+		beats(time.Second, "flies")
+		beats(time.Second) // not again
+		l.unbeaten([]string{"flies", "gone"})
+		beats(time.Second, "flies")
+		time.Sleep(time.Second)
+		l.forget(es[0])
+		beats(time.Second, "new")
+		if e, fresh := l.hold("shunned"); !fresh || e.shunned {
+			t.Error("a shunned entry that comes again is refused")
+		}
 	})
 }
 

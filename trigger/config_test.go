@@ -65,9 +65,12 @@ func TestWrongOptions(t *testing.T) {
 		"empty names":       {pubsub(func(c *Config) { c.Channels, c.Patterns = []string{""}, []string{""} }), []string{"Channels", "Patterns"}},
 		"sharded pattern":   {pubsub(func(c *Config) { c.Sharded, c.Patterns = true, []string{"a*"} }), []string{"Patterns"}},
 		"stream of channel": {pubsub(func(c *Config) { c.Stream, c.Group, c.LastID = "s", "g", "0" }), []string{"Stream", "Group", "LastID"}},
-		"deliveries":        {pubsub(func(c *Config) { c.MaxDeliveries = 3 }), []string{"MaxDeliveries"}},
+		"deliveries":        {pubsub(func(c *Config) { c.MaxDeliveries = 1 }), []string{"MaxDeliveries"}},
+		"sharded":           {pubsub(func(c *Config) { c.Sharded = true }), nil},
 		"no stream":         {stream(func(c *Config) { c.Stream = "" }), []string{"Stream"}},
 		"channel of stream": {stream(func(c *Config) { c.Channels = []string{"c"} }), []string{"Channels"}},
+		"both of stream":    {stream(func(c *Config) { c.Channels, c.Patterns = []string{"c"}, []string{"a*"} }), []string{"Channels"}},
+		"sharded stream":    {stream(func(c *Config) { c.Sharded = true }), []string{"Channels"}},
 		"last id":           {stream(func(c *Config) { c.LastID = "yesterday" }), []string{"LastID"}},
 		"last id key":       {stream(func(c *Config) { c.LastIDKey = "k" }), []string{"LastIDKey"}},
 		"last id in stream": {stream(func(c *Config) { c.Group, c.LastIDKey = "", "s" }), []string{"LastIDKey"}},
@@ -75,11 +78,21 @@ func TestWrongOptions(t *testing.T) {
 			c.BlockTimeout, c.ClaimInterval, c.MaxIdleTime, c.ShutdownTimeout = -1, -1, -1, -1
 			c.Concurrency, c.ProgressTimeout, c.Retry.Entry.Max = -1, -1, -1
 		}), []string{"Concurrency", "ShutdownTimeout", "Retry", "BlockTimeout", "ProgressTimeout", "ClaimInterval", "MaxIdleTime"}},
+		"shortest times": {stream(func(c *Config) {
+			c.BlockTimeout, c.ClaimInterval, c.MaxIdleTime, c.ShutdownTimeout = time.Millisecond, time.Millisecond, time.Millisecond, 1
+		}), nil},
+		"too short times": {stream(func(c *Config) {
+			c.BlockTimeout, c.ClaimInterval, c.MaxIdleTime = time.Millisecond-1, time.Millisecond-1, time.Millisecond-1
+		}), []string{"BlockTimeout", "ClaimInterval", "MaxIdleTime"}},
+		"places":                      {stream(func(c *Config) { c.Concurrency = 2 }), nil},
+		"ordered":                     {stream(func(c *Config) { c.Ordered = true }), nil},
+		"no dead letter":              {stream(func(c *Config) { c.NoDeadLetter = true }), nil},
+		"no dead letter, and its key": {stream(func(c *Config) { c.NoDeadLetter, c.DeadLetter = true, "{s}:dead" }), []string{"NoDeadLetter"}},
 		"ordered places":              {stream(func(c *Config) { c.Ordered, c.Concurrency = true, 2 }), []string{"Ordered"}},
 		"no bound":                    {stream(func(c *Config) { c.MaxDeliveries = -1 }), nil},
 		"dead letter of another slot": {stream(func(c *Config) { c.DeadLetter = "elsewhere" }), []string{"DeadLetter"}},
 		"dead letter in the stream":   {stream(func(c *Config) { c.DeadLetter = "s" }), []string{"DeadLetter"}},
-		"dead letter and none":        {stream(func(c *Config) { c.NoDeadLetter, c.MaxDeliveries = true, 2 }), []string{"NoDeadLetter"}},
+		"dead letter and none":        {stream(func(c *Config) { c.NoDeadLetter, c.MaxDeliveries = true, 1 }), []string{"NoDeadLetter"}},
 		"no URL":                      {stream(func(c *Config) { c.Connector.URL = "" }), []string{"Connector.URL"}},
 		"no scheme":                   {stream(func(c *Config) { c.Connector.URL = "localhost:6379" }), []string{"Connector.URL"}},
 		"database":                    {stream(func(c *Config) { c.Connector.URL = "redis://localhost/x" }), []string{"Connector.URL"}},
@@ -164,6 +177,25 @@ func TestDeliveriesOfAStreamAreBoundedByDefault(t *testing.T) {
 	}
 	if got := (Config{Mode: ModeStream, NoDeadLetter: true}).withDefaults().MaxDeliveries; got != 0 {
 		t.Errorf("without dead letters: %d deliveries, want no bound", got)
+	}
+}
+
+// TestLogLinesNameWhatIsWaitedFor holds what every line of a trigger names, and that it goes to the logger of the Config.
+func TestLogLinesNameWhatIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	for want, c := range map[string]Config{
+		"mode=pubsub function=f channels=\"[c a*]\"": {Mode: ModePubSub, Channels: []string{"c"}, Patterns: []string{"a*"}},
+		"mode=stream function=f stream=s":            {Mode: ModeStream, Stream: "s"},
+		"mode=stream function=f stream=s group=g":    {Mode: ModeStream, Stream: "s", Group: "g"},
+		"mode=custom function=f":                     {Driver: newFake(t, 0)},
+		"mode=queue function=f":                      {Driver: newFake(t, 0), Mode: "queue", Group: "g"},
+	} {
+		var out strings.Builder
+		c.Function, c.Logger = "f", slog.New(slog.NewTextHandler(&out, nil))
+		c.withDefaults().logger().Info("x")
+		if _, got, _ := strings.Cut(strings.TrimSpace(out.String()), "msg=x "); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
 	}
 }
 

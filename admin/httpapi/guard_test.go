@@ -136,7 +136,10 @@ func TestGuardRefusesEachWrongRequestWithItsStatus(t *testing.T) {
 		"read only":                   {cfg: httpapi.Config{ReadOnly: true}, method: http.MethodPost, target: "/api/parked/rearm", want: 403},
 		"a form":                      {method: http.MethodPost, target: "/api/parked/rearm", change: func(r *http.Request) { r.Header.Set("Content-Type", "application/x-www-form-urlencoded") }, want: 415},
 		"the same origin":             {method: http.MethodPost, target: "/api/parked/rearm", change: func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "same-origin") }, want: 422},
-		"a long query":                {target: "/api/parked?text=" + strings.Repeat("x", 17000), want: 414},
+		"a long query":                {target: "/api/parked?text=" + strings.Repeat("x", 16<<10-len("text=")+1), want: 414},
+		"the longest query":           {target: "/api/parked?text=" + strings.Repeat("x", 16<<10-len("text=")), want: 200},
+		"a long name":                 {cfg: httpapi.Config{Authorize: nameOf(257)}, want: 403},
+		"the longest name":            {cfg: httpapi.Config{Authorize: nameOf(256)}, want: 200},
 		"a query that is none":        {target: "/api/parked?%zz", want: 400},
 		"a query not known":           {target: "/api/parked?classs=x", want: 400},
 	} {
@@ -290,9 +293,16 @@ func fixUnder(t *testing.T, mux http.Handler) error {
 	return nil
 }
 
+// nameOf authorizes somebody with a name of that many bytes.
+func nameOf(n int) func(*http.Request) (httpapi.Identity, error) {
+	return func(*http.Request) (httpapi.Identity, error) {
+		return httpapi.Identity{Name: strings.Repeat("n", n), May: httpapi.MayView}, nil
+	}
+}
+
 func TestTokenIdentifiesItsOwnerAsBearerOrPassword(t *testing.T) {
 	t.Parallel()
-	for _, bad := range []map[string]httpapi.Identity{nil, {"short": {Name: "a"}}} {
+	for _, bad := range []map[string]httpapi.Identity{nil, {"0123456789abcde": {Name: "a"}}} {
 		if _, err := httpapi.Tokens(bad); err == nil {
 			t.Errorf("%v is taken", bad)
 		}

@@ -297,6 +297,11 @@ func TestKeyspaceKeys(t *testing.T) {
 			t.Errorf("a part that is %s was taken", name)
 		}
 	}
+	for _, longest := range []string{strings.Repeat("x", 256), strings.Repeat("ü", 128)} {
+		if _, err := luatx.OwnTags().Key(longest, longest); err != nil {
+			t.Errorf("an id and a part of 256 bytes: %v", err)
+		}
+	}
 }
 
 // TestPartitionsSpread holds that partitions share the slots, and so the masters, evenly, and keep doing so:

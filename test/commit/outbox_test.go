@@ -1,6 +1,7 @@
 package commit_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -81,6 +82,14 @@ func TestInvalidEventsAreRefused(t *testing.T) {
 	}
 	if _, err := tr.Enqueue(redistest.Soon(t), "a", luatx.Event{Body: []byte("x")}); err == nil || !strings.Contains(err.Error(), "no id") {
 		t.Errorf("enqueued without an id: %v", err)
+	}
+	for name, event := range map[string]luatx.Event{
+		"longest key": {Body: []byte("x"), Key: strings.Repeat("k", 256)},
+		"first time":  {Body: []byte("x"), At: time.UnixMilli(0)},
+		"last time":   {Body: []byte("x"), At: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)},
+		"most bytes":  {Body: bytes.Repeat([]byte("x"), 100)},
+	} {
+		redistest.Must(t, emitAll(t, tr, "b"+name, event)) // an outbox of its own each: none has room for two
 	}
 }
 

@@ -253,7 +253,7 @@ func TestGuardedReadOfALargeHashCostsAFewTimesTheRead(t *testing.T) {
 		return err
 	})
 	t.Logf("a read costs %.3f s, guarded, twice, %.3f s", read, guarded)
-	if guarded > 2*4*read {
+	if guarded > 2*10*read { // it is 3 to 5; a comparison of each field with each would be thousands
 		t.Errorf("a guarded read costs %.1f times the read", guarded/read/2)
 	}
 }

@@ -174,6 +174,33 @@ func TestTransactRefuses(t *testing.T) {
 	})
 }
 
+// TestTransactTakesWhatIsAtABound holds that a bound is the most that is allowed, not the least that is not.
+func TestTransactTakesWhatIsAtABound(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	ctx := redistest.Soon(t)
+	tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.MaxCommands = 20 })
+	key := rig.Key(t, tr, "a", "k")
+	for n, want := range map[int]error{4998: nil, 4999: luatx.ErrTooLarge} { // and the command's name and key
+		members := make([]any, n)
+		for i := range members {
+			members[i] = i
+		}
+		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			for range 19 {
+				tx.Pipeline().Set(ctx, key+"2", 1, 0)
+			}
+			return tx.Pipeline().SAdd(ctx, key, members...).Err()
+		})
+		if !errors.Is(err, want) {
+			t.Errorf("%d members: %v, want %v", n, err, want)
+		}
+	}
+	if n := client.SCard(ctx, key).Val(); n != 4998 {
+		t.Errorf("the set has %d members", n)
+	}
+}
+
 func TestTxIsClosedAfterItsFunction(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)

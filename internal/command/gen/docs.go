@@ -24,7 +24,7 @@ commands on fields of hashes that expire (9.0), HGETDEL and MSETEX (9.1).
   server refuses GET, HGETALL, HKEYS, HVALS, SMEMBERS, SUNION, LRANGE, ZRANGE, ZREVRANGE, ZRANGEBYSCORE, XRANGE and XREVRANGE
   before it runs them, by STRLEN, HLEN, SCARD, LLEN, ZCARD, ZCOUNT and XLEN, which the user must be allowed to run for that;
   others after. It computes a digest of the reply in the read and again in the commit. With its digest a read costs the
-  server one to three times the read alone. Each of ` + "`Config.ConflictRetries`" + ` repeats both. A procedure has no such limit.
+  server one to five times the read alone. Each of ` + "`Config.ConflictRetries`" + ` repeats both. A procedure has no such limit.
 - **Undo**: what is kept before the command runs, so that it can be taken back. What is kept whole (DUMP) is under the cap
   of ` + "`Config.UndoBytes`" + `. The last command of a transaction needs no undo, because a command that fails changes nothing. So
   luatx runs one of them last: of HSET, SET, INCR and the like, the one whose undo costs most, unless a command behind it

@@ -1,0 +1,104 @@
+package console
+
+import (
+	"net/url"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/luatx/luatx/outbox"
+)
+
+func TestFormSaysWhatAnActDoes(t *testing.T) {
+	t.Parallel()
+	usual := outbox.RearmOptions{Canary: -1, Rate: 500, MaxParkedAgain: 10, CanaryWait: 30 * time.Second}
+	with := func(change func(*outbox.RearmOptions)) outbox.RearmOptions {
+		opts := usual
+		change(&opts)
+		return opts
+	}
+	for query, want := range map[string]plan{
+		"":                                  {opts: usual},
+		"class=http_422&reason=why&count=7": {opts: usual, filter: outbox.Filter{Class: "http_422"}, reason: "why", count: 7},
+		"event=5:a&event=6:b&event=5:c":     {opts: usual, filter: outbox.Filter{Slots: []int{5, 6}, IDs: []string{"a", "b", "c"}}},
+		"canary=0":                          {opts: with(func(o *outbox.RearmOptions) { o.Canary = 0 })},
+		"canary=1000&max_parked_again=-1":   {opts: with(func(o *outbox.RearmOptions) { o.Canary, o.MaxParkedAgain = 1000, -1 })},
+		"rate=":                             {opts: with(func(o *outbox.RearmOptions) { o.Rate = 0 })},
+		"rate=0":                            {opts: with(func(o *outbox.RearmOptions) { o.Rate = 0 })},
+		"rate=999999999.5":                  {opts: with(func(o *outbox.RearmOptions) { o.Rate = 999_999_999.5 })},
+		"canary_wait=5m&to=crm":             {opts: with(func(o *outbox.RearmOptions) { o.CanaryWait, o.Destination = 5*time.Minute, "crm" })},
+	} {
+		form, err := url.ParseQuery(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want.act = "rearm"
+		if got, err := planOf("rearm", form); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, %v; want %+v", query, got, err, want)
+		}
+	}
+	for query, says := range map[string]string{
+		"count=x": "count is", "canary=1.5": "canary is", "max_parked_again=many": "max_parked_again is", "canary=1001": "at most 1000",
+		"rate=x": "rate is", "rate=-1": "rate is", "rate=1e9": "rate is", "rate=NaN": "rate is", "canary_wait=5": "canary_wait is",
+		"canary_wait=-5s": "CanaryWait", "to=a%0Ab": "one line", "event=5": "by slot:id", "event=x:a": "by slot:id", "event=5:": "by slot:id",
+		"count=x&canary=y&rate=z&canary_wait=5": "count is", "slot=x": "slot",
+	} {
+		form, err := url.ParseQuery(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := planOf("rearm", form); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v, want an error about %s", query, err, says)
+		}
+	}
+}
+
+func TestSentenceNamesAllThatAnActDoes(t *testing.T) {
+	t.Parallel()
+	for want, p := range map[string]plan{
+		"Discard 1,200 events of class a, for good":                                         {act: "discard", count: 1200, filter: outbox.Filter{Class: "a"}, opts: outbox.RearmOptions{Rate: 5, Canary: 3}},
+		"Re-arm 1 event of class a":                                                         {count: 1, filter: outbox.Filter{Class: "a"}},
+		"Re-arm 0 events of class a":                                                        {filter: outbox.Filter{Class: "a"}},
+		"Re-arm 2 events of class a; stop when more than 0 park again":                      {count: 2, filter: outbox.Filter{Class: "a"}},
+		"Re-arm 2 events selected by id; publish to crm instead":                            {count: 2, filter: outbox.Filter{Slots: []int{5}, IDs: []string{"x"}}, opts: outbox.RearmOptions{Destination: "crm", MaxParkedAgain: -1}},
+		"Re-arm 9 events in slots [5]; 1 first; at most 0.5 a second":                       {count: 9, filter: outbox.Filter{Slots: []int{5}}, opts: outbox.RearmOptions{Canary: 1, Rate: 0.5, MaxParkedAgain: -1}},
+		"Re-arm 9 events for crm, of type sold; stop when more than 1,000 park again":       {count: 9, filter: outbox.Filter{Destination: "crm", Type: "sold"}, opts: outbox.RearmOptions{MaxParkedAgain: 1000}},
+		"Re-arm 9 events whose error says “no”, parked for at least 1 min":                  {count: 9, filter: outbox.Filter{Text: "no", OlderThan: time.Minute}, opts: outbox.RearmOptions{MaxParkedAgain: -1}},
+		"Re-arm 9 events of any kind: all that are parked":                                  {count: 9, opts: outbox.RearmOptions{MaxParkedAgain: -1}},
+		"Re-arm 9 events with the ordering key k, of the aggregate a; at most 2.0 a second": {count: 9, filter: outbox.Filter{Key: "k", Aggregate: "a"}, opts: outbox.RearmOptions{Rate: 2, MaxParkedAgain: -1}},
+	} {
+		if p.act == "" {
+			p.act = "rearm"
+		}
+		if got := p.sentence(); got != want {
+			t.Errorf("%s; want %s", got, want)
+		}
+		for _, c := range []struct {
+			form url.Values
+			want bool
+		}{{url.Values{"confirm": {want}}, p.count > 0}, {url.Values{"confirm": {want + "."}}, false}, {url.Values{}, false}} {
+			if got := p.confirmed(c.form); got != c.want {
+				t.Errorf("%s is confirmed by %q: %t", want, c.form, got)
+			}
+		}
+	}
+}
+
+func TestConfirmingFormCarriesThePlan(t *testing.T) {
+	t.Parallel()
+	p := plan{act: "rearm", count: 3, filter: outbox.Filter{Class: "a", Type: "b"}, opts: outbox.RearmOptions{MaxParkedAgain: -1}}
+	said := []nameValue{{"count", "3"}, {"confirm", p.sentence()}}
+	if got, want := p.hidden(nil), append(said[:2:2], nameValue{"class", "a"}, nameValue{"type", "b"}); !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got, want := p.hidden([]string{"5:x", "6:y"}), append(said[:2:2], nameValue{"event", "5:x"}, nameValue{"event", "6:y"}); !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got := backOf(p.filter); got.Class != "a" {
+		t.Errorf("back to %+v", got)
+	}
+	if got := backOf(outbox.Filter{Slots: []int{5}, IDs: []string{"x"}}); len(got.Slots)+len(got.IDs) > 0 {
+		t.Errorf("back to %+v", got)
+	}
+}

@@ -1,0 +1,144 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/relay"
+)
+
+// delays is for how long events are given back; -1: they are not.
+func delays(errs ...error) []time.Duration {
+	waits := make([]time.Duration, len(errs))
+	for i, err := range errs {
+		waits[i] = -1
+		if d, asked := message.RetryDelay(err); asked && errors.Is(err, relay.ErrLater) {
+			waits[i] = d.Round(time.Millisecond)
+		}
+	}
+	return waits
+}
+
+// TestLimitEstimates holds that what is given back is due when its turn may have come, by the rate and by what calls took.
+func TestLimitEstimates(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		cfg  relay.LimitConfig
+		took []time.Duration // calls before
+		want []time.Duration // what becomes of three events then
+	}{
+		"a rate":             {relay.LimitConfig{Rate: 0.5, Burst: 1}, nil, []time.Duration{-1, 6 * time.Second, 8 * time.Second}},
+		"one call at a time": {relay.LimitConfig{Concurrency: 1}, []time.Duration{time.Second}, []time.Duration{-1, 3 * time.Second, 4 * time.Second}},
+		"calls get slower": {
+			relay.LimitConfig{Concurrency: 1},
+			[]time.Duration{time.Second, 2 * time.Second},
+			[]time.Duration{-1, 3300 * time.Millisecond, 4400 * time.Millisecond},
+		},
+		"two calls":             {relay.LimitConfig{Concurrency: 2}, []time.Duration{time.Second}, []time.Duration{-1, -1, 2 * time.Second}},
+		"the rate is slower":    {relay.LimitConfig{Concurrency: 1, Rate: 0.5, Burst: 2}, []time.Duration{time.Second}, []time.Duration{-1, 6 * time.Second, 8 * time.Second}},
+		"nobody knows how long": {relay.LimitConfig{Concurrency: 1}, nil, []time.Duration{-1, -1, -1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				out := &meter{}
+				l := limit(t, out, c.cfg)
+				for _, out.took = range c.took {
+					l.Publish(t.Context(), rawEvents(1))
+				}
+				if got := delays(l.Publish(t.Context(), rawEvents(3))...); !slices.Equal(got, c.want) {
+					t.Errorf("three events are given back for %v, want %v", got, c.want)
+				}
+			})
+		})
+	}
+}
+
+// TestLimitGivesBackWhatFindsAllCallsTaken holds that only calls that are free count as room.
+func TestLimitGivesBackWhatFindsAllCallsTaken(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := limit(t, &meter{took: time.Second}, relay.LimitConfig{Concurrency: 2})
+		l.Publish(t.Context(), rawEvents(1))
+		var side sync.WaitGroup
+		side.Go(func() { l.Publish(t.Context(), rawEvents(1)) })
+		synctest.Wait()
+		if got, want := delays(l.Publish(t.Context(), rawEvents(3))...), []time.Duration{-1, 1500 * time.Millisecond, 2 * time.Second}; !slices.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+		side.Wait()
+	})
+}
+
+// TestLimitKeepsOneOfEachTenant holds that a tenant is not put off for good while another has the larger share.
+func TestLimitKeepsOneOfEachTenant(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		weight := func(tenant string) int { return map[string]int{"a": 100}[tenant] }
+		l := limit(t, &meter{}, relay.LimitConfig{Rate: 10, Burst: 1, Wait: time.Second, Tenant: byTenant, Weight: weight})
+		var side sync.WaitGroup
+		side.Go(func() { l.Publish(t.Context(), rawEvents(5, ofTenant("a"))) })
+		synctest.Wait()
+		if got := delays(l.Publish(t.Context(), rawEvents(2, ofTenant("b")))...); got[0] != -1 || got[1] < 0 {
+			t.Errorf("two events are given back for %v, want the second one alone", got)
+		}
+		side.Wait()
+	})
+}
+
+// TestLimitGoesOnWithoutThoseWhoLeft holds that a call whose time is over leaves what others wait for as it was.
+func TestLimitGoesOnWithoutThoseWhoLeft(t *testing.T) {
+	t.Parallel()
+	for name, tenants := range map[string][2]string{"one tenant": {"a", "a"}, "two tenants": {"a", "b"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				out := &meter{}
+				l := limit(t, out, relay.LimitConfig{Rate: 10, Burst: 1, Wait: time.Hour, Tenant: byTenant})
+				var side sync.WaitGroup
+				side.Go(func() {
+					for i, err := range l.Publish(t.Context(), rawEvents(3, ofTenant(tenants[0]))) {
+						if err != nil {
+							t.Errorf("event %d: %v", i, err)
+						}
+					}
+				})
+				synctest.Wait()
+				ctx, cancel := context.WithTimeout(t.Context(), 150*time.Millisecond)
+				defer cancel()
+				l.Publish(ctx, rawEvents(5, ofTenant(tenants[1])))
+				side.Wait()
+				l.Publish(t.Context(), rawEvents(1, ofTenant("another")))
+			})
+		})
+	}
+}
+
+// TestLimitHoldsTurns holds that a turn has as many events as its tenant weighs, from the first one on.
+func TestLimitHoldsTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		out := &meter{}
+		weight := func(tenant string) int { return map[string]int{"a": 2}[tenant] }
+		l := limit(t, out, relay.LimitConfig{Rate: 10, Burst: 1, Wait: time.Hour, Tenant: byTenant, Weight: weight})
+		var side sync.WaitGroup
+		for tenant, n := range map[string]int{"a": 5, "b": 3} {
+			side.Go(func() {
+				if tenant == "b" {
+					synctest.Wait()
+				}
+				l.Publish(t.Context(), rawEvents(n, ofTenant(tenant)))
+			})
+		}
+		side.Wait()
+		if got, want := out.ids(), []string{"a0", "a1", "b0", "a2", "a3", "b1", "a4", "b2"}; !slices.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+	})
+}
