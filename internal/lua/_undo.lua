@@ -86,7 +86,7 @@ end
 -- it cannot be undone, and how many commands ahead the command is that the reason is about. If the read of the old value
 -- meets the wrong type, the command will meet it too and change nothing.
 local function remember(class, digit, args, first, last, plan, index)
-  local why, ahead
+  local kept, why, ahead = #undo, nil, nil
   if class == @HASH_FIELDS then
     why = push_fields(args[first + 1], args, first + 2, last, 2)
   elseif class == @CHANGED_STRING then
@@ -96,5 +96,8 @@ local function remember(class, digit, args, first, last, plan, index)
   elseif class ~= @NO_UNDO then
     why, ahead = undos().push_other(class, digit, args, first, last, plan, index)
   end
-  if why then return undos().excuse(why, ahead, class, args, first, last, plan, index) end
+  if not why then return end
+  why, ahead = undos().excuse(why, ahead, class, args, first, last, plan, index)
+  for i = why and #undo or 0, kept + 1, -1 do undo[i] = nil end -- of a command that does not run there is nothing to undo
+  return why, ahead
 end

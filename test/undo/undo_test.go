@@ -220,6 +220,29 @@ func TestUndoKeepsToTheCap(t *testing.T) {
 	}
 }
 
+// TestUndoLeavesOutWhatDidNotRun holds that a command that is refused for its undo is not undone, as far as that was kept: it has not
+// run, so a server that denies the inverse leaves nothing broken.
+func TestUndoLeavesOutWhatDidNotRun(t *testing.T) {
+	t.Parallel()
+	client, admin := rig.NewUser(t, "+@all", "-memory")
+	tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.UndoBytes = 100 })
+	k := rig.Key(t, tr, "a", "k")
+	long := rand.Text() + rand.Text() + rand.Text() + rand.Text() // of random letters: DUMP compresses
+	rig.Run(t, admin, k, "SET K "+long+";HSET K:h f "+long+" g v;PEXPIRE K:h 100000000;SADD K:small a")
+	before := rig.Dump(t, admin, tr)
+	for commands, denied := range map[string]string{
+		"HDEL K:h f":      "pexpireat",
+		"DEL K:small K:h": "restore",
+	} {
+		rig.Grant(t, admin, "+@all", "-memory", "-"+denied) // since the check
+		_, err := rig.Transact(t, tr, k, commands+";LPUSH K wrong")
+		if failed, ok := errors.AsType[*luatx.CommandError](err); !ok || !strings.Contains(failed.Text, "more than 100 bytes") {
+			t.Errorf("%s: %v", commands, err)
+		}
+		rig.NoTrace(t, admin, tr, before)
+	}
+}
+
 func TestTheCommandWhoseUndoCostsMostRunsLast(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
