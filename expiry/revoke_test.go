@@ -55,7 +55,7 @@ func TestRevokedKey(t *testing.T) {
 		}
 		f.has(map[string]string{"b": "expired"})
 		timer := expiry.Timer{Subject: "astray", Due: past}
-		if _, err := f.Decide(redistest.Soon(t), timer, expired("astray"), time.Time{}); !errors.Is(err, luatx.ErrCrossSlot) {
+		if got, err := f.Decide(redistest.Soon(t), timer, expired("astray"), time.Time{}); got != 0 || !errors.Is(err, luatx.ErrCrossSlot) {
 			t.Errorf("a key of another slot: %v", err)
 		}
 	})

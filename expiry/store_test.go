@@ -202,7 +202,7 @@ func TestFullOutbox(t *testing.T) {
 			f.record(subject, past)
 		}
 		f.decides("a", past, expiry.Enqueued)
-		if _, err := f.Decide(ctx, expiry.Timer{Subject: "b", Due: past}, expired("b"), time.Time{}); !errors.Is(err, luatx.ErrOutboxFull) {
+		if got, err := f.Decide(ctx, expiry.Timer{Subject: "b", Due: past}, expired("b"), time.Time{}); got != 0 || !errors.Is(err, luatx.ErrOutboxFull) {
 			t.Errorf("decided: %v", err)
 		}
 		if _, err := f.Revoke(ctx, "c", revoked("c")); !errors.Is(err, luatx.ErrOutboxFull) {
@@ -242,7 +242,13 @@ func TestForeignShard(t *testing.T) {
 	})
 }
 
-func second[T any](_ T, err error) error { return err }
+// second returns the error of a call, which must have returned nothing beside it.
+func second[T comparable](value T, err error) error {
+	if err != nil && value != *new(T) {
+		return fmt.Errorf("%v was returned beside an error", value)
+	}
+	return err
+}
 
 func firstError(timers func(func(expiry.Timer, error) bool)) error {
 	for _, err := range timers {
@@ -338,6 +344,7 @@ func TestRefused(t *testing.T) {
 		"256 bytes":         f.Record(ctx, strings.Repeat("x", 257), past),
 		"UTF-8":             f.Record(ctx, "a\xff", past),
 		"1970 to 9999":      f.Record(ctx, "a", time.Time{}),
+		`subject ""`:        second(f.Decide(ctx, expiry.Timer{Due: past}, expired("a"), time.Time{})),
 		"is no event":       second(f.Decide(ctx, timer, nil, time.Time{})),
 		`id is "mine"`:      second(f.Decide(ctx, timer, named, time.Time{})),
 		"no type":           second(f.Decide(ctx, timer, untyped, time.Time{})),
@@ -361,6 +368,7 @@ func TestRefused(t *testing.T) {
 		"256 bytes":    f.Record(ended, strings.Repeat("x", 256), past),
 		"1970 to 9999": errors.Join(f.Record(ended, "a", time.UnixMilli(0)), f.Record(ended, "a", time.Date(9999, 12, 31, 23, 0, 0, 0, time.UTC))),
 		"limit 1":      errors.Join(firstError(f.Due(ended, 1)), firstError(f.Due(ended, 10_000))),
+		"is no event":  second(f.Decide(ended, timer, expired("a"), time.Time{})),
 	} {
 		if !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), bound) {
 			t.Errorf("%v; want no complaint about %s", err, bound)

@@ -53,12 +53,13 @@ func TestExportImport(t *testing.T) {
 			y.settle("failed", "", "slow", "took too long", id)
 			y.settle("parked", "", "odd", "no", id)
 		}
+		redistest.Must(t, client.HSet(redistest.Soon(t), keys{t, client, y.tr}.key("routes"), "spaced", "elsewhere").Err())
 		y.emit("t", "", "", "erased")
 		got, err := y.store.Erase(redistest.Soon(t), y.slot, "asked to", "erased")
 		wantAnswers(t, got, err, outbox.Done)
 		before := parkedIn(t, y.store)
-		if len(before) != len(bodies)+1 {
-			t.Fatalf("%d are parked", len(before))
+		if len(before) != len(bodies)+1 || before["spaced"].Destination != "elsewhere" {
+			t.Fatalf("%d are parked: %+v", len(before), before)
 		}
 
 		var file bytes.Buffer

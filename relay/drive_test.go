@@ -147,6 +147,9 @@ func TestDriveStops(t *testing.T) {
 			}
 		}
 	})
+	if relay.Drive(t.Context(), nil, relay.PublisherFunc(nil), relay.DriveConfig{}) == nil || relay.Drive(t.Context(), newMemory(), nil, relay.DriveConfig{}) == nil {
+		t.Error("a Source or a Publisher that is nil was accepted")
+	}
 	for _, cfg := range []relay.DriveConfig{{BatchSize: -1}, {BatchSize: 1001}, {Concurrency: -1}, {Timeout: -1}} {
 		if err := relay.Drive(t.Context(), newMemory(), relay.PublisherFunc(nil), cfg); err == nil {
 			t.Errorf("%+v was accepted", cfg)

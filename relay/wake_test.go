@@ -197,6 +197,18 @@ func TestListenersSurvive(t *testing.T) {
 			redistest.Must(t, server.Restart(t.Context()))
 		})
 	})
+	t.Run("cut", func(t *testing.T) {
+		t.Parallel()
+		client := redistest.Single(t, redistest.Own()).Client(t)
+		var cut time.Time
+		try(t, client, func(*luatx.Transactor) {
+			cut = time.Now()
+			redistest.Must(t, client.ClientKillByFilter(redistest.Soon(t), "TYPE", "pubsub").Err())
+		})
+		if took := time.Since(cut); took > 4*time.Second {
+			t.Errorf("the relay listens again after %v", took)
+		}
+	})
 	t.Run("migrated", func(t *testing.T) {
 		t.Parallel()
 		cluster := redistest.Cluster(t)

@@ -1,12 +1,24 @@
 package stream
 
 import (
+	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/message"
 )
+
+func TestPanicOfAProcessorIsAnError(t *testing.T) {
+	t.Parallel()
+	process := ProcessFunc(func(context.Context, *message.RawMessage) error { panic("of a Processor") })
+	if err := processed(t.Context(), process, nil); err == nil || !strings.Contains(err.Error(), "of a Processor") {
+		t.Errorf("%v, want the panic", err)
+	}
+}
 
 // TestTurnsRead holds that the one of Consume's turns that waited for the reader reads: two that let go of it again would
 // hand it to each other, a third of a second on one core, before one of them reads.

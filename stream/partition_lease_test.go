@@ -1,7 +1,12 @@
 package stream
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +16,7 @@ import (
 
 	"github.com/luatx/luatx/internal/sleep"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/scripted"
 )
 
 // slowScripts stands in front of the network and returns 1 for every script, some time after the request.
@@ -57,6 +63,38 @@ func TestMemberCountsItsLeaseFromTheRequest(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestLeaseThatCannotBeKeptIsAnOutageUntilItIsKept(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var refused atomic.Bool
+		server := scripted.New(func(cmd []string) any {
+			if cmd[0] == "lease" && refused.Load() {
+				return errors.New("ERR no")
+			}
+			return 1
+		}, "lease")
+		var logs bytes.Buffer
+		m := &member{PartitionedSubscriber: &PartitionedSubscriber{cfg: PartitionedConfig{Lease: 9 * time.Second}}, name: "m"}
+		sub := &subscription{Subscriber: &Subscriber{client: server.Client(t)}, outage: outage{log: slog.New(slog.NewTextHandler(&logs, nil))}, detached: t.Context()}
+		p := &partition{subscription: sub, m: m, begun: time.Now()}
+		done := make(chan struct{})
+		go p.keep(done, func() { t.Error("the lease is given up") })
+		refused.Store(true)
+		time.Sleep(8 * time.Second)
+		synctest.Wait()
+		if n := strings.Count(logs.String(), "operation=lease"); n != 1 {
+			t.Errorf("logged %d times:\n%s", n, &logs)
+		}
+		refused.Store(false)
+		time.Sleep(8 * time.Second)
+		synctest.Wait()
+		if n := strings.Count(logs.String(), "operation=lease"); n != 2 {
+			t.Errorf("logged %d times:\n%s", n, &logs)
+		}
+		close(done)
+	})
 }
 
 func TestLeaseIsTakenOnlyIfItWasFreeForLongEnough(t *testing.T) {

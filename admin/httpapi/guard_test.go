@@ -240,6 +240,10 @@ func TestLargeAndSlowBodiesAreRefused(t *testing.T) {
 	if w := answer(h, asked(t, http.MethodPost, "/api/fix", `{"slots":[`+strings.Repeat(" ", 1<<20)+"]}")); w.Code != http.StatusRequestEntityTooLarge {
 		t.Errorf("a large body: %d %s", w.Code, w.Body)
 	}
+	unread := httptest.NewRequest(http.MethodPost, "/api/fix?"+strings.Repeat("q", 1<<20), slow{t.Context()})
+	if w := answer(h, unread); w.Code != http.StatusRequestURITooLong || w.Header().Get("Connection") != "close" {
+		t.Errorf("a body that is not read: %d %v", w.Code, w.Header())
+	}
 	server := httptest.NewServer(h)
 	t.Cleanup(server.Close)
 	r, err := http.NewRequestWithContext(redistest.Soon(t), http.MethodPost, server.URL+"/api/fix", slow{t.Context()})

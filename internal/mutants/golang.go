@@ -136,9 +136,12 @@ func (g *goFinder) call(n *ast.CallExpr) bool {
 	switch name := callee(n); {
 	case name == "context.WithoutCancel" && len(n.Args) == 1:
 		g.replace("drop WithoutCancel", n, g.source(n.Args[0]))
-	case (name == "min" || name == "max") && len(n.Args) == 2:
-		g.replace("drop a bound", n, g.source(n.Args[0]))
-		g.replace("drop a bound", n, g.source(n.Args[1]))
+	case name == "min" || name == "max": // in whatever order
+		if len(n.Args) == 2 {
+			g.replace("drop a bound", n, g.source(n.Args[0]))
+			g.replace("drop a bound", n, g.source(n.Args[1]))
+		}
+		return true
 	case name == "make":
 		return false // capacities
 	}

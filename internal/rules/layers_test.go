@@ -14,7 +14,7 @@ var layers = [][]string{
 	{"admin/browsertest", "bench", "internal/test/brokertest", "matrix", "sqltx/sqltest", "test", "torture"},
 	{"admin/internal/admintest", "cmd", "examples", "luatxtest", "internal/mutants", "internal/rules", "internal/test/upgrade"},
 	{"internal/test/rig"},
-	{"internal/test/redistest"},
+	{"internal/test/redistest", "internal/test/scripted"},
 	{"contrib", "internal/test/measure"},
 	{"admin/console", "admin/httpapi"},
 	{"admin/internal/desk"},

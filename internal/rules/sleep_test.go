@@ -5,11 +5,12 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"strings"
 	"testing"
 )
 
 // sleepProblems finds the calls of time.Sleep in a test that are not written inside a synctest bubble, where they take
-// no time. Real time is waited for by condition.
+// no time. Real time is waited for by condition. The name of a helper that opens a bubble begins with inBubble.
 func sleepProblems(name, source string) []string {
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, name, source, parser.SkipObjectResolution)
@@ -22,7 +23,7 @@ func sleepProblems(name, source string) []string {
 		switch {
 		case !ok:
 			return true
-		case isCall(call, "synctest", "Test"):
+		case isCall(call, "synctest", "Test") || isLocal(call, "inBubble"):
 			return false
 		case isCall(call, "time", "Sleep"):
 			problems = append(problems, fmt.Sprintf("%s sleeps: wait for a condition, or run in a synctest bubble", set.Position(call.Pos())))
@@ -30,6 +31,11 @@ func sleepProblems(name, source string) []string {
 		return true
 	})
 	return problems
+}
+
+func isLocal(call *ast.CallExpr, prefix string) bool {
+	name, ok := call.Fun.(*ast.Ident)
+	return ok && strings.HasPrefix(name.Name, prefix)
 }
 
 func isCall(call *ast.CallExpr, pkg, function string) bool {
@@ -49,6 +55,7 @@ func TestSleepProblems(t *testing.T) {
 		{"plain", "time.Sleep(1)", "a_test.go:2:17 sleeps"},
 		{"in a goroutine", "go func() { time.Sleep(1) }()", "sleeps"},
 		{"in a bubble", "synctest.Test(t, func(t *testing.T) { time.Sleep(1) })", ""},
+		{"in a helper's bubble", "inBubble(t, 1, func() { time.Sleep(1) })", ""},
 		{"another Sleep", "backoff.Sleep(1)", ""},
 		{"another Test", "other.Test(func() { time.Sleep(1) })", "sleeps"},
 	}

@@ -162,9 +162,10 @@ func TestRequestDeliveredTooLateChangesNothingAndItsIDCommitsLater(t *testing.T)
 	ctx := redistest.Soon(t)
 	tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.CommitTimeout = 300 * time.Millisecond })
 	n := rig.Key(t, tr, "a", "n")
-	add := func() (luatx.Result, error) {
-		return tr.Transact(ctx, "a", rig.Incr, luatx.WithID("1"))
-	}
+	cfg := tr.Config()
+	cfg.CommitTimeout = 0
+	patient, err := luatx.New(client, cfg)
+	redistest.Must(t, err)
 	rig.Warm(t, tr)
 	hold := respproxy.NewHold()
 	var holding atomic.Bool
@@ -176,7 +177,7 @@ func TestRequestDeliveredTooLateChangesNothingAndItsIDCommitsLater(t *testing.T)
 		return respproxy.Pass()
 	})
 	sent := time.Now()
-	if _, err := add(); !errors.Is(err, luatx.ErrOutcomeUnknown) {
+	if _, err := tr.Transact(ctx, "a", rig.Incr, luatx.WithID("1")); !errors.Is(err, luatx.ErrOutcomeUnknown) {
 		t.Errorf("a commit that is not answered: %v", err)
 	}
 	redistest.Eventually(t, "the time by which it had to arrive to pass", func() bool { return time.Since(sent) > 1500*time.Millisecond })
@@ -187,7 +188,7 @@ func TestRequestDeliveredTooLateChangesNothingAndItsIDCommitsLater(t *testing.T)
 	if direct.Exists(ctx, n).Val() != 0 {
 		t.Error("a request that came too late took effect")
 	}
-	if result, err := add(); err != nil || result.Outcome != luatx.Committed || direct.Get(ctx, n).Val() != "1" {
+	if result, err := patient.Transact(ctx, "a", rig.Incr, luatx.WithID("1")); err != nil || result.Outcome != luatx.Committed || direct.Get(ctx, n).Val() != "1" {
 		t.Errorf("the same id again: %v, %v, effect %s", result, err, direct.Get(ctx, n).Val())
 	}
 }

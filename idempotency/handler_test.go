@@ -1,0 +1,133 @@
+package idempotency_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/idempotency"
+	"github.com/luatx/luatx/internal/test/redistest"
+)
+
+// TestWhatAHandlerMayDo holds what becomes of a handler that breaks a rule.
+func TestWhatAHandlerMayDo(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	for name, c := range map[string]struct {
+		handler func(t *testing.T, tx *luatx.Tx, w http.ResponseWriter, r *http.Request)
+		want    int
+		detail  string
+	}{
+		"writes elsewhere": {func(_ *testing.T, tx *luatx.Tx, _ http.ResponseWriter, r *http.Request) {
+			tx.Pipeline().Set(r.Context(), "elsewhere", 1, 0)
+		}, http.StatusInternalServerError, "cannot be applied"},
+		"a command that fails": {func(t *testing.T, tx *luatx.Tx, _ http.ResponseWriter, r *http.Request) {
+			key, err := tx.Key("list")
+			redistest.Must(t, err)
+			tx.Pipeline().RPush(r.Context(), key, 1)
+			tx.Pipeline().Incr(r.Context(), key)
+		}, http.StatusInternalServerError, "cannot be applied"},
+		"a procedure that aborts": {func(t *testing.T, tx *luatx.Tx, _ http.ResponseWriter, _ *http.Request) {
+			key, err := tx.Key("x")
+			redistest.Must(t, err)
+			tx.Call("refuse", []string{key})
+		}, http.StatusConflict, "no money"},
+		"a long answer": {func(t *testing.T, _ *luatx.Tx, w http.ResponseWriter, _ *http.Request) {
+			if n, err := w.Write(make([]byte, 101)); n != 0 || err == nil {
+				t.Errorf("%d bytes were taken, %v", n, err)
+			}
+		}, http.StatusInternalServerError, "cannot be applied"},
+		"the longest answer": {func(t *testing.T, _ *luatx.Tx, w http.ResponseWriter, _ *http.Request) {
+			_, err := fmt.Fprintf(w, "%100d", 7)
+			redistest.Must(t, err)
+		}, http.StatusOK, fmt.Sprintf("%100d", 7)},
+		"no answer": {func(*testing.T, *luatx.Tx, http.ResponseWriter, *http.Request) {}, http.StatusOK, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newService(t, client)
+			s.serve(func(w http.ResponseWriter, r *http.Request) {
+				tx, _ := luatx.TxFromContext(r.Context())
+				c.handler(t, tx, w, r)
+			}, func(cfg *idempotency.Config) { cfg.MaxResponse = 100 })
+			s.want(s.post("k", "1"), c.want, false, c.detail)
+		})
+	}
+}
+
+func TestHeadersEndWithTheFirstByte(t *testing.T) {
+	t.Parallel()
+	s := newService(t, redistest.Shared(t).Client(t))
+	s.serve(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "here")
+		w.Header().Set("X-Late", "is not sent")
+	})
+	r := s.post("k", "1")
+	s.want(r, http.StatusOK, false, "here")
+	if late := r.Header().Get("X-Late"); late != "" {
+		t.Errorf("a header that %s", late)
+	}
+}
+
+// TestKeptAnswerThatCannotBeRead holds that it counts as none, and that the handler does not run again.
+func TestKeptAnswerThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	for name, spoil := range map[string]func(ctx context.Context, key string) error{
+		"no JSON": func(ctx context.Context, key string) error { return client.Set(ctx, key, "{", 0).Err() },
+		"no text": func(ctx context.Context, key string) error {
+			return errors.Join(client.Del(ctx, key).Err(), client.RPush(ctx, key, "x").Err())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newService(t, client)
+			s.want(s.post("k", "12"), http.StatusCreated, false, "run 1")
+			redistest.Must(t, spoil(redistest.Soon(t), keptKey(t, s)))
+			r := s.post("k", "12")
+			s.want(r, http.StatusConflict, false, "applied before")
+			if runs := s.runs.Load(); runs != 1 || r.Header().Get("Retry-After") != "" {
+				t.Errorf("%d runs, %v", runs, r.Header())
+			}
+		})
+	}
+}
+
+// TestPanics holds that a panic reaches the server, and leaves nothing behind.
+func TestPanics(t *testing.T) {
+	t.Parallel()
+	s := newService(t, redistest.Shared(t).Client(t))
+	pay := s.handler
+	s.serve(func(w http.ResponseWriter, r *http.Request) {
+		s.pay(w, r)
+		panic(http.ErrAbortHandler)
+	})
+	func() {
+		defer func() {
+			if v := recover(); v != any(http.ErrAbortHandler) {
+				t.Errorf("recovered %v", v)
+			}
+		}()
+		s.post("k", "12")
+	}()
+	s.handler = pay
+	s.want(s.post("k", "12"), http.StatusCreated, false, "run 2")
+	if n := s.sum(); n != 2 {
+		t.Errorf("the sum is %d", n)
+	}
+}
+
+// TestAnswerGone holds that an effect whose answer was evicted is not made again.
+func TestAnswerGone(t *testing.T) {
+	t.Parallel()
+	s := newService(t, redistest.Shared(t).Client(t))
+	s.want(s.post("k", "12"), http.StatusCreated, false, "run 1")
+	redistest.Must(t, s.client.Del(redistest.Soon(t), keptKey(t, s)).Err())
+	s.want(s.post("k", "12"), http.StatusConflict, false, "applied before")
+	if n := s.sum(); n != 2 {
+		t.Errorf("the sum is %d", n)
+	}
+}

@@ -1,0 +1,127 @@
+package sqltx
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// answers is a database of which a test says what it answers: no server, and no time but the test's.
+type answers struct {
+	// answer returns the rows of a statement. Nil: there are none.
+	answer func(statement string, args []any) ([][]any, error)
+
+	mu    sync.Mutex
+	began time.Time
+	heard []heard
+}
+
+// heard is a statement that a database was given, and how long after the first look at it.
+type heard struct {
+	at        time.Duration
+	statement string
+	args      []any
+}
+
+func (a *answers) open(t *testing.T) *sql.DB {
+	a.began = time.Now()
+	db := sql.OpenDB(a)
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// of returns the statements that contain a text.
+func (a *answers) of(part string) (found []heard) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, h := range a.heard {
+		if strings.Contains(h.statement, part) {
+			found = append(found, h)
+		}
+	}
+	return found
+}
+
+// times is when the statements that contain a text came.
+func (a *answers) times(part string) (at []time.Duration) {
+	for _, h := range a.of(part) {
+		at = append(at, h.at)
+	}
+	return at
+}
+
+func (a *answers) ask(statement string, named []driver.NamedValue) (*answered, error) {
+	var args []any
+	for _, v := range named {
+		args = append(args, v.Value)
+	}
+	a.mu.Lock()
+	a.heard = append(a.heard, heard{time.Since(a.began), statement, args})
+	a.mu.Unlock()
+	if a.answer == nil {
+		return &answered{}, nil
+	}
+	rows, err := a.answer(statement, args)
+	if err != nil {
+		return nil, err
+	}
+	found := &answered{rows: rows}
+	if len(rows) > 0 {
+		found.columns = len(rows[0])
+	}
+	return found, nil
+}
+
+// Connect and the methods below are what package sql asks of a driver.
+func (a *answers) Connect(context.Context) (driver.Conn, error) { return a, nil }
+func (a *answers) Driver() driver.Driver                        { return nil }
+func (a *answers) Prepare(string) (driver.Stmt, error)          { return nil, driver.ErrSkip }
+func (a *answers) Close() error                                 { return nil }
+
+func (a *answers) Begin() (driver.Tx, error) { return a, a.say("BEGIN") }
+func (a *answers) Commit() error             { return a.say("COMMIT") }
+func (a *answers) Rollback() error           { return a.say("ROLLBACK") }
+
+func (a *answers) say(statement string) error {
+	_, err := a.ask(statement, nil)
+	return err
+}
+
+func (a *answers) ExecContext(_ context.Context, statement string, args []driver.NamedValue) (driver.Result, error) {
+	rows, err := a.ask(statement, args)
+	if err != nil {
+		return nil, err
+	}
+	return driver.RowsAffected(len(rows.rows)), nil
+}
+
+func (a *answers) QueryContext(_ context.Context, statement string, args []driver.NamedValue) (driver.Rows, error) {
+	return a.ask(statement, args)
+}
+
+type answered struct {
+	rows    [][]any
+	columns int
+}
+
+func (r *answered) Columns() []string { return make([]string, r.columns) }
+func (r *answered) Close() error      { return nil }
+
+func (r *answered) Next(to []driver.Value) error {
+	if len(r.rows) == 0 {
+		return io.EOF
+	}
+	if r.rows[0] == nil { // the connection is lost in the middle of the answer
+		return io.ErrUnexpectedEOF
+	}
+	for i, v := range r.rows[0] {
+		to[i] = v
+	}
+	r.rows = r.rows[1:]
+	return nil
+}

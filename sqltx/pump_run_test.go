@@ -1,0 +1,375 @@
+package sqltx
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/luatx/luatx/internal/test/rig"
+	"github.com/luatx/luatx/message"
+)
+
+var errDown = errors.New("the database is down")
+
+// The statements of a publisher, by a part that no other has.
+const (
+	claiming   = "WITH due"
+	contesting = "SELECT DISTINCT"
+	renewing   = "lease IN ("
+	publishing = "published = TRUE"
+	returning  = "attempts = attempts - ?"
+	failing    = "last_error = ?"
+)
+
+// rows are events of a table, without ordering keys where keys has none.
+func rows(first, n int, attempts int64, keys ...string) (out [][]any) {
+	for i := range n {
+		var key any
+		if len(keys) > 0 {
+			key = keys[i%len(keys)]
+		}
+		id := int64(first + i)
+		out = append(out, []any{id, "", "t", noData, false, fmt.Sprintf(`{"id":"%d","source":"/s","type":"t","specversion":"1.0"}`, id), key, attempts})
+	}
+	return out
+}
+
+// once answers each statement that has the part with one of the lists, the first first, and with nothing when they are used up.
+func once(part string, lists ...[][]any) func(string, []any) ([][]any, error) {
+	return func(statement string, _ []any) ([][]any, error) {
+		if !strings.Contains(statement, part) || len(lists) == 0 {
+			return nil, nil
+		}
+		list := lists[0]
+		lists = lists[1:]
+		return list, nil
+	}
+}
+
+// inBubble runs a test in a bubble, in which a publisher hands out what a database answers.
+func inBubble(t *testing.T, db *answers, cfg OutboxPublisherConfig, test func(events <-chan *message.RawMessage, p *OutboxPublisher, stop func(), logs *rig.Lines)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		logs := &rig.Lines{}
+		cfg.DB, cfg.Logger = db.open(t), logs.Logger()
+		cfg.Dialect = Dialect{Name: "test", Quote: `"`, NowMillis: "NOW_MS", Returning: true}
+		p := NewOutboxPublisher(cfg)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		events, err := p.Source(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(events, p, cancel, logs)
+		cancel()
+		p.Wait()
+		if _, open := <-events; open {
+			t.Error("an event is in the channel when all has ended")
+		}
+		if p.Wake(); len(p.pumps) > 0 {
+			t.Errorf("%d sources are remembered", len(p.pumps))
+		}
+	})
+}
+
+func wantTimes(t *testing.T, what string, got []time.Duration, want ...time.Duration) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s at %v, want at %v", what, got, want)
+	}
+}
+
+func TestWhenATableIsLookedAt(t *testing.T) {
+	t.Parallel()
+	const ms = time.Millisecond
+	refuse := func(part string, then func(string, []any) ([][]any, error)) func(string, []any) ([][]any, error) {
+		return func(statement string, args []any) ([][]any, error) {
+			if strings.Contains(statement, part) {
+				return nil, errDown
+			}
+			return then(statement, args)
+		}
+	}
+	for name, c := range map[string]struct {
+		answer func(string, []any) ([][]any, error)
+		want   []time.Duration
+		log    string
+		lines  int
+	}{
+		"nothing in it":           {nil, []time.Duration{0, 500 * ms, 1000 * ms}, "level=", 0},
+		"not to be had":           {refuse(claiming, nil), []time.Duration{0, 500 * ms, 1000 * ms}, "claim failed", 3},
+		"less than a batch":       {once(claiming, rows(1, 1, 1)), []time.Duration{0, 500 * ms, 1000 * ms}, "level=", 0},
+		"a batch":                 {once(claiming, rows(1, 2, 1)), []time.Duration{0, 0, 500 * ms, 1000 * ms}, "level=", 0},
+		"a batch whose keys fail": {refuse(contesting, once(claiming, rows(1, 2, 1, "a", "b"))), []time.Duration{0, 0, 500 * ms, 1000 * ms}, "claim of ordered events failed", 1},
+		"as much as it may hold":  {once(claiming, rows(1, 2, 1), rows(3, 2, 1)), []time.Duration{0, 0}, "level=", 0},
+		"one less than it may":    {once(claiming, rows(1, 2, 1), rows(3, 1, 1)), []time.Duration{0, 0, 500 * ms, 1000 * ms}, "level=", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := &answers{answer: c.answer}
+			inBubble(t, db, OutboxPublisherConfig{BatchSize: 2}, func(_ <-chan *message.RawMessage, _ *OutboxPublisher, _ func(), logs *rig.Lines) {
+				time.Sleep(1200 * ms)
+				wantTimes(t, "looks", db.times(claiming), c.want...)
+				if n := logs.Count(c.log); n != c.lines {
+					t.Errorf("%d lines with %q, want %d:\n%s", n, c.log, c.lines, logs)
+				}
+			})
+			for _, h := range db.of(" IN ()") {
+				t.Errorf("a list is empty: %s", h.statement)
+			}
+		})
+	}
+}
+
+func TestWakeLooksAtTheTableNow(t *testing.T) {
+	t.Parallel()
+	db := &answers{}
+	inBubble(t, db, OutboxPublisherConfig{}, func(_ <-chan *message.RawMessage, p *OutboxPublisher, _ func(), _ *rig.Lines) {
+		time.Sleep(100 * time.Millisecond)
+		p.Wake()
+		time.Sleep(600 * time.Millisecond)
+		wantTimes(t, "looks", db.times(claiming), 0, 100*time.Millisecond, 600*time.Millisecond)
+	})
+}
+
+func TestLeasesOfWhatIsHeldAreRenewed(t *testing.T) {
+	t.Parallel()
+	for name, down := range map[string]bool{"renewed": false, "not to be renewed": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			answer := once(claiming, rows(1, 2, 1), rows(3, 2, 1))
+			db := &answers{answer: func(statement string, args []any) ([][]any, error) {
+				if down && strings.Contains(statement, renewing) {
+					return nil, errDown
+				}
+				return answer(statement, args)
+			}}
+			inBubble(t, db, OutboxPublisherConfig{BatchSize: 2}, func(events <-chan *message.RawMessage, _ *OutboxPublisher, _ func(), logs *rig.Lines) {
+				time.Sleep(35 * time.Second)
+				wantTimes(t, "renewals", db.times(renewing)[:2], 10*time.Second, 20*time.Second)
+				backs := db.times(returning)
+				if !down {
+					wantTimes(t, "given back", backs)
+					if n := len(db.of(renewing)[0].args); n != 1+2+4 {
+						t.Errorf("%d arguments of a renewal, want the lease's length, two leases and four rows", n)
+					}
+				} else {
+					wantTimes(t, "what is too old to be handed out given back", backs, 30*time.Second)
+					if got := ids(db.of(returning)[0].args[3:]); !slices.Equal(got, []int64{3, 4}) {
+						t.Errorf("given back %v, want 3 and 4", got)
+					}
+					if n := logs.Count("leases were not renewed"); n < 2 {
+						t.Errorf("%d lines tell of it", n)
+					}
+				}
+				for range 2 { // the channel has them: the others are held behind it
+					(<-events).Ack()
+				}
+			})
+			if n := len(db.of(publishing)); n == 0 {
+				t.Error("what was acknowledged is not published")
+			}
+		})
+	}
+}
+
+func TestStopWaitsForWhatWasHandedOut(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		settles time.Duration // after the stop; 0: never
+		ends    time.Duration
+		warns   int
+	}{
+		"settled in time": {3 * time.Second, 3 * time.Second, 0},
+		"never settled":   {0, 5 * time.Second, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := &answers{answer: once(claiming, rows(1, 2, 1), rows(3, 2, 1))}
+			inBubble(t, db, OutboxPublisherConfig{BatchSize: 2, Lease: 9 * time.Second}, func(events <-chan *message.RawMessage, p *OutboxPublisher, stop func(), logs *rig.Lines) {
+				msg := <-events
+				synctest.Wait()
+				stop()
+				stopped := time.Now()
+				synctest.Wait()
+				var backs []int64
+				for _, h := range db.of(returning) {
+					backs = append(backs, ids(h.args[3:])...)
+				}
+				if slices.Sort(backs); !slices.Equal(backs, []int64{2, 3, 4}) {
+					t.Errorf("given back at once: %v, want what nobody has taken", backs)
+				}
+				if _, open := <-events; open {
+					t.Error("the channel is open after the stop")
+				}
+				if c.settles > 0 {
+					time.AfterFunc(c.settles, func() { msg.Ack() })
+				}
+				p.Wait()
+				if took := time.Since(stopped); took != c.ends {
+					t.Errorf("it took %v, want %v", took, c.ends)
+				}
+				wantTimes(t, "renewals", db.times(renewing), 3*time.Second)
+				if n := logs.Count("stopped with events that were handed out"); n != c.warns {
+					t.Errorf("%d lines warn of what is not settled, want %d", n, c.warns)
+				}
+				if c.settles == 0 { // late, and written all the same
+					msg.Ack()
+				}
+			})
+			if n := len(db.of(publishing)); n != 1 {
+				t.Errorf("published %d times, want once", n)
+			}
+		})
+	}
+}
+
+func TestSettlementsAreWrittenUntilTheDatabaseTakesThem(t *testing.T) {
+	t.Parallel()
+	const ms = time.Millisecond
+	for name, c := range map[string]struct {
+		works  time.Duration // from then on; 0: never
+		stops  time.Duration
+		writes []time.Duration
+		lost   int
+	}{
+		"works again":      {1300 * ms, 20 * time.Second, []time.Duration{0, 20 * ms, 60 * ms, 140 * ms, 300 * ms, 620 * ms, 1260 * ms, 2540 * ms}, 0},
+		"stopped":          {30 * time.Second, 6 * time.Second, []time.Duration{0, 20 * ms, 60 * ms, 140 * ms, 300 * ms, 620 * ms, 1260 * ms, 2540 * ms, 5100 * ms, 10100 * ms, 11000 * ms, 16000 * ms}, 1},
+		"stopped at once":  {100 * ms, 30 * ms, []time.Duration{0, 20 * ms, 60 * ms, 140 * ms}, 0},
+		"down for a while": {13 * time.Second, 20 * time.Second, []time.Duration{0, 20 * ms, 60 * ms, 140 * ms, 300 * ms, 620 * ms, 1260 * ms, 2540 * ms, 5100 * ms, 10100 * ms, 15100 * ms}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			claim := once(claiming, rows(1, 1, 1))
+			db := &answers{}
+			db.answer = func(statement string, args []any) ([][]any, error) {
+				if strings.Contains(statement, publishing) && time.Since(db.began) < c.works {
+					return nil, errDown
+				}
+				return claim(statement, args)
+			}
+			inBubble(t, db, OutboxPublisherConfig{}, func(events <-chan *message.RawMessage, p *OutboxPublisher, stop func(), logs *rig.Lines) {
+				(<-events).Ack()
+				time.Sleep(c.stops)
+				stop()
+				p.Wait()
+				wantTimes(t, "writes", db.times(publishing), c.writes...)
+				if n := logs.Count("events are not settled yet"); n != len(c.writes)-1+c.lost {
+					t.Errorf("%d lines warn", n)
+				}
+				if n := logs.Count("events could not be settled and will be published again"); n != c.lost || logs.Count("events=1") < c.lost {
+					t.Errorf("%d errors, want %d", n, c.lost)
+				}
+			})
+		})
+	}
+}
+
+func TestSettledTooLateAndRefused(t *testing.T) {
+	t.Parallel()
+	claim := once(claiming, rows(7, 2, 1))
+	db := &answers{answer: func(statement string, args []any) ([][]any, error) {
+		if strings.Contains(statement, publishing) {
+			return nil, errDown
+		}
+		return claim(statement, args)
+	}}
+	inBubble(t, db, OutboxPublisherConfig{}, func(events <-chan *message.RawMessage, p *OutboxPublisher, stop func(), logs *rig.Lines) {
+		one, two := <-events, <-events
+		stop()
+		p.Wait()
+		one.Ack()
+		two.Ack()
+		if n := logs.Count("an event could not be settled and will be published again"); n != 2 || logs.Count("event=7") != 1 {
+			t.Errorf("%d lines tell of it:\n%s", n, logs)
+		}
+	})
+}
+
+func TestWhatBecomesOfAFailedEvent(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		attempts int64
+		err      error
+		delay    [2]time.Duration
+		tried    int64
+		parked   bool
+		log      int
+	}{
+		"once":               {1, errDown, [2]time.Duration{0, time.Second}, 1, false, 0},
+		"for the last time":  {10, errDown, [2]time.Duration{0, 0}, 10, true, 1},
+		"for the last but 1": {9, errDown, [2]time.Duration{0, 256 * time.Second}, 9, false, 0},
+		"for ever":           {1, message.Permanent(errDown), [2]time.Duration{0, 0}, 1, true, 1},
+		"with a delay":       {1, message.RetryAfter(errDown, time.Hour), [2]time.Duration{time.Hour, time.Hour}, 1, false, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := &answers{answer: once(claiming, rows(1, 1, c.attempts))}
+			inBubble(t, db, OutboxPublisherConfig{}, func(events <-chan *message.RawMessage, _ *OutboxPublisher, _ func(), logs *rig.Lines) {
+				(<-events).Nack(c.err)
+				synctest.Wait()
+				if n := logs.Count("event parked"); n != c.log {
+					t.Errorf("%d lines tell that it is parked, want %d", n, c.log)
+				}
+			})
+			found := db.of(failing)
+			if len(found) != 1 {
+				t.Fatalf("written %d times, want once", len(found))
+			}
+			args := found[0].args
+			delay, _ := args[0].(int64)
+			if delay < c.delay[0].Milliseconds() || delay > c.delay[1].Milliseconds() || args[1] != c.tried || args[2] != c.parked || !strings.Contains(fmt.Sprint(args[3]), errDown.Error()) {
+				t.Errorf("written with %v, want a delay of %v, %d attempts, parked %t", args, c.delay, c.tried, c.parked)
+			}
+		})
+	}
+}
+
+func TestClaimedOftenAndNeverSettled(t *testing.T) {
+	t.Parallel()
+	for attempts, parked := range map[int64]bool{10: false, 11: true} {
+		db := &answers{answer: once(claiming, rows(1, 1, attempts))}
+		inBubble(t, db, OutboxPublisherConfig{}, func(events <-chan *message.RawMessage, _ *OutboxPublisher, _ func(), logs *rig.Lines) {
+			synctest.Wait()
+			if n := logs.Count("its attempts ended without an answer"); (n == 1) != parked || (len(events) == 0) != parked {
+				t.Errorf("after %d attempts parked %d times, %d handed out", attempts, n, len(events))
+			}
+		})
+	}
+}
+
+func TestListeningGoesOnAfterItEnded(t *testing.T) {
+	t.Parallel()
+	db := &answers{}
+	began := time.Time{}
+	var at []time.Duration
+	cfg := OutboxPublisherConfig{PollInterval: 4 * time.Second, Listen: func(ctx context.Context, channel string, wake func()) error {
+		if began.IsZero() {
+			began = time.Now()
+		}
+		at = append(at, time.Since(began))
+		if len(at) == 6 {
+			<-time.After(time.Second)
+			wake()
+			<-ctx.Done()
+		}
+		return errDown
+	}}
+	inBubble(t, db, cfg, func(_ <-chan *message.RawMessage, p *OutboxPublisher, stop func(), logs *rig.Lines) {
+		time.Sleep(90*time.Second + 100*time.Millisecond)
+		if looks := db.times(claiming); !slices.Contains(looks, 89*time.Second) {
+			t.Errorf("looks at %v, want one when a notification came", looks)
+		}
+		stop()
+		p.Wait()
+		if n := logs.Count("listening ended"); n != 5 {
+			t.Errorf("%d lines warn, want one for each end but the last", n)
+		}
+	})
+	wantTimes(t, "listening", at, 0, 4*time.Second, 12*time.Second, 28*time.Second, 58*time.Second, 88*time.Second)
+}
