@@ -239,6 +239,9 @@ func TestLateReadOfAFormerOwnerReturnsNothing(t *testing.T) {
 func TestPartitionGoesOnWhileItsSlotMigrates(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.Cluster(t)
+	if b, err := redistest.Find(); err == nil && b.AtLeast(7, 2) && !b.AtLeast(7, 4) {
+		t.Skip("Redis 7.2 ends where a slot moves away from a client that waits for entries: docs/servers.md")
+	}
 	client := cluster.Client(t)
 	ctx := redistest.Soon(t)
 	p := newParted(t, client, 4)
