@@ -20,7 +20,7 @@ func TestDocumentedDefaults(t *testing.T) {
 func TestDocumentedBounds(t *testing.T) {
 	t.Parallel()
 	event := func(context.Context, Timer) (*message.Message, error) { return nil, nil }
-	documented.Bounds(t, WorkerConfig{Event: event}, func(c WorkerConfig) error { return c.withDefaults(1).validate() })
+	documented.Bounds(t, WorkerConfig{Event: event}, WorkerConfig.validate)
 }
 
 // TestPausesDifferByATenth holds that workers do not sweep in step.

@@ -96,10 +96,10 @@ func NewWorker(store *Store, cfg WorkerConfig) (*Worker, error) {
 		return nil, errors.New("expiry: NewWorker needs a Store")
 	}
 	slots := store.keyspace.Slots()
-	cfg = cfg.withDefaults(len(slots))
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
+	cfg = cfg.withDefaults(len(slots))
 	return &Worker{store: store, cfg: cfg, slots: slots, asleep: make(map[int]rest)}, nil
 }
 

@@ -18,5 +18,5 @@ func TestDocumentedBounds(t *testing.T) {
 	t.Parallel()
 	scope := func(*http.Request) string { return "x" }
 	aggregate := func(*http.Request) (string, error) { return "x", nil }
-	documented.Bounds(t, Config{Aggregate: aggregate, Scope: scope}, func(c Config) error { return c.withDefaults().validate() })
+	documented.Bounds(t, Config{Aggregate: aggregate, Scope: scope}, Config.validate)
 }

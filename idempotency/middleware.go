@@ -40,10 +40,10 @@ func New(t *luatx.Transactor, cfg Config) (func(http.Handler) http.Handler, erro
 	if t == nil {
 		return nil, errors.New("idempotency: New needs a Transactor")
 	}
-	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
+	cfg = cfg.withDefaults()
 	return func(next http.Handler) http.Handler { return &middleware{t, cfg, next} }, nil
 }
 

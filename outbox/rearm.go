@@ -97,10 +97,10 @@ const (
 // alone, also where it has waited long. Erased ones are skipped and counted. The oldest of each shard go first. Beside an
 // error, and where it stopped, the result tells what was done. The store must name who acts: see As.
 func (s *Store) RearmAll(ctx context.Context, f Filter, opts RearmOptions) (RearmResult, error) {
-	opts = opts.withDefaults()
 	if err := cmp.Or(opts.Validate(), s.CheckDestination(opts.Destination)); err != nil {
 		return RearmResult{}, err
 	}
+	opts = opts.withDefaults()
 	why := f.String()
 	o, err := s.begin(why[:min(len(why), maxReason)])
 	if err != nil {

@@ -20,7 +20,7 @@ func TestDocumentedDefaults(t *testing.T) {
 func TestDocumentedBounds(t *testing.T) {
 	t.Parallel()
 	documented.Bounds(t, Config{}, func(c Config) error { return c.withDefaults(1).validate() })
-	documented.Bounds(t, DriveConfig{}, func(c DriveConfig) error { return c.withDefaults().validate() })
-	documented.Bounds(t, HTTPConfig{URL: "http://shop"}, func(c HTTPConfig) error { return c.withDefaults().validate() })
-	documented.Bounds(t, LimitConfig{Concurrency: 1}, func(c LimitConfig) error { return c.withDefaults().validate() })
+	documented.Bounds(t, DriveConfig{}, DriveConfig.validate)
+	documented.Bounds(t, HTTPConfig{URL: "http://shop"}, HTTPConfig.validate)
+	documented.Bounds(t, LimitConfig{Concurrency: 1}, LimitConfig.validate)
 }

@@ -23,7 +23,7 @@ type Source interface {
 
 // DriveConfig configures Drive. Its zero value works.
 type DriveConfig struct {
-	// BatchSize is the most events that the Publisher is given at once. Defaults to 100.
+	// BatchSize is the most events that the Publisher is given at once. Defaults to 100; at most 1000.
 	BatchSize int
 	// Concurrency is how many batches are published at a time. Defaults to 4.
 	Concurrency int
@@ -58,7 +58,7 @@ func (c DriveConfig) validate() error {
 		return fmt.Errorf("relay: DriveConfig.BatchSize is %d: use 1 to %d, or 0 for the default", c.BatchSize, maxBatch)
 	case c.Concurrency < 0:
 		return fmt.Errorf("relay: DriveConfig.Concurrency is %d: use 0 for the default, or more", c.Concurrency)
-	case c.Timeout < 0 || c.PauseCap < 0 || c.DrainTimeout < 0:
+	case min(c.Timeout, c.PauseCap, c.DrainTimeout) < 0:
 		return errors.New("relay: DriveConfig.Timeout, PauseCap and DrainTimeout: use 0 for the default, or more")
 	}
 	return nil
@@ -71,10 +71,10 @@ func Drive(ctx context.Context, source Source, publisher Publisher, cfg DriveCon
 	if source == nil || publisher == nil {
 		return errors.New("relay: Drive needs a Source and a Publisher")
 	}
-	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return err
 	}
+	cfg = cfg.withDefaults()
 	events, err := source.Source(ctx)
 	if err != nil {
 		return err

@@ -80,7 +80,7 @@ func (c HTTPConfig) validate() error {
 			errs = append(errs, fmt.Errorf("relay: HTTPConfig.Secrets[%d]: %w", i, err))
 		}
 	}
-	if c.BatchSize < 0 || c.Timeout < 0 || c.Concurrency < 0 || c.RetryAfterCap < 0 {
+	if min(c.BatchSize, c.Concurrency) < 0 || min(c.Timeout, c.RetryAfterCap) < 0 {
 		errs = append(errs, errors.New("relay: HTTPConfig.BatchSize, Timeout, Concurrency and RetryAfterCap: use 0 for the default, or more"))
 	}
 	return errors.Join(errs...)
@@ -120,10 +120,10 @@ type HTTPPublisher struct {
 // events of the request; a batch that is refused is sent again in halves, until the event is found that the receiver
 // cannot take. Events with one partition key are sent one after the other.
 func HTTP(cfg HTTPConfig) (*HTTPPublisher, error) {
-	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
+	cfg = cfg.withDefaults()
 	p := &HTTPPublisher{cfg: cfg}
 	if cfg.Client != nil {
 		p.client = *cfg.Client

@@ -57,7 +57,7 @@ func (c LimitConfig) withDefaults() LimitConfig {
 
 func (c LimitConfig) validate() error {
 	switch {
-	case c.Concurrency < 0 || c.Batch < 0 || c.Burst < 0 || c.Wait < 0:
+	case min(c.Concurrency, c.Batch, c.Burst) < 0 || c.Wait < 0:
 		return errors.New("relay: LimitConfig.Concurrency, Batch, Burst and Wait: use 0 for the default, or more")
 	case c.Rate < 0 || math.IsNaN(c.Rate) || math.IsInf(c.Rate, 0):
 		return fmt.Errorf("relay: LimitConfig.Rate is %v: use 0 for no limit, or more", c.Rate)
@@ -75,10 +75,10 @@ func Limit(p Publisher, cfg LimitConfig) (Scoped, error) {
 	if p == nil {
 		return nil, errors.New("relay: Limit needs a Publisher")
 	}
-	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
+	cfg = cfg.withDefaults()
 	return &limited{publisher: p, cfg: cfg, limiters: make(map[string]*limiter)}, nil
 }
 

@@ -122,9 +122,9 @@ func (c Config) validate() error {
 		return fmt.Errorf("relay: Config.Lease is %v: use at least %v", c.Lease, minLease)
 	case c.PublishTimeout < time.Millisecond || c.PublishTimeout > c.forPublishing():
 		return fmt.Errorf("relay: Config.PublishTimeout is %v: use 1ms to two thirds of Lease, %v", c.PublishTimeout, c.forPublishing())
-	case c.InlineSlots < 0 || c.Concurrency < 0 || c.Attempts < 0:
+	case min(c.InlineSlots, c.Concurrency, c.Attempts) < 0:
 		return errors.New("relay: Config.InlineSlots, Concurrency and Attempts: use 0 for the default, or more")
-	case c.SweepInterval < 0 || c.BackoffBase < 0 || c.PauseCap < 0 || c.DrainTimeout < 0:
+	case min(c.SweepInterval, c.BackoffBase, c.PauseCap, c.DrainTimeout) < 0:
 		return errors.New("relay: Config.SweepInterval, BackoffBase, PauseCap and DrainTimeout: use 0 for the default, or more")
 	case c.BackoffCap < c.BackoffBase:
 		return fmt.Errorf("relay: Config.BackoffCap is %v: use at least BackoffBase, %v", c.BackoffCap, c.BackoffBase)

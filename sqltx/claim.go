@@ -21,8 +21,8 @@ const due = `o.published = FALSE AND o.parked = FALSE AND o.next_attempt_at <= N
 		AND NOT EXISTS (SELECT 1 FROM %[1]s l WHERE l.ordering_key = o.ordering_key AND l.ordering_key IS NOT NULL AND l.id <> o.id AND l.published = FALSE AND l.lease IS NOT NULL AND l.next_attempt_at > NOW_MS)))
 	ORDER BY o.next_attempt_at, o.id LIMIT ?`
 
-// claim takes a batch, and says whether there may be more.
-func (s *pump) claim(ctx context.Context) (more bool, err error) {
+// claim takes a batch, and says whether there may be more to take at once.
+func (s *pump) claim(ctx context.Context) (more bool) {
 	ctx, cancel := context.WithTimeout(ctx, min(s.cfg.Lease, writeTimeout))
 	defer cancel()
 	s.claims++
@@ -30,9 +30,8 @@ func (s *pump) claim(ctx context.Context) (more bool, err error) {
 	rows, err := s.leaseRows(ctx, lease, room)
 	if err != nil {
 		s.cfg.Logger.Error("outbox: claim failed", "table", s.cfg.Table, "error", err)
-		return false, err
+		return false
 	}
-	more = len(rows) == room
 	var heads []*held
 	for _, r := range rows {
 		h := &held{row: r, lease: lease, counted: true, until: until}
@@ -49,9 +48,10 @@ func (s *pump) claim(ctx context.Context) (more bool, err error) {
 	if len(heads) > 0 {
 		if err = s.claimKeys(ctx, lease, heads, room-len(rows)); err != nil {
 			s.cfg.Logger.Error("outbox: claim of ordered events failed", "table", s.cfg.Table, "error", err)
+			return false
 		}
 	}
-	return more, err
+	return len(rows) == room
 }
 
 // claimKeys makes sure of the ordering keys of claimed rows, and takes more of their rows. Two publishers may have claimed

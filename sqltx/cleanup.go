@@ -69,7 +69,7 @@ func (c CleanupConfig) validate() error {
 	switch {
 	case c.DB == nil:
 		return errors.New("cleanup: CleanupConfig.DB is nil: give the database")
-	case c.Retention < 0 || c.Interval < 0 || c.ChunkSize < 0:
+	case min(c.Retention, c.Interval) < 0 || c.ChunkSize < 0:
 		return errors.New("cleanup: CleanupConfig.Retention, Interval and ChunkSize: use 0 for the default, or more")
 	case !identifier.MatchString(c.Column):
 		return fmt.Errorf("cleanup: CleanupConfig.Column is %q: use a column's name", c.Column)

@@ -2,7 +2,9 @@ package sqltx
 
 import (
 	"database/sql"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/luatx/luatx/internal/test/documented"
 )
@@ -19,4 +21,17 @@ func TestDocumentedBounds(t *testing.T) {
 	t.Parallel()
 	documented.Bounds(t, OutboxPublisherConfig{DB: new(sql.DB)}, func(c OutboxPublisherConfig) error { return c.withDefaults().validate() })
 	documented.Bounds(t, CleanupConfig{DB: new(sql.DB)}, func(c CleanupConfig) error { return c.withDefaults().validate() })
+}
+
+func TestWhatAnOutboxPublisherNeeds(t *testing.T) {
+	t.Parallel()
+	for want, cfg := range map[string]OutboxPublisherConfig{
+		"OutboxPublisherConfig.DB": {Dialect: SQLite()},
+		"BackoffCap":               {DB: new(sql.DB), Dialect: SQLite(), BackoffBase: time.Second, BackoffCap: time.Second - 1},
+		"":                         {DB: new(sql.DB), Dialect: SQLite(), BackoffBase: time.Second, BackoffCap: time.Second},
+	} {
+		if err := NewOutboxPublisher(cfg).err; (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("error is %v, want one about %q", err, want)
+		}
+	}
 }

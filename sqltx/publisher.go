@@ -22,7 +22,7 @@ type OutboxPublisherConfig struct {
 	Table string
 	// PollInterval is how often the table is looked at when nothing says that there is something. Defaults to 500 ms.
 	PollInterval time.Duration
-	// BatchSize is how many rows are claimed at once. At most twice as many are held. Defaults to 100.
+	// BatchSize is how many rows are claimed at once; no more than twice as many are held. Defaults to 100; at most 1000.
 	BatchSize int
 	// Lease is how long a row belongs to a process that has died. While the process lives and the database answers, a row
 	// stays its own until it is settled. Defaults to 30 seconds; at least 100 ms.
@@ -68,18 +68,14 @@ func (c OutboxPublisherConfig) validate() error {
 	switch {
 	case c.DB == nil:
 		return errors.New("outbox: OutboxPublisherConfig.DB is nil: give the database")
-	case c.PollInterval < 0:
-		return fmt.Errorf("outbox: OutboxPublisherConfig.PollInterval is %v: use 0 for the default, or more", c.PollInterval)
-	case c.BatchSize < 0 || c.BatchSize > maxBatch:
-		return fmt.Errorf("outbox: OutboxPublisherConfig.BatchSize is %d: use 1 to %d, or 0 for the default", c.BatchSize, maxBatch)
+	case min(c.BatchSize, c.Attempts) < 0 || min(c.PollInterval, c.BackoffBase, c.DrainTimeout) < 0:
+		return errors.New("outbox: OutboxPublisherConfig.BatchSize, Attempts, PollInterval, BackoffBase and DrainTimeout: use 0 for the default, or more")
+	case c.BatchSize > maxBatch:
+		return fmt.Errorf("outbox: OutboxPublisherConfig.BatchSize is %d: use at most %d", c.BatchSize, maxBatch)
 	case c.Lease < minLease:
 		return fmt.Errorf("outbox: OutboxPublisherConfig.Lease is %v: use at least %v", c.Lease, minLease)
-	case c.Attempts < 0:
-		return fmt.Errorf("outbox: OutboxPublisherConfig.Attempts is %d: use 0 for the default, or more", c.Attempts)
-	case c.BackoffBase < 0 || c.BackoffCap < c.BackoffBase:
-		return fmt.Errorf("outbox: OutboxPublisherConfig.BackoffBase is %v and BackoffCap %v: use 0 for the defaults, and a cap not below the base", c.BackoffBase, c.BackoffCap)
-	case c.DrainTimeout < 0:
-		return fmt.Errorf("outbox: OutboxPublisherConfig.DrainTimeout is %v: use 0 for the default, or more", c.DrainTimeout)
+	case c.BackoffCap < c.BackoffBase:
+		return fmt.Errorf("outbox: OutboxPublisherConfig.BackoffCap is %v: use at least BackoffBase, %v", c.BackoffCap, c.BackoffBase)
 	}
 	return nil
 }

@@ -81,15 +81,11 @@ func (s *pump) run(ctx context.Context) {
 	}()
 
 	poll := time.NewTimer(0)
-	defer poll.Stop()
 	renew := time.NewTicker(s.cfg.Lease / 3)
-	defer renew.Stop()
 	for look := false; ctx.Err() == nil; {
 		look = s.absorb() || look
 		if look && s.room() > 0 {
-			more, err := s.claim(work)
-			look = more && err == nil
-			if !look {
+			if look = s.claim(work); !look {
 				poll.Reset(s.cfg.PollInterval)
 			}
 		}
@@ -125,8 +121,6 @@ func (s *pump) takeBack() {
 // drain gives back what was not handed out, and waits for the rest.
 func (s *pump) drain(ctx context.Context, renew *time.Ticker) {
 	deadline := time.NewTimer(s.cfg.DrainTimeout)
-	defer deadline.Stop()
-	s.absorb()
 	for h := range s.holds {
 		if !h.out {
 			s.giveBack(h)

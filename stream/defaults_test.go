@@ -18,6 +18,6 @@ func TestDocumentedDefaults(t *testing.T) {
 func TestDocumentedBounds(t *testing.T) {
 	t.Parallel()
 	documented.Bounds(t, SubscriberConfig{Stream: "s", Group: "g"}, func(c SubscriberConfig) error { return c.withDefaults().validate() })
-	documented.Bounds(t, PublisherConfig{Stream: "s"}, func(c PublisherConfig) error { return c.withDefaults().validate() })
+	documented.Bounds(t, PublisherConfig{Stream: "s"}, PublisherConfig.validate)
 	documented.Bounds(t, PartitionedConfig{}, func(c PartitionedConfig) error { return c.withDefaults().validate() })
 }

@@ -14,8 +14,7 @@ func (s *subscription) heartbeat(ctx context.Context) {
 		return
 	}
 	// An entry is beaten between a third and a half of the time after which it may be claimed, and again where that fails.
-	tick := time.NewTicker(max(s.cfg.MaxIdleTime/6, time.Millisecond))
-	defer tick.Stop()
+	tick := time.NewTicker(s.cfg.MaxIdleTime / 6)
 	for {
 		select {
 		case <-ctx.Done():

@@ -95,10 +95,10 @@ func NewPublisher(client redis.UniversalClient, cfg PublisherConfig) (*Publisher
 	if client == nil {
 		return nil, errors.New("stream: the client of the Publisher is nil")
 	}
-	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
+	cfg = cfg.withDefaults()
 	return &Publisher{client: client, cfg: cfg}, nil
 }
 

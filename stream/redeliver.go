@@ -27,9 +27,7 @@ func (s *subscription) redeliver(ctx context.Context) {
 func waitDue(ctx context.Context, wait time.Duration, changed <-chan struct{}) {
 	var due <-chan time.Time
 	if wait >= 0 {
-		timer := time.NewTimer(wait)
-		defer timer.Stop()
-		due = timer.C
+		due = time.After(wait)
 	}
 	select {
 	case <-ctx.Done():

@@ -181,7 +181,7 @@ func (g *grouped) claim(ctx context.Context) (more bool, err error) {
 			return false, err
 		}
 		for _, p := range page { // Redis 6.0 cannot be asked for idle ones alone
-			if p.Idle >= g.cfg.MaxIdleTime && !g.known(p.ID) && len(idle) < claimAtOnce {
+			if p.Idle >= g.cfg.MaxIdleTime && !g.holds(p.ID) && len(idle) < claimAtOnce {
 				idle = append(idle, p.ID)
 			}
 		}
@@ -289,10 +289,10 @@ func (g *grouped) done(id string, settled bool) {
 	}
 }
 
-func (g *grouped) known(id string) bool {
+func (g *grouped) holds(id string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.held[id] || slices.ContainsFunc(g.waiting, func(w waiting) bool { return w.id == id })
+	return g.held[id]
 }
 
 // mine returns all entries that are known to be this consumer's.
@@ -360,8 +360,7 @@ func (g *grouped) keepBeating(ctx context.Context) {
 	}
 	ctx, g.beating = context.WithCancel(context.WithoutCancel(ctx))
 	g.beat.Go(func() {
-		tick := time.NewTicker(max(g.cfg.MaxIdleTime/3, time.Millisecond))
-		defer tick.Stop()
+		tick := time.NewTicker(g.cfg.MaxIdleTime / 3)
 		for {
 			select {
 			case <-ctx.Done():
