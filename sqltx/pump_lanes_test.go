@@ -271,6 +271,24 @@ func TestWhatTheEndOfAnEventMeansToThoseBehindIt(t *testing.T) {
 	}
 }
 
+func TestStopGivesBackThoseBehindAnEventInHand(t *testing.T) {
+	t.Parallel()
+	db := &answers{answer: byPart(map[string][][]any{
+		claiming: rows(1, 1, 1, "a"), following: {follower(2, 0, "a", false, false), follower(3, 0, "a", false, false)},
+	})}
+	inBubble(t, db, OutboxPublisherConfig{BatchSize: 10}, func(events <-chan *message.RawMessage, p *OutboxPublisher, stop func(), _ *rig.Lines) {
+		first := <-events
+		stop()
+		synctest.Wait()
+		backs := db.of(returning)
+		if len(backs) != 1 || backs[0].args[1] != int64(0) || len(ids(backs[0].args[3:])) != 2 {
+			t.Errorf("given back: %v, want 2 and 3, of which no attempt was counted", backs)
+		}
+		first.Ack()
+		p.Wait()
+	})
+}
+
 type untried struct{}
 
 func (untried) Error() string { return "not tried" }

@@ -175,8 +175,8 @@ func (m *Member) Fetch(ctx context.Context, ids ...string) ([]Fetched, error) {
 func Values(reply any) map[string]any {
 	list, _ := reply.([]any)
 	values := make(map[string]any, len(list)/2)
-	for i := 0; i+1 < len(list); i += 2 {
-		values[fmt.Sprint(list[i])] = list[i+1]
+	for pair := range slices.Chunk(list, 2) {
+		values[fmt.Sprint(pair[0])] = pair[len(pair)-1]
 	}
 	return values
 }
