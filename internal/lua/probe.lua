@@ -35,7 +35,7 @@ local function allowed(command)
   end
   local reply = redis.pcall(unpack(command))
   if type(reply) ~= 'table' or not reply.err then return true end
-  for _, word in ipairs({'OOM', 'READONLY', 'NOREPLICAS', 'MISCONF'}) do
+  for _, word in ipairs({'READONLY', 'MISCONF'}) do
     if string.find(reply.err, word, 1, true) then sick = word .. ' the server takes no writes' end
   end
   return false

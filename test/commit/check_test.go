@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/lua"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
 	"github.com/luatx/luatx/internal/test/rig"
@@ -169,6 +170,48 @@ func TestCommitOnAServerThatTakesNoWritesLeavesNoTraceAndNamesTheRemedy(t *testi
 				}
 			}
 			rig.NoTrace(t, client, tr, before)
+		})
+	}
+}
+
+// asBefore7 lets a script believe that the server does not answer questions about a user's rights.
+const asBefore7 = `local redis = {call = redis.call, pcall = redis.pcall, REDIS_VERSION_NUM = redis.REDIS_VERSION_NUM}
+`
+
+func TestProbeThatTriesTheCommandsTellsSickServersFromWantingRights(t *testing.T) {
+	t.Parallel()
+	script := asBefore7 + lua.Script("probe", nil)
+	without := func(command string) func(testing.TB, *redistest.Server, *redis.Client) {
+		return func(t testing.TB, _ *redistest.Server, admin *redis.Client) {
+			t.Helper()
+			redistest.Must(t, admin.ACLSetUser(t.Context(), "default", "-"+command).Err())
+		}
+	}
+	gone := filepath.Join(t.TempDir(), "gone")
+	for want, sicken := range map[string]func(testing.TB, *redistest.Server, *redis.Client){
+		"2":                                   without("dbsize"),
+		"1 ZADD":                              without("zadd"),
+		"1":                                   without("dump"),
+		"READONLY the server takes no writes": demote,
+		"MISCONF the server takes no writes":  loseDisk(gone),
+	} {
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			config := "save 3600 1000"
+			if strings.HasPrefix(want, "MISCONF") {
+				redistest.Must(t, os.Mkdir(gone, 0o700))
+				config += "\ndir " + gone
+			}
+			server := redistest.Single(t, redistest.Own(), redistest.Config(config))
+			admin := server.Admin(t)
+			sicken(t, server, admin)
+			got, err := admin.Eval(t.Context(), script, []string{"void", "mark"}).StringSlice()
+			if err != nil {
+				got = []string{err.Error()}
+			}
+			if strings.Join(got, " ") != want {
+				t.Errorf("the probe says %q, want %q", got, want)
+			}
 		})
 	}
 }
