@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -77,10 +78,14 @@ func TestPagesAndNumbersCostNoMoreWhenMoreIsParked(t *testing.T) {
 	client.AddHook(&c)
 	cost := func(target string) int64 {
 		t.Helper()
-		_, h := handlerOf(t, tr, client, httpapi.Config{})
-		c.all.Store(0)
-		told[any](t, h, http.MethodGet, target, "", http.StatusOK)
-		return c.all.Load()
+		least := int64(math.MaxInt64)
+		for range 3 { // the first may load scripts, and a wake-up of the commits before goes out on its own
+			_, h := handlerOf(t, tr, client, httpapi.Config{})
+			c.all.Store(0)
+			told[any](t, h, http.MethodGet, target, "", http.StatusOK)
+			least = min(least, c.all.Load())
+		}
+		return least
 	}
 	parkThousands(t, tr, "few", 8)
 	targets := []string{"/api/stats", "/api/parked", "/api/parked?limit=10&class=http_422"}
