@@ -186,8 +186,14 @@ func TestListenersSurvive(t *testing.T) {
 		waitListening(t, client, tr, 1)
 		harm(tr)
 		waitListening(t, client, tr, 1)
-		emit(t, elsewhere(t, client, tr), "a", "e")
-		redistest.Eventually(t, "the event to be published", func() bool { return out.count("e") == 1 })
+		// go-redis subscribes again by itself before the relay drops that subscription for a new one: a single
+		// wake-up may be lost in between.
+		committer, emitted := elsewhere(t, client, tr), 0
+		redistest.Eventually(t, "the events to be published", func() bool {
+			emit(t, committer, "a", strconv.Itoa(emitted))
+			emitted++
+			return out.count("0") == 1
+		})
 	}
 	t.Run("killed", func(t *testing.T) {
 		t.Parallel()
