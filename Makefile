@@ -48,7 +48,7 @@ lint: ## formatting, go vet and golangci-lint
 bench: ## luatx beside what else does its work, into docs/performance.md (ARGS=--short for 3 minutes)
 	@cd bench && go run . $(ARGS)
 
-api: ## what changed for callers since the version before; what breaks them must stand in CHANGELOG.md
+api: ## what changed for callers since the latest release; what breaks them must stand in CHANGELOG.md
 	@.ci/api
 
 vuln: ## known vulnerabilities of what is linked; needs the Go vulnerability database, vuln.go.dev
