@@ -7,10 +7,17 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/test/race"
 )
 
-// patience bounds what a test waits for.
-const patience = 30 * time.Second
+// patience bounds what a test waits for. Under the race detector everything takes several times as long.
+var patience = func() time.Duration {
+	if race.On {
+		return 2 * time.Minute
+	}
+	return 30 * time.Second
+}()
 
 // Every runs a test on one server, on a cluster and on miniredis, in parallel. The servers are shared: the test uses
 // keys of its own.
