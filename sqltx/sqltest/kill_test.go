@@ -38,25 +38,24 @@ func newBroker(t *testing.T, cfg childConfig) *broker {
 	return &broker{t: t, cfg: cfg, acks: map[string]int{}, events: map[string]int{}, stop: make(chan struct{})}
 }
 
-// run starts a child after the other on one place, and kills each at the end of its time, until stop is closed.
+// run starts a child after the other on one place, and kills each at the end of its life, until stop is closed. A life begins
+// with the child's first report, so that children get somewhere on a busy machine, too.
 func (b *broker) run(life time.Duration) {
 	for running := true; running; {
 		ctx, cancel := context.WithCancel(context.Background())
-		ended := make(chan struct{})
+		ended, over := make(chan struct{}), make(chan struct{})
 		go func() {
 			defer close(ended)
-			b.child(ctx)
+			b.child(ctx, sync.OnceFunc(func() { time.AfterFunc(life, func() { close(over) }) }))
 		}()
-		timer := time.NewTimer(life)
 		select {
 		case <-b.stop:
 			running = false
-		case <-timer.C:
+		case <-over:
 			b.mu.Lock()
 			b.kills++
 			b.mu.Unlock()
 		}
-		timer.Stop()
 		cancel() // SIGKILL
 		<-ended
 	}
@@ -65,8 +64,8 @@ func (b *broker) run(life time.Duration) {
 // window is how many messages a child has at a time.
 const window = 64
 
-// child runs one child until it is killed.
-func (b *broker) child(ctx context.Context) {
+// child runs one child until it is killed, and calls reports at each of its reports.
+func (b *broker) child(ctx context.Context, reports func()) {
 	env, err := json.Marshal(b.cfg)
 	if err != nil {
 		b.t.Error(err)
@@ -92,14 +91,14 @@ func (b *broker) child(ctx context.Context) {
 		}
 		return
 	}
-	b.serve(in, out)
+	b.serve(in, out, reports)
 	_ = cmd.Wait() // it was killed
 	if ctx.Err() == nil {
 		b.t.Error("a child ended by itself")
 	}
 }
 
-func (b *broker) serve(in io.Writer, out io.Reader) {
+func (b *broker) serve(in io.Writer, out io.Reader, reports func()) {
 	given := map[string]bool{}
 	give := func() {
 		b.mu.Lock()
@@ -121,6 +120,7 @@ func (b *broker) serve(in io.Writer, out io.Reader) {
 		if n, _ := fmt.Sscan(scanner.Text(), &what, &id); n != 2 {
 			continue // cut off
 		}
+		reports()
 		b.mu.Lock()
 		switch what {
 		case "event":
