@@ -100,7 +100,7 @@ func testStaleOwner(t *testing.T, s *suite) {
 func testLeaseEnd(t *testing.T, s *suite) {
 	for last, isSeized := range map[string]bool{"later": true, "ready": false} {
 		s.emit(t, "", "buffered", "ready")
-		source, stop := begin(t, s.publisher(func(c *sqltx.OutboxPublisherConfig) { c.BatchSize, c.Attempts, c.Lease = 1, 1, 600*time.Millisecond }))
+		source, stop := begin(t, s.publisher(func(c *sqltx.OutboxPublisherConfig) { c.BatchSize, c.Attempts, c.Lease = 1, 1, 2*time.Second }))
 		eventually(t, "both are claimed", func() bool { return s.rows(t, s.outbox, "lease IS NOT NULL AND published = FALSE") == 2 })
 		away := Table("away")
 		s.exec(t, "ALTER TABLE "+s.outbox+" RENAME TO "+away)
