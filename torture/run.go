@@ -33,7 +33,6 @@ const (
 	// drainWithin is how long after the last fault everything must be done.
 	drainWithin = 30 * time.Second
 	stopWithin  = 12 * time.Second
-	warmUp      = 500 * time.Millisecond
 )
 
 // run is one run of the program.
@@ -173,7 +172,6 @@ func (r *run) fight(ctx context.Context) {
 		Site: r.site, Crew: r.crew, Pulse: r.pulse, Branches: r.branches, Seed: r.Seed, Only: r.Nemeses,
 		Client: r.client, Transactor: r.tr, Log: r.log,
 	})
-	fmt.Fprintf(r.log, "faults: %s\n", strings.Join(r.nemeses.Fitting(), " "))
 	limited, cancel := context.WithTimeout(ctx, r.For)
 	defer cancel()
 	watched := make(chan struct{})
@@ -249,7 +247,7 @@ func (r *run) drain(ctx context.Context) {
 // left says what is still to be done; nil: nothing.
 func (r *run) left(ctx context.Context) error {
 	for _, b := range r.branches {
-		for _, key := range []string{b.Orders(), b.Ticks(), b.Signals()} {
+		for _, key := range []string{b.Orders, b.Ticks, b.Signals} {
 			if err := unread(ctx, r.client, key); err != nil {
 				return err
 			}
@@ -319,7 +317,7 @@ func (r *run) judgeNemeses() {
 		r.checks.Hold(verdict.Recovers, f.Recovery >= 0, "%s %s at %v: no commit within 30 s", f.Kind, f.Target, f.From.Sub(r.began))
 	}
 	select {
-	case err := <-r.crew.Failed():
+	case err := <-r.crew.Failed:
 		r.checks.Hold(verdict.ProcessesLast, false, "%v", err)
 	default:
 		r.checks.Hold(verdict.ProcessesLast, true, "")

@@ -33,17 +33,13 @@ func tortured(t *testing.T, args ...string) *report.Report {
 	redistest.Need(t)
 	var log, out bytes.Buffer
 	o, err := parse(args, &log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	o.Dir, o.FailFast = t.TempDir(), true
 	r, err := torture(t.Context(), o, &log)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, log.String())
 	}
-	if err := r.Text(&out); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, r.Text(&out))
 	t.Logf("\n%s", out.String())
 	if !r.OK || r.Void != "" {
 		t.Errorf("an invariant is broken, or nothing was shown; the log:\n%s", log.String())
@@ -111,8 +107,7 @@ func inflicted(t *testing.T, r *report.Report) {
 	}
 }
 
-// TestExitStatus holds what the program says to its caller, and that it leaves nothing behind.
-func TestExitStatus(t *testing.T) {
+func TestExitStatusSaysWhatARunShowedAndNothingIsLeftBehind(t *testing.T) {
 	redistest.Need(t)
 	for _, c := range []struct {
 		args []string
@@ -133,19 +128,13 @@ func TestExitStatus(t *testing.T) {
 		if err != nil || len(left) > 0 {
 			t.Errorf("left behind: %v, %v", left, err)
 		}
-		if len(c.args) == 3 && (!json.Valid(out.Bytes()) || !strings.Contains(readFile(t, filepath.Join(dir, "report.html")), "every invariant holds")) {
-			t.Errorf("the report is none:\n%s", out.String())
+		if len(c.args) == 3 {
+			page, err := os.ReadFile(filepath.Join(dir, "report.html"))
+			if err != nil || !json.Valid(out.Bytes()) || !bytes.Contains(page, []byte("every invariant holds")) {
+				t.Errorf("the report is none: %v\n%s", err, out.String())
+			}
 		}
 	}
-}
-
-func readFile(t *testing.T, name string) string {
-	t.Helper()
-	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }
 
 func TestParseRefuses(t *testing.T) {

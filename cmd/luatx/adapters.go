@@ -19,7 +19,7 @@ type redisBooks struct {
 
 // Book implements shop.Books.
 func (b redisBooks) Book(ctx context.Context, invoice, customer string, pence int64) error {
-	tag, err := b.keys.tag(customer)
+	tag, err := b.keys.space.Tag(customer)
 	if err != nil {
 		return err
 	}
@@ -31,9 +31,9 @@ func (b redisBooks) Book(ctx context.Context, invoice, customer string, pence in
 	)
 }
 
-// Take implements shop.Stock.
+// Take implements shop.Books.
 func (b redisBooks) Take(ctx context.Context, invoice, code string, units int64) error {
-	tag, err := b.keys.tag(code)
+	tag, err := b.keys.space.Tag(code)
 	if err != nil {
 		return err
 	}

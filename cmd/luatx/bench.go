@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/internal/sleep"
 	"github.com/luatx/luatx/internal/test/measure"
 	"github.com/luatx/luatx/internal/test/measure/ways"
 )
@@ -128,30 +129,20 @@ func (o benchOptions) warn(ctx context.Context, client redis.UniversalClient, st
 	}
 	took := time.Duration(len(o.callers)*(o.rounds+2)*2*len(ways.Names())) * o.per
 	fmt.Fprintf(std.err, "luatx bench: %d other clients use this server, which will be kept busy for about %v; interrupt to leave it alone\n", others, took.Round(time.Second))
-	if o.yes {
-		return nil
+	if !o.yes {
+		sleep.For(ctx, benchPause)
 	}
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(benchPause):
-		return nil
-	}
+	return ctx.Err()
 }
 
 // otherClients asks some times: the server may not have seen yet that a connection of this process was closed.
 func otherClients(ctx context.Context, client redis.UniversalClient) (n int, err error) {
 	for range 5 {
-		if n, err = countOthers(ctx, client); n == 0 || err != nil {
-			return n, err
-		}
-		select {
-		case <-ctx.Done():
-			return n, ctx.Err()
-		case <-time.After(50 * time.Millisecond):
+		if n, err = countOthers(ctx, client); n == 0 || err != nil || !sleep.For(ctx, 50*time.Millisecond) {
+			break
 		}
 	}
-	return n, nil
+	return n, errors.Join(err, ctx.Err())
 }
 
 // countOthers counts the clients of the busiest master, without this one's only connection to it.
@@ -159,27 +150,17 @@ func countOthers(ctx context.Context, client redis.UniversalClient) (int, error)
 	var mu sync.Mutex
 	most := 0
 	err := eachMaster(ctx, client, func(ctx context.Context, node redis.Cmdable) error {
-		n, err := connected(ctx, node)
+		info := node.InfoMap(ctx, "clients")
+		if info.Err() != nil {
+			return info.Err()
+		}
+		n, err := strconv.Atoi(info.Item("Clients", "connected_clients"))
 		mu.Lock()
 		defer mu.Unlock()
-		most = max(most, n)
+		most = max(most, n-1)
 		return err
 	})
 	return most, err
-}
-
-func connected(ctx context.Context, node redis.Cmdable) (int, error) {
-	info, err := node.Info(ctx, "clients").Result()
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(info) {
-		if number, ok := strings.CutPrefix(line, "connected_clients:"); ok {
-			n, err := strconv.Atoi(strings.TrimSpace(number))
-			return max(n-1, 0), err
-		}
-	}
-	return 0, errors.New("INFO clients says nothing of connected_clients")
 }
 
 // benchRun is one run of luatx bench.

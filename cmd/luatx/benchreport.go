@@ -12,12 +12,9 @@ import (
 
 // benchResult is what luatx bench found, and its JSON.
 type benchResult struct {
-	// Figures are ratios of medians of rounds, such as commit_c64_vs_three_step.
-	Figures map[string]float64 `json:"figures"`
-	// LeftOut are the ways that the server refused, and its reasons.
-	LeftOut map[string]string `json:"left_out"`
-	// Cells have every sample.
-	Cells []measure.Table `json:"cells"`
+	Figures map[string]float64 `json:"figures"`  // ratios of medians of rounds, such as commit_c64_vs_three_step
+	LeftOut map[string]string  `json:"left_out"` // the ways that the server refused, and its reasons
+	Cells   []measure.Table    `json:"cells"`    // every sample
 }
 
 func (r *benchResult) add(callers int, table measure.Table) {

@@ -17,28 +17,23 @@ const (
 // clean takes away every key that matches a pattern of SCAN, and nothing else.
 func clean(ctx context.Context, client redis.UniversalClient, pattern string) error {
 	for range cleanPasses {
-		gone, err := cleanOnce(ctx, client, pattern)
+		var gone atomic.Int64
+		err := eachMaster(ctx, client, func(ctx context.Context, node redis.Cmdable) error {
+			n, err := cleanNode(ctx, node, pattern)
+			gone.Add(n)
+			return err
+		})
 		if err != nil {
 			return fmt.Errorf("take away the keys %s: %w", pattern, err)
 		}
-		if gone == 0 {
+		if gone.Load() == 0 {
 			return nil
 		}
 	}
 	return fmt.Errorf("keys %s keep coming", pattern)
 }
 
-// cleanOnce looks through all masters and returns how many keys it took away.
-func cleanOnce(ctx context.Context, client redis.UniversalClient, pattern string) (int64, error) {
-	var gone atomic.Int64
-	err := eachMaster(ctx, client, func(ctx context.Context, node redis.Cmdable) error {
-		n, err := cleanNode(ctx, node, pattern)
-		gone.Add(n)
-		return err
-	})
-	return gone.Load(), err
-}
-
+// cleanNode looks through one master and returns how many keys it took away.
 func cleanNode(ctx context.Context, node redis.Cmdable, pattern string) (gone int64, err error) {
 	var cursor uint64
 	for {

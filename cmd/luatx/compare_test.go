@@ -19,8 +19,6 @@ func TestKeysCompareCountsMarksOfEitherModeAndDifferingIdentities(t *testing.T) 
 	t.Parallel()
 	everywhere(t, func(t *testing.T, client redis.UniversalClient, s site) {
 		ctx := redistest.Soon(t)
-		tr, err := luatx.New(client, luatx.Config{Namespace: s.namespace, Keyspace: luatx.Partitions(4).WithPrefix(s.namespace)})
-		redistest.Must(t, err)
 		cfg := stack.Config{
 			MarkKey:         func(id message.Identity) string { return s.namespace + ":" + id.Source + ":" + id.ID },
 			OutboxStreamFor: func(*message.Message) (string, error) { return s.namespace + ":out", nil },
@@ -29,6 +27,7 @@ func TestKeysCompareCountsMarksOfEitherModeAndDifferingIdentities(t *testing.T) 
 		marks := []string{"--mark", s.namespace + ":{source}:{id}"}
 		pipelined, err := stack.Pipelined(client, cfg)
 		redistest.Must(t, err)
+		tr := s.service(client)
 		scripted, err := stack.Scripted(tr, cfg)
 		redistest.Must(t, err)
 		cfg.Overlap = client
@@ -40,17 +39,13 @@ func TestKeysCompareCountsMarksOfEitherModeAndDifferingIdentities(t *testing.T) 
 		feed := func(id, subject string, mw ...message.Middleware) {
 			t.Helper()
 			attrs := message.Attributes{"id": id, "source": "/shop", "type": "pay", "subject": subject, "payment": "p-" + subject}
-			for _, err := range publisher.Send(ctx, message.NewRaw([]byte(`{}`), attrs, nil)) {
-				redistest.Must(t, err)
-			}
+			redistest.Must(t, publisher.Send(ctx, message.NewRaw([]byte(`{}`), attrs, nil))...)
 			if len(mw) == 0 {
 				return
 			}
 			r := message.NewRouter(message.PipeConfig{})
-			redistest.Must(t, r.Use(mw...))
-			redistest.Must(t, r.AddHandler("pay", nil, message.NewHandler(func(context.Context, *message.TypedMessage[any]) ([]*message.Message, error) {
-				return nil, nil
-			})))
+			redistest.Must(t, r.Use(mw...), r.AddHandler("pay", nil, message.NewHandler(
+				func(context.Context, *message.TypedMessage[any]) ([]*message.Message, error) { return nil, nil })))
 			_, err := r.Process(ctx, message.New(nil, attrs, message.NewAcking(nil, nil)))
 			redistest.Must(t, err)
 		}

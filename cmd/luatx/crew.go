@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -41,8 +42,7 @@ type member struct {
 	ready   chan struct{} // closed when it reads
 	busy    chan struct{} // holds a token when it has begun with an invoice
 	done    chan struct{} // closed when it has ended
-	mu      sync.Mutex
-	leaving bool // it was killed, or told to stop
+	leaving atomic.Bool   // it was killed, or told to stop
 }
 
 // startCrew starts the workers. Their log is shown where a run fails.
@@ -109,7 +109,7 @@ func (c *crew) watch(m *member, stdout io.Reader) {
 		}
 	}
 	_ = m.cmd.Wait() // its state says the same
-	if !m.isLeaving() {
+	if !m.leaving.Load() {
 		select {
 		case c.failed <- fmt.Errorf("a worker ended by itself: %s", m.cmd.ProcessState):
 		default: // one is enough
@@ -150,11 +150,10 @@ func (c *crew) kill(ctx context.Context, i int) error {
 		return err
 	}
 	next, err := c.start()
-	if err != nil {
-		return err
+	if err == nil {
+		c.members[i] = next
 	}
-	c.members[i] = next
-	return nil
+	return err
 }
 
 // stop tells all workers to end, and kills those that have not after the grace.
@@ -197,9 +196,7 @@ func (m *member) awaitBusy(ctx context.Context) error {
 
 // end tells the worker to stop, kills it when it has not after the grace, and waits.
 func (m *member) end(grace time.Duration) error {
-	m.mu.Lock()
-	m.leaving = true
-	m.mu.Unlock()
+	m.leaving.Store(true)
 	if grace > 0 {
 		_ = m.stdin.Close() // where that fails, the worker has ended
 		timer := time.NewTimer(grace)
@@ -216,10 +213,4 @@ func (m *member) end(grace time.Duration) error {
 	<-m.done
 	_ = m.stdin.Close()
 	return nil
-}
-
-func (m *member) isLeaving() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.leaving
 }

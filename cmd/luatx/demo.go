@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 
-	"github.com/redis/go-redis/v9"
 	"golang.org/x/term"
 
 	"github.com/luatx/luatx"
@@ -64,7 +63,11 @@ func show(ctx context.Context, options shop.Options, std standard) error {
 	defer func() { _ = client.Close() }() // at the end of its use
 	// Of the server of our own it is known what it lacks.
 	if options.Redis != "" {
-		if err := check(ctx, client); err != nil {
+		transactor, err := luatx.New(client, newLayout(newNamespace()).config())
+		if err == nil {
+			err = transactor.Check(ctx)
+		}
+		if err != nil {
 			return usageError{err}
 		}
 	}
@@ -84,7 +87,12 @@ func show(ctx context.Context, options shop.Options, std standard) error {
 			report.Scripted = &result
 		}
 	}
-	if err := write(report, options.JSON, std.out); err != nil {
+	write := report.WriteJSON
+	if !options.JSON {
+		_, colour := style(std.out)
+		write = func(out io.Writer) error { return report.WriteTable(out, colour) }
+	}
+	if err := write(std.out); err != nil {
 		return err
 	}
 	if !report.OK() {
@@ -120,15 +128,6 @@ func serverOf(ctx context.Context, text string) (s server, stop func(), err erro
 	return s, func() {}, err
 }
 
-// check refuses a server that is too old.
-func check(ctx context.Context, client redis.UniversalClient) error {
-	transactor, err := luatx.New(client, newLayout(newNamespace()).config())
-	if err != nil {
-		return err
-	}
-	return transactor.Check(ctx)
-}
-
 // runMode runs a job, and shows on standard error how it goes.
 func runMode(ctx context.Context, j job, std standard) (shop.Result, error) {
 	terminal, colour := style(std.err)
@@ -146,14 +145,6 @@ func runMode(ctx context.Context, j job, std standard) (shop.Result, error) {
 		fmt.Fprintf(std.err, "%s mode: the workers' log is %s\n", j.mode, out.log)
 	}
 	return out.Result, err
-}
-
-func write(report shop.Report, asJSON bool, out io.Writer) error {
-	if asJSON {
-		return report.WriteJSON(out)
-	}
-	_, colour := style(out)
-	return report.WriteTable(out, colour)
 }
 
 // style says whether a writer is a terminal, and whether it should be given colours.

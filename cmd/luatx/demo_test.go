@@ -1,9 +1,7 @@
 package main
 
 import (
-	"context"
 	"crypto/tls"
-	"fmt"
 	"net/http/httptest"
 	"os"
 	"regexp"
@@ -22,15 +20,9 @@ import (
 
 func TestThreeStepWayLosesWorkUnderFireAndScriptDoesNot(t *testing.T) {
 	t.Parallel()
-	status, stdout, stderr := run(t.Context(), "", "demo", "--json")
-	if status != statusFine {
-		t.Fatalf("status %d: %s", status, stderr)
-	}
-	report, orders := parseReport(t, stdout), shop.BuiltIn(1)
+	report, stderr := demo(t)
+	orders := shop.BuiltIn(1)
 	wantExact(t, report.Scripted, orders, 11)
-	if report.Pipeline == nil {
-		t.Fatal("no result of the pipeline mode")
-	}
 	wantFire(t, report.Pipeline, 11)
 	if report.Expected.Exact(*report.Pipeline) {
 		t.Errorf("the pipeline mode's books are exact: %+v", *report.Pipeline)
@@ -41,11 +33,7 @@ func TestThreeStepWayLosesWorkUnderFireAndScriptDoesNot(t *testing.T) {
 	if want := shop.Expect(orders); report.Expected.SpentSHA256 != want.SpentSHA256 || report.Expected.StockSHA256 != want.StockSHA256 {
 		t.Errorf("expected is %+v", report.Expected)
 	}
-	for _, want := range []string{"pipeline: 100%  300 of 300  11 kills\n", "scripted mode: workers killed: 11, "} {
-		if !strings.Contains(stderr, want) {
-			t.Errorf("stderr is %q, want %q in it", stderr, want)
-		}
-	}
+	has(t, stderr, "pipeline: 100%  300 of 300  11 kills\n", "scripted mode: workers killed: 11, ")
 	lost := regexp.MustCompile(`scripted mode: workers killed: 11, replies lost on the way: (\d+)`).FindStringSubmatch(stderr)
 	if lost == nil || lost[1] == "0" {
 		t.Errorf("no replies were lost: %q", stderr)
@@ -68,11 +56,7 @@ C3,A,"HEART, WHITE",-6,2010-12-01 08:26:00,2.55,,United Kingdom
 	if strings.Contains(stdout+stderr, "\x1b") || strings.Contains(stdout, "pipeline") {
 		t.Errorf("printed %q and %q", stdout, stderr)
 	}
-	for _, want := range []string{"standard input:4: ", "standard input:5: ", "lines dropped: 2\n"} {
-		if !strings.Contains(stderr, want) {
-			t.Errorf("stderr is %q, want %q in it", stderr, want)
-		}
-	}
+	has(t, stderr, "standard input:4: ", "standard input:5: ", "lines dropped: 2\n")
 }
 
 func TestDemoChangesOnlyItsOwnKeysOnAServer(t *testing.T) {
@@ -84,11 +68,7 @@ func TestDemoChangesOnlyItsOwnKeysOnAServer(t *testing.T) {
 	}
 	before := dump(t, client)
 	orders := someOrders(100)
-	status, stdout, stderr := run(t.Context(), "", "demo", "--json", "--redis", srv.Addr(), "--orders", ordersFile(t, orders), "--kill-every", "20", "--seed", "3")
-	if status != statusFine {
-		t.Fatalf("status %d: %s", status, stderr)
-	}
-	report := parseReport(t, stdout)
+	report, _ := demo(t, "--redis", srv.Addr(), "--orders", ordersFile(t, orders), "--kill-every", "20", "--seed", "3")
 	wantExact(t, report.Scripted, orders, 4)
 	wantFire(t, report.Pipeline, 4)
 	if diff := redistest.Diff(before, dump(t, client)); diff != "" {
@@ -96,9 +76,9 @@ func TestDemoChangesOnlyItsOwnKeysOnAServer(t *testing.T) {
 	}
 }
 
-func dump(t *testing.T, client redis.UniversalClient) redistest.State {
+func dump(t *testing.T, client redis.UniversalClient, patterns ...string) redistest.State {
 	t.Helper()
-	state, err := redistest.Dump(t.Context(), client)
+	state, err := redistest.Dump(t.Context(), client, patterns...)
 	redistest.Must(t, err)
 	return state
 }
@@ -126,11 +106,9 @@ func TestKeptKeysHoldTheBooksUnderThePrintedNamespace(t *testing.T) {
 			t.Errorf("key %s is not under %s", key, printed[1])
 		}
 	}
-	o := observer{client: chosen, keys: newLayout(printed[1])}
-	written, err := o.read(t.Context())
+	written, err := observer{client: chosen, keys: newLayout(printed[1])}.read(t.Context())
 	redistest.Must(t, err)
-	result := shop.Result{Messages: len(orders)}
-	expected := shop.Expect(orders)
+	result, expected := shop.Result{Messages: len(orders)}, shop.Expect(orders)
 	if expected.Compare(&result, written); !expected.Exact(result) {
 		t.Errorf("the books that stayed: %+v", result)
 	}
@@ -145,24 +123,13 @@ func TestDemoOnCluster(t *testing.T) {
 	cluster := redistest.SharedCluster(t)
 	client := cluster.Client(t)
 	orders := someOrders(100)
-	status, stdout, stderr := run(t.Context(), "", "demo", "--json", "--redis", strings.Join(cluster.Addrs()[:2], ","), "--orders", ordersFile(t, orders), "--kill-every", "20")
-	if status != statusFine {
-		t.Fatalf("status %d: %s", status, stderr)
-	}
-	report := parseReport(t, stdout)
+	report, _ := demo(t, "--redis", strings.Join(cluster.Addrs()[:2], ","), "--orders", ordersFile(t, orders), "--kill-every", "20")
 	wantExact(t, report.Scripted, orders, 4)
 	wantFire(t, report.Pipeline, 4)
-	err := client.ForEachMaster(t.Context(), func(ctx context.Context, node *redis.Client) error {
-		keys, err := node.Keys(ctx, "luatx-demo-*").Result()
-		if len(keys) > 0 {
-			return fmt.Errorf("%s keeps %q", node.Options().Addr, keys)
-		}
-		return err
-	})
-	if err != nil {
-		t.Error(err)
+	if left := dump(t, client, "luatx-demo-*"); len(left.Keys) > 0 {
+		t.Errorf("keys stayed: %v", left.Keys)
 	}
-	status, _, stderr = run(t.Context(), "", "demo", "--redis", "redis://"+cluster.Addrs()[0]+"/1")
+	status, _, stderr := run(t.Context(), "", "demo", "--redis", "redis://"+cluster.Addrs()[0]+"/1")
 	if status != statusUsage || !strings.Contains(stderr, "database 1") {
 		t.Errorf("a database of a cluster: status %d, %s", status, stderr)
 	}
@@ -195,16 +162,13 @@ func TestDemoWorksUnderFireOverTLSWithPassword(t *testing.T) {
 	t.Cleanup(srv.Close)
 	srv.RequireUserAuth("me", "sesame")
 	orders := someOrders(40)
-	args := []string{"demo", "--json", "--mode", "scripted", "--orders", ordersFile(t, orders), "--kill-every", "10", "--redis"}
-	status, stdout, stderr := run(t.Context(), "", append(args, "rediss://me:sesame@"+srv.Addr()+"?skip_verify=true")...)
-	if status != statusFine {
-		t.Fatalf("status %d: %s", status, stderr)
-	}
-	wantExact(t, parseReport(t, stdout).Scripted, orders, 3)
+	url := "rediss://me:sesame@" + srv.Addr()
+	report, _ := demo(t, "--mode", "scripted", "--orders", ordersFile(t, orders), "--kill-every", "10", "--redis", url+"?skip_verify=true")
+	wantExact(t, report.Scripted, orders, 3)
 	if keys := srv.DB(0).Keys(); len(keys) > 0 {
 		t.Errorf("keys stayed: %q", keys)
 	}
-	status, _, stderr = run(t.Context(), "", append(args, "rediss://me:sesame@"+srv.Addr())...)
+	status, _, stderr := run(t.Context(), "", "demo", "--redis", url)
 	if status != statusUsage || !strings.Contains(stderr, "certificate") {
 		t.Errorf("a certificate of nobody: status %d, %s", status, stderr)
 	}
@@ -234,14 +198,10 @@ func TestDemoOnRealOrdersEverywhere(t *testing.T) {
 	} {
 		t.Run(where, func(t *testing.T) { // one after the other: each takes the whole machine
 			start := time.Now()
-			status, stdout, stderr := run(t.Context(), "", "demo", "--json", "--orders", name, "--redis", addr)
-			if status != statusFine {
-				t.Fatalf("status %d: %s", status, stderr)
-			}
-			report := parseReport(t, stdout)
+			report, _ := demo(t, "--orders", name, "--redis", addr)
 			wantExact(t, report.Scripted, orders, kills)
 			wantFire(t, report.Pipeline, kills)
-			t.Logf("%s: %s", time.Since(start).Round(time.Second), stdout)
+			t.Logf("%s: %+v, %+v", time.Since(start).Round(time.Second), report.Scripted, report.Pipeline)
 		})
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/luatx/luatx/cmd/luatx/internal/shop"
 	entryid "github.com/luatx/luatx/internal/group"
+	"github.com/luatx/luatx/internal/sleep"
 	"github.com/luatx/luatx/stream"
 )
 
@@ -49,10 +50,8 @@ func (f *feeder) run(ctx context.Context) error {
 			n = min(n, int(time.Since(start).Seconds()*float64(f.rate))+1-next)
 		}
 		if n <= 0 {
-			select {
-			case <-ctx.Done():
+			if !sleep.For(ctx, feedPause) {
 				return ctx.Err()
-			case <-time.After(feedPause):
 			}
 			continue
 		}
@@ -68,7 +67,7 @@ func (f *feeder) write(ctx context.Context, orders []shop.Order) error {
 	pipe := f.client.Pipeline()
 	keys, cmds := make([]string, len(orders)), make([]*redis.StringCmd, len(orders))
 	for i, order := range orders {
-		tag, err := f.keys.tag(order.Customer)
+		tag, err := f.keys.space.Tag(order.Customer)
 		if err != nil {
 			return err
 		}

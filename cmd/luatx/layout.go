@@ -28,11 +28,6 @@ func newLayout(namespace string) layout {
 // newNamespace returns a namespace that no other run has.
 func newNamespace() string { return "luatx-demo-" + strings.ToLower(rand.Text()[:10]) }
 
-func (l layout) tags() []string { return l.space.Tags() }
-
-// tag returns the tag of a customer or a product.
-func (l layout) tag(aggregate string) (string, error) { return l.space.Tag(aggregate) }
-
 // The streams.
 func (l layout) orders(tag string) string { return l.space.TagKey(tag, "stream", "orders") }
 func (l layout) sold(tag string) string   { return l.space.TagKey(tag, "stream", "sold") }

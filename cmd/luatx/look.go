@@ -148,7 +148,7 @@ func (o observer) readHash(ctx context.Context, key string, totals map[string]in
 // each names a key of every tag.
 func (o observer) each(key func(tag string) string) []string {
 	var keys []string
-	for _, tag := range o.keys.tags() {
+	for _, tag := range o.keys.space.Tags() {
 		keys = append(keys, key(tag))
 	}
 	return keys

@@ -37,7 +37,7 @@ func TestRunIsQuietOnceEventsArePublishedAndApplied(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			o, transactor := newObserver(t, mode)
-			ctx, tag := t.Context(), o.keys.tags()[4]
+			ctx, tag := t.Context(), o.keys.space.Tags()[4]
 			wantQuiet(t, o, true, "nothing was done")
 			passes := func(key, group string) {
 				id := o.client.XAdd(ctx, &redis.XAddArgs{Stream: key, Values: []string{"a", "b"}}).Val()
@@ -95,7 +95,7 @@ func TestFeederKeepsToItsLimitAndRateUntilItsContextEnds(t *testing.T) {
 	t.Parallel()
 	client, keys := redistest.Shared(t).Client(t), newLayout(newNamespace())
 	length := func() (n int64) {
-		for _, tag := range keys.tags() {
+		for _, tag := range keys.space.Tags() {
 			n += client.XLen(t.Context(), keys.orders(tag)).Val()
 		}
 		return n
@@ -141,7 +141,7 @@ func TestObserverReadsBackWhatTheBooksWrote(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(w, want) {
 		t.Errorf("read %+v, %v", w, err)
 	}
-	tag, err := o.keys.tag("17850")
+	tag, err := o.keys.space.Tag("17850")
 	if n := o.client.HGet(ctx, o.keys.bought(tag), "17850").Val(); n != "2" || err != nil {
 		t.Errorf("the customer has %s orders, %v", n, err)
 	}

@@ -16,7 +16,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 )
 
 // The exit statuses.
@@ -63,15 +63,9 @@ type standard struct {
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
-	redis.SetLogger(silence{})
+	logging.Disable()            // remarks of go-redis on its connections, which break on purpose here
 	os.Exit(command(ctx, os.Args[1:], standard{os.Stdin, os.Stdout, os.Stderr}))
 }
-
-// silence is what becomes of go-redis' remarks on its connections, which break on purpose here.
-type silence struct{}
-
-// Printf implements go-redis' logger.
-func (silence) Printf(context.Context, string, ...any) {}
 
 // command runs one subcommand and returns the exit status.
 func command(ctx context.Context, args []string, std standard) int {
@@ -146,13 +140,13 @@ func (e usageError) Unwrap() error { return e.error }
 
 // status says how the program ends after an error.
 func status(ctx context.Context, err error) int {
-	var wrong usageError
+	_, wrong := errors.AsType[usageError](err)
 	switch {
 	case err == nil:
 		return statusFine
 	case ctx.Err() != nil:
 		return statusInterrupted
-	case errors.As(err, &wrong):
+	case wrong:
 		return statusUsage
 	}
 	return statusInexact

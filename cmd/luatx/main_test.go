@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/luatx/luatx/cmd/luatx/internal/shop"
 	"github.com/luatx/luatx/internal/test/redistest"
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	redis.SetLogger(silence{})
+	logging.Disable()
 	redistest.Main(m)
 }
 
@@ -55,36 +55,48 @@ func ordersFile(t *testing.T, orders []shop.Order) string {
 	return name
 }
 
-// parseReport reads the JSON of a run, which must be one object of the known fields.
-func parseReport(t *testing.T, stdout string) shop.Report {
+// has checks that a text holds others.
+func has(t *testing.T, text string, wants ...string) {
 	t.Helper()
+	for _, want := range wants {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in %s", want, text)
+		}
+	}
+}
+
+// demo runs the demo, which must end well and print one JSON object of the known fields.
+func demo(t *testing.T, args ...string) (report shop.Report, stderr string) {
+	t.Helper()
+	status, stdout, stderr := run(t.Context(), "", append([]string{"demo", "--json"}, args...)...)
+	if status != statusFine {
+		t.Fatalf("status %d: %s", status, stderr)
+	}
 	decoder := json.NewDecoder(strings.NewReader(stdout))
 	decoder.DisallowUnknownFields()
-	var report shop.Report
 	if err := decoder.Decode(&report); err != nil {
 		t.Fatalf("%v in %s", err, stdout)
 	}
 	if rest, err := io.ReadAll(decoder.Buffered()); err != nil || len(bytes.TrimSpace(rest)) > 0 {
 		t.Fatalf("more than one object: %s, %v", stdout, err)
 	}
-	return report
+	return report, stderr
 }
 
 // wantExact checks a scripted run against the orders, and that workers died in it.
 func wantExact(t *testing.T, result *shop.Result, orders []shop.Order, kills int) {
 	t.Helper()
-	expected := shop.Expect(orders)
-	if result == nil {
-		t.Fatal("no result of the scripted mode")
-	}
-	if result.Messages != len(orders) || !expected.Exact(*result) {
+	wantFire(t, result, kills)
+	if result.Messages != len(orders) || !shop.Expect(orders).Exact(*result) {
 		t.Errorf("the scripted mode's books are not exact: %+v", *result)
 	}
-	wantFire(t, result, kills)
 }
 
 func wantFire(t *testing.T, result *shop.Result, kills int) {
 	t.Helper()
+	if result == nil {
+		t.Fatal("no result of a mode")
+	}
 	if result.Kills != kills {
 		t.Errorf("%d workers were killed, want %d", result.Kills, kills)
 	}

@@ -48,11 +48,15 @@ func (s site) acts(want int, stdin string, words ...string) string {
 
 func (s site) has(text string, wants ...string) {
 	s.t.Helper()
-	for _, want := range wants {
-		if !strings.Contains(text, want) {
-			s.t.Errorf("%q is missing in %s", want, text)
-		}
-	}
+	has(s.t, text, wants...)
+}
+
+// service is the Transactor of the service.
+func (s site) service(client redis.UniversalClient) *luatx.Transactor {
+	s.t.Helper()
+	tr, err := luatx.New(client, luatx.Config{Namespace: s.namespace, Keyspace: luatx.Partitions(4).WithPrefix(s.namespace)})
+	redistest.Must(s.t, err)
+	return tr
 }
 
 // lines are parked events of a class as export writes them.
@@ -144,12 +148,10 @@ func TestExportNeverOverwritesAndIsImportedUnchanged(t *testing.T) {
 	})
 }
 
-// TestInboxCommands holds that forgetting needs a reason and a confirmation, and lets a message count again.
 func TestInboxCommands(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, client redis.UniversalClient, s site) {
-		tr, err := luatx.New(client, luatx.Config{Namespace: s.namespace, Keyspace: luatx.Partitions(4).WithPrefix(s.namespace)})
-		redistest.Must(t, err)
+		tr := s.service(client)
 		apply := func(want luatx.Outcome) {
 			t.Helper()
 			result, err := tr.Transact(redistest.Soon(t), "a", func(*luatx.Tx) error { return nil }, luatx.WithID("m1"))
@@ -178,8 +180,7 @@ func TestRepairDryRunChangesNothingAndFixNeedsYesAndRetention(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, client redis.UniversalClient, s site) {
 		s.acts(0, lines("network", "1"), "parked", "import", "-")
-		tr, err := luatx.New(client, luatx.Config{Namespace: s.namespace, Keyspace: luatx.Partitions(4).WithPrefix(s.namespace)})
-		redistest.Must(t, err)
+		tr := s.service(client)
 		tag, _ := tr.Keyspace().Tag("a")
 		slot := slices.IndexFunc(tr.Keyspace().Tags(), func(other string) bool { return other == tag })
 		pending := link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[slot]).Key("pending")

@@ -212,7 +212,8 @@ func TestWorkerReportsMissingConfiguration(t *testing.T) {
 func TestCrewReadsNotesAndIgnoresLinesThatAKillCutOff(t *testing.T) {
 	t.Parallel()
 	c := &crew{failed: make(chan error, 1)}
-	m := &member{cmd: exec.Command(os.Args[0], "-test.run=^$"), ready: make(chan struct{}), busy: make(chan struct{}, 1), done: make(chan struct{}), leaving: true}
+	m := &member{cmd: exec.Command(os.Args[0], "-test.run=^$"), ready: make(chan struct{}), busy: make(chan struct{}, 1), done: make(chan struct{})}
+	m.leaving.Store(true)
 	redistest.Must(t, m.cmd.Start())
 	r, w := io.Pipe()
 	go c.watch(m, r)

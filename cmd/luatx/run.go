@@ -79,7 +79,7 @@ func (j job) run(ctx context.Context) (out outcome, err error) {
 // prepare makes the groups, which shows whether the server takes writes at all.
 func (j job) prepare(ctx context.Context) error {
 	pipe := j.client.Pipeline()
-	for _, tag := range j.keys.tags() {
+	for _, tag := range j.keys.space.Tags() {
 		pipe.XGroupCreateMkStream(ctx, j.keys.orders(tag), group, "0")
 		pipe.XGroupCreateMkStream(ctx, j.keys.sold(tag), group, "0")
 	}
@@ -106,14 +106,13 @@ func (j job) underFire(ctx context.Context, seen observer, log *os.File, out *ou
 		return err
 	}
 	s := newShift(j, seen, crew)
-	took, err := s.run(ctx)
+	out.took, err = s.run(ctx)
 	grace := endTimeout
 	if err != nil {
 		grace = 0
 	}
 	err = errors.Join(err, crew.stop(grace))
-	out.Kills, out.dropped = s.kills, faults.dropped.Load()
-	out.took, out.each = took, crew.times()
+	out.Kills, out.dropped, out.each = s.kills, faults.dropped.Load(), crew.times()
 	return err
 }
 

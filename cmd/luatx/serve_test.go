@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -40,8 +41,8 @@ func (s site) served(words ...string) (url, password string, stop func()) {
 	}
 }
 
-// fetch asks a server, with a token unless that is empty, and returns the status.
-func fetch(t *testing.T, method, url, token, body string) int {
+// ask sends a request over a connection of its own, with a token unless that is empty, and reads the reply to its end.
+func ask(t *testing.T, method, url, token, body string, secure *tls.Config) (status int, state *tls.ConnectionState, err error) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(redistest.Soon(t), method, url, strings.NewReader(body))
 	redistest.Must(t, err)
@@ -49,75 +50,70 @@ func fetch(t *testing.T, method, url, token, body string) int {
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: secure}}
 	reply, err := client.Do(r)
-	redistest.Must(t, err)
+	if err != nil {
+		return 0, nil, err
+	}
 	defer reply.Body.Close() //nolint:errcheck // it was only read
-	_, _ = io.Copy(io.Discard, reply.Body)
-	return reply.StatusCode
+	_, err = io.Copy(io.Discard, reply.Body)
+	return reply.StatusCode, reply.TLS, err
 }
 
-// TestServe holds who is served, with tokens and without, and that it stops cleanly.
+// fetch returns the status of the reply.
+func fetch(t *testing.T, method, url, token, body string) int {
+	t.Helper()
+	status, _, err := ask(t, method, url, token, body, nil)
+	redistest.Must(t, err)
+	return status
+}
+
 func TestServe(t *testing.T) {
 	t.Parallel()
-	redistest.Need(t)
 	s := newSite(t, redistest.Shared(t).Addr())
+	type request struct {
+		method, path, token, body string
+		want                      int
+	}
+	expect := func(url string, requests ...request) {
+		t.Helper()
+		for _, r := range requests {
+			if got := fetch(t, r.method, url+r.path, r.token, r.body); got != r.want {
+				t.Errorf("%s by %q: %d, want %d", r.path, r.token, got, r.want)
+			}
+		}
+	}
 	url, password, stop := s.served("--as", "alice")
-	for _, c := range []struct {
-		method, path, body string
-		want               int
-	}{
-		{"GET", "livez", "", 200},
-		{"GET", "readyz", "", 200},
-		{"GET", "api/stats", "", 200},
-		{"GET", "api/check", "", 403},
-		{"POST", "api/parked/rearm", `{"all":true,"dry_run":true}`, 200},
-	} {
-		if got := fetch(t, c.method, url+c.path, password, c.body); got != c.want {
-			t.Errorf("%s: %d, want %d", c.path, got, c.want)
-		}
-	}
-	for path, want := range map[string]int{"livez": 200, "readyz": 200, "api/stats": 401} {
-		if got := fetch(t, http.MethodGet, url+path, "", ""); got != want {
-			t.Errorf("%s without the password: %d, want %d", path, got, want)
-		}
-	}
+	expect(url,
+		request{"GET", "livez", password, "", 200},
+		request{"GET", "readyz", password, "", 200},
+		request{"GET", "api/stats", password, "", 200},
+		request{"GET", "api/check", password, "", 403},
+		request{"POST", "api/parked/rearm", password, `{"all":true,"dry_run":true}`, 200},
+		request{"GET", "livez", "", "", 200},
+		request{"GET", "readyz", "", "", 200},
+		request{"GET", "api/stats", "", "", 401},
+	)
 	stop()
 
 	file := filepath.Join(t.TempDir(), "tokens")
-	write := func(text string) {
-		t.Helper()
-		redistest.Must(t, os.WriteFile(file, []byte(text), 0o600))
-	}
+	write := func(text string) { redistest.Must(t, os.WriteFile(file, []byte(text), 0o600)) }
 	const alice, bob = "0123456789abcdef", "fedcba9876543210"
 	write("# who may come\n\nalice retry " + alice + "\nbob view " + bob + "\n")
 	url, _, stop = s.served("--token-file", file, "--retention", "24h")
-	for _, c := range []struct {
-		path, token, body string
-		want              int
-	}{
-		{"livez", "", "", 200},
-		{"api/stats", "", "", 401},
-		{"api/stats", "wrong", "", 401},
-		{"api/stats", bob, "", 200},
-		{"api/check", bob, "", 200},
-		{"api/fix", bob, "{}", 403},
-		{"api/fix", alice, "{}", 202},
-	} {
-		method := http.MethodGet
-		if c.body != "" {
-			method = http.MethodPost
-		}
-		if got := fetch(t, method, url+c.path, c.token, c.body); got != c.want {
-			t.Errorf("%s by %q: %d, want %d", c.path, c.token, got, c.want)
-		}
-	}
+	expect(url,
+		request{"GET", "livez", "", "", 200},
+		request{"GET", "api/stats", "", "", 401},
+		request{"GET", "api/stats", "wrong", "", 401},
+		request{"GET", "api/stats", bob, "", 200},
+		request{"GET", "api/check", bob, "", 200},
+		request{"POST", "api/fix", bob, "{}", 403},
+		request{"POST", "api/fix", alice, "{}", 202},
+	)
 	stop()
 
 	url, _, stop = s.served("--token-file", file, "--read-only")
-	if got := fetch(t, http.MethodPost, url+"api/parked/rearm", alice, "{}"); got != http.StatusForbidden {
-		t.Errorf("a change where one may only look: %d", got)
-	}
+	expect(url, request{"POST", "api/parked/rearm", alice, "{}", 403}) // one may only look
 	stop()
 
 	for _, listen := range []string{":0", "0.0.0.0:0", "[::]:0", "example.com:80", "nonsense"} {

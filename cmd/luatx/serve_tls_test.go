@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"io"
 	"math/big"
 	"net"
 	"net/http"
@@ -58,8 +57,9 @@ func (a authority) issue(name string, parent *x509.Certificate, by *ecdsa.Privat
 	private, err := x509.MarshalPKCS8PrivateKey(key)
 	redistest.Must(a.t, err)
 	certFile, keyFile = filepath.Join(a.dir, name+".pem"), filepath.Join(a.dir, name+".key")
-	redistest.Must(a.t, os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
-	redistest.Must(a.t, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
+	redistest.Must(a.t,
+		os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600),
+		os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, certFile, keyFile
 }
 
@@ -71,25 +71,15 @@ func (a authority) get(url, token string, client *tls.Certificate) (status int, 
 	if client != nil {
 		cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return client, nil }
 	}
-	r, err := http.NewRequestWithContext(redistest.Soon(a.t), http.MethodGet, url, nil)
+	status, state, err := ask(a.t, http.MethodGet, url, token, "", cfg)
 	if err != nil {
 		return 0, "", err
 	}
-	if token != "" {
-		r.Header.Set("Authorization", "Bearer "+token)
-	}
-	reply, err := (&http.Client{Transport: &http.Transport{TLSClientConfig: cfg, DisableKeepAlives: true}}).Do(r)
-	if err != nil {
-		return 0, "", err
-	}
-	defer reply.Body.Close() //nolint:errcheck // it was only read
-	_, _ = io.Copy(io.Discard, reply.Body)
-	return reply.StatusCode, reply.TLS.PeerCertificates[0].Subject.CommonName, nil
+	return status, state.PeerCertificates[0].Subject.CommonName, nil
 }
 
 func TestServeTLSAndClientCertificates(t *testing.T) {
 	t.Parallel()
-	redistest.Need(t)
 	s, ca := newSite(t, redistest.Shared(t).Addr()), newAuthority(t)
 	_, certFile, keyFile := ca.issue("server", ca.cert, ca.key)
 	alice, _, _ := ca.issue("alice", ca.cert, ca.key)
@@ -133,7 +123,6 @@ func TestServeTLSAndClientCertificates(t *testing.T) {
 
 func TestServeRefusesIncompleteTLS(t *testing.T) {
 	t.Parallel()
-	redistest.Need(t)
 	s, ca := newSite(t, redistest.Shared(t).Addr()), newAuthority(t)
 	file := filepath.Join(ca.dir, "tokens")
 	redistest.Must(t, os.WriteFile(file, []byte("alice view certificate\n"), 0o600))

@@ -86,13 +86,8 @@ func (s server) connect() redis.UniversalClient { return s.connectAs(poolSize) }
 
 // connectAs is connect for so many users at once.
 func (s server) connectAs(poolSize int) redis.UniversalClient {
-	if s.Cluster {
-		return redis.NewClusterClient(&redis.ClusterOptions{
-			Addrs: s.Addrs, Username: s.Username, Password: s.Password, PoolSize: poolSize, Dialer: s.dialer(),
-		})
-	}
-	return redis.NewClient(&redis.Options{
-		Addr: s.Addrs[0], Username: s.Username, Password: s.Password, DB: s.DB, PoolSize: poolSize, Dialer: s.dialer(),
+	return redis.NewUniversalClient(&redis.UniversalOptions{
+		Addrs: s.Addrs, IsClusterMode: s.Cluster, Username: s.Username, Password: s.Password, DB: s.DB, PoolSize: poolSize, Dialer: s.dialer(),
 	})
 }
 

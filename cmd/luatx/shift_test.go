@@ -35,7 +35,7 @@ func TestShiftEndsWithTheCauseOfItsEnd(t *testing.T) {
 		"worker failed": {func(_ *testing.T, s *shift, _ context.CancelCauseFunc) { s.crew.failed <- sick }, "sick"},
 		"cannot feed": {func(t *testing.T, s *shift, _ context.CancelCauseFunc) {
 			t.Helper()
-			tag, err := s.job.keys.tag(s.job.orders[0].Customer)
+			tag, err := s.job.keys.space.Tag(s.job.orders[0].Customer)
 			if err == nil {
 				err = s.job.client.Set(t.Context(), s.job.keys.orders(tag), "no stream", 0).Err()
 			}

@@ -9,7 +9,6 @@ import (
 
 func TestParkedShowPrintsNestedBodyWithoutIndentingIt(t *testing.T) {
 	t.Parallel()
-	redistest.Need(t)
 	s := newSite(t, redistest.Shared(t).Addr())
 	nested := strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000)
 	line := strings.Replace(lines("network", "1"), `"type":"sold"`, `"type":"sold","data":`+nested, 1)

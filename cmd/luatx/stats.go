@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/internal/sleep"
 )
 
 var statsVerb = verb{
@@ -43,12 +45,8 @@ func (s *session) stats(ctx context.Context, over time.Duration, top int) error 
 	}
 	var rates *admin.Rates
 	if over > 0 {
-		timer := time.NewTimer(over)
-		defer timer.Stop()
-		select {
-		case <-ctx.Done():
+		if !sleep.For(ctx, over) {
 			return ctx.Err()
-		case <-timer.C:
 		}
 		before := now
 		if now, err = s.operator.Stats(ctx); err != nil {
@@ -163,16 +161,12 @@ func (s *session) streamRows(state admin.StreamState) {
 		s.out.row(nil, columns, state.Key, state.Length, state.DeadLetters, "-", "-", "-", "-", "-", "-", "-")
 	}
 	for _, g := range state.Groups {
-		oldest := g.Oldest
-		if oldest == "" {
-			oldest = "-"
-		}
 		consumers := g.Consumers
 		if len(consumers) == 0 {
 			consumers = []admin.Consumer{{Name: "-"}}
 		}
 		for _, c := range consumers {
-			s.out.row(nil, columns, state.Key, state.Length, state.DeadLetters, g.Name, g.Lag, g.Pending, oldest, c.Name, c.Pending, c.Idle)
+			s.out.row(nil, columns, state.Key, state.Length, state.DeadLetters, g.Name, g.Lag, g.Pending, cmp.Or(g.Oldest, "-"), c.Name, c.Pending, c.Idle)
 		}
 	}
 }

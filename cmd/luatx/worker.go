@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/cmd/luatx/internal/shop"
+	"github.com/luatx/luatx/internal/sleep"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/relay"
 	"github.com/luatx/luatx/stack"
@@ -89,7 +91,9 @@ type worker struct {
 
 // run handles messages until ctx ends.
 func (w worker) run(ctx context.Context) error {
-	transactor, err := luatx.New(w.client, w.transactorConfig())
+	cfg := w.keys.config()
+	cfg.Logger = w.log
+	transactor, err := luatx.New(w.client, cfg)
 	if err != nil {
 		return err
 	}
@@ -116,17 +120,14 @@ func (w worker) run(ctx context.Context) error {
 	return engine.Run(context.WithoutCancel(ctx)) // until the subscriptions have ended
 }
 
-func (w worker) transactorConfig() luatx.Config {
-	cfg := w.keys.config()
-	cfg.Logger = w.log
-	return cfg
-}
-
 // stack is where the modes differ: in one line.
 func (w worker) stack(transactor *luatx.Transactor) (message.Middleware, error) {
 	cfg := stack.Config{
-		Logger:          w.log,
-		OutboxStreamFor: func(input *message.Message) (string, error) { return w.keyOf(input, w.keys.outbox) },
+		Logger: w.log,
+		OutboxStreamFor: func(input *message.Message) (string, error) {
+			tag, err := w.keys.space.Tag(input.Subject())
+			return w.keys.outbox(tag), err
+		},
 		MessageID: func(input *message.Message) (message.Identity, error) {
 			return message.Identity{Source: input.Type(), ID: input.ID()}, nil
 		},
@@ -138,45 +139,40 @@ func (w worker) stack(transactor *luatx.Transactor) (message.Middleware, error) 
 	return stack.Scripted(transactor, cfg)
 }
 
-// keyOf names a key on the slot of what a message is about.
-func (w worker) keyOf(msg *message.Message, key func(tag string) string) (string, error) {
-	tag, err := w.keys.tag(msg.Subject())
-	if err != nil {
-		return "", err
-	}
-	return key(tag), nil
-}
-
 // engine has both handlers in the stack.
 func (w worker) engine(mw message.Middleware) (*message.Engine, error) {
 	engine := message.NewEngine(message.EngineConfig{Pipe: message.PipeConfig{
 		Concurrency: 2 * partitions * inFlight, // nothing in flight waits for a worker
 		Logger:      w.log,
 	}})
-	if err := engine.Router().Use(message.NewMiddleware(w.out.stopwatch), mw); err != nil {
-		return nil, err
-	}
 	books := redisBooks{w.client, w.keys}
-	pause := shop.Pause(w.cfg.Work)
-	book := shop.BookInvoice(books, shop.HandlerConfig{
-		Work: func(ctx context.Context) error {
-			w.out.write(note{Busy: true})
-			return pause(ctx)
-		},
-		Destination: func(code string) string {
-			tag, _ := w.keys.tag(code) // it was checked as the order was read
-			return w.keys.sold(tag)
-		},
+	book := shop.BookInvoice(books, func(code string) string {
+		tag, _ := w.keys.space.Tag(code) // it was checked as the order was read
+		return w.keys.sold(tag)
 	})
-	if err := engine.AddHandler("book-invoice", nil, book); err != nil {
-		return nil, err
+	return engine, errors.Join(
+		engine.Router().Use(message.NewMiddleware(w.out.stopwatch), mw, message.NewMiddleware(w.pretend)),
+		engine.AddHandler("book-invoice", nil, book),
+		engine.AddHandler("take-stock", nil, shop.TakeStock(books)),
+	)
+}
+
+// pretend is a middleware that tells of an invoice in hand, and takes the time that a real handler would take.
+func (w worker) pretend(next message.ProcessFunc) message.ProcessFunc {
+	return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
+		if msg.Type() == shop.TypeInvoice {
+			w.out.write(note{Busy: true})
+		}
+		if !sleep.For(ctx, w.cfg.Work) {
+			return nil, ctx.Err()
+		}
+		return next(ctx, msg)
 	}
-	return engine, engine.AddHandler("take-stock", nil, shop.TakeStock(books, shop.HandlerConfig{Work: pause}))
 }
 
 // subscribe reads the orders and the sold lines of every tag into the engine.
 func (w worker) subscribe(ctx context.Context, engine *message.Engine) error {
-	for _, tag := range w.keys.tags() {
+	for _, tag := range w.keys.space.Tags() {
 		for _, key := range []string{w.keys.orders(tag), w.keys.sold(tag)} {
 			sub, err := stream.NewSubscriber(w.client, w.subscriber(key, group))
 			if err != nil {
@@ -215,8 +211,7 @@ func (w worker) publish(ctx context.Context, transactor *luatx.Transactor, runni
 		return w.forward(ctx, publisher, running)
 	}
 	r, err := relay.New(transactor, toStreams(publisher), relay.Config{
-		Lease: lease, SweepInterval: claimInterval, DrainTimeout: stopTimeout, Logger: w.log,
-		Attempts: attempts,
+		Lease: lease, SweepInterval: claimInterval, DrainTimeout: stopTimeout, Logger: w.log, Attempts: attempts,
 	})
 	if err != nil {
 		return err
@@ -231,7 +226,7 @@ func (w worker) publish(ctx context.Context, transactor *luatx.Transactor, runni
 
 // forward publishes what the outbox streams hold.
 func (w worker) forward(ctx context.Context, publisher *stream.Publisher, running *sync.WaitGroup) error {
-	for _, tag := range w.keys.tags() {
+	for _, tag := range w.keys.space.Tags() {
 		sub, err := stream.NewOutboxSubscriber(w.client, w.subscriber(w.keys.outbox(tag), ""))
 		if err != nil {
 			return err

@@ -9,8 +9,7 @@ import (
 
 func TestMain(m *testing.M) { said.Main(m) }
 
-// TestCluster holds that the program prints what its comment says.
-func TestCluster(t *testing.T) {
+func TestProgramPrintsWhatItsCommentSays(t *testing.T) {
 	t.Parallel()
 	redistest.Need(t)
 	said.Check(t, run)

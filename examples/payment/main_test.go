@@ -8,8 +8,7 @@ import (
 
 func TestMain(m *testing.M) { said.Main(m) }
 
-// TestPayment holds that the program prints what its comment says.
-func TestPayment(t *testing.T) {
+func TestProgramPrintsWhatItsCommentSays(t *testing.T) {
 	t.Parallel()
 	said.Check(t, run)
 }

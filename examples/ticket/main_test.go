@@ -8,8 +8,7 @@ import (
 
 func TestMain(m *testing.M) { said.Main(m) }
 
-// TestTicket holds that the program prints what its comment says.
-func TestTicket(t *testing.T) {
+func TestProgramPrintsWhatItsCommentSays(t *testing.T) {
 	t.Parallel()
 	said.Check(t, run)
 }

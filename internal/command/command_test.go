@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/luatx/luatx/internal/test/assert"
 )
 
 // words makes arguments of a line of words.
@@ -42,9 +44,7 @@ func TestWhatTheServerSaysWritesIsUndoneAndWhatReadsIsNot(t *testing.T) {
 		writes[f.Name] = f.Flags&Write != 0
 	}
 	for _, s := range All() {
-		if s.Writes() != writes[s.Name] {
-			t.Errorf("%s: writes is %t, the server says %t", s.Name, s.Writes(), writes[s.Name])
-		}
+		assert.Equal(t, s.Writes(), writes[s.Name], "%s: writes", s.Name)
 		if s.Writes() && s.Guard != GuardNone {
 			t.Errorf("%s writes, and can be guarded", s.Name)
 		}
@@ -209,9 +209,7 @@ func TestKeysAndHead(t *testing.T) {
 	for _, c := range keyCases {
 		args := words(c.args)
 		s := spec(t, c.args)
-		if err := s.Check(args); err != nil {
-			t.Errorf("%s: %v", c.args, err)
-		}
+		assert.NoError(t, s.Check(args), "%s", c.args)
 		keys, err := s.Keys(args)
 		if got := numbers(keys); err != nil || got != c.keys {
 			t.Errorf("%s: keys at %s, %v, want %s", c.args, got, err, c.keys)
@@ -220,9 +218,7 @@ func TestKeysAndHead(t *testing.T) {
 		if got := numbers(changed); err != nil || got != c.changed {
 			t.Errorf("%s: changes keys at %s, %v, want %s", c.args, got, err, c.changed)
 		}
-		if got := s.Head(args); got != c.head {
-			t.Errorf("%s: head %s, want %s", c.args, got, c.head)
-		}
+		assert.Equal(t, s.Head(args), c.head, "%s: head", c.args)
 	}
 }
 
@@ -267,9 +263,7 @@ func TestReplyDecidesWhereACallerActsOnIt(t *testing.T) {
 		"XADD k IDMP NOMKSTREAM i * f v": false, "XADD k IDMPAUTO p KEEPREF NOMKSTREAM * f v": true, "XADD k MAXLEN": false,
 		"XDELEX k IDS 1 ACKED": false, "XDELEX k ACKED IDS 1 1-1": true, "XACKDEL k g ACKED IDS 1 1-1": true, "XACKDEL k ACKED IDS 1 1-1": false,
 	} {
-		if s := spec(t, line); s.Decides != want {
-			t.Errorf("%s: decides is %t", line, s.Decides)
-		}
+		assert.Equal(t, spec(t, line).Decides, want, "%s: decides", line)
 	}
 }
 
@@ -280,9 +274,7 @@ func TestGuard(t *testing.T) {
 		"SRANDMEMBER k": GuardNone, "SET k v": GuardNone, "INCR k": GuardNone, "SORT k": GuardOrdered, "SORT k STORE d": GuardNone,
 		"PFCOUNT k": GuardOrdered, "TOUCH k": GuardNone, "DUMP k": GuardNone, "XPENDING k g": GuardNone,
 	} {
-		if s := spec(t, line); s.Guard != want {
-			t.Errorf("%s: guard %d, want %d", line, s.Guard, want)
-		}
+		assert.Equal(t, spec(t, line).Guard, want, "%s: guard", line)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
@@ -19,9 +20,7 @@ var grown = []string{
 func TestTableAgreesWithServer(t *testing.T) {
 	t.Parallel()
 	infos, err := redistest.Shared(t).Client(t).Command(t.Context()).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	allowed := 0
 	for name, info := range infos {
 		name = strings.ToUpper(name)
@@ -139,9 +138,7 @@ func TestKeysAgreeWithServer(t *testing.T) {
 		compared++
 		s := spec(t, line)
 		keys, err := s.Keys(args)
-		if err != nil {
-			t.Errorf("%s: %v", line, err)
-		}
+		assert.NoError(t, err, "%s", line)
 		got := make([]string, len(keys))
 		for i, at := range keys {
 			got[i] = word(args[at])
@@ -181,9 +178,7 @@ func TestWidenedBitfieldWritesAndRepliesAsTheOriginal(t *testing.T) {
 		if fmt.Sprint(err) != fmt.Sprint(wantErr) || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %v, %v, want %v, %v", ops, got, err, want, wantErr)
 		}
-		if client.Get(ctx, a).Val() != client.Get(ctx, b).Val() {
-			t.Errorf("%s: wrote something else", ops)
-		}
+		assert.Equal(t, client.Get(ctx, a).Val(), client.Get(ctx, b).Val(), "%s: what it wrote", ops)
 		if wide := strings.Contains(ops, "64 ") || strings.Contains(ops, "63 "); err == nil && wide && read == nil {
 			t.Errorf("%s: left as it is", ops)
 		}

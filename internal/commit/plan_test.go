@@ -9,6 +9,7 @@ import (
 
 	"github.com/luatx/luatx/internal/eval"
 	"github.com/luatx/luatx/internal/shard"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
@@ -132,18 +133,14 @@ func TestOfTooManyPlansTheLeastUsedMakesRoom(t *testing.T) {
 	shape, _ := shapeOf(c)
 	s.senders[1].compile(&compiled{shape: shape, plan: c.plan, sender: s.senders[1]})
 	plans := s.plans()
-	if len(plans) != maxCompiled {
-		t.Errorf("%d plans are compiled, want %d", len(plans), maxCompiled)
-	}
+	assert.Equal(t, len(plans), maxCompiled, "compiled plans")
 	var used int
 	for _, plan := range plans {
 		if plan.Hits == 2 {
 			used++
 		}
 	}
-	if used != more-1 {
-		t.Errorf("%d of the %d plans in use are left", used, more-1)
-	}
+	assert.Equal(t, used, more-1, "plans in use that are left")
 }
 
 func TestPlanThatIsLeftToTheGeneralScriptTooOftenDoesWithout(t *testing.T) {
@@ -186,9 +183,7 @@ func TestForgottenCompiledScriptsAreLoadedAgain(t *testing.T) {
 	redistest.Must(t, s.clients[1].ScriptFlush(s.ctx).Err())
 	s.send(t, s.commit(t, 1), s.commit(t, 2), s.commit(t, 2), s.commit(t, 3))
 	for _, plan := range s.plans() {
-		if plan.Hits != 2 {
-			t.Errorf("%+v, want two transactions", plan)
-		}
+		assert.Equal(t, plan.Hits, 2, "transactions of %+v", plan)
 	}
 }
 
@@ -233,9 +228,7 @@ func TestWhatIsTooLargeIsNotCompiled(t *testing.T) {
 		c := s.commit(t, 1)
 		test.change(c)
 		shape, ok := shapeOf(c)
-		if ok != test.compiled {
-			t.Errorf("%s: compiled: %t", name, ok)
-		}
+		assert.Equal(t, ok, test.compiled, "%s: compiled", name)
 		if !ok {
 			continue
 		}

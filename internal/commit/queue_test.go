@@ -19,6 +19,7 @@ import (
 
 	"github.com/luatx/luatx/internal/eval"
 	"github.com/luatx/luatx/internal/shard"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
@@ -183,9 +184,7 @@ func own(t *testing.T, b *Commit) {
 	}
 }
 
-// TestQueue holds that a lone caller sends at once, that callers who come while all flights are out share the next,
-// that a slot shares a script, and that everybody hears about his own transaction.
-func TestQueue(t *testing.T) {
+func TestLoneCallerSendsAtOnceAndLaterCallersShareTheNextFlightAndAScript(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		set, server := newCounter(t)
@@ -196,18 +195,14 @@ func TestQueue(t *testing.T) {
 			callers.Go(func() { set.Send(t.Context(), time.Time{}, []*Commit{b}); own(t, b) })
 			synctest.Wait() // one after the other
 		}
-		if server.now != maxFlights {
-			t.Errorf("%d round trips are under way", server.now)
-		}
+		assert.Equal(t, server.now, maxFlights, "round trips under way")
 		close(server.hold)
 		callers.Wait()
 		if want := [][]int{{1}, {1}, {1}, {1}, {32, 32}, {18, 18}}; server.most != maxFlights ||
 			!slices.EqualFunc(sorted(server.trips), sorted(want), slices.Equal) {
 			t.Errorf("the round trips carried %v, %d at a time", server.trips, server.most)
 		}
-		if len(server.digests) != maxFlights+100 {
-			t.Errorf("%d transactions were executed", len(server.digests))
-		}
+		assert.Equal(t, len(server.digests), maxFlights+100, "executed transactions")
 	})
 }
 
@@ -399,9 +394,7 @@ func TestCallerDoesNotReadACallThatHeLeftInFlight(t *testing.T) {
 	})
 	close(first)
 	callers.Wait()
-	if !errors.Is(lonely.Err, context.DeadlineExceeded) {
-		t.Errorf("left in flight: %v", lonely.Err)
-	}
+	assert.Is(t, lonely.Err, context.DeadlineExceeded, "left in flight")
 }
 
 // TestRedirectionInAPipeline holds that a redirection which a pipeline leaves standing is no answer: the node that
@@ -419,9 +412,7 @@ func TestRedirectionInAPipeline(t *testing.T) {
 			set.Send(t.Context(), time.Time{}, batch)
 			for _, b := range batch {
 				own(t, b)
-				if b.Unanswered != (requests > 1) {
-					t.Errorf("%d requests: unanswered is %t", requests, b.Unanswered)
-				}
+				assert.Equal(t, b.Unanswered, requests > 1, "%d requests: unanswered", requests)
 			}
 		})
 	}
@@ -452,9 +443,7 @@ func TestPoisonedNeighbour(t *testing.T) {
 					} else if refused, ok := errors.AsType[*eval.ServerError](b.Err); !ok || !strings.Contains(refused.Error(), "NOPERM") {
 						t.Errorf("the poisoned one was answered %+v, %v", b.Outcome, b.Err)
 					}
-					if b.Unanswered != (failure == io.EOF) { //nolint:errorlint // it is that very value
-						t.Errorf("transaction %d: unanswered is %t", i, b.Unanswered)
-					}
+					assert.Equal(t, b.Unanswered, failure == io.EOF, "transaction %d: unanswered", i)
 				}
 			})
 		})
@@ -487,8 +476,6 @@ func TestSealedArgumentsDoNotChangeWithTheCallersMemory(t *testing.T) {
 	}
 	text, number, bytes[0], when = "changed", 8, 'X', time.Unix(2, 0)
 	for i, arg := range args {
-		if fmt.Sprintf("%T %v", arg, arg) != fmt.Sprintf("%T %v", want[i], want[i]) {
-			t.Errorf("argument %d is %v, want %v", i, arg, want[i])
-		}
+		assert.Equal(t, fmt.Sprintf("%T %v", arg, arg), fmt.Sprintf("%T %v", want[i], want[i]), "argument %d", i)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/luatx/luatx/internal/shard"
+	"github.com/luatx/luatx/internal/test/assert"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -103,9 +104,7 @@ func TestForeignShardAnswersAll(t *testing.T) {
 	t.Parallel()
 	set := newReplying(t, []any{"1", int64(2), "identity", "another"})
 	outcomes, err := set.commits(t.Context(), set.Shard(0), make([]Commit, 3))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	for i, out := range outcomes {
 		if out.State != Identity || out.Text != "another" {
 			t.Errorf("transaction %d: %+v", i, out)
@@ -122,16 +121,12 @@ var elsewhere = []string{
 func TestEveryScriptOfTheDirectoryIsBuilt(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../lua/[a-z]*.lua")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	files = slices.DeleteFunc(files, func(name string) bool { return slices.Contains(elsewhere, filepath.Base(name)) })
 	shas := maps.Collect(newReplying(t, nil).runner.SHAs())
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".lua")
-		if len(shas[name]) != 40 {
-			t.Errorf("script %s is not built", name)
-		}
+		assert.Equal(t, len(shas[name]), 40, "the length of the hash of script %s", name)
 		delete(shas, name)
 	}
 	if len(shas) > 0 {

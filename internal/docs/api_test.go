@@ -1,27 +1,30 @@
 package docs
 
 import (
+	"io/fs"
 	"os"
 	"testing"
 	"testing/fstest"
-)
 
-const apiDocs = "../../docs/api.txt"
+	"github.com/luatx/luatx/internal/test/assert"
+)
 
 func TestAPIPageListsEveryExportedName(t *testing.T) {
 	t.Parallel()
-	want, err := API(os.DirFS(root))
-	if err != nil {
-		t.Fatal(err)
-	}
+	wantPage(t, "../../docs/api.txt", API)
+}
+
+// wantPage fails the test unless a page is what the tree makes of it. LUATX_UPDATE=1 writes the page.
+func wantPage(t *testing.T, page string, render func(fs.FS) (string, error)) {
+	t.Helper()
+	want, err := render(os.DirFS(root))
+	assert.Must(t, err)
 	if os.Getenv("LUATX_UPDATE") != "" {
-		if err := os.WriteFile(apiDocs, []byte(want), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(page, []byte(want), 0o600))
 		return
 	}
-	if text, err := os.ReadFile(apiDocs); err != nil || string(text) != want {
-		t.Errorf("%s is not the exported surface (%v): LUATX_UPDATE=1 go test ./internal/docs -run TestAPIPage, and review the difference", apiDocs, err)
+	if text, err := os.ReadFile(page); err != nil || string(text) != want {
+		t.Errorf("%s is not what the tree says (%v): LUATX_UPDATE=1 go test ./internal/docs -run %s, and review the difference", page, err, t.Name())
 	}
 }
 

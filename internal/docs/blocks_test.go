@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/luatx/luatx/internal/test/assert"
 )
 
 var root = filepath.Join("..", "..")
@@ -21,14 +23,10 @@ type file struct{ name, text string }
 func pages(t *testing.T) (files []file) {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	for _, name := range append(names, filepath.Join(root, "README.md")) {
 		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		files = append(files, file{name, string(text)})
 	}
 	return files
@@ -139,13 +137,9 @@ func newPart(whole bool) *part {
 func (s *suite) write(t *testing.T, name, file, text string) {
 	t.Helper()
 	there, err := filepath.Abs(filepath.Join("run", name, file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	here := filepath.Join(s.dir, fmt.Sprintf("%d.go", len(s.files)))
-	if err := os.WriteFile(here, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(here, []byte(text), 0o600))
 	s.files[there] = here
 }
 
@@ -180,19 +174,13 @@ func (s *suite) pack(t *testing.T) (imports string) {
 func (s *suite) run(t *testing.T) (string, error) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", "run_test.go.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	test := strings.Replace(string(text), "import (", s.pack(t)+"import (", 1)
 	s.write(t, "", "run_test.go", strings.Replace(test, "// BLOCKS", strings.Join(s.blocks, "\n\t"), 1))
 	overlay, err := json.Marshal(map[string]any{"Replace": s.files})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	name, binary := filepath.Join(s.dir, "overlay.json"), filepath.Join(s.dir, "blocks.test")
-	if err := os.WriteFile(name, overlay, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(name, overlay, 0o600))
 	if out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-o", binary, "-overlay", name, "./run").CombinedOutput(); err != nil {
 		return string(out), err
 	}
@@ -202,8 +190,7 @@ func (s *suite) run(t *testing.T) (string, error) {
 	return string(out), err
 }
 
-// TestMarkedBlocks compiles and runs what the documentation has marked.
-func TestMarkedBlocks(t *testing.T) {
+func TestMarkedBlocksCompileAndRun(t *testing.T) {
 	t.Parallel()
 	s := newSuite(t)
 	for _, page := range pages(t) {
@@ -212,9 +199,7 @@ func TestMarkedBlocks(t *testing.T) {
 			t.Fatal(err)
 		}
 		name, err := filepath.Abs(page.name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		s.add(t, name, string(setup), Parse(page.text))
 	}
 	if out, err := s.run(t); err != nil {
@@ -229,8 +214,7 @@ func TestMarkedBlocks(t *testing.T) {
 // leastBlocks keeps blocks from losing their marks in silence.
 const leastBlocks = 29
 
-// TestBrokenBlocks holds that a block is not taken for sound because nobody looks.
-func TestBrokenBlocks(t *testing.T) {
+func TestBrokenBlocksAreReported(t *testing.T) {
 	t.Parallel()
 	page := func(blocks ...[]string) Page {
 		var text strings.Builder
@@ -272,7 +256,6 @@ func TestBrokenBlocks(t *testing.T) {
 	}
 }
 
-// TestUnmarkedBlocksAreGo holds the other blocks of Go to its grammar at least.
 func TestUnmarkedBlocksAreGo(t *testing.T) {
 	t.Parallel()
 	for _, page := range pages(t) {

@@ -1,30 +1,17 @@
 package docs
 
 import (
-	"os"
 	"strings"
 	"testing"
 	"testing/fstest"
-)
 
-const keysDocs = "../../docs/keys.md"
+	"github.com/luatx/luatx/internal/test/assert"
+)
 
 // TestKeysPage holds docs/keys.md against the scripts' headers and the constants of the keys; LUATX_UPDATE=1 writes it.
 func TestKeysPage(t *testing.T) {
 	t.Parallel()
-	want, err := KeysPage(os.DirFS(root))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if os.Getenv("LUATX_UPDATE") != "" {
-		if err := os.WriteFile(keysDocs, []byte(want), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if text, err := os.ReadFile(keysDocs); err != nil || string(text) != want {
-		t.Errorf("%s is not what internal/lua/ and internal/shard say (%v): LUATX_UPDATE=1 go test ./internal/docs -run TestKeysPage", keysDocs, err)
-	}
+	wantPage(t, "../../docs/keys.md", KeysPage)
 }
 
 func TestKeysPageOfATree(t *testing.T) {
@@ -38,9 +25,7 @@ func TestKeysPageOfATree(t *testing.T) {
 		"internal/shard/plans.go": {Data: []byte("package shard\n")},
 	}
 	page, err := KeysPage(tree)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	for _, want := range []string{"| `a:b` | hash | id → body |\n", "### move\n\nMoves a thing.\n\n[move.lua](../internal/lua/move.lua)\n\n```text\nKEYS:    1  a|b\n         2  c\nARGV:    none\nRedis:   7.0\n```\n", "| [_part.lua](../internal/lua/_part.lua) | A part\\|piece. Expects NOW. |\n"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %q in\n%s", want, page)

@@ -15,6 +15,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
+
+	"github.com/luatx/luatx/internal/test/assert"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -115,9 +117,7 @@ func TestEvalSurvives(t *testing.T) {
 			if c.check == nil && (err != nil || reply != "fine") || c.check != nil && !c.check(err) {
 				t.Errorf("%v, %v", reply, err)
 			}
-			if unanswered != c.unanswered {
-				t.Errorf("unanswered is %t", unanswered)
-			}
+			assert.Equal(t, unanswered, c.unanswered, "unanswered")
 			if c.calls > 0 && server.calls != c.calls {
 				t.Errorf("%d calls, want %d", server.calls, c.calls)
 			}
@@ -182,8 +182,6 @@ func TestReachedNeedsEveryCopyThatWasAskedFor(t *testing.T) {
 		{"no reply about disks", Durability{Fsync: true}, nil, false},
 		{"half a reply about disks", Durability{Fsync: true}, []any{int64(1)}, false},
 	} {
-		if got := c.d.reached(c.reply); got != c.want {
-			t.Errorf("%s: %t, want %t", c.name, got, c.want)
-		}
+		assert.Equal(t, c.d.reached(c.reply), c.want, "%s", c.name)
 	}
 }

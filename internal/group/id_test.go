@@ -1,22 +1,22 @@
 package group
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/luatx/luatx/internal/test/assert"
+)
 
 func TestBefore(t *testing.T) {
 	t.Parallel()
 	for id, want := range map[string]string{"5-1": "5-0", "5-0": "4-18446744073709551615", "0-1": "0-0", "0-0": "0-0"} {
-		if got := Before(id); got != want {
-			t.Errorf("Before(%s) is %s, want %s", id, got, want)
-		}
+		assert.Equal(t, Before(id), want, "Before(%s)", id)
 	}
 }
 
 func TestBehind(t *testing.T) {
 	t.Parallel()
 	for id, want := range map[string]string{"5-0": "5-1", "4-18446744073709551615": "5-0", "0-0": "0-1"} {
-		if got := Behind(id); got != want {
-			t.Errorf("Behind(%s) is %s, want %s", id, got, want)
-		}
+		assert.Equal(t, Behind(id), want, "Behind(%s)", id)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/luatx/luatx/internal/inbound"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/message"
 )
 
@@ -66,21 +67,15 @@ func TestBury(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		msg := message.NewRaw([]byte("data"), message.Attributes{message.AttrID: "1"}, nil)
 		l := &letters{}
-		if err := inbound.Bury(t.Context(), l, msg, errors.New("no such order")); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, inbound.Bury(t.Context(), l, msg, errors.New("no such order")))
 		if got := l.all[0]; string(got.Data) != "data" || got.ID() != "1" || got.Attributes[inbound.AttrReason] != "no such order" {
 			t.Errorf("buried %+v", got)
 		}
 		if _, there := msg.Attributes[inbound.AttrReason]; there {
 			t.Error("the message has the letter's attribute")
 		}
-		if l.left != 10*time.Second {
-			t.Errorf("it may take %v", l.left)
-		}
+		assert.Equal(t, l.left, 10*time.Second, "how long it may take")
 		l.err = errors.New("unavailable")
-		if err := inbound.Bury(t.Context(), l, msg, errors.New("no such order")); !errors.Is(err, l.err) {
-			t.Errorf("%v, want the publisher's error", err)
-		}
+		assert.Is(t, inbound.Bury(t.Context(), l, msg, errors.New("no such order")), l.err, "Bury")
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 
 	"github.com/luatx/luatx/internal/lua"
+	"github.com/luatx/luatx/internal/test/assert"
 )
 
 // given are the names that every script has from Redis and from Lua.
@@ -43,9 +44,7 @@ func readFiles(t *testing.T) map[string]file {
 	all := map[string]file{}
 	for _, path := range paths {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		f := file{names: namesOf(t, path, string(text)), lazies: map[string]lazy{}}
 		for line := range strings.Lines(string(text)) {
 			directive, ok := strings.CutPrefix(line, "--#")
@@ -153,9 +152,7 @@ func TestScriptsReplaceEverySigil(t *testing.T) {
 			continue
 		}
 		text := lua.Script(name, constants)
-		if _, err := parse.Parse(strings.NewReader(text), name); err != nil {
-			t.Errorf("%s does not parse: %v", name, err)
-		}
+		assert.NoError(t, assert.ErrOf(parse.Parse(strings.NewReader(text), name)), "%s does not parse", name)
 		if lua.Keys(name) == nil && name != "read" {
 			t.Errorf("%s has no keys in layout.go", name)
 		}

@@ -6,6 +6,8 @@ import (
 
 	"github.com/yuin/gopher-lua/ast"
 	"github.com/yuin/gopher-lua/parse"
+
+	"github.com/luatx/luatx/internal/test/assert"
 )
 
 // names are the names of a file: those that its outermost level defines, and those that it uses and does not define. A
@@ -18,9 +20,7 @@ type names struct {
 func namesOf(t *testing.T, file, text string) *names {
 	t.Helper()
 	chunk, err := parse.Parse(strings.NewReader(strings.ReplaceAll(text, "@", "_")), file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	n := &names{defined: map[string]bool{}, free: map[string]bool{}}
 	n.scopes = []map[string]bool{n.defined}
 	for _, stmt := range chunk {

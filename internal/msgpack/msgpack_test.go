@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/luatx/luatx/internal/msgpack"
+	"github.com/luatx/luatx/internal/test/assert"
 )
 
 // TestVectors holds the bytes, which others read: the first forms are examples of the specification.
@@ -29,9 +30,7 @@ func TestVectors(t *testing.T) {
 		"c70cff000000070000000069f495c0":     at,
 	} {
 		want, err := hex.DecodeString("81a16b" + text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		got, err := msgpack.AppendMap(nil, map[string]any{"k": value})
 		if err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%T %v: %x, want %x (%v)", value, value, got, want, err)
@@ -45,9 +44,7 @@ func TestVectors(t *testing.T) {
 		"d6ff69f495c0": at.Truncate(time.Second), "d7ff0000001c69f495c0": at,
 	} {
 		b, err := hex.DecodeString("81a16b" + text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		if m, err := msgpack.ReadMap(b); err != nil || m["k"] != want {
 			t.Errorf("%s: %v, want %v (%v)", text, m["k"], want, err)
 		}
@@ -61,9 +58,7 @@ func TestOtherKinds(t *testing.T) {
 		"number": json.Number("1.50"), "raw": json.RawMessage(`[1]`), "stringer": address, "nothing": nil, "int": 7, "uint8": uint8(200),
 		"int8": int8(-8), "int16": int16(-16), "int32": int32(-32), "uint": uint(1), "uint16": uint16(16), "uint32": uint32(32),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	got, err := msgpack.ReadMap(b)
 	want := map[string]any{
 		"number": "1.50", "raw": "[1]", "stringer": "https://example.com", "int": int64(7), "uint8": int64(200),
@@ -72,9 +67,7 @@ func TestOtherKinds(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v (%v)", got, want, err)
 	}
-	if _, err := msgpack.AppendMap(nil, map[string]any{"odd": struct{}{}}); err == nil || !strings.Contains(err.Error(), `"odd": is a struct {}`) {
-		t.Errorf("a struct: %v", err)
-	}
+	assert.ErrorContains(t, assert.ErrOf(msgpack.AppendMap(nil, map[string]any{"odd": struct{}{}})), `"odd": is a struct {}`, "a struct")
 }
 
 func TestBigMaps(t *testing.T) {
@@ -85,9 +78,7 @@ func TestBigMaps(t *testing.T) {
 			m[hex.EncodeToString([]byte{byte(i >> 16), byte(i >> 8), byte(i)})] = int64(i)
 		}
 		b, err := msgpack.AppendMap(nil, m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		if got, err := msgpack.ReadMap(b); err != nil || !reflect.DeepEqual(got, m) {
 			t.Errorf("%d members: %d came back (%v)", n, len(got), err)
 		}
@@ -103,9 +94,7 @@ func TestRefuses(t *testing.T) {
 		"81a16bd4ff00": "a time of 1", "82a16b01a16b02": "comes twice", "8000": "1 bytes follow",
 	} {
 		b, err := hex.DecodeString(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		if m, err := msgpack.ReadMap(b); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v, error %v, want %q", text, m, err, says)
 		}
@@ -127,13 +116,9 @@ func FuzzReadMap(f *testing.F) {
 			return
 		}
 		b, err = msgpack.AppendMap(nil, m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		again, err := msgpack.ReadMap(b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		second, err := msgpack.AppendMap(nil, again)
 		if err != nil || !bytes.Equal(b, second) {
 			t.Errorf("%x, then %x (%v)", b, second, err)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/luatx/luatx/internal/pretty"
+	"github.com/luatx/luatx/internal/test/assert"
 )
 
 func TestJSONIndentsWhatIsSmallAndShallow(t *testing.T) {
@@ -26,9 +27,7 @@ func TestJSONIndentsWhatIsSmallAndShallow(t *testing.T) {
 func indented(t testing.TB, text string) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := json.Indent(&b, []byte(text), "", "  "); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, json.Indent(&b, []byte(text), "", "  "))
 	return b.String()
 }
 

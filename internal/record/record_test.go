@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/internal/record"
+	"github.com/luatx/luatx/internal/test/assert"
 )
 
 var errExec = errors.New("exec")
@@ -44,12 +45,8 @@ func TestRecorderKeepsWhatItIsTold(t *testing.T) {
 		return true, nil
 	})
 
-	if err := r.HSet(ctx, "h", "f", 1).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Get(ctx, "k").Err(); !errors.Is(err, refused) {
-		t.Errorf("a refused command answers %v", err)
-	}
+	assert.Must(t, r.HSet(ctx, "h", "f", 1).Err())
+	assert.Is(t, r.Get(ctx, "k").Err(), refused, "a refused command")
 	if _, err := r.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		p.Incr(ctx, "a")
 		p.Do(ctx, "set", "b", 2)
@@ -73,9 +70,7 @@ func TestRecorderKeepsWhatItIsTold(t *testing.T) {
 		t.Errorf("recorded %q", got)
 	}
 	r.Discard()
-	if r.Len() != 0 {
-		t.Error("Discard kept commands")
-	}
+	assert.Equal(t, r.Len(), 0, "commands after Discard")
 }
 
 func TestFill(t *testing.T) {
@@ -134,13 +129,9 @@ func TestFillLarge(t *testing.T) {
 		r.Get(ctx, "k")
 		replies = append(replies, "OK", string(large))
 	}
-	if err := filler.Fill(r.Cmds(), replies); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, filler.Fill(r.Cmds(), replies))
 	last := r.Cmds()[39].(*redis.StringCmd)
-	if len(last.Val()) != len(large) {
-		t.Errorf("%d bytes came back", len(last.Val()))
-	}
+	assert.Equal(t, len(last.Val()), len(large), "bytes that came back")
 }
 
 func TestFillRefusesAnotherNumber(t *testing.T) {

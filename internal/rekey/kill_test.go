@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,56 +15,51 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/rekey"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// afterEach is a hook that is called behind every command.
-type afterEach func(name string, args []any)
+// around is a hook that runs in the place of every command.
+type around func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error
 
-func (f afterEach) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (f around) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (f afterEach) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
+func (f around) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { return f(ctx, cmd, next) }
+}
+
+func (f around) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// afterEach returns a hook that calls f behind every command.
+func afterEach(f func(name string, args []any)) redis.Hook {
+	return around(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		err := next(ctx, cmd)
 		f(cmd.Name(), cmd.Args())
 		return err
+	})
+}
+
+// halt returns a hook that stops the process where it sends, or has sent, a command for the n-th time, and says so.
+func halt(command string, after bool, nth int64) redis.Hook {
+	var left atomic.Int64
+	left.Store(nth)
+	stop := func() {
+		_, _ = os.Stdout.WriteString("stopped\n")
+		select {} // until the process is killed
 	}
-}
-
-func (f afterEach) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-// halt stops the process where it sends, or has sent, a command for the n-th time, and says so.
-type halt struct {
-	command string
-	after   bool
-	left    *atomic.Int64
-}
-
-func (h halt) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h halt) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		hit := cmd.Name() == h.command && h.left.Add(-1) <= 0 // those that come later stop as well
-		if hit && !h.after {
-			h.stop()
+	return around(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		hit := cmd.Name() == command && left.Add(-1) <= 0 // those that come later stop as well
+		if hit && !after {
+			stop()
 		}
 		err := next(ctx, cmd)
 		if hit {
-			h.stop()
+			stop()
 		}
 		return err
-	}
-}
-
-func (h halt) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (h halt) stop() {
-	_, _ = os.Stdout.WriteString("stopped\n")
-	select {} // until the process is killed
+	})
 }
 
 const envChild = "LUATX_REKEY_CHILD"
@@ -72,19 +68,16 @@ const envChild = "LUATX_REKEY_CHILD"
 func TestChild(t *testing.T) {
 	words := strings.Fields(os.Getenv(envChild))
 	if len(words) != 5 {
-		t.Skip("runs as a child of TestKilled only")
+		t.Skip("runs as a child of other tests only")
 	}
 	addrs, lead, command, place := strings.Split(words[0], ","), words[1], words[2], words[3]
 	var client redis.UniversalClient = redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
 	if len(addrs) == 1 {
 		client = redis.NewClient(&redis.Options{Addr: addrs[0]})
 	}
-	h := halt{command: command, after: place == "after", left: new(atomic.Int64)}
-	nth := int64(0)
-	_, err := fmt.Sscan(words[4], &nth)
+	nth, err := strconv.ParseInt(words[4], 10, 64)
 	redistest.Must(t, err)
-	h.left.Store(nth)
-	client.(interface{ AddHook(redis.Hook) }).AddHook(h)
+	client.AddHook(halt(command, place == "after", nth))
 	m, err := rekey.ParseMap(lead+":{id}:{part}", lead, "{part}")
 	redistest.Must(t, err)
 	redistest.Must(t, rekey.Run(context.Background(), client, rekey.Config{
@@ -94,9 +87,7 @@ func TestChild(t *testing.T) {
 	redistest.Must(t, err)
 }
 
-// TestKilled holds that a run which is killed before or after any of its commands loses nothing, and that the next run
-// goes on from there to the same end.
-func TestKilled(t *testing.T) {
+func TestKilledRunLosesNothingAndTheNextRunFinishes(t *testing.T) {
 	t.Parallel()
 	t.Run("cluster", func(t *testing.T) {
 		t.Parallel()
@@ -130,9 +121,7 @@ func testKilled(t *testing.T, client redis.UniversalClient, addrs []string, comm
 					}
 				}
 				counts, _ := d.run(t, d.cfg)
-				if counts[rekey.Taken]+counts[rekey.Failed]+counts[rekey.Unfit] != 0 {
-					t.Errorf("the next run: %v", counts)
-				}
+				assert.Equal(t, counts[rekey.Taken]+counts[rekey.Failed]+counts[rekey.Unfit], 0, "commands of the next run: %v", counts)
 				d.wantRenamed(t, before)
 			})
 		}

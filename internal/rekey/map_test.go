@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/test/assert"
 )
 
 func TestRename(t *testing.T) {
@@ -76,9 +77,7 @@ func TestParseMapRefuses(t *testing.T) {
 		if c.parts != "" {
 			parts = strings.Split(c.parts, ",")
 		}
-		if _, err := ParseMap(c.template, parts...); err == nil || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%s (%s): error %v, want %q", c.template, c.parts, err, c.says)
-		}
+		assert.ErrorContains(t, assert.ErrOf(ParseMap(c.template, parts...)), c.says, "%s (%s)", c.template, c.parts)
 	}
 }
 
@@ -86,9 +85,7 @@ func TestKeysThatOnlyLookLikeThoseOfAKeyspaceAreNotNamed(t *testing.T) {
 	t.Parallel()
 	parts := luatx.Partitions(16)
 	key, err := parts.Key("order-17", "lines")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	tag := parts.Tags()
 	i := slices.IndexFunc(tag, func(tag string) bool { return strings.HasPrefix(key, "{"+tag+"}") })
 	for text, c := range map[string]struct {
@@ -114,9 +111,7 @@ func TestKeysThatOnlyLookLikeThoseOfAKeyspaceAreNotNamed(t *testing.T) {
 		"x:{1}:a":                 {luatx.OwnTags(), false},
 		"{" + tag[i] + "}:17:a2b": {luatx.Partitions(16), false},
 	} {
-		if got := isNamed(c.keyspace, text); got != c.want {
-			t.Errorf("%q: %t, want %t", text, got, c.want)
-		}
+		assert.Equal(t, isNamed(c.keyspace, text), c.want, "%q", text)
 	}
 }
 

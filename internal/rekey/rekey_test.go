@@ -14,6 +14,7 @@ import (
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/rekey"
 	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
@@ -127,9 +128,7 @@ func TestDryRunChangesNothingAndApplyRenamesEveryType(t *testing.T) {
 			t.Errorf("dry run: %v, want %d to be renamed", counts, n)
 		}
 		for old, s := range steps {
-			if s.New != d.names[old] {
-				t.Errorf("%s is to become %s, want %s", old, s.New, d.names[old])
-			}
+			assert.Equal(t, s.New, d.names[old], "the new name of %s", old)
 		}
 		if diff := redistest.Diff(before, d.dump(t)); diff != "" {
 			t.Fatalf("the dry run has changed something:\n%s", diff)
@@ -201,9 +200,7 @@ func TestCopyOfAKilledRunIsCompletedAndToldFromForeignKeys(t *testing.T) {
 		d.cfg.Apply = apply
 		counts, steps := d.run(t, d.cfg)
 		for _, old := range others {
-			if steps[old].Outcome != rekey.Taken {
-				t.Errorf("%s: %+v", old, steps[old])
-			}
+			assert.Equal(t, steps[old].Outcome, rekey.Taken, "%s", old)
 		}
 		for old, s := range steps {
 			if s.Moved && !slices.Contains(others, old) && s.Outcome != rekey.Completed {
@@ -275,9 +272,7 @@ func TestRunReportsTheKeyItStoppedAtAndIncompleteConfig(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	d := fill(t, client, 2)
 	none := func(rekey.Step) {}
-	if err := rekey.Run(t.Context(), client, rekey.Config{}, none); err == nil || !strings.Contains(err.Error(), "Pattern and Map") {
-		t.Errorf("an empty config: %v", err)
-	}
+	assert.ErrorContains(t, rekey.Run(t.Context(), client, rekey.Config{}, none), "Pattern and Map", "an empty config")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := rekey.Run(ctx, client, d.cfg, none); err == nil {
@@ -289,9 +284,7 @@ func TestRunReportsTheKeyItStoppedAtAndIncompleteConfig(t *testing.T) {
 			_ = broken.Close()
 		}
 	}))
-	if err := rekey.Run(t.Context(), broken, d.cfg, none); err == nil || !strings.Contains(err.Error(), `rekey: key "`+d.lead+":") {
-		t.Errorf("a closed client: %v", err)
-	}
+	assert.ErrorContains(t, rekey.Run(t.Context(), broken, d.cfg, none), `rekey: key "`+d.lead+":", "a closed client")
 }
 
 func TestRefusedKeyDoesNotEndTheRun(t *testing.T) {
@@ -302,9 +295,7 @@ func TestRefusedKeyDoesNotEndTheRun(t *testing.T) {
 	before := d.dump(t)
 	redistest.Must(t, client.Do(t.Context(), "ACL", "SETUSER", "default", "-renamenx").Err())
 	counts, steps := d.run(t, d.cfg)
-	if counts[rekey.Failed] != len(d.names) {
-		t.Errorf("%v", counts)
-	}
+	assert.Equal(t, counts[rekey.Failed], len(d.names), "failed: %v", counts)
 	for _, s := range steps {
 		if s.Err == nil || !strings.HasPrefix(s.Err.Error(), "NOPERM") {
 			t.Errorf("%+v", s)

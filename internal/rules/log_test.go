@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/luatx/luatx/internal/test/assert"
 )
 
 // loggers are the methods that log, and how many arguments stand before their keys and values.
@@ -110,19 +112,13 @@ func f() {
 }
 func (p) subject() []any { return []any{"f", 1, "g", 2} }`
 	file, err := parser.ParseFile(token.NewFileSet(), "p.go", source, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	keys := logKeys(file)
 	slices.Sort(keys)
-	if got := strings.Join(keys, " "); got != "a b c d e error f g" {
-		t.Errorf("found %q", got)
-	}
+	assert.Equal(t, strings.Join(keys, " "), "a b c d e error f g", "the keys")
 }
 
-// TestLogKeys holds that the table of docs/observability.md has every key that the library logs, and no other: those who
-// search logs rely on them.
-func TestLogKeys(t *testing.T) {
+func TestPageListsEveryKeyThatTheLibraryLogsAndNoOther(t *testing.T) {
 	t.Parallel()
 	logged := make(map[string]string) // to a file
 	for _, name := range trackedFiles(t, ".go") {
@@ -132,9 +128,7 @@ func TestLogKeys(t *testing.T) {
 			continue
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, name), nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		for _, key := range logKeys(file) {
 			logged[key] = name
 		}

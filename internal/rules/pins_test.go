@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/luatx/luatx/internal/test/assert"
 )
 
 var (
@@ -57,8 +59,6 @@ func TestTagsAloneAreNoPins(t *testing.T) {
 		"FROM golang:1.26 AS build":                                               1,
 		"FROM golang:1.26@sha256:" + strings.Repeat("a", 64) + " AS build":        0,
 	} {
-		if got := pinProblems("f", text); len(got) != want {
-			t.Errorf("%s: %q, want %d", text, got, want)
-		}
+		assert.Equal(t, len(pinProblems("f", text)), want, "problems of %s", text)
 	}
 }

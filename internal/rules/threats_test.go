@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/luatx/luatx/internal/test/assert"
 )
 
 var (
@@ -53,7 +55,5 @@ func TestThreatModelNamesTestsThatExist(t *testing.T) {
 func TestNamedTestsAreThoseOfTables(t *testing.T) {
 	t.Parallel()
 	const page = "Text `a`: TestNo\n| x | y | `.`: TestA, FuzzB; `c/d`: TestE |\n| x | y | `f` |\n"
-	if got := fmt.Sprint(namedTests(page)); got != "[. TestA . FuzzB c/d TestE]" {
-		t.Error(got)
-	}
+	assert.Equal(t, fmt.Sprint(namedTests(page)), "[. TestA . FuzzB c/d TestE]", "the tests")
 }

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/luatx/luatx/internal/test/assert"
 )
 
 // module is the path of the core and the prefix of every module beside it.
@@ -97,9 +99,7 @@ func inTree(pkg, tree string) bool {
 func read(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return string(text)
 }
 

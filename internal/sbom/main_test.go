@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/luatx/luatx/internal/test/assert"
 )
 
 func TestBillListsTheGoReleaseAndEachModule(t *testing.T) {
@@ -36,17 +38,11 @@ func TestBillListsTheGoReleaseAndEachModule(t *testing.T) {
 func TestBillOfThisProgram(t *testing.T) {
 	t.Parallel()
 	path, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	var out bytes.Buffer
-	if err := run([]string{path}, &out); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, run([]string{path}, &out))
 	var b bom
-	if err := json.Unmarshal(out.Bytes(), &b); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, json.Unmarshal(out.Bytes(), &b))
 	if b.Format != "CycloneDX" || len(b.Metadata.Component.Hashes) != 1 || len(b.Components) == 0 || b.Components[0].Name != "std" {
 		t.Errorf("%s", out.String())
 	}
@@ -55,9 +51,7 @@ func TestBillOfThisProgram(t *testing.T) {
 func TestBillOfAnotherFileIsAnError(t *testing.T) {
 	t.Parallel()
 	path := t.TempDir() + "/text"
-	if err := os.WriteFile(path, []byte("text"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(path, []byte("text"), 0o600))
 	for _, args := range [][]string{{path}, {path + "x"}, {}} {
 		if err := run(args, &strings.Builder{}); err == nil {
 			t.Errorf("%q: no error", args)

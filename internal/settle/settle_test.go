@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/message"
 )
 
@@ -32,9 +33,7 @@ func TestDecide(t *testing.T) {
 		"asks for a pause, and was tried":  {message.RetryAfter(failure, time.Second), Retry},
 		"asks for a pause, and is refused": {message.Permanent(message.RetryAfter(failure, time.Second)), Park},
 	} {
-		if got := Decide(c.err); got != c.want {
-			t.Errorf("%s: %s, want %s", name, got, c.want)
-		}
+		assert.Equal(t, Decide(c.err), c.want, "%s", name)
 	}
 }
 
@@ -49,9 +48,7 @@ func TestPauseIsAsLongAsTheErrorAsks(t *testing.T) {
 		{message.RetryAfter(failure, time.Second), time.Second},
 		{message.RetryAfter(failure, 0), 0},
 	} {
-		if got := Pause(c.err, time.Minute); got != c.want {
-			t.Errorf("%v: %v, want %v", c.err, got, c.want)
-		}
+		assert.Equal(t, Pause(c.err, time.Minute), c.want, "the pause after %v", c.err)
 	}
 }
 
@@ -67,8 +64,6 @@ func TestWaitIsThatOfTheDestinationUnlessTheEventHasToWaitItsTurn(t *testing.T) 
 		{errors.Join(asks, ErrUnavailable), time.Minute}, // the pause of the destination is no shorter than it asks
 		{errors.Join(asks, ErrLater, ErrUnavailable), time.Second},
 	} {
-		if got := Wait(c.err, time.Minute); got != c.want {
-			t.Errorf("%v: %v, want %v", c.err, got, c.want)
-		}
+		assert.Equal(t, Wait(c.err, time.Minute), c.want, "the wait after %v", c.err)
 	}
 }

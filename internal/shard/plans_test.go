@@ -9,10 +9,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/internal/eval"
+	"github.com/luatx/luatx/internal/test/assert"
 )
 
-// TestPlansAddUp holds that Transactors add their use of a plan to that of the others, for a week.
-func TestPlansAddUp(t *testing.T) {
+func TestTransactorsAddUpTheirUseOfAPlanForAWeek(t *testing.T) {
 	t.Parallel()
 	server := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
@@ -20,9 +20,7 @@ func TestPlansAddUp(t *testing.T) {
 	s := New(eval.New(client, "shop", slog.New(slog.DiscardHandler)), Constants{Namespace: "shop"})
 	first, often := Plan{Alone: "a1", Batch: "b1", Does: "HSET with 3 arguments", Hits: 30, Left: 12}, Plan{Alone: "a2", Batch: "b2", Does: "INCR, 1 event", Hits: 99}
 	for _, p := range []Plan{first, often, {Alone: "a1", Batch: "b1", Does: first.Does, Hits: 5, Left: 13}} {
-		if err := s.NotePlan(t.Context(), s.Shard(0), p); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, s.NotePlan(t.Context(), s.Shard(0), p))
 	}
 	first.Hits, first.Left = 35, 25
 	if list, err := s.Plans(t.Context(), s.Shard(0)); err != nil || !slices.Equal(list, []Plan{often, first}) {

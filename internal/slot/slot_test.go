@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
@@ -25,9 +26,7 @@ func TestOf(t *testing.T) {
 		{"foo{bar}{zap}", 5061},
 		{"open{only", slot.OfTag("open{only")},
 	} {
-		if got := slot.Of(c.key); got != c.want {
-			t.Errorf("Of(%q) = %d, want %d", c.key, got, c.want)
-		}
+		assert.Equal(t, slot.Of(c.key), c.want, "Of(%q)", c.key)
 	}
 }
 
@@ -61,11 +60,7 @@ func FuzzOf(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, key string) {
 		want, err := client.ClusterKeySlot(context.Background(), key).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := slot.Of(key); int64(got) != want {
-			t.Errorf("Of(%q) = %d, the server says %d", key, got, want)
-		}
+		redistest.Must(t, err)
+		assert.Equal(t, int64(slot.Of(key)), want, "Of(%q)", key)
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/internal/test/assert"
 )
 
 func TestWithout(t *testing.T) {
@@ -12,8 +13,6 @@ func TestWithout(t *testing.T) {
 		"orders": "orders", "{17}:orders": "orders", "shop:{17}:orders": "shop:orders", "shop:{17}": "shop:", "{a}b": "b",
 		"open{": "open{", "a{b}c:d": "ac:d", "": "", "{}:x": "{}:x", "a:{b}::c": "a::c",
 	} {
-		if got := slot.Without(key); got != want {
-			t.Errorf("Without(%q) is %q, want %q", key, got, want)
-		}
+		assert.Equal(t, slot.Without(key), want, "Without(%q)", key)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
@@ -62,8 +63,7 @@ func TestDocumentedUsers(t *testing.T) {
 		return app.Get(t.Context(), n).Val() == "1" && app.XLen(t.Context(), rig.Key(t, tr, "a", "published")).Val() == 1
 	})
 	stop()
-	_, err := rig.Transact(t, tr, k, "HSET K:h f v;RPUSH K:l a b;SET K 1")
-	redistest.Must(t, err)
+	redistest.Must(t, assert.ErrOf(rig.Transact(t, tr, k, "HSET K:h f v;RPUSH K:l a b;SET K 1")))
 	before := rig.Dump(t, app, tr)
 	if _, err := rig.Transact(t, tr, k, "INCR K;HDEL K:h f;LPOP K:l;RENAME K:l K:m;SADD K:l x;LPUSH K x"); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
 		t.Errorf("a transaction that fails: %v", err)
@@ -73,7 +73,7 @@ func TestDocumentedUsers(t *testing.T) {
 		t.Error("the user writes keys that are not its own")
 	}
 
-	_, err = tr.Transact(t.Context(), "a", func(tx *luatx.Tx) error {
+	_, err := tr.Transact(t.Context(), "a", func(tx *luatx.Tx) error {
 		return tx.Emit(luatx.Event{ID: "e", Body: []byte(`{"specversion":"1.0","id":"e","type":"t","source":"/s"}`)})
 	})
 	redistest.Must(t, err)
@@ -109,9 +109,7 @@ func TestDocumentedUsers(t *testing.T) {
 	log, err := server.Admin(t).ACLLog(t.Context(), 100).Result()
 	redistest.Must(t, err)
 	for _, entry := range log {
-		if entry.Object != "another" { // the key that is none of theirs
-			t.Errorf("the server has denied %s to %s: %s", entry.Object, entry.Username, entry.Reason)
-		}
+		assert.Equal(t, entry.Object, "another", "the object of %+v, which the server has denied", entry)
 	}
 }
 
@@ -123,9 +121,7 @@ func TestDocumentedACLLinesWork(t *testing.T) {
 	lines, err := server.Binary().ACLLines()
 	redistest.Must(t, err)
 	for _, words := range lines {
-		if err := server.Admin(t).Do(t.Context(), rig.Anys(words)...).Err(); err != nil {
-			t.Errorf("%s: %v", strings.Join(words, " "), err)
-		}
+		assert.NoError(t, server.Admin(t).Do(t.Context(), rig.Anys(words)...).Err(), "%s", strings.Join(words, " "))
 	}
 	if !server.Binary().AtLeast(6, 2) {
 		return // users have all channels
@@ -146,9 +142,7 @@ func operate(t testing.TB, store *outbox.Store, e outbox.Event) {
 	ctx, line := t.Context(), `{"aggregate":"a","id":"x","key":"k","attempts":1,"destination":"d","history":[{"attempt":1,"class":"c"}],"body":{"id":"x"}}`
 	do := func(what string, err error) {
 		t.Helper()
-		if err != nil {
-			t.Errorf("%s: %v", what, err)
-		}
+		assert.NoError(t, err, "%s", what)
 	}
 	_, err := store.Show(ctx, e.Slot, e.ID)
 	do("show", err)
@@ -263,12 +257,8 @@ func testDenied(t *testing.T, client redis.UniversalClient, said ...string) {
 	published := rig.Key(t, tr, "a", "published")
 	redistest.Eventually(t, "every event to be published", func() bool { return client.XLen(ctx, published).Val() == messages })
 	stop()
-	if n := client.Get(ctx, rig.Key(t, tr, "a", "n")).Val(); n != "20" {
-		t.Errorf("applied %s times", n)
-	}
-	if pending := rig.Pending(t, client, rig.Key(t, tr, "a", "orders")); pending != 0 {
-		t.Errorf("%d entries pending", pending)
-	}
+	assert.Equal(t, client.Get(ctx, rig.Key(t, tr, "a", "n")).Val(), "20", "the number of applied messages")
+	assert.Equal(t, rig.Pending(t, client, rig.Key(t, tr, "a", "orders")), 0, "pending entries")
 
 	before := client.XLen(ctx, published).Val() // undone by DUMP and RESTORE
 	_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
@@ -286,9 +276,7 @@ func testDenied(t *testing.T, client redis.UniversalClient, said ...string) {
 		t.Errorf("%d log lines, want one for each of %v:\n%s", got, said, text)
 	}
 	for _, command := range said {
-		if strings.Count(text, "command="+command+" ") != 1 {
-			t.Errorf("the log does not say once that %s was denied:\n%s", command, text)
-		}
+		assert.Equal(t, strings.Count(text, "command="+command+" "), 1, "log lines of %s in\n%s", command, text)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/rig"
 )
@@ -69,9 +70,7 @@ func TestCrossSlotIsRefusedBeforeSending(t *testing.T) {
 				t.Errorf("%s: %v\nwant %s", name, err, c.says)
 			}
 		}
-		if n := sent.n.Load(); n != 0 {
-			t.Errorf("%d commands were sent", n)
-		}
+		assert.Equal(t, sent.n.Load(), 0, "commands sent")
 	})
 }
 
@@ -90,8 +89,7 @@ func TestIdentityIsFrozen(t *testing.T) {
 	} {
 		client.FlushAll(t.Context())
 		tr := rig.NewTransactor(t, client, func(cfg *luatx.Config) { cfg.Namespace, cfg.Keyspace = "shop.eu-1", c.keyspace })
-		_, err := tr.Transact(t.Context(), "a", func(*luatx.Tx) error { return nil }, luatx.WithID("1"))
-		redistest.Must(t, err)
+		redistest.Must(t, assert.ErrOf(tr.Transact(t.Context(), "a", func(*luatx.Tx) error { return nil }, luatx.WithID("1"))))
 		tag, err := c.keyspace.Tag("a")
 		redistest.Must(t, err)
 		inbox := "shop.eu-1:{" + slot.Text(slot.OfTag(tag)) + "}:inbox:a"
@@ -102,8 +100,6 @@ func TestIdentityIsFrozen(t *testing.T) {
 	}
 }
 
-// TestClusterMigratingSlotTurnsEveryScriptAway holds the key that never exists for each script that writes: none runs
-// while its slot migrates, though every other key that it declares is there; each runs when the slot has moved.
 func TestClusterMigratingSlotTurnsEveryScriptAway(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.Cluster(t)
@@ -140,44 +136,36 @@ func TestClusterMigratingSlotTurnsEveryScriptAway(t *testing.T) {
 
 	work := map[string]func(context.Context) error{
 		"commit": func(ctx context.Context) error {
-			_, err := r.Process(ctx, in.Message("c", rig.EntryOf(t, msg), rig.Order("1")))
-			return err
+			return assert.ErrOf(r.Process(ctx, in.Message("c", rig.EntryOf(t, msg), rig.Order("1"))))
 		},
 		"resolve": func(ctx context.Context) error {
 			_, _, _, err := link.Of(tr).Commits.Resolve(ctx, home, "0123456789abcdef", "base5678\x00\x01", time.Now().Add(time.Minute))
 			return err
 		},
 		"claim": func(ctx context.Context) error {
-			_, err := scripts.Claim(ctx, home, shard.Claiming{Limit: 1, Lease: time.Minute, Attempts: 3})
-			return err
+			return assert.ErrOf(scripts.Claim(ctx, home, shard.Claiming{Limit: 1, Lease: time.Minute, Attempts: 3}))
 		},
 		"settle": func(ctx context.Context) error {
 			_, err := scripts.Settle(ctx, home, shard.Settling{Attempts: 3, Retention: time.Hour}, []shard.Settlement{{ID: "settled", What: "sent"}})
 			return err
 		},
 		"enqueue": func(ctx context.Context) error {
-			_, err := link.Of(tr).Commits.Enqueue(ctx, home, []shard.Event{{ID: "enqueued", Body: []byte("x")}})
-			return err
+			return assert.ErrOf(link.Of(tr).Commits.Enqueue(ctx, home, []shard.Event{{ID: "enqueued", Body: []byte("x")}}))
 		},
 		"scheduled": func(ctx context.Context) error {
-			_, err := scripts.Schedule(ctx, home, "scheduled", time.Now())
-			return err
+			return assert.ErrOf(scripts.Schedule(ctx, home, "scheduled", time.Now()))
 		},
 		"rearm": func(ctx context.Context) error {
-			_, err := scripts.Rearm(ctx, home, shard.Act{Operation: "1"}, time.Time{}, "", []string{"parked"})
-			return err
+			return assert.ErrOf(scripts.Rearm(ctx, home, shard.Act{Operation: "1"}, time.Time{}, "", []string{"parked"}))
 		},
 		"discard": func(ctx context.Context) error {
-			_, err := scripts.Discard(ctx, home, shard.Act{Operation: "2"}, []string{"discarded"})
-			return err
+			return assert.ErrOf(scripts.Discard(ctx, home, shard.Act{Operation: "2"}, []string{"discarded"}))
 		},
 		"erase": func(ctx context.Context) error {
-			_, err := scripts.Erase(ctx, home, shard.Act{Operation: "3"}, []string{"erased"})
-			return err
+			return assert.ErrOf(scripts.Erase(ctx, home, shard.Act{Operation: "3"}, []string{"erased"}))
 		},
 		"replay": func(ctx context.Context) error {
-			_, err := scripts.Replay(ctx, home, shard.Act{Operation: "4"}, time.Now(), []string{"replayed"})
-			return err
+			return assert.ErrOf(scripts.Replay(ctx, home, shard.Act{Operation: "4"}, time.Now(), []string{"replayed"}))
 		},
 		"import": func(ctx context.Context) error {
 			_, err := scripts.Import(ctx, home, shard.Act{Operation: "5"}, []shard.Imported{{ID: "imported", Parked: time.Now(), Body: []byte("x")}})
@@ -201,9 +189,7 @@ func TestClusterMigratingSlotTurnsEveryScriptAway(t *testing.T) {
 	rig.NoTrace(t, client, tr, before)
 	redistest.Must(t, migration.Finish(ctx))
 	for name, do := range work {
-		if err := do(ctx); err != nil {
-			t.Errorf("%s on a slot that has migrated: %v", name, err)
-		}
+		assert.NoError(t, do(ctx), "%s on a slot that has migrated", name)
 	}
 	if client.Get(ctx, count).Val() != "1" || in.Pending() != 0 {
 		t.Errorf("applied %s times, %d entries pending", client.Get(ctx, count).Val(), in.Pending())
@@ -264,9 +250,7 @@ func TestClusterMigratingSlot(t *testing.T) {
 	if err := <-done; !errors.As(err, &failed) || failed.Index != 1 {
 		t.Errorf("error %v", err)
 	}
-	if got := client.Get(ctx, k).Val(); got != "precious" {
-		t.Errorf("the key holds %q", got)
-	}
+	assert.Equal(t, client.Get(ctx, k).Val(), "precious", "the key")
 }
 
 func TestMain(m *testing.M) { redistest.Main(m) }

@@ -15,6 +15,7 @@ import (
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/rig"
 )
@@ -67,17 +68,13 @@ func testBatch(t *testing.T, client redis.UniversalClient) {
 	redistest.Must(t, err)
 	want := []commit.State{"committed", "failed", "duplicate", "expired", "fenced", "committed", "failed", "committed"}
 	for i, out := range outcomes {
-		if out.State != want[i] {
-			t.Errorf("transaction %d: %+v, want %s", i, out, want[i])
-		}
+		assert.Equal(t, out.State, want[i], "transaction %d: %+v", i, out)
 	}
 	if !outcomes[5].Acked || in.Pending() != 1 {
 		t.Errorf("acknowledged %t, %d entries pending", outcomes[5].Acked, in.Pending())
 	}
 	for name, exists := range map[string]int64{"a": 1, "b": 0, "d": 0, "e": 0, "f": 1, "g": 0, "h": 1, "late": 0} {
-		if client.Exists(ctx, k(name)).Val() != exists {
-			t.Errorf("key %s: want %d", name, exists)
-		}
+		assert.Equal(t, client.Exists(ctx, k(name)).Val(), exists, "key %s", name)
 	}
 }
 
@@ -114,9 +111,7 @@ func TestFenceOfABatchSeesEachOfItsEntriesAndNoneOfAnotherConsumer(t *testing.T)
 				}
 			}
 		}
-		if in.Pending() != 3 {
-			t.Errorf("%d entries are pending, want 3", in.Pending())
-		}
+		assert.Equal(t, in.Pending(), 3, "pending entries")
 	})
 }
 
@@ -136,13 +131,9 @@ func TestCountsOfAnotherTypeFailOnlyTransactionsWithEvents(t *testing.T) {
 		outcomes, _, err := rig.Commit(ctx, tr, home, []commit.Commit{tx('a'), tx('b', shard.Event{ID: "1", Body: []byte("x")}), tx('c')})
 		redistest.Must(t, err)
 		for i, want := range []commit.State{commit.Committed, commit.Failed, commit.Committed} {
-			if outcomes[i].State != want {
-				t.Errorf("transaction %d: %+v, want %s", i, outcomes[i], want)
-			}
+			assert.Equal(t, outcomes[i].State, want, "transaction %d: %+v", i, outcomes[i])
 		}
-		if n := client.Exists(ctx, rig.Key(t, tr, "a", "b"), home.Key("entries")).Val(); n != 0 {
-			t.Errorf("the failed batch left %d keys", n)
-		}
+		assert.Equal(t, client.Exists(ctx, rig.Key(t, tr, "a", "b"), home.Key("entries")).Val(), 0, "keys that the failed batch left")
 	})
 }
 
@@ -206,19 +197,13 @@ func TestPlanCountsThatTakeTwoBytesAreRead(t *testing.T) {
 		outcomes, _, err := rig.Commit(ctx, tr, shardOf(tr), []commit.Commit{large, changed, wide, last})
 		redistest.Must(t, err)
 		for i, want := range []commit.State{commit.Committed, commit.Conflict, commit.Committed, commit.Committed} {
-			if outcomes[i].State != want {
-				t.Errorf("transaction %d: %.200v, want %s", i, outcomes[i], want)
-			}
+			assert.Equal(t, outcomes[i].State, want, "transaction %d", i)
 		}
 		if replies := outcomes[0].Replies; len(replies) != many || replies[many-1] != int64(many) {
 			t.Errorf("the replies: %.200v", replies)
 		}
-		if got := client.Get(ctx, n).Val(); got != fmt.Sprint(many) {
-			t.Errorf("%s commands ran, want %d", got, many)
-		}
-		if got := client.HLen(ctx, shardOf(tr).Key("entries")).Val(); got != many {
-			t.Errorf("%d events came, want %d", got, many)
-		}
+		assert.Equal(t, client.Get(ctx, n).Val(), fmt.Sprint(many), "commands that ran")
+		assert.Equal(t, client.HLen(ctx, shardOf(tr).Key("entries")).Val(), many, "events")
 		if got := client.LLen(ctx, list).Val(); got != int64(len(values))+1 || client.LIndex(ctx, list, -1).Val() != "last" {
 			t.Errorf("%d values were pushed", got)
 		}
@@ -236,8 +221,7 @@ func atClock(t testing.TB, now time.Time) (*miniredis.Miniredis, *luatx.Transact
 	return server, rig.NewTransactor(t, client)
 }
 
-// TestInboxGenerations walks the server's clock through the life of an inbox.
-func TestInboxGenerations(t *testing.T) {
+func TestIDIsKnownForOneToTwoRetentionsByTheServersClock(t *testing.T) {
 	t.Parallel()
 	ctx := redistest.Soon(t)
 	server, tr := atClock(t, start)
@@ -270,21 +254,16 @@ func TestInboxGenerations(t *testing.T) {
 		{200 * time.Hour, "late", luatx.Committed},
 	} {
 		server.SetTime(start.Add(step.at))
-		if got := commit(step.id); got != step.want {
-			t.Errorf("after %v %s: %v, want %v", step.at, step.id, got, step.want)
-		}
+		assert.Equal(t, commit(step.id), step.want, "after %v %s", step.at, step.id)
 	}
 }
 
-// TestTombstonesOutliveARotation holds that a token which may never commit is found in either generation, that a later
-// tombstone which is needed for a shorter time does not end it, and that a tombstone does not pass for a duplicate.
-func TestTombstonesOutliveARotation(t *testing.T) {
+func TestTombstoneIsFoundInEitherGenerationAndALaterOneDoesNotEndIt(t *testing.T) {
 	t.Parallel()
 	ctx := redistest.Soon(t)
 	server, tr := atClock(t, start)
 	home := link.Of(tr).Scripts.Shard(slot.OfTag("a"))
-	_, err := tr.Transact(ctx, "a", func(*luatx.Tx) error { return nil }, luatx.WithID("x"))
-	redistest.Must(t, err)
+	redistest.Must(t, assert.ErrOf(tr.Transact(ctx, "a", func(*luatx.Tx) error { return nil }, luatx.WithID("x"))))
 	server.SetTime(start.Add(24*time.Hour - time.Minute))
 	until := start.Add(24*time.Hour + 4*time.Minute)
 	digest, token := "0123456789abcdef", "base5678\x00\x01"

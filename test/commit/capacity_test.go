@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/rig"
 )
@@ -39,6 +40,9 @@ func TestCapacityIsExact(t *testing.T) {
 			redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 				tr := rig.NewTransactor(t, client, change)
 				committed := rig.Key(t, tr, "a", "committed")
+				event := func(id string) luatx.Event {
+					return luatx.Event{ID: id, Body: []byte("0123456789"), Key: map[bool]string{true: "k"}[what == "lane"]}
+				}
 				var next, taken atomic.Int64
 				var committers sync.WaitGroup
 				for range 64 {
@@ -47,11 +51,7 @@ func TestCapacityIsExact(t *testing.T) {
 							n := next.Add(1)
 							_, err := tr.Transact(t.Context(), "a", func(tx *luatx.Tx) error {
 								for i := range n%3 + 1 {
-									event := luatx.Event{ID: fmt.Sprint(n, "-", i), Body: []byte("0123456789")}
-									if what == "lane" {
-										event.Key = "k"
-									}
-									if err := tx.Emit(event); err != nil {
+									if err := tx.Emit(event(fmt.Sprint(n, "-", i))); err != nil {
 										return err
 									}
 								}
@@ -67,11 +67,7 @@ func TestCapacityIsExact(t *testing.T) {
 				}
 				committers.Wait()
 				for i := 0; ; i++ { // the last places
-					event := luatx.Event{ID: fmt.Sprint("last-", i), Body: []byte("0123456789")}
-					if what == "lane" {
-						event.Key = "k"
-					}
-					if _, err := tr.Enqueue(redistest.Soon(t), "a", event); err != nil {
+					if _, err := tr.Enqueue(redistest.Soon(t), "a", event(fmt.Sprint("last-", i))); err != nil {
 						wantFull(t, err, what)
 						break
 					}
@@ -84,13 +80,7 @@ func TestCapacityIsExact(t *testing.T) {
 					t.Errorf("%d events, %d committed, %d reported, gauges %v", entries, sum, taken.Load(), client.HGetAll(t.Context(), shardOf(tr).Key("counts")).Val())
 				}
 				known := client.HKeys(t.Context(), shardOf(tr).Key("entries")).Val()[0]
-				again := luatx.Event{ID: known, Body: []byte("0123456789")}
-				if what == "lane" {
-					again.Key = "k"
-				}
-				if err := emitAll(t, tr, "a", again); err != nil {
-					t.Errorf("a known event needs no room: %v", err)
-				}
+				assert.NoError(t, emitAll(t, tr, "a", event(known)), "a known event needs no room")
 			})
 		})
 	}
@@ -115,16 +105,10 @@ func TestParkedCapacity(t *testing.T) {
 		wantFull(t, emitAll(t, tr, "a", event("9", "")), "parked")
 		_, err := tr.Enqueue(redistest.Soon(t), "a", event("9", ""))
 		wantFull(t, err, "parked")
-		if err := emitAll(t, tr, "a"); err != nil {
-			t.Errorf("a transaction without events: %v", err)
-		}
-		if err := emitAll(t, tr, "a", event("8", "")); err != nil {
-			t.Errorf("a known event: %v", err)
-		}
+		assert.NoError(t, emitAll(t, tr, "a"), "a transaction without events")
+		assert.NoError(t, emitAll(t, tr, "a", event("8", "")), "a known event")
 		settle(t, tr, "5", "parked")
-		if n := gauge(t, client, tr, "parked"); n != 3 {
-			t.Errorf("%d parked", n)
-		}
+		assert.Equal(t, gauge(t, client, tr, "parked"), 3, "parked events")
 	})
 }
 
@@ -137,28 +121,18 @@ func TestParkedBytesCloseAShard(t *testing.T) {
 		}
 		redistest.Must(t, emitAll(t, tr, "a", event("1", 600), event("2", 600), event("3", 10)))
 		settle(t, tr, "1", "parked")
-		if err := emitAll(t, tr, "a", event("4", 10)); err != nil {
-			t.Errorf("below the bound: %v", err)
-		}
+		assert.NoError(t, emitAll(t, tr, "a", event("4", 10)), "below the bound")
 		settle(t, tr, "2", "parked")
 		before := rig.Dump(t, client, tr)
 		wantFull(t, emitAll(t, tr, "a", event("5", 10)), "parked bytes")
 		_, err := tr.Enqueue(redistest.Soon(t), "a", event("5", 10))
 		wantFull(t, err, "parked bytes")
 		rig.NoTrace(t, client, tr, before)
-		if err := emitAll(t, tr, "a", event("3", 10)); err != nil {
-			t.Errorf("a known event: %v", err)
-		}
-		if n := gauge(t, client, tr, "parked_bytes"); n != 1200 {
-			t.Errorf("%d parked bytes, want 1200", n)
-		}
+		assert.NoError(t, emitAll(t, tr, "a", event("3", 10)), "a known event")
+		assert.Equal(t, gauge(t, client, tr, "parked_bytes"), 1200, "parked bytes")
 		settle(t, tr, "2", "sent")
-		if err := emitAll(t, tr, "a", event("5", 10)); err != nil {
-			t.Errorf("after one was sent: %v", err)
-		}
-		if n := gauge(t, client, tr, "parked_bytes"); n != 600 {
-			t.Errorf("%d parked bytes, want 600", n)
-		}
+		assert.NoError(t, emitAll(t, tr, "a", event("5", 10)), "after one was sent")
+		assert.Equal(t, gauge(t, client, tr, "parked_bytes"), 600, "parked bytes")
 	})
 }
 
@@ -181,9 +155,7 @@ func TestTransactionIsRefusedBeforeItsFirstWriteIfTheOutboxIsFull(t *testing.T) 
 		}
 		before := writes(t, client)
 		wantFull(t, emitAll(t, tr, "a", luatx.Event{ID: "2", Body: bytes.Repeat([]byte("x"), 80)}), what)
-		if n := writes(t, client) - before; n != 0 {
-			t.Errorf("%s: the server counts %d changes", what, n)
-		}
+		assert.Equal(t, writes(t, client)-before, 0, "%s: changes", what)
 	}
 }
 
@@ -211,13 +183,9 @@ func TestDamagedTotalsCountAsZeroAndStayWellFormed(t *testing.T) {
 			key := shardOf(tr).Key("counts")
 			redistest.Must(t, client.HSet(ctx, key, "totals", damaged).Err())
 			redistest.Must(t, emitAll(t, tr, "a", luatx.Event{ID: "e", Body: []byte("{}")}))
-			if got := client.HGet(ctx, key, "totals").Val(); got != want[0] {
-				t.Errorf("%q became %q by a commit, want %q", damaged, got, want[0])
-			}
+			assert.Equal(t, client.HGet(ctx, key, "totals").Val(), want[0], "%q after a commit", damaged)
 			settle(t, tr, "e", "sent")
-			if got := client.HGet(ctx, key, "totals").Val(); got != want[1] {
-				t.Errorf("%q became %q by a settlement, want %q", damaged, got, want[1])
-			}
+			assert.Equal(t, client.HGet(ctx, key, "totals").Val(), want[1], "%q after a settlement", damaged)
 		}
 	})
 }
@@ -230,8 +198,6 @@ func TestGaugesDoNotFallBelowZero(t *testing.T) {
 		redistest.Must(t, emitAll(t, tr, "a", luatx.Event{ID: "e", Body: []byte("{}")}))
 		redistest.Must(t, client.HSet(ctx, key, "totals", "0 1 7 0 0").Err())
 		settle(t, tr, "e", "sent")
-		if got := client.HGet(ctx, key, "totals").Val(); got != "0 0 7 0 0" {
-			t.Errorf("the totals are %q", got)
-		}
+		assert.Equal(t, client.HGet(ctx, key, "totals").Val(), "0 0 7 0 0", "the totals")
 	})
 }

@@ -11,12 +11,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/rig"
 )
 
-// TestConditionalWritesReturnErrNotCommitted records writes that depend on what they find. Their replies say whether
-// they wrote, so none of them may look like a success before the commit.
 func TestConditionalWritesReturnErrNotCommitted(t *testing.T) {
 	t.Parallel()
 	tr := rig.NewTransactor(t, redistest.Shared(t).Client(t))
@@ -42,14 +41,10 @@ func TestConditionalWritesReturnErrNotCommitted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, err := tr.Transact(t.Context(), "a", func(tx *luatx.Tx) error {
-				if err := record(t.Context(), tx.Pipeline()); !errors.Is(err, luatx.ErrNotCommitted) {
-					t.Errorf("error %v, want ErrNotCommitted", err)
-				}
+				assert.Is(t, record(t.Context(), tx.Pipeline()), luatx.ErrNotCommitted, "the recorded command")
 				return stop
 			})
-			if !errors.Is(err, stop) {
-				t.Error(err)
-			}
+			assert.Is(t, err, stop, "the transaction")
 		})
 	}
 }
@@ -81,13 +76,10 @@ func TestConditionalWritesReturnTheirReplyAfterTheCommit(t *testing.T) {
 		if both != nil && (both.Err() != nil || both.Val() != 0) {
 			t.Errorf("MSETEX NX of a key that exists: %v", both)
 		}
-		if got := client.Get(ctx, k).Val(); got != "new" {
-			t.Errorf("the value is %q", got)
-		}
+		assert.Equal(t, client.Get(ctx, k).Val(), "new", "the value")
 	})
 }
 
-// TestCopyCommitsAsTheRefusalOfItsDatabaseSays records COPY as its typed method sends it, and then as the error says.
 func TestCopyCommitsAsTheRefusalOfItsDatabaseSays(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -111,9 +103,7 @@ func TestCopyCommitsAsTheRefusalOfItsDatabaseSays(t *testing.T) {
 		if n, replyErr := copied.Int(); err != nil || n != 1 || replyErr != nil {
 			t.Errorf("COPY without a database: %v, reply %d, %v", err, n, replyErr)
 		}
-		if got := client.Get(ctx, destination).Val(); got != "new" {
-			t.Errorf("the destination holds %q", got)
-		}
+		assert.Equal(t, client.Get(ctx, destination).Val(), "new", "the destination")
 	})
 }
 
@@ -162,7 +152,5 @@ func TestGuardTellsIntegersBeyond53BitsApart(t *testing.T) {
 		tx.Pipeline().Set(ctx, rig.Key(t, tr, "a", "k"), "v", 0)
 		return nil
 	})
-	if !errors.Is(err, luatx.ErrConflict) {
-		t.Errorf("error %v", err)
-	}
+	assert.Is(t, err, luatx.ErrConflict, "the transaction")
 }

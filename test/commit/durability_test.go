@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,6 +14,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
 	"github.com/luatx/luatx/internal/test/rig"
@@ -36,9 +35,7 @@ func note(ctx context.Context, tr *luatx.Transactor, aggregate string, opts ...l
 	return tr.Transact(ctx, aggregate, rig.Emit, opts...)
 }
 
-// TestReplicated holds that a result says whether replicas have the commit, that a replica which stands still is
-// waited for as long as Timeout says and is no error, and that a repeated call asks anew, on whatever connection.
-func TestReplicated(t *testing.T) {
+func TestResultSaysWhetherReplicasHaveTheCommitAndARepeatedCallAsksAnew(t *testing.T) {
 	t.Parallel()
 	master, replica := redistest.WithReplica(t, redistest.Own())
 	ctx := redistest.Soon(t)
@@ -107,8 +104,6 @@ func TestReplicated(t *testing.T) {
 	}
 }
 
-// TestHurriedCallersCommitWhileOthersWaitForReplicas gives callers less time than the waits of others take, which hold
-// every flight of the queue.
 func TestHurriedCallersCommitWhileOthersWaitForReplicas(t *testing.T) {
 	t.Parallel()
 	master, replica := redistest.WithReplica(t, redistest.Own())
@@ -190,9 +185,7 @@ func TestCommitFoundAfterALostReplyIsNotReplicated(t *testing.T) {
 				t.Fatalf("%v, applied %s times", err, past.Get(t.Context(), n).Val())
 			}
 			want := luatx.Result{Outcome: luatx.Replayed}
-			if last.Result != want {
-				t.Errorf("the Observer's result is %+v, want %+v", last.Result, want)
-			}
+			assert.Equal(t, last.Result, want, "the Observer's result")
 			if retries != respproxy.Pass() {
 				return // a call ends with its context, and asks nothing behind it
 			}
@@ -232,8 +225,6 @@ func holdsDurability(t *testing.T, client redis.UniversalClient, d luatx.Durabil
 	}
 }
 
-var waits = regexp.MustCompile(`cmdstat_wait:calls=(\d+)`)
-
 func TestOneWaitServesAllCommitsOfARoundTrip(t *testing.T) {
 	t.Parallel()
 	master, _ := redistest.WithReplica(t, redistest.Own())
@@ -241,12 +232,7 @@ func TestOneWaitServesAllCommitsOfARoundTrip(t *testing.T) {
 	tr, _ := durable(t, client, luatx.Durability{Replicas: 1})
 	c := crowd{tr: tr, callers: 32, turns: 10, aggregates: 4}
 	c.run(t, client)
-	info := client.Info(t.Context(), "commandstats").Val()
-	m := waits.FindStringSubmatch(info)
-	if m == nil {
-		t.Fatal("no waits")
-	}
-	if n, _ := strconv.Atoi(m[1]); n == 0 || n > 160 {
+	if n := rig.Calls(t, client, "wait"); n == 0 || n > 160 {
 		t.Errorf("%d waits for 320 transactions", n)
 	}
 }
@@ -304,9 +290,7 @@ func TestErrorOfDurabilityNamesTheFieldAndTheRemedy(t *testing.T) {
 		"Timeout is 1m0s, and the client gives up after its Re": {Replicas: 1, Timeout: time.Minute},
 	} {
 		for _, client := range []redis.UniversalClient{redis.NewClient(&redis.Options{}), redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})} {
-			if _, err := luatx.New(client, luatx.Config{Namespace: "n", Durability: d}); err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%+v: %v", d, err)
-			}
+			assert.ErrorContains(t, assert.ErrOf(luatx.New(client, luatx.Config{Namespace: "n", Durability: d})), want, "%+v", d)
 			rig.NoError(t, client.Close())
 		}
 	}

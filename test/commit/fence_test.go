@@ -2,7 +2,6 @@ package commit_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -17,6 +16,7 @@ import (
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/lua"
 	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
@@ -78,9 +78,7 @@ func TestConsumerCommitsNoDeadLetterOfItsOwn(t *testing.T) {
 		in := rig.NewInput(t, client, rig.Key(t, tr, "a", "in"))
 		entry := rig.EntryOf(t, in.Deliver("c", rig.Order("1")))
 		bury(t, in, "c", entry)
-		if got := fenced(t, tr, in, "c", entry)[0]; got.State != commit.Fenced {
-			t.Errorf("%+v", got)
-		}
+		assert.Equal(t, fenced(t, tr, in, "c", entry)[0].State, commit.Fenced, "the outcome")
 	})
 }
 
@@ -95,20 +93,14 @@ func TestFenceDoesNotSeeClaimsOfOtherPrograms(t *testing.T) {
 		}
 		first := rig.EntryOf(t, in.Deliver("c", rig.Order("1")))
 		claim(first)
-		if got := fenced(t, tr, in, "c", first)[0]; got.State != commit.Committed {
-			t.Errorf("with an inbox: %+v", got)
-		}
-		if got := fenced(t, tr, in, "cli", first)[0]; got.State != commit.Duplicate {
-			t.Errorf("the consumer that claimed it: %+v", got)
-		}
+		assert.Equal(t, fenced(t, tr, in, "c", first)[0].State, commit.Committed, "with an inbox")
+		assert.Equal(t, fenced(t, tr, in, "cli", first)[0].State, commit.Duplicate, "the consumer that claimed it")
 		second := in.Deliver("c", rig.Order("2"))
 		claim(rig.EntryOf(t, second))
 		r := rig.NewRouter(t, message.PipeConfig{}, luatx.Middleware(tr), func(ctx context.Context) ([]*message.Message, error) {
 			return nil, luatx.Queued(luatx.CmdableFromContext(ctx, client).Incr(ctx, rig.Key(t, tr, "a", "n")))
 		})
-		if _, err := r.Process(ctx, second); !errors.Is(err, luatx.ErrFenced) {
-			t.Errorf("without an inbox: %v", err)
-		}
+		assert.Is(t, assert.ErrOf(r.Process(ctx, second)), luatx.ErrFenced, "without an inbox")
 	})
 }
 
@@ -123,9 +115,7 @@ func TestNoteOfAnotherTypeMakesTheFenceAskForTheOwner(t *testing.T) {
 		if got := fenced(t, tr, in, "c", taken, own); got[0].State != commit.Fenced || got[1].State != commit.Committed {
 			t.Errorf("%+v", got)
 		}
-		if ttl := client.TTL(t.Context(), group.TakenKey(in.Stream)).Val(); ttl != -1 {
-			t.Errorf("the key expires in %v", ttl)
-		}
+		assert.Equal(t, client.TTL(t.Context(), group.TakenKey(in.Stream)).Val(), -1, "the expiry of the key")
 	})
 }
 
@@ -137,9 +127,7 @@ func TestNotesNameFormerConsumersAndExpireAfter48Hours(t *testing.T) {
 		entry := rig.EntryOf(t, in.Deliver("one", rig.Order("1")))
 		key := group.TakenKey(in.Stream)
 		in.TakeOver("one", entry)
-		if n := client.Exists(ctx, key).Val(); n != 0 {
-			t.Error("a consumer that claims its own entry is noted")
-		}
+		assert.Equal(t, client.Exists(ctx, key).Val(), 0, "notes of a consumer that claims its own entry")
 		in.TakeOver("two", entry)
 		redistest.Must(t, client.PExpire(ctx, key, time.Hour).Err())
 		if claimed, err := in.Member("three").Claim(ctx, time.Hour, []string{entry, "1-1"}); len(claimed) != 0 || err != nil {
@@ -148,9 +136,7 @@ func TestNotesNameFormerConsumersAndExpireAfter48Hours(t *testing.T) {
 		in.TakeOver("one", entry)
 		notes := client.HGetAll(ctx, key).Val()
 		for _, consumer := range []string{"one", "two"} {
-			if ms := notes["g\x00"+consumer]; len(ms) != 13 {
-				t.Errorf("%s: noted at %q", consumer, ms)
-			}
+			assert.Equal(t, len(notes["g\x00"+consumer]), 13, "%s: digits of the note", consumer)
 		}
 		if ttl := client.PTTL(ctx, key).Val(); len(notes) != 2 || ttl <= 47*time.Hour || ttl > 48*time.Hour {
 			t.Errorf("notes %q expire in %v", notes, ttl)

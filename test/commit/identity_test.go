@@ -19,6 +19,7 @@ import (
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/inbox"
 	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
 	"github.com/luatx/luatx/internal/test/rig"
@@ -81,9 +82,7 @@ func TestOneIDCommitsOnceForEachAggregate(t *testing.T) {
 					})
 				}
 				for i := range aggregates {
-					if got := client.Get(ctx, rig.Key(t, tr, fmt.Sprint("account-", i), "balance")).Val(); got != strconv.Itoa(i) {
-						t.Errorf("account %d has %q", i, got)
-					}
+					assert.Equal(t, client.Get(ctx, rig.Key(t, tr, fmt.Sprint("account-", i), "balance")).Val(), strconv.Itoa(i), "account %d", i)
 				}
 			})
 		}
@@ -103,9 +102,7 @@ func TestOneIDInABatchCommitsOnceForEachAggregate(t *testing.T) {
 			}})
 		}
 		for _, result := range tr.TransactBatch(ctx, items) {
-			if result.Err != nil {
-				t.Fatal(result.Err)
-			}
+			redistest.Must(t, result.Err)
 			counts[result.Outcome]++
 		}
 		if counts[luatx.Committed] != 300 || counts[luatx.Duplicate] != 300 {
@@ -129,23 +126,17 @@ func TestOneMessageIDIsAppliedOnceForEachAggregate(t *testing.T) {
 		redistest.Must(t, err)
 		forEach(2*aggregates, func(i int) {
 			attrs := message.Attributes{"id": "payment-1", "source": "/shop", "type": "pay", "subject": fmt.Sprint("account-", i%aggregates)}
-			if _, err := r.Process(ctx, message.New(nil, attrs, message.NewAcking(nil, nil))); err != nil {
-				t.Error(err)
-			}
+			rig.NoError(t, assert.ErrOf(r.Process(ctx, message.New(nil, attrs, message.NewAcking(nil, nil)))))
 		})
 		for i := range aggregates {
-			if got := client.Get(ctx, rig.Key(t, tr, fmt.Sprint("account-", i), "payments")).Val(); got != "1" {
-				t.Errorf("account %d has %q payments", i, got)
-			}
+			assert.Equal(t, client.Get(ctx, rig.Key(t, tr, fmt.Sprint("account-", i), "payments")).Val(), "1", "payments of account %d", i)
 		}
 		ids := map[string]bool{}
 		for event, err := range outbox.NewStore(tr).List(ctx, outbox.Pending, outbox.ListOptions{}) {
 			redistest.Must(t, err)
 			ids[event.ID] = true
 		}
-		if len(ids) != aggregates {
-			t.Errorf("%d events, want %d", len(ids), aggregates)
-		}
+		assert.Equal(t, len(ids), aggregates, "events")
 	})
 }
 
@@ -177,9 +168,7 @@ func TestDerivedEventIDsDifferBetweenAggregates(t *testing.T) {
 		for i := range 50 {
 			account := fmt.Sprint("account-", i)
 			first, again := derive(account), derive(account)
-			if fmt.Sprint(first) != fmt.Sprint(again) {
-				t.Errorf("%s: %v, and %v at the second call", account, first, again)
-			}
+			assert.Equal(t, fmt.Sprint(first), fmt.Sprint(again), "the second call for %s", account)
 			for _, id := range first {
 				if other, taken := owner[id]; taken {
 					t.Fatalf("%s and %s share the event id %s", other, account, id)
@@ -243,8 +232,7 @@ func TestResolveDoesNotMistakeTheIDOfAnotherAggregate(t *testing.T) {
 	ctx := redistest.Soon(t)
 	tr := rig.NewTransactor(t, through, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(1).WithPrefix(c.Namespace) })
 	commit := func(ctx context.Context, aggregate string) error {
-		_, err := tr.Transact(ctx, aggregate, rig.Incr, luatx.WithID("x"))
-		return err
+		return assert.ErrOf(tr.Transact(ctx, aggregate, rig.Incr, luatx.WithID("x")))
 	}
 	redistest.Must(t, commit(ctx, "a"))
 	var deaf atomic.Bool
@@ -298,19 +286,13 @@ func TestKeyspaceKeys(t *testing.T) {
 		}
 	}
 	for _, longest := range []string{strings.Repeat("x", 256), strings.Repeat("ü", 128)} {
-		if _, err := luatx.OwnTags().Key(longest, longest); err != nil {
-			t.Errorf("an id and a part of 256 bytes: %v", err)
-		}
+		assert.NoError(t, assert.ErrOf(luatx.OwnTags().Key(longest, longest)), "an id and a part of 256 bytes")
 	}
 }
 
-// TestPartitionsSpread holds that partitions share the slots, and so the masters, evenly, and keep doing so:
-// the tags name keys in users' servers.
-func TestPartitionsSpread(t *testing.T) {
+func TestPartitionsShareTheSlotsEvenlyAndKeepTheirTags(t *testing.T) {
 	t.Parallel()
-	if got := fmt.Sprint(luatx.Partitions(4).Tags()); got != "[5nw h85 7l1 b3k]" {
-		t.Errorf("the tags of four partitions are %s now", got)
-	}
+	assert.Equal(t, fmt.Sprint(luatx.Partitions(4).Tags()), "[5nw h85 7l1 b3k]", "the tags of four partitions")
 	for _, n := range []int{1, 3, 16, 1000, slot.Count} {
 		keyspace := luatx.Partitions(n)
 		tags, slots := keyspace.Tags(), keyspace.Slots()
@@ -321,9 +303,7 @@ func TestPartitionsSpread(t *testing.T) {
 				t.Errorf("partition %d of %d has slot %d", i, n, slots[i])
 			}
 		}
-		if len(seen) != n {
-			t.Errorf("%d partitions have %d tags", n, len(seen))
-		}
+		assert.Equal(t, len(seen), n, "tags of %d partitions", n)
 		used := make(map[string]int)
 		for i := range 20 * n {
 			tag, err := keyspace.Tag(fmt.Sprint("order-", i))
@@ -336,9 +316,7 @@ func TestPartitionsSpread(t *testing.T) {
 			t.Errorf("%d of %d partitions are used", len(used), n)
 		}
 	}
-	if n := len(luatx.OwnTags().Slots()); n != slot.Count {
-		t.Errorf("own tags live in %d slots", n)
-	}
+	assert.Equal(t, len(luatx.OwnTags().Slots()), slot.Count, "slots of own tags")
 }
 
 // FuzzKey holds that whatever an aggregate is called, its keys have one tag and share its slot, that two aggregates never

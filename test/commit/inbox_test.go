@@ -12,6 +12,7 @@ import (
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/rig"
 )
@@ -73,9 +74,7 @@ func TestKnownIDIsADuplicateWhateverElseIsWrongWithTheTransaction(t *testing.T) 
 				for _, batch := range [][]commit.Commit{{again}, {again, unknown}} {
 					outcomes, _, err := rig.Commit(ctx, tr, home, batch)
 					redistest.Must(t, err)
-					if outcomes[0].State != commit.Duplicate {
-						t.Errorf("%s, %s in a batch of %d: %+v, want a duplicate", generation, state, len(batch), outcomes[0])
-					}
+					assert.Equal(t, outcomes[0].State, commit.Duplicate, "%s, %s in a batch of %d", generation, state, len(batch))
 					if len(batch) == 2 && outcomes[1].State != want {
 						t.Errorf("%s, an unknown id: %+v, want %s", generation, outcomes[1], want)
 					}

@@ -14,6 +14,7 @@ import (
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/shard"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
 	"github.com/luatx/luatx/internal/test/rig"
@@ -53,8 +54,7 @@ func TestEveryOutcomeReturnsTheReservedInlineSlot(t *testing.T) {
 	}
 	transact := func(what func(*luatx.Tx) error, options ...luatx.Option) func(context.Context, *luatx.Transactor, string) error {
 		return func(ctx context.Context, tr *luatx.Transactor, aggregate string) error {
-			_, err := tr.Transact(ctx, aggregate, what, options...)
-			return err
+			return assert.ErrOf(tr.Transact(ctx, aggregate, what, options...))
 		}
 	}
 	first := func(action respproxy.Action) func() respproxy.Action {
@@ -163,7 +163,7 @@ func duplicated(what func(*luatx.Tx) error) func(context.Context, *luatx.Transac
 // conflicting changes a key that the transaction has read, in each of its runs.
 func conflicting(what func(*luatx.Tx) error) func(context.Context, *luatx.Transactor, string) error {
 	return func(ctx context.Context, tr *luatx.Transactor, aggregate string) error {
-		_, err := tr.Transact(ctx, aggregate, func(tx *luatx.Tx) error {
+		return assert.ErrOf(tr.Transact(ctx, aggregate, func(tx *luatx.Tx) error {
 			k, err := tx.Key("k")
 			if err != nil {
 				return err
@@ -175,8 +175,7 @@ func conflicting(what func(*luatx.Tx) error) func(context.Context, *luatx.Transa
 				return luatx.Queued(other.Pipeline().Incr(ctx, k))
 			})
 			return errors.Join(err, what(tx))
-		})
-		return err
+		}))
 	}
 }
 

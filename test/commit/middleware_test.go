@@ -13,6 +13,7 @@ import (
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/inbox"
 	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
 	"github.com/luatx/luatx/internal/test/rig"
@@ -22,8 +23,7 @@ import (
 	"github.com/luatx/luatx/stack"
 )
 
-// TestOneEvalshaOnTheWire holds the promise of the first line of the README, on one server and on the cluster.
-func TestOneEvalshaOnTheWire(t *testing.T) {
+func TestMessageCostsOneEvalshaOnTheWire(t *testing.T) {
 	t.Parallel()
 	run := func(t *testing.T, proxied, direct redis.UniversalClient, seen func() [][]string) {
 		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, proxied, func(c *luatx.Config) { c.NoWakeUps = true })
@@ -120,12 +120,8 @@ func TestFailureLeavesNoTraceAndTheEntryPending(t *testing.T) {
 			rig.NoTrace(t, client, tr, before)
 			fault = func(redis.Cmdable) error { return nil }
 			again := in.Message("c", rig.EntryOf(t, msg), rig.Order(name))
-			if _, err := r.Process(ctx, again); err != nil {
-				t.Errorf("%s: delivered again: %v", name, err)
-			}
-			if in.Pending() != 0 {
-				t.Errorf("%s: %d entries pending after the redelivery", name, in.Pending())
-			}
+			assert.NoError(t, assert.ErrOf(r.Process(ctx, again)), "%s: delivered again", name)
+			assert.Equal(t, in.Pending(), 0, "%s: pending entries after the redelivery", name)
 		}
 	})
 }
@@ -139,18 +135,14 @@ func TestConsumerThatLostItsEntryChangesNothingAndNeitherAcksNorNacks(t *testing
 		r := rig.NewCounter(t, tr, client, n)
 		slow := in.Deliver("slow", rig.Order("1"))
 		in.TakeOver("quick", rig.EntryOf(t, slow))
-		if _, err := r.Process(ctx, slow); !errors.Is(err, luatx.ErrFenced) {
-			t.Errorf("the first consumer: %v", err)
-		}
+		assert.Is(t, assert.ErrOf(r.Process(ctx, slow)), luatx.ErrFenced, "the first consumer")
 		if !rig.Settled(slow) {
 			t.Error("the first consumer's message is not released")
 		}
 		if slow.Err() != nil || in.Pending() != 1 || client.Exists(ctx, n).Val() != 0 {
 			t.Errorf("the first consumer: err %v, %d pending, effect %d", slow.Err(), in.Pending(), client.Exists(ctx, n).Val())
 		}
-		if _, err := r.Process(ctx, in.Message("quick", rig.EntryOf(t, slow), rig.Order("1"))); err != nil {
-			t.Errorf("the second consumer: %v", err)
-		}
+		assert.NoError(t, assert.ErrOf(r.Process(ctx, in.Message("quick", rig.EntryOf(t, slow), rig.Order("1")))), "the second consumer")
 		if client.Get(ctx, n).Val() != "1" || in.Pending() != 0 {
 			t.Errorf("applied %s times, %d pending", client.Get(ctx, n).Val(), in.Pending())
 		}
@@ -189,9 +181,7 @@ func TestFusedAckOnlyUnderAckOnSuccess(t *testing.T) {
 			})
 		}
 		msg := c.in.Deliver("c", rig.Order(name))
-		if _, err := r.Process(ctx, msg); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		assert.NoError(t, assert.ErrOf(r.Process(ctx, msg)), "%s", name)
 		settled := rig.Settled(msg)
 		if c.in.Pending() != c.pending || settled != c.settled {
 			t.Errorf("%s: %d entries pending, settled %t", name, c.in.Pending(), settled)
@@ -218,16 +208,10 @@ func TestDuplicateWhoseHandlerFailsIsAcknowledged(t *testing.T) {
 		})
 		for range 3 {
 			msg := in.Deliver("c", rig.Order("1"))
-			if _, err := r.Process(ctx, msg); err != nil {
-				t.Error(err)
-			}
-			if msg.Err() != nil {
-				t.Errorf("nacked: %v", msg.Err())
-			}
+			rig.NoError(t, assert.ErrOf(r.Process(ctx, msg)))
+			assert.NoError(t, msg.Err(), "nacked")
 		}
-		if in.Pending() != 0 {
-			t.Errorf("%d entries pending", in.Pending())
-		}
+		assert.Equal(t, in.Pending(), 0, "pending entries")
 		other := in.Deliver("c", rig.Order("2"))
 		if _, err := r.Process(ctx, other); err == nil || other.Err() == nil {
 			t.Error("another message whose handler fails was acknowledged")
@@ -264,9 +248,7 @@ func TestGatheredMessagesCommitInTheOrderOfTheirEntriesAndShareOneLook(t *testin
 			for _, entry := range entries {
 				handlers.Go(func() {
 					defer g.Leave()
-					if _, err := r.Process(g.Context(ctx), in.Message("c", entry, rig.Order(entry))); err != nil {
-						t.Error(err)
-					}
+					rig.NoError(t, assert.ErrOf(r.Process(g.Context(ctx), in.Message("c", entry, rig.Order(entry)))))
 				})
 			}
 			handlers.Wait()
@@ -274,9 +256,7 @@ func TestGatheredMessagesCommitInTheOrderOfTheirEntriesAndShareOneLook(t *testin
 			if !strings.Contains(stats, look) || name == "no takeover" && strings.Contains(stats, "xpending") {
 				t.Errorf("the looks are not %s: %s", look, stats)
 			}
-			if n := in.Pending(); n != 0 {
-				t.Errorf("%d entries are pending", n)
-			}
+			assert.Equal(t, in.Pending(), 0, "pending entries")
 		})
 	}
 }
@@ -294,9 +274,7 @@ func TestScopes(t *testing.T) {
 		_ = r.AddHandler(handler, nil, message.NewHandler(func(ctx context.Context, _ *message.TypedMessage[any]) ([]*message.Message, error) {
 			return nil, luatx.Queued(luatx.CmdableFromContext(ctx, client).Incr(ctx, "{a}:"+n))
 		}))
-		if _, err := r.Process(ctx, rig.Delivered("1")); err != nil {
-			t.Error(err)
-		}
+		rig.NoError(t, assert.ErrOf(r.Process(ctx, rig.Delivered("1"))))
 	}
 	for i, c := range []struct {
 		namespace, handler string
@@ -305,9 +283,7 @@ func TestScopes(t *testing.T) {
 		{"one", "bill", "1"}, {"one", "bill", "1"}, {"one", "ship", "2"}, {"two", "bill", "3"}, {"two", "bill", "3"},
 	} {
 		apply(c.namespace, c.handler)
-		if got := client.Get(ctx, "{a}:"+n).Val(); got != c.total {
-			t.Errorf("step %d (%s/%s): applied %s times, want %s", i, c.namespace, c.handler, got, c.total)
-		}
+		assert.Equal(t, client.Get(ctx, "{a}:"+n).Val(), c.total, "step %d (%s/%s): applied", i, c.namespace, c.handler)
 	}
 	// The parts of an id are told apart by their lengths.
 	tr := rig.NewTransactor(t, client)
@@ -340,9 +316,7 @@ func TestOutputsDoNotCarryTheFinishedTransaction(t *testing.T) {
 		second := rig.NewRouter(t, message.PipeConfig{}, luatx.Middleware(tr), func(ctx context.Context) ([]*message.Message, error) {
 			return nil, luatx.CmdableFromContext(ctx, client).Set(ctx, rig.Key(t, tr, "a", "k"), 1, 0).Err()
 		})
-		if _, err := second.Process(ctx, output); err != nil {
-			t.Errorf("downstream: %v", err)
-		}
+		assert.NoError(t, assert.ErrOf(second.Process(ctx, output)), "downstream")
 	}
 }
 
@@ -388,9 +362,7 @@ func TestStacksRefuseWrongOrder(t *testing.T) {
 			if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
 				t.Errorf("%s, %s: error %v, want %q", name, way, err, c.says)
 			}
-			if ran != (c.says == "") {
-				t.Errorf("%s, %s: the handler ran: %t", name, way, ran)
-			}
+			assert.Equal(t, ran, c.says == "", "%s, %s: the handler ran", name, way)
 		}
 	}
 }
@@ -410,9 +382,7 @@ func TestGatheredCommitsWaitForALongHandlerNoLongerThanTheyLinger(t *testing.T) 
 	handlers.Go(func() {
 		defer g.Leave()
 		defer close(committed)
-		if _, err := r.Process(g.Context(ctx), message.New(nil, rig.Order("1"), nil)); err != nil {
-			t.Error(err)
-		}
+		rig.NoError(t, assert.ErrOf(r.Process(g.Context(ctx), message.New(nil, rig.Order("1"), nil))))
 	})
 	handlers.Go(func() {
 		defer g.Leave()

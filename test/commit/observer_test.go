@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
@@ -69,9 +70,7 @@ func TestObserver(t *testing.T) {
 		}
 		_, err = tr.Transact(ctx, "a", set, luatx.WithID("1"))
 		redistest.Must(t, err)
-		if c := seen.one(t); c.Outcome() != "duplicate" {
-			t.Errorf("duplicate: %+v", c)
-		}
+		assert.Equal(t, seen.one(t).Outcome(), "duplicate", "the outcome")
 		_, err = tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
 			k, _ := tx.Key("k")
 			tx.Pipeline().HSet(ctx, k, "f", "v") // it is a string
@@ -104,9 +103,7 @@ func TestObserverIsToldOfEachTransactionOfABatchAndItsSize(t *testing.T) {
 		items[i] = luatx.BatchItem{Aggregate: "a", Func: rig.Incr}
 	}
 	for _, r := range tr.TransactBatch(t.Context(), items) {
-		if r.Err != nil {
-			t.Fatal(r.Err)
-		}
+		redistest.Must(t, r.Err)
 	}
 	if len(seen.all) != len(items) {
 		t.Fatalf("told of %d commits", len(seen.all))
@@ -137,12 +134,9 @@ func TestObserverHasTheHandlersContextAndItsPanicChangesNothing(t *testing.T) {
 		return nil, luatx.CmdableFromContext(ctx, client).Set(ctx, rig.Key(t, tr, "a", "k"), "v", 0).Err()
 	})
 	for range 2 {
-		_, err := router.Process(t.Context(), message.New(nil, rig.Order("7"), nil))
-		redistest.Must(t, err)
+		redistest.Must(t, assert.ErrOf(router.Process(t.Context(), message.New(nil, rig.Order("7"), nil))))
 	}
-	if got := strings.Join(ids, ", "); got != "7 committed, 7 duplicate" {
-		t.Errorf("told of %q", got)
-	}
+	assert.Equal(t, strings.Join(ids, ", "), "7 committed, 7 duplicate", "the commits")
 	if !strings.Contains(log.String(), "an observer's") {
 		t.Errorf("the log says nothing of the panic: %q", log.String())
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/rig"
 )
@@ -22,15 +23,18 @@ import (
 // emitAll commits events in one transaction.
 func emitAll(t testing.TB, tr *luatx.Transactor, aggregate string, events ...luatx.Event) error {
 	t.Helper()
-	_, err := tr.Transact(redistest.Soon(t), aggregate, func(tx *luatx.Tx) error {
+	return assert.ErrOf(tr.Transact(redistest.Soon(t), aggregate, emits(events...)))
+}
+
+// emits returns the function of a transaction that emits events.
+func emits(events ...luatx.Event) func(*luatx.Tx) error {
+	return func(tx *luatx.Tx) error {
+		var errs []error
 		for _, event := range events {
-			if err := tx.Emit(event); err != nil {
-				return err
-			}
+			errs = append(errs, tx.Emit(event))
 		}
-		return nil
-	})
-	return err
+		return errors.Join(errs...)
+	}
 }
 
 // gauge reads a count of the shard of aggregate a.
@@ -72,17 +76,11 @@ func TestInvalidEventsAreRefused(t *testing.T) {
 		"years 1970":    {Body: []byte("x"), At: now.AddDate(9000, 0, 0)},
 		"OutboxBytes, ": {Body: make([]byte, 101)},
 	} {
-		if err := emitAll(t, tr, "a", event); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %s", err, want)
-		}
+		assert.ErrorContains(t, emitAll(t, tr, "a", event), want, "emitted")
 		event.ID = "id"
-		if _, err := tr.Enqueue(redistest.Soon(t), "a", event); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("enqueued: %v, want %s", err, want)
-		}
+		assert.ErrorContains(t, assert.ErrOf(tr.Enqueue(redistest.Soon(t), "a", event)), want, "enqueued")
 	}
-	if _, err := tr.Enqueue(redistest.Soon(t), "a", luatx.Event{Body: []byte("x")}); err == nil || !strings.Contains(err.Error(), "no id") {
-		t.Errorf("enqueued without an id: %v", err)
-	}
+	assert.ErrorContains(t, assert.ErrOf(tr.Enqueue(redistest.Soon(t), "a", luatx.Event{Body: []byte("x")})), "no id", "enqueued without an id")
 	for name, event := range map[string]luatx.Event{
 		"longest key": {Body: []byte("x"), Key: strings.Repeat("k", 256)},
 		"first time":  {Body: []byte("x"), At: time.UnixMilli(0)},
@@ -129,13 +127,9 @@ func TestFailedTransactionTakesBackItsOrderedAndScheduledEventsOnly(t *testing.T
 		client.Set(redistest.Soon(t), text, "x", 0)
 		item := func(name, command string) luatx.BatchItem {
 			return luatx.BatchItem{Aggregate: "a", Func: func(tx *luatx.Tx) error {
-				for _, event := range events(name) {
-					if err := tx.Emit(event); err != nil {
-						return err
-					}
-				}
+				err := emits(events(name)...)(tx)
 				tx.Pipeline().Set(t.Context(), text, name, 0)
-				return luatx.Queued(tx.Pipeline().Do(t.Context(), command, text, "x"))
+				return errors.Join(err, luatx.Queued(tx.Pipeline().Do(t.Context(), command, text, "x")))
 			}}
 		}
 		results := tr.TransactBatch(redistest.Soon(t), []luatx.BatchItem{item("a", "APPEND"), item("bad", "LPUSH"), item("c", "APPEND")})
@@ -203,9 +197,7 @@ func TestOnlyTheFirstNewEventOfAnEmptyShardWakes(t *testing.T) {
 			outcomes, _, err := rig.Commit(redistest.Soon(t), tr, shardOf(tr), batch)
 			redistest.Must(t, err)
 			for _, out := range outcomes {
-				if out.State != commit.Committed {
-					t.Errorf("%+v", out)
-				}
+				assert.Equal(t, out.State, commit.Committed, "%+v", out)
 				woken = append(woken, out.Woken)
 			}
 			return woken
@@ -218,9 +210,7 @@ func TestOnlyTheFirstNewEventOfAnEmptyShardWakes(t *testing.T) {
 			{sent(emitting("2", "a")), "[true]"},
 			{sent(emitting("4", "a")), "[false]"},
 		} {
-			if fmt.Sprint(c.got) != c.want {
-				t.Errorf("%v, want %s", c.got, c.want)
-			}
+			assert.Equal(t, fmt.Sprint(c.got), c.want, "the wake-ups")
 		}
 		settle(t, tr, "a", "sent")
 		if got := sent(emitting("6", "a")); got[0] {
@@ -268,8 +258,7 @@ func TestProceduresOrderAndScheduleTheirEventsWithinTheRules(t *testing.T) {
 		)
 		tr := rig.NewTransactor(t, client, procedures, func(c *luatx.Config) { c.LaneCapacity = 6 })
 		call := func(name string, args ...any) error {
-			_, err := tr.Transact(redistest.Soon(t), "a", func(tx *luatx.Tx) error { tx.Call(name, nil, args...); return nil })
-			return err
+			return assert.ErrOf(tr.Transact(redistest.Soon(t), "a", func(tx *luatx.Tx) error { tx.Call(name, nil, args...); return nil }))
 		}
 		for _, err := range []error{call("lane", "a"), call("later")} {
 			redistest.Must(t, err)
@@ -277,9 +266,7 @@ func TestProceduresOrderAndScheduleTheirEventsWithinTheRules(t *testing.T) {
 		redistest.Must(t, emitAll(t, tr, "a", luatx.Event{ID: "b1", Key: "a%\x00b", Body: []byte("{}")}))
 		before := without(t, client, tr, "seq")
 		for name, want := range map[string]string{"both": "not both", "text": "no table", "time": "no time", "empty": "1 to 256"} {
-			if err := call(name); err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%s: %v", name, err)
-			}
+			assert.ErrorContains(t, call(name), want, "%s", name)
 		}
 		wantFull(t, call("lane", "c"), "lane")
 		wantFull(t, call("deaf"), "lane")

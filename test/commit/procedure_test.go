@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
@@ -48,16 +49,13 @@ func TestProcedure(t *testing.T) {
 		var left *redis.Cmd
 		var logged *redis.IntCmd
 		run := func(amount int) error {
-			_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			return assert.ErrOf(tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
 				tx.Pipeline().HSet(ctx, to, "touched", amount)
 				left = tx.Call("transfer", []string{from, to}, amount)
-				if !errors.Is(left.Err(), luatx.ErrNotCommitted) {
-					t.Errorf("before the commit it answers %v", left.Err())
-				}
+				assert.Is(t, left.Err(), luatx.ErrNotCommitted, "the reply before the commit")
 				logged = tx.Pipeline().RPush(ctx, log, amount)
 				return nil
-			}, luatx.WithID(fmt.Sprint(amount)))
-			return err
+			}, luatx.WithID(fmt.Sprint(amount))))
 		}
 		redistest.Must(t, run(7))
 		if n, err := left.Int64(); err != nil || n != 3 || logged.Val() != 1 {
@@ -165,12 +163,11 @@ for i = 3, tonumber(n) do redis.call('GET', k) end`}
 		tr := rig.NewTransactor(t, client, withProcedures(calls), func(c *luatx.Config) { c.ProcedureCalls = budget })
 		k := rig.Key(t, tr, "a", "k")
 		run := func(n int) error {
-			_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			return assert.ErrOf(tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
 				tx.Call("calls", []string{k}, n)
 				tx.Call("calls", []string{k}, n)
 				return nil
-			})
-			return err
+			}))
 		}
 		if err := run(budget); err != nil || client.Get(ctx, k).Val() != "2" {
 			t.Errorf("%d calls: %v, %v", budget, err, client.Get(ctx, k))
@@ -192,7 +189,7 @@ for i = 1, n do emit('body ' .. i, k .. i) end`}
 	tr := rig.NewTransactor(t, client, withProcedures(flood), func(c *luatx.Config) { c.OutboxCapacity = 5 })
 	k := rig.Key(t, tr, "a", "k")
 	run := func(n int, own int) error {
-		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+		return assert.ErrOf(tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
 			for i := range own {
 				if err := tx.Emit(luatx.Event{ID: fmt.Sprint(k, n, "own", i), Body: []byte("own")}); err != nil {
 					return err
@@ -200,14 +197,11 @@ for i = 1, n do emit('body ' .. i, k .. i) end`}
 			}
 			tx.Call("flood", []string{k}, n)
 			return nil
-		})
-		return err
+		}))
 	}
 	before := rig.Dump(t, client, tr)
 	for _, c := range [][2]int{{6, 0}, {4, 2}} {
-		if err := run(c[0], c[1]); !errors.Is(err, luatx.ErrOutboxFull) {
-			t.Errorf("%d emitted and %d of its own: %v", c[0], c[1], err)
-		}
+		assert.Is(t, run(c[0], c[1]), luatx.ErrOutboxFull, "%d emitted and %d of its own", c[0], c[1])
 		rig.NoTrace(t, client, tr, before)
 	}
 	rig.NoError(t, run(3, 2))
@@ -251,9 +245,7 @@ func TestWrongProcedures(t *testing.T) {
 			c.call(tx)
 			return nil
 		})
-		if !errors.Is(err, c.want) {
-			t.Errorf("%s: %v", name, err)
-		}
+		assert.Is(t, err, c.want, "%s", name)
 	}
 
 	broken, err := luatx.New(client, luatx.Config{Namespace: redistest.Namespace(t), Procedures: []luatx.Procedure{
@@ -261,9 +253,7 @@ func TestWrongProcedures(t *testing.T) {
 	}})
 	redistest.Must(t, err)
 	_, err = broken.Transact(ctx, "a", func(tx *luatx.Tx) error { tx.Call("broken", nil); return nil })
-	if err == nil || !strings.Contains(err.Error(), "procedure broken:") {
-		t.Errorf("a source that does not compile: %v", err)
-	}
+	assert.ErrorContains(t, err, "procedure broken:", "a source that does not compile")
 }
 
 // TestScriptSHA holds that the text of a Transactor's script is constant, depends on its configuration alone, and is
@@ -343,7 +333,7 @@ func TestMoneyThatMovesNeitherAppearsNorVanishesNorOverdrawsAnAccount(t *testing
 	t.Parallel()
 	ways := map[string]way{
 		"guarded reads": func(ctx context.Context, tr *luatx.Transactor, from, to string, amount int64, runs *atomic.Int64) error {
-			_, err := tr.Transact(ctx, "bank", func(tx *luatx.Tx) error {
+			return assert.ErrOf(tr.Transact(ctx, "bank", func(tx *luatx.Tx) error {
 				runs.Add(1)
 				balance, err := tx.Read().HGet(ctx, from, "balance").Int64()
 				if err != nil {
@@ -354,8 +344,7 @@ func TestMoneyThatMovesNeitherAppearsNorVanishesNorOverdrawsAnAccount(t *testing
 				}
 				tx.Pipeline().HSet(ctx, from, "balance", balance-amount)
 				return luatx.Queued(tx.Pipeline().HIncrBy(ctx, to, "balance", amount))
-			})
-			return err
+			}))
 		},
 		"procedure": func(ctx context.Context, tr *luatx.Transactor, from, to string, amount int64, runs *atomic.Int64) error {
 			_, err := tr.Transact(ctx, "bank", func(tx *luatx.Tx) error {

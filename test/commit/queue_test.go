@@ -16,6 +16,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
 	"github.com/luatx/luatx/internal/test/rig"
@@ -88,9 +89,7 @@ func (c *crowd) counted(t *testing.T, client redis.UniversalClient) {
 		}
 	}
 	for aggregate, n := range want {
-		if got := client.Get(t.Context(), rig.Key(t, c.tr, aggregate, "n")).Val(); got != strconv.Itoa(n) {
-			t.Errorf("%s: %s effects, want %d", aggregate, got, n)
-		}
+		assert.Equal(t, client.Get(t.Context(), rig.Key(t, c.tr, aggregate, "n")).Val(), strconv.Itoa(n), "effects on %s", aggregate)
 	}
 }
 
@@ -186,15 +185,11 @@ func TestCallersWhoLeaveASharedFlightHearSoAndTheOthersWaitOn(t *testing.T) {
 	for caller := range c.callers {
 		callers.Go(func() {
 			if caller%2 == 0 {
-				if _, err := c.add(ctx, caller, 0); err != nil {
-					t.Errorf("a patient caller: %v", err)
-				}
+				assert.NoError(t, assert.ErrOf(c.add(ctx, caller, 0)), "a patient caller")
 				return
 			}
 			defer left.Add(1)
-			if _, err := c.add(short, caller, 0); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("an impatient caller: %v", err)
-			}
+			assert.Is(t, assert.ErrOf(c.add(short, caller, 0)), context.DeadlineExceeded, "an impatient caller")
 		})
 	}
 	redistest.Eventually(t, "the impatient to leave", func() bool { return left.Load() == 20 })
@@ -202,9 +197,7 @@ func TestCallersWhoLeaveASharedFlightHearSoAndTheOthersWaitOn(t *testing.T) {
 	hold.Release()
 	callers.Wait()
 	for caller := 1; caller < c.callers; caller += 2 { // they ask again
-		if _, err := c.add(ctx, caller, 0); err != nil {
-			t.Error(err)
-		}
+		rig.NoError(t, assert.ErrOf(c.add(ctx, caller, 0)))
 	}
 	c.counted(t, direct)
 }
@@ -241,13 +234,9 @@ func TestMessagesOfOneScriptAreNackedOnlyIfNoCopyCanCommit(t *testing.T) {
 	remove()
 	hold.Release()
 	redistest.Eventually(t, "the held requests to arrive", func() bool { return rig.Executed(t, direct) > before })
-	if got := direct.Exists(ctx, n).Val(); got != 0 {
-		t.Error("a commit took effect after its message was nacked")
-	}
+	assert.Equal(t, direct.Exists(ctx, n).Val(), 0, "effects of a commit after its message was nacked")
 	deliver(false)
-	if got := direct.Get(ctx, n).Val(); got != strconv.Itoa(messages) {
-		t.Errorf("delivered again: applied %s times, want %d", got, messages)
-	}
+	assert.Equal(t, direct.Get(ctx, n).Val(), strconv.Itoa(messages), "effects after the redelivery")
 }
 
 // TestMigratingNeighbour holds that callers on a slot that migrates hold nobody else on their node up, and commit
@@ -267,8 +256,7 @@ func TestMigratingNeighbour(t *testing.T) {
 		}
 	}
 	add := func(aggregate string) error {
-		_, err := tr.Transact(ctx, aggregate, rig.Emit)
-		return err
+		return assert.ErrOf(tr.Transact(ctx, aggregate, rig.Emit))
 	}
 	redistest.Must(t, errors.Join(add("a0"), add(neighbour)))
 	migration, err := cluster.BeginMigration(ctx, slot.OfTag("a0"), target)
@@ -276,9 +264,7 @@ func TestMigratingNeighbour(t *testing.T) {
 	var callers sync.WaitGroup
 	for caller := range moving.callers {
 		callers.Go(func() {
-			if _, err := moving.add(ctx, caller, 0); err != nil {
-				t.Error(err)
-			}
+			rig.NoError(t, assert.ErrOf(moving.add(ctx, caller, 0)))
 		})
 	}
 	begun := time.Now()

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/rig"
 )
@@ -33,8 +34,7 @@ func fill(ctx context.Context, t testing.TB, client redis.UniversalClient, tr *l
 		pipe.XAdd(ctx, &redis.XAddArgs{Stream: keys["log"], Values: []string{"f", "v"}})
 	}
 	pipe.Set(ctx, keys["string"], strings.Repeat("0123456789", n), 0)
-	_, err := pipe.Exec(ctx)
-	redistest.Must(t, err)
+	redistest.Must(t, assert.ErrOf(pipe.Exec(ctx)))
 	return keys
 }
 
@@ -92,9 +92,7 @@ func TestGuardedReadBeyondGuardBytesReturnsErrTooLarge(t *testing.T) {
 				}
 				return tx.Pipeline().Set(ctx, rig.Key(t, tr, "a", "done"), 1, 0).Err()
 			})
-			if err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
+			assert.NoError(t, err, "%s", name)
 		}
 	})
 }
@@ -114,9 +112,7 @@ func TestGuardedReadOfExactlyGuardBytesIsAccepted(t *testing.T) {
 				"LRANGE": func(c redis.Cmdable) redis.Cmder { return c.LRange(ctx, list, 0, -1) },
 			} {
 				_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error { return read(tx.Read()).Err() })
-				if !errors.Is(err, want) {
-					t.Errorf("%s with %d more than the limit: %v, want %v", name, more, err, want)
-				}
+				assert.Is(t, err, want, "%s with %d more than the limit", name, more)
 			}
 		}
 	})
@@ -130,9 +126,7 @@ func TestGuardBytesBoundsAllReadsOfATransaction(t *testing.T) {
 		list := fill(ctx, t, client, tr, 300)["list"]
 		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
 			for range 2 { // 10 elements of less than 80 bytes each
-				if err := tx.Read().LRange(ctx, list, 0, 9).Err(); err != nil {
-					t.Errorf("within the limit: %v", err)
-				}
+				assert.NoError(t, tx.Read().LRange(ctx, list, 0, 9).Err(), "within the limit")
 			}
 			_, err := tx.Read().Pipelined(ctx, func(p redis.Pipeliner) error {
 				p.LLen(ctx, list)
@@ -144,9 +138,7 @@ func TestGuardBytesBoundsAllReadsOfATransaction(t *testing.T) {
 			}
 			return tx.Pipeline().RPush(ctx, rig.Key(t, tr, "a", "done"), 1).Err()
 		})
-		if err != nil {
-			t.Errorf("the reads within the limit do not commit: %v", err)
-		}
+		assert.NoError(t, err, "the reads within the limit do not commit")
 	})
 }
 
@@ -169,22 +161,9 @@ func TestGuardedReplyThatGrowsBeyondGuardBytesIsAConflict(t *testing.T) {
 				}
 				return nil
 			})
-			if !errors.Is(err, luatx.ErrConflict) {
-				t.Errorf("%s: %v", name, err)
-			}
+			assert.Is(t, err, luatx.ErrConflict, "%s", name)
 		}
 	})
-}
-
-// calls returns how often a server has run a command.
-func calls(ctx context.Context, t testing.TB, client *redis.Client, command string) string {
-	t.Helper()
-	stats, err := client.Info(ctx, "commandstats").Result()
-	redistest.Must(t, err)
-	if found := regexp.MustCompile(`cmdstat_` + command + `:calls=(\d+)`).FindStringSubmatch(stats); found != nil {
-		return found[1]
-	}
-	return "0"
 }
 
 func TestGuardedReadOfKnownSizeIsRefusedBeforeItRuns(t *testing.T) {
@@ -199,12 +178,8 @@ func TestGuardedReadOfKnownSizeIsRefusedBeforeItRuns(t *testing.T) {
 	for _, command := range []string{"hgetall", "smembers", "lrange", "zrange", "zrangebyscore", "xrange"} {
 		read := whole[strings.ToUpper(command)]
 		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error { return read(tx.Read()).Err() })
-		if !errors.Is(err, luatx.ErrTooLarge) {
-			t.Errorf("%s: %v", command, err)
-		}
-		if n := calls(ctx, t, client, command); n != "0" {
-			t.Errorf("the server ran %s %s times", command, n)
-		}
+		assert.Is(t, err, luatx.ErrTooLarge, "%s", command)
+		assert.Equal(t, rig.Calls(t, client, command), 0, "%s on the server", command)
 	}
 }
 
@@ -249,8 +224,7 @@ func TestGuardedReadOfALargeHashCostsAFewTimesTheRead(t *testing.T) {
 		return client.Eval(ctx, "return redis.call('HGETALL', KEYS[1])", []string{hash}).Err()
 	})
 	guarded := cheapest(func() error { // the read, and its second run in the commit
-		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error { return tx.Read().HGetAll(ctx, hash).Err() })
-		return err
+		return assert.ErrOf(tr.Transact(ctx, "a", func(tx *luatx.Tx) error { return tx.Read().HGetAll(ctx, hash).Err() }))
 	})
 	t.Logf("a read costs %.3f s, guarded, twice, %.3f s", read, guarded)
 	if guarded > 2*10*read { // it is 3 to 5; a comparison of each field with each would be thousands

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
@@ -41,9 +42,7 @@ func TestFunctionRunsAgainOnlyIfWhatItReadHasChanged(t *testing.T) {
 		if err != nil || result.Outcome != luatx.Committed || runs != 2 {
 			t.Fatalf("%v, %v after %d runs", result, err, runs)
 		}
-		if got := client.HGet(ctx, other, "seen").Val(); got != "20" {
-			t.Errorf("the commit rests on balance %s", got)
-		}
+		assert.Equal(t, client.HGet(ctx, other, "seen").Val(), "20", "the balance that the commit rests on")
 	})
 }
 
@@ -90,25 +89,20 @@ func TestGuardOfEveryKindOfReplyNoticesAChange(t *testing.T) {
 					}
 				}
 				run := func(between string) error {
-					_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+					return assert.ErrOf(tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
 						cmd := c.read(tx.Read(), k)
 						if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) && !strings.HasPrefix(err.Error(), "WRONGTYPE") {
 							t.Errorf("the read answers %v", err)
 						}
 						do(between)
 						return tx.Emit(luatx.Event{Body: []byte("{}")})
-					})
-					return err
+					}))
 				}
 				do(c.setup)
-				if err := run(c.same); err != nil {
-					t.Errorf("nothing changed: %v", err)
-				}
+				assert.NoError(t, run(c.same), "nothing changed")
 				do("DEL K|" + c.setup)
 				before := rig.Dump(t, client, tr)
-				if err := run(c.change); !errors.Is(err, luatx.ErrConflict) {
-					t.Errorf("it changed: %v", err)
-				}
+				assert.Is(t, run(c.change), luatx.ErrConflict, "it changed")
 				do("DEL K|" + c.setup)
 				rig.NoTrace(t, client, tr, before)
 			})
@@ -199,20 +193,14 @@ func TestWhatCannotBeAGuardedRead(t *testing.T) {
 			"one of several":       {tx.Read().MGet(ctx, k+"2", k), luatx.ErrReadAfterWrite},
 			"a command by itself ": {tx.Read().Ping(ctx), luatx.ErrCommandRefused},
 		} {
-			if !errors.Is(c.cmd.Err(), c.want) {
-				t.Errorf("%s: %v", name, c.cmd.Err())
-			}
+			assert.Is(t, c.cmd.Err(), c.want, "%s", name)
 		}
 		return nil
 	})
-	if err != nil {
-		t.Errorf("refused reads keep the transaction from committing: %v", err)
-	}
+	assert.NoError(t, err, "refused reads keep the transaction from committing")
 	var kept redis.Cmdable
 	_, _ = tr.Transact(ctx, "a", func(tx *luatx.Tx) error { kept = tx.Read(); return nil })
-	if err := kept.Get(ctx, k).Err(); !errors.Is(err, luatx.ErrTxClosed) {
-		t.Errorf("after the transaction: %v", err)
-	}
+	assert.Is(t, kept.Get(ctx, k).Err(), luatx.ErrTxClosed, "after the transaction")
 }
 
 func TestHandlerOfARouterRunsAgainAndItsMessageCountsOnce(t *testing.T) {
@@ -235,8 +223,7 @@ func TestHandlerOfARouterRunsAgainAndItsMessageCountsOnce(t *testing.T) {
 			}
 			return nil, luatx.CmdableFromContext(ctx, client).Set(ctx, k, left-1, 0).Err()
 		})
-		_, err := r.Process(ctx, msg)
-		redistest.Must(t, err)
+		redistest.Must(t, assert.ErrOf(r.Process(ctx, msg)))
 		if got := client.Get(ctx, k).Val(); got != "3" || runs != 2 || in.Pending() != 0 {
 			t.Errorf("stock %s after %d runs, %d pending", got, runs, in.Pending())
 		}
@@ -250,30 +237,24 @@ func TestGuardedReadsCountAmongTheLimitsOfATransaction(t *testing.T) {
 	tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.MaxCommands, c.MaxBytes = 5, 2000 })
 	k := rig.Key(t, tr, "a", "k")
 	run := func(reads int, field string) error {
-		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+		return assert.ErrOf(tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
 			for range reads {
 				tx.Read().HGet(ctx, k, field)
 			}
 			return tx.Pipeline().HSet(ctx, k, "g", 1).Err()
-		})
-		return err
+		}))
 	}
 	rig.NoError(t, run(4, "f"))
 	for field, reads := range map[string]int{"f": 5, strings.Repeat("f", 1000): 2} {
-		if err := run(reads, field); !errors.Is(err, luatx.ErrTooLarge) {
-			t.Errorf("%d reads of a field of %d bytes: %v", reads, len(field), err)
-		}
+		assert.Is(t, run(reads, field), luatx.ErrTooLarge, "%d reads of a field of %d bytes", reads, len(field))
 	}
 	_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
-		_, err := tx.Read().Pipelined(ctx, func(p redis.Pipeliner) error {
+		return assert.ErrOf(tx.Read().Pipelined(ctx, func(p redis.Pipeliner) error {
 			for range 6 {
 				p.HGet(ctx, k, "f")
 			}
 			return nil
-		})
-		return err
+		}))
 	})
-	if !errors.Is(err, luatx.ErrTooLarge) {
-		t.Errorf("six reads in a pipeline: %v", err)
-	}
+	assert.Is(t, err, luatx.ErrTooLarge, "six reads in a pipeline")
 }

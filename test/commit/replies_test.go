@@ -13,6 +13,7 @@ import (
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
 	"github.com/luatx/luatx/internal/test/rig"
@@ -81,9 +82,7 @@ func TestKeptRepliesOfALostReply(t *testing.T) {
 	if err != nil || result.Outcome != luatx.Replayed || count.Val() != 1 || count.Err() != nil {
 		t.Errorf("%v, %v, %v", result, err, count)
 	}
-	if got := past.Get(ctx, n).Val(); got != "1" {
-		t.Errorf("applied %s times", got)
-	}
+	assert.Equal(t, past.Get(ctx, n).Val(), "1", "applied")
 }
 
 func TestKeptRepliesAreBoundedAndGoWithTheirGeneration(t *testing.T) {
@@ -108,25 +107,17 @@ func TestKeptRepliesAreBoundedAndGoWithTheirGeneration(t *testing.T) {
 		return nil
 	}
 	_ = call("large", k)
-	if err := call("large", k); !errors.Is(err, luatx.ErrRepliesLost) {
-		t.Errorf("more than KeepBytes: %v", err)
-	}
+	assert.Is(t, call("large", k), luatx.ErrRepliesLost, "more than KeepBytes")
 	_ = call("small", k+"2")
 	_, _ = call("second", k+"2"), call("third", k+"2")
-	if err := call("small", k+"2"); err != nil {
-		t.Errorf("as it was: %v", err)
-	}
+	assert.NoError(t, call("small", k+"2"), "as it was")
 	retention := tr.Config().Retention
 	server.SetTime(start.Add(retention - time.Minute))
 	_ = call("later", k+"2")
-	if err := call("small", k+"2"); err != nil {
-		t.Errorf("within the retention: %v", err)
-	}
+	assert.NoError(t, call("small", k+"2"), "within the retention")
 	server.SetTime(start.Add(retention + time.Minute))
 	_ = call("latest", k+"2")
-	if err := call("later", k+"2"); err != nil {
-		t.Errorf("of the generation before: %v", err)
-	}
+	assert.NoError(t, call("later", k+"2"), "of the generation before")
 	server.SetTime(start.Add(2*retention + 2*time.Minute))
 	_ = call("last", k+"2")
 	if n := len(hashFields(server.HKeys(shardKey(tr, "a", "results")))) + len(hashFields(server.HKeys(shardKey(tr, "a", "results:b")))); n != 4 {
@@ -146,9 +137,7 @@ func TestKeepRepliesNeedsAnID(t *testing.T) {
 	_, client := redistest.Mini(t)
 	tr := rig.NewTransactor(t, client)
 	_, err := tr.Transact(t.Context(), "a", func(*luatx.Tx) error { return nil }, luatx.KeepReplies())
-	if err == nil || !strings.Contains(err.Error(), "WithID") {
-		t.Errorf("error %v", err)
-	}
+	assert.ErrorContains(t, err, "WithID", "the transaction")
 }
 
 func TestReceiptTellsThatACommitIsInOrNeverWillBe(t *testing.T) {
@@ -194,16 +183,10 @@ func TestReceiptTellsThatACommitIsInOrNeverWillBe(t *testing.T) {
 			hold.Release()
 			if !arrives {
 				redistest.Eventually(t, "the held commit to arrive", func() bool { return rig.Executed(t, past) > before })
-				if past.Exists(ctx, n).Val() != 0 {
-					t.Error("it took effect after it was resolved")
-				}
+				assert.Equal(t, past.Exists(ctx, n).Val(), 0, "effects after it was resolved")
 			}
-			if _, err := tr.Transact(ctx, "a", rig.Incr, luatx.WithID("x")); err != nil {
-				t.Error(err)
-			}
-			if got := past.Get(ctx, n).Val(); got != "1" {
-				t.Errorf("applied %s times", got)
-			}
+			rig.NoError(t, assert.ErrOf(tr.Transact(ctx, "a", rig.Incr, luatx.WithID("x"))))
+			assert.Equal(t, past.Get(ctx, n).Val(), "1", "applied")
 		})
 	}
 }
@@ -264,9 +247,7 @@ func TestResolveReturnsErrReceiptForeignAndErrReceiptInvalid(t *testing.T) {
 		t.Errorf("of another namespace: %v", err)
 	}
 	for n := range len(receipt) {
-		if _, err := tr.Resolve(ctx, receipt[:n]); !errors.Is(err, luatx.ErrReceiptInvalid) {
-			t.Errorf("the first %d bytes of %d: %v", n, len(receipt), err)
-		}
+		assert.Is(t, assert.ErrOf(tr.Resolve(ctx, receipt[:n])), luatx.ErrReceiptInvalid, "the first %d bytes of %d", n, len(receipt))
 	}
 	if result, err := tr.Resolve(ctx, receipt); err != nil || result.Outcome != luatx.Replayed {
 		t.Errorf("the whole: %v, %v", result, err)

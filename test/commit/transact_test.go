@@ -13,6 +13,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/rig"
 )
@@ -55,9 +56,7 @@ func testCommit(t *testing.T, client redis.UniversalClient) {
 	if fields.Val() != 2 || count.Val() != 9007199254740993 || all.Val()["name"] != "ann" {
 		t.Errorf("replies: %v, %v, %v", fields, count, all)
 	}
-	if got := client.HGet(ctx, hash, "n").Val(); got != "7" {
-		t.Errorf("the hash holds %q", got)
-	}
+	assert.Equal(t, client.HGet(ctx, hash, "n").Val(), "7", "the hash")
 }
 
 func TestTransactIsIdempotentByID(t *testing.T) {
@@ -161,9 +160,7 @@ func TestTransactRefuses(t *testing.T) {
 				c.record(tx.Pipeline()) // an adapter that does not look at the error
 				return nil
 			})
-			if !errors.Is(err, c.want) {
-				t.Errorf("%s: error %v, want %v", name, err, c.want)
-			}
+			assert.Is(t, err, c.want, "%s", name)
 			for _, text := range c.says {
 				if err != nil && !strings.Contains(err.Error(), text) {
 					t.Errorf("%s: %v does not say %q", name, err, text)
@@ -174,7 +171,6 @@ func TestTransactRefuses(t *testing.T) {
 	})
 }
 
-// TestTransactTakesWhatIsAtABound holds that a bound is the most that is allowed, not the least that is not.
 func TestTransactTakesWhatIsAtABound(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
@@ -196,9 +192,7 @@ func TestTransactTakesWhatIsAtABound(t *testing.T) {
 			t.Errorf("%d members: %v, want %v", n, err, want)
 		}
 	}
-	if n := client.SCard(ctx, key).Val(); n != 4998 {
-		t.Errorf("the set has %d members", n)
-	}
+	assert.Equal(t, client.SCard(ctx, key).Val(), 4998, "members of the set")
 }
 
 func TestTxIsClosedAfterItsFunction(t *testing.T) {
@@ -212,9 +206,7 @@ func TestTxIsClosedAfterItsFunction(t *testing.T) {
 		if _, err := tr.Transact(tx.Context(ctx), "a", func(*luatx.Tx) error { return nil }); !errors.Is(err, luatx.ErrNested) {
 			t.Errorf("Transact inside a transaction: %v", err)
 		}
-		if _, err := tx.Pipeline().Exec(ctx); !errors.Is(err, luatx.ErrNested) {
-			t.Errorf("Exec inside a transaction: %v", err)
-		}
+		assert.Is(t, assert.ErrOf(tx.Pipeline().Exec(ctx)), luatx.ErrNested, "Exec inside a transaction")
 		return tx.Pipeline().Set(ctx, rig.Key(t, tr, "a"), 1, 0).Err()
 	})
 	redistest.Must(t, err)
@@ -227,9 +219,7 @@ func TestTxIsClosedAfterItsFunction(t *testing.T) {
 	if err := kept.Emit(luatx.Event{Body: []byte("{}")}); !errors.Is(err, luatx.ErrTxClosed) {
 		t.Errorf("Emit after the commit: %v", err)
 	}
-	if got := client.Get(ctx, rig.Key(t, tr, "a")).Val(); got != "1" {
-		t.Errorf("the key holds %q", got)
-	}
+	assert.Equal(t, client.Get(ctx, rig.Key(t, tr, "a")).Val(), "1", "the key")
 }
 
 func TestEvents(t *testing.T) {
@@ -238,34 +228,20 @@ func TestEvents(t *testing.T) {
 		ctx := redistest.Soon(t)
 		tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.OutboxCapacity = 4 })
 		emit := func(id string, events ...luatx.Event) error {
-			_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
-				for _, event := range events {
-					if err := tx.Emit(event); err != nil {
-						return err
-					}
-				}
-				return nil
-			}, luatx.WithID(id))
-			return err
+			return assert.ErrOf(tr.Transact(ctx, "a", emits(events...), luatx.WithID(id)))
 		}
 		body := []byte(`{"n":1}`)
 		redistest.Must(t, emit("1", luatx.Event{Body: body}, luatx.Event{Body: body}, luatx.Event{ID: "given", Body: body}))
-		if err := emit("2", luatx.Event{ID: "given", Body: body}); err != nil {
-			t.Errorf("the same event again: %v", err)
-		}
+		assert.NoError(t, emit("2", luatx.Event{ID: "given", Body: body}), "the same event again")
 		before := rig.Dump(t, client, tr)
 		var failed *luatx.CommandError
 		if err := emit("3", luatx.Event{ID: "given", Body: []byte("other")}); !errors.As(err, &failed) || failed.Index != -1 {
 			t.Errorf("the same event with another body: %v", err)
 		}
 		rig.NoTrace(t, client, tr, before)
-		if err := emit("4", luatx.Event{Body: body}, luatx.Event{Body: body}); !errors.Is(err, luatx.ErrOutboxFull) {
-			t.Errorf("two events more than there is room for: %v", err)
-		}
+		assert.Is(t, emit("4", luatx.Event{Body: body}, luatx.Event{Body: body}), luatx.ErrOutboxFull, "two events more than there is room for")
 		rig.NoTrace(t, client, tr, before)
-		if err := emit("5", luatx.Event{Body: body}); err != nil {
-			t.Errorf("the last place: %v", err)
-		}
+		assert.NoError(t, emit("5", luatx.Event{Body: body}), "the last place")
 		if err := emit("6", luatx.Event{}); err == nil {
 			t.Error("an event without a body was taken")
 		}
@@ -293,9 +269,7 @@ func TestNewRefuses(t *testing.T) {
 		"many partitions":  {client, luatx.Config{Namespace: "n", Keyspace: luatx.Partitions(20_000)}, "Keyspace"},
 		"a brace prefixed": {client, luatx.Config{Namespace: "n", Keyspace: luatx.OwnTags().WithPrefix("{")}, "prefix"},
 	} {
-		if _, err := luatx.New(c.client, c.cfg); err == nil || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%s: %v does not say %s", name, err, c.says)
-		}
+		assert.ErrorContains(t, assert.ErrOf(luatx.New(c.client, c.cfg)), c.says, "%s", name)
 	}
 }
 
@@ -305,20 +279,17 @@ func TestAShardRefusesAnotherKeyspace(t *testing.T) {
 	ctx := redistest.Soon(t)
 	commit := func(keyspace luatx.Keyspace) error {
 		tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.Namespace, c.Keyspace = "same", keyspace })
-		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+		return assert.ErrOf(tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
 			k, err := tx.Key("k")
 			if err != nil {
 				return err
 			}
 			return tx.Pipeline().Set(ctx, k, 1, 0).Err()
-		})
-		return err
+		}))
 	}
 	redistest.Must(t, commit(luatx.Partitions(1)))
 	tag := luatx.Partitions(1).Tags()[0]
-	if err := commit(luatx.OwnTags()); err != nil {
-		t.Errorf("another shard: %v", err)
-	}
+	assert.NoError(t, commit(luatx.OwnTags()), "another shard")
 	tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.Namespace, c.Keyspace = "same", luatx.OwnTags() })
 	_, err := tr.Transact(ctx, tag, func(tx *luatx.Tx) error {
 		return tx.Pipeline().Set(ctx, "{"+tag+"}:k", 2, 0).Err()
@@ -326,9 +297,7 @@ func TestAShardRefusesAnotherKeyspace(t *testing.T) {
 	if !errors.Is(err, luatx.ErrKeyspace) || !strings.Contains(fmt.Sprint(err), "1 partitions") {
 		t.Errorf("own tags on the shard of a partition: %v", err)
 	}
-	if got := client.Get(ctx, "{"+tag+"}:k").Val(); got != "" {
-		t.Errorf("it wrote %q", got)
-	}
+	assert.Equal(t, client.Get(ctx, "{"+tag+"}:k").Val(), "", "the key of another shard")
 }
 
 func TestTxIsSafeForConcurrentUse(t *testing.T) {
@@ -338,7 +307,7 @@ func TestTxIsSafeForConcurrentUse(t *testing.T) {
 	n := rig.Key(t, tr, "a", "n")
 	const workers, each = 8, 50
 	run := func(also func(redis.Pipeliner)) error {
-		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+		return assert.ErrOf(tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
 			var wg sync.WaitGroup
 			for range workers {
 				wg.Go(func() {
@@ -351,19 +320,12 @@ func TestTxIsSafeForConcurrentUse(t *testing.T) {
 			}
 			wg.Wait()
 			return nil
-		})
-		return err
+		}))
 	}
-	if err := run(func(p redis.Pipeliner) { p.FlushAll(ctx) }); !errors.Is(err, luatx.ErrCommandRefused) {
-		t.Errorf("error %v", err)
-	}
-	if client.Exists(ctx, n).Val() != 0 {
-		t.Error("a refused transaction wrote")
-	}
+	assert.Is(t, run(func(p redis.Pipeliner) { p.FlushAll(ctx) }), luatx.ErrCommandRefused, "the transaction")
+	assert.Equal(t, client.Exists(ctx, n).Val(), 0, "effects of a refused transaction")
 	rig.NoError(t, run(func(redis.Pipeliner) {}))
-	if got := client.Get(ctx, n).Val(); got != fmt.Sprint(workers*each) {
-		t.Errorf("applied %s times, want %d", got, workers*each)
-	}
+	assert.Equal(t, client.Get(ctx, n).Val(), fmt.Sprint(workers*each), "applied")
 }
 
 func TestKeyDeletedInATransactionMayBecomeOfAnotherType(t *testing.T) {
@@ -390,17 +352,13 @@ func TestContextLeadsToTheTransactionElseThePipelineElseTheClient(t *testing.T) 
 	if pipe, ok := luatx.PipelineFromContext(plain); ok || pipe != nil {
 		t.Errorf("a plain context carries %v", pipe)
 	}
-	if got := luatx.CmdableFromContext(plain, client); got != redis.Cmdable(client) {
-		t.Errorf("a plain context leads to %v", got)
-	}
+	assert.Equal(t, luatx.CmdableFromContext(plain, client), redis.Cmdable(client), "the client of a plain context")
 	pipe := client.TxPipeline()
 	carrying := luatx.ContextWithPipeline(plain, pipe)
 	if got, ok := luatx.PipelineFromContext(carrying); !ok || got != pipe {
 		t.Errorf("the pipeline came back as %v, %t", got, ok)
 	}
-	if got := luatx.CmdableFromContext(carrying, client); got != redis.Cmdable(pipe) {
-		t.Errorf("with a pipeline adapters get %v", got)
-	}
+	assert.Equal(t, luatx.CmdableFromContext(carrying, client), redis.Cmdable(pipe), "the client of a context with a pipeline")
 	if _, ok := luatx.TxFromContext(carrying); ok {
 		t.Error("a pipeline passes for a transaction")
 	}

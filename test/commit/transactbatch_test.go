@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
 	"github.com/luatx/luatx/internal/test/rig"
@@ -71,17 +72,11 @@ func TestItemOfABatchHasTheFateThatItWouldHaveAlone(t *testing.T) {
 				t.Errorf("item %d: %v, %v; want %v", i, got.Outcome, got.Err, want.outcome)
 			}
 		}
-		if runs != 2 {
-			t.Errorf("the function with the conflict ran %d times", runs)
-		}
+		assert.Equal(t, runs, 2, "runs of the function with the conflict")
 		for aggregate, want := range map[string]string{"a": "4", "b": "1"} {
-			if got := client.Get(ctx, rig.Key(t, tr, aggregate, "n")).Val(); got != want {
-				t.Errorf("%s: %s effects, want %s", aggregate, got, want)
-			}
+			assert.Equal(t, client.Get(ctx, rig.Key(t, tr, aggregate, "n")).Val(), want, "effects on %s", aggregate)
 		}
-		if len(tr.TransactBatch(ctx, nil)) != 0 {
-			t.Error("an empty batch has results")
-		}
+		assert.Equal(t, len(tr.TransactBatch(ctx, nil)), 0, "results of an empty batch")
 		if _, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
 			return tr.TransactBatch(tx.Context(ctx), batch[:1])[0].Err
 		}); !errors.Is(err, luatx.ErrNested) {
@@ -110,13 +105,9 @@ func TestLargeBatchTakesFewScriptsAndEachItemHasItsOwnReplies(t *testing.T) {
 		}
 		seen[fmt.Sprint(i%2, "-", counts[i].Val())] = true
 	}
-	if len(seen) != items {
-		t.Errorf("%d different replies", len(seen))
-	}
+	assert.Equal(t, len(seen), items, "different replies")
 	for i := range 2 {
-		if got := client.Get(ctx, rig.Key(t, tr, fmt.Sprint("a", i), "n")).Val(); got != strconv.Itoa(items/2) {
-			t.Errorf("%s effects", got)
-		}
+		assert.Equal(t, client.Get(ctx, rig.Key(t, tr, fmt.Sprint("a", i), "n")).Val(), strconv.Itoa(items/2), "effects on account %d", i)
 	}
 	if n := rig.Executed(t, client); n > 2*items/32+2 {
 		t.Errorf("%d scripts for %d transactions", n, items)
@@ -139,24 +130,18 @@ func TestItemsOfABatchAreToldTheTruthOnABadNetwork(t *testing.T) {
 			}
 			replayed := 0
 			for i, result := range tr.TransactBatch(ctx, batch) {
-				if result.Err != nil {
-					t.Errorf("item %d: %v", i, result.Err)
-				}
+				assert.NoError(t, result.Err, "item %d", i)
 				if result.Outcome == luatx.Replayed {
 					replayed++
 				}
 			}
-			if (replayed > 0) != (fault == respproxy.CutReply() || fault == respproxy.SplitReply()) {
-				t.Errorf("%d items were replayed", replayed)
-			}
+			assert.Equal(t, replayed > 0, fault == respproxy.CutReply() || fault == respproxy.SplitReply(), "items replayed: %d", replayed)
 			sum := 0
 			for i := range 3 {
 				n, _ := server.Client(t).Get(ctx, rig.Key(t, tr, fmt.Sprint("a", i), "n")).Int()
 				sum += n
 			}
-			if sum != len(batch) {
-				t.Errorf("%d effects", sum)
-			}
+			assert.Equal(t, sum, len(batch), "effects")
 		})
 	}
 }

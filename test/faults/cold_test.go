@@ -13,6 +13,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
 	"github.com/luatx/luatx/internal/test/rig"
@@ -20,14 +21,7 @@ import (
 
 // touch commits one command to an aggregate.
 func touch(ctx context.Context, tr *luatx.Transactor, aggregate string) error {
-	_, err := tr.Transact(ctx, aggregate, func(tx *luatx.Tx) error {
-		k, err := tx.Key("touched")
-		if err != nil {
-			return err
-		}
-		return tx.Pipeline().Set(ctx, k, 1, 0).Err()
-	})
-	return err
+	return assert.ErrOf(tr.Transact(ctx, aggregate, rig.Incr))
 }
 
 // late is how much later than its deadline a call may return on a loaded machine.
@@ -43,8 +37,7 @@ func TestColdTransactorReturnsAtEachCallersDeadline(t *testing.T) {
 		"Transact": func(ctx context.Context, tr *luatx.Transactor) error { return touch(ctx, tr, "a") },
 		"Check":    func(ctx context.Context, tr *luatx.Transactor) error { return tr.Check(ctx) },
 		"Enqueue": func(ctx context.Context, tr *luatx.Transactor) error {
-			_, err := tr.Enqueue(ctx, "a", luatx.Event{ID: "1", Body: []byte("{}")})
-			return err
+			return assert.ErrOf(tr.Enqueue(ctx, "a", luatx.Event{ID: "1", Body: []byte("{}")}))
 		},
 	}
 	for name, call := range calls {
@@ -97,9 +90,7 @@ func TestCheckIsSharedByTheCallersThatWaitForIt(t *testing.T) {
 		})
 	}
 	giveUp()
-	if err := <-first; !errors.Is(err, context.Canceled) {
-		t.Errorf("the caller that gave up got %v", err)
-	}
+	assert.Is(t, <-first, context.Canceled, "the caller that gave up")
 	hold.Release()
 	running.Wait()
 	if n := checks.Load(); n > 2 { // two, if the first caller left before any other came
@@ -166,11 +157,6 @@ func TestColdTransactorCommitsOnAHealthySlotWhileAnotherMasterIsDown(t *testing.
 	cold := func() *luatx.Transactor {
 		return rig.NewUnchecked(t, cluster.Client(t, func(o *redis.ClusterOptions) { o.DialerRetries = 1 }))
 	}
-	put := func(tx *luatx.Tx) error {
-		k, err := tx.Key("touched")
-		tx.Pipeline().Set(ctx, k, 1, 0)
-		return err
-	}
 	for range 4 { // the client chooses nodes at random
 		tr := cold()
 		patient, cancel := context.WithTimeout(ctx, 2*late)
@@ -189,7 +175,7 @@ func TestColdTransactorCommitsOnAHealthySlotWhileAnotherMasterIsDown(t *testing.
 		waiting.Wait()
 
 		short, cancel := context.WithTimeout(ctx, late)
-		results := cold().TransactBatch(short, []luatx.BatchItem{{Aggregate: "dead", Func: put}, {Aggregate: healthy, Func: put}})
+		results := cold().TransactBatch(short, []luatx.BatchItem{{Aggregate: "dead", Func: rig.Incr}, {Aggregate: healthy, Func: rig.Incr}})
 		if results[0].Err == nil || results[1].Err != nil {
 			t.Errorf("in a batch, on a master that is down: %v; on a healthy one: %v", results[0].Err, results[1].Err)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
 	"github.com/luatx/luatx/internal/test/rig"
@@ -63,9 +64,7 @@ func TestEffectIsThereOnceAndKnownWhateverHappensToARequest(t *testing.T) {
 			if c.want == luatx.Replayed && !errors.Is(count.Err(), luatx.ErrRepliesLost) || c.want == luatx.Committed && count.Val() != 2 {
 				t.Errorf("the command answers %v", count)
 			}
-			if got := server.Client(t).Get(ctx, n).Val(); got != "2" {
-				t.Errorf("applied %s times, want 2", got)
-			}
+			assert.Equal(t, server.Client(t).Get(ctx, n).Val(), "2", "applied")
 		})
 	}
 }
@@ -88,9 +87,7 @@ func TestLateCopyOfAnEarlierRun(t *testing.T) {
 		runs.Add(1)
 		return nil, luatx.Queued(luatx.CmdableFromContext(ctx, client).IncrBy(ctx, n, runs.Load()))
 	})
-	if err := client.ScriptLoad(ctx, "return 1").Err(); err != nil { // the connection is up
-		t.Fatal(err)
-	}
+	redistest.Must(t, client.ScriptLoad(ctx, "return 1").Err())
 	rig.Warm(t, tr)
 	proxy.On(func(cmd []string) respproxy.Action {
 		if runs.Load() == 1 && commitOf(cmd) {
@@ -108,9 +105,7 @@ func TestLateCopyOfAnEarlierRun(t *testing.T) {
 	before := rig.Executed(t, direct)
 	hold.Release()
 	redistest.Eventually(t, "the held requests to arrive", func() bool { return rig.Executed(t, direct) >= before+1 })
-	if got := direct.Get(ctx, n).Val(); got != "2" {
-		t.Errorf("a late copy of the first run took effect: %s", got)
-	}
+	assert.Equal(t, direct.Get(ctx, n).Val(), "2", "applied, with a late copy of the first run")
 }
 
 // The first request is held in the network while its read changes, so the retry conflicts. The read then gets its old
@@ -151,9 +146,7 @@ func TestConflictIsReportedOnlyIfNoCopyCanCommit(t *testing.T) {
 	before := rig.Executed(t, direct)
 	hold.Release()
 	redistest.Eventually(t, "the held request to arrive", func() bool { return rig.Executed(t, direct) > before })
-	if got := direct.Get(ctx, n).Val(); got != "" {
-		t.Errorf("applied %s times after the conflict was reported", got)
-	}
+	assert.Equal(t, direct.Get(ctx, n).Val(), "", "applied after the conflict was reported")
 }
 
 func TestRequestDeliveredTooLateChangesNothingAndItsIDCommitsLater(t *testing.T) {
@@ -177,17 +170,13 @@ func TestRequestDeliveredTooLateChangesNothingAndItsIDCommitsLater(t *testing.T)
 		return respproxy.Pass()
 	})
 	sent := time.Now()
-	if _, err := tr.Transact(ctx, "a", rig.Incr, luatx.WithID("1")); !errors.Is(err, luatx.ErrOutcomeUnknown) {
-		t.Errorf("a commit that is not answered: %v", err)
-	}
+	assert.Is(t, assert.ErrOf(tr.Transact(ctx, "a", rig.Incr, luatx.WithID("1"))), luatx.ErrOutcomeUnknown, "a commit that is not answered")
 	redistest.Eventually(t, "the time by which it had to arrive to pass", func() bool { return time.Since(sent) > 1500*time.Millisecond })
 	before := rig.Executed(t, direct)
 	holding.Store(false)
 	hold.Release()
 	redistest.Eventually(t, "the held requests to arrive", func() bool { return rig.Executed(t, direct) > before })
-	if direct.Exists(ctx, n).Val() != 0 {
-		t.Error("a request that came too late took effect")
-	}
+	assert.Equal(t, direct.Exists(ctx, n).Val(), 0, "effects of a request that came too late")
 	if result, err := patient.Transact(ctx, "a", rig.Incr, luatx.WithID("1")); err != nil || result.Outcome != luatx.Committed || direct.Get(ctx, n).Val() != "1" {
 		t.Errorf("the same id again: %v, %v, effect %s", result, err, direct.Get(ctx, n).Val())
 	}
@@ -200,8 +189,7 @@ func TestCommitOutlastsAServerThatForgetsScriptsRestartsOrStandsStill(t *testing
 	ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
 	n := rig.Key(t, tr, "a", "n")
 	add := func() error {
-		_, err := tr.Transact(ctx, "a", rig.Incr)
-		return err
+		return assert.ErrOf(tr.Transact(ctx, "a", rig.Incr))
 	}
 	for name, fault := range map[string]func() error{
 		"script flush": func() error { return server.Admin(t).ScriptFlush(ctx).Err() },
@@ -216,27 +204,17 @@ func TestCommitOutlastsAServerThatForgetsScriptsRestartsOrStandsStill(t *testing
 		if err := fault(); err != nil {
 			t.Fatal(name, err)
 		}
-		if err := add(); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		assert.NoError(t, add(), "%s", name)
 	}
-	if got := client.Get(ctx, n).Val(); got != "2" {
-		t.Errorf("applied %s times, want 2", got)
-	}
+	assert.Equal(t, client.Get(ctx, n).Val(), "2", "applied")
 	redistest.Must(t, server.Pause())
 	short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 	defer cancel()
 	_, err := tr.Transact(short, "a", rig.Incr, luatx.WithID("x"))
-	if !errors.Is(err, luatx.ErrOutcomeUnknown) {
-		t.Errorf("a server that stands still: %v", err)
-	}
+	assert.Is(t, err, luatx.ErrOutcomeUnknown, "a server that stands still")
 	redistest.Must(t, server.Resume())
-	if _, err := tr.Transact(ctx, "a", rig.Incr, luatx.WithID("x")); err != nil {
-		t.Errorf("the same id again: %v", err)
-	}
-	if got := client.Get(ctx, n).Val(); got != "3" {
-		t.Errorf("applied %s times, want 3", got)
-	}
+	assert.NoError(t, assert.ErrOf(tr.Transact(ctx, "a", rig.Incr, luatx.WithID("x"))), "the same id again")
+	assert.Equal(t, client.Get(ctx, n).Val(), "3", "applied")
 }
 
 // seed draws a seed and logs it; LUATX_SEED names one.
@@ -354,9 +332,7 @@ func TestStackUnderChaos(t *testing.T) {
 	t.Logf("%d nacked, %d of them of unknown outcome", nacked.Load(), unknown.Load())
 	applied := past.HGetAll(ctx, effects).Val()
 	for id, times := range applied {
-		if times != "1" {
-			t.Errorf("%s was applied %s times", id, times)
-		}
+		assert.Equal(t, times, "1", "%s: applied", id)
 	}
 	events := past.ZCard(ctx, link.Of(tr).Scripts.Shard(slot.OfTag("a")).Key("pending")).Val()
 	if len(applied) != workers*each || events != workers*each || in.Pending() != 0 {

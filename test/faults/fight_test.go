@@ -14,6 +14,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/inbox"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
 	"github.com/luatx/luatx/internal/test/rig"
@@ -93,9 +94,7 @@ func (c *consumer) commits() {
 	}
 }
 
-// TestFight holds that of two consumers of one message one commits. The first stalls in its handler; meanwhile it loses
-// the message. When it wakes it is told so, changes nothing, and leaves the message as it is.
-func TestFight(t *testing.T) {
+func TestOfTwoConsumersOfOneMessageOneCommits(t *testing.T) {
 	t.Parallel()
 	const never, soon = time.Hour, 30 * time.Millisecond
 	withoutGroup := func(ctx context.Context, f fighters) func() {
@@ -165,9 +164,7 @@ func TestFight(t *testing.T) {
 			if n, _ := direct.Get(ctx, rig.Key(t, tr, "a", "n")).Int(); n != c.effects {
 				t.Errorf("applied %d times, want %d", n, c.effects)
 			}
-			if pending := rig.Pending(t, direct, f.stream); pending != 0 {
-				t.Errorf("%d entries pending", pending)
-			}
+			assert.Equal(t, rig.Pending(t, direct, f.stream), 0, "pending entries")
 		})
 	}
 }
@@ -207,15 +204,11 @@ func TestOneOfTwoCopiesHandledAtOnceIsAppliedAndBothAreAcked(t *testing.T) {
 				})
 			}
 			running.Wait()
-			if n := len(outputs[0]) + len(outputs[1]); n != 1 { // a duplicate's are dropped
-				t.Errorf("round %d: %d outputs", round, n)
-			}
+			assert.Equal(t, len(outputs[0])+len(outputs[1]), 1, "round %d: outputs", round)
 		}
 		applied := client.HGetAll(ctx, effects).Val()
 		for id, times := range applied {
-			if times != "1" {
-				t.Errorf("%s was applied %s times", id, times)
-			}
+			assert.Equal(t, times, "1", "%s: applied", id)
 		}
 		if len(applied) != rounds || in.Pending() != 0 {
 			t.Errorf("%d of %d are applied, %d entries pending", len(applied), rounds, in.Pending())

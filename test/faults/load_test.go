@@ -33,6 +33,9 @@ type load struct {
 	mu    sync.Mutex
 	calls []*call
 	acked map[string]int // by aggregate
+
+	outages []outage
+	resumed []time.Duration // from a new master's taking over to its first acknowledged commit
 }
 
 // call is one call of Transact, and what its caller was told.

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/rig"
 )
@@ -28,8 +29,7 @@ func TestInboxMemory(t *testing.T) {
 		return func(client *redis.Client) func(int) error {
 			tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(partitions) })
 			return func(n int) error {
-				_, err := tr.Transact(t.Context(), strconv.Itoa(n), func(*luatx.Tx) error { return nil }, luatx.WithID(uuid(n)))
-				return err
+				return assert.ErrOf(tr.Transact(t.Context(), strconv.Itoa(n), func(*luatx.Tx) error { return nil }, luatx.WithID(uuid(n))))
 			}
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/expiry"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
@@ -47,9 +48,7 @@ func TestARefusedCommandHoldsUpNoWork(t *testing.T) {
 					}()
 					redistest.Eventually(t, "the work to be done", work.done)
 					stop()
-					if err := <-ended; err != nil {
-						t.Errorf("%s: %v", refuser.Disarm(), err)
-					}
+					assert.NoError(t, <-ended, "%s", refuser.Disarm())
 				})
 			}
 		})
@@ -112,6 +111,18 @@ func (s *shop) publish(t *testing.T) {
 	}
 }
 
+// subscriber returns a subscriber of the stream, with orders in it.
+func (s *shop) subscriber(t *testing.T) *stream.Subscriber {
+	t.Helper()
+	s.publish(t)
+	sub, err := stream.NewSubscriber(s.client, stream.SubscriberConfig{
+		Stream: s.orders, Group: "g", BlockTimeout: 20 * time.Millisecond,
+		ClaimInterval: 50 * time.Millisecond, MaxIdleTime: 200 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
+	})
+	redistest.Must(t, err)
+	return sub
+}
+
 // settled reports whether all orders were acknowledged.
 func (s *shop) settled(t *testing.T, group string) bool {
 	p, err := s.probe.XPending(t.Context(), s.orders, group).Result()
@@ -148,12 +159,7 @@ var workers = map[string]func(*testing.T, *shop) job{
 		}}
 	},
 	"subscriber": func(t *testing.T, s *shop) job {
-		s.publish(t)
-		sub, err := stream.NewSubscriber(s.client, stream.SubscriberConfig{
-			Stream: s.orders, Group: "g", BlockTimeout: 20 * time.Millisecond,
-			ClaimInterval: 50 * time.Millisecond, MaxIdleTime: 200 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
-		})
-		redistest.Must(t, err)
+		sub := s.subscriber(t)
 		return job{func(ctx context.Context) error {
 			messages, err := sub.Subscribe(ctx)
 			if err != nil {
@@ -167,12 +173,7 @@ var workers = map[string]func(*testing.T, *shop) job{
 		}, func() bool { return s.saw(3) && s.settled(t, "g") }}
 	},
 	"consumer": func(t *testing.T, s *shop) job {
-		s.publish(t)
-		sub, err := stream.NewSubscriber(s.client, stream.SubscriberConfig{
-			Stream: s.orders, Group: "g", BlockTimeout: 20 * time.Millisecond,
-			ClaimInterval: 50 * time.Millisecond, MaxIdleTime: 200 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
-		})
-		redistest.Must(t, err)
+		sub := s.subscriber(t)
 		count := rig.Key(t, s.tr, "a", "count")
 		router := rig.NewCounter(t, s.tr, s.client, count)
 		return job{func(ctx context.Context) error { return sub.Consume(ctx, s.tr, router) }, func() bool {

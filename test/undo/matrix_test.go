@@ -12,6 +12,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/command"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/rig"
 )
@@ -93,9 +94,7 @@ var spoilers = []luatx.Procedure{
 	{Name: "wrong", Source: `redis.call('DEL', KEYS[1]) redis.call('ZADD', KEYS[1], 1, 'x') return redis.call('SADD', KEYS[2], 'x')`},
 }
 
-// TestUndoMatrix holds for each kind of key, with and without an expiry, each error that a command can raise, and each
-// place where it can stand, that a failed transaction leaves nothing behind: not on its keys, no mark, no event.
-func TestUndoMatrix(t *testing.T) {
+func TestFailedTransactionLeavesNothingWhateverFailsAndWherever(t *testing.T) {
 	t.Parallel()
 	client := redistest.Single(t).Client(t)
 	failures := failures
@@ -134,8 +133,7 @@ func newMatrix(t *testing.T, client redis.UniversalClient) *matrix {
 	t.Helper()
 	tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.Procedures = append(slices.Clip(spoilers), through) })
 	m := &matrix{t, client, tr}
-	_, err := tr.Transact(t.Context(), "a", rig.Emit, luatx.WithID("before"))
-	redistest.Must(t, err)
+	redistest.Must(t, assert.ErrOf(tr.Transact(t.Context(), "a", rig.Emit, luatx.WithID("before"))))
 	return m
 }
 
@@ -206,7 +204,7 @@ func (m *matrix) words(line, k string) []any {
 
 func (m *matrix) transact(k string, lines []string) error {
 	ctx := context.Background()
-	_, err := m.tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+	return assert.ErrOf(m.tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
 		if err := tx.Emit(luatx.Event{Body: []byte(`{"n":1}`)}); err != nil {
 			return err
 		}
@@ -214,8 +212,7 @@ func (m *matrix) transact(k string, lines []string) error {
 			record(ctx, tx, m.words(line, k), k)
 		}
 		return nil
-	}, luatx.WithID("matrix"))
-	return err
+	}, luatx.WithID("matrix")))
 }
 
 // record records a command, the call of a procedure with two keys, or the call of a procedure that runs a command on keys

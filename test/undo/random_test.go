@@ -15,13 +15,12 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/command"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/rig"
 )
 
-// TestUndoRandom holds that nothing is left of random transactions over all allowed commands, 2,000 of them, with an
-// error at a random place.
-func TestUndoRandom(t *testing.T) {
+func TestFailedRandomTransactionsLeaveNothing(t *testing.T) {
 	t.Parallel()
 	client := redistest.Single(t).Client(t)
 	lists := undoLists(t, client)
@@ -167,7 +166,7 @@ func (r *undoRandom) do(args ...any) {
 
 func (r *undoRandom) transact(commands [][]string, failing string, place int, k string) error {
 	ctx := r.m.t.Context()
-	_, err := r.m.tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+	return assert.ErrOf(r.m.tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
 		if err := tx.Emit(luatx.Event{Body: []byte(`{"n":1}`)}); err != nil {
 			return err
 		}
@@ -180,6 +179,5 @@ func (r *undoRandom) transact(commands [][]string, failing string, place int, k 
 			}
 		}
 		return nil
-	}, luatx.WithID(fmt.Sprint("random", r.runs)))
-	return err
+	}, luatx.WithID(fmt.Sprint("random", r.runs))))
 }

@@ -17,9 +17,7 @@ import (
 const large = "XADD K 1-1 f xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx;" +
 	"RPUSH K:list xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx y"
 
-// TestXAddNeedsNoCopy holds that an XADD to a large stream may stand anywhere, that the replies stay with their
-// commands, and that an error names the command as it was recorded.
-func TestXAddNeedsNoCopy(t *testing.T) {
+func TestXAddToALargeStreamMayStandAnywhereAndRepliesStayWithTheirCommands(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		commands string

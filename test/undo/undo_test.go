@@ -15,6 +15,7 @@ import (
 	"github.com/luatx/luatx/internal/commit"
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/rig"
 )
@@ -28,13 +29,12 @@ func TestIDWhoseUndoFailedStaysBroken(t *testing.T) {
 	admin.HSet(ctx, k, "f", "v")
 	admin.Set(ctx, wrong, "text", 0)
 	run := func() error {
-		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+		return assert.ErrOf(tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
 			tx.Pipeline().Del(ctx, k)
 			tx.Pipeline().HSet(ctx, wrong, "f", "v")
 			tx.Pipeline().Set(ctx, k, "not reached", 0)
 			return nil
-		}, luatx.WithID("broken"))
-		return err
+		}, luatx.WithID("broken")))
 	}
 	for range 2 {
 		var broken *luatx.RollbackError
@@ -107,7 +107,7 @@ func TestCheckOfTheUndo(t *testing.T) {
 			return tx.Pipeline().Set(t.Context(), "{a}", "v", 0).Err()
 		})
 		var refused *luatx.RefusedError
-		if !errors.As(err, &refused) || !strings.Contains(refused.Text, name) || !strings.Contains(refused.Remedy, "+"+strings.ToLower(name)) {
+		if !errors.As(err, &refused) || !strings.HasSuffix(refused.Text, ": "+name) || !strings.Contains(refused.Remedy, "+"+strings.ToLower(name)) {
 			t.Errorf("without %s: %v", name, err)
 		}
 	}
@@ -116,29 +116,15 @@ func TestCheckOfTheUndo(t *testing.T) {
 	}
 }
 
-// writes tells how often a shard was written for the first time: HSETNX sets the mark.
-func writes(t testing.TB, admin *redis.Client) string {
-	t.Helper()
-	info, err := admin.Info(t.Context(), "commandstats").Result()
-	redistest.Must(t, err)
-	_, stats, _ := strings.Cut(info, "cmdstat_hsetnx:calls=")
-	calls, _, _ := strings.Cut(stats, ",")
-	return calls
-}
-
-// TestUndoWithoutRestore holds what a user without DUMP or RESTORE gets: strings and keys that do not exist are
-// undone, anything else is refused before the first write, and one line of the log says so at the start.
-func TestUndoWithoutRestore(t *testing.T) {
+func TestUserWithoutRestoreHasStringsUndoneAndAllElseRefusedBeforeTheFirstWrite(t *testing.T) {
 	t.Parallel()
 	for _, right := range []string{"-dump", "-restore", "-@dangerous"} {
 		client, admin := rig.NewUser(t, "+@all", right, "+info")
 		log := &rig.Lines{}
 		tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.Logger = slog.New(slog.NewTextHandler(log, nil)) })
-		if got := strings.Count(log.String(), "RESTORE"); got != 1 {
-			t.Errorf("%s: the log says %q", right, log)
-		}
+		assert.Equal(t, strings.Count(log.String(), "RESTORE"), 1, "%s: warnings of RESTORE in %q", right, log)
 		testWithoutRestore(t, right, admin, tr)
-		if writes(t, admin) == "" {
+		if rig.Calls(t, admin, "hsetnx") == 0 { // it sets the mark of a shard's first write
 			t.Error("commits are not counted: the test shows nothing")
 		}
 	}
@@ -154,15 +140,13 @@ func testWithoutRestore(t *testing.T, right string, admin *redis.Client, tr *lua
 		"EXPIRE K:l -1;SET K:new v", "RENAME K:l K:s;SET K:new v", "BITOP AND K:h K:s;SET K:new v", "XADD K:x 2-2 f v;SET K:new v",
 		"ZPOPMIN K:z;SET K:new v",
 	} {
-		count := writes(t, admin)
+		count := rig.Calls(t, admin, "hsetnx")
 		_, err := rig.Transact(t, tr, k, c)
 		var failed *luatx.CommandError
 		if !errors.As(err, &failed) || !strings.Contains(failed.Text, "cannot be undone on this server") || !strings.Contains(failed.Text, "+restore") {
 			t.Errorf("%s, %s: %v", right, c, err)
 		}
-		if writes(t, admin) != count {
-			t.Errorf("%s, %s: refused after the first write", right, c)
-		}
+		assert.Equal(t, rig.Calls(t, admin, "hsetnx"), count, "%s, %s: changes before the refusal", right, c)
 	}
 	rig.NoTrace(t, admin, tr, before)
 	for _, c := range []string{ // undone without
@@ -176,12 +160,9 @@ func testWithoutRestore(t *testing.T, right string, admin *redis.Client, tr *lua
 		}
 		rig.NoTrace(t, admin, tr, before)
 	}
-	if _, err := rig.Transact(t, tr, k, "SET K:new v;LPOP K:l"); err != nil {
-		t.Errorf("%s: as the last command: %v", right, err)
-	}
+	assert.NoError(t, assert.ErrOf(rig.Transact(t, tr, k, "SET K:new v;LPOP K:l")), "%s: as the last command", right)
 }
 
-// TestUndoKeepsToTheCap holds that whatever is kept for an undo is kept up to UndoBytes, with MEMORY and without.
 func TestUndoKeepsToTheCap(t *testing.T) {
 	t.Parallel()
 	client, admin := rig.NewUser(t, "+@all", "-memory")
@@ -220,9 +201,7 @@ func TestUndoKeepsToTheCap(t *testing.T) {
 	}
 }
 
-// TestUndoLeavesOutWhatDidNotRun holds that a command that is refused for its undo is not undone, as far as that was kept: it has not
-// run, so a server that denies the inverse leaves nothing broken.
-func TestUndoLeavesOutWhatDidNotRun(t *testing.T) {
+func TestCommandThatIsRefusedForItsUndoIsNotUndone(t *testing.T) {
 	t.Parallel()
 	client, admin := rig.NewUser(t, "+@all", "-memory")
 	tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.UndoBytes = 100 })
@@ -346,9 +325,7 @@ func TestWriteWhoseOldValueMayNotBeReadIsRefused(t *testing.T) {
 	} {
 		rig.Grant(t, admin, "+@all", "-"+read) // since the check
 		_, err := rig.Transact(t, tr, k, command+";LPUSH K wrong")
-		if err == nil || !strings.Contains(err.Error(), "docs/acl.md") {
-			t.Errorf("without %s: %v", read, err)
-		}
+		assert.ErrorContains(t, err, "docs/acl.md", "without %s", read)
 		rig.NoTrace(t, admin, tr, before)
 	}
 }
@@ -374,16 +351,10 @@ func TestEachTransactionOfAScriptHasAnUndoOfItsOwn(t *testing.T) {
 	outcomes, _, err := rig.Commit(ctx, tr, link.Of(tr).Scripts.Shard(slot.OfTag("a")), batch)
 	redistest.Must(t, err)
 	for i, want := range []commit.State{commit.Committed, commit.Committed, commit.Failed, commit.Committed} {
-		if outcomes[i].State != want {
-			t.Errorf("transaction %d: %+v", i, outcomes[i])
-		}
+		assert.Equal(t, outcomes[i].State, want, "transaction %d: %+v", i, outcomes[i])
 	}
-	if got := client.Get(ctx, k+"3").Val(); got != "kept" {
-		t.Errorf("the neighbour's string is %q", got)
-	}
-	if n := client.LLen(ctx, k).Val(); n != 2 {
-		t.Errorf("%d values were pushed, want 2", n)
-	}
+	assert.Equal(t, client.Get(ctx, k+"3").Val(), "kept", "the neighbour's string")
+	assert.Equal(t, client.LLen(ctx, k).Val(), 2, "values that were pushed")
 }
 
 func TestMain(m *testing.M) { redistest.Main(m) }

@@ -16,9 +16,7 @@ func TestDocsAreUpToDate(t *testing.T) {
 	t.Parallel()
 	want := docs()
 	got, err := os.ReadFile("../" + docsPath)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	if string(got) != want {
 		t.Error("docs/commands.md is not what the table says: run `go run ./gen docs` in internal/command")
 	}
@@ -51,13 +49,9 @@ func TestTableIsUpToDate(t *testing.T) {
 		return
 	}
 	want, err := table(t.Context(), client.Options().Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	got, err := os.ReadFile("../" + tablePath)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	if string(got) != string(want) {
 		t.Error("table_gen.go is not what the server says: run `go generate` in internal/command")
 	}

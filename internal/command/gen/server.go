@@ -82,7 +82,7 @@ func parse(row any) ([]command.Fact, error) {
 }
 
 // parseKey reads one key specification.
-func parseKey(spec map[string]any) (key command.KeySpec, isKey bool, err error) {
+func parseKey(spec map[any]any) (key command.KeySpec, isKey bool, err error) {
 	flags := words(spec["flags"])
 	if slices.Contains(flags, "not_key") {
 		return key, false, nil
@@ -119,13 +119,13 @@ func loadDocs(ctx context.Context, client redis.UniversalClient) (map[string]doc
 		return nil, err
 	}
 	docs := make(map[string]doc)
-	var add func(commands map[string]any)
-	add = func(commands map[string]any) {
+	var add func(commands map[any]any)
+	add = func(commands map[any]any) {
 		for name, value := range commands {
 			about := pairs(value)
 			since, _ := about["since"].(string)
 			group, _ := about["group"].(string)
-			docs[strings.ToUpper(strings.ReplaceAll(name, "|", " "))] = doc{since, group}
+			docs[strings.ToUpper(strings.ReplaceAll(fmt.Sprint(name), "|", " "))] = doc{since, group}
 			add(pairs(about["subcommands"]))
 		}
 	}
@@ -133,19 +133,9 @@ func loadDocs(ctx context.Context, client redis.UniversalClient) (map[string]doc
 	return docs, nil
 }
 
-// pairs is a map, which RESP2 sends as an array.
-func pairs(reply any) map[string]any {
-	all := make(map[string]any)
-	switch v := reply.(type) {
-	case map[any]any:
-		for key, value := range v {
-			all[fmt.Sprint(key)] = value
-		}
-	case []any:
-		for i := 0; i+1 < len(v); i += 2 {
-			all[fmt.Sprint(v[i])] = v[i+1]
-		}
-	}
+// pairs returns a map of a reply in RESP3; nil if it is none.
+func pairs(reply any) map[any]any {
+	all, _ := reply.(map[any]any)
 	return all
 }
 

@@ -4,19 +4,17 @@ import (
 	"bytes"
 	"os"
 	"testing"
+
+	"github.com/luatx/luatx/internal/test/assert"
 )
 
 // TestMethodsAreUpToDate holds that the Recorder has a method of its own for each command of the go-redis in go.mod.
 func TestMethodsAreUpToDate(t *testing.T) {
 	t.Parallel()
 	want, err := methods()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	got, err := os.ReadFile("../" + path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	if !bytes.Equal(got, want) {
 		t.Errorf("%s is of another go-redis: run `go generate ./internal/record`", path)
 	}

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/luatx/luatx/internal/test/assert"
 )
 
 const (
@@ -56,9 +58,7 @@ func (f fake) path(name string) string { return filepath.Join(string(f), name) }
 
 func (f fake) write(t *testing.T, name, text string) {
 	t.Helper()
-	if err := os.WriteFile(f.path(name), []byte(text), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(f.path(name), []byte(text), 0o700))
 }
 
 func (f fake) exists(name string) bool {
@@ -69,9 +69,7 @@ func (f fake) exists(name string) bool {
 func (f fake) installs(t *testing.T) int {
 	t.Helper()
 	calls, err := os.ReadFile(f.path("calls"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	if strings.Contains(string(calls), "a service is started") {
 		t.Error("a service is started")
 	}
@@ -103,18 +101,14 @@ func TestChild(t *testing.T) {
 		t.Skip("runs as a child of other tests only")
 	}
 	uid, err := strconv.Atoi(os.Getenv(envUID))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	s := system{uid: uid, policy: f.path("policy"), timeout: installTimeout}
 	if text := os.Getenv("TIMEOUT"); text != "" {
 		if s.timeout, err = time.ParseDuration(text); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := s.install(pkg, func() bool { return f.exists("program") }); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, s.install(pkg, func() bool { return f.exists("program") }))
 }
 
 func TestProcessesInstallOnce(t *testing.T) {
@@ -123,9 +117,7 @@ func TestProcessesInstallOnce(t *testing.T) {
 	var all []*exec.Cmd
 	for range 4 {
 		cmd := f.command(t)
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, cmd.Start())
 		all = append(all, cmd)
 	}
 	for _, cmd := range all {
@@ -133,9 +125,7 @@ func TestProcessesInstallOnce(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n := f.installs(t); n != 1 {
-		t.Errorf("installed %d times", n)
-	}
+	assert.Equal(t, f.installs(t), 1, "installations")
 	if f.exists("policy") {
 		t.Error("services are forbidden for good")
 	}
@@ -160,9 +150,7 @@ func TestInstallationLeavesNoFile(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	entries, err := os.ReadDir(string(f))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	for _, entry := range entries {
 		if !slices.Contains([]string{"apt-get", "sudo", "calls", "program"}, entry.Name()) {
 			t.Errorf("%s is left", entry.Name())
@@ -230,16 +218,12 @@ func TestFailureIsNoted(t *testing.T) {
 	if out, err := f.ask(t); err == nil || !strings.Contains(out, "failed just now, see "+note) {
 		t.Errorf("%v: %s", err, out)
 	}
-	if n := f.installs(t); n != 1 {
-		t.Errorf("tried %d times", n)
-	}
+	assert.Equal(t, f.installs(t), 1, "tries")
 	if text, err := os.ReadFile(note); err != nil || !strings.Contains(string(text), "line 6") {
 		t.Errorf("the note says %q: %v", text, err)
 	}
 	long := time.Now().Add(-failureCounts)
-	if err := errors.Join(os.Chtimes(note, long, long), os.Remove(f.path("do"))); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, errors.Join(os.Chtimes(note, long, long), os.Remove(f.path("do"))))
 	if out, err := f.ask(t); err != nil || f.installs(t) != 2 {
 		t.Errorf("an old failure counts: %v: %s", err, out)
 	}
@@ -312,8 +296,6 @@ func TestLastLines(t *testing.T) {
 		{"one\ntwo\n", "one\ntwo"},
 		{"one\ntwo\nthree\n\n", "two\nthree"},
 	} {
-		if got := LastLines(test.text, 2); got != test.want {
-			t.Errorf("of %q: %q", test.text, got)
-		}
+		assert.Equal(t, LastLines(test.text, 2), test.want, "the last lines of %q", test.text)
 	}
 }

@@ -13,6 +13,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
+
+	"github.com/luatx/luatx/internal/test/assert"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -29,9 +31,7 @@ func TestOver(t *testing.T) {
 		{[]float64{9, 1, 2}, Spread{2, 1, 9}},
 		{[]float64{4, 1, 3, 100}, Spread{3.5, 1, 100}},
 	} {
-		if got := Over(test.values); got != test.want {
-			t.Errorf("%v: %v, want %v", test.values, got, test.want)
-		}
+		assert.Equal(t, Over(test.values), test.want, "%v", test.values)
 	}
 }
 
@@ -64,9 +64,7 @@ func TestRatioIsOfRounds(t *testing.T) {
 func TestHistogram(t *testing.T) {
 	t.Parallel()
 	var h, other histogram
-	if h.quantile(.5) != 0 {
-		t.Error("empty, and has a median")
-	}
+	assert.Equal(t, h.quantile(.5), 0, "the median of an empty histogram")
 	for i := 1; i <= 1000; i++ {
 		d := time.Duration(i) * time.Microsecond
 		if i%2 == 0 {
@@ -83,8 +81,7 @@ func TestHistogram(t *testing.T) {
 	}
 }
 
-// TestBuckets checks that buckets follow one another, and that each has its middle.
-func TestBuckets(t *testing.T) {
+func TestBucketsFollowOneAnotherAndEachHasItsMiddle(t *testing.T) {
 	t.Parallel()
 	for n, last := uint64(0), -1; n < 1<<14; n++ {
 		b := bucket(n)
@@ -98,9 +95,7 @@ func TestBuckets(t *testing.T) {
 			t.Fatalf("the middle of %d is in %d", b, got)
 		}
 	}
-	if b := bucket(math.MaxUint64); b != buckets-1 {
-		t.Error(b, buckets)
-	}
+	assert.Equal(t, bucket(math.MaxUint64), buckets-1, "the last bucket")
 }
 
 func TestCPUOfServerNeedsBothNumbers(t *testing.T) {
@@ -162,9 +157,7 @@ func TestInterleave(t *testing.T) {
 		slow, fast := &sleeper{d: 3 * time.Millisecond}, &sleeper{d: time.Millisecond}
 		var log []string
 		table, err := Interleave(t.Context(), Cell{Name: "c", Callers: 4}, []Way{slow.way("slow", &log), fast.way("fast", &log)}, 5, time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		if got, err := table.Ratio("fast", "slow", Throughput); err != nil || math.Abs(got.Median-3) > .05 || math.Abs(got.High-3) > .05 {
 			t.Error(got, err)
 		}
@@ -210,9 +203,7 @@ func TestRoundsKeepTheirLength(t *testing.T) {
 			}
 		})
 		table, err := Interleave(t.Context(), Cell{}, []Way{way}, 6, 200*time.Millisecond)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		if last := table.Rounds[5][0]; last.Took < 190*time.Millisecond || last.Took > 210*time.Millisecond {
 			t.Errorf("the last round took %v with %d operations", last.Took, last.Ops)
 		}
@@ -234,9 +225,7 @@ func TestInterleaveFixedAndBatched(t *testing.T) {
 			}}, nil
 		}}
 		table, err := Interleave(t.Context(), Cell{Ops: 100}, []Way{way, whole}, 2, time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		slices.Sort(s.seen)
 		if !slices.Equal(s.seen, []int{0, 16, 32, 48, 64, 80}) || table.Rounds[0][0].Ops != 96 {
 			t.Error(s.seen, table.Rounds[0][0].Ops)

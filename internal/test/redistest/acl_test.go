@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/luatx/luatx/internal/test/assert"
 )
 
 func TestRules(t *testing.T) {
@@ -21,9 +23,7 @@ func TestRules(t *testing.T) {
 		{"nobody", "8.0.2", ""},
 	} {
 		lines, err := aclLinesOf(text, Binary{Version: c.version})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		got, err := rulesOf(lines, c.user)
 		if !slices.Equal(got, strings.Fields(c.want)) || (err == nil) != (c.want != "") {
 			t.Errorf("%s on %s: %q, %v", c.user, c.version, got, err)

@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/luatx/luatx/internal/test/assert"
 )
 
 // TestHasTLSAsksTheProgram runs programs that complain as redis-server does about the first directive that they do not know.
@@ -12,11 +14,7 @@ func TestHasTLSAsksTheProgram(t *testing.T) {
 	for name, want := range map[string]bool{"tls-port": false, noDirective: true} {
 		path := filepath.Join(t.TempDir(), "redis-server")
 		complains := "#!/bin/sh\necho \">>> '" + name + " x'\"\nexit 1\n"
-		if err := os.WriteFile(path, []byte(complains), 0o700); err != nil { //nolint:gosec // it must be executable
-			t.Fatal(err)
-		}
-		if got := (Binary{Path: path}).HasTLS(); got != want {
-			t.Errorf("a program that does not know %s has TLS: %v", name, got)
-		}
+		assert.Must(t, os.WriteFile(path, []byte(complains), 0o700))
+		assert.Equal(t, (Binary{Path: path}).HasTLS(), want, "TLS of a program that does not know %s", name)
 	}
 }

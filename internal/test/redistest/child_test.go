@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
@@ -22,9 +23,7 @@ func TestChild(t *testing.T) {
 		t.Skip("runs as a child of other tests only")
 	}
 	s := redistest.Single(t, redistest.Own())
-	if _, err := os.Stdout.WriteString("started " + strconv.Itoa(s.Pid()) + " in " + s.Dir() + "\n"); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, assert.ErrOf(os.Stdout.WriteString("started "+strconv.Itoa(s.Pid())+" in "+s.Dir()+"\n")))
 	if os.Getenv(envChild) == "wait" {
 		<-t.Context().Done() // until the parent kills this process
 	}

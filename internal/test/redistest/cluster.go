@@ -27,9 +27,7 @@ func Cluster(t testing.TB, opts ...Option) *Cluster3 {
 	ownServers(t)
 	Need(t)
 	c, err := StartCluster(t.Context(), opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	return closed(t, c)
 }
 
@@ -40,9 +38,7 @@ func SharedCluster(t testing.TB) *Cluster3 {
 	ownServers(t)
 	Need(t)
 	c, err := sharedCluster()
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	return c
 }
 
@@ -79,10 +75,8 @@ func (c *Cluster3) join(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	for i, node := range c.nodes[:masters] {
-		if err := node.do(ctx, append([]any{"CLUSTER", "ADDSLOTS"}, slotsOf(i)...)...).Err(); err != nil {
-			return err
-		}
-		if err := node.do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err(); err != nil {
+		slots := node.do(ctx, append([]any{"CLUSTER", "ADDSLOTS"}, slotsOf(i)...)...).Err()
+		if err := errors.Join(slots, node.do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err()); err != nil {
 			return err
 		}
 	}

@@ -2,10 +2,12 @@ package redistest_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
@@ -14,6 +16,16 @@ func keySlot(t *testing.T, client *redis.ClusterClient, key string) int {
 	slot, err := client.ClusterKeySlot(t.Context(), key).Result()
 	redistest.Must(t, err)
 	return int(slot)
+}
+
+// ends returns the master that serves a slot, and another one.
+func ends(t *testing.T, cluster *redistest.Cluster3, slot int) (from, to *redistest.Server) {
+	t.Helper()
+	from, err := cluster.NodeForSlot(t.Context(), slot)
+	redistest.Must(t, err)
+	all, err := cluster.Masters(t.Context())
+	redistest.Must(t, err)
+	return from, all[slices.IndexFunc(all, func(s *redistest.Server) bool { return s != from })]
 }
 
 func TestClusterMovesASlotWithItsKeys(t *testing.T) {
@@ -28,21 +40,11 @@ func TestClusterMovesASlotWithItsKeys(t *testing.T) {
 		keys = append(keys, fmt.Sprintf("{%s}:%d", tag, i))
 		redistest.Must(t, client.Set(ctx, keys[i], i, 0).Err())
 	}
-	from, err := cluster.NodeForSlot(ctx, slot)
-	redistest.Must(t, err)
-	all, err := cluster.Masters(ctx)
-	redistest.Must(t, err)
-	to := all[0]
-	if to == from {
-		to = all[1]
-	}
-
+	from, to := ends(t, cluster, slot)
 	migration, err := cluster.BeginMigration(ctx, slot, to)
 	redistest.Must(t, err)
 	redistest.Must(t, migration.MoveKeys(ctx, keys[0], "{"+tag+"}:missing"))
-	if n := to.Client(t).DBSize(ctx).Val(); n != 1 {
-		t.Errorf("%d keys have moved, want 1", n)
-	}
+	assert.Equal(t, to.Client(t).DBSize(ctx).Val(), 1, "keys that have moved")
 	if err := client.MGet(ctx, keys[0], keys[1]).Err(); !redis.HasErrorPrefix(err, "TRYAGAIN") {
 		t.Errorf("keys on both sides: %v", err)
 	}
@@ -57,9 +59,7 @@ func TestClusterMovesASlotWithItsKeys(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	redistest.Must(t, cluster.MigrateSlot(ctx, slot, from)) // and back
-	if n := from.Client(t).DBSize(ctx).Val(); n != 150 {
-		t.Errorf("%d keys came back", n)
-	}
+	assert.Equal(t, from.Client(t).DBSize(ctx).Val(), 150, "keys that came back")
 }
 
 func TestClusterFailover(t *testing.T) {
@@ -80,9 +80,7 @@ func TestClusterFailover(t *testing.T) {
 	}
 
 	redistest.Must(t, after.Kill())
-	if after.Pid() != 0 {
-		t.Error("a killed server has a pid")
-	}
+	assert.Equal(t, after.Pid(), 0, "the pid of a killed server")
 	successor, err := cluster.WaitMaster(ctx, slot, after)
 	redistest.Must(t, err)
 	if successor != before || successor.Client(t).Get(ctx, tag).Val() != "v" {
@@ -91,7 +89,5 @@ func TestClusterFailover(t *testing.T) {
 	redistest.Must(t, after.Restart(ctx))
 	replica, err := cluster.ReplicaOf(ctx, successor)
 	redistest.Must(t, err)
-	if replica != after {
-		t.Errorf("the replica is %s, want %s", replica.Addr(), after.Addr())
-	}
+	assert.Equal(t, replica, after, "the replica")
 }

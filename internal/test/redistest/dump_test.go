@@ -10,6 +10,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
@@ -17,7 +18,8 @@ import (
 func fill(t *testing.T, client redis.UniversalClient) {
 	t.Helper()
 	ctx := t.Context()
-	for _, err := range []error{
+	redistest.Must(
+		t,
 		client.Set(ctx, "{x}string", "a\x00b\r\n", 0).Err(),
 		client.Set(ctx, "{x}ttl", "v", time.Hour).Err(),
 		client.RPush(ctx, "{x}list", "b", "a", "b").Err(),
@@ -28,9 +30,7 @@ func fill(t *testing.T, client redis.UniversalClient) {
 		client.XAdd(ctx, &redis.XAddArgs{Stream: "{x}stream", ID: "1-1", Values: []string{"f", "v"}}).Err(),
 		client.XAdd(ctx, &redis.XAddArgs{Stream: "{x}stream", ID: "2-1", Values: []string{"f", "w"}}).Err(),
 		readGroup(t, client, "c", ">").Err(),
-	} {
-		redistest.Must(t, err)
-	}
+	)
 }
 
 func readGroup(t *testing.T, client redis.UniversalClient, consumer, after string) *redis.XStreamSliceCmd {
@@ -53,9 +53,7 @@ func checkEveryChangeShows(t *testing.T, client redis.UniversalClient) {
 	if diff := redistest.Diff(before, dump(t, client)); diff != "" {
 		t.Errorf("nothing was changed:\n%s", diff)
 	}
-	if len(before.Keys) != 7 {
-		t.Errorf("%d keys, want 7: %v", len(before.Keys), before.Keys)
-	}
+	assert.Equal(t, len(before.Keys), 7, "keys of %v", before.Keys)
 	ctx := t.Context()
 	for _, step := range []struct {
 		want   string
@@ -111,8 +109,7 @@ func TestDumpOfServer(t *testing.T) {
 
 func TestDumpOfMiniredis(t *testing.T) {
 	t.Parallel()
-	client := redistest.Client(t, miniredis.RunT(t).Addr())
-	checkEveryChangeShows(t, client)
+	checkEveryChangeShows(t, redistest.Client(t, miniredis.RunT(t).Addr()))
 }
 
 func TestDumpOfCluster(t *testing.T) {
@@ -129,16 +126,8 @@ func TestDumpOfCluster(t *testing.T) {
 		t.Fatalf("%d keys, digest %q", len(before.Keys), before.Digest)
 	}
 	slot := keySlot(t, client, "{x}")
-	from, err := cluster.NodeForSlot(t.Context(), slot)
-	redistest.Must(t, err)
-	all, err := cluster.Masters(t.Context())
-	redistest.Must(t, err)
-	for _, to := range all {
-		if to != from {
-			redistest.Must(t, cluster.MigrateSlot(t.Context(), slot, to))
-			break
-		}
-	}
+	_, to := ends(t, cluster, slot)
+	redistest.Must(t, cluster.MigrateSlot(t.Context(), slot, to))
 	if diff := redistest.Diff(before, dump(t, client)); diff != "" {
 		t.Errorf("another master has the keys, nothing else has changed:\n%s", diff)
 	}

@@ -1,14 +1,13 @@
 package redistest
 
 import (
-	"errors"
 	"testing"
+
+	"github.com/luatx/luatx/internal/test/assert"
 )
 
 // Must ends the test unless every error is nil.
 func Must(t testing.TB, errs ...error) {
 	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, errs...)
 }

@@ -10,8 +10,6 @@ import (
 func Proxy(t testing.TB, target string) *respproxy.Proxy {
 	t.Helper()
 	p, err := respproxy.New(target)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	return closed(t, p)
 }

@@ -40,9 +40,7 @@ func Sentinel(t testing.TB, opts ...Option) *SentinelGroup {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
-	if err := g.waitReady(ctx); err != nil {
-		t.Fatal(err)
-	}
+	Must(t, g.waitReady(ctx))
 	return g
 }
 

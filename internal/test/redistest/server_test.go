@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
@@ -24,9 +25,7 @@ func TestSingleAnswersAndTakesOptions(t *testing.T) {
 	if got["maxmemory"] != "7340032" || got["maxmemory-policy"] != "volatile-ttl" {
 		t.Errorf("options were not taken: %v", got)
 	}
-	if err := client.Do(t.Context(), "DEBUG", "DIGEST").Err(); err != nil {
-		t.Errorf("DEBUG is not allowed: %v", err)
-	}
+	assert.NoError(t, client.Do(t.Context(), "DEBUG", "DIGEST").Err(), "DEBUG is not allowed")
 	if s.Pid() == 0 || s.Pid() == os.Getpid() {
 		t.Errorf("pid %d", s.Pid())
 	}
@@ -38,13 +37,9 @@ func TestStopSavesKillForgets(t *testing.T) {
 	client := s.Client(t)
 	redistest.Must(t, client.Set(t.Context(), "k", "v", 0).Err())
 	redistest.Must(t, s.Kill())
-	if s.Pid() != 0 {
-		t.Error("a killed server has a pid")
-	}
+	assert.Equal(t, s.Pid(), 0, "the pid of a killed server")
 	redistest.Must(t, s.Restart(t.Context()))
-	if got := client.Get(t.Context(), "k").Val(); got != "v" {
-		t.Errorf("after a kill with appendfsync always: %q", got)
-	}
+	assert.Equal(t, client.Get(t.Context(), "k").Val(), "v", "the key after a kill with appendfsync always")
 
 	forgetful := redistest.Single(t, redistest.Own())
 	client = forgetful.Client(t)
@@ -74,9 +69,7 @@ func TestStartReportsBadConfig(t *testing.T) {
 	t.Parallel()
 	redistest.Need(t)
 	_, err := redistest.Start(t.Context(), redistest.Config("no-such-option 1"))
-	if err == nil || !strings.Contains(err.Error(), "no-such-option") {
-		t.Errorf("got %v", err)
-	}
+	assert.ErrorContains(t, err, "no-such-option", "the start")
 }
 
 func TestExternalServerIsUsedAndLeftAlone(t *testing.T) {
@@ -87,9 +80,7 @@ func TestExternalServerIsUsedAndLeftAlone(t *testing.T) {
 		t.Errorf("uses %s, want %s", s.Addr(), owner.Addr())
 	}
 	for name, do := range map[string]func() error{"Stop": s.Stop, "Kill": s.Kill, "Pause": s.Pause} {
-		if err := do(); !errors.Is(err, redistest.ErrExternal) {
-			t.Errorf("%s: %v", name, err)
-		}
+		assert.Is(t, do(), redistest.ErrExternal, "%s", name)
 	}
 	t.Run("with options it is skipped", func(t *testing.T) {
 		redistest.Single(t, redistest.Own())

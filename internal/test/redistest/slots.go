@@ -152,10 +152,7 @@ func (c *Cluster3) BeginMigration(ctx context.Context, slot int, to *Server) (*M
 	if err := to.do(ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", m.fromID).Err(); err != nil {
 		return nil, err
 	}
-	if err := from.do(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", m.toID).Err(); err != nil {
-		return nil, err
-	}
-	return m, nil
+	return m, from.do(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", m.toID).Err()
 }
 
 // MoveKeys moves keys of the slot; keys that do not exist are passed over.

@@ -37,9 +37,7 @@ func Shared(t testing.TB) *Server {
 	}
 	Need(t)
 	s, err := sharedServer()
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	return s
 }
 
@@ -58,9 +56,7 @@ func Replica(t testing.TB, master *Server, opts ...Option) *Server {
 	replica := start(t, append(opts, Config(fmt.Sprintf("replicaof 127.0.0.1 %d", master.port)))...)
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
-	if err := poll(ctx, pollEvery, func() error { return replica.inSync(ctx) }); err != nil {
-		t.Fatal(err)
-	}
+	Must(t, poll(ctx, pollEvery, func() error { return replica.inSync(ctx) }))
 	return replica
 }
 
@@ -104,15 +100,13 @@ func random() string { return strings.ToLower(rand.Text()[:10]) }
 // Main runs the tests, ends the shared servers, and fails where goroutines are left. It does not return.
 func Main(m *testing.M, opts ...goleak.Option) {
 	code := m.Run()
-	if err := shared.close(); err != nil {
+	err := shared.close()
+	if code == 0 && err == nil {
+		err = leaked(opts)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "redistest:", err)
 		code = max(code, 1)
-	}
-	if code == 0 {
-		if err := leaked(opts); err != nil {
-			fmt.Fprintln(os.Stderr, "redistest:", err)
-			code = 1
-		}
 	}
 	os.Exit(code)
 }
@@ -135,9 +129,7 @@ func start(t testing.TB, opts ...Option) *Server {
 	t.Helper()
 	Need(t)
 	s, err := Start(t.Context(), opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("log of %s:\n%s", s.addr, s.Log(20))

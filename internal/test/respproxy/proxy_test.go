@@ -11,18 +11,12 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 type fixture struct {
 	proxy   *respproxy.Proxy
@@ -40,7 +34,7 @@ func setUp(t *testing.T, change ...func(*redis.Options)) fixture {
 		o.MaxRetries, o.PoolSize, o.ContextTimeoutEnabled = -1, 1, true
 	}}, change...)
 	f.proxied = redistest.Client(t, f.proxy.Addr(), change...)
-	must(t, f.proxied.Ping(t.Context()).Err())
+	redistest.Must(t, f.proxied.Ping(t.Context()).Err())
 	t.Cleanup(func() { f.direct.Del(context.Background(), f.key) })
 	return f
 }
@@ -90,12 +84,10 @@ func TestActions(t *testing.T) {
 				t.Errorf("the client got %v, timeout wanted: %v", err, tt.timeout)
 			}
 			f.value(t, tt.executed)
-			must(t, f.proxied.Incr(t.Context(), f.key).Err()) // on a new connection, the rule used up
+			redistest.Must(t, f.proxied.Incr(t.Context(), f.key).Err()) // on a new connection, the rule used up
 			want := map[string]string{"": "1", "1": "2"}[tt.executed]
 			f.value(t, want)
-			if n := f.proxy.Count("INCR"); n != 2 {
-				t.Errorf("%d requests counted", n)
-			}
+			assert.Equal(t, f.proxy.Count("INCR"), 2, "requests")
 		})
 	}
 }
@@ -105,10 +97,8 @@ func TestDuplicateRunsTwiceAndAnswersOnce(t *testing.T) {
 	f := setUp(t)
 	f.proxy.Next(1, respproxy.Command("INCR"), respproxy.Duplicate())
 	n, err := f.proxied.Incr(t.Context(), f.key).Result()
-	must(t, err)
-	if n != 1 {
-		t.Errorf("the client got %d, not the first reply", n)
-	}
+	redistest.Must(t, err)
+	assert.Equal(t, n, 1, "the reply that the client got")
 	if n, err = f.proxied.Incr(t.Context(), f.key).Result(); err != nil || n != 3 {
 		t.Errorf("the next request on the connection got %d, %v", n, err)
 	}
@@ -119,7 +109,7 @@ func TestDelayIsWaitedFor(t *testing.T) {
 	f := setUp(t)
 	f.proxy.Next(1, respproxy.Command("INCR"), respproxy.Delay(50*time.Millisecond))
 	start := time.Now()
-	must(t, f.proxied.Incr(t.Context(), f.key).Err())
+	redistest.Must(t, f.proxied.Incr(t.Context(), f.key).Err())
 	if took := time.Since(start); took < 50*time.Millisecond {
 		t.Errorf("took %v", took)
 	}
@@ -131,8 +121,8 @@ func TestHeldRequestArrivesAfterTheClientGaveUp(t *testing.T) {
 	hold := f.proxy.Hold(respproxy.Command("INCR"))
 	got := make(chan error, 1)
 	go func() { got <- f.proxied.Incr(t.Context(), f.key).Err() }()
-	must(t, hold.Wait(t.Context()))
-	must(t, f.proxied.Close())
+	redistest.Must(t, hold.Wait(t.Context()))
+	redistest.Must(t, f.proxied.Close())
 	if err := <-got; err == nil {
 		t.Error("the client that gave up got a reply")
 	}
@@ -147,12 +137,10 @@ func TestHeldRequestIsAnsweredToTheClientThatWaits(t *testing.T) {
 	hold := f.proxy.Hold(respproxy.Command("INCR"))
 	got := make(chan error, 1)
 	go func() { got <- f.proxied.Incr(t.Context(), f.key).Err() }()
-	must(t, hold.Wait(t.Context()))
+	redistest.Must(t, hold.Wait(t.Context()))
 	hold.Release()
-	must(t, <-got)
-	if err := respproxy.NewHold().Wait(brief(t)); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("a hold that caught nothing: %v", err)
-	}
+	redistest.Must(t, <-got)
+	assert.Is(t, respproxy.NewHold().Wait(brief(t)), context.DeadlineExceeded, "a hold that caught nothing")
 }
 
 func TestPipelineLosesWhatFollows(t *testing.T) {
@@ -177,7 +165,7 @@ func TestCommandsAreAllSeenInOrder(t *testing.T) {
 		pipe.Set(ctx, f.key, "a\r\n", 0)
 		return pipe.Get(ctx, f.key).Err()
 	})
-	must(t, err)
+	redistest.Must(t, err)
 	want := [][]string{{"ping"}, {"multi"}, {"set", f.key, "a\r\n"}, {"get", f.key}, {"exec"}}
 	if got := f.proxy.Commands(respproxy.Work); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q, want %q", got, want)
@@ -205,17 +193,14 @@ func TestSubscriptionsPassThrough(t *testing.T) {
 			t.Parallel()
 			f := setUp(t, func(o *redis.Options) { o.Protocol = protocol })
 			sub := f.proxied.Subscribe(t.Context(), f.key, f.key+"2")
-			defer func() { must(t, sub.Close()) }()
+			defer func() { redistest.Must(t, sub.Close()) }()
 			for range 2 {
-				_, err := sub.Receive(t.Context())
-				must(t, err)
+				redistest.Must(t, assert.ErrOf(sub.Receive(t.Context())))
 			}
-			must(t, f.direct.Publish(t.Context(), f.key, "hello").Err())
+			redistest.Must(t, f.direct.Publish(t.Context(), f.key, "hello").Err())
 			got, err := sub.ReceiveMessage(t.Context())
-			must(t, err)
-			if got.Payload != "hello" {
-				t.Errorf("got %v", got)
-			}
+			redistest.Must(t, err)
+			assert.Equal(t, got.Payload, "hello", "the payload")
 		})
 	}
 }
@@ -223,19 +208,17 @@ func TestSubscriptionsPassThrough(t *testing.T) {
 func TestConnectionsAreCut(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
-	if n := f.proxy.Connections(); n != 1 {
-		t.Errorf("%d connections", n)
-	}
+	assert.Equal(t, f.proxy.Connections(), 1, "connections")
 	hold := f.proxy.Hold(respproxy.Command("ECHO"))
 	got := make(chan error, 1)
 	go func() { got <- f.proxied.Echo(t.Context(), "x").Err() }()
-	must(t, hold.Wait(t.Context()))
+	redistest.Must(t, hold.Wait(t.Context()))
 	f.proxy.CutAll()
 	if err := <-got; err == nil || timedOut(err) {
 		t.Errorf("a client that was cut off got %v", err)
 	}
 	hold.Release()
-	must(t, f.proxied.Ping(t.Context()).Err())
+	redistest.Must(t, f.proxied.Ping(t.Context()).Err())
 }
 
 func TestDeadServerClosesConnections(t *testing.T) {
@@ -243,13 +226,13 @@ func TestDeadServerClosesConnections(t *testing.T) {
 	srv := redistest.Single(t, redistest.Own())
 	proxy := redistest.Proxy(t, srv.Addr())
 	client := redistest.Client(t, proxy.Addr(), func(o *redis.Options) { o.MaxRetries = -1 })
-	must(t, client.Ping(t.Context()).Err())
-	must(t, srv.Kill())
+	redistest.Must(t, client.Ping(t.Context()).Err())
+	redistest.Must(t, srv.Kill())
 	if err := client.Ping(t.Context()).Err(); err == nil || timedOut(err) {
 		t.Errorf("got %v", err)
 	}
-	must(t, srv.Restart(t.Context()))
-	must(t, client.Ping(t.Context()).Err())
+	redistest.Must(t, srv.Restart(t.Context()))
+	redistest.Must(t, client.Ping(t.Context()).Err())
 }
 
 // Close must end what waits; goleak in TestMain sees what does not.
@@ -260,16 +243,16 @@ func TestCloseEndsHeldAndSilentConnections(t *testing.T) {
 	f.proxy.Next(1, respproxy.Command("DECR"), respproxy.DropReply())
 	errs := make(chan error, 2)
 	go func() { errs <- f.proxied.Incr(t.Context(), f.key).Err() }()
-	must(t, hold.Wait(t.Context()))
+	redistest.Must(t, hold.Wait(t.Context()))
 	go func() { errs <- f.proxied.Decr(t.Context(), f.key).Err() }()
 	f.value(t, "-1")
-	must(t, f.proxy.Close())
+	redistest.Must(t, f.proxy.Close())
 	for range 2 {
 		if err := <-errs; err == nil {
 			t.Error("a lost request was answered")
 		}
 	}
-	must(t, f.proxy.Close())
+	redistest.Must(t, f.proxy.Close())
 }
 
 func TestChaosIsSeededAndCounts(t *testing.T) {
@@ -285,7 +268,7 @@ func TestChaosIsSeededAndCounts(t *testing.T) {
 			}
 		}
 		stop()
-		must(t, f.proxied.Incr(t.Context(), f.key).Err())
+		redistest.Must(t, f.proxied.Incr(t.Context(), f.key).Err())
 		return failed, f.direct.Get(t.Context(), f.key).Val()
 	}
 	failed, value := run()

@@ -3,7 +3,6 @@ package rig
 import (
 	"context"
 	"net"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,20 +26,19 @@ func Proxied(t testing.TB) (proxy *respproxy.Proxy, through, past *redis.Client)
 	return proxy, redistest.Client(t, proxy.Addr(), ShortReads), server.Client(t)
 }
 
-var evalshaCalls = regexp.MustCompile(`cmdstat_evalsha:calls=(\d+)`)
-
-// Executed returns the number of EVALSHAs that a server has run.
-func Executed(t testing.TB, client *redis.Client) int {
+// Calls returns how often a server has run a command.
+func Calls(t testing.TB, client *redis.Client, command string) int {
 	t.Helper()
 	info, err := client.Info(t.Context(), "commandstats").Result()
 	redistest.Must(t, err)
-	m := evalshaCalls.FindStringSubmatch(info)
-	if m == nil {
-		return 0
-	}
-	n, _ := strconv.Atoi(m[1])
+	_, stats, _ := strings.Cut(info, "cmdstat_"+command+":calls=")
+	calls, _, _ := strings.Cut(stats, ",")
+	n, _ := strconv.Atoi(calls)
 	return n
 }
+
+// Executed returns the number of EVALSHAs that a server has run.
+func Executed(t testing.TB, client *redis.Client) int { return Calls(t, client, "evalsha") }
 
 // ProxiedCluster returns a client of the shared cluster whose connections go through proxies, and a function that returns
 // the commands that passed.

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/test/assert"
 )
 
 // A fixture is a data set as commands, one a line, each argument quoted as in Go: it can be read, and loaded into every
@@ -91,9 +93,7 @@ func writeCommand(text *strings.Builder, args []string) {
 func load(t *testing.T, client redis.UniversalClient, change func(string) string) {
 	t.Helper()
 	text, err := os.ReadFile(fixture)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	for line := range strings.Lines(change(string(text))) {
 		var args []any
 		for rest := strings.TrimSpace(line); rest != ""; rest = strings.TrimSpace(rest) {
@@ -102,13 +102,9 @@ func load(t *testing.T, client redis.UniversalClient, change func(string) string
 				t.Fatalf("%s: %q: %v", fixture, rest, err)
 			}
 			arg, err := strconv.Unquote(quoted)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			args, rest = append(args, arg), rest[len(quoted):]
 		}
-		if err := client.Do(t.Context(), args...).Err(); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, client.Do(t.Context(), args...).Err())
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
@@ -40,9 +41,7 @@ type seen struct {
 func layout(t *testing.T) int {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "transactor.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	var n int
 	_, rest, _ := strings.Cut(string(text), "\nconst layout = ")
 	if _, err := fmt.Sscan(rest, &n); err != nil {
@@ -90,9 +89,7 @@ func TestShardOfAnotherLayoutIsRefusedAndStaysAsItIs(t *testing.T) {
 func TestChangelogTellsHowToGetToThisLayout(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(root, "CHANGELOG.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	_, upgrading, ok := strings.Cut(string(text), "### Upgrading")
 	if want := fmt.Sprintf("layout %d", layout(t)); !ok || !strings.Contains(upgrading, want) {
 		t.Errorf("CHANGELOG.md does not speak of %s under Upgrading", want)
@@ -111,16 +108,12 @@ func TestBothWays(t *testing.T) {
 			t.Parallel()
 			client := redistest.Single(t).Client(t)
 			wrote, err := act(t, test.first, client, "upgrade", "write")
-			if err != nil {
-				t.Fatal(err)
-			}
+			redistest.Must(t, err)
 			if wrote.First != 40 || wrote.Left.Parked != 4 || wrote.Left.Leased == 0 {
 				t.Fatalf("wrote %+v", wrote)
 			}
 			if *update && test.first == before {
-				if err := writeFixture(t.Context(), client); err != nil {
-					t.Fatal(err)
-				}
+				redistest.Must(t, writeFixture(t.Context(), client))
 			}
 			finish(t, test.then, client, "upgrade")
 		})
@@ -135,9 +128,7 @@ func TestBothWays(t *testing.T) {
 func finish(t *testing.T, actor string, client redis.UniversalClient, namespace string) {
 	t.Helper()
 	done, err := act(t, actor, client, namespace, "finish")
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	var sums [4]int
 	for i := range 40 {
 		sums[i%4] += i
@@ -149,9 +140,7 @@ func finish(t *testing.T, actor string, client redis.UniversalClient, namespace 
 	if done.First != 0 || !slices.Equal(done.Parked, parked) || !slices.Equal(done.Fired, []string{"timer-0", "timer-2", "timer-4"}) || len(done.Findings) > 0 {
 		t.Errorf("committed %d again, parked %q, fired %q, findings %q", done.First, done.Parked, done.Fired, done.Findings)
 	}
-	if len(done.Published) != 23 { // 16 of the second half, less 4 of later, as many parked ones, and 3 timers
-		t.Errorf("%d published: %v", len(done.Published), done.Published)
-	}
+	assert.Equal(t, len(done.Published), 23, "published events: %v", done.Published)
 	if left := done.Left; left.Pending != 8 || left.Leased+left.Waiting+left.Parked != 0 {
 		t.Errorf("left %+v, not 8 for later", left)
 	}
@@ -175,16 +164,12 @@ func beside(t *testing.T, now, before string, client redis.UniversalClient) {
 		t.Errorf("%d and %d committed", a.First, b.First)
 	}
 	published, err := client.LRange(t.Context(), namespace+"-published", 0, -1).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	position := map[string]int{}
 	for n, id := range slices.Backward(published) {
 		position[id] = n // the first time
 	}
-	if len(position) != 300 {
-		t.Errorf("%d events published, not 300", len(position))
-	}
+	assert.Equal(t, len(position), 300, "published events")
 	for i := 12; i+16 < 400; i++ {
 		if i/4%4 != 3 {
 			continue
@@ -200,9 +185,7 @@ func beside(t *testing.T, now, before string, client redis.UniversalClient) {
 func checkout(t *testing.T) string {
 	t.Helper()
 	ref, err := os.ReadFile("before")
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	commit := strings.TrimSpace(string(ref))
 	if err := exec.CommandContext(t.Context(), "git", "cat-file", "-e", commit+"^{commit}").Run(); err != nil {
 		t.Skipf("the version before, %s, is not in this clone: git fetch --unshallow", commit)
@@ -213,22 +196,14 @@ func checkout(t *testing.T) string {
 	if unpack.Stdin, err = archive.StdoutPipe(); err != nil {
 		t.Fatal(err)
 	}
-	if err := archive.Start(); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, archive.Start())
 	if out, err := unpack.CombinedOutput(); err != nil {
 		t.Fatalf("tar: %v\n%s", err, out)
 	}
-	if err := archive.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, archive.Wait())
 	actor := filepath.Join(dir, "internal/test/upgrade/actor")
-	if err := os.RemoveAll(actor); err != nil { // the one of the version before
-		t.Fatal(err)
-	}
-	if err := os.CopyFS(actor, os.DirFS("actor")); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, os.RemoveAll(actor))
+	redistest.Must(t, os.CopyFS(actor, os.DirFS("actor")))
 	return dir
 }
 
@@ -273,9 +248,7 @@ func renamed(namespace string) func(string) string {
 func dump(t *testing.T, client redis.UniversalClient, namespace string) redistest.State {
 	t.Helper()
 	state, err := redistest.Dump(t.Context(), client, namespace+"*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	maps.DeleteFunc(state.Keys, func(key string, _ redistest.Entry) bool {
 		return strings.HasSuffix(key, ":sweep") // whose turn it is to look for events, of any layout
 	})

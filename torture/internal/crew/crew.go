@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,14 +25,14 @@ type Config struct {
 	Args    []string // with which it is one of the crew
 	Skewed  string   // the same program, whose clock is off by what its environment says; empty: there is none
 	Log     io.Writer
-	Noted   func(work.Note) // called for each note; by several goroutines at once
+	Noted   func(work.Note) // called for each note, by several goroutines at once
 }
 
 // Crew is processes with tasks.
 type Crew struct {
 	cfg     Config
 	members []*Member
-	failed  chan error
+	Failed  chan error // is told of a process that has ended by itself
 
 	logged sync.Mutex
 }
@@ -55,7 +56,7 @@ type process struct {
 
 // Start starts a process for each task.
 func Start(cfg Config, tasks []work.Task) (*Crew, error) {
-	c := &Crew{cfg: cfg, failed: make(chan error, 1)}
+	c := &Crew{cfg: cfg, Failed: make(chan error, 1)}
 	for _, task := range tasks {
 		m := &Member{crew: c, task: task}
 		if err := m.Start(0); err != nil {
@@ -66,19 +67,10 @@ func Start(cfg Config, tasks []work.Task) (*Crew, error) {
 	return c, nil
 }
 
-// Members are all, or those of a role.
+// Members are those of a role.
 func (c *Crew) Members(role string) []*Member {
-	var found []*Member
-	for _, m := range c.members {
-		if role == "" || m.task.Role == role {
-			found = append(found, m)
-		}
-	}
-	return found
+	return slices.DeleteFunc(slices.Clone(c.members), func(m *Member) bool { return m.task.Role != role })
 }
-
-// Failed is told of a process that has ended by itself.
-func (c *Crew) Failed() <-chan error { return c.failed }
 
 // CanSkew says whether a process can have a clock that is off.
 func (c *Crew) CanSkew() bool { return c.cfg.Skewed != "" }
@@ -105,9 +97,6 @@ func (c *Crew) Stop(grace time.Duration) error {
 
 // Name is that of the member.
 func (m *Member) Name() string { return fmt.Sprintf("%s-%d", m.task.Role, m.task.Number) }
-
-// Role is that of the member.
-func (m *Member) Role() string { return m.task.Role }
 
 // Start starts the member's next process, with a clock that is off.
 func (m *Member) Start(off time.Duration) error {
@@ -163,7 +152,7 @@ func (m *Member) watch(p *process, stdout io.Reader, started chan<- error) {
 	lines := bufio.NewScanner(stdout)
 	for lines.Scan() {
 		var n work.Note
-		if json.Unmarshal(lines.Bytes(), &n) == nil && m.crew.cfg.Noted != nil { // a kill may have cut a line off
+		if json.Unmarshal(lines.Bytes(), &n) == nil { // a kill may have cut a line off
 			m.crew.cfg.Noted(n)
 		}
 	}
@@ -172,7 +161,7 @@ func (m *Member) watch(p *process, stdout io.Reader, started chan<- error) {
 	defer m.mu.Unlock()
 	if !p.leaving {
 		select {
-		case m.crew.failed <- fmt.Errorf("%s ended by itself: %s", m.Name(), p.cmd.ProcessState):
+		case m.crew.Failed <- fmt.Errorf("%s ended by itself: %s", m.Name(), p.cmd.ProcessState):
 		default: // one is enough
 		}
 	}
@@ -181,7 +170,7 @@ func (m *Member) watch(p *process, stdout io.Reader, started chan<- error) {
 // Kill ends the member's process at once.
 func (m *Member) Kill() error { return m.end(0) }
 
-// Pause stops the process (SIGSTOP), Resume lets it go on.
+// Pause stops the process (SIGSTOP).
 func (m *Member) Pause() error { return m.signal(stopSignal) }
 
 // Resume lets a paused process go on.

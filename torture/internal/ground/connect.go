@@ -10,13 +10,9 @@ import (
 
 // Connect returns a client of the servers, through the proxies where there are some.
 func (p Plan) Connect() redis.UniversalClient {
-	if p.Cluster {
-		return redis.NewClusterClient(&redis.ClusterOptions{
-			Addrs: p.Addrs, PoolSize: 64, ReadTimeout: time.Second, DialTimeout: time.Second, ContextTimeoutEnabled: true, Dialer: p.dial,
-		})
-	}
-	return redis.NewClient(&redis.Options{
-		Addr: p.Addrs[0], PoolSize: 64, ReadTimeout: time.Second, DialTimeout: time.Second, ContextTimeoutEnabled: true, Dialer: p.dial,
+	return redis.NewUniversalClient(&redis.UniversalOptions{
+		Addrs: p.Addrs, IsClusterMode: p.Cluster, Dialer: p.dial,
+		PoolSize: 64, ReadTimeout: time.Second, DialTimeout: time.Second, ContextTimeoutEnabled: true,
 	})
 }
 

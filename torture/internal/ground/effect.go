@@ -1,6 +1,7 @@
 package ground
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -39,11 +40,8 @@ func ParseEffect(text string) (Effect, error) {
 		return Effect{}, fmt.Errorf("effect %q has %d fields", text, len(f))
 	}
 	amount, err := strconv.ParseInt(f[3], 10, 64)
-	if err != nil {
-		return Effect{}, fmt.Errorf("effect %q: %w", text, err)
-	}
-	n, err := strconv.ParseInt(f[6], 10, 64)
-	if err != nil {
+	n, wrong := strconv.ParseInt(f[6], 10, 64)
+	if err := errors.Join(err, wrong); err != nil {
 		return Effect{}, fmt.Errorf("effect %q: %w", text, err)
 	}
 	return Effect{Kind: f[0], From: f[1], To: f[2], Amount: amount, Event: f[4], Lane: f[5], N: n}, nil

@@ -42,44 +42,28 @@ type Branch struct {
 	Tag  string
 	Slot int
 
+	// The keys of hashes.
+	Balances  string // what the accounts hold
+	Effects   string // what each applied id did
+	Times     string // how often each id was applied
+	Sums      string // in and out, the money from and to other branches, and count, the number of effects
+	Lanes     string // the last place that was taken in each lane
+	Stock     string // the units that each product has left
+	Ticked    string // how often each tick was applied
+	Signalled string // how often each signal was applied
+
+	// The keys of streams.
+	Orders  string // orders, and money that others have sent
+	Ticks   string // inputs that no inbox knows
+	Signals string // inputs that triggers read
+
+	Void string // a key that never exists: a script that names it waits while its slot migrates
+
 	space luatx.Keyspace
 }
 
 // Key returns a key of the branch.
 func (b Branch) Key(parts ...string) string { return b.space.TagKey(b.Tag, parts...) }
-
-// Balances is the hash of what the accounts hold.
-func (b Branch) Balances() string { return b.Key("balances") }
-
-// Effects is the hash of what each applied id did.
-func (b Branch) Effects() string { return b.Key("effects") }
-
-// Times is the hash of how often each id was applied.
-func (b Branch) Times() string { return b.Key("times") }
-
-// Sums is a hash: in and out, the money from and to other branches, and count, the number of effects.
-func (b Branch) Sums() string { return b.Key("sums") }
-
-// Lanes is the hash of the last place that was taken in each lane.
-func (b Branch) Lanes() string { return b.Key("lanes") }
-
-// Stock is the hash of the units that each product has left.
-func (b Branch) Stock() string { return b.Key("stock") }
-
-// Ticked is the hash of how often each tick was applied.
-func (b Branch) Ticked() string { return b.Key("ticked") }
-
-// Signalled is the hash of how often each signal was applied.
-func (b Branch) Signalled() string { return b.Key("signalled") }
-
-// Orders is the stream of orders, and of money that others have sent.
-func (b Branch) Orders() string { return b.Key("stream", "orders") }
-
-// Ticks is the stream of inputs that no inbox knows.
-func (b Branch) Ticks() string { return b.Key("stream", "ticks") }
-
-// Signals is the stream of inputs that triggers read.
-func (b Branch) Signals() string { return b.Key("stream", "signals") }
 
 // Cell is the hash of the accounts that calls of one second go to.
 func (b Branch) Cell(epoch int64) string { return b.Key("cell", strconv.FormatInt(epoch, 10)) }
@@ -92,9 +76,6 @@ func (b Branch) Doomed() (text, list, set, zset, stream, fresh string) {
 	return b.Key("doomed", "text"), b.Key("doomed", "list"), b.Key("doomed", "set"), b.Key("doomed", "zset"),
 		b.Key("doomed", "stream"), b.Key("doomed", "fresh")
 }
-
-// Void never exists: a script that names it waits while its slot migrates.
-func (b Branch) Void() string { return b.Key("void") }
 
 // Account names an account.
 func Account(n int) string { return fmt.Sprintf("a%d", n) }
@@ -128,7 +109,13 @@ func (p Plan) Branches() ([]Branch, error) {
 	space := p.Space()
 	branches := make([]Branch, 0, partitions)
 	for _, tag := range space.Tags() {
-		b := Branch{N: len(branches), Tag: tag, Slot: slot.OfTag(tag), space: space}
+		key := func(parts ...string) string { return space.TagKey(tag, parts...) }
+		b := Branch{
+			N: len(branches), Tag: tag, Slot: slot.OfTag(tag), space: space,
+			Balances: key("balances"), Effects: key("effects"), Times: key("times"), Sums: key("sums"), Lanes: key("lanes"), Stock: key("stock"),
+			Ticked: key("ticked"), Signalled: key("signalled"), Void: key("void"),
+			Orders: key("stream", "orders"), Ticks: key("stream", "ticks"), Signals: key("stream", "signals"),
+		}
 		for i := 0; b.Name == ""; i++ {
 			name := fmt.Sprintf("branch-%d", i)
 			at, err := space.Tag(name)

@@ -4,15 +4,14 @@ import (
 	"testing"
 
 	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/torture/internal/ground"
 )
 
 func TestBranchesShareTheirSlot(t *testing.T) {
 	t.Parallel()
 	branches, err := ground.Plan{Namespace: "torture-x"}.Branches()
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	slots, names := map[int]bool{}, map[string]bool{}
 	for i, b := range branches {
 		slots[b.Slot], names[b.Name] = true, true
@@ -20,7 +19,7 @@ func TestBranchesShareTheirSlot(t *testing.T) {
 		if b.N != i || err != nil || tag != b.Tag {
 			t.Errorf("%+v, %q, %v", b, tag, err)
 		}
-		for _, key := range []string{b.Balances(), b.Effects(), b.Orders(), b.Ticks(), b.Signals(), b.Signalled(), b.Cell(5), b.Done(5), b.Void()} {
+		for _, key := range []string{b.Balances, b.Effects, b.Orders, b.Ticks, b.Signals, b.Signalled, b.Cell(5), b.Done(5), b.Void} {
 			if slot.Of(key) != b.Slot {
 				t.Errorf("%s is in slot %d, its branch in %d", key, slot.Of(key), b.Slot)
 			}

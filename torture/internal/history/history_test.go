@@ -8,15 +8,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/torture/internal/history"
 )
 
 func TestCheckClock(t *testing.T) {
 	t.Parallel()
 	log, err := history.Create(t.TempDir(), "w0.1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	defer func() { _ = log.Close() }()
 	if err := log.CheckClock(0); err != nil {
 		t.Error(err)
@@ -34,9 +33,7 @@ func TestWhatAKilledProcessHasWrittenIsRead(t *testing.T) {
 	var want []history.Line
 	for _, name := range []string{"w0.1", "w1.1"} {
 		log, err := history.Create(dir, name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		var writing sync.WaitGroup
 		for range 4 {
 			line := history.Line{Kind: history.Told, ID: name, Outcome: history.Committed, Value: "\n", Again: true}
@@ -48,31 +45,21 @@ func TestWhatAKilledProcessHasWrittenIsRead(t *testing.T) {
 			})
 		}
 		writing.Wait()
-		if err := log.Close(); err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, log.Close())
 	}
 	killed := filepath.Join(dir, "w1.1.history")
 	whole, err := os.ReadFile(killed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(killed, append(whole, `{"k":"told","id":"cut o`...), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
+	redistest.Must(t, os.WriteFile(killed, append(whole, `{"k":"told","id":"cut o`...), 0o600))
 	var got []history.Line
-	if err := history.Read(dir, func(line history.Line) error { got = append(got, line); return nil }); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, history.Read(dir, func(line history.Line) error { got = append(got, line); return nil }))
 	if !slices.Equal(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	if _, err := history.Create(dir, "w0.1"); err == nil {
 		t.Error("a history was begun twice")
 	}
-	if err := os.WriteFile(killed, []byte("{}\nnonsense\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, os.WriteFile(killed, []byte("{}\nnonsense\n"), 0o600))
 	if err := history.Read(dir, func(history.Line) error { return nil }); err == nil {
 		t.Error("nonsense was read")
 	}

@@ -31,29 +31,25 @@ const lagBefore = 2 * time.Second
 
 // Config says what is broken, and what is watched meanwhile.
 type Config struct {
-	Site     *site.Site
-	Crew     *crew.Crew
-	Pulse    *pulse.Pulse
-	Branches []ground.Branch
-	Seed     uint64
-	// Only names the kinds of faults, by the beginnings of their names. Defaults to all that fit.
-	Only []string
-	// Client and Transactor go past the proxies.
-	Client     redis.UniversalClient
+	Site       *site.Site
+	Crew       *crew.Crew
+	Pulse      *pulse.Pulse
+	Branches   []ground.Branch
+	Seed       uint64
+	Only       []string              // the kinds of faults, by the beginnings of their names; none: all that fit
+	Client     redis.UniversalClient // past the proxies, as is the Transactor
 	Transactor *luatx.Transactor
-	// Log gets a line for each fault.
-	Log io.Writer
+	Log        io.Writer // gets a line for each fault
 }
 
 // Fault is one that was inflicted.
 type Fault struct {
-	Kind   string
-	Target string
-	From   time.Time
-	To     time.Time // when it was lifted
-	// Recovery is how long it took from then to the next commit of what it had concerned; negative: there was none.
-	Recovery time.Duration
-	Err      string // why it was not done, or not as meant
+	Kind     string
+	Target   string
+	From     time.Time
+	To       time.Time     // when it was lifted
+	Recovery time.Duration // from then to the next commit of what it had concerned; negative: there was none
+	Err      string        // why it was not done, or not as meant
 }
 
 // Outage is a failure after which commits may be gone that were acknowledged, for replication is asynchronous.
@@ -62,10 +58,7 @@ type Outage struct {
 	From, To time.Time
 }
 
-// Covers says whether what was acknowledged for a branch at a time, in nanoseconds, may be gone.
-func (o Outage) Covers(branch int, at int64) bool { return o.Meets(branch, at, at) }
-
-// Meets says the same of what happened at some time between two.
+// Meets says whether what was acknowledged for a branch at some time between two, in nanoseconds, may be gone.
 func (o Outage) Meets(branch int, from, to int64) bool {
 	return slices.Contains(o.Branches, branch) && to >= o.From.Add(-lagBefore).UnixNano() && from <= o.To.UnixNano()
 }
@@ -75,8 +68,7 @@ type Toll struct {
 	Faults  []Fault
 	Outages []Outage
 	Stale   Stale
-	// Taken are the events that were taken from their index: with it went the time for which they were scheduled.
-	Taken map[string]bool
+	Taken   map[string]bool // events that were taken from their index: with it went the time for which they were scheduled
 }
 
 // Nemeses is all that goes wrong in a run. Its toll is complete when Run has returned.
@@ -118,13 +110,8 @@ type kind struct {
 const Repeating = "duplicate-requests"
 
 // Kinds are the names of all kinds.
-func Kinds() []string { return names(kinds()) }
-
-// Fitting are the kinds that this run has.
-func (n *Nemeses) Fitting() []string { return names(n.fitting()) }
-
-func names(of []kind) (names []string) {
-	for _, k := range of {
+func Kinds() (names []string) {
+	for _, k := range kinds() {
 		names = append(names, k.name)
 	}
 	return names
@@ -134,26 +121,23 @@ func kinds() []kind {
 	return slices.Concat(processKinds, networkKinds, serverKinds, clusterKinds, outboxKinds)
 }
 
-func (n *Nemeses) fitting() []kind {
-	var found []kind
-	for _, k := range kinds() {
-		if (k.fits == nil || k.fits(n)) && n.wanted(k.name) {
-			found = append(found, k)
-		}
-	}
-	return found
-}
-
-func (n *Nemeses) wanted(name string) bool {
-	return len(n.Only) == 0 || slices.ContainsFunc(n.Only, func(begin string) bool { return strings.HasPrefix(name, begin) })
+// fits says whether the run has a kind of fault, and wants it.
+func (n *Nemeses) fits(k kind) bool {
+	wanted := func(begin string) bool { return strings.HasPrefix(k.name, begin) }
+	return (k.fits == nil || k.fits(n)) && (len(n.Only) == 0 || slices.ContainsFunc(n.Only, wanted))
 }
 
 // Run breaks things until ctx ends, and returns when all is lifted.
 func (n *Nemeses) Run(ctx context.Context) {
 	tracks := make(map[string][]kind)
-	for _, k := range n.fitting() {
-		tracks[k.track] = append(tracks[k.track], k)
+	fmt.Fprint(n.Log, "faults:")
+	for _, k := range kinds() {
+		if n.fits(k) {
+			tracks[k.track] = append(tracks[k.track], k)
+			fmt.Fprint(n.Log, " ", k.name)
+		}
 	}
+	fmt.Fprintln(n.Log)
 	var running sync.WaitGroup
 	for name, chosen := range tracks {
 		running.Go(func() { n.track(ctx, name, chosen) })

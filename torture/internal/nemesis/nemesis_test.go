@@ -50,28 +50,27 @@ func TestKindsHaveNamesOfTheirOwn(t *testing.T) {
 	}
 }
 
-func TestOutageCovers(t *testing.T) {
+func TestOutageMeetsWhatMayBeGone(t *testing.T) {
 	t.Parallel()
-	from := time.Unix(1000, 0)
-	o := Outage{Branches: []int{1, 3}, From: from, To: from.Add(4 * time.Second)}
+	start := time.Unix(1000, 0)
+	o := Outage{Branches: []int{1, 3}, From: start, To: start.Add(4 * time.Second)}
 	for _, c := range []struct {
-		branch int
-		at     time.Duration
-		want   bool
+		branch   int
+		from, to time.Duration
+		want     bool
 	}{
-		{1, 0, true},
-		{3, 4 * time.Second, true},
-		{3, -lagBefore, true}, // a replica is behind
-		{2, time.Second, false},
-		{1, -lagBefore - 1, false},
-		{1, 4*time.Second + 1, false},
+		{1, 0, 0, true},
+		{3, 4 * time.Second, 4 * time.Second, true},
+		{3, -lagBefore, -lagBefore, true}, // a replica is behind
+		{2, time.Second, time.Second, false},
+		{1, -lagBefore - 1, -lagBefore - 1, false},
+		{1, 4*time.Second + 1, 4*time.Second + 1, false},
+		{1, -time.Hour, time.Hour, true},
+		{1, 5 * time.Second, time.Hour, false},
+		{2, 0, 1, false},
 	} {
-		if got := o.Covers(c.branch, from.Add(c.at).UnixNano()); got != c.want {
-			t.Errorf("branch %d at %v: %v", c.branch, c.at, got)
+		if got := o.Meets(c.branch, start.Add(c.from).UnixNano(), start.Add(c.to).UnixNano()); got != c.want {
+			t.Errorf("branch %d from %v to %v: %v", c.branch, c.from, c.to, got)
 		}
-	}
-	at := func(d time.Duration) int64 { return from.Add(d).UnixNano() }
-	if !o.Meets(1, at(-time.Hour), at(time.Hour)) || o.Meets(1, at(5*time.Second), at(time.Hour)) || o.Meets(2, at(0), at(1)) {
-		t.Error("an outage within a call, after one, of another branch")
 	}
 }

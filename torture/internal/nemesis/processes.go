@@ -80,7 +80,9 @@ var networkKinds = []kind{
 	{name: "cut", track: "network", inflict: chaos(respproxy.Chaos{Cut: 0.03, DropRequest: 0.02})},
 	{name: "silence", track: "network", inflict: chaos(respproxy.Chaos{Silent: 0.01})},
 	{name: "cut-all", track: "network", inflict: func(_ context.Context, n *Nemeses, _ *rand.Rand) (injury, error) {
-		n.Site.Cut()
+		for _, proxy := range n.Site.Proxies {
+			proxy.CutAll()
+		}
 		return injury{}, nil
 	}},
 }

@@ -66,7 +66,7 @@ func fullDisk(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
 	}))
 }
 
-// admins calls do with a client of every server, or of one that is drawn.
+// admins calls do with a client of each of the servers.
 func (n *Nemeses) admins(addrs []string, do func(client *redis.Client) error) error {
 	var errs []error
 	for _, addr := range addrs {
@@ -83,7 +83,7 @@ func (n *Nemeses) admins(addrs []string, do func(client *redis.Client) error) er
 func flushScripts(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
 	until := time.Now().Add(between(rng, 100*time.Millisecond, time.Second))
 	for {
-		if err := n.admins(n.Site.Addrs(), func(c *redis.Client) error { return c.ScriptFlush(context.WithoutCancel(ctx)).Err() }); err != nil {
+		if err := n.admins(n.Site.Plan.Addrs, func(c *redis.Client) error { return c.ScriptFlush(context.WithoutCancel(ctx)).Err() }); err != nil {
 			return injury{}, err
 		}
 		if time.Now().After(until) || !sleep.For(ctx, 100*time.Millisecond) {
@@ -95,7 +95,7 @@ func flushScripts(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, erro
 // fullMemory lets every server have reached its maxmemory, with a policy that evicts nothing.
 func fullMemory(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
 	ctx = context.WithoutCancel(ctx)
-	err := n.admins(n.Site.Addrs(), func(c *redis.Client) error {
+	err := n.admins(n.Site.Plan.Addrs, func(c *redis.Client) error {
 		info := c.InfoMap(ctx, "memory")
 		used, err := strconv.ParseInt(info.Item("Memory", "used_memory"), 10, 64)
 		if err != nil {
@@ -105,14 +105,14 @@ func fullMemory(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error)
 	})
 	sleep.For(ctx, between(rng, 200*time.Millisecond, time.Second))
 	return injury{}, errors.Join(err, insist(func(ctx context.Context) error {
-		return n.admins(n.Site.Addrs(), func(c *redis.Client) error { return c.ConfigSet(ctx, "maxmemory", "0").Err() })
+		return n.admins(n.Site.Plan.Addrs, func(c *redis.Client) error { return c.ConfigSet(ctx, "maxmemory", "0").Err() })
 	}))
 }
 
 // noConnections closes every client's connection to one server, which takes no new ones for a while.
 func noConnections(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
 	ctx = context.WithoutCancel(ctx)
-	addrs := n.Site.Addrs()
+	addrs := n.Site.Plan.Addrs
 	addr := addrs[rng.IntN(len(addrs))]
 	client := site.Admin(addr)
 	defer func() { _ = client.Close() }() // at the end of its use

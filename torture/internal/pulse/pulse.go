@@ -52,22 +52,18 @@ func (p *Pulse) Add(n work.Note) {
 }
 
 func (p *Pulse) wake(branch int, c work.Count) {
-	kept := p.waits[:0]
-	for _, w := range p.waits {
-		if !w.takes(branch) || c.Last < w.after {
-			kept = append(kept, w)
-			continue
+	p.waits = slices.DeleteFunc(p.waits, func(w waiting) bool {
+		if !slices.Contains(w.branches, branch) || c.Last < w.after {
+			return false
 		}
 		at := c.First
 		if at < w.after {
 			at = c.Last
 		}
 		w.first <- at
-	}
-	p.waits = kept
+		return true
+	})
 }
-
-func (w waiting) takes(branch int) bool { return slices.Contains(w.branches, branch) }
 
 // Next returns a channel that gets the time, in nanoseconds, of the first commit in one of the branches that was
 // acknowledged after the time given.

@@ -22,9 +22,8 @@ type Report struct {
 	Began    string  `json:"began"`
 	Seconds  float64 `json:"seconds"`
 
-	OK bool `json:"ok"`
-	// Void says why the run shows nothing; empty: it shows something.
-	Void string `json:"void,omitempty"`
+	OK   bool   `json:"ok"`
+	Void string `json:"void,omitempty"` // why the run shows nothing; empty: it shows something
 
 	Commits    int            `json:"commits"`
 	PerSecond  float64        `json:"commits_per_second"`
@@ -37,8 +36,8 @@ type Report struct {
 	Faults     map[string]int `json:"faults"`
 	Unfit      []string       `json:"faults_left_out,omitempty"`
 	Invariants Invariants     `json:"invariants"`
-	// Recovery is from a fault's being lifted to the next commit of what it had concerned.
-	Recovery  map[string]Spread `json:"recovery_ms"`
+
+	Recovery  map[string]Spread `json:"recovery_ms"` // from a fault's being lifted to the next commit of what it had concerned
 	Lost      verdict.Losses    `json:"lost_in_failover"`
 	DrainedMS int64             `json:"drained_ms"`
 

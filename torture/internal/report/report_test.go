@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/torture/internal/report"
 	"github.com/luatx/luatx/torture/internal/verdict"
 )
@@ -35,9 +36,7 @@ func sample() *report.Report {
 func TestJSON(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	if err := sample().JSON(&out); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, sample().JSON(&out))
 	var got struct {
 		Seed       uint64
 		Commits    int
@@ -49,9 +48,7 @@ func TestJSON(t *testing.T) {
 		Recovery map[string]report.Spread `json:"recovery_ms"`
 		Lost     verdict.Losses           `json:"lost_in_failover"`
 	}
-	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, json.Unmarshal(out.Bytes(), &got))
 	money, ghosts := got.Invariants[verdict.Money], got.Invariants[verdict.NoGhosts]
 	if got.Seed != 7 || got.Commits != 9000 || got.Faults["kill-server"] != 2 || !money.OK || money.Checked != 100 || ghosts.OK || got.Lost.Commits != 4 {
 		t.Errorf("%+v", got)
@@ -64,9 +61,7 @@ func TestJSON(t *testing.T) {
 func TestHTMLNeedsNothingElse(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	if err := sample().HTML(&out); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, sample().HTML(&out))
 	text := out.String()
 	for _, want := range []string{"an invariant is broken", "&lt;script&gt;alert(1)", "polyline", "kill-server", "go run . --seed 7", "4 commits"} {
 		if !strings.Contains(text, want) {
@@ -86,9 +81,7 @@ func TestHTMLNeedsNothingElse(t *testing.T) {
 func TestText(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	if err := sample().Text(&out); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, sample().Text(&out))
 	for _, want := range []string{"holds", "BROKEN 1 times", "money is constant", "at most 40 ms"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())

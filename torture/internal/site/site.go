@@ -18,11 +18,8 @@ import (
 
 // Config says which servers there are.
 type Config struct {
-	// Cluster asks for three masters with a replica each; else there is one server, with its append-only file on disk
-	// before it answers.
-	Cluster bool
-	// Wait is how many replicas commits and publishes wait for. Defaults to 0.
-	Wait int
+	Cluster bool // three masters with a replica each; else there is one server, with its append-only file on disk before it answers
+	Wait    int  // replicas that commits and publishes wait for
 	// Disk is the directory under which the one server gets a file system of its own, which can be filled: root alone can
 	// have one. Defaults to none.
 	Disk string
@@ -100,13 +97,13 @@ func (s *Site) fund(ctx context.Context) error {
 	for _, b := range branches {
 		pipe := client.Pipeline()
 		for n := range ground.Accounts {
-			pipe.HSet(ctx, b.Balances(), ground.Account(n), ground.Opening)
+			pipe.HSet(ctx, b.Balances, ground.Account(n), ground.Opening)
 		}
 		Doom(ctx, pipe, b)
 		if _, err := pipe.Exec(ctx); err != nil {
 			return fmt.Errorf("open the accounts: %w", err)
 		}
-		if err := s.replicate(ctx, client, b.Balances()); err != nil {
+		if err := s.replicate(ctx, client, b.Balances); err != nil {
 			return err
 		}
 	}
@@ -151,13 +148,6 @@ func (s *Site) replicate(ctx context.Context, client redis.UniversalClient, key 
 // Version is that of the servers.
 func (s *Site) Version() string { return s.broker.Binary().Version }
 
-// Cut closes every connection that goes through a proxy.
-func (s *Site) Cut() {
-	for _, proxy := range s.Proxies {
-		proxy.CutAll()
-	}
-}
-
 // Close ends everything.
 func (s *Site) Close() error {
 	var errs []error
@@ -178,9 +168,6 @@ func (s *Site) Close() error {
 	}
 	return errors.Join(errs...)
 }
-
-// Addrs are the servers' addresses, past the proxies.
-func (s *Site) Addrs() []string { return s.Plan.Addrs }
 
 // Admin returns a client of one server, for one connection that is kept: it works where others are turned away.
 func Admin(addr string) *redis.Client {

@@ -72,5 +72,3 @@ func (c *Call) open() bool {
 	}
 	return false
 }
-
-func (c *Call) isCell() bool { return c.Cell != 0 }

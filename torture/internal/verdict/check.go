@@ -9,14 +9,12 @@ import (
 
 // Check is one invariant: how many things it was held against, and what broke it.
 type Check struct {
-	Name    string `json:"-"`
-	OK      bool   `json:"ok"`
-	Checked int    `json:"checked"`
-	Failed  int    `json:"failed,omitempty"`
-	// Problems are the first that were found.
-	Problems []string `json:"problems,omitempty"`
-	// Note says what is behind the numbers, where they do not say it.
-	Note string `json:"note,omitempty"`
+	Name     string   `json:"-"`
+	OK       bool     `json:"ok"`
+	Checked  int      `json:"checked"`
+	Failed   int      `json:"failed,omitempty"`
+	Problems []string `json:"problems,omitempty"` // the first that were found
+	Note     string   `json:"note,omitempty"`     // what is behind the numbers, where they do not say it
 }
 
 // shown is how many problems of an invariant are kept.

@@ -35,7 +35,7 @@ type window struct {
 func Linear(ctx context.Context, e Evidence, client redis.UniversalClient, seed uint64, checks *Checks) error {
 	calls, peeks := make(map[window][]*Call), make(map[window][]history.Line)
 	for _, c := range e.Story.Calls {
-		if c.isCell() {
+		if c.Cell != 0 {
 			w := window{c.Branch, c.Cell}
 			calls[w] = append(calls[w], c)
 		}

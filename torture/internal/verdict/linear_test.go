@@ -9,8 +9,7 @@ import (
 	"github.com/luatx/luatx/torture/internal/history"
 )
 
-// TestModel holds the model of a cell against histories that can have happened, and others.
-func TestModel(t *testing.T) {
+func TestModelOfACellAllowsOnlyHistoriesThatCanHaveHappened(t *testing.T) {
 	t.Parallel()
 	deposit := func(from, to int64, value string) porcupine.Operation {
 		return porcupine.Operation{Input: asked{history.Deposit, 1, 0, 5}, Output: answered{value: value}, Call: from, Return: to}
@@ -47,8 +46,7 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// TestOperationsOfCalls holds what becomes of calls: what is done and was told to nobody has no end, what was told and is
-// not done has no place, what was refused has read.
+// What is done and was told to nobody has no end, what was told and is not done has no place, what was refused has read.
 func TestOperationsOfCalls(t *testing.T) {
 	t.Parallel()
 	call := func(id string, tries ...history.Line) *Call {

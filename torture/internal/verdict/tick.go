@@ -58,7 +58,7 @@ func (t *Ticker) Tick(ctx context.Context) {
 	for _, b := range t.Branches {
 		shard := link.Of(t.Transactor).Scripts.Shard(b.Slot)
 		keys := []string{
-			b.Void(), b.Balances(), b.Sums(), b.Effects(), b.Times(), shard.Key("entries"),
+			b.Void, b.Balances, b.Sums, b.Effects, b.Times, shard.Key("entries"),
 			shard.Key("pending"), shard.Key("parked"), shard.Key("sent"), shard.Key("lanes"),
 		}
 		if n, err := atOnce.Run(ctx, t.Client, keys).Int64Slice(); err == nil {

@@ -18,10 +18,8 @@ type Evidence struct {
 	// Repeats are when the network repeated requests by itself. No caller knows of such a copy: what was refused, for what
 	// it found, may be let in by the copy that comes after it.
 	Repeats []Span
-	// Taken are events that were taken from their index, and so are due at once.
-	Taken map[string]bool
-	// Barrier says that nothing was published before replicas had it.
-	Barrier bool
+	Taken   map[string]bool // events that were taken from their index, and so are due at once
+	Barrier bool            // nothing was published before replicas had it
 }
 
 // Span is a time, in nanoseconds.
@@ -76,7 +74,7 @@ func Judge(e Evidence, checks *Checks) Losses {
 
 // excused says whether a failover may have taken what was acknowledged then.
 func (j *judge) excused(branch int, at int64) bool {
-	return slices.ContainsFunc(j.Outages, func(o nemesis.Outage) bool { return o.Covers(branch, at) })
+	return slices.ContainsFunc(j.Outages, func(o nemesis.Outage) bool { return o.Meets(branch, at, at) })
 }
 
 // excusedCall says whether a failover may have taken what happened at some time between two: callers of a batch are told
@@ -150,7 +148,7 @@ func (j *judge) entries(invariant, what string, h *Holding, ids []string, applie
 func (j *judge) calls() {
 	for id, c := range j.Story.Calls {
 		j.retries(c)
-		if c.isCell() {
+		if c.Cell != 0 {
 			continue // a window's checker knows better
 		}
 		_, there := j.World.Branches[c.Branch].Effects[id]

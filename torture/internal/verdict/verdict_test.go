@@ -52,12 +52,12 @@ func sound() Evidence {
 	}
 	return Evidence{
 		World: &World{Branches: []Holding{a, b}, Refused: []string{"e3"}, Published: []Publication{
-			{ID: "e1", Of: "c1", Subject: "a", Lane: "a0", At: 12 * second},
-			{ID: "e2", Of: "c2", Subject: "b", Lane: ground.NoLane, Type: "sent", At: 12 * second, MS: 12_000, Due: 11_000},
-			{ID: "e3", Of: "o1", Subject: "a", Lane: "p1", At: 13 * second, LeftToPublish: 600},
-			{ID: "e5", Of: "c3", Subject: "a", Lane: "a0", At: 13 * second},
-			{ID: "e1", Of: "c1", Subject: "a", Lane: "a0", At: 14 * second}, // late, again
-			{ID: "e4", Of: "e2", Subject: "b", Lane: ground.NoLane, At: 14 * second},
+			{ID: "e1", Of: "c1", Subject: "a", At: 12 * second},
+			{ID: "e2", Of: "c2", Subject: "b", Type: "sent", At: 12 * second, MS: 12_000, Due: 11_000},
+			{ID: "e3", Of: "o1", Subject: "a", At: 13 * second, LeftToPublish: 600},
+			{ID: "e5", Of: "c3", Subject: "a", At: 13 * second},
+			{ID: "e1", Of: "c1", Subject: "a", At: 14 * second}, // late, again
+			{ID: "e4", Of: "e2", Subject: "b", At: 14 * second},
 		}},
 		Story: &Story{
 			Calls: map[string]*Call{
@@ -99,8 +99,7 @@ func TestASoundWorldIsFoundSound(t *testing.T) {
 	}
 }
 
-// TestEveryInvariantCanBreak breaks the sound world in one place at a time, and holds that the invariants see it.
-func TestEveryInvariantCanBreak(t *testing.T) {
+func TestInvariantsSeeEachPlaceInWhichASoundWorldBreaks(t *testing.T) {
 	t.Parallel()
 	branch := func(e Evidence) *Holding { return &e.World.Branches[0] }
 	for name, c := range map[string]struct {
@@ -193,9 +192,7 @@ func (e *Evidence) unpublishLast(id string) {
 	}
 }
 
-// TestFailoversExcuse holds what a failover excuses: what was acknowledged for its branches at its time, counted, and
-// nothing with a barrier or confirmed by replicas.
-func TestFailoversExcuse(t *testing.T) {
+func TestFailoverExcusesLossesOfItsBranchesAtItsTimeAndNoneThatReplicasConfirmed(t *testing.T) {
 	t.Parallel()
 	outage := func(branch int) []nemesis.Outage {
 		return []nemesis.Outage{{Branches: []int{branch}, From: time.Unix(10, 0), To: time.Unix(15, 0)}}
@@ -234,8 +231,7 @@ func TestFailoversExcuse(t *testing.T) {
 	}
 }
 
-// TestRepeatsExcuse holds that only what was refused while the network repeated requests may be in.
-func TestRepeatsExcuse(t *testing.T) {
+func TestOnlyWhatWasRefusedWhileRequestsWereRepeatedMayBeIn(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		span Span

@@ -45,8 +45,7 @@ type Holding struct {
 type Publication struct {
 	At                int64 // nanoseconds, to the millisecond
 	ID, Of, Type      string
-	Source            string
-	Subject, Lane     string
+	Subject           string
 	Due               int64 // milliseconds; 0: at once
 	LeftToPublish, MS int64 // milliseconds that the relay gave, and when it arrived
 }
@@ -85,14 +84,14 @@ func look(ctx context.Context, b ground.Branch, client redis.UniversalClient, tr
 	h := Holding{Branch: b, Effects: map[string]ground.Effect{}, Entries: map[string]bool{}}
 	var err error
 	for key, numbers := range map[string]*map[string]int64{
-		b.Balances(): &h.Balances, b.Times(): &h.Times, b.Sums(): &h.Sums, b.Lanes(): &h.Lanes, b.Stock(): &h.Stock, b.Ticked(): &h.Ticked,
-		b.Signalled(): &h.Signalled,
+		b.Balances: &h.Balances, b.Times: &h.Times, b.Sums: &h.Sums, b.Lanes: &h.Lanes, b.Stock: &h.Stock, b.Ticked: &h.Ticked,
+		b.Signalled: &h.Signalled,
 	} {
 		if *numbers, err = ints(ctx, client, key); err != nil {
 			return h, err
 		}
 	}
-	effects, err := client.HGetAll(ctx, b.Effects()).Result()
+	effects, err := client.HGetAll(ctx, b.Effects).Result()
 	if err != nil {
 		return h, err
 	}
@@ -109,13 +108,13 @@ func look(ctx context.Context, b ground.Branch, client redis.UniversalClient, tr
 		h.Entries[id] = true
 	}
 	err = errors.Join(
-		entries(ctx, client, b.Orders(), func(m redis.XMessage) error {
+		entries(ctx, client, b.Orders, func(m redis.XMessage) error {
 			id, _ := m.Values["ce_id"].(string)
 			h.Orders = append(h.Orders, id)
 			return nil
 		}),
-		entries(ctx, client, b.Ticks(), keep(&h.Ticks)),
-		entries(ctx, client, b.Signals(), keep(&h.Signals)),
+		entries(ctx, client, b.Ticks, keep(&h.Ticks)),
+		entries(ctx, client, b.Signals, keep(&h.Signals)),
 	)
 	if err != nil {
 		return h, err
@@ -192,18 +191,9 @@ func publication(m redis.XMessage) (Publication, error) {
 	text := func(name string) string { s, _ := m.Values[name].(string); return s }
 	ms, _, _ := strings.Cut(m.ID, "-")
 	at, err := strconv.ParseInt(ms, 10, 64)
-	if err != nil {
-		return Publication{}, err
-	}
-	left, err := strconv.ParseInt(text("left"), 10, 64)
-	if err != nil {
-		return Publication{}, err
-	}
-	p := Publication{
-		At: at * 1e6, MS: at, ID: text("id"), Of: text("of"), Type: text("type"), Source: text("source"), Subject: text("branch"), Lane: text("lane"), LeftToPublish: left,
-	}
-	if due := text("due"); due != "" {
-		p.Due, err = strconv.ParseInt(due, 10, 64)
-	}
-	return p, err
+	left, wrong := strconv.ParseInt(text("left"), 10, 64)
+	due, wrongDue := strconv.ParseInt(text("due"), 10, 64)
+	return Publication{
+		At: at * 1e6, MS: at, ID: text("id"), Of: text("of"), Type: text("type"), Subject: text("branch"), Due: due, LeftToPublish: left,
+	}, errors.Join(err, wrong, wrongDue)
 }

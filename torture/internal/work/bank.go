@@ -1,6 +1,7 @@
 package work
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"strconv"
@@ -53,18 +54,13 @@ func (t *teller) guarded(b ground.Branch, line history.Line) *call {
 		lane := line.From
 		balance, n, err := t.read(ctx, tx, b, line.From, lane)
 		if left = balance; err != nil || balance < line.Amount {
-			return short(err)
+			return cmp.Or(err, errShort)
 		}
 		p := tx.Pipeline()
-		p.HSet(ctx, b.Balances(), line.From, balance-line.Amount)
-		added = p.HIncrBy(ctx, b.Balances(), line.To, line.Amount)
+		p.HSet(ctx, b.Balances, line.From, balance-line.Amount)
+		added = p.HIncrBy(ctx, b.Balances, line.To, line.Amount)
 		return t.apply(ctx, tx, b, line.ID, ground.Effect{Kind: ground.Move, From: line.From, To: line.To, Amount: line.Amount, Lane: lane, N: n + 1}, "moved", time.Time{})
-	}, answer: func(outcome history.Outcome) string {
-		if outcome == history.Short {
-			return strconv.FormatInt(left, 10)
-		}
-		return number(added)
-	}}
+	}, answer: shortOr(&left, &added)}
 }
 
 // send takes money from an account and tells another branch of it by an event.
@@ -80,11 +76,11 @@ func (t *teller) send(b ground.Branch, line history.Line) *call {
 		left = nil
 		balance, _, err := t.read(ctx, tx, b, line.From, "")
 		if err != nil || balance < line.Amount {
-			return short(err)
+			return cmp.Or(err, errShort)
 		}
 		p := tx.Pipeline()
-		left = p.HIncrBy(ctx, b.Balances(), line.From, -line.Amount)
-		p.HIncrBy(ctx, b.Sums(), "out", line.Amount)
+		left = p.HIncrBy(ctx, b.Balances, line.From, -line.Amount)
+		p.HIncrBy(ctx, b.Sums, "out", line.Amount)
 		at := time.Time{}
 		if later > 0 {
 			at = time.Unix(0, t.now()).Add(later) // the servers have the machine's clock
@@ -98,7 +94,7 @@ func (t *teller) procedure(b ground.Branch, line history.Line) *call {
 	line.Op = history.Procedure
 	var left *redis.Cmd
 	return &call{line: line, branch: b, record: func(_ context.Context, tx *luatx.Tx) error {
-		left = tx.Call("transfer", []string{b.Balances(), b.Effects(), b.Times(), b.Lanes(), b.Sums()},
+		left = tx.Call("transfer", []string{b.Balances, b.Effects, b.Times, b.Lanes, b.Sums},
 			line.ID, line.From, line.To, line.Amount, b.Name)
 		return nil
 	}, answer: func(history.Outcome) string { return text(left) }}
@@ -107,10 +103,10 @@ func (t *teller) procedure(b ground.Branch, line history.Line) *call {
 // read reads an account, and the place of the last event of a lane, in one pipeline.
 func (t *teller) read(ctx context.Context, tx *luatx.Tx, b ground.Branch, account, lane string) (balance, n int64, err error) {
 	pipe := tx.Read().Pipeline()
-	held := pipe.HGet(ctx, b.Balances(), account)
+	held := pipe.HGet(ctx, b.Balances, account)
 	var last *redis.StringCmd
 	if lane != "" {
-		last = pipe.HGet(ctx, b.Lanes(), lane)
+		last = pipe.HGet(ctx, b.Lanes, lane)
 	}
 	_, _ = pipe.Exec(ctx) // each command holds its error
 	if balance, err = held.Int64(); err != nil || last == nil {
@@ -129,23 +125,16 @@ func orZero(field *redis.StringCmd) (int64, error) {
 	return n, err
 }
 
-func short(err error) error {
-	if err != nil {
-		return err
-	}
-	return errShort
-}
-
 // apply records what every commit leaves behind: its effect, how often it was applied, its event.
 func (t *teller) apply(ctx context.Context, tx *luatx.Tx, b ground.Branch, id string, e ground.Effect, kind string, at time.Time) error {
 	e.Event = tx.EventID()
 	p := tx.Pipeline()
 	if e.Lane != ground.NoLane {
-		p.HSet(ctx, b.Lanes(), e.Lane, e.N)
+		p.HSet(ctx, b.Lanes, e.Lane, e.N)
 	}
-	p.HSet(ctx, b.Effects(), id, e.String())
-	p.HIncrBy(ctx, b.Times(), id, 1)
-	p.HIncrBy(ctx, b.Sums(), "count", 1)
+	p.HSet(ctx, b.Effects, id, e.String())
+	p.HIncrBy(ctx, b.Times, id, 1)
+	p.HIncrBy(ctx, b.Sums, "count", 1)
 	event, err := eventOf(b, id, e, kind, at)
 	if err != nil {
 		return err
@@ -198,6 +187,17 @@ func number(cmd *redis.IntCmd) string {
 	return strconv.FormatInt(cmd.Val(), 10)
 }
 
+// shortOr answers what was held where that was too little, else the reply of a counter.
+func shortOr(held *int64, counter **redis.IntCmd) func(history.Outcome) string {
+	return func(outcome history.Outcome) string {
+		if outcome == history.Short {
+			return strconv.FormatInt(*held, 10)
+		}
+		return number(*counter)
+	}
+}
+
+// text is the reply of a procedure, where there is one.
 func text(cmd *redis.Cmd) string {
 	if cmd == nil || cmd.Err() != nil {
 		return ""

@@ -1,9 +1,9 @@
 package work
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"strconv"
 
 	"github.com/redis/go-redis/v9"
 
@@ -56,19 +56,14 @@ func (t *teller) cellGuarded(b ground.Branch, line history.Line) *call {
 		added = nil
 		var err error
 		if held, err = orZero(tx.Read().HGet(ctx, b.Cell(line.Cell), line.From)); err != nil || held < line.Amount {
-			return short(err)
+			return cmp.Or(err, errShort)
 		}
 		p := tx.Pipeline()
 		p.HSet(ctx, b.Cell(line.Cell), line.From, held-line.Amount)
 		added = p.HIncrBy(ctx, b.Cell(line.Cell), line.To, line.Amount)
 		p.HSet(ctx, b.Done(line.Cell), line.ID, 1)
 		return nil
-	}, answer: func(outcome history.Outcome) string {
-		if outcome == history.Short {
-			return strconv.FormatInt(held, 10)
-		}
-		return number(added)
-	}}
+	}, answer: shortOr(&held, &added)}
 }
 
 func (t *teller) cellProcedure(b ground.Branch, line history.Line) *call {

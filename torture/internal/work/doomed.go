@@ -17,9 +17,9 @@ func (t *teller) doomed() *call {
 	line := history.Line{ID: t.newID("d"), Op: history.Doomed, Branch: b.N, From: ground.Account(t.rng.IntN(ground.Accounts)), Amount: 1 + t.rng.Int64N(100)}
 	number, list, set, zset, stream, fresh := b.Doomed()
 	writes := []func(ctx context.Context, p redis.Pipeliner){
-		func(ctx context.Context, p redis.Pipeliner) { p.HIncrBy(ctx, b.Balances(), line.From, line.Amount) },
+		func(ctx context.Context, p redis.Pipeliner) { p.HIncrBy(ctx, b.Balances, line.From, line.Amount) },
 		func(ctx context.Context, p redis.Pipeliner) {
-			p.HSet(ctx, b.Effects(), line.ID, ground.Effect{Kind: history.Doomed, From: "-", To: "-", Event: "-", Lane: ground.NoLane}.String())
+			p.HSet(ctx, b.Effects, line.ID, ground.Effect{Kind: history.Doomed, From: "-", To: "-", Event: "-", Lane: ground.NoLane}.String())
 		},
 		func(ctx context.Context, p redis.Pipeliner) { p.RPush(ctx, list, line.ID) },
 		func(ctx context.Context, p redis.Pipeliner) { p.LPop(ctx, list) },
@@ -48,7 +48,7 @@ func (t *teller) doomed() *call {
 			return err
 		}
 		p.Incr(ctx, number) // a text that is no number
-		p.HIncrBy(ctx, b.Sums(), "count", 1)
+		p.HIncrBy(ctx, b.Sums, "count", 1)
 		return nil
 	}, answer: func(history.Outcome) string { return "" }}
 }

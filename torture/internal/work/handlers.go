@@ -17,6 +17,7 @@ import (
 	"github.com/luatx/luatx/stream"
 	"github.com/luatx/luatx/torture/internal/ground"
 	"github.com/luatx/luatx/torture/internal/history"
+	"github.com/luatx/luatx/trigger"
 )
 
 const (
@@ -43,21 +44,26 @@ func (p *process) handle(ctx context.Context, running *sync.WaitGroup) error {
 	if err != nil {
 		return err
 	}
-	triggers, err := newSignals(p)
+	signals, err := p.engine(luatx.Middleware(p.tr), map[string]message.Handler{
+		"signal": message.NewHandler(p.signal, message.Named(trigger.TypeStream)),
+	})
 	if err != nil {
 		return err
 	}
 	single, batched := orders, ticks // which engine reads one message at a time, and which in batches that commit together
-	stream, other := ground.Branch.Orders, ground.Branch.Ticks
 	if p.Number%2 == 1 {
-		single, batched, stream, other = ticks, orders, other, stream
+		single, batched = ticks, orders
 	}
 	for _, b := range p.branches {
-		if err := p.subscribe(ctx, single, stream(b)); err != nil {
+		one, many := b.Orders, b.Ticks
+		if single == ticks {
+			one, many = many, one
+		}
+		if err := p.subscribe(ctx, single, one); err != nil {
 			return err
 		}
-		running.Go(func() { p.consume(ctx, batched, other(b)) })
-		running.Go(func() { triggers.run(ctx, b) })
+		running.Go(func() { p.consume(ctx, batched, many) })
+		running.Go(func() { p.signals(ctx, signals, b) })
 	}
 	return single.Run(context.WithoutCancel(ctx)) // until the subscriptions have ended
 }
@@ -123,12 +129,8 @@ func (p *process) consume(ctx context.Context, engine *message.Engine, key strin
 func (p *process) insist(ctx context.Context, do func() error) error {
 	for {
 		err := do()
-		if err == nil || ctx.Err() != nil {
+		if err == nil || !sleep.For(ctx, 100*time.Millisecond) {
 			return err
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }
@@ -172,14 +174,14 @@ func (p *process) order(ctx context.Context, msg *message.TypedMessage[order]) (
 		return nil, err
 	}
 	product := msg.Data.Product
-	n, err := orZero(luatx.ReaderFromContext(ctx, p.client).HGet(ctx, b.Lanes(), product))
+	n, err := orZero(luatx.ReaderFromContext(ctx, p.client).HGet(ctx, b.Lanes, product))
 	if err != nil {
 		return nil, err
 	}
 	c := luatx.CmdableFromContext(ctx, p.client)
 	err = errors.Join(
-		luatx.Queued(c.HSet(ctx, b.Lanes(), product, n+1)),
-		luatx.Queued(c.HIncrBy(ctx, b.Stock(), product, -msg.Data.Units)),
+		luatx.Queued(c.HSet(ctx, b.Lanes, product, n+1)),
+		luatx.Queued(c.HIncrBy(ctx, b.Stock, product, -msg.Data.Units)),
 		p.effect(ctx, b, msg.ID(), ground.Effect{Kind: ground.Order, From: product, To: "-", Amount: msg.Data.Units, Event: event, Lane: product, N: n + 1}),
 	)
 	return []*message.Message{p.output("booked", msg.Attributes, product, n+1)}, err
@@ -193,15 +195,15 @@ func (p *process) sent(ctx context.Context, msg *message.TypedMessage[Payload]) 
 	}
 	c := luatx.CmdableFromContext(ctx, p.client)
 	err = errors.Join(
-		luatx.Queued(c.HIncrBy(ctx, b.Balances(), msg.Data.To, msg.Data.Amount)),
-		luatx.Queued(c.HIncrBy(ctx, b.Sums(), "in", msg.Data.Amount)),
+		luatx.Queued(c.HIncrBy(ctx, b.Balances, msg.Data.To, msg.Data.Amount)),
+		luatx.Queued(c.HIncrBy(ctx, b.Sums, "in", msg.Data.Amount)),
 		p.effect(ctx, b, msg.ID(), ground.Effect{Kind: ground.Credit, From: "-", To: msg.Data.To, Amount: msg.Data.Amount, Event: event, Lane: ground.NoLane}),
 	)
 	return []*message.Message{p.output("credited", msg.Attributes, "", 0)}, err
 }
 
 func (p *process) tick(ctx context.Context, msg *message.TypedMessage[any]) ([]*message.Message, error) {
-	return nil, p.counted(ctx, msg.Subject(), msg.ID(), ground.Branch.Ticked)
+	return nil, p.counted(ctx, msg.Subject(), msg.ID(), func(b ground.Branch) string { return b.Ticked })
 }
 
 // counted counts an entry that no inbox knows.
@@ -220,9 +222,9 @@ func (p *process) counted(ctx context.Context, subject, id string, in func(groun
 func (p *process) effect(ctx context.Context, b ground.Branch, id string, e ground.Effect) error {
 	c := luatx.CmdableFromContext(ctx, p.client)
 	return errors.Join(
-		luatx.Queued(c.HSet(ctx, b.Effects(), id, e.String())),
-		luatx.Queued(c.HIncrBy(ctx, b.Times(), id, 1)),
-		luatx.Queued(c.HIncrBy(ctx, b.Sums(), "count", 1)),
+		luatx.Queued(c.HSet(ctx, b.Effects, id, e.String())),
+		luatx.Queued(c.HIncrBy(ctx, b.Times, id, 1)),
+		luatx.Queued(c.HIncrBy(ctx, b.Sums, "count", 1)),
 	)
 }
 

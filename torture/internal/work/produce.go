@@ -27,12 +27,12 @@ func (t *teller) produce(ctx context.Context) {
 	b := t.somewhere()
 	switch t.rng.IntN(6) {
 	case 0, 1:
-		_ = t.client.XAdd(ctx, &redis.XAddArgs{Stream: b.Ticks(), Values: []any{
+		_ = t.client.XAdd(ctx, &redis.XAddArgs{Stream: b.Ticks, Values: []any{
 			"ce_specversion", "1.0", "ce_type", TickType, "ce_subject", b.Name, "data", "{}",
 		}}).Err() // what has arrived is read from the stream in the end
 		return
 	case 2:
-		_ = t.client.XAdd(ctx, &redis.XAddArgs{Stream: b.Signals(), Values: []any{fieldSubject, b.Name, "data", "!"}}).Err()
+		_ = t.client.XAdd(ctx, &redis.XAddArgs{Stream: b.Signals, Values: []any{fieldSubject, b.Name, "data", "!"}}).Err()
 		return
 	}
 	line := history.Line{Kind: history.Put, ID: t.newID("o"), Branch: b.N, Outcome: history.Unknown, Start: t.now(), End: math.MaxInt64}
@@ -44,7 +44,7 @@ func (t *teller) produce(ctx context.Context) {
 		times = 2
 	}
 	for range times {
-		err := t.client.XAdd(ctx, &redis.XAddArgs{Stream: b.Orders(), Values: []any{
+		err := t.client.XAdd(ctx, &redis.XAddArgs{Stream: b.Orders, Values: []any{
 			"ce_specversion", "1.0", "ce_id", line.ID, "ce_source", "/torture", "ce_type", OrderType, "ce_subject", b.Name,
 			"data", fmt.Sprintf(`{"product":%q,"units":%d}`, product, units),
 		}}).Err()

@@ -1,6 +1,7 @@
 package work
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,7 +73,7 @@ func (p *process) newSink() (*sink, error) {
 			if !found {
 				return "", message.Permanent(fmt.Errorf("there is no branch %q", msg.Subject()))
 			}
-			return b.Orders(), nil
+			return b.Orders, nil
 		},
 		Logger: p.log,
 	})
@@ -152,14 +153,10 @@ func (s *sink) publish(ctx context.Context, events []*message.RawMessage, errs [
 	added := make([]*redis.StringCmd, len(events))
 	for i, event := range events {
 		if errs[i] == nil {
-			lane := event.PartitionKey()
-			if lane == "" {
-				lane = ground.NoLane
-			}
 			due, _ := event.Attributes[attrDue].(string)
 			added[i] = pipe.XAdd(ctx, &redis.XAddArgs{Stream: s.Plan.Published(), Values: []any{
-				"id", event.ID(), "of", event.CorrelationID(), "branch", event.Subject(), "source", event.Source(), "type", event.Type(), "lane", lane,
-				"due", due, "left", strconv.FormatInt(left.Milliseconds(), 10),
+				"id", event.ID(), "of", event.CorrelationID(), "branch", event.Subject(), "type", event.Type(),
+				"due", cmp.Or(due, "0"), "left", strconv.FormatInt(left.Milliseconds(), 10),
 			}})
 		}
 	}

@@ -52,8 +52,8 @@ func Expect(orders []Order) Expected {
 	return e
 }
 
-// Digest is the SHA-256, in hexadecimal, of the lines "name<tab>total<newline>"
-// sorted by the bytes of the name, totals of zero included.
+// Digest is the SHA-256, in hexadecimal, of the lines "name<tab>total<newline>" sorted by the bytes of the name, totals of zero
+// included.
 func Digest(totals map[string]int64) string {
 	hash := sha256.New()
 	var line []byte
@@ -65,8 +65,7 @@ func Digest(totals map[string]int64) string {
 	return hex.EncodeToString(hash.Sum(nil))
 }
 
-// Off is the sum of the absolute differences between two books; a name that one
-// of them does not hold counts as zero there.
+// Off is the sum of the absolute differences between two books; a name that one of them does not hold counts as zero there.
 func Off(want, got map[string]int64) int64 {
 	var off int64
 	for name, total := range want {
@@ -80,9 +79,8 @@ func Off(want, got map[string]int64) int64 {
 	return off
 }
 
-// Compare fills in what a result says about the books: how often each invoice was
-// applied, how many events of the applied ones are missing, the distance of the
-// totals from the expected ones, and their digests.
+// Compare fills in what a result says about the books: how often each invoice was applied, how many events of the applied ones
+// are missing, the distance of the totals from the expected ones, and their digests.
 func (e Expected) Compare(r *Result, w Written) {
 	r.Applied, r.Doubled, r.EventsLost = 0, 0, 0
 	for invoice, lines := range e.lines {
@@ -103,8 +101,8 @@ func (e Expected) Compare(r *Result, w Written) {
 	r.SpentSHA256, r.StockSHA256 = Digest(w.Spent), Digest(w.Stock)
 }
 
-// Exact reports whether a run kept the books exactly: each message applied once,
-// no event lost, and the same totals under the same names.
+// Exact reports whether a run kept the books exactly: each message applied once, no event lost, and the same totals under the
+// same names.
 func (e Expected) Exact(r Result) bool {
 	return r.Messages == e.Messages && r.Applied == e.Messages &&
 		r.Lost == 0 && r.Doubled == 0 && r.EventsLost == 0 &&

@@ -22,21 +22,18 @@ func smallOrders() []Order {
 // The digests are those of sha256sum over the lines written out by hand.
 func TestExpect(t *testing.T) {
 	t.Parallel()
-	e := Expect(smallOrders())
-	if e.Messages != 4 || e.Events != 7 {
-		t.Errorf("%d messages, %d events", e.Messages, e.Events)
+	want := Expected{
+		Messages: 4, Events: 7,
+		Spent:       map[string]int64{"17850": 0, "9": 0, Guest: -1106206},
+		Stock:       map[string]int64{"85123A": 0, "85123a": 2, "B": 1},
+		SpentSHA256: "b86273d8c27b50bb40351021cc3ba3b25df9252510d8c838e135059208aa1f1b",
+		StockSHA256: "eb3718edcc4976e6190b9f4dbac72c94bc882e06eee3ef8b22ab8ac4a865b58d",
+		lines: map[string]map[string]int64{
+			"1": {"1\t85123A": 2, "1\t85123a": 1}, "2": {"2\tB": 1}, "3": {"3\t85123a": 1}, "C1": {"C1\t85123A": 1, "C1\t85123a": 1},
+		},
 	}
-	if want := map[string]int64{"17850": 0, "9": 0, Guest: -1106206}; !reflect.DeepEqual(e.Spent, want) {
-		t.Errorf("spent is %v, want %v", e.Spent, want)
-	}
-	if want := map[string]int64{"85123A": 0, "85123a": 2, "B": 1}; !reflect.DeepEqual(e.Stock, want) {
-		t.Errorf("stock is %v, want %v", e.Stock, want)
-	}
-	if e.SpentSHA256 != "b86273d8c27b50bb40351021cc3ba3b25df9252510d8c838e135059208aa1f1b" {
-		t.Errorf("spent_sha256 is %s", e.SpentSHA256)
-	}
-	if e.StockSHA256 != "eb3718edcc4976e6190b9f4dbac72c94bc882e06eee3ef8b22ab8ac4a865b58d" {
-		t.Errorf("stock_sha256 is %s", e.StockSHA256)
+	if e := Expect(smallOrders()); !reflect.DeepEqual(e, want) {
+		t.Errorf("expected is %+v, want %+v", e, want)
 	}
 	if got := Digest(nil); got != "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855" {
 		t.Errorf("the digest of nothing is %s", got)
@@ -200,8 +197,7 @@ func TestKills(t *testing.T) {
 	}
 }
 
-// December 2010 of the Online Retail data set, where the file is at hand. The
-// numbers come from another program.
+// December 2010 of the Online Retail data set, where the file is at hand. The numbers come from another program.
 func TestRealOrders(t *testing.T) {
 	t.Parallel()
 	name := os.Getenv("LUATX_ORDERS")

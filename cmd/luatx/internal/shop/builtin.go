@@ -13,9 +13,8 @@ const (
 	builtInCustomers = 40
 )
 
-// BuiltIn makes the same 300 orders from the same seed: invoices of one to eight
-// lines over sixty products, for forty customers and guests, with equal lines
-// within an invoice and with cancellations of earlier ones.
+// BuiltIn makes the same 300 orders from the same seed: invoices of one to eight lines over sixty products, for forty customers
+// and guests, with equal lines within an invoice and with cancellations of earlier ones.
 func BuiltIn(seed uint64) []Order {
 	r := rand.New(rand.NewPCG(seed, 0x73686f70))
 	products := builtInRange(r)
@@ -30,8 +29,7 @@ func BuiltIn(seed uint64) []Order {
 	return orders
 }
 
-// builtInRange makes the products, a line of one unit each. Some codes differ in
-// case only.
+// builtInRange makes the products, a line of one unit each. Some codes differ in case only.
 func builtInRange(r *rand.Rand) []Line {
 	products := make([]Line, builtInProducts)
 	for i := range products {

@@ -1,10 +1,8 @@
 package shop
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 )
 
@@ -21,37 +19,16 @@ const (
 )
 
 func isHeader(line []byte) bool {
-	fields, err := splitCSV(string(line), nil)
+	fields, err := splitCSV(string(line))
 	return err == nil && strings.Join(fields, ",") == csvHeader
 }
 
-// readCSV reads what follows the header.
-func readCSV(in *lineReader, c *collector) error {
-	var fields []string
-	for {
-		text, err := in.next()
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case errors.Is(err, errLongLine):
-			c.problem(in.number, err)
-			continue
-		case err != nil:
-			return err
-		case len(bytes.TrimSpace(text)) == 0:
-			continue
-		}
-		if fields, err = splitCSV(string(text), fields[:0]); err == nil {
-			err = c.addRecord(fields)
-		}
-		if err != nil {
-			c.problem(in.number, err)
-		}
+// addRecord adds one line of CSV to its invoice. It keeps no piece of the line, which would keep all of it alive.
+func (c *collector) addRecord(text []byte) error {
+	fields, err := splitCSV(string(text))
+	if err != nil {
+		return err
 	}
-}
-
-// addRecord adds one line to its invoice.
-func (c *collector) addRecord(fields []string) error {
 	if len(fields) != columns {
 		return fmt.Errorf("has %d fields, not %d", len(fields), columns)
 	}
@@ -75,30 +52,29 @@ func (c *collector) addRecord(fields []string) error {
 		return err
 	}
 	if !known {
-		at = len(c.orders)
-		invoice = c.name(invoice)
+		at, invoice = len(c.orders), strings.Clone(invoice)
 		c.index[invoice] = at
-		c.orders = append(c.orders, Order{Invoice: invoice, Customer: c.name(customer)})
+		c.orders = append(c.orders, Order{Invoice: invoice, Customer: strings.Clone(customer)})
 	}
-	line.Stock = c.name(line.Stock)
+	line.Stock = strings.Clone(line.Stock)
 	c.orders[at].Lines = append(c.orders[at].Lines, line)
 	return nil
 }
 
-// splitCSV appends the fields of one line. A field that begins with a quote ends
-// with one, and holds doubled quotes for its own; elsewhere a quote is a
-// character like any other.
-func splitCSV(line string, fields []string) ([]string, error) {
+// splitCSV returns the fields of one line. A field that begins with a quote ends with one, and holds doubled quotes for its
+// own; elsewhere a quote is a character like any other.
+func splitCSV(line string) ([]string, error) {
+	fields := make([]string, 0, columns)
 	for more := true; more; {
 		var field string
 		if strings.HasPrefix(line, `"`) {
 			end := closingQuote(line)
 			if end < 0 {
-				return fields, errors.New("a quote is not closed")
+				return nil, errors.New("a quote is not closed")
 			}
 			field, line = strings.ReplaceAll(line[1:end], `""`, `"`), line[end+1:]
 			if line != "" && line[0] != ',' {
-				return fields, errors.New("text follows a closing quote")
+				return nil, errors.New("text follows a closing quote")
 			}
 			line, more = strings.CutPrefix(line, ",")
 		} else {
@@ -109,8 +85,7 @@ func splitCSV(line string, fields []string) ([]string, error) {
 	return fields, nil
 }
 
-// closingQuote is the place of the quote that closes the one at the beginning,
-// or -1.
+// closingQuote is the place of the quote that closes the one at the beginning, or -1.
 func closingQuote(line string) int {
 	for i := 1; i < len(line); i++ {
 		if line[i] != '"' {

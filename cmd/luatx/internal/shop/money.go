@@ -8,12 +8,10 @@ import (
 	"strings"
 )
 
-// Pence is an amount of money in pence. It is written, in JSON too, as pounds
-// with two decimals.
+// Pence is an amount of money in pence. It is written, in JSON too, as pounds with two decimals.
 type Pence int64
 
-// maxNumber bounds quantities and prices, so that quantity times price always
-// fits an int64.
+// maxNumber bounds quantities and prices, so that quantity times price always fits an int64.
 const maxNumber = 1_000_000_000
 
 var (
@@ -23,10 +21,9 @@ var (
 	errTooLarge = errors.New("is too large")
 )
 
-// ParsePence reads pounds with at most two decimals, such as 2.55, 2.5 or -3,
-// exactly: no floating point is involved. Exponents, signs other than a leading
-// minus, and amounts above ten million pounds are errors.
-func ParsePence(text string) (Pence, error) {
+// parsePence reads pounds with at most two decimals, such as 2.55, 2.5 or -3, exactly: no floating point is involved.
+// Exponents, signs other than a leading minus, and amounts above ten million pounds are errors.
+func parsePence(text string) (Pence, error) {
 	digits, negative := strings.CutPrefix(text, "-")
 	pounds, decimals, point := strings.Cut(digits, ".")
 	switch {
@@ -35,14 +32,20 @@ func ParsePence(text string) (Pence, error) {
 	case len(decimals) > 2:
 		return 0, errDecimals
 	}
-	value, err := strconv.ParseInt(pounds+(decimals + "00")[:2], 10, 64)
+	value, err := parseNumber(pounds+(decimals + "00")[:2], negative)
+	return Pence(value), err
+}
+
+// parseNumber reads digits as a number within the bound.
+func parseNumber(digits string, negative bool) (int64, error) {
+	value, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil || value > maxNumber {
 		return 0, errTooLarge
 	}
 	if negative {
 		value = -value
 	}
-	return Pence(value), nil
+	return value, nil
 }
 
 // String writes pounds with two decimals, such as -0.05.
@@ -64,14 +67,7 @@ func parseUnits(text string) (int64, error) {
 	if !ok {
 		return 0, errWhole
 	}
-	value, err := strconv.ParseInt(digits, 10, 64)
-	if err != nil || value > maxNumber {
-		return 0, errTooLarge
-	}
-	if negative {
-		value = -value
-	}
-	return value, nil
+	return parseNumber(digits, negative)
 }
 
 // wholePart is the text before the point where nothing but zeros follows it.
@@ -87,8 +83,7 @@ func allDigits(text string) bool {
 	return text != "" && strings.Trim(text, "0123456789") == ""
 }
 
-// turnover sums what lines move in either direction, so that a reader can refuse
-// the line with which some total might overflow.
+// turnover sums what lines move in either direction, so that a reader can refuse the line with which some total might overflow.
 type turnover struct{ pence, units int64 }
 
 func (t *turnover) add(line Line) error {

@@ -3,7 +3,6 @@ package shop
 import (
 	"flag"
 	"io"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -47,14 +46,5 @@ func TestOptionsValidate(t *testing.T) {
 	_, err := parseOptions("--workers=0", "--rate=-1")
 	if err == nil || !strings.Contains(err.Error(), "--workers") || !strings.Contains(err.Error(), "--rate") {
 		t.Errorf("two bad options: %v", err)
-	}
-}
-
-func TestRuns(t *testing.T) {
-	t.Parallel()
-	for mode, want := range map[Mode][]Mode{Both: {Pipeline, Scripted}, Pipeline: {Pipeline}, Scripted: {Scripted}} {
-		if got := (&Options{Mode: mode}).Runs(); !slices.Equal(got, want) {
-			t.Errorf("mode %s runs %v", mode, got)
-		}
 	}
 }

@@ -2,6 +2,7 @@ package shop
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,8 +14,8 @@ import (
 // Guest is the customer of every invoice that names none.
 const Guest = "guest"
 
-// maxName bounds invoice numbers, customers and stock codes, in bytes: they
-// become aggregate ids, which must fit 256 bytes even percent-encoded.
+// maxName bounds invoice numbers, customers and stock codes, in bytes: they become aggregate ids, which must fit 256 bytes even
+// percent-encoded.
 const maxName = 64
 
 // Order is one invoice. A cancellation is an order with negative units.
@@ -41,10 +42,9 @@ func (o Order) Total() Pence {
 	return total
 }
 
-// UnmarshalJSON reads {"invoice", "customer", "lines": [{"stock", "quantity",
-// "price"}]} as strictly as the readers do: every field of a line must be there,
-// numbers are read from their decimal text, and a customer may be a text, a
-// whole number, null, empty or absent (a guest).
+// UnmarshalJSON reads {"invoice", "customer", "lines": [{"stock", "quantity", "price"}]} as strictly as the readers do: every
+// field of a line must be there, numbers are read from their decimal text, and a customer may be a text, a whole number, null,
+// empty or absent (a guest).
 func (o *Order) UnmarshalJSON(data []byte) error {
 	var in struct {
 		Invoice  scalar `json:"invoice"`
@@ -92,14 +92,13 @@ func parseLine(stock, units, price string) (line Line, err error) {
 	if line.Units, err = parseUnits(strings.TrimSpace(units)); err != nil {
 		return Line{}, fmt.Errorf("quantity %q %w", units, err)
 	}
-	if line.Price, err = ParsePence(strings.TrimSpace(price)); err != nil {
+	if line.Price, err = parsePence(strings.TrimSpace(price)); err != nil {
 		return Line{}, fmt.Errorf("price %q %w", price, err)
 	}
 	return line, nil
 }
 
-// parseCustomer reads a customer number: 17850.0 and 17850 are the same one,
-// none is a guest.
+// parseCustomer reads a customer number: 17850.0 and 17850 are the same one, none is a guest.
 func parseCustomer(text string) (string, error) {
 	text = strings.TrimSpace(text)
 	if text == "" || text == Guest {
@@ -109,9 +108,7 @@ func parseCustomer(text string) (string, error) {
 	if !ok {
 		return "", fmt.Errorf("customer %q %w", text, errWhole)
 	}
-	if number = strings.TrimLeft(number, "0"); number == "" {
-		number = "0"
-	}
+	number = cmp.Or(strings.TrimLeft(number, "0"), "0")
 	return number, checkName("customer", number)
 }
 

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/luatx/luatx/internal/pretty"
@@ -18,60 +17,47 @@ const (
 
 const barWidth = 26
 
-// Progress shows how far a run has come: a bar redrawn in place on a terminal,
-// now and then a line elsewhere. It runs nothing in the background and may be
-// used from several goroutines. What the writer answers is ignored: a run does
-// not fail for its progress bar.
+// Progress shows how far a run has come: a bar redrawn in place on a terminal, now and then a line elsewhere. It runs nothing
+// in the background, and ignores errors of the writer: a run does not fail for its progress bar.
 type Progress struct {
-	out      io.Writer
-	terminal bool
-	paint    func(code, text string) string
-	label    string
-	total    int
-	now      func() time.Time
-
-	mu    sync.Mutex
-	done  int
-	kills int
-	last  time.Time // of the last draw
-
-	printed string // the last line
+	out         io.Writer
+	terminal    bool
+	paint       func(code, text string) string
+	label       string
+	total       int
+	done, kills int
+	last        time.Time // of the last draw
+	printed     string    // the last line
 }
 
-// NewProgress shows progress up to a total under a label. Terminal says that out
-// understands escape sequences, colour that it should be given colours too.
+// NewProgress shows progress up to a total under a label. Terminal says that out understands escape sequences, colour that it
+// should be given colours too.
 func NewProgress(out io.Writer, terminal, colour bool, label string, total int) *Progress {
-	return &Progress{out: out, terminal: terminal, paint: painter(colour), label: label, total: total, now: time.Now}
+	return &Progress{out: out, terminal: terminal, paint: painter(colour), label: label, total: total}
 }
 
-// Set shows that so many messages are done and so many workers have been killed.
-// It may be called as often as one likes.
+// Set shows that so many messages are done and so many workers have been killed. It may be called as often as one likes.
 func (p *Progress) Set(done, kills int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.done, p.kills = done, kills
 	every := printEvery
 	if p.terminal {
 		every = redrawEvery
 	}
-	if now := p.now(); p.last.IsZero() || now.Sub(p.last) >= every {
-		p.last = now
+	if time.Since(p.last) >= every {
+		p.last = time.Now()
 		p.draw(false)
 	}
 }
 
 // Finish shows the last state and ends the line.
 func (p *Progress) Finish() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.draw(true)
 	if p.terminal {
 		fmt.Fprintln(p.out)
 	}
 }
 
-// draw writes the state; the caller holds the lock. What comes after the last
-// message, its events say, takes its time: an ellipsis says so.
+// draw writes the state. The events of the last message take their time: an ellipsis says so.
 func (p *Progress) draw(final bool) {
 	share := 1.0
 	if p.total > 0 {

@@ -8,11 +8,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 )
 
-// maxLineBytes is the longest line read; invoices of many hundred lines as JSON
-// stay far below it.
+// maxLineBytes is the longest line read; invoices of many hundred lines as JSON stay far below it.
 const maxLineBytes = 16 << 20
 
 // Problem is a line that was dropped, and why.
@@ -24,8 +22,8 @@ type Problem struct {
 
 func (p Problem) String() string { return fmt.Sprintf("%s:%d: %s", p.File, p.Line, p.Text) }
 
-// ReadFile reads the orders of a file, or of stdin where name is "-". The error
-// says why nothing could be read; see [Read] for the rest.
+// ReadFile reads the orders of a file, or of stdin where name is "-". The error says why nothing could be read; see [Read] for
+// the rest.
 func ReadFile(name string, stdin io.Reader) ([]Order, []Problem, error) {
 	if name == "-" {
 		return Read("standard input", stdin)
@@ -38,21 +36,18 @@ func ReadFile(name string, stdin io.Reader) ([]Order, []Problem, error) {
 	return Read(name, file)
 }
 
-// Read reads orders from CSV with the header InvoiceNo,StockCode,Description,
-// Quantity,InvoiceDate,UnitPrice,CustomerID,Country or from JSON lines of
-// CloudEvents, either of them gzipped or not, in the order in which their
-// invoices first appear. The name is for messages only.
+// Read reads orders from CSV with the header InvoiceNo,StockCode,Description,Quantity,InvoiceDate,UnitPrice,CustomerID,Country
+// or from JSON lines of CloudEvents, either of them gzipped or not, in the order in which their invoices first appear. The
+// name is for messages only.
 //
-// A line that cannot be read is dropped and becomes a Problem; what else its
-// invoice holds is kept. In detail:
-//   - A line of text is a record: quotes protect commas, not line breaks, so a
-//     stray quote costs its own line and never the rest of the file.
-//   - The lines of a CSV invoice need not follow one another. One that names
-//     another customer than the invoice's first line is a problem.
+// A line that cannot be read is dropped and becomes a Problem; what else its invoice holds is kept. In detail:
+//   - A line of text is a record: quotes protect commas, not line breaks, so a stray quote costs its own line and never the
+//     rest of the file.
+//   - The lines of a CSV invoice need not follow one another. One that names another customer than the invoice's first line
+//     is a problem.
 //   - Description, InvoiceDate and Country play no part and are not checked.
 //   - Stock codes are taken as they are, case included.
-//   - A JSON line is a whole invoice, dropped as a whole; a second one with the
-//     same invoice number is a problem.
+//   - A JSON line is a whole invoice, dropped as a whole; a second one with the same invoice number is a problem.
 //
 // The error is for input that is neither, or that breaks off.
 func Read(name string, r io.Reader) ([]Order, []Problem, error) {
@@ -60,18 +55,18 @@ func Read(name string, r io.Reader) ([]Order, []Problem, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", name, err)
 	}
-	c := newCollector(name)
-	if err := readLines(in, c); err != nil {
+	c := &collector{file: name, in: in, index: map[string]int{}}
+	if err := c.read(); err != nil {
 		return nil, nil, fmt.Errorf("%s:%d: %w", name, in.number, err)
 	}
 	return c.orders, c.problems, nil
 }
 
-// readLines looks at the first line to know what the rest is.
-func readLines(in *lineReader, c *collector) error {
-	line, err := in.next()
+// read looks at the first line to know what the rest is.
+func (c *collector) read() error {
+	line, err := c.in.next()
 	for err == nil && len(bytes.TrimSpace(line)) == 0 {
-		line, err = in.next()
+		line, err = c.in.next()
 	}
 	switch {
 	case errors.Is(err, io.EOF):
@@ -79,11 +74,28 @@ func readLines(in *lineReader, c *collector) error {
 	case err != nil:
 		return err
 	case isHeader(line):
-		return readCSV(in, c)
+		return c.readOn(c.addRecord)
 	case bytes.TrimSpace(line)[0] == '{':
-		return readJSONLines(in, line, c)
+		c.problem(c.addEvent(line))
+		return c.readOn(c.addEvent)
 	}
 	return fmt.Errorf("is neither the header %s nor a JSON object", csvHeader)
+}
+
+// readOn adds all lines that follow and are not blank.
+func (c *collector) readOn(add func(line []byte) error) error {
+	for {
+		line, err := c.in.next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil && !errors.Is(err, errLongLine):
+			return err
+		case err == nil && len(bytes.TrimSpace(line)) > 0:
+			err = add(line)
+		}
+		c.problem(err)
+	}
 }
 
 var errLongLine = fmt.Errorf("is longer than %d MiB", maxLineBytes>>20)
@@ -110,8 +122,7 @@ func newLineReader(r io.Reader) (*lineReader, error) {
 	return &lineReader{r: buffered}, nil
 }
 
-// next returns a line that is valid until the following call, io.EOF after the
-// last one, or errLongLine for one that was skipped.
+// next returns a line that is valid until the following call, io.EOF after the last one, or errLongLine for one that was skipped.
 func (l *lineReader) next() ([]byte, error) {
 	l.buf = l.buf[:0]
 	length := 0
@@ -140,27 +151,16 @@ func (l *lineReader) next() ([]byte, error) {
 // collector gathers what a file holds.
 type collector struct {
 	file     string
+	in       *lineReader
 	orders   []Order
 	problems []Problem
 	index    map[string]int // invoice to its place in orders
-	names    map[string]string
 	turnover turnover
 }
 
-func newCollector(file string) *collector {
-	return &collector{file: file, index: map[string]int{}, names: map[string]string{}}
-}
-
-func (c *collector) problem(line int, err error) {
-	c.problems = append(c.problems, Problem{File: c.file, Line: line, Text: err.Error()})
-}
-
-// name keeps one copy of each text; a file repeats few names very often.
-func (c *collector) name(text string) string {
-	kept, ok := c.names[text]
-	if !ok {
-		kept = strings.Clone(text) // text is a piece of a line, which it would keep alive
-		c.names[kept] = kept
+// problem notes why the line last read was dropped, if it was.
+func (c *collector) problem(err error) {
+	if err != nil {
+		c.problems = append(c.problems, Problem{File: c.file, Line: c.in.number, Text: err.Error()})
 	}
-	return kept
 }

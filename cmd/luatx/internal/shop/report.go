@@ -25,20 +25,18 @@ type Result struct {
 	StockSHA256   string  `json:"stock_sha256"`
 }
 
-// Pace fills in the speed: messages applied over the time the run took, and the
-// percentiles of the messages' latencies.
+// Pace fills in the speed: messages applied over the time the run took, and the percentiles of the messages' latencies.
 func (r *Result) Pace(took time.Duration, latencies []time.Duration) {
 	r.PerSecond, r.P50Ms, r.P99Ms = 0, 0, 0
 	if took > 0 {
 		r.PerSecond = round(float64(r.Applied)/took.Seconds(), 1)
 	}
 	sorted := slices.Sorted(slices.Values(latencies))
-	r.P50Ms, r.P99Ms = millis(Percentile(sorted, 50)), millis(Percentile(sorted, 99))
+	r.P50Ms, r.P99Ms = millis(percentile(sorted, 50)), millis(percentile(sorted, 99))
 }
 
-// Percentile is the smallest of the sorted durations that at least p percent of
-// them do not exceed; zero where there are none.
-func Percentile(sorted []time.Duration, p float64) time.Duration {
+// percentile is the smallest of the sorted durations that at least p percent of them do not exceed; zero where there are none.
+func percentile(sorted []time.Duration, p float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -79,8 +80,7 @@ func TestTableOfWidestNumbersFitsEightyColumns(t *testing.T) {
 	}
 	var out bytes.Buffer
 	redistest.Must(t, (Report{Pipeline: &wide, Scripted: &wide}).WriteTable(&out, false))
-	for line := range strings.Lines(out.String()) {
-		line = strings.TrimSuffix(line, "\n")
+	for line := range strings.SplitSeq(out.String(), "\n") {
 		if utf8.RuneCountInString(line) > 80 {
 			t.Errorf("wider than 80 columns: %q", line)
 		}
@@ -94,13 +94,11 @@ func TestVerdict(t *testing.T) {
 	differing := exact
 	differing.SpentSHA256 = "other"
 	for want, result := range map[string]Result{
-		"books exact, 4 invoices applied once each.": exact,
-		"lost 1 of 4 invoices.":                      {Lost: 1},
-		"applied 1,234 twice, lost 1 event.":         {Doubled: 1234, EventsLost: 1},
-		"money off by £1,234.05, stock off by 1 unit.": {
-			MoneyOffPence: 123_405, StockOff: 1,
-		},
-		"the books differ from the orders.": differing,
+		"books exact, 4 invoices applied once each.":   exact,
+		"lost 1 of 4 invoices.":                        {Lost: 1},
+		"applied 1,234 twice, lost 1 event.":           {Doubled: 1234, EventsLost: 1},
+		"money off by £1,234.05, stock off by 1 unit.": {MoneyOffPence: 123_405, StockOff: 1},
+		"the books differ from the orders.":            differing,
 	} {
 		if got := e.Verdict(result); got != want {
 			t.Errorf("verdict is %q, want %q", got, want)
@@ -121,12 +119,7 @@ func TestWriteJSON(t *testing.T) {
 		"per_second", "spent_sha256", "stock_off", "stock_sha256",
 	}
 	for _, mode := range []string{"pipeline", "scripted"} {
-		var names []string
-		for name := range back[mode] {
-			names = append(names, name)
-		}
-		slices.Sort(names)
-		if !slices.Equal(names, want) {
+		if names := slices.Sorted(maps.Keys(back[mode])); !slices.Equal(names, want) {
 			t.Errorf("%s has %q", mode, names)
 		}
 	}
@@ -171,7 +164,7 @@ func TestPercentile(t *testing.T) {
 		{hundred, 100, 100},
 		{hundred, 0, 1},
 	} {
-		if got := Percentile(test.sorted, test.p); got != test.want {
+		if got := percentile(test.sorted, test.p); got != test.want {
 			t.Errorf("p%v of %d is %d, want %d", test.p, len(test.sorted), got, test.want)
 		}
 	}

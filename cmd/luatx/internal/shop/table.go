@@ -30,17 +30,11 @@ func rows(e Expected) []row {
 	}
 	return []row{
 		{"messages", func(r Result) string { return pretty.Thousands(r.Messages) }, nil},
-		{
-			"applied", func(r Result) string { return pretty.Thousands(r.Applied) },
-			func(r Result) bool { return r.Applied != e.Messages },
-		},
+		{"applied", func(r Result) string { return pretty.Thousands(r.Applied) }, func(r Result) bool { return r.Applied != e.Messages }},
 		count("lost", func(r Result) int64 { return int64(r.Lost) }),
 		count("applied twice", func(r Result) int64 { return int64(r.Doubled) }),
 		count("events lost", func(r Result) int64 { return int64(r.EventsLost) }),
-		{
-			"money off", func(r Result) string { return pounds(r.MoneyOffPence) },
-			func(r Result) bool { return r.MoneyOffPence != 0 },
-		},
+		{"money off", func(r Result) string { return pounds(r.MoneyOffPence) }, func(r Result) bool { return r.MoneyOffPence != 0 }},
 		count("stock off", func(r Result) int64 { return r.StockOff }),
 		{"workers killed", func(r Result) string { return pretty.Thousands(r.Kills) }, nil},
 		{"per second", func(r Result) string { return pretty.Thousands(int64(r.PerSecond + 0.5)) }, nil},
@@ -49,8 +43,7 @@ func rows(e Expected) []row {
 	}
 }
 
-// WriteTable writes the modes side by side and a verdict on each, within 80
-// columns. Colour is for terminals.
+// WriteTable writes the modes side by side and a verdict on each, within 80 columns. Colour is for terminals.
 func (r Report) WriteTable(w io.Writer, colour bool) error {
 	paint := painter(colour)
 	var names []string
@@ -158,10 +151,12 @@ func wrap(text string, width int) string {
 
 func pounds(pence int64) string {
 	whole, decimals, _ := strings.Cut(Pence(pence).String(), ".")
-	if whole, negative := strings.CutPrefix(whole, "-"); negative {
-		return "-£" + pretty.Thousands(whole) + "." + decimals
+	whole, negative := strings.CutPrefix(whole, "-")
+	text := "£" + pretty.Thousands(whole) + "." + decimals
+	if negative {
+		return "-" + text
 	}
-	return "£" + pretty.Thousands(whole) + "." + decimals
+	return text
 }
 
 func amount(n int64, unit string) string {

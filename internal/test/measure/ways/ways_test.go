@@ -13,15 +13,14 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/measure"
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// TestEachWayDoesTheWork holds that what is compared is the same: everything is written, once, and nothing is left
-// pending.
-func TestEachWayDoesTheWork(t *testing.T) {
+func TestEachWayWritesEverythingOnceAndLeavesNothingPending(t *testing.T) {
 	t.Parallel()
 	for _, tags := range []int{1, 3} {
 		for name, client := range map[string]func(t *testing.T) redis.UniversalClient{
@@ -55,9 +54,7 @@ func works(t *testing.T, client redis.UniversalClient, cell measure.Cell, way me
 		for worker := range cell.Callers {
 			callers.Go(func() {
 				for i := worker * size; i < n; i += cell.Callers * size {
-					if err := running.Op(ctx, worker, i); err != nil {
-						t.Errorf("%s: %v", way.Name, err)
-					}
+					assert.NoError(t, running.Op(ctx, worker, i), "%s", way.Name)
 				}
 			})
 		}
@@ -79,9 +76,7 @@ func looksDone(t *testing.T, client redis.UniversalClient, cell measure.Cell, wa
 	if pending, err := client.XPending(ctx, key("in"), group).Result(); err != nil || pending.Count != 0 {
 		t.Errorf("%s: %+v pending, %v", way.Name, pending, err)
 	}
-	if got := client.Get(ctx, key("counter")).Val(); got != strconv.Itoa(each*rounds) {
-		t.Errorf("%s: counted %s, want %d", way.Name, got, each*rounds)
-	}
+	assert.Equal(t, client.Get(ctx, key("counter")).Val(), strconv.Itoa(each*rounds), "%s: the counter", way.Name)
 	if got := client.HGetAll(ctx, key("hash")).Val(); !maps.Equal(got, map[string]string{"a": "1", "b": "2", "c": "3"}) {
 		t.Errorf("%s: hash %v", way.Name, got)
 	}
