@@ -443,7 +443,7 @@ func TestPoisonedNeighbour(t *testing.T) {
 					} else if refused, ok := errors.AsType[*eval.ServerError](b.Err); !ok || !strings.Contains(refused.Error(), "NOPERM") {
 						t.Errorf("the poisoned one was answered %+v, %v", b.Outcome, b.Err)
 					}
-					assert.Equal(t, b.Unanswered, failure == io.EOF, "transaction %d: unanswered", i)
+					assert.Equal(t, b.Unanswered, errors.Is(failure, io.EOF), "transaction %d: unanswered", i)
 				}
 			})
 		})

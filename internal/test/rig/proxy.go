@@ -38,7 +38,10 @@ func Calls(t testing.TB, client *redis.Client, command string) int {
 }
 
 // Executed returns the number of EVALSHAs that a server has run.
-func Executed(t testing.TB, client *redis.Client) int { return Calls(t, client, "evalsha") }
+func Executed(t testing.TB, client *redis.Client) int {
+	t.Helper()
+	return Calls(t, client, "evalsha")
+}
 
 // ProxiedCluster returns a client of the shared cluster whose connections go through proxies, and a function that returns
 // the commands that passed.
