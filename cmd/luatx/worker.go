@@ -157,7 +157,7 @@ func (w worker) engine(mw message.Middleware) (*message.Engine, error) {
 	)
 }
 
-// pretend is a middleware that tells of an invoice in hand, and takes the time that a real handler would take.
+// pretend is a middleware that reports an invoice as begun and takes the time that a real handler would take.
 func (w worker) pretend(next message.ProcessFunc) message.ProcessFunc {
 	return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
 		if msg.Type() == shop.TypeInvoice {

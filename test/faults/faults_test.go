@@ -211,7 +211,7 @@ func TestCommitOutlastsAServerThatForgetsScriptsRestartsOrStandsStill(t *testing
 	short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 	defer cancel()
 	_, err := tr.Transact(short, "a", rig.Incr, luatx.WithID("x"))
-	assert.Is(t, err, luatx.ErrOutcomeUnknown, "a server that stands still")
+	assert.Is(t, err, luatx.ErrOutcomeUnknown, "a commit on a stopped server")
 	redistest.Must(t, server.Resume())
 	assert.NoError(t, assert.ErrOf(tr.Transact(ctx, "a", rig.Incr, luatx.WithID("x"))), "the same id again")
 	assert.Equal(t, client.Get(ctx, n).Val(), "3", "applied")

@@ -58,7 +58,7 @@ type outage struct {
 // lag is how far behind its master a replica may be on a machine that is busy.
 const lag = 5 * time.Second
 
-// survived compares what callers were told with what is there after the outages, and checks that work has resumed soon.
+// survived compares the results that callers got with the data after the outages, and checks that work resumed soon.
 func (l *load) survived(ctx context.Context, client redis.UniversalClient) told {
 	l.t.Helper()
 	for _, d := range l.resumed {

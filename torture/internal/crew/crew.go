@@ -32,7 +32,7 @@ type Config struct {
 type Crew struct {
 	cfg     Config
 	members []*Member
-	Failed  chan error // is told of a process that has ended by itself
+	Failed  chan error // receives an error when a process ends by itself
 
 	logged sync.Mutex
 }

@@ -58,7 +58,7 @@ type Outage struct {
 	From, To time.Time
 }
 
-// Meets says whether what was acknowledged for a branch at some time between two, in nanoseconds, may be gone.
+// Meets reports whether a branch may have lost commits that were acknowledged between two times, in nanoseconds.
 func (o Outage) Meets(branch int, from, to int64) bool {
 	return slices.Contains(o.Branches, branch) && to >= o.From.Add(-lagBefore).UnixNano() && from <= o.To.UnixNano()
 }

@@ -14,7 +14,7 @@ type Check struct {
 	Checked  int      `json:"checked"`
 	Failed   int      `json:"failed,omitempty"`
 	Problems []string `json:"problems,omitempty"` // the first that were found
-	Note     string   `json:"note,omitempty"`     // what is behind the numbers, where they do not say it
+	Note     string   `json:"note,omitempty"`     // explains the numbers
 }
 
 // shown is how many problems of an invariant are kept.

@@ -46,7 +46,7 @@ func TestModelOfACellAllowsOnlyHistoriesThatCanHaveHappened(t *testing.T) {
 	}
 }
 
-// What is done and was told to nobody has no end, what was told and is not done has no place, what was refused has read.
+// An effect that no caller learned of has no end, a reported effect that is missing has no place, and a refused call has read.
 func TestOperationsOfCalls(t *testing.T) {
 	t.Parallel()
 	call := func(id string, tries ...history.Line) *Call {

@@ -187,7 +187,7 @@ func number(cmd *redis.IntCmd) string {
 	return strconv.FormatInt(cmd.Val(), 10)
 }
 
-// shortOr answers what was held where that was too little, else the reply of a counter.
+// shortOr returns the balance if it was too small, and otherwise the reply of a counter.
 func shortOr(held *int64, counter **redis.IntCmd) func(history.Outcome) string {
 	return func(outcome history.Outcome) string {
 		if outcome == history.Short {

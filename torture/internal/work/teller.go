@@ -91,7 +91,7 @@ type call struct {
 
 func (c *call) item(ctx context.Context) luatx.BatchItem {
 	options := []luatx.Option{luatx.WithID(c.line.ID)}
-	if hash(c.line.ID)%3 == 0 { // its repetitions are told its replies
+	if hash(c.line.ID)%3 == 0 { // repeated calls get its replies
 		options = append(options, luatx.KeepReplies())
 	}
 	return luatx.BatchItem{

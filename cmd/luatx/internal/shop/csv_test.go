@@ -209,7 +209,7 @@ func TestReadFile(t *testing.T) {
 	}
 }
 
-// Whatever is accepted has a sound form, and the readers agree on it whether it is zipped or not.
+// Accepted input has a sound form, and the readers agree on it, zipped or not.
 func FuzzReadCSV(f *testing.F) {
 	f.Add("1,a,,1,,1,5,")
 	f.Add(`1,"a,b","7""",-1,,2.55,17850.0,UK` + "\n1,a,,1,,0.001,,")
