@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 	"unicode/utf8"
 
@@ -205,7 +206,7 @@ func (s *Store) eventID(timer Timer) (string, error) {
 
 // encode writes a message as an event of that id.
 func encode(msg *message.Message, id string) (shard.Event, error) {
-	event := message.New(msg.Data, msg.Attributes.Clone(), nil)
+	event := message.New(msg.Data, maps.Clone(msg.Attributes), nil)
 	event.Attributes[message.AttrID] = id
 	if event.Type() == "" || event.Source() == "" {
 		return shard.Event{}, errors.New("expiry: the event has no type or no source: set both")

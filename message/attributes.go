@@ -1,9 +1,6 @@
 package message
 
-import (
-	"maps"
-	"time"
-)
+import "time"
 
 // The context attributes of CloudEvents 1.0, and the extensions this module knows.
 const (
@@ -74,14 +71,6 @@ func (a Attributes) Time() (time.Time, bool) { return a.when(AttrTime) }
 
 // ExpiryTime returns when the message expires; false where that is absent or no time.
 func (a Attributes) ExpiryTime() (time.Time, bool) { return a.when(AttrExpiryTime) }
-
-// Clone returns a shallow copy that can be written to, even of nil.
-func (a Attributes) Clone() Attributes {
-	if a == nil {
-		return Attributes{}
-	}
-	return maps.Clone(a)
-}
 
 func (a Attributes) text(name string) string {
 	s, _ := a[name].(string)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"maps"
 	"math"
 	"reflect"
 	"strings"
@@ -73,12 +74,12 @@ func TestMarshalJSON(t *testing.T) {
 func TestMarshalJSONAs(t *testing.T) {
 	t.Parallel()
 	for _, attrs := range []message.Attributes{
-		nil, {"id": ""}, {"id": "1", "a": "b", "type": "t"}, {"id": 5, "source": "/s", "z": nil},
+		{}, {"id": ""}, {"id": "1", "a": "b", "type": "t"}, {"id": 5, "source": "/s", "z": nil},
 	} {
 		for _, id := range []string{"", "2", "\"\n"} {
-			msg := message.New("x", attrs.Clone(), nil)
+			msg := message.New("x", maps.Clone(attrs), nil)
 			got, err := msg.MarshalJSONAs(id)
-			other := attrs.Clone()
+			other := maps.Clone(attrs)
 			if id != "" {
 				other["id"] = id
 			}
@@ -86,7 +87,7 @@ func TestMarshalJSONAs(t *testing.T) {
 			if string(got) != string(want) || (err == nil) != (wantErr == nil) {
 				t.Errorf("%v as %q: %s, %v, want %s, %v", attrs, id, got, err, want, wantErr)
 			}
-			if !reflect.DeepEqual(msg.Attributes, attrs.Clone()) {
+			if !reflect.DeepEqual(msg.Attributes, maps.Clone(attrs)) {
 				t.Errorf("%v became %v", attrs, msg.Attributes)
 			}
 		}

@@ -2,8 +2,8 @@ package message
 
 import (
 	"crypto/rand"
+	"maps"
 	"sync/atomic"
-	"time"
 )
 
 // TypedMessage is data of type T with its CloudEvents attributes and the means to acknowledge it.
@@ -12,8 +12,8 @@ import (
 type TypedMessage[T any] struct {
 	// Data is the payload.
 	Data T
-	// Attributes are the CloudEvents attributes.
-	Attributes Attributes
+	// Attributes are the CloudEvents attributes. Their methods, such as ID and Type, are the message's as well.
+	Attributes
 
 	acking *Acking
 	values atomic.Pointer[valueNode]
@@ -46,7 +46,8 @@ func NewRaw(data []byte, attrs Attributes, acking *Acking) *RawMessage {
 // Copy makes a message with other data. The attributes are cloned; the acking and the in-process values are shared,
 // so settling either message settles both.
 func Copy[In, Out any](msg *TypedMessage[In], data Out) *TypedMessage[Out] {
-	out := &TypedMessage[Out]{Data: data, Attributes: msg.Attributes.Clone(), acking: msg.acking}
+	out := NewTyped(data, maps.Clone(msg.Attributes), nil)
+	out.acking = msg.acking
 	out.values.Store(msg.values.Load())
 	return out
 }
@@ -83,39 +84,3 @@ func (m *TypedMessage[T]) InputSource() (Source, bool) { return m.acking.source(
 
 // SetAcking replaces the acking; the former one is not settled by it. Call it before others get the message.
 func (m *TypedMessage[T]) SetAcking(acking *Acking) { m.acking = acking.join() }
-
-// ID returns the id; an id is unique within its source.
-func (m *TypedMessage[T]) ID() string { return m.Attributes.ID() }
-
-// Source returns who made the message. Where it was read is InputSource.
-func (m *TypedMessage[T]) Source() string { return m.Attributes.Source() }
-
-// SpecVersion returns the version of CloudEvents the message says it has.
-func (m *TypedMessage[T]) SpecVersion() string { return m.Attributes.SpecVersion() }
-
-// Type returns what kind of message it is.
-func (m *TypedMessage[T]) Type() string { return m.Attributes.Type() }
-
-// Subject returns what the message is about, often an aggregate's id.
-func (m *TypedMessage[T]) Subject() string { return m.Attributes.Subject() }
-
-// DataContentType returns the media type of the data; empty means JSON.
-func (m *TypedMessage[T]) DataContentType() string { return m.Attributes.DataContentType() }
-
-// DataSchema returns the URI of the schema that the data adheres to.
-func (m *TypedMessage[T]) DataSchema() string { return m.Attributes.DataSchema() }
-
-// Destination returns where the message is to be published.
-func (m *TypedMessage[T]) Destination() string { return m.Attributes.Destination() }
-
-// CorrelationID returns what joins the messages of one cause.
-func (m *TypedMessage[T]) CorrelationID() string { return m.Attributes.CorrelationID() }
-
-// PartitionKey returns the key whose messages belong together.
-func (m *TypedMessage[T]) PartitionKey() string { return m.Attributes.PartitionKey() }
-
-// Time returns when the message was made; false where that is absent or no time.
-func (m *TypedMessage[T]) Time() (time.Time, bool) { return m.Attributes.Time() }
-
-// ExpiryTime returns when the message expires; false where that is absent or no time.
-func (m *TypedMessage[T]) ExpiryTime() (time.Time, bool) { return m.Attributes.ExpiryTime() }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/luatx/luatx"
@@ -85,7 +86,7 @@ func (cfg Config) event(ctx context.Context, output *message.Message, id func() 
 	if cfg.Destination == nil && cfg.OrderingKey == nil && cfg.At == nil && cfg.MarshalFunc == nil {
 		return plainEvent(output, id)
 	}
-	msg := message.New(output.Data, output.Attributes.Clone(), nil)
+	msg := message.New(output.Data, maps.Clone(output.Attributes), nil)
 	if msg.ID() == "" {
 		msg.Attributes[message.AttrID] = id()
 	}

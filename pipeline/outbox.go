@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	"github.com/redis/go-redis/v9"
 
@@ -81,7 +82,7 @@ func (cfg OutboxConfig) add(ctx context.Context, pipe redis.Pipeliner, stream st
 	if err != nil {
 		return err
 	}
-	event := message.New(output.Data, output.Attributes.Clone(), nil)
+	event := message.New(output.Data, maps.Clone(output.Attributes), nil)
 	if event.ID() == "" {
 		event.Attributes[message.AttrID] = message.NewID()
 	}

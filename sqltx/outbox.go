@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/luatx/luatx/message"
@@ -126,7 +127,7 @@ func (o *outbox) row(ctx context.Context, output *message.Message, id func() str
 	if err != nil {
 		return row{}, err
 	}
-	event := message.New(encoded.Data, encoded.Attributes.Clone(), nil)
+	event := message.New(encoded.Data, maps.Clone(encoded.Attributes), nil)
 	if event.ID() == "" {
 		event.Attributes[message.AttrID] = id()
 	}

@@ -3,6 +3,7 @@ package stack_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -47,7 +48,7 @@ func forwarder(t *testing.T, strategy message.AckStrategy) (*message.Engine, <-c
 		AckStrategy: strategy, ErrorHandler: func(context.Context, *message.Message, error) {},
 	}})
 	redistest.Must(t, engine.AddHandler("forward", nil, message.NewHandler(func(_ context.Context, msg *message.TypedMessage[any]) ([]*message.Message, error) {
-		return []*message.Message{message.New(msg.Data, msg.Attributes.Clone(), nil)}, nil
+		return []*message.Message{message.New(msg.Data, maps.Clone(msg.Attributes), nil)}, nil
 	})))
 	out, err := engine.AddRawOutput("destination", nil)
 	redistest.Must(t, err)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"strings"
 	"testing"
@@ -73,7 +74,7 @@ func TestCodecs(t *testing.T) {
 				msg := order("1")
 				msg.Data = []byte(test.data)
 				msg.Attributes[message.AttrDataContentType] = message.ContentTypeJSON
-				before := msg.Attributes.Clone()
+				before := maps.Clone(msg.Attributes)
 				got, fields, _ := roundTrip(t, msg, test.codecs, test.codecs, marshal)
 				if got == nil {
 					t.Fatal("went to the dead letters")

@@ -2,6 +2,7 @@ package stream_test
 
 import (
 	"context"
+	"maps"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -44,7 +45,7 @@ func TestAESGCMBindsTheRoutingAttributes(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				f := shared(t)
-				msg := message.NewRaw([]byte(strings.Repeat("secret ", 100)), whole.Clone(), nil)
+				msg := message.NewRaw([]byte(strings.Repeat("secret ", 100)), maps.Clone(whole), nil)
 				msg.Attributes[message.AttrID] = "1"
 				pub := f.publisher(t, func(c *stream.PublisherConfig) {
 					c.Codecs = codecs

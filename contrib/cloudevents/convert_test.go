@@ -172,7 +172,7 @@ func same(t *testing.T, way string, got, want *message.RawMessage) {
 }
 
 func plain(attrs message.Attributes) message.Attributes {
-	out := attrs.Clone()
+	out := maps.Clone(attrs)
 	for name, value := range out {
 		if when, ok := value.(time.Time); ok {
 			out[name] = when.UTC().Format(time.RFC3339Nano)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime/debug"
 	"time"
 
@@ -50,7 +51,7 @@ type Publisher interface {
 func Bury(ctx context.Context, letters Publisher, msg *message.RawMessage, reason error) error {
 	ctx, cancel := context.WithTimeout(ctx, buryTimeout)
 	defer cancel()
-	letter := message.NewRaw(msg.Data, msg.Attributes.Clone(), nil)
+	letter := message.NewRaw(msg.Data, maps.Clone(msg.Attributes), nil)
 	letter.Attributes[AttrReason] = reason.Error()
 	return errors.Join(letters.Publish(ctx, []*message.RawMessage{letter})...)
 }

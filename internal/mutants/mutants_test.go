@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -138,10 +139,36 @@ func TestPromisesApply(t *testing.T) {
 		t.Fatalf("%d promises, at most 40 are allowed: %v", len(all), err)
 	}
 	for _, m := range all {
-		if before, after := m.lines(); before == after || m.tests[0].only == "" {
-			t.Errorf("%s changes nothing or names no test", m)
+		if before, after := m.lines(); before == after {
+			t.Errorf("%s changes nothing", m)
+		}
+		if rung := m.tests[0]; !declares(t, filepath.Join("../..", rung.pkg), rung.only) {
+			t.Errorf("%s names the test %s, which %s does not have", m, rung.only, rung.pkg)
 		}
 	}
+}
+
+// declares reports whether a directory has a test that the first part of a -run pattern matches.
+func declares(t *testing.T, dir, pattern string) bool {
+	t.Helper()
+	first, _, _ := strings.Cut(pattern, "/")
+	name := regexp.MustCompile(first)
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, test := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllSubmatch(text, -1) {
+			if first != "" && name.Match(test[1]) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func TestRunnerReportsWhatTheTestsNotice(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/gob"
 	"errors"
+	"maps"
 	"strings"
 	"testing"
 
@@ -30,7 +31,7 @@ func testWiring(t *testing.T, s *suite) {
 		out, err := engine.AddRawOutput("destination", nil)
 		err = errors.Join(err, add(ctx, engine, p), engine.AddHandler("forward", nil,
 			message.NewHandler(func(_ context.Context, msg *message.TypedMessage[any]) ([]*message.Message, error) {
-				return []*message.Message{message.New(msg.Data, msg.Attributes.Clone(), nil)}, nil
+				return []*message.Message{message.New(msg.Data, maps.Clone(msg.Attributes), nil)}, nil
 			})))
 		must(t, err)
 		go func() {
