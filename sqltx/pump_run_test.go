@@ -178,6 +178,28 @@ func TestLeasesOfWhatIsHeldAreRenewed(t *testing.T) {
 	}
 }
 
+// The process may stand still between the renewal and its reply. Another publisher may have claimed the rows meanwhile.
+func TestRenewalThatEndsAfterTheLeaseIsTooLate(t *testing.T) {
+	t.Parallel()
+	answer, renewals := once(claiming, rows(1, 2, 1), rows(3, 2, 1)), 0
+	db := &answers{answer: func(statement string, args []any) ([][]any, error) {
+		if strings.Contains(statement, renewing) {
+			if renewals++; renewals == 1 {
+				return nil, errDown
+			}
+			time.Sleep(12 * time.Second)
+		}
+		return answer(statement, args)
+	}}
+	inBubble(t, db, OutboxPublisherConfig{BatchSize: 2}, func(events <-chan *message.RawMessage, _ *OutboxPublisher, _ func(), _ *rig.Lines) {
+		time.Sleep(33 * time.Second) // the leases end after 30 s, the second renewal lasts from 20 s to 32 s
+		wantTimes(t, "what is too old to be handed out given back", db.times(returning), 32*time.Second)
+		for range 2 {
+			(<-events).Ack()
+		}
+	})
+}
+
 func TestStopWaitsForWhatWasHandedOut(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
