@@ -111,6 +111,32 @@ func TestOneIDInABatchCommitsOnceForEachAggregate(t *testing.T) {
 	})
 }
 
+func TestMessagesThatDifferInScopeSourceOrIDAreDifferentMessages(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
+		messages := []luatx.MessageID{
+			{Scope: "s", Source: "/shop", ID: "1"}, {Scope: "t", Source: "/shop", ID: "1"}, {Scope: "s", Source: "/bank", ID: "1"}, {Scope: "s", Source: "/shop", ID: "2"},
+		}
+		events := map[string]luatx.MessageID{}
+		for _, want := range []luatx.Outcome{luatx.Committed, luatx.Duplicate} {
+			for _, msg := range messages {
+				result, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+					if err := tx.Claim(msg); err != nil {
+						return err
+					}
+					events[tx.EventID()] = msg
+					return luatx.Queued(tx.Pipeline().Incr(ctx, rig.Key(t, tr, "a", "count")))
+				})
+				redistest.Must(t, err)
+				assert.Equal(t, result.Outcome, want, "%+v", msg)
+			}
+		}
+		assert.Equal(t, client.Get(ctx, rig.Key(t, tr, "a", "count")).Val(), "4", "commits")
+		assert.Equal(t, len(events), len(messages), "ids that events were given in %v", events)
+	})
+}
+
 func TestOneMessageIDIsAppliedOnceForEachAggregate(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
