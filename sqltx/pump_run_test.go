@@ -187,7 +187,7 @@ func TestRenewalThatEndsAfterTheLeaseIsTooLate(t *testing.T) {
 			if renewals++; renewals == 1 {
 				return nil, errDown
 			}
-			time.Sleep(12 * time.Second)
+			<-time.After(12 * time.Second)
 		}
 		return answer(statement, args)
 	}}

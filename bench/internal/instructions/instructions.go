@@ -58,7 +58,7 @@ func run(ctx context.Context, env suite.Env) (report suite.Report, err error) {
 			continue
 		}
 		env.Log("%s", r.name)
-		each, err := r.count(ctx, c)
+		each, err := r.count(ctx, c, counted)
 		if err != nil {
 			return report, fmt.Errorf("%s: %w", r.name, err)
 		}
@@ -69,8 +69,8 @@ func run(ctx context.Context, env suite.Env) (report suite.Report, err error) {
 	return report, nil
 }
 
-// count returns how many thousand instructions the row's work takes each time.
-func (r row) count(ctx context.Context, c *counter) (float64, error) {
+// count returns how many thousand instructions the row's work takes each time, on average over n times.
+func (r row) count(ctx context.Context, c *counter, n int) (float64, error) {
 	if err := c.client.FlushAll(ctx).Err(); err != nil {
 		return 0, err
 	}
@@ -78,11 +78,11 @@ func (r row) count(ctx context.Context, c *counter) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := errors.Join(w.prepare(ctx, warmUp), w.do(ctx, warmUp), w.prepare(ctx, counted)); err != nil {
+	if err := errors.Join(w.prepare(ctx, warmUp), w.do(ctx, warmUp), w.prepare(ctx, n)); err != nil {
 		return 0, err
 	}
-	all, err := c.count(ctx, func() error { return w.do(ctx, counted) })
-	return float64(all) / counted / 1000, err
+	all, err := c.count(ctx, func() error { return w.do(ctx, n) })
+	return float64(all) / float64(n) / 1000, err
 }
 
 // commits does the transactions of a way one after the other.

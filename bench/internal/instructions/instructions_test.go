@@ -3,6 +3,7 @@ package instructions
 import (
 	"errors"
 	"math"
+	"os"
 	"testing"
 
 	"github.com/luatx/luatx/bench/internal/suite"
@@ -11,17 +12,24 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// The counts below, in thousands, are those of Redis 7.0.15 as Debian 12 packages it.
+// The counts below, in thousands, are those of Redis 7.0.15 as Debian 12 packages it. They are a little above those of the bench,
+// which counts four times as many transactions.
 const recordedOn = "7.0.15"
 
 // Counts do not depend on the machine's load. A change that moves one by more than the margin records the new count here and
 // in docs/performance.md, with the reason in its commit message.
 const margin = .05
 
-var recorded = map[string]float64{}
+var recorded = map[string]float64{
+	"instructions_handwritten_k": 72.1, "instructions_alone_k": 154.5, "instructions_batch16_k": 80.2, "instructions_batch64_k": 82.0,
+	"instructions_general_alone_k": 232.2, "instructions_general_batch16_k": 113.0, "instructions_relay_k": 43.4,
+}
 
 func TestInstructionsAreThoseRecorded(t *testing.T) {
 	t.Parallel()
+	if os.Getenv("CI") == "" && os.Getenv("LUATX_VERIFY") == "" {
+		t.Skip("takes a minute: set LUATX_VERIFY=1")
+	}
 	redistest.Need(t)
 	server, err := redistest.Find()
 	if err != nil {
