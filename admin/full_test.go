@@ -119,7 +119,7 @@ func prepare(t *testing.T, tr *luatx.Transactor, op *admin.Operator, client *red
 	redistest.Must(t, err)
 	redistest.Must(t, op.Pause(ctx, "shop", "test", time.Time{}))
 	shard := shardPrefix(t, client)
-	redistest.Must(t, client.HSet(ctx, shard+"leases", "gone", "1").Err())
+	redistest.Must(t, client.HSet(ctx, shard+"attempts", "gone", "1").Err())
 	redistest.Must(t, client.XGroupCreateMkStream(ctx, "s", "g", "0").Err())
 	entry, err := client.XAdd(ctx, &redis.XAddArgs{Stream: "s", Values: []string{"k", "v"}}).Result()
 	redistest.Must(t, err)

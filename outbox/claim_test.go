@@ -149,19 +149,22 @@ func TestExtendMovesOnlyLeasesThatAreHeld(t *testing.T) {
 		redistest.Must(t, err)
 		lease := claim.Lease
 		_, err = scripts.Settle(ctx, home, shard.Settling{Attempts: 10, Retention: time.Hour}, []shard.Settlement{{ID: "sent", What: "sent"}})
-		redistest.Must(t, err, client.HDel(ctx, k.key("leases"), "own").Err(), client.HSet(ctx, k.key("leases"), "lost", "another's").Err())
+		redistest.Must(t, err, client.ZAdd(ctx, k.key("pending"), redis.Z{Score: float64(time.Now().UnixMilli()), Member: "own"}, redis.Z{Score: -1, Member: "lost"}).Err())
 		before := scores(t, k, "own", "held", "lost")
-		held, _, err := scripts.Extend(ctx, home, time.Hour, []shard.Held{
+		extended, err := scripts.Extend(ctx, home, time.Hour, []shard.Held{
 			{ID: "own"}, {ID: "held", Lease: lease}, {ID: "sent", Lease: lease}, {ID: "lost", Lease: lease},
 		}, eval.Durability{})
-		if err != nil || !slices.Equal(held, []bool{true, true, false, false}) {
-			t.Errorf("held: %v, %v", held, err)
+		if err != nil || !slices.Equal(extended.Held, []bool{true, true, false, false}) {
+			t.Errorf("held: %v, %v", extended.Held, err)
 		}
 		after := scores(t, k, "own", "held", "lost")
 		for i, moved := range []bool{true, true, false} {
 			if (after[i] > before[i]+30*60*1000) != moved || !moved && after[i] != before[i] {
-				t.Errorf("event %d is due at %.0f, before at %.0f; moved: %t", i, after[i], before[i], moved)
+				t.Errorf("event %d has the score %.0f, before %.0f; moved: %t", i, after[i], before[i], moved)
 			}
+		}
+		if !isLease(extended.Lease, after[1]) || after[0] < 0 {
+			t.Errorf("the new lease is %s, the scores are %f", extended.Lease, after)
 		}
 		if slices.Contains(k.members("pending"), "sent") {
 			t.Error("the sent event is pending again")
@@ -255,7 +258,7 @@ func TestHistory(t *testing.T) {
 		}
 		done, err := store.Sent(ctx, slot, work, "e")
 		wantDone(t, done, err, 1)
-		for _, name := range []string{"errors", "attempts", "leases", "parked:by"} {
+		for _, name := range []string{"errors", "attempts", "parked:by"} {
 			if left := s.hash(name); len(left) != 0 {
 				t.Errorf("%s: %v", name, left)
 			}

@@ -82,7 +82,7 @@ func (e Event) last() Failure {
 // event reads what a listing says. The error is that of a body that cannot be decoded.
 func event(slot int, row shard.Listed) (Event, error) {
 	e := Event{
-		Slot: slot, ID: row.ID, State: letters[row.State], At: row.At, Attempts: row.Attempts, Lease: strings.TrimLeft(row.Lease, "0"), Key: row.Key,
+		Slot: slot, ID: row.ID, State: letters[row.State], At: row.At, Attempts: row.Attempts, Lease: row.Lease, Key: row.Key,
 		Destination: row.Route, route: row.Route,
 	}
 	for _, f := range row.Failures {

@@ -28,7 +28,7 @@ import (
 
 // shelves are what a shard holds at one moment.
 type shelves struct {
-	entries, headers, counts, parkedBy, errors, leases map[string]string
+	entries, headers, counts, parkedBy, errors map[string]string
 	pending, parked, sent, lanes                       []string
 }
 
@@ -36,7 +36,7 @@ func (y yard) snapshot(ctx context.Context) (s shelves, err error) {
 	shard := link.Of(y.tr).Scripts.Shard(y.slot)
 	pipe := y.client.TxPipeline()
 	hashes := map[string]*redis.MapStringStringCmd{}
-	for _, name := range []string{"entries", "headers", "counts", "parked:by", "errors", "leases"} {
+	for _, name := range []string{"entries", "headers", "counts", "parked:by", "errors"} {
 		hashes[name] = pipe.HGetAll(ctx, shard.Key(name))
 	}
 	sets := map[string]*redis.StringSliceCmd{}
@@ -46,7 +46,7 @@ func (y yard) snapshot(ctx context.Context) (s shelves, err error) {
 	_, err = pipe.Exec(ctx)
 	return shelves{
 		hashes["entries"].Val(), hashes["headers"].Val(), hashes["counts"].Val(), hashes["parked:by"].Val(), hashes["errors"].Val(),
-		hashes["leases"].Val(), sets["pending"].Val(), sets["parked"].Val(), sets["sent"].Val(), sets["lanes"].Val(),
+		sets["pending"].Val(), sets["parked"].Val(), sets["sent"].Val(), sets["lanes"].Val(),
 	}, err
 }
 
@@ -97,9 +97,6 @@ func (s shelves) wrong() (list []string) {
 			by["d:"+msg.Destination]++
 			by["t:"+msg.Type]++
 			by["c:"+strings.Fields(s.errors[id] + " - - -")[2]]++
-			if s.leases[id] != "" {
-				say("%s is parked and leased", id)
-			}
 		}
 	}
 	for name, n := range map[string]int{"events": events, "bytes": size, "parked": len(s.parked)} {

@@ -41,7 +41,8 @@ func (s *Store) List(ctx context.Context, state State, opts ListOptions) iter.Se
 	if opts.NoBodies {
 		of.Limit = thinPage
 	}
-	if !opts.Since.IsZero() && state != Waiting {
+	byTime := state == Parked || state == Sent // alone; leased events are in an order of their own
+	if !opts.Since.IsZero() && byTime {
 		of.After = shard.Place{Score: strconv.FormatInt(opts.Since.UnixMilli()-1, 10), Member: behindAll}
 	}
 	find := s.scripts.Firsts
@@ -62,6 +63,9 @@ func (s *Store) List(ctx context.Context, state State, opts ListOptions) iter.Se
 		}
 	}
 	return func(yield func(Event, error) bool) {
+		if every := yield; !byTime && state != Waiting {
+			yield = func(e Event, err error) bool { return err == nil && e.At.Before(opts.Since) || every(e, err) }
+		}
 		err := s.chunks(opts.Slots, func(slots []int) error {
 			edges, err := find(ctx, slots)
 			if err != nil {
@@ -182,7 +186,17 @@ func (s *Store) FindPending(ctx context.Context, limit int) ([]Event, error) {
 
 // due appends up to limit events of a shard that are due.
 func (s *Store) due(ctx context.Context, n, limit int, found []Event) ([]Event, error) {
-	of := shard.Listing{Of: "due", Bodies: true}
+	for _, what := range []string{"expired", "due"} {
+		var err error
+		if found, err = s.first(ctx, n, shard.Listing{Of: what, Bodies: true}, limit, found); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// first appends the first events of a listing, up to limit.
+func (s *Store) first(ctx context.Context, n int, of shard.Listing, limit int, found []Event) ([]Event, error) {
 	for left := limit; left > 0; {
 		of.Limit = min(left, listPage)
 		page, err := s.list(ctx, n, of)

@@ -130,11 +130,18 @@ func (m *model) park(id string) []string {
 	return nil
 }
 
+// ranOut is the score of a lease that ended in 1970.
+const ranOut = "-9999999999999"
+
 func (m *model) claim(rt *rapid.T) {
 	limit := rapid.Int64Range(1, 5).Draw(rt, "limit")
 	ctx := redistest.Soon(m.t)
-	due, err := m.client.ZRangeByScore(ctx, m.shard.Key("pending"), &redis.ZRangeBy{Min: "-inf", Max: strconv.FormatInt(time.Now().UnixMilli(), 10), Count: limit}).Result()
+	due, err := m.client.ZRangeByScore(ctx, m.shard.Key("pending"), &redis.ZRangeBy{Min: "-inf", Max: ranOut, Count: limit}).Result()
 	redistest.Must(m.t, err)
+	if len(due) == 0 {
+		due, err = m.client.ZRangeByScore(ctx, m.shard.Key("pending"), &redis.ZRangeBy{Min: "0", Max: strconv.FormatInt(time.Now().UnixMilli(), 10), Count: limit}).Result()
+		redistest.Must(m.t, err)
+	}
 	claim, err := link.Of(m.tr).Scripts.Claim(ctx, m.shard, shard.Claiming{Limit: int(limit), Lease: time.Hour, Attempts: modelBudget, Continues: m.continues})
 	redistest.Must(m.t, err)
 	var want, got []string
@@ -428,5 +435,9 @@ func (m *model) wait(rt *rapid.T) {
 	id := rapid.SampledFrom(ids).Draw(rt, "waits")
 	e := m.events[id]
 	e.due = true
-	redistest.Must(m.t, m.client.ZAddXX(redistest.Soon(m.t), m.shard.Key(e.state), redis.Z{Score: 1, Member: id}).Err())
+	score := 1.
+	if e.lease != "" { // a lease is its end, so it becomes another one's
+		e.former, e.lease, score = e.lease, ranOut, -9999999999999
+	}
+	redistest.Must(m.t, m.client.ZAddXX(redistest.Soon(m.t), m.shard.Key(e.state), redis.Z{Score: score, Member: id}).Err())
 }

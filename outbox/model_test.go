@@ -95,7 +95,7 @@ func newModel(t testing.TB, client redis.UniversalClient, continues bool) *model
 func (m *model) clean() {
 	ctx := redistest.Soon(m.t)
 	for _, name := range []string{
-		"inbox:a", "entries", "pending", "attempts", "errors", "leases", "parked", "sent", "headers", "lanes", "counts",
+		"inbox:a", "entries", "pending", "attempts", "errors", "parked", "sent", "headers", "lanes", "counts",
 		"parked:by", "routes", "seq", "audit",
 	} {
 		m.client.Del(ctx, m.shard.Key(name))
@@ -133,20 +133,33 @@ func (m *model) bytes() (sum int) {
 	return sum
 }
 
+// isLease reports whether a score is a lease; empty: whether it is none.
+func isLease(lease string, score float64) bool {
+	if lease == "" {
+		return score >= 0
+	}
+	want, err := strconv.ParseFloat(lease, 64)
+	return err == nil && score == want && score < 0
+}
+
 // check holds the shard against the model.
 func (m *model) check(rt *rapid.T) {
 	ctx := redistest.Soon(m.t)
 	pipe := m.client.Pipeline()
 	entries := pipe.HGetAll(ctx, m.shard.Key("entries"))
-	pending, parked, sent := pipe.ZRange(ctx, m.shard.Key("pending"), 0, -1), pipe.ZRange(ctx, m.shard.Key("parked"), 0, -1), pipe.ZRange(ctx, m.shard.Key("sent"), 0, -1)
-	leases, attempts := pipe.HGetAll(ctx, m.shard.Key("leases")), pipe.HGetAll(ctx, m.shard.Key("attempts"))
+	pending, parked, sent := pipe.ZRangeWithScores(ctx, m.shard.Key("pending"), 0, -1), pipe.ZRange(ctx, m.shard.Key("parked"), 0, -1), pipe.ZRange(ctx, m.shard.Key("sent"), 0, -1)
+	attempts := pipe.HGetAll(ctx, m.shard.Key("attempts"))
 	lanes := pipe.ZRange(ctx, m.shard.Key("lanes"), 0, -1)
 	counts, by := pipe.HGetAll(ctx, m.shard.Key("counts")), pipe.HGetAll(ctx, m.shard.Key("parked:by"))
 	_, err := pipe.Exec(ctx)
 	redistest.Must(m.t, err)
 
 	same(rt, "entries", slices.Sorted(maps.Keys(entries.Val())), m.ids(nil))
-	for state, has := range map[string][]string{"pending": pending.Val(), "parked": parked.Val(), "sent": sent.Val()} {
+	scores := map[string]float64{}
+	for _, z := range pending.Val() {
+		scores[z.Member.(string)] = z.Score
+	}
+	for state, has := range map[string][]string{"pending": slices.Collect(maps.Keys(scores)), "parked": parked.Val(), "sent": sent.Val()} {
 		slices.Sort(has)
 		same(rt, state, has, m.ids(func(e *modelled) bool { return e.state == state }))
 	}
@@ -155,8 +168,8 @@ func (m *model) check(rt *rapid.T) {
 		case e.state == "sent" && (!strings.HasPrefix(body, "=") || (len(body) > 41) != e.kept),
 			e.state != "sent" && !e.erased && body != e.body, e.state != "sent" && e.erased && body[0] != '!':
 			rt.Fatalf("%s is %s and has the body %q", id, e.state, body)
-		case leases.Val()[id] != e.lease:
-			rt.Fatalf("%s has the lease %q, want %q", id, leases.Val()[id], e.lease)
+		case !isLease(e.lease, scores[id]):
+			rt.Fatalf("%s has the score %f, want the lease %q", id, scores[id], e.lease)
 		}
 		n, err := strconv.Atoi(attempts.Val()[id])
 		if err != nil && e.lease != "" {

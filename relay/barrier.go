@@ -133,7 +133,7 @@ func (r *Relay) replicated(ctx context.Context, events []leased) []leased {
 				batch[j] = events[i]
 			}
 			for j, held := range r.awaitReplicas(ctx, slot, batch) {
-				may[which[j]] = held
+				may[which[j]], events[which[j]] = held, batch[j]
 			}
 		})
 	}
@@ -147,7 +147,8 @@ func (r *Relay) replicated(ctx context.Context, events []leased) []leased {
 	return left
 }
 
-// awaitReplicas waits for the replicas of one shard, and tells which of its events may be published; none: nil.
+// awaitReplicas waits for the replicas of one shard, and tells which of its events may be published; none: nil. It gives the
+// events their new lease.
 func (r *Relay) awaitReplicas(ctx context.Context, slot int, events []leased) []bool {
 	asked, cancel := context.WithTimeout(ctx, r.cfg.Lease*2/3)
 	defer cancel()
@@ -155,21 +156,27 @@ func (r *Relay) awaitReplicas(ctx context.Context, slot int, events []leased) []
 	for i, e := range events {
 		ids[i] = shard.Held{ID: e.id, Lease: e.lease}
 	}
-	held, reached, err := r.scripts.Extend(asked, r.scripts.Shard(slot), r.cfg.Lease, ids, r.barrier.Durability)
+	extended, err := r.scripts.Extend(asked, r.scripts.Shard(slot), r.cfg.Lease, ids, r.barrier.Durability)
 	switch {
 	case err != nil:
 		if ctx.Err() == nil {
 			r.cfg.Logger.Error("relay: cannot learn whether replicas have what was committed; its events wait for their lease to end", "slot", slot, "error", err)
 		}
 		return nil
-	case !slices.Contains(held, true): // nothing was written, and nothing waited for
+	case !slices.Contains(extended.Held, true): // nothing was written, and nothing waited for
 		return nil
-	case !reached:
+	}
+	for i := range events {
+		if events[i].lease != "" {
+			events[i].lease = extended.Lease
+		}
+	}
+	if !extended.Replicated {
 		r.holdBack(ctx, slot, events)
 		return nil
 	}
 	r.barrier.note(true)
-	return held
+	return extended.Held
 }
 
 // holdBack gives events back that replicas may not have.

@@ -359,7 +359,7 @@ func wantClean(t *testing.T, client redis.UniversalClient, tr *luatx.Transactor,
 	total := make(map[string]int)
 	for _, n := range tr.Keyspace().Slots() {
 		home := link.Of(tr).Scripts.Shard(n)
-		for _, name := range []string{"pending", "attempts", "leases", "errors", "parked", "headers", "lanes"} {
+		for _, name := range []string{"pending", "attempts", "errors", "parked", "headers", "lanes"} {
 			if key := home.Key(name); client.Exists(t.Context(), key).Val() != 0 {
 				t.Errorf("%s is left", key)
 			}

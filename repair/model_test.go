@@ -29,7 +29,7 @@ type state struct {
 
 var wantedTypes = map[string]string{
 	"void": "none", "inbox:a": "hash", "inbox:b": "hash", "results": "hash", "results:b": "hash", "entries": "hash",
-	"pending": "zset", "parked": "zset", "sent": "zset", "attempts": "hash", "errors": "hash", "leases": "hash",
+	"pending": "zset", "parked": "zset", "sent": "zset", "attempts": "hash", "errors": "hash",
 	"broken": "hash", "seq": "string", "repair": "hash", "due": "zset", "decided": "zset", "headers": "hash", "lanes": "zset",
 	"routes": "hash", "counts": "hash", "parked:by": "hash", "audit": "stream",
 	"sweep": "hash", "pauses": "hash",
@@ -198,10 +198,10 @@ func (st state) events(say func(string, ...string)) {
 			say("unindexed", "pending", id)
 		}
 	}
-	for _, name := range []string{"attempts", "errors", "leases", "routes"} {
+	for _, name := range []string{"attempts", "errors", "routes"} {
 		for id, value := range st.hashes[name] {
 			_, live := bodies[id]
-			if !live || name == "leases" && (st.in("parked", id) || !st.in("pending", id)) {
+			if !live {
 				say("leftover", name, id)
 			} else if name == "attempts" && !count.MatchString(value) {
 				say("value", name, id)

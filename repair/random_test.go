@@ -103,7 +103,7 @@ func equal(a, b state) bool {
 func corruption(rt *rapid.T, s *shop) []any {
 	one := func(label string, of ...string) string { return rapid.SampledFrom(of).Draw(rt, label) }
 	id := one("id", "leased", "pending", "parked", "sent", "first", "second", "third", "x", "y")
-	detail := one("detail", "attempts", "errors", "leases", "routes")
+	detail := one("detail", "attempts", "errors", "routes")
 	index := one("index", "pending", "parked", "sent")
 	inbox, results := one("generation", "inbox:a", "inbox:b"), one("generation of results", "results", "results:b")
 	begun := generation{time.Duration(rapid.IntRange(-1, 4).Draw(rt, "retentions"))*retention + time.Hour, rapid.Bool().Draw(rt, "older")}
@@ -124,7 +124,7 @@ func corruption(rt *rapid.T, s *shop) []any {
 	case 8:
 		return []any{"HDEL", key(detail), id}
 	case 9:
-		return []any{"DEL", key(one("deleted", "entries", "pending", "parked", "sent", "inbox:a", "inbox:b", "results", "leases", "headers", "lanes", "counts", "parked:by"))}
+		return []any{"DEL", key(one("deleted", "entries", "pending", "parked", "sent", "inbox:a", "inbox:b", "results", "headers", "lanes", "counts", "parked:by"))}
 	case 10:
 		return []any{"HSET", key(inbox), "id", s.meta(begun)}
 	case 11:

@@ -369,7 +369,7 @@ func TestBesideCommitsAndRelays(t *testing.T) {
 					default:
 						client.ZPopMin(t.Context(), s.key("pending"), 2)
 						client.ZAdd(t.Context(), s.key("pending"), redis.Z{Score: 1, Member: fmt.Sprint("ghost", i)})
-						client.HDel(t.Context(), s.key("leases"), "no such")
+						client.HDel(t.Context(), s.key("errors"), "no such")
 					}
 				}
 			})

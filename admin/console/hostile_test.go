@@ -71,7 +71,6 @@ func newHostileService(t *testing.T) hostileService {
 		"operation", hostileText("operation"), "who", hostileText("recorded who"), "act", hostileText("act"), "why", hostileText("recorded why"),
 	}}).Err())
 	redistest.Must(t, client.HSet(ctx, shard.Key("attempts"), hostileText("orphan"), "1").Err())
-	redistest.Must(t, client.HSet(ctx, shard.Key("leases"), hostileText("id"), hostileText("lease")).Err())
 	digest := identity.ID{Aggregate: "a", Scope: hostileText("scope"), Source: hostileText("source"), ID: hostileText("message")}.Digest()
 	redistest.Must(t, client.HSet(ctx, shard.Key("inbox:b"), digest, "x").Err())
 	redistest.Must(t, client.HSet(ctx, shard.Key("broken"), digest, hostileText("left")).Err())
@@ -176,7 +175,7 @@ func TestConsoleEscapesEveryTextFromOutside(t *testing.T) {
 		"event?id=~id~":                 {"id", "destination", "elsewhere"},
 		"event?id=~nobody~":             {"nobody"},
 		"event?slot=" + strconv.Itoa(w.slot) + "&id=undecodable&body=1": {"member"},
-		"event?" + event + "&body=1":                                    {"id", "destination", "key", "class", "error", "lease", "name", "attribute", "data", "host"},
+		"event?" + event + "&body=1":                                    {"id", "destination", "key", "class", "error", "name", "attribute", "data", "host"},
 		"preview-rearm?" + filter + "&to=~to~":                          {"class", "destination", "type", "key", "error", "to", "host"},
 		"preview-discard?" + filter + "&reason=~to reason~":             {"class", "destination", "type", "key", "error", "to reason", "host"},
 		"preview-rearm?event=" + strconv.Itoa(w.slot) + ":~id~":         {"id", "host"},

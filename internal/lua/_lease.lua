@@ -1,36 +1,52 @@
 -- Purpose: leases events, in batches.
 --
---   leases    event -> lease, of events that are leased, or were leased when their relay died
+-- The lease of an event is its score in pending: the time (ms) at which the lease ends, minus 10^13, plus a fraction from the
+-- shard's sequence. So a leased event has a negative score, all other events have a score of 0 or more, and leased events are in
+-- the order in which their leases end. Two leases are equal only if they end in the same millisecond and the number of leases
+-- between them is a multiple of 1024.
 --   attempts  event -> attempts; an event under its first lease has none here, and counts as one attempt
--- A lease is a number with so many digits that Redis keeps the hash as a table. Redis would keep short values as a list, and
--- read it from its beginning for each event.
 --#needs _outbox
---#defines attempts_of take grant
+--#defines attempts_of holds lease_until place take grant
 
-local lease -- of the events that this script leases, from the shard's sequence
-local tries, holders, scores, last = {'HSET', ATTEMPTS}, {'HSET', LEASES}, {'ZADD', PENDING}, 2
+local lease -- of the events that this script leases
+local tries, scores = {'HSET', ATTEMPTS}, {'ZADD', PENDING}
 
 -- Returns the attempts of an event, from its value in the hash and from whether it is or was leased.
 local function attempts_of(attempts, leased) return tonumber(attempts) or (leased and 1 or 0) end
 
--- Leases an event until lease_end (ms). attempts is its value in the hash before this attempt.
+-- Reports whether an event with a score is held under a lease, which is empty for an event that no relay has claimed.
+local function holds(score, text)
+  score = tonumber(score)
+  if not score then return false end
+  if text == '' then return score >= 0 end
+  return score < 0 and score == tonumber(text)
+end
+
+-- Returns the lease of this script, which ends at a time (ms).
+local function lease_until(lease_end)
+  lease = lease or string.format('%.17g', lease_end - @LEASED + redis.call('INCR', SEQ) % 1024 / 1024)
+  return lease
+end
+
+-- Gives an event a score, by grant.
+local function place(id, score)
+  local n = #scores
+  scores[n + 1], scores[n + 2] = score, id
+end
+
+-- Leases an event. attempts is its value in the hash before this attempt.
 local function take(id, attempt, attempts, lease_end)
-  lease = lease or string.format('%065.0f', redis.call('INCR', SEQ))
   if attempts or attempt > 1 then
     tries[#tries + 1] = id
     tries[#tries + 1] = attempt
   end
-  local place, next_place = last + 1, last + 2
-  holders[place], holders[next_place] = id, lease
-  scores[place], scores[next_place] = lease_end, id
-  last = next_place
+  place(id, lease_until(lease_end))
 end
 
 -- Writes the leases, once a script. Returns the lease; empty if no event was leased.
 local function grant()
   if not lease then return '' end
   if #tries > 2 then redis.call(unpack(tries)) end
-  redis.call(unpack(holders))
   redis.call(unpack(scores))
   return lease
 end

@@ -3,13 +3,13 @@
 --
 -- counts holds counters, a field each, and the gauges of _totals.lua.
 --#needs _totals
---#defines shard INBOX ENTRIES PENDING ATTEMPTS LEASES ERRORS PARKED SENT SEQ COUNTS PARKED_BY ROUTES HEADERS LANES
+--#defines shard INBOX ENTRIES PENDING ATTEMPTS ERRORS PARKED SENT SEQ COUNTS PARKED_BY ROUTES HEADERS LANES
 --#defines count keep_counts
 
 local shard = string.sub(@VOID, 1, -5)
 local INBOX, ENTRIES, PENDING, ATTEMPTS = shard .. 'inbox:a', shard .. 'entries', shard .. 'pending', shard .. 'attempts'
-local LEASES, ERRORS, PARKED, SENT = shard .. 'leases', shard .. 'errors', shard .. 'parked', shard .. 'sent'
-local SEQ, COUNTS, PARKED_BY, ROUTES = shard .. 'seq', shard .. 'counts', shard .. 'parked:by', shard .. 'routes'
+local ERRORS, PARKED, SENT, SEQ = shard .. 'errors', shard .. 'parked', shard .. 'sent', shard .. 'seq'
+local COUNTS, PARKED_BY, ROUTES = shard .. 'counts', shard .. 'parked:by', shard .. 'routes'
 local HEADERS, LANES = shard .. 'headers', shard .. 'lanes'
 
 local changes = {}

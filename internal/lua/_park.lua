@@ -27,11 +27,12 @@ end
 -- Parks an event whose last failure has been noted. The event stays the head of its lane and the others wait, unless the lane
 -- continues without it.
 local function park(id, body, continues)
-  redis.call('ZREM', PENDING, id)
-  redis.call('ZADD', PARKED, NOW, id)
-  if redis.call('HDEL', LEASES, id) == 1 and not redis.call('HGET', ATTEMPTS, id) then
+  local leased = (tonumber(redis.call('ZSCORE', PENDING, id) or nil) or 0) < 0
+  if leased and not redis.call('HGET', ATTEMPTS, id) then
     redis.call('HSET', ATTEMPTS, id, 1) -- the first one, see _lease.lua
   end
+  redis.call('ZREM', PENDING, id)
+  redis.call('ZADD', PARKED, NOW, id)
   tally(body, class_of(id), 1)
   count('events', -1)
   count('bytes', -#body)

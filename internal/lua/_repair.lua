@@ -7,7 +7,7 @@ local FIX, LIMIT = ARGV[1] == 'fix', tonumber(ARGV[4])
 
 local wanted = {
   {'void', 'none'}, {'inbox:a', 'hash'}, {'inbox:b', 'hash'}, {'results', 'hash'}, {'results:b', 'hash'}, {'entries', 'hash'},
-  {'pending', 'zset'}, {'parked', 'zset'}, {'sent', 'zset'}, {'attempts', 'hash'}, {'errors', 'hash'}, {'leases', 'hash'},
+  {'pending', 'zset'}, {'parked', 'zset'}, {'sent', 'zset'}, {'attempts', 'hash'}, {'errors', 'hash'},
   {'broken', 'hash'}, {'seq', 'string'}, {'repair', 'hash'}, {'due', 'zset'}, {'decided', 'zset'},
   {'headers', 'hash'}, {'lanes', 'zset'}, {'routes', 'hash'}, {'counts', 'hash'}, {'parked:by', 'hash'}, {'audit', 'stream'},
   {'sweep', 'hash'}, {'pauses', 'hash'},

@@ -109,8 +109,6 @@ local function detail(name, id, value)
   local over = end_of(id)
   if over then
     settle('leftover', name, id, over, 'HDEL', key[name], id)
-  elseif name == 'leases' and (scored('parked', id) or not scored('pending', id)) then
-    settle('leftover', name, id, scored('parked', id) and 'parked' or 'not pending', 'HDEL', key[name], id)
   elseif name == 'attempts' and (not string.match(value, '^%d+$') or #value > 9) then
     settle('value', name, id, value, 'HDEL', key[name], id)
   end

@@ -1,9 +1,9 @@
--- Purpose: claims a batch of due events for a relay, oldest due first. It counts the attempt, gives a lease, and moves the next
---          attempt of each event past the lease. It parks an event that has used up its attempts, because its relay died every
+-- Purpose: claims a batch of events for a relay: those whose lease has expired, or else those that are due, oldest first. It counts
+--          the attempt and gives a lease. It parks an event that has used up its attempts, because its relay died every
 --          time, and removes index members without a body. An event whose lease expired may have crashed its relay, so claims
 --          isolate such events in smaller and smaller batches, and at the last attempt alone.
 -- KEYS:    1     void
---          2-15  outbox       the keys of the outbox, see outboxKeys in layout.go
+--          2-14  outbox       the keys of the outbox, see outboxKeys in layout.go
 -- ARGV:    1     limit        most events to claim
 --          2     lease        ms
 --          3     attempts     attempts allowed for each event
@@ -24,12 +24,18 @@
 -- Redis:   6.0
 --#needs _time _meta _full _outbox _lanes _errors _park _lease
 
-local budget, lease_end, continues = tonumber(ARGV[3]), string.format('%.0f', now + tonumber(ARGV[2])), ARGV[4] == '1'
+local budget, lease_end, continues = tonumber(ARGV[3]), now + tonumber(ARGV[2]), ARGV[4] == '1'
 
--- Returns when the next event is due. If none is due by now, notes that for the next commit, which wakes the relays.
+-- Returns the first score of pending in a range, or nil.
+local function first(from, to)
+  return tonumber(redis.call('ZRANGEBYSCORE', PENDING, from, to, 'WITHSCORES', 'LIMIT', 0, 1)[2])
+end
+
+-- Returns when a relay can claim the next event. If that is later than now, notes it for the next commit, which wakes the relays.
 local function next_due()
-  local first = redis.call('ZRANGE', PENDING, 0, 0, 'WITHSCORES')
-  local due = first[2] and tonumber(first[2])
+  local due, expires = first('0', '+inf'), first('-inf', '(0')
+  expires = expires and math.ceil(expires + @LEASED)
+  due = due and expires and math.min(due, expires) or due or expires
   if not due or due > now then
     local totals = redis.call('HGET', COUNTS, 'totals')
     if totals and not string.find(totals, '%D$') then
@@ -40,7 +46,11 @@ local function next_due()
   return due and string.format('%.0f', due) or ''
 end
 
-local ids = redis.call('ZRANGEBYSCORE', PENDING, '-inf', NOW, 'LIMIT', 0, ARGV[1])
+local function range(from, to) return redis.call('ZRANGEBYSCORE', PENDING, from, to, 'LIMIT', 0, ARGV[1]) end
+
+local ids = range('-inf', string.format('%.0f', now - @LEASED))
+local suspects = #ids > 0 -- events whose lease expired
+if not suspects then ids = range('0', NOW) end
 if #ids == 0 then return {NOW, next_due(), '', 0, 0} end
 local meta = redis.call('HGET', INBOX, 'id')
 if meta and identity_in(meta) ~= @IDENTITY then return {NOW, 'identity', identity_in(meta)} end
@@ -52,18 +62,13 @@ local function of_each(key)
 end
 
 local bodies = redis.call('HMGET', ENTRIES, unpack(ids))
-local attempts, ran_out, routes = of_each(ATTEMPTS), of_each(LEASES), of_each(ROUTES)
-local any_retried = false
-for i = 1, #ids do any_retried = any_retried or attempts[i] or ran_out[i] end
+local attempts, routes = of_each(ATTEMPTS), of_each(ROUTES)
+local taken, room = 0, tonumber(ARGV[1]) -- number so far; most of them
 
-local taken, room, suspects = 0, tonumber(ARGV[1]), nil -- number so far; most of them; whether they are suspects
-
--- Reports whether an event may join those that are claimed already. A suspect is an event whose lease expired.
-local function joins(suspect, attempt)
-  if not any_retried then return true end
-  if suspects == nil then suspects = suspect end
-  if suspect ~= suspects then return false end
-  if suspect then room = math.min(room, attempt >= budget and 1 or math.floor(ARGV[1] / 4 ^ (attempt - 1))) end
+-- Reports whether an event may join those that are claimed already.
+local function joins(attempt)
+  if not suspects then return true end
+  room = math.min(room, attempt >= budget and 1 or math.floor(ARGV[1] / 4 ^ (attempt - 1)))
   if taken > 0 and taken >= room then return false end
   taken = taken + 1
   return true
@@ -71,7 +76,7 @@ end
 
 local reply, last_row, parked, orphans = {NOW, '', '', 0, 0}, 5, 0, 0
 for i, id in ipairs(ids) do
-  local body, attempt = bodies[i], attempts_of(attempts[i], ran_out[i]) + 1
+  local body, attempt = bodies[i], attempts_of(attempts[i], suspects) + 1
   if not body or string.byte(body) == @SENT_MARK then
     redis.call('ZREM', PENDING, id)
     leave(id)
@@ -80,7 +85,7 @@ for i, id in ipairs(ids) do
     note(id, attempt - 1, 'crashed', 'the lease ran out at the last attempt: its relay died or hung')
     park(id, body, continues)
     parked = parked + 1
-  elseif joins(ran_out[i] and true or false, attempt) then
+  elseif joins(attempt) then
     take(id, attempt, attempts[i], lease_end)
     local n = last_row
     reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = id, attempt, routes[i] or '', body

@@ -1,7 +1,7 @@
 -- Purpose: deletes parked events. A lane continues behind such an event.
 -- KEYS:    1    void
---          2-15 outbox   the keys of the outbox, see outboxKeys in layout.go
---          16   audit
+--          2-14 outbox   the keys of the outbox, see outboxKeys in layout.go
+--          15   audit
 -- ARGV:    1-4  audit    see _audit.lua
 --          5-   id       of each event
 -- Reply:   1    time     server time, ms
@@ -14,7 +14,7 @@ local function discard(id)
   local body = redis.call('HGET', ENTRIES, id)
   if not body then return 'u' end
   if string.byte(body) == @SENT_MARK or not unpark(id, body) then return 'w' end
-  for _, key in ipairs({ENTRIES, ATTEMPTS, LEASES, ERRORS, ROUTES}) do redis.call('HDEL', key, id) end
+  for _, key in ipairs({ENTRIES, ATTEMPTS, ERRORS, ROUTES}) do redis.call('HDEL', key, id) end
   leave(id)
   count('discarded', 1)
   return 'd'

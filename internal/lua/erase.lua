@@ -1,8 +1,8 @@
 -- Purpose: erases the bodies of events. An event that was not sent is parked, because nothing can publish it, and leaves its lane.
 --          The script deletes the texts of its failures, too, because they may quote the body.
 -- KEYS:    1    void
---          2-15 outbox   the keys of the outbox, see outboxKeys in layout.go
---          16   audit
+--          2-14 outbox   the keys of the outbox, see outboxKeys in layout.go
+--          15   audit
 -- ARGV:    1-4  audit    see _audit.lua
 --          5-   id       of each event
 -- Reply:   1    time     server time, ms
@@ -13,8 +13,8 @@
 --#needs _time _full _outbox _lanes _errors _park _lease _owned _audit
 
 local function is_leased(id)
-  if redis.call('HEXISTS', LEASES, id) == 0 then return false end
-  return (tonumber(redis.call('ZSCORE', PENDING, id) or 0)) > now
+  local score = tonumber(redis.call('ZSCORE', PENDING, id) or 0)
+  return score < 0 and score + @LEASED > now
 end
 
 local function erase(id)

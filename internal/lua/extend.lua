@@ -2,32 +2,31 @@
 --          every case. A WAIT behind it then covers all earlier writes of this server, with the commits of the events.
 -- KEYS:    1  void
 --          2  pending
---          3  leases
---          4  seq
+--          3  seq
 -- ARGV:    1  lease   ms
 --          then for each event
 --          +1 id
 --          +2 lease   empty: the committer's own, before any claim
 -- Reply:   1  time    server time, ms
+--          2  lease   the new one, of events that were leased before; empty: no event is held
 --          then for each event
---          +1 held    1 if the event is still held under its lease, else 0
+--          +1 held    1 if the event was still held under its lease, else 0
 -- Bound:   linear in the arguments
 -- Memory:  runs at maxmemory, see _full.lua
 -- Redis:   6.0
---#needs _time _full
+--#needs _time _full _outbox _lease
 
-local PENDING, LEASES = @PENDING, @LEASES
-local lease_end = string.format('%.0f', now + tonumber(ARGV[1]))
+local lease_end = now + tonumber(ARGV[1])
 write_though_full()
-local reply, any = {string.format('%.0f', now)}, false
+local reply = {NOW, ''}
 for i = 2, #ARGV, 2 do
-  local id = ARGV[i]
-  local held = redis.call('ZSCORE', PENDING, id) and (redis.call('HGET', LEASES, id) or '') == ARGV[i + 1]
-  if held then
-    redis.call('ZADD', PENDING, lease_end, id)
-    any = true
+  local id, held = ARGV[i], ARGV[i + 1]
+  local mine = holds(redis.call('ZSCORE', PENDING, id), held)
+  if mine then
+    local lease = lease_until(lease_end)
+    place(id, held == '' and string.format('%.0f', lease_end) or lease)
   end
-  reply[#reply + 1] = held and 1 or 0
+  reply[#reply + 1] = mine and 1 or 0
 end
-if any then redis.call('INCR', @SEQ) end -- ZADD writes nothing if the score was the same before
+reply[2] = grant()
 return reply

@@ -1,12 +1,12 @@
 -- Purpose: makes a shard forget a message, so that its next delivery counts as new. It deletes the mark, the kept replies and the
 --          note of a rollback failure.
 -- KEYS:    1    void
---          2-15 outbox     the keys of the outbox, see outboxKeys in layout.go
---          16   inbox:b
---          17   results
---          18   results:b
---          19   broken
---          20   audit
+--          2-14 outbox     the keys of the outbox, see outboxKeys in layout.go
+--          15   inbox:b
+--          16   results
+--          17   results:b
+--          18   broken
+--          19   audit
 -- ARGV:    1-4  audit      see _audit.lua
 --          5    digest     of the message
 --          6    name       of the message, for the audit

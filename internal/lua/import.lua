@@ -1,7 +1,7 @@
 -- Purpose: imports events as parked ones, each once. An event with an ordering key goes to the end of its lane.
 -- KEYS:    1    void
---          2-15 outbox       the keys of the outbox, see outboxKeys in layout.go
---          16   audit
+--          2-14 outbox       the keys of the outbox, see outboxKeys in layout.go
+--          15   audit
 -- ARGV:    1-4  audit        see _audit.lua
 --          then for each event
 --          +1   id

@@ -28,6 +28,7 @@ var codes = map[string]string{
 	"NO_UNDO": code(NoUndo), "APPENDED": code(Appended), "POSITIONS": code(Positions), "PROCEDURE": code(Procedure),
 	"ORDERED": code(Ordered), "SCHEDULED": code(Scheduled), "SENT_MARK": code(SentMark), "ERASED_MARK": code(ErasedMark),
 	"DIGIT_0": code('0'), "DIGIT_1": code('1'),
+	"LEASED": "10000000000000", // the end of a lease (ms) minus this is the score of a leased event
 	"TWO_53": "9007199254740992", // from here on a Lua number does not hold every integer
 }
 
@@ -37,7 +38,7 @@ var (
 	commitKeys = []string{"void", "inbox:a", "inbox:b", "entries", "pending", "broken", "counts"}
 	timerKeys  = []string{"void", "inbox:a", "due", "entries", "pending", "decided", "counts"}
 	outboxKeys = []string{
-		"void", "inbox:a", "entries", "pending", "attempts", "leases", "errors", "parked", "sent", "seq", "counts",
+		"void", "inbox:a", "entries", "pending", "attempts", "errors", "parked", "sent", "seq", "counts",
 		"parked:by", "routes", "headers", "lanes",
 	}
 	pauseKeys = []string{"void", "inbox:a", "pauses"}
@@ -55,13 +56,13 @@ var keys = map[string][]string{
 	"replay": with(outboxKeys, audited), "import": with(outboxKeys, audited),
 	"forget": with(outboxKeys, "inbox:b", "results", "results:b", "broken", audited),
 	"pause":  with(pauseKeys, audited), "resume": with(pauseKeys, audited), "pauses": {"void", "pauses"}, "unhold": {"void", "pending"},
-	"extend": {"void", "pending", "leases", "seq"}, "sweep": {"void", "sweep"}, "rights": {"void"},
+	"extend": {"void", "pending", "seq"}, "sweep": {"void", "sweep"}, "rights": {"void"},
 
 	"timer": timerKeys, "decide": timerKeys, "revoke": timerKeys, "due": {"void", "inbox:a", "due"},
 
 	"turn": {"void", "repair"},
 	"repair": {
-		"void", "inbox:a", "inbox:b", "results", "results:b", "entries", "pending", "parked", "sent", "attempts", "errors", "leases",
+		"void", "inbox:a", "inbox:b", "results", "results:b", "entries", "pending", "parked", "sent", "attempts", "errors",
 		"broken", "seq", "repair", "due", "decided", "headers", "lanes", "routes", "counts", "parked:by", "audit", "sweep", "pauses",
 	},
 

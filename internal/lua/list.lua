@@ -1,7 +1,7 @@
 -- Purpose: lists events of a shard, each with all that the shard holds about it. It leaves out members without a body.
 -- KEYS:    1    void
---          2-15 outbox       the keys of the outbox, see outboxKeys in layout.go
--- ARGV:    1    what         pending, due, parked or sent (by score), waiting (by lane), or ids
+--          2-14 outbox       the keys of the outbox, see outboxKeys in layout.go
+-- ARGV:    1    what         pending, due, expired (leases), parked or sent (by score), waiting (by lane), or ids
 --          2    limit        most members to read
 --          3    score        the page begins behind this score and member;
 --          4    member       empty: at the beginning
@@ -17,7 +17,7 @@
 --          +2   state        p pending, l leased, w waiting, s sent, k parked
 --          +3   score        ms; empty: none
 --          +4   attempts
---          +5   lease
+--          +5   lease        see _lease.lua; empty: none
 --          +6   header       see _lanes.lua
 --          +7   history      see _errors.lua
 --          +8   destination  of a re-arm
@@ -28,11 +28,15 @@
 --#needs _time _full _outbox _lanes _errors _park _lease
 
 local WHAT, LIMIT, SCORE, MEMBER, ONLY, BODIES = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[6], ARGV[7] == '1'
-local MAX = WHAT == 'due' and now or tonumber(ARGV[5]) or math.huge
+local MAX = ({due = now, expired = now - @LEASED})[WHAT] or tonumber(ARGV[5]) or ONLY == 'l' and -1 or math.huge
 local MOST_BYTES = 1048576
-local index = ({pending = PENDING, due = PENDING, parked = PARKED, sent = SENT})[WHAT]
+local index = ({pending = PENDING, due = PENDING, expired = PENDING, parked = PARKED, sent = SENT})[WHAT]
 
-local function ms(score) return string.format('%.0f', tonumber(score)) end
+-- Returns the time (ms) that a score stands for.
+local function ms(score)
+  score = tonumber(score)
+  return string.format('%.0f', score < 0 and score + @LEASED or score)
+end
 
 -- Compares as sorted sets do. Lua may compare strings by the server's locale.
 local function is_before(a, b)
@@ -70,7 +74,7 @@ local function members()
     end
     return ids, places, #page == LIMIT
   end
-  local first = SCORE == '' and 0 or rank_behind(tonumber(SCORE), MEMBER)
+  local first = SCORE ~= '' and rank_behind(tonumber(SCORE), MEMBER) or WHAT == 'due' and redis.call('ZCOUNT', PENDING, '-inf', '(0') or 0
   local page = redis.call('ZRANGE', index, first, first + LIMIT - 1, 'WITHSCORES')
   for i = 1, #page, 2 do
     if tonumber(page[i + 1]) > MAX then return ids, places, false end
@@ -80,13 +84,15 @@ local function members()
   return ids, places, #page == 2 * LIMIT
 end
 
-local function state_of(id, body, lease)
+-- Returns the state of an event, its score, and its lease.
+local function state_of(id, body)
   local score = redis.call('ZSCORE', PARKED, id)
   if string.byte(body) == @SENT_MARK then return 's', redis.call('ZSCORE', SENT, id) end
   if score then return 'k', score end
   score = redis.call('ZSCORE', PENDING, id)
   if not score then return 'w' end
-  return lease and tonumber(score) > now and 'l' or 'p', score
+  if tonumber(score) >= 0 then return 'p', score end
+  return score + @LEASED > now and 'l' or 'p', score, string.format('%.17g', score)
 end
 
 -- Returns the body of a stored value, or the digest of an erased one; and 1 if there is a body, else 0.
@@ -101,18 +107,18 @@ local ids, places, full = members()
 if #ids == 0 then return {NOW, '', ''} end
 local reply = {NOW, '', ''}
 local bodies, attempts = redis.call('HMGET', ENTRIES, unpack(ids)), redis.call('HMGET', ATTEMPTS, unpack(ids))
-local leases, headers = redis.call('HMGET', LEASES, unpack(ids)), redis.call('HMGET', HEADERS, unpack(ids))
+local headers = redis.call('HMGET', HEADERS, unpack(ids))
 local errors, routes = redis.call('HMGET', ERRORS, unpack(ids)), redis.call('HMGET', ROUTES, unpack(ids))
 local size, last = 0, #ids
 for i, id in ipairs(ids) do
   local stored = bodies[i]
-  local state, score = nil, nil
-  if stored then state, score = state_of(id, stored, leases[i]) end
+  local state, score, lease = nil, nil, nil
+  if stored then state, score, lease = state_of(id, stored) end
   if state and (ONLY == '' or ONLY == state) then
     local body, there = content(stored)
     local n = #reply
-    reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = id, state, score and ms(score) or '', attempts[i] or leases[i] and '1' or '0'
-    reply[n + 5], reply[n + 6], reply[n + 7], reply[n + 8] = leases[i] or '', headers[i] or '', errors[i] or '', routes[i] or ''
+    reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = id, state, score and ms(score) or '', attempts[i] or lease and '1' or '0'
+    reply[n + 5], reply[n + 6], reply[n + 7], reply[n + 8] = lease or '', headers[i] or '', errors[i] or '', routes[i] or ''
     reply[n + 9], reply[n + 10] = there, body
     size = size + #body
   end

@@ -1,8 +1,8 @@
 -- Purpose: re-arms parked events: they are due at once, or wait behind the others of their lane. Their attempts are counted anew,
 --          their history stays.
 -- KEYS:    1    void
---          2-15 outbox       the keys of the outbox, see outboxKeys in layout.go
---          16   audit
+--          2-14 outbox       the keys of the outbox, see outboxKeys in layout.go
+--          15   audit
 -- ARGV:    1-4  audit        see _audit.lua
 --          5    cut-off      an event that was parked later stays parked, ms; empty: none
 --          6    destination  empty: as before

@@ -11,20 +11,19 @@
 --          9     sent
 --          10    attempts
 --          11    errors
---          12    leases
---          13    broken
---          14    seq
---          15    repair
---          16    due
---          17    decided
---          18    headers
---          19    lanes
---          20    routes
---          21    counts
---          22    parked:by
---          23    audit
---          24    sweep
---          25    pauses
+--          12    broken
+--          13    seq
+--          14    repair
+--          15    due
+--          16    decided
+--          17    headers
+--          18    lanes
+--          19    routes
+--          20    counts
+--          21    parked:by
+--          22    audit
+--          23    sweep
+--          24    pauses
 -- ARGV:    1     fix       'fix' corrects each finding; empty only reports it
 --          2     part      0: the first part
 --          3     cursor    in the part
@@ -50,8 +49,7 @@ local parts = {
   {'headers', 'HSCAN', header}, {'lanes', 'ZSCAN', lane_member},
   {'entries', 'HSCAN', function(_, id, body) entry(id, body) end},
   {'pending', 'ZSCAN', member}, {'parked', 'ZSCAN', member}, {'sent', 'ZSCAN', member},
-  {'attempts', 'HSCAN', detail}, {'errors', 'HSCAN', detail}, {'leases', 'HSCAN', detail},
-  {'routes', 'HSCAN', detail},
+  {'attempts', 'HSCAN', detail}, {'errors', 'HSCAN', detail}, {'routes', 'HSCAN', detail},
   {'broken', 'HSCAN', function(name, digest, left) report('broken', name, digest, left) end},
 }
 

@@ -1,7 +1,7 @@
 -- Purpose: puts sent events whose bodies were kept back into pending, due at once. They are published outside of their lanes.
 -- KEYS:    1    void
---          2-15 outbox   the keys of the outbox, see outboxKeys in layout.go
---          16   audit
+--          2-14 outbox   the keys of the outbox, see outboxKeys in layout.go
+--          15   audit
 -- ARGV:    1-4  audit    see _audit.lua
 --          5    cut-off  an event that was sent later stays, ms
 --          6-   id       of each event

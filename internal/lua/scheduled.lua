@@ -1,6 +1,6 @@
 -- Purpose: cancels or moves a scheduled event that no relay has claimed yet.
 -- KEYS:    1    void
---          2-15 outbox   the keys of the outbox, see outboxKeys in layout.go
+--          2-14 outbox   the keys of the outbox, see outboxKeys in layout.go
 -- ARGV:    1    id
 --          2    time     the new time, ms; empty: cancel the event
 -- Reply:   1    time     server time, ms

@@ -2,7 +2,7 @@
 --          under the current lease of the event: a relay that wakes up late must not move an event that another one publishes
 --          now. The next event of a lane is due at once, and leased to the caller on request.
 -- KEYS:    1     void
---          2-15  outbox       the keys of the outbox, see outboxKeys in layout.go
+--          2-14  outbox       the keys of the outbox, see outboxKeys in layout.go
 -- ARGV:    1     attempts     attempts allowed for each event
 --          2     base         of the backoff, ms
 --          3     cap          of the backoff, ms
@@ -42,7 +42,7 @@ local SENT_ONES, BYTES, FIRST, WIDTH = tonumber(ARGV[8]), tonumber(ARGV[9]), 10,
 local OTHERS = FIRST + 2 * SENT_ONES
 
 -- Events that were published as soon as they were committed have only a body and a place in pending.
-local plain = redis.call('EXISTS', ATTEMPTS, LEASES, ERRORS, PARKED, ROUTES, HEADERS) == 0
+local plain = redis.call('EXISTS', ATTEMPTS, ERRORS, PARKED, ROUTES, HEADERS) == 0
 
 local gone, gone_ids, digests, scores = {}, {}, {'HSET', ENTRIES}, {'ZADD', SENT} -- of the events sent now
 local at_once = false -- whether they have left pending
@@ -75,7 +75,7 @@ local function keep_sent()
     redis.call(unpack(scores))
   end
   if plain then return end
-  for _, key in ipairs({ATTEMPTS, LEASES, ERRORS, ROUTES}) do
+  for _, key in ipairs({ATTEMPTS, ERRORS, ROUTES}) do
     if redis.call('EXISTS', key) == 1 then redis.call('HDEL', key, unpack(gone_ids)) end
   end
 end
@@ -104,15 +104,13 @@ local function sent_at_once(ids)
 end
 
 local function unsent(id, body, what, lease, number, class, text)
-  if not body or gone[id] or not redis.call('ZSCORE', PENDING, id) then return '-' end
-  if (redis.call('HGET', LEASES, id) or '') ~= lease then return '-' end
+  if not body or gone[id] or not holds(redis.call('ZSCORE', PENDING, id), lease) then return '-' end
   plain = false
   local claimed = lease ~= '' -- a claim has counted the attempt; an attempt of the committer counts when it fails
   if what == 'back' or what == 'hold' then
     local half = what == 'hold' and '.5' or '' -- see unhold.lua
     redis.call('ZADD', PENDING, string.format('%.0f', now + number) .. half, id)
     if claimed and redis.call('HINCRBY', ATTEMPTS, id, -1) <= 0 then redis.call('HDEL', ATTEMPTS, id) end
-    redis.call('HDEL', LEASES, id)
     return 'b'
   end
   local attempts = attempts_of(redis.call('HGET', ATTEMPTS, id), claimed) + (claimed and 0 or 1)
@@ -121,7 +119,6 @@ local function unsent(id, body, what, lease, number, class, text)
   if what == 'failed' and attempts < budget then
     local delay = math.floor(math.min(longest_backoff, backoff * 2 ^ math.min(attempts - 1, 30)) * number)
     redis.call('ZADD', PENDING, string.format('%.0f', now + delay), id)
-    redis.call('HDEL', LEASES, id)
     note(id, attempts, class == '' and 'failed' or class, text)
     return 'f'
   end
@@ -150,10 +147,10 @@ keep_sent()
 -- Leases an event that has become the head of its lane to the caller.
 local function adopt(id)
   local body, attempts = redis.call('HGET', ENTRIES, id), redis.call('HGET', ATTEMPTS, id)
-  local attempt = attempts_of(attempts, redis.call('HGET', LEASES, id)) + 1
+  local attempt = attempts_of(attempts, false) + 1
   -- It may be settled here, too, or a claim must park it.
   if gone[id] or attempt > budget or not redis.call('ZSCORE', PENDING, id) then return end
-  take(id, attempt, attempts, string.format('%.0f', now + hold))
+  take(id, attempt, attempts, now + hold)
   local n = #reply
   reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = id, attempt, redis.call('HGET', ROUTES, id) or '', body
 end

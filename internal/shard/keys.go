@@ -14,10 +14,9 @@ const (
 	keyInboxA   = "inbox:a"   // hash: digest of aggregate, scope, source and id → token of its commit, with ! behind it where its undo failed; id: start, tombstone horizon, layout, namespace and keyspace; tombstones
 	keyInboxB   = "inbox:b"   // hash: the generation before it, until that is past the retention
 	keyEntries  = "entries"   // hash: event → body; of a sent one = and the SHA-1 of its body, of an erased one ! and the SHA-1
-	keyPending  = "pending"   // zset: event by when it is due (ms), under a lease by the lease's end; half a millisecond more where its destination is paused
+	keyPending  = "pending"   // zset: event by when it is due (ms), half a millisecond more where its destination is paused; under a lease by the end of the lease minus 10^13, which is negative
 	keyAttempts = "attempts"  // hash: event → attempts, beyond the first one
 	keyErrors   = "errors"    // hash: event → its last five failures: time, attempt, class, text
-	keyLeases   = "leases"    // hash: event → lease, current or of a relay that died
 	keyParked   = "parked"    // zset: event by when it was parked (ms)
 	keySent     = "sent"      // zset: event by when it was sent (ms), until its retention is over
 	keySeq      = "seq"       // string: the last number of a lease or a place in a lane
@@ -38,7 +37,7 @@ const (
 // names lists the keys that business commands may not name; the ones that later layouts use are among them.
 var names = []string{
 	keyVoid, keyInboxA, keyInboxB, keyResults, keyResultsB, keyAudit, keyEntries, keyHeaders, keyPending, keyAttempts,
-	keyErrors, keyLeases, keyParked, keySent, keyDue, keyDecided, keyLanes, keySeq, keyBroken, "stream",
+	keyErrors, keyParked, keySent, keyDue, keyDecided, keyLanes, keySeq, keyBroken, "stream",
 	keyRepair, keyCounts, keyParkedBy, keyRoutes, keySweep, keyPauses, keyPlans,
 }
 

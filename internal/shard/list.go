@@ -12,7 +12,7 @@ import (
 
 // Listing is what to list of a shard; see internal/lua/list.lua.
 type Listing struct {
-	Of     string // pending, due, parked, sent, waiting or ids
+	Of     string // pending, due, expired, parked, sent, waiting or ids
 	Limit  int    // members to look at
 	After  Place
 	Until  time.Time // highest score; zero: any

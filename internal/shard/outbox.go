@@ -198,9 +198,16 @@ func (s *Scripts) Schedule(ctx context.Context, shard Shard, id string, at time.
 // Held is an event that somebody is about to publish, and his lease; empty: the committer's own.
 type Held struct{ ID, Lease string }
 
-// Extend moves the leases of events, waits behind that as far as d asks, and tells which of them are still held and
-// whether everything that their shard had taken is where it is to be.
-func (s *Scripts) Extend(ctx context.Context, shard Shard, lease time.Duration, events []Held, d eval.Durability) (held []bool, replicated bool, err error) {
+// Extended is what became of events whose leases were to be extended.
+type Extended struct {
+	Held  []bool // of each
+	Lease string // the new one, of held events that had one
+	// Replicated: everything that the shard had taken is as far as was asked.
+	Replicated bool
+}
+
+// Extend extends the leases of events, and waits behind that as far as d asks.
+func (s *Scripts) Extend(ctx context.Context, shard Shard, lease time.Duration, events []Held, d eval.Durability) (Extended, error) {
 	args := make([]any, 0, 1+2*len(events))
 	args = append(args, lease.Milliseconds())
 	for _, e := range events {
@@ -208,15 +215,15 @@ func (s *Scripts) Extend(ctx context.Context, shard Shard, lease time.Duration, 
 	}
 	reply, replicated, err := s.runner.EvalDurably(ctx, d, s.extend, shard.keysOf("extend"), args)
 	if err != nil {
-		return nil, false, err
+		return Extended{}, err
 	}
 	_, rows, err := eval.Timed(reply)
-	if err != nil || len(rows) != len(events) {
-		return nil, false, eval.Malformed("extend", reply)
+	if err != nil || len(rows) != 1+len(events) {
+		return Extended{}, eval.Malformed("extend", reply)
 	}
-	held = make([]bool, len(rows))
-	for i, row := range rows {
-		held[i] = eval.Number(row) == 1
+	extended := Extended{Held: make([]bool, len(events)), Lease: eval.Word(rows[0]), Replicated: replicated}
+	for i, row := range rows[1:] {
+		extended.Held[i] = eval.Number(row) == 1
 	}
-	return held, replicated, nil
+	return extended, nil
 }

@@ -99,7 +99,7 @@ func ownTimed(shard Shard, reply any) (time.Time, []any, error) {
 
 // askSlots sends one command for each slot, all in one pipeline, and returns them in the order of the slots. The error is
 // that of the first that failed; each command carries its own.
-func askSlots[C redis.Cmder](ctx context.Context, s *Scripts, slots []int, ask func(pipe redis.Pipeliner, shard Shard) C) ([]C, error) {
+func askSlots[C any](ctx context.Context, s *Scripts, slots []int, ask func(pipe redis.Pipeliner, shard Shard) C) ([]C, error) {
 	pipe := s.client.Pipeline()
 	replies := make([]C, len(slots))
 	for i, n := range slots {

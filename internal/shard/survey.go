@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -42,7 +43,7 @@ func (s *Scripts) Counts(ctx context.Context, slots []int) (map[int]Counts, erro
 	for i, n := range existing {
 		shard := s.Shard(n)
 		replies[i] = sizes{
-			entries: pipe.HLen(ctx, shard.Key(keyEntries)), leased: pipe.HLen(ctx, shard.Key(keyLeases)),
+			entries: pipe.HLen(ctx, shard.Key(keyEntries)), leased: pipe.ZCount(ctx, shard.Key(keyPending), "-inf", "(0"),
 			pending: pipe.ZCard(ctx, shard.Key(keyPending)), parked: pipe.ZCard(ctx, shard.Key(keyParked)),
 			sent: pipe.ZCard(ctx, shard.Key(keySent)), totals: pipe.HGetAll(ctx, shard.Key(keyCounts)),
 		}
@@ -92,10 +93,40 @@ type Edge struct {
 	At   time.Time
 }
 
-// Firsts returns when the first event of each shard is due, Last when the last one was parked or sent; of shards that
-// have any.
+// Firsts returns when a relay can claim the first event of each shard that has pending ones: when one is due or a lease ends.
 func (s *Scripts) Firsts(ctx context.Context, slots []int) ([]Edge, error) {
-	return s.edges(ctx, slots, keyPending, 0)
+	type firsts struct{ due, leased *redis.ZSliceCmd }
+	one := redis.ZRangeBy{Min: "0", Max: "+inf", Count: 1}
+	replies, _ := askSlots(ctx, s, slots, func(pipe redis.Pipeliner, shard Shard) firsts {
+		key := shard.Key(keyPending)
+		return firsts{pipe.ZRangeByScoreWithScores(ctx, key, &one), pipe.ZRangeWithScores(ctx, key, 0, 0)}
+	})
+	var edges []Edge
+	for i, reply := range replies {
+		if err := cmp.Or(reply.due.Err(), reply.leased.Err()); err != nil {
+			return nil, &SlotError{slots[i], err}
+		}
+		for _, found := range append(reply.due.Val(), reply.leased.Val()...) {
+			at := timeOf(found.Score)
+			if last := len(edges) - 1; last < 0 || edges[last].Slot != slots[i] {
+				edges = append(edges, Edge{slots[i], at})
+			} else if at.Before(edges[last].At) {
+				edges[last].At = at
+			}
+		}
+	}
+	return edges, nil
+}
+
+// leased is what internal/lua/_lease.lua takes from the end of a lease (ms) to make a score.
+const leased = 10_000_000_000_000
+
+// timeOf returns the time that a score of an index stands for.
+func timeOf(score float64) time.Time {
+	if score < 0 {
+		score += leased
+	}
+	return time.UnixMilli(int64(score))
 }
 
 // LastParked returns when the last event of each shard was parked, of those that have any.
@@ -123,7 +154,7 @@ func (s *Scripts) edges(ctx context.Context, slots []int, key string, rank int64
 			return nil, &SlotError{slots[i], reply.Err()}
 		}
 		if found := reply.Val(); len(found) > 0 {
-			edges = append(edges, Edge{slots[i], time.UnixMilli(int64(found[0].Score))})
+			edges = append(edges, Edge{slots[i], timeOf(found[0].Score)})
 		}
 	}
 	return edges, nil

@@ -52,7 +52,7 @@ func loseIndex(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) 
 	orphan := fmt.Sprintf("orphan-%d", rng.Uint64())
 	pipe := n.Client.Pipeline()
 	pipe.ZAdd(ctx, shard.Key([]string{"pending", "parked", "sent"}[rng.IntN(3)]), redis.Z{Score: 1, Member: orphan})
-	pipe.HSet(ctx, shard.Key([]string{"attempts", "errors", "leases"}[rng.IntN(3)]), orphan, "1")
+	pipe.HSet(ctx, shard.Key([]string{"attempts", "errors"}[rng.IntN(2)]), orphan, "1")
 	_, err := pipe.Exec(ctx)
 	return done, err
 }
