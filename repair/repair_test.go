@@ -16,6 +16,7 @@ import (
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/shard"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/repair"
 )
@@ -129,6 +130,23 @@ func (s *shop) damage(t testing.TB, command []any) {
 		}
 	}
 	s.do(t, command...)
+}
+
+// The head of a lane is the first event that was not sent, behind however many members without a body.
+func TestHeadOfALaneIsFoundBehindManyMembersWithoutABody(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		s := newShop(t, client)
+		s.furnish(t)
+		command, want := []any{"ZADD", "@lanes"}, []string{}
+		for i := range 250 {
+			id := fmt.Sprintf("gone%03d", i)
+			command, want = append(command, 0, "lane\x000000000000000000\x00"+id), append(want, "orphan lanes/"+id)
+		}
+		s.damage(t, command)
+		assert.Equal(t, fmt.Sprint(named(t, newWorker(t, s.tr, repair.Config{}).Check(redistest.Soon(t)))), fmt.Sprint(want), "findings")
+		healed(t, t, s)
+	})
 }
 
 // TestInvariants holds for every invariant that Check names what breaks it, and Fix heals it; see healed.

@@ -75,6 +75,6 @@ func promise(root, key, test string) (mutant, error) {
 	pkg, name, _ := strings.Cut(test, " ")
 	return mutant{
 		file: file, op: "break a promise", text: string(text), start: start, end: start + len(strings.Join(old, "\n")),
-		with: strings.Join(with, "\n"), tests: []rung{{pkg, name}},
+		with: strings.Join(with, "\n"), tests: []rung{{pkg: pkg, only: name}},
 	}, nil
 }

@@ -192,7 +192,7 @@ func TestRunnerReportsWhatTheTestsNotice(t *testing.T) {
 	}
 	edit := func(old, with, test string) mutant {
 		start := strings.Index(string(text), old)
-		return mutant{file: "tiny.go", text: string(text), start: start, end: start + len(old), with: with, tests: []rung{{".", test}}}
+		return mutant{file: "tiny.go", text: string(text), start: start, end: start + len(old), with: with, tests: []rung{{pkg: ".", only: test}}}
 	}
 	for _, c := range []struct {
 		old, with, test string

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 type outcome string
@@ -40,11 +42,12 @@ func (r result) String() string {
 
 // A rung is a run of some tests of a package. A mutant climbs from the quick rungs to the slow ones until one is red.
 type rung struct {
-	pkg  string
-	only string // regular expression of test names; empty: all that embedded leaves out
+	pkg    string
+	only   string // regular expression of test names; empty: all that embedded leaves out
+	server string // path of the redis-server; empty: the one that the tests find by themselves
 }
 
-func (r rung) String() string { return r.pkg + " " + r.only }
+func (r rung) String() string { return strings.Join(strings.Fields(r.pkg+" "+r.only+" "+r.server), " ") }
 
 // embedded leaves out the subtests that start servers.
 const embedded = "/^miniredis$"
@@ -52,6 +55,7 @@ const embedded = "/^miniredis$"
 type runner struct {
 	root, temp string
 	limit      time.Duration
+	servers    []string // that Lua mutants climb to after the one that the tests find
 
 	mu        sync.Mutex
 	originals map[string]string      // by package: the test binary of the tree as it is
@@ -145,7 +149,14 @@ func (w worker) try(ctx context.Context, m mutant) (result outcome, by string, e
 	if rungs == nil {
 		rungs = w.known(m.file)
 		for _, pkg := range packages(m.file) {
-			rungs = append(rungs, rung{pkg, embedded}, rung{pkg, ""})
+			rungs = append(rungs, rung{pkg: pkg, only: embedded}, rung{pkg: pkg})
+		}
+		if path.Ext(m.file) == ".lua" {
+			for _, server := range w.servers {
+				for _, pkg := range packages(m.file) {
+					rungs = append(rungs, rung{pkg: pkg, server: server})
+				}
+			}
 		}
 	}
 	binaries := map[string]string{}
@@ -164,27 +175,26 @@ func (w worker) try(ctx context.Context, m mutant) (result outcome, by string, e
 		limit := min(w.limit, 4*baseline+20*time.Second)
 		red, by, err := w.run(ctx, step, binaries[step.pkg], limit)
 		if err == nil && red && by != "" { // a busy machine may fail a test once
-			red, _, err = w.run(ctx, rung{step.pkg, "^" + by + "$"}, binaries[step.pkg], limit)
+			red, _, err = w.run(ctx, rung{step.pkg, "^" + by + "$", step.server}, binaries[step.pkg], limit)
 		}
 		if err != nil {
 			return "", "", err
 		}
 		if red {
-			w.remember(m.file, step.pkg, by)
-			return killed, step.pkg + " " + by, nil
+			found := rung{step.pkg, "^" + by + "$", step.server}
+			if by != "" {
+				w.remember(m.file, found)
+			}
+			return killed, found.String(), nil
 		}
 	}
 	return survived, "", nil
 }
 
 // remember keeps the three tests that mutants of a file turned red last.
-func (r *runner) remember(file, pkg, test string) {
-	if test == "" {
-		return
-	}
+func (r *runner) remember(file string, last rung) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	last := rung{pkg, "^" + test + "$"}
 	known := slices.DeleteFunc(r.killers[file], func(k rung) bool { return k == last })
 	known = append([]rung{last}, known...)
 	r.killers[file] = known[:min(len(known), 3)]
@@ -262,7 +272,7 @@ func (w worker) build(ctx context.Context, m mutant, pkg string) (binary string,
 func (r *runner) compile(ctx context.Context, binary, pkg string, flags ...string) ([]byte, error) {
 	args := append([]string{"test", "-c", "-vet=off", "-ldflags=-w", "-o", binary}, flags...)
 	var out bytes.Buffer
-	err := start(ctx, r.root, &out, "go", append(args, pkg)...)
+	err := start(ctx, r.root, nil, &out, "go", append(args, pkg)...)
 	return out.Bytes(), err
 }
 
@@ -277,7 +287,11 @@ func (r *runner) run(ctx context.Context, step rung, binary string, limit time.D
 		args = append(args, "-test.skip="+embedded)
 	}
 	out := untilRed{stop: cancel}
-	err = start(bounded, filepath.Join(r.root, filepath.FromSlash(step.pkg)), &out, binary, args...)
+	var env []string
+	if step.server != "" {
+		env = []string{redistest.EnvBinary + "=" + step.server}
+	}
+	err = start(bounded, filepath.Join(r.root, filepath.FromSlash(step.pkg)), env, &out, binary, args...)
 	if ctx.Err() != nil {
 		return false, "", ctx.Err()
 	}
@@ -305,9 +319,10 @@ func (u *untilRed) Write(p []byte) (int, error) {
 	return n, err
 }
 
-func start(ctx context.Context, dir string, out io.Writer, name string, args ...string) error {
+func start(ctx context.Context, dir string, env []string, out io.Writer, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, out, out
+	cmd.Env = append(os.Environ(), env...)
 	cmd.WaitDelay = 10 * time.Second // a child of the test may keep its output open
 	return cmd.Run()
 }

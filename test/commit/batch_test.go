@@ -258,6 +258,21 @@ func TestIDIsKnownForOneToTwoRetentionsByTheServersClock(t *testing.T) {
 	}
 }
 
+// A start that moves would postpone the end of the generation, and keep its ids for longer.
+func TestTombstoneDoesNotMoveTheStartOfTheGeneration(t *testing.T) {
+	t.Parallel()
+	ctx := redistest.Soon(t)
+	server, tr := atClock(t, start)
+	home := link.Of(tr).Scripts.Shard(slot.OfTag("a"))
+	redistest.Must(t, assert.ErrOf(tr.Transact(ctx, "a", func(*luatx.Tx) error { return nil }, luatx.WithID("x"))))
+	began := server.HGet(home.Key("inbox:a"), "id")[:13]
+	server.SetTime(start.Add(time.Hour))
+	state, _, _, err := link.Of(tr).Commits.Resolve(ctx, home, "0123456789abcdef", "base5678\x00\x01", start.Add(2*time.Hour))
+	redistest.Must(t, err)
+	assert.Equal(t, string(state), "tombstoned", "state")
+	assert.Equal(t, server.HGet(home.Key("inbox:a"), "id")[:13], began, "start of the generation")
+}
+
 func TestTombstoneIsFoundInEitherGenerationAndALaterOneDoesNotEndIt(t *testing.T) {
 	t.Parallel()
 	ctx := redistest.Soon(t)
