@@ -3,6 +3,7 @@
 FUZZTIME ?= 10s
 ARGS =
 N ?= 50
+SERVERS =
 SEED ?= 0
 ONLY =
 
@@ -56,7 +57,7 @@ vuln: ## known vulnerabilities of what is linked; needs the Go vulnerability dat
 
 verify: race cluster fuzz api ## everything that takes longer than make test
 	@go run ./internal/mutants -only promises -floor 1
-	@go run ./internal/mutants -only internal/lua/ -n 20 -floor 0.9
+	@go run ./internal/mutants -only internal/lua/ -n 20 -floor 0.9 -servers "$(SERVERS)"
 	@go run ./internal/mutants -only go -n 20 -floor 0.85
 	@LUATX_TEST_ACL=1 go test -count=1 ./test/... ./expiry ./inbox ./outbox ./relay ./repair ./stack ./stream
 	@LUATX_VERIFY=1 .ci/each go test -count=1 -timeout 60m ./...
