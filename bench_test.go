@@ -18,6 +18,8 @@ import (
 	"github.com/luatx/luatx/stack"
 )
 
+func TestMain(m *testing.M) { redistest.Main(m) }
+
 // byHand does what the benchmark's message asks for, and nothing else: no fence, no undo, no retention.
 var byHand = redis.NewScript(`
 if redis.call('HSETNX', KEYS[1], ARGV[1], '') == 0 then return 0 end
