@@ -181,11 +181,12 @@ func (w worker) try(ctx context.Context, m mutant) (result outcome, by string, e
 			return "", "", err
 		}
 		if red {
-			found := rung{step.pkg, "^" + by + "$", step.server}
-			if by != "" {
-				w.remember(m.file, found)
+			if by == "" { // no test was red, but the program ended
+				return killed, step.String(), nil
 			}
-			return killed, found.String(), nil
+			step.only = "^" + by + "$"
+			w.remember(m.file, step)
+			return killed, step.String(), nil
 		}
 	}
 	return survived, "", nil
