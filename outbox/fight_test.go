@@ -29,7 +29,7 @@ import (
 // shelves are what a shard holds at one moment.
 type shelves struct {
 	entries, headers, counts, parkedBy, errors map[string]string
-	pending, parked, sent, lanes                       []string
+	pending, parked, sent, lanes               []string
 }
 
 func (y yard) snapshot(ctx context.Context) (s shelves, err error) {

@@ -47,7 +47,9 @@ type rung struct {
 	server string // path of the redis-server; empty: the one that the tests find by themselves
 }
 
-func (r rung) String() string { return strings.Join(strings.Fields(r.pkg+" "+r.only+" "+r.server), " ") }
+func (r rung) String() string {
+	return strings.Join(strings.Fields(r.pkg+" "+r.only+" "+r.server), " ")
+}
 
 // embedded leaves out the subtests that start servers.
 const embedded = "/^miniredis$"
