@@ -178,7 +178,7 @@ func TestLeasesOfWhatIsHeldAreRenewed(t *testing.T) {
 	}
 }
 
-// The process may stand still between the renewal and its reply. Another publisher may have claimed the rows meanwhile.
+// If the reply to a renewal arrives after the lease has ended, another publisher may have claimed the rows.
 func TestRenewalThatEndsAfterTheLeaseIsTooLate(t *testing.T) {
 	t.Parallel()
 	answer, renewals := once(claiming, rows(1, 2, 1), rows(3, 2, 1)), 0
@@ -193,7 +193,7 @@ func TestRenewalThatEndsAfterTheLeaseIsTooLate(t *testing.T) {
 	}}
 	inBubble(t, db, OutboxPublisherConfig{BatchSize: 2}, func(events <-chan *message.RawMessage, _ *OutboxPublisher, _ func(), _ *rig.Lines) {
 		time.Sleep(33 * time.Second) // the leases end after 30 s, the second renewal lasts from 20 s to 32 s
-		wantTimes(t, "what is too old to be handed out given back", db.times(returning), 32*time.Second)
+		wantTimes(t, "return of the rows that were not handed out", db.times(returning), 32*time.Second)
 		for range 2 {
 			(<-events).Ack()
 		}

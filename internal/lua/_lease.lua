@@ -28,7 +28,7 @@ local function lease_until(lease_end)
   return lease
 end
 
--- Gives an event a score, by grant.
+-- Notes the score of an event, which grant writes.
 local function place(id, score)
   local n = #scores
   scores[n + 1], scores[n + 2] = score, id
