@@ -155,7 +155,7 @@ func TestFailedLoginsAreThrottled(t *testing.T) {
 		for i := range 10 {
 			want(http.StatusUnauthorized, fmt.Sprintf("[2001:db8:1::%d]:1", i+1), "Bearer wrong")
 		}
-		want(http.StatusTooManyRequests, "[2001:db8:1::ffff]:1", "Bearer wrong") // the same /64
+		want(http.StatusTooManyRequests, "[2001:db8:1:0:ffff::1]:1", "Bearer wrong") // the same /64
 		<-time.After(6 * time.Second)
 		want(http.StatusUnauthorized, "192.0.2.1:1", "Bearer wrong")
 		want(http.StatusTooManyRequests, "192.0.2.1:1", "Bearer wrong")
