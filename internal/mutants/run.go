@@ -60,10 +60,10 @@ type runner struct {
 	servers    []string // that Lua mutants climb to after the one that the tests find
 
 	mu        sync.Mutex
-	originals map[string]string      // by package: the test binary of the tree as it is
-	baselines map[rung]time.Duration // duration of a rung without an edit
-	killers   map[string][]rung      // by file: the tests that were red lately
-	tried     int                    // mutants of the last sample, with those that do not compile
+	originals map[string]func() (string, error) // by package: compiles the tests of the tree as it is, once
+	green     map[rung]bool                     // rungs that passed without an edit
+	killers   map[string][]rung                 // by file: the tests that were red lately
+	tried     int                               // mutants of the last sample, with those that do not compile
 }
 
 func newRunner(root string, limit time.Duration) (*runner, error) {
@@ -77,7 +77,7 @@ func newRunner(root string, limit time.Duration) (*runner, error) {
 	}
 	return &runner{
 		root: absolute, temp: temp, limit: limit,
-		originals: map[string]string{}, baselines: map[rung]time.Duration{}, killers: map[string][]rung{},
+		originals: map[string]func() (string, error){}, green: map[rung]bool{}, killers: map[string][]rung{},
 	}, nil
 }
 
@@ -163,10 +163,6 @@ func (w worker) try(ctx context.Context, m mutant) (result outcome, by string, e
 	}
 	binaries := map[string]string{}
 	for _, step := range rungs {
-		baseline, err := w.baseline(ctx, step)
-		if err != nil {
-			return "", "", err
-		}
 		if binaries[step.pkg] == "" {
 			binary, compiled, err := w.build(ctx, m, step.pkg)
 			if err != nil || !compiled {
@@ -174,24 +170,36 @@ func (w worker) try(ctx context.Context, m mutant) (result outcome, by string, e
 			}
 			binaries[step.pkg] = binary
 		}
-		limit := min(w.limit, 4*baseline+20*time.Second)
-		red, by, err := w.run(ctx, step, binaries[step.pkg], limit)
-		if err == nil && red && by != "" { // a busy machine may fail a test once
-			red, _, err = w.run(ctx, rung{step.pkg, "^" + by + "$", step.server}, binaries[step.pkg], limit)
+		red, by, err := w.judge(ctx, step, binaries[step.pkg])
+		if err == nil && red {
+			err = w.passes(ctx, by)
 		}
 		if err != nil {
 			return "", "", err
 		}
 		if red {
-			if by == "" { // no test was red, but the program ended
-				return killed, step.String(), nil
+			if by != step { // one test is to blame, not the whole program
+				w.remember(m.file, by)
 			}
-			step.only = "^" + by + "$"
-			w.remember(m.file, step)
-			return killed, step.String(), nil
+			return killed, by.String(), nil
 		}
 	}
 	return survived, "", nil
+}
+
+// judge reports whether a rung is red, and the narrowest rung that is.
+func (w worker) judge(ctx context.Context, step rung, binary string) (red bool, by rung, err error) {
+	for range 3 { // a busy machine may fail a test once, and the tests after it have not run then
+		red, name, err := w.run(ctx, step, binary)
+		if err != nil || !red || name == "" {
+			return red, step, err
+		}
+		alone := rung{step.pkg, "^" + name + "$", step.server}
+		if red, _, err := w.run(ctx, alone, binary); err != nil || red {
+			return red, alone, err
+		}
+	}
+	return false, step, nil
 }
 
 // remember keeps the three tests that mutants of a file turned red last.
@@ -209,45 +217,48 @@ func (r *runner) known(file string) []rung {
 	return slices.Clone(r.killers[file])
 }
 
-// baseline runs a rung once without an edit.
-func (r *runner) baseline(ctx context.Context, step rung) (time.Duration, error) {
+// passes returns an error if a rung is red without an edit.
+func (r *runner) passes(ctx context.Context, step rung) error {
+	r.mu.Lock()
+	green := r.green[step]
+	r.mu.Unlock()
+	if green {
+		return nil
+	}
 	binary, err := r.original(ctx, step.pkg)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if took, ok := r.baselines[step]; ok {
-		return took, nil
-	}
-	var failing string
 	for range 2 { // a busy machine may fail a test once
-		start := time.Now()
-		red, by, err := r.run(ctx, step, binary, r.limit)
+		red, _, err := r.run(ctx, step, binary)
 		if err != nil {
-			return 0, err
+			return err
 		}
 		if !red {
-			r.baselines[step] = time.Since(start)
-			return r.baselines[step], nil
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.green[step] = true
+			return nil
 		}
-		failing = by
 	}
-	return 0, fmt.Errorf("%s fails without any edit: %s", step, failing)
+	return fmt.Errorf("%s fails without any edit", step)
 }
 
 func (r *runner) original(ctx context.Context, pkg string) (string, error) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if binary, ok := r.originals[pkg]; ok {
-		return binary, nil
+	compiled, ok := r.originals[pkg]
+	if !ok {
+		binary := filepath.Join(r.temp, fmt.Sprintf("original%d", len(r.originals)))
+		compiled = sync.OnceValues(func() (string, error) {
+			if out, err := r.compile(ctx, binary, pkg); err != nil {
+				return "", fmt.Errorf("%s: %w\n%s", pkg, err, out)
+			}
+			return binary, nil
+		})
+		r.originals[pkg] = compiled
 	}
-	binary := filepath.Join(r.temp, fmt.Sprintf("original%d", len(r.originals)))
-	if out, err := r.compile(ctx, binary, pkg); err != nil {
-		return "", fmt.Errorf("%s: %w\n%s", pkg, err, out)
-	}
-	r.originals[pkg] = binary
-	return binary, nil
+	r.mu.Unlock()
+	return compiled()
 }
 
 // build makes the test binary of a package with the edit in it. It reports false if the edit does not compile.
@@ -282,10 +293,10 @@ func (r *runner) compile(ctx context.Context, binary, pkg string, flags ...strin
 var failed = regexp.MustCompile(`(?m)^--- FAIL: (\w+)`)
 
 // run runs a rung until its first test is red.
-func (r *runner) run(ctx context.Context, step rung, binary string, limit time.Duration) (red bool, by string, err error) {
-	bounded, cancel := context.WithTimeout(ctx, limit+20*time.Second)
+func (r *runner) run(ctx context.Context, step rung, binary string) (red bool, by string, err error) {
+	bounded, cancel := context.WithTimeout(ctx, r.limit+20*time.Second)
 	defer cancel()
-	args := []string{"-test.failfast", "-test.count=1", "-test.timeout=" + limit.String(), "-test.run=" + step.only}
+	args := []string{"-test.failfast", "-test.count=1", "-test.timeout=" + r.limit.String(), "-test.run=" + step.only}
 	if step.only == "" {
 		args = append(args, "-test.skip="+embedded)
 	}
