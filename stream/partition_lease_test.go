@@ -147,3 +147,27 @@ func TestSharesAddUpAndDifferByOneAtMost(t *testing.T) {
 		}
 	})
 }
+
+func TestOnlyAHandlerThatTakesTooLongLosesTheLeaseWithNoHeartbeat(t *testing.T) {
+	t.Parallel()
+	const age = time.Hour // of the partition
+	for _, c := range []struct {
+		name        string
+		noHeartbeat bool
+		given       time.Duration // when the unsettled messages were given out, from the partition's begin; 0: there are none
+		want        bool
+	}{
+		{"nothing is given out", true, 0, false},
+		{"given out at once", true, 1, true},
+		{"given out just now", true, age - time.Minute/2, false},
+		{"given out long ago", true, age - 2*time.Minute, true},
+		{"given out long ago, with a heartbeat", false, age - 2*time.Minute, false},
+	} {
+		cfg := SubscriberConfig{NoHeartbeat: c.noHeartbeat, MaxIdleTime: time.Minute}
+		p := &partition{subscription: &subscription{Subscriber: &Subscriber{cfg: cfg}}, begun: time.Now().Add(-age)}
+		p.since.Store(int64(c.given))
+		if got := p.hangs(); got != c.want {
+			t.Errorf("%s: hangs is %v", c.name, got)
+		}
+	}
+}

@@ -69,7 +69,7 @@ var goRooms = []room{
 	{"internal/shard", nil, []string{"./internal/shard", "./outbox", "./relay", "./test/commit", "./test/cluster"}},
 	{"internal/link", nil, []string{"./relay", "./outbox", "./admin", "./test/commit"}},
 	{"internal/settle", nil, []string{"./internal/settle", "./relay", "./sqltx"}},
-	{"outbox", nil, []string{"./outbox", "./relay"}},
+	{"outbox", nil, []string{"./outbox", "./relay", "./admin"}},
 	{"relay", nil, []string{"./relay"}},
 	{"inbox", nil, []string{"./inbox", "./test/commit", "./stack"}},
 	{"pipeline", nil, []string{"./pipeline", "./stack"}},
