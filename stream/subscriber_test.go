@@ -22,6 +22,7 @@ func TestMessageIsReadNackedRedeliveredAndAcked(t *testing.T) {
 		for _, err := range pub.Send(t.Context(), order("1"), order("2"), order("3")) {
 			redistest.Must(t, err)
 		}
+		var second *message.RawMessage
 		for _, id := range []string{"1", "2", "3"} {
 			msg := sub.next(t)
 			if msg.ID() != id || msg.Source() != "/shop" || msg.Type() != "order.placed" || string(msg.Data) != `{"order":`+id+`}` {
@@ -32,11 +33,12 @@ func TestMessageIsReadNackedRedeliveredAndAcked(t *testing.T) {
 				t.Fatalf("input source is %+v", source)
 			}
 			if id == "2" {
-				msg.Nack(errors.New("not now"))
+				second = msg
 				continue
 			}
 			msg.Ack()
 		}
+		second.Nack(errors.New("not now"))
 		again := sub.next(t)
 		if again.ID() != "2" {
 			t.Fatalf("redelivered %s, want 2", again.ID())
