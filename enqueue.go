@@ -69,7 +69,7 @@ func (t *Transactor) entrants(events []Event) ([]shard.Event, error) {
 		if err := event.check(&t.cfg); err != nil {
 			return nil, err
 		}
-		batch[i] = shard.Event(event)
+		batch[i] = event.shared(true)
 		size += len(event.ID) + len(event.Body)
 	}
 	if size > t.cfg.MaxBytes {

@@ -8,16 +8,17 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/message"
 )
 
 // Event is a message on its way out: it becomes visible with its transaction, and waits in the outbox until a
 // relay has published it.
 type Event struct {
-	// ID is unique; the same id with another body is refused. Empty: derived from the transaction's id and the
-	// event's position, so that a replay makes the same event.
+	// ID is unique; the same id with another body is refused. The outbox remembers it for relay.Config.SentRetention after the
+	// event was sent. Empty: derived from the transaction's id and the event's position, so that a replay makes the same event.
 	ID string
-	// Body is the encoded message. Package outbox encodes and decodes it.
+	// Body is the encoded message. Package outbox encodes and decodes it. It does not begin with +, = or !.
 	Body []byte
 	// Key orders: the events of one key, on one tag, are published one after the other, as they were committed; each
 	// waits until the one before was sent. At most 256 bytes of UTF-8. Empty: the event waits for nobody.
@@ -27,6 +28,11 @@ type Event struct {
 	At time.Time
 }
 
+// shared returns the event as the shard takes it. The shard remembers a given id after the event was sent.
+func (e *Event) shared(given bool) shard.Event {
+	return shard.Event{ID: e.ID, Body: e.Body, Key: e.Key, At: e.At, Given: given}
+}
+
 // check says what is wrong with an event.
 func (e *Event) check(cfg *Config) error {
 	switch {
@@ -34,10 +40,10 @@ func (e *Event) check(cfg *Config) error {
 		return errors.New("luatx: an event has no id")
 	case len(e.Body) == 0:
 		return fmt.Errorf("luatx: event %s has no body", e.ID)
-	case e.Body[0] == '=' || e.Body[0] == '!':
+	case e.Body[0] == '+' || e.Body[0] == '=' || e.Body[0] == '!':
 		return fmt.Errorf("luatx: event %s: a body must not begin with %q", e.ID, e.Body[0])
-	case len(e.Body) > cfg.OutboxBytes:
-		return fmt.Errorf("%w: event %s: %d bytes, more than OutboxBytes, %d", ErrTooLarge, e.ID, len(e.Body), cfg.OutboxBytes)
+	case len(e.Body) >= cfg.OutboxBytes:
+		return fmt.Errorf("%w: event %s: %d bytes, not less than OutboxBytes, %d", ErrTooLarge, e.ID, len(e.Body), cfg.OutboxBytes)
 	case e.Key != "" && !e.At.IsZero():
 		return fmt.Errorf("luatx: event %s is ordered and scheduled: set Key or At, not both", e.ID)
 	case len(e.Key) > maxID || !utf8.ValidString(e.Key):

@@ -19,7 +19,7 @@ import (
 )
 
 // layout is the version of the keys of a shard.
-const layout = 4
+const layout = 5
 
 // noteTimeout bounds the note of a compiled plan.
 const noteTimeout = 10 * time.Second

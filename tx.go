@@ -87,13 +87,14 @@ func (tx *Tx) Emit(event Event) error {
 	if tx.closed.Load() {
 		return ErrTxClosed
 	}
+	derived := tx.identity().EventID(len(tx.commit.Events))
 	if event.ID == "" {
-		event.ID = tx.identity().EventID(len(tx.commit.Events))
+		event.ID = derived
 	}
 	if err := event.check(&tx.t.cfg); err != nil {
 		return err
 	}
-	tx.commit.Events = append(tx.commit.Events, shard.Event(event))
+	tx.commit.Events = append(tx.commit.Events, event.shared(event.ID != derived))
 	return nil
 }
 

@@ -215,5 +215,5 @@ func encode(msg *message.Message, id string) (shard.Event, error) {
 	if err != nil {
 		return shard.Event{}, fmt.Errorf("expiry: event %s: %w", id, err)
 	}
-	return shard.Event{ID: id, Body: body}, nil
+	return shard.Event{ID: id, Body: body, Given: true}, nil
 }

@@ -24,9 +24,9 @@ type Work struct {
 	Attempts int
 	// BackoffBase and BackoffCap bound the pause after a failure. They default to 1 second and 5 minutes.
 	BackoffBase, BackoffCap time.Duration
-	// SentRetention is how long sent ids are kept. Defaults to 1 hour; negative: not at all.
+	// SentRetention is how long sent events with given ids are remembered. Defaults to 1 hour; negative: not at all.
 	SentRetention time.Duration
-	// KeepSentBodies keeps the bodies of sent events for as long.
+	// KeepSentBodies keeps the ids and bodies of all sent events for as long.
 	KeepSentBodies bool
 	// LaneContinues says that a parked event does not hold up those behind it in its lane.
 	LaneContinues bool

@@ -20,9 +20,9 @@ type Counts struct {
 	Waiting int64
 	// Parked is the number of events that need an operator.
 	Parked int64
-	// Sent is the number of published events whose ids are still known.
+	// Sent is the number of published events that are remembered; see relay.Config.SentRetention.
 	Sent int64
-	// Bytes is the size of the bodies of pending and waiting events.
+	// Bytes is the size of the bodies of pending and waiting events, and 1 for each of them whose id was given.
 	Bytes int64
 
 	Totals Totals

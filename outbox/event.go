@@ -20,7 +20,7 @@ const (
 	Leased State = "leased"
 	// Waiting: it stands behind others of its lane.
 	Waiting State = "waiting"
-	// Sent: it was published. Its id is known for a while.
+	// Sent: it was published, and is remembered for a while.
 	Sent State = "sent"
 	// Parked: it used up its attempts, was refused for good, or was erased. It stays until an operator acts.
 	Parked State = "parked"

@@ -207,7 +207,7 @@ func TestReplay(t *testing.T) {
 		y.want("2", outbox.Pending)
 		y.want("1", outbox.Sent)
 		c := y.counts()
-		if c.Pending != 1 || c.Sent != 3 || c.Totals.Replayed != 1 || c.Bytes != int64(len(y.want("2", outbox.Pending).Body)) {
+		if c.Pending != 1 || c.Sent != 3 || c.Totals.Replayed != 1 || c.Bytes != int64(1+len(y.want("2", outbox.Pending).Body)) {
 			t.Errorf("%+v", c)
 		}
 		replay(time.Time{}, outbox.Filter{}, outbox.ReplayOptions{Limit: 1}, 1, 1, 0)

@@ -93,7 +93,7 @@ func (s shelves) wrong() (list []string) {
 		}
 		if state == "parked" {
 			var msg struct{ Type, Destination string }
-			_ = json.Unmarshal([]byte(body), &msg)
+			_ = json.Unmarshal([]byte(strings.TrimPrefix(body, "+")), &msg)
 			by["d:"+msg.Destination]++
 			by["t:"+msg.Type]++
 			by["c:"+strings.Fields(s.errors[id] + " - - -")[2]]++

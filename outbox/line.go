@@ -108,7 +108,7 @@ func (l line) event(most int) (shard.Imported, error) {
 		return shard.Imported{}, errors.New("it has two bodies")
 	case len(body) > most:
 		return shard.Imported{}, fmt.Errorf("its body has %d bytes, more than OutboxBytes, %d", len(body), most)
-	case len(body) > 0 && (body[0] == '=' || body[0] == '!'):
+	case len(body) > 0 && (body[0] == '+' || body[0] == '=' || body[0] == '!'):
 		return shard.Imported{}, fmt.Errorf("its body begins with %q", body[0])
 	case l.Attempts < 0:
 		return shard.Imported{}, fmt.Errorf("it has %d attempts", l.Attempts)

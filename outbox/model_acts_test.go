@@ -47,24 +47,30 @@ func (m *model) commit(rt *rapid.T) {
 			batch = append(batch, e)
 		}
 	}
+	derived := map[string]bool{}
 	var err error
 	if rapid.Bool().Draw(rt, "beside") {
 		_, err = m.tr.Enqueue(redistest.Soon(m.t), "a", batch...)
 	} else {
+		derives := rapid.SliceOfN(rapid.Bool(), len(batch), len(batch)).Draw(rt, "derives")
 		_, err = m.tr.Transact(redistest.Soon(m.t), "a", func(tx *luatx.Tx) error {
-			for _, e := range batch {
-				if err := tx.Emit(e); err != nil {
+			for i := range batch {
+				if m.events[batch[i].ID] == nil && derives[i] {
+					batch[i].ID = tx.EventID()
+					derived[batch[i].ID] = true
+				}
+				if err := tx.Emit(batch[i]); err != nil {
 					return err
 				}
 			}
 			return nil
 		})
 	}
-	full, clash := m.refuses(batch)
+	full, clash := m.refuses(batch, derived)
 	var command *luatx.CommandError
 	switch {
 	case err == nil && !full && !clash:
-		m.enter(batch)
+		m.enter(batch, derived)
 	case full && errors.Is(err, luatx.ErrOutboxFull):
 	case clash && errors.As(err, &command):
 	default:
@@ -73,7 +79,7 @@ func (m *model) commit(rt *rapid.T) {
 }
 
 // refuses says why a batch cannot be committed.
-func (m *model) refuses(batch []luatx.Event) (full, clash bool) {
+func (m *model) refuses(batch []luatx.Event, derived map[string]bool) (full, clash bool) {
 	events, bytes, lanes := m.count("pending")+m.count("waiting"), m.bytes(), map[string]int{}
 	for _, e := range batch {
 		if known, ok := m.events[e.ID]; ok {
@@ -81,20 +87,21 @@ func (m *model) refuses(batch []luatx.Event) (full, clash bool) {
 			continue
 		}
 		lanes[e.Key]++
-		events, bytes = events+1, bytes+len(e.Body)
+		added := modelled{body: string(e.Body), given: !derived[e.ID]}
+		events, bytes = events+1, bytes+len(added.stored())
 		full = full || events > modelEvents || bytes > modelBytes || m.count("parked") >= modelParked ||
 			e.Key != "" && len(m.lane(e.Key))+lanes[e.Key] > modelLane
 	}
 	return full, clash
 }
 
-func (m *model) enter(batch []luatx.Event) {
+func (m *model) enter(batch []luatx.Event, derived map[string]bool) {
 	for _, e := range batch {
 		if _, ok := m.events[e.ID]; ok {
 			continue
 		}
 		m.committed++
-		added := &modelled{body: string(e.Body), state: "pending", due: e.At.Before(time.Now()), fresh: !e.At.IsZero()}
+		added := &modelled{body: string(e.Body), given: !derived[e.ID], state: "pending", due: e.At.Before(time.Now()), fresh: !e.At.IsZero()}
 		if e.Key != "" {
 			if len(m.lane(e.Key)) > 0 {
 				added.state, added.due = "waiting", false
@@ -221,7 +228,7 @@ func (m *model) settle(rt *rapid.T) {
 			s.Number *= 1e9 // ms
 		}
 		if bodies {
-			s.Body = []byte(m.events[id].body)
+			s.Body, s.Given = []byte(m.events[id].body), m.events[id].given
 		}
 		batch = append(batch, s)
 	}
@@ -251,8 +258,12 @@ func (m *model) fates(batch []shard.Settlement, keep bool) (want, promoted []str
 			}
 			var heirs []string
 			want[i], heirs = m.fate(s)
-			if want[i] == "sent" {
-				m.events[s.ID].kept = keep && !m.events[s.ID].erased
+			if e := m.events[s.ID]; want[i] == "sent" {
+				e.kept = keep && !e.erased
+				if !e.given && !e.erased && !keep {
+					delete(m.events, s.ID)
+					m.ended++
+				}
 			}
 			promoted = append(promoted, heirs...)
 		}
@@ -268,7 +279,7 @@ func (m *model) fate(s shard.Settlement) (what string, promoted []string) {
 		return "stale", nil
 	case s.What == "sent":
 		promoted = m.leave(s.ID)
-		*e = modelled{body: e.body, state: "sent", erased: e.erased}
+		*e = modelled{body: e.body, given: e.given, state: "sent", erased: e.erased}
 		return "sent", promoted
 	}
 	claimed := e.lease != ""
@@ -296,7 +307,7 @@ func (m *model) adopt(rt *rapid.T, settled shard.Settled, promoted []string, hol
 	var want, got []string
 	for _, id := range promoted {
 		e := m.events[id]
-		if !hold || e.state != "pending" || e.attempts >= modelBudget {
+		if !hold || e == nil || e.state != "pending" || e.attempts >= modelBudget {
 			continue
 		}
 		e.attempts, e.lease, e.due = e.attempts+1, settled.Lease, false

@@ -68,7 +68,7 @@ func (r *Relay) publishInline(ctx, work context.Context) {
 			events := make([]leased, 0, len(batch))
 			for _, h := range batch {
 				for _, event := range h.events {
-					events = append(events, leased{slot: h.slot, id: event.ID, body: event.Body})
+					events = append(events, leased{slot: h.slot, id: event.ID, body: event.Body, given: event.Given})
 				}
 			}
 			for len(events) > 0 {

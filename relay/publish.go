@@ -17,6 +17,7 @@ type leased struct {
 	slot  int
 	id    string
 	body  []byte
+	given bool   // its id was not derived from a message
 	lease string // empty: this process committed it
 	route string // its destination, where an operator has changed it
 
@@ -26,7 +27,7 @@ type leased struct {
 func leases(slot int, lease string, claimed []shard.Claimed) []leased {
 	events := make([]leased, len(claimed))
 	for i, e := range claimed {
-		events[i] = leased{slot: slot, id: e.ID, body: e.Body, lease: lease, route: e.Route}
+		events[i] = leased{slot: slot, id: e.ID, body: e.Body, given: e.Given, lease: lease, route: e.Route}
 	}
 	return events
 }
@@ -66,7 +67,7 @@ func settlement(e leased, err error, pause time.Duration) shard.Settlement {
 	fate := settle.Decide(err)
 	s := shard.Settlement{ID: e.id, Lease: e.lease, What: string(fate)}
 	if fate == settle.Sent {
-		s.Body = e.body
+		s.Body, s.Given = e.body, e.given
 		return s
 	}
 	s.Error, s.Class = err.Error(), classOf(err, "")

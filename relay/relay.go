@@ -51,10 +51,10 @@ type Config struct {
 	OnPark OnPark
 	// Barrier keeps events from being published before replicas have what was committed. Defaults to none.
 	Barrier Barrier
-	// SentRetention is how long the ids of sent events are kept, so that the same event is known. Defaults to 1 hour;
-	// negative: not at all.
+	// SentRetention is how long the outbox remembers sent events whose ids were given, so that the same event is a duplicate.
+	// Derived ids need no memory: the inbox remembers the message. Defaults to 1 hour; negative: not at all.
 	SentRetention time.Duration
-	// KeepSentBodies keeps the bodies of sent events for as long as their ids, so that they can be replayed.
+	// KeepSentBodies keeps the ids and bodies of all sent events for SentRetention, so that they can be replayed.
 	KeepSentBodies bool
 	// DrainTimeout is how long Run takes to return when its context ends, at most. The contexts of calls in flight end a
 	// quarter of it before, but no more than a second. Defaults to 5 seconds.

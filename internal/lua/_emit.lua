@@ -30,8 +30,8 @@ local function emitter(digest, score)
 
   -- An event is a table of CloudEvents attributes and data, or a body as it is to be published, with its id.
   function emits.emit(event, id, options)
-    local number, head = #emits / 3, head_of(options)
-    if not id then -- derived, so that a replay makes the same event; in the form of a UUID
+    local number, head, derived = #emits / 3, head_of(options), not id
+    if derived then -- derived, so that a replay makes the same event; in the form of a UUID
       local sha = redis.sha1hex(digest .. ':' .. number)
       id = string.gsub(sha, '^(%x%x%x%x%x%x%x%x)(%x%x%x%x).(%x%x%x).(%x%x%x)(%x%x%x%x%x%x%x%x%x%x%x%x).*$', '%1-%2-8%3-8%4-%5')
     end
@@ -42,11 +42,13 @@ local function emitter(digest, score)
       end
       local copy = {specversion = '1.0', id = id}
       for name, value in pairs(event) do copy[name] = value end
+      derived = derived and copy.id == id
       id, body = copy.id, cjson.encode(copy)
     end
-    if type(id) ~= 'string' or type(body) ~= 'string' or body == '' or string.find(body, '^[=!]') then
+    if type(id) ~= 'string' or type(body) ~= 'string' or body == '' or string.find(body, '^[+=!]') then
       error({err = 'emit: the event is neither a table of attributes nor a body'}, 0)
     end
+    if not derived then body = '+' .. body end
     add(id, head, body)
     for _, part in ipairs({id, head, body}) do emits[#emits + 1] = part end
     return id

@@ -4,7 +4,7 @@
 --   empty                  a plain event
 --   k and an escaped key   an ordered event
 --   a and a time (ms)      a scheduled event
---#needs _totals lanes()
+--#needs _totals _body lanes()
 --#defines undo outbox open_outbox enqueue keep_events
 
 -- The inverse of what the script has done so far, oldest first: the id of an event, or a command. See also _undo.lua.
@@ -36,10 +36,10 @@ local function enqueue(id, head, body, score)
     (totals.parked_bytes >= @PARKED_BYTES and 'parked bytes') or (head ~= '' and lanes().crowded(head))
   if full and redis.call('HEXISTS', @ENTRIES, id) == 0 then return false, full end
   if redis.call('HSETNX', @ENTRIES, id, body) == 0 then
-    local old = redis.call('HGET', @ENTRIES, id) -- begins with = if it was sent, with ! if its body was erased
-    local same = old == body or string.find(old, '^[=!]') and string.sub(old, 2, 41) == redis.sha1hex(body)
+    local old = redis.call('HGET', @ENTRIES, id)
+    local same = old == body or digest_of(old) == digest_of(body)
     if same then totals.again = (totals.again or 0) + 1 end
-    return same or false
+    return same
   end
   undo[#undo + 1] = id
   totals.events, totals.bytes, totals.came = totals.events + 1, bytes, totals.came + 1

@@ -4,12 +4,12 @@
 --   d:<destination>
 --   t:<type>
 --   c:<class of the last failure>
---#needs _time _outbox _lanes _errors
+--#needs _time _outbox _lanes _errors _body
 --#defines fields_of tally park unpark
 
 -- Returns the fields that count a parked event, from its body and the class of its last failure.
 local function fields_of(body, class)
-  local ok, event = pcall(cjson.decode, body)
+  local ok, event = pcall(cjson.decode, bare(body))
   local function text(name)
     local value = ok and type(event) == 'table' and event[name]
     return type(value) == 'string' and value or ''

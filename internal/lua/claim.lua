@@ -22,7 +22,7 @@
 -- Bound:   linear in the limit
 -- Memory:  runs at maxmemory, see _full.lua
 -- Redis:   6.0
---#needs _time _meta _full _outbox _lanes _errors _park _lease
+--#needs _time _meta _full _outbox _lanes _errors _body _park _lease
 
 local budget, lease_end, continues = tonumber(ARGV[3]), now + tonumber(ARGV[2]), ARGV[4] == '1'
 

@@ -10,7 +10,7 @@
 -- Bound:   linear in the arguments
 -- Memory:  runs at maxmemory, see _full.lua
 -- Redis:   6.0
---#needs _time _full _outbox _lanes _errors _park _lease _owned _audit
+--#needs _time _full _outbox _lanes _errors _body _park _lease _owned _audit
 
 local function is_leased(id)
   local score = tonumber(redis.call('ZSCORE', PENDING, id) or 0)
@@ -31,7 +31,7 @@ local function erase(id)
   tally(body, class_of(id), -1)
   redis.call('HDEL', ERRORS, id)
   note(id, redis.call('HGET', ATTEMPTS, id) or '0', 'erased', WHY)
-  redis.call('HSET', ENTRIES, id, '!' .. redis.sha1hex(body))
+  redis.call('HSET', ENTRIES, id, '!' .. digest_of(body))
   tally('', 'erased', 1)
   count('parked_bytes', 41 - #body) -- 41 is the length of ! and a digest
   leave(id)

@@ -10,24 +10,19 @@
 --          +4   attempts
 --          +5   history      see _errors.lua
 --          +6   destination  empty: as the body says
---          +7   body         ! and a digest if it was erased
+--          +7   body         as entries holds it
 -- Reply:   1    time         server time, ms
 --          2    letters      one for each event, see _audit.lua
 -- Bound:   linear in the arguments
 -- Redis:   6.0
---#needs _time _full _totals _outbox _lanes _errors _park _lease _owned _audit
+--#needs _time _full _totals _outbox _lanes _errors _body _park _lease _owned _audit
 
 local _, _, _, parked, bytes = totals_in(redis.call('HGET', COUNTS, 'totals'))
 if not meta then redis.call('HSET', INBOX, 'id', meta_of(now, false, 0)) end
 
-local function digest(body)
-  local first = string.byte(body)
-  return (first == @ERASED_MARK or first == @SENT_MARK) and string.sub(body, 2, 41) or redis.sha1hex(body)
-end
-
 local function import(id, key, at, attempts, history, route, body)
   local old = redis.call('HGET', ENTRIES, id)
-  if old then return digest(old) == digest(body) and 'k' or 'o' end
+  if old then return digest_of(old) == digest_of(body) and 'k' or 'o' end
   if parked >= @PARKED_CAPACITY or bytes >= @PARKED_BYTES then return 'f' end
   parked, bytes = parked + 1, bytes + #body
   redis.call('HSET', ENTRIES, id, body)

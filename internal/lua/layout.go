@@ -19,6 +19,7 @@ const (
 	Ordered   = 'k' // an event with an ordering key
 	Scheduled = 'a' // an event with a time
 
+	GivenMark  = '+' // leads the body of an event whose id the caller gave
 	SentMark   = '=' // leads the SHA-1 of a body that was sent
 	ErasedMark = '!' // leads the SHA-1 of a body that an operator erased
 )
@@ -26,8 +27,9 @@ const (
 var codes = map[string]string{
 	"HASH_FIELDS": code(HashFields), "CHANGED_STRING": code(ChangedString), "REPLACED_STRING": code(ReplacedString),
 	"NO_UNDO": code(NoUndo), "APPENDED": code(Appended), "POSITIONS": code(Positions), "PROCEDURE": code(Procedure),
-	"ORDERED": code(Ordered), "SCHEDULED": code(Scheduled), "SENT_MARK": code(SentMark), "ERASED_MARK": code(ErasedMark),
-	"DIGIT_0": code('0'), "DIGIT_1": code('1'),
+	"ORDERED": code(Ordered), "SCHEDULED": code(Scheduled), "GIVEN_MARK": code(GivenMark), "SENT_MARK": code(SentMark),
+	"ERASED_MARK": code(ErasedMark),
+	"DIGIT_0":     code('0'), "DIGIT_1": code('1'),
 	"LEASED": "10000000000000",   // the end of a lease (ms) minus this is the score of a leased event
 	"TWO_53": "9007199254740992", // from here on a Lua number does not hold every integer
 }

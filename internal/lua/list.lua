@@ -25,7 +25,7 @@
 --          +10  body         or the digest of an erased one
 -- Bound:   linear in the members read, and about 1 MiB of bodies
 -- Redis:   6.0
---#needs _time _full _outbox _lanes _errors _park _lease
+--#needs _time _full _outbox _lanes _errors _body _park _lease
 
 local WHAT, LIMIT, SCORE, MEMBER, ONLY, BODIES = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[6], ARGV[7] == '1'
 local MAX = ({due = now, expired = now - @LEASED})[WHAT] or tonumber(ARGV[5]) or ONLY == 'l' and -1 or math.huge
@@ -100,7 +100,7 @@ local function content(body)
   local first = string.byte(body)
   if first == @ERASED_MARK then return string.sub(body, 2), 0 end
   if first == @SENT_MARK then body = string.sub(body, 42) end
-  return BODIES and body or '', body == '' and 0 or 1
+  return BODIES and bare(body) or '', body == '' and 0 or 1
 end
 
 local ids, places, full = members()

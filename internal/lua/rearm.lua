@@ -11,7 +11,7 @@
 --          2    letters      one for each id, see _audit.lua
 -- Bound:   linear in the arguments
 -- Redis:   6.0
---#needs _time _full _totals _outbox _lanes _errors _park _lease _owned _audit
+--#needs _time _full _totals _outbox _lanes _errors _body _park _lease _owned _audit
 
 local FIRST = 7
 local cutoff, route = tonumber(ARGV[5]), ARGV[6]

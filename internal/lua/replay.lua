@@ -9,7 +9,7 @@
 --          2    letters  one for each id, see _audit.lua
 -- Bound:   linear in the arguments
 -- Redis:   6.0
---#needs _time _full _totals _outbox _lanes _errors _park _lease _owned _audit
+--#needs _time _full _totals _outbox _lanes _errors _body _park _lease _owned _audit
 
 local FIRST = 6
 local cutoff = tonumber(ARGV[5])

@@ -7,14 +7,17 @@
 --          2     base         of the backoff, ms
 --          3     cap          of the backoff, ms
 --          4     retention    of sent ids, ms; negative: forget them at once
---          5     keep         1: keep the bodies of sent events
+--          5     keep         1: keep the bodies of sent events, and all their ids
 --          6     continues    1: a lane continues without its parked events
 --          7     hold         lease of promoted events, ms; 0: any relay may claim them
---          8     sent         number of sent events
---          9     bytes        sum of their bodies; empty: the caller does not have the bodies
---          then for each sent event
+--          8     given        number of sent events whose ids are remembered
+--          9     derived      number of sent events whose ids are forgotten
+--          10    bytes        sum of their values in entries; empty: the caller does not have the bodies, and gives all as derived
+--          then for each given event
 --          +1    id
---          +2    digest       = and the SHA-1 of the body in hex; not used if 9 is empty
+--          +2    digest       = and the SHA-1 of the body in hex
+--          then for each derived event
+--          +1    id
 --          then for each other event
 --          +1    id
 --          +2    what         failed, parked, back, or hold (back until unhold.lua releases it)
@@ -34,27 +37,33 @@
 -- Bound:   linear in the arguments, and 100 sent ids whose retention has passed
 -- Memory:  runs at maxmemory, see _full.lua
 -- Redis:   6.0
---#needs _time _full _outbox _lanes _errors _park _lease
+--#needs _time _full _outbox _lanes _errors _body _park _lease
 
 local budget, backoff, longest_backoff, retention = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local keep, continues, hold = ARGV[5] == '1', ARGV[6] == '1', tonumber(ARGV[7])
-local SENT_ONES, BYTES, FIRST, WIDTH = tonumber(ARGV[8]), tonumber(ARGV[9]), 10, 6
-local OTHERS = FIRST + 2 * SENT_ONES
+local GIVEN, DERIVED, BYTES, FIRST, WIDTH = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10]), 11, 6
+local SENT_ONES, DERIVED_ONES = GIVEN + DERIVED, FIRST + 2 * GIVEN
+local OTHERS = DERIVED_ONES + DERIVED
 
 -- Events that were published as soon as they were committed have only a body and a place in pending.
 local plain = redis.call('EXISTS', ATTEMPTS, ERRORS, PARKED, ROUTES, HEADERS) == 0
 
-local gone, gone_ids, digests, scores = {}, {}, {'HSET', ENTRIES}, {'ZADD', SENT} -- of the events sent now
+local gone, gone_ids, forgotten = {}, {}, {} -- the events sent now, and those of them whose ids are forgotten
+local digests, scores = {'HSET', ENTRIES}, {'ZADD', SENT} -- of those whose ids are remembered
 local at_once = false -- whether they have left pending
 
 local function sent(id, body)
   local state = body and string.byte(body)
   if not body or state == @SENT_MARK or gone[id] then return '-' end
   gone[id], gone_ids[#gone_ids + 1] = true, id
-  local n = #digests
-  digests[n + 1] = id -- the id stays, so that the same event is a duplicate
-  digests[n + 2] = state == @ERASED_MARK and '=' .. string.sub(body, 2) or '=' .. redis.sha1hex(body) .. (keep and body or '')
-  scores[n + 1], scores[n + 2] = NOW, id
+  if retention < 0 or state ~= @GIVEN_MARK and state ~= @ERASED_MARK and not keep then
+    forgotten[#forgotten + 1] = id
+  else
+    local n = #digests
+    digests[n + 1] = id -- the id stays, so that the same event is a duplicate
+    digests[n + 2] = '=' .. digest_of(body) .. (keep and state ~= @ERASED_MARK and body or '')
+    scores[n + 1], scores[n + 2] = NOW, id
+  end
   count('sent', 1)
   if plain or not unpark(id, body) then
     count('events', -1)
@@ -68,9 +77,8 @@ end
 local function keep_sent()
   if #gone_ids == 0 then return end
   if not at_once then redis.call('ZREM', PENDING, unpack(gone_ids)) end
-  if retention < 0 then
-    redis.call('HDEL', ENTRIES, unpack(gone_ids))
-  else
+  if forgotten[1] then redis.call('HDEL', ENTRIES, unpack(forgotten)) end
+  if digests[3] then
     redis.call(unpack(digests))
     redis.call(unpack(scores))
   end
@@ -94,9 +102,11 @@ end
 local function sent_at_once(ids)
   if not BYTES or keep or not unordered(ids) or redis.call('ZREM', PENDING, unpack(ids)) < #ids then return false end
   for i, id in ipairs(ids) do
-    scores[2 * i + 1], scores[2 * i + 2], gone[id] = NOW, id, true
+    gone[id] = true
+    if i <= GIVEN then scores[2 * i + 1], scores[2 * i + 2] = NOW, id end
   end
-  digests, gone_ids = {'HSET', ENTRIES, unpack(ARGV, FIRST, OTHERS - 1)}, ids
+  digests, forgotten = {'HSET', ENTRIES, unpack(ARGV, FIRST, DERIVED_ONES - 1)}, {unpack(ARGV, DERIVED_ONES, OTHERS - 1)}
+  gone_ids = ids
   count('sent', #ids)
   count('events', -#ids)
   count('bytes', -BYTES)
@@ -128,7 +138,8 @@ local function unsent(id, body, what, lease, number, class, text)
 end
 
 local ask, letters = {}, {}
-for arg = FIRST, OTHERS - 1, 2 do ask[#ask + 1] = ARGV[arg] end
+for arg = FIRST, DERIVED_ONES - 1, 2 do ask[#ask + 1] = ARGV[arg] end
+for arg = DERIVED_ONES, OTHERS - 1 do ask[#ask + 1] = ARGV[arg] end
 at_once = SENT_ONES > 0 and sent_at_once(ask)
 if not at_once then write_though_full() end -- else ZREM was the first write
 if at_once then

@@ -70,9 +70,9 @@ type Imported struct {
 func (s *Scripts) Import(ctx context.Context, shard Shard, act Act, events []Imported) (string, error) {
 	args := make([]any, 0, 7*len(events))
 	for _, e := range events {
-		var body any = e.Body
+		body := Stored(e.Body, true)
 		if e.Digest != "" {
-			body = "!" + e.Digest
+			body = []byte("!" + e.Digest)
 		}
 		args = append(args, e.ID, escapeKey(e.Key), eval.Millis(e.Parked), strconv.Itoa(e.Attempts), e.History, e.Route, body)
 	}

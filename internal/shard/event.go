@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/luatx/luatx/internal/eval"
+	"github.com/luatx/luatx/internal/lua"
 )
 
 // Event is an event as the outbox keeps it.
@@ -14,6 +15,8 @@ type Event struct {
 	Body []byte
 	Key  string    // ordered among those of the same one, where it is not empty
 	At   time.Time // scheduled, where it is not zero
+	// Given: the id was not derived from a message, so that the shard remembers it when the event was sent.
+	Given bool
 }
 
 // Plain reports whether an event is neither ordered nor scheduled.
@@ -32,7 +35,21 @@ func (e *Event) Append(args []any, head bool) []any {
 type body Event
 
 // MarshalBinary implements encoding.BinaryMarshaler.
-func (b *body) MarshalBinary() ([]byte, error) { return b.Body, nil }
+func (b *body) MarshalBinary() ([]byte, error) { return Stored(b.Body, b.Given), nil }
+
+// Stored returns a body as the hash entries holds it, see internal/lua/_body.lua.
+func Stored(body []byte, given bool) []byte {
+	if !given {
+		return body
+	}
+	return append([]byte{lua.GivenMark}, body...)
+}
+
+// unstored is the inverse of Stored.
+func unstored(text string) (body []byte, given bool) {
+	text, given = strings.CutPrefix(text, string(rune(lua.GivenMark)))
+	return []byte(text), given
+}
 
 func (e *Event) head() string {
 	switch {
@@ -46,7 +63,8 @@ func (e *Event) head() string {
 
 // ReadEvent reads what Append wrote.
 func ReadEvent(id, head, body string) Event {
-	event := Event{ID: id, Body: []byte(body)}
+	event := Event{ID: id}
+	event.Body, event.Given = unstored(body)
 	if key, ok := strings.CutPrefix(head, "k"); ok {
 		event.Key = unescapeKey(key)
 	} else if at, ok := strings.CutPrefix(head, "a"); ok {

@@ -13,12 +13,12 @@ const (
 	keyVoid     = "void"      // none: never exists. While the slot migrates, a declared key that is missing makes the cluster answer TRYAGAIN before a script has begun
 	keyInboxA   = "inbox:a"   // hash: digest of aggregate, scope, source and id → token of its commit, with ! behind it where its undo failed; id: start, tombstone horizon, layout, namespace and keyspace; tombstones
 	keyInboxB   = "inbox:b"   // hash: the generation before it, until that is past the retention
-	keyEntries  = "entries"   // hash: event → body; of a sent one = and the SHA-1 of its body, of an erased one ! and the SHA-1
+	keyEntries  = "entries"   // hash: event → body, with + in front if the id was given; of a sent one = and the SHA-1 of its body, of an erased one ! and the SHA-1
 	keyPending  = "pending"   // zset: event by when it is due (ms), half a millisecond more where its destination is paused; under a lease by the end of the lease minus 10^13, which is negative
 	keyAttempts = "attempts"  // hash: event → attempts, beyond the first one
 	keyErrors   = "errors"    // hash: event → its last five failures: time, attempt, class, text
 	keyParked   = "parked"    // zset: event by when it was parked (ms)
-	keySent     = "sent"      // zset: event by when it was sent (ms), until its retention is over
+	keySent     = "sent"      // zset: event whose id was given, by when it was sent (ms), until its retention is over; every event where bodies are kept
 	keySeq      = "seq"       // string: the last number of a lease or a place in a lane
 	keyBroken   = "broken"    // hash: digest of an id → what an undo that failed has left
 	keyResults  = "results"   // hash: digest of an id → replies that were kept for a repeated call

@@ -15,6 +15,7 @@ type Claimed struct {
 	Attempt int
 	Route   string // its destination; empty: as its body says
 	Body    []byte
+	Given   bool // see Event
 }
 
 // Claim is what a claim found.
@@ -65,7 +66,9 @@ func (s *Scripts) Claim(ctx context.Context, shard Shard, how Claiming) (Claim, 
 func claimedIn(rows []any) []Claimed {
 	events := make([]Claimed, 0, len(rows)/4)
 	for ; len(rows) > 3; rows = rows[4:] {
-		events = append(events, Claimed{eval.Word(rows[0]), eval.Number(rows[1]), eval.Word(rows[2]), []byte(eval.Word(rows[3]))})
+		e := Claimed{ID: eval.Word(rows[0]), Attempt: eval.Number(rows[1]), Route: eval.Word(rows[2])}
+		e.Body, e.Given = unstored(eval.Word(rows[3]))
+		events = append(events, e)
 	}
 	return events
 }
@@ -76,6 +79,7 @@ type Settlement struct {
 	What  string // sent, failed, parked, back, hold: back until Unhold
 	Lease string // empty: the committer's own
 	Body  []byte // of a sent one, as it was committed; empty: the script looks at it, which takes it longer
+	Given bool   // of a sent one, see Event
 	// Number is the jitter in [0, 1) of a failed one, and the pause in ms of one that is given back or held.
 	Number float64
 	Class  string // of the error; may be empty for a failed one
@@ -86,8 +90,8 @@ type Settlement struct {
 type Settling struct {
 	Attempts  int
 	Base, Cap time.Duration // of the pause after a failure
-	Retention time.Duration // of sent ids; negative: none
-	KeepBody  bool          // of sent events
+	Retention time.Duration // of sent ids that were given; negative: none
+	KeepBody  bool          // of sent events, and all their ids
 	Continues bool          // a lane, without its parked events
 	Lease     time.Duration // for events that become the heads of their lanes; 0: they are everybody's
 }
@@ -103,11 +107,8 @@ type Settled struct {
 // maxError is how much of an error is kept with an event, in bytes.
 const maxError = 1024
 
-// settleFields is how many arguments an event that was not sent is to internal/lua/settle.lua; sentFields one that was.
-const (
-	settleFields = 6
-	sentFields   = 2
-)
+// settleFields is how many arguments of internal/lua/settle.lua an event has that was not sent.
+const settleFields = 6
 
 // Settle settles a batch of events.
 func (s *Scripts) Settle(ctx context.Context, shard Shard, how Settling, batch []Settlement) (Settled, error) {
@@ -141,20 +142,32 @@ func (how Settling) args(batch []Settlement) (args []any, order []int) {
 	if how.Retention < 0 { // however little
 		retention = -1
 	}
-	args = make([]any, 0, 9+settleFields*len(batch))
+	args = make([]any, 0, 10+settleFields*len(batch))
 	args = append(args, how.Attempts, how.Base.Milliseconds(), how.Cap.Milliseconds(), retention,
-		digit(how.KeepBody), digit(how.Continues), how.Lease.Milliseconds(), 0, "")
+		digit(how.KeepBody), digit(how.Continues), how.Lease.Milliseconds(), 0, 0, "")
 	order = make([]int, 0, len(batch))
 	size, known := 0, true
 	for i := range batch {
 		if b := &batch[i]; b.What == "sent" {
-			args = append(args, &b.ID, b.mark())
-			order = append(order, i)
-			size, known = size+len(b.Body), known && len(b.Body) > 0
+			size, known = size+len(b.Body)+digit(b.Given), known && len(b.Body) > 0
 		}
 	}
-	if args[7] = len(order); known {
-		args[8] = size
+	remembered := func(b *Settlement) bool { return known && b.Given && how.Retention >= 0 }
+	for i := range batch {
+		if b := &batch[i]; b.What == "sent" && remembered(b) {
+			args = append(args, &b.ID, b.mark())
+			order = append(order, i)
+		}
+	}
+	args[7] = len(order)
+	for i := range batch {
+		if b := &batch[i]; b.What == "sent" && !remembered(b) {
+			args = append(args, &b.ID)
+			order = append(order, i)
+		}
+	}
+	if args[8] = len(order) - args[7].(int); known {
+		args[9] = size
 	}
 	for i := range batch {
 		if b := &batch[i]; b.What != "sent" {

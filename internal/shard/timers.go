@@ -60,7 +60,7 @@ func (s *Scripts) Decide(ctx context.Context, shard Shard, cutoff time.Time, bat
 		args = append(args, cutoff.UnixMilli())
 	}
 	for _, e := range batch {
-		args = append(args, e.Subject, e.Due.UnixMilli(), e.Event.ID, e.Event.Body, e.Marker)
+		args = append(args, e.Subject, e.Due.UnixMilli(), e.Event.ID, Stored(e.Event.Body, e.Event.Given), e.Marker)
 		if e.Marker != "" {
 			keys = append(keys, e.Marker)
 		}
@@ -80,7 +80,7 @@ func (s *Scripts) Decide(ctx context.Context, shard Shard, cutoff time.Time, bat
 func (s *Scripts) Revoke(ctx context.Context, shard Shard, subject string, event *Event) (string, error) {
 	args := []any{subject}
 	if event != nil {
-		args = append(args, event.ID, event.Body)
+		args = append(args, event.ID, Stored(event.Body, event.Given))
 	}
 	_, rows, err := s.run(ctx, s.revoke, shard, 0, args...)
 	if err != nil {

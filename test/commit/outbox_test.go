@@ -188,7 +188,7 @@ func TestOnlyTheFirstNewEventOfAnEmptyShardWakes(t *testing.T) {
 		emitting := func(name string, events ...string) commit.Commit {
 			tx := commit.Commit{Digest: fmt.Sprintf("%-16s", name), Token: fmt.Sprintf("%-10s", name), NotAfter: time.Now().Add(time.Hour)}
 			for _, id := range events {
-				tx.Events = append(tx.Events, shard.Event{ID: id, Body: []byte("{}")})
+				tx.Events = append(tx.Events, shard.Event{ID: id, Body: []byte("{}"), Given: true})
 			}
 			return tx
 		}

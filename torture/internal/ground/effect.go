@@ -25,6 +25,21 @@ const (
 	Order  = "order"  // units of a product leave the stock
 )
 
+// EventID returns the id of an event: the derived one, or for half of the events an id of their own, which the outbox remembers
+// after it has sent the event.
+func EventID(derived string) string {
+	if derived < "8" {
+		return own + derived
+	}
+	return derived
+}
+
+// own begins the ids that are not derived.
+const own = "own-"
+
+// IsRemembered reports whether the outbox remembers an event after it has sent it.
+func IsRemembered(event string) bool { return strings.HasPrefix(event, own) }
+
 // NoLane is the lane of an event without one.
 const NoLane = "-"
 

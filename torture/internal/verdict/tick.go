@@ -29,9 +29,10 @@ for _, member in ipairs(redis.call('ZRANGE', KEYS[10], 0, -1)) do
   lane = own
 end
 local entries = redis.call('HLEN', KEYS[6])
+local enqueued = string.match(redis.call('HGET', KEYS[11], 'totals') or '', '^%d+ %d+ (%d+)')
 local indexed = redis.call('ZCARD', KEYS[7]) + redis.call('ZCARD', KEYS[8]) + redis.call('ZCARD', KEYS[9])
 return {sum, least, tonumber(moved[1]) or 0, tonumber(moved[2]) or 0, tonumber(moved[3]) or 0,
-  redis.call('HLEN', KEYS[4]), redis.call('HLEN', KEYS[5]), entries, entries - indexed - waiting}`)
+  redis.call('HLEN', KEYS[4]), redis.call('HLEN', KEYS[5]), tonumber(enqueued) or 0, entries - indexed - waiting}`)
 
 // Ticker holds what must be so at every moment, whatever goes on.
 type Ticker struct {
@@ -59,7 +60,7 @@ func (t *Ticker) Tick(ctx context.Context) {
 		shard := link.Of(t.Transactor).Scripts.Shard(b.Slot)
 		keys := []string{
 			b.Void, b.Balances, b.Sums, b.Effects, b.Times, shard.Key("entries"),
-			shard.Key("pending"), shard.Key("parked"), shard.Key("sent"), shard.Key("lanes"),
+			shard.Key("pending"), shard.Key("parked"), shard.Key("sent"), shard.Key("lanes"), shard.Key("counts"),
 		}
 		if n, err := atOnce.Run(ctx, t.Client, keys).Int64Slice(); err == nil {
 			t.hold(b, n)
@@ -68,12 +69,12 @@ func (t *Ticker) Tick(ctx context.Context) {
 }
 
 func (t *Ticker) hold(b ground.Branch, n []int64) {
-	sum, least, in, out, count, effects, times, entries, missing := n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8]
+	sum, least, in, out, count, effects, times, events, missing := n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8]
 	where := func(what string) string { return fmt.Sprintf("at a tick, %s: %s", b.Name, what) }
 	t.Checks.Hold(Money, sum == ground.Accounts*ground.Opening+in-out, where("the accounts hold %d, with %d from and %d to others"), sum, in, out)
 	t.Checks.Hold(NoDebt, least >= 0, where("an account holds %d"), least)
 	t.Checks.Hold(AppliedOnce, count == effects && times == effects, where("%d effects, %d ids, %d counted"), effects, times, count)
-	t.Checks.Hold(OutboxSet, entries == effects, where("%d effects and %d events"), effects, entries)
+	t.Checks.Hold(OutboxSet, events == effects, where("%d effects and %d events"), effects, events)
 	if t.off == nil {
 		t.off = make(map[int]damage)
 	}

@@ -104,7 +104,7 @@ func (j *judge) branch(h *Holding) {
 		case ground.Order:
 			stock[e.From] -= e.Amount
 		}
-		j.Hold(OutboxSet, h.Entries[e.Event], "%s in %s has no event %s in the outbox", id, h.Name, e.Event)
+		j.Hold(OutboxSet, h.Entries[e.Event] == ground.IsRemembered(e.Event), "the outbox of %s has event %s of %s: %t", h.Name, e.Event, id, h.Entries[e.Event])
 	}
 	for id := range h.Entries {
 		_, found := j.events[id]

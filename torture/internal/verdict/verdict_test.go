@@ -20,16 +20,16 @@ func sound() Evidence {
 		Branch:   ground.Branch{N: 0, Name: "a"},
 		Balances: map[string]int64{"a0": 880, "a1": 1100},
 		Effects: map[string]ground.Effect{
-			"c1": {Kind: ground.Move, From: "a0", To: "a1", Amount: 100, Event: "e1", Lane: "a0", N: 1},
-			"c2": {Kind: ground.Send, From: "a0", To: "b/a3", Amount: 20, Event: "e2", Lane: ground.NoLane},
-			"o1": {Kind: ground.Order, From: "p1", To: "-", Amount: 5, Event: "e3", Lane: "p1", N: 1},
+			"c1": {Kind: ground.Move, From: "a0", To: "a1", Amount: 100, Event: "own-e1", Lane: "a0", N: 1},
+			"c2": {Kind: ground.Send, From: "a0", To: "b/a3", Amount: 20, Event: "own-e2", Lane: ground.NoLane},
+			"o1": {Kind: ground.Order, From: "p1", To: "-", Amount: 5, Event: "own-e3", Lane: "p1", N: 1},
 			"c3": {Kind: ground.Move, From: "a0", To: "a0", Event: "e5", Lane: "a0", N: 2},
 		},
 		Times:   map[string]int64{"c1": 1, "c2": 1, "o1": 1, "c3": 1},
 		Sums:    map[string]int64{"out": 20, "count": 4},
 		Lanes:   map[string]int64{"a0": 2, "p1": 1},
 		Stock:   map[string]int64{"p1": -5},
-		Entries: map[string]bool{"e1": true, "e2": true, "e3": true, "e5": true},
+		Entries: map[string]bool{"own-e1": true, "own-e2": true, "own-e3": true},
 		Orders:  []string{"o1", "o1"},
 		Ticks:   []string{"1-1"}, Ticked: map[string]int64{"1-1": 1},
 		Signals: []string{"1-1"}, Signalled: map[string]int64{"1-1": 1},
@@ -37,9 +37,9 @@ func sound() Evidence {
 	b := Holding{
 		Branch:   ground.Branch{N: 1, Name: "b"},
 		Balances: map[string]int64{"a3": 1020},
-		Effects:  map[string]ground.Effect{"e2": {Kind: ground.Credit, From: "-", To: "a3", Amount: 20, Event: "e4", Lane: ground.NoLane}},
-		Times:    map[string]int64{"e2": 1}, Sums: map[string]int64{"in": 20, "count": 1},
-		Entries: map[string]bool{"e4": true}, Orders: []string{"e2"},
+		Effects:  map[string]ground.Effect{"own-e2": {Kind: ground.Credit, From: "-", To: "a3", Amount: 20, Event: "own-e4", Lane: ground.NoLane}},
+		Times:    map[string]int64{"own-e2": 1}, Sums: map[string]int64{"in": 20, "count": 1},
+		Entries: map[string]bool{"own-e4": true}, Orders: []string{"own-e2"},
 	}
 	call := func(id, op string, tries ...history.Line) *Call {
 		c := &Call{Line: history.Line{ID: id, Op: op}}
@@ -51,13 +51,13 @@ func sound() Evidence {
 		return c
 	}
 	return Evidence{
-		World: &World{Branches: []Holding{a, b}, Refused: []string{"e3"}, Published: []Publication{
-			{ID: "e1", Of: "c1", Subject: "a", At: 12 * second},
-			{ID: "e2", Of: "c2", Subject: "b", Type: "sent", At: 12 * second, MS: 12_000, Due: 11_000},
-			{ID: "e3", Of: "o1", Subject: "a", At: 13 * second, LeftToPublish: 600},
+		World: &World{Branches: []Holding{a, b}, Refused: []string{"own-e3"}, Published: []Publication{
+			{ID: "own-e1", Of: "c1", Subject: "a", At: 12 * second},
+			{ID: "own-e2", Of: "c2", Subject: "b", Type: "sent", At: 12 * second, MS: 12_000, Due: 11_000},
+			{ID: "own-e3", Of: "o1", Subject: "a", At: 13 * second, LeftToPublish: 600},
 			{ID: "e5", Of: "c3", Subject: "a", At: 13 * second},
-			{ID: "e1", Of: "c1", Subject: "a", At: 14 * second}, // late, again
-			{ID: "e4", Of: "e2", Subject: "b", At: 14 * second},
+			{ID: "own-e1", Of: "c1", Subject: "a", At: 14 * second}, // late, again
+			{ID: "own-e4", Of: "own-e2", Subject: "b", At: 14 * second},
 		}},
 		Story: &Story{
 			Calls: map[string]*Call{
@@ -68,7 +68,7 @@ func sound() Evidence {
 				"d1": call("d1", history.Doomed, history.Line{Outcome: history.Nothing, Err: "no integer"}),
 			},
 			Puts:   map[string]history.Line{"o1": {Kind: history.Put, ID: "o1", Outcome: history.Committed, Start: 9 * second, End: 10 * second}},
-			Events: map[string]map[string]bool{"o1": {"e3": true}},
+			Events: map[string]map[string]bool{"o1": {"own-e3": true}},
 		},
 	}
 }
@@ -112,8 +112,9 @@ func TestInvariantsSeeEachPlaceInWhichASoundWorldBreaks(t *testing.T) {
 		"taken twice":             {func(e *Evidence) { branch(*e).Stock["p1"] = -10 }, []string{AppliedOnce}},
 		"a half of it":            {func(e *Evidence) { branch(*e).Times["c9"] = 1 }, []string{AppliedOnce}},
 		"count":                   {func(e *Evidence) { branch(*e).Sums["count"]++ }, []string{Money}},
-		"commit without event":    {func(e *Evidence) { delete(branch(*e).Entries, "e1") }, []string{OutboxSet}},
-		"event without commit":    {func(e *Evidence) { branch(*e).Entries["e9"] = true }, []string{OutboxSet}},
+		"commit without event":    {func(e *Evidence) { delete(branch(*e).Entries, "own-e1") }, []string{OutboxSet}},
+		"event without commit":    {func(e *Evidence) { branch(*e).Entries["own-e9"] = true }, []string{OutboxSet}},
+		"derived event stays":     {func(e *Evidence) { branch(*e).Entries["e5"] = true }, []string{OutboxSet}},
 		"undone by half":          {func(e *Evidence) { branch(*e).Doomed = "text is gone" }, []string{ErrorsNothing}},
 		"must fail and did not":   {func(e *Evidence) { e.Story.Calls["d1"].Tries[0].Outcome = history.Committed }, []string{ErrorsNothing}},
 		"told nothing, but in":    {func(e *Evidence) { e.Story.Calls["c2"].Tries[0].Outcome = history.Nothing }, []string{ErrorsNothing}},
@@ -130,16 +131,16 @@ func TestInvariantsSeeEachPlaceInWhichASoundWorldBreaks(t *testing.T) {
 		"signal of nothing":       {func(e *Evidence) { branch(*e).Signalled["1-2"] = 1 }, []string{TriggeredOnce}},
 		"tick of nothing":         {func(e *Evidence) { branch(*e).Ticked["1-2"] = 1 }, []string{FencedOnce}},
 		"not published":           {func(e *Evidence) { e.unpublish("e5") }, []string{PublishedAll}},
-		"parked and gone":         {func(e *Evidence) { e.unpublish("e3") }, []string{PublishedAll, ParkedKept}},
-		"ghost":                   {func(e *Evidence) { e.publish(Publication{ID: "e8", Of: "c4", Subject: "a"}) }, []string{NoGhosts}},
+		"parked and gone":         {func(e *Evidence) { e.unpublish("own-e3") }, []string{PublishedAll, ParkedKept}},
+		"ghost":                   {func(e *Evidence) { e.publish(Publication{ID: "own-e8", Of: "c4", Subject: "a"}) }, []string{NoGhosts}},
 		"lease outlived":          {func(e *Evidence) { e.World.Published[2].LeftToPublish = 1001 }, []string{LeaseOutlasts}},
 		"early":                   {func(e *Evidence) { e.World.Published[1].Due = 12_001 }, []string{NotEarly}},
-		"lane overtaken":          {func(e *Evidence) { p := e.World.Published; p[0], p[3] = p[3], p[0]; e.unpublishLast("e1") }, []string{LaneOrder}},
+		"lane overtaken":          {func(e *Evidence) { p := e.World.Published; p[0], p[3] = p[3], p[0]; e.unpublishLast("own-e1") }, []string{LaneOrder}},
 		"place taken twice":       {func(e *Evidence) { place(branch(*e), "c3", 1) }, []string{LaneOrder}},
 		"lane miscounted":         {func(e *Evidence) { branch(*e).Lanes["p1"] = 2 }, []string{LaneOrder}},
 		"money on its way is not": {func(e *Evidence) { arrive(e, false, 20) }, []string{AckedApplied, Arrives, Money, NoGhosts, OutboxSet}},
 		"less arrives":            {func(e *Evidence) { arrive(e, true, 19) }, []string{Arrives, Money}},
-		"another event":           {func(e *Evidence) { e.Story.Events["o1"]["e7"] = true }, []string{StableEvents}},
+		"another event":           {func(e *Evidence) { e.Story.Events["o1"]["own-e7"] = true }, []string{StableEvents}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -167,12 +168,12 @@ func place(h *Holding, id string, n int64) {
 
 func arrive(e *Evidence, arrived bool, amount int64) {
 	b := &e.World.Branches[1]
-	effect := b.Effects["e2"]
+	effect := b.Effects["own-e2"]
 	effect.Amount = amount
-	b.Effects["e2"] = effect
+	b.Effects["own-e2"] = effect
 	if !arrived {
-		delete(b.Effects, "e2")
-		delete(b.Times, "e2")
+		delete(b.Effects, "own-e2")
+		delete(b.Times, "own-e2")
 	}
 }
 
@@ -210,9 +211,9 @@ func TestFailoverExcusesLossesOfItsBranchesAtItsTimeAndNoneThatReplicasConfirmed
 		"of another branch":        {loseCommit, 1, []string{AckedApplied}, Losses{}},
 		"that replicas had":        {func(e *Evidence) { loseCommit(e); e.Story.Calls["c4"].Tries[0].Replicated = true }, 0, []string{Replicated}, Losses{Commits: 1}},
 		"an input":                 {func(e *Evidence) { e.put("o3") }, 0, nil, Losses{Inputs: 1}},
-		"a ghost":                  {func(e *Evidence) { e.publish(Publication{ID: "e8", Of: "c4", At: 12 * second}) }, 0, nil, Losses{Ghosts: 1}},
-		"a ghost behind a barrier": {func(e *Evidence) { e.Barrier = true; e.publish(Publication{ID: "e8", Of: "c4", At: 12 * second}) }, 0, []string{NoGhosts}, Losses{Ghosts: 1}},
-		"a ghost much later":       {func(e *Evidence) { e.publish(Publication{ID: "e8", Of: "c4", At: 16 * second}) }, 0, []string{NoGhosts}, Losses{}},
+		"a ghost":                  {func(e *Evidence) { e.publish(Publication{ID: "own-e8", Of: "c4", At: 12 * second}) }, 0, nil, Losses{Ghosts: 1}},
+		"a ghost behind a barrier": {func(e *Evidence) { e.Barrier = true; e.publish(Publication{ID: "own-e8", Of: "c4", At: 12 * second}) }, 0, []string{NoGhosts}, Losses{Ghosts: 1}},
+		"a ghost much later":       {func(e *Evidence) { e.publish(Publication{ID: "own-e8", Of: "c4", At: 16 * second}) }, 0, []string{NoGhosts}, Losses{}},
 		"an input in hand":         {loseInput, 0, nil, Losses{Inputs: 1}},
 		"an input of a dead hand":  {func(e *Evidence) { loseInput(e); e.Story.add(dead) }, 0, nil, Losses{}},
 		"an input of nobody":       {loseInput, 1, []string{AppliedOnce, AckedApplied}, Losses{}},

@@ -32,7 +32,7 @@ type Holding struct {
 	Sums      map[string]int64
 	Lanes     map[string]int64
 	Stock     map[string]int64
-	Entries   map[string]bool // ids of the outbox
+	Entries   map[string]bool // ids that the outbox remembers
 	Orders    []string        // ids of the inputs in the stream, repetitions as well
 	Ticks     []string        // ids of the entries
 	Ticked    map[string]int64

@@ -127,7 +127,7 @@ func orZero(field *redis.StringCmd) (int64, error) {
 
 // apply records what every commit leaves behind: its effect, how often it was applied, its event.
 func (t *teller) apply(ctx context.Context, tx *luatx.Tx, b ground.Branch, id string, e ground.Effect, kind string, at time.Time) error {
-	e.Event = tx.EventID()
+	e.Event = ground.EventID(tx.EventID())
 	p := tx.Pipeline()
 	if e.Lane != ground.NoLane {
 		p.HSet(ctx, b.Lanes, e.Lane, e.N)

@@ -40,7 +40,7 @@ func (t *teller) doomed() *call {
 		for _, write := range writes {
 			write(ctx, p)
 		}
-		event, err := eventOf(b, line.ID, ground.Effect{Event: tx.EventID(), Lane: line.From}, "doomed", time.Time{})
+		event, err := eventOf(b, line.ID, ground.Effect{Event: ground.EventID(tx.EventID()), Lane: line.From}, "doomed", time.Time{})
 		if err != nil {
 			return err
 		}
