@@ -285,7 +285,7 @@ func (st state) counts(say func(string, ...string)) {
 		gauges["parked"]++
 		gauges["parked_bytes"] += len(body)
 		var event struct{ Destination, Type string }
-		_ = json.Unmarshal([]byte(body), &event)
+		_ = json.Unmarshal([]byte(strings.TrimPrefix(body, "+")), &event)
 		class := "-"
 		if words := strings.Fields(st.hashes["errors"][id]); len(words) > 2 {
 			class = words[2]
