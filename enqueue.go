@@ -66,7 +66,7 @@ func (t *Transactor) entrants(events []Event) ([]shard.Event, error) {
 	}
 	batch, size := make([]shard.Event, len(events)), 0
 	for i, event := range events {
-		if err := event.check(&t.cfg); err != nil {
+		if err := event.check(&t.cfg, true); err != nil {
 			return nil, err
 		}
 		batch[i] = event.shared(true)

@@ -33,8 +33,12 @@ func (e *Event) shared(given bool) shard.Event {
 	return shard.Event{ID: e.ID, Body: e.Body, Key: e.Key, At: e.At, Given: given}
 }
 
-// check says what is wrong with an event.
-func (e *Event) check(cfg *Config) error {
+// check says what is wrong with an event. The mark of a given id counts as a byte of the body.
+func (e *Event) check(cfg *Config, given bool) error {
+	size := len(e.Body)
+	if given {
+		size++
+	}
 	switch {
 	case e.ID == "":
 		return errors.New("luatx: an event has no id")
@@ -42,8 +46,8 @@ func (e *Event) check(cfg *Config) error {
 		return fmt.Errorf("luatx: event %s has no body", e.ID)
 	case e.Body[0] == '+' || e.Body[0] == '=' || e.Body[0] == '!':
 		return fmt.Errorf("luatx: event %s: a body must not begin with %q", e.ID, e.Body[0])
-	case len(e.Body) >= cfg.OutboxBytes:
-		return fmt.Errorf("%w: event %s: %d bytes, not less than OutboxBytes, %d", ErrTooLarge, e.ID, len(e.Body), cfg.OutboxBytes)
+	case size > cfg.OutboxBytes:
+		return fmt.Errorf("%w: event %s: %d bytes, more than OutboxBytes, %d", ErrTooLarge, e.ID, size, cfg.OutboxBytes)
 	case e.Key != "" && !e.At.IsZero():
 		return fmt.Errorf("luatx: event %s is ordered and scheduled: set Key or At, not both", e.ID)
 	case len(e.Key) > maxID || !utf8.ValidString(e.Key):

@@ -91,10 +91,11 @@ func (tx *Tx) Emit(event Event) error {
 	if event.ID == "" {
 		event.ID = derived
 	}
-	if err := event.check(&tx.t.cfg); err != nil {
+	given := event.ID != derived
+	if err := event.check(&tx.t.cfg, given); err != nil {
 		return err
 	}
-	tx.commit.Events = append(tx.commit.Events, event.shared(event.ID != derived))
+	tx.commit.Events = append(tx.commit.Events, event.shared(given))
 	return nil
 }
 

@@ -37,17 +37,19 @@ type body Event
 // MarshalBinary implements encoding.BinaryMarshaler.
 func (b *body) MarshalBinary() ([]byte, error) { return Stored(b.Body, b.Given), nil }
 
+const givenMark = string(rune(lua.GivenMark))
+
 // Stored returns a body as the hash entries holds it, see internal/lua/_body.lua.
 func Stored(body []byte, given bool) []byte {
 	if !given {
 		return body
 	}
-	return append([]byte{lua.GivenMark}, body...)
+	return append([]byte(givenMark), body...)
 }
 
 // unstored is the inverse of Stored.
 func unstored(text string) (body []byte, given bool) {
-	text, given = strings.CutPrefix(text, string(rune(lua.GivenMark)))
+	text, given = strings.CutPrefix(text, givenMark)
 	return []byte(text), given
 }
 

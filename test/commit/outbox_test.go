@@ -69,6 +69,7 @@ func TestInvalidEventsAreRefused(t *testing.T) {
 		"no body":       {},
 		`with '='`:      {Body: []byte("=x")},
 		`with '!'`:      {Body: []byte("!x")},
+		`with '+'`:      {Body: []byte("+x")},
 		"Key or At":     {Body: []byte("x"), Key: "k", At: now},
 		"256 bytes":     {Body: []byte("x"), Key: strings.Repeat("k", 257)},
 		"UTF-8":         {Body: []byte("x"), Key: "\xff"},
@@ -81,6 +82,9 @@ func TestInvalidEventsAreRefused(t *testing.T) {
 		assert.ErrorContains(t, assert.ErrOf(tr.Enqueue(redistest.Soon(t), "a", event)), want, "enqueued")
 	}
 	assert.ErrorContains(t, assert.ErrOf(tr.Enqueue(redistest.Soon(t), "a", luatx.Event{Body: []byte("x")})), "no id", "enqueued without an id")
+	most := luatx.Event{ID: "id", Body: make([]byte, 100)} // with the mark of a given id 101 bytes
+	assert.ErrorContains(t, emitAll(t, tr, "a", most), "101 bytes", "emitted")
+	assert.ErrorContains(t, assert.ErrOf(tr.Enqueue(redistest.Soon(t), "a", most)), "101 bytes", "enqueued")
 	for name, event := range map[string]luatx.Event{
 		"longest key": {Body: []byte("x"), Key: strings.Repeat("k", 256)},
 		"first time":  {Body: []byte("x"), At: time.UnixMilli(0)},
