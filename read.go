@@ -106,21 +106,20 @@ func (tx *Tx) guard(ctx context.Context, cmds []redis.Cmder) error {
 	if len(reads) < len(guards) {
 		return tx.guardsTooLarge(cmds[len(reads)])
 	}
-	replies, counted := make([]any, len(reads)), 0
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	replies, counted := make([]any, len(reads)), tx.guardSize
 	for i, read := range reads {
 		guards[i].Digest, guards[i].Size = read.Digest, read.Size
 		replies[i] = read.Reply
-		counted += read.Size
-	}
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	if tx.guardSize+counted > tx.t.cfg.GuardBytes { // reads in several goroutines: each had room for itself
-		return tx.guardsTooLarge(cmds[0])
+		if counted += read.Size; counted > tx.t.cfg.GuardBytes { // reads in several goroutines: each had room for itself
+			return tx.guardsTooLarge(cmds[i])
+		}
 	}
 	if err := tx.t.filler.Fill(cmds, replies); err != nil {
 		return fmt.Errorf("luatx: read: %w", err)
 	}
-	tx.guardSize += counted
+	tx.guardSize = counted
 	tx.guards, tx.guardKeys = append(tx.guards, guards...), append(tx.guardKeys, keys...)
 	tx.guardBytes += size
 	return nil

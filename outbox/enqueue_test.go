@@ -181,7 +181,11 @@ func TestCancelAndMove(t *testing.T) {
 		}
 		cancels("1", false)
 		moves("1", hour, false)
-		for _, at := range []time.Time{time.UnixMilli(-1), hour.AddDate(9000, 0, 0)} {
+		year10000 := time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)
+		for _, at := range []time.Time{time.UnixMilli(0), year10000.Add(-time.Millisecond)} {
+			moves("2", at, true)
+		}
+		for _, at := range []time.Time{time.UnixMilli(-1), year10000} {
 			if done, err := store.Move(ctx, "a", "2", at); done || err == nil {
 				t.Errorf("moved to %v", at)
 			}

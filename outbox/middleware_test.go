@@ -127,13 +127,14 @@ func TestOutputsThatCannotBeEvents(t *testing.T) {
 	_, client := redistest.Mini(t)
 	nowhere := errors.New("nowhere to go")
 	for name, c := range map[string]struct {
-		data        any
-		destination func(*message.Message) (string, error)
-		says        string
-		is          error
+		data any
+		cfg  outbox.Config
+		says string
+		is   error
 	}{
-		"no destination": {1, func(*message.Message) (string, error) { return "", nowhere }, "outbox: output 0: destination: ", nowhere},
-		"no JSON":        {make(chan int), nil, "outbox: output 1: outbox: encode ", message.ErrEncode},
+		"no destination": {1, outbox.Config{Destination: func(*message.Message) (string, error) { return "", nowhere }}, "outbox: output 0: destination: ", nowhere},
+		"no fields":      {1, outbox.Config{MarshalFunc: func(*message.Message) (map[string]any, error) { return nil, nowhere }}, "outbox: output 0: marshal: ", nowhere},
+		"no JSON":        {make(chan int), outbox.Config{}, "outbox: output 1: outbox: encode ", message.ErrEncode},
 	} {
 		tr := newTransactor(t, client)
 		written, err := tr.Keyspace().Key("a", "k")
@@ -141,7 +142,7 @@ func TestOutputsThatCannotBeEvents(t *testing.T) {
 		r := router(t, "bill", func(ctx context.Context) ([]*message.Message, error) {
 			luatx.CmdableFromContext(ctx, client).Set(ctx, written, 1, 0)
 			return outputs(0, c.data)(ctx)
-		}, scripted(tr, outbox.Config{Destination: c.destination})...)
+		}, scripted(tr, c.cfg)...)
 		msg := order("1")
 		_, err = r.Process(redistest.Soon(t), msg)
 		if err == nil || !errors.Is(err, c.is) || !strings.HasPrefix(err.Error(), c.says) || msg.Err() == nil {

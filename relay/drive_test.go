@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -155,6 +156,36 @@ func TestDriveStops(t *testing.T) {
 			t.Errorf("%+v was accepted", cfg)
 		}
 	}
+}
+
+func TestDriveWaitsForTheProbeOfAPausedDestination(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		source, probing, release := newMemory("a"), make(chan struct{}), make(chan struct{})
+		var calls atomic.Int64
+		publisher := relay.PublisherFunc(func(context.Context, []*message.RawMessage) []error {
+			if calls.Add(1) == 1 {
+				return []error{relay.Unavailable(errors.New("down"))}
+			}
+			close(probing)
+			<-release
+			return []error{nil}
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- relay.Drive(ctx, source, publisher, relay.DriveConfig{Logger: quiet()}) }()
+		<-probing
+		cancel()
+		synctest.Wait()
+		if len(ended) > 0 {
+			t.Error("Drive has returned before the probe")
+		}
+		close(release)
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		source.left.Wait()
+	})
 }
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }

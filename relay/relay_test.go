@@ -177,6 +177,22 @@ func TestCold(t *testing.T) {
 	})
 }
 
+func TestNextBatchOfASlotIsClaimedWhileAFullOneIsPublished(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	tr := newTransactor(t, client, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(1) })
+	var batches atomic.Int64
+	release := make(chan struct{})
+	defer close(release)
+	emit(t, tr, "a", names("e", 4)...)
+	start(t, tr, relay.PublisherFunc(func(_ context.Context, events []*message.RawMessage) []error {
+		batches.Add(1)
+		<-release
+		return make([]error, len(events))
+	}), relay.Config{NoInline: true, Concurrency: 2, BatchSize: 2})
+	redistest.Eventually(t, "two batches on their way", func() bool { return batches.Load() == 2 })
+}
+
 // TestFailuresParkAndRearm holds the budget of attempts, that a neighbour is unharmed, and that a parked event
 // is kept with its error until it is re-armed.
 func TestFailuresParkAndRearm(t *testing.T) {

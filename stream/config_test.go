@@ -1,7 +1,7 @@
 package stream_test
 
 import (
-	"strings"
+	"regexp"
 	"testing"
 	"time"
 
@@ -11,24 +11,26 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-func TestConfigErrorsNameTheField(t *testing.T) {
+func TestConfigErrorsNameTheFieldThenTheRemedy(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { client.Close() })
 	tests := map[string]func(*stream.SubscriberConfig){
-		"":              func(*stream.SubscriberConfig) {},
-		"Stream":        func(c *stream.SubscriberConfig) { c.Stream = "" },
-		"Group":         func(c *stream.SubscriberConfig) { c.Group = "" },
-		"StartID":       func(c *stream.SubscriberConfig) { c.StartID = ">" },
-		"BatchSize":     func(c *stream.SubscriberConfig) { c.BatchSize, c.MaxInFlight = -1, 1 },
-		"MaxInFlight":   func(c *stream.SubscriberConfig) { c.MaxInFlight = -1 },
-		"BlockTimeout":  func(c *stream.SubscriberConfig) { c.BlockTimeout = time.Microsecond },
-		"ClaimInterval": func(c *stream.SubscriberConfig) { c.ClaimInterval = -1 },
-		"MaxIdleTime":   func(c *stream.SubscriberConfig) { c.MaxIdleTime = -1 },
-		"MaxDeliveries": func(c *stream.SubscriberConfig) { c.MaxDeliveries = -1 },
-		"DeadLetter":    func(c *stream.SubscriberConfig) { c.DeadLetter = "other" },
-		"DeleteAcked":   func(c *stream.SubscriberConfig) { c.DeleteAcked, c.TrimAcked = true, true },
-		"NackBackoff":   func(c *stream.SubscriberConfig) { c.NackBackoff.Max = -1 },
+		"":                func(*stream.SubscriberConfig) {},
+		"Stream":          func(c *stream.SubscriberConfig) { c.Stream = "" },
+		"Group":           func(c *stream.SubscriberConfig) { c.Group = "" },
+		"StartID":         func(c *stream.SubscriberConfig) { c.StartID = ">" },
+		"BatchSize":       func(c *stream.SubscriberConfig) { c.BatchSize, c.MaxInFlight = -1, 1 },
+		"MaxInFlight":     func(c *stream.SubscriberConfig) { c.MaxInFlight = -1 },
+		"BlockTimeout":    func(c *stream.SubscriberConfig) { c.BlockTimeout = time.Microsecond },
+		"ClaimInterval":   func(c *stream.SubscriberConfig) { c.ClaimInterval = -1 },
+		"MaxIdleTime":     func(c *stream.SubscriberConfig) { c.MaxIdleTime = -1 },
+		"MaxDecodedBytes": func(c *stream.SubscriberConfig) { c.MaxDecodedBytes = -1 },
+		"MaxDeliveries":   func(c *stream.SubscriberConfig) { c.MaxDeliveries = -1 },
+		"DeadLetter":      func(c *stream.SubscriberConfig) { c.DeadLetter = "other" },
+		"Codecs":          func(c *stream.SubscriberConfig) { c.Codecs = []stream.Codec{nil} },
+		"DeleteAcked":     func(c *stream.SubscriberConfig) { c.DeleteAcked, c.TrimAcked = true, true },
+		"NackBackoff":     func(c *stream.SubscriberConfig) { c.NackBackoff.Max = -1 },
 	}
 	for field, change := range tests {
 		cfg := stream.SubscriberConfig{Stream: "s", Group: "g"}
@@ -49,9 +51,13 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 	publisher := map[string]func(*stream.PublisherConfig){
 		"":       func(*stream.PublisherConfig) {},
 		"Stream": func(c *stream.PublisherConfig) { c.Stream = "" },
-		"StreamFor": func(c *stream.PublisherConfig) {
+		"Stream and StreamFor": func(c *stream.PublisherConfig) {
 			c.StreamFor = func(*message.RawMessage) (string, error) { return "", nil }
 		},
+		"Aggregate": func(c *stream.PublisherConfig) {
+			c.Aggregate = func(*message.RawMessage) (string, error) { return "", nil }
+		},
+		"Codecs":       func(c *stream.PublisherConfig) { c.Codecs = []stream.Codec{nil} },
 		"TrimAcked":    func(c *stream.PublisherConfig) { c.TrimAcked, c.MaxLen = true, 5 },
 		"TrimInterval": func(c *stream.PublisherConfig) { c.TrimInterval = -1 },
 		"MaxBytes":     func(c *stream.PublisherConfig) { c.MaxBytes = -1 },
@@ -66,12 +72,14 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 	}
 }
 
+// wantFieldError checks that an error names the field, then what is wrong with it, and behind a colon the remedy.
 func wantFieldError(t *testing.T, err error, config, field string) {
 	t.Helper()
+	form := regexp.MustCompile(`^stream: ` + config + `\.` + field + `(?: [^:]+)?: \S.+$`)
 	switch {
 	case field == "" && err != nil:
 		t.Errorf("the least config is refused: %v", err)
-	case field != "" && (err == nil || !strings.Contains(err.Error(), config) || !strings.Contains(err.Error(), field)):
-		t.Errorf("error %v does not name %s.%s", err, config, field)
+	case field != "" && (err == nil || !form.MatchString(err.Error())):
+		t.Errorf("error %v does not name %s.%s, then the remedy", err, config, field)
 	}
 }

@@ -55,6 +55,38 @@ func TestWhichEntriesAreTakenOver(t *testing.T) {
 	}
 }
 
+func TestDecodedBytesUpToTheBoundAreInFlight(t *testing.T) {
+	t.Parallel()
+	const each = 5000
+	packed, err := stream.Gzip{}.Encode([]byte(strings.Repeat("x", each)), message.Attributes{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		encoding string
+		bound    int64
+		want     int
+	}{
+		"exactly the bound":         {"gzip", 2 * each, 2},
+		"a byte beyond":             {"gzip", 2*each - 1, 1},
+		"data that no codec packed": {"", 1, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			answers := &scripted.Group{}
+			for _, id := range []string{"1-0", "2-0", "3-0"} {
+				answers.Fresh = append(answers.Fresh, []any{id, []any{"ce_specversion", "1.0", "ce_dataencoding", c.encoding, "data", string(packed)}})
+			}
+			inBubble(t, answers, stream.SubscriberConfig{Codecs: []stream.Codec{stream.Gzip{}}, MaxDecodedBytes: c.bound}, func(t *testing.T, s subscribed) {
+				synctest.Wait()
+				if n := len(s.messages); n != c.want {
+					t.Errorf("%d messages are in flight, want %d", n, c.want)
+				}
+			})
+		})
+	}
+}
+
 func TestEntriesThatOthersTookFirst(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -86,13 +86,12 @@ func outcome(fields []any, commands int) (Outcome, error) {
 			out.Emitted = append(out.Emitted, shard.ReadEvent(eval.Word(emitted[0]), eval.Word(emitted[1]), eval.Word(emitted[2])))
 		}
 	case Replayed, Duplicate:
-		out.Acked = len(rest) > 0 && rest[0] == int64(1)
-		out.Same = len(rest) > 1 && rest[1] == int64(1)
-		if len(rest) > 2 {
-			kept, _ := rest[2].(string)
-			if number, frames, _ := strings.Cut(kept, ":"); number == strconv.Itoa(commands) {
-				out.Kept = frames
-			}
+		if len(rest) != 3 {
+			return out, eval.Malformed("commit", fields)
+		}
+		out.Acked, out.Same = rest[0] == int64(1), rest[1] == int64(1)
+		if number, frames, _ := strings.Cut(eval.Word(rest[2]), ":"); number == strconv.Itoa(commands) {
+			out.Kept = frames
 		}
 	case Failed, Aborted, Rejected:
 		if len(rest) < 2 {

@@ -99,6 +99,34 @@ func TestReplyThatNoScriptGivesIsAnError(t *testing.T) {
 	}
 }
 
+func TestReplyOfADuplicateWithMoreOrFewerElementsIsAnError(t *testing.T) {
+	t.Parallel()
+	for _, row := range [][]any{
+		{"duplicate", int64(1), int64(1)},
+		{"replayed", int64(1), int64(1), int64(0), int64(0)},
+	} {
+		set := newReplying(t, append([]any{"1", int64(len(row))}, row...))
+		if out, err := set.commits(t.Context(), set.Shard(0), make([]Commit, 1)); err == nil {
+			t.Errorf("%v: %+v", row, out)
+		}
+	}
+}
+
+func TestReplyOfATimerWithMoreOrFewerRowsIsAnError(t *testing.T) {
+	t.Parallel()
+	set := newReplying(t, []any{"1", "recorded", "more"})
+	home := set.Shard(0)
+	if what, err := set.SetTimer(t.Context(), home, "record", shard.Timer{}); err == nil {
+		t.Errorf("record: %s", what)
+	}
+	if what, err := set.Revoke(t.Context(), home, "a", nil); err == nil {
+		t.Errorf("revoke: %s", what)
+	}
+	if timers, _, err := set.DueTimers(t.Context(), home, 0, 1); err == nil {
+		t.Errorf("due: %v", timers)
+	}
+}
+
 // TestForeignShardAnswersAll checks that all callers who share a script receive the one reply of a foreign shard.
 func TestForeignShardAnswersAll(t *testing.T) {
 	t.Parallel()

@@ -25,7 +25,7 @@ type Expiring struct {
 
 // SetTimer records, extends or cancels the timer of a subject, and returns what internal/lua/timer.lua says became of it.
 func (s *Scripts) SetTimer(ctx context.Context, shard Shard, what string, timer Timer) (string, error) {
-	_, rows, err := s.run(ctx, s.timer, shard, 0, what, timer.Subject, timer.Due.UnixMilli())
+	_, rows, err := s.run(ctx, s.timer, shard, 1, what, timer.Subject, timer.Due.UnixMilli())
 	if err != nil {
 		return "", err
 	}
@@ -36,6 +36,9 @@ func (s *Scripts) SetTimer(ctx context.Context, shard Shard, what string, timer 
 // one will be, negative where there is none.
 func (s *Scripts) DueTimers(ctx context.Context, shard Shard, offset, limit int) ([]Timer, time.Duration, error) {
 	now, rows, err := s.run(ctx, s.due, shard, 0, offset, limit)
+	if err == nil && len(rows)%2 == 0 {
+		err = eval.Malformed("due", rows)
+	}
 	if err != nil {
 		return nil, 0, err
 	}
@@ -44,7 +47,7 @@ func (s *Scripts) DueTimers(ctx context.Context, shard Shard, offset, limit int)
 		next = max(0, eval.Moment(later).Sub(now))
 	}
 	timers := make([]Timer, 0, len(rows)/2)
-	for rows = rows[1:]; len(rows) > 1; rows = rows[2:] {
+	for rows = rows[1:]; len(rows) > 0; rows = rows[2:] {
 		timers = append(timers, Timer{eval.Word(rows[0]), eval.Moment(eval.Word(rows[1]))})
 	}
 	return timers, next, nil
@@ -82,7 +85,7 @@ func (s *Scripts) Revoke(ctx context.Context, shard Shard, subject string, event
 	if event != nil {
 		args = append(args, event.ID, Stored(event.Body, event.Given))
 	}
-	_, rows, err := s.run(ctx, s.revoke, shard, 0, args...)
+	_, rows, err := s.run(ctx, s.revoke, shard, 1, args...)
 	if err != nil {
 		return "", err
 	}

@@ -1,11 +1,14 @@
 package commit_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -140,6 +143,61 @@ func TestGuardBytesBoundsAllReadsOfATransaction(t *testing.T) {
 		})
 		assert.NoError(t, err, "the reads within the limit do not commit")
 	})
+}
+
+// meeting is a hook that holds the replies of two scripts back until both have come.
+type meeting struct {
+	came atomic.Int32
+	both sync.WaitGroup
+}
+
+func (m *meeting) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (m *meeting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (m *meeting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if cmd.Name() == "evalsha" && m.came.Add(1) <= 2 {
+			m.both.Done()
+			m.both.Wait()
+		}
+		return err
+	}
+}
+
+func TestReadsOfTwoGoroutinesTogetherBeyondGuardBytesReturnErrTooLarge(t *testing.T) {
+	t.Parallel()
+	ctx, client := redistest.Soon(t), redistest.Shared(t).Client(t)
+	tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.GuardBytes = 2000 })
+	list := fill(ctx, t, client, tr, 300)["list"]
+	read := func(tx *luatx.Tx, last int64) error {
+		_, err := tx.Read().Pipelined(ctx, func(p redis.Pipeliner) error {
+			p.LLen(ctx, list)
+			p.LRange(ctx, list, 0, last)
+			return nil
+		})
+		return err
+	}
+	_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error { return read(tx, 0) }) // the server has the script now
+	redistest.Must(t, err)
+	m := &meeting{}
+	m.both.Add(2)
+	client.AddHook(m)
+	_, err = tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+		errs := make(chan error, 2)
+		for range 2 {
+			go func() { errs <- read(tx, 14) }() // 15 elements of less than 80 bytes each
+		}
+		first, second := <-errs, <-errs
+		if failed := cmp.Or(first, second); first != nil && second != nil || !errors.Is(failed, luatx.ErrTooLarge) || !strings.Contains(failed.Error(), "guarded LRANGE") {
+			t.Errorf("%v and %v, want ErrTooLarge of one LRANGE", first, second)
+		}
+		return nil
+	})
+	assert.NoError(t, err, "the reads within the limit")
 }
 
 func TestGuardedReplyThatGrowsBeyondGuardBytesIsAConflict(t *testing.T) {
