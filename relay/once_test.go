@@ -88,10 +88,11 @@ func sentTwice(t *testing.T, cfg relay.Config, change func(*message.RawMessage) 
 	count := 0
 	start(t, tr, relay.PublisherFunc(func(ctx context.Context, events []*message.RawMessage) []error {
 		count++ // the relay has one event, so this is called once at a time
+		sent := make([]*message.RawMessage, len(events))
 		for i, event := range events {
-			events[i] = change(event)
+			sent[i] = change(event)
 		}
-		if errs := streams.Publish(ctx, events); errs != nil {
+		if errs := streams.Publish(ctx, sent); errs != nil {
 			return errs
 		}
 		times <- count
