@@ -133,7 +133,7 @@ func TestWindowSurvivesAFailover(t *testing.T) {
 	master, replica := redistest.WithReplica(t)
 	f := newFixture(t, master.Client(t))
 	send(t, f.publisher(t, idempotent), order("1"))
-	redistest.Must(t, master.Admin(t).Wait(t.Context(), 1, time.Minute).Err(), replica.Admin(t).SlaveOf(t.Context(), "NO", "ONE").Err())
+	redistest.Must(t, master.Admin(t).Wait(t.Context(), 1, time.Minute).Err(), replica.Admin(t).ReplicaOf(t.Context(), "NO", "ONE").Err())
 	f.client = replica.Client(t)
 	send(t, f.publisher(t, idempotent), order("1"))
 	if got := f.written(t, f.key); !slices.Equal(got, []string{"1"}) {
@@ -180,11 +180,11 @@ func TestServerWithoutIDMPGetsPlainEntries(t *testing.T) {
 	})
 }
 
-// errorReply is an error that a server returns.
-type errorReply string
+// replyError is an error that a server returns.
+type replyError string
 
-func (e errorReply) Error() string { return string(e) }
-func (errorReply) RedisError()     {}
+func (e replyError) Error() string { return string(e) }
+func (replyError) RedisError()     {}
 
 // replies answers EVALSHA in the place of the server.
 type replies struct{ window func(*redis.Cmd) }
@@ -239,10 +239,10 @@ func TestRefusedCheckOfTheWindow(t *testing.T) {
 		written bool
 		logged  int
 	}{
-		"no right":         {errorReply("NOPERM User relay has no permissions to run the 'evalsha' command"), true, 1},
-		"unknown":          {errorReply("ERR unknown command 'evalsha'"), true, 1},
-		"cannot be loaded": {errorReply("NOSCRIPT No matching script"), true, 1},
-		"no memory":        {errorReply("OOM command not allowed when used memory > 'maxmemory'"), false, 0},
+		"no right":         {replyError("NOPERM User relay has no permissions to run the 'evalsha' command"), true, 1},
+		"unknown":          {replyError("ERR unknown command 'evalsha'"), true, 1},
+		"cannot be loaded": {replyError("NOSCRIPT No matching script"), true, 1},
+		"no memory":        {replyError("OOM command not allowed when used memory > 'maxmemory'"), false, 0},
 		"no reply":         {context.DeadlineExceeded, false, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
