@@ -72,6 +72,29 @@ func TestMessageSentAgainAfterALostReplyIsOneEntry(t *testing.T) {
 	}
 }
 
+// The streams are on several nodes, each of which has to load the script.
+func TestMessagesToManyStreamsOfAClusterSentAgainAreOneEntryEach(t *testing.T) {
+	t.Parallel()
+	redistest.NeedCommandsOf(t, 8, 6)
+	f := newFixture(t, redistest.SharedCluster(t).Client(t))
+	var keys []string
+	var msgs []*message.RawMessage
+	for range 12 {
+		key := redistest.Tag(t)
+		keys, msgs = append(keys, key), append(msgs, order(key))
+	}
+	for range 2 {
+		send(t, f.publisher(t, idempotent, func(c *stream.PublisherConfig) {
+			c.Stream, c.StreamFor = "", func(msg *message.RawMessage) (string, error) { return msg.ID(), nil }
+		}), msgs...)
+	}
+	for _, key := range keys {
+		if got := f.written(t, key); !slices.Equal(got, []string{key}) {
+			t.Errorf("%s has %q", key, got)
+		}
+	}
+}
+
 func TestMessageIsAddedEachTimeWithoutProducerOrWindow(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
