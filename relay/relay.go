@@ -54,7 +54,8 @@ type Config struct {
 	// SentRetention is how long the ids of sent events are kept, so that the same event is known. Defaults to 1 hour;
 	// negative: not at all.
 	SentRetention time.Duration
-	// KeepSentBodies keeps the bodies of sent events for as long as their ids, so that they can be replayed.
+	// KeepSentBodies keeps the bodies of sent events for as long as their ids, so that they can be replayed. A replayed event must
+	// reach its stream again, so Streams adds an event each time that it is published.
 	KeepSentBodies bool
 	// DrainTimeout is how long Run takes to return when its context ends, at most. The contexts of calls in flight end a
 	// quarter of it before, but no more than a second. Defaults to 5 seconds.
