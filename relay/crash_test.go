@@ -43,6 +43,7 @@ type child struct {
 	Killer     string  // the id of an event that ends the process
 	Attempts   int
 	Takes      time.Duration // a publish, on average
+	Once       bool          // it publishes by Streams, so that a server that can adds each event once
 }
 
 const childLease = time.Second
@@ -74,9 +75,15 @@ func childMain() error {
 	if err != nil {
 		return err
 	}
-	r, err := relay.New(tr, relay.PublisherFunc(func(ctx context.Context, events []*message.RawMessage) []error {
+	publisher := relay.PublisherFunc(func(ctx context.Context, events []*message.RawMessage) []error {
 		return c.publish(ctx, broker, events)
-	}), relay.Config{
+	})
+	if c.Once {
+		if publisher, err = c.once(broker); err != nil {
+			return err
+		}
+	}
+	r, err := relay.New(tr, publisher, relay.Config{
 		Lease: childLease, Attempts: c.Attempts, BackoffBase: 20 * time.Millisecond, BackoffCap: 500 * time.Millisecond,
 		PauseCap: 200 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
 	})

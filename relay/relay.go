@@ -54,7 +54,8 @@ type Config struct {
 	// SentRetention is how long the outbox remembers sent events whose ids were given, so that the same event is a duplicate.
 	// Derived ids need no memory: the inbox remembers the message. Defaults to 1 hour; negative: not at all.
 	SentRetention time.Duration
-	// KeepSentBodies keeps the ids and bodies of all sent events for SentRetention, so that they can be replayed.
+	// KeepSentBodies keeps the ids and bodies of all sent events for SentRetention, so that they can be replayed. A replayed event
+	// must reach its stream again, so Streams adds an event each time that it is published.
 	KeepSentBodies bool
 	// DrainTimeout is how long Run takes to return when its context ends, at most. The contexts of calls in flight end a
 	// quarter of it before, but no more than a second. Defaults to 5 seconds.

@@ -12,7 +12,8 @@ import (
 )
 
 // Streams publishes to Redis Streams, of any slot: each event is added to the stream that its publisher names
-// for it. A consumer may see an event twice, with one id.
+// for it. From Redis 8.6 on a stream has an event once within stream.PublisherConfig.IdempotencyWindow. On older servers, and beyond
+// the window, a consumer may see an event twice, with one id.
 func Streams(publisher *stream.Publisher) Publisher {
 	return PublisherFunc(func(ctx context.Context, events []*message.RawMessage) []error {
 		errs := publisher.Send(ctx, events...)

@@ -31,7 +31,8 @@
 // # Writing
 //
 // A Publisher writes at least once: where the reply to a write is lost, the write is sent again, and readers see the
-// message twice with one id. A message without id gets one before its first write.
+// message twice with one id. A message without id gets one before its first write. From Redis 8.6 on a stream has a message of
+// a known producer, such as an event of a relay, once within PublisherConfig.IdempotencyWindow.
 //
 // # Entries
 //

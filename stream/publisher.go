@@ -21,6 +21,9 @@ const finishTimeout = 5 * time.Second
 // defaultMaxBytes bounds an entry, and what a codec makes of one.
 const defaultMaxBytes = 64 << 20
 
+// maxIdempotencyWindow is the longest that Redis allows.
+const maxIdempotencyWindow = 24 * time.Hour
+
 // ErrTooLarge says that a message is larger than PublisherConfig.MaxBytes allows.
 var ErrTooLarge = errors.New("stream: the message is too large")
 
@@ -44,6 +47,15 @@ type PublisherConfig struct {
 	TrimAcked bool
 	// TrimInterval is how long after a trim there is no other one. Defaults to 1 s.
 	TrimInterval time.Duration
+	// IdempotencyWindow is how long a stream recognizes a message that is written again, and does not add it twice: from Redis
+	// 8.6 on, and for messages that have a producer. A stream recognizes the last 10,000 messages of a producer at most. A window
+	// that is longer already stays. Defaults to 5 minutes; at least 1 s, and at most 24 h; negative: messages are added each time.
+	IdempotencyWindow time.Duration
+	// Producer returns who has made a message. Within IdempotencyWindow the messages of one producer with the same id are one
+	// entry. A message for which it returns an empty text is added each time. Defaults to the namespace and shard of an event
+	// that a relay publishes, unless relay.Config.KeepSentBodies is set or SentRetention is shorter than IdempotencyWindow; other
+	// messages have no producer.
+	Producer func(*message.RawMessage) string
 	// MaxBytes is the largest entry, all names and values of its fields counted; a larger message is refused with
 	// ErrTooLarge. Defaults to 64 MiB.
 	MaxBytes int
@@ -61,6 +73,7 @@ type PublisherConfig struct {
 func (c PublisherConfig) withDefaults() PublisherConfig {
 	c.BatchSize = cmp.Or(c.BatchSize, 100)
 	c.TrimInterval = cmp.Or(c.TrimInterval, time.Second)
+	c.IdempotencyWindow = cmp.Or(c.IdempotencyWindow, 5*time.Minute)
 	c.MaxBytes = cmp.Or(c.MaxBytes, defaultMaxBytes)
 	c.Codecs = slices.Clone(c.Codecs)
 	if c.Logger == nil {
@@ -76,6 +89,8 @@ func (c PublisherConfig) validate() error {
 	f.check(c.MaxLen < 0, "MaxLen", "is negative: use 0 to keep all entries")
 	f.check(c.TrimAcked && c.MaxLen > 0, "TrimAcked", "keeps what was not acknowledged, MaxLen does not: set one of them")
 	f.check(c.TrimInterval < 0, "TrimInterval", "is negative: use 0 for the default")
+	f.check(c.IdempotencyWindow > 0 && c.IdempotencyWindow < time.Second || c.IdempotencyWindow > maxIdempotencyWindow,
+		"IdempotencyWindow", "is not between 1s and 24h: use 0 for the default, or a negative one for none")
 	f.check(c.MaxBytes < 0, "MaxBytes", "is negative: use 0 for the default")
 	f.checkCodecs(c.Codecs)
 	f.check(c.BatchSize < 0, "BatchSize", "is negative: use 0 for the default")
@@ -83,10 +98,12 @@ func (c PublisherConfig) validate() error {
 }
 
 // Publisher writes messages to Redis Streams, at least once: where a reply is lost the client writes again, with the
-// same id. It may be used by several goroutines at once.
+// same id. From Redis 8.6 on a stream adds a message of a known producer once within PublisherConfig.IdempotencyWindow. A Publisher
+// may be used by several goroutines at once.
 type Publisher struct {
-	client redis.UniversalClient
-	cfg    PublisherConfig
+	client  redis.UniversalClient
+	cfg     PublisherConfig
+	windows windows
 	trimmer
 }
 
@@ -108,21 +125,18 @@ func NewPublisher(client redis.UniversalClient, cfg PublisherConfig) (*Publisher
 // have been written all the same.
 func (p *Publisher) Send(ctx context.Context, msgs ...*message.RawMessage) []error {
 	errs := make([]error, len(msgs))
-	cmds := make([]*redis.StringCmd, len(msgs))
-	pipe := p.client.Pipeline()
+	adds := make([][]any, len(msgs))
 	for i, msg := range msgs {
-		args, err := p.entry(msg)
+		args, err := p.entry(ctx, msg)
 		if err != nil {
 			errs[i] = message.Permanent(err)
 			continue
 		}
-		cmds[i] = redis.NewStringCmd(ctx, args...)
-		_ = pipe.Process(ctx, cmds[i]) // queues it
+		adds[i] = args
 	}
-	if pipe.Len() > 0 {
-		// Each command has its own error, also where the pipeline as a whole could not be sent.
-		_, _ = pipe.Exec(ctx)
-	}
+	p.settleIdempotence(ctx, adds, errs)
+	cmds := p.add(ctx, adds)
+	p.addPlain(ctx, adds, cmds)
 	p.trimWritten(ctx, cmds)
 	written := true
 	for i, cmd := range cmds {
@@ -137,8 +151,25 @@ func (p *Publisher) Send(ctx context.Context, msgs ...*message.RawMessage) []err
 	return errs
 }
 
+// add sends the commands in one pipeline. A command that is nil stays so.
+func (p *Publisher) add(ctx context.Context, adds [][]any) []*redis.StringCmd {
+	cmds := make([]*redis.StringCmd, len(adds))
+	pipe := p.client.Pipeline()
+	for i, args := range adds {
+		if args != nil {
+			cmds[i] = redis.NewStringCmd(ctx, args...)
+			_ = pipe.Process(ctx, cmds[i]) // queues it
+		}
+	}
+	if pipe.Len() > 0 {
+		// Each command has its own error, also where the pipeline as a whole could not be sent.
+		_, _ = pipe.Exec(ctx)
+	}
+	return cmds
+}
+
 // entry is the XADD of a message.
-func (p *Publisher) entry(msg *message.RawMessage) (args []any, err error) {
+func (p *Publisher) entry(ctx context.Context, msg *message.RawMessage) (args []any, err error) {
 	if msg == nil {
 		return nil, errors.New("stream: the message is nil")
 	}
@@ -163,6 +194,9 @@ func (p *Publisher) entry(msg *message.RawMessage) (args []any, err error) {
 		return nil, fmt.Errorf("stream: message %s: %w", msg.ID(), err)
 	}
 	args = append(make([]any, 0, xaddHead+binarySize(encoded)), "xadd", key)
+	if name := p.producerOf(ctx, msg); name != "" {
+		args = append(args, "idmp", name, msg.ID())
+	}
 	if p.cfg.MaxLen > 0 {
 		args = append(args, "maxlen", trimMode(p.cfg.ExactTrim), p.cfg.MaxLen)
 	}
@@ -177,8 +211,8 @@ func (p *Publisher) entry(msg *message.RawMessage) (args []any, err error) {
 	return args, nil
 }
 
-// xaddHead is how many arguments come before the fields: XADD key MAXLEN ~ n *.
-const xaddHead = 6
+// xaddHead is how many arguments come before the fields: XADD key IDMP producer id MAXLEN ~ n *.
+const xaddHead = 9
 
 func (c *PublisherConfig) appendFields(args []any, msg *message.RawMessage) ([]any, error) {
 	if c.Marshal == nil {

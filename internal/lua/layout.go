@@ -68,7 +68,7 @@ var keys = map[string][]string{
 		"broken", "seq", "repair", "due", "decided", "headers", "lanes", "routes", "counts", "parked:by", "audit", "sweep", "pauses",
 	},
 
-	"acknowledge": {"stream"}, "dismiss": {"stream"}, "fetch": {"stream"}, "hold": {"stream"}, "trim": {"stream"},
+	"acknowledge": {"stream"}, "dismiss": {"stream"}, "fetch": {"stream"}, "hold": {"stream"}, "trim": {"stream"}, "window": {"stream"},
 	"putback": {"dead", "stream"}, "dead": {"dead", "stream"}, "deadletter": {"stream", "dead", "taken"}, "takeover": {"stream", "taken"},
 	"lease": {"void", "lease"}, "members": {"void", "members"}, "partition": {"void", "lease", "stream", "taken"},
 	"release": {"mark"}, "drop": {"key"},

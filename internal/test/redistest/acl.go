@@ -44,13 +44,7 @@ func rulesOf(lines [][]string, user string) ([]string, error) {
 
 // ACLLines returns the lines of docs/acl.md that hold for the program's servers, in words: ACL SETUSER, a user and rules.
 func (b Binary) ACLLines() ([][]string, error) {
-	if strings.Contains(b.Path, "valkey") { // the version of Redis whose commands it has
-		if b.AtLeast(9, 0) {
-			b.Version = "7.4.0"
-		} else {
-			b.Version = "7.2.4"
-		}
-	}
+	b = b.asRedis()
 	dir, err := os.Getwd()
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/luatx/luatx/internal/test/apt"
@@ -36,6 +37,32 @@ type Binary struct {
 func (b Binary) AtLeast(major, minor int) bool {
 	ma, mi := splitVersion(b.Version)
 	return ma > major || ma == major && mi >= minor
+}
+
+// asRedis gives a Valkey the version of Redis whose commands it has.
+func (b Binary) asRedis() Binary {
+	if strings.Contains(b.Path, "valkey") {
+		if b.AtLeast(9, 0) {
+			b.Version = "7.4.0"
+		} else {
+			b.Version = "7.2.4"
+		}
+	}
+	return b
+}
+
+// HasCommandsOf reports whether the program has the commands of Redis major.minor. A Valkey has those of an older Redis than its
+// version.
+func (b Binary) HasCommandsOf(major, minor int) bool { return b.asRedis().AtLeast(major, minor) }
+
+// NeedCommandsOf skips the test where the server program has not the commands of Redis major.minor.
+func NeedCommandsOf(t testing.TB, major, minor int) {
+	t.Helper()
+	ownServers(t)
+	Need(t)
+	if bin, err := Find(); err != nil || !bin.HasCommandsOf(major, minor) {
+		t.Skipf("needs a server with the commands of Redis %d.%d, and %s is version %s: name one in %s", major, minor, bin.Path, bin.Version, EnvBinary)
+	}
 }
 
 // noDirective is a directive that no version knows: a program that is given it reads the configuration before it, and ends.

@@ -107,6 +107,8 @@ func (g *Group) Answer(cmd []string) any {
 		return 0
 	case "xack":
 		return 1
+	case "xackdel": // of Redis 8.2
+		return errors.New("ERR unknown command 'xackdel'")
 	}
 	return Status("OK")
 }

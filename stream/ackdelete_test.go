@@ -1,0 +1,52 @@
+package stream_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/message"
+)
+
+// TestDeleteAckedUsesXACKDELWhereTheServerHasIt counts on the connections of a subscriber with DeleteAcked.
+func TestDeleteAckedUsesXACKDELWhereTheServerHasIt(t *testing.T) {
+	t.Parallel()
+	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
+	f := newFixture(t, redistest.Client(t, proxy.Addr()))
+	f.add(t, numbers(3)...)
+	cfg := f.config()
+	cfg.DeleteAcked, cfg.ClaimInterval = true, time.Hour // no other script runs later
+	sub := f.subscribe(t, cfg)
+	msgs := []*message.RawMessage{sub.next(t), sub.next(t), sub.next(t)} // read behind the scripts that run at the start
+	before := proxy.Count("EVALSHA", "EVAL")
+	for _, msg := range msgs {
+		msg.Ack()
+	}
+	scripts, native := proxy.Count("EVALSHA", "EVAL")-before, proxy.Count("XACKDEL")
+	if bin, err := redistest.Find(); err == nil && bin.HasCommandsOf(8, 2) {
+		if native != 3 || scripts != 0 {
+			t.Errorf("%d XACKDEL and %d scripts, want 3 and none", native, scripts)
+		}
+	} else if native != 1 || scripts < 3 {
+		t.Errorf("%d XACKDEL and %d scripts, want one that the server does not know, and a script for each", native, scripts)
+	}
+	if left := f.entries(t); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+	f.wantPending(t, 0)
+}
+
+func TestDeleteAckedDeletesAnEntryThatIsNotPendingAnyMore(t *testing.T) {
+	t.Parallel()
+	f := shared(t)
+	id := f.add(t, "a")[0]
+	cfg := f.config()
+	cfg.DeleteAcked = true
+	sub := f.subscribe(t, cfg)
+	msg := sub.next(t)
+	redistest.Must(t, f.client.XAck(t.Context(), f.key, cfg.Group, id).Err())
+	msg.Ack()
+	if left := f.entries(t); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+}
