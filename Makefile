@@ -5,10 +5,11 @@ ARGS =
 N ?= 50
 SERVERS =
 SEED ?= 0
+VERSION =
 ONLY =
 
 .NOTPARALLEL:
-.PHONY: help build vet demo test race cluster fuzz mutants torture matrix lint bench api vuln verify setup fmt clean
+.PHONY: help build vet demo test race cluster fuzz mutants torture matrix lint bench api vuln verify setup fmt release clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s  %s\n", $$1, $$2 }' Makefile
@@ -71,6 +72,9 @@ setup: ## fetch modules, servers to test with (Debian, Ubuntu) and the linter
 
 fmt: ## format the Go files
 	@linter=$$(.ci/linter) && .ci/each "$$linter" fmt --config "$$PWD/.golangci.yml"
+
+release: ## tag VERSION (v0.1.0) of every module in this clone, if a user can fetch it; pushes nothing
+	@go run ./internal/release $(VERSION)
 
 clean: ## remove what the targets built
 	@rm -rf bin

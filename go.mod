@@ -7,7 +7,6 @@ require (
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/yuin/gopher-lua v1.1.1
 	go.uber.org/goleak v1.3.0
-	golang.org/x/term v0.47.0
 	pgregory.net/rapid v1.3.0
 )
 

@@ -3,7 +3,7 @@ module github.com/luatx/luatx/matrix
 go 1.26.0
 
 require (
-	github.com/luatx/luatx v0.0.0
+	github.com/luatx/luatx v0.1.0
 	github.com/moby/moby/api v1.55.0
 	github.com/moby/moby/client v0.5.0
 	github.com/redis/go-redis/v9 v9.23.0

@@ -4,7 +4,7 @@ go 1.26.0
 
 require (
 	github.com/anishathalye/porcupine v1.3.1
-	github.com/luatx/luatx v0.0.0
+	github.com/luatx/luatx v0.1.0
 	github.com/redis/go-redis/v9 v9.23.0
 )
 

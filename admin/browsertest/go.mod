@@ -5,7 +5,7 @@ go 1.26.0
 require (
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.23.0
-	github.com/luatx/luatx v0.0.0
+	github.com/luatx/luatx v0.1.0
 	github.com/redis/go-redis/v9 v9.23.0
 )
 

@@ -8,8 +8,6 @@ import (
 	"io"
 	"os"
 
-	"golang.org/x/term"
-
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/cmd/luatx/internal/shop"
 )
@@ -149,7 +147,9 @@ func runMode(ctx context.Context, j job, std standard) (shop.Result, error) {
 
 // style says whether a writer is a terminal, and whether it should be given colours.
 func style(out io.Writer) (terminal, colour bool) {
-	file, ok := out.(*os.File)
-	terminal = ok && term.IsTerminal(int(file.Fd())) && os.Getenv("TERM") != "dumb"
+	if file, ok := out.(*os.File); ok && os.Getenv("TERM") != "dumb" {
+		info, err := file.Stat()
+		terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
+	}
 	return terminal, terminal && os.Getenv("NO_COLOR") == ""
 }

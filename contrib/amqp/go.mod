@@ -3,7 +3,7 @@ module github.com/luatx/luatx/contrib/amqp
 go 1.26.0
 
 require (
-	github.com/luatx/luatx v0.0.0
+	github.com/luatx/luatx v0.1.0
 	github.com/rabbitmq/amqp091-go v1.16.0
 	github.com/redis/go-redis/v9 v9.23.0
 )

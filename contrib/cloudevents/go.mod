@@ -4,7 +4,7 @@ go 1.26.0
 
 require (
 	github.com/cloudevents/sdk-go/v2 v2.16.2
-	github.com/luatx/luatx v0.0.0
+	github.com/luatx/luatx v0.1.0
 )
 
 require (

@@ -3,7 +3,7 @@ module github.com/luatx/luatx/contrib/nats
 go 1.26.0
 
 require (
-	github.com/luatx/luatx v0.0.0
+	github.com/luatx/luatx v0.1.0
 	github.com/nats-io/nats-server/v2 v2.15.2
 	github.com/nats-io/nats.go v1.55.0
 	github.com/redis/go-redis/v9 v9.23.0

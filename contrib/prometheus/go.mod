@@ -3,7 +3,7 @@ module github.com/luatx/luatx/contrib/prometheus
 go 1.26.0
 
 require (
-	github.com/luatx/luatx v0.0.0
+	github.com/luatx/luatx v0.1.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/redis/go-redis/v9 v9.23.0
 	go.yaml.in/yaml/v2 v2.4.4

@@ -3,9 +3,9 @@ module github.com/luatx/luatx/examples/pipeline
 go 1.26.0
 
 require (
-	github.com/luatx/luatx v0.0.0
-	github.com/luatx/luatx/contrib/kafka v0.0.0
-	github.com/luatx/luatx/contrib/nats v0.0.0
+	github.com/luatx/luatx v0.1.0
+	github.com/luatx/luatx/contrib/kafka v0.1.0
+	github.com/luatx/luatx/contrib/nats v0.1.0
 	github.com/nats-io/nats-server/v2 v2.15.2
 	github.com/nats-io/nats.go v1.55.0
 	github.com/twmb/franz-go v1.22.2

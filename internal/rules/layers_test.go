@@ -12,7 +12,7 @@ import (
 // of a layer import another, split the layer.
 var layers = [][]string{
 	{"admin/browsertest", "bench", "internal/test/brokertest", "matrix", "sqltx/sqltest", "test", "torture"},
-	{"admin/internal/admintest", "cmd", "examples", "luatxtest", "internal/mutants", "internal/rules", "internal/test/upgrade"},
+	{"admin/internal/admintest", "cmd", "examples", "luatxtest", "internal/mutants", "internal/release", "internal/rules", "internal/test/upgrade"},
 	{"internal/test/rig"},
 	{"internal/test/redistest", "internal/test/scripted"},
 	{"contrib", "internal/test/measure"},
