@@ -98,10 +98,10 @@ var luaRooms = []struct {
 	{[]string{"release"}, []string{"./pipeline", "./stack"}},
 	{[]string{"takeover", "_taken", "partition", "deadletter"}, []string{"./stream", "./trigger", "./admin", "./test/commit"}},
 	{
-		[]string{"members", "lease", "acknowledge", "trim", "dead", "dismiss", "fetch", "hold", "putback"},
-		[]string{"./stream", "./trigger", "./admin"},
+		[]string{"members", "lease", "acknowledge", "trim", "dead", "dismiss", "fetch", "hold", "putback", "window"},
+		[]string{"./stream", "./trigger", "./admin", "./relay"},
 	},
-	{[]string{"_lanes", "_lease", "_outbox", "_park", "_errors", "_audit", "_owned", "claim", "settle", "extend", "rearm", "replay", "discard", "erase", "unhold", "import", "list", "pause", "resume", "scheduled"}, []string{"./outbox", "./relay", "./admin"}},
+	{[]string{"_body", "_lanes", "_lease", "_outbox", "_park", "_errors", "_audit", "_owned", "claim", "settle", "extend", "rearm", "replay", "discard", "erase", "unhold", "import", "list", "pause", "resume", "scheduled"}, []string{"./outbox", "./relay", "./admin"}},
 	{[]string{"forget"}, []string{"./admin", "./test/commit"}},
 	{[]string{"_undo", "_rollback"}, []string{"./test/undo", "./test/commit"}},
 	{[]string{""}, []string{"./test/commit", "./test/undo", "./test/cluster", "./test/faults", "./inbox", "./outbox", "./stack"}},
