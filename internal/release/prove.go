@@ -125,7 +125,7 @@ func (p *proof) get(ctx context.Context, m module) error {
 	if err != nil {
 		return err
 	}
-	for _, version := range strings.Fields(got) {
+	for version := range strings.FieldsSeq(got) {
 		if version != p.version {
 			return fmt.Errorf("got %s with %s", version, p.core().Path)
 		}
