@@ -10,6 +10,7 @@ import (
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/admin/httpapi"
 	"github.com/luatx/luatx/expiry"
+	"github.com/luatx/luatx/internal/mark"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/relay"
 	"github.com/luatx/luatx/repair"
@@ -23,7 +24,8 @@ type Mode int
 const (
 	// Scripted commits a message in one script: see stack.Scripted.
 	Scripted Mode = iota
-	// Pipelined sends SET NX, MULTI … EXEC and XACK: see stack.Pipelined. It has no timers, no repair and no admin handler.
+	// Pipelined sends SET NX, MULTI … EXEC and XACK: see stack.Pipelined. It has no timers, no repair and no admin handler. Its
+	// marks begin with Namespace and a colon, and its outbox streams are called Namespace-outbox, unless Stack says otherwise.
 	Pipelined
 	// Other commits by Given.Middleware, such as that of package sqltx. Given.Relay publishes the events, and no Transactor,
 	// timers, repair or admin handler is made.
@@ -81,7 +83,7 @@ type Config struct {
 
 // Given holds pieces that a program makes itself. Each is optional.
 type Given struct {
-	// Transactor commits; its Config counts, and Config.Transactor must be empty.
+	// Transactor commits. Config.Transactor does not matter then.
 	Transactor *luatx.Transactor
 	// Middleware replaces the one of package stack. Required with Other.
 	Middleware *message.Middleware
@@ -120,6 +122,9 @@ func (c Config) withDefaults() Config {
 	c.Subscriber.ShutdownTimeout = cmp.Or(c.Subscriber.ShutdownTimeout, c.ShutdownTimeout/2)
 	c.Engine.Pipe.Logger = cmp.Or(c.Engine.Pipe.Logger, c.Logger)
 	c.Stack.Logger = cmp.Or(c.Stack.Logger, c.Logger)
+	if namespace := c.Namespace; c.Stack.MarkKey == nil {
+		c.Stack.MarkKey = func(id message.Identity) string { return namespace + ":" + mark.Key(id.Source, id.ID) }
+	}
 	c.Publisher.Logger = cmp.Or(c.Publisher.Logger, c.Logger)
 	c.Publisher.Stream = cmp.Or(c.Events, c.Publisher.Stream)
 	if c.Publisher.Stream == "" && c.Publisher.StreamFor == nil {

@@ -92,7 +92,9 @@ func (c Config) forwarders(client redis.UniversalClient, publisher relay.Publish
 type source struct{ message.Subscriber }
 
 // Source implements relay.Source.
-func (s source) Source(ctx context.Context) (<-chan *message.RawMessage, error) { return s.Subscribe(ctx) }
+func (s source) Source(ctx context.Context) (<-chan *message.RawMessage, error) {
+	return s.Subscribe(ctx)
+}
 
 // outboxes are the keys of the outbox streams of the mode Pipelined.
 func (c Config) outboxes() []string {
@@ -122,15 +124,14 @@ func (c Config) withOutbox(client redis.UniversalClient) (Config, error) {
 		c.Stack.OutboxStream = c.outboxName()
 		return c, nil
 	}
-	aggregate := c.Transactor.Aggregate
-	if aggregate == nil {
-		aggregate = func(input *message.Message) (string, error) { return input.Subject(), nil }
-	}
-	keyspace, name := c.keyspace(), c.outboxName()
+	aggregate, keyspace, name := c.Transactor.Aggregate, c.keyspace(), c.outboxName()
 	c.Stack.OutboxStreamFor = func(input *message.Message) (string, error) {
-		id, err := aggregate(input)
-		if err != nil {
-			return "", fmt.Errorf("service: outbox stream: %w", err)
+		id := input.Subject()
+		if aggregate != nil {
+			var err error
+			if id, err = aggregate(input); err != nil {
+				return "", fmt.Errorf("service: outbox stream: %w", err)
+			}
 		}
 		tag, err := keyspace.Tag(id)
 		return keyspace.TagKey(tag, name), err

@@ -109,7 +109,7 @@ func (s *Service) route() {
 func (s *Service) reply(w http.ResponseWriter, what string, err error) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if err != nil {
-		s.cfg.Logger.Debug("service: not "+what, "error", err)
+		s.cfg.Logger.Debug("service: a probe failed", "probe", what, "error", err)
 		w.WriteHeader(http.StatusServiceUnavailable)
 		what = "not " + what
 	}
