@@ -94,7 +94,7 @@ func (tx *Tx) Emit(event Event) error {
 	if tx.closed.Load() {
 		return ErrTxClosed
 	}
-	stored, err := event.encode(&tx.t.cfg, func() string { return tx.identity().EventID(len(tx.commit.Events)) })
+	stored, err := event.encode(&tx.t.cfg, tx.nextID)
 	if err != nil {
 		return err
 	}
@@ -156,6 +156,10 @@ func (tx *Tx) entry(msg *message.Message) (*message.RawMessage, error) {
 func (tx *Tx) EventID() string {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
+	return tx.nextID()
+}
+
+func (tx *Tx) nextID() string {
 	return tx.identity().EventID(len(tx.commit.Events))
 }
 
