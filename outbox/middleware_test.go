@@ -133,7 +133,7 @@ func TestOutputsThatCannotBeEvents(t *testing.T) {
 		is          error
 	}{
 		"no destination": {1, func(*message.Message) (string, error) { return "", nowhere }, "outbox: output 0: destination: ", nowhere},
-		"no JSON":        {make(chan int), nil, "outbox: output 1: outbox: encode ", message.ErrEncode},
+		"no JSON":        {make(chan int), nil, "outbox: output 1: luatx: event ", message.ErrEncode},
 	} {
 		tr := newTransactor(t, client)
 		written, err := tr.Keyspace().Key("a", "k")
