@@ -69,7 +69,7 @@ func (t *Transactor) entrants(events []Event) ([]shard.Event, error) {
 		if err := event.check(&t.cfg, true); err != nil {
 			return nil, err
 		}
-		batch[i] = event.shared(true)
+		batch[i] = event.stored(true)
 		size += len(event.ID) + len(event.Body)
 	}
 	if size > t.cfg.MaxBytes {

@@ -28,12 +28,12 @@ type Event struct {
 	At time.Time
 }
 
-// shared returns the event as the shard takes it. The shard remembers a given id after the event was sent.
-func (e *Event) shared(given bool) shard.Event {
+// stored returns the event as the outbox stores it. The outbox remembers a given id after it has sent the event.
+func (e *Event) stored(given bool) shard.Event {
 	return shard.Event{ID: e.ID, Body: e.Body, Key: e.Key, At: e.At, Given: given}
 }
 
-// check says what is wrong with an event. The mark of a given id counts as a byte of the body.
+// check returns an error if the event is invalid. The outbox stores one byte more for an event with a given id.
 func (e *Event) check(cfg *Config, given bool) error {
 	size := len(e.Body)
 	if given {

@@ -95,7 +95,7 @@ func (tx *Tx) Emit(event Event) error {
 	if err := event.check(&tx.t.cfg, given); err != nil {
 		return err
 	}
-	tx.commit.Events = append(tx.commit.Events, event.shared(given))
+	tx.commit.Events = append(tx.commit.Events, event.stored(given))
 	return nil
 }
 

@@ -73,16 +73,23 @@ func TestEventsOfKilledRelaysAreInTheStreamExactlyOnce(t *testing.T) {
 	}
 }
 
-// sentTwice publishes an event, lets the relay fail to settle it, and returns the length of the stream after the second publish.
-func sentTwice(t *testing.T, cfg relay.Config, change func(*message.RawMessage) *message.RawMessage) int64 {
+// newStream returns a Transactor, and a publisher to a stream of the returned key.
+func newStream(t *testing.T, keyspace luatx.Keyspace) (redis.UniversalClient, *luatx.Transactor, relay.Publisher, string) {
 	t.Helper()
 	client := redistest.Shared(t).Client(t)
-	tr, err := luatx.New(client, luatx.Config{Namespace: redistest.Namespace(t), Keyspace: luatx.Partitions(1)})
+	tr, err := luatx.New(client, luatx.Config{Namespace: redistest.Namespace(t), Keyspace: keyspace})
 	redistest.Must(t, err)
 	key := redistest.Tag(t)
 	publisher, err := stream.NewPublisher(client, stream.PublisherConfig{Stream: key})
 	redistest.Must(t, err)
-	streams, times := relay.Streams(publisher), make(chan int, 10)
+	return client, tr, relay.Streams(publisher), key
+}
+
+// sentTwice publishes an event, lets the relay fail to settle it, and returns the length of the stream after the second publish.
+func sentTwice(t *testing.T, cfg relay.Config, change func(*message.RawMessage) *message.RawMessage) int64 {
+	t.Helper()
+	client, tr, streams, key := newStream(t, luatx.Partitions(1))
+	times := make(chan int, 10)
 	cfg.NoInline, cfg.Attempts, cfg.BackoffBase, cfg.SweepInterval = true, 5, time.Millisecond, 10*time.Millisecond
 	commit(t, tr, "a", luatx.Event{ID: "e", Body: bodyOf("e")})
 	count := 0
@@ -133,13 +140,8 @@ func TestEventPublishedAgainIsOneEntry(t *testing.T) {
 
 func TestReplayedEventReachesTheStreamAgain(t *testing.T) {
 	t.Parallel()
-	client := redistest.Shared(t).Client(t)
-	tr, err := luatx.New(client, luatx.Config{Namespace: redistest.Namespace(t), Keyspace: luatx.Partitions(1)})
-	redistest.Must(t, err)
-	key := redistest.Tag(t)
-	publisher, err := stream.NewPublisher(client, stream.PublisherConfig{Stream: key})
-	redistest.Must(t, err)
-	start(t, tr, relay.Streams(publisher), relay.Config{KeepSentBodies: true, SweepInterval: 10 * time.Millisecond})
+	client, tr, streams, key := newStream(t, luatx.Partitions(1))
+	start(t, tr, streams, relay.Config{KeepSentBodies: true, SweepInterval: 10 * time.Millisecond})
 	commit(t, tr, "a", luatx.Event{ID: "e", Body: bodyOf("e")})
 	redistest.Eventually(t, "the event to be sent", func() bool { return counts(t, tr).Sent == 1 })
 	redistest.Eventually(t, "the event to be replayed", func() bool {
@@ -152,13 +154,8 @@ func TestReplayedEventReachesTheStreamAgain(t *testing.T) {
 
 func TestShardsAreDifferentProducersOfTheSameID(t *testing.T) {
 	t.Parallel()
-	client := redistest.Shared(t).Client(t)
-	tr, err := luatx.New(client, luatx.Config{Namespace: redistest.Namespace(t), Keyspace: luatx.OwnTags()})
-	redistest.Must(t, err)
-	key := redistest.Tag(t)
-	publisher, err := stream.NewPublisher(client, stream.PublisherConfig{Stream: key})
-	redistest.Must(t, err)
-	start(t, tr, relay.Streams(publisher), relay.Config{})
+	client, tr, streams, key := newStream(t, luatx.OwnTags())
+	start(t, tr, streams, relay.Config{})
 	for _, aggregate := range []string{"a", "b"} {
 		commit(t, tr, aggregate, luatx.Event{ID: "e", Body: bodyOf("e")})
 	}

@@ -72,7 +72,7 @@ func TestConfigErrorsNameTheFieldThenTheRemedy(t *testing.T) {
 	}
 }
 
-// wantFieldError checks that an error names the field, then what is wrong with it, and behind a colon the remedy.
+// wantFieldError checks that an error names first the field and the problem, and then the remedy after a colon.
 func wantFieldError(t *testing.T, err error, config, field string) {
 	t.Helper()
 	form := regexp.MustCompile(`^stream: ` + config + `\.` + field + `(?: [^:]+)?: \S.+$`)

@@ -47,14 +47,14 @@ type PublisherConfig struct {
 	TrimAcked bool
 	// TrimInterval is how long after a trim there is no other one. Defaults to 1 s.
 	TrimInterval time.Duration
-	// IdempotencyWindow is how long a stream recognizes a message that is written again, and does not add it twice: from Redis
-	// 8.6 on, and for messages that have a producer. A stream recognizes the last 10,000 messages of a producer at most. A window
-	// that is longer already stays. Defaults to 5 minutes; at least 1 s, and at most 24 h; negative: messages are added each time.
+	// IdempotencyWindow is how long a stream detects that a message is written again, and does not add it twice. It needs Redis 8.6
+	// and a Producer. A stream remembers at most the last 10,000 messages of a producer. If the stream already has a longer
+	// window, that one stays. Defaults to 5 minutes; at least 1 s and at most 24 h. If it is negative, every write adds an entry.
 	IdempotencyWindow time.Duration
-	// Producer returns who has made a message. Within IdempotencyWindow the messages of one producer with the same id are one
-	// entry. A message for which it returns an empty text is added each time. Defaults to the namespace and shard of an event
-	// that a relay publishes, unless relay.Config.KeepSentBodies is set or SentRetention is shorter than IdempotencyWindow; other
-	// messages have no producer.
+	// Producer returns the name of the producer of a message. Within IdempotencyWindow a stream adds one entry for all messages with
+	// the same producer and id. If Producer returns "", every write of the message adds an entry. By default, the producer of
+	// an event that a relay publishes is its namespace and shard, unless relay.Config.KeepSentBodies is set or SentRetention is
+	// shorter than IdempotencyWindow. By default, other messages have no producer.
 	Producer func(*message.RawMessage) string
 	// MaxBytes is the largest entry, all names and values of its fields counted; a larger message is refused with
 	// ErrTooLarge. Defaults to 64 MiB.

@@ -32,7 +32,7 @@ var auditVerb = verb{
 }
 
 var tailVerb = verb{
-	name: "tail", short: "events as they are parked and sent, until it is interrupted",
+	name: "tail", short: "events as they are parked, and as remembered ones are sent, until interrupted",
 	flags: func(flags *flag.FlagSet) action {
 		every := flags.Duration("every", time.Second, "how often it looks")
 		parked := flags.Bool("parked", false, "parked ones alone")

@@ -69,7 +69,7 @@ func changelogProblems(text, version string) []string {
 // definition is a line that gives a link its target. Such lines end a changelog, and are no entries.
 var definition = regexp.MustCompile(`(?m)^\[[^\]]+\]: .*$`)
 
-// section returns what stands behind the name of a section in its heading, and the text up to the next section.
+// section returns the rest of a section's heading after its name, and the text of the section.
 func section(changelog, name string) (heading, body string, ok bool) {
 	_, rest, ok := strings.Cut("\n"+changelog, "\n## ["+name+"]")
 	heading, rest, _ = strings.Cut(rest, "\n")

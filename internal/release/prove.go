@@ -84,7 +84,7 @@ func (p *proof) makeProxy(ctx context.Context, repository string) error {
 	if len(problems) == 0 && err != nil {
 		return err
 	}
-	// What the machine has fetched before spares the network. The go command checks it as it checks what comes from a proxy.
+	// Modules in the module cache of the machine need no download. The go command verifies them like modules from a proxy.
 	p.env = append(p.env, "GOMODCACHE="+filepath.Join(p.tmp, "cache"), "GOPROXY="+strings.Join([]string{
 		fileURL(filepath.Join(tags, "cache", "download")), fileURL(filepath.Join(user["GOMODCACHE"], "cache", "download")), user["GOPROXY"],
 	}, ","))

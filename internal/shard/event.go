@@ -15,7 +15,7 @@ type Event struct {
 	Body []byte
 	Key  string    // ordered among those of the same one, where it is not empty
 	At   time.Time // scheduled, where it is not zero
-	// Given: the id was not derived from a message, so that the shard remembers it when the event was sent.
+	// Given is true if the id was not derived from a message. The shard remembers such an id after the event was sent.
 	Given bool
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -82,6 +83,28 @@ func TestProcedure(t *testing.T) {
 			t.Errorf("the call answers %v", left.Err())
 		}
 		rig.NoTrace(t, client, tr, before)
+	})
+}
+
+func TestSentEventsOfProceduresAreRememberedIfTheirIDsWereGiven(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client, withProcedures(luatx.Procedure{Name: "emit", Source: `
+emit{type = 'derived', source = '/s'}
+emit('{}', 'argument')
+emit{type = 'attribute', source = '/s', id = 'attribute'}`}))
+		redistest.Must(t, assert.ErrOf(tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			tx.Call("emit", nil)
+			return nil
+		})))
+		ids, _ := eventsOf(t, client, tr)
+		assert.Equal(t, len(ids), 3, "events")
+		for _, id := range ids {
+			settle(t, tr, id, "sent")
+		}
+		ids, _ = eventsOf(t, client, tr)
+		slices.Sort(ids)
+		assert.Equal(t, fmt.Sprint(ids), "[argument attribute]", "remembered events")
 	})
 }
 
