@@ -189,7 +189,7 @@ func TestNextBatchOfASlotIsClaimedWhileAFullOneIsPublished(t *testing.T) {
 		batches.Add(1)
 		<-release
 		return make([]error, len(events))
-	}), relay.Config{NoInline: true, Concurrency: 2, BatchSize: 2})
+	}), relay.Config{NoInline: true, Concurrency: 2, BatchSize: 2, Lease: time.Hour}) // no publish runs out of time
 	redistest.Eventually(t, "two batches on their way", func() bool { return batches.Load() == 2 })
 }
 
