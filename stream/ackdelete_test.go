@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 )
@@ -23,7 +25,7 @@ func TestDeleteAckedUsesXACKDELWhereTheServerHasIt(t *testing.T) {
 		msg.Ack()
 	}
 	scripts, native := proxy.Count("EVALSHA", "EVAL")-before, proxy.Count("XACKDEL")
-	if bin, err := redistest.Find(); err == nil && bin.HasCommandsOf(8, 2) {
+	if knows(t, f.client, "XACKDEL") {
 		if native != 3 || scripts != 0 {
 			t.Errorf("%d XACKDEL and %d scripts, want 3 and none", native, scripts)
 		}
@@ -34,6 +36,14 @@ func TestDeleteAckedUsesXACKDELWhereTheServerHasIt(t *testing.T) {
 		t.Errorf("left: %v", left)
 	}
 	f.wantPending(t, 0)
+}
+
+// knows reports whether the server has a command. The version of the program says nothing about a server in a container.
+func knows(t *testing.T, client redis.UniversalClient, command string) bool {
+	t.Helper()
+	infos, err := client.Do(t.Context(), "COMMAND", "INFO", command).Slice()
+	redistest.Must(t, err)
+	return infos[0] != nil
 }
 
 func TestDeleteAckedDeletesAnEntryThatIsNotPendingAnyMore(t *testing.T) {
