@@ -160,7 +160,7 @@ func TestParkedErrors(t *testing.T) {
 	tr := newTransactor(t, client, onePartition)
 	store, slot := outbox.NewStore(tr), slotOf(t, tr, "a")
 	redistest.Must(t, emit(tr, "a", "1", "3"))
-	inside := link.Of(tr) // takes bodies that Emit refuses
+	inside := link.Of(tr)
 	_, err := inside.Commits.Enqueue(redistest.Soon(t), inside.Scripts.Shard(slot), []shard.Event{{ID: "2", Body: []byte("no message")}})
 	redistest.Must(t, err)
 	settle(t, tr, slot, time.Hour, "parked", "1", "2", "3")
