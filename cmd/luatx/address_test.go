@@ -1,0 +1,140 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/test/redistest"
+)
+
+// at is the site with other flags; a later flag overrides an earlier one.
+func (s site) at(flags ...string) site {
+	s.flags = append(slices.Clip(s.flags), flags...)
+	return s
+}
+
+// addressed are commands that read or change a service.
+var addressed = [][]string{
+	{"stats", "--over", "0"},
+	{"drain"},
+	{"parked", "list"},
+	{"parked", "show", "1"},
+	{"parked", "export", "--as", "alice"},
+	{"parked", "rearm", "1", "--yes", "--as", "alice"},
+	{"parked", "discard", "1", "--yes", "--reason", "r", "--as", "alice"},
+	{"inbox", "show", "begun", "--aggregate", "a", "--scope", "transact", "--source", ""},
+	{"inbox", "forget", "begun", "--aggregate", "a", "--scope", "transact", "--source", "", "--yes", "--reason", "r", "--as", "alice"},
+	{"pause", "bank", "--yes", "--reason", "r", "--as", "alice"},
+	{"paused"},
+	{"resume", "bank", "--yes", "--as", "alice"},
+	{"audit"},
+	{"tail", "--limit", "1"},
+	{"repair", "--yes", "--retention", "24h"},
+}
+
+// alone runs a test on a server and on a cluster that have few namespaces.
+func alone(t *testing.T, test func(t *testing.T, client redis.UniversalClient, s site)) {
+	t.Helper()
+	own := func(t testing.TB) *redistest.Server { return redistest.Single(t, redistest.Own()) }
+	onBoth(t, own, func(t *testing.T, client redis.UniversalClient, addr string) {
+		test(t, client, newSite(t, addr).begin(client))
+	})
+}
+
+func TestWrongNamespaceOrKeyspaceIsAnErrorThatNamesWhatExists(t *testing.T) {
+	t.Parallel()
+	alone(t, func(_ *testing.T, _ redis.UniversalClient, s site) {
+		right := "found --namespace " + s.namespace + " --keyspace partitions=4"
+		for _, words := range addressed {
+			s.has(s.at("--namespace", "other-"+s.namespace).run(1, "", words...), "no shard has --namespace other-"+s.namespace, s.namespace+" --keyspace partitions=4")
+			s.has(s.at("--keyspace", "partitions=5").run(1, "", words...), "no shard has --namespace "+s.namespace+" --keyspace partitions=5", right)
+			s.has(s.at("--keyspace", "own").run(1, "", words...), right)
+		}
+		for _, words := range [][]string{{"parked", "import", "-", "--yes", "--as", "alice"}, {"scripts"}, {"serve", "--as", "alice"}, {"keys", "compare", "in", "--handler", "h"}} {
+			s.has(s.at("--keyspace", "own").run(1, lines("network", "1"), words...), right)
+		}
+	})
+}
+
+func TestCommandsOfANewServiceRunAndTellThatNothingWasCommitted(t *testing.T) {
+	t.Parallel()
+	alone(t, func(_ *testing.T, _ redis.UniversalClient, s site) {
+		fresh := s.at("--namespace", "other-"+s.namespace)
+		s.has(fresh.run(0, "", "scripts"), "nothing was committed here yet", "SHA1")
+		s.has(fresh.acts(2, lines("network", "1"), "parked", "import", "-"), "nothing was committed here yet", "READ 1", "--yes")
+		s.has(fresh.run(1, "", "stats"), "no shard")
+		s.has(fresh.acts(0, lines("network", "1"), "parked", "import", "-", "--yes"), "1 1 -")
+		s.has(fresh.run(0, "", "stats", "--over", "0"), "0 0 0 1 0")
+	})
+}
+
+func TestDoctorNamesAWrongAddress(t *testing.T) {
+	t.Parallel()
+	alone(t, func(t *testing.T, _ redis.UniversalClient, s site) {
+		for _, flags := range [][]string{{"--namespace", "other-" + s.namespace}, {"--keyspace", "partitions=5"}} {
+			s.has(s.at(flags...).run(1, "", "doctor"), "error: address: no shard has", s.namespace+" --keyspace partitions=4", "remedy: use one of these")
+		}
+		if text := s.run(1, "", "doctor"); strings.Contains(text, "address") {
+			t.Errorf("the right address: %s", text)
+		}
+	})
+}
+
+func TestUserOfTheDocumentedACLIsToldAsMuchAsItMayRead(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own())
+	s := newSite(t, server.Addr()).begin(server.Admin(t))
+	rules, err := server.Binary().Rules("operator")
+	redistest.Must(t, err)
+	args := []any{"ACL", "SETUSER", "operator", "reset", "on", ">secret", "~" + s.namespace + ":*", "~empty:*"}
+	for _, rule := range rules {
+		args = append(args, rule)
+	}
+	redistest.Must(t, server.Admin(t).Do(t.Context(), args...).Err())
+	s = s.at("--redis", "redis://operator:secret@"+server.Addr())
+	s.has(s.run(0, "", "stats", "--over", "0"), "PENDING")
+	s.has(s.at("--keyspace", "own").run(1, "", "stats"), "found --namespace "+s.namespace+" --keyspace partitions=4")
+	s.has(s.at("--namespace", "empty").run(1, "", "stats"), "no shard has --namespace empty", "the search is incomplete: the user may not look for other namespaces by SCAN")
+	s.has(s.at("--namespace", "other").run(1, "", "stats"), "the user may not read the keys of the namespace", "NOPERM")
+	s.has(s.at("--namespace", "other").run(1, "", "doctor"), "error: address", "may not read the keys")
+	s.has(s.at("--namespace", "empty").run(1, "", "doctor"), "warning: address", "by SCAN")
+
+	redistest.Must(t, server.Admin(t).Do(t.Context(), "ACL", "SETUSER", "operator", "+scan", "~[^"+s.namespace[:1]+"]*").Err())
+	s.has(s.at("--namespace", "empty").run(1, "", "stats"), "found --namespace "+s.namespace)
+}
+
+func TestInboxShowNeedsTheWholeIdentityAndTellsWhatItLookedFor(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(_ *testing.T, _ redis.UniversalClient, s site) {
+		show := func(want int, words ...string) string {
+			return s.run(want, "", append([]string{"inbox", "show", "begun"}, words...)...)
+		}
+		s.has(show(0, "--aggregate", "a", "--scope", "transact", "--source", ""), "begun yes")
+		s.has(show(2, "--aggregate", "a", "--scope", "transact"), "--source is missing")
+		s.has(show(2, "--scope", "transact", "--source", ""), "--aggregate is missing")
+		s.has(show(2, "--aggregate", "a", "--source", ""), "--handler, or --scope")
+		s.has(show(1, "--aggregate", "a", "--handler", "h", "--source", "/s"),
+			`does not know the id "begun" with the source "/s", the scope "`+s.namespace+`/h" and the aggregate "a"`, "one of these is another")
+	})
+}
+
+func TestPartitionedStreamIsFoundByItsNameAndAMissingOneIsAnError(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, client redis.UniversalClient, s site) {
+		keyspace := luatx.Partitions(4).WithPrefix(s.namespace)
+		key := keyspace.TagKey(keyspace.Tags()[2], "orders")
+		redistest.Must(t, client.XAdd(t.Context(), &redis.XAddArgs{Stream: key, Values: []string{"f", "v"}}).Err())
+		text := s.run(0, "", "streams", "orders")
+		s.has(text, key+" 1 0 -")
+		for _, tag := range keyspace.Tags() {
+			s.has(text, keyspace.TagKey(tag, "orders"))
+		}
+		s.has(s.run(1, "", "drain", "orders"), key+" 1 0 -")
+		s.has(s.run(1, "", "streams", "ordres", "orders"), key, `no stream has the key "ordres", and no partition of --keyspace partitions=4 --prefix `+s.namespace)
+		s.has(s.run(1, "", "drain", "ordres"), "ordres")
+	})
+}
