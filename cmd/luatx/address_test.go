@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -17,30 +18,38 @@ func (s site) at(flags ...string) site {
 	return s
 }
 
-// addressed are commands that read or change a service.
+// addressed are commands that read or change a service; the others of the table are checked by the next test.
 var addressed = [][]string{
-	{"stats", "--over", "0"},
 	{"drain"},
-	{"parked", "list"},
-	{"parked", "show", "1"},
-	{"parked", "export", "--as", "alice"},
 	{"parked", "rearm", "1", "--yes", "--as", "alice"},
-	{"parked", "discard", "1", "--yes", "--reason", "r", "--as", "alice"},
 	{"inbox", "show", "begun", "--aggregate", "a", "--scope", "transact", "--source", ""},
-	{"inbox", "forget", "begun", "--aggregate", "a", "--scope", "transact", "--source", "", "--yes", "--reason", "r", "--as", "alice"},
 	{"pause", "bank", "--yes", "--reason", "r", "--as", "alice"},
-	{"paused"},
-	{"resume", "bank", "--yes", "--as", "alice"},
-	{"audit"},
 	{"tail", "--limit", "1"},
 	{"repair", "--yes", "--retention", "24h"},
+}
+
+func TestEveryCommandButTheseNeedsAServiceAtItsAddress(t *testing.T) {
+	t.Parallel()
+	others := map[string]need{
+		"demo": ownServer, "bench": ownServer, "keys rename": ownServer, "keys compare": newService, "parked import": newService,
+		"scripts": newService, "serve": newService, "streams": aServer, "doctor": aServer, "completion": noServer,
+	}
+	for _, v := range verbs() {
+		if v.needs != others[v.name] {
+			t.Errorf("luatx %s needs %d, want %d", v.name, v.needs, others[v.name])
+		}
+	}
+}
+
+func ownServerOf(t testing.TB) *redistest.Server {
+	t.Helper()
+	return redistest.Single(t, redistest.Own())
 }
 
 // alone runs a test on a server and on a cluster that have few namespaces.
 func alone(t *testing.T, test func(t *testing.T, client redis.UniversalClient, s site)) {
 	t.Helper()
-	own := func(t testing.TB) *redistest.Server { return redistest.Single(t, redistest.Own()) }
-	onBoth(t, own, func(t *testing.T, client redis.UniversalClient, addr string) {
+	onBoth(t, ownServerOf, func(t *testing.T, client redis.UniversalClient, addr string) {
 		test(t, client, newSite(t, addr).begin(client))
 	})
 }
@@ -49,14 +58,13 @@ func TestWrongNamespaceOrKeyspaceIsAnErrorThatNamesWhatExists(t *testing.T) {
 	t.Parallel()
 	alone(t, func(_ *testing.T, _ redis.UniversalClient, s site) {
 		right := "found --namespace " + s.namespace + " --keyspace partitions=4"
+		s.has(s.at("--namespace", "other-"+s.namespace).run(1, "", "stats"), "no shard has --namespace other-"+s.namespace, s.namespace+" --keyspace partitions=4")
+		s.has(s.at("--keyspace", "partitions=5").run(1, "", "stats"), "no shard has --namespace "+s.namespace+" --keyspace partitions=5", right)
 		for _, words := range addressed {
-			s.has(s.at("--namespace", "other-"+s.namespace).run(1, "", words...), "no shard has --namespace other-"+s.namespace, s.namespace+" --keyspace partitions=4")
-			s.has(s.at("--keyspace", "partitions=5").run(1, "", words...), "no shard has --namespace "+s.namespace+" --keyspace partitions=5", right)
 			s.has(s.at("--keyspace", "own").run(1, "", words...), right)
 		}
-		for _, words := range [][]string{{"parked", "import", "-", "--yes", "--as", "alice"}, {"scripts"}, {"serve", "--as", "alice"}, {"keys", "compare", "in", "--handler", "h"}} {
-			s.has(s.at("--keyspace", "own").run(1, lines("network", "1"), words...), right)
-		}
+		s.has(s.at("--keyspace", "own").acts(1, lines("network", "1"), "parked", "import", "-", "--yes"), right)
+		s.has(s.at("--keyspace", "own").acts(1, "", "serve"), right)
 	})
 }
 
@@ -84,27 +92,43 @@ func TestDoctorNamesAWrongAddress(t *testing.T) {
 	})
 }
 
+// everyNode runs a command on the server, or on all nodes of the cluster.
+func everyNode(t *testing.T, client redis.UniversalClient, args ...any) {
+	t.Helper()
+	client = redistest.AsAdmin(t, client)
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		redistest.Must(t, cluster.ForEachShard(t.Context(), func(ctx context.Context, node *redis.Client) error { return node.Do(ctx, args...).Err() }))
+		return
+	}
+	redistest.Must(t, client.Do(t.Context(), args...).Err())
+}
+
 func TestUserOfTheDocumentedACLIsToldAsMuchAsItMayRead(t *testing.T) {
 	t.Parallel()
-	server := redistest.Single(t, redistest.Own())
-	s := newSite(t, server.Addr()).begin(server.Admin(t))
-	rules, err := server.Binary().Rules("operator")
-	redistest.Must(t, err)
-	args := []any{"ACL", "SETUSER", "operator", "reset", "on", ">secret", "~" + s.namespace + ":*", "~empty:*"}
-	for _, rule := range rules {
-		args = append(args, rule)
-	}
-	redistest.Must(t, server.Admin(t).Do(t.Context(), args...).Err())
-	s = s.at("--redis", "redis://operator:secret@"+server.Addr())
-	s.has(s.run(0, "", "stats", "--over", "0"), "PENDING")
-	s.has(s.at("--keyspace", "own").run(1, "", "stats"), "found --namespace "+s.namespace+" --keyspace partitions=4")
-	s.has(s.at("--namespace", "empty").run(1, "", "stats"), "no shard has --namespace empty", "the search is incomplete: the user may not look for other namespaces by SCAN")
-	s.has(s.at("--namespace", "other").run(1, "", "stats"), "the user may not read the keys of the namespace", "NOPERM")
-	s.has(s.at("--namespace", "other").run(1, "", "doctor"), "error: address", "may not read the keys")
-	s.has(s.at("--namespace", "empty").run(1, "", "doctor"), "warning: address", "by SCAN")
+	onBoth(t, ownServerOf, func(t *testing.T, client redis.UniversalClient, addr string) {
+		binary, err := redistest.Find()
+		redistest.Must(t, err)
+		rules, err := binary.Rules("operator")
+		redistest.Must(t, err)
+		s := newSite(t, addr).begin(client)
+		user, empty := "operator-"+s.namespace, "empty-"+s.namespace
+		args := []any{"ACL", "SETUSER", user, "reset", "on", ">secret", "~" + s.namespace + ":*", "~" + empty + ":*"}
+		for _, rule := range rules {
+			args = append(args, rule)
+		}
+		everyNode(t, client, args...)
+		first, _, _ := strings.Cut(addr, ",")
+		s = s.at("--redis", "redis://"+user+":secret@"+first)
+		s.has(s.run(0, "", "stats", "--over", "0"), "PENDING")
+		s.has(s.at("--keyspace", "own").run(1, "", "stats"), "found --namespace "+s.namespace+" --keyspace partitions=4")
+		s.has(s.at("--namespace", empty).run(1, "", "stats"), "no shard has --namespace "+empty, "the search is incomplete: the user may not look for other namespaces by SCAN")
+		s.has(s.at("--namespace", "other").run(1, "", "stats"), "the user may not read the keys of the namespace", "NOPERM")
+		s.has(s.at("--namespace", "other").run(1, "", "doctor"), "error: address", "may not read the keys")
+		s.has(s.at("--namespace", empty).run(1, "", "doctor"), "warning: address", "by SCAN")
 
-	redistest.Must(t, server.Admin(t).Do(t.Context(), "ACL", "SETUSER", "operator", "+scan", "~[^"+s.namespace[:1]+"]*").Err())
-	s.has(s.at("--namespace", "empty").run(1, "", "stats"), "found --namespace "+s.namespace)
+		everyNode(t, client, "ACL", "SETUSER", user, "+scan")
+		s.has(s.at("--namespace", empty).run(1, "", "stats"), "--namespace "+s.namespace)
+	})
 }
 
 func TestInboxShowNeedsTheWholeIdentityAndTellsWhatItLookedFor(t *testing.T) {

@@ -105,7 +105,7 @@ func (s *session) connect(ctx context.Context, v verb) error {
 		return nil
 	}
 	err := s.operator.CheckAddress(ctx)
-	if wrong, ok := errors.AsType[*admin.AddressError](err); ok && v.needs == newService && !wrong.Misplaced() {
+	if wrong, ok := errors.AsType[*admin.AddressError](err); ok && v.needs != aService && !wrong.Misplaced() {
 		fmt.Fprintf(s.std.err, "luatx %s: nothing was committed here yet: %s\n", v.name, plain(strings.ReplaceAll(wrong.Error(), "\n", "; ")))
 		err = nil
 	}

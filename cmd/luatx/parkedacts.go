@@ -17,9 +17,8 @@ import (
 type chosen struct {
 	outbox.Filter
 
-	all     bool
-	found   int      // events that ids name
-	missing []string // ids that name none
+	all  bool
+	made acts.Choice // what the ids name
 }
 
 func chosenFlags(flags *flag.FlagSet) *chosen {
@@ -38,35 +37,22 @@ func (c *chosen) choose(ctx context.Context, s *session, ids []string) error {
 	if len(c.IDs) == 0 {
 		return nil
 	}
-	c.found, c.missing = 0, nil
-	slots := map[string][]string{}
-	var events []outbox.Event
-	for e, err := range s.operator.Outbox().Parked(ctx, c.Filter) {
-		if err != nil && e.ID == "" {
-			return err
-		}
-		events, slots[e.ID] = append(events, e), append(slots[e.ID], fmt.Sprint(e.Slot))
+	var err error
+	c.made, err = acts.Choose(ctx, s.operator.Outbox(), c.Filter)
+	ambiguous, several := errors.AsType[*acts.AmbiguousError](err)
+	if err != nil && !several {
+		return err
 	}
-	c.found = len(events)
-	var ambiguous []error
-	for _, id := range c.IDs {
-		switch n := len(slots[id]); {
-		case n == 0:
-			c.missing = append(c.missing, id)
-		case n > 1 && len(c.Slots) == 0:
-			ambiguous = append(ambiguous, fmt.Errorf("the id %q is parked in the slots %s: choose with --slot, once or more", id, strings.Join(slots[id], ", ")))
-		}
-	}
-	if s.preview || len(ambiguous) > 0 {
-		for _, e := range events {
+	if s.preview || several {
+		for _, e := range c.made.Events {
 			s.out.event(e)
 		}
 		s.out.section("")
 	}
-	if len(ambiguous) > 0 {
-		return usageError{errors.Join(ambiguous...)}
-	}
-	if s.preview && len(events) == 0 {
+	switch {
+	case several:
+		return usageError{fmt.Errorf("%w with --slot, once or more", ambiguous)}
+	case s.preview && len(c.made.Events) == 0:
 		return c.incomplete("re-armed or discarded", 0)
 	}
 	return nil
@@ -74,10 +60,10 @@ func (c *chosen) choose(ctx context.Context, s *session, ids []string) error {
 
 // incomplete returns an error if fewer events were changed than the ids named.
 func (c *chosen) incomplete(what string, done int) error {
-	total := c.found + len(c.missing)
+	total := len(c.made.Events) + len(c.made.Missing)
 	switch {
-	case len(c.missing) > 0:
-		return fmt.Errorf("%d of %d were %s: no parked event has the id %s", done, total, what, strings.Join(c.missing, ", "))
+	case len(c.made.Missing) > 0:
+		return fmt.Errorf("%d of %d were %s: no parked event has the id %s", done, total, what, strings.Join(c.made.Missing, ", "))
 	case done < total:
 		return fmt.Errorf("%d of %d were %s: the others are not parked any more", done, total, what)
 	}

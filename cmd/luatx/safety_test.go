@@ -97,7 +97,7 @@ func TestIDParkedInSeveralSlotsIsListedAndSlotChooses(t *testing.T) {
 		slices.Sort(slots)
 		for _, words := range [][]string{{"rearm", "7", "--yes"}, {"rearm", "7"}, {"discard", "7", "--reason", "r", "--yes"}} {
 			text := s.acts(2, "", append([]string{"parked"}, words...)...)
-			s.has(text, fmt.Sprintf(`the id "7" is parked in the slots %d, %d, %d: choose with --slot`, slots[0], slots[1], slots[2]))
+			s.has(text, fmt.Sprintf(`the id "7" is parked in the slots %d, %d, %d: choose slots with --slot, once or more`, slots[0], slots[1], slots[2]))
 			for _, n := range slots {
 				s.has(text, fmt.Sprintf("%d 7 parked", n))
 			}
