@@ -70,8 +70,8 @@ func (term *terminal) text() string {
 	return term.shown.String()
 }
 
-// TestTerminalIsAskedBeforeAChange runs the program itself, at a terminal.
-func TestTerminalIsAskedBeforeAChange(t *testing.T) {
+// TestTerminalIsAskedAndNoMoreIsChangedThanWasShown runs the program itself, at a terminal.
+func TestTerminalIsAskedAndNoMoreIsChangedThanWasShown(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	s := newSite(t, server.Addr())
@@ -80,7 +80,7 @@ func TestTerminalIsAskedBeforeAChange(t *testing.T) {
 		answer string
 		status int
 		parked string
-	}{{"no", statusUsage, "0 0 0 2 0"}, {"", statusUsage, "0 0 0 2 0"}, {"yes", statusFine, "2 0 0 0 0"}} {
+	}{{"no", statusUsage, "0 0 0 2 0"}, {"", statusUsage, "0 0 0 2 0"}, {"yes", statusFine, "2 0 0 1 0"}} {
 		term := newTerminal(t)
 		exe, err := os.Executable()
 		redistest.Must(t, err)
@@ -91,6 +91,9 @@ func TestTerminalIsAskedBeforeAChange(t *testing.T) {
 		redistest.Must(t, cmd.Start())
 		t.Cleanup(func() { _ = cmd.Process.Kill() }) // it has ended, else the test has failed
 		redistest.Eventually(t, "the question", func() bool { return strings.Contains(term.text(), "Re-arm 2 events? Type yes: ") })
+		if c.status == statusFine { // one more, which was not shown
+			s.acts(0, lines("network", "3"), "parked", "import", "-", "--yes")
+		}
 		_, err = term.person.WriteString(c.answer + "\n")
 		redistest.Must(t, err)
 		if err := cmd.Wait(); cmd.ProcessState.ExitCode() != c.status {
