@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-
-	"golang.org/x/term"
 )
 
 // confirmation is what the help of every command that changes something says of it.
@@ -83,8 +81,12 @@ func (s *session) confirmed(ctx context.Context) (bool, error) {
 	}
 }
 
-// isTerminal reports whether a person is at the other end of one of the standard files.
+// isTerminal reports whether one of the standard files is a terminal. It takes /dev/null for one, too, which nobody reads or answers.
 func isTerminal(file any) bool {
 	f, ok := file.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

@@ -145,9 +145,6 @@ func runMode(ctx context.Context, j job, std standard) (shop.Result, error) {
 
 // style says whether a writer is a terminal, and whether it should be given colours.
 func style(out io.Writer) (terminal, colour bool) {
-	if file, ok := out.(*os.File); ok && os.Getenv("TERM") != "dumb" {
-		info, err := file.Stat()
-		terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
-	}
+	terminal = isTerminal(out) && os.Getenv("TERM") != "dumb"
 	return terminal, terminal && os.Getenv("NO_COLOR") == ""
 }
