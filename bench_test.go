@@ -129,6 +129,7 @@ func benchTransact(b *testing.B, tags, workers int) {
 	client := redistest.Shared(b).Client(b, func(o *redis.Options) { o.PoolSize = 300 })
 	ctx, tr := b.Context(), rig.NewTransactor(b, client, func(c *luatx.Config) { c.OutboxCapacity, c.OutboxBytes = 1<<30, 1<<40 })
 	body := make([]byte, 300)
+	attrs := message.Attributes{"type": "t", "source": "/s", "datacontenttype": "application/octet-stream"}
 	var next atomic.Int64
 	b.SetParallelism((workers + 1) / 2)
 	b.ReportAllocs()
@@ -142,7 +143,7 @@ func benchTransact(b *testing.B, tags, workers int) {
 			if err := luatx.Queued(tx.Pipeline().Incr(ctx, counter)); err != nil {
 				return err
 			}
-			return tx.Emit(luatx.Event{Body: body})
+			return tx.Emit(luatx.Event{Data: body, Attributes: attrs})
 		}); err != nil {
 			b.Error(err)
 		}

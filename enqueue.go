@@ -66,11 +66,12 @@ func (t *Transactor) entrants(events []Event) ([]shard.Event, error) {
 	}
 	batch, size := make([]shard.Event, len(events)), 0
 	for i, event := range events {
-		if err := event.check(&t.cfg, true); err != nil {
+		stored, err := event.encode(&t.cfg, "")
+		if err != nil {
 			return nil, err
 		}
-		batch[i] = event.stored(true)
-		size += len(event.ID) + len(event.Body)
+		batch[i] = stored
+		size += len(stored.ID) + len(stored.Body)
 	}
 	if size > t.cfg.MaxBytes {
 		return nil, fmt.Errorf("%w: %d bytes, more than MaxBytes, %d", ErrTooLarge, size, t.cfg.MaxBytes)

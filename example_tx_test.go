@@ -73,13 +73,11 @@ func ExampleTx_Emit() {
 		log.Fatal(err)
 	}
 	_, err = transactor.Transact(ctx, "account-7", func(tx *luatx.Tx) error {
-		body, err := outbox.Encode(message.New(map[string]int{"pence": 250}, message.Attributes{
-			"id": tx.EventID(), "source": "/bank", "type": "paid.in", "subject": "account-7",
-		}, nil))
-		if err != nil {
-			return err
-		}
-		return tx.Emit(luatx.Event{Body: body, Key: "account-7"}) // in order with the account's other events
+		return tx.Emit(luatx.Event{
+			Data:       map[string]int{"pence": 250},
+			Attributes: message.Attributes{"source": "/bank", "type": "paid.in", "subject": "account-7"},
+			Key:        "account-7", // in order with the account's other events
+		})
 	}, luatx.WithID("payment-42"))
 	fmt.Println(err)
 	for event, err := range outbox.NewStore(transactor).List(ctx, outbox.Pending, outbox.ListOptions{}) {

@@ -2,8 +2,10 @@ package luatx
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +17,8 @@ import (
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/record"
 	"github.com/luatx/luatx/internal/shard"
+	"github.com/luatx/luatx/internal/streamentry"
+	"github.com/luatx/luatx/message"
 )
 
 // Tx is a transaction that is being recorded. Nothing reaches the server before the commit. It is safe for
@@ -38,6 +42,7 @@ type Tx struct {
 	id         MessageID
 	keep       bool // the replies, for a retry
 	claimed    bool
+	entries    int // added to streams by Publish
 
 	commit commit.Commit // its events come as they are emitted, the rest at the end
 	sent
@@ -80,29 +85,81 @@ func (tx *Tx) Key(parts ...string) (string, error) {
 // when the transaction's function has returned.
 func (tx *Tx) Pipeline() redis.Pipeliner { return &tx.recorder }
 
-// Emit adds an event. It becomes visible with the commit.
+// Emit adds an event. It becomes visible with the commit. The error says what is wrong with the event, and wraps
+// message.ErrEncode if its data cannot be encoded and message.ErrDecode if its body is no event. Tx must not be used by what
+// encodes the data.
 func (tx *Tx) Emit(event Event) error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	if tx.closed.Load() {
 		return ErrTxClosed
 	}
-	derived := tx.identity().EventID(len(tx.commit.Events))
-	if event.ID == "" {
-		event.ID = derived
-	}
-	given := event.ID != derived
-	if err := event.check(&tx.t.cfg, given); err != nil {
+	stored, err := event.encode(&tx.t.cfg, tx.nextID())
+	if err != nil {
 		return err
 	}
-	tx.commit.Events = append(tx.commit.Events, event.stored(given))
+	tx.commit.Events = append(tx.commit.Events, stored)
 	return nil
+}
+
+// Publish adds a message to a stream with the commit, without an outbox and a relay. The key of the stream must share the
+// transaction's slot, as all keys do: build it by Key, or by Keyspace.TagKey of Tag. The entry has the binary format of
+// CloudEvents, which a stream.Subscriber reads. A message without an id gets one that is derived from the transaction's id and
+// the message's position; msg stays as it is. The data is encoded as JSON unless it is a []byte or a json.RawMessage. Errors
+// wrap message.ErrEncode if the message cannot be encoded.
+func (tx *Tx) Publish(stream string, msg *message.Message) error {
+	entry, err := tx.entry(msg)
+	if err != nil {
+		return fmt.Errorf("luatx: publish to %q: %w", stream, err)
+	}
+	fields, err := streamentry.AppendBinary(make([]any, 0, streamentry.BinarySize(entry)), entry)
+	if err != nil {
+		return fmt.Errorf("luatx: publish to %q: message %s: %w", stream, entry.ID(), err)
+	}
+	return Queued(tx.Pipeline().XAdd(context.Background(), &redis.XAddArgs{Stream: stream, Values: fields}))
+}
+
+// entry encodes a message for a stream.
+func (tx *Tx) entry(msg *message.Message) (*message.RawMessage, error) {
+	if msg == nil {
+		return nil, errors.New("the message is nil")
+	}
+	attrs := maps.Clone(msg.Attributes)
+	if attrs == nil {
+		attrs = message.Attributes{}
+	}
+	var data []byte
+	switch d := msg.Data.(type) {
+	case nil:
+	case []byte:
+		data = d
+	case json.RawMessage:
+		data = d
+	default:
+		var marshaler message.JSONMarshaler
+		var err error
+		if data, err = marshaler.Marshal(d); err != nil {
+			return nil, fmt.Errorf("%w: data of type %T: %w", message.ErrEncode, d, err)
+		}
+		attrs[message.AttrDataContentType] = marshaler.ContentType()
+	}
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if attrs.ID() == "" {
+		attrs[message.AttrID] = tx.identity().EntryID(tx.entries)
+	}
+	tx.entries++
+	return message.NewRaw(data, attrs, nil), nil
 }
 
 // EventID returns the id that the next event is given where it has none.
 func (tx *Tx) EventID() string {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
+	return tx.nextID()
+}
+
+func (tx *Tx) nextID() string {
 	return tx.identity().EventID(len(tx.commit.Events))
 }
 

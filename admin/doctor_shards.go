@@ -62,12 +62,34 @@ func (d *doctor) rights(ctx context.Context) error {
 	return nil
 }
 
+// address checks whether the service is elsewhere, if it has no shard here.
+func (d *doctor) address(ctx context.Context, severity Severity) error {
+	err := d.operator.CheckAddress(ctx)
+	wrong, ok := errors.AsType[*AddressError](err)
+	if !ok {
+		return err
+	}
+	remedy := "nothing is to be done if the service has not committed anything yet; else use its namespace and keyspace"
+	if len(wrong.Found) > 0 {
+		severity, remedy = Failing, "use one of these, or wait for the first commit of a new service"
+	} else if wrong.Incomplete != nil && severity == Remark {
+		severity = Risky
+	}
+	d.add("address", severity, "", strings.TrimPrefix(wrong.Error(), "admin: "), remedy)
+	return nil
+}
+
 // shards checks the keys of the shards that exist.
 func (d *doctor) shards(ctx context.Context) error {
 	o := d.operator
 	slots, err := o.existing(ctx)
-	if err != nil {
+	switch {
+	case isNoPermission(err):
+		return d.address(ctx, Failing)
+	case err != nil:
 		return err
+	case len(slots) == 0:
+		return d.address(ctx, Remark)
 	}
 	for chunk := range slices.Chunk(slots, slotsAtOnce) {
 		owners, err := o.scripts.Identities(ctx, chunk)

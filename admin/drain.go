@@ -20,7 +20,7 @@ type Left struct {
 }
 
 // Drain returns the unfinished work in the shards of the Transactor's keyspace, by their slots, and the given input streams
-// that their groups have not read to the end. Call it before you change the number of partitions: after new input has
+// that do not exist or that their groups have not read to the end. Call it before you change the number of partitions: after new input has
 // stopped, the change is safe once nothing is left. The inbox does not move with the change. A message that was applied under
 // the old number is applied again if it is redelivered under the new one.
 func (o *Operator) Drain(ctx context.Context, streams ...string) (shards []Left, unread []StreamState, err error) {

@@ -5,8 +5,11 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/internal/group"
 	"github.com/luatx/luatx/stream"
@@ -19,6 +22,8 @@ type StreamState struct {
 	Length      int64   `json:"length"`
 	DeadLetters int64   `json:"dead_letters"`
 	Groups      []Group `json:"groups"`
+	// Missing reports that no such stream exists.
+	Missing bool `json:"missing,omitempty"`
 }
 
 // Group is a consumer group.
@@ -43,8 +48,12 @@ type Consumer struct {
 	Idle time.Duration `json:"idle_ns"`
 }
 
-// drained reports whether every group has read and acknowledged everything, as far as the server knows.
+// drained reports whether every group has read and acknowledged everything, as far as the server knows. A stream that does not
+// exist may have been misspelled.
 func (s StreamState) drained() bool {
+	if s.Missing {
+		return false
+	}
 	for _, g := range s.Groups {
 		if g.Pending > 0 || g.Lag > 0 || g.Lag < 0 {
 			return false
@@ -53,20 +62,67 @@ func (s StreamState) drained() bool {
 	return len(s.Groups) > 0 || s.Length == 0
 }
 
-// Streams tells of streams, by their keys, in order. A key that does not exist is an empty stream without groups. An error
-// of one comes with its key, and the list goes on until ctx ends.
-func (o *Operator) Streams(ctx context.Context, keys ...string) iter.Seq2[StreamState, error] {
+// Streams returns streams and their groups, by their keys, in order. If no key has a name, but partitions of the Transactor's
+// keyspace have a stream of that name, it returns these. A stream that does not exist has no entries and no groups, and is Missing.
+// An error of one comes with its key, and the list goes on until ctx ends.
+func (o *Operator) Streams(ctx context.Context, names ...string) iter.Seq2[StreamState, error] {
 	return func(yield func(StreamState, error) bool) {
-		for _, key := range keys {
-			s, err := o.stream(ctx, key)
-			if err != nil {
-				err = fmt.Errorf("admin: stream %q: %w", key, err)
-			}
-			if !yield(s, err) || ctx.Err() != nil {
+		for _, name := range names {
+			if !o.streamsOf(ctx, name, yield) {
 				return
 			}
 		}
 	}
+}
+
+// streamsOf yields the stream of a key, or those of the partitions.
+func (o *Operator) streamsOf(ctx context.Context, name string, yield func(StreamState, error) bool) bool {
+	s, err := o.stream(ctx, name)
+	if err == nil && s.Missing {
+		var keys []string
+		if keys, err = o.partitionsOf(ctx, name); len(keys) > 0 {
+			for _, key := range keys {
+				s, err = o.stream(ctx, key)
+				s.Missing = false // a partition that nothing was added to
+				if !yield(s, streamError(key, err)) || ctx.Err() != nil {
+					return false
+				}
+			}
+			return true
+		}
+	}
+	return yield(s, streamError(name, err)) && ctx.Err() == nil
+}
+
+func streamError(key string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("admin: stream %q: %w", key, err)
+}
+
+// partitionsOf returns the keys of a partitioned stream, or none if no partition has one. A user may be granted a stream, but not
+// the keys of partitions: such a user has none.
+func (o *Operator) partitionsOf(ctx context.Context, name string) ([]string, error) {
+	keys := stream.PartitionKeys(o.transactor.Keyspace(), name)
+	for chunk := range slices.Chunk(keys, slotsAtOnce) {
+		pipe := o.core.Client.Pipeline()
+		var replies []*redis.IntCmd
+		for _, key := range chunk {
+			replies = append(replies, pipe.Exists(ctx, key))
+		}
+		_, err := pipe.Exec(ctx)
+		if isNoPermission(err) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(replies, func(reply *redis.IntCmd) bool { return reply.Val() > 0 }) {
+			return keys, nil
+		}
+	}
+	return nil, nil
 }
 
 func (o *Operator) stream(ctx context.Context, key string) (s StreamState, err error) {
@@ -80,6 +136,7 @@ func (o *Operator) stream(ctx context.Context, key string) (s StreamState, err e
 	}
 	groups, err := client.XInfoGroups(ctx, key).Result()
 	if err != nil && strings.Contains(err.Error(), "no such key") {
+		s.Missing = s.DeadLetters == 0
 		return s, nil
 	}
 	if err != nil {

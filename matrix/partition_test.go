@@ -56,7 +56,7 @@ func (l *ledger) commit(ctx context.Context, aggregate, id string) (luatx.Result
 	return l.tr.Transact(ctx, aggregate, func(tx *luatx.Tx) error {
 		tx.Pipeline().Incr(ctx, l.key(aggregate, "count"))
 		tx.Pipeline().SAdd(ctx, l.key(aggregate, "ids"), id)
-		return tx.Emit(luatx.Event{ID: id, Body: []byte(id)})
+		return tx.Emit(luatx.Event{ID: id, Data: id})
 	}, luatx.WithID(id))
 }
 

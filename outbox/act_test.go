@@ -34,6 +34,14 @@ func newYard(t testing.TB, client redis.UniversalClient, change ...func(*luatx.C
 	return yard{t, tr, client, outbox.NewStore(tr).As("alice"), slotOf(t, tr, "a")}
 }
 
+// enqueue stores an event whose body may be anything.
+func (y yard) enqueue(event shard.Event) {
+	y.t.Helper()
+	inside := link.Of(y.tr)
+	_, err := inside.Commits.Enqueue(redistest.Soon(y.t), inside.Scripts.Shard(y.slot), []shard.Event{event})
+	redistest.Must(y.t, err)
+}
+
 // emit commits events of one type, destination and ordering key.
 func (y yard) emit(typ, destination, key string, ids ...string) {
 	y.t.Helper()

@@ -84,7 +84,7 @@ func (cfg Config) event(ctx context.Context, output *message.Message, id func() 
 		return luatx.Event{}, err
 	}
 	if cfg.Destination == nil && cfg.OrderingKey == nil && cfg.At == nil && cfg.MarshalFunc == nil {
-		return plainEvent(output, id)
+		return plainEvent(output, id), nil
 	}
 	msg := message.New(output.Data, maps.Clone(output.Attributes), nil)
 	if msg.ID() == "" {
@@ -93,7 +93,7 @@ func (cfg Config) event(ctx context.Context, output *message.Message, id func() 
 	if err := outboxentry.Direct(msg, cfg.Destination); err != nil {
 		return luatx.Event{}, err
 	}
-	event := luatx.Event{ID: msg.ID()}
+	event := luatx.Event{ID: msg.ID(), Data: msg.Data, Attributes: msg.Attributes}
 	if cfg.OrderingKey != nil {
 		if event.Key, err = cfg.OrderingKey(msg); err != nil {
 			return luatx.Event{}, fmt.Errorf("ordering key: %w", err)
@@ -104,42 +104,34 @@ func (cfg Config) event(ctx context.Context, output *message.Message, id func() 
 			return luatx.Event{}, fmt.Errorf("at: %w", err)
 		}
 	}
-	event.Body, err = cfg.encode(msg)
+	if cfg.MarshalFunc != nil {
+		err = cfg.marshal(&event, msg)
+	}
 	return event, err
 }
 
-// encode writes the body of an event.
-func (cfg Config) encode(event *message.Message) ([]byte, error) {
-	if cfg.MarshalFunc == nil {
-		return Encode(event)
-	}
-	values, err := cfg.MarshalFunc(event)
+// marshal makes the event what MarshalFunc makes of the message.
+func (cfg Config) marshal(event *luatx.Event, msg *message.Message) error {
+	values, err := cfg.MarshalFunc(msg)
 	if err != nil {
-		return nil, fmt.Errorf("marshal: %w", err)
+		return fmt.Errorf("marshal: %w", err)
 	}
 	raw, err := outboxentry.Decode(values)
 	if err != nil {
-		return nil, fmt.Errorf("marshal: the fields of Config.MarshalFunc: %w", err)
+		return fmt.Errorf("marshal: the fields of Config.MarshalFunc: %w", err)
 	}
-	if raw.ID() != event.ID() {
-		return nil, fmt.Errorf("marshal: Config.MarshalFunc returned the id %q for event %q; keep the id", raw.ID(), event.ID())
+	if raw.ID() != msg.ID() {
+		return fmt.Errorf("marshal: Config.MarshalFunc returned the id %q for event %q; keep the id", raw.ID(), msg.ID())
 	}
-	body, err := raw.MarshalJSON()
-	if err != nil {
-		return nil, fmt.Errorf("marshal: %w", err)
-	}
-	return body, nil
+	event.Data, event.Attributes = raw.Data, raw.Attributes
+	return nil
 }
 
 // plainEvent is event for a Config that asks for nothing, so that nobody sees the message with its id.
-func plainEvent(output *message.Message, id func() string) (luatx.Event, error) {
-	event := luatx.Event{ID: output.ID()}
+func plainEvent(output *message.Message, id func() string) luatx.Event {
+	event := luatx.Event{ID: output.ID(), Data: output.Data, Attributes: output.Attributes}
 	if event.ID == "" {
 		event.ID = id()
 	}
-	var err error
-	if event.Body, err = output.MarshalJSONAs(event.ID); err != nil {
-		return event, fmt.Errorf("outbox: encode %q: %w", event.ID, err)
-	}
-	return event, nil
+	return event
 }

@@ -134,7 +134,7 @@ func TestOutputsThatCannotBeEvents(t *testing.T) {
 	}{
 		"no destination": {1, outbox.Config{Destination: func(*message.Message) (string, error) { return "", nowhere }}, "outbox: output 0: destination: ", nowhere},
 		"no fields":      {1, outbox.Config{MarshalFunc: func(*message.Message) (map[string]any, error) { return nil, nowhere }}, "outbox: output 0: marshal: ", nowhere},
-		"no JSON":        {make(chan int), outbox.Config{}, "outbox: output 1: outbox: encode ", message.ErrEncode},
+		"no JSON":        {make(chan int), outbox.Config{}, "outbox: output 1: luatx: event ", message.ErrEncode},
 	} {
 		tr := newTransactor(t, client)
 		written, err := tr.Keyspace().Key("a", "k")

@@ -236,7 +236,7 @@ func TestHealedWorksAgain(t *testing.T) {
 			t.Errorf("an id of the older generation: %v, %v", result.Outcome, err)
 		}
 		_, err = s.tr.Transact(redistest.Soon(t), "a", func(tx *luatx.Tx) error {
-			return tx.Emit(luatx.Event{ID: "sent", Body: []byte("another")})
+			return tx.Emit(luatx.Event{ID: "sent", Data: "another"})
 		})
 		if failed := new(luatx.CommandError); !errors.As(err, &failed) {
 			t.Errorf("another event under the id of a sent one: %v", err)

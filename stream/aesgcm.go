@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/luatx/luatx/internal/streamentry"
 	"github.com/luatx/luatx/message"
 )
 
@@ -99,7 +100,7 @@ func bound(attrs message.Attributes) []byte {
 
 // boundText returns an attribute in the form that it has before its way through a stream and after it.
 func boundText(name string, value any) string {
-	if text, ok := value.(string); ok && isTime(name) {
+	if text, ok := value.(string); ok && streamentry.IsTime(name) {
 		if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
 			value = at
 		}
@@ -110,7 +111,7 @@ func boundText(name string, value any) string {
 	if value == nil {
 		return ""
 	}
-	if text, err := attributeText(name, value); err == nil {
+	if text, err := streamentry.Text(name, value); err == nil {
 		return text
 	}
 	return fmt.Sprint(value)

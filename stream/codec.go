@@ -1,25 +1,20 @@
 package stream
 
 import (
-	"encoding/base64"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"mime"
-	"slices"
-	"strconv"
 	"strings"
-	"time"
 
+	"github.com/luatx/luatx/internal/streamentry"
 	"github.com/luatx/luatx/message"
 )
 
 // The fields of an entry.
 const (
-	attributePrefix  = "ce_"
-	fieldVersion     = attributePrefix + message.AttrSpecVersion
-	fieldContentType = "content-type"
-	fieldData        = "data"
+	attributePrefix  = streamentry.AttributePrefix
+	fieldVersion     = streamentry.FieldVersion
+	fieldContentType = streamentry.FieldContentType
+	fieldData        = streamentry.FieldData
 )
 
 const contentTypeStructured = "application/cloudevents+json"
@@ -32,60 +27,10 @@ func Binary(msg *message.RawMessage) ([]any, error) {
 	return appendBinary(make([]any, 0, binarySize(msg)), msg)
 }
 
-// binarySize is the most fields and values that appendBinary appends.
-func binarySize(msg *message.RawMessage) int { return 2*len(msg.Attributes) + 4 }
+func binarySize(msg *message.RawMessage) int { return streamentry.BinarySize(msg) }
 
 func appendBinary(fields []any, msg *message.RawMessage) ([]any, error) {
-	version := msg.SpecVersion()
-	if version == "" {
-		version = message.SpecVersion
-	}
-	fields = append(fields, fieldVersion, version)
-	var few [16]string
-	names := few[:0]
-	for name, value := range msg.Attributes {
-		if name != message.AttrSpecVersion && value != nil {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		value := msg.Attributes[name]
-		if name == "" {
-			return nil, fmt.Errorf("%w: an attribute has no name", message.ErrEncode)
-		}
-		text, err := attributeText(name, value)
-		if err != nil {
-			return nil, fmt.Errorf("%w: attribute %q: %w", message.ErrEncode, name, err)
-		}
-		if sent, ok := value.(string); !ok || sent != text {
-			value = text
-		}
-		fields = append(fields, fieldName(name), value) // as they are, they need no copy
-	}
-	if msg.Data != nil {
-		fields = append(fields, fieldData, msg.Data)
-	}
-	return fields, nil
-}
-
-// fieldNames are the fields of attributes that many messages have, ready to be sent.
-var fieldNames = map[string]any{
-	message.AttrDataContentType: fieldContentType,
-	message.AttrID:              attributePrefix + message.AttrID,
-	message.AttrSource:          attributePrefix + message.AttrSource,
-	message.AttrType:            attributePrefix + message.AttrType,
-	message.AttrSubject:         attributePrefix + message.AttrSubject,
-	message.AttrTime:            attributePrefix + message.AttrTime,
-	message.AttrCorrelationID:   attributePrefix + message.AttrCorrelationID,
-	message.AttrDestination:     attributePrefix + message.AttrDestination,
-}
-
-func fieldName(attribute string) any {
-	if name, ok := fieldNames[attribute]; ok {
-		return name
-	}
-	return attributePrefix + attribute
+	return streamentry.AppendBinary(fields, msg)
 }
 
 // Structured encodes a message in the structured mode of CloudEvents: the field content-type, and all of the message as
@@ -161,9 +106,9 @@ func unmarshalBinary(values map[string]any) (*message.RawMessage, error) {
 		if !ok || name == message.AttrDataContentType {
 			continue
 		}
-		if _, isText := value.(string); !isText || isTime(name) { // text stays as it is
+		if _, isText := value.(string); !isText || streamentry.IsTime(name) { // text stays as it is
 			var err error
-			if value, err = attributeValue(name, fieldText(values, field)); err != nil {
+			if value, err = streamentry.Value(name, fieldText(values, field)); err != nil {
 				return nil, fmt.Errorf("%w: field %q: %w", message.ErrDecode, field, err)
 			}
 		}
@@ -190,7 +135,7 @@ func unmarshalPlain(values map[string]any) (*message.RawMessage, error) {
 		if !isAttributeName(name) || name == message.AttrSpecVersion {
 			continue
 		}
-		if v, err := attributeValue(name, fieldText(values, name)); err == nil {
+		if v, err := streamentry.Value(name, fieldText(values, name)); err == nil {
 			attrs[name] = v
 		}
 	}
@@ -211,53 +156,4 @@ func unmarshalPlain(values map[string]any) (*message.RawMessage, error) {
 // isAttributeName holds to the names that CloudEvents allows; data is the one that is none of them.
 func isAttributeName(name string) bool {
 	return name != "" && name != fieldData && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
-}
-
-// attributeText writes a value in the canonical form that CloudEvents gives its type.
-func attributeText(name string, value any) (string, error) {
-	if t, ok := value.(time.Time); ok {
-		text, err := t.MarshalText()
-		return string(text), err
-	}
-	if isTime(name) {
-		text, ok := value.(string)
-		if !ok {
-			return "", fmt.Errorf("is a %T, want a time", value)
-		}
-		_, err := attributeValue(name, text)
-		return text, err
-	}
-	switch v := value.(type) {
-	case string:
-		return v, nil
-	case []byte:
-		return base64.StdEncoding.EncodeToString(v), nil
-	case json.RawMessage:
-		return string(v), nil
-	case json.Number:
-		return v.String(), nil
-	case bool:
-		return strconv.FormatBool(v), nil
-	case int, int8, int16, int32, int64, uint, uint8, uint16, uint32, uint64, float32, float64:
-		return fmt.Sprint(v), nil
-	case fmt.Stringer:
-		return v.String(), nil
-	default:
-		return "", fmt.Errorf("is a %T, want a text, number, boolean, time or bytes", value)
-	}
-}
-
-func isTime(attribute string) bool {
-	return attribute == message.AttrTime || attribute == message.AttrExpiryTime
-}
-
-func attributeValue(name, text string) (any, error) {
-	if !isTime(name) {
-		return text, nil
-	}
-	var t time.Time
-	if err := t.UnmarshalText([]byte(text)); err != nil {
-		return nil, errors.New("is no RFC 3339 time")
-	}
-	return t, nil
 }

@@ -73,6 +73,9 @@ type SubscriberConfig struct {
 	// TrimAcked trims what every group has acknowledged, once every ClaimInterval: for a stream that several groups read.
 	// See the function TrimAcked.
 	TrimAcked bool
+	// ShutdownTimeout is how long handlers of Consume, and of what PartitionedSubscriber.Subscribe gave out, may go on after
+	// the context has ended. Defaults to 10 s.
+	ShutdownTimeout time.Duration
 	// Observer is told what becomes of entries. Defaults to nobody.
 	Observer Observer
 	// Logger defaults to slog.Default().
@@ -88,6 +91,7 @@ func (c SubscriberConfig) withDefaults() SubscriberConfig {
 	c.BlockTimeout = cmp.Or(c.BlockTimeout, time.Second)
 	c.ClaimInterval = cmp.Or(c.ClaimInterval, 30*time.Second)
 	c.MaxIdleTime = cmp.Or(c.MaxIdleTime, time.Minute)
+	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, 10*time.Second)
 	if c.MaxDeliveries > 0 && c.DeadLetter == "" {
 		c.DeadLetter = DeadLetterKey(c.Stream)
 	}
@@ -132,6 +136,7 @@ func (c SubscriberConfig) validate() error {
 	f.check(c.BlockTimeout < time.Millisecond, "BlockTimeout", "is below 1 ms: use 0 for the default")
 	f.check(c.ClaimInterval < time.Millisecond, "ClaimInterval", "is below 1 ms: use 0 for the default")
 	f.check(c.MaxIdleTime < time.Millisecond, "MaxIdleTime", "is below 1 ms: use 0 for the default")
+	f.check(c.ShutdownTimeout < 0, "ShutdownTimeout", "is negative: use 0 for the default")
 	f.check(c.MaxDeliveries < 0, "MaxDeliveries", "is negative: use 0 for no bound")
 	f.check(c.DeadLetter != "" && (c.DeadLetter == c.Stream || slot.Of(c.DeadLetter) != slot.Of(c.Stream)),
 		"DeadLetter", "is the stream itself or hashes to another slot: use DeadLetterKey, or the stream's tag in braces")

@@ -24,8 +24,6 @@ const (
 	// handlerRoom is how many bytes of its stack a waiting handler uses: the collector would halve a stack of which a
 	// quarter is not used, and the next message would have to let it grow again.
 	handlerRoom = 2 << 10
-	// consumeShutdown is how long handlers may go on after the context has ended.
-	consumeShutdown = 10 * time.Second
 )
 
 // Processor handles and settles messages one at a time, and takes their outputs. A *message.Engine and a *message.Router are
@@ -72,7 +70,7 @@ func checkConsume(t *luatx.Transactor, p Processor) error {
 // Every message is a transaction for itself, as under Subscribe; what one does changes nothing for the others. A
 // larger BatchSize makes for larger scripts: 64 take a server about half a millisecond.
 //
-// It returns when ctx has ended and what was in flight is settled: handlers get 10 s, then their contexts end. The
+// It returns when ctx has ended and what was in flight is settled: handlers get ShutdownTimeout, then their contexts end. The
 // error is that of the Processor's Check or of making the group, or ErrSubscribed. The Transactor's client must reach the stream.
 func (s *Subscriber) Consume(ctx context.Context, t *luatx.Transactor, p Processor) error {
 	if err := checkConsume(t, p); err != nil {
@@ -89,7 +87,7 @@ func (s *Subscriber) Consume(ctx context.Context, t *luatx.Transactor, p Process
 	}
 	work, cancel := context.WithCancel(sub.detached)
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(consumeShutdown, cancel) })()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(s.cfg.ShutdownTimeout, cancel) })()
 	c := &consumption{newReader(sub), work, t, p, make(chan struct{}, 1)}
 	sub.run(ctx, c.loop)
 	return nil

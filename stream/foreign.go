@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/luatx/luatx/internal/msgpack"
+	"github.com/luatx/luatx/internal/streamentry"
 	"github.com/luatx/luatx/message"
 )
 
@@ -125,7 +126,7 @@ func spread(attrs message.Attributes, metadata map[string]string) {
 		if plain == "" || attrs[plain] != nil {
 			continue
 		}
-		if v, err := attributeValue(plain, metadata[name]); err == nil {
+		if v, err := streamentry.Value(plain, metadata[name]); err == nil {
 			attrs[plain] = v
 		}
 	}

@@ -175,8 +175,8 @@ func blockingReads(client redis.UniversalClient) int {
 // Subscribe joins the group and gives out messages until ctx ends, one at a time of each partition that it holds: the
 // next one of a partition when the one before is settled. Groups and streams are made where they do not exist.
 //
-// The channel is closed when ctx has ended, what was taken from it is settled, for which there are 10 s, and the leases
-// are given back. The error is that of joining, or ErrSubscribed while an earlier subscription has not ended.
+// The channel is closed when ctx has ended, what was taken from it is settled, for which there is ShutdownTimeout, and
+// the leases are given back. The error is that of joining, or ErrSubscribed while an earlier subscription has not ended.
 func (s *PartitionedSubscriber) Subscribe(ctx context.Context) (<-chan *message.RawMessage, error) {
 	out := make(chan *message.RawMessage)
 	m, err := s.join(ctx, 1, func(ctx context.Context, p *partition, run []*item) { p.offer(ctx, out, run) })
@@ -195,7 +195,7 @@ func (s *PartitionedSubscriber) Subscribe(ctx context.Context) (<-chan *message.
 // aggregates are handled at once and share a script, and nothing behind them begins before they are settled. What a
 // handler reads is what the messages before it, of the same aggregate, have left.
 //
-// It returns when ctx has ended, what was in flight is settled, for which handlers get 10 s before their contexts end,
+// It returns when ctx has ended, what was in flight is settled, for which handlers get ShutdownTimeout before their contexts end,
 // and the leases are given back. The error is that of the Processor's Check or of joining, or ErrSubscribed.
 func (s *PartitionedSubscriber) Consume(ctx context.Context, t *luatx.Transactor, process Processor) error {
 	if err := checkConsume(t, process); err != nil {

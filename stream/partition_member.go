@@ -78,7 +78,7 @@ func (m *member) run(ctx context.Context) {
 	work, cancel := context.WithCancel(m.detached)
 	defer cancel()
 	m.work = work
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(consumeShutdown, cancel) })()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(m.cfg.ShutdownTimeout, cancel) })()
 	ticker := time.NewTicker(m.interval())
 	defer ticker.Stop()
 	looked := time.Now()

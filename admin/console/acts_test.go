@@ -241,10 +241,10 @@ func TestShellAndAPIAcceptTheCommandsThatTheConsoleShows(t *testing.T) {
 			"parked", "rearm", "--destination", "the 'bank'", "--class", "http_422", "--rate", "500", "--max-parked-again", "10", "--yes",
 		}, http.StatusAccepted},
 		{"preview-discard?event=" + slot + "%3A" + url.QueryEscape(id) + "&reason=it%27s+wrong", "discard", []string{
-			"parked", "discard", "--reason", "it's wrong", "--yes", "--", id,
+			"parked", "discard", "--slot", slot, "--reason", "it's wrong", "--yes", "--", id,
 		}, http.StatusOK},
 		{"preview-discard", "discard", []string{"parked", "discard", "--all", "--reason", "…", "--yes"}, http.StatusAccepted},
-		{"event?slot=" + slot + "&id=" + url.QueryEscape(id), "rearm", []string{"parked", "rearm", "--max-parked-again", "0", "--yes", "--", id}, http.StatusOK},
+		{"event?slot=" + slot + "&id=" + url.QueryEscape(id), "rearm", []string{"parked", "rearm", "--slot", slot, "--max-parked-again", "0", "--yes", "--", id}, http.StatusOK},
 	} {
 		if i > 0 { // the one before has taken it away
 			enqueue(t, tr, "a", id, "http_422", "the 'bank'", `{}`)

@@ -28,10 +28,13 @@ func (p plan) commandLine() string {
 	if f.OlderThan > 0 {
 		add("older-than", f.OlderThan.String())
 	}
+	for _, n := range f.Slots {
+		add("slot", strconv.Itoa(n))
+	}
+	if f.String() == "all" {
+		words = append(words, "--all")
+	}
 	if p.act == "discard" {
-		if f.String() == "all" {
-			words = append(words, "--all")
-		}
 		add("reason", cmp.Or(p.reason, "…"))
 	} else {
 		words = append(words, p.rearmFlags()...)

@@ -12,6 +12,7 @@ import (
 	"github.com/luatx/luatx/admin/internal/desk"
 	"github.com/luatx/luatx/admin/internal/guard"
 	"github.com/luatx/luatx/admin/internal/parts"
+	"github.com/luatx/luatx/internal/acts"
 	"github.com/luatx/luatx/outbox"
 )
 
@@ -137,6 +138,9 @@ func (h *Handler) rearm(c *guard.Call, ask rearmRequest) error {
 	if err := cmp.Or(opts.Validate(), c.Op.Outbox().CheckDestination(opts.Destination)); err != nil {
 		return err
 	}
+	if err := h.desk.Unambiguous(c.R.Context(), c.Op, f); err != nil {
+		return err
+	}
 	if !ask.DryRun {
 		o, err := h.desk.Operations.Rearm(c.Op, f, opts)
 		return begun(c, o, err)
@@ -164,11 +168,12 @@ func reasoned(reason string) error {
 type discardRequest struct {
 	meaning
 
+	DryRun bool   `json:"dry_run"`
 	Reason string `json:"reason"`
 	Limit  int    `json:"limit"`
 }
 
-// discard removes events for good: by name at once, those of a filter in an operation.
+// discard removes events for good: by name at once, those of a filter in an operation; a dry run counts them.
 func (h *Handler) discard(c *guard.Call, ask discardRequest) error {
 	f, byName, err := h.filter(ask.meaning)
 	if err == nil {
@@ -179,13 +184,37 @@ func (h *Handler) discard(c *guard.Call, ask discardRequest) error {
 		return err
 	case ask.Limit < 0 || byName && ask.Limit > 0:
 		return guard.BadRequest("limit is %d: use 0 for all, or more, with a filter", ask.Limit)
+	case byName && ask.DryRun:
+		return &guard.Problem{Status: http.StatusUnprocessableEntity, Detail: "events by name are discarded at once: for a dry run say a filter with ids and slots"}
 	case byName:
 		return by(c, ask.Events, func(ctx context.Context, slot int, ids ...string) (outbox.Answers, error) {
 			return c.Op.Outbox().Discard(ctx, slot, ask.Reason, ids...)
 		})
 	}
+	if err := h.desk.Unambiguous(c.R.Context(), c.Op, f); err != nil {
+		return err
+	}
+	if ask.DryRun {
+		found, err := counted(c, f, ask.Limit)
+		if err != nil {
+			return err
+		}
+		return c.Answer(http.StatusOK, newRearm(found))
+	}
 	o, err := h.desk.Operations.Discard(c.Op, f, ask.Reason, ask.Limit)
 	return begun(c, o, err)
+}
+
+// counted counts what a discard would remove, as a dry run of rearm counts it.
+func counted(c *guard.Call, f outbox.Filter, limit int) (outbox.RearmResult, error) {
+	found := outbox.RearmResult{Classes: map[string]int{}}
+	err := acts.Discarding{Filter: f, Limit: limit, DryRun: true, Step: func(events []outbox.Event, _ outbox.Answers) {
+		found.Matched += len(events)
+		for _, e := range events {
+			found.Classes[e.Class]++
+		}
+	}}.Run(c.R.Context(), c.Op.Outbox())
+	return found, err
 }
 
 type eraseRequest struct {

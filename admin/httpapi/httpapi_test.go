@@ -199,6 +199,55 @@ func TestActsByNameAndFilterAreDoneAndRecordedForTheirSender(t *testing.T) {
 	})
 }
 
+func TestDryRunOfDiscardCountsAndAnIDInSeveralSlotsNeedsSlots(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		w := newWard(t, client, httpapi.Config{})
+		other := ""
+		for i := 0; other == ""; i++ { // an aggregate of another slot
+			aggregate := fmt.Sprint("aggregate-", i)
+			if n, err := outbox.NewStore(w.tr).Slot(aggregate); err != nil || n != w.slot {
+				redistest.Must(t, err)
+				other = aggregate
+			}
+		}
+		admintest.Park(t, w.tr, other, "http_422", "sold", "1")
+		parked := func() (n int) {
+			for _, err := range outbox.NewStore(w.tr).Parked(redistest.Soon(t), outbox.Filter{}) {
+				redistest.Must(t, err)
+				n++
+			}
+			return n
+		}
+		before := parked()
+		type counted struct {
+			Matched int
+			Classes map[string]int
+		}
+		got := told[counted](t, w.handler, http.MethodPost, "/api/parked/discard", `{"filter":{"class":"http_422"},"reason":"r","dry_run":true}`, 200)
+		if got.Matched != 6 || got.Classes["http_422"] != 6 {
+			t.Errorf("a dry run: %+v", got)
+		}
+		for _, act := range []string{"rearm", "discard"} {
+			body := `"dry_run":false}`
+			if act == "discard" {
+				body = `"reason":"r"}`
+			}
+			refused := told[struct{ Detail string }](t, w.handler, http.MethodPost, "/api/parked/"+act, `{"filter":{"ids":["1"]},`+body, 409)
+			if !strings.Contains(refused.Detail, `the id "1" is parked in the slots`) {
+				t.Errorf("%s: %+v", act, refused)
+			}
+		}
+		if after := parked(); after != before {
+			t.Errorf("%d events are parked, want %d", after, before)
+		}
+		o := told[operationTold](t, w.handler, http.MethodPost, "/api/parked/discard", fmt.Sprintf(`{"filter":{"ids":["1"],"slots":[%d]},"reason":"r"}`, w.slot), 202)
+		if o = ended(t, w.handler, o.ID); o.Done != 1 {
+			t.Errorf("discarded: %+v", o)
+		}
+	})
+}
+
 func TestCanaryGoesFirstAndOthersFollow(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {

@@ -12,7 +12,12 @@ import (
 
 // inbox replies with the entry of a message in the inbox.
 func (h *Handler) inbox(c *guard.Call) error {
-	id, err := h.messageID(c.Query.Get("scope"), c.Query.Get("handler"), c.Query.Get("source"), c.Query.Get("id"))
+	var source *string
+	if c.Query.Has("source") {
+		text := c.Query.Get("source")
+		source = &text
+	}
+	id, err := h.messageID(c.Query.Get("scope"), c.Query.Get("handler"), source, c.Query.Get("id"))
 	if err != nil {
 		return err
 	}
@@ -25,12 +30,12 @@ func (h *Handler) inbox(c *guard.Call) error {
 }
 
 type forgetRequest struct {
-	Aggregate string `json:"aggregate"`
-	Scope     string `json:"scope"`
-	Handler   string `json:"handler"`
-	Source    string `json:"source"`
-	ID        string `json:"id"`
-	Reason    string `json:"reason"`
+	Aggregate string  `json:"aggregate"`
+	Scope     string  `json:"scope"`
+	Handler   string  `json:"handler"`
+	Source    *string `json:"source"`
+	ID        string  `json:"id"`
+	Reason    string  `json:"reason"`
 }
 
 // forget makes the inbox forget a message.
@@ -49,10 +54,10 @@ func (h *Handler) forget(c *guard.Call, ask forgetRequest) error {
 	return c.Answer(http.StatusOK, map[string]any{"forgotten": known})
 }
 
-// messageID names a message by the scope that applies it, or by the name of the handler.
-func (h *Handler) messageID(scope, handler, source, id string) (luatx.MessageID, error) {
-	if id == "" || (scope == "") == (handler == "") {
-		return luatx.MessageID{}, guard.BadRequest("say id, and handler or scope")
+// messageID names a message by the scope that applies it, or by the name of the handler. Its source must be said, and may be empty.
+func (h *Handler) messageID(scope, handler string, source *string, id string) (luatx.MessageID, error) {
+	if id == "" || source == nil || (scope == "") == (handler == "") {
+		return luatx.MessageID{}, guard.BadRequest("say id, source, and handler or scope: all are part of the identity of the message")
 	}
-	return luatx.MessageID{Scope: cmp.Or(scope, parts.Of(h.desk.Op).Transactor.Config().Namespace+"/"+handler), Source: source, ID: id}, nil
+	return luatx.MessageID{Scope: cmp.Or(scope, parts.Of(h.desk.Op).Transactor.Config().Namespace+"/"+handler), Source: *source, ID: id}, nil
 }

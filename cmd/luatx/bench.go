@@ -19,7 +19,7 @@ import (
 )
 
 var benchVerb = verb{
-	name: "bench", alone: true, short: "compare the ways to commit on your own server or cluster",
+	name: "bench", needs: ownServer, short: "compare the ways to commit on your own server or cluster",
 	long: `luatx bench compares the ways to commit a transaction on your own server or cluster: the three-step way, WATCH,
 luatx, a script written by hand for that very transaction, and plain pipelines, which are the limit without atomicity.
 
@@ -28,9 +28,8 @@ luatx, a script written by hand for that very transaction, and plain pipelines, 
 A transaction checks that a message is new, sets three fields of a hash, counts, puts an event where a relay finds it and
 acknowledges the message. The ways take turns, round by round; what counts are the ratios within a round. The server is
 kept busy meanwhile: where others use it, luatx bench says so and waits a moment before it begins. Its keys have a
-namespace of their own and are taken away at the end, by a SCAN through all keys of the server.
-
-The exit status is 0; 1 where the comparison did not come to its end; 2 for wrong flags and a Redis that cannot be reached.`,
+namespace of their own and are taken away at the end, by a SCAN through all keys of the server.`,
+	one: `if the comparison did not come to its end`,
 	flags: func(flags *flag.FlagSet) action {
 		var o benchOptions
 		flags.StringVar(&o.redis, "redis", "", "`address` of the server or the cluster (host:port,…), or its redis:// URL; required")

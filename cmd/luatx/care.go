@@ -64,21 +64,16 @@ var tailVerb = verb{
 }
 
 var repairVerb = verb{
-	name: "repair", retaining: true, short: "name what disagrees in the shards, and settle it",
-	long: `luatx repair names what disagrees in the shards, after keys were lost or changed by hand, and settles it. With --dry-run it
-changes nothing. --retention must be Config.Retention of the service: what is older in the inbox is removed. The exit
-status is 1 where something is left to be done.`,
-	flags: func(flags *flag.FlagSet) action {
-		dry := flags.Bool("dry-run", false, "change nothing")
-		yes := flags.Bool("yes", false, "settle what can be settled")
+	name: "repair", changes: true, retaining: true, short: "name what disagrees in the shards, and settle it",
+	long: `luatx repair names what disagrees in the shards, after keys were lost or changed by hand, and settles it. --retention
+must be Config.Retention of the service: what is older in the inbox is removed.`,
+	one: `if something is left to be done`,
+	flags: func(*flag.FlagSet) action {
 		return func(ctx context.Context, s *session, _ []string) error {
-			switch {
-			case *dry == *yes:
-				return usageError{errors.New("say --dry-run to look, or --yes to settle what is found")}
-			case s.retention <= 0:
+			if s.retention <= 0 {
 				return usageError{errors.New("--retention: say Config.Retention of the service: what is older is taken for stale")}
 			}
-			return s.repair(ctx, *yes)
+			return s.repair(ctx)
 		}
 	},
 }
@@ -86,10 +81,10 @@ status is 1 where something is left to be done.`,
 // repairChunk is how many shards are looked at between two looks at the progress.
 const repairChunk = 32
 
-func (s *session) repair(ctx context.Context, fix bool) error {
-	look := s.operator.Check
-	if fix {
-		look = s.operator.Fix
+func (s *session) repair(ctx context.Context) error {
+	look := s.operator.Fix
+	if s.preview {
+		look = s.operator.Check
 	}
 	found, fixed := 0, 0
 	var errs []error
@@ -117,6 +112,9 @@ func (s *session) repair(ctx context.Context, fix bool) error {
 	}
 	count.end()
 	s.out.say("%d found, %d settled", found, fixed)
+	if s.preview {
+		s.plan(found, "settle %s", counted(found, "finding"))
+	}
 	switch {
 	case len(errs) > 0:
 		return errors.Join(errs...)
@@ -127,11 +125,12 @@ func (s *session) repair(ctx context.Context, fix bool) error {
 }
 
 var doctorVerb = verb{
-	name: "doctor", anywhere: true, short: "what is wrong with the servers, the user's rights and the shards",
+	name: "doctor", needs: aServer, short: "what is wrong with the servers, the user's rights and the shards",
 	long: `luatx doctor examines every node (version and known flaws of its scripting engine, eviction, persistence, replicas, cluster,
 clock), the rights of the user whom it logs in as, and, where it is given the service's namespace and keyspace, the shards
-(types of keys, layout). Each finding has a remedy. The exit status is 0, or 1 where there is an error or a warning.
-With --acl it prints a minimal ACL line of a role and asks no server for more than its version.`,
+(address, types of keys, layout). Each finding has a remedy. With --acl it prints a minimal ACL line of a role and asks no server for more than
+its version.`,
+	one: `if there is an error or a warning`,
 	flags: func(flags *flag.FlagSet) action {
 		role := flags.String("role", string(admin.RoleApplication), "whose rights are needed: app, relay, operator or repair")
 		acl := flags.Bool("acl", false, "print a minimal ACL line of the role")
@@ -206,7 +205,7 @@ With --plans it lists the scripts that the Transactors of the namespace have com
 last week: how many transactions they have decided (HITS) and left to the general script (LEFT), as of the last 4,096 of each
 Transactor, and the SHA1s for one transaction and for several. A large share of LEFT costs the server time; docs/concepts.md
 says why it happens.`,
-	limited: true,
+	needs: newService, limited: true,
 	flags: func(flags *flag.FlagSet) action {
 		plans := flags.Bool("plans", false, "list the compiled scripts of the service")
 		return func(ctx context.Context, s *session, _ []string) error {

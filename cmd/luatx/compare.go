@@ -18,7 +18,7 @@ import (
 )
 
 var compareVerb = verb{
-	name: "keys compare", args: "stream…", short: "compare the marks of the pipeline mode with the inbox, for the messages of streams",
+	name: "keys compare", needs: newService, args: "stream…", short: "compare the marks of the pipeline mode with the inbox, for the messages of streams",
 	long: `luatx keys compare is a dry run of the swap. For the newest messages of each stream it compares the mark of the pipeline mode (the
 key that pipeline.SetNX sets) with the mark of the scripted mode (in the inbox of the message's aggregate), and changes nothing.
 
@@ -27,9 +27,8 @@ differently: messages with one key in the pipeline mode that are several message
 message that has a mark in the pipeline mode only would be applied again if it came again to a scripted stack without Overlap.
 
 The flags --mark, --aggregate, --source and --id say what Config.MarkKey, Config.Aggregate and Config.MessageID return. Each is a
-text in which {name} stands for an attribute of the message. Without a flag the default of that function applies.
-
-The exit status is 0; 1 where messages are identified differently or cannot be read; 2 for wrong flags and a Redis that cannot be reached.`,
+text in which {name} stands for an attribute of the message. Without a flag the default of that function applies.`,
+	one: `if messages are identified differently or cannot be read`,
 	flags: func(flags *flag.FlagSet) action {
 		var c comparer
 		flags.StringVar(&c.handler, "handler", "", "name of the handler that applies the messages; this or --scope is required")
@@ -114,8 +113,6 @@ type comparison struct {
 
 func (s *session) compare(ctx context.Context, c comparer, streams []string) error {
 	switch {
-	case len(streams) == 0:
-		return usageError{errors.New("name the streams whose messages are compared")}
 	case (c.handler == "") == (c.scope == ""):
 		return usageError{errors.New("say --handler, or --scope")}
 	case c.limit < 1:

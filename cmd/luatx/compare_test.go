@@ -76,7 +76,7 @@ func TestKeysCompareCountsMarksOfEitherModeAndDifferingIdentities(t *testing.T) 
 		if err := json.Unmarshal([]byte(out), &got); err != nil || got.Messages != 8 || got.Both != 2 || len(got.Different) != 1 {
 			t.Errorf("%v: %s", err, out)
 		}
-		s.has(s.run(statusUsage, "", "keys", "compare", "--handler", "pay"), "name the streams")
+		s.has(s.run(statusUsage, "", "keys", "compare", "--handler", "pay"), "name one stream or more")
 		s.has(s.run(statusUsage, "", "keys", "compare", in), "--handler, or --scope")
 		s.has(compare(statusUsage, "--limit", "0"), "--limit is 0")
 	})

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -10,7 +9,7 @@ import (
 )
 
 var completionVerb = verb{
-	name: "completion", args: "bash|zsh|fish", offline: true, short: "completion for a shell",
+	name: "completion", args: "bash|zsh|fish", needs: noServer, short: "completion for a shell",
 	long: `luatx completion prints what makes a shell complete commands and flags: source <(luatx completion bash), the same for zsh,
 or luatx completion fish | source.`,
 }
@@ -18,9 +17,6 @@ or luatx completion fish | source.`,
 // The verb's action lists the verbs, so that it cannot stand in their table.
 func completionFlags(*flag.FlagSet) action {
 	return func(_ context.Context, s *session, shells []string) error {
-		if len(shells) != 1 {
-			return usageError{errors.New("name one shell: bash, zsh or fish")}
-		}
 		switch shells[0] {
 		case "bash":
 			completeBash(s.std.out)

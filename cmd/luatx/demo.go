@@ -13,7 +13,7 @@ import (
 )
 
 var demoVerb = verb{
-	name: "demo", alone: true, short: "sell a shop's orders while workers die and replies are lost; the three-step way and luatx side by side",
+	name: "demo", needs: ownServer, short: "sell a shop's orders while workers die and replies are lost; the three-step way and luatx side by side",
 	long: `luatx demo sells the orders of a shop. Each message is an invoice: a handler books it on its customer
 and returns an event a line; the events travel to the products, where a second handler takes the quantity off the
 stock. Worker processes are killed while they work, and replies of Redis are lost on the way. In the end money and
@@ -27,10 +27,8 @@ and slowly; speeds are worth comparing on a real one:
 
     luatx demo --redis localhost:6379
 
-There, the keys of the demo begin with a namespace of their own, and are taken away at the end.
-
-The exit status is 0; 1 where the books of the scripted mode are not exact, or a run does not come to its end; 2 for
-wrong flags, orders that cannot be read and a Redis that cannot be reached.`,
+There, the keys of the demo begin with a namespace of their own, and are taken away at the end.`,
+	one: `if the books of the scripted mode are not exact, or a run does not come to its end`,
 	flags: func(flags *flag.FlagSet) action {
 		var options shop.Options
 		options.Register(flags)
@@ -147,9 +145,6 @@ func runMode(ctx context.Context, j job, std standard) (shop.Result, error) {
 
 // style says whether a writer is a terminal, and whether it should be given colours.
 func style(out io.Writer) (terminal, colour bool) {
-	if file, ok := out.(*os.File); ok && os.Getenv("TERM") != "dumb" {
-		info, err := file.Stat()
-		terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
-	}
+	terminal = isTerminal(out) && os.Getenv("TERM") != "dumb"
 	return terminal, terminal && os.Getenv("NO_COLOR") == ""
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -27,6 +28,10 @@ func TestDocs(t *testing.T) {
 	var all strings.Builder
 	all.WriteString(before + cliBegin)
 	_, out, _ := run(t.Context(), "", "help")
+	all.WriteString("\n| exit status | |\n|---|---|\n")
+	for _, s := range statuses {
+		fmt.Fprintf(&all, "| %d | %s |\n", s.code, s.means)
+	}
 	all.WriteString("\n```text\n" + out + "```\n")
 	for _, v := range verbs() {
 		status, out, errs := run(t.Context(), "", append(strings.Fields(v.name), "--help")...)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -13,54 +14,51 @@ import (
 var inboxVerbs = []verb{
 	{
 		name: "inbox show", args: "id", short: "what the inbox knows of a message",
-		long: `luatx inbox show tells whether a message was applied. The exit status is 0 where it was, 1 where it is not known.`,
+		long: `luatx inbox show tells whether a message was applied. The inbox keeps a digest of the aggregate, the scope, the source and the
+id. So all four must be those of the message: a message with another one of them is unknown.`,
+		one: `if the inbox does not know the message`,
 		flags: func(flags *flag.FlagSet) action {
 			m := messageFlags(flags)
-			return func(ctx context.Context, s *session, ids []string) error { return s.inboxShow(ctx, m, ids) }
+			return func(ctx context.Context, s *session, ids []string) error { return s.inboxShow(ctx, m, ids[0]) }
 		},
 	},
 	{
-		name: "inbox forget", args: "id", acts: true, short: "forget a message, so that it is applied again when it is delivered again",
+		name: "inbox forget", args: "id", changes: true, acts: true, reasoned: true, short: "forget a message, so that it is applied again when it is delivered again",
 		long: `luatx inbox forget makes the inbox forget a message, so that it is applied once more when it is delivered again. It does not
-deliver it. What the message did stays done, and is done twice then: it needs --yes and a --reason, which is recorded.
-Forget no message that is younger than Config.CommitTimeout.`,
+deliver it. What the message did stays done, and is done twice then. Forget no message that is younger than Config.CommitTimeout.`,
+		one: `if the inbox does not know the message`,
 		flags: func(flags *flag.FlagSet) action {
 			m := messageFlags(flags)
-			reason := flags.String("reason", "", "why, for the audit; required")
-			yes := flags.Bool("yes", false, "forget it; without it the inbox is only asked")
-			return func(ctx context.Context, s *session, ids []string) error {
-				return s.inboxForget(ctx, m, ids, *reason, *yes)
-			}
+			return func(ctx context.Context, s *session, ids []string) error { return s.inboxForget(ctx, m, ids[0]) }
 		},
 	},
 }
 
 // messageName is what names a message beside its id.
-type messageName struct{ aggregate, source, scope, handler string }
+type messageName struct {
+	aggregate, scope, handler string
+	source                    *string // nil: it was not said
+}
 
 func messageFlags(flags *flag.FlagSet) *messageName {
 	var m messageName
 	flags.StringVar(&m.aggregate, "aggregate", "", "the aggregate that the message was applied to: its subject, unless Config.Aggregate names another one; for a message without one, the tag of its stream in braces; required")
-	flags.StringVar(&m.source, "source", "", "its source")
+	flags.Func("source", "its `source`; '' for a message without one; required", func(text string) error { m.source = &text; return nil })
 	flags.StringVar(&m.handler, "handler", "", "name of the handler that applies it; this or --scope is required")
 	flags.StringVar(&m.scope, "scope", "", "inbox.Config.Scope, where the service has set one")
 	return &m
 }
 
-func (m messageName) id(namespace string, ids []string) (luatx.MessageID, error) {
+func (m messageName) id(namespace, id string) (luatx.MessageID, error) {
 	switch {
-	case len(ids) != 1:
-		return luatx.MessageID{}, usageError{errors.New("name one id of a message")}
 	case m.aggregate == "":
 		return luatx.MessageID{}, usageError{errors.New("--aggregate is missing: it is part of the identity of the message")}
+	case m.source == nil:
+		return luatx.MessageID{}, usageError{errors.New("--source is missing: it is part of the identity of the message; say --source '' for one without")}
 	case (m.handler == "") == (m.scope == ""):
 		return luatx.MessageID{}, usageError{errors.New("say --handler, or --scope")}
 	}
-	id := luatx.MessageID{Scope: m.scope, Source: m.source, ID: ids[0]}
-	if m.scope == "" {
-		id.Scope = namespace + "/" + m.handler
-	}
-	return id, nil
+	return luatx.MessageID{Scope: cmp.Or(m.scope, namespace+"/"+m.handler), Source: *m.source, ID: id}, nil
 }
 
 type markRow struct {
@@ -72,8 +70,8 @@ type markRow struct {
 	Broken  string    `json:"broken,omitempty"`
 }
 
-func (s *session) inboxShow(ctx context.Context, m *messageName, ids []string) error {
-	id, err := m.id(s.namespace, ids)
+func (s *session) inboxShow(ctx context.Context, m *messageName, name string) error {
+	id, err := m.id(s.namespace, name)
 	if err != nil {
 		return err
 	}
@@ -88,25 +86,21 @@ func (s *session) inboxShow(ctx context.Context, m *messageName, ids []string) e
 	s.out.row(markRow{mark.Slot, id.ID, mark.Known, mark.Begun.UTC(), mark.Replies, mark.Broken},
 		"SLOT ID APPLIED AT-OR-AFTER BROKEN", mark.Slot, id.ID, known, when(mark.Begun), cut(mark.Broken))
 	if !mark.Known {
-		return toldError{errors.New("the inbox does not know it")}
+		return m.unknown(id, mark.Slot)
 	}
 	return nil
 }
 
-func (s *session) inboxForget(ctx context.Context, m *messageName, ids []string, reason string, yes bool) error {
-	id, err := m.id(s.namespace, ids)
-	switch {
-	case err != nil:
-		return err
-	case reason == "":
-		return usageError{errors.New("--reason: say why, it is recorded")}
-	case !yes:
-		if err := s.inboxShow(ctx, m, ids); err != nil {
-			return err
-		}
-		return errYes
+func (s *session) inboxForget(ctx context.Context, m *messageName, name string) error {
+	if s.preview {
+		s.plan(1, "forget the message %s", name)
+		return s.inboxShow(ctx, m, name)
 	}
-	known, err := s.operator.Forget(ctx, m.aggregate, id, reason)
+	id, err := m.id(s.namespace, name)
+	if err != nil {
+		return err
+	}
+	known, err := s.operator.Forget(ctx, m.aggregate, id, s.reason)
 	if err != nil {
 		return err
 	}
@@ -115,4 +109,10 @@ func (s *session) inboxForget(ctx context.Context, m *messageName, ids []string,
 	}
 	s.out.row(map[string]any{"id": id.ID, "forgotten": true}, "FORGOTTEN", id.ID)
 	return nil
+}
+
+// unknown names everything that a message was looked for by.
+func (m messageName) unknown(id luatx.MessageID, slot int) error {
+	return fmt.Errorf("the inbox of slot %d does not know the id %q with the source %q, the scope %q and the aggregate %q: it was not applied, or one of these is another",
+		slot, id.ID, id.Source, id.Scope, m.aggregate)
 }

@@ -14,21 +14,19 @@ import (
 )
 
 var renameVerb = verb{
-	name: "keys rename", alone: true, short: "give existing keys the names of a luatx.Keyspace",
+	name: "keys rename", needs: ownServer, changes: true, short: "give existing keys the names of a luatx.Keyspace",
 	long: `luatx keys rename gives keys the names of a luatx.Keyspace, by which all keys of an aggregate share a slot.
 
     luatx keys rename --redis localhost:6379 --pattern 'account:*' --map 'account:{id}:{part}' --keyspace partitions=16
 
-shows what it would do. With --apply it renames the keys. You can kill it and run it again at any point. It uses RENAMENX;
+You can kill it and run it again at any point. It uses RENAMENX;
 if a new key is in another slot of a cluster, it copies the key, compares both, and deletes the old one unless that has
 changed. It never overwrites a key. Expiry times, groups and pending entries are kept. Stop whatever writes to the keys.
 
 In --map, {id} stands for the aggregate and other {names} for what else tells the keys apart; they become the parts of
 the new name, unless --parts says otherwise: with --parts 'account,{part}' the key account:17:balance becomes
-{17}:account:balance under --keyspace own. A {name} holds no colon, no brace and not the character behind it.
-
-The exit status is 0; 1 where a key could not be renamed: its new name is taken, the map does not know it, or the server
-refused; 2 for wrong flags and a Redis that cannot be reached.`,
+{17}:account:balance under --keyspace own. A {name} holds no colon, no brace and not the character behind it.`,
+	one: `if a key could not be renamed: its new name is taken, the map does not know it, or the server refused`,
 	flags: func(flags *flag.FlagSet) action {
 		var o keysOptions
 		flags.StringVar(&o.redis, "redis", "", "`address` of the server or the cluster (host:port,…), or its redis:// URL; required")
@@ -37,20 +35,18 @@ refused; 2 for wrong flags and a Redis that cannot be reached.`,
 		flags.StringVar(&o.parts, "parts", "", "comma-separated `parts` of the new names behind the aggregate (default the other placeholders, in order)")
 		flags.StringVar(&o.keyspace, "keyspace", "", "partitions=`n` or own, as in the Config of the Transactor; required")
 		flags.StringVar(&o.prefix, "prefix", "", "the keyspace's `prefix`")
-		flags.BoolVar(&o.dryRun, "dry-run", false, "show what there is to do; the default")
-		flags.BoolVar(&o.apply, "apply", false, "rename")
-		return func(ctx context.Context, s *session, _ []string) error { return o.rename(ctx, s.std.out) }
+		return func(ctx context.Context, s *session, _ []string) error { return o.rename(ctx, s) }
 	},
 }
 
 // keysOptions are the flags of luatx keys rename.
 type keysOptions struct {
 	redis, pattern, template, parts, keyspace, prefix string
-	dryRun, apply                                     bool
 }
 
-func (o keysOptions) rename(ctx context.Context, out io.Writer) error {
+func (o keysOptions) rename(ctx context.Context, s *session) error {
 	cfg, err := o.config()
+	cfg.Apply = !s.preview
 	if err != nil {
 		return usageError{err}
 	}
@@ -63,7 +59,10 @@ func (o keysOptions) rename(ctx context.Context, out io.Writer) error {
 
 	report := keysReport{apply: cfg.Apply}
 	err = rekey.Run(ctx, client, cfg, report.add)
-	report.write(out, o.pattern)
+	report.write(s.std.out, o.pattern)
+	if n := report.counts[rekey.Renamed] + report.counts[rekey.Completed]; s.preview {
+		s.plan(n, "rename %s", counted(n, "key"))
+	}
 	if err == nil && report.left() > 0 {
 		err = toldError{errors.New("some keys were not renamed")}
 	}
@@ -76,9 +75,6 @@ func (o keysOptions) config() (cfg rekey.Config, err error) {
 			return cfg, fmt.Errorf("--%s is missing; luatx keys rename -h lists the flags", required[0])
 		}
 	}
-	if o.dryRun && o.apply {
-		return cfg, errors.New("--dry-run and --apply: say one of them")
-	}
 	var parts []string
 	if o.parts != "" {
 		parts = strings.Split(o.parts, ",")
@@ -88,7 +84,7 @@ func (o keysOptions) config() (cfg rekey.Config, err error) {
 		return cfg, fmt.Errorf("--%w", err)
 	}
 	keyspace, err := parseKeyspace(o.keyspace, o.prefix)
-	return rekey.Config{Pattern: o.pattern, Map: m, Keyspace: keyspace, Apply: o.apply}, err
+	return rekey.Config{Pattern: o.pattern, Map: m, Keyspace: keyspace}, err
 }
 
 func parseKeyspace(text, prefix string) (luatx.Keyspace, error) {
@@ -149,7 +145,7 @@ func (r *keysReport) write(out io.Writer, pattern string) {
 		labels[rekey.Renamed], labels[rekey.Completed] = "renamed", "copied before, completed"
 	}
 	if !r.apply {
-		fmt.Fprintln(out, "A dry run: nothing was changed; --apply renames.")
+		fmt.Fprintln(out, "A preview: nothing was changed.")
 	}
 	for outcome, steps := range r.named {
 		for _, s := range steps {

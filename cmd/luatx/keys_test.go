@@ -34,14 +34,17 @@ func TestKeysRenamePreviewsRenamesAndReportsWhatDoesNotFit(t *testing.T) {
 		rename := func(want int, more ...string) string {
 			t.Helper()
 			status, out, errs := run(redistest.Soon(t), "", append(slices.Clip(args), more...)...)
-			if status != want || errs != "" {
+			if status != want || (errs != "") != (want == statusUsage) {
 				t.Errorf("%v: status %d, want %d\n%s%s", more, status, want, out, errs)
 			}
 			return strings.Join(strings.Fields(out), " ")
 		}
 
-		for _, more := range [][]string{nil, {"--dry-run"}} {
-			out := rename(statusFine, more...)
+		for _, c := range []struct {
+			want int
+			more []string
+		}{{statusUsage, nil}, {statusFine, []string{"--dry-run"}}} {
+			out := rename(c.want, c.more...)
 			has(t, out, "nothing was changed", "to rename 80", "to rename: and 77 more", fmt.Sprintf(`" → "%s:{`, lead), "of these, to another slot")
 		}
 		if client.Exists(t.Context(), lead+":7:balance").Val() != 1 {
@@ -50,7 +53,7 @@ func TestKeysRenamePreviewsRenamesAndReportsWhatDoesNotFit(t *testing.T) {
 
 		client.Set(t.Context(), lead+":odd", 1, 0)
 		client.Set(t.Context(), lead+":{7}:balance", "another's", 0)
-		out := rename(statusInexact, "--apply")
+		out := rename(statusInexact, "--yes")
 		has(t, out, "renamed 79", "do not fit the map 1", "new name is taken 1",
 			fmt.Sprintf(`new name is taken: "%s:7:balance" → "%s:{7}:balance"`, lead, lead), fmt.Sprintf(`do not fit the map: "%s:odd"`, lead))
 		if got := client.Get(t.Context(), lead+":{8}:balance").Val(); got != "8" {
@@ -60,7 +63,7 @@ func TestKeysRenamePreviewsRenamesAndReportsWhatDoesNotFit(t *testing.T) {
 		client.Del(t.Context(), lead+":odd")
 		client.Del(t.Context(), lead+":{7}:balance")
 		// The look over the keys may meet the one that it has renamed once more, under its new name: 79 or 80 are named right.
-		has(t, rename(statusFine, "--apply"), "renamed 1", "named right")
-		has(t, rename(statusFine, "--apply"), "renamed 0", "named right 80")
+		has(t, rename(statusFine, "--yes"), "renamed 1", "named right")
+		has(t, rename(statusFine, "--yes"), "renamed 0", "named right 80")
 	})
 }

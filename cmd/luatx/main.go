@@ -27,31 +27,51 @@ const (
 	statusInterrupted = 130
 )
 
+// statuses explain the exit statuses, in the help and in docs/cli.md.
+var statuses = []struct {
+	code  int
+	means string
+}{
+	{statusFine, "all is well, or everything is done"},
+	{statusInexact, "something is wrong or left to be done: a wrong address, an unknown event or message, a finding, an error of the server"},
+	{statusUsage, "wrong flags or arguments, a change that was not confirmed, a file that cannot be read, a Redis that cannot be reached"},
+	{statusInterrupted, "interrupted by a signal"},
+}
+
 const usage = `luatx commits what a message handler does in Redis as one script on one hash slot.
 
 Usage:
 
 %s    luatx version         print the version
-    luatx help            print this text
+    luatx help [command]  print this text, or the help of a command
 
 For the operator of a service:
 
 %s
 Each with -h lists its flags. The demo needs nothing but this program: without --redis it runs on an embedded server.
-The exit status is 0 where all is well; 1 where something is not, or is left to be done; 2 for wrong flags, a missing
---yes and a Redis that cannot be reached; 130 after an interrupt.
-`
+
+Every command that changes something has the same rule. %s
+
+Exit status:
+
+%s`
 
 // help is usage with the commands.
 func help() string {
-	list := func(verbs []verb) string {
-		var text strings.Builder
-		for _, v := range verbs {
-			fmt.Fprintf(&text, "    luatx %-16s%s\n", v.name, v.short)
-		}
-		return text.String()
+	var codes strings.Builder
+	for _, s := range statuses {
+		fmt.Fprintf(&codes, "    %-4d%s\n", s.code, s.means)
 	}
-	return fmt.Sprintf(usage, list(programs), list(verbs()[len(programs):]))
+	return fmt.Sprintf(usage, list(programs), list(verbs()[len(programs):]), confirmation, codes.String())
+}
+
+// list is a line of the help for each command.
+func list(verbs []verb) string {
+	var text strings.Builder
+	for _, v := range verbs {
+		fmt.Fprintf(&text, "    luatx %-16s%s\n", v.name, v.short)
+	}
+	return text.String()
 }
 
 // standard is where a command reads and writes.
@@ -82,40 +102,13 @@ func command(ctx context.Context, args []string, std standard) int {
 	case strings.TrimLeft(name, "-") == "version":
 		fmt.Fprintln(std.out, version())
 		return statusFine
+	case slices.Contains(helpWords, name) && len(args) > 0:
+		return helpOn(args, std)
 	case slices.Contains(helpWords, name):
 		fmt.Fprint(std.out, help())
 		return statusFine
 	}
-	return incomplete(name, args, std)
-}
-
-// helpWords ask for help.
-var helpWords = []string{"help", "-h", "-help", "--help"}
-
-// incomplete is for a word that is no command. It may be the first one of two; then the help is that of all of these.
-func incomplete(name string, args []string, std standard) int {
-	var known []verb
-	var names []string
-	for _, v := range verbs() {
-		if strings.HasPrefix(v.name, name+" ") {
-			known, names = append(known, v), append(names, "luatx "+v.name)
-		}
-	}
-	switch {
-	case len(known) == 0:
-		fmt.Fprintf(std.err, "luatx: unknown command %q; luatx help lists them\n", name)
-		return statusUsage
-	case len(args) > 0 && slices.Contains(helpWords, args[0]):
-		for _, v := range known {
-			flags, _ := v.define(new(place))
-			v.help(flags, std.out)
-		}
-		return statusFine
-	case len(args) > 0:
-		name += " " + args[0]
-	}
-	fmt.Fprintf(std.err, "luatx: unknown command %q; say %s\n", name, strings.Join(names, " or "))
-	return statusUsage
+	return unknown(append([]string{name}, args...), std)
 }
 
 // version is the module's, with the revision where the program was built in its repository.

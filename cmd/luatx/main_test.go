@@ -117,10 +117,13 @@ func TestCommands(t *testing.T) {
 		{"demo -h", "-kill-every"},
 		{"demo --help", "pipeline mode"},
 		{"bench -h", "-callers"},
-		{"keys -h", "--pattern 'account:*'"},
-		{"keys help", "-apply"},
+		{"keys -h", "luatx keys rename"},
+		{"keys help", "luatx keys compare"},
+		{"help keys", "luatx keys compare"},
+		{"help keys rename", "--pattern 'account:*'"},
+		{"help stats", "-over"},
 		{"keys rename -h", "--pattern 'account:*'"},
-		{"keys rename -h", "-apply"},
+		{"keys rename -h", "-dry-run"},
 	} {
 		status, stdout, stderr := run(t.Context(), "", strings.Fields(test.args)...)
 		if status != 0 || !strings.Contains(stdout, test.stdout) || stderr != "" {
@@ -135,7 +138,7 @@ func TestCommands(t *testing.T) {
 func TestWrongUsageIsOneLineAndStatusTwo(t *testing.T) {
 	t.Parallel()
 	empty, addr := ordersFile(t, nil), redistest.Shared(t).Addr()
-	there := " --redis " + addr + " --namespace n --keyspace partitions=1"
+	there := " " + strings.Join(newSite(t, addr).begin(redistest.Shared(t).Client(t)).flags, " ")
 	rename := "keys rename --redis 127.0.0.1:1 --pattern a:* --map a:{id} --keyspace own"
 	for _, test := range []struct{ args, stdin, want string }{
 		{"sell", "", `unknown command "sell"`},
@@ -164,13 +167,18 @@ func TestWrongUsageIsOneLineAndStatusTwo(t *testing.T) {
 		{"bench --nosuch", "", "flag provided but not defined: -nosuch"},
 		{"bench --redis nowhere", "", `--redis: "nowhere" is no address`},
 		{"bench --redis 127.0.0.1:1", "", "--redis: the Redis at 127.0.0.1:1: dial tcp"},
-		{"keys", "", "luatx keys rename"},
-		{"keys remove", "", "luatx keys rename"},
+		{"keys remove", "", `unknown command "keys remove": did you mean keys rename?`},
+		{"stat", "", "did you mean stats?"},
+		{"rearm 1", "", "did you mean parked rearm?"},
+		{"parkde", "", "did you mean parked?"},
+		{"help parked lsit", "", "did you mean parked list?"},
+		{"help sell", "", `unknown command "sell"`},
+		{"stats --namepsace n", "", "did you mean --namespace?"},
 		{"keys rename", "", "is missing"},
 		{"keys rename --pattern a:* --map a:{id} --keyspace own", "", "--redis is missing"},
 		{rename, "", "--redis: "},
 		{rename + " more", "", `unexpected argument "more"`},
-		{rename + " --dry-run --apply", "", "say one of them"},
+		{rename + " --dry-run --yes", "", "say one of them"},
 		{rename + " --nonsense", "", "-h lists the flags"},
 		{rename + " --map a", "", `--map "a": there is no {id}`},
 		{rename + " --parts {x}", "", "--parts: {x} is not in the map"},
@@ -182,17 +190,20 @@ func TestWrongUsageIsOneLineAndStatusTwo(t *testing.T) {
 		{"stats --redis 127.0.0.1:1 --namespace n --keyspace own", "", "--redis: "},
 		{"stats --redis " + addr, "", "--namespace and --keyspace"},
 		{"stats --redis " + addr + " --namespace n --keyspace 16", "", "say own"},
-		{"parked", "", `unknown command "parked"`},
 		{"parked sell", "", `unknown command "parked sell"`},
-		{"parked show" + there, "", "name an id"},
+		{"parked show" + there, "", "name one id or more"},
 		{"parked import --as me" + there, "", "name one file"},
 		{"parked import /no/such/file --as me" + there, "", "/no/such/file"},
 		{"inbox show" + there, "", "name one id"},
-		{"inbox forget 1 --as me" + there, "", "--aggregate"},
-		{"inbox forget 1 --aggregate a --as me" + there, "", "--handler"},
-		{"streams --redis " + addr, "", "name a stream"},
+		{"inbox show 1" + there, "", "--aggregate"},
+		{"inbox show 1 --aggregate a" + there, "", "--source"},
+		{"inbox forget 1 --as me" + there, "", "--reason"},
+		{"inbox forget 1 --aggregate a --source /s --reason r --as me" + there, "", "--handler"},
+		{"streams --redis " + addr, "", "name one stream or more"},
+		{"parked list --slot x" + there, "", "use a number from 0 to 16383"},
+		{"parked rearm --as me" + there, "", "--all"},
 		{"tail --every 0" + there, "", "--every"},
-		{"completion", "", "name one shell"},
+		{"completion", "", "name one bash|zsh|fish"},
 		{"completion tcsh", "", "tcsh"},
 	} {
 		status, stdout, stderr := run(t.Context(), test.stdin, strings.Fields(test.args)...)

@@ -6,10 +6,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"net"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -19,55 +17,28 @@ import (
 	"github.com/luatx/luatx/admin"
 )
 
-// verb is one command.
-type verb struct {
-	name  string // of one or two words
-	args  string // what stands behind the flags
-	short string
-	long  string
-	// anywhere: it needs no namespace and no keyspace; offline: no server either; alone: it finds its server itself, and has
-	// none of the common flags.
-	anywhere, offline, alone bool
-	acts                     bool // in the operator's name
-	unnamed                  bool // and asks for that name itself
-	limited                  bool // by the capacities of the service
-	retaining                bool // for as long as the service does
-	// flags defines the verb's own flags and returns what it does.
-	flags func(*flag.FlagSet) action
-}
-
-type action func(ctx context.Context, s *session, args []string) error
-
-// programs are the commands that need no service.
-var programs = []verb{demoVerb, benchVerb}
-
-// verbs are all commands, in the order of the help.
-func verbs() []verb {
-	return slices.Concat(
-		programs,
-		[]verb{statsVerb, drainVerb},
-		parkedVerbs,
-		inboxVerbs,
-		[]verb{renameVerb, compareVerb},
-		pauseVerbs,
-		[]verb{auditVerb, tailVerb, streamsVerb, repairVerb, doctorVerb, serveVerb, scriptsVerb, completionVerb},
-	)
-}
-
 // place says where the service's keys are, and who acts on them. Each flag defaults to a variable of the environment.
 type place struct {
 	redis, namespace, keyspace, prefix, as   string
-	json                                     bool
+	reason                                   string
+	json, yes, dryRun                        bool
 	retention                                time.Duration
 	events, bytes, parked, parkedBytes, lane int
 }
 
 func (p *place) flags(flags *flag.FlagSet, v verb) {
-	if v.alone {
+	if v.changes {
+		flags.BoolVar(&p.yes, "yes", false, "do it without asking")
+		flags.BoolVar(&p.dryRun, "dry-run", false, "show what it would do, and do not ask")
+	}
+	if v.reasoned {
+		flags.StringVar(&p.reason, "reason", "", "why, for the audit; required")
+	}
+	if v.needs == ownServer {
 		return
 	}
 	flags.BoolVar(&p.json, "json", false, "print JSON, an object a line")
-	if v.offline {
+	if v.needs == noServer {
 		return
 	}
 	flags.StringVar(&p.redis, "redis", "", "`address` of the server or the cluster (host:port,…), or its redis:// URL (default $REDIS_URL, $REDIS_ADDR, $REDIS_HOST:$REDIS_PORT, 127.0.0.1:6379)")
@@ -98,6 +69,11 @@ type session struct {
 	transactor *luatx.Transactor
 	operator   *admin.Operator
 	out        *printer
+
+	preview bool   // nothing may be changed
+	space   string // the keyspace, as flags
+	planned string // what the preview would change
+	shown   int    // how many things it has found
 }
 
 // operate runs a verb, if there is one of that name, and returns the exit status.
@@ -120,96 +96,44 @@ func operate(ctx context.Context, words []string, std standard) (code int, found
 	return code, true
 }
 
-func findVerb(words []string) (v verb, rest []string, found bool) {
-	for _, v := range verbs() {
-		name := strings.Fields(v.name)
-		if len(words) >= len(name) && slices.Equal(words[:len(name)], name) {
-			return v, words[len(name):], true
-		}
+// connect reaches the server, makes the operator of the service, and checks its address.
+func (s *session) connect(ctx context.Context, v verb) error {
+	if err := s.open(ctx, v); err != nil {
+		return usageError{err}
 	}
-	return verb{}, nil, false
-}
-
-// toldError is a failure that the output tells of.
-type toldError struct{ error }
-
-func (v verb) run(ctx context.Context, args []string, std standard) error {
-	s := &session{std: std}
-	flags, do := v.define(&s.place)
-	args, err := interleaved(flags, args)
-	if errors.Is(err, flag.ErrHelp) {
-		v.help(flags, std.out)
-		return err
+	if v.needs == aServer {
+		return nil
 	}
-	if err == nil && v.args == "" && len(args) > 0 {
-		err = fmt.Errorf("unexpected argument %q", args[0])
+	err := s.operator.CheckAddress(ctx)
+	if wrong, ok := errors.AsType[*admin.AddressError](err); ok && v.needs != aService && !wrong.Misplaced() {
+		fmt.Fprintf(s.std.err, "luatx %s: nothing was committed here yet: %s\n", v.name, plain(strings.ReplaceAll(wrong.Error(), "\n", "; ")))
+		err = nil
 	}
 	if err != nil {
-		return usageError{fmt.Errorf("%w; luatx %s -h lists the flags", err, v.name)}
+		_ = s.client.Close() // nobody uses it
 	}
-	s.out = newPrinter(std.out, s.json)
-	if !v.offline && !v.alone {
-		if err := s.connect(ctx, v); err != nil {
-			return usageError{err}
-		}
-		defer func() { _ = s.client.Close() }() // at the end of its use
-	}
-	return errors.Join(do(ctx, s, args), s.out.flush())
+	return err
 }
 
-// define defines the verb's flags, and returns what it does.
-func (v verb) define(p *place) (*flag.FlagSet, action) {
-	flags := flag.NewFlagSet("luatx "+v.name, flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	flags.Usage = func() {}
-	p.flags(flags, v)
-	if v.flags == nil {
-		return flags, completionFlags(flags)
-	}
-	return flags, v.flags(flags)
-}
-
-// interleaved parses flags before, between and behind arguments.
-func interleaved(flags *flag.FlagSet, args []string) (plain []string, err error) {
-	for {
-		if err := flags.Parse(args); err != nil {
-			return nil, err
-		}
-		if flags.NArg() == 0 {
-			return plain, nil
-		}
-		if before := len(args) - flags.NArg() - 1; before >= 0 && args[before] == "--" {
-			return append(plain, flags.Args()...), nil
-		}
-		plain, args = append(plain, flags.Arg(0)), flags.Args()[1:]
-	}
-}
-
-func (v verb) help(flags *flag.FlagSet, out io.Writer) {
-	line := "luatx " + v.name + " [flags]"
-	if v.args != "" {
-		line += " " + v.args
-	}
-	fmt.Fprintf(out, "%s\n\n%s\n\nFlags:\n\n", line, cmp.Or(strings.TrimSpace(v.long), v.short+"."))
-	flags.SetOutput(out)
-	flags.PrintDefaults()
-}
-
-// connect reaches the server and makes the operator of the service.
-func (s *session) connect(ctx context.Context, v verb) error {
+// open reaches the server and makes the operator.
+func (s *session) open(ctx context.Context, v verb) error {
 	target, err := s.target(ctx)
 	if err != nil {
 		return err
 	}
 	namespace, keyspace := cmp.Or(s.namespace, os.Getenv("LUATX_NAMESPACE")), cmp.Or(s.keyspace, os.Getenv("LUATX_KEYSPACE"))
 	s.namespace = namespace
-	if v.anywhere {
+	if v.needs == aServer {
 		namespace, keyspace = cmp.Or(namespace, "luatx"), cmp.Or(keyspace, "partitions=1")
 	}
 	if namespace == "" || keyspace == "" {
 		return errors.New("--namespace and --keyspace: say those of the service's luatx.Config, or set LUATX_NAMESPACE and LUATX_KEYSPACE")
 	}
-	layout, err := parseKeyspace(keyspace, cmp.Or(s.prefix, os.Getenv("LUATX_PREFIX")))
+	prefix := cmp.Or(s.prefix, os.Getenv("LUATX_PREFIX"))
+	if s.space = "--keyspace " + keyspace; prefix != "" {
+		s.space += " --prefix " + prefix
+	}
+	layout, err := parseKeyspace(keyspace, prefix)
 	if err != nil {
 		return err
 	}
@@ -245,6 +169,3 @@ func (s *session) target(ctx context.Context) (server, error) {
 		}
 	})
 }
-
-// errYes is what stands in the way of what cannot be taken back.
-var errYes = usageError{errors.New("nothing was changed: with --yes it is done")}

@@ -59,6 +59,14 @@ func (s site) service(client redis.UniversalClient) *luatx.Transactor {
 	return tr
 }
 
+// begin commits something, so that the service exists.
+func (s site) begin(client redis.UniversalClient) site {
+	s.t.Helper()
+	_, err := s.service(client).Transact(redistest.Soon(s.t), "a", func(*luatx.Tx) error { return nil }, luatx.WithID("begun"))
+	redistest.Must(s.t, err)
+	return s
+}
+
 // lines are parked events of a class as export writes them.
 func lines(class string, ids ...string) string {
 	var all strings.Builder
@@ -73,7 +81,9 @@ func lines(class string, ids ...string) string {
 // everywhere runs a test on one server and on a cluster.
 func everywhere(t *testing.T, test func(t *testing.T, client redis.UniversalClient, s site)) {
 	t.Helper()
-	onBoth(t, redistest.Shared, func(t *testing.T, client redis.UniversalClient, addr string) { test(t, client, newSite(t, addr)) })
+	onBoth(t, redistest.Shared, func(t *testing.T, client redis.UniversalClient, addr string) {
+		test(t, client, newSite(t, addr).begin(client))
+	})
 }
 
 // onBoth runs a test on one server and on a cluster, and gives it the value of --redis.
@@ -96,8 +106,8 @@ func TestParkedWalk(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, _ redis.UniversalClient, s site) {
 		s.has(s.run(0, "", "parked", "list"), "no parked event")
-		s.has(s.acts(0, lines("http_422", "1", "2", "3")+lines("network", "4", "5"), "parked", "import", "-"), "5 5 -")
-		s.has(s.acts(0, lines("http_422", "1"), "parked", "import", "-"), "1 0 known=1")
+		s.has(s.acts(0, lines("http_422", "1", "2", "3")+lines("network", "4", "5"), "parked", "import", "-", "--yes"), "5 5 -")
+		s.has(s.acts(0, lines("http_422", "1"), "parked", "import", "-", "--yes"), "1 0 known=1")
 		s.has(s.run(0, "", "stats", "--over", "1ms"), "0 0 0 5 0", "3 http_422", "2 network", "5 bank")
 		s.has(s.run(0, "", "parked", "list", "--class", "network"), " 4 parked 2024", " 5 parked", "no such·[2J bank")
 		if text := s.run(0, "", "parked", "list", "--class", "network"); strings.Contains(text, "http_422") {
@@ -115,13 +125,13 @@ func TestParkedWalk(t *testing.T) {
 		s.has(s.acts(2, "", "parked", "rearm", "--class", "http_422"), "3 0 0", "--yes")
 		s.has(s.run(0, "", "stats", "--over", "0"), "0 0 0 5 0")
 		s.has(s.acts(0, "", "parked", "rearm", "--class", "http_422", "--yes"), "3 3 0")
-		s.has(s.acts(0, "", "parked", "rearm", "4"), "1 1 0")
-		s.has(s.acts(1, "", "parked", "rearm", "4"), "0 of 1 were re-armed")
+		s.has(s.acts(0, "", "parked", "rearm", "4", "--yes"), "1 1 0")
+		s.has(s.acts(1, "", "parked", "rearm", "4", "--yes"), "0 of 1 were re-armed")
 		s.has(s.run(0, "", "stats", "--over", "0"), "4 0 0 1 0")
 
 		s.has(s.acts(2, "", "parked", "discard", "5"), "--reason")
 		s.has(s.acts(2, "", "parked", "discard", "--reason", "old", "--yes"), "--all")
-		s.has(s.acts(2, "", "parked", "discard", "5", "--reason", "old"), "1 0 network=1", "--yes")
+		s.has(s.acts(2, "", "parked", "discard", "5", "--reason", "old"), " 5 parked", "1 0 network=1", "--yes")
 		s.has(s.run(0, "", "stats", "--over", "0"), "4 0 0 1 0")
 		s.has(s.run(1, "", "drain"), "4 0 0 1")
 		s.has(s.acts(0, "", "parked", "discard", "5", "--reason", "old", "--yes"), "1 1 network=1")
@@ -134,7 +144,7 @@ func TestParkedWalk(t *testing.T) {
 func TestExportNeverOverwritesAndIsImportedUnchanged(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, _ redis.UniversalClient, s site) {
-		s.acts(0, lines("network", "1", "2"), "parked", "import", "-")
+		s.acts(0, lines("network", "1", "2"), "parked", "import", "-", "--yes")
 		name := filepath.Join(t.TempDir(), "parked.jsonl")
 		s.has(s.acts(0, "", "parked", "export", "-o", name), "EXPORTED 2")
 		s.has(s.acts(2, "", "parked", "export", "-o", name), "exists")
@@ -144,7 +154,7 @@ func TestExportNeverOverwritesAndIsImportedUnchanged(t *testing.T) {
 			t.Errorf("%v: the file holds %s, printed was %s", err, text, out)
 		}
 		s.acts(0, "", "parked", "discard", "--all", "--reason", "moved", "--yes")
-		s.has(s.acts(0, "", "parked", "import", name), "2 2 -")
+		s.has(s.acts(0, "", "parked", "import", name, "--yes"), "2 2 -")
 	})
 }
 
@@ -159,12 +169,12 @@ func TestInboxCommands(t *testing.T) {
 				t.Errorf("%v, %v", result.Outcome, err)
 			}
 		}
-		message := []string{"m1", "--aggregate", "a", "--scope", "transact"}
+		message := []string{"m1", "--aggregate", "a", "--scope", "transact", "--source", ""}
 		show, forget := append([]string{"inbox", "show"}, message...), append([]string{"inbox", "forget"}, message...)
 		s.has(s.run(1, "", show...), "m1 no")
 		apply(luatx.Committed)
 		s.has(s.run(0, "", show...), "m1 yes")
-		s.has(s.run(1, "", "inbox", "show", "m1", "--aggregate", "i", "--scope", "transact"), "m1 no") // of the same shard
+		s.has(s.run(1, "", "inbox", "show", "m1", "--aggregate", "i", "--scope", "transact", "--source", ""), "m1 no", `the aggregate "i"`) // of the same shard
 		s.has(s.acts(2, "", forget...), "--reason")
 		s.has(s.acts(2, "", append(forget, "--reason", "lost")...), "m1 yes", "--yes")
 		apply(luatx.Duplicate)
@@ -179,13 +189,13 @@ func TestInboxCommands(t *testing.T) {
 func TestRepairDryRunChangesNothingAndFixNeedsYesAndRetention(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, client redis.UniversalClient, s site) {
-		s.acts(0, lines("network", "1"), "parked", "import", "-")
+		s.acts(0, lines("network", "1"), "parked", "import", "-", "--yes")
 		tr := s.service(client)
 		tag, _ := tr.Keyspace().Tag("a")
 		slot := slices.IndexFunc(tr.Keyspace().Tags(), func(other string) bool { return other == tag })
 		pending := link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[slot]).Key("pending")
 		client.ZAdd(t.Context(), pending, redis.Z{Score: 1, Member: "ghost"})
-		s.has(s.run(2, "", "repair"), "--dry-run")
+		s.has(s.run(2, "", "repair", "--retention", "24h"), "ghost", "1 found, 0 settled", "nothing was changed: with --yes it would settle 1 finding")
 		s.has(s.run(2, "", "repair", "--dry-run"), "--retention")
 		s.has(s.run(1, "", "repair", "--dry-run", "--retention", "24h"), "ghost", "1 found, 0 settled")
 		if client.ZCard(t.Context(), pending).Val() != 1 {
@@ -204,7 +214,6 @@ func TestReadingCommandsPrintWhatTheyFind(t *testing.T) {
 		client.XGroupCreate(t.Context(), key, "readers", "0")
 		client.XReadGroup(t.Context(), &redis.XReadGroupArgs{Group: "readers", Consumer: "bob", Streams: []string{key, ">"}})
 		s.has(s.run(0, "", "streams", key), key+" 1 0 readers", "bob 1")
-		s.has(s.run(0, "", "streams", "--per-tag", "orders"), ":orders 0 0 -")
 		s.has(s.run(1, "", "drain", key), "readers")
 		s.has(s.run(0, "", "drain"), "nothing is left")
 		s.has(s.run(0, "", "scripts"), "NAME SHA1 LOADED", "commit", "forget")
@@ -247,7 +256,7 @@ func TestScriptsListsTheCompiledPlansOfAService(t *testing.T) {
 func TestTailPrintsEventsThatAreParkedWhileItRuns(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
-	s := newSite(t, server.Addr())
+	s := newSite(t, server.Addr()).begin(server.Client(t))
 	done := make(chan string, 1)
 	ctx, cancel := context.WithCancel(redistest.Soon(t))
 	defer cancel()
@@ -258,7 +267,7 @@ func TestTailPrintsEventsThatAreParkedWhileItRuns(t *testing.T) {
 	for i := 0; ; i++ { // until it looks
 		now := lines("network", fmt.Sprint(i))
 		now = strings.Replace(now, `"at":"2024-01-01T00:00:00Z","attempts"`, `"at":"`+server.Client(t).Time(ctx).Val().UTC().Format("2006-01-02T15:04:05.999Z")+`","attempts"`, 1)
-		s.acts(0, now, "parked", "import", "-")
+		s.acts(0, now, "parked", "import", "-", "--yes")
 		select {
 		case out := <-done:
 			if !strings.Contains(out, `"state":"parked"`) || !strings.Contains(out, `"class":"network"`) || strings.Count(out, "\n") != 1 {
@@ -274,11 +283,12 @@ func TestEachLineOfJSONOutputIsAnObject(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	s := newSite(t, server.Addr())
-	s.acts(0, lines("network", "1", "2"), "parked", "import", "-")
+	s.acts(0, lines("network", "1", "2"), "parked", "import", "-", "--yes")
+	redistest.Must(t, server.Client(t).XAdd(t.Context(), &redis.XAddArgs{Stream: s.namespace + ":in", Values: []string{"f", "v"}}).Err())
 	for _, words := range []string{
-		"stats --over 1ms", "drain", "parked list", "parked show 1 --body --as me", "parked rearm --as me", "parked discard --all --reason r --as me", "parked export --as me",
-		"inbox show 1 --aggregate a --handler h", "audit", "streams nobody", "repair --dry-run --retention 24h", "doctor", "doctor --acl", "scripts",
-		"parked rearm 1 --as me", "parked discard 2 --reason r --yes --as me",
+		"stats --over 1ms", "drain", "parked list", "parked show 1 --body --as me", "parked rearm --all --as me", "parked rearm 1 --as me", "parked discard --all --reason r --as me", "parked export --as me",
+		"inbox show 1 --aggregate a --handler h --source /s", "audit", "streams " + s.namespace + ":in", "repair --dry-run --retention 24h", "doctor", "doctor --acl", "scripts",
+		"parked rearm 1 --yes --as me", "parked discard 2 --reason r --yes --as me", "pause bank --reason r --yes --as me", "paused", "resume bank --as me", "resume bank --yes --as me",
 	} {
 		_, out, _ := run(redistest.Soon(t), "", append(append(strings.Fields(words), "--json"), s.flags...)...)
 		n := 0
@@ -310,8 +320,9 @@ func TestEnvironmentNamesServerAndService(t *testing.T) {
 			for _, name := range []string{"REDIS_URL", "REDIS_ADDR", "REDIS_HOST", "REDIS_PORT", "REDIS_USERNAME", "REDIS_PASSWORD"} {
 				t.Setenv(name, env[name])
 			}
-			t.Setenv("LUATX_NAMESPACE", redistest.Namespace(t))
-			t.Setenv("LUATX_KEYSPACE", "partitions=2")
+			s := newSite(t, addr).begin(redistest.Shared(t).Client(t))
+			t.Setenv("LUATX_NAMESPACE", s.namespace)
+			t.Setenv("LUATX_KEYSPACE", "partitions=4")
 			if status, out, errs := run(redistest.Soon(t), "", "stats", "--over", "0"); status != 0 {
 				t.Errorf("status %d: %s%s", status, out, errs)
 			}

@@ -9,10 +9,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/luatx/luatx/internal/acts"
 	"github.com/luatx/luatx/internal/pretty"
+	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/outbox"
 )
 
@@ -20,7 +23,7 @@ var parkedVerbs = []verb{
 	{
 		name: "parked list", short: "parked events, the oldest of each shard first",
 		flags: func(flags *flag.FlagSet) action {
-			f := filterFlags(flags)
+			f := filterFlags(flags, new(outbox.Filter))
 			limit := flags.Int("limit", 100, "the most events to list; 0: all")
 			return func(ctx context.Context, s *session, _ []string) error { return s.parkedList(ctx, *f, *limit) }
 		},
@@ -30,50 +33,67 @@ var parkedVerbs = []verb{
 		long: `luatx parked show tells all that is known of the events of an id, in whatever state they are: attempts, when the next one
 is, and the last five failures. Bodies may be confidential. The command shows them only with --body, and the
 audit records that.`,
+		one: `if no shard knows one of the ids`,
 		flags: func(flags *flag.FlagSet) action {
 			body := flags.Bool("body", false, "show the bodies")
-			return func(ctx context.Context, s *session, ids []string) error { return s.parkedShow(ctx, ids, *body) }
+			var slots []int
+			slotFlag(flags, &slots)
+			return func(ctx context.Context, s *session, ids []string) error { return s.parkedShow(ctx, ids, slots, *body) }
 		},
 	},
 	{
-		name: "parked rearm", args: "[id…]", acts: true, limited: true, short: "let parked events be published again, by id or by filter",
-		long: `luatx parked rearm lets parked events be published again: those of the ids, or those that the filter means. A filter shows
-first what it means, and needs --yes. What is parked meanwhile, or again, is left alone. With --canary some go first, and
-the others follow when those were sent. The exit status is 1 where not all were re-armed.`,
+		name: "parked rearm", args: "[id…]", changes: true, acts: true, limited: true, short: "let parked events be published again, by id or by filter",
+		long: `luatx parked rearm lets parked events be published again: those of the ids, or those that the filter means. If an id is parked
+in several slots, --slot chooses. What is parked meanwhile, or again, is left alone. With --canary some go first, and the others
+follow when those were sent.`,
+		one:   `if not all were re-armed`,
 		flags: rearmFlags,
 	},
 	{
-		name: "parked discard", args: "[id…]", acts: true, short: "remove parked events for good, by id or by filter",
-		long: `luatx parked discard removes parked events for good, bodies and ids: the same event would be new again. It shows first what
-it means, and needs --yes and a --reason, which is recorded. Export them before.`,
+		name: "parked discard", args: "[id…]", changes: true, acts: true, reasoned: true, short: "remove parked events for good, by id or by filter",
+		long: `luatx parked discard removes parked events for good, bodies and ids: the same event would be new again. If an id is
+parked in several slots, --slot chooses. Export them before.`,
+		one:   `if not all were discarded`,
 		flags: discardFlags,
 	},
 	{
 		name: "parked export", acts: true, short: "write parked events as lines of JSON, which the audit records",
 		flags: func(flags *flag.FlagSet) action {
-			f := filterFlags(flags)
+			f := filterFlags(flags, new(outbox.Filter))
 			name := flags.String("o", "", "`file` to write, which must not exist (default the standard output)")
 			return func(ctx context.Context, s *session, _ []string) error { return s.parkedExport(ctx, *f, *name) }
 		},
 	},
 	{
-		name: "parked import", args: "file", acts: true, limited: true, short: "take in what export wrote, as parked events; - is the standard input",
+		name: "parked import", args: "file", needs: newService, changes: true, acts: true, limited: true, short: "take in what export wrote, as parked events; - is the standard input",
 		long: `luatx parked import takes in what export wrote, as parked events. What is known already stays as it is, so that it may be
-run again. The exit status is 1 where some had another body, or found no room.`,
+run again.`,
+		one: `if some had another body, or found no room`,
 		flags: func(*flag.FlagSet) action {
-			return func(ctx context.Context, s *session, args []string) error { return s.parkedImport(ctx, args) }
+			return func(ctx context.Context, s *session, args []string) error { return s.parkedImport(ctx, args[0]) }
 		},
 	},
 }
 
 // filterFlags are those that say which events are meant.
-func filterFlags(flags *flag.FlagSet) *outbox.Filter {
-	var f outbox.Filter
-	for _, field := range acts.FilterFields(&f) {
+func filterFlags(flags *flag.FlagSet, f *outbox.Filter) *outbox.Filter {
+	for _, field := range acts.FilterFields(f) {
 		flags.StringVar(field.Value, field.Name, "", field.Usage)
 	}
 	flags.DurationVar(&f.OlderThan, "older-than", 0, "events that have been parked for so long")
-	return &f
+	slotFlag(flags, &f.Slots)
+	return f
+}
+
+func slotFlag(flags *flag.FlagSet, slots *[]int) {
+	flags.Func("slot", "events of this `slot` alone; may be said again", func(text string) error {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 0 || n >= slot.Count {
+			return fmt.Errorf("use a number from 0 to %d", slot.Count-1)
+		}
+		*slots = append(*slots, n)
+		return nil
+	})
 }
 
 func (s *session) parkedList(ctx context.Context, f outbox.Filter, limit int) error {
@@ -94,10 +114,7 @@ func (s *session) parkedList(ctx context.Context, f outbox.Filter, limit int) er
 	return nil
 }
 
-func (s *session) parkedShow(ctx context.Context, ids []string, body bool) error {
-	if len(ids) == 0 {
-		return usageError{errors.New("name an id; luatx parked list names those of parked events")}
-	}
+func (s *session) parkedShow(ctx context.Context, ids []string, slots []int, body bool) error {
 	if body && s.as == "" {
 		return usageError{errAs}
 	}
@@ -107,6 +124,9 @@ func (s *session) parkedShow(ctx context.Context, ids []string, body bool) error
 		for e, err := range s.operator.Find(ctx, id) {
 			if err != nil && e.ID == "" {
 				return err
+			}
+			if len(slots) > 0 && !slices.Contains(slots, e.Slot) {
+				continue
 			}
 			found = true
 			if body {
@@ -193,13 +213,10 @@ func (s *session) parkedExport(ctx context.Context, f outbox.Filter, name string
 	return err
 }
 
-func (s *session) parkedImport(ctx context.Context, args []string) error {
-	if len(args) != 1 {
-		return usageError{errors.New("name one file, or - for the standard input")}
-	}
+func (s *session) parkedImport(ctx context.Context, name string) error {
 	in, size := s.std.in, int64(0)
-	if args[0] != "-" {
-		file, err := os.Open(args[0])
+	if name != "-" {
+		file, err := os.Open(name)
 		if err != nil {
 			return usageError{err}
 		}
@@ -208,6 +225,9 @@ func (s *session) parkedImport(ctx context.Context, args []string) error {
 		if about, err := file.Stat(); err == nil {
 			size = about.Size()
 		}
+	}
+	if s.preview {
+		return s.previewImport(in)
 	}
 	count := s.progress("bytes", size)
 	result, err := s.operator.Outbox().Import(ctx, countBytes{in, count})
@@ -218,4 +238,27 @@ func (s *session) parkedImport(ctx context.Context, args []string) error {
 		err = toldError{errors.New("some were not imported")}
 	}
 	return err
+}
+
+// previewImport counts the events of what export wrote.
+func (s *session) previewImport(in io.Reader) error {
+	decoder, n := json.NewDecoder(in), 0
+	for {
+		var event struct {
+			ID string `json:"id"`
+		}
+		err := decoder.Decode(&event)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if n++; err == nil && event.ID == "" {
+			err = errors.New("it has no id")
+		}
+		if err != nil {
+			return fmt.Errorf("line %d: %w", n, err)
+		}
+	}
+	s.plan(n, "import %s", counted(n, "event"))
+	s.out.row(map[string]any{"dry_run": true, "read": n}, "READ", n)
+	return nil
 }

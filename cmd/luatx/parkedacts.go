@@ -13,8 +13,65 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
+// chosen are the parked events that an act means.
+type chosen struct {
+	outbox.Filter
+
+	all  bool
+	made acts.Choice // what the ids name
+}
+
+func chosenFlags(flags *flag.FlagSet) *chosen {
+	c := &chosen{}
+	filterFlags(flags, &c.Filter)
+	flags.BoolVar(&c.all, "all", false, "mean all parked events, if neither ids nor a filter are given")
+	return c
+}
+
+// choose checks what is meant. In a preview it lists the events that ids name. An id that is in several slots needs --slot.
+func (c *chosen) choose(ctx context.Context, s *session, ids []string) error {
+	c.IDs = slices.Compact(slices.Sorted(slices.Values(ids)))
+	if c.String() == "all" && !c.all {
+		return usageError{errors.New("name ids or a filter; --all means all parked events")}
+	}
+	if len(c.IDs) == 0 {
+		return nil
+	}
+	var err error
+	c.made, err = acts.Choose(ctx, s.operator.Outbox(), c.Filter)
+	ambiguous, several := errors.AsType[*acts.AmbiguousError](err)
+	if err != nil && !several {
+		return err
+	}
+	if s.preview || several {
+		for _, e := range c.made.Events {
+			s.out.event(e)
+		}
+		s.out.section("")
+	}
+	switch {
+	case several:
+		return usageError{fmt.Errorf("%w with --slot, once or more", ambiguous)}
+	case s.preview && len(c.made.Events) == 0:
+		return c.incomplete("re-armed or discarded", 0)
+	}
+	return nil
+}
+
+// incomplete returns an error if fewer events were changed than the ids named.
+func (c *chosen) incomplete(what string, done int) error {
+	total := len(c.made.Events) + len(c.made.Missing)
+	switch {
+	case len(c.made.Missing) > 0:
+		return fmt.Errorf("%d of %d were %s: no parked event has the id %s", done, total, what, strings.Join(c.made.Missing, ", "))
+	case done < total:
+		return fmt.Errorf("%d of %d were %s: the others are not parked any more", done, total, what)
+	}
+	return nil
+}
+
 func rearmFlags(flags *flag.FlagSet) action {
-	f := filterFlags(flags)
+	c := chosenFlags(flags)
 	var o outbox.RearmOptions
 	flags.IntVar(&o.Limit, "limit", 0, "the most events to re-arm (default all)")
 	flags.IntVar(&o.Canary, "canary", 0, "how many go first")
@@ -22,15 +79,16 @@ func rearmFlags(flags *flag.FlagSet) action {
 	flags.Float64Var(&o.Rate, "rate", 0, "the most events a second (default as fast as it goes)")
 	flags.IntVar(&o.MaxParkedAgain, "max-parked-again", 0, "how many may park again before it stops; -1: any number")
 	flags.StringVar(&o.Destination, "to", "", "publish them to this destination instead")
-	yes := flags.Bool("yes", false, "re-arm what the filter means; without it they are counted")
 	return func(ctx context.Context, s *session, ids []string) error {
-		f.IDs = ids
-		o.DryRun = len(ids) == 0 && !*yes
-		return s.rearm(ctx, *f, o)
+		if err := c.choose(ctx, s, ids); err != nil {
+			return err
+		}
+		return s.rearm(ctx, c, o)
 	}
 }
 
-func (s *session) rearm(ctx context.Context, f outbox.Filter, o outbox.RearmOptions) error {
+func (s *session) rearm(ctx context.Context, c *chosen, o outbox.RearmOptions) error {
+	o.DryRun, o.Limit = s.preview, s.limit(o.Limit)
 	count := s.progress("re-armed", int64(o.Limit))
 	o.Progress = func(r outbox.RearmResult) {
 		if o.DryRun {
@@ -40,7 +98,7 @@ func (s *session) rearm(ctx context.Context, f outbox.Filter, o outbox.RearmOpti
 		}
 		count.set(int64(r.Rearmed))
 	}
-	r, err := s.operator.Outbox().RearmAll(ctx, f, o)
+	r, err := s.operator.Outbox().RearmAll(ctx, c.Filter, o)
 	count.end()
 	s.out.row(map[string]any{
 		"operation": r.Operation, "dry_run": o.DryRun, "matched": r.Matched, "rearmed": r.Rearmed, "skipped": r.Skipped, "classes": r.Classes,
@@ -49,14 +107,13 @@ func (s *session) rearm(ctx context.Context, f outbox.Filter, o outbox.RearmOpti
 	switch {
 	case err != nil:
 		return err
-	case o.DryRun:
-		return errYes
+	case s.preview:
+		s.plan(r.Matched, "re-arm %s", counted(r.Matched, "event"))
+		return nil
 	case r.Stopped != "":
 		return fmt.Errorf("stopped (%s): most failures are of class %q", r.Stopped, r.Class)
-	case len(f.IDs) > r.Rearmed:
-		return fmt.Errorf("%d of %d were re-armed: the others are not parked here", r.Rearmed, len(f.IDs))
 	}
-	return nil
+	return c.incomplete("re-armed", r.Rearmed)
 }
 
 // outcomes tells counts by what they count.
@@ -74,28 +131,21 @@ func outcomes[K ~string](counts map[K]int) string {
 }
 
 func discardFlags(flags *flag.FlagSet) action {
-	f := filterFlags(flags)
-	reason := flags.String("reason", "", "why, for the audit; required")
-	all := flags.Bool("all", false, "mean all parked events, where neither ids nor a filter are given")
-	yes := flags.Bool("yes", false, "discard them; without it they are counted")
+	c := chosenFlags(flags)
 	return func(ctx context.Context, s *session, ids []string) error {
-		f.IDs = ids
-		switch {
-		case *reason == "":
-			return usageError{errors.New("--reason: say why, it is recorded")}
-		case f.String() == "all" && !*all:
-			return usageError{errors.New("name ids or a filter; --all means all parked events")}
+		if err := c.choose(ctx, s, ids); err != nil {
+			return err
 		}
-		return s.discard(ctx, *f, *reason, *yes)
+		return s.discard(ctx, c)
 	}
 }
 
-// discard counts what the filter means, and removes it where that is confirmed.
-func (s *session) discard(ctx context.Context, f outbox.Filter, reason string, yes bool) error {
+// discard counts what is meant, and removes it unless it is a preview.
+func (s *session) discard(ctx context.Context, c *chosen) error {
 	classes, matched, done := map[string]int{}, 0, 0
 	count := s.progress("discarded", 0)
 	defer count.end()
-	failed := acts.Discarding{Filter: f, Reason: reason, DryRun: !yes, Step: func(events []outbox.Event, answers outbox.Answers) {
+	failed := acts.Discarding{Filter: c.Filter, Reason: s.reason, DryRun: s.preview, Limit: s.limit(0), Step: func(events []outbox.Event, answers outbox.Answers) {
 		for _, e := range events {
 			classes[e.Class]++
 		}
@@ -103,15 +153,16 @@ func (s *session) discard(ctx context.Context, f outbox.Filter, reason string, y
 		done += answers.Done()
 		count.add(answers.Done())
 	}}.Run(ctx, s.operator.Outbox())
-	s.out.row(map[string]any{"dry_run": !yes, "matched": matched, "discarded": done, "classes": classes},
+	s.out.row(map[string]any{"dry_run": s.preview, "matched": matched, "discarded": done, "classes": classes},
 		"MATCHED DISCARDED CLASSES", matched, done, outcomes(classes))
 	switch {
 	case failed != nil:
 		return failed
-	case !yes:
-		return errYes
-	case done < matched || done < len(f.IDs):
-		return fmt.Errorf("%d of %d were discarded: the others are not parked here", done, max(matched, len(f.IDs)))
+	case s.preview:
+		s.plan(matched, "discard %s for good", counted(matched, "event"))
+		return nil
+	case done < matched:
+		return fmt.Errorf("%d of %d were discarded: the others are not parked any more", done, matched)
 	}
-	return nil
+	return c.incomplete("discarded", done)
 }

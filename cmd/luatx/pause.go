@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/luatx/luatx/admin"
@@ -12,48 +13,58 @@ import (
 
 var pauseVerbs = []verb{
 	{
-		name: "pause", args: "[destination]", acts: true, short: "keep relays from publishing to a destination",
+		name: "pause", args: "destination", changes: true, acts: true, reasoned: true, short: "keep relays from publishing to a destination",
 		long: `luatx pause keeps all relays of the service from publishing to a destination, until luatx resume or for a time. Its events
-stay in the outbox and lose no attempt; those of other destinations go on. Without a destination it lists what is paused.`,
+stay in the outbox and lose no attempt; those of other destinations go on.`,
 		flags: func(flags *flag.FlagSet) action {
-			reason := flags.String("reason", "", "why, for the audit; required")
 			last := flags.Duration("for", 0, "for how long (default until it is resumed)")
-			return func(ctx context.Context, s *session, names []string) error {
-				return s.pause(ctx, names, *reason, *last)
-			}
+			return func(ctx context.Context, s *session, names []string) error { return s.pause(ctx, names[0], *last) }
 		},
 	},
 	{
-		name: "resume", args: "destination", acts: true, short: "let relays publish to a paused destination again",
-		long: `luatx resume ends the pause of a destination: what waited for it goes out within seconds. The exit status is 1 where it
-is not paused.`,
+		name: "paused", short: "the destinations that relays do not publish to",
 		flags: func(*flag.FlagSet) action {
-			return func(ctx context.Context, s *session, names []string) error { return s.resume(ctx, names) }
+			return func(ctx context.Context, s *session, _ []string) error { return s.paused(ctx) }
+		},
+	},
+	{
+		name: "resume", args: "destination", changes: true, acts: true, short: "let relays publish to a paused destination again",
+		long: `luatx resume ends the pause of a destination: what waited for it goes out within seconds.`,
+		one:  `if the destination is not paused`,
+		flags: func(*flag.FlagSet) action {
+			return func(ctx context.Context, s *session, names []string) error { return s.resume(ctx, names[0]) }
 		},
 	},
 }
 
-func (s *session) pause(ctx context.Context, names []string, reason string, last time.Duration) error {
-	switch {
-	case len(names) > 1:
-		return usageError{errors.New("name one destination")}
-	case len(names) == 1 && reason == "":
-		return usageError{errors.New("--reason: say why, it is recorded")}
-	case last < 0:
+func (s *session) pause(ctx context.Context, destination string, last time.Duration) error {
+	if last < 0 {
 		return usageError{errors.New("--for: say a time to come")}
-	case len(names) == 1:
-		var until time.Time
-		if last > 0 {
-			now, err := s.client.Time(ctx).Result()
-			if err != nil {
-				return err
-			}
-			until = now.Add(last)
-		}
-		if err := s.operator.Pause(ctx, names[0], reason, until); err != nil {
+	}
+	var until time.Time
+	if last > 0 {
+		now, err := s.client.Time(ctx).Result()
+		if err != nil {
 			return err
 		}
+		until = now.Add(last)
 	}
+	if s.preview {
+		how := "until it is resumed"
+		if last > 0 {
+			how = "for " + last.String()
+		}
+		s.plan(1, "pause %s %s", destination, how)
+		return s.paused(ctx)
+	}
+	if err := s.operator.Pause(ctx, destination, s.reason, until); err != nil {
+		return err
+	}
+	return s.paused(ctx)
+}
+
+// paused lists the paused destinations.
+func (s *session) paused(ctx context.Context) error {
 	paused, err := s.operator.Paused(ctx)
 	if err != nil {
 		return err
@@ -67,18 +78,24 @@ func (s *session) pause(ctx context.Context, names []string, reason string, last
 	return nil
 }
 
-func (s *session) resume(ctx context.Context, names []string) error {
-	if len(names) != 1 {
-		return usageError{errors.New("name one destination")}
-	}
-	was, err := s.operator.Resume(ctx, names[0])
+func (s *session) resume(ctx context.Context, destination string) error {
+	paused, err := s.operator.Paused(ctx)
 	if err != nil {
 		return err
 	}
-	if !was {
-		return fmt.Errorf("%q is not paused", names[0])
+	at := slices.IndexFunc(paused, func(p admin.Pause) bool { return p.Destination == destination })
+	if at < 0 {
+		return fmt.Errorf("%q is not paused", destination)
 	}
-	s.out.row(map[string]any{"destination": names[0], "resumed": true}, "RESUMED", names[0])
+	if s.preview {
+		s.out.pause(paused[at])
+		s.plan(1, "resume %s", destination)
+		return nil
+	}
+	if _, err := s.operator.Resume(ctx, destination); err != nil {
+		return err
+	}
+	s.out.row(map[string]any{"destination": destination, "resumed": true}, "RESUMED", destination)
 	return nil
 }
 

@@ -23,7 +23,7 @@ import (
 )
 
 var serveVerb = verb{
-	name: "serve", acts: true, unnamed: true, limited: true, retaining: true, short: "the console and the HTTP API, until it is interrupted",
+	name: "serve", needs: newService, acts: true, unnamed: true, limited: true, retaining: true, short: "the console and the HTTP API, until it is interrupted",
 	long: `luatx serve serves the console and the HTTP API of the operator (docs/console.md). Without a token file it listens for this
 machine alone, prints a password, and gives everybody with that password all rights in the name of --as. A token file says who may
 come. Each of its lines names one: NAME ACCESS SECRET. ACCESS is view, retry or purge, followed by +payloads for the right to

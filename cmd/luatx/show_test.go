@@ -12,7 +12,7 @@ func TestParkedShowPrintsNestedBodyWithoutIndentingIt(t *testing.T) {
 	s := newSite(t, redistest.Shared(t).Addr())
 	nested := strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000)
 	line := strings.Replace(lines("network", "1"), `"type":"sold"`, `"type":"sold","data":`+nested, 1)
-	s.acts(0, line, "parked", "import", "-")
+	s.acts(0, line, "parked", "import", "-", "--yes")
 	args := append([]string{"parked", "show", "1", "--body", "--as", "alice"}, s.flags...)
 	status, out, errs := run(redistest.Soon(t), "", args...)
 	if status != 0 || len(out) > 1<<20 || !strings.Contains(out, nested) {

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -94,7 +95,9 @@ func figure(f float64) string { return fmt.Sprintf("%.1f", f) }
 var drainVerb = verb{
 	name: "drain", args: "[stream…]", short: "what is left to be done before the number of partitions is changed",
 	long: `luatx drain tells what is left in the shards of a keyspace, and in the input streams that are named, before the number of
-partitions is changed. With new input stopped the change is safe when nothing is left: the exit status is 0 then, else 1.`,
+partitions is changed. With new input stopped the change is safe when nothing is left. A name stands for the streams of all partitions, if
+these have one of that name.`,
+	one: `if something is left, or a stream does not exist`,
 	flags: func(*flag.FlagSet) action {
 		return func(ctx context.Context, s *session, keys []string) error {
 			shards, streams, err := s.operator.Drain(ctx, keys...)
@@ -120,33 +123,25 @@ partitions is changed. With new input stopped the change is safe when nothing is
 }
 
 var streamsVerb = verb{
-	name: "streams", args: "key…", anywhere: true, short: "groups of streams, their lag, what is pending by consumer, and dead letters",
+	name: "streams", args: "stream…", needs: aServer, short: "groups of streams, their lag, what is pending by consumer, and dead letters",
 	long: `luatx streams tells of streams, by their keys: who reads them, how far behind, what is pending for each consumer, and how
-many dead letters there are. A lag of -1 is not known. With --per-tag each name stands for the streams of all partitions.`,
-	flags: func(flags *flag.FlagSet) action {
-		perTag := flags.Bool("per-tag", false, "the arguments are names of streams that every partition has")
+many dead letters there are. A lag of -1 is not known. The name of a partitioned stream stands for the streams of all partitions of
+the keyspace.`,
+	one: `if a stream does not exist`,
+	flags: func(*flag.FlagSet) action {
 		return func(ctx context.Context, s *session, names []string) error {
-			if len(names) == 0 {
-				return usageError{fmt.Errorf("name a stream; luatx streams -h says more")}
-			}
-			keys := names
-			if *perTag {
-				if keys = nil; len(s.transactor.Keyspace().Tags()) == 0 || s.namespace == "" {
-					return usageError{fmt.Errorf("--per-tag: say --namespace and --keyspace partitions=n")}
-				}
-				for _, name := range names {
-					for _, tag := range s.transactor.Keyspace().Tags() {
-						keys = append(keys, s.transactor.Keyspace().TagKey(tag, name))
-					}
-				}
-			}
-			for state, err := range s.operator.Streams(ctx, keys...) {
-				if err != nil {
+			var missing []error
+			for state, err := range s.operator.Streams(ctx, names...) {
+				switch {
+				case err != nil:
 					return err
+				case state.Missing:
+					missing = append(missing, fmt.Errorf("no stream has the key %q, and no partition of %s has one of that name", state.Key, s.space))
+				default:
+					s.streamRows(state)
 				}
-				s.streamRows(state)
 			}
-			return nil
+			return errors.Join(missing...)
 		}
 	},
 }

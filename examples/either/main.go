@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -9,21 +10,26 @@ import (
 	"os"
 	"os/signal"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/relay"
+	"github.com/luatx/luatx/service"
 )
 
-// service is what differs between the stores.
-type service struct {
-	middleware message.Middleware
-	book       interface {
+// store is what differs between the stores.
+type store struct {
+	client redis.UniversalClient // nil on SQL
+	book   interface {
 		Book
 		Spent(ctx context.Context, customer string) (orders int, pence int64, err error)
 	}
-	publish func(ctx context.Context, publisher relay.Publisher) error
-	close   func() error
+	// config is that of the service but for its input.
+	config func(publisher relay.Publisher) service.Config
+	close  func() error
 }
 
 func main() {
@@ -38,21 +44,21 @@ func main() {
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("either", flag.ContinueOnError)
-	store := flags.String("store", "redis", "where the service keeps its state: redis or sql")
+	kind := flags.String("store", "redis", "where the service keeps its state: redis or sql")
 	addr := flags.String("redis", "", "`address` of a Redis server (default one inside this process)")
 	dsn := flags.String("dsn", "", "`DSN` of PostgreSQL, or mysql:// and that of MySQL or MariaDB (default SQLite in a temporary file)")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	var s service
+	var s store
 	var err error
-	switch *store {
+	switch *kind {
 	case "redis":
 		s, err = onRedis(*addr)
 	case "sql":
 		s, err = onSQL(ctx, *dsn)
 	default:
-		err = fmt.Errorf("-store is %q: use redis or sql", *store)
+		err = fmt.Errorf("-store is %q: use redis or sql", *kind)
 	}
 	if err != nil {
 		return err
@@ -65,50 +71,59 @@ const (
 	customers  = 7
 )
 
-// run hands the service its orders, waits until their events are published, and says what came of them.
-func (s service) run(ctx context.Context, out io.Writer) error {
+// run runs the service until its orders are acknowledged and their events published, and says what came of them.
+func (s store) run(ctx context.Context, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	router := message.NewRouter(message.PipeConfig{})
-	if err := errors.Join(router.Use(s.middleware), router.AddHandler("place-order", nil, NewPlaceOrder(s.book))); err != nil {
+	published, in := newBroker(orderCount), &orders{}
+	cfg := s.config(published)
+	cfg.Given.Input = service.Subscription{Subscriber: in, Workers: 1}
+	book, err := service.New(s.client, cfg, service.Handler{Name: "place-order", Handler: NewPlaceOrder(s.book)})
+	if err != nil {
 		return err
 	}
-	published := newBroker(orderCount)
 	work, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
-	go func() { ended <- s.publish(work, published) }()
-	delivered, err := deliver(ctx, router)
-	if err == nil {
-		err = published.wait(ctx)
-	}
+	go func() { ended <- book.Run(work) }()
+	err = published.wait(ctx)
 	stop()
 	if err := errors.Join(err, <-ended); err != nil {
 		return err
 	}
-	return s.report(ctx, out, delivered, published.count())
+	return s.report(ctx, out, int(in.acked.Load()), published.count())
 }
 
-// deliver hands over the orders, every fifth of them twice.
-func deliver(ctx context.Context, router *message.Router) (delivered int, err error) {
-	for i := range orderCount {
-		order := PlaceOrder{fmt.Sprint("customer-", i%customers), fmt.Sprint("order-", i), pence(i)}
-		for range 1 + (5-i%5)/5 {
-			msg := message.New(order, message.Attributes{
-				message.AttrID: order.Order, message.AttrSource: "/shop", message.AttrType: "place.order", message.AttrSubject: order.Customer,
-			}, nil)
-			if _, err := router.Process(ctx, msg); err != nil {
-				return delivered, err
+// orders is the input: every fifth order comes twice.
+type orders struct{ acked atomic.Int64 }
+
+// Subscribe implements message.Subscriber.
+func (o *orders) Subscribe(ctx context.Context) (<-chan *message.RawMessage, error) {
+	out := make(chan *message.RawMessage)
+	go func() {
+		defer close(out)
+		for i := range orderCount {
+			order := PlaceOrder{fmt.Sprint("customer-", i%customers), fmt.Sprint("order-", i), pence(i)}
+			data, _ := json.Marshal(order)
+			for range 1 + (5-i%5)/5 {
+				msg := message.NewRaw(data, message.Attributes{
+					message.AttrID: order.Order, message.AttrSource: "/shop", message.AttrType: "place.order", message.AttrSubject: order.Customer,
+				}, message.NewAcking(func() { o.acked.Add(1) }, nil))
+				select {
+				case out <- msg:
+				case <-ctx.Done():
+					return
+				}
 			}
-			delivered++
 		}
-	}
-	return delivered, nil
+		<-ctx.Done()
+	}()
+	return out, nil
 }
 
 func pence(i int) int64 { return int64(100 + 37*i%400) }
 
 // report compares the book with the orders.
-func (s service) report(ctx context.Context, out io.Writer, delivered, events int) error {
+func (s store) report(ctx context.Context, out io.Writer, delivered, events int) error {
 	var orders int
 	var spent, want int64
 	for i := range orderCount {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/relay"
-	"github.com/luatx/luatx/stack"
+	"github.com/luatx/luatx/service"
 )
 
 // redisBook is the book in Redis.
@@ -55,12 +55,12 @@ func (b redisBook) Spent(ctx context.Context, customer string) (orders int, penc
 }
 
 // onRedis puts the service together on Redis; without an address on a server inside this process.
-func onRedis(addr string) (service, error) {
+func onRedis(addr string) (store, error) {
 	var embedded *miniredis.Miniredis
 	if addr == "" {
 		embedded = miniredis.NewMiniRedis()
 		if err := embedded.StartAddr("127.0.0.1:0"); err != nil {
-			return service{}, err
+			return store{}, err
 		}
 		addr = embedded.Addr()
 	}
@@ -76,22 +76,13 @@ func onRedis(addr string) (service, error) {
 	keyspace := luatx.Partitions(4).WithPrefix(namespace)
 	transactor, err := luatx.New(client, luatx.Config{Namespace: namespace, Keyspace: keyspace})
 	if err != nil {
-		return service{}, errors.Join(err, closing())
+		return store{}, errors.Join(err, closing())
 	}
-	mw, err := stack.Scripted(transactor, stack.Config{})
-	if err != nil {
-		return service{}, errors.Join(err, closing())
-	}
-	book := redisBook{client, keyspace}
-	return service{
-		middleware: mw,
-		book:       book,
-		publish: func(ctx context.Context, publisher relay.Publisher) error {
-			r, err := relay.New(transactor, publisher, relay.Config{})
-			if err != nil {
-				return err
-			}
-			return r.Run(ctx)
+	return store{
+		client: client,
+		book:   redisBook{client, keyspace},
+		config: func(publisher relay.Publisher) service.Config {
+			return service.Config{Given: service.Given{Transactor: transactor, Publisher: publisher}}
 		},
 		close: closing,
 	}, nil

@@ -15,6 +15,7 @@ import (
 
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/relay"
+	"github.com/luatx/luatx/service"
 	"github.com/luatx/luatx/sqltx"
 )
 
@@ -38,33 +39,34 @@ func (b sqlBook) Spent(ctx context.Context, customer string) (orders int, pence 
 }
 
 // onSQL puts the service together on a database; without a DSN on SQLite, in a file of its own.
-func onSQL(ctx context.Context, dsn string) (service, error) {
+func onSQL(ctx context.Context, dsn string) (store, error) {
 	dir, err := os.MkdirTemp("", "either-")
 	if err != nil {
-		return service{}, err
+		return store{}, err
 	}
 	driver, source := driverOf(dsn, filepath.Join(dir, "orders.db"))
 	db, err := sql.Open(driver, source)
 	if err != nil {
-		return service{}, errors.Join(err, os.RemoveAll(dir))
+		return store{}, errors.Join(err, os.RemoveAll(dir))
 	}
 	closing := func() error { return errors.Join(db.Close(), os.RemoveAll(dir)) }
 	dialect, err := sqltx.DialectOf(db)
 	if err != nil {
-		return service{}, errors.Join(err, closing())
+		return store{}, errors.Join(err, closing())
 	}
 	events := sqltx.NewOutboxPublisher(sqltx.OutboxPublisherConfig{DB: db})
 	inbox := sqltx.InboxConfig{DB: db}
 	outbox := sqltx.OutboxConfig{DB: db, Topic: "order-events", Publisher: events}
 	_, err = db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS orders (customer VARCHAR(64) NOT NULL, id VARCHAR(64) PRIMARY KEY, pence BIGINT NOT NULL)")
 	if err := errors.Join(err, inbox.Init(ctx), outbox.Init(ctx)); err != nil {
-		return service{}, errors.Join(err, closing())
+		return store{}, errors.Join(err, closing())
 	}
-	return service{
-		middleware: message.Chain(sqltx.TxMiddleware(db, &sqltx.TxOptions{Retries: 3}), sqltx.InboxMiddleware(inbox), sqltx.OutboxMiddleware(outbox)),
-		book:       sqlBook{db, dialect.Bind},
-		publish: func(ctx context.Context, publisher relay.Publisher) error {
-			return relay.Drive(ctx, events, publisher, relay.DriveConfig{})
+	mw := message.Chain(sqltx.TxMiddleware(db, &sqltx.TxOptions{Retries: 3}), sqltx.InboxMiddleware(inbox), sqltx.OutboxMiddleware(outbox))
+	return store{
+		book: sqlBook{db, dialect.Bind},
+		config: func(publisher relay.Publisher) service.Config {
+			drive := func(ctx context.Context) error { return relay.Drive(ctx, events, publisher, relay.DriveConfig{}) }
+			return service.Config{Mode: service.Other, Given: service.Given{Middleware: &mw, Relay: service.RunFunc(drive), Check: db.PingContext}}
 		},
 		close: closing,
 	}, nil

@@ -66,8 +66,8 @@ func charge(r *http.Request) (status int, answer any, err error) {
 		return http.StatusPaymentRequired, "insufficient funds", nil
 	}
 	tx.Pipeline().Set(r.Context(), key, balance-body.Pence, 0)
-	event, err := outbox.Encode(message.New(body, message.Attributes{"id": tx.EventID(), "source": "/payments", "type": "payment.made"}, nil))
-	return http.StatusCreated, map[string]int{"charged": body.Pence, "left": balance - body.Pence}, errors.Join(err, tx.Emit(luatx.Event{Body: event}))
+	err = tx.Emit(luatx.Event{Data: body, Attributes: message.Attributes{"source": "/payments", "type": "payment.made"}})
+	return http.StatusCreated, map[string]int{"charged": body.Pence, "left": balance - body.Pence}, err
 }
 
 func run(ctx context.Context, out io.Writer) error {

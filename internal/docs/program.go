@@ -19,7 +19,7 @@ var packages = byName(
 	"context", "errors", "fmt", "log", "os", "strings", "strconv", "sync", "syscall", "testing", "time",
 	"encoding/json", "net/http", "net/http/httptest", "database/sql", "os/signal", "log/slog",
 	module, module+"/message", module+"/inbox", module+"/outbox", module+"/relay", module+"/relay/cehttp", module+"/repair", module+"/stream",
-	module+"/stack", module+"/expiry", module+"/trigger", module+"/sqltx", module+"/admin", module+"/admin/console", module+"/admin/httpapi", module+"/luatxtest", module+"/idempotency",
+	module+"/stack", module+"/expiry", module+"/trigger", module+"/sqltx", module+"/admin", module+"/admin/console", module+"/admin/httpapi", module+"/luatxtest", module+"/idempotency", module+"/service",
 	module+"/contrib/watermill", module+"/contrib/nats", module+"/contrib/amqp", "github.com/nats-io/nats.go/jetstream",
 )
 

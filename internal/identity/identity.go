@@ -19,10 +19,15 @@ func (i ID) Digest() string {
 }
 
 // EventID derives the id of the event at a position: a UUID of version 8 (RFC 9562).
-func (i ID) EventID(position int) string {
+func (i ID) EventID(position int) string { return i.derived("event", position) }
+
+// EntryID derives the id of the message at a position among those that a transaction adds to streams, as EventID does.
+func (i ID) EntryID(position int) string { return i.derived("entry", position) }
+
+func (i ID) derived(kind string, position int) string {
 	var at [8]byte
 	binary.BigEndian.PutUint64(at[:], uint64(position)) //nolint:gosec // a position is never negative
-	sum := i.sum("event", string(at[:]))
+	sum := i.sum(kind, string(at[:]))
 	id := sum[:16]
 	id[6] = id[6]&0x0f | 0x80
 	id[8] = id[8]&0x3f | 0x80

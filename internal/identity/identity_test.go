@@ -24,6 +24,14 @@ func TestEventIDIsFrozen(t *testing.T) {
 	}
 }
 
+// TestEntryIDIsFrozen holds the ids of messages that a transaction adds to streams.
+func TestEntryIDIsFrozen(t *testing.T) {
+	t.Parallel()
+	if got, want := message.EntryID(3), "afba54fb-3677-8ea5-a8be-f312c9263895"; got != want {
+		t.Errorf("entry id %s, want %s", got, want)
+	}
+}
+
 func TestEveryFieldTellsMessagesApart(t *testing.T) {
 	t.Parallel()
 	seen := map[string]identity.ID{}

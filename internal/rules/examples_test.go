@@ -29,6 +29,7 @@ var exampled = map[string][]string{
 	"outbox":             {"Store", "Middleware"},
 	"relay":              {"Relay", "HTTP", "Route", "Channel"},
 	"repair":             {"Worker"},
+	"service":            {},
 	"sqltx":              {"Transact", "Dialect"},
 	"stream":             {"Publisher", "Subscriber", "PartitionedSubscriber", "DeadLetters"},
 	"trigger":            {"Runtime", "Config"},

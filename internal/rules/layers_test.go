@@ -16,6 +16,7 @@ var layers = [][]string{
 	{"internal/test/rig"},
 	{"internal/test/redistest", "internal/test/scripted"},
 	{"contrib", "internal/test/measure"},
+	{"service"},
 	{"admin/console", "admin/httpapi"},
 	{"admin/internal/desk"},
 	{"admin/internal/guard"},
@@ -27,7 +28,7 @@ var layers = [][]string{
 	{"internal/commit"},
 	{"internal/shard"},
 	{"internal/eval", "internal/record"},
-	{"internal/command", "internal/group", "internal/identity", "internal/inbound", "internal/outboxentry", "internal/producer", "internal/settle"},
+	{"internal/command", "internal/group", "internal/identity", "internal/inbound", "internal/outboxentry", "internal/producer", "internal/settle", "internal/streamentry"},
 	{"internal/docs", "internal/flight", "internal/lua", "internal/mark", "internal/msgpack", "internal/observe", "internal/pretty", "internal/sbom", "internal/sleep", "internal/slot", "internal/test/apt", "internal/test/child", "internal/test/documented", "internal/test/race", "internal/test/respproxy", "message"},
 	{"internal/test/assert"},
 }

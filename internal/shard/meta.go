@@ -5,7 +5,25 @@ import (
 	"time"
 
 	"github.com/luatx/luatx/internal/eval"
+	"github.com/luatx/luatx/internal/slot"
 )
+
+const (
+	// IdentityField is the field of an inbox that holds the identity of its shard.
+	IdentityField = fieldID
+	// InboxSuffix is the end of the key of every inbox.
+	InboxSuffix = ":" + keyInboxA
+)
+
+// IdentityOf returns the identity in the value of IdentityField.
+func IdentityOf(value string) string { return parseMeta(value).identity }
+
+// NamespaceOf returns the namespace of the key of an inbox. It returns false for other keys.
+func NamespaceOf(key string) (string, bool) {
+	head, ok := strings.CutSuffix(key, "}"+InboxSuffix)
+	namespace, tag, braced := strings.Cut(head, ":{")
+	return namespace, ok && braced && namespace != "" && slot.Text(slot.OfTag(tag)) == tag
+}
 
 const (
 	fieldID       = "id"

@@ -112,7 +112,7 @@ func TestClusterMigratingSlotTurnsEveryScriptAway(t *testing.T) {
 	home := scripts.Shard(n)
 	for _, id := range []string{"claimed", "settled", "parked"} {
 		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
-			return tx.Emit(luatx.Event{ID: id, Body: []byte(id)})
+			return tx.Emit(luatx.Event{ID: id, Data: id})
 		})
 		redistest.Must(t, err)
 	}

@@ -1,7 +1,6 @@
 package commit_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"strconv"
@@ -41,7 +40,7 @@ func TestCapacityIsExact(t *testing.T) {
 				tr := rig.NewTransactor(t, client, change)
 				committed := rig.Key(t, tr, "a", "committed")
 				event := func(id string) luatx.Event {
-					return luatx.Event{ID: id, Body: []byte("012345678"), Key: map[bool]string{true: "k"}[what == "lane"]}
+					return luatx.Event{ID: id, Body: bodyOf(9), Key: map[bool]string{true: "k"}[what == "lane"]}
 				}
 				var next, taken atomic.Int64
 				var committers sync.WaitGroup
@@ -116,8 +115,8 @@ func TestParkedBytesCloseAShard(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.ParkedBytes = 1000 })
-		event := func(id string, size int) luatx.Event { // with the mark of a given id
-			return luatx.Event{ID: id, Body: bytes.Repeat([]byte("x"), size-1)}
+		event := func(id string, size int) luatx.Event {
+			return luatx.Event{ID: id, Body: bodyOf(size - 1)} // and the mark of a given id
 		}
 		redistest.Must(t, emitAll(t, tr, "a", event("1", 600), event("2", 600), event("3", 10)))
 		settle(t, tr, "1", "parked")
@@ -149,12 +148,12 @@ func TestTransactionIsRefusedBeforeItsFirstWriteIfTheOutboxIsFull(t *testing.T) 
 		"parked bytes": {func(c *luatx.Config) { c.ParkedBytes = 80 }, true},
 	} {
 		tr := rig.NewTransactor(t, client, c.change)
-		redistest.Must(t, emitAll(t, tr, "a", luatx.Event{ID: "1", Body: bytes.Repeat([]byte("x"), 80)}))
+		redistest.Must(t, emitAll(t, tr, "a", luatx.Event{ID: "1", Body: bodyOf(80)}))
 		if c.parked {
 			settle(t, tr, "1", "parked")
 		}
 		before := writes(t, client)
-		wantFull(t, emitAll(t, tr, "a", luatx.Event{ID: "2", Body: bytes.Repeat([]byte("x"), 80)}), what)
+		wantFull(t, emitAll(t, tr, "a", luatx.Event{ID: "2", Body: bodyOf(80)}), what)
 		assert.Equal(t, writes(t, client)-before, 0, "%s: changes", what)
 	}
 }

@@ -1,7 +1,6 @@
 package commit_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/rig"
+	"github.com/luatx/luatx/message"
 )
 
 // emitAll commits events in one transaction.
@@ -60,36 +60,45 @@ func settle(t testing.TB, tr *luatx.Transactor, id, what string) {
 	}
 }
 
+// bodyOf returns a body of so many bytes, 8 at least.
+func bodyOf(size int) []byte {
+	return fmt.Appendf(nil, `{"a":"%s"}`, strings.Repeat("x", size-len(`{"a":""}`)))
+}
+
 func TestInvalidEventsAreRefused(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.OutboxBytes = 100 })
 	now := time.Now()
 	for want, event := range map[string]luatx.Event{
-		"no body":       {},
-		`with '='`:      {Body: []byte("=x")},
-		`with '!'`:      {Body: []byte("!x")},
-		`with '+'`:      {Body: []byte("+x")},
-		"Key or At":     {Body: []byte("x"), Key: "k", At: now},
-		"256 bytes":     {Body: []byte("x"), Key: strings.Repeat("k", 257)},
-		"UTF-8":         {Body: []byte("x"), Key: "\xff"},
-		"1970 to 9999":  {Body: []byte("x"), At: time.UnixMilli(-1)},
-		"years 1970":    {Body: []byte("x"), At: time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)},
-		"OutboxBytes, ": {Body: make([]byte, 101)},
+		"no body":        {},
+		"no CloudEvent":  {Body: []byte("=x")},
+		"comes twice":    {Body: []byte(`{"id":"1","id":"1"}`)},
+		"JSON object":    {Body: []byte(`"text"`)},
+		"want a time":    {Body: []byte(`{"time":1}`)},
+		"leave one out":  {Body: []byte("{}"), Data: 1},
+		"cannot encode":  {Data: func() {}},
+		`the id "other"`: {ID: "id", Attributes: message.Attributes{"id": "other"}},
+		"Key or At":      {Body: []byte("{}"), Key: "k", At: now},
+		"256 bytes":      {Body: []byte("{}"), Key: strings.Repeat("k", 257)},
+		"UTF-8":          {Body: []byte("{}"), Key: "\xff"},
+		"1970 to 9999":   {Body: []byte("{}"), At: time.UnixMilli(-1)},
+		"years 1970":     {Body: []byte("{}"), At: time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)},
+		"OutboxBytes, ":  {Body: bodyOf(101)},
 	} {
 		assert.ErrorContains(t, emitAll(t, tr, "a", event), want, "emitted")
 		event.ID = "id"
 		assert.ErrorContains(t, assert.ErrOf(tr.Enqueue(redistest.Soon(t), "a", event)), want, "enqueued")
 	}
-	assert.ErrorContains(t, assert.ErrOf(tr.Enqueue(redistest.Soon(t), "a", luatx.Event{Body: []byte("x")})), "no id", "enqueued without an id")
-	most := luatx.Event{ID: "id", Body: make([]byte, 100)} // with the mark of a given id 101 bytes
+	assert.ErrorContains(t, assert.ErrOf(tr.Enqueue(redistest.Soon(t), "a", luatx.Event{Body: []byte("{}")})), "no id", "enqueued without an id")
+	most := luatx.Event{ID: "id", Body: bodyOf(100)} // with the mark of a given id 101 bytes
 	assert.ErrorContains(t, emitAll(t, tr, "a", most), "101 bytes", "emitted")
 	assert.ErrorContains(t, assert.ErrOf(tr.Enqueue(redistest.Soon(t), "a", most)), "101 bytes", "enqueued")
 	for name, event := range map[string]luatx.Event{
-		"longest key": {Body: []byte("x"), Key: strings.Repeat("k", 256)},
-		"first time":  {Body: []byte("x"), At: time.UnixMilli(0)},
-		"last time":   {Body: []byte("x"), At: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)},
-		"most bytes":  {Body: bytes.Repeat([]byte("x"), 100)},
+		"longest key": {Body: []byte("{}"), Key: strings.Repeat("k", 256)},
+		"first time":  {Body: []byte("{}"), At: time.UnixMilli(0)},
+		"last time":   {Body: []byte("{}"), At: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)},
+		"most bytes":  {Body: bodyOf(100)},
 	} {
 		redistest.Must(t, emitAll(t, tr, "b"+name, event)) // an outbox of its own each: none has room for two
 	}

@@ -214,7 +214,7 @@ for i = 1, n do emit('body ' .. i, k .. i) end`}
 	run := func(n int, own int) error {
 		return assert.ErrOf(tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
 			for i := range own {
-				if err := tx.Emit(luatx.Event{ID: fmt.Sprint(k, n, "own", i), Body: []byte("own")}); err != nil {
+				if err := tx.Emit(luatx.Event{ID: fmt.Sprint(k, n, "own", i), Data: "own"}); err != nil {
 					return err
 				}
 			}

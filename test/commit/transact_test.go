@@ -235,7 +235,7 @@ func TestEvents(t *testing.T) {
 		assert.NoError(t, emit("2", luatx.Event{ID: "given", Body: body}), "the same event again")
 		before := rig.Dump(t, client, tr)
 		var failed *luatx.CommandError
-		if err := emit("3", luatx.Event{ID: "given", Body: []byte("other")}); !errors.As(err, &failed) || failed.Index != -1 {
+		if err := emit("3", luatx.Event{ID: "given", Data: "other"}); !errors.As(err, &failed) || failed.Index != -1 {
 			t.Errorf("the same event with another body: %v", err)
 		}
 		rig.NoTrace(t, client, tr, before)

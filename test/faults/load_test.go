@@ -70,7 +70,7 @@ func (l *load) do(ctx context.Context, tr *luatx.Transactor, name, aggregate, id
 		c.count = p.HIncrBy(ctx, rig.Key(l.t, tr, aggregate, "effects"), name, 1)
 		p.SAdd(ctx, rig.Key(l.t, tr, aggregate, "names"), name)
 		p.Incr(ctx, rig.Key(l.t, tr, aggregate, "count"))
-		return tx.Emit(luatx.Event{ID: name, Body: []byte(name)})
+		return tx.Emit(luatx.Event{ID: name, Data: name})
 	}, opts...)
 	c.outcome, c.err, c.overdue, c.at = result.Outcome, err, ctx.Err() != nil, time.Now()
 	if deadline, ok := ctx.Deadline(); ok && !c.at.Before(deadline) {
@@ -130,7 +130,7 @@ func (l *load) look(ctx context.Context, client redis.UniversalClient) effects {
 		bodies := client.HGetAll(ctx, shard.Key("entries")).Val()
 		for name, body := range bodies {
 			events[name] = true
-			if body != "+"+name { // the mark of a given id
+			if want := fmt.Sprintf(`+{"specversion":"1.0","id":%q,"data":%q}`, name, name); body != want {
 				l.t.Errorf("the event of %s has the body %q", name, body)
 			}
 		}

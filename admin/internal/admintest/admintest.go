@@ -96,7 +96,8 @@ func ParkEvent(t testing.TB, tr *luatx.Transactor, aggregate string, e luatx.Eve
 	t.Helper()
 	slot, err := outbox.NewStore(tr).Slot(aggregate)
 	Must(t, err)
-	_, err = tr.Enqueue(redistest.Soon(t), aggregate, e)
+	inside := link.Of(tr) // takes bodies that Enqueue refuses
+	_, err = inside.Commits.Enqueue(redistest.Soon(t), inside.Scripts.Shard(slot), []shard.Event{{ID: e.ID, Body: e.Body, Key: e.Key, At: e.At}})
 	Must(t, err)
 	settle(t, tr, slot, shard.Settlement{ID: e.ID, What: "parked", Class: class, Error: text})
 	return slot

@@ -1,12 +1,15 @@
 package desk
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
 	"time"
 
+	"github.com/luatx/luatx/admin"
 	"github.com/luatx/luatx/admin/internal/guard"
 	"github.com/luatx/luatx/internal/acts"
 	"github.com/luatx/luatx/outbox"
@@ -75,4 +78,16 @@ func (d *Desk) Ours(slots ...int) error {
 		}
 	}
 	return nil
+}
+
+// Unambiguous refuses a filter with an id that is parked in several slots, unless the filter names slots.
+func (d *Desk) Unambiguous(ctx context.Context, op *admin.Operator, f outbox.Filter) error {
+	if len(f.IDs) == 0 || len(f.Slots) > 0 {
+		return nil
+	}
+	_, err := acts.Choose(ctx, op.Outbox(), f)
+	if several, ok := errors.AsType[*acts.AmbiguousError](err); ok {
+		return &guard.Problem{Status: http.StatusConflict, Detail: several.Error()}
+	}
+	return err
 }

@@ -34,7 +34,7 @@ func allocations(ctx context.Context, servers *servers) (float64, error) {
 	}
 	transact := func() error {
 		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
-			return errors.Join(record(tx.Pipeline()), tx.Emit(luatx.Event{Body: body}))
+			return errors.Join(record(tx.Pipeline()), tx.Emit(luatx.Event{Data: body}))
 		})
 		return err
 	}

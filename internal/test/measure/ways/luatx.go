@@ -73,7 +73,7 @@ func business(ctx context.Context, tx *luatx.Tx, in input) error {
 	return luatx.Queued(pipe.Incr(ctx, in.counter))
 }
 
-func (p *place) emit(tx *luatx.Tx) error { return tx.Emit(luatx.Event{Body: []byte(p.body)}) }
+func (p *place) emit(tx *luatx.Tx) error { return tx.Emit(luatx.Event{Data: p.body}) }
 
 // whole is the transaction as the other ways have it.
 func (p *place) whole(ctx context.Context, tx *luatx.Tx, in input) error {

@@ -1,0 +1,50 @@
+package acts
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/luatx/luatx/outbox"
+)
+
+// Choice is the parked events that the ids of a filter name.
+type Choice struct {
+	Events []outbox.Event
+	// Missing lists the ids that name no parked event.
+	Missing []string
+}
+
+// AmbiguousError reports that an id is parked in several slots, and that the filter chooses none of them.
+type AmbiguousError struct {
+	ID    string
+	Slots []int
+}
+
+// Error names the id and the slots.
+func (e *AmbiguousError) Error() string {
+	return fmt.Sprintf("the id %q is parked in the slots %s: choose slots", e.ID, strings.Trim(strings.ReplaceAll(fmt.Sprint(e.Slots), " ", ", "), "[]"))
+}
+
+// Choose looks up the events that the ids of a filter name. Beside an *AmbiguousError is the whole choice.
+func Choose(ctx context.Context, store *outbox.Store, f outbox.Filter) (Choice, error) {
+	var c Choice
+	slots := map[string][]int{}
+	for e, err := range store.Parked(ctx, f) {
+		if err != nil && e.ID == "" {
+			return c, err
+		}
+		c.Events, slots[e.ID] = append(c.Events, e), append(slots[e.ID], e.Slot)
+	}
+	var ambiguous error
+	for _, id := range slices.Compact(slices.Sorted(slices.Values(f.IDs))) {
+		switch n := len(slots[id]); {
+		case n == 0:
+			c.Missing = append(c.Missing, id)
+		case n > 1 && len(f.Slots) == 0 && ambiguous == nil:
+			ambiguous = &AmbiguousError{id, slots[id]}
+		}
+	}
+	return c, ambiguous
+}
