@@ -47,7 +47,11 @@ func (r *release) prove(ctx context.Context, dir string) error {
 	case source == "":
 		fmt.Fprintln(r.out, "--  README.md has no Go block that is a complete package main, so none was built")
 	default:
-		try("go build of the first program of README.md", p.build(ctx, source))
+		binary, err := p.build(ctx, source)
+		try("go build of the first program of README.md", err)
+		if err == nil && strings.Contains(source, p.core().Path+"/service") {
+			try("the program handles a command, publishes the event and stops", serve(ctx, binary))
+		}
 	}
 	return problem(problems)
 }
@@ -162,18 +166,18 @@ func (p *proof) install(ctx context.Context) error {
 	return err
 }
 
-// build compiles a program in a module that requires the version of the packages that the program imports.
-func (p *proof) build(ctx context.Context, source string) error {
+// build compiles a program in a module that requires the version of the packages that the program imports, and returns the binary.
+func (p *proof) build(ctx context.Context, source string) (binary string, err error) {
 	dir, err := p.empty(ctx)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(source), 0o600); err != nil {
-		return err
+		return "", err
 	}
 	imported, err := imports(source)
 	if err != nil {
-		return err
+		return "", err
 	}
 	args := []string{"get", p.core().Path + "@" + p.version}
 	for _, pkg := range imported {
@@ -182,8 +186,9 @@ func (p *proof) build(ctx context.Context, source string) error {
 		}
 	}
 	if _, err := command(ctx, dir, p.env, "go", args...); err != nil {
-		return err
+		return "", err
 	}
-	_, err = command(ctx, dir, p.env, "go", "build", "-o", filepath.Join(p.tmp, "readme"), ".")
-	return err
+	binary = filepath.Join(p.tmp, "readme")
+	_, err = command(ctx, dir, p.env, "go", "build", "-o", binary, ".")
+	return binary, err
 }
