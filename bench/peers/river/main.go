@@ -59,6 +59,7 @@ func run(ctx context.Context) error {
 	river.AddWorker(workers, &placeOrder{pool: pool})
 	orders, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
 		Queues: map[string]river.QueueConfig{"orders": {MaxWorkers: 10}}, Workers: workers,
+		SkipUnknownJobCheck: true, // other programs work on the events
 	})
 	if err != nil {
 		return err
