@@ -26,7 +26,7 @@ var (
 	next       = brokertest.Next
 )
 
-// admin is a channel of the test's own.
+// admin returns a separate channel for the test.
 func admin(t testing.TB, node *rabbit.Node) *amqp091.Channel {
 	t.Helper()
 	conn, err := amqp091.Dial(rabbit.URL(node.Addr()))
@@ -55,7 +55,7 @@ func depth(t testing.TB, ch *amqp091.Channel, name string) int {
 	return q.Messages
 }
 
-// arrivals collects what arrives in a queue.
+// arrivals collects the messages that arrive in a queue.
 type arrivals struct {
 	mu  sync.Mutex
 	raw []amqp091.Delivery
@@ -88,7 +88,7 @@ func (in *arrivals) received() []*message.RawMessage {
 	return append([]*message.RawMessage(nil), in.got...)
 }
 
-// ids counts what has arrived by id.
+// ids returns the number of arrivals by id.
 func (in *arrivals) ids() map[string]int {
 	counts := map[string]int{}
 	for _, msg := range in.received() {
