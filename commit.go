@@ -13,7 +13,6 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 )
 
-// commit sends a transaction and returns its result.
 func (t *Transactor) commit(ctx context.Context, tx *Tx, input commit.Input) (Result, error) {
 	ready, err := t.prepare(ctx, tx, input)
 	if err != nil {

@@ -144,7 +144,6 @@ func newDelivery(msg *message.Message) delivery {
 
 func (d *delivery) base() string { return d.first[:baseSize] }
 
-// token returns the token of the next run.
 func (d *delivery) token() string {
 	d.runs++
 	if d.runs == 1 {

@@ -114,7 +114,6 @@ func (t *Transactor) run(ctx context.Context, c *invocation) (*Tx, Result, error
 	return tx, Result{}, nil
 }
 
-// begin opens a transaction on a tag.
 func (t *Transactor) begin(tag, aggregate string, d *delivery) *Tx {
 	tx := &Tx{
 		t:         t,

@@ -119,7 +119,6 @@ func (tx *Tx) Publish(stream string, msg *message.Message) error {
 	return Queued(tx.Pipeline().XAdd(context.Background(), &redis.XAddArgs{Stream: stream, Values: fields}))
 }
 
-// entry encodes a message for a stream.
 func (tx *Tx) entry(msg *message.Message) (*message.RawMessage, error) {
 	if msg == nil {
 		return nil, errors.New("the message is nil")

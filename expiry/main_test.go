@@ -83,7 +83,6 @@ func (f fixture) extends(subject string, due time.Time, want bool) {
 	}
 }
 
-// due returns the subjects that are due.
 func (f fixture) due(limit int) []string {
 	f.t.Helper()
 	var subjects []string
@@ -104,7 +103,6 @@ func (f fixture) events() map[string][]string {
 	return events
 }
 
-// claim claims the pending events.
 func (f fixture) claim() []*message.RawMessage {
 	f.t.Helper()
 	var events []*message.RawMessage

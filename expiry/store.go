@@ -179,7 +179,6 @@ func (s *Store) bounded(ctx context.Context) (context.Context, context.CancelFun
 // maxSubject is the maximum size of a subject, in bytes.
 const maxSubject = 256
 
-// shard returns the shard of the subject's timer.
 func (s *Store) shard(subject string) (shard.Shard, error) {
 	if subject == "" || len(subject) > maxSubject || !utf8.ValidString(subject) {
 		return shard.Shard{}, fmt.Errorf("expiry: the subject %.40q: use 1 to %d bytes of UTF-8", subject, maxSubject)
@@ -195,7 +194,6 @@ func (s *Store) shard(subject string) (shard.Shard, error) {
 	return s.scripts.Shard(slot.OfTag(tag)), nil
 }
 
-// eventID returns the id of the event of a timer.
 func (s *Store) eventID(timer Timer) (string, error) {
 	id := s.cfg.EventID(timer.Subject, time.UnixMilli(timer.Due.UnixMilli()).UTC())
 	if id == "" || !utf8.ValidString(id) {

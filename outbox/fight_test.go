@@ -208,7 +208,6 @@ func TestOperatorsAmongRelays(t *testing.T) {
 	})
 }
 
-// commit commits plain and ordered events.
 func (y yard) commit(ctx context.Context, worker int) {
 	for i := 0; ctx.Err() == nil && i < 150; i++ {
 		_, err := y.tr.Transact(ctx, "a", func(tx *luatx.Tx) error {

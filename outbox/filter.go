@@ -88,7 +88,6 @@ func (f Filter) meant(e Event, now time.Time) bool {
 	return (f.Type == "" || e.Message.Type() == f.Type) && (f.Destination == "" || e.Message.Destination() == f.Destination)
 }
 
-// needsBodies reports whether the filter depends on bodies.
 func (f Filter) needsBodies() bool { return f.Type != "" || f.Destination != "" }
 
 // slots returns the slots of the selected shards. None means all.

@@ -271,7 +271,6 @@ func (m *model) fates(batch []shard.Settlement, keep bool) (want, promoted []str
 	return want, promoted
 }
 
-// fate returns the result of a settlement.
 func (m *model) fate(s shard.Settlement) (what string, promoted []string) {
 	e := m.events[s.ID]
 	switch {

@@ -133,7 +133,6 @@ const (
 	maxReason   = 1024
 )
 
-// errNobody is returned if the store has no operator.
 var errNobody = errors.New("outbox: nobody is named for the audit: use store.As(\"alice\")")
 
 // operation is one operation of an operator, with any number of calls.

@@ -234,13 +234,11 @@ func query[T any](ctx context.Context, db querier, scan func(*sql.Rows) (T, erro
 	return out, rows.Err()
 }
 
-// value scans the only column.
 func value[T any](rows *sql.Rows) (v T, err error) {
 	err = rows.Scan(&v)
 	return v, err
 }
 
-// event scans the columns of an event.
 func event(rows *sql.Rows) (r row, err error) {
 	err = r.scan(rows)
 	return r, err

@@ -140,7 +140,6 @@ func (d Dialect) Bind(statement string) string {
 	}
 }
 
-// marks returns a list of n arguments.
 func marks(n int) string { return strings.TrimSuffix(strings.Repeat("?, ", n), ", ") }
 
 // sqlState returns the SQLSTATE of a PostgreSQL driver's error, or "".

@@ -53,7 +53,6 @@ func (d Dialect) init(ctx context.Context, db *sql.DB, what string, t table, sch
 	return nil
 }
 
-// render returns the statements of a schema for a table.
 func (d Dialect) render(t table, schema []string) []string {
 	out := make([]string, len(schema))
 	for i, statement := range schema {

@@ -9,7 +9,6 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// outcome is the outcome of a claimed row.
 type outcome int
 
 const (

@@ -164,7 +164,6 @@ func (r runner) begin(ctx context.Context) (*sql.Tx, func(*sql.Tx) error, error)
 	return tx, release, nil
 }
 
-// all executes statements one after the other.
 func all(ctx context.Context, exec Executor, statements []string) error {
 	for _, statement := range statements {
 		if _, err := exec.ExecContext(ctx, statement); err != nil {

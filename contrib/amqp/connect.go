@@ -33,7 +33,6 @@ func checkDial(config, url string, dial DialFunc) error {
 	return nil
 }
 
-// dialURL returns a DialFunc for a URL.
 func dialURL(url string, timeout time.Duration) DialFunc {
 	return func(ctx context.Context) (*amqp091.Connection, error) {
 		ctx, cancel := context.WithTimeout(ctx, timeout)

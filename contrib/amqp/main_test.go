@@ -39,7 +39,6 @@ func admin(t testing.TB, node *rabbit.Node) *amqp091.Channel {
 
 func unique(name string) string { return name + "-" + strings.ToLower(message.NewID()[:8]) }
 
-// queue declares a durable queue.
 func queue(t testing.TB, ch *amqp091.Channel, args amqp091.Table) string {
 	t.Helper()
 	name := unique("queue")

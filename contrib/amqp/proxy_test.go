@@ -35,7 +35,6 @@ var (
 	unblockedFrame = frame{kind: 1, payload: []byte{0, 10, 0, 61}}
 )
 
-// proxy is a proxy between clients and a broker.
 type proxy struct {
 	listener net.Listener
 	target   string
@@ -151,7 +150,6 @@ func (p *proxy) on(hook func(frame) []frame) {
 	p.hook = hook
 }
 
-// cut closes all connections.
 func (p *proxy) cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -173,7 +171,6 @@ func (p *proxy) outage() (mend func()) {
 	}
 }
 
-// inject sends a frame to all clients.
 func (p *proxy) inject(f frame) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -127,7 +127,6 @@ func (p *Publisher) connected(ctx context.Context) (*link, error) {
 	return l, nil
 }
 
-// channel returns a channel for a batch.
 func (p *Publisher) channel(ctx context.Context) (*channel, error) {
 	l, err := p.connected(ctx)
 	if err != nil {

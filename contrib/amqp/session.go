@@ -39,7 +39,6 @@ func newSession(s *subscription, conn *amqp091.Connection, ch *amqp091.Channel) 
 
 var errCancelled = errors.New("amqp: the broker has cancelled the consumer: the queue was deleted, or has moved")
 
-// why returns the reason for the end of a session.
 func (s *session) why() error {
 	select {
 	case err := <-s.closed:

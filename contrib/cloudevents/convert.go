@@ -68,7 +68,6 @@ func isJSON(contentType string, data []byte) bool {
 	return known && utf8.Valid(data) && json.Valid(data)
 }
 
-// set sets an attribute of the event.
 func set(e *event.Event, name string, value any) error {
 	if name == "data" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") != "" || name == "" {
 		return errors.New("is no name of CloudEvents: use small letters and digits")

@@ -66,7 +66,6 @@ type Subscriber struct {
 	ended      bool
 }
 
-// place is a partition of a topic.
 type place struct {
 	topic     string
 	partition int32

@@ -21,7 +21,6 @@ const (
 	idle          = time.Minute
 )
 
-// subscription is the run of a Subscriber.
 type subscription struct {
 	*Subscriber
 	detached context.Context // outlives the subscription, so that messages in flight can be settled

@@ -43,7 +43,6 @@ func newSubscription(ctx context.Context, s *Subscriber) *subscription {
 	return sub
 }
 
-// run reads until ctx ends.
 func (s *subscription) run(ctx context.Context, consumer jetstream.Consumer) {
 	defer context.AfterFunc(ctx, func() {
 		s.mu.Lock()

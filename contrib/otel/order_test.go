@@ -29,7 +29,6 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// recorder stores the spans and metrics of a test.
 type recorder struct {
 	*otel.Telemetry
 	spans  *tracetest.InMemoryExporter
@@ -54,7 +53,6 @@ func newRecorder(t *testing.T) *recorder {
 	return r
 }
 
-// metrics returns the recorded metrics by name.
 func (r *recorder) metrics(t *testing.T) map[string]metricdata.Metrics {
 	t.Helper()
 	var all metricdata.ResourceMetrics

@@ -58,7 +58,6 @@ func (t *Telemetry) origin(ctx context.Context, msg *message.Message) (string, [
 		semconv.MessagingDestinationName(destination), semconv.MessagingConsumerGroupName(source.Group))
 }
 
-// about returns span attributes for a message.
 func about(a message.Attributes) []attribute.KeyValue {
 	all := make([]attribute.KeyValue, 0, 12)
 	for _, one := range [...]struct {
@@ -116,7 +115,6 @@ func errorType(err error) attribute.KeyValue {
 	return semconv.ErrorType(err)
 }
 
-// fail marks a span as failed if err is not nil.
 func fail(span trace.Span, err error) {
 	if err != nil {
 		span.SetAttributes(errorType(err))

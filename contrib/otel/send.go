@@ -119,7 +119,6 @@ func (p *publisher) begin(ctx context.Context, messages []*message.RawMessage) (
 	return ctx, span, common
 }
 
-// count counts the sent messages by destination.
 func (p *publisher) count(ctx context.Context, messages []*message.RawMessage, errs []error) {
 	sent := make(map[string]int64)
 	for i, msg := range messages {

@@ -119,7 +119,6 @@ func (o *Outbox) Collect(ch chan<- prom.Metric) {
 	}
 }
 
-// look queries the server.
 func (o *Outbox) look() []prom.Metric {
 	ctx, cancel := context.WithTimeout(context.Background(), o.cfg.Timeout)
 	defer cancel()

@@ -17,7 +17,6 @@ import (
 	"github.com/luatx/luatx/trigger"
 )
 
-// run runs a trigger until the end of the test.
 func run(t *testing.T, cfg trigger.Config) *trigger.Runtime {
 	t.Helper()
 	r := trigger.New(cfg)

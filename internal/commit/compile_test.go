@@ -67,7 +67,6 @@ func (w *twins) flush(ctx context.Context) {
 	}
 }
 
-// send sends a batch to a database.
 func (w *twins) send(ctx context.Context, i int, batch []*Commit) {
 	if sender := w.senders[i]; i == 1 {
 		sender.prepare(batch[0])
@@ -140,7 +139,6 @@ ZADD k 1 a
 // denied are commands that a user may lack: those of transactions, events and the undo.
 var denied = strings.Fields("hincrby set getrange exists pexpiretime pexpireat unlink incr incrby append zadd zrem zcount zcard xack hdel")
 
-// command returns a command on a key.
 func (d draw) command(words []string, key string) Command {
 	args := make([]any, len(words))
 	for i, word := range words {
@@ -464,7 +462,6 @@ func TestUndoKeepsTheExpiryOfEachField(t *testing.T) {
 	}
 }
 
-// describe lists the commands of a commit.
 func (c *Commit) describe() string {
 	shape, ok := shapeOf(c)
 	return fmt.Sprintf("%s (%t) %v", shape, ok, c.Commands)

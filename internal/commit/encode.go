@@ -111,7 +111,6 @@ func (c *Commit) Again(reply any, nth int) bool {
 	return true
 }
 
-// of returns the commit of a call.
 func of(call *eval.Call) *Commit {
 	c, _ := call.Load.(*Commit)
 	return c

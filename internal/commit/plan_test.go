@@ -56,7 +56,6 @@ func (s *service) send(t *testing.T, batch ...*Commit) {
 	}
 }
 
-// compile compiles the plan of a kind.
 func (s *service) compile(t *testing.T, values int) {
 	t.Helper()
 	c := s.commit(t, values)
@@ -240,7 +239,6 @@ func TestWhatIsTooLargeIsNotCompiled(t *testing.T) {
 	}
 }
 
-// wide returns the arguments of an HSET with n arguments.
 func wide(n int) []any {
 	args := []any{"HSET", "k"}
 	for len(args) < n {

@@ -172,7 +172,6 @@ func (b *broker) left() int {
 	return len(b.acks)
 }
 
-// tables creates the tables of a child.
 func tables(t *testing.T, db *sql.DB, cfg childConfig) {
 	t.Helper()
 	ctx := t.Context()

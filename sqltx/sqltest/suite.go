@@ -54,7 +54,6 @@ func Conformance(t *testing.T, d Database) {
 	}
 }
 
-// must ends the test if err is not nil.
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -149,7 +148,6 @@ func (s *suite) exec(t testing.TB, statement string, args ...any) int64 {
 	return n
 }
 
-// count returns the number that a query returns.
 func (s *suite) count(t testing.TB, query string, args ...any) int {
 	t.Helper()
 	var n int
@@ -207,7 +205,6 @@ func (s *suite) enter(ctx context.Context, id string) error {
 	return err
 }
 
-// order returns a message and its outcome.
 func order(id string) (msg *message.Message, outcome *string) {
 	outcome = new(string)
 	msg = message.New(placeOrder{id}, message.Attributes{message.AttrID: id, message.AttrSource: "/shop", message.AttrType: "place.order"},
@@ -238,7 +235,6 @@ func events(key string, names ...string) []*message.Message {
 	return out
 }
 
-// name returns the name in an event.
 func name(t testing.TB, msg *message.RawMessage) string {
 	t.Helper()
 	var e orderPlaced
@@ -248,7 +244,6 @@ func name(t testing.TB, msg *message.RawMessage) string {
 	return e.Name
 }
 
-// receive waits for the next event.
 func receive(t testing.TB, source <-chan *message.RawMessage) *message.RawMessage {
 	t.Helper()
 	timer := time.NewTimer(patience)
