@@ -14,7 +14,7 @@ import (
 	"github.com/luatx/luatx/internal/slot"
 )
 
-// recording is a transaction as its recorder sees it.
+// recording is the view of a transaction that its recorder uses.
 type recording Tx
 
 func (r *recording) Record(cmd redis.Cmder) (bool, error) { return (*Tx)(r).admitted(cmd) }
@@ -23,15 +23,15 @@ func (*recording) Exec() error {
 	return fmt.Errorf("%w: Exec on a transaction's pipeline: return from its function instead", ErrNested)
 }
 
-// admitted is called for each command, under the recorder's lock: what passes here before the transaction closes is in
-// the commit.
+// admitted checks each command under the recorder's lock. A command that it admits before the transaction closes is part of the
+// commit.
 func (tx *Tx) admitted(cmd redis.Cmder) (bool, error) {
 	if tx.closed.Load() {
 		return false, ErrTxClosed
 	}
 	decides, err := tx.admit(cmd.Args())
 	if err != nil {
-		tx.refuse(err) // an adapter may not look at it
+		tx.refuse(err) // fails the commit even if an adapter ignores the error
 		return false, err
 	}
 	if decides {
@@ -40,10 +40,10 @@ func (tx *Tx) admitted(cmd redis.Cmder) (bool, error) {
 	return true, nil
 }
 
-// refuse keeps the first error that stands against the commit.
+// refuse stores the error that prevents the commit. Only the first one counts.
 func (tx *Tx) refuse(err error) { tx.refused.CompareAndSwap(nil, &err) }
 
-// admit checks a command that is to be recorded, and tells whether its caller needs the reply.
+// admit checks a command before it is recorded and reports whether its caller needs the reply.
 func (tx *Tx) admit(args []any) (bool, error) {
 	if len(args) > 0 && args[0] == callCommand {
 		return true, tx.checkCall(args)
@@ -91,7 +91,7 @@ func (tx *Tx) checkKey(name string, arg any) error {
 	return nil
 }
 
-// crossSlot names what does not go together: the key, and the tag of the transaction with its first key, if any.
+// crossSlot returns the error for a key of another slot. It names the key, the transaction's tag and its first key, if any.
 func (tx *Tx) crossSlot(name, key string) error {
 	home := "tag {" + tx.tag + "}"
 	if tx.firstKey != "" {
@@ -112,17 +112,17 @@ func textOf(arg any) (string, bool) {
 	return "", false
 }
 
-// isOwn reports whether luatx itself names a key of the shard.
+// isOwn reports whether a key argument was set by luatx itself, which may use its own keys.
 func isOwn(arg any) bool {
 	_, own := arg.(shard.Own)
 	return own
 }
 
-// callCommand is the name under which a procedure's call is recorded.
+// callCommand is the command name under which Tx.Call records a procedure call.
 const callCommand = "luatx.call"
 
-// Call records a call of a procedure of the configuration, among the transaction's commands in their order. Keys must
-// share the transaction's slot. The reply is there after the commit, ErrNotCommitted until then.
+// Call records a call of the procedure name of Config.Procedures, in order with the transaction's other commands. Keys must share
+// the transaction's slot. The returned command holds the procedure's reply after the commit, and ErrNotCommitted until then.
 func (tx *Tx) Call(name string, keys []string, args ...any) *redis.Cmd {
 	argv := make([]any, 0, 3+len(keys)+len(args))
 	argv = append(argv, callCommand, name, len(keys))
@@ -136,7 +136,7 @@ func (tx *Tx) Call(name string, keys []string, args ...any) *redis.Cmd {
 	return cmd
 }
 
-// checkCall checks a recorded call.
+// checkCall checks that the procedure exists, that the number of keys and arguments fits, and that the keys are allowed.
 func (tx *Tx) checkCall(args []any) error {
 	name, keys, rest, ok := splitCall(args)
 	if !ok || len(args) > maxArgs {
@@ -159,7 +159,7 @@ func (tx *Tx) checkCall(args []any) error {
 	return nil
 }
 
-// splitCall takes a recorded call apart: the name, how many keys there are, these, the arguments.
+// splitCall splits a recorded call into the procedure's name, keys and arguments. If args is not a valid call, ok is false.
 func splitCall(args []any) (name string, keys, rest []any, ok bool) {
 	if len(args) < 3 {
 		return "", nil, nil, false
@@ -172,7 +172,8 @@ func splitCall(args []any) (name string, keys, rest []any, ok bool) {
 	return name, args[3 : 3+n], args[3+n:], true
 }
 
-// layCall is lay for a call.
+// layCall converts a recorded call into a command of the script and the positions of its keys. If args is not a call, ok is
+// false.
 func layCall(args []any) (commit.Command, []int, bool) {
 	if args[0] != callCommand {
 		return commit.Command{}, nil, false
@@ -185,5 +186,5 @@ func layCall(args []any) (commit.Command, []int, bool) {
 	return commit.Command{Head: "p0" + strconv.Itoa(len(args)-1), Args: args[1:]}, positions, ok
 }
 
-// maxArgs is the most arguments of one command: Lua's stack takes no more on every server.
+// maxArgs is the maximum number of arguments of one command. Lua's stack does not hold more on every server.
 const maxArgs = 5000

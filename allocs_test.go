@@ -16,15 +16,15 @@ import (
 	"github.com/luatx/luatx/stack"
 )
 
-// The most allocations beyond those of go-redis: of a transaction, and of a message through the scripted stack, itself
-// and its output included.
+// The maximum number of allocations besides those of go-redis, for a transaction, and for a message in the scripted stack,
+// including the message and its output.
 const (
 	maxAllocs        = 15
 	maxMessageAllocs = 36
 )
 
-// TestAllocs holds what a commit of three fields, a counter and an event, which is encoded, allocates against go-redis alone, which makes
-// the same commands and sends one EVALSHA of as many arguments, ready to be sent.
+// TestAllocs compares the allocations of a commit with three fields, a counter and an event to be encoded with those of go-redis
+// alone, which creates the same commands and sends one EVALSHA with as many prepared arguments.
 func TestAllocs(t *testing.T) { // not parallel: all allocations of the process count
 	if race.On {
 		t.Skip("under the race detector a sync.Pool drops values at random")
@@ -85,7 +85,7 @@ func TestAllocs(t *testing.T) { // not parallel: all allocations of the process 
 	}
 }
 
-// leastAllocs returns the least allocations of three measurements: what else the process does only adds to them.
+// leastAllocs returns the minimum of three measurements, because other work of the process only adds allocations.
 func leastAllocs(runs int, work func()) float64 {
 	least := testing.AllocsPerRun(runs, work)
 	for range 2 {
@@ -94,8 +94,8 @@ func leastAllocs(runs int, work func()) float64 {
 	return least
 }
 
-// evalsha returns the arguments of the EVALSHA that commit sends, for a script in its place that does nothing and
-// answers the like.
+// evalsha returns the arguments of the EVALSHA that commit sends. The script is replaced by one that does nothing and returns a
+// similar reply.
 func evalsha(t *testing.T, client *redis.Client, commit func()) []any {
 	t.Helper()
 	s := &sentArgs{}
@@ -110,7 +110,7 @@ func evalsha(t *testing.T, client *redis.Client, commit func()) []any {
 	return args
 }
 
-// sentArgs is a hook that keeps the arguments of the last EVALSHA.
+// sentArgs is a hook that stores the arguments of the last EVALSHA.
 type sentArgs struct{ args []any }
 
 func (*sentArgs) DialHook(next redis.DialHook) redis.DialHook { return next }

@@ -11,27 +11,27 @@ import (
 
 // BatchItem is one transaction of TransactBatch.
 type BatchItem struct {
-	// Aggregate is what the transaction is about; every key shares the slot of its tag. Required.
+	// Aggregate is the id of the aggregate that the transaction changes. Every key must share the slot of its tag. Required.
 	Aggregate string
-	// Func records the transaction, as Transact's does. Required.
+	// Func records the transaction, like the function passed to Transact. Required.
 	Func func(*Tx) error
-	// Options are those of Transact. Defaults to none.
+	// Options are the options of Transact. Defaults to none.
 	Options []Option
 }
 
-// BatchResult is what became of one item of a batch.
+// BatchResult is the result of one item of a batch.
 type BatchResult struct {
 	Result
 	// Err is the error that Transact would have returned.
 	Err error
 }
 
-// TransactBatch commits many transactions in few round trips: those of one slot share a script, those of one node
-// a pipeline, and all nodes work at once. It answers in the order of the items.
+// TransactBatch commits many transactions in few round trips and returns the results in the order of the items. Transactions of
+// one slot share a script, the scripts for one node share a pipeline, and all nodes work in parallel. The functions run one after
+// the other before anything is sent. The order of the commits is not defined. Ctx bounds the batch as it bounds Transact.
 //
-// Each item is a transaction for itself, and is committed, refused or repeated as Transact would: what becomes of
-// one changes nothing for the others, and the batch as a whole is not atomic. The functions run one after the
-// other, before anything is sent; the commits have no order among them.
+// Each item is a separate transaction that is committed, rejected or retried as Transact would do it. The outcome of one item
+// does not affect the others, and the batch as a whole is not atomic.
 func (t *Transactor) TransactBatch(ctx context.Context, items []BatchItem) []BatchResult {
 	results := make([]BatchResult, len(items))
 	open := make([]*batchCall, 0, len(items))
@@ -48,7 +48,7 @@ func (t *Transactor) TransactBatch(ctx context.Context, items []BatchItem) []Bat
 		if open = t.attempt(ctx, open); len(open) == 0 {
 			return results
 		}
-		if again, _ := t.retries(ctx, n, ErrConflict); !again { // each item has its own
+		if again, _ := t.retries(ctx, n, ErrConflict); !again { // each item has its own error
 			return results
 		}
 	}
@@ -57,11 +57,11 @@ func (t *Transactor) TransactBatch(ctx context.Context, items []BatchItem) []Bat
 type batchCall struct {
 	*invocation
 	*BatchResult
-	tx *Tx // to be committed; nil: there is nothing to commit
+	tx *Tx // the transaction to commit; nil if there is nothing to commit
 }
 
-// checkAll runs the check that comes before the first commit, on the nodes of all calls at once. It returns the calls
-// that may go on; the others have their error.
+// checkAll runs the check before the first commit on the nodes of all calls in parallel. It returns the calls that may continue
+// and sets Err of the others.
 func (t *Transactor) checkAll(ctx context.Context, calls []*batchCall) []*batchCall {
 	if t.checked.Load() {
 		return calls
@@ -74,7 +74,7 @@ func (t *Transactor) checkAll(ctx context.Context, calls []*batchCall) []*batchC
 	return slices.DeleteFunc(calls, func(c *batchCall) bool { return c.Err != nil })
 }
 
-// attempt runs the functions of the calls and commits what they recorded. It returns the calls to be run again.
+// attempt runs the functions of the calls, commits what they recorded, and returns the calls that must run again.
 func (t *Transactor) attempt(ctx context.Context, calls []*batchCall) []*batchCall {
 	var batch []*Tx
 	for _, c := range calls {

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// byHand does what the benchmark's message asks for, and nothing else: no fence, no undo, no retention.
+// byHand does only what the benchmark's message requires: it has no fence, no undo and no retention.
 var byHand = redis.NewScript(`
 if redis.call('HSETNX', KEYS[1], ARGV[1], '') == 0 then return 0 end
 redis.call('HSET', KEYS[2], 'a', 1, 'b', 2, 'c', 3)
@@ -29,8 +29,8 @@ redis.call('HSETNX', KEYS[4], ARGV[1], ARGV[2])
 redis.call('ZADD', KEYS[5], ARGV[3], ARGV[1])
 return redis.call('XACK', KEYS[6], 'g', ARGV[1])`)
 
-// BenchmarkMessage handles a message (three fields, a counter, one event of 300 bytes, the acknowledgement) in
-// either mode and by a script for exactly that, with 1 to 256 at a time, on one server. Compare within one run.
+// BenchmarkMessage handles a message (three fields, a counter, one event of 300 bytes, the acknowledgement) in both modes and
+// with a handwritten script, with 1 to 256 workers on one server. Compare results only within one run.
 func BenchmarkMessage(b *testing.B) {
 	for _, workers := range []int{1, 8, 64, 256} {
 		for _, mode := range []string{"pipelined", "handwritten", "scripted"} {
@@ -114,8 +114,7 @@ func benchMessage(b *testing.B, mode string, workers int) {
 	})
 }
 
-// BenchmarkTransact commits the same without a message, with 1 to 256 at a time: all on one slot, and spread over
-// many.
+// BenchmarkTransact commits the same without a message, with 1 to 256 workers, on one slot and on many.
 func BenchmarkTransact(b *testing.B) {
 	for _, tags := range []int{1, 256} {
 		for _, workers := range []int{1, 8, 64, 256} {
@@ -161,8 +160,7 @@ func benchTransact(b *testing.B, tags, workers int) {
 	})
 }
 
-// serverTime reports what the server's processor had to do for each operation: on a machine that has other work it
-// says more than the time that passed.
+// serverTime reports the CPU time of the server per operation. On a busy machine, it is more meaningful than the elapsed time.
 func serverTime(b *testing.B, client redis.UniversalClient) (report func()) {
 	b.Helper()
 	used := func() (seconds float64) {

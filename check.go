@@ -14,21 +14,23 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 )
 
-// Check checks the server: its version (6.0 at least), its clock, whether it may evict keys, which would forget ids (a
-// warning, or an error under Config.StrictEviction), and what its user may do. Without a command that takes writes back
-// it fails, with a RefusedError that names it; without DUMP and RESTORE it goes on, and a transaction that cannot be
-// undone without them is refused. If a managed service denies INFO, Check skips the version and eviction and logs a warning.
+// Check checks that the server suits luatx: its version (6.0 or later), its clock, its eviction policy and the rights of its
+// user. If the server may evict keys, and so forget ids, Check logs a warning, or returns an error under Config.StrictEviction.
+// If a command is missing that undoes writes, Check returns a RefusedError that names it. If DUMP or RESTORE is missing, Check
+// succeeds, and commits reject transactions that cannot be undone without them. If a managed service denies INFO, Check skips the
+// version and the eviction policy and logs a warning.
 //
-// On a cluster Check asks one master, that of a random slot of the keyspace. While the server does not reply, is loading
-// or fails over, Check tries again until ctx ends, for Config.CommitTimeout at most. The first commit runs Check on the
-// master that it commits to, unless the caller has; commits that need it at the same time share it, each under its own
+// On a cluster, Check uses one master, that of a random slot of the keyspace. While the server does not reply, is loading or
+// fails over, Check retries until ctx ends, for at most Config.CommitTimeout. Unless the caller has run Check, the first commit
+// runs it on the master that it commits to. Commits that need the check at the same time share one run, each under its own
 // context.
 func (t *Transactor) Check(ctx context.Context) error {
 	slots := t.cfg.Keyspace.Slots()
 	return t.check(ctx, t.shards.Shard(slots[rand.N(len(slots))]), nil)
 }
 
-// ensureChecked runs the check of a shard's node, unless a node has passed it already, or passes it meanwhile.
+// ensureChecked runs the check on a shard's node unless a check has passed. It also returns nil if another check passes
+// meanwhile.
 func (t *Transactor) ensureChecked(ctx context.Context, home shard.Shard) error {
 	if t.checked.Load() {
 		return nil
@@ -36,11 +38,11 @@ func (t *Transactor) ensureChecked(ctx context.Context, home shard.Shard) error 
 	return t.check(ctx, home, t.passed)
 }
 
-// check runs the check of a shard's node, or joins the one that is under way. It needs no more when over is closed.
+// check runs the check on a shard's node, or joins the run in progress. It returns nil as soon as over is closed.
 func (t *Transactor) check(ctx context.Context, home shard.Shard, over <-chan struct{}) error {
 	ctx, cancel := context.WithTimeout(ctx, t.cfg.CommitTimeout)
 	defer cancel()
-	// A cluster's client must know the cluster before it can name a slot's node.
+	// A cluster client must have loaded the cluster's topology before it can name the node of a slot.
 	err := t.checks.Do(ctx, over, "the cluster", func(ctx context.Context, failed func(error)) error {
 		return t.runner.Ask(ctx, home.Void, failed, func(context.Context, redis.UniversalClient) error { return nil })
 	})
@@ -59,7 +61,7 @@ func (t *Transactor) check(ctx context.Context, home shard.Shard, over <-chan st
 	return nil
 }
 
-// A nodeCheck is one run of the check of a shard's node. It reports failed tries to failed.
+// A nodeCheck is one run of the check on a shard's node. It passes the error of each failed attempt to failed.
 type nodeCheck struct {
 	*Transactor
 	home   shard.Shard
@@ -80,7 +82,7 @@ func (c *nodeCheck) run(ctx context.Context) error {
 	return c.undo(ctx)
 }
 
-// ask returns the reply of a command on the shard's node.
+// ask runs a command on the shard's node, with the retries of Runner.Ask, and returns its reply.
 func ask[T any](ctx context.Context, c *nodeCheck, command func(context.Context, redis.UniversalClient) (T, error)) (reply T, err error) {
 	err = c.runner.Ask(ctx, c.home.Void, c.failed, func(ctx context.Context, node redis.UniversalClient) error {
 		reply, err = command(ctx, node)
@@ -89,8 +91,8 @@ func ask[T any](ctx context.Context, c *nodeCheck, command func(context.Context,
 	return reply, err
 }
 
-// server checks what INFO reports about the server. CONFIG GET would tell as much, but a user who may run it can read the
-// server's passwords.
+// server checks the version and the eviction policy in the reply to INFO. It does not use CONFIG GET, because a user who may run
+// that can read the server's passwords.
 func (c *nodeCheck) server(ctx context.Context) error {
 	info, err := ask(ctx, c, func(ctx context.Context, node redis.UniversalClient) (string, error) {
 		return node.Info(ctx).Result()
@@ -129,7 +131,7 @@ func (c *nodeCheck) eviction(policy string) error {
 	return nil
 }
 
-// undo asks for the rights of the undo.
+// undo checks that the user may run the commands of the undo.
 func (c *nodeCheck) undo(ctx context.Context) error {
 	lacks, restores, err := c.commits.Probe(ctx, c.home, c.failed)
 	switch {
@@ -147,7 +149,7 @@ func (c *nodeCheck) undo(ctx context.Context) error {
 	return nil
 }
 
-// checkError returns the error of a check: the server's own refusal, if its last reply was one.
+// checkError returns the error of a failed check. If the server's last reply was a rejection, it returns the RefusedError.
 func checkError(err error) error {
 	if named, ok := errors.AsType[*RefusedError](err); ok {
 		return named
@@ -158,7 +160,7 @@ func checkError(err error) error {
 	return fmt.Errorf("luatx: check: %w", err)
 }
 
-// denied logs that the server denies a command of the check, and skips it. Any other error is the check's.
+// denied logs a warning and returns nil if the server denies a command of the check, and returns any other error.
 func (c *nodeCheck) denied(command string, err error) error {
 	if _, answered := errors.AsType[redis.Error](err); !answered {
 		return fmt.Errorf("%s: %w", command, err)
@@ -167,7 +169,7 @@ func (c *nodeCheck) denied(command string, err error) error {
 	return nil
 }
 
-// field reads one line of INFO.
+// field returns the value of one line of INFO, or "" if there is none.
 func field(info, name string) string {
 	for line := range strings.Lines(info) {
 		if value, ok := strings.CutPrefix(line, name); ok {

@@ -13,7 +13,6 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 )
 
-// commit sends a transaction and tells what became of it.
 func (t *Transactor) commit(ctx context.Context, tx *Tx, input commit.Input) (Result, error) {
 	ready, err := t.prepare(ctx, tx, input)
 	if err != nil {
@@ -32,11 +31,11 @@ func (t *Transactor) commit(ctx context.Context, tx *Tx, input commit.Input) (Re
 
 type gatheringKey struct{}
 
-// joiner is what a context holds by gatheringKey: it commits transactions together, and returns when the given one is answered.
+// joiner is the value that a context holds under gatheringKey. It commits transactions together; join returns when tx has its
+// outcome.
 type joiner interface{ join(tx *Tx) }
 
-// prepare closes a transaction and makes it ready to be sent. It returns false if there is nothing to commit, and nothing
-// to remember.
+// prepare closes a transaction and prepares it for sending. It returns false if there is nothing to commit and no id to remember.
 func (t *Transactor) prepare(ctx context.Context, tx *Tx, input commit.Input) (ready bool, err error) {
 	tx.end()
 	tx.commit.Input = input
@@ -46,7 +45,7 @@ func (t *Transactor) prepare(ctx context.Context, tx *Tx, input commit.Input) (r
 	}
 	err = tx.assemble()
 	if err == nil && !tx.claimed && len(tx.cmds) == 0 && len(tx.commit.Events) == 0 {
-		return false, tx.verify(ctx) // though its function has decided on what it read
+		return false, tx.verify(ctx) // the function may have decided to write nothing because of what it read
 	}
 	if err == nil {
 		err = t.ensureChecked(ctx, tx.commit.Shard)
@@ -59,7 +58,7 @@ func (t *Transactor) prepare(ctx context.Context, tx *Tx, input commit.Input) (r
 	return true, nil
 }
 
-// finish tells the recorded commands, the Observer and the caller what became of a transaction.
+// finish reports the outcome of a transaction to the recorded commands, the Observer and the caller.
 func (t *Transactor) finish(ctx context.Context, tx *Tx) (Result, error) {
 	if t.cfg.Observer.Committed != nil {
 		defer t.observed(ctx, tx)
@@ -78,19 +77,19 @@ func (t *Transactor) finish(ctx context.Context, tx *Tx) (Result, error) {
 	return Result{Outcome: outcomes[out.State], Replicated: tx.commit.Replicated}, nil
 }
 
-// tell tells the inline relay what became of a transaction.
+// tell notifies the inline relay of the outcome of a transaction.
 func (tx *Tx) tell() {
 	if tx.relay == nil || tx.err != nil && !tx.reserved {
 		return
 	}
 	var events []shard.Event
 	if out := &tx.commit.Outcome; tx.err == nil && (out.State == commit.Committed || out.Same) {
-		events = slices.Concat(tx.commit.Events, out.Emitted) // the relay keeps it
+		events = slices.Concat(tx.commit.Events, out.Emitted) // a copy, because the relay keeps the slice
 	}
 	tx.relay.Committed(tx.commit.Shard.Slot, events, tx.reserved)
 }
 
-// reserve asks the inline relay for a slot.
+// reserve asks the inline relay for a slot in which it publishes the transaction's events at once.
 func (t *Transactor) reserve(tx *Tx) {
 	tx.relay, tx.reserved = nil, false
 	relay, calls := t.inside.Relay(), tx.commit.Calls()
@@ -107,28 +106,28 @@ func (t *Transactor) reserve(tx *Tx) {
 	}
 }
 
-// turnedAway reports whether the inline relay had no slot: what would be published at once may wait there.
+// turnedAway reports whether the transaction has plain events but got no slot of the inline relay. The events might wait there,
+// so the caller wakes other relays too.
 func (tx *Tx) turnedAway() bool { return !tx.reserved && tx.hasPlainEvents() }
 
 func (tx *Tx) hasPlainEvents() bool {
 	return slices.ContainsFunc(tx.commit.Events, func(e shard.Event) bool { return e.Plain() })
 }
 
-// send commits transactions, each under one token after another, until for each there is an answer that holds, which
-// the relay is told of at once, so that it publishes together what was committed together. The tail goes out once,
-// behind them.
+// send commits transactions and retries each under a new token until its outcome is certain. It then notifies the inline relay of
+// all of them, so that the relay publishes together what was committed together. The tail is sent once, behind the first commits.
 func (t *Transactor) send(ctx context.Context, batch []*Tx, tail ...redis.Cmder) {
 	until := time.Now().Add(t.cfg.CommitTimeout)
 	patience := until
 	if deadline, ok := ctx.Deadline(); ok && deadline.Before(until) {
-		until, patience = deadline, time.Time{} // his context says when
+		until, patience = deadline, time.Time{} // ctx ends the wait
 	}
 	for _, tx := range batch {
 		t.reserve(tx)
 	}
 	for open := batch; len(open) > 0; {
 		var few [4]*commit.Commit
-		// In the server's time, a request sent now is too late after its caller has given up.
+		// The script rejects a request that arrives after its caller has given up. It compares NotAfter with the server's clock.
 		commits, notAfter := few[:0], t.serverTime(until).Add(slack)
 		for _, tx := range open {
 			tx.commit.Token, tx.commit.NotAfter = tx.delivery.token(), notAfter
@@ -146,11 +145,10 @@ func (t *Transactor) send(ctx context.Context, batch []*Tx, tail ...redis.Cmder)
 	}
 }
 
-// judge decides which answers hold, asks what became of the transactions without one, and returns those that are
-// to be sent again.
+// judge decides which replies are final, resolves the transactions whose outcome is unknown, and returns those to send again.
 func (t *Transactor) judge(ctx context.Context, until time.Time, batch []*Tx) []*Tx {
 	var again, unclear []*Tx
-	var now time.Time // those that shared a script share the time
+	var now time.Time // transactions that shared a script have the same time
 	for _, tx := range batch {
 		switch verdict := tx.verdict(); {
 		case verdict == answerUnknown:
@@ -185,7 +183,7 @@ type verdict int
 const (
 	answerHolds   verdict = iota
 	answerLate            // the clock was off; no copy of this token can take effect any more
-	answerUnknown         // not committed by this request; an earlier one that was not answered may still be under way
+	answerUnknown         // this request did not commit, but an earlier one without a reply may still arrive
 )
 
 func (tx *Tx) verdict() verdict {
@@ -213,7 +211,7 @@ func (tx *Tx) verdict() verdict {
 	return answerHolds
 }
 
-// resolve finds out what became of a token, and makes sure that it stays so.
+// resolve asks the server for the outcome of a token, and prevents a late copy of the commit from changing it.
 func (t *Transactor) resolve(ctx context.Context, tx *Tx) {
 	ctx, cancel := tx.lookup(ctx)
 	defer cancel()
@@ -229,7 +227,7 @@ func (t *Transactor) resolve(ctx context.Context, tx *Tx) {
 	}
 }
 
-// nothing is the result of a transaction in which there was nothing to commit.
+// nothing returns the result of a transaction with nothing to commit.
 func (t *Transactor) nothing() Result {
 	return Result{Outcome: Committed, Replicated: t.cfg.Durability.script().On()}
 }

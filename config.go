@@ -10,91 +10,95 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// Config configures a Transactor. Namespace is required; the zero value of everything else works.
+// Config configures a Transactor. Namespace is required; every other field has a usable zero value.
 type Config struct {
-	// Namespace leads every key that luatx keeps: two services on one Redis do not see each other's ids and
-	// events. Letters, digits, dots, dashes and underscores, at most 64. Required.
+	// Namespace is the prefix of every key that luatx stores. Two services on one Redis with different namespaces do not see each
+	// other's ids and events. Letters, digits, dots, dashes and underscores, at most 64. Required.
 	Namespace string
 
 	// Keyspace maps aggregates to tags. Defaults to OwnTags().
 	Keyspace Keyspace
 
-	// Aggregate names the aggregate that a message is about, before its handler runs: a redelivery must land on
-	// the same slot. Defaults to the message's subject, else to the tag of the stream it was read from.
+	// Aggregate returns the id of the aggregate that a message concerns. It runs before the handler and must return the same id
+	// for a redelivery, which must reach the same slot. Defaults to the message's subject. If the id is empty, the message has
+	// the tag of the stream that it was read from.
 	Aggregate func(*message.Message) (string, error)
 
-	// Retention is how long an id is known at least, and at most twice that. Defaults to 24 hours; at least ten
+	// Retention is the minimum time for which an id is remembered; the maximum is twice that. Defaults to 24 hours; at least ten
 	// times CommitTimeout.
 	Retention time.Duration
 
-	// CommitTimeout bounds a commit with its retries, where the caller's deadline does not come first; a copy
-	// of it that the network delivers later than that changes nothing. Defaults to 30 seconds; at most 5 minutes.
+	// CommitTimeout bounds a commit including its retries, unless the caller's deadline is earlier. A copy of the commit that the
+	// network delivers later has no effect. Defaults to 30 seconds; at most 5 minutes.
 	CommitTimeout time.Duration
 
-	// OutboxCapacity is the most events that may wait in one shard; parked ones count apart. Defaults to 100,000.
+	// OutboxCapacity is the maximum number of pending and waiting events in one shard. Parked events count separately. Defaults
+	// to 100,000.
 	OutboxCapacity int
 
-	// OutboxBytes is the most bytes of their bodies. Defaults to 64 MiB.
+	// OutboxBytes is the maximum size of the bodies of pending and waiting events in one shard, in bytes. Defaults to 64 MiB.
 	OutboxBytes int
 
-	// ParkedCapacity is the number of parked events of one shard from which on it takes no more events; what it holds
-	// may still be parked. Defaults to 100,000.
+	// ParkedCapacity is the number of parked events in one shard at which the shard accepts no more events. Its pending and
+	// waiting events may still be parked. Defaults to 100,000.
 	ParkedCapacity int
 
-	// ParkedBytes is the size of the bodies of parked events of one shard, in bytes, from which on the shard accepts no more
-	// events; its pending events may still be parked. Defaults to 256 MiB.
+	// ParkedBytes is the size of the bodies of parked events in one shard, in bytes, at which the shard accepts no more events.
+	// Its pending and waiting events may still be parked. Defaults to 256 MiB.
 	ParkedBytes int
 
-	// LaneCapacity is the most events of one ordering key, a parked one at its head included: a lane that stands still
-	// leaves the others their room. Defaults to 10,000.
+	// LaneCapacity is the maximum number of events with one ordering key, including a parked event at the head of the lane. It
+	// keeps a blocked lane from filling the shard. Defaults to 10,000.
 	LaneCapacity int
 
-	// MaxCommands is the most commands, events and guarded reads of one transaction, at most 65,535. Defaults to 10,000.
+	// MaxCommands is the maximum number of commands, events and guarded reads in one transaction, at most 65,535. Defaults to
+	// 10,000.
 	MaxCommands int
 
-	// MaxBytes is the most bytes of one transaction's commands, events and guarded reads. Defaults to 8 MiB.
+	// MaxBytes is the maximum size of the commands, events and guarded reads of one transaction, in bytes. Defaults to 8 MiB.
 	MaxBytes int
 
-	// UndoBytes is the largest key that is copied in order to undo a command without a cheaper inverse (DEL,
-	// XADD, LPOP …), unless it is the last one. Defaults to 1 MiB.
+	// UndoBytes is the size, in bytes, of the largest key that the script copies to undo a command without a cheaper inverse
+	// (DEL, XADD, LPOP …). The last command of a transaction needs no copy. Defaults to 1 MiB.
 	UndoBytes int
 
-	// GuardBytes is the most bytes of the replies to all guarded reads of one transaction, where each element of a reply
-	// counts with 64 bytes besides. The server computes the digest of that much in the read, again in the commit, and both
-	// again in each of ConflictRetries. Defaults to 1 MiB, at most 16,000 elements.
+	// GuardBytes is the maximum size of the replies to all guarded reads of one transaction, in bytes; each element of a reply
+	// counts 64 bytes more. The server computes a digest of the replies in the read and again in the commit, and both again in
+	// each conflict retry. Defaults to 1 MiB, which is at most 16,000 elements.
 	GuardBytes int
 
-	// ConflictRetries is how often a handler, or the function of a call, runs again because what it had read has
-	// changed before its commit. Defaults to 32; negative: never.
+	// ConflictRetries is how often a handler, or the function of a call, runs again because a value that it read changed before
+	// the commit. Defaults to 32; a negative number disables retries.
 	ConflictRetries int
 
-	// Procedures are what Tx.Call can call. Their text is part of the commit script.
+	// Procedures are the procedures that Tx.Call can call. Their source is part of the commit script.
 	Procedures []Procedure
 
-	// ProcedureCalls is the most calls of redis.call and redis.pcall in one run of a procedure: a script that has
-	// written cannot be stopped from outside. Defaults to 1,000.
+	// ProcedureCalls is the maximum number of calls of redis.call and redis.pcall in one run of a procedure. The limit exists
+	// because a script that has written cannot be stopped from outside. Defaults to 1,000.
 	ProcedureCalls int
 
-	// KeepBytes is the most bytes of replies that a transaction with KeepReplies keeps; beyond it they are not
-	// kept. Defaults to 64 KiB.
+	// KeepBytes is the maximum size of the replies that a transaction with KeepReplies stores, in bytes. Larger replies are not
+	// stored. Defaults to 64 KiB.
 	KeepBytes int
 
-	// NoCompile sends every transaction through the general script. By default a transaction whose plan (the sequence of its
-	// commands, with the number of their arguments, and its events) has been sent 100 times goes through a script that is made
-	// for that plan, at half the cost for the server and with the same outcome.
+	// NoCompile sends every transaction through the general script. By default, a transaction whose plan was sent 100 times uses
+	// a script compiled for that plan, at half the CPU time on the server and with the same outcome. The plan is the sequence of
+	// commands, the number of their arguments, and the events.
 	NoCompile bool
 
-	// Durability makes a commit wait until replicas, or disks, have it. Defaults to no wait.
+	// Durability makes a commit wait until replicas or disks have it. Defaults to no wait.
 	Durability Durability
 
-	// NoWakeUps switches off what tells the relays of other processes of a commit that has events due, where no relay
-	// of this process publishes them: a PUBLISH on the side, SPUBLISH from Redis 7.0 on. They find them by their sweep.
+	// NoWakeUps disables wake-ups. By default, after a commit with due events that no relay of this process publishes, the relays
+	// of other processes are notified by PUBLISH (SPUBLISH since Redis 7.0), outside of the commit. Without wake-ups, relays find
+	// the events in their next sweep.
 	NoWakeUps bool
 
-	// StrictEviction makes Check fail where the server may evict keys; otherwise it warns.
+	// StrictEviction makes Check fail if the server may evict keys. By default, Check logs a warning.
 	StrictEviction bool
 
-	// Observer is told what became of each commit. Defaults to nobody, which costs nothing.
+	// Observer is notified of the outcome of each commit. The zero Observer costs nothing.
 	Observer Observer
 
 	// Logger defaults to slog.Default().
@@ -103,7 +107,7 @@ type Config struct {
 
 const (
 	maxCommitTimeout = 5 * time.Minute
-	maxCommands      = 1<<16 - 1 // as many as a plan can count
+	maxCommands      = 1<<16 - 1 // the maximum that a plan can count
 )
 
 func (c Config) withDefaults() Config {

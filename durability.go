@@ -9,28 +9,26 @@ import (
 	"github.com/luatx/luatx/internal/eval"
 )
 
-// Durability makes a commit wait until it has reached replicas, or disks: an answered commit that only the master
-// knows is lost with the master. Whether it has is in Result.Replicated; falling short is no error, for the commit
-// is in, and may yet arrive. The zero value waits for nothing.
+// Durability makes a commit wait until it has reached replicas or disks. Without it, a commit that only the master has is lost
+// with the master. Result.Replicated reports whether the commit reached them. If it did not, there is no error, because the
+// commit took effect and may still be replicated. The zero value does not wait.
 //
-// The wait travels behind the commit on the same connection (WAIT, or WAITAOF for Fsync), and is shared by all
-// commits that share its round trip. Where the server does not know it or denies it, Replicated stays false, and
-// one line of the log says why. While replicas are out of reach every commit takes Timeout.
+// The wait (WAIT, or WAITAOF with Fsync) follows the commit on the same connection; commits that share a round trip share the
+// wait. If the server does not know or denies the command, Replicated is false and the log states the reason once. While replicas
+// are unreachable, every commit takes Timeout.
 //
-// It does not keep others from seeing a commit before it is replicated, and the Middleware acknowledges a message
-// whether it is or not.
+// Others can see a commit before it is replicated. Middleware acknowledges the message even if the commit is not replicated.
 type Durability struct {
-	// Replicas is how many replicas must have received a commit. Defaults to 0.
+	// Replicas is the number of replicas that must have received a commit. Defaults to 0.
 	Replicas int
 
-	// Fsync asks for the commit on disk: the master's, and those of as many replicas as Replicas says. It needs
-	// Redis 7.2 and appendonly. Defaults to false.
+	// Fsync waits until the commit is on the disks of the master and of Replicas replicas. It needs Redis 7.2 and appendonly.
+	// Defaults to false.
 	Fsync bool
 
-	// Timeout bounds the wait. A caller with less than twice as much time left waits for half of it, in a round trip of
-	// its own. Defaults to
-	// 1 second, with Fsync to 3, since a server with appendfsync everysec takes up to 2; less than the client's
-	// ReadTimeout.
+	// Timeout bounds the wait. If the caller has less than twice Timeout left, the commit waits for half of the remaining time,
+	// in a separate round trip. Defaults to 1 second, and with Fsync to 3 seconds, because a server with appendfsync everysec
+	// takes up to 2. It must be less than the client's ReadTimeout.
 	Timeout time.Duration
 }
 
@@ -56,7 +54,7 @@ func (d Durability) validate() error {
 	return nil
 }
 
-// fits checks that the client waits for a reply as long as the server does.
+// fits checks that the wait ends before the client's ReadTimeout.
 func (d Durability) fits(client redis.UniversalClient) error {
 	reads := eval.ReadTimeout(client)
 	if reads > 0 && d.Timeout >= reads {

@@ -11,13 +11,13 @@ import (
 	"github.com/luatx/luatx/internal/slot"
 )
 
-// Enqueue puts events into the outbox of an aggregate's shard beside any transaction: all of them, or none. It returns
-// how many were new. It is idempotent by the events' ids, which they must have: an event that is there already, with the
-// same body, is not counted. The limits of a transaction apply; Config.Durability does not.
+// Enqueue adds events to the outbox of an aggregate's shard outside of a transaction, either all of them or none. It returns the
+// number of new events. Every event must have an id: Enqueue is idempotent by id and does not count an event that the outbox
+// already has with the same body. The limits of a transaction apply; Config.Durability does not.
 //
-// The errors are those of a transaction: ErrTooLarge, *OutboxFullError, ErrKeyspace, *RefusedError, and *CommandError with
-// a negative Index if an event's id is there with another body. If the server did not reply in time, the error is
-// ErrOutcomeUnknown, without a receipt: enqueue the same events again.
+// Enqueue returns the errors of a transaction: ErrTooLarge, *OutboxFullError, ErrKeyspace, *RefusedError, and a *CommandError
+// with a negative Index if the outbox has an event's id with another body. If the server does not reply before ctx ends or
+// CommitTimeout passes, it returns ErrOutcomeUnknown without a receipt; enqueue the same events again.
 func (t *Transactor) Enqueue(ctx context.Context, aggregate string, events ...Event) (int, error) {
 	tag, err := t.cfg.Keyspace.Tag(aggregate)
 	if err != nil {
@@ -38,7 +38,7 @@ func (t *Transactor) Enqueue(ctx context.Context, aggregate string, events ...Ev
 	return added, nil
 }
 
-// enqueue sends checked events to a shard.
+// enqueue sends checked events to a shard and returns the number of new ones.
 func (t *Transactor) enqueue(ctx context.Context, home shard.Shard, batch []shard.Event) (int, error) {
 	if err := t.ensureChecked(ctx, home); err != nil {
 		return 0, err
@@ -59,7 +59,7 @@ func (t *Transactor) enqueue(ctx context.Context, home shard.Shard, batch []shar
 	return entrance.New, nil
 }
 
-// entrants checks events that are enqueued together.
+// entrants checks and encodes events that are enqueued together.
 func (t *Transactor) entrants(events []Event) ([]shard.Event, error) {
 	if len(events) > t.cfg.MaxCommands {
 		return nil, fmt.Errorf("%w: %d events, more than MaxCommands, %d", ErrTooLarge, len(events), t.cfg.MaxCommands)

@@ -15,30 +15,30 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// Event is a message on its way out: it becomes visible with its transaction, and waits in the outbox until a
-// relay has published it. Either Data and Attributes or Body say what it is.
+// Event is an outgoing message. It becomes visible with its transaction and stays in the outbox until a relay has published it.
+// Set either Data and Attributes, or Body.
 type Event struct {
-	// ID is unique; the same id with another body is refused. The outbox remembers it for relay.Config.SentRetention after the event was
-	// sent. Empty: the id among the Attributes, or else derived from the transaction's id and the event's position, so that a
-	// replay makes the same event.
+	// ID is unique; the same id with another body is rejected. The outbox remembers it for relay.Config.SentRetention after the
+	// event was sent. If it is empty, the id is the one in Attributes, or else is derived from the transaction's id and the
+	// event's position, so that a replay creates the same event.
 	ID string
-	// Data is the payload; it is encoded as JSON unless it is a []byte or a json.RawMessage. Nil: the event has none.
+	// Data is the payload. It is encoded as JSON unless it is a []byte or a json.RawMessage. Nil means no data.
 	Data any
-	// Attributes are those of CloudEvents, such as type, source, subject and destination. Without a type the event has that
-	// of the Go type of Data, by message.DottedNaming.
+	// Attributes are the attributes of CloudEvents, such as type, source, subject and destination. The type defaults to the name
+	// that message.DottedNaming gives the Go type of Data.
 	Attributes message.Attributes
-	// Body is the whole event in the JSON format of CloudEvents, for callers that have encoded it: package outbox encodes
-	// and decodes it. Data and Attributes are empty then. A body that is no such event is refused.
+	// Body is the whole event in the JSON format of CloudEvents, for callers that have encoded it. Package outbox encodes and
+	// decodes it. Data and Attributes must be empty. A body that is not a CloudEvent is rejected.
 	Body []byte
-	// Key orders: the events of one key, on one tag, are published one after the other, as they were committed; each
-	// waits until the one before was sent. At most 256 bytes of UTF-8. Empty: the event waits for nobody.
+	// Key is the ordering key, at most 256 bytes of UTF-8. Events with the same key and tag are published one after the other in
+	// the order of their commits; each waits until the previous one was sent. An event without a key waits for no other.
 	Key string
-	// At schedules: the event is not published before that time, by the server's clock, in ms. It has no Key. Zero: it
-	// is published at once.
+	// At is the time before which the event is not published, by the server's clock, in milliseconds. A scheduled event has no
+	// Key. The zero time publishes the event at once.
 	At time.Time
 }
 
-// encode checks an event and makes what the outbox stores. An event without an id has the derived one. The outbox remembers any other
+// encode checks and encodes an event for the outbox. An event without an id gets the derived one. The outbox remembers any other
 // id after it has sent the event.
 func (e *Event) encode(cfg *Config, derived string) (shard.Event, error) {
 	stored := shard.Event{ID: e.ID, Body: e.Body, Key: e.Key, At: e.At}
@@ -59,7 +59,7 @@ func (e *Event) encode(cfg *Config, derived string) (shard.Event, error) {
 	return stored, e.check(&stored, cfg)
 }
 
-// encodeBody encodes Data and Attributes, or checks the Body.
+// encodeBody encodes Data and Attributes, or checks Body.
 func (e *Event) encodeBody(stored *shard.Event) (err error) {
 	typed := e.Data != nil || e.Attributes != nil
 	switch {
@@ -80,7 +80,7 @@ func (e *Event) encodeBody(stored *shard.Event) (err error) {
 	return nil
 }
 
-// typed returns the attributes with a type.
+// typed returns the attributes with a type, which defaults to that of the Go type of Data.
 func (e *Event) typed() message.Attributes {
 	if e.Attributes.Type() != "" || e.Data == nil {
 		return e.Attributes
@@ -97,11 +97,11 @@ func (e *Event) typed() message.Attributes {
 	return attrs
 }
 
-// check says what is wrong with an encoded event.
+// check returns the error of an encoded event that the outbox does not accept.
 func (e *Event) check(stored *shard.Event, cfg *Config) error {
 	size := len(stored.Body)
 	if stored.Given {
-		size++ // the mark of a given id
+		size++ // for the mark of a given id
 	}
 	switch {
 	case size > cfg.OutboxBytes:
@@ -116,24 +116,24 @@ func (e *Event) check(stored *shard.Event, cfg *Config) error {
 	return nil
 }
 
-// MessageID names a message for the inbox of an aggregate. Two messages are the same if all three fields and the aggregate
-// are equal: the same id under another aggregate is another message.
+// MessageID identifies a message in the inbox of an aggregate. Two messages are the same if all three fields and the aggregate
+// are equal. The same id under another aggregate is another message.
 type MessageID struct {
-	// Scope names the service and its handler: each handler of a message applies it once.
+	// Scope names the service and its handler. Each handler applies a message once.
 	Scope string
 	// Source and ID identify the message, as in CloudEvents.
 	Source, ID string
 }
 
-// delivery is one delivery of a message, or one call: its token's base is kept across the runs of the handler,
-// and every run commits under a token of its own. A late copy of one run must not pass for another.
+// delivery is one delivery of a message, or one call. All runs of the handler share the base of the token, but each run commits
+// under its own token, so that a late copy of one run cannot pass for another.
 type delivery struct {
 	first string // the token of the first run: the base, and the number of the run in two bytes
 	runs  uint16
 	msg   *message.Message // nil for a call
 }
 
-// baseSize is the length of a token's base.
+// baseSize is the length of a token's base, in bytes.
 const baseSize = 8
 
 func newDelivery(msg *message.Message) delivery {
@@ -144,7 +144,6 @@ func newDelivery(msg *message.Message) delivery {
 
 func (d *delivery) base() string { return d.first[:baseSize] }
 
-// token returns the token of the next run.
 func (d *delivery) token() string {
 	d.runs++
 	if d.runs == 1 {

@@ -12,7 +12,7 @@ import (
 	"github.com/luatx/luatx"
 )
 
-// A function reads what is there, decides, and commits only if what it read still holds; else it runs again.
+// A function reads values and decides. It commits only if the values are unchanged; otherwise it runs again.
 func ExampleTx_Read() {
 	ctx := context.Background()
 	client, stop := embedded()
@@ -50,7 +50,7 @@ func ExampleTx_Read() {
 	// sold out
 }
 
-// Logic that reads and writes at one moment, on the server, as part of the commit: no conflict, no second run.
+// A procedure reads and writes atomically on the server, as part of the commit, without conflicts or retries.
 func ExampleProcedure() {
 	ctx := context.Background()
 	client, stop := embedded()

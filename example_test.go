@@ -13,7 +13,7 @@ import (
 	"github.com/luatx/luatx/stack"
 )
 
-// PlaceOrder is a command and OrderPlaced an event; the handler knows neither Redis nor transactions.
+// PlaceOrder is a command and OrderPlaced an event. The handler uses neither Redis nor transactions.
 type (
 	PlaceOrder  struct{ ID, Product string }
 	OrderPlaced struct{ ID string }
@@ -28,7 +28,7 @@ func NewPlaceOrder(orders Orders) message.Handler {
 	}, message.CommandHandlerConfig{Source: "/orders"})
 }
 
-// RedisOrders is the adapter: inside a transaction its commands are recorded, elsewhere they are executed.
+// RedisOrders is the adapter. Inside a transaction, its commands are recorded; otherwise they are executed.
 type RedisOrders struct {
 	client redis.UniversalClient
 	keys   luatx.Keyspace
@@ -42,11 +42,10 @@ func (r RedisOrders) Save(ctx context.Context, o PlaceOrder) error {
 	return luatx.CmdableFromContext(ctx, r.client).HSet(ctx, key, "product", o.Product, "status", "placed").Err()
 }
 
-// One script commits the inbox mark, the order, the event and, for a message from a stream of the same slot,
-// its acknowledgement.
+// One script commits the inbox mark, the order, the event and, for a message from a stream of the same slot, its acknowledgement.
 func Example() {
 	ctx := context.Background()
-	server, err := miniredis.Run() // or your own
+	server, err := miniredis.Run() // or your own server
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -66,7 +65,7 @@ func Example() {
 	_ = router.Use(mw)
 	_ = router.AddHandler("place-order", nil, NewPlaceOrder(RedisOrders{client, transactor.Keyspace()}))
 
-	for range 2 { // the broker delivers it twice
+	for range 2 { // the broker delivers the message twice
 		msg := message.New(PlaceOrder{"17", "lamp"}, message.Attributes{
 			"id": "m-1", "source": "/web", "type": "place.order", "subject": "17",
 		}, message.NewAcking(func() { fmt.Println("acked") }, func(err error) { fmt.Println("nacked", err) }))
@@ -91,7 +90,7 @@ func ExampleTransactor_Transact() {
 		log.Fatal(err)
 	}
 
-	for range 2 { // the caller tries again with the same idempotency id
+	for range 2 { // the caller retries with the same idempotency id
 		var balance *redis.IntCmd
 		result, err := transactor.Transact(ctx, "account-7", func(tx *luatx.Tx) error {
 			key, err := tx.Key("balance")
@@ -115,7 +114,7 @@ func ExampleTransactor_Transact() {
 	// duplicate
 }
 
-// Many transactions at once take few round trips; each is whole or absent for itself.
+// Many concurrent transactions need few round trips. Each one commits as a whole or not at all.
 func ExampleTransactor_TransactBatch() {
 	ctx := context.Background()
 	client, stop := embedded()

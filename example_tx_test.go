@@ -14,13 +14,14 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// Keys of one aggregate share a slot, so that one script may touch them; they read the same inside and outside.
+// The keys of one aggregate share a slot, so that one script can access them. They are the same inside and outside of
+// transactions.
 func ExampleKeyspace() {
 	own := luatx.OwnTags() // each aggregate has its own slot
 	key, err := own.Key("order-17", "lines")
 	fmt.Println(key, err)
 
-	shared := luatx.Partitions(16).WithPrefix("shop") // 16 slots, and an input stream in each
+	shared := luatx.Partitions(16).WithPrefix("shop") // 16 slots, with one input stream in each
 	key, err = shared.Key("order-17", "lines")
 	fmt.Println(key, err)
 	tag, err := shared.Tag("order-17")
@@ -31,7 +32,7 @@ func ExampleKeyspace() {
 	// shop:{pt6}:orders <nil>
 }
 
-// An adapter issues its commands on what the context carries: recorded in a transaction, executed elsewhere.
+// An adapter uses the client from the context: commands are recorded in a transaction, and executed otherwise.
 func ExampleTx() {
 	ctx := context.Background()
 	client, stop := embedded()
@@ -63,7 +64,7 @@ func ExampleTx() {
 	// placed
 }
 
-// An event is there when the writes beside it are, and not else. A relay publishes it.
+// An event exists if and only if the other writes of its transaction do. A relay publishes it.
 func ExampleTx_Emit() {
 	ctx := context.Background()
 	client, stop := embedded()
@@ -88,7 +89,7 @@ func ExampleTx_Emit() {
 	// paid.in {"pence":250} account-7 <nil>
 }
 
-// Where one command fails all are undone, those before it too.
+// If one command fails, all commands are undone, including earlier ones.
 func ExampleCommandError() {
 	ctx := context.Background()
 	client, stop := embedded()
@@ -112,7 +113,7 @@ func ExampleCommandError() {
 	// 0
 }
 
-// A call that is repeated, after a crash say, is given the replies of the first one.
+// A repeated call, for example after a crash, returns the replies of the first one.
 func ExampleKeepReplies() {
 	ctx := context.Background()
 	client, stop := embedded()
@@ -134,7 +135,7 @@ func ExampleKeepReplies() {
 	// duplicate 1 <nil>
 }
 
-// An Observer sees each commit, and what became of it: for metrics, traces, or a log of one's own.
+// An Observer is notified of the outcome of each commit, for metrics, traces or logs.
 func ExampleObserver() {
 	client, stop := embedded()
 	defer stop()

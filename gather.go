@@ -13,25 +13,25 @@ import (
 	"github.com/luatx/luatx/internal/link"
 )
 
-// gathering is a link.Gathering.
+// gathering implements link.Gathering.
 type gathering struct {
 	t       *Transactor
 	ctx     context.Context
 	linger  time.Duration
 	tail    func() []redis.Cmder
 	mu      sync.Mutex
-	missing int // handlers that neither wait nor have ended
+	missing int // handlers that are neither waiting nor ended
 	waiting []*Tx
-	done    chan struct{} // closed when those that wait are answered
+	done    chan struct{} // closed when the waiting transactions have their outcomes
 	timer   *time.Timer
 }
 
-// gather is link.Inside.Gather.
+// gather implements link.Inside.Gather.
 func (t *Transactor) gather(ctx context.Context, n int, linger time.Duration, tail func() []redis.Cmder) link.Gathering {
 	return &gathering{t: t, ctx: ctx, linger: linger, tail: tail, missing: n}
 }
 
-// gathered is what commits together.
+// gathered holds transactions that commit together.
 type gathered struct {
 	waiting []*Tx
 	done    chan struct{}
@@ -51,7 +51,7 @@ func (g *gathering) Leave() {
 	g.commit(batch)
 }
 
-// join commits a transaction with the others', and returns when it is answered.
+// join adds a transaction to the gathering and returns when it has its outcome.
 func (g *gathering) join(tx *Tx) {
 	g.mu.Lock()
 	g.missing--
@@ -69,7 +69,7 @@ func (g *gathering) join(tx *Tx) {
 	<-done
 }
 
-// late commits what waits for a handler that takes long.
+// late commits the waiting transactions without the handlers that take longer than linger.
 func (g *gathering) late() {
 	g.mu.Lock()
 	batch := g.drain()
@@ -77,7 +77,7 @@ func (g *gathering) late() {
 	g.commit(batch)
 }
 
-// complete takes what waits where there is nobody left to wait for. The lock is held.
+// complete removes and returns the waiting transactions if no handler is missing. The caller holds the lock.
 func (g *gathering) complete() gathered {
 	if g.missing > 0 {
 		return gathered{}
@@ -85,7 +85,7 @@ func (g *gathering) complete() gathered {
 	return g.drain()
 }
 
-// drain removes and returns everything that waits; its handlers continue. The caller holds the lock.
+// drain removes and returns the waiting transactions, whose handlers continue. The caller holds the lock.
 func (g *gathering) drain() gathered {
 	if g.timer != nil {
 		g.timer.Stop()
@@ -112,13 +112,13 @@ func (g *gathering) commit(batch gathered) {
 	close(batch.done)
 }
 
-// inOrder sorts by entry, as far as they come from streams: one look of the script shows who owns all of them, where each
-// that is out of order costs a look more.
+// inOrder sorts transactions by their input entries. The script checks the ownership of entries in ascending order with one
+// lookup; each entry out of order needs one more.
 func inOrder(batch []*Tx) {
 	slices.SortFunc(batch, func(a, b *Tx) int { return compareEntries(a.commit.Input.Entry, b.commit.Input.Entry) })
 }
 
-// compareEntries compares ids of entries, as servers write them.
+// compareEntries compares stream entry ids in the server's format.
 func compareEntries(a, b string) int {
 	aTime, aNumber, _ := strings.Cut(a, "-")
 	bTime, bNumber, _ := strings.Cut(b, "-")

@@ -9,37 +9,34 @@ import (
 	"github.com/luatx/luatx/internal/slot"
 )
 
-// maxID is the longest aggregate id or key part, in bytes.
+// maxID is the maximum size of an aggregate id or a key part, in bytes.
 const maxID = 256
 
-// A Keyspace maps the id of an aggregate to a tag: the text in the {…} of its keys, which decides their slot.
-// All keys of a transaction share one tag's slot. The zero value gives every aggregate a tag of its own, as
-// OwnTags does.
+// A Keyspace maps the id of an aggregate to a tag: the text in the {…} of its keys, which determines their slot. All keys of a
+// transaction share the slot of one tag. The zero value gives each aggregate its own tag, like OwnTags.
 //
-// The same Keyspace builds the keys outside of transactions, and in every service that touches them. Changing
-// the number of partitions moves most aggregates to other slots: a shard refuses a Transactor whose keyspace is
-// another than the one it was written with.
+// Use the same Keyspace outside of transactions, and in every service that uses the keys. Changing the number of partitions moves
+// most aggregates to other slots, so a shard rejects a Transactor whose keyspace differs from the one that it was written with.
 type Keyspace struct {
 	partitions int
 	prefix     string
 }
 
-// OwnTags gives every aggregate a tag of its own: keys read {order-17}:lines. Aggregates spread over all slots.
+// OwnTags returns a Keyspace that gives each aggregate its own tag, as in {order-17}:lines. Aggregates spread over all slots.
 func OwnTags() Keyspace { return Keyspace{} }
 
-// Partitions maps aggregates to n tags, from 1 to 16,384, that spread evenly over the slots: keys read
-// {1bz}:order-17:lines. An input stream for each tag then shares the slot with the business keys, and its
+// Partitions returns a Keyspace that maps aggregates to n tags, from 1 to 16,384, as in {1bz}:order-17:lines. The tags spread
+// evenly over the slots. With one input stream per tag, the stream shares the slot of the business keys, so that its
 // acknowledgement commits with them.
 func Partitions(n int) Keyspace { return Keyspace{partitions: n} }
 
-// WithPrefix returns the keyspace with a prefix before each key: shop:{1bz}:order-17:lines.
+// WithPrefix returns a copy of the keyspace that puts a prefix before each key, as in shop:{1bz}:order-17:lines.
 func (k Keyspace) WithPrefix(prefix string) Keyspace {
 	k.prefix = prefix
 	return k
 }
 
-// Tag returns the tag of an aggregate. It refuses an empty id, one of more than 256 bytes and one that is not
-// UTF-8.
+// Tag returns the tag of an aggregate. It returns an error if the id is empty, longer than 256 bytes, or not UTF-8.
 func (k Keyspace) Tag(aggregate string) (string, error) {
 	if err := checkID(aggregate); err != nil {
 		return "", fmt.Errorf("luatx: aggregate id %.40q: %w", aggregate, err)
@@ -50,13 +47,14 @@ func (k Keyspace) Tag(aggregate string) (string, error) {
 	return k.partitionTag(slot.OfTag(aggregate) * k.partitions / slot.Count), nil
 }
 
-// partitionTag is a text of the slot in the middle of the partition's share.
+// partitionTag returns a text that hashes to the slot in the middle of the partition's range.
 func (k Keyspace) partitionTag(i int) string {
 	return slot.Text((2*i + 1) * slot.Count / (2 * k.partitions))
 }
 
-// Key returns a key of an aggregate: its tag, its id and the parts, joined by colons. Characters that would
-// change the key's meaning ({ } : % and control characters) are percent-encoded in id and parts.
+// Key returns a key of an aggregate: its tag, its id and the parts, joined by colons. With OwnTags, the id appears only as the
+// tag. Characters in the id and the parts that would change the meaning of the key ({ } : % and control characters) are
+// percent-encoded. Key returns an error if the id or a part is empty, longer than 256 bytes, or not UTF-8.
 func (k Keyspace) Key(aggregate string, parts ...string) (string, error) {
 	tag, err := k.Tag(aggregate)
 	if err != nil {
@@ -95,7 +93,7 @@ func (k Keyspace) TagKey(tag string, parts ...string) string {
 	return b.String()
 }
 
-// Tags returns the tags of all partitions, in order; none for own tags, whose number is open.
+// Tags returns the tags of all partitions in order. It returns none for OwnTags, whose number of tags is unlimited.
 func (k Keyspace) Tags() []string {
 	tags := make([]string, max(k.partitions, 0))
 	for i := range tags {
@@ -104,7 +102,7 @@ func (k Keyspace) Tags() []string {
 	return tags
 }
 
-// Slots returns the slots that a shard can live in: one a partition, or every slot for own tags.
+// Slots returns the slots in which a shard can be: one for each partition, or all slots for OwnTags.
 func (k Keyspace) Slots() []int {
 	if k.partitions == 0 {
 		all := make([]int, slot.Count)
@@ -130,7 +128,7 @@ func (k Keyspace) validate() error {
 	return nil
 }
 
-// identity is what a shard is held against.
+// identity returns the text by which a shard recognizes the keyspace.
 func (k Keyspace) identity() string {
 	if k.partitions == 0 {
 		return "own tags"
@@ -150,7 +148,7 @@ func checkID(id string) error {
 	return nil
 }
 
-// escape percent-encodes what would change the meaning of a key.
+// escape percent-encodes characters that would change the meaning of a key.
 func escape(s string) string {
 	const special = "{}:%"
 	clean := true
@@ -174,7 +172,7 @@ func escape(s string) string {
 	return b.String()
 }
 
-// tagIn returns the tag of a key, where it has one.
+// tagIn returns the tag of a key, if it has one.
 func tagIn(key string) (string, bool) {
 	_, after, ok := strings.Cut(key, "{")
 	if !ok {

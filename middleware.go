@@ -13,30 +13,30 @@ import (
 	"github.com/luatx/luatx/message/middleware"
 )
 
-// deliveryKey is where a message keeps its delivery across runs of its handler.
+// deliveryKey is the key under which a message holds its delivery across runs of its handler.
 type deliveryKey struct{}
 
-// Middleware runs each handler inside a transaction on the tag of its message, and commits it when the handler
-// has returned without error: one script, on one slot. What adapters issue on CmdableFromContext is recorded,
-// inbox.Middleware makes the message count once, outbox.Middleware turns the handler's outputs into events.
+// Middleware runs each handler inside a transaction on the tag of its message, and commits it in one script on one slot when the
+// handler has returned without an error. The transaction records the commands that adapters issue on CmdableFromContext.
+// inbox.Middleware makes a message take effect once, and outbox.Middleware turns the handler's outputs into events.
 //
-// Under message.AckOnSuccess, and where the input stream shares the transaction's slot, the input is
-// acknowledged in the same script. Where it does not share the slot the message is acknowledged right after the
-// commit, by its router; under the other strategies whenever they say.
+// Under message.AckOnSuccess, the script also acknowledges the input if the input stream shares the transaction's slot. If it
+// does not, the router acknowledges the message right after the commit. Under other strategies, the router acknowledges it as
+// the strategy specifies.
 //
-// Where what a handler has read by Tx.Read changes before the commit, the handler runs again, up to
-// Config.ConflictRetries times.
+// If a value that the handler read with Tx.Read changes before the commit, the handler runs again, up to Config.ConflictRetries
+// times.
 //
-// If a procedure aborts the transaction, the middleware returns the *AbortError and the message is nacked; after reject
-// the error is permanent. A handler that fails or panics leaves nothing behind. Where it failed because its message had been committed
-// before, the message is acknowledged as the duplicate it is.
+// If a procedure aborts the transaction, the middleware returns the *AbortError and the message is nacked; after reject, the
+// error is permanent. A handler that fails or panics writes nothing. If it failed because its message was committed before, the
+// message is acknowledged as a duplicate.
 //
-// Place it outside inbox.Middleware and outbox.Middleware. It refuses to run inside pipeline.SetNX or
-// pipeline.Middleware: an inbox of its own, marked before the commit, loses the message when the process dies in
+// Place Middleware outside inbox.Middleware and outbox.Middleware. It returns an error inside another luatx.Middleware and inside
+// pipeline.SetNX or pipeline.Middleware. An inbox that is marked before the commit loses the message if the process dies in
 // between.
 func Middleware(t *Transactor) message.Middleware {
 	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
-		next = middleware.Recover().Wrap(next) // a duplicate may panic as well as fail
+		next = middleware.Recover().Wrap(next) // a handler may also panic because its message is a duplicate
 		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
 			if err := placed(ctx); err != nil {
 				return nil, err
@@ -56,7 +56,7 @@ func Middleware(t *Transactor) message.Middleware {
 	}, message.Traits{Name: "luatx.Middleware", Inside: noSetNX})
 }
 
-// handle runs a handler once, in a transaction, and commits it.
+// handle runs a handler once in a transaction and commits it.
 func (t *Transactor) handle(ctx context.Context, tx *Tx, msg *message.Message, next message.ProcessFunc) ([]*message.Message, error) {
 	defer tx.end()
 	outputs, err := next(tx.Context(ctx), msg)
@@ -78,7 +78,7 @@ var errSetNX = &message.WiringError{
 	Remedy:  "replace it by inbox.Middleware, inside luatx.Middleware",
 }
 
-// noSetNX is Traits.Inside of Middleware.
+// noSetNX is the Traits.Inside of Middleware. It returns errSetNX if a SetNX inbox is outside of Middleware.
 func noSetNX(outer []message.Traits) error {
 	if slices.ContainsFunc(outer, func(t message.Traits) bool { return t.Name == mark.SetNXName }) {
 		return errSetNX
@@ -86,7 +86,7 @@ func noSetNX(outer []message.Traits) error {
 	return nil
 }
 
-// placed refuses a stack in which the middleware would not do what it promises.
+// placed returns an error if the middleware is inside one that breaks its guarantees.
 func placed(ctx context.Context) error {
 	if mark.In(ctx, mark.SetNX) {
 		return errSetNX
@@ -100,11 +100,11 @@ func placed(ctx context.Context) error {
 	return nil
 }
 
-// settle commits and settles the input as far as the commit decides it.
+// settle commits the transaction, and settles the input if the commit determines how.
 func (t *Transactor) settle(ctx context.Context, tx *Tx, msg *message.Message, outputs []*message.Message) ([]*message.Message, error) {
 	done, err := t.commit(ctx, tx, t.inputOf(ctx, tx, msg))
 	if errors.Is(err, ErrFenced) {
-		msg.Release() // it belongs to somebody else now
+		msg.Release() // it belongs to another consumer now
 		return nil, err
 	}
 	if aborted, ok := errors.AsType[*AbortError](err); ok && aborted.Permanent {
@@ -117,12 +117,12 @@ func (t *Transactor) settle(ctx context.Context, tx *Tx, msg *message.Message, o
 		msg.Acknowledged()
 	}
 	if done.Outcome == Duplicate {
-		return nil, nil // its outputs are not from the run that counts
+		return nil, nil // the outputs are not from the run that took effect
 	}
 	return outputs, nil
 }
 
-// inputOf says what the commit does about the entry the message was read from.
+// inputOf returns what the commit must do about the stream entry from which the message was read.
 func (t *Transactor) inputOf(ctx context.Context, tx *Tx, msg *message.Message) commit.Input {
 	source, ok := msg.InputSource()
 	if !ok || slot.Of(source.Stream) != tx.commit.Shard.Slot {
@@ -138,7 +138,7 @@ func (t *Transactor) inputOf(ctx context.Context, tx *Tx, msg *message.Message) 
 	return input
 }
 
-// deliveryOf returns the delivery that the message belongs to: the same one for every run of its handler.
+// deliveryOf returns the delivery of a message, which is the same for every run of its handler.
 func deliveryOf(ctx context.Context, msg *message.Message) *delivery {
 	if m, ok := message.MessageFromContext(ctx); !ok || m != msg {
 		ctx = msg.Context(ctx)
@@ -146,12 +146,13 @@ func deliveryOf(ctx context.Context, msg *message.Message) *delivery {
 	if d, ok := ctx.Value(deliveryKey{}).(*delivery); ok && d.msg == msg {
 		return d
 	}
-	d := newDelivery(msg) // a copy of the message carries its original's: that one is not this
+	d := newDelivery(msg) // a copied message holds the delivery of its original, which is not its own
 	msg.WithValue(deliveryKey{}, &d)
 	return &d
 }
 
-// tagOf names the tag and the aggregate of a message.
+// tagOf returns the tag and the aggregate of a message. It returns an error if the message has neither an aggregate nor a stream
+// with a tag.
 func (t *Transactor) tagOf(msg *message.Message) (tag, aggregate string, err error) {
 	aggregate, err = t.cfg.Aggregate(msg)
 	if err != nil {

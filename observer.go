@@ -8,48 +8,47 @@ import (
 	"github.com/luatx/luatx/internal/observe"
 )
 
-// Observer is told what has happened, for metrics and traces. A function that is nil is not called, and costs nothing.
+// Observer receives the outcomes of commits, for metrics and traces. A nil function is not called and costs nothing.
 //
-// The functions run in the goroutine of whoever commits, outside of locks, when the outcome is certain: a slow one holds
-// up that caller alone, and changes nothing about the outcome. They are called by several goroutines at once. A panic
-// ends in the log.
+// The functions run in the committing goroutine, outside of locks, when the outcome is certain. A slow function delays only that
+// caller and does not change the outcome. Several goroutines call the functions at the same time. A panic is logged.
 type Observer struct {
-	// Committed is told of each commit, be it in or not: once for every run of a handler, or of the function of a call,
-	// that had something to commit. The context is the committer's: message.MessageFromContext finds the message of a
-	// handler.
+	// Committed is called for each commit, successful or not: once for every run of a handler, or of the function of a call, that
+	// had something to commit. The context is the committer's; message.MessageFromContext returns the message of a handler.
 	Committed func(ctx context.Context, c Commit)
 }
 
-// And returns an Observer that tells o and then other.
+// And returns an Observer that calls o and then other.
 func (o Observer) And(other Observer) Observer {
 	return Observer{Committed: observe.Both(o.Committed, other.Committed)}
 }
 
-// Commit is what became of one transaction.
+// Commit describes the outcome of one transaction.
 type Commit struct {
-	// Namespace is that of the Transactor, and Slot that of the shard.
+	// Namespace is the Transactor's namespace, and Slot is the shard's slot.
 	Namespace string
 	Slot      int
-	// Began is when the transaction's function had returned; Duration is how long it took from there until the outcome
-	// was known: waiting for others, round trips, pauses and questions what became of it.
+	// Began is the time at which the transaction's function had returned. Duration is the time from then until the outcome was
+	// known, including waits for other transactions, round trips, pauses and requests for an unknown outcome.
 	Began    time.Time
 	Duration time.Duration
-	// Attempts is how many round trips were begun for it; 0 where it was refused before. Batch is how many transactions
-	// shared the script of the last one, this one included.
+	// Attempts is the number of round trips that were begun for the transaction, or 0 if it was rejected before the first one.
+	// Batch is the number of transactions that shared the script of the last one, including this one.
 	Attempts, Batch int
-	// Commands and Events are how many were recorded; events that procedures emitted count.
+	// Commands and Events are the numbers of recorded ones. Events includes those that procedures emitted.
 	Commands, Events int
-	// Acknowledged says that the input was acknowledged in the same script.
+	// Acknowledged reports whether the same script acknowledged the input.
 	Acknowledged bool
-	// Result is the zero Result where Err is not nil.
+	// Result is the zero Result if Err is not nil.
 	Result Result
-	// Err is what the caller is told: nil where the effect is there once.
+	// Err is the error that the caller gets. It is nil if the effect is there once.
 	Err error
 }
 
-// Outcome is what became of it in a word, for labels of metrics: committed, replayed, duplicate, conflict, fenced, full,
-// expired, unknown, keyspace, broken (its undo failed), failed (the server refused a command, and all was undone), aborted
-// (by a procedure), denied (the server lets nothing in), refused (what was recorded may not be committed) or error.
+// Outcome returns the outcome as one word, for labels of metrics: committed, replayed, duplicate, conflict, fenced, full,
+// expired, unknown, keyspace, broken (the undo failed), failed (the server rejected a command, and everything was undone),
+// aborted (by a procedure), denied (the server does not accept the commit), refused (the recorded commands may not be committed)
+// or error.
 func (c Commit) Outcome() string {
 	if c.Err == nil {
 		return c.Result.Outcome.String()

@@ -10,7 +10,7 @@ import (
 	"github.com/luatx/luatx/internal/lua"
 )
 
-// arrange puts the commands into the order in which their undo costs least. It keeps the order of those that name the same key.
+// arrange orders the commands so that their undo is cheapest. Commands that name the same key keep their order.
 func (tx *Tx) arrange() {
 	out := &tx.commit
 	out.Commands, out.Order = streamsLast(tx.cmds, out.Commands)
@@ -28,7 +28,7 @@ func (tx *Tx) arrange() {
 	}
 }
 
-// ran returns the recorded commands in the order they ran, which is that of their replies.
+// ran returns the recorded commands in the order in which they ran, which is the order of their replies.
 func (tx *Tx) ran() []redis.Cmder {
 	if tx.commit.Order == nil {
 		return tx.cmds
@@ -40,8 +40,9 @@ func (tx *Tx) ran() []redis.Cmder {
 	return sorted
 }
 
-// dearest returns the command that saves most if it runs last: the last one needs no undo, because a command that fails changes
-// nothing. Only commands that may change places with all commands behind them are considered. -1: the order is best as it is.
+// dearest returns the index of the command that saves most if it runs last, where it needs no undo, because a command that fails
+// changes nothing. It considers only commands that may swap places with all commands behind them. It returns -1 if the order is
+// best as it is.
 func dearest(commands []commit.Command) int {
 	end := len(commands) - 1
 	if end < 1 || undoCost(commands[end]) == 0 {
@@ -61,10 +62,10 @@ func dearest(commands []commit.Command) int {
 	return best
 }
 
-// undoCost is about how many thousand instructions the server needs to keep what a command changes; 0: the command may concern more
-// than the key that is its first argument, so that it stays where it is.
+// undoCost returns about how many thousand instructions the server needs to save what a command changes. It returns 0 for a
+// command that may use other keys than its first argument, and so must keep its place.
 func undoCost(c commit.Command) int {
-	if c.Head[1] != '0' { // PFCOUNT reads other keys, too
+	if c.Head[1] != '0' { // PFCOUNT also reads other keys
 		return 0
 	}
 	switch c.Class() {
@@ -78,9 +79,9 @@ func undoCost(c commit.Command) int {
 	return 0
 }
 
-// streamsLast moves XADDs to the end of a transaction, where no copy of the stream is needed to undo them: those
-// that leave the id to the server, and whose stream no command names that stays behind them. Those that must stay
-// are undone as any other command. It returns where each command was recorded; nil: where it stands.
+// streamsLast moves XADDs to the end of a transaction, where their undo needs no copy of the stream. It moves an XADD only if the
+// server chooses the entry's id and no later command that stays names the stream. It returns the position at which each command
+// was recorded, or nil if nothing moved.
 func streamsLast(cmds []redis.Cmder, commands []commit.Command) ([]commit.Command, []int) {
 	last := len(commands) - 1
 	for last >= 0 && isXAdd(commands[last]) {
@@ -99,7 +100,7 @@ func streamsLast(cmds []redis.Cmder, commands []commit.Command) ([]commit.Comman
 		} else if xadd {
 			commands[i].Head = "d1" + strings.TrimPrefix(commands[i].Head, "x0")
 		}
-		_, keys, _ := lay(args) // it has been laid before
+		_, keys, _ := lay(args) // cannot fail: lay has accepted the command before
 		for _, at := range keys {
 			named[keyOf(args[at])] = true
 		}
@@ -122,7 +123,7 @@ func reordered(commands []commit.Command) ([]commit.Command, []int) {
 	return sorted, order
 }
 
-// isXAdd reports whether a command is undone by the id of the entry it added.
+// isXAdd reports whether a command is undone by deleting the entry that it added.
 func isXAdd(c commit.Command) bool { return c.Class() == lua.Appended }
 
 func keyOf(arg any) string {

@@ -14,7 +14,7 @@ import (
 	"github.com/luatx/luatx/internal/observe"
 )
 
-// outcomeError returns the error for the reply of a script, and nil if the effect is committed.
+// outcomeError returns the error for the reply of a script, or nil if the effect is committed.
 func outcomeError(out *commit.Outcome, tx *Tx) error {
 	switch out.State {
 	case commit.Committed, commit.Replayed, commit.Duplicate:
@@ -41,7 +41,7 @@ func outcomeError(out *commit.Outcome, tx *Tx) error {
 	return fmt.Errorf("luatx: unexpected outcome %q", out.State)
 }
 
-// outboxFull returns the error of a commit for which a bound of the outbox was reached. The script names the bound in what.
+// outboxFull returns the error of a commit that reached a limit of the outbox. The script names the limit in what.
 func (t *Transactor) outboxFull(slot int, what string) error {
 	limits := map[string]int{
 		"events": t.cfg.OutboxCapacity, "bytes": t.cfg.OutboxBytes, "parked": t.cfg.ParkedCapacity,
@@ -50,10 +50,10 @@ func (t *Transactor) outboxFull(slot int, what string) error {
 	return &OutboxFullError{What: what, Limit: limits[what], Slot: slot}
 }
 
-// commandError finds the command that a script's failure speaks of.
+// commandError returns the error for the command on which a script failed.
 func (tx *Tx) commandError(out *commit.Outcome) error {
 	switch {
-	case out.Index <= 0 && denied(out.Text): // of what luatx itself runs
+	case out.Index <= 0 && denied(out.Text): // a command that luatx itself runs
 		return refused(out.Text, nil)
 	case out.Index < 0:
 		return &CommandError{Index: out.Index, Text: out.Text}
@@ -78,7 +78,7 @@ func (tx *Tx) abortError(out *commit.Outcome) error {
 	return err
 }
 
-// serverError translates an error that came instead of an outcome.
+// serverError translates an error that the server returned instead of an outcome.
 func (t *Transactor) serverError(err error) error {
 	if ended, ok := errors.AsType[*eval.ServerError](err); ok {
 		if text := ended.Err.Error(); strings.Contains(text, "rror compiling script") {
@@ -95,7 +95,7 @@ var outcomes = map[commit.State]Outcome{
 	commit.Committed: Committed, commit.Replayed: Replayed, commit.Duplicate: Duplicate,
 }
 
-// fill gives the recorded commands their replies, or the first commit's where it has kept them.
+// fill sets the replies of the recorded commands, or those of the first commit if it kept them.
 func (t *Transactor) fill(cmds []redis.Cmder, out *commit.Outcome) {
 	var err error
 	switch {
@@ -111,14 +111,14 @@ func (t *Transactor) fill(cmds []redis.Cmder, out *commit.Outcome) {
 	}
 }
 
-// fail gives every recorded command the transaction's error.
+// fail sets the transaction's error on every recorded command.
 func fail(cmds []redis.Cmder, err error) {
 	for _, cmd := range cmds {
 		cmd.SetErr(err)
 	}
 }
 
-// observed tells the Observer what became of a transaction.
+// observed calls the Observer with the outcome of a transaction.
 func (t *Transactor) observed(ctx context.Context, tx *Tx) {
 	sent := &tx.commit
 	c := Commit{
@@ -138,14 +138,14 @@ func (t *Transactor) observed(ctx context.Context, tx *Tx) {
 // Outcome says how a transaction came to be committed.
 type Outcome int
 
-// The outcomes. With an error the outcome is zero: nothing was committed.
+// The outcomes. With an error, the outcome is zero: nothing was committed.
 const (
-	// Committed now.
+	// Committed means that this request committed.
 	Committed Outcome = iota + 1
-	// Replayed: an earlier request of the same call or delivery had committed. The effect is there once.
+	// Replayed means that an earlier request of the same call or delivery had committed. The effect is there once.
 	Replayed
-	// Duplicate: another call or delivery with the same id had committed. The effect is there once, and is not
-	// this one's.
+	// Duplicate means that another call or delivery with the same id had committed. The effect is there once, and comes from that
+	// one.
 	Duplicate
 )
 
@@ -157,11 +157,11 @@ func (o Outcome) String() string {
 	return [...]string{"committed", "replayed", "duplicate"}[o-1]
 }
 
-// Result is what a successful transaction returns.
+// Result is the result of a successful transaction.
 type Result struct {
-	// Outcome says whether this call committed, or an earlier one had.
+	// Outcome says whether this request committed, or an earlier one had.
 	Outcome Outcome
-	// Replicated says that the effect has reached what Config.Durability asks for; false where it asks for
-	// nothing, or where that is not known.
+	// Replicated reports whether the effect has reached what Config.Durability requires. It is false if Durability requires
+	// nothing, or if that is not known.
 	Replicated bool
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/luatx/luatx/internal/commit"
 )
 
-// assemble turns the recorded transaction into a commit.
+// assemble builds the commit from the recorded transaction. It returns an error if the transaction may not be committed.
 func (tx *Tx) assemble() error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -57,7 +57,7 @@ func (tx *Tx) assemble() error {
 	return nil
 }
 
-// keySet lists keys once each. Few are looked through, many are known.
+// keySet lists each key once. It searches a short list, and uses a map from 16 keys on.
 type keySet struct {
 	keys  []string
 	known map[string]bool
@@ -80,7 +80,7 @@ func (s *keySet) add(key string) {
 	}
 }
 
-// lay makes a recorded command one of the script's, and lists where its keys stand.
+// lay converts a recorded command into a command of the script and the positions of its keys.
 func lay(args []any) (commit.Command, []int, error) {
 	if call, keys, ok := layCall(args); ok {
 		return call, keys, nil
@@ -94,7 +94,7 @@ func lay(args []any) (commit.Command, []int, error) {
 	return commit.Command{Head: spec.Head(args), Args: args}, keys, err
 }
 
-// sendable checks that go-redis can send the arguments, and counts their bytes.
+// sendable checks that go-redis can send the arguments, and returns their size in bytes.
 func sendable(args []any) ([]any, int, error) {
 	size := 0
 	for i, arg := range args {

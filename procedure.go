@@ -6,31 +6,31 @@ import (
 	"slices"
 )
 
-// Procedure is logic in Lua that runs on the server inside a commit: it reads, branches and writes at one moment,
-// beside the recorded commands, and is undone with them. It is named by Tx.Call.
+// Procedure is Lua code that runs on the server inside a commit. It reads, branches and writes atomically, in order with the
+// recorded commands, and is undone with them. Tx.Call calls it by its name.
 //
-// Its source is the body of a function. It sees:
+// Its source is the body of a function, which can use:
 //
 //   - its keys and arguments, under the names given here, and as KEYS and ARGV; arguments are strings;
-//   - redis.call and redis.pcall, on its declared keys, with the commands that docs/commands.md allows in
-//     procedures; at most Config.ProcedureCalls of them a run. Integers from 2^53 on are inexact, as ever in Lua;
+//   - redis.call and redis.pcall on its declared keys, with the commands that docs/commands.md allows in procedures, and at most
+//     Config.ProcedureCalls times in one run. Integers from 2^53 on are inexact, as always in Lua;
 //   - NOW, the server's time in milliseconds;
-//   - emit(event), which adds an event to the outbox and returns its id. An event is a table of CloudEvents
-//     attributes, type and source at least, and data; or emit(body, id) with a body as it is to be published. A third
-//     argument orders it, {key = "an ordering key"}, or schedules it, {at = milliseconds}; see Event;
-//   - abort(reason), which undoes the transaction; its caller gets an *AbortError. A message that is being handled is
-//     nacked, delivered again, and in the end a dead letter;
+//   - emit(event), which adds an event to the outbox and returns its id. An event is a table with CloudEvents attributes, at least
+//     type and source, and data. emit(body, id) adds an encoded body. A third argument orders the event,
+//     {key = "an ordering key"}, or schedules it, {at = milliseconds}; see Event;
+//   - abort(reason), which undoes the transaction; its caller gets an *AbortError. The message that is being handled is nacked,
+//     delivered again, and finally becomes a dead letter;
 //   - reject(reason), which is abort for a transaction that can never succeed: the message is not delivered again;
-//   - string, table, math, cjson and what else Redis gives a script, but nothing that runs text as code.
+//   - string, table, math, cjson and everything else that Redis offers to scripts, except functions that run text as code.
 //
-// What it returns is the reply of Tx.Call; an error, its own or the server's, undoes the transaction. A procedure
-// that loops without calling Redis blocks the server: nothing but a shutdown ends it after its first write.
+// Its return value is the reply of Tx.Call. An error of the procedure or the server undoes the transaction. A procedure that
+// loops without calling Redis blocks the server; after its first write, only a shutdown ends it.
 type Procedure struct {
-	// Name is what Tx.Call calls it by: letters, digits, dots, dashes and underscores, at most 64.
+	// Name is the name for Tx.Call: letters, digits, dots, dashes and underscores, at most 64.
 	Name string
-	// Keys name the keys, as local variables of the source. Nil: any number, as KEYS.
+	// Keys are the names of the keys, as local variables of the source. Nil allows any number of keys, as KEYS.
 	Keys []string
-	// Args name the arguments, as local variables of the source. Nil: any number, as ARGV.
+	// Args are the names of the arguments, as local variables of the source. Nil allows any number of arguments, as ARGV.
 	Args []string
 	// Source is the body of a Lua 5.1 function.
 	Source string
@@ -55,7 +55,7 @@ func (p Procedure) validate() error {
 	return nil
 }
 
-// reservedNames are names that a key or an argument must not hide.
+// reservedNames are the names that a key or an argument must not hide.
 var reservedNames = func() map[string]bool {
 	names := make(map[string]bool)
 	for _, name := range []string{

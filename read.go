@@ -11,20 +11,20 @@ import (
 	"github.com/luatx/luatx/internal/commit"
 )
 
-// Read returns what reads now, from the master, and guards the transaction by what it read: the commit runs the
-// reads again, and where a reply has changed it writes nothing and the handler runs again, up to
-// Config.ConflictRetries times; then ErrConflict. Only what was read counts: a guarded HGET does not mind a change of
-// another field, unlike WATCH. Reads of one pipeline are made at one moment.
+// Read returns a client that reads now, from the master, and guards the transaction by the replies. The commit runs the reads
+// again. If a reply has changed, the commit writes nothing and the handler runs again, up to Config.ConflictRetries times; then
+// the commit returns ErrConflict. Only replies count: unlike with WATCH, a guarded HGET ignores a change of another field. The
+// reads of one pipeline are atomic.
 //
-// The server computes a digest of what is read, in the read and again in the commit. The replies to the reads of one
-// transaction count with their bytes, and with 64 for each element; a read beyond Config.GuardBytes returns ErrTooLarge,
-// in most cases before the server has run it, and is no guard. A procedure reads on the server, without that limit.
+// The server computes a digest of the replies in the read and again in the commit. The replies to all reads of a transaction
+// count their bytes, and 64 more for each element. A read that exceeds Config.GuardBytes returns ErrTooLarge, in most cases
+// before the server has run it, and is no guard. A procedure reads on the server, without that limit.
 //
-// Deterministic reads of keys in the transaction's slot are allowed, as docs/commands.md lists them; a key that has
-// a recorded write is ErrReadAfterWrite. An error of the server (WRONGTYPE …) is guarded as a reply is.
+// Read allows deterministic reads of keys in the transaction's slot, as docs/commands.md lists them. A read of a key with a
+// recorded write returns ErrReadAfterWrite. An error of the server (WRONGTYPE …) is guarded like a reply.
 //
-// A handler that fails, or commits nothing, is held to its reads as well: it may have decided on two that never
-// were true together.
+// The reads of a handler that fails or commits nothing are verified too, because it may have acted on two replies that were never
+// true at the same time.
 func (tx *Tx) Read() redis.Cmdable {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -34,8 +34,7 @@ func (tx *Tx) Read() redis.Cmdable {
 	return tx.reader
 }
 
-// ReaderFromContext returns what an adapter reads with: the guarded reads of the transaction in the context,
-// elsewhere fallback.
+// ReaderFromContext returns the client with which an adapter reads: Read of the transaction in ctx, or fallback if there is none.
 func ReaderFromContext(ctx context.Context, fallback redis.Cmdable) redis.Cmdable {
 	if tx, ok := TxFromContext(ctx); ok {
 		return tx.Read()
@@ -43,7 +42,7 @@ func ReaderFromContext(ctx context.Context, fallback redis.Cmdable) redis.Cmdabl
 	return fallback
 }
 
-// read executes commands now, and keeps their digests.
+// read executes commands now and keeps their digests as guards. It returns the first error, which may be that of a command.
 func (tx *Tx) read(ctx context.Context, cmds []redis.Cmder) error {
 	err := tx.guard(ctx, cmds)
 	if err != nil {
@@ -112,7 +111,7 @@ func (tx *Tx) guard(ctx context.Context, cmds []redis.Cmder) error {
 	for i, read := range reads {
 		guards[i].Digest, guards[i].Size = read.Digest, read.Size
 		replies[i] = read.Reply
-		if counted += read.Size; counted > tx.t.cfg.GuardBytes { // reads in several goroutines: each had room for itself
+		if counted += read.Size; counted > tx.t.cfg.GuardBytes { // concurrent reads may each have fitted alone
 			return tx.guardsTooLarge(cmds[i])
 		}
 	}
@@ -125,20 +124,20 @@ func (tx *Tx) guard(ctx context.Context, cmds []redis.Cmder) error {
 	return nil
 }
 
-// guardRoom returns what the replies of further guarded reads may count.
+// guardRoom returns how much the replies of further guarded reads may count.
 func (tx *Tx) guardRoom() int {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	return tx.t.cfg.GuardBytes - tx.guardSize
 }
 
-// guardsTooLarge is the error of a guarded read whose reply has no room beside those before it.
+// guardsTooLarge returns the error of a guarded read whose reply exceeds Config.GuardBytes together with those before it.
 func (tx *Tx) guardsTooLarge(cmd redis.Cmder) error {
 	return fmt.Errorf("%w: guarded %s: the transaction's guarded reads exceed Config.GuardBytes, %d; read less, or use a procedure, which reads on the server",
 		ErrTooLarge, strings.ToUpper(cmd.Name()), tx.t.cfg.GuardBytes)
 }
 
-// writtenKeys are the keys that recorded commands may write.
+// writtenKeys returns the keys that recorded commands may write.
 func (tx *Tx) writtenKeys() map[string]bool {
 	written := make(map[string]bool)
 	for _, cmd := range tx.recorder.Cmds() {
@@ -152,7 +151,7 @@ func (tx *Tx) writtenKeys() map[string]bool {
 		}
 		spec, err := command.Lookup(args)
 		if err != nil {
-			continue // refused at its recording
+			continue // was refused when it was recorded
 		}
 		positions, _ := spec.WriteKeys(args)
 		for _, at := range positions {
@@ -163,10 +162,10 @@ func (tx *Tx) writtenKeys() map[string]bool {
 	return written
 }
 
-// orders are what internal/lua/_guard.lua calls the guard classes.
+// orders are the names of the guard classes in internal/lua/_guard.lua.
 var orders = map[command.Guard]byte{command.GuardOrdered: 'o', command.GuardMembers: 'm', command.GuardPairs: 'p'}
 
-// verify tells whether what was read still holds: ErrConflict, or why it could not be asked.
+// verify returns ErrConflict if a guarded reply has changed, or another error if the server could not verify the reads.
 func (tx *Tx) verify(ctx context.Context) error {
 	tx.mu.Lock()
 	guards, keys := tx.guards, tx.guardKeys
@@ -185,7 +184,7 @@ func (tx *Tx) verify(ctx context.Context) error {
 		return fmt.Errorf("luatx: verify the guarded reads: %w", err)
 	}
 	if len(reads) < len(guards) {
-		return ErrConflict // a reply within the limit has grown
+		return ErrConflict // a reply that was within the limit has grown
 	}
 	for i, read := range reads {
 		if read.Digest != guards[i].Digest {

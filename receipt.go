@@ -15,34 +15,33 @@ import (
 )
 
 const (
-	// slack is added to the time by which a commit must arrive: half a round trip, and clocks of masters that are not quite
-	// one.
+	// slack is added to the deadline of a commit. It allows for half a round trip and for clock differences between masters.
 	slack = time.Second
-	// resolveTimeout bounds the question what became of a commit whose reply was lost.
+	// resolveTimeout bounds a request for the outcome of a commit whose reply was lost.
 	resolveTimeout = 5 * time.Second
 )
 
-// UnknownError is ErrOutcomeUnknown with the receipt of the commit, by which Resolve tells what became of it.
+// UnknownError is ErrOutcomeUnknown with the receipt of the commit. Resolve returns the outcome for a receipt.
 type UnknownError struct {
-	// Receipt names the commit. It is text, and may be stored.
+	// Receipt identifies the commit. It is text, and may be stored.
 	Receipt Receipt
-	// Err is why there was no answer.
+	// Err is the reason why the outcome is unknown.
 	Err error
 }
 
 func (e *UnknownError) Error() string { return fmt.Sprintf("%v: %v", ErrOutcomeUnknown, e.Err) }
 
-// Unwrap makes errors.Is find ErrOutcomeUnknown and the cause.
+// Unwrap returns ErrOutcomeUnknown and the cause, so that errors.Is finds both.
 func (e *UnknownError) Unwrap() []error { return []error{ErrOutcomeUnknown, e.Err} }
 
-// Receipt names a commit whose outcome is unknown.
+// Receipt identifies a commit whose outcome is unknown.
 type Receipt string
 
 const receiptVersion = "2"
 
 func newReceipt(tx *Tx) Receipt {
 	c := &tx.commit
-	// The commit left no earlier than CommitTimeout before its deadline, so its id is in the inbox until then at least.
+	// The commit was sent no earlier than CommitTimeout before its deadline, so the inbox keeps its id at least until then.
 	known := c.NotAfter.Add(-slack - tx.t.cfg.CommitTimeout + tx.t.cfg.Retention)
 	fields := strings.Join([]string{
 		receiptVersion, strconv.Itoa(c.Shard.Slot), hex.EncodeToString([]byte(c.Digest)),
@@ -52,12 +51,12 @@ func newReceipt(tx *Tx) Receipt {
 	return Receipt(fmt.Sprintf("%s-%08x", fields, crc32.ChecksumIEEE([]byte(fields))))
 }
 
-// receiptParts is a receipt taken apart.
+// receiptParts holds the fields of a receipt.
 type receiptParts struct {
 	slot          int
 	digest, token string    // of the commit
-	until         time.Time // a copy of the commit may arrive until then
-	known         time.Time // the inbox knows the commit's id until then at least
+	until         time.Time // no copy of the commit takes effect later
+	known         time.Time // the inbox keeps the commit's id at least until then
 	namespace     string
 }
 
@@ -82,13 +81,14 @@ func (r Receipt) parse() (receiptParts, error) {
 	return receiptParts{n, string(digest), string(token), time.UnixMilli(until), time.UnixMilli(known), parts[6]}, nil
 }
 
-// Resolve returns what became of a commit whose outcome was unknown, within the retention. Replayed: it is in.
-// Duplicate: another call or delivery with its id is in. ErrExpired: it is not in, and never will be, for Resolve
-// has left word for a copy that may still be on its way.
+// Resolve returns the outcome of a commit whose outcome was unknown, within the retention. Replayed means that the commit took
+// effect. Duplicate means that another call or delivery with the same id did. ErrExpired means that the commit did not take
+// effect and never will, because Resolve prevents a late copy from taking effect.
 //
-// After the retention Resolve returns ErrReceiptExpired, unless it still finds the commit. It returns ErrReceiptForeign
-// for a receipt of another namespace, and ErrReceiptInvalid for a text that is no receipt, or a truncated one. Any other
-// error: there was no answer again; ask once more.
+// After the retention, Resolve returns ErrReceiptExpired unless it still finds the commit. It returns ErrReceiptForeign for a
+// receipt of another namespace, and ErrReceiptInvalid for a text that is not a complete receipt. It returns a *RollbackError if
+// the id is marked as broken, and ErrKeyspace if the shard belongs to another keyspace. Any other error means that the server did
+// not reply before ctx ended or Config.CommitTimeout passed; call Resolve again.
 func (t *Transactor) Resolve(ctx context.Context, receipt Receipt) (Result, error) {
 	r, err := receipt.parse()
 	if err != nil {
@@ -116,8 +116,9 @@ func (t *Transactor) Resolve(ctx context.Context, receipt Receipt) (Result, erro
 	return Result{Outcome: outcomes[state]}, nil
 }
 
-// Seen asks the server whether the claimed id has been committed already. It decides nothing, the commit does;
-// it spares a handler with outside effects a run that would be a duplicate.
+// Seen reports whether the claimed id has been committed already. It returns false if no id is claimed. Only the commit decides;
+// Seen spares a handler with effects outside of Redis a run that would be a duplicate. It returns a *RollbackError if the id is
+// marked as broken, ErrKeyspace if the shard belongs to another keyspace, and other errors if the server does not reply in time.
 func (tx *Tx) Seen(ctx context.Context) (bool, error) {
 	tx.mu.Lock()
 	claimed, digest := tx.claimed, tx.identity().Digest()
@@ -139,7 +140,7 @@ func (tx *Tx) Seen(ctx context.Context) (bool, error) {
 	return state == commit.Replayed || state == commit.Duplicate, nil
 }
 
-// marked is Seen for a handler that has failed: its error may come from the id's having been committed.
+// marked is Seen for a handler that has failed, perhaps because its id was committed before. It logs errors and returns false.
 func (tx *Tx) marked(ctx context.Context) bool {
 	seen, err := tx.Seen(ctx)
 	if err != nil {
@@ -148,8 +149,8 @@ func (tx *Tx) marked(ctx context.Context) bool {
 	return seen
 }
 
-// lookup bounds a question about the transaction's id. A delivery must be settled, so it asks even where its
-// context has ended; a caller decides for itself how long it waits.
+// lookup returns the context for a request about the transaction's id. A delivery must be settled, so its request outlives ctx;
+// the request of a call ends with ctx.
 func (tx *Tx) lookup(ctx context.Context) (context.Context, context.CancelFunc) {
 	if tx.delivery.msg != nil {
 		ctx = context.WithoutCancel(ctx)

@@ -10,15 +10,15 @@ import (
 	"github.com/luatx/luatx/internal/eval"
 )
 
-// RefusedError is a server that does not let a transaction in: it is out of memory, read-only, has too few replicas,
-// cannot persist, or denies the user something. Nothing was written. Test for a kind with
-// errors.Is(err, &luatx.RefusedError{Code: "OOM"}), for any with errors.As.
+// RefusedError is returned if the server does not accept a transaction because it is out of memory, is read-only, has too few
+// replicas, cannot persist, or denies the user a right. Nothing was written. Test for one code with errors.Is(err,
+// &luatx.RefusedError{Code: "OOM"}), and for any code with errors.As.
 type RefusedError struct {
 	// Code is the first word of the server's error: OOM, READONLY, NOREPLICAS, MISCONF, NOPERM …
 	Code string
 	// Text is the server's error.
 	Text string
-	// Remedy says what to do about it; empty where luatx knows nothing better than the text.
+	// Remedy says what to do. It is empty if luatx has no advice beyond the text.
 	Remedy string
 
 	cause error
@@ -32,16 +32,16 @@ func (e *RefusedError) Error() string {
 	return text
 }
 
-// Is reports whether the target is a RefusedError of the same code, or of any where its code is empty.
+// Is reports whether target is a RefusedError with the same code, or with an empty code.
 func (e *RefusedError) Is(target error) bool {
 	refused, ok := target.(*RefusedError)
 	return ok && (refused.Code == "" || refused.Code == e.Code)
 }
 
-// Unwrap returns what ended the wait for the server, if anything did.
+// Unwrap returns the error that ended the wait for the server, or nil.
 func (e *RefusedError) Unwrap() error { return e.cause }
 
-// remedies holds what to do about a code of the server.
+// remedies are the instructions for the server's error codes.
 var remedies = map[string]string{
 	"OOM":         "raise maxmemory, or delete what is not needed; what luatx keeps must not be evicted",
 	"READONLY":    "the client talks to a replica: connect to the master, by a sentinel or cluster client where masters change",
@@ -57,18 +57,18 @@ var remedies = map[string]string{
 	"TRYAGAIN":    "the slot migrates: wait until it has moved",
 }
 
-// denials are how servers say NOPERM inside a script, where the code is lost.
+// denials are the texts by which servers report NOPERM inside a script, where the code is lost.
 var denials = []string{
 	"ACL failure in script", "can't run this command or subcommand", "can't access at least one of the keys", "has no permissions",
 }
 
-// refused makes a RefusedError of a server's text.
+// refused returns the RefusedError for an error text of the server.
 func refused(text string, cause error) *RefusedError {
 	code := codeOf(text)
 	return &RefusedError{Code: code, Text: text, Remedy: remedies[code], cause: cause}
 }
 
-// codeOf finds the code in a server's error. Before Redis 7 an error that ends a script hides it in the text.
+// codeOf returns the code of a server's error. Before Redis 7, an error that ends a script has the code inside its text.
 func codeOf(text string) string {
 	first, _, _ := strings.Cut(text, " ")
 	if _, known := remedies[first]; known {
@@ -85,12 +85,12 @@ func codeOf(text string) string {
 	return first
 }
 
-// denied reports whether a server's error inside a script says that the user lacks a right.
+// denied reports whether a server's error inside a script means that the user lacks a right.
 func denied(text string) bool {
 	return slices.ContainsFunc(denials, func(denial string) bool { return strings.Contains(text, denial) })
 }
 
-// refusal makes a RefusedError of an error that is, or was at last, the server's own answer; nil of any other.
+// refusal returns a RefusedError if err is the server's own error, or ends with it. Otherwise it returns nil.
 func refusal(err error) error {
 	if ended, ok := errors.AsType[*eval.ServerError](err); ok {
 		return refused(ended.Err.Error(), nil)

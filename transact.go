@@ -12,13 +12,14 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// Transact runs fn and commits what it recorded: commands, events and the mark of its id, whole or not at all.
-// Every key must share the slot of the aggregate's tag. An error of fn commits nothing and is returned as it
-// is. The commit's errors are the ones in this package; each says what to do. Where what fn has read by Tx.Read
-// changes before the commit fn runs again, on a new Tx, up to Config.ConflictRetries times.
+// Transact runs fn and commits what it recorded: commands, events and the mark of its id. It commits all of it or nothing. Every
+// key must share the slot of the aggregate's tag. If fn returns an error, Transact commits nothing and returns that error. The
+// errors of the commit are those of this package. If a value that fn read with Tx.Read changes before the commit, fn runs again
+// with a new Tx, up to Config.ConflictRetries times. If ctx ends, or Config.CommitTimeout passes, after the commit was sent and
+// before the server has replied, Transact returns an UnknownError.
 //
-// An id that is known already does not keep fn from running: the commit decides. Where fn fails and its id is
-// known, Transact answers Duplicate and no error.
+// An id that is already in the inbox does not prevent fn from running, because only the commit decides. If fn fails and its id is
+// in the inbox, Transact returns Duplicate without an error.
 func (t *Transactor) Transact(ctx context.Context, aggregate string, fn func(*Tx) error, opts ...Option) (Result, error) {
 	c, err := t.newInvocation(ctx, aggregate, fn, opts)
 	if err != nil {
@@ -44,15 +45,15 @@ type options struct {
 	keep bool
 }
 
-// WithID makes the call idempotent: calls with the same id on the same aggregate have their effect once within
-// the retention. Without an id every call is a new one, though it is still committed once.
+// WithID makes the call idempotent: calls with the same id on the same aggregate take effect once within the retention. Without
+// an id, every call takes effect, each exactly once.
 func WithID(id string) Option {
 	return func(o *options) { o.id = MessageID{Scope: "transact", ID: id} }
 }
 
-// KeepReplies keeps the replies of the call's commands beside its id, for the retention: a call that is answered
-// Replayed or Duplicate then finds the first one's replies in its own commands, provided that it records as many.
-// It needs WithID. More than Config.KeepBytes are not kept: such commands answer ErrRepliesLost.
+// KeepReplies stores the replies of the call's commands with its id, for the retention. A later call that returns Replayed or
+// Duplicate and records as many commands gets the replies of the first one. KeepReplies requires WithID. Replies of more than
+// Config.KeepBytes are not stored; the commands then return ErrRepliesLost.
 func KeepReplies() Option {
 	return func(o *options) { o.keep = true }
 }
@@ -86,8 +87,8 @@ func (t *Transactor) newInvocation(ctx context.Context, aggregate string, fn fun
 	return c, nil
 }
 
-// run runs the function once and prepares what it recorded. Without a Tx there is nothing to commit, and the result and the
-// error are the caller's.
+// run runs the function once and prepares what it recorded. If it returns no Tx, there is nothing to commit, and the caller gets
+// the result and the error.
 func (t *Transactor) run(ctx context.Context, c *invocation) (*Tx, Result, error) {
 	tx := t.begin(c.tag, c.aggregate, &c.delivery)
 	defer tx.end()
@@ -113,7 +114,6 @@ func (t *Transactor) run(ctx context.Context, c *invocation) (*Tx, Result, error
 	return tx, Result{}, nil
 }
 
-// begin opens a transaction on a tag.
 func (t *Transactor) begin(tag, aggregate string, d *delivery) *Tx {
 	tx := &Tx{
 		t:         t,
@@ -131,8 +131,8 @@ func (t *Transactor) begin(tag, aggregate string, d *delivery) *Tx {
 // conflictBackoff is the pause between runs of a handler whose guarded reads have changed.
 var conflictBackoff = message.Backoff{Base: time.Millisecond, Max: 64 * time.Millisecond}
 
-// retries reports whether a function must run again because a value that it read has changed. It pauses before it returns
-// true. n is the number of the run, from 0. Otherwise it returns the error for the caller.
+// retries reports whether a function must run again because a value that it read has changed, and pauses before it returns true.
+// n is the number of the run, from 0. If it returns false, the error is the one for the caller.
 func (t *Transactor) retries(ctx context.Context, n int, err error) (bool, error) {
 	if err == nil || !errors.Is(err, ErrConflict) || n >= t.cfg.ConflictRetries {
 		return false, err
@@ -143,9 +143,9 @@ func (t *Transactor) retries(ctx context.Context, n int, err error) (bool, error
 	return true, nil
 }
 
-// explain returns what to tell the caller if the transaction's function failed with cause. It returns nil if the transaction's
-// id was committed before, because the error may come from that. It returns ErrConflict if a value that the function read has
-// changed. Otherwise it returns cause.
+// explain returns the error for the caller after the transaction's function failed with cause. It returns nil if the
+// transaction's id was committed before, because that may have caused the error. It returns ErrConflict if a value that the
+// function read has changed. Otherwise it returns cause.
 func (tx *Tx) explain(ctx context.Context, cause error) error {
 	if tx.marked(ctx) {
 		return nil

@@ -18,13 +18,13 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 )
 
-// layout is the version of the keys of a shard.
+// layout is the version of the key layout of a shard.
 const layout = 5
 
-// noteTimeout bounds the note of a compiled plan.
+// noteTimeout bounds the note about a compiled plan.
 const noteTimeout = 10 * time.Second
 
-// A Transactor commits transactions. One serves a process; it is safe for concurrent use and needs no closing.
+// A Transactor commits transactions. One per process is enough. It is safe for concurrent use and needs no closing.
 type Transactor struct {
 	linked
 	cfg      Config
@@ -43,11 +43,11 @@ type Transactor struct {
 	passed  chan struct{} // closed when checked is true
 }
 
-// linked is how this module's packages reach the inside of a Transactor.
+// linked gives the packages of this module access to the internals of a Transactor.
 type linked = link.Point
 
-// New returns a Transactor. It does no I/O; the client stays the caller's. A Ring is refused: it does not hash
-// keys as the cluster does.
+// New returns a Transactor that uses client, which the caller closes. New does no I/O. It returns an error if client is nil or a
+// redis.Ring, which does not hash keys as a cluster does, or if cfg is invalid.
 func New(client redis.UniversalClient, cfg Config) (*Transactor, error) {
 	if client == nil {
 		return nil, errors.New("luatx: the client is nil")
@@ -104,7 +104,7 @@ func New(client redis.UniversalClient, cfg Config) (*Transactor, error) {
 	return t, nil
 }
 
-// notePlan lists a compiled plan for operators, see `luatx scripts --plans`.
+// notePlan lists a compiled plan for operators, who see it with `luatx scripts --plans`.
 func (t *Transactor) notePlan(plan shard.Plan) {
 	ctx, cancel := context.WithTimeout(context.Background(), noteTimeout)
 	defer cancel()
@@ -119,10 +119,10 @@ func (t *Transactor) Config() Config { return t.cfg }
 // Keyspace returns the keyspace of the configuration.
 func (t *Transactor) Keyspace() Keyspace { return t.cfg.Keyspace }
 
-// reading is a look at the server's clock, and the local (monotonic) time it was taken at.
+// reading is a reading of the server's clock with the local (monotonic) time at which it was taken.
 type reading struct{ server, local time.Time }
 
-// drift is how far off the server's clock may be before it is read anew.
+// drift is the difference between the server's clock and the expected time from which on a new reading is stored.
 const drift = 100 * time.Millisecond
 
 func (t *Transactor) setClock(server time.Time) {
@@ -132,7 +132,7 @@ func (t *Transactor) setClock(server time.Time) {
 	}
 }
 
-// serverTime is what the server's clock says at a local time, as far as is known.
+// serverTime returns the server's time at a local time, or the local time if the server's clock has not been read.
 func (t *Transactor) serverTime(local time.Time) time.Time {
 	if r := t.clock.Load(); r != nil {
 		return r.server.Add(local.Sub(r.local))

@@ -21,42 +21,42 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// Tx is a transaction that is being recorded. Nothing reaches the server before the commit. It is safe for
-// concurrent use until its function returns; then everything on it answers ErrTxClosed.
+// Tx is a transaction that is being recorded. Nothing reaches the server before the commit. Tx is safe for concurrent use until
+// its function returns. After that, its methods return ErrTxClosed.
 type Tx struct {
 	t         *Transactor
 	tag       string
 	aggregate string
 	delivery  *delivery
 	closed    atomic.Bool
-	refused   atomic.Pointer[error] // the first thing that may not be committed
+	refused   atomic.Pointer[error] // the first error that prevents the commit
 	recorder  record.Recorder
-	firstKey  string // under the recorder's lock
+	firstKey  string // guarded by the recorder's lock
 
-	mu         sync.Mutex // comes before the recorder's
+	mu         sync.Mutex // locked before the recorder's lock
 	reader     *redis.Conn
 	guards     []commit.Guard
 	guardKeys  []string
-	guardBytes int // of the reads
-	guardSize  int // of their replies, as Config.GuardBytes counts them
+	guardBytes int // of the guarded reads' commands
+	guardSize  int // of the guarded reads' replies, as Config.GuardBytes counts them
 	id         MessageID
-	keep       bool // the replies, for a retry
+	keep       bool // stores the replies for a retry
 	claimed    bool
 	entries    int // added to streams by Publish
 
-	commit commit.Commit // its events come as they are emitted, the rest at the end
+	commit commit.Commit // Emit adds the events; assemble sets the rest
 	sent
 }
 
-// sent is what a transaction knows about its commit.
+// sent is the state of a transaction's commit.
 type sent struct {
 	cmds     []redis.Cmder
-	relay    link.Relay // nil: nothing to tell a relay
-	reserved bool       // a slot of the relay
-	err      error      // nil: it is in, as the outcome says
-	began    *time.Time // where there is an Observer; a pointer keeps what there is without one small
+	relay    link.Relay // nil if no relay must be notified
+	reserved bool       // the relay has reserved a slot
+	err      error      // nil if the outcome is committed
+	began    *time.Time // set if there is an Observer; a pointer keeps Tx small without one
 
-	few struct { // where the lists of the commit begin
+	few struct { // initial storage for the lists of the commit
 		events   [1]shard.Event
 		commands [4]commit.Command
 		keys     [4]string
@@ -65,15 +65,15 @@ type sent struct {
 	}
 }
 
-// Context returns a context that carries the transaction, for adapters that use CmdableFromContext.
+// Context returns a copy of parent that carries the transaction, for adapters that use CmdableFromContext.
 func (tx *Tx) Context(parent context.Context) context.Context {
 	return context.WithValue(parent, txKey{}, tx)
 }
 
-// Namespace is that of the Transactor's configuration.
+// Namespace returns the namespace of the Transactor's configuration.
 func (tx *Tx) Namespace() string { return tx.t.cfg.Namespace }
 
-// Tag is the text in the {…} of the transaction's keys.
+// Tag returns the text in the {…} of the transaction's keys.
 func (tx *Tx) Tag() string { return tx.tag }
 
 // Key returns a key of the transaction's aggregate, as Keyspace.Key does.
@@ -81,13 +81,13 @@ func (tx *Tx) Key(parts ...string) (string, error) {
 	return tx.t.cfg.Keyspace.Key(tx.aggregate, parts...)
 }
 
-// Pipeline returns what the transaction's commands are recorded on. Exec on it is an error: the commit comes
-// when the transaction's function has returned.
+// Pipeline returns the pipeline on which the transaction records its commands. Exec on it returns an error, because the commit
+// runs after the transaction's function has returned.
 func (tx *Tx) Pipeline() redis.Pipeliner { return &tx.recorder }
 
-// Emit adds an event. It becomes visible with the commit. The error says what is wrong with the event, and wraps
-// message.ErrEncode if its data cannot be encoded and message.ErrDecode if its body is no event. Tx must not be used by what
-// encodes the data.
+// Emit adds an event, which becomes visible with the commit. It returns an error if the event is invalid. The error wraps
+// message.ErrEncode if the data cannot be encoded, and message.ErrDecode if Body is not an event. The code that encodes the data
+// must not use Tx.
 func (tx *Tx) Emit(event Event) error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -102,11 +102,11 @@ func (tx *Tx) Emit(event Event) error {
 	return nil
 }
 
-// Publish adds a message to a stream with the commit, without an outbox and a relay. The key of the stream must share the
-// transaction's slot, as all keys do: build it by Key, or by Keyspace.TagKey of Tag. The entry has the binary format of
-// CloudEvents, which a stream.Subscriber reads. A message without an id gets one that is derived from the transaction's id and
-// the message's position; msg stays as it is. The data is encoded as JSON unless it is a []byte or a json.RawMessage. Errors
-// wrap message.ErrEncode if the message cannot be encoded.
+// Publish adds a message to a stream with the commit, without an outbox and a relay. The stream's key must share the
+// transaction's slot, like all keys: build it with Tx.Key, or with Keyspace.TagKey from Tx.Tag. The entry has the binary format
+// of CloudEvents, which a stream.Subscriber reads. The data is encoded as JSON unless it is a []byte or a json.RawMessage. A
+// message without an id gets one that is derived from the transaction's id and the message's position; msg itself does not
+// change. The error wraps message.ErrEncode if the message cannot be encoded.
 func (tx *Tx) Publish(stream string, msg *message.Message) error {
 	entry, err := tx.entry(msg)
 	if err != nil {
@@ -119,7 +119,6 @@ func (tx *Tx) Publish(stream string, msg *message.Message) error {
 	return Queued(tx.Pipeline().XAdd(context.Background(), &redis.XAddArgs{Stream: stream, Values: fields}))
 }
 
-// entry encodes a message for a stream.
 func (tx *Tx) entry(msg *message.Message) (*message.RawMessage, error) {
 	if msg == nil {
 		return nil, errors.New("the message is nil")
@@ -152,7 +151,7 @@ func (tx *Tx) entry(msg *message.Message) (*message.RawMessage, error) {
 	return message.NewRaw(data, attrs, nil), nil
 }
 
-// EventID returns the id that the next event is given where it has none.
+// EventID returns the id that the next event gets if it has none.
 func (tx *Tx) EventID() string {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -163,8 +162,9 @@ func (tx *Tx) nextID() string {
 	return tx.identity().EventID(len(tx.commit.Events))
 }
 
-// Claim makes the commit conditional on an id that no other delivery or call has committed for the transaction's
-// aggregate. The inbox calls it. A transaction has at most one id, and claims it before its first event.
+// Claim makes the commit conditional on id: it takes effect only if no other delivery or call has committed the id for the
+// transaction's aggregate. The inbox calls it. A transaction has at most one id and must claim it before its first event;
+// otherwise Claim returns an error.
 func (tx *Tx) Claim(id MessageID) error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -182,8 +182,8 @@ func (tx *Tx) Claim(id MessageID) error {
 	return nil
 }
 
-// identity is what the inbox and the ids of events are derived from. A message without an aggregate is identified within
-// the tag of its stream, which is written in braces.
+// identity returns the identity from which the inbox id and the ids of events are derived. A message without an aggregate is
+// identified within the tag of its stream, written in braces.
 func (tx *Tx) identity() identity.ID {
 	aggregate := tx.aggregate
 	if aggregate == "" {
@@ -196,7 +196,7 @@ func (tx *Tx) end() { tx.closed.Store(true) }
 
 type txKey struct{}
 
-// TxFromContext returns the transaction that a handler runs in.
+// TxFromContext returns the transaction in which a handler runs.
 func TxFromContext(ctx context.Context) (*Tx, bool) {
 	tx, ok := ctx.Value(txKey{}).(*Tx)
 	return tx, ok
@@ -204,13 +204,13 @@ func TxFromContext(ctx context.Context) (*Tx, bool) {
 
 type pipelineKey struct{}
 
-// ContextWithPipeline returns a context that carries a pipeline: adapters queue their commands on it.
+// ContextWithPipeline returns a copy of ctx that carries a pipeline, on which adapters queue their commands.
 func ContextWithPipeline(ctx context.Context, pipe redis.Pipeliner) context.Context {
 	return context.WithValue(ctx, pipelineKey{}, pipe)
 }
 
-// PipelineFromContext returns what a handler's commands are recorded on: the transaction's pipeline, or the one
-// that ContextWithPipeline put there.
+// PipelineFromContext returns the pipeline on which a handler's commands are recorded: that of the transaction, or the one from
+// ContextWithPipeline.
 func PipelineFromContext(ctx context.Context) (redis.Pipeliner, bool) {
 	if tx, ok := TxFromContext(ctx); ok {
 		return tx.Pipeline(), true
@@ -219,8 +219,8 @@ func PipelineFromContext(ctx context.Context) (redis.Pipeliner, bool) {
 	return pipe, ok
 }
 
-// CmdableFromContext returns what an adapter issues its commands on: inside a transaction or a pipeline they
-// are recorded, elsewhere fallback executes them.
+// CmdableFromContext returns the client on which an adapter issues its commands. Inside a transaction or a pipeline, commands are
+// recorded. Otherwise fallback executes them.
 func CmdableFromContext(ctx context.Context, fallback redis.Cmdable) redis.Cmdable {
 	if pipe, ok := PipelineFromContext(ctx); ok {
 		return pipe
@@ -228,8 +228,8 @@ func CmdableFromContext(ctx context.Context, fallback redis.Cmdable) redis.Cmdab
 	return fallback
 }
 
-// Queued returns the error of a command whose reply the caller does not need: a command that was recorded and
-// has no reply yet is none. Counters are the common case:
+// Queued returns the error of a command whose reply the caller does not need. It returns nil for a recorded command that has no
+// reply yet. A common case is a counter:
 //
 //	return luatx.Queued(cmdable.HIncrBy(ctx, key, "spent", pence))
 func Queued(cmd redis.Cmder) error {

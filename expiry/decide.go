@@ -13,19 +13,19 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// Decision is what became of a timer.
+// Decision is the outcome of a timer.
 type Decision int
 
-// The decisions. The zero value stands beside an error: nothing was decided.
+// The decisions. With an error, the decision is zero: nothing was decided.
 const (
-	// Enqueued: the event is in the outbox now, and the timer closed.
+	// Enqueued means that this call added the event to the outbox and closed the timer.
 	Enqueued Decision = iota + 1
-	// Revoked: the timer was revoked before; there is no event, and never will be.
+	// Revoked means that the timer was revoked before. There is no event, and there never will be one.
 	Revoked
-	// AlreadyEnqueued: the event is in the outbox, or was, by an earlier decision.
+	// AlreadyEnqueued means that an earlier decision added the event to the outbox.
 	AlreadyEnqueued
-	// NotDue: nothing was done. The time has not come, lies after the cut-off or was moved, or the timer was
-	// cancelled or never recorded.
+	// NotDue means that nothing changed: the timer is not due, is due after the cut-off, was moved or cancelled, or was never
+	// recorded.
 	NotDue
 )
 
@@ -39,26 +39,26 @@ func (d Decision) String() string {
 
 // Outcomes of the script that leave the timer open and become errors.
 const (
-	full  Decision = -1 - iota // the outbox has no room
-	other                      // the outbox has another event under the id
+	full  Decision = -1 - iota // the outbox is full
+	other                      // the outbox has another event with the id
 )
 
 var decisions = map[string]Decision{
 	"enqueued": Enqueued, "revoked": Revoked, "already": AlreadyEnqueued, "not due": NotDue, "full": full, "other": other,
 }
 
-// otherError reports an event whose id belongs to another event in the outbox.
+// otherError returns the error for an event whose id another event in the outbox has.
 func otherError(id string) error {
 	return fmt.Errorf("the outbox has another event under the id %s; return an id of its own for each timer from Config.EventID, or cancel the timer if its event was sent before", id)
 }
 
-// Decide closes a due timer and adds its event to the outbox in one step, unless the timer was revoked. Pass the timer as
-// Due returned it: if it was moved since, Decide returns NotDue. The event's id must be empty or the one that
-// Config.EventID returns. A timer that is due after cutoff is NotDue as well; the zero cutoff leaves the decision to the
-// server's clock, which must have reached the timer in any case.
+// Decide closes a due timer and adds its event to the outbox in one step, unless the timer was revoked. Pass the timer as Due
+// returned it: if it was moved since, Decide returns NotDue. The event's id must be empty or the result of Config.EventID. If the
+// timer is due after cutoff, Decide also returns NotDue. A zero cutoff disables that check. In any case, the server's clock must
+// have reached the timer.
 //
-// If the outbox is full, Decide returns luatx.ErrOutboxFull. If the outbox has another event under the id, Decide returns
-// an error, too. In both cases nothing changes, and the timer stays open.
+// If the outbox is full, Decide returns luatx.ErrOutboxFull. If the outbox has another event with the id, Decide returns an
+// error. In both cases nothing changes, and the timer stays open.
 func (s *Store) Decide(ctx context.Context, timer Timer, event *message.Message, cutoff time.Time) (Decision, error) {
 	home, err := s.shard(timer.Subject)
 	if err != nil {
@@ -80,7 +80,7 @@ func (s *Store) Decide(ctx context.Context, timer Timer, event *message.Message,
 	return done[0], nil
 }
 
-// prepare lays a timer out for the script.
+// prepare converts a timer and its event for the script.
 func (s *Store) prepare(home shard.Shard, timer Timer, event *message.Message) (shard.Expiring, error) {
 	if event == nil {
 		return shard.Expiring{}, fmt.Errorf("expiry: timer of %q: there is no event", timer.Subject)
@@ -107,7 +107,7 @@ func (s *Store) prepare(home shard.Shard, timer Timer, event *message.Message) (
 	return shard.Expiring{Timer: shard.Timer(timer), Event: encoded, Marker: marker}, nil
 }
 
-// decide decides timers of one shard, and tells the relay of this process of their events.
+// decide decides timers of one shard, and notifies the relay of this process of their events.
 func (s *Store) decide(ctx context.Context, home shard.Shard, batch []shard.Expiring, cutoff time.Time) ([]Decision, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()

@@ -10,20 +10,20 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// TestDocumentedDefaults holds each default that a comment names.
+// TestDocumentedDefaults checks each default that a comment states.
 func TestDocumentedDefaults(t *testing.T) {
 	t.Parallel()
 	documented.Defaults(t, WorkerConfig{}.withDefaults(1))
 }
 
-// TestDocumentedBounds holds what comments say of the least and the most, and that nothing else is negative.
+// TestDocumentedBounds checks the minimums and maximums in comments, and that other fields reject negative values.
 func TestDocumentedBounds(t *testing.T) {
 	t.Parallel()
 	event := func(context.Context, Timer) (*message.Message, error) { return nil, nil }
 	documented.Bounds(t, WorkerConfig{Event: event}, WorkerConfig.validate)
 }
 
-// TestPausesDifferByATenth holds that workers do not sweep in step.
+// TestPausesDifferByATenth tests that the pauses vary, so that workers do not sweep at the same time.
 func TestPausesDifferByATenth(t *testing.T) {
 	t.Parallel()
 	pauses := make([]time.Duration, 10_000)

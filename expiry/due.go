@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// shardsAtOnce is how many shards are asked in one round trip whether there are timers.
+	// shardsAtOnce is the number of shards that one round trip asks for timers.
 	shardsAtOnce = 256
 	maxLimit     = 10_000
 )
 
-// Due lists up to limit timers that are due, by the server's clock, over all shards, the oldest first; limit is 1 to
-// 10,000. They are read before the first is handed out; one that is decided meanwhile may be among them, and Decide
-// says so. With own tags it visits all 16,384 slots, where there is no timer with one cheap command.
+// Due lists up to limit due timers of all shards by the server's clock, the oldest first. Limit is 1 to 10,000. Due reads all of
+// them before it yields the first. A timer may be decided meanwhile; Decide then reports that. With OwnTags, Due visits all
+// 16,384 slots, with one cheap command for an empty one.
 func (s *Store) Due(ctx context.Context, limit int) iter.Seq2[Timer, error] {
 	return func(yield func(Timer, error) bool) {
 		timers, err := s.oldest(ctx, limit)
@@ -57,7 +57,7 @@ func (s *Store) oldest(ctx context.Context, limit int) ([]Timer, error) {
 	return cut(oldest, limit), nil
 }
 
-// cut keeps the oldest.
+// cut keeps the oldest timers, up to limit.
 func cut(timers []Timer, limit int) []Timer {
 	slices.SortFunc(timers, func(a, b Timer) int {
 		if c := a.Due.Compare(b.Due); c != 0 {
@@ -68,7 +68,7 @@ func cut(timers []Timer, limit int) []Timer {
 	return timers[:min(limit, len(timers))]
 }
 
-// due finds timers of one slot, and how long it is until the next one; negative: there is none.
+// due returns due timers of one slot and the time until the next one, which is negative if there is none.
 func (s *Store) due(ctx context.Context, slot, offset, limit int) ([]Timer, time.Duration, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()

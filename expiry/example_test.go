@@ -14,7 +14,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// Three tickets: one expires, one is revoked in time, one is extended.
+// One ticket expires, one is revoked in time, and one is extended.
 func Example() {
 	ctx := context.Background()
 	server, err := miniredis.Run() // or your own
@@ -56,7 +56,7 @@ func Example() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		// What a Worker does on an interval.
+		// A Worker does the same at intervals.
 		decision, err := timers.Decide(ctx, timer, event("TicketExpired", timer.Subject), time.Time{})
 		fmt.Println(timer.Subject, decision, err)
 	}

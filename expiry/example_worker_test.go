@@ -14,7 +14,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// A reservation and its timer are one commit; a worker makes an event of it when it is due, and a relay publishes that.
+// One commit stores a reservation and its timer. When the timer is due, a worker creates an event, which a relay publishes.
 func ExampleWorker() {
 	ctx, stop := context.WithCancel(context.Background())
 	server, err := miniredis.Run() // or your own

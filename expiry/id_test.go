@@ -8,7 +8,7 @@ import (
 	"github.com/luatx/luatx/expiry"
 )
 
-// TestEventID holds ids that another implementation of RFC 9562 gives: they name events in users' brokers.
+// TestEventID checks ids against another implementation of RFC 9562, because they identify events in users' brokers.
 func TestEventID(t *testing.T) {
 	t.Parallel()
 	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -32,7 +32,7 @@ func TestEventID(t *testing.T) {
 
 var uuid3 = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-3[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
 
-// FuzzEventID holds that an id is a UUID of version 3, the same for the same timer, and another for every other.
+// FuzzEventID tests that an id is a UUID of version 3, the same for the same timer, and different for every other timer.
 func FuzzEventID(f *testing.F) {
 	f.Add("a", int64(0), "a", int64(1))
 	f.Add("a|1", int64(1_700_000_000_000), "a", int64(1_700_000_000_000))

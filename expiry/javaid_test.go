@@ -19,7 +19,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// javaVectors are ids that OpenJDK 17 made. The id of an event is there
+// javaVectors are ids from OpenJDK 17, where the id of an event is
 // UUID.nameUUIDFromBytes((subject + "|" + Instant.ofEpochMilli(due)).getBytes(UTF_8)).
 type javaVectors struct {
 	NameUUIDFromBytes []struct{ Name, ID string } // the name in hexadecimal digits
@@ -62,8 +62,8 @@ func TestIDsAreThoseOfJava(t *testing.T) {
 	}
 }
 
-// TestDecideGivesEventsTheConfiguredID decides each timer twice, by a worker and by hand, and once more after the server
-// has forgotten the decision.
+// TestDecideGivesEventsTheConfiguredID decides each timer twice, by a worker and directly, and once more after the server has
+// forgotten the decision.
 func TestDecideGivesEventsTheConfiguredID(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -111,8 +111,8 @@ func TestDecideGivesEventsTheConfiguredID(t *testing.T) {
 	})
 }
 
-// TestEventIDGetsTheTimeThatTheServerKeeps passes times of another zone and below a millisecond to a function that
-// formats them as they are.
+// TestEventIDGetsTheTimeThatTheServerKeeps passes times in another zone and with a fraction of a millisecond to a function that
+// formats them unchanged.
 func TestEventIDGetsTheTimeThatTheServerKeeps(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
@@ -127,7 +127,7 @@ func TestEventIDGetsTheTimeThatTheServerKeeps(t *testing.T) {
 	}
 }
 
-// TestSharedEventIDLosesNoEvent has an EventID that returns one id for all subjects: only one event can have it.
+// TestSharedEventIDLosesNoEvent has an EventID that returns the same id for all subjects. Only one event can have it.
 func TestSharedEventIDLosesNoEvent(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {

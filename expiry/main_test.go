@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// fixture is a store with its Transactor, under a namespace of its own.
+// fixture is a store with its Transactor and a unique namespace.
 type fixture struct {
 	t *testing.T
 	*expiry.Store
@@ -83,7 +83,6 @@ func (f fixture) extends(subject string, due time.Time, want bool) {
 	}
 }
 
-// due lists the subjects that are due.
 func (f fixture) due(limit int) []string {
 	f.t.Helper()
 	var subjects []string
@@ -94,7 +93,7 @@ func (f fixture) due(limit int) []string {
 	return subjects
 }
 
-// events claims what waits in the outbox: the types by subject.
+// events claims the pending events and returns their types by subject.
 func (f fixture) events() map[string][]string {
 	f.t.Helper()
 	events := make(map[string][]string)
@@ -104,7 +103,6 @@ func (f fixture) events() map[string][]string {
 	return events
 }
 
-// claim claims the events that wait in the outbox.
 func (f fixture) claim() []*message.RawMessage {
 	f.t.Helper()
 	var events []*message.RawMessage
@@ -123,7 +121,7 @@ func (f fixture) claim() []*message.RawMessage {
 	return events
 }
 
-// has checks the events that wait in the outbox, one a subject at most.
+// has checks the pending events, at most one per subject.
 func (f fixture) has(want map[string]string) {
 	f.t.Helper()
 	got := f.events()

@@ -16,7 +16,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// The environment of the process that lets timers fire.
+// The environment variables of the process that lets timers fire.
 const (
 	envRaceAddr      = "LUATX_EXPIRY_RACE_ADDR"
 	envRaceNamespace = "LUATX_EXPIRY_RACE_NAMESPACE"
@@ -25,13 +25,13 @@ const (
 const (
 	raced   = 1000
 	racers  = 4
-	headway = 50 // subjects that each side has to itself before the other may have them
+	headway = 50 // subjects that each side processes before the other may reach them
 )
 
 func racedSubject(i int) string { return fmt.Sprint("ticket-", i) }
 
-// race has goroutines work through the subjects, from one end or the other, and tells the other side when it is under
-// way; beyond its headway it waits for the other to be.
+// race starts goroutines that process the subjects from one end or the other. It notifies the other side when it has begun, and
+// waits for the other side before it goes beyond its headway.
 func race(t *testing.T, client redis.UniversalClient, namespace, me, other string, backwards bool, act func(subject string)) {
 	t.Helper()
 	ctx := redistest.Soon(t)
@@ -78,8 +78,8 @@ func TestRaceChild(t *testing.T) {
 	})
 }
 
-// TestRevokeAgainstExpire holds that of a thousand subjects, which several goroutines of one process revoke while those
-// of another, and a worker, let them expire, each gets exactly one of the two events, and each side wins some.
+// TestRevokeAgainstExpire tests that each of a thousand subjects gets exactly one of two events, and that each side wins some.
+// Several goroutines of one process revoke the timers, while those of another, and a worker, let them expire.
 func TestRevokeAgainstExpire(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
@@ -134,7 +134,7 @@ func TestRevokeAgainstExpire(t *testing.T) {
 	t.Logf("%v", types)
 }
 
-// TestRevokeAgainstDecide is the same on a cluster and on miniredis, with two goroutines a subject.
+// TestRevokeAgainstDecide tests the same on a cluster and on miniredis, with two goroutines per subject.
 func TestRevokeAgainstDecide(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {

@@ -13,7 +13,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// TestRevokedWithoutAnEvent holds that a revocation need not tell anybody.
+// TestRevokedWithoutAnEvent tests that a revocation needs no event.
 func TestRevokedWithoutAnEvent(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, redistest.Shared(t).Client(t), expiry.Config{})
@@ -25,8 +25,8 @@ func TestRevokedWithoutAnEvent(t *testing.T) {
 	f.has(nil)
 }
 
-// TestRevokedKey holds that a key which a transaction of the service writes revokes as well, and that it must share the
-// timer's slot.
+// TestRevokedKey tests that a key that a transaction of the service writes also revokes the timer, and that the key must share
+// the timer's slot.
 func TestRevokedKey(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -61,7 +61,7 @@ func TestRevokedKey(t *testing.T) {
 	})
 }
 
-// TestOtherBody holds that a revocation does not pass for one whose event is another.
+// TestOtherBody tests that a revocation is not mistaken for one with a different event.
 func TestOtherBody(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, redistest.Shared(t).Client(t), expiry.Config{}, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(1) })

@@ -16,44 +16,44 @@ import (
 )
 
 var (
-	// ErrOpen is returned by Record where the subject has an open timer that is due at another time, which stays as it
-	// is: move it by Extend.
+	// ErrOpen is returned by Record if the subject has an open timer with another time. The timer stays unchanged; use Extend to
+	// move it.
 	ErrOpen = errors.New("expiry: the subject has a timer for another time")
 
-	// ErrRevoked is returned by Record for a subject whose timer was revoked within the Transactor's retention. It gets
-	// no new one: a late copy of what recorded the first must not bring it back. Timers that may come again are ended
-	// by Cancel.
+	// ErrRevoked is returned by Record for a subject whose timer was revoked within the Transactor's retention. The subject gets
+	// no new timer, because a late copy of the first Record must not restore it. Use Cancel for timers that may be recorded
+	// again.
 	ErrRevoked = errors.New("expiry: the subject's timer was revoked")
 )
 
-// Config configures a Store. Its zero value works.
+// Config configures a Store. The zero value is usable.
 type Config struct {
-	// Aggregate names the aggregate of a subject, whose slot the timer lives in: "order-17" for "order-17/payment".
-	// It must always give the same answer. Defaults to the subject itself.
+	// Aggregate returns the aggregate of a subject, on whose slot the timer is stored: "order-17" for "order-17/payment". It must
+	// always return the same aggregate for a subject. Defaults to the subject itself.
 	Aggregate func(subject string) (string, error)
 
-	// EventID returns the id of the event of a subject's timer. It gets the time in UTC, cut to milliseconds. It must
-	// return the same id for the same arguments in every process, so that a retry makes the same event, and another id
-	// for every other subject and time: the outbox takes each id once. Use JavaEventID for the ids of a program in Java.
+	// EventID returns the id of the event of a subject's timer. The time is in UTC, truncated to milliseconds. EventID must
+	// return the same id for the same arguments in every process, so that a retry creates the same event, and a different id for
+	// every other subject and time, because the outbox accepts each id once. Use JavaEventID for the ids of a Java program.
 	// Defaults to the function EventID.
 	EventID func(subject string, due time.Time) string
 
-	// RevokedKey names a key of the subject's slot whose existence revokes its timer, for services that write such a
-	// key in a transaction of their own; Keyspace.Key builds it. Decide reads it inside its script. Empty: there is
-	// none for this subject. Defaults to none.
+	// RevokedKey returns a key of the subject's slot whose existence revokes its timer, for services that write such a key in
+	// their own transactions. Build it with Keyspace.Key. Decide reads it inside its script. An empty key means that the subject
+	// has none. Defaults to none.
 	RevokedKey func(subject string) (string, error)
 }
 
 // Timer is an open timer.
 type Timer struct {
-	// Subject is what it is about: up to 256 bytes of UTF-8.
+	// Subject identifies the timer, with up to 256 bytes of UTF-8.
 	Subject string
-	// Due is when, by the server's clock, cut to milliseconds.
+	// Due is when the timer is due by the server's clock, truncated to milliseconds.
 	Due time.Time
 }
 
-// Store operates on the timers in a Transactor's shards. It is safe for concurrent use. Every operation may be repeated;
-// it is tried for the Transactor's CommitTimeout, where ctx does not end before.
+// Store operates on the timers in a Transactor's shards. It is safe for concurrent use. Every operation may be repeated. An
+// operation is retried until ctx ends, for at most the Transactor's CommitTimeout.
 type Store struct {
 	transactor *luatx.Transactor
 	scripts    *shard.Scripts
@@ -61,7 +61,7 @@ type Store struct {
 	cfg        Config
 }
 
-// New returns the store of a Transactor. It does no I/O.
+// New returns the store of a Transactor. It does no I/O. It returns an error if t is nil.
 func New(t *luatx.Transactor, cfg Config) (*Store, error) {
 	if t == nil {
 		return nil, errors.New("expiry: New needs a Transactor")
@@ -78,8 +78,8 @@ func New(t *luatx.Transactor, cfg Config) (*Store, error) {
 	return &Store{t, link.Of(t).Scripts, t.Keyspace(), cfg}, nil
 }
 
-// Record opens the timer of a subject. A time that has passed is due at once. Again for the same time it changes
-// nothing, also after the timer has fired. See ErrOpen and ErrRevoked.
+// Record opens the timer of a subject. If due has passed, the timer is due at once. Another call with the same time changes
+// nothing, even after the timer has fired. Record returns ErrOpen or ErrRevoked if it cannot open the timer.
 func (s *Store) Record(ctx context.Context, subject string, due time.Time) error {
 	switch done, err := s.set(ctx, "record", subject, due); {
 	case err != nil:
@@ -92,29 +92,29 @@ func (s *Store) Record(ctx context.Context, subject string, due time.Time) error
 	return nil
 }
 
-// Extend moves the open timer of a subject to another time, later or earlier; false where none is open. What was found
-// due before and is decided after it is NotDue.
+// Extend moves the open timer of a subject to a later or earlier time, and returns false if none is open. If the timer was found
+// due before but is decided afterwards, Decide returns NotDue.
 func (s *Store) Extend(ctx context.Context, subject string, due time.Time) (bool, error) {
 	done, err := s.set(ctx, "extend", subject, due)
 	return done == "extended", err
 }
 
-// Cancel ends the open timer of a subject, with no event and no memory of it; false where none is open. The subject may
-// be recorded again.
+// Cancel ends the open timer of a subject without an event or a trace, and returns false if none is open. The subject may be
+// recorded again.
 func (s *Store) Cancel(ctx context.Context, subject string) (bool, error) {
 	return s.cancel(ctx, Timer{Subject: subject, Due: time.UnixMilli(0)})
 }
 
-// cancel ends a timer that is due when this one is; at the epoch: whenever.
+// cancel ends the timer if it is due at the given time, or in any case if that is the epoch.
 func (s *Store) cancel(ctx context.Context, timer Timer) (bool, error) {
 	done, err := s.set(ctx, "cancel", timer.Subject, timer.Due)
 	return done == "cancelled", err
 }
 
-// Revoke ends the open timer of a subject for good, and an event that says so enters the outbox in the same step; a nil
-// event: none does. It is true where the subject is revoked, by this call or one before within the Transactor's
-// retention, whose event it was then. It is false where no timer was open: it fired, was cancelled, or was never
-// recorded; nothing happens then. An event without an id gets RevokedID. See luatx.ErrOutboxFull.
+// Revoke ends the open timer of a subject for good and adds an event to the outbox in the same step, unless event is nil. It
+// returns true if the subject is revoked, by this call or by one within the Transactor's retention, which then added its own
+// event. It returns false and changes nothing if no timer was open, because it fired, was cancelled, or was never recorded. An
+// event without an id gets RevokedID. If the outbox is full, Revoke returns luatx.ErrOutboxFull.
 func (s *Store) Revoke(ctx context.Context, subject string, event *message.Message) (bool, error) {
 	home, err := s.shard(subject)
 	if err != nil {
@@ -176,10 +176,9 @@ func (s *Store) bounded(ctx context.Context) (context.Context, context.CancelFun
 	return context.WithTimeout(ctx, s.transactor.Config().CommitTimeout)
 }
 
-// maxSubject is the longest subject, in bytes.
+// maxSubject is the maximum size of a subject, in bytes.
 const maxSubject = 256
 
-// shard is where the timer of a subject lives.
 func (s *Store) shard(subject string) (shard.Shard, error) {
 	if subject == "" || len(subject) > maxSubject || !utf8.ValidString(subject) {
 		return shard.Shard{}, fmt.Errorf("expiry: the subject %.40q: use 1 to %d bytes of UTF-8", subject, maxSubject)
@@ -195,7 +194,6 @@ func (s *Store) shard(subject string) (shard.Shard, error) {
 	return s.scripts.Shard(slot.OfTag(tag)), nil
 }
 
-// eventID returns the id of the event of a timer.
 func (s *Store) eventID(timer Timer) (string, error) {
 	id := s.cfg.EventID(timer.Subject, time.UnixMilli(timer.Due.UnixMilli()).UTC())
 	if id == "" || !utf8.ValidString(id) {
@@ -204,7 +202,7 @@ func (s *Store) eventID(timer Timer) (string, error) {
 	return id, nil
 }
 
-// encode writes a message as an event of that id.
+// encode encodes a message as an event with the given id. It returns an error if the message has no type or no source.
 func encode(msg *message.Message, id string) (shard.Event, error) {
 	event := message.New(msg.Data, maps.Clone(msg.Attributes), nil)
 	event.Attributes[message.AttrID] = id

@@ -18,7 +18,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// TestDecisions walks a timer through its life, a subject each; then each has the one event that it is to have.
+// TestDecisions takes one timer per subject through its life. In the end, each subject has exactly the expected event.
 func TestDecisions(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -34,7 +34,7 @@ func TestDecisions(t *testing.T) {
 				f.record(s, past)
 				f.decides(s, past, expiry.Enqueued)
 				f.decides(s, past, expiry.AlreadyEnqueued)
-				f.record(s, past) // a late copy of what recorded it
+				f.record(s, past) // a late copy of the first Record
 				f.decides(s, past, expiry.AlreadyEnqueued)
 				f.revokes(s, false)
 			}},
@@ -111,7 +111,7 @@ func TestDecisions(t *testing.T) {
 					t.Errorf("%v, %v", got, err)
 				}
 			}},
-			{"identity", "expired", func(s string) { // a word of the scripts
+			{"identity", "expired", func(s string) { // a word that the scripts use
 				f.record(s, past)
 				f.decides(s, past, expiry.Enqueued)
 			}},
@@ -130,7 +130,7 @@ func TestDecisions(t *testing.T) {
 	})
 }
 
-// TestDueIsOldestFirst holds the order over the shards, and the limit.
+// TestDueIsOldestFirst tests the order over several shards, and the limit.
 func TestDueIsOldestFirst(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -155,7 +155,7 @@ func TestDueIsOldestFirst(t *testing.T) {
 	})
 }
 
-// TestDueOverAllSlots holds that timers of own tags are found.
+// TestDueOverAllSlots tests that timers are found with OwnTags.
 func TestDueOverAllSlots(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, redistest.Shared(t).Client(t), expiry.Config{}, func(c *luatx.Config) { c.Keyspace = luatx.OwnTags() })
@@ -166,7 +166,7 @@ func TestDueOverAllSlots(t *testing.T) {
 	}
 }
 
-// TestAggregate holds that a subject's timer lives where its aggregate does.
+// TestAggregate tests that the timer of a subject is in the slot of its aggregate.
 func TestAggregate(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, redistest.Shared(t).Client(t), expiry.Config{Aggregate: func(subject string) (string, error) {
@@ -190,7 +190,7 @@ func TestAggregate(t *testing.T) {
 	}
 }
 
-// TestFullOutbox holds that nothing changes where the outbox has no room, and that it is tried again.
+// TestFullOutbox tests that a full outbox leaves a timer unchanged, and that the decision can be retried.
 func TestFullOutbox(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -217,7 +217,7 @@ func TestFullOutbox(t *testing.T) {
 	})
 }
 
-// TestForeignShard holds that a shard of another keyspace is left alone, and that a timer alone makes it this one's.
+// TestForeignShard tests that a shard of another keyspace stays unchanged, and that a timer alone binds a shard to its keyspace.
 func TestForeignShard(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -226,7 +226,7 @@ func TestForeignShard(t *testing.T) {
 		other := newFixture(t, client, expiry.Config{}, func(c *luatx.Config) {
 			c.Namespace, c.Keyspace = f.tr.Config().Namespace, luatx.OwnTags()
 		})
-		aggregate := f.tr.Keyspace().Tags()[0] // as a tag of its own it has the partition's slot
+		aggregate := f.tr.Keyspace().Tags()[0] // as a separate tag, it has the partition's slot
 		ctx := redistest.Soon(t)
 		for what, err := range map[string]error{
 			"record": other.Record(ctx, aggregate, past),
@@ -242,7 +242,7 @@ func TestForeignShard(t *testing.T) {
 	})
 }
 
-// second returns the error of a call, which must have returned nothing beside it.
+// second returns the error of a call, and reports a value returned with it.
 func second[T comparable](value T, err error) error {
 	if err != nil && value != *new(T) {
 		return fmt.Errorf("%v was returned beside an error", value)
@@ -257,8 +257,7 @@ func firstError(timers func(func(expiry.Timer, error) bool)) error {
 	return nil
 }
 
-// TestLateRecord holds that a late copy of what recorded a timer does not bring it back, though the outbox has forgotten
-// the event.
+// TestLateRecord tests that a late copy of a Record does not restore the timer, even after the outbox has forgotten the event.
 func TestLateRecord(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
@@ -274,7 +273,7 @@ func TestLateRecord(t *testing.T) {
 	f.decides("a", past, expiry.AlreadyEnqueued)
 	f.has(nil)
 
-	// The shard has forgotten the decision, and the outbox has kept the event.
+	// The shard has forgotten the decision, but the outbox still has the event.
 	f.record("b", past)
 	f.decides("b", past, expiry.Enqueued)
 	redistest.Must(t, client.Del(redistest.Soon(t), shard.Key("decided")).Err())
@@ -286,7 +285,7 @@ func TestLateRecord(t *testing.T) {
 	f.has(map[string]string{"b": "expired"})
 }
 
-// TestForgotten holds that decisions are forgotten after the retention, by the server's clock, and not before.
+// TestForgotten tests that decisions are forgotten after the retention, by the server's clock, and not before.
 func TestForgotten(t *testing.T) {
 	t.Parallel()
 	server, client := redistest.Mini(t)
@@ -312,7 +311,7 @@ func TestForgotten(t *testing.T) {
 	}
 }
 
-// TestServersClock holds that a timer is due by the server's clock, to the millisecond, whatever ours says.
+// TestServersClock tests that a timer is due by the server's clock, to the millisecond, regardless of the local clock.
 func TestServersClock(t *testing.T) {
 	t.Parallel()
 	server, client := redistest.Mini(t)
@@ -330,7 +329,7 @@ func TestServersClock(t *testing.T) {
 	f.decides("a", future, expiry.Enqueued)
 }
 
-// TestRefused holds what is refused before anything is sent, and that the error says why.
+// TestRefused tests which calls are rejected before anything is sent, and that the error states the reason.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})

@@ -14,7 +14,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// transact runs a transaction of the ticket's aggregate, which writes the ticket too.
+// transact runs a transaction of the ticket's aggregate, which also writes the ticket.
 func (f fixture) transact(ticket string, act func(*luatx.Tx) error) error {
 	_, err := f.tr.Transact(redistest.Soon(f.t), ticket, func(tx *luatx.Tx) error {
 		key, err := tx.Key("ticket")
@@ -34,10 +34,10 @@ func TestTimersInTransactions(t *testing.T) {
 		for _, ticket := range []string{"a", "b", "c"} {
 			redistest.Must(t, f.transact(ticket, func(tx *luatx.Tx) error { return f.RecordIn(tx, ticket, past) }))
 		}
-		redistest.Must(t, f.transact("a", func(tx *luatx.Tx) error { return f.RecordIn(tx, "a", future) })) // is open
+		redistest.Must(t, f.transact("a", func(tx *luatx.Tx) error { return f.RecordIn(tx, "a", future) })) // already open
 		redistest.Must(t, f.transact("b", func(tx *luatx.Tx) error { return f.ExtendIn(tx, "b", future) }))
 		redistest.Must(t, f.transact("c", func(tx *luatx.Tx) error { return f.CancelIn(tx, "c") }))
-		redistest.Must(t, f.transact("d", func(tx *luatx.Tx) error { return f.ExtendIn(tx, "d", past) })) // is not open
+		redistest.Must(t, f.transact("d", func(tx *luatx.Tx) error { return f.ExtendIn(tx, "d", past) })) // not open
 		f.decides("a", past, expiry.Enqueued)
 		f.decides("b", future, expiry.NotDue)
 		f.decides("c", past, expiry.NotDue)
@@ -46,7 +46,7 @@ func TestTimersInTransactions(t *testing.T) {
 	})
 }
 
-// TestTimerOfAFailedTransaction holds that a timer comes, moves and goes with its transaction alone.
+// TestTimerOfAFailedTransaction tests that a timer is opened, moved and cancelled only if its transaction commits.
 func TestTimerOfAFailedTransaction(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {

@@ -16,18 +16,18 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// WorkerConfig configures a Worker. Event is required; the zero value of everything else works.
+// WorkerConfig configures a Worker. Event is required; every other field has a usable zero value.
 type WorkerConfig struct {
-	// Event makes the event of a timer that is due. It may run more than once for a timer, and for one that turns out
-	// to be revoked; the event's id is what Config.EventID returns. A nil message cancels the timer, as found: there is nothing that
-	// could expire. An error leaves it open, for the next sweep. Required.
+	// Event returns the event of a due timer; the event's id is the result of Config.EventID. Event may run more than once for a
+	// timer, and for a timer that turns out to be revoked. A nil message cancels the timer as it was found, because nothing can
+	// expire. After an error, the timer stays open for the next sweep. Required.
 	Event func(context.Context, Timer) (*message.Message, error)
 
-	// SweepInterval is how often every shard is looked at: a timer is decided at most that long after it is due, give
-	// or take a tenth. Defaults to 1 second for up to 256 partitions, else 1 minute.
+	// SweepInterval is the interval at which every shard is checked. A timer is decided at most that long after it is due, plus
+	// or minus a tenth. Defaults to 1 second for up to 256 partitions, otherwise to 1 minute.
 	SweepInterval time.Duration
 
-	// BatchSize is the most timers that one script decides. Defaults to 100; at most 1000.
+	// BatchSize is the maximum number of timers that one script decides. Defaults to 100; at most 1000.
 	BatchSize int
 
 	// Logger defaults to slog.Default().
@@ -63,31 +63,32 @@ func (c WorkerConfig) validate() error {
 	return nil
 }
 
-// Counts is what a Worker has done since it was made, in timers. One that stays open is counted at each sweep.
+// Counts holds the numbers of timers that a Worker has processed since it was created. A timer that stays open counts in each
+// sweep.
 type Counts struct {
-	// Enqueued, Revoked, AlreadyEnqueued and NotDue are the decisions.
+	// Enqueued, Revoked, AlreadyEnqueued and NotDue count the decisions.
 	Enqueued, Revoked, AlreadyEnqueued, NotDue int64
-	// Full could not be decided: the outbox had no room.
+	// Full counts timers that were not decided because the outbox was full.
 	Full int64
-	// Cancelled had nothing that could expire: WorkerConfig.Event gave no message.
+	// Cancelled counts timers for which WorkerConfig.Event returned no message.
 	Cancelled int64
-	// Failed have no event: WorkerConfig.Event returned an error or a message that cannot be an event, or the outbox has
-	// another event under its id.
+	// Failed counts timers without an event: WorkerConfig.Event returned an error or a message that is not a valid event, or the
+	// outbox has another event with its id.
 	Failed int64
 }
 
-// A Worker finds timers that are due, and decides them, while Run does.
+// A Worker finds and decides due timers while Run is running.
 type Worker struct {
 	store   *Store
 	cfg     WorkerConfig
 	slots   []int
 	running atomic.Bool
-	asleep  map[int]rest // Run's own
+	asleep  map[int]rest // used by Run only
 
 	enqueued, revoked, already, notDue, full, cancelled, failed atomic.Int64
 }
 
-// rest is a slot in which nothing is due: while its first timer is this one there is nothing to do until then.
+// rest is a slot without due timers. If its first timer is still this one, nothing is due until then.
 type rest struct{ first, until time.Time }
 
 // NewWorker returns a Worker of a store. It does no I/O.
@@ -111,8 +112,8 @@ func (w *Worker) Counts() Counts {
 	}
 }
 
-// Run decides until ctx ends, and returns nil then. Errors are logged, and what they left is tried at the next sweep:
-// a decision whose answer was lost is found made. It runs once at a time.
+// Run decides due timers until ctx ends, and then returns nil. It logs errors and retries in the next sweep; if the reply to a
+// decision was lost, the next sweep finds the decision. Run returns an error if it is already running.
 func (w *Worker) Run(ctx context.Context) error {
 	if !w.running.CompareAndSwap(false, true) {
 		return errors.New("expiry: Run is running already")
@@ -120,7 +121,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer w.running.Store(false)
 	chunks := (len(w.slots) + shardsAtOnce - 1) / shardsAtOnce
 	pause := w.cfg.SweepInterval / time.Duration(chunks)
-	for i := rand.IntN(chunks); ; i = (i + 1) % chunks { // workers that start together do not sweep together
+	for i := rand.IntN(chunks); ; i = (i + 1) % chunks { // a random start keeps workers from sweeping at the same time
 		w.sweep(ctx, w.slots[i*shardsAtOnce:min((i+1)*shardsAtOnce, len(w.slots))])
 		if !sleep.For(ctx, jittered(pause)) {
 			return nil
@@ -128,7 +129,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 }
 
-// jittered is a pause with a tenth more or less.
+// jittered returns d plus or minus up to a tenth.
 func jittered(d time.Duration) time.Duration { return d - d/10 + rand.N(d/5+1) }
 
 // sweep visits those of the slots in which a timer may be due.
@@ -161,9 +162,9 @@ func (w *Worker) sweep(ctx context.Context, slots []int) {
 	}
 }
 
-// visit decides what is due in a slot, and returns how long nothing more is; 0 where something was left.
+// visit decides the due timers of a slot, and returns the time until the next one is due, or 0 if some stay open.
 func (w *Worker) visit(ctx context.Context, slot int) (time.Duration, error) {
-	left, failed := 0, error(nil) // what stays is passed over, so that it holds up nobody
+	left, failed := 0, error(nil) // timers that stay open are skipped, so that they do not block others
 	for {
 		found, next, err := w.store.due(ctx, slot, left, w.cfg.BatchSize)
 		switch {
@@ -189,7 +190,7 @@ func (w *Worker) visit(ctx context.Context, slot int) (time.Duration, error) {
 	}
 }
 
-// batch makes the events of timers, and cancels those that need none. The error is that of the first which failed.
+// batch creates the events of timers, and cancels timers without one. It returns the first error.
 func (w *Worker) batch(ctx context.Context, slot int, found []Timer) (batch []shard.Expiring, cancelled int, failed error) {
 	for _, timer := range found {
 		expiring, needed, err := w.event(ctx, slot, timer)
@@ -208,7 +209,7 @@ func (w *Worker) batch(ctx context.Context, slot int, found []Timer) (batch []sh
 	return batch, cancelled, failed
 }
 
-// event makes the event of a timer; false: none is needed, and the timer is cancelled, or was moved.
+// event creates the event of a timer. It returns false if the timer needs none, because it was cancelled or moved.
 func (w *Worker) event(ctx context.Context, slot int, timer Timer) (shard.Expiring, bool, error) {
 	msg, err := w.cfg.Event(ctx, timer)
 	if err != nil {
@@ -225,8 +226,8 @@ func (w *Worker) event(ctx context.Context, slot int, timer Timer) (shard.Expiri
 	return shard.Expiring{}, false, err
 }
 
-// decide decides a batch. It returns how many timers of it may still be open, the first error that concerns a single
-// timer, and the error that ends the visit: a full outbox is one.
+// decide decides a batch. It returns how many of its timers may still be open, the first error of a single timer, and the error
+// that ends the visit, such as a full outbox.
 func (w *Worker) decide(ctx context.Context, slot int, batch []shard.Expiring) (stay int, refused, err error) {
 	if len(batch) == 0 {
 		return 0, nil, nil

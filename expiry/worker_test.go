@@ -26,7 +26,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// working runs a worker until the test, or the function it returns, ends it.
+// working runs a worker until the end of the test, or until the returned function is called.
 func (f fixture) working(cfg expiry.WorkerConfig) (*expiry.Worker, func()) {
 	f.t.Helper()
 	if cfg.Event == nil {
@@ -48,7 +48,7 @@ func (f fixture) working(cfg expiry.WorkerConfig) (*expiry.Worker, func()) {
 	return w, stop
 }
 
-// TestWorker holds that a worker finds what is due in every shard, in batches, now and later, and leaves the rest.
+// TestWorker tests that a worker finds due timers in every shard, in batches, at once and later, and leaves the others.
 func TestWorker(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -73,7 +73,7 @@ func TestWorker(t *testing.T) {
 	})
 }
 
-// TestWorkersSideBySide holds that several find the same timers and decide each once.
+// TestWorkersSideBySide tests that several workers find the same timers and decide each once.
 func TestWorkersSideBySide(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, redistest.Shared(t).Client(t), expiry.Config{})
@@ -97,8 +97,8 @@ func TestWorkersSideBySide(t *testing.T) {
 	f.has(want)
 }
 
-// TestWorkerIsCheapAndPunctual holds that a worker does not ask again for what is not due yet, and comes back when it
-// is, or when an earlier one was recorded.
+// TestWorkerIsCheapAndPunctual tests that a worker does not ask again for a timer before it is due, unless an earlier one was
+// recorded.
 func TestWorkerIsCheapAndPunctual(t *testing.T) {
 	t.Parallel()
 	server, client := redistest.Mini(t)
@@ -117,7 +117,7 @@ func TestWorkerIsCheapAndPunctual(t *testing.T) {
 	}})
 	w, _ := f.working(expiry.WorkerConfig{SweepInterval: time.Millisecond})
 	redistest.Eventually(t, "some sweeps", func() bool { return sweeps.Load() > 30 })
-	if n := finds.Load(); n > 2 { // the first finds the script unknown
+	if n := finds.Load(); n > 2 { // the first call loads the script
 		t.Errorf("%d looks in %d sweeps, want one", n, sweeps.Load())
 	}
 	f.record("soon", now.Add(100*time.Millisecond))
@@ -127,7 +127,7 @@ func TestWorkerIsCheapAndPunctual(t *testing.T) {
 	redistest.Eventually(t, "the other to be decided", func() bool { return w.Counts().Enqueued == 2 })
 }
 
-// watch tells of each command of a client.
+// watch calls saw for each command of a client.
 type watch struct{ saw func(redis.Cmder) }
 
 func (w watch) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -148,8 +148,8 @@ func (w watch) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-// TestTimersWithoutAnEventHoldUpNobody holds that more of them than a batch takes, the oldest of all, stay open, are
-// counted and logged, and keep no other from firing.
+// TestTimersWithoutAnEventHoldUpNobody tests that timers without an event stay open, are counted and logged, and do not keep
+// others from firing. They are the oldest ones, and more than a batch.
 func TestTimersWithoutAnEventHoldUpNobody(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, redistest.Shared(t).Client(t), expiry.Config{}, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(1) })
@@ -179,8 +179,8 @@ func TestTimersWithoutAnEventHoldUpNobody(t *testing.T) {
 	}
 }
 
-// TestTimersOfNothingAreCancelled holds that a timer for which there is no message is cancelled as it was found: one that
-// was extended meanwhile stays. More than a batch of them hold up nobody.
+// TestTimersOfNothingAreCancelled tests that a timer without a message is cancelled as it was found, so that one that was
+// extended meanwhile stays. More than a batch of them do not block others.
 func TestTimersOfNothingAreCancelled(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -214,7 +214,7 @@ func TestTimersOfNothingAreCancelled(t *testing.T) {
 	})
 }
 
-// TestWorkerWaitsForRoom holds that a full outbox is logged and counted, and what it left is decided once there is room.
+// TestWorkerWaitsForRoom tests that a full outbox is logged and counted, and that its timers are decided when there is room.
 func TestWorkerWaitsForRoom(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, redistest.Shared(t).Client(t), expiry.Config{}, func(c *luatx.Config) {
@@ -234,7 +234,7 @@ func TestWorkerWaitsForRoom(t *testing.T) {
 	redistest.Eventually(t, "the last one to be decided", func() bool { return w.Counts().Enqueued == 3 })
 }
 
-// TestLostReply holds that a decision whose answer is lost is found made, and made once.
+// TestLostReply tests that a decision whose reply was lost is found, and takes effect once.
 func TestLostReply(t *testing.T) {
 	t.Parallel()
 	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
@@ -242,7 +242,7 @@ func TestLostReply(t *testing.T) {
 	for _, subject := range []string{"a", "b", "known", "known, too"} {
 		f.record(subject, past)
 	}
-	f.decides("known", past, expiry.Enqueued) // the server knows the scripts
+	f.decides("known", past, expiry.Enqueued) // loads the scripts
 	f.revokes("known, too", true)
 	proxy.DropReply(1, respproxy.Command("EVALSHA"))
 	f.decides("a", past, expiry.AlreadyEnqueued)
@@ -251,7 +251,7 @@ func TestLostReply(t *testing.T) {
 	f.has(map[string]string{"a": "expired", "b": "revoked", "known": "expired", "known, too": "revoked"})
 }
 
-// TestInlineRelayIsTold holds that a relay of this process hears of the events at once.
+// TestInlineRelayIsTold tests that a relay of this process is notified of the events at once.
 func TestInlineRelayIsTold(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, redistest.Shared(t).Client(t), expiry.Config{})
@@ -276,7 +276,7 @@ func (i *inline) Committed(_ int, events []shard.Event, _ bool) {
 	}
 }
 
-// TestRunIsOne holds that Run refuses to run twice at a time, and ends in the middle of a pause.
+// TestRunIsOne tests that Run returns an error if it is running, and ends in the middle of a pause.
 func TestRunIsOne(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
@@ -295,7 +295,7 @@ func TestRunIsOne(t *testing.T) {
 	}
 }
 
-// TestSweepIntervals holds that workers look at every shard once an interval.
+// TestSweepIntervals tests that a worker sweeps every shard once per interval.
 func TestSweepIntervals(t *testing.T) {
 	t.Parallel()
 	for partitions, between := range map[int]time.Duration{256: time.Second, 257: 30 * time.Second, 512: 30 * time.Second} {
@@ -326,7 +326,7 @@ func TestSweepIntervals(t *testing.T) {
 	}
 }
 
-// refusing answers every pipeline with an error.
+// refusing returns an error for every pipeline.
 type refusing struct{ saw func([]redis.Cmder) }
 
 func (r refusing) DialHook(next redis.DialHook) redis.DialHook          { return next }

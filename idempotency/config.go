@@ -10,21 +10,21 @@ import (
 
 // Config configures New. Aggregate and Scope are required.
 type Config struct {
-	// Aggregate names the aggregate that a request is about, on whose slot it writes; where it returns an error the
-	// request is refused with 400. A repeated request must name the same one.
+	// Aggregate returns the aggregate of a request, on whose slot the handler writes. If it returns an error, the request gets
+	// 400. It must return the same aggregate for a repeated request.
 	Aggregate func(*http.Request) (string, error)
-	// Scope names the principal of a request, such as an authenticated user or tenant. Two principals may use the same
-	// key, and neither is given a response of the other. If Scope returns "", the request is refused with 403. A
-	// service whose clients may all see each other's responses returns a constant. Required.
+	// Scope returns the principal of a request, such as an authenticated user or tenant. Two principals may use the same key, and
+	// neither gets a response of the other. If Scope returns "", the request gets 403. A service whose clients may all see each
+	// other's responses can return a constant. Required.
 	Scope func(*http.Request) string
-	// Header carries the key. Defaults to "Idempotency-Key".
+	// Header is the header with the key. Defaults to "Idempotency-Key".
 	Header string
-	// KeyOptional lets requests in that carry no key. Each runs in a transaction, and is a new one every time.
+	// KeyOptional accepts requests without a key. Each of them runs in a transaction and is always new.
 	KeyOptional bool
-	// MaxRequest is the most bytes of a request's body. Defaults to 1 MiB.
+	// MaxRequest is the maximum size of a request's body, in bytes. Defaults to 1 MiB.
 	MaxRequest int64
-	// MaxResponse is the most bytes of a response's body, which is kept for the Transactor's Retention. A handler that
-	// writes more fails. Defaults to 256 KiB.
+	// MaxResponse is the maximum size of a response's body, in bytes. A handler that writes more fails. The body is stored for
+	// the Transactor's Retention. Defaults to 256 KiB.
 	MaxResponse int
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger

@@ -14,7 +14,7 @@ import (
 	"github.com/luatx/luatx/idempotency"
 )
 
-// A payment is sent twice, since its first answer seemed lost; it counts once.
+// A payment is sent twice because its first response seemed lost. It takes effect once.
 func Example() {
 	server, err := miniredis.Run()
 	if err != nil {
@@ -31,7 +31,7 @@ func Example() {
 	}
 	once, err := idempotency.New(transactor, idempotency.Config{
 		Aggregate: func(r *http.Request) (string, error) { return "account-" + r.PathValue("id"), nil },
-		Scope:     func(r *http.Request) string { return r.Header.Get("X-User") }, // set by what authenticates the request
+		Scope:     func(r *http.Request) string { return r.Header.Get("X-User") }, // set by the authentication
 	})
 	if err != nil {
 		fmt.Println(err)

@@ -12,7 +12,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// TestWhatAHandlerMayDo holds what becomes of a handler that breaks a rule.
+// TestWhatAHandlerMayDo tests the effects of a handler that violates a rule.
 func TestWhatAHandlerMayDo(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
@@ -72,7 +72,7 @@ func TestHeadersEndWithTheFirstByte(t *testing.T) {
 	}
 }
 
-// TestKeptAnswerThatCannotBeRead holds that it counts as none, and that the handler does not run again.
+// TestKeptAnswerThatCannotBeRead tests that it is an error, and that the handler does not run again.
 func TestKeptAnswerThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
@@ -96,7 +96,7 @@ func TestKeptAnswerThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestPanics holds that a panic reaches the server, and leaves nothing behind.
+// TestPanics tests that a panic reaches the server, and that nothing is written.
 func TestPanics(t *testing.T) {
 	t.Parallel()
 	s := newService(t, redistest.Shared(t).Client(t))
@@ -120,7 +120,7 @@ func TestPanics(t *testing.T) {
 	}
 }
 
-// TestAnswerGone holds that an effect whose answer was evicted is not made again.
+// TestAnswerGone tests that an effect whose response was evicted is not repeated.
 func TestAnswerGone(t *testing.T) {
 	t.Parallel()
 	s := newService(t, redistest.Shared(t).Client(t))

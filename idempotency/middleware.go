@@ -18,24 +18,25 @@ import (
 	"github.com/luatx/luatx"
 )
 
-// Replayed is the header of an answer that was given before. Stripe's API names it so.
+// Replayed is the header of a repeated response. Stripe's API has the same header.
 const Replayed = "Idempotent-Replayed"
 
 const maxKey = 255
 
-// New returns a middleware that runs handlers in transactions of t. The handler records its writes on
-// luatx.CmdableFromContext or luatx.TxFromContext of the request's context; its answer goes out when they are committed.
+// New returns a middleware that runs handlers in transactions of t. The handler records its writes on luatx.CmdableFromContext or
+// luatx.TxFromContext of the request's context. Its response is sent after the commit.
 //
-//   - A status below 500 commits, and is kept for t's Retention without Set-Cookie: the same request again is given it,
-//     with the header Idempotent-Replayed, and the handler does not run. That holds for requests at the same time too.
-//   - From 500 on nothing is written, nothing is kept, and the key may be used again. The same holds for 401, 403, 408,
-//     425 and 429, which say that the client may not do this now.
-//   - The same key with another method, address or body is refused with 422, no key with 400.
-//   - Where Redis cannot commit, or does not say whether it has, the answer is 503 with Retry-After: the client sends
-//     the request again under its key. A procedure that aborts is answered 409 with its reason.
+//   - A response with a status below 500 commits and is stored, without Set-Cookie, for t's Retention. A repeated request gets it with
+//     the header Idempotent-Replayed, and the handler does not run. This also holds for concurrent requests.
+//   - A response with a status from 500 on writes nothing and is not stored, and the key may be used again. The same holds for 401,
+//     403, 408, 425 and 429, which mean that the client may not do this now.
+//   - A request with a used key but another method, address or body gets 422. A request without a key gets 400.
+//   - If Redis cannot commit, or the outcome is unknown, the response is 503 with Retry-After. The client must send the request again
+//     with the same key. If a procedure aborts, the response is 409 with its reason.
 //
-// A handler may run more than once, of which one run counts: see luatx.Tx.Read. It must not begin a transaction of its
-// own. GET, HEAD, OPTIONS and TRACE pass by. A kept response whose memory was evicted is answered 409: the effect is there.
+// A handler may run more than once, but only one run takes effect; see luatx.Tx.Read. It must not begin its own transaction. GET,
+// HEAD, OPTIONS and TRACE bypass the middleware. If a stored response was evicted, a repeated request gets 409, because the
+// effect is there.
 func New(t *luatx.Transactor, cfg Config) (func(http.Handler) http.Handler, error) {
 	if t == nil {
 		return nil, errors.New("idempotency: New needs a Transactor")
@@ -77,20 +78,20 @@ func (m *middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// call is one request on its way.
+// call is the handling of one request.
 type call struct {
 	*middleware
 	r         *http.Request
 	aggregate string
 	body      []byte
-	id        string // of the key in its scope; empty without a key
-	asked     string // a digest of what is asked
+	id        string // the digest of scope and key; empty without a key
+	asked     string // the digest of the request
 
 	answer   *response
 	replayed bool
 }
 
-// read reads a request whole, and refuses what cannot be repeated.
+// read reads the whole request, and returns a problem if the request is invalid.
 func (m *middleware) read(w http.ResponseWriter, r *http.Request) (*call, error) {
 	key, err := m.key(r)
 	if err != nil {
@@ -122,7 +123,7 @@ func (m *middleware) read(w http.ResponseWriter, r *http.Request) (*call, error)
 	return c, nil
 }
 
-// digest keeps its parts apart.
+// digest hashes parts with their lengths, so that different parts never have the same digest.
 func digest(parts ...string) string {
 	h := sha256.New()
 	for _, p := range parts {
@@ -131,7 +132,7 @@ func digest(parts ...string) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// key returns the key of a request; empty where it has none and need not.
+// key returns the idempotency key of a request. It returns "" if there is none and the key is optional.
 func (m *middleware) key(r *http.Request) (string, error) {
 	values := r.Header.Values(m.cfg.Header)
 	if len(values) == 0 && m.cfg.KeyOptional {
@@ -144,7 +145,7 @@ func (m *middleware) key(r *http.Request) (string, error) {
 		return refused(fmt.Sprintf(" must be there once, and is %d times: send a key of your own with each new request", len(values)))
 	}
 	key := values[0]
-	if len(key) > 1 && key[0] == '"' && key[len(key)-1] == '"' { // as the draft writes it
+	if len(key) > 1 && key[0] == '"' && key[len(key)-1] == '"' { // quoted, as in the draft
 		key = key[1 : len(key)-1]
 	}
 	if key == "" || len(key) > maxKey || strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r > '~' }) {
@@ -158,9 +159,9 @@ var (
 	errNotKept = errors.New("idempotency: the handler's answer is not kept")
 )
 
-// commit runs the handler and commits, or finds what was answered before.
+// commit runs the handler and commits, or finds the stored response.
 func (c *call) commit() error {
-	for range 2 { // what committed beside the first time has its answer kept the second
+	for range 2 { // a concurrent duplicate finds the stored response in the second run
 		c.answer, c.replayed = nil, false
 		result, err := c.t.Transact(c.r.Context(), c.aggregate, c.run, c.options()...)
 		switch {
@@ -188,7 +189,7 @@ func (c *call) options() []luatx.Option {
 	return []luatx.Option{luatx.WithID("http:" + c.id)}
 }
 
-// run is the transaction.
+// run is the function of the transaction.
 func (c *call) run(tx *luatx.Tx) error {
 	c.answer, c.replayed = nil, false
 	ctx := tx.Context(c.r.Context())
@@ -216,7 +217,7 @@ func (c *call) run(tx *luatx.Tx) error {
 	return luatx.Queued(tx.Pipeline().Set(ctx, key, text, c.t.Config().Retention))
 }
 
-// kept returns the key under which the answer is kept, and errKept where there is one.
+// kept returns the key for the stored response. If there is one, it returns errKept.
 func (c *call) kept(ctx context.Context, tx *luatx.Tx) (string, error) {
 	if c.id == "" {
 		return "", nil
@@ -240,13 +241,13 @@ func (c *call) kept(ctx context.Context, tx *luatx.Tx) (string, error) {
 	return "", errKept
 }
 
-// faults are errors that the same request would meet again.
+// faults are errors that the same request would get again.
 var faults = []error{
 	luatx.ErrCrossSlot, luatx.ErrCommandRefused, luatx.ErrTooLarge, luatx.ErrNested, luatx.ErrTxClosed,
 	luatx.ErrReadAfterWrite, luatx.ErrKeyspace, errLarge,
 }
 
-// explain says what a client is to do about an error of a transaction.
+// explain returns the problem for an error of a transaction, with instructions for the client.
 func (m *middleware) explain(r *http.Request, err error) *problem {
 	level, p := m.cfg.Logger.Warn, &problem{
 		"Not committed", http.StatusServiceUnavailable, "send the same request again, under the same key: it has its effect once",

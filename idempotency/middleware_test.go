@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// service books payments: each adds to the sum of an account and emits an event.
+// service books payments: each one adds to the sum of an account and emits an event.
 type service struct {
 	t       *testing.T
 	tr      *luatx.Transactor
@@ -101,7 +101,7 @@ func (s *service) sum() int {
 	return n
 }
 
-// post sends a payment; the amount is the length of its body.
+// post sends a payment, whose amount is the length of its body.
 func (s *service) post(key, body string) *httptest.ResponseRecorder {
 	return s.send("POST", "/pay?account=a", key, body)
 }
@@ -139,7 +139,7 @@ func TestARequestCountsOnce(t *testing.T) {
 			}
 			s.want(again, http.StatusCreated, true, "run 1")
 		}
-		s.want(s.post(`"k1"`, "12345"), http.StatusCreated, true, "run 1") // as the draft writes it
+		s.want(s.post(`"k1"`, "12345"), http.StatusCreated, true, "run 1") // quoted, as in the draft
 		s.want(s.post("k2", "123"), http.StatusCreated, false, "run 2")
 		if n := s.sum(); n != 8 {
 			t.Errorf("the sum is %d, want 8", n)
@@ -151,7 +151,7 @@ func TestARequestCountsOnce(t *testing.T) {
 	})
 }
 
-// keptKey finds the key of an answer.
+// keptKey returns the key of a stored response.
 func keptKey(t testing.TB, s *service) string {
 	t.Helper()
 	pattern, err := s.tr.Keyspace().Key("a", "idempotency", "x")
@@ -176,7 +176,7 @@ func keptKey(t testing.TB, s *service) string {
 	return found[0]
 }
 
-// TestAtTheSameTime holds that of many copies one counts, and all are told its answer.
+// TestAtTheSameTime tests that one of many concurrent copies takes effect, and that all get its response.
 func TestAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -237,10 +237,10 @@ func TestWhatIsRefused(t *testing.T) {
 		s.want(s.post(key, "12345"), http.StatusCreated, false, fmt.Sprint("run ", i+2))
 	}
 	s.want(s.post("a", "12345"), http.StatusCreated, false, "run 7")
-	s.want(s.post(`"a"`, "12345"), http.StatusCreated, true, "run 7") // the draft's way to write it
+	s.want(s.post(`"a"`, "12345"), http.StatusCreated, true, "run 7") // quoted, as in the draft
 }
 
-// TestFailuresLeaveNothing holds that an error of the server writes nothing, keeps nothing, and frees the key.
+// TestFailuresLeaveNothing tests that an error of the server writes and stores nothing, and frees the key.
 func TestFailuresLeaveNothing(t *testing.T) {
 	t.Parallel()
 	s := newService(t, redistest.Shared(t).Client(t))
@@ -272,7 +272,7 @@ func TestKeyOfOneScopeIsNeverThatOfAnother(t *testing.T) {
 		c.Scope = func(*http.Request) string { return tenant }
 	})
 	s.want(s.post("bk", "12"), http.StatusCreated, false, "run 1")
-	tenant = "annb" // the same characters, parted elsewhere
+	tenant = "annb" // the same characters, split differently
 	s.want(s.post("k", "12"), http.StatusCreated, false, "run 2")
 	s.want(s.send("POST", "/pay?account=a&x=1", "m", "23"), http.StatusCreated, false, "run 3")
 	s.want(s.send("POST", "/pay?account=a&x=12", "m", "3"), http.StatusUnprocessableEntity, false, "another request")
@@ -337,7 +337,7 @@ func TestSetCookieIsNotKept(t *testing.T) {
 	}
 }
 
-// TestLostReplies drops requests and replies: a client that repeats until it is answered pays once a key.
+// TestLostReplies drops requests and replies. A client that repeats each request until it gets a response pays once per key.
 func TestLostReplies(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)

@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-// problem is an answer of the middleware itself, as RFC 9457 has it.
+// problem is a response of the middleware itself, in the format of RFC 9457.
 type problem struct {
 	Title  string `json:"title"`
 	Status int    `json:"status"`
@@ -20,5 +20,5 @@ func (p *problem) write(w http.ResponseWriter) {
 		w.Header().Set("Retry-After", "1")
 	}
 	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p) // to a client that has gone
+	_ = json.NewEncoder(w).Encode(p) // fails only if the client has disconnected
 }

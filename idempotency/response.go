@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// response is what a handler answered, as it is kept.
+// response is the stored response of a handler.
 type response struct {
-	Request string      `json:"request"` // the digest of what was asked
+	Request string      `json:"request"` // the digest of the request
 	Status  int         `json:"status"`
 	Header  http.Header `json:"header"`
 	Body    []byte      `json:"body"`
@@ -22,12 +22,12 @@ var notKept = []int{
 	http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests,
 }
 
-// isTemporary reports whether the same request may get another answer later. Such an answer is not committed.
+// isTemporary reports whether the same request may get another response later. Such a response is not committed.
 func (r *response) isTemporary() bool {
 	return r.Status >= http.StatusInternalServerError || slices.Contains(notKept, r.Status)
 }
 
-// withoutCookies returns a copy of r to keep. A cookie is for the client that made the request first.
+// withoutCookies returns a copy of r to store. A cookie is only for the client that made the first request.
 func (r *response) withoutCookies() *response {
 	kept := *r
 	kept.Header = r.Header.Clone()
@@ -38,15 +38,15 @@ func (r *response) withoutCookies() *response {
 func (r *response) write(w http.ResponseWriter) {
 	maps.Copy(w.Header(), r.Header)
 	w.WriteHeader(r.Status)
-	_, _ = w.Write(r.Body) // to a client that has gone
+	_, _ = w.Write(r.Body) // fails only if the client has disconnected
 }
 
 var errLarge = errors.New("idempotency: the response is larger than Config.MaxResponse")
 
-// recorder is the ResponseWriter of a handler whose answer goes out after the commit. It knows no Flush and no Hijack.
+// recorder is the ResponseWriter of a handler whose response is sent after the commit. It supports neither Flush nor Hijack.
 type recorder struct {
 	header  http.Header // the handler's
-	sent    http.Header // as it was when the status was written
+	sent    http.Header // a copy from when the status was written
 	status  int
 	body    bytes.Buffer
 	limit   int
@@ -58,7 +58,7 @@ func newRecorder(limit int) *recorder { return &recorder{header: http.Header{}, 
 func (r *recorder) Header() http.Header { return r.header }
 
 func (r *recorder) WriteHeader(status int) {
-	if r.status == 0 && status >= http.StatusOK { // what goes before an answer has nowhere to go
+	if r.status == 0 && status >= http.StatusOK { // ignores informational responses, which cannot be sent
 		r.status, r.sent = status, r.header.Clone()
 	}
 }

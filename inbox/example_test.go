@@ -14,7 +14,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// A message is delivered three times. Precheck spares the handler the second and third run; Middleware makes sure.
+// A message is delivered three times. Precheck avoids the second and third run of the handler; Middleware guarantees one effect.
 func ExampleMiddleware() {
 	ctx := context.Background()
 	server, err := miniredis.Run() // or your own

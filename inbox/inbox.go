@@ -1,4 +1,4 @@
-// Package inbox makes a message count once: a handler is applied to it one time, however often it is delivered.
+// Package inbox makes each message take effect once, even if it is delivered several times.
 package inbox
 
 import (
@@ -12,22 +12,22 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// Config configures the inbox of a transaction. Its zero value works. How long an id is known is the
-// Transactor's to say: luatx.Config.Retention.
+// Config configures the inbox of a transaction. The zero value is usable. luatx.Config.Retention sets how long an id is
+// remembered.
 type Config struct {
-	// Scope names what a message is applied by: it counts once in each scope. Defaults to the namespace of the
-	// Transactor and the name of the handler, so that each handler of a message applies it.
+	// Scope names the handler for which a message counts once. Defaults to the namespace of the Transactor and the name of the
+	// handler, so that each handler of a message applies it.
 	Scope string
-	// MessageID returns the identity of a message. Messages with the same identity, scope and aggregate are the same
-	// message. Its errors are permanent. Defaults to message.IdentityOf: source and id.
+	// MessageID returns the identity of a message. Messages with the same identity, scope and aggregate are the same message. Its
+	// errors are permanent. Defaults to message.IdentityOf: source and id.
 	MessageID func(*message.Message) (message.Identity, error)
 }
 
-// Middleware claims the identity of each message, within the scope and the aggregate, for the transaction around it. The
-// commit decides whether the message is new, in the same script as its effect. A duplicate is acknowledged.
+// Middleware claims the identity of each message, within the scope and the aggregate, for the surrounding transaction. The commit
+// decides whether the message is new, in the same script as its effect. A duplicate is acknowledged.
 //
-// A duplicate may run the handler, and only its effect is dropped. Where the handler acts outside of the
-// transaction, put Precheck behind.
+// A duplicate may run the handler, but has no effect in the transaction. If the handler has effects outside of the transaction,
+// add Precheck after Middleware.
 func Middleware(cfg Config) message.Middleware {
 	if cfg.MessageID == nil {
 		cfg.MessageID = message.IdentityOf
@@ -55,7 +55,7 @@ func Middleware(cfg Config) message.Middleware {
 	}, message.Traits{Name: "inbox.Middleware", Inbox: true})
 }
 
-// misplaced says what to do about a stack without a transaction around.
+// misplaced returns the error for a missing transaction.
 func misplaced(ctx context.Context) error {
 	if _, ok := luatx.PipelineFromContext(ctx); ok {
 		return errors.New("inbox: inbox.Middleware inside pipeline.Middleware: replace inbox.Middleware by pipeline.SetNX, before pipeline.Middleware, or pipeline.Middleware by luatx.Middleware")
@@ -63,9 +63,9 @@ func misplaced(ctx context.Context) error {
 	return errors.New("inbox: no transaction in context: put luatx.Middleware before inbox.Middleware")
 }
 
-// Precheck looks the identity that Middleware has claimed up before the handler runs, which costs a round trip, and skips
-// the handler if the message was applied before: for handlers that send mail, charge a card or take long. It narrows the
-// window in which such a handler runs twice; it cannot close it. Place it inside Middleware.
+// Precheck checks before the handler runs whether the identity that Middleware has claimed was committed, and then skips the
+// handler. The check needs a round trip. Use it for handlers that send mail, charge a card or take long. It narrows the window in
+// which such a handler runs twice, but cannot close it. Place it inside Middleware.
 func Precheck() message.Middleware {
 	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
 		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {

@@ -22,7 +22,7 @@ var errHandler = errors.New("no such customer")
 func deliver(t testing.TB, client redis.UniversalClient, stream, id string) *message.Message {
 	t.Helper()
 	ctx := t.Context()
-	client.XGroupCreateMkStream(ctx, stream, "g", "0") // again: exists
+	client.XGroupCreateMkStream(ctx, stream, "g", "0") // fails if the group exists
 	client.XAdd(ctx, &redis.XAddArgs{Stream: stream, Values: []any{"id", id}})
 	read, err := client.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{stream, ">"}, Count: 1}).Result()
 	if err != nil || len(read[0].Messages) != 1 {
@@ -60,7 +60,7 @@ func TestPrecheckSparesADuplicateItsHandlerAndCommitAcknowledgesIt(t *testing.T)
 				}
 				wantSettled(t, msg, true)
 				pending, err := client.XPending(ctx, in, "g").Result()
-				if err != nil || pending.Count != 0 { // these messages have no ack: it was in the commit
+				if err != nil || pending.Count != 0 { // these messages have no ack, so it was in the commit
 					t.Errorf("%s, delivery %d: %+v pending, %v", name, delivery, pending, err)
 				}
 			}
@@ -102,8 +102,8 @@ func TestScope(t *testing.T) {
 	})
 }
 
-// The ids of events are derived from the scope: events that two services, or two handlers of one, emit for the same
-// message must not pass for the same event.
+// The ids of events are derived from the scope. Events that two services, or two handlers, emit for the same message must not
+// have the same id.
 func TestDefaultScopeNamesTheNamespaceAndTheHandler(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -113,7 +113,7 @@ func TestDefaultScopeNamesTheNamespaceAndTheHandler(t *testing.T) {
 				if tx, ok := luatx.TxFromContext(ctx); ok {
 					id = tx.EventID()
 				}
-				return errHandler // so that the message comes again
+				return errHandler // so that the message is delivered again
 			}, luatx.Middleware(tr), inbox.Middleware(inbox.Config{}))
 			if _, err := r.Process(redistest.Soon(t), order("1")); !errors.Is(err, errHandler) || id == "" {
 				t.Fatalf("event %q, %v", id, err)

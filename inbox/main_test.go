@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// router runs handle under the middlewares, as the handler of a name.
+// router returns a Router that runs handle, under the given name, inside the middlewares.
 func router(t testing.TB, name string, handle func(context.Context) error, mw ...message.Middleware) *message.Router {
 	t.Helper()
 	r := message.NewRouter(message.PipeConfig{})
@@ -26,12 +26,12 @@ func router(t testing.TB, name string, handle func(context.Context) error, mw ..
 	return r
 }
 
-// order is a message about aggregate a.
+// order returns a message about aggregate a.
 func order(id string) *message.Message {
 	return message.New(nil, rig.Order(id), message.NewAcking(nil, nil))
 }
 
-// wantSettled holds that the message was acked, or nacked.
+// wantSettled fails the test unless the message was acked, or nacked.
 func wantSettled(t testing.TB, msg *message.Message, acked bool) {
 	t.Helper()
 	select {

@@ -9,48 +9,46 @@ import (
 	"github.com/luatx/luatx/internal/test/respproxy"
 )
 
-// Point is where a process may die.
+// Point is a point at which a process may die.
 type Point string
 
-// The points. Each is met by the next request of its kind.
+// The points. The next request of the kind triggers the crash.
 const (
-	// BeforeCommit: the handler has run, what it read may be old by now, and its commit never arrives.
+	// BeforeCommit: the handler has run, but its commit never arrives. The values that it read may be outdated.
 	BeforeCommit Point = "before commit"
-	// AfterCommit: the commit is done, nobody hears of it; neither an acknowledgement of its own nor inline publishing
-	// follows.
+	// AfterCommit: the commit took effect, but its reply is lost. No separate acknowledgement and no inline publishing follows.
 	AfterCommit Point = "after commit"
-	// BeforeAck: the commit is done and answered, and an acknowledgement of a stream's entry that is not part of it never
-	// arrives.
+	// BeforeAck: the commit took effect and its reply arrived, but a separate acknowledgement of a stream entry never arrives.
 	BeforeAck Point = "before ack"
-	// AfterClaim: a relay has leased events, and published none.
+	// AfterClaim: a relay has leased events and published none.
 	AfterClaim Point = "after claim"
-	// BeforeSettle: a relay has published events, and could not say so: they will be published again.
+	// BeforeSettle: a relay has published events but could not settle them, so they are published again.
 	BeforeSettle Point = "before settle"
-	// AfterSettle: a relay has published and settled events, and hears of nothing.
+	// AfterSettle: a relay has published and settled events, but the reply is lost.
 	AfterSettle Point = "after settle"
 )
 
-// Fault is what the network does to one commit.
+// Fault is a network fault that affects one commit.
 type Fault string
 
-// The faults. The process lives on, and finds out by itself.
+// The faults. The process survives and must find out the outcome.
 const (
 	// LoseRequest: the commit never arrives, and its connection breaks.
 	LoseRequest Fault = "lose request"
-	// LoseReply: the commit is done, its connection breaks in the place of the answer.
+	// LoseReply: the commit takes effect, but its connection breaks instead of the reply.
 	LoseReply Fault = "lose reply"
 	// Repeat: the commit arrives twice.
 	Repeat Fault = "repeat"
 )
 
-// script matches calls of a script of the Transactor.
+// script returns a matcher for calls of a script of the Transactor.
 func (e *Env) script(name string) respproxy.Matcher {
 	return func(cmd []string) bool {
 		return len(cmd) > 1 && strings.EqualFold(cmd[0], "evalsha") && cmd[1] == e.scripts[name]
 	}
 }
 
-// at is what of which request a point means.
+// at returns the requests of a point and the action of the proxy.
 func (e *Env) at(p Point) (respproxy.Matcher, respproxy.Action) {
 	e.t.Helper()
 	switch p {
@@ -71,8 +69,8 @@ func (e *Env) at(p Point) (respproxy.Matcher, respproxy.Action) {
 	return nil, respproxy.Pass()
 }
 
-// Crash lets the process die at the next request that is at the point: Context ends, and nothing that it sends from then on
-// arrives. Restart is the next process. Look at Redis after that.
+// Crash lets the process die at the next request of the point: Context ends, and later requests do not arrive. Restart starts the
+// next process. Inspect Redis after Restart.
 func (e *Env) Crash(p Point) {
 	e.t.Helper()
 	match, action := e.at(p)
@@ -90,12 +88,12 @@ func (e *Env) Crash(p Point) {
 	})
 }
 
-// Restart ends the process, if it lives, and returns the next one, on the same Redis. It returns when everything that the
-// old one has sent is done. What the old one runs must have been told to end by its Context.
+// Restart ends the process if it is alive, and returns the next one on the same Redis. It waits until Redis has processed all
+// requests of the old process. Everything that the old process runs must use its Context.
 func (e *Env) Restart() *Env {
 	e.t.Helper()
 	e.die()
-	_ = e.Client.Close() // whoever uses it is dead
+	_ = e.Client.Close() // all its users are dead
 	deadline := time.After(restartTimeout)
 	for e.proxy.Connections() > 0 {
 		select {
@@ -114,7 +112,7 @@ func (e *Env) Restart() *Env {
 
 const restartTimeout = 30 * time.Second
 
-// Disturb lets the network do something to the next commit.
+// Disturb applies a fault to the next commit.
 func (e *Env) Disturb(f Fault) {
 	e.t.Helper()
 	actions := map[Fault]respproxy.Action{

@@ -11,37 +11,37 @@ import (
 	"github.com/luatx/luatx/trigger"
 )
 
-// DriverTarget is a Driver under test, and the source behind it.
+// DriverTarget is a Driver under test and its source.
 type DriverTarget struct {
-	// Driver is what is tested, not connected yet. TestDriver closes it.
+	// Driver is the Driver to test, not connected yet. TestDriver closes it.
 	Driver trigger.Driver
-	// Send puts a delivery into the source that holds the text: in its Data, or in one of its Fields. Required.
+	// Send adds a delivery to the source that contains the text in its Data or in one of its Fields. Required.
 	Send func(ctx context.Context, text string) error
-	// Open counts the deliveries that the source still waits for an acknowledgement of. Nil: that is not tested.
+	// Open returns the number of deliveries that the source has not seen acknowledged. Nil skips that test.
 	Open func(ctx context.Context) (int, error)
-	// Patience is how long a delivery may take to come, and to be seen as open or done. Defaults to 10 seconds.
+	// Patience is how long a delivery may take to arrive, and to become open or done. Defaults to 10 seconds.
 	Patience time.Duration
 }
 
 func (d DriverTarget) patience() time.Duration { return cmp.Or(d.Patience, patience) }
 
 const (
-	// wait is how long NextDelivery is asked to wait.
+	// wait is the time that NextDelivery is asked to wait.
 	wait = 100 * time.Millisecond
-	// idle is how long NextDelivery may take if nothing comes: retries wait for it, and a Runtime that is to stop does.
+	// idle is the time limit of NextDelivery if nothing arrives, because retries and a stopping Runtime wait for it.
 	idle = 5 * time.Second
 )
 
-// driverCheck is one thing that a Runtime relies on. It is given a Driver that is connected.
+// driverCheck tests one property that a Runtime relies on, with a connected Driver.
 type driverCheck struct {
 	name string
 	run  func(t testing.TB, d DriverTarget)
 }
 
-// TestDriver holds a Driver against what a trigger.Runtime relies on: what is sent is delivered, with an identity unless
-// it comes but once; waiting ends, with nothing, or with its context; an acknowledgement may come twice, and after a
-// Reconnect; what is acknowledged is not delivered again, and what is not stays the source's; dead letters are
-// acknowledged; Close ends it. Open makes a new target for each check.
+// TestDriver checks that a Driver has the properties that a trigger.Runtime relies on: a sent message is delivered, with an
+// identity unless it is delivered only once; a wait ends without a result or with its context; an acknowledgement may be
+// repeated, also after a Reconnect; an acknowledged delivery is not repeated, and any other stays in the source; dead letters are
+// acknowledged; Close ends the Driver. TestDriver calls open for a new target for each check.
 func TestDriver(t *testing.T, open func(t testing.TB) DriverTarget) {
 	t.Helper()
 	for _, check := range driverChecks() {
@@ -49,7 +49,7 @@ func TestDriver(t *testing.T, open func(t testing.TB) DriverTarget) {
 	}
 }
 
-// on connects a new target, runs the check, and closes it.
+// on connects a new target, runs the check, and closes the target.
 func (c driverCheck) on(t testing.TB, open func(t testing.TB) DriverTarget) {
 	t.Helper()
 	d := open(t)
@@ -97,7 +97,7 @@ func (d DriverTarget) send(t testing.TB, texts ...string) {
 	}
 }
 
-// receive waits for deliveries, as a Runtime does.
+// receive waits for n deliveries, as a Runtime does.
 func (d DriverTarget) receive(t testing.TB, n int) []*trigger.Delivery {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d.patience())
@@ -117,7 +117,7 @@ func (d DriverTarget) receive(t testing.TB, n int) []*trigger.Delivery {
 	return all
 }
 
-// repeatable sends a text and receives its delivery. It skips the check if the delivery comes but once.
+// repeatable sends a text and receives its delivery. It skips the check if the source delivers it only once.
 func (d DriverTarget) repeatable(t testing.TB, text string) *trigger.Delivery {
 	t.Helper()
 	d.send(t, text)
@@ -128,7 +128,7 @@ func (d DriverTarget) repeatable(t testing.TB, text string) *trigger.Delivery {
 	return got
 }
 
-// quiet fails the check unless NextDelivery returns soon, with nothing.
+// quiet fails the check unless NextDelivery returns in time without a result.
 func (d DriverTarget) quiet(t testing.TB, why string) {
 	t.Helper()
 	if err := d.waits(t, t.Context(), idle, why); err != nil {
@@ -136,7 +136,7 @@ func (d DriverTarget) quiet(t testing.TB, why string) {
 	}
 }
 
-// holds reports whether a delivery holds a text.
+// holds reports whether a delivery contains a text.
 func holds(d *trigger.Delivery, text string) bool {
 	if strings.Contains(string(d.Data), text) {
 		return true
@@ -149,7 +149,7 @@ func holds(d *trigger.Delivery, text string) bool {
 	return false
 }
 
-// waits calls NextDelivery, and complains where it takes too long or gives anything.
+// waits calls NextDelivery, and fails if it takes too long or returns a delivery.
 func (d DriverTarget) waits(t testing.TB, ctx context.Context, bound time.Duration, why string) error { //nolint:revive // t comes first here
 	t.Helper()
 	type answer struct {
@@ -219,7 +219,7 @@ func delivered(t testing.TB, d DriverTarget) {
 	}
 }
 
-// open waits until so many deliveries are open.
+// open waits until the given number of deliveries is open.
 func (d DriverTarget) open(t testing.TB, want int, when string) {
 	t.Helper()
 	if d.Open == nil {
@@ -240,7 +240,7 @@ func (d DriverTarget) open(t testing.TB, want int, when string) {
 	}
 }
 
-// settle acknowledges a delivery, and lets go of it as a Runtime does.
+// settle acknowledges a delivery and releases it, as a Runtime does.
 func (d DriverTarget) settle(t testing.TB, got *trigger.Delivery, ack func(context.Context) error, what string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d.patience())
@@ -261,7 +261,7 @@ func acknowledged(t testing.TB, d DriverTarget) {
 		if err := d.Driver.Ack(ctx, got); err != nil {
 			return err
 		}
-		if err := d.Driver.Ack(ctx, got); err != nil { // after a lost reply
+		if err := d.Driver.Ack(ctx, got); err != nil { // as after a lost reply
 			return fmt.Errorf("a second time: %w", err)
 		}
 		return nil

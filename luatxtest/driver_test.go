@@ -16,13 +16,13 @@ import (
 // lateness is longer than anything that should happen soon may take.
 const lateness = 6 * time.Second
 
-// queue is a source in memory. What it does wrong is named by defect.
+// queue is a source in memory with the named defect.
 type queue struct {
 	defect string
 	once   bool
 
 	mu       sync.Mutex
-	entries  map[int]string // by number; open ones
+	entries  map[int]string // open entries by number
 	out      map[int]bool   // delivered to this driver
 	next     int
 	acks     map[string]int
@@ -187,7 +187,7 @@ func TestDriverThatDeliversOnce(t *testing.T) {
 	})
 }
 
-// TestDriverRejects holds that TestDriver finds what is wrong with drivers of which each has one defect.
+// TestDriverRejects tests that TestDriver detects the defect of each driver.
 func TestDriverRejects(t *testing.T) {
 	t.Parallel()
 	for defect, want := range map[string]string{

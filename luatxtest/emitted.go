@@ -17,17 +17,18 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// Want says which event is meant: one that has all that is set.
+// Want selects events that match all of its set fields.
 type Want struct {
-	// ID, Type, Source, Subject and Destination are attributes of the event; Key is its ordering key, while it is in a lane.
+	// ID, Type, Source, Subject and Destination are attributes of the event. Key is its ordering key, which it has while it is in
+	// a lane.
 	ID, Type, Source, Subject, Destination, Key string
-	// Data is what the event's data must be, compared as JSON. Nil: anything.
+	// Data must equal the event's data, compared as JSON. Nil matches any data.
 	Data any
-	// Match is asked besides, of its attributes.
+	// Match must match the event's attributes as well.
 	Match message.Matcher
 }
 
-// String tells what is set.
+// String returns the set fields.
 func (w Want) String() string {
 	var set []string
 	for _, part := range w.texts() {
@@ -64,7 +65,7 @@ func (w Want) texts() []part {
 	}
 }
 
-// meets reports whether an event is what is wanted.
+// meets reports whether an event matches.
 func (w Want) meets(e outbox.Event) bool {
 	if e.Message == nil {
 		return w.ID == e.ID && w.Data == nil && w.Match == nil && w.Type+w.Source+w.Subject+w.Destination+w.Key == ""
@@ -81,7 +82,7 @@ func (w Want) meets(e outbox.Event) bool {
 	return (w.Match == nil || w.Match(e.Message.Attributes)) && (w.Data == nil || sameJSON(w.Data, e.Message.Data))
 }
 
-// sameJSON compares a value with encoded data.
+// sameJSON reports whether a value and encoded data are equal as JSON.
 func sameJSON(want any, got []byte) bool {
 	text, err := json.Marshal(want)
 	if err != nil {
@@ -91,8 +92,8 @@ func sameJSON(want any, got []byte) bool {
 	return json.Unmarshal(text, &a) == nil && json.Unmarshal(got, &b) == nil && reflect.DeepEqual(a, b)
 }
 
-// Emitted lists the events in the outbox of a Transactor, in whatever state they are. Those that were sent have no Message,
-// unless the relay keeps it (relay.Config.KeepSentBodies): look before one runs, or at its publisher.
+// Emitted returns the events in the outbox of a Transactor, in any state. Sent events have no Message, unless the relay keeps it
+// (relay.Config.KeepSentBodies). Call Emitted before a relay runs, or check its publisher.
 func Emitted(t testing.TB, tr *luatx.Transactor) []outbox.Event {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), lookTimeout)
@@ -123,11 +124,11 @@ func Emitted(t testing.TB, tr *luatx.Transactor) []outbox.Event {
 
 const (
 	lookTimeout = 30 * time.Second
-	slotsAtOnce = 256 // are asked in one pipeline
+	slotsAtOnce = 256 // in one pipeline
 )
 
-// RequireEmitted fails the test unless there is an event for each of the wants, another one for each, in the outbox of a
-// Transactor. There may be more. It returns the events, in the order of the wants.
+// RequireEmitted fails the test unless the outbox of a Transactor has a different event for each of the wants. The outbox may
+// have more events. RequireEmitted returns the events in the order of the wants.
 func RequireEmitted(t testing.TB, tr *luatx.Transactor, wants ...Want) []outbox.Event {
 	t.Helper()
 	all := Emitted(t, tr)
@@ -142,7 +143,7 @@ func RequireEmitted(t testing.TB, tr *luatx.Transactor, wants ...Want) []outbox.
 	return found
 }
 
-// RequireNothingEmitted fails the test where there is an event in the outbox of a Transactor, or one that was sent.
+// RequireNothingEmitted fails the test if the outbox of a Transactor has an event, even one that was sent.
 func RequireNothingEmitted(t testing.TB, tr *luatx.Transactor) {
 	t.Helper()
 	if all := Emitted(t, tr); len(all) > 0 {
@@ -150,8 +151,7 @@ func RequireNothingEmitted(t testing.TB, tr *luatx.Transactor) {
 	}
 }
 
-// assign gives each want an event of its own, or names the first want for which none is left, however the others are
-// shared out.
+// assign assigns a different event to each want, or returns the index of the first want for which no assignment has one.
 func assign(all []outbox.Event, wants []Want) (chosen []int, missing int) {
 	taken := make(map[int]int) // event: want
 	var find func(want int, tried map[int]bool) bool
@@ -180,7 +180,7 @@ func assign(all []outbox.Event, wants []Want) (chosen []int, missing int) {
 	return chosen, -1
 }
 
-// shown lists events for whoever reads a failed test.
+// shown formats events for the message of a failed test.
 func shown(all []outbox.Event) string {
 	const most = 20
 	if len(all) == 0 {

@@ -20,33 +20,33 @@ import (
 	"github.com/luatx/luatx/internal/test/respproxy"
 )
 
-// Config configures New. Its zero value works.
+// Config configures New. The zero value is usable.
 type Config struct {
-	// Transactor is the service's configuration. Its Namespace defaults to a random one.
+	// Transactor is the configuration of the service. Its Namespace defaults to a random one.
 	Transactor luatx.Config
-	// Server runs a real redis-server, found on PATH or named by LUATX_TEST_REDIS, instead of the embedded one. Where there
-	// is none the test is skipped, and fails where the variable CI is set.
+	// Server runs a real redis-server instead of the embedded one. The server is searched on PATH, or named by LUATX_TEST_REDIS.
+	// If there is none, the test is skipped or, if the variable CI is set, fails.
 	Server bool
 }
 
-// Env is a process of a service, as a test sees it: a Transactor with a client, on a Redis of the test's own.
+// Env simulates a process of a service: a Transactor with a client, on a Redis that belongs to the test.
 type Env struct {
 	*luatx.Transactor
-	// Client is what adapters use beside the Transactor.
+	// Client is the client that adapters use besides the Transactor.
 	Client *redis.Client
 
 	t       testing.TB
 	cfg     Config
 	addr    string
-	mini    *miniredis.Miniredis // nil: a real server
+	mini    *miniredis.Miniredis // nil with a real server
 	proxy   *respproxy.Proxy
 	scripts map[string]string // SHA by name
 	ctx     context.Context   //nolint:containedctx // it is the life of the process that Env stands for
 	die     context.CancelFunc
 }
 
-// New returns a Transactor on a new, empty Redis, which ends with the test. The Redis is embedded unless Config says
-// otherwise: fast, with a clock of the test's (Advance), and without the few things that docs/testing.md lists.
+// New returns a Transactor on a new, empty Redis that ends with the test. By default, the Redis is embedded: it is fast, the test
+// can move its clock (Advance), and it lacks the few features that docs/testing.md lists.
 func New(t testing.TB, change ...func(*Config)) *Env {
 	t.Helper()
 	e := &Env{t: t}
@@ -64,7 +64,7 @@ func New(t testing.TB, change ...func(*Config)) *Env {
 	return e
 }
 
-// startServer returns the address of a real server.
+// startServer starts a real server and returns its address.
 func startServer(t testing.TB) string {
 	t.Helper()
 	server, err := redistest.Start(t.Context())
@@ -82,26 +82,27 @@ func startServer(t testing.TB) string {
 	return server.Addr()
 }
 
-// begin is the start of a process.
+// begin starts the simulated process.
 func (e *Env) begin() {
 	e.t.Helper()
 	var err error
 	e.proxy, err = respproxy.New(e.addr)
 	redistest.Must(e.t, err)
-	e.t.Cleanup(func() { _ = e.proxy.Close() }) // nothing of the test is lost with it
+	e.t.Cleanup(func() { _ = e.proxy.Close() }) // an error does not matter to the test
 	e.ctx, e.die = context.WithCancel(e.t.Context())
 	e.t.Cleanup(e.die)
 	e.Client = redistest.Client(e.t, e.proxy.Addr())
 	e.Transactor, err = luatx.New(e.Client, e.cfg.Transactor)
 	redistest.Must(e.t, err)
-	redistest.Must(e.t, link.Of(e.Transactor).Runner.Load(e.ctx)) // so that a commit is one request
+	redistest.Must(e.t, link.Of(e.Transactor).Runner.Load(e.ctx)) // so that a commit is a single request
 	e.scripts = maps.Collect(link.Of(e.Transactor).Runner.SHAs())
 }
 
-// Context ends when the process dies (Crash), and with the test. Give it to what the process runs.
+// Context returns a context that ends when the process dies (Crash) or the test ends. Pass it to everything that the process
+// runs.
 func (e *Env) Context() context.Context { return e.ctx }
 
-// Now is the time by the clock of Redis, which is the only one that luatx goes by.
+// Now returns the time of the Redis clock, the only clock that luatx uses.
 func (e *Env) Now() time.Time {
 	e.t.Helper()
 	now, err := e.Client.Time(e.t.Context()).Result()
@@ -109,10 +110,10 @@ func (e *Env) Now() time.Time {
 	return now
 }
 
-// Advance moves the clock of the embedded Redis forward, and lets keys expire meanwhile. From the first call on the clock
-// stands still in between. All of luatx that has to do with time in Redis follows it: leases, pauses after failures,
-// scheduled events and timers, what the inbox and the outbox remember. How often relays and workers look is theirs:
-// configure a short SweepInterval, or the like. A real server's clock cannot be moved: there the test fails.
+// Advance moves the clock of the embedded Redis forward by d and expires keys. After the first call, the clock moves only in
+// Advance. Everything that depends on Redis time follows: leases, pauses after failures, scheduled events and timers, and the
+// retention of the inbox and the outbox. Relays and workers still poll in real time, so configure short intervals, such as
+// SweepInterval. With a real server, Advance fails the test.
 func (e *Env) Advance(d time.Duration) {
 	e.t.Helper()
 	switch {

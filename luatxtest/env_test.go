@@ -46,7 +46,7 @@ func place(env *luatxtest.Env, id string) (luatx.Result, error) {
 	}, luatx.WithID("place-"+id))
 }
 
-// placed is how often an order took effect.
+// placed returns how often an order took effect.
 func placed(t testing.TB, env *luatxtest.Env, id string) string {
 	t.Helper()
 	key, err := env.Keyspace().Key("order-"+id, "placed")
@@ -54,7 +54,7 @@ func placed(t testing.TB, env *luatxtest.Env, id string) string {
 	return env.Client.Get(redistest.Soon(t), key).Val()
 }
 
-// TestCrash holds what is left of a process that dies at a point, and that the next one finishes its work, once.
+// TestCrash tests what is left of a process that dies at each point, and that the next one completes its work once.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	either(t, func(t *testing.T, change func(*luatxtest.Config)) {
@@ -87,7 +87,7 @@ func TestCrash(t *testing.T) {
 	})
 }
 
-// TestCrashOfARelay holds what is published by relays of which the first dies at a point.
+// TestCrashOfARelay tests what relays publish if the first one dies at each point.
 func TestCrashOfARelay(t *testing.T) {
 	t.Parallel()
 	either(t, func(t *testing.T, change func(*luatxtest.Config)) {
@@ -129,7 +129,7 @@ func TestCrashOfARelay(t *testing.T) {
 	})
 }
 
-// TestDisturb holds that a commit is there once, and its caller hears of it, whatever becomes of the request.
+// TestDisturb tests that a commit takes effect once, and that its caller gets the outcome, with each fault.
 func TestDisturb(t *testing.T) {
 	t.Parallel()
 	either(t, func(t *testing.T, change func(*luatxtest.Config)) {
@@ -148,7 +148,7 @@ func TestDisturb(t *testing.T) {
 	})
 }
 
-// TestAdvance holds that what has to do with time follows the clock of the test.
+// TestAdvance tests that everything that depends on time follows the clock of the test.
 func TestAdvance(t *testing.T) {
 	t.Parallel()
 	env := luatxtest.New(t, func(c *luatxtest.Config) { c.Transactor.Keyspace = luatx.Partitions(2) })
@@ -175,7 +175,7 @@ func TestAdvance(t *testing.T) {
 	if moved := env.Now().Sub(before); moved < time.Hour+time.Second || moved > time.Hour+time.Minute {
 		t.Errorf("the clock has moved by %v", moved)
 	}
-	for range 3 { // the inbox forgets an id after its retention, at the latest after twice that
+	for range 3 { // the inbox forgets an id after twice the retention at the latest
 		if result, err := place(env, "1"); err != nil || result.Outcome != luatx.Committed {
 			t.Errorf("%v, %v", result.Outcome, err)
 		}
@@ -196,7 +196,7 @@ func TestAdvance(t *testing.T) {
 	}
 }
 
-// TestRequireEmitted holds what is found in an outbox, and what a test hears where it is not.
+// TestRequireEmitted tests which events are found in an outbox, and the failures of the test if they are missing.
 func TestRequireEmitted(t *testing.T) {
 	t.Parallel()
 	env := luatxtest.New(t, func(c *luatxtest.Config) { c.Transactor.Keyspace = luatx.Partitions(4) })
@@ -207,7 +207,7 @@ func TestRequireEmitted(t *testing.T) {
 	}
 	total := map[string]any{"id": "2", "total": 5}
 	found := luatxtest.RequireEmitted(t, env.Transactor, luatxtest.Want{Type: "order.placed"}, luatxtest.Want{Data: total})
-	if found[0].ID != "placed-1" || found[1].ID != "placed-2" { // the first gives way to the second
+	if found[0].ID != "placed-1" || found[1].ID != "placed-2" { // the first want leaves its match to the second
 		t.Errorf("found %s and %s", found[0].ID, found[1].ID)
 	}
 	luatxtest.RequireEmitted(t, env.Transactor)

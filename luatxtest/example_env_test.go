@@ -8,9 +8,9 @@ import (
 	"github.com/luatx/luatx/luatxtest"
 )
 
-// The body of a test: a process of the service dies, the next one goes on, and a month passes.
+// The body of a test: a process of the service dies, the next one continues, and a month passes.
 func ExampleEnv() { //nolint:testableexamples // what it shows runs in a test: see TestPlaceOrder and TestReminder
-	t := new(testing.T) // the test's own
+	t := new(testing.T) // the parameter of the test
 
 	env := luatxtest.New(t, func(c *luatxtest.Config) { c.Transactor.Keyspace = luatx.Partitions(4) })
 	place := func(env *luatxtest.Env) error {

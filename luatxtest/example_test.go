@@ -20,7 +20,7 @@ type (
 	OrderPlaced struct{ ID string }
 )
 
-// service is what is tested: a handler behind the stack, on whatever Transactor it is given.
+// service is the code under test: a handler in the stack, on the given Transactor.
 func service(tr *luatx.Transactor, client redis.UniversalClient) (*message.Router, error) {
 	mw, err := stack.Scripted(tr, stack.Config{})
 	if err != nil {
@@ -43,7 +43,7 @@ func service(tr *luatx.Transactor, client redis.UniversalClient) (*message.Route
 	return router, errors.Join(router.Use(mw), router.AddHandler("place-order", nil, handler))
 }
 
-// deliver gives the service a message, as a broker does.
+// deliver passes a message to the service, like a broker.
 func deliver(ctx context.Context, router *message.Router, cmd PlaceOrder) error {
 	_, err := router.Process(ctx, message.New(cmd, message.Attributes{
 		"id": "m-" + cmd.ID, "source": "/web", "type": "place.order", "subject": cmd.ID,
@@ -64,7 +64,7 @@ func TestPlaceOrder(t *testing.T) {
 	}
 	luatxtest.RequireNothingEmitted(t, env.Transactor)
 
-	// The process dies when its commit is done and before it hears of it; the broker delivers again.
+	// The process dies after its commit and before it gets the reply. The broker delivers the message again.
 	env.Crash(luatxtest.AfterCommit)
 	if err := deliver(env.Context(), router, PlaceOrder{"17", "lamp"}); err == nil {
 		t.Error("the process lives")
@@ -82,7 +82,7 @@ func TestPlaceOrder(t *testing.T) {
 	}
 }
 
-// TestReminder is a test of something that is due in a week.
+// TestReminder tests something that is due in a week.
 func TestReminder(t *testing.T) {
 	t.Parallel()
 	env := luatxtest.New(t, func(c *luatxtest.Config) { c.Transactor.Keyspace = luatx.Partitions(4) })
@@ -102,7 +102,7 @@ func TestReminder(t *testing.T) {
 		t.Fatal(err)
 	}
 	env.Advance(6 * 24 * time.Hour)
-	luatxtest.RequireEmitted(t, env.Transactor, luatxtest.Want{Type: "reminder"}) // it waits
+	luatxtest.RequireEmitted(t, env.Transactor, luatxtest.Want{Type: "reminder"}) // still scheduled
 	env.Advance(24 * time.Hour)
 	if id := <-reminded; id != "remind-17" {
 		t.Error(id)

@@ -16,21 +16,21 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// PublisherTarget is a Publisher under test, and what stands behind it.
+// PublisherTarget is a Publisher under test and its destination.
 type PublisherTarget struct {
-	// Publisher is what is tested.
+	// Publisher is the Publisher to test.
 	Publisher relay.Publisher
-	// Received lists what has arrived so far, in any order; with ids, sources, types and data as they were sent. Required.
+	// Received returns the events that have arrived so far, in any order, with ids, sources, types and data as sent. Required.
 	Received func() []*message.RawMessage
-	// Break makes the destination unreachable, until mend is called. Nil: outages are not tested.
+	// Break makes the destination unreachable until mend is called. Nil skips the test of outages.
 	Break func() (mend func())
-	// Refuse makes the destination refuse the event of an id for good. Nil: refusals are not tested.
+	// Refuse makes the destination reject the event with an id permanently. Nil skips the test of rejections.
 	Refuse func(id string)
 	// Patience is how long events may take to arrive, and an outage to end. Defaults to 10 seconds.
 	Patience time.Duration
 }
 
-// patience is how long something may take by default; grace how long what should end at once.
+// patience is the default time limit. grace is the limit for steps that should end at once.
 const (
 	patience = 10 * time.Second
 	grace    = 3 * time.Second
@@ -38,16 +38,16 @@ const (
 
 func (p PublisherTarget) patience() time.Duration { return cmp.Or(p.Patience, patience) }
 
-// publisherCheck is one thing that a relay relies on.
+// publisherCheck tests one property that a relay relies on.
 type publisherCheck struct {
 	name string
 	run  func(t testing.TB, p PublisherTarget)
 }
 
-// TestPublisher holds a Publisher against what a relay relies on: what is answered nil has arrived, unharmed; there is an
-// answer for each event; an outage is Unavailable and ends; a refusal is one event's, and no outage; several batches may
-// be under way at once; it returns soon after its context has ended; it changes no event; a Scoped one names the scope of
-// an event without fail. Open makes a new target for each check.
+// TestPublisher checks that a Publisher has the properties that a relay relies on: an event with a nil result has arrived
+// unchanged; each event has a result; an outage is Unavailable and ends; a rejection concerns one event and is not an outage;
+// several batches may be published at the same time; Publish returns soon after its context has ended; no event is changed; a
+// Scoped Publisher always returns the scope of an event. TestPublisher calls open for a new target for each check.
 func TestPublisher(t *testing.T, open func(t testing.TB) PublisherTarget) {
 	t.Helper()
 	for _, check := range publisherChecks() {
@@ -67,7 +67,7 @@ func publisherChecks() []publisherCheck {
 	}
 }
 
-// specimens are n events of every kind; their ids begin with the prefix.
+// specimens returns n events of different kinds with ids that begin with prefix.
 func specimens(prefix string, n int) []*message.RawMessage {
 	data := [][]byte{
 		[]byte(`{"total":5}`), []byte(`"text"`), nil, {0, 1, 0xff, '\r', '\n'}, []byte("grüße, 世界"), bytes.Repeat([]byte("x"), 64<<10),
@@ -87,7 +87,7 @@ func specimens(prefix string, n int) []*message.RawMessage {
 	return events
 }
 
-// publish gives a batch to the Publisher, as a relay does, and returns an answer for each.
+// publish passes a batch to the Publisher, as a relay does, and returns a result for each event.
 func (p PublisherTarget) publish(t testing.TB, events []*message.RawMessage) []error {
 	t.Helper()
 	if p.Publisher == nil || p.Received == nil {
@@ -110,7 +110,7 @@ func answers(t testing.TB, errs []error, events int) []error {
 	return nil
 }
 
-// arrived waits until events have arrived, and holds that they are what was sent.
+// arrived waits until events have arrived, and checks that they are unchanged.
 func (p PublisherTarget) arrived(t testing.TB, events []*message.RawMessage) {
 	t.Helper()
 	var missing []string
@@ -140,7 +140,7 @@ func (p PublisherTarget) arrived(t testing.TB, events []*message.RawMessage) {
 	t.Errorf("%d of %d events were answered nil, and have not arrived: %s", len(missing), len(events), strings.Join(missing[:min(10, len(missing))], ", "))
 }
 
-// breathe waits a moment.
+// breathe waits briefly.
 func breathe(ctx context.Context) {
 	timer := time.NewTimer(2 * time.Millisecond)
 	defer timer.Stop()
@@ -164,7 +164,7 @@ func differs(sent, got *message.RawMessage) string {
 	return ""
 }
 
-// allSent complains of answers that are errors.
+// allSent reports results that are errors.
 func allSent(t testing.TB, events []*message.RawMessage, errs []error) {
 	t.Helper()
 	for i, err := range errs {

@@ -21,14 +21,14 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// hasty is a target whose events should arrive at once.
+// hasty returns a target whose events should arrive at once.
 func hasty(m *brokertest.Mailbox, p relay.Publisher) luatxtest.PublisherTarget {
 	target := m.Target(p)
 	target.Patience = 500 * time.Millisecond
 	return target
 }
 
-// byHTTP is a webhook.
+// byHTTP returns a webhook as a target.
 func byHTTP(t testing.TB) luatxtest.PublisherTarget {
 	t.Helper()
 	var m brokertest.Mailbox
@@ -53,7 +53,7 @@ func byHTTP(t testing.TB) luatxtest.PublisherTarget {
 	return m.Target(publisher)
 }
 
-// byChannel is a channel and who reads it.
+// byChannel returns a channel with a reader as a target.
 func byChannel(t testing.TB) luatxtest.PublisherTarget {
 	t.Helper()
 	var m brokertest.Mailbox
@@ -78,7 +78,7 @@ func byChannel(t testing.TB) luatxtest.PublisherTarget {
 	return m.Target(relay.Channel(to, relay.ChannelConfig{}))
 }
 
-// byStreams is a stream of a server that may be out of reach.
+// byStreams returns a stream as a target, on a server that can become unreachable.
 func byStreams(t testing.TB) luatxtest.PublisherTarget {
 	t.Helper()
 	server, key := redistest.Shared(t), redistest.Tag(t)
@@ -126,7 +126,7 @@ func TestPublisherOfAFunction(t *testing.T) {
 	})
 }
 
-// TestPublisherRejects holds that TestPublisher finds what is wrong with publishers of which each has one defect.
+// TestPublisherRejects tests that TestPublisher detects the defect of each publisher.
 func TestPublisherRejects(t *testing.T) {
 	t.Parallel()
 	stuck := make(chan struct{})
@@ -281,7 +281,7 @@ func TestPublisherRejects(t *testing.T) {
 	}
 }
 
-// rejects holds that the checks complain of something.
+// rejects fails the test unless the checks report the wanted error.
 func rejects(t *testing.T, want string, run func(wrap func(name string, check func(testing.TB)))) {
 	t.Helper()
 	var complaints []string

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// recorder is a test that may fail without the one around it failing.
+// recorder is a test that may fail without failing the surrounding one.
 type recorder struct {
 	testing.TB
 
@@ -39,7 +39,7 @@ func (r *recorder) text() string {
 	return strings.Join(r.problems, "\n")
 }
 
-// failing returns what a check complains of.
+// failing returns the errors that a check reports.
 func failing(t testing.TB, check func(testing.TB)) string {
 	t.Helper()
 	r := &recorder{TB: t}
@@ -54,5 +54,5 @@ func failing(t testing.TB, check func(testing.TB)) string {
 	return r.text()
 }
 
-// Skip ends a check without a complaint.
+// Skip ends a check without an error.
 func (r *recorder) Skip(...any) { panic(r) }

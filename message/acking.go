@@ -7,26 +7,26 @@ type Source struct {
 	Stream, Group, Consumer, Entry string
 }
 
-// AckingConfig says how a message is settled. Each function may be nil; none is called more than once, and no lock is
-// held while one runs. A panic in one comes out of the call that settled, after everything else has been done.
+// AckingConfig configures how a message is settled. Each function may be nil and is called at most once, without a lock held. A
+// panic of a function propagates to the call that settled the message, after everything else was done.
 type AckingConfig struct {
-	// Ack tells the source that the message was handled.
+	// Ack notifies the source that the message was handled.
 	Ack func()
-	// Nack gives the message back to the source, with the reason.
+	// Nack returns the message to the source, with the reason.
 	Nack func(error)
-	// Release tells the source that the message was given up with nothing said about it: it is another's by now.
+	// Release notifies the source that the consumer gave the message up without a result, because it belongs to another consumer.
 	Release func()
-	// Settled runs after any settlement, and after Ack, Nack or Release where there is one: for counting messages in flight.
+	// Settled runs after any settlement, and after Ack, Nack or Release if one is called. Use it to count messages in flight.
 	Settled func()
 	// Source is where the message was read. Defaults to unknown.
 	Source Source
-	// Forward says that the message is an event of an outbox, and that an ack says that the event has been published. A
-	// Router that would ack it earlier, under AckOnSuccess with outputs, nacks it with a *WiringError. Defaults to false.
+	// Forward means that the message is an event of an outbox, and that an ack means that the event has been published. A Router
+	// that would ack it earlier, under AckOnSuccess with outputs, nacks it with a *WiringError. Defaults to false.
 	Forward bool
 }
 
-// Acking settles a message exactly once: the first of ack, nack, release and acknowledged wins.
-// It is given to New or SetAcking and used through the message.
+// Acking settles a message exactly once: the first ack, nack, release or acknowledged call wins. Pass it to New or SetAcking, and
+// use it through the message.
 type Acking struct {
 	cfg   AckingConfig
 	group *group // of a shared acking and its shares
@@ -36,7 +36,7 @@ type Acking struct {
 	outcome outcome
 	err     error
 	told    bool
-	done    chan struct{} // made when it is first asked for
+	done    chan struct{} // created on first use
 }
 
 type outcome int
@@ -49,17 +49,17 @@ const (
 	acknowledged
 )
 
-// NewAcking makes an acking from the two functions, each of which may be nil.
+// NewAcking returns an acking with two functions, each of which may be nil.
 func NewAcking(ack func(), nack func(error)) *Acking {
 	return NewAckingFrom(AckingConfig{Ack: ack, Nack: nack})
 }
 
-// NewAckingFrom makes an acking from a config.
+// NewAckingFrom returns an acking with a config.
 func NewAckingFrom(cfg AckingConfig) *Acking {
 	return &Acking{cfg: cfg}
 }
 
-// settle reports whether it was this call that settled.
+// settle settles the acking and reports whether this call did.
 func (a *Acking) settle(o outcome, err error) bool {
 	if a == nil {
 		return false
@@ -84,7 +84,7 @@ func (a *Acking) settle(o outcome, err error) bool {
 	return true
 }
 
-// decide notes the outcome, and reports whether there was none before.
+// decide stores the outcome and reports whether there was none before.
 func (a *Acking) decide(o outcome, err error) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -95,7 +95,7 @@ func (a *Acking) decide(o outcome, err error) bool {
 	return true
 }
 
-// finish runs in a defer, so that a panicking callback leaves nobody waiting.
+// finish runs deferred, so that waiters continue even if a callback panics.
 func (a *Acking) finish() {
 	defer func() {
 		a.mu.Lock()
@@ -141,12 +141,12 @@ func (a *Acking) source() (Source, bool) {
 	return a.cfg.Source, true
 }
 
-// forwards reports whether an ack says that an event has been published.
+// forwards reports whether an ack means that an event has been published.
 func (a *Acking) forwards() bool {
 	return a != nil && (a.cfg.Forward || a.group != nil && a.group.cfg.forward)
 }
 
-// join returns what a message holds: the acking itself, or a share of a shared one.
+// join returns the acking that a message holds: the acking itself, or a share of a shared one.
 func (a *Acking) join() *Acking {
 	if a == nil || a.group == nil || a.share {
 		return a

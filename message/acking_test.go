@@ -33,7 +33,7 @@ func (j *journal) want(t *testing.T, lines ...string) {
 	}
 }
 
-// acking journals what becomes of a message.
+// acking returns an acking that records the settlement.
 func (j *journal) acking() *message.Acking {
 	return message.NewAckingFrom(message.AckingConfig{
 		Ack:     func() { j.add("ack") },

@@ -2,7 +2,7 @@ package message
 
 import "time"
 
-// The context attributes of CloudEvents 1.0, and the extensions this module knows.
+// The context attributes of CloudEvents 1.0, and the extensions that this module uses.
 const (
 	AttrID              = "id"
 	AttrSource          = "source"
@@ -13,63 +13,63 @@ const (
 	AttrDataContentType = "datacontenttype"
 	AttrDataSchema      = "dataschema"
 
-	// AttrExpiryTime is when the message stops being worth handling.
+	// AttrExpiryTime is the time after which the message should not be handled.
 	AttrExpiryTime = "expirytime"
-	// AttrCorrelationID joins the messages that one cause has led to.
+	// AttrCorrelationID is the id that all messages with the same cause share.
 	AttrCorrelationID = "correlationid"
-	// AttrPartitionKey keeps messages of one key in one partition.
+	// AttrPartitionKey is the key whose messages stay in one partition.
 	AttrPartitionKey = "partitionkey"
-	// AttrDestination names where a message is to be published.
+	// AttrDestination is the destination to which the message is published.
 	AttrDestination = "destination"
-	// AttrTraceParent and AttrTraceState carry a W3C trace context.
+	// AttrTraceParent and AttrTraceState hold a W3C trace context.
 	AttrTraceParent = "traceparent"
 	AttrTraceState  = "tracestate"
 )
 
-// SpecVersion is the version of CloudEvents that messages are written in.
+// SpecVersion is the CloudEvents version of encoded messages.
 const SpecVersion = "1.0"
 
 // ContentTypeJSON is the content type of data encoded as JSON.
 const ContentTypeJSON = "application/json"
 
-// Attributes are a message's CloudEvents attributes by name, extensions included.
-// The text attributes are strings, the times are time.Time (an RFC 3339 string is understood as well).
+// Attributes are a message's CloudEvents attributes by name, including extensions. Text attributes are strings. Times are
+// time.Time, or strings in RFC 3339 format.
 type Attributes map[string]any
 
-// ID returns the id; an id is unique within its source.
+// ID returns the id, which is unique within its source.
 func (a Attributes) ID() string { return a.text(AttrID) }
 
-// Source returns who made the message.
+// Source returns the creator of the message.
 func (a Attributes) Source() string { return a.text(AttrSource) }
 
-// SpecVersion returns the version of CloudEvents the message says it has.
+// SpecVersion returns the CloudEvents version that the message declares.
 func (a Attributes) SpecVersion() string { return a.text(AttrSpecVersion) }
 
-// Type returns what kind of message it is.
+// Type returns the type of the message.
 func (a Attributes) Type() string { return a.text(AttrType) }
 
-// Subject returns what the message is about, often an aggregate's id.
+// Subject returns the subject of the message, often the id of an aggregate.
 func (a Attributes) Subject() string { return a.text(AttrSubject) }
 
-// DataContentType returns the media type of the data; empty means JSON.
+// DataContentType returns the media type of the data. Empty means JSON.
 func (a Attributes) DataContentType() string { return a.text(AttrDataContentType) }
 
-// DataSchema returns the URI of the schema that the data adheres to.
+// DataSchema returns the URI of the schema of the data.
 func (a Attributes) DataSchema() string { return a.text(AttrDataSchema) }
 
-// Destination returns where the message is to be published.
+// Destination returns the destination to which the message is published.
 func (a Attributes) Destination() string { return a.text(AttrDestination) }
 
-// CorrelationID returns what joins the messages of one cause.
+// CorrelationID returns the id that all messages with the same cause share.
 func (a Attributes) CorrelationID() string { return a.text(AttrCorrelationID) }
 
-// PartitionKey returns the key whose messages belong together.
+// PartitionKey returns the key whose messages stay together.
 func (a Attributes) PartitionKey() string { return a.text(AttrPartitionKey) }
 
-// Time returns when the message was made; false where that is absent or no time.
+// Time returns the time at which the message was created, and false if it is missing or not a time.
 func (a Attributes) Time() (time.Time, bool) { return a.when(AttrTime) }
 
-// ExpiryTime returns when the message expires; false where that is absent or no time.
+// ExpiryTime returns the time at which the message expires, and false if it is missing or not a time.
 func (a Attributes) ExpiryTime() (time.Time, bool) { return a.when(AttrExpiryTime) }
 
 func (a Attributes) text(name string) string {

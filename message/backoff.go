@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Backoff is exponential backoff with a cap and full jitter: every delay is chosen evenly between zero and its ceiling,
-// so that what failed together does not come back together.
+// Backoff is exponential backoff with a cap and full jitter. Each delay is chosen uniformly between zero and its ceiling, so that
+// operations that failed together are not retried together.
 type Backoff struct {
 	// Base is the ceiling of the first delay. Defaults to 100 ms.
 	Base time.Duration

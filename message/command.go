@@ -7,25 +7,25 @@ import (
 	"reflect"
 )
 
-// CommandHandlerConfig says how a command handler names what it takes and what it returns.
+// CommandHandlerConfig configures the inputs and outputs of a command handler.
 type CommandHandlerConfig struct {
 	// Source is the source of the events. Defaults to "/" and the handler's name in the Router.
 	Source string
-	// CommandType is the event type of the messages it takes. Defaults to Naming of the command's Go type.
+	// CommandType is the event type of the messages that it handles. Defaults to Naming of the command's Go type.
 	CommandType string
-	// Naming gives the event type of each event, from the event's own Go type. Defaults to DottedNaming.
+	// Naming returns the event type of each event from the event's Go type. Defaults to DottedNaming.
 	Naming Naming
-	// Attributes returns attributes for one event: its subject or destination, say. They come last and so win over
-	// the handler's own. Defaults to none.
+	// Attributes returns attributes for one event, such as its subject or destination. They override the handler's own
+	// attributes. Defaults to none.
 	Attributes func(command, event any) Attributes
 }
 
-// NewCommandHandler makes a Handler from a function without messages: a command in, events out. Each event becomes a
-// message with source, type, datacontenttype and specversion, and with the correlation id of the input, or the id of an
-// input that has none. An event has no id: an outbox derives one, and a publisher without an outbox adds a new one (NewID).
+// NewCommandHandler returns a Handler for a function that does not use messages: it takes a command and returns events. Each
+// event becomes a message with source, type, datacontenttype and specversion, and with the correlation id of the input, or else
+// its id. An event has no id: an outbox derives one, and a publisher without an outbox adds a new one (NewID).
 //
-// The time of an event is that of the input; if the input has none, the event has none. A second run of the handler for
-// the same input therefore makes the same events, if fn and CommandHandlerConfig.Attributes return the same values.
+// An event has the time of the input, or none if the input has none. A second run of the handler for the same input therefore
+// creates the same events, if fn and CommandHandlerConfig.Attributes return the same values.
 func NewCommandHandler[C, E any](fn func(ctx context.Context, cmd C) ([]E, error), cfg CommandHandlerConfig) Handler {
 	if cfg.Naming == nil {
 		cfg.Naming = DottedNaming
@@ -96,8 +96,7 @@ func (h *commandHandler[C, E]) source(ctx context.Context) string {
 	return "/" + name
 }
 
-// Correlation returns what messages that follow from this one should have as their correlation id: its own correlation
-// id, else its id.
+// Correlation returns the correlation id for messages that follow from this one: its own correlation id, or else its id.
 func Correlation(a Attributes) string {
 	if id := a.CorrelationID(); id != "" {
 		return id

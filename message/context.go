@@ -2,22 +2,22 @@ package message
 
 import "context"
 
-// carrier is a message of whatever type, as its context sees it.
+// carrier is the part of a message that its context uses, independent of the type of its data.
 type carrier interface {
 	value(key any) (any, bool)
 	attributes() Attributes
 }
 
-// route is what the router knows about a message's way; one is made a handler, not a message.
+// route is what the Router knows about the handling of a message. There is one for each handler, not for each message.
 type route struct {
 	handler   string
 	strategy  AckStrategy
-	marshaler Marshaler // the Engine's; nil without one
-	end       bool      // nobody takes outputs
+	marshaler Marshaler // the Engine's; nil without an Engine
+	end       bool      // the caller accepts no outputs
 }
 
-// messageContext answers for a message first and for its parent then. It looks at the message itself, so a value that
-// a middleware adds later is seen as well.
+// messageContext returns the values of a message before those of its parent. It reads the message itself, so it also returns a
+// value that a middleware adds later.
 type messageContext struct {
 	context.Context
 	msg   carrier
@@ -58,16 +58,15 @@ func (c *messageContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// Context returns a context for handling the message: the message and its attributes can be got from it, its in-process
-// values come before the parent's, and it ends with context.DeadlineExceeded at the message's expiry time.
-// Without an expiry time nothing needs releasing; with one a timer is held until then or until the parent ends,
-// so cancel the parent when the work is done (a Router does that by itself).
+// Context returns a context for handling the message. It holds the message, its attributes and its in-process values, which take
+// precedence over the parent's. It ends with context.DeadlineExceeded at the message's expiry time. With an expiry time, a timer
+// runs until then or until the parent ends, so cancel the parent when the work is done; a Router does so itself.
 func (m *TypedMessage[T]) Context(parent context.Context) context.Context {
 	ctx, _ := m.routeContext(parent, nil)
 	return ctx
 }
 
-// routeContext is Context with the router's knowledge, and with a cancel function that lets go of the timer.
+// routeContext is Context with the route, and with a cancel function that stops the timer.
 func (m *TypedMessage[T]) routeContext(parent context.Context, r *route) (context.Context, context.CancelFunc) {
 	cancel := noCancel
 	if expiry, ok := m.ExpiryTime(); ok {
@@ -76,28 +75,28 @@ func (m *TypedMessage[T]) routeContext(parent context.Context, r *route) (contex
 	return &messageContext{Context: parent, msg: m, route: r}, cancel
 }
 
-// noCancel is no literal in routeContext, which would cost an allocation in a generic method.
+// noCancel is a variable because a function literal in routeContext, a generic method, would need an allocation.
 var noCancel context.CancelFunc = func() {}
 
-// MessageFromContext returns the message that is being handled.
+// MessageFromContext returns the message that is being handled, and false if there is none.
 func MessageFromContext(ctx context.Context) (*Message, bool) {
 	m, ok := ctx.Value(messageKey).(*Message)
 	return m, ok
 }
 
-// RawMessageFromContext returns the encoded message whose context this is.
+// RawMessageFromContext returns the encoded message that ctx belongs to, and false if there is none.
 func RawMessageFromContext(ctx context.Context) (*RawMessage, bool) {
 	m, ok := ctx.Value(rawMessageKey).(*RawMessage)
 	return m, ok
 }
 
-// AttributesFromContext returns the attributes of the message that is being handled.
+// AttributesFromContext returns the attributes of the message that is being handled, and false if there is none.
 func AttributesFromContext(ctx context.Context) (Attributes, bool) {
 	a, ok := ctx.Value(attributesKey).(Attributes)
 	return a, ok
 }
 
-// AckStrategyFromContext returns how the Router that handles the message acknowledges it; false outside of a Router.
+// AckStrategyFromContext returns the ack strategy of the Router that handles the message, and false outside of a Router.
 func AckStrategyFromContext(ctx context.Context) (AckStrategy, bool) {
 	if r, ok := ctx.Value(routeKey).(*route); ok {
 		return r.strategy, true
@@ -105,7 +104,7 @@ func AckStrategyFromContext(ctx context.Context) (AckStrategy, bool) {
 	return 0, false
 }
 
-// HandlerNameFromContext returns the name of the handler that the Router has chosen; false outside of a Router.
+// HandlerNameFromContext returns the name of the handler that the Router has chosen, and false outside of a Router.
 func HandlerNameFromContext(ctx context.Context) (string, bool) {
 	if r, ok := ctx.Value(routeKey).(*route); ok {
 		return r.handler, true

@@ -6,13 +6,13 @@ import (
 	"github.com/luatx/luatx/internal/test/documented"
 )
 
-// TestDocumentedDefaults holds each default that a comment names.
+// TestDocumentedDefaults checks each default that a comment states.
 func TestDocumentedDefaults(t *testing.T) {
 	t.Parallel()
 	documented.Defaults(t, PipeConfig{}.withDefaults())
 }
 
-// TestDocumentedBounds holds what comments say of the least and the most, and that nothing else is negative.
+// TestDocumentedBounds checks the minimums and maximums in comments, and that other fields reject negative values.
 func TestDocumentedBounds(t *testing.T) {
 	t.Parallel()
 	documented.Bounds(t, PipeConfig{}, func(c PipeConfig) error { return c.withDefaults().validate() })

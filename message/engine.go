@@ -9,21 +9,21 @@ import (
 	"sync"
 )
 
-// EngineConfig says how an Engine works. The zero value works.
+// EngineConfig configures an Engine. The zero value is usable.
 type EngineConfig struct {
-	// Pipe is the config of the Engine's Router. BufferSize is that of each raw output.
+	// Pipe configures the Engine's Router. Its BufferSize applies to each raw output.
 	Pipe PipeConfig
 	// Marshaler decodes inputs and encodes outputs. Defaults to JSONMarshaler.
 	Marshaler Marshaler
 }
 
-// Engine is a Router between encoded messages: it decodes each input to what its handler takes and encodes the outputs.
+// Engine is a Router between encoded messages. It decodes each input for its handler and encodes the outputs.
 type Engine struct {
 	cfg    EngineConfig
 	router *Router
 
 	mu      sync.Mutex
-	err     error // what is wrong with the config
+	err     error // the error of the config
 	started bool
 	inputs  []rawInput
 	outputs []rawOutput
@@ -33,7 +33,7 @@ type rawInput struct {
 	name    string
 	matcher Matcher
 	ch      <-chan *RawMessage
-	// subscriber opens the channel when the Engine runs; nil for a given channel.
+	// subscriber opens the channel when the Engine runs. It is nil if the channel was given.
 	subscriber Subscriber
 }
 
@@ -43,7 +43,7 @@ type rawOutput struct {
 	ch      chan *RawMessage
 }
 
-// NewEngine makes an Engine. What is wrong with the config is returned by every method that has an error.
+// NewEngine returns an Engine. If cfg is invalid, every method that returns an error returns that error.
 func NewEngine(cfg EngineConfig) *Engine {
 	if cfg.Marshaler == nil {
 		cfg.Marshaler = JSONMarshaler{}
@@ -54,7 +54,7 @@ func NewEngine(cfg EngineConfig) *Engine {
 	return e
 }
 
-// Router returns the Engine's Router, for its middlewares.
+// Router returns the Engine's Router, to which middlewares are added.
 func (e *Engine) Router() *Router { return e.router }
 
 // AddHandler adds a handler to the Engine's Router.
@@ -62,8 +62,8 @@ func (e *Engine) AddHandler(name string, matcher Matcher, h Handler) error {
 	return e.router.AddHandler(name, matcher, h)
 }
 
-// AddRawInput adds a channel of encoded messages. What does not match is nacked with ErrNoInput and reported.
-// It returns ErrStarted once the Engine runs.
+// AddRawInput adds a channel of encoded messages. The Engine nacks messages that do not match with ErrNoInput and reports them.
+// AddRawInput returns ErrStarted if the Engine runs.
 func (e *Engine) AddRawInput(name string, matcher Matcher, ch <-chan *RawMessage) error {
 	if ch == nil {
 		return fmt.Errorf("message: the channel of raw input %q is nil", name)
@@ -84,11 +84,11 @@ func (e *Engine) addInput(input rawInput) error {
 	})
 }
 
-// AddRawOutput returns a channel of the encoded outputs that match; of several raw outputs that would take an output the
-// first one added does. Read the channel until it is closed. It returns ErrStarted once the Engine runs.
+// AddRawOutput returns a channel of the encoded outputs that match. If several raw outputs match an output, the one that was
+// added first takes it. Read the channel until it is closed. AddRawOutput returns ErrStarted if the Engine runs.
 //
-// An encoded output has an id (a random one where it had none), and the content type of the Marshaler where that
-// encoded it. One that no raw output takes is reported with ErrNoOutput and, under AckForward and AckManual, nacked.
+// An encoded output without an id gets a random one. It has the content type of the Marshaler if that encoded it. The Engine
+// reports an output that no raw output takes with ErrNoOutput and, under AckForward and AckManual, nacks it.
 func (e *Engine) AddRawOutput(name string, matcher Matcher) (<-chan *RawMessage, error) {
 	ch := make(chan *RawMessage, max(e.cfg.Pipe.BufferSize, 0))
 	err := e.configure(func() error {
@@ -119,14 +119,14 @@ func (e *Engine) configure(f func() error) error {
 	return f()
 }
 
-// Run processes the raw inputs until all of them are closed or ctx ends; both are a nil error. It runs once. Before it reads,
-// it returns a *WiringError if the Engine would lose messages, and the error of a subscriber that cannot subscribe; it stops
-// with a *WiringError if the danger shows only in a message. It stops in this order:
+// Run processes the raw inputs until all of them are closed or ctx ends, and then returns nil. It runs once. Before it reads, it
+// returns a *WiringError if the Engine would lose messages, or the error of a subscriber that cannot subscribe. If the problem
+// appears only with a message, Run stops and returns a *WiringError. It stops in this order:
 //
-//  1. Nothing more is taken from the raw inputs; a message that was taken and has no worker yet is nacked with ErrStopped.
-//  2. Messages in flight finish, and their outputs wait for readers, both within PipeConfig.ShutdownTimeout. Then the
-//     contexts of handlers are cancelled, and outputs without a reader are dropped as those of a Pipe are.
-//  3. The raw outputs are closed, and Run returns.
+//  1. It takes nothing more from the raw inputs. It nacks messages that were taken but have no worker yet with ErrStopped.
+//  2. Messages in flight finish, and their outputs wait for readers, both within PipeConfig.ShutdownTimeout. Then it cancels the
+//     contexts of handlers, and drops outputs without a reader as a Pipe does.
+//  3. It closes the raw outputs and returns.
 func (e *Engine) Run(ctx context.Context) error {
 	err := e.configure(func() error {
 		if len(e.inputs) == 0 {
@@ -157,7 +157,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 	work, cancel := e.router.workContext(ctx)
 	defer cancel()
-	// The workers end when the inputs have: an input message always finds either a worker or its nack.
+	// The workers stop after the inputs, so that every input message reaches a worker or is nacked.
 	e.router.pump(detached, work, e.merge(ctx), e.deliver, stop)
 	if unsafe, ok := errors.AsType[*WiringError](context.Cause(ctx)); ok {
 		return unsafe
@@ -165,9 +165,8 @@ func (e *Engine) Run(ctx context.Context) error {
 	return nil
 }
 
-// Process takes one encoded message through decoding, handler and middlewares and acknowledges it by the strategy, as
-// Router.Process does. It returns the encoded outputs, or the error that the message was nacked with. The attributes that
-// middlewares change are the encoded message's own.
+// Process decodes and handles one encoded message and settles it by the ack strategy, like Router.Process. It returns the encoded
+// outputs, or the error with which the message was nacked. Attributes that middlewares change also change in raw.
 func (e *Engine) Process(ctx context.Context, raw *RawMessage) ([]*RawMessage, error) {
 	if e.err != nil {
 		return nil, e.err
@@ -188,7 +187,7 @@ func (e *Engine) Process(ctx context.Context, raw *RawMessage) ([]*RawMessage, e
 	return encoded, nil
 }
 
-// opened is a message whose data can be anything. The encoded one is its from then on: the attributes are the same.
+// opened returns a message with data of any type that shares the attributes, acking and values of an encoded one.
 func opened(raw *RawMessage) *Message {
 	msg := New(raw.Data, raw.Attributes, nil)
 	msg.acking = raw.acking
@@ -196,7 +195,7 @@ func opened(raw *RawMessage) *Message {
 	return msg
 }
 
-// merge reads all raw inputs into one channel, which it closes when they have ended.
+// merge reads all raw inputs into one channel, and closes it after the inputs have ended.
 func (e *Engine) merge(ctx context.Context) <-chan *Message {
 	merged := make(chan *Message)
 	var wg sync.WaitGroup
@@ -233,7 +232,7 @@ func (e *Engine) read(ctx context.Context, in rawInput, merged chan<- *Message) 
 	}
 }
 
-// refuse nacks a message that did not get to the Router.
+// refuse reports and nacks a message that did not reach the Router.
 func (e *Engine) refuse(ctx context.Context, msg *Message, err error) {
 	e.router.report(ctx, msg, err)
 	if err := guard(func() error { msg.Nack(err); return nil }); err != nil {
@@ -241,7 +240,7 @@ func (e *Engine) refuse(ctx context.Context, msg *Message, err error) {
 	}
 }
 
-// decode makes encoded data the value that the handler takes.
+// decode replaces encoded data by the value that the handler takes.
 func (e *Engine) decode(h Handler, msg *Message) error {
 	raw, ok := msg.Data.([]byte)
 	if !ok {
@@ -263,7 +262,7 @@ func (e *Engine) decode(h Handler, msg *Message) error {
 	return nil
 }
 
-// deliver encodes an output and hands it to its raw output.
+// deliver encodes an output and sends it to its raw output.
 func (e *Engine) deliver(ctx context.Context, out *Message) error {
 	for _, o := range e.outputs {
 		if !o.matcher.matches(out.Attributes) {

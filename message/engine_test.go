@@ -13,7 +13,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// upper is a Marshaler for upper-case text, to tell it from JSON.
+// upper is a Marshaler for upper-case text, which differs from JSON.
 type upper struct{}
 
 func (upper) Marshal(v any) ([]byte, error) {
@@ -42,7 +42,7 @@ func feedRaw(msgs ...*message.RawMessage) chan *message.RawMessage {
 	return in
 }
 
-// newEngine makes an Engine with one handler from orders to shipped events, and the input.
+// newEngine returns an Engine with one handler from orders to shipped events, and the input.
 func newEngine(t *testing.T, cfg message.EngineConfig, in <-chan *message.RawMessage) *message.Engine {
 	t.Helper()
 	e := message.NewEngine(cfg)
@@ -188,7 +188,7 @@ func TestEngineOutputsThatGoNowhere(t *testing.T) {
 	}
 }
 
-// failing cannot encode.
+// failing is a Marshaler that cannot encode.
 type failing struct{ message.JSONMarshaler }
 
 func (failing) Marshal(any) ([]byte, error) { return nil, errBoom }
@@ -222,9 +222,9 @@ func TestEngineDrains(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- e.Run(ctx) }()
 		in <- rawOf(`{"ID":"1"}`, "order.placed", j.acking())
-		synctest.Wait() // its output waits for a reader
+		synctest.Wait() // until its output waits for a reader
 		in <- rawOf(`{"ID":"2"}`, "order.placed", message.NewAcking(nil, func(err error) { j.add(fmt.Sprint("nack ", errors.Is(err, message.ErrStopped))) }))
-		synctest.Wait() // it waits for a worker
+		synctest.Wait() // until it waits for a worker
 		cancel()
 		synctest.Wait()
 		j.want(t, "nack true")

@@ -8,7 +8,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// Of several handlers the first that takes a message gets it; middlewares know which that is.
+// The first handler that takes a message gets it. Middlewares know the chosen handler.
 func ExampleRouter() {
 	handler := func(what string) message.Handler {
 		return message.NewHandler(func(_ context.Context, msg *message.TypedMessage[PlaceOrder]) ([]*message.Message, error) {
@@ -45,11 +45,11 @@ func ExampleRouter() {
 	// wholesale: by the pallet: o-7
 }
 
-// A handler that sees messages chooses the attributes of what follows.
+// A handler that gets messages can set the attributes of its outputs.
 func ExampleNewHandler() {
 	accept := message.NewHandler(func(_ context.Context, msg *message.TypedMessage[PlaceOrder]) ([]*message.Message, error) {
 		if msg.Data.Pence <= 0 {
-			return nil, message.Permanent(errors.New("a price must be above 0")) // no redelivery can mend that
+			return nil, message.Permanent(errors.New("a price must be above 0")) // a redelivery cannot fix this
 		}
 		return []*message.Message{message.New(OrderAccepted{msg.Data.Order}, message.Attributes{
 			message.AttrSource: "/shop", message.AttrType: "order.accepted", message.AttrSubject: msg.Data.Order,

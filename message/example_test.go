@@ -18,7 +18,7 @@ type OrderAccepted struct {
 	Order string `json:"order"`
 }
 
-// A Router takes a command to its handler, which knows no messages, and acks once all has gone well.
+// A Router passes a command to its handler, which does not use messages, and acks it after everything has succeeded.
 func Example() {
 	accept := message.NewCommandHandler(func(_ context.Context, cmd PlaceOrder) ([]OrderAccepted, error) {
 		return []OrderAccepted{{Order: cmd.Order}}, nil
@@ -52,7 +52,7 @@ func Example() {
 	// order.accepted o-7 because of 1
 }
 
-// An Engine stands between channels of encoded messages.
+// An Engine connects channels of encoded messages.
 func ExampleEngine() {
 	in := make(chan *message.RawMessage, 1)
 	engine := message.NewEngine(message.EngineConfig{})
@@ -105,7 +105,7 @@ func ExampleNewSharedAcking() {
 	// both acked
 }
 
-// A structured CloudEvent keeps JSON data as it was.
+// A structured CloudEvent contains JSON data unchanged.
 func ExampleTypedMessage_MarshalJSON() {
 	raw := message.NewRaw([]byte(`{"price": 1.50}`), message.Attributes{
 		message.AttrID: "1", message.AttrSource: "/shop", message.AttrType: "order.accepted",
@@ -116,7 +116,7 @@ func ExampleTypedMessage_MarshalJSON() {
 	// {"specversion":"1.0","id":"1","source":"/shop","type":"order.accepted","data":{"price": 1.50}} <nil>
 }
 
-// An error tells its source how it wants the message again, if at all.
+// An error can request how its source delivers the message again, if at all.
 func ExampleRetryAfter() {
 	err := message.RetryAfter(errors.New("rate limited"), 30*time.Second)
 	fmt.Println(message.RetryDelay(err))

@@ -10,18 +10,18 @@ type ProcessFunc func(ctx context.Context, msg *Message) ([]*Message, error)
 
 // Handler handles the messages of one event type.
 type Handler interface {
-	// EventType is the type of the messages it takes; empty means every type.
+	// EventType returns the type of the messages that it handles. Empty means every type.
 	EventType() string
-	// NewInput returns a pointer to a new value that encoded data is decoded into.
-	// The decoded message's data is that pointer.
+	// NewInput returns a pointer to a new value into which encoded data is decoded. The data of the decoded message is that
+	// pointer.
 	NewInput() any
 	// Handle handles a message and returns the messages that follow from it.
 	Handle(ctx context.Context, msg *Message) ([]*Message, error)
 }
 
-// NewHandler makes a Handler from a function. It takes messages whose type is the name of T, by the first naming given,
-// DottedNaming without one; Named sets a fixed type. Data that is a []byte or json.RawMessage is decoded from JSON
-// where T is something else, and no data is the zero T; what cannot be decoded is a permanent error wrapping ErrDecode.
+// NewHandler returns a Handler for a function. It handles messages whose type is the name of T by the first naming given, or by
+// DottedNaming. Use Named for a fixed type. If T is another type, data that is a []byte or json.RawMessage is decoded from JSON;
+// no data becomes the zero T. If the data cannot be decoded, the handler returns a permanent error that wraps ErrDecode.
 func NewHandler[T any](fn func(ctx context.Context, msg *TypedMessage[T]) ([]*Message, error), naming ...Naming) Handler {
 	return &typedHandler[T]{fn: fn, eventType: pick(naming)(reflect.TypeFor[T]())}
 }

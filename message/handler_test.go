@@ -73,7 +73,7 @@ func TestHandlerEventType(t *testing.T) {
 	}
 }
 
-// received runs a handler of T on a message and returns what its function was given.
+// received runs a handler of T on a message and returns the argument of its function.
 func received[T any](t *testing.T, data any, contentType string) (T, error) {
 	t.Helper()
 	var got T

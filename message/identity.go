@@ -2,8 +2,8 @@ package message
 
 import "errors"
 
-// Identity identifies a message for an inbox: messages with the same source and id are the same message. An inbox applies
-// a message once, however often it is delivered.
+// Identity identifies a message for an inbox. Messages with the same source and id are the same message. An inbox applies a
+// message once, even if it is delivered several times.
 type Identity struct {
 	// Source is the namespace of the ID. It may be empty.
 	Source string
@@ -13,8 +13,8 @@ type Identity struct {
 
 var errNoID = errors.New("message has no ID attribute")
 
-// IdentityOf returns the source and the id of a message, as CloudEvents identify an event. It is what inboxes use unless
-// they are configured with another function. A message without an id has no identity: that error is permanent.
+// IdentityOf returns the source and the id of a message, which identify an event in CloudEvents. Inboxes use it by default. If
+// the message has no id, IdentityOf returns a permanent error.
 func IdentityOf(msg *Message) (Identity, error) {
 	if msg.ID() == "" {
 		return Identity{}, Permanent(errNoID)

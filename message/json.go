@@ -16,15 +16,15 @@ const (
 	memberBase64 = "data_base64"
 )
 
-// MarshalJSON encodes the message as a structured CloudEvent in the JSON format. The same message always gives the same
-// bytes. Data that is a []byte is written as it is where it is valid JSON and the content type is JSON or absent, only
-// white space around it is lost, and else as data_base64; other data is encoded as JSON. No data gives no member.
-// A missing specversion becomes "1.0"; attributes that are nil are left out. Errors wrap ErrEncode.
+// MarshalJSON encodes the message as a structured CloudEvent in JSON format. The same message always results in the same bytes.
+// Data that is a []byte is written unchanged, without surrounding white space, if it is valid JSON and the content type is JSON
+// or missing; otherwise it becomes data_base64. Other data is encoded as JSON. Without data, the member is omitted. A missing
+// specversion becomes "1.0", and nil attributes are omitted. Errors wrap ErrEncode.
 //
-// json.Marshal compacts and escapes what this method returns; call the method itself to keep the data's bytes.
+// json.Marshal compacts and escapes the result of this method. Call the method itself to keep the bytes of the data.
 func (m *TypedMessage[T]) MarshalJSON() ([]byte, error) { return m.MarshalJSONAs("") }
 
-// MarshalJSONAs is MarshalJSON of the message under another id, unless that is empty. The message stays as it is.
+// MarshalJSONAs is MarshalJSON with another id, unless id is empty. It does not change the message.
 func (m *TypedMessage[T]) MarshalJSONAs(id string) ([]byte, error) {
 	w := newJSONWriter(m.Attributes, m.Data)
 	w.byte('{')
@@ -40,11 +40,11 @@ func (m *TypedMessage[T]) MarshalJSONAs(id string) ([]byte, error) {
 
 type jsonWriter struct {
 	buf     []byte
-	enc     *json.Encoder // made when it is needed
+	enc     *json.Encoder // created on first use
 	members int
 }
 
-// newJSONWriter makes a writer with as much room as the message takes, unless something in it must be escaped.
+// newJSONWriter returns a writer with enough room for the message, unless characters must be escaped.
 func newJSONWriter(attrs Attributes, data any) *jsonWriter {
 	raw, _ := encodedData(data)
 	size := len(raw)
@@ -55,7 +55,7 @@ func newJSONWriter(attrs Attributes, data any) *jsonWriter {
 	for name, v := range attrs {
 		text, ok := v.(string)
 		if !ok {
-			text = time.RFC3339Nano // about as long as most
+			text = time.RFC3339Nano // about as long as most times
 		}
 		size += len(`,"":""`) + len(name) + len(text)
 	}
@@ -87,7 +87,7 @@ func (w *jsonWriter) value(v any) error {
 	return nil
 }
 
-// isPlain reports whether a text is written in JSON as it is.
+// isPlain reports whether JSON represents a text without escapes.
 func isPlain(s string) bool {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] > '~' || s[i] == '"' || s[i] == '\\' {
@@ -124,7 +124,7 @@ func (w *jsonWriter) member(name string, v any) error {
 	return w.value(v)
 }
 
-// attributes writes the version first and the others by name; id is another one than theirs, or empty.
+// attributes writes the specversion first and then the other attributes by name. A non-empty id replaces the message's own.
 func (w *jsonWriter) attributes(attrs Attributes, id string) error {
 	version := any(SpecVersion)
 	if v := attrs[AttrSpecVersion]; v != nil {
@@ -169,7 +169,7 @@ func (w *jsonWriter) attribute(name string, v any) error {
 	return nil
 }
 
-// checkAttribute holds the attributes with accessors to their types.
+// checkAttribute returns an error if an attribute with an accessor has the wrong type.
 func checkAttribute(name string, v any) error {
 	switch name {
 	case AttrID, AttrSource, AttrSpecVersion, AttrType, AttrSubject, AttrDataContentType, AttrDataSchema,
@@ -220,7 +220,7 @@ func (w *jsonWriter) encoded(raw []byte, contentType string) error {
 	if raw == nil {
 		return nil
 	}
-	// Invalid UTF-8 inside a JSON string would make the whole event unreadable for others.
+	// Invalid UTF-8 inside a JSON string would make the whole event unreadable for other programs.
 	if !isJSON(contentType) || !isValid(raw) || !utf8.Valid(raw) {
 		if err := w.name(memberBase64); err != nil {
 			return err

@@ -70,7 +70,7 @@ func TestMarshalJSON(t *testing.T) {
 	}
 }
 
-// TestMarshalJSONAs holds that another id stands where the message's own would, and that the message keeps its own.
+// TestMarshalJSONAs tests that another id replaces the message's own in the JSON, and that the message keeps its own.
 func TestMarshalJSONAs(t *testing.T) {
 	t.Parallel()
 	for _, attrs := range []message.Attributes{
@@ -230,7 +230,7 @@ func TestUnmarshalJSONKeepsAcking(t *testing.T) {
 	}
 }
 
-// FuzzJSON holds that what can be decoded can be encoded and decoded again without a loss, and always to the same bytes.
+// FuzzJSON tests that decoded messages can be encoded and decoded again without a loss, always to the same bytes.
 func FuzzJSON(f *testing.F) {
 	for _, s := range []string{
 		`{"specversion":"1.0","id":"1","source":"/s","type":"t","data":{"a":[1,2.50,"<é>"]}}`,
@@ -268,7 +268,7 @@ func FuzzJSON(f *testing.F) {
 	})
 }
 
-// FuzzRawData holds that any data comes back byte for byte, white space around JSON apart.
+// FuzzRawData tests that any data is decoded byte for byte, except for white space around JSON.
 func FuzzRawData(f *testing.F) {
 	f.Add([]byte(`{"a": 1}`), "application/json")
 	f.Add([]byte{0xff}, "")
@@ -292,7 +292,7 @@ func FuzzRawData(f *testing.F) {
 	})
 }
 
-// TestPlainTexts holds that texts are written as encoding/json writes them, each byte and some that are not ASCII.
+// TestPlainTexts tests that texts are written as encoding/json writes them: each byte, and some that are not ASCII.
 func TestPlainTexts(t *testing.T) {
 	t.Parallel()
 	texts := []string{"", "plain text", "a<b>&c", "é", "\u2028", "\xff", "~\x7f"}

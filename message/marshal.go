@@ -11,13 +11,13 @@ import (
 type Marshaler interface {
 	// Marshal encodes a value.
 	Marshal(v any) ([]byte, error)
-	// Unmarshal decodes into the value that v points to.
+	// Unmarshal decodes data into the value that v points to.
 	Unmarshal(data []byte, v any) error
-	// ContentType is the media type of what Marshal returns.
+	// ContentType returns the media type of the result of Marshal.
 	ContentType() string
 }
 
-// JSONMarshaler is the Marshaler for application/json. It does not escape for HTML.
+// JSONMarshaler is the Marshaler for application/json. It does not escape characters for HTML.
 type JSONMarshaler struct{}
 
 // Marshal implements Marshaler.
@@ -35,7 +35,7 @@ func (JSONMarshaler) Unmarshal(data []byte, v any) error { return json.Unmarshal
 // ContentType implements Marshaler.
 func (JSONMarshaler) ContentType() string { return ContentTypeJSON }
 
-// encodedData returns data that is encoded already.
+// encodedData returns data that is already encoded, and false for other data.
 func encodedData(data any) ([]byte, bool) {
 	switch d := data.(type) {
 	case []byte:
@@ -47,7 +47,7 @@ func encodedData(data any) ([]byte, bool) {
 	}
 }
 
-// marshalData encodes data by a Marshaler, and reports whether it did: nil and encoded data stay as they are.
+// marshalData encodes data with a Marshaler and reports whether it did. Nil and encoded data stay unchanged.
 func marshalData(m Marshaler, data any) (raw []byte, marshaled bool, err error) {
 	if raw, encoded := encodedData(data); encoded || data == nil {
 		return raw, false, nil
@@ -58,10 +58,9 @@ func marshalData(m Marshaler, data any) (raw []byte, marshaled bool, err error) 
 	return raw, true, nil
 }
 
-// EncodeOutput returns an output of the handler that ctx belongs to, as the Engine around it encodes outputs: a copy with the
-// data and the content type of EngineConfig.Marshaler. A middleware that stores outputs calls it. It returns out itself outside
-// of an Engine, for data that is nil or encoded already, and for JSONMarshaler, because JSON is what MarshalJSON writes anyway.
-// Errors wrap ErrEncode.
+// EncodeOutput returns an output of the handler of ctx as the surrounding Engine encodes it: a copy with the data and the content
+// type of EngineConfig.Marshaler. Middlewares that store outputs call it. EncodeOutput returns out itself outside of an Engine,
+// for data that is nil or already encoded, and for JSONMarshaler, because MarshalJSON writes JSON anyway. Errors wrap ErrEncode.
 func EncodeOutput(ctx context.Context, out *Message) (*Message, error) {
 	r, ok := ctx.Value(routeKey).(*route)
 	if !ok || r.marshaler == nil {
@@ -79,8 +78,8 @@ func EncodeOutput(ctx context.Context, out *Message) (*Message, error) {
 	return encoded, nil
 }
 
-// dataAs returns the data of a message as a T: as it is, what it points to, or decoded from JSON.
-// No data is the zero value. Errors are permanent and wrap ErrDecode.
+// dataAs returns the data of a message as a T: the data itself, the value that it points to, or decoded JSON. If there is no
+// data, it returns the zero value. Errors are permanent and wrap ErrDecode.
 func dataAs[T any](msg *Message) (T, error) {
 	var out T
 	switch d := msg.Data.(type) {
@@ -118,7 +117,7 @@ func dataAs[T any](msg *Message) (T, error) {
 	return out, nil
 }
 
-// isJSON says whether a content type means JSON; none does.
+// isJSON reports whether a content type means JSON. An empty one does.
 func isJSON(contentType string) bool {
 	if contentType == "" {
 		return true

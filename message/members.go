@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// member is a member of a JSON object, its value as it stands in the text.
+// member is a member of a JSON object with its encoded value.
 type member struct {
 	name  string
 	value json.RawMessage
@@ -26,8 +26,8 @@ func (ms members) find(name string) (json.RawMessage, bool) {
 	return nil, false
 }
 
-// readMembers appends the members of an object to out. It refuses one that comes twice: two readers could take it for two
-// different messages. The values are parts of the text.
+// readMembers appends the members of an object to out. It returns an error for a duplicate member, because two readers could
+// interpret the object differently. The values are slices of text.
 func readMembers(text []byte, out members) (members, error) {
 	w := walker{text: text}
 	switch {
@@ -62,7 +62,7 @@ func readMembers(text []byte, out members) (members, error) {
 	return out, nil
 }
 
-// invalidJSON says what is wrong with a text that is no JSON value.
+// invalidJSON returns the error for a text that is not a JSON value.
 func invalidJSON(text []byte) error {
 	var first json.RawMessage
 	switch err := json.NewDecoder(bytes.NewReader(text)).Decode(&first); {
@@ -85,7 +85,7 @@ func readText(raw json.RawMessage) (string, error) {
 	return text, err
 }
 
-// names knows the names of members: few are looked through.
+// names is the set of the names of members. It is used only if there are too many members for a linear search.
 type names map[string]bool
 
 func (n *names) has(ms members, name string) bool {
@@ -105,7 +105,7 @@ func (n *names) has(ms members, name string) bool {
 	return found
 }
 
-// nameOf decodes the name of a member; those that most events have are not made anew.
+// nameOf decodes the name of a member. It allocates no string for the common names.
 func nameOf(raw json.RawMessage) (string, error) {
 	switch string(raw[1 : len(raw)-1]) {
 	case AttrID:
@@ -130,7 +130,7 @@ func nameOf(raw json.RawMessage) (string, error) {
 	return readText(raw)
 }
 
-// value passes a value and returns it; false where there is none.
+// value consumes a value and returns it. It returns false if there is none.
 func (w *walker) value() (raw json.RawMessage, ok bool) {
 	w.next()
 	start := w.at

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// FuzzMembers holds that an object's members are those that encoding/json finds, or an error where one comes twice.
+// FuzzMembers tests that readMembers returns the members that encoding/json finds, or an error if one is duplicate.
 func FuzzMembers(f *testing.F) {
 	for _, text := range []string{
 		`{}`, ` { "a" : 1 , "b":[1,{"c":"]}"}] , "d":"x\"}" } `, `{"a":{"a":1},"b":null}`, `{"a\\":"\\","\u0061":true}`,
@@ -40,7 +40,7 @@ func FuzzMembers(f *testing.F) {
 	})
 }
 
-// TestMembersComeOnce holds it for few members and for many, which are known in another manner.
+// TestMembersComeOnce tests it for few members and for many, which use different lookups.
 func TestMembersComeOnce(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 2, 15, 16, 17, 40} {
@@ -60,7 +60,7 @@ func TestMembersComeOnce(t *testing.T) {
 	}
 }
 
-// TestDataIsACopy holds that a decoded message does not change with the text it came from.
+// TestDataIsACopy tests that a decoded message does not change with its source text.
 func TestDataIsACopy(t *testing.T) {
 	t.Parallel()
 	text := []byte(`{"id":"1","source":"/s","type":"t","data":{"a":1}}`)

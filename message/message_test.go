@@ -11,8 +11,8 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// A message must not look like a context. Were it to get one of these methods, the selectors below would be ambiguous
-// and this file would no longer compile.
+// A message must not look like a context. If it had one of these methods, the selectors below would be ambiguous, and this file
+// would not compile.
 type contextMethods struct{}
 
 func (contextMethods) Done()     {}

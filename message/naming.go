@@ -7,23 +7,23 @@ import (
 	"unicode"
 )
 
-// Naming gives the event type of a Go type. An empty name on a handler's input means every type.
+// Naming returns the event type for a Go type. If it returns "" for a handler's input, the handler takes every type.
 type Naming func(reflect.Type) string
 
-// DottedNaming names OrderPlaced "order.placed"; it is the default. Pointers count as what they point to, type
-// parameters are left out, and acronyms are one word: HTTPCallFailed is "http.call.failed". Types that say nothing
-// about the event (any, []byte, json.RawMessage, string and the like) have no name.
+// DottedNaming is the default Naming. It returns "order.placed" for OrderPlaced. It names a pointer like its element, omits type
+// parameters, and treats an acronym as one word: HTTPCallFailed becomes "http.call.failed". It returns "" for types that say
+// nothing about the event (any, []byte, json.RawMessage, string and the like).
 func DottedNaming(t reflect.Type) string { return strings.Join(typeWords(t), ".") }
 
-// KebabNaming names OrderPlaced "order-placed", by the rules of DottedNaming.
+// KebabNaming returns "order-placed" for OrderPlaced. It follows the rules of DottedNaming.
 func KebabNaming(t reflect.Type) string { return strings.Join(typeWords(t), "-") }
 
-// Named gives every type the same name: for a handler of one event type with a given name.
+// Named returns a Naming with the same name for every type, for a handler of one event type.
 func Named(name string) Naming {
 	return func(reflect.Type) string { return name }
 }
 
-// Prefixed puts a prefix before the names that another naming gives: Prefixed("shop.", DottedNaming).
+// Prefixed returns a Naming that adds a prefix to the names of another, as in Prefixed("shop.", DottedNaming).
 func Prefixed(prefix string, naming Naming) Naming {
 	return func(t reflect.Type) string {
 		if name := naming(t); name != "" {
@@ -53,7 +53,7 @@ func typeWords(t reflect.Type) []string {
 	return words(name)
 }
 
-// words splits an identifier before each capital that begins a word, and at underscores.
+// words splits an identifier at underscores and before each capital that begins a word.
 func words(name string) []string {
 	var out []string
 	runes := []rune(name)

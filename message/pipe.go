@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// Pipe processes the messages of in until in is closed or ctx ends, and then closes the channel of outputs that it
-// returns. Read that channel until it is closed: a worker waits for a reader of each output.
+// Pipe processes the messages of in until in is closed or ctx ends, and then closes the channel of outputs that it returns. Read
+// that channel until it is closed, because a worker waits for a reader of each output.
 //
-// When ctx ends, no more messages are taken; those left in the channel stay unsettled. Messages in flight finish, within
-// PipeConfig.ShutdownTimeout. An output that has no reader waiting then is nacked with ErrStopped and reported, and under
-// AckOnSuccess so is its input, whose redelivery gives the outputs again.
+// When ctx ends, Pipe takes no more messages and leaves the rest of the channel unsettled. Messages in flight finish within
+// PipeConfig.ShutdownTimeout. If no reader waits for an output then, Pipe nacks it with ErrStopped and reports it. Under
+// AckOnSuccess, Pipe also nacks its input, whose redelivery creates the outputs again.
 //
-// Pipe returns a *WiringError if the middlewares and the ack strategy lose messages together. If the danger shows only in a
+// Pipe returns a *WiringError if the middlewares and the ack strategy lose messages together. If the problem appears only with a
 // message, Pipe nacks that message, reports the error and stops.
 func (r *Router) Pipe(ctx context.Context, in <-chan *Message) (<-chan *Message, error) {
 	if in == nil {
@@ -37,7 +37,7 @@ func (r *Router) Pipe(ctx context.Context, in <-chan *Message) (<-chan *Message,
 	return out, nil
 }
 
-// send offers v to a reader; once ctx has ended, only to one that waits already.
+// send offers v to a reader. After ctx has ended, it sends only if a reader is waiting.
 func send[T any](ctx context.Context, ch chan<- T, v T) error {
 	select {
 	case ch <- v:
@@ -52,7 +52,7 @@ func send[T any](ctx context.Context, ch chan<- T, v T) error {
 	}
 }
 
-// workContext is ctx with its end put off by the shutdown timeout.
+// workContext returns a context that ends after ctx, later by the shutdown timeout.
 func (r *Router) workContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	if r.cfg.ShutdownTimeout < 0 {
 		return context.WithCancel(ctx)
@@ -73,10 +73,10 @@ func (r *Router) workContext(ctx context.Context) (context.Context, context.Canc
 	}
 }
 
-// deliverFunc hands an output over. Only ErrStopped means that the output should be made again.
+// deliverFunc delivers an output. Only ErrStopped means that the output should be created again.
 type deliverFunc func(ctx context.Context, out *Message) error
 
-// pump runs the workers until in is closed or take has ended. Messages are handled under work. A *WiringError goes to stop.
+// pump runs the workers until in is closed or take has ended. Handlers run under work. A *WiringError is passed to stop.
 func (r *Router) pump(take, work context.Context, in <-chan *Message, deliver deliverFunc, stop func(error)) {
 	var wg sync.WaitGroup
 	for range r.cfg.Concurrency {
@@ -95,7 +95,7 @@ func (r *Router) pump(take, work context.Context, in <-chan *Message, deliver de
 	wg.Wait()
 }
 
-// receive looks at the end first: of two ready cases select takes either.
+// receive checks the end of ctx first, because select chooses randomly between two ready cases.
 func receive[T any](ctx context.Context, in <-chan T) (v T, ok bool) {
 	if ctx.Err() != nil {
 		return v, false
@@ -108,8 +108,7 @@ func receive[T any](ctx context.Context, in <-chan T) (v T, ok bool) {
 	}
 }
 
-// serve takes one message all the way: handling, outputs, acknowledgement. It returns the error of the handling, which it has
-// reported.
+// serve handles one message, delivers its outputs and acknowledges it. It reports errors and returns that of the handling.
 func (r *Router) serve(ctx context.Context, msg *Message, deliver deliverFunc) error {
 	if msg == nil {
 		r.report(ctx, New(nil, nil, nil), errNilMessage)
@@ -143,8 +142,8 @@ func (r *Router) serve(ctx context.Context, msg *Message, deliver deliverFunc) e
 	return handled
 }
 
-// hand hands one output over, or else reports it and nacks it. Under AckOnSuccess it is nacked only where it should be
-// made again: its acking may be the input's, and the handler has succeeded.
+// hand delivers one output, or else reports and nacks it. Under AckOnSuccess, it nacks only if the output should be created
+// again, because the output may share the acking of the input, and the handler has succeeded.
 func (r *Router) hand(ctx context.Context, out *Message, deliver deliverFunc) error {
 	err := guard(func() error { return deliver(ctx, out) })
 	if err == nil {
@@ -159,7 +158,7 @@ func (r *Router) hand(ctx context.Context, out *Message, deliver deliverFunc) er
 	return err
 }
 
-// report tells of an error that nobody is given as a result.
+// report passes an error that no caller gets as a result to the ErrorHandler or the log.
 func (r *Router) report(ctx context.Context, msg *Message, err error) {
 	if r.cfg.ErrorHandler == nil {
 		r.log(ctx, msg, err)
@@ -183,7 +182,7 @@ func (r *Router) log(ctx context.Context, msg *Message, err error) {
 	}
 	level := slog.LevelError
 	if errors.Is(err, ErrStopped) {
-		level = slog.LevelWarn // it comes again
+		level = slog.LevelWarn // it is delivered again
 	}
 	r.cfg.Logger.LogAttrs(ctx, level, "message failed", attrs...)
 }

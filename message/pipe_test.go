@@ -15,7 +15,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// errorLog is an ErrorHandler that journals.
+// onError is an ErrorHandler that records errors.
 func (j *journal) onError(_ context.Context, msg *message.Message, err error) {
 	j.add(msg.ID() + ": " + err.Error())
 }
@@ -148,7 +148,7 @@ func TestPipeConcurrency(t *testing.T) {
 	})
 }
 
-// blocked runs a Pipe over one message and returns when its handler waits; go on lets it.
+// blocked runs a Pipe over one message and returns when its handler waits for goOn.
 func blocked(t *testing.T, cfg message.PipeConfig, in <-chan *message.Message, goOn <-chan struct{}) (<-chan *message.Message, context.CancelFunc) {
 	t.Helper()
 	r := newRouter(t, cfg, func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
@@ -221,9 +221,9 @@ func TestStoppedPipeNacksWhatNobodyReads(t *testing.T) {
 			r := newRouter(t, message.PipeConfig{AckStrategy: strategy, ErrorHandler: func(_ context.Context, msg *message.Message, _ error) { j.add(msg.ID()) }}, echo)
 			ctx, cancel := context.WithCancel(t.Context())
 			out := pipe(ctx, t, r, in)
-			synctest.Wait() // for the output to be offered
+			synctest.Wait() // until the output is offered
 			cancel()
-			synctest.Wait() // nobody has read, and nothing is left running
+			synctest.Wait() // nothing was read, and nothing is left running
 			if _, ok := <-out; ok {
 				t.Error("the output was read")
 			}
@@ -237,7 +237,7 @@ func TestStoppedPipeNacksWhatNobodyReads(t *testing.T) {
 
 func TestStoppedPipeTakesNothingMore(t *testing.T) {
 	t.Parallel()
-	for range 20 { // select would take a message now and then
+	for range 20 { // select would sometimes take a message
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		in := feed(withID("1", nil))

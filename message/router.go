@@ -12,18 +12,18 @@ import (
 	"time"
 )
 
-// AckStrategy says who acknowledges a message, and when.
+// AckStrategy determines who acknowledges a message, and when.
 type AckStrategy int
 
 const (
-	// AckOnSuccess acks when handler and middlewares return no error and nacks when they do. A Pipe acks after its
-	// outputs were taken over, and nacks where they were not because it stopped.
+	// AckOnSuccess acks if the handler and the middlewares return no error, and nacks otherwise. A Pipe acks after its outputs
+	// were delivered, and nacks if they were not because it stopped.
 	AckOnSuccess AckStrategy = iota
-	// AckManual leaves it to the handler, now or later. Only an error makes the Router nack what is not settled yet:
-	// the handler may never have seen the message.
+	// AckManual leaves the settlement to the handler, now or later. The Router only nacks a message that is not settled yet after
+	// an error, because the handler may never have seen it.
 	AckManual
-	// AckForward acks the input when all outputs have been acked, and at once where there are none; it nacks at the
-	// first nack of an output and at an error. Outputs without in-process values get the input's.
+	// AckForward acks the input when all outputs were acked, or at once if there are none. It nacks the input at an error, and at
+	// the first nack of an output. Outputs without in-process values get those of the input.
 	AckForward
 )
 
@@ -41,21 +41,21 @@ func (s AckStrategy) String() string {
 	}
 }
 
-// PipeConfig says how messages are processed. The zero value works.
+// PipeConfig configures the processing of messages. The zero value is usable.
 type PipeConfig struct {
-	// AckStrategy says who acknowledges a message, and when. Defaults to AckOnSuccess.
+	// AckStrategy determines who acknowledges a message, and when. Defaults to AckOnSuccess.
 	AckStrategy AckStrategy
-	// Concurrency is the number of workers. Defaults to 1; with more the order of messages is not kept.
+	// Concurrency is the number of workers. Defaults to 1. More workers do not keep the order of messages.
 	Concurrency int
 	// BufferSize is the number of messages that an output channel holds. Defaults to 0.
 	BufferSize int
-	// ShutdownTimeout is how long messages in flight may go on after the context has ended, before their own contexts
-	// are cancelled. Defaults to 10 s; a negative value cancels them at once.
+	// ShutdownTimeout is how long messages in flight may continue after the context has ended, before their own contexts are
+	// cancelled. Defaults to 10 s. A negative value cancels them at once.
 	ShutdownTimeout time.Duration
-	// Logger gets what went wrong where there is no ErrorHandler. Defaults to slog.Default().
+	// Logger logs errors if there is no ErrorHandler. Defaults to slog.Default().
 	Logger *slog.Logger
-	// ErrorHandler is told of every message that failed in a Pipe or an Engine and of every output that was not taken
-	// over; several goroutines may call it at once. It must not settle the message. Defaults to logging.
+	// ErrorHandler is called for every message that failed in a Pipe or an Engine, and for every output that was not delivered.
+	// Several goroutines may call it at the same time. It must not settle the message. Defaults to logging.
 	ErrorHandler func(ctx context.Context, msg *Message, err error)
 }
 
@@ -79,41 +79,41 @@ func (c PipeConfig) validate() error {
 	}
 }
 
-// Router gives each message to the first of its handlers that takes it, through its middlewares:
+// Router passes each message through its middlewares to the first handler that takes it:
 //
 //	acking → first middleware → … → last middleware → handler
 //
-// Acking is outermost, so what a middleware commits is committed before the message is acked.
+// Acking is outermost, so a middleware commits before the message is acked.
 type Router struct {
 	cfg PipeConfig
-	// decode is the Engine's: it makes encoded data the chosen handler's input.
+	// decode is set by an Engine. It decodes data into the input of the chosen handler.
 	decode func(h Handler, msg *Message) error
-	// marshaler is the Engine's, for middlewares that store outputs.
+	// marshaler is set by an Engine, for middlewares that store outputs.
 	marshaler Marshaler
 
 	mu         sync.Mutex
-	err        error // what is wrong with the config or a middleware
+	err        error // the error of the config or of a middleware
 	started    bool
 	middleware []Middleware
 	entries    []*entry
 }
 
-// entry is a handler with what the router made of it.
+// entry is a handler with its routes and its chain of middlewares.
 type entry struct {
 	route     *route
-	end       *route // for a message whose outputs nobody takes
+	end       *route // for a message whose caller accepts no outputs
 	matcher   Matcher
 	eventType string
 	handler   Handler
 	chain     ProcessFunc
 }
 
-// NewRouter makes a Router. What is wrong with the config is returned by every method that has an error.
+// NewRouter returns a Router. If cfg is invalid, every method that returns an error returns that error.
 func NewRouter(cfg PipeConfig) *Router {
 	return &Router{cfg: cfg.withDefaults(), err: cfg.validate()}
 }
 
-// Use adds middlewares; the first is outermost. It returns ErrStarted after the first message.
+// Use adds middlewares, the first outermost. It returns ErrStarted after the first message.
 func (r *Router) Use(mw ...Middleware) error {
 	return r.configure(func() error {
 		for i, m := range mw {
@@ -126,8 +126,8 @@ func (r *Router) Use(mw ...Middleware) error {
 	})
 }
 
-// AddHandler adds a handler under a name of its own. It takes the messages that match and have its event type; where
-// several handlers would take a message, the first one added does. It returns ErrStarted after the first message.
+// AddHandler adds a handler under a unique name. It takes the messages that match and have its event type. If several handlers
+// take a message, the one that was added first handles it. AddHandler returns ErrStarted after the first message.
 func (r *Router) AddHandler(name string, matcher Matcher, h Handler) error {
 	return r.configure(func() error {
 		if name == "" {
@@ -188,13 +188,13 @@ func (r *Router) start() error {
 	return nil
 }
 
-// Process takes one message through handler and middlewares and acknowledges it by the strategy: what a Pipe does, for
-// tests and adapters. It returns the outputs, or the error that the message was nacked with. A panic is a *PanicError.
+// Process handles one message and settles it by the ack strategy as a Pipe does, for tests and adapters. It returns the outputs,
+// or the error with which the message was nacked. A panic becomes a *PanicError.
 func (r *Router) Process(ctx context.Context, msg *Message) ([]*Message, error) {
 	return r.process(ctx, msg, false)
 }
 
-// process is Process; end says that nobody takes the outputs.
+// process is Process. If end is true, the caller accepts no outputs.
 func (r *Router) process(ctx context.Context, msg *Message, end bool) ([]*Message, error) {
 	err := r.start()
 	if msg == nil {
@@ -215,7 +215,7 @@ var (
 	errNilOutput  = errors.New("message: the handler returned a nil message")
 )
 
-// handle chooses a handler and runs its chain; it does not settle.
+// handle chooses a handler and runs its chain. It does not settle the message.
 func (r *Router) handle(ctx context.Context, msg *Message, end bool) (outs []*Message, err error) {
 	err = guard(func() error {
 		e, err := r.choose(msg)
@@ -239,7 +239,7 @@ func (r *Router) handle(ctx context.Context, msg *Message, end bool) (outs []*Me
 	return outs, noNil(outs)
 }
 
-// choose finds the handler, and decodes the data for it.
+// choose finds the handler for a message and decodes the data for it.
 func (r *Router) choose(msg *Message) (*entry, error) {
 	for _, e := range r.entries {
 		if (e.eventType != "" && e.eventType != msg.Type()) || !e.matcher.matches(msg.Attributes) {
@@ -255,8 +255,8 @@ func (r *Router) choose(msg *Message) (*entry, error) {
 	return nil, fmt.Errorf("%w: id %q, type %q, source %q", ErrNoHandler, msg.ID(), msg.Type(), msg.Source())
 }
 
-// handle is the innermost step of the chain. A middleware may have passed another message on, which the context must
-// then speak of.
+// handle is the innermost step of the chain. If a middleware has passed on another message, handle creates a context for that
+// one.
 func (e *entry) handle(ctx context.Context, msg *Message) ([]*Message, error) {
 	if m, ok := MessageFromContext(ctx); !ok || m != msg {
 		way, ok := ctx.Value(routeKey).(*route)
@@ -281,7 +281,7 @@ func noNil(outs []*Message) error {
 	return nil
 }
 
-// settle nacks an error and acks under AckOnSuccess.
+// settle nacks the message if err is not nil, and acks it under AckOnSuccess otherwise.
 func (r *Router) settle(msg *Message, err error) error {
 	return guard(func() error {
 		if err != nil {
@@ -293,11 +293,11 @@ func (r *Router) settle(msg *Message, err error) error {
 	})
 }
 
-// forward makes the outputs settle the input. The input may be among them, so its own acking is taken first.
+// forward makes the outputs settle the input. It reads the input's acking first, because the input may be one of the outputs.
 func forward(in *Message, outs []*Message) {
 	acking := in.acking
 	g := &group{
-		waiting: 1, // let go when all have joined
+		waiting: 1, // released when all outputs have joined
 		cfg: groupConfig{
 			ack:     func() { acking.settle(acked, nil) },
 			nack:    func(err error) { acking.settle(nacked, err) },
@@ -318,7 +318,7 @@ func forward(in *Message, outs []*Message) {
 	g.settle(acked, nil)
 }
 
-// guard turns a panic into an error.
+// guard converts a panic into an error.
 func guard(f func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {

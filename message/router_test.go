@@ -11,10 +11,10 @@ import (
 
 type handleFunc = func(context.Context, *message.Message) ([]*message.Message, error)
 
-// handler is a Handler of every type.
+// handler returns a Handler for every type.
 func handler(fn handleFunc) message.Handler { return message.NewHandler(fn) }
 
-// newRouter makes a Router with one handler.
+// newRouter returns a Router with one handler.
 func newRouter(t *testing.T, cfg message.PipeConfig, fn handleFunc, mw ...message.Middleware) *message.Router {
 	t.Helper()
 	r := message.NewRouter(cfg)
@@ -27,7 +27,7 @@ func returns(outs []*message.Message, err error) handleFunc {
 	return func(context.Context, *message.Message) ([]*message.Message, error) { return outs, err }
 }
 
-// around journals when a middleware begins and ends.
+// around records when a middleware begins and ends.
 func around(j *journal, name string) message.Middleware {
 	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
 		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {

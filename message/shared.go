@@ -2,12 +2,11 @@ package message
 
 import "sync"
 
-// NewSharedAcking makes an acking for n messages. Each message that is given it, by New or SetAcking, holds one share.
-// The ack function is called when n shares have been acked, the nack function at the first nack; a release of one
-// share releases all, and neither function is called. A nack or a release settles the shares of the other messages too,
-// so that their later Ack reports false. An Acknowledged share counts as acked.
-// A message never counts twice, however often it is acked; Copy shares the share.
-// For n below one there is nothing to wait for: ack is called at once and the acking is nil.
+// NewSharedAcking returns an acking for n messages. Each message that gets it, by New or SetAcking, holds one share. The acking
+// calls ack after n shares were acked, and nack at the first nack. The release of one share releases all, and calls neither. A
+// nack or a release also settles the shares of the other messages, so that their later Ack returns false. An Acknowledged share
+// counts as acked. A message counts once, even if it is acked several times; a Copy has the same share. If n is below one,
+// NewSharedAcking calls ack at once and returns nil.
 func NewSharedAcking(n int, ack func(), nack func(error)) *Acking {
 	if n < 1 {
 		if ack != nil {
@@ -18,7 +17,7 @@ func NewSharedAcking(n int, ack func(), nack func(error)) *Acking {
 	return &Acking{group: &group{waiting: n, cfg: groupConfig{ack: ack, nack: nack}}}
 }
 
-// group is what the shares of a shared acking have in common.
+// group is the state that the shares of a shared acking have in common.
 type group struct {
 	cfg groupConfig
 
@@ -48,7 +47,7 @@ func (g *group) newShare() *Acking {
 	return s
 }
 
-// settle takes one share's settlement into account.
+// settle counts the settlement of one share and settles the group if that decides it.
 func (g *group) settle(o outcome, err error) {
 	g.mu.Lock()
 	if g.outcome != unsettled {
@@ -89,7 +88,7 @@ func (g *group) tell(o outcome, err error) {
 	}
 }
 
-// follow settles a share because its group has been settled by another one.
+// follow settles a share after another one has settled its group.
 func (a *Acking) follow(o outcome, err error) {
 	if a.decide(o, err) {
 		a.finish()

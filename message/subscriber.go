@@ -14,14 +14,14 @@ type Subscriber interface {
 // forwarder is a Subscriber that may read an outbox.
 type forwarder interface{ Forwards() bool }
 
-// AddSubscriber adds the messages of a subscriber as a raw input, with the matcher of AddRawInput. Run subscribes, ends the
-// subscription when it stops, and returns once the subscription has closed its channel. It returns ErrStarted once the
+// AddSubscriber adds the messages of a subscriber as a raw input, with a matcher as in AddRawInput. Run subscribes, ends the
+// subscription when it stops, and returns after the subscription has closed its channel. AddSubscriber returns ErrStarted if the
 // Engine runs.
 //
-// A subscriber with a method Forwards() bool that returns true reads an outbox: an ack of its messages says that they have
-// been published. Run returns a *WiringError if the Engine hands their outputs to raw outputs under AckOnSuccess. The
-// channel of such a subscriber can be given to AddRawInput as well, but then Run learns of the outbox from the first event
-// that it handles: it nacks that event, stops, and returns the same error.
+// If the subscriber has a method Forwards() bool that returns true, it reads an outbox: an ack of its message means that the
+// event has been published. Run returns a *WiringError if the Engine sends the outputs of such messages to raw outputs under
+// AckOnSuccess. With AddRawInput, Run detects the outbox only with the first event that it handles. It nacks that event, stops,
+// and returns the same error.
 func (e *Engine) AddSubscriber(name string, matcher Matcher, s Subscriber) error {
 	if s == nil {
 		return fmt.Errorf("message: subscriber %q is nil", name)
@@ -29,8 +29,8 @@ func (e *Engine) AddSubscriber(name string, matcher Matcher, s Subscriber) error
 	return e.addInput(rawInput{name: name, matcher: matcher, subscriber: s})
 }
 
-// Check returns an error if the Engine's config or wiring is invalid, as Run does: a *WiringError for a combination that loses
-// messages. No handler and no middleware can be added afterwards.
+// Check returns an error if the Engine's config or wiring is invalid, as Run does. The error is a *WiringError for a combination
+// that loses messages. After Check, no handler or middleware can be added.
 func (e *Engine) Check() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -51,7 +51,7 @@ func (e *Engine) Check() error {
 	return nil
 }
 
-// subscribe opens the channels of the subscribers, until ctx ends.
+// subscribe opens the channels of the subscribers with a subscription until ctx ends.
 func (e *Engine) subscribe(ctx context.Context) error {
 	for i, in := range e.inputs {
 		if in.subscriber == nil {
@@ -66,7 +66,7 @@ func (e *Engine) subscribe(ctx context.Context) error {
 	return nil
 }
 
-// unsubscribe waits until the subscriptions, whose context has ended, have closed their channels.
+// unsubscribe waits until the subscribers, whose context has ended, have closed their channels.
 func (e *Engine) unsubscribe(ctx context.Context) {
 	for _, in := range e.inputs {
 		if in.subscriber == nil || in.ch == nil {
@@ -80,8 +80,9 @@ func (e *Engine) unsubscribe(ctx context.Context) {
 	}
 }
 
-// ProcessRaw handles and settles one encoded message, as Process does, for callers that take no outputs, such as
-// stream.Subscriber.Consume. An output that no outbox has stored is an error wrapping ErrNoOutput, and the message is nacked.
+// ProcessRaw handles and settles one encoded message, like Process, for callers that accept no outputs, such as
+// stream.Subscriber.Consume. If no outbox stores an output, ProcessRaw nacks the message and returns an error that wraps
+// ErrNoOutput.
 func (e *Engine) ProcessRaw(ctx context.Context, raw *RawMessage) error {
 	if e.err != nil {
 		return e.err
@@ -89,9 +90,9 @@ func (e *Engine) ProcessRaw(ctx context.Context, raw *RawMessage) error {
 	return e.router.ProcessRaw(ctx, raw)
 }
 
-// ProcessRaw handles and settles one message whose data is encoded, as Process does, for callers that take no outputs, such
-// as stream.Subscriber.Consume. Handlers made by NewHandler and NewCommandHandler decode JSON. An output that no outbox has
-// stored is an error wrapping ErrNoOutput, and the message is nacked.
+// ProcessRaw handles and settles one message with encoded data, like Process, for callers that accept no outputs, such as
+// stream.Subscriber.Consume. Handlers from NewHandler and NewCommandHandler decode JSON. If no outbox stores an output,
+// ProcessRaw nacks the message and returns an error that wraps ErrNoOutput.
 func (r *Router) ProcessRaw(ctx context.Context, raw *RawMessage) error {
 	if raw == nil {
 		return errors.Join(r.start(), errNilMessage)

@@ -10,13 +10,13 @@ import (
 	"strings"
 )
 
-// UnmarshalJSON decodes a structured CloudEvent; the acking and the in-process values stay. Unknown members are kept as
-// attributes: strings, booleans, int64 for integers that fit and json.Number for other numbers, json.RawMessage for
-// objects and lists; nulls are left out. time and expirytime become time.Time.
+// UnmarshalJSON decodes a structured CloudEvent and keeps the acking and the in-process values. Unknown members become
+// attributes: strings, booleans, int64 for integers that fit, json.Number for other numbers, and json.RawMessage for objects and
+// lists. Nulls are omitted. time and expirytime become time.Time.
 //
-// A []byte gets the data's bytes as they stand, text of a content type other than JSON unquoted, data_base64 decoded.
-// Data of type any becomes json.RawMessage, string or []byte in the same three cases; other types are decoded from JSON.
-// Errors wrap ErrDecode and leave the message as it was.
+// A []byte gets the bytes of the data unchanged, the unquoted text if the content type is not JSON, or the decoded data_base64.
+// In the same three cases, data of type any becomes a json.RawMessage, a string or a []byte. Other types are decoded from JSON.
+// Errors wrap ErrDecode and leave the message unchanged.
 func (m *TypedMessage[T]) UnmarshalJSON(text []byte) error {
 	var few [8]member
 	members, err := readMembers(text, few[:0])
@@ -64,7 +64,7 @@ func attributeValue(name string, raw json.RawMessage) (any, error) {
 		return nil, err
 	}
 	if name == AttrTime || name == AttrExpiryTime {
-		s, _ := v.(string) // checkAttribute has seen it
+		s, _ := v.(string) // checkAttribute has verified the type
 		return parseTime(name, s)
 	}
 	return v, nil
@@ -90,7 +90,7 @@ func plainValue(raw json.RawMessage) (any, error) {
 	}
 }
 
-// data decodes the data into what target points to.
+// data decodes the data into the value that target points to.
 func (ms members) data(target any, contentType string) error {
 	raw, plain := ms.find(memberData)
 	text, binary := ms.find(memberBase64)
@@ -110,7 +110,7 @@ func (ms members) data(target any, contentType string) error {
 	}
 }
 
-// setBase64 leaves dst nil for null.
+// setBase64 decodes base64 into dst, and leaves dst nil for null.
 func setBase64(dst *[]byte, text json.RawMessage) error {
 	if text[0] == 'n' {
 		return nil
@@ -127,7 +127,7 @@ func setBase64(dst *[]byte, text json.RawMessage) error {
 	return err
 }
 
-// setData takes the data member; with a content type other than JSON a string stands for its own text.
+// setData decodes the data member. If the content type is not JSON, a string stands for its own text.
 func setData(target any, raw json.RawMessage, contentType string) error {
 	isText := !isJSON(contentType) && raw[0] == '"'
 	var text string
@@ -158,7 +158,7 @@ func setData(target any, raw json.RawMessage, contentType string) error {
 	return nil
 }
 
-// setBytes takes decoded data_base64.
+// setBytes stores decoded data_base64.
 func setBytes(target any, b []byte, contentType string) error {
 	switch t := target.(type) {
 	case *[]byte:

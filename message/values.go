@@ -2,15 +2,15 @@ package message
 
 import "reflect"
 
-// valueNode is one in-process value; older ones hang behind it. Nodes never change, so copies may share them.
+// valueNode is one in-process value in a linked list, newest first. Nodes never change, so copies of a message may share them.
 type valueNode struct {
 	key, val any
 	older    *valueNode
 }
 
-// WithValue adds a value that travels with the message inside this process: it is visible through Context, copied by
-// Copy, and never encoded. As with context.WithValue the key must be comparable and should be of a type of the caller's
-// own; a value under any other key, nil included, is not kept, because nothing could find it.
+// WithValue adds an in-process value to the message. Context makes it visible, Copy copies it, and encoding omits it. As with
+// context.WithValue, the key must be comparable and should have a type of its own. A value with a nil or incomparable key is
+// dropped, because it could not be found.
 func (m *TypedMessage[T]) WithValue(key, val any) {
 	if key == nil || !reflect.TypeOf(key).Comparable() {
 		return

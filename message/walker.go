@@ -2,10 +2,10 @@ package message
 
 import "bytes"
 
-// maxDepth is how deep objects and lists may lie in each other, as encoding/json has it.
+// maxDepth is the maximum nesting depth of objects and lists, as in encoding/json.
 const maxDepth = 10_000
 
-// isValid reports whether a text is a JSON value, as json.Valid does, which takes several times as long.
+// isValid reports whether text is a JSON value. json.Valid gives the same result, but takes several times as long.
 func isValid(text []byte) bool {
 	w := walker{text: text}
 	ok := w.pass(0)
@@ -13,13 +13,13 @@ func isValid(text []byte) bool {
 	return ok && w.at == len(text)
 }
 
-// walker walks through a text that may be JSON, and sees where it is not.
+// walker parses a text that may be JSON and detects invalid syntax.
 type walker struct {
 	text []byte
 	at   int
 }
 
-// next is the next byte that is no space; 0 at the end.
+// next skips white space and returns the next byte without consuming it, or 0 at the end.
 func (w *walker) next() byte {
 	for ; w.at < len(w.text); w.at++ {
 		switch c := w.text[w.at]; c {
@@ -31,7 +31,7 @@ func (w *walker) next() byte {
 	return 0
 }
 
-// accept consumes a byte if it is the next one.
+// accept skips white space and consumes c if it is the next byte.
 func (w *walker) accept(c byte) bool {
 	if w.next() != c {
 		return false
@@ -40,7 +40,7 @@ func (w *walker) accept(c byte) bool {
 	return true
 }
 
-// skip passes a byte, where it stands right here.
+// skip consumes c if it is at the current position.
 func (w *walker) skip(c byte) bool {
 	if w.at == len(w.text) || w.text[w.at] != c {
 		return false
@@ -49,7 +49,7 @@ func (w *walker) skip(c byte) bool {
 	return true
 }
 
-// pass passes a value that lies so deep in others; false where there is none.
+// pass consumes a value at a nesting depth. It returns false if there is none.
 func (w *walker) pass(depth int) bool {
 	switch w.next() {
 	case '"':
@@ -117,7 +117,7 @@ func (w *walker) quoted() bool {
 	return false
 }
 
-// escaped passes what follows a backslash, but for its last byte.
+// escaped consumes what follows a backslash, except for its last byte.
 func (w *walker) escaped() bool {
 	if w.at == len(w.text) {
 		return false
@@ -155,7 +155,7 @@ func (w *walker) number() bool {
 	return true
 }
 
-// digits passes digits; false where there is none.
+// digits consumes digits. It returns false if there are none.
 func (w *walker) digits() bool {
 	start := w.at
 	for w.at < len(w.text) && '0' <= w.text[w.at] && w.text[w.at] <= '9' {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// FuzzIsValid holds that what is valid is what encoding/json says.
+// FuzzIsValid tests that isValid agrees with encoding/json.
 func FuzzIsValid(f *testing.F) {
 	for _, text := range []string{
 		``, ` `, `{}`, `[]`, ` {"a" : [1 , -0.5e+10, true,false , null,"x"] } `, `[1,]`, `[,1]`, `{"a":1,}`, `{"a"}`, `{"a":}`, `{a:1}`, `{1:1}`,
@@ -25,7 +25,7 @@ func FuzzIsValid(f *testing.F) {
 	})
 }
 
-// TestIsValidInDepth holds that what lies too deep for encoding/json is not valid, for it could not be read again.
+// TestIsValidInDepth tests that a value is invalid if its depth exceeds that of encoding/json, which could not decode it.
 func TestIsValidInDepth(t *testing.T) {
 	t.Parallel()
 	for _, depth := range []int{1, 2, maxDepth - 1, maxDepth, maxDepth + 1, 100 * maxDepth} {

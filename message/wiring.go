@@ -6,19 +6,19 @@ import (
 	"slices"
 )
 
-// Middleware wraps what handles a message. A Router applies it once for each of its handlers. NewMiddleware makes one of
-// a function, Chain one of several.
+// Middleware wraps the handling of a message. A Router applies it once for each of its handlers. NewMiddleware creates one from a
+// function, and Chain combines several.
 type Middleware struct {
 	wrap   func(next ProcessFunc) ProcessFunc
 	traits []Traits // of each middleware of a chain, outermost first
 }
 
-// Traits say what a middleware does with messages. A Router that is started compares those of its middlewares, and
+// Traits describe what a middleware does with messages. When a Router starts, it compares the traits of its middlewares and
 // returns a *WiringError if they lose messages together. The zero value makes no claim.
 type Traits struct {
 	// Name is the name of the middleware in errors, such as "inbox.Middleware".
 	Name string
-	// Inbox means that the middleware skips a message that has been handled before, and acknowledges it.
+	// Inbox means that the middleware skips and acknowledges a message that was handled before.
 	Inbox bool
 	// Outbox means that the middleware stores the outputs of the handler and returns none.
 	Outbox bool
@@ -26,14 +26,14 @@ type Traits struct {
 	Inside func(outer []Traits) error
 }
 
-// NewMiddleware makes a middleware of a function that wraps the next step. Only a middleware that skips messages or
-// stores outputs needs traits.
+// NewMiddleware returns a middleware that uses a function to wrap the next step. Only middlewares that skip messages or store
+// outputs need traits.
 func NewMiddleware(wrap func(next ProcessFunc) ProcessFunc, traits ...Traits) Middleware {
 	return Middleware{wrap: wrap, traits: traits}
 }
 
-// Chain makes one middleware of several, the first outermost. It keeps their traits, which a function that calls Wrap of
-// several middlewares hides from the Router.
+// Chain combines middlewares into one, the first outermost. It keeps their traits. A function that calls Wrap of several
+// middlewares would hide them from the Router.
 func Chain(mw ...Middleware) Middleware {
 	var chain Middleware
 	for _, m := range mw {
@@ -48,7 +48,7 @@ func Chain(mw ...Middleware) Middleware {
 	return chain
 }
 
-// Wrap returns the middleware around next. The zero Middleware returns next.
+// Wrap returns next wrapped in the middleware. The zero Middleware returns next.
 func (m Middleware) Wrap(next ProcessFunc) ProcessFunc {
 	if m.wrap == nil {
 		return next
@@ -56,21 +56,21 @@ func (m Middleware) Wrap(next ProcessFunc) ProcessFunc {
 	return m.wrap(next)
 }
 
-// WiringError is a combination of ack strategy, middlewares, inputs and outputs that would lose messages.
+// WiringError reports a combination of ack strategy, middlewares, inputs and outputs that would lose messages.
 type WiringError struct {
-	// Problem is what would be lost, and when.
+	// Problem states which messages would be lost, and when.
 	Problem string
-	// Remedy is what to change.
+	// Remedy states what to change.
 	Remedy string
 }
 
 // Error returns the problem and the remedy.
 func (e *WiringError) Error() string { return "message: unsafe wiring: " + e.Problem + "; " + e.Remedy }
 
-// Untried returns true: the message was not tried, so a nack with this error costs an event no attempt.
+// Untried returns true. The message was not tried, so a nack with this error does not count as an attempt of an event.
 func (e *WiringError) Untried() bool { return true }
 
-// lostByInbox is the error for outputs that a redelivery does not make again.
+// lostByInbox returns the error for outputs that a redelivery does not create again.
 func lostByInbox(inbox string) error {
 	return &WiringError{
 		Problem: fmt.Sprintf("AckForward with %s and no outbox loses outputs: if the destination rejects one, the redelivery is skipped as a duplicate", inbox),
@@ -78,7 +78,7 @@ func lostByInbox(inbox string) error {
 	}
 }
 
-// lostByAck is the error for outputs of an outbox's event that is acked before they are published.
+// lostByAck returns the error for the outputs of an outbox event that is acked before they are published.
 func lostByAck(input string) error {
 	return &WiringError{
 		Problem: fmt.Sprintf("AckOnSuccess acknowledges an event of %s before its destination has taken it, and loses it if the destination rejects it", input),
@@ -86,10 +86,10 @@ func lostByAck(input string) error {
 	}
 }
 
-// CheckOutputs returns an error if the outputs of msg could be lost once a transaction around the handler has committed. A
-// middleware that commits calls it first, and rolls back at an error; skips says whether the commit marks the message, so
-// that a redelivery is skipped. The context is that of the handling. The error is a *WiringError, or wraps ErrNoOutput
-// under ProcessRaw.
+// CheckOutputs returns an error if the outputs of msg could be lost after a transaction around the handler has committed. A
+// middleware that commits must call it first with the context of the handling, and roll back if it returns an error. Skips states
+// whether the commit marks the message, so that a redelivery is skipped. The error is a *WiringError, or wraps ErrNoOutput under
+// ProcessRaw.
 func CheckOutputs(ctx context.Context, msg *Message, outputs []*Message, skips bool) error {
 	if len(outputs) == 0 {
 		return nil
@@ -109,11 +109,11 @@ func CheckOutputs(ctx context.Context, msg *Message, outputs []*Message, skips b
 	}
 }
 
-// Check returns an error if the Router's config, handlers or middlewares are invalid: a *WiringError for middlewares that
-// lose messages together. Nothing can be added to the Router afterwards. Process, Pipe and Engine.Run call it as well.
+// Check returns an error if the Router's config, handlers or middlewares are invalid. The error is a *WiringError if middlewares
+// lose messages together. After Check, nothing can be added to the Router. Process, Pipe and Engine.Run call Check too.
 func (r *Router) Check() error { return r.start() }
 
-// traits returns those of all middlewares, outermost first.
+// traits returns the traits of all middlewares, outermost first.
 func (r *Router) traits() []Traits {
 	var all []Traits
 	for _, mw := range r.middleware {
@@ -122,7 +122,7 @@ func (r *Router) traits() []Traits {
 	return all
 }
 
-// checkWiring compares the traits of the middlewares with each other and with the strategy.
+// checkWiring compares the traits of the middlewares with each other and with the ack strategy.
 func (r *Router) checkWiring() error {
 	all := r.traits()
 	for i, t := range all {

@@ -9,28 +9,28 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 )
 
-// Outcome is what became of an event in an operator's act.
+// Outcome is the result of an operation for one event.
 type Outcome string
 
-// The outcomes. But for Done nothing has changed.
+// The outcomes. Only Done changes the event.
 const (
-	// Done: what was asked for.
+	// Done means that the operation was performed.
 	Done Outcome = "done"
-	// Unknown: the shard does not know the event, or not any more.
+	// Unknown means that the shard does not have the event, or no longer has it.
 	Unknown Outcome = "unknown"
-	// WrongState: the event is in a state that the act is not for: not parked, or for a replay not sent.
+	// WrongState means that the event is not parked or, for a replay, not sent.
 	WrongState Outcome = "wrong state"
-	// Newer: it was parked, or sent, after the operation had begun.
+	// Newer means that the event was parked or sent after the operation had begun.
 	Newer Outcome = "newer"
-	// NoBody: its body was erased, or not kept.
+	// NoBody means that the body was erased or not kept.
 	NoBody Outcome = "no body"
-	// InUse: a relay has it. Try again when its lease is over.
+	// InUse means that a relay has leased the event. Try again after the lease.
 	InUse Outcome = "in use"
-	// Full: the shard's outbox has no room for it; see luatx.Config.OutboxCapacity, OutboxBytes and ParkedCapacity.
+	// Full means that the shard's outbox is full; see luatx.Config.OutboxCapacity, OutboxBytes and ParkedCapacity.
 	Full Outcome = "full"
-	// Known: it was imported before, or has always been there.
+	// Known means that the event was imported before or never left the shard.
 	Known Outcome = "known"
-	// Conflicting: its id is known with another body.
+	// Conflicting means that the shard has the id with another body.
 	Conflicting Outcome = "another body"
 )
 
@@ -40,16 +40,16 @@ var outcomes = map[byte]Outcome{
 	shard.ActOther: Conflicting,
 }
 
-// Answer is what became of one event.
+// Answer is the result for one event.
 type Answer struct {
 	ID      string
 	Outcome Outcome
 }
 
-// Answers are in the order of the ids that were asked for.
+// Answers are results in the order of the ids.
 type Answers []Answer
 
-// Done counts the events that the act was done to.
+// Done returns the number of events with the outcome Done.
 func (a Answers) Done() int {
 	n := 0
 	for _, answer := range a {
@@ -68,37 +68,38 @@ func answers(ids []string, letters string) Answers {
 	return list
 }
 
-// maxIDs is how many events one script acts on.
+// maxIDs is the maximum number of events that one script operates on.
 const maxIDs = 1000
 
-// Rearm puts parked events of a slot back into pending, due at once, or into their place in their lanes; their attempts
-// are counted anew, their history stays. For another destination, or a rate, see RearmAll. Beside an error are the answers
-// so far. The store must name who acts: see As.
+// Rearm makes parked events of a slot pending again: due at once or, if they are ordered, in their place in their lanes. It
+// resets the attempts and keeps the history. To set a destination or a rate, see RearmAll. If Rearm returns an error, it also
+// returns the results so far. The store must have an operator; see As.
 func (s *Store) Rearm(ctx context.Context, slotNumber int, ids ...string) (Answers, error) {
 	return s.actOn(ctx, "re-arm", "by id", slotNumber, ids, func(ctx context.Context, shard shard.Shard, act shard.Act, ids []string) (string, error) {
 		return s.scripts.Rearm(ctx, shard, act, noCutoff, "", ids)
 	})
 }
 
-// Discard removes parked events of a slot for good, their bodies and their ids: the same event would be new again. Their
-// lanes go on. The reason is recorded. Beside an error are the answers so far. The store must name who acts: see As.
+// Discard removes parked events of a slot with their bodies and ids, so that the same event would be new again. Their lanes
+// continue. The audit records the reason. If Discard returns an error, it also returns the results so far. The store must have an
+// operator; see As.
 func (s *Store) Discard(ctx context.Context, slotNumber int, reason string, ids ...string) (Answers, error) {
 	return s.actOn(ctx, "discard", reason, slotNumber, ids, s.scripts.Discard)
 }
 
-// Erase erases the bodies of events of a slot: of parked ones, and of sent ones whose bodies were kept. What is pending or
-// waiting is parked then, with the class erased, and leaves its lane, which goes on. The event stays and its id is known;
-// it cannot be re-armed, only discarded. The texts of its failures go as well. What a relay has in hand is InUse. The
-// reason is recorded. Beside an error are the answers so far. The store must name who acts: see As.
+// Erase erases the bodies of events of a slot, and the texts of their failures. It works on parked events, and on sent ones with
+// a body. It parks pending and waiting events with the class erased and removes them from their lanes, which continue. A leased
+// event is InUse. An erased event and its id stay; it can only be discarded, not re-armed. The audit records the reason. If Erase
+// returns an error, it also returns the results so far. The store must have an operator; see As.
 //
-// A copy in the server's append-only file goes when that is rewritten; in backups it stays.
+// The server's append-only file contains the body until it is rewritten. Backups keep it.
 func (s *Store) Erase(ctx context.Context, slotNumber int, reason string, ids ...string) (Answers, error) {
 	return s.actOn(ctx, "erase", reason, slotNumber, ids, s.scripts.Erase)
 }
 
 type actScript func(context.Context, shard.Shard, shard.Act, []string) (string, error)
 
-// actOn runs a script over ids, in bounded calls.
+// actOn runs a script on ids, in calls of limited size.
 func (s *Store) actOn(ctx context.Context, op, why string, slotNumber int, ids []string, run actScript) (Answers, error) {
 	o, err := s.begin(why)
 	if err != nil {
@@ -120,7 +121,7 @@ func (s *Store) actOn(ctx context.Context, op, why string, slotNumber int, ids [
 	return all, nil
 }
 
-// call runs one script of an operation, and tells this process's relay.
+// call runs one script of an operation and notifies the relay of this process.
 func (o *operation) call(ctx context.Context, op string, n int, ids []string, run actScript) (Answers, error) {
 	ctx, cancel := o.store.bounded(ctx)
 	defer cancel()

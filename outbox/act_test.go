@@ -19,12 +19,12 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// yard is a shard of one partition, and what a test does to it.
+// yard is a shard of one partition with the helpers of the tests.
 type yard struct {
 	t      testing.TB
 	tr     *luatx.Transactor
 	client redis.UniversalClient
-	store  *outbox.Store // as an operator uses it
+	store  *outbox.Store // with an operator
 	slot   int
 }
 
@@ -34,7 +34,7 @@ func newYard(t testing.TB, client redis.UniversalClient, change ...func(*luatx.C
 	return yard{t, tr, client, outbox.NewStore(tr).As("alice"), slotOf(t, tr, "a")}
 }
 
-// enqueue stores an event whose body may be anything.
+// enqueue stores an event with any body.
 func (y yard) enqueue(event shard.Event) {
 	y.t.Helper()
 	inside := link.Of(y.tr)
@@ -57,7 +57,7 @@ func (y yard) emit(typ, destination, key string, ids ...string) {
 	redistest.Must(y.t, err)
 }
 
-// claim takes what is due, and returns the lease and the ids.
+// claim claims the due events and returns the lease and the ids.
 func (y yard) claim(lease time.Duration) (string, []string) {
 	y.t.Helper()
 	claim, err := link.Of(y.tr).Scripts.Claim(redistest.Soon(y.t), link.Of(y.tr).Scripts.Shard(y.slot), shard.Claiming{Limit: 1000, Lease: lease, Attempts: 100})
@@ -69,7 +69,7 @@ func (y yard) claim(lease time.Duration) (string, []string) {
 	return claim.Lease, ids
 }
 
-// settle settles events under a lease, whatever comes of it.
+// settle settles events under a lease and ignores the results.
 func (y yard) settle(what, lease, class, text string, ids ...string) {
 	y.t.Helper()
 	batch := make([]shard.Settlement, len(ids))
@@ -81,7 +81,7 @@ func (y yard) settle(what, lease, class, text string, ids ...string) {
 	redistest.Must(y.t, err)
 }
 
-// park parks pending events that nobody has leased.
+// park parks pending events without a lease.
 func (y yard) park(class string, ids ...string) {
 	y.t.Helper()
 	y.settle("parked", "", class, "no: "+class, ids...)
@@ -106,7 +106,7 @@ func (y yard) counts() outbox.Counts {
 	return c
 }
 
-// overview checks the sums of parked events against the events.
+// overview compares the sums of parked events with the events.
 func (y yard) overview() outbox.Overview {
 	y.t.Helper()
 	want := outbox.Overview{ByDestination: map[string]int64{}, ByType: map[string]int64{}, ByClass: map[string]int64{}}
@@ -149,8 +149,7 @@ func wantAnswers(t testing.TB, got outbox.Answers, err error, want ...outbox.Out
 	}
 }
 
-// TestRearm holds that parked events, and they alone, are due again at once with their attempts counted anew and their
-// history kept.
+// TestRearm tests that only parked events are re-armed. They are due at once, with new attempts and their history.
 func TestRearm(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -190,7 +189,7 @@ func TestRearm(t *testing.T) {
 	})
 }
 
-// TestActsNeedAName holds that nobody acts without a name and a reason.
+// TestActsNeedAName tests that every operation needs an operator and a reason.
 func TestActsNeedAName(t *testing.T) {
 	t.Parallel()
 	y := newYard(t, redistest.Shared(t).Client(t))
@@ -236,7 +235,7 @@ func TestActsNeedAName(t *testing.T) {
 	}
 }
 
-// TestDiscard holds that a parked event goes with all that was kept of it, and that its lane goes on.
+// TestDiscard tests that a discarded event leaves nothing behind, and that its lane continues.
 func TestDiscard(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -273,7 +272,7 @@ func TestDiscard(t *testing.T) {
 	})
 }
 
-// TestErase holds that an erased body is in no key any more, whatever state its event was in, and that the event stays.
+// TestErase tests that no key contains an erased body, in any state of its event, and that the event stays.
 func TestErase(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -322,7 +321,7 @@ func TestErase(t *testing.T) {
 	})
 }
 
-// emitAgain commits an event that is known: it is a duplicate, and changes nothing.
+// emitAgain commits a known event, which is a duplicate and changes nothing.
 func (y yard) emitAgain(destination, id string) {
 	y.t.Helper()
 	before := y.counts()
@@ -333,7 +332,7 @@ func (y yard) emitAgain(destination, id string) {
 	}
 }
 
-// TestErasedLaneGoesOn holds that an event without a body holds up nobody, were it parked before or not.
+// TestErasedLaneGoesOn tests that an event without a body blocks no other, whether or not it was parked before.
 func TestErasedLaneGoesOn(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -352,8 +351,8 @@ func TestErasedLaneGoesOn(t *testing.T) {
 	})
 }
 
-// TestLostAnswer holds that an act whose answer was lost tells what it did, and is not done twice: between two copies of
-// it the event was claimed and parked again.
+// TestLostAnswer tests that a repeated operation returns the result of the first copy and is not performed twice, although the
+// event was claimed and parked between the two copies.
 func TestLostAnswer(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -383,7 +382,7 @@ func TestLostAnswer(t *testing.T) {
 	})
 }
 
-// TestCutReply holds the same from outside.
+// TestCutReply tests the same with a proxy that cuts the reply.
 func TestCutReply(t *testing.T) {
 	t.Parallel()
 	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())

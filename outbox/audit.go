@@ -13,27 +13,28 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 )
 
-// Record is what an operator did to the events of one shard, in one step. The steps of one operation share its id.
+// Record is one step of an operation on the events of one shard. The steps of an operation share its id.
 type Record struct {
 	Slot int
-	// At is when, by the server's clock.
+	// At is the time of the step by the server's clock.
 	At time.Time
-	// Operation is the id of the operation, Call the number of the step within it.
+	// Operation is the id of the operation. Call is the number of the step within it.
 	Operation string
 	Call      int
-	// Who did it, see Store.As; Act is rearm, discard, erase, replay, import, read or export; Why the reason, or the filter.
+	// Who is the operator; see Store.As. Act is rearm, discard, erase, replay, import, read or export. Why is the reason or the
+	// filter.
 	Who, Act, Why string
-	// Done is how many events it was done to, of those Asked for.
+	// Done is the number of changed events. Asked is the number of requested ones.
 	Done, Asked int
-	// IDs are the first 100 of those.
+	// IDs are the first 100 changed events.
 	IDs []string
 }
 
-// auditPage is how many records of a shard are read at a time.
+// auditPage is the number of records that are read from a shard at a time.
 const auditPage = 50
 
-// Audit lists what operators did since a time, over all shards, oldest first. Steps that changed nothing are not
-// recorded. A shard keeps about its last 10,000 records.
+// Audit lists the operations since a time over all shards, oldest first. Steps that changed nothing are not recorded. A shard
+// keeps about its last 10,000 records.
 func (s *Store) Audit(ctx context.Context, since time.Time) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		from := strconv.FormatInt(max(0, since.UnixMilli()), 10)
@@ -104,20 +105,20 @@ func (t *trail) fill(ctx context.Context, scripts *shard.Scripts) error {
 	return nil
 }
 
-// behind is the first id of a stream that may follow the given one.
+// behind returns the lowest stream id that can follow the given one.
 func behind(id string) string {
 	ms, text, _ := strings.Cut(id, "-")
 	sequence, _ := strconv.ParseUint(text, 10, 64)
 	return ms + "-" + strconv.FormatUint(sequence+1, 10)
 }
 
-// String returns a line for people.
+// String returns the record as a readable line.
 func (r Record) String() string {
 	return fmt.Sprintf("%s %s %s %d of %d in slot %d (%s %d): %s",
 		r.At.UTC().Format(time.RFC3339), r.Who, r.Act, r.Done, r.Asked, r.Slot, r.Operation, r.Call, r.Why)
 }
 
-// trails are a heap by the time of their next record.
+// trails are a heap ordered by the time of the next record.
 type trails []*trail
 
 func (h trails) Len() int      { return len(h) }
@@ -126,7 +127,7 @@ func (h trails) Less(i, j int) bool {
 	return cmp.Or(h[i].page[0].At.Compare(h[j].page[0].At), cmp.Compare(h[i].slot, h[j].slot)) < 0
 }
 
-// Push implements heap.Interface. Nobody calls it: all trails are in the heap from the beginning.
+// Push implements heap.Interface. It is never called, because all trails are in the heap from the beginning.
 func (h *trails) Push(any) {}
 
 // Pop implements heap.Interface.

@@ -10,30 +10,30 @@ import (
 	"github.com/luatx/luatx/internal/sleep"
 )
 
-// ground is the events that a campaign re-arms.
+// ground provides the events that a campaign re-arms.
 type ground interface {
-	// each lists what is to be re-armed.
+	// each lists the events to re-arm.
 	each(ctx context.Context, yield func(Event, error) bool)
 	// rearm re-arms events of one slot.
 	rearm(ctx context.Context, slot int, ids []string) (Answers, error)
-	// look returns those of the events that are there, as they are now.
+	// look returns the current state of those events that still exist.
 	look(ctx context.Context, slot int, ids []string) ([]Event, error)
-	// failures returns what has been parked in a slot since the last call.
+	// failures returns the events that were parked in a slot since the last call.
 	failures(ctx context.Context, slot int) ([]Event, error)
 }
 
 const (
-	// maxCanary bounds what is asked about at once.
+	// maxCanary is the maximum number of events that are polled together.
 	maxCanary = 1000
-	// lookEvery is how often the fate of the canary is asked for, and of the others.
+	// lookEvery is the interval at which the state of the re-armed events is polled.
 	lookEvery = 50 * time.Millisecond
-	// rearmBatch is the most events that are re-armed between two looks.
+	// rearmBatch is the maximum number of events that are re-armed between two polls.
 	rearmBatch = 500
-	// turnsPerSecond is how often events are re-armed where they have a rate.
+	// turnsPerSecond is how often per second events are re-armed if they have a rate.
 	turnsPerSecond = 10
 )
 
-// campaign re-arms events: a canary, and then the others, at a rate, as long as they do not park again.
+// campaign re-arms events: first a canary and then the others, at a rate, unless too many of them park again.
 type campaign struct {
 	ground
 
@@ -41,9 +41,9 @@ type campaign struct {
 	result RearmResult
 
 	next  func() (Event, error, bool)
-	own   map[int]map[string]bool // by slot: what was re-armed and has not parked again
-	since time.Time               // the last look at failures
-	pause time.Duration           // until the next one
+	own   map[int]map[string]bool // by slot: events that were re-armed and have not parked again
+	since time.Time               // of the last poll of failures
+	pause time.Duration           // until the next poll
 }
 
 func (c *campaign) run(ctx context.Context) error {
@@ -62,7 +62,7 @@ func (c *campaign) run(ctx context.Context) error {
 	return c.others(ctx)
 }
 
-// count is a dry run.
+// count performs a dry run.
 func (c *campaign) count() error {
 	for {
 		batch, err := c.nextBatch(rearmBatch)
@@ -76,7 +76,7 @@ func (c *campaign) count() error {
 	}
 }
 
-// tell reports how far it is.
+// tell passes the current result to Progress.
 func (c *campaign) tell() {
 	if c.opts.Progress == nil {
 		return
@@ -104,7 +104,7 @@ func (c *campaign) nextBatch(n int) ([]Event, error) {
 		case err != nil && e.ID == "":
 			return batch, err
 		}
-		c.result.Matched++ // also one whose body cannot be decoded: another relay may know how
+		c.result.Matched++ // counts invalid bodies too: another relay may decode them
 		if e.bare {
 			c.result.Skipped[NoBody]++
 			continue
@@ -114,7 +114,7 @@ func (c *campaign) nextBatch(n int) ([]Event, error) {
 	return batch, nil
 }
 
-// send re-arms a batch, by slots.
+// send re-arms a batch, slot by slot.
 func (c *campaign) send(ctx context.Context, batch []Event) (armed []Event, err error) {
 	for len(batch) > 0 {
 		n := 1
@@ -156,7 +156,7 @@ func (c *campaign) note(e Event) {
 	c.own[e.Slot][e.ID] = true
 }
 
-// canary re-arms the first events and waits for what becomes of them.
+// canary re-arms the first events and waits until their fate is known, or for CanaryWait.
 func (c *campaign) canary(ctx context.Context) error {
 	var first []Event
 	for c.result.Stopped == "" {
@@ -201,9 +201,9 @@ func (c *campaign) tooMany(n int) bool {
 	return c.opts.MaxParkedAgain >= 0 && n > c.opts.MaxParkedAgain
 }
 
-// fates looks at what has become of the canary, and returns the classes of its failures.
+// fates polls the state of the canary and returns the number of its failures by class.
 func (c *campaign) fates(ctx context.Context, first []Event) (map[string]int, error) {
-	fate, failed := Canary{Sent: len(first)}, map[string]int{} // what is gone was sent, and is not remembered
+	fate, failed := Canary{Sent: len(first)}, map[string]int{} // an event that is gone was sent and is not remembered
 	type name struct {
 		slot int
 		id   string
@@ -229,7 +229,7 @@ func (c *campaign) fates(ctx context.Context, first []Event) (map[string]int, er
 				failed[e.Class]++
 			default:
 				fate.Trying++
-				if e.last() != before[name{n, e.ID}] { // it has failed since
+				if e.last() != before[name{n, e.ID}] { // it has failed since it was re-armed
 					failed[e.Class]++
 				}
 			}
@@ -240,7 +240,7 @@ func (c *campaign) fates(ctx context.Context, first []Event) (map[string]int, er
 	return failed, nil
 }
 
-// commonest is the class that most failures have.
+// commonest returns the class with the most failures.
 func commonest(classes map[string]int) string {
 	best := ""
 	for _, class := range slices.Sorted(maps.Keys(classes)) {
@@ -251,7 +251,7 @@ func commonest(classes map[string]int) string {
 	return best
 }
 
-// others re-arms what is left.
+// others re-arms the remaining events.
 func (c *campaign) others(ctx context.Context) error {
 	batch, start, armed := rearmBatch, time.Now(), 0
 	if c.opts.Rate > 0 {
@@ -285,10 +285,10 @@ func (c *campaign) others(ctx context.Context) error {
 	}
 }
 
-// forgetCanary leaves the count of its failures to check, which finds them all.
+// forgetCanary resets the failures of the canary, because check counts them again.
 func (c *campaign) forgetCanary() { c.result.ParkedAgain, c.result.Classes = 0, map[string]int{} }
 
-// check counts what has parked again, and stops where that is too much.
+// check counts the events that parked again, and stops the campaign if there are too many.
 func (c *campaign) check(ctx context.Context) error {
 	start := time.Now()
 	for _, n := range slices.Sorted(maps.Keys(c.own)) {
@@ -305,7 +305,7 @@ func (c *campaign) check(ctx context.Context) error {
 		}
 	}
 	c.since = time.Now()
-	c.pause = max(lookEvery, 10*c.since.Sub(start)) // many shards take long
+	c.pause = max(lookEvery, 10*c.since.Sub(start)) // polling many shards takes long
 	if c.tooMany(c.result.ParkedAgain) {
 		c.result.Stopped, c.result.Class = StoppedByFailures, commonest(c.result.Classes)
 	}

@@ -13,14 +13,14 @@ import (
 	"github.com/luatx/luatx/internal/sleep"
 )
 
-// field is a ground in memory: events of a class that is published, or parked again, after a while.
+// field is a ground in memory, with events that are published or parked again after a while.
 type field struct {
 	events []Event
-	now    map[string]Event     // what was re-armed
-	armed  map[string]time.Time // when
+	now    map[string]Event     // the re-armed events
+	armed  map[string]time.Time // when they were re-armed
 	fate   func(Event) (State, time.Duration)
-	told   map[string]bool // failures that were told
-	room   int             // negative: any number
+	told   map[string]bool // failures that were returned
+	room   int             // a negative value allows any number
 	fail   error
 	batch  []int
 }
@@ -99,12 +99,12 @@ func (f *field) failures(_ context.Context, slot int) ([]Event, error) {
 	return list, nil
 }
 
-// after makes every event the same fate.
+// after returns the same fate for every event.
 func after(d time.Duration, state State) func(Event) (State, time.Duration) {
 	return func(Event) (State, time.Duration) { return state, d }
 }
 
-// byClass publishes the odd ones and parks the even ones again.
+// byClass publishes the odd events and parks the even ones again.
 func byClass(e Event) (State, time.Duration) {
 	if e.Class == "odd" {
 		return Sent, time.Second
@@ -119,7 +119,7 @@ func TestCampaign(t *testing.T) {
 		ground
 		opts  RearmOptions
 		want  RearmResult
-		takes time.Duration // at least, and a second more at most
+		takes time.Duration // at least, and at most one second more
 	}{
 		{"all at once", newField(1000, after(0, Sent)), RearmOptions{}, RearmResult{Matched: 1000, Rearmed: 1000}, 0},
 		{"a limit", newField(1000, after(0, Sent)), RearmOptions{Limit: 700}, RearmResult{Matched: 700, Rearmed: 700}, 0},
@@ -216,8 +216,8 @@ func TestCampaign(t *testing.T) {
 	}
 }
 
-// TestCampaignStops holds that it ends with its context, with an error, and where there is no room, and tells how far it
-// came.
+// TestCampaignStops tests that a campaign ends with its context, after an error, and if the outbox is full, and that the result
+// states what was done.
 func TestCampaignStops(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -256,13 +256,13 @@ func TestCampaignStops(t *testing.T) {
 	})
 }
 
-// unsteady is a field whose nth call fails, and whose looks for failures take time and find the same ones each time.
+// unsteady is a field whose nth call fails, and whose polls take time and return the same failures each time.
 type unsteady struct {
 	*field
 
 	left  int
 	slow  time.Duration
-	looks []time.Time // for failures
+	looks []time.Time // polls of failures
 }
 
 var errUnsteady = errors.New("unsteady")
@@ -307,7 +307,7 @@ func (u *unsteady) failures(ctx context.Context, slot int) ([]Event, error) {
 	return u.field.failures(ctx, slot)
 }
 
-// TestCampaignEndsWithTheFirstError sweeps an error over every call that a campaign makes.
+// TestCampaignEndsWithTheFirstError tests an error in every call of a campaign.
 func TestCampaignEndsWithTheFirstError(t *testing.T) {
 	t.Parallel()
 	for name, opts := range map[string]RearmOptions{
@@ -320,7 +320,7 @@ func TestCampaignEndsWithTheFirstError(t *testing.T) {
 					u := &unsteady{field: newField(30, after(100*time.Millisecond, Sent)), left: nth}
 					c := campaign{ground: u, opts: opts.withDefaults()}
 					err := c.run(t.Context())
-					if u.left > 0 { // there was no such call
+					if u.left > 0 { // the campaign makes fewer calls
 						if err != nil || nth < 16 {
 							t.Errorf("%d calls, %v", nth, err)
 						}
@@ -335,7 +335,7 @@ func TestCampaignEndsWithTheFirstError(t *testing.T) {
 	}
 }
 
-// TestCampaignTellsHowFarItIs holds that each step is told, in every part of a campaign, and that what was told stays as it was.
+// TestCampaignTellsHowFarItIs tests that every step reports progress, and that earlier reports do not change.
 func TestCampaignTellsHowFarItIs(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -377,8 +377,8 @@ func TestCampaignTellsHowFarItIs(t *testing.T) {
 	}
 }
 
-// TestCampaignLooksForFailuresNowAndThen holds that it does not spend its time with looking where there are many shards, and that
-// a failure counts once.
+// TestCampaignLooksForFailuresNowAndThen tests that a campaign polls less often if there are many shards, and that a failure
+// counts once.
 func TestCampaignLooksForFailuresNowAndThen(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -386,9 +386,9 @@ func TestCampaignLooksForFailuresNowAndThen(t *testing.T) {
 		slow  time.Duration
 		looks int
 	}{
-		"all at once": {RearmOptions{MaxParkedAgain: -1}, 0, 2 + 3},                                           // behind the first batch, and at the end
-		"a rate":      {RearmOptions{MaxParkedAgain: -1, Rate: 100}, 0, 33 + 2*33 + 3*34 + 3},                 // behind each batch of ten
-		"slow looks":  {RearmOptions{MaxParkedAgain: -1, Rate: 100}, 100 * time.Millisecond, 3 + 2*2 + 3 + 3}, // ten times as long apart as they took
+		"all at once": {RearmOptions{MaxParkedAgain: -1}, 0, 2 + 3},                                           // after the first batch, and at the end
+		"a rate":      {RearmOptions{MaxParkedAgain: -1, Rate: 100}, 0, 33 + 2*33 + 3*34 + 3},                 // after each batch of ten
+		"slow looks":  {RearmOptions{MaxParkedAgain: -1, Rate: 100}, 100 * time.Millisecond, 3 + 2*2 + 3 + 3}, // with pauses of ten times their duration
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

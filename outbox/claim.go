@@ -13,22 +13,22 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// Work is how events are claimed and settled where no relay does. All who work on one outbox must agree on it, relays
-// included; relay.Config explains the fields. Its zero value works.
+// Work configures how events are claimed and settled without a relay. All processes that work on one outbox, including relays,
+// must use the same values. relay.Config explains the fields. The zero value is usable.
 type Work struct {
-	// Limit is the most events of a claim. Defaults to 100; at most 1000.
+	// Limit is the maximum number of events of a claim. Defaults to 100; at most 1000.
 	Limit int
-	// Lease is how long they are the claimer's. Defaults to 30 seconds.
+	// Lease is how long the events belong to the claimer. Defaults to 30 seconds.
 	Lease time.Duration
 	// Attempts is how often an event is tried before it is parked. Defaults to 10.
 	Attempts int
 	// BackoffBase and BackoffCap bound the pause after a failure. They default to 1 second and 5 minutes.
 	BackoffBase, BackoffCap time.Duration
-	// SentRetention is how long sent events with given ids are remembered. Defaults to 1 hour; negative: not at all.
+	// SentRetention is how long sent events with given ids are remembered. Defaults to 1 hour. A negative value remembers none.
 	SentRetention time.Duration
-	// KeepSentBodies keeps the ids and bodies of all sent events for as long.
+	// KeepSentBodies keeps the ids and bodies of all sent events for SentRetention.
 	KeepSentBodies bool
-	// LaneContinues says that a parked event does not hold up those behind it in its lane.
+	// LaneContinues lets a lane continue behind a parked event.
 	LaneContinues bool
 }
 
@@ -44,12 +44,12 @@ func (w Work) withDefaults() Work {
 	return w
 }
 
-// A Batch is events under one lease.
+// A Batch holds events under one lease.
 type Batch struct {
 	Slot   int
 	Events []BatchEvent
-	// Parked had used up their attempts: whoever had them died each time. Orphans were ids without an event; both are
-	// not among Events.
+	// Parked counts the events that had used up their attempts, because each claimer died with them. Orphans counts the ids
+	// without an event. Neither are among Events.
 	Parked, Orphans int
 
 	lease string
@@ -59,13 +59,13 @@ type Batch struct {
 type BatchEvent struct {
 	ID      string
 	Attempt int
-	// Message is the event, or nil where its body cannot be decoded, with Err.
+	// Message is the event. It is nil if the body cannot be decoded, and Err is the reason.
 	Message *message.RawMessage
 	Err     error
 }
 
-// Claim takes due events of a slot, the oldest due first, under a lease: nobody else takes them before it has run out.
-// The attempt is counted now, so that an event which kills its process is parked at last.
+// Claim leases due events of a slot, the longest-overdue first. No other claimer gets them before the lease expires. Claim counts
+// the attempt at once, so that an event that crashes its process is eventually parked.
 func (s *Store) Claim(ctx context.Context, slotNumber int, work Work) (Batch, error) {
 	work = work.withDefaults()
 	if err := checkSlot(slotNumber); err != nil {
@@ -90,8 +90,8 @@ func (s *Store) Claim(ctx context.Context, slotNumber int, work Work) (Batch, er
 	return taken, nil
 }
 
-// Sent says that events of a slot were published, whoever has them: sent always wins. It answers 1 for each event that
-// is sent now, and 0 for one that was before, or is not known: that one stays as it is.
+// Sent records that events of a slot were published, regardless of their lease: sent always wins. It returns 1 for each event
+// that is sent now, and 0 for an event that was sent before or is unknown, which stays unchanged.
 func (s *Store) Sent(ctx context.Context, slotNumber int, work Work, ids ...string) ([]int, error) {
 	rows := make([]shard.Settlement, len(ids))
 	for i, id := range ids {
@@ -100,17 +100,17 @@ func (s *Store) Sent(ctx context.Context, slotNumber int, work Work, ids ...stri
 	return s.settle(ctx, slotNumber, work, rows)
 }
 
-// A Fault is an attempt to publish that failed.
+// A Fault is a failed attempt to publish an event.
 type Fault struct {
 	ID string
-	// Err is why. One made by message.Permanent parks the event at once; one made by relay.Later or relay.Unavailable costs
-	// no attempt. A Class() string in it says what kind of failure it is.
+	// Err is the reason. An error from message.Permanent parks the event at once. An error from relay.Later or relay.Unavailable
+	// does not count as an attempt. If the error has a method Class() string, it returns the class of the failure.
 	Err error
 }
 
-// Failed notes failures of events of a claim: they are due again after a pause, or parked where their attempts are used
-// up. It answers 1 for each that was noted, and 0 for one that is not the claimer's any more, or was settled: that one
-// stays as it is.
+// Failed records failures of events of a claim. The events are due again after a pause, or are parked if their attempts are used
+// up. Failed returns 1 for each recorded failure, and 0 for an event that was settled or no longer belongs to the claimer, which
+// stays unchanged. It returns an error if a failure has no Err.
 func (s *Store) Failed(ctx context.Context, taken Batch, work Work, failures ...Fault) ([]int, error) {
 	rows := make([]shard.Settlement, len(failures))
 	for i, f := range failures {
@@ -129,7 +129,7 @@ func (s *Store) Failed(ctx context.Context, taken Batch, work Work, failures ...
 		}
 		rows[i] = row
 	}
-	if taken.lease == "" { // the script would take the events for the committer's own
+	if taken.lease == "" { // without a lease, the script would treat the caller as the committer of the events
 		return make([]int, len(rows)), nil
 	}
 	return s.settle(ctx, taken.Slot, work, rows)
@@ -161,7 +161,7 @@ func (s *Store) settle(ctx context.Context, slotNumber int, work Work, rows []sh
 	return done, nil
 }
 
-// classOf is the class of an error that has one.
+// classOf returns the class of an error, or "" if it has none.
 func classOf(err error) string {
 	if c, ok := errors.AsType[interface {
 		error

@@ -56,7 +56,7 @@ func wantDone(t testing.TB, got []int, err error, want ...int) {
 	}
 }
 
-// TestClaimAndSettleRefuse holds what is refused before anything is sent.
+// TestClaimAndSettleRefuse tests which calls are rejected before anything is sent.
 func TestClaimAndSettleRefuse(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
@@ -86,8 +86,8 @@ func TestClaimAndSettleRefuse(t *testing.T) {
 	}
 }
 
-// TestSettlements holds what a settlement answers: 1 where something was done; what is terminal, or another's, stays as it
-// is.
+// TestSettlements tests the results of settlements: 1 for an event that changed. An event in a final state, or under another
+// lease, stays unchanged.
 func TestSettlements(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -172,7 +172,7 @@ func TestExtendMovesOnlyLeasesThatAreHeld(t *testing.T) {
 	})
 }
 
-// scores returns when events of pending are due.
+// scores returns when pending events are due.
 func scores(t *testing.T, k keys, ids ...string) []float64 {
 	t.Helper()
 	due := make([]float64, len(ids))
@@ -210,8 +210,8 @@ func TestFailureOfAnEventThatWasNotTriedCostsNoAttempt(t *testing.T) {
 	})
 }
 
-// TestHistory holds that the last five failures are kept, newest first, over re-arming, and go with a success; and what
-// class they have.
+// TestHistory tests that the last five failures are kept, newest first, also when the event is re-armed, and are removed by a
+// success. It also tests their classes.
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -244,7 +244,7 @@ func TestHistory(t *testing.T) {
 			t.Errorf("parked by %v, errors %v", by, s.hash("errors"))
 		}
 		work.Lease = time.Millisecond
-		for crashes := 0; crashes < 7; { // whoever has it dies
+		for crashes := 0; crashes < 7; { // each claimer dies
 			taken, err := store.Claim(ctx, slot, work)
 			redistest.Must(t, err)
 			crashes += len(taken.Events)
@@ -266,7 +266,7 @@ func TestHistory(t *testing.T) {
 	})
 }
 
-// TestSentBodies holds what is left of a sent event: its id, with the body where that is asked for, or nothing.
+// TestSentBodies tests what a sent event leaves: its id, its id with the body, or nothing.
 func TestSentBodies(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -282,7 +282,7 @@ func TestSentBodies(t *testing.T) {
 		if len(left["1"]) != 41 || left["2"][:1] != "=" || left["2"][41:] != bodies["2"] || !slices.Equal(s.members("sent"), []string{"1", "2"}) {
 			t.Errorf("%v, sent %v", left, s.members("sent"))
 		}
-		redistest.Must(t, emit(tr, "a", "1", "2")) // known
+		redistest.Must(t, emit(tr, "a", "1", "2")) // duplicates
 		wantCounts(t, store, outbox.Counts{Pending: 1, Sent: 2})
 		if n := s.hash("counts")["duplicate"]; n != "2" {
 			t.Errorf("%s duplicates", n)
@@ -293,7 +293,7 @@ func TestSentBodies(t *testing.T) {
 		redistest.Must(t, err)
 		redistest.Must(t, emit(tr, "a", "zz"))
 		known := len(s.members("sent"))
-		done, err = store.Sent(ctx, slot, outbox.Work{SentRetention: -1}, "3", "zz") // more ids have to go than go at once
+		done, err = store.Sent(ctx, slot, outbox.Work{SentRetention: -1}, "3", "zz") // more ids must be removed than one call removes
 		wantDone(t, done, err, 1, 1)
 		if left := s.hash("entries"); left["zz"] != "" || len(left) != known-100 || len(s.members("sent")) != known-100 {
 			t.Errorf("%d of %d ids are left, zz with %q", len(left), known, left["zz"])
@@ -308,7 +308,7 @@ func TestSentBodies(t *testing.T) {
 	})
 }
 
-// TestRoute holds that a claim hands out the destination that an operator has chosen.
+// TestRoute tests that a claim returns the destination that an operator has set.
 func TestRoute(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {

@@ -1,5 +1,4 @@
-// Package outbox turns a handler's outputs into events that commit with its transaction, and operates on the
-// events that wait.
+// Package outbox converts a handler's outputs into events that commit with its transaction, and operates on the stored events.
 package outbox
 
 import (
@@ -8,8 +7,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// Encode writes a message as the body of an event: structured CloudEvents JSON, its destination among the
-// attributes.
+// Encode encodes a message as the body of an event: structured CloudEvents JSON with the destination among the attributes.
 func Encode(msg *message.Message) ([]byte, error) {
 	body, err := msg.MarshalJSON()
 	if err != nil {
@@ -18,7 +16,7 @@ func Encode(msg *message.Message) ([]byte, error) {
 	return body, nil
 }
 
-// Decode reads the body of an event.
+// Decode decodes the body of an event.
 func Decode(body []byte) (*message.RawMessage, error) {
 	var msg message.RawMessage
 	if err := msg.UnmarshalJSON(body); err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// FuzzRoundTrip holds that what a message says comes back: its attributes, its destination among them, and its
-// data byte for byte, but for white space around JSON.
+// FuzzRoundTrip tests that a message is decoded with its attributes, including the destination, and with its data byte for byte,
+// except for white space around JSON.
 func FuzzRoundTrip(f *testing.F) {
 	f.Add("1", "order.placed", "a", "orders", "", []byte(`{"total": 5}`))
 	f.Add("ä\x00\"", "<&>", "{a}", "", "text/plain", []byte("plain"))
@@ -58,7 +58,7 @@ func FuzzRoundTrip(f *testing.F) {
 	})
 }
 
-// FuzzDecode holds that no body harms, and that what can be read can be written and read again.
+// FuzzDecode tests that no body causes a panic, and that a decoded body can be encoded and decoded again.
 func FuzzDecode(f *testing.F) {
 	for _, body := range []string{`{"id":"1","data":1}`, `{"id":1}`, `{"data_base64":"AA=="}`, `=abc`, ``, `[]`, `{"id":"1","id":"2"}`} {
 		f.Add([]byte(body))
@@ -81,7 +81,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestEncodeData holds how data of several types arrives at the publisher.
+// TestEncodeData tests how data of several types arrives at the publisher.
 func TestEncodeData(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -8,40 +8,40 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 )
 
-// Counts holds the numbers of events, and what the shards have counted since they began. Pending, Waiting, Parked and Sent
-// add up to all events. Nothing is left to publish if Pending and Waiting are 0.
+// Counts holds the numbers of events and the totals of the shards. Pending, Waiting, Parked and Sent add up to all events. If
+// Pending and Waiting are 0, nothing is left to publish.
 type Counts struct {
-	// Pending is the number of events that relays publish now or at their time. It includes the leased ones, unlike the
-	// State of that name.
+	// Pending is the number of events that relays publish now or at their time. Unlike the State of that name, it includes the
+	// leased ones.
 	Pending int64
-	// Leased is the number of pending events with a lease, of a relay that publishes them or that died while it did.
+	// Leased is the number of pending events that are leased to a relay, which publishes them or has died.
 	Leased int64
-	// Waiting is the number of events that wait behind others of their lane.
+	// Waiting is the number of events that wait behind others in their lane.
 	Waiting int64
 	// Parked is the number of events that need an operator.
 	Parked int64
 	// Sent is the number of published events that are remembered; see relay.Config.SentRetention.
 	Sent int64
-	// Bytes is the size of the bodies of pending and waiting events, and 1 for each of them whose id was given.
+	// Bytes is the size of the bodies of pending and waiting events, plus 1 for each of them whose id was given.
 	Bytes int64
 
 	Totals Totals
 }
 
-// Totals only grow.
+// Totals are counted since a shard was created and never decrease.
 type Totals struct {
-	// Enqueued came into the outbox; of Duplicate it knew the id and the body already.
+	// Enqueued counts added events. Duplicate counts events whose id and body the outbox already had.
 	Enqueued, Duplicate int64
-	// Sent were published; Failed are attempts that did not succeed; Parked is how often an event was parked.
+	// Sent counts published events, Failed failed attempts, and Parked how often an event was parked.
 	Sent, Failed, Parked int64
-	// Orphans are members of an index that had no body and were removed.
+	// Orphans counts members of an index that had no body and were removed.
 	Orphans int64
-	// Discarded, Imported, Replayed and Erased (of bodies that were not sent) are what operators did.
+	// Discarded, Imported, Replayed and Erased (bodies that were not sent) count the operations on events.
 	Discarded, Imported, Replayed, Erased int64
 }
 
-// Counts adds up the events of all shards. The shards are asked one after the other, so that an event on its way from
-// one state to another may be counted in both, or in neither.
+// Counts returns the sums of all shards. It asks the shards one after the other, so an event that changes its state meanwhile may
+// be counted twice or not at all.
 func (s *Store) Counts(ctx context.Context) (Counts, error) {
 	var sum Counts
 	err := s.chunks(nil, func(slots []int) error {
@@ -70,15 +70,15 @@ func (c *Counts) add(shard shard.Counts) {
 	}
 }
 
-// Overview is how many events are parked, by what they are.
+// Overview holds the number of parked events by their properties.
 type Overview struct {
 	Total int64
-	// ByDestination, ByType and ByClass count by the destination and the type in the event's body, and by the class of
-	// its last failure. What has none is counted under the empty text.
+	// ByDestination and ByType count by the destination and the type in the event's body, ByClass by the class of the last
+	// failure. The empty text counts events without the property.
 	ByDestination, ByType, ByClass map[string]int64
 }
 
-// Overview tells how many events are parked and why. It reads sums that are kept, and no events.
+// Overview returns how many events are parked and why. It reads stored sums and no events.
 func (s *Store) Overview(ctx context.Context) (Overview, error) {
 	view := Overview{ByDestination: map[string]int64{}, ByType: map[string]int64{}, ByClass: map[string]int64{}}
 	err := s.chunks(nil, func(slots []int) error {
@@ -100,12 +100,12 @@ func (v *Overview) add(name string, n int64) {
 		v.ByType[text] += n
 	case "c":
 		v.ByClass[text] += n
-		v.Total += n // every parked event has one class
+		v.Total += n // every parked event has exactly one class
 	}
 }
 
-// Oldest tells for how long the event has been due that is due the longest; 0 where none is. An event that a relay
-// works on is not due, and one that failed is due when its pause is over: a time that grows says that nobody publishes.
+// Oldest returns the age of the longest-overdue event, or 0 if none is due. A leased event is not due. A failed event is due when
+// its pause is over. If the age grows, no relay publishes.
 func (s *Store) Oldest(ctx context.Context) (time.Duration, error) {
 	var oldest shard.Edge
 	err := s.chunks(nil, func(slots []int) error {

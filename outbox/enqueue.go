@@ -14,19 +14,18 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// With returns the store with a configuration of events: Enqueue makes events of messages as Middleware(cfg) does.
+// With returns a copy of the store whose Enqueue creates events from messages like Middleware(cfg).
 func (s *Store) With(cfg Config) *Store {
 	configured := *s
 	configured.events = cfg
 	return &configured
 }
 
-// Enqueue puts events into the outbox of an aggregate's shard outside of any handler: all of them, or none. It is
-// idempotent by the events' ids, which they must have, and returns how many were new. It notifies the relay of this
-// process.
+// Enqueue adds events to the outbox of an aggregate's shard outside of a handler, either all of them or none. It returns the
+// number of new events. Every event must have an id, by which Enqueue is idempotent. It notifies the relay of this process.
 //
-// If the server or the shard did not take the events, the error is a *StorageError around the error that
-// luatx.Transactor.Enqueue returns, such as *luatx.OutboxFullError or luatx.ErrOutcomeUnknown.
+// If the server or the shard does not accept the events, the error is a *StorageError around the error of
+// luatx.Transactor.Enqueue, such as *luatx.OutboxFullError or luatx.ErrOutcomeUnknown.
 func (s *Store) Enqueue(ctx context.Context, aggregate string, events ...*message.Message) (int, error) {
 	batch := make([]luatx.Event, len(events))
 	for i, msg := range events {
@@ -41,7 +40,7 @@ func (s *Store) Enqueue(ctx context.Context, aggregate string, events ...*messag
 	}
 	n, err := s.transactor.Enqueue(ctx, aggregate, batch...)
 	if failed, ok := errors.AsType[*commit.EnqueueError](err); ok {
-		slot, _ := s.Slot(aggregate) // it has one: its shard was asked
+		slot, _ := s.Slot(aggregate) // no error: Enqueue has used this shard
 		return 0, storageError("enqueue", slot, failed.Err)
 	}
 	if err != nil {
@@ -50,14 +49,15 @@ func (s *Store) Enqueue(ctx context.Context, aggregate string, events ...*messag
 	return n, nil
 }
 
-// Cancel takes a scheduled event back, and reports whether it did: false where there is none of that id in the
-// aggregate's shard, where it is not a scheduled one, or where a relay has taken it. Its id may be used again.
+// Cancel removes a scheduled event and reports whether it did. It returns false if the aggregate's shard has no event with that
+// id, if the event is not scheduled, or if a relay has claimed it. The id may be used again.
 func (s *Store) Cancel(ctx context.Context, aggregate, id string) (bool, error) {
 	_, done, err := s.schedule(ctx, "cancel", aggregate, id, time.Time{})
 	return done, err
 }
 
-// Move gives a scheduled event another time, and reports whether it did, as Cancel does.
+// Move changes the time of a scheduled event and reports whether it did, like Cancel. It returns an error unless the year of at
+// is 1970 to 9999.
 func (s *Store) Move(ctx context.Context, aggregate, id string, at time.Time) (bool, error) {
 	if at.Before(time.UnixMilli(0)) || at.Year() > 9999 {
 		return false, fmt.Errorf("outbox: move %q: to %v: use the years 1970 to 9999", id, at)

@@ -38,8 +38,8 @@ func (i told) Committed(_ int, events []shard.Event, _ bool) {
 	}
 }
 
-// TestEnqueue holds that events enter the outbox outside of a handler: all or none, once by their ids, and that the
-// relay of the process is told of new ones.
+// TestEnqueue tests that events are added outside of a handler, either all or none, once for each id, and that the relay of the
+// process is notified of new ones.
 func TestEnqueue(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -90,10 +90,10 @@ func TestEnqueue(t *testing.T) {
 	})
 }
 
-// tagIn is a tag of the only partition, as an aggregate of its own tag.
+// tagIn returns the tag of the only partition, as an aggregate with its own tag.
 func tagIn(tr *luatx.Transactor) string { return tr.Keyspace().Tags()[0] }
 
-// state is a Transactor's namespace but for the sequence, which does not go back.
+// state returns the keys of a Transactor's namespace without the sequence, which never decreases.
 func state(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor) redistest.State {
 	t.Helper()
 	st, err := redistest.Dump(redistest.Soon(t), client, tr.Config().Namespace+"*")
@@ -102,7 +102,7 @@ func state(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor) red
 	return st
 }
 
-// TestCancelAndMove holds that a scheduled event can be cancelled and moved until a relay takes it, and no other can.
+// TestCancelAndMove tests that a scheduled event can be cancelled and moved until a relay claims it, and that others cannot.
 func TestCancelAndMove(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -205,7 +205,7 @@ func idsOf(leased outbox.Batch) []string {
 	return ids
 }
 
-// TestMiddlewareOrdersAndSchedules holds that a handler's outputs become ordered and scheduled events.
+// TestMiddlewareOrdersAndSchedules tests that a handler's outputs become ordered and scheduled events.
 func TestMiddlewareOrdersAndSchedules(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {

@@ -8,8 +8,8 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// JSON makes the fields of an entry: type, source and destination, for those who look into the stream; data, as it is
-// or in its content type; and attributes, a JSON object of all of them.
+// JSON returns the fields of an entry: type, source and destination, for readers of the stream; data, unchanged or encoded by its
+// content type; and attributes, a JSON object with all of them.
 func JSON(event *message.Message) (map[string]any, error) {
 	data, err := entryData(event)
 	if err != nil {
@@ -31,8 +31,8 @@ func JSON(event *message.Message) (map[string]any, error) {
 	return values, nil
 }
 
-// MessagePack makes the fields of an entry: attributes, a MessagePack map of all of them, and data, as it is or in its
-// content type. Times keep their nanoseconds and lose their zone. Errors wrap message.ErrEncode.
+// MessagePack returns the fields of an entry: attributes, a MessagePack map of all of them, and data, unchanged or encoded by its
+// content type. Times keep their nanoseconds but lose their zone. Errors wrap message.ErrEncode.
 func MessagePack(event *message.Message) (map[string]any, error) {
 	data, err := entryData(event)
 	if err != nil {
@@ -49,7 +49,7 @@ func MessagePack(event *message.Message) (map[string]any, error) {
 	return values, nil
 }
 
-// entryData is the data as its content type says, the same bytes that an event of the scripted mode carries.
+// entryData returns the data encoded by its content type, with the same bytes as in an event of scripted mode.
 func entryData(event *message.Message) ([]byte, error) {
 	switch data := event.Data.(type) {
 	case nil:

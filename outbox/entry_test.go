@@ -12,7 +12,7 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// TestMessagePackIsSmaller holds what it is for, and that what it cannot hold is refused by name.
+// TestMessagePackIsSmaller tests the size, and that an error names a value that MessagePack cannot encode.
 func TestMessagePackIsSmaller(t *testing.T) {
 	t.Parallel()
 	event := message.New(1, message.Attributes{

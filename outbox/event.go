@@ -9,65 +9,65 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// State is where an event is on its way.
+// State is the state of an event.
 type State string
 
-// The states. An event is in one of them.
+// The states. An event is in exactly one of them.
 const (
-	// Pending: it is due, or will be at its time, and no relay has it. Counts.Pending includes the leased events.
+	// Pending means that the event is due or scheduled, and no relay has leased it. Counts.Pending includes the leased events.
 	Pending State = "pending"
-	// Leased: a relay has it.
+	// Leased means that a relay has claimed the event.
 	Leased State = "leased"
-	// Waiting: it stands behind others of its lane.
+	// Waiting means that the event is behind others in its lane.
 	Waiting State = "waiting"
-	// Sent: it was published, and is remembered for a while.
+	// Sent means that the event was published, and is remembered for a while.
 	Sent State = "sent"
-	// Parked: it used up its attempts, was refused for good, or was erased. It stays until an operator acts.
+	// Parked means that the event used up its attempts, was rejected for good, or was erased. It stays until an operator acts.
 	Parked State = "parked"
 )
 
-// letters are the states as internal/lua/list.lua says them.
+// letters are the states as internal/lua/list.lua returns them.
 var letters = map[byte]State{'p': Pending, 'l': Leased, 'w': Waiting, 's': Sent, 'k': Parked}
 
-// Event is an event in the outbox, with all that is known about it.
+// Event is an event in the outbox with everything that is known about it.
 type Event struct {
 	Slot  int
 	ID    string
 	State State
-	// At is, by the server's clock: of a Pending event when it is tried next, of a Leased one when its lease runs out,
-	// of a Sent one when it was sent, of a Parked one when it was parked; zero of a Waiting one.
+	// At is a time of the server's clock: the next attempt of a Pending event, the end of the lease of a Leased one, the time at
+	// which a Sent or Parked one was sent or parked. It is zero for a Waiting one.
 	At time.Time
-	// Attempts since it came or was re-armed, the current one included.
+	// Attempts is the number of attempts since the event was added or re-armed, including the current one.
 	Attempts int
-	// Lease is the identity of the last claim; empty: nobody has it.
+	// Lease is the id of the last claim, or empty if no relay has the event.
 	Lease string
-	// Key is its ordering key, as long as it is in a lane.
+	// Key is the ordering key, which an event has while it is in a lane.
 	Key string
-	// Destination is where it is to be published: as its body says, or an operator.
+	// Destination is where the event is published, as set in its body or by an operator.
 	Destination string
-	// Error is the text of its last failure, and Class what kind of failure that was: what a parked one was parked for.
-	// Both are empty where there was none.
+	// Error is the text of the last failure and Class its class. For a parked event, they state why it was parked. Both are empty
+	// if there was no failure.
 	Error, Class string
-	// History is of its last five failures, newest first. It stays when the event is re-armed.
+	// History holds the last five failures, newest first. Re-arming keeps it.
 	History []Failure
-	// Message is its body; nil where it was not kept, was erased or cannot be decoded.
+	// Message is the decoded body. It is nil if the body was not kept, was erased or cannot be decoded.
 	Message *message.RawMessage
-	// Body is the body as it was committed; nil where there is none.
+	// Body is the body as it was committed, or nil if there is none.
 	Body []byte
-	// Erased: an operator has erased its body; it cannot be re-armed.
+	// Erased means that an operator has erased the body. The event cannot be re-armed.
 	Erased bool
 
 	route  string
 	bare   bool   // there is no body
-	digest string // of a body that was erased
+	digest string // of an erased body
 }
 
-// Failure is an attempt that did not succeed.
+// Failure is a failed attempt.
 type Failure struct {
 	At      time.Time // by the server's clock
 	Attempt int
-	// Class is what kind of failure it was, without blanks: what its error says by a method Class() string, else
-	// refused, exhausted, malformed, crashed, failed, or erased. See docs/operations.md.
+	// Class is the class of the failure, without blanks: the result of the error's method Class() string, or else refused,
+	// exhausted, malformed, crashed, failed, or erased. See docs/operations.md.
 	Class string
 	Text  string
 }
@@ -79,7 +79,7 @@ func (e Event) last() Failure {
 	return e.History[0]
 }
 
-// event reads what a listing says. The error is that of a body that cannot be decoded.
+// event converts a row of a listing. It returns an error if the body cannot be decoded.
 func event(slot int, row shard.Listed) (Event, error) {
 	e := Event{
 		Slot: slot, ID: row.ID, State: letters[row.State], At: row.At, Attempts: row.Attempts, Lease: row.Lease, Key: row.Key,
@@ -107,7 +107,7 @@ func event(slot int, row shard.Listed) (Event, error) {
 	return e, nil
 }
 
-// historyLines writes failures as internal/lua/_errors.lua keeps them.
+// historyLines formats failures as internal/lua/_errors.lua stores them.
 func historyLines(list []Failure) string {
 	lines := make([]string, len(list))
 	blank := strings.NewReplacer("\r", " ", "\n", " ")

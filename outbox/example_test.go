@@ -15,7 +15,7 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// A handler's outputs become events of its transaction: those of one order go out in order.
+// A handler's outputs become events of its transaction. The events of one order are published in order.
 func ExampleMiddleware() {
 	ctx := context.Background()
 	transactor, stop := embedded()
@@ -51,7 +51,7 @@ func ExampleMiddleware() {
 	// waiting packed for warehouse <nil>
 }
 
-// Events of no handler are enqueued, once by their ids. A scheduled one can be taken back until a relay has it.
+// Events outside of handlers are enqueued, once for each id. A scheduled event can be cancelled until a relay claims it.
 func ExampleStore() {
 	ctx := context.Background()
 	transactor, stop := embedded()
@@ -62,7 +62,7 @@ func ExampleStore() {
 		}
 		return at, nil
 	}})
-	for range 2 { // the caller is not sure whether it has
+	for range 2 { // the caller repeats the call to be sure
 		added, err := store.Enqueue(ctx, "order-17",
 			message.New(nil, message.Attributes{"id": "placed-17", "source": "/orders", "type": "order.placed"}, nil),
 			message.New(nil, message.Attributes{"id": "remind-17", "source": "/orders", "type": "reminder"}, nil))
@@ -79,7 +79,7 @@ func ExampleStore() {
 	// 1 pending <nil>
 }
 
-// An operator looks why an event was parked, mends that, and re-arms what was parked for it.
+// An operator finds out why an event was parked, fixes the cause, and re-arms the events that it parked.
 func ExampleStore_RearmAll() {
 	ctx := context.Background()
 	transactor, stop := embedded()
@@ -92,7 +92,7 @@ func ExampleStore_RearmAll() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	batch, err := store.Claim(ctx, slot, outbox.Work{}) // as a relay does
+	batch, err := store.Claim(ctx, slot, outbox.Work{}) // like a relay
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -10,15 +10,15 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 )
 
-// Export writes the parked events that a filter means, each as a line of JSON: slot, id, state, when it was parked,
-// attempts, history and body, as docs/operations.md describes. It changes nothing, and returns how many it wrote.
+// Export writes the parked events that a filter selects as lines of JSON with slot, id, state, time of parking, attempts, history
+// and body; see docs/operations.md. It changes nothing and returns the number of written events.
 func (s *Store) Export(ctx context.Context, w io.Writer, f Filter) (int, error) {
 	n := 0
 	for e, err := range s.Parked(ctx, f) {
 		if err != nil && e.ID == "" {
 			return n, err
 		}
-		l, err := newLine(e) // a body that cannot be decoded is written as it is
+		l, err := newLine(e) // a body that cannot be decoded is written unchanged
 		if err != nil {
 			return n, err
 		}
@@ -34,13 +34,13 @@ func (s *Store) Export(ctx context.Context, w io.Writer, f Filter) (int, error) 
 	return n, nil
 }
 
-// ImportResult is what Import has done.
+// ImportResult is the result of Import.
 type ImportResult struct {
-	// Operation is its id in the audit.
+	// Operation is the id of the operation in the audit.
 	Operation string
-	// Read is how many lines there were, Imported how many of them are parked events now.
+	// Read is the number of lines. Imported is the number of them that became parked events.
 	Read, Imported int
-	// Skipped is how many were not, by what was found: Known, Conflicting, or Full.
+	// Skipped counts the other lines by outcome: Known, Conflicting, or Full.
 	Skipped map[Outcome]int
 }
 
@@ -49,10 +49,10 @@ const (
 	importBytes = 1 << 20
 )
 
-// Import takes in what Export wrote, as parked events, in the shards that the lines name; lines written by hand may name
-// the aggregate instead. It is idempotent by id: what is known, in whatever state, stays as it is. An event with an
-// ordering key goes to the end of its lane and blocks what comes behind it. Beside an error, which names the line, the
-// result tells what was done before. The store must name who acts: see As.
+// Import adds events that Export wrote as parked events to the shards that the lines name. Lines written by hand may name the
+// aggregate instead. Import is idempotent by id: it does not change an event that the shard has in any state. An event with an
+// ordering key goes to the end of its lane and blocks the events behind it. An error names the line, and the result states what
+// was done before. The store must have an operator; see As.
 func (s *Store) Import(ctx context.Context, r io.Reader) (ImportResult, error) {
 	o, err := s.begin("import")
 	if err != nil {
@@ -83,12 +83,12 @@ func (s *Store) Import(ctx context.Context, r io.Reader) (ImportResult, error) {
 	}
 }
 
-// importing collects events of one slot until they are worth a script.
+// importing collects events of one slot and imports them in batches.
 type importing struct {
 	*operation
 
 	result ImportResult
-	slots  map[int]bool // of the keyspace
+	slots  map[int]bool // all slots of the keyspace
 	slot   int
 	batch  []shard.Imported
 	size   int

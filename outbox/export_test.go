@@ -19,7 +19,7 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// parkedIn reads what is parked, by id, without what a lane adds.
+// parkedIn returns the parked events by id, without the fields of a lane.
 func parkedIn(t testing.TB, store *outbox.Store) map[string]outbox.Event {
 	t.Helper()
 	found := map[string]outbox.Event{}
@@ -32,7 +32,7 @@ func parkedIn(t testing.TB, store *outbox.Store) map[string]outbox.Event {
 	return found
 }
 
-// TestExportImport holds that what is exported comes back as it was: in another namespace, after a discard, and once.
+// TestExportImport tests that exported events are imported unchanged: in another namespace, after a discard, and once.
 func TestExportImport(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -110,7 +110,7 @@ func TestExportImport(t *testing.T) {
 	})
 }
 
-// TestImportRefuses holds that a line that cannot be is an error that names it, and that those before it are in.
+// TestImportRefuses tests that an error names an invalid line, and that the lines before it were imported.
 func TestImportRefuses(t *testing.T) {
 	t.Parallel()
 	y := newYard(t, redistest.Shared(t).Client(t), func(c *luatx.Config) { c.OutboxBytes, c.ParkedCapacity = 1000, 30 })
@@ -150,7 +150,7 @@ func TestImportRefuses(t *testing.T) {
 	}
 }
 
-// TestExportErrors holds that neither a reader nor a writer that fails is taken for the end.
+// TestExportErrors tests that a failing reader or writer is not mistaken for the end.
 func TestExportErrors(t *testing.T) {
 	t.Parallel()
 	y := newYard(t, redistest.Shared(t).Client(t))
@@ -176,15 +176,15 @@ type broken struct{}
 func (broken) Write([]byte) (int, error) { return 0, errBroken }
 func (broken) Read([]byte) (int, error)  { return 0, errBroken }
 
-// TestReplay holds that sent events whose bodies were kept go out again under their ids: those of the time and the filter
-// asked for, and none that was sent after it began.
+// TestReplay tests that sent events with stored bodies are published again with their ids: those of the requested time and
+// filter, and none that was sent after the replay began.
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		y := newYard(t, client)
 		y.emit("sold", "", "", "1", "2", "3")
 		y.emit("paid", "", "k", "4")
-		settle(t, y.tr, y.slot, time.Hour, "sent", "3") // without its body
+		settle(t, y.tr, y.slot, time.Hour, "sent", "3") // without a body
 		y.settle("sent", "", "", "", "1", "2", "4")
 		key := link.Of(y.tr).Scripts.Shard(y.slot).Key("sent")
 		since := time.Now().Add(-time.Hour).Truncate(time.Millisecond)
@@ -226,7 +226,7 @@ func TestReplay(t *testing.T) {
 	})
 }
 
-// TestReplayCutoff holds that what was sent after a replay began stays.
+// TestReplayCutoff tests that an event that was sent after a replay began is not replayed.
 func TestReplayCutoff(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -264,7 +264,7 @@ func TestReplayPutsBackNoMoreThanTheOutboxHasRoomFor(t *testing.T) {
 	})
 }
 
-// TestAudit holds that the records of all shards come by time, page by page, and say who did what, why and to which.
+// TestAudit tests that the records of all shards are listed by time, page by page, with operator, operation, reason and events.
 func TestAudit(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {

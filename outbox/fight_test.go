@@ -26,7 +26,7 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// shelves are what a shard holds at one moment.
+// shelves is a snapshot of a shard.
 type shelves struct {
 	entries, headers, counts, parkedBy, errors map[string]string
 	pending, parked, sent, lanes               []string
@@ -54,7 +54,7 @@ func (s shelves) count(name string) int {
 	return int(shard.CountsOf(s.counts)[name])
 }
 
-// wrong lists what contradicts itself: every event is in one state, a lane has its head in sight, and the counts are
+// wrong lists the contradictions: every event must be in one state, every lane must have a visible head, and the counts must be
 // right.
 func (s shelves) wrong() (list []string) {
 	say := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
@@ -117,7 +117,7 @@ func (s shelves) wrong() (list []string) {
 	return list
 }
 
-// fickle publishes what it feels like, and remembers it.
+// fickle is a Publisher with random results, which it records.
 type fickle struct {
 	mu     sync.Mutex
 	mended bool
@@ -143,9 +143,8 @@ func (f *fickle) Publish(_ context.Context, events []*message.RawMessage) []erro
 	return errs
 }
 
-// TestOperatorsAmongRelays holds that nothing is lost and nothing is in two states at any moment, while relays publish,
-// fail and park, and operators re-arm, discard, erase, replay, export and import the same events. The fight lasts until each
-// of these has happened, however long that takes.
+// TestOperatorsAmongRelays tests that no event is lost or in two states at any time while relays publish, fail and park, and
+// operators re-arm, discard, erase, replay, export and import the same events. It runs until each of these has happened.
 func TestOperatorsAmongRelays(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -209,7 +208,6 @@ func TestOperatorsAmongRelays(t *testing.T) {
 	})
 }
 
-// commit commits plain and ordered events.
 func (y yard) commit(ctx context.Context, worker int) {
 	for i := 0; ctx.Err() == nil && i < 150; i++ {
 		_, err := y.tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
@@ -231,7 +229,7 @@ func (y yard) commit(ctx context.Context, worker int) {
 	}
 }
 
-// operate does what operators do, to any events.
+// operate performs the operations on random events.
 func (y yard) operate(ctx context.Context) {
 	for ctx.Err() == nil {
 		var ids []string

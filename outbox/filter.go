@@ -13,18 +13,18 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 )
 
-// Filter says which events are meant: those that match all that is set. Its zero value means all.
+// Filter selects events that match all of its set fields. The zero value selects all events.
 type Filter struct {
-	// Slots and Aggregate name shards.
+	// Slots and Aggregate select shards.
 	Slots     []int
 	Aggregate string
-	// IDs name events.
+	// IDs select events.
 	IDs []string
-	// Destination and Type are those of the event's body; Key is its ordering key, as long as it is in a lane.
+	// Destination and Type are those of the event's body. Key is the ordering key, which an event has while it is in a lane.
 	Destination, Type, Key string
-	// Class is that of its last failure, and Text stands in the text of that.
+	// Class is the class of the last failure. Text is a part of its text.
 	Class, Text string
-	// OlderThan is for how long it has been parked at least, or sent where sent events are meant.
+	// OlderThan is the minimum time since the event was parked, or sent if sent events are selected.
 	OlderThan time.Duration
 
 	position // where Parked begins, for the pages of package admin
@@ -32,7 +32,7 @@ type Filter struct {
 
 type position = link.Position
 
-// String tells what is set, as the audit does.
+// String returns the set fields, as the audit shows them.
 func (f Filter) String() string {
 	var set []string
 	add := func(name, value string) {
@@ -61,7 +61,7 @@ func (f Filter) String() string {
 	return strings.Join(set, " ")
 }
 
-// Matches reports whether an event is meant, at a time by the server's clock, by all but Aggregate.
+// Matches reports whether the filter selects an event at a time of the server's clock. It ignores Aggregate.
 func (f Filter) Matches(e Event, now time.Time) bool {
 	switch {
 	case len(f.Slots) > 0 && !slices.Contains(f.Slots, e.Slot),
@@ -72,7 +72,7 @@ func (f Filter) Matches(e Event, now time.Time) bool {
 	return true
 }
 
-// meant is Matches without what a listing has seen to.
+// meant is Matches without the fields that a listing already applies.
 func (f Filter) meant(e Event, now time.Time) bool {
 	switch {
 	case f.Key != "" && e.Key != f.Key,
@@ -88,10 +88,9 @@ func (f Filter) meant(e Event, now time.Time) bool {
 	return (f.Type == "" || e.Message.Type() == f.Type) && (f.Destination == "" || e.Message.Destination() == f.Destination)
 }
 
-// needsBodies reports whether the bodies decide.
 func (f Filter) needsBodies() bool { return f.Type != "" || f.Destination != "" }
 
-// slots are those of the shards that are meant; none: all.
+// slots returns the slots of the selected shards. None means all.
 func (s *Store) slots(f Filter) ([]int, error) {
 	for _, n := range f.Slots {
 		if err := checkSlot(n); err != nil {
@@ -111,9 +110,9 @@ func (s *Store) slots(f Filter) ([]int, error) {
 	return []int{n}, nil
 }
 
-// Parked lists the parked events that the filter means, shard by shard, the oldest of each first. It is no snapshot: an
-// event that is parked or re-armed meanwhile may be missed or seen. A body that cannot be decoded comes with the error, and
-// the list goes on; a *StorageError ends it.
+// Parked lists the parked events that the filter selects, shard by shard, the oldest of each first. It is not a snapshot: an
+// event that is parked or re-armed meanwhile may or may not be listed. If a body cannot be decoded, Parked yields the event with
+// an error and continues. A *StorageError ends the list.
 func (s *Store) Parked(ctx context.Context, f Filter) iter.Seq2[Event, error] {
 	first, at, id, goesOn := link.Last(&f.position)
 	return func(yield func(Event, error) bool) {
@@ -141,7 +140,7 @@ func (s *Store) Parked(ctx context.Context, f Filter) iter.Seq2[Event, error] {
 	}
 }
 
-// edges finds the shards that a filter means and that hold something.
+// edges finds the shards that a filter selects and that are not empty.
 func (s *Store) edges(op string, f Filter, find func([]int) ([]shard.Edge, error)) ([]shard.Edge, error) {
 	slots, err := s.slots(f)
 	if err != nil {
@@ -156,7 +155,7 @@ func (s *Store) edges(op string, f Filter, find func([]int) ([]shard.Edge, error
 	return edges, err
 }
 
-// matching lists events of shards that a filter means, in each until its edge unless that is zero.
+// matching lists the events that a filter selects, in each shard until its edge unless that is zero.
 func (s *Store) matching(ctx context.Context, f Filter, of shard.Listing, edges []shard.Edge) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		for _, edge := range edges {
@@ -169,7 +168,7 @@ func (s *Store) matching(ctx context.Context, f Filter, of shard.Listing, edges 
 	}
 }
 
-// matchShard returns false when the reader has left, or after an error of the server.
+// matchShard lists the selected events of one shard. It returns false if the reader has stopped or the server returned an error.
 func (s *Store) matchShard(ctx context.Context, n int, f Filter, of shard.Listing, yield func(Event, error) bool) bool {
 	ids := f.IDs
 	for {

@@ -15,17 +15,17 @@ import (
 // line is an event as Export writes it.
 type line struct {
 	Slot      *int      `json:"slot,omitempty"`
-	Tag       string    `json:"tag,omitempty"`       // a text of the slot, for people
+	Tag       string    `json:"tag,omitempty"`       // a text of the slot, for readers
 	Aggregate string    `json:"aggregate,omitempty"` // instead of slot, in lines written by hand
 	ID        string    `json:"id"`
 	State     State     `json:"state"`
 	At        time.Time `json:"at,omitzero"` // when it was parked
 	Attempts  int       `json:"attempts,omitempty"`
 	Key       string    `json:"key,omitempty"`
-	Route     string    `json:"destination,omitempty"` // by an operator; else the body says
+	Route     string    `json:"destination,omitempty"` // set by an operator; otherwise the body has it
 	History   []failure `json:"history,omitempty"`
-	// One of these: the body as it is, where that is JSON that is kept by it to the byte, else in base64; or, where it was
-	// erased, its SHA-1 in hex.
+	// One of these is set: the body itself if it is JSON that keeps its bytes when it is encoded again, otherwise the body in
+	// base64, or the SHA-1 in hex of an erased body.
 	Body   json.RawMessage `json:"body,omitempty"`
 	Base64 []byte          `json:"body_base64,omitempty"`
 	Erased string          `json:"erased,omitempty"`
@@ -38,7 +38,7 @@ type failure struct {
 	Text    string    `json:"text,omitempty"`
 }
 
-// newLine makes a line of a parked event.
+// newLine returns the line of a parked event. It returns an error if the id or the key is not UTF-8.
 func newLine(e Event) (line, error) {
 	if !utf8.ValidString(e.ID) || !utf8.ValidString(e.Key) {
 		return line{}, fmt.Errorf("outbox: export: event %q of slot %d: its id or key is not UTF-8", e.ID, e.Slot)
@@ -59,13 +59,13 @@ func newLine(e Event) (line, error) {
 	return l, nil
 }
 
-// isPlainJSON reports whether a body is the same after it was written and read as JSON.
+// isPlainJSON reports whether a body keeps its bytes when it is written and read as JSON.
 func isPlainJSON(body []byte) bool {
 	var compact bytes.Buffer
 	return utf8.Valid(body) && json.Compact(&compact, body) == nil && bytes.Equal(compact.Bytes(), body)
 }
 
-// writeLine writes a line, with its end.
+// encode returns the line as JSON with a line feed.
 func (l line) encode() ([]byte, error) {
 	var text bytes.Buffer
 	enc := json.NewEncoder(&text)
@@ -74,7 +74,7 @@ func (l line) encode() ([]byte, error) {
 	return text.Bytes(), err
 }
 
-// place returns the slot of the line's shard, which must be one of those given.
+// place returns the slot of the line's shard, which must be one of slots.
 func (l line) place(s *Store, slots map[int]bool) (int, error) {
 	switch {
 	case l.Slot != nil && l.Aggregate != "":
@@ -91,7 +91,7 @@ func (l line) place(s *Store, slots map[int]bool) (int, error) {
 	return *l.Slot, nil
 }
 
-// event returns what the line says, as the shard takes it.
+// event returns the event of the line as the shard imports it.
 func (l line) event(most int) (shard.Imported, error) {
 	body := l.Base64
 	if len(l.Body) > 0 {
@@ -127,7 +127,7 @@ func (l line) event(most int) (shard.Imported, error) {
 	}, nil
 }
 
-// maxHistory is how many failures a shard keeps of an event.
+// maxHistory is the number of failures that a shard keeps for an event.
 const maxHistory = 5
 
 func isDigest(text string) bool {

@@ -13,35 +13,36 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 )
 
-// ErrNotFound is returned for an event that a shard does not know, or not any more.
+// ErrNotFound is returned for an event that a shard does not have, or no longer has.
 var ErrNotFound = errors.New("outbox: no such event")
 
-// ListOptions say what List lists. The zero value lists all.
+// ListOptions configure List. The zero value lists all events.
 type ListOptions struct {
-	// Slots are those of the shards. Defaults to all.
+	// Slots are the slots of the shards to list. Defaults to all.
 	Slots []int
-	// NoBodies leaves the bodies out: the events have no Message, and their Destination only where an operator gave one.
+	// NoBodies omits the bodies: the events have no Message, and a Destination only if an operator set one.
 	NoBodies bool
-	// Since leaves out events whose time is before it, by the server's clock; waiting ones have none. Defaults to none.
+	// Since omits events whose time is earlier, by the server's clock. It does not apply to waiting events, which have no time.
+	// Defaults to none.
 	Since time.Time
 }
 
-// listPage is how many members of an index one script looks at; thinPage is how many where few are of the state
-// asked for, or bodies are left out.
+// listPage is how many members of an index one script reads. thinPage replaces it if few members have the requested state, or if
+// bodies are omitted.
 const (
 	listPage = 100
 	thinPage = 1000
 )
 
-// List lists the events of a state, shard by shard: by their time, waiting ones by their lanes. It is no snapshot: an
-// event that moves meanwhile may be missed or seen again. A body that cannot be decoded comes with the error, and the
-// list goes on; a *StorageError ends it.
+// List lists the events of a state, shard by shard, by time or, for waiting events, by lane. It is not a snapshot: an event that
+// changes its state meanwhile may be missed or listed twice. If a body cannot be decoded, List yields the event with an error and
+// continues. A *StorageError ends the list.
 func (s *Store) List(ctx context.Context, state State, opts ListOptions) iter.Seq2[Event, error] {
 	of := shard.Listing{Limit: listPage, Bodies: !opts.NoBodies}
 	if opts.NoBodies {
 		of.Limit = thinPage
 	}
-	byTime := state == Parked || state == Sent // alone; leased events are in an order of their own
+	byTime := state == Parked || state == Sent // in this order; leased events are ordered by another time
 	if !opts.Since.IsZero() && byTime {
 		of.After = shard.Place{Score: strconv.FormatInt(opts.Since.UnixMilli()-1, 10), Member: behindAll}
 	}
@@ -84,10 +85,10 @@ func (s *Store) List(ctx context.Context, state State, opts ListOptions) iter.Se
 	}
 }
 
-// errEnough says that the reader of a listing has left.
+// errEnough ends a listing whose reader has stopped.
 var errEnough = errors.New("enough")
 
-// lanes finds the shards with ordered events, as edges do the others.
+// lanes finds the shards with ordered events, as edges does for other events.
 func (s *Store) lanes(ctx context.Context, slots []int) ([]shard.Edge, error) {
 	found, err := s.scripts.HasLanes(ctx, slots)
 	edges := make([]shard.Edge, len(found))
@@ -133,8 +134,8 @@ func (s *Store) list(ctx context.Context, n int, of shard.Listing) (p page, err 
 	return p, storageError(op, n, err)
 }
 
-// Show returns one event, in whatever state it is; ErrNotFound where the shard does not know it. Slot tells the slot of
-// an aggregate. A body that cannot be decoded is an error beside the event.
+// Show returns one event in any state. It returns ErrNotFound if the shard does not have it. Slot returns the slot of an
+// aggregate. If the body cannot be decoded, Show returns the event and an error.
 func (s *Store) Show(ctx context.Context, slotNumber int, id string) (Event, error) {
 	if err := checkSlot(slotNumber); err != nil {
 		return Event{}, err
@@ -149,11 +150,11 @@ func (s *Store) Show(ctx context.Context, slotNumber int, id string) (Event, err
 	return event(slotNumber, page.rows[0])
 }
 
-// maxPending bounds what FindPending returns.
+// maxPending is the maximum number of events that FindPending returns.
 const maxPending = 10_000
 
-// FindPending returns up to limit events that are due, the one that is due the longest first, over all shards; 10,000 at
-// most. It claims nothing: a relay may have them next. A body that cannot be decoded leaves Message nil.
+// FindPending returns up to limit due events of all shards, the longest-overdue first. Limit is 1 to 10,000. It claims nothing,
+// so a relay may publish the events at any time. If a body cannot be decoded, Message is nil.
 func (s *Store) FindPending(ctx context.Context, limit int) ([]Event, error) {
 	if limit < 1 || limit > maxPending {
 		return nil, fmt.Errorf("outbox: FindPending of %d events: use 1 to %d", limit, maxPending)
@@ -171,7 +172,7 @@ func (s *Store) FindPending(ctx context.Context, limit int) ([]Event, error) {
 	var found []Event
 	for _, shard := range shards {
 		if len(found) == limit && !shard.At.Before(found[limit-1].At) {
-			break // what is due in this shard and in those behind it is younger
+			break // this shard and the following ones have only younger due events
 		}
 		if found, err = s.due(ctx, shard.Slot, limit, found); err != nil {
 			return nil, err
@@ -184,7 +185,7 @@ func (s *Store) FindPending(ctx context.Context, limit int) ([]Event, error) {
 	return found, nil
 }
 
-// due appends up to limit events of a shard that are due.
+// due appends up to limit due events of a shard.
 func (s *Store) due(ctx context.Context, n, limit int, found []Event) ([]Event, error) {
 	for _, what := range []string{"expired", "due"} {
 		var err error
@@ -204,7 +205,7 @@ func (s *Store) first(ctx context.Context, n int, of shard.Listing, limit int, f
 			return nil, err
 		}
 		for _, row := range page.rows {
-			e, _ := event(n, row) // it is due all the same
+			e, _ := event(n, row) // an event with an invalid body is due, too
 			found = append(found, e)
 		}
 		left -= len(page.rows)

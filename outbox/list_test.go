@@ -17,7 +17,7 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// listed reads a listing.
+// listed returns the events of a listing as texts.
 func listed(t testing.TB, events iter.Seq2[outbox.Event, error]) []string {
 	t.Helper()
 	list := []string{}
@@ -28,7 +28,7 @@ func listed(t testing.TB, events iter.Seq2[outbox.Event, error]) []string {
 	return list
 }
 
-// TestListStates holds that each event is listed in the state it is in, and in no other, with what is known about it.
+// TestListStates tests that each event is listed only in its state, with everything that is known about it.
 func TestListStates(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -106,7 +106,7 @@ func TestListStates(t *testing.T) {
 	})
 }
 
-// TestPages holds that a listing of many pages yields each event once, in order, while those behind it go.
+// TestPages tests that a listing of many pages yields each event once, in order, while listed events are removed.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -129,7 +129,7 @@ func TestPages(t *testing.T) {
 		var seen []string
 		for e, err := range y.store.Parked(redistest.Soon(t), outbox.Filter{}) {
 			redistest.Must(t, err)
-			if seen = append(seen, e.ID); len(seen)%60 == 0 { // what was listed goes, and the place in the list with it
+			if seen = append(seen, e.ID); len(seen)%60 == 0 { // removes listed events, including the one that marks the page
 				_, err := y.store.Discard(redistest.Soon(t), y.slot, "seen", seen[len(seen)-60:]...)
 				redistest.Must(t, err)
 			}
@@ -140,8 +140,7 @@ func TestPages(t *testing.T) {
 	})
 }
 
-// TestFindPending holds that the events of all shards come by the time they are due, those alone that are, and orphans
-// not at all.
+// TestFindPending tests that only due events are returned, those of all shards ordered by time, without orphans.
 func TestFindPending(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -185,7 +184,7 @@ func TestFindPending(t *testing.T) {
 	})
 }
 
-// TestOldest holds that it is the age of what is due, by the server's clock.
+// TestOldest tests that the age of due events is measured by the server's clock.
 func TestOldest(t *testing.T) {
 	t.Parallel()
 	server, client := redistest.Mini(t)
@@ -208,10 +207,10 @@ func TestOldest(t *testing.T) {
 	claimed(t, tr)
 	want(0)
 	server.SetTime(start.Add(time.Hour + 5*time.Minute))
-	want(2 * time.Minute) // the leases have run out
+	want(2 * time.Minute) // the leases have expired
 }
 
-// TestOwnTags holds that shards are found among all slots, for sums, listings and acts.
+// TestOwnTags tests that shards are found among all slots by sums, listings and operations.
 func TestOwnTags(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -255,7 +254,7 @@ func TestOwnTags(t *testing.T) {
 	})
 }
 
-// TestStorageErrors holds that what a server does not do is a typed error, that names the operation and the slot.
+// TestStorageErrors tests that a failure of the server is a typed error with the operation and the slot.
 func TestStorageErrors(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)

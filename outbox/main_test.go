@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// newTransactor returns a Transactor of four partitions under a namespace of its own.
+// newTransactor returns a Transactor with four partitions and a unique namespace.
 func newTransactor(t testing.TB, client redis.UniversalClient, change ...func(*luatx.Config)) *luatx.Transactor {
 	t.Helper()
 	namespace := redistest.Namespace(t)
@@ -32,12 +32,12 @@ func newTransactor(t testing.TB, client redis.UniversalClient, change ...func(*l
 	return tr
 }
 
-// scripted is the stack whose outputs become events of a transaction.
+// scripted returns the middlewares that convert outputs into events of a transaction.
 func scripted(tr *luatx.Transactor, cfg outbox.Config) []message.Middleware {
 	return []message.Middleware{luatx.Middleware(tr), inbox.Middleware(inbox.Config{}), outbox.Middleware(cfg)}
 }
 
-// router runs handle under the middlewares, as the handler of a name.
+// router returns a Router that runs handle, under the given name, inside the middlewares.
 func router(t testing.TB, name string, handle func(context.Context) ([]*message.Message, error), mw ...message.Middleware) *message.Router {
 	t.Helper()
 	r := message.NewRouter(message.PipeConfig{})
@@ -49,12 +49,12 @@ func router(t testing.TB, name string, handle func(context.Context) ([]*message.
 	return r
 }
 
-// order is a message about aggregate a.
+// order returns a message about aggregate a.
 func order(id string) *message.Message {
 	return message.New(nil, message.Attributes{"id": id, "source": "/shop", "type": "order", "subject": "a"}, message.NewAcking(nil, nil))
 }
 
-// outputs makes handlers that return messages with these data.
+// outputs returns a handler that returns messages with these data.
 func outputs(data ...any) func(context.Context) ([]*message.Message, error) {
 	return func(context.Context) ([]*message.Message, error) {
 		var out []*message.Message
@@ -65,7 +65,7 @@ func outputs(data ...any) func(context.Context) ([]*message.Message, error) {
 	}
 }
 
-// claimed takes the due events of all shards, as a relay does.
+// claimed claims the due events of all shards, like a relay.
 func claimed(t testing.TB, tr *luatx.Transactor) []*message.RawMessage {
 	t.Helper()
 	var events []*message.RawMessage

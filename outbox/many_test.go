@@ -45,14 +45,15 @@ func parkMany(t testing.TB, tr *luatx.Transactor, n int, typ string) {
 	}
 }
 
-// TestManyParked holds that a mass of parked events is re-armed as far as it goes well: it stops at the class that parks
-// again, a canary of that class lets nothing follow, and after the cause is mended all go out; the audit tells of each.
+// TestManyParked tests that many parked events are re-armed until too many park again: the operation stops at the class that
+// parks again, a canary of that class prevents the rest, and all events are published after the cause is fixed. The audit records
+// each operation.
 func TestManyParked(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		n, rate := 20_000, 50_000.0
 		switch {
-		case strings.HasSuffix(t.Name(), "/miniredis"): // slow enough for the relay to fail before all are re-armed
+		case strings.HasSuffix(t.Name(), "/miniredis"): // slow enough that the relay fails before all are re-armed
 			n, rate = 4000, 1000
 		case os.Getenv("LUATX_VERIFY") != "":
 			n = 100_000
@@ -106,7 +107,7 @@ func TestManyParked(t *testing.T) {
 	})
 }
 
-// BenchmarkRearmAll measures how many parked events a second one operator re-arms, with nobody publishing them.
+// BenchmarkRearmAll measures how many parked events one operator re-arms per second without a relay.
 func BenchmarkRearmAll(b *testing.B) {
 	const n = 20_000
 	for b.Loop() {

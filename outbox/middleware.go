@@ -13,30 +13,28 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// Config configures Middleware. Its zero value works.
+// Config configures Middleware. The zero value is usable.
 type Config struct {
-	// Destination names where an output is to be published, for outputs that do not say so themselves.
-	// Defaults to none: the relay's Publisher decides.
+	// Destination returns the destination of an output that has none. Defaults to none: the relay's Publisher decides.
 	Destination func(*message.Message) (string, error)
-	// OrderingKey names the lane of an output: the events of one key, on one tag, are published one after the other, in
-	// the order in which they were committed. An empty key: the event waits for nobody. Defaults to none; see
-	// ByPartitionKey.
+	// OrderingKey returns the ordering key of an output. Events with the same key and tag are published one after the other in
+	// the order of their commits. An event with an empty key waits for no other. Defaults to none; see ByPartitionKey.
 	OrderingKey func(*message.Message) (string, error)
-	// At says when an output may be published, by the server's clock: it is scheduled, and in no lane. The zero time: at
-	// once. Defaults to at once.
+	// At returns the earliest time at which an output may be published, by the server's clock. A scheduled event has no ordering
+	// key. The zero time publishes the event at once. Defaults to the zero time.
 	At func(*message.Message) (time.Time, error)
-	// MarshalFunc makes the fields of an event, as PipelineConfig.MarshalFunc does, so that one function serves both modes.
-	// The event is the message that stream.UnmarshalOutbox makes of the fields. Defaults to the data as the Engine's
-	// Marshaler encodes it, or as JSON outside of an Engine.
+	// MarshalFunc returns the fields of an event, like PipelineConfig.MarshalFunc, so that one function serves both modes. The
+	// event is the message that stream.UnmarshalOutbox decodes from the fields. Defaults to the data as the Engine's Marshaler
+	// encodes it, or to JSON outside of an Engine.
 	MarshalFunc func(*message.Message) (map[string]any, error)
 }
 
-// ByPartitionKey orders events by their attribute partitionkey, for Config.OrderingKey.
+// ByPartitionKey returns the attribute partitionkey of an event. Use it as Config.OrderingKey.
 func ByPartitionKey(event *message.Message) (string, error) { return event.PartitionKey(), nil }
 
-// Middleware turns the outputs of the handler into events of the transaction around it. They are not passed on:
-// a relay publishes them once they are committed. An output without an id is given one that is derived from
-// the input and its position, so that a replay makes the same event.
+// Middleware converts the outputs of the handler into events of the surrounding transaction and does not pass them on. A relay
+// publishes the events after the commit. An output without an id gets one that is derived from the input and the output's
+// position, so that a replay creates the same event.
 func Middleware(cfg Config) message.Middleware {
 	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
 		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
@@ -61,7 +59,7 @@ func Middleware(cfg Config) message.Middleware {
 	}, message.Traits{Name: "outbox.Middleware", Outbox: true})
 }
 
-// misplaced says what to do about a stack without a transaction around.
+// misplaced returns the error for a missing transaction.
 func misplaced(ctx context.Context) error {
 	if _, ok := luatx.PipelineFromContext(ctx); ok {
 		return errors.New("outbox: outbox.Middleware inside pipeline.Middleware: replace outbox.Middleware by pipeline.Outbox, or pipeline.Middleware by luatx.Middleware")
@@ -77,7 +75,7 @@ func (cfg Config) emit(ctx context.Context, tx *luatx.Tx, output *message.Messag
 	return tx.Emit(event)
 }
 
-// event makes an event of an output, under an id of its own or that one.
+// event returns the event of an output. If the output has no id, the event gets the result of id.
 func (cfg Config) event(ctx context.Context, output *message.Message, id func() string) (luatx.Event, error) {
 	output, err := message.EncodeOutput(ctx, output)
 	if err != nil {
@@ -110,7 +108,7 @@ func (cfg Config) event(ctx context.Context, output *message.Message, id func() 
 	return event, err
 }
 
-// marshal makes the event what MarshalFunc makes of the message.
+// marshal sets the event to the message that MarshalFunc's fields describe.
 func (cfg Config) marshal(event *luatx.Event, msg *message.Message) error {
 	values, err := cfg.MarshalFunc(msg)
 	if err != nil {
@@ -127,7 +125,8 @@ func (cfg Config) marshal(event *luatx.Event, msg *message.Message) error {
 	return nil
 }
 
-// plainEvent is event for a Config that asks for nothing, so that nobody sees the message with its id.
+// plainEvent is event for a Config without options. It needs no copy of the message, because no function sees the message with
+// its id.
 func plainEvent(output *message.Message, id func() string) luatx.Event {
 	event := luatx.Event{ID: output.ID(), Data: output.Data, Attributes: output.Attributes}
 	if event.ID == "" {

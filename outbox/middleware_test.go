@@ -15,7 +15,7 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// ids processes a message in a fresh data set and returns the ids of its three events.
+// ids processes a message in an empty Redis and returns the ids of its three events.
 func ids(t testing.TB, namespace, handler string, msg *message.Message) []string {
 	t.Helper()
 	_, client := redistest.Mini(t)
@@ -34,7 +34,7 @@ func ids(t testing.TB, namespace, handler string, msg *message.Message) []string
 	return ids
 }
 
-// TestDerivedIDs holds that a replay of a message makes the same events, and nobody else does.
+// TestDerivedIDs tests that only a replay of a message creates the same events.
 func TestDerivedIDs(t *testing.T) {
 	t.Parallel()
 	first := ids(t, "shop", "bill", order("1"))
@@ -61,8 +61,8 @@ func TestDerivedIDs(t *testing.T) {
 	}
 }
 
-// TestEvents holds what becomes of a handler's outputs: swallowed, with the ids and destinations they were given,
-// and otherwise as they are; a run that fails leaves none of them, and does not change the ids of the next.
+// TestEvents tests that outputs are not passed on, and become events with their ids, their destinations and otherwise unchanged
+// content. A failed run leaves no events, and does not change the ids of the next run.
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -120,8 +120,7 @@ func TestEvents(t *testing.T) {
 	})
 }
 
-// TestOutputsThatCannotBeEvents holds that one of them keeps the whole transaction from being committed, and is
-// named.
+// TestOutputsThatCannotBeEvents tests that an invalid output prevents the commit, and that the error names it.
 func TestOutputsThatCannotBeEvents(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)

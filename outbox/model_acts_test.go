@@ -18,7 +18,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// commit commits a transaction of some events, or puts them into the outbox beside one: all of them, or none.
+// commit commits a transaction with events, or enqueues them outside of one: all or none.
 func (m *model) commit(rt *rapid.T) {
 	var batch []luatx.Event
 	for range rapid.IntRange(1, 3).Draw(rt, "events") {
@@ -31,7 +31,7 @@ func (m *model) commit(rt *rapid.T) {
 		case 1:
 			e.At = time.UnixMilli(1)
 		case 2:
-			if len(known) > 0 { // again
+			if len(known) > 0 { // a known id
 				e.ID = rapid.SampledFrom(known).Draw(rt, "again")
 				e.Body = []byte(m.events[e.ID].body)
 			}
@@ -78,7 +78,7 @@ func (m *model) commit(rt *rapid.T) {
 	}
 }
 
-// refuses says why a batch cannot be committed.
+// refuses reports why a batch cannot be committed.
 func (m *model) refuses(batch []luatx.Event, derived map[string]bool) (full, clash bool) {
 	events, bytes, lanes := m.count("pending")+m.count("waiting"), m.bytes(), map[string]int{}
 	for _, e := range batch {
@@ -112,7 +112,7 @@ func (m *model) enter(batch []luatx.Event, derived map[string]bool) {
 	}
 }
 
-// leave takes an event out of its lane, and returns the one that becomes its head.
+// leave removes an event from its lane, and returns the new head.
 func (m *model) leave(id string) []string {
 	e := m.events[id]
 	if e.key == "" {
@@ -179,8 +179,8 @@ func (m *model) claim(rt *rapid.T) {
 	}
 }
 
-// company is what is claimed together: events whose lease ran out, one of which may have killed its relay, are taken with
-// fewer and fewer others like them, at the last attempt alone.
+// company models which events are claimed together. Events whose lease expired, one of which may have crashed its relay, are
+// claimed in smaller and smaller batches, and alone for the last attempt.
 type company struct {
 	limit, taken, room int
 	suspects           bool
@@ -207,7 +207,7 @@ func (c *company) joins(e *modelled) bool {
 	return true
 }
 
-// settle settles some events, in whichever state they are, under their lease or another.
+// settle settles events in any state, under their lease or another one.
 func (m *model) settle(rt *rapid.T) {
 	if len(m.events) == 0 {
 		return
@@ -239,7 +239,7 @@ func (m *model) settle(rt *rapid.T) {
 		rt.Fatalf("%+v: done %q, want %q", batch, settled.Done, want)
 	}
 	m.adopt(rt, settled, promoted, how.Lease > 0)
-	maps.DeleteFunc(m.events, func(_ string, e *modelled) bool { // sent long ago
+	maps.DeleteFunc(m.events, func(_ string, e *modelled) bool { // events that were sent long ago
 		old := e.state == "sent" && e.due
 		if old {
 			m.ended++
@@ -248,7 +248,7 @@ func (m *model) settle(rt *rapid.T) {
 	})
 }
 
-// fates are what the settlements of a batch do: those of sent events come first.
+// fates returns the results of a batch of settlements. Those of sent events come first.
 func (m *model) fates(batch []shard.Settlement, keep bool) (want, promoted []string) {
 	want = make([]string, len(batch))
 	for _, sent := range []bool{true, false} {
@@ -271,7 +271,6 @@ func (m *model) fates(batch []shard.Settlement, keep bool) (want, promoted []str
 	return want, promoted
 }
 
-// fate is what a settlement does.
 func (m *model) fate(s shard.Settlement) (what string, promoted []string) {
 	e := m.events[s.ID]
 	switch {
@@ -302,7 +301,7 @@ func (m *model) fate(s shard.Settlement) (what string, promoted []string) {
 	return "parked", m.park(s.ID)
 }
 
-// adopt takes over the events that have become heads of their lanes.
+// adopt applies the events that have become heads of their lanes.
 func (m *model) adopt(rt *rapid.T, settled shard.Settled, promoted []string, hold bool) {
 	var want, got []string
 	for _, id := range promoted {
@@ -323,7 +322,7 @@ func (m *model) adopt(rt *rapid.T, settled shard.Settled, promoted []string, hol
 	}
 }
 
-// operate is what a person does to some events, in whichever state they are.
+// operate performs an operation on events in any state.
 func (m *model) operate(rt *rapid.T) {
 	if len(m.events) == 0 {
 		return
@@ -357,7 +356,7 @@ func (m *model) operate(rt *rapid.T) {
 	maps.DeleteFunc(m.events, func(_ string, e *modelled) bool { return e.state == "" })
 }
 
-// room says whether an operator may put an event back.
+// room reports whether an operator may re-arm an event.
 func (m *model) room(e *modelled) bool {
 	return m.count("pending")+m.count("waiting") < modelEvents && m.bytes()+len(e.body) <= modelBytes
 }
@@ -384,7 +383,7 @@ func (m *model) discard(id string, e *modelled) byte {
 	}
 	m.leave(id)
 	m.ended++
-	e.state = "" // gone, when all have been answered
+	e.state = "" // removed after all results are known
 	return shard.ActDone
 }
 
@@ -416,7 +415,7 @@ func (m *model) replay(_ string, e *modelled) byte {
 	return shard.ActDone
 }
 
-// schedule moves or cancels an event, which only one that is scheduled and was never claimed lets happen.
+// schedule moves or cancels an event. Only a scheduled event that was never claimed allows that.
 func (m *model) schedule(rt *rapid.T) {
 	if len(m.events) == 0 {
 		return
@@ -439,7 +438,7 @@ func (m *model) schedule(rt *rapid.T) {
 	}
 }
 
-// wait lets time pass for one event: its attempt comes, its lease runs out, its retention ends.
+// wait lets time pass for one event: it becomes due, its lease expires, or its retention ends.
 func (m *model) wait(rt *rapid.T) {
 	ids := m.ids(func(e *modelled) bool { return e.state == "pending" || e.state == "sent" })
 	if len(ids) == 0 {
@@ -449,7 +448,7 @@ func (m *model) wait(rt *rapid.T) {
 	e := m.events[id]
 	e.due = true
 	score := 1.
-	if e.lease != "" { // a lease is its end, so it becomes another one's
+	if e.lease != "" { // a lease is the time of its end, so it becomes another lease
 		e.former, e.lease, score = e.lease, ranOut, -9999999999999
 	}
 	redistest.Must(m.t, m.client.ZAddXX(redistest.Soon(m.t), m.shard.Key(e.state), redis.Z{Score: score, Member: id}).Err())

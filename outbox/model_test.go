@@ -17,29 +17,29 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// The limits of a model's shard, so low that they are reached.
+// The limits of a model's shard, low enough to be reached.
 const (
 	modelEvents, modelParked, modelLane, modelBudget = 16, 5, 4, 3
 	modelBytes                                       = 900
 )
 
-// modelled is an event as the model knows it. Time stands still: an event is due, or will not be before the test ends.
+// modelled is an event of the model. Time stands still: an event is either due, or not due before the end of the test.
 type modelled struct {
 	body     string
-	given    bool   // its id; else the id is derived
-	state    string // pending (leased where it has a lease), waiting, sent, parked
+	given    bool   // the id was given; otherwise it is derived
+	state    string // pending (leased if it has a lease), waiting, sent, parked
 	due      bool
 	lease    string
-	former   string // the lease before, of a relay that wakes up late
+	former   string // the previous lease, of a relay that continues late
 	attempts int
-	key      string // of its lane, as long as it is in there
+	key      string // while it is in a lane
 	sequence int    // in its lane
-	fresh    bool   // scheduled, and never claimed
-	erased   bool   // its body
-	kept     bool   // its body, though it was sent
+	fresh    bool   // scheduled and never claimed
+	erased   bool   // the body was erased
+	kept     bool   // the body was kept after the event was sent
 }
 
-// stored is the body as the shard holds it before the event is sent.
+// stored returns the body as the shard stores it before the event is sent.
 func (e *modelled) stored() string {
 	if e.given {
 		return "+" + e.body
@@ -47,7 +47,7 @@ func (e *modelled) stored() string {
 	return e.body
 }
 
-// model is what a shard's outbox must hold.
+// model is the expected state of a shard's outbox.
 type model struct {
 	t         testing.TB
 	tr        *luatx.Transactor
@@ -56,13 +56,13 @@ type model struct {
 	continues bool
 
 	events    map[string]*modelled
-	committed int // events, those that were committed again after their end too
-	ended     int // cancelled, discarded, forgotten
+	committed int // number of committed events, including repeated commits after their end
+	ended     int // number of cancelled, discarded and forgotten events
 	made      int
 }
 
-// TestModel drives the outbox at random, each step on the server and on a model, and holds all of the shard against the
-// model after each: pending, leased, waiting, sent and parked add up to what was committed.
+// TestModel performs random steps on the server and on a model, and compares the whole shard with the model after each step.
+// Pending, leased, waiting, sent and parked events add up to the committed ones.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	rounds := 1
@@ -111,7 +111,7 @@ func (m *model) clean() {
 	}
 }
 
-// ids lists the events, or those that pass.
+// ids returns the ids of all events, or of those that pass.
 func (m *model) ids(pass func(*modelled) bool) []string {
 	var list []string
 	for _, id := range slices.Sorted(maps.Keys(m.events)) {
@@ -126,7 +126,7 @@ func (m *model) count(state string) int {
 	return len(m.ids(func(e *modelled) bool { return e.state == state }))
 }
 
-// lane lists the events of a lane, its head first.
+// lane returns the events of a lane, its head first.
 func (m *model) lane(key string) []string {
 	list := m.ids(func(e *modelled) bool { return e.key == key })
 	slices.SortFunc(list, func(a, b string) int { return m.events[a].sequence - m.events[b].sequence })
@@ -142,7 +142,7 @@ func (m *model) bytes() (sum int) {
 	return sum
 }
 
-// isLease reports whether a score is a lease; empty: whether it is none.
+// isLease reports whether a score is that of the lease. For an empty lease, it reports whether the score is not a lease.
 func isLease(lease string, score float64) bool {
 	if lease == "" {
 		return score >= 0
@@ -151,7 +151,7 @@ func isLease(lease string, score float64) bool {
 	return err == nil && score == want && score < 0
 }
 
-// check holds the shard against the model.
+// check compares the shard with the model.
 func (m *model) check(rt *rapid.T) {
 	ctx := redistest.Soon(m.t)
 	pipe := m.client.Pipeline()
@@ -182,7 +182,7 @@ func (m *model) check(rt *rapid.T) {
 		}
 		n, err := strconv.Atoi(attempts.Val()[id])
 		if err != nil && e.lease != "" {
-			n = 1 // counted by the lease alone
+			n = 1 // a leased event has one attempt without a counter
 		}
 		if n != e.attempts {
 			rt.Fatalf("%s has %d attempts, want %d", id, n, e.attempts)

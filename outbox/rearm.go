@@ -10,28 +10,28 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 )
 
-// noCutoff re-arms whenever an event was parked.
+// noCutoff re-arms an event regardless of when it was parked.
 var noCutoff time.Time
 
-// RearmOptions say how RearmAll goes about it. The zero value re-arms all at once, unless one of them parks again.
+// RearmOptions configure RearmAll. The zero value re-arms all events at once, but stops if one of them parks again.
 type RearmOptions struct {
-	// Limit is the most events to re-arm. Defaults to 0: all.
+	// Limit is the maximum number of events to re-arm. Defaults to 0: all.
 	Limit int
-	// DryRun counts what would be re-armed, and changes nothing.
+	// DryRun counts the events that would be re-armed, and changes nothing.
 	DryRun bool
-	// Canary is how many go first. The others follow when those were sent, but for MaxParkedAgain of them. Defaults to 0.
+	// Canary is the number of events to re-arm first. The others follow if at most MaxParkedAgain of those are not sent. Defaults
+	// to 0.
 	Canary int
-	// CanaryWait is how long their fate is waited for. Defaults to 30 seconds.
+	// CanaryWait is how long to wait for the fate of the canary. Defaults to 30 seconds.
 	CanaryWait time.Duration
-	// Rate is how many events a second are re-armed after the canary, at most. Defaults to 0: as fast as it goes.
+	// Rate is the maximum number of events to re-arm per second after the canary. Defaults to 0: no limit.
 	Rate float64
-	// MaxParkedAgain is how many of the re-armed events may park again; one more ends the operation. Negative: any number.
-	// Defaults to 0.
+	// MaxParkedAgain is the number of re-armed events that may park again. One more ends the operation. A negative value allows
+	// any number. Defaults to 0.
 	MaxParkedAgain int
-	// Destination is where they are published instead of where their bodies say, if Store.WithDestinations allows it.
-	// Defaults to none.
+	// Destination replaces the destination in the bodies, if Store.WithDestinations allows it. Defaults to none.
 	Destination string
-	// Progress is told now and then how far it is, in the goroutine of the operation. Defaults to nil: nobody is.
+	// Progress is called with the current result from time to time, in the goroutine of the operation. Defaults to none.
 	Progress func(RearmResult)
 }
 
@@ -40,7 +40,7 @@ func (o RearmOptions) withDefaults() RearmOptions {
 	return o
 }
 
-// Validate says what of the options RearmAll would refuse.
+// Validate returns an error if RearmAll would reject the options.
 func (o RearmOptions) Validate() error {
 	switch {
 	case o.Limit < 0 || o.Canary < 0 || o.CanaryWait < 0 || o.Rate < 0:
@@ -54,29 +54,31 @@ func (o RearmOptions) Validate() error {
 	return nil
 }
 
-// RearmResult is what RearmAll has done.
+// RearmResult is the result of RearmAll.
 type RearmResult struct {
-	// Operation is its id in the audit.
+	// Operation is the id of the operation in the audit.
 	Operation string
-	// Matched is how many events the filter meant, as far as it came; Rearmed how many of them are re-armed.
+	// Matched is the number of events that the filter selected so far. Rearmed is the number of them that were re-armed.
 	Matched, Rearmed int
-	// Skipped is how many were not, by what they were found to be: parked anew meanwhile (Newer), erased (NoBody) ….
+	// Skipped counts the events that were not re-armed by outcome, such as Newer (parked again meanwhile) and NoBody (erased).
 	Skipped map[Outcome]int
-	// Classes counts by class what was matched in a dry run, else what has parked again.
+	// Classes counts failures by class: those of the matched events in a dry run, otherwise those of the events that parked
+	// again.
 	Classes map[string]int
-	// Canary is the fate of those that went first.
+	// Canary is the fate of the events that were re-armed first.
 	Canary Canary
-	// ParkedAgain is how many of the re-armed events have parked again, as far as it looked.
+	// ParkedAgain is the number of re-armed events that have parked again, as of the last poll.
 	ParkedAgain int
-	// Stopped is why it ended before all were re-armed; empty: it did not.
+	// Stopped is why the operation ended before all events were re-armed. It is empty if it did not.
 	Stopped Stop
-	// Class is the one that most failures had, where they stopped it.
+	// Class is the most common class of the failures that stopped the operation.
 	Class string
 }
 
-// Canary is what became of the events that went first.
+// Canary is the fate of the events that were re-armed first.
 type Canary struct {
-	// Sent is how many were published, ParkedAgain how many were parked again; of Trying neither was known in time.
+	// Sent is the number of published events, ParkedAgain the number of parked ones, and Trying the number of events whose fate
+	// was not known in time.
 	Sent, ParkedAgain, Trying int
 }
 
@@ -85,17 +87,17 @@ type Stop string
 
 // The reasons to stop.
 const (
-	// StoppedByCanary: more than MaxParkedAgain of the first were not sent in time.
+	// StoppedByCanary means that more than MaxParkedAgain of the first events were not sent in time.
 	StoppedByCanary Stop = "canary"
-	// StoppedByFailures: more than MaxParkedAgain events parked again.
+	// StoppedByFailures means that more than MaxParkedAgain events parked again.
 	StoppedByFailures Stop = "parked again"
-	// StoppedFull: a shard's outbox has no room for more. Use a rate, and go on later.
+	// StoppedFull means that the outbox of a shard is full. Use a rate, and continue later.
 	StoppedFull Stop = "full"
 )
 
-// RearmAll re-arms the parked events that a filter means, as they are now: what is parked meanwhile, or again, is left
-// alone, also where it has waited long. Erased ones are skipped and counted. The oldest of each shard go first. Beside an
-// error, and where it stopped, the result tells what was done. The store must name who acts: see As.
+// RearmAll re-arms the events that are parked now and that the filter selects, the oldest of each shard first. It ignores events
+// that are parked later or again, even if the operation takes long. It skips and counts erased events. If it stops or returns an
+// error, the result states what was done. If ctx ends, it stops with an error. The store must have an operator; see As.
 func (s *Store) RearmAll(ctx context.Context, f Filter, opts RearmOptions) (RearmResult, error) {
 	if err := cmp.Or(opts.Validate(), s.CheckDestination(opts.Destination)); err != nil {
 		return RearmResult{}, err
@@ -121,18 +123,18 @@ func (s *Store) RearmAll(ctx context.Context, f Filter, opts RearmOptions) (Rear
 	return c.result, err
 }
 
-// behindAll is behind every id of one time.
+// behindAll sorts after every id of the same time.
 const behindAll = "\xff\xff\xff\xff"
 
-// parkedGround is what a campaign works on: parked events of a store.
+// parkedGround provides the parked events of a store to a campaign.
 type parkedGround struct {
 	*operation
 
 	filter      Filter
 	destination string
 	edges       []shard.Edge
-	cutoffs     map[int]time.Time   // of each slot: when its last event had been parked
-	seen        map[int]shard.Place // of each slot: how far failures have been looked at
+	cutoffs     map[int]time.Time   // by slot: when the last event had been parked at the start
+	seen        map[int]shard.Place // by slot: the last failure that was read
 }
 
 func (g *parkedGround) each(ctx context.Context, yield func(Event, error) bool) {
@@ -146,7 +148,7 @@ func (g *parkedGround) rearm(ctx context.Context, n int, ids []string) (Answers,
 	})
 }
 
-// look returns those of the events that are still there, as they are now.
+// look returns the current state of those events that still exist.
 func (g *parkedGround) look(ctx context.Context, n int, ids []string) ([]Event, error) {
 	page, err := g.store.list(ctx, n, shard.Listing{Of: "ids", IDs: ids})
 	if err != nil {
@@ -159,7 +161,7 @@ func (g *parkedGround) look(ctx context.Context, n int, ids []string) ([]Event, 
 	return events, nil
 }
 
-// failures returns what has been parked in a shard since the last call, or since the cut-off.
+// failures returns the events that were parked in a shard since the last call or, at first, since the cut-off.
 func (g *parkedGround) failures(ctx context.Context, n int) ([]Event, error) {
 	var events []Event
 	of := shard.Listing{Of: "parked", Only: "k", Limit: thinPage, After: g.seen[n]}

@@ -21,13 +21,13 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// classified is an error that says what kind of failure it is.
+// classified is an error with a class.
 type classified struct{ class string }
 
 func (c classified) Error() string { return "refused as " + c.class }
 func (c classified) Class() string { return c.class }
 
-// market is where events are published: it refuses those of a type for good, with a class, until it is mended.
+// market is a Publisher that rejects the events of one type permanently, with a class, until it is mended.
 type market struct {
 	refused atomic.Pointer[string]
 	sold    atomic.Int64
@@ -65,7 +65,7 @@ func publish(t testing.TB, tr *luatx.Transactor, to relay.Publisher, cfg relay.C
 	})
 }
 
-// TestFilter holds that each part of a filter means what it says, for listing and for re-arming, and that all parts count.
+// TestFilter tests that listing and re-arming apply each field of a filter, and all of them together.
 func TestFilter(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -141,7 +141,7 @@ func TestFilter(t *testing.T) {
 	})
 }
 
-// sameFields compares texts by their words.
+// sameFields reports whether two texts have the same words.
 func sameFields(a, b string) bool {
 	x, y := strings.Fields(a), strings.Fields(b)
 	slices.Sort(x)
@@ -149,7 +149,7 @@ func sameFields(a, b string) bool {
 	return slices.Equal(x, y)
 }
 
-// TestCutoff holds that an operation leaves alone what is parked after it began, or again.
+// TestCutoff tests that an operation ignores events that were parked after it began, or again.
 func TestCutoff(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -176,7 +176,7 @@ func TestCutoff(t *testing.T) {
 	})
 }
 
-// TestPoisonIsNotRearmedForEver holds the same of a whole operation, beside a relay: what parks again at once is re-armed
+// TestPoisonIsNotRearmedForEver tests the same for a whole operation with a relay: an event that parks again at once is re-armed
 // once.
 func TestPoisonIsNotRearmedForEver(t *testing.T) {
 	t.Parallel()
@@ -204,7 +204,7 @@ func TestPoisonIsNotRearmedForEver(t *testing.T) {
 	})
 }
 
-// TestAnotherDestination holds that a re-armed event goes where the operator says, and that the route goes with it.
+// TestAnotherDestination tests that a re-armed event is sent to the operator's destination, which is then forgotten.
 func TestAnotherDestination(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -231,7 +231,7 @@ func TestAnotherDestination(t *testing.T) {
 	})
 }
 
-// TestRearmKeepsOrder holds that parked events of a lane that are re-armed in any order go out in theirs.
+// TestRearmKeepsOrder tests that parked events of a lane are published in order, even if they are re-armed in another order.
 func TestRearmKeepsOrder(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -262,7 +262,7 @@ func TestRearmKeepsOrder(t *testing.T) {
 	})
 }
 
-// TestRearmIntoFullOutbox holds that re-arming leaves no shard with more than it may hold.
+// TestRearmIntoFullOutbox tests that re-arming never exceeds the capacity of a shard.
 func TestRearmIntoFullOutbox(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {

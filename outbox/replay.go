@@ -8,32 +8,32 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 )
 
-// ReplayOptions say how Replay goes about it. The zero value replays all at once.
+// ReplayOptions configure Replay. The zero value replays all events at once.
 type ReplayOptions struct {
-	// Limit is the most events to replay. Defaults to 0: all.
+	// Limit is the maximum number of events to replay. Defaults to 0: all.
 	Limit int
-	// DryRun counts what would be replayed, and changes nothing.
+	// DryRun counts the events that would be replayed, and changes nothing.
 	DryRun bool
-	// Rate is how many events a second are replayed at most. Defaults to 0: as fast as it goes.
+	// Rate is the maximum number of events to replay per second. Defaults to 0: no limit.
 	Rate float64
 }
 
-// ReplayResult is what Replay has done.
+// ReplayResult is the result of Replay.
 type ReplayResult struct {
-	// Operation is its id in the audit.
+	// Operation is the id of the operation in the audit.
 	Operation string
-	// Matched is how many events the filter meant; Replayed how many of them go out again.
+	// Matched is the number of events that the filter selected. Replayed is the number of them that are published again.
 	Matched, Replayed int
-	// Skipped is how many do not, by what they were found to be: NoBody where bodies were not kept.
+	// Skipped counts the other events by outcome, such as NoBody if bodies were not kept.
 	Skipped map[Outcome]int
-	// Stopped is why it ended before all were replayed; empty: it did not.
+	// Stopped is why the operation ended before all events were replayed. It is empty if it did not.
 	Stopped Stop
 }
 
-// Replay publishes sent events again, those that were sent since a time and before Replay began and that the filter means:
-// they go back into pending with the ids they had, for consumers that know these to skip them. It takes
-// relay.Config.KeepSentBodies, and reaches back as far as SentRetention does. The first sent of each shard go first; lanes
-// are not restored. Beside an error, and where it stopped, the result tells what was done. The store must name who acts:
+// Replay publishes again the sent events that the filter selects and that were sent after since and before Replay began. They
+// become pending with their previous ids, so that consumers can skip those that they know. Replay requires
+// relay.Config.KeepSentBodies and reaches back as far as SentRetention. The events that were sent first in each shard come first;
+// lanes are not restored. If Replay stops or returns an error, the result states what was done. The store must have an operator;
 // see As.
 func (s *Store) Replay(ctx context.Context, since time.Time, f Filter, opts ReplayOptions) (ReplayResult, error) {
 	if opts.Limit < 0 || opts.Rate < 0 {
@@ -57,14 +57,14 @@ func (s *Store) Replay(ctx context.Context, since time.Time, f Filter, opts Repl
 	return ReplayResult{o.act.Operation, c.result.Matched, c.result.Rearmed, c.result.Skipped, c.result.Stopped}, err
 }
 
-// sentGround is what a campaign works on: sent events of a store. It does not look back.
+// sentGround provides the sent events of a store to a campaign. It does not poll their fate.
 type sentGround struct {
 	*operation
 
 	filter  Filter
 	since   time.Time
 	edges   []shard.Edge
-	cutoffs map[int]time.Time // of each slot: when its last event had been sent
+	cutoffs map[int]time.Time // by slot: when the last event had been sent at the start
 }
 
 func (g *sentGround) each(ctx context.Context, yield func(Event, error) bool) {
@@ -73,7 +73,7 @@ func (g *sentGround) each(ctx context.Context, yield func(Event, error) bool) {
 		After: shard.Place{Score: fmt.Sprint(g.since.UnixMilli() - 1), Member: behindAll},
 	}
 	g.store.matching(ctx, g.filter, of, g.edges)(func(e Event, err error) bool {
-		early := err == nil && e.At.Before(g.since.Truncate(time.Millisecond)) // as ids are found
+		early := err == nil && e.At.Before(g.since.Truncate(time.Millisecond)) // a listing by ids ignores since
 		return early || yield(e, err)
 	})
 }

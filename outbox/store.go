@@ -13,17 +13,16 @@ import (
 	"github.com/luatx/luatx/internal/slot"
 )
 
-// Store operates on the events of a Transactor's shards. It is safe for concurrent use, beside commits and relays.
-//
-// With own tags its listings and sums ask all 16,384 slots what they hold, and look closer at those that hold something.
-// Its errors are *StorageError where a server could not do what was asked.
+// Store operates on the events of a Transactor's shards. It is safe for concurrent use, also with commits and relays. With
+// OwnTags, its lists and sums first ask all 16,384 slots whether they hold anything. If a server does not perform an operation,
+// Store returns a *StorageError.
 type Store struct {
 	transactor *luatx.Transactor
 	scripts    *shard.Scripts
 	keyspace   luatx.Keyspace
 	operator   string
-	allow      func(destination string) error // nil: any
-	events     Config                         // of Enqueue
+	allow      func(destination string) error // nil allows any destination
+	events     Config                         // for Enqueue
 }
 
 // NewStore returns the store of a Transactor. It does no I/O.
@@ -31,19 +30,19 @@ func NewStore(t *luatx.Transactor) *Store {
 	return &Store{transactor: t, scripts: link.Of(t).Scripts, keyspace: t.Keyspace()}
 }
 
-// As returns the store as an operator uses it: every act on events is recorded under this name, of at most 256 bytes.
-// See Audit.
+// As returns a copy of the store for an operator. The audit records every change of events under the operator's name, which has
+// at most 256 bytes. See Audit.
 func (s *Store) As(operator string) *Store {
 	named := *s
 	named.operator = operator
 	return &named
 }
 
-// ErrDestination is the cause if the check of WithDestinations refuses a destination.
+// ErrDestination is the cause if the check of WithDestinations rejects a destination.
 var ErrDestination = errors.New("outbox: the destination is not allowed")
 
-// WithDestinations returns the store with a check of the destinations that an operator sets by RearmOptions.Destination:
-// RearmAll fails with ErrDestination and the error that allow returns. A nil allow accepts any destination.
+// WithDestinations returns a copy of the store that checks the destinations set by RearmOptions.Destination. RearmAll fails with
+// ErrDestination and the error that allow returns. A nil allow accepts any destination.
 func (s *Store) WithDestinations(allow func(destination string) error) *Store {
 	checked := *s
 	checked.allow = allow
@@ -61,7 +60,7 @@ func (s *Store) CheckDestination(destination string) error {
 	return nil
 }
 
-// Slot returns the slot whose shard holds the events of an aggregate.
+// Slot returns the slot whose shard holds the events of an aggregate. It returns an error if the aggregate id is invalid.
 func (s *Store) Slot(aggregate string) (int, error) {
 	tag, err := s.keyspace.Tag(aggregate)
 	if err != nil {
@@ -70,11 +69,11 @@ func (s *Store) Slot(aggregate string) (int, error) {
 	return slot.OfTag(tag), nil
 }
 
-// StorageError is an operation that the server did not do.
+// StorageError is returned for an operation that the server did not perform.
 type StorageError struct {
-	// Op is what was asked for: counts, list, re-arm …
+	// Op is the operation: counts, list, re-arm …
 	Op string
-	// Slot is the shard's, or -1 where there is no single one.
+	// Slot is the slot of the shard, or -1 if several shards were involved.
 	Slot int
 	Err  error
 }
@@ -86,10 +85,10 @@ func (e *StorageError) Error() string {
 	return fmt.Sprintf("outbox: %s of slot %d: %v", e.Op, e.Slot, e.Err)
 }
 
-// Unwrap returns the server's, the client's or the context's error.
+// Unwrap returns the error of the server, the client or the context.
 func (e *StorageError) Unwrap() error { return e.Err }
 
-// storageError makes a StorageError, unless there is no error.
+// storageError returns a StorageError for err, or nil if err is nil.
 func storageError(op string, slot int, err error) error {
 	if err == nil {
 		return nil
@@ -107,10 +106,10 @@ func checkSlot(n int) error {
 	return nil
 }
 
-// slotsAtOnce are asked in one pipeline.
+// slotsAtOnce is the number of slots in one pipeline.
 const slotsAtOnce = 256
 
-// chunks calls ask with the slots given, or those of all shards, some at a time.
+// chunks calls ask with the given slots, or with those of all shards, in chunks.
 func (s *Store) chunks(slots []int, ask func([]int) error) error {
 	if len(slots) == 0 {
 		slots = s.keyspace.Slots()
@@ -123,27 +122,26 @@ func (s *Store) chunks(slots []int, ask func([]int) error) error {
 	return nil
 }
 
-// bounded is a context for one script, which is tried again until it ends.
+// bounded returns a context for one script, which is retried until the context ends.
 func (s *Store) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, s.transactor.Config().CommitTimeout)
 }
 
-// maxOperator is the longest name of an operator, in bytes; maxReason that of a reason.
+// maxOperator is the maximum size of an operator's name, and maxReason that of a reason, in bytes.
 const (
 	maxOperator = 256
 	maxReason   = 1024
 )
 
-// errNobody says that a store does not know who acts.
 var errNobody = errors.New("outbox: nobody is named for the audit: use store.As(\"alice\")")
 
-// operation is one act of an operator, of any number of calls.
+// operation is one operation of an operator, with any number of calls.
 type operation struct {
 	store *Store
 	act   shard.Act
 }
 
-// begin names an operation in the audit.
+// begin starts an operation with an id for the audit. It returns an error if the store has no operator or the reason is too long.
 func (s *Store) begin(why string) (*operation, error) {
 	switch {
 	case s.operator == "":
@@ -156,7 +154,7 @@ func (s *Store) begin(why string) (*operation, error) {
 	return &operation{s, shard.Act{Operation: rand.Text()[:16], Who: s.operator, Why: why}}, nil
 }
 
-// next is the operation's next call.
+// next returns the act of the operation's next call.
 func (o *operation) next() shard.Act {
 	o.act.Call++
 	return o.act

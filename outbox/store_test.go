@@ -20,7 +20,7 @@ import (
 
 func onePartition(c *luatx.Config) { c.Keyspace = luatx.Partitions(1).WithPrefix(c.Namespace) }
 
-// settle settles events of one shard that nobody has leased.
+// settle settles events of one shard without a lease.
 func settle(t testing.TB, tr *luatx.Transactor, slot int, retention time.Duration, what string, ids ...string) {
 	t.Helper()
 	batch := make([]shard.Settlement, len(ids))
@@ -53,14 +53,14 @@ func wantCounts(t testing.TB, store *outbox.Store, want outbox.Counts) {
 	}
 }
 
-// TestCounts holds that the events of every shard are counted, each in its state.
+// TestCounts tests that the events of every shard are counted by state.
 func TestCounts(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr := newTransactor(t, client)
 		store := outbox.NewStore(tr)
 		wantCounts(t, store, outbox.Counts{})
-		slots := make(map[int]int) // events of each shard
+		slots := make(map[int]int) // number of events by shard
 		for i := range 20 {
 			aggregate := fmt.Sprint("a", i)
 			redistest.Must(t, emit(tr, aggregate, aggregate+"-1", aggregate+"-2"))
@@ -86,8 +86,8 @@ func slotOf(t testing.TB, tr *luatx.Transactor, aggregate string) int {
 	return tr.Keyspace().Slots()[slices.Index(tr.Keyspace().Tags(), tag)]
 }
 
-// TestParkedPages holds that each parked event is listed once, over several pages and shards, with all that is
-// known about it.
+// TestParkedPages tests that each parked event is listed once, over several pages and shards, with everything that is known about
+// it.
 func TestParkedPages(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -122,7 +122,7 @@ func TestParkedPages(t *testing.T) {
 	})
 }
 
-// TestParkedStopsEarly holds that nothing is read beyond the page that the reader has left.
+// TestParkedStopsEarly tests that no page is read after the reader has stopped.
 func TestParkedStopsEarly(t *testing.T) {
 	t.Parallel()
 	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
@@ -132,7 +132,7 @@ func TestParkedStopsEarly(t *testing.T) {
 	settle(t, tr, slotOf(t, tr, "a"), time.Hour, "parked", ids...)
 	for _, err := range outbox.NewStore(tr).Parked(redistest.Soon(t), outbox.Filter{}) {
 		redistest.Must(t, err)
-		break // the server may not have known the script
+		break // loads the script
 	}
 	for _, c := range []struct{ take, pages int }{{1, 1}, {100, 1}, {101, 2}, {210, 3}} {
 		before, taken := proxy.Count("EVALSHA"), []string(nil)
@@ -142,7 +142,7 @@ func TestParkedStopsEarly(t *testing.T) {
 				break
 			}
 		}
-		if !slices.Equal(taken, ids[:c.take]) { // parked at once: by id
+		if !slices.Equal(taken, ids[:c.take]) { // parked at the same time, so ordered by id
 			t.Errorf("%d events to be read, read %v", c.take, taken)
 		}
 		if pages := proxy.Count("EVALSHA") - before; pages != c.pages {
@@ -151,8 +151,8 @@ func TestParkedStopsEarly(t *testing.T) {
 	}
 }
 
-// TestParkedErrors holds that an event that cannot be decoded does not hide the others, and that a server that
-// does not answer ends the listing with an error.
+// TestParkedErrors tests that an event that cannot be decoded does not hide the others, and that the listing ends with an error
+// if the server does not reply.
 func TestParkedErrors(t *testing.T) {
 	t.Parallel()
 	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
@@ -186,8 +186,8 @@ func TestParkedErrors(t *testing.T) {
 	}
 }
 
-// TestSentIDs holds that a sent id is known for the retention, to the millisecond, and no longer: it refuses
-// another event under it, and takes the same one for what it is.
+// TestSentIDs tests that a sent id is remembered for the retention, to the millisecond: another event with the id is rejected,
+// and the same event is a duplicate.
 func TestSentIDs(t *testing.T) {
 	t.Parallel()
 	server, client := redistest.Mini(t)
@@ -220,8 +220,8 @@ func TestSentIDs(t *testing.T) {
 	wantCounts(t, store, outbox.Counts{Pending: 1, Sent: 2})
 }
 
-// TestCapacity holds that a full outbox refuses a transaction whole, takes one without events, and has room again
-// when events have been sent or parked.
+// TestCapacity tests that a full outbox rejects a whole transaction, accepts one without events, and has room again after events
+// were sent or parked.
 func TestCapacity(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {

@@ -6,7 +6,7 @@ import (
 	"github.com/luatx/luatx/internal/test/documented"
 )
 
-// TestDocumentedDefaults holds each default that a comment names.
+// TestDocumentedDefaults checks each default that a comment states.
 func TestDocumentedDefaults(t *testing.T) {
 	t.Parallel()
 	documented.Defaults(t, SetNXConfig{}.withDefaults())

@@ -17,24 +17,24 @@ import (
 
 // OutboxConfig configures Outbox.
 type OutboxConfig struct {
-	// Stream is the key that events are added to. Required, unless StreamFor is set.
+	// Stream is the key of the stream that events are added to. Required unless StreamFor is set.
 	Stream string
-	// StreamFor names the stream by the handler's input: on a cluster it must share the slot of the keys that
-	// the handler writes, or go-redis refuses the transaction. Defaults to Stream.
+	// StreamFor returns the stream's key for the handler's input. On a cluster, the key must share the slot of the keys that the
+	// handler writes; otherwise go-redis rejects the transaction. Defaults to Stream.
 	StreamFor func(input *message.Message) (string, error)
-	// Destination names where an output is to be published, for outputs that do not say so themselves.
+	// Destination returns the destination of an output that has none.
 	Destination func(*message.Message) (string, error)
 	// MarshalFunc returns the fields of an entry. Defaults to outbox.JSON; outbox.MessagePack is smaller. The subscriber of
-	// stream.NewOutboxSubscriber reads either. The data is encoded already if the handler runs in an Engine with a Marshaler
-	// other than message.JSONMarshaler.
+	// stream.NewOutboxSubscriber reads both. The data is already encoded if the handler runs in an Engine with a Marshaler other
+	// than message.JSONMarshaler.
 	MarshalFunc func(*message.Message) (map[string]any, error)
 }
 
-// Outbox adds the outputs of the handler to a stream, in the MULTI … EXEC of Middleware, so that the events are stored if and
-// only if the handler's writes are. It does not pass the outputs on; read them with stream.NewOutboxSubscriber.
+// Outbox adds the outputs of the handler to a stream in the MULTI … EXEC of Middleware, so that the events are stored if and only
+// if the handler's writes are. It does not pass the outputs on; read them with stream.NewOutboxSubscriber.
 //
-// Outbox has the gaps of pipeline mode: a lost message has no events, and a message that is applied twice has two sets of
-// events with different ids.
+// Outbox has the gaps of pipeline mode: a lost message has no events, and a message that is applied twice has two sets of events
+// with different ids.
 func Outbox(cfg OutboxConfig) message.Middleware {
 	if cfg.StreamFor == nil {
 		cfg.StreamFor = func(*message.Message) (string, error) {

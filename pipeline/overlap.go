@@ -17,13 +17,12 @@ import (
 const overlapToken = "scripted"
 
 // Overlap connects both modes while a service moves from SetNX to inbox.Middleware, or back. Place it outside of
-// luatx.Middleware. It acknowledges messages that SetNX has marked without running their handler, and sets a mark for SetNX
-// after each message that was applied. The config must equal that of the SetNX which it follows, and its MessageID that of
-// inbox.Middleware. It costs two round trips a message. Remove it when Retention has passed since the last process with SetNX
-// ended.
+// luatx.Middleware. It acknowledges messages that SetNX has marked without running their handler, and sets a mark for SetNX after
+// each applied message. Its config must equal that of the replaced SetNX, and its MessageID that of inbox.Middleware. It needs
+// two round trips per message. Remove it when Retention has passed since the last process with SetNX ended.
 //
-// Like SetNX, it takes each marked message for an applied one, so a message that SetNX has lost stays lost. If it cannot
-// set a mark it logs an error, and a process with SetNX applies a redelivery again.
+// Like SetNX, Overlap treats each marked message as applied, so a message that SetNX has lost stays lost. If it cannot set a
+// mark, it logs an error, and a process with SetNX applies a redelivery again.
 func Overlap(client redis.UniversalClient, cfg SetNXConfig) message.Middleware {
 	o := overlap{client, cfg.withDefaults()}
 	return message.NewMiddleware(o.wrap)

@@ -1,12 +1,12 @@
-// Package pipeline processes messages in pipeline mode, as most services with Redis do today: SetNX marks the message,
-// Middleware sends the handler's writes as MULTI … EXEC, Outbox adds its events to a stream, and the router acknowledges
-// the message. stack.Pipelined assembles all of it.
+// Package pipeline processes messages in pipeline mode, as most services with Redis do: SetNX marks the message, Middleware sends
+// the handler's writes as MULTI … EXEC, Outbox adds its events to a stream, and the router acknowledges the message.
+// stack.Pipelined assembles these steps.
 //
 // Pipeline mode has three gaps. If the process dies between SET NX and EXEC, the message is marked but not applied. Its
-// redelivery counts as a duplicate, so the message is lost until SetNXConfig.Retention has passed. If a command fails
-// inside EXEC, the other commands still take effect. If the reply to EXEC is lost, the commands may have taken effect, and
-// the redelivery applies them again. Each crash affects at most the messages in process at that time. Scripted mode, see
-// luatx.Middleware, closes all three gaps.
+// redelivery counts as a duplicate, so the message is lost until SetNXConfig.Retention has passed. If a command fails inside
+// EXEC, the other commands still take effect. If the reply to EXEC is lost, the commands may have taken effect, and the
+// redelivery applies them again. Each crash affects at most the messages in process at that time. Scripted mode
+// (luatx.Middleware) closes all three gaps.
 package pipeline
 
 import (
@@ -32,9 +32,9 @@ type Error struct {
 func (e *Error) Error() string { return fmt.Sprintf("redis tx exec: %v", e.Err) }
 func (e *Error) Unwrap() error { return e.Err }
 
-// Middleware runs each handler with a TxPipeline. The commands that adapters issue on luatx.CmdableFromContext are queued.
-// If the handler succeeds, Middleware sends them as MULTI … EXEC; if it fails, Middleware discards them. An EXEC that
-// fails returns an *Error. Place Middleware inside SetNX and outside Outbox.
+// Middleware runs each handler with a TxPipeline, which queues the commands that adapters issue on luatx.CmdableFromContext. If
+// the handler succeeds, Middleware sends them as MULTI … EXEC; if it fails, Middleware discards them. If EXEC fails, Middleware
+// returns an *Error. Place it inside SetNX and outside Outbox.
 func Middleware(client redis.UniversalClient) message.Middleware {
 	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
 		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
@@ -62,7 +62,7 @@ func Middleware(client redis.UniversalClient) message.Middleware {
 	})
 }
 
-// failure returns the first error of an Exec that is one: go-redis reports an empty reply that stands before it.
+// failure returns the first error of an Exec that is a failure. go-redis may report an earlier empty reply (redis.Nil) instead.
 func failure(cmds []redis.Cmder, err error) error {
 	if !errors.Is(err, redis.Nil) {
 		return err

@@ -146,8 +146,8 @@ func TestCommandThatFailsInExecIsAnErrorAndOthersTakeEffect(t *testing.T) {
 	})
 }
 
-// TestPipelineUnanswered holds the gap that the documentation names: where the reply to EXEC is lost, the message
-// has been applied and fails, its mark is taken back, and its redelivery applies it once more.
+// TestPipelineUnanswered tests the documented gap: if the reply to EXEC is lost, the message was applied but fails, its mark is
+// removed, and its redelivery applies it again.
 func TestPipelineUnanswered(t *testing.T) {
 	t.Parallel()
 	ctx, server, n := redistest.Soon(t), redistest.Shared(t), redistest.Tag(t)

@@ -17,15 +17,15 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// SetNXConfig configures SetNX. Its zero value works.
+// SetNXConfig configures SetNX. The zero value is usable.
 type SetNXConfig struct {
 	// Retention is how long SetNX remembers an id. Defaults to 24 hours.
 	Retention time.Duration
-	// MessageID returns the identity of a message. Messages with the same identity are the same message, whichever
-	// aggregate they are about. Its errors are permanent. Defaults to message.IdentityOf: source and id.
+	// MessageID returns the identity of a message. Messages with the same identity are the same message, even if their aggregates
+	// differ. Its errors are permanent. Defaults to message.IdentityOf: source and id.
 	MessageID func(*message.Message) (message.Identity, error)
-	// MarkKey names the key of a message's mark. It must return different keys for different identities. Defaults to
-	// "inbox:", the source with its colons escaped, a colon and the id, as in inbox:/shop:42.
+	// MarkKey returns the key of a message's mark. It must return different keys for different identities. Defaults to "inbox:",
+	// the source with its colons escaped, a colon and the id, as in inbox:/shop:42.
 	MarkKey func(message.Identity) string
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
@@ -84,14 +84,14 @@ func (s setNX) wrap(next message.ProcessFunc) message.ProcessFunc {
 		key, token := s.cfg.MarkKey(id), rand.Text()
 		set, err := s.mark(ctx, key, token)
 		if err != nil {
-			s.removeMark(ctx, key, token) // it may be set, and only the reply was lost
+			s.removeMark(ctx, key, token) // the mark may be set even though the reply was lost
 			return nil, fmt.Errorf("pipeline: SET NX: %w", err)
 		}
 		if !set {
 			return nil, nil
 		}
 		applied := false
-		defer func() { // after a panic too
+		defer func() { // runs after a panic, too
 			if !applied {
 				s.removeMark(ctx, key, token)
 			}
@@ -102,8 +102,8 @@ func (s setNX) wrap(next message.ProcessFunc) message.ProcessFunc {
 	}
 }
 
-// mark sets the mark and reports whether this run set it. If a reply is lost, the client sends the request again and finds
-// the mark of its first attempt, which is no duplicate.
+// mark sets the mark and reports whether this run set it. If a reply is lost, the client sends the request again and finds the
+// mark of its first attempt, which is not a duplicate.
 func (s setNX) mark(ctx context.Context, key, token string) (bool, error) {
 	set, err := s.client.SetNX(ctx, key, token, s.cfg.Retention).Result()
 	if err != nil || set {
@@ -111,7 +111,7 @@ func (s setNX) mark(ctx context.Context, key, token string) (bool, error) {
 	}
 	owner, err := s.client.Get(ctx, key).Result()
 	if errors.Is(err, redis.Nil) {
-		return false, nil // the other run failed in between, and its own delivery comes again
+		return false, nil // the other run has failed, and its own delivery is repeated
 	}
 	return owner == token, err
 }

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// answers is a database of which a test says what it answers: no server, and no time but the test's.
+// answers is a database whose replies a test defines, without a server, in the time of the test.
 type answers struct {
-	// answer returns the rows of a statement. Nil: there are none.
+	// answer returns the rows of a statement. Nil returns none.
 	answer func(statement string, args []any) ([][]any, error)
 
 	mu    sync.Mutex
@@ -21,7 +21,7 @@ type answers struct {
 	heard []heard
 }
 
-// heard is a statement that a database was given, and how long after the first look at it.
+// heard is a statement that a database received, with the time since the first poll.
 type heard struct {
 	at        time.Duration
 	statement string
@@ -47,7 +47,7 @@ func (a *answers) of(part string) (found []heard) {
 	return found
 }
 
-// times is when the statements that contain a text came.
+// times returns when the statements that contain a text were received.
 func (a *answers) times(part string) (at []time.Duration) {
 	for _, h := range a.of(part) {
 		at = append(at, h.at)
@@ -77,7 +77,7 @@ func (a *answers) ask(statement string, named []driver.NamedValue) (*answered, e
 	return found, nil
 }
 
-// Connect and the methods below are what package sql asks of a driver.
+// Connect and the methods below implement the interfaces of package database/sql/driver.
 func (a *answers) Connect(context.Context) (driver.Conn, error) { return a, nil }
 func (a *answers) Driver() driver.Driver                        { return nil }
 func (a *answers) Prepare(string) (driver.Stmt, error)          { return nil, driver.ErrSkip }
@@ -116,7 +116,7 @@ func (r *answered) Next(to []driver.Value) error {
 	if len(r.rows) == 0 {
 		return io.EOF
 	}
-	if r.rows[0] == nil { // the connection is lost in the middle of the answer
+	if r.rows[0] == nil { // the connection is lost within the reply
 		return io.ErrUnexpectedEOF
 	}
 	for i, v := range r.rows[0] {

@@ -13,15 +13,15 @@ import (
 
 const columns = "id, topic, event_type, data, data_base64, attributes, ordering_key, attempts"
 
-// due is which rows may be claimed: not those whose ordering key has an earlier one that is not published, or one that
-// somebody holds. %[2]s is more about the earlier one.
+// due selects the rows that may be claimed. It excludes rows whose ordering key has an earlier unpublished row or a leased one.
+// %[2]s is a further condition on the earlier row.
 const due = `o.published = FALSE AND o.parked = FALSE AND o.next_attempt_at <= NOW_MS
 	AND (o.ordering_key IS NULL OR (
 		NOT EXISTS (SELECT 1 FROM %[1]s e WHERE e.ordering_key = o.ordering_key AND e.published = FALSE AND e.id < o.id%[2]s)
 		AND NOT EXISTS (SELECT 1 FROM %[1]s l WHERE l.ordering_key = o.ordering_key AND l.ordering_key IS NOT NULL AND l.id <> o.id AND l.published = FALSE AND l.lease IS NOT NULL AND l.next_attempt_at > NOW_MS)))
 	ORDER BY o.next_attempt_at, o.id LIMIT ?`
 
-// claim takes a batch, and says whether there may be more to take at once.
+// claim claims a batch and reports whether there may be more rows to claim at once.
 func (s *pump) claim(ctx context.Context) (more bool) {
 	ctx, cancel := context.WithTimeout(ctx, min(s.cfg.Lease, writeTimeout))
 	defer cancel()
@@ -37,7 +37,7 @@ func (s *pump) claim(ctx context.Context) (more bool) {
 		h := &held{row: r, lease: lease, counted: true, until: until}
 		s.holds[h] = true
 		switch {
-		case r.attempts > s.cfg.Attempts: // those who tried died of it
+		case r.attempts > s.cfg.Attempts: // each claimer died of it
 			s.settle(h, parked, errors.New("its attempts ended without an answer"))
 		case r.key != "":
 			heads = append(heads, h)
@@ -54,9 +54,9 @@ func (s *pump) claim(ctx context.Context) (more bool) {
 	return len(rows) == room
 }
 
-// claimKeys makes sure of the ordering keys of claimed rows, and takes more of their rows. Two publishers may have claimed
-// rows of one key at the same moment, where one of them committed late, and not have seen each other. Now that both
-// claims are committed, at least the later one of the two sees the other's, and gives way.
+// claimKeys checks the ordering keys of claimed rows and claims more of their rows. If rows of one key commit late, two
+// publishers may have claimed some at the same time. Both claims are committed now, so at least the later one sees the other and
+// gives way.
 func (s *pump) claimKeys(ctx context.Context, lease string, heads []*held, room int) error {
 	others, err := s.contested(ctx, lease, heads)
 	if err != nil {
@@ -91,7 +91,7 @@ func (s *pump) claimKeys(ctx context.Context, lease string, heads []*held, room 
 	return err
 }
 
-// leaseRows leases the rows that are due, and counts an attempt for each.
+// leaseRows leases the due rows and counts an attempt for each.
 func (s *pump) leaseRows(ctx context.Context, lease string, n int) (rows []row, err error) {
 	earlier := ""
 	if s.cfg.SkipParked {
@@ -121,7 +121,7 @@ func (s *pump) leaseRows(ctx context.Context, lease string, n int) (rows []row, 
 	return rows, err
 }
 
-// contested are the ordering keys that another lease holds, too.
+// contested returns the ordering keys that another lease also holds.
 func (s *pump) contested(ctx context.Context, lease string, heads []*held) ([]string, error) {
 	args := []any{lease}
 	for _, h := range heads {
@@ -132,8 +132,8 @@ func (s *pump) contested(ctx context.Context, lease string, heads []*held) ([]st
 		s.table), args...)
 }
 
-// followers leases the rows behind claimed ones, in order: nobody else may claim them, since nobody has published what
-// they wait for.
+// followers leases the rows behind claimed ones, in order. No other publisher can claim them, because the rows before them are
+// not published.
 func (s *pump) followers(ctx context.Context, lease string, heads []*held, room int) (later []*held, err error) {
 	first := map[string]*held{}
 	args := []any{}
@@ -182,7 +182,7 @@ func (s *pump) followers(ctx context.Context, lease string, heads []*held, room 
 	return later, nil
 }
 
-// renew extends the leases of all that is held.
+// renew extends the leases of all held rows.
 func (s *pump) renew(ctx context.Context) {
 	if len(s.holds) == 0 {
 		return
@@ -207,7 +207,7 @@ func (s *pump) renew(ctx context.Context) {
 		return
 	}
 	for h := range s.holds {
-		if !time.Now().After(h.until) { // else another one may have had it
+		if !time.Now().After(h.until) { // otherwise, another publisher may have claimed it
 			h.until = until
 		}
 	}
@@ -217,13 +217,13 @@ type querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// query returns what scan makes of each row of a query.
+// query returns the result of scan for each row of a query.
 func query[T any](ctx context.Context, db querier, scan func(*sql.Rows) (T, error), statement string, args ...any) (out []T, err error) {
 	rows, err := db.QueryContext(ctx, statement, args...)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = rows.Close() }() // its error is that of Err
+	defer func() { _ = rows.Close() }() // rows.Err returns the same error
 	for rows.Next() {
 		v, err := scan(rows)
 		if err != nil {
@@ -234,19 +234,17 @@ func query[T any](ctx context.Context, db querier, scan func(*sql.Rows) (T, erro
 	return out, rows.Err()
 }
 
-// value scans the only column.
 func value[T any](rows *sql.Rows) (v T, err error) {
 	err = rows.Scan(&v)
 	return v, err
 }
 
-// event scans the columns.
 func event(rows *sql.Rows) (r row, err error) {
 	err = r.scan(rows)
 	return r, err
 }
 
-// scan reads the columns, and what follows them.
+// scan scans the columns of an event and further ones into more.
 func (r *row) scan(rows *sql.Rows, more ...any) error {
 	var key sql.NullString
 	err := rows.Scan(append([]any{&r.id, &r.topic, &r.eventType, &r.data, &r.base64, &r.attributes, &key, &r.attempts}, more...)...)
@@ -254,7 +252,7 @@ func (r *row) scan(rows *sql.Rows, more ...any) error {
 	return err
 }
 
-// inTx runs fn in a transaction of the library's own, and commits it unless fn fails.
+// inTx runs fn in a separate transaction, and commits it unless fn fails.
 func inTx(ctx context.Context, db *sql.DB, isolation sql.IsolationLevel, fn func(*sql.Tx) error) error {
 	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: isolation})
 	if err != nil {
@@ -275,7 +273,7 @@ func anys[T any](list []T) []any {
 	return out
 }
 
-// clip cuts an error's text to what is kept of it.
+// clip truncates an error's text to the stored size.
 func clip(err error) string {
 	text := strings.ToValidUTF8(strings.ReplaceAll(err.Error(), "\x00", ""), "")
 	if len(text) > maxError {

@@ -13,27 +13,26 @@ import (
 	"github.com/luatx/luatx/internal/sleep"
 )
 
-// CleanupConfig configures a cleanup. InboxCleanup and OutboxCleanup return the configs of the library's own tables.
+// CleanupConfig configures a cleanup. InboxCleanup and OutboxCleanup return the configs for the library's own tables.
 //
 // If the table has a column named published, in upper or lower case, a cleanup deletes a row only if that column is TRUE,
-// whatever Condition says: it never deletes an unpublished event. The cleanup reads the columns from the database in the
-// transaction that deletes, so its user needs the right to SELECT from the table.
+// regardless of Condition, so it never deletes an unpublished event. The cleanup reads the columns from the database in the
+// deleting transaction, so its user needs the right to SELECT from the table.
 type CleanupConfig struct {
 	// DB is the database.
 	DB *sql.DB
-	// Table is the name of the table, with or without a schema before it. Required.
+	// Table is the name of the table, with or without a schema. Required.
 	Table string
 	// Retention is the age from which a row is deleted. Defaults to 7 days.
 	Retention time.Duration
 	// Interval is the pause between two rounds. Defaults to 1 minute.
 	Interval time.Duration
-	// Column is the column that holds the time at which a row was created, in the database's type for times. Defaults to
-	// "created_at".
+	// Column is the column with the creation time of a row, in the database's type for times. Defaults to "created_at".
 	Column string
-	// Condition is a further SQL condition that a row must meet to be deleted, for example "kind = 'audit'". It may begin
-	// with AND and has no arguments. Defaults to none.
+	// Condition is a further SQL condition for deleting a row, for example "kind = 'audit'". It may begin with AND and has no
+	// arguments. Defaults to none.
 	Condition string
-	// ChunkSize is how many rows a statement deletes at most. Defaults to 500.
+	// ChunkSize is the maximum number of rows that one statement deletes. Defaults to 500.
 	ChunkSize int
 	// Dialect defaults to that of the driver.
 	Dialect Dialect
@@ -41,13 +40,13 @@ type CleanupConfig struct {
 	Logger *slog.Logger
 }
 
-// InboxCleanup returns the cleanup of an inbox: ids are forgotten after the retention, which must be longer than a
-// message may be delivered again.
+// InboxCleanup returns the cleanup of an inbox, which forgets ids after the retention. The retention must be longer than the time
+// in which a message may be delivered again.
 func InboxCleanup(cfg InboxConfig) CleanupConfig {
 	return CleanupConfig{DB: cfg.DB, Table: cmp.Or(cfg.Table, DefaultInboxTable), Dialect: cfg.Dialect}
 }
 
-// OutboxCleanup returns the cleanup of an outbox. It deletes published events only, however old the others are.
+// OutboxCleanup returns the cleanup of an outbox. It deletes only published events, regardless of the age of others.
 func OutboxCleanup(cfg OutboxConfig) CleanupConfig {
 	return CleanupConfig{DB: cfg.DB, Table: cmp.Or(cfg.Table, DefaultOutboxTable), Dialect: cfg.Dialect}
 }
@@ -100,10 +99,10 @@ func newCleanup(cfg CleanupConfig) (*cleanup, error) {
 	return c, nil
 }
 
-// StartCleanup deletes old rows in the background until ctx ends: a first round at once, and then one an Interval. A
-// round deletes in chunks of ChunkSize, each a short transaction of its own, and rests after each for as long as it took,
-// so that it neither locks for long nor takes more than half of a connection's time. The channel is closed when it has
-// ended; the error is that of the config.
+// StartCleanup deletes old rows in the background until ctx ends: in a first round at once, and then in one round per Interval. A
+// round deletes chunks of ChunkSize, each in a short transaction. It pauses after each chunk for as long as the chunk took, so
+// that it holds locks only briefly and uses at most half of a connection's time. The returned channel is closed after the cleanup
+// has ended. The error is that of an invalid config.
 func StartCleanup(ctx context.Context, cfg CleanupConfig) (done <-chan struct{}, err error) {
 	c, err := newCleanup(cfg)
 	if err != nil {
@@ -124,7 +123,7 @@ func StartCleanup(ctx context.Context, cfg CleanupConfig) (done <-chan struct{},
 	return ended, nil
 }
 
-// Cleanup makes one round, and returns how many rows it has deleted.
+// Cleanup runs one round and returns the number of deleted rows.
 func Cleanup(ctx context.Context, cfg CleanupConfig) (int, error) {
 	c, err := newCleanup(cfg)
 	if err != nil {
@@ -147,8 +146,7 @@ func (c *cleanup) round(ctx context.Context) (deleted int, err error) {
 	}
 }
 
-// chunk deletes up to ChunkSize rows. The read of the columns and the DELETE share a transaction, so the table cannot
-// change between the two.
+// chunk deletes up to ChunkSize rows. It reads the columns and deletes in one transaction, so the table cannot change in between.
 func (c *cleanup) chunk(ctx context.Context) (deleted int64, err error) {
 	err = inTx(ctx, c.cfg.DB, c.dialect.Isolation, func(tx *sql.Tx) error {
 		columns, err := c.columns(ctx, tx)

@@ -53,7 +53,7 @@ func TestWhatACleanupNeeds(t *testing.T) {
 	}
 }
 
-// inBubbleCleaned runs a test in a bubble, with a database that deletes so many rows a time, and takes 2 seconds for that.
+// inBubbleCleaned runs a test in a bubble with a database that deletes the given chunks, each in 2 seconds.
 func inBubbleCleaned(t *testing.T, chunks []int, fail string, test func(t *testing.T, db *answers, cfg CleanupConfig, logs *rig.Lines)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestCleanupBeginsARoundEachInterval(t *testing.T) {
 	}
 }
 
-// TestParkedEventsComeInPages holds that a listing goes on behind the last row, ends with the last page, and says what went wrong.
+// TestParkedEventsComeInPages tests that a list continues behind the last row, ends with the last page, and returns errors.
 func TestParkedEventsComeInPages(t *testing.T) {
 	t.Parallel()
 	for n, queries := range map[int]int{0: 1, 99: 1, 100: 2, 101: 2} {

@@ -8,22 +8,22 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// row is an event as the outbox keeps it.
+// row is an event as the outbox stores it.
 type row struct {
 	id         int64
 	topic      string
 	eventType  string
-	data       string // JSON; the data's bytes in base64, as a JSON string, where base64 says so
+	data       string // JSON, or if base64 is set a JSON string of the bytes in base64
 	base64     bool
 	attributes string // a JSON object
 	key        string // ordering key; empty for none
 	attempts   int
 }
 
-// noData is what a message without data has in the data column.
+// noData is the data column of a message without data.
 const noData = "null"
 
-// encode makes the columns of an event: the attributes and the data of a structured CloudEvent, apart.
+// encode returns the columns of an event: the attributes and the data of a structured CloudEvent, separately.
 func encode(event *message.Message) (row, error) {
 	attributes, err := message.New(nil, event.Attributes, nil).MarshalJSON()
 	if err != nil {
@@ -50,7 +50,7 @@ func encode(event *message.Message) (row, error) {
 	return r, nil
 }
 
-// decode makes the message of an event again. Where it is to go is among its attributes.
+// decode decodes the message of an event. Its attributes include the destination.
 func (r row) decode() (*message.RawMessage, error) {
 	n := len(r.attributes)
 	if n < 2 || r.attributes[n-1] != '}' {

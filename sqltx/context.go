@@ -5,35 +5,35 @@ import (
 	"database/sql"
 )
 
-// Executor is what *sql.DB and *sql.Tx have in common: what adapters need.
+// Executor is the common interface of *sql.DB and *sql.Tx that adapters need.
 type Executor interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// Transaction is a transaction of whatever kind, as the inbox and the outbox use one. A library that has transactions of
-// its own (contrib/pgx is one) gives them to both by ContextWithTransaction.
+// Transaction is a transaction of any kind for the inbox and the outbox. A library with its own transactions, such as
+// contrib/pgx, passes them to both with ContextWithTransaction.
 type Transaction interface {
-	// Exec runs a statement and returns how many rows it has affected.
+	// Exec executes a statement and returns the number of affected rows.
 	Exec(ctx context.Context, query string, args ...any) (affected int64, err error)
 }
 
 type scopeKey struct{}
 
-// ContextWithTx returns a context that carries a transaction, for adapters, inbox and outbox. Whoever began it commits
-// it.
+// ContextWithTx returns a copy of ctx that carries a transaction for adapters, the inbox and the outbox. The code that began the
+// transaction must commit it.
 func ContextWithTx(ctx context.Context, tx *sql.Tx) context.Context {
 	return context.WithValue(ctx, scopeKey{}, &scope{tx: tx, exec: sqlTransaction{tx}})
 }
 
-// ContextWithTransaction returns a context that carries a transaction which is no *sql.Tx: inbox and outbox use it,
-// TxFromContext does not know it.
+// ContextWithTransaction returns a copy of ctx that carries a transaction that is not a *sql.Tx. The inbox and the outbox use it;
+// TxFromContext does not return it.
 func ContextWithTransaction(ctx context.Context, tx Transaction) context.Context {
 	return context.WithValue(ctx, scopeKey{}, &scope{exec: tx})
 }
 
-// TxFromContext returns the transaction that the context carries.
+// TxFromContext returns the transaction of ctx, and false if there is none.
 func TxFromContext(ctx context.Context) (*sql.Tx, bool) {
 	s, ok := scopeFrom(ctx)
 	if !ok || s.tx == nil {
@@ -42,8 +42,8 @@ func TxFromContext(ctx context.Context) (*sql.Tx, bool) {
 	return s.tx, true
 }
 
-// ExecutorFromContext returns the transaction that the context carries, or else the database. What an adapter executes on
-// it is part of the handler's transaction, and works outside of handlers as well.
+// ExecutorFromContext returns the transaction of ctx, or else fallback. An adapter that uses it writes in the handler's
+// transaction, and also works outside of handlers.
 func ExecutorFromContext(ctx context.Context, fallback *sql.DB) Executor {
 	if tx, ok := TxFromContext(ctx); ok {
 		return tx

@@ -10,53 +10,51 @@ import (
 	"strings"
 )
 
-// Dialect is how a database differs from others: its words, and where it needs care. PostgreSQL, MySQL and SQLite return
-// the ones that are known; a database that is like one of them is a copy with fields changed. Package sqltest has a
-// suite that every dialect must pass.
+// Dialect describes the syntax and the behavior of a database. PostgreSQL, MySQL and SQLite return the known dialects. For a
+// similar database, change fields of a copy. Package sqltest has a suite that every dialect must pass.
 //
-// Statements are written with ? for an argument; a %[1]s in a field below is the quoted name of the table.
+// Statements have ? for an argument. In the fields below, %[1]s is the quoted name of the table.
 type Dialect struct {
-	// Name is the dialect's name in errors.
+	// Name is the name of the dialect in errors.
 	Name string
-	// Numbered writes arguments as $1, $2 rather than as ?.
+	// Numbered writes arguments as $1, $2 instead of ?.
 	Numbered bool
 	// Quote is the character around identifiers.
 	Quote string
-	// InboxSchema and OutboxSchema create the tables if they do not exist. A %[2]s is the name of the table without quotes
-	// and schema, with which the names of indexes begin. A %[3]s is the quoted schema and a dot, or empty.
+	// InboxSchema and OutboxSchema create the tables if they do not exist. %[2]s is the name of the table without quotes and
+	// schema, for the names of indexes. %[3]s is the quoted schema and a dot, or empty.
 	InboxSchema, OutboxSchema []string
-	// InitLock makes those who run Init at the same time wait for each other, inside its transaction. Defaults to none.
+	// InitLock makes concurrent runs of Init wait for each other, inside their transactions. Defaults to none.
 	InitLock string
-	// OnDuplicate ends an INSERT such that a row that exists is left as it is, without an error, and counts as anything
-	// but one affected row.
+	// OnDuplicate ends an INSERT that leaves an existing row unchanged, without an error. The number of affected rows is then not
+	// one.
 	OnDuplicate string
-	// SkipLocked ends a SELECT that locks its rows and passes over those that others have locked. Defaults to none, for
-	// databases with one writer at a time.
+	// SkipLocked ends a SELECT that locks its rows and skips rows that others have locked. Defaults to none, for databases with
+	// one writer at a time.
 	SkipLocked string
-	// Returning says that UPDATE has a RETURNING clause.
+	// Returning means that UPDATE has a RETURNING clause.
 	Returning bool
-	// NowMillis is the database's clock: milliseconds since 1970, as an integer.
+	// NowMillis is the database's time in milliseconds since 1970, as an integer.
 	NowMillis string
-	// Ago is the moment a number of milliseconds before now, in the type of the created_at columns; its one argument is
-	// that number.
+	// Ago is the time a number of milliseconds ago, in the type of the created_at columns. Its only argument is that number.
 	Ago string
-	// DeleteSome deletes about as many rows as its last argument says. %[1]s is the table, %[2]s the condition, which has
-	// one argument and may occur more than once.
+	// DeleteSome deletes about as many rows as its last argument. %[1]s is the table, and %[2]s the condition, which has one
+	// argument and may occur more than once.
 	DeleteSome string
-	// Notify wakes those who listen to the channel that is its one argument, at the commit. Defaults to none.
+	// Notify notifies the listeners of the channel that is its only argument, at the commit. Defaults to none.
 	Notify string
-	// Before and After are run on the connection around each transaction.
+	// Before and After run on the connection before and after each transaction.
 	Before, After []string
-	// Guarded says that the database may end a transaction by itself, on a deadlock say, and take what follows for
-	// another one. Each transaction is then held by a savepoint, and is not committed where that is gone.
+	// Guarded means that the database may end a transaction itself, for example after a deadlock, and run the following
+	// statements in another one. Each transaction then has a savepoint, and does not commit if the savepoint is gone.
 	Guarded bool
-	// Isolation is that of the library's own transactions: claims and cleanups.
+	// Isolation is the isolation level of the library's own transactions: claims and cleanups.
 	Isolation sql.IsolationLevel
-	// Retryable says whether a transaction failed for one that ran beside it, and may succeed when it is run again.
+	// Retryable reports whether a transaction failed because of a concurrent one, and may succeed if it runs again.
 	Retryable func(error) bool
 }
 
-// drivers tells dialects by the type of the driver.
+// drivers maps the types of drivers to dialects.
 var drivers = []struct {
 	part    string
 	dialect func() Dialect
@@ -70,7 +68,8 @@ var drivers = []struct {
 	{"sqlite", SQLite},
 }
 
-// DialectOf tells the dialect by the driver, without asking the server. The error says what to set where it cannot.
+// DialectOf returns the dialect of the database's driver. It does not ask the server. If the driver is unknown, the error names
+// the setting to use.
 func DialectOf(db *sql.DB) (Dialect, error) {
 	if db == nil {
 		return Dialect{}, errors.New("DB is nil: give the *sql.DB, or set Dialect")
@@ -84,7 +83,7 @@ func DialectOf(db *sql.DB) (Dialect, error) {
 	return Dialect{}, fmt.Errorf("the dialect of driver %s is unknown: set Dialect", name)
 }
 
-// dialectOr is the dialect that was set, else that of the driver.
+// dialectOr returns d if it is set, and otherwise the dialect of the driver.
 func dialectOr(d Dialect, db *sql.DB) (Dialect, error) {
 	if d.Name != "" {
 		return d, nil
@@ -92,20 +91,20 @@ func dialectOr(d Dialect, db *sql.DB) (Dialect, error) {
 	return DialectOf(db)
 }
 
-// identifier is a part of a table's name. Quoting would carry more, but a name with a quote in it is an accident.
+// identifier matches a part of a table's name. Quotes would allow more characters, but a name with a quote in it is a mistake.
 var identifier = regexp.MustCompile(`^[\pL_][\pL\pN_$ -]*$`)
 
-// maxName leaves room for the names of indexes, in bytes.
+// maxName is the maximum size of a name, in bytes. It leaves room for the names of indexes.
 const maxName = 48
 
-// table is a table's name, as statements have it.
+// table is the name of a table as statements contain it.
 type table struct {
 	quoted string
 	plain  string // without the schema, for the names of indexes
-	schema string // quoted, with a dot after it; empty if the name has none
+	schema string // quoted, with a dot; empty if the name has none
 }
 
-// table checks and quotes a name, with or without a schema before it.
+// table checks and quotes a name with or without a schema.
 func (d Dialect) table(name string) (table, error) {
 	parts := strings.Split(name, ".")
 	for i, part := range parts {
@@ -119,12 +118,12 @@ func (d Dialect) table(name string) (table, error) {
 	return t, nil
 }
 
-// statement writes a statement for a table.
+// statement formats a statement for a table.
 func (d Dialect) statement(format string, t table, more ...any) string {
 	return d.Bind(fmt.Sprintf(strings.ReplaceAll(format, "NOW_MS", d.NowMillis), append([]any{t.quoted}, more...)...))
 }
 
-// Bind writes the arguments of a statement, each a ?, as the dialect has them. The statement has no other question mark.
+// Bind replaces each ? of a statement by the dialect's placeholder. The statement must not contain other question marks.
 func (d Dialect) Bind(statement string) string {
 	if !d.Numbered {
 		return statement
@@ -141,10 +140,9 @@ func (d Dialect) Bind(statement string) string {
 	}
 }
 
-// marks is a list of n arguments.
 func marks(n int) string { return strings.TrimSuffix(strings.Repeat("?, ", n), ", ") }
 
-// sqlState is the SQLSTATE that a PostgreSQL driver's error tells of.
+// sqlState returns the SQLSTATE of a PostgreSQL driver's error, or "".
 func sqlState(err error) string {
 	if stated, ok := errors.AsType[interface {
 		error
@@ -155,8 +153,8 @@ func sqlState(err error) string {
 	return ""
 }
 
-// errorNumber is the number that a driver's error holds in a field or returns from a method Code: the drivers themselves
-// are not known here.
+// errorNumber returns the number in a field of a driver's error, or from its method Code. It uses reflection, because this
+// package does not import the drivers.
 func errorNumber(err error, field string) (int64, bool) {
 	for ; err != nil; err = errors.Unwrap(err) {
 		if joined, ok := err.(interface{ Unwrap() []error }); ok {

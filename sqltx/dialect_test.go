@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The forms in which drivers give the code of an error: a method, a signed and an unsigned field, and a state.
+// The forms of error codes in drivers: a method, a signed and an unsigned field, and a state.
 type (
 	codedError  int
 	codeError   struct{ Code int }
@@ -39,7 +39,7 @@ func TestWhichErrorsOfADatabaseAreWorthAnotherTry(t *testing.T) {
 		},
 		"sqlite": {
 			SQLite(),
-			// BUSY and LOCKED, also with an extended code, which is in the bits above the lowest eight
+			// BUSY and LOCKED, also with an extended code, which is in the bits above the lowest eight.
 			[]error{codedError(5), codedError(6), codeError{5}, codedError(5 | 1<<8), codedError(6 | 2<<8), wrapped(codedError(5 | 2<<8)), silentError{"database is locked"}},
 			[]error{codedError(1), codedError(4), codedError(7), codedError(19), codedError(19 | 8<<8), codedError(1 << 8), silentError{"no such table"}},
 		},
@@ -76,7 +76,7 @@ func TestWhatATableMayBeCalled(t *testing.T) {
 	}
 }
 
-// TestWhatIsStoredFits holds the bounds of keys, and of the errors that are cut to theirs without a broken character.
+// TestWhatIsStoredFits tests the limits of keys, and that errors are truncated to theirs without a broken character.
 func TestWhatIsStoredFits(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]bool{"": true, strings.Repeat("x", 255): true, strings.Repeat("x", 256): false, "a\x00": false, "a\xff": false} {

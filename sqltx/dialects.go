@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// PostgresInboxSchema and PostgresOutboxSchema are the tables on PostgreSQL; %[1]s is the quoted name of the table.
+// PostgresInboxSchema and PostgresOutboxSchema create the tables on PostgreSQL; %[1]s is the quoted name of the table.
 const (
 	PostgresInboxSchema = `CREATE TABLE IF NOT EXISTS %[1]s (
     subscriber  TEXT NOT NULL,
@@ -33,7 +33,7 @@ const (
 )`
 )
 
-// PostgreSQL is the dialect of PostgreSQL, from version 13 on.
+// PostgreSQL returns the dialect of PostgreSQL 13 and later.
 func PostgreSQL() Dialect {
 	return Dialect{
 		Name:     "PostgreSQL",
@@ -51,13 +51,13 @@ func PostgreSQL() Dialect {
 			`CREATE INDEX IF NOT EXISTS "%[2]s_parked" ON %[1]s (id) WHERE parked = TRUE`,
 			`CREATE INDEX IF NOT EXISTS "%[2]s_created" ON %[1]s (created_at)`,
 		},
-		InitLock:    `SELECT pg_advisory_xact_lock(7237954630001)`, // IF NOT EXISTS fails where two create at the same time
+		InitLock:    `SELECT pg_advisory_xact_lock(7237954630001)`, // IF NOT EXISTS fails for concurrent creations
 		OnDuplicate: ` ON CONFLICT DO NOTHING`,
 		SkipLocked:  ` FOR UPDATE SKIP LOCKED`,
 		Returning:   true,
 		NowMillis:   `CAST(extract(epoch FROM now()) * 1000 AS BIGINT)`,
 		Ago:         `now() - CAST(? AS BIGINT) * interval '1 millisecond'`,
-		DeleteSome:  `DELETE FROM %[1]s WHERE %[2]s AND ctid = ANY (ARRAY(SELECT ctid FROM %[1]s WHERE %[2]s LIMIT ? FOR UPDATE SKIP LOCKED))`, // the same ctid is in every partition
+		DeleteSome:  `DELETE FROM %[1]s WHERE %[2]s AND ctid = ANY (ARRAY(SELECT ctid FROM %[1]s WHERE %[2]s LIMIT ? FOR UPDATE SKIP LOCKED))`, // partitions may have the same ctid
 		Notify:      `SELECT pg_notify(?, '')`,
 		Isolation:   sql.LevelReadCommitted,
 		Retryable: func(err error) bool {
@@ -66,8 +66,8 @@ func PostgreSQL() Dialect {
 	}
 }
 
-// MySQLInboxSchema and MySQLOutboxSchema are the tables on MySQL and MariaDB. Ids are bytes: texts would be compared
-// without case and trailing spaces. Events are texts: the JSON of MySQL would not keep their bytes.
+// MySQLInboxSchema and MySQLOutboxSchema create the tables on MySQL and MariaDB. Ids are bytes, because texts are compared
+// without case and trailing spaces. Events are texts, because MySQL's JSON type does not keep their bytes.
 const (
 	MySQLInboxSchema = `CREATE TABLE IF NOT EXISTS %[1]s (
     subscriber  VARBINARY(255) NOT NULL,
@@ -100,26 +100,26 @@ const (
 ) ENGINE=InnoDB`
 )
 
-// MySQL is the dialect of MySQL, from version 8.0.1 on, and of MariaDB, from 10.6 on.
+// MySQL returns the dialect of MySQL 8.0.1 and later, and of MariaDB 10.6 and later.
 func MySQL() Dialect {
 	return Dialect{
 		Name:         "MySQL",
 		Quote:        "`",
 		InboxSchema:  []string{MySQLInboxSchema},
 		OutboxSchema: []string{MySQLOutboxSchema},
-		// INSERT IGNORE would take a row that cannot be written for one that exists, and the counter tells the two apart
-		// however the connection counts rows.
+		// INSERT IGNORE would treat a row that cannot be written as a duplicate. The counter distinguishes the two, regardless of
+		// how the connection counts rows.
 		OnDuplicate: ` ON DUPLICATE KEY UPDATE deliveries = deliveries + 1`,
 		SkipLocked:  ` FOR UPDATE SKIP LOCKED`,
 		NowMillis:   `CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)`,
 		Ago:         `NOW(6) - INTERVAL (? * 1000) MICROSECOND`,
 		DeleteSome:  `DELETE FROM %[1]s WHERE %[2]s LIMIT ?`,
-		// After a deadlock the server has rolled back and takes every statement that follows for a transaction of its own,
-		// unless the connection says otherwise.
+		// After a deadlock, the server has rolled back. It would commit each following statement separately, unless autocommit is
+		// off.
 		Before:    []string{`SET autocommit = 0`},
 		After:     []string{`SET autocommit = 1`},
 		Guarded:   true,
-		Isolation: sql.LevelReadCommitted, // no locks on the gaps that others insert into
+		Isolation: sql.LevelReadCommitted, // no gap locks that block inserts of others
 		Retryable: func(err error) bool {
 			number, ok := errorNumber(err, "Number")
 			return ok && (number == 1213 || number == 1020) // deadlock, snapshot too old
@@ -127,7 +127,7 @@ func MySQL() Dialect {
 	}
 }
 
-// SQLiteInboxSchema and SQLiteOutboxSchema are the tables on SQLite.
+// SQLiteInboxSchema and SQLiteOutboxSchema create the tables on SQLite.
 const (
 	SQLiteInboxSchema = `CREATE TABLE IF NOT EXISTS %[1]s (
     subscriber  TEXT NOT NULL,
@@ -154,8 +154,8 @@ const (
 )`
 )
 
-// SQLite is the dialect of SQLite, from version 3.35 on. Open the database with transactions that lock at once
-// (_txlock=immediate) and a busy timeout, as docs/sql.md shows: two that read before they write block each other.
+// SQLite returns the dialect of SQLite 3.35 and later. Open the database with transactions that lock at once (_txlock=immediate)
+// and with a busy timeout, as docs/sql.md shows. Otherwise, two transactions that read before they write block each other.
 func SQLite() Dialect {
 	return Dialect{
 		Name:  "SQLite",

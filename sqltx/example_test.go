@@ -10,15 +10,15 @@ import (
 	"github.com/luatx/luatx/sqltx"
 )
 
-// An adapter writes on what the context carries: inside Transact, or behind TxMiddleware, that is the transaction.
+// An adapter writes with the executor from the context. Inside Transact or TxMiddleware, that is the transaction.
 func ExampleTransact() {
-	db := sql.OpenDB(printing{}) // your own: a database that says what it is told
+	db := sql.OpenDB(printing{}) // a database that prints its statements
 	defer func() { _ = db.Close() }()
 	place := func(ctx context.Context, order string) error { // the adapter
 		_, err := sqltx.ExecutorFromContext(ctx, db).ExecContext(ctx, "INSERT INTO orders (id) VALUES ('"+order+"')")
 		return err
 	}
-	opts := &sqltx.TxOptions{Dialect: sqltx.PostgreSQL(), Retries: 3} // of known drivers the dialect is found
+	opts := &sqltx.TxOptions{Dialect: sqltx.PostgreSQL(), Retries: 3} // for known drivers, the dialect is detected
 
 	err := sqltx.Transact(context.Background(), db, opts, func(ctx context.Context) error {
 		return place(ctx, "order-17")
@@ -39,7 +39,7 @@ func ExampleTransact() {
 	// sold out
 }
 
-// One statement for every database.
+// The same statement for every database.
 func ExampleDialect_Bind() {
 	for _, dialect := range []sqltx.Dialect{sqltx.PostgreSQL(), sqltx.MySQL(), sqltx.SQLite()} {
 		fmt.Println(dialect.Bind("UPDATE orders SET status = ? WHERE id = ?"))
@@ -50,7 +50,7 @@ func ExampleDialect_Bind() {
 	// UPDATE orders SET status = ? WHERE id = ?
 }
 
-// printing is a database that prints what it is told.
+// printing is a database that prints its statements.
 type printing struct{}
 
 func (p printing) Connect(context.Context) (driver.Conn, error) { return p, nil }

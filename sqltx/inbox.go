@@ -14,27 +14,27 @@ import (
 
 // InboxConfig configures an inbox.
 type InboxConfig struct {
-	// DB is the database, for Init and to tell the dialect. May be nil where Dialect is set and Init is not called.
+	// DB is the database for Init, and the source of the dialect. It may be nil if Dialect is set and Init is not called.
 	DB *sql.DB
-	// Table is its table, with or without a schema before it. Defaults to "processed_messages".
+	// Table is the name of the table, with or without a schema. Defaults to "processed_messages".
 	Table string
-	// Subscriber names what a message is applied by: it counts once for each. Defaults to the name of the handler in
-	// the Router. At most 255 bytes.
+	// Subscriber names the handler for which a message counts once. Defaults to the name of the handler in the Router. At most
+	// 255 bytes.
 	Subscriber string
 	// MessageID returns the identity of a message. Messages with the same identity and subscriber are the same message. Its
-	// errors are permanent; source and ID have at most 255 bytes each. Defaults to message.IdentityOf: source and id.
+	// errors are permanent. Source and ID have at most 255 bytes each. Defaults to message.IdentityOf: source and id.
 	MessageID func(*message.Message) (message.Identity, error)
 	// Dialect defaults to that of the driver.
 	Dialect Dialect
 }
 
-// The names of tables where none is given.
+// The default names of the tables.
 const (
 	DefaultInboxTable  = "processed_messages"
 	DefaultOutboxTable = "outbox"
 )
 
-// maxKey is the longest text of an inbox's key and of an ordering key, in bytes: what every dialect can index.
+// maxKey is the maximum size of the texts in an inbox's key and of an ordering key, in bytes. Every dialect can index that much.
 const maxKey = 255
 
 type inbox struct {
@@ -61,19 +61,18 @@ func newInbox(cfg InboxConfig) (*inbox, error) {
 	return i, nil
 }
 
-// identityKey is where a context carries the identity that an inbox has claimed for a message: ids of events are derived
-// from it.
+// identityKey is the context key of the identity that an inbox has claimed for a message. Ids of events are derived from it.
 type identityKey struct{ of *message.Message }
 
-// claimKey is where a context says which message is claimed: an inbox inside of an inbox would take its own mark for that
-// of an earlier delivery.
+// claimKey is the context key of a claimed message. A second inbox inside the first one would mistake its mark for that of an
+// earlier delivery.
 type claimKey struct{ table, subscriber, source, id string }
 
-// InboxMiddleware makes a message count once: it inserts the identity of the message into a table in the handler's
-// transaction. If the table has the identity already, the handler does not run, and the message is acknowledged. A message
-// whose handler failed leaves no mark. Place it inside TxMiddleware.
+// InboxMiddleware makes a message take effect once: it inserts the identity of the message into a table in the handler's
+// transaction. If the table already has the identity, the handler does not run, and the message is acknowledged. A failed handler
+// leaves no mark. Place InboxMiddleware inside TxMiddleware.
 //
-// A message is known for as long as its row is there: see Cleanup.
+// The inbox remembers a message until its row is deleted; see Cleanup.
 func InboxMiddleware(cfg InboxConfig) message.Middleware {
 	i, err := newInbox(cfg)
 	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
@@ -97,7 +96,7 @@ func InboxMiddleware(cfg InboxConfig) message.Middleware {
 				return nil, fmt.Errorf("inbox: %w", err)
 			}
 			if affected != 1 {
-				return nil, nil // handled already
+				return nil, nil // already handled
 			}
 			ctx = context.WithValue(ctx, identityKey{msg}, message.Identity{Source: key.source, ID: key.id})
 			outputs, err := next(context.WithValue(ctx, key, true), msg)
@@ -112,7 +111,7 @@ func InboxMiddleware(cfg InboxConfig) message.Middleware {
 	}, message.Traits{Name: "sqltx.InboxMiddleware", Inbox: true})
 }
 
-// key says what identifies the message in the inbox.
+// key returns the key that identifies the message in the inbox.
 func (i *inbox) key(ctx context.Context, msg *message.Message) (claimKey, error) {
 	id, err := i.cfg.MessageID(msg)
 	if err != nil {
@@ -135,7 +134,7 @@ func (i *inbox) key(ctx context.Context, msg *message.Message) (claimKey, error)
 	return key, nil
 }
 
-// storable says whether every dialect can keep a text as it is.
+// storable returns an error unless every dialect can store a text unchanged.
 func storable(name, text string) error {
 	switch {
 	case len(text) > maxKey:

@@ -11,7 +11,7 @@ import (
 
 var update = flag.Bool("update", false, "write the migrations")
 
-// migrationFiles are the files that the schemas make, by path.
+// migrationFiles returns the files that the schemas result in, by path.
 func migrationFiles() map[string]string {
 	files := map[string]string{}
 	for name, d := range map[string]Dialect{"postgres": PostgreSQL(), "mysql": MySQL(), "sqlite": SQLite()} {
@@ -37,7 +37,7 @@ func migrationFiles() map[string]string {
 	return files
 }
 
-// TestMigrationsAreTheSchema holds that the files say what Init does.
+// TestMigrationsAreTheSchema tests that the files have the statements of Init.
 func TestMigrationsAreTheSchema(t *testing.T) {
 	t.Parallel()
 	for name, want := range migrationFiles() {

@@ -17,26 +17,25 @@ import (
 
 // OutboxConfig configures an outbox.
 type OutboxConfig struct {
-	// DB is the database, for Init and to tell the dialect. May be nil where Dialect is set and Init is not called.
+	// DB is the database for Init, and the source of the dialect. It may be nil if Dialect is set and Init is not called.
 	DB *sql.DB
-	// Table is its table, with or without a schema before it. Defaults to "outbox".
+	// Table is the name of the table, with or without a schema. Defaults to "outbox".
 	Table string
-	// Topic is where an output is to be published that names no destination of its own. Defaults to none: whoever
-	// publishes decides.
+	// Topic is the destination of an output that has none. Defaults to none: the publisher decides.
 	Topic string
-	// OrderingKey gives the key whose events are published one after the other; empty for none. At most 255 bytes.
-	// Defaults to the partitionkey attribute of the output.
+	// OrderingKey returns the ordering key of an output, or "" for none. Events of one key are published one after the other. At
+	// most 255 bytes. Defaults to the partitionkey attribute of the output.
 	OrderingKey func(output *message.Message) string
-	// Publisher is woken after each commit of this process that holds events, rather than with its next poll.
+	// Publisher is woken after each commit of this process with events, so that they do not wait for the next poll.
 	Publisher *OutboxPublisher
-	// Notify wakes the publishers of other processes, those with OutboxPublisherConfig.Listen, at the commit. PostgreSQL
-	// alone, which lets transactions that notify commit one at a time.
+	// Notify wakes the publishers of other processes that use OutboxPublisherConfig.Listen, at the commit. It works only on
+	// PostgreSQL, which commits transactions that notify one at a time.
 	Notify bool
 	// Dialect defaults to that of the driver.
 	Dialect Dialect
 }
 
-// outboxKey is where a context says that an outbox around stores the outputs.
+// outboxKey is the context key that is set inside an outbox, which stores the outputs.
 type outboxKey struct{}
 
 type outbox struct {
@@ -66,9 +65,10 @@ func newOutbox(cfg OutboxConfig) (*outbox, error) {
 	return o, nil
 }
 
-// OutboxMiddleware writes the outputs of the handler to a table, in the handler's transaction. They are not passed on: an
-// OutboxPublisher hands them out once they are committed. An output without an id is given one that is derived from the
-// input and its position, so that another run of the handler makes the same event. Place it inside InboxMiddleware. The data is encoded by the Marshaler of the Engine.
+// OutboxMiddleware writes the outputs of the handler to a table in the handler's transaction, encoded by the Marshaler of the
+// Engine, and does not pass them on. An OutboxPublisher hands them out after the commit. An output without an id gets one that is
+// derived from the input and the output's position, so that another run of the handler creates the same event. Place
+// OutboxMiddleware inside InboxMiddleware.
 func OutboxMiddleware(cfg OutboxConfig) message.Middleware {
 	o, err := newOutbox(cfg)
 	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
@@ -98,8 +98,8 @@ func OutboxMiddleware(cfg OutboxConfig) message.Middleware {
 	}, message.Traits{Name: "sqltx.OutboxMiddleware", Outbox: true})
 }
 
-// Emit writes messages to the outbox in the transaction that the context carries, for work outside of handlers: in a
-// function that Transact runs, say. A message without an id is given a random one.
+// Emit writes messages to the outbox in the transaction of ctx, for work outside of handlers, such as a function that Transact
+// runs. A message without an id gets a random one.
 func Emit(ctx context.Context, cfg OutboxConfig, outputs ...*message.Message) error {
 	o, err := newOutbox(cfg)
 	if err != nil {
@@ -121,7 +121,7 @@ func Emit(ctx context.Context, cfg OutboxConfig, outputs ...*message.Message) er
 	return o.write(ctx, tx, rows)
 }
 
-// row makes the row of an output, which itself is left as it is.
+// row returns the row of an output, which it does not change.
 func (o *outbox) row(ctx context.Context, output *message.Message, id func() string) (row, error) {
 	encoded, err := message.EncodeOutput(ctx, output)
 	if err != nil {
@@ -145,10 +145,10 @@ func (o *outbox) row(ctx context.Context, output *message.Message, id func() str
 	return r, nil
 }
 
-// insertAtOnce is how many rows a statement inserts at most.
+// insertAtOnce is the maximum number of rows that one statement inserts.
 const insertAtOnce = 100
 
-// write inserts rows, in their order.
+// write inserts rows in their order.
 func (o *outbox) write(ctx context.Context, tx *scope, rows []row) error {
 	for len(rows) > 0 {
 		n := min(len(rows), insertAtOnce)
@@ -163,7 +163,7 @@ func (o *outbox) write(ctx context.Context, tx *scope, rows []row) error {
 		}
 		rows = rows[n:]
 	}
-	if o.cfg.Notify { // any number of them is one at the commit
+	if o.cfg.Notify { // the commit combines any number of notifications
 		if _, err := tx.exec.Exec(ctx, o.notify, o.table.channel()); err != nil {
 			return fmt.Errorf("outbox: notify: %w", err)
 		}
@@ -174,11 +174,11 @@ func (o *outbox) write(ctx context.Context, tx *scope, rows []row) error {
 	return nil
 }
 
-// channel is what those who wait for rows of a table listen to.
+// channel returns the notification channel of a table.
 func (t table) channel() string { return "luatx_" + t.plain }
 
-// eventID derives an id from the identity of the input, its handler and the output's position. If the input has no
-// identity, the id is random.
+// eventID derives an id from the identity of the input, its handler and the output's position. If the input has no identity, the
+// id is random.
 func eventID(ctx context.Context, input *message.Message, position int) string {
 	identity, ok := ctx.Value(identityKey{input}).(message.Identity)
 	if !ok {
@@ -190,7 +190,7 @@ func eventID(ctx context.Context, input *message.Message, position int) string {
 	handler, _ := message.HandlerNameFromContext(ctx)
 	hash := sha256.New()
 	for _, part := range []string{handler, identity.Source, identity.ID} {
-		_, _ = hash.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part)))) // a hash takes everything
+		_, _ = hash.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part)))) // a hash never fails
 		_, _ = hash.Write([]byte(part))
 	}
 	sum := hash.Sum(binary.BigEndian.AppendUint64(nil, uint64(position))) //nolint:gosec // a position in a slice

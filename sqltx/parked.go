@@ -8,17 +8,17 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// ParkedEvent is an event whose attempts are used up, or that cannot be published.
+// ParkedEvent is an event that used up its attempts or cannot be published.
 type ParkedEvent struct {
-	// ID is the number of its row, for Rearm and Discard.
+	// ID is the number of the row, for Rearm and Discard.
 	ID int64
-	// Topic and Type are where it was to be published, and what it is.
+	// Topic is the destination of the event, and Type its type.
 	Topic, Type string
-	// Attempts is how often it was tried.
+	// Attempts is how often the event was tried.
 	Attempts int
-	// Error is what the last attempt failed with.
+	// Error is the error of the last attempt.
 	Error string
-	// Message is the event itself; nil where it cannot be decoded.
+	// Message is the event, or nil if it cannot be decoded.
 	Message *message.RawMessage
 }
 
@@ -67,17 +67,17 @@ func (p *OutboxPublisher) parkedAfter(ctx context.Context, last int64) ([]Parked
 		"SELECT "+columns+", COALESCE(last_error, '') FROM %[1]s WHERE parked = TRUE AND published = FALSE AND id > ? ORDER BY id LIMIT ?", p.table), last, parkedPage)
 }
 
-// Rearm gives parked events all of their attempts again, and returns how many of them were parked.
+// Rearm makes parked events pending again with all their attempts, and returns how many of the ids were parked.
 func (p *OutboxPublisher) Rearm(ctx context.Context, ids ...int64) (int, error) {
 	n, err := p.onParked(ctx, "UPDATE %[1]s SET parked = FALSE, attempts = 0, lease = NULL, next_attempt_at = NOW_MS", ids)
 	p.Wake()
 	return n, err
 }
 
-// Discard deletes parked events, and returns how many of them were parked.
+// Discard deletes parked events, and returns how many of the ids were parked.
 func (p *OutboxPublisher) Discard(ctx context.Context, ids ...int64) (int, error) {
 	n, err := p.onParked(ctx, "DELETE FROM %[1]s", ids)
-	p.Wake() // what waited for them need not any more
+	p.Wake() // events that waited for them can continue
 	return n, err
 }
 

@@ -20,25 +20,25 @@ type OutboxPublisherConfig struct {
 	DB *sql.DB
 	// Table is the outbox's table. Defaults to "outbox".
 	Table string
-	// PollInterval is how often the table is looked at when nothing says that there is something. Defaults to 500 ms.
+	// PollInterval is how often the table is polled without a wake-up. Defaults to 500 ms.
 	PollInterval time.Duration
-	// BatchSize is how many rows are claimed at once; no more than twice as many are held. Defaults to 100; at most 1000.
+	// BatchSize is the maximum number of rows in a claim; at most twice as many are held. Defaults to 100; at most 1000.
 	BatchSize int
-	// Lease is how long a row belongs to a process that has died. While the process lives and the database answers, a row
-	// stays its own until it is settled. Defaults to 30 seconds; at least 100 ms.
+	// Lease is how long a row stays with a process that has died. While the process lives and the database responds, the process
+	// keeps a row until it is settled. Defaults to 30 seconds; at least 100 ms.
 	Lease time.Duration
 	// Attempts is how often an event is tried before it is parked. Defaults to 10.
 	Attempts int
-	// BackoffBase and BackoffCap bound the pause after a failed attempt: exponential, with full jitter.
-	// They default to 1 second and 5 minutes.
+	// BackoffBase and BackoffCap bound the pause after a failed attempt, with exponential backoff and full jitter. They default
+	// to 1 second and 5 minutes.
 	BackoffBase, BackoffCap time.Duration
-	// SkipParked lets the later events of an ordering key go on behind a parked one, which is published after them once it
-	// is re-armed. By default they wait for it.
+	// SkipParked lets an ordering key continue behind a parked event, which is published after the later ones when it is
+	// re-armed. By default, they wait for it.
 	SkipParked bool
-	// DrainTimeout is how long, when the context has ended, Source waits for what it has handed out. Defaults to 5 s.
+	// DrainTimeout is how long Source waits, after the context has ended, for events that it has handed out. Defaults to 5 s.
 	DrainTimeout time.Duration
-	// Listen calls wake for each notification of the channel until the context or the connection ends; it is called
-	// again after it returned. contrib/pgx has one. Defaults to polling alone.
+	// Listen calls wake for each notification on the channel until the context or the connection ends. It is called again after
+	// it has returned. contrib/pgx provides one. Defaults to polling only.
 	Listen func(ctx context.Context, channel string, wake func()) error
 	// Dialect defaults to that of the driver.
 	Dialect Dialect
@@ -80,11 +80,11 @@ func (c OutboxPublisherConfig) validate() error {
 	return nil
 }
 
-// OutboxPublisher hands out the committed events of an outbox. Any number of them, in any number of processes, work on
-// one table side by side.
+// OutboxPublisher hands out the committed events of an outbox. Any number of publishers, in any number of processes, can work on
+// one table.
 type OutboxPublisher struct {
 	cfg     OutboxPublisherConfig
-	err     error // what is wrong with the config
+	err     error // the error of the config
 	dialect Dialect
 	table   table
 
@@ -93,8 +93,8 @@ type OutboxPublisher struct {
 	running sync.WaitGroup
 }
 
-// NewOutboxPublisher returns an OutboxPublisher. It does no I/O. What is wrong with the config is returned by every
-// method that has an error.
+// NewOutboxPublisher returns an OutboxPublisher. It does no I/O. If cfg is invalid, every method that returns an error returns
+// that error.
 func NewOutboxPublisher(cfg OutboxPublisherConfig) *OutboxPublisher {
 	p := &OutboxPublisher{cfg: cfg.withDefaults(), pumps: map[*pump]bool{}}
 	if p.err = p.cfg.validate(); p.err != nil {
@@ -111,16 +111,16 @@ func NewOutboxPublisher(cfg OutboxPublisherConfig) *OutboxPublisher {
 	return p
 }
 
-// Source returns a channel of committed events, which is closed when ctx ends. An ack marks an event published, also
-// after ctx has ended; so does a process that takes it for acknowledged. A nack has it handed out again after a
-// backoff, or parks it: at once for a permanent error, and when its attempts are used up. Release gives it back, which
-// costs no attempt; so does a nack whose error is made by relay.Later or relay.Unavailable, or has a method Untried that
-// returns true.
+// Source returns a channel of committed events, which is closed when ctx ends. An ack marks an event published, also after ctx has
+// ended. Acknowledged writes nothing, because its caller has already marked the event. After a nack, the event is handed out again
+// after a backoff. It is parked at once after a permanent error, and when its attempts are used up. Release gives the event back
+// without counting an attempt. A nack does the same if its error is from relay.Later or relay.Unavailable, or has a method Untried
+// that returns true.
 //
-// Acks are written by another goroutine, together with those that come at the same time; Wait waits for them. An event
-// that was published and whose ack was not written before the process died is published again.
+// Another goroutine writes the acks, in batches; Wait waits for them. If the process dies after an event was published and before
+// its ack was written, the event is published again.
 //
-// Who holds an event and never settles it keeps it, and the later ones of its ordering key, for as long as he lives.
+// A receiver that never settles an event keeps it, and the later events of its ordering key, as long as the process lives.
 func (p *OutboxPublisher) Source(ctx context.Context) (<-chan *message.RawMessage, error) {
 	if p.err != nil {
 		return nil, p.err
@@ -141,15 +141,15 @@ func (p *OutboxPublisher) Source(ctx context.Context) (<-chan *message.RawMessag
 	return s.out, nil
 }
 
-// Subscribe is Source under the name that message.Engine.AddSubscriber needs.
+// Subscribe is Source under the name that message.Engine.AddSubscriber requires.
 func (p *OutboxPublisher) Subscribe(ctx context.Context) (<-chan *message.RawMessage, error) {
 	return p.Source(ctx)
 }
 
-// Forwards returns true: an ack of an event says that it has been published. See message.Engine.AddSubscriber.
+// Forwards returns true: an ack of an event means that it has been published. See message.Engine.AddSubscriber.
 func (p *OutboxPublisher) Forwards() bool { return true }
 
-// Wake makes every Source of this publisher look at the table now.
+// Wake makes every Source of this publisher poll the table now.
 func (p *OutboxPublisher) Wake() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -158,11 +158,11 @@ func (p *OutboxPublisher) Wake() {
 	}
 }
 
-// Wait returns when all that Source has started has ended: after its context has, and what it has handed out is settled
-// and written, or DrainTimeout is over. Close the database then.
+// Wait returns after every Source has ended: its context has ended, and all events that it handed out are settled and written, or
+// DrainTimeout has passed. Close the database afterwards.
 func (p *OutboxPublisher) Wait() { p.running.Wait() }
 
-// listen waits for notifications. Polling goes on beside it, so a lost one costs a PollInterval.
+// listen waits for notifications. Polling continues, so a lost notification delays events by at most a PollInterval.
 func (p *OutboxPublisher) listen(ctx context.Context, s *pump) {
 	backoff := message.Backoff{Base: p.cfg.PollInterval, Max: 30 * time.Second}
 	for attempt := 1; ctx.Err() == nil; attempt++ {

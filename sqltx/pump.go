@@ -8,41 +8,40 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// pump is what one Source runs: a loop that claims rows and hands them out, and beside it one that writes how they were
-// settled.
+// pump runs one Source. One loop claims rows and hands them out; a second goroutine writes how they were settled.
 type pump struct {
 	*OutboxPublisher
 	owner  string
 	out    chan *message.RawMessage
-	signal chan struct{} // holds a token when something has happened
-	writer chan struct{} // the same for the one who writes
+	signal chan struct{} // holds a token if something has happened
+	writer chan struct{} // holds a token for the writer
 
 	mu      sync.Mutex
 	woken   bool
-	settled []settlement // not seen by the loop yet
+	settled []settlement // not processed by the loop yet
 	unsaved []settlement // not written yet
-	saved   []*held      // written, not seen by the loop yet
-	ended   bool         // nobody writes any more: whoever settles does
+	saved   []*held      // written, not processed by the loop yet
+	ended   bool         // the writer has stopped, so settle writes itself
 
-	// The loop's own.
+	// Used by the loop only.
 	ready  []*held          // may be handed out
 	lanes  map[string]*lane // by ordering key
-	holds  map[*held]bool   // all that is claimed and not written
+	holds  map[*held]bool   // all claimed rows that are not written
 	claims int
 }
 
-// lane is the events of an ordering key that this process has claimed.
+// lane holds the events of an ordering key that this process has claimed.
 type lane struct {
 	head  *held   // ready or handed out
-	later []*held // wait for it
+	later []*held // behind the head
 }
 
 // held is a row that this process has claimed.
 type held struct {
 	row
 	lease   string
-	counted bool      // its claim counted an attempt
-	until   time.Time // when another one may claim it
+	counted bool      // the claim counted an attempt
+	until   time.Time // from then on, another claimer may have it
 	out     bool      // it was handed out
 	msg     *message.RawMessage
 }
@@ -69,7 +68,7 @@ func (s *pump) wake() {
 	notify(s.signal)
 }
 
-// run hands out until ctx ends, and then waits for what it has handed out.
+// run hands out rows until ctx ends, and then waits until they are settled.
 func (s *pump) run(ctx context.Context) {
 	work := context.WithoutCancel(ctx)
 	var writing sync.WaitGroup
@@ -106,7 +105,7 @@ func (s *pump) run(ctx context.Context) {
 	s.drain(work, renew)
 }
 
-// takeBack gives back what nobody has taken.
+// takeBack releases the messages in the channel that have no receiver.
 func (s *pump) takeBack() {
 	for {
 		select {
@@ -118,7 +117,7 @@ func (s *pump) takeBack() {
 	}
 }
 
-// drain gives back what was not handed out, and waits for the rest.
+// drain gives back the rows that were not handed out, and waits for the others until DrainTimeout.
 func (s *pump) drain(ctx context.Context, renew *time.Ticker) {
 	deadline := time.NewTimer(s.cfg.DrainTimeout)
 	for h := range s.holds {
@@ -140,7 +139,7 @@ func (s *pump) drain(ctx context.Context, renew *time.Ticker) {
 	}
 }
 
-// absorb takes in what has happened, and says whether there may be something to claim.
+// absorb processes new settlements and reports whether there may be rows to claim.
 func (s *pump) absorb() (look bool) {
 	s.mu.Lock()
 	settled, saved, woken := s.settled, s.saved, s.woken
@@ -151,13 +150,13 @@ func (s *pump) absorb() (look bool) {
 	}
 	for _, h := range saved {
 		delete(s.holds, h)
-		look = look || h.key != "" // the next of its key may be had now
+		look = look || h.key != "" // the next row of the key may be claimed now
 	}
 	return look || woken
 }
 
-// advance lets the next event of an ordering key out, or gives the later ones back. A settlement that is heard of late,
-// when its key was claimed anew, concerns nobody.
+// advance readies the next event of an ordering key, or gives the later ones back. It ignores a late settlement whose key was
+// claimed again meanwhile.
 func (s *pump) advance(e settlement) {
 	l := s.lanes[e.key]
 	if l == nil || l.head != e.held {
@@ -175,7 +174,7 @@ func (s *pump) advance(e settlement) {
 	}
 }
 
-// room is how many rows may be claimed now: none while most of what can be held is.
+// room returns how many rows may be claimed now. It returns 0 while less than half a batch is free.
 func (s *pump) room() int {
 	free := min(2*s.cfg.BatchSize-len(s.holds), s.cfg.BatchSize)
 	if free < (s.cfg.BatchSize+1)/2 {
@@ -184,11 +183,11 @@ func (s *pump) room() int {
 	return free
 }
 
-// next is what to hand out, and where; a nil channel for nothing.
+// next returns the next message to hand out and the channel for it, or a nil channel if there is none.
 func (s *pump) next() (chan<- *message.RawMessage, *message.RawMessage) {
 	for len(s.ready) > 0 {
 		h := s.ready[0]
-		if time.Until(h.until) < s.cfg.Lease/3 { // it was not renewed, and its lease may end before the loop looks again
+		if time.Until(h.until) < s.cfg.Lease/3 { // it was not renewed, and its lease may end before the next loop
 			s.ready = s.ready[1:]
 			s.giveBack(h)
 			continue
@@ -212,7 +211,7 @@ func (s *pump) handedOut() {
 	s.ready = s.ready[1:]
 }
 
-// acking tells the pump of what becomes of a row.
+// acking returns an acking that settles a row.
 func (s *pump) acking(h *held) *message.Acking {
 	said := false
 	say := func(what outcome, err error) {
@@ -224,7 +223,7 @@ func (s *pump) acking(h *held) *message.Acking {
 		Nack:    func(err error) { say(failed, err) },
 		Release: func() { say(back, nil) },
 		Settled: func() {
-			if !said { // somebody has written it already
+			if !said { // the caller of Acknowledged has written it
 				say(told, nil)
 			}
 		},

@@ -18,12 +18,12 @@ const (
 	leasing   = "SET lease = ?, next_attempt_at = NOW_MS + ? WHERE published"
 )
 
-// follower is a row as the look for those behind a claimed one finds it.
+// follower returns a row of the query for rows behind a claimed one.
 func follower(id int, attempts int64, key string, parked, waits bool) []any {
 	return append(rows(id, 1, attempts, key)[0], parked, waits)
 }
 
-// byPart answers each statement by the part that it contains, once, and leases as many rows as it is asked to.
+// byPart returns rows for each statement by the part that it contains, once, and leases as many rows as requested.
 func byPart(parts map[string][][]any) func(string, []any) ([][]any, error) {
 	return func(statement string, args []any) ([][]any, error) {
 		if strings.Contains(statement, leasing) {
@@ -137,7 +137,8 @@ func TestFullBatchHasNoRoomForFollowers(t *testing.T) {
 	}
 }
 
-// TestNextOfAKeyDoesNotWaitForTheDatabase holds that an event goes out once the one before it is published, written or not.
+// TestNextOfAKeyDoesNotWaitForTheDatabase tests that an event is handed out once the previous one is published, even if that is
+// not written.
 func TestNextOfAKeyDoesNotWaitForTheDatabase(t *testing.T) {
 	t.Parallel()
 	answer := byPart(map[string][][]any{claiming: rows(1, 1, 1, "a"), following: {follower(2, 0, "a", false, false)}})
@@ -253,7 +254,7 @@ func TestWhatTheEndOfAnEventMeansToThoseBehindIt(t *testing.T) {
 				synctest.Wait()
 				var backs []int64
 				for _, h := range db.of(returning) {
-					if h.args[1] == int64(0) { // what was claimed behind another counted no attempt
+					if h.args[1] == int64(0) { // rows that were claimed behind another one counted no attempt
 						backs = append(backs, ids(h.args[3:])...)
 					}
 				}
@@ -294,7 +295,7 @@ type untried struct{}
 func (untried) Error() string { return "not tried" }
 func (untried) Untried() bool { return true }
 
-// TestFollowerCountsItsAttemptWhenItIsTried: its claim has counted none.
+// TestFollowerCountsItsAttemptWhenItIsTried tests that it does, because its claim has counted none.
 func TestFollowerCountsItsAttemptWhenItIsTried(t *testing.T) {
 	t.Parallel()
 	db := &answers{answer: byPart(map[string][][]any{claiming: rows(1, 1, 4, "a"), following: {follower(2, 4, "a", false, false)}})}
@@ -327,7 +328,7 @@ func TestSettlementsOfManyTakeSeveralStatements(t *testing.T) {
 	db := &answers{}
 	db.answer = func(statement string, args []any) ([][]any, error) {
 		if strings.Contains(statement, publishing) && time.Since(db.began) < 10*time.Millisecond {
-			return nil, errDown // until all have gathered
+			return nil, errDown // until all settlements are queued
 		}
 		return claim(statement, args)
 	}
@@ -380,7 +381,7 @@ func TestRoomForOddBatches(t *testing.T) {
 	db := &answers{answer: once(claiming, rows(1, 3, 1), rows(4, 1, 1), rows(5, 1, 1))}
 	inBubble(t, db, OutboxPublisherConfig{BatchSize: 3}, func(_ <-chan *message.RawMessage, _ *OutboxPublisher, _ func(), _ *rig.Lines) {
 		time.Sleep(1200 * time.Millisecond)
-		wantTimes(t, "looks", db.times(claiming), 0, 0, 500*time.Millisecond) // with five of six held one has no room worth a look
+		wantTimes(t, "looks", db.times(claiming), 0, 0, 500*time.Millisecond) // while five of six rows are held, there is too little room for a claim
 		if found := db.of(claiming); found[2].args[0] != int64(2) {
 			t.Errorf("claimed up to %v, want 2", found[2].args[0])
 		}

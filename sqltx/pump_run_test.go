@@ -16,7 +16,7 @@ import (
 
 var errDown = errors.New("the database is down")
 
-// The statements of a publisher, by a part that no other has.
+// The statements of a publisher, by a unique part of each.
 const (
 	claiming   = "WITH due"
 	contesting = "SELECT DISTINCT"
@@ -26,7 +26,7 @@ const (
 	failing    = "last_error = ?"
 )
 
-// rows are events of a table, without ordering keys where keys has none.
+// rows returns events of a table, without ordering keys if keys is empty.
 func rows(first, n int, attempts int64, keys ...string) (out [][]any) {
 	for i := range n {
 		var key any
@@ -39,7 +39,7 @@ func rows(first, n int, attempts int64, keys ...string) (out [][]any) {
 	return out
 }
 
-// once answers each statement that has the part with one of the lists, the first first, and with nothing when they are used up.
+// once returns the lists in order for statements that contain the part, and no rows afterwards.
 func once(part string, lists ...[][]any) func(string, []any) ([][]any, error) {
 	return func(statement string, _ []any) ([][]any, error) {
 		if !strings.Contains(statement, part) || len(lists) == 0 {
@@ -51,7 +51,7 @@ func once(part string, lists ...[][]any) func(string, []any) ([][]any, error) {
 	}
 }
 
-// inBubble runs a test in a bubble, in which a publisher hands out what a database answers.
+// inBubble runs a test in a bubble in which a publisher hands out the rows of a database.
 func inBubble(t *testing.T, db *answers, cfg OutboxPublisherConfig, test func(events <-chan *message.RawMessage, p *OutboxPublisher, stop func(), logs *rig.Lines)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -167,7 +167,7 @@ func TestLeasesOfWhatIsHeldAreRenewed(t *testing.T) {
 						t.Errorf("%d lines tell of it", n)
 					}
 				}
-				for range 2 { // the channel has them: the others are held behind it
+				for range 2 { // the channel has these; the others are behind it
 					(<-events).Ack()
 				}
 			})
@@ -192,7 +192,7 @@ func TestRenewalThatEndsAfterTheLeaseIsTooLate(t *testing.T) {
 		return answer(statement, args)
 	}}
 	inBubble(t, db, OutboxPublisherConfig{BatchSize: 2}, func(events <-chan *message.RawMessage, _ *OutboxPublisher, _ func(), _ *rig.Lines) {
-		time.Sleep(33 * time.Second) // the leases end after 30 s, the second renewal lasts from 20 s to 32 s
+		time.Sleep(33 * time.Second) // the leases end after 30 s; the second renewal lasts from 20 s to 32 s
 		wantTimes(t, "return of the rows that were not handed out", db.times(returning), 32*time.Second)
 		for range 2 {
 			(<-events).Ack()
@@ -240,7 +240,7 @@ func TestStopWaitsForWhatWasHandedOut(t *testing.T) {
 				if n := logs.Count("stopped with events that were handed out"); n != c.warns {
 					t.Errorf("%d lines warn of what is not settled, want %d", n, c.warns)
 				}
-				if c.settles == 0 { // late, and written all the same
+				if c.settles == 0 { // late, but still written
 					msg.Ack()
 				}
 			})

@@ -2,12 +2,12 @@ package sqltx
 
 import "testing"
 
-// TestLaneIsForgottenOnceItIsEmpty holds that a publisher does not remember each ordering key that it has ever seen.
+// TestLaneIsForgottenOnceItIsEmpty tests that a publisher does not keep every ordering key that it has seen.
 func TestLaneIsForgottenOnceItIsEmpty(t *testing.T) {
 	t.Parallel()
 	head, later := &held{row: row{key: "k"}}, &held{row: row{key: "k"}}
 	s := &pump{OutboxPublisher: &OutboxPublisher{}, lanes: map[string]*lane{"k": {head: head, later: []*held{later}}}}
-	s.advance(settlement{held: later, what: sent}) // late: it is not the head
+	s.advance(settlement{held: later, what: sent}) // late, because it is not the head
 	if len(s.ready) > 0 || s.lanes["k"].head != head {
 		t.Fatalf("%d are ready", len(s.ready))
 	}

@@ -7,14 +7,14 @@ import (
 	"fmt"
 )
 
-// Migrations holds what Init does, for the default names of the tables, as files for migration tools:
-// migrations/goose/<dialect> and migrations/migrate/<dialect>, with postgres, mysql and sqlite for dialect.
+// Migrations holds the statements of Init, for the default table names, as files for migration tools: migrations/goose/<dialect>
+// and migrations/migrate/<dialect>, with postgres, mysql and sqlite for dialect.
 //
 //go:embed migrations
 var Migrations embed.FS
 
-// Init creates the inbox's table where it does not exist. It may be called any number of times, by any number of
-// processes at once; nothing else here creates tables.
+// Init creates the inbox's table if it does not exist. It may be called any number of times, also by several processes at once.
+// Only the Init functions create tables.
 func (c InboxConfig) Init(ctx context.Context) error {
 	i, err := newInbox(c)
 	if err != nil {
@@ -23,7 +23,7 @@ func (c InboxConfig) Init(ctx context.Context) error {
 	return i.dialect.init(ctx, c.DB, "inbox", i.table, i.dialect.InboxSchema)
 }
 
-// Init creates the outbox's table where it does not exist, as that of an inbox does.
+// Init creates the outbox's table if it does not exist, like that of an inbox.
 func (c OutboxConfig) Init(ctx context.Context) error {
 	o, err := newOutbox(c)
 	if err != nil {
@@ -53,7 +53,6 @@ func (d Dialect) init(ctx context.Context, db *sql.DB, what string, t table, sch
 	return nil
 }
 
-// render writes a schema for a table.
 func (d Dialect) render(t table, schema []string) []string {
 	out := make([]string, len(schema))
 	for i, statement := range schema {

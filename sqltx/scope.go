@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 )
 
-// scope is a transaction as a context carries it. What began elsewhere has no db and no options.
+// scope is a transaction as a context carries it. A transaction that was begun elsewhere has no db and no options.
 type scope struct {
 	tx   *sql.Tx
 	exec Transaction
@@ -20,10 +20,10 @@ type scope struct {
 
 	mu     sync.Mutex
 	broken error    // why it must not be committed
-	after  []func() // what to do once it is committed
+	after  []func() // functions to call after the commit
 }
 
-// carries says whether this transaction can hold another one as a savepoint.
+// carries returns an error unless the transaction can nest another one as a savepoint.
 func (s *scope) carries(r runner) error {
 	switch {
 	case s.tx == nil:
@@ -36,7 +36,7 @@ func (s *scope) carries(r runner) error {
 	return nil
 }
 
-// savepoint runs fn such that what it does is undone alone where it fails or panics.
+// savepoint runs fn so that its effects are undone separately if it fails or panics.
 func (s *scope) savepoint(ctx context.Context, fn func(context.Context) error) (err error) {
 	name := fmt.Sprintf("luatx_%d", s.savepoints.Add(1))
 	if _, err := s.tx.ExecContext(ctx, "SAVEPOINT "+name); err != nil {
@@ -58,8 +58,8 @@ func (s *scope) savepoint(ctx context.Context, fn func(context.Context) error) (
 	return nil
 }
 
-// rollbackTo undoes to a savepoint. Where that fails nothing more may be done in the transaction: a deadlock may have
-// ended it, and what followed would be committed on its own.
+// rollbackTo rolls back to a savepoint. If that fails, the transaction is unusable: a deadlock may have ended it, and further
+// statements would commit separately.
 func (s *scope) rollbackTo(ctx context.Context, name string) error {
 	_, err := s.tx.ExecContext(context.WithoutCancel(ctx), "ROLLBACK TO SAVEPOINT "+name)
 	if err == nil {
@@ -93,7 +93,7 @@ func (s *scope) commit(ctx context.Context) error {
 	return nil
 }
 
-// afterCommit has f run once the transaction is committed; never for one that began elsewhere.
+// afterCommit calls f after the commit. For a transaction that was begun elsewhere, f is never called.
 func (s *scope) afterCommit(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

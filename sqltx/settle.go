@@ -9,7 +9,6 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// outcome is what becomes of a row that was claimed.
 type outcome int
 
 const (
@@ -17,25 +16,25 @@ const (
 	failed         // tried again after a backoff
 	parked
 	back // given back, as if it had not been claimed
-	told // somebody else has written it
+	told // the caller of Acknowledged has written it
 )
 
-// settlement is what is to be written about a row.
+// settlement is the outcome to write for a row.
 type settlement struct {
 	*held
 	what  outcome
 	err   error
-	tried int // attempts, this one included
+	tried int // number of attempts, including this one
 	delay time.Duration
 }
 
 const (
-	maxError     = 1024             // bytes of an error that are kept
+	maxError     = 1024             // maximum size of a stored error, in bytes
 	writeTimeout = 15 * time.Second // for one statement
 	settleAtOnce = 500              // rows of one statement
 )
 
-// settle notes what is to be written, for the writer, or writes it where there is none any more.
+// settle queues an outcome for the writer, or writes it itself if the writer has stopped.
 func (s *pump) settle(h *held, what outcome, err error) {
 	e := s.judge(h, what, err)
 	s.mu.Lock()
@@ -52,10 +51,10 @@ func (s *pump) settle(h *held, what outcome, err error) {
 	}
 }
 
-// giveBack notes that a row was not tried.
+// giveBack settles a row that was not tried.
 func (s *pump) giveBack(h *held) { s.settle(h, back, nil) }
 
-// judge decides what a failed attempt leads to.
+// judge decides the consequence of a failed attempt.
 func (s *pump) judge(h *held, what outcome, err error) settlement {
 	e := settlement{held: h, what: what, err: err, tried: h.attempts}
 	if !h.counted {
@@ -76,8 +75,8 @@ func (s *pump) judge(h *held, what outcome, err error) settlement {
 	return e
 }
 
-// write writes settlements, all that have gathered at a time, until stop is closed and none is left; what the database
-// does not take it tries again, and gives up DrainTimeout after the stop.
+// write writes queued settlements in batches until stop is closed and none is left. It retries failed writes, and gives up
+// DrainTimeout after the stop.
 func (s *pump) write(ctx context.Context, stop <-chan struct{}) {
 	var left []settlement
 	var pause time.Duration
@@ -116,7 +115,7 @@ func (s *pump) write(ctx context.Context, stop <-chan struct{}) {
 	}
 }
 
-// written tells the loop what need not be held any more.
+// written notifies the loop of rows that are written and need not be held any more.
 func (s *pump) written(batch []settlement) {
 	s.mu.Lock()
 	for _, e := range batch {
@@ -129,7 +128,7 @@ func (s *pump) written(batch []settlement) {
 	notify(s.signal)
 }
 
-// save writes settlements. All of it may be written twice: sent always wins, and the rest holds under its lease alone.
+// save writes settlements. It may safely write one twice: sent always wins, and the others only apply under their own lease.
 func (s *pump) save(ctx context.Context, batch []settlement) error {
 	for len(batch) > 0 {
 		n := min(len(batch), settleAtOnce)
@@ -141,7 +140,7 @@ func (s *pump) save(ctx context.Context, batch []settlement) error {
 	return nil
 }
 
-// returned are rows that are given back alike.
+// returned groups rows that are given back with the same values.
 type returned struct {
 	lease   string
 	counted bool

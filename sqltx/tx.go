@@ -13,14 +13,14 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// TxOptions says how transactions are run. Nil and the zero value work.
+// TxOptions configure transactions. Nil and the zero value are usable.
 type TxOptions struct {
-	// Isolation is the isolation level. Defaults to the database's.
+	// Isolation is the isolation level. Defaults to that of the database.
 	Isolation sql.IsolationLevel
-	// ReadOnly makes the transaction one that does not write.
+	// ReadOnly starts read-only transactions.
 	ReadOnly bool
-	// Retries is how often a transaction is run again that failed for one beside it: a serialization failure, a deadlock,
-	// a locked database. The handler runs again, too. Defaults to none: the message is nacked, and delivered again.
+	// Retries is how often a transaction runs again after it failed because of a concurrent one: a serialization failure, a
+	// deadlock, a locked database. The handler runs again, too. Defaults to none: the message is nacked and delivered again.
 	Retries int
 	// Backoff is the pause before a retry. Defaults to at most 10 ms, doubled each time, up to 1 s.
 	Backoff message.Backoff
@@ -44,11 +44,11 @@ func (o TxOptions) withDefaults(db *sql.DB) (TxOptions, error) {
 	return o, nil
 }
 
-// TxMiddleware runs each handler inside a transaction of the database: it commits when the handler has returned without
-// an error, and rolls back when it failed or panicked. Place it before InboxMiddleware and OutboxMiddleware. The Router
-// acknowledges the message after the commit. Adapters get the transaction by ExecutorFromContext.
+// TxMiddleware runs each handler inside a database transaction. It commits if the handler returns without an error, and rolls
+// back if the handler fails or panics. The Router acknowledges the message after the commit. Place TxMiddleware before
+// InboxMiddleware and OutboxMiddleware. Adapters get the transaction from ExecutorFromContext.
 //
-// Inside of another TxMiddleware of the same database it is a savepoint: what fails in it is undone alone.
+// Inside another TxMiddleware of the same database, it uses a savepoint, so that a failure undoes only the inner part.
 func TxMiddleware(db *sql.DB, opts *TxOptions) message.Middleware {
 	r, err := newRunner(db, opts)
 	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
@@ -70,8 +70,8 @@ func TxMiddleware(db *sql.DB, opts *TxOptions) message.Middleware {
 	})
 }
 
-// Transact runs fn inside a transaction of the database, as TxMiddleware runs a handler: for work outside of handlers.
-// Where the context carries a transaction already, it is a savepoint of that one.
+// Transact runs fn inside a database transaction as TxMiddleware runs a handler, for work outside of handlers. If the context
+// already carries a transaction, Transact uses a savepoint of that one.
 func Transact(ctx context.Context, db *sql.DB, opts *TxOptions, fn func(ctx context.Context) error) error {
 	r, err := newRunner(db, opts)
 	if err != nil {
@@ -116,14 +116,14 @@ func (r runner) retryable(err error) bool {
 	return r.opts.Dialect.Retryable != nil && r.opts.Dialect.Retryable(err)
 }
 
-// once is one transaction.
+// once runs fn in one transaction.
 func (r runner) once(ctx context.Context, fn func(context.Context) error) (err error) {
 	tx, release, err := r.begin(ctx)
 	if err != nil {
 		return fmt.Errorf("begin tx: %w", err)
 	}
 	s := &scope{tx: tx, exec: sqlTransaction{tx}, db: r.db, opts: r.opts}
-	defer func() { err = also(err, release(tx)) }() // after a panic, too
+	defer func() { err = also(err, release(tx)) }() // runs after a panic, too
 	if r.opts.Dialect.Guarded {
 		if _, err := tx.ExecContext(ctx, "SAVEPOINT luatx"); err != nil {
 			return fmt.Errorf("begin tx: %w", err)
@@ -135,7 +135,7 @@ func (r runner) once(ctx context.Context, fn func(context.Context) error) (err e
 	return s.commit(ctx)
 }
 
-// begin begins a transaction, and returns what ends it where it has not been committed, and lets go of its connection.
+// begin begins a transaction. The returned function rolls it back unless it was committed, and releases its connection.
 func (r runner) begin(ctx context.Context) (*sql.Tx, func(*sql.Tx) error, error) {
 	opts := &sql.TxOptions{Isolation: r.opts.Isolation, ReadOnly: r.opts.ReadOnly}
 	if len(r.opts.Dialect.Before) == 0 {
@@ -149,9 +149,9 @@ func (r runner) begin(ctx context.Context) (*sql.Tx, func(*sql.Tx) error, error)
 	release := func(tx *sql.Tx) error {
 		err := rollback(tx)
 		if restoreErr := all(context.WithoutCancel(ctx), conn, r.opts.Dialect.After); restoreErr != nil {
-			_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // nobody else gets a connection like that
+			_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // removes the changed connection from the pool
 		}
-		_ = conn.Close() // gives it back to the pool
+		_ = conn.Close() // returns it to the pool
 		return err
 	}
 	if err := all(ctx, conn, r.opts.Dialect.Before); err != nil {
@@ -164,7 +164,6 @@ func (r runner) begin(ctx context.Context) (*sql.Tx, func(*sql.Tx) error, error)
 	return tx, release, nil
 }
 
-// all runs statements one after the other.
 func all(ctx context.Context, exec Executor, statements []string) error {
 	for _, statement := range statements {
 		if _, err := exec.ExecContext(ctx, statement); err != nil {
@@ -174,7 +173,7 @@ func all(ctx context.Context, exec Executor, statements []string) error {
 	return nil
 }
 
-// also adds what went wrong while cleaning up to an error, and leaves that as it is where nothing did.
+// also joins an error with one of the cleanup, if there is one.
 func also(err, more error) error {
 	if more == nil {
 		return err
@@ -182,7 +181,7 @@ func also(err, more error) error {
 	return errors.Join(err, more)
 }
 
-// rollback rolls back what has not been committed. A connection that is gone has been rolled back by the server.
+// rollback rolls back an uncommitted transaction. If the connection is gone, the server has rolled back.
 func rollback(tx *sql.Tx) error {
 	if tx == nil {
 		return nil

@@ -63,7 +63,7 @@ func TestConfigReachesTheMiddlewaresOfOneMode(t *testing.T) {
 
 		for name, c := range map[string]struct {
 			cfg  stack.Config
-			runs [2]int // of two handlers, each of which is given the message twice
+			runs [2]int // of two handlers; each one gets the message twice
 		}{
 			"defaults":            {stack.Config{}, [2]int{2, 2}},
 			"precheck":            {stack.Config{Precheck: true}, [2]int{1, 1}},

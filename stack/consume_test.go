@@ -23,10 +23,10 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// batcher consumes a stream of one aggregate in batches, and counts by message.
+// batcher consumes a stream of one aggregate in batches, and counts how often each message was applied.
 type batcher struct {
 	t      *testing.T
-	client redis.UniversalClient // past whatever stands before the consumer
+	client redis.UniversalClient // connected without the proxy
 	tr     *luatx.Transactor
 	stream string
 	ids    string // a hash: how often each message was applied
@@ -56,7 +56,7 @@ func (b *batcher) feed(from, to int) {
 	redistest.Must(b.t, err)
 }
 
-// consume runs until the test ends. The handler is told of the message's number.
+// consume runs until the test ends. The handler gets the message's number.
 func (b *batcher) consume(through redis.UniversalClient, handle func(ctx context.Context, id string) error) {
 	b.t.Helper()
 	mw, err := stack.Scripted(b.tr, stack.Config{})
@@ -85,7 +85,7 @@ func (b *batcher) consume(through redis.UniversalClient, handle func(ctx context
 	b.t.Cleanup(func() { cancel(); running.Wait() })
 }
 
-// wantOnce waits until n messages are applied and acknowledged, and none is applied twice.
+// wantOnce waits until n messages are applied and acknowledged, and fails if one is applied twice.
 func (b *batcher) wantOnce(n int) {
 	b.t.Helper()
 	redistest.Eventually(b.t, fmt.Sprintf("%d messages to be applied and acknowledged", n), func() bool {
@@ -108,14 +108,13 @@ func TestConsume(t *testing.T) {
 		b.feed(0, 300)
 		b.consume(client, none)
 		b.wantOnce(300)
-		b.feed(290, 350) // some come again
+		b.feed(290, 350) // includes some messages again
 		b.wantOnce(350)
 	})
 }
 
-// TestConsumeSharesRoundTrips holds what it is for: the batch's commits in one script, the next read in their
-// pipeline.
-// It tries a few times: where the machine does other things, handlers take longer than a batch waits for them.
+// TestConsumeSharesRoundTrips tests that one script contains the commits of a batch, and that their pipeline contains the next
+// read. It tries several times, because on a busy machine handlers take longer than a batch waits for them.
 func TestConsumeSharesRoundTrips(t *testing.T) {
 	t.Parallel()
 	said := ""
@@ -146,7 +145,7 @@ func TestConsumeHandlesNextBatchWhileHandlersOfOneTakeLong(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	b := newBatcher(t, client, client)
-	b.feed(0, 200) // more than the places of one batch, and of what is read ahead of it
+	b.feed(0, 200) // more than one batch and the entries read ahead
 	released := make(chan struct{})
 	release := sync.OnceFunc(func() { close(released) })
 	t.Cleanup(release)

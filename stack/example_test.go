@@ -13,7 +13,7 @@ import (
 	"github.com/luatx/luatx/stack"
 )
 
-// One handler under either stack: changing the mode is changing one line.
+// One handler in both stacks. To change the mode, change one line.
 func Example() {
 	server, err := miniredis.Run()
 	if err != nil {

@@ -6,11 +6,11 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// checkMarks returns an error if the marks of the pipeline mode identify messages in another way than MessageID does, by
-// which the scripted mode identifies them. A service would then lose or repeat messages as it changes its mode.
+// checkMarks returns an error if the marks of pipeline mode identify messages differently than MessageID does in scripted mode. A
+// service would then lose or repeat messages when it changes its mode.
 func (c Config) checkMarks() error {
 	if c.MarkKey == nil {
-		return nil // the default has every part of an identity
+		return nil // the default uses every part of an identity
 	}
 	one := message.Identity{Source: "/one", ID: "1"}
 	two := message.Identity{Source: "/one", ID: "2"}
@@ -28,8 +28,8 @@ func (c Config) checkMarks() error {
 	return nil
 }
 
-// identityFrom is the identity of a made-up message from a source. A MessageID that makes nothing of that message tells
-// nothing about sources.
+// identityFrom returns the identity of a sample message from a source. If MessageID rejects the sample, the identity is empty and
+// says nothing about sources.
 func (c Config) identityFrom(source string) (id message.Identity) {
 	identify := c.MessageID
 	if identify == nil {

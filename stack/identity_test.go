@@ -16,7 +16,7 @@ import (
 	"github.com/luatx/luatx/stack"
 )
 
-// payments counts payments, each of which may come as several messages, with ids of their own or without one.
+// payments counts payments. Each may arrive as several messages, with different ids or without one.
 type payments struct {
 	t      *testing.T
 	client redis.UniversalClient
@@ -68,7 +68,7 @@ func (p *payments) router(mode string, change ...func(*stack.Config)) *message.R
 	return r
 }
 
-// deliver processes a message of a payment; an empty id makes a message without one.
+// deliver processes a message about a payment. With an empty id, the message has none.
 func (p *payments) deliver(r *message.Router, id, payment string) {
 	p.t.Helper()
 	attrs := message.Attributes{"source": "/shop", "type": "pay", "subject": "a", "payment": payment}
@@ -99,7 +99,7 @@ func TestMessageIDAppliesAPaymentOnceInEitherMode(t *testing.T) {
 			for _, id := range []string{"1", "2", "", "3", ""} {
 				p.deliver(r, id, "p1")
 			}
-			p.deliver(r, "1", "p2") // the id of another payment's message
+			p.deliver(r, "1", "p2") // the same id, but another payment
 			p.want("p1", "1")
 			p.want("p2", "1")
 			msg := message.New(nil, message.Attributes{"id": "1", "source": "/shop", "type": "pay", "subject": "a"}, message.NewAcking(nil, nil))

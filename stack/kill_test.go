@@ -16,7 +16,7 @@ import (
 
 const envChild = "LUATX_STACK_CHILD"
 
-// TestChild is a process of the service, which ends with its parent or by a signal.
+// TestChild is a process of the service. It ends with its parent or by a signal.
 func TestChild(t *testing.T) {
 	words := strings.Fields(os.Getenv(envChild))
 	if len(words) != 4 {
@@ -37,7 +37,7 @@ func TestChild(t *testing.T) {
 	redistest.Must(t, err)
 }
 
-// startChild starts a process of the service, and returns what kills it.
+// startChild starts a process of the service, and returns a function that kills it.
 func (s *service) startChild(addr, names string) (kill func()) {
 	s.t.Helper()
 	cmd := exec.CommandContext(s.t.Context(), os.Args[0], "-test.run=^TestChild$")
@@ -58,16 +58,16 @@ func (s *service) startChild(addr, names string) (kill func()) {
 	return kill
 }
 
-// step is a moment between two requests of a process.
+// step is a point between two requests of a process.
 type step struct {
 	mode  mode
 	name  string
 	match respproxy.Matcher
-	// held: the request is never sent. Else it is executed, and its reply is lost.
+	// held means that the request is never sent. Otherwise, it is executed, and its reply is lost.
 	held bool
-	// lost says what the documentation does: whether the message is lost when the process dies here.
+	// lost states, like the documentation, whether the message is lost if the process dies here.
 	lost bool
-	// reached says that the server has executed the request.
+	// reached reports whether the server has executed the request.
 	reached func(s *service, victim charge) bool
 }
 
@@ -99,9 +99,9 @@ func steps(t testing.TB) []step {
 	}
 }
 
-// TestKilledBetweenSteps kills a process of either mode between every two requests that it makes for a message, and
-// lets another one go on. The pipeline mode loses the message exactly where its documentation says, between SET NX and
-// EXEC, and no other; the scripted mode loses none. Neither applies one twice.
+// TestKilledBetweenSteps kills a process of each mode between every two requests for a message, and lets another process
+// continue. Pipeline mode loses the message only between SET NX and EXEC, as documented. Scripted mode loses none. Neither
+// applies a message twice.
 func TestKilledBetweenSteps(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
@@ -150,13 +150,13 @@ func TestKilledBetweenSteps(t *testing.T) {
 	}
 }
 
-// drained says that every entry of the input streams was read and acknowledged.
+// drained reports whether every entry of the input streams was read and acknowledged.
 func (s *service) drained() bool {
 	s.t.Helper()
 	return s.isRead("orders", "billing")
 }
 
-// isRead says so of any streams and their group.
+// isRead reports the same for any streams and their group.
 func (s *service) isRead(name, group string) bool {
 	s.t.Helper()
 	for _, key := range s.streams(name) {

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// mode is one of the two lines that services choose from.
+// mode is one of the two modes that services choose from.
 type mode struct {
 	name string
 	wire func(*service) (message.Middleware, error)
@@ -32,8 +32,8 @@ var modes = []mode{
 	{"scripted", func(s *service) (message.Middleware, error) { return stack.Scripted(s.transactor, s.cfg) }},
 }
 
-// service is a billing service of two partitions, on keys of its own. But for its mode it knows nothing of how
-// its messages are applied.
+// service is a billing service with two partitions and unique keys. Except for its mode, it does not depend on how messages are
+// applied.
 type service struct {
 	t          testing.TB
 	mode       mode
@@ -50,7 +50,7 @@ func newService(t testing.TB, client redis.UniversalClient, m mode) *service {
 	return namedService(t, client, m, redistest.Namespace(t))
 }
 
-// namedService is a service on keys that others know of.
+// namedService returns a service with keys that other processes know.
 func namedService(t testing.TB, client redis.UniversalClient, m mode, name string) *service {
 	t.Helper()
 	keyspace := luatx.Partitions(2).WithPrefix(name)
@@ -79,7 +79,7 @@ func (s *service) streams(name string) []string {
 	return keys
 }
 
-// subscriberConfig is quick to stop, to send again, and slow to take from others.
+// subscriberConfig stops and retries quickly, and claims entries of other consumers late.
 func (s *service) subscriberConfig(key string) stream.SubscriberConfig {
 	return stream.SubscriberConfig{
 		Stream: key, Group: "billing", BatchSize: 50, BlockTimeout: 20 * time.Millisecond, MaxIdleTime: time.Hour,
@@ -88,7 +88,7 @@ func (s *service) subscriberConfig(key string) stream.SubscriberConfig {
 	}
 }
 
-// workers is how many messages a process handles at once.
+// workers is the number of messages that a process handles at the same time.
 const workers = 4
 
 // start runs the service on its input streams until stop, or the end of the test.
@@ -182,7 +182,7 @@ func (s *service) pending() int64 {
 	return sum
 }
 
-// account is what the service has stored about a customer.
+// account is the stored state of a customer.
 type account struct {
 	Spent, Charges string
 	Orders         []string
@@ -202,11 +202,11 @@ func (s *service) account(customer string) account {
 	a.Journal, err = s.client.LRange(ctx, journal, 0, -1).Result()
 	redistest.Must(s.t, err)
 	slices.Sort(a.Orders)
-	slices.Sort(a.Journal) // there are several workers
+	slices.Sort(a.Journal) // several workers write it in any order
 	return a
 }
 
-// wantAccounts holds that each charge has been applied a number of times.
+// wantAccounts checks that each charge was applied the given number of times.
 func (s *service) wantAccounts(charges []charge, times int) {
 	s.t.Helper()
 	spent, orders := make(map[string]int), make(map[string][]string)

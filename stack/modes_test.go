@@ -17,14 +17,14 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// forward publishes the service's events to a stream, in the way of its mode, until the test ends.
+// forward publishes the service's events to a stream, as its mode does, until the test ends.
 func (s *service) forward(to string) {
 	s.t.Helper()
 	publisher, err := stream.NewPublisher(s.client, stream.PublisherConfig{Stream: to})
 	redistest.Must(s.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	defer s.t.Cleanup(func() { cancel(); running.Wait() }) // registered last, and so the first to run
+	defer s.t.Cleanup(func() { cancel(); running.Wait() }) // registered last, so it runs first
 	if s.mode.name == "scripted" {
 		r, err := relay.New(s.transactor, relay.Streams(publisher), relay.Config{SweepInterval: 50 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
 		redistest.Must(s.t, err)
@@ -53,7 +53,7 @@ func (s *service) forward(to string) {
 	}
 }
 
-// published waits for a number of events and returns what they say, sorted.
+// published waits for a number of events and returns their contents, sorted.
 func (s *service) published(from string, want int) []string {
 	s.t.Helper()
 	var events []string
@@ -76,7 +76,7 @@ func (s *service) published(from string, want int) []string {
 	return events
 }
 
-// chargeCount is how many charges both modes are given, a quarter of them twice.
+// chargeCount is the number of charges for each mode. A quarter of them are fed twice.
 func chargeCount() int {
 	if os.Getenv("LUATX_VERIFY") != "" {
 		return 8000 // 10,000 messages
@@ -84,8 +84,8 @@ func chargeCount() int {
 	return 800
 }
 
-// TestBothModesDoTheSame holds that one handler and one adapter, their source unchanged, leave the same business
-// state and publish the same events in either mode, over messages some of which come twice.
+// TestBothModesDoTheSame tests that one handler and one adapter lead to the same business state and the same events in both
+// modes, although some messages are delivered twice.
 func TestBothModesDoTheSame(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -93,7 +93,7 @@ func TestBothModesDoTheSame(t *testing.T) {
 		fed, events := slices.Clone(charges), eventsOf(charges)
 		for i, c := range charges {
 			if i%4 == 0 {
-				at := (i * 3) % len(fed) // before its twin as well as after
+				at := (i * 3) % len(fed) // before or after its first copy
 				fed = slices.Insert(fed, at, c)
 			}
 		}

@@ -20,7 +20,7 @@ import (
 	"github.com/luatx/luatx/stack"
 )
 
-// layer is a middleware of either mode, under the name that an error must give.
+// layer is a middleware of either mode, with the name that errors must contain.
 type layer struct {
 	name string
 	mw   message.Middleware
@@ -40,7 +40,7 @@ func layers(client redis.UniversalClient, t *luatx.Transactor) []layer {
 	}
 }
 
-// inOrder says whether the names come in the order given, each at most once, and the needed ones are there.
+// inOrder reports whether the names are in the given order, at most once each, and include the required ones.
 func inOrder(names, order []string) bool {
 	last := -1
 	for _, name := range names {
@@ -53,8 +53,8 @@ func inOrder(names, order []string) bool {
 	return true
 }
 
-// sound says what the documentation does: which stacks keep what they promise. Within a transaction the outbox may
-// stand around the inbox, and a look before the handler may come twice.
+// sound reports whether a stack keeps its guarantees, as documented. In a transaction, the outbox may surround the inbox, and
+// Precheck may occur twice.
 func sound(names []string) bool {
 	has := func(name string) bool { return slices.Contains(names, name) }
 	if has("pipeline.Outbox") && !has("pipeline.Middleware") || has("inbox.Precheck") && !has("inbox.Middleware") {
@@ -77,9 +77,8 @@ func sound(names []string) bool {
 		inOrder(rest, []string{"pipeline.SetNX", "pipeline.Middleware", "pipeline.Outbox"})
 }
 
-// TestEveryOrder tries every stack of up to four of the eight middlewares: it works where it is sound, and else fails
-// at the first message, before the handler, with an error that names two lines, or one that is missing, and says what
-// to do with them; and nothing is left behind.
+// TestEveryOrder tries every stack of up to four of the eight middlewares. A sound stack works. Any other fails at the first
+// message, before the handler, with an error that names two middlewares, or a missing one, and a remedy; nothing is written.
 func TestEveryOrder(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
@@ -140,7 +139,7 @@ func tryStack(ctx context.Context, t *testing.T, client redis.UniversalClient, s
 	return false
 }
 
-// wantAdvice holds that an error says which line to do what with: one of the stack, and what about it.
+// wantAdvice checks that an error names a middleware of the stack and a remedy.
 func wantAdvice(t *testing.T, names []string, text string) {
 	t.Helper()
 	named := slices.ContainsFunc(names, func(name string) bool { return strings.Contains(text, name) })

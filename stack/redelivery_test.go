@@ -33,9 +33,9 @@ func (f *flaky) Charge(ctx context.Context, c charge) error {
 	return f.redisAccounts.Charge(ctx, c)
 }
 
-// TestRedelivery holds that a message whose handler fails, panics, or issues a third command of the wrong type at
-// its first delivery is applied once in the end, its events too, and that nothing stays pending. In the pipeline
-// mode the last of these is applied twice, as its documentation says: EXEC keeps what went well.
+// TestRedelivery tests that a message is applied once, with its events, and that nothing stays pending, if its handler first
+// fails, panics, or issues a third command of the wrong type. In pipeline mode, the last one is applied twice, as documented,
+// because EXEC keeps the commands that succeeded.
 func TestRedelivery(t *testing.T) {
 	t.Parallel()
 	oops := errors.New("oops")
@@ -86,7 +86,7 @@ func TestRedelivery(t *testing.T) {
 	})
 }
 
-// waiting is how many events the service has put into its outbox.
+// waiting returns the number of events that the service has added to its outbox.
 func (s *service) waiting() int {
 	s.t.Helper()
 	if s.mode.name == "scripted" {

@@ -9,17 +9,17 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// relayPatience is how long events may be committed in a process without a relay before that is said. A relay is
-// started beside the consumers, and may be a moment late.
+// relayPatience is how long a process may commit events without a relay before a warning. A relay is started beside the consumers
+// and may be a moment late.
 const relayPatience = 10 * time.Second
 
-// relayWatch notices that nobody here publishes what is committed, which is the easiest thing to forget in the swap.
+// relayWatch warns if this process commits events but has no relay, which is easily forgotten after a change of mode.
 type relayWatch struct {
 	attached func() bool
 	logger   *slog.Logger
 
 	mu    sync.Mutex
-	since time.Time // of the first event without a relay
+	since time.Time // when the first event was committed without a relay
 	said  bool
 }
 

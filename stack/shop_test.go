@@ -10,7 +10,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// What a service would consist of. None of it says which mode it runs in.
+// The code of a service. It does not depend on the mode.
 
 type charge struct {
 	Customer, Order string
@@ -99,7 +99,7 @@ func (c charge) book(ctx context.Context, client redis.UniversalClient, sums, or
 	return nil
 }
 
-// chargesOf makes n charges of a number of customers.
+// chargesOf returns n charges of a number of customers.
 func chargesOf(n, customers int) []charge {
 	list := make([]charge, n)
 	for i := range list {

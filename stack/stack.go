@@ -1,5 +1,4 @@
-// Package stack assembles the middlewares of a handler in either mode from one config. Changing the mode is
-// changing one line:
+// Package stack assembles the middlewares of a handler in either mode from one config. To change the mode, change one line:
 //
 //	mw, err := stack.Pipelined(client, cfg)
 //	mw, err := stack.Scripted(transactor, cfg)
@@ -21,43 +20,42 @@ import (
 	"github.com/luatx/luatx/pipeline"
 )
 
-// Config configures a stack. What only one mode needs, the other one ignores.
+// Config configures a stack. Each mode ignores the fields that only the other one uses.
 type Config struct {
-	// Destination names where an output is to be published, for outputs that do not say so themselves.
+	// Destination returns the destination of an output that has none.
 	Destination func(*message.Message) (string, error)
 
-	// OrderingKey and At order and schedule outputs. Scripted only: see outbox.Config.
+	// OrderingKey and At order and schedule outputs; see outbox.Config. Scripted only.
 	OrderingKey func(*message.Message) (string, error)
 	At          func(*message.Message) (time.Time, error)
 
-	// MessageID returns the identity of a message, in both modes: see inbox.Config and pipeline.SetNXConfig. The constructors
-	// call it, and MarkKey, with messages of their own to compare both modes. Defaults to message.IdentityOf: source and id.
+	// MessageID returns the identity of a message in both modes; see inbox.Config and pipeline.SetNXConfig. The constructors call
+	// it, and MarkKey, with sample messages to compare both modes. Defaults to message.IdentityOf: source and id.
 	MessageID func(*message.Message) (message.Identity, error)
 
-	// Scope names what a message is applied by. Scripted only: see inbox.Config.
+	// Scope names the handler for which a message counts once; see inbox.Config. Scripted only.
 	Scope string
-	// Precheck looks a message up before its handler runs. Scripted only: see inbox.Precheck.
+	// Precheck checks for a duplicate before the handler runs; see inbox.Precheck. Scripted only.
 	Precheck bool
 
-	// Retention is how long an id is known. Defaults to 24 hours. Pipelined only: in the scripted mode it is the
-	// Transactor's.
+	// Retention is how long an id is remembered. Defaults to 24 hours. Pipelined only; scripted mode uses that of the Transactor.
 	Retention time.Duration
-	// MarkKey names the key of a message's mark, by its identity. Pipelined only: see pipeline.SetNXConfig.
+	// MarkKey returns the key of a message's mark for its identity; see pipeline.SetNXConfig. Pipelined only.
 	MarkKey func(message.Identity) string
-	// OutboxStream is the key that events are added to; OutboxStreamFor names it by the handler's input, which a
-	// cluster needs. One of them is required. Pipelined only: see pipeline.OutboxConfig.
+	// OutboxStream is the key of the stream that events are added to. OutboxStreamFor returns it for the handler's input, which a
+	// cluster needs. One of them is required; see pipeline.OutboxConfig. Pipelined only.
 	OutboxStream    string
 	OutboxStreamFor func(input *message.Message) (string, error)
 
-	// OutboxMarshal makes the fields of an event: outbox.JSON, outbox.MessagePack or a function of your own. Pipelined, the
-	// fields are those of the stream's entry; Scripted, the event is what stream.UnmarshalOutbox makes of them. Defaults to
-	// the data as the Engine's Marshaler encodes it, and JSON outside of an Engine.
+	// OutboxMarshal returns the fields of an event: outbox.JSON, outbox.MessagePack or a custom function. In pipeline mode, they
+	// are the fields of the stream entry. In scripted mode, the event is the result of stream.UnmarshalOutbox for the fields.
+	// Defaults to the data as the Engine's Marshaler encodes it, or to JSON outside of an Engine.
 	OutboxMarshal func(*message.Message) (map[string]any, error)
 
-	// Overlap is the client of the pipeline mode's marks, while a service changes from one mode to the other; see
-	// pipeline.Overlap and docs/swap.md. Defaults to none. Scripted only; Retention and MarkKey are those of the marks.
+	// Overlap is the client for the marks of pipeline mode while a service changes from one mode to the other; see
+	// pipeline.Overlap and docs/swap.md. Retention and MarkKey apply to the marks. Defaults to none. Scripted only.
 	Overlap redis.UniversalClient
-	// RelayElsewhere says that no relay runs in this process on purpose. Defaults to a warning, once, where events
+	// RelayElsewhere states that this process intentionally runs no relay. By default, Scripted logs a warning, once, if events
 	// were committed and no relay was attached to the Transactor for 10 seconds. Scripted only.
 	RelayElsewhere bool
 
@@ -66,8 +64,8 @@ type Config struct {
 }
 
 // Pipelined returns the stack of pipeline mode: SET NX, then MULTI … EXEC, then the acknowledgement by the router. Package
-// pipeline describes its gaps. Pipelined returns an error if MarkKey returns one key for messages that MessageID
-// distinguishes.
+// pipeline describes the gaps of this mode. Pipelined returns an error if MarkKey returns the same key for messages that
+// MessageID distinguishes.
 func Pipelined(client redis.UniversalClient, cfg Config) (message.Middleware, error) {
 	if client == nil {
 		return message.Middleware{}, errors.New("stack: Pipelined needs a client")
@@ -88,8 +86,8 @@ func Pipelined(client redis.UniversalClient, cfg Config) (message.Middleware, er
 	), nil
 }
 
-// Scripted commits everything, the acknowledgement included where the input shares the slot, in one script. With Overlap it
-// returns an error if the two modes would identify messages differently, as Pipelined does.
+// Scripted returns the stack of scripted mode, which commits everything in one script. The script includes the acknowledgement if
+// the input stream shares the slot. With Overlap, Scripted returns an error if the two modes would identify messages differently.
 func Scripted(t *luatx.Transactor, cfg Config) (message.Middleware, error) {
 	if t == nil {
 		return message.Middleware{}, errors.New("stack: Scripted needs a Transactor")
@@ -115,7 +113,7 @@ func Scripted(t *luatx.Transactor, cfg Config) (message.Middleware, error) {
 	return message.Chain(middlewares...), nil
 }
 
-// marks configures what both modes do about the marks of SetNX.
+// marks returns the config of SetNX marks, which both modes use.
 func (c Config) marks() pipeline.SetNXConfig {
 	return pipeline.SetNXConfig{Retention: c.Retention, MessageID: c.MessageID, MarkKey: c.MarkKey, Logger: c.Logger}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// legacyAccounts is the adapter as it was: its keys have no tags.
+// legacyAccounts is the previous adapter, whose keys have no tags.
 type legacyAccounts struct {
 	client redis.UniversalClient
 	lead   string
@@ -31,12 +31,12 @@ func (l legacyAccounts) Charge(ctx context.Context, c charge) error {
 	return c.book(ctx, l.client, l.key(c.Customer, "sums"), l.key(c.Customer, "orders"), l.key(c.Customer, "journal"))
 }
 
-// load feeds a service without a pause, charges with new ids, and after every third one of old.
+// load continuously feeds a service with charges: new ones, and an old one after every third.
 type load struct {
 	s    *service
 	quit chan struct{}
 	done sync.WaitGroup
-	fed  []charge // without those that came again; to be read after stop
+	fed  []charge // without the repeated ones; read it only after stop
 }
 
 const loadCustomers = 6
@@ -55,7 +55,7 @@ func (s *service) load() *load {
 			c := charge{fmt.Sprint("c", i%loadCustomers), fmt.Sprintf("order-%05d", i), 1 + i*7919%1000}
 			l.fed = append(l.fed, c)
 			batch := []charge{c}
-			if again := l.fed[i/2]; i%3 == 0 && s.charged(again) { // both modes may apply copies that they handle at the same moment
+			if again := l.fed[i/2]; i%3 == 0 && s.charged(again) { // both modes may apply copies that they handle at the same time
 				batch = append(batch, again)
 			}
 			s.feed(batch)
@@ -70,7 +70,7 @@ func (l *load) stop() []charge {
 	return l.fed
 }
 
-// charges sums up how many charges were applied, under names of either kind.
+// charges returns how many charges were applied, under the names of both kinds.
 func (s *service) charges() int {
 	s.t.Helper()
 	sum := 0
@@ -86,7 +86,7 @@ func (s *service) charges() int {
 	return sum
 }
 
-// charged reports whether a charge was applied, under keys of either name.
+// charged reports whether a charge was applied, under the names of either kind.
 func (s *service) charged(c charge) bool {
 	_, orders, _, err := redisAccounts{s.client, s.keyspace}.keys(c.Customer)
 	for _, key := range []string{orders, legacyAccounts{lead: s.name}.key(c.Customer, "orders")} {
@@ -97,14 +97,15 @@ func (s *service) charged(c charge) bool {
 	return false
 }
 
-// progress waits until a number of charges more have been applied.
+// progress waits until a number of further charges have been applied.
 func (s *service) progress() {
 	s.t.Helper()
 	from := s.charges()
 	redistest.Eventually(s.t, "the service to get on", func() bool { return s.charges() >= from+60 })
 }
 
-// dieUnacknowledged kills a process whose messages are applied and not acknowledged: none of them is in the gap.
+// dieUnacknowledged kills a process after its messages were applied and before they were acknowledged, so that none is in the
+// gap.
 func (s *service) dieUnacknowledged(proxy *respproxy.Proxy, kill func()) {
 	s.t.Helper()
 	never := respproxy.NewHold()
@@ -124,7 +125,7 @@ func (s *service) dieUnacknowledged(proxy *respproxy.Proxy, kill func()) {
 	kill()
 }
 
-// pendingAndApplied counts the messages of the legacy names that were applied and are pending; none may be marked alone.
+// pendingAndApplied returns the number of messages with legacy names that were applied and are pending. None may be marked only.
 func (s *service) pendingAndApplied() (n int) {
 	s.t.Helper()
 	ctx := s.t.Context()
@@ -149,9 +150,9 @@ func (s *service) pendingAndApplied() (n int) {
 	return n
 }
 
-// TestTheWalk does what docs/swap.md says, step by step, to a service under load, and back again: keys are renamed, the
-// line is changed while processes of both modes run, one that has died left an applied message unacknowledged, messages
-// come again on the other side of every step, and in the end each counts once and each event is published.
+// TestTheWalk follows docs/swap.md step by step with a service under load, and back again: it renames keys and changes the mode
+// while processes of both modes run, one of which has died with an applied but unacknowledged message. Messages are repeated
+// after every step. In the end, each counts once, and each event is published.
 func TestTheWalk(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
@@ -163,11 +164,11 @@ func TestTheWalk(t *testing.T) {
 		cfg.MaxIdleTime, cfg.ClaimInterval = time.Second, 50*time.Millisecond
 	}
 
-	// Both ways of publishing run throughout.
+	// Both relays run all the time.
 	was.forward(was.name + ":events")
 	now.forward(was.name + ":events")
 
-	// The service as it was, on keys without tags; one of its processes dies between the EXEC and the XACK.
+	// The service before the change, with keys without tags. One of its processes dies between EXEC and XACK.
 	proxy := redistest.Proxy(t, server.Addr())
 	stop := was.start(newHandler(legacyAccounts{client, was.name}), quick)
 	kill := was.startChild(proxy.Addr(), "legacy")
@@ -176,7 +177,7 @@ func TestTheWalk(t *testing.T) {
 	stop()
 	was.dieUnacknowledged(proxy, kill)
 
-	// Keys first. What writes to them has stopped; the streams keep what comes meanwhile.
+	// First the keys. Their writers have stopped, and the streams store new messages.
 	m, err := rekey.ParseMap(was.name + ":account:{id}:{part}")
 	redistest.Must(t, err)
 	renamed := 0
@@ -193,13 +194,13 @@ func TestTheWalk(t *testing.T) {
 	stop = was.start(newHandler(redisAccounts{client, was.keyspace}), quick)
 	was.progress()
 
-	// The line. The new processes start, then the old ones end.
+	// The change of mode: the new processes start, then the old ones end.
 	stopScripted := now.start(newHandler(redisAccounts{client, now.keyspace}), quick)
 	now.progress()
 	stop()
 	now.progress()
 
-	// And back, and forth again.
+	// Back, and forth again.
 	stop = was.start(newHandler(redisAccounts{client, was.keyspace}), quick)
 	stopScripted()
 	was.progress()
@@ -215,8 +216,8 @@ func TestTheWalk(t *testing.T) {
 	}
 }
 
-// TestDrain holds the other way: where the old processes end before the new ones start, and nothing is pending, no
-// mark is needed; and the forwarder has done its work when its group says so.
+// TestDrain tests the alternative: if the old processes end before the new ones start, and nothing is pending, no mark is needed.
+// The forwarder has finished when its group has read and acknowledged all entries.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {

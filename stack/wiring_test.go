@@ -21,7 +21,7 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// wantUnsafe checks that an error says what would be lost and how to avoid it.
+// wantUnsafe checks that an error states what would be lost and how to avoid it.
 func wantUnsafe(t *testing.T, err error, remedy string) {
 	t.Helper()
 	if err == nil || !strings.Contains(err.Error(), "unsafe wiring") || !strings.Contains(err.Error(), remedy) {
@@ -41,7 +41,7 @@ func outboxOfOne(t *testing.T, client redis.UniversalClient) (*stream.Subscriber
 	return sub, key
 }
 
-// forwarder is an Engine whose handler passes events on.
+// forwarder returns an Engine whose handler passes events on.
 func forwarder(t *testing.T, strategy message.AckStrategy) (*message.Engine, <-chan *message.RawMessage) {
 	t.Helper()
 	engine := message.NewEngine(message.EngineConfig{Pipe: message.PipeConfig{
@@ -73,7 +73,7 @@ func TestEngineDoesNotAckOutboxEventThatDestinationRejects(t *testing.T) {
 			}
 		}()
 		redistest.Eventually(t, "the event to be lost, or the Engine to stop", func() bool {
-			delivered := sub.Stats().Delivered > 0 // before XPENDING: a delivered event is pending until it is acked
+			delivered := sub.Stats().Delivered > 0 // read before XPENDING, because a delivered event is pending until it is acked
 			pending, err := client.XPending(ctx, key, stream.OutboxGroup).Result()
 			redistest.Must(t, err)
 			if delivered && pending.Count == 0 {
@@ -170,8 +170,8 @@ func TestAckForwardPublishesRejectedOutboxEventAgain(t *testing.T) {
 	})
 }
 
-// TestHiddenInboxRollsBackUnderAckForward hides the traits of the middlewares from the Router, so that the danger shows only
-// in the outputs of a message.
+// TestHiddenInboxRollsBackUnderAckForward hides the traits of the middlewares from the Router, so that the problem appears only
+// with the outputs of a message.
 func TestHiddenInboxRollsBackUnderAckForward(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {

@@ -9,10 +9,10 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// headRoom is what a frame must have beside headers: the other properties, of at most 256 bytes each.
+// headRoom is the space in a frame that is reserved for the other properties, of at most 256 bytes each.
 const headRoom = 4 << 10
 
-// checkPublishing refuses what the library cannot write: it would break off in the middle, and the connection with it.
+// checkPublishing rejects messages that the library cannot write: it would fail halfway and break the connection.
 func checkPublishing(p *amqp091.Publishing) error {
 	for name, text := range map[string]string{
 		"ContentType": p.ContentType, "ContentEncoding": p.ContentEncoding, "CorrelationId": p.CorrelationId, "ReplyTo": p.ReplyTo,
@@ -35,7 +35,7 @@ func checkPublishing(p *amqp091.Publishing) error {
 
 var errWide = errors.New("its attributes are larger than a frame: use PublisherConfig.Structured, or a larger frame_max")
 
-// fits says whether the headers go into one frame of the connection, as they must.
+// fits returns an error unless the headers fit into one frame of the connection, as AMQP requires.
 func fits(p *amqp091.Publishing, frame int) error {
 	if frame > 0 && tableSize(p.Headers) > frame-headRoom {
 		return malformed(fmt.Errorf("amqp: message %q: %w", p.MessageId, errWide))
@@ -43,7 +43,7 @@ func fits(p *amqp091.Publishing, frame int) error {
 	return nil
 }
 
-// tableSize is how many bytes a table takes, or some more.
+// tableSize returns an upper bound of the encoded size of a table, in bytes.
 func tableSize(table amqp091.Table) int {
 	size := 4
 	for name, value := range table {

@@ -7,7 +7,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 )
 
-// publish sends letters until it cannot. A write heeds no context: where the broker reads nothing the connection is cut.
+// publish sends letters until it fails. A write ignores contexts, so publish cuts the connection if the broker does not read.
 func (ch *channel) publish(ctx context.Context, letters []*letter, mandatory bool) []*amqp091.DeferredConfirmation {
 	written := make(chan struct{})
 	defer close(written)
@@ -27,7 +27,7 @@ func (ch *channel) publish(ctx context.Context, letters []*letter, mandatory boo
 			break
 		}
 		one, err := ch.PublishWithDeferredConfirm(l.exchange, l.key, mandatory, false, l.publishing)
-		if err != nil { // why, the channel's end tells
+		if err != nil { // the channel's end gives the reason
 			break
 		}
 		sent = append(sent, one)
@@ -35,7 +35,7 @@ func (ch *channel) publish(ctx context.Context, letters []*letter, mandatory boo
 	return sent
 }
 
-// await waits for the confirms: until the context ends, or some moments after the broker has begun to block publishers.
+// await waits for the confirms until the context ends, or until shortly after the broker has begun to block publishers.
 func (ch *channel) await(ctx context.Context, sent []*amqp091.DeferredConfirmation) {
 	blocked := ch.link.blocking()
 	var impatient <-chan time.Time
@@ -56,7 +56,7 @@ func (ch *channel) await(ctx context.Context, sent []*amqp091.DeferredConfirmati
 	}
 }
 
-// returned lists what the broker has sent back, by message id: it comes before its confirm.
+// returned returns the messages that the broker has returned, by message id. A return arrives before the confirm of its message.
 func (ch *channel) returned() map[string]amqp091.Return {
 	back := map[string]amqp091.Return{}
 	for {

@@ -10,16 +10,16 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 )
 
-// A DialFunc connects to the broker: for TLS, other credentials or several nodes. What it returns is closed by who called
-// it. The connection must not have a Recovery: Publisher and Subscriber connect again by themselves.
+// A DialFunc connects to the broker, for TLS, other credentials or several nodes. The caller of the DialFunc closes the
+// connection. The connection must not have a Recovery, because Publisher and Subscriber reconnect themselves.
 type DialFunc func(ctx context.Context) (*amqp091.Connection, error)
 
-// ErrClosed is returned by what has been closed.
+// ErrClosed is returned by a closed Publisher.
 var ErrClosed = errors.New("amqp: closed")
 
 var errRecovery = errors.New("amqp: the connection has a Recovery of its own: set none, this package connects again by itself")
 
-// checkDial says what is wrong with the two ways to name a broker.
+// checkDial returns an error unless exactly one of url and dial is set and the URL is valid.
 func checkDial(config, url string, dial DialFunc) error {
 	if (url == "") == (dial == nil) {
 		return fmt.Errorf("amqp: %s.URL and Dial: set exactly one of them", config)
@@ -28,12 +28,11 @@ func checkDial(config, url string, dial DialFunc) error {
 		return nil
 	}
 	if _, err := amqp091.ParseURI(url); err != nil {
-		return fmt.Errorf("amqp: %s.URL cannot be parsed: use amqp://user:password@host:5672/vhost", config) // the error shows the URL
+		return fmt.Errorf("amqp: %s.URL cannot be parsed: use amqp://user:password@host:5672/vhost", config) // the original error contains the URL
 	}
 	return nil
 }
 
-// dialURL makes a DialFunc of a URL.
 func dialURL(url string, timeout time.Duration) DialFunc {
 	return func(ctx context.Context) (*amqp091.Connection, error) {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -46,7 +45,7 @@ func dialURL(url string, timeout time.Duration) DialFunc {
 				if err != nil {
 					return nil, err
 				}
-				// The handshake ends with the context. The library takes the deadline back afterwards.
+				// Cancel the handshake with the context. The library resets the deadline afterwards.
 				if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
 					return nil, errors.Join(err, conn.Close())
 				}
@@ -70,7 +69,7 @@ func properties() amqp091.Table {
 	return table
 }
 
-// dial connects, and refuses what would fight with this package.
+// dial connects, and rejects a connection that has a Recovery.
 func dial(ctx context.Context, connect DialFunc) (*amqp091.Connection, error) {
 	conn, err := connect(ctx)
 	switch {
@@ -84,7 +83,7 @@ func dial(ctx context.Context, connect DialFunc) (*amqp091.Connection, error) {
 	return conn, nil
 }
 
-// hangUp closes a connection, whose broker may be silent, without long waits.
+// hangUp closes a connection without long waits for an unresponsive broker.
 func hangUp(conn *amqp091.Connection, patience time.Duration) {
 	if err := conn.CloseDeadline(time.Now().Add(patience)); err != nil && !errors.Is(err, amqp091.ErrClosed) {
 		_ = conn.Close() // it is closed either way

@@ -16,23 +16,23 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// The prefixes of headers that hold attributes of CloudEvents.
+// The prefixes of headers with CloudEvents attributes.
 const (
-	// PrefixUnderscore is that of the AMQP binding of CloudEvents since 1.0.2.
+	// PrefixUnderscore is the prefix of the CloudEvents AMQP binding since 1.0.2.
 	PrefixUnderscore = "cloudEvents_"
-	// PrefixColon is that of the binding before, which some SDKs write.
+	// PrefixColon is the prefix of the binding before 1.0.2, which some SDKs write.
 	PrefixColon = "cloudEvents:"
-	// PrefixKnative is that of Knative's RabbitMQ binding.
+	// PrefixKnative is the prefix of Knative's RabbitMQ binding.
 	PrefixKnative = "ce-"
 )
 
 const (
-	typeFormats    = "application/cloudevents" // and a format: structured mode
+	typeFormats    = "application/cloudevents" // followed by a format: structured mode
 	typeStructured = "application/cloudevents+json"
-	shortText      = 255 // the most bytes of a property, a header's name, an exchange or a routing key
+	shortText      = 255 // maximum size of a property, a header's name, an exchange or a routing key, in bytes
 )
 
-// publishing makes what is sent of an event.
+// publishing encodes an event for the broker.
 func publishing(event *message.RawMessage, structured bool, prefix string) (amqp091.Publishing, error) {
 	p := amqp091.Publishing{
 		DeliveryMode:  amqp091.Persistent,
@@ -60,7 +60,7 @@ func publishing(event *message.RawMessage, structured bool, prefix string) (amqp
 	return p, err
 }
 
-// short leaves out what no property takes; the headers hold it.
+// short returns "" for a text that is too long for a property. The headers contain it as well.
 func short(text string) string {
 	if len(text) > shortText {
 		return ""
@@ -86,7 +86,7 @@ func headers(attrs message.Attributes, prefix string) (amqp091.Table, error) {
 	return table, nil
 }
 
-// headerValue keeps texts, truth values and small integers, which CloudEvents knows as well; anything else becomes text.
+// headerValue keeps texts, booleans and 32-bit integers, which CloudEvents also has. It converts other values into text.
 func headerValue(name string, value any) (any, error) {
 	switch v := value.(type) {
 	case time.Time:
@@ -126,15 +126,15 @@ func headerValue(name string, value any) (any, error) {
 	return nil, fmt.Errorf("is a %T, want a text, number, boolean, time or bytes", value)
 }
 
-// Unmarshal makes a message of a delivery, by what it finds first:
+// Unmarshal decodes a delivery, by the first format that it finds:
 //
 //  1. a content type of application/cloudevents+json: an event in structured mode;
-//  2. a header cloudEvents_specversion, cloudEvents:specversion or ce-specversion: binary mode, the headers of that prefix
-//     being the attributes;
-//  3. anything else is plain: its id is the message id, its type the type or else the routing key, and correlation id,
-//     timestamp and content type are attributes as well, and so are headers whose names are such as CloudEvents allows.
+//  2. a header cloudEvents_specversion, cloudEvents:specversion or ce-specversion: binary mode, with the headers of that prefix as
+//     attributes;
+//  3. otherwise a plain message: its id is the message id, and its type is the type or else the routing key. The correlation id, the
+//     timestamp, the content type and headers with valid CloudEvents names become attributes, too.
 //
-// Where an event has no id it gets the message id. Errors wrap message.ErrDecode.
+// An event without an id gets the message id. Errors wrap message.ErrDecode.
 func Unmarshal(d *amqp091.Delivery) (*message.RawMessage, error) {
 	msg, err := unmarshal(d)
 	if err != nil {
@@ -188,7 +188,7 @@ func binary(d *amqp091.Delivery, prefix string) (*message.RawMessage, error) {
 	return message.NewRaw(body(d), attrs, nil), nil
 }
 
-// body has no other way to say that there is none.
+// body returns nil for an empty body, because AMQP cannot distinguish it from no data.
 func body(d *amqp091.Delivery) []byte {
 	if len(d.Body) == 0 {
 		return nil
@@ -196,7 +196,7 @@ func body(d *amqp091.Delivery) []byte {
 	return d.Body
 }
 
-// plain leaves out headers that do not fit: they say nothing about the message.
+// plain decodes a delivery without CloudEvents headers. It omits headers that are not valid attributes.
 func plain(d *amqp091.Delivery) (*message.RawMessage, error) {
 	attrs := message.Attributes{message.AttrSpecVersion: message.SpecVersion}
 	for header, value := range d.Headers {
@@ -227,7 +227,7 @@ func isName(name string) bool {
 	return name != "" && name != "data" && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
 }
 
-// texts are the attributes that are texts, whatever a sender makes of them.
+// texts are the attributes that must be texts, regardless of the type that the sender used.
 var texts = map[string]bool{
 	message.AttrID: true, message.AttrSource: true, message.AttrSpecVersion: true, message.AttrType: true, message.AttrSubject: true,
 	message.AttrDataSchema: true, message.AttrDestination: true, message.AttrCorrelationID: true, message.AttrPartitionKey: true,
@@ -254,7 +254,7 @@ func attributeValue(name string, value any) (any, error) {
 	return v, nil
 }
 
-// nativeValue is a value as messages hold it that were decoded from JSON.
+// nativeValue converts a value to the type that it has in a message decoded from JSON.
 func nativeValue(value any) (any, error) {
 	switch v := value.(type) {
 	case string:

@@ -15,7 +15,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// deliver is what arrives of what is sent.
+// deliver returns the delivery of a published message.
 func deliver(p amqp091.Publishing) *amqp091.Delivery {
 	return &amqp091.Delivery{
 		Headers: p.Headers, ContentType: p.ContentType, CorrelationId: p.CorrelationId, MessageId: p.MessageId, Timestamp: p.Timestamp,
@@ -41,7 +41,7 @@ func TestRoundTrip(t *testing.T) {
 		}
 		want := maps.Clone(event.Attributes)
 		delete(want, "nothing")
-		want["large"], want["number"] = "1099511627776", "1.5" // wider than CloudEvents' integers
+		want["large"], want["number"] = "1099511627776", "1.5" // wider than the integers of CloudEvents
 		if when, _ := got.Time(); !when.Equal(at) {
 			t.Errorf("time %v", when)
 		}
@@ -65,7 +65,7 @@ func TestUnmarshal(t *testing.T) {
 	noon := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 	for name, test := range map[string]struct {
 		d    amqp091.Delivery
-		want message.Attributes // nil: refused
+		want message.Attributes // nil: rejected
 		data string
 	}{
 		"binary of others": {

@@ -13,13 +13,13 @@ import (
 )
 
 var (
-	// ErrUnroutable says that the broker found no queue for an event.
+	// ErrUnroutable is the error of an event for which the broker found no queue.
 	ErrUnroutable = errors.New("amqp: no queue is bound for the event")
-	// ErrNacked says that the broker has refused to take an event now: a queue is full, or has failed.
+	// ErrNacked is the error of an event that the broker did not accept, because a queue is full or has failed.
 	ErrNacked = errors.New("amqp: the broker has nacked the event")
-	// ErrBlocked says that the broker takes nothing from publishers: it is short of memory or disk.
+	// ErrBlocked means that the broker accepts nothing from publishers, because it is short of memory or disk.
 	ErrBlocked = errors.New("amqp: the broker blocks publishers")
-	// ErrUnconfirmed says that the broker has not confirmed an event in time. It may have it.
+	// ErrUnconfirmed is the error of an event that the broker did not confirm in time. The broker may have it.
 	ErrUnconfirmed = errors.New("amqp: the broker has not confirmed the event in time")
 )
 
@@ -28,10 +28,10 @@ var (
 	errSame   = errors.New("amqp: refused as another event to the same exchange was")
 )
 
-// laterDelay is when an event is tried again that only its queue does not take.
+// laterDelay is the delay before an event is retried if only its queue does not accept it.
 const laterDelay = time.Second
 
-// unreachable is the answer where there is no connection.
+// unreachable returns the result for a failed connection.
 func unreachable(err error) error {
 	class := "network"
 	if known, ok := errors.AsType[*amqp091.Error](err); ok && (known.Server || known.Code == amqp091.AccessRefused) {
@@ -42,8 +42,7 @@ func unreachable(err error) error {
 
 func classOf(err *amqp091.Error) string { return "amqp_" + strconv.Itoa(err.Code) }
 
-// isException says whether the broker has closed a channel or a connection because of what was published, and not for
-// reasons of its own.
+// isException reports whether the broker has closed a channel or a connection because of a published message.
 func isException(err *amqp091.Error) bool {
 	if err == nil || !err.Server {
 		return false
@@ -55,16 +54,16 @@ func isException(err *amqp091.Error) bool {
 	return true
 }
 
-// refusal is the answer to the one event that made the broker close the channel.
+// refusal returns the result for the event that made the broker close the channel.
 func refusal(l *letter, err *amqp091.Error) error {
 	out := relay.Classify(classOf(err), fmt.Errorf("amqp: event to exchange %q with routing key %q: %w", l.exchange, l.key, err))
 	if err.Code == amqp091.PreconditionFailed || err.Code == amqp091.ContentTooLarge {
-		return message.Permanent(out) // it is too large, or has a property that the broker refuses
+		return message.Permanent(out) // it is too large, or has a property that the broker rejects
 	}
 	return out
 }
 
-// isOfExchange says whether all events to the exchange are refused alike.
+// isOfExchange reports whether the broker rejects all events to the exchange for the same reason.
 func isOfExchange(err *amqp091.Error) bool {
 	return err.Code == amqp091.NotFound || err.Code == amqp091.AccessRefused
 }

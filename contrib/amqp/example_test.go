@@ -16,7 +16,7 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// A relay that publishes what transactions have committed, to an exchange of RabbitMQ.
+// A relay publishes committed events to an exchange of RabbitMQ.
 func ExamplePublisher() {
 	publisher, err := amqp.NewPublisher(amqp.PublisherConfig{URL: "amqp://guest:guest@127.0.0.1:1/", Exchange: "shop"})
 	if err != nil {
@@ -33,7 +33,7 @@ func ExamplePublisher() {
 	}
 	_ = run
 
-	// There is no broker at that port: an outage, which costs the event no attempt.
+	// There is no broker at that port. That is an outage, which does not count as an attempt.
 	placed := message.NewRaw([]byte(`{"total":5}`), message.Attributes{"id": "1", "source": "/shop", "type": "order.placed", "destination": "orders"}, nil)
 	errs := publisher.Publish(context.Background(), []*message.RawMessage{placed})
 	fmt.Println(errors.Is(errs[0], relay.ErrUnavailable))
@@ -42,7 +42,7 @@ func ExamplePublisher() {
 
 type PlaceOrder struct{ Total int }
 
-// serve takes commands from a queue, each in a transaction, until ctx ends.
+// serve handles commands from a queue, each in a transaction, until ctx ends.
 func serve(ctx context.Context, url string, client redis.UniversalClient, transactor *luatx.Transactor) error {
 	subscriber, err := amqp.NewSubscriber(amqp.SubscriberConfig{URL: url, Queue: "orders", MaxInFlight: 64, DeadLetters: true})
 	if err != nil {
@@ -75,6 +75,6 @@ func ExampleSubscriber() {
 		return
 	}
 	err = serve(context.Background(), "amqp://guest:guest@127.0.0.1:1/", client, transactor)
-	fmt.Println(errors.Is(err, syscall.ECONNREFUSED)) // nobody listens there
+	fmt.Println(errors.Is(err, syscall.ECONNREFUSED)) // nothing listens there
 	// Output: true
 }

@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// window is how many events of a channel are on their way at a time.
+	// window is the maximum number of unconfirmed events on a channel.
 	window = 256
-	// grace is how long the broker may take for what should be there at once.
+	// grace is how long the broker may take for something that should be immediate.
 	grace = time.Second
 )
 
-// link is a connection of a Publisher, with the channels that nobody uses at the moment.
+// link is a connection of a Publisher with its idle channels.
 type link struct {
 	conn *amqp091.Connection
 
@@ -29,12 +29,12 @@ type link struct {
 	blocked chan struct{} // closed while the broker blocks publishers
 }
 
-// channel is one in confirm mode. A batch has it for itself.
+// channel is a channel in confirm mode. Only one batch uses it at a time.
 type channel struct {
 	*amqp091.Channel
 	link    *link
 	closed  chan *amqp091.Error
-	returns chan amqp091.Return // has room for all that can come
+	returns chan amqp091.Return // has room for every possible return
 }
 
 func newLink(conn *amqp091.Connection, ending *sync.WaitGroup) *link {
@@ -60,7 +60,7 @@ func (l *link) block(active bool) {
 	}
 }
 
-// blocking is closed while, or once, the broker blocks publishers.
+// blocking returns a channel that is closed while the broker blocks publishers, or when it begins to.
 func (l *link) blocking() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,7 +76,7 @@ func isDone(c <-chan struct{}) bool {
 	}
 }
 
-// idleChannel returns a channel that nobody uses. It opens one if there is none.
+// idleChannel returns an idle channel. It opens one if there is none.
 func (l *link) idleChannel(ctx context.Context) (*channel, error) {
 	l.mu.Lock()
 	for n, ch := range slices.Backward(l.idle) {
@@ -106,22 +106,22 @@ func (l *link) open() (*channel, error) {
 	}, nil
 }
 
-// giveBack makes a channel available to others, of which nothing is on its way.
+// giveBack makes a channel without unconfirmed events available to other batches.
 func (ch *channel) giveBack() {
 	ch.link.mu.Lock()
 	defer ch.link.mu.Unlock()
 	ch.link.idle = append(ch.link.idle, ch)
 }
 
-// discard closes a channel, without waiting for a broker that may be silent.
+// discard closes a channel without waiting for an unresponsive broker.
 func (ch *channel) discard() {
 	ch.link.ending.Go(func() { _ = ch.Close() })
 }
 
-// cut ends the connection at once, and with it everything that waits for it.
+// cut closes the connection at once, so that every wait for it ends.
 func (l *link) cut() { hangUp(l.conn, 0) }
 
-// within calls a function that heeds no context. What it makes too late is dropped.
+// within calls a function that ignores contexts. A result that arrives after ctx has ended is dropped.
 func within[T any](ctx context.Context, group *sync.WaitGroup, produce func() (T, error), drop func(T)) (T, error) {
 	type made struct {
 		value T

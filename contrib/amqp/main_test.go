@@ -26,7 +26,7 @@ var (
 	next       = brokertest.Next
 )
 
-// admin is a channel of the test's own.
+// admin returns a separate channel for the test.
 func admin(t testing.TB, node *rabbit.Node) *amqp091.Channel {
 	t.Helper()
 	conn, err := amqp091.Dial(rabbit.URL(node.Addr()))
@@ -39,7 +39,6 @@ func admin(t testing.TB, node *rabbit.Node) *amqp091.Channel {
 
 func unique(name string) string { return name + "-" + strings.ToLower(message.NewID()[:8]) }
 
-// queue declares a durable queue.
 func queue(t testing.TB, ch *amqp091.Channel, args amqp091.Table) string {
 	t.Helper()
 	name := unique("queue")
@@ -55,7 +54,7 @@ func depth(t testing.TB, ch *amqp091.Channel, name string) int {
 	return q.Messages
 }
 
-// arrivals collects what arrives in a queue.
+// arrivals collects the messages that arrive in a queue.
 type arrivals struct {
 	mu  sync.Mutex
 	raw []amqp091.Delivery
@@ -88,7 +87,7 @@ func (in *arrivals) received() []*message.RawMessage {
 	return append([]*message.RawMessage(nil), in.got...)
 }
 
-// ids counts what has arrived by id.
+// ids returns the number of arrivals by id.
 func (in *arrivals) ids() map[string]int {
 	counts := map[string]int{}
 	for _, msg := range in.received() {

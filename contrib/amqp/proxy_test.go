@@ -12,14 +12,14 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// frame is one of AMQP; its payload begins, where it is a method, with class and method.
+// frame is an AMQP frame. The payload of a method frame begins with class and method.
 type frame struct {
 	kind    byte
 	channel uint16
 	payload []byte
 }
 
-// method is class and method of a method frame; 0 otherwise.
+// method returns class and method of a method frame, or 0 for others.
 func (f frame) method() (class, method uint16) {
 	if f.kind != 1 || len(f.payload) < 4 {
 		return 0, 0
@@ -29,13 +29,12 @@ func (f frame) method() (class, method uint16) {
 
 func (f frame) isAck() bool { class, method := f.method(); return class == 60 && method == 80 }
 
-// blockedFrame and unblockedFrame are what a broker short of memory sends.
+// blockedFrame and unblockedFrame are the frames of a broker that is short of memory.
 var (
 	blockedFrame   = frame{kind: 1, payload: append([]byte{0, 10, 0, 60, 3}, "low"...)}
 	unblockedFrame = frame{kind: 1, payload: []byte{0, 10, 0, 61}}
 )
 
-// proxy stands between clients and a broker.
 type proxy struct {
 	listener net.Listener
 	target   string
@@ -104,7 +103,7 @@ func (p *proxy) carry(one *pair) {
 
 func (o *pair) close() { _, _ = o.client.Close(), o.broker.Close() }
 
-// answers carries what the broker sends, frame by frame.
+// answers forwards the broker's frames one by one.
 func (p *proxy) answers(one *pair) {
 	for {
 		head := make([]byte, 7)
@@ -144,14 +143,13 @@ func (o *pair) send(frames ...frame) error {
 	return err
 }
 
-// on sets what happens to frames of the broker; nil: nothing.
+// on sets a hook for the broker's frames; nil removes it.
 func (p *proxy) on(hook func(frame) []frame) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.hook = hook
 }
 
-// cut ends all connections.
 func (p *proxy) cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -160,7 +158,7 @@ func (p *proxy) cut() {
 	}
 }
 
-// outage ends all connections, and takes no new ones until it is mended.
+// outage closes all connections, and rejects new ones until mend is called.
 func (p *proxy) outage() (mend func()) {
 	p.mu.Lock()
 	p.down = true
@@ -173,7 +171,6 @@ func (p *proxy) outage() (mend func()) {
 	}
 }
 
-// inject sends a frame to all clients.
 func (p *proxy) inject(f frame) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

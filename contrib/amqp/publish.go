@@ -11,7 +11,7 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// Publish implements relay.Publisher: it publishes the whole batch, then waits for the confirms.
+// Publish implements relay.Publisher. It publishes the whole batch and then waits for the confirms.
 func (p *Publisher) Publish(ctx context.Context, events []*message.RawMessage) []error {
 	p.busy.RLock()
 	defer p.busy.RUnlock()
@@ -22,7 +22,7 @@ func (p *Publisher) Publish(ctx context.Context, events []*message.RawMessage) [
 	for i, event := range events {
 		waiting[i] = p.letter(i, event)
 	}
-	failed := map[string]error{} // lanes of which one was not sent
+	failed := map[string]error{} // lanes with an event that was not sent
 	for len(waiting) > 0 {
 		var now []*letter
 		now, waiting = b.next(waiting, failed)
@@ -41,18 +41,19 @@ type batch struct {
 	p         *Publisher
 	outer     context.Context
 	errs      []error
-	down      error            // there is no connection: the answer to all that has none
-	exchanges map[string]error // that take nothing
+	down      error            // there is no connection: the result for all remaining events
+	exchanges map[string]error // exchanges that reject all events
 }
 
-// next splits the letters: of each lane the first may go. What is behind one that was not sent is answered.
+// next selects the letters that may be sent now: of each lane only the first. It sets the result of the letters behind one that
+// was not sent.
 func (b *batch) next(waiting []*letter, failed map[string]error) (now, rest []*letter) {
 	busy := map[string]bool{}
 	for _, l := range waiting {
 		err := failed[l.lane]
 		switch {
 		case l.lane != "" && errors.Is(err, relay.ErrUnavailable), l.lane != "" && errors.Is(err, relay.ErrLater):
-			b.errs[l.at] = err // and so due again together with it
+			b.errs[l.at] = err // so that both are due again at the same time
 		case l.lane != "" && err != nil:
 			b.errs[l.at] = relay.Later(errBehind, 0)
 		case l.err != nil && !busy[l.lane]:
@@ -71,8 +72,8 @@ func (b *batch) next(waiting []*letter, failed map[string]error) (now, rest []*l
 	return now, rest
 }
 
-// send publishes letters and answers them. Where the broker closes the channel because of one of them nobody knows which
-// one it was: from then on they go one by one.
+// send publishes letters and sets their results. If the broker closes the channel because of one of them, it is unknown which
+// one, so send continues one by one.
 func (b *batch) send(ctx context.Context, letters []*letter) {
 	for size := len(letters); len(letters) > 0; {
 		now := letters[:min(size, len(letters))]
@@ -95,7 +96,7 @@ func (b *batch) send(ctx context.Context, letters []*letter) {
 	}
 }
 
-// hopeless is the answer to letters that need not be tried.
+// hopeless returns the result for letters that need not be tried.
 func (b *batch) hopeless(letters []*letter) error {
 	if b.down != nil {
 		return b.down
@@ -112,8 +113,8 @@ func (b *batch) answer(letters []*letter, err error) {
 	}
 }
 
-// round publishes letters on a channel and answers them, but those that a closed channel leaves open: those it returns,
-// with why it was closed.
+// round publishes letters on a channel and sets their results. If the channel is closed, round returns the letters without a
+// result and the reason.
 func (b *batch) round(ctx context.Context, letters []*letter) (unsure []*letter, exception *amqp091.Error) {
 	ch, err := b.p.channel(ctx)
 	if err != nil {
@@ -129,7 +130,7 @@ func (b *batch) round(ctx context.Context, letters []*letter) (unsure []*letter,
 		ch.giveBack()
 		return nil, nil
 	case ch.IsClosed():
-		err := <-ch.closed // nil: it was closed from here
+		err := <-ch.closed // nil if it was closed locally
 		if isException(err) {
 			return unsure, err
 		}
@@ -149,7 +150,7 @@ func orClosed(err *amqp091.Error) error {
 	return err
 }
 
-// fitting answers the letters that are too wide for a frame.
+// fitting sets the result of letters that are too large for a frame, and returns the others.
 func (b *batch) fitting(letters []*letter, frame int) []*letter {
 	var ok []*letter
 	for _, l := range letters {
@@ -162,7 +163,7 @@ func (b *batch) fitting(letters []*letter, frame int) []*letter {
 	return ok
 }
 
-// judge answers the letters of which the broker has said something.
+// judge sets the results of the letters that the broker has confirmed, nacked or returned.
 func (b *batch) judge(letters []*letter, sent []*amqp091.DeferredConfirmation, returned map[string]amqp091.Return, closed bool) (unsure []*letter, confirmed bool) {
 	for i, l := range letters {
 		back, isBack := returned[l.publishing.MessageId]
@@ -182,10 +183,10 @@ func (b *batch) judge(letters []*letter, sent []*amqp091.DeferredConfirmation, r
 	return unsure, confirmed
 }
 
-// lost answers letters without a connection. What follows is not tried.
+// lost sets the results of letters without a connection, and stops the batch.
 func (b *batch) lost(ctx context.Context, letters []*letter, err error) {
 	switch {
-	case b.outer.Err() != nil: // the relay stops, or has no more time
+	case b.outer.Err() != nil: // the relay stops, or its time has run out
 		b.down = relay.Later(err, 0)
 	case errors.Is(err, ErrBlocked):
 		b.down = relay.Unavailable(relay.Classify("blocked", err))
@@ -197,7 +198,7 @@ func (b *batch) lost(ctx context.Context, letters []*letter, err error) {
 	b.answer(letters, b.down)
 }
 
-// silent answers letters that were sent, perhaps, and not confirmed in time.
+// silent sets the results of letters that may have been sent and were not confirmed in time.
 func (b *batch) silent(letters []*letter, isBlocked, confirmed bool) {
 	var err error
 	switch {
@@ -205,7 +206,7 @@ func (b *batch) silent(letters []*letter, isBlocked, confirmed bool) {
 		err = relay.Later(context.Cause(b.outer), 0)
 	case isBlocked:
 		err = relay.Unavailable(relay.Classify("blocked", ErrBlocked))
-	case confirmed: // the broker is there
+	case confirmed: // the broker responds
 		err = relay.Later(relay.Classify("no_confirm", ErrUnconfirmed), laterDelay)
 	default:
 		err = relay.Unavailable(relay.Classify("no_confirm", ErrUnconfirmed))

@@ -15,41 +15,44 @@ import (
 
 // PublisherConfig configures a Publisher. One of URL and Dial is required.
 type PublisherConfig struct {
-	// URL is the broker's: amqp://user:password@host:5672/vhost, or amqps.
+	// URL is the URL of the broker: amqp://user:password@host:5672/vhost, or amqps.
 	URL string
-	// Dial connects, instead of URL.
+	// Dial connects instead of URL.
 	Dial DialFunc
-	// Exchange is where events go to, with their destination as the routing key. Defaults to the default exchange, where
+	// Exchange is the exchange for events, with their destination as the routing key. Defaults to the default exchange, for which
 	// the destination is the name of a queue.
 	Exchange string
-	// Address names exchange and routing key of each event. Events for which it returns an error are refused. Defaults to
-	// Exchange and the event's destination, which must not be empty then.
+	// Address returns the exchange and the routing key of an event. If it returns an error, the event is refused. Defaults to
+	// Exchange and the event's destination, which then must not be empty.
 	Address func(*message.RawMessage) (exchange, key string, err error)
-	// Structured writes an event as JSON into the body. Otherwise data is the body, and attributes are headers.
+	// Structured encodes the whole event as JSON in the body. By default, the data is the body and the attributes are headers.
 	Structured bool
-	// Prefix is that of the headers' names. Defaults to PrefixUnderscore.
+	// Prefix is the prefix of header names. Defaults to PrefixUnderscore.
 	Prefix string
-	// Change is called with what is about to be sent, to add a priority or an expiration, say. Defaults to nothing.
+	// Change is called with the message to send, for example to add a priority or an expiration. Defaults to none.
 	Change func(*message.RawMessage, *amqp091.Publishing)
-	// NoMandatory makes the broker drop in silence what no queue is bound for: for exchanges to which nobody need listen.
+	// NoMandatory lets the broker silently drop events without a bound queue, for exchanges that need no listeners.
 	NoMandatory bool
-	// Timeout bounds connecting, and how long the broker may take to confirm a batch. Defaults to 10 seconds.
+	// Timeout bounds connecting, and the time for confirms of a batch. Defaults to 10 seconds.
 	Timeout time.Duration
 }
 
-// Publisher publishes events to RabbitMQ. It implements relay.Publisher: an event counts as sent when the broker has
-// confirmed it. Its answers otherwise:
+// Publisher publishes events to RabbitMQ. It implements relay.Publisher. An event counts as sent when the broker has confirmed
+// it. The other results are:
 //
-//   - No connection, one that was lost or that the broker has closed, a broker that blocks publishers (ErrBlocked) or confirms
-//     nothing (ErrUnconfirmed): unavailable, which costs no attempt. The class is network, blocked, no_confirm, or amqp_ and
-//     the code of the broker.
-//   - Nacked (ErrNacked), or not confirmed in time while others were: the event has to wait a second, which costs no attempt.
-//     Its queue is full, or has failed. The classes are nacked and no_confirm.
-//   - No queue is bound (ErrUnroutable, class unroutable), no such exchange (amqp_404), no right to it (amqp_403), no address
-//     (unrouted): refused, which counts an attempt. Somebody has to mend the broker or the address.
-//   - Too large, or with a property that the broker refuses (amqp_406), or no CloudEvent can be made of it (malformed): parked.
+//   - Without a connection, if it is lost or closed by the broker, or if the broker blocks publishers (ErrBlocked) or confirms nothing
+//     (ErrUnconfirmed), the destination is unavailable, which does not count as an attempt. The class is network, blocked, no_confirm,
+//     or amqp_ with the broker's code.
+//   - If the event is nacked (ErrNacked), or is not confirmed in time while others are, it waits one second, which does not count as an
+//     attempt. Its queue is full or has failed. The classes are nacked and no_confirm.
+//   - If no queue is bound (ErrUnroutable, class unroutable), the exchange does not exist (amqp_404), the user lacks the right to it
+//     (amqp_403), or there is no address (unrouted), the event is refused, which counts as an attempt. The broker or the address must be
+//     fixed.
+//   - If the event is too large, has a property that the broker rejects (amqp_406), or is not a valid CloudEvent (malformed), it is
+//     parked.
 //
-// An event whose confirm was lost is sent again, under its id. Events of one partition key are sent one after the other.
+// If a confirm is lost, the event is sent again with the same id. Events with the same partition key are sent one after the
+// other.
 type Publisher struct {
 	cfg  PublisherConfig
 	turn chan struct{} // holds the right to connect
@@ -62,7 +65,7 @@ type Publisher struct {
 	closed bool
 }
 
-// NewPublisher makes a Publisher. It connects when it has something to publish.
+// NewPublisher returns a Publisher. It connects when it first publishes.
 func NewPublisher(cfg PublisherConfig) (*Publisher, error) {
 	if err := checkDial("PublisherConfig", cfg.URL, cfg.Dial); err != nil {
 		return nil, err
@@ -92,7 +95,7 @@ func byDestination(exchange string) func(*message.RawMessage) (string, string, e
 	}
 }
 
-// connected returns the connection, a new one where there is none.
+// connected returns the connection, and connects if there is none.
 func (p *Publisher) connected(ctx context.Context) (*link, error) {
 	select {
 	case p.turn <- struct{}{}:
@@ -124,7 +127,6 @@ func (p *Publisher) connected(ctx context.Context) (*link, error) {
 	return l, nil
 }
 
-// channel returns a channel for a batch.
 func (p *Publisher) channel(ctx context.Context) (*channel, error) {
 	l, err := p.connected(ctx)
 	if err != nil {
@@ -136,8 +138,7 @@ func (p *Publisher) channel(ctx context.Context) (*channel, error) {
 	return l.idleChannel(ctx)
 }
 
-// Close closes the connection, and waits for calls of Publish that are under way. What is published later is answered
-// ErrClosed.
+// Close closes the connection, and waits for running calls of Publish. Later calls return ErrClosed.
 func (p *Publisher) Close() error {
 	p.mu.Lock()
 	l := p.link
@@ -146,19 +147,19 @@ func (p *Publisher) Close() error {
 	if l != nil {
 		hangUp(l.conn, grace)
 	}
-	p.busy.Lock() // calls that were under way have ended
+	p.busy.Lock() // running calls have ended
 	defer p.busy.Unlock()
 	p.ending.Wait()
 	return nil
 }
 
-// letter is an event and where it goes to.
+// letter is an event with its address.
 type letter struct {
 	at            int // its position in the batch
 	id, lane      string
 	exchange, key string
 	publishing    amqp091.Publishing
-	err           error // it cannot be sent
+	err           error // set if it cannot be sent
 }
 
 func (p *Publisher) letter(at int, event *message.RawMessage) *letter {

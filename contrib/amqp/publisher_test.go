@@ -21,8 +21,8 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// TestPublisher is the suite of luatxtest on a real broker, in each mode; outages cut the connection, and an event is refused
-// because no queue is bound for it, or because its exchange does not exist, which makes the broker close the channel.
+// TestPublisher runs the suite of luatxtest on a real broker, in each mode. Outages cut the connection. An event is refused
+// because no queue is bound for it, or because its exchange does not exist, so that the broker closes the channel.
 func TestPublisher(t *testing.T) {
 	t.Parallel()
 	node := rabbit.Shared(t)
@@ -60,7 +60,7 @@ func TestPublisher(t *testing.T) {
 	}
 }
 
-// TestAnswers holds what each refusal of a broker becomes, and that the others of the batch go out, once.
+// TestAnswers tests the result of each rejection by a broker, and that the others of the batch are sent once.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	node := rabbit.Shared(t)
@@ -142,7 +142,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestProperties holds what the properties of a message are.
+// TestProperties tests the properties of a message.
 func TestProperties(t *testing.T) {
 	t.Parallel()
 	node := rabbit.Shared(t)
@@ -164,7 +164,7 @@ func TestProperties(t *testing.T) {
 	}
 }
 
-// TestNoMandatory holds that what nobody listens to may be dropped where that is wanted.
+// TestNoMandatory tests that events without a queue are dropped if that is configured.
 func TestNoMandatory(t *testing.T) {
 	t.Parallel()
 	node := rabbit.Shared(t)
@@ -172,7 +172,7 @@ func TestNoMandatory(t *testing.T) {
 	redistest.Must(t, errors.Join(p.Publish(soon(t), []*message.RawMessage{event("1", "destination", "a.b")})...))
 }
 
-// TestUnconfirmed holds that nothing counts as sent without a confirm, though the broker has it.
+// TestUnconfirmed tests that no event counts as sent without a confirm, even if the broker has it.
 func TestUnconfirmed(t *testing.T) {
 	t.Parallel()
 	node := rabbit.Shared(t)
@@ -196,7 +196,7 @@ func TestUnconfirmed(t *testing.T) {
 	ctx, cancel := context.WithCancel(soon(t))
 	proxy.on(func(f frame) []frame {
 		if f.isAck() {
-			cancel() // the relay stops in the meantime
+			cancel() // the relay stops meanwhile
 			return nil
 		}
 		return []frame{f}
@@ -223,7 +223,7 @@ func TestUnconfirmed(t *testing.T) {
 	redistest.Must(t, errors.Join(p.Publish(soon(t), batch)...))
 }
 
-// TestBlocked holds that a broker which blocks publishers is an outage, that ends.
+// TestBlocked tests that a broker that blocks publishers is an outage, and that the outage ends.
 func TestBlocked(t *testing.T) {
 	t.Parallel()
 	node := rabbit.Shared(t)
@@ -242,7 +242,7 @@ func TestBlocked(t *testing.T) {
 	eventually(t, "its end", func() bool { return publish() == nil })
 
 	var once sync.Once
-	proxy.on(func(f frame) []frame { // blocked while confirms are awaited
+	proxy.on(func(f frame) []frame { // blocked while waiting for confirms
 		if !f.isAck() {
 			return []frame{f}
 		}
@@ -254,7 +254,7 @@ func TestBlocked(t *testing.T) {
 	}
 }
 
-// TestConnectErrors holds what becomes of events when no connection can be made.
+// TestConnectErrors tests the results of events if the connection fails.
 func TestConnectErrors(t *testing.T) {
 	t.Parallel()
 	node := rabbit.Shared(t)
@@ -288,8 +288,8 @@ func TestConnectErrors(t *testing.T) {
 	}
 }
 
-// TestPowerCut kills the broker after it has confirmed a batch: what it has confirmed is there afterwards, and Publisher and
-// Subscriber find it again.
+// TestPowerCut kills the broker after it has confirmed a batch. The confirmed events must exist afterwards, and Publisher and
+// Subscriber must reconnect.
 func TestPowerCut(t *testing.T) {
 	if os.Getenv("LUATX_VERIFY") == "" {
 		t.Skip("restarts a broker: set LUATX_VERIFY=1")
@@ -317,7 +317,7 @@ func TestPowerCut(t *testing.T) {
 		}
 	}
 	redistest.Must(t, node.Run(t.Context()))
-	first.Ack() // of a connection that is gone
+	first.Ack() // its connection is lost
 	seen := map[string]bool{}
 	for len(seen) < len(events) {
 		select {
@@ -331,8 +331,8 @@ func TestPowerCut(t *testing.T) {
 	redistest.Must(t, errors.Join(p.Publish(soon(t), events[:1])...))
 }
 
-// lasting declares a queue that has outlived a kill of the broker. One that was declared just before may be forgotten, with
-// what was confirmed in it: by 3.10 one time in 25.
+// lasting declares a queue that has survived a kill of the broker. A killed broker may forget a new queue and its confirmed
+// messages; 3.10 does so one time in 25.
 func lasting(t *testing.T, node *rabbit.Node) string {
 	t.Helper()
 	channel := func() *amqp091.Channel {

@@ -12,7 +12,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// session is a subscription on one connection. Deliveries are settled on it or not at all.
+// session is a subscription on one connection. Its deliveries can only be settled on that connection.
 type session struct {
 	*subscription
 	conn       *amqp091.Connection
@@ -26,7 +26,7 @@ type session struct {
 	over     bool                   // the connection is closed
 	open     int                    // deliveries that are not settled
 	held     map[uint64]*time.Timer // deliveries that wait after a nack
-	empty    chan struct{}          // closed when stopping and nothing is open
+	empty    chan struct{}          // closed when stopping and no delivery is open
 }
 
 func newSession(s *subscription, conn *amqp091.Connection, ch *amqp091.Channel) *session {
@@ -39,7 +39,6 @@ func newSession(s *subscription, conn *amqp091.Connection, ch *amqp091.Channel) 
 
 var errCancelled = errors.New("amqp: the broker has cancelled the consumer: the queue was deleted, or has moved")
 
-// why is the reason of a session's end.
 func (s *session) why() error {
 	select {
 	case err := <-s.closed:
@@ -49,7 +48,7 @@ func (s *session) why() error {
 	}
 }
 
-// deliver gives out messages; true when the session was lost, false when ctx has ended.
+// deliver hands out messages. It returns true if the session was lost, and false if ctx has ended.
 func (s *session) deliver(ctx context.Context) (lost bool) {
 	for {
 		select {
@@ -95,8 +94,8 @@ func (s *session) receive(d *amqp091.Delivery) *message.RawMessage {
 
 type deliveryKey struct{}
 
-// DeliveryFromContext returns what the message of a handler's context was made of: routing key, headers, whether it was
-// delivered before. Settling it is the message's matter.
+// DeliveryFromContext returns the delivery of the message that is being handled, with its routing key, its headers and whether it
+// was delivered before. Do not settle the delivery; settle the message.
 func DeliveryFromContext(ctx context.Context) (amqp091.Delivery, bool) {
 	d, ok := ctx.Value(deliveryKey{}).(amqp091.Delivery)
 	return d, ok
@@ -116,7 +115,7 @@ func (s *session) unmarshal(d *amqp091.Delivery) (*message.RawMessage, error) {
 	return msg, nil
 }
 
-// stop ends the consumer, and gives back what waits.
+// stop ends the consumer, and requeues the waiting deliveries.
 func (s *session) stop() {
 	s.mu.Lock()
 	s.stopping = true
@@ -128,14 +127,14 @@ func (s *session) stop() {
 	}
 	s.tellEmpty()
 	s.mu.Unlock()
-	cutter := time.AfterFunc(grace, func() { hangUp(s.conn, 0) }) // nothing below heeds time
+	cutter := time.AfterFunc(grace, func() { hangUp(s.conn, 0) }) // the calls below ignore contexts
 	err := s.ch.Cancel(s.tag, false)
 	cutter.Stop()
 	if err != nil {
-		return // with the connection all goes back
+		return // the broker requeues everything with the connection
 	}
 	for d := range s.deliveries {
-		_ = s.ch.Nack(d.DeliveryTag, false, true) // where it fails the connection is gone, and gives it back
+		_ = s.ch.Nack(d.DeliveryTag, false, true) // if it fails, the lost connection requeues the delivery
 		s.counts.requeued.Add(1)
 	}
 }
@@ -160,7 +159,7 @@ func (s *session) settleRest(patience time.Duration) {
 	}
 }
 
-// close ends the connection; what is not settled goes back to the queue.
+// close closes the connection. The broker requeues unsettled deliveries.
 func (s *session) close(patience time.Duration) {
 	s.mu.Lock()
 	s.over = true

@@ -9,10 +9,10 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// acking settles a delivery. A release gives it back: the broker knows nobody else who has it.
+// acking returns an acking that settles a delivery. A release requeues it, because the broker does not know of another owner.
 func (s *session) acking(d *amqp091.Delivery, msg *message.RawMessage) *message.Acking {
 	tag, id := d.DeliveryTag, msg.Source()+"\x00"+msg.ID()
-	settle := func() { // also where something else has told the source
+	settle := func() { // also after Acknowledged
 		s.nacks.forget(id)
 		s.tell(func() error { return s.ch.Ack(tag, false) })
 	}
@@ -34,7 +34,7 @@ func (s *session) nacked(tag uint64, id string, headers amqp091.Table, reason er
 		return
 	}
 	count := s.nacks.add(id)
-	if known, ok := headers["x-delivery-count"].(int64); ok { // of a quorum queue, by whichever consumer
+	if known, ok := headers["x-delivery-count"].(int64); ok { // a quorum queue counts the deliveries to all consumers
 		count = max(count, int(min(known, 1000))+1)
 	}
 	delay, asked := message.RetryDelay(reason)
@@ -44,7 +44,7 @@ func (s *session) nacked(tag uint64, id string, headers amqp091.Table, reason er
 	s.hold(tag, min(delay, s.cfg.MaxHold))
 }
 
-// refuse gets rid of what another delivery cannot mend: the dead letters have it, or it waits.
+// refuse rejects a message that another delivery cannot fix. Without dead letters, it holds the message.
 func (s *session) refuse(tag uint64, id string, reason error) {
 	if !s.cfg.DeadLetters {
 		s.log.Error("amqp: message refused for good; there are no dead letters, so it comes again", "id", id, "error", reason, "retry_in", s.cfg.RefusedHold)
@@ -56,7 +56,7 @@ func (s *session) refuse(tag uint64, id string, reason error) {
 	s.tell(func() error { return s.ch.Nack(tag, false, false) })
 }
 
-// hold gives a delivery back to the queue after a while: the broker knows no delays.
+// hold requeues a delivery after a delay, because the broker has no delayed redelivery.
 func (s *session) hold(tag uint64, delay time.Duration) {
 	s.mu.Lock()
 	if delay <= 0 || s.stopping || s.over {
@@ -78,13 +78,13 @@ func (s *session) requeue(tag uint64) {
 	over := s.over
 	s.mu.Unlock()
 	if over {
-		return // it is in the queue already
+		return // the broker has already requeued it
 	}
 	s.counts.requeued.Add(1)
 	s.tell(func() error { return s.ch.Nack(tag, false, true) })
 }
 
-// tell tells the broker what became of a delivery, unless its connection is gone.
+// tell settles a delivery at the broker, unless the connection is lost.
 func (s *session) tell(say func() error) {
 	if err := say(); err != nil {
 		s.counts.lost.Add(1)
@@ -96,10 +96,10 @@ func (s *session) tell(say func() error) {
 	s.tellEmpty()
 }
 
-// manyNacks bounds how many messages are remembered.
+// manyNacks is the maximum number of messages whose nacks are counted.
 const manyNacks = 10_000
 
-// nackCounts is how often messages were nacked in this process.
+// nackCounts counts how often messages were nacked in this process.
 type nackCounts struct {
 	mu sync.Mutex
 	of map[string]int

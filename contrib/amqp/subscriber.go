@@ -15,47 +15,47 @@ import (
 )
 
 var (
-	// ErrSubscribed says that the Subscriber has a subscription that has not ended.
+	// ErrSubscribed is returned if the Subscriber has a subscription that has not ended.
 	ErrSubscribed = errors.New("amqp: already subscribed")
-	// ErrNoIdentity says that nothing tells a message from another one, however often it is delivered: it has no id.
+	// ErrNoIdentity is the error of a message without an id, which cannot be recognized when it is delivered again.
 	ErrNoIdentity = errors.New("amqp: the message has no identity: senders must set a CloudEvents id or the property message-id")
 )
 
-// SubscriberConfig says what a Subscriber reads, and how. Queue, and one of URL and Dial, are required.
+// SubscriberConfig configures a Subscriber. Queue, and one of URL and Dial, are required.
 type SubscriberConfig struct {
-	// URL is the broker's: amqp://user:password@host:5672/vhost, or amqps.
+	// URL is the URL of the broker: amqp://user:password@host:5672/vhost, or amqps.
 	URL string
-	// Dial connects, instead of URL. The connection is the subscription's alone.
+	// Dial connects instead of URL. Only the subscription uses the connection.
 	Dial DialFunc
-	// Queue is the queue's name.
+	// Queue is the name of the queue.
 	Queue string
-	// Declare is called on each new connection, to declare exchanges, queue and bindings. Defaults to nothing: the queue
-	// must exist.
+	// Declare is called on each new connection to declare exchanges, the queue and bindings. Defaults to none: the queue must
+	// exist.
 	Declare func(*amqp091.Channel) error
-	// Arguments are those of the consumer, x-priority say.
+	// Arguments are the arguments of the consumer, such as x-priority.
 	Arguments amqp091.Table
-	// MaxInFlight is how many messages are given out and not settled at most, those that wait after a nack included; the
-	// broker knows it as the prefetch count. At most 65535. Defaults to 10.
+	// MaxInFlight is the maximum number of messages that are handed out and not settled, including those that wait after a nack.
+	// It is the prefetch count of the consumer. At most 65535. Defaults to 10.
 	MaxInFlight int
-	// NackBackoff is how long a nacked message is held where its error does not say. Defaults to 100 ms, doubled with
-	// each nack in this process up to 30 s, full jitter.
+	// NackBackoff is how long a nacked message is held if its error does not say. Defaults to 100 ms, doubled with each nack in
+	// this process up to 30 s, with full jitter.
 	NackBackoff message.Backoff
-	// MaxHold bounds how long a nacked message is held before it goes back to the queue, whatever its error asks for. Keep it
-	// below the broker's consumer_timeout. Defaults to 10 minutes.
+	// MaxHold limits how long a nacked message is held before it is requeued, even if its error requests more. It must be below
+	// the broker's consumer_timeout. Defaults to 10 minutes.
 	MaxHold time.Duration
-	// DeadLetters says that the queue has a dead-letter exchange: what is refused for good (message.Permanent), or is no
-	// message, is rejected, and goes there. Without one the broker would drop it: such a message is held for RefusedHold
-	// instead, and comes again.
+	// DeadLetters states that the queue has a dead-letter exchange. Messages with a permanent error (message.Permanent) and
+	// malformed ones are rejected and go there. Without a dead-letter exchange, the broker would drop them, so they are held for
+	// RefusedHold and delivered again.
 	DeadLetters bool
-	// RefusedHold is how long that is. Defaults to 1 minute.
+	// RefusedHold is how long such a message is held. Defaults to 1 minute.
 	RefusedHold time.Duration
-	// SettleTimeout is how long messages that were taken can be settled after a subscription's context has ended. Then the
-	// connection is closed, and the broker gives them to others. Defaults to 30 s.
+	// SettleTimeout is how long received messages can be settled after the context of the subscription has ended. Then the
+	// connection is closed, and the broker delivers the messages to others. Defaults to 30 s.
 	SettleTimeout time.Duration
-	// Reconnect is how long to wait between attempts to connect. Defaults to 100 ms, doubled up to 5 s, full jitter.
+	// Reconnect is the delay between attempts to connect. Defaults to 100 ms, doubled up to 5 s, with full jitter.
 	Reconnect message.Backoff
-	// Unmarshal makes a message of a delivery. Defaults to Unmarshal of this package. Where the message has no source it
-	// gets the queue's name; without an id it is refused, with ErrNoIdentity.
+	// Unmarshal decodes a delivery. Defaults to Unmarshal of this package. A message without a source gets the queue's name. A
+	// message without an id is rejected with ErrNoIdentity.
 	Unmarshal func(*amqp091.Delivery) (*message.RawMessage, error)
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
@@ -100,18 +100,18 @@ func (c SubscriberConfig) validate() error {
 	return errors.Join(errs...)
 }
 
-// Subscriber gives out the messages of a queue. A message counts as handled when the broker was sent its acknowledgement,
-// which the broker does not confirm: with its connection an acknowledgement may be lost, and the message comes again. The
-// inbox knows it by source and id.
+// Subscriber hands out the messages of a queue. An acknowledgement is sent to the broker but not confirmed by it. If the
+// connection is lost, the acknowledgement may be lost too, and the message is delivered again. The inbox recognizes it by source
+// and id.
 type Subscriber struct {
 	cfg    SubscriberConfig
 	log    *slog.Logger
-	active chan struct{} // holds one while there is a subscription
+	active chan struct{} // holds a token while there is a subscription
 	nacks  nackCounts
 	counts counts
 }
 
-// NewSubscriber makes a Subscriber; it does no I/O.
+// NewSubscriber returns a Subscriber. It does no I/O.
 func NewSubscriber(cfg SubscriberConfig) (*Subscriber, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -120,11 +120,11 @@ func NewSubscriber(cfg SubscriberConfig) (*Subscriber, error) {
 	return &Subscriber{cfg: cfg, log: cfg.Logger.With("queue", cfg.Queue), active: make(chan struct{}, 1)}, nil
 }
 
-// Subscribe connects, and gives out messages until ctx ends; a connection that is lost is made again. Then the channel is
-// closed, and messages that nobody has taken go back to the queue; those that were taken can still be settled, until
-// SettleTimeout is over: see Wait.
+// Subscribe connects and hands out messages until ctx ends. It reconnects if the connection is lost. When ctx ends, it closes the
+// channel and requeues the messages that were not received. Received messages can still be settled until SettleTimeout has
+// passed; see Wait.
 //
-// The error is that of the first connection, or ErrSubscribed while an earlier subscription has not ended.
+// The error is that of the first connection, or ErrSubscribed if an earlier subscription has not ended.
 func (s *Subscriber) Subscribe(ctx context.Context) (<-chan *message.RawMessage, error) {
 	select {
 	case s.active <- struct{}{}:
@@ -141,8 +141,8 @@ func (s *Subscriber) Subscribe(ctx context.Context) (<-chan *message.RawMessage,
 	return sub.out, nil
 }
 
-// Wait waits until no subscription holds a connection: its context has ended, and what it gave out is settled or went
-// back. It returns the cause where its own context ends before.
+// Wait waits until no subscription has a connection: its context has ended, and its messages are settled or requeued. If ctx ends
+// first, Wait returns the cause.
 func (s *Subscriber) Wait(ctx context.Context) error {
 	select {
 	case s.active <- struct{}{}:
@@ -153,21 +153,22 @@ func (s *Subscriber) Wait(ctx context.Context) error {
 	}
 }
 
-// SubscriberStats counts what a Subscriber has done since it was made.
+// SubscriberStats counts what a Subscriber has done since it was created.
 type SubscriberStats struct {
-	// Delivered is how many messages were given out, redeliveries included.
+	// Delivered is the number of messages handed out, including redeliveries.
 	Delivered int64
-	// Redelivered is how many of them the broker had delivered before.
+	// Redelivered is the number of those that the broker had delivered before.
 	Redelivered int64
-	// Requeued is how many went back to the queue.
+	// Requeued is the number of messages that went back to the queue.
 	Requeued int64
-	// Rejected is how many went to the dead-letter exchange.
+	// Rejected is the number of messages that went to the dead-letter exchange.
 	Rejected int64
-	// Malformed is how many were no message, or had no identity.
+	// Malformed is the number of messages that could not be decoded or had no identity.
 	Malformed int64
-	// Lost is how many were acknowledged, or rejected, after their connection was lost: they come again.
+	// Lost is the number of messages that were acknowledged or rejected after their connection was lost. They are delivered
+	// again.
 	Lost int64
-	// Connections is how many connections were made.
+	// Connections is the number of connections that were established.
 	Connections int64
 }
 

@@ -29,7 +29,7 @@ func newSubscriber(t testing.TB, cfg amqp.SubscriberConfig) *amqp.Subscriber {
 	return sub
 }
 
-// subscribe begins a subscription; stop ends it and waits for its end.
+// subscribe begins a subscription. The function stop ends it and waits for its end.
 func subscribe(t testing.TB, sub *amqp.Subscriber) (in <-chan *message.RawMessage, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -78,7 +78,7 @@ func TestSubscriber(t *testing.T) {
 	msg.Nack(errors.New("once more"))
 	next(t, in).Ack()
 
-	// No more than MaxInFlight are out at a time.
+	// At most MaxInFlight messages are out at the same time.
 	for i := range 4 {
 		send(t, ch, q, amqp091.Publishing{MessageId: fmt.Sprint("n", i)})
 	}
@@ -89,12 +89,12 @@ func TestSubscriber(t *testing.T) {
 	case <-time.After(50 * time.Millisecond):
 	}
 	first.Ack()
-	second.Acknowledged() // as a commit would
+	second.Acknowledged() // as a commit would do
 	next(t, in).Release()
 	next(t, in).Ack()
 	next(t, in).Ack()
 
-	// What is refused for good, and what has no identity, goes to the dead letters.
+	// Messages with permanent errors or without an identity go to the dead letters.
 	send(t, ch, q, amqp091.Publishing{MessageId: "poison"})
 	next(t, in).Nack(message.Permanent(errors.New("never")))
 	send(t, ch, q, amqp091.Publishing{Body: []byte("nobody")})
@@ -109,7 +109,7 @@ func TestSubscriber(t *testing.T) {
 	}
 }
 
-// TestWithoutDeadLetters holds that nothing is dropped where there are none.
+// TestWithoutDeadLetters tests that no message is dropped without dead letters.
 func TestWithoutDeadLetters(t *testing.T) {
 	t.Parallel()
 	node := rabbit.Shared(t)
@@ -136,7 +136,7 @@ func TestWithoutDeadLetters(t *testing.T) {
 	}
 }
 
-// TestReconnect cuts the connection while messages are out: all come again, and what is said of the old ones is lost.
+// TestReconnect cuts the connection while messages are out. All are delivered again, and settlements of the old ones are lost.
 func TestReconnect(t *testing.T) {
 	t.Parallel()
 	node := rabbit.Shared(t)
@@ -171,7 +171,7 @@ func TestReconnect(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 
-	// The queue goes, and comes back.
+	// The queue is deleted and declared again.
 	_, err := ch.QueueDelete(name, false, false, false)
 	redistest.Must(t, err)
 	eventually(t, "the queue to be declared again", func() bool { return sub.Stats().Connections >= 3 })
@@ -179,7 +179,7 @@ func TestReconnect(t *testing.T) {
 	next(t, in).Ack()
 }
 
-// TestStop holds that what nobody has taken goes back at once, and what was taken can be settled.
+// TestStop tests that messages that were not received are requeued at once, and that received ones can be settled.
 func TestStop(t *testing.T) {
 	t.Parallel()
 	node := rabbit.Shared(t)
@@ -209,7 +209,7 @@ func TestStop(t *testing.T) {
 		t.Error("a message came after the end")
 	}
 
-	// What is never settled goes back in the end.
+	// A message that is never settled is finally requeued.
 	sub = newSubscriber(t, amqp.SubscriberConfig{URL: rabbit.URL(node.Addr()), Queue: q, SettleTimeout: 10 * time.Millisecond})
 	in, stop := subscribe(t, sub)
 	lost := next(t, in)

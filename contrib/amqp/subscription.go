@@ -11,19 +11,19 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// subscription is one run of a Subscriber, over as many sessions as it takes.
+// subscription is one run of a Subscriber, with one session after the other.
 type subscription struct {
 	*Subscriber
 	out chan *message.RawMessage
 }
 
-// run gives out messages until ctx ends.
+// run hands out messages until ctx ends.
 func (s *subscription) run(ctx context.Context, current *session) {
 	defer func() { <-s.active }()
 	for current != nil && current.deliver(ctx) {
 		s.log.Error("amqp: the connection is lost; connecting again", "error", current.why())
 		current.close(0)
-		s.drain() // what nobody has taken comes again
+		s.drain() // the broker delivers these again
 		current = s.reopen(ctx)
 	}
 	if current != nil {
@@ -37,7 +37,7 @@ func (s *subscription) run(ctx context.Context, current *session) {
 	}
 }
 
-// drain takes back what was given out and not taken.
+// drain releases messages that were not received.
 func (s *subscription) drain() {
 	for {
 		select {
@@ -49,7 +49,7 @@ func (s *subscription) drain() {
 	}
 }
 
-// reopen connects until it can; nil when ctx has ended.
+// reopen retries the connection until it succeeds. It returns nil after ctx has ended.
 func (s *subscription) reopen(ctx context.Context) *session {
 	for attempt := 1; sleep.For(ctx, s.cfg.Reconnect.Delay(attempt)); attempt++ {
 		next, err := s.open(ctx)
@@ -68,7 +68,7 @@ func (s *subscription) open(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { hangUp(conn, 0) }) // nothing below heeds a context
+	stop := context.AfterFunc(ctx, func() { hangUp(conn, 0) }) // the calls below ignore contexts
 	next, err := s.consume(conn)
 	if !stop() {
 		err = errors.Join(err, context.Cause(ctx))

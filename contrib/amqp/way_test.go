@@ -15,9 +15,9 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// TestWholeWay is a service: orders come from a queue, each in a transaction that counts it and emits an event, which a
-// relay publishes to another queue. Every order is sent twice, some fail at first, and connections are cut all the while:
-// each order counts once, and each event arrives.
+// TestWholeWay is a service. Orders arrive in a queue, each in a transaction that counts it and emits an event, which a relay
+// publishes to another queue. Every order is sent twice, some handlers fail, and connections are cut. Each order counts once, and
+// each event arrives.
 func TestWholeWay(t *testing.T) {
 	t.Parallel()
 	node := rabbit.Shared(t)
@@ -33,7 +33,7 @@ func TestWholeWay(t *testing.T) {
 	service := brokertest.NewOrders(t, redistest.Single(t).Client(t), placed, customers)
 	publisher := newPublisher(t, amqp.PublisherConfig{URL: rabbit.URL(proxy.addr())})
 	end := service.Serve(t, in, publisher, relay.Config{PauseCap: 50 * time.Millisecond})
-	for i := range 2 * n { // each twice
+	for i := range 2 * n { // each order twice
 		order := fmt.Sprint("order-", i%n)
 		send(t, ch, orders, amqp091.Publishing{
 			MessageId: order, Type: "order", ContentType: "application/json", Body: fmt.Appendf(nil, `{"Order":%q}`, order),

@@ -22,9 +22,9 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// ToEvent makes an event of the SDK of a message; the data is shared. Truth values, integers of 32 bits, bytes and times stay
-// what they are, wider integers, other numbers and objects become text. The event is valid, or the error wraps
-// message.ErrEncode.
+// ToEvent converts a message into an event of the SDK that shares its data. Booleans, 32-bit integers, bytes and times keep their
+// types. Wider integers, other numbers and objects become text. If the event would be invalid, ToEvent returns an error that
+// wraps message.ErrEncode.
 func ToEvent(msg *message.RawMessage) (event.Event, error) {
 	e, err := toEvent(msg)
 	if err != nil {
@@ -58,7 +58,7 @@ func toEvent(msg *message.RawMessage) (event.Event, error) {
 	return e, nil
 }
 
-// isJSON says whether data can stand in JSON as it is: the SDK does not know the types that end in +json.
+// isJSON reports whether data can be embedded in JSON unchanged. The SDK does not recognize types that end in +json.
 func isJSON(contentType string, data []byte) bool {
 	media := contentType
 	if parsed, _, err := mime.ParseMediaType(contentType); err == nil {
@@ -68,7 +68,6 @@ func isJSON(contentType string, data []byte) bool {
 	return known && utf8.Valid(data) && json.Valid(data)
 }
 
-// set gives the event an attribute.
 func set(e *event.Event, name string, value any) error {
 	if name == "data" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") != "" || name == "" {
 		return errors.New("is no name of CloudEvents: use small letters and digits")
@@ -101,7 +100,7 @@ func set(e *event.Event, name string, value any) error {
 	return e.Context.SetExtension(name, native)
 }
 
-// setText sets what is text by the specification, as it is: the SDK's own setters cut the blanks off, and two ids would be one.
+// setText sets a text attribute unchanged. The SDK's own setters trim blanks, which could make two ids equal.
 func setText(e *event.Event, name, text string) error {
 	context, ok := e.Context.(*event.EventContextV1)
 	if !ok {
@@ -133,8 +132,8 @@ func setText(e *event.Event, name, text string) error {
 	return nil
 }
 
-// verbatim is a URI that is written as it was read: the SDK would escape what others have left as it is, and the source
-// is half of an event's identity.
+// verbatim returns a URI that is written as it was read. The SDK would escape it differently, and the source is part of an
+// event's identity.
 func verbatim(text string) (url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -160,7 +159,7 @@ func when(value any) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("is a %T, want a time", value)
 }
 
-// extension is a value as the SDK has it.
+// extension converts a value to a type that the SDK supports.
 func extension(value any) (any, error) {
 	switch v := value.(type) {
 	case string, bool, int32, []byte:
@@ -183,9 +182,9 @@ func extension(value any) (any, error) {
 	return nil, fmt.Errorf("is a %T, want a text, number, boolean, time or bytes", value)
 }
 
-// FromEvent makes a message of an event of the SDK; the data is shared. Bytes become text in base64, and times but time and
-// expirytime text in RFC 3339, as they do in every message that was decoded. The event must be valid and of version 1.0; errors
-// wrap message.ErrDecode.
+// FromEvent converts an event of the SDK into a message that shares its data. Bytes become base64 text, and times other than time
+// and expirytime become RFC 3339 text, as in every decoded message. The event must be valid and of version 1.0. Errors wrap
+// message.ErrDecode.
 func FromEvent(e event.Event) (*message.RawMessage, error) {
 	if e.Context == nil || e.SpecVersion() != event.CloudEventsVersionV1 {
 		return nil, fmt.Errorf("%w: cloudevents: the event is of no version 1.0: convert its Context by AsV1, and its data", message.ErrDecode)
@@ -216,10 +215,10 @@ func FromEvent(e event.Event) (*message.RawMessage, error) {
 	return message.NewRaw(e.Data(), attrs, nil), nil
 }
 
-// texts are the extensions that are texts here, whatever a sender makes of them.
+// texts are the extensions that must be texts, regardless of the type that the sender used.
 var texts = []string{message.AttrDestination, message.AttrCorrelationID, message.AttrPartitionKey, message.AttrTraceParent, message.AttrTraceState}
 
-// attribute is a value of the SDK as messages have it.
+// attribute converts a value of the SDK to the type that messages have.
 func attribute(name string, value any) (any, error) {
 	if name == message.AttrExpiryTime {
 		if at, ok := value.(types.Timestamp); ok {
@@ -242,8 +241,8 @@ func attribute(name string, value any) (any, error) {
 	return types.Format(value)
 }
 
-// OutboxEvent makes an event for the outbox of an event of the SDK: for Tx.Emit or Transactor.Enqueue. Set its Key to put it
-// into a lane, its At to schedule it.
+// OutboxEvent converts an event of the SDK into an event for Tx.Emit or Transactor.Enqueue. Set its Key to order it, or its At to
+// schedule it.
 func OutboxEvent(e event.Event) (luatx.Event, error) {
 	msg, err := FromEvent(e)
 	if err != nil {
@@ -256,7 +255,7 @@ func OutboxEvent(e event.Event) (luatx.Event, error) {
 	return luatx.Event{ID: e.ID(), Body: body}, nil
 }
 
-// FromOutbox makes an event of the SDK of one that waits in the outbox, under the id that it has there.
+// FromOutbox converts an event in the outbox into an event of the SDK with the same id.
 func FromOutbox(waiting luatx.Event) (event.Event, error) {
 	msg, err := outbox.Decode(waiting.Body)
 	if err != nil {

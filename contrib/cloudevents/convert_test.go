@@ -23,10 +23,11 @@ import (
 // required are the attributes that every event has.
 const required = `"specversion":"1.0","id":"A234-1234-1234","source":"https://github.com/cloudevents/spec/pull","type":"com.example.someevent"`
 
-// valid are events in the JSON format, after the samples of the specification, and what they hold beside the required.
+// valid are events in the JSON format, after the samples of the specification, with their contents besides the required
+// attributes.
 var valid = []struct {
 	name, json string
-	attributes message.Attributes // beside the required ones; of others where they are overwritten
+	attributes message.Attributes // besides or instead of the required ones
 	data       string             // as bytes
 	none       bool               // there is no data
 }{
@@ -68,8 +69,8 @@ func at(text string) time.Time {
 	return t
 }
 
-// TestValid reads each event by either side, and hands it to and fro: as it is, in the SDK's JSON, and through the entries
-// of streams in both modes.
+// TestValid decodes each event on both sides and converts it in both directions: directly, through the SDK's JSON, and through
+// stream entries in both modes.
 func TestValid(t *testing.T) {
 	t.Parallel()
 	for _, test := range valid {
@@ -85,7 +86,7 @@ func TestValid(t *testing.T) {
 			text := []byte("{" + test.json + "}")
 			var ours message.RawMessage
 			redistest.Must(t, ours.UnmarshalJSON(text))
-			delete(ours.Attributes, "empty") // an attribute that is there has a value
+			delete(ours.Attributes, "empty") // CloudEvents attributes have no empty values
 			same(t, "read here", &ours, want)
 			same(t, "read by the SDK", from(t, fromSDK(t, text)), want)
 
@@ -104,7 +105,7 @@ func TestValid(t *testing.T) {
 			if !ok {
 				t.Fatalf("fields %v", fields)
 			}
-			if strings.Contains(test.json, "+json") { // which the SDK takes for text
+			if strings.Contains(test.json, "+json") { // which the SDK treats as text
 				if err := json.Unmarshal(entry, new(event.Event)); err == nil {
 					t.Error("the SDK reads types that end in +json: the documentation says that it does not")
 				}
@@ -160,7 +161,7 @@ func asText(msg *message.RawMessage) *message.RawMessage {
 	return out
 }
 
-// same compares messages, times as instants.
+// same compares messages, and times as instants.
 func same(t *testing.T, way string, got, want *message.RawMessage) {
 	t.Helper()
 	if (got.Data == nil) != (want.Data == nil) || !bytes.Equal(got.Data, want.Data) {
@@ -181,7 +182,7 @@ func plain(attrs message.Attributes) message.Attributes {
 	return out
 }
 
-// TestInvalid holds that what is no CloudEvent is none on either side.
+// TestInvalid tests that both sides reject invalid CloudEvents.
 func TestInvalid(t *testing.T) {
 	t.Parallel()
 	without := func(name string) string {
@@ -244,7 +245,7 @@ func TestInvalid(t *testing.T) {
 	}
 }
 
-// TestTypes holds what attributes become that only one side knows.
+// TestTypes tests the conversion of attribute types that only one side has.
 func TestTypes(t *testing.T) {
 	t.Parallel()
 	noon := at("2026-07-01T12:00:00Z")
@@ -263,7 +264,7 @@ func TestTypes(t *testing.T) {
 	if msg.Attributes["int"] != int64(7) || msg.Attributes["nothing"] != nil || msg.Source() != "/ä%20b" || !e.DataBase64 {
 		t.Errorf("%v", msg.Attributes)
 	}
-	// What the SDK reads is escaped, as URIs are.
+	// The SDK escapes URIs that it reads.
 	written, err := json.Marshal(e)
 	redistest.Must(t, err)
 	if got := from(t, fromSDK(t, written)); got.Source() != "/%C3%A4%20b" {
@@ -285,7 +286,7 @@ func TestTypes(t *testing.T) {
 func FuzzRoundTrip(f *testing.F) {
 	f.Add("id", "/s", "t", "subject", "name", "value", "text/plain", []byte("data"), int32(3))
 	f.Add("1", "urn:a:b", "x", "", "ext", "", "application/json", []byte(`{"a":[1]}`), int32(-1))
-	f.Add(" 1", "/s", "t ", " subject ", "name", " value ", "0 ", []byte("0"), int32(0)) // the SDK's setters would cut the blanks off
+	f.Add(" 1", "/s", "t ", " subject ", "name", " value ", "0 ", []byte("0"), int32(0)) // the SDK's setters would trim the blanks
 	f.Add("ü", "/ä b", "t", "%", "n", "\"", "", []byte{0xff}, int32(0))
 	f.Fuzz(func(t *testing.T, id, source, kind, subject, name, value, contentType string, data []byte, n int32) {
 		msg := message.NewRaw(data, message.Attributes{
@@ -300,7 +301,7 @@ func FuzzRoundTrip(f *testing.F) {
 		}
 		for name, value := range msg.Attributes {
 			if value == "" {
-				delete(msg.Attributes, name) // an attribute that is there has a value
+				delete(msg.Attributes, name) // CloudEvents attributes have no empty values
 			}
 		}
 		same(t, "directly", from(t, e), msg)

@@ -22,32 +22,32 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// PublisherConfig configures a Publisher. Its zero value works.
+// PublisherConfig configures a Publisher. The zero value is usable.
 type PublisherConfig struct {
-	// Target names where an event goes to, for protocols that take a target from the context: a URL of HTTP, say. Outages are
-	// of one target then. Defaults to the target of the protocol.
+	// Target returns the target of an event, for protocols that take it from the context, such as a URL for HTTP. An outage then
+	// concerns one target. Defaults to the target of the protocol.
 	Target func(*message.RawMessage) (string, error)
-	// Binary sends attributes as headers, where the protocol has them. The SDK does not escape them for HTTP: an attribute
-	// with a percent sign arrives as another one. Defaults to structured mode, all of an event as JSON.
+	// Binary sends attributes as headers if the protocol supports that. The SDK does not escape them for HTTP, so an attribute
+	// with a percent sign arrives changed. Defaults to structured mode, with the whole event as JSON.
 	Binary bool
-	// Concurrency is how many events of a batch are sent at a time; those of one partition key go one after the other.
-	// Defaults to 8.
+	// Concurrency is the maximum number of events of a batch that are sent at the same time. Events with the same partition key
+	// are sent one after the other. Defaults to 8.
 	Concurrency int
-	// Timeout bounds sending one event, its answer included. Defaults to 10 seconds.
+	// Timeout bounds sending one event, including the response. Defaults to 10 seconds.
 	Timeout time.Duration
-	// Answer says what a result means for the event, as relay.Publisher has it. Defaults to Answer.
+	// Answer converts a result of the SDK into a result of relay.Publisher. Defaults to the function Answer.
 	Answer func(protocol.Result) error
 }
 
-// Publisher publishes events by a client of the SDK, and so by any of its protocols. It implements relay.Publisher; see
-// Answer for what results mean. An event that the SDK takes for invalid is parked, class malformed.
+// Publisher publishes events with a client of the SDK, and so with any of its protocols. It implements relay.Publisher; Answer
+// explains the results. An event that the SDK considers invalid is parked with the class malformed.
 type Publisher struct {
 	relay.Publisher
 	client client.Client
 	cfg    PublisherConfig
 }
 
-// NewPublisher makes a Publisher of a client, which it never closes.
+// NewPublisher returns a Publisher for a client, which it never closes.
 func NewPublisher(c client.Client, cfg PublisherConfig) (*Publisher, error) {
 	if c == nil {
 		return nil, errors.New("cloudevents: NewPublisher needs a client")
@@ -64,7 +64,7 @@ func NewPublisher(c client.Client, cfg PublisherConfig) (*Publisher, error) {
 	return p, nil
 }
 
-// Scope implements relay.Scoped: the target, where each event has its own.
+// Scope implements relay.Scoped. It returns the target if each event has its own.
 func (p *Publisher) Scope(msg *message.RawMessage) string {
 	if p.cfg.Target == nil {
 		return ""
@@ -96,21 +96,21 @@ func (p *Publisher) send(ctx context.Context, msg *message.RawMessage) error {
 		bounded = binding.WithForceStructured(bounded)
 	}
 	result := p.client.Send(bounded, e)
-	if ctx.Err() != nil && !protocol.IsACK(result) { // the relay stops, or has no more time
+	if ctx.Err() != nil && !protocol.IsACK(result) { // the relay stops, or its time has run out
 		return relay.Later(fmt.Errorf("cloudevents: %w", result), 0)
 	}
 	return p.cfg.Answer(result)
 }
 
-// Answer is what a result of the SDK means for a relay:
+// Answer converts a result of the SDK into a result for a relay:
 //
 //   - ACK: sent.
-//   - A status of HTTP: as relay.HTTP has it. 408, 425, 429 and 503 are unavailable, 401, 403, 404, 407, redirects and the other
-//     5xx are refused, the other 4xx parked. The class is http_ and the status.
-//   - No connection: unavailable, class network. No answer in time: refused, class no_answer.
+//   - An HTTP status: as in relay.HTTP. 408, 425, 429 and 503 are unavailable; 401, 403, 404, 407, redirects and the other 5xx are
+//     refused; the other 4xx are parked. The class is http_ and the status.
+//   - No connection: unavailable, class network. No response in time: refused, class no_answer.
 //   - Another NACK: refused, class nack.
 //   - An event that is invalid by its Validate: parked, class malformed.
-//   - Anything else, undelivered in words of the SDK: unavailable, class undelivered.
+//   - Any other result, which the SDK calls undelivered: unavailable, class undelivered.
 func Answer(result protocol.Result) error {
 	if protocol.IsACK(result) {
 		return nil
@@ -146,7 +146,8 @@ func ofStatus(status int, err error) error {
 	return err
 }
 
-// ofNetwork keeps an event that makes its receiver hang from being tried for ever.
+// ofNetwork returns the result for a network error. A timeout counts as an attempt, so that an event that makes its receiver hang
+// is not retried forever.
 func ofNetwork(network net.Error, err error) error {
 	var dial *net.OpError
 	if errors.As(network, &dial) && dial.Op == "dial" || !network.Timeout() {
@@ -155,7 +156,7 @@ func ofNetwork(network net.Error, err error) error {
 	return relay.Classify("no_answer", plain(err))
 }
 
-// plain leaves the URL out, which may hold secrets.
+// plain removes the URL from an error, because it may contain secrets.
 func plain(err error) error {
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		return fmt.Errorf("cloudevents: %s: %w", wrapped.Op, wrapped.Err)

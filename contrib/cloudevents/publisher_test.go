@@ -23,7 +23,7 @@ import (
 	"github.com/luatx/luatx/relay/cehttp"
 )
 
-// TestPublisher is the suite of luatxtest: the SDK's client sends by HTTP to a receiver that is not the SDK's.
+// TestPublisher runs the suite of luatxtest. The SDK's client sends over HTTP to a receiver that does not use the SDK.
 func TestPublisher(t *testing.T) {
 	t.Parallel()
 	luatxtest.TestPublisher(t, func(t testing.TB) luatxtest.PublisherTarget {
@@ -49,7 +49,7 @@ func TestPublisher(t *testing.T) {
 	})
 }
 
-// httpClient is a client of the SDK that leaves nothing behind.
+// httpClient returns a client of the SDK that leaves no connections behind.
 func httpClient(t testing.TB, opts ...sdkhttp.Option) client.Client {
 	t.Helper()
 	transport := &http.Transport{}
@@ -61,13 +61,13 @@ func httpClient(t testing.TB, opts ...sdkhttp.Option) client.Client {
 	return c
 }
 
-// TestAnswer holds what each result means for the relay.
+// TestAnswer tests the result for the relay of each result of the SDK.
 func TestAnswer(t *testing.T) {
 	t.Parallel()
 	status := func(code int) protocol.Result { return sdkhttp.NewResult(code, "%w", protocol.ResultNACK) }
 	for name, test := range map[string]struct {
 		result                           protocol.Result
-		class                            string // none: sent
+		class                            string // empty: sent
 		unavailable, permanent, stopping bool
 	}{
 		"nil": {}, "ACK": {result: protocol.ResultACK}, "200": {result: sdkhttp.NewResult(200, "%w", protocol.ResultACK)},
@@ -90,7 +90,7 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// TestNetwork holds what becomes of an event when nobody is there, when nobody answers, and when the relay stops.
+// TestNetwork tests the results of an event without a receiver, without a response, and when the relay stops.
 func TestNetwork(t *testing.T) {
 	t.Parallel()
 	asked, release := make(chan struct{}, 10), make(chan struct{})

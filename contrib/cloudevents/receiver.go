@@ -16,27 +16,27 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// ReceiverConfig configures a Receiver. Its zero value works.
+// ReceiverConfig configures a Receiver. The zero value is usable.
 type ReceiverConfig struct {
-	// Timeout bounds how long an event may wait for its settlement, a free worker included. Then the sender is told to try
-	// again. Defaults to 30 seconds.
+	// Timeout bounds the wait for the settlement of an event, including the wait for a free worker. After that, the sender is
+	// told to retry. Defaults to 30 seconds.
 	Timeout time.Duration
-	// Result is what the sender is told of an event that was nacked. Defaults to Result.
+	// Result returns the result that the sender gets for a nacked event. Defaults to the function Result.
 	Result func(error) protocol.Result
 }
 
-// ErrTimeout says that an event was not settled within ReceiverConfig.Timeout.
+// ErrTimeout is the error of an event that was not settled within ReceiverConfig.Timeout.
 var ErrTimeout = errors.New("cloudevents: the event was not settled in time")
 
-// Receiver gives the events that a client of the SDK receives to a router. The sender is answered when the message is
-// settled: with ACK after the commit, by HTTP 200; see Result for the others.
+// Receiver passes the events that a client of the SDK receives to a router. The sender gets a response when the message is
+// settled: an ACK after the commit (HTTP 200), or else the result of ReceiverConfig.Result.
 type Receiver struct {
 	client client.Client
 	cfg    ReceiverConfig
 	out    chan *message.RawMessage
 }
 
-// NewReceiver makes a Receiver of a client, which receives while Run does.
+// NewReceiver returns a Receiver for a client. It receives events while Run is running.
 func NewReceiver(c client.Client, cfg ReceiverConfig) (*Receiver, error) {
 	if c == nil {
 		return nil, errors.New("cloudevents: NewReceiver needs a client")
@@ -51,11 +51,11 @@ func NewReceiver(c client.Client, cfg ReceiverConfig) (*Receiver, error) {
 	return &Receiver{client: c, cfg: cfg, out: make(chan *message.RawMessage)}, nil
 }
 
-// Messages is where events are given out, for Engine.AddRawInput. It is closed when Run has ended.
+// Messages returns the channel of received events, for Engine.AddRawInput. The channel is closed after Run has ended.
 func (r *Receiver) Messages() <-chan *message.RawMessage { return r.out }
 
-// Run receives until ctx ends, and until what was given out is settled: let the Engine run meanwhile. It runs once. The
-// error is that of the client, nil where ctx has ended.
+// Run receives events until ctx ends and all events that were handed out are settled, so the Engine must keep running. Run can be
+// called once. It returns the error of the client, or nil if ctx has ended.
 func (r *Receiver) Run(ctx context.Context) error {
 	defer close(r.out)
 	err := r.client.StartReceiver(ctx, func(_ context.Context, e event.Event) protocol.Result { return r.receive(ctx, e) })
@@ -65,7 +65,7 @@ func (r *Receiver) Run(ctx context.Context) error {
 	return nil
 }
 
-// receive gives an event out, and waits for what becomes of it.
+// receive hands an event out and waits for its settlement.
 func (r *Receiver) receive(ctx context.Context, e event.Event) protocol.Result {
 	msg, err := FromEvent(e)
 	if err != nil {
@@ -101,8 +101,9 @@ func (r *Receiver) receive(ctx context.Context, e event.Event) protocol.Result {
 	}
 }
 
-// Result is what the sender is told of the reason of a nack; nil is ACK. For HTTP it is 422 where the error is permanent,
-// 503 where the service stops, has no time, or the error asks for a delay, and 500 for any other; for other protocols NACK.
+// Result returns the result that the sender gets for the reason of a nack, and ACK for nil. For HTTP, the status is 422 if the
+// error is permanent, 503 if the service stops, has no time, or the error requests a delay, and 500 for other errors. For other
+// protocols, it is NACK.
 func Result(err error) protocol.Result {
 	_, later := message.RetryDelay(err)
 	switch {
@@ -116,7 +117,7 @@ func Result(err error) protocol.Result {
 	return nack(http.StatusInternalServerError)
 }
 
-// nack says no more than the status: the reason is for the log of the service.
+// nack returns a result with the status only, because the reason is meant for the log of the service.
 func nack(status int) protocol.Result {
 	return cehttp.NewResult(status, "%w", protocol.ResultNACK)
 }

@@ -53,8 +53,8 @@ func command(t *testing.T, id string) event.Event {
 	return e
 }
 
-// TestReceiver is a service: the SDK's client sends commands by HTTP, each runs in a transaction, and the answer comes after
-// the commit. Each is sent twice, and counts once.
+// TestReceiver is a service. The SDK's client sends commands over HTTP, each runs in a transaction, and the response follows the
+// commit. Each command is sent twice and counts once.
 func TestReceiver(t *testing.T) {
 	t.Parallel()
 	client := redistest.Single(t).Client(t)
@@ -87,7 +87,7 @@ func TestReceiver(t *testing.T) {
 		if !protocol.IsACK(result) {
 			t.Errorf("%d: %v", i, result)
 		}
-		if n := client.HGet(t.Context(), counts, fmt.Sprint(i%10)).Val(); n != "1" { // it was answered after the commit
+		if n := client.HGet(t.Context(), counts, fmt.Sprint(i%10)).Val(); n != "1" { // the response follows the commit
 			t.Errorf("%d was answered, and has counted %q times", i%10, n)
 		}
 	}
@@ -115,12 +115,12 @@ func (o order) Handle(ctx context.Context, in *message.Message) ([]*message.Mess
 	return nil, o.handle(ctx, in)
 }
 
-// TestUnsettled holds what senders are told when nobody takes an event, when nobody settles it, and at the end.
+// TestUnsettled tests the responses to events that are not received, not settled, or interrupted by the end.
 func TestUnsettled(t *testing.T) {
 	t.Parallel()
 	for what, test := range map[string]struct {
 		timeout time.Duration
-		settle  func(*message.RawMessage) // Nil: nobody takes it.
+		settle  func(*message.RawMessage) // nil: nothing receives the event
 		status  int
 	}{
 		"nobody takes it":   {50 * time.Millisecond, nil, 503},

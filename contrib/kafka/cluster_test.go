@@ -27,12 +27,12 @@ var (
 	event = brokertest.Event
 )
 
-// cluster is Kafka inside this process.
+// cluster is a Kafka cluster inside this process.
 type cluster struct {
 	t testing.TB
 	*kfake.Cluster
-	down    atomic.Bool // no records are taken
-	forgets atomic.Bool // no offsets are
+	down    atomic.Bool // rejects records
+	forgets atomic.Bool // rejects offsets
 }
 
 func newCluster(t testing.TB, partitions int32, topics ...string) *cluster {
@@ -97,7 +97,7 @@ func (c *cluster) publisher(change ...func(*kafka.PublisherConfig)) *kafka.Publi
 	return p
 }
 
-// put produces plain records to one partition, in their order.
+// put produces plain records to one partition in order.
 func (c *cluster) put(topic string, partition int32, values ...string) {
 	c.t.Helper()
 	client := c.client(kgo.RecordPartitioner(kgo.ManualPartitioner()))
@@ -111,7 +111,7 @@ type member struct {
 	in     <-chan *message.RawMessage
 	client *kgo.Client
 	end    func() // ends the subscription
-	leave  func() // ends it, and closes the client
+	leave  func() // ends the subscription and closes the client
 }
 
 func (c *cluster) join(topic string, change ...func(*kafka.SubscriberConfig)) *member {
@@ -132,7 +132,7 @@ func (c *cluster) join(topic string, change ...func(*kafka.SubscriberConfig)) *m
 	m := &member{in: in, client: client}
 	m.end = sync.OnceFunc(func() {
 		cancel()
-		for msg := range in { // as a router does
+		for msg := range in { // like a router
 			msg.Nack(message.ErrStopped)
 		}
 	})
@@ -144,7 +144,7 @@ func (c *cluster) join(topic string, change ...func(*kafka.SubscriberConfig)) *m
 	return m
 }
 
-// committed is the offset of a partition that the group has committed; 0 where there is none.
+// committed returns the committed offset of a partition, or 0 if there is none.
 func (c *cluster) committed(topic string, partition int32) int64 {
 	c.t.Helper()
 	req := kmsg.NewPtrOffsetFetchRequest()
@@ -174,7 +174,7 @@ func (c *cluster) committed(topic string, partition int32) int64 {
 	return at
 }
 
-// records are all of a topic's so far.
+// records returns the first n records of a topic.
 func (c *cluster) records(topic string, n int) []*kgo.Record {
 	c.t.Helper()
 	client := c.client(kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))

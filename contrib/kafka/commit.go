@@ -9,7 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// commit commits the offsets of all partitions that have moved.
+// commit commits the changed offsets of all partitions.
 func (s *Subscriber) commit(ctx context.Context) {
 	s.committing.Lock()
 	defer s.committing.Unlock()
@@ -19,8 +19,8 @@ func (s *Subscriber) commit(ctx context.Context) {
 	s.commitOf(ctx, moved)
 }
 
-// commitOf commits the offsets of partitions; called with committing held. What could not be committed is tried again by
-// the next commit.
+// commitOf commits the changed offsets of partitions. The caller holds committing. The next commit retries offsets that could not
+// be committed.
 func (s *Subscriber) commitOf(ctx context.Context, partitions []*partition) {
 	offsets := make(map[string]map[int32]kgo.EpochOffset)
 	s.mu.Lock()
@@ -64,8 +64,8 @@ func (s *Subscriber) commitOf(ctx context.Context, partitions []*partition) {
 	s.mu.Unlock()
 }
 
-// giveUp lets go of partitions that are another member's from now on: their offsets are committed a last time where the group
-// still takes that, and what is acked later of them says nothing any more.
+// giveUp removes partitions that were revoked or lost. It commits their offsets a last time if the group still accepts that.
+// Later acks of their records have no effect.
 func (s *Subscriber) giveUp(ctx context.Context, gone map[string][]int32, commit bool) {
 	s.committing.Lock()
 	defer s.committing.Unlock()
@@ -92,7 +92,7 @@ func (s *Subscriber) giveUp(ctx context.Context, gone map[string][]int32, commit
 		}
 	}
 	if len(paused) > 0 {
-		s.client.ResumeFetchPartitions(paused) // for when they come back
+		s.client.ResumeFetchPartitions(paused) // in case they are assigned again
 	}
 	s.changed()
 }

@@ -15,13 +15,13 @@ import (
 const (
 	headerVersion     = "ce_" + message.AttrSpecVersion
 	headerContentType = "content-type"
-	fieldData         = "data" // of stream's binary mode, whose other fields are named as Kafka's headers
+	fieldData         = "data" // of stream's binary mode, whose other fields have the names of Kafka's headers
 
 	contentTypes   = "application/cloudevents"
 	typeStructured = contentTypes + "+json; charset=UTF-8"
 )
 
-// encode makes headers and value of an event. Errors wrap message.ErrEncode.
+// encode encodes an event as headers and value. Errors wrap message.ErrEncode.
 func encode(event *message.RawMessage, structured bool) (headers []kgo.RecordHeader, value []byte, err error) {
 	for _, name := range []string{message.AttrID, message.AttrSource, message.AttrType} {
 		if text, _ := event.Attributes[name].(string); text == "" {
@@ -58,8 +58,7 @@ func isStructured(contentType string) bool {
 	return strings.HasPrefix(strings.ToLower(contentType), contentTypes)
 }
 
-// decode makes a message of a record: a CloudEvent of either mode, or one that is data alone. Errors wrap
-// message.ErrDecode.
+// decode decodes a record: a CloudEvent in either mode, or plain data. Errors wrap message.ErrDecode.
 func decode(rec *kgo.Record) (*message.RawMessage, error) {
 	fields := make(map[string]any, len(rec.Headers)+1)
 	for _, h := range rec.Headers {
@@ -75,7 +74,7 @@ func decode(rec *kgo.Record) (*message.RawMessage, error) {
 	if fields[headerVersion] == nil && !isStructured(contentType) {
 		return plain(rec, contentType), nil
 	}
-	if isStructured(contentType) { // whatever else the headers say
+	if isStructured(contentType) { // takes precedence over other headers
 		fields = map[string]any{headerContentType: contentType}
 	}
 	if rec.Value != nil {
@@ -84,7 +83,7 @@ func decode(rec *kgo.Record) (*message.RawMessage, error) {
 	return stream.Unmarshal("", fields)
 }
 
-// plain is data without attributes of its own; what Kafka knows of it stands in their place.
+// plain returns a message with data and the attributes known from the record.
 func plain(rec *kgo.Record, contentType string) *message.RawMessage {
 	attrs := message.Attributes{message.AttrSpecVersion: message.SpecVersion, message.AttrType: rec.Topic}
 	if contentType != "" {
@@ -96,8 +95,8 @@ func plain(rec *kgo.Record, contentType string) *message.RawMessage {
 	return message.NewRaw(rec.Value, attrs, nil)
 }
 
-// identify gives a message that has none an identity that every delivery of it has. Partition and offset alone would be
-// another record's when the topic is deleted and made again.
+// identify sets an id and a source that are the same for every delivery. Partition and offset alone would be ambiguous after the
+// topic was deleted and created again.
 func identify(attrs message.Attributes, rec *kgo.Record) {
 	if attrs.ID() == "" {
 		attrs[message.AttrID] = strconv.Itoa(int(rec.Partition)) + "-" + strconv.FormatInt(rec.Offset, 10) + "-" + strconv.FormatInt(rec.Timestamp.UnixMilli(), 10)

@@ -11,9 +11,9 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// Events of one partition key go to one partition, in their order.
+// Events with the same partition key go to one partition in order.
 func ExamplePublisher() {
-	broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, "orders")) // yours has addresses
+	broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, "orders")) // for a real cluster, use its addresses
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -31,7 +31,7 @@ func ExamplePublisher() {
 		fmt.Println(err)
 		return
 	}
-	// A relay calls it: relay.New(transactor, publisher, relay.Config{}).
+	// A relay calls Publish: relay.New(transactor, publisher, relay.Config{}).
 	fmt.Println(publisher.Publish(context.Background(), []*message.RawMessage{
 		message.NewRaw([]byte(`{"total":5}`), message.Attributes{
 			"id": "order-7", "source": "/shop", "type": "order.placed", "destination": "orders", "partitionkey": "customer-1",
@@ -40,9 +40,9 @@ func ExamplePublisher() {
 	// Output: [<nil>]
 }
 
-// A consumer group's records go through a router, with luatx.Middleware in it where there is a Transactor.
+// A router handles a consumer group's records. With a Transactor, add luatx.Middleware to it.
 func ExampleSubscriber() {
-	broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders")) // yours has addresses
+	broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders")) // for a real cluster, use its addresses
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -61,7 +61,7 @@ func ExampleSubscriber() {
 		fmt.Println(err)
 		return
 	}
-	defer client.Close() // when the engine has ended: others take over then
+	defer client.Close() // after the engine has ended, so that other members take over
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	input, err := subscriber.Subscribe(ctx, client)
@@ -76,7 +76,7 @@ func ExampleSubscriber() {
 		if msg.Data["total"] == 6 {
 			cancel()
 		}
-		return nil, nil // acked
+		return nil, nil // the message is acked
 	}
 	if err := engine.AddHandler("bill", nil, message.NewHandler(handler, message.Named("orders"))); err != nil {
 		fmt.Println(err)

@@ -25,15 +25,15 @@ type entry struct {
 	due       time.Time
 }
 
-// partition is one that this member of the group owns. The Subscriber's lock guards it.
+// partition is a partition that this member of the group owns. The Subscriber's lock guards it.
 type partition struct {
 	place
 	entries   []*entry // by offset; the first one is not acked
 	open      int      // out or postponed
 	next      kgo.EpochOffset
-	dirty     bool // next is to be committed
+	dirty     bool // next must be committed
 	paused    bool
-	abandoned chan struct{} // closed when it belongs to somebody else
+	abandoned chan struct{} // closed when the partition belongs to another member
 }
 
 func (p *partition) gone() bool {
@@ -45,8 +45,8 @@ func (p *partition) gone() bool {
 	}
 }
 
-// nextRecord returns the record to be handed out next: a nacked one that is due goes before those behind it. If there is none, due is
-// when there will be; zero: not by waiting.
+// nextRecord returns the next record to hand out. A nacked record that is due precedes those behind it. If there is none, due is
+// the time at which one becomes due, or zero if waiting does not help.
 func (p *partition) nextRecord(now time.Time, most int) (e *entry, due time.Time) {
 	for _, e := range p.entries {
 		switch e.state {
@@ -71,7 +71,7 @@ func (p *partition) nextRecord(now time.Time, most int) (e *entry, due time.Time
 	return nil, due
 }
 
-// ack moves the offset as far as there is no gap.
+// ack moves the offset up to the first record that is not acked.
 func (p *partition) ack(e *entry) {
 	e.state = acked
 	p.open--
@@ -83,5 +83,5 @@ func (p *partition) ack(e *entry) {
 		n++
 	}
 	p.entries = slices.Delete(p.entries, 0, n)
-	e.rec = &kgo.Record{Offset: e.rec.Offset, LeaderEpoch: e.rec.LeaderEpoch} // what waits for those before it needs no more
+	e.rec = &kgo.Record{Offset: e.rec.Offset, LeaderEpoch: e.rec.LeaderEpoch} // keeps only what the commit needs
 }

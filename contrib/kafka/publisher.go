@@ -21,23 +21,23 @@ const (
 	defaultConcurrency = 1000
 )
 
-// PublisherConfig configures a Publisher. Its zero value works.
+// PublisherConfig configures a Publisher. The zero value is usable.
 type PublisherConfig struct {
-	// Topic names the topic of an event. Defaults to its destination.
+	// Topic returns the topic of an event. Defaults to its destination.
 	Topic func(*message.RawMessage) (string, error)
-	// Key is the key of an event's record: those of one key go to one partition, one after the other. Empty: any
-	// partition. Defaults to the partition key.
+	// Key returns the key of an event's record. Records with the same key go to one partition, one after the other. An empty key
+	// allows any partition. Defaults to the partition key.
 	Key func(*message.RawMessage) string
-	// Structured puts all of an event into the value, as JSON. Defaults to binary mode: attributes in headers.
+	// Structured encodes the whole event as JSON in the value. Defaults to binary mode, with attributes in headers.
 	Structured bool
-	// Concurrency is how many events of a batch are on their way at a time. Defaults to 1000.
+	// Concurrency is the maximum number of events of a batch in flight. Defaults to 1000.
 	Concurrency int
-	// Timeout is how long a record's acknowledgement is waited for. Then the topic is out of reach. Defaults to 5 s.
+	// Timeout is how long to wait for a record's acknowledgement. After that, the topic counts as unavailable. Defaults to 5 s.
 	Timeout time.Duration
 }
 
-// Publisher publishes events to topics. It implements relay.Publisher and relay.Scoped: its scopes are the topics. An
-// event was sent when all replicas in sync have it.
+// Publisher publishes events to topics. It implements relay.Publisher and relay.Scoped; its scopes are the topics. An event
+// counts as sent when all in-sync replicas have it.
 type Publisher struct {
 	relay.Publisher
 	client *kgo.Client
@@ -47,19 +47,19 @@ type Publisher struct {
 	flying map[identity]*flight
 }
 
-// identity names an event in a topic.
+// identity identifies an event in a topic.
 type identity struct{ topic, source, id string }
 
-// flight is a record that the client has, and that may still arrive.
+// flight is a record that the client still has, so that it may still arrive.
 type flight struct {
-	done chan struct{} // closed when err is known
+	done chan struct{} // closed when err is set
 	err  error
 }
 
 var _ relay.Scoped = (*Publisher)(nil)
 
-// NewPublisher makes a Publisher. It does no I/O, never closes the client, and refuses one whose producer is not idempotent or
-// is transactional. The client may serve others as well.
+// NewPublisher returns a Publisher. It does no I/O and never closes the client, which others may use, too. It returns an error if
+// the client's producer is not idempotent or is transactional.
 func NewPublisher(client *kgo.Client, cfg PublisherConfig) (*Publisher, error) {
 	switch {
 	case client == nil:
@@ -86,7 +86,7 @@ func NewPublisher(client *kgo.Client, cfg PublisherConfig) (*Publisher, error) {
 	return p, nil
 }
 
-// Scope implements relay.Scoped: the topic.
+// Scope implements relay.Scoped. It returns the topic.
 func (p *Publisher) Scope(event *message.RawMessage) string {
 	topic, err := p.cfg.Topic(event)
 	if err != nil {
@@ -132,8 +132,8 @@ func (p *Publisher) publish(ctx context.Context, event *message.RawMessage) erro
 	return judge(ctx, fmt.Errorf("kafka: produce to %q: %w", topic, err))
 }
 
-// send gives a record to the client, unless that still has it from an earlier attempt: what an idempotent producer has once
-// sent it cannot take back, and goes on sending until it knows.
+// send passes a record to the client, unless the client still has it from an earlier attempt. An idempotent producer cannot take
+// back a record that it has sent, and retries until it knows the outcome.
 func (p *Publisher) send(ctx context.Context, id identity, rec *kgo.Record) *flight {
 	p.mu.Lock()
 	f := p.flying[id]
@@ -154,7 +154,7 @@ func (p *Publisher) send(ctx context.Context, id identity, rec *kgo.Record) *fli
 	return f
 }
 
-// judge says what an error of a record means to a relay.
+// judge converts an error of a record into a result for the relay.
 func judge(ctx context.Context, err error) error {
 	broker, answered := errors.AsType[*kerr.Error](err)
 	class := "network"
@@ -172,7 +172,7 @@ func judge(ctx context.Context, err error) error {
 		return relay.Unavailable(relay.Classify(class, err))
 	case errors.Is(err, kerr.OutOfOrderSequenceNumber), errors.Is(err, kerr.UnknownProducerID),
 		errors.Is(err, kerr.InvalidProducerEpoch), errors.Is(err, kerr.ProducerFenced):
-		return relay.Unavailable(relay.Classify(class, err)) // the producer's, and no event's
+		return relay.Unavailable(relay.Classify(class, err)) // concerns the producer, not an event
 	}
 	return relay.Classify(class, err)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// TestConformance holds the Publisher against what a relay relies on, with what the Subscriber reads.
+// TestConformance tests the Publisher's properties that a relay relies on, with a Subscriber as the reader.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	for name, structured := range map[string]bool{"binary": false, "structured": true} {
@@ -54,7 +54,7 @@ func target(t testing.TB, structured bool) luatxtest.PublisherTarget {
 	return target
 }
 
-// TestRecords holds what an event becomes in either mode, and that those of one key are in one partition, in their order.
+// TestRecords tests the records of an event in both modes, and that those with the same key are in one partition in order.
 func TestRecords(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 5, "out")
@@ -86,7 +86,7 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// TestAnswers holds what a relay hears of what went wrong.
+// TestAnswers tests the results of failures for a relay.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, "out")
@@ -114,8 +114,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestOutageRepeatsNothing holds that an event which the client still has is not given to it once more: an outage during
-// which a relay tries five times leaves one record.
+// TestOutageRepeatsNothing tests that an event that the client still has is not passed to it again. An outage with five attempts
+// of a relay results in one record.
 func TestOutageRepeatsNothing(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, "out")
@@ -142,7 +142,7 @@ func TestOutageRepeatsNothing(t *testing.T) {
 	}
 }
 
-// TestRefused holds which clients and configs are refused.
+// TestRefused tests which clients and configs are rejected.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, "in")

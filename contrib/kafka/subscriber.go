@@ -16,63 +16,62 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// ErrSubscribed says that the Subscriber reads already.
+// ErrSubscribed is returned if Subscribe was called before.
 var ErrSubscribed = errors.New("kafka: the Subscriber reads already: make another one, with a client of its own")
 
-// AttrReason is the attribute in which a dead letter says why it is one: deadletterreason.
+// AttrReason is the attribute with the reason of a dead letter: deadletterreason.
 const AttrReason = inbound.AttrReason
 
-// SubscriberConfig says how a Subscriber reads. Its zero value works.
+// SubscriberConfig configures a Subscriber. The zero value is usable.
 type SubscriberConfig struct {
-	// Concurrency is how many records of one partition may be worked on at a time. With more than one their order is not
-	// kept. Defaults to 1: each record of a partition is given out when the one before was acked.
+	// Concurrency is the maximum number of records of one partition that are handled at the same time. More than one does not
+	// keep their order. Defaults to 1: each record of a partition is handed out after the previous one was acked.
 	Concurrency int
-	// Buffer is how many records of a partition are read ahead at most; what is acked behind one that is not counts. Then
-	// no more of it is fetched until it has become half of that. Defaults to 1000.
+	// Buffer is the maximum number of records of a partition that are read ahead, including records that were acked behind one
+	// that was not. At this number, fetching pauses until half of it is left. Defaults to 1000.
 	Buffer int
-	// CommitInterval is how often offsets are committed. They are besides when partitions are given up, and for what is
-	// acked after the end. Defaults to 1 s.
+	// CommitInterval is how often offsets are committed. Offsets are also committed when partitions are revoked, and for records
+	// that are acked after the end. Defaults to 1 s.
 	CommitInterval time.Duration
-	// NackBackoff is when nacked records are given out again where their error does not say. Defaults to 100 ms, doubled with
-	// each nack up to 30 s, full jitter.
+	// NackBackoff is the delay after which a nacked record is handed out again if its error does not say. Defaults to 100 ms,
+	// doubled with each nack up to 30 s, with full jitter.
 	NackBackoff message.Backoff
-	// MaxDeliveries is after how many deliveries, by this Subscriber, a record that is nacked counts as refused for good.
-	// Defaults to 0: it is delivered for ever.
+	// MaxDeliveries is the number of deliveries by this Subscriber after which a nacked record counts as rejected for good.
+	// Defaults to 0: there is no limit.
 	MaxDeliveries int
-	// DeadLetter publishes what was refused for good (message.Permanent) and what cannot be decoded, with the attribute
-	// deadletterreason; then it counts as acked. Defaults to none: such a record holds its partition, is tried again, and the
-	// log says so.
+	// DeadLetter publishes records with a permanent error (message.Permanent) and records that cannot be decoded, with the
+	// attribute deadletterreason. Then they count as acked. Defaults to none: such a record blocks its partition, is retried, and
+	// is logged.
 	DeadLetter relay.Publisher
-	// Unmarshal makes a message of a record. Defaults to CloudEvents of either mode, and to plain data, with the topic as type
-	// and the key as subject and partition key. Where the message has no id it gets one of partition, offset and timestamp,
-	// and where it has no source kafka:// and the topic.
+	// Unmarshal decodes a record. Defaults to CloudEvents in either mode, and to plain data with the topic as type and the key as
+	// subject and partition key. A message without an id gets one from partition, offset and timestamp. A message without a
+	// source gets kafka:// and the topic.
 	Unmarshal func(*kgo.Record) (*message.RawMessage, error)
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
 }
 
-// Subscriber gives the records of a consumer group's partitions to a router: delivered at least once, the offset of a
-// partition committed behind what was acked without a gap.
+// Subscriber passes the records of a consumer group's partitions to a router. It delivers at least once, and commits the offset
+// of a partition up to the first record that was not acked.
 type Subscriber struct {
 	cfg SubscriberConfig
 
-	committing sync.Mutex // held from the look at what to commit to its end: who gives partitions up waits for it
+	committing sync.Mutex // held during a whole commit; revoking partitions waits for it
 
 	mu         sync.Mutex
 	client     *kgo.Client // nil until Subscribe
 	partitions map[place]*partition
-	order      []*partition // whose turn it is
+	order      []*partition // in the order of their turns
 	wake       chan struct{}
 	ended      bool
 }
 
-// place is a partition of a topic.
 type place struct {
 	topic     string
 	partition int32
 }
 
-// NewSubscriber makes a Subscriber, which needs a client of its own that is made with its Options.
+// NewSubscriber returns a Subscriber. It needs a separate client that is created with its Options.
 func NewSubscriber(cfg SubscriberConfig) (*Subscriber, error) {
 	var errs []error
 	refuse := func(bad bool, field, remedy string) {
@@ -96,8 +95,8 @@ func NewSubscriber(cfg SubscriberConfig) (*Subscriber, error) {
 	return &Subscriber{cfg: cfg, partitions: make(map[place]*partition), wake: make(chan struct{}, 1)}, errors.Join(errs...)
 }
 
-// Options are what the client must be made with, beside kgo.ConsumerGroup, kgo.ConsumeTopics and the addresses: no commits of
-// its own, and no rebalance behind the Subscriber's back.
+// Options returns the options with which the client must be created, besides kgo.ConsumerGroup, kgo.ConsumeTopics and the
+// addresses. They disable the client's own commits, and rebalances that the Subscriber does not control.
 func (s *Subscriber) Options() []kgo.Opt {
 	return []kgo.Opt{
 		kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(),
@@ -106,11 +105,11 @@ func (s *Subscriber) Options() []kgo.Opt {
 	}
 }
 
-// Subscribe reads until ctx ends, and closes the channel then. What is worked on may be acked afterwards, as long as the
-// client is open: close it when the router has ended, so that others take over its partitions. What was given out and not
-// acked comes again.
+// Subscribe reads until ctx ends, and then closes the channel. Records that are being handled can be acked as long as the client
+// is open. Close the client when the router has ended, so that other members take over its partitions. Records that were handed
+// out and not acked are delivered again.
 //
-// Errors of brokers are logged, and reading goes on. It can be called once.
+// Errors of brokers are logged, and reading continues. Subscribe can be called once; later calls return ErrSubscribed.
 func (s *Subscriber) Subscribe(ctx context.Context, client *kgo.Client) (<-chan *message.RawMessage, error) {
 	switch {
 	case client == nil:

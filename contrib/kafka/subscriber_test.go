@@ -14,8 +14,8 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// TestOrder holds that records of a partition come one after the other, each when the one before was acked, a nacked one
-// before those behind it; and that each delivery of it has one identity.
+// TestOrder tests that the records of a partition are handed out one after the other, each after the previous one was acked, and
+// a nacked one before those behind it. Each delivery of a record must have the same identity.
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, "in")
@@ -36,8 +36,8 @@ func TestOrder(t *testing.T) {
 	redistest.Eventually(t, "the offset", func() bool { return c.committed("in", 0) == 4 })
 }
 
-// TestWindow holds that with Concurrency others go on beside a record that is not acked, and that no offset is committed past
-// it.
+// TestWindow tests that with Concurrency, other records continue while one is not acked, and that no offset beyond it is
+// committed.
 func TestWindow(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, "in")
@@ -53,12 +53,12 @@ func TestWindow(t *testing.T) {
 		held[string(msg.Data)] = msg
 	}
 	held["0"].Ack()
-	held["2"].Ack() // 1 is not
+	held["2"].Ack() // record 1 is not acked
 	for range 4 {
 		next(t, m.in).Ack()
 	}
 	redistest.Eventually(t, "the offset before the gap", func() bool { return c.committed("in", 0) == 1 })
-	for range 20 { // commits go on, and none passes the gap
+	for range 20 { // commits continue, and none passes the gap
 		if at := c.committed("in", 0); at != 1 {
 			t.Fatalf("%d is committed, and 1 is not acked", at)
 		}
@@ -70,8 +70,8 @@ func TestWindow(t *testing.T) {
 	redistest.Eventually(t, "the last offset", func() bool { return c.committed("in", 0) == 30 })
 }
 
-// TestRefusedRecords holds that what is refused for good, and what is no event, goes to the dead letters, and holds its partition
-// where there are none or they cannot be published.
+// TestRefusedRecords tests that records with permanent errors and invalid ones become dead letters. They block their partition if
+// there are no dead letters, or if these cannot be published.
 func TestRefusedRecords(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, "in", "dead", "held")
@@ -129,8 +129,8 @@ func TestRefusedRecords(t *testing.T) {
 	}
 }
 
-// TestRestart holds that a service which is started again begins behind what was acked, also after its subscription's end, and
-// with what was not.
+// TestRestart tests that a restarted service begins behind the records that were acked, even after its subscription's end, and
+// with those that were not.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, "in")
@@ -158,7 +158,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestRebalance holds that a member which has lost a partition commits nothing of it any more, that what it had acked before was
+// TestRebalance tests that a member that has lost a partition commits no more of its offsets, that its earlier acks were
 // committed, and that the new owner begins there.
 func TestRebalance(t *testing.T) {
 	t.Parallel()
@@ -168,7 +168,7 @@ func TestRebalance(t *testing.T) {
 	}
 	slow := func(cfg *kafka.SubscriberConfig) { cfg.CommitInterval = time.Hour }
 	a := c.join("in", slow)
-	for range 2 { // the first one of each partition
+	for range 2 { // the first record of each partition
 		next(t, a.in).Ack()
 	}
 	held := map[string]*message.RawMessage{}
@@ -177,7 +177,7 @@ func TestRebalance(t *testing.T) {
 		held[string(msg.Data)] = msg
 	}
 	b := c.join("in", slow)
-	again := next(t, b.in) // of the partition that it was given
+	again := next(t, b.in) // from its new partition
 	lost := held[string(again.Data)]
 	if lost == nil {
 		t.Fatalf("%s came to the new owner; the old one held %v", again.Data, held)

@@ -13,18 +13,17 @@ import (
 )
 
 const (
-	// pollSize is how many records are taken from the client at a time.
+	// pollSize is the maximum number of records in a poll of the client.
 	pollSize = 500
-	// pollPause is how long a failing client is left alone, which tries again by itself.
+	// pollPause is the pause after a failed poll. The client retries itself.
 	pollPause     = 100 * time.Millisecond
 	commitTimeout = 5 * time.Second
 	idle          = time.Minute
 )
 
-// subscription is the run of a Subscriber.
 type subscription struct {
 	*Subscriber
-	detached context.Context // outlives the subscription: messages in flight are still settled
+	detached context.Context // outlives the subscription, so that messages in flight can be settled
 	out      chan *message.RawMessage
 }
 
@@ -41,7 +40,7 @@ func (s *subscription) run(ctx context.Context) {
 	close(s.out)
 }
 
-// read polls until ctx ends. No rebalance happens between a poll and its entries' place in the partitions.
+// read polls until ctx ends. The client does not rebalance until the polled records are in their partitions.
 func (s *subscription) read(ctx context.Context) {
 	failing := false
 	for ctx.Err() == nil {
@@ -64,7 +63,7 @@ func (s *subscription) read(ctx context.Context) {
 	}
 }
 
-// add puts what was read into its partitions, and fetches no more of those that have enough.
+// add adds fetched records to their partitions, and pauses partitions that have enough.
 func (s *subscription) add(fetches kgo.Fetches) {
 	full := map[string][]int32{}
 	s.mu.Lock()
@@ -88,7 +87,7 @@ func (s *subscription) add(fetches kgo.Fetches) {
 	s.changed()
 }
 
-// of finds a partition; called with the lock held.
+// of returns a partition, and creates it if needed. The caller holds the lock.
 func (s *Subscriber) of(at place) *partition {
 	p := s.partitions[at]
 	if p == nil {
@@ -99,7 +98,7 @@ func (s *Subscriber) of(at place) *partition {
 	return p
 }
 
-// changed lets the dispatcher look again.
+// changed wakes the dispatcher.
 func (s *Subscriber) changed() {
 	select {
 	case s.wake <- struct{}{}:
@@ -107,7 +106,7 @@ func (s *Subscriber) changed() {
 	}
 }
 
-// dispatch gives records out, the partitions in turns.
+// dispatch hands records out, taking turns between the partitions.
 func (s *subscription) dispatch(ctx context.Context) {
 	for ctx.Err() == nil {
 		e, wait := s.nextRecord()
@@ -151,7 +150,7 @@ func (s *subscription) nextRecord() (*entry, time.Duration) {
 	return nil, wait
 }
 
-// open makes a message of a record that is given out; nil where that was not possible, and it is settled.
+// open decodes a record that is handed out. It returns nil if that failed and the record is settled.
 func (s *subscription) open(e *entry) *message.RawMessage {
 	rec := e.rec
 	raw, err := s.unmarshal(rec)
@@ -185,7 +184,7 @@ func (s *subscription) unmarshal(rec *kgo.Record) (*message.RawMessage, error) {
 	return raw, nil
 }
 
-// ack settles a record, unless it belongs to somebody else by now.
+// ack settles a record, unless its partition belongs to another member.
 func (s *subscription) ack(e *entry) {
 	p := e.partition
 	s.mu.Lock()
@@ -209,7 +208,8 @@ func (s *subscription) ack(e *entry) {
 	s.changed()
 }
 
-// nack makes a record due again, or buries it. It holds its partition's offset either way, until it is acked or buried.
+// nack makes a record due again, or a dead letter. The record blocks its partition's offset until it is acked or is a dead
+// letter.
 func (s *subscription) nack(e *entry, raw *message.RawMessage, reason error) {
 	s.mu.Lock()
 	e.nacks++
@@ -234,7 +234,7 @@ func (s *subscription) nack(e *entry, raw *message.RawMessage, reason error) {
 	s.changed()
 }
 
-// bury publishes a dead letter, and reports whether the record may be forgotten.
+// bury publishes a dead letter, and reports whether the record counts as acked.
 func (s *subscription) bury(raw *message.RawMessage, reason error) bool {
 	log := s.cfg.Logger.With("id", raw.ID(), "source", raw.Source(), "reason", reason)
 	if s.cfg.DeadLetter == nil {
@@ -249,7 +249,7 @@ func (s *subscription) bury(raw *message.RawMessage, reason error) bool {
 	return true
 }
 
-// commits tells the group every CommitInterval until ctx ends.
+// commits commits offsets every CommitInterval until ctx ends.
 func (s *subscription) commits(ctx context.Context) {
 	for sleep.For(ctx, s.cfg.CommitInterval); ctx.Err() == nil; sleep.For(ctx, s.cfg.CommitInterval) {
 		s.commit(ctx)

@@ -14,9 +14,9 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// TestThrough sends plain records all the way: from Kafka to a handler, whose commit marks them as applied by partition and
-// offset, counts them and emits an event, and from the outbox by a relay to Kafka. The service dies before it has
-// committed an offset, another one gets all records again, and every effect is there once.
+// TestThrough sends plain records from Kafka to a handler, whose commit marks them as applied by partition and offset, counts
+// them and emits an event, and from the outbox by a relay back to Kafka. The service dies before it has committed an offset,
+// another one gets all records again, and every effect is there once.
 func TestThrough(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -47,7 +47,7 @@ func TestThrough(t *testing.T) {
 		redistest.Eventually(t, "all records to come again and be committed", func() bool {
 			return c.committed("orders", 0)+c.committed("orders", 1)+c.committed("orders", 2) == orders
 		})
-		c.records("placed", orders) // what a relay has not published when it stops waits for the next one
+		c.records("placed", orders) // the next relay publishes what this one has not
 		alive.end()
 		stop()
 		n, twice := service.Counted(t)

@@ -25,7 +25,7 @@ var (
 	event = brokertest.Event
 )
 
-// broker is an embedded server that can be stopped and started again on its port and its files.
+// broker is an embedded server that can be stopped and restarted on the same port and files.
 type broker struct {
 	t    testing.TB
 	opts server.Options
@@ -75,7 +75,7 @@ func (b *broker) stop() {
 	b.srv.WaitForShutdown()
 }
 
-// restart stops the server for good and waits until the client has found the next one.
+// restart stops the server, starts a new one, and waits until the client has reconnected.
 func (b *broker) restart() {
 	b.t.Helper()
 	b.stop()
@@ -115,7 +115,7 @@ func (b *broker) publisher(change ...func(*nats.PublisherConfig)) *nats.Publishe
 	return p
 }
 
-// subscribe reads a stream; end returns when the channel is closed.
+// subscribe reads a stream. The function end returns after the channel is closed.
 func (b *broker) subscribe(stream string, change ...func(*nats.SubscriberConfig)) (in <-chan *message.RawMessage, end func()) {
 	b.t.Helper()
 	cfg := nats.SubscriberConfig{
@@ -135,7 +135,7 @@ func (b *broker) subscribe(stream string, change ...func(*nats.SubscriberConfig)
 	}
 	end = sync.OnceFunc(func() {
 		cancel()
-		for msg := range in { // as a router does
+		for msg := range in { // like a router
 			msg.Nack(message.ErrStopped)
 		}
 	})
@@ -143,7 +143,7 @@ func (b *broker) subscribe(stream string, change ...func(*nats.SubscriberConfig)
 	return in, end
 }
 
-// pending is how many messages of the consumer were delivered and not acknowledged, and how many were not delivered.
+// pending returns how many messages of the consumer are delivered and not acknowledged, and how many are not delivered.
 func (b *broker) pending(stream string) (unacked, waiting int) {
 	b.t.Helper()
 	c, err := b.js.Consumer(context.Background(), stream, "service")

@@ -16,8 +16,8 @@ import (
 	"github.com/luatx/luatx/relay/cehttp"
 )
 
-// The headers of a CloudEvent. NATS tells letters' cases apart in clients' maps, so they are written small, as the
-// binding writes them, and read in any case.
+// The headers of a CloudEvent. NATS clients distinguish upper and lower case, so headers are written in lower case, as in the
+// binding, and read in any case.
 const (
 	prefix            = "ce-"
 	headerContentType = "content-type"
@@ -28,8 +28,8 @@ const (
 	typeStructured = contentTypes + "+json"
 )
 
-// encode makes headers and payload of an event. Its data's type travels in both headers that receivers look for: in
-// ce-datacontenttype, as the binding says, and in content-type, as those do who read NATS by the rules of HTTP.
+// encode encodes an event as headers and payload. It writes the content type of the data twice, because receivers look for it in
+// ce-datacontenttype, as in the binding, or in content-type, as in HTTP.
 func encode(event *message.RawMessage, mode cehttp.Mode) (nats.Header, []byte, error) {
 	fields, data, err := cehttp.Encode(mode, event)
 	if err != nil {
@@ -45,8 +45,7 @@ func encode(event *message.RawMessage, mode cehttp.Mode) (nats.Header, []byte, e
 	return header, data, nil
 }
 
-// decode makes a message of headers and payload: a CloudEvent of either mode, or one that is data alone. Errors wrap
-// message.ErrDecode.
+// decode decodes headers and payload: a CloudEvent in either mode, or plain data. Errors wrap message.ErrDecode.
 func decode(subject string, header nats.Header, data []byte) (*message.RawMessage, error) {
 	fields := make(http.Header)
 	for name, values := range header {
@@ -77,8 +76,8 @@ func decode(subject string, header nats.Header, data []byte) (*message.RawMessag
 	return events[0], nil
 }
 
-// bare is a message without the headers of a CloudEvent: one in JSON all the same, as the first binding had it, or
-// plain data whose type is the subject.
+// bare decodes a message without CloudEvents headers: an event in JSON, as in the first version of the binding, or plain data
+// whose type is the subject.
 func bare(subject, contentType string, data []byte) *message.RawMessage {
 	if isEvent(data) {
 		if events, err := cehttp.Decode(http.Header{"Content-Type": {typeStructured}}, data); err == nil {
@@ -88,7 +87,7 @@ func bare(subject, contentType string, data []byte) *message.RawMessage {
 	return plain(subject, contentType, data)
 }
 
-// plain is data without attributes of its own.
+// plain returns a message with data and the attributes known from the subject and the content type.
 func plain(subject, contentType string, data []byte) *message.RawMessage {
 	attrs := message.Attributes{message.AttrSpecVersion: message.SpecVersion, message.AttrType: subject}
 	if contentType != "" {
@@ -107,13 +106,13 @@ func isEvent(data []byte) bool {
 	return json.Unmarshal(data, &event) == nil && event.SpecVersion != ""
 }
 
-// MessageID is the Nats-Msg-Id of an event: its source and its id, each percent-encoded where it holds blanks, with a
-// blank between them. An id alone is unique within its source only, and several may publish to one stream.
+// MessageID returns the Nats-Msg-Id of an event: its source and its id, separated by a blank and percent-encoded if they contain
+// blanks. The id alone is unique only within its source, and several sources may publish to one stream.
 func MessageID(event *message.RawMessage) string {
 	return escape(event.Source()) + " " + escape(event.ID())
 }
 
-// escape percent-encodes what is not printable ASCII, blanks, quotes and percent signs, as the binding says.
+// escape percent-encodes blanks, quotes, percent signs and everything outside printable ASCII, as in the binding.
 func escape(text string) string {
 	var out strings.Builder
 	for _, b := range []byte(text) {
@@ -127,7 +126,7 @@ func escape(text string) string {
 }
 
 func unescape(value string) (string, error) {
-	if inner, ok := strings.CutPrefix(value, `"`); ok { // as older senders have it
+	if inner, ok := strings.CutPrefix(value, `"`); ok { // as older senders write it
 		value = strings.NewReplacer(`\"`, `"`, `\\`, `\`).Replace(strings.TrimSuffix(inner, `"`))
 	}
 	text, err := url.PathUnescape(value)

@@ -1,3 +1,3 @@
-// Package nats joins luatx and NATS JetStream: a Publisher for a relay, whose message ids let a stream drop what is
-// published twice, and a Subscriber that gives a durable consumer's messages to a router.
+// Package nats connects luatx with NATS JetStream. It provides a Publisher for a relay, whose message ids let a stream drop
+// duplicates, and a Subscriber that passes the messages of a durable consumer to a router.
 package nats

@@ -14,7 +14,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// exampleStream is a JetStream with one stream, on a server inside this process. Yours is natsgo.Connect(url).
+// exampleStream returns a JetStream with one stream on a server inside this process. For a real server, use natsgo.Connect(url).
 func exampleStream(ctx context.Context) (js jetstream.JetStream, closing func(), err error) {
 	dir, err := os.MkdirTemp("", "nats-")
 	if err != nil {
@@ -42,7 +42,7 @@ func exampleStream(ctx context.Context) (js jetstream.JetStream, closing func(),
 	return js, closing, err
 }
 
-// A stream keeps one of an event that is published twice.
+// A stream stores an event once, even if it is published twice.
 func ExamplePublisher() {
 	ctx := context.Background()
 	js, closing, err := exampleStream(ctx)
@@ -61,7 +61,7 @@ func ExamplePublisher() {
 		fmt.Println(err)
 		return
 	}
-	// A relay calls it: relay.New(transactor, publisher, relay.Config{}).
+	// A relay calls Publish: relay.New(transactor, publisher, relay.Config{}).
 	event := message.NewRaw([]byte(`{"total":5}`), message.Attributes{
 		"id": "order-7", "source": "/shop", "type": "order.placed", "destination": "orders.placed",
 	}, nil)
@@ -75,7 +75,7 @@ func ExamplePublisher() {
 	// [<nil>]
 }
 
-// A durable consumer's messages go through a router, with luatx.Middleware in it where there is a Transactor.
+// A router handles a durable consumer's messages. With a Transactor, add luatx.Middleware to it.
 func ExampleSubscriber() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -102,7 +102,7 @@ func ExampleSubscriber() {
 		if msg.Data["total"] == 6 {
 			cancel()
 		}
-		return nil, nil // acked
+		return nil, nil // the message is acked
 	}
 	if err := engine.AddHandler("bill", nil, message.NewHandler(handler, message.Named(""))); err != nil {
 		fmt.Println(err)

@@ -20,27 +20,27 @@ const (
 	defaultConcurrency = 256
 )
 
-// PublisherConfig configures a Publisher. Its zero value works.
+// PublisherConfig configures a Publisher. The zero value is usable.
 type PublisherConfig struct {
-	// Subject names the subject of an event, which a stream must have. Defaults to its destination.
+	// Subject returns the subject of an event, which a stream must have. Defaults to its destination.
 	Subject func(*message.RawMessage) (string, error)
-	// MessageID names what the stream tells duplicates by, within its window of duplicates (two minutes where the stream
-	// does not say). Defaults to the function MessageID: source and id.
+	// MessageID returns the id by which the stream detects duplicates, within its duplicate window (two minutes by default).
+	// Defaults to the function MessageID: source and id.
 	MessageID func(*message.RawMessage) string
-	// Structured puts all of an event into the payload, as JSON. Defaults to binary mode: attributes in headers.
+	// Structured encodes the whole event as JSON in the payload. Defaults to binary mode, with attributes in headers.
 	Structured bool
-	// Concurrency is how many events of a batch wait for their acks at a time. Defaults to 256.
+	// Concurrency is the maximum number of events of a batch that wait for their acks. Defaults to 256.
 	Concurrency int
-	// AckTimeout is how long one ack is waited for. Then the stream is out of reach. Defaults to 5 s.
+	// AckTimeout is how long to wait for one ack. After that, the stream counts as unavailable. Defaults to 5 s.
 	AckTimeout time.Duration
-	// Acked is told of every ack; its field Duplicate says that the stream has had the event before. Several goroutines
-	// may call it at once. Defaults to nobody.
+	// Acked is called with every ack, possibly by several goroutines at once. The field Duplicate of the ack reports that the
+	// stream already had the event. Defaults to none.
 	Acked func(event *message.RawMessage, ack *jetstream.PubAck)
 }
 
-// Publisher publishes events to streams of JetStream. It implements relay.Publisher and relay.Scoped: its scopes are the
-// subjects. An event was sent when its stream has stored it. Events of a batch are on their way at once, those of one
-// partition key one after the other.
+// Publisher publishes events to streams of JetStream. It implements relay.Publisher and relay.Scoped; its scopes are the
+// subjects. An event counts as sent when its stream has stored it. The events of a batch are sent concurrently, those with the
+// same partition key one after the other.
 type Publisher struct {
 	relay.Publisher
 	js  jetstream.JetStream
@@ -49,7 +49,7 @@ type Publisher struct {
 
 var _ relay.Scoped = (*Publisher)(nil)
 
-// NewPublisher makes a Publisher. It does no I/O, and never closes the connection, which should reconnect for ever
+// NewPublisher returns a Publisher. It does no I/O, and never closes the connection, which should reconnect without a limit
 // (nats.MaxReconnects(-1)).
 func NewPublisher(js jetstream.JetStream, cfg PublisherConfig) (*Publisher, error) {
 	switch {
@@ -73,7 +73,7 @@ func NewPublisher(js jetstream.JetStream, cfg PublisherConfig) (*Publisher, erro
 	return p, nil
 }
 
-// Scope implements relay.Scoped: the subject.
+// Scope implements relay.Scoped. It returns the subject.
 func (p *Publisher) Scope(event *message.RawMessage) string {
 	subject, err := p.cfg.Subject(event)
 	if err != nil {
@@ -107,7 +107,7 @@ func (p *Publisher) publish(ctx context.Context, event *message.RawMessage) erro
 	if id := p.cfg.MessageID(event); id != "" {
 		header[jetstream.MsgIDHeader] = []string{id}
 	}
-	if status := p.js.Conn().Status(); status != nats.CONNECTED { // else it would wait in the client's buffer
+	if status := p.js.Conn().Status(); status != nats.CONNECTED { // otherwise it would wait in the client's buffer
 		return relay.Unavailable(relay.Classify("network", fmt.Errorf("nats: publish to %q: the connection is %s", subject, status)))
 	}
 	bounded, cancel := context.WithTimeout(ctx, p.cfg.AckTimeout)
@@ -122,7 +122,7 @@ func (p *Publisher) publish(ctx context.Context, event *message.RawMessage) erro
 	return nil
 }
 
-// judge says what an error of a publish means to a relay.
+// judge converts an error of a publish into a result for the relay.
 func judge(ctx context.Context, err error) error {
 	api, answered := errors.AsType[*jetstream.APIError](err)
 	switch {
@@ -134,14 +134,14 @@ func judge(ctx context.Context, err error) error {
 		return relay.Classify("unrouted", err)
 	case errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, nats.ErrNoResponders):
 		return relay.Unavailable(relay.Classify("no_stream", err))
-	case answered && api.Code == 503: // full, without a leader, without resources, JetStream switched off
+	case answered && api.Code == 503: // full, without a leader, without resources, or JetStream is disabled
 		return relay.Unavailable(relay.Classify(fmt.Sprintf("jetstream_%d", api.ErrorCode), err))
 	case answered:
 		return relay.Classify(fmt.Sprintf("jetstream_%d", api.ErrorCode), err)
 	case errors.Is(err, jetstream.ErrInvalidJSAck):
-		return relay.Classify("no_jetstream", err) // another service answers on that subject
+		return relay.Classify("no_jetstream", err) // another service replies on that subject
 	case errors.Is(err, nats.ErrHeadersNotSupported):
 		return relay.Classify("no_headers", err)
 	}
-	return relay.Unavailable(relay.Classify("network", err)) // timeouts and whatever befalls a connection
+	return relay.Unavailable(relay.Classify("network", err)) // timeouts and other connection errors
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// TestConformance holds the Publisher against what a relay relies on, with what the Subscriber reads.
+// TestConformance tests the Publisher's properties that a relay relies on, with a Subscriber as the reader.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	for name, structured := range map[string]bool{"binary": false, "structured": true} {
@@ -40,7 +40,7 @@ func target(t testing.TB, structured bool) luatxtest.PublisherTarget {
 	b.stream("tiny", func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1 })
 	var box brokertest.Mailbox
 	in, _ := b.subscribe("out", func(c *nats.SubscriberConfig) {
-		c.Consumer.AckWait = time.Second // what was on its way when the server stopped comes again after that
+		c.Consumer.AckWait = time.Second // after that, messages that were in flight at the stop are delivered again
 	})
 	go box.Collect(in)
 	target := box.Target(b.publisher(func(c *nats.PublisherConfig) {
@@ -59,8 +59,8 @@ func target(t testing.TB, structured bool) luatxtest.PublisherTarget {
 	return target
 }
 
-// TestPublishedTwice holds that a stream keeps one of an event that is published twice, and both of two sources that
-// number their events alike.
+// TestPublishedTwice tests that a stream stores an event that is published twice once, and both events of two sources with the
+// same ids.
 func TestPublishedTwice(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
@@ -91,7 +91,7 @@ func TestPublishedTwice(t *testing.T) {
 	}
 }
 
-// TestAnswers holds what a relay hears of what went wrong.
+// TestAnswers tests the results of failures for a relay.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
@@ -129,14 +129,14 @@ func TestAnswers(t *testing.T) {
 		t.Errorf("while the relay stops: %v", err)
 	}
 	b.stop()
-	for range 3 { // in the middle of a break, and after it
+	for range 3 { // during an interruption and after it
 		if got := brokertest.Verdict(p.Publish(t.Context(), events[8:])[0]); got != "unavailable network" {
 			t.Errorf("without a server: %s", got)
 		}
 	}
 }
 
-// TestOrder holds that events of one key are stored in their order, whatever their number in a batch.
+// TestOrder tests that events with the same key are stored in order, regardless of their number in a batch.
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
@@ -159,7 +159,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestBindings holds what is read of messages that others have written.
+// TestBindings tests how messages of other programs are decoded.
 func TestBindings(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)

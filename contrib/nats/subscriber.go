@@ -17,56 +17,56 @@ import (
 
 const (
 	defaultInFlight = 100
-	// fetchTime is how long one request for messages stands, fetchBeat how often the server says that it does: after two
-	// of those without a sign the request is made anew.
+	// fetchTime is the duration of one request for messages. The server confirms the request every fetchBeat; if two
+	// confirmations are missing, the request is repeated.
 	fetchTime = 5 * time.Second
 	fetchBeat = 500 * time.Millisecond
 )
 
-// SubscriberConfig says what a Subscriber reads, and how. Stream and Durable are required.
+// SubscriberConfig configures a Subscriber. Stream and Durable are required.
 type SubscriberConfig struct {
 	// Stream is the name of the stream.
 	Stream string
-	// Durable is the name of the consumer. Subscribers of one name share its messages.
+	// Durable is the name of the consumer. Subscribers with the same name share its messages.
 	Durable string
-	// Consumer is what the consumer is made with where there is none of that name; one that is there is used as it is.
-	// Its Durable and its AckPolicy are those of a Subscriber. Defaults to everything in the stream, from its beginning.
+	// Consumer is the config for creating the consumer if it does not exist. An existing consumer is used unchanged. The
+	// Subscriber sets Durable and AckPolicy. Defaults to everything in the stream from its beginning.
 	Consumer jetstream.ConsumerConfig
-	// MaxInFlight is how many messages are given out and not yet settled at most; those that wait in the channel count.
-	// Defaults to 100.
+	// MaxInFlight is the maximum number of messages that are handed out and not settled, including those that wait in the
+	// channel. Defaults to 100.
 	MaxInFlight int
-	// NackBackoff is when nacked messages come again where their error does not say. Defaults to 100 ms, doubled with
-	// each delivery up to 30 s, full jitter.
+	// NackBackoff is the delay after which a nacked message is delivered again if its error does not say. Defaults to 100 ms,
+	// doubled with each delivery up to 30 s, with full jitter.
 	NackBackoff message.Backoff
-	// MaxDeliveries is after how many deliveries a message that is nacked counts as refused for good. Defaults to 0: it is
-	// delivered for ever, as far as the consumer's own MaxDeliver goes.
+	// MaxDeliveries is the number of deliveries after which a nacked message counts as rejected for good. Defaults to 0: there is
+	// no limit except the consumer's own MaxDeliver.
 	MaxDeliveries int
-	// DeadLetter publishes what was refused for good (message.Permanent) and what cannot be decoded, with the attribute
-	// deadletterreason, before the consumer is told to forget it. Defaults to none: it is forgotten, with an advisory of the
-	// server and a line in the log; the stream keeps it as long as its own limits say.
+	// DeadLetter publishes messages with a permanent error (message.Permanent) and messages that cannot be decoded, with the
+	// attribute deadletterreason. Then the consumer terminates them. Defaults to none: they are terminated with an advisory of
+	// the server and a log line, and the stream keeps them within its own limits.
 	DeadLetter relay.Publisher
-	// NoHeartbeat gives no signs while a message is worked on. The consumer's AckWait must then exceed the time of the
-	// slowest handler, waiting for a free worker included.
+	// NoHeartbeat sends no progress signals while a message is being handled. The consumer's AckWait must then exceed the time of
+	// the slowest handler, including the wait for a free worker.
 	NoHeartbeat bool
-	// Unmarshal makes a message of one of JetStream's. Defaults to CloudEvents of either mode, and to plain data, whose type is
-	// the subject. Where the message has no id it gets one of the stream's sequence and the time at which it was stored,
-	// and where it has no source nats:// and the stream's name.
+	// Unmarshal decodes a JetStream message. Defaults to CloudEvents in either mode, and to plain data with the subject as its
+	// type. A message without an id gets one from the stream's sequence and the time at which it was stored. A message without a
+	// source gets nats:// and the stream's name.
 	Unmarshal func(jetstream.Msg) (*message.RawMessage, error)
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
 }
 
-// AttrReason is the attribute in which a dead letter says why it is one: deadletterreason.
+// AttrReason is the attribute with the reason of a dead letter: deadletterreason.
 const AttrReason = inbound.AttrReason
 
-// Subscriber gives messages of a durable pull consumer to a router: delivered at least once, and never acknowledged before
-// somebody has acked them.
+// Subscriber passes the messages of a durable pull consumer to a router. It delivers at least once, and acknowledges a message
+// only after it was acked.
 type Subscriber struct {
 	js  jetstream.JetStream
 	cfg SubscriberConfig
 }
 
-// NewSubscriber makes a Subscriber. It does no I/O, and never closes the connection, which should reconnect for ever
+// NewSubscriber returns a Subscriber. It does no I/O, and never closes the connection, which should reconnect without a limit
 // (nats.MaxReconnects(-1)).
 func NewSubscriber(js jetstream.JetStream, cfg SubscriberConfig) (*Subscriber, error) {
 	var errs []error
@@ -94,12 +94,12 @@ func NewSubscriber(js jetstream.JetStream, cfg SubscriberConfig) (*Subscriber, e
 	return &Subscriber{js, cfg}, errors.Join(errs...)
 }
 
-// Subscribe reads until ctx ends; then it gives back what nobody has taken, and closes the channel. Messages that are
-// still worked on may be settled afterwards, while the connection is open: each has the consumer's AckWait left. What the
-// server sent in the moment of the end comes again after that time.
+// Subscribe reads until ctx ends. Then it returns the messages that were not received, and closes the channel. Messages that are
+// still being handled can be settled as long as the connection is open; each has the consumer's AckWait left. Messages that the
+// server sent at the moment of the end are delivered again after that time.
 //
-// The error is that of finding or making the consumer. Later ones, of a server that is restarted or unwell, are logged, and
-// reading goes on.
+// Subscribe returns an error if it cannot find or create the consumer. Later errors of the server are logged, and reading
+// continues.
 func (s *Subscriber) Subscribe(ctx context.Context) (<-chan *message.RawMessage, error) {
 	consumer, err := s.consumer(ctx)
 	if err != nil {
@@ -110,12 +110,12 @@ func (s *Subscriber) Subscribe(ctx context.Context) (<-chan *message.RawMessage,
 	return sub.out, nil
 }
 
-// consumer finds the consumer, or makes it.
+// consumer returns the consumer, and creates it if it does not exist.
 func (s *Subscriber) consumer(ctx context.Context) (jetstream.Consumer, error) {
 	c, err := s.js.Consumer(ctx, s.cfg.Stream, s.cfg.Durable)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		c, err = s.js.CreateConsumer(ctx, s.cfg.Stream, s.cfg.Consumer)
-		if errors.Is(err, jetstream.ErrConsumerExists) { // somebody else was faster
+		if errors.Is(err, jetstream.ErrConsumerExists) { // another process created it meanwhile
 			c, err = s.js.Consumer(ctx, s.cfg.Stream, s.cfg.Durable)
 		}
 	}
@@ -128,7 +128,7 @@ func (s *Subscriber) consumer(ctx context.Context) (jetstream.Consumer, error) {
 	return c, nil
 }
 
-// signs is how often a message that is worked on needs a sign.
+// signs returns how often a message that is being handled needs a progress signal.
 func signs(c jetstream.Consumer) time.Duration {
 	cfg := c.CachedInfo().Config
 	wait := cfg.AckWait

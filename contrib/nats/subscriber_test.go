@@ -16,8 +16,8 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// TestIdentity holds that every delivery of a message without an identity of its own has the same one, and that no other
-// message has it, not even that of a stream which was made again.
+// TestIdentity tests that every delivery of a message without an identity gets the same one, and that no other message gets it,
+// not even one in a stream that was created again.
 func TestIdentity(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
@@ -27,7 +27,7 @@ func TestIdentity(t *testing.T) {
 	first := next(t, in)
 	first.Nack(errors.New("not yet"))
 	again := next(t, in)
-	for first.ID() != again.ID() && string(again.Data) != "a" { // the other one may come between
+	for first.ID() != again.ID() && string(again.Data) != "a" { // the other message may come between
 		again.Ack()
 		again = next(t, in)
 	}
@@ -48,7 +48,7 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// TestSettlements holds what the server hears of an ack, a nack, one that is refused for good, and one that is no event.
+// TestSettlements tests what the server gets for an ack, a nack, a permanent error, and an invalid event.
 func TestSettlements(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
@@ -93,7 +93,7 @@ func TestSettlements(t *testing.T) {
 	}
 }
 
-// TestDeadLetterFails holds that a message is not forgotten before its dead letter is published.
+// TestDeadLetterFails tests that a message is not terminated before its dead letter is published.
 func TestDeadLetterFails(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
@@ -108,7 +108,7 @@ func TestDeadLetterFails(t *testing.T) {
 	}
 }
 
-// TestHeartbeat holds that a slow handler keeps its message, and that one which gives no signs loses it.
+// TestHeartbeat tests that a slow handler keeps its message, and that it loses the message without progress signals.
 func TestHeartbeat(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
@@ -142,7 +142,8 @@ func TestHeartbeat(t *testing.T) {
 	}
 }
 
-// TestStop holds that what nobody took goes back at once, what is worked on can be acked after the end, and nothing else is.
+// TestStop tests that messages that were not received are returned at once, and that those being handled can be acked after the
+// end.
 func TestStop(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
@@ -174,7 +175,7 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// TestServerRestart holds that a subscription outlives its server, and one that has lost its consumer.
+// TestServerRestart tests that a subscription survives a restart of its server, even if the server has lost the consumer.
 func TestServerRestart(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
@@ -189,7 +190,7 @@ func TestServerRestart(t *testing.T) {
 		if round == 1 {
 			b.restart()
 		}
-		msg.Ack() // on the server that was started meanwhile
+		msg.Ack() // on the restarted server
 		redistest.Eventually(t, "the ack", func() bool {
 			unacked, _ := b.pending("in")
 			return unacked == 0
@@ -199,7 +200,7 @@ func TestServerRestart(t *testing.T) {
 		}
 	}
 	redistest.Must(t, b.js.DeleteConsumer(t.Context(), "in", "service"))
-	for round := range 3 { // all over again
+	for round := range 3 { // deleted and created again
 		msg := next(t, in)
 		if string(msg.Data) != fmt.Sprint(round) {
 			t.Errorf("%s came first after the consumer was lost", msg.Data)
@@ -208,7 +209,7 @@ func TestServerRestart(t *testing.T) {
 	}
 }
 
-// TestRefusedConfigs holds what is said of configs that cannot work.
+// TestRefusedConfigs tests the errors of invalid configs.
 func TestRefusedConfigs(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)

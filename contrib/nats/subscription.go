@@ -19,19 +19,19 @@ var errEnded = errors.New("nats: the subscription has ended")
 
 const lookTimeout = 2 * time.Second
 
-// fetchBackoff is between requests that fail.
+// fetchBackoff is the pause between failed requests.
 var fetchBackoff = message.Backoff{Base: 50 * time.Millisecond, Max: 2 * time.Second}
 
 // subscription is one run of a Subscriber.
 type subscription struct {
 	*Subscriber
-	detached context.Context // outlives the subscription: messages in flight are still settled
-	// out has room for every message in flight, so that giving out never blocks.
+	detached context.Context // outlives the subscription, so that messages in flight can be settled
+	// out has room for every message in flight, so that handing out never blocks.
 	out chan *message.RawMessage
 
 	mu     sync.Mutex
-	held   map[jetstream.Msg]bool // given out, and not settled
-	places *sync.Cond             // of held
+	held   map[jetstream.Msg]bool // handed out and not settled
+	places *sync.Cond             // signals changes of held
 }
 
 func newSubscription(ctx context.Context, s *Subscriber) *subscription {
@@ -43,7 +43,6 @@ func newSubscription(ctx context.Context, s *Subscriber) *subscription {
 	return sub
 }
 
-// run reads until ctx ends.
 func (s *subscription) run(ctx context.Context, consumer jetstream.Consumer) {
 	defer context.AfterFunc(ctx, func() {
 		s.mu.Lock()
@@ -78,7 +77,7 @@ func (s *subscription) run(ctx context.Context, consumer jetstream.Consumer) {
 	close(s.out)
 }
 
-// find looks for the consumer again, which a restarted server may have lost.
+// find finds or creates the consumer again, because a restarted server may have lost it.
 func (s *subscription) find(ctx context.Context, consumer jetstream.Consumer) jetstream.Consumer {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -88,7 +87,7 @@ func (s *subscription) find(ctx context.Context, consumer jetstream.Consumer) je
 	return consumer
 }
 
-// fetch asks for as many messages as there are places, and gives them out as they come.
+// fetch requests as many messages as there is room for, and hands them out as they arrive.
 func (s *subscription) fetch(ctx context.Context, consumer jetstream.Consumer) error {
 	n := s.room(ctx)
 	if n == 0 {
@@ -109,7 +108,7 @@ func (s *subscription) fetch(ctx context.Context, consumer jetstream.Consumer) e
 	return nil
 }
 
-// room waits until a message may be given out, and returns how many; 0 when ctx has ended.
+// room waits until a message may be handed out, and returns how many. It returns 0 after ctx has ended.
 func (s *subscription) room(ctx context.Context) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +126,7 @@ func (s *subscription) give(msg jetstream.Msg) {
 	s.held[msg] = true
 	s.mu.Unlock()
 	meta, err := msg.Metadata()
-	if err != nil { // no message of a consumer: there is nobody to tell
+	if err != nil { // not a message of a consumer, so it cannot be settled
 		s.cfg.Logger.Error("nats: a message without metadata", "subject", msg.Subject(), "error", err)
 		s.let(msg)
 		return
@@ -166,8 +165,8 @@ func (s *subscription) unmarshal(msg jetstream.Msg, meta *jetstream.MsgMetadata)
 	return raw, nil
 }
 
-// identify gives a message that has none an identity that every delivery of it has. A sequence alone would be another
-// message's when the stream is deleted and made again.
+// identify sets an id and a source that are the same for every delivery. A sequence alone would be ambiguous after the stream was
+// deleted and created again.
 func identify(attrs message.Attributes, meta *jetstream.MsgMetadata) {
 	if attrs.ID() == "" {
 		attrs[message.AttrID] = strconv.FormatUint(meta.Sequence.Stream, 10) + "-" + strconv.FormatInt(meta.Timestamp.UnixNano(), 10)
@@ -177,7 +176,7 @@ func identify(attrs message.Attributes, meta *jetstream.MsgMetadata) {
 	}
 }
 
-// nack gives a message back, or buries it.
+// nack returns a message to the server, or makes it a dead letter.
 func (s *subscription) nack(msg jetstream.Msg, meta *jetstream.MsgMetadata, raw *message.RawMessage, reason error) {
 	delivered := int(min(meta.NumDelivered, 1<<30)) //nolint:gosec // bounded
 	delay, asked := message.RetryDelay(reason)
@@ -193,12 +192,12 @@ func (s *subscription) nack(msg jetstream.Msg, meta *jetstream.MsgMetadata, raw 
 		}
 		s.cfg.Logger.Error("nats: a dead letter could not be published; its message comes again", "id", raw.ID(), "error", err)
 	case errors.Is(reason, errEnded), errors.Is(reason, message.ErrStopped):
-		delay = 0 // another may take it at once
+		delay = 0 // another subscriber may take it at once
 	}
 	s.tell(msg, "nack", msg.NakWithDelay(delay))
 }
 
-// bury publishes a dead letter, where somebody takes those.
+// bury publishes a dead letter if DeadLetter is set.
 func (s *subscription) bury(raw *message.RawMessage, reason error) error {
 	s.cfg.Logger.Error("nats: message refused for good", "stream", s.cfg.Stream, "consumer", s.cfg.Durable, "id", raw.ID(), "source", raw.Source(), "error", reason)
 	if s.cfg.DeadLetter == nil {
@@ -207,14 +206,14 @@ func (s *subscription) bury(raw *message.RawMessage, reason error) error {
 	return inbound.Bury(s.detached, s.cfg.DeadLetter, raw, reason)
 }
 
-// tell says that the server could not be told. The message comes again then, after the consumer's AckWait.
+// tell logs that a message could not be settled. The server delivers it again after the consumer's AckWait.
 func (s *subscription) tell(msg jetstream.Msg, what string, err error) {
 	if err != nil {
 		s.cfg.Logger.Warn("nats: a message could not be settled and comes again", "subject", msg.Subject(), "what", what, "error", err)
 	}
 }
 
-// beat gives signs of all messages in flight until ctx ends, and then a last one.
+// beat sends progress signals for all messages in flight until ctx ends, and then a last one.
 func (s *subscription) beat(ctx context.Context, every time.Duration) {
 	for ctx.Err() == nil {
 		sleep.For(ctx, every)
@@ -225,12 +224,12 @@ func (s *subscription) beat(ctx context.Context, every time.Duration) {
 		}
 		s.mu.Unlock()
 		for _, msg := range held {
-			_ = msg.InProgress() // it was settled meanwhile, or cannot be reached: the next one may
+			_ = msg.InProgress() // fails if it was settled meanwhile or is unreachable; the next one may succeed
 		}
 	}
 }
 
-// giveBack nacks what nobody has taken.
+// giveBack nacks the messages that were not received.
 func (s *subscription) giveBack() {
 	for {
 		select {

@@ -15,9 +15,8 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// TestThrough sends orders all the way: from NATS to a handler, whose commit marks them as applied, counts them and
-// emits an event, and from the outbox by a relay to NATS. Orders come twice, the server is stopped twice in between, and
-// every effect is there once.
+// TestThrough sends orders from NATS to a handler, whose commit marks them as applied, counts them and emits an event, and from
+// the outbox by a relay back to NATS. Orders are sent twice, the server is stopped twice, and every effect is there once.
 func TestThrough(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -60,7 +59,7 @@ func TestThrough(t *testing.T) {
 	})
 }
 
-// order publishes an order as its own event under a message id of NATS's, so that NATS keeps both copies.
+// order publishes an order as a separate event with a different message id, so that NATS stores both copies.
 func (b *broker) order(ctx context.Context, n, customers int, id string) error {
 	_, err := b.js.PublishMsg(ctx, &natsgo.Msg{Subject: "orders.new", Data: fmt.Appendf(nil, `{"Order":"order-%d"}`, n), Header: natsgo.Header{
 		"ce-specversion": {"1.0"}, "ce-id": {fmt.Sprint("order-", n)}, "ce-source": {"/shop"}, "ce-type": {"place.order"},

@@ -12,8 +12,8 @@ import (
 	"github.com/luatx/luatx"
 )
 
-// Transactor makes a span of each commit, of the kind client, inside of the span of the message or the caller, and
-// measures luatx.commit.duration and luatx.commit.events: for luatx.Config.Observer.
+// Transactor returns an Observer for luatx.Config.Observer. It creates a span of kind client for each commit, inside the span of
+// the message or the caller, and measures luatx.commit.duration and luatx.commit.events.
 func (t *Telemetry) Transactor() luatx.Observer {
 	return luatx.Observer{Committed: func(ctx context.Context, c luatx.Commit) {
 		outcome := attribute.String("luatx.outcome", c.Outcome())

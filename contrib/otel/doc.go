@@ -1,4 +1,4 @@
-// Package otel traces and measures luatx by the semantic conventions for messaging of OpenTelemetry:
+// Package otel traces and measures luatx by the OpenTelemetry semantic conventions for messaging:
 //
 //	telemetry, err := otel.New(otel.Config{})
 //
@@ -12,9 +12,9 @@
 //	mailer := trigger.New(trigger.Config{Observer: telemetry.Trigger(), …})
 //	err = telemetry.WatchTrigger(mailer)
 //
-// The trace context travels in the attributes traceparent and tracestate of a message, through the inbox, the outbox and
-// the stream. Work that a queue or the outbox separates is joined by links, and not by parents: each message that is
-// handled, and each batch that is published, is a trace of its own, linked to where its messages were made.
+// The attributes traceparent and tracestate of a message carry the trace context through the inbox, the outbox and the stream.
+// Links, not parents, connect work that a queue or the outbox separates. Each handled message and each published batch is a
+// separate trace, with links to the spans in which its messages were created.
 //
-// It adds nothing to the client: redisotel, where it is wanted, is its user's to install.
+// The package does not instrument the client. To do so, install redisotel.
 package otel

@@ -15,8 +15,8 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// TestPicture draws the trace of one order, the tenth of a run: the first ones open connections and load scripts. With
-// LUATX_TRACE_SVG it writes the picture of docs/observability.md to that file.
+// TestPicture draws the trace of the tenth order of a run, because the first ones open connections and load scripts. With
+// LUATX_TRACE_SVG, it writes the picture of docs/observability.md to that file.
 func TestPicture(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, redistest.Shared(t).Client(t))
@@ -46,9 +46,9 @@ func TestPicture(t *testing.T) {
 	}
 }
 
-// The picture's measures, in pixels.
+// The dimensions of the picture, in pixels.
 const (
-	left, width, right = 286, 612, 34 // of the time line
+	left, width, right = 286, 612, 34 // of the time axis
 	top, row, bar      = 58, 38, 18
 )
 
@@ -85,7 +85,7 @@ text { fill: #f0f6fc }
 }
 `
 
-// draw is spans as bars on a time line, in the order in which they began, with arrows from parents and along links.
+// draw returns spans as bars on a time axis, ordered by their start, with arrows from parents and along links.
 func draw(spans []tracetest.SpanStub) string {
 	slices.SortFunc(spans, func(a, b tracetest.SpanStub) int { return a.StartTime.Compare(b.StartTime) })
 	begin, end := spans[0].StartTime, spans[0].EndTime
@@ -141,7 +141,7 @@ func draw(spans []tracetest.SpanStub) string {
 		into := at(spans[i].StartTime) + 2
 		down := float64(top+row*i) + (row-bar)/2
 		out := at(spans[j].EndTime)
-		if out < into { // from its end, and down
+		if out < into { // from its end and down
 			say(`<path class="%s" d="M%.1f %.1fH%.1fV%.1f"/>`, class, out, float64(top+row*j)+row/2, into, down)
 		} else {
 			say(`<path class="%s" d="M%.1f %.1fV%.1f"/>`, class, into, float64(top+row*j)+(row+bar)/2, down)
@@ -166,7 +166,7 @@ func draw(spans []tracetest.SpanStub) string {
 	return b.String()
 }
 
-// tick is between two lines of the grid: some six of them.
+// tick returns the distance of the grid lines, of which there are about six.
 func tick(whole time.Duration) time.Duration {
 	for step := 10 * time.Microsecond; ; step *= 10 {
 		for _, d := range []time.Duration{step, 2 * step, 5 * step} {
@@ -181,5 +181,5 @@ func milliseconds(d time.Duration) string {
 	return fmt.Sprintf("%.2f ms", float64(d)/float64(time.Millisecond))
 }
 
-// grid is a time without needless zeros.
+// grid formats a time without trailing zeros.
 func grid(d time.Duration) string { return fmt.Sprintf("%g ms", float64(d)/float64(time.Millisecond)) }

@@ -10,7 +10,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// Events that are not outputs of a handler say where they were made by Inject.
+// Events that are not outputs of a handler get their trace context from Inject.
 func ExampleTelemetry_Inject() {
 	provider := sdktrace.NewTracerProvider()
 	defer func() { _ = provider.Shutdown(context.Background()) }()
@@ -22,7 +22,7 @@ func ExampleTelemetry_Inject() {
 	defer span.End()
 
 	event := message.New(nil, message.Attributes{"type": "order.placed", "source": "/orders"}, nil)
-	telemetry.Inject(ctx, event.Attributes) // then outbox.Encode(event), and Tx.Emit
+	telemetry.Inject(ctx, event.Attributes) // then outbox.Encode(event) and Tx.Emit
 
 	made := telemetry.Extract(event.Attributes)
 	fmt.Println(made.SpanID() == span.SpanContext().SpanID(), len(event.Attributes["traceparent"].(string)))

@@ -11,8 +11,8 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// Relay counts what becomes of events, as luatx.relay.events, outages, as luatx.relay.outages, and calls of the Publisher
-// that do not return, as luatx.relay.abandoned_calls and luatx.relay.stuck_calls: for relay.Config.Observer.
+// Relay returns an Observer for relay.Config.Observer. It counts settled events as luatx.relay.events, outages as
+// luatx.relay.outages, and calls of the Publisher that do not return as luatx.relay.abandoned_calls and luatx.relay.stuck_calls.
 func (t *Telemetry) Relay() relay.Observer {
 	return relay.Observer{
 		Settled: func(ctx context.Context, s relay.Settled) {
@@ -39,8 +39,8 @@ func (t *Telemetry) Relay() relay.Observer {
 	}
 }
 
-// Subscriber counts what is read, as messaging.client.consumed.messages, and dead letters: for
-// stream.SubscriberConfig.Observer.
+// Subscriber returns an Observer for stream.SubscriberConfig.Observer. It counts read entries as
+// messaging.client.consumed.messages, and dead letters.
 func (t *Telemetry) Subscriber() stream.Observer {
 	return stream.Observer{
 		Delivered: func(ctx context.Context, d stream.Delivered) {

@@ -29,7 +29,6 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// recorder keeps the spans and metrics of a test.
 type recorder struct {
 	*otel.Telemetry
 	spans  *tracetest.InMemoryExporter
@@ -54,7 +53,6 @@ func newRecorder(t *testing.T) *recorder {
 	return r
 }
 
-// metrics are what has been recorded, by name.
 func (r *recorder) metrics(t *testing.T) map[string]metricdata.Metrics {
 	t.Helper()
 	var all metricdata.ResourceMetrics
@@ -68,7 +66,7 @@ func (r *recorder) metrics(t *testing.T) map[string]metricdata.Metrics {
 	return byName
 }
 
-// shop is two services on one server: orders are placed in one, which tells the other by its outbox.
+// shop simulates two services on one server. Orders are placed in one, which notifies the other through its outbox.
 type shop struct {
 	*recorder
 	out    relay.Publisher // of the producer
@@ -143,7 +141,7 @@ func openShop(t *testing.T, client redis.UniversalClient) *shop {
 	return s
 }
 
-// save is an adapter: the order, and how many there are.
+// save is an adapter that stores an order and counts orders.
 func save(ctx context.Context, client redis.UniversalClient, space luatx.Keyspace, cmd placeOrder) error {
 	key, err := space.Key(cmd.ID, "order")
 	if err != nil {
@@ -162,7 +160,7 @@ func (s *shop) engine(t *testing.T, tr *luatx.Transactor, name string, h message
 	return engine
 }
 
-// order is what a customer does, in a span of his own.
+// order simulates a customer who places an order in a separate span.
 func (s *shop) order(t *testing.T, id, product string) {
 	t.Helper()
 	ctx, span := s.tracer.Tracer("test").Start(t.Context(), "POST /orders", trace.WithSpanKind(trace.SpanKindServer))
@@ -172,7 +170,7 @@ func (s *shop) order(t *testing.T, id, product string) {
 	redistest.Must(t, errors.Join(s.out.Publish(ctx, []*message.RawMessage{msg})...))
 }
 
-// await waits for so many spans of a name, and returns all there are by name.
+// await waits for n spans of a name, and returns all spans by name.
 func (s *shop) await(t *testing.T, name string, n int) map[string][]tracetest.SpanStub {
 	t.Helper()
 	var byName map[string][]tracetest.SpanStub

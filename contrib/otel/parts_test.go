@@ -27,8 +27,8 @@ func raw(id, traceparent string) *message.RawMessage {
 	return message.NewRaw(nil, a, nil)
 }
 
-// TestPublisher holds what a batch looks like: one span, a link for each place its messages were made at, and what was
-// made nowhere is made here.
+// TestPublisher tests the spans of a batch: one span with a link to each span in which its messages were created. Messages
+// without a trace context get that of the span.
 func TestPublisher(t *testing.T) {
 	t.Parallel()
 	r := newRecorder(t)
@@ -72,7 +72,7 @@ func TestPublisher(t *testing.T) {
 	}
 }
 
-// TestOutputs holds which outputs get the handler's span: not those that have another than the input's.
+// TestOutputs tests which outputs get the handler's span. Outputs with another one than the input's keep it.
 func TestOutputs(t *testing.T) {
 	t.Parallel()
 	r := newRecorder(t)
@@ -98,7 +98,7 @@ func TestOutputs(t *testing.T) {
 	}
 }
 
-// TestProcessOfAPanic holds that the span of a handler that panics ends, as a failure.
+// TestProcessOfAPanic tests that the span of a panicking handler ends as failed.
 func TestProcessOfAPanic(t *testing.T) {
 	t.Parallel()
 	r := newRecorder(t)

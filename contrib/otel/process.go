@@ -13,9 +13,9 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// Process makes a span of the kind consumer around each message, a trace of its own that is linked to where the message
-// was made, and measures messaging.process.duration. Place it outside of luatx.Middleware, so that the commit is part of
-// it.
+// Process returns a middleware that creates a span of kind consumer for each message, and measures messaging.process.duration.
+// The span is the root of a new trace with a link to the span in which the message was created. Place Process outside
+// luatx.Middleware, so that the span includes the commit.
 func (t *Telemetry) Process() message.Middleware {
 	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
 		return func(ctx context.Context, msg *message.Message) (outputs []*message.Message, err error) {
@@ -43,7 +43,7 @@ func (t *Telemetry) Process() message.Middleware {
 	})
 }
 
-// origin is the name of where a message was read, and what is the same for many messages.
+// origin returns the name of the stream from which a message was read, and the attributes that many messages share.
 func (t *Telemetry) origin(ctx context.Context, msg *message.Message) (string, []attribute.KeyValue) {
 	common := []attribute.KeyValue{semconv.MessagingOperationTypeProcess}
 	if handler, ok := message.HandlerNameFromContext(ctx); ok {
@@ -58,7 +58,6 @@ func (t *Telemetry) origin(ctx context.Context, msg *message.Message) (string, [
 		semconv.MessagingDestinationName(destination), semconv.MessagingConsumerGroupName(source.Group))
 }
 
-// about are the attributes of a message.
 func about(a message.Attributes) []attribute.KeyValue {
 	all := make([]attribute.KeyValue, 0, 12)
 	for _, one := range [...]struct {
@@ -79,9 +78,9 @@ func about(a message.Attributes) []attribute.KeyValue {
 	return all
 }
 
-// Outputs writes the current span into the outputs of a handler, so that what is published of them is linked to it. An
-// output that has a trace context of its own keeps it. Place it inside of everything, next to the handler: outbox.Middleware
-// encodes what it is given.
+// Outputs returns a middleware that writes the current span into the outputs of a handler, so that their publication links to it.
+// An output with its own trace context keeps it. Place Outputs innermost, next to the handler, because outbox.Middleware encodes
+// the outputs.
 func (t *Telemetry) Outputs() message.Middleware {
 	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
 		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
@@ -105,7 +104,7 @@ func (t *Telemetry) inherited(in, out *message.Message) bool {
 	return out != in && t.Extract(in.Attributes).Equal(t.Extract(out.Attributes))
 }
 
-// errorType is the class of an error, where it has one, else its type.
+// errorType returns the class of an error if it has one, and otherwise its type.
 func errorType(err error) attribute.KeyValue {
 	if c, ok := errors.AsType[interface {
 		error
@@ -116,7 +115,6 @@ func errorType(err error) attribute.KeyValue {
 	return semconv.ErrorType(err)
 }
 
-// fail marks a span as failed, where there is an error.
 func fail(span trace.Span, err error) {
 	if err != nil {
 		span.SetAttributes(errorType(err))

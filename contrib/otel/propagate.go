@@ -8,7 +8,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// carrier is the attributes of a message as a propagator sees them.
+// carrier adapts the attributes of a message to a propagator.
 type carrier message.Attributes
 
 func (c carrier) Get(name string) string {
@@ -26,20 +26,20 @@ func (c carrier) Keys() []string {
 	return names
 }
 
-// Inject writes the context's span into a message's attributes: for events that are made elsewhere than in the outputs of
-// a handler, as by luatx.Tx.Emit. It does nothing where the context has no span.
+// Inject writes the span of ctx into the attributes of a message. Use it for events that are not outputs of a handler, such as
+// those of luatx.Tx.Emit. It does nothing if ctx has no span.
 func (t *Telemetry) Inject(ctx context.Context, attributes message.Attributes) {
 	if attributes != nil && trace.SpanContextFromContext(ctx).IsValid() {
 		t.cfg.Propagator.Inject(ctx, carrier(attributes))
 	}
 }
 
-// Extract reads where a message was made; an invalid SpanContext: it does not say.
+// Extract returns the span in which a message was created. If the attributes contain none, the SpanContext is invalid.
 func (t *Telemetry) Extract(attributes message.Attributes) trace.SpanContext {
 	return trace.SpanContextFromContext(t.cfg.Propagator.Extract(context.Background(), carrier(attributes)))
 }
 
-// links are to where messages were made, each place once.
+// links returns a link to each span in which the messages were created.
 func (t *Telemetry) links(messages ...message.Attributes) []trace.Link {
 	var links []trace.Link
 	known := make(map[trace.SpanID]bool, len(messages))

@@ -15,21 +15,22 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// PublisherConfig says what a Publisher sends to. Its zero value works.
+// PublisherConfig configures a Publisher. The zero value is usable.
 type PublisherConfig struct {
-	// System is messaging.system. Defaults to redis.
+	// System is the value of messaging.system. Defaults to redis.
 	System string
-	// Destination names what a message is sent to: there must be few names. Defaults to the message's destination.
+	// Destination returns the name of the destination of a message. There must be few names. Defaults to the message's
+	// destination.
 	Destination func(*message.RawMessage) string
 }
 
-// Publisher makes a span of each call of a Publisher, and measures messaging.client.operation.duration and
-// messaging.client.sent.messages. It is for a relay, and for producers:
+// Publisher wraps a Publisher of a relay or a producer. It creates a span for each call, and measures
+// messaging.client.operation.duration and messaging.client.sent.messages:
 //
 //	errs := telemetry.Publisher(relay.Streams(streams), cfg).Publish(ctx, messages)
 //
-// Messages that say where they were made are linked; the others are made here: they get the span, which is of the kind
-// producer then, and else of the kind client. A relay.Scoped stays one.
+// The span links to the spans in which messages were created. Messages without a trace context get that of the span, whose kind
+// is then producer; otherwise it is client. If p is a relay.Scoped, the result is too.
 func (t *Telemetry) Publisher(p relay.Publisher, cfg PublisherConfig) relay.Publisher {
 	cfg.System = cmp.Or(cfg.System, system)
 	if cfg.Destination == nil {
@@ -76,14 +77,14 @@ func (p *publisher) Publish(ctx context.Context, messages []*message.RawMessage)
 	return errs
 }
 
-// begin starts the span, and writes it into the messages that do not say where they were made.
+// begin starts the span, and injects it into the messages that have no trace context.
 func (p *publisher) begin(ctx context.Context, messages []*message.RawMessage) (context.Context, trace.Span, []attribute.KeyValue) {
 	var made []message.Attributes
 	var here []*message.RawMessage
 	destination := p.cfg.Destination(messages[0])
 	for _, msg := range messages {
 		if p.cfg.Destination(msg) != destination {
-			destination = "" // several
+			destination = "" // several destinations
 		}
 		if p.Extract(msg.Attributes).IsValid() {
 			made = append(made, msg.Attributes)
@@ -118,7 +119,6 @@ func (p *publisher) begin(ctx context.Context, messages []*message.RawMessage) (
 	return ctx, span, common
 }
 
-// count counts what was sent, by destination.
 func (p *publisher) count(ctx context.Context, messages []*message.RawMessage, errs []error) {
 	sent := make(map[string]int64)
 	for i, msg := range messages {

@@ -16,24 +16,24 @@ import (
 
 const (
 	scope = "github.com/luatx/luatx/contrib/otel"
-	// system is messaging.system where a stream of Redis is.
+	// system is the value of messaging.system for Redis streams.
 	system = "redis"
 )
 
-// Config configures Telemetry. Its zero value works.
+// Config configures Telemetry. The zero value is usable.
 type Config struct {
 	// TracerProvider and MeterProvider default to the global ones.
 	TracerProvider trace.TracerProvider
 	MeterProvider  metric.MeterProvider
-	// Propagator writes a context into the attributes of messages, and reads it. Defaults to W3C Trace Context: the
-	// attributes traceparent and tracestate. The names of its fields must be those of attributes: letters and digits.
+	// Propagator reads and writes a context in the attributes of messages. Defaults to W3C Trace Context with the attributes
+	// traceparent and tracestate. The names of its fields must be valid attribute names: letters and digits.
 	Propagator propagation.TextMapPropagator
-	// Destination names what a message came from by the key of its stream. Metrics have a series for each name, so there
-	// must be few: cut the tag off the keys of partitions. Defaults to the key without its {tag}.
+	// Destination returns the name of a stream for its key. Metrics have a series for each name, so there must be few. For
+	// partitions, remove the tag from the keys. Defaults to the key without its {tag}.
 	Destination func(stream string) string
 }
 
-// Telemetry makes spans and metrics. It is safe for concurrent use.
+// Telemetry creates spans and metrics. It is safe for concurrent use.
 type Telemetry struct {
 	cfg    Config
 	tracer trace.Tracer
@@ -54,11 +54,11 @@ type Telemetry struct {
 	deadLetters metric.Int64Counter
 }
 
-// seconds are the bounds of the buckets of durations: a commit takes less than a millisecond, a sick destination long.
+// seconds are the bucket boundaries of durations. A commit takes less than a millisecond, an overloaded destination long.
 var seconds = metric.WithExplicitBucketBoundaries(
 	.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30)
 
-// New returns Telemetry. The error is that of an instrument that could not be made.
+// New returns Telemetry, or an error if an instrument cannot be created.
 func New(cfg Config) (*Telemetry, error) {
 	if cfg.TracerProvider == nil {
 		cfg.TracerProvider = global.GetTracerProvider()
@@ -102,7 +102,7 @@ func New(cfg Config) (*Telemetry, error) {
 	return t, nil
 }
 
-// operation names a span, as the conventions have it.
+// operation returns the name of a span by the semantic conventions.
 func operation(name, destination string) string {
 	if destination == "" {
 		return name

@@ -24,8 +24,7 @@ func attr(span tracetest.SpanStub, key string) string {
 	return ""
 }
 
-// TestOrder holds the spans of an order: names, kinds, attributes, parents, and links where a queue or the outbox lies
-// between.
+// TestOrder tests the spans of an order: names, kinds, attributes, parents, and links across a queue or the outbox.
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, redistest.Shared(t).Client(t))
@@ -102,7 +101,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// sum adds up a metric, of the series with this attribute; an empty key: of all. Histograms count their values.
+// sum adds up the series of a metric with this attribute, or all series for an empty key. Histograms count their values.
 func sum(m metricdata.Metrics, key, value string) (n int64) {
 	has := func(set attribute.Set) bool {
 		v, _ := set.Value(attribute.Key(key))
@@ -125,7 +124,7 @@ func sum(m metricdata.Metrics, key, value string) (n int64) {
 	return n
 }
 
-// TestMetrics holds that the metrics of a run say what happened: three orders, one of which no handler takes.
+// TestMetrics tests the metrics of a run with three orders, one of which no handler takes.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, redistest.Shared(t).Client(t))

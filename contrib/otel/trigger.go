@@ -10,7 +10,7 @@ import (
 	"github.com/luatx/luatx/trigger"
 )
 
-// Trigger measures the runs of functions, as luatx.trigger.duration: for trigger.Config.Observer.
+// Trigger returns an Observer for trigger.Config.Observer that measures the runs of functions as luatx.trigger.duration.
 func (t *Telemetry) Trigger() trigger.Observer {
 	return trigger.Observer{Executed: func(ctx context.Context, e trigger.Executed) {
 		t.executions.Record(ctx, e.Duration.Seconds(), metric.WithAttributes(
@@ -18,10 +18,10 @@ func (t *Telemetry) Trigger() trigger.Observer {
 	}}
 }
 
-// WatchTrigger exports what a trigger has in flight and waits to try again, the age of its oldest unacknowledged entry, its
-// counts, and whether it is ready: as luatx.trigger.in_flight, retrying, oldest_unacked, deliveries and ready. It does so until
-// the MeterProvider ends. Triggers that are watched must differ in function or transport. The error is that of an
-// instrument that could not be made.
+// WatchTrigger exports the deliveries of a trigger that are in flight or waiting for a retry, the age of its oldest
+// unacknowledged entry, its counts, and whether it is ready, as luatx.trigger.in_flight, retrying, oldest_unacked, deliveries and
+// ready. It does so until the MeterProvider ends. Watched triggers must differ in function or transport. WatchTrigger returns an
+// error if an instrument cannot be created.
 func (t *Telemetry) WatchTrigger(r *trigger.Runtime) error {
 	gauge := func(name, unit, help string) (metric.Float64ObservableGauge, error) {
 		return t.meter.Float64ObservableGauge("luatx.trigger."+name, metric.WithUnit(unit), metric.WithDescription(help))

@@ -16,8 +16,8 @@ import (
 	"github.com/luatx/luatx/sqltx/sqltest"
 )
 
-// BenchmarkStack compares a message's way through the stack with the same four statements written by hand: the mark of
-// the inbox, a business row, an event, all in one transaction. docs/performance.md has the numbers.
+// BenchmarkStack compares a message in the stack with the same four statements written by hand: the inbox mark, a business row
+// and an event in one transaction. docs/performance.md has the results.
 func BenchmarkStack(b *testing.B) {
 	pool, err := pgxpool.New(b.Context(), sqltest.Postgres(b).DSN)
 	must(b, err)
@@ -43,7 +43,7 @@ func BenchmarkStack(b *testing.B) {
 			return err
 		}
 	}
-	var n atomic.Int64 // ids are new in every run, or they would be duplicates
+	var n atomic.Int64 // new ids in every run, so that there are no duplicates
 	for _, way := range []struct {
 		name   string
 		handle func(ctx context.Context, id string) error
@@ -61,7 +61,7 @@ func BenchmarkStack(b *testing.B) {
 		for _, workers := range []int{1, 8} {
 			b.Run(fmt.Sprintf("%s/%d", way.name, workers), func(b *testing.B) {
 				b.ReportAllocs()
-				b.SetParallelism(max(1, workers/2)) // times GOMAXPROCS, where that is 2
+				b.SetParallelism(max(1, workers/2)) // multiplied by GOMAXPROCS, if that is 2
 				handle := func() {
 					if err := way.handle(b.Context(), fmt.Sprint("message-", n.Add(1))); err != nil {
 						b.Error(err)
@@ -90,7 +90,7 @@ func create(ctx context.Context, pool *pgxpool.Pool, table string) error {
 	return err
 }
 
-// byHand is what a team writes that has no library.
+// byHand is the code of a team without a library.
 func byHand(pool *pgxpool.Pool, inbox, outbox, insert string) func(ctx context.Context, id string) error {
 	mark := "INSERT INTO " + inbox + " (subscriber, source, message_id) VALUES ('s', '/b', $1) ON CONFLICT DO NOTHING"
 	event := "INSERT INTO " + outbox + " (topic, event_type, data, attributes) VALUES ('orders', 'placed', $1, $2)"

@@ -10,7 +10,7 @@ import (
 	"github.com/luatx/luatx/sqltx"
 )
 
-// Executor is what a pool and a transaction have in common: what adapters need.
+// Executor is the common interface of a pool and a transaction that adapters need.
 type Executor interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
@@ -21,15 +21,15 @@ type Executor interface {
 
 type txKey struct{}
 
-// carried is a transaction as a context carries it. What began elsewhere has no pool and no options.
+// carried is a transaction as a context carries it. A transaction that was begun elsewhere has no pool and no options.
 type carried struct {
 	tx   pgx.Tx
 	pool *pgxpool.Pool
 	opts pgx.TxOptions
 }
 
-// ContextWithTx returns a context that carries a transaction, for adapters and for the inbox and outbox of sqltx. Whoever
-// began it commits it.
+// ContextWithTx returns a copy of ctx that carries a transaction, for adapters and for the inbox and the outbox of sqltx. The
+// code that began the transaction must commit it.
 func ContextWithTx(ctx context.Context, tx pgx.Tx) context.Context {
 	return with(ctx, carried{tx: tx})
 }
@@ -38,14 +38,14 @@ func with(ctx context.Context, c carried) context.Context {
 	return sqltx.ContextWithTransaction(context.WithValue(ctx, txKey{}, c), transaction{c.tx})
 }
 
-// TxFromContext returns the transaction that the context carries.
+// TxFromContext returns the transaction of ctx, and false if there is none.
 func TxFromContext(ctx context.Context) (pgx.Tx, bool) {
 	c, ok := ctx.Value(txKey{}).(carried)
 	return c.tx, ok
 }
 
-// ExecutorFromContext returns the transaction that the context carries, or else the pool. What an adapter executes on it
-// is part of the handler's transaction, and works outside of handlers as well.
+// ExecutorFromContext returns the transaction of ctx, or else fallback. An adapter that uses it writes in the handler's
+// transaction, and also works outside of handlers.
 func ExecutorFromContext(ctx context.Context, fallback *pgxpool.Pool) Executor {
 	if tx, ok := TxFromContext(ctx); ok {
 		return tx
@@ -53,7 +53,7 @@ func ExecutorFromContext(ctx context.Context, fallback *pgxpool.Pool) Executor {
 	return fallback
 }
 
-// transaction is a pgx.Tx as the inbox and the outbox use it.
+// transaction adapts a pgx.Tx to the inbox and the outbox.
 type transaction struct{ tx pgx.Tx }
 
 // Exec implements sqltx.Transaction.

@@ -1,5 +1,5 @@
-// Package pgx runs handlers in transactions of a pgx pool, as package sqltx does with database/sql. The inbox and the
-// outbox of sqltx work inside of them:
+// Package pgx runs handlers in transactions of a pgx pool, as package sqltx does with database/sql. The inbox and the outbox of
+// sqltx work inside these transactions:
 //
 //	router.Use(
 //		pgx.TxMiddleware(pool, nil),
@@ -7,6 +7,6 @@
 //		sqltx.OutboxMiddleware(sqltx.OutboxConfig{Dialect: sqltx.PostgreSQL()}),
 //	)
 //
-// Adapters write to ExecutorFromContext(ctx, pool). Events are published by an sqltx.OutboxPublisher, on a database/sql
-// handle of the same pool (stdlib.OpenDBFromPool); Listen wakes it.
+// Adapters write to ExecutorFromContext(ctx, pool). An sqltx.OutboxPublisher publishes events, on a database/sql handle of the
+// same pool (stdlib.OpenDBFromPool); Listen wakes it.
 package pgx

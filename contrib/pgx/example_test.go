@@ -12,7 +12,8 @@ import (
 	"github.com/luatx/luatx/contrib/pgx"
 )
 
-// An adapter executes on what the context carries. Behind TxMiddleware that is the transaction of the handler, elsewhere the pool.
+// An adapter uses the executor from the context. Inside TxMiddleware, it is the transaction of the handler; otherwise it is the
+// pool.
 func ExampleExecutorFromContext() {
 	pool, err := pgxpool.New(context.Background(), "postgres://localhost/shop")
 	if err != nil {
@@ -24,7 +25,7 @@ func ExampleExecutorFromContext() {
 		return err
 	}
 
-	ctx := pgx.ContextWithTx(context.Background(), printing{}) // TxMiddleware begins one and does this
+	ctx := pgx.ContextWithTx(context.Background(), printing{}) // TxMiddleware begins a transaction and does this
 	fmt.Println(place(ctx, "order-17"))
 	// Output:
 	// INSERT INTO orders (id) VALUES ($1) [order-17]

@@ -28,7 +28,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// bench is a pool, and tables of a test's own.
+// bench is a pool with tables for the test.
 type bench struct {
 	pool   *pgxpool.Pool
 	db     *sql.DB
@@ -66,7 +66,7 @@ func (b bench) count(t *testing.T, table string) (n int) {
 
 var errHandler = errors.New("no")
 
-// TestStack holds that business rows, inbox and outbox commit together, once, and not after an error or a panic.
+// TestStack tests that business rows, inbox and outbox commit together, once, and not after an error or a panic.
 func TestStack(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -90,7 +90,7 @@ func TestStack(t *testing.T) {
 	}{{"error", 0}, {"panic", 0}, {"", 1}, {"error", 1}, {"", 1}} {
 		how = step.how
 		func() {
-			defer func() { _ = recover() }() // a Router's business
+			defer func() { _ = recover() }() // a Router does this
 			outputs, err := process(t.Context(), message.New(nil, message.Attributes{message.AttrID: "1"}, nil))
 			if len(outputs) != 0 || step.rows == 1 && err != nil {
 				t.Errorf("%d: %v, %v", i, outputs, err)
@@ -107,7 +107,7 @@ func TestStack(t *testing.T) {
 	}
 }
 
-// TestContext holds the helpers, and what may be nested in what.
+// TestContext tests the context helpers, and which transactions can be nested.
 func TestContext(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -121,7 +121,7 @@ func TestContext(t *testing.T) {
 		t.Error("another transaction")
 	}
 	must(t, b.enter(ctx, "gone"))
-	_ = tx.Rollback(t.Context()) // the test's own
+	_ = tx.Rollback(t.Context()) // begun by the test
 
 	other, err := pgxpool.New(t.Context(), b.pool.Config().ConnString())
 	must(t, err)
@@ -152,7 +152,7 @@ func TestContext(t *testing.T) {
 	}
 }
 
-// TestRetries holds that of two transactions which read what the other one writes, one runs again.
+// TestRetries tests that one of two transactions that read what the other writes is retried.
 func TestRetries(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -187,7 +187,7 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// TestListen holds that a publisher that hardly ever polls hands events out at once.
+// TestListen tests that a publisher with a long poll interval hands events out at once.
 func TestListen(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -16,22 +16,22 @@ import (
 	"github.com/luatx/luatx/sqltx"
 )
 
-// TxOptions says how transactions are run. Nil and the zero value work.
+// TxOptions configure transactions. Nil and the zero value are usable.
 type TxOptions struct {
-	// TxOptions are those of pgx: isolation level, access mode. Default to the server's.
+	// TxOptions are the options of pgx: isolation level, access mode. They default to those of the server.
 	pgx.TxOptions
-	// Retries is how often a transaction is run again that failed for one beside it: a serialization failure, a
-	// deadlock. The handler runs again, too. Defaults to none: the message is nacked, and delivered again.
+	// Retries is how often a transaction runs again after it failed because of a concurrent one: a serialization failure, a
+	// deadlock. The handler runs again, too. Defaults to none: the message is nacked and delivered again.
 	Retries int
 	// Backoff is the pause before a retry. Defaults to at most 10 ms, doubled each time, up to 1 s.
 	Backoff message.Backoff
 }
 
-// TxMiddleware runs each handler inside a transaction of the pool: it commits when the handler has returned without an
-// error, and rolls back when it failed or panicked. Place it before sqltx.InboxMiddleware and sqltx.OutboxMiddleware.
-// The Router acknowledges the message after the commit.
+// TxMiddleware runs each handler inside a transaction of the pool. It commits if the handler returns without an error, and rolls
+// back if the handler fails or panics. The Router acknowledges the message after the commit. Place TxMiddleware before
+// sqltx.InboxMiddleware and sqltx.OutboxMiddleware.
 //
-// Inside of another TxMiddleware of the same pool it is a savepoint: what fails in it is undone alone.
+// Inside another TxMiddleware of the same pool, it uses a savepoint, so that a failure undoes only the inner part.
 func TxMiddleware(pool *pgxpool.Pool, opts *TxOptions) message.Middleware {
 	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
 		return func(ctx context.Context, msg *message.Message) (outputs []*message.Message, err error) {
@@ -49,8 +49,8 @@ func TxMiddleware(pool *pgxpool.Pool, opts *TxOptions) message.Middleware {
 	})
 }
 
-// Transact runs fn inside a transaction of the pool, as TxMiddleware runs a handler: for work outside of handlers. Where
-// the context carries a transaction already, it is a savepoint of that one.
+// Transact runs fn inside a transaction of the pool as TxMiddleware runs a handler, for work outside of handlers. If the context
+// already carries a transaction, Transact uses a savepoint of that one.
 func Transact(ctx context.Context, pool *pgxpool.Pool, opts *TxOptions, fn func(ctx context.Context) error) error {
 	o, err := opts.withDefaults(pool)
 	if err != nil {
@@ -93,7 +93,7 @@ func (o *TxOptions) withDefaults(pool *pgxpool.Pool) (TxOptions, error) {
 	return out, nil
 }
 
-// carries says whether this transaction can hold another one as a savepoint.
+// carries returns an error unless the transaction can nest another one as a savepoint.
 func (c carried) carries(pool *pgxpool.Pool, o TxOptions) error {
 	switch {
 	case c.pool != nil && c.pool != pool:
@@ -104,12 +104,12 @@ func (c carried) carries(pool *pgxpool.Pool, o TxOptions) error {
 	return nil
 }
 
-// once is one transaction, or one savepoint.
+// once runs fn in one transaction or savepoint.
 func once(ctx context.Context, begin func(context.Context) (pgx.Tx, error), c carried, fn func(context.Context) error) (err error) {
 	if c.tx, err = begin(ctx); err != nil {
 		return fmt.Errorf("begin tx: %w", err)
 	}
-	defer func() { // after a panic, too; has no effect after the commit
+	defer func() { // runs after a panic, too; has no effect after the commit
 		if rollback := c.tx.Rollback(context.WithoutCancel(ctx)); rollback != nil && !errors.Is(rollback, pgx.ErrTxClosed) {
 			err = errors.Join(err, fmt.Errorf("rollback tx: %w", rollback))
 		}
@@ -123,7 +123,7 @@ func once(ctx context.Context, begin func(context.Context) (pgx.Tx, error), c ca
 	return nil
 }
 
-// retryable says whether a transaction failed for one that ran beside it.
+// retryable reports whether a transaction failed because of a concurrent one.
 func retryable(err error) bool {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (pgErr.Code == "40001" || pgErr.Code == "40P01")

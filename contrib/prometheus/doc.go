@@ -1,6 +1,6 @@
-// Package prometheus exports what luatx does as metrics of Prometheus; docs/observability.md lists them.
+// Package prometheus exports metrics of luatx to Prometheus; docs/observability.md lists them.
 //
-// What a process does itself, its observers count:
+// Observers count what a process does:
 //
 //	metrics, err := prometheus.New(prometheus.Config{})
 //	registry.MustRegister(metrics)
@@ -12,7 +12,7 @@
 //	mailer := trigger.New(trigger.Config{Observer: metrics.Trigger(), …})
 //	metrics.WatchTrigger(mailer)
 //
-// What waits in the shards, one process of a service, or luatx serve, should tell:
+// One process of a service, or luatx serve, should export the state of the shards:
 //
 //	op, err := admin.NewOperator(transactor, admin.OperatorConfig{Client: client, Name: "metrics"})
 //	outbox, err := prometheus.NewOutbox(op, prometheus.OutboxConfig{Namespace: "orders"})

@@ -18,7 +18,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// exported is what the collectors export: the labels of each metric.
+// exported returns the labels of each metric that the collectors export.
 func exported(t *testing.T) map[string][]string {
 	t.Helper()
 	metrics, err := prometheus.New(prometheus.Config{})
@@ -58,7 +58,7 @@ var (
 	suffix     = regexp.MustCompile(`_(bucket|sum|count)$`)
 )
 
-// checkQuery says what a query asks for that is not exported.
+// checkQuery reports metrics and labels in a query that are not exported.
 func checkQuery(t *testing.T, where, query string, names map[string][]string) {
 	t.Helper()
 	labelsOf := func(name string) ([]string, bool) {
@@ -105,7 +105,7 @@ func checkQuery(t *testing.T, where, query string, names map[string][]string) {
 	}
 }
 
-// anchors are the headings of a page, as links name them.
+// anchors returns the headings of a page, as links name them.
 func anchors(t *testing.T, page string) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", page))
@@ -119,7 +119,7 @@ func anchors(t *testing.T, page string) []string {
 	return all
 }
 
-// TestAlerts holds that the rules are complete, ask for what is exported, and link to what is there.
+// TestAlerts tests that the rules are complete, query exported metrics, and link to existing headings.
 func TestAlerts(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("alerts.yaml")
@@ -155,7 +155,7 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// TestDashboard holds that the dashboard asks for what is exported, and that its panels lie beside one another.
+// TestDashboard tests that the dashboard queries exported metrics, and that its panels do not overlap.
 func TestDashboard(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("grafana", "luatx.json"))
@@ -198,7 +198,7 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// TestDocumented holds that docs/observability.md names every metric with its labels, and no other.
+// TestDocumented tests that docs/observability.md lists exactly the exported metrics with their labels.
 func TestDocumented(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "observability.md"))
@@ -223,7 +223,7 @@ func TestDocumented(t *testing.T) {
 	}
 }
 
-// TestCompose holds that the compose file is one, and that luatx serve has the flags that it is given.
+// TestCompose tests that the compose file is valid, and that luatx serve has the flags in it.
 func TestCompose(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("..", "..", "deploy", "compose.yaml"))

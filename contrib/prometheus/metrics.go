@@ -11,19 +11,19 @@ import (
 	"github.com/luatx/luatx/trigger"
 )
 
-// Config configures Metrics. Its zero value works.
+// Config configures Metrics. The zero value is usable.
 type Config struct {
-	// Destination names a stream by its key, for labels. Defaults to the key without its {tag}, so that the partitions of
-	// a stream are one.
+	// Destination returns the label for a stream's key. Defaults to the key without its {tag}, so that the partitions of a stream
+	// share a label.
 	Destination func(stream string) string
-	// MaxLabels is how many values the label of a class, a destination, a stream or a group may have, each for itself;
-	// those that come later are "other". Defaults to 50.
+	// MaxLabels is the maximum number of values for each label of a class, a destination, a stream or a group. Later values
+	// become "other". Defaults to 50.
 	MaxLabels int
 	// Buckets are the upper bounds of durations, in seconds. Defaults to 0.5 ms to 30 s.
 	Buckets []float64
 }
 
-// Metrics counts and measures. It is a prometheus.Collector, which is to be registered, and safe for concurrent use.
+// Metrics counts and measures what a process does. Register it as a prometheus.Collector. It is safe for concurrent use.
 type Metrics struct {
 	cfg Config
 
@@ -136,10 +136,10 @@ func (m *Metrics) Collect(ch chan<- prom.Metric) {
 	m.collectTriggers(ch)
 }
 
-// other stands for the values of a label that are too many.
+// other replaces the values of a label beyond the maximum.
 const other = "other"
 
-// limited lets through the first values of a label.
+// limited passes the first values of a label and replaces the others.
 type limited struct {
 	mu   *sync.Mutex
 	most int

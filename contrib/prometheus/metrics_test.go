@@ -35,7 +35,7 @@ func newMetrics(t *testing.T, cfg prometheus.Config) (*prometheus.Metrics, *prom
 	return m, registry
 }
 
-// wants compares metrics as they are exported.
+// wants compares exported metrics.
 func wants(t *testing.T, from prom.Gatherer, want string, names ...string) {
 	t.Helper()
 	if err := testutil.GatherAndCompare(from, strings.NewReader(want), names...); err != nil {
@@ -43,8 +43,8 @@ func wants(t *testing.T, from prom.Gatherer, want string, names ...string) {
 	}
 }
 
-// value is what is exported of a metric with all of these labels, in the order of name and value; the count of a histogram;
-// -1: nothing.
+// value returns the exported value of a metric with all of these labels, in the order of name and value, or the count of a
+// histogram. It returns -1 if there is none.
 func value(t *testing.T, from prom.Gatherer, name string, labels ...string) float64 {
 	t.Helper()
 	families, err := from.Gather()
@@ -75,7 +75,7 @@ func value(t *testing.T, from prom.Gatherer, name string, labels ...string) floa
 	return sum
 }
 
-// row is what a metric must be, of those with the label.
+// row is the expected value of a metric with a label.
 type row struct {
 	name, label, value string
 	want               float64
@@ -90,8 +90,8 @@ func wantRows(t *testing.T, from prom.Gatherer, rows ...row) {
 	}
 }
 
-// TestRun holds that the metrics of a run equal what happened: commits, events of which one is parked and one is tried
-// again, an outage, and messages of a stream.
+// TestRun tests the metrics of a run: commits, events of which one is parked and one is retried, an outage, and messages of a
+// stream.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
@@ -169,7 +169,7 @@ luatx_relay_parked_total{class="http_422",namespace="NS"} 1
 	)
 }
 
-// TestSubscriber holds what is exported of a stream: how messages were settled, and the subscriber's own counts.
+// TestSubscriber tests the metrics of a stream: how messages were settled, and the subscriber's own counts.
 func TestSubscriber(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
@@ -210,7 +210,7 @@ func TestSubscriber(t *testing.T) {
 	)
 }
 
-// TestLabelsAreFew holds that values of labels that come from outside do not become ever more series.
+// TestLabelsAreFew tests that external label values do not create an unlimited number of series.
 func TestLabelsAreFew(t *testing.T) {
 	t.Parallel()
 	metrics, registry := newMetrics(t, prometheus.Config{MaxLabels: 3})
@@ -237,7 +237,7 @@ func TestStuckCallsAreCountedUntilTheyReturn(t *testing.T) {
 	)
 }
 
-// TestOutageOutOfOrder holds that the end of an outage stays its end where its beginning is told late.
+// TestOutageOutOfOrder tests that an outage stays ended if its beginning is reported late.
 func TestOutageOutOfOrder(t *testing.T) {
 	t.Parallel()
 	metrics, registry := newMetrics(t, prometheus.Config{})
@@ -247,8 +247,8 @@ func TestOutageOutOfOrder(t *testing.T) {
 	wantRows(t, registry, row{"luatx_relay_unavailable", "destination", "d", 0})
 }
 
-// TestOutbox holds that the gauges say what is in the shards, that a scrape soon after asks nothing, and that they are
-// absent where the server does not answer.
+// TestOutbox tests that the gauges describe the shards, that a scrape soon afterwards sends no query, and that the gauges are
+// missing if the server does not reply.
 func TestOutbox(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
@@ -295,7 +295,7 @@ func TestOutbox(t *testing.T) {
 	check()
 	park(t, tr, op, "http_422")
 	calls := client.Info(t.Context(), "commandstats").Val()
-	check() // as before
+	check() // returns the same values
 	if now := client.Info(t.Context(), "commandstats").Val(); calledOften(now) != calledOften(calls) {
 		t.Error("a scrape within MinInterval asked the server")
 	}
@@ -312,7 +312,7 @@ func TestOutbox(t *testing.T) {
 	}
 }
 
-// park parks the event that is due the longest.
+// park parks the longest-overdue event.
 func park(t *testing.T, tr *luatx.Transactor, op *admin.Operator, class string) {
 	t.Helper()
 	tag, err := tr.Keyspace().Tag("a")
@@ -328,7 +328,7 @@ func park(t *testing.T, tr *luatx.Transactor, op *admin.Operator, class string) 
 	}
 }
 
-// calledOften keeps the lines of commandstats that speak of scripts.
+// calledOften returns the lines of commandstats about scripts.
 func calledOften(stats string) (lines string) {
 	for line := range strings.Lines(stats) {
 		if calls, _, _ := strings.Cut(line, ","); strings.HasPrefix(calls, "cmdstat_evalsha") || strings.HasPrefix(calls, "cmdstat_time") {

@@ -11,7 +11,7 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// Transactor measures commits: for luatx.Config.Observer.
+// Transactor returns an Observer for luatx.Config.Observer that measures commits.
 func (m *Metrics) Transactor() luatx.Observer {
 	return luatx.Observer{Committed: func(_ context.Context, c luatx.Commit) {
 		m.commits.WithLabelValues(c.Namespace, c.Outcome()).Observe(c.Duration.Seconds())
@@ -25,7 +25,7 @@ func (m *Metrics) Transactor() luatx.Observer {
 	}}
 }
 
-// Relay measures what the relay of a namespace does: for relay.Config.Observer.
+// Relay returns an Observer for relay.Config.Observer that measures the relay of a namespace.
 func (m *Metrics) Relay(namespace string) relay.Observer {
 	return relay.Observer{
 		Published: func(_ context.Context, p relay.Published) {
@@ -59,10 +59,10 @@ func (m *Metrics) Relay(namespace string) relay.Observer {
 	}
 }
 
-// downs are when a destination's outage was last said to begin or to end.
+// downs holds when the latest beginning or end of a destination's outage was reported.
 type downs map[[2]string]time.Time
 
-// outage notes the beginning or the end of an outage, unless a later one was told before.
+// outage records the beginning or the end of an outage, unless a later one was reported before.
 func (m *Metrics) outage(namespace string, o relay.Outage) {
 	destination := m.destinations.value(o.Destination)
 	m.mu.Lock()
@@ -82,7 +82,7 @@ func (m *Metrics) outage(namespace string, o relay.Outage) {
 	m.unavailable.WithLabelValues(namespace, destination).Set(down)
 }
 
-// Subscriber measures how long messages take: for stream.SubscriberConfig.Observer.
+// Subscriber returns an Observer for stream.SubscriberConfig.Observer that measures the handling of messages.
 func (m *Metrics) Subscriber() stream.Observer {
 	return stream.Observer{Settled: func(_ context.Context, s stream.Settled) {
 		result := "acked"
@@ -97,11 +97,11 @@ func (m *Metrics) Subscriber() stream.Observer {
 	}}
 }
 
-// reader is a subscriber's own counts.
+// reader returns the counts of a subscriber.
 type reader func() stream.SubscriberStats
 
-// Count exports the counts of a Subscriber, as luatx_stream_entries_total: by its Stats, or for a PartitionedSubscriber
-// by a function that returns its Stats().SubscriberStats. Another of the same names replaces it.
+// Count exports the counts of a Subscriber as luatx_stream_entries_total. Pass its Stats or, for a PartitionedSubscriber, a
+// function that returns its Stats().SubscriberStats. A later call with the same names replaces stats.
 func (m *Metrics) Count(streamName, group string, stats func() stream.SubscriberStats) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

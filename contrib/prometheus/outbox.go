@@ -16,19 +16,19 @@ import (
 
 // OutboxConfig configures an Outbox. Namespace is required.
 type OutboxConfig struct {
-	// Namespace is that of the Transactor, for the label.
+	// Namespace is the Transactor's namespace, for the label.
 	Namespace string
-	// Streams are the keys of streams whose groups are looked at: lag and pending entries. Defaults to none.
+	// Streams are the keys of streams for whose groups the lag and the pending entries are exported. Defaults to none.
 	Streams []string
-	// Destination names a stream by its key, for the label: each key must have a name of its own. Defaults to the key.
+	// Destination returns the label for a stream's key, which must be unique for each key. Defaults to the key.
 	Destination func(stream string) string
-	// MinInterval is for how long a look at the shards is good: scrapes that come sooner are told the same again. It is the
-	// most that the server is asked, however many scrape. Defaults to 15 seconds; negative: each scrape looks.
+	// MinInterval is how long collected values are reused for further scrapes. It limits the load on the server, regardless of
+	// the number of scrapes. Defaults to 15 seconds. A negative value queries the server in each scrape.
 	MinInterval time.Duration
-	// Timeout bounds a look. Defaults to 5 seconds.
+	// Timeout bounds the queries of a scrape. Defaults to 5 seconds.
 	Timeout time.Duration
-	// MaxClasses is how many classes of failures have a series of their own, those with the most parked events; the rest is
-	// "other". Defaults to 20.
+	// MaxClasses is the maximum number of failure classes with a series, those with the most parked events. The others are
+	// counted under "other". Defaults to 20.
 	MaxClasses int
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
@@ -57,8 +57,8 @@ func (c OutboxConfig) validate() error {
 	return nil
 }
 
-// Outbox tells what waits in the shards of an Operator. It is a prometheus.Collector, which asks the server when it is
-// scraped. Every process that has one tells the same, so one is enough; where there are several, take the largest.
+// Outbox exports the state of the shards of an Operator. It is a prometheus.Collector that queries the server when it is scraped.
+// All processes export the same values, so one Outbox is enough. If there are several, use the maximum.
 type Outbox struct {
 	op  *admin.Operator
 	cfg OutboxConfig
@@ -105,7 +105,7 @@ func (o *Outbox) Describe(ch chan<- *prom.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. One look serves all that scrape meanwhile.
+// Collect implements prometheus.Collector. Concurrent scrapes share one query.
 func (o *Outbox) Collect(ch chan<- prom.Metric) {
 	o.mu.Lock()
 	if o.looked.IsZero() || time.Since(o.looked) >= o.cfg.MinInterval {
@@ -119,7 +119,6 @@ func (o *Outbox) Collect(ch chan<- prom.Metric) {
 	}
 }
 
-// look asks the server.
 func (o *Outbox) look() []prom.Metric {
 	ctx, cancel := context.WithTimeout(context.Background(), o.cfg.Timeout)
 	defer cancel()

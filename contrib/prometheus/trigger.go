@@ -8,16 +8,16 @@ import (
 	"github.com/luatx/luatx/trigger"
 )
 
-// Trigger measures the runs of functions: for trigger.Config.Observer.
+// Trigger returns an Observer for trigger.Config.Observer that measures the runs of functions.
 func (m *Metrics) Trigger() trigger.Observer {
 	return trigger.Observer{Executed: func(_ context.Context, e trigger.Executed) {
 		m.executed.WithLabelValues(e.Function, e.Transport, string(e.Result)).Observe(e.Duration.Seconds())
 	}}
 }
 
-// WatchTrigger exports the counts of a trigger, what it has in flight, the age of its oldest unacknowledged entry, and
-// whether it is ready. Triggers with the same function and transport are one in the metrics: counts are added, the oldest
-// entry counts, and all of them must be ready.
+// WatchTrigger exports the counts of a trigger, its deliveries in flight, the age of its oldest unacknowledged entry, and whether
+// it is ready. Triggers with the same function and transport share their metrics: counts are added, the oldest entry counts, and
+// all of them must be ready.
 func (m *Metrics) WatchTrigger(r *trigger.Runtime) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -44,7 +44,7 @@ func (d triggerDescs) all() []*prom.Desc {
 	return []*prom.Desc{d.deliveries, d.inFlight, d.retrying, d.oldest, d.ready}
 }
 
-// triggerSum is what all triggers of a function and a transport have done.
+// triggerSum is the sum of all triggers with one function and transport.
 type triggerSum struct {
 	deliveries         map[string]int64
 	inFlight, retrying int64

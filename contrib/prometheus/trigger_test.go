@@ -17,7 +17,6 @@ import (
 	"github.com/luatx/luatx/trigger"
 )
 
-// run runs a trigger until the end of the test.
 func run(t *testing.T, cfg trigger.Config) *trigger.Runtime {
 	t.Helper()
 	r := trigger.New(cfg)
@@ -31,7 +30,7 @@ func run(t *testing.T, cfg trigger.Config) *trigger.Runtime {
 	return r
 }
 
-// TestTrigger checks the metrics of triggers: those of two Runtimes of one function are added up.
+// TestTrigger checks the metrics of triggers. Those of two Runtimes with the same function are added up.
 func TestTrigger(t *testing.T) {
 	t.Parallel()
 	client, free := redistest.Shared(t).Client(t), make(chan struct{})

@@ -13,23 +13,23 @@ import (
 )
 
 const (
-	// metadataAttr holds, as a JSON object, the metadata whose names CloudEvents does not allow.
+	// metadataAttr is an attribute with the metadata whose names CloudEvents does not allow, as a JSON object.
 	metadataAttr = "watermillmetadata"
-	// defaultType is the type of a message whose metadata has none.
+	// defaultType is the type of a message without one in its metadata.
 	defaultType = "watermill.message"
 )
 
-// attributeName is what CloudEvents allows.
+// attributeName matches the names that CloudEvents allows.
 var attributeName = regexp.MustCompile(`^[a-z0-9]{1,64}$`)
 
-// reserved are names that stand for something else in a CloudEvent.
+// reserved are names with another meaning in a CloudEvent.
 var reserved = map[string]bool{
 	message.AttrID: true, message.AttrSpecVersion: true, metadataAttr: true, "data": true, message.AttrDataContentType: true,
 	message.AttrTime: true, message.AttrExpiryTime: true,
 }
 
-// ToRaw makes a message of one of Watermill's: its UUID is the id, its metadata the attributes, as far as their names
-// are those of attributes; the rest travels in one attribute. Source and type are given where the metadata has none.
+// ToRaw converts a Watermill message: its UUID becomes the id, and metadata with valid attribute names become attributes. One
+// further attribute holds the other metadata. If the metadata has no source or type, ToRaw sets source and a default type.
 func ToRaw(msg *wm.Message, source string) (*message.RawMessage, error) {
 	attrs := message.Attributes{message.AttrSource: source, message.AttrType: defaultType}
 	rest := map[string]string{}
@@ -59,7 +59,8 @@ func ToRaw(msg *wm.Message, source string) (*message.RawMessage, error) {
 	return message.NewRaw(msg.Payload, attrs, nil), nil
 }
 
-// FromRaw makes a message of Watermill, which may have come from elsewhere: the attributes but the id are its metadata.
+// FromRaw converts a message, which may be from another program, to a Watermill message. All attributes except the id become
+// metadata.
 func FromRaw(raw *message.RawMessage) (*wm.Message, error) {
 	msg := wm.NewMessage(raw.ID(), raw.Data)
 	for name, value := range raw.Attributes {

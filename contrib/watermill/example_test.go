@@ -17,7 +17,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// A handler of Watermill in a transaction: the message has its effect once, and the messages that the handler returns become events.
+// A Watermill handler in a transaction: the message takes effect once, and the messages that the handler returns become events.
 func ExampleMiddleware() {
 	server, err := miniredis.Run()
 	if err != nil {
@@ -57,7 +57,7 @@ func ExampleMiddleware() {
 	// placed: 1
 }
 
-// Any Publisher of Watermill at the end of a relay: relay.New(transactor, publisher, relay.Config{}).
+// A relay that uses any Publisher of Watermill: relay.New(transactor, publisher, relay.Config{}).
 func ExampleRelay() {
 	ctx := context.Background()
 	broker := gochannel.NewGoChannel(gochannel.Config{OutputChannelBuffer: 1}, watermill.NopLogger{})
@@ -83,7 +83,7 @@ func ExampleRelay() {
 	// order-7 placed {"total":5}
 }
 
-// Redis Streams as a Publisher and a Subscriber of Watermill. A nacked message comes again before those behind it.
+// Redis Streams as a Publisher and a Subscriber of Watermill. A nacked message is delivered again before those behind it.
 func ExampleSubscriber() {
 	server, err := miniredis.Run()
 	if err != nil {

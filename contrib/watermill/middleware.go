@@ -14,23 +14,23 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// MiddlewareConfig configures Middleware. Its zero value works.
+// MiddlewareConfig configures Middleware. The zero value is usable.
 type MiddlewareConfig struct {
-	// Scope names what a message is applied by: it counts once in each. Defaults to the handler's name in Watermill's router.
+	// Scope names the handler for which a message counts once. Defaults to the handler's name in Watermill's router.
 	Scope string
-	// Source is the source of a message whose metadata has none. Defaults to the topic that it was read from.
+	// Source is the source of messages without one in their metadata. Defaults to the topic from which they were read.
 	Source string
-	// Destination is where outputs are published that do not say so in their metadata. Defaults to the handler's topic
-	// in Watermill's router.
+	// Destination is the destination of outputs without one in their metadata. Defaults to the handler's topic in Watermill's
+	// router.
 	Destination string
 }
 
-// Middleware runs a handler of Watermill in a transaction on the aggregate of its message, as luatx.Config.Aggregate
-// names it; the message's attributes are its metadata. What adapters issue on luatx.CmdableFromContext of the message's
-// context is recorded. The message, by its UUID and source, counts once, and the messages that the handler returns become
-// events in the same script, for a relay to publish (see Relay): Watermill's router publishes nothing.
+// Middleware runs a Watermill handler in a transaction on the aggregate of its message, as returned by luatx.Config.Aggregate;
+// the metadata of the message are its attributes. Commands on luatx.CmdableFromContext of the message's context are recorded. A
+// message counts once, by its UUID and source. The messages that the handler returns become events in the same script, which a
+// relay publishes (see Relay). Watermill's router publishes nothing.
 //
-// A message of this package's Subscriber whose stream shares the transaction's slot is acknowledged in the same script.
+// If the message is from this package's Subscriber and its stream shares the transaction's slot, the script also acknowledges it.
 func Middleware(t *luatx.Transactor, cfg MiddlewareConfig) (wm.HandlerMiddleware, error) {
 	if t == nil {
 		return nil, errors.New("watermill: Middleware needs a Transactor")
@@ -41,7 +41,7 @@ func Middleware(t *luatx.Transactor, cfg MiddlewareConfig) (wm.HandlerMiddleware
 	}, nil
 }
 
-// handler is a handler of Watermill as one of an Engine.
+// handler adapts a Watermill handler to an Engine.
 type handler struct {
 	t    *luatx.Transactor
 	cfg  MiddlewareConfig
@@ -54,7 +54,7 @@ type handler struct {
 
 type messageKey struct{}
 
-// build makes the engine at the first message, which knows what the handler is called.
+// build creates the engine for the first message, which provides the name of the handler.
 func (h *handler) build(name string) {
 	scope := cmp.Or(h.cfg.Scope, name, "watermill")
 	h.engine = message.NewEngine(message.EngineConfig{})
@@ -84,8 +84,8 @@ func (h *handler) run(msg *wm.Message) error {
 	return err
 }
 
-// settle gives the message an acking that tells its source nothing: Watermill acks. The function returned passes on what
-// a commit did with the entry.
+// settle sets an acking that does not notify the source, because Watermill acks the message. The returned function applies the
+// effect of the commit on the entry.
 func settle(raw *message.RawMessage, msg *wm.Message) func() {
 	read, ours := rawOf(msg)
 	told, committed, released := false, false, false
@@ -113,7 +113,7 @@ func settle(raw *message.RawMessage, msg *wm.Message) func() {
 // EventType implements message.Handler: every type.
 func (h *handler) EventType() string { return "" }
 
-// NewInput implements message.Handler: the payload as it is.
+// NewInput implements message.Handler: the unchanged payload.
 func (h *handler) NewInput() any { return new([]byte) }
 
 // Handle implements message.Handler.

@@ -20,8 +20,8 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// TestRouter is a service on Watermill's router: orders come from a stream, each in a transaction that counts it, emits
-// an event and acknowledges the order; a relay publishes the events by Watermill's Publisher.
+// TestRouter is a service on Watermill's router. Orders arrive in a stream, each in a transaction that counts it, emits an event
+// and acknowledges the order. A relay publishes the events with Watermill's Publisher.
 func TestRouter(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -35,7 +35,7 @@ func TestRouter(t *testing.T) {
 		redistest.Must(t, err)
 
 		const orders = 30
-		for n := range 2 * orders { // each twice, under one UUID
+		for n := range 2 * orders { // each order twice, with the same UUID
 			msg := wm.NewMessage(fmt.Sprint("order-", n%orders), []byte(`{"n":1}`))
 			msg.Metadata.Set("subject", "a")
 			msg.Metadata.Set("Trace-ID", "t1")
@@ -116,7 +116,7 @@ func serve(t *testing.T, client redis.UniversalClient, tr *luatx.Transactor, in,
 	return func() { redistest.Must(t, errors.Join(router.Close(), sub.Close(), <-ended)) }
 }
 
-// nothing is the Publisher of a handler whose outputs are events: it must not be asked.
+// nothing is the Publisher of a handler whose outputs are events. It must not be called.
 type nothing struct{}
 
 func (nothing) Publish(topic string, _ ...*wm.Message) error {
@@ -124,7 +124,7 @@ func (nothing) Publish(topic string, _ ...*wm.Message) error {
 }
 func (nothing) Close() error { return nil }
 
-// TestRelayAnswers holds what a relay hears of a Publisher that fails.
+// TestRelayAnswers tests the results for a relay of a failing Publisher.
 func TestRelayAnswers(t *testing.T) {
 	t.Parallel()
 	gone, refused := errors.New("gone"), errors.New("refused")
@@ -164,7 +164,7 @@ func TestRelayAnswers(t *testing.T) {
 	}
 }
 
-// scripted is a Publisher that answers by topic.
+// scripted is a Publisher with a result for each topic.
 type scripted struct {
 	answers map[string]error
 	sent    []string
@@ -181,7 +181,7 @@ func (s *scripted) Publish(topic string, messages ...*wm.Message) error {
 }
 func (s *scripted) Close() error { return nil }
 
-// FuzzMetadata holds that what goes into a stream comes out of it.
+// FuzzMetadata tests that a message is read from a stream as it was written.
 func FuzzMetadata(f *testing.F) {
 	f.Add("id", "type", "order.placed")
 	f.Add("", "Trace-ID", "ümlaut")

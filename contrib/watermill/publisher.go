@@ -15,25 +15,26 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// ErrClosed is returned by what has been closed.
+// ErrClosed is returned by a closed Publisher or Subscriber.
 var ErrClosed = errors.New("watermill: closed")
 
-// PublisherConfig configures a Publisher. Its zero value works.
+// PublisherConfig configures a Publisher. The zero value is usable.
 type PublisherConfig struct {
-	// Key names the stream of a topic. Defaults to the topic itself.
+	// Key returns the stream of a topic. Defaults to the topic itself.
 	Key func(topic string) string
-	// Source is who makes the messages, for those whose metadata has no source. Defaults to "watermill".
+	// Source is the source of messages without one in their metadata. Defaults to "watermill".
 	Source string
-	// MaxLen is about how many entries a stream keeps; older ones are trimmed, read or not. Defaults to 0: all.
+	// MaxLen is the approximate number of entries that a stream keeps. Older ones are trimmed, even if they are unread. Defaults
+	// to 0: all.
 	MaxLen int64
-	// MaxBytes is the largest entry. Defaults to 64 MiB.
+	// MaxBytes is the maximum size of an entry, in bytes. Defaults to 64 MiB.
 	MaxBytes int
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
 }
 
-// Publisher writes messages of Watermill to Redis Streams, as CloudEvents, which luatx and others read. It implements
-// Watermill's message.Publisher: Publish returns when all were written, and sends again what a lost reply leaves in doubt.
+// Publisher writes Watermill messages to Redis Streams as CloudEvents, which luatx and other programs can read. It implements
+// Watermill's message.Publisher. Publish returns when all messages are written, and sends a message again if a reply was lost.
 type Publisher struct {
 	cfg    PublisherConfig
 	stream *stream.Publisher
@@ -42,7 +43,7 @@ type Publisher struct {
 
 type keyOf struct{}
 
-// NewPublisher makes a Publisher. It does no I/O, and never closes the client.
+// NewPublisher returns a Publisher. It does no I/O, and never closes the client.
 func NewPublisher(client redis.UniversalClient, cfg PublisherConfig) (*Publisher, error) {
 	cfg.Source = cmp.Or(cfg.Source, "watermill")
 	p := &Publisher{cfg: cfg}
@@ -57,8 +58,8 @@ func NewPublisher(client redis.UniversalClient, cfg PublisherConfig) (*Publisher
 	return p, err
 }
 
-// Publish implements Watermill's Publisher. The context is that of the first message. Where some could not be written the
-// error names them; others of the call may be in.
+// Publish implements Watermill's Publisher. It uses the context of the first message. If some messages could not be written, the
+// error names them; the others may have been written.
 func (p *Publisher) Publish(topic string, messages ...*wm.Message) error {
 	switch {
 	case p.closed.Load():
@@ -91,7 +92,7 @@ func key(name func(string) string, topic string) string {
 	return name(topic)
 }
 
-// Close implements Watermill's Publisher. Nothing is written later than its call.
+// Close implements Watermill's Publisher. Later calls of Publish return ErrClosed.
 func (p *Publisher) Close() error {
 	p.closed.Store(true)
 	return nil

@@ -12,18 +12,18 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// RelayConfig configures Relay. Its zero value works.
+// RelayConfig configures Relay. The zero value is usable.
 type RelayConfig struct {
-	// Topic names the topic of an event. Defaults to its destination.
+	// Topic returns the topic of an event. Defaults to its destination.
 	Topic func(*message.RawMessage) (string, error)
-	// Unavailable reports whether an error of the Publisher says that its broker cannot be reached, which costs the event
-	// no attempt. Defaults to none: every error counts one.
+	// Unavailable reports whether an error of the Publisher means that its broker is unreachable, which does not count as an
+	// attempt. Defaults to none: every error counts.
 	Unavailable func(error) bool
 }
 
-// Relay is any Publisher of Watermill as the Publisher of a relay. The UUID of a message is the event's id, so that
-// consumers know what comes twice. Events go out one by one, in their order: Watermill does not say which of several
-// have failed. Its scopes are the topics.
+// Relay adapts any Watermill Publisher to a relay. The UUID of a message is the event's id, so that consumers can recognize
+// duplicates. Events are sent one by one in their order, because Watermill does not report which of several messages failed. The
+// scopes are the topics.
 func Relay(publisher wm.Publisher, cfg RelayConfig) (relay.Scoped, error) {
 	if publisher == nil {
 		return nil, errors.New("watermill: Relay needs a Publisher")
@@ -54,7 +54,7 @@ type relaying struct {
 
 func (r *relaying) publish(ctx context.Context, events []*message.RawMessage) []error {
 	errs := make([]error, len(events))
-	held := map[string]error{} // lanes and topics of which one was not sent
+	held := map[string]error{} // lanes and topics with an event that was not sent
 	for i, event := range events {
 		lane := cmp.Or(event.PartitionKey(), event.ID())
 		if err := held[lane]; err != nil {

@@ -21,38 +21,38 @@ import (
 type SubscriberConfig struct {
 	// Group is the consumer group of every topic.
 	Group string
-	// Key names the stream of a topic. Defaults to the topic itself.
+	// Key returns the stream of a topic. Defaults to the topic itself.
 	Key func(topic string) string
-	// BatchSize is how many entries are read at once. Messages are given out one after the other, whatever it is.
-	// Defaults to 10.
+	// BatchSize is the maximum number of entries in a read. Messages are handed out one after the other in any case. Defaults to
+	// 10.
 	BatchSize int
 	// BlockTimeout, ClaimInterval and MaxIdleTime are those of stream.SubscriberConfig.
 	BlockTimeout, ClaimInterval, MaxIdleTime time.Duration
-	// MaxNacks is how often a message may be nacked before it goes to the dead letters, stream.DeadLetterKey of its
-	// stream; one that ends its process counts as well. Defaults to 0: it comes again and again.
+	// MaxNacks is how often a message may be nacked before it becomes a dead letter in stream.DeadLetterKey of its stream. A
+	// delivery that ends the process counts, too. Defaults to 0: the message is delivered again without a limit.
 	MaxNacks int
-	// NackBackoff is how long a nacked message waits. Nothing behind it is given out meanwhile. Defaults to 100 ms,
-	// doubled with each nack up to 30 s, full jitter.
+	// NackBackoff is how long a nacked message waits, and the messages behind it. Defaults to 100 ms, doubled with each nack up
+	// to 30 s, with full jitter.
 	NackBackoff message.Backoff
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
 }
 
-// Subscriber reads Redis Streams as topics of Watermill. It implements Watermill's message.Subscriber and
-// SubscribeInitializer: messages of a subscription come one after the other, in their order, each when the one before
-// was acked; a nacked one comes again before those behind it.
+// Subscriber reads Redis Streams as topics of Watermill. It implements Watermill's message.Subscriber and SubscribeInitializer. A
+// subscription hands out messages one after the other in their order, each after the previous one was acked. A nacked message is
+// handed out again before those behind it.
 type Subscriber struct {
 	client redis.UniversalClient
 	cfg    SubscriberConfig
 
-	open    context.Context // it ends with Close
+	open    context.Context // ends with Close
 	close   context.CancelFunc
-	mu      sync.Mutex // held while a subscription begins, or Close does
+	mu      sync.Mutex // held while a subscription begins, and by Close
 	running sync.WaitGroup
 }
 
-// NewSubscriber makes a Subscriber. It does no I/O, and never closes the client, whose pool must hold a connection for
-// each subscription.
+// NewSubscriber returns a Subscriber. It does no I/O, and never closes the client, whose pool needs a connection for each
+// subscription.
 func NewSubscriber(client redis.UniversalClient, cfg SubscriberConfig) (*Subscriber, error) {
 	if cfg.MaxNacks < 0 {
 		return nil, fmt.Errorf("watermill: SubscriberConfig.MaxNacks is %d: use 0 for no bound", cfg.MaxNacks)
@@ -60,7 +60,7 @@ func NewSubscriber(client redis.UniversalClient, cfg SubscriberConfig) (*Subscri
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	s := &Subscriber{client: client, cfg: cfg}
 	s.open, s.close = context.WithCancel(context.Background())
-	_, err := s.subscriber("topic") // what is wrong shows now
+	_, err := s.subscriber("topic") // reports an invalid config now
 	return s, err
 }
 
@@ -72,7 +72,8 @@ func (s *Subscriber) subscriber(topic string) (*stream.Subscriber, error) {
 	return stream.NewSubscriber(s.client, cfg)
 }
 
-// SubscribeInitialize makes the group of a topic, so that it gets what is published from now on.
+// SubscribeInitialize creates the group of a topic at the beginning of its stream, so that it misses no message that is published
+// before Subscribe. It returns nil if the group exists.
 func (s *Subscriber) SubscribeInitialize(topic string) error {
 	err := s.client.XGroupCreateMkStream(context.Background(), key(s.cfg.Key, topic), s.cfg.Group, "0").Err()
 	if err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") {
@@ -81,7 +82,7 @@ func (s *Subscriber) SubscribeInitialize(topic string) error {
 	return nil
 }
 
-// Subscribe implements Watermill's Subscriber. The channel is closed when ctx has ended or the Subscriber was closed.
+// Subscribe implements Watermill's Subscriber. The channel is closed after ctx has ended or the Subscriber was closed.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *wm.Message, error) {
 	source, err := s.subscriber(topic)
 	if err != nil {
@@ -105,7 +106,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *wm.Me
 		defer close(out)
 		s.forward(ctx, in, out)
 		stop()
-		for raw := range in { // what was read on the way goes back
+		for raw := range in { // returns messages that were read meanwhile
 			raw.Nack(errEnded)
 		}
 	})
@@ -130,13 +131,13 @@ func (s *Subscriber) forward(ctx context.Context, in <-chan *message.RawMessage,
 	}
 }
 
-// deliver gives a message out until it is settled; false when the subscription has ended.
+// deliver hands a message out until it is settled. It returns false if the subscription has ended.
 func (s *Subscriber) deliver(ctx context.Context, raw *message.RawMessage, out chan<- *wm.Message) bool {
 	for nacks := 1; ; nacks++ {
 		acked, ended := s.give(ctx, raw, out)
 		switch {
 		case acked:
-			raw.Ack() // a commit may have done so
+			raw.Ack() // a commit may have done so already
 			return !ended
 		case ended:
 			raw.Nack(errEnded)
@@ -154,7 +155,7 @@ func (s *Subscriber) deliver(ctx context.Context, raw *message.RawMessage, out c
 	}
 }
 
-// settled reports whether the message was settled behind Watermill: by a commit, or because another consumer has it.
+// settled reports whether the message was settled without Watermill, by a commit or because another consumer has it.
 func settled(raw *message.RawMessage) bool {
 	select {
 	case <-raw.Settled():
@@ -164,7 +165,7 @@ func settled(raw *message.RawMessage) bool {
 	}
 }
 
-// give gives a message out once.
+// give hands a message out once.
 func (s *Subscriber) give(ctx context.Context, raw *message.RawMessage, out chan<- *wm.Message) (acked, ended bool) {
 	msg, err := FromRaw(raw)
 	if err != nil {
@@ -186,7 +187,7 @@ func (s *Subscriber) give(ctx context.Context, raw *message.RawMessage, out chan
 		return false, false
 	case <-ctx.Done():
 	}
-	select { // it may have been acked at the same moment
+	select { // the ack may have arrived at the same moment
 	case <-msg.Acked():
 		return true, true
 	default:
@@ -196,14 +197,14 @@ func (s *Subscriber) give(ctx context.Context, raw *message.RawMessage, out chan
 
 type rawKey struct{}
 
-// rawOf is the message that one of Watermill's was made of, where a Subscriber made it.
+// rawOf returns the message from which a Subscriber created a Watermill message, and false for other messages.
 func rawOf(msg *wm.Message) (*message.RawMessage, bool) {
 	raw, ok := msg.Context().Value(rawKey{}).(*message.RawMessage)
 	return raw, ok
 }
 
-// Close ends all subscriptions and waits until their channels are closed. What was given out and not acked goes to
-// another subscription of the group.
+// Close ends all subscriptions and waits until their channels are closed. Another subscription of the group gets the messages
+// that were handed out and not acked.
 func (s *Subscriber) Close() error {
 	s.mu.Lock()
 	s.close()

@@ -21,17 +21,17 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// TestMain knows of a goroutine that the suite leaves behind.
+// TestMain ignores a goroutine that the suite leaves behind.
 func TestMain(m *testing.M) {
 	redistest.Main(m, goleak.IgnoreTopFunction("github.com/ThreeDotsLabs/watermill/pubsub/tests.TestReconnect.func2"))
 }
 
-// TestSuite is Watermill's own suite for a Pub/Sub, on a server that is killed in the course of it. In short mode, and
-// without LUATX_VERIFY, with fewer messages.
+// TestSuite runs Watermill's own suite for a Pub/Sub on a server that is killed meanwhile. In short mode, and without
+// LUATX_VERIFY, it sends fewer messages.
 //
-// ExactlyOnceDelivery is off, for a lost reply or a process that dies brings an entry again: the Middleware makes it count
-// once. NewSubscriberReceivesOldMessages is off, since it means subscribers that share no position, and a group has one.
-// ContextPreserved is off: what travels through a server is data. RequireSingleInstance would only spare us tests.
+// ExactlyOnceDelivery is off, because an entry is delivered again after a lost reply or a crash; the Middleware makes it count
+// once. NewSubscriberReceivesOldMessages is off, because it tests subscribers without a shared position, but a group has one.
+// ContextPreserved is off, because a server only transports data. RequireSingleInstance would only skip tests.
 func TestSuite(t *testing.T) {
 	redistest.Need(t)
 	server := redistest.Single(t, redistest.Own(), redistest.Config("appendonly yes", "appendfsync always"))
@@ -40,7 +40,7 @@ func TestSuite(t *testing.T) {
 		ConsumerGroups: true, GuaranteedOrder: true, GuaranteedOrderWithSingleSubscriber: true, Persistent: true,
 		ForceShort: os.Getenv("LUATX_VERIFY") == "",
 	}
-	if !race.On { // the suite's TestReconnect has a data race of its own
+	if !race.On { // the suite's TestReconnect has a data race
 		features.RestartServiceCommand = restarter(t, server)
 	}
 	in := func(t *testing.T, group string) (wm.Publisher, wm.Subscriber) {
@@ -60,17 +60,17 @@ func TestSuite(t *testing.T) {
 	tests.TestPubSub(t, features, func(t *testing.T) (wm.Publisher, wm.Subscriber) { return in(t, "group") }, in)
 }
 
-// late hands over the last message of the suite's TestReconnect a second later than it came. The test compares what it has
-// received with a list of what was published, to which a goroutine appends, and does not wait for that goroutine.
+// late delays the last message of the suite's TestReconnect by a second. The test compares the received messages with a list to
+// which a goroutine appends, and does not wait for that goroutine.
 type late struct {
 	*watermill.Subscriber
 	closed chan struct{}
 }
 
-// published is what TestReconnect publishes.
+// published is the number of messages that TestReconnect publishes.
 const published = 10_000
 
-// Subscribe counts the messages by their UUIDs, since some come twice.
+// Subscribe counts the messages by UUID, because some are delivered twice.
 func (l late) Subscribe(ctx context.Context, topic string) (<-chan *wm.Message, error) {
 	in, err := l.Subscriber.Subscribe(ctx, topic)
 	if err != nil {
@@ -95,13 +95,13 @@ func (l late) Subscribe(ctx context.Context, topic string) (<-chan *wm.Message, 
 	return out, nil
 }
 
-// Close ends the subscriptions as well.
+// Close also ends the subscriptions.
 func (l late) Close() error {
 	close(l.closed)
 	return l.Subscriber.Close()
 }
 
-// restarter returns a command that kills the server and starts it again: it asks this process to, by a file.
+// restarter returns a command that makes this process kill and restart the server, by creating a file.
 func restarter(t *testing.T, server *redistest.Server) []string {
 	t.Helper()
 	asked := filepath.Join(t.TempDir(), "restart")

@@ -9,12 +9,12 @@ import (
 )
 
 // A compiled script is internal/lua/commit.lua for one plan, so that it reads nothing of the plan from its arguments. It has the
-// same steps in the same order, and leaves every transaction that is not on its path to commit.lua:
+// same steps in the same order, and passes every transaction that it does not handle to commit.lua:
 //
-//   - Before its first write it returns 0. No transaction of the call was changed.
-//   - After it, it undoes the transaction, and returns -1 as its flags.
+//   - Before its first write, it returns 0. No transaction of the call was changed.
+//   - After that, it undoes the transaction and returns -1 as its flags.
 //
-// Only names of commands and numbers come into the text. Keys, fields and values are arguments, see pack.
+// The text contains only names of commands and numbers. Keys, fields and values are arguments; see pack.
 //
 //	KEYS  void, inbox:a, then entries, pending and counts if there are events, then the stream of the input
 //	      and its note of takeovers if there is one, then for each transaction the key of each command
@@ -33,7 +33,7 @@ const (
 	offPath = "'off the path of the plan'"
 )
 
-// shape is what a compiled script is made for.
+// shape is what determines the text of a compiled script.
 type shape struct {
 	ack    Ack
 	delay  int64 // ms
@@ -41,17 +41,17 @@ type shape struct {
 	steps  []step
 }
 
-// step is a command: its name, its undo class, and how many arguments are behind its key.
+// step is a command: its name, its undo class, and the number of arguments behind its key.
 type step struct {
 	name  string
 	class byte
 	args  int
 }
 
-// inlined are the undo classes that a compiled script knows.
+// inlined are the undo classes that a compiled script supports.
 const inlined = "-hik"
 
-// shapeOf returns the shape of a commit; false: it is left to commit.lua.
+// shapeOf returns the shape of a commit, and false if only commit.lua can handle it.
 func shapeOf(c *Commit) (shape, bool) {
 	s := shape{ack: c.Input.Ack, delay: c.Delay.Milliseconds(), events: len(c.Events)}
 	if c.Keep || c.Input.Strict || len(c.Guards) > 0 || !c.plainEvents() || s.events > maxEvents || len(c.Commands) > maxSteps {
@@ -62,7 +62,7 @@ func shapeOf(c *Commit) (shape, bool) {
 			return s, false
 		}
 		spec, err := command.Lookup(recorded.Args)
-		if _, text := recorded.Args[0].(string); !text || err != nil || strings.Contains(spec.Name, " ") { // plans.of knows texts alone
+		if _, text := recorded.Args[0].(string); !text || err != nil || strings.Contains(spec.Name, " ") { // plans.of only handles strings
 			return s, false
 		}
 		if keys, err := spec.Keys(recorded.Args); err != nil || !slices.Equal(keys, []int{1}) {
@@ -73,7 +73,7 @@ func shapeOf(c *Commit) (shape, bool) {
 	return s, true
 }
 
-// String names the shape for people.
+// String returns a readable description of the shape.
 func (s shape) String() string {
 	var parts []string
 	switch s.ack {
@@ -92,7 +92,7 @@ func (s shape) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// The keys of a compiled script that stand before those of its transactions.
+// The keys of a compiled script that precede those of its transactions.
 var (
 	inboxKeys  = []string{"void", "inbox:a"}
 	outboxKeys = []string{"entries", "pending", "counts"}
@@ -110,7 +110,7 @@ func (s shape) keys() []string {
 	return keys
 }
 
-// keyCount is how many keys returns, which a commit need not list.
+// keyCount returns the number of keys, without listing them for each commit.
 func (s shape) keyCount() int {
 	n := len(inboxKeys)
 	if s.events > 0 {
@@ -122,7 +122,7 @@ func (s shape) keyCount() int {
 	return n
 }
 
-// head is how many arguments stand before those of the transactions.
+// head returns the number of arguments before those of the transactions.
 func (s shape) head() int {
 	if s.ack == AckNone {
 		return 0
@@ -130,7 +130,7 @@ func (s shape) head() int {
 	return 2
 }
 
-// width is how many arguments a transaction has.
+// width returns the number of arguments of a transaction.
 func (s shape) width() int {
 	n := s.firstStep()
 	for _, step := range s.steps {
@@ -139,7 +139,7 @@ func (s shape) width() int {
 	return n - 1
 }
 
-// The places of a transaction's arguments, from 1.
+// The positions of a transaction's arguments, from 1.
 const (
 	argDigest = 1 + iota
 	argToken

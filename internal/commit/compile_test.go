@@ -23,7 +23,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// twins are two databases of a server: in one the general script decides, in the other compiled scripts do.
+// twins are two databases of a server. The general script decides in one, and compiled scripts decide in the other.
 type twins struct {
 	clients [2]*redis.Client
 	pipes   [2]redis.Pipeliner
@@ -50,11 +50,11 @@ func newTwins(t *testing.T) *twins {
 		w.senders[i] = New(runner, constants, nil)
 		w.shards = shard.New(runner, constants)
 	}
-	w.senders[1].CompileAfter(1 << 40) // the test compiles
+	w.senders[1].CompileAfter(1 << 40) // the test compiles itself
 	return w
 }
 
-// do runs a command in both databases, whatever comes of it, at the next flush.
+// do queues a command for both databases until the next flush, and ignores its result.
 func (w *twins) do(ctx context.Context, args ...any) {
 	for _, pipe := range w.pipes {
 		pipe.Do(ctx, args...)
@@ -67,7 +67,6 @@ func (w *twins) flush(ctx context.Context) {
 	}
 }
 
-// send sends a batch to a database.
 func (w *twins) send(ctx context.Context, i int, batch []*Commit) {
 	if sender := w.senders[i]; i == 1 {
 		sender.prepare(batch[0])
@@ -79,7 +78,7 @@ func (w *twins) send(ctx context.Context, i int, batch []*Commit) {
 	w.senders[i].Send(ctx, time.Time{}, batch)
 }
 
-// A draw makes random transactions.
+// A draw generates random transactions.
 type draw struct {
 	*rand.Rand
 
@@ -88,7 +87,7 @@ type draw struct {
 
 func (d draw) one(of ...string) string { return of[d.IntN(len(of))] }
 
-// kinds are the commands of random transactions, with a sign for each argument: k a key, f a field, v a value, n a number.
+// kinds are the commands of random transactions, with a letter for each argument: k a key, f a field, v a value, n a number.
 var kinds = strings.Split(strings.TrimSpace(`
 SET k v
 SET k v EX 100
@@ -119,7 +118,7 @@ ZADD k n v
 RPUSH k v v
 `), "\n")
 
-// values are what keys hold before a transaction; k is the key.
+// values are commands that set keys before a transaction; k is the key.
 var values = strings.Split(strings.TrimSpace(`
 SET k 7
 SET k 7 PX 5000000
@@ -137,10 +136,9 @@ SADD k a
 ZADD k 1 a
 `), "\n")
 
-// denied are commands that a user may lack: of transactions, of events and of the undo.
+// denied are commands that a user may lack: those of transactions, events and the undo.
 var denied = strings.Fields("hincrby set getrange exists pexpiretime pexpireat unlink incr incrby append zadd zrem zcount zcard xack hdel")
 
-// command returns a command on a key.
 func (d draw) command(words []string, key string) Command {
 	args := make([]any, len(words))
 	for i, word := range words {
@@ -164,7 +162,7 @@ func (d draw) command(words []string, key string) Command {
 	return Command{Head: spec.Head(args), Args: args}
 }
 
-// kind is what transactions of one plan do.
+// kind describes the transactions of one plan.
 type kind struct {
 	commands [][]string
 	events   int
@@ -180,7 +178,7 @@ func (d draw) kind() kind {
 	return k
 }
 
-// batch returns transactions of a kind, on keys of their own, twice: what one sender does to them the other must not see.
+// batch returns transactions of a kind, with separate keys, twice, so that the senders do not share them.
 func (d draw) batch(home shard.Shard, k kind) [2][]*Commit {
 	var both [2][]*Commit
 	for i := range 1 + max(0, d.IntN(8)-3) {
@@ -209,7 +207,7 @@ func (d draw) batch(home shard.Shard, k kind) [2][]*Commit {
 		for n, words := range k.commands {
 			at := n
 			if d.IntN(6) == 0 {
-				at = d.IntN(n + 1) // of a command before
+				at = d.IntN(n + 1) // of an earlier command
 			}
 			key := fmt.Sprintf("%sk%d-%d", d.tag, i, at)
 			c.Commands = append(c.Commands, d.command(words, key))
@@ -225,7 +223,7 @@ func (d draw) batch(home shard.Shard, k kind) [2][]*Commit {
 	return both
 }
 
-// prepare brings the keys of a shard, and those of transactions, into a random state.
+// prepare sets the keys of a shard and of transactions to a random state.
 func (d draw) prepare(ctx context.Context, w *twins, home shard.Shard) {
 	key, now := home.Key, time.Now().UnixMilli()
 	meta := func(start int64, older string, horizon int64, identity string) string {
@@ -281,7 +279,7 @@ func (d draw) prepare(ctx context.Context, w *twins, home shard.Shard) {
 				args[1] = fmt.Sprintf("%sk%d-%d", d.tag, i, n)
 				w.do(ctx, args...)
 				if d.IntN(2) == 0 {
-					w.do(ctx, "HPEXPIRE", args[1], 5000000, "FIELDS", 1, d.one("a", "b", "c")) // from Redis 7.4 on
+					w.do(ctx, "HPEXPIRE", args[1], 5000000, "FIELDS", 1, d.one("a", "b", "c")) // since Redis 7.4
 				}
 			}
 		}
@@ -289,7 +287,7 @@ func (d draw) prepare(ctx context.Context, w *twins, home shard.Shard) {
 	d.input(ctx, w)
 }
 
-// input makes a stream with entries that are pending for consumer c, or for another one.
+// input creates a stream with entries that are pending for consumer c or another one.
 func (d draw) input(ctx context.Context, w *twins) {
 	stream := d.tag + "stream"
 	for i := range 8 {
@@ -317,12 +315,13 @@ func (w *twins) takeOver(ctx context.Context, stream, entry string) {
 	}
 }
 
-// reasons are why transactions were undone whose rollback failed. A compiled script may have found another reason first.
+// reasons match why transactions with a failed rollback were undone. A compiled script may have found another reason first.
 var reasons = regexp.MustCompile(`command -?[0-9]+: [^;]*; (make it the last command; )?not restored`)
 
 var moments = regexp.MustCompile(`1[0-9]{12}|1\.[0-9]+e\+12`)
 
-// state is what a database holds, with its times made equal: what a compiled script leaves to the general one commits later.
+// state returns the content of a database with its times replaced, because transactions that a compiled script passes to the
+// general one commit later.
 func (w *twins) state(t *testing.T, i int) string {
 	t.Helper()
 	all, err := redistest.Dump(t.Context(), w.clients[i])
@@ -340,7 +339,8 @@ func (w *twins) state(t *testing.T, i int) string {
 	return strings.ReplaceAll(fmt.Sprintf("%+v", all.Keys), "} ", "}\n")
 }
 
-// answers are the outcomes of a batch. Commits of a script have no order among them, so which one wakes the relays is open.
+// answers returns the outcomes of a batch. The order of the commits of a script is not defined, so any of them may wake the
+// relays.
 func answers(batch []*Commit) (list []string, woken bool) {
 	for _, c := range batch {
 		out := c.Outcome
@@ -351,8 +351,8 @@ func answers(batch []*Commit) (list []string, woken bool) {
 	return list, woken
 }
 
-// round sends random transactions of a kind on a random state both ways. It returns the batch that compiled scripts took, and what
-// is different.
+// round sends random transactions of a kind both ways, on a random state. It returns the batch that compiled scripts handled, and
+// the difference.
 func (w *twins) round(t *testing.T, d draw, k kind) (sent []*Commit, difference string) {
 	t.Helper()
 	ctx, home := t.Context(), w.shards.Shard(0)
@@ -370,8 +370,8 @@ func (w *twins) round(t *testing.T, d draw, k kind) (sent []*Commit, difference 
 	return both[1], w.differ(t, both)
 }
 
-// differ commits a batch through the general script and through the compiled one. It returns how their answers or keys differ, or
-// an empty string.
+// differ commits a batch with the general script and with the compiled one. It returns the difference between the outcomes or the
+// keys, or "".
 func (w *twins) differ(t *testing.T, both [2][]*Commit) string {
 	t.Helper()
 	for i, batch := range both {
@@ -421,7 +421,7 @@ func TestCompiledScriptsDecideAsTheGeneralOne(t *testing.T) {
 	}
 }
 
-// TestUndoKeepsTheExpiryOfEachField sends transactions that fail behind an HSET of three fields, one of which expires.
+// TestUndoKeepsTheExpiryOfEachField sends transactions that fail after an HSET of three fields, one of which expires.
 func TestUndoKeepsTheExpiryOfEachField(t *testing.T) {
 	t.Parallel()
 	w, d := newTwins(t), draw{rand.New(rand.NewPCG(1, 1)), "{" + slot.Text(0) + "}"}
@@ -462,7 +462,6 @@ func TestUndoKeepsTheExpiryOfEachField(t *testing.T) {
 	}
 }
 
-// describe lists the commands of a commit.
 func (c *Commit) describe() string {
 	shape, ok := shapeOf(c)
 	return fmt.Sprintf("%s (%t) %v", shape, ok, c.Commands)

@@ -9,7 +9,7 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 )
 
-// decode reads what became of the commit out of its call.
+// decode reads the outcome of the commit from its call.
 func (c *Commit) decode() {
 	call := &c.call
 	c.Unanswered, c.Replicated, c.Err = call.Unanswered, call.Replicated, call.Failure
@@ -30,11 +30,11 @@ func (c *Commit) decode() {
 		out.Index = order[out.Index-1] + 1
 	}
 	if c.Err != nil {
-		c.Unanswered = true // whatever it says
+		c.Unanswered = true // the outcome is unknown
 	}
 }
 
-// outcome reads the answer of a compiled script to its nth commit: it answers nothing but commits.
+// outcome reads the result of the nth commit from the reply of a compiled script, which only returns commits.
 func (k *compiled) outcome(rows []any, nth int) (Outcome, error) {
 	size := 1 + len(k.steps)
 	if len(rows) < (nth+1)*size {
@@ -45,14 +45,14 @@ func (k *compiled) outcome(rows []any, nth int) (Outcome, error) {
 	return committed(row), nil
 }
 
-// committed reads the flags of a commit, and the replies behind them.
+// committed reads the flags of a commit and the replies behind them.
 func committed(row []any) Outcome {
 	flags := eval.Number(row[0])
 	return Outcome{State: Committed, Acked: flags&1 != 0, Woken: flags&2 != 0, Replies: row[1:]}
 }
 
-// answer returns the answer to the nth commit of a script. The size of each answer stands before it. A shard of another
-// keyspace gives one answer for all.
+// answer returns the result of the nth commit of a script. Each result is preceded by its size. A shard of another keyspace
+// returns one result for all.
 func answer(rows []any, nth int) []any {
 	for first := true; len(rows) > 0; first = false {
 		size, _ := rows[0].(int64)
@@ -69,7 +69,7 @@ func answer(rows []any, nth int) []any {
 	return nil
 }
 
-// outcome reads the answer to a transaction of so many commands.
+// outcome reads the result of a transaction with that many commands.
 func outcome(fields []any, commands int) (Outcome, error) {
 	if len(fields) == 0 {
 		return Outcome{}, eval.Malformed("commit", fields)

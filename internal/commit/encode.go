@@ -14,13 +14,13 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 )
 
-// The arguments of internal/lua/commit.lua, behind the keys: a head, which all commits of a script share, the digest of each commit,
-// and then for each its plan, its token and what the plan announces.
+// The arguments of internal/lua/commit.lua behind the keys: a head, which all commits of a script share, the digest of each
+// commit, and then for each commit its plan, its token and the arguments that the plan announces.
 
-// headArgs is how many arguments the head has: how many commits there are, and the names of their input.
+// headArgs is the number of arguments in the head: the number of commits, and the group and consumer of their input.
 const headArgs = 3
 
-// inputKeys is how many keys an input has: the stream, and the notes of takeovers from its consumers.
+// inputKeys is the number of keys of an input: the stream, and the notes of takeovers from its consumers.
 const inputKeys = 2
 
 // Pack implements eval.Load.
@@ -58,7 +58,7 @@ func (c *Commit) Pack(calls []*eval.Call) (*eval.Script, []any) {
 	return c.general, argv
 }
 
-// pack lays commits out for their compiled script, see compile.go.
+// pack encodes commits for their compiled script; see compile.go.
 func (k *compiled) pack(calls []*eval.Call) (*eval.Script, []any) {
 	script := k.alone
 	if len(calls) > 1 {
@@ -94,7 +94,7 @@ func (k *compiled) pack(calls []*eval.Call) (*eval.Script, []any) {
 	return script, argv
 }
 
-// Again implements eval.Load: what a compiled script does not decide goes to commit.lua.
+// Again implements eval.Load. A commit that a compiled script has skipped is sent to commit.lua.
 func (c *Commit) Again(reply any, nth int) bool {
 	if c.compiled == nil {
 		return false
@@ -111,13 +111,12 @@ func (c *Commit) Again(reply any, nth int) bool {
 	return true
 }
 
-// of is the commit that a call carries.
 func of(call *eval.Call) *Commit {
 	c, _ := call.Load.(*Commit)
 	return c
 }
 
-// Join implements eval.Load. The commits of a script are of one shard and name one input at most.
+// Join implements eval.Load. The commits of a script belong to one shard and have at most one input stream.
 func (c *Commit) Join(other eval.Load) (eval.Load, bool) {
 	o, ok := other.(*Commit)
 	switch {
@@ -131,7 +130,7 @@ func (c *Commit) Join(other eval.Load) (eval.Load, bool) {
 	return c, o.Input.Stream == c.Input.Stream && o.Input.Group == c.Input.Group && o.Input.Consumer == c.Input.Consumer
 }
 
-// ownKeys is how many keys appendKeys appends.
+// ownKeys returns the number of keys that appendKeys appends.
 func (c *Commit) ownKeys() int {
 	n := len(c.Keys)
 	if c.Keep {
@@ -143,7 +142,7 @@ func (c *Commit) ownKeys() int {
 	return n
 }
 
-// appendKeys appends the keys that are not those of every commit.
+// appendKeys appends the keys that not every commit has.
 func (c *Commit) appendKeys(argv []any) []any {
 	if c.Keep {
 		for _, key := range c.Shard.ResultKeys() {
@@ -161,7 +160,7 @@ func (c *Commit) appendKeys(argv []any) []any {
 	return argv
 }
 
-// arguments is how many append appends.
+// arguments returns the number of arguments that append appends.
 func (c *Commit) arguments() int {
 	n := 3 + 2*len(c.Events)
 	if c.Input.Ack != AckNone {
@@ -179,7 +178,7 @@ func (c *Commit) arguments() int {
 	return n
 }
 
-// arguments is how many a command takes, with the positions that it may bring.
+// arguments returns the number of arguments of a command, including its positions.
 func (c Command) arguments() int {
 	if c.Class() == lua.Positions {
 		return len(c.Args) + 1
@@ -187,7 +186,7 @@ func (c Command) arguments() int {
 	return len(c.Args)
 }
 
-// append lays the commit out with its plan. The texts go by pointer, which costs no memory of their own.
+// append encodes the commit with its plan. Texts are passed by pointer, which needs no allocation.
 func (c *Commit) append(args []any) []any {
 	args = append(args, c.plan.text, &c.Token, &c.notAfter)
 	if c.Input.Ack != AckNone {
@@ -213,7 +212,8 @@ func (c *Commit) append(args []any) []any {
 
 func (g Guard) head() string { return string(g.Order) + strconv.Itoa(len(g.Args)) }
 
-// Seal implements eval.Load. It replaces what the commit has of its caller by copies. Guarded reads count with their replies.
+// Seal implements eval.Load. It replaces everything that belongs to the caller by copies. The size of guarded reads includes
+// their replies.
 func (c *Commit) Seal() (args, bytes int) {
 	n := 0
 	for i := range c.Guards {
@@ -256,7 +256,7 @@ func appendFrozen(copies, args []any, size *int) []any {
 	return copies
 }
 
-// frozen returns an argument that nobody else can change, and that go-redis sends as it would the original.
+// frozen returns an argument that nothing else can change, and that go-redis sends like the original.
 func frozen(arg any) any {
 	switch v := arg.(type) {
 	case string, int, int64:
@@ -280,7 +280,7 @@ func frozen(arg any) any {
 	case time.Time:
 		return arg
 	case encoding.BinaryMarshaler:
-		if b, err := v.MarshalBinary(); err == nil { // else sending it is what fails
+		if b, err := v.MarshalBinary(); err == nil { // otherwise, sending it fails
 			return slices.Clone(b)
 		}
 	}
@@ -289,7 +289,7 @@ func frozen(arg any) any {
 
 func pointed[T any](p *T) any {
 	if p == nil {
-		return p // go-redis knows what to send
+		return p // go-redis handles a nil pointer
 	}
 	return *p
 }

@@ -8,23 +8,23 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 )
 
-// Entrance is what became of events that were enqueued beside a transaction.
+// Entrance is the result of enqueueing events outside of a transaction.
 type Entrance struct {
 	State State // Committed, Full, Failed (another body) or Identity
-	New   int   // how many were not known yet
+	New   int   // number of new events
 	Woken bool  // the shard had no events before, and has some now
 	Text  string
-	Index int // failed: which event, from 1
+	Index int // failed: the position of the event, from 1
 }
 
-// EnqueueError is the error of a server or a shard that did not take events. Errors of the events themselves are not
-// wrapped in it. Its text is that of its cause.
+// EnqueueError is the error of a server or a shard that did not accept events. Errors of the events themselves are not wrapped in
+// it. Its text is that of its cause.
 type EnqueueError struct{ Err error }
 
 func (e *EnqueueError) Error() string { return e.Err.Error() }
 func (e *EnqueueError) Unwrap() error { return e.Err }
 
-// Enqueue puts events into a shard's outbox, all or none.
+// Enqueue adds events to a shard's outbox, either all or none.
 func (s *Sender) Enqueue(ctx context.Context, home shard.Shard, events []shard.Event) (Entrance, error) {
 	entrance := home.EntranceKeys()
 	keys := make([]string, 0, shard.CommitKeys+len(entrance))

@@ -8,14 +8,14 @@ import (
 	"github.com/luatx/luatx/internal/lua"
 )
 
-// writer writes a text whose blocks are indented.
+// writer writes text with indented blocks.
 type writer struct {
 	strings.Builder
 
 	depth int
 }
 
-// put writes lines. A line that begins with end, else or until closes a block, and one that ends with then, do, else or repeat
+// put writes lines. A line that begins with end, else or until closes a block. A line that ends with then, do, else or repeat
 // opens one.
 func (w *writer) put(format string, args ...any) {
 	for line := range strings.SplitSeq(fmt.Sprintf(format, args...), "\n") {
@@ -41,7 +41,7 @@ func ends(line string, words ...string) bool {
 	return slices.Contains(words, line[strings.LastIndexByte(line, ' ')+1:])
 }
 
-// fragment writes a fragment of the scripts as it stands, but indented.
+// fragment writes an indented fragment of the scripts.
 func (g *generator) fragment(name string) {
 	text, w := lua.Fragment(name), &g.writer
 	if g.events == 0 {
@@ -54,7 +54,7 @@ func (g *generator) fragment(name string) {
 	}
 }
 
-// generator writes the text of a shape, for one transaction or for several.
+// generator writes the script of a shape, for one transaction or for several.
 type generator struct {
 	writer
 	shape
@@ -62,7 +62,7 @@ type generator struct {
 	batch bool
 }
 
-// compile returns the text of a shape, with sigils.
+// compile returns the script of a shape, with sigils.
 func (s shape) compile(batch bool) string {
 	g := &generator{shape: s, batch: batch}
 	g.put("-- A commit made for its plan: %s.", s)
@@ -90,7 +90,7 @@ func (s shape) compile(batch bool) string {
 	return g.writer.String()
 }
 
-// arg is the nth argument of the transaction, from 1.
+// arg returns the nth argument of the transaction, from 1.
 func (g *generator) arg(n int) string {
 	if g.batch {
 		return fmt.Sprintf("A[p + %d]", n)
@@ -98,7 +98,7 @@ func (g *generator) arg(n int) string {
 	return fmt.Sprintf("A[%d]", g.head()+n)
 }
 
-// key is the key of a step, from 0.
+// key returns the key of a step, from 0.
 func (g *generator) key(n int) string {
 	if g.batch {
 		return fmt.Sprintf("K[k + %d]", n+1)
@@ -106,7 +106,7 @@ func (g *generator) key(n int) string {
 	return fmt.Sprintf("K[%d]", g.keyCount()+n+1)
 }
 
-// args lists count arguments of the transaction from the nth on, each step-th, with a comma in front.
+// args returns count arguments of the transaction from the nth on, step apart, each after a comma.
 func (g *generator) args(n, count, step int) string {
 	var b strings.Builder
 	for i := range count {
@@ -115,11 +115,11 @@ func (g *generator) args(n, count, step int) string {
 	return b.String()
 }
 
-// ownKey is a key of the shard that few commits touch, and that the script does not declare. While a slot migrates, the declared
-// void key keeps the script from running at all.
+// ownKey returns a key of the shard that few commits use and that the script does not declare. While a slot migrates, the
+// declared void key prevents the script from running.
 func ownKey(name string) string { return "string.sub(@VOID, 1, -5) .. '" + name + "'" }
 
-// linear is a place that depends on the transaction i of a batch.
+// linear returns an expression that is linear in the transaction i of a batch.
 func linear(times, plus int) string {
 	text := "i"
 	if times != 1 {
@@ -134,10 +134,10 @@ func linear(times, plus int) string {
 	return text
 }
 
-// place is where the answer of the transaction i has its flags, or the nth reply.
+// place returns the position of the flags, or of the nth reply, in the result of transaction i.
 func (g *generator) place(n int) string { return linear(len(g.steps)+1, 1-len(g.steps)+n) }
 
-// begin sets where the arguments and keys of the transaction i begin.
+// begin returns code that computes where the arguments and keys of transaction i begin.
 func (g *generator) begin() string {
 	p := linear(g.width(), g.head()-g.width())
 	if len(g.steps) == 0 {
@@ -146,7 +146,7 @@ func (g *generator) begin() string {
 	return fmt.Sprintf("local p, k = %s, %s", p, linear(len(g.steps), g.keyCount()-len(g.steps)))
 }
 
-// gather lists what the transactions of a batch have in common.
+// gather writes code that collects what the transactions of a batch have in common.
 func (g *generator) gather() {
 	g.put("local n = (#A - %d) / %d", g.head(), g.width())
 	g.put("local asked, marks, seen = {'HMGET', @INBOX_A, 'id'}, {'HSET', @INBOX_A}, {}")
@@ -169,7 +169,7 @@ func (g *generator) gather() {
 	g.put("end")
 }
 
-// score is when the events are due.
+// score returns the time at which the events are due.
 func (g *generator) score() string {
 	if g.delay == 0 {
 		return "NOW"
@@ -177,7 +177,7 @@ func (g *generator) score() string {
 	return fmt.Sprintf("string.format('%%d', NOW + %d)", g.delay)
 }
 
-// inbox leaves duplicates, expired transactions and inboxes that are due for rotation to commit.lua.
+// inbox writes code that passes duplicates, expired transactions and inboxes due for rotation to commit.lua.
 func (g *generator) inbox() {
 	if g.batch {
 		g.put("local rows = try(unpack(asked))\nlocal meta = rows[1]")
@@ -197,14 +197,14 @@ func (g *generator) inbox() {
 	g.put("if string.byte(meta, 14) == @DIGIT_1 and try('HEXISTS', %s, %s) ~= 0 then %s end", ownKey("inbox:b"), g.arg(argDigest), leave)
 }
 
-// fence leaves the question who owns the entries to commit.lua if another consumer has taken any from this one.
+// fence writes code that passes transactions to commit.lua if another consumer has taken entries from this one.
 func (g *generator) fence() {
 	if g.ack != AckNone {
 		g.put("if try('EXISTS', @TAKEN) ~= 0 and try('HGET', @TAKEN, A[1] .. '\\0' .. A[2]) then %s end", leave)
 	}
 }
 
-// all is how many events the transactions have.
+// all returns the number of events of all transactions.
 func (g *generator) all() string {
 	switch {
 	case !g.batch:
@@ -215,7 +215,7 @@ func (g *generator) all() string {
 	return fmt.Sprintf("%d * n", g.events)
 }
 
-// capacity leaves events without room, and those that the outbox has, to commit.lua.
+// capacity writes code that passes transactions to commit.lua if there is no room for their events, or if the outbox has them.
 func (g *generator) capacity() {
 	if g.events == 0 {
 		return
@@ -239,8 +239,8 @@ func (g *generator) capacity() {
 	}
 }
 
-// mark makes the first write: the server refuses it, or the id is known, or everything after it is undone at an error. A batch
-// writes its events with it.
+// mark writes the first write: either the server rejects it, or the id is a duplicate, or every later write is undone after an
+// error. For a batch, it also writes the events.
 func (g *generator) mark() {
 	if !g.batch {
 		g.put("if try('HSETNX', @INBOX_A, %s, %s) ~= 1 then %s end", g.arg(argDigest), g.arg(argToken), leave)
@@ -260,7 +260,7 @@ func (g *generator) mark() {
 	}
 }
 
-// transactions runs the commands of each transaction, and undoes it if one fails.
+// transactions writes code that runs the commands of each transaction, and undoes them if one fails.
 func (g *generator) transactions() {
 	if g.batch {
 		g.put("for i = 1, n do\n%s", g.begin())
@@ -328,7 +328,7 @@ func (g *generator) transactions() {
 	g.put("%s\nend", leave)
 }
 
-// enqueue adds the events of one transaction.
+// enqueue writes code that adds the events of one transaction.
 func (g *generator) enqueue() {
 	for e := range g.events {
 		id, body := g.arg(g.firstEvent()+2*e), g.arg(g.firstEvent()+2*e+1)
@@ -338,7 +338,7 @@ func (g *generator) enqueue() {
 	}
 }
 
-// step keeps the old value of what a command changes, and runs it. The last command needs no undo.
+// step writes code that saves the old value of what a command changes and runs the command. The last command needs no undo.
 func (g *generator) step(i int, s step, at int) {
 	n, key := i+1, g.key(i)
 	g.put("step = %d -- %s", n, s.name)
@@ -361,7 +361,7 @@ func (g *generator) step(i int, s step, at int) {
 	}
 }
 
-// exactRead is the read that returns the exact value of a counter, as internal/lua/_refusal.lua has it.
+// exactRead returns the command that reads the exact value of a counter, as in internal/lua/_refusal.lua.
 func exactRead(name string) string {
 	switch {
 	case strings.HasPrefix(name, "HINCR"):
@@ -399,7 +399,8 @@ func (g *generator) keepString(n int, key string, class byte) {
 	}
 }
 
-// undo undoes a transaction, with its mark. After a rollback failure the mark stays, and every redelivery gets the failure.
+// undo writes code that undoes a transaction and its mark. After a rollback failure, the mark stays, and every redelivery returns
+// the failure.
 func (g *generator) undo() {
 	g.put("local undo = {}")
 	if g.events == 0 {
@@ -439,7 +440,7 @@ func (g *generator) undo() {
 	g.put("call('HSET', @INBOX_A, %s, %s .. '!')\nend", digest, g.arg(argToken))
 }
 
-// finish writes the counts, looks whether relays are to be woken, and acknowledges the inputs.
+// finish writes code that updates the counts, checks whether to wake relays, and acknowledges the inputs.
 func (g *generator) finish() {
 	came, fewer, smaller, flags := fmt.Sprint(g.events), "", "", "flags"
 	if g.batch {
@@ -454,7 +455,7 @@ func (g *generator) finish() {
 		written := "string.format('%d %d %d %s', events" + fewer + ", bytes" + smaller + ", enqueued + " + came + ", parked)"
 		if g.delay == 0 {
 			g.put("if before == '0' or idle ~= '' then %s = 2 end", flags)
-		} else { // they are the inline relay's, and wake no other
+		} else { // they belong to the inline relay, so no other is woken
 			written += " .. ((before == '0' or idle ~= '') and ' idle' or '')"
 		}
 		g.put("try('HSET', @COUNTS, 'totals', %s)", written)

@@ -14,19 +14,18 @@ import (
 )
 
 const (
-	// CompileAfter is how many transactions of a plan are sent before it is compiled.
+	// CompileAfter is the number of transactions of a plan that are sent before it is compiled.
 	CompileAfter = 100
-	// maxCompiled is the most plans that are compiled at a time. The least used one makes room.
+	// maxCompiled is the maximum number of compiled plans. A new one replaces the least used one.
 	maxCompiled = 64
-	// maxPlans is how many plans are known at a time: a service has as many as kinds of transactions, but a plan varies
-	// with the number of arguments.
+	// maxPlans is the maximum number of known plans. A service has one for each kind of transaction and number of arguments.
 	maxPlans = 512
-	// barred is how often a plan must be sent again before it is compiled a second time, if its compiled script was not loaded
-	// or has left too many transactions to commit.lua.
+	// barred is the number of times that a plan must be sent before it is compiled again, after its compiled script could not be
+	// loaded or passed too many transactions to commit.lua.
 	barred = 10_000
 	// loadTimeout bounds the loading of a compiled script.
 	loadTimeout = 10 * time.Second
-	// noteEvery is after how many transactions of a plan its use is noted for operators.
+	// noteEvery is the number of transactions of a plan after which its use is noted for operators.
 	noteEvery = 4096
 )
 
@@ -34,10 +33,10 @@ const (
 type plan struct {
 	text any // a string, as internal/lua/commit.lua reads it
 
-	seen     atomic.Int64    // how often it was sent, in the measure of plans.compile
+	seen     atomic.Int64    // how often it was sent; add lets older uses count less
 	hits     atomic.Int64    // transactions that the compiled script has decided
-	left     atomic.Int64    // those that it has left to commit.lua
-	noted    [2]atomic.Int64 // how much of hits and left is noted
+	left     atomic.Int64    // transactions that it has passed to commit.lua
+	noted    [2]atomic.Int64 // the noted parts of hits and left
 	settled  atomic.Bool     // it is being compiled, or cannot be
 	compiled atomic.Pointer[compiled]
 }
@@ -51,14 +50,14 @@ type compiled struct {
 	alone, batch *eval.Script // for one transaction, and for several
 }
 
-// plans knows the plans of transactions.
+// plans holds the plans of transactions.
 type plans struct {
 	mu       sync.RWMutex
 	known    map[string]*plan
 	compiled []*plan
 }
 
-// of returns the plan of a commit. Strings: the server restores strings alone.
+// of returns the plan of a commit. If strings is true, the server can restore only strings.
 func (p *plans) of(c *Commit, strings bool) *plan {
 	var few [96]byte
 	b := append(few[:0], byte(c.args>>16), byte(c.args>>8), byte(c.args), c.Input.plan())
@@ -82,7 +81,7 @@ func (p *plans) of(c *Commit, strings bool) *plan {
 		b = binary.BigEndian.AppendUint16(append(b, command.Head[0], command.Head[1]-'0'), uint16(command.arguments()))
 	}
 	size := len(b)
-	for i := range c.Commands { // commit.lua need not know the names
+	for i := range c.Commands { // commit.lua does not need the names
 		if args := c.Commands[i].Args; len(args) > 0 {
 			name, _ := args[0].(string)
 			b = append(append(b, name...), ' ')
@@ -91,7 +90,7 @@ func (p *plans) of(c *Commit, strings bool) *plan {
 	return p.lookup(b, size)
 }
 
-// plan returns the byte of the plan that stands for the input.
+// plan returns the byte for the input in the plan.
 func (i *Input) plan() byte {
 	if i.Strict && i.Ack != AckNone {
 		return byte(i.Ack) | 4
@@ -99,7 +98,7 @@ func (i *Input) plan() byte {
 	return byte(i.Ack)
 }
 
-// lookup returns the plan of a key, whose first size bytes are the plan's text.
+// lookup returns the plan for a key. The first size bytes of the key are the plan's text.
 func (p *plans) lookup(key []byte, size int) *plan {
 	p.mu.RLock()
 	found := p.known[string(key)]
@@ -123,7 +122,7 @@ func (p *plans) lookup(key []byte, size int) *plan {
 	return found
 }
 
-// add keeps a compiled plan, and drops the least used one if there are too many. Older uses count less.
+// add adds a compiled plan. If there are too many, it drops the least used one. Older uses count less.
 func (p *plans) add(made *compiled) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -138,7 +137,7 @@ func (p *plans) add(made *compiled) {
 	made.plan.compiled.Store(made)
 }
 
-// drop forgets the compiled script of a plan, which must be seen so many times more than another.
+// drop removes the compiled script of a plan. More is how many additional times the plan must be sent before it is compiled again.
 func (p *plans) drop(dropped *plan, more int64) {
 	p.compiled = slices.DeleteFunc(p.compiled, func(plan *plan) bool { return plan == dropped })
 	dropped.compiled.Store(nil)
@@ -149,7 +148,7 @@ func (p *plans) drop(dropped *plan, more int64) {
 	dropped.settled.Store(false)
 }
 
-// leave counts transactions that a compiled script has left to commit.lua. If they are many, the plan does without it.
+// leave counts a transaction that a compiled script has passed to commit.lua. If there are many, the compiled script is dropped.
 func (p *plans) leave(left *plan) {
 	const few = 16
 	if n := left.left.Add(1); n < few || n < left.hits.Load()/4 {
@@ -170,7 +169,7 @@ func (k *compiled) hit() {
 	}
 }
 
-// note tells operators how much the script was used since the last note.
+// note reports the use of the script since the last note to operators.
 func (k *compiled) note() {
 	since := func(counter, noted *atomic.Int64) int64 {
 		n := counter.Load()
@@ -183,7 +182,7 @@ func (k *compiled) note() {
 	}
 }
 
-// ready returns the compiled script of a commit's plan; nil if there is none. It has a plan compiled that is sent often.
+// ready returns the compiled script of a commit's plan, or nil if there is none. It starts compiling a plan that is often sent.
 func (s *Sender) ready(c *Commit) *compiled {
 	after := s.compileAfter.Load()
 	if after == 0 {
@@ -202,7 +201,7 @@ func (s *Sender) ready(c *Commit) *compiled {
 	return nil
 }
 
-// compile loads the compiled script of a plan, which commits use from then on.
+// compile loads the compiled script of a plan, which later commits use.
 func (s *Sender) compile(made *compiled) {
 	text := func(batch bool) string { return s.constants.Substitute(made.shape.compile(batch), made.shape.keys()) }
 	made.alone, made.batch = eval.NewScript("commit", text(false)), eval.NewScript("commit", text(true))
@@ -220,17 +219,17 @@ func (s *Sender) compile(made *compiled) {
 	made.note()
 }
 
-// Wait returns when no plan is being compiled or noted any more. Meanwhile nothing may be sent.
+// Wait returns when no plan is being compiled or noted. Nothing may be sent meanwhile.
 func (s *Sender) Wait() { s.background.Wait() }
 
-// CompileAfter sets how many transactions of a plan are sent before the plan is compiled. If n is 0, no plan is compiled, and no
+// CompileAfter sets how many transactions of a plan are sent before it is compiled. If n is 0, no plan is compiled, and no
 // compiled script is used.
 func (s *Sender) CompileAfter(n int) { s.compileAfter.Store(int64(n)) }
 
-// A Plan describes a compiled plan and how often it was used.
+// A Plan describes a compiled plan and its use.
 type Plan struct {
-	Shape        string // what its transactions do, for people
-	Hits, Left   int64  // transactions that its script has decided, and those that it has left to the general one
+	Shape        string // a readable description of its transactions
+	Hits, Left   int64  // transactions that its script has decided, and those that it has passed to the general one
 	Alone, Batch *eval.Script
 }
 

@@ -25,12 +25,12 @@ func newService(t *testing.T) *service {
 	t.Helper()
 	s := &service{twins: newTwins(t), ctx: t.Context()}
 	c := s.commit(t, 0)
-	c.Events = []shard.Event{{ID: "first", Body: []byte("x")}} // the first one of a shard is left to the general script
+	c.Events = []shard.Event{{ID: "first", Body: []byte("x")}} // the general script handles the first one of a shard
 	s.send(t, c)
 	return s
 }
 
-// commit returns a transaction of the kind that has so many values.
+// commit returns a transaction of the kind with the given number of values.
 func (s *service) commit(t *testing.T, values int) *Commit {
 	t.Helper()
 	s.sent++
@@ -56,7 +56,6 @@ func (s *service) send(t *testing.T, batch ...*Commit) {
 	}
 }
 
-// compile has the plan of a kind compiled.
 func (s *service) compile(t *testing.T, values int) {
 	t.Helper()
 	c := s.commit(t, values)
@@ -68,7 +67,7 @@ func (s *service) compile(t *testing.T, values int) {
 	s.senders[1].compile(&compiled{shape: shape, plan: c.plan, sender: s.senders[1]})
 }
 
-// compiledOne waits until plans are compiled, and fails unless it is one.
+// compiledOne waits until plans are compiled, and fails unless there is exactly one.
 func (s *service) compiledOne(t *testing.T) {
 	t.Helper()
 	if s.senders[1].Wait(); len(s.plans()) != 1 {
@@ -240,7 +239,6 @@ func TestWhatIsTooLargeIsNotCompiled(t *testing.T) {
 	}
 }
 
-// wide are the arguments of an HSET with n arguments.
 func wide(n int) []any {
 	args := []any{"HSET", "k"}
 	for len(args) < n {
@@ -249,7 +247,7 @@ func wide(n int) []any {
 	return args
 }
 
-// Seal bounds what shares a flight by these numbers.
+// The queue limits the calls in a flight by these numbers.
 func TestSealCountsTheArgumentsAndBytesThatAreSent(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

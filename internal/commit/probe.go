@@ -9,15 +9,14 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 )
 
-// What the probe says of the server and the user: which keys can be restored whole.
+// What the probe returns about the server and the user: which keys can be restored whole.
 const (
 	restoresStrings = "1"
 	restoresAll     = "2"
 )
 
-// Probe asks a server what the undo may do there, and keeps the answer for every commit after it. It returns the
-// commands that the undo lacks, without which nothing should be committed, and whether it can restore every key. It
-// tries again as Ask does.
+// Probe asks a server which commands of the undo it supports, and stores the result for every later commit. It returns the
+// missing commands, without which nothing should be committed, and whether every key can be restored. It retries like Ask.
 func (s *Sender) Probe(ctx context.Context, home shard.Shard, failed func(error)) (lacks []string, restores bool, err error) {
 	call := eval.NewCall(s.probe, home.ProbeKeys(), nil)
 	var reply any

@@ -9,19 +9,19 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 )
 
-// Procedure is logic that runs inside a commit.
+// Procedure is Lua code that runs inside a commit.
 type Procedure struct {
 	Name   string
-	Keys   []string // names that its keys have in the source
-	Args   []string // names that its arguments have in the source
+	Keys   []string // names of its keys in the source
+	Args   []string // names of its arguments in the source
 	Source string
 }
 
-// hidden are the globals by which a procedure could get past its guarded redis, or run text of its caller's.
+// hidden are the globals with which a procedure could bypass its guarded redis, or run text from its caller.
 const hidden = "_G, load, loadstring, loadfile, dofile, require, module, getfenv, setfenv, newproxy"
 
-// sources is the text that internal/lua/_procedure.lua expects. Nothing of luatx stands before it but constants: a
-// procedure sees what it is given.
+// sources returns the text that internal/lua/_procedure.lua expects. Only constants of luatx precede it, so a procedure sees only
+// what it is given.
 func sources(procedures []Procedure) string {
 	var b strings.Builder
 	if len(procedures) == 0 {
@@ -39,17 +39,17 @@ func sources(procedures []Procedure) string {
 	return b.String()
 }
 
-// locals names the elements of a list.
+// locals declares a local variable for each element of a list.
 func locals(b *strings.Builder, names []string, list string) {
 	for i, name := range names {
 		fmt.Fprintf(b, "local %s = %s[%d]\n", name, list, i+1)
 	}
 }
 
-// scriptLine is how Redis and, last, miniredis name a line of the script.
+// scriptLine matches a script line as Redis and (the last alternative) miniredis report it.
 var scriptLine = regexp.MustCompile(`(?:@?user_script:|<string> line:|^:)(\d+)`)
 
-// Locate puts the procedure's name and its own line in the place of the script's in an error's text.
+// Locate replaces script lines in an error's text by the name of the procedure and its own line.
 func (s *Sender) Locate(text string) string {
 	return scriptLine.ReplaceAllStringFunc(text, func(place string) string {
 		n, err := strconv.Atoi(scriptLine.FindStringSubmatch(place)[1])
@@ -61,7 +61,7 @@ func (s *Sender) Locate(text string) string {
 			if began, ok := strings.CutPrefix(text, "do -- "); ok {
 				name, line = began, i+1
 			} else if text == "local time = redis.call('TIME')" {
-				return place // luatx's own part begins
+				return place // luatx's own part begins here
 			}
 			if i+1 == n && name != "" {
 				return fmt.Sprintf("procedure %s:%d", name, n-line)

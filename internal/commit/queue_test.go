@@ -23,7 +23,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// The limits of package eval.
+// The limits in package eval.
 const (
 	maxFlights   = 4
 	maxBatchSize = 1 << 20
@@ -41,17 +41,17 @@ type answered string
 func (a answered) Error() string { return string(a) }
 func (answered) RedisError()     {}
 
-// counter is a hook that plays a server for commits: it counts round trips, holds them while it is told to, and
-// refuses what names a poisoned key.
+// counter is a hook that simulates a server for commits. It counts round trips, can delay them, and rejects commands with a
+// poisoned key.
 type counter struct {
 	mu      sync.Mutex
 	hold    chan struct{} // round trips wait until it is closed
-	now     int           // round trips under way
-	most    int           // at a time
-	trips   [][]int       // of each: transactions of each of its calls
-	digests []string      // in the order in which they were executed
+	now     int           // current round trips
+	most    int           // maximum number of concurrent round trips
+	trips   [][]int       // for each round trip, the number of transactions in each of its calls
+	digests []string      // in the order of execution
 	bodies  []string      // of their events
-	inputs  []string      // stream, group and consumer that each of them was executed with
+	inputs  []string      // stream, group and consumer of each execution
 	fail    []error       // of the next round trips
 	poison  string
 }
@@ -135,9 +135,9 @@ func (c *counter) execute(sent call, failure error) (int, error) {
 		digest := *arg.(*string)
 		c.digests = append(c.digests, digest)
 		if len(c.digests)%2 == 0 {
-			reply = append(reply, int64(3), "failed", int64(1), digest) // so that everybody knows his own
+			reply = append(reply, int64(3), "failed", int64(1), digest) // so that each caller recognizes its own
 		} else {
-			reply = append(reply, int64(2), "full", digest) // answers are not of one size
+			reply = append(reply, int64(2), "full", digest) // results differ in size
 		}
 	}
 	sent.SetVal(reply)
@@ -153,7 +153,7 @@ func newCounter(t *testing.T) (*set, *counter) {
 	return newSet(client), c
 }
 
-// set is what sends commits, and the scripts of shards.
+// set sends commits, and runs the scripts of shards.
 type set struct {
 	*Sender
 	*shard.Scripts
@@ -167,7 +167,7 @@ func newSet(client redis.UniversalClient) *set {
 	return &set{New(runner, constants, nil), shard.New(runner, constants), runner}
 }
 
-// sending is a transaction of slot n that names keys of its own.
+// sending returns a transaction of slot n with separate keys.
 func sending(set *set, n int, digest string, keys ...string) *Commit {
 	b := &Commit{Shard: set.Shard(n), Digest: digest, Token: "t", Keys: keys}
 	for _, key := range keys {
@@ -176,7 +176,7 @@ func sending(set *set, n int, digest string, keys ...string) *Commit {
 	return b
 }
 
-// own fails the test unless the answer is the transaction's own.
+// own fails the test unless the outcome belongs to the transaction.
 func own(t *testing.T, b *Commit) {
 	t.Helper()
 	if b.Err != nil || b.Outcome.Text != b.Digest {
@@ -280,9 +280,9 @@ func TestFlightKeepsToMaxBatchSizeAndALargerTransactionFliesAlone(t *testing.T) 
 	})
 }
 
-// TestDepartingCaller holds that a caller whose time is over goes his way: before his request has left, knowing
-// that it was not sent; in flight, knowing that it may have been executed. The flight goes on for the others, and
-// does not look at his memory. His context says when, or he himself.
+// TestDepartingCaller tests that a caller returns when its context or its own deadline ends. Before its request is sent, the
+// error states that it was not sent; in flight, that it may have been executed. The flight continues for the others and does not
+// access the caller's memory.
 func TestDepartingCaller(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -342,7 +342,7 @@ func departing(t *testing.T, after func(context.Context, time.Duration) (context
 		start(ctx, until, flying)
 		start(t.Context(), time.Now().Add(time.Hour), stays)
 		server.mu.Lock()
-		server.hold = make(chan struct{}) // for the flight with both
+		server.hold = make(chan struct{}) // for the flight with both calls
 		server.mu.Unlock()
 		close(first)
 		synctest.Wait()
@@ -367,8 +367,8 @@ func departing(t *testing.T, after func(context.Context, time.Duration) (context
 	})
 }
 
-// A caller whose time is over must not read what a flight may still write to his call. Only the race detector sees such a read, and
-// not under synctest, whose clock synchronizes goroutines.
+// A caller whose time is over must not read fields of its call that a flight may still write. Only the race detector finds such a
+// read, and not under synctest, whose clock synchronizes goroutines.
 func TestCallerDoesNotReadACallThatHeLeftInFlight(t *testing.T) {
 	t.Parallel()
 	set, server := newCounter(t)
@@ -387,7 +387,7 @@ func TestCallerDoesNotReadACallThatHeLeftInFlight(t *testing.T) {
 	server.mu.Lock()
 	server.hold = second
 	server.mu.Unlock()
-	callers.Go(func() { set.Send(t.Context(), time.Time{}, []*Commit{sending(set, 1, "patient")}) }) // so that the flight outlasts the other caller
+	callers.Go(func() { set.Send(t.Context(), time.Time{}, []*Commit{sending(set, 1, "patient")}) }) // so that the flight lasts longer than the other caller
 	callers.Go(func() {
 		defer close(second)
 		set.Send(t.Context(), time.Now().Add(100*time.Millisecond), []*Commit{lonely})
@@ -397,8 +397,8 @@ func TestCallerDoesNotReadACallThatHeLeftInFlight(t *testing.T) {
 	assert.Is(t, lonely.Err, context.DeadlineExceeded, "left in flight")
 }
 
-// TestRedirectionInAPipeline holds that a redirection which a pipeline leaves standing is no answer: the node that
-// it led to may have executed the script. A single request's is the server's last word.
+// TestRedirectionInAPipeline tests that a redirection that a pipeline returns is not a reply, because the node that it leads to
+// may have executed the script. For a single request, it is final.
 func TestRedirectionInAPipeline(t *testing.T) {
 	t.Parallel()
 	for _, requests := range []int{1, 2} {
@@ -418,8 +418,8 @@ func TestRedirectionInAPipeline(t *testing.T) {
 	}
 }
 
-// TestPoisonedNeighbour holds that a transaction which the server refuses as a whole script, or which breaks the
-// connection, harms nobody that shared its round trip.
+// TestPoisonedNeighbour tests that a transaction that breaks the connection, or whose whole script the server rejects, does not
+// affect others in the same round trip.
 func TestPoisonedNeighbour(t *testing.T) {
 	t.Parallel()
 	for name, failure := range map[string]error{"refused": nil, "connection cut": io.EOF, "half forgotten": answered("NOSCRIPT")} {

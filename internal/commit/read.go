@@ -8,15 +8,15 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 )
 
-// Read is the answer to one guarded read.
+// Read is the result of one guarded read.
 type Read struct {
-	Reply  any // an error where the server's was one
+	Reply  any // an error if the server returned one
 	Digest string
-	Size   int // what it counts, see internal/lua/_guard.lua
+	Size   int // what the reply counts, see internal/lua/_guard.lua
 }
 
-// Read runs reads on the master, all at one moment, and digests their replies. Keys are those that are read. If the
-// replies count more than room, it returns those of the reads before.
+// Read runs reads on the master atomically, and returns their replies with digests. Keys are the keys that are read. If the
+// replies count more than room, it returns only those that fit.
 func (s *Sender) Read(ctx context.Context, home shard.Shard, keys []string, reads []Guard, room int) ([]Read, error) {
 	args := []any{room}
 	for _, read := range reads {
@@ -51,5 +51,5 @@ func (s *Sender) Read(ctx context.Context, home shard.Shard, keys []string, read
 	return out, nil
 }
 
-// tooLarge stands in internal/lua/read.lua's reply for a read that has no room.
+// tooLarge is the number in the reply of internal/lua/read.lua for a read that exceeds the room.
 const tooLarge = 2

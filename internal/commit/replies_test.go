@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// replying is a hook that plays a server: it gives every script one reply.
+// replying is a hook that simulates a server with the same reply to every script.
 type replying struct{ reply any }
 
 func (replying) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -127,7 +127,7 @@ func TestReplyOfATimerWithMoreOrFewerRowsIsAnError(t *testing.T) {
 	}
 }
 
-// TestForeignShardAnswersAll checks that all callers who share a script receive the one reply of a foreign shard.
+// TestForeignShardAnswersAll tests that all callers who share a script get the single reply of a foreign shard.
 func TestForeignShardAnswersAll(t *testing.T) {
 	t.Parallel()
 	set := newReplying(t, []any{"1", int64(2), "identity", "another"})
@@ -140,7 +140,7 @@ func TestForeignShardAnswersAll(t *testing.T) {
 	}
 }
 
-// elsewhere are the scripts that other packages run by themselves: pipeline.SetNX, internal/rekey, stream and admin.
+// elsewhere are the scripts that other packages run: pipeline.SetNX, internal/rekey, stream and admin.
 var elsewhere = []string{
 	"release.lua", "drop.lua", "deadletter.lua", "dismiss.lua", "fetch.lua", "hold.lua", "takeover.lua", "putback.lua", "trim.lua",
 	"lease.lua", "members.lua", "partition.lua", "dead.lua", "acknowledge.lua", "window.lua",

@@ -12,10 +12,9 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 )
 
-// Sender sends commits, and what else concerns transactions.
+// Sender sends commits and other requests about transactions.
 type Sender struct {
-	// Note is called, in a goroutine of its own, when a plan is compiled, and now and then while it is used. Nil: nobody wants
-	// to know.
+	// Note is called in a separate goroutine when a plan is compiled, and from time to time while it is used. Nil disables notes.
 	Note func(shard.Plan)
 
 	runner     *eval.Runner
@@ -25,9 +24,9 @@ type Sender struct {
 
 	commit, resolve, read, probe, enqueue *eval.Script
 
-	background   sync.WaitGroup // what compiles and notes plans
+	background   sync.WaitGroup // compiles and notes plans
 	compileAfter atomic.Int64   // see CompileAfter
-	stringsOnly  atomic.Bool    // what Probe found: other keys cannot be restored whole
+	stringsOnly  atomic.Bool    // set by Probe: other keys cannot be restored whole
 }
 
 // New composes the scripts. It does no I/O. Plans are not compiled before CompileAfter is called.
@@ -45,12 +44,12 @@ func New(runner *eval.Runner, c shard.Constants, procedures []Procedure) *Sender
 	}
 }
 
-// Send sends each commit, and returns when each is answered, ctx has ended, or it is the time until; zero: ctx
-// alone says when. They share round trips and scripts with each other, and with what others send at the same time; each
-// is whole or absent for itself. There is no order among them.
+// Send sends commits, and returns when each has a reply, ctx has ended, or the time until has come; a zero until leaves that to
+// ctx. Commits share round trips and scripts with each other, and with those that others send at the same time. Each takes effect
+// as a whole or not at all. Their order is not defined.
 //
-// The tail goes out with them, once, behind them in the same pipeline, for what a consumer does next; its commands
-// carry their own errors. Such a batch shares nothing with others.
+// The tail is sent once, behind the commits in the same pipeline, for the next commands of a consumer; its commands carry their
+// own errors. A batch with a tail shares nothing with others.
 func (s *Sender) Send(ctx context.Context, until time.Time, batch []*Commit, tail ...redis.Cmder) {
 	var few [4]*eval.Call
 	open := few[:0]
@@ -66,7 +65,7 @@ func (s *Sender) Send(ctx context.Context, until time.Time, batch []*Commit, tai
 	}
 }
 
-// prepare makes the call of a commit, which lays its arguments out when it is sent.
+// prepare creates the call of a commit. The call encodes its arguments when it is sent.
 func (s *Sender) prepare(c *Commit) {
 	c.notAfter = c.NotAfter.UnixMilli()
 	c.args = c.arguments()
@@ -76,8 +75,8 @@ func (s *Sender) prepare(c *Commit) {
 	c.call = eval.Call{Script: s.commit, Key: c.Shard.Void, Load: c, Wait: s.durability}
 }
 
-// Resolve returns what became of a digest, or of a token where it is not empty, and the server's time. With a tombstone it makes sure
-// that no copy of the token's commit takes effect up to that server time.
+// Resolve returns the state of a digest, or of a token if it is not empty, and the server's time. With a tombstone, it prevents a
+// copy of the token's commit from taking effect up to that server time.
 func (s *Sender) Resolve(ctx context.Context, home shard.Shard, digest, token string, tombstone time.Time) (state State, text string, now time.Time, err error) {
 	until := ""
 	if !tombstone.IsZero() {

@@ -8,66 +8,66 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Call is one call of a script, sent until it is answered. The script must tolerate being run twice with the same
-// arguments: that is what its tokens, leases and ids are for.
+// Call is one call of a script, which is retried until the server replies. The script must tolerate running twice with the same
+// arguments; its tokens, leases and ids serve that purpose.
 type Call struct {
 	Script *Script
-	Key    string     // leads to the node
-	Argv   []any      // EVALSHA, its hash, the number of keys, the keys, the arguments; nil: its Load makes them
-	Load   Load       // nil: the call shares its script with no other
-	Wait   Durability // for which it waits; the same for all calls that share a round trip
+	Key    string     // determines the node
+	Argv   []any      // EVALSHA, its hash, the number of keys, the keys, the arguments; nil: Load.Pack makes them
+	Load   Load       // nil: the call does not share its script
+	Wait   Durability // the wait after the script; the same for all calls in a round trip
 	Until  time.Time  // the caller gives up then; zero: when its context ends
-	Alone  bool       // it shares a round trip with no other call
+	Alone  bool       // the call does not share its round trip
 
-	// Failure is the error of the last round trip; nil: it is answered.
+	// Failure is the error of the last round trip, or nil if the server has replied.
 	Failure error
-	// Unanswered reports that a copy of an earlier request may still arrive.
+	// Unanswered reports whether a copy of an earlier request may still arrive.
 	Unanswered bool
-	// Replicated reports that the effect has reached what Wait asks for.
+	// Replicated reports whether the effect has reached what Wait requires.
 	Replicated bool
-	// Tries counts the round trips.
+	// Tries is the number of round trips.
 	Tries uint16
-	// Batch is how many calls shared the last script.
+	// Batch is the number of calls that shared the last script.
 	Batch uint16
 
-	shared bool // the last round trip, with other calls
-	size   int  // see seal
+	shared bool // other calls shared the last round trip
+	size   int  // the weight in a flight; see seal
 
-	// The way to the answer. A caller who leaves the call in flight does not touch these fields again.
+	// The state of the call in flight. A caller that leaves the call in flight does not access these fields again.
 	ctx   context.Context
 	queue *nodeQueue
-	done  chan struct{} // closed when the answer is there
-	in    *Call         // the call it travels in: itself, or one that carries the loads of several
-	nth   int           // in there
-	self  [1]*Call      // the call, as a list
+	done  chan struct{} // closed when the reply is there
+	in    *Call         // the call that carries this one: itself, or one that carries several loads
+	nth   int           // position of the load in that call
+	self  [1]*Call      // the call as a list
 
-	// The answer, of a call that others travel in, or that travels by itself.
+	// The reply of a call that carries loads.
 	reply    any
 	err      error
 	together bool // the round trip or the script is shared
 	members  uint16
-	reached  bool // what Wait asks for
+	reached  bool // what Wait requires
 }
 
-// Load is what a call carries that can share its script with the loads of other calls.
+// Load is the part of a call that can share a script with the loads of other calls.
 type Load interface {
-	// Seal copies what belongs to the caller, who may leave while the call is in flight. It returns how many arguments the
-	// load has, and how many bytes.
+	// Seal copies what belongs to the caller, which may return while the call is in flight. It returns the number of arguments of
+	// the load, and their size in bytes.
 	Seal() (args, bytes int)
 	// Join reports whether another load fits into the same script. It returns the load with which further ones must fit.
 	Join(other Load) (Load, bool)
-	// Pack returns the script, and the arguments of one EVALSHA, that carry the loads of the calls, of which the receiver is
-	// the first.
+	// Pack returns the script and the arguments of one EVALSHA for the loads of the calls. The receiver is the load of the first
+	// call.
 	Pack(calls []*Call) (*Script, []any)
-	// Again reports that the reply leaves the load, the nth of its script, undone, and that it goes out again at once.
+	// Again reports whether the script has skipped the load, the nth in the reply, so that the call is sent again at once.
 	Again(reply any, nth int) bool
 }
 
-// Reply returns the reply of the script, and the position of the call's load in it.
+// Reply returns the reply of the script and the position of the call's load in it.
 func (c *Call) Reply() (reply any, nth int) { return c.in.reply, c.nth }
 
-// once is a command that go-redis sends once, and with it all of its pipeline: a lost reply must not become a
-// second execution that nobody counted. Redirections of a cluster are still followed.
+// once is a command that go-redis does not retry, nor the pipeline that contains it, because a retry after a lost reply would be
+// an execution that luatx does not count. Redirections of a cluster are still followed.
 type once struct{ *redis.Cmd }
 
 func (once) NoRetry() bool { return true }
@@ -78,7 +78,7 @@ func (c *Call) command(ctx context.Context) once {
 	return cmd
 }
 
-// answer keeps the reply to the call's command.
+// answer stores the reply to the call's command.
 func (c *Call) answer(cmd once) {
 	c.reply, c.err = cmd.Val(), cmd.Err()
 	if errors.Is(c.err, redis.Nil) {
@@ -86,7 +86,7 @@ func (c *Call) answer(cmd once) {
 	}
 }
 
-// pack lays the call out for a script of its own, once.
+// pack prepares the call for a separate script, once.
 func (c *Call) pack() {
 	c.in, c.nth = c, 0
 	c.err, c.together, c.members, c.reached = nil, false, 1, false
@@ -96,17 +96,17 @@ func (c *Call) pack() {
 	}
 }
 
-// settle takes what became of the round trip out of the call that this one travelled in.
+// settle copies the outcome of the round trip from the call that carried this one.
 func (c *Call) settle() {
 	in := c.in
 	c.Failure, c.shared, c.Replicated, c.Batch = in.err, in.together, in.reached, in.members
 }
 
-// argumentWeight is what an argument weighs beside its bytes: it costs the server as much.
+// argumentWeight is the weight of an argument besides its bytes, because it needs as much CPU time on the server.
 const argumentWeight = 60
 
-// seal makes a call independent of its caller, who may leave it in flight and reuse the memory that it was made of, and
-// weighs it.
+// seal makes a call independent of its caller, which may leave it in flight and reuse the memory of its arguments. It also
+// computes the call's size.
 func (c *Call) seal() {
 	if c.size == 0 {
 		args, bytes := c.Load.Seal()
@@ -114,12 +114,12 @@ func (c *Call) seal() {
 	}
 }
 
-// wait prepares the call for its way through the queue of its node.
+// wait prepares the call for the queue of its node.
 func (c *Call) wait(ctx context.Context, l *nodeQueue) {
 	c.ctx, c.queue, c.done, c.in = ctx, l, make(chan struct{}), nil
 }
 
-// share makes scripts of a batch of calls: loads that fit together share one.
+// share combines loads that fit together into one script, and returns the scripts of a batch of calls.
 func share(batch []*Call) []*Call {
 	var scripts []*Call
 	for i, first := range batch {

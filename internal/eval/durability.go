@@ -7,8 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Durability is what a commit, or a relay's claim, waits for behind its script, on the connection that wrote: there the server knows
-// which of its writes to wait for. One wait serves everything that shares the round trip.
+// Durability is what a commit, or a relay's claim, waits for after its script. The wait uses the same connection, because the
+// server waits for the writes of that connection. All calls of a round trip share one wait.
 type Durability struct {
 	Replicas int
 	Fsync    bool
@@ -25,20 +25,20 @@ func (d Durability) Patient(ctx context.Context, until time.Time) bool {
 	return !ok || time.Until(deadline) >= 2*d.Timeout
 }
 
-// wait is the command that waits: half the time that is left at most, so that the reply of the script arrives.
+// wait returns the command that waits, for at most half of the remaining time, so that the reply of the script still arrives.
 func (d Durability) wait(ctx context.Context) *redis.Cmd {
 	timeout := d.Timeout
 	if deadline, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, time.Until(deadline)/2)
 	}
-	ms := max(1, timeout.Milliseconds()) // none would be for ever
+	ms := max(1, timeout.Milliseconds()) // 0 would wait forever
 	if d.Fsync {
 		return redis.NewCmd(ctx, "waitaof", 1, d.Replicas, ms)
 	}
 	return redis.NewCmd(ctx, "wait", d.Replicas, ms)
 }
 
-// reached reports whether the wait's reply says that all is there.
+// reached reports whether the reply to the wait confirms everything that d requires.
 func (d Durability) reached(reply any) bool {
 	if !d.Fsync {
 		return Number(reply) >= d.Replicas
@@ -47,10 +47,10 @@ func (d Durability) reached(reply any) bool {
 	return len(counts) == 2 && Number(counts[0]) >= 1 && Number(counts[1]) >= d.Replicas
 }
 
-// ReadTimeout is how long the client waits for a reply; 0: forever, or unknown.
+// ReadTimeout returns how long the client waits for a reply. It returns 0 if the client waits forever, or if that is unknown.
 func (r *Runner) ReadTimeout() time.Duration { return ReadTimeout(r.client) }
 
-// ReadTimeout is how long a client waits for a reply; 0: for ever, or nobody knows.
+// ReadTimeout returns how long a client waits for a reply. It returns 0 if the client waits forever, or if that is unknown.
 func ReadTimeout(client redis.UniversalClient) time.Duration {
 	switch c := client.(type) {
 	case *redis.Client:
@@ -61,8 +61,8 @@ func ReadTimeout(client redis.UniversalClient) time.Duration {
 	return 0
 }
 
-// transmitDurably makes the round trip on the node itself: a cluster's client would send the wait to any. What
-// the node does not have any more it says, and the client looks for the new one.
+// transmitDurably makes the round trip on the node itself, because a cluster client could send the wait to any node. If a slot
+// has moved, the node's error makes the client look for the new node.
 func (r *Runner) transmitDurably(ctx context.Context, calls []*Call, tail ...redis.Cmder) {
 	node, err := r.master(ctx, calls[0].Argv[FirstKey])
 	if err != nil {

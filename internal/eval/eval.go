@@ -1,5 +1,5 @@
-// Package eval runs Lua scripts on Redis until they are answered. It knows how to load them, when to send a call again, and
-// which calls share a round trip. It knows nothing of what the scripts do.
+// Package eval runs Lua scripts on Redis until the server replies. It loads scripts, retries calls, and decides which calls share
+// a round trip. It does not depend on what the scripts do.
 package eval
 
 import (
@@ -21,7 +21,7 @@ type Script struct {
 	argument any // the sha
 }
 
-// Argv begins the arguments of a call of the script with so many keys. It has room for the keys and args arguments more.
+// Argv returns the beginning of the arguments of a call with that many keys. It has capacity for the keys and for args arguments.
 func (s *Script) Argv(keys, args int) []any {
 	return append(make([]any, 0, FirstKey+keys+args), "evalsha", s.argument, keys)
 }
@@ -29,7 +29,7 @@ func (s *Script) Argv(keys, args int) []any {
 // FirstKey is the index of the first key in the arguments of a call.
 const FirstKey = 3
 
-// Runner runs scripts by a client.
+// Runner runs scripts with a client.
 type Runner struct {
 	client    redis.UniversalClient
 	log       *slog.Logger
@@ -37,7 +37,7 @@ type Runner struct {
 	scripts   []*Script
 	queue     *queue
 	wakes     wakes
-	warned    atomic.Bool // that Durability cannot be had
+	warned    atomic.Bool // that Durability is not available
 }
 
 // New returns a Runner. It does no I/O. The channels of wake-ups are in the namespace.
@@ -54,21 +54,21 @@ func (r *Runner) Client() redis.UniversalClient { return r.client }
 // Log returns the logger.
 func (r *Runner) Log() *slog.Logger { return r.log }
 
-// NewScript returns a script that its caller has loaded.
+// NewScript returns a script that its caller loads.
 func NewScript(name, text string) *Script {
 	sum := sha1.Sum([]byte(text)) //nolint:gosec // see above
 	sha := hex.EncodeToString(sum[:])
 	return &Script{name, text, sha, sha}
 }
 
-// Script adds a script. All scripts are added before the Runner is used.
+// Script adds a script. All scripts must be added before the Runner is used.
 func (r *Runner) Script(name, text string) *Script {
 	s := NewScript(name, text)
 	r.scripts = append(r.scripts, s)
 	return s
 }
 
-// SHA is the SHA1 that the server knows the script by.
+// SHA returns the SHA1 by which the server identifies the script.
 func (s *Script) SHA() string { return s.sha }
 
 // SHAs lists the names and SHA1s of the scripts.
@@ -82,7 +82,7 @@ func (r *Runner) SHAs() iter.Seq2[string, string] {
 	}
 }
 
-// Load puts every script into the server's cache; on a cluster, into that of each node.
+// Load loads every script into the server's cache, or on a cluster into that of each node.
 func (r *Runner) Load(ctx context.Context) error {
 	for _, script := range r.scripts {
 		if err := r.LoadScript(ctx, script); err != nil {
@@ -92,7 +92,7 @@ func (r *Runner) Load(ctx context.Context) error {
 	return nil
 }
 
-// LoadScript puts one script there.
+// LoadScript loads one script in the same way.
 func (r *Runner) LoadScript(ctx context.Context, script *Script) error {
 	if err := r.client.ScriptLoad(ctx, script.Text).Err(); err != nil {
 		return &ServerError{script.Name, err}
@@ -100,9 +100,8 @@ func (r *Runner) LoadScript(ctx context.Context, script *Script) error {
 	return nil
 }
 
-// Ask calls f with a client of the node that serves a key. It returns when f succeeds or the server rejects the
-// request for good, and tries again after every other error, as Eval does, until ctx ends. It passes the error of each
-// failed try to failed.
+// Ask calls f with a client of the node that serves a key. It returns when f succeeds or the server rejects the request for good.
+// After any other error it retries, like Eval, until ctx ends. It passes the error of each failed attempt to failed.
 func (r *Runner) Ask(ctx context.Context, key string, failed func(error), f func(ctx context.Context, node redis.UniversalClient) error) error {
 	for try := 0; ; try++ {
 		node, err := r.master(ctx, key)
@@ -120,8 +119,8 @@ func (r *Runner) Ask(ctx context.Context, key string, failed func(error), f func
 	}
 }
 
-// Node returns the address of the node that serves a key, or "" if the client is not a cluster's. The cluster's
-// state must be loaded, as Ask does.
+// Node returns the address of the node that serves a key, or "" if the client is not a cluster client. The state of the cluster
+// must be loaded, as Ask does.
 func (r *Runner) Node(ctx context.Context, key string) string {
 	return r.queue.node(ctx, key)
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// direct makes a round trip for each call alone.
+// direct makes a separate round trip for each call.
 func (r *Runner) direct(ctx context.Context, calls []*Call) {
 	for i, c := range calls {
 		bounded, cancel := within(ctx, c.Until)
@@ -17,7 +17,7 @@ func (r *Runner) direct(ctx context.Context, calls []*Call) {
 	}
 }
 
-// pipeline makes a round trip for calls on one node that share it with nobody else, and with the tail.
+// pipeline makes one round trip for calls on one node and the tail, without other calls.
 func (r *Runner) pipeline(ctx context.Context, calls []*Call, tail ...redis.Cmder) {
 	ctx, cancel := within(ctx, calls[0].Until)
 	defer cancel()
@@ -30,7 +30,8 @@ func (r *Runner) pipeline(ctx context.Context, calls []*Call, tail ...redis.Cmde
 	}
 }
 
-// exchange makes one round trip with calls on one node; a second one, where the server had forgotten a script. The tail goes out once, behind them, and carries its own errors.
+// exchange makes one round trip with calls on one node, and a second one for scripts that the server did not have. The tail is
+// sent once, behind the calls, and carries its own errors.
 func (r *Runner) exchange(ctx context.Context, calls []*Call, tail ...redis.Cmder) {
 	r.transmit(ctx, calls, tail...)
 	var forgotten []*Call
@@ -85,7 +86,7 @@ func pipe(ctx context.Context, client redis.UniversalClient, calls []*Call, tail
 	cmds := make([]once, len(calls))
 	for i, c := range calls {
 		cmds[i] = c.command(ctx)
-		_ = p.Process(ctx, cmds[i]) // queues it
+		_ = p.Process(ctx, cmds[i]) // queues the command
 	}
 	_ = p.BatchProcess(ctx, tail...)
 	_, _ = p.Exec(ctx) // each command holds its error
@@ -95,13 +96,13 @@ func pipe(ctx context.Context, client redis.UniversalClient, calls []*Call, tail
 	}
 }
 
-// redirectError is a redirection that a pipeline did not get through. It is not the server's last word: when the
-// node that a pipeline was redirected to does not answer, go-redis leaves the redirection standing.
+// redirectError is a redirection that a pipeline could not follow. It is not final: go-redis returns the redirection if the node
+// that it leads to does not respond.
 type redirectError struct{ text string }
 
 func (e redirectError) Error() string { return "redirected: " + e.text }
 
-// load puts a script where the call's first key lives.
+// load loads a script on the node of the call's first key.
 func (r *Runner) load(ctx context.Context, c *Call) error {
 	node, err := r.master(ctx, c.Argv[FirstKey])
 	if err != nil {
@@ -110,7 +111,7 @@ func (r *Runner) load(ctx context.Context, c *Call) error {
 	return node.ScriptLoad(ctx, c.Script.Text).Err()
 }
 
-// master is the client of the node where a key lives.
+// master returns the client of the node of a key.
 func (r *Runner) master(ctx context.Context, key any) (redis.UniversalClient, error) {
 	cluster, ok := r.client.(interface {
 		MasterForKey(ctx context.Context, key string) (*redis.Client, error)

@@ -12,10 +12,10 @@ import (
 	"github.com/luatx/luatx/internal/slot"
 )
 
-// wakeSilence is after how much silence a subscription is asked for a sign of life; after twice that it is given up.
+// wakeSilence is how long a subscription may be silent before a ping. It is given up after twice that time.
 const wakeSilence = 10 * time.Second
 
-// ErrNoChannels is what Listen returns on a cluster older than 7.0, which has no channels to listen on.
+// ErrNoChannels is returned by Listen on a cluster older than 7.0, which has no sharded channels.
 var ErrNoChannels = errors.New("a cluster has wake-ups from 7.0 on")
 
 var (
@@ -23,8 +23,8 @@ var (
 	errMoved  = errors.New("the channel's slot has moved")
 )
 
-// WakeSubscriptions says what to Listen to, to hear of these slots: in a cluster channels of several slots cannot
-// share a subscription.
+// WakeSubscriptions returns the lists of channels to pass to Listen for the given slots. In a cluster, channels of different
+// slots cannot share a subscription.
 func (r *Runner) WakeSubscriptions(slots []int) [][]string {
 	channels := r.wakeChannels(slots)
 	if _, cluster := r.client.(*redis.ClusterClient); !cluster {
@@ -51,15 +51,15 @@ func (r *Runner) wakeChannels(slots []int) []string {
 	return channels
 }
 
-// Listen makes one subscription, and tells of each slot that it hears of, until ctx or the subscription ends.
+// Listen opens one subscription and calls heard for each slot with a wake-up, until ctx or the subscription ends.
 func (r *Runner) Listen(ctx context.Context, channels []string, heard func(slot int)) error {
 	_, cluster := r.client.(*redis.ClusterClient)
 	subscription := r.client.SSubscribe(ctx, channels...)
-	if !cluster { // who sends may not know yet that the server has become another
-		_ = subscription.Subscribe(ctx, channels...) // its error comes again below
+	if !cluster { // a sender may not know yet that the server's version has changed
+		_ = subscription.Subscribe(ctx, channels...) // the error is returned again below
 	}
 	defer func() { _ = subscription.Close() }()
-	defer context.AfterFunc(ctx, func() { _ = subscription.Close() })() // ends what is being read
+	defer context.AfterFunc(ctx, func() { _ = subscription.Close() })() // ends a blocked read
 	for silent := false; ; {
 		msg, err := subscription.ReceiveTimeout(ctx, wakeSilence)
 		var late net.Error
@@ -70,7 +70,7 @@ func (r *Runner) Listen(ctx context.Context, channels []string, heard func(slot 
 		case unknownCommand(err) && cluster:
 			return ErrNoChannels
 		case unknownCommand(err):
-			continue // plain ones are left
+			continue // the plain subscription remains
 		case errors.As(err, &late) && late.Timeout() && !silent:
 			silent = true
 			if err := subscription.Ping(ctx); err != nil {

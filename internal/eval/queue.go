@@ -11,31 +11,33 @@ import (
 )
 
 const (
-	// maxFlights is the most round trips to one node at a time: more would be too small to share anything.
+	// maxFlights is the maximum number of concurrent round trips to one node. With more, they would be too small to share
+	// anything.
 	maxFlights = 4
-	// minFlights is how many there may be in any case: while the server works on one, the client prepares the other.
+	// minFlights is the minimum limit of concurrent round trips. While the server processes one, the client prepares the next.
 	minFlights = 2
-	// shortTrip is how long a round trip may last for each of them. On a short way few keep the server busy, and those who
-	// wait for them share a script, which costs the server half. On a long way few would leave the server idle.
+	// shortTrip is the duration of a round trip for which one more flight is allowed. On a fast connection, few flights keep the
+	// server busy, and waiting calls share a script, which halves the CPU time. On a slow one, few flights would leave the server
+	// idle.
 	shortTrip = 250 * time.Microsecond
-	// maxBatch is the most calls of one flight. A script of so many holds the server up for half a
-	// millisecond; beyond, nothing is gained.
+	// maxBatch is the maximum number of calls in one flight. Such a script blocks the server for half a millisecond. More calls
+	// save no CPU time.
 	maxBatch = 64
-	// maxBatchSize is the most bytes of a flight, counted as seal does: they hold the server up for a
-	// millisecond. A larger call flies alone.
+	// maxBatchSize is the maximum size of a flight in bytes, counted as in seal. It blocks the server for a millisecond. A larger
+	// call flies alone.
 	maxBatchSize = 1 << 20
 )
 
-// queue lets callers that send calls at the same time share round trips. As long as fewer than the limit are under way to a
-// node, a caller makes its own, at once, in its own goroutine. While they are, callers wait, and the
-// flight that returns first takes along what has gathered. Nobody ever waits for company.
+// queue lets concurrent calls share round trips. While fewer flights than the limit are under way to a node, a caller makes its
+// own flight at once, in its own goroutine. Otherwise it waits, and the first flight to return takes the waiting calls along. A
+// call never waits for others to share with.
 //
-// A flight is one round trip. What the server turned away, or did not answer, goes back to its caller, who tries
-// again: a slot that migrates or a call that cannot be carried out holds nobody else up.
+// A flight is one round trip. A call that the server rejected or did not reply to returns to its caller, which retries it. A
+// migrating slot or a failing call thus does not delay other callers.
 type queue struct {
 	runner *Runner
 
-	timers sync.Pool // of those who wait
+	timers sync.Pool // for waiting callers
 
 	mu    sync.Mutex
 	nodes map[string]*nodeQueue // by the node's address
@@ -43,17 +45,17 @@ type queue struct {
 
 type nodeQueue struct {
 	flights int
-	trip    time.Duration // how long a round trip lasts, the last ones above all
+	trip    time.Duration // moving average of the duration of round trips
 	waiting []*Call
 }
 
-// limit is how many round trips may be under way.
+// limit returns the maximum number of concurrent round trips.
 func (l *nodeQueue) limit() int { return max(minFlights, min(maxFlights, int(l.trip/shortTrip))) }
 
-// took learns from a round trip.
+// took updates the average with the duration of a round trip.
 func (l *nodeQueue) took(trip time.Duration) { l.trip += (trip - l.trip) / 8 }
 
-// round makes a round trip for each call, or fewer, since they are shared with others.
+// round makes a round trip for each call, or fewer if calls share them.
 func (q *queue) round(ctx context.Context, calls []*Call) {
 	if len(calls) == 1 {
 		if l := q.nodeQueue(q.node(ctx, calls[0].Key)); q.enter(l) {
@@ -72,7 +74,8 @@ func (q *queue) round(ctx context.Context, calls []*Call) {
 	}
 }
 
-// node names the node of a key. If the cluster is not known yet, the name is empty, and the round trip finds the node.
+// node returns the address of the node of a key. If the cluster is not known yet, the address is empty, and the round trip finds
+// the node.
 func (q *queue) node(ctx context.Context, key string) string {
 	master, err := q.runner.master(ctx, key)
 	if err != nil {
@@ -84,7 +87,7 @@ func (q *queue) node(ctx context.Context, key string) string {
 	return ""
 }
 
-// maxNodes is the number of node queues beyond which unused ones are dropped: a cluster's addresses come and go.
+// maxNodes is the number of node queues beyond which they are dropped, because a cluster's addresses change over time.
 const maxNodes = 1000
 
 func (q *queue) nodeQueue(node string) *nodeQueue {
@@ -93,7 +96,7 @@ func (q *queue) nodeQueue(node string) *nodeQueue {
 	l := q.nodes[node]
 	if l == nil {
 		if len(q.nodes) >= maxNodes {
-			clear(q.nodes) // those in use live on until they are empty
+			clear(q.nodes) // those in use exist until they are empty
 		}
 		l = &nodeQueue{trip: maxFlights * shortTrip}
 		q.nodes[node] = l
@@ -101,7 +104,7 @@ func (q *queue) nodeQueue(node string) *nodeQueue {
 	return l
 }
 
-// enter takes a free flight.
+// enter takes a flight if one is free.
 func (q *queue) enter(l *nodeQueue) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -112,15 +115,15 @@ func (q *queue) enter(l *nodeQueue) bool {
 	return true
 }
 
-// leave gives the flight, which began at a time, to those who wait.
+// leave passes the flight, which began at the given time, to waiting calls.
 func (q *queue) leave(l *nodeQueue, began time.Time) {
 	if batch := q.next(l, time.Since(began)); len(batch) > 0 {
 		go q.fly(l, batch)
-		runtime.Gosched() // they leave before this caller goes on with his work
+		runtime.Gosched() // lets them start before this caller continues
 	}
 }
 
-// push lets requests wait, and takes the flights that are free.
+// push adds calls to their queues and starts the free flights.
 func (q *queue) push(calls []*Call) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -136,18 +139,18 @@ func (q *queue) push(calls []*Call) {
 	}
 }
 
-// fly makes one flight after the other, as long as somebody waits.
+// fly makes one flight after the other while calls wait.
 func (q *queue) fly(l *nodeQueue, batch []*Call) {
 	for len(batch) > 0 {
 		began := time.Now()
 		q.runner.fly(batch)
 		trip := time.Since(began)
-		runtime.Gosched() // those who were answered may come back, and share the next one
+		runtime.Gosched() // callers with replies may send again and share the next flight
 		batch = q.next(l, trip)
 	}
 }
 
-// next takes the next batch after a trip, or gives the flight up where nobody waits, or too many are under way.
+// next returns the next batch after a trip. It ends the flight if no call waits, or if there are too many flights.
 func (q *queue) next(l *nodeQueue, trip time.Duration) []*Call {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -163,7 +166,7 @@ func (q *queue) next(l *nodeQueue, trip time.Duration) []*Call {
 	return batch
 }
 
-// nextFlight removes from the front the calls that fly together.
+// nextFlight removes the calls of the next flight from the front of the queue.
 func (l *nodeQueue) nextFlight() []*Call {
 	n, size := 0, 0
 	for n < min(len(l.waiting), maxBatch) {
@@ -179,7 +182,7 @@ func (l *nodeQueue) nextFlight() []*Call {
 	return batch
 }
 
-// await waits for the answer, as long as the caller does.
+// await waits for the reply as long as the caller does.
 func (q *queue) await(ctx context.Context, c *Call) {
 	over := q.wait(ctx, c)
 	if over == nil {
@@ -194,11 +197,11 @@ func (q *queue) await(ctx context.Context, c *Call) {
 	case <-c.done:
 		c.settle()
 	default:
-		c.Failure, c.Unanswered = over, true // the flight goes on, for the others
+		c.Failure, c.Unanswered = over, true // the flight continues for the other calls
 	}
 }
 
-// wait returns nil when the request is answered, else why its caller waits no longer.
+// wait returns nil when the reply is there, or why the caller no longer waits.
 func (q *queue) wait(ctx context.Context, c *Call) error {
 	var up <-chan time.Time
 	if !c.Until.IsZero() {
@@ -219,7 +222,7 @@ func (q *queue) wait(ctx context.Context, c *Call) error {
 	}
 }
 
-// timer returns a timer that is in use nowhere else.
+// timer returns a timer that is not in use.
 func (q *queue) timer(d time.Duration) *time.Timer {
 	timer, known := q.timers.Get().(*time.Timer)
 	if !known {
@@ -229,7 +232,7 @@ func (q *queue) timer(d time.Duration) *time.Timer {
 	return timer
 }
 
-// withdraw takes a request back that has not been sent.
+// withdraw removes a call that has not been sent. It returns false if the call was sent.
 func (q *queue) withdraw(c *Call) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -242,7 +245,7 @@ func (q *queue) withdraw(c *Call) bool {
 	return true
 }
 
-// fly makes one round trip for a batch, and tells everybody.
+// fly makes one round trip for a batch and wakes its callers.
 func (r *Runner) fly(batch []*Call) {
 	ctx, cancel := together(batch)
 	defer cancel()
@@ -252,8 +255,8 @@ func (r *Runner) fly(batch []*Call) {
 	}
 }
 
-// together is the context of a flight: it lasts as long as its most patient caller, and no caller's end ends it.
-// Its values are those of the first.
+// together returns the context of a flight. It lasts as long as the most patient caller, and the end of a caller does not end it.
+// It has the values of the first caller.
 func together(batch []*Call) (context.Context, context.CancelFunc) {
 	ctx := context.WithoutCancel(batch[0].ctx)
 	var last time.Time

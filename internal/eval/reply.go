@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Timed cuts the server's time off the front of a reply.
+// Timed splits a reply into the server's time at its front and the rest.
 func Timed(reply any) (time.Time, []any, error) {
 	rows, _ := reply.([]any)
 	if len(rows) < 2 {
@@ -19,28 +19,28 @@ func Timed(reply any) (time.Time, []any, error) {
 	return time.UnixMilli(ms), rows[1:], nil
 }
 
-// Malformed is the error of a reply that the script never gives.
+// Malformed returns the error for a reply that the script never returns.
 func Malformed(script string, reply any) error {
 	return fmt.Errorf("script %s: unexpected reply %.200v", script, reply)
 }
 
-// Word returns the text in a reply, and "" for anything else.
+// Word returns the text in a reply, and "" for any other type.
 func Word(v any) string {
 	text, _ := v.(string)
 	return text
 }
 
-// Number returns the integer in a reply, and 0 for anything else.
+// Number returns the integer in a reply, and 0 for any other type.
 func Number(v any) int {
 	n, _ := v.(int64)
 	return int(n)
 }
 
-// Moment returns the time that a text gives in milliseconds.
+// Moment returns the time of a text in milliseconds.
 func Moment(text string) time.Time {
 	ms, _ := strconv.ParseInt(text, 10, 64)
 	return time.UnixMilli(ms)
 }
 
-// Millis writes a time in milliseconds.
+// Millis formats a time in milliseconds.
 func Millis(t time.Time) string { return strconv.FormatInt(t.UnixMilli(), 10) }

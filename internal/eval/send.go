@@ -15,11 +15,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ErrUnknown is wrapped by the error of a call that may or may not have been executed: the caller's deadline
-// passed while its last request, or an earlier one, had not been answered.
+// ErrUnknown is wrapped by the error of a call that may or may not have been executed: the caller's deadline passed after the
+// last request, or an earlier one, was sent and before the server replied.
 var ErrUnknown = errors.New("the request was sent and not answered: it may have been executed, or may still be")
 
-// ServerError is a script that the server refused or ended, with nothing left to wait for.
+// ServerError is a script that the server rejected or ended, so that a retry is useless.
 type ServerError struct {
 	Script string
 	Err    error // the server's error
@@ -28,13 +28,13 @@ type ServerError struct {
 func (e *ServerError) Error() string { return fmt.Sprintf("script %s: %v", e.Script, e.Err) }
 func (e *ServerError) Unwrap() error { return e.Err }
 
-// Eval runs a script until it is answered or ctx ends.
+// Eval runs a script until the server replies or ctx ends.
 func (r *Runner) Eval(ctx context.Context, script *Script, keys []string, args []any) (any, error) {
 	reply, _, err := r.EvalDurably(ctx, Durability{}, script, keys, args)
 	return reply, err
 }
 
-// EvalDurably is Eval, which waits behind the script, and reports whether its effect has reached what d asks for.
+// EvalDurably is Eval with a wait after the script. It reports whether the effect has reached what d requires.
 func (r *Runner) EvalDurably(ctx context.Context, d Durability, script *Script, keys []string, args []any) (reply any, replicated bool, err error) {
 	c := NewCall(script, keys, args)
 	c.Wait = d
@@ -45,7 +45,7 @@ func (r *Runner) EvalDurably(ctx context.Context, d Durability, script *Script, 
 	return c.reply, c.Replicated, nil
 }
 
-// NewCall returns a call that shares its script with no other.
+// NewCall returns a call that does not share its script.
 func NewCall(script *Script, keys []string, args []any) *Call {
 	argv := script.Argv(len(keys), len(args))
 	for _, key := range keys {
@@ -54,7 +54,7 @@ func NewCall(script *Script, keys []string, args []any) *Call {
 	return &Call{Script: script, Argv: append(argv, args...)}
 }
 
-// Once makes one round trip with a call, and returns the script's reply. The error is the server's or the network's own.
+// Once makes one round trip with a call and returns the script's reply. The error is that of the server or the network.
 func (r *Runner) Once(ctx context.Context, c *Call) (reply any, err error) {
 	if r.round(ctx, []*Call{c}, alone); c.Failure != nil {
 		return nil, c.Failure
@@ -62,37 +62,37 @@ func (r *Runner) Once(ctx context.Context, c *Call) (reply any, err error) {
 	return c.reply, nil
 }
 
-// Send sends calls of one script that have Loads, until each is answered, ctx has ended, or it is their time Until, which is
-// the same for all. They share round trips and scripts with each other, and with the calls of others at the same time. There
-// is no order among them.
+// Send sends calls of one script that have Loads, until each has a reply, ctx has ended, or the time Until, which is the same for
+// all, has come. The calls share round trips and scripts with each other, and with concurrent calls of others. Their order is not
+// defined.
 //
-// The tail goes out with them, once, behind them in the same pipeline, for what a consumer does next; its commands
-// carry their own errors. Such calls share nothing with those of others. Send changes the slice.
+// The tail is sent once, behind the calls in the same pipeline, for the next commands of a consumer; its commands carry their own
+// errors. Calls with a tail share nothing with those of others. Send changes the slice.
 func (r *Runner) Send(ctx context.Context, calls []*Call, tail ...redis.Cmder) {
 	how := queued
 	if len(calls) == 1 && calls[0].Alone {
-		how = alone // its time would be over before the flights under way have waited for replicas
+		how = alone // its time would be over before other flights have waited for replicas
 	}
 	r.evalAll(ctx, calls, how, tail...)
 }
 
-// way is how a round goes.
+// way is how a round is sent.
 type way int
 
 const (
-	alone  way = iota // a round trip for each request
+	alone  way = iota // one round trip for each request
 	queued            // shared with others
 )
 
-// evalAll makes one round after the other, with what is left to be answered, until nothing is, ctx ends, or the callers'
-// time is over, which is the same for all. The tail goes out once, in the first. It changes the slice.
+// evalAll makes one round after the other with the calls that have no reply, until all have one, ctx ends, or the time Until has
+// come. The tail is sent once, in the first round. evalAll changes the slice.
 func (r *Runner) evalAll(ctx context.Context, open []*Call, way way, tail ...redis.Cmder) {
 	if ctx.Err() != nil {
 		giveUp(ctx, open)
 		return
 	}
 	if open = r.round(ctx, open, way, tail...); len(open) == 0 {
-		return // as nearly always: without the timer of a context, which costs as much as all the rest here
+		return // the usual case needs no context timer, which would double the CPU time here
 	}
 	ctx, cancel := within(ctx, open[0].Until)
 	defer cancel()
@@ -105,10 +105,10 @@ func (r *Runner) evalAll(ctx context.Context, open []*Call, way way, tail ...red
 	}
 }
 
-// errAgain is the Failure of a call whose load goes out again, because its script left it undone.
+// errAgain is the Failure of a call that is sent again because its script skipped its load.
 var errAgain = errors.New("left to another script")
 
-// prepare waits until calls go out again, and reports whether their caller still waits for them.
+// prepare waits before the next round, and reports whether the caller still waits for the calls.
 func (r *Runner) prepare(ctx context.Context, open []*Call, try int) bool {
 	if ended(ctx) != nil {
 		return false // a flight may still write to a call that was left in it
@@ -127,7 +127,7 @@ func (r *Runner) prepare(ctx context.Context, open []*Call, try int) bool {
 	return pause(ctx, try-1)
 }
 
-// round makes one round, and returns what is left to be answered.
+// round makes one round and returns the calls without a reply.
 func (r *Runner) round(ctx context.Context, open []*Call, way way, tail ...redis.Cmder) []*Call {
 	for _, c := range open {
 		c.Tries++
@@ -143,7 +143,7 @@ func (r *Runner) round(ctx context.Context, open []*Call, way way, tail ...redis
 	return slices.DeleteFunc(open, (*Call).answered)
 }
 
-// within is a context that ends at a time besides, unless that is zero.
+// within returns a context that also ends at until, unless that is zero.
 func within(ctx context.Context, until time.Time) (context.Context, context.CancelFunc) {
 	if until.IsZero() {
 		return ctx, func() {}
@@ -151,7 +151,7 @@ func within(ctx context.Context, until time.Time) (context.Context, context.Canc
 	return context.WithDeadline(ctx, until)
 }
 
-// ends is when a caller gives up; false: never.
+// ends returns when a caller gives up, and false if it never does.
 func ends(ctx context.Context, until time.Time) (time.Time, bool) {
 	if until.IsZero() {
 		return ctx.Deadline()
@@ -159,7 +159,7 @@ func ends(ctx context.Context, until time.Time) (time.Time, bool) {
 	return until, true
 }
 
-// giveUp ends the calls of a caller whose time is over.
+// giveUp sets the errors of calls whose caller's time is over.
 func giveUp(ctx context.Context, open []*Call) {
 	for _, c := range open {
 		err := ended(ctx)
@@ -173,7 +173,7 @@ func giveUp(ctx context.Context, open []*Call) {
 	}
 }
 
-// answered reports whether there is nothing left to do for a call after a round, and prepares it for the next one.
+// answered reports whether a call is finished after a round, and prepares it for the next round otherwise.
 func (c *Call) answered() bool {
 	switch {
 	case c.Failure == nil && c.Load != nil && c.Load.Again(c.Reply()):
@@ -184,12 +184,12 @@ func (c *Call) answered() bool {
 	case notSent(c.Failure):
 		return false
 	case !answered(c.Failure):
-		c.Unanswered, c.Alone = true, c.Alone || c.shared // one of the others may be what breaks the connection
+		c.Unanswered, c.Alone = true, c.Alone || c.shared // another call may be what breaks the connection
 		return false
 	case passes(c.Failure):
 		return false
 	case c.shared:
-		c.Alone, c.shared = true, false // the error may be about one of the others
+		c.Alone, c.shared = true, false // the error may concern another call
 		return false
 	}
 	c.Failure = &ServerError{c.Script.Name, c.Failure}
@@ -202,7 +202,7 @@ func answered(err error) bool {
 	return ok
 }
 
-// passes reports whether a server's error goes away by itself; nothing was executed then.
+// passes reports whether a server's error is temporary. In that case, nothing was executed.
 func passes(err error) bool {
 	server, _ := errors.AsType[redis.Error](err)
 	word, _, _ := strings.Cut(server.Error(), " ")
@@ -211,19 +211,19 @@ func passes(err error) bool {
 		return true
 	}
 	return strings.Contains(server.Error(), "max number of clients") ||
-		strings.Contains(server.Error(), " -READONLY ") // before 7.0, of a script's first write
+		strings.Contains(server.Error(), " -READONLY ") // before 7.0, the error of a script's first write
 }
 
-// unsentError says that no byte of a request left.
+// unsentError means that no byte of a request was sent.
 type unsentError struct{ err error }
 
 func (e unsentError) Error() string { return "not sent: " + e.err.Error() }
 func (e unsentError) Unwrap() error { return e.err }
 
-// notSent reports whether an error shows that no byte of the request left, and that none will.
+// notSent reports whether an error proves that no byte of the request was or will be sent.
 func notSent(err error) bool {
 	if _, unsent := errors.AsType[unsentError](err); unsent {
-		return !answered(err) // a script that may not be loaded is an answer
+		return !answered(err) // a rejected SCRIPT LOAD is a reply
 	}
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "dial" {
@@ -232,7 +232,7 @@ func notSent(err error) bool {
 	return errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) || errors.Is(err, redis.ErrClosed)
 }
 
-// reload makes a cluster's client look for the masters again: by itself it stays with a dead one for a minute.
+// reload makes a cluster client look for the masters again. By itself, it keeps using a dead one for a minute.
 func (r *Runner) reload(ctx context.Context, err error) {
 	if answered(err) && !redis.HasErrorPrefix(err, "READONLY") && !redis.HasErrorPrefix(err, "CLUSTERDOWN") &&
 		!redis.HasErrorPrefix(err, "MOVED") && !redis.HasErrorPrefix(err, "NOSCRIPT") {
@@ -243,17 +243,17 @@ func (r *Runner) reload(ctx context.Context, err error) {
 	}
 }
 
-// tryBackoff is the pause between tries, of which at least the half is waited for.
+// tryBackoff is the pause between attempts. At least half of it is waited.
 var tryBackoff = message.Backoff{Base: 2 * time.Millisecond, Max: 100 * time.Millisecond}
 
-// pause waits before the next try and reports whether the caller still waits for it.
+// pause waits before the next attempt and reports whether the caller still waits for it.
 func pause(ctx context.Context, try int) bool {
 	half := tryBackoff.Ceiling(try+1) / 2
 	return sleep.For(ctx, half+rand.N(half)) && ended(ctx) == nil
 }
 
-// ended returns why a caller no longer waits, or nil. A context ends in a goroutine of its own, which may run late: its
-// deadline counts before that. A request that its caller left in flight at the deadline must not be sent again.
+// ended returns why a caller no longer waits, or nil. A deadline counts even before the context's goroutine, which may run late,
+// has ended the context. A request that its caller left in flight at the deadline must not be sent again.
 func ended(ctx context.Context) error {
 	if err := context.Cause(ctx); err != nil {
 		return err

@@ -27,7 +27,7 @@ type answer string
 func (a answer) Error() string { return string(a) }
 func (answer) RedisError()     {}
 
-// sick is a hook that plays a server: it answers EVALSHA with one error after the other, then with a reply.
+// sick is a hook that simulates a server. It returns one error after the other for EVALSHA, and then a reply.
 type sick struct {
 	mu     sync.Mutex
 	errs   []error
@@ -81,7 +81,7 @@ func newSick(t *testing.T, reply any, errs ...error) (*Runner, *Script, *sick) {
 func TestEvalSurvives(t *testing.T) {
 	t.Parallel()
 	refused := &net.OpError{Op: "dial", Err: errors.New("connection refused")}
-	broken := &net.OpError{Op: "write", Err: syscall.EPIPE} // the server may have read the request before
+	broken := &net.OpError{Op: "write", Err: syscall.EPIPE} // the server may have read the request before the error
 	for name, c := range map[string]struct {
 		errs       []error
 		calls      int
@@ -160,7 +160,7 @@ func TestPauseEndsAtTheDeadlineOfAContextThatIsNotDoneYet(t *testing.T) {
 	}
 }
 
-// A server older than 7.2 has no WAITAOF, so the replies are given here.
+// Servers older than 7.2 have no WAITAOF, so the test uses fixed replies.
 func TestReachedNeedsEveryCopyThatWasAskedFor(t *testing.T) {
 	t.Parallel()
 	aof := func(local, replicas int64) []any { return []any{local, replicas} }

@@ -13,40 +13,40 @@ import (
 )
 
 const (
-	// wakeChannels is how many channels carry wake-ups. Each is for a range of slots and hashes into its middle: so
-	// they are spread over a cluster, and mostly lie on the node of the shard that they speak of.
+	// wakeChannels is the number of channels for wake-ups. Each serves a range of slots and hashes into the middle of the range.
+	// The channels are thus spread over a cluster, and are mostly on the nodes of their shards.
 	wakeChannels = 16
 	wakeRange    = slot.Count / wakeChannels
 
-	maxWakes    = 256 // slots that wait to be told on one channel; more are left to the sweep
+	maxWakes    = 256 // pending slots of one channel; the sweep finds more
 	wakeTimeout = time.Second
-	wakeRest    = time.Minute // after the server has refused
+	wakeRest    = time.Minute // pause after a denial by the server
 )
 
 func (r *Runner) wakeChannel(i int) string {
 	return r.namespace + ":{" + slot.Text(i*wakeRange+wakeRange/2) + "}:wake"
 }
 
-// wakes tells relays of other processes of shards in which there is something to do, off the caller's path. Whatever
-// is lost on the way the sweep finds.
+// wakes notifies the relays of other processes of shards with due events, without delaying the caller. If a notification is lost,
+// the relays find the events in their sweep.
 type wakes struct {
 	runner   *Runner
-	plain    atomic.Bool // the server knows no sharded channels
+	plain    atomic.Bool // the server has no sharded channels
 	rests    atomic.Int64
-	told     atomic.Bool // that the server refuses
+	told     atomic.Bool // the denial was logged
 	channels [wakeChannels]wakeChannel
 }
 
 type wakeChannel struct {
 	mu     sync.Mutex
-	slots  map[int]struct{} // to be told
+	slots  map[int]struct{} // with a pending wake-up
 	flying bool
 }
 
-// Wake tells the relays that listen to look at a shard. It does not wait. A shard that waits to be told is told once.
+// Wake notifies listening relays of a shard. It does not wait. A shard with a pending wake-up is notified once.
 func (r *Runner) Wake(n int) { r.wakes.add(n) }
 
-// WakePlainly says whether the server is older than 7.0, which has no sharded channels.
+// WakePlainly sets whether the server is older than 7.0, which has no sharded channels.
 func (r *Runner) WakePlainly(plain bool) { r.wakes.plain.Store(plain) }
 
 func (w *wakes) add(n int) {
@@ -69,8 +69,8 @@ func (w *wakes) add(n int) {
 	}
 }
 
-// fly sends what waits for a channel, in one round trip after the other, until nothing does. A node that is down
-// holds up its own channels alone.
+// fly sends the pending wake-ups of a channel, in one round trip after the other, until there are none. An unreachable node
+// delays only its own channels.
 func (w *wakes) fly(channel int) {
 	for {
 		slots := w.channels[channel].drain()
@@ -92,7 +92,7 @@ func (c *wakeChannel) drain() map[int]struct{} {
 func (w *wakes) send(channel int, slots map[int]struct{}) {
 	_, cluster := w.runner.client.(*redis.ClusterClient)
 	if w.plain.Load() && cluster {
-		return // PUBLISH would go to every node, and its relays listen to none
+		return // PUBLISH would reach every node, and relays on such a cluster do not listen
 	}
 	err := w.publish(w.runner.wakeChannel(channel), slots)
 	if unknownCommand(err) && !w.plain.Swap(true) && !cluster {
@@ -117,13 +117,13 @@ func (w *wakes) publish(channel string, slots map[int]struct{}) error {
 	for n := range slots {
 		cmd := redis.NewCmd(ctx, command, channel, n)
 		cmd.SetFirstKeyPos(1)
-		_ = pipe.Process(ctx, once{cmd}) // queues it
+		_ = pipe.Process(ctx, once{cmd}) // queues the command
 	}
 	_, err := pipe.Exec(ctx)
 	return err
 }
 
-// Denied reports whether an error is a server's own, and does not go away by itself.
+// Denied reports whether an error is the server's own and permanent.
 func Denied(err error) bool { return answered(err) && !passes(err) }
 
 func unknownCommand(err error) bool {

@@ -19,7 +19,7 @@ func joinID(ms, seq uint64) string {
 	return strconv.FormatUint(ms, 10) + "-" + strconv.FormatUint(seq, 10)
 }
 
-// Before returns the greatest id below this one, or "0-0". Redis 6.0 has no exclusive ranges.
+// Before returns the greatest id below this one, or "0-0", because Redis 6.0 has no exclusive ranges.
 func Before(id string) string {
 	ms, seq := splitID(id)
 	switch {

@@ -15,11 +15,11 @@ import (
 	"github.com/luatx/luatx/internal/lua"
 )
 
-// Page is the number of entries that one command asks about at most.
+// Page is the maximum number of entries that one command asks about.
 const Page = 100
 
-// Each script but takeover may be sent again after a lost reply: the second run finds the work done. Fetch counts a delivery for
-// each run.
+// Each script except takeover may be sent again after a lost reply, because the second run finds the work done. Fetch counts a
+// delivery for each run.
 var (
 	acknowledgeScript = redis.NewScript(lua.Script("acknowledge", nil))
 	deadLetterScript  = redis.NewScript(lua.Script("deadletter", nil))
@@ -59,23 +59,23 @@ func (m *Member) Create(ctx context.Context, start string) (bool, error) {
 	return err == nil, err
 }
 
-// Read is an XREADGROUP that the client does not send again. After a lost reply the next one would return other entries:
-// those in the lost reply would be pending for this consumer, and nobody would know.
+// Read is an XREADGROUP that the client does not retry. After a lost reply, a retry would return other entries, and the entries
+// in the lost reply would stay pending for this consumer unnoticed.
 type Read struct{ *redis.XStreamSliceCmd }
 
-// NoRetry tells the client.
+// NoRetry returns true, so that the client does not retry the command.
 func (Read) NoRetry() bool { return true }
 
-// NewRead makes the command that reads up to count new entries and waits for them for the time block. A negative time does
-// not wait.
+// NewRead returns the command that reads up to count new entries and waits for them for the time block. A negative block does not
+// wait.
 func (m *Member) NewRead(ctx context.Context, count int, block time.Duration) Read {
-	// A pipeline that is never executed builds the command, read timeout and all.
+	// A pipeline that is never executed creates the command, including its read timeout.
 	return Read{m.Client.Pipeline().XReadGroup(ctx, &redis.XReadGroupArgs{
 		Group: m.Group, Consumer: m.Consumer, Streams: []string{m.Stream, ">"}, Count: int64(count), Block: block,
 	})}
 }
 
-// Entries returns the entries of the reply. That there are none is not an error.
+// Entries returns the entries of the reply. It returns none, without an error, if there are no entries.
 func (r Read) Entries() ([]redis.XMessage, error) {
 	streams, err := r.Result()
 	if errors.Is(err, redis.Nil) || err == nil && len(streams) == 0 {
@@ -87,8 +87,8 @@ func (r Read) Entries() ([]redis.XMessage, error) {
 	return streams[0].Messages, nil
 }
 
-// Pending lists the entries that are pending for a consumer, or for all consumers if the name is empty, in pages of up to
-// Page entries. A page belongs to the caller. An error ends the list.
+// Pending lists the entries that are pending for a consumer, or for all consumers if the name is empty, in pages of up to Page
+// entries. The caller owns a page. An error ends the list.
 func (m *Member) Pending(ctx context.Context, consumer string) iter.Seq2[[]redis.XPendingExt, error] {
 	return func(yield func([]redis.XPendingExt, error) bool) {
 		for from, more := "-", true; more; {
@@ -103,7 +103,7 @@ func (m *Member) Pending(ctx context.Context, consumer string) iter.Seq2[[]redis
 	}
 }
 
-// pendingFrom asks in a transaction: outside of one the client may ask a replica, which may not know yet.
+// pendingFrom asks in a transaction, because otherwise the client may ask a replica, which may lag behind.
 func (m *Member) pendingFrom(ctx context.Context, consumer, from string) ([]redis.XPendingExt, error) {
 	var cmd *redis.XPendingExtCmd
 	_, err := m.Client.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
@@ -118,18 +118,18 @@ func (m *Member) pendingFrom(ctx context.Context, consumer, from string) ([]redi
 	return cmd.Val(), nil
 }
 
-// takeover is a call of the script that the client does not send again. The entries are not idle after the first run, so
-// the second one would return none, and nobody would know that they are pending for this consumer.
+// takeover is a call of the script that the client does not retry. The entries are not idle after the first run, so a second one
+// would return none, and they would stay pending for this consumer unnoticed.
 type takeover struct{ *redis.Cmd }
 
-// NoRetry tells the client.
+// NoRetry returns true, so that the client does not retry the command.
 func (takeover) NoRetry() bool { return true }
 
-// Claim takes over those of at most 1,000 entries that have been idle for the given time, and returns their ids. It notes
-// the consumers that lose them, so that their commits are fenced.
+// Claim takes over those of up to 1,000 entries that have been idle for the given time, and returns their ids. It notes the
+// consumers that lose them, so that their commits are fenced.
 func (m *Member) Claim(ctx context.Context, idle time.Duration, ids []string) ([]string, error) {
 	keys, args := []string{m.Stream, TakenKey(m.Stream)}, m.args(ids, idle.Milliseconds())
-	unsent := m.Client.Pipeline() // makes commands, and is never executed
+	unsent := m.Client.Pipeline() // creates commands and is never executed
 	cmd := takeoverScript.EvalSha(ctx, unsent, keys, args...)
 	err := m.Client.Process(ctx, takeover{cmd})
 	if HasCode(err, "NOSCRIPT") {
@@ -142,13 +142,13 @@ func (m *Member) Claim(ctx context.Context, idle time.Duration, ids []string) ([
 	return cmd.StringSlice()
 }
 
-// Fetched is an entry that was asked for by its id.
+// Fetched is an entry that was requested by its id.
 type Fetched struct {
-	Deliveries int64          // this one included; 0 if it is not pending for this consumer
-	Values     map[string]any // nil if the entry is gone from the stream
+	Deliveries int64          // including this one; 0 if it is not pending for this consumer
+	Values     map[string]any // nil if the entry is not in the stream any more
 }
 
-// Fetch delivers entries once more that are pending for this consumer.
+// Fetch delivers entries again that are pending for this consumer.
 func (m *Member) Fetch(ctx context.Context, ids ...string) ([]Fetched, error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -174,7 +174,7 @@ func (m *Member) Fetch(ctx context.Context, ids ...string) ([]Fetched, error) {
 	return out, nil
 }
 
-// Values makes a map of names and values that follow one another, as the client does.
+// Values converts a list of alternating names and values into a map, as the client does.
 func Values(reply any) map[string]any {
 	list, _ := reply.([]any)
 	values := make(map[string]any, len(list)/2)
@@ -184,7 +184,7 @@ func Values(reply any) map[string]any {
 	return values
 }
 
-// Hold sets the idle time of entries that are pending for this consumer. With undelivered it takes back their last
+// Hold sets the idle time of entries that are pending for this consumer. If undelivered is true, it also takes back their last
 // delivery.
 func (m *Member) Hold(ctx context.Context, ids []string, idle time.Duration, undelivered bool) error {
 	for some := range slices.Chunk(ids, Page) {
@@ -196,7 +196,7 @@ func (m *Member) Hold(ctx context.Context, ids []string, idle time.Duration, und
 	return nil
 }
 
-// args are the arguments of a script: the group, the consumer, some more, and entries.
+// args returns the arguments of a script: the group, the consumer, further arguments, and entries.
 func (m *Member) args(ids []string, more ...any) []any {
 	args := append([]any{m.Group, m.Consumer}, more...)
 	for _, id := range ids {
@@ -211,8 +211,8 @@ func (m *Member) Ack(ctx context.Context, id string) (bool, error) {
 	return n > 0, err
 }
 
-// AckAndDelete acknowledges an entry and deletes it from the stream, in one step: by XACKDEL from Redis 8.2 on. XACKDEL leaves an
-// entry in the stream that is not pending in the group, which the script deletes.
+// AckAndDelete acknowledges an entry and deletes it from the stream in one step, with XACKDEL since Redis 8.2. XACKDEL does not
+// delete an entry that is not pending in the group; in that case, the script deletes it.
 func (m *Member) AckAndDelete(ctx context.Context, id string) error {
 	if !m.noAckDel.Load() {
 		done, err := m.Client.XAckDel(ctx, m.Stream, m.Group, "KEEPREF", id).Result()
@@ -228,24 +228,24 @@ func (m *Member) AckAndDelete(ctx context.Context, id string) error {
 	return acknowledgeScript.Run(ctx, m.Client, []string{m.Stream}, m.Group, id).Err()
 }
 
-// Grave says where an entry is moved that a consumer gives up, and why.
+// Grave describes where an entry is moved that a consumer gives up, and why.
 type Grave struct {
 	Key    string // of the dead-letter stream
 	Reason string // Bury keeps the first 1,024 bytes
-	// Consumer is whom the entry was last delivered to.
+	// Consumer is the consumer to which the entry was last delivered.
 	Consumer string
 	// First and Last are the times of its deliveries.
 	First, Last time.Time
 }
 
-// Outcome is what became of an entry that was to be moved to the dead letters.
+// Outcome is the result of moving an entry to the dead letters.
 type Outcome string
 
 // The outcomes.
 const (
 	Moved   Outcome = "moved"
-	Trimmed Outcome = "trimmed" // it is gone from the stream, and acknowledged
-	Lost    Outcome = "lost"    // it is another consumer's, or the group is gone
+	Trimmed Outcome = "trimmed" // the entry is not in the stream any more, and was acknowledged
+	Lost    Outcome = "lost"    // the entry belongs to another consumer, or the group does not exist
 )
 
 // Bury moves an entry to a dead-letter stream and acknowledges it, in one step.
@@ -261,13 +261,13 @@ func (m *Member) Bury(ctx context.Context, id string, g Grave) (Outcome, error) 
 	return Outcome(fmt.Sprint(reply[0])), nil
 }
 
-// Dismiss removes the other consumers that have been idle for longer than the given time and have nothing pending. It
-// returns their number.
+// Dismiss removes the other consumers that have been idle for longer than the given time and have no pending entries. It returns
+// their number.
 func (m *Member) Dismiss(ctx context.Context, idle time.Duration) (int64, error) {
 	return dismissScript.Run(ctx, m.Client, []string{m.Stream}, m.Group, m.Consumer, idle.Milliseconds()).Int64()
 }
 
-// Leave removes this consumer from the group if nothing is pending for it.
+// Leave removes this consumer from the group if it has no pending entries.
 func (m *Member) Leave(ctx context.Context) error {
 	err := dismissScript.Run(ctx, m.Client, []string{m.Stream}, m.Group, m.Consumer, "").Err()
 	if IsGone(err) {

@@ -9,10 +9,10 @@ import (
 	"github.com/luatx/luatx/internal/slot"
 )
 
-// maxReason bounds the reason in a dead letter, in bytes.
+// maxReason is the maximum size of the reason in a dead letter, in bytes.
 const maxReason = 1024
 
-// Reason cuts the text of an error to what a dead letter holds, between two characters.
+// Reason truncates the text of an error to the size of a dead letter's reason, between two characters.
 func Reason(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), maxReason)], "")
 }
@@ -35,17 +35,17 @@ func beside(stream, suffix string) string {
 	return "{" + slot.Text(home) + "}:" + stream + suffix
 }
 
-// IsReply is false for an error of the network: no server has answered.
+// IsReply reports whether an error is a reply of the server. It is not for an error of the network.
 func IsReply(err error) bool {
 	_, ok := errors.AsType[redis.Error](err)
 	return ok
 }
 
-// HasCode tells an error reply by how it begins.
+// HasCode reports whether an error reply begins with a code.
 func HasCode(err error, code string) bool {
 	reply, ok := errors.AsType[redis.Error](err)
 	return ok && strings.HasPrefix(reply.Error(), code)
 }
 
-// IsGone tells the reply for a group that does not exist. Before Redis 7 the error of a script begins otherwise.
+// IsGone reports whether the group does not exist. Before Redis 7, the error of a script begins differently.
 func IsGone(err error) bool { return IsReply(err) && strings.Contains(err.Error(), "NOGROUP") }

@@ -8,7 +8,7 @@ import (
 
 var message = identity.ID{Aggregate: "account-7", Scope: "shop/bill", Source: "/orders", ID: "42"}
 
-// TestDigestIsFrozen holds the bytes that inboxes store: with others a deployed service would apply its messages again.
+// TestDigestIsFrozen checks the bytes that inboxes store. If they changed, a deployed service would apply its messages again.
 func TestDigestIsFrozen(t *testing.T) {
 	t.Parallel()
 	if got, want := message.Digest(), "\x71\x46\xc4\x2f\x07\x4f\xdd\x5b\x07\xaa\x34\x1b\x11\xfb\xc4\x72"; got != want {
@@ -16,7 +16,7 @@ func TestDigestIsFrozen(t *testing.T) {
 	}
 }
 
-// TestEventIDIsFrozen holds the ids of events that are derived from a message: a second run makes the same ones.
+// TestEventIDIsFrozen checks the ids of events that are derived from a message, because a second run must create the same ones.
 func TestEventIDIsFrozen(t *testing.T) {
 	t.Parallel()
 	if got, want := message.EventID(3), "09dee5e0-7655-840b-950a-0d6e0b1ce272"; got != want {
@@ -24,7 +24,7 @@ func TestEventIDIsFrozen(t *testing.T) {
 	}
 }
 
-// TestEntryIDIsFrozen holds the ids of messages that a transaction adds to streams.
+// TestEntryIDIsFrozen checks the ids of messages that a transaction adds to streams.
 func TestEntryIDIsFrozen(t *testing.T) {
 	t.Parallel()
 	if got, want := message.EntryID(3), "afba54fb-3677-8ea5-a8be-f312c9263895"; got != want {

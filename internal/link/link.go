@@ -1,5 +1,5 @@
-// Package link gives the packages of this module what they need of a luatx.Transactor and an outbox.Filter, so that the
-// public API need not.
+// Package link gives the packages of this module access to the internals of a luatx.Transactor and an outbox.Filter, so that the
+// public API need not expose them.
 package link
 
 import (
@@ -36,9 +36,9 @@ type Inside struct {
 	relay atomic.Pointer[Relay]
 }
 
-// A Gathering lets messages that were read together commit together, in one round trip, although each handler runs on its
-// own: a commit under its context waits until the other handlers commit too, or end. Each commit stays a transaction of its
-// own, with its own outcome.
+// A Gathering lets messages that were read together commit together in one round trip, although each handler runs separately. A
+// commit under its context waits until the other handlers commit too, or end. Each commit is a separate transaction with its own
+// outcome.
 type Gathering interface {
 	// Context returns a context under which the commits of luatx.Middleware gather.
 	Context(parent context.Context) context.Context
@@ -48,16 +48,16 @@ type Gathering interface {
 
 // Relay is notified of commits in its process, so that it publishes their events at once.
 type Relay interface {
-	// Reserve takes a free slot for the events of a transaction about to commit; the cold relays leave them
-	// alone for the lease. If ok is false, there is no slot, and any relay may publish the events at once.
+	// Reserve takes a free slot for the events of a transaction that is about to commit. Cold relays do not claim these events
+	// during the lease. If ok is false, there is no free slot, and any relay may publish the events at once.
 	Reserve() (lease time.Duration, ok bool)
-	// Committed hands over the events of a shard. Ordered and scheduled events never belong to the committer, even if a
-	// slot was reserved. Events is empty if a reserved transaction did not commit; if it did, the receiver keeps the
-	// slice and may change it. Committed must not block.
+	// Committed passes on the events of a shard. Ordered and scheduled events never belong to the committer, even if a slot was
+	// reserved. Events is empty if a reserved transaction did not commit; otherwise, the receiver keeps the slice and may change
+	// it. Committed must not block.
 	Committed(slot int, events []shard.Event, reserved bool)
 }
 
-// Attach makes a relay publish what the Transactor commits. A Transactor has one relay at most.
+// Attach makes a relay publish what the Transactor commits. It returns an error if a relay is already attached.
 func (in *Inside) Attach(relay Relay) error {
 	if !in.relay.CompareAndSwap(nil, &relay) {
 		return errors.New("luatx: a relay is attached to this Transactor already: use one relay, or switch the other's inline publishing off")
@@ -76,8 +76,8 @@ func (in *Inside) Relay() Relay {
 	return nil
 }
 
-// Announce notifies the attached relay of events that entered a shard's outbox beside a transaction, or the relays of
-// other processes if none is attached.
+// Announce notifies the attached relay of events that were added to a shard's outbox outside of a transaction. If no relay is
+// attached, it wakes the relays of other processes.
 func (in *Inside) Announce(slot int, events ...shard.Event) {
 	switch relay := in.Relay(); {
 	case len(events) == 0:
@@ -88,18 +88,18 @@ func (in *Inside) Announce(slot int, events ...shard.Event) {
 	}
 }
 
-// Wake notifies the relays of other processes of a shard that has due events. It does not wait. If the notification is
-// lost, the relays find the events in their next sweep.
+// Wake notifies the relays of other processes of a shard with due events. It does not wait. If the notification is lost, the
+// relays find the events in their next sweep.
 func (in *Inside) Wake(slot int) {
 	if !in.NoWakeUps {
 		in.Runner.Wake(slot)
 	}
 }
 
-// Point is where a Transactor is linked: it embeds a Point under an unexported name.
+// Point provides access to the inside of a Transactor, which embeds a Point under an unexported name.
 type Point struct{ inside *Inside }
 
-// NewPoint returns a Point that leads to the inside.
+// NewPoint returns a Point for the given inside.
 func NewPoint(inside *Inside) Point { return Point{inside} }
 
 func (p *Point) link() *Inside { return p.inside }

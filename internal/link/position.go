@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// Position is where a list of events begins: behind an event, or at its beginning if it is zero. An outbox.Filter embeds it
+// Position is where a list of events begins: behind an event, or at the first event if it is zero. An outbox.Filter embeds it
 // under an unexported name.
 type Position struct{ last *last }
 
@@ -16,13 +16,13 @@ type last struct {
 
 func (p *Position) position() *Position { return p }
 
-// Continue makes the list of a *outbox.Filter begin behind an event, which may be gone by then.
+// Continue makes the list of an *outbox.Filter begin behind an event, which need not exist any more.
 func Continue(filter interface{ position() *Position }, slot int, at time.Time, id string) {
 	filter.position().last = &last{slot, at, id}
 }
 
-// Last returns the event behind which the list of a *outbox.Filter begins. It returns false if the list begins with its
-// first event.
+// Last returns the event behind which the list of an *outbox.Filter begins. It returns false if the list begins with its first
+// event.
 func Last(filter interface{ position() *Position }) (slot int, at time.Time, id string, ok bool) {
 	l := filter.position().last
 	if l == nil {

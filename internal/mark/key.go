@@ -2,8 +2,8 @@ package mark
 
 import "strings"
 
-// escape keeps the source of a message apart from its id.
+// escape separates the source of a message from its id.
 var escape = strings.NewReplacer("%", "%25", ":", "%3A")
 
-// Key is the key of the mark that the pipeline mode leaves for a message, unless its configuration names another one.
+// Key returns the key of the mark that pipeline mode sets for a message, unless its configuration uses another one.
 func Key(source, id string) string { return "inbox:" + escape.Replace(source) + ":" + id }

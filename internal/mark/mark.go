@@ -1,12 +1,12 @@
-// Package mark carries in a context what one middleware must know of another that stands around it.
+// Package mark stores in a context which middlewares surround the current one.
 package mark
 
 import "context"
 
-// Kind is a middleware that has left its mark.
+// Kind is a kind of middleware that marks its context.
 type Kind int
 
-// The middlewares whose place others look at.
+// The middlewares whose position others check.
 const (
 	SetNX Kind = iota
 	Overlap
@@ -17,8 +17,8 @@ const (
 // SetNXName is the name of pipeline.SetNX among the traits of a Router's middlewares.
 const SetNXName = "pipeline.SetNX"
 
-// With returns a context that says: a middleware of this kind stands around.
+// With returns a copy of ctx that marks a surrounding middleware of the kind.
 func With(ctx context.Context, kind Kind) context.Context { return context.WithValue(ctx, kind, true) }
 
-// In reports whether one does.
+// In reports whether a middleware of the kind surrounds the current one.
 func In(ctx context.Context, kind Kind) bool { return ctx.Value(kind) != nil }

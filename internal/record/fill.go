@@ -20,11 +20,11 @@ import (
 	"github.com/luatx/luatx/internal/command"
 )
 
-// Filler puts replies into commands by go-redis' own parsers: it plays a server that has the replies already.
-// One serves a whole process.
+// Filler sets the replies of commands with the parsers of go-redis: it simulates a server that returns given replies. One per
+// process is enough.
 type Filler struct {
 	client  *redis.Client
-	tickets sync.Map // ticket → []byte, the frames to answer with
+	tickets sync.Map // ticket → []byte, the frames to return
 	last    atomic.Int64
 }
 
@@ -37,13 +37,13 @@ func NewFiller() *Filler {
 	return f
 }
 
-// ticketCommand leads each pipeline and names the frames that answer it.
+// ticketCommand begins each pipeline and names the frames of its replies.
 const (
 	ticketCommand = "luatx.ticket"
 	ticketReply   = "+OK\r\n"
 )
 
-// Fill gives each command the reply at its index, as the script answered to what command.Exact made of it.
+// Fill sets the reply of each command to the one at its index, as the script returned it for the result of command.Exact.
 func (f *Filler) Fill(cmds []redis.Cmder, replies []any) error {
 	if len(cmds) != len(replies) {
 		return fmt.Errorf("%d replies to %d commands", len(replies), len(cmds))
@@ -69,7 +69,7 @@ func (f *Filler) Fill(cmds []redis.Cmder, replies []any) error {
 	return f.fill(rest, frames)
 }
 
-// set gives a command its reply where go-redis' parser would find nothing but just that.
+// set sets the reply of a command if go-redis' parser would result in the same value, and reports whether it did.
 func set(cmd redis.Cmder, reply any) bool {
 	text, isText := reply.(string)
 	number, isNumber := reply.(int64)
@@ -106,7 +106,7 @@ func set(cmd redis.Cmder, reply any) bool {
 	return true
 }
 
-// FillFrames gives each command the reply at its index, in frames of RESP2, as Fill does.
+// FillFrames is Fill for replies in frames of RESP2.
 func (f *Filler) FillFrames(cmds []redis.Cmder, frames string) error {
 	if !slices.ContainsFunc(cmds, inexact) {
 		return f.fill(cmds, []byte(ticketReply+frames))
@@ -127,7 +127,7 @@ func (f *Filler) FillFrames(cmds []redis.Cmder, frames string) error {
 	return f.Fill(cmds, replies)
 }
 
-// inexact reports whether a script cannot return the command's reply as it is.
+// inexact reports whether a script cannot return the command's reply unchanged.
 func inexact(cmd redis.Cmder) bool {
 	_, read := command.Exact(cmd.Args())
 	return read != nil
@@ -143,13 +143,13 @@ func (f *Filler) fill(cmds []redis.Cmder, frames []byte) error {
 	_ = pipe.Process(ctx, redis.NewCmd(ctx, ticketCommand, ticket))
 	_ = pipe.BatchProcess(ctx, cmds...)
 	_, err := pipe.Exec(ctx)
-	if _, answered := errors.AsType[redis.Error](err); answered { // nil, or what the command itself answered
+	if _, answered := errors.AsType[redis.Error](err); answered { // a nil reply, or the command's own error
 		return nil
 	}
 	return err
 }
 
-// appendFrame writes a reply as a script's reply stands on the wire.
+// appendFrame appends a reply in the wire format of a script's reply.
 func appendFrame(b []byte, reply any) []byte {
 	switch v := reply.(type) {
 	case nil:
@@ -173,7 +173,7 @@ func appendFrame(b []byte, reply any) []byte {
 	}
 }
 
-// conn is the in-memory connection: what is written to it names a ticket, what is read are its frames.
+// conn is an in-memory connection. A write names a ticket, and reads return its frames.
 type conn struct {
 	filler *Filler
 	reply  bytes.Reader
@@ -183,7 +183,7 @@ func (c *conn) Write(b []byte) (int, error) {
 	ticket, err := readTicket(b)
 	if err != nil {
 		if c.reply.Len() > 0 {
-			return len(b), nil // the rest of a pipeline that took several writes
+			return len(b), nil // the rest of a pipeline that needed several writes
 		}
 		c.reply.Reset([]byte("-ERR only tickets are answered\r\n"))
 		return len(b), nil
@@ -196,7 +196,7 @@ func (c *conn) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// readTicket reads the first command of a pipeline.
+// readTicket reads the first command of a pipeline and returns its ticket.
 func readTicket(b []byte) (string, error) {
 	r := bufio.NewReader(bytes.NewReader(b[:min(len(b), 128)]))
 	var words [5]string // *2, $n, luatx.ticket, $n, the ticket

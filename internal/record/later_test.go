@@ -12,14 +12,14 @@ import (
 
 var errRecorded = errors.New("recorded")
 
-// keeper keeps all commands and answers each with an error.
+// keeper keeps all commands and returns an error for each.
 type keeper struct{}
 
 func (keeper) Record(redis.Cmder) (bool, error) { return true, errRecorded }
 func (keeper) Exec() error                      { return nil }
 
-// TestLaterGoRedis holds that a Recorder without methods of its own, as it is for the commands of a go-redis that knows
-// more of them, records the same as one that has them, for each command there is.
+// TestLaterGoRedis tests that a Recorder without generated methods, as for commands of a later go-redis, records every command
+// like one that has the methods.
 func TestLaterGoRedis(t *testing.T) {
 	t.Parallel()
 	source, later := NewSource(), NewSource()
@@ -46,11 +46,11 @@ func TestLaterGoRedis(t *testing.T) {
 	}
 }
 
-// call calls a method with some arguments and tells what it returned, and what was recorded.
+// call calls a method with sample arguments, and returns its result and what was recorded as text.
 func call(on any, m reflect.Method, r *Recorder) (text string) {
 	defer func() {
 		if v := recover(); v != nil {
-			text = fmt.Sprint("panic: ", v) // an argument that go-redis does not look at well enough
+			text = fmt.Sprint("panic: ", v) // an argument that go-redis does not check
 		}
 	}()
 	arguments := []reflect.Value{reflect.ValueOf(context.Background())}
@@ -72,7 +72,7 @@ func call(on any, m reflect.Method, r *Recorder) (text string) {
 	return text
 }
 
-// some returns a value of the type that is not its zero.
+// some returns a non-zero value of the type.
 func some(t reflect.Type) reflect.Value {
 	v := reflect.New(t).Elem()
 	switch t.Kind() {
@@ -83,7 +83,7 @@ func some(t reflect.Type) reflect.Value {
 	case reflect.String:
 		v.SetString("text")
 	case reflect.Int, reflect.Int64:
-		v.SetInt(7e9) // as a duration: not too short
+		v.SetInt(7e9) // not too short as a duration
 	case reflect.Int8:
 		v.SetInt(7)
 	case reflect.Uint8, reflect.Uint64:

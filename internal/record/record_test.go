@@ -16,7 +16,7 @@ import (
 
 var errExec = errors.New("exec")
 
-// owner keeps what a function says, all where there is none.
+// owner returns the results of a function, and keeps every command if it is nil.
 type owner func(redis.Cmder) (bool, error)
 
 func (o owner) Record(cmd redis.Cmder) (bool, error) {

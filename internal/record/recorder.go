@@ -1,4 +1,4 @@
-// Package record records go-redis commands without sending them, and fills their results in later.
+// Package record records go-redis commands without sending them, and sets their results later.
 package record
 
 import (
@@ -15,10 +15,10 @@ import (
 
 //go:generate go run ./gen
 
-// Source makes recorders. One serves a whole process; it never dials.
+// Source creates the commands of recorders. One per process is enough. It never dials.
 type Source struct {
 	client   *redis.Client
-	maker    *redis.Conn // makes commands, for made
+	maker    *redis.Conn // creates commands, for made
 	complete bool        // recorder_gen.go has every command of this go-redis
 }
 
@@ -33,7 +33,7 @@ func NewSource() *Source {
 	return s
 }
 
-// errMade is the error of a command that the maker has made.
+// errMade is the error of a command that the maker has created.
 var errMade = errors.New("made, and not recorded")
 
 // maker ends commands with errMade.
@@ -49,8 +49,8 @@ func (maker) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPi
 	return next
 }
 
-// offline returns a client that reaches nothing but what its dialer gives. The address is never dialled, but
-// go-redis looks a name up.
+// offline returns a client that only uses connections of its dialer. The address is never dialled, but go-redis would look up a
+// host name.
 func offline(dialer func(context.Context, string, string) (net.Conn, error)) *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Addr:                     "127.0.0.1:0",
@@ -64,33 +64,32 @@ func offline(dialer func(context.Context, string, string) (net.Conn, error)) *re
 	})
 }
 
-// Recorder is a redis.Pipeliner that hands each command, at the call, to its owner instead of a server. The source
-// makes the command and forgets it: so a Recorder costs nothing but its own memory, which its owner may be part of.
+// Recorder is a redis.Pipeliner that passes each command to its owner at once, instead of sending it to a server. The source
+// creates the command and keeps no reference, so a Recorder needs only its own memory, which may be embedded in its owner.
 //
-// What the source cannot make for it, commands in pipelines inside the pipeline and those of a later go-redis than
-// recorder_gen.go was made from, goes over a go-redis connection of its own whose hook ends every command: whatever
-// go-redis can say is recorded.
+// Commands that the source cannot create use a go-redis connection whose hook ends every command: those of pipelines inside the
+// pipeline, and those of a later go-redis than recorder_gen.go was generated from. Every command of go-redis is thus recorded.
 type Recorder struct {
-	redis.StatefulCmdable // for what only a later go-redis can say; else nil
+	redis.StatefulCmdable // only for commands of a later go-redis; otherwise nil
 
 	source *Source
 	owner  Owner
 
 	mu   sync.Mutex
 	cmds []redis.Cmder
-	few  [4]redis.Cmder // where cmds begins
+	few  [4]redis.Cmder // initial storage of cmds
 }
 
-// Owner is whose commands a Recorder records.
+// Owner receives the commands that a Recorder records.
 type Owner interface {
-	// Record is called for each command, one at a time. Its error becomes the command's, and it says whether the
-	// command is kept.
+	// Record is called for each command, one at a time. It returns the error for the command, and whether the Recorder keeps the
+	// command.
 	Record(cmd redis.Cmder) (keep bool, err error)
-	// Exec answers those who call Exec on the recorder itself.
+	// Exec returns the error for a call of Exec on the recorder itself.
 	Exec() error
 }
 
-// Init makes a zero Recorder ready.
+// Init initializes a zero Recorder.
 func (s *Source) Init(r *Recorder, owner Owner) {
 	r.source, r.owner = s, owner
 	r.cmds = r.few[:0]
@@ -99,14 +98,14 @@ func (s *Source) Init(r *Recorder, owner Owner) {
 	}
 }
 
-// conn makes a connection that records all commands.
+// conn returns a connection that records all commands.
 func (r *Recorder) conn() *redis.Conn {
 	conn := r.source.client.Conn()
 	conn.AddHook(hook{r})
 	return conn
 }
 
-// made records a command that the source has made, unless go-redis has found it wrong.
+// made records a command that the source has created, unless go-redis has set an error.
 func made[C redis.Cmder](r *Recorder, cmd C) C {
 	if cmd.Err() == errMade { //nolint:errorlint // it is nobody else's
 		cmd.SetErr(r.record(cmd))
@@ -124,8 +123,8 @@ func (r *Recorder) record(cmd redis.Cmder) error {
 	return err
 }
 
-// Conn returns a connection whose commands are handed to run, those of a pipeline all at once. Run gives each
-// command its reply or its error.
+// Conn returns a connection that passes its commands to run, those of a pipeline together. Run must set the reply or the error of
+// each command.
 func (s *Source) Conn(run func(ctx context.Context, cmds []redis.Cmder) error) *redis.Conn {
 	conn := s.client.Conn()
 	conn.AddHook(runHook(run))
@@ -144,7 +143,7 @@ func (run runHook) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessP
 	return func(ctx context.Context, cmds []redis.Cmder) error { return run(ctx, withoutMulti(cmds)) }
 }
 
-// withoutMulti leaves out what a TxPipeline puts around its commands.
+// withoutMulti removes the MULTI and EXEC that a TxPipeline adds to its commands.
 func withoutMulti(cmds []redis.Cmder) []redis.Cmder {
 	if len(cmds) > 1 && cmds[0].Name() == "multi" && cmds[len(cmds)-1].Name() == "exec" {
 		return cmds[1 : len(cmds)-1]
@@ -176,7 +175,7 @@ func (h hook) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipeli
 	}
 }
 
-// Len is the number of recorded commands.
+// Len returns the number of recorded commands.
 func (r *Recorder) Len() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -207,20 +206,20 @@ func (r *Recorder) BatchProcess(ctx context.Context, cmds ...redis.Cmder) error 
 	return nil
 }
 
-// Discard forgets what has been recorded.
+// Discard removes the recorded commands.
 func (r *Recorder) Discard() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.cmds = nil
 }
 
-// Exec answers a caller who would execute the commands early.
+// Exec returns an error, because the commands must not be executed early.
 func (r *Recorder) Exec(context.Context) ([]redis.Cmder, error) { return nil, r.owner.Exec() }
 
 // Pipeline returns a pipeline whose commands are recorded when it is executed.
 func (r *Recorder) Pipeline() redis.Pipeliner { return r.conn().Pipeline() }
 
-// TxPipeline is Pipeline: the transaction is one already.
+// TxPipeline is like Pipeline, because the recorded commands are already a transaction.
 func (r *Recorder) TxPipeline() redis.Pipeliner { return r.conn().TxPipeline() }
 
 // Pipelined records what fn queues.

@@ -1,5 +1,5 @@
-// Package settle decides what becomes of an event after an attempt to publish it. Relays, outbox.Store.Failed and outboxes in
-// SQL share the policy.
+// Package settle decides the fate of an event after an attempt to publish it. Relays, outbox.Store.Failed and outboxes in SQL
+// share it.
 package settle
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// Fate is what becomes of an event, in the words of internal/lua/settle.lua.
+// Fate is the fate of an event, in the words of internal/lua/settle.lua.
 type Fate string
 
 // The fates.
@@ -18,7 +18,7 @@ const (
 	Retry    = "failed" // it is tried again after a pause, or parked if it has used up its attempts
 	Park     = "parked" // it stays until an operator acts
 	GiveBack = "back"   // it is tried again after a pause, and the attempt does not count
-	Hold     = "hold"   // as GiveBack, until the pause of its destination ends: no error leads to it
+	Hold     = "hold"   // like GiveBack, until the pause of its destination ends; no error leads to it
 )
 
 var (
@@ -34,7 +34,7 @@ type Untried interface {
 	Untried() bool
 }
 
-// Decide returns the fate of an event by the error of the attempt to publish it.
+// Decide returns the fate of an event for the error of the attempt to publish it.
 func Decide(err error) Fate {
 	switch {
 	case err == nil:
@@ -52,8 +52,8 @@ func untried(err error) bool {
 	return ok && u.Untried()
 }
 
-// Wait returns how long an event waits that is given back: as long as the error asks if the event has to wait its turn, or
-// else as long as its destination pauses.
+// Wait returns how long an event waits that is given back: the delay of the error if the event must wait its turn (ErrLater), or
+// else the pause of its destination.
 func Wait(err error, pause time.Duration) time.Duration {
 	if errors.Is(err, ErrLater) {
 		asked, _ := message.RetryDelay(err)
@@ -62,7 +62,7 @@ func Wait(err error, pause time.Duration) time.Duration {
 	return pause
 }
 
-// Pause returns how long an event waits before it is tried again: as long as the error asks, or else as given.
+// Pause returns how long an event waits before it is retried: the delay that err requests, or else the given one.
 func Pause(err error, otherwise time.Duration) time.Duration {
 	if asked, ok := message.RetryDelay(err); ok {
 		return asked

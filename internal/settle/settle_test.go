@@ -61,7 +61,7 @@ func TestWaitIsThatOfTheDestinationUnlessTheEventHasToWaitItsTurn(t *testing.T) 
 	}{
 		{errors.Join(asks, ErrLater), time.Second},
 		{ErrLater, 0},
-		{errors.Join(asks, ErrUnavailable), time.Minute}, // the pause of the destination is no shorter than it asks
+		{errors.Join(asks, ErrUnavailable), time.Minute}, // the pause of the destination is at least the requested delay
 		{errors.Join(asks, ErrLater, ErrUnavailable), time.Second},
 	} {
 		assert.Equal(t, Wait(c.err, time.Minute), c.want, "the wait after %v", c.err)

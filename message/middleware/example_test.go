@@ -10,7 +10,7 @@ import (
 	"github.com/luatx/luatx/message/middleware"
 )
 
-// A handler fails twice, and is tried a third time; its outputs carry the correlation id of their input.
+// A handler fails twice and succeeds in the third attempt. Its outputs have the correlation id of their input.
 func Example() {
 	router := message.NewRouter(message.PipeConfig{})
 	attempts := 0
@@ -18,7 +18,7 @@ func Example() {
 		router.Use(
 			middleware.CorrelationID(),
 			middleware.Retry(middleware.RetryConfig{MaxAttempts: 5, Backoff: message.Backoff{Base: time.Millisecond}}),
-			middleware.Timeout(5*time.Second), // each attempt
+			middleware.Timeout(5*time.Second), // for each attempt
 			middleware.Recover(),
 		),
 		router.AddHandler("charge", nil, message.NewHandler(func(context.Context, *message.TypedMessage[any]) ([]*message.Message, error) {

@@ -1,12 +1,12 @@
-// Package middleware has the middlewares that any Router may need. They know nothing of Redis.
+// Package middleware provides middlewares for any Router. They do not use Redis.
 //
-// A Router runs them from the first to the last that Use was given, so the usual order is
+// A Router runs middlewares in the order in which Use added them. The usual order is
 //
 //	router.Use(middleware.Logging(nil), middleware.CorrelationID(), middleware.Retry(middleware.RetryConfig{}),
 //		middleware.Timeout(5*time.Second), middleware.Recover(), transaction)
 //
-// where each attempt has its own timeout, and a panic is retried as an error is. Put Recover inside of what must see
-// a panic as an error; the Router itself recovers outside of everything.
+// With it, each attempt has its own timeout, and a panic is retried like an error. Put Recover inside middlewares that must see a
+// panic as an error. The Router itself recovers outside of all middlewares.
 package middleware
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// Recover turns a panic of what it wraps into a *message.PanicError with the stack.
+// Recover returns a middleware that converts a panic of the wrapped steps into a *message.PanicError with the stack.
 func Recover() message.Middleware {
 	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
 		return func(ctx context.Context, msg *message.Message) (outs []*message.Message, err error) {
@@ -33,8 +33,8 @@ func Recover() message.Middleware {
 	})
 }
 
-// Timeout ends the context of what it wraps after d. It waits for the handler to return all the same: a handler that
-// does not look at its context is not cut off. A d of zero or less is no timeout.
+// Timeout returns a middleware that cancels the context of the wrapped steps after d. It still waits for the handler to return:
+// it does not interrupt a handler that ignores its context. A d of zero or less disables the timeout.
 func Timeout(d time.Duration) message.Middleware {
 	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
 		if d <= 0 {
@@ -48,8 +48,8 @@ func Timeout(d time.Duration) message.Middleware {
 	})
 }
 
-// Logging logs each message once it has been handled: at info level, or at error level with the error. The keys are
-// handler, id, type, source, subject, duration, outputs and error. A nil logger means slog.Default().
+// Logging returns a middleware that logs each message after it was handled, at info level or, with the error, at error level. The
+// attributes are handler, id, type, source, subject, duration, outputs and error. A nil logger means slog.Default().
 func Logging(logger *slog.Logger) message.Middleware {
 	logger = cmp.Or(logger, slog.Default())
 	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
@@ -76,7 +76,7 @@ func Logging(logger *slog.Logger) message.Middleware {
 	})
 }
 
-// CorrelationID gives the outputs that have no correlation id the input's, or its id where it has none either.
+// CorrelationID returns a middleware that sets the correlation id of outputs without one to that of the input, or else to its id.
 func CorrelationID() message.Middleware {
 	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
 		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {

@@ -126,7 +126,7 @@ func TestRetry(t *testing.T) {
 	always := func(err error) func(int, *message.Message) error {
 		return func(int, *message.Message) error { return err }
 	}
-	backoff := message.Backoff{Base: time.Nanosecond, Max: time.Nanosecond} // a wait of nothing, nearly
+	backoff := message.Backoff{Base: time.Nanosecond, Max: time.Nanosecond} // almost no wait
 	cases := []struct {
 		name    string
 		cfg     middleware.RetryConfig

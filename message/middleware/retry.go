@@ -7,19 +7,19 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// RetryConfig says what is retried, and when. The zero value works.
+// RetryConfig configures Retry. The zero value is usable.
 type RetryConfig struct {
-	// MaxAttempts is how often the handler runs at most, the first time included. Defaults to 3, as do values below 1.
+	// MaxAttempts is the maximum number of runs of the handler, including the first. Defaults to 3, as do values below 1.
 	MaxAttempts int
-	// Backoff gives the waits between attempts, but for errors that ask for a delay of their own (message.RetryAfter).
-	// Defaults to the zero Backoff: 100 ms, doubled up to 30 s, with full jitter.
+	// Backoff sets the delays between attempts, except for errors with their own delay (message.RetryAfter). Defaults to the zero
+	// Backoff: 100 ms, doubled up to 30 s, with full jitter.
 	Backoff message.Backoff
-	// Retryable says whether an error is worth another attempt; permanent errors never are. Defaults to all errors.
+	// Retryable reports whether to retry an error. Permanent errors are never retried. Defaults to all errors.
 	Retryable func(error) bool
 }
 
-// Retry runs what it wraps again after an error. It gives up, with the last error, after MaxAttempts, at a permanent
-// error, when the message has been settled meanwhile, and when the context has ended or would end before the next attempt.
+// Retry returns a middleware that runs the wrapped steps again after an error. It returns the last error after MaxAttempts, after
+// a permanent error, if the message has been settled, and if the context has ended or would end before the next attempt.
 func Retry(cfg RetryConfig) message.Middleware {
 	if cfg.MaxAttempts < 1 {
 		cfg.MaxAttempts = 3
@@ -47,7 +47,7 @@ func (c RetryConfig) delay(attempt int, err error) time.Duration {
 	return c.Backoff.Delay(attempt)
 }
 
-// pause waits, and says whether another attempt makes sense.
+// pause waits for d and reports whether another attempt makes sense.
 func pause(ctx context.Context, msg *message.Message, d time.Duration) bool {
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d {
 		return false

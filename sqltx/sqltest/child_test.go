@@ -22,15 +22,15 @@ import (
 
 const envChild = "LUATX_SQLTEST_CHILD"
 
-// childConfig is what a child process works on.
+// childConfig configures a child process.
 type childConfig struct {
-	Consume                 bool // messages from its input; else it publishes alone
+	Consume                 bool // handles messages from its input; otherwise it only publishes
 	Driver, DSN             string
 	Inbox, Outbox, Business string
-	Delay                   time.Duration // at most, of a handler and of a publish
+	Delay                   time.Duration // maximum, for a handler and for a publish
 }
 
-// work takes some time.
+// work takes a random time.
 func (c childConfig) work() {
 	if c.Delay > 0 {
 		<-time.After(rand.N(c.Delay))
@@ -41,8 +41,8 @@ type command struct{ ID string }
 
 type done struct{ ID string }
 
-// runChild is a service as its own process, until it is killed or its input ends. Its broker is the parent: ids come in,
-// and "ack", "nack" and "event" lines go out.
+// runChild runs a service in a separate process until it is killed or its input ends. The parent is its broker: ids are read, and
+// "ack", "nack" and "event" lines are written.
 func runChild() int {
 	if err := child(os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "child:", err)
@@ -94,13 +94,13 @@ func child(in io.Reader, out io.Writer) error {
 	return consume(in, db, cfg, say)
 }
 
-// teller writes lines whole.
+// teller returns a function that writes whole lines.
 func teller(out io.Writer) func(what, id string) {
 	var mu sync.Mutex
 	return func(what, id string) {
 		mu.Lock()
 		defer mu.Unlock()
-		_, _ = io.WriteString(out, what+" "+id+"\n") // the parent may have gone
+		_, _ = io.WriteString(out, what+" "+id+"\n") // fails if the parent has exited
 	}
 }
 
@@ -142,7 +142,7 @@ func consume(in io.Reader, db *sql.DB, cfg childConfig, say func(what, id string
 		return err
 	}
 	go func() {
-		for range outputs { // swallowed by the outbox
+		for range outputs { // the outbox stores the outputs
 		}
 	}()
 	for scanner := bufio.NewScanner(in); scanner.Scan(); {
@@ -153,7 +153,7 @@ func consume(in io.Reader, db *sql.DB, cfg childConfig, say func(what, id string
 	return nil
 }
 
-// childOf describes the child of a database.
+// childOf returns the config of a child for a database.
 func childOf(db sqltest.Database) childConfig {
 	return childConfig{Driver: db.Driver, DSN: db.DSN, Inbox: sqltest.Table("inbox"), Outbox: sqltest.Table("outbox"), Business: strings.ToLower(sqltest.Table("business"))}
 }

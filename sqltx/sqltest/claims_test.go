@@ -15,8 +15,8 @@ import (
 	"github.com/luatx/luatx/sqltx/sqltest"
 )
 
-// TestClaimsAtTheSameMoment holds that of two publishers which claim events of one key at the same moment, neither seeing
-// the other's claim, at most one hands its event out. An advisory lock in a trigger holds both claims up before they commit.
+// TestClaimsAtTheSameMoment tests that if two publishers claim events of one key at the same moment, without seeing the other's
+// claim, at most one hands its event out. An advisory lock in a trigger delays both claims before they commit.
 func TestClaimsAtTheSameMoment(t *testing.T) {
 	t.Parallel()
 	d := sqltest.Postgres(t)
@@ -69,7 +69,7 @@ func keyed(name string) []*message.Message {
 	}, nil)}
 }
 
-// closeGate holds up whoever goes through, until it is opened.
+// closeGate delays every transaction that passes the gate until open is called.
 func closeGate(t *testing.T, db *sql.DB, gate int32) (open func()) {
 	t.Helper()
 	conn, err := db.Conn(t.Context())
@@ -101,7 +101,7 @@ func awaitGate(t *testing.T, db *sql.DB, gate int32, n int) {
 	}
 }
 
-// sourceOf starts a publisher that ends with the test, or with stop.
+// sourceOf starts a publisher that ends with the test or with stop.
 func sourceOf(t *testing.T, db *sql.DB, table string) (events <-chan *message.RawMessage, stop func()) {
 	t.Helper()
 	p := sqltx.NewOutboxPublisher(sqltx.OutboxPublisherConfig{DB: db, Table: table, PollInterval: 10 * time.Millisecond})

@@ -16,11 +16,11 @@ import (
 	"github.com/luatx/luatx/sqltx/sqltest"
 )
 
-// slow is the longest 99th percentile of a writer's transactions while a cleanup runs, on a machine that does nothing else.
+// slow is the maximum 99th percentile of a writer's transactions during a cleanup on an idle machine.
 const slow = 100 * time.Millisecond
 
-// TestCleanupWhileWritersRun tests that a cleanup of many rows locks no more than a chunk of them at a time, so that writers
-// do not wait for long. LUATX_VERIFY also measures how long they wait. Nothing of this package runs beside it.
+// TestCleanupWhileWritersRun tests that a cleanup of many rows locks at most one chunk at a time, so that writers do not wait for
+// long. With LUATX_VERIFY, it also measures how long they wait. No other test of this package runs at the same time.
 func TestCleanupWhileWritersRun(t *testing.T) {
 	t.Run("postgres", func(t *testing.T) { cleanUp(t, sqltest.Postgres(t), size(20_000, 1_000_000)) })
 	t.Run("mariadb", func(t *testing.T) { cleanUp(t, sqltest.MariaDB(t), size(20_000, 100_000)) })
@@ -73,7 +73,7 @@ func age(t *testing.T, d sqltest.Database, db *sql.DB, table string, rows int) {
 	}
 }
 
-// writers handle messages one after the other, with little rest, and note how long each transaction took.
+// writers handle messages one after the other with short pauses, and record the duration of each transaction.
 type writers struct {
 	t   *testing.T
 	db  *sql.DB

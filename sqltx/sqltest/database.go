@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	// The drivers of the databases that are started here.
+	// The drivers of the databases that this package starts.
 	_ "github.com/go-sql-driver/mysql"
 	_ "github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite"
@@ -16,20 +16,20 @@ import (
 	"github.com/luatx/luatx/sqltx"
 )
 
-// Database is a database that tests may fill.
+// Database is a database for tests.
 type Database struct {
-	// Name is its name, for subtests.
+	// Name is the name for subtests.
 	Name string
-	// Driver and DSN are what sql.Open takes.
+	// Driver and DSN are the arguments of sql.Open.
 	Driver, DSN string
-	// Dialect is its dialect.
+	// Dialect is the dialect of the database.
 	Dialect sqltx.Dialect
-	// Locked says that it has one writer at a time: who writes waits for the transaction that did, so that no two are
+	// Locked means that the database has one writer at a time. A writer waits for the open writing transaction, so two are never
 	// open at once.
 	Locked bool
 }
 
-// Open opens the database; it is closed when the test ends.
+// Open opens the database and closes it when the test ends.
 func (d Database) Open(t testing.TB) *sql.DB {
 	t.Helper()
 	db, err := sql.Open(d.Driver, d.DSN)
@@ -55,13 +55,13 @@ func MariaDB(t testing.TB) Database {
 	return Database{Name: "mariadb", Driver: "mysql", DSN: need(t, mariadb), Dialect: sqltx.MySQL()}
 }
 
-// SQLite returns an SQLite database of the test's own.
+// SQLite returns a new SQLite database for the test.
 func SQLite(t testing.TB) Database {
 	t.Helper()
 	return Database{Name: "sqlite", Driver: "sqlite", DSN: SQLiteDSN(filepath.Join(t.TempDir(), "test.db")), Dialect: sqltx.SQLite(), Locked: true}
 }
 
-// SQLiteDSN opens a file such that transactions take their lock at once and wait for it.
+// SQLiteDSN returns a DSN for a file whose transactions lock at once and wait for the lock.
 func SQLiteDSN(path string) string {
 	return "file:" + path + "?_txlock=immediate&_pragma=busy_timeout(20000)&_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)"
 }

@@ -1,4 +1,4 @@
-// Package sqltest has what a dialect of sqltx must pass, and starts databases for tests.
+// Package sqltest has the conformance tests for dialects of sqltx, and starts databases for tests.
 //
 //	func TestMain(m *testing.M) { sqltest.Main(m) }   // stops the servers, then looks for leaked goroutines
 //
@@ -6,16 +6,16 @@
 //
 //	sqltest.Every(t, func(t *testing.T, db sqltest.Database) { ... })  // on PostgreSQL, MariaDB and SQLite
 //
-// It is a module of its own, which holds the drivers.
+// The package is a separate module, because it imports the drivers.
 //
 // # Which servers
 //
-// PostgreSQL is $LUATX_POSTGRES_BIN/postgres, else that on PATH or in /usr/lib/postgresql; MariaDB is
-// $LUATX_MARIADB_BIN/mariadbd, else that on PATH. Where one is missing it is installed from the distribution (Debian and
-// root, or SETUP=1); where that fails its tests skip with a line that says how to get it, and fail where CI is set.
-// `go run ./sqltx/sqltest/found` does the same beforehand and prints one line.
+// PostgreSQL is $LUATX_POSTGRES_BIN/postgres, else the one on PATH or in /usr/lib/postgresql. MariaDB is
+// $LUATX_MARIADB_BIN/mariadbd, else the one on PATH. A missing server is installed from the distribution (on Debian and as root,
+// or with SETUP=1). If that fails, its tests are skipped with a line that says how to get it; they fail if CI is set. `go run
+// ./sqltx/sqltest/found` installs missing servers beforehand and prints one line.
 //
-// A server listens on a socket in a temporary directory, belongs to an unprivileged user where the tests are run by
-// root, and is ended by process id when the tests end; on Linux the kernel ends it, too, when the test process dies.
-// SQLite needs neither a server nor cgo.
+// A server listens on a socket in a temporary directory. If root runs the tests, the server belongs to an unprivileged user. It
+// is stopped by process id when the tests end; on Linux, the kernel also stops it when the test process dies. SQLite needs
+// neither a server nor cgo.
 package sqltest

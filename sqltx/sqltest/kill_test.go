@@ -18,14 +18,14 @@ import (
 	"github.com/luatx/luatx/sqltx/sqltest"
 )
 
-// broker hands messages to children, delivers again what they did not ack, and counts what they publish.
+// broker passes messages to children, delivers those without an ack again, and counts published events.
 type broker struct {
 	t   *testing.T
 	cfg childConfig
 
 	mu     sync.Mutex
 	queue  []string       // to be delivered
-	acks   map[string]int // what is left to be acked, by id
+	acks   map[string]int // acks still expected, by id
 	events map[string]int // published, by id
 	kills  int
 
@@ -38,8 +38,8 @@ func newBroker(t *testing.T, cfg childConfig) *broker {
 	return &broker{t: t, cfg: cfg, acks: map[string]int{}, events: map[string]int{}, stop: make(chan struct{})}
 }
 
-// run starts a child after the other on one place, and kills each at the end of its life, until stop is closed. A life begins
-// with the child's first report, so that children get somewhere on a busy machine, too.
+// run starts one child after the other, and kills each at the end of its life, until stop is closed. A life begins with the
+// child's first report, so that children make progress on a busy machine, too.
 func (b *broker) run(life time.Duration) {
 	for running := true; running; {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -61,10 +61,10 @@ func (b *broker) run(life time.Duration) {
 	}
 }
 
-// window is how many messages a child has at a time.
+// window is the maximum number of messages that a child has at the same time.
 const window = 64
 
-// child runs one child until it is killed, and calls reports at each of its reports.
+// child runs one child until it is killed, and calls reports for each of its reports.
 func (b *broker) child(ctx context.Context, reports func()) {
 	env, err := json.Marshal(b.cfg)
 	if err != nil {
@@ -92,7 +92,7 @@ func (b *broker) child(ctx context.Context, reports func()) {
 		return
 	}
 	b.serve(in, out, reports)
-	_ = cmd.Wait() // it was killed
+	_ = cmd.Wait() // returns an error because the child was killed
 	if ctx.Err() == nil {
 		b.t.Error("a child ended by itself")
 	}
@@ -106,19 +106,19 @@ func (b *broker) serve(in io.Writer, out io.Reader, reports func()) {
 		for b.cfg.Consume && len(given) < window && len(b.queue) > 0 {
 			id := b.queue[0]
 			b.queue = b.queue[1:]
-			if given[id] { // the copy of one that is on its way
+			if given[id] { // a copy of a message in flight
 				b.queue = append(b.queue, id)
 				return
 			}
 			given[id] = true
-			_, _ = io.WriteString(in, id+"\n") // one that is dead does not read, and is noticed below
+			_, _ = io.WriteString(in, id+"\n") // a dead child does not read, which the loop below notices
 		}
 	}
 	give()
 	for scanner := bufio.NewScanner(out); scanner.Scan(); give() {
 		var what, id string
 		if n, _ := fmt.Sscan(scanner.Text(), &what, &id); n != 2 {
-			continue // cut off
+			continue // truncated
 		}
 		reports()
 		b.mu.Lock()
@@ -138,12 +138,12 @@ func (b *broker) serve(in io.Writer, out io.Reader, reports func()) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for id := range given { // never acked
+	for id := range given { // without an ack
 		b.queue = append(b.queue, id)
 	}
 }
 
-// finish waits until no event of the outbox is unpublished, ends the children, and checks that so many were published.
+// finish waits until no event of the outbox is unpublished, ends the children, and checks the number of published events.
 func (b *broker) finish(db *sql.DB, total int) {
 	b.t.Helper()
 	waitForNone(b.t, "unpublished events", func() int {
@@ -172,13 +172,12 @@ func (b *broker) left() int {
 	return len(b.acks)
 }
 
-// tables makes the tables of a child.
 func tables(t *testing.T, db *sql.DB, cfg childConfig) {
 	t.Helper()
 	ctx := t.Context()
 	must(t, sqltx.InitInbox(ctx, sqltx.InboxConfig{DB: db, Table: cfg.Inbox}))
 	must(t, sqltx.InitOutbox(ctx, sqltx.OutboxConfig{DB: db, Table: cfg.Outbox}))
-	execute(t, db, "CREATE TABLE "+cfg.Business+" (id VARCHAR(32) NOT NULL)") // no key: twice is twice
+	execute(t, db, "CREATE TABLE "+cfg.Business+" (id VARCHAR(32) NOT NULL)") // without a primary key, so that duplicates are visible
 	t.Cleanup(func() {
 		for _, table := range []string{cfg.Inbox, cfg.Outbox, cfg.Business} {
 			_, _ = db.ExecContext(context.Background(), "DROP TABLE "+table) // of a test server
@@ -210,7 +209,7 @@ func waitFor(t *testing.T, what string, limit time.Duration, condition func() bo
 	}
 }
 
-// waitForNone waits until none is left, for as long as one less is left within each minute.
+// waitForNone waits until none is left, as long as the number decreases every minute.
 func waitForNone(t *testing.T, what string, left func() int) {
 	t.Helper()
 	for n := left(); n > 0 && !t.Failed(); {
@@ -222,8 +221,8 @@ func waitForNone(t *testing.T, what string, left func() int) {
 	}
 }
 
-// TestKilledConsumers holds that business rows, inbox and outbox agree, and that every event is published, of a service
-// that is killed over and over, whose handlers fail at random, and whose messages come twice now and then.
+// TestKilledConsumers tests that business rows, inbox and outbox agree, and that every event is published, if a service is killed
+// repeatedly, its handlers fail at random, and some messages are delivered twice.
 func TestKilledConsumers(t *testing.T) {
 	t.Parallel()
 	sqltest.Every(t, func(t *testing.T, d sqltest.Database) {
@@ -258,8 +257,8 @@ func TestKilledConsumers(t *testing.T) {
 	})
 }
 
-// TestKilledPublishers holds that of several publishers on one table, one of which is killed now and then, each row is
-// published and none is stuck.
+// TestKilledPublishers tests that several publishers on one table publish each row and leave none, although they are killed from
+// time to time.
 func TestKilledPublishers(t *testing.T) {
 	t.Parallel()
 	sqltest.Every(t, func(t *testing.T, d sqltest.Database) {
@@ -270,14 +269,14 @@ func TestKilledPublishers(t *testing.T) {
 		fill(t, db, cfg.Outbox, total)
 		b := newBroker(t, cfg)
 		life := time.Duration(size(400, 1000)) * time.Millisecond
-		for i := range 4 { // one of the four is killed each life
+		for i := range 4 { // one of the four is killed in each life
 			b.running.Go(func() { b.run(4*life + time.Duration(i)*life) })
 		}
 		b.finish(db, total)
 	})
 }
 
-// fill commits events, every third of which has an ordering key.
+// fill commits events. Every third one has an ordering key.
 func fill(t *testing.T, db *sql.DB, table string, total int) {
 	t.Helper()
 	for from := 0; from < total; from += 1000 {

@@ -26,10 +26,10 @@ func TestConformance(t *testing.T) {
 	sqltest.Every(t, sqltest.Conformance)
 }
 
-// long says whether tests take as long as they need to show what they are for, rather than a few seconds.
+// long reports whether tests take as long as they need to be conclusive, instead of a few seconds.
 var long = os.Getenv("LUATX_VERIFY") != ""
 
-// size is the size of a test: the short one in `make test`.
+// size returns the size of a test: short in `make test`.
 func size(short, full int) int {
 	if long {
 		return full

@@ -23,7 +23,7 @@ import (
 	"github.com/luatx/luatx/sqltx/sqltest"
 )
 
-// TestMigrations holds that goose and golang-migrate make tables that the stack works on, and take them away again.
+// TestMigrations tests that goose and golang-migrate create tables that work with the stack, and drop them again.
 func TestMigrations(t *testing.T) {
 	t.Parallel()
 	sqltest.Every(t, func(t *testing.T, d sqltest.Database) {
@@ -45,7 +45,7 @@ func TestMigrations(t *testing.T) {
 	})
 }
 
-// alone returns a database of the test's own on the same server.
+// alone returns a separate database on the same server.
 func alone(t *testing.T, d sqltest.Database) sqltest.Database {
 	t.Helper()
 	name := sqltest.Table("migrated")
@@ -69,7 +69,7 @@ func execute(t *testing.T, db *sql.DB, statement string) {
 	}
 }
 
-// directory is what the dialect's migrations lie in.
+// directory returns the directory of the dialect's migrations.
 func directory(d sqltest.Database) string {
 	return map[string]string{"postgres": "postgres", "mariadb": "mysql", "sqlite": "sqlite"}[d.Name]
 }
@@ -107,7 +107,7 @@ func migrateOn(t *testing.T, d sqltest.Database) (up, down func() error) {
 	return m.Up, m.Down
 }
 
-// useDefaultTables runs a message through inbox and outbox, twice, and publishes what came of it.
+// useDefaultTables runs a message through inbox and outbox twice, and publishes its event.
 func useDefaultTables(t *testing.T, d sqltest.Database) {
 	t.Helper()
 	db := d.Open(t)
@@ -123,7 +123,7 @@ func useDefaultTables(t *testing.T, d sqltest.Database) {
 		_, err := handle(t.Context(), in)
 		must(t, err)
 	}
-	events, stop := sourceOf(t, db, "") // the default
+	events, stop := sourceOf(t, db, "") // the default table
 	(<-events).Ack()
 	stop()
 	for state, want := range map[string]int{"TRUE": 1, "FALSE": 0} {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// observedDriver is a connector that notes how many rows each transaction has deleted. One goroutine uses it at a time.
+// observedDriver is a connector that records how many rows each transaction has deleted. Only one goroutine uses it at a time.
 type observedDriver struct {
 	inner   driver.Driver
 	dsn     string
@@ -38,7 +38,7 @@ func (c *observedConn) QueryContext(ctx context.Context, query string, args []dr
 
 func (c *observedConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
 	result, err := c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
-	if errors.Is(err, driver.ErrSkip) { // this driver prepares statements that have arguments
+	if errors.Is(err, driver.ErrSkip) { // this driver prepares statements with arguments
 		stmt, prepareErr := c.Conn.(driver.ConnPrepareContext).PrepareContext(ctx, query)
 		if prepareErr != nil {
 			return nil, prepareErr
@@ -47,7 +47,7 @@ func (c *observedConn) ExecContext(ctx context.Context, query string, args []dri
 		err = errors.Join(err, stmt.Close())
 	}
 	if err == nil && strings.Contains(query, "DELETE") {
-		n, _ := result.RowsAffected() // the drivers know it
+		n, _ := result.RowsAffected() // the drivers always return it
 		c.observed.deleted[len(c.observed.deleted)-1] += int(n)
 	}
 	return result, err

@@ -11,8 +11,8 @@ import (
 	"github.com/luatx/luatx/sqltx/sqltest"
 )
 
-// TestPartitioned holds that tables which PostgreSQL has partitioned, as docs/sql.md says, are worked on and cleaned up
-// like others: rows of two partitions may lie at the same place.
+// TestPartitioned tests that tables with PostgreSQL partitions, as in docs/sql.md, work and are cleaned up like others, although
+// rows of two partitions may have the same ctid.
 func TestPartitioned(t *testing.T) {
 	t.Parallel()
 	d := sqltest.Postgres(t)

@@ -16,8 +16,8 @@ import (
 	"github.com/luatx/luatx/sqltx/sqltest"
 )
 
-// TestARefusedStatementIsAnErrorOfWhoSentIt refuses each step of an operation in the database, one at a time: the operation must
-// fail with that error, and succeed when it is tried again.
+// TestARefusedStatementIsAnErrorOfWhoSentIt rejects each step of an operation in the database, one at a time. The operation must
+// fail with that error, and succeed when it is retried.
 func TestARefusedStatementIsAnErrorOfWhoSentIt(t *testing.T) {
 	t.Parallel()
 	if race.On {
@@ -105,7 +105,7 @@ var sqlOperations = map[string]func(context.Context, *sqlGround) error{
 	"Discard": func(ctx context.Context, g *sqlGround) error { _, err := g.publisher().Discard(ctx, 1); return err },
 }
 
-// sqlGround is a database with something in each table.
+// sqlGround is a database with rows in each table.
 type sqlGround struct {
 	refuser *sqlRefuser
 	db      *sql.DB
@@ -149,13 +149,13 @@ func (g *sqlGround) publisher() *sqltx.OutboxPublisher {
 
 var errRefused = errors.New("refused by the test")
 
-// sqlRefuser is a driver's connector that refuses one step.
+// sqlRefuser is a driver's connector that rejects one step.
 type sqlRefuser struct {
 	driver driver.Driver
 	dsn    string
 
 	mu      sync.Mutex
-	left    int // steps until then
+	left    int // steps before the rejected one
 	refused string
 }
 
@@ -165,7 +165,7 @@ func (r *sqlRefuser) arm(n int) {
 	r.left = n
 }
 
-// disarm returns what was refused; empty: nothing.
+// disarm returns the rejected step, or "" if there was none.
 func (r *sqlRefuser) disarm() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -173,7 +173,7 @@ func (r *sqlRefuser) disarm() string {
 	return r.refused
 }
 
-// step returns an error if it is this step.
+// step returns an error if this step must be rejected.
 func (r *sqlRefuser) step(what string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

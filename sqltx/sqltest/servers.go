@@ -22,7 +22,7 @@ import (
 	"github.com/luatx/luatx/internal/test/child"
 )
 
-// Environment variables that say where server programs are.
+// Environment variables with the locations of server programs.
 const (
 	envPostgres = "LUATX_POSTGRES_BIN" // directory of postgres and initdb
 	envMariaDB  = "LUATX_MARIADB_BIN"  // directory of mariadbd and mariadb-install-db
@@ -30,13 +30,13 @@ const (
 
 const (
 	startTimeout = time.Minute
-	envCI        = "CI" // set: what is missing fails instead of skipping
+	envCI        = "CI" // if set, missing programs fail tests instead of skipping them
 )
 
-// server is a kind of server, started once a process where it is asked for.
+// server is a kind of server, started once per process on demand.
 type server struct {
-	name  string // as in errors
-	pkg   string // to install
+	name  string // for errors
+	pkg   string // the package to install
 	find  func() (programs, bool)
 	env   string
 	start func(ctx context.Context, p programs) (*running, error)
@@ -46,17 +46,17 @@ type server struct {
 	err  error
 }
 
-// programs are the paths of what makes a data directory, and of what serves it.
+// programs are the paths of the programs that create a data directory and serve it.
 type programs struct{ initialize, serve string }
 
 type running struct {
 	process  *child.Process
 	owner    *syscall.Credential
 	dir, dsn string
-	log      bytes.Buffer // read when the process has ended alone
+	log      bytes.Buffer // read only after the process has ended
 }
 
-// newRunning makes the directory of a server, which belongs to the first of the users that exists.
+// newRunning creates the directory of a server. It belongs to the first of the users that exists.
 func newRunning(users ...string) (*running, error) {
 	owner, err := child.Owner(append(users, "nobody")...)
 	if err != nil {
@@ -66,7 +66,7 @@ func newRunning(users ...string) (*running, error) {
 	return &running{owner: owner, dir: dir}, err
 }
 
-// command prepares a command as the owner, in the directory.
+// command prepares a command that runs as the owner, in the directory.
 func (r *running) command(path string, args ...string) *exec.Cmd {
 	cmd := exec.Command(path, args...)
 	cmd.Dir = r.dir
@@ -75,7 +75,7 @@ func (r *running) command(path string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// initialize makes the data directory, or removes everything.
+// initialize creates the data directory, or removes everything if that fails.
 func (r *running) initialize(path string, args ...string) error {
 	if out, err := r.command(path, args...).CombinedOutput(); err != nil {
 		return errors.Join(fmt.Errorf("%s: %w: %s", filepath.Base(path), err, apt.LastLines(string(out), 5)), os.RemoveAll(r.dir))
@@ -89,7 +89,7 @@ var (
 )
 
 func findPostgres() (programs, bool) {
-	debian, _ := filepath.Glob("/usr/lib/postgresql/*/bin") // the pattern is right
+	debian, _ := filepath.Glob("/usr/lib/postgresql/*/bin") // the pattern is valid
 	slices.Reverse(debian)
 	return findBoth(envPostgres, "initdb", "postgres", debian)
 }
@@ -98,7 +98,7 @@ func findMariaDB() (programs, bool) {
 	return findBoth(envMariaDB, "mariadb-install-db", "mariadbd", []string{"/usr/sbin", "/usr/libexec"})
 }
 
-// findBoth looks for two programs, the second of which may lie in a directory that is on nobody's PATH.
+// findBoth finds two programs. The second one may be in a directory that is not on PATH.
 func findBoth(env, initialize, serve string, dirs []string) (programs, bool) {
 	if dir := os.Getenv(env); dir != "" {
 		p := programs{filepath.Join(dir, initialize), filepath.Join(dir, serve)}
@@ -122,7 +122,7 @@ func isFile(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// programs finds the server's programs, and installs them where that is allowed.
+// programs finds the server's programs, and installs them if that is allowed.
 func (s *server) programs() (programs, error) {
 	if p, ok := s.find(); ok {
 		return p, nil
@@ -139,7 +139,7 @@ func (s *server) programs() (programs, error) {
 	return p, nil
 }
 
-// need returns the DSN of the server, which it starts at the first call.
+// need returns the DSN of the server, which it starts on the first call.
 func need(t testing.TB, s *server) string {
 	t.Helper()
 	p, err := s.programs()
@@ -193,7 +193,7 @@ func startMariaDB(ctx context.Context, p programs) (*running, error) {
 	return r, execute(ctx, "mysql", admin, "CREATE DATABASE IF NOT EXISTS luatx")
 }
 
-// serve starts the server, and waits until it answers.
+// serve starts the server and waits until it responds.
 func (r *running) serve(ctx context.Context, driver, dsn, path string, args ...string) (err error) {
 	cmd := r.command(path, args...)
 	cmd.Stdout, cmd.Stderr = &r.log, &r.log
@@ -220,7 +220,7 @@ func (r *running) close() error {
 	return errors.Join(r.process.End(syscall.SIGQUIT), os.RemoveAll(r.dir))
 }
 
-// Main runs the tests, ends the servers, and fails where goroutines are left. It does not return.
+// Main runs the tests, stops the servers, and fails if goroutines leaked. It does not return.
 func Main(m *testing.M, opts ...goleak.Option) {
 	code := m.Run()
 	for _, s := range []*server{postgres, mariadb} {
@@ -241,7 +241,7 @@ func Main(m *testing.M, opts ...goleak.Option) {
 	os.Exit(code)
 }
 
-// Found describes in one line what there is to test with, and installs what is missing where that is allowed.
+// Found returns a line about the available databases. It installs missing servers if that is allowed.
 func Found() string {
 	var parts []string
 	for _, s := range []*server{postgres, mariadb} {

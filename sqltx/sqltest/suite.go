@@ -16,7 +16,7 @@ import (
 	"github.com/luatx/luatx/sqltx"
 )
 
-// Conformance holds what sqltx promises on a database. It makes tables of its own, and drops them.
+// Conformance tests that sqltx keeps its guarantees on a database. It creates tables and drops them.
 func Conformance(t *testing.T, d Database) {
 	t.Helper()
 	for name, test := range map[string]func(*testing.T, *suite){
@@ -54,7 +54,6 @@ func Conformance(t *testing.T, d Database) {
 	}
 }
 
-// must ends the test if there is an error.
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -62,10 +61,10 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// patience bounds what a test waits for.
+// patience is the time limit for what a test waits for.
 const patience = 30 * time.Second
 
-// suite is the tables of one test.
+// suite holds the tables of one test.
 type suite struct {
 	Database
 	db                      *sql.DB
@@ -82,7 +81,7 @@ func newSuite(t *testing.T, d Database) *suite {
 	s.exec(t, "CREATE TABLE "+s.business+" (id VARCHAR(64) PRIMARY KEY, n INTEGER NOT NULL)")
 	t.Cleanup(func() {
 		for _, table := range []string{s.inbox, s.outbox, s.business} {
-			_, _ = s.db.ExecContext(context.Background(), "DROP TABLE IF EXISTS "+table) // of a database of its own, often
+			_, _ = s.db.ExecContext(context.Background(), "DROP TABLE IF EXISTS "+table) // often the database is dropped anyway
 		}
 	})
 	return s
@@ -96,7 +95,7 @@ func (s *suite) outboxConfig() sqltx.OutboxConfig {
 	return sqltx.OutboxConfig{DB: s.db, Table: s.outbox, Topic: "order-events", Dialect: s.Dialect}
 }
 
-// publisher returns a publisher that does not wait long for anything.
+// publisher returns a publisher with short intervals.
 func (s *suite) publisher(change ...func(*sqltx.OutboxPublisherConfig)) *sqltx.OutboxPublisher {
 	cfg := sqltx.OutboxPublisherConfig{
 		DB: s.db, Table: s.outbox, Dialect: s.Dialect, PollInterval: 10 * time.Millisecond,
@@ -108,7 +107,7 @@ func (s *suite) publisher(change ...func(*sqltx.OutboxPublisherConfig)) *sqltx.O
 	return sqltx.NewOutboxPublisher(cfg)
 }
 
-// tx is the middleware of transactions.
+// tx returns the TxMiddleware of the database.
 func (s *suite) tx() message.Middleware {
 	return sqltx.TxMiddleware(s.db, &sqltx.TxOptions{Dialect: s.Dialect})
 }
@@ -117,7 +116,7 @@ func (s *suite) transact(ctx context.Context, fn func(ctx context.Context) error
 	return sqltx.Transact(ctx, s.db, &sqltx.TxOptions{Dialect: s.Dialect}, fn)
 }
 
-// begin starts a publisher that ends with the test, or with stop, which waits until everything is settled.
+// begin starts a publisher that ends with the test or with stop, which waits until everything is settled.
 func begin(t testing.TB, p *sqltx.OutboxPublisher) (source <-chan *message.RawMessage, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -149,7 +148,6 @@ func (s *suite) exec(t testing.TB, statement string, args ...any) int64 {
 	return n
 }
 
-// count is the number that a query answers.
 func (s *suite) count(t testing.TB, query string, args ...any) int {
 	t.Helper()
 	var n int
@@ -159,13 +157,13 @@ func (s *suite) count(t testing.TB, query string, args ...any) int {
 	return n
 }
 
-// rows is how many rows a table has, under conditions where some are given.
+// rows returns the number of rows in a table that meet all conditions.
 func (s *suite) rows(t testing.TB, table string, conditions ...string) int {
 	t.Helper()
 	return s.count(t, "SELECT count(*) FROM "+table+" WHERE "+strings.Join(append(conditions, "1 = 1"), " AND "))
 }
 
-// wantRows fails the test unless a table has so many rows under the conditions.
+// wantRows fails the test unless the given number of rows in a table meet the conditions.
 func (s *suite) wantRows(t testing.TB, want int, table string, conditions ...string) {
 	t.Helper()
 	if n := s.rows(t, table, conditions...); n != want {
@@ -173,7 +171,7 @@ func (s *suite) wantRows(t testing.TB, want int, table string, conditions ...str
 	}
 }
 
-// stack is the whole of it around a handler.
+// stack returns a Router with all middlewares around a handler.
 func (s *suite) stack(t testing.TB, handle func(ctx context.Context, order string) ([]string, error)) *message.Router {
 	t.Helper()
 	router := message.NewRouter(message.PipeConfig{})
@@ -189,7 +187,7 @@ type placeOrder struct{ Order string }
 
 type orderPlaced struct{ Name string }
 
-// orderHandler makes an event of each name that handle returns.
+// orderHandler returns a handler that creates an event for each name that handle returns.
 func orderHandler(handle func(ctx context.Context, order string) ([]string, error)) message.Handler {
 	return message.NewCommandHandler(func(ctx context.Context, cmd placeOrder) ([]orderPlaced, error) {
 		names, err := handle(ctx, cmd.Order)
@@ -201,13 +199,12 @@ func orderHandler(handle func(ctx context.Context, order string) ([]string, erro
 	}, message.CommandHandlerConfig{CommandType: "place.order", Source: "/orders"})
 }
 
-// enter is the adapter: it writes a row of the business.
+// enter simulates an adapter: it writes a row to the business table.
 func (s *suite) enter(ctx context.Context, id string) error {
 	_, err := sqltx.ExecutorFromContext(ctx, s.db).ExecContext(ctx, s.Dialect.Bind("INSERT INTO "+s.business+" (id, n) VALUES (?, 1)"), id)
 	return err
 }
 
-// order is a message, and what became of it.
 func order(id string) (msg *message.Message, outcome *string) {
 	outcome = new(string)
 	msg = message.New(placeOrder{id}, message.Attributes{message.AttrID: id, message.AttrSource: "/shop", message.AttrType: "place.order"},
@@ -215,7 +212,7 @@ func order(id string) (msg *message.Message, outcome *string) {
 	return msg, outcome
 }
 
-// emit commits events, each with its name and ordering key.
+// emit commits events with names and an ordering key.
 func (s *suite) emit(t testing.TB, key string, names ...string) {
 	t.Helper()
 	s.emitTo(t, s.outboxConfig(), key, names...)
@@ -238,7 +235,6 @@ func events(key string, names ...string) []*message.Message {
 	return out
 }
 
-// name is what an event is about.
 func name(t testing.TB, msg *message.RawMessage) string {
 	t.Helper()
 	var e orderPlaced
@@ -248,7 +244,6 @@ func name(t testing.TB, msg *message.RawMessage) string {
 	return e.Name
 }
 
-// receive waits for the next event.
 func receive(t testing.TB, source <-chan *message.RawMessage) *message.RawMessage {
 	t.Helper()
 	timer := time.NewTimer(patience)
@@ -265,7 +260,7 @@ func receive(t testing.TB, source <-chan *message.RawMessage) *message.RawMessag
 	return nil
 }
 
-// ack receives events with these names, in this order, and acknowledges them.
+// ack receives events with these names in this order, and acknowledges them.
 func ack(t testing.TB, source <-chan *message.RawMessage, names ...string) {
 	t.Helper()
 	for _, want := range names {
@@ -277,7 +272,7 @@ func ack(t testing.TB, source <-chan *message.RawMessage, names ...string) {
 	}
 }
 
-// silent holds that nothing comes for a while.
+// silent fails the test if an event arrives within d.
 func silent(t testing.TB, source <-chan *message.RawMessage, d time.Duration) {
 	t.Helper()
 	timer := time.NewTimer(d)
@@ -291,7 +286,7 @@ func silent(t testing.TB, source <-chan *message.RawMessage, d time.Duration) {
 	}
 }
 
-// eventually waits for a condition, and ends the test where it does not come true.
+// eventually waits for a condition, and ends the test if it does not become true.
 func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	ticker := time.NewTicker(10 * time.Millisecond)

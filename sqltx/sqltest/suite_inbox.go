@@ -15,7 +15,8 @@ import (
 	"github.com/luatx/luatx/sqltx"
 )
 
-// testInbox holds that a message counts once for a subscriber, and is not forgotten for another one or by a failure.
+// testInbox tests that a message counts once for a subscriber, and that the inbox does not skip it for another one or after a
+// failure.
 func testInbox(t *testing.T, s *suite) {
 	runs := 0
 	fail := errHandler
@@ -40,7 +41,7 @@ func testInbox(t *testing.T, s *suite) {
 	s.wantRows(t, 1, s.business)
 	s.wantRows(t, 1, s.outbox)
 
-	// Ids are unique within a source, for each subscriber, as they are written.
+	// Ids are unique within a source and subscriber, and are compared byte by byte.
 	for _, other := range []struct{ subscriber, source, id string }{
 		{"billing", "/shop", "1"},
 		{"orders", "/market", "1"},
@@ -71,7 +72,7 @@ func testInbox(t *testing.T, s *suite) {
 	}
 	byPayment := s.inboxConfig()
 	byPayment.MessageID = paymentOf
-	for i, payment := range []string{"p1", "p1", "p2", "p1"} { // without ids, or with ids of their own
+	for i, payment := range []string{"p1", "p1", "p2", "p1"} { // without ids, or with different ids
 		attrs := message.Attributes{"payment": payment}
 		if i == 1 {
 			attrs[message.AttrID] = "another"
@@ -95,7 +96,7 @@ func testInbox(t *testing.T, s *suite) {
 	}
 }
 
-// paymentOf identifies a message by the payment that it is about.
+// paymentOf identifies a message by its payment.
 func paymentOf(msg *message.Message) (message.Identity, error) {
 	payment, ok := msg.Attributes["payment"].(string)
 	if !ok {
@@ -104,7 +105,7 @@ func paymentOf(msg *message.Message) (message.Identity, error) {
 	return message.Identity{ID: payment}, nil
 }
 
-// testEventIDs holds that the id of an event is derived from what MessageID returns.
+// testEventIDs tests that the id of an event is derived from the result of MessageID.
 func testEventIDs(t *testing.T, s *suite) {
 	cfg := s.inboxConfig()
 	cfg.MessageID = paymentOf
@@ -135,7 +136,7 @@ func testEventIDs(t *testing.T, s *suite) {
 	}
 }
 
-// claim runs the inbox in a transaction, and says whether what is behind it ran.
+// claim runs the inbox in a transaction and reports whether the next step ran.
 func (s *suite) claim(t testing.TB, cfg sqltx.InboxConfig, attrs message.Attributes) (ran bool, err error) {
 	t.Helper()
 	process := s.tx().Wrap(sqltx.InboxMiddleware(cfg).Wrap(
@@ -147,7 +148,7 @@ func (s *suite) claim(t testing.TB, cfg sqltx.InboxConfig, attrs message.Attribu
 	return ran, err
 }
 
-// testInboxRace delivers messages many times at once, with a handler that fails now and then.
+// testInboxRace delivers messages many times concurrently, with a handler that sometimes fails.
 func testInboxRace(t *testing.T, s *suite) {
 	var runs atomic.Int64
 	router := s.stack(t, func(ctx context.Context, id string) ([]string, error) {
@@ -181,7 +182,7 @@ func testInboxRace(t *testing.T, s *suite) {
 	}
 }
 
-// testOutbox holds what the outbox keeps of outputs.
+// testOutbox tests what the outbox stores for outputs.
 func testOutbox(t *testing.T, s *suite) {
 	router := s.stack(t, func(_ context.Context, id string) ([]string, error) { return []string{id + "a", id + "b"}, nil })
 	at := time.Now().UTC().Truncate(time.Millisecond)
@@ -206,7 +207,7 @@ func testOutbox(t *testing.T, s *suite) {
 		}
 		msg.Ack()
 	}
-	if len(seen) != 2 { // another run of the handler makes the same events
+	if len(seen) != 2 { // another run of the handler creates the same events
 		t.Errorf("%v", seen)
 	}
 	s.wantRows(t, 4, s.outbox, "topic = 'order-events' AND event_type = 'order.placed'")
@@ -219,7 +220,7 @@ func testOutbox(t *testing.T, s *suite) {
 	}
 }
 
-// testFidelity holds that data and attributes come out as they went in.
+// testFidelity tests that data and attributes are published unchanged.
 func testFidelity(t *testing.T, s *suite) {
 	attrs := func(contentType string) message.Attributes {
 		return message.Attributes{

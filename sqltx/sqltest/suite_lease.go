@@ -11,8 +11,8 @@ import (
 	"github.com/luatx/luatx/sqltx"
 )
 
-// testLeases holds that an event in flight is nobody else's for as long as its holder lives, however slow it is, and
-// that it is, once its holder is dead.
+// testLeases tests that no other publisher gets an event in flight while its holder lives, even if the holder is slow, and that
+// another one gets it after the holder has died.
 func testLeases(t *testing.T, s *suite) {
 	s.emit(t, "", "a")
 	short := func(c *sqltx.OutboxPublisherConfig) { c.Lease = 300 * time.Millisecond }
@@ -38,7 +38,7 @@ func testLeases(t *testing.T, s *suite) {
 	p.Wait()
 	s.wantRows(t, 1, s.outbox, "published = TRUE")
 
-	s.emit(t, "k", "b", "c") // claimed by a process that dies: nobody renews
+	s.emit(t, "k", "b", "c") // claimed by a process that dies: nothing renews the lease
 	s.exec(t, "UPDATE "+s.outbox+" SET lease = 'dead', attempts = 1, next_attempt_at = "+s.Dialect.NowMillis+" + 400 WHERE published = FALSE")
 	other := s.source(t, s.publisher(short))
 	start := time.Now()
@@ -46,7 +46,7 @@ func testLeases(t *testing.T, s *suite) {
 	if took := time.Since(start); took < 200*time.Millisecond {
 		t.Errorf("handed out %v after it was claimed", took)
 	}
-	// What takes its process down each time is parked, too.
+	// An event that crashes its process each time is parked, too.
 	err := s.transact(t.Context(), func(ctx context.Context) error {
 		if err := sqltx.Emit(ctx, s.outboxConfig(), events("", "poison")...); err != nil {
 			return err
@@ -58,14 +58,14 @@ func testLeases(t *testing.T, s *suite) {
 	eventually(t, "it is parked", func() bool { return s.rows(t, s.outbox, "parked = TRUE") == 1 })
 }
 
-// seize gives all unpublished events of a table to another owner for an hour.
+// seize leases all unpublished events of a table to another owner for an hour.
 func (s *suite) seize(t *testing.T, table string) {
 	t.Helper()
 	s.exec(t, fmt.Sprintf("UPDATE %s SET lease = 'other', attempts = 7, next_attempt_at = %s + 3600000 WHERE published = FALSE", table, s.Dialect.NowMillis))
 }
 
-// testStaleOwner tests that an owner whose events another one has claimed neither settles them, unless it has published
-// them, nor renews their leases.
+// testStaleOwner tests that an owner whose events another one has claimed neither settles them, unless it has published them, nor
+// renews their leases.
 func testStaleOwner(t *testing.T, s *suite) {
 	s.emit(t, "", "ack", "nack", "park", "release", "untried", "parked meanwhile")
 	source, stop := begin(t, s.publisher(func(c *sqltx.OutboxPublisherConfig) { c.Lease = 3 * time.Second }))
@@ -95,8 +95,8 @@ func testStaleOwner(t *testing.T, s *suite) {
 	s.wantRows(t, 4, s.outbox, "lease = 'other' AND attempts = 7 AND parked = FALSE AND last_error IS NULL", "next_attempt_at > "+s.Dialect.NowMillis+" + 1800000")
 }
 
-// testLeaseEnd tests that a source hands out no event whose lease it cannot renew, and that this costs the event no attempt.
-// Without the table no statement of the source works.
+// testLeaseEnd tests that a source hands out no event whose lease it cannot renew, and that this counts no attempt. Without the
+// table, no statement of the source works.
 func testLeaseEnd(t *testing.T, s *suite) {
 	for last, isSeized := range map[string]bool{"later": true, "ready": false} {
 		s.emit(t, "", "buffered", "ready")
@@ -118,7 +118,7 @@ func testLeaseEnd(t *testing.T, s *suite) {
 	}
 }
 
-// testLeaseInDrain holds that a publisher which stops keeps what it has handed out until that is settled.
+// testLeaseInDrain tests that a stopping publisher keeps the events that it has handed out until they are settled.
 func testLeaseInDrain(t *testing.T, s *suite) {
 	const lease = 300 * time.Millisecond
 	source, stop := begin(t, s.publisher(func(c *sqltx.OutboxPublisherConfig) { c.Lease, c.DrainTimeout = lease, patience }))

@@ -12,7 +12,7 @@ import (
 	"github.com/luatx/luatx/sqltx"
 )
 
-// testSideBySide holds that several publishers share the rows, each to one of them.
+// testSideBySide tests that several publishers share the rows, and that each row is handed out by one of them.
 func testSideBySide(t *testing.T, s *suite) {
 	const total = 2000
 	names := numbered("e", total)
@@ -44,8 +44,7 @@ func testSideBySide(t *testing.T, s *suite) {
 	}
 }
 
-// testOrder holds that the events of a key come one after the other and in order, however many publishers there are and
-// whatever fails.
+// testOrder tests that the events of a key are published one after the other and in order, with several publishers and failures.
 func testOrder(t *testing.T, s *suite) {
 	const keys, each = 7, 60
 	for batch := range each / 10 {
@@ -104,7 +103,7 @@ func testOrder(t *testing.T, s *suite) {
 	all.Wait()
 }
 
-// testOneOwner holds that while somebody has an event of a key, an earlier one that commits late waits.
+// testOneOwner tests that an earlier event of a key that commits late waits while a publisher holds another event of the key.
 func testOneOwner(t *testing.T, s *suite) {
 	if s.Locked {
 		t.Skip("one writer at a time: nothing commits late")

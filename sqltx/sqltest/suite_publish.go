@@ -14,8 +14,8 @@ import (
 	"github.com/luatx/luatx/sqltx"
 )
 
-// testPublish holds that an ack marks an event published, also when the context has ended, and that it is not handed
-// out again.
+// testPublish tests that an ack marks an event published, also after the context has ended, and that the event is not handed out
+// again.
 func testPublish(t *testing.T, s *suite) {
 	s.emit(t, "", numbered("a", 25)...)
 	p := s.publisher(func(c *sqltx.OutboxPublisherConfig) { c.BatchSize = 10 })
@@ -46,8 +46,8 @@ func testPublish(t *testing.T, s *suite) {
 	s.wantRows(t, 25, s.outbox, "published = TRUE")
 }
 
-// testFailures holds that what fails comes again until its attempts are used up, that a release costs none, that a permanent
-// error parks at once, and that an event waits for as long as an error of its destination asks.
+// testFailures tests that failed events are retried until their attempts are used up, that a release counts no attempt, that a
+// permanent error parks an event at once, and that an event waits as long as the error of its destination requests.
 func testFailures(t *testing.T, s *suite) {
 	s.emit(t, "", "a")
 	p := s.publisher(func(c *sqltx.OutboxPublisherConfig) { c.Attempts = 3 })
@@ -80,12 +80,12 @@ type untried struct{ error }
 
 func (untried) Untried() bool { return true }
 
-// testLateCommit holds that an event which commits after later ones were published is published.
+// testLateCommit tests that an event is published even if it commits after later ones were published.
 func testLateCommit(t *testing.T, s *suite) {
 	source := s.source(t, s.publisher())
 	begun, committed := make(chan struct{}), make(chan struct{})
 	if s.Locked {
-		close(committed) // nobody else can write meanwhile
+		close(committed) // no other transaction can write meanwhile
 	}
 	done := make(chan error, 1)
 	go func() {
@@ -119,7 +119,7 @@ func testLateCommit(t *testing.T, s *suite) {
 	}
 }
 
-// testShutdown holds that a source which ends gives back what it holds, at no cost of attempts.
+// testShutdown tests that a source that ends gives its events back without counting attempts.
 func testShutdown(t *testing.T, s *suite) {
 	s.emit(t, "", numbered("a", 10)...)
 	s.emit(t, "k", numbered("b", 10)...)
@@ -129,7 +129,7 @@ func testShutdown(t *testing.T, s *suite) {
 	if n := s.rows(t, s.outbox, "attempts = 0 AND lease IS NULL"); n < 19 {
 		t.Errorf("%d of 19 events were given back", n)
 	}
-	msg.Ack() // nobody waits for it any more
+	msg.Ack() // the publisher has stopped waiting for it
 	s.wantRows(t, 1, s.outbox, "published = TRUE")
 	other := s.source(t, s.publisher())
 	for range 19 {
@@ -137,7 +137,7 @@ func testShutdown(t *testing.T, s *suite) {
 	}
 }
 
-// testParked holds what operators do about parked events, and that the later ones of a key wait for them.
+// testParked tests the operations on parked events, and that later events of the key wait for them.
 func testParked(t *testing.T, s *suite) {
 	second := s.outboxConfig()
 	second.Table = Table("outbox")
@@ -171,7 +171,7 @@ func testParked(t *testing.T, s *suite) {
 	}
 	ack(t, source, "a", "b", "c")
 
-	// Or they go on, and it comes when it is re-armed.
+	// With SkipParked, the later events continue, and the parked one follows when it is re-armed.
 	eventually(t, "all is published", func() bool { return s.rows(t, s.outbox, "published = FALSE") == 0 })
 	on := s.publisher(func(c *sqltx.OutboxPublisherConfig) {
 		c.Table, c.Attempts, c.SkipParked = second.Table, 1, true
@@ -190,7 +190,7 @@ func testParked(t *testing.T, s *suite) {
 	eventually(t, "all is published", func() bool { return s.rows(t, second.Table, "published = FALSE") == 0 })
 }
 
-// testCleanup holds that old rows go, and those that are new, or wait, do not.
+// testCleanup tests that a cleanup deletes old rows, but neither new nor unpublished ones.
 func testCleanup(t *testing.T, s *suite) {
 	s.emit(t, "", numbered("a", 30)...)
 	s.exec(t, "UPDATE "+s.outbox+" SET published = TRUE WHERE id % 3 <> 0")

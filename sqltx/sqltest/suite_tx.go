@@ -19,7 +19,7 @@ func testInit(t *testing.T, s *suite) {
 	inbox := sqltx.InboxConfig{DB: s.db, Table: Table("inbox"), Dialect: s.Dialect}
 	var all sync.WaitGroup
 	errs := make([]error, 8)
-	for i := range errs { // all at once, and so some of them again
+	for i := range errs { // concurrently, so that some find existing tables
 		all.Go(func() {
 			errs[i] = errors.Join(sqltx.InitOutbox(t.Context(), outbox), sqltx.InitInbox(t.Context(), inbox))
 		})
@@ -32,7 +32,7 @@ func testInit(t *testing.T, s *suite) {
 	s.exec(t, "DROP TABLE "+inbox.Table)
 }
 
-// testNames holds that names are quoted, and that those which cannot be are refused.
+// testNames tests that names are quoted, and that names that cannot be quoted are rejected.
 func testNames(t *testing.T, s *suite) {
 	odd := sqltx.OutboxConfig{DB: s.db, Table: "Order Events-" + Table("x"), Dialect: s.Dialect}
 	must(t, odd.Init(t.Context()))
@@ -50,7 +50,7 @@ func testNames(t *testing.T, s *suite) {
 	}
 }
 
-// testTx holds that a handler's writes are there after the commit, before the ack, and not after an error or a panic.
+// testTx tests that a handler's writes exist after the commit and before the ack, and not after an error or a panic.
 func testTx(t *testing.T, s *suite) {
 	for _, test := range []struct {
 		name, want string
@@ -94,7 +94,7 @@ func testTx(t *testing.T, s *suite) {
 	}
 }
 
-// testSavepoints holds that what fails inside is undone alone, and that what is outside takes it along.
+// testSavepoints tests that a failure inside undoes only the inner part, and that a failure outside undoes both.
 func testSavepoints(t *testing.T, s *suite) {
 	opts := &sqltx.TxOptions{Dialect: s.Dialect}
 	inside := func(ctx context.Context, id string, err error) error {
@@ -132,7 +132,7 @@ func testSavepoints(t *testing.T, s *suite) {
 		}
 		s.exec(t, "DELETE FROM "+s.business)
 	}
-	// A statement that fails spoils the savepoint alone.
+	// A failed statement affects only the savepoint.
 	err := sqltx.Transact(t.Context(), s.db, opts, func(ctx context.Context) error {
 		if err := s.enter(ctx, "a"); err != nil {
 			return err
@@ -145,7 +145,7 @@ func testSavepoints(t *testing.T, s *suite) {
 	if got := s.ids(t); err != nil || !slices.Equal(got, []string{"a", "b"}) {
 		t.Errorf("%q, %v", got, err)
 	}
-	// A database that has ended the transaction by itself would commit each of the statements that follow.
+	// If the database has ended the transaction itself, it would commit each of the following statements separately.
 	err = sqltx.Transact(t.Context(), s.db, opts, func(ctx context.Context) error {
 		if err := s.enter(ctx, "c"); err != nil {
 			return err
@@ -167,7 +167,7 @@ func testSavepoints(t *testing.T, s *suite) {
 	}
 }
 
-// testSavepointOfAnEndedContext holds that a nested transaction whose own context ends is undone alone, too.
+// testSavepointOfAnEndedContext tests that a nested transaction whose own context ends is undone separately, too.
 func testSavepointOfAnEndedContext(t *testing.T, s *suite) {
 	opts := &sqltx.TxOptions{Dialect: s.Dialect}
 	err := sqltx.Transact(t.Context(), s.db, opts, func(ctx context.Context) error {
@@ -204,8 +204,8 @@ func (s *suite) ids(t testing.TB) (ids []string) {
 	return ids
 }
 
-// testDeadlock holds that of two transactions which wait for each other one is run again where that is asked for, and
-// that a handler which goes on after a deadlock commits nothing.
+// testDeadlock tests that one of two deadlocked transactions is retried if Retries is set, and that a handler that continues
+// after a deadlock commits nothing.
 func testDeadlock(t *testing.T, s *suite) {
 	if s.Locked {
 		t.Skip("one writer at a time: nobody waits for each other")
@@ -230,7 +230,7 @@ func testDeadlock(t *testing.T, s *suite) {
 						if retries > 0 {
 							return err
 						}
-						_ = s.enter(ctx, "swallowed") // a handler that goes on
+						_ = s.enter(ctx, "swallowed") // a handler that ignores the error
 						return nil
 					}
 					return nil

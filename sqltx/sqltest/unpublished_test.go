@@ -20,7 +20,7 @@ type outboxTable struct {
 	t    *testing.T
 	d    sqltest.Database
 	db   *sql.DB
-	name string // as in CleanupConfig.Table
+	name string // for CleanupConfig.Table
 }
 
 func (o outboxTable) quoted() string {
@@ -61,7 +61,7 @@ func (o outboxTable) cleanup(condition string) {
 	}
 }
 
-// newSchema creates a schema of the test's own and returns its name.
+// newSchema creates a schema for the test and returns its name.
 func newSchema(t *testing.T, d sqltest.Database, db *sql.DB) string {
 	t.Helper()
 	if d.Name == "sqlite" {

@@ -1,4 +1,4 @@
-// Command gen writes the methods by which a record.Recorder records each command of go-redis' Pipeliner:
+// Command gen generates the methods with which a record.Recorder records each command of go-redis' Pipeliner:
 //
 //	go generate ./internal/record
 package main
@@ -29,12 +29,12 @@ func main() {
 	}
 }
 
-// byHand are the methods of a Pipeliner that are no commands, or any.
+// byHand are the methods of a Pipeliner that are not commands, or that take any command.
 var byHand = []string{
 	"BatchProcess", "Cmds", "Discard", "Exec", "Len", "Pipeline", "Pipelined", "Process", "TxPipeline", "TxPipelined",
 }
 
-// methods makes the file: a method for each command, which lets the source make the command and records it.
+// methods returns the generated file: a method for each command, which lets the source create the command and records it.
 func methods() ([]byte, error) {
 	pipeliner, number := reflect.TypeFor[redis.Pipeliner](), 0
 	var b bytes.Buffer

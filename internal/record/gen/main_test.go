@@ -8,7 +8,7 @@ import (
 	"github.com/luatx/luatx/internal/test/assert"
 )
 
-// TestMethodsAreUpToDate holds that the Recorder has a method of its own for each command of the go-redis in go.mod.
+// TestMethodsAreUpToDate tests that the Recorder has a method for each command of the go-redis in go.mod.
 func TestMethodsAreUpToDate(t *testing.T) {
 	t.Parallel()
 	want, err := methods()

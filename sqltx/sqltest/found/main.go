@@ -1,5 +1,4 @@
-// Command found prints in one line which databases there are to test with, and installs the servers first where that is
-// allowed.
+// Command found prints in one line which databases are available for tests. It first installs missing servers if that is allowed.
 package main
 
 import (

@@ -23,11 +23,11 @@ import (
 
 const (
 	startTimeout = 90 * time.Second
-	// config keeps the node from blocking publishers on a small disk, and bounds messages where tests can reach.
+	// config keeps the node from blocking publishers on a small disk, and sets a message limit that tests can reach.
 	config = "disk_free_limit.absolute = 10MB\nmax_message_size = 1048576\n"
 )
 
-// Node is a broker of its own.
+// Node is a broker for tests.
 type Node struct {
 	dir, program     string
 	port             int
@@ -38,7 +38,7 @@ type Node struct {
 	err              error
 }
 
-// Start starts a node, and waits until it takes connections.
+// Start starts a node and waits until it accepts connections.
 func Start(ctx context.Context) (*Node, error) {
 	path, err := program()
 	if err != nil {
@@ -54,8 +54,8 @@ func Start(ctx context.Context) (*Node, error) {
 	return n, nil
 }
 
-// prepare makes the node's directory, names and ports. The broker refuses to work as root, and would start a daemon that
-// maps the ports of all nodes of the machine, and outlives it: the node has one of its own.
+// prepare creates the node's directory, names and ports. The broker refuses to run as root. By default, it would share a port
+// mapper daemon with all nodes of the machine, which outlives it, so the node has its own.
 func (n *Node) prepare() error {
 	var err error
 	if n.owner, err = child.Owner("rabbitmq"); err != nil {
@@ -88,7 +88,7 @@ func (n *Node) prepare() error {
 	return err
 }
 
-// Run starts the broker on what it has stored.
+// Run starts the broker with its stored data.
 func (n *Node) Run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -109,22 +109,22 @@ func (n *Node) Run(ctx context.Context) error {
 	return nil
 }
 
-// Addr is where it listens; URL is that with user and password.
+// Addr returns the address on which the node listens.
 func (n *Node) Addr() string { return "127.0.0.1:" + strconv.Itoa(n.port) }
 
-// URL names the node, or what passes on to it from another address.
+// URL returns the URL, with user and password, of the node or of a proxy at another address.
 func URL(addr string) string { return "amqp://guest:guest@" + addr + "/" }
 
-// Kill ends the broker as a power cut does. Run starts it again.
+// Kill stops the broker like a power failure. Run starts it again.
 func (n *Node) Kill() error { return n.broker.Kill() }
 
-// Log is what the broker has printed.
+// Log returns the output of the broker.
 func (n *Node) Log() string {
-	text, _ := os.ReadFile(filepath.Join(n.dir, "out")) // for messages alone
+	text, _ := os.ReadFile(filepath.Join(n.dir, "out")) // used in messages only
 	return string(text)
 }
 
-// Close ends the node, and removes what it has stored.
+// Close stops the node and removes its data.
 func (n *Node) Close() error {
 	n.closed.Do(func() {
 		for _, p := range []*child.Process{n.broker, n.portmaps} {
@@ -144,7 +144,7 @@ func freePorts(n int) ([]int, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer func() { _ = listener.Close() }() // all at once, so that they differ
+		defer func() { _ = listener.Close() }() // closed together at the end, so that the ports differ
 		addr, ok := listener.Addr().(*net.TCPAddr)
 		if !ok {
 			return nil, errors.New("rabbit: no TCP port")
@@ -168,8 +168,8 @@ func (n *Node) start(path string, args ...string) (*child.Process, error) {
 
 var shared = sync.OnceValues(func() (*Node, error) { return Start(context.Background()) })
 
-// Shared returns the one node of this test process: tests keep apart by the names of queues and exchanges. Where there is
-// no RabbitMQ the test is skipped, and fails in CI. End ends the node.
+// Shared returns the shared node of this test process. Tests use different names of queues and exchanges. If RabbitMQ is missing,
+// the test is skipped, or fails in CI. End stops the node.
 func Shared(t testing.TB) *Node {
 	t.Helper()
 	Need(t)
@@ -181,7 +181,7 @@ func Shared(t testing.TB) *Node {
 	return n
 }
 
-// Need skips the test where there is no RabbitMQ, and fails it in CI.
+// Need skips the test if RabbitMQ is missing, and fails it in CI.
 func Need(t testing.TB) {
 	t.Helper()
 	_, err := program()
@@ -196,7 +196,7 @@ func Need(t testing.TB) {
 
 var used atomic.Pointer[Node]
 
-// End ends the shared node, where there is one.
+// End stops the shared node, if there is one.
 func End() error {
 	if n := used.Load(); n != nil {
 		return n.Close()

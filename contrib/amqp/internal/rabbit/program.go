@@ -17,7 +17,7 @@ const (
 	howTo  = "no RabbitMQ found: install rabbitmq-server, name the directory of its rabbitmq-server in " + envBin + ", or set SETUP=1 to install it"
 )
 
-// find returns the program that runs a node in the foreground. The one on PATH of Debian insists on the system's node.
+// find returns the program that runs a node in the foreground. Debian's program on PATH only runs the system's node.
 func find() (string, bool) {
 	dirs := []string{"/usr/lib/rabbitmq/bin", "/usr/local/sbin", "/opt/rabbitmq/sbin", "/opt/homebrew/sbin"}
 	if dir := os.Getenv(envBin); dir != "" {
@@ -34,7 +34,7 @@ func find() (string, bool) {
 	return "", false
 }
 
-// program finds the program, and installs it where that is allowed.
+// program returns the path of the program, and installs it if that is allowed.
 func program() (string, error) {
 	if path, ok := find(); ok {
 		return path, nil
@@ -49,7 +49,7 @@ func program() (string, error) {
 	return path, nil
 }
 
-// install takes a directory that was named for the only place to look.
+// install installs RabbitMQ, unless a directory was named, which is then the only place to search.
 func install() error {
 	if os.Getenv(envBin) != "" {
 		return apt.ErrNotAllowed
@@ -57,7 +57,7 @@ func install() error {
 	return apt.Install("rabbitmq-server", func() bool { _, ok := find(); return ok })
 }
 
-// Found describes in one line what there is to test with, and installs what is missing where that is allowed.
+// Found returns a line about the available RabbitMQ. It installs a missing one if that is allowed.
 func Found() string {
 	path, err := program()
 	if err != nil {
@@ -66,7 +66,7 @@ func Found() string {
 	return "RabbitMQ at " + path + version()
 }
 
-// version asks Debian's package: the server itself takes seconds to tell.
+// version returns the version of Debian's package, because the server needs seconds to report its own.
 func version() string {
 	out, err := exec.CommandContext(context.Background(), "dpkg-query", "-W", "-f", "${Version}", "rabbitmq-server").Output()
 	if err != nil {

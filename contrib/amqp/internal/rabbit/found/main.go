@@ -1,4 +1,4 @@
-// Command found prints in one line whether there is a RabbitMQ to test with, and installs it first where that is allowed.
+// Command found prints in one line whether RabbitMQ is available for tests. It first installs it if that is allowed.
 package main
 
 import (
