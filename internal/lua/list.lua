@@ -118,7 +118,7 @@ for i, id in ipairs(ids) do
     local body, there = content(stored)
     local n = #reply
     reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = id, state, score and ms(score) or '', attempts[i] or lease and '1' or '0'
-    reply[n + 5], reply[n + 6], reply[n + 7], reply[n + 8] = lease or '', headers[i] or '', errors[i] or '', routes[i] or ''
+    reply[n + 5], reply[n + 6], reply[n + 7], reply[n + 8] = lease or '', headers[i], errors[i], routes[i]
     reply[n + 9], reply[n + 10] = there, body
     size = size + #body
   end
