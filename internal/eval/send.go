@@ -45,6 +45,19 @@ func (r *Runner) EvalDurably(ctx context.Context, d Durability, script *Script, 
 	return c.reply, c.Replicated, nil
 }
 
+// EvalShared is Eval in a round trip that it shares with the calls of others, if as many round trips to the node as may be are under
+// way. Its script is its own.
+func (r *Runner) EvalShared(ctx context.Context, script *Script, keys []string, args []any) (any, error) {
+	c := NewCall(script, keys, args)
+	c.Key, c.Load = keys[0], single{script, c.Argv}
+	r.evalAll(ctx, []*Call{c}, queued)
+	if c.Failure != nil {
+		return nil, c.Failure
+	}
+	reply, _ := c.Reply()
+	return reply, nil
+}
+
 // NewCall returns a call that shares its script with no other.
 func NewCall(script *Script, keys []string, args []any) *Call {
 	argv := script.Argv(len(keys), len(args))

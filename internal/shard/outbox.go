@@ -116,7 +116,8 @@ func (s *Scripts) Settle(ctx context.Context, shard Shard, how Settling, batch [
 		return Settled{}, nil
 	}
 	args, order := how.args(batch)
-	_, rows, err := s.run(ctx, s.settle, shard, 0, args...)
+	reply, err := s.runner.EvalShared(ctx, s.settle, shard.keysOf(s.settle.Name), args)
+	_, rows, err := rowsOf(s.settle, shard, 0, reply, err)
 	if err == nil && (len(rows) < 3 || (len(rows)-3)%4 != 0 || len(eval.Word(rows[2])) != len(batch)) {
 		err = eval.Malformed("settle", rows)
 	}
