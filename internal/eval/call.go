@@ -14,6 +14,7 @@ type Call struct {
 	Script *Script
 	Key    string     // leads to the node
 	Argv   []any      // EVALSHA, its hash, the number of keys, the keys, the arguments; nil: its Load makes them
+	Ahead  [][]any    // commands that go out in front of the script, in the same pipeline; nobody reads their replies
 	Load   Load       // nil: the call shares its script with no other
 	Wait   Durability // for which it waits; the same for all calls that share a round trip
 	Until  time.Time  // the caller gives up then; zero: when its context ends
@@ -56,9 +57,9 @@ type Load interface {
 	Seal() (args, bytes int)
 	// Join reports whether another load fits into the same script. It returns the load with which further ones must fit.
 	Join(other Load) (Load, bool)
-	// Pack returns the script, and the arguments of one EVALSHA, that carry the loads of the calls, of which the receiver is
-	// the first.
-	Pack(calls []*Call) (*Script, []any)
+	// Pack returns the script, the arguments of one EVALSHA, and the commands in front of it, that carry the loads of the
+	// calls, of which the receiver is the first.
+	Pack(calls []*Call) (script *Script, argv []any, ahead [][]any)
 	// Again reports that the reply leaves the load, the nth of its script, undone, and that it goes out again at once.
 	Again(reply any, nth int) bool
 }
@@ -92,7 +93,7 @@ func (c *Call) pack() {
 	c.err, c.together, c.members, c.reached = nil, false, 1, false
 	if c.Argv == nil {
 		c.self[0] = c
-		c.Script, c.Argv = c.Load.Pack(c.self[:])
+		c.Script, c.Argv, c.Ahead = c.Load.Pack(c.self[:])
 	}
 }
 
@@ -150,7 +151,7 @@ func share(batch []*Call) []*Call {
 		for n, c := range members {
 			c.in, c.nth = script, n
 		}
-		script.Script, script.Argv = first.Load.Pack(members)
+		script.Script, script.Argv, script.Ahead = first.Load.Pack(members)
 		scripts = append(scripts, script)
 	}
 	return scripts

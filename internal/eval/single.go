@@ -23,7 +23,7 @@ func (l single) Seal() (args, bytes int) {
 func (l single) Join(Load) (Load, bool) { return l, false }
 
 // Pack implements Load.
-func (l single) Pack([]*Call) (*Script, []any) { return l.script, l.argv }
+func (l single) Pack([]*Call) (*Script, []any, [][]any) { return l.script, l.argv, nil }
 
 // Again implements Load.
 func (single) Again(any, int) bool { return false }

@@ -25,12 +25,22 @@ local function open_outbox()
     totals_in(redis.call('HGET', @COUNTS, 'totals'))
 end
 
--- Adds an event. If a bound is reached, returns false and its name: events, bytes, parked, parked bytes or lane. If the
--- outbox has another body under the id, returns false alone. Adding the same event again is not an error, even after it was sent.
+-- Makes a large body permanent, which the client has stored with an expiry. Returns false if it is gone.
+local function adopt_body(id, stored)
+  local _, _, name = staged(stored)
+  if not name then return true end
+  undo[#undo + 1], undo[#undo + 2] = {'UNLINK', own('body:' .. name)}, {'HDEL', own('bodies'), name}
+  redis.call('HSET', own('bodies'), name, id)
+  return redis.call('PERSIST', own('body:' .. name)) == 1
+end
+
+-- Adds an event. If a bound is reached, returns false and its name: events, bytes, parked, parked bytes or lane; or body, if a large
+-- body is gone. If the outbox has another body under the id, returns false alone. Adding the same event again is not an error,
+-- even after it was sent.
 local function enqueue(id, head, body, score)
   local totals = outbox
   if not totals.events then open_outbox() end
-  local bytes = totals.bytes + #body
+  local bytes = totals.bytes + size_of(body)
   local full = (totals.events >= @CAPACITY and 'events') or (bytes > @OUTBOX_BYTES and 'bytes') or
     (totals.parked >= @PARKED_CAPACITY and 'parked') or
     (totals.parked_bytes >= @PARKED_BYTES and 'parked bytes') or (head ~= '' and lanes().crowded(head))
@@ -42,6 +52,7 @@ local function enqueue(id, head, body, score)
     return same
   end
   undo[#undo + 1] = id
+  if not adopt_body(id, body) then return false, 'body' end
   totals.events, totals.bytes, totals.came = totals.events + 1, bytes, totals.came + 1
   if head == '' then
     redis.call('ZADD', @PENDING, score, id)

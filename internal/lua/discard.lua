@@ -15,6 +15,7 @@ local function discard(id)
   if not body then return 'u' end
   if string.byte(body) == @SENT_MARK or not unpark(id, body) then return 'w' end
   for _, key in ipairs({ENTRIES, ATTEMPTS, ERRORS, ROUTES}) do redis.call('HDEL', key, id) end
+  drop_body(body)
   leave(id)
   count('discarded', 1)
   return 'd'

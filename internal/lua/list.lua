@@ -100,7 +100,7 @@ local function content(body)
   local first = string.byte(body)
   if first == @ERASED_MARK then return string.sub(body, 2), 0 end
   if first == @SENT_MARK then body = string.sub(body, 42) end
-  return BODIES and bare(body) or '', body == '' and 0 or 1
+  return BODIES and body_of(body) or '', body == '' and 0 or 1
 end
 
 local ids, places, full = members()

@@ -31,14 +31,19 @@ const (
 	keyCounts   = "counts"    // hash: totals: events and bytes that are neither sent nor parked, events ever enqueued, parked events and their bytes, idle if the last claim has left none that is due; counters since the beginning
 	keyParkedBy = "parked:by" // hash: number of parked events by destination (d:), type (t:) and class (c:)
 	keyRoutes   = "routes"    // hash: event → the destination that an operator has given it
+	keyBodies   = "bodies"    // hash: name of a large body → its event; the body is the string body:<name>, which expires unless a commit has made it permanent
 	keyAudit    = "audit"     // stream: what operators did: who, when, why, which events
 )
+
+// keyBody leads the names of the keys of large bodies.
+const keyBody = "body:"
 
 // names lists the keys that business commands may not name; the ones that later layouts use are among them.
 var names = []string{
 	keyVoid, keyInboxA, keyInboxB, keyResults, keyResultsB, keyAudit, keyEntries, keyHeaders, keyPending, keyAttempts,
 	keyErrors, keyParked, keySent, keyDue, keyDecided, keyLanes, keySeq, keyBroken, "stream",
 	keyRepair, keyCounts, keyParkedBy, keyRoutes, keySweep, keyPauses, keyPlans,
+	keyBodies,
 }
 
 // Shard is the library's own keys that live in a slot: a pointer, since there is one in all that is made of it.
@@ -101,10 +106,15 @@ func (s Shard) ResolveKeys() []string { return s.keysOf("resolve") }
 // ProbeKeys are the keys that a probe of the server names.
 func (s Shard) ProbeKeys() []string { return s.keysOf("probe") }
 
+// BodyKey returns the key of a large body, which its reference names last.
+func (s Shard) BodyKey(reference string) string {
+	return s.Key(keyBody + reference[strings.LastIndexByte(reference, ' ')+1:])
+}
+
 // Owns reports whether a key is one of the shard's own.
 func (s Shard) Owns(key string) bool {
 	name, ok := strings.CutPrefix(key, s.prefix)
-	return ok && slices.Contains(names, name)
+	return ok && (slices.Contains(names, name) || strings.HasPrefix(name, keyBody))
 }
 
 // Own is a key of the shard as a recorded command names it: only luatx can.
