@@ -1,4 +1,4 @@
--- Purpose: the bodies of events, as the hash entries holds them.
+-- Purpose: the format of the bodies in the hash entries.
 --
 --   body                      a body whose id was derived from a message
 --   ~ size, digest, name      a large body, which is in the key body:name; the three are separated by spaces

@@ -1,4 +1,4 @@
--- Purpose: the inbox of a shard: two generations of a hash digest -> token, shared by the scripts that look up an id.
+-- Purpose: the inbox of a shard: two generations of a hash digest -> token. All scripts that look up an id use it.
 --
 -- Beside the digests (16 bytes) a generation holds these fields:
 --   id        see _meta.lua

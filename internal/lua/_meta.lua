@@ -1,4 +1,4 @@
--- Purpose: the field id of an inbox generation, which a script reads at once.
+-- Purpose: the field id of an inbox generation, which a script reads and writes as a whole.
 --
 -- Its parts have fixed widths:
 --   1-13   start     time of the first mark, ms; zeros: there is none

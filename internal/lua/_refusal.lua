@@ -1,4 +1,4 @@
--- Purpose: finds the reasons to refuse a transaction before its first write, and words the errors of one that failed.
+-- Purpose: finds the reasons to refuse a transaction before its first write, and formats the errors of a failed one.
 --#needs _inbox _events _body _undo _rollback _results
 --#defines rehearse no_room error_text failure exact known
 

@@ -1,5 +1,5 @@
--- Purpose: the parts that every repair needs: the keys of the shard, whether each has its type, and how a finding is reported and
--- corrected.
+-- Purpose: the parts that every repair needs. It names the keys of the shard, checks the type of each, and reports and corrects
+-- findings.
 --#needs _time _meta
 --#defines FIX LIMIT key exists sound INBOX_A INBOX_B outbox reply report settle types
 

@@ -1,4 +1,4 @@
--- Purpose: computes the counts of a shard anew from the bodies, over all steps of a repair.
+-- Purpose: recomputes the counts of a shard from the bodies, over all steps of a repair.
 --
 -- A step gets the sums of the steps before it in ARGV, and returns its own in the reply:
 --   5   version of the outbox when the repair began

@@ -1,4 +1,5 @@
--- Purpose: the server's time in ms, the only clock of the scripts; as text too, which costs less than formatting a number.
+-- Purpose: the server's time in ms, the only clock of the scripts, as a number and as text.
+-- Making the text of the reply costs less than formatting the number.
 --#defines NOW now
 
 local time = redis.call('TIME')

@@ -1,4 +1,4 @@
--- Purpose: the timers of a shard, shared by the scripts that change them.
+-- Purpose: the timers of a shard, for the scripts that change them.
 --
 --   due      subject of an open timer, by when it is due (ms)
 --   decided  what became of a timer, by when (ms), for the retention: see revoked_member and fired_member

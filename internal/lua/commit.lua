@@ -67,7 +67,7 @@
 --                             the server's error READONLY
 -- Bound:   linear in the arguments, which the client caps. Guarded reads are bound by GUARD_BYTES, and by the cost of those reads
 --          whose size the server does not know beforehand. Each procedure may make BUDGET calls. The lazy functions undos(),
---          rare() and guarding() make what few transactions need, when a transaction needs it.
+--          rare() and guarding() define rarely used functions only when a transaction needs them.
 -- Redis:   6.0
 --#needs _time _inbox _events _undo
 --#lazy undos(too_large unread push_expiry push_whole push_other excuse) _undo_rare

@@ -1,5 +1,5 @@
 -- Purpose: removes consumers that have nothing pending: the caller, or all others that have been idle for long. To remove others,
---          the caller reads once: before Redis 7.2 a consumer that finds nothing to read looks idle.
+--          the script first reads as the caller, because before Redis 7.2 a consumer that finds nothing to read looks idle.
 -- KEYS:    1  stream
 -- ARGV:    1  group
 --          2  consumer  of the caller

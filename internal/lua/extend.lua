@@ -1,5 +1,5 @@
--- Purpose: extends the leases of events that are about to be published. If a lease is still held, the script writes something in
---          every case. A WAIT behind it then covers all earlier writes of this server, with the commits of the events.
+-- Purpose: extends the leases of events that are about to be published. If a lease is still held, the script always writes. A
+--          WAIT behind it then covers all earlier writes of this server, including the commits of the events.
 -- KEYS:    1  void
 --          2  pending
 --          3  seq

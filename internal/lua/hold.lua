@@ -1,6 +1,6 @@
--- Purpose: sets how long entries have been idle, of those that are still pending for the consumer. 0 keeps other consumers from
---          claiming them while the consumer works on them; a larger number gives them back to the group. The script takes
---          nothing from another consumer and counts no delivery.
+-- Purpose: sets the idle time of entries that are still pending for the consumer. 0 keeps other consumers from claiming them
+--          while the consumer works on them; a larger number gives them back to the group. The script takes nothing from
+--          another consumer and counts no delivery.
 -- KEYS:    1  stream
 -- ARGV:    1  group
 --          2  consumer

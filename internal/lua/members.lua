@@ -1,5 +1,5 @@
--- Purpose: keeps the list of those who read the partitions of a stream. It adds or removes a member, and removes those that have
---          not sent a beat for the duration of a lease.
+-- Purpose: keeps the list of the members that read the partitions of a stream. It adds or removes a member, and removes members
+--          that have not sent a beat for the duration of a lease.
 -- KEYS:    1  void
 --          2  members  sorted set: member by its last beat, ms
 -- ARGV:    1  act      beat or leave

@@ -1,6 +1,6 @@
--- Purpose: reads a partition for the holder of its lease, and for nobody else. It delivers pending entries first, whichever
---          consumer they are pending for, one at a time in the order of their ids; then new entries. So an entry may be
---          delivered again.
+-- Purpose: reads a partition for the holder of its lease, and for nobody else. It first delivers the pending entries of all
+--          consumers, one at a time in the order of their ids. Then it delivers new entries. So an entry may be delivered
+--          again.
 -- KEYS:    1  void
 --          2  lease
 --          3  stream

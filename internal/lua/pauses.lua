@@ -1,4 +1,4 @@
--- Purpose: returns the pauses of destinations, with those that have ended.
+-- Purpose: returns the pauses of destinations, including those that have ended.
 -- KEYS:    1  void
 --          2  pauses       see pause.lua
 -- ARGV:    none

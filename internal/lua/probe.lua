@@ -1,11 +1,11 @@
--- Purpose: reports what the undo may do on this server, as this user: which commands it needs that are denied or missing, and
---          whether RESTORE takes what DUMP returns. Before 7.0 a script cannot ask the server, so this one tries the commands
---          on the void key, in forms that change nothing or nothing that stays.
+-- Purpose: reports which commands of the undo are denied to this user or missing on this server, and whether RESTORE accepts
+--          what DUMP returns. Before 7.0 a script cannot ask the server, so this one tries the commands on the void key, in
+--          forms that change nothing, or nothing that stays.
 -- KEYS:    1  void
 -- ARGV:    none
--- Reply:   1  restores  2 any key can be restored, 1 strings only
+-- Reply:   1  restores  2 any key can be restored, 1 only strings
 --          2- command   each command that the undo lacks
---          or an error of a server that takes no writes, which says nothing about the undo
+--          or an error of a server that accepts no writes, which reports nothing about the undo
 -- Bound:   constant
 -- Redis:   6.0
 

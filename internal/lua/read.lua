@@ -1,4 +1,4 @@
--- Purpose: reads for the guards of a transaction. It returns each reply, and the digest by which the commit detects a change.
+-- Purpose: runs the guarded reads of a transaction. It returns each reply, and the digest by which the commit detects a change.
 -- KEYS:    1  void
 --          2- every key that is read
 -- ARGV:    1  room      most that the replies may weigh, see _guard.lua
@@ -8,9 +8,9 @@
 -- Reply:   for each read
 --          {1, reply, digest, weight}
 --          {0, error, digest, weight}    error of the server
---          {2}                           the replies weigh more than they may; this is the last element
--- Bound:   that of the reads. If the server knows the size of a reply beforehand, the script refuses a read that weighs too much.
---          The digest is linear in the weight.
+--          {2}                           the replies exceed the room; this is the last element
+-- Bound:   the cost of the reads. If the server knows the size of a reply beforehand, the script refuses a read that weighs too
+--          much. The digest is linear in the weight.
 -- Redis:   6.0
 --#needs _reply _guard
 

@@ -1,5 +1,5 @@
--- Purpose: re-arms parked events: they are due at once, or wait behind the others of their lane. Their attempts are counted anew,
---          their history stays.
+-- Purpose: re-arms parked events: they are due at once, or wait behind the others of their lane. Their attempts are counted from
+--          the beginning again, and their history stays.
 -- KEYS:    1    void
 --          2-14 outbox       the keys of the outbox, see outboxKeys in layout.go
 --          15   audit

@@ -1,5 +1,5 @@
--- Purpose: makes one step of a repair of a shard: reports what disagrees with the bodies, and corrects it on request. It checks
---          and corrects an item at one moment, so that it never takes work in progress for damage.
+-- Purpose: runs one step of the repair of a shard: it reports each item that disagrees with the bodies, and corrects it on request.
+--          It checks and corrects an item in the same step, so that it never mistakes work in progress for damage.
 -- KEYS:    1     void
 --          2     inbox:a
 --          3     inbox:b

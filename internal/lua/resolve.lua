@@ -1,5 +1,5 @@
--- Purpose: reports the outcome of an id, or of the token of a commit whose reply was lost. On request it writes a tombstone, so
---          that a copy that is still under way finds it and changes nothing.
+-- Purpose: reports the outcome of an id, or of the token of a commit whose reply was lost. On request it writes a tombstone. A
+--          copy of the commit that arrives later finds the tombstone and changes nothing.
 -- KEYS:    1  void
 --          2  inbox:a
 --          3  inbox:b

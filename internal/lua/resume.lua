@@ -1,5 +1,5 @@
--- Purpose: ends the pause of a destination. The pause stays noted as one that has ended, because relays that start later may still
---          find events that are held for it.
+-- Purpose: ends the pause of a destination. The ended pause stays in the hash, because relays that start later may still find
+--          events that are held for it.
 -- KEYS:    those of pause.lua
 -- ARGV:    1-4 audit        see _audit.lua
 --          5   destination

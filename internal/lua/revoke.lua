@@ -1,5 +1,5 @@
--- Purpose: revokes the open timer of a subject. The timer will never fire, and the event that says so enters the outbox in the
---          same step.
+-- Purpose: revokes the open timer of a subject. The timer will never fire, and the event of the revocation enters the outbox in
+--          the same step.
 -- KEYS:    1  void
 --          2  inbox:a
 --          3  due

@@ -1,5 +1,5 @@
--- Purpose: shares one sweep of all shards among the running relays: hands out the next chunk of shards, at most one per pause.
---          The sweep does not wait for a relay that dies with a chunk: the chunk comes round again.
+-- Purpose: shares one sweep of all shards among the running relays: it hands out the next chunk of shards, at most one per pause.
+--          The sweep does not wait for a relay that dies with a chunk: the next round hands out the chunk again.
 -- KEYS:    1  void
 --          2  sweep   hash: at (when the last chunk was handed out, ms), chunk (the next one)
 -- ARGV:    1  pause   between two chunks, ms

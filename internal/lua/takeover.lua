@@ -1,10 +1,10 @@
--- Purpose: takes entries over that have been idle for long, whichever consumer they are pending for, and notes the other
+-- Purpose: takes over entries that have been idle for long, whichever consumer they are pending for, and notes the other
 --          consumers for the fence of commit.lua. It counts no delivery. From Redis 7.0 on, an entry that is gone from the stream
 --          leaves the group.
 -- KEYS:    1  stream
 --          2  taken
 -- ARGV:    1  group
---          2  consumer  who takes them over
+--          2  consumer  that takes them over
 --          3  idle      ms, at least
 --          4- entry
 -- Reply:   the entries that were taken over

@@ -1,8 +1,8 @@
--- Purpose: lets one process at a time repair, once an interval: takes, keeps or ends the turn of a process. It keeps the position
---          of the round, so that the next process continues a round whose process died.
+-- Purpose: lets one process at a time repair, once per interval: it begins, extends or ends the turn of a process. It stores the
+--          position of the round, so that another process can continue the round of a process that died.
 -- KEYS:    1  void
 --          2  repair
--- ARGV:    1  process    who asks
+-- ARGV:    1  process    that asks
 --          2  hold       how long the turn lasts unless the process asks again, ms; 0: end it
 --          3  interval   the next turn is at most this far away, ms
 --          4  pause      how long until the next turn when this one ends, ms

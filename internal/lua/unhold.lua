@@ -1,5 +1,5 @@
--- Purpose: makes events due that are held for a paused destination. settle.lua has marked them by half a millisecond in their
---          score, which no other score has, so scheduled events, backoffs and leases stay as they are.
+-- Purpose: makes events due that are held for a paused destination. settle.lua has flagged them by half a millisecond in their
+--          score. No other score has it, so scheduled events, backoffs and leases stay as they are.
 -- KEYS:    1  void
 --          2  pending
 -- ARGV:    1  hold    how long an event is held at most, ms

@@ -1,13 +1,13 @@
--- Purpose: makes a stream recognize entries that are added again, where the server can: XADD with IDMP, from Redis 8.6 on. The
---          stream keeps ids for at least as long as the caller asks for. A change of the window makes the stream forget the ids
---          that it has, so the script changes it only to widen it, and creates a missing stream before its first entry.
+-- Purpose: makes a stream recognize entries that are added again, if the server supports it: XADD with IDMP, from Redis 8.6 on. The
+--          stream keeps ids for at least as long as the caller asks for. A change of the window makes the stream forget its ids,
+--          so the script only widens the window, and creates a missing stream before its first entry.
 -- KEYS:    1  stream
 -- ARGV:    1  duration  of the window, s
 --          2  ids       kept of each producer
 -- Reply:   'once'          the stream recognizes entries
 --          'plain'         the server has no IDMP, or the key is not a stream
 --          'denied', text  the caller may not run a command
---          or an error of a server that takes no writes
+--          or an error of a server that accepts no writes
 -- Bound:   constant
 -- Redis:   6.0
 

@@ -10,29 +10,29 @@ import (
 
 // The keys of a shard, under <namespace>:{<text of the slot>}: with the type and the meaning of each, for docs/keys.md.
 const (
-	keyVoid     = "void"      // none: never exists. While the slot migrates, a declared key that is missing makes the cluster answer TRYAGAIN before a script has begun
-	keyInboxA   = "inbox:a"   // hash: digest of aggregate, scope, source and id → token of its commit, with ! behind it where its undo failed; id: start, tombstone horizon, layout, namespace and keyspace; tombstones
-	keyInboxB   = "inbox:b"   // hash: the generation before it, until that is past the retention
-	keyEntries  = "entries"   // hash: event → body, with + in front if the id was given; of a sent one = and the SHA-1 of its body, of an erased one ! and the SHA-1
-	keyPending  = "pending"   // zset: event by when it is due (ms), half a millisecond more where its destination is paused; under a lease by the end of the lease minus 10^13, which is negative
-	keyAttempts = "attempts"  // hash: event → attempts, beyond the first one
+	keyVoid     = "void"      // none: never exists. While the slot migrates, a missing declared key makes the cluster return TRYAGAIN before the script runs
+	keyInboxA   = "inbox:a"   // hash: digest of aggregate, scope, source and id → token of its commit, followed by ! if its undo failed. The field id holds the start, the tombstone horizon, the layout, the namespace and the keyspace. Further fields are tombstones
+	keyInboxB   = "inbox:b"   // hash: the previous generation of inbox:a, until its retention has passed
+	keyEntries  = "entries"   // hash: event → body, preceded by + if the id was given. A sent event has = and the SHA-1 of its body, an erased one ! and the SHA-1
+	keyPending  = "pending"   // zset: event, scored by the time at which it is due (ms), plus half a millisecond if its destination is paused. The score of a leased event is the end of its lease minus 10^13, which is negative
+	keyAttempts = "attempts"  // hash: event → attempts after the first one
 	keyErrors   = "errors"    // hash: event → its last five failures: time, attempt, class, text
-	keyParked   = "parked"    // zset: event by when it was parked (ms)
-	keySent     = "sent"      // zset: event whose id was given, by when it was sent (ms), until its retention is over; every event where bodies are kept
-	keySeq      = "seq"       // string: the last number of a lease or a place in a lane
-	keyBroken   = "broken"    // hash: digest of an id → what an undo that failed has left
-	keyResults  = "results"   // hash: digest of an id → replies that were kept for a repeated call
-	keyResultsB = "results:b" // hash: the generation before it
-	keyDue      = "due"       // zset: subject of an open timer by when it is due (ms)
-	keyDecided  = "decided"   // zset: what became of a timer, by when (ms), for the retention
-	keyRepair   = "repair"    // hash: in the first shard: whose turn it is to repair, and how far the round is
+	keyParked   = "parked"    // zset: event, scored by the time at which it was parked (ms)
+	keySent     = "sent"      // zset: event whose id was given, scored by the time at which it was sent (ms), until its retention has passed. If bodies are kept, every sent event
+	keySeq      = "seq"       // string: the last number of a lease or of a place in a lane
+	keyBroken   = "broken"    // hash: digest of an id → the commands that a failed undo has not undone
+	keyResults  = "results"   // hash: digest of an id → the replies that are kept for a repeated call
+	keyResultsB = "results:b" // hash: the previous generation of results
+	keyDue      = "due"       // zset: subject of an open timer, scored by the time at which it is due (ms)
+	keyDecided  = "decided"   // zset: outcome of a timer, scored by the time of the outcome (ms), for the retention
+	keyRepair   = "repair"    // hash: in the first shard: the process whose turn it is to repair, and the position of the round
 	keyHeaders  = "headers"   // hash: ordered event → its place in its lane and its ordering key
-	keyLanes    = "lanes"     // zset: escaped ordering key, NUL, place in 16 digits, NUL, event; all with one score
-	keyCounts   = "counts"    // hash: totals: events and bytes that are neither sent nor parked, events ever enqueued, parked events and their bytes, idle if the last claim has left none that is due; counters since the beginning
+	keyLanes    = "lanes"     // zset: escaped ordering key, NUL, place in 16 digits, NUL, event; all with the same score
+	keyCounts   = "counts"    // hash: the field totals: number and bytes of the events that are neither sent nor parked, number of events ever enqueued, number and bytes of the parked events, and the mark idle if the last claim left no due event. Other fields: counters since the beginning
 	keyParkedBy = "parked:by" // hash: number of parked events by destination (d:), type (t:) and class (c:)
-	keyRoutes   = "routes"    // hash: event → the destination that an operator has given it
-	keyBodies   = "bodies"    // hash: name of a large body → its event; the body is the string body:<name>, which expires unless a commit has made it permanent
-	keyAudit    = "audit"     // stream: what operators did: who, when, why, which events
+	keyRoutes   = "routes"    // hash: event → the destination that an operator has set
+	keyAudit    = "audit"     // stream: the acts of operators: who, when, why, which events
+	keyBodies   = "bodies"    // hash: name of a large body → its event. The body is the string body:<name>, which has an expiry until a commit adopts it
 )
 
 // keyBody leads the names of the keys of large bodies.

@@ -13,7 +13,7 @@ import (
 )
 
 // keyPauses says which destinations are paused. It lies in one shard of a keyspace, the first.
-const keyPauses = "pauses" // hash: in the first shard: destination → who has paused it, why, since when, until when
+const keyPauses = "pauses" // hash: in the first shard: destination → who paused it, why, since when and until when
 
 const (
 	// HeldFor is for how long an event of a paused destination is held at most: then somebody looks at it again.

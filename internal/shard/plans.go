@@ -12,7 +12,7 @@ import (
 )
 
 // keyPlans lists the compiled scripts of commits. It lies in one shard of a keyspace, the first.
-const keyPlans = "plans" // hash: in the first shard: SHA-1 of a compiled script → SHA-1 of the one for batches, and what its transactions do; behind hits: and left: how many transactions it has decided, and left to commit.lua. It begins anew every week
+const keyPlans = "plans" // hash: in the first shard: SHA-1 of a compiled script → SHA-1 of its variant for batches, and a description of its transactions. Fields that begin with hits: and left: count the transactions that the script has decided and left to commit.lua. The hash expires a week after it was created
 
 // plansKept is for how long a list of plans lasts: each change of the configuration leaves its scripts there.
 const plansKept = 7 * 24 * time.Hour

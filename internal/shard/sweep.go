@@ -9,7 +9,7 @@ import (
 )
 
 // keySweep says how far the sweep is that the relays share.
-const keySweep = "sweep" // hash: in the first shard: when the relays were given the last chunk of shards to look at, and the next one
+const keySweep = "sweep" // hash: in the first shard: the time at which a relay got the last chunk of shards to sweep, and the next chunk
 
 // Sweep asks for the next of so many chunks of shards, of which one is handed out every pause, whoever asks. It
 // returns the chunk, negative where it is not time yet, and how long it is until the next one. The state of it lies
