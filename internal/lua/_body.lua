@@ -13,18 +13,18 @@ local function own(name) return string.sub(@VOID, 1, -5) .. name end
 
 -- Returns the size, the digest and the name of a large body, or nil.
 local function staged(stored)
-  local first = string.byte(stored)
+  local first = string.byte(stored, 1)
   if first == @STAGED_MARK or first == @GIVEN_MARK and string.byte(stored, 2) == @STAGED_MARK then
     return string.match(stored, '~(%d+) (%x+) (.*)$')
   end
 end
 
 local function bare(stored)
-  return string.byte(stored) == @GIVEN_MARK and string.sub(stored, 2) or stored
+  return string.byte(stored, 1) == @GIVEN_MARK and string.sub(stored, 2) or stored
 end
 
 local function digest_of(stored)
-  local mark = string.byte(stored)
+  local mark = string.byte(stored, 1)
   if mark == @SENT_MARK or mark == @ERASED_MARK then return string.sub(stored, 2, 41) end
   local _, digest = staged(stored)
   return digest or redis.sha1hex(bare(stored))

@@ -20,8 +20,8 @@ end
 local function erase(id)
   local body = redis.call('HGET', ENTRIES, id)
   if not body then return 'u' end
-  if string.byte(body) == @ERASED_MARK then return 'e' end
-  if string.byte(body) == @SENT_MARK then
+  if string.byte(body, 1) == @ERASED_MARK then return 'e' end
+  if string.byte(body, 1) == @SENT_MARK then
     if #body == 41 then return 'e' end
     redis.call('HSET', ENTRIES, id, string.sub(body, 1, 41))
     drop_body(string.sub(body, 42))

@@ -87,7 +87,7 @@ end
 -- Returns the state of an event, its score, and its lease.
 local function state_of(id, body)
   local score = redis.call('ZSCORE', PARKED, id)
-  if string.byte(body) == @SENT_MARK then return 's', redis.call('ZSCORE', SENT, id) end
+  if string.byte(body, 1) == @SENT_MARK then return 's', redis.call('ZSCORE', SENT, id) end
   if score then return 'k', score end
   score = redis.call('ZSCORE', PENDING, id)
   if not score then return 'w' end
@@ -97,7 +97,7 @@ end
 
 -- Returns the body of a stored value, or the digest of an erased one; and 1 if there is a body, else 0.
 local function content(body)
-  local first = string.byte(body)
+  local first = string.byte(body, 1)
   if first == @ERASED_MARK then return string.sub(body, 2), 0 end
   if first == @SENT_MARK then body = string.sub(body, 42) end
   return BODIES and body_of(body) or '', body == '' and 0 or 1

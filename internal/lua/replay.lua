@@ -19,7 +19,7 @@ local function replay(id)
   local kept = redis.call('HGET', ENTRIES, id)
   if not kept then return 'u' end
   local at = redis.call('ZSCORE', SENT, id)
-  if string.byte(kept) ~= @SENT_MARK or not at then return 'w' end
+  if string.byte(kept, 1) ~= @SENT_MARK or not at then return 'w' end
   if tonumber(at) > cutoff then return 'n' end
   local body = string.sub(kept, 42)
   if body == '' then return 'b' end

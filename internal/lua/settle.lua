@@ -53,7 +53,7 @@ local digests, scores = {'HSET', ENTRIES}, {'ZADD', SENT} -- of those whose ids 
 local at_once = false -- whether they have left pending
 
 local function sent(id, body)
-  local state = body and string.byte(body)
+  local state = body and string.byte(body, 1)
   if not body or state == @SENT_MARK or gone[id] then return '-' end
   gone[id], gone_ids[#gone_ids + 1] = true, id
   if retention < 0 or state ~= @GIVEN_MARK and state ~= @ERASED_MARK and not keep then
