@@ -78,6 +78,7 @@ local function large(id, stored)
   if left == -2 then
     stored = kept ~= '' and kept or '!' .. digest
     settle('lost', 'entries', id, name, 'HSET', key.entries, id, stored)
+    if FIX then redis.call('HDEL', key.bodies, name) end
     return stored
   end
   if left >= 0 then settle('value', 'body', id, left, 'PERSIST', own('body:' .. name)) end

@@ -35,8 +35,8 @@ const (
 	keyBodies   = "bodies"    // hash: name of a large body → its event. The body is the string body:<name>, which has an expiry until a commit adopts it
 )
 
-// keyBody leads the names of the keys of large bodies.
-const keyBody = "body:"
+// bodyPrefix begins the names of the keys of large bodies.
+const bodyPrefix = "body:"
 
 // names lists the keys that business commands may not name; the ones that later layouts use are among them.
 var names = []string{
@@ -108,13 +108,13 @@ func (s Shard) ProbeKeys() []string { return s.keysOf("probe") }
 
 // BodyKey returns the key of a large body, which its reference names last.
 func (s Shard) BodyKey(reference string) string {
-	return s.Key(keyBody + reference[strings.LastIndexByte(reference, ' ')+1:])
+	return s.Key(bodyPrefix + reference[strings.LastIndexByte(reference, ' ')+1:])
 }
 
 // Owns reports whether a key is one of the shard's own.
 func (s Shard) Owns(key string) bool {
 	name, ok := strings.CutPrefix(key, s.prefix)
-	return ok && (slices.Contains(names, name) || strings.HasPrefix(name, keyBody))
+	return ok && (slices.Contains(names, name) || strings.HasPrefix(name, bodyPrefix))
 }
 
 // Own is a key of the shard as a recorded command names it: only luatx can.
