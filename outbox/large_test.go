@@ -175,8 +175,8 @@ func TestLateCopyOfAStoredBodySetsNoExpiry(t *testing.T) {
 		sent := &recorder{}
 		client.AddHook(sent)
 		redistest.Must(t, y.emitLarge("1"))
-		if len(sent.sets) != 1 {
-			t.Fatalf("%d SET", len(sent.sets))
+		if len(sent.sets) == 0 { // a second one follows if the server did not know the script
+			t.Fatal("no SET")
 		}
 		if err := client.Do(redistest.Soon(t), sent.sets[0]...).Err(); !errors.Is(err, redis.Nil) {
 			t.Errorf("the copy was answered with %v", err)

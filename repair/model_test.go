@@ -36,7 +36,7 @@ type largeBody struct {
 }
 
 // reference stands for a large body in entries.
-var reference = regexp.MustCompile(`^(=[0-9a-f]{40})?\+?~([0-9]+) ([0-9a-f]+) (.*)$`)
+var reference = regexp.MustCompile(`^(=[0-9a-f]{40})?\+?~([0-9]+) (.*)$`)
 
 var wantedTypes = map[string]string{
 	"void": "none", "inbox:a": "hash", "inbox:b": "hash", "results": "hash", "results:b": "hash", "entries": "hash",
@@ -75,7 +75,7 @@ func (s *shop) read(t testing.TB) state {
 	names := slices.Collect(maps.Keys(st.hashes["bodies"]))
 	for _, body := range st.hashes["entries"] {
 		if parts := reference.FindStringSubmatch(body); parts != nil {
-			names = append(names, parts[4])
+			names = append(names, parts[3])
 		}
 	}
 	for _, name := range names {
@@ -90,11 +90,11 @@ func (st state) entries() map[string]string {
 	all := maps.Clone(st.hashes["entries"])
 	for id, body := range all {
 		switch parts := reference.FindStringSubmatch(body); {
-		case parts == nil || st.large[parts[4]].there:
+		case parts == nil || st.large[parts[3]].there:
 		case parts[1] != "":
 			all[id] = parts[1]
 		default:
-			all[id] = "!" + parts[3]
+			all[id] = "!" + digest[1:] // of nothing
 		}
 	}
 	return all
@@ -262,7 +262,7 @@ func (st state) largeBodies(say func(string, ...string)) {
 		if parts == nil {
 			continue
 		}
-		name := parts[4]
+		name := parts[3]
 		named[name+" "+id] = true
 		switch large := st.large[name]; {
 		case !large.there:
@@ -344,7 +344,7 @@ func (st state) counts(say func(string, ...string)) {
 		size := len(body)
 		if parts := reference.FindStringSubmatch(body); parts != nil {
 			size, _ = strconv.Atoi(parts[2])
-			body = st.large[parts[4]].text
+			body = st.large[parts[3]].text
 		}
 		if !st.parked(id) {
 			gauges["events"]++

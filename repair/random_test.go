@@ -169,7 +169,7 @@ func corruption(rt *rapid.T, s *shop) []any {
 	case 25:
 		return []any{"HSET", key("bodies"), one("name", "n1", "n2"), id}
 	case 26:
-		return []any{"HSET", key("entries"), id, one("reference", "~9 ", "+~9 ", digest+"~9 ") + sum + " of " + id}
+		return []any{"HSET", key("entries"), id, one("reference", "~9 ", "+~9 ", digest+"~9 ") + "of " + id}
 	case 22:
 		return []any{"HSET", key(results), "start", one("junk", "1e99", "soon")}
 	}

@@ -25,10 +25,8 @@ const digest = "=da39a3ee5e6b4b0d3255bfef95601890afd80709"
 
 // largeEvent is an event whose body has a key of its own.
 var largeEvent = [][]any{
-	{"HSET", "@entries", "big", "~9 " + sum + " n1"}, {"SET", "@body:n1", `{"a":"b"}`}, {"HSET", "@bodies", "n1", "big"}, {"ZADD", "@pending", 1, "big"},
+	{"HSET", "@entries", "big", "~9 n1"}, {"SET", "@body:n1", `{"a":"b"}`}, {"HSET", "@bodies", "n1", "big"}, {"ZADD", "@pending", 1, "big"},
 }
-
-const sum = "75ad87dc2a3e5bca3a9cde2f2a8e9b2a9fb4c1d0"
 
 // ago is a time in the past, as the shard keeps it.
 func ago(d time.Duration) string { return strconv.FormatInt(time.Now().Add(-d).UnixMilli(), 10) }
@@ -126,7 +124,7 @@ var invariants = []invariant{
 		"lost entries/big", "misplaced pending/big", "unindexed parked/big",
 	}},
 	{"large body of a sent one that is lost", slices.Concat(largeEvent, [][]any{
-		{"DEL", "@body:n1"}, {"HSET", "@entries", "big", digest + "~9 " + sum + " n1"}, {"ZREM", "@pending", "big"}, {"ZADD", "@sent", 1, "big"},
+		{"DEL", "@body:n1"}, {"HSET", "@entries", "big", digest + "~9 n1"}, {"ZREM", "@pending", "big"}, {"ZADD", "@sent", 1, "big"},
 	}), []string{"lost entries/big"}},
 	{"large body that expires", slices.Concat(largeEvent, [][]any{{"PEXPIRE", "@body:n1", 1_000_000}}), []string{"value body/big"}},
 	{"large body in no index", slices.Concat(largeEvent, [][]any{{"HDEL", "@bodies", "n1"}}), []string{"unlinked bodies/n1"}},

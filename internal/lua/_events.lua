@@ -27,7 +27,7 @@ end
 
 -- Makes a large body permanent, which the client has stored with an expiry. Returns false if it is gone.
 local function adopt_body(id, stored)
-  local _, _, name = staged(stored)
+  local _, name = staged(stored)
   if not name then return true end
   undo[#undo + 1], undo[#undo + 2] = {'UNLINK', own('body:' .. name)}, {'HDEL', own('bodies'), name}
   redis.call('HSET', own('bodies'), name, id)
@@ -46,7 +46,8 @@ local function enqueue(id, head, body, score)
     (totals.parked_bytes >= @PARKED_BYTES and 'parked bytes') or (head ~= '' and lanes().crowded(head))
   if full and redis.call('HEXISTS', @ENTRIES, id) == 0 then return false, full end
   if redis.call('HSETNX', @ENTRIES, id, body) == 0 then
-    local old = redis.call('HGET', @ENTRIES, id)
+    local old, _, name = redis.call('HGET', @ENTRIES, id), staged(body)
+    if name and redis.call('EXISTS', own('body:' .. name)) == 0 then return false, 'body' end
     local same = old == body or digest_of(old) == digest_of(body)
     if same then totals.again = (totals.again or 0) + 1 end
     return same

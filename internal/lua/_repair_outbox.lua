@@ -69,14 +69,14 @@ local function head_of(lane)
   until #members < 100
 end
 
--- Corrects a large body, and returns what stands in entries then. A body that is lost leaves its digest, as if it were erased.
+-- Corrects a large body, and returns what stands in entries then. A body that is lost leaves the digest of nothing, as if it were erased.
 local function large(id, stored)
   local kept = is_sent(stored) and string.sub(stored, 1, 41) or ''
-  local _, digest, name = staged(string.sub(stored, #kept + 1))
+  local _, name = staged(string.sub(stored, #kept + 1))
   if not name then return stored end
   local left = redis.call('PTTL', own('body:' .. name))
   if left == -2 then
-    stored = kept ~= '' and kept or '!' .. digest
+    stored = kept ~= '' and kept or '!' .. redis.sha1hex('')
     settle('lost', 'entries', id, name, 'HSET', key.entries, id, stored)
     if FIX then redis.call('HDEL', key.bodies, name) end
     return stored
@@ -89,7 +89,7 @@ end
 -- Deletes a large body that no event has.
 local function large_body(_, name, id)
   local stored = redis.call('HGET', key.entries, id)
-  local _, _, known = staged(stored and (is_sent(stored) and string.sub(stored, 42) or stored) or '')
+  local _, known = staged(stored and (is_sent(stored) and string.sub(stored, 42) or stored) or '')
   if known == name then return end
   settle('orphan', 'bodies', name, id, 'HDEL', key.bodies, name)
   if FIX then redis.call('UNLINK', own('body:' .. name)) end

@@ -30,7 +30,7 @@ var codes = map[string]string{
 	"NO_UNDO": code(NoUndo), "APPENDED": code(Appended), "POSITIONS": code(Positions), "PROCEDURE": code(Procedure),
 	"ORDERED": code(Ordered), "SCHEDULED": code(Scheduled), "GIVEN_MARK": code(GivenMark), "SENT_MARK": code(SentMark),
 	"ERASED_MARK": code(ErasedMark), "STAGED_MARK": code(StagedMark),
-	"DIGIT_0":     code('0'), "DIGIT_1": code('1'),
+	"DIGIT_0": code('0'), "DIGIT_1": code('1'),
 	"LEASED": "10000000000000",   // the end of a lease (ms) minus this is the score of a leased event
 	"TWO_53": "9007199254740992", // from here on a Lua number does not hold every integer
 }

@@ -52,7 +52,8 @@ local gone, gone_ids, forgotten = {}, {}, {} -- the events sent now, and those o
 local digests, scores = {'HSET', ENTRIES}, {'ZADD', SENT} -- of those whose ids are remembered
 local at_once = false -- whether they have left pending
 
-local function sent(id, body)
+-- digest is = and the digest of the body, or nil if the caller does not have it.
+local function sent(id, body, digest)
   local state = body and string.byte(body, 1)
   if not body or state == @SENT_MARK or gone[id] then return '-' end
   gone[id], gone_ids[#gone_ids + 1] = true, id
@@ -62,7 +63,7 @@ local function sent(id, body)
   else
     local n = #digests
     digests[n + 1] = id -- the id stays, so that the same event is a duplicate
-    digests[n + 2] = '=' .. digest_of(body) .. (keep and state ~= @ERASED_MARK and body or '')
+    digests[n + 2] = (staged(body) and digest or '=' .. digest_of(body)) .. (keep and state ~= @ERASED_MARK and body or '')
     scores[n + 1], scores[n + 2] = NOW, id
     if not keep then drop_body(body) end
   end
@@ -149,7 +150,9 @@ if not at_once then write_though_full() end -- else ZREM was the first write
 if at_once then
   letters[1] = string.rep('s', SENT_ONES)
 else
-  for i, body in ipairs(SENT_ONES > 0 and redis.call('HMGET', ENTRIES, unpack(ask)) or {}) do letters[i] = sent(ask[i], body) end
+  for i, body in ipairs(SENT_ONES > 0 and redis.call('HMGET', ENTRIES, unpack(ask)) or {}) do
+    letters[i] = sent(ask[i], body, i <= GIVEN and ARGV[FIRST + 2 * i - 1] or nil)
+  end
 end
 for arg = OTHERS, #ARGV, WIDTH do
   local id = ARGV[arg]
