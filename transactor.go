@@ -19,7 +19,7 @@ import (
 )
 
 // layout is the version of the key layout of a shard.
-const layout = 5
+const layout = 6
 
 // noteTimeout bounds the note about a compiled plan.
 const noteTimeout = 10 * time.Second

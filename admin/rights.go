@@ -36,13 +36,13 @@ var grants = map[Role][]struct {
 		{7, 4, "hpexpiretime hpexpireat"},
 	},
 	RoleRelay: {
-		{6, 0, common + "exists zrange zrangebyscore zadd zrem zscore hget hmget hgetall hset hdel hincrby incr zrangebylex"},
+		{6, 0, common + "exists zrange zrangebyscore zadd zrem zscore hget hmget hgetall hset hdel hincrby incr zrangebylex get unlink"},
 	},
 	RoleOperator: {
-		{6, 0, common + "exists zcard zcount hlen zrange zrangebyscore zrangebylex zscore hget hmget hgetall xrange zadd zrem hset hdel hexists hincrby incr xrevrange xadd"},
+		{6, 0, common + "exists zcard zcount hlen zrange zrangebyscore zrangebylex zscore hget hmget hgetall xrange zadd zrem hset hdel hexists hincrby incr xrevrange xadd get unlink"},
 	},
 	RoleRepair: {
-		{6, 0, common + "exists type get hget hmget hgetall hexists hlen zscore zrangebylex hscan zscan hset hdel zadd zrem unlink"},
+		{6, 0, common + "exists type get pttl persist hget hmget hgetall hexists hlen zscore zrangebylex hscan zscan hset hdel zadd zrem unlink"},
 	},
 }
 

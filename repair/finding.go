@@ -10,10 +10,10 @@ import (
 // Kind is a way in which a shard can disagree with itself.
 type Kind string
 
-// What Check names. The first seven are settled by Fix; the others need a person.
+// What Check names. Fix settles the first eight; the others need a person.
 const (
-	// Orphan is a member of pending, parked or sent that has no body, or a place in a lane of no event that waits
-	// there. It is removed.
+	// Orphan is a member of pending, parked or sent that has no body, a place in a lane of no event that waits there, or a
+	// large body that no event has. It is removed.
 	Orphan Kind = "orphan"
 	// Unindexed is an event that is in no index. It goes back into pending, due at once; one that was sent back
 	// into sent, for another retention. Or it is an event that is not in its lane, and is given its place there.
@@ -29,8 +29,10 @@ const (
 	// Stale is a generation of the inbox or of the kept replies whose retention has passed. It is removed.
 	Stale Kind = "stale"
 	// Unlinked is an older generation of the inbox that nobody looks at, or a place in a lane that its event does not
-	// know of. It is linked: its ids count again, the event knows its lane.
+	// know of, or a large body that is not in the index. It is linked: its ids count again, the event knows its lane.
 	Unlinked Kind = "unlinked"
+	// Lost is an event whose large body is gone. It is parked and marked as erased, because there is nothing to publish.
+	Lost Kind = "lost"
 
 	// WrongType is a key of another type than luatx gives it. It is left alone, and where it hides what belongs
 	// together so are the keys that depend on it. Move it away, or delete it.
@@ -52,6 +54,7 @@ var kinds = map[Kind]struct{ found, done, todo string }{
 	BadValue:  {found: "has a value that cannot be", done: "reset"},
 	Stale:     {found: "is older than the retention", done: "removed"},
 	Unlinked:  {found: "was not looked at", done: "linked"},
+	Lost:      {found: "has lost its body", done: "marked as erased"},
 	WrongType: {found: "has the wrong type", todo: "move it away or delete it"},
 	Broken:    {found: "could not be undone", todo: "restore it by hand"},
 	Foreign:   {found: "belongs to another keyspace", todo: "repair it with that one's configuration"},

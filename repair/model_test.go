@@ -23,22 +23,33 @@ type state struct {
 	types  map[string]string
 	hashes map[string]map[string]string
 	zsets  map[string]map[string]float64
+	large  map[string]largeBody // by name
 	seq    string
 	now    time.Time
 }
+
+// largeBody is a body in a key of its own.
+type largeBody struct {
+	text    string
+	there   bool
+	expires bool
+}
+
+// reference stands for a large body in entries.
+var reference = regexp.MustCompile(`^(=[0-9a-f]{40})?\+?~([0-9]+) (.*)$`)
 
 var wantedTypes = map[string]string{
 	"void": "none", "inbox:a": "hash", "inbox:b": "hash", "results": "hash", "results:b": "hash", "entries": "hash",
 	"pending": "zset", "parked": "zset", "sent": "zset", "attempts": "hash", "errors": "hash",
 	"broken": "hash", "seq": "string", "repair": "hash", "due": "zset", "decided": "zset", "headers": "hash", "lanes": "zset",
 	"routes": "hash", "counts": "hash", "parked:by": "hash", "audit": "stream",
-	"sweep": "hash", "pauses": "hash",
+	"sweep": "hash", "pauses": "hash", "bodies": "hash",
 }
 
 func (s *shop) read(t testing.TB) state {
 	t.Helper()
 	ctx := redistest.Soon(t)
-	st := state{map[string]string{}, map[string]map[string]string{}, map[string]map[string]float64{}, "", time.Now()}
+	st := state{map[string]string{}, map[string]map[string]string{}, map[string]map[string]float64{}, map[string]largeBody{}, "", time.Now()}
 	for name, wanted := range wantedTypes {
 		kind, err := s.client.Type(ctx, s.key(name)).Result()
 		redistest.Must(t, err)
@@ -61,13 +72,38 @@ func (s *shop) read(t testing.TB) state {
 		}
 		redistest.Must(t, err)
 	}
+	names := slices.Collect(maps.Keys(st.hashes["bodies"]))
+	for _, body := range st.hashes["entries"] {
+		if parts := reference.FindStringSubmatch(body); parts != nil {
+			names = append(names, parts[3])
+		}
+	}
+	for _, name := range names {
+		text, err := s.client.Get(ctx, s.key("body:"+name)).Result()
+		st.large[name] = largeBody{text, err == nil, s.client.PTTL(ctx, s.key("body:"+name)).Val() > 0}
+	}
 	return st
+}
+
+// entries are the bodies of all events. One that is lost counts as erased.
+func (st state) entries() map[string]string {
+	all := maps.Clone(st.hashes["entries"])
+	for id, body := range all {
+		switch parts := reference.FindStringSubmatch(body); {
+		case parts == nil || st.large[parts[3]].there:
+		case parts[1] != "":
+			all[id] = parts[1]
+		default:
+			all[id] = "!" + digest[1:] // of nothing
+		}
+	}
+	return all
 }
 
 // bodies are the events that were not sent.
 func (st state) bodies() map[string]string {
 	live := map[string]string{}
-	for id, body := range st.hashes["entries"] {
+	for id, body := range st.entries() {
 		if !strings.HasPrefix(body, "=") {
 			live[id] = body
 		}
@@ -160,7 +196,7 @@ func (st state) inbox(say func(string, ...string)) {
 }
 
 // outboxKeys tell what belongs together: where one of them has another type nothing is said about events.
-var outboxKeys = []string{"inbox:a", "entries", "pending", "parked", "sent", "headers", "lanes"}
+var outboxKeys = []string{"inbox:a", "entries", "pending", "parked", "sent", "headers", "lanes", "bodies"}
 
 func (st state) in(index, id string) bool {
 	_, ok := st.zsets[index][id]
@@ -168,8 +204,9 @@ func (st state) in(index, id string) bool {
 }
 
 func (st state) events(say func(string, ...string)) {
-	entries, bodies := st.hashes["entries"], st.bodies()
+	entries, bodies := st.entries(), st.bodies()
 	st.lanes(say)
+	st.largeBodies(say)
 	for _, name := range []string{"pending", "parked", "sent"} {
 		for id, score := range st.zsets[name] {
 			_, known := entries[id]
@@ -215,7 +252,34 @@ func (st state) events(say func(string, ...string)) {
 
 // parked says whether an event that was not sent belongs among the parked ones.
 func (st state) parked(id string) bool {
-	return st.in("parked", id) || strings.HasPrefix(st.hashes["entries"][id], "!")
+	return st.in("parked", id) || strings.HasPrefix(st.entries()[id], "!")
+}
+
+func (st state) largeBodies(say func(string, ...string)) {
+	named := map[string]bool{}
+	for id, body := range st.hashes["entries"] {
+		parts := reference.FindStringSubmatch(body)
+		if parts == nil {
+			continue
+		}
+		name := parts[3]
+		named[name+" "+id] = true
+		switch large := st.large[name]; {
+		case !large.there:
+			say("lost", "entries", id)
+			continue
+		case large.expires:
+			say("value", "body", id)
+		}
+		if st.hashes["bodies"][name] != id {
+			say("unlinked", "bodies", name)
+		}
+	}
+	for name, id := range st.hashes["bodies"] {
+		if !named[name+" "+id] {
+			say("orphan", "bodies", name)
+		}
+	}
 }
 
 var headerForm, memberForm = regexp.MustCompile(`(?s)^[0-9]{16}.`), regexp.MustCompile("(?s)^([^\x00]+)\x00([0-9]{16})\x00(.+)$")
@@ -277,13 +341,18 @@ var totalsForm = regexp.MustCompile(`^[0-9]+ [0-9]+ ([0-9]+) [0-9]+ [0-9]+$`)
 func (st state) counts(say func(string, ...string)) {
 	gauges, by := map[string]int{"events": 0, "bytes": 0, "parked": 0, "parked_bytes": 0}, map[string]int{}
 	for id, body := range st.bodies() {
+		size := len(body)
+		if parts := reference.FindStringSubmatch(body); parts != nil {
+			size, _ = strconv.Atoi(parts[2])
+			body = st.large[parts[3]].text
+		}
 		if !st.parked(id) {
 			gauges["events"]++
-			gauges["bytes"] += len(body)
+			gauges["bytes"] += size
 			continue
 		}
 		gauges["parked"]++
-		gauges["parked_bytes"] += len(body)
+		gauges["parked_bytes"] += size
 		var event struct{ Destination, Type string }
 		_ = json.Unmarshal([]byte(strings.TrimPrefix(body, "+")), &event)
 		class := "-"

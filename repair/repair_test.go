@@ -23,6 +23,11 @@ import (
 
 const digest = "=da39a3ee5e6b4b0d3255bfef95601890afd80709"
 
+// largeEvent is an event whose body has a key of its own.
+var largeEvent = [][]any{
+	{"HSET", "@entries", "big", "~9 n1"}, {"SET", "@body:n1", `{"a":"b"}`}, {"HSET", "@bodies", "n1", "big"}, {"ZADD", "@pending", 1, "big"},
+}
+
 // ago is a time in the past, as the shard keeps it.
 func ago(d time.Duration) string { return strconv.FormatInt(time.Now().Add(-d).UnixMilli(), 10) }
 
@@ -114,6 +119,18 @@ var invariants = []invariant{
 	{"a void that is there", [][]any{{"SET", "@void", "v"}}, []string{"type void"}},
 	{"leases that do not count", [][]any{{"SET", "@seq", "v"}}, []string{"type seq"}},
 	{"timers of another type", [][]any{{"SET", "@due", "v"}, {"SADD", "@decided", "v"}}, []string{"type decided", "type due"}},
+	{"large body", largeEvent, nil},
+	{"large body that is lost", slices.Concat(largeEvent, [][]any{{"DEL", "@body:n1"}}), []string{
+		"lost entries/big", "misplaced pending/big", "unindexed parked/big",
+	}},
+	{"large body of a sent one that is lost", slices.Concat(largeEvent, [][]any{
+		{"DEL", "@body:n1"}, {"HSET", "@entries", "big", digest + "~9 n1"}, {"ZREM", "@pending", "big"}, {"ZADD", "@sent", 1, "big"},
+	}), []string{"lost entries/big"}},
+	{"large body that expires", slices.Concat(largeEvent, [][]any{{"PEXPIRE", "@body:n1", 1_000_000}}), []string{"value body/big"}},
+	{"large body in no index", slices.Concat(largeEvent, [][]any{{"HDEL", "@bodies", "n1"}}), []string{"unlinked bodies/n1"}},
+	{"large body of another one", slices.Concat(largeEvent, [][]any{{"HSET", "@bodies", "n1", "x"}}), []string{"orphan bodies/n1", "unlinked bodies/n1"}},
+	{"large body of nobody", [][]any{{"SET", "@body:n2", "v"}, {"HSET", "@bodies", "n2", "x"}}, []string{"orphan bodies/n2"}},
+	{"large bodies of another type", slices.Concat(largeEvent, [][]any{{"DEL", "@bodies"}, {"SET", "@bodies", "v"}}), []string{"type bodies"}},
 	{"turns of another type", [][]any{{"SET", "@repair", "v"}, {"SET", "@sweep", "v"}}, []string{"type repair", "type sweep"}},
 }
 

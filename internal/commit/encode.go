@@ -24,9 +24,10 @@ const headArgs = 3
 const inputKeys = 2
 
 // Pack implements eval.Load.
-func (c *Commit) Pack(calls []*eval.Call) (*eval.Script, []any) {
+func (c *Commit) Pack(calls []*eval.Call) (script *eval.Script, argv []any, ahead [][]any) {
 	if c.compiled != nil {
-		return c.compiled.pack(calls)
+		script, argv = c.compiled.pack(calls)
+		return script, argv, nil
 	}
 	keys, args := shard.CommitKeys, headArgs
 	input := &c.Input
@@ -41,7 +42,7 @@ func (c *Commit) Pack(calls []*eval.Call) (*eval.Script, []any) {
 	if input.Ack != AckNone {
 		keys += inputKeys
 	}
-	argv := append(c.general.Argv(keys, args), c.Shard.CommitKeys()...)
+	argv = append(c.general.Argv(keys, args), c.Shard.CommitKeys()...)
 	if input.Ack != AckNone {
 		argv = append(argv, &input.Stream, group.TakenKey(input.Stream))
 	}
@@ -54,8 +55,9 @@ func (c *Commit) Pack(calls []*eval.Call) (*eval.Script, []any) {
 	}
 	for _, call := range calls {
 		argv = of(call).append(argv)
+		ahead = of(call).stores(ahead)
 	}
-	return c.general, argv
+	return c.general, argv, ahead
 }
 
 // pack encodes commits for their compiled script; see compile.go.
@@ -94,10 +96,10 @@ func (k *compiled) pack(calls []*eval.Call) (*eval.Script, []any) {
 	return script, argv
 }
 
-// Again implements eval.Load. A commit that a compiled script has skipped is sent to commit.lua.
+// Again implements eval.Load. A commit that a compiled script has skipped is sent to commit.lua, and so is one whose large body was gone.
 func (c *Commit) Again(reply any, nth int) bool {
 	if c.compiled == nil {
-		return false
+		return c.bodyGone(reply, nth) && c.unstage()
 	}
 	rows, many := reply.([]any)
 	if flags := 1 + nth*(1+len(c.Commands)); many && flags < len(rows) && rows[flags] != int64(-1) {

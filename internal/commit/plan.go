@@ -87,6 +87,9 @@ func (p *plans) of(c *Commit, strings bool) *plan {
 			b = append(append(b, name...), ' ')
 		}
 	}
+	if c.staged() {
+		b = append(b, "~"...) // not compiled
+	}
 	return p.lookup(b, size)
 }
 

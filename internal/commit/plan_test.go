@@ -256,7 +256,7 @@ func TestSealCountsTheArgumentsAndBytesThatAreSent(t *testing.T) {
 	c.Events = []shard.Event{{ID: "four", Body: []byte("seven c")}, {ID: "five5", Body: []byte("ninechars")}}
 	c.Guards = []Guard{{Order: 'o', Args: []any{"GET", "guarded"}, Size: 100}}
 	s.senders[0].prepare(c)
-	_, argv := c.Pack([]*eval.Call{&c.call})
+	_, argv, _ := c.Pack([]*eval.Call{&c.call})
 	texts := 100 + len("GET") + len("guarded") + len("four") + len("seven c") + len("five5") + len("ninechars")
 	for _, command := range c.Commands {
 		for _, arg := range command.Args {

@@ -69,6 +69,7 @@ func (s *Sender) Send(ctx context.Context, until time.Time, batch []*Commit, tai
 func (s *Sender) prepare(c *Commit) {
 	c.notAfter = c.NotAfter.UnixMilli()
 	c.args = c.arguments()
+	c.stage()
 	c.general, c.plans = s.commit, &s.plans
 	c.plan = s.plans.of(c, s.stringsOnly.Load())
 	c.compiled = s.ready(c)

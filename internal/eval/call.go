@@ -14,6 +14,7 @@ type Call struct {
 	Script *Script
 	Key    string     // determines the node
 	Argv   []any      // EVALSHA, its hash, the number of keys, the keys, the arguments; nil: Load.Pack makes them
+	Ahead  [][]any    // commands in front of the script, in the same pipeline; their replies are ignored
 	Load   Load       // nil: the call does not share its script
 	Wait   Durability // the wait after the script; the same for all calls in a round trip
 	Until  time.Time  // the caller gives up then; zero: when its context ends
@@ -56,9 +57,9 @@ type Load interface {
 	Seal() (args, bytes int)
 	// Join reports whether another load fits into the same script. It returns the load with which further ones must fit.
 	Join(other Load) (Load, bool)
-	// Pack returns the script and the arguments of one EVALSHA for the loads of the calls. The receiver is the load of the first
-	// call.
-	Pack(calls []*Call) (*Script, []any)
+	// Pack returns the script, the arguments of one EVALSHA for the loads of the calls, and the commands in front of it. The
+	// receiver is the load of the first call.
+	Pack(calls []*Call) (script *Script, argv []any, ahead [][]any)
 	// Again reports whether the script has skipped the load, the nth in the reply, so that the call is sent again at once.
 	Again(reply any, nth int) bool
 }
@@ -92,7 +93,7 @@ func (c *Call) pack() {
 	c.err, c.together, c.members, c.reached = nil, false, 1, false
 	if c.Argv == nil {
 		c.self[0] = c
-		c.Script, c.Argv = c.Load.Pack(c.self[:])
+		c.Script, c.Argv, c.Ahead = c.Load.Pack(c.self[:])
 	}
 }
 
@@ -150,7 +151,7 @@ func share(batch []*Call) []*Call {
 		for n, c := range members {
 			c.in, c.nth = script, n
 		}
-		script.Script, script.Argv = first.Load.Pack(members)
+		script.Script, script.Argv, script.Ahead = first.Load.Pack(members)
 		scripts = append(scripts, script)
 	}
 	return scripts

@@ -63,7 +63,7 @@ func (r *Runner) transmit(ctx context.Context, calls []*Call, tail ...redis.Cmde
 	switch {
 	case calls[0].Wait.On():
 		r.transmitDurably(ctx, calls, tail...)
-	case len(calls) == 1 && len(tail) == 0:
+	case len(calls) == 1 && len(tail) == 0 && len(calls[0].Ahead) == 0:
 		cmd := calls[0].command(ctx)
 		_ = r.client.Process(ctx, cmd) // the command holds its error
 		calls[0].answer(cmd)
@@ -85,6 +85,11 @@ func pipe(ctx context.Context, client redis.UniversalClient, calls []*Call, tail
 	p := client.Pipeline()
 	cmds := make([]once, len(calls))
 	for i, c := range calls {
+		for _, argv := range c.Ahead {
+			cmd := once{redis.NewCmd(ctx, argv...)}
+			cmd.SetFirstKeyPos(1)
+			_ = p.Process(ctx, cmd)
+		}
 		cmds[i] = c.command(ctx)
 		_ = p.Process(ctx, cmds[i]) // queues the command
 	}

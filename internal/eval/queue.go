@@ -172,7 +172,7 @@ func (l *nodeQueue) nextFlight() []*Call {
 	for n < min(len(l.waiting), maxBatch) {
 		c := l.waiting[n]
 		size += c.size
-		if n > 0 && (c.Alone || l.waiting[0].Alone || size > maxBatchSize) {
+		if first := l.waiting[0]; n > 0 && (c.Alone || first.Alone || c.Wait != first.Wait || size > maxBatchSize) {
 			break
 		}
 		n++

@@ -45,6 +45,19 @@ func (r *Runner) EvalDurably(ctx context.Context, d Durability, script *Script, 
 	return c.reply, c.Replicated, nil
 }
 
+// EvalShared is Eval, but if the limit of round trips to the node is under way, the call shares the next one with other calls. It does
+// not share its script.
+func (r *Runner) EvalShared(ctx context.Context, script *Script, keys []string, args []any) (any, error) {
+	c := NewCall(script, keys, args)
+	c.Key, c.Load = keys[0], single{script, c.Argv}
+	r.evalAll(ctx, []*Call{c}, queued)
+	if c.Failure != nil {
+		return nil, c.Failure
+	}
+	reply, _ := c.Reply()
+	return reply, nil
+}
+
 // NewCall returns a call that does not share its script.
 func NewCall(script *Script, keys []string, args []any) *Call {
 	argv := script.Argv(len(keys), len(args))

@@ -45,7 +45,7 @@ local function emitter(digest, score)
       derived = derived and copy.id == id
       id, body = copy.id, cjson.encode(copy)
     end
-    if type(id) ~= 'string' or type(body) ~= 'string' or body == '' or string.find(body, '^[+=!]') then
+    if type(id) ~= 'string' or type(body) ~= 'string' or body == '' or string.find(body, '^[+=!~]') then
       error({err = 'emit: the event is neither a table of attributes nor a body'}, 0)
     end
     if not derived then body = '+' .. body end

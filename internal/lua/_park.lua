@@ -9,7 +9,7 @@
 
 -- Returns the fields that count a parked event, from its body and the class of its last failure.
 local function fields_of(body, class)
-  local ok, event = pcall(cjson.decode, bare(body))
+  local ok, event = pcall(cjson.decode, body_of(body))
   local function text(name)
     local value = ok and type(event) == 'table' and event[name]
     return type(value) == 'string' and value or ''
@@ -35,9 +35,9 @@ local function park(id, body, continues)
   redis.call('ZADD', PARKED, NOW, id)
   tally(body, class_of(id), 1)
   count('events', -1)
-  count('bytes', -#body)
+  count('bytes', -size_of(body))
   count('parked', 1)
-  count('parked_bytes', #body)
+  count('parked_bytes', size_of(body))
   count('parkings', 1)
   if continues then leave(id) end
 end
@@ -48,6 +48,6 @@ local function unpark(id, body)
   if redis.call('ZREM', PARKED, id) == 0 then return false end
   tally(body, class_of(id), -1)
   count('parked', -1)
-  count('parked_bytes', -#body)
+  count('parked_bytes', -size_of(body))
   return true
 end

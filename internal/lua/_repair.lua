@@ -10,7 +10,7 @@ local wanted = {
   {'pending', 'zset'}, {'parked', 'zset'}, {'sent', 'zset'}, {'attempts', 'hash'}, {'errors', 'hash'},
   {'broken', 'hash'}, {'seq', 'string'}, {'repair', 'hash'}, {'due', 'zset'}, {'decided', 'zset'},
   {'headers', 'hash'}, {'lanes', 'zset'}, {'routes', 'hash'}, {'counts', 'hash'}, {'parked:by', 'hash'}, {'audit', 'stream'},
-  {'sweep', 'hash'}, {'pauses', 'hash'},
+  {'sweep', 'hash'}, {'pauses', 'hash'}, {'bodies', 'hash'},
 }
 local key, exists, sound = {}, {}, {} -- by name; sound: it has its type, or is not there
 for i, want in ipairs(wanted) do
@@ -27,7 +27,7 @@ if sound['inbox:a'] and sound['inbox:b'] then
 end
 
 -- If one of these has another type, nothing says what belongs into the others.
-local outbox = sound['inbox:a'] and sound.entries and sound.pending and sound.parked and sound.sent and sound.headers and sound.lanes
+local outbox = sound['inbox:a'] and sound.entries and sound.pending and sound.parked and sound.sent and sound.headers and sound.lanes and sound.bodies
 
 local reply = {NOW, -1, '0', {}}
 local function report(kind, name, id, detail, fixed)

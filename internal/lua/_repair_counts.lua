@@ -10,7 +10,7 @@
 --   then for each field of parked:by
 --   +1  field
 --   +2  number
---#needs _totals _errors _park _repair
+--#needs _totals _errors _body _park _repair
 --#defines counts total sum sums
 
 local FIRST = 5
@@ -33,10 +33,10 @@ for i = FIRST + 6, #ARGV, 2 do parked_by[ARGV[i]] = tonumber(ARGV[i + 1]) end
 local function sum(id, body, parked)
   if not counted then return end
   if not parked then
-    total.events, total.bytes = total.events + 1, total.bytes + #body
+    total.events, total.bytes = total.events + 1, total.bytes + size_of(body)
     return
   end
-  total.parked, total.parked_bytes = total.parked + 1, total.parked_bytes + #body
+  total.parked, total.parked_bytes = total.parked + 1, total.parked_bytes + size_of(body)
   for _, field in ipairs(fields_of(body, class_of(id))) do parked_by[field] = (parked_by[field] or 0) + 1 end
 end
 

@@ -1,6 +1,6 @@
 -- Purpose: repairs the events of a shard, one at a time.
---#needs _time _repair _repair_counts
---#defines detail header member lane_member entry
+--#needs _time _body _repair _repair_counts
+--#defines detail header member lane_member large_body entry
 
 local function is_sent(body) return string.sub(body, 1, 1) == '=' end
 local function is_erased(body) return string.sub(body, 1, 1) == '!' end
@@ -69,11 +69,38 @@ local function head_of(lane)
   until #members < 100
 end
 
+-- Corrects a large body, and returns what stands in entries then. A body that is lost leaves the digest of nothing, as if it were erased.
+local function large(id, stored)
+  local kept = is_sent(stored) and string.sub(stored, 1, 41) or ''
+  local _, name = staged(string.sub(stored, #kept + 1))
+  if not name then return stored end
+  local left = redis.call('PTTL', own('body:' .. name))
+  if left == -2 then
+    stored = kept ~= '' and kept or '!' .. redis.sha1hex('')
+    settle('lost', 'entries', id, name, 'HSET', key.entries, id, stored)
+    if FIX then redis.call('HDEL', key.bodies, name) end
+    return stored
+  end
+  if left >= 0 then settle('value', 'body', id, left, 'PERSIST', own('body:' .. name)) end
+  if redis.call('HGET', key.bodies, name) ~= id then settle('unlinked', 'bodies', name, id, 'HSET', key.bodies, name, id) end
+  return stored
+end
+
+-- Deletes a large body that no event has.
+local function large_body(_, name, id)
+  local stored = redis.call('HGET', key.entries, id)
+  local _, known = staged(stored and (is_sent(stored) and string.sub(stored, 42) or stored) or '')
+  if known == name then return end
+  settle('orphan', 'bodies', name, id, 'HDEL', key.bodies, name)
+  if FIX then redis.call('UNLINK', own('body:' .. name)) end
+end
+
 -- The body decides. An event with = and a digest was sent. An event with its body was not, whatever an index says, and must not
 -- be lost. Parked wins over pending, because an operator can re-arm an event, but nobody can take back a publish. In a lane
 -- only the head is pending.
 local function entry(id, body)
   total.seen = total.seen + 1
+  body = large(id, body)
   local pending, parked, sent = scored('pending', id), scored('parked', id), scored('sent', id)
   if is_sent(body) then
     if pending then misplaced('pending', id, 'sent') end

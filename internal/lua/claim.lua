@@ -77,7 +77,7 @@ end
 local reply, last_row, parked, orphans = {NOW, '', '', 0, 0}, 5, 0, 0
 for i, id in ipairs(ids) do
   local body, attempt = bodies[i], attempts_of(attempts[i], suspects) + 1
-  if not body or string.byte(body) == @SENT_MARK then
+  if not body or string.byte(body, 1) == @SENT_MARK then
     redis.call('ZREM', PENDING, id)
     leave(id)
     orphans = orphans + 1

@@ -13,8 +13,9 @@
 local function discard(id)
   local body = redis.call('HGET', ENTRIES, id)
   if not body then return 'u' end
-  if string.byte(body) == @SENT_MARK or not unpark(id, body) then return 'w' end
+  if string.byte(body, 1) == @SENT_MARK or not unpark(id, body) then return 'w' end
   for _, key in ipairs({ENTRIES, ATTEMPTS, ERRORS, ROUTES}) do redis.call('HDEL', key, id) end
+  drop_body(body)
   leave(id)
   count('discarded', 1)
   return 'd'

@@ -20,10 +20,11 @@ end
 local function erase(id)
   local body = redis.call('HGET', ENTRIES, id)
   if not body then return 'u' end
-  if string.byte(body) == @ERASED_MARK then return 'e' end
-  if string.byte(body) == @SENT_MARK then
+  if string.byte(body, 1) == @ERASED_MARK then return 'e' end
+  if string.byte(body, 1) == @SENT_MARK then
     if #body == 41 then return 'e' end
     redis.call('HSET', ENTRIES, id, string.sub(body, 1, 41))
+    drop_body(string.sub(body, 42))
     return 'd'
   end
   if is_leased(id) then return 'l' end
@@ -32,8 +33,9 @@ local function erase(id)
   redis.call('HDEL', ERRORS, id)
   note(id, redis.call('HGET', ATTEMPTS, id) or '0', 'erased', WHY)
   redis.call('HSET', ENTRIES, id, '!' .. digest_of(body))
+  drop_body(body)
   tally('', 'erased', 1)
-  count('parked_bytes', 41 - #body) -- 41 is the length of ! and a digest
+  count('parked_bytes', 41 - size_of(body)) -- 41 is the length of ! and a digest
   leave(id)
   count('erased', 1)
   return 'd'

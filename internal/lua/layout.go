@@ -22,14 +22,15 @@ const (
 	GivenMark  = '+' // leads the body of an event whose id the caller gave
 	SentMark   = '=' // leads the SHA-1 of a body that was sent
 	ErasedMark = '!' // leads the SHA-1 of a body that an operator erased
+	StagedMark = '~' // leads the size, the SHA-1 and the name of a body in a key of its own
 )
 
 var codes = map[string]string{
 	"HASH_FIELDS": code(HashFields), "CHANGED_STRING": code(ChangedString), "REPLACED_STRING": code(ReplacedString),
 	"NO_UNDO": code(NoUndo), "APPENDED": code(Appended), "POSITIONS": code(Positions), "PROCEDURE": code(Procedure),
 	"ORDERED": code(Ordered), "SCHEDULED": code(Scheduled), "GIVEN_MARK": code(GivenMark), "SENT_MARK": code(SentMark),
-	"ERASED_MARK": code(ErasedMark),
-	"DIGIT_0":     code('0'), "DIGIT_1": code('1'),
+	"ERASED_MARK": code(ErasedMark), "STAGED_MARK": code(StagedMark),
+	"DIGIT_0": code('0'), "DIGIT_1": code('1'),
 	"LEASED": "10000000000000",   // the end of a lease (ms) minus this is the score of a leased event
 	"TWO_53": "9007199254740992", // from here on a Lua number does not hold every integer
 }
@@ -65,7 +66,7 @@ var keys = map[string][]string{
 	"turn": {"void", "repair"},
 	"repair": {
 		"void", "inbox:a", "inbox:b", "results", "results:b", "entries", "pending", "parked", "sent", "attempts", "errors",
-		"broken", "seq", "repair", "due", "decided", "headers", "lanes", "routes", "counts", "parked:by", "audit", "sweep", "pauses",
+		"broken", "seq", "repair", "due", "decided", "headers", "lanes", "routes", "counts", "parked:by", "audit", "sweep", "pauses", "bodies",
 	},
 
 	"acknowledge": {"stream"}, "dismiss": {"stream"}, "fetch": {"stream"}, "hold": {"stream"}, "trim": {"stream"}, "window": {"stream"},

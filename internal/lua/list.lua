@@ -87,7 +87,7 @@ end
 -- Returns the state of an event, its score, and its lease.
 local function state_of(id, body)
   local score = redis.call('ZSCORE', PARKED, id)
-  if string.byte(body) == @SENT_MARK then return 's', redis.call('ZSCORE', SENT, id) end
+  if string.byte(body, 1) == @SENT_MARK then return 's', redis.call('ZSCORE', SENT, id) end
   if score then return 'k', score end
   score = redis.call('ZSCORE', PENDING, id)
   if not score then return 'w' end
@@ -97,10 +97,10 @@ end
 
 -- Returns the body of a stored value, or the digest of an erased one; and 1 if there is a body, else 0.
 local function content(body)
-  local first = string.byte(body)
+  local first = string.byte(body, 1)
   if first == @ERASED_MARK then return string.sub(body, 2), 0 end
   if first == @SENT_MARK then body = string.sub(body, 42) end
-  return BODIES and bare(body) or '', body == '' and 0 or 1
+  return BODIES and body_of(body) or '', body == '' and 0 or 1
 end
 
 local ids, places, full = members()
@@ -118,7 +118,7 @@ for i, id in ipairs(ids) do
     local body, there = content(stored)
     local n = #reply
     reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = id, state, score and ms(score) or '', attempts[i] or lease and '1' or '0'
-    reply[n + 5], reply[n + 6], reply[n + 7], reply[n + 8] = lease or '', headers[i] or '', errors[i] or '', routes[i] or ''
+    reply[n + 5], reply[n + 6], reply[n + 7], reply[n + 8] = lease or '', headers[i], errors[i], routes[i]
     reply[n + 9], reply[n + 10] = there, body
     size = size + #body
   end

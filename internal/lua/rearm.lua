@@ -21,17 +21,17 @@ local bodies = redis.call('HMGET', ENTRIES, unpack(ARGV, FIRST))
 local function rearm(id, body)
   if not body then return 'u' end
   local parked = redis.call('ZSCORE', PARKED, id)
-  if not parked or string.byte(body) == @SENT_MARK then return 'w' end
-  if string.byte(body) == @ERASED_MARK then return 'e' end
+  if not parked or string.byte(body, 1) == @SENT_MARK then return 'w' end
+  if string.byte(body, 1) == @ERASED_MARK then return 'e' end
   if cutoff and tonumber(parked) > cutoff then return 'n' end
-  if events >= @CAPACITY or bytes + #body > @OUTBOX_BYTES then return 'f' end
+  if events >= @CAPACITY or bytes + size_of(body) > @OUTBOX_BYTES then return 'f' end
   unpark(id, body)
   redis.call('HDEL', ATTEMPTS, id)
   if route ~= '' then redis.call('HSET', ROUTES, id, route) end
   if not is_behind(id) then redis.call('ZADD', PENDING, NOW, id) end
-  events, bytes = events + 1, bytes + #body
+  events, bytes = events + 1, bytes + size_of(body)
   count('events', 1)
-  count('bytes', #body)
+  count('bytes', size_of(body))
   return 'd'
 end
 

@@ -24,6 +24,7 @@
 --          22    audit
 --          23    sweep
 --          24    pauses
+--          25    bodies
 -- ARGV:    1     fix       'fix' corrects each finding; empty only reports it
 --          2     part      0: the first part
 --          3     cursor    in the part
@@ -43,12 +44,12 @@
 -- Bound:   linear in the ids; a small hash or sorted set is read as a whole, as HSCAN and ZSCAN do
 -- Memory:  runs at maxmemory, see _full.lua
 -- Redis:   6.0
---#needs _time _full _outbox _lanes _errors _park _repair _repair_inbox _repair_counts _repair_outbox
+--#needs _time _full _outbox _lanes _errors _body _park _repair _repair_inbox _repair_counts _repair_outbox
 
 local parts = {
   {'headers', 'HSCAN', header}, {'lanes', 'ZSCAN', lane_member},
   {'entries', 'HSCAN', function(_, id, body) entry(id, body) end},
-  {'pending', 'ZSCAN', member}, {'parked', 'ZSCAN', member}, {'sent', 'ZSCAN', member},
+  {'bodies', 'HSCAN', large_body}, {'pending', 'ZSCAN', member}, {'parked', 'ZSCAN', member}, {'sent', 'ZSCAN', member},
   {'attempts', 'HSCAN', detail}, {'errors', 'HSCAN', detail}, {'routes', 'HSCAN', detail},
   {'broken', 'HSCAN', function(name, digest, left) report('broken', name, digest, left) end},
 }

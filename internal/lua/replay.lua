@@ -19,17 +19,17 @@ local function replay(id)
   local kept = redis.call('HGET', ENTRIES, id)
   if not kept then return 'u' end
   local at = redis.call('ZSCORE', SENT, id)
-  if string.byte(kept) ~= @SENT_MARK or not at then return 'w' end
+  if string.byte(kept, 1) ~= @SENT_MARK or not at then return 'w' end
   if tonumber(at) > cutoff then return 'n' end
   local body = string.sub(kept, 42)
   if body == '' then return 'b' end
-  if events >= @CAPACITY or bytes + #body > @OUTBOX_BYTES then return 'f' end
+  if events >= @CAPACITY or bytes + size_of(body) > @OUTBOX_BYTES then return 'f' end
   redis.call('ZREM', SENT, id)
   redis.call('HSET', ENTRIES, id, body)
   redis.call('ZADD', PENDING, NOW, id)
-  events, bytes = events + 1, bytes + #body
+  events, bytes = events + 1, bytes + size_of(body)
   count('events', 1)
-  count('bytes', #body)
+  count('bytes', size_of(body))
   count('replayed', 1)
   return 'd'
 end

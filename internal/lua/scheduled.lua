@@ -8,7 +8,7 @@
 --          or   time, 'identity', the identity found
 -- Bound:   constant
 -- Redis:   6.0
---#needs _time _full _outbox _lanes _errors _park _lease _owned
+--#needs _time _full _outbox _lanes _errors _body _park _lease _owned
 
 local id, at = ARGV[1], ARGV[2]
 
@@ -23,6 +23,7 @@ redis.call('ZREM', PENDING, id)
 redis.call('HDEL', ATTEMPTS, id)
 redis.call('HDEL', ENTRIES, id)
 count('events', -1)
-count('bytes', -#body)
+count('bytes', -size_of(body))
+drop_body(body)
 keep_counts()
 return {NOW, 1}

@@ -46,28 +46,31 @@ local SENT_ONES, DERIVED_ONES = GIVEN + DERIVED, FIRST + 2 * GIVEN
 local OTHERS = DERIVED_ONES + DERIVED
 
 -- Events that were published as soon as they were committed have only a body and a place in pending.
-local plain = redis.call('EXISTS', ATTEMPTS, ERRORS, PARKED, ROUTES, HEADERS) == 0
+local plain = redis.call('EXISTS', ATTEMPTS, ERRORS, PARKED, ROUTES, HEADERS, own('bodies')) == 0
 
 local gone, gone_ids, forgotten = {}, {}, {} -- the events sent now, and those of them whose ids are forgotten
 local digests, scores = {'HSET', ENTRIES}, {'ZADD', SENT} -- of those whose ids are remembered
 local at_once = false -- whether they have left pending
 
-local function sent(id, body)
-  local state = body and string.byte(body)
+-- digest is = and the digest of the body, or nil if the caller does not have it.
+local function sent(id, body, digest)
+  local state = body and string.byte(body, 1)
   if not body or state == @SENT_MARK or gone[id] then return '-' end
   gone[id], gone_ids[#gone_ids + 1] = true, id
   if retention < 0 or state ~= @GIVEN_MARK and state ~= @ERASED_MARK and not keep then
     forgotten[#forgotten + 1] = id
+    drop_body(body)
   else
     local n = #digests
     digests[n + 1] = id -- the id stays, so that the same event is a duplicate
-    digests[n + 2] = '=' .. digest_of(body) .. (keep and state ~= @ERASED_MARK and body or '')
+    digests[n + 2] = (staged(body) and digest or '=' .. digest_of(body)) .. (keep and state ~= @ERASED_MARK and body or '')
     scores[n + 1], scores[n + 2] = NOW, id
+    if not keep then drop_body(body) end
   end
   count('sent', 1)
   if plain or not unpark(id, body) then
     count('events', -1)
-    count('bytes', -#body)
+    count('bytes', -size_of(body))
   end
   if not plain then leave(id) end
   return 's'
@@ -88,19 +91,21 @@ local function keep_sent()
   end
 end
 
--- Reports whether none of these is in a lane.
-local function unordered(ids)
-  if plain or redis.call('EXISTS', HEADERS) == 0 then return true end
+-- Reports whether the shard has no large bodies, and none of these is in a lane.
+local function simple(ids)
+  if plain then return true end
+  if redis.call('EXISTS', own('bodies')) == 1 then return false end
+  if redis.call('EXISTS', HEADERS) == 0 then return true end
   for _, header in ipairs(redis.call('HMGET', HEADERS, unpack(ids))) do
     if header then return false end
   end
   return true
 end
 
--- Settles sent events without reading their bodies. That is right if the caller has the bodies, no event is in a lane, and all
--- are still pending, so that none was sent before, parked or erased. Otherwise returns false, and sent() reads each body.
+-- Settles sent events without reading their bodies. That is right if the caller has the bodies, none is large, no event is in a
+-- lane, and all are still pending, so that none was sent before, parked or erased. Otherwise returns false, and sent() reads each body.
 local function sent_at_once(ids)
-  if not BYTES or keep or not unordered(ids) or redis.call('ZREM', PENDING, unpack(ids)) < #ids then return false end
+  if not BYTES or keep or not simple(ids) or redis.call('ZREM', PENDING, unpack(ids)) < #ids then return false end
   for i, id in ipairs(ids) do
     gone[id] = true
     if i <= GIVEN then scores[2 * i + 1], scores[2 * i + 2] = NOW, id end
@@ -145,7 +150,9 @@ if not at_once then write_though_full() end -- else ZREM was the first write
 if at_once then
   letters[1] = string.rep('s', SENT_ONES)
 else
-  for i, body in ipairs(SENT_ONES > 0 and redis.call('HMGET', ENTRIES, unpack(ask)) or {}) do letters[i] = sent(ask[i], body) end
+  for i, body in ipairs(SENT_ONES > 0 and redis.call('HMGET', ENTRIES, unpack(ask)) or {}) do
+    letters[i] = sent(ask[i], body, i <= GIVEN and ARGV[FIRST + 2 * i - 1] or nil)
+  end
 end
 for arg = OTHERS, #ARGV, WIDTH do
   local id = ARGV[arg]
@@ -173,6 +180,11 @@ keep_counts()
 
 local old = redis.call('ZRANGEBYSCORE', SENT, '-inf', string.format('%.0f', now - math.max(0, retention)), 'LIMIT', 0, 100)
 if #old > 0 then
+  if redis.call('EXISTS', own('bodies')) == 1 then
+    for _, body in ipairs(redis.call('HMGET', ENTRIES, unpack(old))) do
+      if body then drop_body(string.sub(body, 42)) end
+    end
+  end
   redis.call('HDEL', ENTRIES, unpack(old))
   redis.call('ZREM', SENT, unpack(old))
 end

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -17,6 +18,8 @@ type Event struct {
 	At   time.Time // scheduled, where it is not zero
 	// Given is true if the id was not derived from a message. The shard remembers such an id after the event was sent.
 	Given bool
+	// Reference stands for a large body in the outbox, see internal/lua/_body.lua; empty: the body itself does.
+	Reference string
 }
 
 // Plain reports whether an event is neither ordered nor scheduled.
@@ -31,11 +34,21 @@ func (e *Event) Append(args []any, head bool) []any {
 	return append(args, (*body)(e))
 }
 
+// Stage sets the Reference of the nth event of a run.
+func (e *Event) Stage(run string, nth int) {
+	e.Reference = fmt.Sprintf("%c%d %x.%d", lua.StagedMark, len(e.Body)+digit(e.Given), run, nth)
+}
+
 // body is an event's body as an argument: a pointer costs no allocation, where a slice costs one.
 type body Event
 
 // MarshalBinary implements encoding.BinaryMarshaler.
-func (b *body) MarshalBinary() ([]byte, error) { return Stored(b.Body, b.Given), nil }
+func (b *body) MarshalBinary() ([]byte, error) {
+	if b.Reference != "" {
+		return Stored([]byte(b.Reference), b.Given), nil
+	}
+	return Stored(b.Body, b.Given), nil
+}
 
 const givenMark = string(rune(lua.GivenMark))
 

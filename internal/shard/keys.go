@@ -32,13 +32,18 @@ const (
 	keyParkedBy = "parked:by" // hash: number of parked events by destination (d:), type (t:) and class (c:)
 	keyRoutes   = "routes"    // hash: event → the destination that an operator has set
 	keyAudit    = "audit"     // stream: the acts of operators: who, when, why, which events
+	keyBodies   = "bodies"    // hash: name of a large body → its event. The body is the string body:<name>, which has an expiry until a commit adopts it
 )
+
+// bodyPrefix begins the names of the keys of large bodies.
+const bodyPrefix = "body:"
 
 // names lists the keys that business commands may not name; the ones that later layouts use are among them.
 var names = []string{
 	keyVoid, keyInboxA, keyInboxB, keyResults, keyResultsB, keyAudit, keyEntries, keyHeaders, keyPending, keyAttempts,
 	keyErrors, keyParked, keySent, keyDue, keyDecided, keyLanes, keySeq, keyBroken, "stream",
 	keyRepair, keyCounts, keyParkedBy, keyRoutes, keySweep, keyPauses, keyPlans,
+	keyBodies,
 }
 
 // Shard is the library's own keys that live in a slot: a pointer, since there is one in all that is made of it.
@@ -101,10 +106,15 @@ func (s Shard) ResolveKeys() []string { return s.keysOf("resolve") }
 // ProbeKeys are the keys that a probe of the server names.
 func (s Shard) ProbeKeys() []string { return s.keysOf("probe") }
 
+// BodyKey returns the key of a large body, which its reference names last.
+func (s Shard) BodyKey(reference string) string {
+	return s.Key(bodyPrefix + reference[strings.LastIndexByte(reference, ' ')+1:])
+}
+
 // Owns reports whether a key is one of the shard's own.
 func (s Shard) Owns(key string) bool {
 	name, ok := strings.CutPrefix(key, s.prefix)
-	return ok && slices.Contains(names, name)
+	return ok && (slices.Contains(names, name) || strings.HasPrefix(name, bodyPrefix))
 }
 
 // Own is a key of the shard as a recorded command names it: only luatx can.

@@ -72,7 +72,7 @@ func (s *Scripts) Identities(ctx context.Context, slots []int) (map[int]string, 
 
 // types are those of a shard's keys.
 var types = map[string]string{
-	keyInboxA: "hash", keyInboxB: "hash", keyResults: "hash", keyResultsB: "hash", keyEntries: "hash", keyPending: "zset",
+	keyInboxA: "hash", keyInboxB: "hash", keyBodies: "hash", keyResults: "hash", keyResultsB: "hash", keyEntries: "hash", keyPending: "zset",
 	keyParked: "zset", keySent: "zset", keyAttempts: "hash", keyErrors: "hash", keyBroken: "hash",
 	keySeq: "string", keyRepair: "hash", keyDue: "zset", keyDecided: "zset", keyHeaders: "hash", keyLanes: "zset",
 	keyRoutes: "hash", keyCounts: "hash", keyParkedBy: "hash", keyAudit: "stream", keySweep: "hash", keyPauses: "hash", keyPlans: "hash", keyVoid: "none",

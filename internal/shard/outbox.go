@@ -4,9 +4,13 @@ import (
 	"context"
 	"crypto/sha1" //nolint:gosec // see Settlement.mark
 	"encoding/hex"
+	"errors"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/luatx/luatx/internal/eval"
+	"github.com/luatx/luatx/internal/lua"
 )
 
 // Claimed is an event under a lease.
@@ -59,7 +63,28 @@ func (s *Scripts) Claim(ctx context.Context, shard Shard, how Claiming) (Claim, 
 	}
 	claim.Lease, claim.Parked, claim.Orphans = eval.Word(rows[1]), eval.Number(rows[2]), eval.Number(rows[3])
 	claim.Events = claimedIn(rows[4:])
-	return claim, nil
+	return claim, s.fetchBodies(ctx, shard, claim.Events)
+}
+
+// fetchBodies reads large bodies, which the scripts only refer to. A body that is lost is empty.
+func (s *Scripts) fetchBodies(ctx context.Context, shard Shard, events []Claimed) error {
+	pipe := s.client.Pipeline()
+	bodies := make(map[*Claimed]*redis.StringCmd)
+	for i := range events {
+		if e := &events[i]; len(e.Body) > 0 && e.Body[0] == lua.StagedMark {
+			bodies[e] = pipe.Get(ctx, shard.BodyKey(string(e.Body)))
+		}
+	}
+	if len(bodies) == 0 {
+		return nil
+	}
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		return err
+	}
+	for e, body := range bodies {
+		e.Body, _ = body.Bytes()
+	}
+	return nil
 }
 
 // claimedIn reads events as internal/lua/claim.lua and internal/lua/settle.lua hand them out.
@@ -116,7 +141,8 @@ func (s *Scripts) Settle(ctx context.Context, shard Shard, how Settling, batch [
 		return Settled{}, nil
 	}
 	args, order := how.args(batch)
-	_, rows, err := s.run(ctx, s.settle, shard, 0, args...)
+	reply, err := s.runner.EvalShared(ctx, s.settle, shard.keysOf(s.settle.Name), args)
+	_, rows, err := rowsOf(s.settle, shard, 0, reply, err)
 	if err == nil && (len(rows) < 3 || (len(rows)-3)%4 != 0 || len(eval.Word(rows[2])) != len(batch)) {
 		err = eval.Malformed("settle", rows)
 	}
@@ -125,6 +151,10 @@ func (s *Scripts) Settle(ctx context.Context, shard Shard, how Settling, batch [
 	}
 	settled := Settled{
 		Lease: eval.Word(rows[0]), Heads: eval.Number(rows[1]), Done: make([]string, len(batch)), Promoted: claimedIn(rows[3:]),
+	}
+	if err := s.fetchBodies(ctx, shard, settled.Promoted); err != nil {
+		s.runner.Log().Warn("luatx: bodies of events were not read: they are published when their leases have ended", "slot", shard.Slot, "error", err)
+		settled.Promoted = nil
 	}
 	letters := eval.Word(rows[2])
 	for i, at := range order {

@@ -75,6 +75,11 @@ func (s *Scripts) run(ctx context.Context, script *eval.Script, shard Shard, row
 // runOn is run with further keys.
 func (s *Scripts) runOn(ctx context.Context, script *eval.Script, shard Shard, keys []string, rows int, args []any) (time.Time, []any, error) {
 	reply, err := s.runner.Eval(ctx, script, keys, args)
+	return rowsOf(script, shard, rows, reply, err)
+}
+
+// rowsOf returns the rows of a reply.
+func rowsOf(script *eval.Script, shard Shard, rows int, reply any, err error) (time.Time, []any, error) {
 	if err != nil {
 		return time.Time{}, nil, err
 	}

@@ -83,9 +83,9 @@ func TestIdentityIsFrozen(t *testing.T) {
 		keyspace luatx.Keyspace
 		want     string
 	}{
-		{luatx.Keyspace{}, "luatx 5, namespace shop.eu-1, own tags"},
-		{luatx.OwnTags().WithPrefix("p"), "luatx 5, namespace shop.eu-1, own tags"}, // a prefix moves nothing to another slot
-		{luatx.Partitions(7), "luatx 5, namespace shop.eu-1, 7 partitions"},
+		{luatx.Keyspace{}, "luatx 6, namespace shop.eu-1, own tags"},
+		{luatx.OwnTags().WithPrefix("p"), "luatx 6, namespace shop.eu-1, own tags"}, // a prefix moves nothing to another slot
+		{luatx.Partitions(7), "luatx 6, namespace shop.eu-1, 7 partitions"},
 	} {
 		client.FlushAll(t.Context())
 		tr := rig.NewTransactor(t, client, func(cfg *luatx.Config) { cfg.Namespace, cfg.Keyspace = "shop.eu-1", c.keyspace })
