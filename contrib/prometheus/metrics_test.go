@@ -293,7 +293,7 @@ func TestOutbox(t *testing.T) {
 			row{"luatx_stream_oldest_dead_letter_seconds", "stream", "in", 0},
 			row{"luatx_stream_dead_letters", "stream", "old", 1},
 		)
-		if got := valueOf(t, registry, "luatx_stream_oldest_dead_letter_seconds", "stream", "old"); got < 3600 || got > 3660 {
+		if got := value(t, registry, "luatx_stream_oldest_dead_letter_seconds", "stream", "old"); got < 3600 || got > 3660 {
 			t.Errorf("the oldest dead letter has the age of %v s", got)
 		}
 		if got := value(t, registry, "luatx_outbox_oldest_due_seconds"); got < 0 || got > 60 {
