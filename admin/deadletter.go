@@ -250,6 +250,10 @@ func (d *DeadLetters) List(ctx context.Context, f DeadLetterFilter) iter.Seq2[De
 func (d *DeadLetters) list(ctx context.Context, sources []source, f DeadLetterFilter, settled bool, yield func(DeadLetter, error) bool) {
 	after, tag, _ := strings.Cut(f.After, "@")
 	number := slices.Index(d.operator.transactor.Keyspace().Tags(), tag)
+	if partitioned := len(sources) > 0 && sources[0].number >= 0; len(sources) > 0 && after != "" && (tag != "" && number < 0 || partitioned != (tag != "")) {
+		yield(DeadLetter{}, fmt.Errorf("admin: DeadLetterFilter.After %q is of no dead letter of %q: use the ID of one", f.After, d.name))
+		return
+	}
 	for _, s := range sources {
 		from := strconv.FormatInt(max(0, f.Since.UnixMilli()), 10)
 		switch {

@@ -130,6 +130,13 @@ func TestDeadLettersAreListedByTheNameOfAPartitionedStream(t *testing.T) {
 			}
 		}
 		plain := op.DeadLetters(partition(tr, 2)) // a partition by its key
+		for after, d := range map[string]*admin.DeadLetters{"1-1": d, "1-1@nowhere": d, all[0].ID: plain} {
+			for _, err := range d.List(redistest.Soon(t), admin.DeadLetterFilter{After: after}) {
+				if err == nil || !strings.Contains(err.Error(), "After") {
+					t.Errorf("behind %s: %v", after, err)
+				}
+			}
+		}
 		if got := listed(t, plain, admin.DeadLetterFilter{}); len(got) != 2 || got[0].ID+"@"+tr.Keyspace().Tags()[2] != all[0].ID {
 			t.Errorf("%+v", got)
 		}

@@ -24,8 +24,9 @@ dead-letter stream has a key of its own, name that key.`
 var deadVerbs = []verb{
 	{
 		name: "dead list", args: "stream", needs: aServer, short: "dead letters of a stream, the oldest of each partition first",
-		long: `luatx dead list lists the dead letters of a stream, the oldest of each partition first. ` + deadName,
-		one:  `if the stream does not exist`,
+		long: `luatx dead list lists the dead letters of a stream, the oldest of each partition first.
+` + deadName,
+		one: `if the stream does not exist`,
 		flags: func(flags *flag.FlagSet) action {
 			f := deadFlags(flags)
 			limit := flags.Int("limit", 100, "the most dead letters to list; 0: all")
@@ -50,7 +51,8 @@ confidential. The command shows it only with --body, and the audit records that.
 		name: "dead retry", args: "stream [id…]", needs: newService, changes: true, acts: true, reasoned: true, short: "put dead letters back into their streams, by id or by filter",
 		long: `luatx dead retry puts dead letters back at the end of the streams that they came from, those of a partition into that partition.
 Every group of the stream reads them again. Entries that become dead letters meanwhile are left alone. With --canary some go first, and
-the others follow when the group has acknowledged those. ` + deadName,
+the others follow when the group has acknowledged those.
+` + deadName,
 		one: `if not all were put back`,
 		flags: func(flags *flag.FlagSet) action {
 			var o admin.DeadLetterOptions
@@ -61,8 +63,9 @@ the others follow when the group has acknowledged those. ` + deadName,
 	},
 	{
 		name: "dead discard", args: "stream [id…]", needs: newService, changes: true, acts: true, reasoned: true, short: "delete dead letters for good, by id or by filter",
-		long: `luatx dead discard deletes dead letters for good. Export them before. ` + deadName,
-		one:  `if not all were discarded`,
+		long: `luatx dead discard deletes dead letters for good. Export them before.
+` + deadName,
+		one: `if not all were discarded`,
 		flags: func(flags *flag.FlagSet) action {
 			return deadActFlags(flags, &admin.DeadLetterOptions{}, (*admin.DeadLetters).Discard, "discard %s for good", "discarded")
 		},
@@ -80,7 +83,8 @@ the others follow when the group has acknowledged those. ` + deadName,
 	{
 		name: "dead import", args: "stream file", needs: newService, changes: true, acts: true, reasoned: true, short: "add what export wrote to the dead letters; - is the standard input",
 		long: `luatx dead import adds what luatx dead export wrote to the dead letters of the streams that the lines name, under new ids. It
-leaves out what is there already, so that it may be run again. ` + deadName,
+leaves out what is there already, so that it may be run again.
+` + deadName,
 		flags: func(*flag.FlagSet) action {
 			return func(ctx context.Context, s *session, args []string) error { return s.deadImport(ctx, args[0], args[1]) }
 		},
