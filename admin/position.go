@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -44,9 +42,7 @@ func (o *Operator) Position(ctx context.Context, stream, lastIDKey string) (Posi
 		p.Behind = -1
 	}
 	if len(entries) > 0 {
-		text, _, _ := strings.Cut(entries[0].ID, "-")
-		ms, _ := strconv.ParseInt(text, 10, 64)
-		p.Oldest = time.UnixMilli(ms)
+		p.Oldest = group.Time(entries[0].ID)
 	}
 	return p, nil
 }

@@ -2,12 +2,6 @@ package admin
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/json"
-	"fmt"
-	"strings"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/admin/internal/parts"
 	"github.com/luatx/luatx/outbox"
@@ -37,19 +31,9 @@ func (o *Operator) RecordRead(ctx context.Context, why string, events ...outbox.
 	return nil
 }
 
-func (o *Operator) recordRead(ctx context.Context, slot int, act, why string, ids []string) error {
-	named, err := json.Marshal(append([]string{}, ids[:min(len(ids), auditNamed)]...))
-	if err != nil {
-		return fmt.Errorf("admin: record a read: %w", err)
-	}
-	err = o.core.Client.XAdd(ctx, &redis.XAddArgs{
-		Stream: o.scripts.Shard(slot).Key(keyAudit), MaxLen: auditKept, Approx: true,
-		Values: []any{
-			"operation", rand.Text()[:16], "call", 1, "who", o.core.Name, "act", act, "why", why[:min(len(why), parts.MaxReason)],
-			"done", len(ids), "asked", len(ids), "ids", named, "answers", strings.Repeat("d", len(ids)),
-		},
-	}).Err()
-	if err != nil {
+func (o *Operator) recordRead(ctx context.Context, slot int, what, why string, ids []string) error {
+	act := o.act(why[:min(len(why), parts.MaxReason)])
+	if err := record(ctx, o.core.Client, o.scripts.Shard(slot).Key(keyAudit), act, what, ids); err != nil {
 		return &outbox.StorageError{Op: "record a read", Slot: slot, Err: err}
 	}
 	return nil

@@ -3,7 +3,6 @@ package admin
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"iter"
@@ -15,7 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/internal/group"
-	"github.com/luatx/luatx/internal/lua"
 	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/message"
@@ -148,19 +146,14 @@ func (s *Stream) Parked(ctx context.Context, f outbox.Filter) iter.Seq2[outbox.E
 }
 
 func (s *Stream) event(dead stream.DeadLetter) outbox.Event {
-	text, _, _ := strings.Cut(dead.ID, "-")
-	ms, _ := strconv.ParseInt(text, 10, 64)
 	e := outbox.Event{
-		Slot: s.slot, ID: dead.ID, State: outbox.Parked, At: time.UnixMilli(ms), Attempts: int(dead.Deliveries), Error: dead.Reason,
+		Slot: s.slot, ID: dead.ID, State: outbox.Parked, At: group.Time(dead.ID), Attempts: int(dead.Deliveries), Error: dead.Reason,
 	}
 	if dead.Reason != "" {
 		e.History = []outbox.Failure{{At: dead.Last, Attempt: e.Attempts, Text: dead.Reason}}
 	}
 	return e
 }
-
-// deadScript acts on dead letters.
-var deadScript = redis.NewScript(lua.Script("dead", nil))
 
 // Rearm puts dead letters back at the end of the stream, by their ids. Every group of the stream reads them.
 func (s *Stream) Rearm(ctx context.Context, slotNumber int, ids ...string) (outbox.Answers, error) {
@@ -175,31 +168,19 @@ func (s *Stream) Discard(ctx context.Context, slotNumber int, reason string, ids
 	return s.act(ctx, "discard", reason, slotNumber, ids)
 }
 
-// maxIDs is how many entries one script acts on.
-const maxIDs = 100
-
 func (s *Stream) act(ctx context.Context, what, why string, slotNumber int, ids []string) (outbox.Answers, error) {
 	if slotNumber != s.slot {
 		return nil, fmt.Errorf("admin: slot %d: the stream %q is in slot %d", slotNumber, s.cfg.Stream, s.slot)
 	}
-	keys, operation := []string{s.cfg.DeadLetter, s.cfg.Stream, s.audit}, rand.Text()[:16]
+	step := deadStep{client: s.client, audit: s.audit, act: shard.Act{Operation: newOperation(), Who: s.cfg.Operator, Why: why}}
 	var all outbox.Answers
-	call := 0
 	for chunk := range slices.Chunk(ids, maxIDs) {
-		call++
-		args := []any{operation, call, s.cfg.Operator, why, what}
-		for _, id := range chunk {
-			args = append(args, id)
-		}
-		reply, err := deadScript.Run(ctx, s.client, keys, args...).StringSlice()
-		if err == nil && (len(reply) != 2 || len(reply[1]) != len(chunk)) {
-			err = fmt.Errorf("unexpected reply %.100q", reply)
+		letters, _, err := step.run(ctx, s.cfg.DeadLetter, s.cfg.Stream, what, chunk)
+		for i := range letters {
+			all = append(all, outbox.Answer{ID: chunk[i], Outcome: outcomes[letters[i]]})
 		}
 		if err != nil {
 			return all, s.failed(what, err)
-		}
-		for i, id := range chunk {
-			all = append(all, outbox.Answer{ID: id, Outcome: outcomes[reply[1][i]]})
 		}
 	}
 	return all, nil

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/internal/group"
+	"github.com/luatx/luatx/internal/pretty"
 	"github.com/luatx/luatx/stream"
 )
 
@@ -19,9 +20,11 @@ import (
 type StreamState struct {
 	Key string `json:"key"`
 	// Length is how many entries it holds, DeadLetters how many its default dead-letter stream does.
-	Length      int64   `json:"length"`
-	DeadLetters int64   `json:"dead_letters"`
-	Groups      []Group `json:"groups"`
+	Length      int64 `json:"length"`
+	DeadLetters int64 `json:"dead_letters"`
+	// OldestDeadLetter is when the oldest of these became a dead letter. It is zero if there is none.
+	OldestDeadLetter time.Time `json:"oldest_dead_letter,omitzero"`
+	Groups           []Group   `json:"groups"`
 	// Missing reports that no such stream exists.
 	Missing bool `json:"missing,omitempty"`
 }
@@ -133,6 +136,15 @@ func (o *Operator) stream(ctx context.Context, key string) (s StreamState, err e
 	}
 	if s.DeadLetters, err = client.XLen(ctx, stream.DeadLetterKey(key)).Result(); err != nil {
 		return s, err
+	}
+	if s.DeadLetters > 0 {
+		first, err := client.XRangeN(ctx, stream.DeadLetterKey(key), "-", "+", 1).Result()
+		if err != nil {
+			return s, err
+		}
+		for _, oldest := range first {
+			s.OldestDeadLetter = pretty.Time(group.Time(oldest.ID))
+		}
 	}
 	groups, err := client.XInfoGroups(ctx, key).Result()
 	if err != nil && strings.Contains(err.Error(), "no such key") {

@@ -150,7 +150,9 @@ func (without) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return ne
 
 func (without) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		return next(ctx, slices.DeleteFunc(slices.Clone(cmds), func(cmd redis.Cmder) bool { return cmd.Name() == "set" && strings.Contains(fmt.Sprint(cmd.Args()[1]), "body:") }))
+		return next(ctx, slices.DeleteFunc(slices.Clone(cmds), func(cmd redis.Cmder) bool {
+			return cmd.Name() == "set" && strings.Contains(fmt.Sprint(cmd.Args()[1]), "body:")
+		}))
 	}
 }
 

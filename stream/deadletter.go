@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -16,9 +13,6 @@ import (
 	"github.com/luatx/luatx/internal/lua"
 	"github.com/luatx/luatx/internal/sleep"
 )
-
-// deadFields is how many fields internal/lua/deadletter.lua puts before those of the entry.
-const deadFields = 8
 
 // putBackScript may be sent again after a lost reply: the second run finds the work done. The same holds for each script of
 // this package.
@@ -55,20 +49,20 @@ type DeadLetter struct {
 func DeadLetters(ctx context.Context, client redis.UniversalClient, key string) iter.Seq2[DeadLetter, error] {
 	return func(yield func(DeadLetter, error) bool) {
 		for from := "-"; ; {
-			page, err := entriesRaw(ctx, client, key, from, "+", group.Page)
+			page, err := group.ReadDead(ctx, client, key, from, "+", group.Page)
 			if err != nil {
 				yield(DeadLetter{}, fmt.Errorf("stream: list dead letters of %q: %w", key, err))
 				return
 			}
-			for _, raw := range page {
-				if !yield(readDead(raw)) {
+			for _, dead := range page {
+				if !yield(deadLetter(dead)) {
 					return
 				}
 			}
 			if len(page) < group.Page {
 				return
 			}
-			from = group.Behind(page[len(page)-1].id)
+			from = group.Behind(page[len(page)-1].ID)
 		}
 	}
 }
@@ -79,19 +73,19 @@ func DeadLetters(ctx context.Context, client redis.UniversalClient, key string) 
 func PutBack(ctx context.Context, client redis.UniversalClient, key string, ids ...string) (int, error) {
 	n := 0
 	for _, id := range ids {
-		found, err := entriesRaw(ctx, client, key, id, id, 1)
+		found, err := group.ReadDead(ctx, client, key, id, id, 1)
 		if err != nil {
 			return n, fmt.Errorf("stream: put back %s of %q: %w", id, key, err)
 		}
 		if len(found) == 0 {
 			continue
 		}
-		dead, err := readDead(found[0])
-		if err != nil {
+		dead := found[0]
+		if _, err := deadLetter(dead); err != nil {
 			return n, err
 		}
-		if found[0].fields[0] == fieldPacked {
-			err = putBackPacked(ctx, client, key, dead.Stream, found[0])
+		if dead.Packed {
+			err = putBackPacked(ctx, client, key, dead)
 		} else {
 			err = putBackScript.Run(ctx, client, []string{key, dead.Stream}, id).Err()
 		}
@@ -132,99 +126,26 @@ func PutBackAll(ctx context.Context, client redis.UniversalClient, key string) (
 	return n, nil
 }
 
-func readDead(raw rawEntry) (DeadLetter, error) {
-	notOne := fmt.Errorf("%w: entry %s", ErrNotDeadLetter, raw.id)
-	entry := raw.fields
-	if len(entry) > 2 && entry[0] == fieldPacked {
-		texts, ok := unpackTexts(entry[1])
-		if !ok {
-			return DeadLetter{ID: raw.id}, notOne
-		}
-		entry = append(slices.Clone(entry[2:]), texts...)
+// deadLetter returns what is known of a dead letter.
+func deadLetter(d group.Dead) (DeadLetter, error) {
+	if d.Foreign {
+		return DeadLetter{ID: d.ID}, fmt.Errorf("%w: entry %s", ErrNotDeadLetter, d.ID)
 	}
-	if len(entry) < 2*deadFields || entry[0] != "dead-reason" {
-		return DeadLetter{ID: raw.id}, notOne
-	}
-	own, rest := valuesOf(entry[:2*deadFields]), valuesOf(entry[2*deadFields:])
-	at := func(field string) time.Time {
-		ms, _ := strconv.ParseInt(fieldText(own, field), 10, 64)
-		return time.UnixMilli(ms)
-	}
-	deliveries, _ := strconv.ParseInt(fieldText(own, "dead-deliveries"), 10, 64)
 	return DeadLetter{
-		ID: raw.id, Stream: fieldText(own, "dead-stream"), Entry: fieldText(own, "dead-entry"), Group: fieldText(own, "dead-group"),
-		Consumer: fieldText(own, "dead-consumer"), Reason: fieldText(own, "dead-reason"), Deliveries: deliveries,
-		First: at("dead-first"), Last: at("dead-last"), Values: rest,
+		ID: d.ID, Stream: d.Stream, Entry: d.Entry, Group: d.Group, Consumer: d.Consumer, Reason: d.Reason, Deliveries: d.Deliveries,
+		First: d.First, Last: d.Last, Values: d.Values(),
 	}, nil
 }
-
-// rawEntry is an entry with its fields in their order.
-type rawEntry struct {
-	id     string
-	fields []string // names and values
-}
-
-func valuesOf(fields []string) map[string]any {
-	out := make(map[string]any, len(fields)/2)
-	for i := 0; i+1 < len(fields); i += 2 {
-		out[fields[i]] = fields[i+1]
-	}
-	return out
-}
-
-// entriesRaw reads entries without losing the order of their fields, as XRANGE of the client does.
-func entriesRaw(ctx context.Context, client redis.UniversalClient, key, from, to string, count int) ([]rawEntry, error) {
-	cmd := redis.NewSliceCmd(ctx, "xrange", key, from, to, "count", count)
-	cmd.SetFirstKeyPos(1)
-	if err := client.Process(ctx, cmd); err != nil {
-		return nil, err
-	}
-	var out []rawEntry
-	for _, item := range cmd.Val() {
-		pair, _ := item.([]any)
-		if len(pair) != 2 {
-			return nil, fmt.Errorf("unexpected entry %.100v", item)
-		}
-		list, _ := pair[1].([]any)
-		raw := rawEntry{id: fmt.Sprint(pair[0]), fields: make([]string, len(list))}
-		for i, v := range list {
-			raw.fields[i] = fmt.Sprint(v)
-		}
-		out = append(out, raw)
-	}
-	return out, nil
-}
-
-// fieldPacked is the first field of a dead letter whose entry has more fields than a script can write. It holds all names
-// and values of the entry, in their order; see internal/lua/deadletter.lua.
-const fieldPacked = "dead-packed"
 
 // putBackTries bounds how often another write to the dead-letter stream may undo an attempt to put an entry back.
 const putBackTries = 100
 
-// unpackTexts returns the texts that internal/lua/deadletter.lua has packed: for each its length, a colon and the text.
-func unpackTexts(packed string) (texts []string, ok bool) {
-	for packed != "" {
-		length, rest, found := strings.Cut(packed, ":")
-		n, err := strconv.Atoi(length)
-		if !found || err != nil || n < 0 || n > len(rest) {
-			return nil, false
-		}
-		texts, packed = append(texts, rest[:n]), rest[n:]
-	}
-	return texts, len(texts) > 0 && len(texts)%2 == 0
-}
-
 // putBackPacked does in a transaction of the client what internal/lua/putback.lua does: no script can write so many fields. It
 // returns redis.Nil if the dead letter is gone.
-func putBackPacked(ctx context.Context, client redis.UniversalClient, key, to string, dead rawEntry) error {
-	texts, ok := unpackTexts(dead.fields[1])
-	if !ok {
-		return fmt.Errorf("%w: entry %s", ErrNotDeadLetter, dead.id)
-	}
+func putBackPacked(ctx context.Context, client redis.UniversalClient, key string, dead group.Dead) error {
 	for try := 1; ; try++ {
 		err := client.Watch(ctx, func(tx *redis.Tx) error {
-			there, err := tx.XRangeN(ctx, key, dead.id, dead.id, 1).Result()
+			there, err := tx.XRangeN(ctx, key, dead.ID, dead.ID, 1).Result()
 			if err != nil {
 				return err
 			}
@@ -232,8 +153,8 @@ func putBackPacked(ctx context.Context, client redis.UniversalClient, key, to st
 				return redis.Nil
 			}
 			_, err = tx.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
-				pipe.XAdd(ctx, &redis.XAddArgs{Stream: to, Values: texts})
-				pipe.XDel(ctx, key, dead.id)
+				pipe.XAdd(ctx, &redis.XAddArgs{Stream: dead.Stream, Values: dead.Fields})
+				pipe.XDel(ctx, key, dead.ID)
 				return nil
 			})
 			return err

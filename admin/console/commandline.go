@@ -88,7 +88,11 @@ func (p plan) curl(c *guard.Call, selected []string) string {
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false) // a shell reads it
 	_ = encoder.Encode(body)     // maps of texts and numbers
-	return "curl -X POST " + shell(apiAddress(c, "parked/"+p.act)) + " \\\n  -H 'Content-Type: application/json' \\\n  -d " + shell(strings.TrimSpace(text.String()))
+	return curlLine(c, "parked/"+p.act, strings.TrimSpace(text.String()))
+}
+
+func curlLine(c *guard.Call, to, body string) string {
+	return "curl -X POST " + shell(apiAddress(c, to)) + " \\\n  -H 'Content-Type: application/json' \\\n  -d " + shell(body)
 }
 
 type eventName struct {

@@ -91,6 +91,10 @@ func (u *ui) routes() []guard.Route {
 		{Pattern: "GET /event", Needs: guard.MayView, Do: u.event, Scans: true},
 		{Pattern: "POST /rearm", Needs: guard.MayRetry, Do: u.rearm, Scans: true},
 		{Pattern: "POST /discard", Needs: guard.MayPurge, Do: u.discard, Scans: true},
+		{Pattern: "GET /dead", Needs: guard.MayView, Do: u.dead, Scans: true},
+		{Pattern: "GET /letter", Needs: guard.MayView, Do: u.letter},
+		{Pattern: "POST /retry-dead", Needs: guard.MayRetry, Do: u.retryDead, Scans: true},
+		{Pattern: "POST /discard-dead", Needs: guard.MayPurge, Do: u.discardDead, Scans: true},
 		{Pattern: "GET /operations", Needs: guard.MayView, Do: u.operations},
 		{Pattern: "GET /operations/{id}", Needs: guard.MayView, Do: u.operation},
 		{Pattern: "POST /stop", Needs: guard.MayRetry, Do: u.stop},
@@ -106,6 +110,8 @@ func (u *ui) routes() []guard.Route {
 		all = append(all,
 			guard.Route{Pattern: method + " /preview-rearm", Needs: guard.MayRetry, Do: u.previewRearm, Scans: true},
 			guard.Route{Pattern: method + " /preview-discard", Needs: guard.MayPurge, Do: u.previewDiscard, Scans: true},
+			guard.Route{Pattern: method + " /preview-retry-dead", Needs: guard.MayRetry, Do: u.previewRetryDead, Scans: true},
+			guard.Route{Pattern: method + " /preview-discard-dead", Needs: guard.MayPurge, Do: u.previewDiscardDead, Scans: true},
 		)
 	}
 	if !u.desk.NoRepair {
@@ -247,6 +253,7 @@ func (v *view) Nav() []navigation {
 		{Name: "Overview", Path: "", Key: "o"},
 		{Name: "Parked", Path: "parked", Key: "p"},
 		{Name: "Streams", Path: "streams", Key: "s"},
+		{Name: "Dead letters", Path: "dead", Key: "l"},
 		{Name: "Inbox", Path: "inbox", Key: "i"},
 		{Name: "Work", Path: "operations", Key: "w"},
 		{Name: "Audit", Path: "audit", Key: "a"},

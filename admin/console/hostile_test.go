@@ -25,6 +25,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/relay"
+	"github.com/luatx/luatx/stream"
 )
 
 // hostileText returns a text that would run code if a page did not escape it. The source tells it from the other texts.
@@ -81,6 +82,11 @@ func newHostileService(t *testing.T) hostileService {
 	}
 	redistest.Must(t, client.XReadGroup(ctx, reading).Err())
 	redistest.Must(t, client.Set(ctx, w.stream+hostileText("string"), "no stream", 0).Err())
+	redistest.Must(t, client.XAdd(ctx, &redis.XAddArgs{Stream: stream.DeadLetterKey(w.stream), ID: "1-1", Values: []string{
+		"dead-reason", hostileText("dead reason"), "dead-stream", w.stream, "dead-entry", hostileText("entry"), "dead-group", hostileText("dead group"),
+		"dead-consumer", hostileText("dead consumer"), "dead-deliveries", "1", "dead-first", "1", "dead-last", "1",
+		"ce_specversion", "1.0", "ce_type", hostileText("dead type"), "ce_subject", hostileText("subject"), "data", hostileText("dead data"),
+	}}).Err())
 	w.site = newSite(t, w.op, func(cfg *httpapi.Config) {
 		cfg.Title, cfg.Streams = hostileText("title"), []string{w.stream, w.stream + hostileText("string")}
 		cfg.Authorize = func(*http.Request) (httpapi.Identity, error) {
@@ -152,6 +158,8 @@ func TestConsoleEscapesEveryTextFromOutside(t *testing.T) {
 	event := "slot=" + strconv.Itoa(w.slot) + "&id=~id~"
 	inbox := "inbox?aggregate=a&scope=~scope~&source=~source~&id=~message~"
 	filter := "class=~class~&destination=~destination~&type=~type~&key=~key~&text=~error~"
+	of := "?stream=" + url.QueryEscape(w.stream)
+	dead := "dead" + of
 	unseen := maps.Clone(w.site.pages)
 	shown := func(to string, sources ...string) {
 		t.Helper()
@@ -187,15 +195,26 @@ func TestConsoleEscapesEveryTextFromOutside(t *testing.T) {
 		inbox:                                                           {"scope", "source", "message", "left"},
 		"audit?since=all":                                               {"operation", "recorded who", "act", "recorded why", "pauser", "pause reason"},
 		"doctor?check=1":                                                {"orphan", "left"},
-		"help":                                                          nil,
-		"operations":                                                    nil,
-		"operations/nobody":                                             nil,
+		"dead":                                                          nil,
+		"dead?stream=~no stream~":                                       {"no stream"},
+		dead:                                                            {"stream", "dead reason", "dead group", "dead type"},
+		dead + "&text=~no text~":                                        {"no text"},
+		"letter" + of + "&id=1-1&body=1":                                {"stream", "entry", "dead reason", "dead group", "dead consumer", "dead type", "subject", "dead data", "host"},
+		"letter" + of + "&id=~no id~":                                   {"no id"},
+		"preview-retry-dead" + of + "&since=~no time~":                  {"no time"},
+		"preview-retry-dead" + of + "&group=~dead group~":               {"stream", "dead group", "host"},
+		"preview-discard-dead" + of + "&reason=~gone~&id=1-1":           {"stream", "gone", "dead group"},
+		"help":              nil,
+		"operations":        nil,
+		"operations/nobody": nil,
 	} {
 		shown(to, sources...)
 	}
 
 	discard := w.work(t, "discard", "class=~unwanted~", url.Values{"reason": {hostileText("discard reason")}, "sure": {"yes"}})
 	shown(discard, "discard reason", "unwanted")
+	gone := w.work(t, "discard-dead", of[1:], url.Values{"reason": {hostileText("dead discard")}, "sure": {"yes"}})
+	shown(gone, "stream", "dead discard")
 	stop := admintest.Relay(t, w.tr, func(*message.RawMessage) error {
 		return relay.Classify(hostileText("relay-class"), message.Permanent(errors.New(hostileText("relay error"))))
 	})

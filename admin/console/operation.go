@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/luatx/luatx/admin"
 	"github.com/luatx/luatx/admin/internal/desk"
 	"github.com/luatx/luatx/admin/internal/guard"
 	"github.com/luatx/luatx/internal/pretty"
@@ -28,7 +29,7 @@ type operationPage struct {
 }
 
 // operationNames are the kinds of work, for people.
-var operationNames = map[string]string{"rearm": "Re-arm", "discard": "Discard", "fix": "Settle what disagrees"}
+var operationNames = map[string]string{"rearm": "Re-arm", "retry": "Put dead letters back", "discard": "Discard", "fix": "Settle what disagrees"}
 
 // shownFindings is how many findings a page lists.
 const shownFindings = 200
@@ -45,6 +46,9 @@ func (u *ui) operation(c *guard.Call) error {
 	}
 	if o.Rearm != nil {
 		page.rearmed(*o.Rearm)
+	}
+	if o.Dead != nil {
+		page.acted(*o.Dead)
 	}
 	now, err := u.desk.Samples.Now(c.R.Context())
 	if err != nil {
@@ -90,6 +94,10 @@ func newOperationPage(base string, o desk.Operation) operationPage {
 			p.Text = fmt.Sprintf("%s were re-armed, then a shard's outbox had no room left. Go on later, at a lower rate.", pretty.Thousands(r.Rearmed))
 		}
 	}
+	if r := o.Dead; r != nil && r.Stopped {
+		p.Level, p.State = "bad", "stopped: the group did not handle the canary"
+		p.Text = fmt.Sprintf("%s were put back, then it stopped. Mend what they fail of, then begin anew.", pretty.Thousands(r.Done))
+	}
 	for _, outcome := range slices.Sorted(maps.Keys(o.Skipped)) {
 		if n := o.Skipped[outcome]; n > 0 {
 			p.Skipped = append(p.Skipped, tallied{Name: string(outcome), Events: int64(n)})
@@ -126,6 +134,21 @@ func (p *operationPage) rearmed(r outbox.RearmResult) {
 		}
 		again := newTally("Parked again, by class", "Class", sums, 0, nil)
 		p.Again = &again
+	}
+}
+
+// acted tells how an act on dead letters goes.
+func (p *operationPage) acted(r admin.DeadLetterResult) {
+	c := r.Canary
+	if c == (admin.DeadLetterCanary{}) {
+		return
+	}
+	p.Figures = append(p.Figures, figure{
+		Name: "Canary handled", Value: fmt.Sprintf("%d of %d", c.Handled, c.Handled+c.DeadAgain+c.Trying),
+		Note: fmt.Sprintf("%d dead letters again, %d being tried", c.DeadAgain, c.Trying), Level: levelIf(c.DeadAgain > 0, "warn"),
+	})
+	if p.Running && c.Trying > 0 {
+		p.Text = "The canary is on its way; the others follow when the group has acknowledged it."
 	}
 }
 

@@ -29,6 +29,7 @@ type ward struct {
 	handler *httpapi.Handler
 	slot    int
 	stream  string
+	letter  string // the id of a dead letter
 }
 
 func newWard(t testing.TB, client redis.UniversalClient, cfg httpapi.Config) ward {
@@ -40,6 +41,7 @@ func newWard(t testing.TB, client redis.UniversalClient, cfg httpapi.Config) war
 	redistest.Must(t, client.XAdd(ctx, &redis.XAddArgs{Stream: w.stream, Values: []string{"f", "v"}}).Err())
 	redistest.Must(t, client.XGroupCreate(ctx, w.stream, "g", "0").Err())
 	redistest.Must(t, client.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{w.stream, ">"}}).Err())
+	admintest.DeadLetters(t, client, w.stream, "g", "no "+admintest.Hostile, 3)
 	admintest.Park(t, w.tr, "a", "http_422", "sold", "1", "2", "3", admintest.Hostile, "4")
 	admintest.Park(t, w.tr, "a", "refused", "paid", "5", "6")
 	admintest.Emit(t, w.tr, "a", "p1", "p2")
@@ -47,6 +49,10 @@ func newWard(t testing.TB, client redis.UniversalClient, cfg httpapi.Config) war
 	var err error
 	w.slot, err = op.Outbox().Slot("a")
 	redistest.Must(t, err)
+	for l, err := range op.DeadLetters(w.stream).List(ctx, admin.DeadLetterFilter{}) {
+		redistest.Must(t, err)
+		w.letter = l.ID
+	}
 	_, err = op.Outbox().Erase(ctx, w.slot, "asked for", "6")
 	redistest.Must(t, err)
 	redistest.Must(t, client.HSet(ctx, link.Of(w.tr).Scripts.Shard(w.slot).Key("attempts"), "orphan", "1").Err())
@@ -68,7 +74,7 @@ type try struct {
 
 // tries are some for each route.
 func (w ward) tries() map[string][]try {
-	s := strconv.Itoa(w.slot)
+	s, at, body := strconv.Itoa(w.slot), "stream="+url.QueryEscape(w.stream), `{"stream":`+strconv.Quote(w.stream)+`,"reason":"r",`
 	id := url.QueryEscape(admintest.Hostile)
 	return map[string][]try{
 		"GET /livez":            {{want: 200}},
@@ -124,7 +130,48 @@ func (w ward) tries() map[string][]try {
 			{body: `{"all":true,"reason":"r","dry_run":true}`, want: 200},
 			{body: `{"events":[{"slot":` + s + `,"id":"2"}],"reason":"r","dry_run":true}`, want: 422},
 		},
-		"POST /api/events/erase":         {{body: `{"events":[{"slot":` + s + `,"id":"3"}],"reason":"r"}`, want: 200}, {body: `{"reason":"r"}`, want: 422}},
+		"POST /api/events/erase": {{body: `{"events":[{"slot":` + s + `,"id":"3"}],"reason":"r"}`, want: 200}, {body: `{"reason":"r"}`, want: 422}},
+		"GET /api/dead": {
+			{query: at, want: 200},
+			{query: at + "&text=script&group=g&type=sold&since=24h&limit=1", want: 200},
+			{query: at + "&id=1-1", want: 200},
+			{query: at + "&id=-", want: 422},
+			{query: at + "&cursor=x", want: 422},
+			{query: at + "&since=soon", want: 400},
+			{query: at + "&limit=0", want: 400},
+			{query: "stream=nobody", want: 404},
+			{want: 400},
+		},
+		"GET /api/dead/letter": {
+			{query: at + "&id=" + w.letter, want: 200},
+			{query: at + "&payload=1&id=" + w.letter, want: 200},
+			{query: at + "&id=1-1", want: 404},
+			{query: at, want: 422},
+		},
+		"GET /api/dead/export": {{query: at, want: 200}, {query: "stream=nobody", want: 404}, {want: 400}},
+		"POST /api/dead/import": {
+			{body: body + `"letters":[{"stream":` + strconv.Quote(w.stream) + `,"id":"1-1","fields":["a","b"]}]}`, want: 200},
+			{body: body + `"letters":[{"stream":"other","fields":["a","b"]}]}`, want: 422},
+			{body: `{"stream":"x","letters":[]}`, want: 422},
+		},
+		"POST /api/dead/retry": {
+			{body: body + `"all":true,"dry_run":true}`, want: 200},
+			{body: body + `"filter":{"text":"none"},"canary":1}`, want: 202},
+			{body: body + `"filter":{"ids":["-"]}}`, want: 422},
+			{body: body + `"filter":{"since_seconds":-1}}`, want: 400},
+			{body: body + `"filter":{}}`, want: 422},
+			{body: body + `"all":true,"canary":-1}`, want: 422},
+			{body: body + `"all":true,"canary_wait_seconds":-1}`, want: 400},
+			{body: `{"stream":"nobody","reason":"r","all":true,"dry_run":true}`, want: 404},
+			{body: `{"stream":"x","all":true}`, want: 422},
+			{body: `{"reason":"r","all":true}`, want: 400},
+		},
+		"POST /api/dead/discard": {
+			{body: body + `"filter":{"group":"g"},"dry_run":true}`, want: 200},
+			{body: body + `"filter":{"group":"none","since_seconds":60}}`, want: 202},
+			{body: body + `"limit":-1,"all":true}`, want: 422},
+			{body: `{"stream":"x","all":true}`, want: 422},
+		},
 		"GET /api/operations":            {{want: 200}},
 		"GET /api/operations/{id}":       {{want: 404}},
 		"POST /api/operations/{id}/stop": {{body: `{}`, want: 404}},
@@ -294,7 +341,7 @@ func (w ward) operated(t *testing.T, doc document) {
 			t.Errorf("stop: %d %s: %v", reply.Code, reply.Body, err)
 		}
 	}
-	if len(kinds) != 3 {
+	if len(kinds) != 4 {
 		t.Errorf("kinds of operations: %v", kinds)
 	}
 }

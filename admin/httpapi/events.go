@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -19,8 +20,17 @@ import (
 // wholeJSON is all that is known of an event.
 type wholeJSON struct {
 	acts.Event
+	payloadJSON
 
-	History    []acts.Failure    `json:"history"`
+	History []acts.Failure `json:"history"`
+}
+
+func (h *Handler) whole(e outbox.Event, data bool) wholeJSON {
+	return wholeJSON{Event: acts.NewEvent(e), History: acts.NewHistory(e), payloadJSON: newPayload(h.desk.Payload(e), data)}
+}
+
+// payloadJSON is what an event or a dead letter carries.
+type payloadJSON struct {
 	Attributes map[string]string `json:"attributes"`
 	HasData    bool              `json:"has_data"`
 	// Data is set if the request asks for it. Data that is not JSON is encoded in base64.
@@ -28,9 +38,8 @@ type wholeJSON struct {
 	Base64 string          `json:"data_base64,omitempty"`
 }
 
-func (h *Handler) whole(e outbox.Event, data bool) wholeJSON {
-	p := h.desk.Payload(e)
-	j := wholeJSON{Event: acts.NewEvent(e), History: acts.NewHistory(e), Attributes: p.Attributes, HasData: len(p.Data) > 0}
+func newPayload(p desk.Payload, data bool) payloadJSON {
+	j := payloadJSON{Attributes: p.Attributes, HasData: len(p.Data) > 0}
 	if j.Attributes == nil {
 		j.Attributes = map[string]string{}
 	}
@@ -71,6 +80,9 @@ func (h *Handler) parked(c *guard.Call) error {
 	return c.Answer(http.StatusOK, map[string]any{"events": events, "next": page.Next})
 }
 
+// errRedacted refuses an export.
+var errRedacted = &guard.Problem{Status: http.StatusForbidden, Detail: "payloads are redacted here, and an export cannot be"}
+
 // export replies with parked events as lines, in the format of outbox.Store.
 func (h *Handler) export(c *guard.Call) error {
 	f, err := desk.FilterOf(c.Query)
@@ -81,7 +93,7 @@ func (h *Handler) export(c *guard.Call) error {
 	case err != nil:
 		return err
 	case h.desk.Redact != nil:
-		return &guard.Problem{Status: http.StatusForbidden, Detail: "payloads are redacted here, and an export cannot be"}
+		return errRedacted
 	}
 	if err := c.Disclose(); err != nil {
 		return err
@@ -89,10 +101,18 @@ func (h *Handler) export(c *guard.Call) error {
 	if err := c.Op.RecordRead(c.R.Context(), f.String()); err != nil {
 		return err
 	}
+	return h.lines(c, "parked.ndjson", func(out io.Writer) error {
+		_, err := c.Op.Outbox().Export(c.R.Context(), out, f)
+		return err
+	})
+}
+
+// lines replies with lines of JSON under the name of a file.
+func (h *Handler) lines(c *guard.Call, name string, write func(io.Writer) error) error {
 	c.W.Header().Set("Content-Type", "application/x-ndjson")
-	c.W.Header().Set("Content-Disposition", `attachment; filename="parked.ndjson"`)
+	c.W.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)
 	out, restore := h.stream(c)
-	_, err = c.Op.Outbox().Export(c.R.Context(), out, f)
+	err := write(out)
 	if err == nil {
 		err = restore()
 	}

@@ -17,9 +17,9 @@ type Access = guard.Access
 const (
 	// MayView may look at everything but payloads, which Identity.Payloads grants.
 	MayView = guard.MayView
-	// MayRetry may re-arm, pause, resume, fix shards, and stop operations other than a discard.
+	// MayRetry may re-arm events, retry dead letters, pause, resume, fix shards, and stop operations other than a discard.
 	MayRetry = guard.MayRetry
-	// MayPurge may discard and erase events, stop a discard, and make the inbox forget.
+	// MayPurge may discard and erase events, discard and import dead letters, stop a discard, and make the inbox forget.
 	MayPurge = guard.MayPurge
 )
 

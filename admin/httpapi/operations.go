@@ -57,6 +57,7 @@ type operationJSON struct {
 	Running  bool                   `json:"running"`
 	Stopped  bool                   `json:"stopped"`
 	Rearm    *rearmJSON             `json:"rearm,omitempty"`
+	Dead     *deadResultJSON        `json:"dead,omitempty"`
 	Matched  int                    `json:"matched"`
 	Done     int                    `json:"done"`
 	Skipped  map[outbox.Outcome]int `json:"skipped"`
@@ -72,6 +73,10 @@ func newOperation(o desk.Operation) operationJSON {
 	if o.Rearm != nil {
 		result := newRearm(*o.Rearm)
 		j.Rearm = &result
+	}
+	if o.Dead != nil {
+		result := newDeadResult(*o.Dead)
+		j.Dead = &result
 	}
 	for _, f := range o.Findings {
 		j.Findings = append(j.Findings, acts.NewFinding(f))

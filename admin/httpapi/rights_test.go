@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"testing"
@@ -31,7 +32,11 @@ func TestPayloadsNeedTheirOwnRight(t *testing.T) {
 		var who httpapi.Identity
 		w := identified(t, client, &who)
 		at := "slot=" + strconv.Itoa(w.slot) + "&id=1"
-		for _, path := range []string{"/api/event?payload=1&" + at, "/api/find?payload=1&id=1", "/api/parked/export", "/event?body=1&" + at} {
+		dead := "stream=" + url.QueryEscape(w.stream) + "&id=" + w.letter
+		for _, path := range []string{
+			"/api/event?payload=1&" + at, "/api/find?payload=1&id=1", "/api/parked/export", "/event?body=1&" + at,
+			"/api/dead/letter?payload=1&" + dead, "/api/dead/export?" + dead, "/letter?body=1&" + dead,
+		} {
 			for _, c := range []struct {
 				who  httpapi.Identity
 				site string
@@ -57,9 +62,9 @@ func TestPayloadsNeedTheirOwnRight(t *testing.T) {
 			}
 		}
 		who = httpapi.Identity{Name: "bob", May: httpapi.MayPurge}
-		for _, path := range []string{"/event?" + at, "/parked"} {
+		for _, path := range []string{"/event?" + at, "/parked", "/letter?" + dead, "/dead?stream=" + url.QueryEscape(w.stream)} {
 			page := answer(w.handler, asked(t, http.MethodGet, path, "")).Body.String()
-			if strings.Contains(page, "Show the body") || strings.Contains(page, "parked/export") {
+			if strings.Contains(page, "Show the body") || strings.Contains(page, "/export") || strings.Contains(page, "4111") {
 				t.Errorf("%s offers payloads:\n%s", path, page)
 			}
 		}
@@ -72,7 +77,11 @@ func TestAuditRecordsEachReadOfPayloads(t *testing.T) {
 		who := httpapi.Identity{Name: "bob", May: httpapi.MayView, Payloads: true}
 		w := identified(t, client, &who)
 		at := "slot=" + strconv.Itoa(w.slot) + "&id=1"
-		for _, path := range []string{"/api/event?payload=1&" + at, "/api/find?payload=1&id=1", "/api/parked/export?class=refused", "/event?body=1&" + at, "/api/event?" + at} {
+		dead := "stream=" + url.QueryEscape(w.stream) + "&id=" + w.letter
+		for _, path := range []string{
+			"/api/event?payload=1&" + at, "/api/find?payload=1&id=1", "/api/parked/export?class=refused", "/event?body=1&" + at, "/api/event?" + at,
+			"/api/dead/letter?payload=1&" + dead, "/api/dead/letter?" + dead, "/letter?body=1&" + dead, "/letter?" + dead, "/api/dead/export?text=script&" + dead,
+		} {
 			if reply := answer(w.handler, asked(t, http.MethodGet, path, "")); reply.Code != http.StatusOK {
 				t.Errorf("%s: %d %s", path, reply.Code, reply.Body)
 			}
@@ -84,13 +93,15 @@ func TestAuditRecordsEachReadOfPayloads(t *testing.T) {
 			case r.Who != "bob":
 			case r.Act == "read" && r.Slot == w.slot && r.Done == 1 && len(r.IDs) == 1 && r.IDs[0] == "1":
 				reads = append(reads, r)
-			case r.Act == "export" && strings.Contains(r.Why, "refused"):
+			case r.Act == "read" && strings.Contains(r.Why, w.stream) && r.Done == 1 && r.IDs[0] == w.letter:
+				reads = append(reads, r)
+			case r.Act == "export" && (strings.Contains(r.Why, "refused") || strings.Contains(r.Why, w.stream) && strings.Contains(r.Why, "script")):
 				exports = append(exports, r)
 			default:
 				t.Errorf("unexpected %+v", r)
 			}
 		}
-		if len(reads) != 3 || len(exports) != 1 {
+		if len(reads) != 5 || len(exports) != 2 {
 			t.Errorf("%d reads and %d exports: %v %v", len(reads), len(exports), reads, exports)
 		}
 	})

@@ -27,6 +27,12 @@ func (h *Handler) routes() []guard.Route {
 		{Pattern: "GET /api/event", Needs: MayView, Do: reads(h.event, "slot", "id", "payload")},
 		{Pattern: "GET /api/find", Needs: MayView, Do: reads(h.find, "id", "payload"), Scans: true},
 		{Pattern: "POST /api/events/erase", Needs: MayPurge, Do: does(h.erase)},
+		{Pattern: "GET /api/dead", Needs: MayView, Do: reads(h.dead, append(slices.Clone(desk.DeadNames), "stream", "cursor", "limit")...), Scans: true},
+		{Pattern: "GET /api/dead/letter", Needs: MayView, Do: reads(h.deadLetter, "stream", "id", "payload")},
+		{Pattern: "GET /api/dead/export", Needs: MayView, Do: reads(h.deadExport, append(slices.Clone(desk.DeadNames), "stream")...), Scans: true},
+		{Pattern: "POST /api/dead/import", Needs: MayPurge, Do: does(h.deadImport)},
+		{Pattern: "POST /api/dead/retry", Needs: MayRetry, Do: does(h.deadRetry), Scans: true}, // as a dry run
+		{Pattern: "POST /api/dead/discard", Needs: MayPurge, Do: does(h.deadDiscard), Scans: true},
 		{Pattern: "GET /api/operations", Needs: MayView, Do: reads(h.operations)},
 		{Pattern: "GET /api/operations/{id}", Needs: MayView, Do: reads(h.operation)},
 		{Pattern: "POST /api/operations/{id}/stop", Needs: MayRetry, Do: does(h.stop)},

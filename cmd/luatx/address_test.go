@@ -32,7 +32,8 @@ func TestEveryCommandButTheseNeedsAServiceAtItsAddress(t *testing.T) {
 	t.Parallel()
 	others := map[string]need{
 		"demo": ownServer, "bench": ownServer, "keys rename": ownServer, "keys compare": newService, "parked import": newService,
-		"scripts": newService, "serve": newService, "streams": aServer, "doctor": aServer, "completion": noServer,
+		"dead list": aServer, "dead show": newService, "dead retry": newService, "dead discard": newService, "dead export": newService,
+		"dead import": newService, "scripts": newService, "serve": newService, "streams": aServer, "doctor": aServer, "completion": noServer,
 	}
 	for _, v := range verbs() {
 		if v.needs != others[v.name] {

@@ -190,22 +190,29 @@ func (s *session) showEvent(e outbox.Event, body bool) {
 }
 
 func (s *session) parkedExport(ctx context.Context, f outbox.Filter, name string) error {
+	return s.export(name,
+		func() error { return s.operator.RecordRead(ctx, f.String()) },
+		func(out io.Writer) (int, error) { return s.operator.Outbox().Export(ctx, out, f) })
+}
+
+// export writes lines to the file of a name, or to the standard output, after it has recorded that.
+func (s *session) export(name string, record func() error, write func(io.Writer) (int, error)) error {
 	if name == "" {
-		if err := s.operator.RecordRead(ctx, f.String()); err != nil {
+		if err := record(); err != nil {
 			return err
 		}
-		_, err := s.operator.Outbox().Export(ctx, s.std.out, f)
+		_, err := write(s.std.out)
 		return err
 	}
 	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return usageError{err}
 	}
-	if err := s.operator.RecordRead(ctx, f.String()); err != nil {
+	if err := record(); err != nil {
 		return errors.Join(err, file.Close())
 	}
 	count := s.progress("exported", 0)
-	n, err := s.operator.Outbox().Export(ctx, io.MultiWriter(file, countLines{count}), f)
+	n, err := write(io.MultiWriter(file, countLines{count}))
 	count.end()
 	if err = errors.Join(err, file.Close()); err == nil {
 		s.out.row(map[string]int{"exported": n}, "EXPORTED", n)
@@ -214,6 +221,11 @@ func (s *session) parkedExport(ctx context.Context, f outbox.Filter, name string
 }
 
 func (s *session) parkedImport(ctx context.Context, name string) error {
+	return s.importFile(name, "event", func(in io.Reader) (outbox.ImportResult, error) { return s.operator.Outbox().Import(ctx, in) })
+}
+
+// importFile reads lines from the file of a name, or from the standard input. A preview counts them.
+func (s *session) importFile(name, thing string, read func(io.Reader) (outbox.ImportResult, error)) error {
 	in, size := s.std.in, int64(0)
 	if name != "-" {
 		file, err := os.Open(name)
@@ -227,10 +239,10 @@ func (s *session) parkedImport(ctx context.Context, name string) error {
 		}
 	}
 	if s.preview {
-		return s.previewImport(in)
+		return s.previewImport(in, thing)
 	}
 	count := s.progress("bytes", size)
-	result, err := s.operator.Outbox().Import(ctx, countBytes{in, count})
+	result, err := read(countBytes{in, count})
 	count.end()
 	s.out.row(map[string]any{"operation": result.Operation, "read": result.Read, "imported": result.Imported, "skipped": result.Skipped},
 		"READ IMPORTED SKIPPED", result.Read, result.Imported, outcomes(result.Skipped))
@@ -240,8 +252,8 @@ func (s *session) parkedImport(ctx context.Context, name string) error {
 	return err
 }
 
-// previewImport counts the events of what export wrote.
-func (s *session) previewImport(in io.Reader) error {
+// previewImport counts what export wrote.
+func (s *session) previewImport(in io.Reader, thing string) error {
 	decoder, n := json.NewDecoder(in), 0
 	for {
 		var event struct {
@@ -258,7 +270,7 @@ func (s *session) previewImport(in io.Reader) error {
 			return fmt.Errorf("line %d: %w", n, err)
 		}
 	}
-	s.plan(n, "import %s", counted(n, "event"))
+	s.plan(n, "import %s", counted(n, thing))
 	s.out.row(map[string]any{"dry_run": true, "read": n}, "READ", n)
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/outbox"
+	"github.com/luatx/luatx/stream"
 )
 
 // TestEveryChangeIsShownFirstAndNeedsYes runs each command of the table that changes something.
@@ -27,6 +28,9 @@ func TestEveryChangeIsShownFirstAndNeedsYes(t *testing.T) {
 		"parked rearm":   {words: []string{"1", "--as", "a"}, shows: "with --yes it would re-arm 1 event"},
 		"parked discard": {words: []string{"--class", "network", "--reason", "r", "--as", "a"}, shows: "with --yes it would discard 1 event for good"},
 		"parked import":  {words: []string{"-", "--as", "a"}, shows: "with --yes it would import 1 event"},
+		"dead retry":     {words: []string{"MAILS", "--text", "why", "--reason", "r", "--as", "a"}, shows: "with --yes it would put 1 dead letter back"},
+		"dead discard":   {words: []string{"MAILS", "--all", "--reason", "r", "--as", "a"}, shows: "with --yes it would discard 1 dead letter for good"},
+		"dead import":    {words: []string{"MAILS", "-", "--reason", "r", "--as", "a"}, shows: "with --yes it would import 1 dead letter"},
 		"inbox forget":   {words: []string{"begun", "--aggregate", "a", "--scope", "transact", "--source", "", "--reason", "r", "--as", "a"}, shows: "with --yes it would forget the message begun"},
 		"pause":          {words: []string{"bank", "--reason", "r", "--for", "1h", "--as", "a"}, shows: "with --yes it would pause bank for 1h0m0s"},
 		"resume":         {words: []string{"mail", "--as", "a"}, shows: "with --yes it would resume mail"},
@@ -34,9 +38,10 @@ func TestEveryChangeIsShownFirstAndNeedsYes(t *testing.T) {
 		"keys rename":    {shows: "with --yes it would rename 1 key", without: true},
 	}
 	everywhere(t, func(t *testing.T, client redis.UniversalClient, s site) {
+		mails := "{" + s.namespace + "}:mails"
 		dump := func() redistest.State {
 			t.Helper()
-			state, err := redistest.Dump(redistest.Soon(t), client, s.namespace+":*", "old-"+s.namespace+":*")
+			state, err := redistest.Dump(redistest.Soon(t), client, s.namespace+":*", "old-"+s.namespace+":*", "{"+s.namespace+"}*")
 			redistest.Must(t, err)
 			return state
 		}
@@ -55,11 +60,19 @@ func TestEveryChangeIsShownFirstAndNeedsYes(t *testing.T) {
 			scripts, n := link.Of(s.service(client)).Scripts, slotOf(t, s.service(client), "a")
 			client.ZAdd(t.Context(), scripts.Shard(n).Key("pending"), redis.Z{Score: 1, Member: "ghost"})
 			client.Set(t.Context(), "old-"+s.namespace+":7:balance", 1, 0)
+			redistest.Must(t, client.Del(t.Context(), stream.DeadLetterKey(mails)).Err())
+			giveUp(t, client, mails, "g", "why", 1)
 			words, site := slices.Concat(strings.Fields(v.name), c.words), s
+			for i := range words {
+				words[i] = strings.ReplaceAll(words[i], "MAILS", mails)
+			}
 			if c.without {
 				site.flags = slices.Concat(s.flags[:2], []string{"--keyspace", "own", "--prefix", s.namespace, "--pattern", "old-" + s.namespace + ":*", "--map", "old-" + s.namespace + ":{id}:{part}"})
 			}
 			input := lines("network", "new of "+v.name)
+			if v.name == "dead import" {
+				input = fmt.Sprintf(`{"stream":%q,"id":"1-1","fields":["a","b"]}`, mails)
+			}
 			before := dump()
 			site.has(site.run(2, input, words...), "nothing was changed: "+c.shows)
 			site.run(c.dryRun, input, append(words, "--dry-run")...)

@@ -59,6 +59,7 @@ func verbs() []verb {
 		programs,
 		[]verb{statsVerb, drainVerb},
 		parkedVerbs,
+		deadVerbs,
 		inboxVerbs,
 		[]verb{renameVerb, compareVerb},
 		pauseVerbs,
@@ -105,15 +106,20 @@ func (v verb) run(ctx context.Context, args []string, std standard) error {
 
 // check checks what the row of the table says of the command line.
 func (v verb) check(p place, args []string) error {
-	noun := strings.Trim(v.args, "[]…")
-	optional, several := strings.HasPrefix(v.args, "["), strings.Contains(v.args, "…")
+	words, several := strings.Fields(v.args), strings.Contains(v.args, "…")
+	for i, word := range words {
+		noun, missing := strings.Trim(word, "…"), len(args) <= i
+		switch {
+		case strings.HasPrefix(word, "["):
+		case missing && strings.HasSuffix(word, "…"):
+			return fmt.Errorf("name one %s or more", noun)
+		case missing, i == len(words)-1 && !several && len(args) > len(words):
+			return fmt.Errorf("name one %s", noun)
+		}
+	}
 	switch {
 	case v.args == "" && len(args) > 0:
 		return fmt.Errorf("unexpected argument %q", args[0])
-	case len(args) == 0 && v.args != "" && !optional && several:
-		return fmt.Errorf("name one %s or more", noun)
-	case len(args) != 1 && v.args != "" && !optional && !several:
-		return fmt.Errorf("name one %s", noun)
 	case p.yes && p.dryRun:
 		return errors.New("--dry-run and --yes: say one of them")
 	case v.reasoned && p.reason == "":

@@ -265,12 +265,15 @@ func TestOutbox(t *testing.T) {
 	redistest.Must(t, err)
 	redistest.Must(t, client.XGroupCreateMkStream(t.Context(), "in", "g", "0").Err())
 	redistest.Must(t, client.XAdd(t.Context(), &redis.XAddArgs{Stream: "in", Values: []any{"f", "v"}}).Err())
+	redistest.Must(t, client.XAdd(t.Context(), &redis.XAddArgs{
+		Stream: stream.DeadLetterKey("old"), ID: fmt.Sprint(time.Now().Add(-time.Hour).UnixMilli(), "-1"), Values: []any{"f", "v"},
+	}).Err())
 	park(t, tr, op, "http_422")
 	park(t, tr, op, "http_500")
 
 	registry := prom.NewPedanticRegistry()
 	outbox, err := prometheus.NewOutbox(op, prometheus.OutboxConfig{
-		Namespace: "orders", Streams: []string{"in"}, MinInterval: time.Hour, MaxClasses: 1, Logger: slog.New(slog.DiscardHandler),
+		Namespace: "orders", Streams: []string{"in", "old"}, MinInterval: time.Hour, MaxClasses: 1, Logger: slog.New(slog.DiscardHandler),
 	})
 	redistest.Must(t, err)
 	redistest.Must(t, registry.Register(outbox))
@@ -287,7 +290,12 @@ func TestOutbox(t *testing.T) {
 			row{"luatx_stream_lag", "stream", "in", 1},
 			row{"luatx_stream_pending", "group", "g", 0},
 			row{"luatx_stream_dead_letters", "stream", "in", 0},
+			row{"luatx_stream_oldest_dead_letter_seconds", "stream", "in", 0},
+			row{"luatx_stream_dead_letters", "stream", "old", 1},
 		)
+		if got := value(t, registry, "luatx_stream_oldest_dead_letter_seconds", "stream", "old"); got < 3600 || got > 3660 {
+			t.Errorf("the oldest dead letter has the age of %v s", got)
+		}
 		if got := value(t, registry, "luatx_outbox_oldest_due_seconds"); got < 0 || got > 60 {
 			t.Errorf("due for %v s", got)
 		}

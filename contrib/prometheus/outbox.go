@@ -63,7 +63,7 @@ type Outbox struct {
 	op  *admin.Operator
 	cfg OutboxConfig
 
-	up, seconds, events, bytes, oldest, parked, totals, lag, pending, dead *prom.Desc
+	up, seconds, events, bytes, oldest, parked, totals, lag, pending, dead, oldestDead *prom.Desc
 
 	mu     sync.Mutex
 	looked time.Time
@@ -95,12 +95,14 @@ func NewOutbox(op *admin.Operator, cfg OutboxConfig) (*Outbox, error) {
 		lag:     desc("luatx_stream_lag", "Entries that a group has not read yet; -1: some.", "stream", "group"),
 		pending: desc("luatx_stream_pending", "Entries that were delivered to a group and not acknowledged.", "stream", "group"),
 		dead:    desc("luatx_stream_dead_letters", "Entries in the default dead-letter stream.", "stream"),
+		oldestDead: desc("luatx_stream_oldest_dead_letter_seconds", "Age of the oldest entry in the default dead-letter stream; 0 if there is none.",
+			"stream"),
 	}, nil
 }
 
 // Describe implements prometheus.Collector.
 func (o *Outbox) Describe(ch chan<- *prom.Desc) {
-	for _, d := range []*prom.Desc{o.up, o.seconds, o.events, o.bytes, o.oldest, o.parked, o.totals, o.lag, o.pending, o.dead} {
+	for _, d := range []*prom.Desc{o.up, o.seconds, o.events, o.bytes, o.oldest, o.parked, o.totals, o.lag, o.pending, o.dead, o.oldestDead} {
 		ch <- d
 	}
 }
@@ -133,7 +135,7 @@ func (o *Outbox) look() []prom.Metric {
 		for what, n := range totals(stats) {
 			all = append(all, prom.MustNewConstMetric(o.totals, prom.CounterValue, float64(n), what))
 		}
-		err = o.tellStreams(ctx, gauge)
+		err = o.tellStreams(ctx, gauge, stats.At)
 	}
 	if err != nil {
 		o.cfg.Logger.Warn("prometheus: the outbox could not be looked at", "namespace", o.cfg.Namespace, "error", err)
@@ -176,13 +178,18 @@ func totals(stats admin.Stats) map[string]int64 {
 	}
 }
 
-func (o *Outbox) tellStreams(ctx context.Context, gauge func(*prom.Desc, float64, ...string)) error {
+func (o *Outbox) tellStreams(ctx context.Context, gauge func(*prom.Desc, float64, ...string), now time.Time) error {
 	for s, err := range o.op.Streams(ctx, o.cfg.Streams...) {
 		if err != nil {
 			return err
 		}
 		name := o.cfg.Destination(s.Key)
 		gauge(o.dead, float64(s.DeadLetters), name)
+		age := 0.0
+		if !s.OldestDeadLetter.IsZero() {
+			age = max(0, now.Sub(s.OldestDeadLetter).Seconds())
+		}
+		gauge(o.oldestDead, age, name)
 		for _, g := range s.Groups {
 			gauge(o.lag, float64(g.Lag), name, g.Name)
 			gauge(o.pending, float64(g.Pending), name, g.Name)

@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // splitID reads an entry id as the server writes it.
@@ -13,6 +14,18 @@ func splitID(id string) (ms, seq uint64) {
 	ms, _ = strconv.ParseUint(left, 10, 64)
 	seq, _ = strconv.ParseUint(right, 10, 64)
 	return ms, seq
+}
+
+// IsID reports whether a text is an entry id as the server writes it. In a range, other texts mean many entries.
+func IsID(text string) bool {
+	ms, seq := splitID(text)
+	return text == joinID(ms, seq)
+}
+
+// Time returns the time of an entry id, by the server's clock.
+func Time(id string) time.Time {
+	ms, _ := splitID(id)
+	return time.UnixMilli(int64(ms)) //nolint:gosec // an id beyond that has no time
 }
 
 func joinID(ms, seq uint64) string {

@@ -23,6 +23,9 @@ func DeadLetterKey(stream string) string { return beside(stream, ":dead") }
 // TakenKey returns the key of a stream's notes of takeovers: see internal/lua/_taken.lua.
 func TakenKey(stream string) string { return beside(stream, ":taken") }
 
+// AuditKey returns the key of the acts of operators on a dead-letter stream.
+func AuditKey(dead string) string { return beside(dead, ":audit") }
+
 // beside returns a key in the slot of a stream: the stream's key with the suffix, in braces if it needs them.
 func beside(stream, suffix string) string {
 	home := slot.Of(stream)

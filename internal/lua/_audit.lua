@@ -16,6 +16,7 @@
 --   f  the outbox is full
 --   k  the outbox has the event already
 --   o  the outbox has the event with another body
+--   p  a dead letter that is packed: no script can put it back
 --#needs _time
 --#defines WHO WHY answer finish
 

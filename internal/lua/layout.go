@@ -70,7 +70,7 @@ var keys = map[string][]string{
 	},
 
 	"acknowledge": {"stream"}, "dismiss": {"stream"}, "fetch": {"stream"}, "hold": {"stream"}, "trim": {"stream"}, "window": {"stream"},
-	"putback": {"dead", "stream"}, "dead": {"dead", "stream"}, "deadletter": {"stream", "dead", "taken"}, "takeover": {"stream", "taken"},
+	"putback": {"dead", "stream"}, "dead": {"dead", "stream"}, "deadimport": {"dead"}, "deadletter": {"stream", "dead", "taken"}, "takeover": {"stream", "taken"},
 	"lease": {"void", "lease"}, "members": {"void", "members"}, "partition": {"void", "lease", "stream", "taken"},
 	"release": {"mark"}, "drop": {"key"},
 }

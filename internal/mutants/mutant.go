@@ -98,7 +98,7 @@ var luaRooms = []struct {
 	{[]string{"release"}, []string{"./pipeline", "./stack"}},
 	{[]string{"takeover", "_taken", "partition", "deadletter"}, []string{"./stream", "./trigger", "./admin", "./test/commit"}},
 	{
-		[]string{"members", "lease", "acknowledge", "trim", "dead", "dismiss", "fetch", "hold", "putback", "window"},
+		[]string{"members", "lease", "acknowledge", "trim", "dead", "deadimport", "dismiss", "fetch", "hold", "putback", "window"},
 		[]string{"./stream", "./trigger", "./admin", "./relay"},
 	},
 	{[]string{"_body", "_lanes", "_lease", "_outbox", "_park", "_errors", "_audit", "_owned", "claim", "settle", "extend", "rearm", "replay", "discard", "erase", "unhold", "import", "list", "pause", "resume", "scheduled"}, []string{"./outbox", "./relay", "./admin"}},

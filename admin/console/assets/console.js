@@ -92,7 +92,7 @@
 
   // Selection.
   const rows = () => $$("tbody tr[data-row]");
-  const all = $("#all"), boxes = () => $$("tbody input[name=event]");
+  const all = $("#all"), boxes = () => $$("tbody input[type=checkbox]");
   const told = () => {
     const n = boxes().filter((box) => box.checked).length;
     if (all) { all.checked = n > 0 && n === boxes().length; all.indeterminate = n > 0 && n < boxes().length; }
@@ -102,7 +102,7 @@
     }
   };
   all?.addEventListener("change", () => { for (const box of boxes()) box.checked = all.checked; told(); });
-  document.addEventListener("change", (event) => { if (event.target.name === "event") told(); });
+  document.addEventListener("change", (event) => { if (event.target.closest("tbody")) told(); });
   if (boxes().length > 0) told();
 
   // What was changed must be shown before it is confirmed: the server asks again, the button says so.
@@ -142,7 +142,7 @@
     f: () => $("#find")?.focus(),
     j: () => move(1),
     k: () => move(-1),
-    x: () => { const box = $("input[name=event]", rows()[current] || document.createElement("tr")); if (box) box.click(); },
+    x: () => { const box = $("input[type=checkbox]", rows()[current] || document.createElement("tr")); if (box) box.click(); },
     o: () => $("a", rows()[current] || document.createElement("tr"))?.click(),
     n: () => press("#next"),
     p: () => press("#pause"),

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -21,6 +22,7 @@ import (
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/relay"
+	"github.com/luatx/luatx/stream"
 )
 
 // Must ends the test at an error.
@@ -198,4 +200,18 @@ func (l *Lines) Text() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.buf.String()
+}
+
+// DeadLetters writes n dead letters of a stream and a group, with hostile subjects and data.
+func DeadLetters(t testing.TB, client redis.UniversalClient, key, group, reason string, n int) {
+	t.Helper()
+	for i := range n {
+		at := time.Now().Add(-time.Minute).UnixMilli()
+		Must(t, client.XAdd(redistest.Soon(t), &redis.XAddArgs{Stream: stream.DeadLetterKey(key), Values: []any{
+			"dead-reason", reason, "dead-stream", key, "dead-entry", fmt.Sprint(at, "-", i), "dead-group", group, "dead-consumer", "c",
+			"dead-deliveries", 3, "dead-first", at, "dead-last", at + 1000,
+			"ce_specversion", "1.0", "ce_id", fmt.Sprint(group, i), "ce_type", "sold", "ce_source", "/shop", "ce_subject", Hostile,
+			"data", `{"card":"4111"}`,
+		}}).Err())
+	}
 }

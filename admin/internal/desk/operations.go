@@ -30,7 +30,7 @@ const (
 // Operation is a snapshot of work that continues after its request.
 type Operation struct {
 	ID   string
-	Kind string // rearm, discard or fix
+	Kind string // rearm, retry, discard or fix
 	Who  string
 	// Why is the filter, and the reason if there is one.
 	Why     string
@@ -39,7 +39,9 @@ type Operation struct {
 	Running bool
 	Stopped bool // by an operator, or with the handler
 	// Rearm is the result of a re-arming so far.
-	Rearm   *outbox.RearmResult
+	Rearm *outbox.RearmResult
+	// Dead is the result of an act on dead letters so far.
+	Dead    *admin.DeadLetterResult
 	Matched int
 	Done    int
 	Skipped map[outbox.Outcome]int

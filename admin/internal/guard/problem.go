@@ -17,6 +17,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/admin"
 	"github.com/luatx/luatx/outbox"
 )
 
@@ -40,7 +41,7 @@ func problemOf(err error) *Problem {
 	}
 	status := http.StatusUnprocessableEntity
 	switch {
-	case errors.Is(err, outbox.ErrNotFound):
+	case errors.Is(err, outbox.ErrNotFound), errors.Is(err, admin.ErrNotFound):
 		status = http.StatusNotFound
 	case errors.Is(err, outbox.ErrDestination):
 		status = http.StatusForbidden

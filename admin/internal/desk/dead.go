@@ -1,0 +1,112 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/admin/internal/guard"
+	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/outbox"
+	"github.com/luatx/luatx/stream"
+)
+
+// DeadNames are what an address may say of a filter of dead letters, beside the stream.
+var DeadNames = []string{"text", "group", "type", "since", "id"}
+
+// DeadFilterOf reads the filter of an address.
+func DeadFilterOf(query url.Values) (admin.DeadLetterFilter, error) {
+	f := admin.DeadLetterFilter{IDs: query["id"], Text: query.Get("text"), Group: query.Get("group"), Type: query.Get("type")}
+	if text := query.Get("since"); text != "" {
+		since, err := time.ParseDuration(text)
+		if err != nil || since <= 0 {
+			return f, guard.BadRequest("since %.80q: use a duration as 90s or 24h", text)
+		}
+		f.Since = time.Now().Add(-since)
+	}
+	return f, nil
+}
+
+// CheckDead returns an error for a stream and a filter that mean nothing.
+func CheckDead(name string, f admin.DeadLetterFilter) error {
+	if name == "" {
+		return guard.BadRequest("say the stream whose dead letters are meant")
+	}
+	if len(f.IDs) > MaxFilterIDs {
+		return &guard.Problem{Status: http.StatusUnprocessableEntity, Detail: fmt.Sprintf("the filter names %d ids: use at most %d", len(f.IDs), MaxFilterIDs)}
+	}
+	if err := f.Validate(); err != nil {
+		return &guard.Problem{Status: http.StatusUnprocessableEntity, Detail: err.Error()}
+	}
+	return nil
+}
+
+// DeadPage is a page of dead letters.
+type DeadPage struct {
+	Letters []admin.DeadLetter
+	Next    string // where the next page begins; empty: there is none
+}
+
+// DeadLetters lists dead letters from a cursor on. A filter that names ids has one page.
+func (d *Desk) DeadLetters(ctx context.Context, op *admin.Operator, name string, f admin.DeadLetterFilter, cursor string, limit int) (page DeadPage, err error) {
+	if f.After = cursor; len(f.IDs) > 0 {
+		f.After, limit = "", MaxFilterIDs
+	}
+	if err := CheckDead(name, f); err != nil {
+		return page, err
+	}
+	for l, err := range op.DeadLetters(name).List(ctx, f) {
+		if errors.Is(err, stream.ErrNotDeadLetter) {
+			continue
+		}
+		if err != nil {
+			return page, err
+		}
+		if len(page.Letters) == limit {
+			page.Next = page.Letters[limit-1].ID
+			break
+		}
+		page.Letters = append(page.Letters, l)
+	}
+	return page, nil
+}
+
+// DeadPayload returns what may be shown of what a dead letter carries.
+func (d *Desk) DeadPayload(l admin.DeadLetter) Payload {
+	e := outbox.Event{
+		Slot: slot.Of(l.Stream), ID: l.ID, State: outbox.Parked, At: l.At, Attempts: int(l.Deliveries), Error: l.Reason, Message: l.Message, Body: l.Data(),
+	}
+	if l.Message != nil {
+		e.Destination = l.Message.Destination()
+	}
+	return d.Payload(e)
+}
+
+// Retry puts the dead letters back that a filter selects now.
+func (os *Operations) Retry(op *admin.Operator, name string, f admin.DeadLetterFilter, reason string, opts admin.DeadLetterOptions) (Operation, error) {
+	return os.dead("retry", op, name, f, reason, opts, (*admin.DeadLetters).Retry)
+}
+
+// DiscardDead discards the dead letters that a filter selects now.
+func (os *Operations) DiscardDead(op *admin.Operator, name string, f admin.DeadLetterFilter, reason string, opts admin.DeadLetterOptions) (Operation, error) {
+	return os.dead("discard", op, name, f, reason, opts, (*admin.DeadLetters).Discard)
+}
+
+func (os *Operations) dead(
+	kind string, op *admin.Operator, name string, f admin.DeadLetterFilter, reason string, opts admin.DeadLetterOptions,
+	act func(*admin.DeadLetters, context.Context, admin.DeadLetterFilter, string, admin.DeadLetterOptions) (admin.DeadLetterResult, error),
+) (Operation, error) {
+	return os.start(kind, op, fmt.Sprintf("dead letters of %q: %s: %s", name, reason, f), func(ctx context.Context, o *job) error {
+		see := func(r admin.DeadLetterResult) {
+			o.change(func(v *Operation) { v.Dead, v.Matched, v.Done, v.Skipped = &r, r.Matched, r.Done, r.Skipped })
+		}
+		opts.Progress = see
+		result, err := act(op.DeadLetters(name), ctx, f, reason, opts)
+		see(result)
+		return err
+	})
+}
