@@ -43,6 +43,10 @@ type Event struct {
 	Lease string
 	// Key is its ordering key, as long as it is in a lane.
 	Key string
+	// Behind is the id of the event that it waits behind: the first one of its lane. HoldsBack is the number of events that wait
+	// behind it, if it is the first one itself.
+	Behind    string
+	HoldsBack int
 	// Destination is where it is to be published: as its body says, or an operator.
 	Destination string
 	// Error is the text of its last failure, and Class what kind of failure that was: what a parked one was parked for.
@@ -83,7 +87,7 @@ func (e Event) last() Failure {
 func event(slot int, row shard.Listed) (Event, error) {
 	e := Event{
 		Slot: slot, ID: row.ID, State: letters[row.State], At: row.At, Attempts: row.Attempts, Lease: row.Lease, Key: row.Key,
-		Destination: row.Route, route: row.Route,
+		Behind: row.Head, HoldsBack: row.Behind, Destination: row.Route, route: row.Route,
 	}
 	for _, f := range row.Failures {
 		e.History = append(e.History, Failure(f))

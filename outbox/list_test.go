@@ -275,6 +275,7 @@ func TestStorageErrors(t *testing.T) {
 		"oldest":              second(y.store.Oldest(ctx)),
 		"find pending events": second(y.store.FindPending(ctx, 1)),
 		"list parked events":  last(y.store.Parked(ctx, outbox.Filter{})),
+		"list blocked keys":   last(y.store.Blocked(ctx, outbox.Filter{})),
 		"list sent events":    last(y.store.List(ctx, outbox.Sent, outbox.ListOptions{})),
 		"show":                second(y.store.Show(ctx, y.slot, "1")),
 		"claim":               second(y.store.Claim(ctx, y.slot, outbox.Work{})),

@@ -88,6 +88,7 @@ func (u *ui) routes() []guard.Route {
 		{Pattern: "GET /help", Needs: guard.MayView, Do: u.help},
 		{Pattern: "POST /theme", Needs: guard.MayView, Do: u.theme},
 		{Pattern: "GET /parked", Needs: guard.MayView, Do: u.parked, Scans: true},
+		{Pattern: "GET /blocked", Needs: guard.MayView, Do: u.blocked, Scans: true},
 		{Pattern: "GET /event", Needs: guard.MayView, Do: u.event, Scans: true},
 		{Pattern: "POST /rearm", Needs: guard.MayRetry, Do: u.rearm, Scans: true},
 		{Pattern: "POST /discard", Needs: guard.MayPurge, Do: u.discard, Scans: true},
@@ -246,6 +247,7 @@ func (v *view) Nav() []navigation {
 	menu := []navigation{
 		{Name: "Overview", Path: "", Key: "o"},
 		{Name: "Parked", Path: "parked", Key: "p"},
+		{Name: "Blocked", Path: "blocked", Key: "b"},
 		{Name: "Streams", Path: "streams", Key: "s"},
 		{Name: "Inbox", Path: "inbox", Key: "i"},
 		{Name: "Work", Path: "operations", Key: "w"},

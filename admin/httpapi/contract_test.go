@@ -76,6 +76,13 @@ func (w ward) tries() map[string][]try {
 		"GET /api/openapi.json": {{want: 200}},
 		"GET /api/stats":        {{want: 200}, {query: "x=1", want: 400}},
 		"GET /api/samples":      {{want: 200}},
+		"GET /api/blocked": {
+			{want: 200},
+			{query: "limit=1&key=k&class=odd&slot=" + s, want: 200},
+			{query: "limit=0", want: 400},
+			{query: "slot=1", want: 422},
+			{query: "cursor=%21", want: 400},
+		},
 		"GET /api/parked": {
 			{want: 200},
 			{query: "limit=2", want: 200},
@@ -170,6 +177,7 @@ func TestHandlerAndOpenAPIDescribeTheSameRoutesFieldsAndReplies(t *testing.T) {
 	doc := described(t)
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		w := newWard(t, client, httpapi.Config{})
+		admintest.Block(t, w.tr, "a", "k", "head", "behind")
 		routes, tries := w.handler.Routes(), w.tries()
 		described := 0
 		for _, actions := range doc.Paths {

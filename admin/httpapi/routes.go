@@ -20,6 +20,7 @@ func (h *Handler) routes() []guard.Route {
 		{Pattern: "GET /api/openapi.json", Needs: MayView, Do: describe},
 		{Pattern: "GET /api/stats", Needs: MayView, Do: reads(h.stats)},
 		{Pattern: "GET /api/samples", Needs: MayView, Do: reads(h.samples)},
+		{Pattern: "GET /api/blocked", Needs: MayView, Do: reads(h.blocked, append(slices.Clone(desk.FilterNames), "cursor", "limit")...), Scans: true},
 		{Pattern: "GET /api/parked", Needs: MayView, Do: reads(h.parked, append(slices.Clone(desk.FilterNames), "cursor", "limit")...), Scans: true},
 		{Pattern: "GET /api/parked/export", Needs: MayView, Do: reads(h.export, desk.FilterNames...), Scans: true},
 		{Pattern: "POST /api/parked/rearm", Needs: MayRetry, Do: does(h.rearm), Scans: true}, // as a dry run

@@ -167,8 +167,10 @@ func (s *session) showEvent(e outbox.Event, body bool) {
 		{"destination", row.Destination},
 		{"type", row.Type},
 		{"ordering key", row.Key},
+		{"waits behind", row.Behind},
+		{"holds back", counted(row.HoldsBack, "event")},
 	} {
-		if line[1] != "" {
+		if line[1] != "" && line[1] != "0 events" {
 			s.out.say("%s\t%s", line[0], line[1])
 		}
 	}

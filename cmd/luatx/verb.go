@@ -57,7 +57,7 @@ var programs = []verb{demoVerb, benchVerb}
 func verbs() []verb {
 	return slices.Concat(
 		programs,
-		[]verb{statsVerb, drainVerb},
+		[]verb{statsVerb, blockedVerb, drainVerb},
 		parkedVerbs,
 		inboxVerbs,
 		[]verb{renameVerb, compareVerb},

@@ -20,6 +20,8 @@ type Event struct {
 	Destination string       `json:"destination"`
 	Type        string       `json:"type"`
 	Key         string       `json:"key"`
+	Behind      string       `json:"behind,omitempty"`
+	HoldsBack   int          `json:"holds_back,omitempty"`
 	Class       string       `json:"class"`
 	Error       string       `json:"error"`
 	Erased      bool         `json:"erased"`
@@ -27,7 +29,7 @@ type Event struct {
 
 // NewEvent returns the JSON of an event.
 func NewEvent(e outbox.Event) Event {
-	row := Event{e.Slot, e.ID, e.State, pretty.Time(e.At), e.Attempts, e.Destination, "", e.Key, e.Class, e.Error, e.Erased}
+	row := Event{e.Slot, e.ID, e.State, pretty.Time(e.At), e.Attempts, e.Destination, "", e.Key, e.Behind, e.HoldsBack, e.Class, e.Error, e.Erased}
 	if e.Message != nil {
 		row.Type = e.Message.Type()
 	}

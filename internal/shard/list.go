@@ -12,7 +12,7 @@ import (
 
 // Listing is what to list of a shard; see internal/lua/list.lua.
 type Listing struct {
-	Of     string // pending, due, expired, parked, sent, waiting or ids
+	Of     string // pending, due, expired, parked, blocking, sent, waiting or ids
 	Limit  int    // members to look at
 	After  Place
 	Until  time.Time // highest score; zero: any
@@ -36,10 +36,12 @@ type Listed struct {
 	Route    string
 	HasBody  bool
 	Body     []byte
+	Head     string // of its lane; empty: it is the head, or in no lane
+	Behind   int    // events behind the head of a lane
 }
 
 // listFields is how many elements of a reply an event is.
-const listFields = 10
+const listFields = 12
 
 // List reads one page. It returns the server's time, and where the next page begins; more: there is one.
 func (s *Scripts) List(ctx context.Context, shard Shard, l Listing) (rows []Listed, now time.Time, next Place, more bool, err error) {
@@ -70,7 +72,7 @@ func (s *Scripts) List(ctx context.Context, shard Shard, l Listing) (rows []List
 func listed(row []any) Listed {
 	l := Listed{
 		ID: eval.Word(row[0]), At: when(eval.Word(row[2])), Lease: eval.Word(row[4]), Failures: history(eval.Word(row[6])), Route: eval.Word(row[7]),
-		HasBody: eval.Number(row[8]) == 1, Body: []byte(eval.Word(row[9])),
+		HasBody: eval.Number(row[8]) == 1, Body: []byte(eval.Word(row[9])), Head: eval.Word(row[10]), Behind: max(0, eval.Number(row[11])),
 	}
 	if state := eval.Word(row[1]); state != "" {
 		l.State = state[0]

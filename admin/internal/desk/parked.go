@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,7 +49,17 @@ type Page struct {
 }
 
 // Parked lists parked events from a cursor on. A filter that names ids has one page.
-func (d *Desk) Parked(ctx context.Context, op *admin.Operator, f outbox.Filter, cursor string, limit int) (page Page, err error) {
+func (d *Desk) Parked(ctx context.Context, op *admin.Operator, f outbox.Filter, cursor string, limit int) (Page, error) {
+	return d.page(f, cursor, limit, func(f outbox.Filter) iter.Seq2[outbox.Event, error] { return op.Outbox().Parked(ctx, f) })
+}
+
+// Blocked lists the parked events that hold back others, as Parked lists all.
+func (d *Desk) Blocked(ctx context.Context, op *admin.Operator, f outbox.Filter, cursor string, limit int) (Page, error) {
+	return d.page(f, cursor, limit, func(f outbox.Filter) iter.Seq2[outbox.Event, error] { return op.Outbox().Blocked(ctx, f) })
+}
+
+// page reads one page of a list.
+func (d *Desk) page(f outbox.Filter, cursor string, limit int, list func(outbox.Filter) iter.Seq2[outbox.Event, error]) (page Page, err error) {
 	if err := d.Check(f); err != nil {
 		return page, err
 	}
@@ -61,7 +72,7 @@ func (d *Desk) Parked(ctx context.Context, op *admin.Operator, f outbox.Filter, 
 		}
 		link.Continue(&f, last.Slot, last.At, last.ID)
 	}
-	for e, err := range op.Outbox().Parked(ctx, f) {
+	for e, err := range list(f) {
 		if err != nil && e.ID == "" {
 			return page, err
 		}
