@@ -12,6 +12,7 @@ import (
 	"github.com/luatx/luatx/admin/internal/admintest"
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/relay"
 )
@@ -56,7 +57,7 @@ func TestStatsCountEventsBehindParkedOnes(t *testing.T) {
 
 func TestStatsSayIfMoreKeysMayBeBlockedThanWereLookedAt(t *testing.T) {
 	t.Parallel()
-	_, client := redistest.Mini(t)
+	client := redistest.Shared(t).Client(t)
 	tr, op := admintest.Service(t, client, 1)
 	admintest.Block(t, tr, "a", "k", "head", "behind")
 	key := link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[0]).Key("parked")
@@ -107,4 +108,15 @@ func TestOldestUnpublishedCountsFromTheFirstFailureThatIsRemembered(t *testing.T
 	server.SetTime(start.Add(10 * time.Minute))
 	claim()
 	age(10 * time.Minute) // it is leased
+	_, err = op.Outbox().Failed(redistest.Soon(t), batch, work, outbox.Fault{ID: "1", Err: errors.New("stale: another claim has it")})
+	redistest.Must(t, err)
+	server.SetTime(start.Add(2 * time.Hour)) // the lease is over
+	batch = claim()
+	_, err = op.Outbox().Failed(redistest.Soon(t), batch, work, outbox.Fault{ID: "1", Err: message.Permanent(errors.New("refused"))})
+	redistest.Must(t, err)
+	age(0) // a parked event needs an operator
+	_, err = op.Outbox().Rearm(redistest.Soon(t), slot, "1")
+	redistest.Must(t, err)
+	claim()
+	age(0) // its failures are of the time before
 }

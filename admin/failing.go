@@ -51,12 +51,25 @@ func (o *Operator) failingIn(ctx context.Context, n int, since time.Time) (time.
 		return since, &outbox.StorageError{Op: "failed events", Slot: n, Err: err}
 	}
 	for _, row := range rows {
-		if len(row.Failures) == 0 {
-			continue
-		}
-		if first := row.Failures[len(row.Failures)-1].At; since.IsZero() || first.Before(since) {
+		if first := firstFailure(row); !first.IsZero() && (since.IsZero() || first.Before(since)) {
 			since = first
 		}
 	}
 	return since, nil
+}
+
+// firstFailure returns the time of the first failure that is remembered since the event came or was re-armed: the history has those
+// before, too. Attempts are counted anew then. It is zero if there is none.
+func firstFailure(row shard.Listed) (first time.Time) {
+	next := row.Attempts + 1
+	if row.Lease != "" {
+		next-- // the attempt of the lease has not failed yet
+	}
+	for _, f := range row.Failures {
+		if f.Attempt >= next {
+			break
+		}
+		first, next = f.At, f.Attempt
+	}
+	return first
 }

@@ -90,6 +90,14 @@ var operations = map[string]func(context.Context, *ground) error{
 		_, err := g.store.Erase(ctx, g.slot, "why", "p1")
 		return err
 	},
+	"Store.Change": func(ctx context.Context, g *ground) error {
+		_, err := g.store.Change(ctx, g.slot, outbox.Change{Act: outbox.ActPark, Reason: "why"}, "l2")
+		return err
+	},
+	"Store.ChangeAll": func(ctx context.Context, g *ground) error {
+		_, err := g.store.ChangeAll(ctx, outbox.Scheduled, outbox.Filter{}, outbox.Change{Act: outbox.ActRetry, Reason: "why"}, outbox.ChangeOptions{})
+		return err
+	},
 	"Store.Cancel": func(ctx context.Context, g *ground) error { _, err := g.store.Cancel(ctx, "a", "later"); return err },
 	"Store.Move": func(ctx context.Context, g *ground) error {
 		_, err := g.store.Move(ctx, "a", "later", time.Now().Add(2*time.Hour))

@@ -20,7 +20,7 @@ type Record struct {
 	// Operation is the id of the operation, Call the number of the step within it.
 	Operation string
 	Call      int
-	// Who did it, see Store.As; Act is rearm, discard, erase, replay, import, read or export; Why the reason, or the filter.
+	// Who did it, see Store.As; Act is rearm, discard, erase, replay, import, read, export, or one of Acts; Why the reason, or the filter.
 	Who, Act, Why string
 	// Done is how many events it was done to, of those Asked for.
 	Done, Asked int

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/message"
 )
@@ -26,6 +27,16 @@ const (
 	Parked State = "parked"
 )
 
+// Scheduled and Retrying are the pending events that wait for their time: those that have one and were never claimed, and those that
+// relays have tried since they came or were re-armed. List takes them as states. The State of such an event is Pending.
+const (
+	Scheduled State = "scheduled"
+	Retrying  State = "retrying"
+)
+
+// States lists the states that List takes.
+func States() []State { return []State{Pending, Scheduled, Retrying, Leased, Waiting, Parked, Sent} }
+
 // letters are the states as internal/lua/list.lua says them.
 var letters = map[byte]State{'p': Pending, 'l': Leased, 'w': Waiting, 's': Sent, 'k': Parked}
 
@@ -37,6 +48,8 @@ type Event struct {
 	// At is, by the server's clock: of a Pending event when it is tried next, of a Leased one when its lease runs out,
 	// of a Sent one when it was sent, of a Parked one when it was parked; zero of a Waiting one.
 	At time.Time
+	// Scheduled reports that it has a time of its own, and that no relay has claimed it yet.
+	Scheduled bool
 	// Attempts since it came or was re-armed, the current one included.
 	Attempts int
 	// Lease is the identity of the last claim; empty: nobody has it.
@@ -60,6 +73,8 @@ type Event struct {
 	Body []byte
 	// Erased: an operator has erased its body; it cannot be re-armed.
 	Erased bool
+
+	position // in a list by state
 
 	route  string
 	bare   bool   // there is no body
@@ -87,8 +102,9 @@ func (e Event) last() Failure {
 func event(slot int, row shard.Listed) (Event, error) {
 	e := Event{
 		Slot: slot, ID: row.ID, State: letters[row.State], At: row.At, Attempts: row.Attempts, Lease: row.Lease, Key: row.Key,
-		Behind: row.Head, HoldsBack: row.Behind, Destination: row.Route, route: row.Route,
+		Behind: row.Head, HoldsBack: row.Behind, Scheduled: row.Scheduled, Destination: row.Route, route: row.Route,
 	}
+	link.ContinueAt(&e, slot, row.Place)
 	for _, f := range row.Failures {
 		e.History = append(e.History, Failure(f))
 	}

@@ -24,7 +24,7 @@ type Filter struct {
 	Destination, Type, Key string
 	// Class is that of its last failure, and Text stands in the text of that.
 	Class, Text string
-	// OlderThan is for how long it has been parked at least, or sent where sent events are meant.
+	// OlderThan is for how long it has been parked at least, or sent where sent events are meant, or due where pending ones are.
 	OlderThan time.Duration
 
 	position // where Parked begins, for the pages of package admin
@@ -172,11 +172,13 @@ func (s *Store) matching(ctx context.Context, f Filter, of shard.Listing, edges 
 // matchShard returns false when the reader has left, or after an error of the server.
 func (s *Store) matchShard(ctx context.Context, n int, f Filter, of shard.Listing, yield func(Event, error) bool) bool {
 	ids := f.IDs
-	for {
+	if of.Limit == 0 {
 		of.Limit = listPage
 		if !of.Bodies {
 			of.Limit = thinPage
 		}
+	}
+	for {
 		if len(f.IDs) > 0 {
 			of.Of, of.IDs = "ids", ids[:min(len(ids), listPage)]
 			ids = ids[len(of.IDs):]

@@ -282,6 +282,7 @@ func TestStorageErrors(t *testing.T) {
 		"settle":              second(y.store.Sent(ctx, y.slot, outbox.Work{}, "1")),
 		"re-arm":              second(y.store.Rearm(ctx, y.slot, "1")),
 		"discard":             second(y.store.Discard(ctx, y.slot, "why", "1")),
+		"park":                second(y.store.Change(ctx, y.slot, outbox.Change{Act: outbox.ActPark, Reason: "why"}, "1")),
 		"erase":               second(y.store.Erase(ctx, y.slot, "why", "1")),
 		"replay":              second(y.store.Replay(ctx, time.Time{}, outbox.Filter{}, outbox.ReplayOptions{})),
 		"import":              second(y.store.Import(ctx, strings.NewReader(fmt.Sprintf(`{"id":"1","slot":%d,"body":1}`, y.slot)))),

@@ -36,7 +36,7 @@ func TestBlockedKeysAreOnTheOverviewAndOnAPageThatReArms(t *testing.T) {
 				t.Errorf("%s has markup of an event", to)
 			}
 		}
-		shows("", "3 events are held back", "1 ordering key is blocked", `href="blocked"`)
+		shows("", "3 events are held back", "1 ordering key is blocked", `blocked">See behind which</a>`)
 		shows("blocked", "head", "Wait behind it", "&lt;script&gt;", `<td data-label="Wait behind it" class="n">3</td>`, "Re-arm selected…")
 		shows("blocked?class=none", "No blocked key matches")
 		at := strconv.Itoa(slot)

@@ -109,6 +109,7 @@ func (u *ui) routes() []guard.Route {
 			guard.Route{Pattern: method + " /preview-discard", Needs: guard.MayPurge, Do: u.previewDiscard, Scans: true},
 		)
 	}
+	all = append(all, u.eventRoutes()...)
 	if !u.desk.NoRepair {
 		all = append(all, guard.Route{Pattern: "POST /fix", Needs: guard.MayRetry, Do: u.fix})
 	}
@@ -246,6 +247,7 @@ type navigation struct {
 func (v *view) Nav() []navigation {
 	menu := []navigation{
 		{Name: "Overview", Path: "", Key: "o"},
+		{Name: "Events", Path: "events", Key: "e"},
 		{Name: "Parked", Path: "parked", Key: "p"},
 		{Name: "Blocked", Path: "blocked", Key: "b"},
 		{Name: "Streams", Path: "streams", Key: "s"},

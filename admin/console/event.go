@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/luatx/luatx/admin/internal/guard"
+	"github.com/luatx/luatx/internal/acts"
 	"github.com/luatx/luatx/internal/pretty"
 	"github.com/luatx/luatx/outbox"
 )
@@ -22,6 +23,7 @@ type eventPage struct {
 	Attempts, Slot                       int
 	CanRearm, CanDiscard                 bool
 	Behind, BehindLink                   string
+	Acts                                 []actLink
 	HoldsBack                            int
 	RearmLink, DiscardLink               string
 	History                              []outbox.Failure
@@ -107,7 +109,7 @@ var states = map[outbox.State]struct{ level, about, at string }{
 func (u *ui) newEventPage(c *guard.Call, e outbox.Event, broken error, now time.Time) eventPage {
 	state, base, name := states[e.State], c.Base(), strconv.Itoa(e.Slot)+":"+e.ID
 	p := eventPage{
-		ID: e.ID, State: string(e.State), Level: state.level, About: state.about, At: e.At, AtName: state.at, Slot: e.Slot, Attempts: e.Attempts,
+		ID: e.ID, State: string(acts.StateOf(e)), Level: state.level, About: state.about, At: e.At, AtName: state.at, Slot: e.Slot, Attempts: e.Attempts,
 		Destination: e.Destination, Key: e.Key, HoldsBack: e.HoldsBack, Lease: e.Lease, History: e.History, Erased: e.Erased, NoBody: len(e.Body) == 0 && !e.Erased,
 		RearmLink: pageLink(base, "preview-rearm", "event", name), DiscardLink: pageLink(base, "preview-discard", "event", name),
 		ShowLink: pageLink(base, "event", "slot", strconv.Itoa(e.Slot), "id", e.ID, "body", "1"), HideLink: eventLink(base, e),
@@ -115,6 +117,7 @@ func (u *ui) newEventPage(c *guard.Call, e outbox.Event, broken error, now time.
 	if e.Behind != "" {
 		p.Behind, p.BehindLink = e.Behind, eventLink(base, outbox.Event{Slot: e.Slot, ID: e.Behind})
 	}
+	p.Acts = actLinks(c, acts.StateOf(e), outbox.Filter{}, name)
 	p.CanRearm = e.State == outbox.Parked && !e.Erased && c.Who.May >= guard.MayRetry
 	p.CanDiscard = e.State == outbox.Parked && c.Who.May >= guard.MayPurge
 	p.Age = span(now.Sub(e.At)) + " ago"

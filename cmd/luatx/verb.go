@@ -58,6 +58,7 @@ func verbs() []verb {
 	return slices.Concat(
 		programs,
 		[]verb{statsVerb, blockedVerb, drainVerb},
+		eventVerbs,
 		parkedVerbs,
 		inboxVerbs,
 		[]verb{renameVerb, compareVerb},

@@ -16,7 +16,7 @@
 --          then for each event
 --          +1   id
 --          +2   state        p pending, l leased, w waiting, s sent, k parked
---          +3   score        ms; empty: none
+--          +3   score        as the index holds it; empty: none
 --          +4   attempts
 --          +5   lease        see _lease.lua; empty: none
 --          +6   header       see _lanes.lua
@@ -26,6 +26,7 @@
 --          +10  body         or the digest of an erased one
 --          +11  head         of its lane; empty: it is the head, or in no lane
 --          +12  behind       number of events behind the head of a lane; else 0
+--          +13  scheduled    1: a scheduled event that no relay has claimed; else 0
 -- Bound:   linear in the members read, and about 1 MiB of bodies
 -- Redis:   6.0
 --#needs _time _full _outbox _lanes _errors _body _park _lease
@@ -34,12 +35,6 @@ local WHAT, LIMIT, SCORE, MEMBER, ONLY, BODIES = ARGV[1], tonumber(ARGV[2]), ARG
 local MAX = ({due = now, expired = now - @LEASED})[WHAT] or tonumber(ARGV[5]) or ONLY == 'l' and -1 or math.huge
 local MOST_BYTES = 1048576
 local index = ({pending = PENDING, due = PENDING, expired = PENDING, parked = PARKED, blocking = PARKED, sent = SENT})[WHAT]
-
--- Returns the time (ms) that a score stands for.
-local function ms(score)
-  score = tonumber(score)
-  return string.format('%.0f', score < 0 and score + @LEASED or score)
-end
 
 -- Compares as sorted sets do. Lua may compare strings by the server's locale.
 local function is_before(a, b)
@@ -143,10 +138,11 @@ for i, id in ipairs(ids) do
   if state and (ONLY == '' or ONLY == state) then
     local body, there = content(stored)
     local n = #reply
-    reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = id, state, score and ms(score) or '', attempts[i] or lease and '1' or '0'
+    reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = id, state, score or '', attempts[i] or lease and '1' or '0'
     reply[n + 5], reply[n + 6], reply[n + 7], reply[n + 8] = lease or '', headers[i] or '', errors[i] or '', routes[i] or ''
     reply[n + 9], reply[n + 10], reply[n + 11], reply[n + 12] = there, body, '', 0
     if headers[i] then reply[n + 11], reply[n + 12] = lane_of(id, headers[i]) end
+    reply[n + 13] = state == 'p' and attempts[i] == '0' and 1 or 0
     size = size + #body
   end
   if size > MOST_BYTES and i < #ids and WHAT ~= 'ids' then
