@@ -115,24 +115,39 @@ type Stats struct {
 	Counts outbox.Counts
 	// Oldest is the age of the longest-overdue event.
 	Oldest time.Duration
+	// OldestUnpublished is for how long an event has not been published that should be. It includes, beside Oldest, the events that
+	// wait behind a parked one, since that was parked, and those that relays try again, since the first of their failures that is
+	// remembered, also while they are leased.
+	OldestUnpublished time.Duration
+	// Blocked sums up the events that wait behind a parked one.
+	Blocked Blocked
 	// Parked breaks the parked events down by type, destination and class of failure.
 	Parked outbox.Overview
 	// Paused lists the paused destinations.
 	Paused []Pause
 }
 
-// Stats sums up all shards. It reads counters only, no events.
+// Stats sums up all shards. It reads counters, and a bounded number of events where some are blocked or have failed.
 func (o *Operator) Stats(ctx context.Context) (s Stats, err error) {
 	if s.At, err = o.core.Client.Time(ctx).Result(); err != nil {
 		return s, fmt.Errorf("admin: stats: %w", err)
 	}
-	var errs [4]error
+	var errs [6]error
+	var failing time.Time
 	var group sync.WaitGroup
 	group.Go(func() { s.Counts, errs[0] = o.core.Store.Counts(ctx) })
 	group.Go(func() { s.Oldest, errs[1] = o.core.Store.Oldest(ctx) })
 	group.Go(func() { s.Parked, errs[2] = o.core.Store.Overview(ctx) })
 	group.Go(func() { s.Paused, errs[3] = o.Paused(ctx) })
+	group.Go(func() { s.Blocked, errs[4] = o.blocked(ctx) })
+	group.Go(func() { failing, errs[5] = o.failingSince(ctx) })
 	group.Wait()
+	s.OldestUnpublished = s.Oldest
+	for _, since := range []time.Time{s.Blocked.Since, failing} {
+		if !since.IsZero() {
+			s.OldestUnpublished = max(s.OldestUnpublished, s.At.Sub(since))
+		}
+	}
 	return s, errors.Join(errs[:]...)
 }
 

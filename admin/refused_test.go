@@ -90,6 +90,14 @@ var operations = map[string]func(context.Context, *ground) error{
 		_, err := g.store.Erase(ctx, g.slot, "why", "p1")
 		return err
 	},
+	"Store.Change": func(ctx context.Context, g *ground) error {
+		_, err := g.store.Change(ctx, g.slot, outbox.Change{Act: outbox.ActPark, Reason: "why"}, "l2")
+		return err
+	},
+	"Store.ChangeAll": func(ctx context.Context, g *ground) error {
+		_, err := g.store.ChangeAll(ctx, outbox.Scheduled, outbox.Filter{}, outbox.Change{Act: outbox.ActRetry, Reason: "why"}, outbox.ChangeOptions{})
+		return err
+	},
 	"Store.Cancel": func(ctx context.Context, g *ground) error { _, err := g.store.Cancel(ctx, "a", "later"); return err },
 	"Store.Move": func(ctx context.Context, g *ground) error {
 		_, err := g.store.Move(ctx, "a", "later", time.Now().Add(2*time.Hour))
@@ -126,14 +134,15 @@ var operations = map[string]func(context.Context, *ground) error{
 		_, err := g.timers.Decide(ctx, expiry.Timer{Subject: "subject", Due: g.due}, expired(), time.Time{})
 		return err
 	},
-	"repair.Check":    func(ctx context.Context, g *ground) error { return all(g.repairs.Check(ctx)) },
-	"repair.Fix":      func(ctx context.Context, g *ground) error { return all(g.repairs.Fix(ctx)) },
-	"Operator.Pause":  func(ctx context.Context, g *ground) error { return g.operator.Pause(ctx, "bank", "why", time.Time{}) },
-	"Operator.Resume": func(ctx context.Context, g *ground) error { _, err := g.operator.Resume(ctx, "bank"); return err },
-	"Operator.Paused": func(ctx context.Context, g *ground) error { _, err := g.operator.Paused(ctx); return err },
-	"Operator.Stats":  func(ctx context.Context, g *ground) error { _, err := g.operator.Stats(ctx); return err },
-	"Operator.Find":   func(ctx context.Context, g *ground) error { return all(g.operator.Find(ctx, "p1")) },
-	"Operator.Known":  func(ctx context.Context, g *ground) error { _, err := g.operator.Known(ctx, "a", g.id); return err },
+	"repair.Check":     func(ctx context.Context, g *ground) error { return all(g.repairs.Check(ctx)) },
+	"repair.Fix":       func(ctx context.Context, g *ground) error { return all(g.repairs.Fix(ctx)) },
+	"Operator.Pause":   func(ctx context.Context, g *ground) error { return g.operator.Pause(ctx, "bank", "why", time.Time{}) },
+	"Operator.Resume":  func(ctx context.Context, g *ground) error { _, err := g.operator.Resume(ctx, "bank"); return err },
+	"Operator.Paused":  func(ctx context.Context, g *ground) error { _, err := g.operator.Paused(ctx); return err },
+	"Operator.Stats":   func(ctx context.Context, g *ground) error { _, err := g.operator.Stats(ctx); return err },
+	"Operator.Blocked": func(ctx context.Context, g *ground) error { return all(g.operator.Blocked(ctx)) },
+	"Operator.Find":    func(ctx context.Context, g *ground) error { return all(g.operator.Find(ctx, "p1")) },
+	"Operator.Known":   func(ctx context.Context, g *ground) error { _, err := g.operator.Known(ctx, "a", g.id); return err },
 	"Operator.Forget": func(ctx context.Context, g *ground) error {
 		_, err := g.operator.Forget(ctx, "a", g.id, "why")
 		return err
@@ -207,6 +216,7 @@ func newGround(t *testing.T) *ground {
 	_, err1 = g.tr.Transact(ctx, "a", rig.Incr, luatx.WithID(g.id.ID))
 	admintest.Park(t, g.tr, "a", "timeout", "sold", "p1", "p2")
 	body := []byte(`{"specversion":"1.0","type":"sold","source":"/shop","id":"x"}`)
+	admintest.Block(t, g.tr, "a", "b", "b1", "b2")
 	_, err2 = g.tr.Enqueue(ctx, "a", luatx.Event{ID: "s1", Body: body}, luatx.Event{ID: "l1", Body: body, Key: "k"}, luatx.Event{ID: "l2", Body: body, Key: "k"},
 		luatx.Event{ID: "later", Body: body, At: time.Now().Add(time.Hour)})
 	_, err3 = g.store.Sent(ctx, g.slot, outbox.Work{KeepSentBodies: true}, "s1")

@@ -39,7 +39,7 @@ var grants = map[Role][]struct {
 		{6, 0, common + "exists zrange zrangebyscore zadd zrem zscore hget hmget hgetall hset hdel hincrby incr zrangebylex get unlink"},
 	},
 	RoleOperator: {
-		{6, 0, common + "exists zcard zcount hlen zrange zrangebyscore zrangebylex zscore hget hmget hgetall xrange zadd zrem hset hdel hexists hincrby incr xrevrange xadd get unlink"},
+		{6, 0, common + "exists zcard zcount hlen zrange zrangebyscore zrangebylex zlexcount zscore hget hmget hgetall xrange zadd zrem hset hdel hexists hincrby incr xrevrange xadd get unlink"},
 	},
 	RoleRepair: {
 		{6, 0, common + "exists type get pttl persist hget hmget hgetall hexists hlen zscore zrangebylex hscan zscan hset hdel zadd zrem unlink"},

@@ -1,7 +1,6 @@
 package outbox
 
 import (
-	"cmp"
 	"container/heap"
 	"context"
 	"fmt"
@@ -21,8 +20,8 @@ type Record struct {
 	// Operation is the id of the operation. Call is the number of the step within it.
 	Operation string
 	Call      int
-	// Who is the operator; see Store.As. Act is rearm, discard, erase, replay, import, read or export. Why is the reason or the
-	// filter.
+	// Who is the operator; see Store.As. Act is rearm, discard, erase, replay, import, read, export, or one of Acts. Why is the reason or
+	// the filter.
 	Who, Act, Why string
 	// Done is the number of changed events. Asked is the number of requested ones.
 	Done, Asked int
@@ -38,7 +37,7 @@ const auditPage = 50
 func (s *Store) Audit(ctx context.Context, since time.Time) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		from := strconv.FormatInt(max(0, since.UnixMilli()), 10)
-		var open trails
+		var open sources[*trail]
 		err := s.chunks(nil, func(slots []int) error {
 			found, err := s.scripts.HasAudit(ctx, slots)
 			if err != nil {
@@ -90,6 +89,8 @@ type trail struct {
 	more bool
 }
 
+func (t *trail) head() (time.Time, int) { return t.page[0].At, t.slot }
+
 func (t *trail) fill(ctx context.Context, scripts *shard.Scripts) error {
 	entries, last, err := scripts.Audit(ctx, scripts.Shard(t.slot), t.next, auditPage)
 	if err != nil {
@@ -116,23 +117,4 @@ func behind(id string) string {
 func (r Record) String() string {
 	return fmt.Sprintf("%s %s %s %d of %d in slot %d (%s %d): %s",
 		r.At.UTC().Format(time.RFC3339), r.Who, r.Act, r.Done, r.Asked, r.Slot, r.Operation, r.Call, r.Why)
-}
-
-// trails are a heap ordered by the time of the next record.
-type trails []*trail
-
-func (h trails) Len() int      { return len(h) }
-func (h trails) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h trails) Less(i, j int) bool {
-	return cmp.Or(h[i].page[0].At.Compare(h[j].page[0].At), cmp.Compare(h[i].slot, h[j].slot)) < 0
-}
-
-// Push implements heap.Interface. It is never called, because all trails are in the heap from the beginning.
-func (h *trails) Push(any) {}
-
-// Pop implements heap.Interface.
-func (h *trails) Pop() any {
-	last := (*h)[len(*h)-1]
-	*h = (*h)[:len(*h)-1]
-	return last
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/message"
 )
@@ -26,6 +27,16 @@ const (
 	Parked State = "parked"
 )
 
+// Scheduled and Retrying are the pending events that wait for their time: those that have one and were never claimed, and those that
+// relays have tried since they came or were re-armed. List takes them as states. The State of such an event is Pending.
+const (
+	Scheduled State = "scheduled"
+	Retrying  State = "retrying"
+)
+
+// States lists the states that List takes.
+func States() []State { return []State{Pending, Scheduled, Retrying, Leased, Waiting, Parked, Sent} }
+
 // letters are the states as internal/lua/list.lua returns them.
 var letters = map[byte]State{'p': Pending, 'l': Leased, 'w': Waiting, 's': Sent, 'k': Parked}
 
@@ -37,12 +48,18 @@ type Event struct {
 	// At is a time of the server's clock: the next attempt of a Pending event, the end of the lease of a Leased one, the time at
 	// which a Sent or Parked one was sent or parked. It is zero for a Waiting one.
 	At time.Time
+	// Scheduled means that the event has a time of its own, and that no relay has claimed it yet.
+	Scheduled bool
 	// Attempts is the number of attempts since the event was added or re-armed, including the current one.
 	Attempts int
 	// Lease is the id of the last claim, or empty if no relay has the event.
 	Lease string
 	// Key is the ordering key, which an event has while it is in a lane.
 	Key string
+	// Behind is the id of the first event of the lane, which this one waits behind. HoldsBack is the number of events that wait behind
+	// this one.
+	Behind    string
+	HoldsBack int
 	// Destination is where the event is published, as set in its body or by an operator.
 	Destination string
 	// Error is the text of the last failure and Class its class. For a parked event, they state why it was parked. Both are empty
@@ -56,6 +73,8 @@ type Event struct {
 	Body []byte
 	// Erased means that an operator has erased the body. The event cannot be re-armed.
 	Erased bool
+
+	position // in a list by state
 
 	route  string
 	bare   bool   // there is no body
@@ -83,8 +102,9 @@ func (e Event) last() Failure {
 func event(slot int, row shard.Listed) (Event, error) {
 	e := Event{
 		Slot: slot, ID: row.ID, State: letters[row.State], At: row.At, Attempts: row.Attempts, Lease: row.Lease, Key: row.Key,
-		Destination: row.Route, route: row.Route,
+		Behind: row.Head, HoldsBack: row.Behind, Scheduled: row.Scheduled, Destination: row.Route, route: row.Route,
 	}
+	link.ContinueAt(&e, slot, row.Place)
 	for _, f := range row.Failures {
 		e.History = append(e.History, Failure(f))
 	}

@@ -24,7 +24,7 @@ type Filter struct {
 	Destination, Type, Key string
 	// Class is the class of the last failure. Text is a part of its text.
 	Class, Text string
-	// OlderThan is the minimum time since the event was parked, or sent if sent events are selected.
+	// OlderThan is the minimum time since the event was parked, or sent if sent events are selected, or due if pending ones are.
 	OlderThan time.Duration
 
 	position // where Parked begins, for the pages of package admin
@@ -171,11 +171,13 @@ func (s *Store) matching(ctx context.Context, f Filter, of shard.Listing, edges 
 // matchShard lists the selected events of one shard. It returns false if the reader has stopped or the server returned an error.
 func (s *Store) matchShard(ctx context.Context, n int, f Filter, of shard.Listing, yield func(Event, error) bool) bool {
 	ids := f.IDs
-	for {
+	if of.Limit == 0 {
 		of.Limit = listPage
 		if !of.Bodies {
 			of.Limit = thinPage
 		}
+	}
+	for {
 		if len(f.IDs) > 0 {
 			of.Of, of.IDs = "ids", ids[:min(len(ids), listPage)]
 			ids = ids[len(of.IDs):]

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/shard"
 )
 
@@ -18,9 +19,11 @@ var ErrNotFound = errors.New("outbox: no such event")
 
 // ListOptions configure List. The zero value lists all events.
 type ListOptions struct {
-	// Slots are the slots of the shards to list. Defaults to all.
+	// Filter selects events. Its OlderThan refers to the time of the event.
+	Filter Filter
+	// Slots are the slots of the shards to list, unless the filter names some. Defaults to all.
 	Slots []int
-	// NoBodies omits the bodies: the events have no Message, and a Destination only if an operator set one.
+	// NoBodies omits the bodies, unless the filter needs them: the events have no Message, and a Destination only if an operator set one.
 	NoBodies bool
 	// Since omits events whose time is earlier, by the server's clock. It does not apply to waiting events, which have no time.
 	// Defaults to none.
@@ -38,17 +41,18 @@ const (
 // changes its state meanwhile may be missed or listed twice. If a body cannot be decoded, List yields the event with an error and
 // continues. A *StorageError ends the list.
 func (s *Store) List(ctx context.Context, state State, opts ListOptions) iter.Seq2[Event, error] {
-	of := shard.Listing{Limit: listPage, Bodies: !opts.NoBodies}
-	if opts.NoBodies {
-		of.Limit = thinPage
+	f := opts.Filter
+	if len(f.Slots) == 0 {
+		f.Slots = opts.Slots
 	}
-	byTime := state == Parked || state == Sent // in this order; leased events are ordered by another time
+	of := shard.Listing{Bodies: !opts.NoBodies || f.needsBodies()}
+	byTime := state == Parked || state == Sent // alone; leased events are in an order of their own
 	if !opts.Since.IsZero() && byTime {
 		of.After = shard.Place{Score: strconv.FormatInt(opts.Since.UnixMilli()-1, 10), Member: behindAll}
 	}
 	find := s.scripts.Firsts
 	switch state {
-	case Pending:
+	case Pending, Scheduled, Retrying:
 		of.Of, of.Only = "pending", "p"
 	case Leased:
 		of.Of, of.Only, of.Limit = "pending", "l", thinPage
@@ -60,29 +64,64 @@ func (s *Store) List(ctx context.Context, state State, opts ListOptions) iter.Se
 		of.Of, of.Only, find = "parked", "k", s.scripts.LastParked
 	default:
 		return func(yield func(Event, error) bool) {
-			yield(Event{}, fmt.Errorf("outbox: no state is called %q", state))
+			yield(Event{}, fmt.Errorf("outbox: no state is called %q: use one of %v", state, States()))
 		}
 	}
 	return func(yield func(Event, error) bool) {
-		if every := yield; !byTime && state != Waiting {
-			yield = func(e Event, err error) bool { return err == nil && e.At.Before(opts.Since) || every(e, err) }
+		every := yield
+		yield = func(e Event, err error) bool {
+			early := !byTime && state != Waiting && e.At.Before(opts.Since)
+			return e.ID != "" && (early || !e.is(state)) || every(e, err)
 		}
-		err := s.chunks(opts.Slots, func(slots []int) error {
-			edges, err := find(ctx, slots)
-			if err != nil {
-				return storageError("list "+string(state)+" events", -1, err)
-			}
-			for _, edge := range edges {
-				if err := s.listShard(ctx, edge.Slot, of, yield); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil && !errors.Is(err, errEnough) {
+		if err := s.listFrom(ctx, state, f, of, find, yield); err != nil && !errors.Is(err, errEnough) {
 			yield(Event{}, err)
 		}
 	}
+}
+
+// is reports whether an event that a list of a state has found is meant.
+func (e Event) is(state State) bool {
+	switch state {
+	case Scheduled:
+		return e.Scheduled
+	case Retrying:
+		return e.State == Pending && e.Attempts > 0
+	default:
+		return e.State == state
+	}
+}
+
+// listFrom lists events of shards in the order of their slots, from where the filter continues.
+func (s *Store) listFrom(
+	ctx context.Context, state State, f Filter, of shard.Listing, find func(context.Context, []int) ([]shard.Edge, error), yield func(Event, error) bool,
+) error {
+	slots, err := s.slots(f)
+	if err != nil {
+		return err
+	}
+	if len(slots) == 0 {
+		slots = s.keyspace.Slots()
+	}
+	first, place, goesOn := link.PlaceOf(&f.position)
+	return s.chunks(slices.Sorted(slices.Values(slots)), func(slots []int) error {
+		edges, err := find(ctx, slots)
+		if err != nil {
+			return storageError("list "+string(state)+" events", -1, err)
+		}
+		for _, edge := range edges {
+			if goesOn && edge.Slot < first {
+				continue
+			}
+			of := of
+			if goesOn && edge.Slot == first {
+				of.After = place
+			}
+			if !s.matchShard(ctx, edge.Slot, f, of, yield) {
+				return errEnough
+			}
+		}
+		return nil
+	})
 }
 
 // errEnough ends a listing whose reader has stopped.
@@ -96,24 +135,6 @@ func (s *Store) lanes(ctx context.Context, slots []int) ([]shard.Edge, error) {
 		edges[i].Slot = n
 	}
 	return edges, err
-}
-
-func (s *Store) listShard(ctx context.Context, n int, of shard.Listing, yield func(Event, error) bool) error {
-	for {
-		page, err := s.list(ctx, n, of)
-		if err != nil {
-			return err
-		}
-		for _, row := range page.rows {
-			if !yield(event(n, row)) {
-				return errEnough
-			}
-		}
-		if !page.more {
-			return nil
-		}
-		of.After = page.next
-	}
 }
 
 type page struct {

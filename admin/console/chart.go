@@ -37,8 +37,8 @@ func charts(samples []desk.Sample) []chart {
 		draw("Events a second", samples, perSecond,
 			series{"enqueued", "one", rate(func(r admin.Rates) float64 { return r.Enqueued })},
 			series{"sent", "two", rate(func(r admin.Rates) float64 { return r.Sent })}),
-		draw("Oldest due", samples, func(seconds float64) string { return span(time.Duration(seconds * float64(time.Second))) },
-			series{"age", "one", func(s desk.Sample) (float64, bool) { return s.Stats.Oldest.Seconds(), true }}),
+		draw("Oldest unpublished", samples, func(seconds float64) string { return span(time.Duration(seconds * float64(time.Second))) },
+			series{"age", "one", func(s desk.Sample) (float64, bool) { return s.Stats.OldestUnpublished.Seconds(), true }}),
 		draw("Parked", samples, func(n float64) string { return pretty.Thousands(int64(n)) },
 			series{"parked", "one", func(s desk.Sample) (float64, bool) { return float64(s.Stats.Counts.Parked), true }}),
 	}

@@ -88,6 +88,7 @@ func (u *ui) routes() []guard.Route {
 		{Pattern: "GET /help", Needs: guard.MayView, Do: u.help},
 		{Pattern: "POST /theme", Needs: guard.MayView, Do: u.theme},
 		{Pattern: "GET /parked", Needs: guard.MayView, Do: u.parked, Scans: true},
+		{Pattern: "GET /blocked", Needs: guard.MayView, Do: u.blocked, Scans: true},
 		{Pattern: "GET /event", Needs: guard.MayView, Do: u.event, Scans: true},
 		{Pattern: "POST /rearm", Needs: guard.MayRetry, Do: u.rearm, Scans: true},
 		{Pattern: "POST /discard", Needs: guard.MayPurge, Do: u.discard, Scans: true},
@@ -114,6 +115,7 @@ func (u *ui) routes() []guard.Route {
 			guard.Route{Pattern: method + " /preview-discard-dead", Needs: guard.MayPurge, Do: u.previewDiscardDead, Scans: true},
 		)
 	}
+	all = append(all, u.eventRoutes()...)
 	if !u.desk.NoRepair {
 		all = append(all, guard.Route{Pattern: "POST /fix", Needs: guard.MayRetry, Do: u.fix})
 	}
@@ -251,7 +253,9 @@ type navigation struct {
 func (v *view) Nav() []navigation {
 	menu := []navigation{
 		{Name: "Overview", Path: "", Key: "o"},
+		{Name: "Events", Path: "events", Key: "e"},
 		{Name: "Parked", Path: "parked", Key: "p"},
+		{Name: "Blocked", Path: "blocked", Key: "b"},
 		{Name: "Streams", Path: "streams", Key: "s"},
 		{Name: "Dead letters", Path: "dead", Key: "l"},
 		{Name: "Inbox", Path: "inbox", Key: "i"},

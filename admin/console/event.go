@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/luatx/luatx/admin/internal/guard"
+	"github.com/luatx/luatx/internal/acts"
 	"github.com/luatx/luatx/internal/pretty"
 	"github.com/luatx/luatx/outbox"
 )
@@ -21,6 +22,9 @@ type eventPage struct {
 	At                                   time.Time
 	Attempts, Slot                       int
 	CanRearm, CanDiscard                 bool
+	Behind, BehindLink                   string
+	Acts                                 []actLink
+	HoldsBack                            int
 	RearmLink, DiscardLink               string
 	History                              []outbox.Failure
 	Attributes                           []nameValue
@@ -105,11 +109,15 @@ var states = map[outbox.State]struct{ level, about, at string }{
 func (u *ui) newEventPage(c *guard.Call, e outbox.Event, broken error, now time.Time) eventPage {
 	state, base, name := states[e.State], c.Base(), strconv.Itoa(e.Slot)+":"+e.ID
 	p := eventPage{
-		ID: e.ID, State: string(e.State), Level: state.level, About: state.about, At: e.At, AtName: state.at, Slot: e.Slot, Attempts: e.Attempts,
-		Destination: e.Destination, Key: e.Key, Lease: e.Lease, History: e.History, Erased: e.Erased, NoBody: len(e.Body) == 0 && !e.Erased,
+		ID: e.ID, State: string(acts.StateOf(e)), Level: state.level, About: state.about, At: e.At, AtName: state.at, Slot: e.Slot, Attempts: e.Attempts,
+		Destination: e.Destination, Key: e.Key, HoldsBack: e.HoldsBack, Lease: e.Lease, History: e.History, Erased: e.Erased, NoBody: len(e.Body) == 0 && !e.Erased,
 		RearmLink: pageLink(base, "preview-rearm", "event", name), DiscardLink: pageLink(base, "preview-discard", "event", name),
 		ShowLink: pageLink(base, "event", "slot", strconv.Itoa(e.Slot), "id", e.ID, "body", "1"), HideLink: eventLink(base, e),
 	}
+	if e.Behind != "" {
+		p.Behind, p.BehindLink = e.Behind, eventLink(base, outbox.Event{Slot: e.Slot, ID: e.Behind})
+	}
+	p.Acts = actLinks(c, acts.StateOf(e), outbox.Filter{}, name)
 	p.CanRearm = e.State == outbox.Parked && !e.Erased && c.Who.May >= guard.MayRetry
 	p.CanDiscard = e.State == outbox.Parked && c.Who.May >= guard.MayPurge
 	p.Age = span(now.Sub(e.At)) + " ago"

@@ -59,6 +59,10 @@ func newHostileService(t *testing.T) hostileService {
 		other = "b" + strconv.Itoa(n)
 	}
 	w.park(t, hostileText("id"), hostileText("key"), "class")
+	_, err = w.tr.Enqueue(redistest.Soon(t), "a", luatx.Event{
+		ID: "waits", Key: hostileText("key"), Body: []byte(`{"specversion":"1.0","id":"waits","type":"sold","source":"/shop"}`),
+	})
+	redistest.Must(t, err)
 	for id, class := range map[string]string{"1": "class", "2": "class", "3": "unwanted", "4": "retried", "5": "retried"} {
 		w.park(t, id, "", class)
 	}
@@ -204,6 +208,17 @@ func TestConsoleEscapesEveryTextFromOutside(t *testing.T) {
 		"preview-retry-dead" + of + "&since=~no time~":                  {"no time"},
 		"preview-retry-dead" + of + "&group=~dead group~":               {"stream", "dead group", "host"},
 		"preview-discard-dead" + of + "&reason=~gone~&id=1-1":           {"stream", "gone", "dead group"},
+		"blocked":                                     {"class", "destination", "key", "id", "error"},
+		"blocked?key=~nobody~":                        {"nobody"},
+		"events?state=parked":                         {"class", "destination", "type", "key", "id", "error"},
+		"events?state=parked&" + filter:               {"class", "destination", "type", "key", "id", "error"},
+		"events?state=waiting":                        {"key", "id"},
+		"events?state=~state~":                        {"state"},
+		"preview-events-retry?state=parked&" + filter: {"class", "destination", "type", "key", "error"},
+		"preview-events-reschedule?at=~at~":           {"at"},
+		"preview-events-cancel?state=parked&class=~class~&reason=~to reason~":      {"class", "to reason"},
+		"preview-events-park?state=parked&event=" + strconv.Itoa(w.slot) + ":~id~": {"id"},
+		"preview-events-discard?state=parked&destination=~destination~":            {"destination"},
 		"help":              nil,
 		"operations":        nil,
 		"operations/nobody": nil,

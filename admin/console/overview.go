@@ -84,6 +84,9 @@ func verdicts(base string, now admin.Stats, since time.Time, shards []fullness, 
 		v.Why += ". They stay until somebody acts."
 		all = append(all, v)
 	}
+	if now.Blocked.Keys > 0 {
+		all = append(all, blockedVerdict(base, now))
+	}
 	if now.Oldest >= lateAfter {
 		all = append(all, verdict{
 			Level: "warn", What: "The oldest event has been due for " + span(now.Oldest),
@@ -112,6 +115,22 @@ func verdicts(base string, now admin.Stats, since time.Time, shards []fullness, 
 	return all
 }
 
+// blockedVerdict says how many events wait behind parked ones.
+func blockedVerdict(base string, now admin.Stats) verdict {
+	b, least := now.Blocked, ""
+	if b.More {
+		least = "At least "
+	}
+	keys := "1 ordering key is"
+	if b.Keys != 1 {
+		keys = pretty.Thousands(b.Keys) + " ordering keys are"
+	}
+	return verdict{
+		Level: "bad", What: least + events(b.Events) + " held back behind parked ones", Link: base + "blocked", Act: "See behind which",
+		Why: keys + " blocked, the first for " + span(now.At.Sub(b.Since)) + ". The events go out when the parked ones are re-armed or discarded.",
+	}
+}
+
 // events counts events in words.
 func events(n int64) string {
 	if n == 1 {
@@ -125,6 +144,8 @@ func figures(now desk.Sample) []figure {
 	all := []figure{
 		{Name: "Parked", Value: pretty.Thousands(c.Parked), Level: levelIf(c.Parked > 0, "bad")},
 		{Name: "Oldest due", Value: span(now.Stats.Oldest), Level: levelIf(now.Stats.Oldest >= lateAfter, "warn")},
+		{Name: "Oldest unpublished", Value: span(now.Stats.OldestUnpublished), Level: levelIf(now.Stats.OldestUnpublished >= lateAfter, "warn")},
+		{Name: "Held back", Value: held(now.Stats.Blocked), Note: "behind parked events", Level: levelIf(now.Stats.Blocked.Events > 0, "bad")},
 		{Name: "Pending", Value: pretty.Thousands(c.Pending), Note: size(c.Bytes)},
 		{Name: "Leased", Value: pretty.Thousands(c.Leased)},
 		{Name: "Waiting", Value: pretty.Thousands(c.Waiting)},
@@ -138,6 +159,14 @@ func figures(now desk.Sample) []figure {
 		)
 	}
 	return all
+}
+
+// held is the number of events behind parked ones.
+func held(b admin.Blocked) string {
+	if b.More {
+		return pretty.Thousands(b.Events) + "+"
+	}
+	return pretty.Thousands(b.Events)
 }
 
 func levelIf(so bool, level string) string {

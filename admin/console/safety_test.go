@@ -42,7 +42,8 @@ func TestEventsFiltersAndAddressesAreOnlyText(t *testing.T) {
 		for _, to := range []string{
 			"parked?text=" + q, "parked?class=" + q, "parked?destination=" + q + "&type=" + q + "&key=" + q + "&aggregate=" + q, "parked?older_than=" + q,
 			"parked?cursor=" + q, "event?id=" + q, "event?" + slot + "&body=1&id=" + q, "event?slot=" + q + "&id=1", "preview-rearm?class=" + q + "&to=" + q,
-			"preview-rearm?rate=" + q, "preview-discard?text=" + q + "&reason=" + q, "preview-rearm?event=" + q, "preview-rearm?event=" + url.QueryEscape("1:"+p),
+			"preview-rearm?rate=" + q, "events?state=" + q, "events?cursor=" + q + "&text=" + q, "preview-events-park?class=" + q + "&reason=" + q,
+			"preview-events-reschedule?at=" + q, "blocked?key=" + q, "blocked?cursor=" + q, "preview-discard?text=" + q + "&reason=" + q, "preview-rearm?event=" + q, "preview-rearm?event=" + url.QueryEscape("1:"+p),
 			"streams?key=" + q, "inbox?aggregate=" + q + "&scope=" + q + "&source=" + q + "&id=" + q, "audit?since=" + q, "operations/" + url.PathEscape(p),
 			"operations?of=" + q, url.PathEscape(p),
 		} {
@@ -52,7 +53,7 @@ func TestEventsFiltersAndAddressesAreOnlyText(t *testing.T) {
 				t.Errorf("%s does not show it: %d", to, status)
 			}
 		}
-		for _, to := range []string{"rearm", "discard", "preview-rearm", "theme", "stop", "forget"} {
+		for _, to := range []string{"rearm", "discard", "preview-rearm", "events-park", "events-reschedule", "preview-events-discard", "theme", "stop", "forget"} {
 			status, page, location := s.post(t, to, url.Values{
 				"event": {"1:" + p}, "confirm": {p}, "to": {p}, "reason": {p}, "theme": {p}, "id": {p}, "here": {p}, "count": {"1"}, "aggregate": {p},
 			})

@@ -138,7 +138,7 @@ func (h *Handler) rearm(c *guard.Call, ask rearmRequest) error {
 	if err := cmp.Or(opts.Validate(), c.Op.Outbox().CheckDestination(opts.Destination)); err != nil {
 		return err
 	}
-	if err := h.desk.Unambiguous(c.R.Context(), c.Op, f); err != nil {
+	if err := h.desk.Unambiguous(c.R.Context(), c.Op, outbox.Parked, f); err != nil {
 		return err
 	}
 	if !ask.DryRun {
@@ -191,7 +191,7 @@ func (h *Handler) discard(c *guard.Call, ask discardRequest) error {
 			return c.Op.Outbox().Discard(ctx, slot, ask.Reason, ids...)
 		})
 	}
-	if err := h.desk.Unambiguous(c.R.Context(), c.Op, f); err != nil {
+	if err := h.desk.Unambiguous(c.R.Context(), c.Op, outbox.Parked, f); err != nil {
 		return err
 	}
 	if ask.DryRun {

@@ -82,6 +82,13 @@ func (w ward) tries() map[string][]try {
 		"GET /api/openapi.json": {{want: 200}},
 		"GET /api/stats":        {{want: 200}, {query: "x=1", want: 400}},
 		"GET /api/samples":      {{want: 200}},
+		"GET /api/blocked": {
+			{want: 200},
+			{query: "limit=1&key=k&class=odd&slot=" + s, want: 200},
+			{query: "limit=0", want: 400},
+			{query: "slot=1", want: 422},
+			{query: "cursor=%21", want: 400},
+		},
 		"GET /api/parked": {
 			{want: 200},
 			{query: "limit=2", want: 200},
@@ -172,6 +179,19 @@ func (w ward) tries() map[string][]try {
 			{body: body + `"limit":-1,"all":true}`, want: 422},
 			{body: `{"stream":"x","all":true}`, want: 422},
 		},
+		"GET /api/events": {
+			{want: 200},
+			{query: "state=waiting&limit=1&key=k", want: 200},
+			{query: "state=parked&limit=2&class=http_422&slot=" + s, want: 200},
+			{query: "state=lost", want: 400},
+			{query: "slot=1", want: 422},
+			{query: "cursor=%21", want: 400},
+		},
+		"POST /api/events/retry":         w.changes("p1", ""),
+		"POST /api/events/reschedule":    w.changes("p1", `,"at":"2100-01-01T00:00:00Z"`),
+		"POST /api/events/cancel":        w.changes("p1", ""),
+		"POST /api/events/park":          w.changes("p2", ""),
+		"POST /api/events/discard":       w.changes("p2", ""),
 		"GET /api/operations":            {{want: 200}},
 		"GET /api/operations/{id}":       {{want: 404}},
 		"POST /api/operations/{id}/stop": {{body: `{}`, want: 404}},
@@ -205,6 +225,22 @@ func (w ward) tries() map[string][]try {
 	}
 }
 
+// changes are some requests to change events.
+func (w ward) changes(id, more string) []try {
+	events := `"events":[{"slot":` + strconv.Itoa(w.slot) + `,"id":"` + id + `"}]`
+	return []try{
+		{body: `{` + events + `,"reason":"r"` + more + `}`, want: 200},
+		{body: `{"state":"pending","filter":{"class":"none"},"reason":"r"` + more + `}`, want: 202},
+		{body: `{"all":true,"dry_run":true,"reason":"r"` + more + `}`, want: 200},
+		{body: `{` + events + more + `}`, want: 422},
+		{body: `{"reason":"r"` + more + `}`, want: 422},
+		{body: `{` + events + `,"state":"pending","reason":"r"` + more + `}`, want: 422},
+		{body: `{"state":"lost","all":true,"reason":"r"` + more + `}`, want: 400},
+		{body: `{"all":true,"limit":-1,"reason":"r"` + more + `}`, want: 400},
+		{body: `{"all":true,"at":"soon","reason":"r"}`, want: 400},
+	}
+}
+
 // of returns what the document says of a route.
 func (d document) of(route string) (action, bool) {
 	method, path, _ := strings.Cut(route, " ")
@@ -216,7 +252,8 @@ func TestHandlerAndOpenAPIDescribeTheSameRoutesFieldsAndReplies(t *testing.T) {
 	t.Parallel()
 	doc := described(t)
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
-		w := newWard(t, client, httpapi.Config{})
+		w := newWard(t, client, httpapi.Config{MaxOperations: 50})
+		admintest.Block(t, w.tr, "a", "k", "head", "behind")
 		routes, tries := w.handler.Routes(), w.tries()
 		described := 0
 		for _, actions := range doc.Paths {
@@ -341,7 +378,7 @@ func (w ward) operated(t *testing.T, doc document) {
 			t.Errorf("stop: %d %s: %v", reply.Code, reply.Body, err)
 		}
 	}
-	if len(kinds) != 4 {
+	if len(kinds) != 7 {
 		t.Errorf("kinds of operations: %v", kinds)
 	}
 }

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/luatx/luatx/admin"
 	"github.com/luatx/luatx/admin/internal/desk"
 	"github.com/luatx/luatx/admin/internal/guard"
 	"github.com/luatx/luatx/internal/acts"
@@ -60,7 +62,13 @@ const (
 )
 
 // parked replies with a page of parked events.
-func (h *Handler) parked(c *guard.Call) error {
+func (h *Handler) parked(c *guard.Call) error { return list(c, h.desk.Parked) }
+
+// blocked replies with a page of the parked events that hold back others.
+func (h *Handler) blocked(c *guard.Call) error { return list(c, h.desk.Blocked) }
+
+// list replies with a page of events.
+func list(c *guard.Call, pageOf func(context.Context, *admin.Operator, outbox.Filter, string, int) (desk.Page, error)) error {
 	f, err := desk.FilterOf(c.Query)
 	if err != nil {
 		return err
@@ -69,7 +77,7 @@ func (h *Handler) parked(c *guard.Call) error {
 	if err != nil {
 		return err
 	}
-	page, err := h.desk.Parked(c.R.Context(), c.Op, f, c.Query.Get("cursor"), limit)
+	page, err := pageOf(c.R.Context(), c.Op, f, c.Query.Get("cursor"), limit)
 	if err != nil {
 		return err
 	}

@@ -148,7 +148,7 @@ func (d dice) page() *http.Request {
 // pageFields are names of forms.
 var pageFields = []string{
 	"aggregate", "destination", "type", "key", "class", "text", "older_than", "id", "slot", "cursor", "limit", "payload", "event", "reason", "canary", "rate", "max_parked_again",
-	"canary_wait", "all", "confirm", "count", "expected", "to", "scope", "handler", "source", "for", "since", "role", "theme", "body", "check", "here", "of", "sure", "x",
+	"canary_wait", "all", "confirm", "count", "expected", "to", "scope", "handler", "source", "for", "since", "role", "theme", "body", "check", "here", "of", "sure", "state", "at", "x",
 }
 
 // request makes one.

@@ -14,16 +14,18 @@ var openAPI []byte
 
 // routes are those that openapi.json describes.
 func (h *Handler) routes() []guard.Route {
-	return []guard.Route{
+	return append(h.changeRoutes(), []guard.Route{
 		{Pattern: "GET /livez", Probe: true, Do: h.live},
 		{Pattern: "GET /readyz", Probe: true, Do: h.ready},
 		{Pattern: "GET /api/openapi.json", Needs: MayView, Do: describe},
 		{Pattern: "GET /api/stats", Needs: MayView, Do: reads(h.stats)},
 		{Pattern: "GET /api/samples", Needs: MayView, Do: reads(h.samples)},
+		{Pattern: "GET /api/blocked", Needs: MayView, Do: reads(h.blocked, append(slices.Clone(desk.FilterNames), "cursor", "limit")...), Scans: true},
 		{Pattern: "GET /api/parked", Needs: MayView, Do: reads(h.parked, append(slices.Clone(desk.FilterNames), "cursor", "limit")...), Scans: true},
 		{Pattern: "GET /api/parked/export", Needs: MayView, Do: reads(h.export, desk.FilterNames...), Scans: true},
 		{Pattern: "POST /api/parked/rearm", Needs: MayRetry, Do: does(h.rearm), Scans: true}, // as a dry run
 		{Pattern: "POST /api/parked/discard", Needs: MayPurge, Do: does(h.discard)},
+		{Pattern: "GET /api/events", Needs: MayView, Do: reads(h.events, append(slices.Clone(desk.FilterNames), "state", "cursor", "limit")...), Scans: true},
 		{Pattern: "GET /api/event", Needs: MayView, Do: reads(h.event, "slot", "id", "payload")},
 		{Pattern: "GET /api/find", Needs: MayView, Do: reads(h.find, "id", "payload"), Scans: true},
 		{Pattern: "POST /api/events/erase", Needs: MayPurge, Do: does(h.erase)},
@@ -47,7 +49,7 @@ func (h *Handler) routes() []guard.Route {
 		{Pattern: "GET /api/check", Needs: MayView, Do: reads(h.check, "slot"), Scans: true},
 		{Pattern: "POST /api/fix", Needs: MayRetry, Do: does(h.fix)},
 		{Pattern: "GET /api/doctor", Needs: MayView, Do: reads(h.doctor, "role"), Scans: true},
-	}
+	}...)
 }
 
 // reads is a route whose query may hold some names and no others.

@@ -11,14 +11,16 @@ import (
 )
 
 type statsJSON struct {
-	Title  string         `json:"title"`
-	At     time.Time      `json:"at"`
-	Counts countsJSON     `json:"counts"`
-	Totals totalsJSON     `json:"totals"`
-	Oldest float64        `json:"oldest_due_seconds"`
-	Rates  *ratesJSON     `json:"rates,omitempty"`
-	Top    []admin.Reason `json:"top"`
-	Parked parkedJSON     `json:"parked"`
+	Title   string         `json:"title"`
+	At      time.Time      `json:"at"`
+	Counts  countsJSON     `json:"counts"`
+	Totals  totalsJSON     `json:"totals"`
+	Oldest  float64        `json:"oldest_due_seconds"`
+	Age     float64        `json:"oldest_unpublished_seconds"`
+	Blocked admin.Blocked  `json:"blocked"`
+	Rates   *ratesJSON     `json:"rates,omitempty"`
+	Top     []admin.Reason `json:"top"`
+	Parked  parkedJSON     `json:"parked"`
 }
 
 type countsJSON struct {
@@ -84,7 +86,8 @@ func (h *Handler) stats(c *guard.Call) error {
 	}
 	s := now.Stats
 	return c.Answer(http.StatusOK, statsJSON{
-		h.desk.Title, s.At.UTC(), newCounts(s.Counts), totalsJSON(s.Counts.Totals), s.Oldest.Seconds(), newRates(now), orEmpty(s.Top(10)),
+		h.desk.Title, s.At.UTC(), newCounts(s.Counts), totalsJSON(s.Counts.Totals), s.Oldest.Seconds(), s.OldestUnpublished.Seconds(),
+		s.Blocked, newRates(now), orEmpty(s.Top(10)),
 		parkedJSON{s.Parked.Total, s.Parked.ByDestination, s.Parked.ByType, s.Parked.ByClass, remaindersJSON{now.Destinations, now.Types, now.Classes}},
 	})
 }
@@ -93,6 +96,7 @@ type sampleJSON struct {
 	At     time.Time  `json:"at"`
 	Counts countsJSON `json:"counts"`
 	Oldest float64    `json:"oldest_due_seconds"`
+	Age    float64    `json:"oldest_unpublished_seconds"`
 	Rates  *ratesJSON `json:"rates,omitempty"`
 }
 
@@ -100,7 +104,7 @@ type sampleJSON struct {
 func (h *Handler) samples(c *guard.Call) error {
 	all := []sampleJSON{}
 	for _, s := range h.desk.Samples.List() {
-		all = append(all, sampleJSON{s.Stats.At.UTC(), newCounts(s.Stats.Counts), s.Stats.Oldest.Seconds(), newRates(s)})
+		all = append(all, sampleJSON{s.Stats.At.UTC(), newCounts(s.Stats.Counts), s.Stats.Oldest.Seconds(), s.Stats.OldestUnpublished.Seconds(), newRates(s)})
 	}
 	return c.Answer(http.StatusOK, map[string]any{"samples": all, "every_seconds": h.desk.SampleEvery.Seconds()})
 }

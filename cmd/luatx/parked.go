@@ -33,13 +33,8 @@ var parkedVerbs = []verb{
 		long: `luatx parked show tells all that is known of the events of an id, in whatever state they are: attempts, when the next one
 is, and the last five failures. Bodies may be confidential. The command shows them only with --body, and the
 audit records that.`,
-		one: `if no shard knows one of the ids`,
-		flags: func(flags *flag.FlagSet) action {
-			body := flags.Bool("body", false, "show the bodies")
-			var slots []int
-			slotFlag(flags, &slots)
-			return func(ctx context.Context, s *session, ids []string) error { return s.parkedShow(ctx, ids, slots, *body) }
-		},
+		one:   `if no shard knows one of the ids`,
+		flags: showFlags,
 	},
 	{
 		name: "parked rearm", args: "[id…]", changes: true, acts: true, limited: true, short: "let parked events be published again, by id or by filter",
@@ -83,6 +78,13 @@ func filterFlags(flags *flag.FlagSet, f *outbox.Filter) *outbox.Filter {
 	flags.DurationVar(&f.OlderThan, "older-than", 0, "events that have been parked for so long")
 	slotFlag(flags, &f.Slots)
 	return f
+}
+
+func showFlags(flags *flag.FlagSet) action {
+	body := flags.Bool("body", false, "show the bodies")
+	var slots []int
+	slotFlag(flags, &slots)
+	return func(ctx context.Context, s *session, ids []string) error { return s.parkedShow(ctx, ids, slots, *body) }
 }
 
 func slotFlag(flags *flag.FlagSet, slots *[]int) {
@@ -161,14 +163,16 @@ func (s *session) showEvent(e outbox.Event, body bool) {
 	for _, line := range [][2]string{
 		{"id", e.ID},
 		{"slot", fmt.Sprint(e.Slot)},
-		{"state", string(e.State)},
+		{"state", string(acts.StateOf(e))},
 		{cmp.Or(at, "time"), when(row.At)},
 		{"attempts", fmt.Sprint(e.Attempts)},
 		{"destination", row.Destination},
 		{"type", row.Type},
 		{"ordering key", row.Key},
+		{"waits behind", row.Behind},
+		{"holds back", counted(row.HoldsBack, "event")},
 	} {
-		if line[1] != "" {
+		if line[1] != "" && line[1] != "0 events" {
 			s.out.say("%s\t%s", line[0], line[1])
 		}
 	}

@@ -38,7 +38,7 @@ func (c *chosen) choose(ctx context.Context, s *session, ids []string) error {
 		return nil
 	}
 	var err error
-	c.made, err = acts.Choose(ctx, s.operator.Outbox(), c.Filter)
+	c.made, err = acts.Choose(ctx, s.operator.Outbox(), outbox.Parked, c.Filter)
 	ambiguous, several := errors.AsType[*acts.AmbiguousError](err)
 	if err != nil && !several {
 		return err

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -25,17 +26,22 @@ func TestEveryChangeIsShownFirstAndNeedsYes(t *testing.T) {
 		dryRun  int // the status of --dry-run
 		without bool
 	}{
-		"parked rearm":   {words: []string{"1", "--as", "a"}, shows: "with --yes it would re-arm 1 event"},
-		"parked discard": {words: []string{"--class", "network", "--reason", "r", "--as", "a"}, shows: "with --yes it would discard 1 event for good"},
-		"parked import":  {words: []string{"-", "--as", "a"}, shows: "with --yes it would import 1 event"},
-		"dead retry":     {words: []string{"MAILS", "--text", "why", "--reason", "r", "--as", "a"}, shows: "with --yes it would put 1 dead letter back"},
-		"dead discard":   {words: []string{"MAILS", "--all", "--reason", "r", "--as", "a"}, shows: "with --yes it would discard 1 dead letter for good"},
-		"dead import":    {words: []string{"MAILS", "-", "--reason", "r", "--as", "a"}, shows: "with --yes it would import 1 dead letter"},
-		"inbox forget":   {words: []string{"begun", "--aggregate", "a", "--scope", "transact", "--source", "", "--reason", "r", "--as", "a"}, shows: "with --yes it would forget the message begun"},
-		"pause":          {words: []string{"bank", "--reason", "r", "--for", "1h", "--as", "a"}, shows: "with --yes it would pause bank for 1h0m0s"},
-		"resume":         {words: []string{"mail", "--as", "a"}, shows: "with --yes it would resume mail"},
-		"repair":         {words: []string{"--retention", "24h"}, shows: "with --yes it would settle 1 finding", dryRun: 1},
-		"keys rename":    {shows: "with --yes it would rename 1 key", without: true},
+		"events retry":      {words: []string{"later", "--reason", "r", "--as", "a"}, shows: "with --yes it would retry 1 event now"},
+		"events reschedule": {words: []string{"later", "--at", "2100-01-01T00:00:00Z", "--reason", "r", "--as", "a"}, shows: "with --yes it would reschedule 1 event to 2100-01-01T00:00:00Z"},
+		"events cancel":     {words: []string{"--all", "--reason", "r", "--as", "a"}, shows: "with --yes it would cancel 1 event"},
+		"events park":       {words: []string{"--destination", "post", "--reason", "r", "--as", "a"}, shows: "with --yes it would park 1 event"},
+		"events discard":    {words: []string{"plain", "--reason", "r", "--as", "a"}, shows: "with --yes it would discard 1 event for good"},
+		"parked rearm":      {words: []string{"1", "--as", "a"}, shows: "with --yes it would re-arm 1 event"},
+		"parked discard":    {words: []string{"--class", "network", "--reason", "r", "--as", "a"}, shows: "with --yes it would discard 1 event for good"},
+		"parked import":     {words: []string{"-", "--as", "a"}, shows: "with --yes it would import 1 event"},
+		"inbox forget":      {words: []string{"begun", "--aggregate", "a", "--scope", "transact", "--source", "", "--reason", "r", "--as", "a"}, shows: "with --yes it would forget the message begun"},
+		"pause":             {words: []string{"bank", "--reason", "r", "--for", "1h", "--as", "a"}, shows: "with --yes it would pause bank for 1h0m0s"},
+		"resume":            {words: []string{"mail", "--as", "a"}, shows: "with --yes it would resume mail"},
+		"repair":            {words: []string{"--retention", "24h"}, shows: "with --yes it would settle 1 finding", dryRun: 1},
+		"keys rename":       {shows: "with --yes it would rename 1 key", without: true},
+		"dead retry":        {words: []string{"MAILS", "--text", "why", "--reason", "r", "--as", "a"}, shows: "with --yes it would put 1 dead letter back"},
+		"dead discard":      {words: []string{"MAILS", "--all", "--reason", "r", "--as", "a"}, shows: "with --yes it would discard 1 dead letter for good"},
+		"dead import":       {words: []string{"MAILS", "-", "--reason", "r", "--as", "a"}, shows: "with --yes it would import 1 dead letter"},
 	}
 	everywhere(t, func(t *testing.T, client redis.UniversalClient, s site) {
 		mails := "{" + s.namespace + "}:mails"
@@ -59,6 +65,10 @@ func TestEveryChangeIsShownFirstAndNeedsYes(t *testing.T) {
 			s.acts(0, "", "pause", "mail", "--reason", "r", "--yes")
 			scripts, n := link.Of(s.service(client)).Scripts, slotOf(t, s.service(client), "a")
 			client.ZAdd(t.Context(), scripts.Shard(n).Key("pending"), redis.Z{Score: 1, Member: "ghost"})
+			_, err := s.service(client).Enqueue(redistest.Soon(t), "a",
+				luatx.Event{ID: "later", At: time.Now().Add(time.Hour), Body: []byte(`{"specversion":"1.0","id":"later","source":"/s","type":"t"}`)},
+				luatx.Event{ID: "plain", Body: []byte(`{"specversion":"1.0","id":"plain","source":"/s","type":"t","destination":"post"}`)})
+			redistest.Must(t, err)
 			client.Set(t.Context(), "old-"+s.namespace+":7:balance", 1, 0)
 			redistest.Must(t, client.Del(t.Context(), stream.DeadLetterKey(mails)).Err())
 			giveUp(t, client, mails, "g", "why", 1)

@@ -17,7 +17,9 @@ import (
 var statsVerb = verb{
 	name: "stats", short: "how many events are in each state, the oldest one due, and what is parked for which reason",
 	long: `luatx stats tells how many events are in each state, for how long the oldest one has been due, how many events a second
-came and went while it looked, what is parked for which reason, and which destinations are paused. A time that grows says that nobody publishes.`,
+came and went while it looked, what is parked for which reason, and which destinations are paused. A time that grows says that nobody publishes.
+OLDEST-UNPUBLISHED includes, beside the events that are due, those that wait behind a parked event of their ordering key, and those that
+relays try again.`,
 	flags: func(flags *flag.FlagSet) action {
 		over := flags.Duration("over", time.Second, "the time over which rates are measured; 0: none")
 		top := flags.Int("top", 10, "how many classes of failures are named")
@@ -33,6 +35,8 @@ type statsRow struct {
 	Sent        int64            `json:"sent"`
 	Bytes       int64            `json:"bytes"`
 	Oldest      float64          `json:"oldest_due_seconds"`
+	Unpublished float64          `json:"oldest_unpublished_seconds"`
+	Blocked     admin.Blocked    `json:"blocked"`
 	Rates       *admin.Rates     `json:"rates,omitempty"`
 	Top         []admin.Reason   `json:"top,omitempty"`
 	Destination map[string]int64 `json:"parked_by_destination,omitempty"`
@@ -59,15 +63,20 @@ func (s *session) stats(ctx context.Context, over time.Duration, top int) error 
 	c := now.Counts
 	if s.json {
 		s.out.row(statsRow{
-			c.Pending, c.Leased, c.Waiting, c.Parked, c.Sent, c.Bytes, now.Oldest.Seconds(), rates, now.Top(top), now.Parked.ByDestination, now.Paused,
+			c.Pending, c.Leased, c.Waiting, c.Parked, c.Sent, c.Bytes, now.Oldest.Seconds(), now.OldestUnpublished.Seconds(), now.Blocked, rates,
+			now.Top(top), now.Parked.ByDestination, now.Paused,
 		}, "")
 		return nil
 	}
-	s.out.row(nil, "PENDING LEASED WAITING PARKED SENT BYTES OLDEST-DUE",
-		c.Pending, c.Leased, c.Waiting, c.Parked, c.Sent, c.Bytes, now.Oldest.Round(time.Millisecond))
+	s.out.row(nil, "PENDING LEASED WAITING PARKED SENT BYTES OLDEST-DUE OLDEST-UNPUBLISHED",
+		c.Pending, c.Leased, c.Waiting, c.Parked, c.Sent, c.Bytes, now.Oldest.Round(time.Millisecond), now.OldestUnpublished.Round(time.Millisecond))
 	if rates != nil {
 		s.out.section("a second:")
 		s.out.row(nil, "ENQUEUED SENT FAILED PARKED", figure(rates.Enqueued), figure(rates.Sent), figure(rates.Failed), figure(rates.Parked))
+	}
+	if now.Blocked.Keys > 0 {
+		s.out.section("behind parked events of their ordering key, as luatx blocked lists them:")
+		s.out.row(nil, "KEYS EVENTS SINCE", atLeast(now.Blocked.Keys, now.Blocked.More), atLeast(now.Blocked.Events, now.Blocked.More), when(now.Blocked.Since))
 	}
 	if reasons := now.Top(top); len(reasons) > 0 {
 		s.out.section("parked, by class:")
@@ -88,6 +97,14 @@ func (s *session) stats(ctx context.Context, over time.Duration, top int) error 
 		}
 	}
 	return nil
+}
+
+// atLeast is a number that may not be all.
+func atLeast(n int64, more bool) string {
+	if more {
+		return fmt.Sprintf("%d+", n)
+	}
+	return fmt.Sprint(n)
 }
 
 func figure(f float64) string { return fmt.Sprintf("%.1f", f) }

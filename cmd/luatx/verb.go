@@ -57,7 +57,8 @@ var programs = []verb{demoVerb, benchVerb}
 func verbs() []verb {
 	return slices.Concat(
 		programs,
-		[]verb{statsVerb, drainVerb},
+		[]verb{statsVerb, blockedVerb, drainVerb},
+		eventVerbs,
 		parkedVerbs,
 		deadVerbs,
 		inboxVerbs,

@@ -270,6 +270,13 @@ func TestOutbox(t *testing.T) {
 	}).Err())
 	park(t, tr, op, "http_422")
 	park(t, tr, op, "http_500")
+	var lane []luatx.Event
+	for _, id := range []string{"head", "behind", "last"} {
+		lane = append(lane, luatx.Event{ID: id, Key: "k", Body: fmt.Appendf(nil, `{"specversion":"1.0","id":%q,"source":"/s","type":"t"}`, id)})
+	}
+	_, err = tr.Enqueue(t.Context(), elsewhere(t, tr, "a"), lane...)
+	redistest.Must(t, err)
+	parkOf(t, tr, op, elsewhere(t, tr, "a"), "http_422")
 
 	registry := prom.NewPedanticRegistry()
 	outbox, err := prometheus.NewOutbox(op, prometheus.OutboxConfig{
@@ -282,11 +289,14 @@ func TestOutbox(t *testing.T) {
 		wantRows(t, registry,
 			row{"luatx_outbox_up", "namespace", "orders", 1},
 			row{"luatx_outbox_events", "state", "pending", 3},
-			row{"luatx_outbox_events", "state", "parked", 2},
-			row{"luatx_outbox_parked", "class", "http_422", 1},
+			row{"luatx_outbox_events", "state", "parked", 3},
+			row{"luatx_outbox_events", "state", "waiting", 2},
+			row{"luatx_outbox_blocked_events", "namespace", "orders", 2},
+			row{"luatx_outbox_blocked_keys", "namespace", "orders", 1},
+			row{"luatx_outbox_parked", "class", "http_422", 2},
 			row{"luatx_outbox_parked", "class", "other", 1},
-			row{"luatx_outbox_changes_total", "what", "enqueued", 5},
-			row{"luatx_outbox_changes_total", "what", "parked", 2},
+			row{"luatx_outbox_changes_total", "what", "enqueued", 8},
+			row{"luatx_outbox_changes_total", "what", "parked", 3},
 			row{"luatx_stream_lag", "stream", "in", 1},
 			row{"luatx_stream_pending", "group", "g", 0},
 			row{"luatx_stream_dead_letters", "stream", "in", 0},
@@ -298,6 +308,9 @@ func TestOutbox(t *testing.T) {
 		}
 		if got := value(t, registry, "luatx_outbox_oldest_due_seconds"); got < 0 || got > 60 {
 			t.Errorf("due for %v s", got)
+		}
+		if got := value(t, registry, "luatx_outbox_oldest_unpublished_seconds"); got <= 0 || got > 60 {
+			t.Errorf("unpublished for %v s", got)
 		}
 	}
 	check()
@@ -313,7 +326,7 @@ func TestOutbox(t *testing.T) {
 	redistest.Must(t, err)
 	registry = prom.NewPedanticRegistry()
 	redistest.Must(t, registry.Register(fresh))
-	wantRows(t, registry, row{"luatx_outbox_events", "state", "parked", 3})
+	wantRows(t, registry, row{"luatx_outbox_events", "state", "parked", 4})
 	redistest.Must(t, server.Kill())
 	if up, parked := value(t, registry, "luatx_outbox_up"), value(t, registry, "luatx_outbox_events"); up != 0 || parked != -1 {
 		t.Errorf("without a server up is %v, and there are %v events", up, parked)
@@ -323,7 +336,28 @@ func TestOutbox(t *testing.T) {
 // park parks the longest-overdue event.
 func park(t *testing.T, tr *luatx.Transactor, op *admin.Operator, class string) {
 	t.Helper()
-	tag, err := tr.Keyspace().Tag("a")
+	parkOf(t, tr, op, "a", class)
+}
+
+// elsewhere returns an aggregate in another slot.
+func elsewhere(t *testing.T, tr *luatx.Transactor, aggregate string) string {
+	t.Helper()
+	here, err := tr.Keyspace().Tag(aggregate)
+	redistest.Must(t, err)
+	for i := 0; ; i++ {
+		other := fmt.Sprint(aggregate, i)
+		tag, err := tr.Keyspace().Tag(other)
+		redistest.Must(t, err)
+		if tag != here {
+			return other
+		}
+	}
+}
+
+// parkOf parks the event of an aggregate's shard that is due the longest.
+func parkOf(t *testing.T, tr *luatx.Transactor, op *admin.Operator, aggregate, class string) {
+	t.Helper()
+	tag, err := tr.Keyspace().Tag(aggregate)
 	redistest.Must(t, err)
 	work, n := outbox.Work{Limit: 1}, slot.OfTag(tag)
 	taken, err := op.Outbox().Claim(t.Context(), n, work)

@@ -63,7 +63,7 @@ type Outbox struct {
 	op  *admin.Operator
 	cfg OutboxConfig
 
-	up, seconds, events, bytes, oldest, parked, totals, lag, pending, dead, oldestDead *prom.Desc
+	up, seconds, events, bytes, oldest, unpublished, blocked, blockedKeys, parked, totals, lag, pending, dead, oldestDead *prom.Desc
 
 	mu     sync.Mutex
 	looked time.Time
@@ -89,7 +89,11 @@ func NewOutbox(op *admin.Operator, cfg OutboxConfig) (*Outbox, error) {
 		events:  desc("luatx_outbox_events", "Events in the outbox, by state: pending (leased ones included), leased, waiting, parked, sent.", "state"),
 		bytes:   desc("luatx_outbox_bytes", "Bytes of the bodies of events that are pending or waiting."),
 		oldest:  desc("luatx_outbox_oldest_due_seconds", "For how long the event has been due that is due the longest; 0 where none is."),
-		parked:  desc("luatx_outbox_parked", "Parked events, by the class of their failure.", "class"),
+		unpublished: desc("luatx_outbox_oldest_unpublished_seconds", "For how long an event has not been published that should be: as luatx_outbox_oldest_due_seconds, "+
+			"with the events that wait behind a parked one, and those that relays try again."),
+		blocked:     desc("luatx_outbox_blocked_events", "Events that wait behind a parked one of their ordering key."),
+		blockedKeys: desc("luatx_outbox_blocked_keys", "Ordering keys whose events wait behind a parked one."),
+		parked:      desc("luatx_outbox_parked", "Parked events, by the class of their failure.", "class"),
 		totals: desc("luatx_outbox_changes_total", "What the shards have counted since they began, by what: enqueued, duplicate, sent, failed, parked, "+
 			"orphans, discarded, imported, replayed, erased.", "what"),
 		lag:     desc("luatx_stream_lag", "Entries that a group has not read yet; -1: some.", "stream", "group"),
@@ -102,7 +106,7 @@ func NewOutbox(op *admin.Operator, cfg OutboxConfig) (*Outbox, error) {
 
 // Describe implements prometheus.Collector.
 func (o *Outbox) Describe(ch chan<- *prom.Desc) {
-	for _, d := range []*prom.Desc{o.up, o.seconds, o.events, o.bytes, o.oldest, o.parked, o.totals, o.lag, o.pending, o.dead, o.oldestDead} {
+	for _, d := range []*prom.Desc{o.up, o.seconds, o.events, o.bytes, o.oldest, o.unpublished, o.blocked, o.blockedKeys, o.parked, o.totals, o.lag, o.pending, o.dead, o.oldestDead} {
 		ch <- d
 	}
 }
@@ -157,6 +161,9 @@ func (o *Outbox) tell(gauge func(*prom.Desc, float64, ...string), stats admin.St
 	}
 	gauge(o.bytes, float64(stats.Counts.Bytes))
 	gauge(o.oldest, stats.Oldest.Seconds())
+	gauge(o.unpublished, stats.OldestUnpublished.Seconds())
+	gauge(o.blocked, float64(stats.Blocked.Events))
+	gauge(o.blockedKeys, float64(stats.Blocked.Keys))
 	rest := int64(0)
 	for i, reason := range stats.Top(len(stats.Parked.ByClass)) {
 		if i < o.cfg.MaxClasses && reason.Class != other {

@@ -9,29 +9,30 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// Choice is the parked events that the ids of a filter name.
+// Choice is the events of a state that the ids of a filter name.
 type Choice struct {
 	Events []outbox.Event
-	// Missing lists the ids that name no parked event.
+	// Missing lists the ids that name none.
 	Missing []string
 }
 
-// AmbiguousError reports that an id is parked in several slots, and that the filter chooses none of them.
+// AmbiguousError reports that an id is in several slots, and that the filter chooses none of them.
 type AmbiguousError struct {
 	ID    string
+	State outbox.State
 	Slots []int
 }
 
 // Error names the id and the slots.
 func (e *AmbiguousError) Error() string {
-	return fmt.Sprintf("the id %q is parked in the slots %s: choose slots", e.ID, strings.Trim(strings.ReplaceAll(fmt.Sprint(e.Slots), " ", ", "), "[]"))
+	return fmt.Sprintf("the id %q is %s in the slots %s: choose slots", e.ID, e.State, strings.Trim(strings.ReplaceAll(fmt.Sprint(e.Slots), " ", ", "), "[]"))
 }
 
-// Choose looks up the events that the ids of a filter name. Beside an *AmbiguousError is the whole choice.
-func Choose(ctx context.Context, store *outbox.Store, f outbox.Filter) (Choice, error) {
+// Choose looks up the events of a state that the ids of a filter name. Beside an *AmbiguousError is the whole choice.
+func Choose(ctx context.Context, store *outbox.Store, state outbox.State, f outbox.Filter) (Choice, error) {
 	var c Choice
 	slots := map[string][]int{}
-	for e, err := range store.Parked(ctx, f) {
+	for e, err := range store.List(ctx, state, outbox.ListOptions{Filter: f}) {
 		if err != nil && e.ID == "" {
 			return c, err
 		}
@@ -43,7 +44,7 @@ func Choose(ctx context.Context, store *outbox.Store, f outbox.Filter) (Choice, 
 		case n == 0:
 			c.Missing = append(c.Missing, id)
 		case n > 1 && len(f.Slots) == 0 && ambiguous == nil:
-			ambiguous = &AmbiguousError{id, slots[id]}
+			ambiguous = &AmbiguousError{id, state, slots[id]}
 		}
 	}
 	return c, ambiguous

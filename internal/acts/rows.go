@@ -20,6 +20,9 @@ type Event struct {
 	Destination string       `json:"destination"`
 	Type        string       `json:"type"`
 	Key         string       `json:"key"`
+	Behind      string       `json:"behind,omitempty"`
+	HoldsBack   int          `json:"holds_back,omitempty"`
+	Scheduled   bool         `json:"scheduled,omitempty"`
 	Class       string       `json:"class"`
 	Error       string       `json:"error"`
 	Erased      bool         `json:"erased"`
@@ -27,11 +30,22 @@ type Event struct {
 
 // NewEvent returns the JSON of an event.
 func NewEvent(e outbox.Event) Event {
-	row := Event{e.Slot, e.ID, e.State, pretty.Time(e.At), e.Attempts, e.Destination, "", e.Key, e.Class, e.Error, e.Erased}
+	row := Event{e.Slot, e.ID, e.State, pretty.Time(e.At), e.Attempts, e.Destination, "", e.Key, e.Behind, e.HoldsBack, e.Scheduled, e.Class, e.Error, e.Erased}
 	if e.Message != nil {
 		row.Type = e.Message.Type()
 	}
 	return row
+}
+
+// StateOf returns the narrowest state of an event that outbox.Store.List takes.
+func StateOf(e outbox.Event) outbox.State {
+	switch {
+	case e.Scheduled:
+		return outbox.Scheduled
+	case e.State == outbox.Pending && e.Attempts > 0:
+		return outbox.Retrying
+	}
+	return e.State
 }
 
 // Failure is an outbox.Failure as JSON.

@@ -5,7 +5,7 @@
 --   headers  event -> sequence in 16 digits, and escaped key
 -- The first event of a lane, its head, is pending or parked. The others wait and are in no other index.
 --#needs _time _outbox
---#defines first_of is_behind promoted leave
+--#defines first_of id_of is_behind promoted leave
 
 -- Returns the first member of a lane, or nil.
 local function first_of(key)

@@ -56,6 +56,7 @@ var keys = map[string][]string{
 
 	"claim": outboxKeys, "settle": outboxKeys, "list": outboxKeys, "scheduled": outboxKeys,
 	"rearm": with(outboxKeys, audited), "discard": with(outboxKeys, audited), "erase": with(outboxKeys, audited),
+	"change": with(outboxKeys, audited),
 	"replay": with(outboxKeys, audited), "import": with(outboxKeys, audited),
 	"forget": with(outboxKeys, "inbox:b", "results", "results:b", "broken", audited),
 	"pause":  with(pauseKeys, audited), "resume": with(pauseKeys, audited), "pauses": {"void", "pauses"}, "unhold": {"void", "pending"},

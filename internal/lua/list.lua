@@ -1,7 +1,8 @@
 -- Purpose: lists events of a shard, each with all that the shard holds about it. It leaves out members without a body.
 -- KEYS:    1    void
 --          2-14 outbox       the keys of the outbox, see outboxKeys in layout.go
--- ARGV:    1    what         pending, due, expired (leases), parked or sent (by score), waiting (by lane), or ids
+-- ARGV:    1    what         pending, due, expired (leases), parked, blocking (parked, with events behind them in their lanes)
+--                            or sent (by score), waiting (by lane), or ids
 --          2    limit        most members to read
 --          3    score        the page begins behind this score and member;
 --          4    member       empty: at the beginning
@@ -15,7 +16,7 @@
 --          then for each event
 --          +1   id
 --          +2   state        p pending, l leased, w waiting, s sent, k parked
---          +3   score        ms; empty: none
+--          +3   score        as the index holds it; empty: none
 --          +4   attempts
 --          +5   lease        see _lease.lua; empty: none
 --          +6   header       see _lanes.lua
@@ -23,6 +24,9 @@
 --          +8   destination  of a re-arm
 --          +9   has body     1 if there is a body, else 0
 --          +10  body         or the digest of an erased one
+--          +11  head         of its lane; empty: it is the head, or in no lane
+--          +12  behind       number of events behind the head of a lane; else 0
+--          +13  scheduled    1: a scheduled event that no relay has claimed; else 0
 -- Bound:   linear in the members read, and about 1 MiB of bodies
 -- Redis:   6.0
 --#needs _time _full _outbox _lanes _errors _body _park _lease
@@ -30,13 +34,7 @@
 local WHAT, LIMIT, SCORE, MEMBER, ONLY, BODIES = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[6], ARGV[7] == '1'
 local MAX = ({due = now, expired = now - @LEASED})[WHAT] or tonumber(ARGV[5]) or ONLY == 'l' and -1 or math.huge
 local MOST_BYTES = 1048576
-local index = ({pending = PENDING, due = PENDING, expired = PENDING, parked = PARKED, sent = SENT})[WHAT]
-
--- Returns the time (ms) that a score stands for.
-local function ms(score)
-  score = tonumber(score)
-  return string.format('%.0f', score < 0 and score + @LEASED or score)
-end
+local index = ({pending = PENDING, due = PENDING, expired = PENDING, parked = PARKED, blocking = PARKED, sent = SENT})[WHAT]
 
 -- Compares as sorted sets do. Lua may compare strings by the server's locale.
 local function is_before(a, b)
@@ -60,7 +58,28 @@ local function rank_behind(score, member)
   return low
 end
 
--- Returns the ids of the page, the score and member of each, and whether the page is full.
+-- Returns the head of an event's lane, empty if that is the event itself, and the number of events behind it if it is.
+local function lane_of(id, header)
+  local key = string.sub(header, 17)
+  local first = first_of(key)
+  local head = first and id_of(first, key)
+  if head ~= id then return head or '', 0 end
+  return '', redis.call('ZLEXCOUNT', LANES, '(' .. first, '(' .. key .. '\1')
+end
+
+-- Returns those of the ids that have events behind them in their lanes, and their places.
+local function blocking(ids, places)
+  local heads, of = {}, {}
+  local headers = #ids > 0 and redis.call('HMGET', HEADERS, unpack(ids)) or {}
+  for i, id in ipairs(ids) do
+    local _, behind = nil, 0
+    if headers[i] then _, behind = lane_of(id, headers[i]) end
+    if behind > 0 then heads[#heads + 1], of[#of + 1] = id, places[i] end
+  end
+  return heads, of
+end
+
+-- Returns the ids of the page, the score and member of each, and those of the last member looked at if the page is full.
 local function members()
   local ids, places = {}, {}
   if WHAT == 'ids' then
@@ -72,7 +91,7 @@ local function members()
     for i, member in ipairs(page) do
       ids[i], places[i] = string.sub(member, string.find(member, '\0', 1, true) + 18), {'0', member}
     end
-    return ids, places, #page == LIMIT
+    return ids, places, #page == LIMIT and places[LIMIT]
   end
   local first = SCORE ~= '' and rank_behind(tonumber(SCORE), MEMBER) or WHAT == 'due' and redis.call('ZCOUNT', PENDING, '-inf', '(0') or 0
   local page = redis.call('ZRANGE', index, first, first + LIMIT - 1, 'WITHSCORES')
@@ -81,7 +100,9 @@ local function members()
     ids[#ids + 1] = page[i]
     places[#places + 1] = {page[i + 1], page[i]} -- exactly: the score of a held event has a fraction
   end
-  return ids, places, #page == 2 * LIMIT
+  local last = #page == 2 * LIMIT and places[LIMIT]
+  if WHAT == 'blocking' then ids, places = blocking(ids, places) end
+  return ids, places, last
 end
 
 -- Returns the state of an event, its score, and its lease.
@@ -103,13 +124,13 @@ local function content(body)
   return BODIES and body_of(body) or '', body == '' and 0 or 1
 end
 
-local ids, places, full = members()
-if #ids == 0 then return {NOW, '', ''} end
-local reply = {NOW, '', ''}
+local ids, places, last = members()
+local reply = {NOW, last and last[1] or '', last and last[2] or ''}
+if #ids == 0 then return reply end
 local bodies, attempts = redis.call('HMGET', ENTRIES, unpack(ids)), redis.call('HMGET', ATTEMPTS, unpack(ids))
 local headers = redis.call('HMGET', HEADERS, unpack(ids))
 local errors, routes = redis.call('HMGET', ERRORS, unpack(ids)), redis.call('HMGET', ROUTES, unpack(ids))
-local size, last = 0, #ids
+local size = 0
 for i, id in ipairs(ids) do
   local stored = bodies[i]
   local state, score, lease = nil, nil, nil
@@ -117,15 +138,16 @@ for i, id in ipairs(ids) do
   if state and (ONLY == '' or ONLY == state) then
     local body, there = content(stored)
     local n = #reply
-    reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = id, state, score and ms(score) or '', attempts[i] or lease and '1' or '0'
+    reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = id, state, score or '', attempts[i] or lease and '1' or '0'
     reply[n + 5], reply[n + 6], reply[n + 7], reply[n + 8] = lease or '', headers[i], errors[i], routes[i]
-    reply[n + 9], reply[n + 10] = there, body
+    reply[n + 9], reply[n + 10], reply[n + 11], reply[n + 12] = there, body, '', 0
+    if headers[i] then reply[n + 11], reply[n + 12] = lane_of(id, headers[i]) end
+    reply[n + 13] = state == 'p' and attempts[i] == '0' and 1 or 0
     size = size + #body
   end
-  if size > MOST_BYTES and WHAT ~= 'ids' then
-    full, last = full or i < #ids, i
+  if size > MOST_BYTES and i < #ids and WHAT ~= 'ids' then
+    reply[2], reply[3] = places[i][1], places[i][2]
     break
   end
 end
-if full then reply[2], reply[3] = places[last][1], places[last][2] end
 return reply

@@ -49,6 +49,15 @@ func (s *Scripts) Erase(ctx context.Context, shard Shard, act Act, ids []string)
 	return s.act(ctx, s.erase, shard, act, nil, ids)
 }
 
+// Change changes events that are not published yet, as internal/lua/change.lua names the act, and returns a letter for each.
+func (s *Scripts) Change(ctx context.Context, shard Shard, act Act, what string, at time.Time, ids []string) (string, error) {
+	text := ""
+	if !at.IsZero() {
+		text = eval.Millis(at)
+	}
+	return s.act(ctx, s.change, shard, act, []any{what, text}, ids)
+}
+
 // Replay puts events that were sent until the cut-off back into pending, and returns a letter for each.
 func (s *Scripts) Replay(ctx context.Context, shard Shard, act Act, cutoff time.Time, ids []string) (string, error) {
 	return s.act(ctx, s.replay, shard, act, []any{eval.Millis(cutoff)}, ids)

@@ -12,7 +12,7 @@ import (
 
 // Listing is what to list of a shard; see internal/lua/list.lua.
 type Listing struct {
-	Of     string // pending, due, expired, parked, sent, waiting or ids
+	Of     string // pending, due, expired, parked, blocking, sent, waiting or ids
 	Limit  int    // members to look at
 	After  Place
 	Until  time.Time // highest score; zero: any
@@ -26,20 +26,24 @@ type Place struct{ Score, Member string }
 
 // Listed is an event with all that a shard knows about it.
 type Listed struct {
-	ID       string
-	State    byte // p, l, w, s, k
-	At       time.Time
-	Attempts int
-	Lease    string
-	Key      string
-	Failures []Failure // newest first
-	Route    string
-	HasBody  bool
-	Body     []byte
+	ID        string
+	State     byte  // p, l, w, s, k
+	Place     Place // behind which a listing by state continues
+	At        time.Time
+	Attempts  int
+	Lease     string
+	Key       string
+	Failures  []Failure // newest first
+	Route     string
+	HasBody   bool
+	Body      []byte
+	Head      string // of its lane; empty: it is the head, or in no lane
+	Behind    int    // events behind the head of a lane
+	Scheduled bool   // no relay has claimed it
 }
 
 // listFields is how many elements of a reply an event is.
-const listFields = 10
+const listFields = 13
 
 // List reads one page. It returns the server's time, and where the next page begins; more: there is one.
 func (s *Scripts) List(ctx context.Context, shard Shard, l Listing) (rows []Listed, now time.Time, next Place, more bool, err error) {
@@ -69,15 +73,18 @@ func (s *Scripts) List(ctx context.Context, shard Shard, l Listing) (rows []List
 
 func listed(row []any) Listed {
 	l := Listed{
-		ID: eval.Word(row[0]), At: when(eval.Word(row[2])), Lease: eval.Word(row[4]), Failures: history(eval.Word(row[6])), Route: eval.Word(row[7]),
-		HasBody: eval.Number(row[8]) == 1, Body: []byte(eval.Word(row[9])),
+		ID: eval.Word(row[0]), Place: Place{eval.Word(row[2]), eval.Word(row[0])}, At: when(eval.Word(row[2])), Lease: eval.Word(row[4]), Failures: history(eval.Word(row[6])), Route: eval.Word(row[7]),
+		HasBody: eval.Number(row[8]) == 1, Body: []byte(eval.Word(row[9])), Head: eval.Word(row[10]), Behind: max(0, eval.Number(row[11])), Scheduled: eval.Number(row[12]) == 1,
 	}
 	if state := eval.Word(row[1]); state != "" {
 		l.State = state[0]
 	}
 	l.Attempts, _ = strconv.Atoi(eval.Word(row[3]))
 	if header := eval.Word(row[5]); len(header) > sequenceDigits {
-		l.Key = unescapeKey(header[sequenceDigits:])
+		sequence, key := header[:sequenceDigits], header[sequenceDigits:]
+		if l.Key = unescapeKey(key); l.State == 'w' {
+			l.Place = Place{"0", key + "\x00" + sequence + "\x00" + l.ID}
+		}
 	}
 	return l
 }
@@ -85,13 +92,13 @@ func listed(row []any) Listed {
 // sequenceDigits is how many digits a header begins with.
 const sequenceDigits = 16
 
-// when reads a score; the zero time where it is none.
+// when returns the time that the text of a score stands for, or the zero time if there is none.
 func when(score string) time.Time {
 	ms, err := strconv.ParseFloat(score, 64)
 	if err != nil || math.IsInf(ms, 0) || math.IsNaN(ms) {
 		return time.Time{}
 	}
-	return time.UnixMilli(int64(ms))
+	return timeOf(ms)
 }
 
 // Failure is a failed attempt to publish an event.

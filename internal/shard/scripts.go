@@ -24,6 +24,7 @@ type Scripts struct {
 
 	scheduled, claim, settle               *eval.Script
 	rearm, discard, erase, replay, imports *eval.Script
+	change                                 *eval.Script
 	list                                   *eval.Script
 	timer, due, decide, revoke             *eval.Script
 	repair, turn                           *eval.Script
@@ -45,6 +46,7 @@ func New(runner *eval.Runner, c Constants) *Scripts {
 		rearm:     script("rearm"),
 		discard:   script("discard"),
 		erase:     script("erase"),
+		change:    script("change"),
 		replay:    script("replay"),
 		imports:   script("import"),
 		list:      script("list"),

@@ -139,6 +139,20 @@ func (s *Scripts) FirstParked(ctx context.Context, slots []int) ([]Edge, error) 
 	return s.edges(ctx, slots, keyParked, 0)
 }
 
+// FirstBlocking returns when the first event of each shard was parked, of those that have parked and ordered events.
+func (s *Scripts) FirstBlocking(ctx context.Context, slots []int) ([]Edge, error) {
+	edges, err := s.FirstParked(ctx, slots)
+	if err != nil || len(edges) == 0 {
+		return nil, err
+	}
+	parked := make([]int, len(edges))
+	for i, edge := range edges {
+		parked[i] = edge.Slot
+	}
+	ordered, err := s.HasLanes(ctx, parked)
+	return slices.DeleteFunc(edges, func(edge Edge) bool { return !slices.Contains(ordered, edge.Slot) }), err
+}
+
 // LastSent returns when the last event of each shard was sent, of those that have any.
 func (s *Scripts) LastSent(ctx context.Context, slots []int) ([]Edge, error) {
 	return s.edges(ctx, slots, keySent, -1)
@@ -168,6 +182,11 @@ func (s *Scripts) HasLanes(ctx context.Context, slots []int) ([]int, error) {
 // HasAudit returns the slots whose shards have an audit stream.
 func (s *Scripts) HasAudit(ctx context.Context, slots []int) ([]int, error) {
 	return s.having(ctx, slots, keyAudit)
+}
+
+// HasFailures returns the slots whose shards have events with failed attempts.
+func (s *Scripts) HasFailures(ctx context.Context, slots []int) ([]int, error) {
+	return s.having(ctx, slots, keyErrors)
 }
 
 // having returns the slots whose shards have one of the keys.

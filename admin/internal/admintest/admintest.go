@@ -105,6 +105,21 @@ func ParkEvent(t testing.TB, tr *luatx.Transactor, aggregate string, e luatx.Eve
 	return slot
 }
 
+// Block enqueues events of an ordering key and parks the first one, so that it holds back the others. It returns the slot of their shard.
+func Block(t testing.TB, tr *luatx.Transactor, aggregate, key string, ids ...string) (slot int) {
+	t.Helper()
+	for i, id := range ids {
+		e := luatx.Event{ID: id, Key: key, Body: []byte(`{"specversion":"1.0","id":"` + id + `","type":"sold","source":"/shop","destination":"bank"}`)}
+		if i == 0 {
+			slot = ParkEvent(t, tr, aggregate, e, "http_422", "no such account")
+			continue
+		}
+		_, err := tr.Enqueue(redistest.Soon(t), aggregate, e)
+		Must(t, err)
+	}
+	return slot
+}
+
 func settle(t testing.TB, tr *luatx.Transactor, slot int, settlements ...shard.Settlement) {
 	t.Helper()
 	scripts := link.Of(tr).Scripts

@@ -108,14 +108,22 @@ func (d *Desk) Time(ctx context.Context) (time.Time, error) {
 	return parts.Of(d.Op).Client.Time(ctx).Result()
 }
 
+// NeedsOf returns the right that an act needs: to purge if it removes events.
+func NeedsOf(act outbox.Act) guard.Access {
+	if act == outbox.ActDiscard || act == outbox.ActCancel {
+		return guard.MayPurge
+	}
+	return guard.MayRetry
+}
+
 // Stop ends an operation early, if its caller may do what it does.
 func (d *Desk) Stop(who guard.Identity, id string) error {
 	o, ok := d.Operations.Get(id)
 	switch {
 	case !ok:
 		return &guard.Problem{Status: http.StatusNotFound, Detail: "no such operation"}
-	case o.Kind == "discard" && who.May < guard.MayPurge:
-		return &guard.Problem{Status: http.StatusForbidden, Detail: fmt.Sprintf("%s may %s, and stopping a discard needs the right to purge", who.Name, who.May)}
+	case NeedsOf(outbox.Act(o.Kind)) > who.May:
+		return &guard.Problem{Status: http.StatusForbidden, Detail: fmt.Sprintf("%s may %s, and stopping a %s needs the right to purge", who.Name, who.May, o.Kind)}
 	}
 	d.Operations.stop(id)
 	return nil

@@ -1,11 +1,13 @@
 package desk
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -37,6 +39,15 @@ func FilterOf(query url.Values) (f outbox.Filter, err error) {
 		f.Slots = append(f.Slots, n)
 	}
 	return f, nil
+}
+
+// StateOf reads the state of an address or a form; pending if it names none.
+func StateOf(text string) (outbox.State, error) {
+	state := cmp.Or(outbox.State(text), outbox.Pending)
+	if !slices.Contains(outbox.States(), state) {
+		return "", guard.BadRequest("state %.40q: use one of %v", text, outbox.States())
+	}
+	return state, nil
 }
 
 // FilterValues is a filter as an address says it.
@@ -80,12 +91,12 @@ func (d *Desk) Ours(slots ...int) error {
 	return nil
 }
 
-// Unambiguous refuses a filter with an id that is parked in several slots, unless the filter names slots.
-func (d *Desk) Unambiguous(ctx context.Context, op *admin.Operator, f outbox.Filter) error {
+// Unambiguous refuses a filter with an id that events of a state have in several slots, unless the filter names slots.
+func (d *Desk) Unambiguous(ctx context.Context, op *admin.Operator, state outbox.State, f outbox.Filter) error {
 	if len(f.IDs) == 0 || len(f.Slots) > 0 {
 		return nil
 	}
-	_, err := acts.Choose(ctx, op.Outbox(), f)
+	_, err := acts.Choose(ctx, op.Outbox(), state, f)
 	if several, ok := errors.AsType[*acts.AmbiguousError](err); ok {
 		return &guard.Problem{Status: http.StatusConflict, Detail: several.Error()}
 	}

@@ -30,7 +30,7 @@ const (
 // Operation is a snapshot of work that continues after its request.
 type Operation struct {
 	ID   string
-	Kind string // rearm, retry, discard or fix
+	Kind string // rearm, fix, or an act of outbox.Acts
 	Who  string
 	// Why is the filter, and the reason if there is one.
 	Why     string
@@ -212,6 +212,18 @@ func (os *Operations) Discard(op *admin.Operator, f outbox.Filter, reason string
 				}
 			})
 		}}.Run(ctx, op.Outbox())
+	})
+}
+
+// Change changes the events of a state that match a filter, at most limit unless it is zero.
+func (os *Operations) Change(op *admin.Operator, state outbox.State, f outbox.Filter, c outbox.Change, limit int) (Operation, error) {
+	return os.start(string(c.Act), op, c.Reason+": "+string(state)+" "+f.String(), func(ctx context.Context, o *job) error {
+		see := func(r outbox.ChangeResult) {
+			o.change(func(v *Operation) { v.Matched, v.Done, v.Skipped = r.Matched, r.Done, maps.Clone(r.Skipped) })
+		}
+		result, err := op.Outbox().ChangeAll(ctx, state, f, c, outbox.ChangeOptions{Limit: limit, Progress: see})
+		see(result)
+		return err
 	})
 }
 

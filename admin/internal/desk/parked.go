@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/luatx/luatx/admin"
 	"github.com/luatx/luatx/admin/internal/guard"
 	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/outbox"
 )
 
@@ -48,25 +50,41 @@ type Page struct {
 }
 
 // Parked lists parked events from a cursor on. A filter that names ids has one page.
-func (d *Desk) Parked(ctx context.Context, op *admin.Operator, f outbox.Filter, cursor string, limit int) (page Page, err error) {
+func (d *Desk) Parked(ctx context.Context, op *admin.Operator, f outbox.Filter, cursor string, limit int) (Page, error) {
+	return d.page(f, cursor, limit, byTime{}, func(f outbox.Filter) iter.Seq2[outbox.Event, error] { return op.Outbox().Parked(ctx, f) })
+}
+
+// Blocked lists the parked events that hold back others, as Parked lists all.
+func (d *Desk) Blocked(ctx context.Context, op *admin.Operator, f outbox.Filter, cursor string, limit int) (Page, error) {
+	return d.page(f, cursor, limit, byTime{}, func(f outbox.Filter) iter.Seq2[outbox.Event, error] { return op.Outbox().Blocked(ctx, f) })
+}
+
+// Events lists the events of a state, as Parked lists parked ones.
+func (d *Desk) Events(ctx context.Context, op *admin.Operator, state outbox.State, f outbox.Filter, cursor string, limit int) (Page, error) {
+	return d.page(f, cursor, limit, byPlace{}, func(f outbox.Filter) iter.Seq2[outbox.Event, error] {
+		return op.Outbox().List(ctx, state, outbox.ListOptions{Filter: f})
+	})
+}
+
+// page reads one page of a list.
+func (d *Desk) page(f outbox.Filter, cursor string, limit int, how cursors, list func(outbox.Filter) iter.Seq2[outbox.Event, error]) (page Page, err error) {
 	if err := d.Check(f); err != nil {
 		return page, err
 	}
 	if len(f.IDs) > 0 {
 		limit = MaxFilterIDs
 	} else if cursor != "" {
-		last, err := parseCursor(cursor)
-		if err != nil {
-			return page, err
+		plain, err := base64.RawURLEncoding.DecodeString(cursor)
+		if err != nil || !how.resume(&f, string(plain)) {
+			return page, guard.BadRequest("cursor %.80q: use next of the page before", cursor)
 		}
-		link.Continue(&f, last.Slot, last.At, last.ID)
 	}
-	for e, err := range op.Outbox().Parked(ctx, f) {
+	for e, err := range list(f) {
 		if err != nil && e.ID == "" {
 			return page, err
 		}
 		if len(page.Events) == limit {
-			page.Next = cursorOf(page.Events[limit-1])
+			page.Next = base64.RawURLEncoding.EncodeToString([]byte(how.behind(page.Events[limit-1])))
 			break
 		}
 		page.Events = append(page.Events, e)
@@ -74,22 +92,49 @@ func (d *Desk) Parked(ctx context.Context, op *admin.Operator, f outbox.Filter, 
 	return page, nil
 }
 
-// cursorOf says where a list goes on behind an event.
-func cursorOf(e outbox.Event) string {
-	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "%d %d %s", e.Slot, e.At.UnixMilli(), e.ID))
+// cursors say where a list continues.
+type cursors interface {
+	// behind names the place behind an event.
+	behind(e outbox.Event) string
+	// resume makes the list of a filter continue at such a place. It returns false if the text names none.
+	resume(f *outbox.Filter, text string) bool
 }
 
-// parseCursor reads what cursorOf has written.
-func parseCursor(text string) (e outbox.Event, err error) {
-	plain, err := base64.RawURLEncoding.DecodeString(text)
-	parts := strings.SplitN(string(plain), " ", 3)
-	if err != nil || len(parts) != 3 {
-		return e, guard.BadRequest("cursor %.80q: use next of the page before", text)
+// byTime are the cursors of lists by the time of events.
+type byTime struct{}
+
+func (byTime) behind(e outbox.Event) string {
+	return fmt.Sprintf("%d %d %s", e.Slot, e.At.UnixMilli(), e.ID)
+}
+
+func (byTime) resume(f *outbox.Filter, text string) bool {
+	slot, at, id, ok := threeParts(text)
+	ms, err := strconv.ParseInt(at, 10, 64)
+	link.Continue(f, slot, time.UnixMilli(ms), id)
+	return ok && err == nil
+}
+
+// byPlace are the cursors of lists by state.
+type byPlace struct{}
+
+func (byPlace) behind(e outbox.Event) string {
+	slot, place, _ := link.PlaceOf(&e)
+	return fmt.Sprintf("%d %s %s", slot, place.Score, place.Member)
+}
+
+func (byPlace) resume(f *outbox.Filter, text string) bool {
+	slot, score, member, ok := threeParts(text)
+	_, err := strconv.ParseFloat(score, 64)
+	link.ContinueAt(f, slot, shard.Place{Score: score, Member: member})
+	return ok && err == nil
+}
+
+// threeParts splits the text of a cursor.
+func threeParts(text string) (slot int, second, third string, ok bool) {
+	parts := strings.SplitN(text, " ", 3)
+	if len(parts) != 3 {
+		return 0, "", "", false
 	}
 	slot, err := strconv.Atoi(parts[0])
-	ms, wrong := strconv.ParseInt(parts[1], 10, 64)
-	if err != nil || wrong != nil || slot < 0 {
-		return e, guard.BadRequest("cursor %.80q: use next of the page before", text)
-	}
-	return outbox.Event{Slot: slot, At: time.UnixMilli(ms), ID: parts[2]}, nil
+	return slot, parts[1], parts[2], err == nil && slot >= 0
 }

@@ -1,0 +1,194 @@
+package console
+
+import (
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/luatx/luatx/admin/internal/desk"
+	"github.com/luatx/luatx/admin/internal/guard"
+	"github.com/luatx/luatx/internal/acts"
+	"github.com/luatx/luatx/internal/pretty"
+	"github.com/luatx/luatx/outbox"
+)
+
+// changePage says what an act on events will do, and asks whether it is meant.
+type changePage struct {
+	Act, Name, Path, Sentence, Back, At, Reason, CLI string
+	State                                            outbox.State
+	Count                                            int
+	Bad, Timed                                       bool
+	Destinations                                     tally
+	Hidden                                           []nameValue
+}
+
+// changePlan is an act on events as a form says it.
+type changePlan struct {
+	outbox.Change
+
+	state  outbox.State
+	filter outbox.Filter
+	count  int // as it was previewed
+}
+
+// changePlanOf reads a plan. A time is a moment, or how long from now.
+func changePlanOf(act outbox.Act, form url.Values, now time.Time) (p changePlan, err error) {
+	p.Act, p.Reason = act, form.Get("reason")
+	if p.state, err = desk.StateOf(form.Get("state")); err != nil {
+		return p, err
+	}
+	if p.filter, err = chosen(form); err != nil {
+		return p, unfit(err)
+	}
+	if text := form.Get("count"); text != "" {
+		if p.count, err = strconv.Atoi(text); err != nil {
+			return p, unfit(fmt.Errorf("count is %.40q: use a whole number", text))
+		}
+	}
+	if text := form.Get("at"); text != "" && act == outbox.ActReschedule {
+		after, wrong := time.ParseDuration(text)
+		if p.At = now.Add(after).UTC().Truncate(time.Second); wrong != nil {
+			if p.At, err = time.Parse(time.RFC3339, text); err != nil {
+				return p, unfit(fmt.Errorf("the time is %.40q: use 2026-01-02T15:04:05Z, or a time from now as 2h30m", text))
+			}
+		}
+	}
+	return p, nil
+}
+
+// sentence names what will happen. It is the confirmation: an act is done if its form says the same.
+func (p changePlan) sentence() string {
+	text := fmt.Sprintf("%s %s %s events", actNames[p.Act], pretty.Thousands(p.count), p.state)
+	if p.count == 1 {
+		text = strings.TrimSuffix(text, "s")
+	}
+	if p.filter.String() != "all" {
+		text += " " + meant(p.filter)
+	}
+	switch p.Act {
+	case outbox.ActRetry:
+		text += ", now"
+	case outbox.ActReschedule:
+		if !p.At.IsZero() {
+			text += ", to " + p.At.UTC().Format(time.RFC3339)
+		}
+	case outbox.ActCancel, outbox.ActDiscard:
+		text += ", for good"
+	}
+	return text
+}
+
+// hidden are what the confirming form carries along.
+func (p changePlan) hidden(selected []string) []nameValue {
+	all := []nameValue{{"count", strconv.Itoa(p.count)}, {"confirm", p.sentence()}, {"state", string(p.state)}}
+	for _, name := range selected {
+		all = append(all, nameValue{"event", name})
+	}
+	if len(selected) > 0 {
+		return all
+	}
+	values := desk.FilterValues(p.filter)
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		for _, value := range values[name] {
+			all = append(all, nameValue{name, value})
+		}
+	}
+	return all
+}
+
+// commandLine is the same act for a terminal.
+func (p changePlan) commandLine() string {
+	words := []string{"luatx", "events", string(p.Act), "--state", string(p.state), "--reason", shell(p.Reason)}
+	if p.Reason == "" {
+		words[len(words)-1] = "…"
+	}
+	if !p.At.IsZero() {
+		words = append(words, "--at", p.At.UTC().Format(time.RFC3339))
+	}
+	f := p.filter
+	for _, field := range acts.FilterFields(&f) {
+		if *field.Value != "" {
+			words = append(words, "--"+field.Name, shell(*field.Value))
+		}
+	}
+	if f.OlderThan > 0 {
+		words = append(words, "--older-than", f.OlderThan.String())
+	}
+	for _, n := range f.Slots {
+		words = append(words, "--slot", strconv.Itoa(n))
+	}
+	if f.String() == "all" {
+		words = append(words, "--all")
+	}
+	if words = append(words, "--yes"); len(f.IDs) > 0 {
+		words = append(words, "--") // an id may begin with a dash
+	}
+	for _, id := range f.IDs {
+		words = append(words, shell(id))
+	}
+	return strings.Join(words, " ")
+}
+
+// previewChange shows what an act would do, as of now. It changes nothing.
+func (u *ui) previewChange(c *guard.Call, act outbox.Act, notice string) error {
+	now, err := u.desk.Time(c.R.Context())
+	if err != nil {
+		return err
+	}
+	p, err := changePlanOf(act, form(c), now)
+	if err != nil {
+		return err
+	}
+	if err := u.desk.Check(p.filter); err != nil {
+		return err
+	}
+	destinations := map[string]int64{}
+	p.count = 0
+	for e, err := range c.Op.Outbox().List(c.R.Context(), p.state, outbox.ListOptions{Filter: p.filter}) {
+		if err != nil && e.ID == "" {
+			return err
+		}
+		p.count++
+		destinations[e.Destination]++
+	}
+	page := changePage{
+		Act: string(act), Name: actNames[act], Path: "events-" + string(act), Sentence: p.sentence(), Reason: p.Reason, CLI: p.commandLine(),
+		Back: filterLink(c.Base(), "events", backOf(p.filter), "state", string(p.state)), State: p.state, Count: p.count,
+		Bad: desk.NeedsOf(act) == guard.MayPurge, Timed: act == outbox.ActReschedule, Hidden: p.hidden(form(c)["event"]),
+		Destinations: newTally("By destination", "Destination", destinations, 0, nil),
+	}
+	if !p.At.IsZero() {
+		page.At = p.At.UTC().Format(time.RFC3339)
+	}
+	return u.show(c, "change", "What will happen", page, func(v *view) { v.Notice = notice })
+}
+
+// change does an act on the events that its form names, if it says the same as the preview did.
+func (u *ui) change(c *guard.Call, act outbox.Act) error {
+	now, err := u.desk.Time(c.R.Context())
+	if err != nil {
+		return err
+	}
+	sent := c.R.PostForm
+	p, err := changePlanOf(act, sent, now)
+	if err != nil {
+		return err
+	}
+	sure := desk.NeedsOf(act) < guard.MayPurge || sent.Get("sure") == "yes"
+	if p.count == 0 || sent.Get("confirm") != p.sentence() || !sure || p.Validate() != nil {
+		return u.previewChange(c, act, "Nothing has happened yet: this is what will. Name a reason, and what else the form asks for.")
+	}
+	if err := u.desk.Check(p.filter); err != nil {
+		return err
+	}
+	begun, err := u.desk.Operations.Change(c.Op, p.state, p.filter, p.Change, p.count)
+	if err != nil {
+		return err
+	}
+	c.Redirect(fmt.Sprintf("operations/%s?of=%d", begun.ID, p.count))
+	return nil
+}

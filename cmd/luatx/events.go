@@ -1,0 +1,230 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/luatx/luatx/internal/acts"
+	"github.com/luatx/luatx/outbox"
+)
+
+var eventVerbs = []verb{
+	{
+		name: "events list", short: "events of a state: pending, scheduled, retrying, leased, waiting, parked or sent",
+		long: `luatx events list lists the events of a state, shard by shard, by their time, and waiting ones by their ordering keys. AT is
+when a pending event is due or tried next, when a lease ends, and when an event was parked or sent. BEHIND is the event that
+a waiting one waits behind. scheduled and retrying events are pending, too.`,
+		flags: func(flags *flag.FlagSet) action {
+			f := filterFlags(flags, new(outbox.Filter))
+			state := stateFlag(flags, outbox.Pending)
+			limit := flags.Int("limit", 100, "the most events to list; 0: all")
+			return func(ctx context.Context, s *session, _ []string) error { return s.eventsList(ctx, *state, *f, *limit) }
+		},
+	},
+	{
+		name: "events show", args: "id…", acts: true, unnamed: true, short: "all that is known of events, in whatever state they are",
+		long: `luatx events show tells all that is known of the events of an id, as luatx parked show does. Bodies may be confidential. The
+command shows them only with --body, and the audit records that.`,
+		one:   `if no shard knows one of the ids`,
+		flags: showFlags,
+	},
+	changeVerb(outbox.ActRetry, outbox.Retrying, "publish pending events now, without their pause or their time"),
+	changeVerb(outbox.ActReschedule, outbox.Scheduled, "give pending events another time"),
+	changeVerb(outbox.ActCancel, outbox.Scheduled, "remove scheduled events that no relay has claimed"),
+	changeVerb(outbox.ActPark, outbox.Pending, "park pending or waiting events, until an operator acts"),
+	changeVerb(outbox.ActDiscard, outbox.Pending, "remove pending, waiting or parked events for good"),
+}
+
+// stateFlag is the state of the events that are meant.
+func stateFlag(flags *flag.FlagSet, usual outbox.State) *outbox.State {
+	state := usual
+	flags.Func("state", fmt.Sprintf("`state` of the events (default %s)", usual), func(text string) error {
+		if !slices.Contains(outbox.States(), outbox.State(text)) {
+			return fmt.Errorf("use one of %v", outbox.States())
+		}
+		state = outbox.State(text)
+		return nil
+	})
+	return &state
+}
+
+func (s *session) eventsList(ctx context.Context, state outbox.State, f outbox.Filter, limit int) error {
+	n := 0
+	for e, err := range s.operator.Outbox().List(ctx, state, outbox.ListOptions{Filter: f}) {
+		if err != nil && e.ID == "" {
+			return err
+		}
+		if n++; limit > 0 && n > limit {
+			s.out.say("and more: --limit 0 lists all")
+			break
+		}
+		s.out.eventOf(e)
+	}
+	if n == 0 {
+		s.out.say("no %s event is meant", string(state))
+	}
+	return nil
+}
+
+// eventOf prints an event in whatever state it is.
+func (p *printer) eventOf(e outbox.Event) {
+	row := acts.NewEvent(e)
+	p.row(row, "SLOT ID STATE AT ATTEMPTS KEY BEHIND DESTINATION TYPE CLASS ERROR", row.Slot, row.ID, acts.StateOf(e), when(row.At), row.Attempts,
+		cmp.Or(row.Key, "-"), cmp.Or(row.Behind, "-"), cmp.Or(row.Destination, "-"), cmp.Or(row.Type, "-"), cmp.Or(row.Class, "-"), cut(row.Error))
+}
+
+// changeVerb is the command of an act.
+func changeVerb(act outbox.Act, usual outbox.State, short string) verb {
+	return verb{
+		name: "events " + string(act), args: "[id…]", changes: true, acts: true, reasoned: true, short: short,
+		long: "luatx events " + string(act) + ": " + short + `. It means the events of the ids, or those of a state that match the filter. If
+an id is in several slots, --slot chooses. An event that a relay has leased stays as it is: run the command again when its lease is over.`,
+		one: `if not all were changed`,
+		flags: func(flags *flag.FlagSet) action {
+			c := &changing{change: outbox.Change{Act: act}}
+			filterFlags(flags, &c.filter)
+			c.state = stateFlag(flags, usual)
+			flags.BoolVar(&c.all, "all", false, "mean all events of the state, if neither ids nor a filter are given")
+			flags.IntVar(&c.limit, "limit", 0, "the most events to change (default all)")
+			if act == outbox.ActReschedule {
+				flags.Func("at", "`time` at which they are due, as 2026-01-02T15:04:05Z", func(text string) (err error) {
+					c.change.At, err = time.Parse(time.RFC3339, text)
+					return err
+				})
+				flags.DurationVar(&c.after, "in", 0, "how long from now they are due, instead of --at")
+			}
+			return func(ctx context.Context, s *session, ids []string) error { return c.run(ctx, s, ids) }
+		},
+	}
+}
+
+// changing is what a command changes.
+type changing struct {
+	change outbox.Change
+	state  *outbox.State
+	filter outbox.Filter
+	all    bool
+	limit  int
+	after  time.Duration
+}
+
+func (c *changing) run(ctx context.Context, s *session, ids []string) error {
+	c.change.Reason = s.reason
+	if c.change.Act == outbox.ActReschedule {
+		if (c.after == 0) == c.change.At.IsZero() {
+			return usageError{errors.New("name the time: --at or --in, one of them")}
+		}
+		if c.after != 0 {
+			c.change.At, c.after = time.Now().Add(c.after), 0 // the time that the preview shows
+		}
+	}
+	if err := c.change.Validate(); err != nil {
+		return usageError{err}
+	}
+	if ids = slices.Compact(slices.Sorted(slices.Values(ids))); len(ids) > 0 {
+		return c.byID(ctx, s, ids)
+	}
+	if c.filter.String() == "all" && !c.all {
+		return usageError{errors.New("name ids or a filter; --all means all events of the state")}
+	}
+	return c.byFilter(ctx, s)
+}
+
+// does says what the act does to a number of events.
+func (c *changing) does(n int) string {
+	events := counted(n, "event")
+	switch c.change.Act {
+	case outbox.ActRetry:
+		return "retry " + events + " now"
+	case outbox.ActReschedule:
+		return "reschedule " + events + " to " + when(c.change.At)
+	case outbox.ActDiscard:
+		return "discard " + events + " for good"
+	default:
+		return string(c.change.Act) + " " + events
+	}
+}
+
+// byID changes the events of ids, in whatever state they are.
+func (c *changing) byID(ctx context.Context, s *session, ids []string) error {
+	bySlot, matched := map[int][]string{}, 0
+	var missing []string
+	for _, id := range ids {
+		var slots []int
+		for e, err := range s.operator.Find(ctx, id) {
+			if err != nil && e.ID == "" {
+				return err
+			}
+			if len(c.filter.Slots) > 0 && !slices.Contains(c.filter.Slots, e.Slot) {
+				continue
+			}
+			slots = append(slots, e.Slot)
+			bySlot[e.Slot] = append(bySlot[e.Slot], id)
+			matched++
+			if s.preview {
+				s.out.eventOf(e)
+			}
+		}
+		switch {
+		case len(slots) == 0:
+			missing = append(missing, id)
+		case len(slots) > 1 && len(c.filter.Slots) == 0:
+			return usageError{fmt.Errorf("the id %q is in the slots %v: choose slots with --slot, once or more", id, slots)}
+		}
+	}
+	if s.preview {
+		s.plan(matched, "%s", c.does(matched))
+		return absent(missing)
+	}
+	done := 0
+	for _, slot := range slices.Sorted(maps.Keys(bySlot)) {
+		answers, err := s.operator.Outbox().Change(ctx, slot, c.change, bySlot[slot]...)
+		for _, a := range answers {
+			s.out.row(map[string]any{"slot": slot, "id": a.ID, "outcome": a.Outcome}, "SLOT ID OUTCOME", slot, a.ID, a.Outcome)
+		}
+		if done += answers.Done(); err != nil {
+			return err
+		}
+	}
+	if done < matched {
+		return errors.Join(absent(missing), toldError{fmt.Errorf("%d of %d were changed", done, matched)})
+	}
+	return absent(missing)
+}
+
+// absent is the error about ids that no shard knows.
+func absent(ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	return fmt.Errorf("no shard knows an event %q", strings.Join(ids, ", "))
+}
+
+// byFilter changes the events of a state that match the filter.
+func (c *changing) byFilter(ctx context.Context, s *session) error {
+	count := s.progress("changed", 0)
+	defer count.end()
+	r, err := s.operator.Outbox().ChangeAll(ctx, *c.state, c.filter, c.change, outbox.ChangeOptions{
+		DryRun: s.preview, Limit: s.limit(c.limit), Progress: func(r outbox.ChangeResult) { count.set(int64(r.Done)) },
+	})
+	s.out.row(map[string]any{
+		"operation": r.Operation, "dry_run": s.preview, "matched": r.Matched, "done": r.Done, "skipped": r.Skipped, "destinations": r.Destinations,
+	}, "MATCHED CHANGED SKIPPED DESTINATIONS", r.Matched, r.Done, outcomes(r.Skipped), outcomes(r.Destinations))
+	switch {
+	case err != nil:
+		return err
+	case s.preview:
+		s.plan(r.Matched, "%s", c.does(r.Matched))
+		return nil
+	case r.Done < r.Matched:
+		return toldError{fmt.Errorf("%d of %d were changed", r.Done, r.Matched)}
+	}
+	return nil
+}

@@ -1,0 +1,117 @@
+package outbox
+
+import (
+	"container/heap"
+	"context"
+	"iter"
+	"strconv"
+	"time"
+
+	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/shard"
+)
+
+// Blocked lists the parked events that hold back others of their ordering key, over all shards, the one that was parked first
+// first: Event.HoldsBack is the number of events that wait behind it, and Event.At since when. The filter is about the parked
+// events. Events behind which others are parked, too, are listed once, at the head of their lane. The list is no snapshot. An event
+// whose body cannot be decoded comes with the error, and the list continues; a *StorageError ends it.
+func (s *Store) Blocked(ctx context.Context, f Filter) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		edges, err := s.edges("list blocked keys", f, func(slots []int) ([]shard.Edge, error) { return s.scripts.FirstBlocking(ctx, slots) })
+		if err != nil {
+			yield(Event{}, err)
+			return
+		}
+		open := make(sources[*blockade], len(edges))
+		for i, edge := range edges {
+			open[i] = newBlockade(edge, f)
+		}
+		heap.Init(&open)
+		for len(open) > 0 {
+			b := open[0]
+			switch {
+			case len(b.page) > 0:
+				next := b.page[0]
+				b.page = b.page[1:]
+				if !yield(next.event, next.err) {
+					return
+				}
+				b.at = next.event.At
+			case b.done:
+				heap.Pop(&open)
+				continue
+			default:
+				if err := b.fill(ctx, s, f); err != nil {
+					yield(Event{}, err)
+					return
+				}
+			}
+			heap.Fix(&open, 0)
+		}
+	}
+}
+
+// blockade is what is blocked in one shard, read page by page.
+type blockade struct {
+	slot int
+	at   time.Time // no later than the next event was parked
+	page []decoded
+	of   shard.Listing
+	done bool
+}
+
+// decoded is an event, with the error of its body.
+type decoded struct {
+	event Event
+	err   error
+}
+
+// newBlockade begins at the first parked event of a shard, or where the filter continues.
+func newBlockade(edge shard.Edge, f Filter) *blockade {
+	b := &blockade{slot: edge.Slot, at: edge.At, of: shard.Listing{Of: "blocking", Only: "k", Bodies: true, Limit: listPage}}
+	first, at, id, goesOn := link.Last(&f.position)
+	switch {
+	case !goesOn:
+	case b.slot < first:
+		b.of.After = shard.Place{Score: strconv.FormatInt(at.UnixMilli(), 10), Member: behindAll}
+	case b.slot == first:
+		b.of.After = shard.Place{Score: strconv.FormatInt(at.UnixMilli(), 10), Member: id}
+	default:
+		b.of.After = shard.Place{Score: strconv.FormatInt(at.UnixMilli()-1, 10), Member: behindAll}
+	}
+	if b.at.Before(at) {
+		b.at = at
+	}
+	return b
+}
+
+func (b *blockade) head() (time.Time, int) {
+	if len(b.page) > 0 {
+		return b.page[0].event.At, b.slot
+	}
+	return b.at, b.slot
+}
+
+// fill reads the next page.
+func (b *blockade) fill(ctx context.Context, s *Store, f Filter) error {
+	page, err := s.list(ctx, b.slot, b.of)
+	if err != nil {
+		return err
+	}
+	for _, row := range page.rows {
+		e, err := event(b.slot, row)
+		if f.Matches(e, page.now) {
+			b.page = append(b.page, decoded{e, err})
+		}
+	}
+	if b.of.After, b.done = page.next, !page.more; page.more && len(b.page) == 0 {
+		b.at = placeTime(page.next)
+	}
+	return nil
+}
+
+// placeTime returns the time of a place in a listing by time.
+func placeTime(p shard.Place) time.Time {
+	ms, _ := strconv.ParseFloat(p.Score, 64) // of a sorted set, which holds numbers alone
+	return time.UnixMilli(int64(ms))
+}

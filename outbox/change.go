@@ -1,0 +1,191 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/luatx/luatx/internal/shard"
+)
+
+// Act is what an operator does to events that are not published yet.
+type Act string
+
+// The acts. None of them touches an event that a relay has leased: the outcome is InUse.
+const (
+	// ActRetry makes a pending event due at once: one that is scheduled, or that waits for its next attempt.
+	ActRetry Act = "retry"
+	// ActReschedule makes a pending event due at Change.At.
+	ActReschedule Act = "reschedule"
+	// ActCancel removes a scheduled event that no relay has claimed, and its id.
+	ActCancel Act = "cancel"
+	// ActPark parks a pending or waiting event, with the class operator. It keeps its place in its lane.
+	ActPark Act = "park"
+	// ActDiscard removes a pending, waiting or parked event, and its id. Its lane continues.
+	ActDiscard Act = "discard"
+)
+
+// Acts lists the acts.
+func Acts() []Act { return []Act{ActRetry, ActReschedule, ActCancel, ActPark, ActDiscard} }
+
+// Change is an act and why it is done. Act and Reason are required.
+type Change struct {
+	Act Act
+	// At is the time of ActReschedule by the server's clock.
+	At time.Time
+	// Reason is recorded in the audit.
+	Reason string
+}
+
+// Validate returns an error for a change that the Store does not do.
+func (c Change) Validate() error {
+	switch {
+	case !slices.Contains(Acts(), c.Act):
+		return fmt.Errorf("outbox: no act is called %q: use one of %v", c.Act, Acts())
+	case c.Reason == "":
+		return fmt.Errorf("outbox: %s without a reason: name one, it is recorded", c.Act)
+	case (c.Act == ActReschedule) == c.At.IsZero():
+		return fmt.Errorf("outbox: %s: At is %v: %s needs a time, the other acts have none", c.Act, c.At, ActReschedule)
+	case !c.At.IsZero() && (c.At.Before(time.UnixMilli(0)) || c.At.Year() > 9999):
+		return fmt.Errorf("outbox: reschedule to %v: use the years 1970 to 9999", c.At)
+	}
+	return nil
+}
+
+// why is the reason as the audit has it.
+func (c Change) why() string {
+	if c.At.IsZero() {
+		return c.Reason
+	}
+	return c.Reason + " (to " + c.At.UTC().Format(time.RFC3339) + ")"
+}
+
+// script runs the change.
+func (c Change) script(s *Store) actScript {
+	return func(ctx context.Context, shard shard.Shard, act shard.Act, ids []string) (string, error) {
+		return s.scripts.Change(ctx, shard, act, string(c.Act), c.At, ids)
+	}
+}
+
+// Change changes events of a slot by their ids. The outcome of an event in a state that the act is not for is WrongState. Beside an
+// error are the answers so far. The store must name who acts: see As.
+func (s *Store) Change(ctx context.Context, slotNumber int, c Change, ids ...string) (Answers, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	return s.actOn(ctx, string(c.Act), c.why(), slotNumber, ids, c.script(s))
+}
+
+// ChangeOptions describe how ChangeAll changes events. The zero value changes all at once.
+type ChangeOptions struct {
+	// Limit is the most events to change. Defaults to 0: all.
+	Limit int
+	// DryRun counts the events, and changes nothing.
+	DryRun bool
+	// Progress is called in the goroutine of ChangeAll after each step. Defaults to nil.
+	Progress func(ChangeResult)
+}
+
+// ChangeResult is what ChangeAll has done.
+type ChangeResult struct {
+	// Operation is its id in the audit.
+	Operation string
+	// Matched is how many events the state and the filter meant, and Done how many of them were changed.
+	Matched, Done int
+	// Skipped counts the others by what they were found to be.
+	Skipped map[Outcome]int
+	// Destinations counts the matched events by destination.
+	Destinations map[string]int
+}
+
+// changeAtOnce is how many events one step of ChangeAll changes.
+const changeAtOnce = 500
+
+// ChangeAll changes the events of a state that match a filter, each once. The events may move meanwhile; the act looks at the state of
+// each. Beside an error, the result says what was done. The store must name who acts: see As.
+func (s *Store) ChangeAll(ctx context.Context, state State, f Filter, c Change, opts ChangeOptions) (ChangeResult, error) {
+	result := ChangeResult{Skipped: map[Outcome]int{}, Destinations: map[string]int{}}
+	if opts.Limit < 0 {
+		return result, fmt.Errorf("outbox: ChangeOptions.Limit is %d: use 0 for all, or more", opts.Limit)
+	}
+	if err := c.Validate(); err != nil {
+		return result, err
+	}
+	why := c.why() + ": " + string(state) + " " + f.String()
+	o, err := s.begin(strings.ToValidUTF8(why[:min(len(why), maxReason)], ""))
+	if err != nil {
+		return result, err
+	}
+	result.Operation = o.act.Operation
+	all := changing{operation: o, change: c, opts: opts, result: &result}
+	for e, err := range s.List(ctx, state, ListOptions{Filter: f}) {
+		if err != nil && e.ID == "" {
+			return result, err
+		}
+		if err := all.add(ctx, e); err != nil {
+			return result, err
+		}
+		if result.Matched == opts.Limit {
+			break
+		}
+	}
+	return result, all.flush(ctx)
+}
+
+// changing collects events of one slot until they are worth a step.
+type changing struct {
+	*operation
+
+	change Change
+	opts   ChangeOptions
+	result *ChangeResult
+	slot   int
+	ids    []string
+	seen   map[string]bool // of the slot: an event that was retried may fail and be listed again
+}
+
+func (c *changing) add(ctx context.Context, e Event) error {
+	if e.Slot != c.slot || len(c.ids) == changeAtOnce {
+		if err := c.flush(ctx); err != nil {
+			return err
+		}
+	}
+	if e.Slot != c.slot || c.seen == nil {
+		c.slot, c.seen = e.Slot, map[string]bool{}
+	}
+	if c.seen[e.ID] {
+		return nil
+	}
+	c.seen[e.ID] = true
+	c.result.Matched++
+	c.result.Destinations[e.Destination]++
+	c.ids = append(c.ids, e.ID)
+	return nil
+}
+
+func (c *changing) flush(ctx context.Context) error {
+	ids := c.ids
+	c.ids = nil
+	if len(ids) == 0 {
+		return nil
+	}
+	if !c.opts.DryRun {
+		answers, err := c.call(ctx, string(c.change.Act), c.slot, ids, c.change.script(c.store))
+		if err != nil {
+			return err
+		}
+		for _, a := range answers {
+			if a.Outcome == Done {
+				c.result.Done++
+			} else {
+				c.result.Skipped[a.Outcome]++
+			}
+		}
+	}
+	if c.opts.Progress != nil {
+		c.opts.Progress(*c.result)
+	}
+	return nil
+}
