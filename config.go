@@ -91,6 +91,10 @@ type Config struct {
 	// of this process publishes them: a PUBLISH on the side, SPUBLISH from Redis 7.0 on. They find them by their sweep.
 	NoWakeUps bool
 
+	// NoRegistration keeps the relays, consumers and workers of this Transactor out of the list of running processes, which
+	// admin.Operator.Processes reads. By default each registers itself, and sends a heartbeat every 10 seconds.
+	NoRegistration bool
+
 	// StrictEviction makes Check fail where the server may evict keys; otherwise it warns.
 	StrictEviction bool
 

@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/process"
 	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/sleep"
 	"github.com/luatx/luatx/message"
@@ -111,6 +114,14 @@ func (w *Worker) Counts() Counts {
 	}
 }
 
+// report tells operators what the worker has decided.
+func (w *Worker) report() process.Report {
+	c := w.Counts()
+	return process.Report{Counts: map[string]int64{
+		"enqueued": c.Enqueued, "revoked": c.Revoked, "already_enqueued": c.AlreadyEnqueued, "full": c.Full, "cancelled": c.Cancelled, "failed": c.Failed,
+	}}
+}
+
 // Run decides until ctx ends, and returns nil then. Errors are logged, and what they left is tried at the next sweep:
 // a decision whose answer was lost is found made. It runs once at a time.
 func (w *Worker) Run(ctx context.Context) error {
@@ -118,6 +129,9 @@ func (w *Worker) Run(ctx context.Context) error {
 		return errors.New("expiry: Run is running already")
 	}
 	defer w.running.Store(false)
+	var keeping sync.WaitGroup
+	defer keeping.Wait()
+	keeping.Go(func() { link.Of(w.store.transactor).Processes.Keep(ctx, process.Timers, w.report) })
 	chunks := (len(w.slots) + shardsAtOnce - 1) / shardsAtOnce
 	pause := w.cfg.SweepInterval / time.Duration(chunks)
 	for i := rand.IntN(chunks); ; i = (i + 1) % chunks { // workers that start together do not sweep together

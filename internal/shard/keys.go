@@ -32,13 +32,16 @@ const (
 	keyParkedBy = "parked:by" // hash: number of parked events by destination (d:), type (t:) and class (c:)
 	keyRoutes   = "routes"    // hash: event → the destination that an operator has given it
 	keyAudit    = "audit"     // stream: what operators did: who, when, why, which events
+
+	keyProcesses  = "processes"  // hash: in the shard of slot 0: id of a running process → since when (ms), and what it last reported
+	keyHeartbeats = "heartbeats" // zset: in the shard of slot 0: id of a process by its last heartbeat (ms); those without one for an hour are removed
 )
 
 // names lists the keys that business commands may not name; the ones that later layouts use are among them.
 var names = []string{
 	keyVoid, keyInboxA, keyInboxB, keyResults, keyResultsB, keyAudit, keyEntries, keyHeaders, keyPending, keyAttempts,
 	keyErrors, keyParked, keySent, keyDue, keyDecided, keyLanes, keySeq, keyBroken, "stream",
-	keyRepair, keyCounts, keyParkedBy, keyRoutes, keySweep, keyPauses, keyPlans,
+	keyRepair, keyCounts, keyParkedBy, keyRoutes, keySweep, keyPauses, keyPlans, keyProcesses, keyHeartbeats,
 }
 
 // Shard is the library's own keys that live in a slot: a pointer, since there is one in all that is made of it.
