@@ -134,7 +134,11 @@ func (s *session) parkedShow(ctx context.Context, ids []string, slots []int, bod
 					return err
 				}
 			}
-			s.showEvent(e, body)
+			holder, _, err := s.operator.Holder(ctx, e)
+			if err != nil {
+				return err
+			}
+			s.showEvent(e, body, holder.ID)
 		}
 		if !found {
 			missing = append(missing, fmt.Errorf("no shard knows an event %q", id))
@@ -143,8 +147,8 @@ func (s *session) parkedShow(ctx context.Context, ids []string, slots []int, bod
 	return errors.Join(missing...)
 }
 
-func (s *session) showEvent(e outbox.Event, body bool) {
-	row := eventRow{Event: acts.NewEvent(e), History: acts.NewHistory(e)}
+func (s *session) showEvent(e outbox.Event, body bool, holder string) {
+	row := eventRow{Event: acts.NewEvent(e), History: acts.NewHistory(e), Holder: holder}
 	if body && len(e.Body) > 0 {
 		raw := json.RawMessage(e.Body)
 		if !json.Valid(raw) {
@@ -163,6 +167,7 @@ func (s *session) showEvent(e outbox.Event, body bool) {
 		{"slot", fmt.Sprint(e.Slot)},
 		{"state", string(e.State)},
 		{cmp.Or(at, "time"), when(row.At)},
+		{"held by", holder},
 		{"attempts", fmt.Sprint(e.Attempts)},
 		{"destination", row.Destination},
 		{"type", row.Type},

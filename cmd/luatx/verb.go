@@ -62,7 +62,7 @@ func verbs() []verb {
 		inboxVerbs,
 		[]verb{renameVerb, compareVerb},
 		pauseVerbs,
-		[]verb{auditVerb, tailVerb, streamsVerb, repairVerb, doctorVerb, serveVerb, scriptsVerb, completionVerb},
+		[]verb{auditVerb, tailVerb, processesVerb, streamsVerb, repairVerb, doctorVerb, serveVerb, scriptsVerb, completionVerb},
 	)
 }
 
