@@ -96,6 +96,7 @@ func (u *ui) routes() []guard.Route {
 		{Pattern: "POST /stop", Needs: guard.MayRetry, Do: u.stop},
 		{Pattern: "POST /pause", Needs: guard.MayRetry, Do: u.pause},
 		{Pattern: "POST /resume", Needs: guard.MayRetry, Do: u.resume},
+		{Pattern: "GET /processes", Needs: guard.MayView, Do: u.processes, Scans: true},
 		{Pattern: "GET /streams", Needs: guard.MayView, Do: u.streams, Scans: true},
 		{Pattern: "GET /inbox", Needs: guard.MayView, Do: u.inbox},
 		{Pattern: "POST /forget", Needs: guard.MayPurge, Do: u.forget},
@@ -246,6 +247,7 @@ func (v *view) Nav() []navigation {
 	menu := []navigation{
 		{Name: "Overview", Path: "", Key: "o"},
 		{Name: "Parked", Path: "parked", Key: "p"},
+		{Name: "Processes", Path: "processes", Key: "r"},
 		{Name: "Streams", Path: "streams", Key: "s"},
 		{Name: "Inbox", Path: "inbox", Key: "i"},
 		{Name: "Work", Path: "operations", Key: "w"},

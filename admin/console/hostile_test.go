@@ -22,6 +22,7 @@ import (
 	"github.com/luatx/luatx/admin/internal/admintest"
 	"github.com/luatx/luatx/internal/identity"
 	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/process"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/relay"
@@ -166,7 +167,14 @@ func TestConsoleEscapesEveryTextFromOutside(t *testing.T) {
 			t.Errorf("%s (%d) does not show the texts of %q:\n%s", to, status, missing, page)
 		}
 	}
+	admintest.Register(t, w.tr, process.Consumer, process.Report{
+		Stream: hostileText("read"), Group: hostileText("reading group"), Consumer: hostileText("reader"),
+	})
+	admintest.Register(t, w.tr, process.Trigger, process.Report{Trigger: &process.TriggerReport{
+		Function: hostileText("function"), State: hostileText("state"), LastError: hostileText("last error"),
+	}})
 	for to, sources := range map[string][]string{
+		"processes":                     {"read", "reading group", "reader", "function", "state", "last error"},
 		"":                              {"class", "destination", "type", "paused", "pauser", "pause reason"},
 		"parked":                        {"class", "destination", "type", "key", "id", "error"},
 		"parked?" + filter:              {"class", "destination", "type", "key", "id", "error"},
