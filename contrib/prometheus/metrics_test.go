@@ -21,6 +21,7 @@ import (
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/relay"
+	"github.com/luatx/luatx/repair"
 	"github.com/luatx/luatx/stream"
 )
 
@@ -268,6 +269,18 @@ func TestOutbox(t *testing.T) {
 	park(t, tr, op, "http_422")
 	park(t, tr, op, "http_500")
 
+	worker, err := repair.New(tr, repair.Config{})
+	redistest.Must(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- worker.Run(ctx) }()
+	redistest.Eventually(t, "the worker to register itself", func() bool {
+		for _, err := range op.Processes(t.Context()) {
+			return err == nil
+		}
+		return false
+	})
+
 	registry := prom.NewPedanticRegistry()
 	outbox, err := prometheus.NewOutbox(op, prometheus.OutboxConfig{
 		Namespace: "orders", Streams: []string{"in"}, MinInterval: time.Hour, MaxClasses: 1, Logger: slog.New(slog.DiscardHandler),
@@ -287,12 +300,16 @@ func TestOutbox(t *testing.T) {
 			row{"luatx_stream_lag", "stream", "in", 1},
 			row{"luatx_stream_pending", "group", "g", 0},
 			row{"luatx_stream_dead_letters", "stream", "in", 0},
+			row{"luatx_processes", "state", "alive", 1},
+			row{"luatx_processes", "kind", "trigger", 0},
 		)
 		if got := value(t, registry, "luatx_outbox_oldest_due_seconds"); got < 0 || got > 60 {
 			t.Errorf("due for %v s", got)
 		}
 	}
 	check()
+	stop()
+	redistest.Must(t, <-ended)
 	park(t, tr, op, "http_422")
 	calls := client.Info(t.Context(), "commandstats").Val()
 	check() // as before

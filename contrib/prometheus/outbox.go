@@ -63,7 +63,7 @@ type Outbox struct {
 	op  *admin.Operator
 	cfg OutboxConfig
 
-	up, seconds, events, bytes, oldest, parked, totals, lag, pending, dead *prom.Desc
+	up, seconds, events, bytes, oldest, parked, totals, lag, pending, dead, processes *prom.Desc
 
 	mu     sync.Mutex
 	looked time.Time
@@ -95,12 +95,14 @@ func NewOutbox(op *admin.Operator, cfg OutboxConfig) (*Outbox, error) {
 		lag:     desc("luatx_stream_lag", "Entries that a group has not read yet; -1: some.", "stream", "group"),
 		pending: desc("luatx_stream_pending", "Entries that were delivered to a group and not acknowledged.", "stream", "group"),
 		dead:    desc("luatx_stream_dead_letters", "Entries in the default dead-letter stream.", "stream"),
+		processes: desc("luatx_processes", "Registered processes, by kind (relay, consumer, trigger, timers, repair) and state: alive, or dead within the last hour.",
+			"kind", "state"),
 	}, nil
 }
 
 // Describe implements prometheus.Collector.
 func (o *Outbox) Describe(ch chan<- *prom.Desc) {
-	for _, d := range []*prom.Desc{o.up, o.seconds, o.events, o.bytes, o.oldest, o.parked, o.totals, o.lag, o.pending, o.dead} {
+	for _, d := range []*prom.Desc{o.up, o.seconds, o.events, o.bytes, o.oldest, o.parked, o.totals, o.lag, o.pending, o.dead, o.processes} {
 		ch <- d
 	}
 }
@@ -134,7 +136,7 @@ func (o *Outbox) look() []prom.Metric {
 		for what, n := range totals(stats) {
 			all = append(all, prom.MustNewConstMetric(o.totals, prom.CounterValue, float64(n), what))
 		}
-		err = o.tellStreams(ctx, gauge)
+		err = errors.Join(o.tellStreams(ctx, gauge), o.tellProcesses(ctx, gauge))
 	}
 	if err != nil {
 		o.cfg.Logger.Warn("prometheus: the outbox could not be looked at", "namespace", o.cfg.Namespace, "error", err)
@@ -188,6 +190,26 @@ func (o *Outbox) tellStreams(ctx context.Context, gauge func(*prom.Desc, float64
 			gauge(o.lag, float64(g.Lag), name, g.Name)
 			gauge(o.pending, float64(g.Pending), name, g.Name)
 		}
+	}
+	return nil
+}
+
+// tellProcesses tells how many processes of each kind are alive and dead, also where there are none.
+func (o *Outbox) tellProcesses(ctx context.Context, gauge func(*prom.Desc, float64, ...string)) error {
+	alive, dead := map[string]int{}, map[string]int{}
+	for p, err := range o.op.Processes(ctx) {
+		switch {
+		case err != nil:
+			return err
+		case p.Dead:
+			dead[p.Kind]++
+		default:
+			alive[p.Kind]++
+		}
+	}
+	for _, kind := range admin.ProcessKinds() {
+		gauge(o.processes, float64(alive[kind]), kind, "alive")
+		gauge(o.processes, float64(dead[kind]), kind, "dead")
 	}
 	return nil
 }
