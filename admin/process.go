@@ -64,6 +64,8 @@ type TriggerStatus struct {
 	Since   time.Time `json:"since,omitzero"`
 	Ready   bool      `json:"ready"`
 	Stalled bool      `json:"stalled"`
+	// Lag is the number of entries of a stream that were not delivered yet, or -1 if it is unknown. It is 0 for channels.
+	Lag int64 `json:"lag"`
 	// Retrying is the number of failed entries that wait to be tried again.
 	Retrying int64 `json:"retrying"`
 	// OldestUnacked is the age of the oldest delivery that is not acknowledged.

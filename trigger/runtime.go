@@ -91,7 +91,9 @@ func (r *Runtime) Run(ctx context.Context) error {
 	log.Info("trigger: receives")
 	listed, unlist := context.WithCancel(context.WithoutCancel(ctx))
 	var keeping sync.WaitGroup
-	keeping.Go(func() { r.processes(driver).Keep(listed, process.Trigger, r.report) })
+	keeping.Go(func() {
+		r.processes(driver).Keep(listed, process.Trigger, func() process.Report { return r.report(listed, driver) })
+	})
 	err = newRunning(r, driver, log).run(ctx)
 	unlist()
 	keeping.Wait()

@@ -20,6 +20,7 @@ import (
 	"github.com/luatx/luatx/admin"
 	"github.com/luatx/luatx/admin/httpapi"
 	"github.com/luatx/luatx/admin/internal/admintest"
+	"github.com/luatx/luatx/expiry"
 	"github.com/luatx/luatx/internal/identity"
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/process"
@@ -173,7 +174,11 @@ func TestConsoleEscapesEveryTextFromOutside(t *testing.T) {
 	admintest.Register(t, w.tr, process.Trigger, process.Report{Trigger: &process.TriggerReport{
 		Function: hostileText("function"), State: hostileText("state"), LastError: hostileText("last error"),
 	}})
+	timers, err := expiry.New(w.tr, expiry.Config{})
+	redistest.Must(t, err, timers.Record(redistest.Soon(t), hostileText("timer"), time.Now().Add(time.Hour)))
 	for to, sources := range map[string][]string{
+		"timers":                        {"timer"},
+		"timers?text=~timer~":           {"timer"},
 		"processes":                     {"read", "reading group", "reader", "function", "state", "last error"},
 		"":                              {"class", "destination", "type", "paused", "pauser", "pause reason"},
 		"parked":                        {"class", "destination", "type", "key", "id", "error"},

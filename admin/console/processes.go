@@ -11,6 +11,7 @@ import (
 type processesPage struct {
 	Kinds     []kindLink
 	Processes []processView
+	Triggers  []processView
 	// NoRelay reports that no relay is alive.
 	NoRelay bool
 }
@@ -48,7 +49,11 @@ func (u *ui) processes(c *guard.Call) error {
 			page.NoRelay = false
 		}
 		if chosen == "" || p.Kind == chosen {
-			page.Processes = append(page.Processes, processView{p, max(0, now.Sub(p.Seen))})
+			shown := processView{p, max(0, now.Sub(p.Seen))}
+			page.Processes = append(page.Processes, shown)
+			if p.Trigger != nil {
+				page.Triggers = append(page.Triggers, shown)
+			}
 		}
 	}
 	return u.show(c, "processes", "Processes", page, live)

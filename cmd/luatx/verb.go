@@ -60,9 +60,10 @@ func verbs() []verb {
 		[]verb{statsVerb, drainVerb},
 		parkedVerbs,
 		inboxVerbs,
+		timerVerbs,
 		[]verb{renameVerb, compareVerb},
 		pauseVerbs,
-		[]verb{auditVerb, tailVerb, processesVerb, streamsVerb, repairVerb, doctorVerb, serveVerb, scriptsVerb, completionVerb},
+		[]verb{auditVerb, tailVerb, processesVerb, triggersVerb, streamsVerb, repairVerb, doctorVerb, serveVerb, scriptsVerb, completionVerb},
 	)
 }
 

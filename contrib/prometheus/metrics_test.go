@@ -16,6 +16,7 @@ import (
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/admin"
 	"github.com/luatx/luatx/contrib/prometheus"
+	"github.com/luatx/luatx/expiry"
 	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
@@ -269,6 +270,8 @@ func TestOutbox(t *testing.T) {
 	park(t, tr, op, "http_422")
 	park(t, tr, op, "http_500")
 
+	timers, err := expiry.New(tr, expiry.Config{})
+	redistest.Must(t, err, timers.Record(t.Context(), "a", time.UnixMilli(1)), timers.Record(t.Context(), "b", time.Now().Add(time.Hour)))
 	worker, err := repair.New(tr, repair.Config{})
 	redistest.Must(t, err)
 	ctx, stop := context.WithCancel(t.Context())
@@ -302,6 +305,8 @@ func TestOutbox(t *testing.T) {
 			row{"luatx_stream_dead_letters", "stream", "in", 0},
 			row{"luatx_processes", "state", "alive", 1},
 			row{"luatx_processes", "kind", "trigger", 0},
+			row{"luatx_timers", "state", "open", 2},
+			row{"luatx_timers", "state", "due", 1},
 		)
 		if got := value(t, registry, "luatx_outbox_oldest_due_seconds"); got < 0 || got > 60 {
 			t.Errorf("due for %v s", got)

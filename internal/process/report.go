@@ -53,6 +53,7 @@ type TriggerReport struct {
 	Since         time.Time     `json:"since,omitzero"`
 	Ready         bool          `json:"ready"`
 	Stalled       bool          `json:"stalled"`
+	Lag           int64         `json:"lag"`
 	Retrying      int64         `json:"retrying"`
 	OldestUnacked time.Duration `json:"oldest_unacked_ns"`
 	LastError     string        `json:"last_error,omitempty"`
