@@ -37,7 +37,7 @@ audit records that.`,
 		flags: func(flags *flag.FlagSet) action {
 			body := flags.Bool("body", false, "show the bodies")
 			var slots []int
-			slotFlag(flags, &slots)
+			slotFlag(flags, "events", &slots)
 			return func(ctx context.Context, s *session, ids []string) error { return s.parkedShow(ctx, ids, slots, *body) }
 		},
 	},
@@ -81,12 +81,12 @@ func filterFlags(flags *flag.FlagSet, f *outbox.Filter) *outbox.Filter {
 		flags.StringVar(field.Value, field.Name, "", field.Usage)
 	}
 	flags.DurationVar(&f.OlderThan, "older-than", 0, "events that have been parked for so long")
-	slotFlag(flags, &f.Slots)
+	slotFlag(flags, "events", &f.Slots)
 	return f
 }
 
-func slotFlag(flags *flag.FlagSet, slots *[]int) {
-	flags.Func("slot", "events of this `slot` alone; may be said again", func(text string) error {
+func slotFlag(flags *flag.FlagSet, things string, slots *[]int) {
+	flags.Func("slot", things+" of this `slot` alone; may be said again", func(text string) error {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 0 || n >= slot.Count {
 			return fmt.Errorf("use a number from 0 to %d", slot.Count-1)

@@ -26,7 +26,7 @@ revoked) are kept, and for how long the longest-overdue timer has been due. A ti
 			flags.BoolVar(&f.Decided, "decided", false, "timers that fired or were revoked, as long as that is kept")
 			flags.BoolVar(&f.Due, "due", false, "open timers that are due")
 			flags.StringVar(&f.Text, "text", "", "timers whose subject has this in it")
-			slotFlag(flags, &f.Slots)
+			slotFlag(flags, "timers", &f.Slots)
 			limit := flags.Int("limit", 100, "the most timers to list; 0: all")
 			return func(ctx context.Context, s *session, _ []string) error { return s.timers(ctx, *f, *limit) }
 		},
