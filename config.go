@@ -95,6 +95,10 @@ type Config struct {
 	// the events in their next sweep.
 	NoWakeUps bool
 
+	// NoRegistration keeps the relays, consumers and workers of this Transactor out of the list of running processes, which
+	// admin.Operator.Processes returns. By default, each of them registers itself and sends a heartbeat every 10 seconds.
+	NoRegistration bool
+
 	// StrictEviction makes Check fail if the server may evict keys. By default, Check logs a warning.
 	StrictEviction bool
 

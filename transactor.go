@@ -14,6 +14,7 @@ import (
 	"github.com/luatx/luatx/internal/eval"
 	"github.com/luatx/luatx/internal/flight"
 	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/process"
 	"github.com/luatx/luatx/internal/record"
 	"github.com/luatx/luatx/internal/shard"
 )
@@ -100,6 +101,9 @@ func New(client redis.UniversalClient, cfg Config) (*Transactor, error) {
 	}
 	t.commits.Note = t.notePlan
 	t.inside = &link.Inside{Runner: runner, Scripts: t.shards, Commits: t.commits, Gather: t.gather, NoWakeUps: cfg.NoWakeUps}
+	if !cfg.NoRegistration {
+		t.inside.Processes = process.New(client, cfg.Namespace, cfg.Logger)
+	}
 	t.linked = link.NewPoint(t.inside)
 	return t, nil
 }

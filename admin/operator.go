@@ -15,6 +15,7 @@ import (
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/admin/internal/parts"
 	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/process"
 	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/repair"
@@ -73,7 +74,8 @@ func NewOperator(t *luatx.Transactor, cfg OperatorConfig) (*Operator, error) {
 	}
 	return newOperator(parts.Core{
 		Transactor: t, Client: cfg.Client, Scripts: link.Of(t).Scripts, Name: cfg.Name, Destinations: cfg.Destinations,
-		Store: outbox.NewStore(t).As(cfg.Name).WithDestinations(cfg.Destinations),
+		Store:     outbox.NewStore(t).As(cfg.Name).WithDestinations(cfg.Destinations),
+		Processes: process.New(cfg.Client, t.Config().Namespace, t.Config().Logger),
 	}, worker), nil
 }
 

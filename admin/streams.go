@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -155,11 +154,9 @@ func (o *Operator) stream(ctx context.Context, key string) (s StreamState, err e
 		return s, err
 	}
 	for _, info := range groups {
-		g := Group{Name: info.Name, Pending: info.Pending, Lag: info.Lag, Last: info.LastDeliveredID}
-		if info.Lag < 0 || info.Lag == 0 && info.EntriesRead == 0 {
-			if g.Lag, err = o.lag(ctx, key, info.LastDeliveredID); err != nil {
-				return s, err
-			}
+		g := Group{Name: info.Name, Pending: info.Pending, Last: info.LastDeliveredID}
+		if g.Lag, err = group.Lag(ctx, client, key, info); err != nil {
+			return s, err
 		}
 		if g.Pending > 0 {
 			pending, err := client.XPending(ctx, key, info.Name).Result()
@@ -178,13 +175,4 @@ func (o *Operator) stream(ctx context.Context, key string) (s StreamState, err e
 		s.Groups = append(s.Groups, g)
 	}
 	return s, nil
-}
-
-// lag is for a server that did not count what a group has read: 0 where nothing came behind, else unknown.
-func (o *Operator) lag(ctx context.Context, key, last string) (int64, error) {
-	behindIt, err := o.core.Client.XRangeN(ctx, key, group.Behind(cmp.Or(last, "0-0")), "+", 1).Result()
-	if len(behindIt) > 0 {
-		return -1, err
-	}
-	return 0, err
 }

@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/process"
 	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/sleep"
 	"github.com/luatx/luatx/message"
@@ -112,6 +115,14 @@ func (w *Worker) Counts() Counts {
 	}
 }
 
+// report returns what operators see of the worker.
+func (w *Worker) report() process.Report {
+	c := w.Counts()
+	return process.Report{Counts: map[string]int64{
+		"enqueued": c.Enqueued, "revoked": c.Revoked, "already_enqueued": c.AlreadyEnqueued, "full": c.Full, "cancelled": c.Cancelled, "failed": c.Failed,
+	}}
+}
+
 // Run decides due timers until ctx ends, and then returns nil. It logs errors and retries in the next sweep; if the reply to a
 // decision was lost, the next sweep finds the decision. Run returns an error if it is already running.
 func (w *Worker) Run(ctx context.Context) error {
@@ -119,6 +130,9 @@ func (w *Worker) Run(ctx context.Context) error {
 		return errors.New("expiry: Run is running already")
 	}
 	defer w.running.Store(false)
+	var keeping sync.WaitGroup
+	defer keeping.Wait()
+	keeping.Go(func() { link.Of(w.store.transactor).Processes.Keep(ctx, process.Timers, w.report) })
 	chunks := (len(w.slots) + shardsAtOnce - 1) / shardsAtOnce
 	pause := w.cfg.SweepInterval / time.Duration(chunks)
 	for i := rand.IntN(chunks); ; i = (i + 1) % chunks { // a random start keeps workers from sweeping at the same time

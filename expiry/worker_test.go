@@ -104,7 +104,7 @@ func TestWorkerIsCheapAndPunctual(t *testing.T) {
 	server, client := redistest.Mini(t)
 	now := time.Now()
 	server.SetTime(now)
-	f := newFixture(t, client, expiry.Config{}, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(1) })
+	f := newFixture(t, client, expiry.Config{}, func(c *luatx.Config) { c.Keyspace, c.NoRegistration = luatx.Partitions(1), true })
 	f.record("late", now.Add(time.Hour))
 	var sweeps, finds atomic.Int64
 	client.AddHook(watch{func(cmd redis.Cmder) {
@@ -310,7 +310,9 @@ func TestSweepIntervals(t *testing.T) {
 					keys[fmt.Sprint(cmd.Args()[1])] = true
 				}
 			}})
-			f := newFixture(t, client, expiry.Config{}, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(partitions) })
+			f := newFixture(t, client, expiry.Config{}, func(c *luatx.Config) {
+				c.Keyspace, c.NoRegistration = luatx.Partitions(partitions), true
+			})
 			w, err := expiry.NewWorker(f.Store, expiry.WorkerConfig{Event: expiredEvent, Logger: slog.New(slog.DiscardHandler)})
 			redistest.Must(t, err)
 			ctx, cancel := context.WithTimeout(t.Context(), 40*between)

@@ -166,11 +166,15 @@ func (r *Relay) awaitReplicas(ctx context.Context, slot int, events []leased) []
 	case !slices.Contains(extended.Held, true): // nothing was written, and nothing waited for
 		return nil
 	}
+	moved := 0
 	for i := range events {
 		if events[i].lease != "" {
+			r.claims.end(slot, events[i].lease)
 			events[i].lease = extended.Lease
+			moved++
 		}
 	}
+	r.claims.add(slot, extended.Lease, moved, r.cfg.Lease)
 	if !extended.Replicated {
 		r.holdBack(ctx, slot, events)
 		return nil

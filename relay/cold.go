@@ -34,7 +34,7 @@ func (r *Relay) claim(ctx, work context.Context, slot int) {
 	if hurry {
 		r.schedule.done(slot, taken, true)
 	}
-	events := leases(slot, claim.Lease, claim.Events)
+	events := r.leases(slot, claim.Lease, claim.Events)
 	if r.letThrough(ctx, claim, slot, events) {
 		r.publish(work, taken, events, r.holdIn(ctx))
 	}
@@ -67,6 +67,7 @@ func (r *Relay) claimSlot(ctx context.Context, slot int) (claim shard.Claim, aga
 	}
 	if claim.Parked > 0 {
 		r.cfg.Logger.Warn("relay: events parked: their attempts ended without an answer", "slot", slot, "events", claim.Parked)
+		r.counts.parked.Add(int64(claim.Parked))
 		r.cfg.Observer.crashed(ctx, r.cfg.Logger, slot, claim.Parked)
 	}
 	if claim.Orphans > 0 {

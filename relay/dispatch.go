@@ -147,7 +147,9 @@ func (f *flight) collect(ctx context.Context, up <-chan time.Time) bool {
 
 // answer publishes a group, within what is left of its lease, and says how each of its events is to be settled.
 func (r *Relay) answer(ctx context.Context, deadline time.Time, g *group) settlements {
+	r.inFlight.Add(int64(len(g.events)))
 	errs := r.call(ctx, deadline, g)
+	r.inFlight.Add(-int64(len(g.events)))
 	if ctx.Err() != nil { // stopped in the middle: not the events' fault, nor the destination's
 		for i, err := range errs {
 			errs[i] = Later(err, 0)

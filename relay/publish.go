@@ -24,7 +24,9 @@ type leased struct {
 	replicated bool // Config.Barrier has let it through
 }
 
-func leases(slot int, lease string, claimed []shard.Claimed) []leased {
+// leases notes events that this relay has claimed.
+func (r *Relay) leases(slot int, lease string, claimed []shard.Claimed) []leased {
+	r.claims.add(slot, lease, len(claimed), r.cfg.Lease)
 	events := make([]leased, len(claimed))
 	for i, e := range claimed {
 		events[i] = leased{slot: slot, id: e.ID, body: e.Body, given: e.Given, lease: lease, route: e.Route}
@@ -95,6 +97,8 @@ func (r *Relay) settle(ctx context.Context, slot int, batch []shard.Settlement, 
 		r.cfg.Logger.Error("relay: events could not be settled and will be published again", "slot", slot, "events", len(batch), "error", err)
 		return nil
 	}
+	r.claims.settled(slot, batch)
+	r.counts.note(settled.Done)
 	r.cfg.Observer.settled(ctx, r.cfg.Logger, slot, batch, settled.Done)
 	due := settled.Heads > len(settled.Promoted)
 	for i, what := range settled.Done {
@@ -111,5 +115,5 @@ func (r *Relay) settle(ctx context.Context, slot int, batch []shard.Settlement, 
 			r.inside.Wake(slot)
 		}
 	}
-	return leases(slot, settled.Lease, settled.Promoted)
+	return r.leases(slot, settled.Lease, settled.Promoted)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/process"
 	"github.com/luatx/luatx/internal/shard"
 )
 
@@ -154,6 +155,9 @@ type Relay struct {
 	barrier  barrier
 	pauses   pauses
 	grace    time.Duration // see supervision
+	inFlight atomic.Int64  // events that the Publisher has
+	claims   claims
+	counts   counts
 }
 
 // handover is the events of one commit.
@@ -231,6 +235,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 	workers.Go(func() { r.sweep(ctx) })
 	workers.Go(func() { r.watchPauses(ctx) })
+	workers.Go(func() { r.inside.Processes.Keep(ctx, process.Relay, r.report) })
 	if !r.cfg.NoWakeUps {
 		workers.Go(func() { r.listen(ctx) })
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/process"
 	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/slot"
 )
@@ -73,7 +74,10 @@ type Worker struct {
 	cfg     Config
 	name    string // in the lease
 	running atomic.Bool
+	mine    atomic.Bool // it is this process's turn
 	stats   stats
+
+	processes *process.List
 }
 
 // New returns the Worker of a Transactor. It does no I/O.
@@ -85,7 +89,8 @@ func New(t *luatx.Transactor, cfg Config) (*Worker, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Worker{scripts: link.Of(t).Scripts, shards: t.Keyspace().Slots(), cfg: cfg, name: rand.Text()}, nil
+	inside := link.Of(t)
+	return &Worker{scripts: inside.Scripts, shards: t.Keyspace().Slots(), cfg: cfg, name: rand.Text(), processes: inside.Processes}, nil
 }
 
 // Check lists what disagrees in the shards of the slots given, or in all shards, and changes nothing. A slot that could

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/luatx/luatx/internal/process"
 	"github.com/luatx/luatx/internal/shard"
 )
 
@@ -67,4 +68,20 @@ func (c *stats) round(began time.Time) {
 	defer c.mu.Unlock()
 	c.s.Rounds++
 	c.s.LastRound, c.s.Took = time.Now(), time.Since(began)
+}
+
+// report tells operators what the worker has done, and that it is working on a round.
+func (w *Worker) report() process.Report {
+	s := w.Stats()
+	r := process.Report{Counts: map[string]int64{"rounds": s.Rounds, "errors": s.Errors}}
+	for _, n := range s.Fixed {
+		r.Counts["fixed"] += n
+	}
+	for _, n := range s.Reported {
+		r.Counts["reported"] += n
+	}
+	if w.mine.Load() {
+		r.InFlight = 1
+	}
+	return r
 }

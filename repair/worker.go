@@ -6,8 +6,10 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
+	"github.com/luatx/luatx/internal/process"
 	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/sleep"
 )
@@ -25,6 +27,9 @@ func (w *Worker) Run(ctx context.Context) error {
 		return errors.New("repair: Run is running already")
 	}
 	defer w.running.Store(false)
+	var keeping sync.WaitGroup
+	defer keeping.Wait()
+	keeping.Go(func() { w.processes.Keep(ctx, process.Repair, w.report) })
 	for ctx.Err() == nil {
 		sleep.For(ctx, w.turn(ctx))
 	}
@@ -44,6 +49,8 @@ func (w *Worker) turn(ctx context.Context) time.Duration {
 	if !turn.Mine {
 		return min(turn.Wait, w.cfg.Interval) + rand.N(minLease) // those who wait for the same do not ask together
 	}
+	w.mine.Store(true)
+	defer w.mine.Store(false)
 	end, wait := shard.Turning{Next: w.cfg.Interval}, w.cfg.Interval
 	var complete bool
 	if end.At, complete = w.round(ctx, turn.At); !complete {

@@ -119,6 +119,7 @@ func (c Config) withDefaults() Config {
 		c.Transactor.Keyspace = luatx.Partitions(c.Partitions)
 	}
 	c.Subscriber.Stream, c.Subscriber.Group, c.Subscriber.Logger = c.Stream, c.Group, cmp.Or(c.Subscriber.Logger, c.Logger)
+	c.Subscriber.Namespace = cmp.Or(c.Subscriber.Namespace, c.Namespace)
 	c.Subscriber.ShutdownTimeout = cmp.Or(c.Subscriber.ShutdownTimeout, c.ShutdownTimeout/2)
 	c.Engine.Pipe.Logger = cmp.Or(c.Engine.Pipe.Logger, c.Logger)
 	c.Stack.Logger = cmp.Or(c.Stack.Logger, c.Logger)

@@ -73,6 +73,9 @@ type SubscriberConfig struct {
 	// TrimAcked trims what every group has acknowledged, once every ClaimInterval: for a stream that several groups read.
 	// See the function TrimAcked.
 	TrimAcked bool
+	// Namespace is the luatx.Config.Namespace in whose list of processes (admin.Operator.Processes) Subscribe registers the
+	// Subscriber. Defaults to none: it is not registered. Consume registers it in the namespace of its Transactor.
+	Namespace string
 	// ShutdownTimeout is how long handlers of Consume, and of what PartitionedSubscriber.Subscribe gave out, may go on after
 	// the context has ended. Defaults to 10 s.
 	ShutdownTimeout time.Duration

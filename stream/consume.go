@@ -89,7 +89,7 @@ func (s *Subscriber) Consume(ctx context.Context, t *luatx.Transactor, p Process
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(s.cfg.ShutdownTimeout, cancel) })()
 	c := &consumption{newReader(sub), work, t, p, make(chan struct{}, 1)}
-	sub.run(ctx, c.loop)
+	sub.run(ctx, link.Of(t).Processes, c.loop)
 	return nil
 }
 

@@ -114,6 +114,18 @@ func (l *ledger) release(n int) {
 	l.changed.notify()
 }
 
+// inFlight counts the entries that are given out.
+func (l *ledger) inFlight() (n int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.entries {
+		if !e.waiting && !e.shunned {
+			n++
+		}
+	}
+	return n
+}
+
 func (l *ledger) countDue() int {
 	now := l.now()
 	n, _ := slices.BinarySearchFunc(l.queue, now, func(e *entry, now time.Time) int {

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/message"
 )
@@ -179,7 +180,7 @@ func blockingReads(client redis.UniversalClient) int {
 // the leases are given back. The error is that of joining, or ErrSubscribed while an earlier subscription has not ended.
 func (s *PartitionedSubscriber) Subscribe(ctx context.Context) (<-chan *message.RawMessage, error) {
 	out := make(chan *message.RawMessage)
-	m, err := s.join(ctx, 1, func(ctx context.Context, p *partition, run []*item) { p.offer(ctx, out, run) })
+	m, err := s.join(ctx, s.subs[0].processes(), 1, func(ctx context.Context, p *partition, run []*item) { p.offer(ctx, out, run) })
 	if err != nil {
 		return nil, err
 	}
@@ -201,7 +202,7 @@ func (s *PartitionedSubscriber) Consume(ctx context.Context, t *luatx.Transactor
 	if err := checkConsume(t, process); err != nil {
 		return err
 	}
-	m, err := s.join(ctx, s.cfg.BatchSize, func(_ context.Context, p *partition, run []*item) { p.handle(t, process, run) })
+	m, err := s.join(ctx, link.Of(t).Processes, s.cfg.BatchSize, func(_ context.Context, p *partition, run []*item) { p.handle(t, process, run) })
 	if err != nil {
 		return err
 	}

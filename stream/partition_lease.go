@@ -18,6 +18,7 @@ type partition struct {
 
 	// The member's lock guards these.
 	busy    bool // being tried for, or held
+	held    bool
 	surplus bool // held, and to be given to others
 
 	until  atomic.Int64 // when the lease ends at the earliest, in ns since the member began

@@ -6,11 +6,13 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/internal/lua"
+	"github.com/luatx/luatx/internal/process"
 )
 
 // orphanAfter is for how many leases a partition must have been free before somebody takes it beyond his share: whose
@@ -34,6 +36,8 @@ type member struct {
 	partitions []*partition
 	outage     outage
 	tenures    sync.WaitGroup
+	list       *process.List // of the processes that it is one of; may be nil
+	inFlight   atomic.Int64  // messages that are given out
 
 	mu     sync.Mutex
 	share  int // of the partitions, as many as are this member's to hold
@@ -46,7 +50,7 @@ type member struct {
 type giver func(ctx context.Context, p *partition, run []*item)
 
 // join makes the groups and enters the list of members.
-func (s *PartitionedSubscriber) join(ctx context.Context, most int, give giver) (m *member, err error) {
+func (s *PartitionedSubscriber) join(ctx context.Context, list *process.List, most int, give giver) (m *member, err error) {
 	if !s.active.CompareAndSwap(false, true) {
 		return nil, ErrSubscribed
 	}
@@ -55,7 +59,7 @@ func (s *PartitionedSubscriber) join(ctx context.Context, most int, give giver) 
 			s.active.Store(false)
 		}
 	}()
-	m = &member{PartitionedSubscriber: s, name: consumerName(), detached: context.WithoutCancel(ctx), most: most, give: give}
+	m = &member{PartitionedSubscriber: s, name: consumerName(), detached: context.WithoutCancel(ctx), most: most, give: give, list: list}
 	m.outage.log = s.cfg.Logger.With("stream", s.cfg.Stream, "group", s.cfg.Group)
 	for i := range s.subs {
 		p, err := newPartition(ctx, m, i)
@@ -79,6 +83,9 @@ func (m *member) run(ctx context.Context) {
 	defer cancel()
 	m.work = work
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(m.cfg.ShutdownTimeout, cancel) })()
+	listed, unlist := context.WithCancel(m.detached)
+	var keeping sync.WaitGroup
+	keeping.Go(func() { m.list.Keep(listed, process.Consumer, m.report) })
 	ticker := time.NewTicker(m.interval())
 	defer ticker.Stop()
 	looked := time.Now()
@@ -100,6 +107,8 @@ func (m *member) run(ctx context.Context) {
 	}
 	m.leave()
 	m.tenures.Wait()
+	unlist()
+	keeping.Wait()
 	m.active.Store(false)
 }
 
@@ -191,7 +200,7 @@ func (m *member) tenure(ctx context.Context, p *partition, within bool, answered
 	}
 	if taken {
 		m.held++
-		p.surplus = false
+		p.surplus, p.held = false, true
 	}
 	m.mu.Unlock()
 	close(answered)
@@ -204,7 +213,7 @@ func (m *member) tenure(ctx context.Context, p *partition, within bool, answered
 	if taken && !p.surplus {
 		m.held--
 	}
-	p.busy = false
+	p.busy, p.held = false, false
 	m.mu.Unlock()
 }
 

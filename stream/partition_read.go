@@ -66,7 +66,9 @@ func (p *partition) turn(ctx context.Context) error {
 	}
 	run := p.run()
 	p.since.Store(int64(time.Since(p.begun)))
+	p.m.inFlight.Add(int64(len(run)))
 	p.m.give(ctx, p, run)
+	p.m.inFlight.Add(-int64(len(run)))
 	p.since.Store(0)
 	p.judge(ctx, run)
 	return nil

@@ -49,7 +49,7 @@ func (s *Subscriber) Subscribe(ctx context.Context) (<-chan *message.RawMessage,
 		s.active.Store(false)
 		return nil, err
 	}
-	go sub.run(ctx, newReader(sub).loop)
+	go sub.run(ctx, s.processes(), newReader(sub).loop)
 	return sub.out, nil
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/luatx/luatx/internal/group"
 	"github.com/luatx/luatx/internal/inbound"
+	"github.com/luatx/luatx/internal/process"
 	"github.com/luatx/luatx/internal/sleep"
 	"github.com/luatx/luatx/message"
 )
@@ -70,12 +71,13 @@ func consumerName() string {
 	return fmt.Sprintf("%s-%d-%s", host, os.Getpid(), strings.ToLower(rand.Text()[:8]))
 }
 
-// run reads by loop until ctx ends.
-func (s *subscription) run(ctx context.Context, loop func(context.Context)) {
+// run reads by loop until ctx ends, as one of the processes of a list, which may be nil.
+func (s *subscription) run(ctx context.Context, list *process.List, loop func(context.Context)) {
 	var wg sync.WaitGroup
 	wg.Go(func() { s.redeliver(ctx) })
 	beating, stop := context.WithCancel(s.detached) // as long as the loop, which may wait for handlers
 	wg.Go(func() { s.heartbeat(beating) })
+	wg.Go(func() { list.Keep(beating, process.Consumer, s.report) })
 	loop(ctx)
 	stop()
 	wg.Wait()

@@ -78,6 +78,10 @@ type Config struct {
 	// delay of Retry.Entry, the others as it says.
 	NoDeadLetter bool
 
+	// Namespace is the luatx.Config.Namespace in whose list of processes (admin.Operator.Processes) the trigger registers itself,
+	// on the server of the Connector. Defaults to none: it is not registered. One with a Driver of your own is never registered.
+	Namespace string
+
 	// Driver is one of your own, in place of Mode and what belongs to it. It is closed when Run returns.
 	Driver Driver
 

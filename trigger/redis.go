@@ -22,6 +22,9 @@ type link struct {
 	log    *slog.Logger
 }
 
+// server returns the client of the driver.
+func (l *link) server() redis.UniversalClient { return l.client }
+
 // reload makes a cluster's client look again who holds which slot, after an error that came from no server or the wrong one.
 func (l *link) reload(ctx context.Context, err error) {
 	if c, ok := l.client.(interface{ ReloadState(ctx context.Context) }); ok && (!group.IsReply(err) || group.HasCode(err, "MOVED")) {

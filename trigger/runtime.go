@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/luatx/luatx/internal/process"
 )
 
 const (
@@ -87,7 +89,14 @@ func (r *Runtime) Run(ctx context.Context) error {
 		return err
 	}
 	log.Info("trigger: receives")
+	listed, unlist := context.WithCancel(context.WithoutCancel(ctx))
+	var keeping sync.WaitGroup
+	keeping.Go(func() {
+		r.processes(driver).Keep(listed, process.Trigger, func() process.Report { return r.report(listed, driver) })
+	})
 	err = newRunning(r, driver, log).run(ctx)
+	unlist()
+	keeping.Wait()
 	r.board.ended()
 	log.Info("trigger: stopped")
 	return errors.Join(err, driver.Close())

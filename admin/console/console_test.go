@@ -181,6 +181,8 @@ func TestEveryReachablePageShowsUnderAPrefixAndObeysThePolicy(t *testing.T) {
 		s := newSite(t, op, func(cfg *httpapi.Config) { cfg.Streams = []string{"in{" + tr.Config().Namespace + "}"} })
 		for to, want := range map[string]string{
 			"": "Nothing is stuck", "parked": "Nothing is parked", "operations": "Nothing yet", "audit": "Nobody did anything", "streams": "No group reads it",
+			"timers": "No timer is meant", "timers?state=decided&text=x": "No timer is meant",
+			"processes": "No relay is alive", "processes?kind=repair": "No process has registered itself",
 			"event?id=nobody": "No shard knows", "inbox?aggregate=a&scope=shop/h&id=1": "it would be applied", "doctor?check=1": "Nothing disagrees",
 			"preview-rearm?class=http_422": "No parked event is meant any more", "help": "Keys",
 		} {

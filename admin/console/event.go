@@ -31,6 +31,7 @@ type eventPage struct {
 	Erased, NoBody, Shown                bool
 	Data, DataNote, ShowLink, HideLink   string
 	CLI, Curl                            string
+	Holder                               string // the relay that holds the lease, if known
 }
 
 // foundPage lists the events of an id.
@@ -78,7 +79,13 @@ func (u *ui) event(c *guard.Call) error {
 	if late != nil {
 		return late
 	}
-	return u.show(c, "event", "Event "+id, u.newEventPage(c, e, err, now.Stats.At))
+	page := u.newEventPage(c, e, err, now.Stats.At)
+	holder, _, err := c.Op.Holder(c.R.Context(), e)
+	if err != nil {
+		return err
+	}
+	page.Holder = holder.ID
+	return u.show(c, "event", "Event "+id, page)
 }
 
 // find shows the event of an id, or the list of those that have it.

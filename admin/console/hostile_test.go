@@ -20,8 +20,10 @@ import (
 	"github.com/luatx/luatx/admin"
 	"github.com/luatx/luatx/admin/httpapi"
 	"github.com/luatx/luatx/admin/internal/admintest"
+	"github.com/luatx/luatx/expiry"
 	"github.com/luatx/luatx/internal/identity"
 	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/process"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/relay"
@@ -178,7 +180,18 @@ func TestConsoleEscapesEveryTextFromOutside(t *testing.T) {
 			t.Errorf("%s (%d) does not show the texts of %q:\n%s", to, status, missing, page)
 		}
 	}
+	admintest.Register(t, w.tr, process.Consumer, process.Report{
+		Stream: hostileText("read"), Group: hostileText("reading group"), Consumer: hostileText("reader"),
+	})
+	admintest.Register(t, w.tr, process.Trigger, process.Report{Trigger: &process.TriggerReport{
+		Function: hostileText("function"), State: hostileText("state"), LastError: hostileText("last error"),
+	}})
+	timers, err := expiry.New(w.tr, expiry.Config{})
+	redistest.Must(t, err, timers.Record(redistest.Soon(t), hostileText("timer"), time.Now().Add(time.Hour)))
 	for to, sources := range map[string][]string{
+		"timers":                        {"timer"},
+		"timers?text=~timer~":           {"timer"},
+		"processes":                     {"read", "reading group", "reader", "function", "state", "last error"},
 		"":                              {"class", "destination", "type", "paused", "pauser", "pause reason"},
 		"parked":                        {"class", "destination", "type", "key", "id", "error"},
 		"parked?" + filter:              {"class", "destination", "type", "key", "id", "error"},

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -19,7 +20,9 @@ import (
 	"github.com/luatx/luatx/admin"
 	"github.com/luatx/luatx/admin/httpapi"
 	"github.com/luatx/luatx/admin/internal/admintest"
+	"github.com/luatx/luatx/expiry"
 	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/process"
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
@@ -46,7 +49,15 @@ func newWard(t testing.TB, client redis.UniversalClient, cfg httpapi.Config) war
 	admintest.Park(t, w.tr, "a", "refused", "paid", "5", "6")
 	admintest.Emit(t, w.tr, "a", "p1", "p2")
 	op := w.operator(t, client)
-	var err error
+	admintest.Register(t, w.tr, process.Relay, process.Report{
+		InFlight: 1, Leases: []process.Lease{{Slot: 1, Lease: "-1.5", Events: 2, Since: time.Now()}}, Counts: map[string]int64{"sent": 3},
+	})
+	admintest.Register(t, w.tr, process.Consumer, process.Report{Stream: admintest.Hostile, Group: "g", Holding: 1, Partitions: []string{"{pt0}:orders"}})
+	admintest.Register(t, w.tr, process.Trigger, process.Report{Trigger: &process.TriggerReport{Function: "mail", LastError: admintest.Hostile, LastErrorAt: time.Now()}})
+	timers, err := expiry.New(w.tr, expiry.Config{})
+	redistest.Must(t, err, timers.Record(ctx, "t1", time.Now()), timers.Record(ctx, "t2", time.Now().Add(time.Hour)), timers.Record(ctx, admintest.Hostile, time.Now()))
+	_, err = timers.Revoke(ctx, "t2", nil)
+	redistest.Must(t, err)
 	w.slot, err = op.Outbox().Slot("a")
 	redistest.Must(t, err)
 	for l, err := range op.DeadLetters(w.stream).List(ctx, admin.DeadLetterFilter{}) {
@@ -216,12 +227,18 @@ func (w ward) tries() map[string][]try {
 		},
 		"GET /api/destinations":         {{want: 200}},
 		"POST /api/destinations/resume": {{body: `{"destination":"bank"}`, want: 200}, {body: `{}`, want: 400}},
-		"GET /api/streams":              {{want: 200}, {query: "key=none&key=" + url.QueryEscape(w.stream), want: 200}},
-		"GET /api/drain":                {{want: 200}, {query: "key=none", want: 200}},
-		"GET /api/audit":                {{want: 200}, {query: "since=1h&limit=1", want: 200}, {query: "since=x", want: 400}},
-		"GET /api/check":                {{want: 200}, {query: "slot=" + s, want: 200}, {query: "slot=1", want: 422}},
-		"POST /api/fix":                 {{body: `{}`, want: 202}, {body: `{"slots":[1]}`, want: 422}},
-		"GET /api/doctor":               {{want: 200}, {query: "role=relay", want: 200}, {query: "role=x", want: 400}},
+		"GET /api/timers": {
+			{want: 200}, {query: "decided=1&text=t&limit=1&slot=" + s, want: 200}, {query: "due=1", want: 200}, {query: "due=x", want: 400},
+			{query: "slot=x", want: 400}, {query: "slot=1", want: 422},
+		},
+		"GET /api/timer":     {{query: "subject=t1", want: 200}, {query: "subject=nobody", want: 404}, {want: 400}},
+		"GET /api/processes": {{want: 200}, {query: "kind=relay&kind=trigger", want: 200}, {query: "kind=x", want: 400}},
+		"GET /api/streams":   {{want: 200}, {query: "key=none&key=" + url.QueryEscape(w.stream), want: 200}},
+		"GET /api/drain":     {{want: 200}, {query: "key=none", want: 200}},
+		"GET /api/audit":     {{want: 200}, {query: "since=1h&limit=1", want: 200}, {query: "since=x", want: 400}},
+		"GET /api/check":     {{want: 200}, {query: "slot=" + s, want: 200}, {query: "slot=1", want: 422}},
+		"POST /api/fix":      {{body: `{}`, want: 202}, {body: `{"slots":[1]}`, want: 422}},
+		"GET /api/doctor":    {{want: 200}, {query: "role=relay", want: 200}, {query: "role=x", want: 400}},
 	}
 }
 

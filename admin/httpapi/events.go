@@ -38,6 +38,8 @@ type payloadJSON struct {
 	// Data is set if the request asks for it. Data that is not JSON is encoded in base64.
 	Data   json.RawMessage `json:"data,omitempty"`
 	Base64 string          `json:"data_base64,omitempty"`
+	// Holder is the id of the relay that holds the lease, if known.
+	Holder string `json:"holder,omitempty"`
 }
 
 func newPayload(p desk.Payload, data bool) payloadJSON {
@@ -190,7 +192,13 @@ func (h *Handler) event(c *guard.Call) error {
 			return err
 		}
 	}
-	return c.Answer(http.StatusOK, h.whole(e, data))
+	whole := h.whole(e, data)
+	holder, _, err := c.Op.Holder(c.R.Context(), e)
+	if err != nil {
+		return err
+	}
+	whole.Holder = holder.ID
+	return c.Answer(http.StatusOK, whole)
 }
 
 // find replies with the events of an id.

@@ -288,7 +288,7 @@ func TestEachLineOfJSONOutputIsAnObject(t *testing.T) {
 	for _, words := range []string{
 		"stats --over 1ms", "drain", "parked list", "parked show 1 --body --as me", "parked rearm --all --as me", "parked rearm 1 --as me", "parked discard --all --reason r --as me", "parked export --as me",
 		"inbox show 1 --aggregate a --handler h --source /s", "audit", "streams " + s.namespace + ":in", "repair --dry-run --retention 24h", "doctor", "doctor --acl", "scripts",
-		"parked rearm 1 --yes --as me", "parked discard 2 --reason r --yes --as me", "pause bank --reason r --yes --as me", "paused", "resume bank --as me", "resume bank --yes --as me",
+		"parked rearm 1 --yes --as me", "parked discard 2 --reason r --yes --as me", "pause bank --reason r --yes --as me", "paused", "timers stats", "resume bank --as me", "resume bank --yes --as me",
 	} {
 		_, out, _ := run(redistest.Soon(t), "", append(append(strings.Fields(words), "--json"), s.flags...)...)
 		n := 0

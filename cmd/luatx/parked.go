@@ -76,19 +76,19 @@ func filterFlags(flags *flag.FlagSet, f *outbox.Filter) *outbox.Filter {
 		flags.StringVar(field.Value, field.Name, "", field.Usage)
 	}
 	flags.DurationVar(&f.OlderThan, "older-than", 0, "events that have been parked for so long")
-	slotFlag(flags, &f.Slots)
+	slotFlag(flags, "events", &f.Slots)
 	return f
 }
 
 func showFlags(flags *flag.FlagSet) action {
 	body := flags.Bool("body", false, "show the bodies")
 	var slots []int
-	slotFlag(flags, &slots)
+	slotFlag(flags, "events", &slots)
 	return func(ctx context.Context, s *session, ids []string) error { return s.parkedShow(ctx, ids, slots, *body) }
 }
 
-func slotFlag(flags *flag.FlagSet, slots *[]int) {
-	flags.Func("slot", "events of this `slot` alone; may be said again", func(text string) error {
+func slotFlag(flags *flag.FlagSet, things string, slots *[]int) {
+	flags.Func("slot", things+" of this `slot` alone; may be said again", func(text string) error {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 0 || n >= slot.Count {
 			return fmt.Errorf("use a number from 0 to %d", slot.Count-1)
@@ -136,7 +136,11 @@ func (s *session) parkedShow(ctx context.Context, ids []string, slots []int, bod
 					return err
 				}
 			}
-			s.showEvent(e, body)
+			holder, _, err := s.operator.Holder(ctx, e)
+			if err != nil {
+				return err
+			}
+			s.showEvent(e, body, holder.ID)
 		}
 		if !found {
 			missing = append(missing, fmt.Errorf("no shard knows an event %q", id))
@@ -145,8 +149,8 @@ func (s *session) parkedShow(ctx context.Context, ids []string, slots []int, bod
 	return errors.Join(missing...)
 }
 
-func (s *session) showEvent(e outbox.Event, body bool) {
-	row := eventRow{Event: acts.NewEvent(e), History: acts.NewHistory(e)}
+func (s *session) showEvent(e outbox.Event, body bool, holder string) {
+	row := eventRow{Event: acts.NewEvent(e), History: acts.NewHistory(e), Holder: holder}
 	if body && len(e.Body) > 0 {
 		raw := json.RawMessage(e.Body)
 		if !json.Valid(raw) {
@@ -165,6 +169,7 @@ func (s *session) showEvent(e outbox.Event, body bool) {
 		{"slot", fmt.Sprint(e.Slot)},
 		{"state", string(acts.StateOf(e))},
 		{cmp.Or(at, "time"), when(row.At)},
+		{"held by", holder},
 		{"attempts", fmt.Sprint(e.Attempts)},
 		{"destination", row.Destination},
 		{"type", row.Type},

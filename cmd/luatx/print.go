@@ -105,6 +105,7 @@ type eventRow struct {
 	acts.Event
 
 	History []acts.Failure   `json:"history,omitempty"`
+	Holder  string           `json:"holder,omitempty"`
 	Body    *json.RawMessage `json:"body,omitempty"`
 }
 

@@ -62,9 +62,10 @@ func verbs() []verb {
 		parkedVerbs,
 		deadVerbs,
 		inboxVerbs,
+		timerVerbs,
 		[]verb{renameVerb, compareVerb},
 		pauseVerbs,
-		[]verb{auditVerb, tailVerb, streamsVerb, repairVerb, doctorVerb, serveVerb, scriptsVerb, completionVerb},
+		[]verb{auditVerb, tailVerb, processesVerb, triggersVerb, streamsVerb, repairVerb, doctorVerb, serveVerb, scriptsVerb, completionVerb},
 	)
 }
 

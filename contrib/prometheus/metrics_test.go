@@ -16,11 +16,13 @@ import (
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/admin"
 	"github.com/luatx/luatx/contrib/prometheus"
+	"github.com/luatx/luatx/expiry"
 	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/relay"
+	"github.com/luatx/luatx/repair"
 	"github.com/luatx/luatx/stream"
 )
 
@@ -278,6 +280,20 @@ func TestOutbox(t *testing.T) {
 	redistest.Must(t, err)
 	parkOf(t, tr, op, elsewhere(t, tr, "a"), "http_422")
 
+	timers, err := expiry.New(tr, expiry.Config{})
+	redistest.Must(t, err, timers.Record(t.Context(), "a", time.UnixMilli(1)), timers.Record(t.Context(), "b", time.Now().Add(time.Hour)))
+	worker, err := repair.New(tr, repair.Config{})
+	redistest.Must(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- worker.Run(ctx) }()
+	redistest.Eventually(t, "the worker to register itself", func() bool {
+		for _, err := range op.Processes(t.Context()) {
+			return err == nil
+		}
+		return false
+	})
+
 	registry := prom.NewPedanticRegistry()
 	outbox, err := prometheus.NewOutbox(op, prometheus.OutboxConfig{
 		Namespace: "orders", Streams: []string{"in", "old"}, MinInterval: time.Hour, MaxClasses: 1, Logger: slog.New(slog.DiscardHandler),
@@ -302,6 +318,10 @@ func TestOutbox(t *testing.T) {
 			row{"luatx_stream_dead_letters", "stream", "in", 0},
 			row{"luatx_stream_oldest_dead_letter_seconds", "stream", "in", 0},
 			row{"luatx_stream_dead_letters", "stream", "old", 1},
+			row{"luatx_processes", "state", "alive", 1},
+			row{"luatx_processes", "kind", "trigger", 0},
+			row{"luatx_timers", "state", "open", 2},
+			row{"luatx_timers", "state", "due", 1},
 		)
 		if got := value(t, registry, "luatx_stream_oldest_dead_letter_seconds", "stream", "old"); got < 3600 || got > 3660 {
 			t.Errorf("the oldest dead letter has the age of %v s", got)
@@ -314,6 +334,8 @@ func TestOutbox(t *testing.T) {
 		}
 	}
 	check()
+	stop()
+	redistest.Must(t, <-ended)
 	park(t, tr, op, "http_422")
 	calls := client.Info(t.Context(), "commandstats").Val()
 	check() // returns the same values

@@ -63,7 +63,7 @@ type Outbox struct {
 	op  *admin.Operator
 	cfg OutboxConfig
 
-	up, seconds, events, bytes, oldest, unpublished, blocked, blockedKeys, parked, totals, lag, pending, dead, oldestDead *prom.Desc
+	up, seconds, events, bytes, oldest, unpublished, blocked, blockedKeys, parked, totals, lag, pending, dead, oldestDead, processes, triggerLag, timers, overdue *prom.Desc
 
 	mu     sync.Mutex
 	looked time.Time
@@ -101,12 +101,17 @@ func NewOutbox(op *admin.Operator, cfg OutboxConfig) (*Outbox, error) {
 		dead:    desc("luatx_stream_dead_letters", "Entries in the default dead-letter stream.", "stream"),
 		oldestDead: desc("luatx_stream_oldest_dead_letter_seconds", "Age of the oldest entry in the default dead-letter stream; 0 if there is none.",
 			"stream"),
+		processes: desc("luatx_processes", "Registered processes, by kind (relay, consumer, trigger, timers, repair) and state: alive, or dead within the last hour.",
+			"kind", "state"),
+		timers:     desc("luatx_timers", "Timers of package expiry, by state: open (due ones included), due, decided (as long as that is kept).", "state"),
+		overdue:    desc("luatx_timers_overdue_seconds", "For how long the longest-overdue timer has been due; 0 where none is."),
+		triggerLag: desc("luatx_trigger_lag", "Entries that were not delivered to a trigger yet, by its last report; -1: some.", "function"),
 	}, nil
 }
 
 // Describe implements prometheus.Collector.
 func (o *Outbox) Describe(ch chan<- *prom.Desc) {
-	for _, d := range []*prom.Desc{o.up, o.seconds, o.events, o.bytes, o.oldest, o.unpublished, o.blocked, o.blockedKeys, o.parked, o.totals, o.lag, o.pending, o.dead, o.oldestDead} {
+	for _, d := range []*prom.Desc{o.up, o.seconds, o.events, o.bytes, o.oldest, o.unpublished, o.blocked, o.blockedKeys, o.parked, o.totals, o.lag, o.pending, o.dead, o.oldestDead, o.processes, o.triggerLag, o.timers, o.overdue} {
 		ch <- d
 	}
 }
@@ -139,7 +144,7 @@ func (o *Outbox) look() []prom.Metric {
 		for what, n := range totals(stats) {
 			all = append(all, prom.MustNewConstMetric(o.totals, prom.CounterValue, float64(n), what))
 		}
-		err = o.tellStreams(ctx, gauge, stats.At)
+		err = errors.Join(o.tellStreams(ctx, gauge, stats.At), o.tellProcesses(ctx, gauge), o.tellTimers(ctx, gauge))
 	}
 	if err != nil {
 		o.cfg.Logger.Warn("prometheus: the outbox could not be looked at", "namespace", o.cfg.Namespace, "error", err)
@@ -202,5 +207,46 @@ func (o *Outbox) tellStreams(ctx context.Context, gauge func(*prom.Desc, float64
 			gauge(o.pending, float64(g.Pending), name, g.Name)
 		}
 	}
+	return nil
+}
+
+// tellProcesses tells how many processes of each kind are alive and dead, also where there are none.
+func (o *Outbox) tellProcesses(ctx context.Context, gauge func(*prom.Desc, float64, ...string)) error {
+	alive, dead, lags := map[string]int{}, map[string]int{}, map[string]int64{}
+	for p, err := range o.op.Processes(ctx) {
+		switch {
+		case err != nil:
+			return err
+		case p.Dead:
+			dead[p.Kind]++
+		default:
+			alive[p.Kind]++
+			if t := p.Trigger; t != nil {
+				lag, known := lags[t.Function]
+				if lags[t.Function] = max(lag, t.Lag); !known {
+					lags[t.Function] = t.Lag
+				}
+			}
+		}
+	}
+	for _, kind := range admin.ProcessKinds() {
+		gauge(o.processes, float64(alive[kind]), kind, "alive")
+		gauge(o.processes, float64(dead[kind]), kind, "dead")
+	}
+	for function, lag := range lags {
+		gauge(o.triggerLag, float64(lag), function)
+	}
+	return nil
+}
+
+func (o *Outbox) tellTimers(ctx context.Context, gauge func(*prom.Desc, float64, ...string)) error {
+	stats, err := o.op.TimerStats(ctx)
+	if err != nil {
+		return err
+	}
+	for state, n := range map[string]int64{"open": stats.Open, "due": stats.Due, "decided": stats.Decided} {
+		gauge(o.timers, float64(n), state)
+	}
+	gauge(o.overdue, stats.Overdue.Seconds())
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/luatx/luatx/internal/commit"
 	"github.com/luatx/luatx/internal/eval"
+	"github.com/luatx/luatx/internal/process"
 	"github.com/luatx/luatx/internal/shard"
 )
 
@@ -32,6 +33,8 @@ type Inside struct {
 	Gather func(ctx context.Context, n int, linger time.Duration, tail func() []redis.Cmder) Gathering
 	// NoWakeUps keeps Wake from notifying the relays of other processes.
 	NoWakeUps bool
+	// Processes is the list in which relays, consumers and workers register themselves; nil if they do not.
+	Processes *process.List
 
 	relay atomic.Pointer[Relay]
 }

@@ -113,7 +113,7 @@ local function state_of(id, body)
   score = redis.call('ZSCORE', PENDING, id)
   if not score then return 'w' end
   if tonumber(score) >= 0 then return 'p', score end
-  return score + @LEASED > now and 'l' or 'p', score, string.format('%.17g', score)
+  return score + @LEASED > now and 'l' or 'p', score, string.format('%.17g', tonumber(score))
 end
 
 -- Returns the body of a stored value, or the digest of an erased one; and 1 if there is a body, else 0.

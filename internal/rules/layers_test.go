@@ -26,7 +26,7 @@ var layers = [][]string{
 	{"."},
 	{"internal/link"},
 	{"internal/commit"},
-	{"internal/shard"},
+	{"internal/process", "internal/shard"},
 	{"internal/eval", "internal/record"},
 	{"internal/command", "internal/group", "internal/identity", "internal/inbound", "internal/outboxentry", "internal/producer", "internal/settle", "internal/streamentry"},
 	{"internal/docs", "internal/flight", "internal/lua", "internal/mark", "internal/msgpack", "internal/observe", "internal/pretty", "internal/sbom", "internal/sleep", "internal/slot", "internal/test/apt", "internal/test/child", "internal/test/documented", "internal/test/race", "internal/test/respproxy", "message"},
@@ -37,7 +37,7 @@ var layers = [][]string{
 var only = map[string][]string{
 	"idempotency": {"."},
 	"sqltx":       {"internal/settle", "internal/sleep", "message"},
-	"trigger":     {"message", "internal/group", "internal/observe", "internal/sleep", "internal/slot"},
+	"trigger":     {"message", "internal/group", "internal/observe", "internal/process", "internal/sleep", "internal/slot"},
 }
 
 // place finds a package, given relative to the module, in the layers.

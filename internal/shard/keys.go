@@ -33,6 +33,9 @@ const (
 	keyRoutes   = "routes"    // hash: event → the destination that an operator has set
 	keyAudit    = "audit"     // stream: the acts of operators: who, when, why, which events
 	keyBodies   = "bodies"    // hash: name of a large body → its event. The body is the string body:<name>, which has an expiry until a commit adopts it
+
+	keyProcesses  = "processes"  // hash: in the shard of slot 0: id of a running process → since when (ms), and what it last reported
+	keyHeartbeats = "heartbeats" // zset: in the shard of slot 0: id of a process by its last heartbeat (ms); those without one for an hour are removed
 )
 
 // bodyPrefix begins the names of the keys of large bodies.
@@ -42,7 +45,7 @@ const bodyPrefix = "body:"
 var names = []string{
 	keyVoid, keyInboxA, keyInboxB, keyResults, keyResultsB, keyAudit, keyEntries, keyHeaders, keyPending, keyAttempts,
 	keyErrors, keyParked, keySent, keyDue, keyDecided, keyLanes, keySeq, keyBroken, "stream",
-	keyRepair, keyCounts, keyParkedBy, keyRoutes, keySweep, keyPauses, keyPlans,
+	keyRepair, keyCounts, keyParkedBy, keyRoutes, keySweep, keyPauses, keyPlans, keyProcesses, keyHeartbeats,
 	keyBodies,
 }
 

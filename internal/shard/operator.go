@@ -75,7 +75,8 @@ var types = map[string]string{
 	keyInboxA: "hash", keyInboxB: "hash", keyBodies: "hash", keyResults: "hash", keyResultsB: "hash", keyEntries: "hash", keyPending: "zset",
 	keyParked: "zset", keySent: "zset", keyAttempts: "hash", keyErrors: "hash", keyBroken: "hash",
 	keySeq: "string", keyRepair: "hash", keyDue: "zset", keyDecided: "zset", keyHeaders: "hash", keyLanes: "zset",
-	keyRoutes: "hash", keyCounts: "hash", keyParkedBy: "hash", keyAudit: "stream", keySweep: "hash", keyPauses: "hash", keyPlans: "hash", keyVoid: "none",
+	keyRoutes: "hash", keyCounts: "hash", keyParkedBy: "hash", keyAudit: "stream", keySweep: "hash", keyPauses: "hash", keyPlans: "hash",
+	keyProcesses: "hash", keyHeartbeats: "zset", keyVoid: "none",
 }
 
 // WrongTypes returns the keys of slots that have another type than luatx gives them, with that type.

@@ -2,6 +2,8 @@ package shard
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -108,3 +110,116 @@ func (s *Scripts) FirstTimers(ctx context.Context, slots []int) (map[int]time.Ti
 
 // TimersKey names the open timers of a shard.
 func (s Shard) TimersKey() Own { return Own(s.Key(keyDue)) }
+
+// TimerCounts is how many timers of a shard are open, how many of these are due, and how many decisions it keeps.
+type TimerCounts struct{ Open, Due, Decided int64 }
+
+// TimerCounts counts the timers of shards, those that are due at a time of the server's clock among them. It only reads.
+func (s *Scripts) TimerCounts(ctx context.Context, slots []int, now time.Time) (sum TimerCounts, err error) {
+	type counts struct{ open, due, decided *redis.IntCmd }
+	replies, err := askSlots(ctx, s, slots, func(pipe redis.Pipeliner, shard Shard) counts {
+		due := shard.Key(keyDue)
+		return counts{pipe.ZCard(ctx, due), pipe.ZCount(ctx, due, "-inf", eval.Millis(now)), pipe.ZCard(ctx, shard.Key(keyDecided))}
+	})
+	for _, r := range replies {
+		sum.Open, sum.Due, sum.Decided = sum.Open+r.open.Val(), sum.Due+r.due.Val(), sum.Decided+r.decided.Val()
+	}
+	return sum, err
+}
+
+// ListedTimer is an open timer or a decision of a shard.
+type ListedTimer struct {
+	Subject string
+	// State is open, fired or revoked.
+	State string
+	// Due is zero for a revoked timer, and Decided is zero for an open one.
+	Due, Decided time.Time
+}
+
+// The states of timers.
+const (
+	TimerOpen    = "open"
+	TimerFired   = "fired"
+	TimerRevoked = "revoked"
+)
+
+// TimerPlace is where a page of timers begins: behind so many that have the time At.
+type TimerPlace struct {
+	At   time.Time
+	Skip int64
+}
+
+// ListTimers returns a page of the open timers of a shard by their times, until a time unless that is zero, or of its decisions. It
+// returns where the next page begins; more: there may be one. It only reads.
+func (s *Scripts) ListTimers(ctx context.Context, shard Shard, decided bool, from TimerPlace, until time.Time, limit int64) (page []ListedTimer, next TimerPlace, more bool, err error) {
+	key, by := shard.Key(keyDue), redis.ZRangeBy{Min: "-inf", Max: "+inf", Offset: from.Skip, Count: limit}
+	if decided {
+		key = shard.Key(keyDecided)
+	}
+	if !from.At.IsZero() {
+		by.Min = eval.Millis(from.At)
+	}
+	if !until.IsZero() {
+		by.Max = eval.Millis(until)
+	}
+	found, err := s.client.ZRangeByScoreWithScores(ctx, key, &by).Result()
+	if err != nil {
+		return nil, next, false, err
+	}
+	next = from
+	for _, z := range found {
+		member, _ := z.Member.(string)
+		at := time.UnixMilli(int64(z.Score))
+		if at.Equal(next.At) {
+			next.Skip++
+		} else {
+			next = TimerPlace{at, 1}
+		}
+		if decided {
+			page = append(page, decisionOf(member, at))
+		} else {
+			page = append(page, ListedTimer{Subject: member, State: TimerOpen, Due: at})
+		}
+	}
+	return page, next, int64(len(found)) == limit, nil
+}
+
+// decisionOf reads a member of the decisions, see internal/lua/_timers.lua.
+func decisionOf(member string, at time.Time) ListedTimer {
+	if subject, ok := strings.CutPrefix(member, "r"); ok {
+		return ListedTimer{Subject: subject, State: TimerRevoked, Decided: at}
+	}
+	due, subject, _ := strings.Cut(strings.TrimPrefix(member, "e"), " ")
+	return ListedTimer{Subject: subject, State: TimerFired, Due: eval.Moment(due), Decided: at}
+}
+
+// FindTimer returns the open timer or the revocation of a subject in each of the slots that has one. It only reads.
+func (s *Scripts) FindTimer(ctx context.Context, slots []int, subject string) (map[int]ListedTimer, error) {
+	type scores struct{ open, revoked *redis.FloatCmd }
+	replies, _ := askSlots(ctx, s, slots, func(pipe redis.Pipeliner, shard Shard) scores {
+		return scores{pipe.ZScore(ctx, shard.Key(keyDue), subject), pipe.ZScore(ctx, shard.Key(keyDecided), "r"+subject)}
+	})
+	found := map[int]ListedTimer{}
+	for i, r := range replies {
+		for _, cmd := range []*redis.FloatCmd{r.open, r.revoked} {
+			if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
+				return nil, &SlotError{slots[i], err}
+			}
+		}
+		if r.revoked.Err() == nil {
+			found[slots[i]] = decisionOf("r"+subject, time.UnixMilli(int64(r.revoked.Val())))
+		}
+		if r.open.Err() == nil {
+			found[slots[i]] = ListedTimer{Subject: subject, State: TimerOpen, Due: time.UnixMilli(int64(r.open.Val()))}
+		}
+	}
+	return found, nil
+}
+
+// HasTimers returns the slots whose shards have open timers, or decisions.
+func (s *Scripts) HasTimers(ctx context.Context, slots []int, decided bool) ([]int, error) {
+	if decided {
+		return s.having(ctx, slots, keyDecided)
+	}
+	return s.having(ctx, slots, keyDue)
+}

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/process"
 	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/rig"
@@ -134,6 +135,39 @@ func TestDocumentedACLLinesWork(t *testing.T) {
 			t.Errorf("%s: %q, want the channels %s", user, granted, channels)
 		}
 	}
+}
+
+func TestUsersOfACLPageRegisterThemselvesAndTheOperatorListsThem(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own())
+	lines, err := server.Binary().ACLLines()
+	redistest.Must(t, err)
+	for _, words := range lines {
+		redistest.Must(t, server.Admin(t).Do(t.Context(), rig.Anys(words)...).Err())
+	}
+	list := func(user string) *process.List {
+		client := server.Client(t, func(o *redis.Options) { o.Username, o.Password = user, "secret" })
+		return process.New(client, "shop", slog.New(slog.DiscardHandler))
+	}
+	seen := func() (kinds []string) {
+		for e, err := range list("operator").All(redistest.Soon(t)) {
+			redistest.Must(t, err)
+			kinds = append(kinds, e.Kind)
+		}
+		return kinds
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var keeping sync.WaitGroup
+	for user, kind := range map[string]string{"app": process.Consumer, "relay": process.Relay, "repair": process.Repair, "trigger": process.Trigger} {
+		own := list(user)
+		keeping.Go(func() { own.Keep(ctx, kind, func() process.Report { return process.Report{} }) })
+	}
+	redistest.Eventually(t, "all of them to register", func() bool {
+		return slices.Equal(seen(), []string{"consumer", "relay", "repair", "trigger"})
+	})
+	stop()
+	keeping.Wait()
+	assert.Equal(t, len(seen()), 0, "processes that are left")
 }
 
 // operate does what else an operator may do, and leaves an event as it is.

@@ -17,6 +17,7 @@ import (
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/admin"
 	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/process"
 	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
@@ -125,6 +126,14 @@ func settle(t testing.TB, tr *luatx.Transactor, slot int, settlements ...shard.S
 	scripts := link.Of(tr).Scripts
 	_, err := scripts.Settle(redistest.Soon(t), scripts.Shard(slot), shard.Settling{Attempts: 10, Retention: time.Hour}, settlements)
 	Must(t, err)
+}
+
+// Register adds a process to the list of a Transactor's namespace, as if it ran.
+func Register(t testing.TB, tr *luatx.Transactor, kind string, report process.Report) (id string) {
+	t.Helper()
+	id = kind + "-" + redistest.Tag(t)
+	Must(t, link.Of(tr).Processes.Beat(redistest.Soon(t), id, kind, report))
+	return id
 }
 
 // Hostile is markup that must not take effect anywhere.

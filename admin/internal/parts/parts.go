@@ -5,6 +5,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/process"
 	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/outbox"
 )
@@ -15,6 +16,7 @@ type Core struct {
 	Client     redis.UniversalClient
 	Scripts    *shard.Scripts
 	Store      *outbox.Store
+	Processes  *process.List
 	// Name is recorded in the audit.
 	Name string
 	// Destinations returns an error for a destination that events may not be re-armed to. If it is nil, all are allowed.

@@ -1,0 +1,66 @@
+package console
+
+import (
+	"time"
+
+	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/admin/internal/guard"
+)
+
+type timersPage struct {
+	Stats  admin.TimerStats
+	States []kindLink
+	Text   string
+	State  string
+	Timers []admin.Timer
+	More   bool
+	Now    time.Time
+}
+
+// timerStates are the lists of timers, by the value in an address.
+var timerStates = []struct {
+	name, value string
+	filter      admin.TimerFilter
+}{{"open", "", admin.TimerFilter{}}, {"due", "due", admin.TimerFilter{Due: true}}, {"decided", "decided", admin.TimerFilter{Decided: true}}}
+
+// timersShown is how many timers a page lists.
+const timersShown = 100
+
+// timers shows how many timers there are, and the first ones of a list.
+func (u *ui) timers(c *guard.Call) error {
+	page := timersPage{Text: c.Query.Get("text"), State: c.Query.Get("state")}
+	var chosen *admin.TimerFilter
+	for _, s := range timerStates {
+		if s.value == page.State {
+			chosen = &s.filter
+		}
+		pairs := []string{"state", s.value}
+		if page.Text != "" {
+			pairs = append(pairs, "text", page.Text)
+		}
+		page.States = append(page.States, kindLink{s.name, pageLink(c.Base(), "timers", pairs...), s.value == page.State})
+	}
+	if chosen == nil {
+		return guard.BadRequest("state %.80q: use due, decided, or nothing", page.State)
+	}
+	chosen.Text = page.Text
+	ctx := c.R.Context()
+	var err error
+	if page.Stats, err = c.Op.TimerStats(ctx); err != nil {
+		return err
+	}
+	if page.Now, err = u.desk.Time(ctx); err != nil {
+		return err
+	}
+	for t, err := range c.Op.Timers(ctx, *chosen) {
+		if err != nil {
+			return err
+		}
+		if len(page.Timers) == timersShown {
+			page.More = true
+			break
+		}
+		page.Timers = append(page.Timers, t)
+	}
+	return u.show(c, "timers", "Timers", page, live)
+}

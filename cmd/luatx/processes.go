@@ -1,0 +1,57 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"flag"
+	"strings"
+	"time"
+
+	"github.com/luatx/luatx/admin"
+)
+
+var processesVerb = verb{
+	name: "processes", args: "[kind…]", needs: newService, short: "the relays, consumers, triggers and workers that run, and those that died",
+	long: `luatx processes lists the relays, consumers, triggers and workers of the namespace that run: where, since when, when they were
+last heard of, and what they hold. A process that died is listed as dead for an hour. With kinds it lists those of these alone: relay,
+consumer, trigger, timers or repair. A process that stopped by itself, or does not register itself, is not listed.`,
+	flags: func(*flag.FlagSet) action {
+		return func(ctx context.Context, s *session, kinds []string) error { return s.processes(ctx, kinds) }
+	},
+}
+
+func (s *session) processes(ctx context.Context, kinds []string) error {
+	now, err := s.client.Time(ctx).Result()
+	if err != nil {
+		return err
+	}
+	n := 0
+	for p, err := range s.operator.Processes(ctx, kinds...) {
+		if err != nil {
+			return err
+		}
+		n++
+		state := "alive"
+		if p.Dead {
+			state = "dead"
+		}
+		s.out.row(p, "KIND STATE HOST PID VERSION SINCE HEARD WORKS-ON IN-FLIGHT HOLDS", p.Kind, state, p.Host, p.PID, p.Version, when(p.Since),
+			max(0, now.Sub(p.Seen)).Round(time.Second), cmp.Or(p.WorksOn(), "-"), p.InFlight, cmp.Or(holds(p), "-"))
+	}
+	if n == 0 {
+		s.out.say("no process has registered itself")
+	}
+	return nil
+}
+
+// holds says what a process holds.
+func holds(p admin.Process) string {
+	var all []string
+	if p.Holding > 0 {
+		all = append(all, counted(p.Holding, "partition"))
+	}
+	if len(p.Leases) > 0 {
+		all = append(all, counted(len(p.Leases), "lease"))
+	}
+	return strings.Join(all, ", ")
+}

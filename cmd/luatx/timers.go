@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"time"
+
+	"github.com/luatx/luatx/admin"
+)
+
+var timerVerbs = []verb{
+	{
+		name: "timers stats", short: "how many timers are open, due and decided, and for how long the first one has been due",
+		long: `luatx timers stats tells how many timers of package expiry are open, how many of these are due, how many decisions (fired or
+revoked) are kept, and for how long the longest-overdue timer has been due. A time that grows says that no worker decides.`,
+		flags: func(*flag.FlagSet) action {
+			return func(ctx context.Context, s *session, _ []string) error { return s.timerStats(ctx) }
+		},
+	},
+	{
+		name: "timers list", short: "open timers by when they are due, or decided ones",
+		flags: func(flags *flag.FlagSet) action {
+			f := new(admin.TimerFilter)
+			flags.BoolVar(&f.Decided, "decided", false, "timers that fired or were revoked, as long as that is kept")
+			flags.BoolVar(&f.Due, "due", false, "open timers that are due")
+			flags.StringVar(&f.Text, "text", "", "timers whose subject has this in it")
+			slotFlag(flags, "timers", &f.Slots)
+			limit := flags.Int("limit", 100, "the most timers to list; 0: all")
+			return func(ctx context.Context, s *session, _ []string) error { return s.timers(ctx, *f, *limit) }
+		},
+	},
+	{
+		name: "timers show", args: "subject…", short: "the open or revoked timers of subjects",
+		one: `if no shard has an open or revoked timer of one of the subjects`,
+		flags: func(*flag.FlagSet) action {
+			return func(ctx context.Context, s *session, subjects []string) error { return s.timersOf(ctx, subjects) }
+		},
+	},
+}
+
+func (s *session) timerStats(ctx context.Context) error {
+	t, err := s.operator.TimerStats(ctx)
+	if err != nil {
+		return err
+	}
+	s.out.row(t, "OPEN DUE DECIDED OVERDUE NEXT", t.Open, t.Due, t.Decided, t.Overdue.Round(time.Millisecond), when(t.Next))
+	return nil
+}
+
+func (s *session) timers(ctx context.Context, f admin.TimerFilter, limit int) error {
+	n := 0
+	for t, err := range s.operator.Timers(ctx, f) {
+		if err != nil {
+			return err
+		}
+		if n++; limit > 0 && n > limit {
+			s.out.say("and more: --limit 0 lists all")
+			break
+		}
+		s.out.timer(t)
+	}
+	if n == 0 {
+		s.out.say("no timer is meant")
+	}
+	return nil
+}
+
+func (s *session) timersOf(ctx context.Context, subjects []string) error {
+	var missing []error
+	for _, subject := range subjects {
+		found, err := s.operator.Timer(ctx, subject)
+		if errors.Is(err, admin.ErrTimerNotFound) {
+			missing = append(missing, fmt.Errorf("no shard has an open or revoked timer of %q; timers list --decided has those that fired", subject))
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		for _, t := range found {
+			s.out.timer(t)
+		}
+	}
+	return errors.Join(missing...)
+}
+
+func (p *printer) timer(t admin.Timer) {
+	p.row(t, "SLOT SUBJECT STATE DUE DECIDED", t.Slot, t.Subject, t.State, when(t.Due), when(t.Decided))
+}

@@ -1,0 +1,201 @@
+package process_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/process"
+	"github.com/luatx/luatx/internal/test/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+func newList(t *testing.T, client redis.UniversalClient) *process.List {
+	t.Helper()
+	return process.New(client, redistest.Namespace(t), slog.New(slog.DiscardHandler))
+}
+
+// all returns the listed processes.
+func all(t *testing.T, list *process.List, kinds ...string) (entries []process.Entry) {
+	t.Helper()
+	for e, err := range list.All(redistest.Soon(t), kinds...) {
+		redistest.Must(t, err)
+		entries = append(entries, e)
+	}
+	return entries
+}
+
+// silent makes a process look as if its last heartbeat was so long ago.
+func silent(t *testing.T, client redis.UniversalClient, list *process.List, id string, long time.Duration) {
+	t.Helper()
+	ctx := redistest.Soon(t)
+	now, err := client.Time(ctx).Result()
+	redistest.Must(t, err, client.ZAdd(ctx, list.Keys()[2], redis.Z{Member: id, Score: float64(now.Add(-long).UnixMilli())}).Err())
+}
+
+func TestKeepListsAProcessUntilItsContextEnds(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		list := newList(t, client)
+		ctx, stop := context.WithCancel(t.Context())
+		var keeping sync.WaitGroup
+		keeping.Go(func() {
+			list.Keep(ctx, process.Consumer, func() process.Report {
+				return process.Report{Stream: "orders", Group: "g", InFlight: 3, Counts: map[string]int64{"delivered": 7, "claimed": 0}}
+			})
+		})
+		redistest.Eventually(t, "the process to register", func() bool { return len(all(t, list)) == 1 })
+		e := all(t, list)[0]
+		if e.Kind != "consumer" || e.PID != os.Getpid() || e.Host == "" || e.Version == "" || e.Dead || e.Since.IsZero() || e.Seen.Before(e.Since) {
+			t.Errorf("%+v", e)
+		}
+		if _, zero := e.Counts["claimed"]; e.Stream != "orders" || e.Group != "g" || e.InFlight != 3 || e.Counts["delivered"] != 7 || zero {
+			t.Errorf("%+v", e.Report)
+		}
+		stop()
+		keeping.Wait()
+		if left := all(t, list); len(left) > 0 {
+			t.Errorf("after its end: %+v", left)
+		}
+	})
+}
+
+func TestKeepRenewsTheHeartbeatAndTheReport(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	list := newList(t, client)
+	list.Interval = time.Millisecond
+	ctx, stop := context.WithCancel(t.Context())
+	var keeping sync.WaitGroup
+	n := int64(0)
+	keeping.Go(func() {
+		list.Keep(ctx, process.Relay, func() process.Report { n++; return process.Report{InFlight: n} })
+	})
+	var first process.Entry
+	redistest.Eventually(t, "a later heartbeat", func() bool {
+		now := all(t, list)
+		if len(now) == 0 {
+			return false
+		}
+		if first.ID == "" {
+			first = now[0]
+		}
+		return now[0].InFlight > first.InFlight && now[0].Seen.After(first.Seen) && now[0].Since.Equal(first.Since)
+	})
+	stop()
+	keeping.Wait()
+}
+
+func TestProcessWithoutHeartbeatIsDeadThenForgotten(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, list := redistest.Soon(t), newList(t, client)
+		redistest.Must(t, list.Beat(ctx, "relay-a", process.Relay, process.Report{}))
+		for _, step := range []struct {
+			silence      time.Duration
+			listed, dead bool
+		}{{29 * time.Second, true, false}, {31 * time.Second, true, true}, {59 * time.Minute, true, true}, {61 * time.Minute, false, false}} {
+			silent(t, client, list, "relay-a", step.silence)
+			now := all(t, list)
+			if listed := len(now) == 1; listed != step.listed || listed && now[0].Dead != step.dead {
+				t.Errorf("silent for %v: %+v", step.silence, now)
+			}
+		}
+		redistest.Must(t, list.Beat(ctx, "relay-b", process.Relay, process.Report{})) // removes what is forgotten
+		kept, err := client.HKeys(ctx, list.Keys()[1]).Result()
+		if err != nil || !slices.Equal(kept, []string{"relay-b"}) {
+			t.Errorf("kept: %v, %v", kept, err)
+		}
+	})
+}
+
+func TestListBeyondItsBoundDropsTheOldestHeartbeat(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, list := redistest.Soon(t), newList(t, client)
+		list.SetMost(2)
+		for i, id := range []string{"relay-a", "relay-b", "relay-c"} {
+			redistest.Must(t, list.Beat(ctx, id, process.Relay, process.Report{}))
+			silent(t, client, list, id, time.Duration(10-i)*time.Second)
+		}
+		var ids []string
+		for _, e := range all(t, list) {
+			ids = append(ids, e.ID)
+		}
+		if !slices.Equal(ids, []string{"relay-b", "relay-c"}) {
+			t.Errorf("listed: %v", ids)
+		}
+	})
+}
+
+func TestAllListsProcessesOfTheKindsAsked(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, list := redistest.Soon(t), newList(t, client)
+		for _, kind := range []string{process.Relay, process.Repair, process.Timers} {
+			redistest.Must(t, list.Beat(ctx, kind+"-a", kind, process.Report{}))
+		}
+		var kinds []string
+		for _, e := range all(t, list, process.Timers, process.Relay) {
+			kinds = append(kinds, e.Kind)
+		}
+		if !slices.Equal(kinds, []string{"relay", "timers"}) {
+			t.Errorf("listed: %v", kinds)
+		}
+	})
+}
+
+// lines keeps a log.
+type lines struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *lines) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+func TestDeniedHeartbeatIsLoggedOnceAndStopsNothing(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own())
+	redistest.Must(t, server.Admin(t).Do(t.Context(), "ACL", "SETUSER", "poor", "on", ">secret", "~*", "+@all", "-zadd").Err())
+	log := &lines{}
+	list := process.New(server.Client(t, func(o *redis.Options) { o.Username, o.Password = "poor", "secret" }),
+		redistest.Namespace(t), slog.New(slog.NewTextHandler(log, nil)))
+	list.Interval = time.Millisecond
+	ctx, stop := context.WithCancel(t.Context())
+	reports := make(chan struct{}, 100)
+	var keeping sync.WaitGroup
+	keeping.Go(func() {
+		list.Keep(ctx, process.Relay, func() process.Report { reports <- struct{}{}; return process.Report{} })
+	})
+	redistest.Eventually(t, "the log to say so", func() bool { return strings.Contains(log.text(), "cannot register itself") })
+	stop()
+	keeping.Wait()
+	if n := len(reports); n != 1 || strings.Count(log.text(), "\n") != 1 {
+		t.Errorf("%d heartbeats, log:\n%s", n, log.text())
+	}
+}
+
+func TestNilListTakesNobodyIn(t *testing.T) {
+	t.Parallel()
+	var list *process.List
+	list.Keep(t.Context(), process.Relay, nil)
+}

@@ -1,0 +1,38 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/luatx/luatx/internal/eval"
+	"github.com/luatx/luatx/internal/sleep"
+)
+
+// restAfterDenial is how long a process waits if the server refuses a heartbeat: each refusal is an entry of its ACL LOG.
+const restAfterDenial = 10 * time.Minute
+
+// Keep keeps a process in the list until ctx ends, and then removes it. It sends a heartbeat at once and then every 10 seconds, each
+// with what report returns. Heartbeats that fail stop nothing; the log has one line for each outage.
+func (l *List) Keep(ctx context.Context, kind string, report func() Report) {
+	if l == nil {
+		return
+	}
+	id := fmt.Sprintf("%s-%s-%d-%08x", kind, host(), os.Getpid(), rand.Uint32())
+	failed := false
+	for wait := time.Duration(0); sleep.For(ctx, wait); {
+		err := l.Beat(ctx, id, kind, report())
+		if err != nil && !failed && ctx.Err() == nil {
+			l.log.Warn("luatx: a process cannot register itself; operators may take it for dead", "kind", kind, "error", err)
+		}
+		failed = err != nil
+		if wait = l.Interval - rand.N(l.Interval/10); eval.Denied(err) {
+			wait = restAfterDenial
+		}
+	}
+	if !failed { // else it counts as dead in a while
+		_ = l.leave(context.WithoutCancel(ctx), id)
+	}
+}

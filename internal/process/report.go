@@ -1,0 +1,111 @@
+package process
+
+import (
+	"cmp"
+	"os"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+)
+
+// The kinds of processes.
+const (
+	Relay    = "relay"
+	Consumer = "consumer"
+	Trigger  = "trigger"
+	Timers   = "timers"
+	Repair   = "repair"
+)
+
+// A Report is what a process tells of itself with each heartbeat.
+type Report struct {
+	// Stream, Group and Consumer are of a process that reads a stream.
+	Stream   string `json:"stream,omitempty"`
+	Group    string `json:"group,omitempty"`
+	Consumer string `json:"consumer,omitempty"`
+	// InFlight is the number of messages or events that the process works on.
+	InFlight int64 `json:"in_flight,omitempty"`
+	// Holding is the number of partitions that a consumer holds, and Partitions has the keys of the first MaxPartitions of them.
+	Holding    int      `json:"holding,omitempty"`
+	Partitions []string `json:"partitions,omitempty"`
+	// Leases are those of a relay on events: the oldest, at most MaxLeases.
+	Leases []Lease `json:"leases,omitempty"`
+	// Counts counts what the process has done since it began, by a word.
+	Counts map[string]int64 `json:"counts,omitempty"`
+	// Trigger is of a trigger.
+	Trigger *TriggerReport `json:"trigger,omitempty"`
+}
+
+// A Lease is the claim of a relay on events of a slot.
+type Lease struct {
+	Slot   int       `json:"slot"`
+	Lease  string    `json:"lease"`
+	Events int       `json:"events"`
+	Since  time.Time `json:"since"`
+}
+
+// TriggerReport is the state of a trigger.
+type TriggerReport struct {
+	Function      string        `json:"function"`
+	Transport     string        `json:"transport"`
+	State         string        `json:"state"`
+	Since         time.Time     `json:"since,omitzero"`
+	Ready         bool          `json:"ready"`
+	Stalled       bool          `json:"stalled"`
+	Lag           int64         `json:"lag"`
+	Retrying      int64         `json:"retrying"`
+	OldestUnacked time.Duration `json:"oldest_unacked_ns"`
+	LastError     string        `json:"last_error,omitempty"`
+	LastErrorAt   time.Time     `json:"last_error_at,omitzero"`
+}
+
+const (
+	// MaxPartitions is the most keys of partitions in a Report.
+	MaxPartitions = 256
+	// MaxLeases is the most leases in a Report.
+	MaxLeases = 64
+	// MaxError is the most bytes of the text of an error in a Report.
+	MaxError = 512
+)
+
+// record is what the list keeps of a process.
+type record struct {
+	Kind    string `json:"kind"`
+	Version string `json:"version"`
+	Host    string `json:"host"`
+	PID     int    `json:"pid"`
+	Report
+}
+
+// host is the name of this machine.
+func host() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return "localhost"
+	}
+	return name
+}
+
+const module = "github.com/luatx/luatx"
+
+// version is that of luatx in this program.
+var version = sync.OnceValue(func() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	if strings.HasPrefix(info.Main.Path, module) {
+		return cmp.Or(info.Main.Version, "(devel)")
+	}
+	for _, dep := range info.Deps {
+		if dep.Path == module && dep.Replace != nil {
+			dep = dep.Replace
+			return cmp.Or(dep.Version, "(devel)")
+		}
+		if dep.Path == module {
+			return dep.Version
+		}
+	}
+	return "unknown"
+})
