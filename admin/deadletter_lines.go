@@ -257,7 +257,7 @@ func (i *deadImport) flush(ctx context.Context) error {
 		s, i.copied[i.key] = i.operator.deadStep(i.result.Operation, i.key, i.why)
 		i.steps[i.key] = s
 	}
-	reply, err := deadImportScript.Run(ctx, s.client, []string{i.key, s.audit}, s.next(i.args...)...).Slice()
+	reply, err := runLoaded(ctx, s.client, deadImportScript, []string{i.key, s.audit}, s.next(i.args...)...)
 	if _, err = repliedLetters(reply, err, len(i.ids)); err != nil {
 		return i.failed("import", err)
 	}

@@ -47,7 +47,7 @@ func (s *deadStep) run(ctx context.Context, key, to, what string, ids []string) 
 	for _, id := range ids {
 		args = append(args, id)
 	}
-	reply, err := deadScript.Run(ctx, s.client, []string{key, to, s.audit}, args...).Slice()
+	reply, err := runLoaded(ctx, s.client, deadScript, []string{key, to, s.audit}, args...)
 	if letters, err = repliedLetters(reply, err, len(ids)); err != nil {
 		return nil, nil, err
 	}
@@ -58,6 +58,18 @@ func (s *deadStep) run(ctx context.Context, key, to, what string, ids []string) 
 		}
 	}
 	return letters, entries, s.packed(ctx, key, what, ids, letters)
+}
+
+// runLoaded runs a script. It loads a script that the server does not know, because an operator of docs/acl.md may not run EVAL.
+func runLoaded(ctx context.Context, client redis.UniversalClient, script *redis.Script, keys []string, args ...any) ([]any, error) {
+	reply, err := script.EvalSha(ctx, client, keys, args...).Slice()
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		if err := script.Load(ctx, client).Err(); err != nil {
+			return nil, err
+		}
+		reply, err = script.EvalSha(ctx, client, keys, args...).Slice()
+	}
+	return reply, err
 }
 
 // repliedLetters returns the letters of a reply.

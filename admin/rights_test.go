@@ -1,9 +1,11 @@
 package admin_test
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -96,6 +98,44 @@ func TestMinimalUsersCannotReadSecretsOrReachForeignKeys(t *testing.T) {
 		if err := user.Do(t.Context(), "EVAL", "return 1", 0).Err(); !isDenied(err) {
 			t.Errorf("%s may run EVAL: %v", name, err)
 		}
+	}
+}
+
+func TestDocumentedOperatorActsOnDeadLetters(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own())
+	root := server.Admin(t)
+	lines, err := server.Binary().ACLLines()
+	redistest.Must(t, err)
+	for _, words := range lines {
+		args := make([]any, len(words))
+		for i, word := range words {
+			args[i] = word
+		}
+		redistest.Must(t, root.Do(t.Context(), args...).Err())
+	}
+	redistest.Must(t, root.Do(t.Context(), "ACL", "SETUSER", "operator", "~{mails}*").Err())
+	giveUp(t, root, "{mails}", "g", "sold", 3)
+	client := server.Client(t, func(o *redis.Options) { o.Username, o.Password = "operator", "secret" })
+	tr, err := luatx.New(client, luatx.Config{Namespace: "shop", Keyspace: luatx.Partitions(1)})
+	redistest.Must(t, err)
+	op, err := admin.NewOperator(tr, admin.OperatorConfig{Client: client, Name: "alice"})
+	redistest.Must(t, err)
+	d := op.DeadLetters("{mails}")
+	all := listed(t, d, admin.DeadLetterFilter{})
+	redistest.Must(t, d.RecordRead(t.Context(), "by id", all[0]))
+	var file bytes.Buffer
+	_, err = d.Export(t.Context(), &file, admin.DeadLetterFilter{})
+	redistest.Must(t, err)
+	_, err = d.Discard(t.Context(), admin.DeadLetterFilter{IDs: []string{all[0].ID}}, "late", admin.DeadLetterOptions{})
+	redistest.Must(t, err)
+	r, err := d.Import(t.Context(), &file, "again")
+	if err != nil || r.Imported != 1 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	retried, err := d.Retry(t.Context(), admin.DeadLetterFilter{}, "mended", admin.DeadLetterOptions{Canary: 1, CanaryWait: time.Millisecond})
+	if err != nil || !retried.Stopped || retried.Done != 1 {
+		t.Errorf("%+v, %v", retried, err)
 	}
 }
 
