@@ -91,7 +91,7 @@ func TestPagesAreAccessibleInLightAndDarkAndNoWiderThanTheWindow(t *testing.T) {
 	b.until("the end", `document.querySelector("#state").innerText.toLowerCase().includes("stopped")`)
 	pages := []string{
 		b.text(`location.href`), event, event + "&body=1", s.address, s.address + "parked", s.address + "parked?class=nothing", s.address + "event?id=nobody",
-		s.address + "preview-rearm?class=tls", s.address + "preview-discard?class=tls", s.address + "operations", s.address + "streams",
+		s.address + "preview-rearm?class=tls", s.address + "preview-discard?class=tls", s.address + "operations", s.address + "streams", s.address + "processes", s.address + "timers",
 		s.address + "inbox?aggregate=a&scope=shop%2Fh&id=1", s.address + "audit", s.address + "doctor?check=1", s.address + "help", s.address + "nowhere",
 	}
 	colours, shape := "color-contrast", nothing // what is dark differs from what is light in its colours alone
