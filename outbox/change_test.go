@@ -13,6 +13,7 @@ import (
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/outbox"
+	"github.com/luatx/luatx/repair"
 )
 
 // schedule commits an event with a time.
@@ -178,6 +179,11 @@ func (y yard) sound() {
 		if got := len(listed(y.t, y.store.List(redistest.Soon(y.t), state, outbox.ListOptions{}))); int64(got) != want {
 			y.t.Errorf("%d are %s, counted were %d", got, state, want)
 		}
+	}
+	worker, err := repair.New(y.tr, repair.Config{})
+	redistest.Must(y.t, err)
+	for f, err := range worker.Check(redistest.Soon(y.t)) {
+		y.t.Errorf("%v, %v", f, err)
 	}
 }
 
