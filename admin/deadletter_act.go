@@ -203,7 +203,8 @@ func (a *deadAct) batch(n int) ([]DeadLetter, error) {
 	return batch, nil
 }
 
-func (a *deadAct) read() (DeadLetter, error, bool) {
+// read returns the next dead letter as the iterator does. The bool is false at the end.
+func (a *deadAct) read() (DeadLetter, error, bool) { //nolint:revive // the order of iter.Pull2
 	if l := a.held; l != nil {
 		a.held = nil
 		return *l, nil, true

@@ -74,7 +74,7 @@ func TestEveryKindOfProcessRegistersItselfWhileItRuns(t *testing.T) {
 			admintest.Running(t, func(ctx context.Context) error { return member.Consume(ctx, tr, ignore) }),
 			admintest.Running(t, func(ctx context.Context) error {
 				messages, err := subscriber.Subscribe(ctx)
-				for range messages { //nolint:revive // until it is closed
+				for range messages { // until it is closed
 				}
 				return err
 			}),

@@ -74,7 +74,7 @@ type Event struct {
 	// Erased means that an operator has erased the body. The event cannot be re-armed.
 	Erased bool
 
-	position // in a list by state
+	position //nolint:unused // in a list by state; see link.ContinueAt
 
 	route  string
 	bare   bool   // there is no body

@@ -134,8 +134,7 @@ func TestLargeBodyOfATransactionThatFailsIsDeleted(t *testing.T) {
 			tx.Pipeline().Incr(redistest.Soon(t), list)
 			return tx.Emit(luatx.Event{ID: "1", Body: large("1")})
 		})
-		var failed *luatx.CommandError
-		if !errors.As(err, &failed) {
+		if _, ok := errors.AsType[*luatx.CommandError](err); !ok {
 			t.Errorf("error %v", err)
 		}
 		y.wantLargeBodies(0)

@@ -2,6 +2,7 @@ package console_test
 
 import (
 	"html"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -25,9 +26,7 @@ func confirm(t *testing.T, s *site, to, page string, added url.Values) (status i
 	for _, found := range hiddens.FindAllStringSubmatch(page, -1) {
 		sent.Add(found[1], html.UnescapeString(found[2]))
 	}
-	for name, values := range added {
-		sent[name] = values
-	}
+	maps.Copy(sent, added)
 	return s.post(t, to, sent)
 }
 
@@ -62,7 +61,7 @@ func TestEventsOfEveryStateAreListedAndChangedAfterAPreview(t *testing.T) {
 		_, page = s.get(t, "event?slot="+at+"&id=later")
 		shows(page, "Reschedule this event…", "Cancel this event…", ">scheduled<")
 
-		status, page := s.get(t, "preview-events-reschedule?state=scheduled&event="+at+":later")
+		_, page = s.get(t, "preview-events-reschedule?state=scheduled&event="+at+":later")
 		shows(page, "Reschedule 1 scheduled event")
 		status, page, location := confirm(t, s, "events-reschedule", page, url.Values{"reason": {"they moved"}, "at": {"2100-01-01T00:00:00Z"}})
 		if shows(page, "Nothing has happened yet", "to 2100-01-01T00:00:00Z"); status != http.StatusOK || location != "" {

@@ -238,8 +238,14 @@ func (s *session) showDead(l admin.DeadLetter, body bool) {
 	}
 	s.out.section("")
 	for _, line := range [][2]string{
-		{"id", l.ID}, {"stream", l.Stream}, {"entry", l.Entry}, {"group", l.Group}, {"consumer", l.Consumer}, {"type", l.Type},
-		{"dead letter since", when(l.At)}, {"first delivery", when(l.First)},
+		{"id", l.ID},
+		{"stream", l.Stream},
+		{"entry", l.Entry},
+		{"group", l.Group},
+		{"consumer", l.Consumer},
+		{"type", l.Type},
+		{"dead letter since", when(l.At)},
+		{"first delivery", when(l.First)},
 		{fmt.Sprintf("delivery %d", l.Deliveries), when(l.Last) + "  " + l.Reason},
 	} {
 		if line[1] != "" {

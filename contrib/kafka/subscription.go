@@ -249,7 +249,7 @@ func (s *subscription) bury(raw *message.RawMessage, reason error) bool {
 	return true
 }
 
-// commits commits offsets every CommitInterval until ctx ends.
+// commits writes offsets every CommitInterval until ctx ends.
 func (s *subscription) commits(ctx context.Context) {
 	for sleep.For(ctx, s.cfg.CommitInterval); ctx.Err() == nil; sleep.For(ctx, s.cfg.CommitInterval) {
 		s.commit(ctx)
