@@ -4,7 +4,7 @@
 --   empty                  a plain event
 --   k and an escaped key   an ordered event
 --   a and a time (ms)      a scheduled event
---#needs _totals _body lanes()
+--#needs _totals lanes() large()
 --#defines undo outbox open_outbox enqueue keep_events
 
 -- The inverse of what the script has done so far, oldest first: the id of an event, or a command. See also _undo.lua.
@@ -25,35 +25,28 @@ local function open_outbox()
     totals_in(redis.call('HGET', @COUNTS, 'totals'))
 end
 
--- Makes a large body permanent, which the client has stored with an expiry. Returns false if it is gone.
-local function adopt_body(id, stored)
-  local _, name = staged(stored)
-  if not name then return true end
-  undo[#undo + 1], undo[#undo + 2] = {'UNLINK', own('body:' .. name)}, {'HDEL', own('bodies'), name}
-  redis.call('HSET', own('bodies'), name, id)
-  return redis.call('PERSIST', own('body:' .. name)) == 1
-end
-
 -- Adds an event. If a bound is reached, returns false and its name: events, bytes, parked, parked bytes or lane; or body, if a large
 -- body is gone. If the outbox has another body under the id, returns false alone. Adding the same event again is not an error,
 -- even after it was sent.
 local function enqueue(id, head, body, score)
   local totals = outbox
   if not totals.events then open_outbox() end
-  local bytes = totals.bytes + size_of(body)
+  local first, second = string.byte(body, 1, 2)
+  local is_large = first == @STAGED_MARK or first == @GIVEN_MARK and second == @STAGED_MARK
+  local bytes = totals.bytes + (is_large and large().size_of(body) or #body)
   local full = (totals.events >= @CAPACITY and 'events') or (bytes > @OUTBOX_BYTES and 'bytes') or
     (totals.parked >= @PARKED_CAPACITY and 'parked') or
     (totals.parked_bytes >= @PARKED_BYTES and 'parked bytes') or (head ~= '' and lanes().crowded(head))
   if full and redis.call('HEXISTS', @ENTRIES, id) == 0 then return false, full end
   if redis.call('HSETNX', @ENTRIES, id, body) == 0 then
-    local old, _, name = redis.call('HGET', @ENTRIES, id), staged(body)
-    if name and redis.call('EXISTS', own('body:' .. name)) == 0 then return false, 'body' end
-    local same = old == body or digest_of(old) == digest_of(body)
+    local old = redis.call('HGET', @ENTRIES, id)
+    if is_large and not large().is_there(body) then return false, 'body' end
+    local same = old == body or large().digest_of(old) == large().digest_of(body)
     if same then totals.again = (totals.again or 0) + 1 end
     return same
   end
   undo[#undo + 1] = id
-  if not adopt_body(id, body) then return false, 'body' end
+  if is_large and not large().adopt_body(id, body) then return false, 'body' end
   totals.events, totals.bytes, totals.came = totals.events + 1, bytes, totals.came + 1
   if head == '' then
     redis.call('ZADD', @PENDING, score, id)

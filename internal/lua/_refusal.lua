@@ -1,5 +1,5 @@
 -- Purpose: finds the reasons to refuse a transaction before its first write, and formats the errors of a failed one.
---#needs _inbox _events _body _undo _rollback _results
+--#needs _inbox _events _undo _rollback _results large()
 --#defines rehearse no_room error_text failure exact known
 
 -- For a server that restores strings only: returns the index of a command that cannot be undone and the reason, if that can be
@@ -25,7 +25,7 @@ end
 local function no_room(arg, events, width)
   local more, size = 0, 0
   for i = arg, arg + width * (events - 1), width do
-    if redis.pcall('HEXISTS', @ENTRIES, ARGV[i]) == 0 then more, size = more + 1, size + size_of(ARGV[i + width - 1]) end
+    if redis.pcall('HEXISTS', @ENTRIES, ARGV[i]) == 0 then more, size = more + 1, size + large().size_of(ARGV[i + width - 1]) end
   end
   if more == 0 then return nil end
   return outbox.events + more > @CAPACITY and 'events' or outbox.bytes + size > @OUTBOX_BYTES and 'bytes' or

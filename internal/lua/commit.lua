@@ -70,6 +70,7 @@
 --          rare() and guarding() define rarely used functions only when a transaction needs them.
 -- Redis:   6.0
 --#needs _time _inbox _events _undo
+--#lazy large(size_of digest_of is_there adopt_body) _body _large
 --#lazy undos(too_large unread push_expiry push_whole push_other excuse) _undo_rare
 --#lazy rare(restore rollback rehearse no_room error_text failure exact known keep_replies emitter call_procedure) _rollback _reply _results _refusal _emit _procedure
 --#lazy guarding(conflict) _reply _guard

@@ -27,6 +27,7 @@
 -- Bound:   linear in the arguments
 -- Redis:   6.0
 --#needs _time _owned _events _timers
+--#lazy large(size_of digest_of is_there adopt_body) _body _large
 
 local latest = math.min(now, tonumber(ARGV[1]) or now)
 

@@ -13,6 +13,7 @@
 -- Bound:   linear in the arguments
 -- Redis:   6.0
 --#needs _time _owned _events
+--#lazy large(size_of digest_of is_there adopt_body) _body _large
 --#lazy undoing(rollback) _rollback
 --#lazy lanes(crowded enter) _outbox _lanes _enter
 

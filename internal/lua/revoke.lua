@@ -19,6 +19,7 @@
 -- Bound:   constant
 -- Redis:   6.0
 --#needs _time _owned _events _timers
+--#lazy large(size_of digest_of is_there adopt_body) _body _large
 
 local subject, id, body = ARGV[1], ARGV[2], ARGV[3]
 if is_decided(revoked_member(subject)) then return {NOW, 'revoked'} end
