@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -242,6 +243,9 @@ func TestAddrServesUntilTheOtherPiecesHaveStopped(t *testing.T) {
 	})
 	stop := run(t, s)
 	<-started
+	for strings.Contains(get(), "refused") { // the server begins to listen beside the input
+		runtime.Gosched()
+	}
 	assert.NoError(t, stop(), "Run")
 	if got := <-last; got != "not ready" {
 		t.Errorf("GET /readyz while the relay stops: %q, want \"not ready\"", got)
