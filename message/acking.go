@@ -20,6 +20,8 @@ type AckingConfig struct {
 	Settled func()
 	// Source is where the message was read. Defaults to unknown.
 	Source Source
+	// Position is where the message stands in a source that keeps order. Defaults to none.
+	Position Position
 	// Forward means that the message is an event of an outbox, and that an ack means that the event has been published. A Router
 	// that would ack it earlier, under AckOnSuccess with outputs, nacks it with a *WiringError. Defaults to false.
 	Forward bool
