@@ -52,7 +52,7 @@ var (
 // names alone, may follow. The first key of a shard's script is void, which never exists: while a slot migrates, a missing
 // key makes the cluster return TRYAGAIN before the script runs.
 var keys = map[string][]string{
-	"commit": commitKeys, "enqueue": commitKeys, "resolve": {"void", "inbox:a", "inbox:b", "broken"}, "probe": {"void", "inbox:a"},
+	"commit": commitKeys, "enqueue": commitKeys, "resolve": {"void", "inbox:a", "inbox:b", "broken", "positions"}, "probe": {"void", "inbox:a"},
 
 	"claim": outboxKeys, "settle": outboxKeys, "list": outboxKeys, "scheduled": outboxKeys,
 	"rearm": with(outboxKeys, audited), "discard": with(outboxKeys, audited), "erase": with(outboxKeys, audited),
@@ -64,6 +64,8 @@ var keys = map[string][]string{
 	"process": {"void", "processes", "heartbeats"},
 
 	"timer": timerKeys, "decide": timerKeys, "revoke": timerKeys, "due": {"void", "inbox:a", "due"},
+
+	"generation": {"void", "inbox:a", "generations"}, "reposition": {"void", "inbox:a", "positions", "broken", audited},
 
 	"turn": {"void", "repair"},
 	"repair": {
