@@ -205,7 +205,7 @@ func (c *Commit) arguments() int {
 
 // arguments returns the number of arguments of a command, including its positions.
 func (c Command) arguments() int {
-	if c.Class() == lua.Positions {
+	if c.Class() == lua.KeysAt {
 		return len(c.Args) + 1
 	}
 	return len(c.Args)
@@ -229,7 +229,7 @@ func (c *Commit) append(args []any) []any {
 		args = c.Events[i].Append(args, heads)
 	}
 	for _, command := range c.Commands {
-		if command.Class() == lua.Positions {
+		if command.Class() == lua.KeysAt {
 			_, positions, _ := strings.Cut(command.Head, " ")
 			args = append(args, positions)
 		}

@@ -116,7 +116,7 @@ local function run(arg, plan, events, width, commands, score, digest, out, place
           error({err = why})
         end
       end
-      if class == @POSITIONS then arg = arg + 1 end
+      if class == @KEYS_AT then arg = arg + 1 end
       reply = redis.pcall(unpack(ARGV, arg, last))
       if undo.added then undo.added[3], undo.added = reply, nil end -- the id that its undo lacks
     end

@@ -13,7 +13,7 @@ const (
 	ReplacedString = 'k' // a string that is replaced, such as by SET
 	NoUndo         = '-' // a command that changes nothing
 	Appended       = 'x' // XADD with the id *
-	Positions      = 'm' // keys at given positions, kept whole
+	KeysAt         = 'm' // keys at given positions, kept whole
 	Procedure      = 'p' // a procedure of the configuration
 
 	Ordered   = 'k' // an event with an ordering key
@@ -27,7 +27,7 @@ const (
 
 var codes = map[string]string{
 	"HASH_FIELDS": code(HashFields), "CHANGED_STRING": code(ChangedString), "REPLACED_STRING": code(ReplacedString),
-	"NO_UNDO": code(NoUndo), "APPENDED": code(Appended), "POSITIONS": code(Positions), "PROCEDURE": code(Procedure),
+	"NO_UNDO": code(NoUndo), "APPENDED": code(Appended), "KEYS_AT": code(KeysAt), "PROCEDURE": code(Procedure),
 	"ORDERED": code(Ordered), "SCHEDULED": code(Scheduled), "GIVEN_MARK": code(GivenMark), "SENT_MARK": code(SentMark),
 	"ERASED_MARK": code(ErasedMark), "STAGED_MARK": code(StagedMark),
 	"DIGIT_0": code('0'), "DIGIT_1": code('1'),
