@@ -40,7 +40,7 @@ type EpochError struct {
 
 // Error names the epochs and the remedy.
 func (e *EpochError) Error() string {
-	return fmt.Sprintf("luatx: commit: source %q, partition %q has epoch %q, and its position has epoch %q; if the source was created anew, make the shards forget the position (admin.Operator.Rewind without an offset), or else connect to the former source",
+	return fmt.Sprintf("luatx: commit: source %q, partition %q has epoch %q, and its position has epoch %q; if the source was created anew, rewind the position to the beginning (luatx inbox position, or admin.Operator.Rewind), or else connect to the former source",
 		e.Source, e.Partition, e.Found, e.Stored)
 }
 
