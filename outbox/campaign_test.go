@@ -112,7 +112,7 @@ func byClass(e Event) (State, time.Duration) {
 	return Parked, time.Second
 }
 
-func TestCampaign(t *testing.T) {
+func TestRearmAllHonorsLimitCanaryAndRate(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
@@ -216,9 +216,8 @@ func TestCampaign(t *testing.T) {
 	}
 }
 
-// TestCampaignStops tests that a campaign ends with its context, after an error, and if the outbox is full, and that the result
-// states what was done.
-func TestCampaignStops(t *testing.T) {
+// TestRearmAllStopsWithItsContextAfterAnErrorOrIfTheOutboxIsFull also checks that the result states the work that was done.
+func TestRearmAllStopsWithItsContextAfterAnErrorOrIfTheOutboxIsFull(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
@@ -307,8 +306,8 @@ func (u *unsteady) failures(ctx context.Context, slot int) ([]Event, error) {
 	return u.field.failures(ctx, slot)
 }
 
-// TestCampaignEndsWithTheFirstError tests an error in every call of a campaign.
-func TestCampaignEndsWithTheFirstError(t *testing.T) {
+// TestRearmAllReturnsTheFirstError fails each call once.
+func TestRearmAllReturnsTheFirstError(t *testing.T) {
 	t.Parallel()
 	for name, opts := range map[string]RearmOptions{
 		"a dry run": {DryRun: true}, "all": {}, "a rate": {Rate: 50}, "a canary": {Canary: 7, Rate: 50}, "a limit": {Limit: 15},
@@ -335,8 +334,8 @@ func TestCampaignEndsWithTheFirstError(t *testing.T) {
 	}
 }
 
-// TestCampaignTellsHowFarItIs tests that every step reports progress, and that earlier reports do not change.
-func TestCampaignTellsHowFarItIs(t *testing.T) {
+// TestRearmAllReportsProgressAfterEveryStep also checks that earlier reports do not change.
+func TestRearmAllReportsProgressAfterEveryStep(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		opts RearmOptions
@@ -377,9 +376,7 @@ func TestCampaignTellsHowFarItIs(t *testing.T) {
 	}
 }
 
-// TestCampaignLooksForFailuresNowAndThen tests that a campaign polls less often if there are many shards, and that a failure
-// counts once.
-func TestCampaignLooksForFailuresNowAndThen(t *testing.T) {
+func TestRearmAllPollsLessOftenForManyShardsAndCountsEachFailureOnce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		opts  RearmOptions
@@ -409,7 +406,7 @@ func TestCampaignLooksForFailuresNowAndThen(t *testing.T) {
 	}
 }
 
-func TestCommonest(t *testing.T) {
+func TestMostFrequentClassIsTheStopReason(t *testing.T) {
 	t.Parallel()
 	for want, classes := range map[string]map[string]int{"": nil, "a": {"a": 1}, "b": {"a": 1, "b": 2, "c": 2}, "c": {"a": 1, "b": 2, "c": 3, "d": 1}} {
 		if got := commonest(classes); got != want {

@@ -43,13 +43,13 @@ type Change struct {
 func (c Change) Validate() error {
 	switch {
 	case !slices.Contains(Acts(), c.Act):
-		return fmt.Errorf("outbox: no act is called %q: use one of %v", c.Act, Acts())
+		return fmt.Errorf("outbox: change: the act %q does not exist; use one of %v", c.Act, Acts())
 	case c.Reason == "":
-		return fmt.Errorf("outbox: %s without a reason: name one, it is recorded", c.Act)
+		return fmt.Errorf("outbox: %s: the reason is empty; set a reason for the audit", c.Act)
 	case (c.Act == ActReschedule) == c.At.IsZero():
-		return fmt.Errorf("outbox: %s: At is %v: %s needs a time, the other acts have none", c.Act, c.At, ActReschedule)
+		return fmt.Errorf("outbox: %s: At is %v; set At for %s only", c.Act, c.At, ActReschedule)
 	case !c.At.IsZero() && (c.At.Before(time.UnixMilli(0)) || c.At.Year() > 9999):
-		return fmt.Errorf("outbox: reschedule to %v: use the years 1970 to 9999", c.At)
+		return fmt.Errorf("outbox: reschedule: the time is %v; use the years 1970 to 9999", c.At)
 	}
 	return nil
 }
@@ -108,7 +108,7 @@ const changeAtOnce = 500
 func (s *Store) ChangeAll(ctx context.Context, state State, f Filter, c Change, opts ChangeOptions) (ChangeResult, error) {
 	result := ChangeResult{Skipped: map[Outcome]int{}, Destinations: map[string]int{}}
 	if opts.Limit < 0 {
-		return result, fmt.Errorf("outbox: ChangeOptions.Limit is %d: use 0 for all, or more", opts.Limit)
+		return result, fmt.Errorf("outbox: ChangeOptions.Limit is %d; use 0 for all, or more", opts.Limit)
 	}
 	if err := c.Validate(); err != nil {
 		return result, err

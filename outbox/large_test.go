@@ -71,7 +71,7 @@ func (y yard) wantLargeBodies(want int) {
 	}
 }
 
-func TestLargeBodyIsPublishedWholeAndLeavesNothing(t *testing.T) {
+func TestLargeBodyIsPublishedCompletelyAndThenRemoved(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		y := newYard(t, client)
@@ -104,7 +104,7 @@ func TestLargeBodyIsPublishedWholeAndLeavesNothing(t *testing.T) {
 	})
 }
 
-func TestEventWithAnotherLargeBodyIsRefusedAndTheFirstOneStays(t *testing.T) {
+func TestEventWithAnotherLargeBodyIsRejected(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		y := newYard(t, client)
@@ -123,7 +123,7 @@ func TestEventWithAnotherLargeBodyIsRefusedAndTheFirstOneStays(t *testing.T) {
 	})
 }
 
-func TestLargeBodyOfATransactionThatFailsIsDeleted(t *testing.T) {
+func TestLargeBodyOfAFailedTransactionIsDeleted(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		y := newYard(t, client)
@@ -155,7 +155,7 @@ func (without) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-func TestLargeBodyThatIsGoneTravelsWithinTheScript(t *testing.T) {
+func TestEvictedLargeBodyIsSentAgainInsideTheScript(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		client.AddHook(without{})
@@ -168,7 +168,7 @@ func TestLargeBodyThatIsGoneTravelsWithinTheScript(t *testing.T) {
 	})
 }
 
-// TestLateCopyOfAStoredBodySetsNoExpiry sends what a retry on another connection may leave behind.
+// TestLateCopyOfAStoredBodySetsNoExpiry sends the request that a retry on another connection may leave behind.
 func TestLateCopyOfAStoredBodySetsNoExpiry(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -203,7 +203,7 @@ func (r *recorder) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	}
 }
 
-func TestActsOnEventsWithLargeBodies(t *testing.T) {
+func TestOperationsWorkOnEventsWithLargeBodies(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, y := redistest.Soon(t), newYard(t, client)
@@ -275,7 +275,7 @@ func TestCancelDeletesTheLargeBodyOfAScheduledEvent(t *testing.T) {
 	})
 }
 
-func TestLargeBodiesOfALaneAreHandedOutOneAfterTheOther(t *testing.T) {
+func TestLargeBodiesOfALaneArePublishedOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, y := redistest.Soon(t), newYard(t, client)

@@ -61,9 +61,9 @@ type model struct {
 	made      int
 }
 
-// TestModel performs random steps on the server and on a model, and compares the whole shard with the model after each step.
-// Pending, leased, waiting, sent and parked events add up to the committed ones.
-func TestModel(t *testing.T) {
+// TestRandomStepsKeepServerAndModelEqual compares the whole shard with the model after each step. Pending, leased, waiting,
+// sent and parked events add up to the committed ones.
+func TestRandomStepsKeepServerAndModelEqual(t *testing.T) {
 	t.Parallel()
 	rounds := 1
 	if os.Getenv("LUATX_VERIFY") != "" {

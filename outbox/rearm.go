@@ -44,12 +44,12 @@ func (o RearmOptions) withDefaults() RearmOptions {
 func (o RearmOptions) Validate() error {
 	switch {
 	case o.Limit < 0 || o.Canary < 0 || o.CanaryWait < 0 || o.Rate < 0:
-		return fmt.Errorf("outbox: RearmOptions.Limit %d, Canary %d, CanaryWait %v, Rate %v: use 0 for the default, or more",
+		return fmt.Errorf("outbox: RearmOptions.Limit is %d, Canary %d, CanaryWait %v and Rate %v; use 0 for the default, or more",
 			o.Limit, o.Canary, o.CanaryWait, o.Rate)
 	case o.Canary > maxCanary:
-		return fmt.Errorf("outbox: RearmOptions.Canary is %d: use at most %d", o.Canary, maxCanary)
+		return fmt.Errorf("outbox: RearmOptions.Canary is %d; use at most %d", o.Canary, maxCanary)
 	case strings.ContainsAny(o.Destination, "\r\n"):
-		return fmt.Errorf("outbox: RearmOptions.Destination %.80q: use one line", o.Destination)
+		return fmt.Errorf("outbox: RearmOptions.Destination is %.80q; use one line", o.Destination)
 	}
 	return nil
 }

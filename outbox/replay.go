@@ -37,7 +37,7 @@ type ReplayResult struct {
 // see As.
 func (s *Store) Replay(ctx context.Context, since time.Time, f Filter, opts ReplayOptions) (ReplayResult, error) {
 	if opts.Limit < 0 || opts.Rate < 0 {
-		return ReplayResult{}, fmt.Errorf("outbox: ReplayOptions.Limit %d, Rate %v: use 0 for the default, or more", opts.Limit, opts.Rate)
+		return ReplayResult{}, fmt.Errorf("outbox: ReplayOptions.Limit is %d and Rate %v; use 0 for the default, or more", opts.Limit, opts.Rate)
 	}
 	why := "since " + since.UTC().Format(time.RFC3339) + ": " + f.String()
 	o, err := s.begin(why[:min(len(why), maxReason)])

@@ -37,7 +37,7 @@ func New(client redis.UniversalClient, cfg Config, handlers ...Handler) (*Servic
 		return nil, err
 	}
 	if len(handlers) == 0 {
-		return nil, errors.New("service: New needs a handler: add one made by Command")
+		return nil, errors.New("service: New needs a handler; add one with Command")
 	}
 	s := &Service{cfg: cfg}
 	s.check = cfg.Given.Check
