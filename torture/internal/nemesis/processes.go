@@ -46,7 +46,7 @@ func killProcess(role string) func(context.Context, *Nemeses, *rand.Rand) (injur
 	}
 }
 
-// stopProcess pauses a process (SIGSTOP) for longer than its leases.
+// stopProcess lets a process stand still (SIGSTOP) for longer than its leases.
 func stopProcess(role string) func(context.Context, *Nemeses, *rand.Rand) (injury, error) {
 	return func(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
 		m := n.victim(rng, role)

@@ -38,19 +38,19 @@ type Holding struct {
 	Ticked    map[string]int64
 	Signals   []string // ids of the entries
 	Signalled map[string]int64
-	Doomed    string // how the keys of transactions that must fail have changed; empty if they have not
+	Doomed    string // what is wrong with the keys of transactions that must fail
 }
 
 // Publication is an entry of the broker's stream.
 type Publication struct {
-	At                int64 // nanoseconds, accurate to the millisecond
+	At                int64 // nanoseconds, to the millisecond
 	ID, Of, Type      string
 	Subject           string
-	Due               int64 // milliseconds, or 0 if due at once
-	LeftToPublish, MS int64 // the rest of the relay's deadline, and the time of arrival, in milliseconds
+	Due               int64 // milliseconds; 0: at once
+	LeftToPublish, MS int64 // milliseconds that the relay gave, and when it arrived
 }
 
-// pageSize is the number of entries per read of a stream.
+// pageSize is how many entries of a stream are read at once.
 const pageSize = 5000
 
 // Look reads the world from the servers.
@@ -123,7 +123,7 @@ func look(ctx context.Context, b ground.Branch, client redis.UniversalClient, tr
 	return h, err
 }
 
-// keep returns a function that appends the id of each entry.
+// keep appends the ids of entries.
 func keep(ids *[]string) func(redis.XMessage) error {
 	return func(m redis.XMessage) error {
 		*ids = append(*ids, m.ID)

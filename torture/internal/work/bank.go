@@ -144,12 +144,12 @@ func (t *teller) apply(ctx context.Context, tx *luatx.Tx, b ground.Branch, id st
 
 // Payload is the data of an event.
 type Payload struct {
-	N      int64  `json:"n"`            // its number in its lane
-	To     string `json:"to,omitempty"` // the receiving account, if money is sent
+	N      int64  `json:"n"`            // its place in its lane
+	To     string `json:"to,omitempty"` // of money that is sent: the account
 	Amount int64  `json:"amount,omitempty"`
 }
 
-// attrDue is the earliest time for publishing a scheduled event, in Unix milliseconds.
+// attrDue is when a scheduled event may be published first, in Unix milliseconds.
 const attrDue = "due"
 
 func eventOf(b ground.Branch, id string, e ground.Effect, kind string, at time.Time) (luatx.Event, error) {
