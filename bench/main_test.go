@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// fixed is a group with known numbers.
+// fixed returns a group with known numbers.
 func fixed(name, figure string, value float64) suite.Group {
 	return suite.Group{Name: name, Run: func(_ context.Context, env suite.Env) (suite.Report, error) {
 		report := suite.Report{Title: "The " + name, Intro: "What it is.", Figures: map[string]measure.Spread{}}
@@ -41,7 +41,7 @@ func TestBenchWritesWhatItMeasured(t *testing.T) {
 		t.Fatal(err)
 	}
 	groups := []suite.Group{fixed("a", "way_vs_asynq", 4), fixed("b", "inbox_bytes", 120)}
-	for range 2 { // the second run finds the first one's sections
+	for range 2 { // the second run finds the sections of the first
 		var out, progress bytes.Buffer
 		if status := bench(t.Context(), groups, []string{"--out", dir}, &out, &progress); status != 0 {
 			t.Fatal(status, progress.String())
@@ -119,7 +119,7 @@ func TestBenchFails(t *testing.T) {
 	}
 }
 
-// TestDocumentHasSections holds that every group has a place in docs/performance.md.
+// TestDocumentHasSections checks that every group has a place in docs/performance.md.
 func TestDocumentHasSections(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../docs/performance.md")

@@ -9,7 +9,7 @@ import (
 	"github.com/luatx/luatx/internal/test/measure/ways"
 )
 
-// cell is a point of an axis.
+// cell is a point on an axis.
 type cell struct {
 	measure.Cell
 	on        kind
@@ -19,14 +19,14 @@ type cell struct {
 	short     bool   // measured in a short run, too
 }
 
-// axis is a row of cells that differ in one thing.
+// axis is a row of cells that differ in one parameter.
 type axis struct {
 	name, caption, label string
 	ways                 []string // the rows of its table
-	cells                []cell   // the base may be among them
+	cells                []cell   // may include the base
 }
 
-// Few ways are enough to see what an axis does; the base and the number of callers have all.
+// A few ways show the effect of an axis. The base and the axis of callers have all ways.
 var (
 	everyWay = ways.Names()
 	mainWays = []string{ways.ThreeStep, ways.Watch, ways.Luatx, ways.SeparateAck, ways.StreamOutbox, ways.Batch, ways.Handwritten, ways.Pipeline16}
@@ -38,7 +38,7 @@ const (
 	basePayload = 300
 )
 
-// base is what all axes start from.
+// base returns the cell from which all axes start.
 func base() cell {
 	return cell{
 		Cell: measure.Cell{Name: "base", Callers: baseCallers, Payload: basePayload, Tags: 1},
@@ -46,14 +46,14 @@ func base() cell {
 	}
 }
 
-// baseAs is the base, under the label that it has on an axis.
+// baseAs returns the base with the label that it has on an axis.
 func baseAs(label string) cell {
 	c := base()
 	c.label = label
 	return c
 }
 
-// vary returns the base with one thing changed.
+// vary returns the base with one change.
 func vary(name, label string, change func(*cell)) cell {
 	c := base()
 	c.Name, c.label, c.ways, c.short = name, label, mainWays, false
@@ -97,7 +97,7 @@ func axes() []axis {
 	return []axis{callers, distance, tags, payload, aof}
 }
 
-// shortened keeps what a short run measures.
+// shortened returns the part that a short run measures.
 func shortened(all []axis) []axis {
 	for i := range all {
 		all[i].cells, all[i].ways = slices.DeleteFunc(all[i].cells, func(c cell) bool { return !c.short }), fewWays

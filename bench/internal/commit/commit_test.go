@@ -17,12 +17,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	logging.Disable() // of connections to servers that have been ended
+	logging.Disable() // about connections to stopped servers
 	redistest.Main(m)
 }
 
-// TestShort runs what a short run does, with rounds that are next to nothing.
-func TestShort(t *testing.T) { // not parallel: all allocations of the process count
+// TestShort runs a short run with tiny rounds.
+func TestShort(t *testing.T) { // not parallel, because it counts all allocations of the process
 	redistest.Need(t)
 	env := suite.Env{Short: true, Rounds: 1, Per: time.Millisecond, Wanted: func(string) bool { return true }, Log: t.Logf}
 	report, err := Group().Run(t.Context(), env)
@@ -45,7 +45,7 @@ func TestShort(t *testing.T) { // not parallel: all allocations of the process c
 	}
 }
 
-// TestEveryAxis runs one cell of each deployment, which a short run leaves out.
+// TestEveryAxis runs one cell of each deployment that a short run leaves out.
 func TestEveryAxis(t *testing.T) {
 	t.Parallel()
 	redistest.Need(t)
@@ -60,7 +60,7 @@ func TestEveryAxis(t *testing.T) {
 	}
 }
 
-// TestCells holds that names are unique, that every way is measured in the base, and that figures speak of cells.
+// TestCells checks that names are unique, that the base measures every way, and that every figure refers to a cell.
 func TestCells(t *testing.T) {
 	t.Parallel()
 	cells := map[string]cell{}
@@ -86,7 +86,7 @@ func TestCells(t *testing.T) {
 	}
 }
 
-// TestDistant holds that a reply takes longer by what was asked for, and that what follows it does not.
+// TestDistant checks that a reply is delayed by the round trip, and that the data after it is not.
 func TestDistant(t *testing.T) {
 	t.Parallel()
 	client, server := net.Pipe()
@@ -127,7 +127,7 @@ func TestDistant(t *testing.T) {
 	}
 }
 
-// TestServersAreEmptied holds that no cell leaves keys for the next.
+// TestServersAreEmptied checks that no cell leaves keys for the next.
 func TestServersAreEmptied(t *testing.T) {
 	t.Parallel()
 	redistest.Need(t)

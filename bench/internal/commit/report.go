@@ -10,13 +10,13 @@ import (
 	"github.com/luatx/luatx/internal/test/measure/ways"
 )
 
-// results are what was measured, by the cells' names.
+// results are the measurements, by the cells' names.
 type results struct {
 	tables map[string]measure.Table
-	allocs float64 // negative or 0: not measured
+	allocs float64 // 0 or negative if not measured
 }
 
-// figures are the ratios that have a goal.
+// figures lists the ratios that have a goal.
 var figures = []struct {
 	name, cell, way, base string
 	metric                measure.Metric
@@ -62,7 +62,7 @@ func (r results) report(all []axis) (suite.Report, error) {
 	}
 	for _, a := range all {
 		a.cells = slices.DeleteFunc(a.cells, func(c cell) bool { _, ok := r.tables[c.Name]; return !ok })
-		if len(a.cells) == 0 || len(a.cells) == 1 && a.cells[0].Name == "base" { // it has a table of its own
+		if len(a.cells) == 0 || len(a.cells) == 1 && a.cells[0].Name == "base" { // it has its own table
 			continue
 		}
 		report.Grids = append(report.Grids, r.axisGrid(a))
@@ -76,7 +76,7 @@ func (r results) report(all []axis) (suite.Report, error) {
 	return report, nil
 }
 
-// to is a ratio to the three-step way as text, and "" where the way was not measured.
+// to returns the ratio of a way to pipeline mode as text, or "" if the way was not measured.
 func to(table measure.Table, way string, metric measure.Metric) string {
 	ratio, err := table.Ratio(way, ways.ThreeStep, metric)
 	if err != nil {
@@ -85,7 +85,7 @@ func to(table measure.Table, way string, metric measure.Metric) string {
 	return suite.Spread(ratio)
 }
 
-// value is a median as text.
+// value returns a median as text.
 func value(table measure.Table, way string, metric measure.Metric) string {
 	v, err := table.Value(way, metric)
 	if err != nil {
@@ -94,7 +94,7 @@ func value(table measure.Table, way string, metric measure.Metric) string {
 	return suite.Number(v.Median)
 }
 
-// baseGrid has everything of the base cell.
+// baseGrid returns all measurements of the base cell.
 func baseGrid(table measure.Table) suite.Grid {
 	grid := suite.Grid{
 		Caption: "64 callers, one server, events of 300 bytes; × is to the three-step way. CPU is a transaction's.",
@@ -110,7 +110,7 @@ func baseGrid(table measure.Table) suite.Grid {
 	return grid
 }
 
-// axisGrid has throughput and server CPU of each way at each point, and absolute numbers of the base of the ratios.
+// axisGrid returns throughput and server CPU of each way at each point, and the absolute numbers of the baseline.
 func (r results) axisGrid(a axis) suite.Grid {
 	grid := suite.Grid{Caption: a.caption + " Throughput × · server CPU a transaction ×, to the three-step way.", Head: []string{"way"}}
 	for _, c := range a.cells {
@@ -148,7 +148,7 @@ func (r results) plot(a axis, kind string, metric measure.Metric) suite.Plot {
 	for _, way := range mainWays {
 		s := suite.Series{Name: way}
 		for _, c := range a.cells {
-			ratio, _ := r.tables[c.Name].Ratio(way, ways.ThreeStep, metric) // zero is left out
+			ratio, _ := r.tables[c.Name].Ratio(way, ways.ThreeStep, metric) // zero values are not drawn
 			s.Y = append(s.Y, ratio)
 		}
 		p.Series = append(p.Series, s)
@@ -156,7 +156,7 @@ func (r results) plot(a axis, kind string, metric measure.Metric) suite.Plot {
 	return p
 }
 
-// spreadGrid has one master beside three.
+// spreadGrid compares one master with three.
 func spreadGrid(table measure.Table) suite.Grid {
 	grid := suite.Grid{
 		Caption: "luatx with 64 callers on 16 tags, one server beside three masters; the machine's cores are shared by all.",

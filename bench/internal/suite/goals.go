@@ -1,17 +1,17 @@
 package suite
 
-// Goal is what a figure has to be.
+// Goal is the goal of a figure.
 type Goal struct {
 	// Figure is its name in the JSON.
 	Figure string
-	// What it is, for the report.
+	// What describes the figure in the report.
 	What string
-	// Bound is what it must be at least, or at most where Most is set; 0: there is no bound.
+	// Bound is the minimum of the figure, or the maximum if Most is set. 0 means no bound.
 	Bound float64
 	Most  bool
 }
 
-// Goals are the figures of a full run.
+// Goals returns the figures of a full run.
 func Goals() []Goal {
 	return []Goal{
 		{"commit_c1_vs_three_step", "commits a second, one caller, to the three-step way", 1.6, false},
@@ -39,7 +39,7 @@ func Goals() []Goal {
 	}
 }
 
-// Met tells whether a value reaches the goal.
+// Met reports whether a value reaches the goal.
 func (g Goal) Met(value float64) bool {
 	switch {
 	case g.Bound == 0:

@@ -15,8 +15,8 @@ import (
 type comparison struct {
 	name, title string
 	ways        []measure.Way
-	base        string               // of the table's ratios
-	figures     map[string][2]string // a way, and its base
+	base        string               // baseline of the table's ratios
+	figures     map[string][2]string // a way and its baseline
 }
 
 func comparisons() []comparison {
