@@ -15,7 +15,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// quick are flags of a run that measures next to nothing.
+// quick returns the flags of a run with tiny measurements.
 func quick(addr string, more ...string) []string {
 	return append([]string{"bench", "--redis", addr, "--rounds", "1", "--per", "1ms", "--callers", "1,4", "--yes"}, more...)
 }
@@ -107,7 +107,7 @@ func TestBenchLeavesOutWaysThatTheServerDenies(t *testing.T) {
 	server := redistest.Single(t, redistest.Own())
 	admin := server.Admin(t)
 	rules := []any{"ACL", "SETUSER", "some", "on", ">secret", "~*", "+@all", "-dump", "-watch", "-info"}
-	if server.Binary().AtLeast(6, 2) { // before, users have all channels
+	if server.Binary().AtLeast(6, 2) { // before Redis 6.2, users have all channels
 		rules = append(rules, "&*")
 	}
 	redistest.Must(t, admin.Do(t.Context(), rules...).Err())

@@ -44,7 +44,7 @@ There, the keys of the demo begin with a namespace of their own, and are taken a
 // errInexact sets the exit status and is not printed, because the table shows the difference.
 var errInexact = toldError{errors.New("the books of the scripted mode are not exact")}
 
-// show runs the modes and prints what came of them.
+// show runs the modes and prints the results.
 func show(ctx context.Context, options shop.Options, std standard) error {
 	orders, err := readOrders(options, std)
 	if err != nil {
@@ -56,8 +56,8 @@ func show(ctx context.Context, options shop.Options, std standard) error {
 	}
 	defer stop()
 	client := target.connect()
-	defer func() { _ = client.Close() }() // at the end of its use
-	// Of the server of our own it is known what it lacks.
+	defer func() { _ = client.Close() }() // the client is not used again
+	// The limitations of the embedded server are known.
 	if options.Redis != "" {
 		transactor, err := luatx.New(client, newLayout(newNamespace()).config())
 		if err == nil {
@@ -115,7 +115,7 @@ func readOrders(options shop.Options, std standard) ([]shop.Order, error) {
 	return orders, err
 }
 
-// serverOf is the server that the flag names, or one that it starts.
+// serverOf returns the server that the flag names, or an embedded one that it starts.
 func serverOf(ctx context.Context, text string) (s server, stop func(), err error) {
 	if text == "" {
 		return embed()
@@ -124,7 +124,7 @@ func serverOf(ctx context.Context, text string) (s server, stop func(), err erro
 	return s, func() {}, err
 }
 
-// runMode runs a job, and shows on standard error how it goes.
+// runMode runs a job and shows its progress on standard error.
 func runMode(ctx context.Context, j job, std standard) (shop.Result, error) {
 	terminal, colour := style(std.err)
 	j.progress = shop.NewProgress(std.err, terminal, colour, string(j.mode), len(j.orders))
@@ -143,7 +143,7 @@ func runMode(ctx context.Context, j job, std standard) (shop.Result, error) {
 	return out.Result, err
 }
 
-// style says whether a writer is a terminal, and whether it should be given colours.
+// style reports whether a writer is a terminal, and whether it should get colors.
 func style(out io.Writer) (terminal, colour bool) {
 	terminal = isTerminal(out) && os.Getenv("TERM") != "dumb"
 	return terminal, terminal && os.Getenv("NO_COLOR") == ""

@@ -17,7 +17,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// slowRequests begin and do not end.
+// slowRequests returns requests that begin and do not end.
 func slowRequests(password string) []string {
 	return []string{
 		"GET /livez HTTP/1.1\r\nHost: x\r\nX-Slow: ",
@@ -61,7 +61,7 @@ func TestServeAnswersBesideSlowConnections(t *testing.T) {
 		redistest.Must(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
 		all := slowRequests(told.Password)
-		_, _ = io.WriteString(conn, all[i%len(all)]) // the server may have closed it
+		_, _ = io.WriteString(conn, all[i%len(all)]) // the server may have closed the connection
 	}
 	for _, path := range []string{"livez", "api/openapi.json"} {
 		var took []time.Duration
