@@ -25,9 +25,9 @@ const (
 // crew holds the worker processes of a run.
 type crew struct {
 	program string
-	config  []byte // the input of each worker
+	config  []byte // what each is told
 	log     *os.File
-	failed  chan error // receives an error if a worker ends unexpectedly
+	failed  chan error // a worker that ended by itself
 
 	members []*member
 
@@ -40,9 +40,9 @@ type member struct {
 	cmd     *exec.Cmd
 	stdin   io.WriteCloser
 	ready   chan struct{} // closed when the worker reads
-	busy    chan struct{} // holds a token when the worker has started to handle an invoice
-	done    chan struct{} // closed when the worker has ended
-	leaving atomic.Bool   // set when the worker is killed or told to stop
+	busy    chan struct{} // holds a token when it has begun with an invoice
+	done    chan struct{} // closed when it has ended
+	leaving atomic.Bool   // it was killed, or told to stop
 }
 
 // startCrew starts the workers. Their log is shown if a run fails.

@@ -61,7 +61,7 @@ func TestServeAnswersBesideSlowConnections(t *testing.T) {
 		redistest.Must(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
 		all := slowRequests(told.Password)
-		_, _ = io.WriteString(conn, all[i%len(all)]) // the server may have closed the connection
+		_, _ = io.WriteString(conn, all[i%len(all)]) // the server may have closed it
 	}
 	for _, path := range []string{"livez", "api/openapi.json"} {
 		var took []time.Duration

@@ -79,7 +79,7 @@ func findVerb(words []string) (v verb, rest []string, found bool) {
 	return verb{}, nil, false
 }
 
-// toldError is an error that the output shows already.
+// toldError is a failure that the output tells of.
 type toldError struct{ error }
 
 func (v verb) run(ctx context.Context, args []string, std standard) error {
