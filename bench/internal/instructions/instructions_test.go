@@ -17,7 +17,7 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 const recordedOn = "7.0.15"
 
 // Counts do not depend on the machine's load. A change that moves one by more than the margin records the new count here and
-// in docs/performance.md, with the reason in its commit message.
+// in docs/measurements.md, with the reason in its commit message.
 const margin = .05
 
 var recorded = map[string]float64{

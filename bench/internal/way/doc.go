@@ -1,10 +1,9 @@
-// Package way measures messages on their whole way: read from a queue, handled with business writes, acknowledged, and
-// their events published. A round feeds a way with messages, without measuring that, and then times it until all of
-// them are through, which the server is asked for.
+// Package way measures messages from end to end: read from a queue, handled with business writes, acknowledged, and their events
+// published. A round adds the messages, and then measures the time until the server reports that all of them are done.
 //
-// Every message means the same to each way: a check whether its id is known, kept for 24 hours, HSET of three fields,
-// INCR, one event of the cell's payload, and the acknowledgement. What the ways do besides, they differ in:
+// Every way does the same for each message: it checks an id that is kept for 24 hours, sets three fields with HSET, runs INCR, adds
+// one event of the cell's payload, and acknowledges the message. The ways differ in their guarantees:
 //
-//   - the three-step way and the peers may lose or repeat an effect when a process dies in between; so may plain loops;
-//   - luatx commits all of it at once, and its relay settles each event that it has published.
+//   - The pipeline mode, the peers and the plain loops may lose or repeat an effect when a process dies between two steps.
+//   - luatx commits everything in one step, and its relay settles each event that it has published.
 package way
