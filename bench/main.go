@@ -1,4 +1,4 @@
-// Command bench compares luatx with alternatives in one run, as ratios, and writes the results into docs/performance.md.
+// Command bench compares luatx with alternatives in one run, as ratios, and writes the results into docs/measurements.md.
 // Run it in its directory. go run . --help lists the flags.
 package main
 
@@ -96,7 +96,7 @@ func parse(args []string, usage io.Writer) (o options, err error) {
 	flags.StringVar(&only, "only", "", "`regexp` of the groups, or of group/cell, to measure; defaults to all")
 	flags.IntVar(&o.rounds, "rounds", 0, "interleaved rounds; defaults to 5, with --short to 3")
 	flags.DurationVar(&o.per, "per", 0, "about how long a way's round takes; defaults to 600ms, with --short to 150ms")
-	flags.StringVar(&o.out, "out", "", "`directory` of performance.md, whose sections are written anew; - for nowhere; defaults to ../docs, nowhere with --short or --only")
+	flags.StringVar(&o.out, "out", "", "`directory` of measurements.md, whose sections are written anew; - for nowhere; defaults to ../docs, nowhere with --short or --only")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}

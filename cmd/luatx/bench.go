@@ -20,7 +20,7 @@ import (
 
 var benchVerb = verb{
 	name: "bench", needs: ownServer, short: "compare the ways to commit on your own server or cluster",
-	long: `luatx bench compares the ways to commit a transaction on your own server or cluster: the three-step way, WATCH,
+	long: `luatx bench compares the ways to commit a transaction on your own server or cluster: the pipeline mode, WATCH,
 luatx, a script written by hand for that very transaction, and plain pipelines, which are the limit without atomicity.
 
     luatx bench --redis localhost:6379

@@ -67,7 +67,7 @@ func TestBenchTableShowsMediansAndRatiosOfKnownNumbers(t *testing.T) {
 	var out strings.Builder
 	redistest.Must(t, result.write(&out, false))
 	has(t, strings.Join(strings.Fields(out.String()), " "), "64 callers a second × server CPU ×",
-		"three-step 1000 1.00 (1.00–1.00) 1.00 10.00", "luatx 3000 3.00 (2.00–4.00) 0.33 3.33", "1.50 3.00")
+		"pipeline mode 1000 1.00 (1.00–1.00) 1.00 10.00", "luatx 3000 3.00 (2.00–4.00) 0.33 3.33", "1.50 3.00")
 }
 
 func TestBenchWarnsOfOtherClientsAndCanBeInterrupted(t *testing.T) {

@@ -17,7 +17,7 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 const recordedOn = "7.0.15"
 
 // margin is the accepted deviation. Counts do not depend on the machine's load. If a change moves a count by more, record
-// the new count here and in docs/performance.md, and give the reason in the commit message.
+// the new count here and in docs/measurements.md, and give the reason in the commit message.
 const margin = .05
 
 var recorded = map[string]float64{

@@ -9,11 +9,11 @@ import (
 
 // The name of the document, and of the directory with its pictures.
 const (
-	document = "performance.md"
+	document = "measurements.md"
 	pictures = "img"
 )
 
-// Write replaces the group's section in dir/performance.md, which lies between markers, and writes its pictures.
+// Write replaces the group's section in dir/measurements.md, which lies between markers, and writes its pictures.
 func Write(dir, group, section string, plots []Plot) error {
 	name := filepath.Join(dir, document)
 	old, err := os.ReadFile(name)

@@ -9,7 +9,7 @@ import (
 	"github.com/luatx/luatx/internal/test/measure"
 )
 
-// Markdown returns the section of docs/performance.md. Its pictures are links to files in img.
+// Markdown returns the section of docs/measurements.md. Its pictures are links to files in img.
 func (r Report) Markdown(env string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "### %s\n\n%s\n\n%s\n\n", r.Title, strings.TrimSpace(r.Intro), env)

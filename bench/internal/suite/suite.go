@@ -29,7 +29,7 @@ type Env struct {
 	Log func(format string, args ...any)
 }
 
-// Report is a section of docs/performance.md and its part of the JSON.
+// Report is a section of docs/measurements.md and its part of the JSON.
 type Report struct {
 	// Title and Intro begin the section. Intro is Markdown.
 	Title, Intro string

@@ -36,10 +36,10 @@ type line interface {
 func Consume() []measure.Way {
 	var t turns
 	return []measure.Way{
-		t.way("three-step by hand, 16 workers", func(w work) (line, error) {
+		t.way("pipeline mode by hand, 16 workers", func(w work) (line, error) {
 			return &threeStep{work: w, workers: 16}, nil
 		}),
-		t.way("three-step by hand, 16 workers that read for themselves", func(w work) (line, error) {
+		t.way("pipeline mode by hand, 16 workers that read for themselves", func(w work) (line, error) {
 			return &threeStep{work: w, workers: 16, alone: true}, nil
 		}),
 		t.way(ThreeStep, func(w work) (line, error) {
