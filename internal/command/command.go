@@ -55,7 +55,7 @@ const (
 // case. The error says why it cannot stand in a transaction, and what to do instead.
 func Lookup(args []any) (Spec, error) {
 	if len(args) == 0 {
-		return Spec{}, errors.New("it is empty")
+		return Spec{}, errors.New("the command is empty")
 	}
 	name, ok := args[0].(string)
 	if !ok {
@@ -70,7 +70,7 @@ func Lookup(args []any) (Spec, error) {
 	}
 	switch {
 	case r == nil:
-		return Spec{}, fmt.Errorf("%.60v: luatx does not know it: use the client outside of the transaction", called)
+		return Spec{}, fmt.Errorf("%.60v: unknown command; use the client outside of the transaction", called)
 	case r.refusal != nil:
 		return Spec{}, r.refusal
 	case r.adapt != nil:
@@ -82,9 +82,9 @@ func Lookup(args []any) (Spec, error) {
 // notAString is the error of a command whose name is not a string, which go-redis cannot route either.
 func notAString(name any) error {
 	if text, ok := name.([]byte); ok {
-		return fmt.Errorf("the command name is a []byte, not a string: use Do(ctx, %.60q, ...)", text)
+		return fmt.Errorf("the command name is a []byte; use Do(ctx, %.60q, ...)", text)
 	}
-	return fmt.Errorf("the command name is the %T %v, not a string: use Do(ctx, \"SET\", ...)", name, name)
+	return fmt.Errorf("the command name is %[2]v of type %[1]T; use Do(ctx, \"SET\", ...)", name, name)
 }
 
 // Writes reports whether the command, in this form, changes anything.

@@ -63,7 +63,7 @@ type Relay interface {
 // Attach makes a relay publish what the Transactor commits. It returns an error if a relay is already attached.
 func (in *Inside) Attach(relay Relay) error {
 	if !in.relay.CompareAndSwap(nil, &relay) {
-		return errors.New("luatx: a relay is attached to this Transactor already: use one relay, or switch the other's inline publishing off")
+		return errors.New("luatx: attach relay: the Transactor already has one; use one relay, or disable inline publishing in the other")
 	}
 	return nil
 }

@@ -118,7 +118,7 @@ func (p) subject() []any { return []any{"f", 1, "g", 2} }`
 	assert.Equal(t, strings.Join(keys, " "), "a b c d e error f g", "the keys")
 }
 
-func TestPageListsEveryKeyThatTheLibraryLogsAndNoOther(t *testing.T) {
+func TestPageListsExactlyTheKeysThatTheLibraryLogs(t *testing.T) {
 	t.Parallel()
 	logged := make(map[string]string) // to a file
 	for _, name := range trackedFiles(t, ".go") {
