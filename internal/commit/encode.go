@@ -99,7 +99,11 @@ func (k *compiled) pack(calls []*eval.Call) (*eval.Script, []any) {
 // Again implements eval.Load. A commit that a compiled script has skipped is sent to commit.lua, and so is one whose large body was gone.
 func (c *Commit) Again(reply any, nth int) bool {
 	if c.compiled == nil {
-		return c.bodyGone(reply, nth) && c.unstage()
+		gone := c.bodyGone(reply, nth)
+		if gone {
+			c.unstage()
+		}
+		return gone
 	}
 	rows, many := reply.([]any)
 	if flags := 1 + nth*(1+len(c.Commands)); many && flags < len(rows) && rows[flags] != int64(-1) {
