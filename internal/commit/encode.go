@@ -242,7 +242,9 @@ func (c *Commit) Seal() (args, bytes int) {
 	}
 	for i := range c.Events {
 		e := &c.Events[i]
-		e.Body = slices.Clone(e.Body)
+		if !e.Own {
+			e.Body, e.Own = slices.Clone(e.Body), true
+		}
 		bytes += len(e.ID) + len(e.Body)
 	}
 	return eval.FirstKey + shard.CommitKeys + inputKeys + c.ownKeys() + headArgs + 1 + c.args, bytes
