@@ -8,7 +8,7 @@ import (
 
 const (
 	// stageFrom is the size from which a body goes around the script. Redis hashes and copies each byte that enters Lua.
-	stageFrom = 32 << 10
+	stageFrom = 8 << 10
 	// stageGrace is how much longer the server keeps a body than the script may arrive. Clocks may differ.
 	stageGrace = time.Minute
 )
