@@ -40,6 +40,7 @@ func newCommitter(p *place, handle handler) (*committer, error) {
 	c := &committer{p, tr, message.NewRouter(message.PipeConfig{})}
 	for i := range p.tags { // so that preparing a round empties the outbox
 		shard := link.Of(tr).Scripts.Shard(slot.OfTag(p.tags[i].text))
+		p.tags[i].bodies = shard.Key("bodies")
 		for _, name := range []string{"entries", "pending", "counts"} {
 			p.tags[i].events = append(p.tags[i].events, shard.Key(name))
 		}
