@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/history"
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/process"
 	"github.com/luatx/luatx/internal/shard"
@@ -78,6 +79,7 @@ type Worker struct {
 	stats   stats
 
 	processes *process.List
+	history   *history.History
 }
 
 // New returns the Worker of a Transactor. It does no I/O.
@@ -90,7 +92,7 @@ func New(t *luatx.Transactor, cfg Config) (*Worker, error) {
 		return nil, err
 	}
 	inside := link.Of(t)
-	return &Worker{scripts: inside.Scripts, shards: t.Keyspace().Slots(), cfg: cfg, name: rand.Text(), processes: inside.Processes}, nil
+	return &Worker{scripts: inside.Scripts, shards: t.Keyspace().Slots(), cfg: cfg, name: rand.Text(), processes: inside.Processes, history: inside.History}, nil
 }
 
 // Check lists what disagrees in the shards of the slots given, or in all shards, and changes nothing. A slot that could
