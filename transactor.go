@@ -105,12 +105,11 @@ func New(client redis.UniversalClient, cfg Config) (*Transactor, error) {
 	if !cfg.NoRegistration {
 		t.inside.Processes = process.New(client, cfg.Namespace, cfg.Logger)
 	}
-	if !cfg.NoRegistration && !cfg.NoHistory {
-		t.inside.History = history.New(history.Config{
-			Client: client, Namespace: cfg.Namespace, Scripts: t.shards, Slots: cfg.Keyspace.Slots, Logger: cfg.Logger,
-			Limits: history.Limits{Events: cfg.OutboxCapacity, Bytes: cfg.OutboxBytes, Parked: cfg.ParkedCapacity},
-		})
-	}
+	t.inside.History = history.New(history.Config{
+		Client: client, Namespace: cfg.Namespace, Scripts: t.shards, Slots: cfg.Keyspace.Slots, Logger: cfg.Logger,
+		Limits: history.Limits{Events: cfg.OutboxCapacity, Bytes: cfg.OutboxBytes, Parked: cfg.ParkedCapacity},
+		Off:    cfg.NoRegistration || cfg.NoHistory,
+	})
 	t.linked = link.NewPoint(t.inside)
 	return t, nil
 }

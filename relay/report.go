@@ -39,7 +39,7 @@ func (c *counts) note(done []string) {
 
 // record counts settled events for the history.
 func (r *Relay) record(batch []shard.Settlement, done []string) {
-	if r.inside.History == nil {
+	if !r.inside.History.On() {
 		return
 	}
 	for i, what := range done {

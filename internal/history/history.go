@@ -65,10 +65,12 @@ type Config struct {
 	Slots   func() []int
 	// Limits are the capacities of a shard.
 	Limits Limits
+	// Off keeps Keep and End from writing.
+	Off    bool
 	Logger *slog.Logger
 }
 
-// History is that of a namespace. A nil History keeps nothing.
+// History is that of a namespace.
 type History struct {
 	cfg    Config
 	runner *eval.Runner
@@ -89,6 +91,9 @@ func New(cfg Config) *History {
 	}
 	return h
 }
+
+// On reports whether Keep and End write.
+func (h *History) On() bool { return !h.cfg.Off }
 
 // key returns the key of an interval.
 func (h *History) key(prefix int, number int64) string {

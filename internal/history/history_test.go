@@ -91,10 +91,7 @@ func TestEndWithoutCountsWritesNothing(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	h := newHistory(t, client, "shop")
-	h.End(t.Context(), nil)
 	h.End(t.Context(), new(history.Counter))
-	(*history.History)(nil).End(t.Context(), nil)
-	(*history.History)(nil).Keep(t.Context(), nil)
 	if keys := client.Keys(t.Context(), "*").Val(); len(keys) > 0 {
 		t.Errorf("written: %v", keys)
 	}
@@ -219,4 +216,51 @@ func TestDestinationsBeyondTheRoomAreSummedUp(t *testing.T) {
 			t.Errorf("%d classes, %d failures of others", n, got.OtherClasses)
 		}
 	})
+}
+
+func TestHistoryThatIsOffWritesNothing(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	h := history.New(history.Config{Client: client, Namespace: "shop", Slots: func() []int { return []int{1} }, Off: true, Logger: slog.New(slog.DiscardHandler)})
+	var c history.Counter
+	c.Add("bank", settle.Sent, "")
+	h.Keep(t.Context(), &c)
+	h.End(t.Context(), &c)
+	if keys := client.Keys(t.Context(), "*").Val(); len(keys) > 0 || h.On() {
+		t.Errorf("written: %v", keys)
+	}
+}
+
+func TestCountsOfAFailedWriteGoOutWithTheNextOne(t *testing.T) {
+	t.Parallel()
+	server, client := redistest.Mini(t)
+	h := newHistory(t, client, "shop")
+	var c history.Counter
+	c.Add("bank", settle.Retry, "http_503")
+	server.SetError("ERR not now")
+	h.End(t.Context(), &c)
+	server.SetError("")
+	c.Add("bank", settle.Retry, "http_503")
+	h.End(t.Context(), &c)
+	got := sums(t, h, history.Fine())
+	if got.Destinations["bank"].Failed != 2 || got.Classes["http_503"] != 2 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestServerWhoseClockIsFarAwayIsFollowed(t *testing.T) {
+	t.Parallel()
+	server, client := redistest.Mini(t)
+	h := newHistory(t, client, "shop")
+	for _, at := range []time.Time{time.Now().Add(-72 * time.Hour), time.Now().Add(100 * time.Hour), time.Now()} { // it is set back and forth
+		server.SetTime(at)
+		var c history.Counter
+		c.Add("bank", settle.Sent, "")
+		h.End(t.Context(), &c)
+		all, err := h.Read(t.Context(), history.Fine(), at.Add(-time.Second), at.Add(time.Second))
+		redistest.Must(t, err)
+		if len(all) != 1 || all[0].Destinations["bank"].Sent != 1 {
+			t.Errorf("at %v: %+v", at, all)
+		}
+	}
 }

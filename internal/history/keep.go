@@ -15,7 +15,7 @@ const restAfterDenial = 10 * time.Minute
 // Keep writes what a counter has counted every 10 seconds until ctx ends, and measures the outbox if no other process does. The
 // counter may be nil: a process that publishes nothing measures only. Errors stop nothing; the log has one line for each outage.
 func (h *History) Keep(ctx context.Context, counter *Counter) {
-	if h == nil {
+	if h.cfg.Off {
 		return
 	}
 	failed := false
@@ -76,7 +76,7 @@ func (h *History) flush(ctx context.Context, counter *Counter, pause time.Durati
 
 // End writes what a counter has counted since the last write. It takes a second at most, and no error is reported.
 func (h *History) End(ctx context.Context, counter *Counter) {
-	if h == nil {
+	if h.cfg.Off {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, endTimeout)

@@ -36,7 +36,7 @@ type Inside struct {
 	NoWakeUps bool
 	// Processes is the list in which relays, consumers and workers register themselves; nil if they do not.
 	Processes *process.List
-	// History is what relays count in, and what they and workers measure for; nil if they do not.
+	// History is what relays write their counts to, and relays and workers their measurements.
 	History *history.History
 
 	relay atomic.Pointer[Relay]
