@@ -77,6 +77,9 @@ type Measured struct {
 	Enqueued float64 `json:"enqueued_per_second"`
 }
 
+// HistoryKept is the time for which the history is kept.
+const HistoryKept = 30 * 24 * time.Hour
+
 // historyLag is how long counts may take to arrive in the history.
 const historyLag = 10 * time.Second
 
