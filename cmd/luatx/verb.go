@@ -57,7 +57,7 @@ var programs = []verb{demoVerb, benchVerb}
 func verbs() []verb {
 	return slices.Concat(
 		programs,
-		[]verb{statsVerb, blockedVerb, drainVerb},
+		[]verb{statsVerb, historyVerb, blockedVerb, drainVerb},
 		eventVerbs,
 		parkedVerbs,
 		deadVerbs,

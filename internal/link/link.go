@@ -12,6 +12,7 @@ import (
 
 	"github.com/luatx/luatx/internal/commit"
 	"github.com/luatx/luatx/internal/eval"
+	"github.com/luatx/luatx/internal/history"
 	"github.com/luatx/luatx/internal/process"
 	"github.com/luatx/luatx/internal/shard"
 )
@@ -35,6 +36,8 @@ type Inside struct {
 	NoWakeUps bool
 	// Processes is the list in which relays, consumers and workers register themselves; nil if they do not.
 	Processes *process.List
+	// History is what relays write their counts to, and relays and workers their measurements.
+	History *history.History
 
 	relay atomic.Pointer[Relay]
 }
