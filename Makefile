@@ -9,7 +9,7 @@ VERSION =
 ONLY =
 
 .NOTPARALLEL:
-.PHONY: help build vet demo test race cluster fuzz mutants torture matrix lint bench api vuln verify setup fmt release clean
+.PHONY: help build vet demo test race cluster fuzz mutants torture matrix lint bench api vuln docs verify setup fmt release clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s  %s\n", $$1, $$2 }' Makefile
@@ -44,7 +44,7 @@ torture: ## break everything that can break, and judge what is left; see docs/re
 matrix: ## the core on several servers in containers; writes docs/compatibility.md
 	@cd matrix && LUATX_MATRIX=all LUATX_MATRIX_TABLE="$$PWD/../docs/compatibility.md" go test -count=1 -timeout 2h .
 
-lint: ## formatting, go vet and golangci-lint
+lint: ## formatting, go vet, golangci-lint and the prose; needs a C compiler
 	@.ci/lint
 
 bench: ## luatx beside what else does its work, into docs/performance.md (ARGS=--short for 3 minutes)
@@ -52,6 +52,10 @@ bench: ## luatx beside what else does its work, into docs/performance.md (ARGS=-
 
 api: ## what changed for callers since the latest release; what breaks them must stand in CHANGELOG.md
 	@.ci/api
+
+docs: ## the documentation site, into site/; follows its links
+	@.ci/docs site
+	@cd internal/site && GOWORK=off go test -count=1 . -site ../../site
 
 vuln: ## known vulnerabilities of what is linked; needs the Go vulnerability database, vuln.go.dev
 	@.ci/vuln
@@ -77,7 +81,7 @@ release: ## tag VERSION (v0.1.0) of every module in this clone, if a user can fe
 	@go run ./internal/release $(VERSION)
 
 clean: ## remove what the targets built
-	@rm -rf bin
+	@rm -rf bin site
 
 .PHONY: found
 found:
