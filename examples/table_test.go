@@ -81,8 +81,8 @@ func linesOf(t *testing.T, dir string) (lines int) {
 	return lines
 }
 
-// TestCommandsRun holds that every command of the table runs from the top of the repository, as it stands there. What the
-// programs do is held by their own tests.
+// TestCommandsRun holds that every command of the table runs from the top of the repository, as it stands there. The
+// programs' own tests check their results.
 func TestCommandsRun(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("LUATX_VERIFY") == "" {

@@ -69,9 +69,9 @@ var prepared = sync.OnceValue(func() error {
 	return nil
 })
 
-// TestMatrix holds the core's tests on every version: those that take a server on one in a container; on the image's program the
-// comparison of the two ways to commit or, where everything is asked for, all of them, clusters and kills included; and commits on
-// a cluster of containers whose network is cut and healed.
+// TestMatrix runs the core's tests on every version. The tests that accept a server run on one in a container. The comparison of
+// the two modes runs on the program of the image, or, with LUATX_MATRIX=all, every test, including clusters and kills. Others
+// commit on a cluster of containers whose network is cut and restored.
 //
 // Half an hour with LUATX_MATRIX=1 on two cores, which leaves the cluster to the last image; an hour with LUATX_MATRIX=all.
 func TestMatrix(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 // Kind is a way in which a shard can disagree with itself.
 type Kind string
 
-// What Check names. Fix settles the first eight; the others need a person.
+// The kinds of findings. Fix settles the first eight; the others need a person.
 const (
 	// Orphan is a member of pending, parked or sent that has no body, a place in a lane of no event that waits there, or a
 	// large body that no event has. It is removed.
@@ -18,8 +18,9 @@ const (
 	// Unindexed is an event that is in no index. It goes back into pending, due at once; one that was sent back
 	// into sent, for another retention. Or it is an event that is not in its lane, and is given its place there.
 	Unindexed Kind = "unindexed"
-	// Misplaced is a member of an index in which the event does not belong: what was sent belongs into sent alone,
-	// what was not belongs into parked or into pending, and into parked where it is in both. It is removed.
+	// Misplaced is a member of an index in which the event does not belong. A sent event belongs into sent alone.
+	// Any other event belongs into parked or into pending, and into parked if it is in both. Fix removes the
+	// member.
 	Misplaced Kind = "misplaced"
 	// Leftover is a count of attempts, an error, a header, a route or a lease of an event that has no body any more,
 	// or a lease of one that is not pending. It is removed.

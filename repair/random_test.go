@@ -17,8 +17,9 @@ import (
 
 func hexOf(s string) string { return hex.EncodeToString([]byte(s)) }
 
-// TestRandomCorruptions holds, over some 1,000 corruptions in 100 shards of each kind of server, that Check names what
-// the rules name, that it changes nothing, that Fix settles just that and loses no body, and that nothing is found after it.
+// TestRandomCorruptions makes some 1,000 corruptions in 100 shards of each kind of server. It tests that Check finds exactly
+// the findings of the rules and changes nothing. It also tests that Fix settles these findings and loses no body, and that
+// nothing is found afterwards.
 func TestRandomCorruptions(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {

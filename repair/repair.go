@@ -29,7 +29,7 @@ type Config struct {
 	// Step is about how many ids one script looks at, which blocks the server meanwhile. Defaults to 100; at most
 	// 1000.
 	Step int
-	// Lease is how long a round is left to a process that is not heard of any more. Defaults to 30 seconds; at
+	// Lease is how long a round belongs to a process after its last sign of life. Defaults to 30 seconds; at
 	// least 100 ms.
 	Lease time.Duration
 	// Logger defaults to slog.Default().
@@ -100,8 +100,8 @@ func (w *Worker) Check(ctx context.Context, slots ...int) iter.Seq2[Finding, err
 	return w.list(ctx, false, slots)
 }
 
-// Fix lists what Check would and settles it meanwhile: who leaves the listing leaves the rest as it is. What is not
-// fixable is listed, and never overwritten.
+// Fix lists the findings that Check would, and settles each before it goes on. If the caller leaves the loop, the
+// other findings remain. Fix also lists findings that it cannot settle, and never overwrites their keys.
 func (w *Worker) Fix(ctx context.Context, slots ...int) iter.Seq2[Finding, error] {
 	return w.list(ctx, true, slots)
 }

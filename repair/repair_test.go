@@ -37,7 +37,7 @@ type invariant struct {
 	want    []string
 }
 
-// invariants are the cases of TestInvariants: what was done to a furnished shard (keys stand as @name), and what is named.
+// invariants are the cases of TestInvariants: a change of a shard with data (@name stands for a key), and the findings.
 var invariants = []invariant{
 	{"sound", nil, nil},
 	{"pending without a body", [][]any{{"ZADD", "@pending", 1, "x"}}, []string{"orphan pending/x"}},
@@ -237,8 +237,8 @@ func TestIdentityStaysAsLongAsItGuardsSomething(t *testing.T) {
 	})
 }
 
-// TestHealedWorksAgain holds that what was fixed goes on as if nothing had been: lost ids are known again, a lost event
-// is due, a sent id refuses another body, and the events of a shard whose inbox went keep their owner.
+// TestHealedWorksAgain tests that a repaired shard works as before. Lost ids are in the inbox again, and a lost event
+// is due. A sent id rejects another body, and the events of a shard that lost its inbox keep their owner.
 func TestHealedWorksAgain(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {

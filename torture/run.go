@@ -211,7 +211,7 @@ func (r *run) watch(ctx context.Context, broken func()) {
 	}
 }
 
-// rearm re-arms all that is parked; what the servers do not do now, they do at the next tick.
+// rearm re-arms all parked events. It ignores errors, because the next tick tries again.
 func (r *run) rearm(ctx context.Context) {
 	_, _ = outbox.NewStore(r.tr).As("operator").RearmAll(ctx, outbox.Filter{}, outbox.RearmOptions{MaxParkedAgain: -1})
 }
@@ -281,7 +281,7 @@ func unread(ctx context.Context, client redis.UniversalClient, key string) error
 	return nil
 }
 
-// judge holds everything against everything, once all stands still.
+// judge checks all invariants after all processes have ended.
 func (r *run) judge(ctx context.Context) (err error) {
 	fmt.Fprintln(r.log, "judging")
 	if r.story, err = verdict.Tell(r.dir); err != nil {

@@ -76,7 +76,8 @@ func newStorm(t *testing.T) *storm {
 
 func (x *storm) counts() string { return x.stream.key + ":counts" }
 
-// load adds entries and publishes messages until stop is called; what was not answered may be there or not.
+// load adds entries and publishes messages until stop is called. Entries without a reply may be there or
+// not.
 func (x *storm) load() (stop func()) {
 	done := make(chan struct{})
 	var running sync.WaitGroup
@@ -124,7 +125,7 @@ func (x *storm) more(n int64) {
 	redistest.Eventually(x.t, "entries to be added", func() bool { return x.added.Load() >= want })
 }
 
-// judge holds that nothing that was confirmed is lost, and that what was done in a transaction was done once.
+// judge checks that no confirmed entry is lost, and that each transaction was applied once.
 func (x *storm) judge() {
 	x.t.Helper()
 	for name, effects := range map[string]*effects{"group": x.grouped, "no group": x.plain} {

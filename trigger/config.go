@@ -72,7 +72,7 @@ type Config struct {
 	MaxDeliveries int
 	// DeadLetter is the key of the stream for what has failed MaxDeliveries times or for good (message.Permanent), and
 	// for what no payload can be built of. It must share the tag of Stream. Defaults to stream.DeadLetterKey(Stream), in
-	// ModePubSub to none: what cannot be built is logged and dropped.
+	// ModePubSub to none: a message whose payload cannot be built is logged and dropped.
 	DeadLetter string
 	// NoDeadLetter leaves such entries pending. They are tried again forever: those that failed for good at the longest
 	// delay of Retry.Entry, the others as it says.

@@ -146,8 +146,8 @@ func (c Connector) connect() (redis.UniversalClient, func() error, error) {
 	}, nil
 }
 
-// Retry says how long a trigger waits after failures. What is zero is taken from the Connector, and then from the
-// defaults; the delay is chosen evenly below a ceiling that doubles with every failure.
+// Retry says how long a trigger waits after failures. A zero field takes the value of the Connector, and then the
+// default. The delay is chosen evenly below a ceiling that doubles with every failure.
 type Retry struct {
 	// Reconnect is between attempts to connect or to receive. The first attempt follows at once. Defaults to 50 ms, at
 	// most 1 s.

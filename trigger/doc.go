@@ -10,8 +10,8 @@
 //	err := r.Run(ctx)
 //
 // A stream is read at least once: an entry is acked when the function has returned without error, and before that stays
-// pending, to be tried again here or elsewhere. Pub/sub is fire and forget: what is published while nobody listens is
-// gone, and Stats counts how long that was.
+// pending, to be tried again here or elsewhere. Pub/sub is fire and forget: messages that are published while nobody
+// listens are lost, and Stats counts for how long nobody listened.
 //
 // A Runtime goes through the states of one table, and runs from it. docs/trigger.md draws it and tells what
 // each state means. A function may open a transaction of luatx whose commit acknowledges the entry: give the message to an

@@ -17,7 +17,7 @@ type Driver interface {
 	// Ack tells the source that a delivery is done. It is not called where Delivery.Once is set. After an error it is
 	// called again before the entry runs again.
 	Ack(ctx context.Context, d *Delivery) error
-	// Reconnect makes, or makes anew, all that receiving needs. What was delivered before stays delivered.
+	// Reconnect makes, or makes anew, all that receiving needs. Earlier deliveries stay delivered.
 	Reconnect(ctx context.Context) error
 	// Close ends what the driver has begun.
 	Close() error
@@ -86,7 +86,7 @@ func (d *Delivery) subject() []any {
 
 // Gap is a time in which nothing could be heard.
 type Gap struct {
-	// From is when the connection that broke was last heard of.
+	// From is the time of the last data on the connection that broke.
 	From time.Time
 	// Until is when the subscriptions were confirmed again; zero while they are not.
 	Until time.Time

@@ -16,7 +16,7 @@ import (
 
 var errFake = errors.New("the server is sick")
 
-// fakeDriver is a stream of entries in memory. What it does wrong is asked of the functions, where they are set.
+// fakeDriver is a stream of entries in memory. The functions that are set decide its failures.
 type fakeDriver struct {
 	t                        testing.TB
 	next, ack, connect, dead func() error

@@ -33,7 +33,7 @@ type grouped struct {
 	beating context.CancelFunc
 	beat    sync.WaitGroup
 
-	// What follows belongs to NextDelivery and Reconnect.
+	// Only NextDelivery and Reconnect use the fields below.
 	from       string // where a group begins that is made here
 	recover    bool   // a reply may have been lost
 	doubtUntil time.Time

@@ -17,7 +17,7 @@ import (
 	"github.com/luatx/luatx/internal/test/scripted"
 )
 
-// inBubble runs a test in a bubble with a driver that a server answers.
+// inBubble runs a test in a bubble with a driver of a scripted server.
 func inBubble(t *testing.T, answers *scripted.Group, cfg Config, test func(t *testing.T, g *grouped, s *scripted.Server, logs *rig.Lines)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -112,7 +112,8 @@ func TestGroupThatCannotBeMade(t *testing.T) {
 	}
 }
 
-// TestWhatComesFirst: what may have been lost on its way, then what others have left, then what is new; of each the lowest id.
+// TestWhatComesFirst tests the order of entries: first those that may have been lost on the way, then those that others have
+// left, then new ones, each by the lowest id.
 func TestWhatComesFirst(t *testing.T) {
 	t.Parallel()
 	answers := &scripted.Group{
@@ -185,7 +186,8 @@ func TestEntryOfALostReply(t *testing.T) {
 	})
 }
 
-// TestIdleEntriesBehindManyOthers: the server tells of a hundred at a time.
+// TestIdleEntriesBehindManyOthers has more entries than the hundred that the server returns at a
+// time.
 func TestIdleEntriesBehindManyOthers(t *testing.T) {
 	t.Parallel()
 	page := make([]any, group.Page)

@@ -12,16 +12,16 @@ const maxOwed = 1000
 
 var errOwed = errors.New("trigger: too many acks are owed to receive more")
 
-// owed are deliveries that are done and whose source could not be told. They stay in flight, so that no consumer gets
-// them, and are told of again before anything is received.
+// owed are deliveries that are done, but whose acknowledgement failed. They stay in flight, so that no consumer gets
+// them, and are acknowledged before anything else is received.
 type owed struct {
-	paying sync.Mutex // held while the source is told of one
+	paying sync.Mutex // held while one is acknowledged
 
 	mu   sync.Mutex
 	list []*work // oldest first
 
-	due   time.Time // when they are told of again; of whoever has the turn
-	fails int       // in a row; of whoever has the turn
+	due   time.Time // the next attempt; belongs to the holder of the turn
+	fails int       // in a row; belongs to the holder of the turn
 }
 
 // find returns the work that has done an entry before.
@@ -83,7 +83,7 @@ func (r *running) owe(w *work, err error) {
 	}
 }
 
-// pay tells of what is owed, unless that was done meanwhile.
+// pay acknowledges an owed delivery, unless that was done meanwhile.
 func (r *running) pay(w *work) bool {
 	r.owed.paying.Lock()
 	defer r.owed.paying.Unlock()
@@ -117,7 +117,8 @@ func (r *running) payAgain(w *work) bool {
 	return r.paying(w.before)
 }
 
-// payDue tells of what is owed, oldest first, where it is time to. The error says that too much is owed to go on.
+// payDue acknowledges the owed deliveries that are due, oldest first. It returns an error if too many are owed to
+// go on.
 func (r *running) payDue() error {
 	o := &r.owed
 	list := o.all()
@@ -138,7 +139,7 @@ func (r *running) payDue() error {
 	return nil
 }
 
-// payAll tells of what is owed for the last time.
+// payAll tries for the last time to acknowledge the owed deliveries.
 func (r *running) payAll() {
 	for _, w := range r.owed.all() {
 		if r.pay(w) {

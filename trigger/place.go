@@ -19,7 +19,8 @@ type place struct {
 	delay   time.Duration // of Backoff
 }
 
-// run goes through the states until ctx ends. What happens in a state is decided here, where that leads in the table.
+// run goes through the states until ctx ends. This function decides the action of a state, and the table decides the
+// next state.
 func (p *place) run(ctx context.Context) error {
 	state := Receiving
 	for !state.Final() {

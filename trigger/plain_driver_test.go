@@ -12,8 +12,8 @@ import (
 	"github.com/luatx/luatx/internal/test/scripted"
 )
 
-// alone runs a test in a bubble with a driver without a group, which a server answers: entries 1-0, 2-0 and so on, as many as there
-// are.
+// alone runs a test in a bubble with a driver without a group. Its scripted server returns the entries 1-0, 2-0 and so on, as many
+// as there are.
 func alone(t *testing.T, entries int, say map[string]any, cfg Config, test func(t *testing.T, p *plain, s *scripted.Server, logs *rig.Lines)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/luatx/luatx/internal/slot"
 )
 
-// inboxSize is how many messages are kept that no function was free for. What follows waits in the network, until the
+// inboxSize is how many messages are kept while no function is free. Further messages wait in the network, until the
 // server gives up the connection (client-output-buffer-limit).
 const inboxSize = 100
 

@@ -37,8 +37,9 @@ func (s *seenLines) note(from State, on stateEvent, to State) {
 	s.seen[transition{from: from, on: on, to: to}]++
 }
 
-// TestRandomSequences lets everything go wrong at random, by a thousand seeds: no trigger is stuck, none leaks (the bubble
-// would not end), no entry is lost, none runs again once it has succeeded, and every line of the table is run.
+// TestRandomSequences makes everything fail at random, with a thousand seeds. It tests that no trigger is stuck or leaks
+// (the bubble would not end), and that no entry is lost or runs again after it has succeeded. Every line of the table must
+// run.
 func TestRandomSequences(t *testing.T) {
 	t.Parallel()
 	lines := &seenLines{}
@@ -172,7 +173,8 @@ func (x *randomRun) succeeded(id string) {
 	x.done[id]++
 }
 
-// judge holds that what is acked has succeeded, and where the trigger had its time, that all is settled and it receives.
+// judge checks that acked entries have succeeded. If the trigger had enough time, it also checks that all entries are
+// settled and the trigger receives.
 func (x *randomRun) judge(r *Runtime, complete bool) {
 	x.t.Helper()
 	x.fake.mu.Lock()

@@ -30,8 +30,8 @@ type Runtime struct {
 	driver   atomic.Pointer[Driver]
 }
 
-// New makes a Runtime. It does no I/O, and looks at no option: Run does, so that what is wrong shows in Health as well;
-// Config.Validate says it before.
+// New makes a Runtime. It does no I/O and checks no option. Run checks them, so that errors also appear in Health.
+// Config.Validate returns them before.
 func New(cfg Config) *Runtime {
 	r := &Runtime{cfg: cfg.withDefaults()}
 	r.progress = newProgress(r.cfg.ProgressTimeout)
@@ -68,7 +68,8 @@ func (r *Runtime) Stats() Stats {
 // state is BuildFailed; once it has begun it goes on whatever the server does.
 //
 // When ctx ends nothing more is received, what is in flight may go on for ShutdownTimeout, then the contexts of the
-// functions end too, and Run returns when they have returned. What was not acked by then stays pending.
+// functions end too, and Run returns when they have returned. Entries that are not acked by then stay
+// pending.
 func (r *Runtime) Run(ctx context.Context) error {
 	if !r.started.CompareAndSwap(false, true) {
 		return ErrStarted
@@ -151,7 +152,7 @@ type running struct {
 
 	// turn is taken by the place that receives for all.
 	turn     chan struct{}
-	failures int // of receiving and connecting, in a row; of whoever has the turn
+	failures int // of receiving and connecting, in a row; belongs to the holder of the turn
 	refused  int // of receiving alone, whatever became of connecting
 	// connection counts how often the driver was connected.
 	connection atomic.Int64

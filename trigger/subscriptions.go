@@ -61,7 +61,7 @@ func (c *connection) watch(done <-chan struct{}) {
 			_ = c.sub.Ping(context.Background()) // what breaks shows itself to the reader
 		default:
 			c.silent.Store(true)
-			_ = c.sub.Close() // the reader hears of it
+			_ = c.sub.Close() // the reader then gets an error
 			return
 		}
 	}

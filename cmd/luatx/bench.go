@@ -20,7 +20,7 @@ import (
 
 var benchVerb = verb{
 	name: "bench", needs: ownServer, short: "compare the ways to commit on your own server or cluster",
-	long: `luatx bench compares the ways to commit a transaction on your own server or cluster: the three-step way, WATCH,
+	long: `luatx bench compares the ways to commit a transaction on your own server or cluster: three-step, WATCH,
 luatx, a script written by hand for that very transaction, and plain pipelines, which are the limit without atomicity.
 
     luatx bench --redis localhost:6379
@@ -58,7 +58,7 @@ type benchOptions struct {
 	json, yes             bool
 }
 
-// The bounds of the flags: what is beyond measures the machine.
+// The bounds of the flags. Values beyond them would measure the machine.
 const (
 	benchCallers = 1000
 	benchTags    = 16384

@@ -44,7 +44,7 @@ func (r *benchResult) write(out io.Writer, asJSON bool) error {
 			return err
 		}
 	}
-	fmt.Fprintln(out, "\n×: to the three-step way, the median of the ratios within each round (lowest–highest). CPU is a transaction's.")
+	fmt.Fprintln(out, "\n×: relative to three-step, the median of the ratios within each round (lowest–highest). CPU is a transaction's.")
 	return nil
 }
 

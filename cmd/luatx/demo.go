@@ -13,13 +13,13 @@ import (
 )
 
 var demoVerb = verb{
-	name: "demo", needs: ownServer, short: "sell a shop's orders while workers die and replies are lost; the three-step way and luatx side by side",
+	name: "demo", needs: ownServer, short: "sell a shop's orders while workers die and replies are lost, in pipeline mode and with luatx",
 	long: `luatx demo sells the orders of a shop. Each message is an invoice: a handler books it on its customer
 and returns an event a line; the events travel to the products, where a second handler takes the quantity off the
 stock. Worker processes are killed while they work, and replies of Redis are lost on the way. In the end money and
 stock are read back and compared with what the orders say.
 
-The pipeline mode is the three-step way: SET NX for the inbox, MULTI … EXEC for the writes, XACK at the end. The
+Pipeline mode takes three steps: SET NX for the inbox, MULTI … EXEC for the writes, XACK at the end. The
 scripted mode is luatx: all of that in one script. The handlers are the same.
 
 p50 and p99 are from the receipt of an invoice by a worker to its acknowledgement. The embedded server runs Lua in Go

@@ -16,8 +16,8 @@ import (
 const dropShare = 0.01
 
 // faults stand between the workers and the servers: a proxy before each node, which executes every request and now
-// and then cuts the connection in place of the reply. The three-step way commits by EXEC, a script by EVALSHA; both
-// lose the same share.
+// and then cuts the connection in place of the reply. Pipeline mode commits by EXEC, and scripted mode by EVALSHA.
+// Both lose the same share of replies.
 type faults struct {
 	routes  map[string]string
 	proxies []*respproxy.Proxy

@@ -1,7 +1,7 @@
-// Command luatx shows, in one run on one machine, what the library is for: `luatx demo` sells a shop's orders with
-// worker processes that are killed and replies that are lost, once in the way that most services use today and once
-// with luatx, and compares the books. `luatx bench` compares the ways to commit on a server. `luatx keys rename` gives
-// existing keys the names that transactions need. The other commands are for the operator of a service.
+// Command luatx shows the purpose of the library in one run on one machine. `luatx demo` processes a shop's orders
+// while it kills workers and drops replies, once in pipeline mode and once in scripted mode, and compares the books.
+// `luatx bench` compares the ways to commit on a server. `luatx keys rename` gives existing keys the names that
+// transactions need. The other commands are for the operator of a service.
 package main
 
 import (

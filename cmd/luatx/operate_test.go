@@ -101,7 +101,8 @@ func onBoth(t *testing.T, server func(testing.TB) *redistest.Server, test func(t
 	})
 }
 
-// TestParkedWalk is a night of an operator: what is stuck, why, back with it, away with the rest, and who did it.
+// TestParkedWalk lists parked events, shows why they are parked, re-arms some, discards the rest, and reads the
+// audit.
 func TestParkedWalk(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, _ redis.UniversalClient, s site) {

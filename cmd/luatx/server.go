@@ -22,7 +22,7 @@ const (
 	poolSize = 96
 )
 
-// server says how Redis is reached. It travels to the workers, who are given the routes as well.
+// server describes how to reach Redis. It travels to the workers, who are given the routes as well.
 type server struct {
 	Addrs    []string `json:"addrs"`
 	Cluster  bool     `json:"cluster"`

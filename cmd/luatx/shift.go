@@ -85,9 +85,9 @@ func (s *shift) watch(ctx context.Context) error {
 	return nil
 }
 
-// allow lets the feeder go on. Orders wait for the kills that are planned before them, and for the next victim to be at
-// work, so that kills hit both modes at the same shares of their progress, with as many orders under way as the workers
-// can hold.
+// allow lets the feeder go on. Orders wait for the kills that are planned before them, and until the next victim is at
+// work. The kills then hit both modes at the same shares of their progress, while the workers have as many orders as
+// they can hold.
 func (s *shift) allow() {
 	limit := len(s.job.orders)
 	if s.kills < len(s.plan) {

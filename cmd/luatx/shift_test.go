@@ -73,7 +73,7 @@ func TestOrdersWaitForTheKillBeforeThemAndItsVictim(t *testing.T) {
 	s.kills = 1
 	s.crew.members[0] = &member{ready: make(chan struct{}), done: make(chan struct{})}
 	wantLimit(100 + ahead)
-	close(s.crew.members[0].done) // it has ended: the run will hear of it
+	close(s.crew.members[0].done) // it has ended, and the run notices
 	wantLimit(200 + ahead)
 	s.kills = 2
 	wantLimit(300)

@@ -77,7 +77,7 @@ func (t *tunnel) carry(near net.Conn) {
 		_ = near.Close()
 	}()
 	_, _ = io.Copy(far, near)
-	_ = far.CloseWrite() // the server answers what it was sent, and ends
+	_ = far.CloseWrite() // the server replies to the requests that it has, and ends
 	<-back
 }
 

@@ -26,7 +26,8 @@ import (
 // workerCommand is how the demo starts its workers; nobody else does.
 const workerCommand = "demo-worker"
 
-// The workers' pace: what a killed one leaves behind is taken over in little more than a second.
+// The workers' pace. Another worker takes over the messages of a killed one in little more than a
+// second.
 const (
 	inFlight      = 4 // messages a stream
 	blockTimeout  = 500 * time.Millisecond

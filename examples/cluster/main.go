@@ -1,6 +1,6 @@
-// Command cluster is an order service on Redis Cluster: orders come in on a partitioned stream, two members of a group
-// share its partitions, and each order is entered with its event and its acknowledgement in one commit, on whichever
-// master has its customer's slot. While it works a slot moves to another master, and a replica takes over from that.
+// Command cluster is an order service on Redis Cluster. Orders arrive on a partitioned stream, and two members of a
+// group share its partitions. One commit stores an order with its event and its acknowledgement, on the master that
+// has the customer's slot. Meanwhile a slot moves to another master, and then a replica takes over from that master.
 //
 //	go run ./examples/cluster
 //
@@ -45,7 +45,8 @@ const orders, customers = 400, 40
 
 func main() { os.Exit(local.Main("cluster", run)) }
 
-// newHandler returns the handler, with its adapter: what it writes is recorded, and commits with its event and the ack.
+// newHandler returns the handler with its adapter. The commands of the adapter are recorded, and commit with the event
+// and the ack.
 func newHandler(client redis.Cmdable, keys luatx.Keyspace) message.Handler {
 	return message.NewCommandHandler(func(ctx context.Context, cmd placeOrder) ([]orderPlaced, error) {
 		key, err := keys.Key(cmd.Customer, "orders")
@@ -136,7 +137,7 @@ func run(ctx context.Context, out io.Writer) error {
 	return err
 }
 
-// send sends each order twice, as a shop does that has not heard of the first.
+// send sends each order twice, as a shop does that got no reply to the first request.
 func send(ctx context.Context, pub *stream.Publisher) {
 	for i := range 2 * orders {
 		cmd := placeOrder{fmt.Sprint("customer-", i%customers), fmt.Sprint("order-", i%orders)}

@@ -1,6 +1,6 @@
-// Command ticket sells the seats of a concert: a procedure on the server takes a seat for whoever comes, however many
-// come at once, and the reservation's timer is part of the same commit. Who does not pay in time loses the seat: the
-// timer becomes an event, and whoever receives that gives the seat back, once.
+// Command ticket sells the seats of a concert: a procedure on the server takes a seat for each customer, however many
+// come at once, and the reservation's timer is part of the same commit. A customer who does not pay in time loses the
+// seat: the timer becomes an event, and the receiver of the event gives the seat back, once.
 //
 //	go run ./examples/ticket
 //

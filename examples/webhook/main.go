@@ -1,6 +1,6 @@
-// Command webhook sends the events of a service to a receiver of signed webhooks, as CloudEvents, and goes through what
-// receivers do: one is down for a while, which costs its events nothing; one event it refuses, which is parked until an
-// operator has mended the receiver and re-arms it.
+// Command webhook sends the events of a service to a receiver of signed webhooks, as CloudEvents. The receiver is down
+// for a while, and the relay retries without counting attempts. Later the receiver rejects an event, which is parked
+// until an operator has fixed the receiver and re-arms the event.
 //
 //	go run ./examples/webhook
 //

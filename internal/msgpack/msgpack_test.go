@@ -101,7 +101,8 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// FuzzReadMap holds that no bytes do harm, and that what is read comes back from what is written of it.
+// FuzzReadMap tests that ReadMap survives any bytes, and that a map that was read is the same after it
+// was written and read again.
 func FuzzReadMap(f *testing.F) {
 	for _, m := range []map[string]any{{}, {"a": "b", "t": time.Unix(1, 2)}, {"n": -70000, "f": 1.5, "b": []byte("x"), "y": true}} {
 		b, err := msgpack.AppendMap(nil, m)

@@ -346,7 +346,7 @@ func TestPartitionsShareTheSlotsEvenlyAndKeepTheirTags(t *testing.T) {
 }
 
 // FuzzKey holds that whatever an aggregate is called, its keys have one tag and share its slot, that two aggregates never
-// share a key, and that what a key was made of can be read from it.
+// share a key, and that the parts of a key can be read from it.
 func FuzzKey(f *testing.F) {
 	f.Add("order-17", "order-18", "lines")
 	f.Add("{", "}", "{}")

@@ -151,9 +151,10 @@ func (n *nemesis) kill(ctx context.Context, aggregate string) {
 	redistest.Must(n.t, n.cluster.WaitReady(ctx))
 }
 
-// TestClusterNemesis holds what is promised while slots migrate, replicas take over, masters die and servers forget
-// their scripts, all under load: a commit that was acknowledged is there once, whole, unless its master died with it;
-// every error is cured by sending the same id again; and work goes on within seconds of a new master's taking over.
+// TestClusterNemesis tests the guarantees while slots migrate, replicas take over, masters die and servers forget
+// their scripts, all under load. An acknowledged commit is there once and whole, unless its master died with it.
+// After every error it helps to send the same id again. Work continues within seconds after a new master has taken
+// over.
 func TestClusterNemesis(t *testing.T) {
 	t.Parallel()
 	migrations, failovers, kills := 2, 1, 1
@@ -225,8 +226,8 @@ func (s *sentinels) failover(ctx context.Context, kill bool) {
 	s.outages = append(s.outages, out)
 }
 
-// TestSentinelFailover is the same behind sentinels: whoever was told an error is in after sending the same id again,
-// a commit is there whole or not at all, and only what the old master took with it is gone.
+// TestSentinelFailover tests the same behind sentinels. A caller that got an error commits when it sends the same id
+// again. A commit is there whole or not at all, and only commits that the old master had alone are lost.
 func TestSentinelFailover(t *testing.T) {
 	t.Parallel()
 	failovers := []bool{true} // killed

@@ -86,7 +86,8 @@ func TestCells(t *testing.T) {
 	}
 }
 
-// TestDistant holds that a reply takes longer by what was asked for, and that what follows it does not.
+// TestDistant tests that the delay that was set applies to each reply once, and not to the next reply
+// as well.
 func TestDistant(t *testing.T) {
 	t.Parallel()
 	client, server := net.Pipe()

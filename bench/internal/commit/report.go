@@ -31,13 +31,13 @@ var figures = []struct {
 	{"server_cpu_3masters_vs_one", spread, string(masters), string(plain), measure.ServerCPUs},
 }
 
-const intro = `One transaction, many ways: a message is checked to be new, and known for 24 hours; three fields of a hash
-are set, a counter goes up, an event is put where a relay finds it, and the message is acknowledged. The messages are
-pending in a stream before a round begins. *three-step* loses the message where the process dies behind its first step,
-and applies it twice where the reply to its second is lost; *plain pipeline* is the limit without any atomicity.
-*handwritten script* is a script for this very transaction, which undoes nothing and knows no fence: the floor. In
-*luatx* the acknowledgement is part of the commit, callers at the same time share scripts, and the event waits in the
-outbox; the rows below it change one of these, or add a guarded read or a command that is undone by a dump.`
+const intro = `Each way commits the same transaction: it checks that a message is new and remembers its id for 24 hours, sets three
+fields of a hash, increments a counter, stores an event for a relay, and acknowledges the message. The messages are
+pending in a stream before a round begins. *three-step* loses the message if the process dies after the first step, and
+applies it twice if the reply to the second step is lost. *plain pipeline* is the limit without any atomicity.
+*handwritten script* is a script for exactly this transaction, without undo and fence: the floor. In *luatx* the
+acknowledgement is part of the commit, concurrent callers share scripts, and the event waits in the outbox. The rows
+below it change one of these, or add a guarded read or a command whose undo is a dump.`
 
 func (r results) report(all []axis) (suite.Report, error) {
 	report := suite.Report{Title: "Commit", Intro: intro, Figures: map[string]measure.Spread{}}
@@ -76,7 +76,7 @@ func (r results) report(all []axis) (suite.Report, error) {
 	return report, nil
 }
 
-// to is a ratio to the three-step way as text, and "" where the way was not measured.
+// to returns the ratio to three-step as text, or "" if the way was not measured.
 func to(table measure.Table, way string, metric measure.Metric) string {
 	ratio, err := table.Ratio(way, ways.ThreeStep, metric)
 	if err != nil {
@@ -97,7 +97,7 @@ func value(table measure.Table, way string, metric measure.Metric) string {
 // baseGrid has everything of the base cell.
 func baseGrid(table measure.Table) suite.Grid {
 	grid := suite.Grid{
-		Caption: "64 callers, one server, events of 300 bytes; × is to the three-step way. CPU is a transaction's.",
+		Caption: "64 callers, one server, events of 300 bytes; × is relative to three-step. CPU is a transaction's.",
 		Head:    []string{"way", "a second", "throughput ×", "server CPU ×", "server µs", "client µs", "allocations", "p50 ms", "p99 ms"},
 	}
 	for _, way := range table.Ways {
@@ -112,7 +112,7 @@ func baseGrid(table measure.Table) suite.Grid {
 
 // axisGrid has throughput and server CPU of each way at each point, and absolute numbers of the base of the ratios.
 func (r results) axisGrid(a axis) suite.Grid {
-	grid := suite.Grid{Caption: a.caption + " Throughput × · server CPU a transaction ×, to the three-step way.", Head: []string{"way"}}
+	grid := suite.Grid{Caption: a.caption + " Throughput × · server CPU a transaction ×, relative to three-step.", Head: []string{"way"}}
 	for _, c := range a.cells {
 		grid.Head = append(grid.Head, a.label+" "+c.label)
 	}
@@ -139,7 +139,7 @@ func (results) point(table measure.Table, way string) string {
 
 func (r results) plot(a axis, kind string, metric measure.Metric) suite.Plot {
 	p := suite.Plot{
-		Name: "commit-" + a.name + "-" + kind, Title: "Commit: " + kind + " by " + a.label + ", to the three-step way",
+		Name: "commit-" + a.name + "-" + kind, Title: "Commit: " + kind + " by " + a.label + ", relative to three-step",
 		XLabel: a.label, YLabel: "× three-step", LogY: kind == "throughput",
 	}
 	for _, c := range a.cells {

@@ -73,7 +73,8 @@ func startServer(ctx context.Context, k kind) (*deployment, error) {
 	return &deployment{addrs: []string{server.Addr()}, close: server.Close}, nil
 }
 
-// startCluster starts masters that have no replicas: what those do with the processors is no matter of the way.
+// startCluster starts masters without replicas, because the processor time of replicas says nothing about a
+// way.
 func startCluster(ctx context.Context, _ kind) (*deployment, error) {
 	cluster, err := redistest.StartCluster(ctx)
 	if err != nil {

@@ -4,7 +4,7 @@ package suite
 type Goal struct {
 	// Figure is its name in the JSON.
 	Figure string
-	// What it is, for the report.
+	// The text of the figure in the report.
 	What string
 	// Bound is what it must be at least, or at most where Most is set; 0: there is no bound.
 	Bound float64
@@ -14,15 +14,15 @@ type Goal struct {
 // Goals are the figures of a full run.
 func Goals() []Goal {
 	return []Goal{
-		{"commit_c1_vs_three_step", "commits a second, one caller, to the three-step way", 1.6, false},
+		{"commit_c1_vs_three_step", "commits a second, one caller, relative to three-step", 1.6, false},
 		{"commit_c8_vs_three_step", "the same with 8 callers", 1.2, false},
 		{"commit_rtt1ms_vs_three_step", "the same with a round trip of 1 ms", 2.6, false},
 		{"commit_c64_vs_three_step", "the same with 64 callers on loopback", 2.4, false},
-		{"server_cpu_c64_vs_three_step", "server CPU a transaction, 64 callers, to the three-step way", .45, true},
-		{"server_cpu_unbatched_vs_three_step", "server CPU of a transaction alone in its script, 64 callers, to the three-step way", .95, true},
+		{"server_cpu_c64_vs_three_step", "server CPU a transaction, 64 callers, relative to three-step", .45, true},
+		{"server_cpu_unbatched_vs_three_step", "server CPU of a transaction alone in its script, 64 callers, relative to three-step", .95, true},
 		{"server_cpu_unbatched_vs_handwritten", "server CPU of a transaction alone in its script, to a handwritten script", 1.6, true},
 		{"server_cpu_3masters_vs_one", "server CPU a transaction on 3 masters with 16 tags, to one master", 1.25, true},
-		{"consume_vs_three_step", "consume, transact, acknowledge: the batch consumer to `stack.Pipelined`, the three-step way, with 16 workers", 3.3, false},
+		{"consume_vs_three_step", "consume, transact, acknowledge: the batch consumer to `stack.Pipelined`, which is three-step, with 16 workers", 3.3, false},
 		{"way_vs_asynq", "the whole way, 64 in flight, to asynq", 3, false},
 		{"way_vs_watermill", "the whole way, 64 in flight, to watermill-redisstream with a deduplicator", 3, false},
 		{"relay_vs_stream_loop", "relay drain, to a loop of XREADGROUP 100 and XACK with XDEL", 1, false},

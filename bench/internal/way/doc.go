@@ -3,8 +3,9 @@
 // them are through, which the server is asked for.
 //
 // Every message means the same to each way: a check whether its id is known, kept for 24 hours, HSET of three fields,
-// INCR, one event of the cell's payload, and the acknowledgement. What the ways do besides, they differ in:
+// INCR, one event of the cell's payload, and the acknowledgement. The ways differ in the rest of their
+// work:
 //
-//   - the three-step way and the peers may lose or repeat an effect when a process dies in between; so may plain loops;
+//   - three-step and the peers may lose or repeat an effect when a process dies in between; so may plain loops;
 //   - luatx commits all of it at once, and its relay settles each event that it has published.
 package way

@@ -21,7 +21,7 @@ type comparison struct {
 
 func comparisons() []comparison {
 	return []comparison{
-		{"consume", "Consume, transact, acknowledge; the events wait in an outbox. stack.Pipelined is the three-step way in the same router, by hand is without one", Consume(), ThreeStep, map[string][2]string{
+		{"consume", "Consume, transact, acknowledge; the events wait in an outbox. stack.Pipelined is three-step in the same router, by hand is without one", Consume(), ThreeStep, map[string][2]string{
 			"consume_vs_three_step": {Batches, ThreeStep},
 		}},
 		{"whole way", "Consume, transact, publish, settle; 64 in flight", Whole(), Asynq, map[string][2]string{

@@ -7,8 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// plainLoop is the limit: what it costs when a loop reads many messages and pipelines the raw commands of all of them.
-// Nothing of it is atomic: a death loses or repeats a whole batch.
+// plainLoop is the limit. A loop reads many messages and pipelines the raw commands of all of them. Nothing of it is
+// atomic: a death loses or repeats a whole batch.
 type plainLoop struct {
 	work
 	batch  int

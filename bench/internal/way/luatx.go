@@ -20,7 +20,7 @@ type service struct {
 	tr        *luatx.Transactor
 	inFlight  int  // workers, or messages of a batch
 	batches   bool // Consume instead of Subscribe
-	pipelined bool // the three-step way's stack
+	pipelined bool // the stack of three-step
 	publish   bool
 	noInline  bool
 }

@@ -104,7 +104,7 @@ func (m marks) IsDuplicate(ctx context.Context, id string) (bool, error) {
 	return !fresh, err
 }
 
-// reporting tells of what a handler returns; a message that failed is given out again.
+// reporting reports the error that a handler returns. The message is then redelivered.
 func reporting(failed func(error)) message.HandlerMiddleware {
 	return func(next message.HandlerFunc) message.HandlerFunc {
 		return func(msg *message.Message) ([]*message.Message, error) {

@@ -129,7 +129,7 @@ func (r *rounds) prepare(ctx context.Context, n int) error {
 	return r.feed(ctx, n)
 }
 
-// run takes n messages through. What has taken them ends afterwards: that its readers wait is no part of the work.
+// run takes n messages through. The consumers end afterwards, so that the waits of their readers are not measured.
 func (r *rounds) run(ctx context.Context, n int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, roundTimeout, fmt.Errorf("a round of %d messages does not end", n))
 	failing, fail := context.WithCancelCause(ctx)

@@ -56,7 +56,7 @@ func TestReadRequest(t *testing.T) {
 
 func wide(n int) string { return strings.Repeat("x", n) }
 
-// Whatever comes in, a frame is a prefix of it, and what was read is forwarded byte by byte.
+// A frame is a prefix of any input, and the proxy forwards the bytes that it has read unchanged.
 func FuzzFrames(f *testing.F) {
 	for _, seed := range []string{"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n", "PING\r\n", "%1\r\n+a\r\n|1\r\n+a\r\n:1\r\n:2\r\n", "*-1\r\n", "$-2\r\n", "*1\r\n$-1\r\n"} {
 		f.Add([]byte(seed))

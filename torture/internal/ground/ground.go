@@ -21,11 +21,11 @@ const (
 	Opening = 1000
 	// Group is the consumer group of all input streams.
 	Group = "torture"
-	// CellTime is for how long calls go to one cell: what happens there is checked for linearizability as a whole.
+	// CellTime is for how long calls go to one cell. The calls of a cell are checked for linearizability together.
 	CellTime = time.Second
 )
 
-// Timing of the workers: what one leaves behind is taken over in little more than a second.
+// Timing of the workers: another takes over the work of a dead one in little more than a second.
 const (
 	Lease   = time.Second
 	MaxIdle = time.Second

@@ -1,5 +1,5 @@
-// Package history keeps what the processes of a run did and were told, a line of JSON each, written at once: what a
-// process has written outlives its being killed.
+// Package history keeps the calls and results of the processes of a run, a line of JSON each. A process writes each
+// line at once, so that the line outlives the process.
 package history
 
 import (

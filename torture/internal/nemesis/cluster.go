@@ -102,8 +102,8 @@ func (s *scene) replaceMaster(ctx context.Context, kill func() error) error {
 	return err
 }
 
-// sever lets a replica hear nothing of its master for the lag: it stands still, and the connection between them is closed,
-// for else the kernel would keep for it what the master sends.
+// sever cuts a replica off from its master for the lag. It stops the replica and closes the connection between them,
+// because the kernel would otherwise buffer the bytes that the master sends.
 func (n *Nemeses) sever(ctx context.Context, master, replica *redistest.Server) error {
 	if err := replica.Pause(); err != nil {
 		return err
@@ -126,8 +126,8 @@ func killReplica(ctx context.Context, s *scene) error {
 	return errors.Join(err, insist(replica.Restart))
 }
 
-// stopMaster lets a master stand still for longer than the others wait for it: most often its replica takes over, and
-// what it answers as it wakes is lost.
+// stopMaster stops a master for longer than the others wait for it. Usually its replica takes over, and the commits
+// that the master accepts when it continues are lost.
 func stopMaster(ctx context.Context, s *scene) error {
 	out := Outage{Branches: s.branches, From: time.Now()}
 	if err := s.master.Pause(); err != nil {

@@ -232,7 +232,8 @@ func between(rng *rand.Rand, least, most time.Duration) time.Duration {
 	return least + time.Duration(rng.Int64N(int64(most-least)))
 }
 
-// insist tries for as long as it takes a sick server to recover: what was broken must be lifted.
+// insist retries for as long as a sick server takes to recover, because every injury must be
+// healed.
 func insist(do func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), recoverWithin)
 	defer cancel()

@@ -57,7 +57,7 @@ func loseIndex(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) 
 	return done, err
 }
 
-// What is tried under a stale lease.
+// The attempts under a stale lease.
 var (
 	staleWork = outbox.Work{Limit: 20, Lease: 100 * time.Millisecond, SentRetention: 24 * time.Hour}
 	errStale  = errors.New("by a stale lease")

@@ -14,7 +14,8 @@ import (
 	"github.com/luatx/luatx/torture/internal/work"
 )
 
-// stopped is how long what stands still does so at least: longer than leases and idle times.
+// stopped is the shortest time for which a process or server is stopped: longer than leases and
+// idle times.
 const stopped = max(ground.Lease, ground.MaxIdle) + 300*time.Millisecond
 
 var processKinds = []kind{
@@ -46,7 +47,7 @@ func killProcess(role string) func(context.Context, *Nemeses, *rand.Rand) (injur
 	}
 }
 
-// stopProcess lets a process stand still (SIGSTOP) for longer than its leases.
+// stopProcess stops a process (SIGSTOP) for longer than its leases.
 func stopProcess(role string) func(context.Context, *Nemeses, *rand.Rand) (injury, error) {
 	return func(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
 		m := n.victim(rng, role)

@@ -35,7 +35,7 @@ func killServer(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error)
 	return injury{}, insist(server.Restart)
 }
 
-// stopServer lets the server stand still (SIGSTOP) for longer than leases.
+// stopServer stops the server (SIGSTOP) for longer than leases.
 func stopServer(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
 	if err := n.Site.Single.Pause(); err != nil {
 		return injury{}, err

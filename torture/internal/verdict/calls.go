@@ -4,7 +4,7 @@ import (
 	"github.com/luatx/luatx/torture/internal/history"
 )
 
-// Call is what is known of one call: what it means, and every try that was answered.
+// Call is the history of one call: its meaning, and every try that got a reply.
 type Call struct {
 	history.Line
 	Tries []history.Line

@@ -51,7 +51,8 @@ func (c *Checks) of(name string) *Check {
 	return c.list[i]
 }
 
-// Hold counts one thing that an invariant was held against; what is a problem where that is not so.
+// Hold counts one check of an invariant. If holds is false, it adds a problem with the text of what
+// and args.
 func (c *Checks) Hold(name string, holds bool, what string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

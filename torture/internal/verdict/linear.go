@@ -108,7 +108,7 @@ type answered struct {
 	value string // empty: not known
 }
 
-// operationsOf makes operations of calls and peeks. What was done without anybody's being told has no end.
+// operationsOf makes operations of calls and peeks. An operation whose caller got no reply has no end.
 func operationsOf(calls []*Call, peeks []history.Line, done []string) []porcupine.Operation {
 	var ops []porcupine.Operation
 	for _, c := range calls {

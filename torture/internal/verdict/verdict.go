@@ -15,8 +15,8 @@ type Evidence struct {
 	World   *World
 	Story   *Story
 	Outages []nemesis.Outage
-	// Repeats are when the network repeated requests by itself. No caller knows of such a copy: what was refused, for what
-	// it found, may be let in by the copy that comes after it.
+	// Repeats are when the network repeated requests by itself. No caller knows of such a copy. If a request was rejected
+	// because of the state that it found, its copy may be accepted.
 	Repeats []Span
 	Taken   map[string]bool // events that were taken from their index, and so are due at once
 	Barrier bool            // nothing was published before replicas had it
@@ -125,7 +125,7 @@ func (j *judge) branch(h *Holding) {
 		_, found := h.Effects[id]
 		j.Hold(AppliedOnce, found, "%s in %s is counted %d times and has no effect", id, h.Name, n)
 	}
-	// No inbox knows these: who read an entry has applied it, and nobody else.
+	// These have no inbox. Only the reader of an entry has applied it.
 	j.entries(FencedOnce, "tick", h, h.Ticks, h.Ticked)
 	j.entries(TriggeredOnce, "signal", h, h.Signals, h.Signalled)
 }
@@ -194,7 +194,7 @@ func told(c *Call) string {
 	return strings.Join(words, ", then ")
 }
 
-// retries holds that a call has one first result, and that whoever asks again is told that one.
+// retries checks that a call has one first result, and that every retry returns it.
 func (j *judge) retries(c *Call) {
 	firsts, value := 0, ""
 	for _, try := range c.Tries {

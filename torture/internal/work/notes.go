@@ -50,7 +50,7 @@ func (n *notes) committed(branch int) {
 	c.Last = now
 }
 
-// run writes notes until ctx ends. What becomes of them does not matter: without a parent the process ends.
+// run writes notes until ctx ends. It ignores their errors, because the process ends without its parent.
 func (n *notes) run(ctx context.Context) {
 	ticker := time.NewTicker(noteEvery)
 	defer ticker.Stop()

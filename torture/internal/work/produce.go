@@ -11,7 +11,7 @@ import (
 	"github.com/luatx/luatx/torture/internal/history"
 )
 
-// twiceShare of all orders are written twice, as a producer does that has not heard of its first write.
+// twiceShare of all orders are written twice, as by a producer that got no reply to its first write.
 const twiceShare = 0.05
 
 // OrderType, TickType and SentType are the types of inputs.
@@ -36,7 +36,7 @@ func (t *teller) produce(ctx context.Context) {
 		return
 	}
 	line := history.Line{Kind: history.Put, ID: t.newID("o"), Branch: b.N, Outcome: history.Unknown, Start: t.now(), End: math.MaxInt64}
-	t.note(line) // and this stays if the process dies before it hears of the write
+	t.note(line) // and this stays if the process dies before it gets the reply
 	line.Outcome = history.Committed
 	product, units := fmt.Sprintf("p%d", t.rng.IntN(ground.Products)), 1+t.rng.IntN(9)
 	times := 1

@@ -236,7 +236,7 @@ func outcome(result luatx.Result, err error) history.Outcome {
 	}
 }
 
-// batch makes some calls at once. What becomes of one says nothing of the others.
+// batch makes some calls at once. Their results are independent.
 func (t *teller) batch(ctx context.Context) {
 	calls := make([]*call, 2+t.rng.IntN(batchMost-1))
 	items := make([]luatx.BatchItem, len(calls))

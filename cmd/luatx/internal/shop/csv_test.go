@@ -258,7 +258,7 @@ func checkOrders(t *testing.T, orders []Order) {
 	}
 }
 
-// What encoding/csv takes for one record must be the same here.
+// A text that encoding/csv reads as one record must be one record here.
 func FuzzSplitCSV(f *testing.F) {
 	for _, seed := range []string{"", "a,b", `"a,b",c`, `"7""",`, `,,`, `"`, `a"b`, `"a"b`, `""""`, `"",""`} {
 		f.Add(seed)

@@ -102,7 +102,7 @@ func TestMessageRoundTrip(t *testing.T) {
 	}
 }
 
-// What is accepted can be written as the shop's own messages and read again.
+// An accepted line can be written as the shop's own messages and read again.
 func FuzzReadJSONLines(f *testing.F) {
 	f.Add([]byte(event(`{"invoice":"1","customer":17850.0,"lines":[{"stock":"a","quantity":-6,"price":2.55}]}`)))
 	f.Add([]byte(event(`{"invoice":1,"lines":[{"stock":"<&>\u2028","quantity":"6.0","price":"0.1"}]}`) + "\n{}\n\n{"))

@@ -10,7 +10,7 @@ import (
 // Mode says which ways of handling messages a run compares.
 type Mode string
 
-// The modes: the three-step way that teams have today, the script, or one after the other.
+// The modes: pipeline mode, scripted mode, or one after the other.
 const (
 	Pipeline Mode = "pipeline"
 	Scripted Mode = "scripted"

@@ -42,9 +42,9 @@ func (o Order) Total() Pence {
 	return total
 }
 
-// UnmarshalJSON reads {"invoice", "customer", "lines": [{"stock", "quantity", "price"}]} as strictly as the readers do: every
-// field of a line must be there, numbers are read from their decimal text, and a customer may be a text, a whole number, null,
-// empty or absent (a guest).
+// UnmarshalJSON reads {"invoice", "customer", "lines": [{"stock", "quantity", "price"}]} as strictly as the readers do. Every
+// field of a line is required, and numbers are read from their decimal text. A customer may be a text or a whole number; null,
+// empty or absent means a guest.
 func (o *Order) UnmarshalJSON(data []byte) error {
 	var in struct {
 		Invoice  scalar `json:"invoice"`

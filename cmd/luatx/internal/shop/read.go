@@ -40,7 +40,8 @@ func ReadFile(name string, stdin io.Reader) ([]Order, []Problem, error) {
 // or from JSON lines of CloudEvents, either of them gzipped or not, in the order in which their invoices first appear. The
 // name is for messages only.
 //
-// A line that cannot be read is dropped and becomes a Problem; what else its invoice holds is kept. In detail:
+// A line that cannot be read is dropped and becomes a Problem. The other lines of its invoice are kept. In
+// detail:
 //   - A line of text is a record: quotes protect commas, not line breaks, so a stray quote costs its own line and never the
 //     rest of the file.
 //   - The lines of a CSV invoice need not follow one another. One that names another customer than the invoice's first line
