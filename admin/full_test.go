@@ -92,8 +92,8 @@ func TestOperatorFreesServerAtMaxmemory(t *testing.T) {
 // known is the message that the inbox knows.
 var known = luatx.MessageID{Scope: "transact", ID: "known"}
 
-// prepare leaves something to do for every act: events that are parked, sent or scheduled, a damaged index, a known message, a paused
-// destination and an acknowledged entry.
+// prepare leaves something to do for every act: events that are parked, sent or scheduled, a damaged index, a message in the inbox, a
+// paused destination and an acknowledged entry.
 func prepare(t *testing.T, tr *luatx.Transactor, op *admin.Operator, client *redis.Client) {
 	t.Helper()
 	ctx := redistest.Soon(t)

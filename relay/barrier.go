@@ -59,8 +59,8 @@ type barrier struct {
 	until time.Time
 }
 
-// note says whether the replicas were reached, and returns how long events are to wait where they were not. One line
-// of the log tells of the beginning of an outage, and one of its end.
+// note says whether the replicas were reached, and returns how long events are to wait where they were not. It logs
+// one line at the beginning of an outage, and one at its end.
 func (b *barrier) note(reached bool) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -111,7 +111,7 @@ func (r *Relay) letThrough(ctx context.Context, claim shard.Claim, slot int, eve
 }
 
 // replicated returns those of the events that may be published: this relay still holds them, and replicas have their
-// commits. What replicas lack is given back.
+// commits. It gives the other events back.
 func (r *Relay) replicated(ctx context.Context, events []leased) []leased {
 	if !r.barrier.On() {
 		return events

@@ -19,8 +19,8 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// TestBarrier holds that nothing is published while a replica lacks what was committed, whichever way an event would
-// go out; that waiting costs no attempt and one line of the log; and that all goes out when the replica is back.
+// TestBarrier tests that no event is published, inline or cold, while a replica lacks its commit. The wait counts no
+// attempt and logs one line, and all events are published when the replica is back.
 func TestBarrier(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]relay.Config{"inline": {}, "cold": {NoInline: true}} {

@@ -13,7 +13,7 @@ func newBucket(rate, burst float64) bucket {
 	return bucket{rate: rate, burst: burst, tokens: burst, at: time.Now()}
 }
 
-// almost one token is one: what a wait has earned is not exact.
+// almost one token counts as one, because the time of a wait is not exact.
 const almost = 1 - 1e-6
 
 func (b *bucket) refill(now time.Time) {

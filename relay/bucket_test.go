@@ -59,7 +59,8 @@ func TestBucket(t *testing.T) {
 	}
 }
 
-// TestBucketTakesAlmostAToken holds that who has waited as long as he was told finds one, and that the rest is not owed.
+// TestBucketTakesAlmostAToken tests that a caller that has waited for the returned time finds a token, and owes nothing
+// afterwards.
 func TestBucketTakesAlmostAToken(t *testing.T) {
 	t.Parallel()
 	b := newBucket(1, 1)

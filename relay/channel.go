@@ -22,10 +22,10 @@ var (
 )
 
 // Channel publishes to a Go channel, in the order of the batch. Each message has an acking, and its receiver must settle
-// it: Ack means sent; Nack is the answer of a Publisher, so that a plain error is refused, and Unavailable, Later and
-// message.Permanent mean what they say there; Release gives the event back. What was not received, or not settled, in time
-// is unavailable: an Ack or Nack that comes later returns false, and the event is published again. The channel is never
-// closed.
+// it. Ack means sent. Nack returns an error as a Publisher does: a plain error is a rejection, and Unavailable, Later and
+// message.Permanent have the same meaning as there. Release gives the event back. An event that is not received or not
+// settled in time is unavailable: a later Ack or Nack returns false, and the event is published again. The channel is
+// never closed.
 func Channel(to chan<- *message.RawMessage, cfg ChannelConfig) Publisher {
 	return PublisherFunc(func(ctx context.Context, events []*message.RawMessage) []error {
 		errs := make([]error, len(events))
@@ -74,7 +74,7 @@ func newOffer(event *message.RawMessage) offer {
 	return o
 }
 
-// wait returns the answer; whoever settles the message first gives it.
+// wait returns the result of the first settlement.
 func (o offer) wait(ctx context.Context) error {
 	select {
 	case err := <-o.answer:

@@ -24,8 +24,8 @@ func (r *Relay) publishCold(ctx, work context.Context) {
 }
 
 // claim takes one batch of a slot, publishes it, and gives the slot back: while this one is published another worker
-// takes the next, where there is more than a batch. What has been tried before is no such haste's: a poison event must
-// not take others along.
+// takes the next, where there is more than a batch. Events that were tried before do not need such haste, and a poison
+// event must not take others along.
 func (r *Relay) claim(ctx, work context.Context, slot int) {
 	taken := time.Now()
 	claim, again := r.claimSlot(ctx, slot)

@@ -261,9 +261,9 @@ func (f *feeder) wantAll(t *testing.T, ids []string) {
 	}
 }
 
-// TestKilledRelays holds that relays that are killed all the time lose nothing: every event is published, under its id,
-// ordered ones in order; an outage of the broker costs no attempt, though it lasts for longer than all attempts would;
-// and nothing is left behind.
+// TestKilledRelays tests that relays that are killed all the time lose nothing. Every event is published under its id,
+// and ordered events in order. An outage of the broker counts no attempt, even if it lasts for longer than all attempts
+// would. Nothing is left behind.
 func TestKilledRelays(t *testing.T) {
 	t.Parallel()
 	run := func(t *testing.T, client redis.UniversalClient, addrs []string, plan plan) {
@@ -382,9 +382,9 @@ func wantClean(t *testing.T, client redis.UniversalClient, tr *luatx.Transactor,
 	}
 }
 
-// TestPoison holds that an event that is always refused, and one that ends the process of its relay, are parked when
-// their attempts are used up, that those beside them are published all the same, and that both go out when they were
-// re-armed, to a publisher that bears them.
+// TestPoison tests that an event that is always rejected, and one that ends the process of its relay, are parked
+// when their attempts are used up. Events beside them are published all the same. After a re-arm, a publisher that
+// can handle both publishes them.
 func TestPoison(t *testing.T) {
 	t.Parallel()
 	client, broker := redistest.Shared(t).Client(t), redistest.Single(t, redistest.Own())
@@ -419,7 +419,7 @@ func TestPoison(t *testing.T) {
 		if got := p.Class + " " + p.Error; !strings.HasPrefix(got, why[p.ID]) || p.Attempts != c.Attempts || p.Message.ID() != p.ID {
 			t.Errorf("parked: %+v", p)
 		}
-		if len(p.History) == 0 || p.History[0].Attempt != c.Attempts || p.History[0].Text != p.Error { // who dies tells of no attempt
+		if len(p.History) == 0 || p.History[0].Attempt != c.Attempts || p.History[0].Text != p.Error { // a relay that dies records no attempt
 			t.Errorf("%s has the history %+v", p.ID, p.History)
 		}
 		if n, err := store.Rearm(t.Context(), p.Slot, p.ID); n.Done() != 1 || err != nil {

@@ -68,7 +68,7 @@ type flight struct {
 }
 
 // dispatch publishes a batch in groups, side by side, and settles each when it has been answered, so that none waits for
-// a slower one; what follows in the lanes goes out the same way. A destination that is slow, or gives no answer at all,
+// a slower one. The next events of the lanes go out the same way. A destination that is slow, or gives no answer at all,
 // holds up no worker for long.
 func (r *Relay) dispatch(ctx context.Context, deadline time.Time, events []leased, next hold) {
 	f := &flight{relay: r, next: next, answers: make(chan settlements, 16)}
@@ -93,7 +93,8 @@ func (r *Relay) dispatch(ctx context.Context, deadline time.Time, events []lease
 	})
 }
 
-// launch sends events on their way. What is settled at once, unsent, may take others along.
+// launch sends events on their way. An event that is settled at once, unsent, may take others
+// along.
 func (f *flight) launch(ctx context.Context, deadline time.Time, events []leased) {
 	r := f.relay
 	for len(events) > 0 {
@@ -104,7 +105,7 @@ func (f *flight) launch(ctx context.Context, deadline time.Time, events []leased
 		sound, messages, held := r.withoutPaused(sound, messages, fates)
 		for _, g := range r.groups(sound, messages) {
 			if len(g.events) == 0 || time.Now().After(deadline) {
-				continue // what waited too long is left to whoever claims it next
+				continue // the next claim gets the events that waited too long
 			}
 			g.in = r.outage.enter(g.scope, len(g.events))
 			if !g.in.open {
@@ -119,7 +120,7 @@ func (f *flight) launch(ctx context.Context, deadline time.Time, events []leased
 		}
 		deadline = r.deadline(time.Now())
 		events = r.settleAll(ctx, fates, f.next)
-		if len(held) > 0 && r.pauses.ends.Load() != ends { // else whoever sees a pause end sees these
+		if len(held) > 0 && r.pauses.ends.Load() != ends { // else the relay that sees a pause end sees these
 			r.unhold(ctx, held)
 		}
 	}

@@ -34,8 +34,8 @@ func emitTo(t testing.TB, tr *luatx.Transactor, aggregate, destination string, i
 
 func byDestination(event *message.RawMessage) string { return event.Destination() }
 
-// TestOneDestinationDown holds that a destination which is unavailable stops no other, costs its events no attempt, and is
-// told of once.
+// TestOneDestinationDown holds that a destination which is unavailable stops no other, counts no attempt of its events,
+// and is reported once.
 func TestOneDestinationDown(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {

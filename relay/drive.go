@@ -36,7 +36,8 @@ type DriveConfig struct {
 	// DrainTimeout is how long calls of the Publisher may take when the context of Drive has ended. Their contexts end a
 	// quarter of it before, but no more than a second. Defaults to 5 seconds.
 	DrainTimeout time.Duration
-	// Observer is told of calls of the Publisher and of outages; what is settled only the source knows. Defaults to nobody.
+	// Observer is notified of calls of the Publisher and of outages, but not of settlements, which only the source knows.
+	// Defaults to nobody.
 	Observer Observer
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger

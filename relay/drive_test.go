@@ -123,7 +123,7 @@ func TestDrive(t *testing.T) {
 	})
 }
 
-// TestDriveStops holds that what cannot be finished is given back, by a Publisher that panics as well.
+// TestDriveStops tests that unfinished events are given back, even if the Publisher panics.
 func TestDriveStops(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

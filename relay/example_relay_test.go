@@ -62,7 +62,7 @@ func ExampleRelay() {
 	// <nil>
 }
 
-// Whoever reads the channel answers for each event, by settling it.
+// The reader of the channel must settle each event.
 func ExampleChannel() {
 	events := make(chan *message.RawMessage)
 	publisher := relay.Channel(events, relay.ChannelConfig{}) // a relay calls it

@@ -15,7 +15,7 @@ var errTurn = errors.New("relay: the event waits for its turn: its destination i
 const (
 	// manyTenants is when those that nobody waits for are forgotten.
 	manyTenants = 1000
-	// furthest is how far ahead an event is given back: what is expected now may have changed by then.
+	// furthest is how far ahead an event is given back. The estimate may have changed by then.
 	furthest = time.Minute
 	// smoothing is the weight of the last call in what a call is expected to take.
 	smoothing = 0.1

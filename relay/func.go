@@ -54,8 +54,8 @@ type run struct {
 	down    sync.Map // scope: the error of its outage
 }
 
-// each publishes a batch one by one, those of a key in their order. What is behind an event that was not sent is held back,
-// and what has a scope that is unavailable shares its answer.
+// each publishes a batch one by one, those of a key in their order. It holds back events behind one that was not sent.
+// Events of a scope that is unavailable share its error.
 func each(ctx context.Context, events []*message.RawMessage, cfg FuncConfig, scope func(*message.RawMessage) string, publish func(context.Context, *message.RawMessage) error) []error {
 	r := &run{events: events, errs: make([]error, len(events)), scope: scope, publish: publish}
 	chains := byKey(events, cfg.Key)

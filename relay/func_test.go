@@ -75,8 +75,8 @@ func TestFunc(t *testing.T) {
 	})
 }
 
-// TestFuncStopsWhereItIsUnavailable holds that an outage is not met once an event, and that what the time does not
-// suffice for has lost nothing.
+// TestFuncStopsWhereItIsUnavailable tests that an outage does not fail each event anew, and that events for which
+// no time is left lose no attempt.
 func TestFuncStopsWhereItIsUnavailable(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -293,7 +293,7 @@ func TestHTTPRequestWrittenInPartCostsNoAttempt(t *testing.T) {
 	}
 }
 
-// TestHTTPLeaseEnds holds that what had no time left has lost nothing.
+// TestHTTPLeaseEnds tests that events for which no time is left lose no attempt.
 func TestHTTPLeaseEnds(t *testing.T) {
 	t.Parallel()
 	server := receiver(t, func(http.ResponseWriter, *http.Request) {})

@@ -117,7 +117,8 @@ func TestHTTPBatchFindsThePoison(t *testing.T) {
 	}
 }
 
-// TestHTTPBadEvents holds that what cannot be a request is the event's fault or the operator's, and never an outage.
+// TestHTTPBadEvents tests that an event that cannot become a request is an error of the event or of the operator,
+// and never an outage.
 func TestHTTPBadEvents(t *testing.T) {
 	t.Parallel()
 	server := receiver(t, func(http.ResponseWriter, *http.Request) {})

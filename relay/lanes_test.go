@@ -139,8 +139,8 @@ func TestRelayPublishesALaneInFewTurns(t *testing.T) {
 	}
 }
 
-// TestOrderedBesidePlain holds that what is ordered waits for its turn, though it was committed with what is published
-// at once.
+// TestOrderedBesidePlain tests that an ordered event waits for its turn, even if it was committed with events that are
+// published at once.
 func TestOrderedBesidePlain(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {

@@ -69,8 +69,8 @@ func (c LimitConfig) validate() error {
 
 // Limit bounds what a Publisher is given, each of its scopes for itself; put it around the Publisher of a Rule for limits of
 // one destination. The bounds are those of this process: several relays share nothing. Where a destination is the
-// bottleneck, tenants take turns. What has to wait for longer than it may is answered Later: it costs no attempt, and is no
-// outage.
+// bottleneck, tenants take turns. An event that would wait for too long gets the error Later, which counts no attempt and
+// is not an outage.
 func Limit(p Publisher, cfg LimitConfig) (Scoped, error) {
 	if p == nil {
 		return nil, errors.New("relay: Limit needs a Publisher")

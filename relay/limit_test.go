@@ -125,7 +125,8 @@ func TestLimitRate(t *testing.T) {
 	}
 }
 
-// TestLimitGivesBack holds that what would wait for too long does not, and comes back one behind the other within a minute.
+// TestLimitGivesBack tests that events that would wait for too long are given back, and become due one after the other
+// within a minute.
 func TestLimitGivesBack(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -266,7 +267,8 @@ func TestLimitEnds(t *testing.T) {
 	})
 }
 
-// TestLimitEndsWhileItSends holds that what stands behind an event that is out when the time is over is given back.
+// TestLimitEndsWhileItSends tests that events are given back if they wait behind one that is still out when the
+// time ends.
 func TestLimitEndsWhileItSends(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -285,7 +287,8 @@ func TestLimitEndsWhileItSends(t *testing.T) {
 	})
 }
 
-// TestLimitOutage holds that who waits for a destination which is unavailable hears so, and others do not.
+// TestLimitOutage tests that events that wait for an unavailable destination get its error, and others do
+// not.
 func TestLimitOutage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

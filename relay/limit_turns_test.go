@@ -25,7 +25,8 @@ func delays(errs ...error) []time.Duration {
 	return waits
 }
 
-// TestLimitEstimates holds that what is given back is due when its turn may have come, by the rate and by what calls took.
+// TestLimitEstimates tests that an event that is given back is due when its turn may come, by the rate and the duration of
+// calls.
 func TestLimitEstimates(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -49,7 +49,7 @@ type Published struct {
 	Err error
 }
 
-// Settled is what a shard was told of its events.
+// Settled describes the settlements that a shard recorded.
 type Settled struct {
 	Slot int
 	// Sent were published. Failed are tried again after a pause, and Returned without having been tried.
@@ -94,7 +94,7 @@ type Stuck struct {
 	Returned bool
 }
 
-// published tells of a call of the Publisher.
+// published reports a call of the Publisher.
 func (o *Observer) published(ctx context.Context, log *slog.Logger, scope string, began time.Time, errs []error) {
 	if o.Published == nil {
 		return
@@ -134,7 +134,7 @@ func (o *Observer) settled(ctx context.Context, log *slog.Logger, slot int, batc
 	observe.Tell(ctx, log, o.Settled, s)
 }
 
-// crashed tells of events that were parked because their last relay never answered for them.
+// crashed reports events that were parked because their last relay never settled them.
 func (o *Observer) crashed(ctx context.Context, log *slog.Logger, slot, parked int) {
 	if o.Settled == nil {
 		return

@@ -100,7 +100,7 @@ func TestObserver(t *testing.T) {
 	})
 }
 
-// TestObserverOfACrash holds that an observer hears of what nobody answered for.
+// TestObserverOfACrash tests that an observer is notified of events that no relay settled.
 func TestObserverOfACrash(t *testing.T) {
 	t.Parallel()
 	tr, seen := newTransactor(t, redistest.Shared(t).Client(t)), &told{}

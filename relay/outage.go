@@ -23,8 +23,8 @@ const (
 	idleOutage  = time.Hour
 )
 
-// outages are the scopes of a Publisher that something is on its way to, or that are unavailable. One line of the log
-// tells of the beginning of each outage, and one of its end.
+// outages are the scopes of a Publisher that something is on its way to, or that are unavailable. They log one line
+// at the beginning of each outage, and one at its end.
 type outages struct {
 	log  *slog.Logger
 	tell func(context.Context, Outage)

@@ -86,7 +86,8 @@ func TestOutageOfAScope(t *testing.T) {
 	})
 }
 
-// TestOutageIsTold holds what an observer is told of the shortest outage, and that nothing of it remains.
+// TestOutageIsTold tests the notifications of an observer about the shortest outage, and that nothing of
+// it remains.
 func TestOutageIsTold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -164,8 +165,8 @@ func TestOutageHoldsBackTheWholeRelay(t *testing.T) {
 	})
 }
 
-// TestOutageLasts holds that a destination is left alone for as long as it asks, and that what was given back unsent comes
-// back spread out.
+// TestOutageLasts tests that a destination is left alone for as long as it asks, and that unsent events that were given
+// back become due spread out.
 func TestOutageLasts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

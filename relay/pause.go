@@ -20,8 +20,8 @@ const pauseLook = time.Second
 // pauses are the destinations that an operator has paused, as far as this relay knows.
 //
 // An event of one is held: it stays pending, for so long that nobody claims it over and over, and under a mark by which
-// the end of a pause finds it. Every relay that sees a pause end makes all that is held due; what is paused still is held
-// again.
+// the end of a pause finds it. Every relay that sees a pause end makes all held events due. Events that are still paused
+// are held again.
 type pauses struct {
 	known  atomic.Pointer[map[string]bool]
 	ends   atomic.Uint64 // pauses seen to end

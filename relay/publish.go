@@ -48,7 +48,7 @@ func (r *Relay) publish(ctx context.Context, taken time.Time, events []leased, n
 
 func (r *Relay) deadline(taken time.Time) time.Time { return taken.Add(r.cfg.forPublishing()) }
 
-// decode reads the bodies of events; what is none it parks.
+// decode reads the bodies of events, and parks those that are not messages.
 func decode(events []leased, fates settlements) (sound []leased, messages []*message.RawMessage) {
 	sound, messages = make([]leased, 0, len(events)), make([]*message.RawMessage, 0, len(events))
 	for _, e := range events {
@@ -84,8 +84,8 @@ func settlement(e leased, err error, pause time.Duration) shard.Settlement {
 	return s
 }
 
-// settle tells the shard. What cannot be told is published again when its lease has run out. It returns the events that
-// follow in their lanes, leased for as long as the hold says.
+// settle records the settlements in the shard. If that fails, the events are published again after their leases. It
+// returns the events that follow in their lanes, leased for as long as the hold says.
 func (r *Relay) settle(ctx context.Context, slot int, batch []shard.Settlement, next hold) []leased {
 	ctx, cancel := context.WithTimeout(lifeOf(ctx), min(settleTries, r.cfg.Lease))
 	defer cancel()

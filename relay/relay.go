@@ -20,8 +20,8 @@ import (
 type Config struct {
 	// NoInline leaves the events that this process commits to the cold relays.
 	NoInline bool
-	// InlineSlots is how many transactions may wait for inline publishing; what does not find a slot is
-	// everybody's at once. Defaults to 256.
+	// InlineSlots is how many transactions may wait for inline publishing. Any relay may claim the
+	// events of a transaction that finds no slot. Defaults to 256.
 	InlineSlots int
 	// Concurrency is how many batches are published at a time, inline and cold each. Where the Publisher is Scoped,
 	// those that take long count no more, but of one scope eight times as many are on their way at most. Defaults to 4.
@@ -38,7 +38,8 @@ type Config struct {
 	// together, of which the shortest interval counts. An event is recovered within Lease and SweepInterval of its
 	// relay's death. Defaults to 1 second for up to 256 partitions, else 1 minute.
 	SweepInterval time.Duration
-	// NoWakeUps switches off the subscription by which commits of processes without a relay are heard of at once.
+	// NoWakeUps switches off the subscription by which a relay learns at once about commits of processes without
+	// a relay.
 	NoWakeUps bool
 	// Attempts is how often an event is tried before it is parked. Defaults to 10.
 	Attempts int
@@ -144,7 +145,7 @@ type Relay struct {
 	shards    []int
 
 	running  atomic.Bool
-	stopping atomic.Bool  // others are told of what is given back
+	stopping atomic.Bool  // others are notified of events that are given back
 	open     atomic.Bool  // for inline publishing
 	waiting  atomic.Int64 // transactions that hold an inline slot
 	inline   chan handover

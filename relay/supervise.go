@@ -69,7 +69,7 @@ func ask(ctx context.Context, p Publisher, events []*message.RawMessage) []error
 }
 
 // supervise runs a call in a goroutine of its own and returns its errors, one for each event, even if the call panics, ends
-// its goroutine or never returns: it waits until the context has ended and the grace is over, at the latest. A context that
+// its goroutine or never returns. It waits until the context has ended and the grace is over, at the latest. A context that
 // is not of a relay or of Drive has no supervision; then it waits for as long as the call takes.
 func supervise(ctx context.Context, events []*message.RawMessage, call func(context.Context) []error) []error {
 	n := len(events)

@@ -16,8 +16,8 @@ const (
 )
 
 // sweeper visits every shard once an interval, for events that no commit of this process and no wake-up speaks of.
-// The relays that run share one such round: each chunk of it is handed out to whoever asks first. Where that cannot
-// be had, the relay goes round by itself.
+// The relays that run share one such round: each chunk of it is handed out to the relay that asks first. Where that
+// cannot be had, the relay goes round by itself.
 type sweeper struct {
 	*Relay
 	chunks int

@@ -31,7 +31,7 @@ func calls(t testing.TB, client *redis.Client, command string) int {
 }
 
 // TestSweepIsShared holds that relays that run side by side look at every shard once an interval, not once each, and
-// that who is left goes on when others stop.
+// that the remaining relays go on when others stop.
 func TestSweepIsShared(t *testing.T) {
 	t.Parallel()
 	const interval, shards, relays = 100 * time.Millisecond, 4, 5

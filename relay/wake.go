@@ -17,8 +17,8 @@ const (
 	listenRefused = time.Minute // after the server's own no
 )
 
-// listen hears of shards to look at from processes that do not publish by themselves. It is a courtesy: whatever it
-// misses the sweep finds.
+// listen receives wake-ups from processes that do not publish by themselves. The sweep finds everything that it
+// misses.
 func (r *Relay) listen(ctx context.Context) {
 	ours := make(map[int]bool, len(r.shards))
 	for _, slot := range r.shards {

@@ -74,8 +74,8 @@ func waitListening(t testing.TB, client redis.UniversalClient, tr *luatx.Transac
 	})
 }
 
-// TestWakeUp holds that what a process without a relay commits is published at once by another: nothing else would
-// find it within the test. It measures how long that takes.
+// TestWakeUp tests that a relay publishes at once the events of a process without a relay. Nothing else would find
+// them within the test. It measures how long that takes.
 func TestWakeUp(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -118,7 +118,7 @@ func TestWakeUp(t *testing.T) {
 }
 
 // TestWakeUpOfAnEarlierEvent holds that a shard in which events wait for later, here in the lease of a relay that
-// hangs, does not keep new ones from being told of.
+// hangs, does not prevent wake-ups for new ones.
 func TestWakeUpOfAnEarlierEvent(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -139,8 +139,8 @@ func TestWakeUpOfAnEarlierEvent(t *testing.T) {
 	})
 }
 
-// TestStopWakesOthers holds that what a relay gives back when it stops, the event in flight and those that wait behind
-// it, is published by another at once.
+// TestStopWakesOthers tests that another relay publishes at once the events that a relay gives back when it stops: the
+// event in flight and those behind it.
 func TestStopWakesOthers(t *testing.T) {
 	t.Parallel()
 	const waiting = 300 // more than a script each would give back within DrainTimeout
@@ -251,8 +251,8 @@ func firstChannel(t testing.TB, tr *luatx.Transactor) (aggregates []string) {
 	return aggregates
 }
 
-// TestWakeUpsAreCoalesced holds that a shard is told of once, however often it was to be while the last telling is
-// under way, and that nobody waits for that.
+// TestWakeUpsAreCoalesced tests that many wake-ups of a shard become one while the last one is under way, and that
+// nobody waits for it.
 func TestWakeUpsAreCoalesced(t *testing.T) {
 	t.Parallel()
 	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())

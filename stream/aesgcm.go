@@ -24,7 +24,7 @@ type AESGCM struct {
 	// KeyID is the id of the key to encrypt with; a Subscriber needs none.
 	KeyID string
 	// Key returns the key of an id, of 16, 24 or 32 bytes. Keep old keys for as long as entries have them. Replace a key
-	// before it has encrypted 2^32 messages. What it has no key for counts as data that cannot be encoded or decoded.
+	// before it has encrypted 2^32 messages. A message without a key cannot be encoded or decoded.
 	Key func(id string) ([]byte, error)
 	// RejectPlaintext makes a Subscriber treat a message that was not encrypted, or that has no data, as one that it cannot
 	// decode. A Publisher with it encrypts messages without data too; they arrive with empty data. Set it on both sides.

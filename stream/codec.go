@@ -19,10 +19,10 @@ const (
 
 const contentTypeStructured = "application/cloudevents+json"
 
-// Binary encodes a message in the binary mode of CloudEvents, as a list of fields and values: every attribute a field
-// with the prefix ce_, in the order of their names, the content type content-type, the data data, byte for byte. Message
-// data that is nil gives no field. Attributes that are neither text nor a time come back as text. Errors wrap
-// message.ErrEncode.
+// Binary encodes a message in the binary mode of CloudEvents, as a list of fields and values. Every attribute is a field
+// with the prefix ce_, in the order of their names. The content type is the field content-type, and the data is the
+// field data, byte for byte. Message data that is nil gives no field. Attributes that are neither text nor a time come
+// back as text. Errors wrap message.ErrEncode.
 func Binary(msg *message.RawMessage) ([]any, error) {
 	return appendBinary(make([]any, 0, binarySize(msg)), msg)
 }

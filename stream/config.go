@@ -67,8 +67,8 @@ type SubscriberConfig struct {
 	// waits until others are settled; one that exceeds it alone is given out alone. In a PartitionedSubscriber the bound
 	// holds for each partition. Defaults to 256 MiB.
 	MaxDecodedBytes int64
-	// DeleteAcked deletes an entry with its acknowledgement, in one step: for a stream that no other group reads. What a
-	// commit acknowledges (luatx.Middleware) stays; TrimAcked takes that.
+	// DeleteAcked deletes an entry with its acknowledgement, in one step: for a stream that no other group reads.
+	// Entries that a commit acknowledges (luatx.Middleware) stay; TrimAcked trims them.
 	DeleteAcked bool
 	// TrimAcked trims what every group has acknowledged, once every ClaimInterval: for a stream that several groups read.
 	// See the function TrimAcked.

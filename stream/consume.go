@@ -67,8 +67,8 @@ func checkConsume(t *luatx.Transactor, p Processor) error {
 // The Processor is an Engine or a Router with luatx.Middleware in it. Consume logs the errors of its ProcessRaw. Outputs need
 // an outbox: an output that reaches the Processor is an error, and the message is nacked.
 //
-// Every message is a transaction for itself, as under Subscribe; what one does changes nothing for the others. A
-// larger BatchSize makes for larger scripts: 64 take a server about half a millisecond.
+// Every message is a transaction of its own, as under Subscribe, and does not affect the others. A larger
+// BatchSize makes for larger scripts: 64 take a server about half a millisecond.
 //
 // It returns when ctx has ended and what was in flight is settled: handlers get ShutdownTimeout, then their contexts end. The
 // error is that of the Processor's Check or of making the group, or ErrSubscribed. The Transactor's client must reach the stream.

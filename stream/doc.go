@@ -8,16 +8,16 @@
 // backoff, or as its error asks (message.RetryAfter).
 //
 // A subscriber shows that it lives by a heartbeat for every message in flight, so that a slow handler keeps its message.
-// Entries of which nothing was heard for MaxIdleTime are claimed by another consumer: theirs died. Whoever lost an entry
-// like that takes nothing back, and a commit of it is fenced.
+// Entries of which nothing was heard for MaxIdleTime are claimed by another consumer: theirs died. A consumer that lost
+// an entry like that does not claim it back, and its commit is fenced.
 //
 // # Dead letters
 //
 // With SubscriberConfig.MaxDeliveries an entry that was delivered so many times, by whichever processes, goes to the
-// dead-letter stream, and with it what is refused for good (message.Permanent) or cannot be decoded: one script writes
-// it there, with the reason and its history, and acknowledges it here. DeadLetters lists them, PutBack and PutBackAll
-// send them round again. Without dead letters, what is refused for good stays pending: it is logged, and given out again
-// no sooner than MaxIdleTime after.
+// dead-letter stream. So does an entry that is rejected for good (message.Permanent) or cannot be decoded. One script
+// writes it there, with the reason and its history, and acknowledges it here. DeadLetters lists them, PutBack and
+// PutBackAll send them round again. Without dead letters, an entry that is rejected for good stays pending. It is
+// logged, and delivered again after MaxIdleTime at the earliest.
 //
 // A Subscriber survives whatever the server does: lost connections and replies, restarts, failovers, a deleted group.
 // Consumers of processes that died are removed when nothing is pending for them any more.
@@ -38,6 +38,6 @@
 //
 // Binary is the format by default: each attribute a field with the prefix ce_, the content type in content-type, the
 // data in data. Structured puts a whole CloudEvent as JSON into data. Unmarshal reads both, and entries that know
-// nothing of CloudEvents as well. Whatever has no id gets the id of its entry, and what has no source the stream's key,
-// so that every entry has an identity that does not change with redelivery.
+// nothing of CloudEvents as well. A message without an id gets the id of its entry, and one without a source gets the
+// stream's key, so that every entry has an identity that does not change with redelivery.
 package stream

@@ -258,7 +258,7 @@ func TestNackedOftenEnough(t *testing.T) {
 	t.Parallel()
 	inBubble(t, &scripted.Group{Fresh: []any{scripted.Entry("1-0")}}, stream.SubscriberConfig{Consumer: "me", MaxDeliveries: 2}, func(t *testing.T, s subscribed) {
 		s.next(t).Nack(errRefused)
-		msg := s.next(t) // its second delivery, as the server says
+		msg := s.next(t) // its second delivery, by the count of the server
 		time.Sleep(3 * time.Second)
 		if n := len(s.Heard("deadletter")); n > 0 {
 			t.Errorf("buried after one delivery")

@@ -57,7 +57,7 @@ func Example() {
 	// Output: order-7 order.placed {"total":5}
 }
 
-// What cannot be handled goes to the dead letters, and comes back when its fault is mended.
+// An entry that cannot be handled goes to the dead letters, and comes back after the fix.
 func ExampleDeadLetters() {
 	server, err := miniredis.Run()
 	if err != nil {

@@ -31,7 +31,7 @@ func fieldBytes(values map[string]any, name string) []byte {
 	return []byte(fieldText(values, name))
 }
 
-// fieldsJSON refuses what JSON cannot hold, where the encoder would replace it in silence.
+// fieldsJSON rejects text that JSON cannot hold, which the encoder would replace silently.
 func fieldsJSON(values map[string]any) ([]byte, error) {
 	fields := make(map[string]string, len(values))
 	for name := range values {

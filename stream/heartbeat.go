@@ -7,8 +7,8 @@ import (
 	"github.com/luatx/luatx/internal/group"
 )
 
-// heartbeat keeps the entries in flight from being claimed, until ctx ends. What another consumer has claimed all the
-// same stays its own.
+// heartbeat keeps the entries in flight from being claimed, until ctx ends. Entries that another consumer has claimed
+// all the same stay with that consumer.
 func (s *subscription) heartbeat(ctx context.Context) {
 	if s.cfg.NoHeartbeat {
 		return

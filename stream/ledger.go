@@ -197,7 +197,7 @@ func (l *ledger) delivered(e *entry, consumer string, deliveries int64) {
 	e.from, e.read, e.beat = consumer, now, now
 }
 
-// toBeat returns the entries in flight that the group has not heard of for d, and takes it that it is about to.
+// toBeat returns the entries in flight that had no heartbeat for d, and records one for each.
 func (l *ledger) toBeat(d time.Duration) (ids []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -279,7 +279,8 @@ func (l *ledger) known() map[string]bool {
 	return ids
 }
 
-// close ends redelivery, and returns what was waiting for it; what is in flight stays. It reports whether there is nothing.
+// close ends redelivery, and returns the entries that waited for it. Entries in flight stay. It reports whether there is
+// nothing.
 func (l *ledger) close() (waiting []*entry, empty bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

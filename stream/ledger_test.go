@@ -250,7 +250,7 @@ func TestReserveEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// replyError is an error that a server answers.
+// replyError is an error reply of a server.
 type replyError string
 
 func (e replyError) Error() string { return string(e) }

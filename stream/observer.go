@@ -9,16 +9,16 @@ import (
 )
 
 // Observer is told what becomes of entries, for metrics and traces. A function that is nil is not called, and costs
-// nothing. What is only to be counted a Subscriber counts by itself: see Stats.
+// nothing. For counts alone, see Stats.
 //
 // The functions run where it happens, outside of locks: Delivered in the goroutine that reads, Settled in the one that
 // settles. A slow one holds that up. They are called by several goroutines at once. A panic ends in the log.
 type Observer struct {
-	// Delivered is told of each message that is given out.
+	// Delivered is called for each message that is delivered.
 	Delivered func(context.Context, Delivered)
-	// Settled is told of each message that was given out and is settled.
+	// Settled is called for each delivered message when it is settled.
 	Settled func(context.Context, Settled)
-	// DeadLettered is told of each entry that went to the dead-letter stream.
+	// DeadLettered is called for each entry that went to the dead-letter stream.
 	DeadLettered func(context.Context, DeadLettered)
 }
 
@@ -63,7 +63,7 @@ func (s *subscription) source(e *entry) message.Source {
 	return message.Source{Stream: s.cfg.Stream, Group: s.cfg.Group, Consumer: s.member.Consumer, Entry: e.id}
 }
 
-// given counts a message that is given out, and tells of it.
+// given counts a message that is delivered, and calls the observer.
 func (s *subscription) given(e *entry, claimedFrom string) {
 	s.counts.delivered.Add(1)
 	if s.cfg.Observer.Delivered == nil {
@@ -75,7 +75,7 @@ func (s *subscription) given(e *entry, claimedFrom string) {
 	observe.Tell(s.detached, s.cfg.Logger, s.cfg.Observer.Delivered, Delivered{s.source(e), e.deliveries, claimedFrom})
 }
 
-// tellSettled tells of a message that is settled, before others may have its entry.
+// tellSettled calls the observer for a message that is settled, before others may get its entry.
 func (s *subscription) tellSettled(e *entry, nacked error, released bool) {
 	if s.cfg.Observer.Settled == nil {
 		return

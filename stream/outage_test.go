@@ -133,7 +133,7 @@ func TestMinutesOfOutage(t *testing.T) {
 				if server.attempts < 100 || server.attempts > 3000 {
 					t.Errorf("%d attempts in ten minutes", server.attempts)
 				}
-				// Once for reading; what has an error of its own, once for each operation.
+				// Once for reading, and once for each operation with an error of its own.
 				if n := strings.Count(log.String(), "fails and goes on trying"); n < 1 || n > 4 {
 					t.Errorf("the outage was logged %d times:\n%s", n, log.String())
 				}

@@ -80,11 +80,11 @@ func NewPartitionedPublisher(client redis.UniversalClient, keyspace luatx.Keyspa
 
 // PartitionedConfig says what a PartitionedSubscriber reads, and how. Stream and Group are required.
 type PartitionedConfig struct {
-	// SubscriberConfig is that of every partition. Stream names the partitioned stream, not a key; BatchSize is how many
-	// entries of a partition are read at once; MaxDeliveries is what lets a partition go on behind an entry that cannot
-	// be handled, each with a dead-letter stream of its own: DeadLetterKey of its key. With NoHeartbeat a partition of
-	// which a message was not settled for MaxIdleTime goes to another member. Consumer, MaxInFlight, ClaimInterval,
-	// DeadLetter and TrimAcked stay empty.
+	// SubscriberConfig applies to every partition. Stream names the partitioned stream, not a key. BatchSize is how many
+	// entries of a partition are read at once. With MaxDeliveries, a partition goes on behind an entry that cannot be
+	// handled. Each partition has a dead-letter stream of its own: DeadLetterKey of its key. With NoHeartbeat a
+	// partition of which a message was not settled for MaxIdleTime goes to another member. Consumer, MaxInFlight,
+	// ClaimInterval, DeadLetter and TrimAcked stay empty.
 	SubscriberConfig
 	// Aggregate names what a message is about: Consume handles messages of different aggregates at once, and those of
 	// one after each other. Defaults to the subject, as luatx.Config.Aggregate.
@@ -117,9 +117,9 @@ func (c PartitionedConfig) validate() error {
 // leases: each partition is read by one of them at a time, in order.
 //
 // Nothing of a partition is given out before what was given out of it is settled, and a nacked message is given out
-// again before anything behind it. Where it fails for ever its partition stands still, unless MaxDeliveries is set. A
+// again before anything behind it. If it fails forever, its partition stops there, unless MaxDeliveries is set. A
 // member that takes a partition over begins with what its predecessor left unsettled. A predecessor that stalled, and
-// wakes up, reads nothing more, and its commits are fenced (luatx.Middleware); what it does in other ways counts as a
+// wakes up, reads nothing more, and its commits are fenced (luatx.Middleware). Any other effect of it counts as a
 // second delivery.
 type PartitionedSubscriber struct {
 	client redis.UniversalClient
@@ -191,10 +191,10 @@ func (s *PartitionedSubscriber) Subscribe(ctx context.Context) (<-chan *message.
 	return out, nil
 }
 
-// Consume joins the group, runs the Processor on messages and commits what their handlers recorded together, as
-// Subscriber.Consume does, for each partition by itself: messages that follow one another and are about different
-// aggregates are handled at once and share a script, and nothing behind them begins before they are settled. What a
-// handler reads is what the messages before it, of the same aggregate, have left.
+// Consume joins the group, runs the Processor on messages and commits their recorded commands together, as
+// Subscriber.Consume does, for each partition by itself. Consecutive messages of different aggregates are handled
+// at once and share a script, and nothing behind them begins before they are settled. A handler reads the values
+// that the earlier messages of the same aggregate have written.
 //
 // It returns when ctx has ended, what was in flight is settled, for which handlers get ShutdownTimeout before their contexts end,
 // and the leases are given back. The error is that of the Processor's Check or of joining, or ErrSubscribed.

@@ -262,8 +262,7 @@ func TestPartitionGoesOnWhileItsSlotMigrates(t *testing.T) {
 	p.wantApplied(t, 20, 20)
 }
 
-// Members outlast a server that stands still for longer than their leases, forgets its scripts, or is killed and comes
-// back.
+// Members survive a server that hangs for longer than their leases, forgets its scripts, or is killed and comes back.
 func TestPartitionsOfASickServer(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own(), redistest.Config("appendonly yes", "appendfsync always"))

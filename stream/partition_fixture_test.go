@@ -180,7 +180,7 @@ type applier struct {
 	client redis.UniversalClient
 	tr     *luatx.Transactor
 	engine *message.Engine
-	failed func(error) // is told of what was not handled
+	failed func(error) // is called with the error of a handler
 }
 
 // newApplier makes a member that works through a client; before runs in each handler, and may fail it.

@@ -44,7 +44,7 @@ func (p *partition) serve(ctx context.Context) {
 	}
 }
 
-// turn gives out what comes next, and reads it first where that is needed. What was nacked is read again: that counts
+// turn gives out what comes next, and reads it first where that is needed. A nacked entry is read again: that counts
 // the delivery, and shows that the partition is still this member's.
 func (p *partition) turn(ctx context.Context) error {
 	if !p.mine() {
@@ -128,7 +128,7 @@ func (p *partition) refuse(ctx context.Context, it *item) {
 	p.ahead = p.ahead[1:]
 }
 
-// fails says whether an item waits to be given out again; else it is buried.
+// fails reports whether an item waits for redelivery. Otherwise it becomes a dead letter.
 func (p *partition) fails(ctx context.Context, it *item) (waits bool) {
 	permanent := message.IsPermanent(it.err)
 	if p.cfg.DeadLetter != "" && (permanent || p.usedUp(it.deliveries)) {
@@ -152,7 +152,7 @@ func (p *partition) fails(ctx context.Context, it *item) (waits bool) {
 	return true
 }
 
-// dig buries an item, and tries until that is done, or ctx has ended.
+// dig moves an item to the dead letters. It retries until that succeeds or ctx ends.
 func (p *partition) dig(ctx context.Context, it *item, reason string) bool {
 	for failures := 1; ; failures++ {
 		outcome, err := p.moveToDead(&it.entry, group.Reason(reason))
@@ -243,7 +243,7 @@ func (p *partition) open(it *item) {
 		it.msg = nil
 		return
 	}
-	// What has no aggregate, or hides it, is handled for itself among the like.
+	// A message without a readable aggregate is handled on its own among such messages.
 	it.aggregate, _ = p.aggregateOf(it.msg)
 	it.msg.SetAcking(message.NewAckingFrom(message.AckingConfig{
 		Ack:     func() { p.ack(id) },

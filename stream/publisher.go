@@ -42,8 +42,8 @@ type PublisherConfig struct {
 	ExactTrim bool
 	// TrimAcked trims what every group of the stream has read and acknowledged, and nothing else: after a write, at most
 	// once every TrimInterval for each stream. A stream without groups keeps all; so does one with a group that nobody
-	// reads any more, until the group is destroyed. What is trimmed is gone for groups that are made later. It excludes
-	// MaxLen. See the function TrimAcked.
+	// reads any more, until the group is destroyed. Trimmed entries are gone for groups that are made later. It
+	// excludes MaxLen. See the function TrimAcked.
 	TrimAcked bool
 	// TrimInterval is how long after a trim there is no other one. Defaults to 1 s.
 	TrimInterval time.Duration
@@ -120,9 +120,9 @@ func NewPublisher(client redis.UniversalClient, cfg PublisherConfig) (*Publisher
 }
 
 // Send writes the messages in one pipeline, in their order for each stream, and settles none of them. It returns nil
-// when all were written, else an error or nil for each message. A message that has no id is given one. What cannot be
-// encoded, is too large or has no stream is a permanent error (message.IsPermanent). After any other error the message may
-// have been written all the same.
+// when all were written, else an error or nil for each message. A message that has no id is given one. The error of a
+// message that cannot be encoded, is too large or has no stream is permanent (message.IsPermanent). After any other error
+// the message may have been written all the same.
 func (p *Publisher) Send(ctx context.Context, msgs ...*message.RawMessage) []error {
 	errs := make([]error, len(msgs))
 	adds := make([][]any, len(msgs))
@@ -248,8 +248,9 @@ func (p *Publisher) checkFields(fields []any) error {
 
 // Publish writes what comes from in: all that waits at once, up to BatchSize, and nothing waits for others to come. A
 // message is acked when it has been written, else nacked with the error, which is logged where the message has no
-// acking to take it. The channel returned is closed when in has been closed, or ctx has ended, and what was taken is
-// settled; what ctx leaves in the channel is the sender's. The error is always nil.
+// acking to take it. The channel returned is closed when in has been closed, or ctx has ended, and every message
+// that was taken is settled. When ctx ends, the remaining messages in the channel are left to the sender. The error
+// is always nil.
 func (p *Publisher) Publish(ctx context.Context, in <-chan *message.RawMessage) (<-chan struct{}, error) {
 	done := make(chan struct{})
 	go func() {

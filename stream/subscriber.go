@@ -69,7 +69,7 @@ type SubscriberStats struct {
 	AckFailed int64
 	// DeadLettered is how many entries went to the dead-letter stream.
 	DeadLettered int64
-	// Dismissed is how many consumers were removed that had nothing pending and were not heard of for long.
+	// Dismissed is how many consumers were removed because they had nothing pending and were idle for long.
 	Dismissed int64
 }
 

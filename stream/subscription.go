@@ -220,7 +220,8 @@ func (s *subscription) settled(e *entry, nacked error) {
 	}
 }
 
-// ack tries a few times, beyond the end of the subscription. What cannot be acked will be given out again.
+// ack tries a few times, beyond the end of the subscription. An entry that cannot be acked is delivered
+// again.
 func (s *subscription) ack(id string) {
 	ctx, cancel := context.WithTimeout(s.detached, ackTimeout)
 	defer cancel()

@@ -18,7 +18,7 @@ var trimScript = redis.NewScript(lua.Script("trim", nil))
 // is left alone. Exact takes it all, however long that keeps the server. Otherwise up to about 10,000 entries go at a
 // time, and some hundred may stay.
 //
-// It serves any stream, whoever writes it: an outbox, or one that a process of its own keeps short.
+// It serves any stream: an outbox, or one that a separate process keeps short.
 func TrimAcked(ctx context.Context, client redis.UniversalClient, key string, exact bool) (int64, error) {
 	n, err := trimScript.Run(ctx, client, []string{key}, trimMode(exact)).Int64()
 	if err != nil {

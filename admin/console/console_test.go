@@ -34,7 +34,7 @@ type site struct {
 	pages   map[string]httpapi.Access // by method and pattern
 }
 
-// newSite mounts a console under a prefix, for whoever may do what who says at the time.
+// newSite mounts a console under a prefix. The variable who determines the rights of a request.
 func newSite(t testing.TB, op *admin.Operator, change func(*httpapi.Config)) *site {
 	t.Helper()
 	s := &site{who: httpapi.MayPurge, pages: map[string]httpapi.Access{}}

@@ -28,7 +28,7 @@ type deadPlan struct {
 	wait   time.Duration
 }
 
-// deadPlanOf reads a plan; what a form leaves out has its default.
+// deadPlanOf reads a plan. Fields that the form lacks have their defaults.
 func deadPlanOf(act string, form url.Values) (p deadPlan, err error) {
 	p = deadPlan{act: act, stream: form.Get("stream"), since: form.Get("since"), reason: form.Get("reason"), canary: -1, wait: usualWait}
 	if p.filter, err = desk.DeadFilterOf(form); err == nil {

@@ -89,7 +89,7 @@ const (
 	usualWait   = 30 * time.Second
 )
 
-// planOf reads a plan; what a form leaves out has its default.
+// planOf reads a plan. Fields that the form lacks have their defaults.
 func planOf(act string, form url.Values) (p plan, err error) {
 	p = plan{act: act, reason: form.Get("reason"), opts: outbox.RearmOptions{Canary: -1, Rate: usualRate, MaxParkedAgain: usualAgain, CanaryWait: usualWait}}
 	if p.filter, err = chosen(form); err != nil {

@@ -1,5 +1,5 @@
-// Package cehttp is the HTTP binding of CloudEvents 1.0 for messages: what the HTTP publisher of package relay sends, and
-// how a receiver reads it and verifies its signature. It needs nothing of Redis.
+// Package cehttp is the HTTP binding of CloudEvents 1.0 for messages. It encodes the requests of the HTTP publisher of
+// package relay, and lets a receiver read them and verify their signatures. It needs nothing of Redis.
 package cehttp
 
 import (

@@ -60,8 +60,8 @@ func attributeValue(name, text string) (any, error) {
 
 func isTime(name string) bool { return name == message.AttrTime || name == message.AttrExpiryTime }
 
-// escape makes a header value of a text: what is not printable ASCII, blanks, quotes and percent signs are
-// percent-encoded.
+// escape makes a header value of a text. It percent-encodes blanks, quotes, percent signs and everything
+// that is not printable ASCII.
 func escape(text string) string {
 	const hex = "0123456789ABCDEF"
 	var out strings.Builder

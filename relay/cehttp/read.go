@@ -55,9 +55,9 @@ func Read(w http.ResponseWriter, r *http.Request, cfg ReadConfig) ([]*message.Ra
 	return Decode(r.Header, body)
 }
 
-// Status is the status that tells a relay what an error of Read means: it parks the event where that is no CloudEvent
-// (400) or too large (413), and goes on trying where the request was not whole (408), or a secret is wrong (401, and 500
-// where it is the receiver's own).
+// Status returns the status that reports an error of Read to a relay. The relay parks the event if it is not a
+// CloudEvent (400) or too large (413). It retries if the request was not complete (408), or if a secret is wrong (401,
+// or 500 for the receiver's own secret).
 func Status(err error) int {
 	var tooLarge *http.MaxBytesError
 	switch {

@@ -33,7 +33,8 @@ type Problem struct { //nolint:errname // RFC 9457 calls it a problem
 // Error implements error.
 func (p *Problem) Error() string { return p.Detail }
 
-// problemOf says how an error is answered. What is not the server's or the connection's is the request's.
+// problemOf returns the response to an error. An error that is neither the server's nor the connection's
+// is the request's.
 func problemOf(err error) *Problem {
 	if p, ok := errors.AsType[*Problem](err); ok {
 		p.Title = cmp.Or(p.Title, http.StatusText(p.Status))
