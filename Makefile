@@ -1,4 +1,4 @@
-# Every target works with Go, git and make alone; `make help` lists them.
+# Every target works with Go, git and make; race and lint need a C compiler, too. `make help` lists the targets.
 
 FUZZTIME ?= 10s
 ARGS =
@@ -67,12 +67,13 @@ verify: race cluster fuzz api ## everything that takes longer than make test
 	@LUATX_TEST_ACL=1 go test -count=1 ./test/... ./expiry ./inbox ./outbox ./relay ./repair ./stack ./stream
 	@LUATX_VERIFY=1 .ci/each go test -count=1 -timeout 60m ./...
 
-setup: ## fetch modules, servers to test with (Debian, Ubuntu) and the linter
+setup: ## fetch modules, servers to test with (Debian, Ubuntu), the linter, Vale and Hugo
 	@.ci/each go list -deps -test ./... >/dev/null
 	@SETUP=1 go run ./internal/test/redistest/found
 	@SETUP=1 go run ./sqltx/sqltest/found
 	@SETUP=1 go run ./contrib/amqp/internal/rabbit/found
 	@.ci/linter >/dev/null
+	@for module in internal/prose internal/site; do (cd $$module && GOWORK=off go list -deps -test ./... tool >/dev/null) || exit; done
 
 fmt: ## format the Go files
 	@linter=$$(.ci/linter) && .ci/each "$$linter" fmt --config "$$PWD/.golangci.yml"
