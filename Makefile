@@ -47,7 +47,7 @@ matrix: ## the core on several servers in containers; writes docs/compatibility.
 lint: ## formatting, go vet, golangci-lint and the prose; needs a C compiler
 	@.ci/lint
 
-bench: ## luatx beside what else does its work, into docs/performance.md (ARGS=--short for 3 minutes)
+bench: ## luatx beside what else does its work, into docs/measurements.md (ARGS=--short for 3 minutes)
 	@cd bench && go run . $(ARGS)
 
 api: ## what changed for callers since the latest release; what breaks them must stand in CHANGELOG.md

@@ -16,8 +16,8 @@ import (
 	"github.com/luatx/luatx/internal/sleep"
 )
 
-// fakeServer stands in front of the network, so that minutes pass in no time: it has one new entry to read whenever
-// it is told so, and answers everything with err where that is set.
+// fakeServer replaces the network, so that minutes pass in no time. It has one new entry to read whenever the test adds
+// one. It returns err for every command if that is set.
 type fakeServer struct {
 	mu       sync.Mutex
 	err      error

@@ -23,7 +23,7 @@ type line struct {
 // The size of a chart, in its own units.
 const chartWidth, chartHeight = 600, 100
 
-// charts are those of rate, age and parked; without lines where there are too few samples.
+// charts returns the charts of rate, age and parked events. They have no lines if there are too few samples.
 func charts(samples []desk.Sample) []chart {
 	rate := func(of func(admin.Rates) float64) func(desk.Sample) (float64, bool) {
 		return func(s desk.Sample) (float64, bool) {
@@ -44,13 +44,13 @@ func charts(samples []desk.Sample) []chart {
 	}
 }
 
-// series is a line before it is drawn; at is what a sample says, if it does.
+// series is the data of a line. The function at returns the value of a sample, and false if it has none.
 type series struct {
 	name, class string
 	at          func(desk.Sample) (float64, bool)
 }
 
-// draw draws samples, oldest first. Time runs from the left to the right, as it was.
+// draw draws samples, oldest first, from left to right.
 func draw(title string, samples []desk.Sample, say func(float64) string, all ...series) chart {
 	c := chart{Title: title}
 	if len(samples) < 3 {

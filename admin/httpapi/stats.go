@@ -32,7 +32,7 @@ type countsJSON struct {
 	Bytes   int64 `json:"bytes"`
 }
 
-// totalsJSON are outbox.Totals.
+// totalsJSON is the JSON of outbox.Totals.
 type totalsJSON struct {
 	Enqueued  int64 `json:"enqueued"`
 	Duplicate int64 `json:"duplicate"`
@@ -109,7 +109,7 @@ func (h *Handler) samples(c *guard.Call) error {
 	return c.Answer(http.StatusOK, map[string]any{"samples": all, "every_seconds": h.desk.SampleEvery.Seconds()})
 }
 
-// orEmpty makes a list that JSON writes as one.
+// orEmpty replaces nil by an empty list, which JSON encodes as [].
 func orEmpty[T any](list []T) []T {
 	if list == nil {
 		return []T{}

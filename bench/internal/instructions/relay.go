@@ -12,7 +12,7 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// relays publishes a backlog to nobody.
+// relays publishes a backlog with a publisher that discards events.
 func relays(_ context.Context, c *counter) (work, error) {
 	keyspace := luatx.Partitions(1)
 	quiet := slog.New(slog.DiscardHandler)
@@ -73,7 +73,7 @@ func relays(_ context.Context, c *counter) (work, error) {
 	}, nil
 }
 
-// event returns the event of a number.
+// event returns the event with a number.
 func event(n int) luatx.Event {
 	id := fmt.Sprintf("00000000-0000-4000-8000-%012d", n)
 	return luatx.Event{ID: id, Body: fmt.Appendf(nil,

@@ -16,7 +16,7 @@ import (
 
 // The names of the ways.
 const (
-	ThreeStep    = "three-step"
+	ThreeStep    = "pipeline mode"
 	Watch        = "WATCH"
 	Luatx        = "luatx"
 	SeparateAck  = "luatx, separate ack"
@@ -29,8 +29,8 @@ const (
 	General      = "luatx, general script"
 	General16    = "luatx, general script, batches of 16"
 	Handwritten  = "handwritten script"
-	Pipeline     = "plain pipeline"
-	Pipeline16   = "plain pipeline of 16"
+	Pipeline     = "plain commands"
+	Pipeline16   = "plain commands, batches of 16"
 )
 
 // retention is how long a message is known.
