@@ -54,7 +54,7 @@ func placed(t testing.TB, env *luatxtest.Env, id string) string {
 	return env.Client.Get(redistest.Soon(t), key).Val()
 }
 
-// TestCrash tests what is left of a process that dies at each point, and that the next one completes its work once.
+// TestCrash tests what a process leaves if it crashes at each point, and that the next one completes its work once.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	either(t, func(t *testing.T, change func(*luatxtest.Config)) {

@@ -142,7 +142,7 @@ func TestChangeDoesEachActOnlyInTheStatesItIsFor(t *testing.T) {
 	}
 }
 
-// changed checks what an act has made of an event.
+// changed checks the effect of an act on an event.
 func (y yard) changed(c outbox.Change, id string) {
 	y.t.Helper()
 	switch c.Act {

@@ -21,7 +21,7 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// large returns the JSON of an event that goes around the script.
+// large returns the JSON of an event whose body is stored outside of the script.
 func large(id string) []byte {
 	return fmt.Appendf(nil, `{"specversion":"1.0","id":%q,"source":"/s","type":"big","destination":"d","data":%q}`, id, strings.Repeat("x", 40<<10))
 }
@@ -141,7 +141,7 @@ func TestLargeBodyOfATransactionThatFailsIsDeleted(t *testing.T) {
 	})
 }
 
-// without drops the commands that store large bodies, as a server does that evicts them at once.
+// without drops the commands that store large bodies, like a server that evicts them at once.
 type without struct{}
 
 func (without) DialHook(next redis.DialHook) redis.DialHook          { return next }
@@ -186,7 +186,7 @@ func TestLateCopyOfAStoredBodySetsNoExpiry(t *testing.T) {
 	})
 }
 
-// recorder keeps the arguments of SET.
+// recorder records the arguments of SET.
 type recorder struct{ sets [][]any }
 
 func (*recorder) DialHook(next redis.DialHook) redis.DialHook          { return next }

@@ -17,7 +17,7 @@ func (r *Relay) report() process.Report {
 	return process.Report{InFlight: r.inFlight.Load(), Leases: r.claims.list(time.Now()), Counts: r.counts.all()}
 }
 
-// counts counts events by their fate.
+// counts holds the number of events by their fate.
 type counts struct{ sent, failed, returned, parked, lost atomic.Int64 }
 
 func (c *counts) note(done []string) {

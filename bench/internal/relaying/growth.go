@@ -109,7 +109,7 @@ func (l *backlog) refill(ctx context.Context) error {
 	return err
 }
 
-// commits adds events.
+// commits measures commits that add events.
 func (l *backlog) commits() *measure.Running {
 	first := 0
 	return &measure.Running{
@@ -130,7 +130,7 @@ func (l *backlog) commits() *measure.Running {
 	}
 }
 
-// claims claims events. Between rounds they are settled and replaced.
+// claims measures claims of events. Between rounds they are settled and replaced.
 func (l *backlog) claims() *measure.Running {
 	return &measure.Running{
 		Prepare: func(ctx context.Context, _ int) error {
@@ -147,7 +147,7 @@ func (l *backlog) claims() *measure.Running {
 	}
 }
 
-// settles settles events that are claimed between rounds.
+// settles measures the settlement of events that are claimed between rounds.
 func (l *backlog) settles() *measure.Running {
 	return &measure.Running{
 		Prepare: func(ctx context.Context, n int) error {
