@@ -1,4 +1,4 @@
-// Package console renders the pages that an httpapi.Handler serves beside its API.
+// Package console renders pages for people: what an httpapi.Handler serves beside its API.
 package console
 
 import (

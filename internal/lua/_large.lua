@@ -1,4 +1,4 @@
--- Purpose: adds the few events to the outbox that have large bodies, or whose id the outbox has.
+-- Purpose: adds to the outbox the few events that have large bodies, or whose id the outbox has.
 --#needs _events _body
 --#defines is_there adopt_body
 
