@@ -243,7 +243,7 @@ func (p *partition) open(it *item) {
 		it.msg = nil
 		return
 	}
-	// What has no aggregate, or hides it, is handled for itself among the like.
+	// A message without a readable aggregate is handled on its own among such messages.
 	it.aggregate, _ = p.aggregateOf(it.msg)
 	it.msg.SetAcking(message.NewAckingFrom(message.AckingConfig{
 		Ack:     func() { p.ack(id) },

@@ -15,7 +15,7 @@ import (
 	"github.com/luatx/luatx/internal/pretty"
 )
 
-// verdict describes a problem: what is stuck, why and since when.
+// verdict describes a problem: the stuck object, the reason, and the time since when.
 type verdict struct {
 	Level, What, Why, Link, Act string
 }

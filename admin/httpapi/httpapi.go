@@ -20,7 +20,7 @@ import (
 // Config configures a Handler. Authorize is required.
 type Config struct {
 	// Authorize returns the identity that sent a request: see Tokens. If the error is ErrUnknown, the Handler replies with
-	// status 401 and Challenge, and counts the failure where the request has an Authorization header: after 10 failures of an
+	// status 401 and Challenge, and counts the failure if the request has an Authorization header. After 10 failures of an
 	// address, or 100 of all, it replies with status 429 and accepts one attempt every 6 seconds, or 10 a second. Credentials
 	// that were accepted lately do not wait. Any other error is a 403.
 	Authorize func(*http.Request) (Identity, error)

@@ -79,7 +79,7 @@ func findVerb(words []string) (v verb, rest []string, found bool) {
 	return verb{}, nil, false
 }
 
-// toldError is a failure that the output tells of.
+// toldError is a failure that the output already shows.
 type toldError struct{ error }
 
 func (v verb) run(ctx context.Context, args []string, std standard) error {

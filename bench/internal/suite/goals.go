@@ -4,7 +4,7 @@ package suite
 type Goal struct {
 	// Figure is its name in the JSON.
 	Figure string
-	// What describes the figure in the report.
+	// The description of the figure in the report.
 	What string
 	// Bound is the minimum of the figure, or the maximum if Most is set. 0 means no bound.
 	Bound float64
