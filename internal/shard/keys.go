@@ -38,7 +38,7 @@ const (
 	keyHeartbeats = "heartbeats" // zset: in the shard of slot 0: id of a process by its last heartbeat (ms); those without one for an hour are removed
 
 	keyHistory    = "history"     // hash: in the shard of slot 0: the time at which a process last began to measure the outbox for the history (ms)
-	keyHistory10s = "history:10s" // hash: in the shard of slot 0, followed by a colon and the number of an interval of 10 seconds since 1970: what happened in it, see the script history. It expires an hour after the interval
+	keyHistory10s = "history:10s" // hash: in the shard of slot 0, followed by a colon and the number of an interval of 10 seconds since 1970: the counts of the interval, see the script history. It expires an hour after the interval
 	keyHistory15m = "history:15m" // hash: the same of 15 minutes. It expires 30 days after the interval
 )
 

@@ -70,7 +70,7 @@ func refersToBody(arg string) bool {
 	return len(arg) < 200 && strings.HasPrefix(strings.TrimPrefix(arg, "+"), "~")
 }
 
-// stopProcess lets a process stand still (SIGSTOP) for longer than its leases.
+// stopProcess stops a process (SIGSTOP) for longer than its leases.
 func stopProcess(role string) func(context.Context, *Nemeses, *rand.Rand) (injury, error) {
 	return func(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
 		m := n.victim(rng, role)
