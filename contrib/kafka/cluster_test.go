@@ -127,7 +127,7 @@ func (c *cluster) join(topic string, change ...func(*kafka.SubscriberConfig)) *m
 	redistest.Must(c.t, err)
 	client := c.client(append(sub.Options(), kgo.ConsumerGroup("service-"+topic), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
 	ctx, cancel := context.WithCancel(context.Background())
-	in, err := sub.Subscribe(ctx, client)
+	in, err := sub.Subscribe(ctx)
 	redistest.Must(c.t, err)
 	m := &member{in: in, client: client}
 	m.end = sync.OnceFunc(func() {
@@ -185,4 +185,16 @@ func (c *cluster) records(topic string, n int) []*kgo.Record {
 		all = append(all, client.PollFetches(ctx).Records()...)
 	}
 	return all
+}
+
+// recreate deletes a topic and creates it again with one partition.
+func (c *cluster) recreate(topic string) {
+	c.t.Helper()
+	req := kmsg.NewPtrDeleteTopicsRequest()
+	of := kmsg.NewDeleteTopicsRequestTopic()
+	of.Topic = &topic
+	req.TopicNames, req.Topics = []string{topic}, []kmsg.DeleteTopicsRequestTopic{of}
+	_, err := req.RequestWith(c.t.Context(), c.client())
+	redistest.Must(c.t, err)
+	redistest.Must(c.t, c.CreateTopic(topic, 1, nil))
 }
