@@ -1,8 +1,12 @@
 package message
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
+
+	"github.com/luatx/luatx/internal/tenure"
 )
 
 // Position is where a message stands in a source that keeps order. An inbox of positions, such as inbox.Position, commits it with
@@ -30,16 +34,74 @@ type Tenure struct {
 	// Shared means that other processes may hold the partition at the same time, and that the source orders their messages. Such
 	// tenures do not reject each other's commits. Defaults to one owner.
 	Shared bool
+
+	known
 }
 
-// Position returns where the message stands in its source. It returns false if the source keeps no order or the acking is shared.
-func (m *TypedMessage[T]) Position() (Position, bool) { return m.acking.position() }
+// known gives the inbox access to what it knows of a tenure.
+type known = tenure.State
 
-func (a *Acking) position() (Position, bool) {
-	if a == nil || a.group != nil || a.cfg.Position.Offset == "" {
-		return Position{}, false
+// Position returns where the message stands in its source. It returns false if the source keeps no order or the acking is shared.
+func (m *TypedMessage[T]) Position() (Position, bool) {
+	if p := m.acking.placed(); p != nil {
+		return p.at, true
 	}
-	return a.cfg.Position, true
+	return Position{}, false
+}
+
+// Delivered returns the encoded message that the source has delivered, which an Engine decodes in a copy. It returns false if the
+// message has no Position, or never was encoded.
+func (m *TypedMessage[T]) Delivered() (*RawMessage, bool) {
+	if p := m.acking.placed(); p != nil {
+		return p.raw, p.raw != nil
+	}
+	return nil, false
+}
+
+// placed is a position with the encoded message that has it.
+type placed struct {
+	at  Position
+	raw *RawMessage
+}
+
+func (a *Acking) placed() *placed {
+	if a == nil || a.group != nil {
+		return nil
+	}
+	return a.at
+}
+
+// own notes the encoded message to which the acking belongs, if it has a position.
+func (a *Acking) own(msg any) {
+	if p := a.placed(); p != nil {
+		if raw, ok := msg.(*RawMessage); ok {
+			p.raw = raw
+		}
+	}
+}
+
+const (
+	maxOffset = 64
+	maxName   = 256
+)
+
+// Validate returns an error if an inbox cannot use the position.
+func (p Position) Validate() error {
+	switch {
+	case p.Source == "" || len(p.Source) > maxName || len(p.Partition) > maxName || len(p.Epoch) > maxName:
+		return fmt.Errorf("message: Position: Source, Partition or Epoch is longer than %d bytes, or Source is empty", maxName)
+	case strings.Contains(p.Source, "\x00") || strings.Contains(p.Partition, "\x00"):
+		return errors.New("message: Position: Source or Partition has a NUL: leave it out")
+	case !isOffset(p.Offset) || p.After != "" && (!isOffset(p.After) || len(p.After) != len(p.Offset) || p.After >= p.Offset):
+		return fmt.Errorf("message: Position: Offset %.80q and After %.80q: use 1 to %d digits, as many in both, After below Offset", p.Offset, p.After, maxOffset)
+	case p.Tenure == nil:
+		return errors.New("message: Position: Tenure is nil: create one at each assignment of the partition")
+	}
+	return nil
+}
+
+func isOffset(s string) bool {
+	return s != "" && len(s) <= maxOffset && strings.Trim(s, "0123456789") == ""
 }
 
 // orderKeeper is a Subscriber that states whether it keeps order.

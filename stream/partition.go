@@ -122,11 +122,13 @@ func (c PartitionedConfig) validate() error {
 // wakes up, reads nothing more, and its commits are fenced (luatx.Middleware); what it does in other ways counts as a
 // second delivery.
 type PartitionedSubscriber struct {
-	client redis.UniversalClient
-	cfg    PartitionedConfig
-	subs   []*Subscriber // one a partition
-	void   []string      // by partition
-	leases []string
+	client   redis.UniversalClient
+	keyspace luatx.Keyspace
+	cfg      PartitionedConfig
+	subs     []*Subscriber // one a partition
+	tags     []string      // by partition
+	void     []string
+	leases   []string
 	// members is the key of the list of members; it lives in the slot of the first partition.
 	members string
 	waits   chan struct{} // a place for every read that may block at a time
@@ -144,7 +146,7 @@ func NewPartitionedSubscriber(client redis.UniversalClient, keyspace luatx.Keysp
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	s := &PartitionedSubscriber{client: client, cfg: cfg, waits: make(chan struct{}, blockingReads(client))}
+	s := &PartitionedSubscriber{client: client, keyspace: keyspace, cfg: cfg, waits: make(chan struct{}, blockingReads(client))}
 	for _, tag := range keyspace.Tags() {
 		own := cfg.SubscriberConfig
 		own.Stream = keyspace.TagKey(tag, cfg.Stream)
@@ -153,6 +155,7 @@ func NewPartitionedSubscriber(client redis.UniversalClient, keyspace luatx.Keysp
 			return nil, err
 		}
 		key := func(part string) string { return keyspace.TagKey(tag, cfg.Stream, cfg.Group, part) }
+		s.tags = append(s.tags, tag)
 		s.subs, s.void, s.leases = append(s.subs, sub), append(s.void, key("void")), append(s.leases, key("lease"))
 		s.members = cmp.Or(s.members, key("members"))
 	}
@@ -190,6 +193,9 @@ func (s *PartitionedSubscriber) Subscribe(ctx context.Context) (<-chan *message.
 	}()
 	return out, nil
 }
+
+// Ordered returns nil, because every message has a message.Position: Source is the partitioned stream, Partition the tag.
+func (s *PartitionedSubscriber) Ordered() error { return nil }
 
 // Consume joins the group, runs the Processor on messages and commits what their handlers recorded together, as
 // Subscriber.Consume does, for each partition by itself: messages that follow one another and are about different
