@@ -3,7 +3,9 @@ package kafka_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,7 +22,13 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) {
+	if args, ok := brokertest.Member(); ok {
+		fmt.Fprintln(os.Stderr, "the member ended:", memberMain(args))
+		os.Exit(1)
+	}
+	redistest.Main(m)
+}
 
 var (
 	next  = brokertest.Next

@@ -21,6 +21,8 @@ const (
 	Opening = 1000
 	// Group is the consumer group of all input streams.
 	Group = "torture"
+	// StepStream is the partitioned stream of steps, which are handled in order and whose inbox is one position for each branch.
+	StepStream = "steps"
 	// CellTime is for how long calls go to one cell: what happens there is checked for linearizability as a whole.
 	CellTime = time.Second
 )
@@ -52,10 +54,13 @@ type Branch struct {
 	Ticked    string // how often each tick was applied
 	Signalled string // how often each signal was applied
 
+	Stepped string // the key of a list: the ids of the steps, as they were applied
+
 	// The keys of streams.
 	Orders  string // orders, and money that others have sent
 	Ticks   string // inputs that no inbox knows
 	Signals string // inputs that triggers read
+	Steps   string // the branch's partition of the stream of steps, whose inbox is one position
 
 	Void string // a key that never exists: a script that names it waits while its slot migrates
 
@@ -113,8 +118,9 @@ func (p Plan) Branches() ([]Branch, error) {
 		b := Branch{
 			N: len(branches), Tag: tag, Slot: slot.OfTag(tag), space: space,
 			Balances: key("balances"), Effects: key("effects"), Times: key("times"), Sums: key("sums"), Lanes: key("lanes"), Stock: key("stock"),
-			Ticked: key("ticked"), Signalled: key("signalled"), Void: key("void"),
+			Ticked: key("ticked"), Signalled: key("signalled"), Stepped: key("stepped"), Void: key("void"),
 			Orders: key("stream", "orders"), Ticks: key("stream", "ticks"), Signals: key("stream", "signals"),
+			Steps: key(StepStream),
 		}
 		for i := 0; b.Name == ""; i++ {
 			name := fmt.Sprintf("branch-%d", i)

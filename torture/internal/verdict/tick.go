@@ -44,6 +44,9 @@ type Ticker struct {
 	// servers that are not left in peace either, and by rounds that take longer the more there is.
 	Patience time.Duration
 
+	// Samples are the positions of the branches, in the order of their times.
+	Samples []Sample
+
 	off     map[int]damage // by branch
 	longest time.Duration  // that states did not add up
 }
@@ -64,6 +67,9 @@ func (t *Ticker) Tick(ctx context.Context) {
 		}
 		if n, err := atOnce.Run(ctx, t.Client, keys).Int64Slice(); err == nil {
 			t.hold(b, n)
+		}
+		if found, _, err := link.Of(t.Transactor).Scripts.Positions(ctx, shard, 0); err == nil && len(found) == 1 {
+			t.Samples = append(t.Samples, Sample{b.N, time.Now().UnixNano(), found[0].Offset})
 		}
 	}
 }

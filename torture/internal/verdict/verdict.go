@@ -20,6 +20,7 @@ type Evidence struct {
 	Repeats []Span
 	Taken   map[string]bool // events that were taken from their index, and so are due at once
 	Barrier bool            // nothing was published before replicas had it
+	Samples []Sample        // of positions, in the order of their times
 }
 
 // Span is a time, in nanoseconds.
@@ -65,6 +66,7 @@ func Judge(e Evidence, checks *Checks) Losses {
 	}
 	j.calls()
 	j.inputs()
+	j.steps()
 	j.published()
 	j.lanes()
 	j.arrivals()

@@ -19,13 +19,17 @@ const (
 	OrderType = "order"
 	TickType  = "tick"
 	SentType  = "sent"
+	StepType  = "step"
 )
 
-// produce writes an input: an order, which counts once by its id, or a tick or a signal, which have none and count once by
-// being acknowledged with their effect.
+// stumbleOf is the number of steps of which one fails for good.
+const stumbleOf = 50
+
+// produce writes an input: an order, which counts once by its id; a step, which counts once by its position; or a tick or a signal,
+// which count once by being acknowledged with their effect.
 func (t *teller) produce(ctx context.Context) {
 	b := t.somewhere()
-	switch t.rng.IntN(6) {
+	switch t.rng.IntN(8) {
 	case 0, 1:
 		_ = t.client.XAdd(ctx, &redis.XAddArgs{Stream: b.Ticks, Values: []any{
 			"ce_specversion", "1.0", "ce_type", TickType, "ce_subject", b.Name, "data", "{}",
@@ -33,6 +37,12 @@ func (t *teller) produce(ctx context.Context) {
 		return
 	case 2:
 		_ = t.client.XAdd(ctx, &redis.XAddArgs{Stream: b.Signals, Values: []any{fieldSubject, b.Name, "data", "!"}}).Err()
+		return
+	case 3, 4:
+		stumbles := t.rng.IntN(stumbleOf) == 0
+		_ = t.client.XAdd(ctx, &redis.XAddArgs{Stream: b.Steps, Values: []any{
+			"ce_specversion", "1.0", "ce_type", StepType, "ce_subject", b.Name, ground.FieldStumbles, stumbles, "data", "{}",
+		}}).Err()
 		return
 	}
 	line := history.Line{Kind: history.Put, ID: t.newID("o"), Branch: b.N, Outcome: history.Unknown, Start: t.now(), End: math.MaxInt64}
