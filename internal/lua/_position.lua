@@ -19,7 +19,11 @@ local function place_at(first, token)
   local field, offset, after, owner = ARGV[first], ARGV[first + 1], ARGV[first + 2], ARGV[first + 3]
   local place = {field = field}
 
-  function place.move() return redis.pcall('HSET', POSITIONS, field, token .. offset .. owner) end
+  -- Returns 1 like a mark that is new, or the error of the server.
+  function place.move()
+    local written = redis.pcall('HSET', POSITIONS, field, token .. offset .. owner)
+    return type(written) == 'table' and written or 1
+  end
 
   function place.note_broken() redis.call('HSET', POSITIONS, field, token .. offset .. '!' .. string.sub(owner, 2)) end
 

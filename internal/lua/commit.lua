@@ -234,14 +234,13 @@ for i = 1, count do
       end
       start = now
     end
-    local marked
-    if place then marked = place.move() else marked = redis.pcall('HSETNX', @INBOX_A, digest, token) end
-    if type(marked) == 'table' then
-      reply = {'refused', marked.err}
-      break
-    elseif marked == 0 and not place then -- A has the id; in a batch, because it occurs twice
+    local marked = place and place.move() or redis.pcall('HSETNX', @INBOX_A, digest, token)
+    if marked == 0 then -- A has the id; in a batch, because it occurs twice
       seen = redis.call('HGET', @INBOX_A, digest)
       reply = rare().known(seen, digest, token, keep)
+      break
+    elseif marked ~= 1 then
+      reply = {'refused', marked.err}
       break
     end
 
