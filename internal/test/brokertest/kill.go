@@ -65,5 +65,7 @@ func (k KillTest) Run(t *testing.T) {
 	wake()
 	took := time.Since(begun)
 	k.Ledger.Want(t, Accounts, each)
-	t.Logf("%d messages of %d accounts in %v: %d kills, %d stalls, everything delivered again once", total, Accounts, took.Round(time.Second), crew.Kills, crew.Stalls)
+	positions, bytes := k.Ledger.Positions(t)
+	t.Logf("%d messages of %d accounts in %v: %d kills, %d stalls, everything delivered again once; %d positions of %d bytes together",
+		total, Accounts, took.Round(time.Second), crew.Kills, crew.Stalls, positions, bytes)
 }

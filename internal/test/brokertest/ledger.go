@@ -13,6 +13,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/inbox"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
@@ -56,6 +57,13 @@ func (l *Ledger) Transactor() *luatx.Transactor { return l.tr }
 
 // Entry is the data of a message.
 type Entry struct{ Number int }
+
+// NewEntry returns a message of an account.
+func NewEntry(account, number int) *message.RawMessage {
+	return message.NewRaw(fmt.Appendf(nil, `{"Number":%d}`, number), message.Attributes{
+		message.AttrID: fmt.Sprintf("%d/%d", account, number), message.AttrSource: "/test", message.AttrType: "entry", message.AttrSubject: Account(account),
+	}, nil)
+}
 
 // Engine returns an engine that applies the messages of subscribers. Before runs in each handler and may fail it.
 func (l *Ledger) Engine(before func(ctx context.Context, account string, number int) error, subs ...message.Subscriber) (*message.Engine, error) {
@@ -166,6 +174,17 @@ func (l *Ledger) Want(t testing.TB, accounts, each int) {
 	if len(parked) > 0 {
 		t.Errorf("other messages are parked: %v", parked)
 	}
+}
+
+// Positions returns how many positions the service has, and how many bytes of Redis they take.
+func (l *Ledger) Positions(t testing.TB) (n, bytes int64) {
+	t.Helper()
+	for _, number := range l.tr.Keyspace().Slots() {
+		key := link.Of(l.tr).Scripts.Shard(number).Key("positions")
+		n += l.client.HLen(t.Context(), key).Val()
+		bytes += l.client.MemoryUsage(t.Context(), key).Val()
+	}
+	return n, bytes
 }
 
 // List returns the numbers of the messages of an account, as they were applied.
