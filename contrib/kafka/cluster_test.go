@@ -155,14 +155,20 @@ func (c *cluster) join(topic string, change ...func(*kafka.SubscriberConfig)) *m
 // committed returns the committed offset of a partition, or 0 if there is none.
 func (c *cluster) committed(topic string, partition int32) int64 {
 	c.t.Helper()
+	return c.offset("service-"+topic, topic, partition)
+}
+
+// offset returns the committed offset of a group, or 0 if there is none.
+func (c *cluster) offset(group, topic string, partition int32) int64 {
+	c.t.Helper()
 	req := kmsg.NewPtrOffsetFetchRequest()
 	of := kmsg.NewOffsetFetchRequestTopic()
 	of.Topic, of.Partitions = topic, []int32{partition}
-	req.Group, req.Topics = "service-"+topic, []kmsg.OffsetFetchRequestTopic{of}
+	req.Group, req.Topics = group, []kmsg.OffsetFetchRequestTopic{of}
 	g := kmsg.NewOffsetFetchRequestGroup()
 	gt := kmsg.NewOffsetFetchRequestGroupTopic()
 	gt.Topic, gt.Partitions = topic, []int32{partition}
-	g.Group, g.Topics = "service-"+topic, []kmsg.OffsetFetchRequestGroupTopic{gt}
+	g.Group, g.Topics = group, []kmsg.OffsetFetchRequestGroupTopic{gt}
 	req.Groups = []kmsg.OffsetFetchRequestGroup{g}
 	resp, err := req.RequestWith(context.Background(), c.client())
 	redistest.Must(c.t, err)

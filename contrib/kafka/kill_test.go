@@ -45,7 +45,7 @@ func memberMain(args []string) error {
 		return err
 	}
 	defer client.Close()
-	engine, err := ledger.Engine(brokertest.Mishap, sub)
+	engine, err := ledger.Engine(brokertest.Hooks{Before: brokertest.Mishap}, sub)
 	if err != nil {
 		return err
 	}

@@ -37,10 +37,36 @@ func (s *subscription) position(e *entry) message.Position {
 		return message.Position{}
 	}
 	p := e.partition
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return message.Position{
 		Source: sourceOf(p.topic), Partition: fmt.Sprint(p.partition), Offset: fmt.Sprintf("%020d", e.rec.Offset),
 		Epoch: p.epoch, Tenure: p.tenure,
 	}
+}
+
+// renew starts a new tenure of a record's partition, because a newer tenure has moved the position. This member may still be the owner:
+// a former one that had stalled may have started its tenure late. The group decides, because it accepts offsets from the owner only.
+func (s *subscription) renew(e *entry) {
+	if s.cfg.Concurrency > 1 {
+		return // there are no positions
+	}
+	p := e.partition
+	s.cfg.Logger.Warn("kafka: a record was released, because a newer owner or an operator has moved its position", "topic", p.topic, "partition", p.partition, "offset", e.rec.Offset)
+	s.committing.Lock()
+	defer s.committing.Unlock()
+	s.mu.Lock()
+	gone := p.gone()
+	if !gone {
+		p.next, p.dirty = kgo.EpochOffset{Epoch: e.rec.LeaderEpoch, Offset: e.rec.Offset}, true // all before it are acked
+	}
+	s.mu.Unlock()
+	if gone || !s.commitOf(s.detached, []*partition{p}) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p.tenure = &message.Tenure{}
 }
 
 // epochOf returns the text of a topic's id. It is empty for brokers before Kafka 3.1, which return none.

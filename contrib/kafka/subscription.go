@@ -164,8 +164,11 @@ func (s *subscription) open(e *entry) *message.RawMessage {
 	}
 	var reason error
 	raw.SetAcking(message.NewAckingFrom(message.AckingConfig{
-		Nack:    func(err error) { reason = err },
-		Release: func() { reason = message.ErrNacked },
+		Nack: func(err error) { reason = err },
+		Release: func() {
+			s.renew(e)
+			reason = message.ErrNacked
+		},
 		Settled: func() {
 			if reason == nil {
 				s.ack(e)

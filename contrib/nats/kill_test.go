@@ -56,7 +56,7 @@ func memberMain(args []string) error {
 		}
 		subs = append(subs, sub)
 	}
-	engine, err := ledger.Engine(brokertest.Mishap, subs...)
+	engine, err := ledger.Engine(brokertest.Hooks{Before: brokertest.Mishap}, subs...)
 	if err != nil {
 		return err
 	}

@@ -50,7 +50,7 @@ func memberMain(args []string) error {
 	if err != nil {
 		return err
 	}
-	engine, err := ledger.Engine(brokertest.Mishap, sub)
+	engine, err := ledger.Engine(brokertest.Hooks{Before: brokertest.Mishap}, sub)
 	if err != nil {
 		return err
 	}

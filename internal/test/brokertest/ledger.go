@@ -65,15 +65,30 @@ func NewEntry(account, number int) *message.RawMessage {
 	}, nil)
 }
 
-// Engine returns an engine that applies the messages of subscribers. Before runs in each handler and may fail it.
-func (l *Ledger) Engine(before func(ctx context.Context, account string, number int) error, subs ...message.Subscriber) (*message.Engine, error) {
+// Hooks are called by an engine of a Ledger. Each may be nil.
+type Hooks struct {
+	// Before runs in each handler and may fail it.
+	Before func(ctx context.Context, account string, number int) error
+	// Failed gets the error of each message that was not applied.
+	Failed func(error)
+}
+
+// Engine returns an engine that applies the messages of subscribers.
+func (l *Ledger) Engine(hooks Hooks, subs ...message.Subscriber) (*message.Engine, error) {
 	engine := message.NewEngine(message.EngineConfig{Pipe: message.PipeConfig{
-		Concurrency: 16, Logger: slog.New(slog.DiscardHandler), ErrorHandler: func(context.Context, *message.Message, error) {},
+		Concurrency: 16, Logger: slog.New(slog.DiscardHandler),
+		ErrorHandler: func(_ context.Context, _ *message.Message, err error) {
+			if hooks.Failed != nil {
+				hooks.Failed(err)
+			}
+		},
 	}})
 	handler := message.NewHandler(func(ctx context.Context, msg *message.TypedMessage[Entry]) ([]*message.Message, error) {
 		n := msg.Data.Number
-		if err := before(ctx, msg.Subject(), n); err != nil {
-			return nil, err
+		if hooks.Before != nil {
+			if err := hooks.Before(ctx, msg.Subject(), n); err != nil {
+				return nil, err
+			}
 		}
 		if isParked(n) {
 			return nil, message.Permanent(errors.New("refused for good"))
@@ -93,7 +108,7 @@ func (l *Ledger) Engine(before func(ctx context.Context, account string, number 
 	return engine, errors.Join(errs...)
 }
 
-// Mishap fails one message in a hundred. It is a before of Engine.
+// Mishap fails one message in a hundred. It is a hook before handlers.
 func Mishap(context.Context, string, int) error {
 	if rand.IntN(100) == 0 {
 		return errors.New("mishap")
