@@ -2,6 +2,7 @@
 package ground
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 
 const (
 	partitions = 6
+	steppers   = 3 // of each branch
 	// Accounts is how many there are in each branch.
 	Accounts = 10
 	// Products is how many there are in each branch.
@@ -43,6 +45,8 @@ type Branch struct {
 	Name string // an aggregate
 	Tag  string
 	Slot int
+	// Steppers are the aggregates of the steps: they share a position, and commit in batches.
+	Steppers []string
 
 	// The keys of hashes.
 	Balances  string // what the accounts hold
@@ -122,14 +126,15 @@ func (p Plan) Branches() ([]Branch, error) {
 			Orders: key("stream", "orders"), Ticks: key("stream", "ticks"), Signals: key("stream", "signals"),
 			Steps: key(StepStream),
 		}
-		for i := 0; b.Name == ""; i++ {
+		for i := 0; len(b.Steppers) < steppers; i++ {
 			name := fmt.Sprintf("branch-%d", i)
 			at, err := space.Tag(name)
 			if err != nil {
 				return nil, err
 			}
 			if at == tag {
-				b.Name = name
+				b.Name = cmp.Or(b.Name, name)
+				b.Steppers = append(b.Steppers, name)
 			}
 		}
 		branches = append(branches, b)

@@ -41,7 +41,7 @@ func (t *teller) produce(ctx context.Context) {
 	case 3, 4:
 		stumbles := t.rng.IntN(stumbleOf) == 0
 		_ = t.client.XAdd(ctx, &redis.XAddArgs{Stream: b.Steps, Values: []any{
-			"ce_specversion", "1.0", "ce_type", StepType, "ce_subject", b.Name, ground.FieldStumbles, stumbles, "data", "{}",
+			"ce_specversion", "1.0", "ce_type", StepType, "ce_subject", b.Steppers[t.rng.IntN(len(b.Steppers))], ground.FieldStumbles, stumbles, "data", "{}",
 		}}).Err()
 		return
 	}

@@ -3,6 +3,7 @@ package work
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/inbox"
@@ -44,12 +45,12 @@ func (p *process) steps(ctx context.Context) {
 
 // step appends its id to the list of its branch.
 func (p *process) step(ctx context.Context, msg *message.TypedMessage[any]) ([]*message.Message, error) {
-	b, found := p.branch(msg.Subject())
-	if !found || msg.Attributes[attrStumbles] == "1" {
+	i := slices.IndexFunc(p.branches, func(b ground.Branch) bool { return slices.Contains(b.Steppers, msg.Subject()) })
+	if i < 0 || msg.Attributes[attrStumbles] == "1" {
 		return nil, message.Permanent(errStumbled)
 	}
 	if err := mishap(ctx); err != nil {
 		return nil, err
 	}
-	return nil, luatx.Queued(luatx.CmdableFromContext(ctx, p.client).RPush(ctx, b.Stepped, msg.ID()))
+	return nil, luatx.Queued(luatx.CmdableFromContext(ctx, p.client).RPush(ctx, p.branches[i].Stepped, msg.ID()))
 }
