@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -126,6 +127,7 @@ func newPartitionModel(t *testing.T, client redis.UniversalClient, random *rand.
 	client.AddHook(m.lossy)
 	m.tr = rig.NewTransactor(t, client, func(cfg *luatx.Config) {
 		cfg.NoCompile, cfg.NoRegistration = !compiled, true
+		cfg.Logger = slog.New(slog.DiscardHandler)
 		cfg.Keyspace = keyspace.WithPrefix(cfg.Namespace)
 	})
 	if compiled {
@@ -437,7 +439,7 @@ func TestPositionsDecideAsTheModel(t *testing.T) {
 	t.Parallel()
 	seed, runs, steps := uint64(1), 3, 60
 	if os.Getenv("LUATX_VERIFY") != "" {
-		seed, runs, steps = rand.Uint64(), 100, 200
+		seed, runs, steps = rand.Uint64(), 20, 200
 	}
 	if again, err := strconv.ParseUint(os.Getenv("LUATX_SEED"), 10, 64); err == nil {
 		seed = again

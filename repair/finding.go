@@ -3,6 +3,8 @@ package repair
 import (
 	"encoding/hex"
 	"fmt"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/luatx/luatx/internal/shard"
 )
@@ -69,7 +71,8 @@ type Finding struct {
 	Kind Kind
 	// Key is the shard's key that it is about, by its short name: entries, pending, inbox:a …
 	Key string
-	// ID is the event's; of a Broken one the digest of the transaction's id, in hex; of a BadValue of the inbox or
+	// ID is the event's; of a Broken one the digest of the transaction's id, in hex, or the scope, source and partition of its
+	// position, separated by spaces; of a BadValue of the inbox or
 	// of the replies the field. Empty where the whole key is meant.
 	ID string
 	// Detail says more: the value that cannot be, the type found, what was left undone.
@@ -97,9 +100,20 @@ func (f Finding) String() string {
 	return line + ": " + words.todo
 }
 
+// digestSize is the size of the digest of an id.
+const digestSize = 16
+
+// brokenID returns a text for the field of a broken transaction: its digest, or the field of its position.
+func brokenID(field string) string {
+	if len(field) != digestSize || strings.Count(field, "\x00") == 2 && utf8.ValidString(field) {
+		return strings.ReplaceAll(field, "\x00", " ")
+	}
+	return hex.EncodeToString([]byte(field))
+}
+
 func finding(slot int, f shard.RepairFinding) Finding {
 	if Kind(f.Kind) == Broken {
-		f.ID = hex.EncodeToString([]byte(f.ID))
+		f.ID = brokenID(f.ID)
 	}
 	return Finding{slot, Kind(f.Kind), f.Key, f.ID, f.Detail, f.Fixed}
 }

@@ -71,6 +71,7 @@ var keys = map[string][]string{
 	"repair": {
 		"void", "inbox:a", "inbox:b", "results", "results:b", "entries", "pending", "parked", "sent", "attempts", "errors",
 		"broken", "seq", "repair", "due", "decided", "headers", "lanes", "routes", "counts", "parked:by", "audit", "sweep", "pauses", "bodies",
+		"positions", "generations",
 	},
 
 	"acknowledge": {"stream"}, "dismiss": {"stream"}, "fetch": {"stream"}, "hold": {"stream"}, "trim": {"stream"}, "window": {"stream"},

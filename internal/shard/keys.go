@@ -20,7 +20,7 @@ const (
 	keyParked      = "parked"      // zset: event, scored by the time at which it was parked (ms)
 	keySent        = "sent"        // zset: event whose id was given, scored by the time at which it was sent (ms), until its retention has passed. If bodies are kept, every sent event
 	keySeq         = "seq"         // string: the last number of a lease or of a place in a lane
-	keyBroken      = "broken"      // hash: digest of an id → the commands that a failed undo has not undone
+	keyBroken      = "broken"      // hash: digest of an id, or field of a position → the commands that a failed undo has not undone
 	keyResults     = "results"     // hash: digest of an id → the replies that are kept for a repeated call
 	keyResultsB    = "results:b"   // hash: the previous generation of results
 	keyDue         = "due"         // zset: subject of an open timer, scored by the time at which it is due (ms)
