@@ -46,6 +46,7 @@ type run struct {
 	pulse    *pulse.Pulse
 	nemeses  *nemesis.Nemeses
 	checks   verdict.Checks
+	samples  []verdict.Sample
 	log      io.Writer
 	dir      string // for histories and the processes' log
 	unfit    []string
@@ -193,6 +194,7 @@ func (r *run) fight(ctx context.Context) {
 func (r *run) watch(ctx context.Context, broken func()) {
 	patience := min(max(r.For/10, 15*time.Second), time.Minute)
 	at := verdict.Ticker{Branches: r.branches, Client: r.client, Transactor: r.tr, Checks: &r.checks, Patience: patience}
+	defer func() { r.samples = at.Samples }()
 	ticker := time.NewTicker(tickEvery)
 	defer ticker.Stop()
 	for {
@@ -247,7 +249,7 @@ func (r *run) drain(ctx context.Context) {
 // left returns what is left to do, or nil if nothing is.
 func (r *run) left(ctx context.Context) error {
 	for _, b := range r.branches {
-		for _, key := range []string{b.Orders, b.Ticks, b.Signals} {
+		for _, key := range []string{b.Orders, b.Ticks, b.Signals, b.Steps} {
 			if err := unread(ctx, r.client, key); err != nil {
 				return err
 			}
@@ -273,6 +275,9 @@ func unread(ctx context.Context, client redis.UniversalClient, key string) error
 	if err != nil {
 		return err
 	}
+	if len(groups) == 0 && len(last) > 0 {
+		return fmt.Errorf("%s: nobody reads it", key)
+	}
 	for _, group := range groups {
 		if group.Pending > 0 || len(last) > 0 && group.LastDeliveredID != last[0].ID {
 			return fmt.Errorf("%s: %d pending, read up to %s", key, group.Pending, group.LastDeliveredID)
@@ -290,7 +295,7 @@ func (r *run) judge(ctx context.Context) (err error) {
 	if r.world, err = verdict.Look(ctx, r.site.Plan, r.client, r.tr); err != nil {
 		return err
 	}
-	evidence := verdict.Evidence{World: r.world, Story: r.story, Outages: r.nemeses.Outages, Taken: r.nemeses.Taken, Barrier: r.Wait > 0}
+	evidence := verdict.Evidence{World: r.world, Story: r.story, Outages: r.nemeses.Outages, Taken: r.nemeses.Taken, Barrier: r.Wait > 0, Samples: r.samples}
 	for _, f := range r.nemeses.Faults {
 		if f.Kind == nemesis.Repeating {
 			evidence.Repeats = append(evidence.Repeats, verdict.Span{From: f.From.UnixNano(), To: f.To.UnixNano()})

@@ -62,6 +62,7 @@ func verbs() []verb {
 		parkedVerbs,
 		deadVerbs,
 		inboxVerbs,
+		positionVerbs,
 		timerVerbs,
 		[]verb{renameVerb, compareVerb},
 		pauseVerbs,

@@ -111,7 +111,6 @@ func serve(ctx context.Context, t *luatx.Transactor, db *local.Redis, kafkaAddrs
 		return err
 	}
 	defer client.Close()
-	records, err := input.Subscribe(ctx, client)
 	engine := message.NewEngine(message.EngineConfig{Pipe: message.PipeConfig{Concurrency: 4}})
 	book := message.NewHandler(func(ctx context.Context, msg *message.TypedMessage[order]) ([]*message.Message, error) {
 		account, err := t.Keyspace().Key(msg.Subject(), "account")
@@ -119,7 +118,7 @@ func serve(ctx context.Context, t *luatx.Transactor, db *local.Redis, kafkaAddrs
 		out := message.New(msg.Data, message.Attributes{"type": "order.booked", "source": "/accounts", "destination": "accounts.booked"}, nil)
 		return []*message.Message{out}, errors.Join(err, luatx.Queued(write))
 	})
-	if err := errors.Join(err, engine.Router().Use(once), engine.AddHandler("book", nil, book), engine.AddRawInput("orders", nil, records)); err != nil {
+	if err := errors.Join(engine.Router().Use(once), engine.AddHandler("book", nil, book), engine.AddSubscriber("orders", nil, input)); err != nil {
 		return err
 	}
 	ended := make(chan error, 1)

@@ -61,3 +61,6 @@ func ParseEffect(text string) (Effect, error) {
 	}
 	return Effect{Kind: f[0], From: f[1], To: f[2], Amount: amount, Event: f[4], Lane: f[5], N: n}, nil
 }
+
+// FieldStumbles is the field of a step that states whether it fails for good.
+const FieldStumbles = "ce_stumbles"

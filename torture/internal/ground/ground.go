@@ -2,6 +2,7 @@
 package ground
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 
 const (
 	partitions = 6
+	steppers   = 3 // of each branch
 	// Accounts is the number of accounts in each branch.
 	Accounts = 10
 	// Products is the number of products in each branch.
@@ -21,6 +23,8 @@ const (
 	Opening = 1000
 	// Group is the consumer group of all input streams.
 	Group = "torture"
+	// StepStream is the partitioned stream of steps, which are handled in order and whose inbox is one position for each branch.
+	StepStream = "steps"
 	// CellTime is how long calls go to the same cell. The calls on a cell are checked for linearizability together.
 	CellTime = time.Second
 )
@@ -41,6 +45,8 @@ type Branch struct {
 	Name string // also its aggregate
 	Tag  string
 	Slot int
+	// Steppers are the aggregates of the steps: they share a position, and commit in batches.
+	Steppers []string
 
 	// The keys of hashes.
 	Balances  string // balance by account
@@ -52,10 +58,13 @@ type Branch struct {
 	Ticked    string // number of times that each tick was applied
 	Signalled string // number of times that each signal was applied
 
+	Stepped string // the key of a list: the ids of the steps, as they were applied
+
 	// The keys of streams.
 	Orders  string // orders, and money from other branches
 	Ticks   string // inputs without an inbox
 	Signals string // inputs of triggers
+	Steps   string // the branch's partition of the stream of steps, whose inbox is one position
 
 	Void string // a key that never exists, so that a script with this key waits while its slot migrates
 
@@ -113,17 +122,19 @@ func (p Plan) Branches() ([]Branch, error) {
 		b := Branch{
 			N: len(branches), Tag: tag, Slot: slot.OfTag(tag), space: space,
 			Balances: key("balances"), Effects: key("effects"), Times: key("times"), Sums: key("sums"), Lanes: key("lanes"), Stock: key("stock"),
-			Ticked: key("ticked"), Signalled: key("signalled"), Void: key("void"),
+			Ticked: key("ticked"), Signalled: key("signalled"), Stepped: key("stepped"), Void: key("void"),
 			Orders: key("stream", "orders"), Ticks: key("stream", "ticks"), Signals: key("stream", "signals"),
+			Steps: key(StepStream),
 		}
-		for i := 0; b.Name == ""; i++ {
+		for i := 0; len(b.Steppers) < steppers; i++ {
 			name := fmt.Sprintf("branch-%d", i)
 			at, err := space.Tag(name)
 			if err != nil {
 				return nil, err
 			}
 			if at == tag {
-				b.Name = name
+				b.Name = cmp.Or(b.Name, name)
+				b.Steppers = append(b.Steppers, name)
 			}
 		}
 		branches = append(branches, b)

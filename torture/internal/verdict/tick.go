@@ -45,6 +45,9 @@ type Ticker struct {
 	// disturbed too, and its rounds take longer with more events.
 	Patience time.Duration
 
+	// Samples are the positions of the branches, in the order of their times.
+	Samples []Sample
+
 	off     map[int]damage // by branch
 	longest time.Duration  // longest time for which states did not add up
 }
@@ -65,6 +68,9 @@ func (t *Ticker) Tick(ctx context.Context) {
 		}
 		if n, err := atOnce.Run(ctx, t.Client, keys).Int64Slice(); err == nil {
 			t.hold(b, n)
+		}
+		if found, _, err := link.Of(t.Transactor).Scripts.Positions(ctx, shard, 0); err == nil && len(found) == 1 {
+			t.Samples = append(t.Samples, Sample{b.N, time.Now().UnixNano(), found[0].Offset})
 		}
 	}
 }

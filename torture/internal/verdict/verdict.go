@@ -20,6 +20,7 @@ type Evidence struct {
 	Repeats []Span
 	Taken   map[string]bool // events removed from their index, and so due at once
 	Barrier bool            // nothing may be published before replicas have it
+	Samples []Sample        // of positions, in the order of their times
 }
 
 // Span is an interval, in nanoseconds.
@@ -64,6 +65,7 @@ func Judge(e Evidence, checks *Checks) Losses {
 	}
 	j.calls()
 	j.inputs()
+	j.steps()
 	j.published()
 	j.lanes()
 	j.arrivals()

@@ -14,6 +14,7 @@ import (
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/stream"
 	"github.com/luatx/luatx/torture/internal/ground"
 )
 
@@ -40,8 +41,12 @@ type Holding struct {
 	Ticked    map[string]int64
 	Signals   []string // ids of the entries
 	Signalled map[string]int64
-	Doomed    string // what is wrong with the keys of transactions that must fail
-	Bodies    string // what is wrong with the large bodies of its outbox
+	Steps     []string        // ids of the entries
+	Stumbling map[string]bool // those of them that fail for good
+	Stepped   []string        // the ids as they were applied
+	Stumbled  []string        // the ids of the dead letters' entries
+	Doomed    string          // what is wrong with the keys of transactions that must fail
+	Bodies    string          // what is wrong with the large bodies of its outbox
 }
 
 // Publication is an entry of the broker's stream.
@@ -85,7 +90,7 @@ func Look(ctx context.Context, plan ground.Plan, client redis.UniversalClient, t
 }
 
 func look(ctx context.Context, b ground.Branch, client redis.UniversalClient, tr *luatx.Transactor) (Holding, error) {
-	h := Holding{Branch: b, Effects: map[string]ground.Effect{}, Entries: map[string]bool{}}
+	h := Holding{Branch: b, Effects: map[string]ground.Effect{}, Entries: map[string]bool{}, Stumbling: map[string]bool{}}
 	var err error
 	for key, numbers := range map[string]*map[string]int64{
 		b.Balances: &h.Balances, b.Times: &h.Times, b.Sums: &h.Sums, b.Lanes: &h.Lanes, b.Stock: &h.Stock, b.Ticked: &h.Ticked,
@@ -119,8 +124,21 @@ func look(ctx context.Context, b ground.Branch, client redis.UniversalClient, tr
 		}),
 		entries(ctx, client, b.Ticks, keep(&h.Ticks)),
 		entries(ctx, client, b.Signals, keep(&h.Signals)),
+		entries(ctx, client, b.Steps, func(m redis.XMessage) error {
+			h.Steps = append(h.Steps, m.ID)
+			h.Stumbling[m.ID] = m.Values[ground.FieldStumbles] == "1"
+			return nil
+		}),
+		entries(ctx, client, stream.DeadLetterKey(b.Steps), func(m redis.XMessage) error {
+			id, _ := m.Values["dead-entry"].(string)
+			h.Stumbled = append(h.Stumbled, id)
+			return nil
+		}),
 	)
 	if err != nil {
+		return h, err
+	}
+	if h.Stepped, err = client.LRange(ctx, b.Stepped, 0, -1).Result(); err != nil {
 		return h, err
 	}
 	if h.Doomed, err = doomed(ctx, client, b); err != nil {

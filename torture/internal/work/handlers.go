@@ -54,6 +54,7 @@ func (p *process) handle(ctx context.Context, running *sync.WaitGroup) error {
 	if p.Number%2 == 1 {
 		single, batched = ticks, orders
 	}
+	running.Go(func() { p.steps(ctx) })
 	for _, b := range p.branches {
 		one, many := b.Orders, b.Ticks
 		if single == ticks {

@@ -19,13 +19,17 @@ const (
 	OrderType = "order"
 	TickType  = "tick"
 	SentType  = "sent"
+	StepType  = "step"
 )
 
-// produce writes a random input: an order, which is applied once because of its id, or a tick or signal without an id,
-// which is applied once because the commit of its effect acknowledges it.
+// stumbleOf is the number of steps of which one fails for good.
+const stumbleOf = 50
+
+// produce writes a random input: an order, which is applied once because of its id; a step, which is applied once because of its
+// position; or a tick or signal without an id, which is applied once because the commit of its effect acknowledges it.
 func (t *teller) produce(ctx context.Context) {
 	b := t.somewhere()
-	switch t.rng.IntN(6) {
+	switch t.rng.IntN(8) {
 	case 0, 1:
 		_ = t.client.XAdd(ctx, &redis.XAddArgs{Stream: b.Ticks, Values: []any{
 			"ce_specversion", "1.0", "ce_type", TickType, "ce_subject", b.Name, "data", "{}",
@@ -33,6 +37,12 @@ func (t *teller) produce(ctx context.Context) {
 		return
 	case 2:
 		_ = t.client.XAdd(ctx, &redis.XAddArgs{Stream: b.Signals, Values: []any{fieldSubject, b.Name, "data", "!"}}).Err()
+		return
+	case 3, 4:
+		stumbles := t.rng.IntN(stumbleOf) == 0
+		_ = t.client.XAdd(ctx, &redis.XAddArgs{Stream: b.Steps, Values: []any{
+			"ce_specversion", "1.0", "ce_type", StepType, "ce_subject", b.Steppers[t.rng.IntN(len(b.Steppers))], ground.FieldStumbles, stumbles, "data", "{}",
+		}}).Err()
 		return
 	}
 	line := history.Line{Kind: history.Put, ID: t.newID("o"), Branch: b.N, Outcome: history.Unknown, Start: t.now(), End: math.MaxInt64}
