@@ -35,6 +35,7 @@ func TestEveryChangeIsShownFirstAndNeedsYes(t *testing.T) {
 		"parked discard":    {words: []string{"--class", "network", "--reason", "r", "--as", "a"}, shows: "with --yes it would discard 1 event for good"},
 		"parked import":     {words: []string{"-", "--as", "a"}, shows: "with --yes it would import 1 event"},
 		"inbox forget":      {words: []string{"begun", "--aggregate", "a", "--scope", "transact", "--source", "", "--reason", "r", "--as", "a"}, shows: "with --yes it would forget the message begun"},
+		"inbox rewind":      {words: []string{"--handler", "count", "--source", "kafka://orders", "--partition", "3", "--to", "0", "--reason", "r", "--as", "a"}, shows: "with --yes it would set 1 position of kafka://orders"},
 		"pause":             {words: []string{"bank", "--reason", "r", "--for", "1h", "--as", "a"}, shows: "with --yes it would pause bank for 1h0m0s"},
 		"resume":            {words: []string{"mail", "--as", "a"}, shows: "with --yes it would resume mail"},
 		"repair":            {words: []string{"--retention", "24h"}, shows: "with --yes it would settle 1 finding", dryRun: 1},
@@ -60,9 +61,10 @@ func TestEveryChangeIsShownFirstAndNeedsYes(t *testing.T) {
 				t.Errorf("luatx %s is not tested", v.name)
 				continue
 			}
-			// Everything that the commands change.
+			// Data for all of the commands.
 			s.acts(0, lines("network", "1", "2"), "parked", "import", "-", "--yes")
 			s.acts(0, "", "pause", "mail", "--reason", "r", "--yes")
+			s.source(client).deliver("a", "0001")
 			scripts, n := link.Of(s.service(client)).Scripts, slotOf(t, s.service(client), "a")
 			client.ZAdd(t.Context(), scripts.Shard(n).Key("pending"), redis.Z{Score: 1, Member: "ghost"})
 			_, err := s.service(client).Enqueue(redistest.Soon(t), "a",
