@@ -23,7 +23,8 @@ const (
 	modelBytes                                       = 900
 )
 
-// modelled is an event of the model. Time stands still: an event is either due, or not due before the end of the test.
+// modelled is an event of the model. The clock does not move: an event is either due, or not due before the end of the
+// test.
 type modelled struct {
 	body     string
 	given    bool   // the id was given; otherwise it is derived

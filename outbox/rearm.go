@@ -117,7 +117,7 @@ func (s *Store) RearmAll(ctx context.Context, f Filter, opts RearmOptions) (Rear
 		g.cutoffs[edge.Slot] = edge.At
 		g.seen[edge.Slot] = shard.Place{Score: fmt.Sprint(edge.At.UnixMilli()), Member: behindAll}
 	}
-	c := campaign{ground: g, opts: opts}
+	c := bulk{ground: g, opts: opts}
 	err = c.run(ctx)
 	c.result.Operation = o.act.Operation
 	return c.result, err
@@ -126,7 +126,7 @@ func (s *Store) RearmAll(ctx context.Context, f Filter, opts RearmOptions) (Rear
 // behindAll sorts after every id of the same time.
 const behindAll = "\xff\xff\xff\xff"
 
-// parkedGround provides the parked events of a store to a campaign.
+// parkedGround provides the parked events of a store to a bulk operation.
 type parkedGround struct {
 	*operation
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/luatx/luatx/internal/settle"
 	"github.com/luatx/luatx/internal/shard"
 )
 
@@ -69,6 +70,9 @@ func (r *Relay) claimSlot(ctx context.Context, slot int) (claim shard.Claim, aga
 	if claim.Parked > 0 {
 		r.cfg.Logger.Warn("relay: events parked: their attempts ended without an answer", "slot", slot, "events", claim.Parked)
 		r.counts.parked.Add(int64(claim.Parked))
+		for range claim.Parked {
+			r.counter.Add("", settle.Park, "crashed")
+		}
 		r.cfg.Observer.crashed(ctx, r.cfg.Logger, slot, claim.Parked)
 	}
 	if claim.Orphans > 0 {

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -33,6 +34,7 @@ func (r *Relay) groups(events []leased, messages []*message.RawMessage) []*group
 			found[scope] = g
 			all = append(all, g)
 		}
+		events[i].to = cmp.Or(events[i].to, scope)
 		g.events, g.messages = append(g.events, events[i]), append(g.messages, msg)
 	}
 	return all
@@ -109,7 +111,7 @@ func (f *flight) launch(ctx context.Context, deadline time.Time, events []leased
 			g.in = r.outage.enter(g.scope, len(g.events))
 			if !g.in.open {
 				for _, e := range g.events {
-					fates.add(e.slot, shard.Settlement{ID: e.id, Lease: e.lease, What: settle.GiveBack, Number: float64(g.in.wait.Milliseconds())})
+					fates.add(e.slot, shard.Settlement{ID: e.id, Lease: e.lease, What: settle.GiveBack, Number: float64(g.in.wait.Milliseconds()), Destination: e.to})
 				}
 				continue
 			}

@@ -42,7 +42,7 @@ func TestEventsOfKilledRelaysAreInTheStreamExactlyOnce(t *testing.T) {
 	redistest.NeedCommandsOf(t, 8, 6)
 	p := plan{events: 4_000, lanes: 100, kills: 12}
 	if os.Getenv("LUATX_VERIFY") != "" {
-		p = plan{events: 60_000, lanes: 400, kills: 120} // a kill every half second
+		p = plan{events: 100_000, lanes: 400, kills: 120} // a kill every half second
 	}
 	server, broker := redistest.Shared(t), redistest.Single(t, redistest.Own())
 	c := child{

@@ -122,7 +122,7 @@ func (r *Relay) withoutPaused(events []leased, messages []*message.RawMessage, f
 		e := events[i]
 		if known[msg.Destination()] || known[scopeOf(r.publisher, msg)] {
 			wait := shard.HeldFor/2 + rand.N(shard.HeldFor/2)
-			fates.add(e.slot, shard.Settlement{ID: e.id, Lease: e.lease, What: settle.Hold, Number: float64(wait.Milliseconds())})
+			fates.add(e.slot, shard.Settlement{ID: e.id, Lease: e.lease, What: settle.Hold, Number: float64(wait.Milliseconds()), Destination: e.to})
 			held[e.slot] = true
 			continue
 		}

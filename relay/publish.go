@@ -20,6 +20,7 @@ type leased struct {
 	given bool   // the id was not derived from a message
 	lease string // empty if this process committed the event
 	route string // the destination, if an operator has changed it
+	to    string // the destination after decoding, or the scope if the event names none
 
 	replicated bool // Config.Barrier does not hold the event back
 }
@@ -54,12 +55,13 @@ func decode(events []leased, fates settlements) (sound []leased, messages []*mes
 	for _, e := range events {
 		msg, err := outbox.Decode(e.body)
 		if err != nil {
-			fates.add(e.slot, shard.Settlement{ID: e.id, What: settle.Park, Lease: e.lease, Class: "malformed", Error: err.Error()})
+			fates.add(e.slot, shard.Settlement{ID: e.id, What: settle.Park, Lease: e.lease, Class: "malformed", Error: err.Error(), Destination: e.route})
 			continue
 		}
 		if e.route != "" {
 			msg.Attributes[message.AttrDestination] = e.route
 		}
+		e.to = msg.Destination()
 		sound, messages = append(sound, e), append(messages, msg)
 	}
 	return sound, messages
@@ -67,7 +69,7 @@ func decode(events []leased, fates settlements) (sound []leased, messages []*mes
 
 func settlement(e leased, err error, pause time.Duration) shard.Settlement {
 	fate := settle.Decide(err)
-	s := shard.Settlement{ID: e.id, Lease: e.lease, What: string(fate)}
+	s := shard.Settlement{ID: e.id, Lease: e.lease, What: string(fate), Destination: e.to}
 	if fate == settle.Sent {
 		s.Body, s.Given = e.body, e.given
 		return s
@@ -99,6 +101,7 @@ func (r *Relay) settle(ctx context.Context, slot int, batch []shard.Settlement, 
 	}
 	r.claims.settled(slot, batch)
 	r.counts.note(settled.Done)
+	r.record(batch, settled.Done)
 	r.cfg.Observer.settled(ctx, r.cfg.Logger, slot, batch, settled.Done)
 	due := settled.Heads > len(settled.Promoted)
 	for i, what := range settled.Done {

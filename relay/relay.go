@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/history"
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/process"
 	"github.com/luatx/luatx/internal/shard"
@@ -161,6 +162,7 @@ type Relay struct {
 	inFlight atomic.Int64  // events in calls of the Publisher
 	claims   claims
 	counts   counts
+	counter  history.Counter
 }
 
 // handover holds the events of one commit.
@@ -243,6 +245,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	workers.Go(func() { r.sweep(ctx) })
 	workers.Go(func() { r.watchPauses(ctx) })
 	workers.Go(func() { r.inside.Processes.Keep(ctx, process.Relay, r.report) })
+	workers.Go(func() { r.inside.History.Keep(ctx, &r.counter) })
 	if !r.cfg.NoWakeUps {
 		workers.Go(func() { r.listen(ctx) })
 	}
@@ -258,6 +261,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		workers.Wait()
 		r.behind.Wait()
 		r.giveBack(life)
+		r.inside.History.End(life, &r.counter)
 		r.stopping.Store(false)
 		r.running.Store(false)
 	}()

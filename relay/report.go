@@ -37,6 +37,16 @@ func (c *counts) note(done []string) {
 	}
 }
 
+// record counts settled events for the history.
+func (r *Relay) record(batch []shard.Settlement, done []string) {
+	if !r.inside.History.On() {
+		return
+	}
+	for i, what := range done {
+		r.counter.Add(batch[i].Destination, settle.Fate(what), batch[i].Class)
+	}
+}
+
 func (c *counts) all() map[string]int64 {
 	return map[string]int64{
 		"sent": c.sent.Load(), "failed": c.failed.Load(), "returned": c.returned.Load(), "parked": c.parked.Load(), "lost": c.lost.Load(),

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/history"
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/process"
 	"github.com/luatx/luatx/internal/shard"
@@ -77,6 +78,7 @@ type Worker struct {
 	stats   stats
 
 	processes *process.List
+	history   *history.History
 }
 
 // New returns a Worker for a Transactor. It does no I/O.
@@ -89,7 +91,7 @@ func New(t *luatx.Transactor, cfg Config) (*Worker, error) {
 		return nil, err
 	}
 	inside := link.Of(t)
-	return &Worker{scripts: inside.Scripts, shards: t.Keyspace().Slots(), cfg: cfg, name: rand.Text(), processes: inside.Processes}, nil
+	return &Worker{scripts: inside.Scripts, shards: t.Keyspace().Slots(), cfg: cfg, name: rand.Text(), processes: inside.Processes, history: inside.History}, nil
 }
 
 // Check lists the inconsistencies in the shards of these slots, or in all shards if there are none, and changes nothing. A slot

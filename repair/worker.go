@@ -30,6 +30,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	var keeping sync.WaitGroup
 	defer keeping.Wait()
 	keeping.Go(func() { w.processes.Keep(ctx, process.Repair, w.report) })
+	keeping.Go(func() { w.history.Keep(ctx, nil) })
 	for ctx.Err() == nil {
 		sleep.For(ctx, w.turn(ctx))
 	}

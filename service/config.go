@@ -63,8 +63,8 @@ type Config struct {
 	NoRepair bool
 
 	// Transactor, Subscriber, Engine, Stack, Publisher, Relay and Repair configure the pieces that New makes. Their
-	// Observers are where telemetry is added. What the fields above say wins, and fields without a Logger get the one below.
-	// Stack.RelayElsewhere leaves out the relay.
+	// Observers are where telemetry is added. The fields above take precedence, and configs without a Logger get the one
+	// below. Stack.RelayElsewhere leaves out the relay.
 	Transactor luatx.Config
 	Subscriber stream.PartitionedConfig
 	Engine     message.EngineConfig

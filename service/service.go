@@ -88,8 +88,8 @@ func (s *Service) stack(client redis.UniversalClient) (mw message.Middleware, er
 	return mw, err
 }
 
-// assemble makes the pieces that run, in the stages in which they stop: what makes events, what publishes them, and what
-// shows how the service is.
+// assemble makes the pieces that run, in the stages in which they stop: the pieces that make events, those that publish
+// them, and those that show the state of the service.
 func (s *Service) assemble(client redis.UniversalClient, engine *message.Engine) error {
 	input, err := s.cfg.input(client)
 	if err != nil {

@@ -28,7 +28,7 @@ func TestCleanupRejectsInvalidConfig(t *testing.T) {
 		"has a ?":               func(c *CleanupConfig) { c.Condition = "id < ?" },
 		"CleanupConfig.Table":   func(c *CleanupConfig) { c.Table = `a"b` },
 		"CleanupConfig: ":       func(c *CleanupConfig) { c.Dialect = Dialect{} },
-		"ChunkSize is negative":  func(c *CleanupConfig) { c.ChunkSize = -1 },
+		"ChunkSize is negative": func(c *CleanupConfig) { c.ChunkSize = -1 },
 		"Retention, Interval o": func(c *CleanupConfig) { c.Retention = -1 },
 	} {
 		cfg := CleanupConfig{DB: sql.OpenDB(&answers{}), Table: "outbox", Dialect: testDialect}

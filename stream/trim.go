@@ -18,8 +18,7 @@ var trimScript = redis.NewScript(lua.Script("trim", nil))
 // does not trim a stream without groups. If exact is set, it trims all such entries, however long that occupies the server.
 // Otherwise, it trims up to about 10,000 entries at a time, and some hundred may stay.
 //
-// It works on any stream, including an outbox, whoever writes it. It returns an error if the server does not run the script
-// or ctx ends.
+// It works on any stream, including an outbox. It returns an error if the server does not run the script or ctx ends.
 func TrimAcked(ctx context.Context, client redis.UniversalClient, key string, exact bool) (int64, error) {
 	n, err := trimScript.Run(ctx, client, []string{key}, trimMode(exact)).Int64()
 	if err != nil {

@@ -51,8 +51,8 @@ func tortured(t *testing.T, args ...string) *report.Report {
 // are late.
 func TestProcesses(t *testing.T) {
 	r := tortured(t, "--for", "30s", "--rate", "600", "--seed", "1", "--no-clock", "--no-disk",
-		"--nemeses", "kill-worker,kill-relay,stop-worker,stop-relay,lose-index,stale-lease")
-	for _, kind := range []string{"kill-worker", "kill-relay", "stop-worker", "stop-relay", "lose-index", "stale-lease"} {
+		"--nemeses", "kill-worker,kill-relay,die-before-script,stop-worker,stop-relay,lose-index,stale-lease")
+	for _, kind := range []string{"kill-worker", "kill-relay", "die-before-script", "stop-worker", "stop-relay", "lose-index", "stale-lease"} {
 		if r.Faults[kind] == 0 {
 			t.Errorf("no %s", kind)
 		}

@@ -11,7 +11,7 @@ import (
 
 // consoleFuncs are the functions of the templates.
 var consoleFuncs = template.FuncMap{
-	"num": pretty.Thousands, "dur": span, "bytes": size,
+	"num": pretty.Thousands, "dur": span, "bytes": size, "rate": perSecond,
 	"when":  func(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05") + " UTC" },
 	"stamp": func(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) },
 }

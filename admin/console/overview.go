@@ -15,7 +15,7 @@ import (
 	"github.com/luatx/luatx/internal/pretty"
 )
 
-// verdict describes a problem: what is stuck, why and since when.
+// verdict describes a problem: the stuck object, the reason, and the time since when.
 type verdict struct {
 	Level, What, Why, Link, Act string
 }
@@ -49,6 +49,10 @@ func (u *ui) overview(c *guard.Call) error {
 	if err != nil {
 		return err
 	}
+	hour, err := u.desk.Histories.Recent(ctx, desk.Hour())
+	if err != nil {
+		return err
+	}
 	pauses, err := c.Op.Paused(ctx)
 	if err != nil {
 		return err
@@ -58,7 +62,7 @@ func (u *ui) overview(c *guard.Call) error {
 		return func(value string) string { return pageLink(base, "parked", name, value) }
 	}
 	page := overviewPage{
-		At: now.Stats.At, Shards: seen.shards, Pauses: pauses, Names: names(parked.ByDestination), Charts: charts(u.desk.Samples.List()),
+		At: now.Stats.At, Shards: seen.shards, Pauses: pauses, Names: names(parked.ByDestination), Charts: charts(hour, "now"),
 		Figures:      figures(now),
 		Classes:      newTally("Parked by class", "Class", parked.ByClass, now.Classes.Names, to("class")),
 		Destinations: newTally("Parked by destination", "Destination", parked.ByDestination, now.Destinations.Names, to("destination")),

@@ -20,7 +20,7 @@ import (
 // Config configures a Handler. Authorize is required.
 type Config struct {
 	// Authorize returns the identity that sent a request: see Tokens. If the error is ErrUnknown, the Handler replies with
-	// status 401 and Challenge, and counts the failure where the request has an Authorization header: after 10 failures of an
+	// status 401 and Challenge, and counts the failure if the request has an Authorization header. After 10 failures of an
 	// address, or 100 of all, it replies with status 429 and accepts one attempt every 6 seconds, or 10 a second. Credentials
 	// that were accepted lately do not wait. Any other error is a 403.
 	Authorize func(*http.Request) (Identity, error)
@@ -47,9 +47,6 @@ type Config struct {
 	// MaxScans is the maximum number of requests that read lists, audits or whole shards at a time, and a quarter of it for
 	// one identity. Further requests get status 429 and a Retry-After header. Defaults to 16.
 	MaxScans int
-	// SampleEvery is the interval at which Run stores a sample of the numbers. It keeps the samples of an hour. Defaults to 5
-	// seconds.
-	SampleEvery time.Duration
 	// Logger logs rejected requests and failures. Defaults to slog.Default().
 	Logger *slog.Logger
 }
@@ -60,7 +57,6 @@ func (c Config) withDefaults(namespace string) Config {
 	c.Timeout = cmp.Or(c.Timeout, 30*time.Second)
 	c.MaxOperations = cmp.Or(c.MaxOperations, 4)
 	c.MaxScans = cmp.Or(c.MaxScans, 16)
-	c.SampleEvery = cmp.Or(c.SampleEvery, 5*time.Second)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c
 }
@@ -70,7 +66,7 @@ func (c Config) validate() error {
 		return errors.New("httpapi: Config.Authorize is nil: use Tokens, or a function that identifies the sender of a request")
 	}
 	for name, n := range map[string]int64{
-		"Timeout": int64(c.Timeout), "MaxOperations": int64(c.MaxOperations), "SampleEvery": int64(c.SampleEvery), "MaxScans": int64(c.MaxScans),
+		"Timeout": int64(c.Timeout), "MaxOperations": int64(c.MaxOperations), "MaxScans": int64(c.MaxScans),
 	} {
 		if n < 0 {
 			return fmt.Errorf("httpapi: Config.%s is negative: use 0 for the default, or more", name)
@@ -106,7 +102,7 @@ func New(op *admin.Operator, cfg Config) (*Handler, error) {
 	}
 	d := desk.New(op, desk.Config{
 		Title: cfg.Title, Streams: cfg.Streams, NoRepair: cfg.NoRepair, Redact: cfg.redact(), Timeout: cfg.Timeout,
-		MaxOperations: cfg.MaxOperations, SampleEvery: cfg.SampleEvery, Logger: cfg.Logger,
+		MaxOperations: cfg.MaxOperations, Logger: cfg.Logger,
 	})
 	h := &Handler{d, guard.New(d.Op, guard.Config{
 		Authorize: cfg.authorize, Challenge: cfg.Challenge, ReadOnly: cfg.ReadOnly, Timeout: cfg.Timeout, MaxScans: cfg.MaxScans,
@@ -135,8 +131,8 @@ func (c Config) redact() func(outbox.Event, desk.Payload) desk.Payload {
 	return func(e outbox.Event, p desk.Payload) desk.Payload { return desk.Payload(c.Redact(e, Payload(p))) }
 }
 
-// Run samples the numbers for charts until ctx ends. Then it closes the handler. Without Run, the handler works too, but
-// samples the numbers only when they are requested.
+// Run measures the outbox for the history until ctx ends, unless relays or repair workers do so already. Then it closes the
+// handler. Without Run, the handler works too, and shows the history that other processes write.
 func (h *Handler) Run(ctx context.Context) error { return h.desk.Run(ctx) }
 
 // Close stops the running operations and waits until they have ended. Later requests for operations fail.

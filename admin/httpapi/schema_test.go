@@ -158,7 +158,10 @@ func (d document) unfitObject(s schema, at string, value any) error {
 					return fmt.Errorf("%s has %q, of which the schema says nothing", at, name)
 				}
 			case map[string]any:
-				of = schema{Type: more["type"].(string)}
+				text, _ := json.Marshal(more) // what was decoded can be encoded
+				if err := json.Unmarshal(text, &of); err != nil {
+					return err
+				}
 			}
 		}
 		if err := d.unfit(of, at+"."+name, object[name]); err != nil {

@@ -86,7 +86,7 @@ func (s *shift) watch(ctx context.Context) error {
 }
 
 // allow raises the feeder's limit. Orders wait for the kills that are planned before them, and for the next victim to be
-// busy, so that kills hit both modes at the same shares of their progress, with as many orders in flight as the workers can
+// busy. Kills then hit both modes at the same shares of their progress, with as many orders in flight as the workers can
 // hold.
 func (s *shift) allow() {
 	limit := len(s.job.orders)

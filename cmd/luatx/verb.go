@@ -57,7 +57,7 @@ var programs = []verb{demoVerb, benchVerb}
 func verbs() []verb {
 	return slices.Concat(
 		programs,
-		[]verb{statsVerb, blockedVerb, drainVerb},
+		[]verb{statsVerb, historyVerb, blockedVerb, drainVerb},
 		eventVerbs,
 		parkedVerbs,
 		deadVerbs,
@@ -79,7 +79,7 @@ func findVerb(words []string) (v verb, rest []string, found bool) {
 	return verb{}, nil, false
 }
 
-// toldError is a failure that the output tells of.
+// toldError is a failure that the output already shows.
 type toldError struct{ error }
 
 func (v verb) run(ctx context.Context, args []string, std standard) error {

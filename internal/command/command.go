@@ -1,7 +1,8 @@
 // Package command knows the commands that a transaction may hold: where their keys stand, whether they write,
 // whether a caller needs the reply to go on, how they are undone; and why the others are refused.
 //
-// What a server says of its commands stands in table_gen.go, what no server says in policy.go.
+// table_gen.go has the facts that a server reports about its commands. policy.go has the facts that
+// no server reports.
 package command
 
 //go:generate go run ./gen -addr 127.0.0.1:6379 table
@@ -121,8 +122,8 @@ func (s Spec) WriteKeys(args []any) ([]int, error) {
 	return changed, err
 }
 
-// Head is what the script is told of a command with these arguments: its undo class, a digit, how many arguments
-// it has, and for the class m the positions of the keys it changes.
+// Head returns the description of a command with these arguments for the script: its undo class, a digit, the
+// number of arguments, and for the class m the positions of the keys that it changes.
 func (s Spec) Head(args []any) string {
 	if heads, ok := heads[s.Undo]; ok && len(args) < len(heads) {
 		return heads[len(args)]

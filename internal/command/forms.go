@@ -9,7 +9,7 @@ import (
 )
 
 // form is what the other arguments make of a command: how it is undone, whether it decides, which forms of it are
-// refused, and where its keys stand where no server says so.
+// refused, and the positions of its keys if no server reports them.
 type form struct {
 	adapt func(Spec, []any) Spec
 	check func([]any) error

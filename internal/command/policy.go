@@ -2,7 +2,7 @@ package command
 
 import "strings"
 
-// policy is what no server says of a command.
+// policy is the information about a command that no server reports.
 type policy struct {
 	decides bool
 	guard   Guard

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// maxLines bounds a source file: what is longer holds more than one idea.
+// maxLines bounds a source file: a longer file holds more than one idea.
 const maxLines = 500
 
 var generated = regexp.MustCompile(`(?m)^(//|--) Code generated .* DO NOT EDIT\.$`)

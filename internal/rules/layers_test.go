@@ -25,7 +25,7 @@ var layers = [][]string{
 	{"outbox", "inbox", "stream", "expiry"},
 	{"."},
 	{"internal/link"},
-	{"internal/commit"},
+	{"internal/commit", "internal/history"},
 	{"internal/process", "internal/shard"},
 	{"internal/eval", "internal/record"},
 	{"internal/command", "internal/group", "internal/identity", "internal/inbound", "internal/outboxentry", "internal/producer", "internal/settle", "internal/streamentry"},

@@ -48,7 +48,8 @@ func logKeys(file *ast.File) (keys []string) {
 	return keys
 }
 
-// listedKeys are those of a list that is logged elsewhere: what is assigned to about, or returned by a method subject.
+// listedKeys returns the keys of a list that is logged elsewhere. Such a list is assigned to about, or returned by a
+// method subject.
 func listedKeys(n ast.Node) (keys []string) {
 	add := func(values []ast.Expr) {
 		for _, value := range values {

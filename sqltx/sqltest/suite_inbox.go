@@ -64,7 +64,7 @@ func testInbox(t *testing.T, s *suite) {
 	for text, attrs := range map[string]message.Attributes{
 		"inbox: message has no ID attribute": {},
 		"at most 255":                        {message.AttrID: strings.Repeat("i", 256)},
-		"is not storable text":                         {message.AttrID: "a\x00"},
+		"is not storable text":               {message.AttrID: "a\x00"},
 	} {
 		if _, err := s.claim(t, s.inboxConfig(), attrs); err == nil || !strings.Contains(err.Error(), text) || !message.IsPermanent(err) {
 			t.Errorf("%v, want %q", err, text)

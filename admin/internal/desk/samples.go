@@ -9,16 +9,15 @@ import (
 	"time"
 
 	"github.com/luatx/luatx/admin"
-	"github.com/luatx/luatx/outbox"
 )
 
 // Sample holds the numbers at a time.
 type Sample struct {
-	// Stats names the topNames largest destinations, types and classes of parked events. In the ring it names none.
+	// Stats names the topNames largest destinations, types and classes of parked events.
 	Stats admin.Stats
 	// Destinations, Types and Classes count the names that Stats leaves out.
 	Destinations, Types, Classes Remainder
-	// Rates are the rates since the previous sample, or nil if there is none.
+	// Rates are the rates since the previous sample, or nil if there is none, or if it is older than rateOver.
 	Rates *admin.Rates
 	Over  time.Duration // the duration of the rates
 }
@@ -56,21 +55,21 @@ func largest(counts map[string]int64) (map[string]int64, Remainder) {
 // freshness is how long a sample is reused, so that many readers cost no more than one.
 const freshness = time.Second
 
-// Samples stores the numbers of an hour.
+// rateOver is the longest time over which a sample has rates.
+const rateOver = time.Minute
+
+// Samples keeps the last sample.
 type Samples struct {
-	op    *admin.Operator
-	every time.Duration
-	turn  chan struct{} // held by the goroutine that reads the servers
+	op   *admin.Operator
+	turn chan struct{} // held by the caller that queries the server
 
 	mu    sync.Mutex
-	ring  []Sample
 	last  Sample
 	taken time.Time
-	kept  time.Time
 }
 
-func newSamples(op *admin.Operator, every time.Duration) *Samples {
-	return &Samples{op: op, every: every, turn: make(chan struct{}, 1)}
+func newSamples(op *admin.Operator) *Samples {
+	return &Samples{op: op, turn: make(chan struct{}, 1)}
 }
 
 // Now returns the numbers. It reads them from the servers at most once a second.
@@ -100,7 +99,7 @@ func (s *Samples) fresh() (Sample, bool) {
 	return s.last, !s.taken.IsZero() && time.Since(s.taken) < freshness
 }
 
-// keep creates a sample, and stores it in the ring if the last one there is old enough.
+// keep creates a sample and stores it as the last one.
 func (s *Samples) keep(stats admin.Stats, at time.Time) Sample {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,23 +108,10 @@ func (s *Samples) keep(stats admin.Stats, at time.Time) Sample {
 	parked.ByDestination, now.Destinations = largest(parked.ByDestination)
 	parked.ByType, now.Types = largest(parked.ByType)
 	parked.ByClass, now.Classes = largest(parked.ByClass)
-	if !s.taken.IsZero() {
+	if over := stats.At.Sub(s.last.Stats.At); !s.taken.IsZero() && over <= rateOver {
 		rates := stats.Rates(s.last.Stats)
-		now.Rates, now.Over = &rates, stats.At.Sub(s.last.Stats.At)
+		now.Rates, now.Over = &rates, over
 	}
 	s.last, s.taken = now, at
-	if s.kept.IsZero() || at.Sub(s.kept) >= s.every*9/10 {
-		most := max(1, int(time.Hour/s.every))
-		bare := now // charts only need the numbers
-		bare.Stats.Parked, bare.Stats.Paused = outbox.Overview{Total: stats.Parked.Total}, nil
-		s.ring, s.kept = append(s.ring[max(0, len(s.ring)-most+1):], bare), at
-	}
 	return now
-}
-
-// List returns the samples of the last hour, oldest first.
-func (s *Samples) List() []Sample {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.ring)
 }

@@ -5,6 +5,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/history"
 	"github.com/luatx/luatx/internal/process"
 	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/outbox"
@@ -17,6 +18,7 @@ type Core struct {
 	Scripts    *shard.Scripts
 	Store      *outbox.Store
 	Processes  *process.List
+	History    *history.History
 	// Name is recorded in the audit.
 	Name string
 	// Destinations returns an error for a destination to which events may not be re-armed. If it is nil, all are allowed.

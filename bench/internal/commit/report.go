@@ -35,7 +35,7 @@ var figures = []struct {
 	{"server_cpu_3masters_vs_one", spread, string(masters), string(plain), measure.ServerCPUs},
 }
 
-const intro = `Each way commits the same transaction: it checks that a message is new and remembers its id for 24 hours, sets
+const intro = `Each way commits the same transaction. It checks that a message is new and remembers its id for 24 hours, sets
 three fields of a hash, increments a counter, adds an event where a relay finds it, and acknowledges the message. The messages are
 pending in a stream before a round begins.
 

@@ -39,7 +39,8 @@ var rows = []row{
 	{"instructions_batch64_k", "luatx, in batches of 64", commits(ways.Batch64)},
 	{"instructions_general_alone_k", "luatx, alone in the general script", commits(ways.General)},
 	{"instructions_general_batch16_k", "luatx, in batches of 16 in the general script", commits(ways.General16)},
-	{"instructions_relay_k", "luatx relay, an event", relays},
+	{"instructions_relay_k", "luatx relay, an event", relays(false)},
+	{"instructions_relay_given_k", "luatx relay, an event with an id of the caller's", relays(true)},
 }
 
 const intro = `Thousands of instructions that the server runs in user space for one transaction or event, counted by callgrind. The

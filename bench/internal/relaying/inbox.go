@@ -26,9 +26,9 @@ const (
 const bucketed = `**A bucketed inbox** would keep the digests in many small hashes, of up to about 100 each, which Redis holds as one packed
 list: 42 bytes an id in a prototype, less than half of what one hash takes. It would buy memory alone: 1,000 messages a second
 for 24 hours take about 8 GB in one hash, and would take 3.6 GB. It would cost a key for each bucket, which a script must
-declare: a batch of 64 transactions would touch up to 128 buckets more, and every look would read through half a list, at one to
-two microseconds instead of half a one; the turn of the generations, one RENAME now, would become thousands of keys to
-delete, or a time to live on each, which policies such as volatile-lru may then evict: ids would be forgotten in silence.`
+declare. A batch of 64 transactions would touch up to 128 buckets more, and every lookup would read through half a list, at one to
+two microseconds instead of half a microsecond. The rotation of the generations, one RENAME now, would delete thousands of keys, or
+set a time to live on each. Policies such as volatile-lru may evict such keys, and the inbox would forget their ids silently.`
 
 // inbox measures the memory of an id in the inbox of luatx, and as a key of its own.
 func inbox(ctx context.Context, env suite.Env, b *bed, report *suite.Report) error {

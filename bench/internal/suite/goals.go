@@ -4,7 +4,7 @@ package suite
 type Goal struct {
 	// Figure is its name in the JSON.
 	Figure string
-	// What describes the figure in the report.
+	// The description of the figure in the report.
 	What string
 	// Bound is the minimum of the figure, or the maximum if Most is set. 0 means no bound.
 	Bound float64
@@ -39,6 +39,7 @@ func Goals() []Goal {
 		{"instructions_batch16_k", "the same in a batch of 16", 80, true},
 		{"instructions_general_alone_k", "the same alone in the general script", 240, true},
 		{"instructions_general_batch16_k", "the same in a batch of 16 in the general script", 120, true},
+		{"instructions_relay_k", "thousand instructions of the server for claiming and settling an event whose id is derived", 32, true},
 		{"allocs_over_goredis", "client allocations a transaction beyond go-redis' own", 12, true},
 	}
 }

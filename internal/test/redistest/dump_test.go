@@ -80,7 +80,7 @@ func checkEveryChangeShows(t *testing.T, client redis.UniversalClient) {
 			if made := client.XGroupCreateConsumer(ctx, "{x}stream", "g", "d"); made.Err() == nil {
 				return made
 			}
-			return readGroup(t, client, "d", "0") // before 6.2 whoever reads is made
+			return readGroup(t, client, "d", "0") // before 6.2 a read creates the consumer
 		}},
 		{`- group "g" pending 1-1`, func() redis.Cmder { return client.XAck(ctx, "{x}stream", "g", "1-1") }},
 		{`+ group "h"`, func() redis.Cmder { return client.XGroupCreate(ctx, "{x}stream", "h", "0") }},

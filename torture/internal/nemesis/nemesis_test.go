@@ -21,22 +21,24 @@ func drawn(seed uint64, track string, n int) (list []string, kinds map[string]in
 
 func TestTheSeedIsTheSchedule(t *testing.T) {
 	t.Parallel()
-	first, kinds := drawn(7, "processes", 50)
-	again, _ := drawn(7, "processes", 50)
+	const rounds = 10
+	turns := rounds * len(processKinds)
+	first, kinds := drawn(7, "processes", turns)
+	again, _ := drawn(7, "processes", turns)
 	if !slices.Equal(first, again) {
 		t.Error("one seed made two schedules")
 	}
 	for name, other := range map[string][]string{
-		"another seed":  func() []string { list, _ := drawn(8, "processes", 50); return list }(),
-		"another track": func() []string { list, _ := drawn(7, "network", 50); return list }(),
+		"another seed":  func() []string { list, _ := drawn(8, "processes", turns); return list }(),
+		"another track": func() []string { list, _ := drawn(7, "network", turns); return list }(),
 	} {
 		if slices.Equal(first, other) {
 			t.Errorf("%s made the same schedule", name)
 		}
 	}
 	for name, n := range kinds {
-		if n != 50/len(processKinds) {
-			t.Errorf("%s has %d of 50 turns", name, n)
+		if n != rounds {
+			t.Errorf("%s has %d of %d turns", name, n, turns)
 		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/luatx/luatx/internal/sleep"
@@ -20,6 +22,7 @@ const stopped = max(ground.Lease, ground.MaxIdle) + 300*time.Millisecond
 var processKinds = []kind{
 	{name: "kill-worker", track: "processes", fits: has(work.Worker), inflict: killProcess(work.Worker)},
 	{name: "kill-relay", track: "processes", fits: has(work.Relay), inflict: killProcess(work.Relay)},
+	{name: "die-before-script", track: "processes", fits: has(work.Worker), inflict: dieBeforeScript},
 	{name: "stop-worker", track: "processes", fits: has(work.Worker), inflict: stopProcess(work.Worker)},
 	{name: "stop-relay", track: "processes", fits: has(work.Relay), inflict: stopProcess(work.Relay)},
 	{name: "clock", track: "processes", fits: func(n *Nemeses) bool { return n.Crew.CanSkew() }, inflict: wrongClock},
@@ -46,7 +49,28 @@ func killProcess(role string) func(context.Context, *Nemeses, *rand.Rand) (injur
 	}
 }
 
-// stopProcess lets a process stand still (SIGSTOP) for longer than its leases.
+// dieBeforeScript lets the servers store large bodies, but no script that refers to one arrives. Then it kills a worker, which has
+// sent bodies and no script for them.
+func dieBeforeScript(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
+	cut := respproxy.CutRequest()
+	for _, proxy := range n.Site.Proxies {
+		defer proxy.On(func(cmd []string) respproxy.Action {
+			if strings.EqualFold(cmd[0], "EVALSHA") && slices.ContainsFunc(cmd, refersToBody) {
+				return cut
+			}
+			return respproxy.Pass()
+		})()
+	}
+	sleep.For(ctx, between(rng, 300*time.Millisecond, 1500*time.Millisecond))
+	return killProcess(work.Worker)(ctx, n, rng)
+}
+
+// refersToBody reports whether an argument stands for the body of an event, which a SET has stored.
+func refersToBody(arg string) bool {
+	return len(arg) < 200 && strings.HasPrefix(strings.TrimPrefix(arg, "+"), "~")
+}
+
+// stopProcess stops a process (SIGSTOP) for longer than its leases.
 func stopProcess(role string) func(context.Context, *Nemeses, *rand.Rand) (injury, error) {
 	return func(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
 		m := n.victim(rng, role)

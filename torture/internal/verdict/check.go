@@ -89,6 +89,8 @@ const (
 	NoGhosts        = "nothing else is published"
 	LaneOrder       = "lanes keep their order"
 	NotEarly        = "scheduled events are not early"
+	BodiesWhole     = "large bodies are published whole"
+	BodiesKept      = "no large body is lost, none stays without an expiry"
 	StableEvents    = "a second run makes the same event"
 	StatesAddUp     = "states add up"
 	ParkedKept      = "parked events never vanish"

@@ -17,6 +17,9 @@ func (j *judge) published() {
 		if p.Due != 0 && !j.Taken[p.ID] {
 			j.Hold(NotEarly, p.MS >= p.Due, "%s was published %d ms early", p.ID, p.Due-p.MS)
 		}
+		if p.Declared > 0 {
+			j.Hold(BodiesWhole, p.Filling == p.Declared, "%s was published with %d bytes of %d", p.ID, p.Filling, p.Declared)
+		}
 		if seen[p.ID] {
 			continue
 		}

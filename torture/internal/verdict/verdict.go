@@ -120,6 +120,7 @@ func (j *judge) branch(h *Holding) {
 		j.Hold(AppliedOnce, left == stock[product], "the stock of %s in %s is %d, and its effects say %d", product, h.Name, left, stock[product])
 	}
 	j.Hold(ErrorsNothing, h.Doomed == "", "transactions that failed have changed %s: %s", h.Name, h.Doomed)
+	j.Hold(BodiesKept, h.Bodies == "", "in %s: %s", h.Name, h.Bodies)
 	for id, n := range h.Times {
 		_, found := h.Effects[id]
 		j.Hold(AppliedOnce, found, "%s in %s is counted %d times and has no effect", id, h.Name, n)

@@ -140,6 +140,8 @@ func TestInvariantsSeeEachPlaceInWhichASoundWorldBreaks(t *testing.T) {
 		"lane miscounted":         {func(e *Evidence) { branch(*e).Lanes["p1"] = 2 }, []string{LaneOrder}},
 		"money on its way is not": {func(e *Evidence) { arrive(e, false, 20) }, []string{AckedApplied, Arrives, Money, NoGhosts, OutboxSet}},
 		"less arrives":            {func(e *Evidence) { arrive(e, true, 19) }, []string{Arrives, Money}},
+		"a body cut off":          {func(e *Evidence) { e.World.Published[0].Declared = 50_000 }, []string{BodiesWhole}},
+		"a body of nobody":        {func(e *Evidence) { branch(*e).Bodies = "body:x belongs to no event" }, []string{BodiesKept}},
 		"another event":           {func(e *Evidence) { e.Story.Events["o1"]["own-e7"] = true }, []string{StableEvents}},
 	} {
 		t.Run(name, func(t *testing.T) {

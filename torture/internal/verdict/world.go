@@ -12,6 +12,8 @@ import (
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/group"
 	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/shard"
+	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/torture/internal/ground"
 )
 
@@ -39,6 +41,7 @@ type Holding struct {
 	Signals   []string // ids of the entries
 	Signalled map[string]int64
 	Doomed    string // what is wrong with the keys of transactions that must fail
+	Bodies    string // what is wrong with the large bodies of its outbox
 }
 
 // Publication is an entry of the broker's stream.
@@ -48,6 +51,7 @@ type Publication struct {
 	Subject           string
 	Due               int64 // milliseconds; 0: at once
 	LeftToPublish, MS int64 // milliseconds that the relay gave, and when it arrived
+	Declared, Filling int64 // bytes of its filling, as it says, and as it has
 }
 
 // pageSize is how many entries of a stream are read at once.
@@ -119,8 +123,40 @@ func look(ctx context.Context, b ground.Branch, client redis.UniversalClient, tr
 	if err != nil {
 		return h, err
 	}
-	h.Doomed, err = doomed(ctx, client, b)
+	if h.Doomed, err = doomed(ctx, client, b); err != nil {
+		return h, err
+	}
+	h.Bodies, err = bodies(ctx, client, link.Of(tr).Scripts.Shard(b.Slot))
 	return h, err
+}
+
+// bodies reports what is wrong with the large bodies of a shard: each belongs to an event, or expires, and no event has lost its own.
+func bodies(ctx context.Context, client redis.UniversalClient, home shard.Shard) (string, error) {
+	pipe := client.Pipeline()
+	index := pipe.HGetAll(ctx, home.Key("bodies"))
+	entries := pipe.HGetAll(ctx, home.Key("entries"))
+	if _, err := pipe.Exec(ctx); err != nil {
+		return "", err
+	}
+	there, err := redistest.Dump(ctx, client, home.Key("body:")+"*")
+	if err != nil {
+		return "", err
+	}
+	var wrong []string
+	for name, event := range index.Val() {
+		key := home.Key("body:") + name
+		body, found := there.Keys[key]
+		if !found || body.ExpireAt > 0 || !strings.HasSuffix(entries.Val()[event], " "+name) {
+			wrong = append(wrong, fmt.Sprintf("%s of event %q: is there: %t, expires: %d, entry: %.60q", key, event, found, body.ExpireAt, entries.Val()[event]))
+		}
+		delete(there.Keys, key)
+	}
+	for key, body := range there.Keys {
+		if body.ExpireAt == 0 {
+			wrong = append(wrong, key+" belongs to no event and does not expire")
+		}
+	}
+	return strings.Join(wrong, "; "), nil
 }
 
 // keep appends the ids of entries.
@@ -193,7 +229,10 @@ func publication(m redis.XMessage) (Publication, error) {
 	at, err := strconv.ParseInt(ms, 10, 64)
 	left, wrong := strconv.ParseInt(text("left"), 10, 64)
 	due, wrongDue := strconv.ParseInt(text("due"), 10, 64)
+	declared, wrongSize := strconv.ParseInt(text("declared"), 10, 64)
+	filling, wrongFilling := strconv.ParseInt(text("filling"), 10, 64)
 	return Publication{
 		At: at * 1e6, MS: at, ID: text("id"), Of: text("of"), Type: text("type"), Subject: text("branch"), Due: due, LeftToPublish: left,
-	}, errors.Join(err, wrong, wrongDue)
+		Declared: declared, Filling: filling,
+	}, errors.Join(err, wrong, wrongDue, wrongSize, wrongFilling)
 }

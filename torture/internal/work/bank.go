@@ -144,20 +144,22 @@ func (t *teller) apply(ctx context.Context, tx *luatx.Tx, b ground.Branch, id st
 
 // Payload is the data of an event.
 type Payload struct {
-	N      int64  `json:"n"`            // its place in its lane
-	To     string `json:"to,omitempty"` // of money that is sent: the account
-	Amount int64  `json:"amount,omitempty"`
+	N       int64  `json:"n"`            // its place in its lane
+	To      string `json:"to,omitempty"` // of money that is sent: the account
+	Amount  int64  `json:"amount,omitempty"`
+	Filling string `json:"filling,omitempty"` // of a large event, see fill
 }
 
 // attrDue is when a scheduled event may be published first, in Unix milliseconds.
 const attrDue = "due"
 
 func eventOf(b ground.Branch, id string, e ground.Effect, kind string, at time.Time) (luatx.Event, error) {
-	payload := Payload{N: e.N}
+	payload := Payload{N: e.N, Filling: fill(id)}
 	attrs := message.Attributes{
 		message.AttrID: e.Event, message.AttrType: kind, message.AttrSource: "/bank", message.AttrSubject: b.Name,
 		message.AttrCorrelationID: id,
 	}
+	declareFilling(attrs, payload)
 	event := luatx.Event{ID: e.Event, At: at}
 	if !at.IsZero() {
 		attrs[attrDue] = strconv.FormatInt(at.UnixMilli(), 10)

@@ -236,7 +236,9 @@ func (p *process) output(kind string, input message.Attributes, lane string, n i
 	if lane != "" {
 		attrs[message.AttrPartitionKey] = lane
 	}
-	return message.New(Payload{N: n}, attrs, nil)
+	payload := Payload{N: n, Filling: fill(input.ID())}
+	declareFilling(attrs, payload)
+	return message.New(payload, attrs, nil)
 }
 
 // mishap makes handlers misbehave: now and then one fails, panics or takes long, sometimes longer than MaxIdle.

@@ -153,9 +153,10 @@ func (s *sink) publish(ctx context.Context, events []*message.RawMessage, errs [
 	for i, event := range events {
 		if errs[i] == nil {
 			due, _ := event.Attributes[attrDue].(string)
+			declared, has := filling(event)
 			added[i] = pipe.XAdd(ctx, &redis.XAddArgs{Stream: s.Plan.Published(), Values: []any{
 				"id", event.ID(), "of", event.CorrelationID(), "branch", event.Subject(), "type", event.Type(),
-				"due", cmp.Or(due, "0"), "left", strconv.FormatInt(left.Milliseconds(), 10),
+				"due", cmp.Or(due, "0"), "left", strconv.FormatInt(left.Milliseconds(), 10), "declared", declared, "filling", has,
 			}})
 		}
 	}

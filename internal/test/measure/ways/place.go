@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -37,6 +38,7 @@ type tag struct {
 	text                        string
 	in, hash, counter, out, ids string
 	events                      []string // where events wait
+	bodies                      string   // the index of large bodies, each of which has a key; empty: the way has none
 }
 
 // input is a message that is pending for the consumer.
@@ -95,6 +97,9 @@ func (p *place) prepare(ctx context.Context, n int) error {
 func (p *place) clear(ctx context.Context) error {
 	pipe := p.client.Pipeline()
 	for _, t := range p.tags {
+		if err := p.clearBodies(ctx, t.bodies); err != nil {
+			return err
+		}
 		pipe.XGroupCreateMkStream(ctx, t.in, group, "$")
 		pipe.XTrimMaxLen(ctx, t.in, 0)
 		pipe.Unlink(ctx, t.events...)
@@ -108,6 +113,24 @@ func (p *place) clear(ctx context.Context) error {
 	if redis.HasErrorPrefix(err, "BUSYGROUP") {
 		return nil
 	}
+	return err
+}
+
+// clearBodies removes the large bodies of an index, and the index.
+func (p *place) clearBodies(ctx context.Context, index string) error {
+	if index == "" {
+		return nil
+	}
+	names, err := p.client.HKeys(ctx, index).Result()
+	if err != nil || len(names) == 0 {
+		return err
+	}
+	pipe := p.client.Pipeline()
+	for _, name := range names {
+		pipe.Unlink(ctx, strings.TrimSuffix(index, "bodies")+"body:"+name)
+	}
+	pipe.Unlink(ctx, index)
+	_, err = pipe.Exec(ctx)
 	return err
 }
 

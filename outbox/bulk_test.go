@@ -193,7 +193,7 @@ func TestRearmAllHonorsLimitCanaryAndRate(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				start := time.Now()
-				c := campaign{ground: test.ground, opts: test.opts.withDefaults()}
+				c := bulk{ground: test.ground, opts: test.opts.withDefaults()}
 				if err := c.run(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -223,19 +223,19 @@ func TestRearmAllStopsWithItsContextAfterAnErrorOrIfTheOutboxIsFull(t *testing.T
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		for _, opts := range []RearmOptions{{Canary: 10}, {Rate: 10}} {
-			c := campaign{ground: newField(1000, after(time.Hour, Sent)), opts: opts.withDefaults()}
+			c := bulk{ground: newField(1000, after(time.Hour, Sent)), opts: opts.withDefaults()}
 			if err := c.run(ctx); !errors.Is(err, context.DeadlineExceeded) || c.result.Rearmed == 0 || c.result.Rearmed > 30 {
 				t.Errorf("%+v: %v", c.result, err)
 			}
 		}
 		f := newField(1000, after(0, Sent))
 		f.room = 600
-		c := campaign{ground: f}
+		c := bulk{ground: f}
 		if err := c.run(t.Context()); err != nil || c.result.Stopped != StoppedFull || c.result.Rearmed != 600 || c.result.Skipped[Full] == 0 {
 			t.Errorf("%+v: %v", c.result, err)
 		}
 		f.fail = errors.New("down")
-		c = campaign{ground: f}
+		c = bulk{ground: f}
 		if err := c.run(t.Context()); !errors.Is(err, f.fail) || c.result.Rearmed != 0 {
 			t.Errorf("%+v: %v", c.result, err)
 		}
@@ -243,7 +243,7 @@ func TestRearmAllStopsWithItsContextAfterAnErrorOrIfTheOutboxIsFull(t *testing.T
 		for i := range f.events {
 			f.events[i].bare = i%2 == 0
 		}
-		c = campaign{ground: f, opts: RearmOptions{Canary: 4}.withDefaults()}
+		c = bulk{ground: f, opts: RearmOptions{Canary: 4}.withDefaults()}
 		if err := c.run(t.Context()); err != nil || c.result.Skipped[NoBody] != 10 || c.result.Rearmed != 10 || c.result.Canary.Sent != 4 {
 			t.Errorf("%+v: %v", c.result, err)
 		}
@@ -317,16 +317,16 @@ func TestRearmAllReturnsTheFirstError(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				for nth := 1; ; nth++ {
 					u := &unsteady{field: newField(30, after(100*time.Millisecond, Sent)), left: nth}
-					c := campaign{ground: u, opts: opts.withDefaults()}
+					c := bulk{ground: u, opts: opts.withDefaults()}
 					err := c.run(t.Context())
-					if u.left > 0 { // the campaign makes fewer calls
+					if u.left > 0 { // the bulk operation makes fewer calls
 						if err != nil || nth < 16 {
 							t.Errorf("%d calls, %v", nth, err)
 						}
 						return
 					}
 					if !errors.Is(err, errUnsteady) || u.left < 0 {
-						t.Errorf("call %d of a campaign failed, %d followed: %v", nth, -u.left, err)
+						t.Errorf("call %d of a bulk operation failed, %d followed: %v", nth, -u.left, err)
 					}
 				}
 			})
@@ -357,7 +357,7 @@ func TestRearmAllReportsProgressAfterEveryStep(t *testing.T) {
 					return fmt.Sprint([]int{r.Matched, r.Rearmed, r.Canary.Trying, r.Canary.Sent}, r.Classes, r.Skipped)
 				}
 				c.opts.Progress = func(r RearmResult) { told, said = append(told, r), append(said, line(r)) }
-				run := campaign{ground: newField(1200, after(100*time.Millisecond, Sent)), opts: c.opts.withDefaults()}
+				run := bulk{ground: newField(1200, after(100*time.Millisecond, Sent)), opts: c.opts.withDefaults()}
 				if err := run.run(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -391,7 +391,7 @@ func TestRearmAllPollsLessOftenForManyShardsAndCountsEachFailureOnce(t *testing.
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				u := &unsteady{field: newField(1000, after(0, Parked)), slow: c.slow}
-				run := campaign{ground: u, opts: c.opts.withDefaults()}
+				run := bulk{ground: u, opts: c.opts.withDefaults()}
 				if err := run.run(t.Context()); err != nil || run.result.ParkedAgain != 1000 {
 					t.Errorf("%+v: %v", run.result, err)
 				}
