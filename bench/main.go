@@ -101,7 +101,7 @@ func parse(args []string, usage io.Writer) (o options, err error) {
 		return o, err
 	}
 	if o.only, err = regexp.Compile(only); err == nil && flags.NArg() > 0 {
-		err = fmt.Errorf("%q is no flag", flags.Args())
+		err = fmt.Errorf("unexpected arguments %q", flags.Args())
 	}
 	if err != nil {
 		fmt.Fprintln(usage, "bench:", err)

@@ -31,7 +31,7 @@ func fixed(name, figure string, value float64) suite.Group {
 	}}
 }
 
-func TestBenchWritesWhatItMeasured(t *testing.T) {
+func TestBenchWritesItsResults(t *testing.T) {
 	t.Parallel()
 	redistest.Need(t)
 	dir := t.TempDir()
@@ -67,7 +67,7 @@ func TestBenchWritesWhatItMeasured(t *testing.T) {
 	}
 }
 
-func TestBenchJSON(t *testing.T) {
+func TestBenchWritesJSON(t *testing.T) {
 	t.Parallel()
 	redistest.Need(t)
 	for only, want := range map[string]string{"": "inbox_bytes way_vs_asynq", "^b$": "inbox_bytes", "a/cell": "way_vs_asynq", "a/other": ""} {
@@ -95,7 +95,7 @@ func TestBenchJSON(t *testing.T) {
 	}
 }
 
-func TestBenchFails(t *testing.T) {
+func TestBenchReportsInvalidFlagsAndFailedRuns(t *testing.T) {
 	t.Parallel()
 	redistest.Need(t)
 	sick := suite.Group{Name: "sick", Run: func(context.Context, suite.Env) (suite.Report, error) { return suite.Report{}, errors.New("no more") }}

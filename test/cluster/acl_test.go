@@ -45,9 +45,9 @@ func documented(t testing.TB, server *redistest.Server, user string, rules ...st
 	return server.Client(t, func(o *redis.Options) { o.Username, o.Password = user, "secret" })
 }
 
-// TestDocumentedUsers checks that the rights in docs/acl.md are sufficient for each user on its own keys: an application
-// consumes, commits and undoes, a relay publishes, and an operator re-arms.
-func TestDocumentedUsers(t *testing.T) {
+// TestDocumentedRightsAreSufficientForEachUser uses each user on its own keys: an application consumes, commits and undoes, a
+// relay publishes, and an operator re-arms.
+func TestDocumentedRightsAreSufficientForEachUser(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
 	handlers := []string{"+incr", "+get", "+lpop", "+lpush", "+rpush"}
@@ -247,9 +247,9 @@ func restricted(t testing.TB, addrs ...string) (name string) {
 	return name
 }
 
-// TestDeniedCommands checks that luatx works without the commands that managed services deny: messages are consumed,
-// applied and acked, events published, and failures undone. Each denial is logged once.
-func TestDeniedCommands(t *testing.T) {
+// TestLuatxWorksWithoutCommandsThatManagedServicesDeny checks that messages are consumed, applied and acked, events published,
+// and failures undone. Each denial is logged once.
+func TestLuatxWorksWithoutCommandsThatManagedServicesDeny(t *testing.T) {
 	t.Parallel()
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
