@@ -142,7 +142,7 @@ func (s *service) serve(t testing.TB, client redis.UniversalClient) {
 		Authorize: func(*http.Request) (httpapi.Identity, error) {
 			return httpapi.Identity{Name: "ada", May: httpapi.MayPurge, Payloads: true}, nil
 		},
-		Title: "shop · staging", SampleEvery: time.Second, Streams: []string{"orders"}, Logger: slog.New(slog.DiscardHandler),
+		Title: "shop · staging", Streams: []string{"orders"}, Logger: slog.New(slog.DiscardHandler),
 	})
 	redistest.Must(t, err)
 	admintest.Running(t, h.Run)
