@@ -23,6 +23,8 @@ type Env struct {
 	// Rounds is the number of interleaved rounds, and Per about how long a way's round takes.
 	Rounds int
 	Per    time.Duration
+	// Pending is the size of the largest backlog.
+	Pending int
 	// Wanted tells whether a cell of the group is to be measured, by its name: see --only.
 	Wanted func(cell string) bool
 	// Log tells the one who waits what is being measured.
