@@ -1,5 +1,5 @@
-// Command bench measures luatx beside what else does its work, in one run, as ratios, and writes the results into
-// docs/performance.md. Run it in its directory: go run . --help lists the flags.
+// Command bench compares luatx with alternatives in one run, as ratios, and writes the results into docs/measurements.md.
+// Run it in its directory. go run . --help lists the flags.
 package main
 
 import (
@@ -28,7 +28,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
-	logging.Disable()            // remarks on connections to servers that have been ended
+	logging.Disable()            // messages about connections to stopped servers
 	if was, err := relaying.Child(ctx); was {
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "bench: relay:", err)
@@ -98,7 +98,7 @@ func parse(args []string, usage io.Writer) (o options, err error) {
 	flags.IntVar(&o.rounds, "rounds", 0, "interleaved rounds; defaults to 5, with --short to 3")
 	flags.IntVar(&o.pending, "pending", 0, "`events` of the largest backlog; defaults to 1,000,000, with --short to 100,000; 10,000,000 take 7 GB")
 	flags.DurationVar(&o.per, "per", 0, "about how long a way's round takes; defaults to 600ms, with --short to 150ms")
-	flags.StringVar(&o.out, "out", "", "`directory` of performance.md, whose sections are written anew; - for nowhere; defaults to ../docs, nowhere with --short or --only")
+	flags.StringVar(&o.out, "out", "", "`directory` of measurements.md, whose sections are written anew; - for nowhere; defaults to ../docs, nowhere with --short or --only")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -123,7 +123,7 @@ func parse(args []string, usage io.Writer) (o options, err error) {
 	return o, nil
 }
 
-// wants tells whether a group, or a part of it, is to be measured.
+// wants reports whether to measure a group or a part of it.
 func (o options) wants(group string) bool {
 	name, _, _ := strings.Cut(o.only.String(), "/")
 	part, err := regexp.Compile(name)
@@ -159,7 +159,7 @@ func (o options) run(ctx context.Context, g suite.Group, results *results, out, 
 	return suite.Write(o.out, g.Name, section, report.Plots)
 }
 
-// results is the JSON.
+// results is the JSON output.
 type results struct {
 	Machine string                     `json:"machine"`
 	Short   bool                       `json:"short"`

@@ -46,7 +46,7 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// maxPicture is the largest picture to be kept, in bytes.
+// maxPicture is the maximum size of a picture in bytes.
 const maxPicture = 150_000
 
 func (b *tab) picture(name string) {

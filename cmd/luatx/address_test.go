@@ -12,13 +12,13 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// at is the site with other flags; a later flag overrides an earlier one.
+// at returns the site with other flags. Later flags override earlier ones.
 func (s site) at(flags ...string) site {
 	s.flags = append(slices.Clip(s.flags), flags...)
 	return s
 }
 
-// addressed are commands that read or change a service; the others of the table are checked by the next test.
+// addressed lists commands that read or change a service. The next test checks the other commands of the table.
 var addressed = [][]string{
 	{"drain"},
 	{"parked", "rearm", "1", "--yes", "--as", "alice"},
@@ -47,7 +47,7 @@ func ownServerOf(t testing.TB) *redistest.Server {
 	return redistest.Single(t, redistest.Own())
 }
 
-// alone runs a test on a server and on a cluster that have few namespaces.
+// alone runs a test on a server and on a cluster with few namespaces.
 func alone(t *testing.T, test func(t *testing.T, client redis.UniversalClient, s site)) {
 	t.Helper()
 	onBoth(t, ownServerOf, func(t *testing.T, client redis.UniversalClient, addr string) {

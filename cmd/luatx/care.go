@@ -78,7 +78,7 @@ must be Config.Retention of the service: what is older in the inbox is removed.`
 	},
 }
 
-// repairChunk is how many shards are looked at between two looks at the progress.
+// repairChunk is the number of shards between two updates of the progress.
 const repairChunk = 32
 
 func (s *session) repair(ctx context.Context) error {

@@ -15,7 +15,7 @@ const (
 	cliEnd   = "<!-- the help of the commands ends -->\n"
 )
 
-// TestDocs holds docs/cli.md against the help that the commands print; LUATX_UPDATE=1 writes it.
+// TestDocs compares docs/cli.md with the help of the commands. LUATX_UPDATE=1 writes the file.
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(cliDocs)

@@ -34,10 +34,10 @@ deliver it. What the message did stays done, and is done twice then. Forget no m
 	},
 }
 
-// messageName is what names a message beside its id.
+// messageName identifies a message in addition to its id.
 type messageName struct {
 	aggregate, scope, handler string
-	source                    *string // nil: it was not said
+	source                    *string // nil if not given
 }
 
 func messageFlags(flags *flag.FlagSet) *messageName {
@@ -111,7 +111,7 @@ func (s *session) inboxForget(ctx context.Context, m *messageName, name string) 
 	return nil
 }
 
-// unknown names everything that a message was looked for by.
+// unknown returns the error for a message that is not in the inbox. It names everything that identifies the message.
 func (m messageName) unknown(id luatx.MessageID, slot int) error {
 	return fmt.Errorf("the inbox of slot %d does not know the id %q with the source %q, the scope %q and the aggregate %q: it was not applied, or one of these is another",
 		slot, id.ID, id.Source, id.Scope, m.aggregate)

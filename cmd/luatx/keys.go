@@ -55,7 +55,7 @@ func (o keysOptions) rename(ctx context.Context, s *session) error {
 		return err
 	}
 	client := target.connect()
-	defer func() { _ = client.Close() }() // at the end of its use
+	defer func() { _ = client.Close() }() // the client is not used again
 
 	report := keysReport{apply: cfg.Apply}
 	err = rekey.Run(ctx, client, cfg, report.add)
@@ -102,13 +102,13 @@ func parseKeyspace(text, prefix string) (luatx.Keyspace, error) {
 	return luatx.Partitions(n).WithPrefix(prefix), nil
 }
 
-// keysExamples is how many keys of each kind a report names; of the problems it names more.
+// keysExamples is the number of keys of each kind that a report names, and keysProblems the number of problems.
 const (
 	keysExamples = 3
 	keysProblems = 20
 )
 
-// keysReport counts what became of keys, and keeps some to be named.
+// keysReport counts the keys by outcome, and records examples.
 type keysReport struct {
 	apply  bool
 	counts [rekey.Outcomes]int
@@ -134,7 +134,7 @@ func isProblem(o rekey.Outcome) bool {
 	return o == rekey.Taken || o == rekey.Unfit || o == rekey.Failed
 }
 
-// left is how many keys keep their old names.
+// left returns the number of keys that keep their old names.
 func (r *keysReport) left() int {
 	return r.counts[rekey.Taken] + r.counts[rekey.Unfit] + r.counts[rekey.Failed]
 }

@@ -16,10 +16,10 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// asMain makes the test program the program itself: for processes that a test sends signals to.
+// asMain makes the test program run main, for tests that send signals to a process.
 const asMain = "LUATX_TEST_AS_MAIN"
 
-// TestMain is also the worker: the demo starts its own program.
+// TestMain is also the worker, because the demo starts its own program.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == workerCommand || os.Getenv(asMain) != "" {
 		main()
@@ -36,7 +36,7 @@ func run(ctx context.Context, stdin string, args ...string) (status int, stdout,
 	return status, out.String(), err.String()
 }
 
-// someOrders are fewer than the built-in ones.
+// someOrders returns the first n built-in orders.
 func someOrders(n int) []shop.Order { return shop.BuiltIn(7)[:n] }
 
 // ordersFile writes orders as JSON lines of CloudEvents.
@@ -55,7 +55,7 @@ func ordersFile(t *testing.T, orders []shop.Order) string {
 	return name
 }
 
-// has checks that a text holds others.
+// has checks that a text contains others.
 func has(t *testing.T, text string, wants ...string) {
 	t.Helper()
 	for _, want := range wants {
@@ -65,7 +65,7 @@ func has(t *testing.T, text string, wants ...string) {
 	}
 }
 
-// demo runs the demo, which must end well and print one JSON object of the known fields.
+// demo runs the demo, which must succeed and print one JSON object without unknown fields.
 func demo(t *testing.T, args ...string) (report shop.Report, stderr string) {
 	t.Helper()
 	status, stdout, stderr := run(t.Context(), "", append([]string{"demo", "--json"}, args...)...)
@@ -83,7 +83,7 @@ func demo(t *testing.T, args ...string) (report shop.Report, stderr string) {
 	return report, stderr
 }
 
-// wantExact checks a scripted run against the orders, and that workers died in it.
+// wantExact checks a scripted run against the orders, and that workers were killed during the run.
 func wantExact(t *testing.T, result *shop.Result, orders []shop.Order, kills int) {
 	t.Helper()
 	wantFire(t, result, kills)

@@ -17,7 +17,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// site is a service that an operator's commands look at.
+// site is a service for an operator's commands.
 type site struct {
 	t         *testing.T
 	namespace string
@@ -30,7 +30,7 @@ func newSite(t *testing.T, addr string) site {
 	return site{t, namespace, []string{"--redis", addr, "--namespace", namespace, "--keyspace", "partitions=4", "--prefix", namespace}}
 }
 
-// run runs a command that must end with a status, and returns what it prints, blanks made single.
+// run runs a command, checks its exit status, and returns its output with single spaces.
 func (s site) run(want int, stdin string, words ...string) string {
 	s.t.Helper()
 	status, out, errs := run(redistest.Soon(s.t), stdin, append(slices.Clone(words), s.flags...)...)
@@ -40,7 +40,7 @@ func (s site) run(want int, stdin string, words ...string) string {
 	return strings.Join(strings.Fields(out+errs), " ")
 }
 
-// acts is run for a command that alice does.
+// acts is run with the operator alice.
 func (s site) acts(want int, stdin string, words ...string) string {
 	s.t.Helper()
 	return s.run(want, stdin, append(slices.Clone(words), "--as", "alice")...)
@@ -51,7 +51,7 @@ func (s site) has(text string, wants ...string) {
 	has(s.t, text, wants...)
 }
 
-// service is the Transactor of the service.
+// service returns the Transactor of the service.
 func (s site) service(client redis.UniversalClient) *luatx.Transactor {
 	s.t.Helper()
 	tr, err := luatx.New(client, luatx.Config{Namespace: s.namespace, Keyspace: luatx.Partitions(4).WithPrefix(s.namespace)})
@@ -67,7 +67,7 @@ func (s site) begin(client redis.UniversalClient) site {
 	return s
 }
 
-// lines are parked events of a class as export writes them.
+// lines returns parked events of a class in the format of export.
 func lines(class string, ids ...string) string {
 	var all strings.Builder
 	for _, id := range ids {
@@ -86,7 +86,7 @@ func everywhere(t *testing.T, test func(t *testing.T, client redis.UniversalClie
 	})
 }
 
-// onBoth runs a test on one server and on a cluster, and gives it the value of --redis.
+// onBoth runs a test on one server and on a cluster, with the value of --redis.
 func onBoth(t *testing.T, server func(testing.TB) *redistest.Server, test func(t *testing.T, client redis.UniversalClient, addr string)) {
 	t.Helper()
 	t.Run("redis", func(t *testing.T) {
@@ -101,7 +101,8 @@ func onBoth(t *testing.T, server func(testing.TB) *redistest.Server, test func(t
 	})
 }
 
-// TestParkedWalk is a night of an operator: what is stuck, why, back with it, away with the rest, and who did it.
+// TestParkedWalk follows an operator: list parked events, find the reason, re-arm some, discard the rest, and read the
+// audit.
 func TestParkedWalk(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, _ redis.UniversalClient, s site) {
@@ -264,7 +265,7 @@ func TestTailPrintsEventsThatAreParkedWhileItRuns(t *testing.T) {
 		_, out, _ := run(ctx, "", append([]string{"tail", "--every", "5ms", "--limit", "1", "--json"}, s.flags...)...)
 		done <- out
 	}()
-	for i := 0; ; i++ { // until it looks
+	for i := 0; ; i++ { // until it checks
 		now := lines("network", fmt.Sprint(i))
 		now = strings.Replace(now, `"at":"2024-01-01T00:00:00Z","attempts"`, `"at":"`+server.Client(t).Time(ctx).Val().UTC().Format("2006-01-02T15:04:05.999Z")+`","attempts"`, 1)
 		s.acts(0, now, "parked", "import", "-", "--yes")

@@ -13,12 +13,12 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// chosen are the parked events that an act means.
+// chosen is the selection of parked events for an operation.
 type chosen struct {
 	outbox.Filter
 
 	all  bool
-	made acts.Choice // what the ids name
+	made acts.Choice // the events with the given ids
 }
 
 func chosenFlags(flags *flag.FlagSet) *chosen {
@@ -28,7 +28,7 @@ func chosenFlags(flags *flag.FlagSet) *chosen {
 	return c
 }
 
-// choose checks what is meant. In a preview it lists the events that ids name. An id that is in several slots needs --slot.
+// choose checks the selection. In a preview it lists the events with the given ids. An id in several slots needs --slot.
 func (c *chosen) choose(ctx context.Context, s *session, ids []string) error {
 	c.IDs = slices.Compact(slices.Sorted(slices.Values(ids)))
 	if c.String() == "all" && !c.all {
@@ -58,7 +58,7 @@ func (c *chosen) choose(ctx context.Context, s *session, ids []string) error {
 	return nil
 }
 
-// incomplete returns an error if fewer events were changed than the ids named.
+// incomplete returns an error if fewer events were changed than selected by id.
 func (c *chosen) incomplete(what string, done int) error {
 	total := len(c.made.Events) + len(c.made.Missing)
 	switch {
@@ -116,7 +116,7 @@ func (s *session) rearm(ctx context.Context, c *chosen, o outbox.RearmOptions) e
 	return c.incomplete("re-armed", r.Rearmed)
 }
 
-// outcomes tells counts by what they count.
+// outcomes formats counts with their names.
 func outcomes[K ~string](counts map[K]int) string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
@@ -140,7 +140,7 @@ func discardFlags(flags *flag.FlagSet) action {
 	}
 }
 
-// discard counts what is meant, and removes it unless it is a preview.
+// discard counts the selected events, and removes them unless it is a preview.
 func (s *session) discard(ctx context.Context, c *chosen) error {
 	classes, matched, done := map[string]int{}, 0, 0
 	count := s.progress("discarded", 0)

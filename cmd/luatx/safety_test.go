@@ -60,7 +60,7 @@ func TestEveryChangeIsShownFirstAndNeedsYes(t *testing.T) {
 				t.Errorf("luatx %s is not tested", v.name)
 				continue
 			}
-			// Everything that the commands change.
+			// Data for all of the commands.
 			s.acts(0, lines("network", "1", "2"), "parked", "import", "-", "--yes")
 			s.acts(0, "", "pause", "mail", "--reason", "r", "--yes")
 			scripts, n := link.Of(s.service(client)).Scripts, slotOf(t, s.service(client), "a")

@@ -17,7 +17,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// slowRequests begin and do not end.
+// slowRequests returns requests that begin and do not end.
 func slowRequests(password string) []string {
 	return []string{
 		"GET /livez HTTP/1.1\r\nHost: x\r\nX-Slow: ",

@@ -12,7 +12,7 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// process is the service on a Redis of the test's own, in this process.
+// process is the service in this process, on a Redis for the test.
 type process struct {
 	*luatxtest.Env
 	router *message.Router
@@ -32,7 +32,7 @@ func newEnv(t *testing.T) *luatxtest.Env {
 	return luatxtest.New(t, func(c *luatxtest.Config) { c.Transactor.Keyspace = luatx.Partitions(4) })
 }
 
-// deliver gives the service a purchase, as a broker does; the same one each time.
+// deliver delivers the same purchase to the service, like a broker.
 func (p process) deliver(pence int) error {
 	_, err := p.router.Process(p.Context(), message.New(loyalty.Purchase{Customer: "ada", Pence: pence}, message.Attributes{
 		"id": "purchase-1", "source": "/shop", "type": "purchase", "subject": "ada",
@@ -40,7 +40,7 @@ func (p process) deliver(pence int) error {
 	return err
 }
 
-// requirePoints holds what ada has, and that as many events are in the outbox as one purchase makes.
+// requirePoints checks ada's points, and that the outbox contains the events of one purchase.
 func (p process) requirePoints(t *testing.T, want int) {
 	t.Helper()
 	key, err := p.Keyspace().Key("ada", "points")
@@ -77,7 +77,7 @@ func TestRefusal(t *testing.T) {
 	luatxtest.RequireNothingEmitted(t, p.Transactor)
 }
 
-// TestCrash lets the process die at either side of its commit. The broker delivers again to the next one.
+// TestCrash crashes the process before or after its commit. The broker delivers again to the next process.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	for _, point := range []luatxtest.Point{luatxtest.BeforeCommit, luatxtest.AfterCommit} {
@@ -97,7 +97,7 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// TestNetwork harms the commit on its way. The process lives on, and sorts it out by itself.
+// TestNetwork disturbs the commit on its way. The process survives and resolves the outcome itself.
 func TestNetwork(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []luatxtest.Fault{luatxtest.LoseRequest, luatxtest.LoseReply, luatxtest.Repeat} {
@@ -113,7 +113,7 @@ func TestNetwork(t *testing.T) {
 	}
 }
 
-// TestReminder moves the clock of Redis. Relays follow it; only how often they look is the process's own time.
+// TestReminder moves the clock of Redis. Relays follow it; only their intervals use the time of the process.
 func TestReminder(t *testing.T) {
 	t.Parallel()
 	p := start(t, newEnv(t))
@@ -137,7 +137,7 @@ func TestReminder(t *testing.T) {
 	if kind := <-sent; kind != "points.added" {
 		t.Errorf("%s comes first", kind)
 	}
-	<-settled // else the month below ends its lease, and it is sent again
+	<-settled // otherwise the month below ends its lease, and it is sent again
 	p.Advance(loyalty.RemindAfter - time.Minute)
 	luatxtest.RequireEmitted(t, p.Transactor, luatxtest.Want{Type: "points.reminder"}) // it waits
 	p.Advance(time.Minute)

@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// TestTheDiffIsOneLine holds what the example is for.
+// TestTheDiffIsOneLine checks that the two programs differ in one line.
 func TestTheDiffIsOneLine(t *testing.T) {
 	t.Parallel()
 	var lines [2][]string
@@ -39,7 +39,8 @@ func TestTheDiffIsOneLine(t *testing.T) {
 	}
 }
 
-// TestBothPrograms holds that both run, on the embedded server and on others, say the same, and leave nothing behind.
+// TestBothPrograms checks that both programs run on the embedded server and on others, print the same, and leave nothing
+// behind.
 func TestBothPrograms(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

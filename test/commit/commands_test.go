@@ -107,7 +107,7 @@ func TestCopyCommitsAsTheRefusalOfItsDatabaseSays(t *testing.T) {
 	})
 }
 
-const beyond = 9007199254740993 // 2^53 + 1, which Lua cannot tell from 2^53
+const beyond = 9007199254740993 // 2^53 + 1, which Lua cannot distinguish from 2^53
 
 func TestIntegersBeyond53BitsReturnAsTheyAreAlsoFromKeptReplies(t *testing.T) {
 	t.Parallel()

@@ -149,7 +149,8 @@ func TestConsumerThatLostItsEntryChangesNothingAndNeitherAcksNorNacks(t *testing
 	})
 }
 
-// TestFusedAckOnlyUnderAckOnSuccess: under the other strategies the handler, or a later stage, decides about the ack.
+// TestFusedAckOnlyUnderAckOnSuccess checks that under the other strategies the handler, or a later stage, decides about the
+// ack.
 func TestFusedAckOnlyUnderAckOnSuccess(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
@@ -261,7 +262,7 @@ func TestGatheredMessagesCommitInTheOrderOfTheirEntriesAndShareOneLook(t *testin
 	}
 }
 
-// TestScopes holds that a message counts once for each handler, and once for each service.
+// TestScopes checks that a message is applied once for each handler and once for each service.
 func TestScopes(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
@@ -285,7 +286,7 @@ func TestScopes(t *testing.T) {
 		apply(c.namespace, c.handler)
 		assert.Equal(t, client.Get(ctx, "{a}:"+n).Val(), c.total, "step %d (%s/%s): applied", i, c.namespace, c.handler)
 	}
-	// The parts of an id are told apart by their lengths.
+	// Ids whose parts differ only in their boundaries are different.
 	tr := rig.NewTransactor(t, client)
 	for _, id := range []luatx.MessageID{
 		{Scope: "s", Source: "a", ID: "bc"}, {Scope: "s", Source: "ab", ID: "c"}, {Scope: "sa", Source: "b", ID: "c"},
@@ -320,8 +321,8 @@ func TestOutputsDoNotCarryTheFinishedTransaction(t *testing.T) {
 	}
 }
 
-// TestStacksRefuseWrongOrder holds that a stack that would not do what it promises fails at the first message, in a router, which
-// checks the order before it runs anything, and in a chain made by hand.
+// TestStacksRefuseWrongOrder checks that a stack in an invalid order fails at the first message, before the handler runs,
+// both in a router and in a chain made by hand.
 func TestStacksRefuseWrongOrder(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
@@ -331,7 +332,7 @@ func TestStacksRefuseWrongOrder(t *testing.T) {
 	events, added := outbox.Middleware(outbox.Config{}), pipeline.Outbox(pipeline.OutboxConfig{Stream: "{a}:out"})
 	for name, c := range map[string]struct {
 		stack []message.Middleware
-		says  string // empty: it works
+		says  string // empty if it works
 	}{
 		"scripted":                    {[]message.Middleware{tx, dedup, events}, ""},
 		"pipelined":                   {[]message.Middleware{setnx, multi, added}, ""},

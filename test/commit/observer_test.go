@@ -20,7 +20,7 @@ import (
 	"github.com/luatx/luatx/stack"
 )
 
-// observed keeps what an Observer was told.
+// observed records the notifications of an Observer.
 type observed struct {
 	mu  sync.Mutex
 	all []luatx.Commit
@@ -73,7 +73,7 @@ func TestObserver(t *testing.T) {
 		assert.Equal(t, seen.one(t).Outcome(), "duplicate", "the outcome")
 		_, err = tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
 			k, _ := tx.Key("k")
-			tx.Pipeline().HSet(ctx, k, "f", "v") // it is a string
+			tx.Pipeline().HSet(ctx, k, "f", "v") // the key holds a string
 			return nil
 		})
 		if c := seen.one(t); err == nil || !errors.Is(c.Err, err) || c.Outcome() != "failed" || c.Result != (luatx.Result{}) {

@@ -22,7 +22,7 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// transfer moves money between two hashes, and says so.
+// transfer moves money between two hashes and emits an event.
 var transfer = luatx.Procedure{
 	Name: "transfer",
 	Keys: []string{"from", "to"},
@@ -108,7 +108,7 @@ emit{type = 'attribute', source = '/s', id = 'attribute'}`}))
 	})
 }
 
-// eventsOf lists the events of aggregate a's shard.
+// eventsOf lists the events of the shard of aggregate a.
 func eventsOf(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor) (ids, bodies []string) {
 	t.Helper()
 	for id, body := range client.HGetAll(t.Context(), shardKey(tr, "a", "entries")).Val() {
@@ -117,8 +117,8 @@ func eventsOf(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor) 
 	return ids, bodies
 }
 
-// TestProceduresAreHeldToTheirRules runs procedures that break one rule each: nothing of them stays, and the error
-// says which.
+// TestProceduresAreHeldToTheirRules runs procedures that violate one rule each. Nothing of them stays, and the error names
+// the rule.
 func TestProceduresAreHeldToTheirRules(t *testing.T) {
 	t.Parallel()
 	const write = "redis.call('SET', k, 'written') "
@@ -173,7 +173,8 @@ func TestProceduresAreHeldToTheirRules(t *testing.T) {
 	}
 }
 
-// Each call of a procedure has the whole budget, and the budget includes calls that fail.
+// TestProcedureMayMakeAsManyCallsAsConfigured checks that each call of a procedure has the whole budget, which includes
+// failing calls.
 func TestProcedureMayMakeAsManyCallsAsConfigured(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -279,8 +280,8 @@ func TestWrongProcedures(t *testing.T) {
 	assert.ErrorContains(t, err, "procedure broken:", "a source that does not compile")
 }
 
-// TestScriptSHA holds that the text of a Transactor's script is constant, depends on its configuration alone, and is
-// what the server has.
+// TestScriptSHA checks that the text of a Transactor's script is constant, depends only on its configuration, and is the
+// text that the server has.
 func TestScriptSHA(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
@@ -347,7 +348,7 @@ const (
 	bankTransfers = 20_000
 )
 
-// way is a way of moving money; it counts the runs of its function.
+// way moves money, and counts the runs of its function.
 type way func(ctx context.Context, tr *luatx.Transactor, from, to string, amount int64, runs *atomic.Int64) error
 
 var errFunds = errors.New("insufficient funds")

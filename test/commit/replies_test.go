@@ -19,7 +19,7 @@ import (
 	"github.com/luatx/luatx/internal/test/rig"
 )
 
-// shardKey is a key of luatx's own.
+// shardKey returns a key of luatx's own.
 func shardKey(tr *luatx.Transactor, tag, name string) string {
 	return link.Of(tr).Scripts.Shard(slot.OfTag(tag)).Key(name)
 }
@@ -150,7 +150,7 @@ func TestReceiptTellsThatACommitIsInOrNeverWillBe(t *testing.T) {
 			tr := rig.NewTransactor(t, through)
 			n := rig.Key(t, tr, "a", "n")
 			rig.Warm(t, tr)
-			// The first commit is executed or waits; nothing after it arrives.
+			// The first commit is executed or waits, and nothing after it arrives.
 			hold := respproxy.NewHold()
 			var deaf, first atomic.Bool
 			deaf.Store(true)

@@ -119,7 +119,7 @@ func TestFailedCommandOrFunctionLeavesNoTrace(t *testing.T) {
 	})
 }
 
-// TestTransactRefuses holds that bad input is an error, at the call and at the commit, and changes nothing.
+// TestTransactRefuses checks that invalid input is an error, at the call and at the commit, and changes nothing.
 func TestTransactRefuses(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -157,7 +157,7 @@ func TestTransactRefuses(t *testing.T) {
 			before := rig.Dump(t, client, tr)
 			_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
 				tx.Pipeline().Set(ctx, own, "written", 0)
-				c.record(tx.Pipeline()) // an adapter that does not look at the error
+				c.record(tx.Pipeline()) // an adapter that ignores the error
 				return nil
 			})
 			assert.Is(t, err, c.want, "%s", name)
@@ -177,7 +177,7 @@ func TestTransactTakesWhatIsAtABound(t *testing.T) {
 	ctx := redistest.Soon(t)
 	tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.MaxCommands = 20 })
 	key := rig.Key(t, tr, "a", "k")
-	for n, want := range map[int]error{4998: nil, 4999: luatx.ErrTooLarge} { // and the command's name and key
+	for n, want := range map[int]error{4998: nil, 4999: luatx.ErrTooLarge} { // plus the command's name and key
 		members := make([]any, n)
 		for i := range members {
 			members[i] = i

@@ -27,7 +27,7 @@ func TestItemOfABatchHasTheFateThatItWouldHaveAlone(t *testing.T) {
 		redistest.Must(t, err)
 		failure := errors.New("no")
 		runs := 0
-		conflicting := func(tx *luatx.Tx) error { // reads what another writes in the same batch
+		conflicting := func(tx *luatx.Tx) error { // reads a key that another transaction of the batch writes
 			runs++
 			return errors.Join(rig.Incr(tx), tx.Read().Get(ctx, rig.Key(t, tr, "a", "read")).Err())
 		}

@@ -69,9 +69,9 @@ func TestEffectIsThereOnceAndKnownWhateverHappensToARequest(t *testing.T) {
 	}
 }
 
-// TestLateCopyOfAnEarlierRun holds the token of its own that each run of a handler commits under. The first
-// run's requests are held in the network until its deadline has passed; its token is tombstoned, the handler
-// runs again and commits. Then the first run's requests arrive.
+// TestLateCopyOfAnEarlierRun checks the separate token of each run of a handler. The first run's requests are delayed until
+// its deadline has passed. Its token is tombstoned, and the handler runs again and commits. Then the first run's requests
+// arrive.
 func TestLateCopyOfAnEarlierRun(t *testing.T) {
 	t.Parallel()
 	proxy, client, direct := rig.Proxied(t)
@@ -108,8 +108,8 @@ func TestLateCopyOfAnEarlierRun(t *testing.T) {
 	assert.Equal(t, direct.Get(ctx, n).Val(), "2", "applied, with a late copy of the first run")
 }
 
-// The first request is held in the network while its read changes, so the retry conflicts. The read then gets its old
-// value back, so nothing but the tombstone refuses the held request.
+// The first request is delayed while its read changes, so the retry conflicts. The read then gets its old value back, so
+// that only the tombstone rejects the delayed request.
 func TestConflictIsReportedOnlyIfNoCopyCanCommit(t *testing.T) {
 	t.Parallel()
 	proxy, client, direct := rig.Proxied(t)
@@ -217,7 +217,7 @@ func TestCommitOutlastsAServerThatForgetsScriptsRestartsOrStandsStill(t *testing
 	assert.Equal(t, client.Get(ctx, n).Val(), "3", "applied")
 }
 
-// seed draws a seed and logs it; LUATX_SEED names one.
+// seed returns a random seed, or LUATX_SEED, and logs it.
 func seed(t testing.TB) uint64 {
 	t.Helper()
 	n, err := strconv.ParseUint(os.Getenv("LUATX_SEED"), 10, 64)
@@ -228,9 +228,9 @@ func seed(t testing.TB) uint64 {
 	return n
 }
 
-// TestChaos commits through a network that loses, repeats, delays and cuts requests and replies at random. Afterwards
-// every effect is there once, and every caller was told the truth. Some callers give up early: they alone may be told
-// that the outcome is unknown.
+// TestChaos commits through a network that loses, repeats, delays and cuts requests and replies at random. Afterwards every
+// effect must be applied once, and every caller must have got the correct result. Callers that give up early may get an
+// unknown outcome.
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
@@ -271,7 +271,7 @@ func TestChaos(t *testing.T) {
 	}
 	running.Wait()
 	stop()
-	_ = through.Close() // and what is still under way arrives
+	_ = through.Close() // requests in flight still arrive
 	redistest.Eventually(t, "the network to be empty", func() bool { return proxy.Connections() == 0 })
 
 	n := l.audit(ctx, server.Client(t), func(*call) bool { return false })
@@ -286,8 +286,8 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// TestStackUnderChaos hands messages to the scripted stack through such a network, again and again until each is acked.
-// A message that was nacked had not been applied; in the end each is applied once, its event too, and none is pending.
+// TestStackUnderChaos delivers messages to the scripted stack through such a network until each is acked. A nacked message
+// must not be applied. In the end each message and its event is applied once, and none is pending.
 func TestStackUnderChaos(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)

@@ -30,7 +30,7 @@ type counter struct {
 // idleFor is how long the server is counted without work.
 const idleFor = 4 * time.Second
 
-// slow is the client's patience with the server.
+// slow is the client's timeout.
 const slow = time.Minute
 
 // newCounter starts a server. If valgrind is missing, the error is a suite.SkipError.

@@ -12,12 +12,12 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// The counts below, in thousands, are those of Redis 7.0.15 as Debian 12 packages it. They are a little above those of the bench,
-// which counts four times as many transactions.
+// recordedOn is the version of the counts below: Redis 7.0.15 as packaged by Debian 12. The counts, in thousands, are
+// slightly higher than those of the bench, which counts four times as many transactions.
 const recordedOn = "7.0.15"
 
-// Counts do not depend on the machine's load. A change that moves one by more than the margin records the new count here and
-// in docs/performance.md, with the reason in its commit message.
+// margin is the accepted deviation. Counts do not depend on the machine's load. If a change moves a count by more, record
+// the new count here and in docs/measurements.md, and give the reason in the commit message.
 const margin = .05
 
 var recorded = map[string]float64{

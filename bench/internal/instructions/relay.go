@@ -13,7 +13,7 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// relays publishes a backlog to nobody. The ids of its events are derived from the transaction, or given.
+// relays publishes a backlog with a publisher that discards events. The ids of its events are derived from the transaction, or given.
 func relays(given bool) func(context.Context, *counter) (work, error) {
 	return func(_ context.Context, c *counter) (work, error) { return newRelays(c, given) }
 }

@@ -46,7 +46,7 @@ func tiny(t *testing.T) suite.Env {
 	return suite.Env{Short: true, Rounds: 1, Pending: 100_000, Per: time.Millisecond, Wanted: func(string) bool { return true }, Log: t.Logf}
 }
 
-// TestDrain drains a small backlog in every way: each checks that nothing is left, and that all was published once.
+// TestDrain drains a small backlog in every way, which checks that nothing is left and each event was published once.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	b := newTestBed(t)
@@ -61,7 +61,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestDrainFindsWhatIsLeft holds that a drain that leaves events, or was given fewer, is an error.
+// TestDrainFindsWhatIsLeft checks that a drain returns an error if it leaves events or gets too few.
 func TestDrainFindsWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	b := newTestBed(t)
@@ -90,7 +90,7 @@ func TestDrainFindsWhatIsLeft(t *testing.T) {
 	}
 }
 
-// TestLatency measures every lineup, a second process included.
+// TestLatency measures every lineup, including one with a second process.
 func TestLatency(t *testing.T) {
 	t.Parallel()
 	b := newTestBed(t)
@@ -105,7 +105,7 @@ func TestLatency(t *testing.T) {
 	}
 }
 
-// TestTimes holds that the first publish of an event counts, and what came before its reply took no time.
+// TestTimes checks that the first publish of an event counts, and that a publish before the reply took no time.
 func TestTimes(t *testing.T) {
 	t.Parallel()
 	times := newTimes(3)
@@ -155,7 +155,7 @@ func TestNumberOf(t *testing.T) {
 	}
 }
 
-// TestSweep holds that the sweep costs something, and little.
+// TestSweep checks that the sweep uses some CPU time, but little.
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	b := newTestBed(t)
@@ -169,7 +169,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestInbox holds that an id in the inbox takes some memory, less than a key of its own.
+// TestInbox checks that an id in the inbox needs memory, but less than a key of its own.
 func TestInbox(t *testing.T) {
 	t.Parallel()
 	b := newTestBed(t)
@@ -190,7 +190,7 @@ func TestInbox(t *testing.T) {
 	}
 }
 
-// TestGrowth holds that the backlogs keep their sizes.
+// TestGrowth checks that the backlogs keep their sizes.
 func TestGrowth(t *testing.T) {
 	t.Parallel()
 	b := newTestBed(t)

@@ -60,7 +60,7 @@ func TestReplaceNeedsItsMarkers(t *testing.T) {
 	}
 }
 
-// TestPlotOfNothing holds that what was not measured draws nothing, and no error.
+// TestPlotOfNothing checks that missing measurements draw nothing and cause no error.
 func TestPlotOfNothing(t *testing.T) {
 	t.Parallel()
 	for _, log := range []bool{false, true} {

@@ -7,7 +7,7 @@ import (
 	"github.com/luatx/luatx/bench/internal/suite"
 )
 
-// TestGroup holds that a run, however short, answers with every figure that it promises and a row for every way.
+// TestGroup checks that even a very short run returns every promised figure and a row for every way.
 func TestGroup(t *testing.T) {
 	t.Parallel()
 	report, err := Group().Run(t.Context(), suite.Env{

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// drawn lists the first faults of a schedule, with a draw of each.
+// drawn lists the first faults of a schedule, with one random number of each.
 func drawn(seed uint64, track string, n int) (list []string, kinds map[string]int) {
 	kinds = make(map[string]int)
 	s := newSchedule(seed, track, processKinds)
@@ -63,7 +63,7 @@ func TestOutageMeetsWhatMayBeGone(t *testing.T) {
 	}{
 		{1, 0, 0, true},
 		{3, 4 * time.Second, 4 * time.Second, true},
-		{3, -lagBefore, -lagBefore, true}, // a replica is behind
+		{3, -lagBefore, -lagBefore, true}, // a replica lags behind
 		{2, time.Second, time.Second, false},
 		{1, -lagBefore - 1, -lagBefore - 1, false},
 		{1, 4*time.Second + 1, 4*time.Second + 1, false},

@@ -16,7 +16,7 @@ import (
 	"github.com/luatx/luatx/torture/internal/work"
 )
 
-// stopped is how long what stands still does so at least: longer than leases and idle times.
+// stopped is the minimum time for which a process or server is paused. It exceeds leases and idle times.
 const stopped = max(ground.Lease, ground.MaxIdle) + 300*time.Millisecond
 
 var processKinds = []kind{
@@ -37,7 +37,7 @@ func (n *Nemeses) victim(rng *rand.Rand, role string) *crew.Member {
 	return members[rng.IntN(len(members))]
 }
 
-// killProcess ends a process as a crash does (SIGKILL), and starts it again.
+// killProcess kills a process (SIGKILL) and starts it again.
 func killProcess(role string) func(context.Context, *Nemeses, *rand.Rand) (injury, error) {
 	return func(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
 		m := n.victim(rng, role)
@@ -70,7 +70,7 @@ func refersToBody(arg string) bool {
 	return len(arg) < 200 && strings.HasPrefix(strings.TrimPrefix(arg, "+"), "~")
 }
 
-// stopProcess lets a process stand still (SIGSTOP) for longer than its leases.
+// stopProcess stops a process (SIGSTOP) for longer than its leases.
 func stopProcess(role string) func(context.Context, *Nemeses, *rand.Rand) (injury, error) {
 	return func(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
 		m := n.victim(rng, role)
@@ -82,7 +82,7 @@ func stopProcess(role string) func(context.Context, *Nemeses, *rand.Rand) (injur
 	}
 }
 
-// wrongClock replaces a worker by one whose clock is an hour off, for some seconds.
+// wrongClock replaces a worker for some seconds by one whose clock is wrong by an hour.
 func wrongClock(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
 	m := n.victim(rng, work.Worker)
 	off := time.Hour
@@ -111,7 +111,7 @@ var networkKinds = []kind{
 	}},
 }
 
-// chaos does things to requests and replies for a while.
+// chaos disturbs requests and replies for a while.
 func chaos(c respproxy.Chaos) func(context.Context, *Nemeses, *rand.Rand) (injury, error) {
 	return func(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
 		for _, proxy := range n.Site.Proxies {

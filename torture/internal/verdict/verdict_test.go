@@ -13,8 +13,8 @@ import (
 
 const second = int64(time.Second)
 
-// sound is a small world in which everything is as it should be: a transfer, money that is sent and arrives, an order, a
-// transaction that failed, a tick.
+// sound returns a small world without violations: a transfer, money that is sent and arrives, an order, a transaction that
+// failed, and a tick.
 func sound() Evidence {
 	a := Holding{
 		Branch:   ground.Branch{N: 0, Name: "a"},
@@ -56,14 +56,14 @@ func sound() Evidence {
 			{ID: "own-e2", Of: "c2", Subject: "b", Type: "sent", At: 12 * second, MS: 12_000, Due: 11_000},
 			{ID: "own-e3", Of: "o1", Subject: "a", At: 13 * second, LeftToPublish: 600},
 			{ID: "e5", Of: "c3", Subject: "a", At: 13 * second},
-			{ID: "own-e1", Of: "c1", Subject: "a", At: 14 * second}, // late, again
+			{ID: "own-e1", Of: "c1", Subject: "a", At: 14 * second}, // a late repetition
 			{ID: "own-e4", Of: "own-e2", Subject: "b", At: 14 * second},
 		}},
 		Story: &Story{
 			Calls: map[string]*Call{
 				"c1": call("c1", history.Guarded, history.Line{Outcome: history.Unknown}, history.Line{Outcome: history.Replayed, Value: "7", Replicated: true}, history.Line{Outcome: history.Duplicate, Value: "7"}),
 				"c2": call("c2", history.Send, history.Line{Outcome: history.Committed}),
-				"c3": call("c3", history.Guarded), // its process died
+				"c3": call("c3", history.Guarded), // its process was killed
 				"c4": call("c4", history.Guarded, history.Line{Outcome: history.Short}),
 				"d1": call("d1", history.Doomed, history.Line{Outcome: history.Nothing, Err: "no integer"}),
 			},
@@ -73,7 +73,7 @@ func sound() Evidence {
 	}
 }
 
-// put says that another input was acknowledged to its producer.
+// put adds an input that was acknowledged to its producer.
 func (e *Evidence) put(id string) {
 	line := e.Story.Puts["o1"]
 	line.ID = id
@@ -185,7 +185,7 @@ func (e *Evidence) unpublish(id string) {
 	e.World.Published = slices.DeleteFunc(e.World.Published, func(p Publication) bool { return p.ID == id })
 }
 
-// unpublishLast takes the last repetition of an event away.
+// unpublishLast removes the last publication of an event.
 func (e *Evidence) unpublishLast(id string) {
 	for i, p := range slices.Backward(e.World.Published) {
 		if p.ID == id {

@@ -17,15 +17,15 @@ import (
 	"github.com/luatx/luatx/torture/internal/ground"
 )
 
-// World is what the servers hold at the end of a run.
+// World is the content of the servers at the end of a run.
 type World struct {
 	Branches  []Holding
 	Published []Publication
-	// Refused are the events that were parked once, as the broker did not take them.
+	// Refused are the events that were parked once, because the broker rejected them.
 	Refused []string
 }
 
-// Holding is what one branch holds.
+// Holding is the content of one branch.
 type Holding struct {
 	ground.Branch
 	Balances  map[string]int64
@@ -35,7 +35,7 @@ type Holding struct {
 	Lanes     map[string]int64
 	Stock     map[string]int64
 	Entries   map[string]bool // ids that the outbox remembers
-	Orders    []string        // ids of the inputs in the stream, repetitions as well
+	Orders    []string        // ids of the inputs in the stream, including repetitions
 	Ticks     []string        // ids of the entries
 	Ticked    map[string]int64
 	Signals   []string // ids of the entries
@@ -57,7 +57,7 @@ type Publication struct {
 // pageSize is how many entries of a stream are read at once.
 const pageSize = 5000
 
-// Look reads the world.
+// Look reads the world from the servers.
 func Look(ctx context.Context, plan ground.Plan, client redis.UniversalClient, tr *luatx.Transactor) (*World, error) {
 	branches, err := plan.Branches()
 	if err != nil {
@@ -167,7 +167,7 @@ func keep(ids *[]string) func(redis.XMessage) error {
 	}
 }
 
-// doomed compares the keys of transactions that must fail with what was there at first.
+// doomed compares the keys of transactions that must fail with their initial values.
 func doomed(ctx context.Context, client redis.UniversalClient, b ground.Branch) (string, error) {
 	text, list, set, zset, stream, fresh := b.Doomed()
 	pipe := client.Pipeline()
@@ -204,7 +204,7 @@ func ints(ctx context.Context, client redis.UniversalClient, key string) (map[st
 	return numbers, nil
 }
 
-// entries calls each with every entry of a stream.
+// entries calls each for every entry of a stream.
 func entries(ctx context.Context, client redis.Cmdable, key string, each func(redis.XMessage) error) error {
 	for from := "-"; ; {
 		page, err := client.XRangeN(ctx, key, from, "+", pageSize).Result()

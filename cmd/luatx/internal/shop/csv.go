@@ -8,7 +8,7 @@ import (
 
 const csvHeader = "InvoiceNo,StockCode,Description,Quantity,InvoiceDate,UnitPrice,CustomerID,Country"
 
-// The columns that are read, and how many there are.
+// The columns that are read, and the total number of columns.
 const (
 	colInvoice  = 0
 	colStock    = 1
@@ -23,7 +23,8 @@ func isHeader(line []byte) bool {
 	return err == nil && strings.Join(fields, ",") == csvHeader
 }
 
-// addRecord adds one line of CSV to its invoice. It keeps no piece of the line, which would keep all of it alive.
+// addRecord adds one line of CSV to its invoice. It copies the parts that it keeps, because a substring would keep the
+// whole line alive.
 func (c *collector) addRecord(text []byte) error {
 	fields, err := splitCSV(string(text))
 	if err != nil {
@@ -61,8 +62,8 @@ func (c *collector) addRecord(text []byte) error {
 	return nil
 }
 
-// splitCSV returns the fields of one line. A field that begins with a quote ends with one, and holds doubled quotes for its
-// own; elsewhere a quote is a character like any other.
+// splitCSV returns the fields of one line. A field that begins with a quote ends with one, and contains doubled quotes for
+// its own. Elsewhere a quote is an ordinary character.
 func splitCSV(line string) ([]string, error) {
 	fields := make([]string, 0, columns)
 	for more := true; more; {
@@ -85,7 +86,7 @@ func splitCSV(line string) ([]string, error) {
 	return fields, nil
 }
 
-// closingQuote is the place of the quote that closes the one at the beginning, or -1.
+// closingQuote returns the index of the quote that closes the first one, or -1.
 func closingQuote(line string) int {
 	for i := 1; i < len(line); i++ {
 		if line[i] != '"' {

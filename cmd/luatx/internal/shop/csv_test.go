@@ -152,7 +152,7 @@ func TestReadSkipsLongLines(t *testing.T) {
 
 func TestReadDropsLinesWhoseTotalsCouldOverflow(t *testing.T) {
 	t.Parallel()
-	const most = 9 // lines of 10^18 pence each: below 2^63
+	const most = 9 // lines of 10^18 pence each, in total below 2^63
 	csv, events := csvHeader+"\n", ""
 	for i := range most + 1 {
 		csv += "1,a,,-1000000000,,10000000,5,\n"
@@ -209,7 +209,7 @@ func TestReadFile(t *testing.T) {
 	}
 }
 
-// Accepted input has a sound form, and the readers agree on it, zipped or not.
+// FuzzReadCSV checks that accepted input is valid, and that the readers agree on it, compressed or not.
 func FuzzReadCSV(f *testing.F) {
 	f.Add("1,a,,1,,1,5,")
 	f.Add(`1,"a,b","7""",-1,,2.55,17850.0,UK` + "\n1,a,,1,,0.001,,")
@@ -258,7 +258,7 @@ func checkOrders(t *testing.T, orders []Order) {
 	}
 }
 
-// What encoding/csv takes for one record must be the same here.
+// FuzzSplitCSV checks that a record of encoding/csv has the same fields here.
 func FuzzSplitCSV(f *testing.F) {
 	for _, seed := range []string{"", "a,b", `"a,b",c`, `"7""",`, `,,`, `"`, `a"b`, `"a"b`, `""""`, `"",""`} {
 		f.Add(seed)

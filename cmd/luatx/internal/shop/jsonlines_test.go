@@ -11,7 +11,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// event wraps data in the least CloudEvent there is.
+// event returns data in a minimal CloudEvent.
 func event(data string) string {
 	return `{"specversion":"1.0","id":"e","source":"/test","type":"t","data":` + data + `}`
 }
@@ -102,7 +102,7 @@ func TestMessageRoundTrip(t *testing.T) {
 	}
 }
 
-// What is accepted can be written as the shop's own messages and read again.
+// FuzzReadJSONLines checks that accepted input can be written as the shop's own messages and read again.
 func FuzzReadJSONLines(f *testing.F) {
 	f.Add([]byte(event(`{"invoice":"1","customer":17850.0,"lines":[{"stock":"a","quantity":-6,"price":2.55}]}`)))
 	f.Add([]byte(event(`{"invoice":1,"lines":[{"stock":"<&>\u2028","quantity":"6.0","price":"0.1"}]}`) + "\n{}\n\n{"))

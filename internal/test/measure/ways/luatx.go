@@ -128,7 +128,7 @@ func guarded(p *place, _ measure.Cell) (*measure.Running, error) {
 	})
 }
 
-// dumpUndo replaces the hash: what was there must be kept whole until the commit is sure.
+// dumpUndo replaces the hash, so that the script must keep the whole old value for the undo.
 func dumpUndo(p *place, _ measure.Cell) (*measure.Running, error) {
 	return single(p, func(ctx context.Context, tx *luatx.Tx, in input) error {
 		if err := tx.Pipeline().Del(ctx, in.hash).Err(); err != nil {
