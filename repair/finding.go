@@ -3,6 +3,8 @@ package repair
 import (
 	"encoding/hex"
 	"fmt"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/luatx/luatx/internal/shard"
 )
@@ -69,8 +71,9 @@ type Finding struct {
 	Kind Kind
 	// Key is the short name of the shard's key, such as entries, pending or inbox:a.
 	Key string
-	// ID is the id of the event. It is the digest of the transaction's id, in hex, for a Broken one, and the field for a BadValue
-	// of the inbox or of the replies. It is empty if the finding is about the whole key.
+	// ID is the id of the event. For a Broken transaction it is the digest of its id, in hex, or the scope, source and partition of
+	// its position, separated by spaces. For a BadValue of the inbox or of the replies it is the field. It is empty if the finding
+	// is about the whole key.
 	ID string
 	// Detail has more information, such as the invalid value, the type, or the remaining changes.
 	Detail string
@@ -97,9 +100,20 @@ func (f Finding) String() string {
 	return line + ": " + words.todo
 }
 
+// digestSize is the size of the digest of an id.
+const digestSize = 16
+
+// brokenID returns a text for the field of a broken transaction: its digest, or the field of its position.
+func brokenID(field string) string {
+	if len(field) != digestSize || strings.Count(field, "\x00") == 2 && utf8.ValidString(field) {
+		return strings.ReplaceAll(field, "\x00", " ")
+	}
+	return hex.EncodeToString([]byte(field))
+}
+
 func finding(slot int, f shard.RepairFinding) Finding {
 	if Kind(f.Kind) == Broken {
-		f.ID = hex.EncodeToString([]byte(f.ID))
+		f.ID = brokenID(f.ID)
 	}
 	return Finding{slot, Kind(f.Kind), f.Key, f.ID, f.Detail, f.Fixed}
 }

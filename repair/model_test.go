@@ -43,7 +43,7 @@ var wantedTypes = map[string]string{
 	"pending": "zset", "parked": "zset", "sent": "zset", "attempts": "hash", "errors": "hash",
 	"broken": "hash", "seq": "string", "repair": "hash", "due": "zset", "decided": "zset", "headers": "hash", "lanes": "zset",
 	"routes": "hash", "counts": "hash", "parked:by": "hash", "audit": "stream",
-	"sweep": "hash", "pauses": "hash", "bodies": "hash",
+	"sweep": "hash", "pauses": "hash", "bodies": "hash", "positions": "hash", "generations": "hash",
 }
 
 func (s *shop) read(t testing.TB) state {

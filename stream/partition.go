@@ -122,11 +122,13 @@ func (c PartitionedConfig) validate() error {
 // takes over a partition begins with the messages that its predecessor left unsettled. A predecessor that stalled and
 // resumes reads nothing more, and its commits are fenced (luatx.Middleware). Its other effects count as a second delivery.
 type PartitionedSubscriber struct {
-	client redis.UniversalClient
-	cfg    PartitionedConfig
-	subs   []*Subscriber // one a partition
-	void   []string      // by partition
-	leases []string
+	client   redis.UniversalClient
+	keyspace luatx.Keyspace
+	cfg      PartitionedConfig
+	subs     []*Subscriber // one a partition
+	tags     []string      // by partition
+	void     []string
+	leases   []string
 	// members is the key of the list of members; it lives in the slot of the first partition.
 	members string
 	waits   chan struct{} // a place for each read that may block at the same time
@@ -145,7 +147,7 @@ func NewPartitionedSubscriber(client redis.UniversalClient, keyspace luatx.Keysp
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	s := &PartitionedSubscriber{client: client, cfg: cfg, waits: make(chan struct{}, blockingReads(client))}
+	s := &PartitionedSubscriber{client: client, keyspace: keyspace, cfg: cfg, waits: make(chan struct{}, blockingReads(client))}
 	for _, tag := range keyspace.Tags() {
 		own := cfg.SubscriberConfig
 		own.Stream = keyspace.TagKey(tag, cfg.Stream)
@@ -154,6 +156,7 @@ func NewPartitionedSubscriber(client redis.UniversalClient, keyspace luatx.Keysp
 			return nil, err
 		}
 		key := func(part string) string { return keyspace.TagKey(tag, cfg.Stream, cfg.Group, part) }
+		s.tags = append(s.tags, tag)
 		s.subs, s.void, s.leases = append(s.subs, sub), append(s.void, key("void")), append(s.leases, key("lease"))
 		s.members = cmp.Or(s.members, key("members"))
 	}
@@ -191,6 +194,9 @@ func (s *PartitionedSubscriber) Subscribe(ctx context.Context) (<-chan *message.
 	}()
 	return out, nil
 }
+
+// Ordered returns nil, because every message has a message.Position: Source is the partitioned stream, Partition the tag.
+func (s *PartitionedSubscriber) Ordered() error { return nil }
 
 // Consume joins the group, runs the Processor on messages and commits what their handlers recorded together, as
 // Subscriber.Consume does, but separately for each partition. It handles consecutive messages of different aggregates

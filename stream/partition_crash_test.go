@@ -37,7 +37,7 @@ type crew struct {
 
 func newCrew(t *testing.T, p *parted, partitions, size int, lease time.Duration, addrs []string) *crew {
 	t.Helper()
-	c := &crew{t: t, p: p, env: fmt.Sprintf("%s=%s %d %s %s", envMember, p.ns, partitions, lease, strings.Join(addrs, " "))}
+	c := &crew{t: t, p: p, env: fmt.Sprintf("%s=%s %d %s %t %s", envMember, p.ns, partitions, lease, p.positions, strings.Join(addrs, " "))}
 	for range size {
 		c.children = append(c.children, c.start())
 	}
@@ -93,12 +93,28 @@ func TestKilledMembers(t *testing.T) {
 	if os.Getenv("LUATX_VERIFY") != "" {
 		kills, rounds, aggregates = 60, 100, 500
 	}
+	killMembers(t, kills, rounds, aggregates, false)
+}
+
+func TestKilledMembersWithPositions(t *testing.T) {
+	t.Parallel()
+	kills, rounds, aggregates := 3, 20, 500
+	if os.Getenv("LUATX_VERIFY") != "" {
+		kills, rounds = 60, 200
+	}
+	killMembers(t, kills, rounds, aggregates, true)
+}
+
+// killMembers kills and stalls members that work, and compares their work with what was published, on a server and on a cluster.
+func killMembers(t *testing.T, kills, rounds, aggregates int, positions bool) {
+	t.Helper()
 	test := func(t *testing.T, client redis.UniversalClient, addrs []string) {
 		t.Helper()
 		const lease = 500 * time.Millisecond
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(kills)*3*time.Second+30*time.Second)
 		defer cancel()
 		p := newParted(t, client, 16)
+		p.positions = positions
 		p.publish(t, aggregates, 0, 1)
 		c := newCrew(t, p, 16, 3, lease, addrs)
 		redistest.Eventually(t, "the first messages", func() bool { return len(p.wrong(ctx, aggregates, 1)) == 0 })

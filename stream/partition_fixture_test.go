@@ -27,6 +27,8 @@ type parted struct {
 	keyspace luatx.Keyspace
 	ns       string
 	logs     *recorder
+	// positions means that members have an inbox of positions.
+	positions bool
 }
 
 func newParted(t *testing.T, client redis.UniversalClient, partitions int) *parted {
@@ -195,7 +197,7 @@ func (p *parted) newApplier(client redis.UniversalClient, cfg stream.Partitioned
 		return nil, err
 	}
 	engine := message.NewEngine(message.EngineConfig{Pipe: message.PipeConfig{Logger: log}})
-	if err := engine.Router().Use(luatx.Middleware(tr), inbox.Middleware(inbox.Config{})); err != nil {
+	if err := engine.Router().Use(luatx.Middleware(tr), p.inbox()); err != nil {
 		return nil, err
 	}
 	a := &applier{sub, p, client, tr, engine, func(error) {}}
@@ -206,6 +208,13 @@ func (p *parted) newApplier(client redis.UniversalClient, cfg stream.Partitioned
 		return nil, a.apply(ctx, msg.Subject(), msg.ID())
 	}))
 	return a, err
+}
+
+func (p *parted) inbox() message.Middleware {
+	if p.positions {
+		return inbox.Position(inbox.PositionConfig{})
+	}
+	return inbox.Middleware(inbox.Config{})
 }
 
 // apply appends the number to the aggregate's list. It counts a gap if the predecessor's effect is missing.
@@ -309,8 +318,8 @@ func (p *parted) wantApplied(t *testing.T, aggregates, n int) {
 
 const envMember = "LUATX_STREAM_TEST_MEMBER"
 
-// memberMain is a member in a process of its own. The environment holds the namespace, the number of partitions, the lease
-// and the servers. The member ends with its parent.
+// memberMain is a member in a process of its own. The environment holds the namespace, the number of partitions, the lease,
+// whether the inbox has positions, and the servers. The member ends with its parent.
 func memberMain() error {
 	args := strings.Fields(os.Getenv(envMember))
 	partitions, err := strconv.Atoi(args[1])
@@ -321,9 +330,9 @@ func memberMain() error {
 	if err != nil {
 		return err
 	}
-	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: args[3:]})
+	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: args[4:]})
 	defer func() { _ = client.Close() }()
-	p := &parted{client: client, ns: args[0], keyspace: luatx.Partitions(partitions).WithPrefix(args[0])}
+	p := &parted{client: client, ns: args[0], keyspace: luatx.Partitions(partitions).WithPrefix(args[0]), positions: args[3] == "true"}
 	cfg := p.config()
 	cfg.Logger, cfg.Lease, cfg.BatchSize = slog.New(slog.DiscardHandler), lease, 20
 	a, err := p.newApplier(client, cfg, nothing)

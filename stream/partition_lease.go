@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/luatx/luatx/internal/group"
+	"github.com/luatx/luatx/message"
 )
 
 // partition is a partition from the view of a member. The embedded subscription does not read by itself. It provides the
@@ -15,6 +16,7 @@ type partition struct {
 	*subscription
 	m                  *member
 	void, lease, taken string // keys
+	tag                string
 
 	// The member's lock guards these.
 	busy    bool // held, or an attempt to take it is running
@@ -27,7 +29,8 @@ type partition struct {
 	begun  time.Time
 	ahead  []*item // read and not settled, in order
 	fresh  bool    // nothing was read since the lease was taken
-	logged string  // the entry that the partition was last said to wait for
+	tenure *message.Tenure
+	logged string // the entry that the partition was last said to wait for
 }
 
 func newPartition(ctx context.Context, m *member, i int) (*partition, error) {
@@ -37,7 +40,7 @@ func newPartition(ctx context.Context, m *member, i int) (*partition, error) {
 	}
 	sub.member.Consumer = m.name
 	return &partition{
-		subscription: sub, m: m, void: m.void[i], lease: m.leases[i], taken: group.TakenKey(sub.cfg.Stream), begun: time.Now(),
+		subscription: sub, m: m, tag: m.tags[i], void: m.void[i], lease: m.leases[i], taken: group.TakenKey(sub.cfg.Stream), begun: time.Now(),
 	}, nil
 }
 
@@ -69,7 +72,7 @@ func (p *partition) hold(ctx context.Context) {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
 	p.lost.Store(false)
-	p.ahead, p.fresh = nil, true
+	p.ahead, p.fresh, p.tenure = nil, true, new(message.Tenure)
 	done := make(chan struct{})
 	var keeper sync.WaitGroup
 	keeper.Go(func() { p.keep(done, stop) })

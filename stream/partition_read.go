@@ -8,8 +8,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/group"
 	"github.com/luatx/luatx/internal/inbound"
+	"github.com/luatx/luatx/internal/settle"
 	"github.com/luatx/luatx/internal/sleep"
 	"github.com/luatx/luatx/message"
 )
@@ -23,9 +25,11 @@ type item struct {
 	fields    any   // as they were read
 	size      int64 // bytes of decoded data
 	aggregate string
+	at        message.Position
 	msg       *message.RawMessage
 	err       error         // why there is no message, or why it was nacked
 	again     bool          // it was nacked: it is to be read again, at due
+	early     bool          // it was given out with one in front of it that failed
 	released  bool          // it is another's
 	settled   chan struct{} // closed when it is, and the fields above are final
 }
@@ -58,6 +62,8 @@ func (p *partition) turn(ctx context.Context) error {
 			return err
 		}
 		p.outage.over("read")
+	} else if due := p.ahead[0].due; !due.IsZero() && !sleep.For(ctx, time.Until(due)) {
+		return nil
 	}
 	head := p.ahead[0]
 	if p.open(head); head.msg == nil {
@@ -65,6 +71,7 @@ func (p *partition) turn(ctx context.Context) error {
 		return nil
 	}
 	run := p.run()
+	p.chain(run)
 	p.since.Store(int64(time.Since(p.begun)))
 	p.m.inFlight.Add(int64(len(run)))
 	p.m.give(ctx, p, run)
@@ -86,7 +93,7 @@ func (p *partition) run() []*item {
 			it.msg, it.size = nil, 0 // opened again when it is the first
 			return p.ahead[:i]
 		}
-		if i == p.m.most || it.msg == nil || it.again || seen[it.aggregate] {
+		if i == p.m.most || it.msg == nil || it.again || seen[it.aggregate] || it.early && i > 0 && p.ahead[0].nacks > 0 {
 			return p.ahead[:i]
 		}
 		seen[it.aggregate] = true
@@ -100,13 +107,31 @@ func (p *partition) judge(ctx context.Context, run []*item) {
 	for _, it := range run {
 		switch {
 		case !isSettled(it) || it.released:
-			p.ahead = nil // it is pending still, or another's: the next read says so
+			// It is pending still, or another's: the next read says so. If it is not, a newer owner, or an operator, has only moved
+			// the position.
+			p.ahead, p.tenure = nil, new(message.Tenure)
 			return
+		case settle.IsUntried(it.err):
+			failed = append(failed, p.renewed(it))
 		case it.err != nil && p.fails(ctx, it):
 			failed = append(failed, it)
 		}
 	}
 	p.ahead = append(failed, p.ahead[len(run):]...)
+}
+
+// renewed returns an item that was not tried, to be given out again without counting a delivery: behind the one in front of it, or
+// after a pause if it is at fault itself.
+func (p *partition) renewed(it *item) *item {
+	again := p.item(it.id, it.deliveries, it.fields)
+	again.first, again.nacks = it.first, it.nacks
+	if early := (*luatx.EarlyError)(nil); errors.As(it.err, &early) && it.at.After != "" {
+		again.early = true
+		return again
+	}
+	again.nacks++
+	again.due = time.Now().Add(p.cfg.NackBackoff.Delay(again.nacks))
+	return again
 }
 
 func isSettled(it *item) bool {
@@ -233,6 +258,19 @@ func (p *partition) item(id string, deliveries int64, fields any) *item {
 	}
 }
 
+// Fields implements group.Entry.
+func (it *item) Fields() []string {
+	list, _ := it.fields.([]any)
+	fields := make([]string, len(list))
+	for i, text := range list {
+		fields[i] = fmt.Sprint(text)
+	}
+	return fields
+}
+
+// Deliveries implements group.Entry.
+func (it *item) Deliveries() int64 { return it.deliveries }
+
 // open makes the message of an item that has none yet.
 func (p *partition) open(it *item) {
 	if it.msg != nil || it.err != nil {
@@ -245,6 +283,27 @@ func (p *partition) open(it *item) {
 	}
 	// A message without a readable aggregate is handled on its own among such messages.
 	it.aggregate, _ = p.aggregateOf(it.msg)
+	it.msg.WithValue(group.EntryKey{}, group.Entry(it))
+	it.at = message.Position{Source: p.m.cfg.Stream, Partition: p.tag, Offset: group.Offset(id)}
+}
+
+// chain gives the messages of a run their acking and position. A message comes after the one in front of it whose keys share its slot.
+func (p *partition) chain(run []*item) {
+	last := make(map[string]string, len(run)) // offset by tag
+	for _, it := range run {
+		tag, err := p.m.keyspace.Tag(it.aggregate)
+		if err != nil {
+			tag = p.tag // without an aggregate, it runs on the tag of the stream
+		}
+		it.at.After, it.at.Tenure = last[tag], p.tenure
+		last[tag] = it.at.Offset
+		p.own(it)
+	}
+}
+
+// own gives the message of an item its acking.
+func (p *partition) own(it *item) {
+	id := it.id
 	it.msg.SetAcking(message.NewAckingFrom(message.AckingConfig{
 		Ack:     func() { p.ack(id) },
 		Nack:    func(err error) { it.err = err },
@@ -253,7 +312,8 @@ func (p *partition) open(it *item) {
 			p.tellSettled(&it.entry, it.err, it.released)
 			close(it.settled)
 		},
-		Source: p.source(&it.entry),
+		Source:   p.source(&it.entry),
+		Position: it.at,
 	}))
 }
 

@@ -164,14 +164,15 @@ func (d draw) command(words []string, key string) Command {
 
 // kind describes the transactions of one plan.
 type kind struct {
-	commands [][]string
-	events   int
-	ack      Ack
-	delay    time.Duration
+	positioned bool
+	commands   [][]string
+	events     int
+	ack        Ack
+	delay      time.Duration
 }
 
 func (d draw) kind() kind {
-	k := kind{events: d.IntN(3), ack: [...]Ack{AckNone, AckFence, AckFused, AckFused}[d.IntN(4)], delay: time.Duration(d.IntN(2)) * time.Minute}
+	k := kind{positioned: d.IntN(3) == 0, events: d.IntN(3), ack: [...]Ack{AckNone, AckFence, AckFused, AckFused}[d.IntN(4)], delay: time.Duration(d.IntN(2)) * time.Minute}
 	for range d.IntN(5) {
 		k.commands = append(k.commands, strings.Fields(d.one(kinds...)))
 	}
@@ -197,6 +198,9 @@ func (d draw) batch(home shard.Shard, k kind) [2][]*Commit {
 		if k.ack != AckNone {
 			c.Input = Input{Ack: k.ack, Stream: d.tag + "stream", Group: "g", Consumer: "c", Entry: fmt.Sprintf("%d-0", i+1)}
 		}
+		if k.positioned {
+			c.Position = d.position(i)
+		}
 		for n := range k.events {
 			id := fmt.Sprintf("event %d of %d", n, i)
 			if d.IntN(30) == 0 {
@@ -221,6 +225,53 @@ func (d draw) batch(home shard.Shard, k kind) [2][]*Commit {
 		}
 	}
 	return both
+}
+
+// position returns the position of the ith transaction of a batch.
+func (d draw) position(i int) *Position {
+	p := &Position{Field: fmt.Sprintf("orders/%d", i%2), Offset: fmt.Sprintf("%02d", 10+i), Owner: OwnerOf(7, "e 1")}
+	if i > 1 && d.IntN(2) == 0 {
+		p.After = fmt.Sprintf("%02d", 8+i)
+	}
+	switch d.IntN(40) {
+	case 0:
+		p.Field = "orders/0"
+	case 1:
+		p.Offset = d.one("05", "10", "11")
+	case 2:
+		p.Offset = "100"
+	case 3:
+		p.After = d.one("05", "09")
+	case 4:
+		p.Owner = OwnerOf(d.Int64N(2)*2+6, d.one("e 1", "other", ""))
+	}
+	return p
+}
+
+// record returns the record of a position before the transactions, or an empty text for none.
+func (d draw) record() string {
+	if d.IntN(4) == 0 {
+		return ""
+	}
+	token := d.one("token00009", "token00000", "token00001")
+	switch d.IntN(16) {
+	case 0:
+		return token + d.one("10", "11", "20") + OwnerOf(7, "e 1")
+	case 1:
+		return token + "09" + OwnerOf(8, "e 1")
+	case 2:
+		return token + "09" + OwnerOf(6, "e 1")
+	case 3:
+		return token + "09" + OwnerOf(7, d.one("", "other"))
+	case 4:
+		return token + "09!7 e 1"
+	case 5:
+		return token + OwnerOf(d.Int64N(3)+6, "")
+	case 6:
+		return d.one("token", token+"words", token+"09 x e 1", token+"009"+OwnerOf(7, "e 1"))
+	default:
+		return token + "09" + OwnerOf(7, "e 1")
+	}
 }
 
 // prepare sets the keys of a shard and of transactions to a random state.
@@ -252,6 +303,14 @@ func (d draw) prepare(ctx context.Context, w *twins, home shard.Shard) {
 		w.do(ctx, "HSET", key("broken"), "digest0000000000", "ZREM pending: denied")
 	default:
 		w.do(ctx, "HSET", key("inbox:a"), "id", meta(now-d.Int64N(hour/2), "0", 0, "i"))
+	}
+	for i := range 2 {
+		if record := d.record(); record != "" {
+			w.do(ctx, "HSET", key("positions"), fmt.Sprintf("orders/%d", i), record)
+		}
+	}
+	if d.IntN(30) == 0 {
+		w.do(ctx, "SET", key("positions"), "no hash")
 	}
 	switch d.IntN(30) {
 	case 0:

@@ -23,6 +23,10 @@ type Inside struct {
 	Runner *eval.Runner
 	// Scripts run on the shards of the Transactor.
 	Scripts *shard.Scripts
+	// First is the first shard of the keyspace, which holds what there is once.
+	First shard.Shard
+	// TagKey returns a key of the Transactor's keyspace.
+	TagKey func(tag string, parts ...string) string
 	// Commits sends commits.
 	Commits *commit.Sender
 	// Gather begins a gathering of n handlers. Each handler runs under the gathering's Context and calls Leave when it

@@ -139,7 +139,7 @@ func TestClusterMigratingSlotTurnsEveryScriptAway(t *testing.T) {
 			return assert.ErrOf(r.Process(ctx, in.Message("c", rig.EntryOf(t, msg), rig.Order("1"))))
 		},
 		"resolve": func(ctx context.Context) error {
-			_, _, _, err := link.Of(tr).Commits.Resolve(ctx, home, "0123456789abcdef", "base5678\x00\x01", time.Now().Add(time.Minute))
+			_, _, _, err := link.Of(tr).Commits.Resolve(ctx, home, "0123456789abcdef", nil, "base5678\x00\x01", time.Now().Add(time.Minute))
 			return err
 		},
 		"claim": func(ctx context.Context) error {

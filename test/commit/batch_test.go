@@ -268,7 +268,7 @@ func TestTombstoneDoesNotMoveTheStartOfTheGeneration(t *testing.T) {
 	redistest.Must(t, assert.ErrOf(tr.Transact(ctx, "a", func(*luatx.Tx) error { return nil }, luatx.WithID("x"))))
 	began := server.HGet(home.Key("inbox:a"), "id")[:13]
 	server.SetTime(start.Add(time.Hour))
-	state, _, _, err := link.Of(tr).Commits.Resolve(ctx, home, "0123456789abcdef", "base5678\x00\x01", start.Add(2*time.Hour))
+	state, _, _, err := link.Of(tr).Commits.Resolve(ctx, home, "0123456789abcdef", nil, "base5678\x00\x01", start.Add(2*time.Hour))
 	redistest.Must(t, err)
 	assert.Equal(t, string(state), "tombstoned", "state")
 	assert.Equal(t, server.HGet(home.Key("inbox:a"), "id")[:13], began, "start of the generation")
@@ -287,7 +287,7 @@ func TestTombstoneIsFoundInEitherGenerationAndALaterOneDoesNotEndIt(t *testing.T
 		token string
 		until time.Time
 	}{{token, until}, {"other678\x00\x01", start.Add(24*time.Hour - 30*time.Second)}} {
-		if state, _, _, err := link.Of(tr).Commits.Resolve(ctx, home, digest, resolved.token, resolved.until); err != nil || state != "tombstoned" {
+		if state, _, _, err := link.Of(tr).Commits.Resolve(ctx, home, digest, nil, resolved.token, resolved.until); err != nil || state != "tombstoned" {
 			t.Fatal(state, err)
 		}
 	}
