@@ -40,7 +40,7 @@ func TestBenchWritesItsResults(t *testing.T) {
 	if err := os.WriteFile(doc, []byte(before), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	groups := []suite.Group{fixed("a", "way_vs_asynq", 4), fixed("b", "inbox_bytes", 120)}
+	groups := []suite.Group{fixed("a", "way_vs_asynq", 7), fixed("b", "inbox_bytes", 120)}
 	for range 2 { // the second run finds the sections of the first
 		var out, progress bytes.Buffer
 		if status := bench(t.Context(), groups, []string{"--out", dir}, &out, &progress); status != 0 {

@@ -43,7 +43,7 @@ func newTestBed(t *testing.T) *bed {
 }
 
 func tiny(t *testing.T) suite.Env {
-	return suite.Env{Short: true, Rounds: 1, Per: time.Millisecond, Wanted: func(string) bool { return true }, Log: t.Logf}
+	return suite.Env{Short: true, Rounds: 1, Pending: 100_000, Per: time.Millisecond, Wanted: func(string) bool { return true }, Log: t.Logf}
 }
 
 func TestDrainPublishesEachEventOnceInEveryWay(t *testing.T) {
