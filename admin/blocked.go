@@ -35,7 +35,7 @@ const (
 	blockedPages = 200
 )
 
-// blocked sums up what is blocked. It reads a page of each shard in turn, so that no shard hides the others.
+// blocked sums up the blocked ordering keys. It reads a page of each shard in turn, so that no shard hides the others.
 func (o *Operator) blocked(ctx context.Context) (sum Blocked, err error) {
 	var edges []shard.Edge
 	for chunk := range slices.Chunk(o.transactor.Keyspace().Slots(), slotsAtOnce) {

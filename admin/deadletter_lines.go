@@ -108,9 +108,9 @@ func (d *DeadLetters) RecordRead(ctx context.Context, why string, letters ...Dea
 // importBytes is about how many bytes of dead letters one script adds.
 const importBytes = 1 << 20
 
-// Import adds what Export has written to the dead letters, under new ids. It leaves out each line whose dead letter is there already, so
-// that a file can be imported again. A line goes to the dead letters of the stream that it names, which must be one of these streams.
-// The audit records the act import with the reason. Beside an error, which names the line, the result tells what was done before.
+// Import adds the lines of Export to the dead letters, under new ids. It skips a line if the dead letter exists, so that a file can be
+// imported again. A line goes to the dead letters of the stream that it names, which must be one of these streams. The audit records
+// the act import with the reason. An error names the line, and the result counts the lines before it.
 func (d *DeadLetters) Import(ctx context.Context, r io.Reader, reason string) (outbox.ImportResult, error) {
 	if err := checkReason(reason); err != nil {
 		return outbox.ImportResult{}, err

@@ -357,7 +357,7 @@ func TestExportedDeadLettersComeBackByImport(t *testing.T) {
 				t.Fatalf("%+.300v, want %+.300v", a, b)
 			}
 		}
-		retried, err := d.Retry(redistest.Soon(t), admin.DeadLetterFilter{}, "mended", admin.DeadLetterOptions{}) // also what is packed
+		retried, err := d.Retry(redistest.Soon(t), admin.DeadLetterFilter{}, "mended", admin.DeadLetterOptions{}) // also packed dead letters
 		if err != nil || retried.Done != 122 || len(listed(t, d, admin.DeadLetterFilter{})) != 0 {
 			t.Errorf("%+v, %v", retried, err)
 		}

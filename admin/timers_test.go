@@ -80,7 +80,7 @@ func TestOperatorCountsListsAndShowsTimers(t *testing.T) {
 		}})
 		redistest.Must(t, err)
 		admintest.Running(t, worker.Run)
-		redistest.Eventually(t, "what is due to fire", func() bool {
+		redistest.Eventually(t, "the due timers to fire", func() bool {
 			return slices.Equal(subjects(t, op, admin.TimerFilter{Decided: true}), []string{"fired late-1", "fired late-2", "revoked gone"})
 		})
 		for timer, err := range op.Timers(ctx, admin.TimerFilter{Decided: true, Text: "late-1"}) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 )
 
@@ -309,6 +311,45 @@ func TestAudit(t *testing.T) {
 		for _, err := range bob.Audit(redistest.Soon(t), time.Time{}) {
 			redistest.Must(t, err)
 			break
+		}
+	})
+}
+
+func TestCancelAndMoveOfAnOperatorAreRecorded(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr, ctx := newTransactor(t, client, onePartition), redistest.Soon(t)
+		hour := time.Now().Add(time.Hour).Truncate(time.Millisecond)
+		app := outbox.NewStore(tr).With(outbox.Config{At: func(*message.Message) (time.Time, error) { return hour, nil }})
+		_, err := app.Enqueue(ctx, "a", sold("1"), sold("2"), sold("3"))
+		redistest.Must(t, err)
+		redistest.Must(t, emit(tr, "a", "now"))
+		slot, alice := tr.Keyspace().Slots()[0], app.As("alice")
+		did := func(want bool) func(bool, error) {
+			return func(done bool, err error) {
+				t.Helper()
+				if done != want || err != nil {
+					t.Errorf("%t, %v; want %t", done, err, want)
+				}
+			}
+		}
+		did(true)(app.Cancel(ctx, "a", "1")) // an application is no operator
+		did(true)(alice.Cancel(ctx, "a", "2"))
+		did(true)(alice.Move(ctx, "a", "3", hour.Add(time.Hour)))
+		for _, id := range []string{"2", "now"} {
+			did(false)(alice.Cancel(ctx, "a", id))
+			did(false)(alice.Move(ctx, "a", id, hour))
+		}
+		if e, err := alice.Show(ctx, slot, "3"); err != nil || !e.At.Equal(hour.Add(time.Hour)) {
+			t.Errorf("%+v, %v", e, err)
+		}
+		var records []string
+		for r, err := range alice.Audit(ctx, time.Time{}) {
+			redistest.Must(t, err)
+			records = append(records, fmt.Sprint(r.Who, " ", r.Act, " ", r.Why, " ", r.IDs))
+		}
+		if want := []string{"alice cancel by id [2]", "alice move by id (to " + hour.Add(time.Hour).UTC().Format(time.RFC3339) + ") [3]"}; !slices.Equal(records, want) {
+			t.Errorf("the audit has %q, want %q", records, want)
 		}
 	})
 }

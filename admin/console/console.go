@@ -173,7 +173,7 @@ func (u *ui) show(c *guard.Call, name, title string, body any, change ...func(*v
 func live(v *view) { v.Every = liveEvery }
 
 func (u *ui) write(c *guard.Call, v *view, status int) error {
-	var page bytes.Buffer // an error is told in the place of the page
+	var page bytes.Buffer // an error replaces the page
 	if err := u.pages[v.name].ExecuteTemplate(&page, "layout", v); err != nil {
 		return fmt.Errorf("console: page %s: %w", v.name, err)
 	}

@@ -82,7 +82,7 @@ func TestPagesAndNumbersCostNoMoreWhenMoreIsParked(t *testing.T) {
 		for range 3 { // the first may load scripts, and a wake-up of the commits before goes out on its own
 			_, h := handlerOf(t, tr, client, httpapi.Config{})
 			c.all.Store(0)
-			told[any](t, h, http.MethodGet, target, "", http.StatusOK)
+			replied[any](t, h, http.MethodGet, target, "", http.StatusOK)
 			least = min(least, c.all.Load())
 		}
 		return least
@@ -116,7 +116,7 @@ func BenchmarkHandler(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				_, h := handlerOf(b, tr, client, httpapi.Config{}) // of which nobody has asked yet
-				told[any](b, h, http.MethodGet, target, "", http.StatusOK)
+				replied[any](b, h, http.MethodGet, target, "", http.StatusOK)
 			}
 		})
 	}

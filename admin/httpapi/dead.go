@@ -38,28 +38,13 @@ type deadLetterJSON struct {
 
 // deadLetter replies with one dead letter.
 func (h *Handler) deadLetter(c *guard.Call) error {
-	name, id := c.Query.Get("stream"), c.Query.Get("id")
 	data, err := c.Flag("payload")
-	if err == nil {
-		err = desk.CheckDead(name, admin.DeadLetterFilter{IDs: []string{id}})
-	}
 	if err != nil {
 		return err
 	}
-	if data {
-		if err := c.Disclose(); err != nil {
-			return err
-		}
-	}
-	letters := c.Op.DeadLetters(name)
-	l, err := letters.Show(c.R.Context(), id)
+	l, err := h.desk.DeadLetter(c, data)
 	if err != nil {
 		return err
-	}
-	if data {
-		if err := letters.RecordRead(c.R.Context(), "by id", l); err != nil {
-			return err
-		}
 	}
 	return c.Answer(http.StatusOK, deadLetterJSON{l, newPayload(h.desk.DeadPayload(l), data)})
 }

@@ -37,7 +37,7 @@ func TestStatsNameTheHundredLargestAndCountTheRest(t *testing.T) {
 	countTypes(t, tr, func(ctx context.Context, key string, values ...any) error {
 		return client.HSet(ctx, key, values...).Err()
 	}, 250)
-	parked := told[struct {
+	parked := replied[struct {
 		Parked struct {
 			ByType    map[string]int64 `json:"by_type"`
 			Remainder struct{ Types, Destinations struct{ Names, Events int64 } }
@@ -69,7 +69,7 @@ func TestSamplesKeepNoNames(t *testing.T) {
 	before := heap()
 	stop := admintest.Running(t, h.Run)
 	redistest.Eventually(t, "4 samples", func() bool {
-		return len(told[struct{ Samples []any }](t, h, http.MethodGet, "/api/samples", "", http.StatusOK).Samples) >= 4
+		return len(replied[struct{ Samples []any }](t, h, http.MethodGet, "/api/samples", "", http.StatusOK).Samples) >= 4
 	})
 	stop()
 	if grown := int64(heap()) - int64(before); grown > 4<<20 {

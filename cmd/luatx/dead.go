@@ -36,7 +36,7 @@ var deadVerbs = []verb{
 		},
 	},
 	{
-		name: "dead show", args: "stream id…", needs: newService, acts: true, unnamed: true, short: "everything that is known of dead letters",
+		name: "dead show", args: "stream id…", needs: newService, acts: true, unnamed: true, short: "origin, deliveries and last error of dead letters",
 		long: `luatx dead show shows where dead letters came from, how often they were delivered, and the last error. Their data may be
 confidential. The command shows it only with --body, and the audit records that.`,
 		one: `if one of the ids is not a dead letter`,
@@ -81,9 +81,9 @@ the others follow when the group has acknowledged those.
 		},
 	},
 	{
-		name: "dead import", args: "stream file", needs: newService, changes: true, acts: true, reasoned: true, short: "add what export wrote to the dead letters; - is the standard input",
-		long: `luatx dead import adds what luatx dead export wrote to the dead letters of the streams that the lines name, under new ids. It
-leaves out what is there already, so that it may be run again.
+		name: "dead import", args: "stream file", needs: newService, changes: true, acts: true, reasoned: true, short: "add the lines of dead export to the dead letters; - is the standard input",
+		long: `luatx dead import adds the lines of luatx dead export to the dead letters of the streams that they name, under new ids. It skips dead
+letters that exist, so that it may be run again.
 ` + deadName,
 		flags: func(*flag.FlagSet) action {
 			return func(ctx context.Context, s *session, args []string) error { return s.deadImport(ctx, args[0], args[1]) }
@@ -166,7 +166,7 @@ func (s *session) deadAct(ctx context.Context, d *admin.DeadLetters, f admin.Dea
 		return fmt.Errorf("stopped by the canary: of the first %d, %d were handled, %d are dead letters again, and %d are still being tried",
 			r.Canary.Handled+r.Canary.DeadAgain+r.Canary.Trying, r.Canary.Handled, r.Canary.DeadAgain, r.Canary.Trying)
 	case r.Done < max(r.Matched, len(f.IDs)):
-		return fmt.Errorf("%d of %d were %s: the others are no dead letters any more, or came from no stream of this slot", r.Done, max(r.Matched, len(f.IDs)), done)
+		return fmt.Errorf("%d of %d were %s: the others are no dead letters any more, or came from streams of other slots", r.Done, max(r.Matched, len(f.IDs)), done)
 	}
 	return nil
 }

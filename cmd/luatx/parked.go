@@ -256,7 +256,7 @@ func (s *session) importFile(name, thing string, read func(io.Reader) (outbox.Im
 	s.out.row(map[string]any{"operation": result.Operation, "read": result.Read, "imported": result.Imported, "skipped": result.Skipped},
 		"READ IMPORTED SKIPPED", result.Read, result.Imported, outcomes(result.Skipped))
 	if err == nil && result.Skipped[outbox.Conflicting]+result.Skipped[outbox.Full] > 0 {
-		err = toldError{errors.New("some were not imported")}
+		err = reportedError{errors.New("some were not imported")}
 	}
 	return err
 }

@@ -75,6 +75,26 @@ func (d *Desk) DeadLetters(ctx context.Context, op *admin.Operator, name string,
 	return page, nil
 }
 
+// DeadLetter returns the dead letter that an address names by stream and id. If data is set, the reader must have the right to see the
+// payload, and the audit records the read.
+func (d *Desk) DeadLetter(c *guard.Call, data bool) (admin.DeadLetter, error) {
+	name, id := c.Query.Get("stream"), c.Query.Get("id")
+	if err := CheckDead(name, admin.DeadLetterFilter{IDs: []string{id}}); err != nil {
+		return admin.DeadLetter{}, err
+	}
+	if data {
+		if err := c.Disclose(); err != nil {
+			return admin.DeadLetter{}, err
+		}
+	}
+	letters := c.Op.DeadLetters(name)
+	l, err := letters.Show(c.R.Context(), id)
+	if err == nil && data {
+		err = letters.RecordRead(c.R.Context(), "by id", l)
+	}
+	return l, err
+}
+
 // DeadPayload returns what may be shown of what a dead letter carries.
 func (d *Desk) DeadPayload(l admin.DeadLetter) Payload {
 	e := outbox.Event{
