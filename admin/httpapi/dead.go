@@ -79,12 +79,13 @@ type deadImportRequest struct {
 	Stream  string            `json:"stream"`
 	Reason  string            `json:"reason"`
 	Letters []json.RawMessage `json:"letters"`
+	DryRun  bool              `json:"dry_run"`
 }
 
-// deadImport adds exported lines to the dead letters.
+// deadImport adds exported lines to the dead letters; a dry run counts them.
 func (h *Handler) deadImport(c *guard.Call, ask deadImportRequest) error {
 	err := desk.CheckDead(ask.Stream, admin.DeadLetterFilter{})
-	if err == nil {
+	if err == nil && !ask.DryRun {
 		err = reasoned(ask.Reason)
 	}
 	if err != nil {
@@ -95,7 +96,7 @@ func (h *Handler) deadImport(c *guard.Call, ask deadImportRequest) error {
 		lines.Write(line)
 		lines.WriteByte('\n')
 	}
-	r, err := c.Op.DeadLetters(ask.Stream).Import(c.R.Context(), &lines, ask.Reason)
+	r, err := c.Op.DeadLetters(ask.Stream).Import(c.R.Context(), &lines, ask.Reason, admin.ImportOptions{DryRun: ask.DryRun})
 	if err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ func (h *Handler) routes() []guard.Route {
 		{Pattern: "GET /api/destinations", Needs: MayView, Do: reads(h.paused)},
 		{Pattern: "POST /api/destinations/pause", Needs: MayRetry, Do: does(h.pause)},
 		{Pattern: "POST /api/destinations/resume", Needs: MayRetry, Do: does(h.resume)},
-		{Pattern: "GET /api/timers", Needs: MayView, Do: reads(h.timers, "decided", "due", "text", "slot", "limit"), Scans: true},
+		{Pattern: "GET /api/timers", Needs: MayView, Do: reads(h.timers, "decided", "due", "text", "slot", "cursor", "limit"), Scans: true},
 		{Pattern: "GET /api/timer", Needs: MayView, Do: reads(h.timer, "subject"), Scans: true},
 		{Pattern: "GET /api/processes", Needs: MayView, Do: reads(h.processes, "kind"), Scans: true},
 		{Pattern: "GET /api/streams", Needs: MayView, Do: reads(h.streams, "key"), Scans: true},

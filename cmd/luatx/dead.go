@@ -276,7 +276,15 @@ func (s *session) deadExport(ctx context.Context, name string, f admin.DeadLette
 }
 
 func (s *session) deadImport(ctx context.Context, name, file string) error {
-	return s.importFile(file, "dead letter", func(in io.Reader) (outbox.ImportResult, error) {
-		return s.operator.DeadLetters(name).Import(ctx, in, s.reason)
+	d := s.operator.DeadLetters(name)
+	preview := func(in io.Reader) error {
+		r, err := d.Import(ctx, in, "", admin.ImportOptions{DryRun: true})
+		s.plan(r.Imported, "import %s", counted(r.Imported, "dead letter"))
+		s.out.row(map[string]any{"dry_run": true, "read": r.Read, "imported": r.Imported, "skipped": r.Skipped},
+			"READ MISSING SKIPPED", r.Read, r.Imported, outcomes(r.Skipped))
+		return err
+	}
+	return s.importFile(file, preview, func(in io.Reader) (outbox.ImportResult, error) {
+		return d.Import(ctx, in, s.reason, admin.ImportOptions{})
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"time"
@@ -114,6 +115,18 @@ func (os *Operations) Retry(op *admin.Operator, name string, f admin.DeadLetterF
 // DiscardDead discards the dead letters that a filter selects now.
 func (os *Operations) DiscardDead(op *admin.Operator, name string, f admin.DeadLetterFilter, reason string, opts admin.DeadLetterOptions) (Operation, error) {
 	return os.dead("discard", op, name, f, reason, opts, (*admin.DeadLetters).Discard)
+}
+
+// importKind is the kind of an import of dead letters.
+const importKind = "import"
+
+// Import adds the lines of an export to the dead letters of a stream.
+func (os *Operations) Import(op *admin.Operator, name string, lines io.Reader, reason string) (Operation, error) {
+	return os.start(importKind, op, fmt.Sprintf("dead letters of %q: %s", name, reason), func(ctx context.Context, o *job) error {
+		r, err := op.DeadLetters(name).Import(ctx, lines, reason, admin.ImportOptions{})
+		o.change(func(v *Operation) { v.Matched, v.Done, v.Skipped = r.Read, r.Imported, r.Skipped })
+		return err
+	})
 }
 
 func (os *Operations) dead(
