@@ -2,11 +2,15 @@ package outbox_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -350,6 +354,75 @@ func TestCancelAndMoveOfAnOperatorAreRecorded(t *testing.T) {
 		}
 		if want := []string{"alice cancel by id [2]", "alice move by id (to " + hour.Add(time.Hour).UTC().Format(time.RFC3339) + ") [3]"}; !slices.Equal(records, want) {
 			t.Errorf("the audit has %q, want %q", records, want)
+		}
+	})
+}
+
+func TestBoundedListsHaveEveryEventOnceWhenTheyAreContinued(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr := newTransactor(t, client)
+		for i := range 400 { // of 20 aggregates in some shards
+			aggregate, id := fmt.Sprint("a", i%20), fmt.Sprint("e", i)
+			n := slotOf(t, tr, aggregate)
+			_, err := outbox.NewStore(tr).Enqueue(redistest.Soon(t), aggregate, sold(id))
+			redistest.Must(t, err)
+			if i%4 > 0 {
+				settle(t, tr, n, time.Hour, "parked", id)
+			}
+		}
+		store := outbox.NewStore(tr).With(outbox.Config{OrderingKey: outbox.ByPartitionKey})
+		for i := range 40 {
+			aggregate, key := fmt.Sprint("a", i%20), fmt.Sprint("k", i)
+			_, err := store.Enqueue(redistest.Soon(t), aggregate, sold(key+"-1", "partitionkey", key), sold(key+"-2", "partitionkey", key))
+			redistest.Must(t, err)
+			settle(t, tr, slotOf(t, tr, aggregate), time.Hour, "parked", key+"-1")
+		}
+		byTime := func(f *outbox.Filter, slot int, place shard.Place) {
+			ms, _ := strconv.ParseInt(place.Score, 10, 64)
+			link.Continue(f, slot, time.UnixMilli(ms), place.Member)
+		}
+		byPlace := func(f *outbox.Filter, slot int, place shard.Place) {
+			place.Score = cmp.Or(place.Score, "-1")
+			link.ContinueAt(f, slot, place)
+		}
+		list := func(state outbox.State) func(outbox.Filter) iter.Seq2[outbox.Event, error] {
+			return func(f outbox.Filter) iter.Seq2[outbox.Event, error] {
+				return store.List(redistest.Soon(t), state, outbox.ListOptions{Filter: f})
+			}
+		}
+		for name, of := range map[string]struct {
+			list   func(outbox.Filter) iter.Seq2[outbox.Event, error]
+			resume func(*outbox.Filter, int, shard.Place)
+			want   int
+		}{
+			"parked":  {func(f outbox.Filter) iter.Seq2[outbox.Event, error] { return store.Parked(redistest.Soon(t), f) }, byTime, 340},
+			"blocked": {func(f outbox.Filter) iter.Seq2[outbox.Event, error] { return store.Blocked(redistest.Soon(t), f) }, byTime, 40},
+			"pending": {list(outbox.Pending), byPlace, 100},
+			"waiting": {list(outbox.Waiting), byPlace, 40},
+		} {
+			for _, f := range []outbox.Filter{{}, {Text: "refused"}, {Type: sold("").Type()}} {
+				if f.Text != "" && (name == "pending" || name == "waiting") {
+					continue // they have not failed
+				}
+				seen, pauses := map[string]int{}, 0
+				for again := true; again; {
+					again = false
+					link.Bound(&f, 1)
+					for e, err := range of.list(f) {
+						if pause, ok := errors.AsType[*link.Pause](err); ok {
+							of.resume(&f, pause.Slot, pause.Place)
+							again, pauses = true, pauses+1
+							break
+						}
+						redistest.Must(t, err)
+						seen[e.ID]++
+					}
+				}
+				if len(seen) != of.want || pauses == 0 && name != "blocked" || slices.Max(slices.Collect(maps.Values(seen))) > 1 {
+					t.Errorf("%s, %s: %d events in %d parts, want %d", name, f, len(seen), pauses, of.want)
+				}
+			}
 		}
 	})
 }
