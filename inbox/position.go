@@ -11,7 +11,6 @@ import (
 	"github.com/luatx/luatx/internal/mark"
 	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/slot"
-	"github.com/luatx/luatx/internal/tenure"
 	"github.com/luatx/luatx/message"
 )
 
@@ -84,7 +83,7 @@ func (cfg PositionConfig) claim(ctx context.Context, msg *message.Message) error
 		scope = tx.Namespace() + "/" + handler
 	}
 	p := &place{cfg: &cfg, tx: tx, msg: msg, at: at, field: shard.PositionField(scope, at.Source, at.Partition)}
-	p.tenure = tenure.Of(at.Tenure, tx.Namespace()+"\x00"+p.field)
+	p.tenure = tenureOf(at.Tenure, tx.Namespace(), p.field)
 	generation, err := p.generation(ctx)
 	if err != nil {
 		return err
@@ -100,7 +99,7 @@ func (cfg PositionConfig) claim(ctx context.Context, msg *message.Message) error
 		Position:  commit.Position{Field: p.field, Offset: at.Offset, After: at.After, Owner: commit.OwnerOf(generation, at.Epoch)},
 		At:        at,
 		Failed:    p.failed,
-		Committed: func() { p.tenure.Pass(at.Offset) },
+		Committed: func() { p.tenure.pass(at.Offset) },
 		Fenced:    p.fenced,
 	})
 	return unidentified
@@ -113,13 +112,13 @@ type place struct {
 	msg    *message.Message
 	at     message.Position
 	field  string
-	tenure *tenure.Record
+	tenure *tenure
 }
 
 // generation returns the generation of the tenure under which the message was read.
 func (p *place) generation(ctx context.Context) (int64, error) {
 	inside := link.InsideOf(p.tx)
-	generation, err := p.tenure.Generation(ctx, func(ctx context.Context) (int64, error) {
+	generation, err := p.tenure.generationBy(ctx, func(ctx context.Context) (int64, error) {
 		own := slot.OfTag(p.tx.Tag())
 		stored, err := inside.Scripts.PositionIn(ctx, []int{own}, p.field) // a failover may have lost the counter alone
 		if err != nil {
@@ -136,13 +135,13 @@ func (p *place) generation(ctx context.Context) (int64, error) {
 // fenced lets a shared tenure get the generation anew, because only an operator has made a newer one.
 func (p *place) fenced() {
 	if p.at.Tenure.Shared {
-		p.tenure.Forget()
+		p.tenure.forget()
 	}
 }
 
 // failed implements link.Claim.Failed.
 func (p *place) failed(ctx context.Context, cause error) (key string, letter []any, ok bool) {
-	attempts := p.tenure.Fail(p.at.Offset)
+	attempts := p.tenure.fail(p.at.Offset)
 	if !message.IsPermanent(cause) && (p.cfg.MaxAttempts == 0 || attempts < p.cfg.MaxAttempts) {
 		return "", nil, false
 	}

@@ -5,8 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/luatx/luatx/internal/tenure"
+	"sync"
 )
 
 // Position is where a message stands in a source that keeps order. An inbox of positions, such as inbox.Position, commits it with
@@ -35,11 +34,25 @@ type Tenure struct {
 	// tenures do not reject each other's commits. Defaults to one owner.
 	Shared bool
 
-	known
+	mu     sync.Mutex
+	values map[any]any
 }
 
-// known gives the inbox access to what it knows of a tenure.
-type known = tenure.State
+// Value returns the value that the tenure holds under a key, for as long as the tenure exists. The first call makes it. An inbox keeps
+// there what it knows of the tenure. The key must be comparable and should have a type of its own, and make must not call Value.
+func (t *Tenure) Value(key any, make func() any) any {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	value, ok := t.values[key]
+	if !ok {
+		value = make()
+		if t.values == nil {
+			t.values = map[any]any{}
+		}
+		t.values[key] = value
+	}
+	return value
+}
 
 // Position returns where the message stands in its source. It returns false if the source keeps no order or the acking is shared.
 func (m *TypedMessage[T]) Position() (Position, bool) {

@@ -87,3 +87,13 @@ func TestMiddlewareThatNeedsOrderIsCheckedAtStart(t *testing.T) {
 		})
 	}
 }
+
+func TestTenureMakesEachValueOnce(t *testing.T) {
+	t.Parallel()
+	tenure, made := &message.Tenure{}, 0
+	count := func() any { made++; return made }
+	first, again, other := tenure.Value("a", count), tenure.Value("a", count), tenure.Value("b", count)
+	if first != 1 || again != 1 || other != 2 {
+		t.Errorf("the values are %v, %v and %v", first, again, other)
+	}
+}
