@@ -13,6 +13,7 @@ import (
 	"github.com/luatx/luatx/internal/commit"
 	"github.com/luatx/luatx/internal/eval"
 	"github.com/luatx/luatx/internal/flight"
+	"github.com/luatx/luatx/internal/history"
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/process"
 	"github.com/luatx/luatx/internal/record"
@@ -107,6 +108,11 @@ func New(client redis.UniversalClient, cfg Config) (*Transactor, error) {
 	if !cfg.NoRegistration {
 		t.inside.Processes = process.New(client, cfg.Namespace, cfg.Logger)
 	}
+	t.inside.History = history.New(history.Config{
+		Client: client, Namespace: cfg.Namespace, Scripts: t.shards, Slots: cfg.Keyspace.Slots, Logger: cfg.Logger,
+		Limits: history.Limits{Events: cfg.OutboxCapacity, Bytes: cfg.OutboxBytes, Parked: cfg.ParkedCapacity},
+		Off:    cfg.NoRegistration || cfg.NoHistory,
+	})
 	t.linked = link.NewPoint(t.inside)
 	return t, nil
 }

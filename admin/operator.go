@@ -76,6 +76,7 @@ func NewOperator(t *luatx.Transactor, cfg OperatorConfig) (*Operator, error) {
 		Transactor: t, Client: cfg.Client, Scripts: link.Of(t).Scripts, Name: cfg.Name, Destinations: cfg.Destinations,
 		Store:     outbox.NewStore(t).As(cfg.Name).WithDestinations(cfg.Destinations),
 		Processes: process.New(cfg.Client, t.Config().Namespace, t.Config().Logger),
+		History:   link.Of(t).History,
 	}, worker), nil
 }
 
@@ -141,8 +142,14 @@ func (o *Operator) Stats(ctx context.Context) (s Stats, err error) {
 	group.Go(func() { s.Oldest, errs[1] = o.core.Store.Oldest(ctx) })
 	group.Go(func() { s.Parked, errs[2] = o.core.Store.Overview(ctx) })
 	group.Go(func() { s.Paused, errs[3] = o.Paused(ctx) })
-	group.Go(func() { s.Blocked, errs[4] = o.blocked(ctx) })
-	group.Go(func() { failing, errs[5] = o.failingSince(ctx) })
+	group.Go(func() {
+		blocked, err := o.scripts.Blocked(ctx, o.transactor.Keyspace().Slots())
+		s.Blocked, errs[4] = Blocked(blocked), statsError("blocked keys", err)
+	})
+	group.Go(func() {
+		since, err := o.scripts.FailingSince(ctx, o.transactor.Keyspace().Slots())
+		failing, errs[5] = since, statsError("failed events", err)
+	})
 	group.Wait()
 	s.OldestUnpublished = s.Oldest
 	for _, since := range []time.Time{s.Blocked.Since, failing} {
@@ -151,6 +158,13 @@ func (o *Operator) Stats(ctx context.Context) (s Stats, err error) {
 		}
 	}
 	return s, errors.Join(errs[:]...)
+}
+
+func statsError(of string, err error) error {
+	if err != nil {
+		return fmt.Errorf("admin: stats: %s: %w", of, err)
+	}
+	return nil
 }
 
 // Rates are events per second.

@@ -38,14 +38,14 @@ type Tenure struct {
 	values map[any]any
 }
 
-// Value returns the value that the tenure holds under a key, for as long as the tenure exists. The first call makes it. An inbox keeps
-// there what it knows of the tenure. The key must be comparable and should have a type of its own, and make must not call Value.
-func (t *Tenure) Value(key any, make func() any) any {
+// Value returns the value that the tenure holds under a key, for as long as the tenure exists. The first call creates it. An inbox keeps
+// there what it knows of the tenure. The key must be comparable and should have a type of its own, and create must not call Value.
+func (t *Tenure) Value(key any, create func() any) any {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	value, ok := t.values[key]
 	if !ok {
-		value = make()
+		value = create()
 		if t.values == nil {
 			t.values = map[any]any{}
 		}

@@ -93,6 +93,7 @@ type Commit struct {
 	compiled *compiled // nil: the general script is used
 	notAfter int64     // in ms, as it is sent
 	args     int       // number of arguments behind the head and the digests
+	staged   bool      // an event has its body in a key of its own; see stage
 }
 
 // Calls reports whether the transaction calls procedures, which may emit events.

@@ -56,7 +56,7 @@ const inlined = "-hik"
 // shapeOf returns the shape of a commit, and false if only commit.lua can handle it.
 func shapeOf(c *Commit) (shape, bool) {
 	s := shape{positioned: c.Position != nil, ack: c.Input.Ack, delay: c.Delay.Milliseconds(), events: len(c.Events)}
-	if c.Keep || c.Input.Strict || c.staged() || len(c.Guards) > 0 || !c.plainEvents() || s.events > maxEvents || len(c.Commands) > maxSteps {
+	if c.Keep || c.Input.Strict || c.staged || len(c.Guards) > 0 || !c.plainEvents() || s.events > maxEvents || len(c.Commands) > maxSteps {
 		return s, false
 	}
 	for _, recorded := range c.Commands {

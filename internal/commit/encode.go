@@ -113,7 +113,11 @@ func (c *Commit) key() *string {
 // Again implements eval.Load. A commit that a compiled script has skipped is sent to commit.lua, and so is one whose large body was gone.
 func (c *Commit) Again(reply any, nth int) bool {
 	if c.compiled == nil {
-		return c.bodyGone(reply, nth) && c.unstage()
+		gone := c.bodyGone(reply, nth)
+		if gone {
+			c.unstage()
+		}
+		return gone
 	}
 	rows, many := reply.([]any)
 	if flags := 1 + nth*(1+len(c.Commands)); many && flags < len(rows) && rows[flags] != int64(-1) {
@@ -264,7 +268,9 @@ func (c *Commit) Seal() (args, bytes int) {
 	}
 	for i := range c.Events {
 		e := &c.Events[i]
-		e.Body = slices.Clone(e.Body)
+		if !e.Own {
+			e.Body, e.Own = slices.Clone(e.Body), true
+		}
 		bytes += len(e.ID) + len(e.Body)
 	}
 	return eval.FirstKey + shard.CommitKeys + inputKeys + c.ownKeys() + headArgs + 1 + c.args, bytes

@@ -90,7 +90,7 @@ func (p *plans) of(c *Commit, strings bool) *plan {
 			b = append(append(b, name...), ' ')
 		}
 	}
-	if c.staged() {
+	if c.staged {
 		b = append(b, "~"...) // not compiled
 	}
 	return p.lookup(b, size)

@@ -61,7 +61,7 @@ var keys = map[string][]string{
 	"forget": with(outboxKeys, "inbox:b", "results", "results:b", "broken", audited),
 	"pause":  with(pauseKeys, audited), "resume": with(pauseKeys, audited), "pauses": {"void", "pauses"}, "unhold": {"void", "pending"},
 	"extend": {"void", "pending", "seq"}, "sweep": {"void", "sweep"}, "rights": {"void"},
-	"process": {"void", "processes", "heartbeats"},
+	"process": {"void", "processes", "heartbeats"}, "history": {"void", "history", "history:10s", "history:15m"},
 
 	"timer": timerKeys, "decide": timerKeys, "revoke": timerKeys, "due": {"void", "inbox:a", "due"},
 

@@ -38,7 +38,14 @@ const (
 
 	keyProcesses  = "processes"  // hash: in the shard of slot 0: id of a running process → since when (ms), and what it last reported
 	keyHeartbeats = "heartbeats" // zset: in the shard of slot 0: id of a process by its last heartbeat (ms); those without one for an hour are removed
+
+	keyHistory    = "history"     // hash: in the shard of slot 0: the time at which a process last began to measure the outbox for the history (ms)
+	keyHistory10s = "history:10s" // hash: in the shard of slot 0, followed by a colon and the number of an interval of 10 seconds since 1970: the counts of the interval, see the script history. It expires an hour after the interval
+	keyHistory15m = "history:15m" // hash: the same of 15 minutes. It expires 30 days after the interval
 )
+
+// historyPrefix begins the names of the intervals of the history.
+const historyPrefix = keyHistory + ":"
 
 // bodyPrefix begins the names of the keys of large bodies.
 const bodyPrefix = "body:"
@@ -48,7 +55,7 @@ var names = []string{
 	keyVoid, keyInboxA, keyInboxB, keyResults, keyResultsB, keyAudit, keyEntries, keyHeaders, keyPending, keyAttempts,
 	keyErrors, keyParked, keySent, keyDue, keyDecided, keyLanes, keySeq, keyBroken, "stream",
 	keyRepair, keyCounts, keyParkedBy, keyRoutes, keySweep, keyPauses, keyPlans, keyProcesses, keyHeartbeats,
-	keyBodies, keyPositions, keyGenerations,
+	keyBodies, keyHistory, keyPositions, keyGenerations,
 }
 
 // Shard is the library's own keys that live in a slot: a pointer, since there is one in all that is made of it.
@@ -122,7 +129,7 @@ func (s Shard) BodyKey(reference string) string {
 // Owns reports whether a key is one of the shard's own.
 func (s Shard) Owns(key string) bool {
 	name, ok := strings.CutPrefix(key, s.prefix)
-	return ok && (slices.Contains(names, name) || strings.HasPrefix(name, bodyPrefix))
+	return ok && (slices.Contains(names, name) || strings.HasPrefix(name, bodyPrefix) || strings.HasPrefix(name, historyPrefix))
 }
 
 // Own is a key of the shard as a recorded command names it: only luatx can.

@@ -13,8 +13,8 @@ import (
 
 const second = int64(time.Second)
 
-// sound is a small world in which everything is as it should be: a transfer, money that is sent and arrives, an order, a
-// transaction that failed, a tick.
+// sound returns a small world without violations: a transfer, money that is sent and arrives, an order, a transaction that
+// failed, and a tick.
 func sound() Evidence {
 	a := Holding{
 		Branch:   ground.Branch{N: 0, Name: "a"},
@@ -59,14 +59,14 @@ func sound() Evidence {
 			{ID: "own-e2", Of: "c2", Subject: "b", Type: "sent", At: 12 * second, MS: 12_000, Due: 11_000},
 			{ID: "own-e3", Of: "o1", Subject: "a", At: 13 * second, LeftToPublish: 600},
 			{ID: "e5", Of: "c3", Subject: "a", At: 13 * second},
-			{ID: "own-e1", Of: "c1", Subject: "a", At: 14 * second}, // late, again
+			{ID: "own-e1", Of: "c1", Subject: "a", At: 14 * second}, // a late repetition
 			{ID: "own-e4", Of: "own-e2", Subject: "b", At: 14 * second},
 		}},
 		Story: &Story{
 			Calls: map[string]*Call{
 				"c1": call("c1", history.Guarded, history.Line{Outcome: history.Unknown}, history.Line{Outcome: history.Replayed, Value: "7", Replicated: true}, history.Line{Outcome: history.Duplicate, Value: "7"}),
 				"c2": call("c2", history.Send, history.Line{Outcome: history.Committed}),
-				"c3": call("c3", history.Guarded), // its process died
+				"c3": call("c3", history.Guarded), // its process was killed
 				"c4": call("c4", history.Guarded, history.Line{Outcome: history.Short}),
 				"d1": call("d1", history.Doomed, history.Line{Outcome: history.Nothing, Err: "no integer"}),
 			},
@@ -76,7 +76,7 @@ func sound() Evidence {
 	}
 }
 
-// put says that another input was acknowledged to its producer.
+// put adds an input that was acknowledged to its producer.
 func (e *Evidence) put(id string) {
 	line := e.Story.Puts["o1"]
 	line.ID = id
@@ -152,6 +152,8 @@ func TestInvariantsSeeEachPlaceInWhichASoundWorldBreaks(t *testing.T) {
 		"lane miscounted":         {func(e *Evidence) { branch(*e).Lanes["p1"] = 2 }, []string{LaneOrder}},
 		"money on its way is not": {func(e *Evidence) { arrive(e, false, 20) }, []string{AckedApplied, Arrives, Money, NoGhosts, OutboxSet}},
 		"less arrives":            {func(e *Evidence) { arrive(e, true, 19) }, []string{Arrives, Money}},
+		"a body cut off":          {func(e *Evidence) { e.World.Published[0].Declared = 50_000 }, []string{BodiesWhole}},
+		"a body of nobody":        {func(e *Evidence) { branch(*e).Bodies = "body:x belongs to no event" }, []string{BodiesKept}},
 		"another event":           {func(e *Evidence) { e.Story.Events["o1"]["own-e7"] = true }, []string{StableEvents}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -197,7 +199,7 @@ func (e *Evidence) unpublish(id string) {
 	e.World.Published = slices.DeleteFunc(e.World.Published, func(p Publication) bool { return p.ID == id })
 }
 
-// unpublishLast takes the last repetition of an event away.
+// unpublishLast removes the last publication of an event.
 func (e *Evidence) unpublishLast(id string) {
 	for i, p := range slices.Backward(e.World.Published) {
 		if p.ID == id {

@@ -1,0 +1,69 @@
+package shard
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+const (
+	// failingPage is how many events of a shard are read to find failures, leased ones first, and then those whose next attempt
+	// comes first.
+	failingPage = 100
+	// failingShards is the number of shards that are read.
+	failingShards = 100
+)
+
+// FailingSince returns the time of the first failure that shards remember of the events that relays try again. A lease and a next
+// attempt hide how long such an event has been there. It is zero if no such event was found.
+func (s *Scripts) FailingSince(ctx context.Context, slots []int) (since time.Time, err error) {
+	looked := 0
+	for chunk := range slices.Chunk(slots, slotsAtOnce) {
+		failing, err := s.HasFailures(ctx, chunk)
+		if err == nil && len(failing) > 0 {
+			failing, err = s.Waiting(ctx, failing)
+		}
+		if err != nil {
+			return since, err
+		}
+		for _, n := range failing {
+			if looked++; looked > failingShards {
+				return since, nil
+			}
+			if since, err = s.failingIn(ctx, n, since); err != nil {
+				return since, err
+			}
+		}
+	}
+	return since, nil
+}
+
+// failingIn returns the earlier one of a time and the first failure in a shard.
+func (s *Scripts) failingIn(ctx context.Context, n int, since time.Time) (time.Time, error) {
+	rows, _, _, _, err := s.List(ctx, s.Shard(n), Listing{Of: "pending", Limit: failingPage})
+	if err != nil {
+		return since, &SlotError{n, err}
+	}
+	for _, row := range rows {
+		if first := firstFailure(row); !first.IsZero() && (since.IsZero() || first.Before(since)) {
+			since = first
+		}
+	}
+	return since, nil
+}
+
+// firstFailure returns the time of the first failure that is remembered since the event came or was re-armed: the history has those
+// before, too. Attempts are counted anew then. It is zero if there is none.
+func firstFailure(row Listed) (first time.Time) {
+	next := row.Attempts + 1
+	if row.Lease != "" {
+		next-- // the attempt of the lease has not failed yet
+	}
+	for _, f := range row.Failures {
+		if f.Attempt >= next {
+			break
+		}
+		first, next = f.At, f.Attempt
+	}
+	return first
+}
