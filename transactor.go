@@ -101,7 +101,10 @@ func New(client redis.UniversalClient, cfg Config) (*Transactor, error) {
 		t.commits.CompileAfter(commit.CompileAfter)
 	}
 	t.commits.Note = t.notePlan
-	t.inside = &link.Inside{Runner: runner, Scripts: t.shards, Commits: t.commits, Gather: t.gather, NoWakeUps: cfg.NoWakeUps}
+	t.inside = &link.Inside{
+		Runner: runner, Scripts: t.shards, First: t.shards.Shard(cfg.Keyspace.Slots()[0]), TagKey: cfg.Keyspace.TagKey,
+		Commits: t.commits, Gather: t.gather, NoWakeUps: cfg.NoWakeUps,
+	}
 	if !cfg.NoRegistration {
 		t.inside.Processes = process.New(client, cfg.Namespace, cfg.Logger)
 	}
@@ -118,7 +121,7 @@ func New(client redis.UniversalClient, cfg Config) (*Transactor, error) {
 func (t *Transactor) notePlan(plan shard.Plan) {
 	ctx, cancel := context.WithTimeout(context.Background(), noteTimeout)
 	defer cancel()
-	if err := t.shards.NotePlan(ctx, t.shards.Shard(t.cfg.Keyspace.Slots()[0]), plan); err != nil {
+	if err := t.shards.NotePlan(ctx, t.inside.First, plan); err != nil {
 		t.cfg.Logger.Debug("luatx: the use of a compiled script was not noted", "plan", plan.Does, "error", err)
 	}
 }

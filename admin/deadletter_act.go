@@ -64,8 +64,8 @@ type DeadLetterResult struct {
 type DeadLetterCanary struct{ Handled, DeadAgain, Trying int }
 
 // Retry puts dead letters back at the end of the streams that they came from, those of a partition into that partition. Each
-// disappears from the dead letters in the same step, so that it is put back once, whoever else acts on it. Every group of the stream
-// reads what is put back, as a message of the same id if the entry has one.
+// disappears from the dead letters in the same step, so that it is put back once, even if others act on it at the same time. Every
+// group of the stream reads what is put back, as a message of the same id if the entry has one.
 //
 // Entries that become dead letters while Retry runs are left alone. The audit records the act retry with the reason. Beside an error
 // the result tells what was done.

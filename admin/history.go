@@ -11,8 +11,8 @@ import (
 
 // HistoryRange is a part of the history. Its zero value is the last hour.
 type HistoryRange struct {
-	// Since and Until are times of the server's clock. Until defaults to now, and Since to an hour before Until. What is older
-	// than 30 days is forgotten.
+	// Since and Until are times of the server's clock. Until defaults to now, and Since to an hour before Until. Intervals older
+	// than 30 days are forgotten.
 	Since, Until time.Time
 	// Step is the length of the intervals. It is rounded up to a multiple of 10 seconds if Since lies in the last hour, or else of
 	// 15 minutes, which are its defaults.

@@ -12,7 +12,7 @@ import (
 // tailWindow is how far back each look of Tail goes: servers' clocks differ, and a page is no snapshot.
 const tailWindow = 10 * time.Second
 
-// sighting is an event that Tail has told of.
+// sighting is an event that Tail has returned.
 type sighting struct {
 	slot  int
 	id    string
@@ -48,7 +48,7 @@ type tail struct {
 	seen     map[sighting]bool
 }
 
-// look tells of what is new, and reports whether the reader goes on.
+// look yields new events, and reports whether the reader goes on.
 func (t *tail) look(ctx context.Context, yield func(outbox.Event, error) bool) bool {
 	now, err := t.operator.core.Client.Time(ctx).Result()
 	if err != nil {

@@ -49,7 +49,7 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// maxPicture is the largest picture to be kept, in bytes.
+// maxPicture is the maximum size of a picture in bytes.
 const maxPicture = 160_000
 
 func (b *tab) picture(name string) {

@@ -32,7 +32,7 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// hostileText returns a text that would run code if a page did not escape it. The source tells it from the other texts.
+// hostileText returns a text that would run code if a page did not escape it. The source distinguishes it from other texts.
 func hostileText(source string) string { return `"'><img/src=x/onerror=pwned(` + source + `)>` }
 
 // showsHostile reports whether a page shows the text of a source, escaped or not.
@@ -137,12 +137,12 @@ func (w *hostileService) get(t *testing.T, to string) (status int, page string) 
 	return reply.Code, reply.Body.String()
 }
 
-// work confirms a previewed act with more fields of its form, waits for the end of the operation and returns its address.
+// work confirms a previewed operation with more fields of its form, waits for its end and returns its address.
 func (w *hostileService) work(t *testing.T, act, query string, more url.Values) string {
 	t.Helper()
 	_, page := w.get(t, "preview-"+act+"?"+query)
 	location := ""
-	for range 2 { // a changed setting is shown once more before it is confirmed
+	for range 2 { // a changed setting needs a second preview
 		form := formOf(page, `action="./`+act+`"`)
 		maps.Copy(form, more)
 		if _, page, location = w.site.post(t, act, form); location != "" {
@@ -159,7 +159,7 @@ func (w *hostileService) work(t *testing.T, act, query string, more url.Values) 
 	return location
 }
 
-// TestConsoleEscapesEveryTextFromOutside names for each page the texts from outside that it shows.
+// TestConsoleEscapesEveryTextFromOutside lists the texts from outside that each page shows.
 func TestConsoleEscapesEveryTextFromOutside(t *testing.T) {
 	t.Parallel()
 	w := newHostileService(t)

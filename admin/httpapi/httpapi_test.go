@@ -44,7 +44,7 @@ type pageTold struct {
 	Next string
 }
 
-// operationTold is an operation as the API tells of it.
+// operationTold is an operation as the API returns it.
 type operationTold struct {
 	ID, Error        string
 	Running, Stopped bool

@@ -32,7 +32,7 @@ type countsJSON struct {
 	Bytes   int64 `json:"bytes"`
 }
 
-// totalsJSON are outbox.Totals.
+// totalsJSON is the JSON of outbox.Totals.
 type totalsJSON struct {
 	Enqueued  int64 `json:"enqueued"`
 	Duplicate int64 `json:"duplicate"`
@@ -92,7 +92,7 @@ func (h *Handler) stats(c *guard.Call) error {
 	})
 }
 
-// orEmpty makes a list that JSON writes as one.
+// orEmpty replaces nil by an empty list, which JSON encodes as [].
 func orEmpty[T any](list []T) []T {
 	if list == nil {
 		return []T{}

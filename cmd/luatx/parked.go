@@ -70,7 +70,7 @@ run again.`,
 	},
 }
 
-// filterFlags are those that say which events are meant.
+// filterFlags defines the flags that select events.
 func filterFlags(flags *flag.FlagSet, f *outbox.Filter) *outbox.Filter {
 	for _, field := range acts.FilterFields(f) {
 		flags.StringVar(field.Value, field.Name, "", field.Usage)
@@ -143,7 +143,7 @@ func (s *session) parkedShow(ctx context.Context, ids []string, slots []int, bod
 			s.showEvent(e, body, holder.ID)
 		}
 		if !found {
-			missing = append(missing, fmt.Errorf("no shard knows an event %q", id))
+			missing = append(missing, fmt.Errorf("no shard has the event %q", id))
 		}
 	}
 	return errors.Join(missing...)
@@ -190,7 +190,7 @@ func (s *session) showEvent(e outbox.Event, body bool, holder string) {
 	if row.Body != nil {
 		text, ok := pretty.JSON(*row.Body)
 		if !ok {
-			text = string(*row.Body) // it is nested too deep
+			text = string(*row.Body) // it is nested too deeply
 		}
 		for line := range strings.Lines(text) {
 			s.out.say("%s", strings.TrimRight(line, "\n"))
@@ -204,7 +204,7 @@ func (s *session) parkedExport(ctx context.Context, f outbox.Filter, name string
 		func(out io.Writer) (int, error) { return s.operator.Outbox().Export(ctx, out, f) })
 }
 
-// export writes lines to the file of a name, or to the standard output, after it has recorded that.
+// export records the export, and then writes lines to the named file or to the standard output.
 func (s *session) export(name string, record func() error, write func(io.Writer) (int, error)) error {
 	if name == "" {
 		if err := record(); err != nil {
@@ -233,7 +233,7 @@ func (s *session) parkedImport(ctx context.Context, name string) error {
 	return s.importFile(name, "event", func(in io.Reader) (outbox.ImportResult, error) { return s.operator.Outbox().Import(ctx, in) })
 }
 
-// importFile reads lines from the file of a name, or from the standard input. A preview counts them.
+// importFile reads lines from the named file or from the standard input. A preview counts them.
 func (s *session) importFile(name, thing string, read func(io.Reader) (outbox.ImportResult, error)) error {
 	in, size := s.std.in, int64(0)
 	if name != "-" {
@@ -256,12 +256,12 @@ func (s *session) importFile(name, thing string, read func(io.Reader) (outbox.Im
 	s.out.row(map[string]any{"operation": result.Operation, "read": result.Read, "imported": result.Imported, "skipped": result.Skipped},
 		"READ IMPORTED SKIPPED", result.Read, result.Imported, outcomes(result.Skipped))
 	if err == nil && result.Skipped[outbox.Conflicting]+result.Skipped[outbox.Full] > 0 {
-		err = toldError{errors.New("some were not imported")}
+		err = toldError{errors.New("some lines were not imported")}
 	}
 	return err
 }
 
-// previewImport counts what export wrote.
+// previewImport counts the lines that export wrote.
 func (s *session) previewImport(in io.Reader, thing string) error {
 	decoder, n := json.NewDecoder(in), 0
 	for {
@@ -273,7 +273,7 @@ func (s *session) previewImport(in io.Reader, thing string) error {
 			break
 		}
 		if n++; err == nil && event.ID == "" {
-			err = errors.New("it has no id")
+			err = errors.New("the line has no id")
 		}
 		if err != nil {
 			return fmt.Errorf("line %d: %w", n, err)

@@ -122,8 +122,8 @@ func anchors(t *testing.T, page string) []string {
 	return all
 }
 
-// TestAlerts tests that the rules are complete, query exported metrics, and link to existing headings.
-func TestAlerts(t *testing.T) {
+// TestAlertRulesAreCompleteAndQueryExportedMetrics also checks that they link to existing headings.
+func TestAlertRulesAreCompleteAndQueryExportedMetrics(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("alerts.yaml")
 	redistest.Must(t, err)
@@ -157,9 +157,7 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// TestDashboard tests that the dashboard queries exported metrics, that its panels do not overlap, and that the panels about dead
-// letters, blocked keys and processes link to existing headings.
-func TestDashboard(t *testing.T) {
+func TestDashboardQueriesExportedMetricsAndLinksRunbooksWithoutOverlap(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("grafana", "luatx.json"))
 	redistest.Must(t, err)
@@ -215,8 +213,8 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// TestDocumented tests that docs/observability.md lists exactly the exported metrics with their labels.
-func TestDocumented(t *testing.T) {
+// TestDocumentationListsExactlyTheExportedMetrics reads docs/observability.md, with labels.
+func TestDocumentationListsExactlyTheExportedMetrics(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "observability.md"))
 	redistest.Must(t, err)
@@ -240,8 +238,7 @@ func TestDocumented(t *testing.T) {
 	}
 }
 
-// TestCompose tests that the compose file is valid, and that luatx serve has the flags in it.
-func TestCompose(t *testing.T) {
+func TestComposeFileIsValidAndUsesFlagsOfServe(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("..", "..", "deploy", "compose.yaml"))
 	redistest.Must(t, err)

@@ -58,7 +58,7 @@ func exampleProblems(pkg string, examples, wanted []string) []string {
 	return problems
 }
 
-func TestExampleProblems(t *testing.T) {
+func TestExampleProblemsAreFound(t *testing.T) {
 	t.Parallel()
 	wantProblem(t, exampleProblems("a", nil, nil), "a has no Example: show")
 	wantProblem(t, exampleProblems("a", []string{""}, nil), "")

@@ -27,9 +27,8 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// documented makes a user on the server as docs/acl.md says, for keys and with commands of its handlers, and returns a
-// client of its own. The categories of commands that any handler may use are left out: they would cover up what is
-// missing in the least.
+// documented creates a user on the server as in docs/acl.md, for the given keys and with the commands of its handlers, and
+// returns its client. It omits the categories of commands that handlers may use, because they would hide a missing right.
 func documented(t testing.TB, server *redistest.Server, user string, rules ...string) *redis.Client {
 	t.Helper()
 	granted, err := server.Binary().Rules(user)
@@ -49,13 +48,13 @@ func documented(t testing.TB, server *redistest.Server, user string, rules ...st
 	return server.Client(t, func(o *redis.Options) { o.Username, o.Password = user, "secret" })
 }
 
-// TestDocumentedUsers holds that the users of docs/acl.md can do their work with what it grants them, each on its own
-// keys: an application consumes, commits and undoes, a relay publishes, an operator re-arms.
-func TestDocumentedUsers(t *testing.T) {
+// TestDocumentedRightsAreSufficientForEachUser uses each user on its own keys: an application consumes, commits and undoes, a
+// relay publishes, and an operator re-arms.
+func TestDocumentedRightsAreSufficientForEachUser(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
 	handlers := []string{"+incr", "+get", "+lpop", "+lpush", "+rpush"}
-	app := documented(t, server, "app", slices.Concat([]string{"~shop:*", "~order:*"}, handlers)...) // its own relay as well
+	app := documented(t, server, "app", slices.Concat([]string{"~shop:*", "~order:*"}, handlers)...) // and those of its own relay
 	shop := func(c *luatx.Config) { c.Namespace, c.Keyspace = "shop", luatx.Partitions(2).WithPrefix("order") }
 	tr := rig.NewTransactor(t, app, shop)
 	k := rig.Key(t, tr, "a", "k")
@@ -117,8 +116,8 @@ func TestDocumentedUsers(t *testing.T) {
 	}
 }
 
-// TestDocumentedACLLinesWork sends the lines of docs/acl.md as they stand, in their order. The users have the channels
-// that the lines grant, and no others.
+// TestDocumentedACLLinesWork sends the lines of docs/acl.md unchanged and in order. The users have only the channels that
+// the lines grant.
 func TestDocumentedACLLinesWork(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
@@ -225,7 +224,7 @@ func blockedAndFailing(t testing.TB, admin *redis.Client, tr *luatx.Transactor) 
 	)
 }
 
-// operate does what else an operator may do, and leaves an event as it is.
+// operate runs the other operations of an operator, and leaves an event unchanged.
 func operate(t testing.TB, store *outbox.Store, e outbox.Event) {
 	t.Helper()
 	ctx, line := t.Context(), `{"aggregate":"a","id":"x","key":"k","attempts":1,"destination":"d","history":[{"attempt":1,"class":"c"}],"body":{"id":"x"}}`
@@ -282,10 +281,10 @@ func runRelay(t testing.TB, tr *luatx.Transactor, publisher relay.Publisher, cfg
 	}
 }
 
-// deniedCommands are what managed services keep for themselves, between them.
+// deniedCommands lists the commands that one or another managed service denies.
 var deniedCommands = []string{"config", "debug", "info", "wait", "memory", "command"}
 
-// restricted makes a user on each server who may do everything else.
+// restricted creates a user on each server who may run all other commands.
 func restricted(t testing.TB, addrs ...string) (name string) {
 	t.Helper()
 	name = redistest.Tag(t)
@@ -295,7 +294,7 @@ func restricted(t testing.TB, addrs ...string) (name string) {
 	}
 	for _, addr := range addrs {
 		redistest.Must(t, redistest.Admin(t, addr).Do(t.Context(), args...).Err())
-		// Before 6.2 users have all channels, and there is no such rule.
+		// Before Redis 6.2 users have all channels, and there is no such rule.
 		if err := redistest.Admin(t, addr).Do(t.Context(), "ACL", "SETUSER", name, "&*").Err(); err != nil && !strings.Contains(err.Error(), "Syntax error") {
 			t.Fatal(err)
 		}
@@ -303,9 +302,9 @@ func restricted(t testing.TB, addrs ...string) (name string) {
 	return name
 }
 
-// TestDeniedCommands holds that luatx does without what managed services deny: messages are consumed, applied and
-// acked, events published, failures undone. It says what it was denied, once, in its log.
-func TestDeniedCommands(t *testing.T) {
+// TestLuatxWorksWithoutCommandsThatManagedServicesDeny checks that messages are consumed, applied and acked, events published,
+// and failures undone. Each denial is logged once.
+func TestLuatxWorksWithoutCommandsThatManagedServicesDeny(t *testing.T) {
 	t.Parallel()
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
@@ -319,11 +318,11 @@ func TestDeniedCommands(t *testing.T) {
 		name := restricted(t, cluster.Addrs()...)
 		testDenied(t, cluster.Client(t, func(o *redis.ClusterOptions) { o.Username, o.Password = name, "secret" }), "INFO")
 	})
-	t.Run("renamed", func(t *testing.T) { // to nothing, as older servers are restricted
+	t.Run("renamed", func(t *testing.T) { // renamed to nothing, as older servers are restricted
 		t.Parallel()
 		var renamed []string
 		for _, command := range deniedCommands {
-			if command != "info" { // the tests look at it
+			if command != "info" { // the tests use it
 				renamed = append(renamed, "rename-command "+command+` ""`)
 			}
 		}
@@ -369,7 +368,7 @@ func testDenied(t *testing.T, client redis.UniversalClient, said ...string) {
 	}
 }
 
-// consumeAndPublish runs a service: subscriber, scripted stack, relay.
+// consumeAndPublish runs a service: subscriber, scripted stack and relay.
 func consumeAndPublish(ctx context.Context, t testing.TB, client redis.UniversalClient, tr *luatx.Transactor) (stop func()) {
 	t.Helper()
 	logger := tr.Config().Logger

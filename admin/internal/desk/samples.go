@@ -11,18 +11,18 @@ import (
 	"github.com/luatx/luatx/admin"
 )
 
-// Sample is the numbers at a time.
+// Sample holds the numbers at a time.
 type Sample struct {
 	// Stats names the topNames largest destinations, types and classes of parked events.
 	Stats admin.Stats
-	// Destinations, Types and Classes count the ones that Stats does not name.
+	// Destinations, Types and Classes count the names that Stats leaves out.
 	Destinations, Types, Classes Remainder
-	// Rates are since the sample before; nil: there is none, or it is older than rateOver.
+	// Rates are the rates since the previous sample, or nil if there is none, or if it is older than rateOver.
 	Rates *admin.Rates
-	Over  time.Duration // the rates'
+	Over  time.Duration // the duration of the rates
 }
 
-// topNames is how many destinations, types and classes a sample names: producers choose these names, and may choose many.
+// topNames is the number of destinations, types and classes in a sample. Producers choose these names, and may choose many.
 const topNames = 100
 
 // Remainder is the sum of the names that a sample leaves out.
@@ -31,7 +31,7 @@ type Remainder struct {
 	Events int64 `json:"events"`
 }
 
-// largest returns a copy of the largest counts, and the sum of the others. Names that count nothing are left out.
+// largest returns a copy of the largest counts, and the sum of the others. It leaves out names with a count of 0.
 func largest(counts map[string]int64) (map[string]int64, Remainder) {
 	names := make([]string, 0, len(counts))
 	for name, n := range counts {
@@ -52,7 +52,7 @@ func largest(counts map[string]int64) (map[string]int64, Remainder) {
 	return kept, rest
 }
 
-// freshness is for how long a sample is as good as a new one: many that look cost no more than one.
+// freshness is how long a sample is reused, so that many readers cost no more than one.
 const freshness = time.Second
 
 // rateOver is the longest time over which a sample has rates.
@@ -72,7 +72,7 @@ func newSamples(op *admin.Operator) *Samples {
 	return &Samples{op: op, turn: make(chan struct{}, 1)}
 }
 
-// Now returns the numbers, asking the server at most once a second.
+// Now returns the numbers. It reads them from the servers at most once a second.
 func (s *Samples) Now(ctx context.Context) (Sample, error) {
 	if found, ok := s.fresh(); ok {
 		return found, nil
@@ -99,7 +99,7 @@ func (s *Samples) fresh() (Sample, bool) {
 	return s.last, !s.taken.IsZero() && time.Since(s.taken) < freshness
 }
 
-// keep makes a sample, and keeps it as the last one.
+// keep creates a sample and stores it as the last one.
 func (s *Samples) keep(stats admin.Stats, at time.Time) Sample {
 	s.mu.Lock()
 	defer s.mu.Unlock()

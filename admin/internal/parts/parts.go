@@ -21,7 +21,7 @@ type Core struct {
 	History    *history.History
 	// Name is recorded in the audit.
 	Name string
-	// Destinations returns an error for a destination that events may not be re-armed to. If it is nil, all are allowed.
+	// Destinations returns an error for a destination to which events may not be re-armed. If it is nil, all are allowed.
 	Destinations func(string) error
 }
 
@@ -36,5 +36,5 @@ func (h Handle) open() *Core { return h.core }
 // Of returns the parts of an *admin.Operator.
 func Of(operator interface{ open() *Core }) *Core { return operator.open() }
 
-// MaxReason is the longest reason of an act, in bytes.
+// MaxReason is the maximum size of a reason, in bytes.
 const MaxReason = 1024
