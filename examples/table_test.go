@@ -36,8 +36,7 @@ func table(t *testing.T) [][]string {
 	return rows
 }
 
-// TestTableIsComplete checks that every example is in the table and short.
-func TestTableIsComplete(t *testing.T) {
+func TestTableHasEveryShortExample(t *testing.T) {
 	t.Parallel()
 	var listed []string
 	for _, row := range table(t) {
@@ -81,9 +80,8 @@ func linesOf(t *testing.T, dir string) (lines int) {
 	return lines
 }
 
-// TestCommandsRun checks that every command of the table runs in the root of the repository. The programs' own tests check
-// their output.
-func TestCommandsRun(t *testing.T) {
+// TestCommandsOfTheTableRun runs them in the root of the repository. The programs' own tests check their output.
+func TestCommandsOfTheTableRun(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("LUATX_VERIFY") == "" {
 		t.Skip("builds each program: set LUATX_VERIFY")

@@ -91,6 +91,7 @@ func TestPagesAreAccessibleInLightAndDarkAndNoWiderThanTheWindow(t *testing.T) {
 	pages := []string{
 		b.text(`location.href`), event, event + "&body=1", s.address, s.address + "parked", s.address + "parked?class=nothing", s.address + "event?id=nobody",
 		s.address + "preview-rearm?class=tls", s.address + "preview-discard?class=tls", s.address + "operations", s.address + "streams", s.address + "processes", s.address + "timers",
+		s.address + "history", s.address + "history?range=month", s.address + "history?at=" + s.outage.Format("15:04"), s.address + "history?at=2000-01-01",
 		s.address + "inbox?aggregate=a&scope=shop%2Fh&id=1", s.address + "audit", s.address + "doctor?check=1", s.address + "help", s.address + "nowhere",
 	}
 	colours, shape := "color-contrast", nothing // dark and light pages differ only in their colors

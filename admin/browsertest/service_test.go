@@ -46,6 +46,7 @@ type service struct {
 	tr      *luatx.Transactor
 	store   *outbox.Store
 	address string
+	outage  time.Time // when the history has the outage of a destination
 
 	mu     sync.Mutex
 	broken map[string]class // by type and destination
@@ -64,6 +65,10 @@ func newService(t testing.TB, oneOf int) *service {
 	}
 	admintest.Relay(t, tr, s.publish)
 	s.fill(t, oneOf)
+	now, err := client.Time(t.Context()).Result()
+	redistest.Must(t, err)
+	s.outage = now.UTC().Add(-5 * time.Hour).Truncate(15 * time.Minute)
+	admintest.History(t, client, tr, s.outage)
 	s.serve(t, client)
 	return s
 }

@@ -73,8 +73,6 @@ func moreCharts(h admin.History, to string) []chart {
 			measured("events", "one", func(m admin.Measured) float64 { return float64(m.Events) })),
 		draw("Bytes in the outbox", h, to, func(n float64) string { return size(int64(n)) },
 			measured("bytes", "one", func(m admin.Measured) float64 { return float64(m.Bytes) })),
-		draw("Fullest shard", h, to, func(percent float64) string { return fmt.Sprintf("%.0f %%", percent) },
-			measured("full", "one", func(m admin.Measured) float64 { return float64(m.Full) })),
 	}
 }
 
@@ -100,8 +98,8 @@ func draw(title string, h admin.History, to string, format func(float64) string,
 		c.Lines = append(c.Lines, line{s.name, s.class, format(last), path})
 		values = append(values, s.name+" "+format(last)+" at the end")
 	}
-	c.From, c.To, c.Top = span(whole.Round(time.Second))+" before", to, format(top)
-	c.Label = fmt.Sprintf("%s over %s: %s; at most %s", title, span(whole.Round(time.Second)), strings.Join(values, ", "), c.Top)
+	c.From, c.To, c.Top = span(whole.Round(time.Minute))+" before", to, format(top)
+	c.Label = fmt.Sprintf("%s over %s: %s; at most %s", title, span(whole.Round(time.Minute)), strings.Join(values, ", "), c.Top)
 	return c
 }
 

@@ -21,9 +21,11 @@ import (
 	"github.com/luatx/luatx/admin/httpapi"
 	"github.com/luatx/luatx/admin/internal/admintest"
 	"github.com/luatx/luatx/expiry"
+	"github.com/luatx/luatx/internal/history"
 	"github.com/luatx/luatx/internal/identity"
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/process"
+	"github.com/luatx/luatx/internal/settle"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/relay"
@@ -188,7 +190,13 @@ func TestConsoleEscapesEveryTextFromOutside(t *testing.T) {
 	}})
 	timers, err := expiry.New(w.tr, expiry.Config{})
 	redistest.Must(t, err, timers.Record(redistest.Soon(t), hostileText("timer"), time.Now().Add(time.Hour)))
+	var counted history.Counter
+	counted.Add(hostileText("told"), settle.Retry, hostileText("why"))
+	link.Of(w.tr).History.End(redistest.Soon(t), &counted)
 	for to, sources := range map[string][]string{
+		"history?range=day":             {"told", "why"},
+		"history?range=~range~":         {"range"},
+		"history?at=~at~":               {"at"},
 		"timers":                        {"timer"},
 		"timers?text=~timer~":           {"timer"},
 		"processes":                     {"read", "reading group", "reader", "function", "state", "last error"},

@@ -75,19 +75,19 @@ func (o *benchOptions) validate() error {
 	for text := range strings.SplitSeq(o.callerList, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(text))
 		if err != nil || n < 1 || n > benchCallers {
-			return fmt.Errorf("--callers %q: say numbers from 1 to %d", text, benchCallers)
+			return fmt.Errorf("--callers is %q; use numbers from 1 to %d", text, benchCallers)
 		}
 		o.callers = append(o.callers, n)
 	}
 	switch {
 	case o.tags < 1 || o.tags > benchTags:
-		return fmt.Errorf("--tags %d: say 1 to %d", o.tags, benchTags)
+		return fmt.Errorf("--tags is %d; use 1 to %d", o.tags, benchTags)
 	case o.payload < 1 || o.payload > benchPayload:
-		return fmt.Errorf("--payload %d: say 1 to %d bytes", o.payload, benchPayload)
+		return fmt.Errorf("--payload is %d; use 1 to %d bytes", o.payload, benchPayload)
 	case o.rounds < 1:
-		return fmt.Errorf("--rounds %d: say 1 or more", o.rounds)
+		return fmt.Errorf("--rounds is %d; use 1 or more", o.rounds)
 	case o.per <= 0 || o.per > time.Minute:
-		return fmt.Errorf("--per %v: say more than 0, up to 1m", o.per)
+		return fmt.Errorf("--per is %v; use more than 0, up to 1m", o.per)
 	}
 	return nil
 }

@@ -24,13 +24,13 @@ func clean(ctx context.Context, client redis.UniversalClient, pattern string) er
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("take away the keys %s: %w", pattern, err)
+			return fmt.Errorf("delete the keys %s: %w", pattern, err)
 		}
 		if gone.Load() == 0 {
 			return nil
 		}
 	}
-	return fmt.Errorf("keys %s keep coming", pattern)
+	return fmt.Errorf("delete keys %s: new ones appear repeatedly", pattern)
 }
 
 // cleanNode scans one master and returns the number of keys that it deleted.

@@ -114,7 +114,7 @@ type comparison struct {
 func (s *session) compare(ctx context.Context, c comparer, streams []string) error {
 	switch {
 	case (c.handler == "") == (c.scope == ""):
-		return usageError{errors.New("say --handler, or --scope")}
+		return usageError{errors.New("--handler and --scope are missing; use one of them")}
 	case c.limit < 1:
 		return usageError{fmt.Errorf("--limit is %d: use at least 1", c.limit)}
 	}
@@ -139,7 +139,7 @@ func (s *session) compare(ctx context.Context, c comparer, streams []string) err
 		}
 	}
 	if amiss {
-		return toldError{errors.New("the modes identify messages differently")}
+		return toldError{errors.New("the two modes identify some messages differently")}
 	}
 	return nil
 }

@@ -77,7 +77,7 @@ func TestKeysCompareCountsMarksOfEitherModeAndDifferingIdentities(t *testing.T) 
 			t.Errorf("%v: %s", err, out)
 		}
 		s.has(s.run(statusUsage, "", "keys", "compare", "--handler", "pay"), "name one stream or more")
-		s.has(s.run(statusUsage, "", "keys", "compare", in), "--handler, or --scope")
+		s.has(s.run(statusUsage, "", "keys", "compare", in), "--handler and --scope are missing")
 		s.has(compare(statusUsage, "--limit", "0"), "--limit is 0")
 	})
 }

@@ -26,7 +26,7 @@ func completionFlags(*flag.FlagSet) action {
 		case "fish":
 			completeFish(s.std.out)
 		default:
-			return usageError{fmt.Errorf("no completion for %q: name bash, zsh or fish", shells[0])}
+			return usageError{fmt.Errorf("completion for %q: unknown shell; use bash, zsh or fish", shells[0])}
 		}
 		return nil
 	}

@@ -32,7 +32,7 @@ func (v verb) perform(ctx context.Context, s *session, do action, args []string)
 		return err
 	}
 	if !yes {
-		return usageError{fmt.Errorf("nothing was changed: with --yes it would %s", s.planned)}
+		return usageError{fmt.Errorf("nothing was changed; with --yes it would %s", s.planned)}
 	}
 	s.preview = false
 	s.out.section("")

@@ -81,7 +81,7 @@ func (c *crew) start() (*member, error) {
 	m := &member{cmd: cmd, stdin: stdin, ready: make(chan struct{}), busy: make(chan struct{}, 1), done: make(chan struct{})}
 	go c.watch(m, stdout)
 	if _, err := stdin.Write(c.config); err != nil {
-		return nil, errors.Join(fmt.Errorf("tell a worker what to do: %w", err), m.end(0))
+		return nil, errors.Join(fmt.Errorf("configure a worker: %w", err), m.end(0))
 	}
 	return m, nil
 }
@@ -111,7 +111,7 @@ func (c *crew) watch(m *member, stdout io.Reader) {
 	_ = m.cmd.Wait() // the state has the same information
 	if !m.leaving.Load() {
 		select {
-		case c.failed <- fmt.Errorf("a worker ended by itself: %s", m.cmd.ProcessState):
+		case c.failed <- fmt.Errorf("a worker ended unexpectedly: %s", m.cmd.ProcessState):
 		default: // one error is enough
 		}
 	}

@@ -28,7 +28,7 @@ and slowly; speeds are worth comparing on a real one:
     luatx demo --redis localhost:6379
 
 There, the keys of the demo begin with a namespace of their own, and are taken away at the end.`,
-	one: `if the books of the scripted mode are not exact, or a run does not come to its end`,
+	one: `if the result of scripted mode is not exact, or a run does not come to its end`,
 	flags: func(flags *flag.FlagSet) action {
 		var options shop.Options
 		options.Register(flags)
@@ -42,7 +42,7 @@ There, the keys of the demo begin with a namespace of their own, and are taken a
 }
 
 // errInexact sets the exit status and is not printed, because the table shows the difference.
-var errInexact = toldError{errors.New("the books of the scripted mode are not exact")}
+var errInexact = toldError{errors.New("the result of scripted mode is not exact")}
 
 // show runs the modes and prints the results.
 func show(ctx context.Context, options shop.Options, std standard) error {

@@ -18,7 +18,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-func TestThreeStepWayLosesWorkUnderFireAndScriptDoesNot(t *testing.T) {
+func TestPipelineModeLosesWorkUnderFireAndScriptedModeDoesNot(t *testing.T) {
 	t.Parallel()
 	report, stderr := demo(t)
 	orders := shop.BuiltIn(1)

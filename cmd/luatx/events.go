@@ -119,7 +119,7 @@ func (c *changing) run(ctx context.Context, s *session, ids []string) error {
 	c.change.Reason = s.reason
 	if c.change.Act == outbox.ActReschedule {
 		if (c.after == 0) == c.change.At.IsZero() {
-			return usageError{errors.New("name the time: --at or --in, one of them")}
+			return usageError{errors.New("--at and --in: set exactly one of them")}
 		}
 		if c.after != 0 {
 			c.change.At, c.after = time.Now().Add(c.after), 0 // the same time as in the preview
@@ -132,7 +132,7 @@ func (c *changing) run(ctx context.Context, s *session, ids []string) error {
 		return c.byID(ctx, s, ids)
 	}
 	if c.filter.String() == "all" && !c.all {
-		return usageError{errors.New("name ids or a filter; --all means all events of the state")}
+		return usageError{errors.New("ids and filters are missing; use --all for all events of the state")}
 	}
 	return c.byFilter(ctx, s)
 }
@@ -176,7 +176,7 @@ func (c *changing) byID(ctx context.Context, s *session, ids []string) error {
 		case len(slots) == 0:
 			missing = append(missing, id)
 		case len(slots) > 1 && len(c.filter.Slots) == 0:
-			return usageError{fmt.Errorf("the id %q is in the slots %v: choose slots with --slot, once or more", id, slots)}
+			return usageError{fmt.Errorf("the id %q is in the slots %v; choose slots with --slot, once or more", id, slots)}
 		}
 	}
 	if s.preview {
@@ -204,7 +204,7 @@ func absent(ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	return fmt.Errorf("no shard knows an event %q", strings.Join(ids, ", "))
+	return fmt.Errorf("no shard has the event %q", strings.Join(ids, ", "))
 }
 
 // byFilter changes the events of a state that match the filter.

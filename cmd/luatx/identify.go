@@ -53,7 +53,7 @@ func (all *identities) add(line string) error {
 	case len(words) == 0 || strings.HasPrefix(words[0], "#"):
 		return nil
 	case len(words) != 3:
-		return fmt.Errorf("it has %d words: use NAME ACCESS SECRET", len(words))
+		return fmt.Errorf("the line has %d words; use NAME ACCESS SECRET", len(words))
 	}
 	access, payloads := strings.CutSuffix(words[1], "+payloads")
 	may, err := parseAccess(access)
@@ -63,13 +63,13 @@ func (all *identities) add(line string) error {
 	who := httpapi.Identity{Name: words[0], May: may, Payloads: payloads}
 	if words[2] != certificate {
 		if owner, taken := all.tokens[words[2]]; taken {
-			return fmt.Errorf("the secret of %q is also that of %q: use a secret of its own for each", who.Name, owner.Name)
+			return fmt.Errorf("%q and %q have the same secret; use different secrets", who.Name, owner.Name)
 		}
 		all.tokens[words[2]] = who
 		return nil
 	}
 	if _, taken := all.certificates[who.Name]; taken {
-		return fmt.Errorf("the certificate of %q has a line already", who.Name)
+		return fmt.Errorf("the certificate of %q occurs twice; remove one line", who.Name)
 	}
 	all.certificates[who.Name] = who
 	return nil
@@ -82,18 +82,18 @@ func parseAccess(text string) (httpapi.Access, error) {
 			return a, nil
 		}
 	}
-	return 0, fmt.Errorf("no access is called %q: use view, retry or purge", text)
+	return 0, fmt.Errorf("the access %q does not exist; use view, retry or purge", text)
 }
 
 // errNoCertificate is the error for clients without a certificate of --client-ca.
-var errNoCertificate = errors.New("the client shows no certificate of --client-ca")
+var errNoCertificate = errors.New("the client has no certificate of --client-ca")
 
 // authorizer returns a function that identifies the user of a request. If certified is set, each request needs a verified
 // client certificate.
 func (all identities) authorizer(certified bool) (func(*http.Request) (httpapi.Identity, error), error) {
 	byToken := func(*http.Request) (httpapi.Identity, error) { return httpapi.Identity{}, httpapi.ErrUnknown }
 	if len(all.certificates) > 0 && !certified {
-		return nil, errors.New("--token-file: a line names a certificate: say --client-ca too")
+		return nil, errors.New("--token-file has a certificate; set --client-ca too")
 	}
 	if len(all.tokens) > 0 || len(all.certificates) == 0 {
 		var err error
@@ -120,7 +120,7 @@ func (o serveOptions) tlsConfig() (*tls.Config, error) {
 	case o.cert == "" && o.key == "" && o.clientCA == "":
 		return nil, nil //nolint:nilnil // it serves without TLS
 	case o.cert == "" || o.key == "":
-		return nil, errors.New("--tls-cert and --tls-key: say both; --client-ca needs them")
+		return nil, errors.New("--tls-cert or --tls-key is missing; set both, --client-ca needs them")
 	}
 	pair := &keyPair{cert: o.cert, key: o.key}
 	if _, err := pair.current(nil); err != nil {
@@ -134,7 +134,7 @@ func (o serveOptions) tlsConfig() (*tls.Config, error) {
 		}
 		cfg.ClientCAs, cfg.ClientAuth = x509.NewCertPool(), tls.VerifyClientCertIfGiven // probes have no certificate
 		if !cfg.ClientCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("--client-ca %s: it holds no certificate in PEM", o.clientCA)
+			return nil, fmt.Errorf("--client-ca %s: the file has no PEM certificate", o.clientCA)
 		}
 	}
 	return cfg, nil

@@ -89,7 +89,7 @@ func (o keysOptions) config() (cfg rekey.Config, err error) {
 
 func parseKeyspace(text, prefix string) (luatx.Keyspace, error) {
 	if strings.ContainsAny(prefix, "{}") {
-		return luatx.Keyspace{}, fmt.Errorf("--prefix %q holds a brace, which would hide the tag", prefix)
+		return luatx.Keyspace{}, fmt.Errorf("--prefix %q has a brace, which would hide the tag; leave it out", prefix)
 	}
 	if text == "own" {
 		return luatx.OwnTags().WithPrefix(prefix), nil
@@ -97,7 +97,7 @@ func parseKeyspace(text, prefix string) (luatx.Keyspace, error) {
 	number, ok := strings.CutPrefix(text, "partitions=")
 	n, err := strconv.Atoi(number)
 	if !ok || err != nil || n < 1 || n > 16384 {
-		return luatx.Keyspace{}, fmt.Errorf("--keyspace %q: say own, or partitions= and a number from 1 to 16384", text)
+		return luatx.Keyspace{}, fmt.Errorf("--keyspace is %q; use own, or partitions= and a number from 1 to 16384", text)
 	}
 	return luatx.Partitions(n).WithPrefix(prefix), nil
 }

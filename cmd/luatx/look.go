@@ -55,7 +55,7 @@ func (o observer) groups(ctx context.Context, keys []string, name string) (map[s
 	for i, cmd := range cmds {
 		infos, err := cmd.Result()
 		if err != nil && !isMissing(err) {
-			return nil, fmt.Errorf("look at %s: %w", keys[i], err)
+			return nil, fmt.Errorf("read %s: %w", keys[i], err)
 		}
 		for _, info := range infos {
 			if info.Name == name {

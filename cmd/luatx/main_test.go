@@ -105,7 +105,7 @@ func wantFire(t *testing.T, result *shop.Result, kills int) {
 	}
 }
 
-func TestCommands(t *testing.T) {
+func TestCommandsPrintHelpAndVersion(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ args, stdout string }{
 		{"", "luatx demo"},
@@ -158,14 +158,14 @@ func TestWrongUsageIsOneLineAndStatusTwo(t *testing.T) {
 		{"demo --redis=127.0.0.1:1,127.0.0.1:2", "", "127.0.0.1:2"},
 		{"demo --redis=redis://127.0.0.1:1", "", "127.0.0.1:1"},
 		{"bench", "", "--redis is missing"},
-		{"bench --redis localhost:1 --callers 1,0", "", "say numbers from 1 to 1000"},
-		{"bench --redis localhost:1 --tags 0", "", "--tags 0"},
-		{"bench --redis localhost:1 --payload 0", "", "--payload 0"},
-		{"bench --redis localhost:1 --rounds 0", "", "--rounds 0"},
-		{"bench --redis localhost:1 --per 2m", "", "--per 2m0s"},
+		{"bench --redis localhost:1 --callers 1,0", "", "use numbers from 1 to 1000"},
+		{"bench --redis localhost:1 --tags 0", "", "--tags is 0"},
+		{"bench --redis localhost:1 --payload 0", "", "--payload is 0"},
+		{"bench --redis localhost:1 --rounds 0", "", "--rounds is 0"},
+		{"bench --redis localhost:1 --per 2m", "", "--per is 2m0s"},
 		{"bench x", "", `unexpected argument "x"`},
 		{"bench --nosuch", "", "flag provided but not defined: -nosuch"},
-		{"bench --redis nowhere", "", `--redis: "nowhere" is no address`},
+		{"bench --redis nowhere", "", `--redis: "nowhere" is not an address`},
 		{"bench --redis 127.0.0.1:1", "", "--redis: the Redis at 127.0.0.1:1: dial tcp"},
 		{"keys remove", "", `unknown command "keys remove": did you mean keys rename?`},
 		{"stat", "", "did you mean stats?"},
@@ -178,18 +178,18 @@ func TestWrongUsageIsOneLineAndStatusTwo(t *testing.T) {
 		{"keys rename --pattern a:* --map a:{id} --keyspace own", "", "--redis is missing"},
 		{rename, "", "--redis: "},
 		{rename + " more", "", `unexpected argument "more"`},
-		{rename + " --dry-run --yes", "", "say one of them"},
+		{rename + " --dry-run --yes", "", "are both set"},
 		{rename + " --nonsense", "", "-h lists the flags"},
-		{rename + " --map a", "", `--map "a": there is no {id}`},
+		{rename + " --map a", "", `--map "a": {id} is missing`},
 		{rename + " --parts {x}", "", "--parts: {x} is not in the map"},
-		{rename + " --keyspace 16", "", `--keyspace "16": say own`},
+		{rename + " --keyspace 16", "", `--keyspace is "16"; use own`},
 		{rename + " --keyspace partitions=0", "", "1 to 16384"},
-		{rename + " --prefix a{b", "", "holds a brace"},
+		{rename + " --prefix a{b", "", "has a brace"},
 		{"stats --nonsense", "", "-h lists the flags"},
 		{"stats now", "", `unexpected argument "now"`},
 		{"stats --redis 127.0.0.1:1 --namespace n --keyspace own", "", "--redis: "},
 		{"stats --redis " + addr, "", "--namespace and --keyspace"},
-		{"stats --redis " + addr + " --namespace n --keyspace 16", "", "say own"},
+		{"stats --redis " + addr + " --namespace n --keyspace 16", "", "use own"},
 		{"parked sell", "", `unknown command "parked sell"`},
 		{"parked show" + there, "", "name one id or more"},
 		{"parked import --as me" + there, "", "name one file"},

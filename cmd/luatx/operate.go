@@ -127,7 +127,7 @@ func (s *session) open(ctx context.Context, v verb) error {
 		namespace, keyspace = cmp.Or(namespace, "luatx"), cmp.Or(keyspace, "partitions=1")
 	}
 	if namespace == "" || keyspace == "" {
-		return errors.New("--namespace and --keyspace: say those of the service's luatx.Config, or set LUATX_NAMESPACE and LUATX_KEYSPACE")
+		return errors.New("--namespace and --keyspace are missing; use those of the service's luatx.Config, or set LUATX_NAMESPACE and LUATX_KEYSPACE")
 	}
 	prefix := cmp.Or(s.prefix, os.Getenv("LUATX_PREFIX"))
 	if s.space = "--keyspace " + keyspace; prefix != "" {
@@ -155,7 +155,7 @@ func (s *session) open(ctx context.Context, v verb) error {
 	return err
 }
 
-var errAs = errors.New("--as: say who acts, it is recorded")
+var errAs = errors.New("--as is missing; set the name of the operator for the audit")
 
 // target returns the server named by --redis or the environment.
 func (s *session) target(ctx context.Context) (server, error) {

@@ -101,9 +101,9 @@ func onBoth(t *testing.T, server func(testing.TB) *redistest.Server, test func(t
 	})
 }
 
-// TestParkedWalk follows an operator: list parked events, find the reason, re-arm some, discard the rest, and read the
-// audit.
-func TestParkedWalk(t *testing.T) {
+// TestOperatorRearmsAndDiscardsParkedEvents follows an operator: list parked events, find the reason, re-arm some, discard the
+// rest, and read the audit.
+func TestOperatorRearmsAndDiscardsParkedEvents(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, _ redis.UniversalClient, s site) {
 		s.has(s.run(0, "", "parked", "list"), "no parked event")
@@ -159,7 +159,7 @@ func TestExportNeverOverwritesAndIsImportedUnchanged(t *testing.T) {
 	})
 }
 
-func TestInboxCommands(t *testing.T) {
+func TestInboxCommandsShowAndForgetIDs(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, client redis.UniversalClient, s site) {
 		tr := s.service(client)
@@ -182,7 +182,7 @@ func TestInboxCommands(t *testing.T) {
 		s.has(s.acts(0, "", append(forget, "--reason", "lost", "--yes")...), "FORGOTTEN m1")
 		apply(luatx.Committed)
 		s.acts(0, "", append(forget, "--reason", "lost", "--yes")...)
-		s.has(s.acts(1, "", append(forget, "--reason", "lost", "--yes")...), "does not know")
+		s.has(s.acts(1, "", append(forget, "--reason", "lost", "--yes")...), "does not have")
 		s.has(s.run(0, "", "audit"), "alice forget 1", "lost")
 	})
 }
@@ -196,7 +196,7 @@ func TestRepairDryRunChangesNothingAndFixNeedsYesAndRetention(t *testing.T) {
 		slot := slices.IndexFunc(tr.Keyspace().Tags(), func(other string) bool { return other == tag })
 		pending := link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[slot]).Key("pending")
 		client.ZAdd(t.Context(), pending, redis.Z{Score: 1, Member: "ghost"})
-		s.has(s.run(2, "", "repair", "--retention", "24h"), "ghost", "1 found, 0 settled", "nothing was changed: with --yes it would settle 1 finding")
+		s.has(s.run(2, "", "repair", "--retention", "24h"), "ghost", "1 found, 0 settled", "nothing was changed; with --yes it would settle 1 finding")
 		s.has(s.run(2, "", "repair", "--dry-run"), "--retention")
 		s.has(s.run(1, "", "repair", "--dry-run", "--retention", "24h"), "ghost", "1 found, 0 settled")
 		if client.ZCard(t.Context(), pending).Val() != 1 {

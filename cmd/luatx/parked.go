@@ -143,7 +143,7 @@ func (s *session) parkedShow(ctx context.Context, ids []string, slots []int, bod
 			s.showEvent(e, body, holder.ID)
 		}
 		if !found {
-			missing = append(missing, fmt.Errorf("no shard knows an event %q", id))
+			missing = append(missing, fmt.Errorf("no shard has the event %q", id))
 		}
 	}
 	return errors.Join(missing...)
@@ -256,7 +256,7 @@ func (s *session) importFile(name, thing string, read func(io.Reader) (outbox.Im
 	s.out.row(map[string]any{"operation": result.Operation, "read": result.Read, "imported": result.Imported, "skipped": result.Skipped},
 		"READ IMPORTED SKIPPED", result.Read, result.Imported, outcomes(result.Skipped))
 	if err == nil && result.Skipped[outbox.Conflicting]+result.Skipped[outbox.Full] > 0 {
-		err = toldError{errors.New("some were not imported")}
+		err = toldError{errors.New("some lines were not imported")}
 	}
 	return err
 }
@@ -273,7 +273,7 @@ func (s *session) previewImport(in io.Reader, thing string) error {
 			break
 		}
 		if n++; err == nil && event.ID == "" {
-			err = errors.New("it has no id")
+			err = errors.New("the line has no id")
 		}
 		if err != nil {
 			return fmt.Errorf("line %d: %w", n, err)

@@ -32,7 +32,7 @@ func chosenFlags(flags *flag.FlagSet) *chosen {
 func (c *chosen) choose(ctx context.Context, s *session, ids []string) error {
 	c.IDs = slices.Compact(slices.Sorted(slices.Values(ids)))
 	if c.String() == "all" && !c.all {
-		return usageError{errors.New("name ids or a filter; --all means all parked events")}
+		return usageError{errors.New("ids and filters are missing; use --all for all parked events")}
 	}
 	if len(c.IDs) == 0 {
 		return nil
@@ -63,9 +63,9 @@ func (c *chosen) incomplete(what string, done int) error {
 	total := len(c.made.Events) + len(c.made.Missing)
 	switch {
 	case len(c.made.Missing) > 0:
-		return fmt.Errorf("%d of %d were %s: no parked event has the id %s", done, total, what, strings.Join(c.made.Missing, ", "))
+		return fmt.Errorf("%d of %d were %s; no parked event has the id %s", done, total, what, strings.Join(c.made.Missing, ", "))
 	case done < total:
-		return fmt.Errorf("%d of %d were %s: the others are not parked any more", done, total, what)
+		return fmt.Errorf("%d of %d were %s; the others are no longer parked", done, total, what)
 	}
 	return nil
 }
@@ -162,7 +162,7 @@ func (s *session) discard(ctx context.Context, c *chosen) error {
 		s.plan(matched, "discard %s for good", counted(matched, "event"))
 		return nil
 	case done < matched:
-		return fmt.Errorf("%d of %d were discarded: the others are not parked any more", done, matched)
+		return fmt.Errorf("%d of %d were discarded; the others are no longer parked", done, matched)
 	}
 	return c.incomplete("discarded", done)
 }

@@ -121,7 +121,7 @@ func TestWorkersThatCannotWorkEndTheRunWithTheirLog(t *testing.T) {
 	log := testLog(t)
 	crew, err := startCrew(3, testConfig("127.0.0.1:1"), log)
 	redistest.Must(t, err)
-	if err := <-crew.failed; !strings.Contains(err.Error(), "a worker ended by itself: exit status 1") {
+	if err := <-crew.failed; !strings.Contains(err.Error(), "a worker ended unexpectedly: exit status 1") {
 		t.Errorf("the crew failed with %v", err)
 	}
 	if err := crew.stop(0); err != nil {

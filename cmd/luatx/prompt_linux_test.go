@@ -70,8 +70,8 @@ func (term *terminal) text() string {
 	return term.shown.String()
 }
 
-// TestTerminalIsAskedAndNoMoreIsChangedThanWasShown runs the program at a terminal.
-func TestTerminalIsAskedAndNoMoreIsChangedThanWasShown(t *testing.T) {
+// TestTerminalIsAskedAndOnlyTheShownIsChanged runs the program at a terminal.
+func TestTerminalIsAskedAndOnlyTheShownIsChanged(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	s := newSite(t, server.Addr())

@@ -84,7 +84,7 @@ func (j job) prepare(ctx context.Context) error {
 		pipe.XGroupCreateMkStream(ctx, j.keys.sold(tag), group, "0")
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
-		return usageError{fmt.Errorf("the server takes no writes: %w", err)}
+		return usageError{fmt.Errorf("the server rejects writes: %w", err)}
 	}
 	return nil
 }

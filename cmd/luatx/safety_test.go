@@ -86,9 +86,9 @@ func TestEveryChangeIsShownFirstAndNeedsYes(t *testing.T) {
 				input = fmt.Sprintf(`{"stream":%q,"id":"1-1","fields":["a","b"]}`, mails)
 			}
 			before := dump()
-			site.has(site.run(2, input, words...), "nothing was changed: "+c.shows)
+			site.has(site.run(2, input, words...), "nothing was changed; "+c.shows)
 			site.run(c.dryRun, input, append(words, "--dry-run")...)
-			site.has(site.run(2, input, append(words, "--dry-run", "--yes")...), "say one of them")
+			site.has(site.run(2, input, append(words, "--dry-run", "--yes")...), "are both set")
 			if diff := redistest.Diff(before, dump()); diff != "" {
 				t.Errorf("luatx %s without --yes has changed\n%s", v.name, diff)
 			}
@@ -146,7 +146,7 @@ func TestIDParkedInSeveralSlotsIsListedAndSlotChooses(t *testing.T) {
 		if s.has(shown, "state pending"); strings.Contains(shown, "state parked") {
 			t.Errorf("other slots are shown: %s", shown)
 		}
-		s.has(s.acts(1, "", "parked", "rearm", "7", "8", "--slot", fmt.Sprint(slots[0]), "--yes"), "1 of 2 were re-armed: no parked event has the id 8")
+		s.has(s.acts(1, "", "parked", "rearm", "7", "8", "--slot", fmt.Sprint(slots[0]), "--yes"), "1 of 2 were re-armed; no parked event has the id 8")
 		want(1)
 		s.has(s.acts(0, "", "parked", "discard", "7", "--reason", "r", "--yes"), "1 1") // it is in one slot now
 		want(0)
@@ -154,7 +154,7 @@ func TestIDParkedInSeveralSlotsIsListedAndSlotChooses(t *testing.T) {
 	})
 }
 
-func TestFirstWordAloneListsItsCommands(t *testing.T) {
+func TestFirstWordListsItsCommands(t *testing.T) {
 	t.Parallel()
 	for word, second := range map[string]string{"parked": "rearm", "inbox": "forget", "keys": "rename"} {
 		status, out, errs := run(t.Context(), "", word)
@@ -165,7 +165,7 @@ func TestFirstWordAloneListsItsCommands(t *testing.T) {
 	}
 }
 
-func TestHelpExplainsStatusesAndTheRuleOfEveryChange(t *testing.T) {
+func TestHelpExplainsExitStatusesAndConfirmation(t *testing.T) {
 	t.Parallel()
 	_, out, _ := run(t.Context(), "", "help")
 	has(t, out, confirmation)

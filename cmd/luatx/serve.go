@@ -112,7 +112,7 @@ func (s *session) serve(ctx context.Context, o serveOptions) error {
 // authorize sets the authorization in cfg. It returns a password if there is no token file.
 func (s *session) authorize(o serveOptions, cfg *httpapi.Config) (password string, err error) {
 	if o.connections < 2 {
-		return "", fmt.Errorf("--max-connections is %d: use 2 or more", o.connections)
+		return "", fmt.Errorf("--max-connections is %d; use 2 or more", o.connections)
 	}
 	all, err := readIdentities(o.tokenFiles)
 	if err != nil {
@@ -121,7 +121,7 @@ func (s *session) authorize(o serveOptions, cfg *httpapi.Config) (password strin
 	if len(o.tokenFiles) == 0 {
 		switch {
 		case !forThisMachine(o.listen):
-			return "", fmt.Errorf("--listen %s: others reach it: say who may come with --token-file, or listen at 127.0.0.1", o.listen)
+			return "", fmt.Errorf("--listen %s is reachable from other machines; set --token-file, or listen on 127.0.0.1", o.listen)
 		case s.as == "":
 			return "", errAs
 		}
@@ -153,7 +153,7 @@ func anyOf(destinations []string) func(string) error {
 	}
 	return func(destination string) error {
 		if !slices.Contains(destinations, destination) {
-			return errors.New("add it to LUATX_DESTINATIONS, or to luatx serve by --destination, to allow it")
+			return errors.New("allow it with LUATX_DESTINATIONS, or with --destination of luatx serve")
 		}
 		return nil
 	}

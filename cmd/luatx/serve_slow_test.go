@@ -29,8 +29,8 @@ func slowRequests(password string) []string {
 	}
 }
 
-// TestServeAnswersBesideSlowConnections runs the program with room for 256 open files.
-func TestServeAnswersBesideSlowConnections(t *testing.T) {
+// TestServeRespondsDespiteSlowConnections runs the program with room for 256 open files.
+func TestServeRespondsDespiteSlowConnections(t *testing.T) {
 	t.Parallel()
 	sh, err := exec.LookPath("sh")
 	exe, wrong := os.Executable()

@@ -68,7 +68,7 @@ func fetch(t *testing.T, method, url, token, body string) int {
 	return status
 }
 
-func TestServe(t *testing.T) {
+func TestServeServesTheConsoleAndTheAPI(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, redistest.Shared(t).Addr())
 	type request struct {
@@ -128,7 +128,7 @@ func TestServe(t *testing.T) {
 	s.has(s.run(2, "", "serve", "--as", "alice", "--token-file", file+"x"), "no such file")
 }
 
-func TestTokenFileRefusesDuplicateSecrets(t *testing.T) {
+func TestTokenFileRejectsDuplicateSecrets(t *testing.T) {
 	t.Parallel()
 	const secret = "0123456789abcdef"
 	file := filepath.Join(t.TempDir(), "tokens")

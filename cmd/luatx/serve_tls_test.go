@@ -121,7 +121,7 @@ func TestServeTLSAndClientCertificates(t *testing.T) {
 	stop()
 }
 
-func TestServeRefusesIncompleteTLS(t *testing.T) {
+func TestServeRejectsIncompleteTLS(t *testing.T) {
 	t.Parallel()
 	s, ca := newSite(t, redistest.Shared(t).Addr()), newAuthority(t)
 	file := filepath.Join(ca.dir, "tokens")
@@ -130,9 +130,9 @@ func TestServeRefusesIncompleteTLS(t *testing.T) {
 		"--tls-key":          {"--tls-cert", ca.file},
 		"--client-ca needs":  {"--client-ca", ca.file},
 		"no such file":       {"--tls-cert", ca.file + "x", "--tls-key", ca.file + "x"},
-		"say --client-ca":    {"--token-file", file},
+		"set --client-ca":    {"--token-file", file},
 		"--max-connections":  {"--max-connections", "1"},
-		"no certificate in ": {"--tls-cert", ca.file, "--tls-key", filepath.Join(ca.dir, "an authority.key"), "--client-ca", file},
+		"no PEM certificate": {"--tls-cert", ca.file, "--tls-key", filepath.Join(ca.dir, "an authority.key"), "--client-ca", file},
 	} {
 		s.has(s.run(2, "", append([]string{"serve", "--as", "alice", "--listen", "127.0.0.1:0"}, words...)...), want)
 	}

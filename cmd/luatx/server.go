@@ -45,7 +45,7 @@ func parseServer(text string) (server, error) {
 	for addr := range strings.SplitSeq(text, ",") {
 		addr = strings.TrimSpace(addr)
 		if _, port, err := net.SplitHostPort(addr); err != nil || port == "" {
-			return server{}, fmt.Errorf("%q is no address: say host:port", addr)
+			return server{}, fmt.Errorf("%q is not an address; use host:port", addr)
 		}
 		s.Addrs = append(s.Addrs, addr)
 	}
@@ -133,7 +133,7 @@ func (s server) probe(ctx context.Context) (server, error) {
 		case cluster && s.DB != 0:
 			return s, fmt.Errorf("the Redis at %s is a cluster, which has no database %d", addr, s.DB)
 		case !cluster && len(s.Addrs) > 1:
-			return s, fmt.Errorf("the Redis at %s is no cluster: name one address", addr)
+			return s, fmt.Errorf("the Redis at %s is not a cluster; use one address", addr)
 		}
 		return s, nil
 	}

@@ -16,7 +16,7 @@ const (
 	quietPause = 100 * time.Millisecond
 )
 
-var errTooLong = errors.New("orders or events are still on their way long after they should have arrived")
+var errTooLong = errors.New("orders or events did not arrive in time")
 
 // shift runs a crew: it feeds orders, kills workers by plan, and waits until everything is quiet.
 type shift struct {

@@ -79,7 +79,7 @@ func TestOrdersWaitForTheKillBeforeThemAndItsVictim(t *testing.T) {
 	wantLimit(300)
 }
 
-func TestDeadline(t *testing.T) {
+func TestDeadlineGrowsWithTheOrdersAndALowRate(t *testing.T) {
 	t.Parallel()
 	orders := someOrders(10)
 	j := job{orders: orders, expected: shop.Expected{Events: 90}, options: shop.Options{Work: 75 * time.Millisecond}}
@@ -92,7 +92,7 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-func TestStatus(t *testing.T) {
+func TestStatusFollowsFromTheError(t *testing.T) {
 	t.Parallel()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

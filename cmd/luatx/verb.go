@@ -124,9 +124,9 @@ func (v verb) check(p place, args []string) error {
 	case v.args == "" && len(args) > 0:
 		return fmt.Errorf("unexpected argument %q", args[0])
 	case p.yes && p.dryRun:
-		return errors.New("--dry-run and --yes: say one of them")
+		return errors.New("--dry-run and --yes are both set; use one of them")
 	case v.reasoned && p.reason == "":
-		return errors.New("--reason is missing: say why, the audit records it")
+		return errors.New("--reason is missing; the audit records it")
 	}
 	return nil
 }

@@ -62,20 +62,20 @@ func work(std standard) int {
 	in := json.NewDecoder(std.in)
 	var cfg workerConfig
 	if err := in.Decode(&cfg); err != nil {
-		log.Error("no configuration on standard input", "error", err)
+		log.Error("configuration not read", "error", err)
 		return statusUsage
 	}
 	go func() { // ends when the parent or the process ends
 		_, _ = io.Copy(io.Discard, std.in)
 		stop()
 		<-time.After(2 * stopTimeout)
-		log.Error("the worker does not come to its end")
+		log.Error("worker shutdown timed out")
 		os.Exit(statusInexact)
 	}()
 	w := worker{cfg: cfg, keys: newLayout(cfg.Namespace), client: cfg.Server.connect(), log: log, out: &notes{out: json.NewEncoder(std.out)}}
 	defer func() { _ = w.client.Close() }() // the client is not used again
 	if err := w.run(ctx); err != nil {
-		log.Error("the worker failed", "error", err)
+		log.Error("worker failed", "error", err)
 		return statusInexact
 	}
 	return statusFine
@@ -218,7 +218,7 @@ func (w worker) publish(ctx context.Context, transactor *luatx.Transactor, runni
 	}
 	running.Go(func() {
 		if err := r.Run(ctx); err != nil {
-			w.log.Error("the relay failed", "error", err)
+			w.log.Error("relay failed", "error", err)
 		}
 	})
 	return nil

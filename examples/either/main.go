@@ -139,7 +139,7 @@ func (s store) report(ctx context.Context, out io.Writer, delivered, events int)
 	fmt.Fprintf(out, "messages          %d\norders entered    %d of %d\nspent             %d of %d pence\nevents published  %d\n",
 		delivered, orders, orderCount, spent, want, events)
 	if orders != orderCount || spent != want || events != orderCount {
-		return errors.New("the book is not what the orders say")
+		return errors.New("the book differs from the orders")
 	}
 	return nil
 }

@@ -15,8 +15,7 @@ func TestMain(m *testing.M) { sqltest.Main(m) }
 
 const want = "messages          120\norders entered    100 of 100\nspent             29550 of 29550 pence\nevents published  100\n"
 
-// TestEither checks that the service prints the same on every store.
-func TestEither(t *testing.T) {
+func TestServicePrintsTheSameOnEveryStore(t *testing.T) {
 	t.Parallel()
 	for name, args := range map[string]func(t *testing.T) []string{
 		"redis":  func(*testing.T) []string { return nil },

@@ -49,7 +49,7 @@ func New(t *luatx.Transactor, client redis.UniversalClient, now func() time.Time
 	handle := func(ctx context.Context, msg *message.TypedMessage[Purchase]) ([]*message.Message, error) {
 		points := Points{msg.Data.Customer, msg.Data.Pence / 100}
 		if points.Points <= 0 {
-			return nil, message.Permanent(errors.New("less than a pound gives no points"))
+			return nil, message.Permanent(errors.New("amounts below a pound earn no points"))
 		}
 		key, err := t.Keyspace().Key(points.Customer, "points")
 		if err != nil {

@@ -57,7 +57,7 @@ func (p process) requirePoints(t *testing.T, want int) {
 	}
 }
 
-func TestPurchase(t *testing.T) {
+func TestPurchaseEarnsPoints(t *testing.T) {
 	t.Parallel()
 	p := start(t, newEnv(t))
 	for range 3 { // a broker delivers at least once
@@ -68,7 +68,7 @@ func TestPurchase(t *testing.T) {
 	p.requirePoints(t, 12)
 }
 
-func TestRefusal(t *testing.T) {
+func TestSmallPurchaseIsRejected(t *testing.T) {
 	t.Parallel()
 	p := start(t, newEnv(t))
 	if err := p.deliver(50); !message.IsPermanent(err) {
@@ -77,8 +77,9 @@ func TestRefusal(t *testing.T) {
 	luatxtest.RequireNothingEmitted(t, p.Transactor)
 }
 
-// TestCrash crashes the process before or after its commit. The broker delivers again to the next process.
-func TestCrash(t *testing.T) {
+// TestPurchaseCountsOnceDespiteACrash crashes the process before or after its commit. The broker delivers again to the next
+// process.
+func TestPurchaseCountsOnceDespiteACrash(t *testing.T) {
 	t.Parallel()
 	for _, point := range []luatxtest.Point{luatxtest.BeforeCommit, luatxtest.AfterCommit} {
 		t.Run(string(point), func(t *testing.T) {
@@ -97,8 +98,8 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// TestNetwork disturbs the commit on its way. The process survives and resolves the outcome itself.
-func TestNetwork(t *testing.T) {
+// TestPurchaseCountsOnceDespiteNetworkFaults disturbs the commit. The process survives and resolves the outcome itself.
+func TestPurchaseCountsOnceDespiteNetworkFaults(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []luatxtest.Fault{luatxtest.LoseRequest, luatxtest.LoseReply, luatxtest.Repeat} {
 		t.Run(string(fault), func(t *testing.T) {
@@ -113,8 +114,8 @@ func TestNetwork(t *testing.T) {
 	}
 }
 
-// TestReminder moves the clock of Redis. Relays follow it; only their intervals use the time of the process.
-func TestReminder(t *testing.T) {
+// TestReminderIsSentWhenItIsDue moves the clock of Redis. Relays follow it; only their intervals use the time of the process.
+func TestReminderIsSentWhenItIsDue(t *testing.T) {
 	t.Parallel()
 	p := start(t, newEnv(t))
 	sent, settled := make(chan string, 2), make(chan relay.Settled, 2)

@@ -38,7 +38,7 @@ var exampled = map[string][]string{
 
 // notPublic are trees that nobody imports.
 var notPublic = []string{
-	"admin/browsertest", "admin/internal", "bench", "cmd", "contrib/amqp/internal", "examples", "internal", "matrix", "sqltx/sqltest/found", "test",
+	"admin/browsertest", "admin/internal", "bench", "cmd", "contrib/amqp/internal", "contrib/prometheus/promqltest", "examples", "internal", "matrix", "sqltx/sqltest/found", "test",
 	"torture",
 }
 

@@ -14,7 +14,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/history"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/process"
+	"github.com/luatx/luatx/internal/settle"
 	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/rig"
@@ -45,9 +48,9 @@ func documented(t testing.TB, server *redistest.Server, user string, rules ...st
 	return server.Client(t, func(o *redis.Options) { o.Username, o.Password = user, "secret" })
 }
 
-// TestDocumentedUsers checks that the rights in docs/acl.md are sufficient for each user on its own keys: an application
-// consumes, commits and undoes, a relay publishes, and an operator re-arms.
-func TestDocumentedUsers(t *testing.T) {
+// TestDocumentedRightsAreSufficientForEachUser uses each user on its own keys: an application consumes, commits and undoes, a
+// relay publishes, and an operator re-arms.
+func TestDocumentedRightsAreSufficientForEachUser(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
 	handlers := []string{"+incr", "+get", "+lpop", "+lpush", "+rpush"}
@@ -169,6 +172,58 @@ func TestUsersOfACLPageRegisterThemselvesAndTheOperatorListsThem(t *testing.T) {
 	assert.Equal(t, len(seen()), 0, "processes that are left")
 }
 
+func TestUsersOfACLPageWriteTheHistoryAndMeasureTheOutbox(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own())
+	lines, err := server.Binary().ACLLines()
+	redistest.Must(t, err)
+	for _, words := range lines {
+		redistest.Must(t, server.Admin(t).Do(t.Context(), rig.Anys(words)...).Err())
+	}
+	for _, user := range []string{"app", "relay", "operator", "repair"} {
+		client := server.Client(t, func(o *redis.Options) { o.Username, o.Password = user, "secret" })
+		tr := rig.NewUnchecked(t, client, func(c *luatx.Config) { c.Namespace, c.Keyspace = "shop", luatx.Partitions(2).WithPrefix("order") })
+		blockedAndFailing(t, server.Admin(t), tr)
+		h := link.Of(tr).History
+		h.Interval = 10 * time.Millisecond
+		ctx, stop := context.WithCancel(t.Context())
+		var keeping sync.WaitGroup
+		var counter history.Counter
+		counter.Add(user, settle.Sent, "")
+		keeping.Go(func() { h.Keep(ctx, &counter) })
+		redistest.Eventually(t, user+" to count and to measure", func() bool {
+			now, err := h.Now(ctx)
+			redistest.Must(t, err)
+			all, err := h.Read(ctx, history.Coarse(), now.Add(-history.Coarse().Step), now)
+			redistest.Must(t, err)
+			return len(all) > 0 && all[len(all)-1].Destinations[user].Sent == 1 && all[len(all)-1].Gauges != nil && all[len(all)-1].Gauges.Blocked == 1
+		})
+		stop()
+		keeping.Wait()
+		redistest.Must(t, server.Admin(t).FlushAll(t.Context()).Err())
+	}
+	log, err := server.Admin(t).ACLLog(t.Context(), 100).Result()
+	redistest.Must(t, err)
+	assert.Equal(t, len(log), 0, "denials")
+}
+
+// blockedAndFailing fills a shard with an event that failed and one that waits behind a parked one, so that a measurement reads all
+// that it ever reads.
+func blockedAndFailing(t testing.TB, admin *redis.Client, tr *luatx.Transactor) {
+	t.Helper()
+	shard, now := link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[0]), float64(time.Now().UnixMilli())
+	ctx := t.Context()
+	redistest.Must(t,
+		admin.HSet(ctx, shard.Key("entries"), "failed", "{}", "parked", "{}", "behind", "{}").Err(),
+		admin.ZAdd(ctx, shard.Key("pending"), redis.Z{Member: "failed", Score: now}).Err(),
+		admin.HSet(ctx, shard.Key("attempts"), "failed", 1).Err(),
+		admin.HSet(ctx, shard.Key("errors"), "failed", "[]").Err(),
+		admin.ZAdd(ctx, shard.Key("parked"), redis.Z{Member: "parked", Score: now}).Err(),
+		admin.HSet(ctx, shard.Key("headers"), "parked", "0000000000000001k", "behind", "0000000000000002k").Err(),
+		admin.ZAdd(ctx, shard.Key("lanes"), redis.Z{Member: "k\x000000000000000001\x00parked"}, redis.Z{Member: "k\x000000000000000002\x00behind"}).Err(),
+	)
+}
+
 // operate runs the other operations of an operator, and leaves an event unchanged.
 func operate(t testing.TB, store *outbox.Store, e outbox.Event) {
 	t.Helper()
@@ -247,9 +302,9 @@ func restricted(t testing.TB, addrs ...string) (name string) {
 	return name
 }
 
-// TestDeniedCommands checks that luatx works without the commands that managed services deny: messages are consumed,
-// applied and acked, events published, and failures undone. Each denial is logged once.
-func TestDeniedCommands(t *testing.T) {
+// TestLuatxWorksWithoutCommandsThatManagedServicesDeny checks that messages are consumed, applied and acked, events published,
+// and failures undone. Each denial is logged once.
+func TestLuatxWorksWithoutCommandsThatManagedServicesDeny(t *testing.T) {
 	t.Parallel()
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()

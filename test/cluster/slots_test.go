@@ -39,9 +39,9 @@ func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	}
 }
 
-// TestCrossSlotIsRefusedBeforeSending checks that a single server reports what a cluster would reject, with the keys and
-// the reason.
-func TestCrossSlotIsRefusedBeforeSending(t *testing.T) {
+// TestCrossSlotIsRejectedBeforeSending checks that a single server reports what a cluster would reject, with the keys and the
+// reason.
+func TestCrossSlotIsRejectedBeforeSending(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, tr := t.Context(), rig.NewTransactor(t, client)
@@ -100,7 +100,7 @@ func TestIdentityIsFrozen(t *testing.T) {
 	}
 }
 
-func TestClusterMigratingSlotTurnsEveryScriptAway(t *testing.T) {
+func TestMigratingSlotRejectsEveryScript(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.Cluster(t)
 	client := cluster.Client(t)
@@ -206,9 +206,9 @@ func turnedAway(log *rig.Lines, script string) bool {
 	return false
 }
 
-// TestClusterMigratingSlot checks the key that never exists: it keeps scripts from running while a slot migrates.
-// Otherwise, a script could not use a key again that it has emptied, and its undo would lose the key.
-func TestClusterMigratingSlot(t *testing.T) {
+// TestScriptReusesAKeyThatItEmptiedUnlessItsSlotMigrates checks the key that never exists: it keeps scripts from running while
+// a slot migrates. Otherwise, a script could not use a key again that it has emptied, and its undo would lose the key.
+func TestScriptReusesAKeyThatItEmptiedUnlessItsSlotMigrates(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.Cluster(t)
 	client := cluster.Client(t)

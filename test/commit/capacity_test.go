@@ -85,10 +85,9 @@ func TestCapacityIsExact(t *testing.T) {
 	}
 }
 
-// TestParkedCapacity checks a shard that has reached its limit of parked events. It rejects new events until an operator
-// acts, but its existing events can still be parked. A lane that waits behind a parked event takes no room from other
-// lanes.
-func TestParkedCapacity(t *testing.T) {
+// TestShardAtItsLimitOfParkedEventsRejectsNewOnes also checks that its existing events can still be parked. A lane that waits
+// behind a parked event takes no room from other lanes.
+func TestShardAtItsLimitOfParkedEventsRejectsNewOnes(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.ParkedCapacity, c.LaneCapacity = 2, 3 })

@@ -22,8 +22,9 @@ import (
 	"github.com/luatx/luatx/internal/test/rig"
 )
 
-// TestCheck checks the inspection before the first commit: eviction loses ids, and a managed service may deny the query.
-func TestCheck(t *testing.T) {
+// TestCheckWarnsOfEvictionAndSurvivesDenial runs before the first commit: eviction loses ids, and a managed service may deny
+// the query.
+func TestCheckWarnsOfEvictionAndSurvivesDenial(t *testing.T) {
 	t.Parallel()
 	denied, admin := rig.NewUser(t, "+@all", "-info")
 	ctx := redistest.Soon(t)
@@ -166,7 +167,7 @@ func TestCommitOnAServerThatTakesNoWritesLeavesNoTraceAndNamesTheRemedy(t *testi
 const asBefore7 = `local redis = {call = redis.call, pcall = redis.pcall, REDIS_VERSION_NUM = redis.REDIS_VERSION_NUM}
 `
 
-func TestProbeThatTriesTheCommandsTellsSickServersFromWantingRights(t *testing.T) {
+func TestProbeDistinguishesFailingServersFromMissingRights(t *testing.T) {
 	t.Parallel()
 	script := asBefore7 + lua.Script("probe", nil)
 	without := func(command string) func(testing.TB, *redistest.Server, *redis.Client) {
@@ -237,9 +238,7 @@ func TestCommitThatMeetsAReplicaWaitsForAMaster(t *testing.T) {
 	rig.NoError(t, <-done)
 }
 
-// TestUserWithoutARight checks that nothing is written if an ACL denies a right that luatx needs, and that the error names
-// the remedy.
-func TestUserWithoutARight(t *testing.T) {
+func TestMissingRightWritesNothingAndNamesTheRemedy(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		rules   []string

@@ -137,7 +137,7 @@ func TestIntegersBeyond53BitsReturnAsTheyAreAlsoFromKeptReplies(t *testing.T) {
 	}
 }
 
-func TestGuardTellsIntegersBeyond53BitsApart(t *testing.T) {
+func TestGuardDistinguishesIntegersBeyond53Bits(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	ctx, tr := t.Context(), rig.NewTransactor(t, client, func(c *luatx.Config) { c.ConflictRetries = -1 })

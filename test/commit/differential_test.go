@@ -24,9 +24,9 @@ import (
 	"github.com/luatx/luatx/internal/test/rig"
 )
 
-// TestDifferential runs every allowed command of the server with random arguments, in a transaction and directly, each on a
-// data set of its own. Replies and data must be the same.
-func TestDifferential(t *testing.T) {
+// TestCommandsInATransactionBehaveAsDirectOnes runs every allowed command of the server with random arguments, in a transaction
+// and directly, each on a separate data set. Replies and data must be the same.
+func TestCommandsInATransactionBehaveAsDirectOnes(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
 	if text := os.Getenv("LUATX_SEED"); text != "" {

@@ -35,7 +35,7 @@ func note(ctx context.Context, tr *luatx.Transactor, aggregate string, opts ...l
 	return tr.Transact(ctx, aggregate, rig.Emit, opts...)
 }
 
-func TestResultSaysWhetherReplicasHaveTheCommitAndARepeatedCallAsksAnew(t *testing.T) {
+func TestResultReportsReplicationAndARepeatedCallWaitsAgain(t *testing.T) {
 	t.Parallel()
 	master, replica := redistest.WithReplica(t, redistest.Own())
 	ctx := redistest.Soon(t)

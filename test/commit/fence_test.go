@@ -175,9 +175,9 @@ func takePartition(
 	redistest.Must(t, script.Run(t.Context(), client, keys, consumer, "g", 1, attempts, takeOver).Err())
 }
 
-// TestFenceAnswersAsXPENDINGDoes takes random steps of several consumers. Each commit must agree with the list of pending
-// entries right before it, whatever scripts of luatx have done to the entries.
-func TestFenceAnswersAsXPENDINGDoes(t *testing.T) {
+// TestFenceAgreesWithXPENDING takes random steps of several consumers. Each commit must agree with the list of pending entries
+// right before it, whatever scripts of luatx have done to the entries.
+func TestFenceAgreesWithXPENDING(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, seed := rig.NewTransactor(t, client), rand.Uint64()

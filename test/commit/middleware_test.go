@@ -126,7 +126,7 @@ func TestFailureLeavesNoTraceAndTheEntryPending(t *testing.T) {
 	})
 }
 
-func TestConsumerThatLostItsEntryChangesNothingAndNeitherAcksNorNacks(t *testing.T) {
+func TestConsumerThatLostItsEntryNeitherChangesNorSettlesAnything(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
@@ -262,8 +262,8 @@ func TestGatheredMessagesCommitInTheOrderOfTheirEntriesAndShareOneLook(t *testin
 	}
 }
 
-// TestScopes checks that a message is applied once for each handler and once for each service.
-func TestScopes(t *testing.T) {
+// TestMessageIsAppliedOncePerScope has a scope for each handler and one for each service.
+func TestMessageIsAppliedOncePerScope(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	ctx := redistest.Soon(t)
@@ -321,9 +321,8 @@ func TestOutputsDoNotCarryTheFinishedTransaction(t *testing.T) {
 	}
 }
 
-// TestStacksRefuseWrongOrder checks that a stack in an invalid order fails at the first message, before the handler runs,
-// both in a router and in a chain made by hand.
-func TestStacksRefuseWrongOrder(t *testing.T) {
+// TestStackInWrongOrderFailsBeforeTheHandler runs both in a router and in a chain made by hand.
+func TestStackInWrongOrderFailsBeforeTheHandler(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)

@@ -47,7 +47,7 @@ func (o *observed) one(t *testing.T) luatx.Commit {
 	return c
 }
 
-func TestObserver(t *testing.T) {
+func TestObserverReceivesCommits(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		seen := &observed{}
@@ -94,7 +94,7 @@ func TestObserver(t *testing.T) {
 	})
 }
 
-func TestObserverIsToldOfEachTransactionOfABatchAndItsSize(t *testing.T) {
+func TestObserverReceivesEachTransactionOfABatchAndItsSize(t *testing.T) {
 	t.Parallel()
 	seen := &observed{}
 	tr := rig.NewTransactor(t, redistest.Shared(t).Client(t), func(c *luatx.Config) { c.Observer = seen.observer() })

@@ -65,7 +65,7 @@ func bodyOf(size int) []byte {
 	return fmt.Appendf(nil, `{"a":"%s"}`, strings.Repeat("x", size-len(`{"a":""}`)))
 }
 
-func TestInvalidEventsAreRefused(t *testing.T) {
+func TestInvalidEventsAreRejected(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.OutboxBytes = 100 })

@@ -41,7 +41,7 @@ func withProcedures(procedures ...luatx.Procedure) func(*luatx.Config) {
 	return func(c *luatx.Config) { c.Procedures = procedures }
 }
 
-func TestProcedure(t *testing.T) {
+func TestProcedureRunsInsideTheCommit(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client, withProcedures(transfer))
@@ -117,9 +117,8 @@ func eventsOf(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor) 
 	return ids, bodies
 }
 
-// TestProceduresAreHeldToTheirRules runs procedures that violate one rule each. Nothing of them stays, and the error names
-// the rule.
-func TestProceduresAreHeldToTheirRules(t *testing.T) {
+// TestProcedureThatViolatesARuleChangesNothing runs procedures that violate one rule each. The error names the rule.
+func TestProcedureThatViolatesARuleChangesNothing(t *testing.T) {
 	t.Parallel()
 	const write = "redis.call('SET', k, 'written') "
 	for _, c := range []struct{ name, source, want string }{
@@ -234,7 +233,7 @@ for i = 1, n do emit('body ' .. i, k .. i) end`}
 	}
 }
 
-func TestWrongProcedures(t *testing.T) {
+func TestInvalidProceduresAreRejected(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	ctx := redistest.Soon(t)
@@ -280,9 +279,8 @@ func TestWrongProcedures(t *testing.T) {
 	assert.ErrorContains(t, err, "procedure broken:", "a source that does not compile")
 }
 
-// TestScriptSHA checks that the text of a Transactor's script is constant, depends only on its configuration, and is the
-// text that the server has.
-func TestScriptSHA(t *testing.T) {
+// TestScriptTextIsConstantPerConfiguration also checks that it is the text that the server has.
+func TestScriptTextIsConstantPerConfiguration(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	client := server.Client(t)

@@ -130,9 +130,8 @@ func TestCrowdCommitsOnAServerThatKeepsForgettingItsScripts(t *testing.T) {
 	flush.Wait()
 }
 
-// TestNeighbourWithoutRights checks that a transaction for which the server rejects the whole script does not harm the
-// others in it.
-func TestNeighbourWithoutRights(t *testing.T) {
+// TestRejectedScriptDoesNotHarmOtherTransactionsInIt has a transaction for which the server rejects the whole script.
+func TestRejectedScriptDoesNotHarmOtherTransactionsInIt(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
 	admin := server.Admin(t)
@@ -170,7 +169,7 @@ func TestNeighbourWithoutRights(t *testing.T) {
 	}
 }
 
-func TestCallersWhoLeaveASharedFlightHearSoAndTheOthersWaitOn(t *testing.T) {
+func TestCallersWhoLeaveASharedFlightGetAnErrorAndOthersWait(t *testing.T) {
 	t.Parallel()
 	proxy, client, direct := rig.Proxied(t)
 	c := crowd{tr: rig.NewTransactor(t, client), callers: 40, turns: 1, aggregates: 1, replies: map[string]map[int64]bool{}}
@@ -239,9 +238,8 @@ func TestMessagesOfOneScriptAreNackedOnlyIfNoCopyCanCommit(t *testing.T) {
 	assert.Equal(t, direct.Get(ctx, n).Val(), strconv.Itoa(messages), "effects after the redelivery")
 }
 
-// TestMigratingNeighbour checks that callers on a migrating slot do not delay others on their node, and commit when it has
-// moved.
-func TestMigratingNeighbour(t *testing.T) {
+// TestMigratingSlotDoesNotDelayOthersOnItsNode also checks that its callers commit when it has moved.
+func TestMigratingSlotDoesNotDelayOthersOnItsNode(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.Cluster(t)
 	client := cluster.Client(t)

@@ -174,7 +174,7 @@ func TestGuardedReadsInAPipelineAreMadeAtOneMoment(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBeAGuardedRead(t *testing.T) {
+func TestGuardedReadRejectsOtherCommands(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)

@@ -67,7 +67,7 @@ func TestRetryReturnsTheRepliesOfTheFirstCall(t *testing.T) {
 	})
 }
 
-func TestKeptRepliesOfALostReply(t *testing.T) {
+func TestKeptRepliesReturnAfterALostReply(t *testing.T) {
 	t.Parallel()
 	proxy, through, past := rig.Proxied(t)
 	ctx, tr := redistest.Soon(t), rig.NewTransactor(t, through)
@@ -140,7 +140,7 @@ func TestKeepRepliesNeedsAnID(t *testing.T) {
 	assert.ErrorContains(t, err, "WithID", "the transaction")
 }
 
-func TestReceiptTellsThatACommitIsInOrNeverWillBe(t *testing.T) {
+func TestReceiptResolvesToCommittedOrNever(t *testing.T) {
 	t.Parallel()
 	for name, arrives := range map[string]bool{"executed": true, "still on its way": false} {
 		t.Run(name, func(t *testing.T) {

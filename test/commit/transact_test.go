@@ -119,8 +119,8 @@ func TestFailedCommandOrFunctionLeavesNoTrace(t *testing.T) {
 	})
 }
 
-// TestTransactRefuses checks that invalid input is an error, at the call and at the commit, and changes nothing.
-func TestTransactRefuses(t *testing.T) {
+// TestTransactRejectsInvalidInputAndChangesNothing checks both at the call and at the commit.
+func TestTransactRejectsInvalidInputAndChangesNothing(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx := redistest.Soon(t)
@@ -171,7 +171,7 @@ func TestTransactRefuses(t *testing.T) {
 	})
 }
 
-func TestTransactTakesWhatIsAtABound(t *testing.T) {
+func TestTransactAcceptsValuesAtTheirLimit(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	ctx := redistest.Soon(t)
@@ -248,7 +248,7 @@ func TestEvents(t *testing.T) {
 	})
 }
 
-func TestNewRefuses(t *testing.T) {
+func TestNewRejectsInvalidConfig(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
@@ -273,7 +273,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-func TestAShardRefusesAnotherKeyspace(t *testing.T) {
+func TestShardRejectsAnotherKeyspace(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	ctx := redistest.Soon(t)

@@ -114,7 +114,7 @@ func TestLargeBatchTakesFewScriptsAndEachItemHasItsOwnReplies(t *testing.T) {
 	}
 }
 
-func TestItemsOfABatchAreToldTheTruthOnABadNetwork(t *testing.T) {
+func TestItemsOfABatchGetTheirOutcomeOnABadNetwork(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]respproxy.Action{"reply lost": respproxy.CutReply(), "request lost": respproxy.CutRequest(), "half a reply": respproxy.SplitReply(), "twice": respproxy.Duplicate()} {
 		t.Run(name, func(t *testing.T) {

@@ -26,7 +26,7 @@ import (
 	"github.com/luatx/luatx/message/middleware"
 )
 
-func TestEffectIsThereOnceAndKnownWhateverHappensToARequest(t *testing.T) {
+func TestEffectIsAppliedOnceAndReportedWhateverHappensToARequest(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		fault respproxy.Action
@@ -69,10 +69,9 @@ func TestEffectIsThereOnceAndKnownWhateverHappensToARequest(t *testing.T) {
 	}
 }
 
-// TestLateCopyOfAnEarlierRun checks the separate token of each run of a handler. The first run's requests are delayed until
-// its deadline has passed. Its token is tombstoned, and the handler runs again and commits. Then the first run's requests
-// arrive.
-func TestLateCopyOfAnEarlierRun(t *testing.T) {
+// TestLateCopyOfAnEarlierRunChangesNothing delays the first run's requests until its deadline has passed. Its token is
+// tombstoned, and the handler runs again, with its own token, and commits. Then the first run's requests arrive.
+func TestLateCopyOfAnEarlierRunChangesNothing(t *testing.T) {
 	t.Parallel()
 	proxy, client, direct := rig.Proxied(t)
 	ctx := redistest.Soon(t)
@@ -228,10 +227,9 @@ func seed(t testing.TB) uint64 {
 	return n
 }
 
-// TestChaos commits through a network that loses, repeats, delays and cuts requests and replies at random. Afterwards every
-// effect must be applied once, and every caller must have got the correct result. Callers that give up early may get an
-// unknown outcome.
-func TestChaos(t *testing.T) {
+// TestEveryEffectIsAppliedOnceInAChaoticNetwork loses, repeats, delays and cuts requests and replies at random. Every caller
+// must get the correct result. Callers that give up early may get an unknown outcome.
+func TestEveryEffectIsAppliedOnceInAChaoticNetwork(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	proxy := redistest.Proxy(t, server.Addr())
@@ -286,9 +284,9 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// TestStackUnderChaos delivers messages to the scripted stack through such a network until each is acked. A nacked message
-// must not be applied. In the end each message and its event is applied once, and none is pending.
-func TestStackUnderChaos(t *testing.T) {
+// TestStackAppliesEachMessageOnceInAChaoticNetwork delivers messages until each is acked. A nacked message must not be applied.
+// In the end each message and its event is applied once, and none is pending.
+func TestStackAppliesEachMessageOnceInAChaoticNetwork(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	past, proxy := server.Client(t), redistest.Proxy(t, server.Addr())

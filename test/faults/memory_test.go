@@ -17,9 +17,9 @@ import (
 	"github.com/luatx/luatx/internal/test/rig"
 )
 
-// TestInboxMemory compares the memory of the inbox with that of one key per message, as pipeline.SetNX keeps it. The ids
-// have 36 characters and are all in one shard, or spread over a hundred.
-func TestInboxMemory(t *testing.T) {
+// TestInboxNeedsLessMemoryThanAKeyPerMessage compares it with pipeline.SetNX. The ids have 36 characters and are all in one
+// shard, or spread over a hundred.
+func TestInboxNeedsLessMemoryThanAKeyPerMessage(t *testing.T) {
 	t.Parallel()
 	ids := 20_000
 	if verifying() {

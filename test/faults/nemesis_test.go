@@ -151,10 +151,10 @@ func (n *nemesis) kill(ctx context.Context, aggregate string) {
 	redistest.Must(n.t, n.cluster.WaitReady(ctx))
 }
 
-// TestClusterNemesis checks the guarantees while slots migrate, replicas take over, masters are killed and servers lose
-// their scripts, all under load. An acknowledged commit is present once and complete, unless its master was killed. Every
-// failed call succeeds when the same id is sent again. Work resumes within seconds after a new master takes over.
-func TestClusterNemesis(t *testing.T) {
+// TestGuaranteesHoldWhileAClusterFails runs while slots migrate, replicas take over, masters are killed and servers lose their
+// scripts, all under load. An acknowledged commit is present once and complete, unless its master was killed. Every failed call
+// succeeds when the same id is sent again. Work resumes within seconds after a new master takes over.
+func TestGuaranteesHoldWhileAClusterFails(t *testing.T) {
 	t.Parallel()
 	migrations, failovers, kills := 2, 1, 1
 	if verifying() {
@@ -225,9 +225,9 @@ func (s *sentinels) failover(ctx context.Context, kill bool) {
 	s.outages = append(s.outages, out)
 }
 
-// TestSentinelFailover checks the same with sentinels. A call that failed is applied after the same id is sent again, a
-// commit is applied completely or not at all, and only commits that the old master lost are gone.
-func TestSentinelFailover(t *testing.T) {
+// TestGuaranteesHoldWhileSentinelsFailOver checks that a call that failed is applied after the same id is sent again, that a
+// commit is applied completely or not at all, and that only commits that the old master lost are gone.
+func TestGuaranteesHoldWhileSentinelsFailOver(t *testing.T) {
 	t.Parallel()
 	failovers := []bool{true} // killed
 	if verifying() {

@@ -23,9 +23,9 @@ import (
 	"github.com/luatx/luatx/trigger"
 )
 
-// TestARefusedCommandHoldsUpNoWork rejects one of the first commands of each worker, another one each time. The worker
+// TestRejectedCommandDoesNotStopAnyWork rejects one of the first commands of each worker, another one each time. The worker
 // continues, and all its work is done in the end.
-func TestARefusedCommandHoldsUpNoWork(t *testing.T) {
+func TestRejectedCommandDoesNotStopAnyWork(t *testing.T) {
 	t.Parallel()
 	for name, begin := range workers {
 		t.Run(name, func(t *testing.T) {

@@ -70,9 +70,9 @@ func TestXAddToALargeStreamMayStandAnywhereAndRepliesStayWithTheirCommands(t *te
 	}
 }
 
-// TestXAddTakenBack checks XADDs at the end of a transaction if one of them fails, which is only possible with an ACL on
-// single keys. The entries before it are removed. If MAXLEN has trimmed entries, the error is a RollbackError.
-func TestXAddTakenBack(t *testing.T) {
+// TestXAddAtTheEndIsUndone makes one of the XADDs fail, which is only possible with an ACL on single keys. The entries before
+// it are removed. If MAXLEN has trimmed entries, the error is a RollbackError.
+func TestXAddAtTheEndIsUndone(t *testing.T) {
 	t.Parallel()
 	client, admin := rig.NewUser(t, "+@all")
 	if err := admin.Do(t.Context(), "ACL", "SETUSER", "app", "-xadd", "(+xadd ~*:open* ~*:void)").Err(); err != nil {

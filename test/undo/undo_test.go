@@ -71,7 +71,7 @@ func TestCopyOfABrokenTransactionInItsBatchIsBroken(t *testing.T) {
 	}
 }
 
-func TestWhatMiniredisCannotUndoIsRefused(t *testing.T) {
+func TestCommandsThatMiniredisCannotUndoAreRefused(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	ctx, tr := t.Context(), rig.NewTransactor(t, client)
@@ -95,8 +95,8 @@ func TestWhatMiniredisCannotUndoIsRefused(t *testing.T) {
 var takesBack = strings.Fields(`GETRANGE EXISTS TYPE HMGET SISMEMBER ZSCORE LLEN XLEN UNLINK SET HSET HDEL SADD SREM ZADD ZREM LTRIM XDEL
 	PERSIST PEXPIREAT`)
 
-// TestCheckOfTheUndo checks that a user who lacks a command of the undo gets an error at the start that names the command.
-func TestCheckOfTheUndo(t *testing.T) {
+// TestCheckNamesCommandsThatTheUndoLacks has a user who lacks a command of the undo, and gets the error at the start.
+func TestCheckNamesCommandsThatTheUndoLacks(t *testing.T) {
 	t.Parallel()
 	client, admin := rig.NewUser(t, "+@all")
 	for _, name := range takesBack {
@@ -291,8 +291,8 @@ func TestUndoDoesNotTakeAnEmptyStringForAMissingKey(t *testing.T) {
 	rig.NoTrace(t, client, tr, before)
 }
 
-// TestUndoOfManyFields checks the undo of as many values as a command accepts. Lua cannot unpack twice as many at once.
-func TestUndoOfManyFields(t *testing.T) {
+// TestUndoRestoresAsManyValuesAsACommandAccepts matters because Lua cannot unpack twice as many at once.
+func TestUndoRestoresAsManyValuesAsACommandAccepts(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	tr := rig.NewTransactor(t, client)

@@ -40,6 +40,18 @@ func run(ctx context.Context, env suite.Env) (report suite.Report, err error) {
 			return report, err
 		}
 	}
+	if env.Wanted(growingMasters) {
+		env.Log(growingMasters)
+		if r.tables[growingMasters], err = mastersGrow(ctx, env); err != nil {
+			return report, err
+		}
+	}
+	if env.Wanted(growingShards) {
+		env.Log(growingShards)
+		if r.tables[growingShards], err = shardsGrow(ctx, env, servers); err != nil {
+			return report, err
+		}
+	}
 	if env.Wanted("allocations") {
 		if r.allocs, err = allocations(ctx, servers); err != nil {
 			return report, err

@@ -86,8 +86,7 @@ func TestCellsHaveUniqueNamesAndTheBaseOfTheRatios(t *testing.T) {
 	}
 }
 
-// TestDistant checks that a reply is delayed by the round trip, and that the data after it is not.
-func TestDistant(t *testing.T) {
+func TestReplyIsDelayedByTheRoundTripAndTheDataAfterItIsNot(t *testing.T) {
 	t.Parallel()
 	client, server := net.Pipe()
 	t.Cleanup(func() { _ = client.Close() })
@@ -127,8 +126,7 @@ func TestDistant(t *testing.T) {
 	}
 }
 
-// TestServersAreEmptied checks that no cell leaves keys for the next.
-func TestServersAreEmptied(t *testing.T) {
+func TestNoCellLeavesKeysForTheNext(t *testing.T) {
 	t.Parallel()
 	redistest.Need(t)
 	servers := &servers{}

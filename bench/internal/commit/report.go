@@ -80,6 +80,13 @@ func (r results) report(all []axis) (suite.Report, error) {
 	if table, ok := r.tables[spread]; ok {
 		report.Grids = append(report.Grids, spreadGrid(table))
 	}
+	if table, ok := r.tables[growingMasters]; ok {
+		report.Grids = append(report.Grids, growthGrid(table,
+			"luatx in batches of 16, 8 at once on 48 tags; every master is a process, and all share the machine's cores.", "masters"))
+	}
+	if table, ok := r.tables[growingShards]; ok {
+		report.Grids = append(report.Grids, growthGrid(table, "luatx in batches of 16, 8 at once, spread over so many shards of one server.", "shards"))
+	}
 	return report, nil
 }
 

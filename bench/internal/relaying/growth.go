@@ -15,12 +15,8 @@ import (
 // growth measures a claim, a settlement and a commit with increasing numbers of pending events. The backlogs exist at the
 // same time and alternate.
 func growth(ctx context.Context, env suite.Env, b *bed, report *suite.Report) error {
-	sizes := []int{10_000, 100_000, 1_000_000}
-	if env.Short {
-		sizes = sizes[:2]
-	}
 	var backlogs []*backlog
-	for _, size := range sizes {
+	for size := leastBacklog; size <= max(env.Pending, leastBacklog); size *= 10 {
 		env.Log("%d pending", size)
 		l, err := newBacklog(ctx, b, size)
 		if err != nil {
@@ -73,6 +69,8 @@ func growth(ctx context.Context, env suite.Env, b *bed, report *suite.Report) er
 }
 
 const (
+	leastBacklog = 10_000
+
 	growthOps   = 2000 // events per round, few compared with the smallest backlog
 	growthBatch = 100
 )

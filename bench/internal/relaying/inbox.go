@@ -115,7 +115,7 @@ func fillInbox(ctx context.Context, b *bed, from, n int) error {
 				return result.Err
 			}
 			if result.Outcome != luatx.Committed {
-				return fmt.Errorf("an id was known before: %v", result.Outcome)
+				return fmt.Errorf("an id was a duplicate: %v", result.Outcome)
 			}
 		}
 	}

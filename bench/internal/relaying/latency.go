@@ -200,7 +200,7 @@ func heard(ctx context.Context, b *bed) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("nobody listens to wake-ups: %w", ctx.Err())
+			return fmt.Errorf("no subscriber for wake-ups: %w", ctx.Err())
 		case <-time.After(time.Millisecond):
 		}
 	}

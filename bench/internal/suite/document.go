@@ -45,7 +45,7 @@ func replace(text, group, section string) (string, error) {
 	before, rest, ok := strings.Cut(text, begin)
 	_, after, closed := strings.Cut(rest, end)
 	if !ok || !closed {
-		return "", fmt.Errorf("there are no lines %q and %q to write between", strings.TrimSpace(begin), strings.TrimSpace(end))
+		return "", fmt.Errorf("lines %q and %q not found", strings.TrimSpace(begin), strings.TrimSpace(end))
 	}
 	return before + begin + "\n" + section + "\n" + end + after, nil
 }

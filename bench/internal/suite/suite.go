@@ -23,6 +23,8 @@ type Env struct {
 	// Rounds is the number of interleaved rounds. Per is the approximate duration of a round of one way.
 	Rounds int
 	Per    time.Duration
+	// Pending is the number of events of the largest backlog.
+	Pending int
 	// Wanted reports whether to measure a cell of the group, by its name. See --only.
 	Wanted func(cell string) bool
 	// Log reports the progress.

@@ -61,7 +61,7 @@ func (a *onAsynq) begin(ctx context.Context, failed func(error)) (stop func()) {
 func (a *onAsynq) handle(ctx context.Context, next *asynq.Client) error {
 	id, ok := asynq.GetTaskID(ctx)
 	if !ok {
-		return errors.New("a task without an id")
+		return errors.New("the task has no id")
 	}
 	fresh, err := a.mark(ctx, a.client, id).Result()
 	if err != nil || !fresh {

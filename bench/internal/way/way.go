@@ -131,7 +131,7 @@ func (r *rounds) prepare(ctx context.Context, n int) error {
 
 // run processes n messages. The processing stops afterwards, because waiting for its readers is not part of the work.
 func (r *rounds) run(ctx context.Context, n int) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, roundTimeout, fmt.Errorf("a round of %d messages does not end", n))
+	ctx, cancel := context.WithTimeoutCause(ctx, roundTimeout, fmt.Errorf("a round of %d messages did not end", n))
 	failing, fail := context.WithCancelCause(ctx)
 	stop := r.begin(context.WithoutCancel(ctx), fail)
 	defer r.ending.Go(func() {

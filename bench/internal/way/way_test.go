@@ -16,9 +16,9 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 
 var cells = map[string]func() []measure.Way{"consume": Consume, "whole way": Whole}
 
-// TestWays checks that each way does all of the work: the writes, an event of the right size for each message, and no
-// pending messages. It runs each way twice, because rounds follow each other.
-func TestWays(t *testing.T) {
+// TestEachWayDoesAllOfTheWork checks the writes, an event of the right size for each message, and that no message is pending.
+// It runs each way twice, because rounds follow each other.
+func TestEachWayDoesAllOfTheWork(t *testing.T) {
 	t.Parallel()
 	const n = 300
 	for cell, ways := range cells {
@@ -105,8 +105,7 @@ func events(t *testing.T, client *redis.Client, w work) (n int) {
 	return n
 }
 
-// TestRoundTellsOfFailures checks that a failing way ends the round with the reason.
-func TestRoundTellsOfFailures(t *testing.T) {
+func TestFailingWayEndsTheRoundWithTheReason(t *testing.T) {
 	t.Parallel()
 	for cell, ways := range cells {
 		for i, way := range ways() {

@@ -109,7 +109,7 @@ func (r *runner) report(ctx context.Context, out io.Writer) error {
 	fmt.Fprintf(out, "messages          %d\norders entered    %d of %d\nentered twice     %d\nspent             %d of %d pence\nevents published  %d\n",
 		len(r.orders), entered, orderCount, twice, spent, want, events)
 	if entered != orderCount || twice != 0 || spent != want || events != orderCount {
-		return errors.New("the book is not what the orders say")
+		return errors.New("the book differs from the orders")
 	}
 	return nil
 }

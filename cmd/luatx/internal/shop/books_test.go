@@ -19,8 +19,8 @@ func smallOrders() []Order {
 	}
 }
 
-// TestExpect compares with digests of sha256sum over lines that were written by hand.
-func TestExpect(t *testing.T) {
+// TestExpectedBooksMatchDigestsWrittenByHand uses sha256sum.
+func TestExpectedBooksMatchDigestsWrittenByHand(t *testing.T) {
 	t.Parallel()
 	want := Expected{
 		Messages: 4, Events: 7,
@@ -40,7 +40,7 @@ func TestExpect(t *testing.T) {
 	}
 }
 
-func TestOff(t *testing.T) {
+func TestOffSumsTheAbsoluteDifferences(t *testing.T) {
 	t.Parallel()
 	type books = map[string]int64
 	for _, test := range []struct {
@@ -72,7 +72,7 @@ func exactBooks(e Expected) Written {
 	return w
 }
 
-func TestCompare(t *testing.T) {
+func TestCompareFindsWrongBooks(t *testing.T) {
 	t.Parallel()
 	e := Expect(smallOrders())
 	exact := Result{Messages: 4, Applied: 4, SpentSHA256: e.SpentSHA256, StockSHA256: e.StockSHA256}
@@ -113,7 +113,7 @@ func exactResult(e Expected) Result {
 	return r
 }
 
-func TestExact(t *testing.T) {
+func TestBooksAreExactOnlyWithoutDifferences(t *testing.T) {
 	t.Parallel()
 	e := Expect(smallOrders())
 	if r := exactResult(e); !e.Exact(r) {
@@ -138,7 +138,7 @@ func TestExact(t *testing.T) {
 	}
 }
 
-func TestBuiltIn(t *testing.T) {
+func TestBuiltInOrdersDependOnTheSeedOnly(t *testing.T) {
 	t.Parallel()
 	orders := BuiltIn(1)
 	if !reflect.DeepEqual(orders, BuiltIn(1)) {
@@ -176,7 +176,7 @@ func TestBuiltIn(t *testing.T) {
 	}
 }
 
-func TestKills(t *testing.T) {
+func TestKillsDependOnTheSeedOnly(t *testing.T) {
 	t.Parallel()
 	kills := Kills(1, 100, 25, 4)
 	if !slices.Equal(kills, Kills(1, 100, 25, 4)) {

@@ -47,7 +47,7 @@ func (c *collector) addRecord(text []byte) error {
 	}
 	at, known := c.index[invoice]
 	if known && c.orders[at].Customer != customer {
-		return fmt.Errorf("invoice %s is customer %s's, this line names %s", invoice, c.orders[at].Customer, customer)
+		return fmt.Errorf("invoice %s belongs to customer %s, but this line has customer %s", invoice, c.orders[at].Customer, customer)
 	}
 	if err := c.turnover.add(line); err != nil {
 		return err
@@ -71,11 +71,11 @@ func splitCSV(line string) ([]string, error) {
 		if strings.HasPrefix(line, `"`) {
 			end := closingQuote(line)
 			if end < 0 {
-				return nil, errors.New("a quote is not closed")
+				return nil, errors.New("has an unclosed quote")
 			}
 			field, line = strings.ReplaceAll(line[1:end], `""`, `"`), line[end+1:]
 			if line != "" && line[0] != ',' {
-				return nil, errors.New("text follows a closing quote")
+				return nil, errors.New("has text after a closing quote")
 			}
 			line, more = strings.CutPrefix(line, ",")
 		} else {

@@ -13,7 +13,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-func TestReadCSV(t *testing.T) {
+func TestReadCSVParsesOrdersAndReportsProblems(t *testing.T) {
 	t.Parallel()
 	const when = "2010-12-01 08:26:00"
 	line := func(invoice, stock, description, quantity, price, customer string) string {
@@ -98,7 +98,7 @@ func TestReadCSV(t *testing.T) {
 				"x:8: invoice is missing",
 				`x:9: customer "17850.5" is not a whole number`,
 				`x:10: customer "bob" is not a whole number`,
-				"x:11: stock code holds a control character",
+				"x:11: stock code has a control character",
 				"x:12: stock code is not valid UTF-8",
 				"x:13: stock code is longer than 64 bytes",
 				"x:16: invoice 1 is customer 5's, this line names 6",
@@ -170,7 +170,7 @@ func TestReadDropsLinesWhoseTotalsCouldOverflow(t *testing.T) {
 	}
 }
 
-func TestReadRefusesFiles(t *testing.T) {
+func TestReadRejectsInvalidFiles(t *testing.T) {
 	t.Parallel()
 	zipped := gzipped(t, csvHeader+strings.Repeat("\n1,a,,1,,1,5,", 10_000))
 	for name, test := range map[string]struct{ text, want string }{
@@ -195,7 +195,7 @@ func TestReadRefusesFiles(t *testing.T) {
 	}
 }
 
-func TestReadFile(t *testing.T) {
+func TestReadFileReadsPlainAndCompressedFiles(t *testing.T) {
 	t.Parallel()
 	if _, _, err := ReadFile(t.TempDir()+"/none.csv", nil); err == nil || !strings.Contains(err.Error(), "none.csv") {
 		t.Errorf("a missing file: %v", err)

@@ -23,7 +23,7 @@ func (c *collector) addEvent(text []byte) error {
 		return err
 	}
 	if _, known := c.index[order.Invoice]; known {
-		return fmt.Errorf("invoice %s was read before", order.Invoice)
+		return fmt.Errorf("invoice %s occurs twice", order.Invoice)
 	}
 	sum := c.turnover
 	for _, line := range order.Lines {

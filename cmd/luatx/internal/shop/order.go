@@ -67,7 +67,7 @@ func (o *Order) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	if len(in.Lines) == 0 {
-		return errors.New("lines: there are none")
+		return errors.New("lines: the order has none")
 	}
 	var sum turnover
 	for i, line := range in.Lines {
@@ -138,7 +138,7 @@ func (s *scalar) UnmarshalJSON(raw []byte) error {
 		s.text = string(raw)
 		return nil
 	}
-	return fmt.Errorf("%.20s is neither a text nor a number", raw)
+	return fmt.Errorf("%.20s is neither text nor a number", raw)
 }
 
 // checkName returns an error for a name that cannot be a part of a key or a line of a digest.
@@ -151,7 +151,7 @@ func checkName(what, name string) error {
 	case !utf8.ValidString(name):
 		return fmt.Errorf("%s is not valid UTF-8", what)
 	case strings.ContainsFunc(name, unicode.IsControl):
-		return fmt.Errorf("%s holds a control character", what)
+		return fmt.Errorf("%s has a control character", what)
 	}
 	return nil
 }

@@ -30,6 +30,7 @@ type place struct {
 	tags   []tag
 	body   string // of an event
 	inputs []input
+	first  int      // the tag of the first input of a round: rounds go on where the last one ended
 	waits  []func() // each returns when its Transactor does nothing in the background any more
 }
 
@@ -76,9 +77,10 @@ func (p *place) prepare(ctx context.Context, n int) error {
 	p.inputs = slices.Grow(p.inputs[:0], n)[:n]
 	each := make([][]int, len(p.tags)) // the inputs of each tag
 	for i := range n {
-		at := i / BatchSize % len(p.tags)
+		at := (p.first + i/BatchSize) % len(p.tags)
 		each[at] = append(each[at], i)
 	}
+	p.first = (p.first + n/BatchSize) % len(p.tags)
 	f := feed{pipe: p.client.Pipeline()}
 	for at := range p.tags {
 		for part := range slices.Chunk(each[at], chunk) {
@@ -95,11 +97,11 @@ func (p *place) prepare(ctx context.Context, n int) error {
 
 // clear removes the inputs and the events of the last round. The stream itself stays, or it would give ids again.
 func (p *place) clear(ctx context.Context) error {
+	if err := p.clearBodies(ctx); err != nil {
+		return err
+	}
 	pipe := p.client.Pipeline()
 	for _, t := range p.tags {
-		if err := p.clearBodies(ctx, t.bodies); err != nil {
-			return err
-		}
 		pipe.XGroupCreateMkStream(ctx, t.in, group, "$")
 		pipe.XTrimMaxLen(ctx, t.in, 0)
 		pipe.Unlink(ctx, t.events...)
@@ -116,21 +118,27 @@ func (p *place) clear(ctx context.Context) error {
 	return err
 }
 
-// clearBodies removes the large bodies of an index, and the index.
-func (p *place) clearBodies(ctx context.Context, index string) error {
-	if index == "" {
-		return nil
+// clearBodies removes the large bodies of all indexes, and the indexes.
+func (p *place) clearBodies(ctx context.Context) error {
+	pipe := p.client.Pipeline()
+	names := make(map[string]*redis.StringSliceCmd)
+	for _, t := range p.tags {
+		if t.bodies != "" {
+			names[t.bodies] = pipe.HKeys(ctx, t.bodies)
+		}
 	}
-	names, err := p.client.HKeys(ctx, index).Result()
-	if err != nil || len(names) == 0 {
+	if _, err := pipe.Exec(ctx); err != nil {
 		return err
 	}
-	pipe := p.client.Pipeline()
-	for _, name := range names {
-		pipe.Unlink(ctx, strings.TrimSuffix(index, "bodies")+"body:"+name)
+	for index, all := range names {
+		for _, name := range all.Val() {
+			pipe.Unlink(ctx, strings.TrimSuffix(index, "bodies")+"body:"+name)
+		}
+		if len(all.Val()) > 0 {
+			pipe.Unlink(ctx, index)
+		}
 	}
-	pipe.Unlink(ctx, index)
-	_, err = pipe.Exec(ctx)
+	_, err := pipe.Exec(ctx)
 	return err
 }
 
