@@ -24,8 +24,8 @@ type forwarder interface{ Forwards() bool }
 // and returns the same error.
 //
 // A subscriber that keeps order has a method Ordered() error, which returns nil if every message has a Position. It delivers each
-// message after the one in front of it in the partition was settled, or names that one in Position.After. Run returns a *WiringError
-// if a middleware needs order and the subscriber has no such method, or if the method returns an error.
+// message after the one in front of it in the partition was settled, or else Position.After names that one. Run returns a
+// *WiringError if a middleware needs order and the subscriber has no such method, or if the method returns an error.
 func (e *Engine) AddSubscriber(name string, matcher Matcher, s Subscriber) error {
 	if s == nil {
 		return fmt.Errorf("message: subscriber %q is nil", name)
