@@ -324,7 +324,7 @@ func TestNewRefuses(t *testing.T) {
 	second, err := relay.New(tr, newSink(), relay.Config{})
 	redistest.Must(t, err)
 	for range 2 {
-		if err := second.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "attached") {
+		if err := second.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "attach relay") {
 			t.Errorf("a second inline relay: %v", err)
 		}
 	}

@@ -33,7 +33,7 @@ func TestEveryCommandButTheseNeedsAServiceAtItsAddress(t *testing.T) {
 	others := map[string]need{
 		"demo": ownServer, "bench": ownServer, "keys rename": ownServer, "keys compare": newService, "parked import": newService,
 		"dead list": aServer, "dead show": newService, "dead retry": newService, "dead discard": newService, "dead export": newService,
-		"dead import": newService, "processes": newService, "triggers": newService, "scripts": newService, "serve": newService, "streams": aServer, "doctor": aServer, "completion": noServer,
+		"dead import": newService, "processes": newService, "history": newService, "triggers": newService, "scripts": newService, "serve": newService, "streams": aServer, "doctor": aServer, "completion": noServer,
 	}
 	for _, v := range verbs() {
 		if v.needs != others[v.name] {

@@ -76,7 +76,7 @@ func TestPositionCommandsListAndRewind(t *testing.T) {
 		s.has(s.acts(2, "", "inbox", "rewind", "--source", "kafka://orders", "--to", "7", "--reason", "r"), "say --handler, or --scope")
 		s.has(s.acts(2, "", "inbox", "rewind", "--handler", "count", "--to", "7", "--reason", "r"), "--source is missing")
 		s.has(s.acts(1, "", "inbox", "rewind", "--handler", "other", "--source", "kafka://orders", "--to", "7", "--reason", "r", "--yes"), "there is no position")
-		s.has(s.acts(2, "", back...), "0009 0007 false", "nothing was changed: with --yes it would set 1 position of kafka://orders")
+		s.has(s.acts(2, "", back...), "0009 0007 false", "nothing was changed; with --yes it would set 1 position of kafka://orders")
 		if n := src.deliver("a", "0008", "0009"); n != "3" {
 			t.Errorf("%s messages are applied after the preview", n)
 		}

@@ -65,7 +65,7 @@ func TestReadCSVParsesOrdersAndReportsProblems(t *testing.T) {
 			orders: []Order{{"1", "5", []Line{
 				{"a", 1, 100}, {"b", 1, 100}, {"c", 1, 100}, {"d,e", 2, 150}, {"h", 1, 100},
 			}}},
-			problems: []string{"x:6: a quote is not closed", "x:7: text follows a closing quote"},
+			problems: []string{"x:6: has an unclosed quote", "x:7: has text after a closing quote"},
 		},
 		{
 			name: "bad lines cost themselves only",
@@ -101,8 +101,8 @@ func TestReadCSVParsesOrdersAndReportsProblems(t *testing.T) {
 				"x:11: stock code has a control character",
 				"x:12: stock code is not valid UTF-8",
 				"x:13: stock code is longer than 64 bytes",
-				"x:16: invoice 1 is customer 5's, this line names 6",
-				"x:17: invoice 1 is customer 5's, this line names guest",
+				"x:16: invoice 1 belongs to customer 5, but this line has customer 6",
+				"x:17: invoice 1 belongs to customer 5, but this line has customer guest",
 			},
 		},
 		{name: "the header alone"},

@@ -51,7 +51,7 @@ func TestReadJSONLinesReportsProblems(t *testing.T) {
 		"no quantity":       {order(`{"stock":"a","price":1}`), `quantity "" is not a whole number`},
 		"no price":          {order(`{"stock":"a","quantity":1}`), `price "" is not an amount`},
 		"no stock":          {order(`{"quantity":1,"price":1}`), "stock code is missing"},
-		"a stock object":    {order(`{"stock":{},"quantity":1,"price":1}`), "{} is neither a text nor a number"},
+		"a stock object":    {order(`{"stock":{},"quantity":1,"price":1}`), "{} is neither text nor a number"},
 		"a control":         {order(`{"stock":"a\u0001","quantity":1,"price":1}`), "stock code has a control character"},
 		"second line bad":   {order(`{"stock":"a","quantity":1,"price":1},{}`), "lines[1]: stock code is missing"},
 		"no lines":          {order(""), "lines: the order has none"},
@@ -65,7 +65,7 @@ func TestReadJSONLinesReportsProblems(t *testing.T) {
 		"a CSV line":        {"1,a,,1,,1,5,", ""},
 		"too large totals":  {order(strings.Repeat(`{"stock":"a","quantity":1000000000,"price":10000000},`, 9) + `{"stock":"a","quantity":1000000000,"price":10000000}`), "totals too large"},
 		"not UTF-8":         {order("{\"stock\":\"a\xff\",\"quantity\":1,\"price\":1}"), "is not valid UTF-8"},
-		"the invoice again": {event(`{"invoice":"0","customer":"9","lines":[{"stock":"b","quantity":7,"price":7}]}`), "invoice 0 was read before"},
+		"the invoice again": {event(`{"invoice":"0","customer":"9","lines":[{"stock":"b","quantity":7,"price":7}]}`), "invoice 0 occurs twice"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
