@@ -329,7 +329,7 @@ func TestDoWithACommandNameThatIsNotAStringReturnsAReadableError(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	tr := rig.NewTransactor(t, client)
-	for want, name := range map[string]any{`use Do(ctx, "SET", ...)`: []byte("SET"), "the int 42": 42} {
+	for want, name := range map[string]any{`use Do(ctx, "SET", ...)`: []byte("SET"), "the command name is 42 of type int": 42} {
 		_, err := tr.Transact(t.Context(), "a", func(tx *luatx.Tx) error {
 			return tx.Pipeline().Do(t.Context(), name, rig.Key(t, tr, "a", "k"), "v").Err()
 		})
