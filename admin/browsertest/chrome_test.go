@@ -19,7 +19,13 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) {
+	if addrs := os.Getenv(relayAddrs); addrs != "" {
+		runRelay(strings.Split(addrs, ","))
+		return
+	}
+	redistest.Main(m)
+}
 
 // chromium is where the browser is; without one the test is skipped, and fails where LUATX_VERIFY asks for all.
 func chromium(t testing.TB) string {

@@ -29,7 +29,7 @@ func loaded(t testing.TB, n int) (redis.UniversalClient, *admin.Operator, map[st
 	named := "?stream=" + url.QueryEscape(stream)
 	pages := map[string]string{
 		"overview": "", "parked": "parked", "class": "parked?class=http_422", "destination": "parked?destination=ledger", "rare": "parked?class=none", "text": "parked?text=postcode",
-		"blocked": "blocked", "blocked key": "blocked?key=customer-7", "event": "event?id=parked-bank-7-7", "waiting": "event?id=behind-7-7-7", 
+		"blocked": "blocked", "blocked key": "blocked?key=customer-7", "event": "event?id=parked-bank-7-7", "waiting": "event?id=behind-7-7-7",
 		"dead": "dead" + named, "dead text": "dead" + named + "&text=none", "preview dead": "preview-retry-dead" + named,
 		"timers": "timers", "timers due": "timers?state=due", "timers text": "timers?text=none", "processes": "processes", "streams": "streams?key=" + url.QueryEscape(stream), "audit": "audit",
 	}
